@@ -1,0 +1,49 @@
+# Every target sets itself up: `make demo` on a fresh machine needs Python 3.11 or later and make, nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+PYTEST_ARGS ?=
+BIN := $(VENV)/bin
+RUN_TESTS := $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.PHONY: demo test test-fast test-full notebooks bench lint types clean
+
+demo: $(VENV)/.demo-ready
+	$(BIN)/nmf-zoo demo --folder demo --force
+
+# The fast tests and the statistical ones at reduced size, in one go.
+test: $(VENV)/.test-ready
+	$(RUN_TESTS) $(PYTEST_ARGS)
+
+test-fast: $(VENV)/.test-ready
+	$(RUN_TESTS) -m "not statistical" $(PYTEST_ARGS)
+
+test-full: $(VENV)/.test-ready
+	NMF_ZOO_TEST_SIZE=full $(RUN_TESTS) $(PYTEST_ARGS)
+
+notebooks: $(VENV)/.notebooks-ready
+	$(BIN)/python -m notebooks.run
+
+bench: $(VENV)/.bench-ready
+	$(BIN)/python -m benchmarks.run
+
+lint: $(VENV)/.dev-ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev-ready
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv .venv-other build dist demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find nmf_zoo tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp per extra; pip runs again only when pyproject.toml changes.
+$(VENV)/.%-ready: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
+	@touch $@
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "nmf_zoo needs Python 3.11 or later; $(PYTHON) is '$$($(PYTHON) --version 2>&1)'. Try: make PYTHON=python3.13" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@

@@ -1,0 +1,38 @@
+"""The data that benchmarks run on: real where ``$NMF_ZOO_DATA`` has them, else a simulated stand-in that says so."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+NIPS_SHAPE, NIPS_NONZEROS = (12419, 1500), 746316
+
+
+def nips() -> tuple[sp.csc_array, str]:
+    """The NIPS word counts (words x papers) and what to call them."""
+    path = Path(os.environ.get("NMF_ZOO_DATA", "")) / "nips_uci" / "nips_counts.npz"
+    if "NMF_ZOO_DATA" in os.environ and path.exists():
+        return sp.csc_array(sp.load_npz(path)), "NIPS counts 12,419 x 1,500, 746,316 non-zeros"
+    return simulated_counts(*NIPS_SHAPE, NIPS_NONZEROS), "simulated stand-in for NIPS (set NMF_ZOO_DATA for the real counts)"
+
+
+def simulated_counts(n_rows: int, n_cols: int, n_nonzeros: int) -> sp.csc_array:
+    """Sparse counts of about this many non-zeros with heavy-tailed row totals, as words have."""
+    rng = np.random.default_rng(0)
+    popularity = rng.pareto(1.1, n_rows) + 0.05
+    rows = rng.choice(n_rows, size=2 * n_nonzeros, p=popularity / popularity.sum())
+    cols = rng.integers(n_cols, size=2 * n_nonzeros)
+    cells = np.unique(rows * n_cols + cols)
+    cells = rng.permutation(cells)[:n_nonzeros]
+    counts = rng.geometric(0.4, size=len(cells))
+    return sp.csc_array((counts, (cells // n_cols, cells % n_cols)), shape=(n_rows, n_cols))
+
+
+def gamma_counts(n_rows: int, n_cols: int, rank: int, mean: float) -> np.ndarray:
+    """Dense counts drawn from the Gamma-prior model, with this mean."""
+    rng = np.random.default_rng(1)
+    product = rng.gamma(1.0, size=(n_rows, rank)) @ rng.gamma(1.0, size=(rank, n_cols))
+    return rng.poisson(product * mean / product.mean())

@@ -1,0 +1,42 @@
+"""nmf_zoo: probabilistic non-negative matrix factorisation, X ~ W H, declared once as PyMC models.
+
+Builders make a plain ``pm.Model``; :func:`sample` and :func:`fit` read it and return ArviZ InferenceData.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "nmf_zoo.models": ("poisson_nmf", "normal_nmf", "gamma_nmf", "gap", "free"),
+    "nmf_zoo.reading": ("read", "describe", "check"),
+    "nmf_zoo.api": ("sample", "fit"),
+    "nmf_zoo.inference.em": ("EM",),
+    "nmf_zoo.inference.vb": ("VB",),
+    "nmf_zoo.inference.gibbs": ("Gibbs",),
+    "nmf_zoo.nuts": ("NUTS",),
+    "nmf_zoo.diagnostics": ("summarise",),
+    "nmf_zoo.simulate": ("simulate",),
+    "nmf_zoo.predict": ("predict", "log_likelihood", "impute", "project"),
+    "nmf_zoo.components": ("top_features", "unit_sum"),
+    "nmf_zoo._compat": ("save", "load"),
+    "nmf_zoo.errors": ("InputError", "UnreadableModel", "UnsupportedModel", "RunFailed", "NmfZooWarning"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = ["__version__", *_HOME_OF]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use, so that ``import nmf_zoo`` and the command line start at once."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'nmf_zoo' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,201 @@
+"""The two verbs: read the model, check that the engine can run it, run, pack the result."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+import pymc as pm
+
+from nmf_zoo import nuts
+from nmf_zoo.diagnostics import warn_unconverged
+from nmf_zoo.engines import require_support, resolve_engine
+from nmf_zoo.errors import InputError
+from nmf_zoo.inference.driver import STATUS, FitRun, SampleRun, available_cores, run_chains, run_restarts
+from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.reading import constant_data, observed_data, read
+from nmf_zoo.results import chain_groups, pack, solution_groups
+from nmf_zoo.run_arguments import (
+    check_counts,
+    check_initvals,
+    check_memory,
+    check_var_names,
+    entropy_of,
+    wants_log_likelihood,
+)
+from nmf_zoo.structure import Array
+
+
+def sample(
+    draws: int = 1000,
+    *,
+    engine: Any = "gibbs",
+    tune: int = 1000,
+    chains: int = 4,
+    cores: int | None = None,
+    random_seed: Any = None,
+    thin: int = 1,
+    progressbar: bool = True,
+    quiet: bool = False,
+    var_names: Sequence[str] | None = None,
+    initvals: Mapping[str, Array] | Sequence[Mapping[str, Array]] | None = None,
+    discard_tuned_samples: bool = True,
+    compute_convergence_checks: bool = True,
+    idata_kwargs: Mapping[str, Any] | None = None,
+    model: pm.Model | None = None,
+) -> Any:
+    """Draw from the posterior of a factorisation model.
+
+    Parameters
+    ----------
+    draws, tune : sweeps kept and warm-up sweeps of each chain
+    engine : name of a sampling engine, or its options, e.g. ``"gibbs"``, ``nz.Gibbs(moves="scale")``, ``"nuts"``
+    chains : number of chains, in threads
+    cores : threads in all; default every core. Draws do not depend on it
+    random_seed : integer, sequence of integers or NumPy Generator; None for a new one, which the attributes record
+    thin : keep every ``thin``-th of the ``draws``
+    progressbar : one bar per chain, on standard error
+    quiet : no bars and no convergence warnings
+    var_names : variables to keep; default all
+    initvals : starting values by variable name, for all chains or a list with one mapping per chain; what is not given
+        is random. Any (W, H) will do, scikit-learn's too
+    discard_tuned_samples : False keeps the warm-up in ``warmup_posterior`` and ``warmup_sample_stats``
+    compute_convergence_checks : warn when R-hat or the effective sample size of the invariants is poor
+    idata_kwargs : ``{"log_likelihood": True}`` adds that group
+    model : the model; default the one of the ``with`` context
+
+    Returns
+    -------
+    InferenceData (ArviZ 0.x) or DataTree (ArviZ 1.x) with groups posterior, sample_stats, observed_data, constant_data.
+    ``sample_stats`` holds ``lp``, the log joint density, and ``mean``, some cells of W H. After Ctrl-C it holds what was
+    drawn, and ``attrs["status"]`` says so.
+
+    Raises
+    ------
+    UnreadableModel : the model is no factorisation we know
+    UnsupportedModel : the engine can't run it; the message names those that can
+    InputError : an argument is wrong
+    """
+    model = pm.modelcontext(model)
+    check_counts(draws=(draws, 1), tune=(tune, 0), chains=(chains, 1), thin=(thin, 1))
+    cores = _cores(cores)
+    with_log_likelihood = wants_log_likelihood(idata_kwargs)
+    structure = read(model)
+    name, options, chosen = resolve_engine(engine, "sample")
+    require_support(structure, name, options)
+    check_var_names(structure, var_names)
+    starts = check_initvals(structure, initvals, chains)
+    check_memory(structure, -(-draws // thin) * chains, var_names)
+    entropy = entropy_of(random_seed)
+    bars = progressbar and not quiet
+    began = time.perf_counter()
+    if chosen is None:
+        groups = nuts.sample(
+            model,
+            structure,
+            options,
+            starts,
+            thin,
+            draws=draws,
+            tune=tune,
+            chains=chains,
+            cores=min(cores, chains),
+            random_seed=int(child(seed_key(entropy), 0) >> 33),
+            progressbar=bars,
+            quiet=quiet,
+            discard_tuned_samples=discard_tuned_samples,
+        )
+        stopped = groups["posterior"].sizes["draw"] < -(-draws // thin)
+    else:
+        run = SampleRun(
+            draws=draws,
+            tune=tune,
+            thin=thin,
+            keep_warmup=not discard_tuned_samples,
+            cores=cores,
+            progressbar=bars,
+            var_names=None if var_names is None else tuple(var_names),
+        )
+        results, stopped = run_chains(chosen, structure, options, run, seed_key(entropy), starts)
+        groups = chain_groups(structure, results)
+    attrs = _attributes(name, options, entropy, began) | {"status": "interrupted" if stopped else "complete"}
+    idata = pack(structure, groups, observed_data(model), constant_data(model), attrs | {"thin": thin, "tune": tune})
+    if with_log_likelihood:
+        idata = pm.compute_log_likelihood(idata, model=model, progressbar=False)
+    if compute_convergence_checks and not quiet:
+        warn_unconverged(idata)
+    return idata
+
+
+def fit(
+    *,
+    engine: Any = "em",
+    max_iter: int = 2000,
+    tol: float = 1e-4,
+    restarts: int = 1,
+    draws: int = 500,
+    cores: int | None = None,
+    random_seed: Any = None,
+    progressbar: bool = True,
+    quiet: bool = False,
+    var_names: Sequence[str] | None = None,
+    initvals: Mapping[str, Array] | Sequence[Mapping[str, Array]] | None = None,
+    idata_kwargs: Mapping[str, Any] | None = None,
+    model: pm.Model | None = None,
+) -> Any:
+    """Fit a factorisation model by an optimiser: EM for a point, VB for an approximate posterior.
+
+    Parameters
+    ----------
+    engine : name of an optimising engine, or its options, e.g. ``"em"``, ``nz.EM(mode="log")``, ``"vb"``
+    max_iter : iterations at the most
+    tol : stop when the engine's residual (see its ``Info``) falls below; 0 runs all iterations
+    restarts : number of random starts, in threads; the result has the best first, one chain each
+    draws : draws from VB's approximate posterior; a point estimate is one draw
+    others : as in :func:`sample`
+
+    Returns
+    -------
+    InferenceData or DataTree with groups posterior, sample_stats (``lp``), fit, observed_data, constant_data. ``fit`` holds
+    the objective per iteration, the residual, whether it converged, its status and the reason, and VB's parameters.
+    """
+    model = pm.modelcontext(model)
+    check_counts(max_iter=(max_iter, 1), restarts=(restarts, 1), draws=(draws, 1))
+    if not tol >= 0:
+        raise InputError("tol", repr(tol), "a number >= 0", "0 runs all max_iter iterations")
+    with_log_likelihood = wants_log_likelihood(idata_kwargs)
+    structure = read(model)
+    name, options, chosen = resolve_engine(engine, "fit")
+    require_support(structure, name, options)
+    check_var_names(structure, var_names)
+    starts = check_initvals(structure, initvals, restarts)
+    entropy = entropy_of(random_seed)
+    run = FitRun(max_iter=max_iter, tol=tol, draws=draws, cores=_cores(cores), progressbar=progressbar and not quiet)
+    began = time.perf_counter()
+    solutions, stopped = run_restarts(chosen, structure, options, run, seed_key(entropy), starts)
+    groups = solution_groups(structure, solutions, STATUS, var_names)
+    attrs = _attributes(name, options, entropy, began) | {"status": solutions[0].status, "max_iter": max_iter, "tol": tol}
+    idata = pack(structure, groups, observed_data(model), constant_data(model), attrs)
+    return pm.compute_log_likelihood(idata, model=model, progressbar=False) if with_log_likelihood else idata
+
+
+def _cores(cores: int | None) -> int:
+    if cores is None:
+        return available_cores()
+    check_counts(cores=(cores, 1))
+    return cores
+
+
+def _attributes(name: str, options: Any, entropy: Any, began: float) -> dict[str, Any]:
+    return {
+        "inference_library": "nmf_zoo",
+        "inference_library_version": version("nmf_zoo"),
+        "engine": name,
+        "options": json.dumps(asdict(options)),
+        "random_seed": str(entropy),
+        "seconds": time.perf_counter() - began,
+    }

@@ -1,0 +1,149 @@
+"""Poisson densities that PyMC lacks: for real-valued data, and for the listed cells of a large matrix.
+
+Both have log-density x log lambda - lambda - log Gamma(x + 1) per cell, for any real x >= 0. On integers that is the
+Poisson distribution. On other values it is no normalised density but the objective of the Kullback-Leibler
+factorisation (Lee & Seung 2001); random draws are Poisson draws, hence integers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.dist_math import check_parameters
+from pymc.distributions.distribution import Distribution
+from pymc.logprob.abstract import _logprob
+from pytensor.link.numba.dispatch.basic import numba_njit
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+from pytensor.tensor.random.op import RandomVariable
+
+from nmf_zoo.distributions.cell_rates import CACHE_VERSION, cell_rates
+from nmf_zoo.kernels import cells
+
+
+def log_cell_density(value, mu):
+    """x log mu - log Gamma(x + 1) elementwise; 0 log 0 = 0, and -inf at x < 0."""
+    # The inner switch, not the outer one, keeps the gradient finite at x = mu = 0.
+    log_mu = pt.log(pt.switch(pt.eq(value, 0), 1.0, mu))
+    safe = pt.switch(pt.lt(value, 0), 0.0, value)
+    return pt.switch(pt.lt(value, 0), -np.inf, value * log_mu - pt.gammaln(safe + 1))
+
+
+class RealPoissonRV(RandomVariable):
+    """Random variable of :class:`RealPoisson`: elementwise, float64."""
+
+    name = "real_poisson"
+    signature = "()->()"
+    dtype = "float64"
+    _print_name = ("RealPoisson", "\\operatorname{RealPoisson}")
+
+    def rng_fn(self, rng, mu, size):
+        return np.asarray(rng.poisson(mu, size=size), dtype=np.float64)
+
+
+class RealPoisson(Distribution):
+    """Real-valued data x >= 0 with log-density x log mu - mu - log Gamma(x + 1). Random draws are Poisson draws.
+
+    Parameters
+    ----------
+    mu : non-negative tensor, the mean
+    """
+
+    rv_op = RealPoissonRV()
+
+    @classmethod
+    def dist(cls, mu, **kwargs):
+        return super().dist([pt.as_tensor_variable(mu)], **kwargs)
+
+    def support_point(rv, size, mu):
+        return mu if pm.distributions.shape_utils.rv_size_is_none(size) else pt.full(size, mu)
+
+    def logp(value, mu):
+        return check_parameters(log_cell_density(value, mu) - mu, mu >= 0, msg="mu >= 0")
+
+
+class SparsePoissonRV(RandomVariable):
+    """Random variable of :class:`SparsePoisson`: one vector over the listed cells, float64.
+
+    Inputs (rng, size, W (F, K), H (K, N), rows (cells,), cols (cells,)); ``complete`` as in :class:`SparsePoisson`.
+    """
+
+    name = "sparse_poisson"
+    signature = "(f,k),(k,n),(c),(c)->(c)"
+    dtype = "float64"
+    _print_name = ("SparsePoisson", "\\operatorname{SparsePoisson}")
+    __props__ = ("name", "signature", "dtype", "inplace", "complete")
+
+    def __init__(self, *args, complete: bool, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.complete = complete
+
+    def rng_fn(self, rng, W, H, rows, cols, size):
+        rates = np.vectorize(cells.cell_rates, otypes=[np.float64], signature=self.signature)(W, H, rows, cols)
+        shape = rates.shape if size is None else (*size, rates.shape[-1])
+        return rng.poisson(rates, size=shape).astype(np.float64)
+
+
+class SparsePoisson(Distribution):
+    r"""Counts (or real values) at listed cells of a matrix with mean W @ H, without ever building the matrix.
+
+    .. math:: \sum_c x_c \log \lambda_c - \log\Gamma(x_c + 1) \;-\; T, \qquad \lambda_c = \sum_k W_{r_c k} H_{k s_c}
+
+    ``complete=True``: all other cells were observed and are 0, :math:`T = \sum_k (\sum_f W_{fk}) (\sum_n H_{kn})`;
+    ``complete=False``: all other cells are missing, :math:`T = \sum_c \lambda_c`.
+    Value and gradient cost O(cells * rank). Random draws are Poisson draws at the listed cells.
+
+    Parameters
+    ----------
+    W, H : tensors (feature, component) and (component, sample)
+    rows, cols : integer tensors (cells,), without repeated cells
+    complete : bool
+    """
+
+    rv_type = SparsePoissonRV
+
+    @staticmethod
+    def rv_op(W, H, rows, cols, *, complete=True, size=None, rng=None):
+        return SparsePoissonRV(complete=complete)(W, H, rows, cols, size=size, rng=rng)
+
+    @classmethod
+    def dist(cls, W, H, rows, cols, *, complete=True, **kwargs):
+        params = [pt.as_tensor_variable(param) for param in (W, H, rows, cols)]
+        return super().dist(params, complete=bool(complete), **kwargs)
+
+    def support_point(rv, size, W, H, rows, cols):
+        return cell_rates(W, H, rows, cols)
+
+
+# Not a ``logp`` method: PyMC hands those the parameters only, and ``complete`` belongs to the operation.
+@_logprob.register(SparsePoissonRV)
+def sparse_poisson_logprob(op, values, rng, size, W, H, rows, cols, **kwargs):
+    """Log-density of all listed cells together, a scalar."""
+    rates = cell_rates(W, H, rows, cols)
+    total = pt.dot(W.sum(axis=0), H.sum(axis=1)) if op.complete else rates.sum()
+    return log_cell_density(values[0], rates).sum() - total
+
+
+@numba_core_rv_funcify.register(RealPoissonRV)
+def numba_real_poisson(op, node):
+    """Native draws for PyTensor's numba backend."""
+
+    @numba_njit
+    def real_poisson(rng, mu):
+        return np.float64(rng.poisson(mu))
+
+    return real_poisson
+
+
+@numba_core_rv_funcify.register(SparsePoissonRV)
+def numba_sparse_poisson(op, node):
+    """Native draws for PyTensor's numba backend."""
+
+    @numba_njit
+    def sparse_poisson(rng, W, H, rows, cols):
+        draws = cells.cell_rates(W, H, rows, cols)
+        for c in range(draws.size):
+            draws[c] = rng.poisson(draws[c])
+        return draws
+
+    return sparse_poisson, CACHE_VERSION

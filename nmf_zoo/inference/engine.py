@@ -1,0 +1,62 @@
+"""What an engine is: the seam between the driver, which owns everything engines share, and the algorithms.
+
+An engine file defines, in this order: its ``State`` (arrays the next step needs, owned and overwritten in place), its
+``Info`` (what is reported, never fed back), its frozen options, and the functions gathered in an :class:`Engine`::
+
+    supports(structure, options) -> Verdict
+    prepare(structure, options, workers) -> problem      read-only, made once, shared by all chains or restarts
+    init(problem, key, start)    -> State
+    step(problem, state, key)    -> State, Info    one sweep or iteration; can be called alone
+    draw(problem, state, key)    -> dict, dict     the variables of one draw and its statistics, lp among them (samplers)
+    finish(problem, state, key, draws) -> dict, dict     draws of the variables, and what goes to ``fit`` (optimisers)
+
+``workers`` map kernels over chunks (:mod:`nmf_zoo.inference.workers`). ``key`` is a stream of :mod:`nmf_zoo.kernels.streams`; ``start`` maps variable names to values in the model's own
+orientation and may be empty or partial. The dicts are keyed by the model's variable names, in the model's orientation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nmf_zoo.inference.workers import Workers
+from nmf_zoo.structure import Factorisation
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether an engine can run a model, and why not. True in a boolean context when it can."""
+
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return not self.reason
+
+
+CAN_RUN = Verdict()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """An algorithm under its registry name.
+
+    Attributes
+    ----------
+    name : word for ``engine=`` and the command line
+    verb : "sample" (draws of a Markov chain) or "fit" (iterates to a solution)
+    options : the frozen dataclass of the algorithm's own options
+    supports, prepare, init, step, draw, finish : see the module docstring; samplers have ``draw``, optimisers ``finish``
+    maximise : an optimiser's objective rises (a bound) instead of falling
+    """
+
+    name: str
+    verb: Literal["sample", "fit"]
+    options: type
+    supports: Callable[[Factorisation, Any], Verdict]
+    prepare: Callable[[Factorisation, Any, Workers], Any]
+    init: Callable[..., Any]
+    step: Callable[..., tuple[Any, Any]]
+    draw: Callable[..., tuple[dict, dict]] | None = None
+    finish: Callable[..., tuple[dict, dict]] | None = None
+    maximise: bool = False

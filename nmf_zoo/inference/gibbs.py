@@ -1,0 +1,203 @@
+"""Gibbs sampling for Gamma-Poisson factorisations (Cemgil 2009, Algorithm 2), with exact moves along the orbit.
+
+With C[f, k, n] the sources of a count, X = sum_k C, one sweep draws in this order::
+
+    C[f, :, n] ~ Multinomial(x_fn, w_f * h_n / (w_f . h_n))            only where x_fn > 0 and observed
+    w_fk ~ Gamma(a_w + sum_n C, r_w + sum_n M_fn h_kn)
+    h_kn ~ Gamma(a_h + sum_f C, r_h + sum_f M_fn w_fk)
+    scale  w_k -> c w_k, h_k -> h_k / c            c generalised inverse Gaussian
+    shear  w_k -> w_k + e w_j, h_j -> h_j - e h_k  e by slice sampling, all ordered pairs
+    hyperparameters with a proper prior            slice sampling on the log scale
+
+M is the mask times the exposure; a background is one more source that belongs to no component. A factor without a prior has
+shape 1 and rate 0 in these conditionals. Scale and shear leave W H alone, and so the likelihood: they draw from the prior
+along directions that the data cannot see. The shear changes the allocation, so it comes after H and before the next C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from nmf_zoo.errors import RunFailed
+from nmf_zoo.inference.engine import Engine, Verdict
+from nmf_zoo.inference.joint import LogJoint
+from nmf_zoo.inference.layout import Layout, Weights, compress, weigh
+from nmf_zoo.inference.propriety import is_proper
+from nmf_zoo.inference.slice_sampling import draw_hyperparameters
+from nmf_zoo.inference.start import start_factors, start_hyperparameters
+from nmf_zoo.inference.workers import Workers
+from nmf_zoo.kernels.gibbs import TINY, allocate_sources, draw_factor, draw_scales, move_shears
+from nmf_zoo.kernels.streams import child
+from nmf_zoo.results import checked_cells
+from nmf_zoo.structure import Array, Factor, Factorisation, Flat
+
+MOVES = ("scale", "shear")
+SOURCES, WEIGHTS, ACTIVATIONS, SCALES, SHEARS, HYPERPARAMETERS = range(6)  # children of a sweep's stream
+
+
+class GibbsState(NamedTuple):
+    """W (F, K), Ht (N, K), the hyperparameters by name, and the counts by component of each side."""
+
+    W: Array
+    Ht: Array
+    values: dict[str, Array]
+    of_features: Array
+    of_samples: Array
+
+
+class GibbsInfo(NamedTuple):
+    """scale_move: root mean square of log c over the components, 0 without the move."""
+
+    scale_move: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gibbs:
+    """Options of Gibbs sampling.
+
+    Attributes
+    ----------
+    moves : which moves along the orbit follow each sweep: any of "scale" and "shear". They need both factors unknown.
+    """
+
+    moves: tuple[str, ...] = MOVES
+
+    def __post_init__(self):
+        object.__setattr__(self, "moves", (self.moves,) if isinstance(self.moves, str) else tuple(self.moves))
+        unknown = [move for move in self.moves if move not in MOVES]
+        if unknown:
+            raise ValueError(f"moves: got {unknown}; expected a selection of {list(MOVES)}; () for none")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What all chains share."""
+
+    structure: Factorisation
+    options: Gibbs
+    layout: Layout
+    weights: Weights
+    workers: Workers
+    log_joint: LogJoint
+
+
+def supports(structure: Factorisation, options: Gibbs) -> Verdict:
+    """Poisson counts with gamma (or proper flat) factors and proper hyperpriors."""
+    if structure.likelihood.kind != "poisson":
+        return Verdict(f"it allocates counts, and {structure.likelihood.name} is {structure.likelihood.kind}")
+    if structure.data is None:
+        return Verdict(f"nothing is observed in {structure.likelihood.name}")
+    if not structure.is_integer:
+        return Verdict(f"it allocates counts, and {structure.likelihood.name} holds values that are not integers")
+    return is_proper(structure)
+
+
+def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Problem:
+    """Lay out the data for the sweeps."""
+    layout, weights = compress(structure), weigh(structure)
+    return Problem(structure, options, layout, weights, workers, LogJoint(structure, layout, weights, workers))
+
+
+def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> GibbsState:
+    """The start given, or a random one at the scale of the data."""
+    W, Ht = start_factors(problem.structure, key, start)
+    values = start_hyperparameters(problem.structure, start)
+    return GibbsState(W, Ht, values, np.zeros_like(W), np.zeros_like(Ht))
+
+
+def step(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo]:
+    """One sweep."""
+    structure, weights = problem.structure, problem.weights
+    _draw_sources(problem, state, child(key, SOURCES))
+    if not structure.W.is_fixed:
+        rate = weights.over_samples(state.Ht)
+        _draw_side(problem, structure.W, state.W, state.of_features, rate, state.values, child(key, WEIGHTS))
+    if not structure.H.is_fixed:
+        rate = weights.over_features(state.W)
+        _draw_side(problem, structure.H, state.Ht, state.of_samples, rate, state.values, child(key, ACTIVATIONS))
+    scale_move = _move(problem, state, key)
+    if structure.unknowns:
+        generator = np.random.Generator(np.random.Philox(key=int(child(key, HYPERPARAMETERS))))
+        draw_hyperparameters(structure, state.W, state.Ht.T, state.values, generator)
+    return state, GibbsInfo(scale_move)
+
+
+def _draw_sources(problem: Problem, state: GibbsState, key: np.uint64) -> None:
+    """Allocate all counts; chunks own their rows of the long side, and sum into the short side in order."""
+    layout = problem.layout
+    major, minor = layout.sides(state.W, state.Ht)
+    of_major, of_minor = layout.sides(state.of_features, state.of_samples)
+
+    def chunk_counts(chunk: int) -> tuple[int, Array]:
+        part = np.zeros_like(of_minor)
+        return allocate_sources(layout, major, minor, chunk, of_major, part, key), part
+
+    of_minor[:] = 0.0
+    failures = 0
+    for failed, part in problem.workers.map(chunk_counts, range(len(layout.chunks) - 1)):
+        failures += failed
+        of_minor += part
+    if failures:
+        raise RunFailed(f"gibbs: {failures} counts lie where W H is 0 or not finite: give a start with positive W H there")
+
+
+def _draw_side(problem, factor: Factor, out: Array, counts: Array, weight: Array, values, key: np.uint64) -> None:
+    """Draw one factor from its gamma conditional, in our layout (rows, K)."""
+    prior_shape, prior_rate = _side_prior(factor, out.shape, values, is_right=factor is problem.structure.H)
+    shape, rate = prior_shape + counts, prior_rate + weight
+    bounds = np.linspace(0, len(out), problem.workers.threads + 1).astype(np.int64)
+    problem.workers.map(lambda first, last: draw_factor(out, shape, rate, first, last, key), bounds[:-1], bounds[1:])
+
+
+def _side_prior(factor: Factor, shape: tuple[int, ...], values: Mapping[str, Array], is_right: bool):
+    """(shape, rate) of a factor's prior as (rows, K) arrays; a flat factor has shape 1 and rate 0."""
+    if isinstance(factor.prior, Flat):
+        return np.broadcast_to(1.0, shape), np.broadcast_to(0.0, shape)
+    pair = (np.atleast_2d(array) for array in factor.prior.shape_and_rate(values))
+    return tuple(np.broadcast_to(array.T if is_right else array, shape) for array in pair)
+
+
+def _move(problem: Problem, state: GibbsState, key: np.uint64) -> float:
+    """Move along the orbit of equal W H, in place; returns the size of the scale move."""
+    structure, moves = problem.structure, problem.options.moves
+    if structure.W.is_fixed or structure.H.is_fixed or not moves:
+        return 0.0
+    shape_w, rate_w = _side_prior(structure.W, state.W.shape, state.values, is_right=False)
+    shape_h, rate_h = _side_prior(structure.H, state.Ht.shape, state.values, is_right=True)
+    scale_move = 0.0
+    if "scale" in moves:
+        scale = np.empty(structure.rank)
+        tilt = shape_w.sum(axis=0) - shape_h.sum(axis=0)
+        draw_scales(scale, tilt, 2 * (rate_w * state.W).sum(0), 2 * (rate_h * state.Ht).sum(0), child(key, SCALES))
+        np.maximum(state.W * scale, TINY, out=state.W)
+        np.maximum(state.Ht / scale, TINY, out=state.Ht)
+        scale_move = float(np.sqrt(np.mean(np.log(scale) ** 2)))
+    if "shear" in moves and structure.rank > 1:
+        by_component = [np.ascontiguousarray(a.T) for a in (state.W, state.Ht, shape_w, rate_w, shape_h, rate_h)]
+        W, H, *priors = by_component
+        move_shears(W, H, *priors, child(key, SHEARS))
+        state.W[:], state.Ht[:] = W.T, H.T
+    return scale_move
+
+
+def draw(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The variables of the model at this state, and their log joint density with the followed cells of W H."""
+    structure = problem.structure
+    factors = {structure.W.name: structure.W.orient(state.W), structure.H.name: structure.H.orient(state.Ht.T)}
+    fixed = {factor.name for factor in (structure.W, structure.H) if factor.is_fixed}
+    values = {name: value for name, value in factors.items() if name not in fixed} | state.values
+    if structure.imputed is not None:
+        mean = structure.mean_at(state.W, state.Ht.T, structure.imputed.rows, structure.imputed.cols)
+        values[structure.imputed.name] = np.random.Generator(np.random.Philox(key=int(key))).poisson(mean)
+    rows, cols = checked_cells(structure.shape)
+    mean = np.einsum("ck,ck->c", state.W[rows], state.Ht[cols])
+    return values, {"lp": problem.log_joint(state.W, state.Ht, values), "mean": mean}
+
+
+ENGINE = Engine(
+    name="gibbs", verb="sample", options=Gibbs, supports=supports, prepare=prepare, init=init, step=step, draw=draw
+)

@@ -1,0 +1,50 @@
+"""One progress bar per chain or restart, on standard error, where people watch long runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+REFRESH = 0.1  # seconds between two updates of a bar
+
+
+class Watch:
+    """Progress of several chains; does nothing when ``enabled`` is False."""
+
+    def __init__(self, enabled: bool, word: str, chains: int, total: int):
+        self._due = [0.0] * chains
+        self._bars = _columns() if enabled else None
+        self._tasks = [self._bars.add_task(f"{word} {i}", total=total, note="") for i in range(chains)] if enabled else []
+
+    def __enter__(self) -> Watch:
+        if self._bars is not None:
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def report(self, chain: int, done: int, note: str = "", *, last: bool = False) -> None:
+        """Say how far a chain is; cheap enough to be called at every step."""
+        if self._bars is None or (not last and time.monotonic() < self._due[chain]):
+            return
+        self._due[chain] = time.monotonic() + REFRESH
+        total = done if last else None
+        self._bars.update(self._tasks[chain], completed=done, note=note, **({} if total is None else {"total": total}))
+
+
+def _columns() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=Console(file=sys.stderr),
+    )

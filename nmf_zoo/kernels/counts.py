@@ -1,0 +1,202 @@
+"""Discrete draws from a keyed stream: Poisson, binomial, and the allocation of a count to categories.
+
+Each is a pure function of its parameters and its key, and reads the words 0, 1, ... of that key: two draws need two
+keys (see `streams`). Counts are int64.
+
+- Poisson and binomial: inversion by sequential search for means below 10, else transformed rejection with squeeze
+  (Hoermann 1993: PTRS, BTRS), with log-probabilities that stay accurate at counts of 1e12 and more;
+- allocation: one categorical draw per unit for small counts, by comparisons that are never branched on; binomials for
+  large ones, each category against those that follow.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from nmf_zoo.kernels.streams import fold, kernel, uniform
+
+SMALL_MEAN = 10.0  # below: inversion
+SEARCH_END = 110  # a Poisson or binomial count of mean <= SMALL_MEAN exceeds it with probability 1e-75
+SMALL_TOTAL = 1e-300  # weights are too small to divide a count by when they sum to less
+SPLIT = 16  # more units than this per category (but one): binomials, which cost as much as about 30 categorical draws
+LARGEST = 2.0**62  # Poisson means above it do not fit a count
+
+_LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
+_STIRLING_ERROR = np.array(
+    [0.0] + [math.lgamma(k + 1) - (k + 0.5) * math.log(k) + k - _LOG_ROOT_2PI for k in range(1, 16)]
+)
+
+
+@kernel
+def _stirling_error(k):
+    """log k! - log(sqrt(2 pi k) (k / e)^k) for k = 1, 2, ..."""
+    if k < 16:
+        return _STIRLING_ERROR[int(k)]
+    r = 1.0 / (k * k)
+    return (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680) * r) * r) * r) / k
+
+
+@kernel
+def _log_poisson(k, mean):
+    """log of the Poisson probability of k (a float64 integer), without cancellation (Loader's saddle point)."""
+    if k == 0.0:
+        return -mean
+    t = (k - mean) / mean
+    return mean * (t - (1.0 + t) * math.log1p(t)) - _stirling_error(k) - 0.5 * math.log(k) - _LOG_ROOT_2PI
+
+
+@kernel
+def _search_poisson(mean, key):
+    u, k, p = uniform(key, 0), 0, math.exp(-mean)
+    while u > p and k < SEARCH_END:
+        u -= p
+        k += 1
+        p *= mean / k
+    return k
+
+
+@kernel
+def _reject_poisson(mean, key):
+    """Hoermann's PTRS."""
+    b = 0.931 + 2.53 * math.sqrt(mean)
+    a = -0.059 + 0.02483 * b
+    box = 0.9277 - 3.6224 / (b - 2.0)
+    log_scale = math.log(1.1239 + 1.1328 / (b - 3.4))
+    i = 0
+    while True:
+        u, v = uniform(key, i) - 0.5, uniform(key, i + 1)
+        i += 2
+        edge = 0.5 - abs(u)
+        k = np.floor((2.0 * a / edge + b) * u + mean + 0.43)
+        if edge >= 0.07 and v <= box:
+            return int(k)
+        if k < 0 or (edge < 0.013 and v > edge):
+            continue
+        if math.log(v / (a / (edge * edge) + b)) + log_scale <= _log_poisson(k, mean):
+            return int(k)
+
+
+@kernel
+def draw_poisson(mean, key):
+    """A Poisson draw; -1 when the mean is negative, NaN or above 2^62."""
+    if mean < SMALL_MEAN:
+        return _search_poisson(mean, key) if mean >= 0.0 else -1
+    return _reject_poisson(mean, key) if mean <= LARGEST else -1
+
+
+@kernel
+def _search_binomial(n, p, key):
+    u, k, q, ratio = uniform(key, 0), 0, math.exp(n * math.log1p(-p)), p / (1.0 - p)
+    end = min(n, SEARCH_END)
+    while u > q and k < end:
+        u -= q
+        k += 1
+        q *= ratio * (n - k + 1) / k
+    return k
+
+
+@kernel
+def _log_binomial(k, n, p):
+    """log of the binomial probability of k, up to a constant in k: two Poisson counts given their sum."""
+    return _log_poisson(k, n * p) + _log_poisson(n - k, n * (1.0 - p))
+
+
+@kernel
+def _reject_binomial(n, p, key):
+    """Hoermann's BTRS, for p <= 1/2."""
+    size = np.float64(n)
+    spread = math.sqrt(size * p * (1.0 - p))
+    b = 1.15 + 2.53 * spread
+    a = -0.0873 + 0.0248 * b + 0.01 * p
+    box = 0.92 - 4.2 / b
+    i = 0
+    while True:
+        u, v = uniform(key, i) - 0.5, uniform(key, i + 1)
+        i += 2
+        edge = 0.5 - abs(u)
+        k = np.floor((2.0 * a / edge + b) * u + size * p + 0.5)
+        if edge >= 0.07 and v <= box:
+            return int(k)
+        if k < 0 or k > size:
+            continue
+        v *= (2.83 + 5.1 / b) * spread / (a / (edge * edge) + b)
+        if math.log(v) <= _log_binomial(k, size, p) - _log_binomial(np.floor((size + 1.0) * p), size, p):
+            return int(k)
+
+
+@kernel
+def draw_binomial(n, p, key):
+    """A binomial draw, n >= 0; p outside [0, 1] counts as the nearer end. -1 when p is NaN."""
+    if p <= 0.0 or n == 0:
+        return 0
+    if p >= 1.0:
+        return n
+    less = min(p, 1.0 - p)
+    if n * less < SMALL_MEAN:
+        k = _search_binomial(n, less, key)
+    elif n * less >= SMALL_MEAN:
+        k = _reject_binomial(n, less, key)
+    else:
+        return -1
+    return k if less == p else n - k
+
+
+@kernel
+def _split(x, weights, rest, out, key):
+    """Conditional binomials; ``rest`` becomes the sums of the weights from each category on."""
+    total = 0.0
+    for k in range(len(weights) - 1, -1, -1):
+        total += weights[k]
+        rest[k] = total
+    for k in range(len(weights)):
+        out[k] = draw_binomial(x, weights[k] / rest[k], fold(key, k)) if x > 0 else 0
+        x -= out[k]
+
+
+@kernel
+def _scaled_uniform(i, x, total, key):
+    return uniform(key, i) * total if i < x else np.inf
+
+
+@kernel
+def _categorical(x, cumulative, out, key):
+    """x categorical draws, four at a time: out_k counts those that lie between cumulative_{k-1} and cumulative_k.
+
+    Comparisons are added up, never branched on (a wrong guess costs more than a draw); the loop over k is SIMD.
+    """
+    total = cumulative[-1]
+    for k in range(len(out)):
+        out[k] = 0
+    for i in range(0, x, 4):
+        u0, u1 = _scaled_uniform(i, x, total, key), _scaled_uniform(i + 1, x, total, key)
+        u2, u3 = _scaled_uniform(i + 2, x, total, key), _scaled_uniform(i + 3, x, total, key)
+        before = 0
+        for k in range(len(out)):
+            c = cumulative[k]
+            below = (u0 < c) + (u1 < c) + (u2 < c) + (u3 < c)
+            out[k] += below - before
+            before = below
+
+
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)  # a call with four arrays costs 10 ns
+def allocate(x, weights, cumulative, out, key):
+    """Overwrite out (K,) with a multinomial draw of x >= 0 units, probabilities proportional to weights (K,).
+
+    Returns False, with out all 0, when the weights' sum is no usable number (0, below 1e-300, inf, NaN).
+    ``cumulative`` (K,) is scratch. A category of weight 0 gets nothing.
+    """
+    total = 0.0
+    for k in range(len(weights)):
+        total += weights[k]
+        cumulative[k] = total
+    if not SMALL_TOTAL < total < np.inf:
+        out[:] = 0
+        return False
+    if x > SPLIT * (len(weights) - 1):
+        _split(x, weights, cumulative, out, key)
+    else:
+        _categorical(x, cumulative, out, key)
+    return True

@@ -1,0 +1,139 @@
+"""Hyperparameters of a declaration: known numbers, variables of the same model, or recipes for free ones.
+
+A shape that broadcasts to the factor says which cells share a value, by NumPy's rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Variable
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.models.inputs import Inputs, as_float_array, check_broadcast, current_model
+
+WEIGHTS = ("feature", "component")
+ACTIVATIONS = ("component", "sample")
+TIES = ("all", "feature", "component", "sample", None)
+
+
+@dataclass(frozen=True)
+class Free:
+    """A recipe for an unknown hyperparameter; made by :func:`free`."""
+
+    tie: str | None
+
+
+def free(tie: str | None = "all") -> Free:
+    """An unknown hyperparameter without a prior: the declaration makes it a ``HalfFlat`` named like the argument.
+
+    Parameters
+    ----------
+    tie : which cells share one value
+
+        - "all": one value for the whole factor
+        - "sample" (for H) or "feature" (for W): tied over samples or features, so one value per component
+        - "component": tied over components, so one value per sample (of H) or per feature (of W)
+        - None: every cell has its own
+
+    Examples
+    --------
+    >>> import nmf_zoo as nz
+    >>> model = nz.gamma_nmf([[1, 0], [2, 3]], rank=1, alpha_h=nz.free(tie="sample"))
+    >>> model["alpha_h"].type.ndim
+    1
+    """
+    if tie not in TIES:
+        raise InputError("tie", repr(tie), f"one of {', '.join(map(repr, TIES))}")
+    return Free(tie)
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """A checked hyperparameter, not yet part of a model.
+
+    Attributes
+    ----------
+    name : of the argument, and of the variable when it is free
+    value : constant tensor, a model variable, or a recipe
+    dims : dims of what it belongs to; () for a single number
+    """
+
+    name: str
+    value: Variable | Free
+    dims: tuple[str, ...]
+
+    def declare(self) -> Variable:
+        """The tensor to use in the model, broadcasting to ``dims``; declares it when it is free."""
+        if not isinstance(self.value, Free):
+            return self.value
+        kept = {"all": (), None: self.dims}.get(self.value.tie, tuple(d for d in self.dims if d != self.value.tie))
+        variable = pm.HalfFlat(self.name, dims=kept) if kept else pm.HalfFlat(self.name)
+        return variable[tuple(slice(None) if d in kept else None for d in self.dims)] if len(kept) == 1 else variable
+
+
+@dataclass(frozen=True)
+class GammaParameters:
+    """Shape alpha, and rate beta or mean."""
+
+    alpha: Hyperparameter
+    beta: Hyperparameter | None
+    mean: Hyperparameter | None
+
+    def declare(self) -> dict[str, Variable]:
+        """``alpha`` and ``beta`` for ``pm.Gamma``; a given mean enters as beta = alpha / mean."""
+        alpha = self.alpha.declare()
+        return {"alpha": alpha, "beta": self.beta.declare() if self.mean is None else alpha / self.mean.declare()}
+
+
+def check_gamma(suffix: str, inputs: Inputs, alpha: Any, beta: Any, mean: Any) -> GammaParameters:
+    """The parameters of W (suffix "w") or H (suffix "h"): shape and rate, or shape and mean; rate 1 when neither is given."""
+    dims = WEIGHTS if suffix == "w" else ACTIVATIONS
+    rate_name, mean_name = f"beta_{suffix}", f"mean_{suffix}"
+    if beta is not None and mean is not None:
+        raise InputError(
+            rate_name, f"{rate_name} and {mean_name} both", "one of them", f"beta = alpha / mean: drop {rate_name}"
+        )
+    shape = check_hyperparameter(f"alpha_{suffix}", alpha, dims, inputs)
+    if mean is not None:
+        return GammaParameters(shape, None, check_hyperparameter(mean_name, mean, dims, inputs))
+    return GammaParameters(shape, check_hyperparameter(rate_name, 1.0 if beta is None else beta, dims, inputs), None)
+
+
+def check_hyperparameter(name: str, value: Any, dims: tuple[str, ...], inputs: Inputs) -> Hyperparameter:
+    """A number or array > 0 that broadcasts to ``dims``, a variable of the enclosing model, or :func:`free`."""
+    shape = tuple(len(inputs.coords[dim]) for dim in dims)
+    if isinstance(value, Free):
+        check_tie(name, value, dims)
+        return Hyperparameter(name, value, dims)
+    if isinstance(value, Variable):
+        check_broadcast(name, variable_shape(name, value), shape)
+        return Hyperparameter(name, value, dims)
+    array = as_float_array(name, value)
+    check_broadcast(name, array.shape, shape)
+    if not np.all(np.isfinite(array)) or np.any(array <= 0):
+        raise InputError(name, f"values from {np.min(array)} to {np.max(array)}", "finite numbers > 0")
+    # Not a Python float: PyMC stores those as float32 when they fit, which moves the log-density by 1e-7.
+    return Hyperparameter(name, pt.constant(array, dtype="float64"), dims)
+
+
+def check_tie(name: str, recipe: Free, dims: tuple[str, ...]) -> None:
+    allowed = ("all", *dims, None) if dims else ("all",)
+    if recipe.tie not in allowed:
+        raise InputError(name, f"free(tie={recipe.tie!r})", f"tie to be one of {', '.join(map(repr, allowed))}")
+
+
+def variable_shape(name: str, variable: Variable) -> tuple[int, ...]:
+    """Shape of a model variable; with dims only the enclosing model knows it."""
+    if current_model() is None:
+        raise InputError(
+            name, "a variable outside of a model", "one of the same model", "build both inside one `with pm.Model()`"
+        )
+    if None not in variable.type.shape:
+        return variable.type.shape
+    return tuple(int(size) for size in pm.pytensorf.compile([], list(variable.shape), mode=Mode("py", "fast_run"))())

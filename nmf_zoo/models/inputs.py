@@ -1,0 +1,196 @@
+"""What every declaration is given: X, rank, mask, exposure, background, coords. Checked here, before anything is declared."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import scipy.sparse
+
+from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.models.matrices import COLUMNS, ROWS
+from nmf_zoo.models.observed import Observed, check_sparse_accepted, read_dense, read_sparse
+
+Array = np.ndarray
+Labels = dict[str, Array]
+DIMS = (ROWS, "component", COLUMNS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """Checked arguments of a declaration.
+
+    Attributes
+    ----------
+    shape : (F, N)
+    rank : K
+    observed : the observed cells, or None when nothing is observed
+    exposure, background : arrays with as many axes as given, broadcasting to (F, N), or None
+    coords : labels of "feature", "component" and "sample"
+    """
+
+    shape: tuple[int, int]
+    rank: int
+    observed: Observed | None
+    exposure: Array | None
+    background: Array | None
+    coords: Labels
+
+    def model(self) -> pm.Model:
+        """The model to add to: that of the enclosing ``with``, else a new one; with our coords."""
+        model = current_model() or pm.Model()
+        model.add_coords({dim: labels for dim, labels in self.coords.items() if dim not in model.coords})
+        return model
+
+
+def check_inputs(
+    X: Any,
+    rank: int,
+    *,
+    mask: Any = None,
+    observed: str | None = None,
+    exposure: Any = None,
+    background: Any = None,
+    coords: Mapping[str, Sequence] | None = None,
+    shape: tuple[int, int] | None = None,
+    accepts_sparse: bool = True,
+) -> Inputs:
+    """Check and normalise the arguments that all declarations share; see :func:`nmf_zoo.poisson_nmf` for them."""
+    if observed not in (None, "stored"):
+        raise InputError("observed", repr(observed), "None or 'stored'")
+    if X is None:
+        if mask is not None or observed is not None:
+            raise InputError("X", "None with mask= or observed=", "data", "leave mask and observed out to simulate")
+        cells, labels, found = None, {}, None
+    elif scipy.sparse.issparse(X):
+        check_sparse_accepted(accepts_sparse, exposure, background)
+        cells, labels, found = *read_sparse(X, mask, observed), tuple(X.shape)
+    else:
+        cells, labels, found = read_dense(X, mask, observed)
+    labels = labels | read_coords(coords)
+    matrix_shape = check_shape(found, shape, labels)
+    rank = check_rank(rank, matrix_shape)
+    inputs = Inputs(
+        shape=matrix_shape,
+        rank=rank,
+        observed=cells,
+        exposure=check_offset("exposure", exposure, matrix_shape, is_positive=True),
+        background=check_offset("background", background, matrix_shape, is_positive=False),
+        coords=check_labels(labels, (matrix_shape[0], rank, matrix_shape[1])),
+    )
+    note_empty(cells, matrix_shape)
+    return inputs
+
+
+def note_empty(observed: Observed | None, shape: tuple[int, int]) -> None:
+    """Rows and columns without a positive cell are accepted, and said once."""
+    if observed is None:
+        return
+    positive = np.nonzero(observed.values > 0)
+    if observed.rows is not None:
+        positive = observed.rows[positive], observed.cols[positive]
+    n_rows, n_cols = (size - len(np.unique(index)) for size, index in zip(shape, positive, strict=True))
+    if n_rows or n_cols:
+        note(f"X: {n_rows} features and {n_cols} samples have no positive observed cell; their factors go towards 0")
+
+
+def note(message: str) -> None:
+    warnings.warn(message, NmfZooWarning, stacklevel=5)
+
+
+# -- sizes and labels --------------------------------------------------------------------------------------------
+
+
+def check_shape(found: tuple[int, int] | None, shape: Any, labels: Labels) -> tuple[int, int]:
+    """(F, N), from X, else from ``shape=``, else from the labels."""
+    if shape is not None:
+        is_pair = isinstance(shape, Sequence | np.ndarray) and len(shape) == 2
+        if not is_pair or not all(is_count(size) for size in shape):
+            raise InputError("shape", repr(shape), "two positive integers, (features, samples)")
+        if found is not None and tuple(shape) != found:
+            raise InputError("shape", repr(tuple(shape)), f"{found}, the shape of X", "leave it out")
+        found = int(shape[0]), int(shape[1])
+    if found is None and ROWS in labels and COLUMNS in labels:
+        found = len(labels[ROWS]), len(labels[COLUMNS])
+    if found is None:
+        raise InputError("X", "None without a size", "shape=(F, N), or coords with 'feature' and 'sample'")
+    return found
+
+
+def is_count(size: Any) -> bool:
+    return isinstance(size, numbers.Integral) and not isinstance(size, bool | np.bool_) and size >= 1
+
+
+def check_rank(rank: Any, shape: tuple[int, int]) -> int:
+    if not is_count(rank):
+        raise InputError("rank", repr(rank), "a positive integer")
+    if rank > min(shape):
+        note(f"rank: got {rank}, above min(features, samples) = {min(shape)}; allowed, but the factors are not unique")
+    return int(rank)
+
+
+def read_coords(coords: Any) -> Labels:
+    """``coords=``: a dict of labels for some of our dims."""
+    coords = {} if coords is None else coords
+    if not isinstance(coords, Mapping) or not set(coords) <= set(DIMS):
+        got = f"the keys {sorted(map(str, coords))}" if isinstance(coords, Mapping) else type(coords).__name__
+        raise InputError("coords", got, f"a dict with some of the keys {', '.join(DIMS)}")
+    return {dim: np.asarray(labels) for dim, labels in coords.items() if labels is not None}
+
+
+def check_labels(labels: Labels, sizes: tuple[int, int, int]) -> Labels:
+    """All labels: those given, else those of the enclosing model, else 0, 1, 2, ..."""
+    outer = getattr(current_model(), "coords", {})
+    checked = {}
+    for dim, size in zip(DIMS, sizes, strict=True):
+        theirs = None if outer.get(dim) is None else np.asarray(outer[dim])
+        ours = labels.get(dim, np.arange(size) if theirs is None else theirs)
+        if ours.shape != (size,):
+            raise InputError("coords", f"{len(ours)} labels for {dim!r}", f"{size}, as many as X and rank have")
+        if theirs is not None and not np.array_equal(theirs, ours):
+            do = "use the same labels, or declare the dim once"
+            raise InputError("coords", f"labels for {dim!r} that differ from the model's", "the model's labels", do)
+        checked[dim] = ours
+    return checked
+
+
+def check_offset(name: str, value: Any, shape: tuple[int, int], *, is_positive: bool) -> Array | None:
+    """Exposure (> 0) or background (>= 0) as a float64 array."""
+    if value is None:
+        return None
+    array = as_float_array(name, value)
+    check_broadcast(name, array.shape, shape)
+    if not np.all(np.isfinite(array)) or np.any(array < 0) or (is_positive and np.any(array == 0)):
+        expected = f"finite numbers {'>' if is_positive else '>='} 0"
+        raise InputError(name, f"values from {np.min(array)} to {np.max(array)}", expected)
+    return array
+
+
+def as_float_array(name: str, value: Any) -> Array:
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(name, "rows of different lengths", "a number or an array") from error
+    if array.dtype.kind not in "biuf":
+        raise InputError(name, f"{type(value).__name__} {value!r}"[:80], "a number or an array of numbers")
+    return array.astype(np.float64)
+
+
+def check_broadcast(name: str, found: tuple[int | None, ...], shape: tuple[int, ...]) -> None:
+    """``found`` broadcasts to ``shape`` by NumPy's rules; None is a length not known yet."""
+    pairs = list(zip(found[::-1], shape[::-1], strict=False))
+    if len(found) <= len(shape) and all(a in (1, None, b) for a, b in pairs):
+        return
+    fits_column = len(found) == 1 and len(shape) == 2 and found[0] == shape[0]
+    do = f"use shape ({found[0]}, 1), e.g. value[:, None]" if fits_column else ""
+    raise InputError(name, f"shape {found}", f"a shape that broadcasts to {shape}", do)
+
+
+def current_model() -> pm.Model | None:
+    """The model of the enclosing ``with``, if there is one."""
+    return pm.Model.get_context(error_if_none=False)

@@ -1,0 +1,137 @@
+"""Any table -> numbers, missing cells and labels; where a bad cell stands, in words."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse
+import xarray as xr
+
+from nmf_zoo.errors import InputError
+
+Array = np.ndarray
+ROWS, COLUMNS = "feature", "sample"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A dense matrix as it was given.
+
+    Attributes
+    ----------
+    values : (F, N), bool, int or float
+    missing : (F, N) bool, or None when no cell is marked as missing (NaN cells are found later)
+    labels : labels of the rows ("feature") and columns ("sample"), where there are some
+    """
+
+    values: Array
+    missing: Array | None
+    labels: dict[str, Array]
+
+
+def read_table(name: str, given: Any) -> Table:
+    """A NumPy array, masked array, nested list, DataFrame or DataArray as a Table."""
+    labels: dict[str, Array] = {}
+    missing = None
+    if isinstance(given, pd.DataFrame):
+        labels = {ROWS: flat_labels(given.index), COLUMNS: flat_labels(given.columns)}
+        given = given.to_numpy()
+    elif isinstance(given, xr.DataArray):
+        given, labels = read_dataarray(given)
+    elif isinstance(given, np.ma.MaskedArray):
+        given, missing = given.data, np.ma.getmaskarray(given)
+    values = as_matrix(name, given)
+    return Table(as_numbers(name, values, labels, missing), missing, labels)
+
+
+def read_dataarray(given: xr.DataArray) -> tuple[Array, dict[str, Array]]:
+    """Dims are known by name, "feature" and "sample", else by position."""
+    if given.ndim == 2 and (given.dims[0] == COLUMNS or given.dims[1] == ROWS):
+        given = given.transpose()
+    dims = zip((ROWS, COLUMNS), given.dims, strict=False)
+    return given.to_numpy(), {ours: flat_labels(given.indexes[dim]) for ours, dim in dims if dim in given.indexes}
+
+
+def flat_labels(index: pd.Index) -> Array:
+    """Labels as an array; several levels become one text, since coords are flat."""
+    if isinstance(index, pd.MultiIndex):
+        return np.asarray([" / ".join(map(str, label)) for label in index])
+    return index.to_numpy()
+
+
+def as_matrix(name: str, given: Any) -> Array:
+    """An array with two axes, both of positive length."""
+    try:
+        values = np.asarray(given)
+    except ValueError as error:
+        raise InputError(name, "rows of different lengths", "a matrix (feature, sample)") from error
+    check_matrix_shape(name, values.shape)
+    return values
+
+
+def check_matrix_shape(name: str, shape: tuple[int, ...]) -> None:
+    if len(shape) != 2:
+        do = "reshape it, or use X[:, None] for a single sample" if len(shape) == 1 else "reshape it"
+        raise InputError(name, f"{len(shape)} axes, shape {shape}", "2: (feature, sample)", do)
+    if 0 in shape:
+        raise InputError(name, f"shape {shape}", "at least one feature and one sample")
+
+
+def as_numbers(name: str, values: Array, labels: dict[str, Array], missing: Array | None) -> Array:
+    """The same values as bool, int or float; cells that are None or pandas' NA become NaN."""
+    if values.dtype.kind in "biuf":
+        return values
+    if values.dtype.kind == "O":
+        is_gap = pd.isna(values) if missing is None else pd.isna(values) | missing
+        is_bad = np.reshape([not isinstance(v, numbers.Real | np.bool_) for v in values.flat], values.shape) & ~is_gap
+        if not is_bad.any():
+            return np.where(is_gap, np.nan, values).astype(np.float64)
+    else:
+        is_bad = np.ones(values.shape, dtype=bool)
+    row, col = np.argwhere(is_bad)[0]
+    got = f"the non-numeric cell {values[row, col]!r} at {place(labels, row, col)}{others(is_bad.sum())}"
+    raise InputError(name, got, "numbers", "drop or convert that column, or mark missing cells as NaN")
+
+
+def check_cells(name: str, values: Array, is_bad: Array, labels: dict[str, Array], what: str, expected: str) -> None:
+    """Refuse a matrix with bad cells; say how many and where the first stands."""
+    if is_bad.any():
+        row, col = np.unravel_index(np.argmax(is_bad), is_bad.shape)
+        raise_bad_cell(name, values[row, col], (row, col), int(is_bad.sum()), labels, what, expected)
+
+
+def raise_bad_cell(
+    name: str, value: Any, cell: Sequence[int], count: int, labels: dict[str, Array], what: str, expected: str
+) -> None:
+    got = f"the {what} {value} at {place(labels, *cell)}{others(count)}"
+    raise InputError(name, got, expected, "mark cells that were not observed with NaN or mask=")
+
+
+def place(labels: dict[str, Array], row: int, col: int) -> str:
+    """``feature 'gene7', sample 3``: labels where there are some, else positions from 0."""
+    found = (labels[dim][i] if dim in labels else i for dim, i in ((ROWS, row), (COLUMNS, col)))
+    first, second = (repr(label) if isinstance(label, str) else str(label) for label in found)
+    return f"{ROWS} {first}, {COLUMNS} {second}"
+
+
+def others(count: int) -> str:
+    return f" (and {count - 1} more)" if count > 1 else ""
+
+
+def read_mask(given: Any, shape: tuple[int, int]) -> Array | scipy.sparse.csr_array:
+    """``mask=``: bool, of the shape of X, True = observed; a sparse one stays sparse."""
+    if scipy.sparse.issparse(given):
+        found, dtype = scipy.sparse.csr_array(given), given.dtype
+    else:
+        found = as_matrix("mask", read_dataarray(given)[0] if isinstance(given, xr.DataArray) else given)
+        dtype = found.dtype
+    if dtype != bool:
+        raise InputError("mask", f"dtype {dtype}", "bool, True = observed", "use mask.astype(bool)")
+    if found.shape != shape:
+        raise InputError("mask", f"shape {found.shape}", f"{shape}, the shape of X")
+    return found

@@ -1,0 +1,100 @@
+"""NUTS by PyMC (or nutpie): the same declaration handed to ``pm.sample``, the same groups handed back.
+
+NUTS sees the density with W and H on the log scale and no sources; its ``lp`` is recomputed without the Jacobian so
+that it can be compared with the other samplers'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from nmf_zoo import _compat
+from nmf_zoo.inference.engine import Verdict
+from nmf_zoo.inference.propriety import is_proper
+from nmf_zoo.results import checked_cells, stats_dataset
+from nmf_zoo.structure import Array, Factorisation, Unknown
+
+NAME = "nuts"
+SAMPLERS = ("auto", "pymc", "nutpie")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NUTS:
+    """Options of NUTS.
+
+    Attributes
+    ----------
+    target_accept : the acceptance rate that the step size is tuned to, between 0 and 1
+    sampler : "pymc", "nutpie", or "auto": nutpie when it is installed
+    """
+
+    target_accept: float = 0.8
+    sampler: Literal["auto", "pymc", "nutpie"] = "auto"
+
+    def __post_init__(self):
+        if not 0 < self.target_accept < 1:
+            raise ValueError(f"target_accept: got {self.target_accept!r}; expected a number between 0 and 1")
+        if self.sampler not in SAMPLERS:
+            raise ValueError(f"sampler: got {self.sampler!r}; expected one of {list(SAMPLERS)}")
+
+    @property
+    def nuts_sampler(self) -> str:
+        """The sampler that runs."""
+        if self.sampler != "auto":
+            return self.sampler
+        return "nutpie" if find_spec("nutpie") else "pymc"
+
+
+def supports(structure: Factorisation, options: NUTS) -> Verdict:
+    """Any model with a proper posterior over continuous variables."""
+    if structure.data is None:
+        return Verdict(f"nothing is observed in {structure.likelihood.name}")
+    if structure.imputed is not None:
+        return Verdict(f"{structure.imputed.name} is a discrete variable: declare missing cells with mask= or NaN instead")
+    if isinstance(structure.likelihood.sigma, Unknown) and structure.likelihood.sigma.prior.is_flat:
+        return Verdict(f"{structure.likelihood.sigma.name} is free: give it a proper prior to sample it")
+    return is_proper(structure)
+
+
+def sample(
+    model: pm.Model, structure: Factorisation, options: NUTS, starts: Sequence[Mapping[str, Array]], thin: int, **arguments: Any
+) -> dict[str, xr.Dataset]:
+    """Run ``pm.sample`` with ``arguments``; posterior and sample_stats (and their warm-up) with ``lp`` and ``mean`` as ours."""
+    idata = pm.sample(
+        model=model,
+        initvals=list(starts) if any(starts) else None,
+        nuts_sampler=options.nuts_sampler,
+        target_accept=options.target_accept,
+        compute_convergence_checks=False,
+        **arguments,
+    )
+    names = [v.name for v in model.free_RVs]
+    groups = {}
+    for prefix in ("", "warmup_"):
+        if f"{prefix}posterior" in _compat.group_names(idata):
+            kept = _compat.group(idata, f"{prefix}posterior")[names].isel(draw=slice(None, None, thin))
+            stats = _compat.group(idata, f"{prefix}sample_stats").isel(draw=slice(None, None, thin))
+            groups[f"{prefix}posterior"] = kept
+            groups[f"{prefix}sample_stats"] = stats.drop_vars("lp", errors="ignore").merge(_invariants(structure, kept))
+    return groups
+
+
+def _invariants(structure: Factorisation, posterior: xr.Dataset) -> xr.Dataset:
+    """``lp`` and ``mean`` at every draw."""
+    arrays = {name: variable.values for name, variable in posterior.data_vars.items()}
+    n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    rows, cols = checked_cells(structure.shape)
+    lp, mean = np.empty((n_chains, n_draws)), np.empty((n_chains, n_draws, len(rows)))
+    for at in np.ndindex(n_chains, n_draws):
+        values = {str(name): array[at] for name, array in arrays.items()}
+        W, H = structure.factor_value(structure.W, values), structure.factor_value(structure.H, values)
+        lp[at] = structure.log_joint(values)
+        mean[at] = np.einsum("ck,kc->c", W[rows], H[:, cols])
+    return stats_dataset(structure, {"lp": lp, "mean": mean})

@@ -1,0 +1,94 @@
+"""Does the structure mean what the model means? Their log joint densities at random points say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.basic import Variable
+
+from nmf_zoo.reading.read import read
+from nmf_zoo.structure import Factorisation
+
+Array = np.ndarray
+SPREAD = 0.5  # standard deviation of the points around PyMC's initial point, on the transformed scale
+SINGLE_RTOL = 1e-6  # PyMC keeps Python floats such as 2.0 in single precision, and computes with them so
+UNCOMPILED = "FAST_COMPILE"  # a few evaluations don't pay for compilation
+
+
+class CheckFailed(AssertionError):
+    """A structure whose log joint differs from its model's."""
+
+
+def check(
+    model: pm.Model,
+    n: int = 3,
+    random_seed: int = 0,
+    rtol: float = 1e-10,
+    structure: Factorisation | None = None,
+) -> None:
+    """Compare the structure's log joint with ``model.compile_logp(jacobian=False)``.
+
+    Parameters
+    ----------
+    model : pm.Model
+    n : number of random points
+    random_seed : int
+    rtol : relative tolerance. Where the model holds single-precision numbers (PyMC stores Python floats so when they
+        fit) it is at least 1e-6; write ``np.float64(2.0)`` to compare to the last digits.
+    structure : to compare, default ``read(model)``
+
+    Raises
+    ------
+    CheckFailed
+        When they differ at any point.
+    """
+    structure = read(model) if structure is None else structure
+    rtol = max(rtol, SINGLE_RTOL) if has_single_precision(model) else rtol
+    log_density = model.compile_logp(jacobian=False, mode=UNCOMPILED)
+    for i, (point, values) in enumerate(random_points(model, n, random_seed)):
+        expected, found = float(log_density(point)), structure.log_joint(values)
+        if not np.isclose(found, expected, rtol=rtol, atol=0.0):
+            raise CheckFailed(
+                f"log joint at random point {i}: found {found!r}; expected {expected!r}, the model's (rtol {rtol:g}); "
+                "the structure doesn't mean the same as the model"
+            )
+
+
+def random_points(model: pm.Model, n: int, random_seed: int) -> Iterator[tuple[dict[str, Array], dict[str, Array]]]:
+    """(PyMC's point over value variables, the free variables by name), n times."""
+    rng = np.random.default_rng(random_seed)
+    start = model.initial_point()
+    to_values = model.compile_fn(
+        model.replace_rvs_by_values(model.free_RVs),
+        inputs=model.value_vars,
+        mode=UNCOMPILED,
+        on_unused_input="ignore",
+    )
+    names = [rv.name for rv in model.free_RVs]
+    for _ in range(n):
+        point = {name: scattered(value, rng) for name, value in start.items()}
+        yield point, dict(zip(names, to_values(point), strict=True))
+
+
+def scattered(value: Array, rng: np.random.Generator) -> Array:
+    """A random value of the same shape and dtype near ``value``; counts stay counts."""
+    if value.dtype.kind in "iu":
+        return rng.poisson(value + 1).astype(value.dtype)
+    return value + SPREAD * rng.standard_normal(value.shape)
+
+
+def has_single_precision(model: pm.Model) -> bool:
+    """A float32 constant or array stands anywhere in the model."""
+    pending: list[Variable] = [*model.basic_RVs]
+    seen = set()
+    while pending:
+        variable = pending.pop()
+        if variable in seen:
+            continue
+        seen.add(variable)
+        if variable.owner is None and getattr(variable.type, "dtype", "") == "float32":
+            return True
+        pending.extend(variable.owner.inputs if variable.owner is not None else ())
+    return False

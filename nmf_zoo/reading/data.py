@@ -1,0 +1,111 @@
+"""The data: a matrix, or listed cells; and missing cells that PyMC made a free variable."""
+
+from __future__ import annotations
+
+import numpy as np
+from pytensor.graph.basic import Variable
+from pytensor.scalar import Cast
+
+from nmf_zoo.errors import UnreadableModel
+from nmf_zoo.reading.graph import ModelGraph, is_elemwise, known_value, strip_names
+from nmf_zoo.reading.likelihoods import Observation, read_observation, read_sigma
+from nmf_zoo.reading.products import CellIndex, split_index
+from nmf_zoo.reading.registry import parameters
+from nmf_zoo.structure import Cells, Data, Dense, Imputed, Known, Unknown
+
+Array = np.ndarray
+Listed = tuple[Array, Array]  # rows and columns of cells
+DENSE_FRACTION = 0.1  # more listed cells than this part of all: a matrix with a mask is smaller and faster
+
+
+def read_data(graph: ModelGraph, seen: Observation, shape: tuple[int, int]) -> tuple[Data | None, Listed | None]:
+    """The observed data, None for a free X; and the cells in the model's order where it lists them."""
+    name = seen.variable.name
+    if graph.is_free(seen.variable):
+        if seen.cells is not None:
+            raise UnreadableModel(name, "listed cells without data", "observed cells", "use pm.observe, or a whole matrix")
+        check_length(name, graph.shapes[name], shape)
+        return None, None
+    values = observed_values(graph, seen.variable)
+    check_values(name, values, seen.kind)
+    if seen.cells is None:
+        check_length(name, values.shape, shape)
+        return Dense(values=values), None
+    rows, cols = cells_inside(name, seen.cells, shape)
+    check_length(name, values.shape, rows.shape)
+    if seen.is_complete:
+        return Cells(rows=rows, cols=cols, values=values, shape=shape, is_complete=True), (rows, cols)
+    return incomplete_data(rows, cols, values, shape), (rows, cols)
+
+
+def incomplete_data(rows: Array, cols: Array, values: Array, shape: tuple[int, int]) -> Data:
+    """Unlisted cells are missing: a list of few cells, or a matrix with a mask (None when none is missing)."""
+    if len(rows) <= DENSE_FRACTION * shape[0] * shape[1]:
+        return Cells(rows=rows, cols=cols, values=values, shape=shape, is_complete=False)
+    full, mask = np.zeros(shape), np.zeros(shape, dtype=bool)
+    full[rows, cols], mask[rows, cols] = values, True
+    return Dense(values=full, mask=None if mask.all() else mask)
+
+
+def observed_values(graph: ModelGraph, variable: Variable) -> Array:
+    """The observed values as float64; a cast of real data to integers (PyMC's, for counts) must lose nothing."""
+    value = strip_names(graph.model.rvs_to_values[variable])
+    if not ModelGraph.is_known(value):
+        raise UnreadableModel(variable.name, "data that aren't known", "an array or pm.Data", "observe plain data")
+    if not is_elemwise(value, Cast):
+        return np.array(known_value(value), dtype=np.float64)
+    original = known_value(value.owner.inputs[0])
+    cast = np.array(known_value(value), dtype=np.float64)
+    if np.any(cast != original):
+        do = "use nmf_zoo.distributions.RealPoisson for real-valued data"
+        raise UnreadableModel(variable.name, "non-integer data, which PyMC truncates", "integer counts", do)
+    return cast
+
+
+def check_values(name: str, values: Array, kind: str) -> None:
+    """Finite, and not negative where the likelihood is for counts."""
+    if not np.all(np.isfinite(values)):
+        raise UnreadableModel(name, "NaN or infinite data", "finite numbers", "list the observed cells, or mask the others")
+    if kind == "poisson" and np.any(values < 0):
+        raise UnreadableModel(name, f"the value {values.min():g}", "data >= 0", "check the data you gave")
+
+
+def check_length(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    if found != expected:
+        raise UnreadableModel(name, f"data of shape {found}", f"{expected}, the shape of its mean", "check dims and factors")
+
+
+def cells_inside(name: str, cells: CellIndex, shape: tuple[int, int]) -> tuple[Array, Array]:
+    """Row and column indices, counted from the start, each cell at most once."""
+    if len(cells.parts) == 1:
+        check_length(name, cells.parts[0].shape, shape)
+    rows, cols = cells.rows_and_cols()
+    check_length(name, rows.shape, cols.shape)
+    for index, size in ((rows, shape[0]), (cols, shape[1])):
+        if index.size and (index.min() < -size or index.max() >= size):
+            raise UnreadableModel(name, f"cell index {index.max()}", f"indices below {size}", "check the cell indices")
+    rows, cols = rows % shape[0], cols % shape[1]
+    flat = np.sort(rows * shape[1] + cols)
+    if np.any(flat[1:] == flat[:-1]):
+        raise UnreadableModel(name, "a cell listed twice", "each cell at most once", "add up repeated cells first")
+    return rows, cols
+
+
+def as_imputed(graph: ModelGraph, variable: Variable, seen: Observation) -> Imputed | None:
+    """The free variable that holds the cells a masked array left out: the same likelihood, other cells of one mean."""
+    if seen.cells is None or type(variable.owner.op) is not type(seen.variable.owner.op):
+        return None
+    matrix, cells = split_index(parameters(variable)[0])
+    if cells is None or matrix is not split_index(parameters(seen.variable)[0])[0]:
+        return None
+    if seen.sigma is not None and not has_same_sigma(graph, read_observation(variable), seen):
+        return None
+    rows, cols = cells.rows_and_cols()
+    return Imputed(name=variable.name, rows=rows, cols=cols)
+
+
+def has_same_sigma(graph: ModelGraph, first: Observation, second: Observation) -> bool:
+    a, b = (read_sigma(graph, seen.variable.name, seen.sigma) for seen in (first, second))
+    if isinstance(a, Known) and isinstance(b, Known):
+        return bool(a.value == b.value)
+    return isinstance(a, Unknown) and isinstance(b, Unknown) and a.name == b.name

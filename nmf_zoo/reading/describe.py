@@ -1,0 +1,125 @@
+"""A short text about a model: what it is, before anything is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import pymc as pm
+
+from nmf_zoo.reading.read import read
+from nmf_zoo.structure import Cells, Factor, Factorisation, Fixed, Flat, Parameter, Unknown
+
+Engines = Callable[[Factorisation], Mapping[str, str]]
+SHOWN = 4  # known entries printed in full
+
+
+def describe(model: pm.Model | Factorisation, engines: Engines | None = None) -> str:
+    """What a model is, in a few lines.
+
+    Parameters
+    ----------
+    model : pm.Model or Factorisation
+    engines : function structure -> {engine name: reason why it can't run it, "" when it can}, optional
+        Adds a line on the engines.
+    """
+    structure = model if isinstance(model, Factorisation) else read(model)
+    lines = [data_line(structure), product_line(structure)]
+    lines += [factor_line(factor) for factor in (structure.W, structure.H)]
+    lines += list(offset_lines(structure))
+    lines += [unknown_line(unknown) for unknown in structure.unknowns.values()]
+    if engines is not None:
+        lines += list(engine_lines(engines(structure)))
+    return "\n".join(lines)
+
+
+def data_line(structure: Factorisation) -> str:
+    """``X: 64 x 1797 counts, 40% non-zero, 12 missing cells``"""
+    name, data, (F, N) = structure.likelihood.name, structure.data, structure.shape
+    if data is None:
+        return f"{name}: {F} x {N}, not observed"
+    kind = "counts" if structure.likelihood.kind == "poisson" and structure.is_integer else "real values"
+    values = data.observed_values
+    known = F * N if isinstance(data, Cells) and data.is_complete else values.size
+    non_zero = np.count_nonzero(values)
+    text = f"{name}: {F} x {N} {kind}, {non_zero:,} non-zero ({non_zero / max(1, known):.1%})"
+    text += ", stored as a list of cells" if isinstance(data, Cells) else ""
+    missing = f", {F * N - known:,} cells missing" if known < F * N else ""
+    imputed = f" (imputed as {structure.imputed.name})" if structure.imputed is not None else ""
+    return text + missing + imputed
+
+
+def product_line(structure: Factorisation) -> str:
+    """``X ~ Poisson(exposure * (W @ H) + background), rank 10``"""
+    likelihood = structure.likelihood
+    W, H = (f"{f.name or 'known matrix'}{'.T' if f.transposed else ''}" for f in (structure.W, structure.H))
+    mean = f"{W} @ {H}"
+    mean = f"exposure * ({mean})" if likelihood.exposure is not None else mean
+    mean += " + background" if likelihood.background is not None else ""
+    if likelihood.sigma is not None:
+        mean += f", sigma={parameter_text(likelihood.sigma)}"
+    return f"{likelihood.name} ~ {likelihood.kind.capitalize()}({mean}), rank {structure.rank}"
+
+
+def factor_line(factor: Factor) -> str:
+    """``H: 10 x 1797, Gamma(shape=alpha_h, mean=1)``"""
+    rows, cols = factor.variable_shape
+    return f"{factor.name or 'known matrix'}: {rows} x {cols}, {prior_text(factor)}"
+
+
+def prior_text(factor: Factor) -> str:
+    if isinstance(factor.prior, Fixed):
+        return "known"
+    if isinstance(factor.prior, Flat):
+        return "no prior (flat on [0, inf))"
+    parts = [f"{role}={parameter_text(p)}" for role, p in factor.prior.parameters.items()]
+    return f"Gamma({', '.join(parts)})"
+
+
+def parameter_text(parameter: Parameter) -> str:
+    if isinstance(parameter, Unknown):
+        return parameter.name
+    return array_text(parameter.value)
+
+
+def array_text(value: np.ndarray) -> str:
+    if value.size <= SHOWN:
+        return ", ".join(f"{v:g}" for v in value.ravel()) if value.ndim == 0 else str(value.tolist())
+    return f"array {' x '.join(map(str, value.shape))} in [{value.min():g}, {value.max():g}]"
+
+
+def offset_lines(structure: Factorisation) -> Iterator[str]:
+    """The known arrays around the product."""
+    for role in ("exposure", "background"):
+        value = getattr(structure.likelihood, role)
+        if value is not None:
+            yield f"{role}: {array_text(value)}"
+
+
+def unknown_line(unknown: Unknown) -> str:
+    """``alpha_h: 10 values, one for each row, free``"""
+    entries = int(np.prod(unknown.variable_shape, dtype=int))
+    prior = "free (no prior)" if unknown.prior.is_flat else f"sampled, {prior_name(unknown)} prior"
+    return f"{unknown.name}: {entries} {'value' if entries == 1 else 'values'}, {tying(unknown)}, {prior}"
+
+
+def prior_name(unknown: Unknown) -> str:
+    args = ", ".join(array_text(np.asarray(a)) for a in unknown.prior.args)
+    return f"{unknown.prior.kind}({args})"
+
+
+def tying(unknown: Unknown) -> str:
+    """Which cells of its factor share a value."""
+    along = [size > 1 for size in unknown.shape]
+    if not any(along):
+        return "shared by all cells"
+    if all(along):
+        return "one for each cell"
+    return f"one for each {'row' if along[0] else 'column'}"
+
+
+def engine_lines(verdicts: Mapping[str, str]) -> Iterator[str]:
+    """The engines that can run it, then the others with the reason."""
+    able = [name for name, reason in verdicts.items() if not reason]
+    yield f"engines: {', '.join(able) or 'none'}"
+    yield from (f"not {name}: {reason}" for name, reason in verdicts.items() if reason)

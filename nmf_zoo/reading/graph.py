@@ -1,0 +1,162 @@
+"""Walking a PyTensor graph as declared: values, names, and the wrappers that change neither.
+
+Nothing is rewritten before reading, so what PyMC puts around a variable is met here: ``dims`` make ``ExpandDims``,
+a Deterministic makes ``ViewOp``, ``pm.do`` makes ``SpecifyShape``, integer data make ``Cast``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pymc as pm
+import pytensor
+from pytensor.compile.mode import Mode
+from pytensor.compile.ops import ViewOp
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.scalar import Cast, Identity
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.shape import SpecifyShape
+from pytensor.tensor.subtensor import Subtensor
+
+Array = np.ndarray
+# A few numbers don't pay for compilation, and no rewrite may come before reading.
+INTERPRETED = Mode(linker="py", optimizer=None)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelGraph:
+    """A model, with what every recogniser asks about it."""
+
+    model: pm.Model
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the free variables; with ``dims`` the graph itself doesn't know them."""
+        return {name: tuple(map(int, shape)) for name, shape in self.model.eval_rv_shapes().items()}
+
+    def is_free(self, variable: Variable) -> bool:
+        return variable in self.model.free_RVs
+
+    @staticmethod
+    def is_known(variable: Variable) -> bool:
+        """No random variable enters it, and nothing that has yet to be given a value."""
+        pending, seen = [variable], set()
+        while pending:
+            current = pending.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            if current.owner is None:
+                if not isinstance(current, Constant | SharedVariable):
+                    return False
+            elif isinstance(current.owner.op, RandomVariable):
+                return False
+            else:
+                pending.extend(current.owner.inputs)
+        return True
+
+
+def known_value(variable: Variable) -> Array:
+    """The value of a known variable; shared data are not copied."""
+    variable = strip_names(variable)
+    if isinstance(variable, Constant):
+        return np.asarray(variable.data)
+    if isinstance(variable, SharedVariable):
+        return np.asarray(variable.get_value(borrow=True))
+    return np.asarray(pytensor.function([], variable, mode=INTERPRETED)())
+
+
+def is_elemwise(variable: Variable, scalar_op: type) -> bool:
+    """The outermost operation is this elementwise one."""
+    node = variable.owner
+    return node is not None and isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, scalar_op)
+
+
+def strip_names(variable: Variable) -> Variable:
+    """Without Deterministics and shape checks."""
+    while variable.owner is not None:
+        named = isinstance(variable.owner.op, ViewOp | SpecifyShape) or is_elemwise(variable, Identity)
+        if not named:
+            break
+        variable = variable.owner.inputs[0]
+    return variable
+
+
+def strip(variable: Variable) -> Variable:
+    """Without Deterministics, shape checks, and casts of real numbers that keep the value (to float64)."""
+    variable = strip_names(variable)
+    while is_elemwise(variable, Cast) and variable.type.dtype == "float64":
+        variable = strip_names(variable.owner.inputs[0])
+    return variable
+
+
+def as_transposed(variable: Variable) -> Variable | None:
+    """The matrix of which this is the transpose."""
+    node = variable.owner
+    if node is None or not isinstance(node.op, DimShuffle) or tuple(node.op.new_order) != (1, 0):
+        return None
+    return node.inputs[0]
+
+
+def as_scalar_source(variable: Variable) -> Variable | None:
+    """The 0-d variable that this one repeats or indexes (PyMC writes a masked normal's sigma so)."""
+    variable = strip(variable)
+    while variable.ndim > 0 or (variable.owner and isinstance(variable.owner.op, Subtensor)):
+        if variable.owner is None or not isinstance(variable.owner.op, DimShuffle | Subtensor):
+            return None
+        variable = strip(variable.owner.inputs[0])
+    return variable
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A variable seen through a chain of dimension shuffles: ``alpha[:, None]``, ``alpha.T``, broadcasting."""
+
+    source: Variable
+    orders: tuple[tuple[int | str, ...], ...] = ()
+
+    @classmethod
+    def of(cls, variable: Variable, outer: tuple = ()) -> View:
+        """Peel off the shuffles; ``outer`` are those already peeled around ``variable``, outermost last."""
+        orders = list(outer)
+        variable = strip(variable)
+        while variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
+            orders.insert(0, tuple(variable.owner.op.new_order))
+            variable = strip(variable.owner.inputs[0])
+        return cls(variable, tuple(orders))
+
+    def inside(self, position: int = 0) -> View:
+        """An argument of the elementwise operation that makes the source, seen in the same way."""
+        return View.of(self.source.owner.inputs[position], self.orders)
+
+    def apply(self, array: Array) -> Array:
+        """The shuffles, applied to a value of the source."""
+        for order in self.orders:
+            kept = [axis for axis in order if axis != "x"]
+            dropped = tuple(axis for axis in range(array.ndim) if axis not in kept)
+            array = array.transpose(*kept, *dropped)
+            array = array.reshape(array.shape[: len(kept)])
+            array = np.expand_dims(array, tuple(i for i, axis in enumerate(order) if axis == "x"))
+        return array
+
+    @property
+    def value(self) -> Array:
+        """Of a known source."""
+        return self.apply(known_value(self.source).astype(np.float64))
+
+
+def spell(variable: Variable, depth: int = 3) -> str:
+    """A short text of an expression, for messages: ``Exp(Matmul(W, H))``."""
+    if isinstance(variable, Constant):
+        return str(variable.data) if variable.ndim == 0 else f"constant of shape {variable.data.shape}"
+    if variable.owner is None or isinstance(variable.owner.op, RandomVariable):
+        return variable.name or "unnamed variable"
+    if isinstance(variable.owner.op, ViewOp | SpecifyShape | DimShuffle) and as_transposed(variable) is None:
+        return spell(variable.owner.inputs[0], depth)
+    operation = str(variable.owner.op).partition("{")[0]
+    inside = ", ".join(spell(i, depth - 1) for i in variable.owner.inputs) if depth else "..."
+    return f"{operation}({inside})"

@@ -1,0 +1,99 @@
+"""Hyperparameters: known values, and unknown variables with their prior and tying.
+
+To accept another hyperprior, add its density to :data:`nmf_zoo.structure.HYPER_PRIORS` and a line to
+:data:`HYPER_PRIOR_READERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.basic import Variable
+from pytensor.scalar import Reciprocal
+
+from nmf_zoo.errors import UnreadableModel
+from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, spell
+from nmf_zoo.reading.registry import distribution_name, find, names, parameters
+from nmf_zoo.structure import HyperPrior, Known, Parameter, Unknown
+
+Array = np.ndarray
+
+
+def as_gamma(shape: Array, scale: Array) -> HyperPrior | None:
+    return HyperPrior(kind="gamma", args=(shape, 1.0 / scale))
+
+
+def as_exponential(scale: Array) -> HyperPrior | None:
+    return HyperPrior(kind="gamma", args=(np.ones(()), 1.0 / scale))
+
+
+def as_inverse_gamma(shape: Array, scale: Array) -> HyperPrior | None:
+    return HyperPrior(kind="inverse_gamma", args=(shape, scale))
+
+
+def as_half_normal(loc: Array, sigma: Array) -> HyperPrior | None:
+    return HyperPrior(kind="half_normal", args=(sigma,)) if np.all(loc == 0) else None
+
+
+def as_uniform(lower: Array, upper: Array) -> HyperPrior | None:
+    return HyperPrior(kind="uniform", args=(lower, upper)) if np.all(lower >= 0) else None
+
+
+HYPER_PRIOR_READERS: dict[type, Callable[..., HyperPrior | None]] = {
+    pm.HalfFlat: lambda: HyperPrior(kind="flat"),
+    pm.Gamma: as_gamma,
+    pm.Exponential: as_exponential,
+    pm.InverseGamma: as_inverse_gamma,
+    pm.LogNormal: lambda mu, sigma: HyperPrior(kind="lognormal", args=(mu, sigma)),
+    pm.HalfNormal: as_half_normal,
+    pm.Uniform: as_uniform,
+}
+
+
+def read_hyper_prior(variable: Variable) -> HyperPrior:
+    """The prior of an unknown hyperparameter."""
+    reader = find(HYPER_PRIOR_READERS, variable)
+    expected = f"one of {names(HYPER_PRIOR_READERS)} on the non-negative numbers, with known parameters"
+    if reader is None:
+        found = distribution_name(variable)
+        raise UnreadableModel(variable.name, f"a {found} prior", expected, "change this prior or sample with NUTS")
+    for parameter in parameters(variable):
+        if not ModelGraph.is_known(parameter):
+            found = f"a prior that depends on {spell(parameter)}"
+            raise UnreadableModel(variable.name, found, expected, "give it known parameters or sample with NUTS")
+    prior = reader(*(parameter_value(p) for p in parameters(variable)))
+    if prior is None:
+        found = f"a {distribution_name(variable)} prior that can be negative"
+        raise UnreadableModel(variable.name, found, expected, "restrict it to the non-negative numbers")
+    return prior
+
+
+def parameter_value(variable: Variable) -> Array:
+    """A known parameter; 1/x in double precision where PyMC would invert a single-precision constant."""
+    view = View.of(variable)
+    return 1.0 / view.inside().value if is_elemwise(view.source, Reciprocal) else view.value
+
+
+def as_parameter(graph: ModelGraph, view: View, transposed: bool) -> Parameter | None:
+    """A factor's hyperparameter in our orientation: known, or a free variable seen through dimension shuffles."""
+    if ModelGraph.is_known(view.source):
+        return Known(value=orient(view.value, transposed))
+    if not graph.is_free(view.source):
+        return None
+    variable_shape = graph.shapes[view.source.name]
+    entries = np.arange(np.prod(variable_shape, dtype=int)).reshape(variable_shape)
+    seen = orient(view.apply(entries), transposed)
+    if seen.ndim > 2 or not np.array_equal(seen.ravel(), entries.ravel()):
+        return None  # a reshape can't bring the entries into this order
+    prior = read_hyper_prior(view.source)
+    return Unknown(name=view.source.name, variable_shape=variable_shape, shape=seen.shape, prior=prior)
+
+
+def orient(array: Array, transposed: bool) -> Array:
+    """As it broadcasts against our factor; one entry becomes a scalar."""
+    if array.size == 1:
+        return array.reshape(())
+    array = array if array.ndim > 1 else array[None, :]
+    return array.T if transposed else array

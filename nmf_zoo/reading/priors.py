@@ -1,0 +1,137 @@
+"""The factors: which variable, which orientation, which prior. Rate or mean is recovered from the scale PyMC keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.scalar import Reciprocal, TrueDiv
+
+from nmf_zoo.errors import UnreadableModel
+from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, known_value, spell
+from nmf_zoo.reading.hyperparameters import as_parameter
+from nmf_zoo.reading.products import Operand
+from nmf_zoo.reading.registry import distribution_name, find, names, parameters
+from nmf_zoo.structure import Factor, Fixed, Flat, GammaPrior, Known, Parameter, Prior
+
+KNOWN_OR_FREE = "a known value, a free variable (indexed by None only), or shape / mean with the same shape"
+
+
+def read_factor(graph: ModelGraph, operand: Operand) -> Factor:
+    """One side of the product: a matrix with a prior, or a known one."""
+    variable = operand.variable
+    if ModelGraph.is_known(variable):
+        return read_fixed(operand)
+    if not graph.is_free(variable):
+        expected = "a free variable or a known matrix on each side of the product"
+        raise UnreadableModel(spell(variable), "an expression as a factor", expected, "multiply two plain matrices")
+    reader = find(FACTOR_PRIORS, variable)
+    if reader is None:
+        found, expected = f"a {distribution_name(variable)} prior", f"one of {names(FACTOR_PRIORS)}"
+        raise UnreadableModel(variable.name, found, expected, "change this prior or sample with NUTS")
+    shape = graph.shapes[variable.name]
+    if len(shape) != 2:
+        raise UnreadableModel(variable.name, f"shape {shape}", "a matrix", "declare it with two dims")
+    prior = reader(graph, variable, operand.transposed)
+    return Factor(name=variable.name, shape=turned(shape, operand), prior=prior, transposed=operand.transposed)
+
+
+def turned(shape: tuple[int, ...], operand: Operand) -> tuple[int, int]:
+    """The factor's shape in our orientation."""
+    return shape[::-1] if operand.transposed else shape
+
+
+def read_fixed(operand: Operand) -> Factor:
+    """A known matrix, >= 0."""
+    value = np.array(known_value(operand.variable), dtype=np.float64)
+    name = operand.variable.name or ""
+    if value.ndim != 2 or not np.all(np.isfinite(value)) or np.any(value < 0):
+        found = f"shape {value.shape}" if value.ndim != 2 else "negative or infinite entries in a known factor"
+        raise UnreadableModel(name or "known factor", found, "a finite matrix >= 0", "check the data you gave")
+    value = np.ascontiguousarray(value.T) if operand.transposed else value
+    return Factor(name=name, shape=value.shape, prior=Fixed(value=value), transposed=operand.transposed)
+
+
+# -- priors of factors: (graph, variable, transposed) -> Prior -----------------------------------------------------
+
+
+def read_flat(graph: ModelGraph, variable: Variable, transposed: bool) -> Prior:
+    return Flat()
+
+
+def read_gamma(graph: ModelGraph, variable: Variable, transposed: bool) -> Prior:
+    shape, scale = parameters(variable)
+    return gamma_prior(graph, variable, View.of(shape), View.of(scale), transposed)
+
+
+def read_exponential(graph: ModelGraph, variable: Variable, transposed: bool) -> Prior:
+    """Gamma with shape 1, so that its scale is its mean."""
+    scale = View.of(parameters(variable)[0])
+    return gamma_prior(graph, variable, View.of(pt.as_tensor(np.ones(()))), scale, transposed)
+
+
+FACTOR_PRIORS: dict[type, Callable[[ModelGraph, Variable, bool], Prior]] = {
+    pm.Gamma: read_gamma,
+    pm.Exponential: read_exponential,
+    pm.HalfFlat: read_flat,
+}
+
+
+def gamma_prior(graph: ModelGraph, variable: Variable, shape: View, scale: View, transposed: bool) -> GammaPrior:
+    """The prior, or the reason why it can't be read."""
+    found_shape = as_parameter(graph, shape, transposed)
+    if found_shape is None:
+        raise unreadable_parameter(variable, "alpha", shape)
+    second = as_rate_or_mean(graph, shape, scale, transposed)
+    if second is None:
+        raise unreadable_parameter(variable, "scale (1 / beta)", scale)
+    for role, parameter in {"shape": found_shape, **second}.items():
+        if isinstance(parameter, Known) and not (np.all(parameter.value > 0) and np.all(np.isfinite(parameter.value))):
+            found = f"{role} {parameter.value.min()} in its prior"
+            raise UnreadableModel(variable.name, found, "finite numbers > 0", "check the hyperparameters")
+    return GammaPrior(shape=found_shape, **second)
+
+
+def unreadable_parameter(variable: Variable, role: str, view: View) -> UnreadableModel:
+    found = f"{role} = {spell(view.source)}"
+    do = "make it a variable of its own (scale its prior instead) or sample with NUTS"
+    return UnreadableModel(variable.name, found, KNOWN_OR_FREE, do)
+
+
+def as_rate_or_mean(graph: ModelGraph, shape: View, scale: View, transposed: bool) -> dict[str, Parameter] | None:
+    """{"rate": ...} or {"mean": ...} from the scale: 1 / rate, 1 / (shape / mean), or for shape 1 the mean itself."""
+    if not is_elemwise(scale.source, Reciprocal):
+        return as_plain_scale(graph, shape, scale, transposed)
+    rate = scale.inside()
+    if is_same(graph, rate, shape) and not ModelGraph.is_known(rate.source):
+        return {"mean": Known(value=np.ones(()))}  # Gamma(a, a)
+    if is_elemwise(rate.source, TrueDiv) and is_same(graph, rate.inside(0), shape):
+        mean = as_parameter(graph, rate.inside(1), transposed)
+        if mean is not None:
+            return {"mean": mean}
+    found = as_parameter(graph, rate, transposed)
+    return None if found is None else {"rate": found}
+
+
+def as_plain_scale(graph: ModelGraph, shape: View, scale: View, transposed: bool) -> dict[str, Parameter] | None:
+    """A scale that PyMC did not make from a rate: known, or a free variable where shape is 1."""
+    if ModelGraph.is_known(scale.source):
+        return {"rate": as_parameter(graph, View(pt.as_tensor(1.0 / scale.value)), transposed)}
+    if ModelGraph.is_known(shape.source) and np.all(shape.value == 1):
+        mean = as_parameter(graph, scale, transposed)
+        return None if mean is None else {"mean": mean}
+    return None
+
+
+def is_same(graph: ModelGraph, first: View, second: View) -> bool:
+    """The same free variable broadcast in the same way, or equal known values."""
+    if ModelGraph.is_known(first.source) and ModelGraph.is_known(second.source):
+        return np.array_equal(*np.broadcast_arrays(first.value, second.value))
+    if first.source is not second.source or not graph.is_free(first.source):
+        return False
+    entries = np.arange(np.prod(graph.shapes[first.source.name], dtype=int))
+    entries = entries.reshape(graph.shapes[first.source.name])
+    return np.array_equal(*map(np.atleast_2d, (first.apply(entries), second.apply(entries))))

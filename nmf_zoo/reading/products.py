@@ -1,0 +1,197 @@
+"""Recognise exposure * (W @ H) + background, in any of the ways to write it.
+
+Each spelling of a product is a function variable -> (left, right) or None, registered in :data:`PRODUCTS`. Transposes
+are pushed to the factors, so that ``(A @ B).T`` is the product of B.T and A.T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from pytensor.graph.basic import Variable
+from pytensor.scalar import Add, Mul, TrueDiv
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.einsum import Einsum
+from pytensor.tensor.math import Dot
+from pytensor.tensor.subtensor import AdvancedSubtensor
+
+from nmf_zoo.distributions import CellRates
+from nmf_zoo.reading.graph import ModelGraph, as_transposed, is_elemwise, known_value, strip
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """One side of the product: a variable, or its transpose."""
+
+    variable: Variable
+    transposed: bool = False
+
+    @classmethod
+    def of(cls, variable: Variable, transposed: bool = False) -> Operand:
+        variable = strip(variable)
+        inner = as_transposed(variable)
+        return cls(variable, transposed) if inner is None else cls.of(inner, not transposed)
+
+    @property
+    def T(self) -> Operand:
+        return Operand.of(self.variable, not self.transposed)
+
+
+@dataclass(frozen=True, eq=False)
+class Mean:
+    """exposure * (left @ right) + background; None stands for ones and for zeros."""
+
+    left: Operand
+    right: Operand
+    exposure: Array | None = None
+    background: Array | None = None
+
+    @property
+    def T(self) -> Mean:
+        exposure, background = (a if a is None else np.atleast_2d(a).T for a in (self.exposure, self.background))
+        return Mean(self.right.T, self.left.T, exposure, background)
+
+    def times(self, known: Array) -> Mean:
+        exposure = known if self.exposure is None else self.exposure * known
+        return replace(self, exposure=exposure, background=None if self.background is None else self.background * known)
+
+    def plus(self, known: Array) -> Mean:
+        return replace(self, background=known if self.background is None else self.background + known)
+
+
+@dataclass(frozen=True, eq=False)
+class CellIndex:
+    """The cells of a (F, N) matrix that an observed vector lists: ``rows`` and ``cols``, or a boolean ``mask``."""
+
+    parts: tuple[Array, ...]
+
+    def rows_and_cols(self) -> tuple[Array, Array]:
+        rows, cols = np.nonzero(self.parts[0]) if len(self.parts) == 1 else self.parts
+        return rows.astype(np.int64), cols.astype(np.int64)
+
+
+# -- products ----------------------------------------------------------------------------------------------------
+
+
+def as_dot(variable: Variable) -> tuple[Operand, Operand] | None:
+    """``W @ H``, ``pt.dot``, ``pm.math.dot``, ``W.dot(H)``, ``pt.matmul``."""
+    op = variable.owner.op
+    if not isinstance(op, Dot) and not (isinstance(op, Blockwise) and isinstance(op.core_op, Dot)):
+        return None
+    left, right = variable.owner.inputs
+    return Operand.of(left), Operand.of(right)
+
+
+def as_einsum(variable: Variable) -> tuple[Operand, Operand] | None:
+    """``pt.einsum`` of two matrices that share one index which the result has not."""
+    op = variable.owner.op
+    if not isinstance(op, Einsum) or len(variable.owner.inputs) != 2:
+        return None
+    terms, _, result = op.subscripts.replace(" ", "").partition("->")
+    first, second = terms.split(",")
+    result = result or "".join(sorted(set(first) ^ set(second)))
+    inner = set(first) & set(second)
+    if not (len(set(first)) == len(set(second)) == len(first) == len(second) == 2 and len(inner) == 1):
+        return None
+    operands = [Operand.of(i, s[0] in inner) for i, s in zip(variable.owner.inputs, (first, second), strict=True)]
+    outer = [(set(s) - inner).pop() for s in (first, second)]  # each operand is now (outer, inner)
+    if sorted(result) != sorted(outer):
+        return None
+    left, right = operands if result[0] == outer[0] else operands[::-1]
+    return left, right.T
+
+
+PRODUCTS: dict[str, Callable[[Variable], tuple[Operand, Operand] | None]] = {
+    "W @ H": as_dot,
+    "einsum": as_einsum,
+}
+
+
+def as_product(variable: Variable) -> Mean | None:
+    """The product of two matrices, in any registered spelling."""
+    if variable.owner is None or variable.ndim != 2:
+        return None
+    found = (spelling(variable) for spelling in PRODUCTS.values())
+    return next((Mean(*pair) for pair in found if pair is not None), None)
+
+
+# -- the mean around it ------------------------------------------------------------------------------------------
+
+
+def as_mean(variable: Variable) -> Mean | None:
+    """exposure * (W @ H) + background, nested in any order; transposed as a whole, too."""
+    variable = strip(variable)
+    if variable.owner is None:
+        return None
+    if (inner := as_transposed(variable)) is not None:
+        mean = as_mean(inner)
+        return None if mean is None else mean.T
+    for operation in (as_sum, as_multiple, as_quotient):
+        if (mean := operation(variable)) is not None:
+            return mean
+    return as_product(variable)
+
+
+def as_sum(variable: Variable) -> Mean | None:
+    mean, known = split_known(variable, Add)
+    return None if mean is None else mean.plus(sum(known[1:], start=known[0]))
+
+
+def as_multiple(variable: Variable) -> Mean | None:
+    mean, known = split_known(variable, Mul)
+    return None if mean is None else mean.times(np.prod(np.broadcast_arrays(*known), axis=0))
+
+
+def as_quotient(variable: Variable) -> Mean | None:
+    if not is_elemwise(variable, TrueDiv) or not ModelGraph.is_known(variable.owner.inputs[1]):
+        return None
+    mean = as_mean(variable.owner.inputs[0])
+    return None if mean is None else mean.times(1.0 / known_value(variable.owner.inputs[1]).astype(np.float64))
+
+
+def split_known(variable: Variable, scalar_op: type) -> tuple[Mean | None, list[Array]]:
+    """The one argument of a sum or product that is a mean, and the values of the others, all known."""
+    if not is_elemwise(variable, scalar_op):
+        return None, []
+    unknown = [i for i in variable.owner.inputs if not ModelGraph.is_known(i)]
+    if len(unknown) != 1:
+        return None, []
+    known = [known_value(i).astype(np.float64) for i in variable.owner.inputs if i is not unknown[0]]
+    return as_mean(unknown[0]), known
+
+
+# -- listed cells ------------------------------------------------------------------------------------------------
+
+
+def split_index(variable: Variable) -> tuple[Variable, CellIndex | None]:
+    """``mean[rows, cols]`` or ``mean[mask]`` -> (mean, cells); any other variable -> (variable, None)."""
+    inner = strip(variable)
+    node = inner.owner
+    if node is None or not isinstance(node.op, AdvancedSubtensor) or not node.inputs[0].ndim == 2:
+        return inner, None
+    indices = node.inputs[1:]
+    if not all(hasattr(i, "ndim") and ModelGraph.is_known(i) for i in indices):
+        return inner, None
+    parts = tuple(known_value(i) for i in indices)
+    is_pair = len(parts) == 2 and all(p.ndim == 1 and p.dtype.kind in "iu" for p in parts)
+    is_mask = len(parts) == 1 and parts[0].ndim == 2 and parts[0].dtype.kind == "b"
+    return (strip(node.inputs[0]), CellIndex(parts)) if is_pair or is_mask else (inner, None)
+
+
+def as_indexed_mean(variable: Variable) -> tuple[Mean | None, CellIndex | None]:
+    """The mean of an observed matrix, or of the listed cells of one."""
+    node = strip(variable).owner
+    if node is not None and isinstance(node.op, CellRates):
+        left, right, rows, cols = node.inputs
+        return Mean(Operand.of(left), Operand.of(right)), cell_index(rows, cols)
+    matrix, cells = split_index(variable)
+    return as_mean(matrix), cells
+
+
+def cell_index(rows: Variable, cols: Variable) -> CellIndex:
+    """Known row and column indices."""
+    return CellIndex((known_value(rows), known_value(cols)))

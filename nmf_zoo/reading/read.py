@@ -1,0 +1,120 @@
+"""Read a model as a whole: strictly, so that nothing in it is overlooked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+from pymc.logprob.transforms import IntervalTransform, LogTransform
+from pytensor.graph.basic import Variable
+
+from nmf_zoo.errors import UnreadableModel
+from nmf_zoo.reading.data import as_imputed, read_data
+from nmf_zoo.reading.graph import ModelGraph
+from nmf_zoo.reading.likelihoods import LIKELIHOODS, Observation, read_likelihood, read_observation
+from nmf_zoo.reading.priors import read_factor
+from nmf_zoo.reading.registry import distribution_name, find, names, operation
+from nmf_zoo.structure import Factor, Factorisation, Imputed
+
+
+def read(model: pm.Model) -> Factorisation:
+    """The factorisation that ``model`` declares.
+
+    Parameters
+    ----------
+    model : pm.Model
+        One of our declarations, or your own: X ~ Poisson or Normal with mean exposure * (W @ H) + background.
+
+    Raises
+    ------
+    UnreadableModel
+        When anything in the model has no place in a factorisation. A model is never half-read.
+    """
+    graph = ModelGraph(model)
+    refuse_potentials(model)
+    seen = read_observation(observed_variable(model))
+    W, H = read_factor(graph, seen.mean.left), read_factor(graph, seen.mean.right)
+    refuse_repeats(W, H)
+    shape = (W.shape[0], H.shape[1])
+    data, cells = read_data(graph, seen, shape)
+    structure = Factorisation(
+        likelihood=read_likelihood(graph, seen, shape),
+        W=W,
+        H=H,
+        data=data,
+        cells=cells,
+        imputed=find_imputed(graph, seen, (W.name, H.name)),
+    )
+    refuse_unused(model, structure)
+    refuse_constraints(model)
+    return with_labels(model, structure)
+
+
+def refuse_potentials(model: pm.Model) -> None:
+    if model.potentials:
+        expected = "no Potential: engines would overlook it"
+        raise UnreadableModel(model.potentials[0].name, "a Potential", expected, "remove it or sample with NUTS")
+
+
+def observed_variable(model: pm.Model) -> Variable:
+    """The one observed variable; where nothing is observed, the one free variable that can be data."""
+    candidates = list(model.observed_RVs) or data_like(model)
+    if len(candidates) != 1:
+        found = f"{len(candidates)} observed variables ({', '.join(rv.name for rv in candidates) or 'none'})"
+        raise UnreadableModel("model", found, f"one, {names(LIKELIHOODS)}", "split the model or sample with NUTS")
+    if find(LIKELIHOODS, candidates[0]) is None:
+        found, name = f"a {distribution_name(candidates[0])} likelihood", candidates[0].name
+        raise UnreadableModel(name, found, f"one of {names(LIKELIHOODS)}", "change it or sample with NUTS")
+    return candidates[0]
+
+
+def data_like(model: pm.Model) -> list[Variable]:
+    """Free variables with a likelihood we know and a mean that we can read: X of a model without data."""
+    known = [rv for rv in model.free_RVs if find(LIKELIHOODS, rv) is not None]
+    return [rv for rv in known if len(known) == 1 or find(LIKELIHOODS, rv)(rv).mean is not None]
+
+
+def refuse_repeats(W: Factor, H: Factor) -> None:
+    if not W.is_fixed and W.name == H.name:
+        raise UnreadableModel(W.name, "one variable on both sides of the product", "two factors", "sample with NUTS")
+    if W.shape[1] != H.shape[0]:
+        found = f"shapes {W.shape} and {H.shape} in one product"
+        raise UnreadableModel(W.name or "W", found, "as many columns as the other has rows", "check the dims")
+
+
+def find_imputed(graph: ModelGraph, seen: Observation, factors: tuple[str, str]) -> Imputed | None:
+    """The missing cells' variable, if there is one."""
+    others = [rv for rv in graph.model.free_RVs if rv is not seen.variable and rv.name not in factors]
+    found = [imputed for rv in others if (imputed := as_imputed(graph, rv, seen)) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def refuse_unused(model: pm.Model, structure: Factorisation) -> None:
+    """Each free variable has exactly one place."""
+    places = [factor.name for factor in (structure.W, structure.H) if not factor.is_fixed]
+    places += list(structure.unknowns)
+    places += [structure.imputed.name] if structure.imputed is not None else []
+    places += [structure.likelihood.name] if structure.data is None else []
+    expected = "each free variable to be a factor, a hyperparameter of one, sigma, or imputed data, and only one of these"
+    for name in (rv.name for rv in model.free_RVs):
+        if places.count(name) != 1:
+            found = "an unused free variable" if name not in places else "a variable with two roles"
+            raise UnreadableModel(name, found, expected, "remove it or sample with NUTS")
+
+
+def refuse_constraints(model: pm.Model) -> None:
+    """A transform other than the distribution's own narrows the support (``ordered``), unseen by its density."""
+    for rv in model.free_RVs:
+        transform = model.rvs_to_transforms[rv]
+        is_own = isinstance(transform, IntervalTransform) and type(rv.owner.op) is operation(pm.Uniform)
+        if transform is not None and not isinstance(transform, LogTransform) and not is_own:
+            found = f"the transform {type(transform).__name__}"
+            raise UnreadableModel(rv.name, found, "the distribution's own", "drop transform= or sample with NUTS")
+
+
+def with_labels(model: pm.Model, structure: Factorisation) -> Factorisation:
+    """The structure with the dims and coords of the model; PyMC allows None for both, which says nothing."""
+    dims = {name: tuple(found) for name, found in model.named_vars_to_dims.items() if None not in found}
+    coords = {dim: np.asarray(labels) for dim, labels in model.coords.items() if labels is not None}
+    return replace(structure, dims=dims, coords=coords)

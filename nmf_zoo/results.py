@@ -1,0 +1,147 @@
+"""Traces to InferenceData: names, dims and coords of the model on the arrays of an engine.
+
+Every array of a trace is (chain, draw, *variable). The groups are those of PyMC: ``posterior``, ``sample_stats``,
+``observed_data``, ``constant_data``, and ``fit`` for optimisers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from nmf_zoo import _compat
+from nmf_zoo.structure import Array, Factorisation
+
+LEADING = ("chain", "draw")
+CHECKED_CELLS = 32  # cells of W H whose mixing is followed, whatever the labelling of the components
+
+
+def checked_cells(shape: tuple[int, int]) -> tuple[Array, Array]:
+    """(rows, cols) of the cells of W H that convergence checks follow: fixed by the shape alone."""
+    n_cells = shape[0] * shape[1]
+    flat = np.sort(np.random.default_rng(0).choice(n_cells, size=min(CHECKED_CELLS, n_cells), replace=False))
+    rows, cols = np.unravel_index(flat, shape)
+    return rows, cols
+
+
+def variable_dims(structure: Factorisation, name: str, ndim: int) -> tuple[str, ...]:
+    """The dims of a model variable; ArviZ's default names where the model has none."""
+    owner = name if name in structure.dims else name.rsplit("_", 1)[0]  # W_shape, a parameter of q(W), has W's dims
+    dims = structure.dims.get(owner, ())
+    dims = dims if len(dims) == ndim else (None,) * ndim
+    return tuple(dim or f"{name}_dim_{axis}" for axis, dim in enumerate(dims))
+
+
+def as_dataset(structure: Factorisation, arrays: Mapping[str, Array], leading: tuple[str, ...]) -> xr.Dataset:
+    """Label arrays of model variables; ``leading`` are the dims before the variable's own."""
+    variables, coords = {}, {}
+    for name, array in arrays.items():
+        own = variable_dims(structure, name, array.ndim - len(leading))
+        variables[name] = xr.Variable(leading + own, array)
+        for dim, length in zip(own, array.shape[len(leading) :], strict=True):
+            coords[dim] = structure.coords.get(dim, np.arange(length))
+    for axis, dim in enumerate(leading):
+        length = next((a.shape[axis] for a in arrays.values()), 0)
+        coords[dim] = np.arange(length)
+    return xr.Dataset(variables, coords=coords)
+
+
+def stats_dataset(structure: Factorisation, stats: Mapping[str, Array]) -> xr.Dataset:
+    """Sampler statistics, (chain, draw) each, but ``mean`` (chain, draw, checked_cell) with its cells' labels."""
+    scalars = {name: xr.Variable(("chain", "draw"), value) for name, value in stats.items() if name != "mean"}
+    shape = next(iter(stats.values())).shape
+    dataset = xr.Dataset(scalars, coords={"chain": np.arange(shape[0]), "draw": np.arange(shape[1])})
+    if "mean" not in stats:
+        return dataset
+    rows, cols = checked_cells(structure.shape)
+    dataset["mean"] = (("chain", "draw", "checked_cell"), stats["mean"])
+    return dataset.assign_coords(
+        checked_cell=np.arange(len(rows)), checked_row=("checked_cell", rows), checked_col=("checked_cell", cols)
+    )
+
+
+def chain_groups(structure: Factorisation, chains: list[Any]) -> dict[str, xr.Dataset]:
+    """Stack the traces of chains into posterior and sample_stats, with the warm-up when it was kept."""
+    groups = {}
+    for prefix, part in (("", "draws"), ("warmup_", "warmup")):
+        traces = [getattr(chain, part) for chain in chains]
+        if traces[0].filled:
+            groups[f"{prefix}posterior"] = as_dataset(structure, _stack(trace.values for trace in traces), LEADING)
+            groups[f"{prefix}sample_stats"] = stats_dataset(structure, _stack(trace.stats for trace in traces))
+    if "posterior" not in groups:
+        raise KeyboardInterrupt("stopped before the first draw")
+    return groups
+
+
+def solution_groups(
+    structure: Factorisation, solutions: list[Any], reasons: Mapping[str, str], var_names: Sequence[str] | None
+) -> dict[str, xr.Dataset]:
+    """Stack the solutions of restarts, best first, into posterior, sample_stats and fit."""
+    values = _stack(solution.values for solution in solutions)
+    lp = [[structure.log_joint(draw) for draw in _draws(solution.values)] for solution in solutions]
+    kept = values if var_names is None else {name: values[name] for name in var_names}
+    return {
+        "posterior": as_dataset(structure, kept, LEADING),
+        "sample_stats": stats_dataset(structure, {"lp": np.array(lp)}),
+        "fit": fit_dataset(structure, solutions, reasons),
+    }
+
+
+def fit_dataset(structure: Factorisation, solutions: list[Any], reasons: Mapping[str, str]) -> xr.Dataset:
+    """The fit group: objective (chain, iteration), NaN after a restart's end, and one entry per chain of the rest."""
+    longest = max(len(solution.objective) for solution in solutions)
+    objective = np.full((len(solutions), longest), np.nan)
+    for row, solution in zip(objective, solutions, strict=True):
+        row[: len(solution.objective)] = solution.objective
+    status = [solution.status for solution in solutions]
+    dataset = as_dataset(structure, _stack(solution.parameters for solution in solutions), ("chain",))
+    return dataset.assign(
+        objective=(("chain", "iteration"), objective),
+        iterations=("chain", [len(solution.objective) for solution in solutions]),
+        residual=("chain", [solution.residual for solution in solutions]),
+        converged=("chain", [word == "converged" for word in status]),
+        status=("chain", status),
+        reason=("chain", [reasons[word] for word in status]),
+    ).assign_coords(chain=np.arange(len(solutions)), iteration=np.arange(1, longest + 1))
+
+
+def _stack(dicts: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
+    rows = list(dicts)
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def _draws(values: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+    for draw in range(len(next(iter(values.values())))):
+        yield {name: array[draw] for name, array in values.items()}
+
+
+def pack(
+    structure: Factorisation,
+    groups: Mapping[str, xr.Dataset],
+    observed: Mapping[str, Array],
+    constants: Mapping[str, Array],
+    attrs: Mapping[str, Any],
+) -> Any:
+    """Put the groups of a run together with the model's data and the run's attributes."""
+    data = {
+        "observed_data": _with_cell_labels(structure, as_dataset(structure, observed, ())),
+        "constant_data": as_dataset(structure, constants, ()),
+    }
+    plain = {name: _plain(value) for name, value in attrs.items()}
+    return _compat.inference_data({**groups, **data}, plain)
+
+
+def _with_cell_labels(structure: Factorisation, dataset: xr.Dataset) -> xr.Dataset:
+    """Give a list of cells its feature and sample labels."""
+    for dim, labels in structure.cell_labels.items():
+        if "cell" in dataset.dims and dim not in dataset.dims:
+            dataset = dataset.assign_coords({dim: ("cell", labels)})
+    return dataset
+
+
+def _plain(value: Any) -> Any:
+    """What netCDF can hold: numbers and text."""
+    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,105 @@
+"""Checks of what a run is asked for, before it starts: one clear line each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.structure import Array, Factorisation
+
+IDATA_KEYS = ("log_likelihood",)
+
+
+def check_counts(**counts: tuple[Any, int]) -> None:
+    """Each argument is an integer not below its minimum: ``draws=(draws, 1)``."""
+    for name, (value, least) in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise InputError(name, repr(value), f"an integer >= {least}", f"e.g. {name}={max(least, 1)}")
+
+
+def wants_log_likelihood(idata_kwargs: Mapping[str, Any] | None) -> bool:
+    """Whether ``idata_kwargs`` asks for the log_likelihood group."""
+    unknown = [key for key in idata_kwargs or {} if key not in IDATA_KEYS]
+    if unknown:
+        raise InputError("idata_kwargs", f"keys {unknown}", f"keys among {list(IDATA_KEYS)}", "leave the others out")
+    return bool((idata_kwargs or {}).get("log_likelihood", False))
+
+
+def entropy_of(random_seed: Any) -> int | list[int]:
+    """The entropy of a run: what was given, or a new one. Giving it again gives the same draws."""
+    if isinstance(random_seed, np.random.Generator):
+        return int(random_seed.integers(2**63))
+    try:
+        entropy = np.random.SeedSequence(random_seed).entropy
+    except (TypeError, ValueError) as error:
+        expected = "a non-negative integer, a sequence of them, a NumPy Generator or None"
+        raise InputError("random_seed", repr(random_seed), expected, "e.g. random_seed=1") from error
+    return entropy if isinstance(entropy, int) else [int(word) for word in np.atleast_1d(entropy)]
+
+
+def variable_shapes(structure: Factorisation) -> dict[str, tuple[int, ...]]:
+    """The shape of every variable that a posterior holds."""
+    shapes: dict[str, tuple[int, ...]] = {
+        factor.name: factor.variable_shape for factor in (structure.W, structure.H) if not factor.is_fixed
+    }
+    shapes |= {name: unknown.variable_shape for name, unknown in structure.unknowns.items()}
+    if structure.imputed is not None:
+        shapes[structure.imputed.name] = structure.imputed.rows.shape
+    return shapes
+
+
+def check_var_names(structure: Factorisation, var_names: Sequence[str] | None) -> None:
+    """``var_names`` are variables of the posterior."""
+    known = list(variable_shapes(structure))
+    wrong = [name for name in var_names or [] if name not in known]
+    if wrong or (var_names is not None and not len(var_names)):
+        raise InputError("var_names", repr(list(var_names)), f"a selection of {known}", "leave it out to keep all")
+
+
+def check_initvals(structure: Factorisation, initvals: Any, chains: int) -> list[dict[str, Array]]:
+    """One mapping of variable names to checked arrays per chain."""
+    given = initvals if isinstance(initvals, list | tuple) else [initvals] * chains
+    if len(given) != chains:
+        raise InputError("initvals", f"a list of {len(given)}", f"one mapping per chain, {chains}", "or one mapping for all")
+    return [_check_start(structure, start or {}) for start in given]
+
+
+def _check_start(structure: Factorisation, start: Mapping[Any, Any]) -> dict[str, Array]:
+    shapes = variable_shapes(structure)
+    checked = {}
+    for key, value in start.items():
+        name = getattr(key, "name", key)
+        if name not in shapes:
+            raise InputError("initvals", f"a value for {name!r}", f"names among {list(shapes)}", "remove it")
+        array = np.asarray(value, dtype=np.float64)
+        if array.shape != shapes[name]:
+            raise InputError(f"initvals[{name!r}]", f"shape {array.shape}", f"shape {shapes[name]}", "transpose or reshape it")
+        if not np.all(np.isfinite(array)) or np.any(array < 0) or not np.any(array > 0):
+            raise InputError(f"initvals[{name!r}]", "values that are negative, not finite or all 0", "finite values >= 0", "mend them")
+        checked[name] = array
+    return checked
+
+
+def check_memory(structure: Factorisation, draws: int, var_names: Sequence[str] | None) -> None:
+    """The stored draws fit into this machine's memory."""
+    shapes = variable_shapes(structure)
+    cells = sum(int(np.prod(shapes[name])) for name in (var_names or shapes))
+    needed, there = 8.0 * cells * draws, _physical_memory()
+    if needed > 0.8 * there:
+        raise InputError(
+            "draws",
+            f"{draws} draws of {cells} cells, {needed / 2**30:.1f} GiB",
+            f"less than 80% of the memory, {there / 2**30:.1f} GiB",
+            "raise thin, or keep fewer var_names",
+        )
+
+
+def _physical_memory() -> float:
+    names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
+    if not hasattr(os, "sysconf") or any(name not in os.sysconf_names for name in names):
+        return float("inf")
+    return float(os.sysconf(names[0])) * os.sysconf(names[1])

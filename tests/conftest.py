@@ -1,0 +1,7 @@
+"""Test set-up: PyTensor's numba backend (no C compiler needed), one BLAS thread, no plots on a screen."""
+
+import os
+
+os.environ["PYTENSOR_FLAGS"] = "cxx=,mode=NUMBA," + os.environ.get("PYTENSOR_FLAGS", "")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")

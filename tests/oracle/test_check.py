@@ -1,0 +1,117 @@
+"""``check``: the structure's log joint is the model's, for every accepted spelling; and it fails on wrong structures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from nmf_zoo.reading import check, read
+from nmf_zoo.structure import Known
+from tests.readable import DATA, EXPOSURE, MASK, F, K, N, X, accepted, build, gamma, poisson, product, two
+
+ACCEPTED = accepted()
+
+
+@pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_structure_has_the_models_log_joint(name):
+    check(ACCEPTED[name]())
+
+
+def test_single_precision_numbers_are_compared_as_such():
+    model = build(lambda: poisson(pm.Gamma("A", 2.0, 3.0, shape=(F, K)) @ gamma("B", K, N)))
+    check(model)
+    with pytest.raises(AssertionError, match="log joint"):
+        check(model, structure=wrong_rate(read(model), 1e-3))
+
+
+# -- planted errors ------------------------------------------------------------------------------------------------
+
+
+def wrong_rate(structure, by=1e-6):
+    prior = structure.H.prior
+    return replace(structure, H=replace(structure.H, prior=replace(prior, rate=Known(value=prior.rate.value * (1 + by)))))
+
+
+def no_prior_rate(structure):
+    return wrong_rate(structure, by=-1 + 1e-9)
+
+
+def swapped_priors(structure):
+    W, H = structure.W, structure.H
+    return replace(structure, W=replace(W, prior=H.prior), H=replace(H, prior=W.prior))
+
+
+def swapped_data(structure):
+    """Two samples exchanged."""
+    values = structure.data.values.copy()
+    values[:, :2] = values[:, 1::-1]
+    return replace(structure, data=replace(structure.data, values=values))
+
+
+def without_mask(structure):
+    return replace(structure, data=replace(structure.data, mask=None))
+
+
+def inverted_mask(structure):
+    return replace(structure, data=replace(structure.data, mask=~structure.data.mask))
+
+
+def without(part):
+    return lambda structure: replace(structure, likelihood=replace(structure.likelihood, **{part: None}))
+
+
+def as_complete(structure):
+    return replace(structure, data=replace(structure.data, is_complete=True))
+
+
+def without_imputed(structure):
+    return replace(structure, imputed=None)
+
+
+def without_data(structure):
+    return replace(structure, data=None)
+
+
+def plain():
+    return poisson(gamma("A", F, K, beta=two) @ gamma("B", K, N))
+
+
+PLANTED = {
+    "rate off by 1e-6": (plain, wrong_rate),
+    "rate dropped": (plain, no_prior_rate),
+    "priors swapped": (plain, swapped_priors),
+    "samples swapped": (plain, swapped_data),
+    "exposure dropped": (lambda: poisson(EXPOSURE * product()), without("exposure")),
+    "background dropped": (lambda: poisson(product() + 0.5), without("background")),
+    "mask dropped": (lambda: DATA["listed"](product()), without_mask),
+    "mask inverted": (lambda: DATA["listed"](product()), inverted_mask),
+    "missing cells taken for zeros": (lambda: DATA["few listed"](product()), as_complete),
+    "imputed cells dropped": (lambda: DATA["masked array"](product()), without_imputed),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
+@pytest.mark.parametrize("name", PLANTED)
+def test_check_fails_on_a_wrong_structure(name):
+    declare, spoil = PLANTED[name]
+    model = build(declare)
+    with pytest.raises(AssertionError, match="log joint at random point 0: found .*; expected .*the model's"):
+        check(model, structure=spoil(read(model)))
+
+
+def test_check_fails_when_a_hyperprior_is_dropped():
+    model = build(lambda: poisson(gamma("A", F, K) @ gamma("B", K, N, alpha=pm.Gamma("a", two, two))))
+    flat = build(lambda: poisson(gamma("A", F, K) @ gamma("B", K, N, alpha=pm.HalfFlat("a"))))
+    with pytest.raises(AssertionError, match="log joint"):
+        check(model, structure=read(flat))
+
+
+def test_check_draws_other_points_with_another_seed():
+    model = build(plain)
+    check(model, n=1, random_seed=1)
+    check(model, n=5, random_seed=2)
+    assert np.sum(MASK) < X.size == F * N

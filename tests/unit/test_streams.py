@@ -1,0 +1,329 @@
+"""Streams and draws as functions: twins, pinned values, edges of parameters, independence of keys and words."""
+
+import math
+
+import numpy as np
+import pytest
+from numba import njit
+from scipy import stats
+
+from nmf_zoo.kernels import counts, draws, gig, streams
+from nmf_zoo.kernels.streams import child_key, fold, random_bits, seed_key, uniform
+from tests import naive_draws
+
+P_BOUND = 1e-6  # per test; about 60 of them here: a false alarm has probability below 1e-4
+KEY = seed_key(20)
+SIDE = 500
+
+
+# -- twins and pinned values ---------------------------------------------------------------------------------------
+
+
+def some_keys(n):
+    return [child_key(KEY, i) for i in range(n)]
+
+
+@pytest.mark.parametrize("name", ["fold", "random_bits", "uniform"])
+def test_streams_equal_naive(name):
+    for key in some_keys(20):
+        for word in (0, 1, 2, 1000, 2**31, 2**40):
+            assert getattr(streams, name)(key, word) == getattr(naive_draws, name)(key, word)
+
+
+@pytest.mark.parametrize("mean", [1e-3, 0.5, 3.0, 9.9])
+def test_small_poisson_is_inversion(mean):
+    assert [counts.draw_poisson(mean, k) for k in some_keys(200)] == [
+        naive_draws.draw_poisson(mean, k) for k in some_keys(200)
+    ]
+
+
+@pytest.mark.parametrize(("n", "p"), [(1, 0.5), (7, 0.2), (7, 0.9), (3000, 0.003), (10**9, 5e-9)])
+def test_small_binomial_is_inversion(n, p):
+    keys = some_keys(200)
+    assert [counts.draw_binomial(n, p, k) for k in keys] == [naive_draws.draw_binomial(n, p, k) for k in keys]
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5, 10, 33])
+def test_small_allocation_is_categorical(rank):
+    weights = np.random.default_rng(rank).gamma(0.5, size=rank)
+    for x, key in enumerate(some_keys(16)):
+        assert_same_allocation(x, weights, key)
+
+
+def assert_same_allocation(x, weights, key):
+    out = np.full(len(weights), -1)
+    if x <= counts.SPLIT * (len(weights) - 1):
+        assert counts.allocate(x, weights, np.empty(len(weights)), out, key)
+        np.testing.assert_array_equal(out, naive_draws.allocate(x, weights, key))
+
+
+CALLS = {
+    "fold": (streams.fold, (KEY, 5)),
+    "random_bits": (streams.random_bits, (KEY, 5)),
+    "uniform": (streams.uniform, (KEY, 5)),
+    "exponential": (draws.draw_exponential, (KEY,)),
+    "normal": (draws.draw_normal, (KEY,)),
+    "gamma": (draws.draw_gamma, (2.5, KEY)),
+    "gamma below 1": (draws.draw_gamma, (0.1, KEY)),
+    "log gamma": (draws.draw_log_gamma, (1e-6, KEY)),
+    "poisson": (counts.draw_poisson, (3.0, KEY)),
+    "large poisson": (counts.draw_poisson, (1e6, KEY)),
+    "binomial": (counts.draw_binomial, (20, 0.3, KEY)),
+    "large binomial": (counts.draw_binomial, (10**9, 0.3, KEY)),
+    "gig": (gig.draw_gig, (0.5, 2.0, 3.0, KEY)),
+    "large gig": (gig.draw_gig, (-1e5, 2.0, 3.0, KEY)),
+}
+PINNED = {
+    "fold": 18149849953509258792,
+    "random_bits": 14790135213248762297,
+    "uniform": 0.8017748364779335,
+    "exponential": 0.6171338873016887,
+    "normal": -1.8571820148240183,
+    "gamma": 8.199187374932142,
+    "gamma below 1": 0.0008302533654126232,
+    "log gamma": -881396.9737366509,
+    "poisson": 3,
+    "large poisson": 1000111,
+    "binomial": 6,
+    "large binomial": 300001604,
+    "gig": 2.2962289332229746,
+    "large gig": 1.4972846920343916e-05,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_values_are_pinned(name):
+    """The same numbers on every version of Python, NumPy and numba."""
+    function, arguments = CALLS[name]
+    assert function(*arguments) == pytest.approx(PINNED[name], rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_compiled_equals_python(name):
+    function, arguments = CALLS[name]
+    for i in range(50):
+        key = child_key(KEY, i)
+        swapped = (key, *arguments[1:]) if function in (streams.fold, random_bits, uniform) else (*arguments[:-1], key)
+        with np.errstate(over="ignore"):
+            assert function(*swapped) == pytest.approx(function.py_func(*swapped), rel=1e-12, abs=0)
+
+
+def test_compiled_allocation_equals_python():
+    weights = np.array([0.3, 0.0, 2.0, 1.0])
+    for x in (0, 3, 30, 3000):
+        out, expected = np.empty(4, dtype=np.int64), np.empty(4, dtype=np.int64)
+        counts.allocate(x, weights, np.empty(4), out, KEY)
+        with np.errstate(over="ignore"):
+            counts.allocate.py_func(x, weights, np.empty(4), expected, KEY)
+        np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**32, 2**64 - 1, 2**200, np.random.SeedSequence(5)])
+def test_seed_key(seed):
+    assert isinstance(seed_key(seed), np.uint64)
+    assert seed_key(seed) == seed_key(seed)
+    assert seed_key(seed) != seed_key(7)
+
+
+# -- edges ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("bits", "expected"), [(0, 2.0**-53), (2**64 - 1, 1 - 2.0**-53)])
+def test_uniform_is_open_at_both_ends(bits, expected):
+    key = naive_draws.key_with_bits(bits)
+    assert random_bits(key, 0) == bits
+    assert uniform(key, 0) == expected
+    assert math.isfinite(draws.draw_exponential(key)) and draws.draw_exponential(key) > 0
+
+
+def test_ziggurat_layers_have_equal_areas():
+    edges, heights = draws._EDGES, draws._HEIGHTS
+    np.testing.assert_allclose(edges[:-1] * np.diff(heights), edges[0] * heights[1], rtol=1e-10)
+    np.testing.assert_allclose(heights[1:], np.exp(-0.5 * edges[1:] ** 2), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [1e-300, 1e-12, 1e-6, 0.3, 1.0, 1e6, 1e15])
+def test_log_gamma_is_finite(shape):
+    assert all(math.isfinite(draws.draw_log_gamma(shape, k)) for k in some_keys(200))
+
+
+@pytest.mark.parametrize("shape", [0.0, -1.0, -0.1, math.nan])
+def test_impossible_shape_is_nan(shape):
+    assert math.isnan(draws.draw_gamma(shape, KEY))
+    assert math.isnan(draws.draw_log_gamma(shape, KEY))
+
+
+def test_poisson_edges():
+    assert counts.draw_poisson(0.0, KEY) == 0
+    assert [counts.draw_poisson(m, KEY) for m in (-1.0, math.nan, math.inf)] == [-1, -1, -1]
+    assert abs(counts.draw_poisson(1e12, KEY) - 1e12) < 1e7
+
+
+def test_binomial_edges():
+    for n in (0, 1, 3000, 2**40):
+        assert counts.draw_binomial(n, 0.0, KEY) == counts.draw_binomial(n, -1e-17, KEY) == 0
+        assert counts.draw_binomial(n, 1.0, KEY) == counts.draw_binomial(n, 1.0 + 1e-15, KEY) == n
+    assert counts.draw_binomial(5, math.nan, KEY) == -1
+    assert abs(counts.draw_binomial(2**50, 0.25, KEY) - 2**48) < 2**28
+
+
+@pytest.mark.parametrize("x", [0, 1, 15, 400, 2**31, 2**40])
+@pytest.mark.parametrize("weights", [[2.0], [0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 3.0, 0.0, 1e-9, 0.0], [1e-200] * 20])
+def test_allocation_sums_and_zero_weights(x, weights):
+    weights = np.array(weights)
+    out = np.full(len(weights), -1)
+    for key in some_keys(20):
+        assert counts.allocate(x, weights, np.empty(len(weights)), out, key)
+        assert out.sum() == x and out.min() >= 0
+        assert not out[weights == 0].any()
+
+
+@pytest.mark.parametrize("bad", [0.0, 1e-310, math.inf, math.nan])
+@pytest.mark.parametrize("x", [3, 300])
+def test_allocation_refuses_unusable_weights(bad, x):
+    out = np.full(3, -1)
+    assert not counts.allocate(x, np.array([0.0, bad, 0.0]), np.empty(3), out, KEY)
+    assert not out.any()
+
+
+@pytest.mark.parametrize("p", [-1e6, -500.0, -1.0, -1e-9, 0.0, 1e-9, 0.5, 30.0, 1e6])
+@pytest.mark.parametrize("a", [1e-8, 1.0, 1e8])
+@pytest.mark.parametrize("b", [1e-8, 1.0, 1e8])
+def test_gig_is_positive_and_finite(p, a, b):
+    assert all(0 < gig.draw_gig(p, a, b, k) < math.inf for k in some_keys(20))
+
+
+@pytest.mark.parametrize(
+    ("p", "a", "b"), [(1e-3, 1e-200, 1e-200), (0.0, 1e-300, 1e-300), (1e-9, 1.0, 0.0), (-1e-9, 0.0, 1.0)]
+)
+def test_gig_ends_where_products_underflow(p, a, b):
+    assert all(0 < gig.draw_gig(p, a, b, k) < math.inf for k in some_keys(20))
+
+
+@pytest.mark.parametrize(
+    ("p", "a", "b"),
+    [(0.0, 0.0, 1.0), (1.0, 0.0, 1.0), (-1.0, 1.0, 0.0), (1.0, -1.0, 1.0), (math.nan, 1.0, 1.0), (1.0, math.inf, 1.0)],
+)
+def test_impossible_gig_is_nan(p, a, b):
+    assert math.isnan(gig.draw_gig(p, a, b, KEY))
+
+
+def test_gig_reciprocal_symmetry():
+    for key in some_keys(50):
+        assert gig.draw_gig(-2.5, 3.0, 0.7, key) == pytest.approx(1 / gig.draw_gig(2.5, 0.7, 3.0, key), rel=1e-12)
+
+
+# -- independence of keys and words --------------------------------------------------------------------------------
+
+
+@njit
+def words_of_cells(key, side, swap, word):
+    """(side, side) uint64: the word of each cell (f, n), or of (n, f) when swapped."""
+    out = np.empty((side, side), dtype=np.uint64)
+    for f in range(side):
+        for n in range(side):
+            out[f, n] = random_bits(fold(fold(key, n), f) if swap else fold(fold(key, f), n), word)
+    return out
+
+
+@njit
+def words_of_stream(key, n):
+    out = np.empty(n, dtype=np.uint64)
+    for i in range(n):
+        out[i] = random_bits(key, i)
+    return out
+
+
+@njit
+def child_keys(key, n):
+    out = np.empty(n, dtype=np.uint64)
+    for i in range(n):
+        out[i] = fold(key, i)
+    return out
+
+
+def pair_p_value(x, y, bits=5):
+    """Chi-square of the joint law of the top ``bits`` bits of two arrays against independent uniforms."""
+    shift = np.uint64(64 - bits)
+    cells = ((x.ravel() >> shift) << np.uint64(bits)) | (y.ravel() >> shift)
+    return stats.chisquare(np.bincount(cells.astype(np.int64), minlength=4**bits)).pvalue
+
+
+def low_bits(words, bits=5):
+    """The lowest bits that a uniform uses (12 and up), moved to the top."""
+    return words << np.uint64(64 - 12 - bits)
+
+
+def single_bits_p_value(x, y):
+    """Do the 64 bits of x ^ y have frequency 1/2? The smallest of 64 p-values, times 64."""
+    different = x.ravel() ^ y.ravel()
+    ones = [int(np.count_nonzero(different >> np.uint64(b) & np.uint64(1))) for b in range(64)]
+    return min(1.0, 64 * min(stats.binomtest(k, different.size).pvalue for k in ones))
+
+
+def neighbours():
+    """Pairs of arrays of words that a run uses side by side and that must look independent."""
+    here = words_of_cells(KEY, SIDE, False, 0)
+    stream = words_of_stream(KEY, SIDE * SIDE)
+    upper = np.triu_indices(SIDE, 1)
+    return {
+        "cell (f, n) and (n, f)": (here[upper], here.T[upper]),
+        "cell (f, n) and (f, n + 1)": (here[:, :-1], here[:, 1:]),
+        "cell (f, n) and (f + 1, n)": (here[:-1], here[1:]),
+        "cell (f, n) keyed in either order": (here[upper], words_of_cells(KEY, SIDE, True, 0)[upper]),
+        "words 0 and 1 of a cell": (here, words_of_cells(KEY, SIDE, False, 1)),
+        "sweeps 0 and 1": (
+            words_of_cells(child_key(KEY, 0), SIDE, False, 0),
+            words_of_cells(child_key(KEY, 1), SIDE, False, 0),
+        ),
+        "chains 0 and 1": tuple(words_of_cells(child_key(KEY, c, 9), SIDE, False, 0) for c in (0, 1)),
+        "seeds 0 and 1": (words_of_cells(seed_key(0), SIDE, False, 0), words_of_cells(seed_key(1), SIDE, False, 0)),
+        "words i and i + 1 of one stream": (stream[:-1], stream[1:]),
+        "words i and i + 2 of one stream": (stream[:-2], stream[2:]),
+        "words and child keys of one key": (stream, child_keys(KEY, SIDE * SIDE)),
+        "raw keys 0, 1, 2, ...": (
+            np.array([random_bits(np.uint64(i), 0) for i in range(20_000)], dtype=np.uint64),
+            np.array([random_bits(np.uint64(i + 1), 0) for i in range(20_000)], dtype=np.uint64),
+        ),
+    }
+
+
+NEIGHBOURS = neighbours()
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_neighbours_are_independent(name):
+    x, y = NEIGHBOURS[name]
+    assert pair_p_value(x, y) > P_BOUND
+    assert pair_p_value(low_bits(x), low_bits(y)) > P_BOUND
+    assert pair_p_value(low_bits(x), y) > P_BOUND
+    assert single_bits_p_value(x, y) > P_BOUND
+
+
+def test_cells_have_different_keys():
+    keys = np.concatenate([child_keys(child_key(KEY, f), 1000) for f in range(1000)])
+    assert len(np.unique(keys)) == len(keys)
+
+
+def test_birthday_spacings():
+    """Marsaglia: repeated spacings among 2^14 points of 2^36 are Poisson(2^42 / 2^38); a lattice repeats more."""
+    repeats = 0
+    for i in range(16):
+        points = np.sort(words_of_cells(child_key(KEY, i), 128, False, 0).ravel() >> np.uint64(28))
+        spacings = np.sort(np.diff(points))
+        repeats += int(np.count_nonzero(np.diff(spacings) == 0))
+    tail = min(stats.poisson.cdf(repeats, 256), stats.poisson.sf(repeats - 1, 256))
+    assert 2 * tail > P_BOUND
+
+
+@pytest.mark.parametrize("fault", ["sum of words", "one low bit stuck", "xor of words", "shared stream"])
+def test_neighbour_checks_see_planted_faults(fault):
+    f, n = np.indices((SIDE, SIDE))
+    faulty = {
+        "sum of words": lambda: (words_of_stream(KEY, 2 * SIDE)[f + n], words_of_stream(KEY, 2 * SIDE)[n + f]),
+        "one low bit stuck": lambda: tuple(w | np.uint64(1 << 13) for w in NEIGHBOURS["sweeps 0 and 1"]),
+        "xor of words": lambda: (words_of_stream(KEY, 512)[f ^ n], words_of_stream(KEY, 512)[n ^ f]),
+        "shared stream": lambda: (words_of_stream(KEY, SIDE), words_of_stream(KEY, SIDE)),
+    }[fault]()
+    smallest = min(pair_p_value(*faulty), pair_p_value(*map(low_bits, faulty)), single_bits_p_value(*faulty))
+    assert smallest < P_BOUND
