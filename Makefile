@@ -21,10 +21,10 @@ test-full: $(VENV)/.test-ready
 	NMF_ZOO_TEST_SIZE=full $(RUN_TESTS) $(PYTEST_ARGS)
 
 notebooks: $(VENV)/.notebooks-ready
-	$(BIN)/python -m notebooks.run
+	$(BIN)/jupyter execute --inplace=false notebooks/*.ipynb
 
 bench: $(VENV)/.bench-ready
-	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks
 
 lint: $(VENV)/.dev-ready
 	$(BIN)/ruff check .

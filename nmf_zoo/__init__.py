@@ -19,7 +19,7 @@ _HOMES = {
     "nmf_zoo.inference.gibbs": ("Gibbs",),
     "nmf_zoo.nuts": ("NUTS",),
     "nmf_zoo.diagnostics": ("summarise",),
-    "nmf_zoo.simulate": ("simulate",),
+    "nmf_zoo.simulation": ("simulate",),
     "nmf_zoo.predict": ("predict", "log_likelihood", "impute", "project"),
     "nmf_zoo.components": ("top_features", "unit_sum"),
     "nmf_zoo._compat": ("save", "load"),

@@ -6,12 +6,11 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import Any
 
 import pymc as pm
 
-from nmf_zoo import nuts
+from nmf_zoo import __version__, nuts
 from nmf_zoo.diagnostics import warn_unconverged
 from nmf_zoo.engines import require_support, resolve_engine
 from nmf_zoo.errors import InputError
@@ -193,7 +192,7 @@ def _cores(cores: int | None) -> int:
 def _attributes(name: str, options: Any, entropy: Any, began: float) -> dict[str, Any]:
     return {
         "inference_library": "nmf_zoo",
-        "inference_library_version": version("nmf_zoo"),
+        "inference_library_version": __version__,
         "engine": name,
         "options": json.dumps(asdict(options)),
         "random_seed": str(entropy),

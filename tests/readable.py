@@ -5,6 +5,8 @@ Constants are np.float64: PyMC keeps Python floats in single precision, which mo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -19,6 +21,7 @@ ROWS, COLS = np.nonzero(MASK)
 FEW_ROWS, FEW_COLS = np.array([3, 0, 4]), np.array([6, 2, 0])
 EXPOSURE = RNG.uniform(0.5, 2.0, N)
 BACKGROUND = RNG.uniform(0.1, 1.0, (F, 1))
+KNOWN_B = RNG.gamma(1.0, size=(K, N))
 COORDS = {"word": list("abcde"), "topic": range(K), "text": range(10, 10 + N)}
 one, two, three = np.float64(1.0), np.float64(2.0), np.float64(3.0)
 
@@ -118,9 +121,9 @@ PRIORS = {
     "shape of each component, mean of each sample": lambda: rate_and_mean(
         positive("a", shape=(K, 1)), positive("m", shape=(1, N))
     ),
-    "known": lambda: pt.as_tensor(RNG.gamma(1.0, size=(K, N))),
-    "known data": lambda: pm.Data("B", RNG.gamma(1.0, size=(K, N))),
-    "known data of integers": lambda: pm.Data("B", RNG.poisson(2.0, size=(K, N)) + 1),
+    "known": lambda: pt.as_tensor(KNOWN_B),
+    "known data": lambda: pm.Data("B", KNOWN_B),
+    "known data of integers": lambda: pm.Data("B", np.full((K, N), 2)),
 }
 
 # -- hyperpriors: () -> hyperparameter -----------------------------------------------------------------------------
@@ -206,7 +209,7 @@ def shared_by_turned():
     pm.Poisson("counts", A @ B.T, observed=X)
 
 
-def both_known():
+def data_as_factor():
     pm.Poisson("counts", pm.Data("A", np.ones((F, K))) @ pm.HalfFlat("B", shape=(K, N)), observed=X)
 
 
@@ -220,7 +223,7 @@ WHOLE = {
     "dims, masked": with_dims_masked,
     "one hyperparameter for both": shared_by_both,
     "one hyperparameter for both, turned": shared_by_turned,
-    "known factor": both_known,
+    "known factor": data_as_factor,
 }
 
 
@@ -244,7 +247,7 @@ def turned(make) -> pm.Model:
     return build(lambda: pm.Poisson("counts", make().T @ gamma("A", K, F), observed=np.ascontiguousarray(X.T)))
 
 
-def accepted() -> dict[str, pm.Model]:
+def accepted() -> dict[str, Callable[[], pm.Model]]:
     """name -> function that builds the model, for every table above."""
     makers = {f"product: {name}": lambda make=make: build(lambda: poisson(make())) for name, make in PRODUCTS.items()}
     makers |= {f"offset: {k}": lambda make=make: build(lambda: poisson(make(product()))) for k, make in OFFSETS.items()}

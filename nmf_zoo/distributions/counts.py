@@ -72,7 +72,7 @@ class SparsePoissonRV(RandomVariable):
     signature = "(f,k),(k,n),(c),(c)->(c)"
     dtype = "float64"
     _print_name = ("SparsePoisson", "\\operatorname{SparsePoisson}")
-    __props__ = ("name", "signature", "dtype", "inplace", "complete")
+    __props__ = (*RandomVariable.__props__, "complete")  # type: ignore[assignment]
 
     def __init__(self, *args, complete: bool, **kwargs):
         super().__init__(*args, **kwargs)

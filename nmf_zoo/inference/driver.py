@@ -126,7 +126,8 @@ def _sample_chain(engine, problem, run, key, start, stop, report) -> Chain:
             values, stats = engine.draw(problem, state, child(key, DRAW, sweep))
             kept = values if run.var_names is None else {name: values[name] for name in run.var_names}
             into.record(kept, {**info._asdict(), **stats})
-        report(sweep + 1, "warm-up" if sweep < run.tune else "draws")
+        is_last = sweep + 1 == run.tune + run.draws
+        report(sweep + 1, "warm-up" if sweep < run.tune else "draws", last=is_last)
     return result
 
 

@@ -6,12 +6,12 @@ Nothing is stored and nothing advances, so that draws do not depend on threads, 
     key = fold(fold(sweep_key, f), n)                        in a kernel: the stream of one cell in one sweep
     uniform(key, 0), uniform(key, 1), ...                    its uniforms
 
-Children and words are keyed SplitMix: the key plus a multiple of an odd constant, through a bijective 64-bit mixer, with
-other constants and another mixer for each, so that the children of a key do not meet its own words. Different words of
-``fold`` give different children.
+Children and words are keyed SplitMix: the key plus a multiple of an odd constant, through a bijective 64-bit mixer,
+with other constants and another mixer for each, so that the children of a key do not meet its own words. Different
+words of ``fold`` give different children.
 
-**Two draws need two keys.** A draw reads its stream from word 0 on and may read many words (rejection), so that two draws
-from one key are dependent. Give each its own: ``fold(key, 0)``, ``fold(key, 1)``.
+**Two draws need two keys.** A draw reads its stream from word 0 on and may read many words (rejection), so that two
+draws from one key are dependent. Give each its own: ``fold(key, 0)``, ``fold(key, 1)``.
 
 In Python use `child_key`: a compiled function hands uint64 back as a plain int, which numba may refuse as an argument.
 

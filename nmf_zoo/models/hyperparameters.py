@@ -13,6 +13,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.models.inputs import Inputs, as_float_array, check_broadcast, current_model
@@ -65,10 +66,10 @@ class Hyperparameter:
     """
 
     name: str
-    value: Variable | Free
+    value: TensorVariable | Free
     dims: tuple[str, ...]
 
-    def declare(self) -> Variable:
+    def declare(self) -> TensorVariable:
         """The tensor to use in the model, broadcasting to ``dims``; declares it when it is free."""
         if not isinstance(self.value, Free):
             return self.value
@@ -79,30 +80,30 @@ class Hyperparameter:
 
 @dataclass(frozen=True)
 class GammaParameters:
-    """Shape alpha, and rate beta or mean."""
+    """Shape alpha with the rate beta, or with the mean."""
 
     alpha: Hyperparameter
-    beta: Hyperparameter | None
-    mean: Hyperparameter | None
+    second: Hyperparameter
+    is_mean: bool
 
-    def declare(self) -> dict[str, Variable]:
+    def declare(self) -> dict[str, TensorVariable]:
         """``alpha`` and ``beta`` for ``pm.Gamma``; a given mean enters as beta = alpha / mean."""
-        alpha = self.alpha.declare()
-        return {"alpha": alpha, "beta": self.beta.declare() if self.mean is None else alpha / self.mean.declare()}
+        alpha, second = self.alpha.declare(), self.second.declare()
+        return {"alpha": alpha, "beta": alpha / second if self.is_mean else second}
 
 
 def check_gamma(suffix: str, inputs: Inputs, alpha: Any, beta: Any, mean: Any) -> GammaParameters:
-    """The parameters of W (suffix "w") or H (suffix "h"): shape and rate, or shape and mean; rate 1 when neither is given."""
+    """The parameters of W (suffix "w") or H (suffix "h"): shape, and mean or rate (1 when neither is given)."""
     dims = WEIGHTS if suffix == "w" else ACTIVATIONS
     rate_name, mean_name = f"beta_{suffix}", f"mean_{suffix}"
     if beta is not None and mean is not None:
         raise InputError(
             rate_name, f"{rate_name} and {mean_name} both", "one of them", f"beta = alpha / mean: drop {rate_name}"
         )
+    is_mean = mean is not None
+    name, value = (mean_name, mean) if is_mean else (rate_name, 1.0 if beta is None else beta)
     shape = check_hyperparameter(f"alpha_{suffix}", alpha, dims, inputs)
-    if mean is not None:
-        return GammaParameters(shape, None, check_hyperparameter(mean_name, mean, dims, inputs))
-    return GammaParameters(shape, check_hyperparameter(rate_name, 1.0 if beta is None else beta, dims, inputs), None)
+    return GammaParameters(shape, check_hyperparameter(name, value, dims, inputs), is_mean)
 
 
 def check_hyperparameter(name: str, value: Any, dims: tuple[str, ...], inputs: Inputs) -> Hyperparameter:
@@ -111,7 +112,7 @@ def check_hyperparameter(name: str, value: Any, dims: tuple[str, ...], inputs: I
     if isinstance(value, Free):
         check_tie(name, value, dims)
         return Hyperparameter(name, value, dims)
-    if isinstance(value, Variable):
+    if is_symbolic(value):
         check_broadcast(name, variable_shape(name, value), shape)
         return Hyperparameter(name, value, dims)
     array = as_float_array(name, value)
@@ -122,13 +123,18 @@ def check_hyperparameter(name: str, value: Any, dims: tuple[str, ...], inputs: I
     return Hyperparameter(name, pt.constant(array, dtype="float64"), dims)
 
 
+def is_symbolic(value: Any) -> bool:
+    """A PyMC variable, ``pm.Data``, or an expression of them."""
+    return isinstance(value, Variable)
+
+
 def check_tie(name: str, recipe: Free, dims: tuple[str, ...]) -> None:
     allowed = ("all", *dims, None) if dims else ("all",)
     if recipe.tie not in allowed:
         raise InputError(name, f"free(tie={recipe.tie!r})", f"tie to be one of {', '.join(map(repr, allowed))}")
 
 
-def variable_shape(name: str, variable: Variable) -> tuple[int, ...]:
+def variable_shape(name: str, variable: TensorVariable) -> tuple[int, ...]:
     """Shape of a model variable; with dims only the enclosing model knows it."""
     if current_model() is None:
         raise InputError(

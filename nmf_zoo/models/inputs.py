@@ -1,4 +1,4 @@
-"""What every declaration is given: X, rank, mask, exposure, background, coords. Checked here, before anything is declared."""
+"""What every declaration is given: X, rank, mask, exposure, background, coords; checked before anything is declared."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def note_empty(observed: Observed | None, shape: tuple[int, int]) -> None:
     if observed is None:
         return
     positive = np.nonzero(observed.values > 0)
-    if observed.rows is not None:
-        positive = observed.rows[positive], observed.cols[positive]
+    if observed.cells is not None:
+        positive = tuple(index[positive] for index in observed.cells)
     n_rows, n_cols = (size - len(np.unique(index)) for size, index in zip(shape, positive, strict=True))
     if n_rows or n_cols:
         note(f"X: {n_rows} features and {n_cols} samples have no positive observed cell; their factors go towards 0")
@@ -123,7 +123,7 @@ def check_shape(found: tuple[int, int] | None, shape: Any, labels: Labels) -> tu
 
 
 def is_count(size: Any) -> bool:
-    return isinstance(size, numbers.Integral) and not isinstance(size, bool | np.bool_) and size >= 1
+    return isinstance(size, numbers.Integral) and not isinstance(size, bool) and int(size) >= 1
 
 
 def check_rank(rank: Any, shape: tuple[int, int]) -> int:

@@ -15,8 +15,8 @@ def declare_counts(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> Tens
     seen = inputs.observed
     if seen is None:
         return pm.Poisson("X", mu=declare_mean(W, H, inputs), dims=("feature", "sample"))
-    if seen.is_sparse:
-        rows, cols = declare_cells(inputs)
+    if seen.is_sparse and seen.cells is not None:
+        rows, cols = declare_cells(seen.cells)
         return SparsePoisson("X", W, H, rows, cols, complete=seen.is_complete, observed=seen.values, dims="cell")
     poisson = pm.Poisson if seen.is_integer else RealPoisson
     return poisson(
@@ -48,17 +48,17 @@ def declare_offset(name: str, value: np.ndarray) -> TensorVariable:
 
 def at_observed(mean: TensorVariable, inputs: Inputs) -> TensorVariable:
     """The mean at the observed cells: all of it, or the listed ones."""
-    if inputs.observed is None or inputs.observed.rows is None:
+    if inputs.observed is None or inputs.observed.cells is None:
         return mean
-    return mean[declare_cells(inputs)]
+    return mean[declare_cells(inputs.observed.cells)]
 
 
-def declare_cells(inputs: Inputs) -> tuple[TensorVariable, TensorVariable]:
-    """The observed cells' rows and columns, along the dim "cell"."""
-    seen = inputs.observed
-    pm.modelcontext(None).add_coords({"cell": np.arange(len(seen.rows))})
-    return pm.Data("cell_feature", seen.rows, dims="cell"), pm.Data("cell_sample", seen.cols, dims="cell")
+def declare_cells(cells: tuple[np.ndarray, np.ndarray]) -> tuple[TensorVariable, TensorVariable]:
+    """Rows and columns of the observed cells, along the dim "cell"."""
+    rows, cols = cells
+    pm.modelcontext(None).add_coords({"cell": np.arange(len(rows))})
+    return pm.Data("cell_feature", rows, dims="cell"), pm.Data("cell_sample", cols, dims="cell")
 
 
 def data_dims(inputs: Inputs) -> tuple[str, ...]:
-    return ("feature", "sample") if inputs.observed is None or inputs.observed.rows is None else ("cell",)
+    return ("feature", "sample") if inputs.observed is None or inputs.observed.cells is None else ("cell",)

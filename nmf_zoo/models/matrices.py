@@ -101,7 +101,7 @@ def as_numbers(name: str, values: Array, labels: dict[str, Array], missing: Arra
 def check_cells(name: str, values: Array, is_bad: Array, labels: dict[str, Array], what: str, expected: str) -> None:
     """Refuse a matrix with bad cells; say how many and where the first stands."""
     if is_bad.any():
-        row, col = np.unravel_index(np.argmax(is_bad), is_bad.shape)
+        row, col = divmod(int(np.argmax(is_bad)), is_bad.shape[1])
         raise_bad_cell(name, values[row, col], (row, col), int(is_bad.sum()), labels, what, expected)
 
 
@@ -123,15 +123,14 @@ def others(count: int) -> str:
     return f" (and {count - 1} more)" if count > 1 else ""
 
 
-def read_mask(given: Any, shape: tuple[int, int]) -> Array | scipy.sparse.csr_array:
-    """``mask=``: bool, of the shape of X, True = observed; a sparse one stays sparse."""
+def read_mask(given: Any, shape: tuple[int, int], *, keeps_sparse: bool = True) -> Any:
+    """``mask=``: bool, of the shape of X, True = observed. A sparse one stays sparse where that is wanted."""
     if scipy.sparse.issparse(given):
-        found, dtype = scipy.sparse.csr_array(given), given.dtype
+        found = scipy.sparse.csr_array(given) if keeps_sparse else given.toarray()
     else:
         found = as_matrix("mask", read_dataarray(given)[0] if isinstance(given, xr.DataArray) else given)
-        dtype = found.dtype
-    if dtype != bool:
-        raise InputError("mask", f"dtype {dtype}", "bool, True = observed", "use mask.astype(bool)")
+    if found.dtype.kind != "b":
+        raise InputError("mask", f"dtype {found.dtype}", "bool, True = observed", "use mask.astype(bool)")
     if found.shape != shape:
         raise InputError("mask", f"shape {found.shape}", f"{shape}, the shape of X")
     return found

@@ -23,14 +23,13 @@ class Observed:
     Attributes
     ----------
     values : (F, N) when every cell of a dense X was observed, else (cells,); int64 if all are integers, else float64
-    rows, cols : (cells,) int64, row by row; None when every cell of a dense X was observed
+    cells : their rows and columns, (cells,) int64, row by row; None when every cell of a dense X was observed
     is_sparse : X was sparse: no (F, N) array may be built
     is_complete : unlisted cells are zeros; otherwise they are missing
     """
 
     values: Array
-    rows: Array | None = None
-    cols: Array | None = None
+    cells: tuple[Array, Array] | None = None
     is_sparse: bool = False
     is_complete: bool = True
 
@@ -49,15 +48,14 @@ def read_dense(X: Any, mask: Any, observed: str | None) -> tuple[Observed, Label
     if table.missing is not None:
         missing |= table.missing
     if mask is not None:
-        allowed = read_mask(mask, values.shape)
-        missing |= ~(allowed.toarray() if scipy.sparse.issparse(allowed) else allowed)
+        missing |= ~read_mask(mask, values.shape, keeps_sparse=False)
     check_values(values, ~missing, labels)
     if not missing.any():
         return Observed(values=as_counts(values)), labels, values.shape
     rows, cols = np.nonzero(~missing)
     if not rows.size:
         raise InputError("X", "only missing cells", "at least one observed cell", "use X=None to simulate")
-    return Observed(values=as_counts(values[rows, cols]), rows=rows, cols=cols), labels, values.shape
+    return Observed(values=as_counts(values[rows, cols]), cells=(rows, cols)), labels, values.shape
 
 
 def check_values(values: Array, seen: Array, labels: Labels) -> None:
@@ -112,7 +110,8 @@ def read_sparse(X: Any, mask: Any, observed: str | None) -> tuple[Observed, Labe
 def nonzero_cells(matrix: Any) -> tuple[Array, Array]:
     """Stored cells (of a sparse matrix) or True cells (of a dense mask), row by row."""
     if not scipy.sparse.issparse(matrix):
-        return np.nonzero(matrix)
+        rows, cols = np.nonzero(matrix)
+        return rows, cols
     if matrix.dtype == bool:
         matrix.eliminate_zeros()
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
@@ -139,7 +138,7 @@ def check_listed(values: Array, rows: Array, cols: Array, is_complete: bool) -> 
         if is_bad.any():
             first = int(np.argmax(is_bad))
             raise_bad_cell("X", values[first], (rows[first], cols[first]), int(is_bad.sum()), {}, what, expected)
-    return Observed(values=as_counts(values), rows=rows, cols=cols, is_sparse=True, is_complete=is_complete)
+    return Observed(values=as_counts(values), cells=(rows, cols), is_sparse=True, is_complete=is_complete)
 
 
 def values_at(matrix: Any, rows: Array, cols: Array) -> Array:

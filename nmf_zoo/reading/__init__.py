@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from nmf_zoo.reading.check import check
 from nmf_zoo.reading.describe import describe
+from nmf_zoo.reading.observed import constant_data, observed_data
 from nmf_zoo.reading.read import read
 
-__all__ = ["check", "describe", "read"]
+__all__ = ["check", "constant_data", "describe", "observed_data", "read"]

@@ -23,7 +23,9 @@ def read_data(graph: ModelGraph, seen: Observation, shape: tuple[int, int]) -> t
     name = seen.variable.name
     if graph.is_free(seen.variable):
         if seen.cells is not None:
-            raise UnreadableModel(name, "listed cells without data", "observed cells", "use pm.observe, or a whole matrix")
+            raise UnreadableModel(
+                name, "listed cells without data", "observed cells", "use pm.observe, or a whole matrix"
+            )
         check_length(name, graph.shapes[name], shape)
         return None, None
     values = observed_values(graph, seen.variable)
@@ -33,8 +35,9 @@ def read_data(graph: ModelGraph, seen: Observation, shape: tuple[int, int]) -> t
         return Dense(values=values), None
     rows, cols = cells_inside(name, seen.cells, shape)
     check_length(name, values.shape, rows.shape)
-    if seen.is_complete:
-        return Cells(rows=rows, cols=cols, values=values, shape=shape, is_complete=True), (rows, cols)
+    if seen.is_complete is not None:
+        cells = Cells(rows=rows, cols=cols, values=values, shape=shape, is_complete=seen.is_complete)
+        return cells, (rows, cols)
     return incomplete_data(rows, cols, values, shape), (rows, cols)
 
 
@@ -65,14 +68,18 @@ def observed_values(graph: ModelGraph, variable: Variable) -> Array:
 def check_values(name: str, values: Array, kind: str) -> None:
     """Finite, and not negative where the likelihood is for counts."""
     if not np.all(np.isfinite(values)):
-        raise UnreadableModel(name, "NaN or infinite data", "finite numbers", "list the observed cells, or mask the others")
+        raise UnreadableModel(
+            name, "NaN or infinite data", "finite numbers", "list the observed cells, or mask the others"
+        )
     if kind == "poisson" and np.any(values < 0):
         raise UnreadableModel(name, f"the value {values.min():g}", "data >= 0", "check the data you gave")
 
 
 def check_length(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
     if found != expected:
-        raise UnreadableModel(name, f"data of shape {found}", f"{expected}, the shape of its mean", "check dims and factors")
+        raise UnreadableModel(
+            name, f"data of shape {found}", f"{expected}, the shape of its mean", "check dims and factors"
+        )
 
 
 def cells_inside(name: str, cells: CellIndex, shape: tuple[int, int]) -> tuple[Array, Array]:

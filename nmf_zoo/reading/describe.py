@@ -84,7 +84,8 @@ def parameter_text(parameter: Parameter) -> str:
 
 def array_text(value: np.ndarray) -> str:
     if value.size <= SHOWN:
-        return ", ".join(f"{v:g}" for v in value.ravel()) if value.ndim == 0 else str(value.tolist())
+        entries = ", ".join(f"{v:g}" for v in value.ravel())
+        return entries if value.size == 1 else f"[{entries}]"
     return f"array {' x '.join(map(str, value.shape))} in [{value.min():g}, {value.max():g}]"
 
 

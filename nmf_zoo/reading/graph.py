@@ -12,13 +12,14 @@ from functools import cached_property
 import numpy as np
 import pymc as pm
 import pytensor
+from pymc.logprob.abstract import MeasurableOp
 from pytensor.compile.mode import Mode
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar import Cast, Identity
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
@@ -51,9 +52,9 @@ class ModelGraph:
                 continue
             seen.add(current)
             if current.owner is None:
-                if not isinstance(current, Constant | SharedVariable):
+                if isinstance(current.type, RandomType) or not isinstance(current, Constant | SharedVariable):
                     return False
-            elif isinstance(current.owner.op, RandomVariable):
+            elif isinstance(current.owner.op, MeasurableOp) or isinstance(current.type, RandomType):
                 return False
             else:
                 pending.extend(current.owner.inputs)
@@ -149,14 +150,25 @@ class View:
         return self.apply(known_value(self.source).astype(np.float64))
 
 
+INFIX = {"Add": "+", "Sub": "-", "Mul": "*", "True_div": "/", "Pow": "**", "Matmul": "@", "Dot": "@"}
+
+
 def spell(variable: Variable, depth: int = 3) -> str:
-    """A short text of an expression, for messages: ``Exp(Matmul(W, H))``."""
+    """A short text of an expression, for messages: ``Exp(W @ H)``."""
     if isinstance(variable, Constant):
-        return str(variable.data) if variable.ndim == 0 else f"constant of shape {variable.data.shape}"
-    if variable.owner is None or isinstance(variable.owner.op, RandomVariable):
+        return (
+            str(variable.data)
+            if getattr(variable, "ndim", 0) == 0
+            else f"array[{','.join(map(str, variable.data.shape))}]"
+        )
+    if variable.name or variable.owner is None or isinstance(variable.owner.op, MeasurableOp):
         return variable.name or "unnamed variable"
     if isinstance(variable.owner.op, ViewOp | SpecifyShape | DimShuffle) and as_transposed(variable) is None:
         return spell(variable.owner.inputs[0], depth)
     operation = str(variable.owner.op).partition("{")[0]
-    inside = ", ".join(spell(i, depth - 1) for i in variable.owner.inputs) if depth else "..."
-    return f"{operation}({inside})"
+    if depth == 0:
+        return f"{operation}(...)"
+    inside = [spell(i, depth - 1) for i in variable.owner.inputs]
+    if operation not in INFIX:
+        return f"{operation}({', '.join(inside)})"
+    return f" {INFIX[operation]} ".join(f"({text})" if " " in text else text for text in inside)

@@ -33,7 +33,7 @@ class Observation:
     kind, integer : as in Likelihood
     mean : None when it can't be read
     cells : the listed cells, or None for a whole matrix
-    is_complete : unlisted cells are zeros, not missing
+    is_complete : of a sparse likelihood, whether unlisted cells are zeros (True) or missing (False); else None
     sigma : of a normal likelihood
     """
 
@@ -42,7 +42,7 @@ class Observation:
     mean: Mean | None
     cells: CellIndex | None = None
     integer: bool = False
-    is_complete: bool = False
+    is_complete: bool | None = None
     sigma: Variable | None = None
 
 
@@ -109,7 +109,9 @@ def check_offset(name: str, role: str, value: Array | None, shape: tuple[int, in
         return None
     fits = value.ndim <= 2 and all(a in (1, b) for a, b in zip(value.shape[::-1], shape[::-1], strict=False))
     if not fits:
-        raise UnreadableModel(name, f"{role} of shape {value.shape}", f"a shape that broadcasts to {shape}", "reshape it")
+        raise UnreadableModel(
+            name, f"{role} of shape {value.shape}", f"a shape that broadcasts to {shape}", "reshape it"
+        )
     if not np.all(np.isfinite(value)):
         raise UnreadableModel(name, f"infinite or NaN {role}", "finite numbers", "check the data you gave")
     return np.asarray(value, dtype=np.float64)

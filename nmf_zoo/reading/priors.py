@@ -27,7 +27,9 @@ def read_factor(graph: ModelGraph, operand: Operand) -> Factor:
         return read_fixed(operand)
     if not graph.is_free(variable):
         expected = "a free variable or a known matrix on each side of the product"
-        raise UnreadableModel(spell(variable), "an expression as a factor", expected, "multiply two plain matrices")
+        raise UnreadableModel(
+            spell(variable), "an expression as a factor", expected, "put known arrays around the product"
+        )
     reader = find(FACTOR_PRIORS, variable)
     if reader is None:
         found, expected = f"a {distribution_name(variable)} prior", f"one of {names(FACTOR_PRIORS)}"
@@ -87,7 +89,8 @@ def gamma_prior(graph: ModelGraph, variable: Variable, shape: View, scale: View,
         raise unreadable_parameter(variable, "alpha", shape)
     second = as_rate_or_mean(graph, shape, scale, transposed)
     if second is None:
-        raise unreadable_parameter(variable, "scale (1 / beta)", scale)
+        is_inverted = is_elemwise(scale.source, Reciprocal)
+        raise unreadable_parameter(variable, *(("beta", scale.inside()) if is_inverted else ("1 / beta", scale)))
     for role, parameter in {"shape": found_shape, **second}.items():
         if isinstance(parameter, Known) and not (np.all(parameter.value > 0) and np.all(np.isfinite(parameter.value))):
             found = f"{role} {parameter.value.min()} in its prior"

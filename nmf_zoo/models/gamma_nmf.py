@@ -1,0 +1,90 @@
+"""Poisson factorisation with Gamma priors on both factors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pymc as pm
+
+from nmf_zoo.models.hyperparameters import check_gamma
+from nmf_zoo.models.inputs import check_inputs
+from nmf_zoo.models.likelihoods import declare_counts
+
+
+def gamma_nmf(
+    X: Any,
+    rank: int,
+    *,
+    alpha_w: Any = 1.0,
+    beta_w: Any = None,
+    mean_w: Any = None,
+    alpha_h: Any = 1.0,
+    beta_h: Any = None,
+    mean_h: Any = None,
+    mask: Any = None,
+    observed: str | None = None,
+    exposure: Any = None,
+    background: Any = None,
+    coords: Mapping[str, Sequence] | None = None,
+    shape: tuple[int, int] | None = None,
+) -> pm.Model:
+    r"""Poisson factorisation with independent Gamma priors (shape, rate) on the cells of W and H.
+
+    .. math::
+
+        W_{fk} &\sim \mathrm{Gamma}(\alpha^w_{fk}, \beta^w_{fk}), \qquad
+        H_{kn} \sim \mathrm{Gamma}(\alpha^h_{kn}, \beta^h_{kn}) \\
+        X_{fn} &\sim \mathrm{Poisson}\Big(e_{fn} \sum_k W_{fk} H_{kn} + b_{fn}\Big)
+
+    Two parametrisations: shape and rate (Paisley), or shape and mean (Cemgil), where beta = alpha / mean stands in the
+    graph.
+
+    Parameters
+    ----------
+    X, rank
+        As in :func:`~nmf_zoo.poisson_nmf`.
+    alpha_w, alpha_h : number, array, PyMC variable or nz.free(tie=...)
+        Shapes. They broadcast to W (feature, component) or H (component, sample) by NumPy's rules: one value per
+        component is (K,) for W and (K, 1) for H. A PyMC variable of the same ``with pm.Model()`` is a hyperprior;
+        :func:`~nmf_zoo.free` is a variable without a prior, to be estimated.
+    beta_w, beta_h : as alpha_w, alpha_h; 1 when neither rate nor mean is given
+        Rates.
+    mean_w, mean_h : as alpha_w, alpha_h
+        Means, instead of the rates.
+    mask, observed, exposure, background, coords, shape
+        As in :func:`~nmf_zoo.poisson_nmf`.
+
+    Returns
+    -------
+    pm.Model
+
+    References
+    ----------
+    A. T. Cemgil (2009), Bayesian inference for nonnegative matrix factorisation models, eq. 3-5 and 12 (shape, mean).
+    J. Paisley (2016), lecture 12, eq. 21-22 (shape, rate).
+
+    Examples
+    --------
+    >>> import nmf_zoo as nz
+    >>> model = nz.gamma_nmf([[1, 0], [2, 3]], rank=1, alpha_h=0.5, mean_h=nz.free(tie="all"))
+    >>> sorted(model.named_vars)
+    ['H', 'W', 'X', 'mean_h']
+    """
+    inputs = check_inputs(
+        X,
+        rank,
+        mask=mask,
+        observed=observed,
+        exposure=exposure,
+        background=background,
+        coords=coords,
+        shape=shape,
+    )
+    prior_w = check_gamma("w", inputs, alpha_w, beta_w, mean_w)
+    prior_h = check_gamma("h", inputs, alpha_h, beta_h, mean_h)
+    with inputs.model() as model:
+        W = pm.Gamma("W", **prior_w.declare(), dims=("feature", "component"))
+        H = pm.Gamma("H", **prior_h.declare(), dims=("component", "sample"))
+        declare_counts(W, H, inputs)
+    return model

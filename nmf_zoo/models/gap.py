@@ -1,0 +1,79 @@
+"""GaP: Poisson factorisation with a free dictionary and Gamma activations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pymc as pm
+
+from nmf_zoo.models.hyperparameters import check_gamma
+from nmf_zoo.models.inputs import check_inputs
+from nmf_zoo.models.likelihoods import declare_counts
+
+
+def gap(
+    X: Any,
+    rank: int,
+    *,
+    alpha_h: Any = 1.0,
+    beta_h: Any = None,
+    mean_h: Any = None,
+    mask: Any = None,
+    observed: str | None = None,
+    exposure: Any = None,
+    background: Any = None,
+    coords: Mapping[str, Sequence] | None = None,
+    shape: tuple[int, int] | None = None,
+) -> pm.Model:
+    r"""The Gamma-Poisson model: W is a free parameter, H has a Gamma prior (shape, rate) and can be integrated out.
+
+    .. math::
+
+        p(W) \propto 1 \text{ on } [0, \infty), \qquad H_{kn} \sim \mathrm{Gamma}(\alpha_k, \beta_k), \qquad
+        X_{fn} \sim \mathrm{Poisson}\Big(e_{fn} \sum_k W_{fk} H_{kn} + b_{fn}\Big)
+
+    The posterior is proper only if :math:`\alpha_k N > F`.
+
+    Parameters
+    ----------
+    X, rank
+        As in :func:`~nmf_zoo.poisson_nmf`.
+    alpha_h, beta_h, mean_h
+        Shape, and rate (1 when neither is given) or mean, as in :func:`~nmf_zoo.gamma_nmf`. The paper's alpha_k and
+        beta_k are arrays of shape (K, 1).
+    mask, observed, exposure, background, coords, shape
+        As in :func:`~nmf_zoo.poisson_nmf`.
+
+    Returns
+    -------
+    pm.Model
+
+    References
+    ----------
+    L. Filstroff, A. Lumbreras, C. Fevotte (2018), Closed-form marginal likelihood in Gamma-Poisson matrix
+    factorization, ICML, eq. 1-2.
+
+    Examples
+    --------
+    >>> import nmf_zoo as nz
+    >>> model = nz.gap([[1, 0], [2, 3]], rank=1, alpha_h=2.0)
+    >>> sorted(model.named_vars)
+    ['H', 'W', 'X']
+    """
+    inputs = check_inputs(
+        X,
+        rank,
+        mask=mask,
+        observed=observed,
+        exposure=exposure,
+        background=background,
+        coords=coords,
+        shape=shape,
+    )
+    prior = check_gamma("h", inputs, alpha_h, beta_h, mean_h)
+    with inputs.model() as model:
+        W = pm.HalfFlat("W", dims=("feature", "component"))
+        H = pm.Gamma("H", **prior.declare(), dims=("component", "sample"))
+        declare_counts(W, H, inputs)
+    return model

@@ -1,0 +1,77 @@
+"""Squared-error factorisation: Lee and Seung's other objective, as a normal likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pymc as pm
+
+from nmf_zoo.models.hyperparameters import Free, check_hyperparameter
+from nmf_zoo.models.inputs import check_inputs
+from nmf_zoo.models.likelihoods import declare_normal
+
+
+def normal_nmf(
+    X: Any,
+    rank: int,
+    *,
+    sigma: float | pm.Distribution | Free = 1.0,
+    mask: Any = None,
+    observed: str | None = None,
+    exposure: Any = None,
+    background: Any = None,
+    coords: Mapping[str, Sequence] | None = None,
+    shape: tuple[int, int] | None = None,
+) -> pm.Model:
+    r"""Normal factorisation with flat factors: maximum likelihood is NMF with squared error, for any ``sigma``.
+
+    .. math::
+
+        X_{fn} \sim \mathrm{Normal}\Big(e_{fn} \sum_k W_{fk} H_{kn} + b_{fn}, \ \sigma\Big),
+        \qquad p(W) \propto 1, \quad p(H) \propto 1 \quad \text{on } [0, \infty)
+
+    X must be >= 0 (multiplicative updates need that) and dense.
+
+    Parameters
+    ----------
+    X, rank
+        As in :func:`~nmf_zoo.poisson_nmf`.
+    sigma : number, PyMC variable or nz.free()
+        Standard deviation of a cell.
+    mask, observed, exposure, background, coords, shape
+        As in :func:`~nmf_zoo.poisson_nmf`.
+
+    Returns
+    -------
+    pm.Model
+
+    References
+    ----------
+    D. D. Lee, H. S. Seung (2001), Algorithms for non-negative matrix factorization, NIPS 13, eq. 4.
+    J. Paisley (2016), lecture 12, eq. 1.
+
+    Examples
+    --------
+    >>> import nmf_zoo as nz
+    >>> model = nz.normal_nmf([[1.5, 0.2], [2.1, 3.0]], rank=1, sigma=nz.free())
+    >>> sorted(model.named_vars)
+    ['H', 'W', 'X', 'sigma']
+    """
+    inputs = check_inputs(
+        X,
+        rank,
+        mask=mask,
+        observed=observed,
+        exposure=exposure,
+        background=background,
+        coords=coords,
+        shape=shape,
+        accepts_sparse=False,
+    )
+    spread = check_hyperparameter("sigma", sigma, (), inputs)
+    with inputs.model() as model:
+        W = pm.HalfFlat("W", dims=("feature", "component"))
+        H = pm.HalfFlat("H", dims=("component", "sample"))
+        declare_normal(W, H, spread.declare(), inputs)
+    return model

@@ -1,0 +1,87 @@
+"""Poisson factorisation without priors: Lee and Seung's divergence, as a likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pymc as pm
+
+from nmf_zoo.models.inputs import check_inputs
+from nmf_zoo.models.likelihoods import declare_counts
+
+
+def poisson_nmf(
+    X: Any,
+    rank: int,
+    *,
+    mask: Any = None,
+    observed: str | None = None,
+    exposure: Any = None,
+    background: Any = None,
+    coords: Mapping[str, Sequence] | None = None,
+    shape: tuple[int, int] | None = None,
+) -> pm.Model:
+    r"""Poisson factorisation with flat factors: maximum likelihood is NMF with the Kullback-Leibler divergence.
+
+    .. math::
+
+        X_{fn} \sim \mathrm{Poisson}\Big(e_{fn} \sum_k W_{fk} H_{kn} + b_{fn}\Big),
+        \qquad p(W) \propto 1, \quad p(H) \propto 1 \quad \text{on } [0, \infty)
+
+    Both factors are free: engines maximise over them. Their joint posterior is improper, so they can't be sampled.
+
+    Parameters
+    ----------
+    X : array, nested list, DataFrame, DataArray, scipy sparse matrix, or None
+        The data (feature, sample), >= 0. Labels become coords. NaN and masked cells are missing. In a sparse matrix
+        absent cells are zeros, unless ``mask`` or ``observed`` says that they are missing. Real values are legal and
+        never rounded (:class:`~nmf_zoo.distributions.RealPoisson`). None: nothing is observed, X is a free variable.
+    rank : int
+        Number of components.
+    mask : bool array or sparse matrix (feature, sample), optional
+        True = observed.
+    observed : {None, "stored"}
+        "stored": only the stored cells of a sparse X were observed, as for ratings; stored zeros count.
+    exposure : number or array, optional
+        Known factor e > 0 of the mean, broadcasting to (feature, sample).
+    background : number or array, optional
+        Known term b >= 0 of the mean, broadcasting to (feature, sample).
+    coords : dict, optional
+        Labels for "feature", "component", "sample"; they win over the labels of X.
+    shape : (int, int), optional
+        (features, samples), needed when X is None and coords don't say.
+
+    Returns
+    -------
+    pm.Model
+        With variables W (feature, component), H (component, sample) and X. Inside ``with pm.Model():`` that model.
+
+    References
+    ----------
+    D. D. Lee, H. S. Seung (2001), Algorithms for non-negative matrix factorization, NIPS 13.
+    A. T. Cemgil (2009), Bayesian inference for nonnegative matrix factorisation models, eq. 5.
+    J. Paisley (2016), lecture 12, eq. 5.
+
+    Examples
+    --------
+    >>> import nmf_zoo as nz
+    >>> model = nz.poisson_nmf([[1, 0], [2, 3]], rank=1)
+    >>> sorted(model.named_vars)
+    ['H', 'W', 'X']
+    """
+    inputs = check_inputs(
+        X,
+        rank,
+        mask=mask,
+        observed=observed,
+        exposure=exposure,
+        background=background,
+        coords=coords,
+        shape=shape,
+    )
+    with inputs.model() as model:
+        W = pm.HalfFlat("W", dims=("feature", "component"))
+        H = pm.HalfFlat("H", dims=("component", "sample"))
+        declare_counts(W, H, inputs)
+    return model
