@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 BIN := $(VENV)/bin
 RUN_TESTS := $(BIN)/python -m pytest -n 2 --dist loadfile
 

@@ -77,13 +77,19 @@ def sample(
     )
     names = [v.name for v in model.free_RVs]
     groups = {}
-    for prefix in ("", "warmup_"):
+    for prefix in ("",) if arguments["discard_tuned_samples"] else ("", "warmup_"):  # nutpie always keeps the warm-up
         if f"{prefix}posterior" in _compat.group_names(idata):
             kept = _compat.group(idata, f"{prefix}posterior")[names].isel(draw=slice(None, None, thin))
             stats = _compat.group(idata, f"{prefix}sample_stats").isel(draw=slice(None, None, thin))
-            groups[f"{prefix}posterior"] = kept
-            groups[f"{prefix}sample_stats"] = stats.drop_vars("lp", errors="ignore").merge(_invariants(structure, kept))
+            groups[f"{prefix}posterior"] = kept.drop_attrs(deep=False)
+            groups[f"{prefix}sample_stats"] = _plain(stats).merge(_invariants(structure, kept))
     return groups
+
+
+def _plain(stats: xr.Dataset) -> xr.Dataset:
+    """Statistics that files can hold (nutpie has messages, mostly None), without NUTS's own ``lp``."""
+    plain = [name for name, variable in stats.data_vars.items() if variable.dtype.kind in "biuf" and name != "lp"]
+    return stats[plain].drop_attrs(deep=False)
 
 
 def _invariants(structure: Factorisation, posterior: xr.Dataset) -> xr.Dataset:

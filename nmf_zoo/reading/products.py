@@ -171,7 +171,7 @@ def split_index(variable: Variable) -> tuple[Variable, CellIndex | None]:
     """``mean[rows, cols]`` or ``mean[mask]`` -> (mean, cells); any other variable -> (variable, None)."""
     inner = strip(variable)
     node = inner.owner
-    if node is None or not isinstance(node.op, AdvancedSubtensor) or not node.inputs[0].ndim == 2:
+    if node is None or not isinstance(node.op, AdvancedSubtensor) or node.inputs[0].ndim != 2:
         return inner, None
     indices = node.inputs[1:]
     if not all(hasattr(i, "ndim") and ModelGraph.is_known(i) for i in indices):

@@ -96,9 +96,7 @@ def refuse_unused(model: pm.Model, structure: Factorisation) -> None:
     places += list(structure.unknowns)
     places += [structure.imputed.name] if structure.imputed is not None else []
     places += [structure.likelihood.name] if structure.data is None else []
-    expected = (
-        "each free variable to be a factor, a hyperparameter of one, sigma, or imputed data, and only one of these"
-    )
+    expected = "each free variable to have one role: factor, hyperparameter of a factor, sigma, or imputed data"
     for name in (rv.name for rv in model.free_RVs):
         if places.count(name) != 1:
             found = "an unused free variable" if name not in places else "a variable with two roles"

@@ -18,7 +18,7 @@ def operation(distribution: type[Distribution]) -> type:
 
 
 def find(registry: Registry, variable: Variable) -> Callable | None:
-    """The registered recogniser of the distribution of ``variable``. A subclass may be another distribution: no match."""
+    """The recogniser registered for the distribution of ``variable``; a subclass may mean another distribution."""
     for distribution, recogniser in registry.items():
         if type(variable.owner.op) is operation(distribution):
             return recogniser

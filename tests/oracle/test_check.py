@@ -1,4 +1,4 @@
-"""``check``: the structure's log joint is the model's, for every accepted spelling; and it fails on wrong structures."""
+"""``check``: the log joint is the model's, for every accepted spelling; and it fails on wrong structures."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ PLANTED = {
 def test_check_fails_on_a_wrong_structure(name):
     declare, spoil = PLANTED[name]
     model = build(declare)
-    with pytest.raises(AssertionError, match="log joint at random point 0: found .*; expected .*the model's"):
+    with pytest.raises(AssertionError, match=r"log joint at random point 0: found .*; expected .*the model's"):
         check(model, structure=spoil(read(model)))
 
 

@@ -1,0 +1,76 @@
+"""Is a mean right? Two gates: first enough effective draws, then at most so many standard errors away."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import special, stats
+
+LEAST = 200  # effective draws below which a standard error means little
+ALARM = 1e-4  # probability of a false alarm in one check, whatever the number of statistics in it
+
+
+def effective_sizes(draws):
+    """Effective sample sizes of the columns of draws (T, S): Geyer's initial monotone positive sequence.
+
+    A constant column counts as T.
+    """
+    n = len(draws)
+    centred = draws - draws.mean(axis=0)
+    spectrum = np.fft.rfft(centred, 2 * n, axis=0)
+    covariance = np.fft.irfft(np.abs(spectrum) ** 2, axis=0)[:n] / n
+    constant = covariance[0] <= 1e-300
+    correlation = covariance / np.where(constant, 1.0, covariance[0])
+    pairs = correlation[: n // 2 * 2].reshape(n // 2, 2, -1).sum(axis=1)
+    pairs = np.minimum.accumulate(np.where(np.minimum.accumulate(pairs > 0, axis=0), pairs, 0.0), axis=0)
+    time = np.maximum(2 * pairs.sum(axis=0) - 1, 1 / np.log10(n))  # antithetic draws: no unbounded gain
+    return np.where(constant, n, n / time)
+
+
+def standard_errors(draws):
+    """(standard errors of the column means, effective sizes)."""
+    sizes = effective_sizes(draws)
+    return draws.std(axis=0, ddof=1) / np.sqrt(sizes), sizes
+
+
+def bound(n_statistics):
+    """Standard errors that the largest of so many z-scores exceeds with probability ALARM; at least 5."""
+    return max(5.0, -special.ndtri(ALARM / 2 / n_statistics))
+
+
+def check_means(names, draws, expected, expected_error=0.0, least=LEAST):
+    """Raise unless each column mean of draws (T, S) is the expected one; the message says which gate failed."""
+    draws = np.asarray(draws, dtype=np.float64)
+    assert np.isfinite(draws).all(), f"gate 0, finite draws: got {np.sum(~np.isfinite(draws))} that are not"
+    errors, sizes = standard_errors(draws)
+    few = np.flatnonzero(sizes < least)
+    assert not len(few), f"gate 1, effective draws: got {_rows(names, few, sizes)}; expected at least {least}; draw longer"
+    difference = draws.mean(axis=0) - expected
+    total = np.hypot(errors, expected_error)
+    # a statistic that never moves has no error of its own: then it must be exact
+    scores = np.where(total > 0, difference / np.where(total > 0, total, 1.0), np.where(abs(difference) < 1e-9, 0, np.inf))
+    allowed = bound(len(names))
+    wrong = np.flatnonzero(np.abs(scores) > allowed)
+    worst = wrong[np.argsort(-np.abs(scores[wrong]))]
+    assert not len(wrong), (
+        f"gate 2, standard errors: got {len(wrong)} of {len(names)} means off, worst {_rows(names, worst, scores)}; "
+        f"expected at most {allowed:.1f} each"
+    )
+
+
+def _rows(names, which, values):
+    return ", ".join(f"{names[i]}: {values[i]:.3g}" for i in which[:8])
+
+
+def check_frequencies(labels, found, probabilities, least=500, least_expected=5.0):
+    """Raise unless counts (independent draws) follow the probabilities; the message is the table of the worst states."""
+    found, expected = np.asarray(found, dtype=np.float64), np.sum(found) * np.asarray(probabilities)
+    assert found.sum() >= least, f"gate 1, independent draws: got {found.sum():.0f}; expected at least {least}; draw longer"
+    rare = expected < least_expected
+    pooled = [np.append(a[~rare], a[rare].sum()) for a in (found, expected)]
+    keep = pooled[1] > 0
+    if np.any(pooled[0][~keep]):
+        raise AssertionError("gate 2, chi-square: states of probability 0 were drawn")
+    p = stats.chisquare(pooled[0][keep], pooled[1][keep]).pvalue if keep.sum() > 1 else 1.0
+    scores = (found - expected) / np.sqrt(np.maximum(expected, 1e-12))
+    table = [f"{labels[i]}: {found[i]:.0f} for {expected[i]:.1f}" for i in np.argsort(-np.abs(scores))[:10]]
+    assert p > ALARM, f"gate 2, chi-square: got p = {p:.2g}; expected above {ALARM}; worst states " + "; ".join(table)

@@ -1,0 +1,85 @@
+"""Models built by hand, without PyMC, and short runs of an engine's own functions on them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nmf_zoo.inference import gibbs
+from nmf_zoo.inference.workers import SERIAL
+from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.structure import (
+    Dense,
+    Factor,
+    Factorisation,
+    Fixed,
+    Flat,
+    GammaPrior,
+    HyperPrior,
+    Known,
+    Likelihood,
+    Parameter,
+    Unknown,
+)
+
+
+def unknown(name, kind, *args, variable_shape=(), shape=None):
+    """An unknown hyperparameter; ``shape`` is how it broadcasts, its own shape unless given."""
+    prior = HyperPrior(kind=kind, args=tuple(np.asarray(arg, dtype=np.float64) for arg in args))
+    return Unknown(name=name, variable_shape=variable_shape, shape=variable_shape if shape is None else shape, prior=prior)
+
+
+def parameter(value):
+    return value if isinstance(value, Parameter) else Known(value=np.asarray(value, dtype=np.float64))
+
+
+def gamma(shape, rate=None, mean=None):
+    second = {"rate": parameter(rate)} if mean is None else {"mean": parameter(mean)}
+    return GammaPrior(shape=parameter(shape), **second)
+
+
+def model(x, rank, prior_w, prior_h, mask=None, exposure=None, background=None, data=None):
+    """A Poisson factorisation of x (F, N); an array as a prior is a fixed factor, None a flat one."""
+    x = np.asarray(x, dtype=np.float64)
+    mask = None if mask is None else np.asarray(mask, dtype=bool)
+    if data is None:
+        data = Dense(values=x if mask is None else np.where(mask, x, 0.0), mask=mask)
+    optional = {"exposure": exposure, "background": background}
+    arrays = {name: np.asarray(value, dtype=np.float64) for name, value in optional.items() if value is not None}
+    return Factorisation(
+        likelihood=Likelihood(kind="poisson", **arrays),
+        W=Factor(name="W", shape=(x.shape[0], rank), prior=_prior(prior_w)),
+        H=Factor(name="H", shape=(rank, x.shape[1]), prior=_prior(prior_h)),
+        data=data,
+    )
+
+
+def _prior(prior):
+    if prior is None:
+        return Flat()
+    return prior if isinstance(prior, GammaPrior) else Fixed(value=np.asarray(prior, dtype=np.float64))
+
+
+def weight_of(structure):
+    """mask * exposure as a plain (F, N) array."""
+    exposure, mask = structure.likelihood.exposure, structure.data.mask
+    weight = np.array(np.broadcast_to(1.0 if exposure is None else exposure, structure.shape))
+    return weight if mask is None else weight * mask
+
+
+def sample_gibbs(structure, sweeps, moves=gibbs.MOVES, seed=0, tune=100, thin=1, step=None):
+    """Every thin-th state after warm-up as arrays: W, H, the hyperparameters, and the counts by component of C."""
+    step = step or gibbs.step
+    problem, key = gibbs.prepare(structure, gibbs.Gibbs(moves=moves), SERIAL), seed_key(seed)
+    state = gibbs.init(problem, child(key, 0), {})
+    kept = []
+    for sweep in range(tune + sweeps):
+        state, _ = step(problem, state, child(key, 1, sweep))
+        if sweep >= tune and (sweep - tune) % thin == 0:
+            arrays = {"W": state.W, "H": state.Ht.T, "of_features": state.of_features, "of_samples": state.of_samples}
+            kept.append({name: np.array(value) for name, value in {**arrays, **state.values}.items()})
+    return stack(kept)
+
+
+def stack(draws):
+    """A list of dicts of arrays to a dict of arrays with a leading axis."""
+    return {name: np.stack([one[name] for one in draws]) for name in draws[0]}
