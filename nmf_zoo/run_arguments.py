@@ -64,7 +64,9 @@ def check_initvals(structure: Factorisation, initvals: Any, chains: int) -> list
     """One mapping of variable names to checked arrays per chain."""
     given = initvals if isinstance(initvals, list | tuple) else [initvals] * chains
     if len(given) != chains:
-        raise InputError("initvals", f"a list of {len(given)}", f"one mapping per chain, {chains}", "or one mapping for all")
+        raise InputError(
+            "initvals", f"a list of {len(given)}", f"one mapping per chain, {chains}", "or one mapping for all"
+        )
     return [_check_start(structure, start or {}) for start in given]
 
 
@@ -77,9 +79,16 @@ def _check_start(structure: Factorisation, start: Mapping[Any, Any]) -> dict[str
             raise InputError("initvals", f"a value for {name!r}", f"names among {list(shapes)}", "remove it")
         array = np.asarray(value, dtype=np.float64)
         if array.shape != shapes[name]:
-            raise InputError(f"initvals[{name!r}]", f"shape {array.shape}", f"shape {shapes[name]}", "transpose or reshape it")
+            raise InputError(
+                f"initvals[{name!r}]", f"shape {array.shape}", f"shape {shapes[name]}", "transpose or reshape it"
+            )
         if not np.all(np.isfinite(array)) or np.any(array < 0) or not np.any(array > 0):
-            raise InputError(f"initvals[{name!r}]", "values that are negative, not finite or all 0", "finite values >= 0", "mend them")
+            raise InputError(
+                f"initvals[{name!r}]",
+                "values that are negative, not finite or all 0",
+                "finite values >= 0",
+                "mend them",
+            )
         checked[name] = array
     return checked
 
@@ -88,14 +97,17 @@ def check_memory(structure: Factorisation, draws: int, var_names: Sequence[str] 
     """The stored draws fit into this machine's memory."""
     shapes = variable_shapes(structure)
     cells = sum(int(np.prod(shapes[name])) for name in (var_names or shapes))
-    needed, there = 8.0 * cells * draws, _physical_memory()
+    require_memory(
+        "draws", f"{draws} draws of {cells} cells", 8.0 * cells * draws, "raise thin, or keep fewer var_names"
+    )
+
+
+def require_memory(name: str, got: str, needed: float, do: str) -> None:
+    """Refuse what needs more bytes than this machine can give."""
+    there = _physical_memory()
     if needed > 0.8 * there:
-        raise InputError(
-            "draws",
-            f"{draws} draws of {cells} cells, {needed / 2**30:.1f} GiB",
-            f"less than 80% of the memory, {there / 2**30:.1f} GiB",
-            "raise thin, or keep fewer var_names",
-        )
+        expected = f"less than 80% of the memory, {there / 2**30:.1f} GiB"
+        raise InputError(name, f"{got}, {needed / 2**30:.1f} GiB", expected, do)
 
 
 def _physical_memory() -> float:

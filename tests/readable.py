@@ -265,6 +265,10 @@ def accepted() -> dict[str, Callable[[], pm.Model]]:
     makers |= {f"data: {k}": lambda make=make: build(lambda: make(product())) for k, make in DATA.items()}
     makers |= {f"model: {k}": lambda make=make: build(make) for k, make in WHOLE.items()}
     makers["pm.do"] = lambda: pm.do(build(lambda: poisson(product())), {"A": np.full((F, K), 0.5)})
+    makers["pm.do on both"] = lambda: pm.do(
+        build(lambda: pm.Normal("counts", EXPOSURE * product() + BACKGROUND, pm.HalfFlat("s"), observed=X + 0.5)),
+        {"A": np.full((F, K), 0.5), "B": KNOWN_B},
+    )
     makers["pm.observe"] = lambda: pm.observe(build(lambda: pm.Poisson("counts", product())), {"counts": X})
     makers["pm.do and observe"] = lambda: pm.observe(
         pm.do(build(lambda: pm.Normal("counts", product(), two)), {"B": np.ones((K, N))}), {"counts": X + 0.5}

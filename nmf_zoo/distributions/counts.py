@@ -78,6 +78,11 @@ class SparsePoissonRV(RandomVariable):
         super().__init__(*args, **kwargs)
         self.complete = complete
 
+    def __call__(self, *params, complete: bool | None = None, **kwargs):
+        if complete is None or complete == self.complete:
+            return super().__call__(*params, **kwargs)
+        return type(self)(**{**self._props_dict(), "complete": complete})(*params, **kwargs)
+
     def rng_fn(self, rng, W, H, rows, cols, size):
         rates = np.vectorize(cells.cell_rates, otypes=[np.float64], signature=self.signature)(W, H, rows, cols)
         shape = rates.shape if size is None else (*size, rates.shape[-1])
@@ -100,11 +105,7 @@ class SparsePoisson(Distribution):
     complete : bool
     """
 
-    rv_type = SparsePoissonRV
-
-    @staticmethod
-    def rv_op(W, H, rows, cols, *, complete=True, size=None, rng=None):
-        return SparsePoissonRV(complete=complete)(W, H, rows, cols, size=size, rng=rng)
+    rv_op = SparsePoissonRV(complete=True)
 
     @classmethod
     def dist(cls, W, H, rows, cols, *, complete=True, **kwargs):

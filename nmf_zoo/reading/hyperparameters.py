@@ -22,11 +22,11 @@ Array = np.ndarray
 
 
 def as_gamma(shape: Array, scale: Array) -> HyperPrior | None:
-    return HyperPrior(kind="gamma", args=(shape, 1.0 / scale))
+    return HyperPrior(kind="gamma", args=(shape, np.asarray(1.0 / scale)))
 
 
 def as_exponential(scale: Array) -> HyperPrior | None:
-    return HyperPrior(kind="gamma", args=(np.ones(()), 1.0 / scale))
+    return HyperPrior(kind="gamma", args=(np.ones(()), np.asarray(1.0 / scale)))
 
 
 def as_inverse_gamma(shape: Array, scale: Array) -> HyperPrior | None:
@@ -73,7 +73,7 @@ def read_hyper_prior(variable: Variable) -> HyperPrior:
 def parameter_value(variable: Variable) -> Array:
     """A known parameter; 1/x in double precision where PyMC would invert a single-precision constant."""
     view = View.of(variable)
-    return 1.0 / view.inside().value if is_elemwise(view.source, Reciprocal) else view.value
+    return np.asarray(1.0 / view.inside().value if is_elemwise(view.source, Reciprocal) else view.value)
 
 
 def as_parameter(graph: ModelGraph, view: View, transposed: bool) -> Parameter | None:

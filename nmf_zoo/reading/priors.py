@@ -91,7 +91,13 @@ def gamma_prior(graph: ModelGraph, variable: Variable, shape: View, scale: View,
     if second is None:
         is_inverted = is_elemwise(scale.source, Reciprocal)
         raise unreadable_parameter(variable, *(("beta", scale.inside()) if is_inverted else ("1 / beta", scale)))
+    size = graph.shapes[variable.name][::-1] if transposed else graph.shapes[variable.name]
     for role, parameter in {"shape": found_shape, **second}.items():
+        if not all(a in (1, b) for a, b in zip(parameter.shape, size, strict=False)):
+            expected = f"a shape that broadcasts to {size}"
+            raise UnreadableModel(
+                variable.name, f"{role} of shape {parameter.shape} in its prior", expected, "reshape it"
+            )
         if isinstance(parameter, Known) and not (np.all(parameter.value > 0) and np.all(np.isfinite(parameter.value))):
             found = f"{role} {parameter.value.min()} in its prior"
             raise UnreadableModel(variable.name, found, "finite numbers > 0", "check the hyperparameters")

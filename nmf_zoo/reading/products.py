@@ -157,11 +157,14 @@ def split_known(variable: Variable, scalar_op: type) -> tuple[Mean | None, list[
     """The one argument of a sum or product that is a mean, and the values of the others, all known."""
     if not is_elemwise(variable, scalar_op):
         return None, []
-    unknown = [i for i in variable.owner.inputs if not ModelGraph.is_known(i)]
-    if len(unknown) != 1:
+    terms = variable.owner.inputs
+    # After pm.do on both factors everything is known, and the mean is the argument that has its form.
+    is_mean = [not ModelGraph.is_known(term) for term in terms]
+    is_mean = is_mean if any(is_mean) else [as_mean(term) is not None for term in terms]
+    if sum(is_mean) != 1:
         return None, []
-    known = [known_value(i).astype(np.float64) for i in variable.owner.inputs if i is not unknown[0]]
-    return as_mean(unknown[0]), known
+    known = [known_value(term).astype(np.float64) for term, own in zip(terms, is_mean, strict=True) if not own]
+    return as_mean(terms[is_mean.index(True)]), known
 
 
 # -- listed cells ------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ class Matrix:
 
     Attributes
     ----------
-    values : (rows, columns) array, or a SciPy sparse matrix; NaN is a missing cell
+    values : (rows, columns) array, or a SciPy sparse array; NaN is a missing cell
     rows, columns : labels, or None
     """
 
@@ -26,16 +26,10 @@ class Matrix:
     def shape(self) -> tuple[int, int]:
         return self.values.shape
 
+    @property
+    def is_sparse(self) -> bool:
+        return not isinstance(self.values, np.ndarray)
+
     def transposed(self) -> Matrix:
+        """Rows for columns."""
         return Matrix(self.values.T, self.columns, self.rows)
-
-    def as_counts(self) -> Matrix:
-        """Whole numbers as integers, where nothing is lost; anything else as it is."""
-        data = getattr(self.values, "data", None) if hasattr(self.values, "tocsr") else self.values
-        if data.dtype.kind in "iu" or not _are_whole(data):
-            return self
-        return Matrix(self.values.astype(np.int64), self.rows, self.columns)
-
-
-def _are_whole(data: np.ndarray) -> bool:
-    return bool(np.all(np.isfinite(data)) and np.all(np.abs(data) < 2**53) and np.all(data == np.floor(data)))

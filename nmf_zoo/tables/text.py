@@ -2,11 +2,12 @@
 
 - separator: the extension's (comma for .csv, tab for .tsv and .txt); if the first line has none of it, the one of comma, tab
   and semicolon that it has.
-- header: the first line, when none of its cells after the first is a number, or when its first cell is blank, or when
-  it is one cell shorter than the second line. A first line of numbers is data. Anything in between is an error.
+- header: the first line, when its first cell is blank, or it is one cell shorter than the second line, or none of its cells
+  after the first is a number. A first line of numbers is data. Some numbers and some not are an error.
 - row labels: the first column, when the header's first cell is blank, or the header is one cell shorter, or the first cell
   below the header is not a number.
-- missing cells: blank, NA, N/A, NaN, null or None. Anything else that is not a number is an error with line and column.
+- missing cells: blank (not in the very first cell), NA, N/A, NaN, null or None. Anything else that is not a number is an
+  error with its line and column.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import csv
 import gzip
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
@@ -24,63 +26,47 @@ from nmf_zoo.tables.matrix import Matrix
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
 MISSING = {"", "na", "n/a", "nan", "null", "none"}
-HINT = "say which it is with header= and row_labels= (--header, --row-labels: yes or no)"
+HINT = "say what it is with --header yes|no, --row-labels yes|no"
 Line = tuple[int, list[str]]
 
 
 def open_text(path: Path) -> TextIO:
     """UTF-8 text, through gzip when the name ends in .gz."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    return opener(path, "rt", encoding="utf-8-sig", newline="")
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a text file, without blank ones at its end: one label each."""
-    with open_text(path) as file:
-        return file.read().rstrip().splitlines()
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return open(path, encoding="utf-8-sig", newline="")
 
 
 def read_text(path: Path, suffix: str, header: bool | None = None, row_labels: bool | None = None) -> Matrix:
     """Read a delimited table; None decides by the rules above."""
     with open_text(path) as file:
-        lines = _cells(file, SEPARATORS[suffix])
-        first = next(lines, None)
+        lines = _lines(file, SEPARATORS[suffix])
+        first, second = next(lines, None), next(lines, None)
         if first is None:
             raise InputError(str(path), "a file without a line", "a table of numbers")
-        second = next(lines, None)
-        has_header = _is_header(path, first, second) if header is None else header
-        body = [line for line in (None if has_header else first, second) if line is not None]
-        if not body:
+        if header is None:
+            header = _is_header(path, first, second)
+        top = second if header else first
+        if top is None:
             raise InputError(str(path), "a header and nothing below it", "a table of numbers")
-        has_labels = _has_labels(first if has_header else None, body[0]) if row_labels is None else row_labels
-        names, rows = [], []
-        width = len(body[0][1])
-        for number, cells in _chain(body, lines):
-            if len(cells) != width:
-                raise InputError(f"{path}, line {number}", f"{len(cells)} cells", f"{width}, as above")
-            names.append(cells[0])
-            rows.append(_numbers(path, number, cells, int(has_labels)))
-    if width == has_labels:
-        raise InputError(str(path), "row labels and nothing beside them", "a table of numbers", HINT)
-    columns = _column_names(path, first[1], width, has_labels) if has_header else None
-    return Matrix(np.array(rows), names if has_labels else None, columns).as_counts()
+        if row_labels is None:
+            row_labels = _has_row_labels(first if header else None, top)
+        rest = lines if header or second is None else chain([second], lines)
+        labels, rows = _read_body(path, chain([top], rest), len(top[1]), row_labels)
+    names = _column_names(path, first, len(top[1]), row_labels) if header else None
+    return Matrix(np.array(rows), labels if row_labels else None, names)
 
 
-def _cells(file: TextIO, separator: str) -> Iterator[Line]:
-    """(line number, cells) of the lines that are not blank."""
+def _lines(file: TextIO, separator: str) -> Iterator[Line]:
+    """(line number, cells) of the lines that aren't empty."""
     head = file.readline()
     if separator not in head:
         separator = next((other for other in ",\t;" if other in head), separator)
     file.seek(0)
     reader = csv.reader(file, delimiter=separator)
     for cells in reader:
-        if any(cells):
+        if len(cells) > 1 or (cells and cells[0].strip()):
             yield reader.line_num, cells
-
-
-def _chain(head: list[Line], tail: Iterator[Line]) -> Iterator[Line]:
-    yield from head
-    yield from tail
 
 
 def _is_number(cell: str) -> bool:
@@ -92,14 +78,55 @@ def _is_number(cell: str) -> bool:
 
 
 def _is_header(path: Path, first: Line, second: Line | None) -> bool:
-    number, cells = first
-    if second is not None and len(second[1]) == len(cells) + 1:
+    line, cells = first
+    is_shorter = second is not None and len(second[1]) == len(cells) + 1
+    if is_shorter or not cells[0].strip():
         return True
-    if len(cells) > 1 and not cells[0].strip() and second is not None:
-        return not _is_number(second[1][0]) or not all(map(_is_number, cells)) or _is_blank_corner_of_names(cells)
-    are_numbers = [_is_number(cell) for cell in (cells[1:] or cells)]
+    skipped = 1 if len(cells) > 1 else 0
+    are_numbers = [_is_number(cell) for cell in cells[skipped:]]
     if any(are_numbers) and not all(are_numbers):
-        column = are_numbers.index(False) + 1 + (len(cells) > 1)
-        where = f"{path}, line {number}, column {column}"
-        raise InputError(where, repr(cells[column - 1]), "a number, or a header line without numbers", HINT)
+        column = skipped + are_numbers.index(False)
+        where = f"{path}, line {line}, column {column + 1}"
+        raise InputError(where, repr(cells[column]), "a number, or a header line without numbers", HINT)
     return not any(are_numbers)
+
+
+def _has_row_labels(header: Line | None, top: Line) -> bool:
+    if header is not None and (not header[1][0].strip() or len(header[1]) == len(top[1]) - 1):
+        return True
+    return len(top[1]) > 1 and not _is_number(top[1][0])
+
+
+def _read_body(path: Path, lines: Iterator[Line], width: int, labelled: bool) -> tuple[list[str], list[np.ndarray]]:
+    if width == labelled:
+        raise InputError(str(path), "row labels and nothing beside them", "a table of numbers", HINT)
+    labels, rows = [], []
+    for line, cells in lines:
+        if len(cells) != width:
+            raise InputError(f"{path}, line {line}", f"{len(cells)} cells", f"{width}, as in the lines above")
+        labels.append(cells[0].strip())
+        rows.append(_numbers(path, line, cells, int(labelled)))
+    return labels, rows
+
+
+def _numbers(path: Path, line: int, cells: list[str], skipped: int) -> np.ndarray:
+    try:
+        return np.array([*map(float, cells[skipped:])])
+    except ValueError:
+        return np.array([_number(path, line, i, cells[i]) for i in range(skipped, len(cells))])
+
+
+def _number(path: Path, line: int, column: int, cell: str) -> float:
+    if not _is_number(cell):
+        where = f"{path}, line {line}, column {column + 1}"
+        raise InputError(where, repr(cell), "a number, or nothing for a missing cell", HINT if column == 0 else "")
+    return np.nan if cell.strip().lower() in MISSING else float(cell)
+
+
+def _column_names(path: Path, header: Line, width: int, labelled: bool) -> list[str]:
+    line, cells = header
+    names = [cell.strip() for cell in cells]
+    n_columns = width - labelled
+    if len(names) not in (n_columns, width):
+        raise InputError(f"{path}, line {line}", f"a header of {len(names)} cells", f"{width}, as in the lines below")
+    return names[-n_columns:]

@@ -393,6 +393,7 @@ REFUSED = {
         "B",
         "alpha = ",
     ),
+    "hyperparameter of another shape": (beta(lambda: pm.Data("b", np.ones(K))), "B", "rate of shape (1, 3)"),
     "negative hyperparameter": (beta(lambda: np.float64(-2.0)), "B", "rate -2.0"),
     "indexed hyperparameter": (alpha(lambda: positive("a", shape=K)[0]), "B", "alpha = Subtensor"),
     "untied, turned": (turned_untied, "B", "beta = b"),

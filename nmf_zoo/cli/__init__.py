@@ -1,0 +1,53 @@
+"""The command line. Exit codes: 0 done, 1 the run failed or was interrupted, 2 bad input; one line on standard error.
+
+Nothing at the top of these files imports PyMC, numba, ArviZ or pandas, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Sequence
+
+from nmf_zoo.cli.parser import make_parser
+from nmf_zoo.errors import InputError, UnreadableModel, UnsupportedModel
+
+BAD_INPUT = (InputError, UnreadableModel, UnsupportedModel)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    arguments = make_parser().parse_args(argv)
+    _choose_backend()
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            return arguments.run(arguments)
+        except KeyboardInterrupt as stop:
+            return _report(f"interrupted{f': {stop}' if str(stop) else ''}; nothing was written", 1)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except Exception as error:
+            if arguments.debug:
+                raise
+            if isinstance(error, BAD_INPUT):
+                return _report(str(error), 2)
+            return _report(f"{type(error).__name__}: {error} (--debug shows where)", 1)
+
+
+def _report(message: str, code: int) -> int:
+    print("nmf-zoo:", " ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    print("nmf-zoo: warning:", " ".join(str(message).split()), file=sys.stderr)
+
+
+def _choose_backend() -> None:
+    """Without a C++ compiler PyTensor falls back to plain Python, unless it is told to use numba."""
+    if "PYTENSOR_FLAGS" not in os.environ and shutil.which("g++") is None:
+        os.environ["PYTENSOR_FLAGS"] = "cxx=,mode=NUMBA"

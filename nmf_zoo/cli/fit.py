@@ -1,0 +1,127 @@
+"""``nmf-zoo fit``: everything that can be refused is refused before the data are read, then read, build, run, write."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from nmf_zoo.cli import catalogue
+from nmf_zoo.cli.catalogue import Entry
+from nmf_zoo.cli.output import RESULTS, check_output, complete_or_absent
+from nmf_zoo.cli.parser import FILES
+from nmf_zoo.cli.values import parse_hyperparameter, parse_seed, parse_value, parse_yes_no
+from nmf_zoo.errors import InputError
+
+
+def run_fit(arguments: argparse.Namespace) -> int:
+    engine = catalogue.engines()[arguments.engine]
+    run = run_arguments(arguments, engine)
+    options = {name: parse_value(engine.arguments[name], text) for name, text in chosen(arguments, "engine", engine)}
+    check_output(arguments.output, RESULTS, arguments.force)
+    data = read_data(arguments)
+
+    import nmf_zoo as nz
+    from nmf_zoo.engines import OPTIONS
+    from nmf_zoo.models import MODELS
+
+    hyperparameters = model_arguments(arguments)
+    model = MODELS[arguments.model](rank=arguments.rank, **data, **hyperparameters)
+    verb = nz.sample if engine.verb == "sample" else nz.fit
+    idata = verb(model=model, engine=make_options(OPTIONS[engine.name], options), **run)
+    with complete_or_absent(arguments.output) as partial:
+        nz.save(idata, partial)
+    return report(arguments, idata, run.get("quiet", False))
+
+
+def make_options(kind: type, options: Mapping[str, Any]) -> Any:
+    """The engine's options object; what it refuses is bad input."""
+    try:
+        return kind(**options)
+    except (TypeError, ValueError) as error:
+        name, _, rest = str(error).partition(": ")
+        raise InputError("--" + name.replace("_", "-"), rest.removeprefix("got "), "options that the engine accepts") from error
+
+
+def report(arguments: argparse.Namespace, idata: Any, quiet: bool) -> int:
+    sizes = idata["posterior"].sizes
+    what = f"{sizes['chain']} x {sizes['draw']} draws of {arguments.model} by {arguments.engine}"
+    if idata.attrs.get("status") == "interrupted":
+        print(f"nmf-zoo: interrupted; {arguments.output} holds what was there: {what}", file=sys.stderr)
+        return 1
+    if not quiet:
+        print(f"wrote {arguments.output}: {what} in {float(idata.attrs['seconds']):.1f} s")
+    return 0
+
+
+def chosen(arguments: argparse.Namespace, prefix: str, owner: Entry) -> list[tuple[str, str]]:
+    """The (name, text) given for an entry; refused when they belong to another one."""
+    given = [(key.partition(".")[2], text) for key, text in vars(arguments).items() if key.startswith(f"{prefix}.")]
+    given = [(name, text) for name, text in given if text is not None]
+    for name, _ in given:
+        if name not in owner.arguments:
+            flags = ", ".join(argument.flag for argument in owner.arguments.values()) or "no options"
+            raise InputError(f"--{name.replace('_', '-')}", f"an option that {owner.name} doesn't have", flags)
+    return given
+
+
+def run_arguments(arguments: argparse.Namespace, engine: Entry) -> dict[str, Any]:
+    """Keyword arguments of ``nz.sample`` or ``nz.fit``."""
+    entry = catalogue.runs()[engine.verb]
+    run = {}
+    for name, text in chosen(arguments, "run", entry):
+        argument = entry.arguments[name]
+        run[name] = parse_seed(argument.flag, text) if name == "random_seed" else parse_value(argument, text)
+    if arguments.initvals is not None:
+        run["initvals"] = read_arrays(arguments.initvals)
+    if arguments.log_likelihood:
+        run["idata_kwargs"] = {"log_likelihood": True}
+    return run
+
+
+def model_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The hyperparameters that were given."""
+    entry = catalogue.models()[arguments.model]
+    given = chosen(arguments, "model", entry)
+    return {name: parse_hyperparameter(entry.arguments[name], text) for name, text in given}
+
+
+def read_data(arguments: argparse.Namespace) -> dict[str, Any]:
+    """X, its labels, and the files that go with it, as arguments of a builder."""
+    from nmf_zoo.tables import read_labels, read_matrix
+
+    layout = {
+        name: None if text is None else parse_yes_no(f"--{name.replace('_', '-')}", text)
+        for name, text in (("header", arguments.header), ("row_labels", arguments.row_labels))
+    }
+    matrix = read_matrix(arguments.input, transpose=arguments.transpose, key=arguments.key, **layout)
+    features = matrix.rows if arguments.labels is None else read_labels(arguments.labels)
+    if features is not None and len(features) != matrix.shape[0]:
+        expected = f"{matrix.shape[0]}, one per feature of {arguments.input}"
+        raise InputError(str(arguments.labels), f"{len(features)} lines", expected, "or --transpose" if not arguments.transpose else "")
+    data: dict[str, Any] = {"X": matrix.values, "coords": {"feature": features, "sample": matrix.columns}}
+    for name in FILES:
+        path = getattr(arguments, name)
+        if path is not None:
+            values = read_matrix(path, transpose=arguments.transpose).values
+            data[name] = values if isinstance(values, _array()) else values.toarray()
+    if "mask" in data:
+        data["mask"] = data["mask"].astype(bool)
+    return data | ({"observed": arguments.observed} if arguments.observed else {})
+
+
+def _array() -> type:
+    import numpy as np
+
+    return np.ndarray
+
+
+def read_arrays(path: Any) -> dict[str, Any]:
+    """All arrays of an .npz archive by name."""
+    import numpy as np
+
+    from nmf_zoo.tables import reading
+
+    with reading(path), np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}

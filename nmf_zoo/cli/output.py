@@ -1,0 +1,63 @@
+"""Output files: refused before the run when they can't be written, complete or absent after it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from nmf_zoo.errors import InputError
+
+RESULTS = {".nc": ("h5netcdf", "h5netcdf"), ".zarr": ("zarr", "nmf_zoo[zarr]")}
+PICTURES = dict.fromkeys((".png", ".pdf", ".svg"), ("matplotlib", "nmf_zoo[plots]"))
+
+
+def check_output(path: Path, formats: Mapping[str, tuple[str, str] | None], force: bool) -> None:
+    """Refuse an output that can't be written. ``formats`` maps extensions to (module, what to install) or None."""
+    if path.suffix not in formats:
+        raise InputError("output", str(path), f"a name that ends in {', '.join(formats)}")
+    needed = formats[path.suffix]
+    if needed and find_spec(needed[0]) is None:
+        raise InputError("output", f"{path} without {needed[0]} installed", needed[0], f"pip install '{needed[1]}'")
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise InputError("output", str(path), f"a folder that exists, and {folder} doesn't", "create it first")
+    _check_existing(path, force)
+    _check_writable(path, folder)
+
+
+def _check_existing(path: Path, force: bool) -> None:
+    if not path.exists():
+        return
+    is_store = path.suffix == ".zarr" and any((path / name).exists() for name in ("zarr.json", ".zgroup"))
+    if path.is_dir() and not is_store:
+        raise InputError("output", f"{path}, a folder", "a file name")
+    if not force:
+        raise InputError("output", f"{path}, which exists", "a new name", "or --force to overwrite it")
+
+
+def _check_writable(path: Path, folder: Path) -> None:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError("output", str(path), f"a folder that can be written to ({error.strerror})") from error
+
+
+@contextmanager
+def complete_or_absent(path: Path) -> Iterator[Path]:
+    """A temporary name beside ``path`` to write to; it takes the place of ``path`` when all went well."""
+    partial = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
+    try:
+        yield partial
+        if path.is_dir():
+            shutil.rmtree(path)
+        os.replace(partial, path)
+    finally:
+        if partial.is_dir():
+            shutil.rmtree(partial, ignore_errors=True)
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,142 @@
+"""The parser: commands, and one option for every argument in the catalogue."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+from nmf_zoo import __version__
+from nmf_zoo.cli import catalogue
+from nmf_zoo.cli.catalogue import Argument, Entry
+
+FILES = {
+    "mask": "which cells were observed: 1 or 0",
+    "exposure": "known factor > 0 of the mean, cell by cell",
+    "background": "known term >= 0 of the mean, cell by cell",
+}
+NOT_HYPERPARAMETERS = {*FILES, "observed", "coords", "shape"}
+NOT_OPTIONS = {"engine", "model", "initvals", "idata_kwargs"}  # objects of Python; --initvals and --log-likelihood stand for two
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
+        sys.exit(2)
+
+
+def make_parser() -> Parser:
+    """All commands. Each names the function that runs it, imported when it runs."""
+    parser = Parser(prog="nmf-zoo", description="Probabilistic non-negative matrix factorisation, X ~ W H.")
+    parser.add_argument("--version", action="version", version=f"nmf-zoo {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, home: str, help: str) -> Parser:
+        added = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".", allow_abbrev=False)
+        added.set_defaults(run=_later(home, name))
+        added.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        return added
+
+    _fill_fit(command("fit", "fit", "sample or fit a model on a file of counts"))
+    _fill_summary(command("summary", "show", "say what a result holds and whether it converged"))
+    _fill_plot(command("plot", "show", "draw the components of a result with their uncertainty, or its trace"))
+    command("models", "lists", "list the models and their hyperparameters")
+    engines = command("engines", "lists", "show which engine runs which model, and why not")
+    engines.add_argument("--markdown", action="store_true", help="as a Markdown table")
+    _fill_simulate(command("simulate", "simulate", "draw a data matrix from a model"))
+    _fill_demo(command("demo", "demo", "posterior of gamma-nmf on handwritten digits, with a picture"))
+    return parser
+
+
+def _later(home: str, name: str) -> Callable[[argparse.Namespace], int]:
+    return lambda arguments: getattr(import_module(f"nmf_zoo.cli.{home}"), f"run_{name}")(arguments)
+
+
+def _fill_fit(parser: Parser) -> None:
+    parser.add_argument("input", type=Path, help=".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet; features in rows")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="result, .nc or .zarr")
+    parser.add_argument("--force", action="store_true", help="overwrite the output")
+    _add_model(parser)
+    parser.add_argument("--engine", default="gibbs", choices=catalogue.engines(), help="algorithm (default gibbs)")
+    table = parser.add_argument_group("the input file")
+    table.add_argument("--transpose", action="store_true", help="samples are in the rows")
+    table.add_argument("--labels", "--vocab", type=Path, metavar="FILE", help="feature names, one per line (.gz too)")
+    table.add_argument("--key", help="which array of an .npz archive")
+    table.add_argument("--header", metavar="yes|no", help="a text file has a header line (default: by its first lines)")
+    table.add_argument("--row-labels", metavar="yes|no", help="its first column holds labels (default: by its first lines)")
+    data = parser.add_argument_group("the data's model")
+    for name, text in FILES.items():
+        data.add_argument(f"--{name}", type=Path, metavar="FILE", help=text)
+    data.add_argument("--observed", choices=["stored"], help="only the stored cells of a sparse matrix were observed")
+    run = parser.add_argument_group("the run", "What sampling engines take, and what optimisers take; the defaults are Python's.")
+    run.add_argument("--initvals", type=Path, metavar="FILE", help="start: .npz with arrays named W, H, ...")
+    run.add_argument("--log-likelihood", action="store_true", help="also store the log-likelihood of every cell")
+    _add_options(run, "run", catalogue.runs(), NOT_OPTIONS)
+    engine = parser.add_argument_group("options of the engine")
+    _add_options(engine, "engine", catalogue.engines(), set())
+
+
+def _add_model(parser: Parser) -> None:
+    parser.add_argument("--model", default="gamma-nmf", choices=catalogue.models(), help="default gamma-nmf")
+    parser.add_argument("--rank", type=int, required=True, help="number of components")
+    text = "A number, one number per component (1,2,3), a file with an array, free, or free:TIE as in nz.free."
+    group = parser.add_argument_group("hyperparameters of the model", text)
+    _add_options(group, "model", catalogue.models(), NOT_HYPERPARAMETERS, explain=False)
+
+
+def _add_options(group: Any, prefix: str, entries: Mapping[str, Entry], leave_out: set[str], explain: bool = True) -> None:
+    """One option per argument name; the texts stay texts until the chosen entry says what they are."""
+    for name, owners in _owners(entries.values(), leave_out).items():
+        argument = owners[0][1]
+        users = ", ".join(owner.name.replace("_", "-") for owner, _ in owners)
+        help = f"{users}: {argument.help or argument.name}" if explain else users
+        default = "" if argument.default in ("None", "") or not explain else f" (default {argument.default})"
+        extra = {"nargs": "?", "const": "yes"} if argument.annotation == "bool" else {}
+        metavar = "yes|no" if argument.annotation == "bool" else argument.name.upper()
+        group.add_argument(
+            argument.flag, dest=f"{prefix}.{name}", metavar=metavar, help=(help + default).replace("%", "%%"), **extra
+        )
+
+
+def _owners(entries: Iterable[Entry], leave_out: set[str]) -> dict[str, list[tuple[Entry, Argument]]]:
+    found: dict[str, list[tuple[Entry, Argument]]] = {}
+    for entry in entries:
+        for name, argument in entry.arguments.items():
+            if name not in leave_out:
+                found.setdefault(name, []).append((entry, argument))
+    return found
+
+
+def _fill_summary(parser: Parser) -> None:
+    parser.add_argument("input", type=Path, help="a result, .nc or .zarr")
+    parser.add_argument("--features", type=int, default=8, metavar="N", help="top features per component (default 8)")
+    parser.add_argument("--all-cells", action="store_true", help="every followed cell of W H, not only the worst")
+
+
+def _fill_plot(parser: Parser) -> None:
+    parser.add_argument("input", type=Path, help="a result, .nc or .zarr")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="picture, .png .pdf .svg")
+    parser.add_argument("--force", action="store_true", help="overwrite the output")
+    parser.add_argument("--kind", choices=["components", "trace"], default="components", help="default components")
+    parser.add_argument("--image-shape", metavar="RxC", help="features are the pixels of an image, e.g. 8x8")
+    parser.add_argument("--chain", type=int, default=0, help="components of this chain or restart (default 0)")
+
+
+def _fill_simulate(parser: Parser) -> None:
+    _add_model(parser)
+    parser.add_argument("--shape", required=True, metavar="FxN", help="features x samples, e.g. 64x100")
+    parser.add_argument("--given", type=Path, metavar="FILE", help=".npz with known values by variable name, e.g. W of a flat factor")
+    parser.add_argument("--random-seed", type=int, help="the same seed gives the same data")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="X: .csv .tsv .npy; X and all variables: .npz .nc")
+    parser.add_argument("--force", action="store_true", help="overwrite the output")
+
+
+def _fill_demo(parser: Parser) -> None:
+    parser.add_argument("--folder", type=Path, default=Path("demo"), help="where to write (default demo)")
+    parser.add_argument("--force", action="store_true", help="overwrite an earlier demo")
+    parser.add_argument("--random-seed", type=int, default=1, help="default 1")

@@ -1,0 +1,97 @@
+"""Text from the command line to Python values, by the annotation of the argument it is for."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nmf_zoo.cli.catalogue import Argument
+from nmf_zoo.errors import InputError
+
+YES, NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
+
+
+def parse_value(argument: Argument, text: str) -> Any:
+    """``text`` as the type that ``argument`` is annotated with, e.g. "a,b" for a sequence, "none" for an optional one."""
+    kinds = [kind.strip() for kind in argument.annotation.split("|")]
+    if "None" in kinds and text.lower() == "none":
+        return None
+    for kind in kinds:
+        if kind != "None":
+            return _parse_kind(argument.flag, kind, text)
+    raise InputError(argument.flag, repr(text), "none")
+
+
+def _parse_kind(flag: str, kind: str, text: str) -> Any:
+    if kind == "bool":
+        return parse_yes_no(flag, text)
+    if kind == "int":
+        return _parse_number(flag, text, int, "an integer")
+    if kind == "float":
+        return _parse_number(flag, text, float, "a number")
+    if kind.startswith(("tuple[", "Sequence[", "list[")):
+        return tuple(_plain(part) for part in text.split(",") if part)
+    if kind.startswith("Literal["):
+        allowed = ast.literal_eval(f"({kind[len('Literal[') : -1]},)")
+        if _plain(text) not in allowed:
+            raise InputError(flag, repr(text), f"one of {', '.join(map(str, allowed))}")
+    return _plain(text)
+
+
+def _parse_number(flag: str, text: str, kind: type, expected: str) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise InputError(flag, repr(text), expected) from None
+
+
+def _plain(text: str) -> Any:
+    """An integer, a number, or the text itself."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def parse_yes_no(flag: str, text: str) -> bool:
+    if text.lower() not in YES + NO:
+        raise InputError(flag, repr(text), "yes or no")
+    return text.lower() in YES
+
+
+def parse_seed(flag: str, text: str) -> int | list[int]:
+    """One integer, or several separated by commas."""
+    words = [_parse_number(flag, part, int, "an integer, or several separated by commas") for part in text.split(",")]
+    return words[0] if len(words) == 1 else words
+
+
+def parse_shape(flag: str, text: str) -> tuple[int, int]:
+    """``64x100``"""
+    parts = text.lower().split("x")
+    if len(parts) != 2 or not all(part.isdigit() and int(part) for part in parts):
+        raise InputError(flag, repr(text), "two positive integers, e.g. 64x100")
+    return int(parts[0]), int(parts[1])
+
+
+def parse_hyperparameter(argument: Argument, text: str) -> Any:
+    """A number, one per component (``1,2,3``), a file with an array, ``free``, or ``free:TIE`` as in ``nz.free(tie=...)``."""
+    word, _, tie = text.partition(":")
+    if word == "free":
+        import nmf_zoo as nz
+
+        return nz.free(tie={"": "all", "none": None}.get(tie, tie))
+    if Path(text).suffix and Path(text).exists():
+        from nmf_zoo.tables import read_matrix
+
+        return read_matrix(text).values
+    expected = "a number, numbers separated by commas, a file, free, or free:TIE"
+    numbers = [_parse_number(argument.flag, part, float, expected) for part in text.split(",")]
+    if len(numbers) == 1:
+        return numbers[0]
+    # One per component: the last axis of W, the first of H.
+    return np.array(numbers) if argument.name.endswith("_w") else np.array(numbers)[:, None]

@@ -1,0 +1,144 @@
+"""Components as people read them: their top features, and W with columns that sum to one."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from nmf_zoo import _compat
+from nmf_zoo.errors import InputError
+from nmf_zoo.posterior import posterior_group
+from nmf_zoo.run_arguments import check_counts
+
+LEADING = {"chain", "draw"}
+ORDERS = ("weight", "specificity")
+
+
+def top_features(
+    idata: Any,
+    n: int = 10,
+    *,
+    chain: int = 0,
+    by: Literal["weight", "specificity"] = "weight",
+    weights: str = "W",
+    activations: str = "H",
+) -> pd.DataFrame:
+    """The features that name each component.
+
+    Parameters
+    ----------
+    idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
+    n : features per component
+    chain : whose draws to average: components swap places between chains. Of a fit, 0 is the best restart
+    by : "weight": the largest mean weight; "specificity": share * log(share / mean share over the components), which
+        passes over features that are large in every component
+    weights, activations : names of the two factors
+
+    Returns
+    -------
+    DataFrame with columns component, place (from 1), feature, weight (posterior mean) and share (posterior mean of its
+    part of the component's total); for a table of names ``.pivot(index="place", columns="component", values="feature")``
+
+    Examples
+    --------
+    >>> import nmf_zoo as nz
+    >>> model = nz.gamma_nmf([[9, 8], [0, 1]], rank=1, coords={"feature": ["sun", "rain"]})
+    >>> idata = nz.sample(50, tune=50, chains=1, random_seed=1, quiet=True, model=model)
+    >>> list(nz.top_features(idata, n=1)["feature"])
+    ['sun']
+    """
+    check_counts(n=(n, 1))
+    if by not in ORDERS:
+        raise InputError("by", repr(by), f"one of {list(ORDERS)}")
+    group = posterior_group(idata)
+    if chain not in group["chain"].to_numpy():
+        raise InputError("chain", repr(chain), f"one of {group['chain'].to_numpy().tolist()}")
+    W, component = _weights(group, weights, activations)
+    W = W.sel(chain=chain)
+    (feature,) = (dim for dim in W.dims if dim not in {"draw", component})
+    weight = W.mean("draw").transpose(feature, component)
+    share = (W / _positive(W.sum(feature))).mean("draw").transpose(feature, component)
+    order = np.argsort(-_score(by, weight, share), axis=0, kind="stable")[:n]
+    return pd.concat([_ranked(weight, share, order[:, k], k) for k in range(order.shape[1])], ignore_index=True)
+
+
+def _score(by: str, weight: xr.DataArray, share: xr.DataArray) -> np.ndarray:
+    if by == "weight":
+        return weight.to_numpy()
+    p = share.to_numpy()
+    mean = p.mean(axis=1, keepdims=True)
+    return p * np.log(np.where(p > 0, p, 1.0) / np.where(mean > 0, mean, 1.0))
+
+
+def _ranked(weight: xr.DataArray, share: xr.DataArray, order: np.ndarray, k: int) -> pd.DataFrame:
+    feature, component = weight.dims
+    return pd.DataFrame(
+        {
+            "component": _labels(weight, component)[k],
+            "place": np.arange(1, len(order) + 1),
+            "feature": _labels(weight, feature)[order],
+            "weight": weight.to_numpy()[order, k],
+            "share": share.to_numpy()[order, k],
+        }
+    )
+
+
+def _labels(array: xr.DataArray, dim: Any) -> np.ndarray:
+    return array[dim].to_numpy() if dim in array.coords else np.arange(array.sizes[dim])
+
+
+def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Any:
+    """Draws with W's columns summing to one and H scaled up to match: W H does not change.
+
+    Parameters
+    ----------
+    idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
+    weights, activations : names of the two factors
+
+    Returns
+    -------
+    A new InferenceData or DataTree for reading and plotting. Hyperparameters and ``lp`` still belong to the draws as
+    they were sampled, and an attribute says so. A column of zeros stays as it is.
+    """
+    names = [name for name in ("posterior", "warmup_posterior") if name in _compat.group_names(idata)]
+    if not names:
+        posterior_group(idata)  # says what is missing
+    changed = {name: _unit_sum(_compat.group(idata, name), weights, activations) for name in names}
+    groups = {name: _compat.group(idata, name) for name in _compat.group_names(idata)}
+    note = f"columns of {weights} sum to 1; lp and hyperparameters are those of the draws before"
+    return _compat.inference_data({**groups, **changed}, {**idata.attrs, "rescaled": note})
+
+
+def _unit_sum(group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:
+    W, component = _weights(group, weights, activations)
+    if activations not in group:
+        raise _missing(group, activations)
+    H = group[activations]
+    total = _positive(W.sum([dim for dim in W.dims if dim not in LEADING | {component}]))
+    of_h = total if component in H.dims else total.rename({component: H.dims[2]})
+    return group.assign({weights: (W / total).transpose(*W.dims), activations: (H * of_h).transpose(*H.dims)})
+
+
+def _weights(group: xr.Dataset, weights: str, activations: str) -> tuple[xr.DataArray, Any]:
+    """The weights, and which of their dims is the component's: the one they share with H, else their last."""
+    if weights not in group:
+        raise _missing(group, weights)
+    W = group[weights]
+    own = [dim for dim in W.dims if dim not in LEADING]
+    if len(own) != 2:
+        raise InputError("weights", f"{weights} with dims {own}", "a matrix (feature, component)", "name the factor")
+    shared = [dim for dim in own if activations in group and dim in group[activations].dims]
+    return W, shared[0] if len(shared) == 1 else own[1]
+
+
+def _positive(total: xr.DataArray) -> xr.DataArray:
+    """The sums of columns, 1 for a column of zeros."""
+    return total.where(total > 0, 1.0)
+
+
+def _missing(group: xr.Dataset, name: str) -> InputError:
+    found = f"a posterior of {', '.join(map(str, group.data_vars)) or 'nothing'}"
+    return InputError("idata", found, f"one that holds {name}", "name the factors: weights=, activations=")

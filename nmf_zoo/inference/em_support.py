@@ -1,0 +1,91 @@
+"""Which models EM can run, and where it must hold a factor to columns that sum to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.sides import Side, two_sides
+from nmf_zoo.inference.squared_error import can_square
+from nmf_zoo.structure import Factorisation, Known, Unknown
+
+
+def supports(structure: Factorisation, options: Any) -> Verdict:
+    """Poisson or normal data with known hyperparameters, or the free rate of a GaP model."""
+    if structure.data is None:
+        return Verdict(f"nothing is observed in {structure.likelihood.name}")
+    checks = (_check_hyperparameters, _check_shapes, _check_free_rates, _check_normal)
+    return next((verdict for verdict in (check(structure, options) for check in checks) if not verdict), CAN_RUN)
+
+
+def constrained(structure: Factorisation, mode: str) -> Side | None:
+    """The factor without a prior that would grow for ever while the other shrinks, or None."""
+    for flat, other in _flat_and_gamma(structure):
+        shape = other.factor.prior.shape
+        if other.factor.unknowns or (mode == "density" and isinstance(shape, Known) and np.any(shape.value <= 1.0)):
+            return flat
+    return None
+
+
+def _flat_and_gamma(structure: Factorisation) -> list[tuple[Side, Side]]:
+    W, H = two_sides(structure)
+    return [(flat, other) for flat, other in ((W, H), (H, W)) if flat.is_flat and other.is_gamma]
+
+
+def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
+    """Free rates and means are estimated in GaP only, and shapes nowhere: with the factors they have no joint maximum."""
+    allowed = set()
+    if structure.likelihood.kind == "poisson":
+        for _, other in _flat_and_gamma(structure):
+            second = [p for role, p in other.factor.prior.parameters.items() if role != "shape" and isinstance(p, Unknown)]
+            allowed = {p.name for p in second if p.prior.is_flat and p != other.factor.prior.shape}
+    sigma = structure.likelihood.sigma
+    if isinstance(sigma, Unknown) and sigma.prior.is_flat:
+        allowed.add(sigma.name)
+    refused = [name for name in structure.unknowns if name not in allowed]
+    if refused:
+        return Verdict(f"hyperparameter {', '.join(refused)} is unknown, and estimated jointly with the factors it has no maximum")
+    return CAN_RUN
+
+
+def _check_shapes(structure: Factorisation, options: Any) -> Verdict:
+    for side in two_sides(structure):
+        if not side.is_gamma or options.mode == "log":
+            continue
+        least = float(np.min(side.factor.prior.shape.resolve({})))
+        if least < 1.0:
+            name = side.factor.name
+            return Verdict(f'the density of {name} has shape {least:g} < 1 and is unbounded at 0: use EM(mode="log")')
+    return CAN_RUN
+
+
+def _check_free_rates(structure: Factorisation, options: Any) -> Verdict:
+    """As a component empties, its own free rate rises, and the density of its cells with it, whatever the data say."""
+    for side in two_sides(structure):
+        for unknown in side.factor.unknowns:
+            per_component = side.turn(np.empty(np.broadcast_shapes(unknown.shape, (1, 1)))).shape[1] > 1
+            if options.mode == "density" and per_component:
+                return Verdict(
+                    f"{unknown.name} is free for each component, and as a component empties the density of {side.factor.name} "
+                    'has no bound: share it among the components or use EM(mode="log")'
+                )
+    return CAN_RUN
+
+
+def _check_normal(structure: Factorisation, options: Any) -> Verdict:
+    if structure.likelihood.kind != "normal":
+        return CAN_RUN
+    if options.inner is not None:
+        return Verdict("inner= freezes expected sources, and a normal likelihood has none: use inner=None")
+    for side in two_sides(structure):
+        if side.is_gamma and (options.mode == "log" or np.any(side.factor.prior.shape.resolve({}) != 1.0)):
+            return Verdict(
+                f'squared-error updates take {side.factor.name} without a prior, or with a gamma prior of shape 1 and mode="density"'
+            )
+    for flat, other in _flat_and_gamma(structure):
+        return Verdict(f"{flat.factor.name} has no prior, so it can grow while {other.factor.name} shrinks to 0: give both a prior")
+    if not can_square(structure):
+        return Verdict("sparse data with an exposure or a background would have to be made dense: pass X as an array")
+    return CAN_RUN

@@ -1,0 +1,54 @@
+"""One factor as optimisers see it: (rows, K) with one row per feature or sample, whichever side of the product it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from nmf_zoo.structure import Array, Factor, Factorisation, Flat, GammaPrior
+
+
+@dataclass(frozen=True)
+class Side:
+    """A factor and which side of the product it is on."""
+
+    factor: Factor
+    is_right: bool
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.factor.is_fixed
+
+    @property
+    def is_flat(self) -> bool:
+        return isinstance(self.factor.prior, Flat)
+
+    @property
+    def is_gamma(self) -> bool:
+        return isinstance(self.factor.prior, GammaPrior)
+
+    def turn(self, array: Array) -> Array:
+        """From (rows, K) to the structure's orientation, or back; leading axes stay."""
+        return np.swapaxes(array, -1, -2) if self.is_right else array
+
+    def as_variable(self, array: Array) -> Array:
+        """From (rows, K) to the model variable's orientation."""
+        return self.factor.orient(self.turn(array))
+
+    def prior(self, values: Mapping[str, Array]) -> tuple[Array, Array]:
+        """(shape, rate) of a gamma prior, two-dimensional, broadcasting to (rows, K)."""
+        return tuple(self.turn(np.atleast_2d(array)) for array in self.factor.prior.shape_and_rate(values))
+
+
+def two_sides(structure: Factorisation) -> tuple[Side, Side]:
+    """(W's side, H's side)"""
+    return Side(structure.W, False), Side(structure.H, True)
+
+
+def sum_to(array: Array, shape: tuple[int, ...]) -> Array:
+    """Sum an array over the axes along which ``shape``, which broadcasts to it, has length 1 or no axis."""
+    padded = (1,) * (array.ndim - len(shape)) + tuple(shape)
+    axes = tuple(axis for axis, length in enumerate(padded) if length == 1)
+    return array.sum(axis=axes, keepdims=True).reshape(shape)

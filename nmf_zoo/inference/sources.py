@@ -1,0 +1,169 @@
+"""Expected sources E[C] of Poisson data, summed over either side: what EM and VB need of X, and all they need.
+
+    E[c_fkn] = x_fn w_fk h_kn / ((W H)_fn + offset_fn),     0/0 := 0
+
+Dense data go through BLAS in blocks of columns, lists of cells through the sparse kernels in O(non-zeros * K). Work is cut into
+a fixed number of chunks whose sums are added in order: results don't depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nmf_zoo.inference.layout import CHUNKS, Layout, compress
+from nmf_zoo.inference.workers import Workers
+from nmf_zoo.kernels.sources import SMALLEST, divide, gather_both, gather_major, gather_minor
+from nmf_zoo.structure import CHUNK, Array, Dense, Factorisation
+
+LANES = 4  # rank is padded to a multiple: loops over components run in whole SIMD lanes
+BLOCK_CELLS = 1 << 17  # cells of a dense block: its few buffers stay in cache
+
+
+class Statistics(NamedTuple):
+    """of_W (F, K): sum_n E[C]; of_H (N, K): sum_f E[C]; None when not asked for. log_mean: sum x log(W H + offset)."""
+
+    of_W: Array | None
+    of_H: Array | None
+    log_mean: float
+
+
+class Logs(NamedTuple):
+    """Logarithms of the two factors, (F, K) and (N, K), for cells whose mean underflows."""
+
+    W: Array
+    Ht: Array
+
+
+class SparseSources:
+    """Expected sources of a list of cells."""
+
+    def __init__(self, structure: Factorisation, workers: Workers):
+        self.layout, self.workers = compress(structure), workers
+
+    def gather(self, W: Array, Ht: Array, sides: str = "WH", logs: Logs | None = None) -> Statistics:
+        """Statistics at W (F, K), Ht (N, K) for the sides "W", "H" or "WH"; ``logs`` when the factors may underflow."""
+        layout = self.layout
+        major, minor = layout.sides(_pad(W), _pad(Ht))
+        wants_major, wants_minor = layout.sides("W" in sides, "H" in sides)
+        of_major = np.empty_like(major) if wants_major else None
+        kernel = gather_both if wants_major and wants_minor else gather_major if wants_major else gather_minor
+
+        def gather_chunk(chunk: int):
+            part = np.zeros_like(minor) if wants_minor else None
+            return *kernel(layout, major, minor, chunk, *(out for out in (of_major, part) if out is not None)), part
+
+        log_mean, lost, parts = _reduce(self.workers.map(gather_chunk, range(CHUNKS)))
+        rank = W.shape[1]
+        sums = (u * out[:, :rank] if out is not None else None for u, out in zip(layout.sides(W, Ht), (of_major, parts), strict=True))
+        statistics = Statistics(*layout.sides(*sums), log_mean)
+        return _rescue(statistics, self._cells_lost(W, Ht), W, Ht, logs) if lost else statistics
+
+    def _cells_lost(self, W: Array, Ht: Array):
+        layout: Layout = self.layout
+        major = np.repeat(np.arange(len(layout.indptr) - 1), np.diff(layout.indptr))
+        rows, cols = layout.sides(major, layout.indices)
+        offset = layout.offset if layout.offset.size else np.zeros(len(rows))
+        means = offset + _means_at(W, Ht, rows, cols)
+        at = np.flatnonzero(means < SMALLEST)
+        return rows[at], cols[at], layout.values[at], offset[at]
+
+
+class DenseSources:
+    """Expected sources of a dense matrix, missing cells 0."""
+
+    def __init__(self, structure: Factorisation, workers: Workers):
+        likelihood = structure.likelihood
+        self.values, self.workers = structure.data.values, workers
+        self.offset = None
+        if likelihood.background is not None:
+            exposure = 1.0 if likelihood.exposure is None else likelihood.exposure
+            self.offset = np.broadcast_to(likelihood.background / exposure, structure.shape)
+        F, N = structure.shape
+        self.width = max(16, BLOCK_CELLS // max(1, F))
+        self.bounds = np.linspace(0, N, CHUNKS + 1).astype(int)
+
+    def gather(self, W: Array, Ht: Array, sides: str = "WH", logs: Logs | None = None) -> Statistics:
+        """Statistics at W (F, K), Ht (N, K) for the sides "W", "H" or "WH"; ``logs`` when the factors may underflow."""
+        of_H = np.empty_like(Ht) if "H" in sides else None
+        chunks = self.workers.map(lambda chunk: self._gather_chunk(chunk, W, Ht, "W" in sides, of_H), range(CHUNKS))
+        log_mean, lost, of_W = _reduce(chunks)
+        statistics = Statistics(None if of_W is None else W * of_W, None if of_H is None else Ht * of_H, log_mean)
+        return _rescue(statistics, self._cells_lost(W, Ht), W, Ht, logs) if lost else statistics
+
+    def _gather_chunk(self, chunk: int, W: Array, Ht: Array, wants_W: bool, of_H: Array | None):
+        """Blocks of the chunk's columns; returns (sum x log mean, cells left out, the sums of W's side)."""
+        of_W, part = (np.zeros_like(W), np.empty_like(W)) if wants_W else (None, None)
+        log_mean, lost, last = 0.0, 0, self.bounds[chunk + 1]
+        for start in range(self.bounds[chunk], last, self.width):
+            block = slice(start, min(start + self.width, last))
+            ratios = W @ Ht[block].T
+            if self.offset is not None:
+                ratios += self.offset[:, block]
+            block_log_mean, block_lost = divide(np.ascontiguousarray(self.values[:, block]), ratios)
+            log_mean += block_log_mean
+            lost += block_lost
+            if wants_W:
+                of_W += np.dot(ratios, Ht[block], out=part)
+            if of_H is not None:
+                np.dot(ratios.T, W, out=of_H[block])
+        return log_mean, lost, of_W
+
+    def _cells_lost(self, W: Array, Ht: Array):
+        rows, cols = np.nonzero(self.values)
+        offset = np.zeros(len(rows)) if self.offset is None else self.offset[rows, cols]
+        at = np.flatnonzero(offset + _means_at(W, Ht, rows, cols) < SMALLEST)
+        return rows[at], cols[at], self.values[rows[at], cols[at]], offset[at]
+
+
+def expected_sources(structure: Factorisation, workers: Workers) -> DenseSources | SparseSources:
+    """The way to the expected sources that suits the data."""
+    return (DenseSources if isinstance(structure.data, Dense) else SparseSources)(structure, workers)
+
+
+def _pad(factor: Array) -> Array:
+    """A contiguous copy with columns of zeros up to a whole number of lanes."""
+    return np.pad(factor, ((0, 0), (0, -factor.shape[1] % LANES)))
+
+
+def _reduce(chunks) -> tuple[float, int, Array | None]:
+    """Add up (number, count, array or None) over the chunks, in order."""
+    log_mean, lost, total = 0.0, 0, None
+    for chunk_log_mean, chunk_lost, part in chunks:
+        log_mean += chunk_log_mean
+        lost += chunk_lost
+        total = part if total is None else np.add(total, part, out=total)
+    return log_mean, lost, total
+
+
+def _means_at(W: Array, Ht: Array, rows: Array, cols: Array) -> Array:
+    means = np.empty(len(rows))
+    for part in _slices(len(rows)):
+        means[part] = np.einsum("ck,ck->c", W[rows[part]], Ht[cols[part]])
+    return means
+
+
+def _slices(length: int):
+    return (slice(start, start + CHUNK) for start in range(0, length, CHUNK))
+
+
+def _rescue(statistics: Statistics, cells, W: Array, Ht: Array, logs: Logs | None) -> Statistics:
+    """Add the cells whose mean underflows, by log-sum-exp. A mean that really is 0 gives log_mean = -inf."""
+    with np.errstate(divide="ignore"):
+        log_W, log_Ht = logs if logs is not None else (np.log(W), np.log(Ht))
+        log_offset = np.log(cells[3])
+    of_W, of_H, log_mean = statistics
+    for part in _slices(len(log_offset)):
+        rows, cols, x = (array[part] for array in cells[:3])
+        terms = np.column_stack([log_W[rows] + log_Ht[cols], log_offset[part]])
+        peak = terms.max(axis=1, keepdims=True)
+        weights = np.exp(terms - np.where(np.isfinite(peak), peak, 0.0))
+        total = weights.sum(axis=1, keepdims=True)
+        with np.errstate(divide="ignore"):
+            log_mean += float(x @ (peak + np.log(total))[:, 0])
+        shares = x[:, None] * weights[:, :-1] / np.where(total > 0, total, 1.0)
+        for out, index in ((of_W, rows), (of_H, cols)):
+            if out is not None:
+                np.add.at(out, index, shares)
+    return Statistics(of_W, of_H, log_mean)

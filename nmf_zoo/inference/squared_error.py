@@ -1,0 +1,135 @@
+"""Squared error under a normal likelihood, for multiplicative updates (Lee and Seung; Paisley eq. 1).
+
+With y = x - background, e the exposure and M the mask, split y = y+ - y-::
+
+    pull_W = W o ((M e y+) H^T),    drag_W = (M e^2 (W H)) H^T + (M e y-) H^T,    W = pull_W / drag_W
+
+and alike for H; both are divided by sigma^2, so that prior and noise are on one scale. Never an F x N array beside those of the
+data, and for sparse data, all of whose other cells are 0, not even that: Gram matrices hold all there is to know.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from nmf_zoo.inference.sources import BLOCK_CELLS
+from nmf_zoo.structure import CHUNK, Array, Cells, Dense, Factorisation
+
+
+class CompleteSparse:
+    """Sparse data whose other cells are 0."""
+
+    def __init__(self, structure: Factorisation):
+        data = structure.data
+        self.X = sp.csr_array((data.values, (data.rows, data.cols)), shape=data.shape)
+        self.XT = sp.csr_array(self.X.T)
+        self.size, self.norm = data.shape[0] * data.shape[1], float(data.values @ data.values)
+
+    def for_W(self, W: Array, Ht: Array) -> tuple[Array, Array, float]:
+        """(pull / W, drag, squared error)"""
+        pull, gram = self.X @ Ht, Ht.T @ Ht
+        error = self.norm - 2.0 * float(np.sum(W * pull)) + float(np.sum((W.T @ W) * gram))
+        return pull, W @ gram, max(error, 0.0)
+
+    def for_H(self, W: Array, Ht: Array) -> tuple[Array, Array]:
+        """(pull / H, drag)"""
+        return self.XT @ W, Ht @ (W.T @ W)
+
+
+class DenseMatrix:
+    """A dense matrix, in blocks of columns."""
+
+    def __init__(self, structure: Factorisation):
+        likelihood, data = structure.likelihood, structure.data
+        seen = 1.0 if data.mask is None else data.mask
+        y = data.values if likelihood.background is None else seen * (data.values - likelihood.background)
+        self.exposure = likelihood.exposure
+        self.weight = None if self.exposure is None and data.mask is None else seen * _square(self.exposure, data.shape)
+        self.y, self.seen = y, data.mask
+        self.pulled = _scale(np.maximum(y, 0.0) if y.min(initial=0.0) < 0 else y, self.exposure)
+        self.pushed = _scale(np.maximum(-y, 0.0), self.exposure) if y.min(initial=0.0) < 0 else None
+        self.size = y.size if data.mask is None else int(data.mask.sum())
+        self.width = max(16, BLOCK_CELLS // max(1, y.shape[0]))
+
+    def for_W(self, W: Array, Ht: Array) -> tuple[Array, Array, float]:
+        """(pull / W, drag, squared error)"""
+        drag = W @ (Ht.T @ Ht) if self.weight is None else np.zeros_like(W)
+        error = 0.0
+        for block, mean in self._blocks(W, Ht):
+            if self.weight is not None:
+                drag += (self.weight[:, block] * mean) @ Ht[block]
+            rest = self.y[:, block] - _scale(mean, self.exposure, block)
+            error += float(np.sum(np.square(rest), where=True if self.seen is None else self.seen[:, block]))
+        return self.pulled @ Ht, drag if self.pushed is None else drag + self.pushed @ Ht, error
+
+    def for_H(self, W: Array, Ht: Array) -> tuple[Array, Array]:
+        """(pull / H, drag)"""
+        drag = Ht @ (W.T @ W) if self.weight is None else np.empty_like(Ht)
+        if self.weight is not None:
+            for block, mean in self._blocks(W, Ht):
+                drag[block] = (self.weight[:, block] * mean).T @ W
+        return self.pulled.T @ W, drag if self.pushed is None else drag + self.pushed.T @ W
+
+    def _blocks(self, W: Array, Ht: Array):
+        for start in range(0, len(Ht), self.width):
+            block = slice(start, start + self.width)
+            yield block, W @ Ht[block].T
+
+
+class ListedCells:
+    """A list of observed cells; all others are missing."""
+
+    def __init__(self, structure: Factorisation):
+        data, likelihood = structure.data, structure.likelihood
+        self.rows, self.cols, self.shape, self.size = data.rows, data.cols, data.shape, len(data.rows)
+        self.exposure = structure.at_cells(likelihood.exposure, data.rows, data.cols, 1.0)
+        self.y = data.values - structure.at_cells(likelihood.background, data.rows, data.cols, 0.0)
+        self.pulled = self._matrix(self.exposure * np.maximum(self.y, 0.0))
+        self.pushed = self._matrix(self.exposure * np.maximum(-self.y, 0.0))
+
+    def _matrix(self, values: Array) -> sp.csr_array:
+        return sp.csr_array((values, (self.rows, self.cols)), shape=self.shape)
+
+    def _mean(self, W: Array, Ht: Array) -> Array:
+        mean = np.empty(self.size)
+        for start in range(0, self.size, CHUNK):
+            part = slice(start, start + CHUNK)
+            mean[part] = np.einsum("ck,ck->c", W[self.rows[part]], Ht[self.cols[part]])
+        return self.exposure * mean
+
+    def for_W(self, W: Array, Ht: Array) -> tuple[Array, Array, float]:
+        """(pull / W, drag, squared error)"""
+        mean = self._mean(W, Ht)
+        drag = (self._matrix(self.exposure * mean) + self.pushed) @ Ht
+        return self.pulled @ Ht, drag, float(np.sum(np.square(self.y - mean)))
+
+    def for_H(self, W: Array, Ht: Array) -> tuple[Array, Array]:
+        """(pull / H, drag)"""
+        drag = (self._matrix(self.exposure * self._mean(W, Ht)) + self.pushed).T @ W
+        return self.pulled.T @ W, drag
+
+
+def squares(structure: Factorisation) -> CompleteSparse | DenseMatrix | ListedCells:
+    """The way to the squared error that suits the data."""
+    if isinstance(structure.data, Cells):
+        return CompleteSparse(structure) if structure.data.is_complete else ListedCells(structure)
+    return DenseMatrix(structure)
+
+
+def can_square(structure: Factorisation) -> bool:
+    """Sparse data keep their zeros out of memory only without an exposure or a background."""
+    likelihood = structure.likelihood
+    plain = likelihood.exposure is None and likelihood.background is None
+    return isinstance(structure.data, Dense) or not structure.data.is_complete or plain
+
+
+def _scale(array: Array, exposure: Array | None, block: slice | None = None) -> Array:
+    if exposure is None:
+        return array
+    exposure = np.atleast_2d(exposure)
+    return array * (exposure if block is None or exposure.shape[1] == 1 else exposure[:, block])
+
+
+def _square(exposure: Array | None, shape: tuple[int, int]) -> Array:
+    return np.broadcast_to(1.0 if exposure is None else np.square(exposure), shape)

@@ -1,0 +1,146 @@
+"""The pointwise log-likelihood, as ``az.loo`` takes it; PyMC sees one block where the data are sparse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import pymc as pm
+import scipy.sparse as sp
+import xarray as xr
+from scipy.special import gammaln, xlogy
+
+from nmf_zoo import _compat
+from nmf_zoo.errors import InputError
+from nmf_zoo.inference.layout import nonzero_cells, weigh
+from nmf_zoo.posterior import (
+    LEADING,
+    Draw,
+    Posterior,
+    axes_of,
+    cell_coords,
+    column_parts,
+    labelled_grid,
+    mean_of_grid,
+    open_posterior,
+    require_answer,
+)
+from nmf_zoo.reading import read
+from nmf_zoo.structure import Array, Cells, Dense, Factorisation
+
+
+def log_likelihood(idata: Any, model: pm.Model, *, per: Literal["sample", "cell"] = "sample") -> Any:
+    """Add the pointwise log-likelihood of the data, for ``az.loo``. Zeros of sparse data are counted in.
+
+    Parameters
+    ----------
+    idata, model : as in :func:`predict`
+    per : "sample": the sum over each column's observed cells, in O(non-zeros * K) per draw; columns that have none
+        are left out. "cell": each observed cell
+
+    Returns
+    -------
+    A new InferenceData or DataTree: ``idata`` with the group ``log_likelihood``. Its variable has the name of X and the
+    dims (chain, draw, sample); per cell (chain, draw, feature, sample), or (chain, draw, cell) when some are missing.
+
+    Notes
+    -----
+    A column's log-likelihood is conditional on its own H, which no other column informs: leaving a whole column out by
+    importance sampling is hard, and the Pareto k of ``az.loo`` will say so. Cells are easier.
+    """
+    structure = read(model)
+    if per not in ("sample", "cell"):
+        raise InputError("per", repr(per), "'sample' or 'cell'")
+    if structure.data is None:
+        raise InputError("model", f"nothing observed in {structure.likelihood.name}", "a model with data")
+    posterior = open_posterior(idata, structure)
+    array = _per_sample(posterior) if per == "sample" else _per_cell(posterior)
+    return _compat.with_groups(idata, {"log_likelihood": array.to_dataset(name=structure.likelihood.name)})
+
+
+def _per_sample(posterior: Posterior) -> xr.DataArray:
+    structure, sample = posterior.structure, axes_of(posterior.structure)[1]
+    require_answer(posterior, structure.shape[1], "thin the draws first: idata.sel(draw=slice(None, None, 10))")
+    out = np.empty((*posterior.lead, structure.shape[1]))
+    of_columns = _poisson_columns(structure) if structure.likelihood.kind == "poisson" else _normal_columns(structure)
+    for draw in posterior:
+        out[draw.at] = of_columns(draw)
+    seen = _has_data(structure)
+    coords = posterior.coords | {sample.dim: sample.labels[seen]}
+    return xr.DataArray(out[..., seen], dims=(*LEADING, sample.dim), coords=coords)
+
+
+def _poisson_columns(structure: Factorisation) -> Callable[[Draw], Array]:
+    """Draw -> sum over non-zero cells of x log mean - log x!, minus the sum of the mean over observed cells, (N,)."""
+    rows, cols, x = nonzero_cells(structure)
+    weights, n_samples = weigh(structure), structure.shape[1]
+    constant = -np.bincount(cols, gammaln(x + 1), n_samples) - _background_of_columns(structure)
+
+    def of_columns(draw: Draw) -> Array:
+        mean = structure.mean_at(draw.W, draw.H, rows, cols)
+        total = np.sum(weights.over_features(draw.W) * draw.H.T, axis=1)
+        return np.bincount(cols, xlogy(x, mean), n_samples) - total + constant
+
+    return of_columns
+
+
+def _background_of_columns(structure: Factorisation) -> Array | float:
+    """Sum of the background over each column's observed cells."""
+    background, data = structure.likelihood.background, structure.data
+    if background is None:
+        return 0.0
+    full = np.broadcast_to(background, structure.shape)
+    if isinstance(data, Cells) and not data.is_complete:
+        return np.bincount(data.cols, full[data.rows, data.cols], structure.shape[1])
+    return full.sum(axis=0, where=data.mask if isinstance(data, Dense) and data.mask is not None else True)
+
+
+def _normal_columns(structure: Factorisation) -> Callable[[Draw], Array]:
+    rows, cols, x = structure.observed_cells()
+
+    def of_columns(draw: Draw) -> Array:
+        cell = structure.cell_log_likelihood(x, structure.mean_at(draw.W, draw.H, rows, cols), draw.values)
+        return np.bincount(cols, cell, structure.shape[1])
+
+    return of_columns
+
+
+def _has_data(structure: Factorisation) -> Array:
+    """(N,) True for the columns that have an observed cell."""
+    if structure.data.is_complete:
+        return np.ones(structure.shape[1], dtype=bool)
+    if isinstance(structure.data, Dense):
+        return structure.data.mask.any(axis=0)
+    return np.bincount(structure.data.cols, minlength=structure.shape[1]) > 0
+
+
+def _per_cell(posterior: Posterior) -> xr.DataArray:
+    structure, data = posterior.structure, posterior.structure.data
+    n_cells = structure.shape[0] * structure.shape[1] if data.is_complete else data.observed_values.size
+    require_answer(posterior, n_cells, "use per='sample'")
+    if not data.is_complete:
+        return _at_listed_cells(posterior)
+    out = np.empty((*posterior.lead, *structure.shape))
+    x = sp.csc_array((data.values, (data.rows, data.cols)), structure.shape) if isinstance(data, Cells) else data.values
+    rows, cols = (np.arange(size) for size in structure.shape)
+    for part in column_parts(*structure.shape):
+        block = x[:, part].toarray() if sp.issparse(x) else x[:, part]
+        for draw in posterior:
+            mean = mean_of_grid(structure, draw, rows, cols[part])
+            out[draw.at][:, part] = structure.cell_log_likelihood(block, mean, draw.values)
+    return labelled_grid(out, posterior, rows, cols)
+
+
+def _at_listed_cells(posterior: Posterior) -> xr.DataArray:
+    """The observed cells, in the model's own order where it lists them."""
+    structure = posterior.structure
+    rows, cols, x = structure.observed_cells()
+    if structure.cells is not None and isinstance(structure.data, Dense):
+        rows, cols = structure.cells
+        x = structure.data.values[rows, cols]
+    out = np.empty((*posterior.lead, len(rows)))
+    for draw in posterior:
+        out[draw.at] = structure.cell_log_likelihood(x, structure.mean_at(draw.W, draw.H, rows, cols), draw.values)
+    coords = posterior.coords | cell_coords(structure, "cell", rows, cols)
+    return xr.DataArray(out, dims=(*LEADING, "cell"), coords=coords)

@@ -1,0 +1,198 @@
+"""The posterior of an InferenceData as its model sees it: factors draw by draw, in our orientation, and X's labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from nmf_zoo import _compat
+from nmf_zoo.errors import InputError
+from nmf_zoo.run_arguments import require_memory, variable_shapes
+from nmf_zoo.structure import CHUNK, Array, Factorisation, Unknown
+
+LEADING = ("chain", "draw")
+
+
+class Axis(NamedTuple):
+    """A dim and its labels."""
+
+    dim: str
+    labels: Array
+
+
+class Draw(NamedTuple):
+    """One draw: W (F, K), H (K, N), the values by name, and where it stands in the answer and in the posterior."""
+
+    W: Array
+    H: Array
+    values: dict[str, Array]
+    at: tuple[int, int]
+    place: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The draws of the factors (and of sigma) that are asked for.
+
+    Attributes
+    ----------
+    structure : the model
+    arrays : variable name -> (chain, draw, ...), all draws
+    chains : labels of the chains
+    draws : labels of the draws that are kept
+    kept : their positions among all draws
+    """
+
+    structure: Factorisation
+    arrays: dict[str, Array]
+    chains: Array
+    draws: Array
+    kept: Array
+
+    @property
+    def lead(self) -> tuple[int, int]:
+        """(chains, kept draws)"""
+        return len(self.chains), len(self.draws)
+
+    @property
+    def coords(self) -> dict[str, Array]:
+        return {"chain": self.chains, "draw": self.draws}
+
+    def __iter__(self) -> Iterator[Draw]:
+        structure = self.structure
+        for at in np.ndindex(*self.lead):
+            place = at[0], int(self.kept[at[1]])
+            values = {name: array[place] for name, array in self.arrays.items()}
+            W, H = (structure.factor_value(factor, values) for factor in (structure.W, structure.H))
+            yield Draw(W, H, values, at, place)
+
+
+def open_posterior(idata: Any, structure: Factorisation, n_draws: int | None = None) -> Posterior:
+    """The posterior group, checked against the model; ``n_draws`` of each chain, evenly spaced."""
+    group = posterior_group(idata)
+    arrays = {name: variable_of(group, name, shape) for name, shape in needed_shapes(structure).items()}
+    kept = spaced(group.sizes["draw"], n_draws)
+    chains, draws = group["chain"].to_numpy(), group["draw"].to_numpy()
+    return Posterior(structure, arrays, chains, draws[kept], kept)
+
+
+def posterior_group(idata: Any) -> xr.Dataset:
+    if "posterior" not in _compat.group_names(idata):
+        raise InputError("idata", "no posterior group", "the result of nz.sample or nz.fit")
+    return _compat.group(idata, "posterior")
+
+
+def needed_shapes(structure: Factorisation) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the variables that X depends on directly."""
+    names = [factor.name for factor in (structure.W, structure.H) if not factor.is_fixed]
+    if isinstance(structure.likelihood.sigma, Unknown):
+        names.append(structure.likelihood.sigma.name)
+    shapes = variable_shapes(structure)
+    return {name: shapes[name] for name in names}
+
+
+def variable_of(group: xr.Dataset, name: str, shape: tuple[int, ...]) -> Array:
+    """(chain, draw, ...) draws of a variable of the model."""
+    if name not in group:
+        found = f"a posterior of {', '.join(map(str, group.data_vars)) or 'nothing'}"
+        raise InputError("idata", found, f"one that holds {name}", f"sample with var_names that include {name!r}")
+    array = group[name].transpose("chain", "draw", ...).to_numpy()
+    if array.shape[2:] != shape:
+        raise InputError(
+            "idata", f"{name} of shape {array.shape[2:]}", f"{shape}, as in the model", "give the model it came from"
+        )
+    return array
+
+
+def spaced(available: int, wanted: int | None) -> Array:
+    """Positions of ``wanted`` draws, evenly spaced; all when None."""
+    if wanted is None:
+        return np.arange(available)
+    if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer) or not 1 <= wanted <= available:
+        raise InputError("n_draws", repr(wanted), f"an integer from 1 to {available}, the draws of each chain")
+    return np.round(np.linspace(0, available - 1, wanted)).astype(np.int64)
+
+
+def axes_of(structure: Factorisation) -> tuple[Axis, Axis]:
+    """Dims and labels of X: the model's where it has some, else feature and sample, counted from 0."""
+    of_x = structure.dims.get(structure.likelihood.name, ())
+    if len(of_x) != 2:
+        left = structure.W.orient_dims(structure.dims.get(structure.W.name, ("feature", "component")))
+        right = structure.H.orient_dims(structure.dims.get(structure.H.name, ("component", "sample")))
+        of_x = left[0], right[1]
+    feature, sample = (
+        Axis(d, structure.coords.get(d, np.arange(n))) for d, n in zip(of_x, structure.shape, strict=True)
+    )
+    return feature, sample
+
+
+def positions_of(axis: Axis, name: str, labels: Any) -> Array:
+    """Positions of labels on an axis; all when None."""
+    if labels is None:
+        return np.arange(len(axis.labels))
+    wanted = np.atleast_1d(np.asarray(labels))
+    found = pd.Index(axis.labels).get_indexer_for(wanted)
+    if not wanted.size or np.any(found < 0):
+        missing = [str(label) for label in wanted[: len(found)][found[: len(wanted)] < 0][:5]]
+        got = f"unknown labels {', '.join(missing)}" if wanted.size else "no labels"
+        known = ", ".join(map(str, axis.labels[:3]))
+        raise InputError(name, got, f"labels of the dim {axis.dim!r}: {known}, ... ({len(axis.labels)} in all)")
+    return found
+
+
+def cells_of(structure: Factorisation, cells: Any) -> tuple[Array, Array]:
+    """``cells=(rows, cols)``, positions counted from 0, as two integer arrays."""
+    expected = "(rows, cols), two lists of positions of the same length"
+    try:
+        rows, cols = (np.asarray(index) for index in cells)
+    except (TypeError, ValueError) as error:
+        raise InputError("cells", repr(cells)[:60], expected) from error
+    if rows.ndim != 1 or rows.shape != cols.shape or rows.dtype.kind not in "iu" or cols.dtype.kind not in "iu":
+        raise InputError(
+            "cells", f"shapes {rows.shape} and {cols.shape}, dtypes {rows.dtype} and {cols.dtype}", expected
+        )
+    for index, size, what in ((rows, structure.shape[0], "rows"), (cols, structure.shape[1], "cols")):
+        if not index.size or index.min() < 0 or index.max() >= size:
+            got = f"{what} from {index.min()} to {index.max()}" if index.size else "no cell"
+            raise InputError("cells", got, f"positions from 0 to {size - 1}")
+    return rows.astype(np.int64), cols.astype(np.int64)
+
+
+def cell_coords(structure: Factorisation, dim: str, rows: Array, cols: Array) -> dict[str, Any]:
+    """Feature and sample labels of listed cells, along ``dim``."""
+    places = zip(axes_of(structure), (rows, cols), strict=True)
+    return {dim: np.arange(len(rows))} | {axis.dim: (dim, axis.labels[at]) for axis, at in places}
+
+
+def mean_of_grid(structure: Factorisation, draw: Draw, rows: Array, cols: Array) -> Array:
+    """The mean of X at (rows, cols), (rows, cols)."""
+    mean = draw.W[rows] @ draw.H[:, cols]
+    likelihood = structure.likelihood
+    if likelihood.exposure is not None:
+        mean = mean * np.broadcast_to(likelihood.exposure, structure.shape)[np.ix_(rows, cols)]
+    if likelihood.background is not None:
+        mean = mean + np.broadcast_to(likelihood.background, structure.shape)[np.ix_(rows, cols)]
+    return mean
+
+
+def labelled_grid(out: Array, posterior: Posterior, rows: Array, cols: Array) -> xr.DataArray:
+    feature, sample = axes_of(posterior.structure)
+    coords = posterior.coords | {feature.dim: feature.labels[rows], sample.dim: sample.labels[cols]}
+    dims = (*LEADING, feature.dim, sample.dim)
+    return xr.DataArray(out, dims=dims, coords=coords, name=posterior.structure.likelihood.name)
+
+
+def column_parts(n_rows: int, n_cols: int) -> Iterator[slice]:
+    """Slices of columns of about 4 chunks of cells."""
+    width = max(1, 4 * CHUNK // n_rows)
+    return (slice(start, start + width) for start in range(0, n_cols, width))
+
+
+def require_answer(posterior: Posterior, n_cells: int, do: str) -> None:
+    chains, draws = posterior.lead
+    require_memory("n_draws", f"{chains} x {draws} draws of {n_cells} cells", 8.0 * chains * draws * n_cells, do)

@@ -1,0 +1,115 @@
+"""Input files: tables, arrays and sparse matrices, read with one clear line when something is wrong with them.
+
+=====================  ========================================================================================
+``.csv  .tsv  .txt``   numbers, with or without a header and row labels (rules: :mod:`.text`); ``.gz`` too
+``.npy``               one 2-D array
+``.npz``               a SciPy sparse matrix, or an archive with one 2-D array (``key=`` chooses among several)
+``.mtx``               Matrix Market, sparse or dense; ``.gz`` too
+``.parquet``           a data frame of numbers, with or without a first column of row labels
+=====================  ========================================================================================
+
+Pandas and SciPy are imported only where a format needs them, PyMC never.
+"""
+
+from __future__ import annotations
+
+import csv
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.tables.arrays import read_mtx, read_npy, read_npz, read_parquet
+from nmf_zoo.tables.matrix import Matrix
+from nmf_zoo.tables.text import open_text, read_text
+
+READERS: dict[str, Callable[..., Matrix]] = {
+    ".csv": read_text,
+    ".tsv": read_text,
+    ".txt": read_text,
+    ".npy": read_npy,
+    ".npz": read_npz,
+    ".mtx": read_mtx,
+    ".parquet": read_parquet,
+}
+ZIPPED = (".csv", ".tsv", ".txt", ".mtx")  # may also end in .gz
+OPTIONS = {read_text: ("header", "row_labels"), read_npz: ("key",)}
+# What the standard library, NumPy, SciPy and Arrow raise on damaged files, besides OSError.
+DAMAGE = (ValueError, EOFError, KeyError, zlib.error, zipfile.BadZipFile, csv.Error, struct.error, OverflowError)
+
+
+def read_matrix(
+    path: str | Path,
+    *,
+    transpose: bool = False,
+    key: str | None = None,
+    header: bool | None = None,
+    row_labels: bool | None = None,
+) -> Matrix:
+    """Read a matrix of numbers, features in rows.
+
+    Parameters
+    ----------
+    path : its extension says what it is, see the module
+    transpose : True when the samples are in the rows
+    key : the array to take from a NumPy archive
+    header, row_labels : whether a text file has them; None decides by its first lines
+
+    Raises
+    ------
+    InputError : naming the file, the line and column where there are some, and what was expected
+    """
+    path = Path(path)
+    suffix = format_of(path)
+    reader = READERS[suffix]
+    given = {"key": key, "header": header, "row_labels": row_labels}
+    for name, value in given.items():
+        if value is not None and name not in OPTIONS.get(reader, ()):
+            raise InputError(name, repr(value), f"nothing: {path.name} is no file that has it")
+    with reading(path):
+        matrix = reader(path, suffix, **{name: given[name] for name in OPTIONS.get(reader, ())})
+    if 0 in matrix.shape:
+        raise InputError(str(path), f"an empty matrix of shape {matrix.shape}", "at least one row and one column")
+    return matrix.transposed() if transpose else matrix
+
+
+def format_of(path: Path) -> str:
+    """The extension that says how to read a file, in lower case and without .gz."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    suffix = suffixes[-1] if suffixes else ""
+    if suffix == ".gz" and len(suffixes) > 1 and suffixes[-2] in ZIPPED:
+        return suffixes[-2]
+    if suffix not in READERS:
+        allowed = ", ".join([*READERS, *(f"{zipped}.gz" for zipped in ZIPPED)])
+        raise InputError(str(path), f"the extension {suffix!r}", f"one of {allowed}")
+    return suffix
+
+
+def read_labels(path: str | Path) -> list[str]:
+    """The lines of a text file (``.gz`` too): one label each; blank lines at the end don't count."""
+    path = Path(path)
+    with reading(path), open_text(path) as file:
+        return [line.strip() for line in file.read().rstrip().splitlines()]
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn whatever goes wrong with a file into one clear line."""
+    if not path.exists():
+        raise InputError(str(path), "no such file", "a file that exists")
+    if not path.is_file():
+        raise InputError(str(path), "a folder", "a file")
+    try:
+        if path.stat().st_size == 0:
+            raise InputError(str(path), "an empty file", "a matrix")
+        yield
+    except InputError:
+        raise
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), f"a byte that isn't UTF-8 text ({error.reason})", "a text file in UTF-8") from error
+    except (OSError, *DAMAGE) as error:
+        problem = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(str(path), f"a file that can't be read ({problem})", "a complete file of its kind") from error

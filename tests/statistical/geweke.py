@@ -1,0 +1,172 @@
+"""Geweke's joint distribution test (Geweke 2004, Getting it right), and what simulation needs: draws from the prior.
+
+Two ways to draw (hyperparameters, W, H, X) must agree. *Marginal-conditional*: prior, then data, independently. *Successive-
+conditional*: a chain that alternates one sweep of the sampler given X with new data X given W, H. Compared are bounded
+functions of the quantities and of all their pairs, so that heavy tails hide nothing and a central limit theorem holds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import combinations_with_replacement
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from nmf_zoo.inference import gibbs
+from nmf_zoo.inference.workers import SERIAL
+from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.structure import Cells, Unknown
+from tests.statistical.gates import check_means, standard_errors
+from tests.structures import stack
+
+DRAWS_OF_HYPER_PRIORS = {
+    "gamma": lambda rng, size, shape, rate: rng.gamma(shape, 1 / rate, size),
+    "inverse_gamma": lambda rng, size, shape, scale: scale / rng.gamma(shape, 1.0, size),
+    "lognormal": lambda rng, size, mu, sigma: rng.lognormal(mu, sigma, size),
+    "half_normal": lambda rng, size, sigma: np.abs(rng.normal(0, sigma, size)),
+    "uniform": lambda rng, size, lower, upper: rng.uniform(lower, upper, size),
+}
+
+
+# -- drawing from the prior ----------------------------------------------------------------------------------------
+
+
+def draw_prior(structure, n, rng):
+    """n independent draws of the hyperparameters, W and H: a dict of arrays with a leading axis."""
+    values = {}
+    for name, unknown in structure.unknowns.items():
+        draw = DRAWS_OF_HYPER_PRIORS[unknown.prior.kind]
+        values[name] = draw(rng, (n, *unknown.variable_shape), *unknown.prior.args)
+    for factor in (structure.W, structure.H):
+        values[factor.name] = draw_factor_prior(factor, values, n, rng)
+    return values
+
+
+def draw_factor_prior(factor, values, n, rng):
+    if factor.is_fixed:
+        return np.broadcast_to(factor.prior.value, (n, *factor.shape))
+    shape, rate = shape_and_rate(factor, values, n)
+    return np.exp(log_gamma(rng, shape) - np.log(rate))
+
+
+def log_gamma(rng, shape):
+    """Logarithm of a gamma draw, without underflow at small shapes."""
+    return np.log(rng.gamma(shape + 1)) + np.log(rng.random(shape.shape)) / shape
+
+
+def shape_and_rate(factor, values, n):
+    """A gamma prior's parameters for n draws at once, (n, *factor.shape) each."""
+    prior = factor.prior
+    shape = resolve(prior.shape, factor, values, n)
+    return shape, shape / resolve(prior.mean, factor, values, n) if prior.rate is None else resolve(prior.rate, factor, values, n)
+
+
+def resolve(parameter, factor, values, n):
+    if not isinstance(parameter, Unknown):
+        return np.broadcast_to(parameter.value, (n, *factor.shape))
+    padded = (1,) * (2 - len(parameter.shape)) + parameter.shape
+    return np.broadcast_to(values[parameter.name].reshape(n, *padded), (n, *factor.shape))
+
+
+def mean_of(structure, W, H):
+    """Mean of X, with any leading axes."""
+    exposure, background = structure.likelihood.exposure, structure.likelihood.background
+    return (1.0 if exposure is None else exposure) * (W @ H) + (0.0 if background is None else background)
+
+
+def seen(structure):
+    """(F, N) bool: the observed cells."""
+    data, mask = structure.data, np.ones(structure.shape, dtype=bool)
+    if isinstance(data, Cells):
+        mask[:] = data.is_complete
+        mask[data.rows, data.cols] = True
+    elif data.mask is not None:
+        mask &= data.mask
+    return mask
+
+
+def simulate(structure, n, rng):
+    """n joint draws: prior, then data X (n, F, N), 0 where not observed."""
+    draws = draw_prior(structure, n, rng)
+    return {**draws, "X": rng.poisson(mean_of(structure, draws["W"], draws["H"])) * seen(structure)}
+
+
+# -- the chain -----------------------------------------------------------------------------------------------------
+
+
+def with_every_cell_laid_out(structure):
+    """The structure with a 1 in each observed cell, so that its layout has room for any data."""
+    data = structure.data
+    values = np.ones_like(data.values) if isinstance(data, Cells) else np.where(seen(structure), 1.0, 0.0)
+    return dataclasses.replace(structure, data=dataclasses.replace(data, values=values))
+
+
+def laid_out_cells(layout):
+    """(rows, cols) of a layout's cells, in its order."""
+    major, minor = np.repeat(np.arange(len(layout.indptr) - 1), np.diff(layout.indptr)), layout.indices
+    return (major, minor) if layout.by_features else (minor, major)
+
+
+def simulate_successively(structure, sweeps, moves=gibbs.MOVES, seed=0, step=None):
+    """The successive-conditional chain, begun at a draw from the joint distribution: a dict of arrays, leading axis sweeps."""
+    step, rng, key = step or gibbs.step, np.random.default_rng(seed), seed_key(seed)
+    problem = gibbs.prepare(with_every_cell_laid_out(structure), gibbs.Gibbs(moves=moves), SERIAL)
+    start = {name: value[0] for name, value in draw_prior(structure, 1, rng).items()}
+    state = gibbs.init(problem, child(key, 0), start)
+    rows, cols = laid_out_cells(problem.layout)
+    kept = []
+    for sweep in range(sweeps):
+        X = rng.poisson(mean_of(structure, state.W, state.Ht.T)) * seen(structure)
+        problem.layout.values[:] = X[rows, cols]
+        kept.append({"W": state.W.copy(), "H": state.Ht.T.copy(), "X": X, **{k: np.array(v) for k, v in state.values.items()}})
+        state, _ = step(problem, state, child(key, 1, sweep))
+    return stack(kept)
+
+
+# -- statistics ----------------------------------------------------------------------------------------------------
+
+
+def quantities(structure, draws):
+    """Scalars worth comparing, as columns: logs of all cells and hyperparameters, means, data, the log joint."""
+    n = len(draws["X"])
+    mean = mean_of(structure, draws["W"], draws["H"])
+    random = [factor.name for factor in (structure.W, structure.H) if not factor.is_fixed]
+    tables = {f"log {name}": np.log(draws[name]) for name in (*random, *structure.unknowns)}
+    tables |= {"log mean": np.log(mean), "log(1 + sum X)": np.log1p(draws["X"].sum((1, 2))), "lp": log_joint(structure, draws)}
+    tables = {name: np.reshape(table, (n, -1)) for name, table in tables.items()}
+    names = [f"{name}[{i}]" for name, table in tables.items() for i in range(table.shape[1])]
+    return names, np.concatenate(list(tables.values()), axis=1)
+
+
+def log_joint(structure, draws):
+    """log p(X, W, H | hyperparameters) of every draw, written anew."""
+    mean, n = mean_of(structure, draws["W"], draws["H"]), len(draws["X"])
+    total = np.sum((xlogy(draws["X"], mean) - mean - gammaln(draws["X"] + 1)) * seen(structure), axis=(1, 2))
+    for factor in (structure.W, structure.H):
+        if not factor.is_fixed:
+            shape, rate = shape_and_rate(factor, draws, n)
+            v = draws[factor.name]
+            total = total + np.sum((shape - 1) * np.log(v) - rate * v + shape * np.log(rate) - gammaln(shape), axis=(1, 2))
+    return total
+
+
+def bounded(table, centre, spread):
+    """Squeeze each column into (-1, 1), then add the products of all pairs."""
+    z = (table - centre) / spread
+    u = z / np.sqrt(1 + z * z)
+    pairs = np.array(list(combinations_with_replacement(range(u.shape[1]), 2)))
+    return np.concatenate([u, u[:, pairs[:, 0]] * u[:, pairs[:, 1]]], axis=1)
+
+
+def check_geweke(structure, sweeps, moves=gibbs.MOVES, seed=0, step=None):
+    """Raise unless the two simulators agree in every statistic."""
+    marginal = simulate(structure, 4 * sweeps, np.random.default_rng([seed, 1]))
+    successive = simulate_successively(structure, sweeps, moves, seed, step)
+    names, table = quantities(structure, marginal)
+    centre, spread = np.median(table, axis=0), np.std(np.clip(table, *np.quantile(table, [0.1, 0.9], axis=0)), axis=0)
+    names = names + [f"{a} * {b}" for a, b in combinations_with_replacement(names, 2)]
+    expected = bounded(table, centre, spread)
+    error = standard_errors(expected)[0]
+    drawn = bounded(quantities(structure, successive)[1], centre, spread)
+    check_means(names, drawn, expected.mean(axis=0), error)

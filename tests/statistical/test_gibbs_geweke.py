@@ -1,0 +1,240 @@
+"""Geweke's joint distribution test of Gibbs: every move, mask, exposure, background, hyperprior and tying; then planted errors."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from nmf_zoo.inference import gibbs, slice_sampling
+from nmf_zoo.kernels.streams import child
+from nmf_zoo.structure import HYPER_PRIORS, Cells
+from tests.sizes import size
+from tests.statistical.geweke import DRAWS_OF_HYPER_PRIORS, check_geweke
+from tests.structures import gamma, model, unknown
+
+pytestmark = pytest.mark.statistical
+SWEEPS = size(6_000, 100_000)
+
+# No two priors are alike, so that an exchange of factors, components or signs shows.
+COMPONENTS_W, COMPONENTS_H = np.array([[0.5, 2.0]]), np.array([[1.6], [0.7]])
+X23, X32 = np.zeros((2, 3)), np.zeros((3, 2))
+MASK = np.array([[True, False, True], [True, True, False]])
+EXPOSURE = np.array([[0.4, 1.0, 2.0], [1.5, 0.7, 1.2]])
+BACKGROUND = np.array([[0.5, 0.1, 0.9], [0.3, 1.2, 0.6]])
+LISTED = Cells(rows=np.array([0, 0, 1, 1]), cols=np.array([0, 2, 0, 1]), values=np.zeros(4), shape=(2, 3), is_complete=False)
+FIXED = np.array([[0.8, 1.9], [1.4, 0.3]])
+
+
+def plain(**options):
+    return model(X23, 2, gamma(COMPONENTS_W, 0.8), gamma(COMPONENTS_H, 1.7), **options)
+
+
+MODELS = {
+    "plain": plain(),
+    "tall": model(X32, 2, gamma(COMPONENTS_W, 0.8), gamma(COMPONENTS_H, 1.7)),
+    "rank 3": model(np.zeros((2, 2)), 3, gamma([[0.5, 2.0, 1.0]], [[1.0, 0.6, 2.0]]), gamma([[1.6], [0.7], [1.0]], 1.7)),
+    "rank 1": model(X23, 1, gamma(0.6, 0.8), gamma(1.9, 1.7)),
+    "small shapes": model(X23, 2, gamma(0.25, 0.3), gamma(0.15, 0.2)),
+    "large shapes": model(X23, 2, gamma(9.0, 4.0), gamma(15.0, 6.0)),
+    "every cell its own": model(
+        X23,
+        2,
+        gamma([[0.6, 2.1], [1.3, 0.4]], [[0.5, 2.0], [1.0, 0.3]]),
+        gamma([[1.6, 0.5, 1.0], [0.7, 2.5, 1.2]], [[1.0, 2.0, 0.5], [0.8, 1.5, 3.0]]),
+    ),
+    "mask": plain(mask=MASK),
+    "exposure": plain(exposure=EXPOSURE),
+    "exposure of features": plain(exposure=[[0.4], [2.5]]),
+    "exposure of samples": plain(exposure=[[0.4, 1.0, 2.5]]),
+    "background": plain(background=BACKGROUND),
+    "mask, exposure, background": plain(mask=MASK, exposure=EXPOSURE, background=BACKGROUND),
+    "listed cells, exposure": plain(data=LISTED, exposure=EXPOSURE),
+    "W fixed": model(X23, 2, FIXED, gamma(COMPONENTS_H, 1.7), exposure=EXPOSURE),
+    "H fixed": model(X32, 2, gamma(COMPONENTS_W, 1.7), FIXED, mask=MASK.T),
+}
+
+A = unknown("a", "gamma", 6.0, 5.0)
+HYPER_MODELS = {
+    "gamma: shape of W": model(X23, 2, gamma(A, 0.8), gamma(COMPONENTS_H, 1.7)),
+    "inverse_gamma: rates of H by component": model(
+        X23, 2, gamma(COMPONENTS_W, 0.8), gamma(1.3, unknown("r", "inverse_gamma", 4.0, 5.0, variable_shape=(2,), shape=(2, 1)))
+    ),
+    "lognormal: means of W by feature": model(
+        X23, 2, gamma(0.7, mean=unknown("m", "lognormal", 0.2, 0.7, variable_shape=(2, 1))), gamma(COMPONENTS_H, 1.7)
+    ),
+    "half_normal: rates of H by sample": model(
+        X23, 2, gamma(COMPONENTS_W, 0.8), gamma(1.3, unknown("r", "half_normal", 1.5, variable_shape=(3,), shape=(1, 3)))
+    ),
+    "uniform: shape of both": model(
+        X23, 2, gamma(unknown("u", "uniform", 0.3, 2.0), 0.8), gamma(unknown("u", "uniform", 0.3, 2.0), 1.7)
+    ),
+    "Gamma(a, a), and a rate of H": model(X23, 2, gamma(A, A), gamma(1.3, A), mask=MASK),
+    "shape and mean of H, tied otherwise": model(
+        X23,
+        2,
+        gamma(COMPONENTS_W, 0.8),
+        gamma(
+            unknown("a", "lognormal", [0.4, -0.2], 0.4, variable_shape=(2,), shape=(2, 1)),
+            mean=unknown("m", "gamma", [3.0, 4.0, 5.0], [4.0, 3.0, 2.0], variable_shape=(3,), shape=(1, 3)),
+        ),
+    ),
+    "one rate by component of both": model(
+        X23,
+        2,
+        gamma(0.7, unknown("r", "gamma", 3.0, 2.0, variable_shape=(2,), shape=(1, 2))),
+        gamma(1.4, unknown("r", "gamma", 3.0, 2.0, variable_shape=(2,), shape=(2, 1))),
+    ),
+    "shape of W by cell, its rate, mean of H": model(
+        X23,
+        2,
+        gamma(unknown("a", "gamma", 6.0, 5.0, variable_shape=(2, 2)), unknown("r", "lognormal", 0.0, 0.5)),
+        gamma(1.3, mean=unknown("m", "inverse_gamma", 5.0, 4.0)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_moves(name):
+    check_geweke(MODELS[name], SWEEPS, seed=1)
+
+
+@pytest.mark.parametrize("moves", [(), ("scale",), ("shear",)])
+@pytest.mark.parametrize("name", ["plain", "mask, exposure, background"])
+def test_each_move(name, moves):
+    check_geweke(MODELS[name], SWEEPS, moves=moves, seed=2)
+
+
+@pytest.mark.parametrize("name", HYPER_MODELS)
+def test_hyperparameters(name):
+    check_geweke(HYPER_MODELS[name], SWEEPS, seed=3)
+
+
+def test_every_proper_hyperprior_is_tried():
+    tried = {u.prior.kind for structure in HYPER_MODELS.values() for u in structure.unknowns.values()}
+    assert tried == set(HYPER_PRIORS) - {"flat"} == set(DRAWS_OF_HYPER_PRIORS)
+
+
+# -- planted errors ------------------------------------------------------------------------------------------------
+
+
+def check_is_seen(structure, **options):
+    with pytest.raises(AssertionError, match="gate 2, standard errors"):
+        check_geweke(structure, SWEEPS, seed=4, **options)
+
+
+def plant_prior(monkeypatch, wrong):
+    """Draw factors, but not the moves, with another prior: wrong(problem, factor) -> Factor."""
+    right = gibbs._draw_side
+    monkeypatch.setattr(gibbs, "_draw_side", lambda problem, factor, *rest: right(problem, wrong(problem, factor), *rest))
+
+
+def test_a_dropped_prior_rate_is_seen(monkeypatch):
+    plant_prior(monkeypatch, lambda p, factor: dataclasses.replace(factor, prior=gamma(factor.prior.shape, 1e-12)))
+    # the data keep the chain from running away
+    check_is_seen(plain(background=BACKGROUND), moves=())
+
+
+def test_exchanged_priors_are_seen(monkeypatch):
+    structure = model(X23, 2, gamma(0.7, 0.8), gamma(1.1, 1.0))
+    other = {"W": structure.H.prior, "H": structure.W.prior}
+
+    # `factor is structure.H` tells the sides apart, hence a change in place
+    def draw_side(problem, factor, out, counts, weight, values, key, right=gibbs._draw_side):
+        prior = factor.prior
+        object.__setattr__(factor, "prior", other[factor.name])
+        right(problem, factor, out, counts, weight, values, key)
+        object.__setattr__(factor, "prior", prior)
+
+    monkeypatch.setattr(gibbs, "_draw_side", draw_side)
+    check_is_seen(structure, moves=())
+
+
+def test_an_inverted_mask_is_seen(monkeypatch):
+    weigh = gibbs.weigh
+
+    def inverted(structure):
+        return weigh(dataclasses.replace(structure, data=dataclasses.replace(structure.data, mask=~structure.data.mask)))
+
+    monkeypatch.setattr(gibbs, "weigh", inverted)
+    check_is_seen(MODELS["mask"])
+
+
+def sweep_with_early_shear(problem, state, key):
+    """The shear between C and H, where it does not belong: it changes what C says."""
+    structure, weights = problem.structure, problem.weights
+    gibbs._draw_sources(problem, state, child(key, gibbs.SOURCES))
+    rate = weights.over_samples(state.Ht)
+    gibbs._draw_side(problem, structure.W, state.W, state.of_features, rate, state.values, child(key, gibbs.WEIGHTS))
+    gibbs._move(problem, state, key)
+    rate = weights.over_features(state.W)
+    gibbs._draw_side(problem, structure.H, state.Ht, state.of_samples, rate, state.values, child(key, gibbs.ACTIVATIONS))
+    return state, None
+
+
+def test_a_shear_at_the_wrong_place_is_seen():
+    check_is_seen(MODELS["plain"], moves=("shear",), step=sweep_with_early_shear)
+
+
+def test_a_scale_at_that_place_is_right():
+    check_geweke(MODELS["plain"], SWEEPS, moves=("scale",), seed=4, step=sweep_with_early_shear)
+
+
+def plant_shear(monkeypatch, wrong):
+    right = gibbs.move_shears
+    monkeypatch.setattr(gibbs, "move_shears", lambda *arguments: right(*wrong(*arguments)))
+
+
+WRONG_SHEARS = {
+    "rates' sign": lambda W, H, aw, rw, ah, rh, key: (W, H, aw, -rw, ah, -rh, key),
+    "rates exchanged": lambda W, H, aw, rw, ah, rh, key: (W, H, aw, rh[:, : rw.shape[1]], ah, np.tile(rw, 2)[:, : rh.shape[1]], key),
+    "shapes one too large": lambda W, H, aw, rw, ah, rh, key: (W, H, aw + 1, rw, ah + 1, rh, key),
+    "shapes of the other component": lambda W, H, aw, rw, ah, rh, key: (W, H, aw[::-1].copy(), rw, ah[::-1].copy(), rh, key),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SHEARS)
+def test_a_wrong_shear_is_seen(name, monkeypatch):
+    plant_shear(monkeypatch, WRONG_SHEARS[name])
+    check_is_seen(MODELS["plain"], moves=("shear",))
+
+
+WRONG_SCALES = {
+    "exponent one too large": lambda p, a, b: (p + 1, a, b),
+    "exponent one too small": lambda p, a, b: (p - 1, a, b),
+    "sides exchanged": lambda p, a, b: (-p, b, a),
+    "half the rates": lambda p, a, b: (p, a / 2, b / 2),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SCALES)
+def test_a_wrong_scale_is_seen(name, monkeypatch):
+    right, wrong = gibbs.draw_scales, WRONG_SCALES[name]
+    monkeypatch.setattr(gibbs, "draw_scales", lambda out, p, a, b, key: right(out, *wrong(p, a, b), key))
+    check_is_seen(MODELS["plain"], moves=("scale",))
+
+
+def test_a_missing_jacobian_of_hyperparameters_is_seen(monkeypatch):
+    right = slice_sampling.slice_draw
+
+    def wrong(log_density, start, generator):
+        return right(lambda log_value: log_density(log_value) - log_value, start, generator)
+
+    monkeypatch.setattr(slice_sampling, "slice_draw", wrong)
+    check_is_seen(HYPER_MODELS["gamma: shape of W"])
+
+
+def test_a_use_of_a_shared_hyperparameter_forgotten_is_seen(monkeypatch):
+    right = slice_sampling.draw_hyperparameters
+
+    def wrong(structure, W, H, values, generator):
+        right(dataclasses.replace(structure, H=dataclasses.replace(structure.H, prior=gamma(1.0, 1.0))), W, H, values, generator)
+
+    monkeypatch.setattr(gibbs, "draw_hyperparameters", wrong)
+    check_is_seen(HYPER_MODELS["uniform: shape of both"])
+
+
+def test_too_few_sweeps_are_refused():
+    with pytest.raises(AssertionError, match="gate 1, effective draws"):
+        check_geweke(MODELS["plain"], 60, seed=5)
