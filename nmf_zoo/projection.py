@@ -44,8 +44,8 @@ def project(
     Parameters
     ----------
     idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
-    X_new : (features, new samples), in every form that the declarations take. Labelled rows (a DataFrame, a DataArray)
-        are put in the model's order, when its own rows have labels
+    X_new : (features, new samples), in every form that the declarations take. Rows with labels (DataFrame, DataArray) are
+        put in the model's order, when its own rows have labels
     model : the model that ``idata`` came from
     engine : any engine that can run the model with W known: "gibbs", "nuts", "em", "vb", or its options
     chain : whose W to use
@@ -91,7 +91,7 @@ def projection_model(
     }
     coords = {"feature": feature.labels, "component": _component_labels(structure)}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "rank:", NmfZooWarning)  # few new samples are as good as many
+        warnings.simplefilter("ignore", NmfZooWarning)  # high rank and empty rows: no matter in a few new samples
         new = _declare(structure, values, X_new, mask=mask, observed=observed, coords=coords, **offsets)
     return pm.do(new, {"W": structure.factor_value(structure.W, values)})
 

@@ -43,9 +43,8 @@ def as_dataset(structure: Factorisation, arrays: Mapping[str, Array], leading: t
         variables[name] = xr.Variable(leading + own, array)
         for dim, length in zip(own, array.shape[len(leading) :], strict=True):
             coords[dim] = structure.coords.get(dim, np.arange(length))
-    for axis, dim in enumerate(leading):
-        length = next((a.shape[axis] for a in arrays.values()), 0)
-        coords[dim] = np.arange(length)
+    shape = next((array.shape for array in arrays.values()), ())
+    coords |= {dim: np.arange(length) for dim, length in zip(leading, shape, strict=False)}
     return xr.Dataset(variables, coords=coords)
 
 

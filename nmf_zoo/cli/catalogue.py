@@ -81,7 +81,10 @@ def _function(node: ast.FunctionDef) -> Entry:
     args, explained = node.args, _explanations(node)
     optional = args.args[len(args.args) - len(args.defaults) :]
     pairs = [*zip(optional, args.defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]
-    found = [Argument(arg.arg, _source(arg.annotation), _source(default), explained.get(arg.arg, "")) for arg, default in pairs]
+    found = [
+        Argument(arg.arg, _source(arg.annotation), _source(default), explained.get(arg.arg, ""))
+        for arg, default in pairs
+    ]
     return Entry(node.name, _summary(node), {argument.name: argument for argument in found})
 
 

@@ -41,7 +41,9 @@ def make_options(kind: type, options: Mapping[str, Any]) -> Any:
         return kind(**options)
     except (TypeError, ValueError) as error:
         name, _, rest = str(error).partition(": ")
-        raise InputError("--" + name.replace("_", "-"), rest.removeprefix("got "), "options that the engine accepts") from error
+        raise InputError(
+            "--" + name.replace("_", "-"), rest.removeprefix("got "), "options that the engine accepts"
+        ) from error
 
 
 def report(arguments: argparse.Namespace, idata: Any, quiet: bool) -> int:
@@ -99,7 +101,12 @@ def read_data(arguments: argparse.Namespace) -> dict[str, Any]:
     features = matrix.rows if arguments.labels is None else read_labels(arguments.labels)
     if features is not None and len(features) != matrix.shape[0]:
         expected = f"{matrix.shape[0]}, one per feature of {arguments.input}"
-        raise InputError(str(arguments.labels), f"{len(features)} lines", expected, "or --transpose" if not arguments.transpose else "")
+        raise InputError(
+            str(arguments.labels),
+            f"{len(features)} lines",
+            expected,
+            "or --transpose" if not arguments.transpose else "",
+        )
     data: dict[str, Any] = {"X": matrix.values, "coords": {"feature": features, "sample": matrix.columns}}
     for name in FILES:
         path = getattr(arguments, name)

@@ -19,7 +19,12 @@ FILES = {
     "background": "known term >= 0 of the mean, cell by cell",
 }
 NOT_HYPERPARAMETERS = {*FILES, "observed", "coords", "shape"}
-NOT_OPTIONS = {"engine", "model", "initvals", "idata_kwargs"}  # objects of Python; --initvals and --log-likelihood stand for two
+NOT_OPTIONS = {
+    "engine",
+    "model",
+    "initvals",
+    "idata_kwargs",
+}  # objects of Python; --initvals and --log-likelihood stand for two
 
 
 class Parser(argparse.ArgumentParser):
@@ -68,12 +73,16 @@ def _fill_fit(parser: Parser) -> None:
     table.add_argument("--labels", "--vocab", type=Path, metavar="FILE", help="feature names, one per line (.gz too)")
     table.add_argument("--key", help="which array of an .npz archive")
     table.add_argument("--header", metavar="yes|no", help="a text file has a header line (default: by its first lines)")
-    table.add_argument("--row-labels", metavar="yes|no", help="its first column holds labels (default: by its first lines)")
+    table.add_argument(
+        "--row-labels", metavar="yes|no", help="its first column holds labels (default: by its first lines)"
+    )
     data = parser.add_argument_group("the data's model")
     for name, text in FILES.items():
         data.add_argument(f"--{name}", type=Path, metavar="FILE", help=text)
     data.add_argument("--observed", choices=["stored"], help="only the stored cells of a sparse matrix were observed")
-    run = parser.add_argument_group("the run", "What sampling engines take, and what optimisers take; the defaults are Python's.")
+    run = parser.add_argument_group(
+        "the run", "What sampling engines take, and what optimisers take; the defaults are Python's."
+    )
     run.add_argument("--initvals", type=Path, metavar="FILE", help="start: .npz with arrays named W, H, ...")
     run.add_argument("--log-likelihood", action="store_true", help="also store the log-likelihood of every cell")
     _add_options(run, "run", catalogue.runs(), NOT_OPTIONS)
@@ -89,18 +98,28 @@ def _add_model(parser: Parser) -> None:
     _add_options(group, "model", catalogue.models(), NOT_HYPERPARAMETERS, explain=False)
 
 
-def _add_options(group: Any, prefix: str, entries: Mapping[str, Entry], leave_out: set[str], explain: bool = True) -> None:
+def _add_options(
+    group: Any, prefix: str, entries: Mapping[str, Entry], leave_out: set[str], explain: bool = True
+) -> None:
     """One option per argument name; the texts stay texts until the chosen entry says what they are."""
     for name, owners in _owners(entries.values(), leave_out).items():
         argument = owners[0][1]
         users = ", ".join(owner.name.replace("_", "-") for owner, _ in owners)
-        help = f"{users}: {argument.help or argument.name}" if explain else users
-        default = "" if argument.default in ("None", "") or not explain else f" (default {argument.default})"
-        extra = {"nargs": "?", "const": "yes"} if argument.annotation == "bool" else {}
-        metavar = "yes|no" if argument.annotation == "bool" else argument.name.upper()
-        group.add_argument(
-            argument.flag, dest=f"{prefix}.{name}", metavar=metavar, help=(help + default).replace("%", "%%"), **extra
+        help = f"{users}: {argument.help or argument.name}{_defaults(owners)}" if explain else users
+        kind = (
+            {"action": argparse.BooleanOptionalAction} if argument.annotation == "bool" else {"metavar": name.upper()}
         )
+        group.add_argument(argument.flag, dest=f"{prefix}.{name}", default=None, help=help.replace("%", "%%"), **kind)
+
+
+def _defaults(owners: list[tuple[Entry, Argument]]) -> str:
+    """The default, or each owner's when they differ; nothing where there is none to show."""
+    defaults = {owner.name: argument.default for owner, argument in owners}
+    if set(defaults.values()) & {"None", ""} or any(word.isupper() for word in defaults.values()):
+        return ""
+    if len(set(defaults.values())) == 1:
+        return f" (default {owners[0][1].default})"
+    return f" (default {', '.join(f'{default} for {owner}' for owner, default in defaults.items())})"
 
 
 def _owners(entries: Iterable[Entry], leave_out: set[str]) -> dict[str, list[tuple[Entry, Argument]]]:
@@ -130,9 +149,13 @@ def _fill_plot(parser: Parser) -> None:
 def _fill_simulate(parser: Parser) -> None:
     _add_model(parser)
     parser.add_argument("--shape", required=True, metavar="FxN", help="features x samples, e.g. 64x100")
-    parser.add_argument("--given", type=Path, metavar="FILE", help=".npz with known values by variable name, e.g. W of a flat factor")
+    parser.add_argument(
+        "--given", type=Path, metavar="FILE", help=".npz with known values by variable name, e.g. W of a flat factor"
+    )
     parser.add_argument("--random-seed", type=int, help="the same seed gives the same data")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="X: .csv .tsv .npy; X and all variables: .npz .nc")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, help="X: .csv .tsv .npy; X and all variables: .npz .nc"
+    )
     parser.add_argument("--force", action="store_true", help="overwrite the output")
 
 

@@ -14,8 +14,10 @@ from nmf_zoo.errors import InputError
 YES, NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
 
 
-def parse_value(argument: Argument, text: str) -> Any:
+def parse_value(argument: Argument, text: str | bool) -> Any:
     """``text`` as the type that ``argument`` is annotated with, e.g. "a,b" for a sequence, "none" for an optional one."""
+    if isinstance(text, bool):
+        return text
     kinds = [kind.strip() for kind in argument.annotation.split("|")]
     if "None" in kinds and text.lower() == "none":
         return None
@@ -26,8 +28,6 @@ def parse_value(argument: Argument, text: str) -> Any:
 
 
 def _parse_kind(flag: str, kind: str, text: str) -> Any:
-    if kind == "bool":
-        return parse_yes_no(flag, text)
     if kind == "int":
         return _parse_number(flag, text, int, "an integer")
     if kind == "float":

@@ -85,7 +85,9 @@ class Problem:
 
 def prepare(structure: Factorisation, options: EM, workers: Workers) -> Problem:
     """Lay out the data for the updates."""
-    return Problem(structure, options, two_sides(structure), loss_of(structure, workers), constrained(structure, options.mode))
+    return Problem(
+        structure, options, two_sides(structure), loss_of(structure, workers), constrained(structure, options.mode)
+    )
 
 
 def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> EMState:

@@ -16,7 +16,9 @@ from nmf_zoo.inference.squared_error import squares
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, Unknown
 
-NOISE_FLOOR = 1e-10  # of a free sigma, relative to the data: a perfect fit would send it to 0 and the likelihood to infinity
+NOISE_FLOOR = (
+    1e-10  # of a free sigma, relative to the data: a perfect fit would send it to 0 and the likelihood to infinity
+)
 
 
 class View(NamedTuple):
@@ -62,7 +64,9 @@ class NormalLoss:
         pull, drag, error = self.squares.for_W(W, Ht)
         size = max(self.squares.size, 1)
         if isinstance(self.sigma, Unknown):
-            values[self.sigma.name] = np.array(max(np.sqrt(error / size), self.least_sigma)).reshape(self.sigma.variable_shape)
+            values[self.sigma.name] = np.array(max(np.sqrt(error / size), self.least_sigma)).reshape(
+                self.sigma.variable_shape
+            )
         variance = self._variance(values)
         log_likelihood = -0.5 * (error / variance + self.squares.size * np.log(2.0 * np.pi * variance))
         return View(float(log_likelihood), W * pull / variance, None, drag / variance)

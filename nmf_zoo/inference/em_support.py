@@ -39,14 +39,18 @@ def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
     allowed = set()
     if structure.likelihood.kind == "poisson":
         for _, other in _flat_and_gamma(structure):
-            second = [p for role, p in other.factor.prior.parameters.items() if role != "shape" and isinstance(p, Unknown)]
+            second = [
+                p for role, p in other.factor.prior.parameters.items() if role != "shape" and isinstance(p, Unknown)
+            ]
             allowed = {p.name for p in second if p.prior.is_flat and p != other.factor.prior.shape}
     sigma = structure.likelihood.sigma
     if isinstance(sigma, Unknown) and sigma.prior.is_flat:
         allowed.add(sigma.name)
     refused = [name for name in structure.unknowns if name not in allowed]
     if refused:
-        return Verdict(f"hyperparameter {', '.join(refused)} is unknown, and estimated jointly with the factors it has no maximum")
+        return Verdict(
+            f"hyperparameter {', '.join(refused)} is unknown, and estimated jointly with the factors it has no maximum"
+        )
     return CAN_RUN
 
 
@@ -85,7 +89,9 @@ def _check_normal(structure: Factorisation, options: Any) -> Verdict:
                 f'squared-error updates take {side.factor.name} without a prior, or with a gamma prior of shape 1 and mode="density"'
             )
     for flat, other in _flat_and_gamma(structure):
-        return Verdict(f"{flat.factor.name} has no prior, so it can grow while {other.factor.name} shrinks to 0: give both a prior")
+        return Verdict(
+            f"{flat.factor.name} has no prior, so it can grow while {other.factor.name} shrinks to 0: give both a prior"
+        )
     if not can_square(structure):
         return Verdict("sparse data with an exposure or a background would have to be made dense: pass X as an array")
     return CAN_RUN

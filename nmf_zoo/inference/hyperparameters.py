@@ -12,6 +12,7 @@ second parameter shared by the same cells move together; all others one after th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -79,8 +80,7 @@ def _update_pair(part: Moments, values: dict[str, Array]) -> list[str]:
     second = prior.mean or prior.rate
     cells = np.prod(part.mean.shape) / max(np.prod(shape.shape), 1)
     mean = (sum_to(part.mean, shape.shape) / cells).reshape(second.variable_shape)
-    by_mean = GammaPrior(shape=shape, mean=Unknown(**{**vars(second), "name": second.name}))
-    factor = Factor(name=part.factor.name, shape=part.factor.shape, prior=by_mean)
+    factor = replace(part.factor, prior=GammaPrior(shape=shape, mean=second))
     best = _climb(shape.name, [part._replace(factor=factor)], {**values, second.name: mean})
     values[shape.name] = best
     rate = best.reshape(shape.shape) / mean.reshape(second.shape)
@@ -111,7 +111,11 @@ def _uses(name: str, part: Moments, values: Mapping[str, Array]) -> list[Use]:
     mine = [unknown for unknown in part.factor.unknowns if unknown.name == name]
     if not mine:
         return []
-    roles = {role for role, parameter in prior.parameters.items() if isinstance(parameter, Unknown) and parameter.name == name}
+    roles = {
+        role
+        for role, parameter in prior.parameters.items()
+        if isinstance(parameter, Unknown) and parameter.name == name
+    }
     in_shape = float("shape" in roles)
     in_rate = float("rate" in roles) if prior.mean is None else in_shape - float("mean" in roles)
     shared = np.broadcast_shapes(*(np.shape(array) for array in prior.shape_and_rate(values)), mine[0].shape, (1, 1))
@@ -119,7 +123,9 @@ def _uses(name: str, part: Moments, values: Mapping[str, Array]) -> list[Use]:
     return [Use(prior, mine[0], in_shape, in_rate, cells, sum_to(part.mean, shared), sum_to(part.log, shared))]
 
 
-def _derivatives(name: str, uses: list[Use], values: Mapping[str, Array], shape: tuple[int, ...]) -> tuple[Array, Array]:
+def _derivatives(
+    name: str, uses: list[Use], values: Mapping[str, Array], shape: tuple[int, ...]
+) -> tuple[Array, Array]:
     """First and second derivative of the bound in log t."""
     slope, bend = np.zeros(shape), np.zeros(shape)
     for use in uses:

@@ -56,7 +56,10 @@ class SparseSources:
 
         log_mean, lost, parts = _reduce(self.workers.map(gather_chunk, range(CHUNKS)))
         rank = W.shape[1]
-        sums = (u * out[:, :rank] if out is not None else None for u, out in zip(layout.sides(W, Ht), (of_major, parts), strict=True))
+        sums = (
+            u * out[:, :rank] if out is not None else None
+            for u, out in zip(layout.sides(W, Ht), (of_major, parts), strict=True)
+        )
         statistics = Statistics(*layout.sides(*sums), log_mean)
         return _rescue(statistics, self._cells_lost(W, Ht), W, Ht, logs) if lost else statistics
 

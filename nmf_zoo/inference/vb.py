@@ -109,7 +109,9 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     if structure.data is None:
         return Verdict(f"nothing is observed in {structure.likelihood.name}")
     if structure.likelihood.kind != "poisson":
-        return Verdict(f"it shares counts among components, and {structure.likelihood.name} is {structure.likelihood.kind}")
+        return Verdict(
+            f"it shares counts among components, and {structure.likelihood.name} is {structure.likelihood.kind}"
+        )
     flat = [side.factor.name for side in two_sides(structure) if side.is_flat]
     if flat:
         return Verdict(f"{', '.join(flat)} has no prior, and then no proper distribution to approximate")
@@ -186,7 +188,10 @@ def _divergence(q: Approximation, shape: Array, rate: Array) -> float:
 
 
 def _residual(old: VBState, new: VBState) -> float:
-    changes = [np.max(np.abs(q.mean - p.mean) / np.maximum(q.mean.max(axis=0), SMALLEST_MEAN)) for p, q in zip(old[:2], new[:2], strict=True)]
+    changes = [
+        np.max(np.abs(q.mean - p.mean) / np.maximum(q.mean.max(axis=0), SMALLEST_MEAN))
+        for p, q in zip(old[:2], new[:2], strict=True)
+    ]
     changes += [np.max(np.abs(value / old.values[name] - 1.0), initial=0.0) for name, value in new.values.items()]
     return float(max(changes))
 

@@ -28,9 +28,12 @@ def scatter_to_factors(out_weights, out_activations, weights, activations, rows,
     """
     for c in range(upstream.size):
         row, col, u = rows[c], cols[c], upstream[c]
-        for k in range(weights.shape[1]):
-            out_weights[row, k] += u * activations[col, k]
-            out_activations[col, k] += u * weights[row, k]
+        into, source = out_weights[row], activations[col]
+        for k in range(into.size):
+            into[k] += u * source[k]
+        into, source = out_activations[col], weights[row]
+        for k in range(into.size):
+            into[k] += u * source[k]
 
 
 @njit(cache=True, nogil=True)

@@ -52,7 +52,9 @@ def gamma_functions(a, digamma, log_gamma):
         log_z = fast_log(z)
         drop = 0.0 if big else slope / product
         log_drop = 0.0 if big else fast_log(product)
-        bend = v2 * (1 / 12 - v2 * (1 / 120 - v2 * (1 / 252 - v2 * (1 / 240 - v2 * (1 / 132 - v2 * (691 / 32760 - v2 / 12))))))
+        bend = v2 * (
+            1 / 12 - v2 * (1 / 120 - v2 * (1 / 252 - v2 * (1 / 240 - v2 * (1 / 132 - v2 * (691 / 32760 - v2 / 12)))))
+        )
         rise = v * (1 / 12 - v2 * (1 / 360 - v2 * (1 / 1260 - v2 * (1 / 1680 - v2 * (1 / 1188 - v2 * (691 / 360360))))))
         digamma[i] = log_z - 0.5 * v - bend - drop
         log_gamma[i] = (z - 0.5) * log_z - z + HALF_LOG_2_PI + rise - log_drop

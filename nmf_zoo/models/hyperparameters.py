@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
@@ -142,4 +143,4 @@ def variable_shape(name: str, variable: TensorVariable) -> tuple[int, ...]:
         )
     if None not in variable.type.shape:
         return variable.type.shape
-    return tuple(int(size) for size in pm.pytensorf.compile([], list(variable.shape), mode=Mode("py", "fast_run"))())
+    return tuple(int(size) for size in pytensor.function([], list(variable.shape), mode=Mode("py", "fast_run"))())

@@ -58,9 +58,12 @@ def check_inputs(
     background: Any = None,
     coords: Mapping[str, Sequence] | None = None,
     shape: tuple[int, int] | None = None,
-    accepts_sparse: bool = True,
+    is_counts: bool = True,
 ) -> Inputs:
-    """Check and normalise the arguments that all declarations share; see :func:`nmf_zoo.poisson_nmf` for them."""
+    """Check and normalise the arguments that all declarations share; see :func:`nmf_zoo.poisson_nmf` for them.
+
+    ``is_counts``: the likelihood is Poisson's; otherwise X must be dense, and may hold integers of any size.
+    """
     if observed not in (None, "stored"):
         raise InputError("observed", repr(observed), "None or 'stored'")
     if X is None:
@@ -68,10 +71,10 @@ def check_inputs(
             raise InputError("X", "None with mask= or observed=", "data", "leave mask and observed out to simulate")
         cells, labels, found = None, {}, None
     elif scipy.sparse.issparse(X):
-        check_sparse_accepted(accepts_sparse, exposure, background)
+        check_sparse_accepted(is_counts, exposure, background)
         cells, labels, found = *read_sparse(X, mask, observed), tuple(X.shape)
     else:
-        cells, labels, found = read_dense(X, mask, observed)
+        cells, labels, found = read_dense(X, mask, observed, is_counts)
     labels = labels | read_coords(coords)
     matrix_shape = check_shape(found, shape, labels)
     rank = check_rank(rank, matrix_shape)

@@ -67,7 +67,7 @@ def normal_nmf(
         background=background,
         coords=coords,
         shape=shape,
-        accepts_sparse=False,
+        is_counts=False,
     )
     spread = check_hyperparameter("sigma", sigma, (), inputs)
     with inputs.model() as model:

@@ -38,7 +38,7 @@ class Observed:
         return self.values.dtype.kind == "i"
 
 
-def read_dense(X: Any, mask: Any, observed: str | None) -> tuple[Observed, Labels, tuple[int, int]]:
+def read_dense(X: Any, mask: Any, observed: str | None, is_counts: bool) -> tuple[Observed, Labels, tuple[int, int]]:
     """The observed cells of a dense table: neither NaN, nor masked, nor False in ``mask``."""
     if observed is not None:
         raise InputError("observed", "'stored' with a dense X", "a sparse X", "use mask= or NaN for missing cells")
@@ -49,7 +49,7 @@ def read_dense(X: Any, mask: Any, observed: str | None) -> tuple[Observed, Label
         missing |= table.missing
     if mask is not None:
         missing |= ~read_mask(mask, values.shape, keeps_sparse=False)
-    check_values(values, ~missing, labels)
+    check_values(values, ~missing, labels, is_counts)
     if not missing.any():
         return Observed(values=as_counts(values)), labels, values.shape
     rows, cols = np.nonzero(~missing)
@@ -58,14 +58,14 @@ def read_dense(X: Any, mask: Any, observed: str | None) -> tuple[Observed, Label
     return Observed(values=as_counts(values[rows, cols]), cells=(rows, cols)), labels, values.shape
 
 
-def check_values(values: Array, seen: Array, labels: Labels) -> None:
-    """Observed cells are finite, not negative, and not too large to count."""
+def check_values(values: Array, seen: Array, labels: Labels, is_counts: bool) -> None:
+    """Observed cells are finite, not negative, and, as counts, not too large."""
     if values.dtype.kind == "f":
         check_cells("X", values, seen & np.isinf(values), labels, "infinite cell", "finite numbers")
     if values.dtype.kind in "fi":
         check_cells("X", values, seen & (values < 0), labels, "negative cell", "numbers >= 0")
     is_large = seen & (values > MAX_COUNT)
-    if is_large.any() and is_whole(values[seen]):
+    if is_counts and is_large.any() and is_whole(values[seen]):
         check_cells("X", values, is_large, labels, "count", f"counts up to 2^31 - 1 = {MAX_COUNT}")
 
 
@@ -78,8 +78,8 @@ def as_counts(values: Array) -> Array:
     return values.astype(np.int64 if is_whole(values) else np.float64)
 
 
-def check_sparse_accepted(accepts_sparse: bool, exposure: Any, background: Any) -> None:
-    if not accepts_sparse:
+def check_sparse_accepted(is_counts: bool, exposure: Any, background: Any) -> None:
+    if not is_counts:
         raise InputError("X", "a sparse matrix", "a dense one: squared error sees every cell", "use X.toarray()")
     for name, value in (("exposure", exposure), ("background", background)):
         if value is not None:

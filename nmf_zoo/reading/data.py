@@ -7,7 +7,7 @@ from pytensor.graph.basic import Variable
 from pytensor.scalar import Cast
 
 from nmf_zoo.errors import UnreadableModel
-from nmf_zoo.reading.graph import ModelGraph, is_elemwise, known_value, strip_names
+from nmf_zoo.reading.graph import ModelGraph, is_elemwise, known_value, name_of, strip_names
 from nmf_zoo.reading.likelihoods import Observation, read_observation, read_sigma
 from nmf_zoo.reading.products import CellIndex, split_index
 from nmf_zoo.reading.registry import parameters
@@ -20,7 +20,7 @@ DENSE_FRACTION = 0.1  # more listed cells than this part of all: a matrix with a
 
 def read_data(graph: ModelGraph, seen: Observation, shape: tuple[int, int]) -> tuple[Data | None, Listed | None]:
     """The observed data, None for a free X; and the cells in the model's order where it lists them."""
-    name = seen.variable.name
+    name = seen.name
     if graph.is_free(seen.variable):
         if seen.cells is not None:
             raise UnreadableModel(
@@ -54,14 +54,14 @@ def observed_values(graph: ModelGraph, variable: Variable) -> Array:
     """The observed values as float64; a cast of real data to integers (PyMC's, for counts) must lose nothing."""
     value = strip_names(graph.model.rvs_to_values[variable])
     if not ModelGraph.is_known(value):
-        raise UnreadableModel(variable.name, "data that aren't known", "an array or pm.Data", "observe plain data")
+        raise UnreadableModel(name_of(variable), "data that aren't known", "an array or pm.Data", "observe plain data")
     if not is_elemwise(value, Cast):
         return np.array(known_value(value), dtype=np.float64)
     original = known_value(value.owner.inputs[0])
     cast = np.array(known_value(value), dtype=np.float64)
     if np.any(cast != original):
         do = "use nmf_zoo.distributions.RealPoisson for real-valued data"
-        raise UnreadableModel(variable.name, "non-integer data, which PyMC truncates", "integer counts", do)
+        raise UnreadableModel(name_of(variable), "non-integer data, which PyMC truncates", "integer counts", do)
     return cast
 
 
@@ -105,14 +105,16 @@ def as_imputed(graph: ModelGraph, variable: Variable, seen: Observation) -> Impu
     matrix, cells = split_index(parameters(variable)[0])
     if cells is None or matrix is not split_index(parameters(seen.variable)[0])[0]:
         return None
-    if seen.sigma is not None and not has_same_sigma(graph, read_observation(variable), seen):
+    if not has_same_sigma(graph, read_observation(variable), seen):
         return None
     rows, cols = cells.rows_and_cols()
-    return Imputed(name=variable.name, rows=rows, cols=cols)
+    return Imputed(name=name_of(variable), rows=rows, cols=cols)
 
 
 def has_same_sigma(graph: ModelGraph, first: Observation, second: Observation) -> bool:
-    a, b = (read_sigma(graph, seen.variable.name, seen.sigma) for seen in (first, second))
+    if first.sigma is None or second.sigma is None:
+        return first.sigma is second.sigma
+    a, b = read_sigma(graph, first.name, first.sigma), read_sigma(graph, second.name, second.sigma)
     if isinstance(a, Known) and isinstance(b, Known):
         return bool(a.value == b.value)
     return isinstance(a, Unknown) and isinstance(b, Unknown) and a.name == b.name

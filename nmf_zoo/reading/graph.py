@@ -25,7 +25,7 @@ from pytensor.tensor.subtensor import Subtensor
 
 Array = np.ndarray
 # A few numbers don't pay for compilation, and no rewrite may come before reading.
-INTERPRETED = Mode(linker="py", optimizer=None)
+INTERPRETED = Mode(linker="py", optimizer="None")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +71,11 @@ def known_value(variable: Variable) -> Array:
     return np.asarray(pytensor.function([], variable, mode=INTERPRETED)())
 
 
+def ndim(variable: Variable) -> int:
+    """Number of axes; 0 for what is no tensor, such as a slice."""
+    return getattr(variable, "ndim", 0)
+
+
 def is_elemwise(variable: Variable, scalar_op: type) -> bool:
     """The outermost operation is this elementwise one."""
     node = variable.owner
@@ -106,7 +111,7 @@ def as_transposed(variable: Variable) -> Variable | None:
 def as_scalar_source(variable: Variable) -> Variable | None:
     """The 0-d variable that this one repeats or indexes (PyMC writes a masked normal's sigma so)."""
     variable = strip(variable)
-    while variable.ndim > 0 or (variable.owner and isinstance(variable.owner.op, Subtensor)):
+    while ndim(variable) > 0 or (variable.owner and isinstance(variable.owner.op, Subtensor)):
         if variable.owner is None or not isinstance(variable.owner.op, DimShuffle | Subtensor):
             return None
         variable = strip(variable.owner.inputs[0])
@@ -137,7 +142,7 @@ class View:
     def apply(self, array: Array) -> Array:
         """The shuffles, applied to a value of the source."""
         for order in self.orders:
-            kept = [axis for axis in order if axis != "x"]
+            kept = [axis for axis in order if not isinstance(axis, str)]
             dropped = tuple(axis for axis in range(array.ndim) if axis not in kept)
             array = array.transpose(*kept, *dropped)
             array = array.reshape(array.shape[: len(kept)])
@@ -148,6 +153,11 @@ class View:
     def value(self) -> Array:
         """Of a known source."""
         return self.apply(known_value(self.source).astype(np.float64))
+
+
+def name_of(variable: Variable) -> str:
+    """The variable's name, as a text in any case."""
+    return variable.name or "unnamed variable"
 
 
 INFIX = {"Add": "+", "Sub": "-", "Mul": "*", "True_div": "/", "Pow": "**", "Matmul": "@", "Dot": "@"}
@@ -162,7 +172,7 @@ def spell(variable: Variable, depth: int = 3) -> str:
             else f"array[{','.join(map(str, variable.data.shape))}]"
         )
     if variable.name or variable.owner is None or isinstance(variable.owner.op, MeasurableOp):
-        return variable.name or "unnamed variable"
+        return name_of(variable)
     if isinstance(variable.owner.op, ViewOp | SpecifyShape | DimShuffle) and as_transposed(variable) is None:
         return spell(variable.owner.inputs[0], depth)
     operation = str(variable.owner.op).partition("{")[0]

@@ -14,7 +14,7 @@ from pytensor.graph.basic import Variable
 from pytensor.scalar import Reciprocal
 
 from nmf_zoo.errors import UnreadableModel
-from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, spell
+from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, name_of, spell
 from nmf_zoo.reading.registry import distribution_name, find, names, parameters
 from nmf_zoo.structure import HyperPrior, Known, Parameter, Unknown
 
@@ -58,15 +58,15 @@ def read_hyper_prior(variable: Variable) -> HyperPrior:
     expected = f"one of {names(HYPER_PRIOR_READERS)} on the non-negative numbers, with known parameters"
     if reader is None:
         found = distribution_name(variable)
-        raise UnreadableModel(variable.name, f"a {found} prior", expected, "change this prior or sample with NUTS")
+        raise UnreadableModel(name_of(variable), f"a {found} prior", expected, "change this prior or sample with NUTS")
     for parameter in parameters(variable):
         if not ModelGraph.is_known(parameter):
             found = f"a prior that depends on {spell(parameter)}"
-            raise UnreadableModel(variable.name, found, expected, "give it known parameters or sample with NUTS")
+            raise UnreadableModel(name_of(variable), found, expected, "give it known parameters or sample with NUTS")
     prior = reader(*(parameter_value(p) for p in parameters(variable)))
     if prior is None:
         found = f"a {distribution_name(variable)} prior that can be negative"
-        raise UnreadableModel(variable.name, found, expected, "restrict it to the non-negative numbers")
+        raise UnreadableModel(name_of(variable), found, expected, "restrict it to the non-negative numbers")
     return prior
 
 
@@ -82,13 +82,13 @@ def as_parameter(graph: ModelGraph, view: View, transposed: bool) -> Parameter |
         return Known(value=orient(view.value, transposed))
     if not graph.is_free(view.source):
         return None
-    variable_shape = graph.shapes[view.source.name]
+    variable_shape = graph.shapes[name_of(view.source)]
     entries = np.arange(np.prod(variable_shape, dtype=int)).reshape(variable_shape)
     seen = orient(view.apply(entries), transposed)
     if seen.ndim > 2 or not np.array_equal(seen.ravel(), entries.ravel()):
         return None  # a reshape can't bring the entries into this order
     prior = read_hyper_prior(view.source)
-    return Unknown(name=view.source.name, variable_shape=variable_shape, shape=seen.shape, prior=prior)
+    return Unknown(name=name_of(view.source), variable_shape=variable_shape, shape=seen.shape, prior=prior)
 
 
 def orient(array: Array, transposed: bool) -> Array:

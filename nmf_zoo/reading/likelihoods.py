@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pymc as pm
@@ -14,10 +15,10 @@ from pytensor.graph.basic import Variable
 
 from nmf_zoo.distributions import RealPoisson, SparsePoisson
 from nmf_zoo.errors import UnreadableModel
-from nmf_zoo.reading.graph import ModelGraph, View, as_scalar_source, known_value, spell
+from nmf_zoo.reading.graph import ModelGraph, View, as_scalar_source, known_value, name_of, spell
 from nmf_zoo.reading.hyperparameters import as_parameter
 from nmf_zoo.reading.products import PRODUCTS, CellIndex, Mean, Operand, as_indexed_mean, cell_index
-from nmf_zoo.reading.registry import find, parameters
+from nmf_zoo.reading.registry import distribution_name, find, names, parameters
 from nmf_zoo.structure import Known, Likelihood, Parameter
 
 Array = np.ndarray
@@ -25,52 +26,56 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """A likelihood as the graph has it; what it says of the data comes later.
+    """A likelihood with a mean that can be read; its data and parameters are read later.
 
     Attributes
     ----------
     variable : the random variable
     kind, integer : as in Likelihood
-    mean : None when it can't be read
+    mean : of the whole matrix
     cells : the listed cells, or None for a whole matrix
     is_complete : of a sparse likelihood, whether unlisted cells are zeros (True) or missing (False); else None
     sigma : of a normal likelihood
     """
 
     variable: Variable
-    kind: str
-    mean: Mean | None
+    kind: Literal["poisson", "normal"]
+    mean: Mean
     cells: CellIndex | None = None
     integer: bool = False
     is_complete: bool | None = None
     sigma: Variable | None = None
 
+    @property
+    def name(self) -> str:
+        return name_of(self.variable)
 
-def as_poisson(variable: Variable) -> Observation:
+
+def as_poisson(variable: Variable) -> Observation | None:
     mean, cells = as_indexed_mean(parameters(variable)[0])
-    return Observation(variable, "poisson", mean, cells, integer=True)
+    return None if mean is None else Observation(variable, "poisson", mean, cells, integer=True)
 
 
-def as_real_poisson(variable: Variable) -> Observation:
+def as_real_poisson(variable: Variable) -> Observation | None:
     mean, cells = as_indexed_mean(parameters(variable)[0])
-    return Observation(variable, "poisson", mean, cells)
+    return None if mean is None else Observation(variable, "poisson", mean, cells)
 
 
-def as_sparse_poisson(variable: Variable) -> Observation:
+def as_sparse_poisson(variable: Variable) -> Observation | None:
     left, right, rows, cols = parameters(variable)
-    mean = Mean(Operand.of(left), Operand.of(right))
-    cells = cell_index(rows, cols) if ModelGraph.is_known(rows) and ModelGraph.is_known(cols) else None
-    complete = variable.owner.op.complete
-    return Observation(variable, "poisson", mean if cells else None, cells, is_complete=complete)
+    if not (ModelGraph.is_known(rows) and ModelGraph.is_known(cols)):
+        return None
+    mean, cells = Mean(Operand.of(left), Operand.of(right)), cell_index(rows, cols)
+    return Observation(variable, "poisson", mean, cells, is_complete=variable.owner.op.complete)
 
 
-def as_normal(variable: Variable) -> Observation:
+def as_normal(variable: Variable) -> Observation | None:
     mu, sigma = parameters(variable)
     mean, cells = as_indexed_mean(mu)
-    return Observation(variable, "normal", mean, cells, sigma=sigma)
+    return None if mean is None else Observation(variable, "normal", mean, cells, sigma=sigma)
 
 
-LIKELIHOODS: dict[type, Callable[[Variable], Observation]] = {
+LIKELIHOODS: dict[type, Callable[[Variable], Observation | None]] = {
     pm.Poisson: as_poisson,
     pm.Normal: as_normal,
     RealPoisson: as_real_poisson,
@@ -79,18 +84,22 @@ LIKELIHOODS: dict[type, Callable[[Variable], Observation]] = {
 
 
 def read_observation(variable: Variable) -> Observation:
-    """The registered likelihood of ``variable``, with a readable mean."""
-    observation = find(LIKELIHOODS, variable)(variable)
-    if observation.mean is None:
+    """The likelihood of the observed variable."""
+    recogniser = find(LIKELIHOODS, variable)
+    if recogniser is None:
+        found, expected = f"a {distribution_name(variable)} likelihood", f"one of {names(LIKELIHOODS)}"
+        raise UnreadableModel(name_of(variable), found, expected, "change it or sample with NUTS")
+    observation = recogniser(variable)
+    if observation is None:
         found = f"mean {spell(parameters(variable)[0])}"
         expected = f"exposure * (W @ H) + background, all but W and H known, the product as {' or '.join(PRODUCTS)}"
-        raise UnreadableModel(variable.name, found, expected, "write the mean so, or sample with NUTS")
+        raise UnreadableModel(name_of(variable), found, expected, "write the mean so, or sample with NUTS")
     return observation
 
 
 def read_likelihood(graph: ModelGraph, seen: Observation, shape: tuple[int, int]) -> Likelihood:
     """How X depends on W @ H, its offsets checked against the (F, N) shape."""
-    name = seen.variable.name
+    name = seen.name
     exposure = check_offset(name, "exposure", seen.mean.exposure, shape)
     background = check_offset(name, "background", seen.mean.background, shape)
     if exposure is not None and np.any(exposure <= 0):

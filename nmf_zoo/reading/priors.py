@@ -11,8 +11,8 @@ from pytensor.graph.basic import Variable
 from pytensor.scalar import Reciprocal, TrueDiv
 
 from nmf_zoo.errors import UnreadableModel
-from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, known_value, spell
-from nmf_zoo.reading.hyperparameters import as_parameter
+from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, known_value, name_of, spell
+from nmf_zoo.reading.hyperparameters import as_parameter, orient
 from nmf_zoo.reading.products import Operand
 from nmf_zoo.reading.registry import distribution_name, find, names, parameters
 from nmf_zoo.structure import Factor, Fixed, Flat, GammaPrior, Known, Parameter, Prior
@@ -33,17 +33,18 @@ def read_factor(graph: ModelGraph, operand: Operand) -> Factor:
     reader = find(FACTOR_PRIORS, variable)
     if reader is None:
         found, expected = f"a {distribution_name(variable)} prior", f"one of {names(FACTOR_PRIORS)}"
-        raise UnreadableModel(variable.name, found, expected, "change this prior or sample with NUTS")
-    shape = graph.shapes[variable.name]
+        raise UnreadableModel(name_of(variable), found, expected, "change this prior or sample with NUTS")
+    shape = graph.shapes[name_of(variable)]
     if len(shape) != 2:
-        raise UnreadableModel(variable.name, f"shape {shape}", "a matrix", "declare it with two dims")
+        raise UnreadableModel(name_of(variable), f"shape {shape}", "a matrix", "declare it with two dims")
     prior = reader(graph, variable, operand.transposed)
-    return Factor(name=variable.name, shape=turned(shape, operand), prior=prior, transposed=operand.transposed)
+    return Factor(name=name_of(variable), shape=turned(shape, operand), prior=prior, transposed=operand.transposed)
 
 
 def turned(shape: tuple[int, ...], operand: Operand) -> tuple[int, int]:
     """The factor's shape in our orientation."""
-    return shape[::-1] if operand.transposed else shape
+    rows, cols = shape[::-1] if operand.transposed else shape
+    return rows, cols
 
 
 def read_fixed(operand: Operand) -> Factor:
@@ -91,23 +92,23 @@ def gamma_prior(graph: ModelGraph, variable: Variable, shape: View, scale: View,
     if second is None:
         is_inverted = is_elemwise(scale.source, Reciprocal)
         raise unreadable_parameter(variable, *(("beta", scale.inside()) if is_inverted else ("1 / beta", scale)))
-    size = graph.shapes[variable.name][::-1] if transposed else graph.shapes[variable.name]
+    size = graph.shapes[name_of(variable)][::-1] if transposed else graph.shapes[name_of(variable)]
     for role, parameter in {"shape": found_shape, **second}.items():
         if not all(a in (1, b) for a, b in zip(parameter.shape, size, strict=False)):
             expected = f"a shape that broadcasts to {size}"
             raise UnreadableModel(
-                variable.name, f"{role} of shape {parameter.shape} in its prior", expected, "reshape it"
+                name_of(variable), f"{role} of shape {parameter.shape} in its prior", expected, "reshape it"
             )
         if isinstance(parameter, Known) and not (np.all(parameter.value > 0) and np.all(np.isfinite(parameter.value))):
             found = f"{role} {parameter.value.min()} in its prior"
-            raise UnreadableModel(variable.name, found, "finite numbers > 0", "check the hyperparameters")
+            raise UnreadableModel(name_of(variable), found, "finite numbers > 0", "check the hyperparameters")
     return GammaPrior(shape=found_shape, **second)
 
 
 def unreadable_parameter(variable: Variable, role: str, view: View) -> UnreadableModel:
     found = f"{role} = {spell(view.source)}"
     do = "make it a variable of its own (scale its prior instead) or sample with NUTS"
-    return UnreadableModel(variable.name, found, KNOWN_OR_FREE, do)
+    return UnreadableModel(name_of(variable), found, KNOWN_OR_FREE, do)
 
 
 def as_rate_or_mean(graph: ModelGraph, shape: View, scale: View, transposed: bool) -> dict[str, Parameter] | None:
@@ -128,7 +129,7 @@ def as_rate_or_mean(graph: ModelGraph, shape: View, scale: View, transposed: boo
 def as_plain_scale(graph: ModelGraph, shape: View, scale: View, transposed: bool) -> dict[str, Parameter] | None:
     """A scale that PyMC did not make from a rate: known, or a free variable where shape is 1."""
     if ModelGraph.is_known(scale.source):
-        return {"rate": as_parameter(graph, View(pt.as_tensor(1.0 / scale.value)), transposed)}
+        return {"rate": Known(value=orient(np.asarray(1.0 / scale.value), transposed))}
     if ModelGraph.is_known(shape.source) and np.all(shape.value == 1):
         mean = as_parameter(graph, scale, transposed)
         return None if mean is None else {"mean": mean}
@@ -138,9 +139,10 @@ def as_plain_scale(graph: ModelGraph, shape: View, scale: View, transposed: bool
 def is_same(graph: ModelGraph, first: View, second: View) -> bool:
     """The same free variable broadcast in the same way, or equal known values."""
     if ModelGraph.is_known(first.source) and ModelGraph.is_known(second.source):
-        return np.array_equal(*np.broadcast_arrays(first.value, second.value))
+        a, b = np.broadcast_arrays(first.value, second.value)
+        return np.array_equal(a, b)
     if first.source is not second.source or not graph.is_free(first.source):
         return False
-    entries = np.arange(np.prod(graph.shapes[first.source.name], dtype=int))
-    entries = entries.reshape(graph.shapes[first.source.name])
-    return np.array_equal(*map(np.atleast_2d, (first.apply(entries), second.apply(entries))))
+    shape = graph.shapes[name_of(first.source)]
+    entries = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    return np.array_equal(np.atleast_2d(first.apply(entries)), np.atleast_2d(second.apply(entries)))

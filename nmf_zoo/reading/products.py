@@ -18,7 +18,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from nmf_zoo.distributions import CellRates
-from nmf_zoo.reading.graph import ModelGraph, as_transposed, is_elemwise, known_value, strip
+from nmf_zoo.reading.graph import ModelGraph, as_transposed, is_elemwise, known_value, ndim, strip
 
 Array = np.ndarray
 
@@ -113,7 +113,7 @@ PRODUCTS: dict[str, Callable[[Variable], tuple[Operand, Operand] | None]] = {
 
 def as_product(variable: Variable) -> Mean | None:
     """The product of two matrices, in any registered spelling."""
-    if variable.owner is None or variable.ndim != 2:
+    if variable.owner is None or ndim(variable) != 2:
         return None
     found = (spelling(variable) for spelling in PRODUCTS.values())
     return next((Mean(*pair) for pair in found if pair is not None), None)
@@ -174,10 +174,10 @@ def split_index(variable: Variable) -> tuple[Variable, CellIndex | None]:
     """``mean[rows, cols]`` or ``mean[mask]`` -> (mean, cells); any other variable -> (variable, None)."""
     inner = strip(variable)
     node = inner.owner
-    if node is None or not isinstance(node.op, AdvancedSubtensor) or node.inputs[0].ndim != 2:
+    if node is None or not isinstance(node.op, AdvancedSubtensor) or ndim(node.inputs[0]) != 2:
         return inner, None
     indices = node.inputs[1:]
-    if not all(hasattr(i, "ndim") and ModelGraph.is_known(i) for i in indices):
+    if not all(ndim(i) and ModelGraph.is_known(i) for i in indices):
         return inner, None
     parts = tuple(known_value(i) for i in indices)
     is_pair = len(parts) == 2 and all(p.ndim == 1 and p.dtype.kind in "iu" for p in parts)

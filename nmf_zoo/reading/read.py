@@ -11,10 +11,10 @@ from pytensor.graph.basic import Variable
 
 from nmf_zoo.errors import UnreadableModel
 from nmf_zoo.reading.data import as_imputed, read_data
-from nmf_zoo.reading.graph import ModelGraph
+from nmf_zoo.reading.graph import ModelGraph, name_of
 from nmf_zoo.reading.likelihoods import LIKELIHOODS, Observation, read_likelihood, read_observation
 from nmf_zoo.reading.priors import read_factor
-from nmf_zoo.reading.registry import distribution_name, find, names, operation
+from nmf_zoo.reading.registry import find, names, operation
 from nmf_zoo.structure import Factor, Factorisation, Imputed
 
 
@@ -54,25 +54,22 @@ def read(model: pm.Model) -> Factorisation:
 def refuse_potentials(model: pm.Model) -> None:
     if model.potentials:
         expected = "no Potential: engines would overlook it"
-        raise UnreadableModel(model.potentials[0].name, "a Potential", expected, "remove it or sample with NUTS")
+        raise UnreadableModel(name_of(model.potentials[0]), "a Potential", expected, "remove it or sample with NUTS")
 
 
 def observed_variable(model: pm.Model) -> Variable:
     """The one observed variable; where nothing is observed, the one free variable that can be data."""
     candidates = list(model.observed_RVs) or data_like(model)
     if len(candidates) != 1:
-        found = f"{len(candidates)} observed variables ({', '.join(rv.name for rv in candidates) or 'none'})"
+        found = f"{len(candidates)} observed variables ({', '.join(map(name_of, candidates)) or 'none'})"
         raise UnreadableModel("model", found, f"one, {names(LIKELIHOODS)}", "split the model or sample with NUTS")
-    if find(LIKELIHOODS, candidates[0]) is None:
-        found, name = f"a {distribution_name(candidates[0])} likelihood", candidates[0].name
-        raise UnreadableModel(name, found, f"one of {names(LIKELIHOODS)}", "change it or sample with NUTS")
     return candidates[0]
 
 
 def data_like(model: pm.Model) -> list[Variable]:
     """Free variables with a likelihood we know and a mean that we can read: X of a model without data."""
-    known = [rv for rv in model.free_RVs if find(LIKELIHOODS, rv) is not None]
-    return [rv for rv in known if len(known) == 1 or find(LIKELIHOODS, rv)(rv).mean is not None]
+    known = [(rv, recogniser) for rv in model.free_RVs if (recogniser := find(LIKELIHOODS, rv)) is not None]
+    return [rv for rv, recogniser in known if len(known) == 1 or recogniser(rv) is not None]
 
 
 def refuse_repeats(W: Factor, H: Factor) -> None:
@@ -97,7 +94,7 @@ def refuse_unused(model: pm.Model, structure: Factorisation) -> None:
     places += [structure.imputed.name] if structure.imputed is not None else []
     places += [structure.likelihood.name] if structure.data is None else []
     expected = "each free variable to have one role: factor, hyperparameter of a factor, sigma, or imputed data"
-    for name in (rv.name for rv in model.free_RVs):
+    for name in map(name_of, model.free_RVs):
         if places.count(name) != 1:
             found = "an unused free variable" if name not in places else "a variable with two roles"
             raise UnreadableModel(name, found, expected, "remove it or sample with NUTS")
@@ -110,7 +107,7 @@ def refuse_constraints(model: pm.Model) -> None:
         is_own = isinstance(transform, IntervalTransform) and type(rv.owner.op) is operation(pm.Uniform)
         if transform is not None and not isinstance(transform, LogTransform) and not is_own:
             found = f"the transform {type(transform).__name__}"
-            raise UnreadableModel(rv.name, found, "the distribution's own", "drop transform= or sample with NUTS")
+            raise UnreadableModel(name_of(rv), found, "the distribution's own", "drop transform= or sample with NUTS")
 
 
 def with_labels(model: pm.Model, structure: Factorisation) -> Factorisation:

@@ -53,7 +53,9 @@ def read_mtx(path: Path, suffix: str) -> Matrix:
 def read_parquet(path: Path, suffix: str) -> Matrix:
     """Numbers; the index, or a first column of text, holds the row labels."""
     if find_spec("pyarrow") is None:
-        raise InputError(str(path), "a Parquet file without pyarrow installed", "pyarrow", "pip install 'nmf_zoo[parquet]'")
+        raise InputError(
+            str(path), "a Parquet file without pyarrow installed", "pyarrow", "pip install 'nmf_zoo[parquet]'"
+        )
     import pandas as pd
 
     frame = pd.read_parquet(path)

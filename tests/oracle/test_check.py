@@ -7,7 +7,7 @@ from dataclasses import replace
 import pymc as pm
 import pytest
 
-from nmf_zoo.reading import check, read
+from nmf_zoo.reading import check, describe, read
 from nmf_zoo.structure import Known
 from tests.readable import DATA, EXPOSURE, F, K, N, accepted, build, gamma, poisson, product, two
 
@@ -17,7 +17,9 @@ ACCEPTED = accepted()
 @pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_structure_has_the_models_log_joint(name):
-    check(ACCEPTED[name]())
+    model = ACCEPTED[name]()
+    check(model)
+    assert all(rv.name in describe(model) for rv in model.free_RVs)
 
 
 def test_single_precision_numbers_are_compared_as_such():

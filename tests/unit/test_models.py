@@ -158,7 +158,8 @@ def test_nothing_observed(name):
 
 
 def test_registry_is_made_from_the_functions():
-    assert MODELS == {"poisson-nmf": poisson_nmf, "normal-nmf": normal_nmf, "gamma-nmf": gamma_nmf, "gap": gap}
+    assert list(MODELS) == ["poisson-nmf", "normal-nmf", "gamma-nmf", "gap"]
+    assert list(MODELS.values()) == [poisson_nmf, normal_nmf, gamma_nmf, gap]
 
 
 # -- hyperparameters ---------------------------------------------------------------------------------------------
@@ -296,7 +297,9 @@ def test_nuts_predictive_and_log_likelihood(layout):
     idata = pm.sample(5, tune=5, chains=1, cores=1, nuts_sampler="pymc", compute_convergence_checks=False, **quick)
     assert np.all(np.isfinite(idata["sample_stats"]["lp"]))
     is_sparse = "sparse" in layout
-    n_cells = np.count_nonzero(COUNTS) if is_sparse and seen is None else np.size(COUNTS) if seen is None else seen.sum()
+    n_cells = (
+        np.count_nonzero(COUNTS) if is_sparse and seen is None else np.size(COUNTS) if seen is None else seen.sum()
+    )
     likelihood = pm.compute_log_likelihood(idata, model=model, progressbar=False, extend_inferencedata=False)["X"]
     assert likelihood.shape[2:] == (() if is_sparse else (F, N) if seen is None else (n_cells,))
     predictive = pm.sample_posterior_predictive(idata, **quick)["posterior_predictive"]["X"]

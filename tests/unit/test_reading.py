@@ -38,7 +38,6 @@ from tests.readable import (
     K,
     N,
     X,
-    accepted,
     build,
     gamma,
     poisson,
@@ -495,10 +494,3 @@ def test_describe():
         "engines: em",
         "not smc: needs a chain",
     ]
-
-
-@pytest.mark.parametrize("name", accepted())
-def test_describe_speaks_of_every_accepted_model(name):
-    model = accepted()[name]()
-    found = describe(model)
-    assert all(rv.name in found for rv in model.free_RVs)

@@ -1,0 +1,149 @@
+"""Pictures of a result: components with their uncertainty, as images, bars or top features; the trace of a run.
+
+Components belong to one chain (or restart), since they swap places between chains. Each draw's columns of W are scaled to sum
+to one first: only the product W H is seen by the data, and the scale of a column alone is the prior's business.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from nmf_zoo import _compat
+from nmf_zoo.components import unit_sum
+from nmf_zoo.errors import InputError
+
+MOST_BARS = 120  # features that can be told apart as bars; above, the top ones are shown
+TOP = 12
+INTERVAL = (0.05, 0.95)
+INK, ACCENT = "#22304a", "#c4552d"
+
+
+def plot_components(
+    idata: Any, *, chain: int = 0, image_shape: tuple[int, int] | None = None, weights: str = "W"
+) -> Any:
+    """Draw the components of one chain; returns the matplotlib Figure.
+
+    Parameters
+    ----------
+    idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
+    chain : whose components
+    image_shape : (rows, columns) when the features are the pixels of an image, row by row
+    weights : name of W
+    """
+    shares = component_shares(idata, chain, weights)
+    if image_shape is not None:
+        return _images(shares, image_shape, f"chain {chain}")
+    return _bars(shares) if shares.sizes["feature"] <= MOST_BARS else _top_bars(shares)
+
+
+def component_shares(idata: Any, chain: int, weights: str) -> xr.DataArray:
+    """(draw, component, feature) shares of the features in each component."""
+    chains = _compat.group(idata, "posterior")["chain"].to_numpy()
+    if chain not in chains:
+        raise InputError("chain", repr(chain), f"one of {chains.tolist()}")
+    shares = _compat.group(unit_sum(idata, weights=weights), "posterior")[weights].sel(chain=chain, drop=True)
+    feature, component = shares.dims[1:]
+    return shares.rename({feature: "feature", component: "component"}).transpose("draw", "component", "feature")
+
+
+def plot_trace(idata: Any) -> Any:
+    """Draw the log joint density draw by draw, or an optimiser's objective by iteration; returns the Figure."""
+    is_fit = "fit" in _compat.group_names(idata)
+    group = _compat.group(idata, "fit" if is_fit else "sample_stats")
+    lines, along = (group["objective"], "iteration") if is_fit else (group["lp"], "draw")
+    figure = _figure(figsize=(8, 3.5), layout="constrained")
+    axes = figure.add_subplot()
+    for label, line in zip(lines["chain"].to_numpy(), lines.transpose("chain", along).to_numpy(), strict=True):
+        axes.plot(
+            lines[along].to_numpy(), line, lw=0.9, alpha=0.85, label=f"{'restart' if is_fit else 'chain'} {label}"
+        )
+    axes.set(xlabel=along, ylabel="objective" if is_fit else "log joint density", title=idata.attrs.get("engine", ""))
+    axes.legend(frameon=False, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _figure(**how: Any) -> Any:
+    """A figure without pyplot: nothing global, no window."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError("plot", "no matplotlib", "matplotlib installed", "pip install 'nmf_zoo[plots]'") from error
+    return Figure(**how)
+
+
+def _images(shares: xr.DataArray, image_shape: tuple[int, int], title: str) -> Any:
+    n_draws, rank, n_features = shares.shape
+    if image_shape[0] * image_shape[1] != n_features:
+        raise InputError(
+            "image_shape", f"{image_shape[0]}x{image_shape[1]}", f"{n_features} pixels, as many as features"
+        )
+    mean = shares.mean("draw").to_numpy().reshape(rank, *image_shape)
+    spread = shares.std("draw").to_numpy().reshape(rank, *image_shape)
+    relative = np.divide(spread, mean, out=np.full_like(mean, np.nan), where=mean > 0)
+    order = np.argsort(-mean.reshape(rank, -1).max(axis=1), kind="stable")
+    rows = [(mean, "posterior mean", "magma", 0.0), (relative, "sd / mean", "viridis", 0.0)] if n_draws > 1 else []
+    rows = rows or [(mean, "point estimate", "magma", 0.0)]
+    figure = _figure(figsize=(1.05 * rank + 1.1, 1.35 * len(rows) + 0.5), layout="constrained")
+    grid = figure.subplots(len(rows), rank, squeeze=False)
+    for axes_row, (images, label, colours, low) in zip(grid, rows, strict=True):
+        high = np.nanquantile(images, 0.995)
+        for axes, component in zip(axes_row, order, strict=True):
+            shown = axes.imshow(images[component], cmap=colours, vmin=low, vmax=high, interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+        axes_row[0].set_ylabel(label, fontsize=9)
+        bar = figure.colorbar(shown, ax=list(axes_row), fraction=0.02, pad=0.01, extend="max")
+        bar.ax.tick_params(labelsize=7, length=2)
+        bar.outline.set_visible(False)
+    for axes, component in zip(grid[0], order, strict=True):
+        axes.set_title(str(shares["component"].to_numpy()[component]), fontsize=9, pad=3)
+    figure.suptitle(f"Components (columns of W, scaled to sum one), {title}", fontsize=10)
+    return figure
+
+
+def _bars(shares: xr.DataArray) -> Any:
+    """One row of bars per component, features in order, with 90% intervals."""
+    rank, n_features = shares.shape[1:]
+    figure = _figure(figsize=(max(6.0, 0.11 * n_features + 1.5), 1.15 * rank + 0.9), layout="constrained")
+    grid = figure.subplots(rank, 1, sharex=True, squeeze=False)[:, 0]
+    mean = shares.mean("draw").to_numpy()
+    low, high = shares.quantile(INTERVAL, dim="draw").to_numpy()
+    at = np.arange(n_features)
+    for component, axes in enumerate(grid):
+        axes.bar(at, mean[component], color=INK, width=0.75)
+        axes.vlines(at, low[component], high[component], color=ACCENT, lw=1.1)
+        axes.set_ylabel(str(shares["component"].to_numpy()[component]), rotation=0, labelpad=12)
+        axes.set_ylim(bottom=0)
+        axes.tick_params(labelsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    grid[-1].set_xticks(at, [str(label) for label in shares["feature"].to_numpy()], rotation=90, fontsize=5.5)
+    grid[-1].set_xlim(-0.7, n_features - 0.3)
+    figure.suptitle("Share of each feature in its component: posterior mean and 90% interval", fontsize=10)
+    return figure
+
+
+def _top_bars(shares: xr.DataArray) -> Any:
+    """The top features of each component as horizontal bars, with 90% intervals."""
+    rank = shares.sizes["component"]
+    n_columns = min(rank, 5)
+    n_rows = -(-rank // n_columns)
+    figure = _figure(figsize=(2.6 * n_columns, 2.5 * n_rows + 0.4), layout="constrained")
+    grid = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
+    labels, mean = shares["feature"].to_numpy(), shares.mean("draw").to_numpy()
+    for component, axes in enumerate(grid[:rank]):
+        top = np.argsort(-mean[component], kind="stable")[:TOP][::-1]
+        low, high = shares.isel(component=component, feature=top).quantile(INTERVAL, dim="draw").to_numpy()
+        axes.barh(np.arange(len(top)), mean[component, top], color=INK, height=0.7)
+        axes.hlines(np.arange(len(top)), low, high, color=ACCENT, lw=1.4)
+        axes.set_yticks(np.arange(len(top)), [str(label) for label in labels[top]], fontsize=8)
+        axes.set_title(str(shares["component"].to_numpy()[component]), fontsize=9)
+        axes.tick_params(axis="x", labelsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in grid[rank:]:
+        axes.set_axis_off()
+    figure.suptitle("Top features of each component: share, posterior mean and 90% interval", fontsize=10)
+    return figure

@@ -1,0 +1,299 @@
+"""What declarations accept as X, mask, coords and sizes, and how they refuse the rest."""
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+import scipy.sparse
+import xarray as xr
+
+from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.models import MODELS, gap, normal_nmf, poisson_nmf
+from nmf_zoo.models.inputs import check_inputs
+
+F, N = 3, 4
+X = np.arange(1, 13).reshape(F, N)
+GENES, CELLS = ["g1", "g2", "g3"], ["c1", "c2", "c3", "c4"]
+FRAME = pd.DataFrame(X, index=GENES, columns=CELLS)
+SEEN = np.ones((F, N), dtype=bool)
+SEEN[1, 2] = False
+
+
+def changed(row, col, value, dtype=float):
+    out = X.astype(dtype)
+    out[row, col] = value
+    return out
+
+
+def check(given, rank=2, **arguments):
+    return check_inputs(given, rank, **arguments)
+
+
+# -- accepted ----------------------------------------------------------------------------------------------------
+
+SAME = {
+    "ints": X,
+    "unsigned": X.astype(np.uint8),
+    "floats": X.astype(np.float32),
+    "list": X.tolist(),
+    "objects": X.astype(object),
+    "fortran": np.asfortranarray(X),
+    "frame": FRAME,
+    "nullable frame": FRAME.astype("Int64"),
+    "array": xr.DataArray(X, dims=("feature", "sample")),
+    "other dims": xr.DataArray(X, dims=("word", "document")),
+    "transposed by name": xr.DataArray(X.T, dims=("sample", "feature")),
+    "one name": xr.DataArray(X.T, dims=("sample", "word")),
+    "masked array without gaps": np.ma.array(X),
+}
+
+
+@pytest.mark.parametrize("kind", SAME)
+def test_every_table_gives_the_same_matrix(kind):
+    inputs = check(SAME[kind])
+    assert inputs.shape == (F, N)
+    assert inputs.observed.cells is None
+    assert inputs.observed.values.dtype == np.int64
+    np.testing.assert_array_equal(inputs.observed.values, X)
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"])
+@pytest.mark.parametrize("family", ["array", "matrix"])
+def test_every_sparse_format_gives_the_same_cells(kind, family):
+    inputs = check(getattr(scipy.sparse, f"{kind}_{family}")(X))
+    rows, cols = np.nonzero(X)
+    np.testing.assert_array_equal(inputs.observed.cells, [rows, cols])
+    np.testing.assert_array_equal(inputs.observed.values, X.ravel())
+    assert inputs.observed.is_complete
+    assert inputs.observed.is_integer
+
+
+def test_booleans_are_counts():
+    inputs = check([[True, True], [True, True]])
+    assert inputs.observed.values.dtype == np.int64
+
+
+def test_duplicates_are_summed_and_stored_zeros_dropped():
+    cells = [0, 0, 1, 2], [0, 0, 1, 3]
+    given = scipy.sparse.coo_array((np.array([200, 100, 1, 0], dtype=np.uint8), cells), shape=(F, N))
+    with pytest.warns(NmfZooWarning):
+        inputs = check(given)
+    np.testing.assert_array_equal(inputs.observed.values, [300, 1])
+    assert given.nnz == 4
+    with pytest.warns(NmfZooWarning):
+        stored = check(given, observed="stored")
+    np.testing.assert_array_equal(stored.observed.values, [300, 1, 0])
+    assert not stored.observed.is_complete
+
+
+def test_sparse_input_is_left_alone():
+    given = scipy.sparse.csr_array((np.array([1.0, 2.0, 3.0, 4.0]), [1, 0, 0, 1], [0, 2, 4]), shape=(2, 2))
+    check(given, 1)
+    np.testing.assert_array_equal(given.indices, [1, 0, 0, 1])
+
+
+MISSING = {
+    "nan": np.where(SEEN, X, np.nan),
+    "frame": pd.DataFrame(np.where(SEEN, X, np.nan)),
+    "nullable frame": FRAME.astype("Int64").where(SEEN),
+    "masked array": np.ma.array(X, mask=~SEEN),
+    "None": np.where(SEEN, X, None),
+    "negative behind a mask": np.ma.array(changed(1, 2, -1), mask=~SEEN),
+    "text behind a mask": np.ma.array(changed(1, 2, "?", object), mask=~SEEN),
+}
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_missing_cells(kind):
+    inputs = check(MISSING[kind])
+    np.testing.assert_array_equal(inputs.observed.cells, np.nonzero(SEEN))
+    np.testing.assert_array_equal(inputs.observed.values, X[SEEN])
+    assert inputs.observed.is_integer
+
+
+@pytest.mark.parametrize("mask", [SEEN, SEEN.tolist(), pd.DataFrame(SEEN), scipy.sparse.csr_array(SEEN)])
+def test_nan_and_mask_combine(mask):
+    inputs = check(changed(0, 0, np.nan), mask=mask)
+    np.testing.assert_array_equal(inputs.observed.cells, np.nonzero(SEEN & (np.arange(F * N).reshape(F, N) > 0)))
+
+
+def test_a_mask_hides_bad_cells():
+    assert check(changed(1, 2, np.inf), mask=SEEN).observed.values.max() == 12
+
+
+def test_a_full_mask_is_no_mask():
+    assert check(X, mask=np.ones((F, N), bool)).observed.cells is None
+    assert check(scipy.sparse.csr_array(X), mask=np.ones((F, N), bool)).observed.is_complete
+
+
+def test_nan_among_stored_cells_is_missing():
+    given = scipy.sparse.csr_array(changed(1, 2, np.nan))
+    np.testing.assert_array_equal(check(given, observed="stored").observed.cells, np.nonzero(SEEN))
+
+
+# -- labels ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        FRAME,
+        xr.DataArray(X, dims=("gene", "cell"), coords={"gene": GENES, "cell": CELLS}),
+        xr.DataArray(X.T, dims=("sample", "feature"), coords={"feature": GENES, "sample": CELLS}),
+    ],
+)
+def test_labels_become_coords(given):
+    coords = poisson_nmf(given, 2).coords
+    assert list(coords["feature"]) == GENES
+    assert list(coords["sample"]) == CELLS
+    assert list(coords["component"]) == [0, 1]
+
+
+def test_given_coords_win_and_repeats_are_allowed():
+    coords = check(FRAME, coords={"feature": ["a", "a", "b"]}).coords
+    assert list(coords["feature"]) == ["a", "a", "b"]
+    assert list(coords["sample"]) == CELLS
+
+
+def test_levels_become_one_label():
+    index = pd.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1)])
+    assert list(check(pd.DataFrame(X, index=index)).coords["feature"]) == ["a / 1", "a / 2", "b / 1"]
+
+
+def test_labels_of_the_enclosing_model():
+    with pm.Model(coords={"feature": GENES}) as model:
+        poisson_nmf(X, 2)
+    assert model.coords["feature"] == tuple(GENES)
+    with pm.Model(coords={"feature": ["x", "y", "z"]}), pytest.raises(InputError, match="differ from the model's"):
+        poisson_nmf(FRAME, 2)
+    with pm.Model(coords={"component": ["only"]}), pytest.raises(InputError, match="1 labels for 'component'"):
+        poisson_nmf(X, 2)
+
+
+def test_size_without_data():
+    assert check(None, shape=(7, 3)).shape == (7, 3)
+    assert check(None, coords={"feature": GENES, "sample": CELLS}).shape == (F, N)
+
+
+# -- said once ---------------------------------------------------------------------------------------------------
+
+
+def test_empty_rows_and_columns_are_said_once():
+    given = X.copy()
+    given[0], given[:, 1:3] = 0, 0
+    for table in (given, scipy.sparse.csr_array(given), given.astype(float)):
+        with pytest.warns(NmfZooWarning, match="1 features and 2 samples have no positive observed cell") as seen:
+            poisson_nmf(table, 2)
+        assert len(seen) == 1
+        assert seen[0].filename == __file__
+
+
+def test_a_large_rank_is_allowed_with_a_note():
+    with pytest.warns(NmfZooWarning, match=r"rank: got 4, above min\(features, samples\) = 3") as seen:
+        poisson_nmf(X, 4)
+    assert seen[0].filename == __file__
+
+
+# -- refused -----------------------------------------------------------------------------------------------------
+
+SPARSE = scipy.sparse.csr_array(X)
+NON_NUMERIC = FRAME.astype(object)
+NON_NUMERIC.loc["g2", "c3"] = "many"
+REFUSALS = {
+    "negative": (
+        {"X": changed(1, 2, -3)},
+        "X: got the negative cell -3.0 at feature 1, sample 2; expected numbers >= 0",
+    ),
+    "negative int": ({"X": changed(0, 1, -3, int)}, "X: got the negative cell -3 at feature 0, sample 1;"),
+    "several": ({"X": -X}, r"X: got the negative cell -1 at feature 0, sample 0 \(and 11 more\)"),
+    "labels": ({"X": -FRAME}, "negative cell -1 at feature 'g1', sample 'c1'"),
+    "infinite": ({"X": changed(2, 0, np.inf)}, "X: got the infinite cell inf at feature 2, sample 0; expected finite"),
+    "minus infinite": ({"X": changed(2, 0, -np.inf)}, "infinite cell -inf"),
+    "text": ({"X": [["1", "2"], ["3", "4"]]}, "X: got the non-numeric cell .*'1'.* at feature 0, sample 0"),
+    "text column": ({"X": NON_NUMERIC}, "X: got the non-numeric cell 'many' at feature 'g2', sample 'c3'; .*column"),
+    "complex": ({"X": X + 1j}, "non-numeric cell"),
+    "dates": ({"X": np.full((2, 2), np.datetime64("2020-01-01"))}, "non-numeric cell"),
+    "scalar": ({"X": 3}, r"X: got 0 axes, shape \(\); expected 2"),
+    "vector": ({"X": X[0]}, r"X: got 1 axes, shape \(4,\); expected 2: \(feature, sample\); .*X\[:, None\]"),
+    "cube": ({"X": X[None]}, "X: got 3 axes"),
+    "empty": ({"X": np.ones((0, 4))}, r"X: got shape \(0, 4\); expected at least one feature"),
+    "empty list": ({"X": []}, "X: got 1 axes"),
+    "empty sparse": ({"X": scipy.sparse.csr_array((3, 0))}, r"X: got shape \(3, 0\)"),
+    "ragged": ({"X": [[1, 2], [3]]}, "X: got rows of different lengths"),
+    "large count": (
+        {"X": changed(1, 1, 2**31, np.int64)},
+        "X: got the count 2147483648 at feature 1, sample 1; .*2147483647",
+    ),
+    "large unsigned": ({"X": np.full((2, 2), 2**63, np.uint64)}, "X: got the count 9223372036854775808"),
+    "large float": ({"X": changed(0, 0, 3e9)}, "X: got the count 3000000000.0"),
+    "all missing": ({"X": np.full((2, 2), np.nan)}, "X: got only missing cells"),
+    "nothing left": ({"X": X, "mask": ~np.ones((F, N), bool)}, "X: got only missing cells"),
+    "no size": ({"X": None}, r"X: got None without a size; expected shape=\(F, N\)"),
+    "mask of nothing": ({"X": None, "shape": (3, 4), "mask": SEEN}, "X: got None with mask="),
+    "bad size": ({"X": None, "shape": (3, 0)}, r"shape: got \(3, 0\); expected two positive integers"),
+    "size": ({"X": None, "shape": 3}, "shape: got 3"),
+    "other size": ({"X": X, "shape": (4, 3)}, r"shape: got \(4, 3\); expected \(3, 4\), the shape of X"),
+    "mask shape": ({"X": X, "mask": SEEN.T}, r"mask: got shape \(4, 3\); expected \(3, 4\)"),
+    "mask vector": ({"X": X, "mask": SEEN[0]}, "mask: got 1 axes"),
+    "mask type": ({"X": X, "mask": SEEN.astype(int)}, r"mask: got dtype int64; expected bool, True = observed"),
+    "sparse mask type": ({"X": SPARSE, "mask": SPARSE}, "mask: got dtype int64"),
+    "observed": ({"X": SPARSE, "observed": "some"}, "observed: got 'some'; expected None or 'stored'"),
+    "stored dense": ({"X": X, "observed": "stored"}, "observed: got 'stored' with a dense X"),
+    "sparse negative": ({"X": -SPARSE}, r"X: got the negative cell -1.0 at feature 0, sample 0 \(and 11 more\)"),
+    "sparse infinite": (
+        {"X": scipy.sparse.csr_array(changed(1, 1, np.inf))},
+        "infinite cell inf at feature 1, sample 1",
+    ),
+    "sparse nan": ({"X": scipy.sparse.csr_array(changed(1, 1, np.nan))}, "X: got 1 NaN cells in a sparse X"),
+    "sparse count": ({"X": scipy.sparse.csr_array(changed(1, 1, 2**31))}, "X: got the count 2147483648.0"),
+    "sparse complex": ({"X": scipy.sparse.csr_array(X + 1j)}, "X: got dtype complex128"),
+    "sparse exposure": ({"X": SPARSE, "exposure": 2.0}, r"exposure: got an array with a sparse X; .*X.toarray\(\)"),
+    "sparse background": ({"X": SPARSE, "background": 2.0}, "background: got an array with a sparse X"),
+    "exposure shape": ({"X": X, "exposure": np.ones(F)}, r"exposure: got shape \(3,\); .*use shape \(3, 1\)"),
+    "exposure zero": ({"X": X, "exposure": 0.0}, "exposure: got values from 0.0 to 0.0; expected finite numbers > 0"),
+    "background": ({"X": X, "background": -1.0}, "background: got values from -1.0 to -1.0; .*>= 0"),
+    "exposure text": ({"X": X, "exposure": "big"}, "exposure: got str 'big'"),
+    "coords": (
+        {"X": X, "coords": {"gene": GENES}},
+        "coords: got the keys .*expected a dict with some of the keys feature",
+    ),
+    "coords type": ({"X": X, "coords": GENES}, "coords: got list"),
+    "coords length": ({"X": X, "coords": {"feature": ["a"]}}, "coords: got 1 labels for 'feature'; expected 3"),
+    "rank 0": ({"X": X, "rank": 0}, "rank: got 0; expected a positive integer"),
+    "rank negative": ({"X": X, "rank": -2}, "rank: got -2"),
+    "rank float": ({"X": X, "rank": 2.0}, "rank: got 2.0"),
+    "rank bool": ({"X": X, "rank": True}, "rank: got True"),
+    "rank text": ({"X": X, "rank": "2"}, "rank: got '2'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_bad_input_is_refused(case):
+    arguments, message = REFUSALS[case]
+    with pytest.raises(InputError, match=message) as caught:
+        gap(**{"rank": 2} | arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_errors_carry_their_parts():
+    with pytest.raises(InputError) as caught:
+        gap(X, 0)
+    assert (caught.value.name, caught.value.got, caught.value.expected) == ("rank", "0", "a positive integer")
+
+
+def test_squared_error_takes_no_sparse_and_no_negative():
+    with pytest.raises(InputError, match=r"X: got a sparse matrix; expected a dense one.*X.toarray\(\)"):
+        normal_nmf(SPARSE, 2)
+    with pytest.raises(InputError, match="X: got the negative cell -1"):
+        normal_nmf(-X, 2)
+
+
+def test_squared_error_takes_integers_of_any_size():
+    model = normal_nmf(X * 10**12, 2)
+    np.testing.assert_array_equal(model.rvs_to_values[model["X"]].data, X * 1e12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_declaration_checks_its_input(name):
+    with pytest.raises(InputError, match="X: got the negative cell"):
+        MODELS[name](-X, 2)

@@ -1,0 +1,363 @@
+"""Predictive draws, pointwise log-likelihood, imputation and projection, against W H and PyMC."""
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+import scipy.sparse as sp
+import scipy.special
+import scipy.stats
+import xarray as xr
+
+import nmf_zoo as nz
+from nmf_zoo import _compat, run_arguments
+from nmf_zoo.errors import InputError
+from tests.results import idata_of, random_idata
+
+F, K, N = 4, 2, 5
+RNG = np.random.default_rng(11)
+X = RNG.poisson(2.0, (F, N)) * (RNG.uniform(size=(F, N)) < 0.8)
+X[0, 0], X[:, 4] = 3, [0, 1, 0, 2]
+TABLE = pd.DataFrame(X, index=list("abcd"), columns=[f"s{i}" for i in range(N)])
+MASK = np.ones((F, N), dtype=bool)
+MASK[[0, 2, 3], [1, 1, 3]] = False
+EXPOSURE, BACKGROUND = np.linspace(0.5, 2, N), np.linspace(0.1, 1, F)[:, None]
+
+
+def two_named_factors():
+    """A user's model: other names, transposed factors, an exposure and a background."""
+    coords = {"word": list("abcd"), "topic": ["x", "y"], "text": list("ABCDE")}
+    with pm.Model(coords=coords) as model:
+        theta = pm.Gamma("theta", np.float64(2), np.float64(1), dims=("topic", "word"))
+        phi = pm.Gamma("phi", np.float64(2), np.float64(1), dims=("text", "topic"))
+        mean = EXPOSURE * (theta.T @ phi.T) + BACKGROUND
+        pm.Poisson("counts", mean, observed=X, dims=("word", "text"))
+    return model
+
+
+MODELS = {
+    "dense": lambda: nz.gamma_nmf(TABLE, K),
+    "offsets": lambda: nz.gamma_nmf(X, K, exposure=EXPOSURE, background=BACKGROUND),
+    "mask": lambda: nz.gamma_nmf(TABLE, K, mask=MASK),
+    "mask and offsets": lambda: nz.gamma_nmf(X, K, mask=MASK, exposure=EXPOSURE, background=BACKGROUND),
+    "real": lambda: nz.poisson_nmf(X + 0.5, K),
+    "sparse": lambda: nz.gamma_nmf(sp.csr_array(X), K),
+    "ratings": lambda: nz.gamma_nmf(sp.csr_array(X), K, observed="stored"),
+    "normal": lambda: nz.normal_nmf(X, K, sigma=1.5),
+    "normal, free sigma": lambda: nz.normal_nmf(X, K, sigma=nz.free(), mask=MASK),
+    "user's": two_named_factors,
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def pair(request):
+    model = MODELS[request.param]()
+    return random_idata(model, np.random.default_rng(1)), model
+
+
+def loaded(idata, group):
+    return _compat.group(idata, group)
+
+
+def means_of(idata, model):
+    """exposure * (W H) + background of every draw, (chain, draw, F, N), by its definition."""
+    structure, posterior = nz.read(model), loaded(idata, "posterior")
+    W, H = (factor.orient(posterior[factor.name].to_numpy()) for factor in (structure.W, structure.H))
+    exposure, background = structure.likelihood.exposure, structure.likelihood.background
+    return (1 if exposure is None else exposure) * (W @ H) + (0 if background is None else background)
+
+
+# -- predict -----------------------------------------------------------------------------------------------------
+
+
+def test_predict_has_the_labels_of_x():
+    model = MODELS["dense"]()
+    draws = nz.predict(random_idata(model, np.random.default_rng(1)), model, random_seed=1)
+    assert draws.dims == ("chain", "draw", "feature", "sample")
+    assert draws.name == "X"
+    assert draws.dtype == np.int64
+    assert list(draws["feature"]) == list("abcd")
+    assert list(draws["sample"]) == list(TABLE.columns)
+
+
+def test_predict_has_the_labels_of_a_users_model():
+    model = MODELS["user's"]()
+    draws = nz.predict(random_idata(model, np.random.default_rng(1)), model, random_seed=1)
+    assert draws.name == "counts"
+    assert draws.dims == ("chain", "draw", "word", "text")
+    assert list(draws["text"]) == list("ABCDE")
+
+
+def test_a_part_is_the_part_of_the_whole(pair):
+    idata, model = pair
+    whole = nz.predict(idata, model, random_seed=1)
+    feature, sample = whole.dims[2:]
+    rows, cols = whole[feature].to_numpy(), whole[sample].to_numpy()
+    part = nz.predict(idata, model, features=rows[[2, 0]], samples=cols[3], random_seed=1)
+    xr.testing.assert_identical(part, whole.isel({feature: [2, 0], sample: [3]}))
+    cells = nz.predict(idata, model, cells=([1, 0, 1], [2, 4, 0]), random_seed=1)
+    np.testing.assert_array_equal(cells, whole.to_numpy()[..., [1, 0, 1], [2, 4, 0]])
+    assert list(cells[feature]) == list(rows[[1, 0, 1]])
+    blocks = list(nz.predict_blocks(idata, model, width=2, random_seed=1))
+    assert [block.sizes[sample] for block in blocks] == [2, 2, 1]
+    xr.testing.assert_identical(xr.concat(blocks, sample), whole)
+    fewer = nz.predict(idata, model, n_draws=2, random_seed=1)
+    xr.testing.assert_identical(fewer, whole.isel(draw=[0, 2]))
+
+
+def test_seeds_decide(pair):
+    idata, model = pair
+    first, second = (nz.predict(idata, model, random_seed=seed) for seed in (1, 2))
+    assert np.any(first != second)
+    assert np.any(first[0, 0] != first[1, 1])
+
+
+@pytest.mark.parametrize("name", ["offsets", "sparse", "normal, free sigma", "user's"])
+def test_predictive_draws_have_the_mean_and_variance_of_the_likelihood(name):
+    model, draws = MODELS[name](), 4000
+    one = random_idata(model, np.random.default_rng(3), chains=1, draws=1)
+    repeated = {name: np.repeat(values, draws, axis=1) for name, values in loaded(one, "posterior").items()}
+    found = nz.predict(idata_of(model, **repeated), model, random_seed=4).to_numpy()[0]
+    mean = means_of(one, model)[0, 0]
+    is_poisson = nz.read(model).likelihood.kind == "poisson"
+    variance = mean if is_poisson else float(loaded(one, "posterior")["sigma"].squeeze()) ** 2
+    np.testing.assert_array_less(np.abs(found.mean(axis=0) - mean), 5 * np.sqrt(variance / draws))
+    kurtosis = 3 + (1 / mean if is_poisson else 0)
+    error = variance * np.sqrt((kurtosis - 1) / draws)
+    np.testing.assert_array_less(np.abs(found.var(axis=0) - variance), 5 * error)
+
+
+# -- log-likelihood ----------------------------------------------------------------------------------------------
+
+
+def cells_by_definition(idata, model):
+    """log p(x | mean) of every cell, (chain, draw, F, N); NaN where it was not observed."""
+    structure, mean = nz.read(model), means_of(idata, model)
+    x = X + 0.5 if not structure.is_integer else X
+    if structure.likelihood.kind == "poisson":
+        cells = x * np.log(mean) - mean - scipy.special.gammaln(x + 1)
+    else:
+        sigma = loaded(idata, "posterior")["sigma"].to_numpy()[..., None, None] if structure.unknowns else 1.5
+        cells = scipy.stats.norm.logpdf(x, mean, sigma)
+    seen = np.ones((F, N), dtype=bool) if structure.data.is_complete else np.zeros((F, N), dtype=bool)
+    if not structure.data.is_complete:
+        rows, cols, _ = structure.observed_cells()
+        seen[rows, cols] = True
+    return np.where(seen, cells, np.nan)
+
+
+def test_log_likelihood_is_right_in_each_cell_and_sample(pair):
+    idata, model = pair
+    name, expected = nz.read(model).likelihood.name, cells_by_definition(idata, model)
+    cells = loaded(nz.log_likelihood(idata, model, per="cell"), "log_likelihood")[name].to_numpy()
+    if cells.ndim == 3:
+        expected_list = expected[..., ~np.isnan(expected[0, 0])]
+        np.testing.assert_allclose(cells, expected_list, rtol=1e-10)
+    else:
+        np.testing.assert_allclose(cells, expected, rtol=1e-10)
+    samples = loaded(nz.log_likelihood(idata, model), "log_likelihood")[name].to_numpy()
+    np.testing.assert_allclose(samples, np.nansum(expected, axis=2), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("sparse", "ratings")])
+def test_cells_are_those_of_pymc(name):
+    model = MODELS[name]()
+    idata = random_idata(model, np.random.default_rng(2))
+    ours = loaded(nz.log_likelihood(idata, model, per="cell"), "log_likelihood")
+    theirs = loaded(pm.compute_log_likelihood(idata, model=model, progressbar=False), "log_likelihood")
+    observed = nz.read(model).likelihood.name
+    assert ours[observed].dims == theirs[observed].dims
+    np.testing.assert_allclose(ours[observed], theirs[observed], rtol=1e-10)
+
+
+def test_log_likelihood_keeps_the_other_groups_and_the_labels():
+    model = MODELS["dense"]()
+    idata = random_idata(model, np.random.default_rng(2))
+    result = nz.log_likelihood(idata, model)
+    xr.testing.assert_identical(loaded(result, "posterior"), loaded(idata, "posterior"))
+    assert list(loaded(result, "log_likelihood")["sample"]) == list(TABLE.columns)
+    assert "log_likelihood" not in _compat.group_names(idata)
+
+
+def test_samples_without_an_observed_cell_are_left_out():
+    mask = MASK.copy()
+    mask[:, 2] = False
+    with pytest.warns(nz.NmfZooWarning, match="no positive observed cell"):
+        model = nz.gamma_nmf(TABLE, K, mask=mask)
+    result = nz.log_likelihood(random_idata(model, np.random.default_rng(2)), model)
+    assert list(loaded(result, "log_likelihood")["sample"]) == ["s0", "s1", "s3", "s4"]
+
+
+# -- impute ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mask", "mask and offsets", "ratings", "normal, free sigma"])
+def test_imputed_cells_are_predictive_draws_of_the_missing_ones(name):
+    model = MODELS[name]()
+    idata = random_idata(model, np.random.default_rng(1))
+    imputed, whole = (draw(idata, model, random_seed=7) for draw in (nz.impute, nz.predict))
+    missing = np.nonzero((X == 0) if name == "ratings" else ~MASK)
+    assert imputed.dims == ("chain", "draw", "missing")
+    np.testing.assert_array_equal(imputed, whole.to_numpy()[:, :, *missing])
+    np.testing.assert_array_equal(imputed["sample"], whole["sample"][missing[1]])
+
+
+def test_imputed_cells_of_a_masked_array():
+    with pm.Model() as model:
+        W, H = pm.Gamma("W", 2, 1, shape=(F, K)), pm.Gamma("H", 2, 1, shape=(K, N))
+        with pytest.warns(UserWarning, match="[Mm]issing|impute|masked"):
+            pm.Poisson("X", W @ H, observed=np.ma.masked_array(X, ~MASK))
+    idata = random_idata(model, np.random.default_rng(1))
+    rows, cols = np.nonzero(~MASK)
+    imputed = nz.impute(idata, model, random_seed=1)
+    np.testing.assert_array_equal(imputed["feature"], rows)
+    np.testing.assert_array_equal(imputed["sample"], cols)
+
+
+# -- project -----------------------------------------------------------------------------------------------------
+
+
+QUIET = {"quiet": True, "random_seed": 5}
+
+
+def test_projection_draws_from_the_posterior_given_w():
+    """With one component H_n | W is Gamma(alpha + sum x, rate + sum w)."""
+    model = nz.gamma_nmf(TABLE, 1, alpha_h=nz.free(), mean_h=nz.free(tie="sample"))
+    idata = random_idata(model, np.random.default_rng(1))
+    new, draws = X[:, :2] + 3, 4000
+    result = nz.project(idata, new, model=model, chain=1, draws=draws, tune=10, chains=1, **QUIET)
+    means = loaded(idata, "posterior").sel(chain=1).mean("draw")
+    shape = float(means["alpha_h"]) + new.sum(axis=0)
+    rate = float(means["alpha_h"] / means["mean_h"].squeeze()) + float(means["W"].sum())
+    H = loaded(result, "posterior")["H"].to_numpy()[0, :, 0]
+    np.testing.assert_array_less(np.abs(H.mean(axis=0) - shape / rate), 5 * np.sqrt(shape / draws) / rate)
+    np.testing.assert_allclose(H.var(axis=0), shape / rate**2, rtol=0.2)
+    np.testing.assert_allclose(loaded(result, "constant_data")["W"], means["W"])
+
+
+def test_projection_puts_labelled_rows_in_order():
+    model = MODELS["dense"]()
+    idata = random_idata(model, np.random.default_rng(1))
+    new = TABLE.iloc[:, :3]
+    arguments = {"model": model, "draws": 4, "tune": 2, "chains": 1, **QUIET}
+    expected = nz.project(idata, new, **arguments)
+    assert list(loaded(expected, "posterior")["sample"]) == ["s0", "s1", "s2"]
+    turned = xr.DataArray(new.iloc[::-1].T, dims=("sample", "feature"))
+    mask = np.array([True, False, True, True])[:, None] & np.ones((4, 3), dtype=bool)
+    for shuffled in (new.iloc[[2, 0, 3, 1]], turned):
+        found = nz.project(idata, shuffled, **arguments)
+        np.testing.assert_array_equal(loaded(found, "posterior")["H"], loaded(expected, "posterior")["H"])
+    masked = nz.projection_model(idata, new, model=model, mask=mask)
+    again = nz.projection_model(idata, new.iloc[[2, 0, 3, 1]], model=model, mask=mask[[2, 0, 3, 1]])
+    np.testing.assert_array_equal(nz.read(masked).data.mask, nz.read(again).data.mask)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array, pd.DataFrame, np.ndarray.tolist])
+def test_projection_takes_every_form_of_x(form):
+    model = nz.gamma_nmf(X, K, alpha_h=0.5)
+    idata = random_idata(model, np.random.default_rng(1))
+    result = nz.project(idata, form(X[:, :3]), model=model, draws=4, tune=2, chains=1, **QUIET)
+    assert loaded(result, "posterior")["H"].shape == (1, 4, K, 3)
+
+
+def test_projection_of_a_users_model_keeps_background_and_labels():
+    model = two_named_factors()
+    idata = random_idata(model, np.random.default_rng(1))
+    with pytest.raises(InputError, match="exposure: got None"):
+        nz.project(idata, X[:, :2], model=model)
+    structure = nz.read(nz.projection_model(idata, X[:, :2], model=model, exposure=2.0))
+    np.testing.assert_allclose(np.broadcast_to(structure.likelihood.background, (F, 2)), np.tile(BACKGROUND, 2))
+    np.testing.assert_allclose(structure.likelihood.exposure, 2.0)
+    np.testing.assert_allclose(structure.W.prior.value, loaded(idata, "posterior")["theta"][0].mean("draw").T)
+    assert list(structure.coords["component"]) == ["x", "y"]
+    assert list(structure.coords["feature"]) == list("abcd")
+
+
+def test_projection_by_an_optimiser_finds_the_activations():
+    rng = np.random.default_rng(1)
+    W, H = rng.gamma(1.0, size=(30, K)), rng.gamma(1.0, 50.0, size=(K, 4))
+    model = nz.poisson_nmf(rng.poisson(W @ H), K)
+    idata = idata_of(model, W=W[None, None], H=H[None, None])
+    result = nz.project(idata, W @ H[:, :2], model=model, engine="em", max_iter=5000, tol=1e-8, **QUIET)
+    np.testing.assert_allclose(loaded(result, "posterior")["H"][0, 0], H[:, :2], rtol=1e-4)
+    normal = nz.normal_nmf(W @ H, K)
+    result = nz.project(idata, W @ H[:, :2], model=normal, engine="em", max_iter=5000, tol=1e-8, **QUIET)
+    np.testing.assert_allclose(loaded(result, "posterior")["H"][0, 0], H[:, :2], rtol=1e-4)
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_too_large_is_refused_with_advice(monkeypatch):
+    monkeypatch.setattr(run_arguments, "_physical_memory", lambda: 800.0)
+    dense, mask = MODELS["dense"](), MODELS["ratings"]()
+    idata, ratings = random_idata(dense, RNG), random_idata(mask, RNG)
+    with pytest.raises(InputError, match=r"n_draws: got 2 x 3 draws of 20 cells, .* predict_blocks"):
+        nz.predict(idata, dense)
+    with pytest.raises(InputError, match="use per='sample'"):
+        nz.log_likelihood(idata, dense, per="cell")
+    monkeypatch.setattr(run_arguments, "_physical_memory", lambda: 8.0)
+    with pytest.raises(InputError, match="cells="):
+        nz.impute(ratings, mask)
+
+
+NO_DATA = nz.gamma_nmf(None, K, shape=(F, N))
+REFUSED = {
+    "unknown label": (lambda i, m: nz.predict(i, m, features=["a", "z"]), "features: got unknown labels z;"),
+    "unknown labels of another kind": (lambda i, m: nz.predict(i, m, samples=[7]), "samples: got unknown labels 7;"),
+    "no label": (lambda i, m: nz.predict(i, m, samples=[]), "samples: got no labels"),
+    "two selections": (lambda i, m: nz.predict(i, m, samples="s0", cells=([0], [0])), "drop one"),
+    "cells outside": (lambda i, m: nz.predict(i, m, cells=([4], [0])), "cells: got rows from 4 to 4; .* 0 to 3"),
+    "cells that aren't pairs": (lambda i, m: nz.predict(i, m, cells=3), "cells: got 3"),
+    "cells of two lengths": (
+        lambda i, m: nz.predict(i, m, cells=([1, 2], [0])),
+        r"cells: got shapes \(2,\) and \(1,\)",
+    ),
+    "cells of floats": (lambda i, m: nz.predict(i, m, cells=([1.0], [0])), "float64"),
+    "no cell": (lambda i, m: nz.predict(i, m, cells=(np.array([], int), np.array([], int))), "no cell"),
+    "too many draws": (lambda i, m: nz.predict(i, m, n_draws=4), "n_draws: got 4; expected an integer from 1 to 3"),
+    "width": (lambda i, m: nz.predict_blocks(i, m, width=0), "width"),
+    "seed": (lambda i, m: nz.predict(i, m, random_seed="a"), "random_seed"),
+    "another model": (
+        lambda i, m: nz.predict(i, nz.gamma_nmf(X, 1)),
+        r"idata: got W of shape \(4, 2\); expected \(4, 1\)",
+    ),
+    "no posterior": (lambda i, m: nz.predict(_compat.inference_data({}, {}), m), "idata: got no posterior"),
+    "no H": (
+        lambda i, m: nz.predict(idata_of(m, W=np.ones((1, 1, F, K))), m),
+        "a posterior of W; expected one that holds H",
+    ),
+    "per": (lambda i, m: nz.log_likelihood(i, m, per="row"), "per: got 'row'"),
+    "nothing observed": (lambda i, m: nz.log_likelihood(i, NO_DATA), "model: got nothing observed"),
+    "nothing missing": (lambda i, m: nz.impute(i, m), "model: got no missing cells"),
+    "no data": (lambda i, m: nz.impute(i, NO_DATA), "model: got no data"),
+    "missing and unknown features": (
+        lambda i, m: nz.project(i, TABLE.rename(index={"a": "q"}), model=m),
+        "X_new: got missing features 'a' and unknown features 'q'",
+    ),
+    "repeated features": (lambda i, m: nz.project(i, TABLE.rename(index={"a": "b"}), model=m), "rows that repeat: 'b'"),
+    "wrong number of features": (lambda i, m: nz.project(i, X[:3], model=m), "X_new: got 3 features; expected 4"),
+    "no such chain": (lambda i, m: nz.project(i, X, model=m, chain=2), r"chain: got 2; expected one of \[0, 1\]"),
+    "negative cells": (lambda i, m: nz.project(i, -1 - X, model=m), "negative"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals(name):
+    act, message = REFUSED[name]
+    model = MODELS["dense"]()
+    with pytest.raises(InputError, match=message):
+        act(random_idata(model, np.random.default_rng(1)), model)
+
+
+def test_projection_refuses_what_new_samples_do_not_have():
+    rng = np.random.default_rng(1)
+    for model in (
+        nz.gamma_nmf(X, K, alpha_h=nz.free(tie="component")),
+        nz.gamma_nmf(X, K, beta_h=np.arange(1.0, N + 1)),
+    ):
+        with pytest.raises(InputError, match="H"):
+            nz.project(random_idata(model, rng), X[:, :2], model=model)
+    known = pm.do(nz.gamma_nmf(X, K), {"H": np.ones((K, N))})
+    with pytest.raises(InputError, match="known activations"):
+        nz.project(idata_of(known, W=np.ones((1, 1, F, K))), X, model=known)
