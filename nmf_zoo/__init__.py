@@ -19,6 +19,7 @@ _HOMES = {
     "nmf_zoo.inference.gibbs": ("Gibbs",),
     "nmf_zoo.nuts": ("NUTS",),
     "nmf_zoo.diagnostics": ("summarise",),
+    "nmf_zoo.plots": ("plot_components", "plot_trace"),
     "nmf_zoo.simulation": ("simulate",),
     "nmf_zoo.predict": ("predict", "predict_blocks", "impute"),
     "nmf_zoo.pointwise": ("log_likelihood",),

@@ -1,7 +1,7 @@
 """Pictures of a result: components with their uncertainty, as images, bars or top features; the trace of a run.
 
-Components belong to one chain (or restart), since they swap places between chains. Each draw's columns of W are scaled to sum
-to one first: only the product W H is seen by the data, and the scale of a column alone is the prior's business.
+Components belong to one chain (or restart), since they swap places between chains. Each draw's columns of W are scaled
+to sum to one first: the data see only the product W H, and the scale of a column alone is the prior's business.
 """
 
 from __future__ import annotations
@@ -76,33 +76,45 @@ def _figure(**how: Any) -> Any:
 
 
 def _images(shares: xr.DataArray, image_shape: tuple[int, int], title: str) -> Any:
+    """Posterior means above, relative uncertainty below, one colour scale per row."""
     n_draws, rank, n_features = shares.shape
     if image_shape[0] * image_shape[1] != n_features:
-        raise InputError(
-            "image_shape", f"{image_shape[0]}x{image_shape[1]}", f"{n_features} pixels, as many as features"
-        )
-    mean = shares.mean("draw").to_numpy().reshape(rank, *image_shape)
-    spread = shares.std("draw").to_numpy().reshape(rank, *image_shape)
+        raise InputError("image_shape", "%dx%d" % image_shape, f"{n_features} pixels, as many as features")
+    mean, spread = shares.mean("draw").to_numpy(), shares.std("draw").to_numpy()
     relative = np.divide(spread, mean, out=np.full_like(mean, np.nan), where=mean > 0)
-    order = np.argsort(-mean.reshape(rank, -1).max(axis=1), kind="stable")
-    rows = [(mean, "posterior mean", "magma", 0.0), (relative, "sd / mean", "viridis", 0.0)] if n_draws > 1 else []
-    rows = rows or [(mean, "point estimate", "magma", 0.0)]
-    figure = _figure(figsize=(1.05 * rank + 1.1, 1.35 * len(rows) + 0.5), layout="constrained")
+    rows = [(mean, "posterior mean" if n_draws > 1 else "estimate", "magma", _shades(mean))]
+    rows += [(relative, "sd / mean", "viridis", _decades(relative))] if n_draws > 1 else []
+    figure = _figure(figsize=(1.05 * rank + 1.2, 1.25 * len(rows) + 0.55), layout="constrained")
     grid = figure.subplots(len(rows), rank, squeeze=False)
-    for axes_row, (images, label, colours, low) in zip(grid, rows, strict=True):
-        high = np.nanquantile(images, 0.995)
-        for axes, component in zip(axes_row, order, strict=True):
-            shown = axes.imshow(images[component], cmap=colours, vmin=low, vmax=high, interpolation="nearest")
+    for axes_row, (images, label, colours, norm) in zip(grid, rows, strict=True):
+        for axes, image in zip(axes_row, images, strict=True):
+            shown = axes.imshow(image.reshape(image_shape), cmap=colours, norm=norm, interpolation="nearest")
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
         axes_row[0].set_ylabel(label, fontsize=9)
-        bar = figure.colorbar(shown, ax=list(axes_row), fraction=0.02, pad=0.01, extend="max")
-        bar.ax.tick_params(labelsize=7, length=2)
+        bar = figure.colorbar(shown, ax=list(axes_row), fraction=0.02, pad=0.01)
+        bar.ax.tick_params(labelsize=7, length=2, which="both")
         bar.outline.set_visible(False)
-    for axes, component in zip(grid[0], order, strict=True):
-        axes.set_title(str(shares["component"].to_numpy()[component]), fontsize=9, pad=3)
-    figure.suptitle(f"Components (columns of W, scaled to sum one), {title}", fontsize=10)
+    for axes, label in zip(grid[0], shares["component"].to_numpy(), strict=True):
+        axes.set_title(f"w[{label}]", fontsize=8, pad=3)
+    figure.suptitle(f"Columns of W, each scaled to sum one: {title}", fontsize=10)
     return figure
+
+
+def _shades(mean: np.ndarray) -> Any:
+    """Colours that keep faint templates visible beside concentrated ones."""
+    from matplotlib.colors import PowerNorm
+
+    return PowerNorm(0.6, vmin=0.0, vmax=max(float(mean.max()), 1e-300))
+
+
+def _decades(relative: np.ndarray) -> Any:
+    """Relative uncertainty on a log scale: inked pixels are known to a few percent, empty ones hardly at all."""
+    from matplotlib.colors import LogNorm
+
+    positive = relative[relative > 0]
+    low, high = (np.quantile(positive, (0.01, 0.99))) if positive.size else (0.1, 1.0)
+    return LogNorm(vmin=low, vmax=max(high, 1.01 * low))
 
 
 def _bars(shares: xr.DataArray) -> Any:

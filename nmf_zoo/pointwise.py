@@ -21,8 +21,9 @@ from nmf_zoo.posterior import (
     axes_of,
     cell_coords,
     column_parts,
+    grid_cells,
     labelled_grid,
-    mean_of_grid,
+    mean_at,
     open_posterior,
     require_answer,
 )
@@ -78,7 +79,7 @@ def _poisson_columns(structure: Factorisation) -> Callable[[Draw], Array]:
     constant = -np.bincount(cols, gammaln(x + 1), n_samples) - _background_of_columns(structure)
 
     def of_columns(draw: Draw) -> Array:
-        mean = structure.mean_at(draw.W, draw.H, rows, cols)
+        mean = mean_at(structure, draw, rows, cols)
         total = np.sum(weights.over_features(draw.W) * draw.H.T, axis=1)
         return np.bincount(cols, xlogy(x, mean), n_samples) - total + constant
 
@@ -100,7 +101,7 @@ def _normal_columns(structure: Factorisation) -> Callable[[Draw], Array]:
     rows, cols, x = structure.observed_cells()
 
     def of_columns(draw: Draw) -> Array:
-        cell = structure.cell_log_likelihood(x, structure.mean_at(draw.W, draw.H, rows, cols), draw.values)
+        cell = structure.cell_log_likelihood(x, mean_at(structure, draw, rows, cols), draw.values)
         return np.bincount(cols, cell, structure.shape[1])
 
     return of_columns
@@ -127,7 +128,7 @@ def _per_cell(posterior: Posterior) -> xr.DataArray:
     for part in column_parts(*structure.shape):
         block = x[:, part].toarray() if sp.issparse(x) else x[:, part]
         for draw in posterior:
-            mean = mean_of_grid(structure, draw, rows, cols[part])
+            mean = mean_at(structure, draw, *grid_cells(rows, cols[part])).reshape(block.shape)
             out[draw.at][:, part] = structure.cell_log_likelihood(block, mean, draw.values)
     return labelled_grid(out, posterior, rows, cols)
 
@@ -141,6 +142,6 @@ def _at_listed_cells(posterior: Posterior) -> xr.DataArray:
         x = structure.data.values[rows, cols]
     out = np.empty((*posterior.lead, len(rows)))
     for draw in posterior:
-        out[draw.at] = structure.cell_log_likelihood(x, structure.mean_at(draw.W, draw.H, rows, cols), draw.values)
+        out[draw.at] = structure.cell_log_likelihood(x, mean_at(structure, draw, rows, cols), draw.values)
     coords = posterior.coords | cell_coords(structure, "cell", rows, cols)
     return xr.DataArray(out, dims=(*LEADING, "cell"), coords=coords)

@@ -12,6 +12,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
+from nmf_zoo.kernels.cells import cell_rates
 from nmf_zoo.run_arguments import require_memory, variable_shapes
 from nmf_zoo.structure import CHUNK, Array, Factorisation, Unknown
 
@@ -169,15 +170,16 @@ def cell_coords(structure: Factorisation, dim: str, rows: Array, cols: Array) ->
     return {dim: np.arange(len(rows))} | {axis.dim: (dim, axis.labels[at]) for axis, at in places}
 
 
-def mean_of_grid(structure: Factorisation, draw: Draw, rows: Array, cols: Array) -> Array:
-    """The mean of X at (rows, cols), (rows, cols)."""
-    mean = draw.W[rows] @ draw.H[:, cols]
-    likelihood = structure.likelihood
-    if likelihood.exposure is not None:
-        mean = mean * np.broadcast_to(likelihood.exposure, structure.shape)[np.ix_(rows, cols)]
-    if likelihood.background is not None:
-        mean = mean + np.broadcast_to(likelihood.background, structure.shape)[np.ix_(rows, cols)]
-    return mean
+def mean_at(structure: Factorisation, draw: Draw, rows: Array, cols: Array) -> Array:
+    """The mean of X at listed cells, (cells,): to the last bit the same whichever other cells are listed."""
+    rates = cell_rates(np.ascontiguousarray(draw.W), draw.H, rows, cols)
+    exposure = structure.at_cells(structure.likelihood.exposure, rows, cols, 1.0)
+    return exposure * rates + structure.at_cells(structure.likelihood.background, rows, cols, 0.0)
+
+
+def grid_cells(rows: Array, cols: Array) -> tuple[Array, Array]:
+    """Every cell of these rows and columns, row by row."""
+    return np.repeat(rows, len(cols)), np.tile(cols, len(rows))
 
 
 def labelled_grid(out: Array, posterior: Posterior, rows: Array, cols: Array) -> xr.DataArray:

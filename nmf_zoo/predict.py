@@ -20,8 +20,9 @@ from nmf_zoo.posterior import (
     cell_coords,
     cells_of,
     column_parts,
+    grid_cells,
     labelled_grid,
-    mean_of_grid,
+    mean_at,
     open_posterior,
     positions_of,
     require_answer,
@@ -144,11 +145,9 @@ def _grid(structure: Factorisation, features: Any, samples: Any) -> tuple[Array,
 
 def _predict_grid(out: Array, posterior: Posterior, rows: Array, cols: Array, key: np.uint64) -> None:
     """Fill out (chain, draw, rows, cols)."""
-    at_rows, at_cols = np.repeat(rows, len(cols)), np.tile(cols, len(rows))
+    cells = grid_cells(rows, cols)
     for draw in posterior:
-        mean = mean_of_grid(posterior.structure, draw, rows, cols)
-        drawn = _draw_cells(posterior.structure, draw, mean.ravel(), at_rows, at_cols, key)
-        out[draw.at] = drawn.reshape(mean.shape)
+        out[draw.at] = _draw_cells(posterior.structure, draw, *cells, key).reshape(len(rows), len(cols))
 
 
 def _predict_cells(idata, structure, rows, cols, dim, n_draws, random_seed) -> xr.DataArray:
@@ -156,14 +155,13 @@ def _predict_cells(idata, structure, rows, cols, dim, n_draws, random_seed) -> x
     out = _empty(structure, posterior, (len(rows),))
     key = seed_key(entropy_of(random_seed))
     for draw in posterior:
-        mean = structure.mean_at(draw.W, draw.H, rows, cols)
-        out[draw.at] = _draw_cells(structure, draw, mean, rows, cols, key)
+        out[draw.at] = _draw_cells(structure, draw, rows, cols, key)
     coords = posterior.coords | cell_coords(structure, dim, rows, cols)
     return xr.DataArray(out, dims=(*LEADING, dim), coords=coords, name=structure.likelihood.name)
 
 
-def _draw_cells(structure: Factorisation, draw: Draw, mean: Array, rows: Array, cols: Array, key: np.uint64) -> Array:
-    stream = child(key, *draw.place)
+def _draw_cells(structure: Factorisation, draw: Draw, rows: Array, cols: Array, key: np.uint64) -> Array:
+    mean, stream = mean_at(structure, draw, rows, cols), child(key, *draw.place)
     out = np.empty(len(mean), dtype=_dtype(structure))
     if structure.likelihood.kind == "poisson":
         draw_counts_at(out, mean, rows, cols, stream)

@@ -44,13 +44,13 @@ def project(
     Parameters
     ----------
     idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
-    X_new : (features, new samples), in every form that the declarations take. Rows with labels (DataFrame, DataArray) are
+    X_new : (features, new samples), in every form that the declarations take. Labelled rows (DataFrame, DataArray) are
         put in the model's order, when its own rows have labels
     model : the model that ``idata`` came from
     engine : any engine that can run the model with W known: "gibbs", "nuts", "em", "vb", or its options
     chain : whose W to use
-    mask, observed, exposure, background : of ``X_new``, as in :func:`~nmf_zoo.poisson_nmf`. An exposure or background of
-        the model is used again when it is the same for all samples, and must be given when it is not
+    mask, observed, exposure, background : of ``X_new``, as in :func:`~nmf_zoo.poisson_nmf`. The model's own exposure and
+        background are used again when they are the same for all samples, and must be given when they are not
     arguments : run arguments of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`: draws, random_seed, quiet, ...
 
     Returns

@@ -24,7 +24,7 @@ def run_engines(arguments: argparse.Namespace) -> int:
 
 
 def engine_table(markdown: bool = False) -> str:
-    """Model x engine, from the engines' verdicts on a small complete matrix of counts; the reasons are numbered below."""
+    """Model x engine, by the engines' verdicts on a small complete matrix of counts; the reasons stand below."""
     from nmf_zoo.engines import VERBS, verdict
     from nmf_zoo.models import MODELS
     from nmf_zoo.reading import read

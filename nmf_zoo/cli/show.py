@@ -91,7 +91,8 @@ def _fit_lines(fit: Any) -> Iterator[str]:
         one = fit.isel(chain=chain)
         iterations = int(one["iterations"])
         objective = float(one["objective"].isel(iteration=iterations - 1))
-        yield f"restart {chain}   objective {objective:.6g} after {iterations} iterations, residual {float(one['residual']):.2g}"
+        residual = float(one["residual"])
+        yield f"restart {chain}   objective {objective:.6g} after {iterations} iterations, residual {residual:.2g}"
         yield f"            {one['status'].item()}: {one['reason'].item()}"
 
 
@@ -105,10 +106,11 @@ def _convergence_lines(idata: Any, all_cells: bool) -> Iterator[str]:
     yield ""
     yield f"{'':16}{'mean':>12}{'sd':>10}{'R-hat':>8}{'ESS bulk':>10}{'ESS tail':>10}"
     for name, row in shown.iterrows():
-        yield f"{name:16}{row['mean']:>12.5g}{row['sd']:>10.3g}{row['rhat']:>8.3f}{row['ess_bulk']:>10.0f}{row['ess_tail']:>10.0f}"
+        numbers = zip(row, ("12.5g", "10.3g", "8.3f", "10.0f", "10.0f"), strict=True)
+        yield f"{name:16}" + "".join(f"{number:>{form}}" for number, form in numbers)
     if len(table) > len(shown):
         rest = len(table) - len(shown)
-        yield f"... and {rest} more cells of W H with larger ESS; R-hat of all {len(table)} rows at most {table['rhat'].max():.3f}"
+        yield f"... and {rest} more cells of W H with larger ESS; largest R-hat of all: {table['rhat'].max():.3f}"
 
 
 def _feature_lines(idata: Any, n_features: int) -> Iterator[str]:

@@ -15,7 +15,7 @@ YES, NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
 
 
 def parse_value(argument: Argument, text: str | bool) -> Any:
-    """``text`` as the type that ``argument`` is annotated with, e.g. "a,b" for a sequence, "none" for an optional one."""
+    """``text`` as the type that ``argument`` is annotated with: "a,b" for a sequence, "none" where it is optional."""
     if isinstance(text, bool):
         return text
     kinds = [kind.strip() for kind in argument.annotation.split("|")]
@@ -79,7 +79,7 @@ def parse_shape(flag: str, text: str) -> tuple[int, int]:
 
 
 def parse_hyperparameter(argument: Argument, text: str) -> Any:
-    """A number, one per component (``1,2,3``), a file with an array, ``free``, or ``free:TIE`` as in ``nz.free(tie=...)``."""
+    """A number, one per component (1,2,3), a file with an array, ``free``, or ``free:TIE`` as in ``nz.free(tie=...)``."""
     word, _, tie = text.partition(":")
     if word == "free":
         import nmf_zoo as nz

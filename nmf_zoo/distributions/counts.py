@@ -81,7 +81,7 @@ class SparsePoissonRV(RandomVariable):
     def __call__(self, *params, complete: bool | None = None, **kwargs):
         if complete is None or complete == self.complete:
             return super().__call__(*params, **kwargs)
-        return type(self)(**{**self._props_dict(), "complete": complete})(*params, **kwargs)
+        return type(self)(dtype=self.dtype, inplace=self.inplace, complete=complete)(*params, **kwargs)
 
     def rng_fn(self, rng, W, H, rows, cols, size):
         rates = np.vectorize(cells.cell_rates, otypes=[np.float64], signature=self.signature)(W, H, rows, cols)

@@ -21,8 +21,8 @@ from scipy.special import polygamma, psi
 from nmf_zoo.inference.sides import Side, sum_to
 from nmf_zoo.structure import Array, Factor, GammaPrior, Unknown
 
-NEWTON_STEPS = 25
-LARGEST_STEP = 3.0  # of log t
+NEWTON_STEPS = 60  # from anywhere; a warm start needs two or three
+LARGEST_STEP = 4.0  # of log t
 LIMIT = 46.0  # |log t|: a hyperparameter that runs away stops at 1e20
 
 
@@ -97,7 +97,7 @@ def _climb(name: str, moments: list[Moments], values: Mapping[str, Array]) -> Ar
     for _ in range(NEWTON_STEPS):
         slope, bend = _derivatives(name, uses, {**values, name: np.exp(log_t)}, value.shape)
         below, above = np.where(slope > 0, log_t, below), np.where(slope < 0, log_t, above)
-        newton = np.where(bend < 0, -slope / np.where(bend < 0, bend, 1.0), np.sign(slope))
+        newton = np.where(bend < 0, -slope / np.where(bend < 0, bend, 1.0), LARGEST_STEP * np.sign(slope))
         step = np.clip(newton, -LARGEST_STEP, LARGEST_STEP)
         new = np.where((log_t + step < below) | (log_t + step > above), (below + above) / 2, log_t + step)
         moved, log_t = np.max(np.abs(new - log_t), initial=0.0), new

@@ -38,7 +38,7 @@ def peak_on_simplex(old: Array, pull: Array, drag: Array) -> Array:
     drag = np.broadcast_to(drag, old.shape)
     total = pull.sum(axis=0)
     least = -drag.min(axis=0)
-    root = np.maximum((pull - drag).max(axis=0), least + 1e-300)
+    root = np.maximum((pull - drag).max(axis=0), least)
     for _ in range(200):
         parts = _ratio(pull, drag + root)
         slope = _ratio(parts, drag + root).sum(axis=0)

@@ -85,13 +85,20 @@ def draw_scales(out, p, a, b, key):
 
 
 @kernel
-def _log_shear_ratio(taker, giver, shape, step):
-    """Sum of (shape - 1) log(1 + step giver / taker): the part of the log prior's change that is not linear in step."""
-    total = 0.0
+def _log_power_product(taker, giver, shape, step):
+    """Sum of (shape - 1) log(taker + step giver): the part of the log prior that is not linear in step.
+
+    Terms of one shape are multiplied and their logarithm is taken once, before the product leaves float64's range.
+    """
+    total, product, power = 0.0, 1.0, 0.0
     for i in range(taker.shape[0]):
-        if shape[i] != 1.0:
-            total += (shape[i] - 1.0) * math.log((taker[i] + step * giver[i]) / taker[i])
-    return total
+        if shape[i] == 1.0:
+            continue
+        if shape[i] - 1.0 != power or not 1e-4 < product < 1e4:
+            total += power * math.log(product)
+            product, power = 1.0, shape[i] - 1.0
+        product *= max(taker[i] + step * giver[i], TINY)
+    return total + power * math.log(product)
 
 
 @kernel
@@ -107,12 +114,13 @@ def _room(taker, giver):
 def _draw_shear_step(w_k, w_j, h_j, h_k, shape_w, shape_h, slope, key):
     """Slice draw of the shear's step from its density on the interval where both factors stay positive."""
     lower, upper = -_room(w_k, w_j), _room(h_j, h_k)
-    level = -draw_exponential(fold(key, 0))
+    here = _log_power_product(w_k, w_j, shape_w, 0.0) + _log_power_product(h_j, h_k, shape_h, 0.0)
+    level = here - draw_exponential(fold(key, 0))
     stream = fold(key, 1)
     for attempt in range(MAX_SHRINKS):
         step = lower + (upper - lower) * uniform(stream, attempt)
-        change = _log_shear_ratio(w_k, w_j, shape_w, step) + _log_shear_ratio(h_j, h_k, shape_h, -step) + slope * step
-        if change >= level:
+        there = _log_power_product(w_k, w_j, shape_w, step) + _log_power_product(h_j, h_k, shape_h, -step)
+        if there + slope * step >= level:
             return step
         if step < 0.0:
             lower = step

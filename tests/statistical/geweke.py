@@ -17,7 +17,7 @@ from nmf_zoo.inference import gibbs
 from nmf_zoo.inference.workers import SERIAL
 from nmf_zoo.kernels.streams import child, seed_key
 from nmf_zoo.structure import Cells, Unknown
-from tests.statistical.gates import check_means, standard_errors
+from tests.statistical.gates import check_means
 from tests.structures import stack
 
 DRAWS_OF_HYPER_PRIORS = {
@@ -167,6 +167,6 @@ def check_geweke(structure, sweeps, moves=gibbs.MOVES, seed=0, step=None):
     centre, spread = np.median(table, axis=0), np.std(np.clip(table, *np.quantile(table, [0.1, 0.9], axis=0)), axis=0)
     names = names + [f"{a} * {b}" for a, b in combinations_with_replacement(names, 2)]
     expected = bounded(table, centre, spread)
-    error = standard_errors(expected)[0]
+    error = expected.std(axis=0) / np.sqrt(len(expected))
     drawn = bounded(quantities(structure, successive)[1], centre, spread)
     check_means(names, drawn, expected.mean(axis=0), error)

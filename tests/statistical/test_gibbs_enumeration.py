@@ -178,6 +178,19 @@ def planted_weights(wrong):
     return weigh
 
 
+@pytest.mark.parametrize("name", ["W fixed", "both gamma"])
+def test_a_dropped_prior_rate_is_seen(name, monkeypatch):
+    case, right = CASES[name](), gibbs._side_prior
+
+    def wrong(factor, shape, values, is_right):
+        found = right(factor, shape, values, is_right)
+        return (found[0], 0.0) if is_right else found
+
+    monkeypatch.setattr(gibbs, "_side_prior", wrong)
+    with pytest.raises(AssertionError, match="gate 2"):
+        check_draws(case, sample_gibbs(case.structure, SWEEPS, moves=(), seed=1))
+
+
 WRONG_WEIGHTS = {
     "mask inverted": lambda s: ~s.data.mask * s.likelihood.exposure,
     "mask forgotten": lambda s: s.likelihood.exposure,

@@ -1,6 +1,7 @@
 """EM's options, verdicts, results and edge cases."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -51,8 +52,6 @@ def test_refusals_name_the_reason(case):
     structure, options, message = REFUSED[case]
     verdict = em.supports(structure, options)
     assert not verdict
-    import re
-
     assert re.search(message, verdict.reason)
 
 

@@ -1,0 +1,1 @@
+"""Tutorials. ``python -m notebooks.run`` executes all of them."""
