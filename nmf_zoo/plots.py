@@ -79,7 +79,7 @@ def _images(shares: xr.DataArray, image_shape: tuple[int, int], title: str) -> A
     """Posterior means above, relative uncertainty below, one colour scale per row."""
     n_draws, rank, n_features = shares.shape
     if image_shape[0] * image_shape[1] != n_features:
-        raise InputError("image_shape", "%dx%d" % image_shape, f"{n_features} pixels, as many as features")
+        raise InputError("image_shape", "{}x{}".format(*image_shape), f"{n_features} pixels, as many as features")
     mean, spread = shares.mean("draw").to_numpy(), shares.std("draw").to_numpy()
     relative = np.divide(spread, mean, out=np.full_like(mean, np.nan), where=mean > 0)
     rows = [(mean, "posterior mean" if n_draws > 1 else "estimate", "magma", _shades(mean))]

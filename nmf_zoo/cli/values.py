@@ -79,7 +79,7 @@ def parse_shape(flag: str, text: str) -> tuple[int, int]:
 
 
 def parse_hyperparameter(argument: Argument, text: str) -> Any:
-    """A number, one per component (1,2,3), a file with an array, ``free``, or ``free:TIE`` as in ``nz.free(tie=...)``."""
+    """A number, one per component (1,2,3), a file with an array, ``free``, or ``free:TIE`` as in ``nz.free(tie=)``."""
     word, _, tie = text.partition(":")
     if word == "free":
         import nmf_zoo as nz

@@ -181,7 +181,7 @@ def _categorical(x, cumulative, out, key):
             before = below
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)  # a call with four arrays costs 10 ns
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)  # see `borrow`
 def allocate(x, weights, cumulative, out, key):
     """Overwrite out (K,) with a multinomial draw of x >= 0 units, probabilities proportional to weights (K,).
 
@@ -193,7 +193,8 @@ def allocate(x, weights, cumulative, out, key):
         total += weights[k]
         cumulative[k] = total
     if not SMALL_TOTAL < total < np.inf:
-        out[:] = 0
+        for k in range(len(out)):
+            out[k] = 0
         return False
     if x > SPLIT * (len(weights) - 1):
         _split(x, weights, cumulative, out, key)

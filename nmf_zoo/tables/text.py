@@ -1,7 +1,7 @@
 """Delimited text. What is a header and what is a label is decided by these rules, and never guessed when mixed:
 
-- separator: the extension's (comma for .csv, tab for .tsv and .txt); if the first line has none of it, the one of comma,
-  tab and semicolon that it has.
+- separator: the extension's (comma for .csv, tab for .tsv and .txt); if the first line has none of it, the one of
+  comma, tab and semicolon that it has.
 - header: the first line, when its first cell is blank, or it is one cell shorter than the second line, or none of its
   cells after the first is a number. A first line of numbers is data. Some numbers and some not are an error.
 - row labels: the first column, when the header's first cell is blank, or the header is one cell shorter, or the first

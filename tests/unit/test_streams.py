@@ -8,6 +8,7 @@ from numba import njit
 from scipy import stats
 
 from nmf_zoo.kernels import counts, draws, gig, streams
+from nmf_zoo.kernels.borrow import borrowed
 from nmf_zoo.kernels.streams import child_key, fold, random_bits, seed_key, uniform
 from tests import naive_draws
 
@@ -130,6 +131,20 @@ def test_signed_key_is_the_same_stream():
     assert fold(5, 3) == fold(np.uint64(5), np.uint64(3))
     assert uniform(np.int64(-5), 3) == uniform(np.uint64(2**64 - 5), 3)
     assert child_key(5, 1, 2) == naive_draws.fold(naive_draws.fold(5, 1), 2)
+
+
+@njit
+def allocate_borrowed(x, weights, cumulative, out, key):
+    return counts.allocate(x, borrowed(weights), borrowed(cumulative), borrowed(out), key)
+
+
+def test_borrowed_arrays_are_the_same_arrays():
+    weights, out, expected = np.array([0.3, 0.0, 2.0]), np.empty(3, dtype=np.int64), np.empty(3, dtype=np.int64)
+    for call in (allocate_borrowed, allocate_borrowed.py_func):
+        for x in (5, 500):
+            assert call(x, weights, np.empty(3), out, KEY)
+            counts.allocate(x, weights, np.empty(3), expected, KEY)
+            np.testing.assert_array_equal(out, expected)
 
 
 # -- edges ---------------------------------------------------------------------------------------------------------
