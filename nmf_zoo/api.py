@@ -16,6 +16,7 @@ from nmf_zoo.engines import require_support, resolve_engine
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.driver import STATUS, FitRun, SampleRun, available_cores, run_chains, run_restarts
 from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.pointwise import finest, log_likelihood
 from nmf_zoo.reading import constant_data, observed_data, read
 from nmf_zoo.results import chain_groups, pack, solution_groups
 from nmf_zoo.run_arguments import (
@@ -64,7 +65,7 @@ def sample(
         is random. Any (W, H) will do, scikit-learn's too
     discard_tuned_samples : False keeps the warm-up in ``warmup_posterior`` and ``warmup_sample_stats``
     compute_convergence_checks : warn when R-hat or the effective sample size of the invariants is poor
-    idata_kwargs : ``{"log_likelihood": True}`` adds that group
+    idata_kwargs : ``{"log_likelihood": True}`` adds that group: per cell, or per sample where sparse data hold zeros
     model : the model; default the one of the ``with`` context
 
     Returns
@@ -82,11 +83,11 @@ def sample(
     model = pm.modelcontext(model)
     check_counts(draws=(draws, 1), tune=(tune, 0), chains=(chains, 1), thin=(thin, 1))
     cores = _cores(cores)
-    with_log_likelihood = wants_log_likelihood(idata_kwargs)
     structure = read(model)
     name, options, chosen = resolve_engine(engine, "sample")
     require_support(structure, name, options)
     check_var_names(structure, var_names)
+    with_log_likelihood = wants_log_likelihood(idata_kwargs, structure, var_names)
     starts = check_initvals(structure, initvals, chains)
     check_memory(structure, -(-draws // thin) * chains, var_names)
     entropy = entropy_of(random_seed)
@@ -99,6 +100,7 @@ def sample(
             options,
             starts,
             thin,
+            var_names,
             draws=draws,
             tune=tune,
             chains=chains,
@@ -124,7 +126,7 @@ def sample(
     attrs = _attributes(name, options, entropy, began) | {"status": "interrupted" if stopped else "complete"}
     idata = pack(structure, groups, observed_data(model), constant_data(model), attrs | {"thin": thin, "tune": tune})
     if with_log_likelihood:
-        idata = pm.compute_log_likelihood(idata, model=model, progressbar=False)
+        idata = log_likelihood(idata, model, per=finest(structure))
     if compute_convergence_checks and not quiet:
         warn_unconverged(idata)
     return idata
@@ -166,11 +168,11 @@ def fit(
     check_counts(max_iter=(max_iter, 1), restarts=(restarts, 1), draws=(draws, 1))
     if not tol >= 0:
         raise InputError("tol", repr(tol), "a number >= 0", "0 runs all max_iter iterations")
-    with_log_likelihood = wants_log_likelihood(idata_kwargs)
     structure = read(model)
     name, options, chosen = resolve_engine(engine, "fit")
     require_support(structure, name, options)
     check_var_names(structure, var_names)
+    with_log_likelihood = wants_log_likelihood(idata_kwargs, structure, var_names)
     starts = check_initvals(structure, initvals, restarts)
     entropy = entropy_of(random_seed)
     run = FitRun(max_iter=max_iter, tol=tol, draws=draws, cores=_cores(cores), progressbar=progressbar and not quiet)
@@ -179,7 +181,7 @@ def fit(
     groups = solution_groups(structure, solutions, STATUS, var_names)
     attrs = _attributes(name, options, entropy, began) | {"status": solutions[0].status, "max_iter": max_iter, "tol": tol}
     idata = pack(structure, groups, observed_data(model), constant_data(model), attrs)
-    return pm.compute_log_likelihood(idata, model=model, progressbar=False) if with_log_likelihood else idata
+    return log_likelihood(idata, model, per=finest(structure)) if with_log_likelihood else idata
 
 
 def _cores(cores: int | None) -> int:

@@ -39,8 +39,8 @@ def top_features(
 
     Returns
     -------
-    DataFrame with columns component, place (from 1), feature, weight (posterior mean) and share (posterior mean of its part
-    of the component's total). A table of names is ``.pivot(index="place", columns="component", values="feature")``
+    DataFrame with columns component, place (from 1), feature, weight (posterior mean) and share (posterior mean of its
+    part of the component's total). ``.pivot(index="place", columns="component", values="feature")`` gives a table
 
     Examples
     --------

@@ -43,5 +43,5 @@ def require_support(structure: Factorisation, name: str, options: Any) -> None:
     if refusal:
         return
     able = [other for other in VERBS if verdict(structure, other)]
-    do = f"engines that can: {', '.join(f'nz.{VERBS[other]}(engine={other!r})' for other in able)}" if able else "no engine can"
+    do = f"engines that can: {', '.join(f'nz.{VERBS[other]}(engine={other!r})' for other in able)}" if able else "no engine can with its default options"
     raise UnsupportedModel(f"engine {name!r} can't run this model: {refusal.reason}; {do}")

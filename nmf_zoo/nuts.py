@@ -57,14 +57,22 @@ def supports(structure: Factorisation, options: NUTS) -> Verdict:
     if structure.data is None:
         return Verdict(f"nothing is observed in {structure.likelihood.name}")
     if structure.imputed is not None:
-        return Verdict(f"{structure.imputed.name} is a discrete variable: declare missing cells with mask= or NaN instead")
+        return Verdict(
+            f"{structure.imputed.name} is a discrete variable: declare missing cells with mask= or NaN instead"
+        )
     if isinstance(structure.likelihood.sigma, Unknown) and structure.likelihood.sigma.prior.is_flat:
         return Verdict(f"{structure.likelihood.sigma.name} is free: give it a proper prior to sample it")
     return is_proper(structure)
 
 
 def sample(
-    model: pm.Model, structure: Factorisation, options: NUTS, starts: Sequence[Mapping[str, Array]], thin: int, **arguments: Any
+    model: pm.Model,
+    structure: Factorisation,
+    options: NUTS,
+    starts: Sequence[Mapping[str, Array]],
+    thin: int,
+    var_names: Sequence[str] | None,
+    **arguments: Any,
 ) -> dict[str, xr.Dataset]:
     """Run ``pm.sample`` with ``arguments``; posterior and sample_stats (and their warm-up) with ``lp`` and ``mean`` as ours."""
     idata = pm.sample(
@@ -81,7 +89,7 @@ def sample(
         if f"{prefix}posterior" in _compat.group_names(idata):
             kept = _compat.group(idata, f"{prefix}posterior")[names].isel(draw=slice(None, None, thin))
             stats = _compat.group(idata, f"{prefix}sample_stats").isel(draw=slice(None, None, thin))
-            groups[f"{prefix}posterior"] = kept.drop_attrs(deep=False)
+            groups[f"{prefix}posterior"] = kept[list(var_names or names)].drop_attrs(deep=False)
             groups[f"{prefix}sample_stats"] = _plain(stats).merge(_invariants(structure, kept))
     return groups
 

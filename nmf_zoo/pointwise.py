@@ -60,6 +60,11 @@ def log_likelihood(idata: Any, model: pm.Model, *, per: Literal["sample", "cell"
     return _compat.with_groups(idata, {"log_likelihood": array.to_dataset(name=structure.likelihood.name)})
 
 
+def finest(structure: Factorisation) -> Literal["sample", "cell"]:
+    """How fine a log-likelihood takes no more memory per draw than the data."""
+    return "sample" if isinstance(structure.data, Cells) and structure.data.is_complete else "cell"
+
+
 def _per_sample(posterior: Posterior) -> xr.DataArray:
     structure, sample = posterior.structure, axes_of(posterior.structure)[1]
     require_answer(posterior, structure.shape[1], "thin the draws first: idata.sel(draw=slice(None, None, 10))")

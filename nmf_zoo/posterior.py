@@ -13,8 +13,8 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.cells import cell_rates
-from nmf_zoo.run_arguments import require_memory, variable_shapes
-from nmf_zoo.structure import CHUNK, Array, Factorisation, Unknown
+from nmf_zoo.run_arguments import needed_shapes, require_memory
+from nmf_zoo.structure import CHUNK, Array, Factorisation
 
 LEADING = ("chain", "draw")
 
@@ -86,15 +86,6 @@ def posterior_group(idata: Any) -> xr.Dataset:
     if "posterior" not in _compat.group_names(idata):
         raise InputError("idata", "no posterior group", "the result of nz.sample or nz.fit")
     return _compat.group(idata, "posterior")
-
-
-def needed_shapes(structure: Factorisation) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the variables that X depends on directly."""
-    names = [factor.name for factor in (structure.W, structure.H) if not factor.is_fixed]
-    if isinstance(structure.likelihood.sigma, Unknown):
-        names.append(structure.likelihood.sigma.name)
-    shapes = variable_shapes(structure)
-    return {name: shapes[name] for name in names}
 
 
 def variable_of(group: xr.Dataset, name: str, shape: tuple[int, ...]) -> Array:

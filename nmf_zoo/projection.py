@@ -49,8 +49,8 @@ def project(
     model : the model that ``idata`` came from
     engine : any engine that can run the model with W known: "gibbs", "nuts", "em", "vb", or its options
     chain : whose W to use
-    mask, observed, exposure, background : of ``X_new``, as in :func:`~nmf_zoo.poisson_nmf`. The model's own exposure and
-        background are used again when they are the same for all samples, and must be given when they are not
+    mask, observed, exposure, background : of ``X_new``, as in :func:`~nmf_zoo.poisson_nmf`. Those of the model
+        are used again when they are the same for all samples, and must be given when they are not
     arguments : run arguments of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`: draws, random_seed, quiet, ...
 
     Returns

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factorisation, Unknown
 
 IDATA_KEYS = ("log_likelihood",)
 
@@ -21,12 +21,21 @@ def check_counts(**counts: tuple[Any, int]) -> None:
             raise InputError(name, repr(value), f"an integer >= {least}", f"e.g. {name}={max(least, 1)}")
 
 
-def wants_log_likelihood(idata_kwargs: Mapping[str, Any] | None) -> bool:
-    """Whether ``idata_kwargs`` asks for the log_likelihood group."""
+def wants_log_likelihood(
+    idata_kwargs: Mapping[str, Any] | None, structure: Factorisation, var_names: Sequence[str] | None
+) -> bool:
+    """Whether ``idata_kwargs`` asks for the log_likelihood group; ``var_names`` must then keep what it needs."""
     unknown = [key for key in idata_kwargs or {} if key not in IDATA_KEYS]
     if unknown:
         raise InputError("idata_kwargs", f"keys {unknown}", f"keys among {list(IDATA_KEYS)}", "leave the others out")
-    return bool((idata_kwargs or {}).get("log_likelihood", False))
+    if not (idata_kwargs or {}).get("log_likelihood", False):
+        return False
+    dropped = [] if var_names is None else [name for name in needed_shapes(structure) if name not in var_names]
+    if dropped:
+        raise InputError(
+            "idata_kwargs", f"log_likelihood without {dropped}", "these variables kept", "add them to var_names"
+        )
+    return True
 
 
 def entropy_of(random_seed: Any) -> int | list[int]:
@@ -50,6 +59,15 @@ def variable_shapes(structure: Factorisation) -> dict[str, tuple[int, ...]]:
     if structure.imputed is not None:
         shapes[structure.imputed.name] = structure.imputed.rows.shape
     return shapes
+
+
+def needed_shapes(structure: Factorisation) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the variables that X depends on directly."""
+    names = [factor.name for factor in (structure.W, structure.H) if not factor.is_fixed]
+    if isinstance(structure.likelihood.sigma, Unknown):
+        names.append(structure.likelihood.sigma.name)
+    shapes = variable_shapes(structure)
+    return {name: shapes[name] for name in names}
 
 
 def check_var_names(structure: Factorisation, var_names: Sequence[str] | None) -> None:

@@ -25,7 +25,7 @@ def sum_x_log_mean(x, left, right, offset=0.0):
 
 
 def em_step(x, weight, W, H, prior_w, prior_h, offset=0.0, inner=None):
-    """One iteration. Priors are (what is added to the pull, rate): (0, 0) for none, (a - 1, r) or (a, r) for a gamma."""
+    """One iteration. Priors are (added to the pull, rate): (0, 0) for none, (a - 1, r) or (a, r) for a gamma."""
     C = expected_sources(x, W, H, offset)
     for _ in range(inner or 1):
         W = (prior_w[0] + C.sum(axis=2)) / (prior_w[1] + weight @ H.T)
@@ -56,7 +56,7 @@ def geometric(shape, rate):
 def bound(x, weight, q_w, q_h, prior_w, prior_h, exposure=1.0, background=0.0):
     """E_q[log p(X, C, W, H)] + entropy of q from (shape, rate) pairs, with q(C) multinomial at the newest L.
 
-    The entropy of the multinomials' log C! cancels against that of the Poisson densities; a background is one more source.
+    The multinomials' log C! cancels against that of the Poisson densities; a background is one more source.
     """
     L_w, L_h = geometric(*q_w), geometric(*q_h)
     offset = np.broadcast_to(background / exposure, x.shape)
@@ -70,7 +70,10 @@ def bound(x, weight, q_w, q_h, prior_w, prior_h, exposure=1.0, background=0.0):
         p = np.concatenate([C, rest[:, None]], axis=1) / x[:, None]
         entropy = -np.nansum(np.where(p > 1e-300, x[:, None] * p * np.log(p), 0.0))
     constants = -np.sum(gammaln(x + 1)) - np.sum(np.where(seen, background, 0.0))
-    factors = sum(_expected_log_prior(q, p) + np.sum(stats.gamma.entropy(q[0], scale=1 / q[1])) for q, p in ((q_w, prior_w), (q_h, prior_h)))
+    factors = sum(
+        _expected_log_prior(q, p) + np.sum(stats.gamma.entropy(q[0], scale=1 / q[1]))
+        for q, p in ((q_w, prior_w), (q_h, prior_h))
+    )
     return sources + entropy + constants + factors
 
 

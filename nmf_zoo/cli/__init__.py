@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 
 from nmf_zoo.cli.parser import make_parser
-from nmf_zoo.errors import InputError, UnreadableModel, UnsupportedModel
+from nmf_zoo.errors import InputError, NmfZooWarning, UnreadableModel, UnsupportedModel
 
 BAD_INPUT = (InputError, UnreadableModel, UnsupportedModel)
 
@@ -22,7 +22,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser().parse_args(argv)
     _choose_backend()
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        if not arguments.debug:
+            warnings.showwarning = _show_warning
         try:
             return arguments.run(arguments)
         except KeyboardInterrupt as stop:
@@ -44,7 +45,9 @@ def _report(message: str, code: int) -> int:
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    print("nmf-zoo: warning:", " ".join(str(message).split()), file=sys.stderr)
+    """Ours in one line; those of other libraries speak to developers."""
+    if issubclass(category, NmfZooWarning):
+        print("nmf-zoo: warning:", " ".join(str(message).split()), file=sys.stderr)
 
 
 def _choose_backend() -> None:

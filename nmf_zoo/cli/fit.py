@@ -40,10 +40,9 @@ def make_options(kind: type, options: Mapping[str, Any]) -> Any:
     try:
         return kind(**options)
     except (TypeError, ValueError) as error:
-        name, _, rest = str(error).partition(": ")
-        raise InputError(
-            "--" + name.replace("_", "-"), rest.removeprefix("got "), "options that the engine accepts"
-        ) from error
+        name, _, rest = str(error).partition(": got ")
+        got, _, expected = rest.partition("; expected ")
+        raise InputError("--" + name.replace("_", "-"), got, expected) from error
 
 
 def report(arguments: argparse.Namespace, idata: Any, quiet: bool) -> int:
@@ -59,13 +58,14 @@ def report(arguments: argparse.Namespace, idata: Any, quiet: bool) -> int:
 
 def chosen(arguments: argparse.Namespace, prefix: str, owner: Entry) -> list[tuple[str, str]]:
     """The (name, text) given for an entry; refused when they belong to another one."""
-    given = [(key.partition(".")[2], text) for key, text in vars(arguments).items() if key.startswith(f"{prefix}.")]
-    given = [(name, text) for name, text in given if text is not None]
-    for name, _ in given:
-        if name not in owner.arguments:
-            flags = ", ".join(argument.flag for argument in owner.arguments.values()) or "no options"
-            raise InputError(f"--{name.replace('_', '-')}", f"an option that {owner.name} doesn't have", flags)
-    return given
+    given = {key.partition(".")[2]: text for key, text in vars(arguments).items() if key.startswith(f"{prefix}.")}
+    has = [name for name in given if name in owner.arguments]
+    for name, text in given.items():
+        if text is not None and name not in has:
+            flags = ", ".join(owner.arguments[other].flag for other in has) or "none of these options"
+            who = f"{arguments.engine} ({owner.name})" if prefix == "run" else owner.name.replace("_", "-")
+            raise InputError("--" + name.replace("_", "-"), f"an option that {who} doesn't have", flags)
+    return [(name, given[name]) for name in has if given[name] is not None]
 
 
 def run_arguments(arguments: argparse.Namespace, engine: Entry) -> dict[str, Any]:
@@ -130,5 +130,5 @@ def read_arrays(path: Any) -> dict[str, Any]:
 
     from nmf_zoo.tables import reading
 
-    with reading(path), np.load(path, allow_pickle=False) as archive:
+    with reading(path), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}

@@ -12,17 +12,21 @@ from pathlib import Path
 
 from nmf_zoo.errors import InputError
 
-RESULTS = {".nc": ("h5netcdf", "h5netcdf"), ".zarr": ("zarr", "nmf_zoo[zarr]")}
-PICTURES = dict.fromkeys((".png", ".pdf", ".svg"), ("matplotlib", "nmf_zoo[plots]"))
+# extension -> (modules that write it, what to install to have them)
+Formats = Mapping[str, tuple[tuple[str, ...], str]]
+NETCDF = (("h5netcdf", "h5py"), "h5netcdf h5py")
+RESULTS: Formats = {".nc": NETCDF, ".zarr": (("zarr",), "'nmf_zoo[zarr]'")}
+PICTURES: Formats = dict.fromkeys((".png", ".pdf", ".svg"), (("matplotlib",), "'nmf_zoo[plots]'"))
 
 
-def check_output(path: Path, formats: Mapping[str, tuple[str, str] | None], force: bool) -> None:
-    """Refuse an output that can't be written. ``formats`` maps extensions to (module, what to install) or None."""
+def check_output(path: Path, formats: Formats, force: bool) -> None:
+    """Refuse an output that can't be written."""
     if path.suffix not in formats:
         raise InputError("output", str(path), f"a name that ends in {', '.join(formats)}")
-    needed = formats[path.suffix]
-    if needed and find_spec(needed[0]) is None:
-        raise InputError("output", f"{path} without {needed[0]} installed", needed[0], f"pip install '{needed[1]}'")
+    modules, install = formats[path.suffix]
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise InputError("output", f"{path} without {missing[0]}", f"{missing[0]} installed", f"pip install {install}")
     folder = path.absolute().parent
     if not folder.is_dir():
         raise InputError("output", str(path), f"a folder that exists, and {folder} doesn't", "create it first")

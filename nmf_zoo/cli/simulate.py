@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from nmf_zoo.cli.fit import model_arguments, read_arrays
-from nmf_zoo.cli.output import check_output, complete_or_absent
+from nmf_zoo.cli.output import NETCDF, Formats, check_output, complete_or_absent
 from nmf_zoo.cli.values import parse_shape
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-FORMATS = {**dict.fromkeys((".csv", ".tsv", ".npy", ".npz")), ".nc": ("h5netcdf", "h5netcdf")}
+FORMATS: Formats = {**dict.fromkeys((".csv", ".tsv", ".npy", ".npz"), ((), "")), ".nc": NETCDF}
 
 
 def run_simulate(arguments: argparse.Namespace) -> int:

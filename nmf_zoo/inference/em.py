@@ -5,12 +5,12 @@ Poisson (Lee and Seung; Cemgil 2009, eq. 10-11, 20-21, 30-31; Paisley eq. 19-20)
     E[c_fkn] = x_fn w_fk h_kn / ((W H)_fn + background / exposure)
     w_fk = (a_w - 1 + sum_n E[C]) / (r_w + sum_n M h_kn)      then E[C] anew, then H alike
 
-with a = 1, r = 0 for a factor without a prior and a in the place of a - 1 for the mode in the logarithms (Cemgil's ICM).
-Under a normal likelihood the same loop runs on :mod:`nmf_zoo.inference.squared_error`.
+with a = 1, r = 0 for a factor without a prior, and a in the place of a - 1 for the mode in the logarithms (Cemgil's
+ICM). Under a normal likelihood the same loop runs on :mod:`nmf_zoo.inference.squared_error`.
 
-GaP (Filstroff 2018, eq. 3-6: W without a prior, H gamma): where W could grow and H shrink for ever (a shape of 1 or less, or
-a free rate or mean), the columns of the factor without a prior sum to one, a constraint inside its update. A free rate is then
-sum a / sum h over the cells that share it.
+GaP (Filstroff 2018, eq. 3-6: W without a prior, H gamma): where W could grow and H shrink for ever (a shape of 1, or a
+free rate or mean), the columns of the factor without a prior sum to one, a constraint inside its update. A free rate is
+then sum a / sum h over the cells that share it.
 
 The objective is -log p(X, factors), everything included, in nats; it never rises.
 """
@@ -138,13 +138,13 @@ def _update(problem: Problem, which: int, old: Array, pull: Array, drag: Array, 
 
 
 def _update_hyperparameters(problem: Problem, W: Array, Ht: Array, values: dict[str, Array]) -> dict[str, Array]:
-    """The free rates or means, in closed form: rate = sum a / sum h, mean = sum a h / sum a over the cells that share one."""
+    """Free rates or means in closed form: sum a / sum h, or sum a h / sum a, over the cells that share one."""
     values = dict(values)
     for side, array in zip(problem.sides, (W, Ht), strict=True):
-        for role, unknown in side.factor.prior.parameters.items() if side.is_gamma else ():
+        for role, unknown in side.gamma.parameters.items() if side.is_gamma else ():
             if isinstance(unknown, Unknown):
                 cells = side.turn(array)
-                a = np.broadcast_to(side.factor.prior.shape.resolve(values), cells.shape)
+                a = np.broadcast_to(side.gamma.shape.resolve(values), cells.shape)
                 top, bottom = (a, cells) if role == "rate" else (a * cells, a)
                 best = sum_to(top, unknown.shape) / sum_to(bottom, unknown.shape)
                 values[unknown.name] = best.reshape(unknown.variable_shape)
@@ -165,7 +165,7 @@ def _log_prior(problem: Problem, W: Array, Ht: Array, values: Mapping[str, Array
 
 
 def finish(problem: Problem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The solution as a posterior of one draw, whatever ``draws`` is; missing cells the model declares are at their mode."""
+    """The solution as a posterior of one draw, whatever ``draws`` is; declared missing cells are at their mode."""
     structure = problem.structure
     values = {name: value[None] for name, value in state.values.items()}
     for side, array in zip(problem.sides, (state.W, state.Ht), strict=True):

@@ -1,12 +1,12 @@
 """What the data say at given factors, for EM: one class per likelihood, with the same four methods.
 
-``look`` gives the log-likelihood and the pull on W (and on H where sources are frozen), ``for_H`` the pull and drag on H at a
-new W, ``drag_W`` and ``drag_H`` the rest. The pulls and drags are those of :mod:`nmf_zoo.inference.multiplicative`.
+``look`` gives the log-likelihood and the pull on W (and on H where sources are frozen), ``for_H`` the pull and drag on
+H at a new W, ``drag_W`` and ``drag_H`` the rest: the pulls and drags of :mod:`nmf_zoo.inference.multiplicative`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,7 @@ from nmf_zoo.inference.squared_error import squares
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, Unknown
 
-NOISE_FLOOR = (
-    1e-10  # of a free sigma, relative to the data: a perfect fit would send it to 0 and the likelihood to infinity
-)
+NOISE_FLOOR = 1e-10  # of a free sigma, relative to the data: a perfect fit would send it to 0
 
 
 class View(NamedTuple):
@@ -26,8 +24,8 @@ class View(NamedTuple):
 
     log_likelihood: float
     pull_W: Array
-    pull_H: Array | None = None
-    drag_W: Array | None = None
+    pull_H: Any = None
+    drag_W: Any = None
 
 
 class PoissonLoss:

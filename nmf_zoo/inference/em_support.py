@@ -23,7 +23,7 @@ def supports(structure: Factorisation, options: Any) -> Verdict:
 def constrained(structure: Factorisation, mode: str) -> Side | None:
     """The factor without a prior that would grow for ever while the other shrinks, or None."""
     for flat, other in _flat_and_gamma(structure):
-        shape = other.factor.prior.shape
+        shape = other.gamma.shape
         if other.factor.unknowns or (mode == "density" and isinstance(shape, Known) and np.any(shape.value <= 1.0)):
             return flat
     return None
@@ -35,14 +35,12 @@ def _flat_and_gamma(structure: Factorisation) -> list[tuple[Side, Side]]:
 
 
 def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
-    """Free rates and means are estimated in GaP only, and shapes nowhere: with the factors they have no joint maximum."""
+    """Free rates and means are estimated in GaP only, shapes nowhere: with the factors they have no joint maximum."""
     allowed = set()
     if structure.likelihood.kind == "poisson":
         for _, other in _flat_and_gamma(structure):
-            second = [
-                p for role, p in other.factor.prior.parameters.items() if role != "shape" and isinstance(p, Unknown)
-            ]
-            allowed = {p.name for p in second if p.prior.is_flat and p != other.factor.prior.shape}
+            second = [p for role, p in other.gamma.parameters.items() if role != "shape" and isinstance(p, Unknown)]
+            allowed = {p.name for p in second if p.prior.is_flat and p != other.gamma.shape}
     sigma = structure.likelihood.sigma
     if isinstance(sigma, Unknown) and sigma.prior.is_flat:
         allowed.add(sigma.name)
@@ -58,7 +56,7 @@ def _check_shapes(structure: Factorisation, options: Any) -> Verdict:
     for side in two_sides(structure):
         if not side.is_gamma or options.mode == "log":
             continue
-        least = float(np.min(side.factor.prior.shape.resolve({})))
+        least = float(np.min(side.gamma.shape.resolve({})))
         if least < 1.0:
             name = side.factor.name
             return Verdict(f'the density of {name} has shape {least:g} < 1 and is unbounded at 0: use EM(mode="log")')
@@ -72,7 +70,7 @@ def _check_free_rates(structure: Factorisation, options: Any) -> Verdict:
             per_component = side.turn(np.empty(np.broadcast_shapes(unknown.shape, (1, 1)))).shape[1] > 1
             if options.mode == "density" and per_component:
                 return Verdict(
-                    f"{unknown.name} is free for each component, and as a component empties the density of {side.factor.name} "
+                    f"{unknown.name} is free for each component, and as one empties, the density of {side.factor.name} "
                     'has no bound: share it among the components or use EM(mode="log")'
                 )
     return CAN_RUN
@@ -84,9 +82,10 @@ def _check_normal(structure: Factorisation, options: Any) -> Verdict:
     if options.inner is not None:
         return Verdict("inner= freezes expected sources, and a normal likelihood has none: use inner=None")
     for side in two_sides(structure):
-        if side.is_gamma and (options.mode == "log" or np.any(side.factor.prior.shape.resolve({}) != 1.0)):
+        if side.is_gamma and (options.mode == "log" or np.any(side.gamma.shape.resolve({}) != 1.0)):
             return Verdict(
-                f'squared-error updates take {side.factor.name} without a prior, or with a gamma prior of shape 1 and mode="density"'
+                f"squared-error updates take {side.factor.name} without a prior, or with a gamma prior of shape 1 and "
+                'mode="density"'
             )
     for flat, other in _flat_and_gamma(structure):
         return Verdict(

@@ -26,14 +26,15 @@ from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.engine import Engine, Verdict
 from nmf_zoo.inference.joint import LogJoint
 from nmf_zoo.inference.layout import Layout, Weights, compress, weigh
+from nmf_zoo.inference.prior_cells import PriorCells, prior_cells
 from nmf_zoo.inference.propriety import is_proper
 from nmf_zoo.inference.slice_sampling import draw_hyperparameters
 from nmf_zoo.inference.start import start_factors, start_hyperparameters
 from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.gibbs import TINY, allocate_sources, draw_factor, draw_scales, move_shears
+from nmf_zoo.kernels.gibbs import TINY, allocate_sources, draw_factor, draw_scales, make_scratch, move_shears
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.results import checked_cells
-from nmf_zoo.structure import Array, Factor, Factorisation, Flat
+from nmf_zoo.structure import Array, Factorisation
 
 MOVES = ("scale", "shear")
 SOURCES, WEIGHTS, ACTIVATIONS, SCALES, SHEARS, HYPERPARAMETERS = range(6)  # children of a sweep's stream
@@ -75,7 +76,7 @@ class Gibbs:
 
 @dataclass(frozen=True)
 class Problem:
-    """What all chains share."""
+    """What all chains share. ``priors`` is None when hyperparameters are drawn; ``checked`` are the cells of ``mean``."""
 
     structure: Factorisation
     options: Gibbs
@@ -83,6 +84,8 @@ class Problem:
     weights: Weights
     workers: Workers
     log_joint: LogJoint
+    priors: PriorCells | None
+    checked: tuple[Array, Array]
 
 
 def supports(structure: Factorisation, options: Gibbs) -> Verdict:
@@ -99,7 +102,16 @@ def supports(structure: Factorisation, options: Gibbs) -> Verdict:
 def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Problem:
     """Lay out the data for the sweeps."""
     layout, weights = compress(structure), weigh(structure)
-    return Problem(structure, options, layout, weights, workers, LogJoint(structure, layout, weights, workers))
+    return Problem(
+        structure=structure,
+        options=options,
+        layout=layout,
+        weights=weights,
+        workers=workers,
+        log_joint=LogJoint(structure, layout, weights, workers),
+        priors=None if structure.unknowns else prior_cells(structure, {}),
+        checked=checked_cells(structure.shape),
+    )
 
 
 def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> GibbsState:
@@ -112,14 +124,17 @@ def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> GibbsS
 def step(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo]:
     """One sweep."""
     structure, weights = problem.structure, problem.weights
+    priors = problem.priors or prior_cells(structure, state.values)
     _draw_sources(problem, state, child(key, SOURCES))
     if not structure.W.is_fixed:
-        rate = weights.over_samples(state.Ht)
-        _draw_side(problem, structure.W, state.W, state.of_features, rate, state.values, child(key, WEIGHTS))
+        rate = priors.rate_w + weights.over_samples(state.Ht)
+        _draw_side(problem.workers, state.W, priors.shape_w + state.of_features, rate, child(key, WEIGHTS))
     if not structure.H.is_fixed:
-        rate = weights.over_features(state.W)
-        _draw_side(problem, structure.H, state.Ht, state.of_samples, rate, state.values, child(key, ACTIVATIONS))
-    scale_move = _move(problem, state, key)
+        rate = priors.rate_h + weights.over_features(state.W)
+        _draw_side(problem.workers, state.Ht, priors.shape_h + state.of_samples, rate, child(key, ACTIVATIONS))
+    scale_move = 0.0
+    if not structure.W.is_fixed and not structure.H.is_fixed:
+        scale_move = _move(problem.options.moves, state, priors, key)
     if structure.unknowns:
         generator = np.random.Generator(np.random.Philox(key=int(child(key, HYPERPARAMETERS))))
         draw_hyperparameters(structure, state.W, state.Ht.T, state.values, generator)
@@ -133,54 +148,38 @@ def _draw_sources(problem: Problem, state: GibbsState, key: np.uint64) -> None:
     of_major, of_minor = layout.sides(state.of_features, state.of_samples)
 
     def chunk_counts(chunk: int) -> tuple[int, Array]:
-        part = np.zeros_like(of_minor)
-        return allocate_sources(layout, major, minor, chunk, of_major, part, key), part
+        part, scratch = np.zeros_like(of_minor), make_scratch(layout, major.shape[1])
+        return allocate_sources(layout, major, minor, chunk, of_major, part, scratch, key), part
 
     of_minor[:] = 0.0
     failures = 0
-    for failed, part in problem.workers.map(chunk_counts, range(len(layout.chunks) - 1)):
+    for failed, part in problem.workers.map(chunk_counts, range(layout.n_chunks)):
         failures += failed
         of_minor += part
     if failures:
         raise RunFailed(f"gibbs: {failures} counts lie where W H is 0 or not finite: give a start with positive W H there")
 
 
-def _draw_side(problem, factor: Factor, out: Array, counts: Array, weight: Array, values, key: np.uint64) -> None:
-    """Draw one factor from its gamma conditional, in our layout (rows, K)."""
-    prior_shape, prior_rate = _side_prior(factor, out.shape, values, is_right=factor is problem.structure.H)
-    shape, rate = prior_shape + counts, prior_rate + weight
-    bounds = np.linspace(0, len(out), problem.workers.threads + 1).astype(np.int64)
-    problem.workers.map(lambda first, last: draw_factor(out, shape, rate, first, last, key), bounds[:-1], bounds[1:])
+def _draw_side(workers: Workers, out: Array, shape: Array, rate: Array, key: np.uint64) -> None:
+    """Draw one factor (rows, K) from its gamma conditional, the rows shared among the threads."""
+    bounds = [len(out) * thread // workers.threads for thread in range(workers.threads + 1)]
+    workers.map(lambda first, last: draw_factor(out, shape, rate, first, last, key), bounds[:-1], bounds[1:])
 
 
-def _side_prior(factor: Factor, shape: tuple[int, ...], values: Mapping[str, Array], is_right: bool):
-    """(shape, rate) of a factor's prior as (rows, K) arrays; a flat factor has shape 1 and rate 0."""
-    if isinstance(factor.prior, Flat):
-        return np.broadcast_to(1.0, shape), np.broadcast_to(0.0, shape)
-    pair = (np.atleast_2d(array) for array in factor.prior.shape_and_rate(values))
-    return tuple(np.broadcast_to(array.T if is_right else array, shape) for array in pair)
-
-
-def _move(problem: Problem, state: GibbsState, key: np.uint64) -> float:
+def _move(moves: tuple[str, ...], state: GibbsState, priors: PriorCells, key: np.uint64) -> float:
     """Move along the orbit of equal W H, in place; returns the size of the scale move."""
-    structure, moves = problem.structure, problem.options.moves
-    if structure.W.is_fixed or structure.H.is_fixed or not moves:
-        return 0.0
-    shape_w, rate_w = _side_prior(structure.W, state.W.shape, state.values, is_right=False)
-    shape_h, rate_h = _side_prior(structure.H, state.Ht.shape, state.values, is_right=True)
-    scale_move = 0.0
+    W, Ht, scale_move = state.W, state.Ht, 0.0
     if "scale" in moves:
-        scale = np.empty(structure.rank)
-        tilt = shape_w.sum(axis=0) - shape_h.sum(axis=0)
-        draw_scales(scale, tilt, 2 * (rate_w * state.W).sum(0), 2 * (rate_h * state.Ht).sum(0), child(key, SCALES))
-        np.maximum(state.W * scale, TINY, out=state.W)
-        np.maximum(state.Ht / scale, TINY, out=state.Ht)
+        scale = np.empty(W.shape[1])
+        a, b = 2 * (priors.rate_w * W).sum(axis=0), 2 * (priors.rate_h * Ht).sum(axis=0)
+        draw_scales(scale, priors.tilt, a, b, child(key, SCALES))
+        np.maximum(W * scale, TINY, out=W)
+        np.maximum(Ht / scale, TINY, out=Ht)
         scale_move = float(np.sqrt(np.mean(np.log(scale) ** 2)))
-    if "shear" in moves and structure.rank > 1:
-        by_component = [np.ascontiguousarray(a.T) for a in (state.W, state.Ht, shape_w, rate_w, shape_h, rate_h)]
-        W, H, *priors = by_component
-        move_shears(W, H, *priors, child(key, SHEARS))
-        state.W[:], state.Ht[:] = W.T, H.T
+    if "shear" in moves and W.shape[1] > 1:
+        by_component = np.ascontiguousarray(W.T), np.ascontiguousarray(Ht.T)
+        move_shears(*by_component, *(array.T for array in priors[:4]), child(key, SHEARS))
+        W[:], Ht[:] = by_component[0].T, by_component[1].T
     return scale_move
 
 
@@ -193,7 +192,7 @@ def draw(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[dict[str,
     if structure.imputed is not None:
         mean = structure.mean_at(state.W, state.Ht.T, structure.imputed.rows, structure.imputed.cols)
         values[structure.imputed.name] = np.random.Generator(np.random.Philox(key=int(key))).poisson(mean)
-    rows, cols = checked_cells(structure.shape)
+    rows, cols = problem.checked
     mean = np.einsum("ck,ck->c", state.W[rows], state.Ht[cols])
     return values, {"lp": problem.log_joint(state.W, state.Ht, values), "mean": mean}
 

@@ -4,9 +4,9 @@ A factor's cells v ~ Gamma(s, r) add to the bound, with E[v] and E[log v] under 
 
     s log r - log Gamma(s) + (s - 1) E[log v] - r E[v],
 
-and a free parameter t may be the shape s, the rate r, or the mean m in r = s / m, of cells of one factor or of both. All these
-functions have a single peak in log t, found by Newton steps on log t between brackets, which can't leave t > 0. A shape and a
-second parameter shared by the same cells move together; all others one after the other.
+and a free parameter t may be the shape s, the rate r, or the mean m in r = s / m, of cells of one factor or of both.
+All these functions have a single peak in log t, found by Newton steps on log t between brackets: t stays positive.
+A shape and a second parameter shared by the same cells move together; all others one after the other.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _moves_together(part: Moments, moments: list[Moments]) -> bool:
 
 
 def _update_pair(part: Moments, values: dict[str, Array]) -> list[str]:
-    """mean = average of E[v], which is best whatever the shape; then the shape at that mean; then rate = shape / mean."""
+    """mean = average of E[v], best whatever the shape; then the shape at that mean; then rate = shape / mean."""
     prior, shape = part.factor.prior, part.factor.prior.shape
     second = prior.mean or prior.rate
     cells = np.prod(part.mean.shape) / max(np.prod(shape.shape), 1)
@@ -95,7 +95,7 @@ def _climb(name: str, moments: list[Moments], values: Mapping[str, Array]) -> Ar
     log_t = np.clip(np.log(value), -LIMIT, LIMIT)
     below, above = np.full(value.shape, -LIMIT), np.full(value.shape, LIMIT)
     for _ in range(NEWTON_STEPS):
-        slope, bend = _derivatives(name, uses, {**values, name: np.exp(log_t)}, value.shape)
+        slope, bend = _derivatives(uses, {**values, name: np.exp(log_t)}, value.shape)
         below, above = np.where(slope > 0, log_t, below), np.where(slope < 0, log_t, above)
         newton = np.where(bend < 0, -slope / np.where(bend < 0, bend, 1.0), LARGEST_STEP * np.sign(slope))
         step = np.clip(newton, -LARGEST_STEP, LARGEST_STEP)
@@ -123,9 +123,7 @@ def _uses(name: str, part: Moments, values: Mapping[str, Array]) -> list[Use]:
     return [Use(prior, mine[0], in_shape, in_rate, cells, sum_to(part.mean, shared), sum_to(part.log, shared))]
 
 
-def _derivatives(
-    name: str, uses: list[Use], values: Mapping[str, Array], shape: tuple[int, ...]
-) -> tuple[Array, Array]:
+def _derivatives(uses: list[Use], values: Mapping[str, Array], shape: tuple[int, ...]) -> tuple[Array, Array]:
     """First and second derivative of the bound in log t."""
     slope, bend = np.zeros(shape), np.zeros(shape)
     for use in uses:

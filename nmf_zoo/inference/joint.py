@@ -22,8 +22,7 @@ class LogJoint:
     def log_likelihood(self, W: Array, Ht: Array) -> float:
         """log p(X | W, H) of the observed cells."""
         sides = self.layout.sides(W, Ht)
-        chunks = range(len(self.layout.chunks) - 1)
-        parts = self.workers.map(lambda chunk: sum_x_log_mean(self.layout, *sides, chunk), chunks)
+        parts = self.workers.map(lambda chunk: sum_x_log_mean(self.layout, *sides, chunk), range(self.layout.n_chunks))
         return sum(parts) - self.weights.total(W, Ht) + self.constant
 
     def __call__(self, W: Array, Ht: Array, values: Mapping[str, Array]) -> float:

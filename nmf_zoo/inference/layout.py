@@ -19,7 +19,7 @@ from scipy.special import gammaln, xlogy
 
 from nmf_zoo.structure import Array, Cells, Dense, Factorisation
 
-CHUNKS = 8  # fixed, so that sums over chunks do not depend on the number of threads
+MOST_CHUNKS, CHUNK_NONZEROS = 8, 1 << 14  # they depend on the data alone, so that sums over chunks do not on the threads
 
 
 class Layout(NamedTuple):
@@ -32,7 +32,7 @@ class Layout(NamedTuple):
     indices : (non-zeros,) int32, positions on the minor side
     values : (non-zeros,) float64
     offset : (non-zeros,) background / exposure, or (0,) when there is no background
-    chunks : (CHUNKS + 1,) int64, boundaries on the major side, about equal in non-zeros
+    chunks : (n_chunks + 1,) int64, boundaries on the major side, about equal in non-zeros
     """
 
     by_features: bool
@@ -41,6 +41,11 @@ class Layout(NamedTuple):
     values: Array
     offset: Array
     chunks: Array
+
+    @property
+    def n_chunks(self) -> int:
+        """Into how many pieces the work is cut."""
+        return len(self.chunks) - 1
 
     def sides(self, of_features: Array, of_samples: Array) -> tuple[Array, Array]:
         """Order a pair (features', samples') as (major, minor); applied twice it is the identity."""
@@ -83,7 +88,8 @@ def _offset_at(structure: Factorisation, rows: Array, cols: Array) -> Array:
 
 
 def _boundaries(indptr: Array) -> Array:
-    targets = np.linspace(0, indptr[-1], CHUNKS + 1)
+    n_chunks = int(np.clip(indptr[-1] // CHUNK_NONZEROS, 1, MOST_CHUNKS))
+    targets = np.linspace(0, indptr[-1], n_chunks + 1)
     boundaries = np.searchsorted(indptr, targets, side="left").astype(np.int64)
     boundaries[0], boundaries[-1] = 0, len(indptr) - 1
     return np.maximum.accumulate(boundaries)

@@ -1,7 +1,7 @@
 """One factor's multiplicative update, and how far from stationary it found the factor.
 
-Both likelihoods of EM give, for each factor, a ``pull`` and a ``drag`` such that w = pull / drag maximises a minorant that
-touches the objective at the old w (Poisson: pull = sum E[C], drag = sum weight h). A gamma prior adds to both::
+Both likelihoods of EM give, for each factor, a ``pull`` and a ``drag`` such that w = pull / drag maximises a minorant
+that touches the objective at the old w (Poisson: pull = sum E[C], drag = sum weight h). A gamma prior adds to both::
 
     w = (pull + a - 1) / (drag + r)        mode of the density
     w = (pull + a) / (drag + r)            mode of the density of log w (Cemgil 2009, eq. 20 and 21)
@@ -16,7 +16,7 @@ import numpy as np
 from nmf_zoo.inference.sides import Side
 from nmf_zoo.structure import Array
 
-FLOOR = 1e-100  # an exact zero could never be left again, and would forbid its counts; two floors still multiply to a normal number
+FLOOR = 1e-100  # an exact zero could never be left again and would forbid its counts; two floors still multiply safely
 
 
 def peak(side: Side, mode: str, old: Array, pull: Array, drag: Array, values: Mapping[str, Array]) -> Array:
@@ -31,9 +31,9 @@ def peak(side: Side, mode: str, old: Array, pull: Array, drag: Array, values: Ma
 def peak_on_simplex(old: Array, pull: Array, drag: Array) -> Array:
     """The update of a flat factor whose columns sum to one: maximise sum pull log w - drag w.
 
-    w = pull / (drag + m) with m the Lagrange multiplier of each column: the root of sum w = 1, by Newton from its left, where
-    this convex falling function can't be overshot. Cells without pull stay 0, unless the root would fall below -min drag: then
-    what is missing from one goes to the cell of least drag.
+    w = pull / (drag + m) with m the Lagrange multiplier of each column: the root of sum w = 1, by Newton from its left,
+    where this convex falling function can't be overshot. Cells without pull stay 0, unless the root would fall below
+    -min drag: then what is missing from one goes to the cell of least drag.
     """
     drag = np.broadcast_to(drag, old.shape)
     total = pull.sum(axis=0)
@@ -60,7 +60,7 @@ def _ratio(top: Array, bottom: Array) -> Array:
 
 
 def stationarity(old: Array, new: Array) -> float:
-    """The KKT residual of a factor: the largest |min(w / its column's largest, 1 - w_new / w)|; 0 at a stationary point."""
+    """The KKT residual of a factor: the largest |min(w / its column's largest, 1 - w_new / w)|; 0 where stationary."""
     if old.size == 0:
         return 0.0
     slope = 1.0 - new / old  # the gradient, scaled by w's denominator

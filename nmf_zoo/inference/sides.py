@@ -1,9 +1,10 @@
-"""One factor as optimisers see it: (rows, K) with one row per feature or sample, whichever side of the product it is."""
+"""A factor as optimisers see it: (rows, K), one row per feature or sample, whichever side of the product it is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -29,6 +30,11 @@ class Side:
     def is_gamma(self) -> bool:
         return isinstance(self.factor.prior, GammaPrior)
 
+    @property
+    def gamma(self) -> GammaPrior:
+        """The prior of a side that ``is_gamma``."""
+        return cast(GammaPrior, self.factor.prior)
+
     def turn(self, array: Array) -> Array:
         """From (rows, K) to the structure's orientation, or back; leading axes stay."""
         return np.swapaxes(array, -1, -2) if self.is_right else array
@@ -39,7 +45,8 @@ class Side:
 
     def prior(self, values: Mapping[str, Array]) -> tuple[Array, Array]:
         """(shape, rate) of a gamma prior, two-dimensional, broadcasting to (rows, K)."""
-        return tuple(self.turn(np.atleast_2d(array)) for array in self.factor.prior.shape_and_rate(values))
+        shape, rate = self.gamma.shape_and_rate(values)
+        return self.turn(np.atleast_2d(shape)), self.turn(np.atleast_2d(rate))
 
 
 def two_sides(structure: Factorisation) -> tuple[Side, Side]:

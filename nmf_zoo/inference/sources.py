@@ -2,17 +2,17 @@
 
     E[c_fkn] = x_fn w_fk h_kn / ((W H)_fn + offset_fn),     0/0 := 0
 
-Dense data go through BLAS in blocks of columns, lists of cells through the sparse kernels in O(non-zeros * K). Work is cut into
-a fixed number of chunks whose sums are added in order: results don't depend on the number of threads.
+Dense data go through BLAS in blocks of columns, lists of cells through the sparse kernels in O(non-zeros * K). Work is
+cut into a fixed number of chunks whose sums are added in order: results don't depend on the number of threads.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.inference.layout import CHUNKS, Layout, compress
+from nmf_zoo.inference.layout import MOST_CHUNKS, Layout, compress
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.sources import SMALLEST, divide, gather_both, gather_major, gather_minor
 from nmf_zoo.structure import CHUNK, Array, Dense, Factorisation
@@ -24,8 +24,8 @@ BLOCK_CELLS = 1 << 17  # cells of a dense block: its few buffers stay in cache
 class Statistics(NamedTuple):
     """of_W (F, K): sum_n E[C]; of_H (N, K): sum_f E[C]; None when not asked for. log_mean: sum x log(W H + offset)."""
 
-    of_W: Array | None
-    of_H: Array | None
+    of_W: Any
+    of_H: Any
     log_mean: float
 
 
@@ -54,13 +54,9 @@ class SparseSources:
             part = np.zeros_like(minor) if wants_minor else None
             return *kernel(layout, major, minor, chunk, *(out for out in (of_major, part) if out is not None)), part
 
-        log_mean, lost, parts = _reduce(self.workers.map(gather_chunk, range(CHUNKS)))
-        rank = W.shape[1]
-        sums = (
-            u * out[:, :rank] if out is not None else None
-            for u, out in zip(layout.sides(W, Ht), (of_major, parts), strict=True)
-        )
-        statistics = Statistics(*layout.sides(*sums), log_mean)
+        log_mean, lost, parts = _reduce(self.workers.map(gather_chunk, range(layout.n_chunks)))
+        of_W, of_H = layout.sides(of_major, parts)
+        statistics = Statistics(_times(W, of_W), _times(Ht, of_H), log_mean)
         return _rescue(statistics, self._cells_lost(W, Ht), W, Ht, logs) if lost else statistics
 
     def _cells_lost(self, W: Array, Ht: Array):
@@ -85,26 +81,32 @@ class DenseSources:
             self.offset = np.broadcast_to(likelihood.background / exposure, structure.shape)
         F, N = structure.shape
         self.width = max(16, BLOCK_CELLS // max(1, F))
-        self.bounds = np.linspace(0, N, CHUNKS + 1).astype(int)
+        self.bounds = np.linspace(0, N, MOST_CHUNKS + 1).astype(int)
 
     def gather(self, W: Array, Ht: Array, sides: str = "WH", logs: Logs | None = None) -> Statistics:
         """Statistics at W (F, K), Ht (N, K) for the sides "W", "H" or "WH"; ``logs`` when the factors may underflow."""
         of_H = np.empty_like(Ht) if "H" in sides else None
-        chunks = self.workers.map(lambda chunk: self._gather_chunk(chunk, W, Ht, "W" in sides, of_H), range(CHUNKS))
+        chunks = self.workers.map(
+            lambda chunk: self._gather_chunk(chunk, W, Ht, "W" in sides, of_H), range(MOST_CHUNKS)
+        )
         log_mean, lost, of_W = _reduce(chunks)
-        statistics = Statistics(None if of_W is None else W * of_W, None if of_H is None else Ht * of_H, log_mean)
+        statistics = Statistics(_times(W, of_W), _times(Ht, of_H), log_mean)
         return _rescue(statistics, self._cells_lost(W, Ht), W, Ht, logs) if lost else statistics
 
     def _gather_chunk(self, chunk: int, W: Array, Ht: Array, wants_W: bool, of_H: Array | None):
         """Blocks of the chunk's columns; returns (sum x log mean, cells left out, the sums of W's side)."""
         of_W, part = (np.zeros_like(W), np.empty_like(W)) if wants_W else (None, None)
         log_mean, lost, last = 0.0, 0, self.bounds[chunk + 1]
+        buffers = np.empty((2, len(W) * self.width))
         for start in range(self.bounds[chunk], last, self.width):
             block = slice(start, min(start + self.width, last))
-            ratios = W @ Ht[block].T
+            cells = len(W) * (block.stop - block.start)
+            x, ratios = buffers[:, :cells].reshape(2, len(W), -1)
+            np.copyto(x, self.values[:, block])
+            np.dot(W, Ht[block].T, out=ratios)
             if self.offset is not None:
                 ratios += self.offset[:, block]
-            block_log_mean, block_lost = divide(np.ascontiguousarray(self.values[:, block]), ratios)
+            block_log_mean, block_lost = divide(x, ratios)
             log_mean += block_log_mean
             lost += block_lost
             if wants_W:
@@ -123,6 +125,11 @@ class DenseSources:
 def expected_sources(structure: Factorisation, workers: Workers) -> DenseSources | SparseSources:
     """The way to the expected sources that suits the data."""
     return (DenseSources if isinstance(structure.data, Dense) else SparseSources)(structure, workers)
+
+
+def _times(factor: Array, sums: Array | None) -> Array | None:
+    """The expected sources of a factor's cells, without the padding."""
+    return None if sums is None else factor * sums[:, : factor.shape[1]]
 
 
 def _pad(factor: Array) -> Array:

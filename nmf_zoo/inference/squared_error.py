@@ -4,8 +4,8 @@ With y = x - background, e the exposure and M the mask, split y = y+ - y-::
 
     pull_W = W o ((M e y+) H^T),    drag_W = (M e^2 (W H)) H^T + (M e y-) H^T,    W = pull_W / drag_W
 
-and alike for H; both are divided by sigma^2, so that prior and noise are on one scale. Never an F x N array beside those of the
-data, and for sparse data, all of whose other cells are 0, not even that: Gram matrices hold all there is to know.
+and alike for H; both are divided by sigma^2, so that prior and noise are on one scale. The mean is built in blocks of
+columns, and for sparse data, all of whose other cells are 0, not at all: Gram matrices hold all there is to know.
 """
 
 from __future__ import annotations

@@ -53,10 +53,10 @@ class Approximation(NamedTuple):
     mean: Array
     log: Array
     geometric: Array
-    shape: Array | None = None
-    rate: Array | None = None
-    digamma: Array | None = None
-    log_gamma: Array | None = None
+    shape: Any = None
+    rate: Any = None
+    digamma: Any = None
+    log_gamma: Any = None
 
 
 class VBState(NamedTuple):
@@ -69,8 +69,11 @@ class VBState(NamedTuple):
 
 
 class VBInfo(NamedTuple):
-    """objective: the bound, in nats; residual: the largest change of an expected factor or hyperparameter, relative to its
-    column's largest cell or to itself; 0 at a fixed point."""
+    """objective: the bound, in nats; residual: 0 at a fixed point.
+
+    The residual is the largest change of an expected cell, relative to its column's largest, or of a hyperparameter,
+    relative to itself.
+    """
 
     objective: float
     residual: float
@@ -125,8 +128,8 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> Problem:
     """Lay out the data; warn of hyperparameters that nothing holds back."""
     loose = [name for side in two_sides(structure) for name in untied(side.factor)]
     if loose:
-        message = f"{', '.join(loose)}: one free value per cell runs away to maximum likelihood; tie it over features or samples"
-        warnings.warn(message, NmfZooWarning, stacklevel=2)
+        message = "one free value per cell runs away to maximum likelihood; tie it over features or samples"
+        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=2)
     sources, weights = expected_sources(structure, workers), weigh(structure)
     return Problem(structure, options, two_sides(structure), sources, weights, likelihood_constant(structure))
 
@@ -188,10 +191,8 @@ def _divergence(q: Approximation, shape: Array, rate: Array) -> float:
 
 
 def _residual(old: VBState, new: VBState) -> float:
-    changes = [
-        np.max(np.abs(q.mean - p.mean) / np.maximum(q.mean.max(axis=0), SMALLEST_MEAN))
-        for p, q in zip(old[:2], new[:2], strict=True)
-    ]
+    pairs = [(old.W.mean, new.W.mean), (old.H.mean, new.H.mean)]
+    changes = [np.max(np.abs(q - p) / np.maximum(q.max(axis=0), SMALLEST_MEAN)) for p, q in pairs]
     changes += [np.max(np.abs(value / old.values[name] - 1.0), initial=0.0) for name, value in new.values.items()]
     return float(max(changes))
 

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
+from nmf_zoo.kernels.borrow import borrowed
 from nmf_zoo.kernels.counts import allocate
 from nmf_zoo.kernels.draws import draw_exponential, draw_gamma, draw_log_gamma
 from nmf_zoo.kernels.gig import draw_gig
@@ -20,19 +22,31 @@ SMALL_SHAPE = 0.3  # below it a gamma draw may underflow: go through its logarit
 MAX_SHRINKS = 200  # a bracket shrunk this often has reached the current point
 
 
+class Scratch(NamedTuple):
+    """Room for the sources of one cell: the components', and one more for a background."""
+
+    weights: np.ndarray
+    cumulative: np.ndarray
+    counts: np.ndarray
+
+
+def make_scratch(layout, rank: int) -> Scratch:
+    """Scratch of :func:`allocate_sources` for one chunk."""
+    sources = rank + 1 if layout.offset.size else rank
+    return Scratch(np.empty(sources), np.empty(sources), np.empty(sources, np.int64))
+
+
 @kernel
-def allocate_sources(layout, major, minor, chunk, of_major, of_minor, key):
+def allocate_sources(layout, major, minor, chunk, of_major, of_minor, scratch, key):
     """Draw the sources of every count of a chunk and count them by component.
 
     C[f, :, n] ~ Multinomial(x_fn, w_f * h_n / (w_f . h_n + offset)); the background's share is dropped. ``of_major``
-    (major, K) is overwritten at the chunk's rows, ``of_minor`` (minor, K) is added to. Returns the number of cells whose
-    mean is 0 or not finite, where no allocation exists.
+    (major, K) is overwritten at the chunk's rows, ``of_minor`` (minor, K) is added to; ``scratch`` is the chunk's own.
+    Returns the number of cells whose mean is 0 or not finite, where no allocation exists.
     """
-    rank = major.shape[1]
+    rank, failures = major.shape[1], 0
     has_offset = layout.offset.size > 0
-    sources = rank + 1 if has_offset else rank
-    failures = 0
-    weights, cumulative, counts = np.empty(sources), np.empty(sources), np.empty(sources, np.int64)
+    weights, cumulative, counts = borrowed(scratch.weights), borrowed(scratch.cumulative), borrowed(scratch.counts)
     for i in range(layout.chunks[chunk], layout.chunks[chunk + 1]):
         of_major[i] = 0.0
         row_key = fold(key, i)

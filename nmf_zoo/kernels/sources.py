@@ -6,8 +6,8 @@ ratio = x / (u_i . v_j + offset) the gathered sums are::
     of_major_i = sum_j ratio v_j      (major, K), overwritten at the chunk's rows
     of_minor_j = sum_i ratio u_i      (minor, K), added to
 
-and the expected sources, summed, are u * of_major and v * of_minor. Every kernel returns (sum of x log mean, number of cells
-whose mean is too small to divide by): these cells are left out of all three sums.
+and the expected sources, summed, are u * of_major and v * of_minor. Every kernel returns (sum of x log mean, number of
+cells whose mean is too small to divide by): these cells are left out of all three sums.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Nothing is stored and nothing advances, so that draws do not depend on threads, on blocks or on the order of the work::
 
-    sweep_key = child_key(seed_key(seed), chain, sweep)      in Python
+    sweep_key = child(seed_key(seed), chain, sweep)      in Python
     key = fold(fold(sweep_key, f), n)                        in a kernel: the stream of one cell in one sweep
     uniform(key, 0), uniform(key, 1), ...                    its uniforms
 
@@ -13,7 +13,7 @@ words of ``fold`` give different children.
 **Two draws need two keys.** A draw reads its stream from word 0 on and may read many words (rejection), so that two
 draws from one key are dependent. Give each its own: ``fold(key, 0)``, ``fold(key, 1)``.
 
-In Python use `child_key`: a compiled function hands uint64 back as a plain int, which numba may refuse as an argument.
+In Python use `child`: a compiled function hands uint64 back as a plain int, which numba may refuse as an argument.
 
 Steele, Lea, Flood (2014), Fast splittable pseudorandom number generators; mixers by D. Stafford (variant 13) and
 P. Evensen (moremur).
@@ -50,7 +50,7 @@ def fold(key, word):
     return z ^ (z >> _S31)
 
 
-def child_key(key: np.uint64, *words: int) -> np.uint64:
+def child(key: np.uint64, *words: int) -> np.uint64:
     """``fold`` over several words, for callers in Python, where a compiled function returns uint64 as a plain int."""
     for word in words:
         key = np.uint64(fold(np.uint64(key), word))
@@ -70,10 +70,3 @@ def random_bits(key, i):
 def uniform(key, i):
     """The i-th uniform of the stream, in the open interval (0, 1): an odd multiple of 2^-53."""
     return (np.float64(np.int64(random_bits(key, i) >> _S12)) + 0.5) * 2.0**-52
-
-
-def child(key: np.uint64, *words: int) -> np.uint64:
-    """``fold`` of several words for callers outside kernels, where numba would hand back a signed Python int."""
-    for word in words:
-        key = np.uint64(fold(np.uint64(key), word))
-    return key

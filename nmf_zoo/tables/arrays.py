@@ -23,11 +23,13 @@ def read_npy(path: Path, suffix: str) -> Matrix:
 
 def read_npz(path: Path, suffix: str, key: str | None = None) -> Matrix:
     """A SciPy sparse matrix, else the archive's array ``key``, else its only 2-D array of numbers."""
-    with np.load(path, allow_pickle=False) as archive:
+    # Opened here: np.load leaves a damaged archive open.
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         if {"format", "data", "shape"} <= set(archive.files):
             import scipy.sparse
 
-            return Matrix(check_numbers(str(path), scipy.sparse.load_npz(path)))
+            file.seek(0)
+            return Matrix(check_numbers(str(path), scipy.sparse.load_npz(file)))
         return Matrix(check_numbers(f"{path}, array {key!r}" if key else str(path), _choose(path, archive, key)))
 
 

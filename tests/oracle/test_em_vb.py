@@ -1,4 +1,4 @@
-"""EM and VB against independent formulas, exact evidence, numerical optima; every check must fail on a planted wrong update."""
+"""EM and VB against independent formulas, exact evidence and numerical optima; planted wrong updates must be seen."""
 
 import dataclasses
 import itertools
@@ -11,7 +11,7 @@ from scipy.special import gammaln, logsumexp
 from nmf_zoo.inference import em, vb
 from nmf_zoo.inference.multiplicative import FLOOR
 from nmf_zoo.inference.workers import Workers
-from nmf_zoo.structure import Cells, Likelihood
+from nmf_zoo.structure import Cells
 from tests import naive
 from tests.runs import fit, largest_loss, numerical_gradient
 from tests.structures import gamma, model, parameter, unknown, weight_of
@@ -69,7 +69,9 @@ def offset_of(structure):
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("priors", PRIORS)
-@pytest.mark.parametrize("options", [em.EM(), em.EM(inner=1), em.EM(inner=5), em.EM(mode="log"), em.EM(mode="log", inner=2)], ids=str)
+@pytest.mark.parametrize(
+    "options", [em.EM(), em.EM(inner=1), em.EM(inner=5), em.EM(mode="log"), em.EM(mode="log", inner=2)], ids=str
+)
 def test_em_never_rises_and_reports_the_log_joint(setting, priors, options):
     structure = model(X, K, *PRIORS[priors], **SETTINGS[setting])
     problem, state, _, objective = fit(em.ENGINE, structure, options, 40)
@@ -77,7 +79,9 @@ def test_em_never_rises_and_reports_the_log_joint(setting, priors, options):
     values = {"W": state.W, "H": state.Ht.T, **state.values}
     log_joint = structure.log_joint(values)
     if options.mode == "log":
-        log_joint += sum(np.sum(np.log(a)) for side, a in zip(problem.sides, (state.W, state.Ht), strict=True) if side.is_gamma)
+        log_joint += sum(
+            np.sum(np.log(a)) for side, a in zip(problem.sides, (state.W, state.Ht), strict=True) if side.is_gamma
+        )
     np.testing.assert_allclose(-objective[-1], log_joint, rtol=1e-9)
 
 
@@ -100,12 +104,18 @@ def test_em_follows_the_formula_step_by_step(setting, inner, mode):
 
 @pytest.mark.parametrize("sigma", [0.8, unknown("sigma", "flat")], ids=["known", "free"])
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("priors", [(None, None), (gamma(1.0, 0.7), gamma(1.0, 0.2)), (START["W"], gamma(1.0, 0.7))], ids=["flat", "gamma", "fixed"])
+@pytest.mark.parametrize(
+    "priors",
+    [(None, None), (gamma(1.0, 0.7), gamma(1.0, 0.2)), (START["W"], gamma(1.0, 0.7))],
+    ids=["flat", "gamma", "fixed"],
+)
 def test_squared_error_never_rises_and_reports_the_log_joint(sigma, setting, priors):
     structure = as_normal(model(X, K, *priors, **SETTINGS[setting]), sigma)
     _, state, _, objective = fit(em.ENGINE, structure, em.EM(), 60)
     assert largest_loss(objective, maximise=False) <= 1e-9
-    np.testing.assert_allclose(-objective[-1], structure.log_joint({"W": state.W, "H": state.Ht.T, **state.values}), rtol=1e-9)
+    np.testing.assert_allclose(
+        -objective[-1], structure.log_joint({"W": state.W, "H": state.Ht.T, **state.values}), rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("mask", [None, MASK], ids=["complete", "masked"])
@@ -138,7 +148,9 @@ def test_dense_and_listed_data_give_the_same_iterates(kind, drop_zeros):
     np.testing.assert_allclose(one[3], other[3], rtol=1e-10)
 
 
-@pytest.mark.parametrize(("engine", "options", "prior"), [(em, em.EM(), None), (vb, vb.VB(), gamma(0.5, 1.0))], ids=["em", "vb"])
+@pytest.mark.parametrize(
+    ("engine", "options", "prior"), [(em, em.EM(), None), (vb, vb.VB(), gamma(0.5, 1.0))], ids=["em", "vb"]
+)
 def test_a_full_mask_changes_nothing_and_threads_not_a_bit(engine, options, prior):
     plain, full = (model(X, K, prior, prior, mask=mask) for mask in (None, np.ones((F, N), dtype=bool)))
     _, _, _, alone = fit(engine.ENGINE, plain, options, 15, start=START)
@@ -169,7 +181,7 @@ def test_scaling_w_up_and_h_down_leaves_the_path_of_the_product():
 @pytest.mark.parametrize("setting", ["plain", "all"])
 def test_the_residual_vanishes_only_where_the_gradient_does(mode, setting):
     structure = model(X, 2, gamma(1.5, 0.7), gamma(2.0, 0.4), **SETTINGS[setting])
-    problem, state, info, _ = fit(em.ENGINE, structure, em.EM(mode=mode), 20_000, tol=1e-9)
+    _, state, info, _ = fit(em.ENGINE, structure, em.EM(mode=mode), 20_000, tol=1e-9)
     assert info.residual < 1e-9
 
     def density(W, Ht):
@@ -257,7 +269,14 @@ def test_vb_and_its_bound_follow_the_formulas(setting, order):
 
 def test_both_orders_end_at_the_same_fixed_point():
     structure = model(X, 2, gamma(1.0, 1.0), gamma(1.0, 1.0))
-    _, one, info, first = fit(vb.ENGINE, structure, vb.VB(), 20_000, tol=1e-11, start={k: v[:, :2] if k == "W" else v[:2] for k, v in START.items()})
+    _, one, _, first = fit(
+        vb.ENGINE,
+        structure,
+        vb.VB(),
+        20_000,
+        tol=1e-11,
+        start={k: v[:, :2] if k == "W" else v[:2] for k, v in START.items()},
+    )
     start = {"W": one.W.mean * np.exp(0.05 * RNG.normal(size=(F, 2))), "H": one.H.mean.T}
     _, other, _, second = fit(vb.ENGINE, structure, vb.VB(order="paisley"), 20_000, tol=1e-11, start=start)
     np.testing.assert_allclose(first[-1], second[-1], rtol=1e-12)
@@ -268,7 +287,7 @@ LOG_V = np.linspace(-60.0, 12.0, 1441)  # trapezoid in log v: exact to rounding 
 
 
 def log_evidence(x, prior_w, prior_h):
-    """log p(x) of a 1 x N matrix by a sum over allocations and a sum over the grid of each w; H is integrated out exactly."""
+    """log p(x) of a 1 x N matrix: H integrated out exactly, each w on a grid, the allocations enumerated."""
     (a_w, r_w), (a_h, r_h) = prior_w, prior_h
     rank = a_w.shape[1]
     v, step = np.exp(LOG_V), LOG_V[1] - LOG_V[0]
@@ -279,7 +298,12 @@ def log_evidence(x, prior_w, prior_h):
         for k in range(rank):
             c = counts[:, k]
             log_h = np.sum(
-                gammaln(a_h + c) - gammaln(a_h) - gammaln(c + 1) + a_h * np.log(r_h) - (a_h + c) * np.log(r_h + v[:, None]), axis=1
+                gammaln(a_h + c)
+                - gammaln(a_h)
+                - gammaln(c + 1)
+                + a_h * np.log(r_h)
+                - (a_h + c) * np.log(r_h + v[:, None]),
+                axis=1,
             )
             log_w = a_w[0, k] * np.log(r_w) - gammaln(a_w[0, k]) + (a_w[0, k] + c.sum()) * LOG_V - r_w * v
             log_p += logsumexp(log_h + log_w) + np.log(step)
@@ -334,12 +358,12 @@ def test_free_hyperparameters_end_where_the_bound_is_highest(priors):
     at = np.log(np.concatenate([state.values[n].ravel() for n in names]))
     best = optimize.minimize(negative, at + 0.3, method="BFGS", options={"gtol": 1e-8})
     assert negative(at) <= best.fun + 1e-8 * abs(best.fun)
-    assert -negative(at) >= bound[-1]
+    assert -negative(at) >= bound[-1] - 1e-12 * abs(bound[-1])
 
 
 def test_a_converged_bound_is_stationary_in_every_parameter_of_q():
     structure = model(X, 2, gamma(0.8, 0.7), gamma(1.1, 0.4), mask=MASK)
-    problem, state, info, _ = fit(vb.ENGINE, structure, vb.VB(), 20_000, tol=1e-11)
+    _, state, info, _ = fit(vb.ENGINE, structure, vb.VB(), 20_000, tol=1e-11)
     assert info.residual < 1e-11
     x, weight = structure.data.values, weight_of(structure)
     priors = (np.full((1, 1), 0.8), 0.7), (np.full((1, 1), 1.1), 0.4)
@@ -383,9 +407,13 @@ def test_a_wrong_prior_or_mask_is_seen(wrong):
     structure = model(X, K, gamma(0.5, 0.7), gamma(0.5, 0.7), mask=MASK)
     right = vb.prepare(structure, vb.VB(), Workers())
     if wrong == "rate dropped":
-        bad = dataclasses.replace(right, sides=vb.prepare(model(X, K, gamma(0.5, 1e-3), gamma(0.5, 1e-3)), vb.VB(), Workers()).sides)
+        bad = dataclasses.replace(
+            right, sides=vb.prepare(model(X, K, gamma(0.5, 1e-3), gamma(0.5, 1e-3)), vb.VB(), Workers()).sides
+        )
     else:
-        bad = dataclasses.replace(right, weights=vb.prepare(model(X, K, None, None, mask=~MASK), vb.VB(), Workers()).weights)
+        bad = dataclasses.replace(
+            right, weights=vb.prepare(model(X, K, None, None, mask=~MASK), vb.VB(), Workers()).weights
+        )
     state = vb.init(right, np.uint64(0), START)
     for _ in range(50):
         state, _ = vb.step(right, state)
@@ -400,6 +428,8 @@ def test_a_bound_without_its_rate_term_exceeds_the_evidence(monkeypatch):
     structure = model([[3.0]], 1, gamma(0.8, 0.9), gamma(1.2, 0.6))
     exact = log_evidence(np.array([[3.0]]), (np.full((1, 1), 0.8), 0.9), (1.2, 0.6))
     divergence = vb._divergence
-    monkeypatch.setattr(vb, "_divergence", lambda q, shape, rate: divergence(q, shape, rate) - float(np.sum(q.mean * rate)))
+    monkeypatch.setattr(
+        vb, "_divergence", lambda q, shape, rate: divergence(q, shape, rate) - float(np.sum(q.mean * rate))
+    )
     _, _, _, bound = fit(vb.ENGINE, structure, vb.VB(), 200)
     assert bound[-1] > exact + 1e-9

@@ -19,14 +19,19 @@ def make(F, N, K, seed=0, background=False, exposure=False):
     rng = np.random.default_rng(seed)
     x = rng.poisson(0.7, (F, N)).astype(float)
     x[F // 2], x[:, N // 3] = 0.0, 0.0
-    optional = {"background": rng.random((F, N)) if background else None, "exposure": rng.random((1, N)) + 0.5 if exposure else None}
+    optional = {
+        "background": rng.random((F, N)) if background else None,
+        "exposure": rng.random((1, N)) + 0.5 if exposure else None,
+    }
     return model(x, K, None, None, **optional), rng.random((F, K)) + 0.1, rng.random((N, K)) + 0.1
 
 
 def as_cells(structure):
     rows, cols = np.nonzero(structure.data.values)
     values = structure.data.values[rows, cols]
-    return dataclasses.replace(structure, data=Cells(rows=rows, cols=cols, values=values, shape=structure.shape, is_complete=True))
+    return dataclasses.replace(
+        structure, data=Cells(rows=rows, cols=cols, values=values, shape=structure.shape, is_complete=True)
+    )
 
 
 def offset_of(structure):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import special, stats
 
-LEAST = 200  # effective draws below which a standard error means little
+LEAST = 250  # effective draws below which a standard error means little
 ALARM = 1e-4  # probability of a false alarm in one check, whatever the number of statistics in it
 
 

@@ -184,7 +184,7 @@ def test_a_dropped_prior_rate_is_seen(name, monkeypatch):
 
     def wrong(factor, shape, values, is_right):
         found = right(factor, shape, values, is_right)
-        return (found[0], 0.0) if is_right else found
+        return (found[0], 0 * found[1]) if is_right else found
 
     monkeypatch.setattr(gibbs, "_side_prior", wrong)
     with pytest.raises(AssertionError, match="gate 2"):

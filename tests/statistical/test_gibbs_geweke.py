@@ -58,39 +58,47 @@ MODELS = {
 }
 
 A = unknown("a", "gamma", 6.0, 5.0)
+U = unknown("u", "uniform", 0.4, 2.0)
+
+
+def hyper(prior_w, prior_h, **options):
+    """Little data, so that the joint chain mixes: hyperparameters and data hold each other back."""
+    return model(X23, 2, prior_w, prior_h, exposure=[[0.3, 0.2, 0.4]], **options)
+
+
+def by_component(name, kind, *args, of):
+    """One value for each component, as it broadcasts against W or H."""
+    return unknown(name, kind, *args, variable_shape=(2,), shape=(1, 2) if of == "W" else (2, 1))
+
+
+def by_sample(name, kind, *args):
+    return unknown(name, kind, *args, variable_shape=(3,), shape=(1, 3))
+
+
 HYPER_MODELS = {
-    "gamma: shape of W": model(X23, 2, gamma(A, 0.8), gamma(COMPONENTS_H, 1.7)),
-    "inverse_gamma: rates of H by component": model(
-        X23, 2, gamma(COMPONENTS_W, 0.8), gamma(1.3, unknown("r", "inverse_gamma", 4.0, 5.0, variable_shape=(2,), shape=(2, 1)))
+    "gamma: shape of W": hyper(gamma(A, 0.8), gamma(COMPONENTS_H, 1.7)),
+    "inverse_gamma: rates of H by component": hyper(
+        gamma(COMPONENTS_W, 0.8), gamma(1.3, by_component("r", "inverse_gamma", 4.0, 5.0, of="H"))
     ),
-    "lognormal: means of W by feature": model(
-        X23, 2, gamma(0.7, mean=unknown("m", "lognormal", 0.2, 0.7, variable_shape=(2, 1))), gamma(COMPONENTS_H, 1.7)
+    "lognormal: means of W by feature": hyper(
+        gamma(0.7, mean=unknown("m", "lognormal", 0.2, 0.7, variable_shape=(2, 1))), gamma(COMPONENTS_H, 1.7)
     ),
-    "half_normal: means of H by sample": model(
-        X23, 2, gamma(COMPONENTS_W, 0.8), gamma(1.3, mean=unknown("m", "half_normal", 1.5, variable_shape=(3,), shape=(1, 3)))
+    "half_normal: means of H by sample": hyper(
+        gamma(COMPONENTS_W, 0.8), gamma(1.3, mean=by_sample("m", "half_normal", 1.5))
     ),
-    "uniform: shape of both": model(
-        X23, 2, gamma(unknown("u", "uniform", 0.3, 2.0), 0.8), gamma(unknown("u", "uniform", 0.3, 2.0), 1.7)
-    ),
-    "Gamma(a, a), and a rate of H": model(X23, 2, gamma(A, A), gamma(1.3, A), mask=MASK),
-    "shape and mean of H, tied otherwise": model(
-        X23,
-        2,
+    "uniform: shape of both": hyper(gamma(U, 0.8), gamma(U, 1.7)),
+    "Gamma(a, a), and a rate of H": hyper(gamma(A, A), gamma(1.3, A), mask=MASK),
+    "shape and mean of H, tied otherwise": hyper(
         gamma(COMPONENTS_W, 0.8),
         gamma(
-            unknown("a", "lognormal", [0.4, -0.2], 0.4, variable_shape=(2,), shape=(2, 1)),
-            mean=unknown("m", "gamma", [3.0, 4.0, 5.0], [6.0, 5.0, 6.0], variable_shape=(3,), shape=(1, 3)),
+            by_component("a", "lognormal", [0.4, -0.2], 0.4, of="H"),
+            mean=by_sample("m", "gamma", [3.0, 4.0, 5.0], [6.0, 5.0, 6.0]),
         ),
     ),
-    "one rate by component of both": model(
-        X23,
-        2,
-        gamma(0.7, unknown("r", "gamma", 3.0, 2.0, variable_shape=(2,), shape=(1, 2))),
-        gamma(1.4, unknown("r", "gamma", 3.0, 2.0, variable_shape=(2,), shape=(2, 1))),
+    "one rate by component of both": hyper(
+        gamma(0.7, by_component("r", "gamma", 8.0, 6.0, of="W")), gamma(1.4, by_component("r", "gamma", 8.0, 6.0, of="H"))
     ),
-    "shape of W by cell, its rate, mean of H": model(
-        X23,
-        2,
+    "shape of W by cell, its rate, mean of H": hyper(
         gamma(unknown("a", "gamma", 6.0, 5.0, variable_shape=(2, 2)), unknown("r", "lognormal", 0.0, 0.5)),
         gamma(1.3, mean=unknown("m", "inverse_gamma", 5.0, 4.0)),
     ),

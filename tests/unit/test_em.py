@@ -24,7 +24,9 @@ def normal(x, prior_w, prior_h, sigma=1.0, rank=2, **rest):
     return dataclasses.replace(structure, likelihood=Likelihood(kind="normal", sigma=parameter(sigma)))
 
 
-@pytest.mark.parametrize(("options", "message"), [({"mode": "map"}, "mode"), ({"inner": 0}, "inner"), ({"inner": 1.5}, "inner")])
+@pytest.mark.parametrize(
+    ("options", "message"), [({"mode": "map"}, "mode"), ({"inner": 0}, "inner"), ({"inner": 1.5}, "inner")]
+)
 def test_options_are_checked(options, message):
     with pytest.raises(ValueError, match=f"{message}: got"):
         em.EM(**options)
@@ -32,7 +34,7 @@ def test_options_are_checked(options, message):
 
 FREE = unknown("free", "flat")
 REFUSED = {
-    "shape below 1": (model(X, 2, gamma(0.5, 1.0), None), em.EM(), "unbounded at 0.*mode=\"log\""),
+    "shape below 1": (model(X, 2, gamma(0.5, 1.0), None), em.EM(), 'unbounded at 0.*mode="log"'),
     "unknown shape": (model(X, 2, None, gamma(FREE, 1.0)), em.EM(), "free is unknown"),
     "unknown rate, both gamma": (model(X, 2, gamma(1.0, 1.0), gamma(1.0, FREE)), em.EM(), "free is unknown"),
     "rate with a prior": (model(X, 2, None, gamma(1.0, unknown("b", "gamma", 1.0, 1.0))), em.EM(), "b is unknown"),
@@ -139,7 +141,9 @@ PRIORS = {
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
-    counts=st.lists(st.lists(st.sampled_from([0.0, 0.0, 1.0, 2.7, 40.0]), min_size=3, max_size=3), min_size=2, max_size=6),
+    counts=st.lists(
+        st.lists(st.sampled_from([0.0, 0.0, 1.0, 2.7, 40.0]), min_size=3, max_size=3), min_size=2, max_size=6
+    ),
     prior_w=st.sampled_from(sorted(PRIORS)),
     seed=st.integers(0, 5),
     options=st.sampled_from([em.EM(), em.EM(mode="log"), em.EM(inner=1), em.EM(inner=4)]),

@@ -9,7 +9,7 @@ from scipy import stats
 
 from nmf_zoo.kernels import counts, draws, gig, streams
 from nmf_zoo.kernels.borrow import borrowed
-from nmf_zoo.kernels.streams import child_key, fold, random_bits, seed_key, uniform
+from nmf_zoo.kernels.streams import child, fold, random_bits, seed_key, uniform
 from tests import naive_draws
 
 P_BOUND = 1e-6  # per test; about 60 of them here: a false alarm has probability below 1e-4
@@ -21,7 +21,7 @@ SIDE = 500
 
 
 def some_keys(n):
-    return [child_key(KEY, i) for i in range(n)]
+    return [child(KEY, i) for i in range(n)]
 
 
 @pytest.mark.parametrize("name", ["fold", "random_bits", "uniform"])
@@ -103,7 +103,7 @@ def test_values_are_pinned(name):
 def test_compiled_equals_python(name):
     function, arguments = CALLS[name]
     for i in range(50):
-        key = child_key(KEY, i)
+        key = child(KEY, i)
         swapped = (key, *arguments[1:]) if function in (streams.fold, random_bits, uniform) else (*arguments[:-1], key)
         with np.errstate(over="ignore"):
             assert function(*swapped) == pytest.approx(function.py_func(*swapped), rel=1e-12, abs=0)
@@ -130,7 +130,7 @@ def test_signed_key_is_the_same_stream():
     """A key that went through Python comes back as an int, which numba takes for int64: never float64 arithmetic."""
     assert fold(5, 3) == fold(np.uint64(5), np.uint64(3))
     assert uniform(np.int64(-5), 3) == uniform(np.uint64(2**64 - 5), 3)
-    assert child_key(5, 1, 2) == naive_draws.fold(naive_draws.fold(5, 1), 2)
+    assert child(5, 1, 2) == naive_draws.fold(naive_draws.fold(5, 1), 2)
 
 
 @njit
@@ -258,7 +258,7 @@ def words_of_stream(key, n):
 
 
 @njit
-def child_keys(key, n):
+def childs(key, n):
     out = np.empty(n, dtype=np.uint64)
     for i in range(n):
         out[i] = fold(key, i)
@@ -296,14 +296,14 @@ def neighbours():
         "cell (f, n) keyed in either order": (here[upper], words_of_cells(KEY, SIDE, True, 0)[upper]),
         "words 0 and 1 of a cell": (here, words_of_cells(KEY, SIDE, False, 1)),
         "sweeps 0 and 1": (
-            words_of_cells(child_key(KEY, 0), SIDE, False, 0),
-            words_of_cells(child_key(KEY, 1), SIDE, False, 0),
+            words_of_cells(child(KEY, 0), SIDE, False, 0),
+            words_of_cells(child(KEY, 1), SIDE, False, 0),
         ),
-        "chains 0 and 1": tuple(words_of_cells(child_key(KEY, c, 9), SIDE, False, 0) for c in (0, 1)),
+        "chains 0 and 1": tuple(words_of_cells(child(KEY, c, 9), SIDE, False, 0) for c in (0, 1)),
         "seeds 0 and 1": (words_of_cells(seed_key(0), SIDE, False, 0), words_of_cells(seed_key(1), SIDE, False, 0)),
         "words i and i + 1 of one stream": (stream[:-1], stream[1:]),
         "words i and i + 2 of one stream": (stream[:-2], stream[2:]),
-        "words and child keys of one key": (stream, child_keys(KEY, SIDE * SIDE)),
+        "words and child keys of one key": (stream, childs(KEY, SIDE * SIDE)),
         "raw keys 0, 1, 2, ...": (
             np.array([random_bits(np.uint64(i), 0) for i in range(20_000)], dtype=np.uint64),
             np.array([random_bits(np.uint64(i + 1), 0) for i in range(20_000)], dtype=np.uint64),
@@ -324,7 +324,7 @@ def test_neighbours_are_independent(name):
 
 
 def test_cells_have_different_keys():
-    keys = np.concatenate([child_keys(child_key(KEY, f), 1000) for f in range(1000)])
+    keys = np.concatenate([childs(child(KEY, f), 1000) for f in range(1000)])
     assert len(np.unique(keys)) == len(keys)
 
 
@@ -332,7 +332,7 @@ def test_birthday_spacings():
     """Marsaglia: repeated spacings among 2^14 points of 2^36 are Poisson(2^42 / 2^38); a lattice repeats more."""
     repeats = 0
     for i in range(16):
-        points = np.sort(words_of_cells(child_key(KEY, i), 128, False, 0).ravel() >> np.uint64(28))
+        points = np.sort(words_of_cells(child(KEY, i), 128, False, 0).ravel() >> np.uint64(28))
         spacings = np.sort(np.diff(points))
         repeats += int(np.count_nonzero(np.diff(spacings) == 0))
     tail = min(stats.poisson.cdf(repeats, 256), stats.poisson.sf(repeats - 1, 256))

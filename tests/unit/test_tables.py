@@ -200,6 +200,6 @@ def test_wrong_arrays(tmp_path):
 
 
 def test_an_option_of_another_format_is_refused(tmp_path):
+    np.save(tmp_path / "x.npy", COUNTS)
     with pytest.raises(InputError, match="header"):
-        np.save(tmp_path / "x.npy", COUNTS)
         read_matrix(tmp_path / "x.npy", header=True)

@@ -58,7 +58,12 @@ def test_free_values_for_every_cell_are_warned_of():
 
 
 def test_untied_hyperparameters_run_away_without_a_nan():
-    structure = model(X, 2, gamma(unknown("a", "flat", variable_shape=(6, 2)), mean=unknown("m", "flat", variable_shape=(6, 2))), PLAIN)
+    structure = model(
+        X,
+        2,
+        gamma(unknown("a", "flat", variable_shape=(6, 2)), mean=unknown("m", "flat", variable_shape=(6, 2))),
+        PLAIN,
+    )
     with pytest.warns(NmfZooWarning):
         _, state, _, bound = fit(vb.ENGINE, structure, vb.VB(), 300)
     assert np.all(np.isfinite(bound))
@@ -135,7 +140,9 @@ def test_shapes_whose_geometric_means_underflow(shape, scale):
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
-    counts=st.lists(st.lists(st.sampled_from([0.0, 0.0, 1.0, 2.7, 40.0]), min_size=3, max_size=3), min_size=2, max_size=6),
+    counts=st.lists(
+        st.lists(st.sampled_from([0.0, 0.0, 1.0, 2.7, 40.0]), min_size=3, max_size=3), min_size=2, max_size=6
+    ),
     shape=st.sampled_from([1e-4, 0.1, 2.0, "free"]),
     order=st.sampled_from(vb.ORDERS),
     seed=st.integers(0, 5),

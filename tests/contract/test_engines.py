@@ -1,0 +1,394 @@
+"""Every engine on every declaration: what comes back, and what is said where an engine can't run one."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+import scipy.sparse as sp
+
+import nmf_zoo as nz
+from nmf_zoo import _compat
+from nmf_zoo.engines import VERBS, verdict
+from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo.inference import ENGINES
+from nmf_zoo.inference.driver import STATUS
+
+F, K, N = 4, 2, 5
+RNG = np.random.default_rng(3)
+X = RNG.poisson(RNG.gamma(2.0, size=(F, K)) @ RNG.gamma(2.0, size=(K, N))) + np.eye(F, N, dtype=int)
+TABLE = pd.DataFrame(X, index=list("abcd"), columns=[f"s{i}" for i in range(N)])
+MASK = np.ones((F, N), dtype=bool)
+MASK[[0, 2], [1, 3]] = False
+LABELS = {"feature": list("abcd"), "component": ["u", "v"], "sample": list(TABLE.columns)}
+one, two = np.float64(1), np.float64(2)
+
+
+def users_own():
+    """Other names, both factors transposed, an exposure and a background."""
+    with pm.Model(coords={"word": list("abcd"), "topic": ["x", "y"], "text": range(10, 10 + N)}) as model:
+        theta = pm.Gamma("theta", two, one, dims=("topic", "word"))
+        phi = pm.Gamma("phi", two, one, dims=("text", "topic"))
+        pm.Poisson("counts", np.linspace(1, 2, N) * (theta.T @ phi.T) + 0.5, observed=X, dims=("word", "text"))
+    return model
+
+
+def with_hyperpriors():
+    with pm.Model() as model:
+        alpha, mean = pm.Gamma("a", two, one), pm.LogNormal("m", np.float64(0), one, shape=(K, 1))
+        nz.gamma_nmf(X, K, alpha_h=alpha, mean_h=mean)
+    return model
+
+
+def pymc_masked_array():
+    with pm.Model() as model:
+        W, H = pm.Gamma("W", two, one, shape=(F, K)), pm.Gamma("H", two, one, shape=(K, N))
+        with pytest.warns(UserWarning, match="mask|missing|impute"):
+            pm.Poisson("X", W @ H, observed=np.ma.masked_array(X, ~MASK))
+    return model
+
+
+MAKERS = {
+    "poisson_nmf": lambda: nz.poisson_nmf(TABLE, K),
+    "poisson_nmf, real data": lambda: nz.poisson_nmf(X + 0.25, K),
+    "normal_nmf": lambda: nz.normal_nmf(TABLE, K),
+    "normal_nmf, free sigma": lambda: nz.normal_nmf(X, K, sigma=nz.free(), mask=MASK),
+    "gamma_nmf": lambda: nz.gamma_nmf(TABLE, K, alpha_w=1.5, alpha_h=1.5, mean_h=3.0, coords={"component": ["u", "v"]}),
+    "gamma_nmf, small shape": lambda: nz.gamma_nmf(X, K, alpha_h=0.3),
+    "gamma_nmf, mask": lambda: nz.gamma_nmf(TABLE, K, mask=MASK),
+    "gamma_nmf, offsets": lambda: nz.gamma_nmf(X, K, exposure=np.linspace(1, 2, N), background=0.5),
+    "gamma_nmf, sparse": lambda: nz.gamma_nmf(sp.csr_array(X), K),
+    "gamma_nmf, ratings": lambda: nz.gamma_nmf(sp.csr_array(X), K, observed="stored"),
+    "gamma_nmf, free": lambda: nz.gamma_nmf(X, K, alpha_h=nz.free(), mean_h=nz.free(tie="sample")),
+    "gamma_nmf, hyperpriors": with_hyperpriors,
+    "gamma_nmf, known W": lambda: pm.do(nz.gamma_nmf(TABLE, K), {"W": np.full((F, K), 0.5)}),
+    "gamma_nmf, nothing observed": lambda: nz.gamma_nmf(None, K, shape=(F, N)),
+    "gap": lambda: nz.gap(TABLE, K, alpha_h=2.0),
+    "gap, improper": lambda: nz.gap(TABLE, K, alpha_h=0.5),
+    "gap, free rate": lambda: nz.gap(X, K, alpha_h=2.0, beta_h=nz.free()),
+    "user's own": users_own,
+    "PyMC's masked array": pymc_masked_array,
+}
+OWN = {name: engine.verb for name, engine in ENGINES.items()}  # NUTS has tests of its own: it compiles for seconds
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {name: make() for name, make in MAKERS.items()}
+
+
+def run(engine, model, **arguments):
+    """A few draws of two chains, or a few iterations of two restarts."""
+    short = {"random_seed": 1, "quiet": True, "model": model, "engine": engine}
+    if VERBS[getattr(engine, "name", engine) if isinstance(engine, str) else type(engine).__name__.lower()] == "sample":
+        return nz.sample(**{"draws": 6, "tune": 3, "chains": 2, **short, **arguments})
+    return nz.fit(**{"max_iter": 5, "draws": 6, "restarts": 2, **short, **arguments})
+
+
+def posterior(idata):
+    return _compat.group(idata, "posterior")
+
+
+def assert_same(first, second, names=None):
+    for name in names or posterior(first).data_vars:
+        np.testing.assert_array_equal(posterior(first)[name], posterior(second)[name])
+
+
+# -- engines x models --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("engine", OWN)
+def test_each_engine_on_each_declaration(engine, name, models):
+    model = models[name]
+    structure = nz.read(model)
+    able = verdict(structure, engine)
+    if not able:
+        with pytest.raises(UnsupportedModel) as refusal:
+            run(engine, model)
+        check_refusal(str(refusal.value), engine, able.reason, structure)
+        return
+    check_result(run(engine, model), model, structure, n_draws=1 if engine == "em" else 6)
+
+
+def check_refusal(message, engine, reason, structure):
+    assert "\n" not in message
+    assert message.startswith(f"engine {engine!r} can't run this model: {reason}")
+    for other, verb in VERBS.items():
+        assert (f"nz.{verb}(engine={other!r})" in message) == bool(verdict(structure, other))
+
+
+def check_result(idata, model, structure, n_draws):
+    draws = posterior(idata)
+    assert set(draws.data_vars) == {variable.name for variable in model.free_RVs}
+    shapes = model.eval_rv_shapes()
+    for name, values in draws.items():
+        assert values.shape == (2, n_draws, *shapes[name])
+        assert np.all(np.isfinite(values))
+        dims = model.named_vars_to_dims.get(name)
+        assert dims is None or values.dims == ("chain", "draw", *dims)
+        for dim in dims or ():
+            assert list(values[dim].to_numpy()) == list(model.coords[dim])
+    lp = _compat.group(idata, "sample_stats")["lp"].to_numpy()
+    for at in np.ndindex(lp.shape):
+        values = {name: variable.to_numpy()[at] for name, variable in draws.items()}
+        np.testing.assert_allclose(lp[at], structure.log_joint(values), rtol=1e-10)
+    assert list(_compat.group(idata, "observed_data").data_vars) == [variable.name for variable in model.observed_RVs]
+
+
+def test_every_engine_runs_some_model_and_every_model_with_data_is_run_by_some(models):
+    structures = {name: nz.read(model) for name, model in models.items()}
+    for engine in VERBS:
+        assert any(verdict(structure, engine) for structure in structures.values())
+    for name, structure in structures.items():
+        nobody = name in (
+            "gamma_nmf, nothing observed",
+            "gap, improper",
+        )  # of the latter EM(mode="log") finds a maximum
+        assert any(verdict(structure, engine) for engine in VERBS) != nobody
+
+
+def test_labels_come_back(models):
+    draws = posterior(run("gibbs", models["gamma_nmf"]))
+    for dim, labels in LABELS.items():
+        assert list(draws[dim].to_numpy()) == labels
+    followed = _compat.group(run("gibbs", models["gamma_nmf"]), "sample_stats")["mean"]
+    assert followed.dims == ("chain", "draw", "checked_cell")
+
+
+@pytest.mark.parametrize("name", ["gamma_nmf, ratings", "gamma_nmf, sparse", "gamma_nmf, mask"])
+def test_observed_cells_have_their_labels(name, models):
+    data = _compat.group(run("gibbs", models[name]), "observed_data")
+    rows, cols = nz.read(models[name]).cells
+    feature, sample = (models[name].coords[dim] for dim in ("feature", "sample"))
+    assert list(data["feature"].to_numpy()) == [feature[f] for f in rows]
+    assert list(data["sample"].to_numpy()) == [sample[n] for n in cols]
+    np.testing.assert_array_equal(data["X"], X[rows, cols])
+
+
+# -- seeds and threads -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gamma_nmf", "gamma_nmf, sparse", "gamma_nmf, mask"])
+@pytest.mark.parametrize("engine", OWN)
+def test_the_seed_decides_and_the_threads_do_not(engine, name, models):
+    first = run(engine, models[name], cores=1)
+    for cores in (1, 2, 5):
+        assert_same(first, run(engine, models[name], cores=cores))
+    other = run(engine, models[name], random_seed=2)
+    assert np.any(posterior(first)["W"].to_numpy() != posterior(other)["W"].to_numpy())
+    W = posterior(first)["W"].to_numpy()
+    assert np.any(W[0] != W[1])
+
+
+def test_a_run_without_a_seed_records_one_that_repeats_it(models):
+    for engine in OWN:
+        first = run(engine, models["gamma_nmf"], random_seed=None)
+        assert_same(first, run(engine, models["gamma_nmf"], random_seed=int(first.attrs["random_seed"])))
+
+
+def test_seeds_of_several_words_and_generators(models):
+    several = run("gibbs", models["gamma_nmf"], random_seed=[1, 2])
+    assert several.attrs["random_seed"] == "[1, 2]"
+    assert_same(several, run("gibbs", models["gamma_nmf"], random_seed=np.array([1, 2])))
+    generators = [np.random.default_rng(0) for _ in range(2)]
+    assert_same(*(run("gibbs", models["gamma_nmf"], random_seed=generator) for generator in generators))
+
+
+def test_more_chains_leave_the_first_alone(models):
+    few, many = (posterior(run("gibbs", models["gamma_nmf"], chains=chains)) for chains in (1, 3))
+    np.testing.assert_array_equal(few["W"], many["W"][:1])
+
+
+# -- run arguments -----------------------------------------------------------------------------------------------
+
+
+def test_thin_keeps_every_second_draw(models):
+    whole, thinned = (posterior(run("gibbs", models["gamma_nmf"], draws=5, thin=thin)) for thin in (1, 2))
+    assert thinned.sizes["draw"] == 3
+    np.testing.assert_array_equal(thinned["W"], whole["W"][:, ::2])
+
+
+@pytest.mark.parametrize("engine", OWN)
+def test_var_names_select(engine, models):
+    result = run(engine, models["gamma_nmf"], var_names=["H"])
+    assert list(posterior(result).data_vars) == ["H"]
+    assert "lp" in _compat.group(result, "sample_stats")
+    assert_same(result, run(engine, models["gamma_nmf"]), names=["H"])
+
+
+def test_the_model_of_the_context_is_the_default(models):
+    with models["gamma_nmf"]:
+        assert_same(run("gibbs", None), run("gibbs", models["gamma_nmf"]))
+        assert_same(run("em", None), run("em", models["gamma_nmf"]))
+
+
+def test_warmup_is_kept_when_asked_for(models):
+    kept = run("gibbs", models["gamma_nmf"], discard_tuned_samples=False)
+    assert _compat.group(kept, "warmup_posterior")["W"].shape == (2, 3, F, K)
+    assert _compat.group(kept, "warmup_sample_stats")["lp"].shape == (2, 3)
+    discarded = run("gibbs", models["gamma_nmf"])
+    assert "warmup_posterior" not in _compat.group_names(discarded)
+    assert_same(kept, discarded)
+
+
+def sklearn_factors():
+    """Factors as scikit-learn's NMF returns them, with exact zeros."""
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    fitted = decomposition.NMF(K, init="nndsvd", alpha_W=0.1, l1_ratio=1.0, max_iter=50, tol=0)
+    W = fitted.fit_transform(X.astype(float))
+    assert np.any(W == 0) or np.any(fitted.components_ == 0)
+    return {"W": W, "H": fitted.components_}
+
+
+@pytest.mark.parametrize("name", ["gamma_nmf", "gamma_nmf, sparse", "poisson_nmf"])
+@pytest.mark.parametrize("engine", OWN)
+def test_runs_start_from_factors_of_scikit_learn(engine, name, models):
+    if not verdict(nz.read(models[name]), engine):
+        pytest.skip(f"{engine} can't run {name}")
+    start = sklearn_factors()
+    arguments = {"max_iter": 1} if OWN[engine] == "fit" else {"draws": 1, "tune": 0}
+    result = run(engine, models[name], initvals=start, **arguments)
+    assert np.all(np.isfinite(_compat.group(result, "sample_stats")["lp"]))
+    if engine == "em":  # one iteration from one start: no randomness is left
+        W = posterior(result)["W"].to_numpy()
+        np.testing.assert_array_equal(W[0], W[1])
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_a_start_per_chain_and_partial_starts(models):
+    W, H = RNG.gamma(2.0, size=(F, K)), RNG.gamma(2.0, size=(K, N))
+    starts = [{"W": W}, {"W": W, "H": H}]
+    result = run("em", models["gamma_nmf"], initvals=starts, max_iter=1)
+    swapped = run("em", models["gamma_nmf"], initvals=[starts[1], {"W": 2 * W, "H": 2 * H}], max_iter=1)
+    objectives = [set(np.round(_compat.group(r, "fit")["objective"].to_numpy()[:, 0], 8)) for r in (result, swapped)]
+    assert len(objectives[0] & objectives[1]) == 1
+
+
+def test_log_likelihood_comes_when_asked_for(models):
+    for engine in OWN:
+        result = run(engine, models["gamma_nmf, mask"], idata_kwargs={"log_likelihood": True})
+        assert _compat.group(result, "log_likelihood")["X"].dims == ("chain", "draw", "cell")
+
+
+# -- optimisers --------------------------------------------------------------------------------------------------
+
+FITS = [name for name, verb in OWN.items() if verb == "fit"]
+
+
+@pytest.mark.parametrize("engine", FITS)
+def test_restarts_come_best_first(engine, models):
+    fit = _compat.group(run(engine, models["gamma_nmf"], restarts=6, max_iter=8, tol=0), "fit")
+    last = fit["objective"].to_numpy()[:, -1]
+    assert np.all(np.diff(last) <= 0) if ENGINES[engine].maximise else np.all(np.diff(last) >= 0)
+    assert len(np.unique(last)) > 1
+
+
+@pytest.mark.parametrize("engine", FITS)
+def test_statuses(engine, models):
+    converged = run(engine, models["gamma_nmf"], max_iter=20_000, tol=1e-4)
+    stopped = run(engine, models["gamma_nmf"], max_iter=2, tol=1e-12)
+    ran = run(engine, models["gamma_nmf"], max_iter=7, tol=0)
+    for result, status in ((converged, "converged"), (stopped, "max_iter"), (ran, "all_iterations")):
+        fit = _compat.group(result, "fit")
+        assert list(fit["status"].to_numpy()) == [status] * 2
+        assert list(fit["reason"].to_numpy()) == [STATUS[status]] * 2
+        assert list(fit["converged"].to_numpy()) == [status == "converged"] * 2
+        assert result.attrs["status"] == status
+    assert np.all(_compat.group(converged, "fit")["residual"] < 1e-4)
+    assert list(_compat.group(ran, "fit")["iterations"].to_numpy()) == [7, 7]
+    assert _compat.group(ran, "fit")["objective"].shape == (2, 7)
+
+
+@pytest.mark.parametrize("engine", FITS)
+def test_more_iterations_continue_the_same_path(engine, models):
+    short, long = (
+        _compat.group(run(engine, models["gamma_nmf"], max_iter=n, tol=0, restarts=1), "fit") for n in (4, 9)
+    )
+    np.testing.assert_array_equal(short["objective"], long["objective"][:, :4])
+
+
+# -- Ctrl-C ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", OWN)
+def test_ctrl_c_keeps_what_was_done(engine, models):
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    endless = {"draws": 1_000_000, "tune": 1} if OWN[engine] == "sample" else {"max_iter": 100_000_000, "tol": 0}
+    timer.start()
+    result = run(engine, models["gamma_nmf"], **endless)
+    timer.join()
+    assert result.attrs["status"] == "interrupted"
+    draws = posterior(result)
+    assert 1 <= draws.sizes["draw"] < 1_000_000
+    assert np.all(np.isfinite(draws["W"]))
+    assert _compat.group(result, "sample_stats")["lp"].shape == (2, draws.sizes["draw"])
+
+
+# -- bad arguments -----------------------------------------------------------------------------------------------
+
+BAD = {
+    "no such engine": ({"engine": "gibs"}, r"engine: got 'gibs'; expected one of \["),
+    "an optimiser": ({"engine": "em"}, r"engine: got 'em'; expected one of \[.*use nz.fit\(engine='em'\)"),
+    "draws": ({"draws": 0}, "draws: got 0; expected an integer >= 1"),
+    "draws of a wrong type": ({"draws": 2.5}, "draws: got 2.5"),
+    "draws that are too many": ({"draws": 10**12}, "draws: got .* GiB"),
+    "tune": ({"tune": -1}, "tune: got -1; expected an integer >= 0"),
+    "chains": ({"chains": True}, "chains: got True"),
+    "cores": ({"cores": 0}, "cores: got 0"),
+    "thin": ({"thin": 0}, "thin: got 0"),
+    "seed": ({"random_seed": -1}, "random_seed: got -1"),
+    "seed of a wrong type": ({"random_seed": "one"}, "random_seed: got 'one'"),
+    "var_names": ({"var_names": ["W", "Z"]}, r"var_names: got \['W', 'Z'\]; expected a selection of \['W', 'H'\]"),
+    "no var_names": ({"var_names": []}, r"var_names: got \[\]"),
+    "idata_kwargs": ({"idata_kwargs": {"dims": {}}}, r"idata_kwargs: got keys \['dims'\]"),
+    "initvals of no variable": ({"initvals": {"Z": 1.0}}, "initvals: got a value for 'Z'"),
+    "initvals of a wrong shape": ({"initvals": {"W": np.ones((K, F))}}, r"shape \(2, 4\); expected shape \(4, 2\)"),
+    "negative initvals": ({"initvals": {"W": -np.ones((F, K))}}, "initvals"),
+    "NaN in initvals": ({"initvals": {"W": np.full((F, K), np.nan)}}, "initvals"),
+    "initvals of another number of chains": ({"initvals": [{}]}, "initvals: got a list of 1; expected .* 2"),
+}
+BAD_FIT = {
+    "a sampler": ({"engine": "gibbs"}, r"use nz.sample\(engine='gibbs'\)"),
+    "max_iter": ({"max_iter": 0}, "max_iter: got 0"),
+    "tol": ({"tol": -1.0}, "tol: got -1.0"),
+    "tol that is no number": ({"tol": float("nan")}, "tol: got nan"),
+    "restarts": ({"restarts": 0}, "restarts: got 0"),
+    "cores of a fit": ({"cores": -2}, "cores: got -2"),
+    "var_names of a fit": ({"var_names": ["X"]}, "var_names"),
+}
+
+
+@pytest.mark.parametrize(("verb", "name"), [("gibbs", name) for name in BAD] + [("em", name) for name in BAD_FIT])
+def test_bad_arguments_are_refused_in_one_line(verb, name, models):
+    arguments, message = (BAD if verb == "gibbs" else BAD_FIT)[name]
+    call = {"sample": nz.sample, "fit": nz.fit}[OWN[verb]]
+    own = {"chains": 2} if verb == "gibbs" else {}
+    with pytest.raises(InputError, match=message) as refusal:
+        call(**{"engine": verb, "model": models["gamma_nmf"], "quiet": True, **own, **arguments})
+    assert "\n" not in str(refusal.value)
+
+
+def test_unknown_arguments_are_not_swallowed(models):
+    for call in (nz.sample, nz.fit):
+        with pytest.raises(TypeError, match="step"):
+            call(model=models["gamma_nmf"], step=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        (nz.Gibbs, {"moves": ("scale", "jump")}),
+        (nz.NUTS, {"target_accept": 1.5}),
+        (nz.NUTS, {"sampler": "stan"}),
+        (nz.EM, {"mode": "mean"}),
+        (nz.EM, {"inner": 0}),
+    ],
+)
+def test_bad_options_are_refused_in_one_line(options, arguments):
+    with pytest.raises(ValueError, match=f"{next(iter(arguments))}: got .*expected") as refusal:
+        options(**arguments)
+    assert "\n" not in str(refusal.value)
