@@ -22,7 +22,7 @@ test-full: $(VENV)/.test-ready
 	NMF_ZOO_TEST_SIZE=full $(RUN_TESTS) $(PYTEST_ARGS)
 
 notebooks: $(VENV)/.notebooks-ready
-	$(BIN)/jupyter execute --inplace=false notebooks/*.ipynb
+	$(BIN)/python -m notebooks.run
 
 bench: $(VENV)/.bench-ready
 	$(BIN)/python -m benchmarks

@@ -36,14 +36,14 @@ def group(idata: Any, name: str) -> xr.Dataset:
 def with_groups(idata: Any, changed: Mapping[str, xr.Dataset]) -> Any:
     """A new InferenceData, ``idata`` with some groups added or replaced."""
     groups = {name: group(idata, name) for name in group_names(idata)}
-    return inference_data({**groups, **changed}, dict(idata.attrs))
+    return inference_data({**groups, **changed}, idata.attrs)
 
 
 def save(idata: Any, path: str | Path) -> None:
     """Write to netCDF (``.nc``) or Zarr (``.zarr``)."""
     tree = idata if IS_TREE else idata.to_datatree()
     if str(path).endswith(".zarr"):
-        tree.to_zarr(str(path), mode="w")
+        tree.to_zarr(str(path), mode="w", zarr_format=2)  # format 3 has no settled way to hold text labels
     else:
         tree.to_netcdf(str(path), engine="h5netcdf")
 

@@ -175,6 +175,7 @@ def fit(
     with_log_likelihood = wants_log_likelihood(idata_kwargs, structure, var_names)
     starts = check_initvals(structure, initvals, restarts)
     entropy = entropy_of(random_seed)
+    assert chosen is not None  # only NUTS, which samples, has no engine of ours
     run = FitRun(max_iter=max_iter, tol=tol, draws=draws, cores=_cores(cores), progressbar=progressbar and not quiet)
     began = time.perf_counter()
     solutions, stopped = run_restarts(chosen, structure, options, run, seed_key(entropy), starts)

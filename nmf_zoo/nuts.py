@@ -87,11 +87,17 @@ def sample(
     groups = {}
     for prefix in ("",) if arguments["discard_tuned_samples"] else ("", "warmup_"):  # nutpie always keeps the warm-up
         if f"{prefix}posterior" in _compat.group_names(idata):
-            kept = _compat.group(idata, f"{prefix}posterior")[names].isel(draw=slice(None, None, thin))
-            stats = _compat.group(idata, f"{prefix}sample_stats").isel(draw=slice(None, None, thin))
+            kept = _thinned(_compat.group(idata, f"{prefix}posterior")[names], thin)
+            stats = _thinned(_compat.group(idata, f"{prefix}sample_stats"), thin)
             groups[f"{prefix}posterior"] = kept[list(var_names or names)].drop_attrs(deep=False)
             groups[f"{prefix}sample_stats"] = _plain(stats).merge(_invariants(structure, kept))
     return groups
+
+
+def _thinned(draws: xr.Dataset, thin: int) -> xr.Dataset:
+    """Every ``thin``-th draw, chains and draws counted from 0 as the other engines do."""
+    kept = draws.isel(draw=slice(None, None, thin))
+    return kept.assign_coords(chain=np.arange(kept.sizes["chain"]), draw=np.arange(kept.sizes["draw"]))
 
 
 def _plain(stats: xr.Dataset) -> xr.Dataset:

@@ -31,8 +31,7 @@ def variable_dims(structure: Factorisation, name: str, ndim: int) -> tuple[str, 
     """The dims of a model variable; ArviZ's default names where the model has none."""
     owner = name if name in structure.dims else name.rsplit("_", 1)[0]  # W_shape, a parameter of q(W), has W's dims
     dims = structure.dims.get(owner, ())
-    dims = dims if len(dims) == ndim else (None,) * ndim
-    return tuple(dim or f"{name}_dim_{axis}" for axis, dim in enumerate(dims))
+    return dims if len(dims) == ndim else tuple(f"{name}_dim_{axis}" for axis in range(ndim))
 
 
 def as_dataset(structure: Factorisation, arrays: Mapping[str, Array], leading: tuple[str, ...]) -> xr.Dataset:

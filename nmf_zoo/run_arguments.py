@@ -47,7 +47,7 @@ def entropy_of(random_seed: Any) -> int | list[int]:
     except (TypeError, ValueError) as error:
         expected = "a non-negative integer, a sequence of them, a NumPy Generator or None"
         raise InputError("random_seed", repr(random_seed), expected, "e.g. random_seed=1") from error
-    return entropy if isinstance(entropy, int) else [int(word) for word in np.atleast_1d(entropy)]
+    return entropy if isinstance(entropy, int) else [int(word) for word in entropy or ()]
 
 
 def variable_shapes(structure: Factorisation) -> dict[str, tuple[int, ...]]:
@@ -74,7 +74,7 @@ def check_var_names(structure: Factorisation, var_names: Sequence[str] | None) -
     """``var_names`` are variables of the posterior."""
     known = list(variable_shapes(structure))
     wrong = [name for name in var_names or [] if name not in known]
-    if wrong or (var_names is not None and not len(var_names)):
+    if var_names is not None and (wrong or not len(var_names)):
         raise InputError("var_names", repr(list(var_names)), f"a selection of {known}", "leave it out to keep all")
 
 

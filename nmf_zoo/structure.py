@@ -13,7 +13,7 @@ A :class:`Factorisation` can be built by hand (to test an engine without PyMC) o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -70,7 +70,7 @@ def _log_uniform_density(v, lower, upper):
     return np.where((v >= lower) & (v <= upper), -np.log(upper - lower), -np.inf)
 
 
-HYPER_PRIORS = {
+HYPER_PRIORS: dict[str, Callable[..., Array]] = {
     "flat": lambda v: np.zeros_like(v),
     "gamma": _log_gamma_density,
     "inverse_gamma": _log_inverse_gamma_density,
@@ -150,8 +150,10 @@ class GammaPrior:
     @property
     def parameters(self) -> dict[str, Parameter]:
         """The parameters by role: shape and rate, or shape and mean."""
-        second = {"rate": self.rate} if self.mean is None else {"mean": self.mean}
-        return {"shape": self.shape, **second}
+        if self.mean is not None:
+            return {"shape": self.shape, "mean": self.mean}
+        assert self.rate is not None
+        return {"shape": self.shape, "rate": self.rate}
 
     def shape_and_rate(self, values: Mapping[str, Array]) -> tuple[Array, Array]:
         """(shape, rate) as arrays that broadcast to the factor, given the values of the unknowns."""

@@ -22,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser().parse_args(argv)
     _choose_backend()
     with warnings.catch_warnings():
+        warnings.simplefilter("always", NmfZooWarning)
         if not arguments.debug:
             warnings.showwarning = _show_warning
         try:

@@ -41,7 +41,7 @@ class Use(NamedTuple):
     unknown: Unknown
     in_shape: float  # d log s / d log t
     in_rate: float  # d log r / d log t
-    cells: Array
+    cells: float
     mean: Array
     log: Array
 
@@ -109,7 +109,7 @@ def _climb(name: str, moments: list[Moments], values: Mapping[str, Array]) -> Ar
 def _uses(name: str, part: Moments, values: Mapping[str, Array]) -> list[Use]:
     prior = part.factor.prior
     mine = [unknown for unknown in part.factor.unknowns if unknown.name == name]
-    if not mine:
+    if not mine or not isinstance(prior, GammaPrior):
         return []
     roles = {
         role
@@ -119,7 +119,7 @@ def _uses(name: str, part: Moments, values: Mapping[str, Array]) -> list[Use]:
     in_shape = float("shape" in roles)
     in_rate = float("rate" in roles) if prior.mean is None else in_shape - float("mean" in roles)
     shared = np.broadcast_shapes(*(np.shape(array) for array in prior.shape_and_rate(values)), mine[0].shape, (1, 1))
-    cells = np.prod(part.factor.shape) / np.prod(shared)
+    cells = float(np.prod(part.factor.shape) / np.prod(shared))
     return [Use(prior, mine[0], in_shape, in_rate, cells, sum_to(part.mean, shared), sum_to(part.log, shared))]
 
 

@@ -11,7 +11,7 @@ kernel sees one number per non-zero cell, ``offset = background / exposure``; ex
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +20,9 @@ from scipy.special import gammaln, xlogy
 from nmf_zoo.structure import Array, Cells, Dense, Factorisation
 
 MOST_CHUNKS, CHUNK_NONZEROS = 8, 1 << 14  # they depend on the data alone, so that sums over chunks do not on the threads
+
+
+Side = TypeVar("Side")
 
 
 class Layout(NamedTuple):
@@ -47,7 +50,7 @@ class Layout(NamedTuple):
         """Into how many pieces the work is cut."""
         return len(self.chunks) - 1
 
-    def sides(self, of_features: Array, of_samples: Array) -> tuple[Array, Array]:
+    def sides(self, of_features: Side, of_samples: Side) -> tuple[Side, Side]:
         """Order a pair (features', samples') as (major, minor); applied twice it is the identity."""
         return (of_features, of_samples) if self.by_features else (of_samples, of_features)
 

@@ -6,7 +6,14 @@ import sys
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 REFRESH = 0.1  # seconds between two updates of a bar
 
@@ -17,7 +24,8 @@ class Watch:
     def __init__(self, enabled: bool, word: str, chains: int, total: int):
         self._due = [0.0] * chains
         self._bars = _columns() if enabled else None
-        self._tasks = [self._bars.add_task(f"{word} {i}", total=total, note="") for i in range(chains)] if enabled else []
+        add = self._bars.add_task if self._bars is not None else None
+        self._tasks = [] if add is None else [add(f"{word} {i}", total=total, note="") for i in range(chains)]
 
     def __enter__(self) -> Watch:
         if self._bars is not None:
@@ -33,8 +41,7 @@ class Watch:
         if self._bars is None or (not last and time.monotonic() < self._due[chain]):
             return
         self._due[chain] = time.monotonic() + REFRESH
-        total = done if last else None
-        self._bars.update(self._tasks[chain], completed=done, note=note, **({} if total is None else {"total": total}))
+        self._bars.update(self._tasks[chain], completed=done, note=note, total=done if last else None)
 
 
 def _columns() -> Progress:

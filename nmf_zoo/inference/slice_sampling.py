@@ -23,24 +23,25 @@ class Sums(NamedTuple):
     """What a gamma prior sees of a factor, per group of cells that share shape and rate."""
 
     prior: GammaPrior
-    count: Array
+    n_cells: Array
     total: Array
     log_total: Array
 
 
 def sum_groups(factor: Factor, value: Array) -> Sums:
     """Reduce a factor (our orientation) to its groups' sums: arrays of the prior parameters' joint shape."""
+    assert isinstance(factor.prior, GammaPrior)
     ties = np.broadcast_shapes((1, 1), *(p.shape for p in factor.prior.parameters.values()))
     tied = tuple(axis for axis in (0, 1) if ties[axis] == 1)
-    count = np.full(ties, float(np.prod([value.shape[axis] for axis in tied])))
-    return Sums(factor.prior, count, value.sum(tied, keepdims=True), np.log(value).sum(tied, keepdims=True))
+    n_cells = np.full(ties, float(np.prod([value.shape[axis] for axis in tied])))
+    return Sums(factor.prior, n_cells, value.sum(tied, keepdims=True), np.log(value).sum(tied, keepdims=True))
 
 
 def log_prior_of_groups(sums: Sums, values: Mapping[str, Array]) -> Array:
     """log p(factor | hyperparameters), summed over the cells of each group."""
     shape, rate = sums.prior.shape_and_rate(values)
     constant = shape * np.log(rate) - gammaln(shape)
-    return sums.count * constant + (shape - 1) * sums.log_total - rate * sums.total
+    return sums.n_cells * constant + (shape - 1) * sums.log_total - rate * sums.total
 
 
 def _reduce(array: Array, unknown: Unknown) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -73,7 +73,7 @@ def _middle(prior: HyperPrior) -> Array | float:
     return MIDDLES[prior.kind](*prior.args)
 
 
-MIDDLES = {
+MIDDLES: dict[str, Callable[..., Array | float]] = {
     "flat": lambda: 1.0,
     "gamma": lambda shape, rate: shape / rate,
     "inverse_gamma": lambda shape, scale: scale / (shape + 1),

@@ -212,7 +212,7 @@ def finish(problem: Problem, state: VBState, key: np.uint64, draws: int) -> tupl
         values[name] = side.as_variable(factors[-1])
         parameters |= {f"{name}_shape": side.as_variable(q.shape), f"{name}_rate": side.as_variable(np.array(rate))}
     if problem.structure.imputed is not None:
-        values[problem.structure.imputed.name] = _impute(problem.structure, *factors, child(key, IMPUTED))
+        values[problem.structure.imputed.name] = _impute(problem.structure, factors, child(key, IMPUTED))
     return values, parameters
 
 
@@ -223,11 +223,12 @@ def _draw(shape: Array, rate: Array, draws: int, key: np.uint64) -> Array:
     return out
 
 
-def _impute(structure: Factorisation, W: Array, Ht: Array, key: np.uint64) -> Array:
+def _impute(structure: Factorisation, factors: list[Array], key: np.uint64) -> Array:
     """A Poisson draw of every missing cell the model declares, at each draw of the factors."""
     generator = np.random.Generator(np.random.Philox(key=int(key)))
     rows, cols = structure.imputed.rows, structure.imputed.cols
-    return np.stack([generator.poisson(structure.mean_at(w, ht.T, rows, cols)) for w, ht in zip(W, Ht, strict=True)])
+    pairs = zip(*factors, strict=True)
+    return np.stack([generator.poisson(structure.mean_at(w, ht.T, rows, cols)) for w, ht in pairs])
 
 
 ENGINE = Engine(

@@ -21,6 +21,8 @@ P. Evensen (moremur).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numba import njit
 
@@ -35,8 +37,8 @@ _BITS_1, _BITS_2 = np.uint64(0x3C79AC492BA7B653), np.uint64(0x1C69B3F74AC4AE35)
 _S12, _S27, _S30, _S31, _S33 = np.uint64(12), np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(33)
 
 
-def seed_key(seed: int | np.random.SeedSequence) -> np.uint64:
-    """The key of a whole run, from a non-negative integer of any size or a NumPy SeedSequence."""
+def seed_key(seed: int | Sequence[int] | np.random.SeedSequence) -> np.uint64:
+    """The key of a whole run, from a non-negative integer of any size, several of them, or a NumPy SeedSequence."""
     sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
     return sequence.generate_state(1, np.uint64)[0]
 

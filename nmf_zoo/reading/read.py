@@ -31,6 +31,7 @@ def read(model: pm.Model) -> Factorisation:
     UnreadableModel
         When anything in the model has no place in a factorisation. A model is never half-read.
     """
+    drop_repeats(model)
     graph = ModelGraph(model)
     refuse_potentials(model)
     seen = read_observation(observed_variable(model))
@@ -49,6 +50,13 @@ def read(model: pm.Model) -> Factorisation:
     refuse_unused(model, structure)
     refuse_constraints(model)
     return with_labels(model, structure)
+
+
+def drop_repeats(model: pm.Model) -> None:
+    """Mend what PyMC 5's ``sample_posterior_predictive`` does: it lists the observed variables of its model twice."""
+    for position in reversed(range(len(model.observed_RVs))):
+        if model.observed_RVs[position] in model.observed_RVs[:position]:
+            del model.observed_RVs[position]
 
 
 def refuse_potentials(model: pm.Model) -> None:

@@ -39,7 +39,7 @@ def offset_of(structure):
     return 0.0 if background is None else background / (1.0 if exposure is None else exposure)
 
 
-@pytest.mark.parametrize("shape", [(23, 11), (9, 40), (1, 1), (5, 1)])
+@pytest.mark.parametrize("shape", [(23, 11), (9, 40), (1, 1), (5, 1), (150, 300)])
 @pytest.mark.parametrize("rank", [1, 3, 4, 9])
 @pytest.mark.parametrize("background", [False, True])
 def test_gathered_sources_equal_the_formula(shape, rank, background):
@@ -60,8 +60,9 @@ def test_gathered_sources_equal_the_formula(shape, rank, background):
 
 @pytest.mark.parametrize("kind", [DenseSources, SparseSources])
 def test_threads_do_not_change_a_bit(kind):
-    structure, W, Ht = make(61, 150, 5)
+    structure, W, Ht = make(300, 400, 5)
     structure = structure if kind is DenseSources else as_cells(structure)
+    assert kind is DenseSources or kind(structure, SERIAL).layout.n_chunks > 1
     workers = Workers(3)
     alone, together = (kind(structure, w).gather(W, Ht) for w in (SERIAL, workers))
     workers.close()
@@ -103,12 +104,12 @@ def test_a_count_where_nothing_can_be_is_minus_infinity():
 
 
 def test_compiled_kernels_equal_their_python():
-    structure, W, Ht = make(9, 8, 4)
+    structure, W, Ht = make(190, 180, 4)
     sources = SparseSources(as_cells(structure), SERIAL)
     outs = []
     for kernel in (kernels.gather_both, kernels.gather_both.py_func):
         of_major, of_minor = np.zeros_like(W), np.zeros_like(Ht)
-        totals = [kernel(sources.layout, W, Ht, chunk, of_major, of_minor) for chunk in range(8)]
+        totals = [kernel(sources.layout, W, Ht, chunk, of_major, of_minor) for chunk in range(sources.layout.n_chunks)]
         outs.append((of_major, of_minor, np.array(totals)))
     for one, other in zip(*outs, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)

@@ -117,9 +117,9 @@ CASES = {
         gamma(1.2, mean=MEAN_H),
         lambda v: (0.8, v["s"], 1.2, 1.2 / v["u"]),
         hyper={
-            "s": (np.arange(-14.0, 2.2, 0.4), stats.halfnorm(scale=1.5).logpdf),
+            "s": (np.arange(-12.0, 2.2, 0.5), stats.halfnorm(scale=1.5).logpdf),
             # the uniform density jumps, hence the midpoint rule between its ends
-            "u": (midpoints(np.log(0.2), np.log(2.5), 60), stats.uniform(0.2, 2.3).logpdf),
+            "u": (midpoints(np.log(0.2), np.log(2.5), 25), stats.uniform(0.2, 2.3).logpdf),
         },
         w_grid=COARSE,
     ),
@@ -178,9 +178,8 @@ def planted_weights(wrong):
     return weigh
 
 
-@pytest.mark.parametrize("name", ["W fixed", "both gamma"])
-def test_a_dropped_prior_rate_is_seen(name, monkeypatch):
-    case, right = CASES[name](), gibbs._side_prior
+def test_a_dropped_prior_rate_is_seen(monkeypatch):
+    case, right = CASES["W fixed"](), gibbs._side_prior
 
     def wrong(factor, shape, values, is_right):
         found = right(factor, shape, values, is_right)

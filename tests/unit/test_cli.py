@@ -1,0 +1,402 @@
+"""The command line: what it writes, its exit codes, and the one line it says on standard error."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nmf_zoo as nz
+from nmf_zoo import _compat
+from nmf_zoo.cli import catalogue, main
+from nmf_zoo.cli.fit import make_options
+from nmf_zoo.cli.output import check_output, complete_or_absent
+from nmf_zoo.cli.parser import make_parser
+from nmf_zoo.cli.values import parse_value
+from nmf_zoo.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+pytest.importorskip("zarr")
+
+
+@pytest.fixture
+def counts(tmp_path, monkeypatch):
+    """A small table in an empty working folder."""
+    monkeypatch.chdir(tmp_path)
+    X = np.random.default_rng(1).poisson(3.0, (5, 8))
+    lines = [",".join(["", *(f"s{n}" for n in range(8))])]
+    lines += [",".join([f"g{f}", *map(str, X[f])]) for f in range(5)]
+    Path("counts.csv").write_text("\n".join(lines))
+    return X
+
+
+def run(*words: str) -> int:
+    """The exit code, also where argparse exits."""
+    try:
+        return main([*words])
+    except SystemExit as stop:
+        return stop.code
+
+
+QUICK = ("--draws", "20", "--tune", "20", "--chains", "2", "--random-seed", "1", "--quiet")
+
+
+# -- the catalogue -------------------------------------------------------------------------------------------------
+
+
+def test_catalogue_is_what_the_registries_hold():
+    from dataclasses import fields
+    from inspect import signature
+
+    from nmf_zoo.engines import OPTIONS, VERBS
+    from nmf_zoo.models import MODELS
+
+    assert set(catalogue.models()) == set(MODELS)
+    for name, builder in MODELS.items():
+        assert ["X", "rank", *catalogue.models()[name].arguments] == list(signature(builder).parameters)
+    assert {name: entry.verb for name, entry in catalogue.engines().items()} == VERBS
+    for name, options in OPTIONS.items():
+        assert list(catalogue.engines()[name].arguments) == [field.name for field in fields(options)]
+    for verb in ("sample", "fit"):
+        assert list(catalogue.runs()[verb].arguments) == list(signature(getattr(nz, verb)).parameters)
+
+
+def test_every_argument_is_an_option(capsys):
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(["fit", "--help"])
+    text = capsys.readouterr().out
+    entries = [*catalogue.models().values(), *catalogue.engines().values(), *catalogue.runs().values()]
+    # The matrix and its labels come from files, the shape from the matrix, the model and engine from their names.
+    elsewhere = {"coords", "shape", "idata_kwargs"}
+    for entry in entries:
+        for argument in entry.arguments.values():
+            assert argument.name in elsewhere or argument.flag in text, (entry.name, argument)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["fit", "--help"]])
+def test_help_answers_at_once(words):
+    code = f"import sys, nmf_zoo.cli as c; sys.argv[0] = 'nmf-zoo'; c.main({words})"
+    begun = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+    assert time.perf_counter() - begun < 2.0  # 0.5 s on a quiet machine; what it imports is tested below
+
+
+def test_help_imports_nothing_slow():
+    code = "import sys, nmf_zoo.cli as c\ntry: c.main(['fit', '--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert not {"numpy", "scipy", "pandas", "numba", "arviz", "pymc"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "value"),
+    [
+        ("int | None", "3", 3),
+        ("int | None", "none", None),
+        ("float", "1e-3", 1e-3),
+        ("tuple[str, ...]", "scale,shear", ("scale", "shear")),
+        ("tuple[str, ...]", "", ()),
+        ("Literal['a', 'b']", "b", "b"),
+        ("str", "x", "x"),
+        ("bool", True, True),
+    ],
+)
+def test_values_follow_annotations(annotation, text, value):
+    assert parse_value(catalogue.Argument("x", annotation, "", ""), text) == value
+
+
+@pytest.mark.parametrize(("annotation", "text"), [("int", "1.5"), ("float", "x"), ("Literal['a', 'b']", "c")])
+def test_wrong_values_name_the_option(annotation, text):
+    with pytest.raises(InputError, match="--the-option: got"):
+        parse_value(catalogue.Argument("the_option", annotation, "", ""), text)
+
+
+# -- commands ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("output", ["out.zarr", "out.nc"])
+def test_fit_by_gibbs_keeps_labels_and_options(counts, output, capsys):
+    if output == "out.nc":
+        pytest.importorskip("h5py")
+    words = ("--rank", "2", "--moves", "scale", "--thin", "2", "--alpha-w", "0.5", "--alpha-h", "1,2")
+    assert run("fit", "counts.csv", "-o", output, *words, *QUICK) == 0
+    idata = nz.load(output)
+    posterior = _compat.group(idata, "posterior")
+    assert dict(posterior["W"].sizes) == {"chain": 2, "draw": 10, "feature": 5, "component": 2}
+    assert list(posterior["feature"].values) == [f"g{f}" for f in range(5)]
+    assert list(posterior["sample"].values) == [f"s{n}" for n in range(8)]
+    assert '"scale"' in idata.attrs["options"]
+    assert "shear" not in idata.attrs["options"]
+    capsys.readouterr()
+    assert run("summary", output) == 0
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("gibbs", "lp", "R-hat", "ESS", "feature 5", "seed 1", "top features", "g0"))
+
+
+def test_the_shell_draws_what_python_draws(counts):
+    assert run("fit", "counts.csv", "-o", "out.zarr", "--rank", "2", *QUICK) == 0
+    model = nz.gamma_nmf(counts, 2)
+    ours = nz.sample(20, tune=20, chains=2, random_seed=1, quiet=True, model=model)
+    for name in ("W", "H"):
+        stored = _compat.group(nz.load("out.zarr"), "posterior")[name].values
+        np.testing.assert_array_equal(stored, _compat.group(ours, "posterior")[name].values)
+
+
+def test_fit_by_an_optimiser(counts, capsys):
+    words = (
+        "--engine",
+        "em",
+        "--model",
+        "poisson-nmf",
+        "--rank",
+        "2",
+        "--max-iter",
+        "30",
+        "--restarts",
+        "2",
+        "--tol",
+        "0",
+    )
+    assert run("fit", "counts.csv", "-o", "out.zarr", *words, "--random-seed", "1", "--no-progressbar") == 0
+    assert run("summary", "out.zarr") == 0
+    said = capsys.readouterr().out
+    assert "restart 1" in said
+    assert "after 30 iterations" in said
+
+
+def test_files_that_go_with_the_data(counts):
+    np.save("mask.npy", np.arange(40).reshape(5, 8) % 7 != 0)
+    np.savetxt("exposure.csv", np.full((5, 8), 2.0), delimiter=",")
+    np.savez("start.npz", W=np.ones((5, 2)), H=np.ones((2, 8)))
+    Path("words.txt").write_text("\n".join(["ant", "bee", "cat", "dog", "eel"]))
+    words = ("--mask", "mask.npy", "--exposure", "exposure.csv", "--vocab", "words.txt", "--initvals", "start.npz")
+    assert run("fit", "counts.csv", "-o", "out.zarr", "--rank", "2", *words, *QUICK) == 0
+    idata = nz.load("out.zarr")
+    assert list(_compat.group(idata, "posterior")["feature"].values) == ["ant", "bee", "cat", "dog", "eel"]
+    assert _compat.group(idata, "observed_data")["X"].size == np.sum(np.arange(40) % 7 != 0)
+
+
+@pytest.mark.parametrize("words", [(), ("--image-shape", "1x5"), ("--kind", "trace")])
+def test_plot(counts, words):
+    pytest.importorskip("matplotlib")
+    assert run("fit", "counts.csv", "-o", "out.zarr", "--rank", "2", *QUICK) == 0
+    assert run("plot", "out.zarr", "-o", "out.png", *words) == 0
+    assert Path("out.png").read_bytes().startswith(b"\x89PNG")
+    assert run("plot", "out.zarr", "-o", "out.png", *words) == 2
+    assert run("plot", "out.zarr", "-o", "wrong.png", "--image-shape", "3x3") == 2
+
+
+def test_plot_of_many_features(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    model = nz.gamma_nmf(np.random.default_rng(1).poisson(3.0, (150, 6)), 3)
+    nz.save(nz.fit(model=model, engine="em", max_iter=5, quiet=True, random_seed=1), "out.zarr")
+    assert run("plot", "out.zarr", "-o", "out.svg") == 0
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.npy", "x.npz"])
+def test_simulate_writes_what_fit_reads(tmp_path, monkeypatch, name):
+    from nmf_zoo.tables import read_matrix
+
+    monkeypatch.chdir(tmp_path)
+    words = ("--model", "gamma-nmf", "--shape", "4x6", "--rank", "2", "--random-seed", "3")
+    assert run("simulate", *words, "-o", name) == 0
+    drawn = nz.simulate(nz.gamma_nmf(None, 2, shape=(4, 6)), random_seed=3)
+    X = read_matrix(name, key="X" if name == "x.npz" else None).values
+    np.testing.assert_array_equal(X, drawn["X"].values)
+
+
+def test_simulate_with_given_factors(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ("--model", "gap", "--shape", "4x6", "--rank", "2", "-o", "x.npy")
+    assert run("simulate", *words) == 2
+    assert "W" in capsys.readouterr().err
+    np.savez("given.npz", W=np.ones((4, 2)))
+    assert run("simulate", *words, "--given", "given.npz") == 0
+
+
+def test_lists(capsys):
+    assert run("models") == 0
+    assert run("engines") == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in [*catalogue.models(), *catalogue.engines(), "--alpha-h"])
+
+
+def test_the_table_of_the_readme_is_the_registry_s(capsys):
+    assert run("engines", "--markdown") == 0
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    inside = text.partition("<!-- engines: nmf-zoo engines --markdown -->")[2].partition("<!-- end -->")[0]
+    assert inside.strip() == capsys.readouterr().out.strip()
+
+
+# -- what goes wrong -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("fit none.csv --rank 2 -o x.zarr", "none.csv: got no such file"),
+        ("fit counts.csv --rank 2 -o x.txt", "ends in .nc, .zarr"),
+        ("fit counts.csv --rank 2 -o none/x.zarr", "a folder that exists"),
+        ("fit counts.csv --rank 2 -o counts.csv/x.zarr", "a folder that exists"),
+        ("fit counts.csv --rank 0 -o x.zarr", "rank: got 0"),
+        ("fit counts.csv --rank -1 -o x.zarr", "rank"),
+        ("fit counts.csv --rank x -o x.zarr", "--rank"),
+        ("fit counts.csv -o x.zarr", "--rank"),
+        ("fit counts.csv --rank 2 -o x.zarr --engine none", "--engine"),
+        ("fit counts.csv --rank 2 -o x.zarr --model none", "--model"),
+        ("fit counts.csv --rank 2 -o x.zarr --engine em --tune 5", "--tune: got an option that em (fit) doesn't have"),
+        ("fit counts.csv --rank 2 -o x.zarr --inner 2", "--inner: got an option that gibbs doesn't have"),
+        ("fit counts.csv --rank 2 -o x.zarr --sigma 2", "--sigma: got an option that gamma-nmf doesn't have"),
+        ("fit counts.csv --rank 2 -o x.zarr --moves wrong", "--moves: got ['wrong']; expected a selection"),
+        ("fit counts.csv --rank 2 -o x.zarr --draws many", "--draws: got 'many'; expected an integer"),
+        ("fit counts.csv --rank 2 -o x.zarr --draws 0", "draws: got 0"),
+        ("fit counts.csv --rank 2 -o x.zarr --alpha-w wrong", "--alpha-w: got 'wrong'"),
+        ("fit counts.csv --rank 2 -o x.zarr --alpha-w -1", "alpha_w"),
+        ("fit counts.csv --rank 2 -o x.zarr --header maybe", "--header: got 'maybe'"),
+        ("fit counts.csv --rank 2 -o x.zarr --model poisson-nmf", "engines that can"),
+        ("fit counts.csv --rank 2 -o x.zarr --labels short.txt", "short.txt: got 2 lines; expected 5"),
+        ("fit negative.csv --rank 2 -o x.zarr", "X"),
+        ("fit words.csv --rank 2 -o x.zarr", "words.csv, line 2, column 3: got 'abc'"),
+        ("summary none.zarr", "doesn't exist"),
+        ("summary counts.csv", "a result, .nc or .zarr"),
+        ("plot none.zarr -o x.png", "doesn't exist"),
+        ("plot none.zarr -o x.gif", "ends in .png"),
+        ("simulate --model gamma-nmf --rank 2 --shape 4 -o x.npy", "--shape: got '4'"),
+        ("simulate --model gamma-nmf --rank 2 --shape 4x5 -o x.exe", "ends in .csv"),
+        ("demo --folder counts.csv", "--folder"),
+        ("nonsense", "nonsense"),
+    ],
+)
+def test_bad_input_is_exit_code_2_and_one_line(counts, words, said, capsys):
+    Path("short.txt").write_text("a\nb\n")
+    Path("negative.csv").write_text("1,2\n3,-4\n")
+    Path("words.csv").write_text("g1,1,2\ng2,3,abc\n")
+    assert run(*words.split()) == 2
+    message = capsys.readouterr().err
+    assert said in message
+    assert message.count("\n") == 1, message
+    assert not list(Path().glob("x.*"))
+
+
+def test_damaged_result(counts, capsys):
+    pytest.importorskip("h5py")
+    Path("x.nc").write_bytes(b"\x89HDF" + bytes(500))
+    assert run("summary", "x.nc") == 2
+    assert "x.nc: got a file that can't be read" in capsys.readouterr().err
+
+
+def test_existing_output_needs_force(counts, capsys):
+    assert run("fit", "counts.csv", "-o", "x.zarr", "--rank", "2", *QUICK) == 0
+    assert run("fit", "counts.csv", "-o", "x.zarr", "--rank", "3", *QUICK) == 2
+    assert "--force" in capsys.readouterr().err
+    assert _compat.group(nz.load("x.zarr"), "posterior").sizes["component"] == 2
+    assert run("fit", "counts.csv", "-o", "x.zarr", "--rank", "3", "--force", *QUICK) == 0
+    assert _compat.group(nz.load("x.zarr"), "posterior").sizes["component"] == 3
+    Path("folder.zarr").mkdir()
+    assert run("fit", "counts.csv", "-o", "folder.zarr", "--rank", "2", "--force", *QUICK) == 2
+
+
+def test_the_output_is_checked_before_the_data_are_read(counts, capsys):
+    assert run("fit", "none.csv", "-o", "none/x.zarr", "--rank", "2") == 2
+    assert "a folder that exists" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write anywhere")
+def test_a_folder_without_permission(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputError, match="can be written to"):
+        check_output(tmp_path / "x.npy", {".npy": ((), "")}, force=False)
+
+
+def test_a_missing_writer_is_found_before_the_run(tmp_path):
+    with pytest.raises(InputError, match=r"no_such_module installed; pip install it"):
+        check_output(tmp_path / "x.nc", {".nc": (("no_such_module",), "it")}, force=False)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "x.nc"
+    path.write_text("old")
+
+    def fail() -> None:
+        with complete_or_absent(path) as partial:
+            partial.write_text("half")
+            raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError, match="disk full"):
+        fail()
+    assert [p.name for p in tmp_path.iterdir()] == ["x.nc"]
+    assert path.read_text() == "old"
+
+
+def test_options_that_an_engine_refuses_are_bad_input():
+    from nmf_zoo.engines import OPTIONS
+
+    with pytest.raises(InputError, match=r"^--target-accept: got 2.0; expected a number between 0 and 1$"):
+        make_options(OPTIONS["nuts"], {"target_accept": 2.0})
+
+
+def use_step(monkeypatch, step):
+    from nmf_zoo.inference import ENGINES
+
+    monkeypatch.setitem(ENGINES, "gibbs", replace(ENGINES["gibbs"], step=step(ENGINES["gibbs"].step)))
+
+
+def test_a_failing_run_is_exit_code_1(counts, monkeypatch, capsys):
+    def failing(step):
+        def fail(*args):
+            raise nz.RunFailed("gibbs: the numbers ran out")
+
+        return fail
+
+    use_step(monkeypatch, failing)
+    words = ("fit", "counts.csv", "-o", "x.zarr", "--rank", "2", *QUICK)
+    assert run(*words) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not Path("x.zarr").exists()
+    with pytest.raises(nz.RunFailed):
+        main([*words, "--debug"])
+
+
+def test_ctrl_c_saves_what_was_drawn(counts, monkeypatch, capsys):
+    calls = iter(range(10**9))
+
+    def stopping(step):
+        def stop(*args):
+            if next(calls) == 100:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(1e-3)
+            return step(*args)
+
+        return stop
+
+    use_step(monkeypatch, stopping)
+    words = ("--draws", "100000", "--tune", "5", "--chains", "1", "--no-progressbar", "--random-seed", "1")
+    assert run("fit", "counts.csv", "-o", "x.zarr", "--rank", "2", *words) == 1
+    said = capsys.readouterr().err
+    assert "interrupted; x.zarr holds what was there: 1 x " in said
+    posterior = _compat.group(nz.load("x.zarr"), "posterior")
+    assert 50 < posterior.sizes["draw"] < 5000
+
+
+def test_ctrl_c_before_the_first_draw(counts, monkeypatch, capsys):
+    def stopping(step):
+        def stop(*args):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(0.05)
+            return step(*args)
+
+        return stop
+
+    use_step(monkeypatch, stopping)
+    words = ("--tune", "1000", "--chains", "1", "--no-progressbar")
+    assert run("fit", "counts.csv", "-o", "x.zarr", "--rank", "2", *words) == 1
+    assert "nothing was written" in capsys.readouterr().err
+    assert not Path("x.zarr").exists()
