@@ -25,7 +25,7 @@ def digits() -> pd.DataFrame:
 def run_digits(X: pd.DataFrame, random_seed: int, **run: Any) -> Any:
     """Posterior of gamma-nmf by Gibbs; ``run`` goes to :func:`nmf_zoo.sample`."""
     model = nz.gamma_nmf(X, RANK, alpha_w=0.5, beta_w=0.5, alpha_h=0.5, beta_h=0.5)
-    return nz.sample(**{"draws": 1000, "tune": 1000, "thin": 2} | run, random_seed=random_seed, model=model)
+    return nz.sample(**{"draws": 1000, "tune": 500, "thin": 2} | run, random_seed=random_seed, model=model)
 
 
 def thin_factors(idata: Any) -> Any:

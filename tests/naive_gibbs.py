@@ -18,7 +18,7 @@ def allocate_sources(x, W, H, offset, key, by_features):
     """(of_features, of_samples) with the same keys as the kernel; for counts small enough to be drawn unit by unit."""
     weights, rank = source_weights(W, H, offset), W.shape[1]
     C = np.zeros((*x.shape, rank))
-    for f, n in zip(*np.nonzero(x), strict=True):
+    for f, n in np.argwhere(x).tolist():
         major, minor = (f, n) if by_features else (n, f)
         cell = weights[f, n] if offset.any() else weights[f, n, :rank]
         C[f, n] = allocate(int(x[f, n]), cell, fold(fold(key, major), minor))[:rank]

@@ -25,7 +25,9 @@ from nmf_zoo.structure import (
 def unknown(name, kind, *args, variable_shape=(), shape=None):
     """An unknown hyperparameter; ``shape`` is how it broadcasts, its own shape unless given."""
     prior = HyperPrior(kind=kind, args=tuple(np.asarray(arg, dtype=np.float64) for arg in args))
-    return Unknown(name=name, variable_shape=variable_shape, shape=variable_shape if shape is None else shape, prior=prior)
+    return Unknown(
+        name=name, variable_shape=variable_shape, shape=variable_shape if shape is None else shape, prior=prior
+    )
 
 
 def parameter(value):

@@ -194,6 +194,7 @@ def test_seeds_of_several_words_and_generators(models):
     several = run("gibbs", models["gamma_nmf"], random_seed=[1, 2])
     assert several.attrs["random_seed"] == "[1, 2]"
     assert_same(several, run("gibbs", models["gamma_nmf"], random_seed=np.array([1, 2])))
+    assert run("gibbs", models["gamma_nmf"], random_seed=np.int64(7)).attrs["random_seed"] == "7"
     generators = [np.random.default_rng(0) for _ in range(2)]
     assert_same(*(run("gibbs", models["gamma_nmf"], random_seed=generator) for generator in generators))
 

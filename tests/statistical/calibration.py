@@ -23,7 +23,11 @@ def invariants(structure, draws):
     """Columns with their names: log joint, means of X's cells, hyperparameters, total sizes of the factors."""
     n = len(draws["W"])
     table = {"lp": log_joint(structure, draws), "mean": mean_of(structure, draws["W"], draws["H"])}
-    table |= {"sum W": draws["W"].sum((1, 2)), "sum H": draws["H"].sum((1, 2)), **{u: draws[u] for u in structure.unknowns}}
+    table |= {
+        "sum W": draws["W"].sum((1, 2)),
+        "sum H": draws["H"].sum((1, 2)),
+        **{u: draws[u] for u in structure.unknowns},
+    }
     parts = {name: np.reshape(part, (n, -1)) for name, part in table.items()}
     names = [f"{name}[{i}]" for name, part in parts.items() for i in range(part.shape[1])]
     return names, np.concatenate(list(parts.values()), axis=1)
@@ -35,7 +39,9 @@ def rank_truths(structure, replicates, tune, thin, seed=0, step=None):
     truths = simulate(structure, replicates, rng)
     ranks = []
     for i in range(replicates):
-        observed = dataclasses.replace(structure, data=dataclasses.replace(structure.data, values=truths["X"][i].astype(float)))
+        observed = dataclasses.replace(
+            structure, data=dataclasses.replace(structure.data, values=truths["X"][i].astype(float))
+        )
         draws = sample_gibbs(observed, DRAWS * thin, seed=seed + 1000 + i, tune=tune, thin=thin, step=step)
         repeated = np.broadcast_to(truths["X"][i], (DRAWS, *structure.shape))
         names, drawn = invariants(structure, {**draws, "X": repeated})
@@ -53,7 +59,11 @@ def check_ranks(names, ranks, least=100):
     spread = np.random.default_rng(0).random(ranks.shape)  # a uniform rank plus a uniform number is uniform
     gap = np.array([stats.kstest(column, "uniform").pvalue for column in ((ranks + spread) / (DRAWS + 1)).T])
     allowed = ALARM / (2 * len(names))
-    rows = [f"{n}: {c:.1g}, {g:.1g}, {b.tolist()}" for n, c, g, b in zip(names, chi, gap, bins, strict=True) if min(c, g) < allowed]
+    rows = [
+        f"{n}: {c:.1g}, {g:.1g}, {b.tolist()}"
+        for n, c, g, b in zip(names, chi, gap, bins, strict=True)
+        if min(c, g) < allowed
+    ]
     assert not rows, (
         f"gate 2, uniform ranks: got p-values (chi-square, gap) and counts {'; '.join(rows[:8])}; expected above {allowed:.1g}"
     )

@@ -90,7 +90,9 @@ class Problem:
     def _log_constant(self, own, turn):
         """What does not depend on W, H: (S,)."""
         with np.errstate(divide="ignore"):
-            constant = xlogy(own, self.weight[None, :, :, None]).sum(axis=(1, 2, 3)) - gammaln(self.C + 1).sum(axis=(1, 2, 3))
+            constant = xlogy(own, self.weight[None, :, :, None]).sum(axis=(1, 2, 3)) - gammaln(self.C + 1).sum(
+                axis=(1, 2, 3)
+            )
         if self.background is not None:
             full = turn(np.broadcast_to(self.background, self.case.structure.shape))
             constant = constant + xlogy(self.C[..., -1], full).sum(axis=(1, 2))
@@ -110,7 +112,9 @@ class Problem:
         parts = self.case.priors(values)
         if self.case.transposed:
             parts = tuple(np.transpose(part) for part in parts[2:] + parts[:2])
-        return tuple(np.broadcast_to(part, shape) for part, shape in zip(parts, (left, left, right, right), strict=True))
+        return tuple(
+            np.broadcast_to(part, shape) for part, shape in zip(parts, (left, left, right, right), strict=True)
+        )
 
 
 def enumerate_posterior(case):
@@ -135,7 +139,9 @@ def hyper_grid(case):
     entries = [(name, i) for name in case.hyper for i in range(int(np.prod(unknowns[name].variable_shape)))]
     for point in product(*(case.hyper[name][0] for name, _ in entries)):
         log_prior = sum(case.hyper[name][1](np.exp(t)) + t for (name, _), t in zip(entries, point, strict=True))
-        values = {name: np.exp([t for (own, _), t in zip(entries, point, strict=True) if own == name]) for name in case.hyper}
+        values = {
+            name: np.exp([t for (own, _), t in zip(entries, point, strict=True) if own == name]) for name in case.hyper
+        }
         if np.isfinite(log_prior):
             yield log_prior, {name: value.reshape(unknowns[name].variable_shape) for name, value in values.items()}
 

@@ -43,11 +43,15 @@ def check_means(names, draws, expected, expected_error=0.0, least=LEAST):
     assert np.isfinite(draws).all(), f"gate 0, finite draws: got {np.sum(~np.isfinite(draws))} that are not"
     errors, sizes = standard_errors(draws)
     few = np.flatnonzero(sizes < least)
-    assert not len(few), f"gate 1, effective draws: got {_rows(names, few, sizes)}; expected at least {least}; draw longer"
+    assert not len(few), (
+        f"gate 1, effective draws: got {_rows(names, few, sizes)}; expected at least {least}; draw longer"
+    )
     difference = draws.mean(axis=0) - expected
     total = np.hypot(errors, expected_error)
     # a statistic that never moves has no error of its own: then it must be exact
-    scores = np.where(total > 0, difference / np.where(total > 0, total, 1.0), np.where(abs(difference) < 1e-9, 0, np.inf))
+    scores = np.where(
+        total > 0, difference / np.where(total > 0, total, 1.0), np.where(abs(difference) < 1e-9, 0, np.inf)
+    )
     allowed = bound(len(names))
     wrong = np.flatnonzero(np.abs(scores) > allowed)
     worst = wrong[np.argsort(-np.abs(scores[wrong]))]
@@ -64,7 +68,9 @@ def _rows(names, which, values):
 def check_frequencies(labels, found, probabilities, least=500, least_expected=5.0):
     """Raise unless counts (independent draws) follow the probabilities; the message is the table of the worst states."""
     found, expected = np.asarray(found, dtype=np.float64), np.sum(found) * np.asarray(probabilities)
-    assert found.sum() >= least, f"gate 1, independent draws: got {found.sum():.0f}; expected at least {least}; draw longer"
+    assert found.sum() >= least, (
+        f"gate 1, independent draws: got {found.sum():.0f}; expected at least {least}; draw longer"
+    )
     rare = expected < least_expected
     pooled = [np.append(a[~rare], a[rare].sum()) for a in (found, expected)]
     keep = pooled[1] > 0

@@ -59,7 +59,9 @@ def shape_and_rate(factor, values, n):
     """A gamma prior's parameters for n draws at once, (n, *factor.shape) each."""
     prior = factor.prior
     shape = resolve(prior.shape, factor, values, n)
-    return shape, shape / resolve(prior.mean, factor, values, n) if prior.rate is None else resolve(prior.rate, factor, values, n)
+    return shape, shape / resolve(prior.mean, factor, values, n) if prior.rate is None else resolve(
+        prior.rate, factor, values, n
+    )
 
 
 def resolve(parameter, factor, values, n):
@@ -119,7 +121,9 @@ def simulate_successively(structure, sweeps, moves=gibbs.MOVES, seed=0, step=Non
     for sweep in range(sweeps):
         X = rng.poisson(mean_of(structure, state.W, state.Ht.T)) * seen(structure)
         problem.layout.values[:] = X[rows, cols]
-        kept.append({"W": state.W.copy(), "H": state.Ht.T.copy(), "X": X, **{k: np.array(v) for k, v in state.values.items()}})
+        kept.append(
+            {"W": state.W.copy(), "H": state.Ht.T.copy(), "X": X, **{k: np.array(v) for k, v in state.values.items()}}
+        )
         state, _ = step(problem, state, child(key, 1, sweep))
     return stack(kept)
 
@@ -133,7 +137,11 @@ def quantities(structure, draws):
     mean = mean_of(structure, draws["W"], draws["H"])
     random = [factor.name for factor in (structure.W, structure.H) if not factor.is_fixed]
     tables = {f"log {name}": np.log(draws[name]) for name in (*random, *structure.unknowns)}
-    tables |= {"log mean": np.log(mean), "log(1 + sum X)": np.log1p(draws["X"].sum((1, 2))), "lp": log_joint(structure, draws)}
+    tables |= {
+        "log mean": np.log(mean),
+        "log(1 + sum X)": np.log1p(draws["X"].sum((1, 2))),
+        "lp": log_joint(structure, draws),
+    }
     tables = {name: np.reshape(table, (n, -1)) for name, table in tables.items()}
     names = [f"{name}[{i}]" for name, table in tables.items() for i in range(table.shape[1])]
     return names, np.concatenate(list(tables.values()), axis=1)
@@ -147,7 +155,9 @@ def log_joint(structure, draws):
         if not factor.is_fixed:
             shape, rate = shape_and_rate(factor, draws, n)
             v = draws[factor.name]
-            total = total + np.sum((shape - 1) * np.log(v) - rate * v + shape * np.log(rate) - gammaln(shape), axis=(1, 2))
+            total = total + np.sum(
+                (shape - 1) * np.log(v) - rate * v + shape * np.log(rate) - gammaln(shape), axis=(1, 2)
+            )
     return total
 
 

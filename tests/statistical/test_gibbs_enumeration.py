@@ -66,9 +66,13 @@ ROW = np.array([[0.8, 1.6]])
 
 CASES = {
     "W fixed": lambda: fixed_left(),
-    "W fixed, mask, exposure, background": lambda: fixed_left(mask=MASK22, exposure=EXPOSURE22, background=BACKGROUND22),
+    "W fixed, mask, exposure, background": lambda: fixed_left(
+        mask=MASK22, exposure=EXPOSURE22, background=BACKGROUND22
+    ),
     "H fixed": lambda: fixed_right(),
-    "H fixed, mask, exposure, background": lambda: fixed_right(mask=MASK22, exposure=EXPOSURE22, background=BACKGROUND22),
+    "H fixed, mask, exposure, background": lambda: fixed_right(
+        mask=MASK22, exposure=EXPOSURE22, background=BACKGROUND22
+    ),
     "both gamma": lambda: wide(gamma(ROW, 1.5), gamma(A22, R22), lambda v: (ROW, 1.5, A22, R22)),
     "both gamma, tall": lambda: tall(gamma(A22, R22), gamma(COLUMN, 0.7), lambda v: (A22, R22, COLUMN, 0.7)),
     "mask, exposure, background": lambda: wide(
@@ -81,19 +85,36 @@ CASES = {
         background=[[0.5, 0.9, 0.3]],
     ),
     "flat W": lambda: wide(
-        None, gamma(2.5, 0.7), lambda v: (1.0, 0.0, 2.5, 0.7), x=np.array([[2.0, 1.0]]), w_grid=np.arange(-40.0, 12.0, 0.5)
+        None,
+        gamma(2.5, 0.7),
+        lambda v: (1.0, 0.0, 2.5, 0.7),
+        x=np.array([[2.0, 1.0]]),
+        w_grid=np.arange(-40.0, 12.0, 0.5),
     ),
     "flat H": lambda: tall(
-        gamma(2.5, 0.7), None, lambda v: (2.5, 0.7, 1.0, 0.0), x=np.array([[2.0], [1.0]]), w_grid=np.arange(-40.0, 12.0, 0.5)
+        gamma(2.5, 0.7),
+        None,
+        lambda v: (2.5, 0.7, 1.0, 0.0),
+        x=np.array([[2.0], [1.0]]),
+        w_grid=np.arange(-40.0, 12.0, 0.5),
     ),
     "shape of W": lambda: wide(
-        gamma(SHAPE, 1.5), gamma(0.9, 0.8), lambda v: (v["a"], 1.5, 0.9, 0.8), hyper={"a": (LOG_GRID, log_gamma_prior(12, 8))}
+        gamma(SHAPE, 1.5),
+        gamma(0.9, 0.8),
+        lambda v: (v["a"], 1.5, 0.9, 0.8),
+        hyper={"a": (LOG_GRID, log_gamma_prior(12, 8))},
     ),
     "one shape of both": lambda: wide(
-        gamma(BOTH, 1.5), gamma(BOTH, 0.8), lambda v: (v["a"], 1.5, v["a"], 0.8), hyper={"a": (LOG_GRID, log_gamma_prior(12, 8))}
+        gamma(BOTH, 1.5),
+        gamma(BOTH, 0.8),
+        lambda v: (v["a"], 1.5, v["a"], 0.8),
+        hyper={"a": (LOG_GRID, log_gamma_prior(12, 8))},
     ),
     "Gamma(a, a) and its rate": lambda: wide(
-        gamma(BOTH, BOTH), gamma(1.3, BOTH), lambda v: (v["a"], v["a"], 1.3, v["a"]), hyper={"a": (LOG_GRID, log_gamma_prior(12, 8))}
+        gamma(BOTH, BOTH),
+        gamma(1.3, BOTH),
+        lambda v: (v["a"], v["a"], 1.3, v["a"]),
+        hyper={"a": (LOG_GRID, log_gamma_prior(12, 8))},
     ),
     "rates of H by component": lambda: wide(
         gamma(ROW, 1.5),
@@ -173,21 +194,22 @@ def planted_weights(wrong):
 
     def weigh(structure):
         weight = wrong(structure)
-        return SimpleNamespace(over_samples=lambda Ht: weight @ Ht, over_features=lambda W: weight.T @ W, total=lambda W, Ht: 0.0)
+        return SimpleNamespace(
+            over_samples=lambda Ht: weight @ Ht, over_features=lambda W: weight.T @ W, total=lambda W, Ht: 0.0
+        )
 
     return weigh
 
 
 def test_a_dropped_prior_rate_is_seen(monkeypatch):
-    case, right = CASES["W fixed"](), gibbs._side_prior
-
-    def wrong(factor, shape, values, is_right):
-        found = right(factor, shape, values, is_right)
-        return (found[0], 0 * found[1]) if is_right else found
-
-    monkeypatch.setattr(gibbs, "_side_prior", wrong)
+    case, right = CASES["W fixed"](), gibbs.prior_cells
+    monkeypatch.setattr(gibbs, "prior_cells", lambda *arguments: drop_rates(right(*arguments)))
     with pytest.raises(AssertionError, match="gate 2"):
-        check_draws(case, sample_gibbs(case.structure, SWEEPS, moves=(), seed=1))
+        check_draws(case, sample_gibbs(case.structure, SWEEPS, seed=1))
+
+
+def drop_rates(priors):
+    return priors._replace(rate_w=0 * priors.rate_w, rate_h=0 * priors.rate_h)
 
 
 WRONG_WEIGHTS = {

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nmf_zoo.inference import gibbs, slice_sampling
+from nmf_zoo.inference.prior_cells import prior_cells
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.structure import HYPER_PRIORS, Cells
 from tests.sizes import size
@@ -24,7 +25,9 @@ X23, X32 = np.zeros((2, 3)), np.zeros((3, 2))
 MASK = np.array([[True, False, True], [True, True, False]])
 EXPOSURE = np.array([[0.4, 1.0, 2.0], [1.5, 0.7, 1.2]])
 BACKGROUND = np.array([[0.5, 0.1, 0.9], [0.3, 1.2, 0.6]])
-LISTED = Cells(rows=np.array([0, 0, 1, 1]), cols=np.array([0, 2, 0, 1]), values=np.zeros(4), shape=(2, 3), is_complete=False)
+LISTED = Cells(
+    rows=np.array([0, 0, 1, 1]), cols=np.array([0, 2, 0, 1]), values=np.zeros(4), shape=(2, 3), is_complete=False
+)
 FIXED = np.array([[0.8, 1.9], [1.4, 0.3]])
 
 
@@ -35,7 +38,9 @@ def plain(**options):
 MODELS = {
     "plain": plain(),
     "tall": model(X32, 2, gamma(COMPONENTS_W, 0.8), gamma(COMPONENTS_H, 1.7)),
-    "rank 3": model(np.zeros((2, 2)), 3, gamma([[0.5, 2.0, 1.0]], [[1.0, 0.6, 2.0]]), gamma([[1.6], [0.7], [1.0]], 1.7)),
+    "rank 3": model(
+        np.zeros((2, 2)), 3, gamma([[0.5, 2.0, 1.0]], [[1.0, 0.6, 2.0]]), gamma([[1.6], [0.7], [1.0]], 1.7)
+    ),
     "square": model(np.zeros((2, 2)), 2, gamma(1.5, 1.0), gamma(1.7, 1.2)),
     "rank 1": model(X23, 1, gamma(0.6, 0.8), gamma(1.9, 1.7)),
     "small shapes": model(X23, 2, gamma(0.25, 0.3), gamma(0.15, 0.2)),
@@ -96,7 +101,8 @@ HYPER_MODELS = {
         ),
     ),
     "one rate by component of both": hyper(
-        gamma(0.7, by_component("r", "gamma", 8.0, 6.0, of="W")), gamma(1.4, by_component("r", "gamma", 8.0, 6.0, of="H"))
+        gamma(0.7, by_component("r", "gamma", 8.0, 6.0, of="W")),
+        gamma(1.4, by_component("r", "gamma", 8.0, 6.0, of="H")),
     ),
     "shape of W by cell, its rate, mean of H": hyper(
         gamma(unknown("a", "gamma", 6.0, 5.0, variable_shape=(2, 2)), unknown("r", "lognormal", 0.0, 0.5)),
@@ -134,80 +140,75 @@ def check_is_seen(structure, sweeps=PLANTED_SWEEPS, **options):
         check_geweke(structure, sweeps, seed=4, least=50, **options)  # wrong chains may mix slowly
 
 
+def plant_priors(monkeypatch, wrong):
+    """Sweep with other shapes and rates: wrong(PriorCells) -> PriorCells."""
+    right = gibbs.prior_cells
+    monkeypatch.setattr(gibbs, "prior_cells", lambda *arguments: wrong(right(*arguments)))
+
+
 def test_half_the_prior_rate_is_seen(monkeypatch):
     """Without any rate there is no joint distribution: that error is planted where the data stay."""
-    right = gibbs._side_prior
-
-    def wrong(*arguments, is_right):
-        shape, rate = right(*arguments, is_right)
-        return shape, rate / 2
-
-    monkeypatch.setattr(gibbs, "_side_prior", wrong)
+    plant_priors(monkeypatch, lambda priors: priors._replace(rate_h=priors.rate_h / 2))
     check_is_seen(MODELS["plain"], moves=())  # the moves ask for the prior too
 
 
 def test_exchanged_priors_are_seen(monkeypatch):
-    structure = model(X23, 2, gamma(0.7, 0.8), gamma(1.1, 1.0))
-    other = {"W": structure.H.prior, "H": structure.W.prior}
-
-    # `factor is structure.H` tells the sides apart, hence a change in place
-    def draw_side(problem, factor, out, counts, weight, values, key, right=gibbs._draw_side):
-        prior = factor.prior
-        object.__setattr__(factor, "prior", other[factor.name])
-        right(problem, factor, out, counts, weight, values, key)
-        object.__setattr__(factor, "prior", prior)
-
-    monkeypatch.setattr(gibbs, "_draw_side", draw_side)
-    check_is_seen(structure, moves=())
+    exchanged = prior_cells(model(X23, 2, gamma(1.1, 1.0), gamma(0.7, 0.8)), {})
+    plant_priors(monkeypatch, lambda priors: exchanged)
+    check_is_seen(model(X23, 2, gamma(0.7, 0.8), gamma(1.1, 1.0)), moves=())
 
 
 def test_an_inverted_mask_is_seen(monkeypatch):
     weigh = gibbs.weigh
 
     def inverted(structure):
-        return weigh(dataclasses.replace(structure, data=dataclasses.replace(structure.data, mask=~structure.data.mask)))
+        return weigh(
+            dataclasses.replace(structure, data=dataclasses.replace(structure.data, mask=~structure.data.mask))
+        )
 
     monkeypatch.setattr(gibbs, "weigh", inverted)
     check_is_seen(model(X23, 2, gamma(COMPONENTS_W, 4.0), gamma(COMPONENTS_H, 4.0), mask=MASK))
 
 
-def sweep_with_early_shear(problem, state, key):
-    """The shear between C and H, where it does not belong: it changes what C says."""
-    structure, weights = problem.structure, problem.weights
+def sweep_with_early_moves(problem, state, key):
+    """The moves between C and H, where the shear does not belong: it changes what C says."""
+    weights, priors, workers = problem.weights, problem.priors, problem.workers
     gibbs._draw_sources(problem, state, child(key, gibbs.SOURCES))
-    rate = weights.over_samples(state.Ht)
-    gibbs._draw_side(problem, structure.W, state.W, state.of_features, rate, state.values, child(key, gibbs.WEIGHTS))
-    gibbs._move(problem, state, key)
-    rate = weights.over_features(state.W)
-    gibbs._draw_side(problem, structure.H, state.Ht, state.of_samples, rate, state.values, child(key, gibbs.ACTIVATIONS))
+    rate = priors.rate_w + weights.over_samples(state.Ht)
+    gibbs._draw_side(workers, state.W, priors.shape_w + state.of_features, rate, child(key, gibbs.WEIGHTS))
+    gibbs._move(problem.options.moves, state, priors, key)
+    rate = priors.rate_h + weights.over_features(state.W)
+    gibbs._draw_side(workers, state.Ht, priors.shape_h + state.of_samples, rate, child(key, gibbs.ACTIVATIONS))
     return state, None
 
 
 def test_a_shear_at_the_wrong_place_is_seen():
-    check_is_seen(MODELS["square"], sweeps=2 * PLANTED_SWEEPS, moves=("shear",), step=sweep_with_early_shear)
+    check_is_seen(MODELS["square"], sweeps=2 * PLANTED_SWEEPS, moves=("shear",), step=sweep_with_early_moves)
 
 
 def test_a_scale_at_that_place_is_right():
-    check_geweke(MODELS["square"], SWEEPS, moves=("scale",), seed=4, step=sweep_with_early_shear)
-
-
-def plant_shear(monkeypatch, wrong):
-    right = gibbs.move_shears
-    monkeypatch.setattr(gibbs, "move_shears", lambda *arguments: right(*wrong(*arguments)))
+    check_geweke(MODELS["square"], SWEEPS, moves=("scale",), seed=4, step=sweep_with_early_moves)
 
 
 WRONG_SHEARS = {
-    "rates' sign": lambda W, H, aw, rw, ah, rh, key: (W, H, aw, -rw, ah, -rh, key),
-    "rates exchanged": lambda W, H, aw, rw, ah, rh, key: (W, H, aw, rh[:, : rw.shape[1]], ah, np.tile(rw, 2)[:, : rh.shape[1]], key),
-    "shapes one too large": lambda W, H, aw, rw, ah, rh, key: (W, H, aw + 1, rw, ah + 1, rh, key),
-    "shapes of the other component": lambda W, H, aw, rw, ah, rh, key: (W, H, aw[::-1].copy(), rw, ah[::-1].copy(), rh, key),
+    "rates' sign": lambda aw, rw, ah, rh: (aw, -rw, ah, -rh),
+    "shapes one too large": lambda aw, rw, ah, rh: (aw + 1, rw, ah + 1, rh),
+    "shapes of the other component": lambda aw, rw, ah, rh: (aw[::-1], rw, ah[::-1], rh),
 }
 
 
 @pytest.mark.parametrize("name", WRONG_SHEARS)
 def test_a_wrong_shear_is_seen(name, monkeypatch):
-    plant_shear(monkeypatch, WRONG_SHEARS[name])
+    right, wrong = gibbs.move_shears, WRONG_SHEARS[name]
+    monkeypatch.setattr(
+        gibbs, "move_shears", lambda W, H, *rest: right(W, H, *map(as_given, wrong(*rest[:-1])), rest[-1])
+    )
     check_is_seen(MODELS["plain"], moves=("shear",))
+
+
+def as_given(array):
+    """In the layout that the kernel is compiled for: a transposed, read-only view."""
+    return np.broadcast_to(np.ascontiguousarray(array.T), array.shape[::-1]).T
 
 
 WRONG_SCALES = {
@@ -239,7 +240,13 @@ def test_a_use_of_a_shared_hyperparameter_forgotten_is_seen(monkeypatch):
     right = slice_sampling.draw_hyperparameters
 
     def wrong(structure, W, H, values, generator):
-        right(dataclasses.replace(structure, H=dataclasses.replace(structure.H, prior=gamma(1.0, 1.0))), W, H, values, generator)
+        right(
+            dataclasses.replace(structure, H=dataclasses.replace(structure.H, prior=gamma(1.0, 1.0))),
+            W,
+            H,
+            values,
+            generator,
+        )
 
     monkeypatch.setattr(gibbs, "draw_hyperparameters", wrong)
     check_is_seen(HYPER_MODELS["uniform: shape of both"])
