@@ -21,7 +21,7 @@ _HOMES = {
     "nmf_zoo.diagnostics": ("summarise",),
     "nmf_zoo.plots": ("plot_components", "plot_trace"),
     "nmf_zoo.simulation": ("simulate",),
-    "nmf_zoo.predict": ("predict", "predict_blocks", "impute"),
+    "nmf_zoo.prediction": ("predict", "predict_blocks", "impute"),
     "nmf_zoo.pointwise": ("log_likelihood",),
     "nmf_zoo.projection": ("project", "projection_model"),
     "nmf_zoo.components": ("top_features", "unit_sum"),

@@ -53,4 +53,4 @@ def load(path: str | Path) -> Any:
     engine = "zarr" if str(path).endswith(".zarr") else "h5netcdf"
     with xr.open_datatree(str(path), engine=engine) as tree:
         groups = {name: tree[name].to_dataset().load() for name in tree.children}
-        return inference_data(groups, dict(tree.attrs))
+        return inference_data(groups, {str(name): value for name, value in tree.attrs.items()})

@@ -60,7 +60,7 @@ def top_features(
     W = W.sel(chain=chain)
     (feature,) = (dim for dim in W.dims if dim not in {"draw", component})
     weight = W.mean("draw").transpose(feature, component)
-    share = (W / _positive(W.sum(feature))).mean("draw").transpose(feature, component)
+    share = (W / _positive(W.sum([feature]))).mean("draw").transpose(feature, component)
     order = np.argsort(-_score(by, weight, share), axis=0, kind="stable")[:n]
     return pd.concat([_ranked(weight, share, order[:, k], k) for k in range(order.shape[1])], ignore_index=True)
 
@@ -106,7 +106,9 @@ def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Any:
     names = [name for name in ("posterior", "warmup_posterior") if name in _compat.group_names(idata)]
     if not names:
         posterior_group(idata)  # says what is missing
-    changed = {name: _unit_sum(_compat.group(idata, name), weights, activations) for name in names}
+    changed: dict[str, xr.Dataset] = {
+        name: _unit_sum(_compat.group(idata, name), weights, activations) for name in names
+    }
     groups = {name: _compat.group(idata, name) for name in _compat.group_names(idata)}
     note = f"columns of {weights} sum to 1; lp and hyperparameters are those of the draws before"
     return _compat.inference_data({**groups, **changed}, {**idata.attrs, "rescaled": note})

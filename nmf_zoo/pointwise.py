@@ -117,8 +117,8 @@ def _has_data(structure: Factorisation) -> Array:
     if structure.data.is_complete:
         return np.ones(structure.shape[1], dtype=bool)
     if isinstance(structure.data, Dense):
-        return structure.data.mask.any(axis=0)
-    return np.bincount(structure.data.cols, minlength=structure.shape[1]) > 0
+        return np.any(structure.data.mask, axis=0)
+    return np.asarray(np.bincount(structure.data.cols, minlength=structure.shape[1]) > 0)
 
 
 def _per_cell(posterior: Posterior) -> xr.DataArray:

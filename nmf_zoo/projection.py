@@ -156,7 +156,7 @@ def _offset(structure: Factorisation, name: str, given: Any) -> Any:
 def _component_labels(structure: Factorisation) -> Array:
     of_w = structure.W.orient_dims(structure.dims.get(structure.W.name, ()))
     of_h = structure.H.orient_dims(structure.dims.get(structure.H.name, ()))
-    dim = of_h[0] if of_h else of_w[1] if of_w else None
+    dim = of_h[0] if of_h else of_w[1] if of_w else ""
     return structure.coords.get(dim, np.arange(structure.rank))
 
 

@@ -47,8 +47,8 @@ def entropy_of(random_seed: Any) -> int | list[int]:
     except (TypeError, ValueError) as error:
         expected = "a non-negative integer, a sequence of them, a NumPy Generator or None"
         raise InputError("random_seed", repr(random_seed), expected, "e.g. random_seed=1") from error
-    words = [int(word) for word in np.ravel(np.asarray(entropy, dtype=object))]
-    return words[0] if np.ndim(entropy) == 0 else words
+    words = np.asarray(entropy, dtype=object)
+    return int(words) if words.ndim == 0 else [int(word) for word in words.ravel()]
 
 
 def variable_shapes(structure: Factorisation) -> dict[str, tuple[int, ...]]:

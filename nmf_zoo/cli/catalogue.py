@@ -90,7 +90,8 @@ def _function(node: ast.FunctionDef) -> Entry:
 
 def _options(tree: ast.Module, class_name: str, name: str, verb: str) -> Entry:
     node = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
-    explained, found = _explanations(node), {}
+    explained = _explanations(node)
+    found: dict[str, Argument] = {}
     for field in node.body:
         if isinstance(field, ast.AnnAssign):
             option = ast.unparse(field.target)

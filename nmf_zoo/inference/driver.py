@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,13 +103,17 @@ def available_cores() -> int:
 def run_chains(
     engine: Engine, structure: Factorisation, options: Any, run: SampleRun, key: np.uint64, starts: Sequence[Start]
 ) -> tuple[list[Chain], bool]:
-    """Sample one chain per start. Returns the chains, cut to the same length, and whether Ctrl-C stopped them."""
+    """Sample one chain per start. Returns the chains, cut to the same length, and whether Ctrl-C stopped them.
+
+    Chains that an interruption left far behind are dropped (see :func:`_fullest`).
+    """
 
     def sample(problem: Any, chain: int, watch: Watch, stop: threading.Event) -> Chain:
         return _sample_chain(engine, problem, run, child(key, chain), starts[chain], stop, _reporter(watch, chain))
 
     total = run.tune + run.draws
     chains, stopped = _in_threads(engine, structure, options, run, sample, len(starts), total, "chain")
+    chains = _fullest(chains)
     for part in ("warmup", "draws"):
         _cut([getattr(chain, part) for chain in chains])
     return chains, stopped
@@ -131,10 +136,18 @@ def _sample_chain(engine, problem, run, key, start, stop, report) -> Chain:
     return result
 
 
+def _fullest(chains: list[Chain]) -> list[Chain]:
+    """The chains that hold most draws together once cut to the shortest of them: after Ctrl-C some may not have begun."""
+    lengths = [chain.draws.filled for chain in chains]
+    shortest = max(lengths, key=lambda length: (length * sum(other >= length for other in lengths), length))
+    return [chain for chain in chains if chain.draws.filled >= shortest]
+
+
 def _cut(traces: list[Trace]) -> None:
     """Cut all traces to the length of the shortest (after an interruption they differ)."""
     shortest = min(trace.filled for trace in traces)
     for trace in traces:
+        trace.filled = shortest
         for store in (trace.values, trace.stats):
             store.update({name: array[:shortest] for name, array in store.items()})
 
@@ -175,18 +188,18 @@ def _reporter(watch: Watch, chain: int) -> Callable[..., None]:
 
 
 def _in_threads(engine, structure, options, run, work, n_jobs, total, word) -> tuple[list[Any], bool]:
-    """Run one job per chain in threads; spare cores go into each chain's columns. BLAS stays on one thread."""
+    """Run one job per chain in threads; with cores to spare all share as many workers. BLAS stays on one thread."""
     side_by_side = max(1, min(n_jobs, run.cores))
-    workers = Workers(max(1, run.cores // side_by_side))
+    shared = closing(Workers(run.cores if run.cores > side_by_side else 1))
+    watching, pooled = Watch(run.progressbar, word, n_jobs, total), ThreadPoolExecutor(side_by_side)
     stop = threading.Event()
-    with threadpool_limits(1), Watch(run.progressbar, word, n_jobs, total) as watch, ThreadPoolExecutor(side_by_side) as pool:
+    with threadpool_limits(1), watching as watch, shared as workers, pooled as pool:  # the workers outlive the jobs
         try:
             problem = engine.prepare(structure, options, workers)
             futures = [pool.submit(work, problem, job, watch, stop) for job in range(n_jobs)]
             stopped = _wait(futures, stop)
         finally:
             stop.set()
-            workers.close()
     return [future.result() for future in futures], stopped
 
 

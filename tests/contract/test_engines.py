@@ -114,6 +114,17 @@ def test_each_engine_on_each_declaration(engine, name, models):
     check_result(run(engine, model), model, structure, n_draws=1 if engine == "em" else 6)
 
 
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_nuts_refuses(name, models):
+    structure = nz.read(models[name])
+    able = verdict(structure, "nuts")
+    if able:
+        return
+    with pytest.raises(UnsupportedModel) as refusal:
+        run("nuts", models[name])
+    check_refusal(str(refusal.value), "nuts", able.reason, structure)
+
+
 def check_refusal(message, engine, reason, structure):
     assert "\n" not in message
     assert message.startswith(f"engine {engine!r} can't run this model: {reason}")

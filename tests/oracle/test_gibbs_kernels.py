@@ -22,7 +22,7 @@ SIZES = {"tall": (F, N), "wide": (N, F)}
 
 @pytest.fixture
 def python_fold(monkeypatch):
-    """For ``.py_func``: called from Python, a compiled function returns uint64 as an int, which the next one refuses."""
+    """For ``.py_func``: from Python, a compiled function returns uint64 as an int, which the next refuses."""
     monkeypatch.setattr(kernels, "fold", lambda key, word: np.uint64(fold(np.uint64(key), word)))
 
 
@@ -48,12 +48,11 @@ def problem_of(shape, background=True, mask=True, listed=False):
 
 
 def allocate_all(kernel, layout, W, Ht):
-    of_W, of_H = np.full_like(W, np.nan), np.zeros_like(Ht)
     major, minor = layout.sides(W, Ht)
-    of_major, of_minor = layout.sides(of_W, of_H)
+    of_major, of_minor = np.full_like(major, np.nan), np.zeros_like(minor)
     scratch = kernels.make_scratch(layout, K)
     failures = sum(kernel(layout, major, minor, c, of_major, of_minor, scratch, KEY) for c in range(layout.n_chunks))
-    return of_W, of_H, failures
+    return *layout.sides(of_major, of_minor), failures
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -65,7 +64,7 @@ def test_allocate_sources(size, background):
     expected = naive_gibbs.allocate_sources(x, W, H, back / exposure, KEY, layout.by_features)
     assert failures == 0
     np.testing.assert_array_equal(of_W, expected[0])
-    np.testing.assert_array_equal(of_H, expected[1].T)
+    np.testing.assert_array_equal(of_H, expected[1])
 
 
 def test_allocate_sources_equals_its_python(python_fold):
@@ -247,6 +246,6 @@ def test_one_sweep_equals_the_algorithm_written_out():
     shape_w, rate_w = (np.broadcast_to(a, (F, K)) for a in structure.W.prior.shape_and_rate({}))
     W = naive_gibbs.draw_factor(shape_w + of_W, rate_w + weight @ H.T, child(KEY, gibbs.WEIGHTS))
     shape_h, rate_h = (np.broadcast_to(a, (K, N)).T for a in structure.H.prior.shape_and_rate({}))
-    Ht = naive_gibbs.draw_factor(shape_h + of_H.T, rate_h + weight.T @ W, child(KEY, gibbs.ACTIVATIONS))
+    Ht = naive_gibbs.draw_factor(shape_h + of_H, rate_h + weight.T @ W, child(KEY, gibbs.ACTIVATIONS))
     np.testing.assert_allclose(state.W, W, rtol=1e-10)
     np.testing.assert_allclose(state.Ht, Ht, rtol=1e-10)

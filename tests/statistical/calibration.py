@@ -1,7 +1,7 @@
 """Simulation-based calibration (Talts et al. 2018): the rank of the truth among posterior draws is uniform.
 
-Each replicate draws parameters from the prior, data from them, and a chain from the data, begun where the engine begins. Ranks
-are of quantities that do not care how components are labelled.
+Each replicate draws parameters from the prior, data from them, and a chain from the data, begun where the engine
+begins. Ranks are of quantities that do not care how components are labelled.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def rank_truths(structure, replicates, tune, thin, seed=0, step=None):
 
 
 def check_ranks(names, ranks, least=100):
-    """Raise unless the ranks of every quantity are uniform, by chi-square in bins and by the largest gap of their ECDF."""
+    """Raise unless every quantity's ranks are uniform, by chi-square in bins and by the largest gap of their ECDF."""
     assert len(ranks) >= least, f"gate 1, replicates: got {len(ranks)}; expected at least {least}"
     bins = np.stack([np.bincount(column * BINS // (DRAWS + 1), minlength=BINS) for column in ranks.T])
     chi = stats.chisquare(bins, axis=1).pvalue
@@ -65,5 +65,6 @@ def check_ranks(names, ranks, least=100):
         if min(c, g) < allowed
     ]
     assert not rows, (
-        f"gate 2, uniform ranks: got p-values (chi-square, gap) and counts {'; '.join(rows[:8])}; expected above {allowed:.1g}"
+        f"gate 2, uniform ranks: got p-values (chi-square, gap) and counts {'; '.join(rows[:8])}; "
+        f"expected above {allowed:.1g}"
     )

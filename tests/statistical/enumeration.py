@@ -1,9 +1,11 @@
-"""Exact posteriors of tiny problems: every allocation C of the counts is listed, H is integrated out in closed form, and what
-remains (log W, log hyperparameters) by the trapezoid rule, which is exact to about 1e-9 for these analytic densities.
+"""Exact posteriors of tiny problems: every allocation C of the counts is listed, H is integrated out in closed form.
+
+What remains (log W, log hyperparameters) goes by the trapezoid rule, exact to about 1e-9 for these analytic densities.
 
 With L[k, n] = sum_f C, omega[k, n] = sum_f M e w_fk (mask M, exposure e, background g):
 
-    p(C, X | W) = prod_kn  r^a Gamma(a + L) / (Gamma(a) (r + omega)^(a + L))  prod_fkn (e w_fk)^c / c!  prod_fn e^-g g^c0 / c0!
+    p(C, X | W) = prod_kn  r^a Gamma(a + L) / (Gamma(a) (r + omega)^(a + L))
+                  prod_fkn (e w_fk)^c / c!  prod_fn e^-g g^c0 / c0!
     h_kn | C, W ~ Gamma(a + L, r + omega)
 
 The scores are written here anew, and share nothing with the code under test but the case's numbers.
@@ -99,7 +101,7 @@ class Problem:
         return constant
 
     def grid(self):
-        """W at every grid point (G, F, K), and log of the volume element dW (the same for all points but for W itself)."""
+        """W at every grid point (G, F, K), and the log of the volume element dW there (but for a constant)."""
         if self.fixed is not None:
             return self.fixed[None], np.zeros(1)
         n_cells = self.x.shape[0] * self.rank
@@ -167,7 +169,7 @@ def log_gamma_density(v, shape, rate):
 
 
 def sum_moments(problem, P, W, shape, log_rate, values):
-    """Weighted sums over states and grid of 1, of the states, and of the statistics: log w, log h, their squares and products."""
+    """Weighted sums over states and grid: of 1, by state, and of log w, log h, their squares and products."""
     left, right = ("H", "W") if problem.case.transposed else ("W", "H")
     sums = {"1": P.sum(), "states": P.sum(axis=1)}
     for name, value in values.items():

@@ -66,7 +66,7 @@ def _rows(names, which, values):
 
 
 def check_frequencies(labels, found, probabilities, least=500, least_expected=5.0):
-    """Raise unless counts (independent draws) follow the probabilities; the message is the table of the worst states."""
+    """Raise unless counts of independent draws follow the probabilities; the message tells the worst states."""
     found, expected = np.asarray(found, dtype=np.float64), np.sum(found) * np.asarray(probabilities)
     assert found.sum() >= least, (
         f"gate 1, independent draws: got {found.sum():.0f}; expected at least {least}; draw longer"

@@ -1,7 +1,7 @@
 """Geweke's joint distribution test (Geweke 2004, Getting it right), and what simulation needs: draws from the prior.
 
-Two ways to draw (hyperparameters, W, H, X) must agree. *Marginal-conditional*: prior, then data, independently. *Successive-
-conditional*: a chain that alternates one sweep of the sampler given X with new data X given W, H. Compared are bounded
+Two ways to draw (hyperparameters, W, H, X) must agree. *Marginal-conditional*: prior, then data,
+independently. *Successive-conditional*: a chain that alternates one sweep of the sampler given X with new data X given W, H. Compared are bounded
 functions of the quantities and of all their pairs, so that heavy tails hide nothing and a central limit theorem holds.
 """
 
@@ -111,7 +111,7 @@ def laid_out_cells(layout):
 
 
 def simulate_successively(structure, sweeps, moves=gibbs.MOVES, seed=0, step=None):
-    """The successive-conditional chain, begun at a draw from the joint distribution: a dict of arrays, leading axis sweeps."""
+    """The successive-conditional chain, begun at a draw from the prior: arrays with a leading axis of sweeps."""
     step, rng, key = step or gibbs.step, np.random.default_rng(seed), seed_key(seed)
     problem = gibbs.prepare(with_every_cell_laid_out(structure), gibbs.Gibbs(moves=moves), SERIAL)
     start = {name: value[0] for name, value in draw_prior(structure, 1, rng).items()}

@@ -21,6 +21,7 @@ X22 = np.array([[2.0, 1.0], [0.0, 3.0]])
 MASK22 = np.array([[True, True], [False, True]])
 EXPOSURE22 = np.array([[0.5, 2.0], [1.0, 1.5]])
 BACKGROUND22 = np.array([[0.7, 0.2], [0.4, 1.1]])
+CELLS22 = {"mask": MASK22, "exposure": EXPOSURE22, "background": BACKGROUND22}
 W22 = np.array([[0.8, 1.9], [1.4, 0.3]])
 A22, R22 = np.array([[0.6, 1.7], [2.4, 0.9]]), np.array([[1.3, 0.4], [0.8, 2.1]])
 X12 = np.array([[3.0, 2.0]])
@@ -54,9 +55,10 @@ def log_gamma_prior(a, r):
 
 
 LOG_GRID = np.arange(-4.0, 3.0, 0.25)
+HEAVY = np.arange(-40.0, 12.0, 0.5)  # with a flat factor
 COARSE = np.arange(-36.0, 6.0, 0.75)  # with several hyperparameters
 SHAPE = unknown("a", "gamma", 12.0, 8.0)
-BOTH = unknown("a", "gamma", 12.0, 8.0)
+HYPER_A = {"a": (LOG_GRID, log_gamma_prior(12, 8))}
 RATE_H = unknown("r", "lognormal", 0.3, 0.6, variable_shape=(2,), shape=(2, 1))
 MEAN_W = unknown("m", "inverse_gamma", 5.0, 4.0)
 RATE_W = unknown("s", "half_normal", 1.5)
@@ -66,13 +68,9 @@ ROW = np.array([[0.8, 1.6]])
 
 CASES = {
     "W fixed": lambda: fixed_left(),
-    "W fixed, mask, exposure, background": lambda: fixed_left(
-        mask=MASK22, exposure=EXPOSURE22, background=BACKGROUND22
-    ),
+    "W fixed, mask, exposure, background": lambda: fixed_left(**CELLS22),
     "H fixed": lambda: fixed_right(),
-    "H fixed, mask, exposure, background": lambda: fixed_right(
-        mask=MASK22, exposure=EXPOSURE22, background=BACKGROUND22
-    ),
+    "H fixed, mask, exposure, background": lambda: fixed_right(**CELLS22),
     "both gamma": lambda: wide(gamma(ROW, 1.5), gamma(A22, R22), lambda v: (ROW, 1.5, A22, R22)),
     "both gamma, tall": lambda: tall(gamma(A22, R22), gamma(COLUMN, 0.7), lambda v: (A22, R22, COLUMN, 0.7)),
     "mask, exposure, background": lambda: wide(
@@ -89,32 +87,32 @@ CASES = {
         gamma(2.5, 0.7),
         lambda v: (1.0, 0.0, 2.5, 0.7),
         x=np.array([[2.0, 1.0]]),
-        w_grid=np.arange(-40.0, 12.0, 0.5),
+        w_grid=HEAVY,
     ),
     "flat H": lambda: tall(
         gamma(2.5, 0.7),
         None,
         lambda v: (2.5, 0.7, 1.0, 0.0),
         x=np.array([[2.0], [1.0]]),
-        w_grid=np.arange(-40.0, 12.0, 0.5),
+        w_grid=HEAVY,
     ),
     "shape of W": lambda: wide(
         gamma(SHAPE, 1.5),
         gamma(0.9, 0.8),
         lambda v: (v["a"], 1.5, 0.9, 0.8),
-        hyper={"a": (LOG_GRID, log_gamma_prior(12, 8))},
+        hyper=HYPER_A,
     ),
     "one shape of both": lambda: wide(
-        gamma(BOTH, 1.5),
-        gamma(BOTH, 0.8),
+        gamma(SHAPE, 1.5),
+        gamma(SHAPE, 0.8),
         lambda v: (v["a"], 1.5, v["a"], 0.8),
-        hyper={"a": (LOG_GRID, log_gamma_prior(12, 8))},
+        hyper=HYPER_A,
     ),
     "Gamma(a, a) and its rate": lambda: wide(
-        gamma(BOTH, BOTH),
-        gamma(1.3, BOTH),
+        gamma(SHAPE, SHAPE),
+        gamma(1.3, SHAPE),
         lambda v: (v["a"], v["a"], 1.3, v["a"]),
-        hyper={"a": (LOG_GRID, log_gamma_prior(12, 8))},
+        hyper=HYPER_A,
     ),
     "rates of H by component": lambda: wide(
         gamma(ROW, 1.5),
@@ -239,7 +237,7 @@ def test_wrong_allocations_are_seen_in_the_allocations():
     """A C drawn with one wrong weight, next to right factors."""
     case = CASES["W fixed"]()
     wrong = dataclasses.replace(case, structure=model(X22, 2, W22 * [[1.5, 1.0], [1.0, 1.0]], gamma(A22, R22)))
-    with pytest.raises(AssertionError, match="gate 2, chi-square.*for"):
+    with pytest.raises(AssertionError, match=r"gate 2, chi-square.*for"):
         check_sources(enumerate_posterior(case), sample_gibbs(wrong.structure, SWEEPS, seed=1))
 
 

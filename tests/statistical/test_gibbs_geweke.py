@@ -1,4 +1,4 @@
-"""Geweke's joint distribution test of Gibbs: every move, mask, exposure, background, hyperprior and tying; then planted errors."""
+"""Geweke's test of Gibbs: every move, mask, exposure, background, hyperprior and tying; then planted errors."""
 
 from __future__ import annotations
 

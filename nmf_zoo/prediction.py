@@ -135,7 +135,8 @@ def _missing_cells(structure: Factorisation, posterior: Posterior) -> tuple[Arra
     if seen is None:
         seen = np.zeros(structure.shape, dtype=bool)
         seen[data.rows, data.cols] = True
-    return np.nonzero(~seen)
+    rows, cols = np.nonzero(~seen)
+    return rows, cols
 
 
 def _grid(structure: Factorisation, features: Any, samples: Any) -> tuple[Array, Array]:
@@ -162,7 +163,7 @@ def _predict_cells(idata, structure, rows, cols, dim, n_draws, random_seed) -> x
 
 def _draw_cells(structure: Factorisation, draw: Draw, rows: Array, cols: Array, key: np.uint64) -> Array:
     mean, stream = mean_at(structure, draw, rows, cols), child(key, *draw.place)
-    out = np.empty(len(mean), dtype=_dtype(structure))
+    out: Array = np.empty(len(mean), dtype=_dtype(structure))
     if structure.likelihood.kind == "poisson":
         draw_counts_at(out, mean, rows, cols, stream)
     else:
