@@ -25,7 +25,7 @@ notebooks: $(VENV)/.notebooks-ready
 	$(BIN)/python -m notebooks.run
 
 bench: $(VENV)/.bench-ready
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 lint: $(VENV)/.dev-ready
 	$(BIN)/ruff check .
@@ -44,7 +44,7 @@ $(VENV)/.%-ready: pyproject.toml | $(VENV)/.made
 	@touch $@
 
 $(VENV)/.made:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "nmf_zoo needs Python 3.11 or later; $(PYTHON) is '$$($(PYTHON) --version 2>&1)'. Try: make PYTHON=python3.13" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@touch $@

@@ -132,7 +132,9 @@ def _bars(shares: xr.DataArray) -> Any:
         axes.set_ylim(bottom=0)
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
-    grid[-1].set_xticks(at, [str(label) for label in shares["feature"].to_numpy()], rotation=90, fontsize=5.5)
+    grid[-1].set_xticks(
+        at, [str(label) for label in shares["feature"].to_numpy()], rotation=90, fontsize=5.5 if n_features > 40 else 8
+    )
     grid[-1].set_xlim(-0.7, n_features - 0.3)
     figure.suptitle("Share of each feature in its component: posterior mean and 90% interval", fontsize=10)
     return figure
@@ -154,6 +156,7 @@ def _top_bars(shares: xr.DataArray) -> Any:
         axes.set_yticks(np.arange(len(top)), [str(label) for label in labels[top]], fontsize=8)
         axes.set_title(str(shares["component"].to_numpy()[component]), fontsize=9)
         axes.tick_params(axis="x", labelsize=7)
+        axes.locator_params(axis="x", nbins=4)
         axes.spines[["top", "right"]].set_visible(False)
     for axes in grid[rank:]:
         axes.set_axis_off()

@@ -109,7 +109,7 @@ def _summary(node: ast.FunctionDef | ast.Module) -> str:
 
 def _explanations(node: ast.FunctionDef | ast.ClassDef) -> dict[str, str]:
     """The first sentence of each ``a, b : text`` in a numpydoc section, the lines indented below it included."""
-    found = {}
+    found: dict[str, str] = {}
     for match in re.finditer(r"^(\w+(?:, \w+)*) : (.*(?:\n +\S.*)*)", ast.get_docstring(node) or "", re.MULTILINE):
         text = " ".join(match[2].replace("``", "").split())
         found |= dict.fromkeys(match[1].split(", "), re.split(r"\. (?=[A-Z])", text)[0].rstrip("."))

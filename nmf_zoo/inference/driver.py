@@ -137,7 +137,7 @@ def _sample_chain(engine, problem, run, key, start, stop, report) -> Chain:
 
 
 def _fullest(chains: list[Chain]) -> list[Chain]:
-    """The chains that hold most draws together once cut to the shortest of them: after Ctrl-C some may not have begun."""
+    """The chains that hold most draws together when cut to their shortest: after Ctrl-C some may not have begun."""
     lengths = [chain.draws.filled for chain in chains]
     shortest = max(lengths, key=lambda length: (length * sum(other >= length for other in lengths), length))
     return [chain for chain in chains if chain.draws.filled >= shortest]

@@ -24,7 +24,9 @@ def start_factors(structure: Factorisation, key: np.uint64, start: Mapping[str, 
     return W, Ht
 
 
-def _start_factor(factor: Factor, shape, scale: float, key: np.uint64, start: Mapping[str, Array], turn: bool = False) -> Array:
+def _start_factor(
+    factor: Factor, shape, scale: float, key: np.uint64, start: Mapping[str, Array], turn: bool = False
+) -> Array:
     given = factor.prior.value if isinstance(factor.prior, Fixed) else None
     if given is None and factor.name in start:
         given = factor.orient(np.asarray(start[factor.name], dtype=np.float64))
@@ -46,6 +48,8 @@ def _scales(structure: Factorisation, values: Mapping[str, Array]) -> tuple[floa
     Ht = H.prior.value.T if H.is_fixed else np.full(H.shape[::-1], prior_h)
     left = W.prior.value if W.is_fixed else np.full(W.shape, prior_w)
     total = weigh(structure).total(left, Ht)
+    if total == 0:  # no cell is observed, or a fixed factor is 0
+        return prior_w, prior_h
     ratio = max(float(structure.data.observed_values.sum()), 1.0) / total
     share = ratio if W.is_fixed or H.is_fixed else np.sqrt(ratio)
     return prior_w * share, prior_h * share

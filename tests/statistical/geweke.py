@@ -1,8 +1,8 @@
 """Geweke's joint distribution test (Geweke 2004, Getting it right), and what simulation needs: draws from the prior.
 
-Two ways to draw (hyperparameters, W, H, X) must agree. *Marginal-conditional*: prior, then data,
-independently. *Successive-conditional*: a chain that alternates one sweep of the sampler given X with new data X given W, H. Compared are bounded
-functions of the quantities and of all their pairs, so that heavy tails hide nothing and a central limit theorem holds.
+Two ways to draw (hyperparameters, W, H, X) must agree. *Marginal-conditional*: prior, then data, independently.
+*Successive-conditional*: a chain that alternates one sweep of the sampler given X with new data X given W, H. Compared
+are bounded functions of the quantities and of all their pairs, so that heavy tails hide nothing.
 """
 
 from __future__ import annotations
