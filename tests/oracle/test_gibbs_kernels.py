@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import FunctionType
+
 import numpy as np
 import pytest
 
@@ -20,10 +22,13 @@ F, K, N = 5, 3, 4
 SIZES = {"tall": (F, N), "wide": (N, F)}
 
 
-@pytest.fixture
-def python_fold(monkeypatch):
-    """For ``.py_func``: from Python, a compiled function returns uint64 as an int, which the next refuses."""
-    monkeypatch.setattr(kernels, "fold", lambda key, word: np.uint64(fold(np.uint64(key), word)))
+def in_python(kernel):
+    """``.py_func`` with a ``fold`` for Python, where a compiled one returns uint64 as an int that the next refuses."""
+
+    def python_fold(key, word):
+        return np.uint64(fold(np.uint64(key), word))
+
+    return FunctionType(kernel.py_func.__code__, {**kernel.py_func.__globals__, "fold": python_fold})
 
 
 def problem_of(shape, background=True, mask=True, listed=False):
@@ -67,11 +72,11 @@ def test_allocate_sources(size, background):
     np.testing.assert_array_equal(of_H, expected[1])
 
 
-def test_allocate_sources_equals_its_python(python_fold):
+def test_allocate_sources_equals_its_python():
     structure, W, H, *_ = problem_of((F, N))
     layout, Ht = compress(structure), np.ascontiguousarray(H.T)
     compiled = allocate_all(kernels.allocate_sources, layout, W, Ht)
-    plain = allocate_all(kernels.allocate_sources.py_func, layout, W, Ht)
+    plain = allocate_all(in_python(kernels.allocate_sources), layout, W, Ht)
     for left, right in zip(compiled, plain, strict=True):
         np.testing.assert_array_equal(left, right)
 
@@ -117,11 +122,11 @@ def test_sum_x_log_mean_equals_its_python():
 
 
 @pytest.mark.parametrize("least", [1e-3, 0.1, 0.5, 3.0])
-def test_draw_factor(least, python_fold):
+def test_draw_factor(least):
     shape, rate = least + RNG.gamma(1.0, least, (F, K)), RNG.gamma(2.0, 1.0, (F, K))
     out, plain = np.empty((F, K)), np.empty((F, K))
     kernels.draw_factor(out, shape, rate, 0, F, KEY)
-    kernels.draw_factor.py_func(plain, shape, rate, 0, F, KEY)
+    in_python(kernels.draw_factor)(plain, shape, rate, 0, F, KEY)
     np.testing.assert_allclose(out, plain, rtol=1e-12)
     np.testing.assert_allclose(out, np.maximum(naive_gibbs.draw_factor(shape, rate, KEY), kernels.TINY), rtol=1e-10)
 
@@ -170,7 +175,7 @@ def test_log_power_product(shapes):
     np.testing.assert_allclose(kernels._log_power_product(taker, giver, shape, 0.3), expected, rtol=1e-12)
 
 
-def test_shears_keep_the_product(python_fold):
+def test_shears_keep_the_product():
     W, H = RNG.gamma(1.0, 1.0, (K, F)), RNG.gamma(1.0, 1.0, (K, N))
     moved_W, moved_H = W.copy(), H.copy()
     arrays = priors()
@@ -179,7 +184,7 @@ def test_shears_keep_the_product(python_fold):
     assert np.all(moved_W > 0)
     assert np.all(moved_H > 0)
     assert not np.allclose(moved_W, W)
-    kernels.move_shears.py_func(W, H, *arrays, KEY)
+    in_python(kernels.move_shears)(W, H, *arrays, KEY)
     np.testing.assert_allclose(W, moved_W, rtol=1e-9)
 
 

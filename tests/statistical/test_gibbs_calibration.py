@@ -11,8 +11,8 @@ from tests.statistical.calibration import BINS, DRAWS, check_ranks, rank_truths
 from tests.structures import gamma, model, unknown
 
 pytestmark = pytest.mark.statistical
-REPLICATES = size(128, 2000)
-THIN, TUNE = size(6, 15), size(60, 200)
+REPLICATES = size(128, 1000)
+THIN, TUNE = size(6, 12), size(60, 150)
 
 X34 = np.zeros((3, 4))
 MASK = np.array([[True, False, True, True], [True, True, False, True], [False, True, True, True]])

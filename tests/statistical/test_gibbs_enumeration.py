@@ -15,7 +15,7 @@ from tests.statistical.enumeration import Case, check_draws, check_sources, enum
 from tests.structures import gamma, model, sample_gibbs, unknown
 
 pytestmark = pytest.mark.statistical
-SWEEPS = size(6_000, 150_000)
+SWEEPS = size(6_000, 80_000)
 
 X22 = np.array([[2.0, 1.0], [0.0, 3.0]])
 MASK22 = np.array([[True, True], [False, True]])

@@ -16,7 +16,7 @@ from tests.statistical.geweke import DRAWS_OF_HYPER_PRIORS, check_geweke
 from tests.structures import gamma, model, unknown
 
 pytestmark = pytest.mark.statistical
-SWEEPS = size(5_000, 100_000)
+SWEEPS = size(5_000, 60_000)
 PLANTED_SWEEPS = 4_000
 
 # No two priors are alike, so that an exchange of factors, components or signs shows.

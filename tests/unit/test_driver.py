@@ -121,8 +121,10 @@ def test_a_chain_does_not_depend_on_the_number_of_chains():
 
 
 def press_control_c():
-    """As a terminal does: the signal reaches the main thread, which waits for the chains."""
+    """As a terminal does: the signal reaches the main thread, once that waits for the chains; return when it has."""
+    time.sleep(0.1)
     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    time.sleep(0.2)
 
 
 def interrupt_at(chain, sweep):
@@ -131,7 +133,6 @@ def interrupt_at(chain, sweep):
     def on_sweep(at_chain, at_sweep):
         if (at_chain, at_sweep) == (chain, sweep):
             press_control_c()
-            time.sleep(0.2)
 
     return on_sweep
 
@@ -160,9 +161,8 @@ def test_interruption_cuts_chains_that_are_nearly_level():
             together.wait()
         if chain == 0 and sweep == 8:
             press_control_c()
-            time.sleep(0.2)
         if chain == 1 and sweep == 8:
-            time.sleep(0.1)
+            time.sleep(0.2)
         if chain == 1 and sweep > 8:
             time.sleep(0.3)
 

@@ -1,7 +1,8 @@
-"""The README's examples run as they stand."""
+"""The examples of the README and of the pages in docs/ run as they stand."""
 
 import os
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import pytest
 
 from nmf_zoo.cli import main
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = sorted((ROOT / "docs").glob("add_*.md"))
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("source", blocks("python"))
@@ -21,6 +24,16 @@ def blocks(language: str) -> list[str]:
 def test_python(source, capsys):
     exec(compile(source, "README.md", "exec"), {})
     assert "lp" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.filterwarnings("ignore::nmf_zoo.NmfZooWarning")
+def test_pages_for_contributors(page, tmp_path):
+    """Each page's block, run as a file: numba caches kernels beside their source."""
+    (source,) = blocks("python", page.read_text(encoding="utf-8"))
+    path = tmp_path / f"{page.stem}.py"
+    path.write_text(source, encoding="utf-8")
+    runpy.run_path(str(path))
 
 
 @pytest.mark.statistical
@@ -36,7 +49,7 @@ def test_shell(tmp_path, monkeypatch):
 
 
 def test_the_commands_exist():
-    makefile = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     commands = re.findall(r"^make ([a-z-]+)", README, flags=re.MULTILINE)
     assert commands
     assert all(f"\n{command}:" in makefile for command in commands)
