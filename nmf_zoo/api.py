@@ -13,7 +13,6 @@ import pymc as pm
 from nmf_zoo import __version__, nuts
 from nmf_zoo.diagnostics import warn_unconverged
 from nmf_zoo.engines import require_support, resolve_engine
-from nmf_zoo.errors import InputError
 from nmf_zoo.inference.driver import STATUS, FitRun, SampleRun, available_cores, run_chains, run_restarts
 from nmf_zoo.kernels.streams import child, seed_key
 from nmf_zoo.pointwise import finest, log_likelihood
@@ -23,6 +22,8 @@ from nmf_zoo.run_arguments import (
     check_counts,
     check_initvals,
     check_memory,
+    check_possible,
+    check_tol,
     check_var_names,
     entropy_of,
     wants_log_likelihood,
@@ -86,6 +87,7 @@ def sample(
     structure = read(model)
     name, options, chosen = resolve_engine(engine, "sample")
     require_support(structure, name, options)
+    check_possible(structure)
     check_var_names(structure, var_names)
     with_log_likelihood = wants_log_likelihood(idata_kwargs, structure, var_names)
     starts = check_initvals(structure, initvals, chains)
@@ -166,11 +168,11 @@ def fit(
     """
     model = pm.modelcontext(model)
     check_counts(max_iter=(max_iter, 1), restarts=(restarts, 1), draws=(draws, 1))
-    if not tol >= 0:
-        raise InputError("tol", repr(tol), "a number >= 0", "0 runs all max_iter iterations")
+    check_tol(tol)
     structure = read(model)
     name, options, chosen = resolve_engine(engine, "fit")
     require_support(structure, name, options)
+    check_possible(structure)
     check_var_names(structure, var_names)
     with_log_likelihood = wants_log_likelihood(idata_kwargs, structure, var_names)
     starts = check_initvals(structure, initvals, restarts)

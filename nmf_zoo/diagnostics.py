@@ -19,6 +19,7 @@ from nmf_zoo.errors import NmfZooWarning
 
 RHAT_LIMIT = 1.01
 ESS_LIMIT = 400
+FEWEST_DRAWS = 4  # ArviZ has no R-hat below
 
 
 def invariants(idata: Any) -> xr.Dataset:
@@ -60,6 +61,11 @@ def _rows(draws: xr.Dataset) -> list[str]:
 
 def warn_unconverged(idata: Any) -> None:
     """One warning when the invariants of a posterior say that more draws or chains are needed."""
+    n_draws = _compat.group(idata, "sample_stats").sizes["draw"]
+    if n_draws < FEWEST_DRAWS:
+        message = f"Only {n_draws} draws per chain: too few to judge convergence; raise draws=."
+        warnings.warn(message, NmfZooWarning, stacklevel=3)
+        return
     table = summarise(idata)
     worst_rhat, least_ess = table["rhat"].max(), table["ess_bulk"].min()
     if np.isfinite(worst_rhat) and worst_rhat > RHAT_LIMIT:

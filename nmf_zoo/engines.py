@@ -22,11 +22,11 @@ def resolve_engine(engine: Any, verb: str) -> tuple[str, Any, Engine | None]:
     """The engine's name, its options, and the engine itself (None for NUTS), from a name or an options object."""
     names = [name for name, own in VERBS.items() if own == verb]
     for name in OPTIONS:
-        if engine == name or isinstance(engine, OPTIONS[name]):
+        if isinstance(engine, OPTIONS[name]) or (isinstance(engine, str) and engine == name):
             if name not in names:
                 other = "fit" if verb == "sample" else "sample"
                 raise InputError("engine", repr(name), f"one of {names} for {verb}()", f"use nz.{other}(engine={name!r})")
-            options = OPTIONS[name]() if engine == name else engine
+            options = OPTIONS[name]() if isinstance(engine, str) else engine
             return name, options, ENGINES.get(name)
     classes = [OPTIONS[name].__name__ for name in names]
     raise InputError("engine", repr(engine), f"one of {names}, or options of {classes}", "see the table of engines")

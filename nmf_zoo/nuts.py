@@ -16,8 +16,10 @@ import pymc as pm
 import xarray as xr
 
 from nmf_zoo import _compat
+from nmf_zoo.errors import InputError
 from nmf_zoo.inference.engine import Verdict
 from nmf_zoo.inference.propriety import is_proper
+from nmf_zoo.inference.start import FLOOR
 from nmf_zoo.results import checked_cells, stats_dataset
 from nmf_zoo.structure import Array, Factorisation, Unknown
 
@@ -32,21 +34,21 @@ class NUTS:
     Attributes
     ----------
     target_accept : the acceptance rate that the step size is tuned to, between 0 and 1
-    sampler : "pymc", "nutpie", or "auto": nutpie when it is installed
+    sampler : "pymc", "nutpie", or "auto": nutpie when it is installed and no ``initvals`` are given
     """
 
     target_accept: float = 0.8
     sampler: Literal["auto", "pymc", "nutpie"] = "auto"
 
     def __post_init__(self):
-        if not 0 < self.target_accept < 1:
+        if not isinstance(self.target_accept, float) or not 0 < self.target_accept < 1:
             raise ValueError(f"target_accept: got {self.target_accept!r}; expected a number between 0 and 1")
         if self.sampler not in SAMPLERS:
             raise ValueError(f"sampler: got {self.sampler!r}; expected one of {list(SAMPLERS)}")
 
     @property
     def nuts_sampler(self) -> str:
-        """The sampler that runs."""
+        """The sampler that runs without ``initvals``."""
         if self.sampler != "auto":
             return self.sampler
         return "nutpie" if find_spec("nutpie") else "pymc"
@@ -77,8 +79,8 @@ def sample(
     """Run ``pm.sample`` with ``arguments``; posterior and sample_stats (and their warm-up) with ``lp`` and ``mean`` as ours."""
     idata = pm.sample(
         model=model,
-        initvals=list(starts) if any(starts) else None,
-        nuts_sampler=options.nuts_sampler,
+        initvals=[_positive(start) for start in starts] if any(starts) else None,
+        nuts_sampler=_sampler(options, starts),
         target_accept=options.target_accept,
         compute_convergence_checks=False,
         **arguments,
@@ -92,6 +94,20 @@ def sample(
             groups[f"{prefix}posterior"] = kept[list(var_names or names)].drop_attrs(deep=False)
             groups[f"{prefix}sample_stats"] = _plain(stats).merge(_invariants(structure, kept))
     return groups
+
+
+def _sampler(options: NUTS, starts: Sequence[Mapping[str, Array]]) -> str:
+    """The sampler that runs: nutpie takes no starting values."""
+    if not any(starts) or options.nuts_sampler == "pymc":
+        return options.nuts_sampler
+    if options.sampler == "nutpie":
+        raise InputError("initvals", "values", "None with nutpie, which would ignore them", 'use NUTS(sampler="pymc")')
+    return "pymc"
+
+
+def _positive(start: Mapping[str, Array]) -> dict[str, Array]:
+    """Starting values without exact zeros, whose logarithm NUTS needs."""
+    return {name: np.maximum(value, FLOOR * value.max()) for name, value in start.items()}
 
 
 def _thinned(draws: xr.Dataset, thin: int) -> xr.Dataset:

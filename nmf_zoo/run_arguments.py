@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.structure import Array, Factorisation, Unknown
+from nmf_zoo.structure import Array, Factorisation, Fixed, Unknown
 
 IDATA_KEYS = ("log_likelihood",)
 
@@ -21,13 +22,19 @@ def check_counts(**counts: tuple[Any, int]) -> None:
             raise InputError(name, repr(value), f"an integer >= {least}", f"e.g. {name}={max(least, 1)}")
 
 
+def check_tol(tol: Any) -> None:
+    """``tol`` is a number >= 0."""
+    if isinstance(tol, bool) or not isinstance(tol, numbers.Real) or not tol >= 0:
+        raise InputError("tol", repr(tol), "a number >= 0", "0 runs all max_iter iterations")
+
+
 def wants_log_likelihood(
     idata_kwargs: Mapping[str, Any] | None, structure: Factorisation, var_names: Sequence[str] | None
 ) -> bool:
     """Whether ``idata_kwargs`` asks for the log_likelihood group; ``var_names`` must then keep what it needs."""
-    unknown = [key for key in idata_kwargs or {} if key not in IDATA_KEYS]
-    if unknown:
-        raise InputError("idata_kwargs", f"keys {unknown}", f"keys among {list(IDATA_KEYS)}", "leave the others out")
+    if not isinstance(idata_kwargs, Mapping | None) or set(idata_kwargs or ()) - set(IDATA_KEYS):
+        got, expected = repr(idata_kwargs), f"a dict with keys among {list(IDATA_KEYS)}"
+        raise InputError("idata_kwargs", got, expected, "leave the others out")
     if not (idata_kwargs or {}).get("log_likelihood", False):
         return False
     dropped = [] if var_names is None else [name for name in needed_shapes(structure) if name not in var_names]
@@ -73,15 +80,19 @@ def needed_shapes(structure: Factorisation) -> dict[str, tuple[int, ...]]:
 
 def check_var_names(structure: Factorisation, var_names: Sequence[str] | None) -> None:
     """``var_names`` are variables of the posterior."""
+    if var_names is None:
+        return
     known = list(variable_shapes(structure))
-    wrong = [name for name in var_names or [] if name not in known]
-    if var_names is not None and (wrong or not len(var_names)):
-        raise InputError("var_names", repr(list(var_names)), f"a selection of {known}", "leave it out to keep all")
+    is_list = isinstance(var_names, Sequence) and not isinstance(var_names, str)
+    if not is_list or not len(var_names) or not set(var_names) <= set(known):
+        raise InputError("var_names", repr(var_names), f"a selection of {known}, in a list", "leave it out to keep all")
 
 
 def check_initvals(structure: Factorisation, initvals: Any, chains: int) -> list[dict[str, Array]]:
     """One mapping of variable names to checked arrays per chain."""
     given = initvals if isinstance(initvals, list | tuple) else [initvals] * chains
+    if not all(isinstance(start, Mapping | None) for start in given):
+        raise InputError("initvals", type(initvals).__name__, "a mapping of names to arrays, or one per chain")
     if len(given) != chains:
         raise InputError(
             "initvals", f"a list of {len(given)}", f"one mapping per chain, {chains}", "or one mapping for all"
@@ -96,7 +107,10 @@ def _check_start(structure: Factorisation, start: Mapping[Any, Any]) -> dict[str
         name = getattr(key, "name", key)
         if name not in shapes:
             raise InputError("initvals", f"a value for {name!r}", f"names among {list(shapes)}", "remove it")
-        array = np.asarray(value, dtype=np.float64)
+        try:
+            array = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"initvals[{name!r}]", repr(value)[:60], "numbers") from error
         if array.shape != shapes[name]:
             raise InputError(
                 f"initvals[{name!r}]", f"shape {array.shape}", f"shape {shapes[name]}", "transpose or reshape it"
@@ -110,6 +124,23 @@ def _check_start(structure: Factorisation, start: Mapping[Any, Any]) -> dict[str
             )
         checked[name] = array
     return checked
+
+
+def check_possible(structure: Factorisation) -> None:
+    """No count lies where a known factor makes the mean 0, and with it the likelihood."""
+    if structure.likelihood.kind != "poisson" or structure.data is None:
+        return
+    for factor, axis in ((structure.W, 0), (structure.H, 1)):
+        empty = ~factor.prior.value.any(axis=1 - axis) if isinstance(factor.prior, Fixed) else np.zeros(1, bool)
+        if not empty.any():
+            continue
+        *cells, x = structure.observed_cells()
+        background = structure.at_cells(structure.likelihood.background, *cells, 0.0)
+        bad = np.flatnonzero((x > 0) & (background == 0) & empty[cells[axis]])
+        if bad.size:
+            place = f"{('feature', 'sample')[axis]} {cells[axis][bad[0]]}"
+            got = f"{bad.size} positive cells, the first at {place}, where {factor.name or 'a known factor'} is 0"
+            raise InputError(structure.likelihood.name, got, "a positive mean there", "use a small positive value")
 
 
 def check_memory(structure: Factorisation, draws: int, var_names: Sequence[str] | None) -> None:

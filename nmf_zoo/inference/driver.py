@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.engine import Engine
 from nmf_zoo.inference.progress import Watch
-from nmf_zoo.inference.workers import Workers
+from nmf_zoo.inference.workers import OneBlasThread, Workers
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.structure import Array, Factorisation
 
@@ -193,7 +192,7 @@ def _in_threads(engine, structure, options, run, work, n_jobs, total, word) -> t
     shared = closing(Workers(run.cores if run.cores > side_by_side else 1))
     watching, pooled = Watch(run.progressbar, word, n_jobs, total), ThreadPoolExecutor(side_by_side)
     stop = threading.Event()
-    with threadpool_limits(1), watching as watch, shared as workers, pooled as pool:  # the workers outlive the jobs
+    with OneBlasThread(), watching as watch, shared as workers, pooled as pool:  # the workers outlive the jobs
         try:
             problem = engine.prepare(structure, options, workers)
             futures = [pool.submit(work, problem, job, watch, stop) for job in range(n_jobs)]

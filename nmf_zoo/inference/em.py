@@ -68,7 +68,7 @@ class EM:
     def __post_init__(self):
         if self.mode not in MODES:
             raise ValueError(f"mode: got {self.mode!r}; expected one of {list(MODES)}")
-        if self.inner is not None and (isinstance(self.inner, bool) or self.inner != int(self.inner) or self.inner < 1):
+        if self.inner is not None and (type(self.inner) is not int or self.inner < 1):
             raise ValueError(f"inner: got {self.inner!r}; expected None or an integer >= 1")
 
 

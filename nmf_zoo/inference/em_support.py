@@ -91,6 +91,12 @@ def _check_normal(structure: Factorisation, options: Any) -> Verdict:
         return Verdict(
             f"{flat.factor.name} has no prior, so it can grow while {other.factor.name} shrinks to 0: give both a prior"
         )
+    sigma, factors = structure.likelihood.sigma, (structure.W, structure.H)
+    if isinstance(sigma, Unknown) and structure.rank >= min(structure.shape) and not any(f.is_fixed for f in factors):
+        return Verdict(
+            f"{sigma.name} is free and rank {structure.rank} can fit X exactly, where the density has no bound: "
+            f"lower the rank below {min(structure.shape)} or give {sigma.name}"
+        )
     if not can_square(structure):
         return Verdict("sparse data with an exposure or a background would have to be made dense: pass X as an array")
     return CAN_RUN

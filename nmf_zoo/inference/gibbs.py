@@ -16,7 +16,7 @@ along directions that the data cannot see. The shear changes the allocation, so 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,10 +68,11 @@ class Gibbs:
     moves: tuple[str, ...] = MOVES
 
     def __post_init__(self):
-        object.__setattr__(self, "moves", (self.moves,) if isinstance(self.moves, str) else tuple(self.moves))
-        unknown = [move for move in self.moves if move not in MOVES]
-        if unknown:
-            raise ValueError(f"moves: got {unknown}; expected a selection of {list(MOVES)}; () for none")
+        given = (self.moves,) if isinstance(self.moves, str) else self.moves
+        wrong = [move for move in given if move not in MOVES] if isinstance(given, Sequence) else given
+        if wrong or not isinstance(given, Sequence):
+            raise ValueError(f"moves: got {wrong!r}; expected a selection of {list(MOVES)}; () for none")
+        object.__setattr__(self, "moves", tuple(given))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Whether a posterior exists at all when a factor has no prior: what samplers must ask before they start.
 
-A flat factor can grow while the other one shrinks. Its posterior is proper only when the other factor's prior pins the scale: for
-GaP, W flat and H ~ Gamma(alpha, beta), when alpha_k N > F (MATH.md, section 3).
+A flat factor can grow while the other one shrinks. Its posterior is proper only when the other factor's prior pins the
+scale: for GaP, W flat and H ~ Gamma(alpha, beta), when alpha_k N > F (MATH.md, section 3).
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
-from nmf_zoo.structure import Cells, Factor, Factorisation, Flat, GammaPrior
+from nmf_zoo.inference.layout import weigh
+from nmf_zoo.structure import Array, Cells, Factor, Factorisation, Fixed, Flat, GammaPrior
 
 
 def is_proper(structure: Factorisation) -> Verdict:
@@ -26,22 +27,61 @@ def is_proper(structure: Factorisation) -> Verdict:
     axis = 0 if flat[0] is W else 1
     unseen = count_unobserved(structure, axis)
     if unseen:
-        return Verdict(f"{flat[0].name} has no prior and {unseen} of X's rows or columns along it have no observed cell")
+        return Verdict(
+            f"{flat[0].name} has no prior and {unseen} of X's rows or columns along it have no observed cell"
+        )
     return _is_pinned(structure, flat[0], H if axis == 0 else W, axis)
 
 
 def _is_pinned(structure: Factorisation, flat: Factor, other: Factor, axis: int) -> Verdict:
-    if not isinstance(other.prior, GammaPrior):
-        return CAN_RUN
-    if other.unknowns:
+    if isinstance(other.prior, Fixed):
+        return _is_seen(structure, flat, other.prior.value, axis)
+    if not isinstance(other.prior, GammaPrior) or other.unknowns:
         return Verdict(f"{flat.name} has no prior and the hyperparameters of {other.name} are unknown")
-    total = np.broadcast_to(other.prior.shape.resolve({}), other.shape).sum(axis=1 - axis)
-    if np.all(total > flat.shape[axis]):
+    least = _least_share(structure, other, axis)
+    if least > 1:
         return CAN_RUN
+    if is_complete(structure):
+        return Verdict(
+            f"{flat.name} has no prior, so that its posterior is proper only if the gamma shapes of {other.name} "
+            f"sum to more than {flat.shape[axis]} in each component; the least sum is {least * flat.shape[axis]:.6g}"
+        )
     return Verdict(
-        f"{flat.name} has no prior, so that its posterior is proper only if the gamma shapes of {other.name} sum to more "
-        f"than {flat.shape[axis]} in each component; the least sum is {total.min():.6g}"
+        f"{flat.name} has no prior and cells are missing, so that its posterior is known to be proper only if the "
+        f"gamma shapes of {other.name}, each divided by the observed cells it serves, sum to more than 1 over the "
+        f"observed cells of every row or column of X along {flat.name}; the least sum is {least:.6g}"
     )
+
+
+def _least_share(structure: Factorisation, other: Factor, axis: int) -> float:
+    """The least, over rows of the flat factor and components, of the sum of shape / cells served over the row's cells.
+
+    Above 1 the posterior is proper, because integrating the other factor out leaves at most prod_f (r + w_f)^-share_f;
+    of complete data this is alpha_k N > F itself, which is necessary too.
+    """
+    shapes = np.broadcast_to(other.prior.shape.resolve({}), other.shape)
+    shapes = shapes.T if axis == 0 else shapes  # (columns along the other factor, K)
+    if is_complete(structure):
+        return float(shapes.sum(axis=0).min() / structure.shape[axis])
+    rows, cols, _ = structure.observed_cells()
+    own, across = (rows, cols) if axis == 0 else (cols, rows)
+    served = np.bincount(across, minlength=structure.shape[1 - axis])
+    shares = [np.bincount(own, (shapes[:, k] / np.maximum(served, 1))[across]) for k in range(structure.rank)]
+    return float(np.min(shares))
+
+
+def _is_seen(structure: Factorisation, flat: Factor, known: Array, axis: int) -> Verdict:
+    """With a known other factor, every cell of the flat one must enter some observed mean."""
+    weights = weigh(structure)
+    total = weights.over_samples(known.T) if axis == 0 else weights.over_features(known)
+    if np.all(total > 0):
+        return CAN_RUN
+    return Verdict(f"{flat.name} has no prior and the known factor is 0 wherever some of its cells would be seen")
+
+
+def is_complete(structure: Factorisation) -> bool:
+    """Every cell of X is observed."""
+    return structure.data is None or structure.data.is_complete
 
 
 def count_unobserved(structure: Factorisation, axis: int) -> int:

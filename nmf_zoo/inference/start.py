@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from nmf_zoo.errors import InputError
 from nmf_zoo.inference.layout import weigh
 from nmf_zoo.kernels.gibbs import draw_factor
 from nmf_zoo.kernels.streams import child
@@ -69,6 +70,10 @@ def start_hyperparameters(structure: Factorisation, start: Mapping[str, Array]) 
     for name, unknown in structure.unknowns.items():
         middle = start[name] if name in start else _middle(unknown.prior)
         values[name] = np.array(np.broadcast_to(middle, unknown.variable_shape), dtype=np.float64)
+        with np.errstate(all="ignore"):
+            density = unknown.prior.log_density(values[name])
+        if not np.all(np.isfinite(density)):
+            raise InputError(f"initvals[{name!r}]", f"{values[name]}", f"values inside its {unknown.prior.kind} prior")
     return values
 
 

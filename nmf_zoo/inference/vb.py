@@ -129,7 +129,7 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> Problem:
     loose = [name for side in two_sides(structure) for name in untied(side.factor)]
     if loose:
         message = "one free value per cell runs away to maximum likelihood; tie it over features or samples"
-        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=2)
+        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=5)  # the caller of fit()
     sources, weights = expected_sources(structure, workers), weigh(structure)
     return Problem(structure, options, two_sides(structure), sources, weights, likelihood_constant(structure))
 

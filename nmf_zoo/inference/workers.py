@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from threadpoolctl import threadpool_limits
 
 
 class Workers:
@@ -27,3 +30,23 @@ class Workers:
 
 
 SERIAL = Workers()
+
+
+class OneBlasThread:
+    """Holds BLAS to one thread while any run lasts; runs may overlap, and the last to end restores what was there."""
+
+    _lock = threading.Lock()
+    _runs = 0
+    _limits: threadpool_limits | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if OneBlasThread._runs == 0:
+                OneBlasThread._limits = threadpool_limits(1)
+            OneBlasThread._runs += 1
+
+    def __exit__(self, *_) -> None:
+        with self._lock:
+            OneBlasThread._runs -= 1
+            if OneBlasThread._runs == 0 and OneBlasThread._limits is not None:
+                OneBlasThread._limits.restore_original_limits()

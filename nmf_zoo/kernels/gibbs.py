@@ -19,7 +19,10 @@ from nmf_zoo.kernels.streams import fold, kernel, uniform
 TINY = 1e-300  # floor of a factor: an exact zero would stay zero and forbid its counts
 LOG_TINY = math.log(TINY)
 SMALL_SHAPE = 0.3  # below it a gamma draw may underflow: go through its logarithm
-MAX_SHRINKS = 200  # a bracket shrunk this often has reached the current point
+LARGEST_RATIO = 1e300  # of two cells: keeps step * ratio a number
+ROUNDING = 2.0**-53  # of 1 + step * ratio, which is positive but for it
+BRACKET = 6.0  # width of the first bracket of the shear's slice draw
+MAX_SHRINKS = 100  # a bracket shrunk this often has reached the current point
 
 
 class Scratch(NamedTuple):
@@ -99,48 +102,76 @@ def draw_scales(out, p, a, b, key):
 
 
 @kernel
-def _log_power_product(taker, giver, shape, step):
-    """Sum of (shape - 1) log(taker + step giver): the part of the log prior that is not linear in step.
+def _dot(x, y):
+    total = 0.0
+    for i in range(x.shape[0]):
+        total += x[i] * y[i]
+    return total
+
+
+@kernel
+def _divide_rows(giver, taker, ratios):
+    """Overwrite ratios with giver / taker; returns the largest t with taker - t giver >= 0 everywhere."""
+    largest = 1.0 / LARGEST_RATIO
+    for i in range(taker.shape[0]):
+        ratios[i] = min(giver[i] / taker[i], LARGEST_RATIO)
+        largest = max(largest, ratios[i])
+    return 1.0 / largest
+
+
+@kernel
+def _log_growth(ratios, shape, step):
+    """Sum of (shape - 1) log(1 + step ratio): the change of the log prior that is not linear in step.
 
     Terms of one shape are multiplied and their logarithm is taken once, before the product leaves float64's range.
     """
     total, product, power = 0.0, 1.0, 0.0
-    for i in range(taker.shape[0]):
+    for i in range(ratios.shape[0]):
         if shape[i] == 1.0:
             continue
-        if shape[i] - 1.0 != power or not 1e-4 < product < 1e4:
+        if shape[i] - 1.0 != power or not 1e-100 < product < 1e100:
             total += power * math.log(product)
             product, power = 1.0, shape[i] - 1.0
-        product *= max(taker[i] + step * giver[i], TINY)
+        product *= max(1.0 + step * ratios[i], ROUNDING)
     return total + power * math.log(product)
 
 
 @kernel
-def _room(taker, giver):
-    """The largest t with taker - t giver >= 0 everywhere."""
-    room = np.inf
-    for i in range(taker.shape[0]):
-        room = min(room, taker[i] / giver[i])
-    return room
+def _log_logistic_density(u):
+    """log of d step / d u on the unit interval."""
+    return -abs(u) - 2.0 * math.log1p(math.exp(-abs(u)))
 
 
 @kernel
-def _draw_shear_step(w_k, w_j, h_j, h_k, shape_w, shape_h, slope, key):
-    """Slice draw of the shear's step from its density on the interval where both factors stay positive."""
-    lower, upper = -_room(w_k, w_j), _room(h_j, h_k)
-    here = _log_power_product(w_k, w_j, shape_w, 0.0) + _log_power_product(h_j, h_k, shape_h, 0.0)
-    level = here - draw_exponential(fold(key, 0))
+def _draw_shear_step(lower, upper, ratios_w, ratios_h, shape_w, shape_h, slope, key):
+    """Slice draw of the shear's step from its density on (lower, upper), where both factors stay positive.
+
+    On the scale of u = log((step - lower) / (upper - step)): with shapes below 1 the density's width may be 1e-40 of the
+    interval's, which no halving of the interval reaches soon. A bracket of fixed width around u, placed at random,
+    and shrinking are exact (Neal 2003, Slice sampling, section 4).
+    """
+    start = math.log(-lower) - math.log(upper)
+    level = _log_logistic_density(start) - draw_exponential(fold(key, 0))
     stream = fold(key, 1)
-    for attempt in range(MAX_SHRINKS):
-        step = lower + (upper - lower) * uniform(stream, attempt)
-        there = _log_power_product(w_k, w_j, shape_w, step) + _log_power_product(h_j, h_k, shape_h, -step)
-        if there + slope * step >= level:
+    left = start - BRACKET * uniform(stream, 0)
+    right = left + BRACKET
+    for attempt in range(1, MAX_SHRINKS):
+        u = left + (right - left) * uniform(stream, attempt)
+        step = lower / (1.0 + math.exp(u)) + upper / (1.0 + math.exp(-u))
+        change = _log_growth(ratios_w, shape_w, step) + _log_growth(ratios_h, shape_h, -step) + slope * step
+        if change + _log_logistic_density(u) >= level:
             return step
-        if step < 0.0:
-            lower = step
+        if u < start:
+            left = u
         else:
-            upper = step
+            right = u
     return 0.0
+
+
+@kernel
+def _add_row(taker, giver, step):
+    for i in range(taker.shape[0]):
+        taker[i] = max(taker[i] + step * giver[i], TINY)
 
 
 @kernel
@@ -150,14 +181,14 @@ def move_shears(W, H, shape_w, rate_w, shape_h, rate_h, key):
     W is (K, F) and H is (K, N), components as rows; shapes and rates alike. Leaves W^T H as it is.
     """
     rank = W.shape[0]
+    ratios_w, ratios_h = np.empty(W.shape[1]), np.empty(H.shape[1])
     for k in range(rank):
         for j in range(rank):
             if j == k:
                 continue
-            slope = np.sum(rate_h[j] * H[k]) - np.sum(rate_w[k] * W[j])
+            slope = _dot(rate_h[j], H[k]) - _dot(rate_w[k], W[j])
+            lower, upper = -_divide_rows(W[j], W[k], ratios_w), _divide_rows(H[k], H[j], ratios_h)
             pair_key = fold(fold(key, k), j)
-            step = _draw_shear_step(W[k], W[j], H[j], H[k], shape_w[k], shape_h[j], slope, pair_key)
-            for i in range(W.shape[1]):
-                W[k, i] = max(W[k, i] + step * W[j, i], TINY)
-            for i in range(H.shape[1]):
-                H[j, i] = max(H[j, i] - step * H[k, i], TINY)
+            step = _draw_shear_step(lower, upper, ratios_w, ratios_h, shape_w[k], shape_h[j], slope, pair_key)
+            _add_row(W[k], W[j], step)
+            _add_row(H[j], H[k], -step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,17 +36,27 @@ class Table:
 
 def read_table(name: str, given: Any) -> Table:
     """A NumPy array, masked array, nested list, DataFrame or DataArray as a Table."""
-    labels: dict[str, Array] = {}
+    given, labels = read_labels(given)
     missing = None
-    if isinstance(given, pd.DataFrame):
-        labels = {ROWS: flat_labels(given.index), COLUMNS: flat_labels(given.columns)}
-        given = given.to_numpy()
-    elif isinstance(given, xr.DataArray):
-        given, labels = read_dataarray(given)
-    elif isinstance(given, np.ma.MaskedArray):
+    if isinstance(given, np.ma.MaskedArray):
         given, missing = given.data, np.ma.getmaskarray(given)
     values = as_matrix(name, given)
     return Table(as_numbers(name, values, labels, missing), missing, labels)
+
+
+def read_labels(given: Any) -> tuple[Any, dict[str, Array]]:
+    """The cells and the labels of a DataFrame or DataArray; anything else as it is, without labels."""
+    if isinstance(given, pd.DataFrame):
+        return given.to_numpy(), {ROWS: flat_labels(given.index), COLUMNS: flat_labels(given.columns)}
+    return read_dataarray(given) if isinstance(given, xr.DataArray) else (given, {})
+
+
+def check_same_labels(name: str, found: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
+    """Rows and columns go by position, so labels that say otherwise are an error; 0, 1, 2, ... say nothing."""
+    for dim in set(found) & set(expected):
+        says_nothing = any(np.array_equal(labels[dim], np.arange(len(labels[dim]))) for labels in (found, expected))
+        if not says_nothing and not np.array_equal(found[dim], expected[dim]):
+            raise InputError(name, f"labels of {dim!r} that differ from X's", "X's, in its order", "reindex it like X")
 
 
 def read_dataarray(given: xr.DataArray) -> tuple[Array, dict[str, Array]]:
@@ -123,12 +133,19 @@ def others(count: int) -> str:
     return f" (and {count - 1} more)" if count > 1 else ""
 
 
-def read_mask(given: Any, shape: tuple[int, int], *, keeps_sparse: bool = True) -> Any:
-    """``mask=``: bool, of the shape of X, True = observed. A sparse one stays sparse where that is wanted."""
+def read_mask(
+    given: Any, shape: tuple[int, int], labels: Mapping[str, Array] | None = None, *, keeps_sparse: bool = True
+) -> Any:
+    """``mask=``: bool, of the shape of X, True = observed, and labelled as X (``labels``) if it is labelled.
+
+    A sparse one stays sparse where that is wanted.
+    """
     if scipy.sparse.issparse(given):
         found = scipy.sparse.csr_array(given) if keeps_sparse else given.toarray()
     else:
-        found = as_matrix("mask", read_dataarray(given)[0] if isinstance(given, xr.DataArray) else given)
+        found, own = read_labels(given)
+        found = as_matrix("mask", found)
+        check_same_labels("mask", own, labels or {})
     if found.dtype.kind != "b":
         raise InputError("mask", f"dtype {found.dtype}", "bool, True = observed", "use mask.astype(bool)")
     if found.shape != shape:

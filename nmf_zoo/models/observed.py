@@ -14,6 +14,7 @@ from nmf_zoo.models.matrices import check_cells, check_matrix_shape, raise_bad_c
 Array = np.ndarray
 Labels = dict[str, Array]
 MAX_COUNT = 2**31 - 1  # PyMC keeps integer data as int32
+MAX_INTEGER = 2**63  # of int64; only real-valued models accept larger numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ def read_dense(X: Any, mask: Any, observed: str | None, is_counts: bool) -> tupl
     if table.missing is not None:
         missing |= table.missing
     if mask is not None:
-        missing |= ~read_mask(mask, values.shape, keeps_sparse=False)
+        missing |= ~read_mask(mask, values.shape, labels, keeps_sparse=False)
     check_values(values, ~missing, labels, is_counts)
     if not missing.any():
         return Observed(values=as_counts(values)), labels, values.shape
@@ -74,8 +75,9 @@ def is_whole(values: Array) -> bool:
 
 
 def as_counts(values: Array) -> Array:
-    """int64 when all values are integers, else float64: real-valued data are never cast."""
-    return values.astype(np.int64 if is_whole(values) else np.float64)
+    """int64 when all values are integers that fit, else float64: real-valued data are never cast."""
+    fits = is_whole(values) and float(values.max(initial=0)) < MAX_INTEGER
+    return values.astype(np.int64 if fits else np.float64)
 
 
 def check_sparse_accepted(is_counts: bool, exposure: Any, background: Any) -> None:

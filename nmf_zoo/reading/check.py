@@ -14,6 +14,7 @@ from nmf_zoo.structure import Factorisation
 Array = np.ndarray
 SPREAD = 0.5  # standard deviation of the points around PyMC's initial point, on the transformed scale
 SINGLE_RTOL = 1e-6  # PyMC keeps Python floats such as 2.0 in single precision, and computes with them so
+SMALL_INTEGERS = ("bool", "int8", "int16", "uint8", "uint16")
 UNCOMPILED = "FAST_COMPILE"  # a few evaluations don't pay for compilation
 
 
@@ -36,7 +37,7 @@ def check(
     n : number of random points
     random_seed : int
     rtol : relative tolerance. Where the model holds single-precision numbers (PyMC stores Python floats so when they
-        fit) it is at least 1e-6; write ``np.float64(2.0)`` to compare to the last digits.
+        fit) it is at least 1e-6, as with small integers; write ``np.float64(2.0)`` to compare to the last digits.
     structure : to compare, default ``read(model)``
 
     Raises
@@ -80,7 +81,10 @@ def scattered(value: Array, rng: np.random.Generator) -> Array:
 
 
 def has_single_precision(model: pm.Model) -> bool:
-    """A float32 constant or array stands anywhere in the model."""
+    """A float32 array stands anywhere in the model, or a small integer as a parameter: their logarithm is float32."""
+    parameters = [p for rv in model.basic_RVs if rv.owner is not None for p in rv.owner.op.dist_params(rv.owner)]
+    if any(parameter.type.dtype in SMALL_INTEGERS for parameter in parameters):
+        return True
     pending: list[Variable] = [*model.basic_RVs]
     seen = set()
     while pending:
@@ -88,7 +92,7 @@ def has_single_precision(model: pm.Model) -> bool:
         if variable in seen:
             continue
         seen.add(variable)
-        if variable.owner is None and getattr(variable.type, "dtype", "") == "float32":
+        if getattr(variable.type, "dtype", "") == "float32":
             return True
         pending.extend(variable.owner.inputs if variable.owner is not None else ())
     return False

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.engines import VERBS, verdict
-from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
 from nmf_zoo.inference import ENGINES
 from nmf_zoo.inference.driver import STATUS
 
@@ -356,7 +356,14 @@ BAD = {
     "seed of a wrong type": ({"random_seed": "one"}, "random_seed: got 'one'"),
     "var_names": ({"var_names": ["W", "Z"]}, r"var_names: got \['W', 'Z'\]; expected a selection of \['W', 'H'\]"),
     "no var_names": ({"var_names": []}, r"var_names: got \[\]"),
-    "idata_kwargs": ({"idata_kwargs": {"dims": {}}}, r"idata_kwargs: got keys \['dims'\]"),
+    "idata_kwargs": ({"idata_kwargs": {"dims": {}}}, r"idata_kwargs: got \{'dims': \{\}\}; expected a dict"),
+    "idata_kwargs of a wrong type": ({"idata_kwargs": ["log_likelihood"]}, r"idata_kwargs: got \['log_likelihood'\]"),
+    "one var_name": ({"var_names": "W"}, "var_names: got 'W'; expected a selection"),
+    "var_names of a wrong type": ({"var_names": 3}, "var_names: got 3"),
+    "an engine of a wrong type": ({"engine": np.zeros(2)}, "engine: got array"),
+    "initvals of a wrong type": ({"initvals": 3}, "initvals: got int; expected a mapping"),
+    "initvals without names": ({"initvals": (np.ones((F, K)), np.ones((K, 3)))}, "initvals: got tuple; expected"),
+    "initvals that are text": ({"initvals": {"W": "random"}}, r"initvals\['W'\]: got 'random'; expected numbers"),
     "initvals of no variable": ({"initvals": {"Z": 1.0}}, "initvals: got a value for 'Z'"),
     "initvals of a wrong shape": ({"initvals": {"W": np.ones((K, F))}}, r"shape \(2, 4\); expected shape \(4, 2\)"),
     "negative initvals": ({"initvals": {"W": -np.ones((F, K))}}, "initvals"),
@@ -368,6 +375,7 @@ BAD_FIT = {
     "max_iter": ({"max_iter": 0}, "max_iter: got 0"),
     "tol": ({"tol": -1.0}, "tol: got -1.0"),
     "tol that is no number": ({"tol": float("nan")}, "tol: got nan"),
+    "tol that is text": ({"tol": "1e-4"}, "tol: got '1e-4'"),
     "restarts": ({"restarts": 0}, "restarts: got 0"),
     "cores of a fit": ({"cores": -2}, "cores: got -2"),
     "var_names of a fit": ({"var_names": ["X"]}, "var_names"),
@@ -384,6 +392,32 @@ def test_bad_arguments_are_refused_in_one_line(verb, name, models):
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("engine", OWN)
+@pytest.mark.parametrize("factor", ["W", "H"])
+def test_counts_that_a_known_factor_forbids_are_found_before_the_run(engine, factor, models):
+    known = np.ones((F, K) if factor == "W" else (K, N))
+    (known if factor == "W" else known.T)[0] = 0.0
+    model = pm.do(models["gamma_nmf"], {factor: known})
+    with pytest.raises(InputError, match=f"X: got .* positive cells, the first at .* 0, where {factor} is 0; expected"):
+        run(engine, model)
+
+
+def test_nuts_starts_where_it_is_told_to(models):
+    """Exact zeros, which have no logarithm, are raised a little; nutpie would ignore the start."""
+    start = {"W": np.eye(F, K), "H": np.ones((K, N))}
+    with pytest.raises(InputError, match="initvals: got values; expected None with nutpie"):
+        run(nz.NUTS(sampler="nutpie"), models["gamma_nmf"], initvals=start)
+    near = run("nuts", models["gamma_nmf"], initvals=start, draws=3, tune=3)
+    assert np.all(np.isfinite(posterior(near)["W"]))
+
+
+def test_too_few_draws_are_said_once(models):
+    with pytest.warns(NmfZooWarning, match="Only 2 draws per chain") as said:
+        nz.sample(2, tune=1, chains=1, progressbar=False, model=models["gamma_nmf"])
+    assert len(said) == 1
+    assert said[0].filename == __file__
+
+
 def test_unknown_arguments_are_not_swallowed(models):
     for call in (nz.sample, nz.fit):
         with pytest.raises(TypeError, match="step"):
@@ -394,7 +428,10 @@ def test_unknown_arguments_are_not_swallowed(models):
     ("options", "arguments"),
     [
         (nz.Gibbs, {"moves": ("scale", "jump")}),
+        (nz.Gibbs, {"moves": None}),
         (nz.NUTS, {"target_accept": 1.5}),
+        (nz.NUTS, {"target_accept": "high"}),
+        (nz.EM, {"inner": float("nan")}),
         (nz.NUTS, {"sampler": "stan"}),
         (nz.EM, {"mode": "mean"}),
         (nz.EM, {"inner": 0}),

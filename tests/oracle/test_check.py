@@ -29,6 +29,14 @@ def test_single_precision_numbers_are_compared_as_such():
         check(model, structure=wrong_rate(read(model), 1e-3))
 
 
+def test_small_integers_are_compared_as_single_precision():
+    """PyMC takes the logarithm of the integer 2 in single precision."""
+    model = build(lambda: poisson(gamma("A", F, K) @ gamma("B", K, N, alpha=pm.InverseGamma("a", 3, 2))))
+    check(model)
+    with pytest.raises(AssertionError, match="log joint"):
+        check(model, structure=wrong_rate(read(model), 1e-3))
+
+
 # -- planted errors ------------------------------------------------------------------------------------------------
 
 

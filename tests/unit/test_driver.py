@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference import driver, gibbs
 from nmf_zoo.inference import layout as layouts
 from nmf_zoo.inference.driver import FitRun, SampleRun, run_chains, run_restarts
 from nmf_zoo.inference.engine import CAN_RUN, Engine
+from nmf_zoo.inference.workers import OneBlasThread
 from nmf_zoo.kernels.streams import child, seed_key, uniform
 from tests.structures import gamma, model, unknown
 
@@ -373,3 +375,17 @@ def test_streams_of_steps_are_the_documented_ones():
     for sweep in range(2):
         state, _ = gibbs.step(problem, state, child(chain, driver.STEPS, sweep))
         np.testing.assert_array_equal(state.W, kept.values["W"][sweep])
+
+
+def test_overlapping_runs_leave_blas_as_it_was():
+    def threads():
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    with threadpool_limits(2):
+        before, first, second = threads(), OneBlasThread(), OneBlasThread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__()
+        assert set(threads()) == {1}
+        second.__exit__()
+        assert threads() == before

@@ -45,6 +45,7 @@ REFUSED = {
     ),
     "normal, shape 2": (normal(X, gamma(2.0, 1.0), None), em.EM(), "shape 1"),
     "normal, frozen": (normal(X, None, None), em.EM(inner=2), "inner="),
+    "normal, exact fit": (normal(X, None, None, sigma=FREE, rank=5), em.EM(), "rank 5 can fit X exactly"),
     "normal, runaway": (normal(X, None, gamma(1.0, 1.0)), em.EM(), "give both a prior"),
 }
 

@@ -293,6 +293,20 @@ def test_squared_error_takes_integers_of_any_size():
     np.testing.assert_array_equal(model.rvs_to_values[model["X"]].data, X * 1e12)
 
 
+def test_integers_beyond_int64_stay_floats():
+    model = normal_nmf(X * 1e100, 2)
+    np.testing.assert_array_equal(model.rvs_to_values[model["X"]].data, X * 1e100)
+
+
+def test_a_mask_with_the_labels_of_x_must_be_in_its_order():
+    table = pd.DataFrame(X, index=GENES)
+    mask = pd.DataFrame(SEEN, index=GENES)
+    for given in (mask, mask.reset_index(drop=True)):
+        assert len(gap(table, 2, mask=given).coords["cell"]) == SEEN.sum()
+    with pytest.raises(InputError, match="mask: got labels of 'feature' that differ from X's; .*reindex"):
+        gap(table, 2, mask=mask[::-1])
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_every_declaration_checks_its_input(name):
     with pytest.raises(InputError, match="X: got the negative cell"):
