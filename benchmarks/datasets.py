@@ -16,7 +16,9 @@ def nips() -> tuple[sp.csc_array, str]:
     path = Path(os.environ.get("NMF_ZOO_DATA", "")) / "nips_uci" / "nips_counts.npz"
     if "NMF_ZOO_DATA" in os.environ and path.exists():
         return sp.csc_array(sp.load_npz(path)), "NIPS counts 12,419 x 1,500, 746,316 non-zeros"
-    return simulated_counts(*NIPS_SHAPE, NIPS_NONZEROS), "simulated stand-in for NIPS (set NMF_ZOO_DATA for the real counts)"
+    return simulated_counts(
+        *NIPS_SHAPE, NIPS_NONZEROS
+    ), "simulated stand-in for NIPS (set NMF_ZOO_DATA for the real counts)"
 
 
 def simulated_counts(n_rows: int, n_cols: int, n_nonzeros: int) -> sp.csc_array:

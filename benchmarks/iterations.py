@@ -43,7 +43,9 @@ def sklearn_per_step(X: Any, rank: int, steps: int) -> float:
     """Seconds of one iteration of scikit-learn's NMF, from runs of two lengths, so that set-up cancels."""
 
     def run(max_iter: int) -> float:
-        nmf = NMF(rank, init="random", solver="mu", beta_loss="kullback-leibler", tol=0, max_iter=max_iter, random_state=1)
+        nmf = NMF(
+            rank, init="random", solver="mu", beta_loss="kullback-leibler", tol=0, max_iter=max_iter, random_state=1
+        )
         began = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)

@@ -38,7 +38,9 @@ def rows(quick: bool) -> Iterator[dict[str, str]]:
     dense = X.shape[0] * X.shape[1] * 8 / MIB
     for engine in RUNS:
         command = [sys.executable, "-m", "benchmarks.memory", engine]
-        above, peak, seconds = map(float, subprocess.run(command, capture_output=True, check=True, text=True).stdout.split())
+        above, peak, seconds = map(
+            float, subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
+        )
         yield {
             "work": f"peak memory of {engine}, 20 steps, {label}, K=10",
             "ours": f"{above:.0f} MiB above the read model ({peak:.0f} in all, {seconds:.1f} s with loading kernels)",

@@ -72,8 +72,8 @@ def sample(
     Returns
     -------
     InferenceData (ArviZ 0.x) or DataTree (ArviZ 1.x) with groups posterior, sample_stats, observed_data, constant_data.
-    ``sample_stats`` holds ``lp``, the log joint density, and ``mean``, some cells of W H. After Ctrl-C it holds what was
-    drawn, and ``attrs["status"]`` says so.
+    ``sample_stats`` holds ``lp``, the log joint density, and ``mean``, some cells of W H. After Ctrl-C it holds what
+    was drawn, and ``attrs["status"]`` says so.
 
     Raises
     ------
@@ -91,7 +91,8 @@ def sample(
     check_var_names(structure, var_names)
     with_log_likelihood = wants_log_likelihood(idata_kwargs, structure, var_names)
     starts = check_initvals(structure, initvals, chains)
-    check_memory(structure, -(-draws // thin) * chains, var_names)
+    kept = -(-draws // thin) + (0 if discard_tuned_samples else -(-tune // thin))
+    check_memory(structure, kept * chains, var_names, "raise thin, or keep fewer var_names")
     entropy = entropy_of(random_seed)
     bars = progressbar and not quiet
     began = time.perf_counter()
@@ -163,8 +164,8 @@ def fit(
 
     Returns
     -------
-    InferenceData or DataTree with groups posterior, sample_stats (``lp``), fit, observed_data, constant_data. ``fit`` holds
-    the objective per iteration, the residual, whether it converged, its status and the reason, and VB's parameters.
+    InferenceData or DataTree with groups posterior, sample_stats (``lp``), fit, observed_data, constant_data. ``fit``
+    holds the objective per iteration, the residual, whether it converged, its status and the reason, and VB's parameters.
     """
     model = pm.modelcontext(model)
     check_counts(max_iter=(max_iter, 1), restarts=(restarts, 1), draws=(draws, 1))
@@ -178,11 +179,17 @@ def fit(
     starts = check_initvals(structure, initvals, restarts)
     entropy = entropy_of(random_seed)
     assert chosen is not None  # only NUTS, which samples, has no engine of ours
+    if chosen.maximise:  # a bound comes with a distribution to draw from, another objective with one point
+        check_memory(structure, draws * restarts, None, "ask for fewer draws or restarts")
     run = FitRun(max_iter=max_iter, tol=tol, draws=draws, cores=_cores(cores), progressbar=progressbar and not quiet)
     began = time.perf_counter()
-    solutions, stopped = run_restarts(chosen, structure, options, run, seed_key(entropy), starts)
+    solutions, _ = run_restarts(chosen, structure, options, run, seed_key(entropy), starts)
     groups = solution_groups(structure, solutions, STATUS, var_names)
-    attrs = _attributes(name, options, entropy, began) | {"status": solutions[0].status, "max_iter": max_iter, "tol": tol}
+    attrs = _attributes(name, options, entropy, began) | {
+        "status": solutions[0].status,
+        "max_iter": max_iter,
+        "tol": tol,
+    }
     idata = pack(structure, groups, observed_data(model), constant_data(model), attrs)
     return log_likelihood(idata, model, per=finest(structure)) if with_log_likelihood else idata
 

@@ -1,6 +1,6 @@
 """Which engines there are, what each can run, and who else can when one can't.
 
-The registry of :mod:`nmf_zoo.inference` plus NUTS, which is PyMC's; the model x engine table is made from these verdicts.
+The registry of :mod:`nmf_zoo.inference` plus NUTS, which is PyMC's; the model x engine table is made of these verdicts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def resolve_engine(engine: Any, verb: str) -> tuple[str, Any, Engine | None]:
         if isinstance(engine, OPTIONS[name]) or (isinstance(engine, str) and engine == name):
             if name not in names:
                 other = "fit" if verb == "sample" else "sample"
-                raise InputError("engine", repr(name), f"one of {names} for {verb}()", f"use nz.{other}(engine={name!r})")
+                raise InputError(
+                    "engine", repr(name), f"one of {names} for {verb}()", f"use nz.{other}(engine={name!r})"
+                )
             options = OPTIONS[name]() if isinstance(engine, str) else engine
             return name, options, ENGINES.get(name)
     classes = [OPTIONS[name].__name__ for name in names]
@@ -43,5 +45,9 @@ def require_support(structure: Factorisation, name: str, options: Any) -> None:
     if refusal:
         return
     able = [other for other in VERBS if verdict(structure, other)]
-    do = f"engines that can: {', '.join(f'nz.{VERBS[other]}(engine={other!r})' for other in able)}" if able else "no engine can with its default options"
+    do = (
+        f"engines that can: {', '.join(f'nz.{VERBS[other]}(engine={other!r})' for other in able)}"
+        if able
+        else "no engine can with its default options"
+    )
     raise UnsupportedModel(f"engine {name!r} can't run this model: {refusal.reason}; {do}")

@@ -76,7 +76,7 @@ def sample(
     var_names: Sequence[str] | None,
     **arguments: Any,
 ) -> dict[str, xr.Dataset]:
-    """Run ``pm.sample`` with ``arguments``; posterior and sample_stats (and their warm-up) with ``lp`` and ``mean`` as ours."""
+    """Run ``pm.sample`` with ``arguments``; the posterior, and sample_stats with ``lp`` and ``mean`` as ours."""
     idata = pm.sample(
         model=model,
         initvals=[_positive(start) for start in starts] if any(starts) else None,

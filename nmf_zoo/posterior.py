@@ -83,6 +83,8 @@ def open_posterior(idata: Any, structure: Factorisation, n_draws: int | None = N
 
 
 def posterior_group(idata: Any) -> xr.Dataset:
+    if not isinstance(idata, _compat.INFERENCE_DATA):
+        raise InputError("idata", type(idata).__name__, "the result of nz.sample or nz.fit")
     if "posterior" not in _compat.group_names(idata):
         raise InputError("idata", "no posterior group", "the result of nz.sample or nz.fit")
     return _compat.group(idata, "posterior")

@@ -143,13 +143,11 @@ def check_possible(structure: Factorisation) -> None:
             raise InputError(structure.likelihood.name, got, "a positive mean there", "use a small positive value")
 
 
-def check_memory(structure: Factorisation, draws: int, var_names: Sequence[str] | None) -> None:
+def check_memory(structure: Factorisation, draws: int, var_names: Sequence[str] | None, do: str) -> None:
     """The stored draws fit into this machine's memory."""
     shapes = variable_shapes(structure)
     cells = sum(int(np.prod(shapes[name])) for name in (var_names or shapes))
-    require_memory(
-        "draws", f"{draws} draws of {cells} cells", 8.0 * cells * draws, "raise thin, or keep fewer var_names"
-    )
+    require_memory("draws", f"{draws} draws of {cells} cells", 8.0 * cells * draws, do)
 
 
 def require_memory(name: str, got: str, needed: float, do: str) -> None:

@@ -16,6 +16,7 @@ along directions that the data cannot see. The shear changes the allocation, so 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -32,12 +33,13 @@ from nmf_zoo.inference.slice_sampling import draw_hyperparameters
 from nmf_zoo.inference.start import start_factors, start_hyperparameters
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.gibbs import TINY, allocate_sources, draw_factor, draw_scales, make_scratch, move_shears
-from nmf_zoo.kernels.streams import child
+from nmf_zoo.kernels.streams import child, children
 from nmf_zoo.results import checked_cells
 from nmf_zoo.structure import Array, Factorisation
 
 MOVES = ("scale", "shear")
-SOURCES, WEIGHTS, ACTIVATIONS, SCALES, SHEARS, HYPERPARAMETERS = range(6)  # children of a sweep's stream
+N_STREAMS = 6  # children of a sweep's stream:
+SOURCES, WEIGHTS, ACTIVATIONS, SCALES, SHEARS, HYPERPARAMETERS = range(N_STREAMS)
 
 
 class GibbsState(NamedTuple):
@@ -125,19 +127,20 @@ def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> GibbsS
 def step(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo]:
     """One sweep."""
     structure, weights = problem.structure, problem.weights
+    keys = children(key, N_STREAMS)
     priors = problem.priors or prior_cells(structure, state.values)
-    _draw_sources(problem, state, child(key, SOURCES))
+    _draw_sources(problem, state, keys[SOURCES])
     if not structure.W.is_fixed:
         rate = priors.rate_w + weights.over_samples(state.Ht)
-        _draw_side(problem.workers, state.W, priors.shape_w + state.of_features, rate, child(key, WEIGHTS))
+        _draw_side(problem.workers, state.W, priors.shape_w + state.of_features, rate, keys[WEIGHTS])
     if not structure.H.is_fixed:
         rate = priors.rate_h + weights.over_features(state.W)
-        _draw_side(problem.workers, state.Ht, priors.shape_h + state.of_samples, rate, child(key, ACTIVATIONS))
+        _draw_side(problem.workers, state.Ht, priors.shape_h + state.of_samples, rate, keys[ACTIVATIONS])
     scale_move = 0.0
     if not structure.W.is_fixed and not structure.H.is_fixed:
         scale_move = _move(problem.options.moves, state, priors, key)
     if structure.unknowns:
-        generator = np.random.Generator(np.random.Philox(key=int(child(key, HYPERPARAMETERS))))
+        generator = np.random.Generator(np.random.Philox(key=int(keys[HYPERPARAMETERS])))
         draw_hyperparameters(structure, state.W, state.Ht.T, state.values, generator)
     return state, GibbsInfo(scale_move)
 
@@ -172,11 +175,12 @@ def _move(moves: tuple[str, ...], state: GibbsState, priors: PriorCells, key: np
     W, Ht, scale_move = state.W, state.Ht, 0.0
     if "scale" in moves:
         scale = np.empty(W.shape[1])
-        a, b = 2 * (priors.rate_w * W).sum(axis=0), 2 * (priors.rate_h * Ht).sum(axis=0)
+        a, b = (2.0 * np.einsum("ik,ik->k", *pair) for pair in ((priors.rate_w, W), (priors.rate_h, Ht)))
         draw_scales(scale, priors.tilt, a, b, child(key, SCALES))
-        np.maximum(W * scale, TINY, out=W)
-        np.maximum(Ht / scale, TINY, out=Ht)
-        scale_move = float(np.sqrt(np.mean(np.log(scale) ** 2)))
+        np.maximum(np.multiply(W, scale, out=W), TINY, out=W)
+        np.maximum(np.divide(Ht, scale, out=Ht), TINY, out=Ht)
+        log_scale = np.log(scale)
+        scale_move = math.sqrt(log_scale @ log_scale / len(scale))
     if "shear" in moves and W.shape[1] > 1:
         by_component = np.ascontiguousarray(W.T), np.ascontiguousarray(Ht.T)
         move_shears(*by_component, *(array.T for array in priors[:4]), child(key, SHEARS))

@@ -73,7 +73,8 @@ def start_hyperparameters(structure: Factorisation, start: Mapping[str, Array]) 
         with np.errstate(all="ignore"):
             density = unknown.prior.log_density(values[name])
         if not np.all(np.isfinite(density)):
-            raise InputError(f"initvals[{name!r}]", f"{values[name]}", f"values inside its {unknown.prior.kind} prior")
+            got = f"values from {values[name].min()} to {values[name].max()}"
+            raise InputError(f"initvals[{name!r}]", got, f"values inside its {unknown.prior.kind} prior")
     return values
 
 

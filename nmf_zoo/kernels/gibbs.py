@@ -1,6 +1,7 @@
 """The conditional draws of a Gibbs sweep: sources of the counts, factors, and moves along the orbit W A, A^-1 H.
 
-``major`` and ``minor`` are the factors of a :class:`nmf_zoo.inference.layout.Layout`'s two sides, one row per feature or sample.
+``major`` and ``minor`` are the factors of a :class:`nmf_zoo.inference.layout.Layout`'s two sides, with one row per feature
+or sample.
 """
 
 from __future__ import annotations
@@ -146,8 +147,8 @@ def _log_logistic_density(u):
 def _draw_shear_step(lower, upper, ratios_w, ratios_h, shape_w, shape_h, slope, key):
     """Slice draw of the shear's step from its density on (lower, upper), where both factors stay positive.
 
-    On the scale of u = log((step - lower) / (upper - step)): with shapes below 1 the density's width may be 1e-40 of the
-    interval's, which no halving of the interval reaches soon. A bracket of fixed width around u, placed at random,
+    On the scale of u = log((step - lower) / (upper - step)): with shapes below 1 the density's width may be 1e-40 of
+    the interval's, which no halving of the interval reaches soon. A bracket of fixed width around u, placed at random,
     and shrinking are exact (Neal 2003, Slice sampling, section 4).
     """
     start = math.log(-lower) - math.log(upper)

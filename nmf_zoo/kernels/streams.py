@@ -60,6 +60,15 @@ def child(key: np.uint64, *words: int) -> np.uint64:
 
 
 @kernel
+def children(key, n):
+    """Children 0, 1, ... n - 1 of ``key``, (n,) uint64: for callers in Python that need them all, in one call."""
+    out = np.empty(n, np.uint64)
+    for word in range(n):
+        out[word] = fold(key, word)
+    return out
+
+
+@kernel
 def random_bits(key, i):
     """The i-th word of the stream: 64 random bits."""
     z = np.uint64(key) + (np.uint64(i) + ONE) * BITS_STEP

@@ -13,7 +13,7 @@ import pymc as pm
 import scipy.sparse
 
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.models.matrices import COLUMNS, ROWS
+from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_labels
 from nmf_zoo.models.observed import Observed, check_sparse_accepted, read_dense, read_sparse
 
 Array = np.ndarray
@@ -82,8 +82,8 @@ def check_inputs(
         shape=matrix_shape,
         rank=rank,
         observed=cells,
-        exposure=check_offset("exposure", exposure, matrix_shape, is_positive=True),
-        background=check_offset("background", background, matrix_shape, is_positive=False),
+        exposure=check_offset("exposure", exposure, matrix_shape, labels, is_positive=True),
+        background=check_offset("background", background, matrix_shape, labels, is_positive=False),
         coords=check_labels(labels, (matrix_shape[0], rank, matrix_shape[1])),
     )
     note_empty(cells, matrix_shape)
@@ -162,10 +162,12 @@ def check_labels(labels: Labels, sizes: tuple[int, int, int]) -> Labels:
     return checked
 
 
-def check_offset(name: str, value: Any, shape: tuple[int, int], *, is_positive: bool) -> Array | None:
-    """Exposure (> 0) or background (>= 0) as a float64 array."""
+def check_offset(name: str, value: Any, shape: tuple[int, int], labels: Labels, *, is_positive: bool) -> Array | None:
+    """Exposure (> 0) or background (>= 0) as a float64 array; a labelled one has the labels of X."""
     if value is None:
         return None
+    value, own = read_labels(value)
+    check_same_labels(name, {dim: found for dim, found in own.items() if len(found) > 1}, labels)
     array = as_float_array(name, value)
     check_broadcast(name, array.shape, shape)
     if not np.all(np.isfinite(array)) or np.any(array < 0) or (is_positive and np.any(array == 0)):

@@ -45,10 +45,12 @@ def read_table(name: str, given: Any) -> Table:
 
 
 def read_labels(given: Any) -> tuple[Any, dict[str, Array]]:
-    """The cells and the labels of a DataFrame or DataArray; anything else as it is, without labels."""
+    """The cells and the labels of a DataFrame, Series (a row) or DataArray; anything else as it is, without labels."""
+    if isinstance(given, pd.Series):
+        return given.to_numpy(), {COLUMNS: flat_labels(given.index)}
     if isinstance(given, pd.DataFrame):
         return given.to_numpy(), {ROWS: flat_labels(given.index), COLUMNS: flat_labels(given.columns)}
-    return read_dataarray(given) if isinstance(given, xr.DataArray) else (given, {})
+    return read_dataarray(given) if isinstance(given, xr.DataArray) and given.ndim == 2 else (given, {})
 
 
 def check_same_labels(name: str, found: Mapping[str, Array], expected: Mapping[str, Array]) -> None:

@@ -58,11 +58,11 @@ def read_hyper_prior(variable: Variable) -> HyperPrior:
     expected = f"one of {names(HYPER_PRIOR_READERS)} on the non-negative numbers, with known parameters"
     if reader is None:
         found = distribution_name(variable)
-        raise UnreadableModel(name_of(variable), f"a {found} prior", expected, "change this prior or sample with NUTS")
+        raise UnreadableModel(name_of(variable), f"a {found} prior", expected, "change this prior or use pm.sample")
     for parameter in parameters(variable):
         if not ModelGraph.is_known(parameter):
             found = f"a prior that depends on {spell(parameter)}"
-            raise UnreadableModel(name_of(variable), found, expected, "give it known parameters or sample with NUTS")
+            raise UnreadableModel(name_of(variable), found, expected, "give it known parameters or use pm.sample")
     prior = reader(*(parameter_value(p) for p in parameters(variable)))
     if prior is None:
         found = f"a {distribution_name(variable)} prior that can be negative"

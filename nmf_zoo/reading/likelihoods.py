@@ -88,12 +88,12 @@ def read_observation(variable: Variable) -> Observation:
     recogniser = find(LIKELIHOODS, variable)
     if recogniser is None:
         found, expected = f"a {distribution_name(variable)} likelihood", f"one of {names(LIKELIHOODS)}"
-        raise UnreadableModel(name_of(variable), found, expected, "change it or sample with NUTS")
+        raise UnreadableModel(name_of(variable), found, expected, "change it or use pm.sample")
     observation = recogniser(variable)
     if observation is None:
         found = f"mean {spell(parameters(variable)[0])}"
         expected = f"exposure * (W @ H) + background, all but W and H known, the product as {' or '.join(PRODUCTS)}"
-        raise UnreadableModel(name_of(variable), found, expected, "write the mean so, or sample with NUTS")
+        raise UnreadableModel(name_of(variable), found, expected, "write the mean so, or use pm.sample")
     return observation
 
 
@@ -134,7 +134,7 @@ def read_sigma(graph: ModelGraph, name: str, sigma: Variable) -> Parameter:
     found = None if source is None else as_parameter(graph, View.of(source), False)
     if found is None:
         expected = "one known value or one free variable, the same for all cells"
-        raise UnreadableModel(name, f"sigma = {spell(sigma)}", expected, "use a scalar sigma, or sample with NUTS")
+        raise UnreadableModel(name, f"sigma = {spell(sigma)}", expected, "use a scalar sigma, or use pm.sample")
     return positive_sigma(name, found.value) if isinstance(found, Known) else found
 
 

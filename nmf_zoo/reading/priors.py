@@ -33,7 +33,7 @@ def read_factor(graph: ModelGraph, operand: Operand) -> Factor:
     reader = find(FACTOR_PRIORS, variable)
     if reader is None:
         found, expected = f"a {distribution_name(variable)} prior", f"one of {names(FACTOR_PRIORS)}"
-        raise UnreadableModel(name_of(variable), found, expected, "change this prior or sample with NUTS")
+        raise UnreadableModel(name_of(variable), found, expected, "change this prior or use pm.sample")
     shape = graph.shapes[name_of(variable)]
     if len(shape) != 2:
         raise UnreadableModel(name_of(variable), f"shape {shape}", "a matrix", "declare it with two dims")
@@ -107,7 +107,7 @@ def gamma_prior(graph: ModelGraph, variable: Variable, shape: View, scale: View,
 
 def unreadable_parameter(variable: Variable, role: str, view: View) -> UnreadableModel:
     found = f"{role} = {spell(view.source)}"
-    do = "make it a variable of its own (scale its prior instead) or sample with NUTS"
+    do = "make it a variable of its own (scale its prior instead) or use pm.sample"
     return UnreadableModel(name_of(variable), found, KNOWN_OR_FREE, do)
 
 

@@ -9,7 +9,7 @@ import pymc as pm
 from pymc.logprob.transforms import IntervalTransform, LogTransform
 from pytensor.graph.basic import Variable
 
-from nmf_zoo.errors import UnreadableModel
+from nmf_zoo.errors import InputError, UnreadableModel
 from nmf_zoo.reading.data import as_imputed, read_data
 from nmf_zoo.reading.graph import ModelGraph, name_of
 from nmf_zoo.reading.likelihoods import LIKELIHOODS, Observation, read_likelihood, read_observation
@@ -31,6 +31,8 @@ def read(model: pm.Model) -> Factorisation:
     UnreadableModel
         When anything in the model has no place in a factorisation. A model is never half-read.
     """
+    if not isinstance(model, pm.Model):
+        raise InputError("model", type(model).__name__, "a pm.Model")
     drop_repeats(model)
     graph = ModelGraph(model)
     refuse_potentials(model)
@@ -62,7 +64,7 @@ def drop_repeats(model: pm.Model) -> None:
 def refuse_potentials(model: pm.Model) -> None:
     if model.potentials:
         expected = "no Potential: engines would overlook it"
-        raise UnreadableModel(name_of(model.potentials[0]), "a Potential", expected, "remove it or sample with NUTS")
+        raise UnreadableModel(name_of(model.potentials[0]), "a Potential", expected, "remove it or use pm.sample")
 
 
 def observed_variable(model: pm.Model) -> Variable:
@@ -70,7 +72,7 @@ def observed_variable(model: pm.Model) -> Variable:
     candidates = list(model.observed_RVs) or data_like(model)
     if len(candidates) != 1:
         found = f"{len(candidates)} observed variables ({', '.join(map(name_of, candidates)) or 'none'})"
-        raise UnreadableModel("model", found, f"one, {names(LIKELIHOODS)}", "split the model or sample with NUTS")
+        raise UnreadableModel("model", found, f"one, {names(LIKELIHOODS)}", "split the model or use pm.sample")
     return candidates[0]
 
 
@@ -82,7 +84,7 @@ def data_like(model: pm.Model) -> list[Variable]:
 
 def refuse_repeats(W: Factor, H: Factor) -> None:
     if not W.is_fixed and W.name == H.name:
-        raise UnreadableModel(W.name, "one variable on both sides of the product", "two factors", "sample with NUTS")
+        raise UnreadableModel(W.name, "one variable on both sides of the product", "two factors", "use pm.sample")
     if W.shape[1] != H.shape[0]:
         found = f"shapes {W.shape} and {H.shape} in one product"
         raise UnreadableModel(W.name or "W", found, "as many columns as the other has rows", "check the dims")
@@ -105,7 +107,7 @@ def refuse_unused(model: pm.Model, structure: Factorisation) -> None:
     for name in map(name_of, model.free_RVs):
         if places.count(name) != 1:
             found = "an unused free variable" if name not in places else "a variable with two roles"
-            raise UnreadableModel(name, found, expected, "remove it or sample with NUTS")
+            raise UnreadableModel(name, found, expected, "remove it or use pm.sample")
 
 
 def refuse_constraints(model: pm.Model) -> None:
@@ -115,7 +117,7 @@ def refuse_constraints(model: pm.Model) -> None:
         is_own = isinstance(transform, IntervalTransform) and type(rv.owner.op) is operation(pm.Uniform)
         if transform is not None and not isinstance(transform, LogTransform) and not is_own:
             found = f"the transform {type(transform).__name__}"
-            raise UnreadableModel(name_of(rv), found, "the distribution's own", "drop transform= or sample with NUTS")
+            raise UnreadableModel(name_of(rv), found, "the distribution's own", "drop transform= or use pm.sample")
 
 
 def with_labels(model: pm.Model, structure: Factorisation) -> Factorisation:

@@ -348,6 +348,7 @@ BAD = {
     "draws": ({"draws": 0}, "draws: got 0; expected an integer >= 1"),
     "draws of a wrong type": ({"draws": 2.5}, "draws: got 2.5"),
     "draws that are too many": ({"draws": 10**12}, "draws: got .* GiB"),
+    "warm-up that is too much": ({"tune": 10**12, "discard_tuned_samples": False}, "draws: got .* GiB"),
     "tune": ({"tune": -1}, "tune: got -1; expected an integer >= 0"),
     "chains": ({"chains": True}, "chains: got True"),
     "cores": ({"cores": 0}, "cores: got 0"),
@@ -376,6 +377,7 @@ BAD_FIT = {
     "tol": ({"tol": -1.0}, "tol: got -1.0"),
     "tol that is no number": ({"tol": float("nan")}, "tol: got nan"),
     "tol that is text": ({"tol": "1e-4"}, "tol: got '1e-4'"),
+    "draws of VB that are too many": ({"engine": "vb", "draws": 10**12}, "draws: got .* GiB"),
     "restarts": ({"restarts": 0}, "restarts: got 0"),
     "cores of a fit": ({"cores": -2}, "cores: got -2"),
     "var_names of a fit": ({"var_names": ["X"]}, "var_names"),
@@ -402,6 +404,8 @@ def test_counts_that_a_known_factor_forbids_are_found_before_the_run(engine, fac
         run(engine, model)
 
 
+@pytest.mark.statistical  # it compiles for seconds
+@pytest.mark.filterwarnings("ignore:Found dimension named 'sample'")
 def test_nuts_starts_where_it_is_told_to(models):
     """Exact zeros, which have no logarithm, are raised a little; nutpie would ignore the start."""
     start = {"W": np.eye(F, K), "H": np.ones((K, N))}

@@ -303,8 +303,17 @@ def test_a_mask_with_the_labels_of_x_must_be_in_its_order():
     mask = pd.DataFrame(SEEN, index=GENES)
     for given in (mask, mask.reset_index(drop=True)):
         assert len(gap(table, 2, mask=given).coords["cell"]) == SEEN.sum()
-    with pytest.raises(InputError, match="mask: got labels of 'feature' that differ from X's; .*reindex"):
+    with pytest.raises(InputError, match=r"mask: got labels of 'feature' that differ from X's; .*reindex"):
         gap(table, 2, mask=mask[::-1])
+
+
+def test_labelled_exposures_must_be_in_the_order_of_x():
+    table = pd.DataFrame(X, index=GENES, columns=CELLS)
+    depth, width = pd.Series([1.0, 2.0, 3.0, 4.0], index=CELLS), pd.DataFrame({"width": [1.0, 2.0, 3.0]}, index=GENES)
+    for given, dim in ((depth, "sample"), (width, "feature")):
+        np.testing.assert_array_equal(check_inputs(table, 2, exposure=given).exposure, given)
+        with pytest.raises(InputError, match=f"exposure: got labels of '{dim}' that differ from X's"):
+            gap(table, 2, exposure=given[::-1])
 
 
 @pytest.mark.parametrize("name", MODELS)

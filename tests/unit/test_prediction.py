@@ -362,3 +362,11 @@ def test_projection_refuses_what_new_samples_do_not_have():
     known = pm.do(nz.gamma_nmf(X, K), {"H": np.ones((K, N))})
     with pytest.raises(InputError, match="known activations"):
         nz.project(idata_of(known, W=np.ones((1, 1, F, K))), X, model=known)
+
+
+def test_things_that_are_no_model_and_no_result_are_refused():
+    model = MODELS["dense"]()
+    with pytest.raises(InputError, match="idata: got NoneType; expected the result of nz.sample or nz.fit"):
+        nz.predict(None, model)
+    with pytest.raises(InputError, match="model: got int; expected a pm.Model"):
+        nz.predict(random_idata(model, np.random.default_rng(1)), 3)

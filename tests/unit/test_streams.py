@@ -9,7 +9,7 @@ from scipy import stats
 
 from nmf_zoo.kernels import counts, draws, gig, streams
 from nmf_zoo.kernels.borrow import borrowed
-from nmf_zoo.kernels.streams import child, fold, random_bits, seed_key, uniform
+from nmf_zoo.kernels.streams import child, children, fold, random_bits, seed_key, uniform
 from tests import naive_draws
 
 P_BOUND = 1e-6  # per test; about 60 of them here: a false alarm has probability below 1e-4
@@ -131,6 +131,12 @@ def test_signed_key_is_the_same_stream():
     assert fold(5, 3) == fold(np.uint64(5), np.uint64(3))
     assert uniform(np.int64(-5), 3) == uniform(np.uint64(2**64 - 5), 3)
     assert child(5, 1, 2) == naive_draws.fold(naive_draws.fold(5, 1), 2)
+
+
+def test_children_are_each_child():
+    keys = children(seed_key(3), 5)
+    assert keys.dtype == np.uint64
+    assert keys.tolist() == [int(child(seed_key(3), word)) for word in range(5)]
 
 
 @njit
