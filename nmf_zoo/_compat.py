@@ -9,7 +9,10 @@ from typing import Any
 import arviz as az
 import xarray as xr
 
+from nmf_zoo.errors import InputError
+
 INFERENCE_DATA: Any = vars(az).get("InferenceData", xr.DataTree)
+SUFFIXES = (".nc", ".zarr")
 IS_TREE = INFERENCE_DATA is xr.DataTree
 
 
@@ -41,8 +44,13 @@ def with_groups(idata: Any, changed: Mapping[str, xr.Dataset]) -> Any:
 
 def save(idata: Any, path: str | Path) -> None:
     """Write to netCDF (``.nc``) or Zarr (``.zarr``)."""
+    path = Path(path)
+    if path.suffix not in SUFFIXES:
+        raise InputError("path", repr(str(path)), f"a name that ends in {' or '.join(SUFFIXES)}")
+    if not path.parent.is_dir():
+        raise InputError("path", f"the folder {str(path.parent)!r}, which does not exist", "a folder that does", "make it")
     tree = idata if IS_TREE else idata.to_datatree()
-    if str(path).endswith(".zarr"):
+    if path.suffix == ".zarr":
         tree.to_zarr(str(path), mode="w", zarr_format=2)  # format 3 has no settled way to hold text labels
     else:
         tree.to_netcdf(str(path), engine="h5netcdf")

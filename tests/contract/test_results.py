@@ -294,3 +294,10 @@ def test_summarise_follows_the_invariants(results):
     assert table.index[0] == "lp"
     assert len(table) == 1 + F * N
     assert np.all(np.isfinite(table))
+
+
+@pytest.mark.parametrize("name", ["result.foo", "result", "no/such/result.nc"])
+def test_what_cannot_be_saved(name, by_nuts, tmp_path):
+    with pytest.raises(nz.InputError, match="path: got"):
+        nz.save(by_nuts, tmp_path / name)
+    assert not list(tmp_path.iterdir())

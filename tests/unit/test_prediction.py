@@ -366,7 +366,7 @@ def test_projection_refuses_what_new_samples_do_not_have():
 
 def test_things_that_are_no_model_and_no_result_are_refused():
     model = MODELS["dense"]()
-    with pytest.raises(InputError, match="idata: got NoneType; expected the result of nz.sample or nz.fit"):
+    with pytest.raises(InputError, match="idata: got NoneType; expected the result of nz"):
         nz.predict(None, model)
-    with pytest.raises(InputError, match="model: got int; expected a pm.Model"):
+    with pytest.raises(InputError, match="model: got int; expected a pm"):
         nz.predict(random_idata(model, np.random.default_rng(1)), 3)
