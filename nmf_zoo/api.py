@@ -14,7 +14,7 @@ from nmf_zoo import __version__, nuts
 from nmf_zoo.diagnostics import warn_unconverged
 from nmf_zoo.engines import require_support, resolve_engine
 from nmf_zoo.inference.driver import STATUS, FitRun, SampleRun, available_cores, run_chains, run_restarts
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.kernels.streams import seed_key
 from nmf_zoo.pointwise import finest, log_likelihood
 from nmf_zoo.reading import constant_data, observed_data, read
 from nmf_zoo.results import chain_groups, pack, solution_groups
@@ -91,39 +91,22 @@ def sample(
     check_var_names(structure, var_names)
     with_log_likelihood = wants_log_likelihood(idata_kwargs, structure, var_names)
     starts = check_initvals(structure, initvals, chains)
-    kept = -(-draws // thin) + (0 if discard_tuned_samples else -(-tune // thin))
-    check_memory(structure, kept * chains, var_names, "raise thin, or keep fewer var_names")
     entropy = entropy_of(random_seed)
-    bars = progressbar and not quiet
+    run = SampleRun(
+        draws=draws,
+        tune=tune,
+        thin=thin,
+        keep_warmup=not discard_tuned_samples,
+        cores=cores,
+        progressbar=progressbar and not quiet,
+        var_names=None if var_names is None else tuple(var_names),
+    )
+    stored = (run.kept_draws + run.kept_warmup) * chains
+    check_memory(structure, stored, var_names, "raise thin, or keep fewer var_names")
     began = time.perf_counter()
     if chosen is None:
-        groups = nuts.sample(
-            model,
-            structure,
-            options,
-            starts,
-            thin,
-            var_names,
-            draws=draws,
-            tune=tune,
-            chains=chains,
-            cores=min(cores, chains),
-            random_seed=int(child(seed_key(entropy), 0) >> 33),
-            progressbar=bars,
-            quiet=quiet,
-            discard_tuned_samples=discard_tuned_samples,
-        )
-        stopped = groups["posterior"].sizes["draw"] < -(-draws // thin)
+        groups, stopped = nuts.sample(model, structure, options, run, seed_key(entropy), starts)
     else:
-        run = SampleRun(
-            draws=draws,
-            tune=tune,
-            thin=thin,
-            keep_warmup=not discard_tuned_samples,
-            cores=cores,
-            progressbar=bars,
-            var_names=None if var_names is None else tuple(var_names),
-        )
         results, stopped = run_chains(chosen, structure, options, run, seed_key(entropy), starts)
         groups = chain_groups(structure, results)
     attrs = _attributes(name, options, entropy, began) | {"status": "interrupted" if stopped else "complete"}

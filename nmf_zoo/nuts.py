@@ -17,6 +17,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
+from nmf_zoo.inference.driver import SampleRun
 from nmf_zoo.inference.engine import Verdict
 from nmf_zoo.inference.propriety import is_proper
 from nmf_zoo.inference.start import FLOOR
@@ -71,29 +72,35 @@ def sample(
     model: pm.Model,
     structure: Factorisation,
     options: NUTS,
+    run: SampleRun,
+    key: np.uint64,
     starts: Sequence[Mapping[str, Array]],
-    thin: int,
-    var_names: Sequence[str] | None,
-    **arguments: Any,
-) -> dict[str, xr.Dataset]:
-    """Run ``pm.sample`` with ``arguments``; the posterior, and sample_stats with ``lp`` and ``mean`` as ours."""
+) -> tuple[dict[str, xr.Dataset], bool]:
+    """Run ``pm.sample``. The posterior and sample_stats with ``lp`` and ``mean`` as ours; whether Ctrl-C stopped it."""
     idata = pm.sample(
-        model=model,
+        draws=run.draws,
+        tune=run.tune,
+        chains=len(starts),
+        cores=min(run.cores, len(starts)),
+        random_seed=int(key >> np.uint64(33)),  # PyMC takes 31 bits
+        progressbar=run.progressbar,
+        quiet=not run.progressbar,
+        discard_tuned_samples=not run.keep_warmup,
         initvals=[_positive(start) for start in starts] if any(starts) else None,
         nuts_sampler=_sampler(options, starts),
         target_accept=options.target_accept,
         compute_convergence_checks=False,
-        **arguments,
+        model=model,
     )
     names = [v.name for v in model.free_RVs]
     groups = {}
-    for prefix in ("",) if arguments["discard_tuned_samples"] else ("", "warmup_"):  # nutpie always keeps the warm-up
+    for prefix in ("", "warmup_") if run.keep_warmup else ("",):  # nutpie always keeps the warm-up
         if f"{prefix}posterior" in _compat.group_names(idata):
-            kept = _thinned(_compat.group(idata, f"{prefix}posterior")[names], thin)
-            stats = _thinned(_compat.group(idata, f"{prefix}sample_stats"), thin)
-            groups[f"{prefix}posterior"] = kept[list(var_names or names)].drop_attrs(deep=False)
+            kept = _thinned(_compat.group(idata, f"{prefix}posterior")[names], run.thin)
+            stats = _thinned(_compat.group(idata, f"{prefix}sample_stats"), run.thin)
+            groups[f"{prefix}posterior"] = kept[list(run.var_names or names)].drop_attrs(deep=False)
             groups[f"{prefix}sample_stats"] = _plain(stats).merge(_invariants(structure, kept))
-    return groups
+    return groups, groups["posterior"].sizes["draw"] < run.kept_draws
 
 
 def _sampler(options: NUTS, starts: Sequence[Mapping[str, Array]]) -> str:

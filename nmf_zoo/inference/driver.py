@@ -45,6 +45,16 @@ class SampleRun:
     progressbar: bool
     var_names: tuple[str, ...] | None = None
 
+    @property
+    def kept_draws(self) -> int:
+        """Draws of each chain that are stored."""
+        return -(-self.draws // self.thin)
+
+    @property
+    def kept_warmup(self) -> int:
+        """Warm-up sweeps of each chain that are stored."""
+        return -(-self.tune // self.thin) if self.keep_warmup else 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class FitRun:
@@ -119,7 +129,7 @@ def run_chains(
 
 
 def _sample_chain(engine, problem, run, key, start, stop, report) -> Chain:
-    result = Chain(Trace(-(-run.tune // run.thin) if run.keep_warmup else 0), Trace(-(-run.draws // run.thin)))
+    result = Chain(Trace(run.kept_warmup), Trace(run.kept_draws))
     state = engine.init(problem, child(key, START), start)
     for sweep in range(run.tune + run.draws):
         if stop.is_set():
