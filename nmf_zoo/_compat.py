@@ -48,7 +48,7 @@ def save(idata: Any, path: str | Path) -> None:
     if path.suffix not in SUFFIXES:
         raise InputError("path", repr(str(path)), f"a name that ends in {' or '.join(SUFFIXES)}")
     if not path.parent.is_dir():
-        raise InputError("path", f"the folder {str(path.parent)!r}, which does not exist", "a folder that does", "make it")
+        raise InputError("path", f"the missing folder {str(path.parent)!r}", "a folder that exists", "make it")
     tree = idata if IS_TREE else idata.to_datatree()
     if path.suffix == ".zarr":
         tree.to_zarr(str(path), mode="w", zarr_format=2)  # format 3 has no settled way to hold text labels

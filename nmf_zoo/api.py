@@ -14,6 +14,8 @@ from nmf_zoo import __version__, nuts
 from nmf_zoo.diagnostics import warn_unconverged
 from nmf_zoo.engines import require_support, resolve_engine
 from nmf_zoo.inference.driver import STATUS, FitRun, SampleRun, available_cores, run_chains, run_restarts
+from nmf_zoo.inference.joint import log_joints
+from nmf_zoo.inference.workers import OneBlasThread
 from nmf_zoo.kernels.streams import seed_key
 from nmf_zoo.pointwise import finest, log_likelihood
 from nmf_zoo.reading import constant_data, observed_data, read
@@ -124,7 +126,7 @@ def fit(
     max_iter: int = 2000,
     tol: float = 1e-4,
     restarts: int = 1,
-    draws: int = 500,
+    draws: int = 200,
     cores: int | None = None,
     random_seed: Any = None,
     progressbar: bool = True,
@@ -148,7 +150,7 @@ def fit(
     Returns
     -------
     InferenceData or DataTree with groups posterior, sample_stats (``lp``), fit, observed_data, constant_data. ``fit``
-    holds the objective per iteration, the residual, whether it converged, its status and the reason, and VB's parameters.
+    holds the objective per iteration, the residual, whether it converged, its status, the reason, and VB's parameters.
     """
     model = pm.modelcontext(model)
     check_counts(max_iter=(max_iter, 1), restarts=(restarts, 1), draws=(draws, 1))
@@ -167,7 +169,9 @@ def fit(
     run = FitRun(max_iter=max_iter, tol=tol, draws=draws, cores=_cores(cores), progressbar=progressbar and not quiet)
     began = time.perf_counter()
     solutions, _ = run_restarts(chosen, structure, options, run, seed_key(entropy), starts)
-    groups = solution_groups(structure, solutions, STATUS, var_names)
+    with OneBlasThread():
+        lp = [log_joints(structure, solution.values) for solution in solutions]
+    groups = solution_groups(structure, solutions, lp, STATUS, var_names)
     attrs = _attributes(name, options, entropy, began) | {
         "status": solutions[0].status,
         "max_iter": max_iter,

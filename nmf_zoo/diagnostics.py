@@ -7,6 +7,8 @@ are aligned. ``sample_stats`` of every sampler holds what is followed here: ``lp
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import arviz as az
@@ -19,7 +21,7 @@ from nmf_zoo.errors import NmfZooWarning
 
 RHAT_LIMIT = 1.01
 ESS_LIMIT = 400
-FEWEST_DRAWS = 4  # ArviZ has no R-hat below
+FEWEST_DRAWS = 4  # ArviZ has no R-hat and no effective sample size below
 
 
 def invariants(idata: Any) -> xr.Dataset:
@@ -31,6 +33,8 @@ def invariants(idata: Any) -> xr.Dataset:
 def summarise(idata: Any) -> pd.DataFrame:
     """Mean, sd, R-hat and effective sample size of the invariants of a posterior, one row each.
 
+    NaN stands for what the draws can't tell: R-hat of one chain, and both of fewer than four draws.
+
     Returns
     -------
     DataFrame with columns mean, sd, rhat, ess_bulk, ess_tail and rows ``lp``, ``mean[row, col]``, ...
@@ -39,11 +43,18 @@ def summarise(idata: Any) -> pd.DataFrame:
     columns = {
         "mean": draws.mean(("chain", "draw")),
         "sd": draws.std(("chain", "draw"), ddof=1),
-        "rhat": az.rhat(draws),
-        "ess_bulk": az.ess(draws, method="bulk"),
-        "ess_tail": az.ess(draws, method="tail"),
+        "rhat": _judge(draws, 2, az.rhat),
+        "ess_bulk": _judge(draws, 1, partial(az.ess, method="bulk")),
+        "ess_tail": _judge(draws, 1, partial(az.ess, method="tail")),
     }
     return pd.DataFrame({name: _flat(values, draws) for name, values in columns.items()}, index=_rows(draws))
+
+
+def _judge(draws: xr.Dataset, fewest_chains: int, diagnostic: Callable[[xr.Dataset], Any]) -> Any:
+    """``diagnostic``, or NaN where ArviZ would say on standard error, once per variable, that it has none."""
+    if draws.sizes["chain"] < fewest_chains or draws.sizes["draw"] < FEWEST_DRAWS:
+        return xr.full_like(draws.isel(chain=0, draw=0, drop=True), np.nan, dtype=np.float64)
+    return diagnostic(draws)
 
 
 def _flat(values: Any, draws: xr.Dataset) -> np.ndarray:

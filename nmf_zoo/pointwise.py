@@ -132,9 +132,10 @@ def _per_cell(posterior: Posterior) -> xr.DataArray:
     rows, cols = (np.arange(size) for size in structure.shape)
     for part in column_parts(*structure.shape):
         block = x[:, part].toarray() if sp.issparse(x) else x[:, part]
+        log_factorials = structure.log_factorials(block)
         for draw in posterior:
             mean = mean_at(structure, draw, *grid_cells(rows, cols[part])).reshape(block.shape)
-            out[draw.at][:, part] = structure.cell_log_likelihood(block, mean, draw.values)
+            out[draw.at][:, part] = structure.cell_log_likelihood(block, mean, draw.values, log_factorials)
     return labelled_grid(out, posterior, rows, cols)
 
 
@@ -145,8 +146,9 @@ def _at_listed_cells(posterior: Posterior) -> xr.DataArray:
     if structure.cells is not None and isinstance(structure.data, Dense):
         rows, cols = structure.cells
         x = structure.data.values[rows, cols]
-    out = np.empty((*posterior.lead, len(rows)))
+    out, log_factorials = np.empty((*posterior.lead, len(rows))), structure.log_factorials(x)
     for draw in posterior:
-        out[draw.at] = structure.cell_log_likelihood(x, mean_at(structure, draw, rows, cols), draw.values)
+        mean = mean_at(structure, draw, rows, cols)
+        out[draw.at] = structure.cell_log_likelihood(x, mean, draw.values, log_factorials)
     coords = posterior.coords | cell_coords(structure, "cell", rows, cols)
     return xr.DataArray(out, dims=(*LEADING, "cell"), coords=coords)

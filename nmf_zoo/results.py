@@ -6,7 +6,8 @@ Every array of a trace is (chain, draw, *variable). The groups are those of PyMC
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,16 +30,23 @@ def checked_cells(shape: tuple[int, int]) -> tuple[Array, Array]:
 
 def variable_dims(structure: Factorisation, name: str, ndim: int) -> tuple[str, ...]:
     """The dims of a model variable; ArviZ's default names where the model has none."""
-    owner = name if name in structure.dims else name.rsplit("_", 1)[0]  # W_shape, a parameter of q(W), has W's dims
-    dims = structure.dims.get(owner, ())
+    dims = structure.dims.get(name, ())
     return dims if len(dims) == ndim else tuple(f"{name}_dim_{axis}" for axis in range(ndim))
 
 
-def as_dataset(structure: Factorisation, arrays: Mapping[str, Array], leading: tuple[str, ...]) -> xr.Dataset:
-    """Label arrays of model variables; ``leading`` are the dims before the variable's own."""
+def as_dataset(
+    structure: Factorisation,
+    arrays: Mapping[str, Array],
+    leading: tuple[str, ...],
+    owners: Mapping[str, str] = MappingProxyType({}),
+) -> xr.Dataset:
+    """Label arrays of model variables; ``leading`` are the dims before the variable's own.
+
+    ``owners`` name the variable whose dims an array has, where it isn't that variable itself.
+    """
     variables, coords = {}, {}
     for name, array in arrays.items():
-        own = variable_dims(structure, name, array.ndim - len(leading))
+        own = variable_dims(structure, owners.get(name, name), array.ndim - len(leading))
         variables[name] = xr.Variable(leading + own, array)
         for dim, length in zip(own, array.shape[len(leading) :], strict=True):
             coords[dim] = structure.coords.get(dim, np.arange(length))
@@ -75,15 +83,18 @@ def chain_groups(structure: Factorisation, chains: list[Any]) -> dict[str, xr.Da
 
 
 def solution_groups(
-    structure: Factorisation, solutions: list[Any], reasons: Mapping[str, str], var_names: Sequence[str] | None
+    structure: Factorisation,
+    solutions: list[Any],
+    lp: list[Array],
+    reasons: Mapping[str, str],
+    var_names: Sequence[str] | None,
 ) -> dict[str, xr.Dataset]:
-    """Stack the solutions of restarts, best first, into posterior, sample_stats and fit."""
+    """Stack the solutions of restarts, best first, into posterior, sample_stats (``lp`` of each draw) and fit."""
     values = _stack(solution.values for solution in solutions)
-    lp = [[structure.log_joint(draw) for draw in _draws(solution.values)] for solution in solutions]
     kept = values if var_names is None else {name: values[name] for name in var_names}
     return {
         "posterior": as_dataset(structure, kept, LEADING),
-        "sample_stats": stats_dataset(structure, {"lp": np.array(lp)}),
+        "sample_stats": stats_dataset(structure, {"lp": np.stack(lp)}),
         "fit": fit_dataset(structure, solutions, reasons),
     }
 
@@ -95,7 +106,9 @@ def fit_dataset(structure: Factorisation, solutions: list[Any], reasons: Mapping
     for row, solution in zip(objective, solutions, strict=True):
         row[: len(solution.objective)] = solution.objective
     status = [solution.status for solution in solutions]
-    dataset = as_dataset(structure, _stack(solution.parameters for solution in solutions), ("chain",))
+    parameters = _stack(solution.parameters for solution in solutions)
+    owners = {name: name.rsplit("_", 1)[0] for name in parameters}  # W_shape, of q(W), has W's dims
+    dataset = as_dataset(structure, parameters, ("chain",), owners)
     return dataset.assign(
         objective=(("chain", "iteration"), objective),
         iterations=("chain", [len(solution.objective) for solution in solutions]),
@@ -109,11 +122,6 @@ def fit_dataset(structure: Factorisation, solutions: list[Any], reasons: Mapping
 def _stack(dicts: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
     rows = list(dicts)
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-
-
-def _draws(values: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
-    for draw in range(len(next(iter(values.values())))):
-        yield {name: array[draw] for name, array in values.items()}
 
 
 def pack(

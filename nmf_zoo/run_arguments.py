@@ -24,7 +24,7 @@ def check_counts(**counts: tuple[Any, int]) -> None:
 
 def check_tol(tol: Any) -> None:
     """``tol`` is a number >= 0."""
-    if isinstance(tol, bool) or not isinstance(tol, numbers.Real) or not tol >= 0:
+    if isinstance(tol, bool) or not isinstance(tol, numbers.Real) or not float(tol) >= 0.0:
         raise InputError("tol", repr(tol), "a number >= 0", "0 runs all max_iter iterations")
 
 
@@ -131,14 +131,17 @@ def check_possible(structure: Factorisation) -> None:
     if structure.likelihood.kind != "poisson" or structure.data is None:
         return
     for factor, axis in ((structure.W, 0), (structure.H, 1)):
-        empty = ~factor.prior.value.any(axis=1 - axis) if isinstance(factor.prior, Fixed) else np.zeros(1, bool)
-        if not empty.any():
+        if not isinstance(factor.prior, Fixed):
             continue
-        *cells, x = structure.observed_cells()
-        background = structure.at_cells(structure.likelihood.background, *cells, 0.0)
-        bad = np.flatnonzero((x > 0) & (background == 0) & empty[cells[axis]])
+        empty = ~np.any(factor.prior.value != 0, axis=1 - axis)
+        if not np.any(empty):
+            continue
+        rows, cols, x = structure.observed_cells()
+        background = structure.at_cells(structure.likelihood.background, rows, cols, 0.0)
+        along = rows if axis == 0 else cols
+        bad = np.flatnonzero((x > 0) & (background == 0) & empty[along])
         if bad.size:
-            place = f"{('feature', 'sample')[axis]} {cells[axis][bad[0]]}"
+            place = f"{('feature', 'sample')[axis]} {along[bad[0]]}"
             got = f"{bad.size} positive cells, the first at {place}, where {factor.name or 'a known factor'} is 0"
             raise InputError(structure.likelihood.name, got, "a positive mean there", "use a small positive value")
 
@@ -147,7 +150,8 @@ def check_memory(structure: Factorisation, draws: int, var_names: Sequence[str] 
     """The stored draws fit into this machine's memory."""
     shapes = variable_shapes(structure)
     cells = sum(int(np.prod(shapes[name])) for name in (var_names or shapes))
-    require_memory("draws", f"{draws} draws of {cells} cells", 8.0 * cells * draws, do)
+    needed = 2 * 8.0 * cells * draws  # the chains' traces, and the arrays they are stacked into
+    require_memory("draws", f"{draws} draws of {cells} cells", needed, do)
 
 
 def require_memory(name: str, got: str, needed: float, do: str) -> None:

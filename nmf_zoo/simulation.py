@@ -76,14 +76,10 @@ def draw_unobserved(model: pm.Model, structure: Factorisation, seed: int) -> dic
 def draw_data(structure: Factorisation, values: Mapping[str, Array], rng: np.random.Generator) -> Array:
     """X (F, N), drawn block by block."""
     W, H = (structure.factor_value(factor, values) for factor in (structure.W, structure.H))
-    exposure, background, sigma = (getattr(structure.likelihood, part) for part in ("exposure", "background", "sigma"))
+    sigma = structure.likelihood.sigma
     out = np.empty(structure.shape, dtype=np.int64 if sigma is None else np.float64)
     for columns in structure.column_blocks():
-        mean = W @ H[:, columns]
-        if exposure is not None:
-            mean *= np.broadcast_to(exposure, structure.shape)[:, columns]
-        if background is not None:
-            mean += np.broadcast_to(background, structure.shape)[:, columns]
+        mean = structure.mean_of(W, H, columns)
         out[:, columns] = rng.poisson(mean) if sigma is None else rng.normal(mean, sigma.resolve(values))
     return out
 

@@ -10,8 +10,10 @@ import shutil
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import partial
 
 from nmf_zoo.cli.parser import make_parser
+from nmf_zoo.cli.wording import shell_words
 from nmf_zoo.errors import InputError, NmfZooWarning, UnreadableModel, UnsupportedModel
 
 BAD_INPUT = (InputError, UnreadableModel, UnsupportedModel)
@@ -24,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("always", NmfZooWarning)
         if not arguments.debug:
-            warnings.showwarning = _show_warning
+            warnings.showwarning = partial(_show_warning, arguments)
         try:
             return arguments.run(arguments)
         except KeyboardInterrupt as stop:
@@ -36,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if arguments.debug:
                 raise
             if isinstance(error, BAD_INPUT):
-                return _report(str(error), 2)
+                return _report(shell_words(str(error), getattr(arguments, "input", None)), 2)
             return _report(f"{type(error).__name__}: {error} (--debug shows where)", 1)
 
 
@@ -45,10 +47,10 @@ def _report(message: str, code: int) -> int:
     return code
 
 
-def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+def _show_warning(arguments, message, category, filename, lineno, file=None, line=None) -> None:
     """Ours in one line; those of other libraries speak to developers."""
     if issubclass(category, NmfZooWarning):
-        print("nmf-zoo: warning:", " ".join(str(message).split()), file=sys.stderr)
+        _report(f"warning: {shell_words(str(message), getattr(arguments, 'input', None))}", 0)
 
 
 def _choose_backend() -> None:

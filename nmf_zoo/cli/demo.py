@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from nmf_zoo.cli.output import PICTURES, RESULTS, check_output, complete_or_absent
-from nmf_zoo.cli.show import summary_lines
+from nmf_zoo.cli.show import print_lines, summary_lines
 from nmf_zoo.errors import InputError
 
 
@@ -22,8 +22,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
     from nmf_zoo.plots import plot_components
 
     idata = run_digits(digits(), arguments.random_seed)
-    for line in summary_lines(idata, n_features=0):
-        print(line)
+    print_lines(summary_lines(idata, n_features=0))
     with complete_or_absent(picture) as partial:
         plot_components(idata, image_shape=(8, 8)).savefig(partial, dpi=150)
     with complete_or_absent(result) as partial:

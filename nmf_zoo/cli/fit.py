@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from nmf_zoo.cli import catalogue
 from nmf_zoo.cli.catalogue import Entry
 from nmf_zoo.cli.output import RESULTS, check_output, complete_or_absent
 from nmf_zoo.cli.parser import FILES
+from nmf_zoo.cli.show import draws_of
 from nmf_zoo.cli.values import parse_hyperparameter, parse_seed, parse_value, parse_yes_no
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, NmfZooWarning
 
 
 def run_fit(arguments: argparse.Namespace) -> int:
@@ -27,7 +31,10 @@ def run_fit(arguments: argparse.Namespace) -> int:
     from nmf_zoo.models import MODELS
 
     hyperparameters = model_arguments(arguments)
-    model = MODELS[arguments.model](rank=arguments.rank, **data, **hyperparameters)
+    try:
+        model = MODELS[arguments.model](rank=arguments.rank, **data, **hyperparameters)
+    except InputError as error:
+        raise InputError(error.name, name_cell(error.got, data["coords"]), error.expected, error.do) from error
     verb = nz.sample if engine.verb == "sample" else nz.fit
     idata = verb(model=model, engine=make_options(OPTIONS[engine.name], options), **run)
     with complete_or_absent(arguments.output) as partial:
@@ -45,13 +52,28 @@ def make_options(kind: type, options: Mapping[str, Any]) -> Any:
         raise InputError("--" + name.replace("_", "-"), got, expected) from error
 
 
+def name_cell(text: str, labels: Mapping[str, Any]) -> str:
+    """``feature 1`` with the label that the file has for it."""
+
+    def named(match: re.Match) -> str:
+        own = labels.get(match[1])
+        return match[0] if own is None else f"{match[0]} ({own[int(match[2])]})"
+
+    return re.sub(r"\b(feature|sample) (\d+)", named, text)
+
+
 def report(arguments: argparse.Namespace, idata: Any, quiet: bool) -> int:
-    sizes = idata["posterior"].sizes
-    what = f"{sizes['chain']} x {sizes['draw']} draws of {arguments.model} by {arguments.engine}"
-    if idata.attrs.get("status") == "interrupted":
+    """The closing line; an optimiser that stopped early is worth a warning."""
+    sizes, status = idata["posterior"].sizes, idata.attrs.get("status")
+    is_fit = catalogue.engines()[arguments.engine].verb == "fit"
+    what = f"{draws_of(sizes, is_fit)} of {arguments.model} by {arguments.engine}"
+    if status == "interrupted":
         print(f"nmf-zoo: interrupted; {arguments.output} holds what was there: {what}", file=sys.stderr)
         return 1
     if not quiet:
+        if status == "max_iter":
+            reason = str(idata["fit"]["reason"].to_numpy()[0])
+            warnings.warn(f"the best restart did not converge: {reason}", NmfZooWarning, stacklevel=2)
         print(f"wrote {arguments.output}: {what} in {float(idata.attrs['seconds']):.1f} s")
     return 0
 
@@ -114,8 +136,16 @@ def read_data(arguments: argparse.Namespace) -> dict[str, Any]:
             values = read_matrix(path, transpose=arguments.transpose).values
             data[name] = values if isinstance(values, _array()) else values.toarray()
     if "mask" in data:
-        data["mask"] = data["mask"].astype(bool)
+        data["mask"] = as_mask(arguments.mask, data["mask"])
     return data | ({"observed": arguments.observed} if arguments.observed else {})
+
+
+def as_mask(path: Path, values: Any) -> Any:
+    """0 and 1 as False and True."""
+    wrong = (values != 0) & (values != 1)
+    if wrong.any():
+        raise InputError(str(path), f"the cell {values[wrong][0]}", "1 (observed) or 0 (missing) in every cell")
+    return values.astype(bool)
 
 
 def _array() -> type:

@@ -7,7 +7,8 @@ import argparse
 from nmf_zoo.cli import catalogue
 from nmf_zoo.cli.parser import NOT_HYPERPARAMETERS
 
-TOY = [[3, 0, 5, 1, 2], [1, 4, 0, 2, 6]]  # more samples than features, so that a flat W has a proper posterior
+WIDE = [[3, 0, 5, 1, 2], [1, 4, 0, 2, 6]]  # more samples than features, so that a flat W has a proper posterior
+TALL = [*zip(*WIDE, strict=True)]
 
 
 def run_models(arguments: argparse.Namespace) -> int:
@@ -24,26 +25,34 @@ def run_engines(arguments: argparse.Namespace) -> int:
 
 
 def engine_table(markdown: bool = False) -> str:
-    """Model x engine, by the engines' verdicts on a small complete matrix of counts; the reasons stand below."""
+    """Model x engine, by the engines' verdicts on small complete matrices of counts; the reasons stand below."""
     from nmf_zoo.engines import VERBS, verdict
     from nmf_zoo.models import MODELS
     from nmf_zoo.reading import read
 
-    reasons: list[str] = []
+    notes: list[str] = []
     rows = [["model", *(f"{name} ({verb})" for name, verb in VERBS.items())]]
     for name, builder in MODELS.items():
-        structure = read(builder(TOY, rank=1))
-        rows.append([name, *(_mark(verdict(structure, engine).reason, reasons) for engine in VERBS)])
+        wide, tall = (read(builder(X, rank=1)) for X in (WIDE, TALL))
+        rows.append(
+            [name, *(_mark(verdict(wide, engine).reason, verdict(tall, engine).reason, notes) for engine in VERBS)]
+        )
     table = _as_markdown(rows) if markdown else _as_text(rows)
-    return "\n".join([*table, "", *(f"{number}. no: {reason}" for number, reason in enumerate(reasons, start=1))])
+    return "\n".join([*table, "", *(f"{number}. {note}" for number, note in enumerate(notes, start=1))])
 
 
-def _mark(reason: str, reasons: list[str]) -> str:
-    if not reason:
+def _mark(on_wide: str, on_tall: str, notes: list[str]) -> str:
+    """yes or no, with the number of the note that says why not; ``on_...`` are the reasons of a refusal, or ""."""
+    if not (on_wide or on_tall):
         return "yes"
-    if reason not in reasons:
-        reasons.append(reason)
-    return f"no ({reasons.index(reason) + 1})"
+    note = (
+        f"no: {on_wide}"
+        if on_wide
+        else f"not for every X, e.g. of {len(TALL)} features x {len(TALL[0])} samples: {on_tall}"
+    )
+    if note not in notes:
+        notes.append(note)
+    return f"{'no' if on_wide else 'yes'} ({notes.index(note) + 1})"
 
 
 def _as_text(rows: list[list[str]]) -> list[str]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from math import floor, isfinite, isnan, log10
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +21,7 @@ WORST = 5
 
 def run_summary(arguments: argparse.Namespace) -> int:
     idata = load_result(arguments.input)
-    for line in summary_lines(idata, arguments.features, arguments.all_cells):
-        print(line)
+    print_lines(summary_lines(idata, arguments.features, arguments.all_cells))
     return 0
 
 
@@ -42,6 +45,8 @@ def load_result(path: Path) -> Any:
         raise InputError("input", str(path), f"a result, {' or '.join(RESULTS)}")
     if not path.exists():
         raise InputError("input", f"{path}, which doesn't exist", "a result that exists")
+    if path.suffix == ".nc" and path.is_dir():
+        raise InputError("input", f"{path}, a folder", "a file")
     import nmf_zoo as nz
     from nmf_zoo import _compat
 
@@ -56,6 +61,14 @@ def load_result(path: Path) -> Any:
     return idata
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Long lines continue below their second column on a terminal; in a file or a pipe they stay whole."""
+    width = shutil.get_terminal_size(fallback=(0, 0)).columns if sys.stdout.isatty() else 0
+    for line in lines:
+        whole = not 40 < width < len(line)
+        print(line if whole else textwrap.fill(line, width, subsequent_indent=" " * 12, break_on_hyphens=False))
+
+
 def summary_lines(idata: Any, n_features: int, all_cells: bool = False) -> Iterator[str]:
     """The lines of ``nmf-zoo summary``."""
     from nmf_zoo import _compat
@@ -65,13 +78,19 @@ def summary_lines(idata: Any, n_features: int, all_cells: bool = False) -> Itera
     yield f"engine      {attrs.get('engine', 'unknown')} {attrs.get('options', '')}"
     yield f"library     {attrs.get('inference_library', '?')} {attrs.get('inference_library_version', '')}"
     yield f"run         {_run_of(attrs)}"
-    yield f"posterior   {posterior.sizes['chain']} chains x {posterior.sizes['draw']} draws of {_sizes(posterior)}"
+    yield f"posterior   {draws_of(posterior.sizes, 'fit' in groups)} of {_sizes(posterior)}"
     if "fit" in groups:
-        yield from _fit_lines(_compat.group(idata, "fit"))
+        yield from _fit_lines(_compat.group(idata, "fit"), attrs.get("engine"))
     elif "sample_stats" in groups:
         yield from _convergence_lines(idata, all_cells)
     if n_features and "W" in posterior:
         yield from _feature_lines(idata, n_features)
+
+
+def draws_of(sizes: Any, is_fit: bool) -> str:
+    """``4 chains x 1000 draws``, ``1 restart x 1 draw``"""
+    words = (("restart" if is_fit else "chain", sizes["chain"]), ("draw", sizes["draw"]))
+    return " x ".join(f"{n} {word}{'s' * (n != 1)}" for word, n in words)
 
 
 def _run_of(attrs: Any) -> str:
@@ -86,13 +105,17 @@ def _sizes(posterior: Any) -> str:
     )
 
 
-def _fit_lines(fit: Any) -> Iterator[str]:
+def _fit_lines(fit: Any, engine: str | None) -> Iterator[str]:
+    from nmf_zoo.inference import ENGINES
+
+    better = f" ({'higher' if ENGINES[engine].maximise else 'lower'} is better)" if engine in ENGINES else ""
     for chain in range(fit.sizes["chain"]):
         one = fit.isel(chain=chain)
         iterations = int(one["iterations"])
         objective = float(one["objective"].isel(iteration=iterations - 1))
         residual = float(one["residual"])
-        yield f"restart {chain}   objective {objective:.6g} after {iterations} iterations, residual {residual:.2g}"
+        value = f"{objective:.6g}{better}"
+        yield f"restart {chain}   objective {value} after {iterations} iterations, residual {residual:.2g}"
         yield f"            {one['status'].item()}: {one['reason'].item()}"
 
 
@@ -106,11 +129,30 @@ def _convergence_lines(idata: Any, all_cells: bool) -> Iterator[str]:
     yield ""
     yield f"{'':16}{'mean':>12}{'sd':>10}{'R-hat':>8}{'ESS bulk':>10}{'ESS tail':>10}"
     for name, row in shown.iterrows():
-        numbers = zip(row, ("12.5g", "10.3g", "8.3f", "10.0f", "10.0f"), strict=True)
-        yield f"{name:16}" + "".join(f"{number:>{form}}" for number, form in numbers)
+        yield f"{name:16}{rounded(row['mean'], row['sd']):>12}" + "".join(
+            f"{'-' if isnan(row[column]) else f'{row[column]:{form}}':>{width}}"
+            for column, width, form in (
+                ("sd", 10, ".3g"),
+                ("rhat", 8, ".3f"),
+                ("ess_bulk", 10, ".0f"),
+                ("ess_tail", 10, ".0f"),
+            )
+        )
+    worst = table["rhat"].max()
     if len(table) > len(shown):
-        rest = len(table) - len(shown)
-        yield f"... and {rest} more cells of W H with larger ESS; largest R-hat of all: {table['rhat'].max():.3f}"
+        largest = "" if isnan(worst) else f"; largest R-hat of all: {worst:.3f}"
+        yield f"... and {len(table) - len(shown)} more cells of W H with larger ESS{largest}"
+    if isnan(worst):
+        yield "R-hat compares chains: it needs two or more, of four draws or more"
+
+
+def rounded(mean: float, sd: float) -> str:
+    """``mean`` to the digits that ``sd`` leaves meaningful: two of them uncertain, integers up to nine digits whole."""
+    if not (isfinite(mean) and isfinite(sd)) or mean == 0 or sd == 0:
+        return f"{mean:.5g}"
+    size = floor(log10(abs(mean)))
+    digits = min(max(size - floor(log10(sd)) + 2, 3), 9)
+    return f"{mean:.{max(digits, size + 1) if size < 9 else digits}g}"
 
 
 def _feature_lines(idata: Any, n_features: int) -> Iterator[str]:

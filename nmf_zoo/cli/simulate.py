@@ -10,6 +10,7 @@ from typing import Any
 from nmf_zoo.cli.fit import model_arguments, read_arrays
 from nmf_zoo.cli.output import NETCDF, Formats, check_output, complete_or_absent
 from nmf_zoo.cli.values import parse_shape
+from nmf_zoo.errors import InputError
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 FORMATS: Formats = {**dict.fromkeys((".csv", ".tsv", ".npy", ".npz"), ((), "")), ".nc": NETCDF}
@@ -18,6 +19,8 @@ FORMATS: Formats = {**dict.fromkeys((".csv", ".tsv", ".npy", ".npz"), ((), "")),
 def run_simulate(arguments: argparse.Namespace) -> int:
     shape = parse_shape("--shape", arguments.shape)
     check_output(arguments.output, FORMATS, arguments.force)
+    if arguments.random_seed is not None and arguments.random_seed < 0:
+        raise InputError("--random-seed", str(arguments.random_seed), "an integer >= 0")
     given = read_arrays(arguments.given) if arguments.given else {}
 
     import nmf_zoo as nz
@@ -34,8 +37,6 @@ def run_simulate(arguments: argparse.Namespace) -> int:
 def _fixed(model: Any, given: dict[str, Any]) -> Any:
     """The model with some variables set to known values."""
     import pymc as pm
-
-    from nmf_zoo.errors import InputError
 
     free = [variable.name for variable in model.free_RVs]
     for name in given:

@@ -1,6 +1,7 @@
 """The one driver: chains and restarts, seeds, threads, warm-up, thinning, progress, interruption, convergence, storage.
 
-Streams: run -> chain -> {start, step 0, step 1, ...}; a chain's draws depend on its seed and its number, never on the threads.
+Streams: run -> chain -> {start, draw 0, draw 1, ..., step 0, step 1, ...}; a chain's draws depend on its seed and its
+number, never on the threads.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ STATUS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SampleRun:
-    """How long to sample. ``draws`` sweeps after ``tune`` are kept, every ``thin``-th of them; of the variables, all or ``var_names``."""
+    """How long to sample.
+
+    Of the ``draws`` sweeps after ``tune`` every ``thin``-th is kept; of the variables, all or ``var_names``.
+    """
 
     draws: int
     tune: int

@@ -7,11 +7,12 @@ An engine file defines, in this order: its ``State`` (arrays the next step needs
     prepare(structure, options, workers) -> problem      read-only, made once, shared by all chains or restarts
     init(problem, key, start)    -> State
     step(problem, state, key)    -> State, Info    one sweep or iteration; can be called alone
-    draw(problem, state, key)    -> dict, dict     the variables of one draw and its statistics, lp among them (samplers)
+    draw(problem, state, key)    -> dict, dict     variables of one draw and its statistics, lp among them (samplers)
     finish(problem, state, key, draws) -> dict, dict     draws of the variables, and what goes to ``fit`` (optimisers)
 
-``workers`` map kernels over chunks (:mod:`nmf_zoo.inference.workers`). ``key`` is a stream of :mod:`nmf_zoo.kernels.streams`; ``start`` maps variable names to values in the model's own
-orientation and may be empty or partial. The dicts are keyed by the model's variable names, in the model's orientation.
+``workers`` map kernels over chunks (:mod:`nmf_zoo.inference.workers`). ``key`` is a stream of
+:mod:`nmf_zoo.kernels.streams`; ``start`` maps variable names to values in the model's own orientation and may be empty
+or partial. The dicts are keyed by the model's variable names, in the model's orientation.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Engine:
     name : word for ``engine=`` and the command line
     verb : "sample" (draws of a Markov chain) or "fit" (iterates to a solution)
     options : the frozen dataclass of the algorithm's own options
-    supports, prepare, init, step, draw, finish : see the module docstring; samplers have ``draw``, optimisers ``finish``
+    supports, prepare, init, step, draw, finish : see above; samplers have ``draw``, optimisers ``finish``
     maximise : an optimiser's objective rises (a bound) instead of falling
     """
 

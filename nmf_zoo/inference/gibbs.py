@@ -9,9 +9,10 @@ With C[f, k, n] the sources of a count, X = sum_k C, one sweep draws in this ord
     shear  w_k -> w_k + e w_j, h_j -> h_j - e h_k  e by slice sampling, all ordered pairs
     hyperparameters with a proper prior            slice sampling on the log scale
 
-M is the mask times the exposure; a background is one more source that belongs to no component. A factor without a prior has
-shape 1 and rate 0 in these conditionals. Scale and shear leave W H alone, and so the likelihood: they draw from the prior
-along directions that the data cannot see. The shear changes the allocation, so it comes after H and before the next C.
+M is the mask times the exposure; a background is one more source that belongs to no component. A factor without a
+prior has shape 1 and rate 0 in these conditionals. Scale and shear leave W H alone, and so the likelihood: they draw
+from the prior along directions that the data cannot see. The shear changes the allocation, so it comes after H and
+before the next C.
 """
 
 from __future__ import annotations
@@ -79,7 +80,10 @@ class Gibbs:
 
 @dataclass(frozen=True)
 class Problem:
-    """What all chains share. ``priors`` is None when hyperparameters are drawn; ``checked`` are the cells of ``mean``."""
+    """What all chains share.
+
+    ``priors`` is None when hyperparameters are drawn; ``checked`` are the cells of ``mean``.
+    """
 
     structure: Factorisation
     options: Gibbs
@@ -161,7 +165,9 @@ def _draw_sources(problem: Problem, state: GibbsState, key: np.uint64) -> None:
         failures += failed
         of_minor += part
     if failures:
-        raise RunFailed(f"gibbs: {failures} counts lie where W H is 0 or not finite: give a start with positive W H there")
+        raise RunFailed(
+            f"gibbs: {failures} counts lie where W H is 0 or not finite: give a start with positive W H there"
+        )
 
 
 def _draw_side(workers: Workers, out: Array, shape: Array, rate: Array, key: np.uint64) -> None:

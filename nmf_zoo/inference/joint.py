@@ -1,4 +1,4 @@
-"""The log joint density of a Poisson factorisation, fast: what samplers report as ``lp`` at every kept draw."""
+"""The log joint density, fast where it is Poisson: what is reported as ``lp`` at every kept draw."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nmf_zoo.inference.layout import Layout, Weights, likelihood_constant
-from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.gibbs import sum_x_log_mean
+from nmf_zoo.inference.layout import Layout, Weights, compress, likelihood_constant, weigh
+from nmf_zoo.inference.sources import SparseSources
+from nmf_zoo.inference.workers import SERIAL, Workers
 from nmf_zoo.structure import Array, Factorisation
 
 
@@ -16,19 +16,33 @@ class LogJoint:
     """``structure.log_joint`` at factors in our layout, in O(non-zeros * K)."""
 
     def __init__(self, structure: Factorisation, layout: Layout, weights: Weights, workers: Workers):
-        self.structure, self.layout, self.weights, self.workers = structure, layout, weights, workers
+        self.structure, self.weights = structure, weights
+        self.sources = SparseSources(structure, workers, layout)
         self.constant = likelihood_constant(structure)
 
     def log_likelihood(self, W: Array, Ht: Array) -> float:
         """log p(X | W, H) of the observed cells."""
-        sides = self.layout.sides(W, Ht)
-        parts = self.workers.map(lambda chunk: sum_x_log_mean(self.layout, *sides, chunk), range(self.layout.n_chunks))
-        return sum(parts) - self.weights.total(W, Ht) + self.constant
+        return self.sources.gather(W, Ht, sides="").log_mean - self.weights.total(W, Ht) + self.constant
 
     def __call__(self, W: Array, Ht: Array, values: Mapping[str, Array]) -> float:
-        """log p(X, W, H, hyperparameters); ``values`` holds the hyperparameters by name, and the imputed cells if any."""
+        """log p(X, W, H, hyperparameters); ``values`` holds the hyperparameters by name, and any imputed cells."""
         structure = self.structure
         total = self.log_likelihood(W, Ht) + structure.W.log_density(W, values) + structure.H.log_density(Ht.T, values)
         for name, unknown in structure.unknowns.items():
             total += float(np.sum(unknown.prior.log_density(np.asarray(values[name]))))
         return total + structure.log_imputed(W, Ht.T, values)
+
+
+def log_joints(structure: Factorisation, values: Mapping[str, Array]) -> Array:
+    """``structure.log_joint`` at every draw of ``values``, name -> (draws, *variable); (draws,)."""
+    n_draws = len(next(iter(values.values())))
+    draws = ({name: array[draw] for name, array in values.items()} for draw in range(n_draws))
+    if structure.likelihood.kind != "poisson" or structure.data is None:
+        return np.array([structure.log_joint(draw) for draw in draws])
+    log_joint = LogJoint(structure, compress(structure), weigh(structure), SERIAL)
+
+    def at(draw: dict[str, Array]) -> float:
+        W, H = (structure.factor_value(factor, draw) for factor in (structure.W, structure.H))
+        return log_joint(np.ascontiguousarray(W), np.ascontiguousarray(H.T), draw)
+
+    return np.array([at(draw) for draw in draws])

@@ -3,8 +3,8 @@
 Factors travel as ``W (F, K)`` and ``Ht (N, K)``, the transpose of H: both with one row per feature or sample and the
 components contiguous, so that every kernel is symmetric in the two sides.
 
-The mean is ``exposure * (W @ H) + background``. Allocating a count to its sources only depends on the ratio of the two, so a
-kernel sees one number per non-zero cell, ``offset = background / exposure``; exposure and mask meet again in
+The mean is ``exposure * (W @ H) + background``. Allocating a count to its sources only depends on the ratio of the two,
+so a kernel sees one number per non-zero cell, ``offset = background / exposure``; exposure and mask meet again in
 :class:`Weights`, ``weight = mask * exposure``, the denominators of every update.
 """
 
@@ -19,8 +19,7 @@ from scipy.special import gammaln, xlogy
 
 from nmf_zoo.structure import Array, Cells, Dense, Factorisation
 
-MOST_CHUNKS, CHUNK_NONZEROS = 8, 1 << 14  # they depend on the data alone, so that sums over chunks do not on the threads
-
+MOST_CHUNKS, CHUNK_NONZEROS = 8, 1 << 14  # chunks depend on the data alone, so that no sum depends on the threads
 
 Side = TypeVar("Side")
 
@@ -132,8 +131,8 @@ class Weights:
 
 def weigh(structure: Factorisation) -> Weights:
     """The weights of a structure's mask and exposure."""
-    exposure = np.ones((1, 1)) if structure.likelihood.exposure is None else np.atleast_2d(structure.likelihood.exposure)
-    data = structure.data
+    data, exposure = structure.data, structure.likelihood.exposure
+    exposure = np.ones((1, 1)) if exposure is None else np.atleast_2d(exposure)
     if isinstance(data, Cells) and not data.is_complete:
         weight = structure.at_cells(exposure, data.rows, data.cols, 1.0)
         return Weights(*_ones(), sp.csr_array((weight, (data.rows, data.cols)), shape=structure.shape))
@@ -156,7 +155,8 @@ def likelihood_constant(structure: Factorisation) -> float:
     log p(X | W, H) = sum_nonzero x log((W H) + offset) - sum weight (W H) + this constant.
     """
     rows, cols, x = nonzero_cells(structure)
-    constant = float(np.sum(xlogy(x, structure.at_cells(structure.likelihood.exposure, rows, cols, 1.0)) - gammaln(x + 1)))
+    exposure = structure.at_cells(structure.likelihood.exposure, rows, cols, 1.0)
+    constant = float(np.sum(xlogy(x, exposure) - gammaln(x + 1)))
     if structure.likelihood.background is None:
         return constant
     background = np.broadcast_to(structure.likelihood.background, structure.shape)

@@ -12,7 +12,7 @@ from nmf_zoo.structure import Array, Factorisation
 
 
 class PriorCells(NamedTuple):
-    """shape_w, rate_w (F, K) and shape_h, rate_h (N, K), read-only views; tilt (K,): the sum of shapes of W minus that of H.
+    """shape_w, rate_w (F, K) and shape_h, rate_h (N, K), read-only views; tilt (K,): sum of W's shapes minus H's.
 
     A factor without a prior has shape 1 and rate 0: that is the density it adds to a gamma conditional.
     """

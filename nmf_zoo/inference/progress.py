@@ -14,8 +14,10 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 REFRESH = 0.1  # seconds between two updates of a bar
+BESIDE_NOTE = 48  # columns that the rest of a line takes with a bar of two
 
 
 class Watch:
@@ -45,13 +47,16 @@ class Watch:
 
 
 def _columns() -> Progress:
+    """On a narrow terminal the bar shrinks and the note ends in an ellipsis; the numbers stay whole."""
+    console = Console(file=sys.stderr)
+    note = Column(no_wrap=True, overflow="ellipsis", max_width=max(console.width - BESIDE_NOTE, 9))
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
         TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=Console(file=sys.stderr),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[note]}", table_column=note),
+        console=console,
     )

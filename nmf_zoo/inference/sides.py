@@ -1,4 +1,4 @@
-"""A factor as optimisers see it: (rows, K), one row per feature or sample, whichever side of the product it is."""
+"""A factor as engines see it: (rows, K), one row per feature or sample, whichever side of the product it is."""
 
 from __future__ import annotations
 

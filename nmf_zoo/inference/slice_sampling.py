@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
+from nmf_zoo.inference.sides import sum_to
 from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, Unknown
 
 WIDTH = 1.0  # of the first bracket, in log units
-MAX_STEPS = 100  # of stepping out on each side: a bracket of e^100 to either side is the whole of float64's use
+MAX_STEPS = 200  # of stepping out, split at random between the two sides, without which a limit would not be exact
 
 
 class Sums(NamedTuple):
@@ -32,9 +33,8 @@ def sum_groups(factor: Factor, value: Array) -> Sums:
     """Reduce a factor (our orientation) to its groups' sums: arrays of the prior parameters' joint shape."""
     assert isinstance(factor.prior, GammaPrior)
     ties = np.broadcast_shapes((1, 1), *(p.shape for p in factor.prior.parameters.values()))
-    tied = tuple(axis for axis in (0, 1) if ties[axis] == 1)
-    n_cells = np.full(ties, float(np.prod([value.shape[axis] for axis in tied])))
-    return Sums(factor.prior, n_cells, value.sum(tied, keepdims=True), np.log(value).sum(tied, keepdims=True))
+    n_cells = np.full(ties, value.size / np.prod(ties))
+    return Sums(factor.prior, n_cells, sum_to(value, ties), sum_to(np.log(value), ties))
 
 
 def log_prior_of_groups(sums: Sums, values: Mapping[str, Array]) -> Array:
@@ -42,13 +42,6 @@ def log_prior_of_groups(sums: Sums, values: Mapping[str, Array]) -> Array:
     shape, rate = sums.prior.shape_and_rate(values)
     constant = shape * np.log(rate) - gammaln(shape)
     return sums.n_cells * constant + (shape - 1) * sums.log_total - rate * sums.total
-
-
-def _reduce(array: Array, unknown: Unknown) -> Array:
-    """Sum an array of groups to the entries of one hyperparameter."""
-    target = (1,) * (2 - len(unknown.shape)) + unknown.shape
-    axes = tuple(axis for axis in (0, 1) if target[axis] == 1)
-    return array.sum(axes, keepdims=True).reshape(unknown.variable_shape)
 
 
 def draw_hyperparameters(
@@ -65,7 +58,8 @@ def draw_hyperparameters(
             density = unknown.prior.log_density(proposed[name]) + log_value
             for factor, sums in groups:
                 for use in (u for u in factor.unknowns if u.name == name):
-                    density = density + _reduce(log_prior_of_groups(sums, proposed), use)
+                    of_entries = sum_to(log_prior_of_groups(sums, proposed), use.shape)
+                    density = density + of_entries.reshape(use.variable_shape)
                     break  # the groups' density already holds every use within one factor
             return density
 
@@ -84,14 +78,16 @@ def slice_draw(log_density: Callable[[Array], Array], start: Array, generator: n
         level = density(start) - generator.exponential(size=start.shape)
         lower = start - WIDTH * generator.random(start.shape)
         upper = lower + WIDTH
-        _step_out(density, level, lower, -WIDTH)
-        _step_out(density, level, upper, WIDTH)
+        steps_down = np.floor(MAX_STEPS * generator.random(start.shape))
+        _step_out(density, level, lower, -WIDTH, steps_down)
+        _step_out(density, level, upper, WIDTH, MAX_STEPS - 1 - steps_down)
         return _shrink(density, level, start, lower, upper, generator).reshape(shape)
 
 
-def _step_out(density, level: Array, end: Array, by: float) -> None:
-    for _ in range(MAX_STEPS):
-        inside = density(end) > level
+def _step_out(density, level: Array, end: Array, by: float, steps: Array) -> None:
+    """Move each end outwards, in place, until it leaves the slice or its steps are used up."""
+    for step in range(MAX_STEPS):
+        inside = (density(end) > level) & (step < steps)
         if not inside.any():
             return
         end[inside] += by

@@ -14,7 +14,8 @@ import numpy as np
 
 from nmf_zoo.inference.layout import MOST_CHUNKS, Layout, compress
 from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.sources import SMALLEST, divide, gather_both, gather_major, gather_minor
+from nmf_zoo.kernels.cells import rates_at_cells
+from nmf_zoo.kernels.sources import SMALLEST, divide, gather
 from nmf_zoo.structure import CHUNK, Array, Dense, Factorisation
 
 LANES = 4  # rank is padded to a multiple: loops over components run in whole SIMD lanes
@@ -39,20 +40,22 @@ class Logs(NamedTuple):
 class SparseSources:
     """Expected sources of a list of cells."""
 
-    def __init__(self, structure: Factorisation, workers: Workers):
-        self.layout, self.workers = compress(structure), workers
+    def __init__(self, structure: Factorisation, workers: Workers, layout: Layout | None = None):
+        self.layout, self.workers = compress(structure) if layout is None else layout, workers
 
     def gather(self, W: Array, Ht: Array, sides: str = "WH", logs: Logs | None = None) -> Statistics:
-        """Statistics at W (F, K), Ht (N, K) for the sides "W", "H" or "WH"; ``logs`` when the factors may underflow."""
+        """Statistics at W (F, K), Ht (N, K) for the sides "W", "H", "WH" or "", which leaves ``log_mean`` alone.
+
+        ``logs`` when the factors may underflow.
+        """
         layout = self.layout
         major, minor = layout.sides(_pad(W), _pad(Ht))
         wants_major, wants_minor = layout.sides("W" in sides, "H" in sides)
         of_major = np.empty_like(major) if wants_major else None
-        kernel = gather_both if wants_major and wants_minor else gather_major if wants_major else gather_minor
 
         def gather_chunk(chunk: int):
             part = np.zeros_like(minor) if wants_minor else None
-            return *kernel(layout, major, minor, chunk, *(out for out in (of_major, part) if out is not None)), part
+            return *gather(layout, major, minor, chunk, of_major, part), part
 
         log_mean, lost, parts = _reduce(self.workers.map(gather_chunk, range(layout.n_chunks)))
         of_W, of_H = layout.sides(of_major, parts)
@@ -64,8 +67,9 @@ class SparseSources:
         major = np.repeat(np.arange(len(layout.indptr) - 1), np.diff(layout.indptr))
         rows, cols = layout.sides(major, layout.indices)
         offset = layout.offset if layout.offset.size else np.zeros(len(rows))
-        means = offset + _means_at(W, Ht, rows, cols)
-        at = np.flatnonzero(means < SMALLEST)
+        means = np.empty(len(rows))
+        rates_at_cells(means, W, Ht, rows, cols)
+        at = np.flatnonzero(offset + means < SMALLEST)
         return rows[at], cols[at], layout.values[at], offset[at]
 
 
@@ -118,7 +122,9 @@ class DenseSources:
     def _cells_lost(self, W: Array, Ht: Array):
         rows, cols = np.nonzero(self.values)
         offset = np.zeros(len(rows)) if self.offset is None else self.offset[rows, cols]
-        at = np.flatnonzero(offset + _means_at(W, Ht, rows, cols) < SMALLEST)
+        means = np.empty(len(rows))
+        rates_at_cells(means, W, Ht, rows, cols)
+        at = np.flatnonzero(offset + means < SMALLEST)
         return rows[at], cols[at], self.values[rows[at], cols[at]], offset[at]
 
 
@@ -147,24 +153,14 @@ def _reduce(chunks) -> tuple[float, int, Array | None]:
     return log_mean, lost, total
 
 
-def _means_at(W: Array, Ht: Array, rows: Array, cols: Array) -> Array:
-    means = np.empty(len(rows))
-    for part in _slices(len(rows)):
-        means[part] = np.einsum("ck,ck->c", W[rows[part]], Ht[cols[part]])
-    return means
-
-
-def _slices(length: int):
-    return (slice(start, start + CHUNK) for start in range(0, length, CHUNK))
-
-
 def _rescue(statistics: Statistics, cells, W: Array, Ht: Array, logs: Logs | None) -> Statistics:
     """Add the cells whose mean underflows, by log-sum-exp. A mean that really is 0 gives log_mean = -inf."""
     with np.errstate(divide="ignore"):
         log_W, log_Ht = logs if logs is not None else (np.log(W), np.log(Ht))
         log_offset = np.log(cells[3])
     of_W, of_H, log_mean = statistics
-    for part in _slices(len(log_offset)):
+    for start in range(0, len(log_offset), CHUNK):
+        part = slice(start, start + CHUNK)
         rows, cols, x = (array[part] for array in cells[:3])
         terms = np.column_stack([log_W[rows] + log_Ht[cols], log_offset[part]])
         peak = terms.max(axis=1, keepdims=True)

@@ -14,7 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from nmf_zoo.inference.sources import BLOCK_CELLS
-from nmf_zoo.structure import CHUNK, Array, Cells, Dense, Factorisation
+from nmf_zoo.kernels.cells import rates_at_cells
+from nmf_zoo.structure import Array, Cells, Dense, Factorisation
 
 
 class CompleteSparse:
@@ -93,9 +94,7 @@ class ListedCells:
 
     def _mean(self, W: Array, Ht: Array) -> Array:
         mean = np.empty(self.size)
-        for start in range(0, self.size, CHUNK):
-            part = slice(start, start + CHUNK)
-            mean[part] = np.einsum("ck,ck->c", W[self.rows[part]], Ht[self.cols[part]])
+        rates_at_cells(mean, W, Ht, self.rows, self.cols)
         return self.exposure * mean
 
     def for_W(self, W: Array, Ht: Array) -> tuple[Array, Array, float]:

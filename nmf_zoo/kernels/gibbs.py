@@ -1,7 +1,7 @@
 """The conditional draws of a Gibbs sweep: sources of the counts, factors, and moves along the orbit W A, A^-1 H.
 
-``major`` and ``minor`` are the factors of a :class:`nmf_zoo.inference.layout.Layout`'s two sides, with one row per feature
-or sample.
+``major`` and ``minor`` are the factors of a :class:`nmf_zoo.inference.layout.Layout`'s two sides, with one row per
+feature or sample.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOG_TINY = math.log(TINY)
 SMALL_SHAPE = 0.3  # below it a gamma draw may underflow: go through its logarithm
 LARGEST_RATIO = 1e300  # of two cells: keeps step * ratio a number
 ROUNDING = 2.0**-53  # of 1 + step * ratio, which is positive but for it
-BRACKET = 6.0  # width of the first bracket of the shear's slice draw
+BRACKET = 6.0  # first bracket of the shear's slice draw: no cell falls below e^-6 of itself, so no digits are lost
 MAX_SHRINKS = 100  # a bracket shrunk this often has reached the current point
 
 
@@ -66,20 +66,6 @@ def allocate_sources(layout, major, minor, chunk, of_major, of_minor, scratch, k
                 of_major[i, k] += counts[k]
                 of_minor[j, k] += counts[k]
     return failures
-
-
-@kernel
-def sum_x_log_mean(layout, major, minor, chunk):
-    """Sum over a chunk's non-zero cells of x log(w_f . h_n + offset)."""
-    has_offset = layout.offset.size > 0
-    total = 0.0
-    for i in range(layout.chunks[chunk], layout.chunks[chunk + 1]):
-        for cell in range(layout.indptr[i], layout.indptr[i + 1]):
-            mean = layout.offset[cell] if has_offset else 0.0
-            for k in range(major.shape[1]):
-                mean += major[i, k] * minor[layout.indices[cell], k]
-            total += layout.values[cell] * math.log(mean)
-    return total
 
 
 @kernel

@@ -6,7 +6,7 @@ ratio = x / (u_i . v_j + offset) the gathered sums are::
     of_major_i = sum_j ratio v_j      (major, K), overwritten at the chunk's rows
     of_minor_j = sum_i ratio u_i      (minor, K), added to
 
-and the expected sources, summed, are u * of_major and v * of_minor. Every kernel returns (sum of x log mean, number of
+and the expected sources, summed, are u * of_major and v * of_minor. The kernels return (sum of x log mean, number of
 cells whose mean is too small to divide by): these cells are left out of all three sums.
 """
 
@@ -75,47 +75,8 @@ def _row_ratios(layout, u, minor, i, ratios):
 
 
 @njit(cache=True, nogil=True)
-def gather_both(layout, major, minor, chunk, of_major, of_minor):
-    """Both sides' sums at the same factors."""
-    buffer, total, lost = np.empty(_longest_row(layout, chunk)), 0.0, 0
-    for i in range(layout.chunks[chunk], layout.chunks[chunk + 1]):
-        first, u, out_u = layout.indptr[i], major[i], of_major[i]
-        ratios = buffer[: layout.indptr[i + 1] - first]
-        row_total, row_lost = _row_ratios(layout, u, minor, i, ratios)
-        total += row_total
-        lost += row_lost
-        out_u[:] = 0.0
-        for c in range(ratios.size):
-            j, ratio = layout.indices[first + c], ratios[c]
-            v, out_v = minor[j], of_minor[j]
-            for k in range(u.size):
-                out_u[k] += ratio * v[k]
-            for k in range(u.size):
-                out_v[k] += ratio * u[k]
-    return total, lost
-
-
-@njit(cache=True, nogil=True)
-def gather_major(layout, major, minor, chunk, of_major):
-    """The major side's sums only."""
-    buffer, total, lost = np.empty(_longest_row(layout, chunk)), 0.0, 0
-    for i in range(layout.chunks[chunk], layout.chunks[chunk + 1]):
-        first, u, out_u = layout.indptr[i], major[i], of_major[i]
-        ratios = buffer[: layout.indptr[i + 1] - first]
-        row_total, row_lost = _row_ratios(layout, u, minor, i, ratios)
-        total += row_total
-        lost += row_lost
-        out_u[:] = 0.0
-        for c in range(ratios.size):
-            ratio, v = ratios[c], minor[layout.indices[first + c]]
-            for k in range(u.size):
-                out_u[k] += ratio * v[k]
-    return total, lost
-
-
-@njit(cache=True, nogil=True)
-def gather_minor(layout, major, minor, chunk, of_minor):
-    """The minor side's sums only."""
+def gather(layout, major, minor, chunk, of_major, of_minor):
+    """Gather the sums of a chunk; None for a side that isn't wanted, and the compiler leaves its loops out."""
     buffer, total, lost = np.empty(_longest_row(layout, chunk)), 0.0, 0
     for i in range(layout.chunks[chunk], layout.chunks[chunk + 1]):
         first, u = layout.indptr[i], major[i]
@@ -123,8 +84,17 @@ def gather_minor(layout, major, minor, chunk, of_minor):
         row_total, row_lost = _row_ratios(layout, u, minor, i, ratios)
         total += row_total
         lost += row_lost
+        if of_major is not None:
+            out_u = of_major[i]
+            out_u[:] = 0.0
         for c in range(ratios.size):
-            ratio, out_v = ratios[c], of_minor[layout.indices[first + c]]
-            for k in range(u.size):
-                out_v[k] += ratio * u[k]
+            j, ratio = layout.indices[first + c], ratios[c]
+            if of_major is not None:
+                v = minor[j]
+                for k in range(u.size):
+                    out_u[k] += ratio * v[k]
+            if of_minor is not None:
+                out_v = of_minor[j]
+                for k in range(u.size):
+                    out_v[k] += ratio * u[k]
     return total, lost

@@ -97,9 +97,11 @@ def note_empty(observed: Observed | None, shape: tuple[int, int]) -> None:
     positive = np.nonzero(observed.values > 0)
     if observed.cells is not None:
         positive = tuple(index[positive] for index in observed.cells)
-    n_rows, n_cols = (size - len(np.unique(index)) for size, index in zip(shape, positive, strict=True))
-    if n_rows or n_cols:
-        note(f"X: {n_rows} features and {n_cols} samples have no positive observed cell; their factors go towards 0")
+    sizes = [size - len(np.unique(index)) for size, index in zip(shape, positive, strict=True)]
+    empty = [f"{n} {word}{'s' * (n > 1)}" for n, word in zip(sizes, ("feature", "sample"), strict=True) if n]
+    if empty:
+        verb, their = ("has", "its") if sum(sizes) == 1 else ("have", "their")
+        note(f"X: {' and '.join(empty)} {verb} no positive observed cell; {their} factors go towards 0")
 
 
 def note(message: str) -> None:

@@ -104,7 +104,7 @@ def reading(path: Path) -> Iterator[None]:
         raise InputError(str(path), "a folder", "a file")
     try:
         if path.stat().st_size == 0:
-            raise InputError(str(path), "an empty file", "a matrix")
+            raise InputError(str(path), "an empty file", "a complete file of its kind")
         yield
     except InputError:
         raise
@@ -112,4 +112,6 @@ def reading(path: Path) -> Iterator[None]:
         raise InputError(str(path), f"a byte that isn't UTF-8 text ({error.reason})", "a text file in UTF-8") from error
     except (OSError, *DAMAGE) as error:
         problem = " ".join(str(error).split()) or type(error).__name__
+        if "pickle" in problem:  # NumPy's guess about any file it doesn't know, and its advice is to run what is inside
+            problem = "not NumPy's format, or Python objects instead of numbers"
         raise InputError(str(path), f"a file that can't be read ({problem})", "a complete file of its kind") from error

@@ -112,15 +112,6 @@ def test_log_joint_with_hyperparameters():
     np.testing.assert_allclose(lp, structure.log_joint(values), rtol=1e-10)
 
 
-def test_sum_x_log_mean_equals_its_python():
-    structure, W, H, *_ = problem_of((F, N))
-    layout, Ht = compress(structure), np.ascontiguousarray(H.T)
-    sides = layout.sides(W, Ht)
-    for chunk in range(layout.n_chunks):
-        expected = kernels.sum_x_log_mean.py_func(layout, *sides, chunk)
-        np.testing.assert_allclose(kernels.sum_x_log_mean(layout, *sides, chunk), expected, rtol=1e-12)
-
-
 @pytest.mark.parametrize("least", [1e-3, 0.1, 0.5, 3.0])
 def test_draw_factor(least):
     shape, rate = least + RNG.gamma(1.0, least, (F, K)), RNG.gamma(2.0, 1.0, (F, K))

@@ -47,7 +47,7 @@ def test_gathered_sources_equal_the_formula(shape, rank, background):
     C = naive.expected_sources(structure.data.values, W, Ht.T, offset_of(structure))
     log_mean = naive.sum_x_log_mean(structure.data.values, W, Ht.T, offset_of(structure))
     for sources in (DenseSources(structure, SERIAL), SparseSources(as_cells(structure), SERIAL)):
-        for sides in ("W", "H", "WH"):
+        for sides in ("W", "H", "WH", ""):
             of_W, of_H, total = sources.gather(W, Ht, sides)
             assert (of_W is None) == ("W" not in sides)
             assert (of_H is None) == ("H" not in sides)
@@ -107,7 +107,7 @@ def test_compiled_kernels_equal_their_python():
     structure, W, Ht = make(190, 180, 4)
     sources = SparseSources(as_cells(structure), SERIAL)
     outs = []
-    for kernel in (kernels.gather_both, kernels.gather_both.py_func):
+    for kernel in (kernels.gather, kernels.gather.py_func):
         of_major, of_minor = np.zeros_like(W), np.zeros_like(Ht)
         totals = [kernel(sources.layout, W, Ht, chunk, of_major, of_minor) for chunk in range(sources.layout.n_chunks)]
         outs.append((of_major, of_minor, np.array(totals)))

@@ -20,7 +20,9 @@ from nmf_zoo.cli import catalogue, main
 from nmf_zoo.cli.fit import make_options
 from nmf_zoo.cli.output import check_output, complete_or_absent
 from nmf_zoo.cli.parser import make_parser
+from nmf_zoo.cli.show import print_lines, rounded
 from nmf_zoo.cli.values import parse_value
+from nmf_zoo.cli.wording import shell_words
 from nmf_zoo.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -149,6 +151,46 @@ def test_the_shell_draws_what_python_draws(counts):
         np.testing.assert_array_equal(stored, _compat.group(ours, "posterior")[name].values)
 
 
+def test_summary_of_one_chain(counts, capfd):
+    assert run("fit", "counts.csv", "-o", "out.zarr", "--rank", "2", *QUICK, "--chains", "1") == 0
+    assert run("summary", "out.zarr") == 0
+    said = capfd.readouterr()
+    assert "1 chain x 20 draws" in said.out
+    assert "it needs two or more" in said.out
+    assert "nan" not in said.out
+    assert said.err == ""
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "text"),
+    [
+        (-213602.4, 609.0, "-213602"),
+        (12.5691, 4.18, "12.6"),
+        (1.26812, 0.00999, "1.2681"),
+        (4.2618e-07, 2.18e-08, "4.26e-07"),
+        (123456789012.0, 1e9, "1.235e+11"),
+        (3.0, 0.0, "3"),
+        (2.0, float("nan"), "2"),
+        (0.0, 1.0, "0"),
+    ],
+)
+def test_means_are_rounded_to_their_sd(mean, sd, text):
+    assert rounded(mean, sd) == text
+
+
+def test_long_lines_are_folded_on_a_terminal_only(monkeypatch, capsys):
+    line = "posterior   " + " ".join(["word"] * 30)
+    print_lines([line, ""])
+    assert capsys.readouterr().out == line + "\n\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    print_lines([line])
+    first, *more = capsys.readouterr().out.splitlines()
+    assert len(first) <= 60
+    assert more
+    assert all(other.startswith(" " * 12 + "word") and len(other) <= 60 for other in more)
+
+
 def test_fit_by_an_optimiser(counts, capsys):
     words = (
         "--engine",
@@ -168,7 +210,17 @@ def test_fit_by_an_optimiser(counts, capsys):
     assert run("summary", "out.zarr") == 0
     said = capsys.readouterr().out
     assert "restart 1" in said
-    assert "after 30 iterations" in said
+    assert "(lower is better) after 30 iterations" in said
+
+
+def test_an_optimiser_that_stops_early_says_so(counts, capsys):
+    words = ("--engine", "em", "--rank", "2", "--max-iter", "2", "--random-seed", "1", "--no-progressbar")
+    assert run("fit", "counts.csv", "-o", "out.zarr", *words) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith("nmf-zoo: warning: the best restart did not converge: stopped at max_iter")
+    assert said.out.startswith("wrote out.zarr: 1 restart x 1 draw of gamma-nmf by em")
+    assert run("fit", "counts.csv", "-o", "out.zarr", "--force", *words, "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
 
 
 def test_files_that_go_with_the_data(counts):
@@ -229,11 +281,45 @@ def test_lists(capsys):
     assert all(name in said for name in [*catalogue.models(), *catalogue.engines(), "--alpha-h"])
 
 
+def test_the_table_says_what_depends_on_the_data(capsys):
+    assert run("engines") == 0
+    said = capsys.readouterr().out
+    (line,) = (line for line in said.splitlines() if line.startswith("gap "))
+    assert line.split()[1:] == ["yes", "no", "(5)", "yes", "(6)", "yes", "(6)"]
+    assert "6. not for every X, e.g. of 5 features x 2 samples: W has no prior" in said
+
+
 def test_the_table_of_the_readme_is_the_registry_s(capsys):
     assert run("engines", "--markdown") == 0
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     inside = text.partition("<!-- engines: nmf-zoo engines --markdown -->")[2].partition("<!-- end -->")[0]
     assert inside.strip() == capsys.readouterr().out.strip()
+
+
+# -- the shell's own words ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        (
+            "tune: got -1; expected an integer >= 0; e.g. tune=1",
+            "--tune: got -1; expected an integer >= 0; e.g. --tune 1",
+        ),
+        ("Draw longer (tune=, draws=), or look", "Draw longer (--tune, --draws), or look"),
+        ("X: got a; expected b; use mask= or NaN", "counts.csv: got a; expected b; use --mask or NaN"),
+        ("X: 1 feature has\n  no cell", "counts.csv: 1 feature has no cell"),
+        (
+            "no; engines that can: nz.fit(engine='em'), nz.sample(engine='nuts')",
+            "no; engines that can: --engine em, --engine nuts",
+        ),
+        ("tune=3.csv: got no such file; expected a file", "tune=3.csv: got no such file; expected a file"),
+        ("a.csv, line 2: got 'tune=1'; expected a number", "a.csv, line 2: got 'tune=1'; expected a number"),
+        ("row_labels: got 3; expected nothing", "--row-labels: got 3; expected nothing"),
+    ],
+)
+def test_messages_speak_of_options_and_files(said, meant):
+    assert shell_words(said, Path("counts.csv")) == meant
 
 
 # -- what goes wrong -----------------------------------------------------------------------------------------------
@@ -257,19 +343,25 @@ def test_the_table_of_the_readme_is_the_registry_s(capsys):
         ("fit counts.csv --rank 2 -o x.zarr --sigma 2", "--sigma: got an option that gamma-nmf doesn't have"),
         ("fit counts.csv --rank 2 -o x.zarr --moves wrong", "--moves: got ['wrong']; expected a selection"),
         ("fit counts.csv --rank 2 -o x.zarr --draws many", "--draws: got 'many'; expected an integer"),
-        ("fit counts.csv --rank 2 -o x.zarr --draws 0", "draws: got 0"),
+        ("fit counts.csv --rank 2 -o x.zarr --draws 0", "--draws: got 0; expected an integer >= 1; e.g. --draws 1"),
         ("fit counts.csv --rank 2 -o x.zarr --alpha-w wrong", "--alpha-w: got 'wrong'"),
-        ("fit counts.csv --rank 2 -o x.zarr --alpha-w -1", "alpha_w"),
+        ("fit counts.csv --rank 2 -o x.zarr --alpha-w -1", "--alpha-w: got values"),
         ("fit counts.csv --rank 2 -o x.zarr --header maybe", "--header: got 'maybe'"),
-        ("fit counts.csv --rank 2 -o x.zarr --model poisson-nmf", "engines that can"),
+        ("fit counts.csv --rank 2 -o x.zarr --model poisson-nmf", "engines that can: --engine em"),
         ("fit counts.csv --rank 2 -o x.zarr --labels short.txt", "short.txt: got 2 lines; expected 5"),
-        ("fit negative.csv --rank 2 -o x.zarr", "X"),
+        ("fit negative.csv --rank 2 -o x.zarr", "negative.csv: got the negative cell -4.0 at feature 1 (g2), sample 0"),
+        ("fit counts.csv --rank 2 -o x.zarr --mask half.npy", "half.npy: got the cell 0.5; expected 1 (observed) or 0"),
+        ("fit counts.csv --rank 2 -o x.zarr --key X", "--key: got 'X'"),
+        ("fit counts.csv --rank 2 -o x.zarr --exposure words.csv", "words.csv, line 2, column 3"),
+        ("fit counts.csv --rank 2 -o x.zarr --exposure negative.csv", "--exposure: got shape (2, 2)"),
         ("fit words.csv --rank 2 -o x.zarr", "words.csv, line 2, column 3: got 'abc'"),
         ("summary none.zarr", "doesn't exist"),
         ("summary counts.csv", "a result, .nc or .zarr"),
+        ("summary folder.nc", "folder.nc, a folder"),
         ("plot none.zarr -o x.png", "doesn't exist"),
         ("plot none.zarr -o x.gif", "ends in .png"),
         ("simulate --model gamma-nmf --rank 2 --shape 4 -o x.npy", "--shape: got '4'"),
+        ("simulate --model gamma-nmf --rank 2 --shape 4x5 --random-seed -4 -o x.npy", "--random-seed: got -4"),
         ("simulate --model gamma-nmf --rank 2 --shape 4x5 -o x.exe", "ends in .csv"),
         ("demo --folder counts.csv", "--folder"),
         ("nonsense", "nonsense"),
@@ -277,7 +369,9 @@ def test_the_table_of_the_readme_is_the_registry_s(capsys):
 )
 def test_bad_input_is_exit_code_2_and_one_line(counts, words, said, capsys):
     Path("short.txt").write_text("a\nb\n")
-    Path("negative.csv").write_text("1,2\n3,-4\n")
+    Path("negative.csv").write_text("g1,1,2\ng2,-4,3\n")
+    Path("folder.nc").mkdir()
+    np.save("half.npy", np.full((5, 8), 0.5))
     Path("words.csv").write_text("g1,1,2\ng2,3,abc\n")
     assert run(*words.split()) == 2
     message = capsys.readouterr().err
@@ -381,7 +475,7 @@ def test_ctrl_c_saves_what_was_drawn(counts, monkeypatch, capsys):
     words = ("--draws", "100000", "--tune", "5", "--chains", "1", "--no-progressbar", "--random-seed", "1")
     assert run("fit", "counts.csv", "-o", "x.zarr", "--rank", "2", *words) == 1
     said = capsys.readouterr().err
-    assert "interrupted; x.zarr holds what was there: 1 x " in said
+    assert "interrupted; x.zarr holds what was there: 1 chain x " in said
     posterior = _compat.group(nz.load("x.zarr"), "posterior")
     assert 50 < posterior.sizes["draw"] < 5000
 

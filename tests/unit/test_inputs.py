@@ -182,10 +182,19 @@ def test_empty_rows_and_columns_are_said_once():
     given = X.copy()
     given[0], given[:, 1:3] = 0, 0
     for table in (given, scipy.sparse.csr_array(given), given.astype(float)):
-        with pytest.warns(NmfZooWarning, match="1 features and 2 samples have no positive observed cell") as seen:
+        with pytest.warns(NmfZooWarning, match="X: 1 feature and 2 samples have no positive observed cell") as seen:
             poisson_nmf(table, 2)
         assert len(seen) == 1
         assert seen[0].filename == __file__
+
+
+def test_only_what_is_empty_is_said():
+    given = X.copy()
+    given[0] = 0
+    with pytest.warns(NmfZooWarning, match=r"^X: 1 feature has no positive observed cell; its factors go towards 0$"):
+        poisson_nmf(given, 2)
+    with pytest.warns(NmfZooWarning, match=r"^X: 1 sample has no positive observed cell; its factors go towards 0$"):
+        poisson_nmf(given.T, 2)
 
 
 def test_a_large_rank_is_allowed_with_a_note():

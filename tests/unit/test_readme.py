@@ -48,6 +48,12 @@ def test_shell(tmp_path, monkeypatch):
     assert {"counts.csv", "posterior.nc", "components.png"} <= set(os.listdir())
 
 
+def test_the_citation_is_of_this_version():
+    from nmf_zoo import __version__
+
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
 def test_the_commands_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     commands = re.findall(r"^make ([a-z-]+)", README, flags=re.MULTILINE)

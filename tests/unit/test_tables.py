@@ -199,6 +199,16 @@ def test_wrong_arrays(tmp_path):
         read_matrix(tmp_path / "two.npz", key="Z")
 
 
+@pytest.mark.parametrize("name", ["objects.npy", "objects.npz", "text.npz"])
+def test_advice_to_unpickle_is_not_passed_on(tmp_path, name):
+    objects = np.array([[1, "a"]], dtype=object)
+    np.save(tmp_path / "objects.npy", objects, allow_pickle=True)
+    np.savez(tmp_path / "objects.npz", objects)
+    (tmp_path / "text.npz").write_text("1,2")
+    with pytest.raises(InputError, match="not NumPy's format, or Python objects instead of numbers"):
+        read_matrix(tmp_path / name)
+
+
 def test_an_option_of_another_format_is_refused(tmp_path):
     np.save(tmp_path / "x.npy", COUNTS)
     with pytest.raises(InputError, match="header"):

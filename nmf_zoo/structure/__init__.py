@@ -1,0 +1,39 @@
+"""What a factorisation model is once it has been read: frozen dataclasses that know nothing of PyMC.
+
+Shapes, used everywhere in this package::
+
+    X  (F, N)   data: F features, N samples
+    W  (F, K)   weights: K components (``rank``)
+    H  (K, N)   activations
+    mean of X = exposure * (W @ H) + background
+
+A :class:`Factorisation` can be built by hand (to test an engine without PyMC) or read from a ``pm.Model`` by
+:func:`nmf_zoo.read`. Engines read it and nothing else. Parameters of priors are in ``parameters``, the factors that
+have them in ``factors``, X in ``data``, and all of it together in ``factorisation``.
+"""
+
+from nmf_zoo.structure.data import Cells, Data, Dense, Imputed
+from nmf_zoo.structure.factorisation import CHUNK, Factorisation, Likelihood
+from nmf_zoo.structure.factors import Factor, Fixed, Flat, GammaPrior, Prior
+from nmf_zoo.structure.parameters import HYPER_PRIORS, Array, HyperPrior, Known, Parameter, Unknown
+
+__all__ = [
+    "CHUNK",
+    "HYPER_PRIORS",
+    "Array",
+    "Cells",
+    "Data",
+    "Dense",
+    "Factor",
+    "Factorisation",
+    "Fixed",
+    "Flat",
+    "GammaPrior",
+    "HyperPrior",
+    "Imputed",
+    "Known",
+    "Likelihood",
+    "Parameter",
+    "Prior",
+    "Unknown",
+]

@@ -1,0 +1,76 @@
+"""X as it was observed: dense, a list of cells, or cells that the model itself draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nmf_zoo.structure.parameters import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dense:
+    """A dense data matrix.
+
+    Attributes
+    ----------
+    values : (F, N) float64, 0 at missing cells
+    mask : (F, N) bool, True = observed; None when every cell is
+    """
+
+    values: Array
+    mask: Array | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.values.shape
+
+    @property
+    def observed_values(self) -> Array:
+        """The observed cells' values, (cells,)."""
+        return self.values.ravel() if self.mask is None else self.values[self.mask]
+
+    @property
+    def is_complete(self) -> bool:
+        return self.mask is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """Data as a list of cells, without repeats: sparse counts, or the observed cells of an incomplete matrix.
+
+    Attributes
+    ----------
+    rows, cols : (cells,) int64
+    values : (cells,) float64
+    shape : (F, N)
+    is_complete : True: all other cells were observed and are 0. False: all other cells are missing.
+    """
+
+    rows: Array
+    cols: Array
+    values: Array
+    shape: tuple[int, int]
+    is_complete: bool
+
+    @property
+    def observed_values(self) -> Array:
+        """The listed cells' values, (cells,)."""
+        return self.values
+
+
+Data = Dense | Cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imputed:
+    """Missing cells that the model itself declares as a free variable (PyMC's masked arrays).
+
+    Attributes
+    ----------
+    name : the model's variable, e.g. "X_unobserved"
+    rows, cols : (missing,) int64, the cells in the variable's order
+    """
+
+    name: str
+    rows: Array
+    cols: Array

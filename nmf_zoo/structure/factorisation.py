@@ -1,0 +1,222 @@
+"""A whole factorisation model, its mean and its log joint density."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from nmf_zoo.structure.data import Cells, Data, Dense, Imputed
+from nmf_zoo.structure.factors import Factor, Fixed
+from nmf_zoo.structure.parameters import Array, Parameter, Unknown
+
+CHUNK = 1 << 16  # cells handled at once: bounds the temporary (cells, rank) arrays
+
+
+@dataclass(frozen=True, kw_only=True)
+class Likelihood:
+    """How X depends on W @ H.
+
+    Attributes
+    ----------
+    kind : "poisson" or "normal"
+    name : the observed variable
+    integer : PyMC's Poisson (integers only); False for the density x log m - m - log Gamma(x + 1) on real x >= 0
+    sigma : standard deviation of a normal likelihood (Parameter of shape ()); None for Poisson
+    exposure : positive array that broadcasts to (F, N), or None (ones)
+    background : non-negative array that broadcasts to (F, N), or None (zeros)
+    """
+
+    kind: Literal["poisson", "normal"]
+    name: str = "X"
+    integer: bool = True
+    sigma: Parameter | None = None
+    exposure: Array | None = None
+    background: Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factorisation:
+    """A model X ~ likelihood(exposure * (W @ H) + background), as engines see it.
+
+    Attributes
+    ----------
+    likelihood, W, H : see their classes
+    data : Dense, Cells, or None when nothing is observed
+    imputed : missing cells the model declares as a free variable, or None
+    cells : (rows, cols) when the model's observed variable is a list of cells, in its order; else None
+    dims : variable name -> its dims in the model (names as in the InferenceData)
+    coords : dim -> labels, for the dims that have some
+    """
+
+    likelihood: Likelihood
+    W: Factor
+    H: Factor
+    data: Data | None = None
+    imputed: Imputed | None = None
+    cells: tuple[Array, Array] | None = None
+    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    coords: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(F, N)"""
+        return self.W.shape[0], self.H.shape[1]
+
+    @property
+    def rank(self) -> int:
+        return self.W.shape[1]
+
+    @cached_property
+    def unknowns(self) -> dict[str, Unknown]:
+        """The unknown hyperparameters (sigma included) by name, in the order shape, rate or mean; W before H."""
+        found = {u.name: u for u in self.W.unknowns + self.H.unknowns}
+        if isinstance(self.likelihood.sigma, Unknown):
+            found[self.likelihood.sigma.name] = self.likelihood.sigma
+        return found
+
+    @cached_property
+    def is_integer(self) -> bool:
+        """All observed values are integers."""
+        return self.data is None or bool(np.all(self.data.observed_values == np.floor(self.data.observed_values)))
+
+    def at_cells(self, array: Array | None, rows: Array, cols: Array, default: float) -> Array:
+        """Values of an array that broadcasts to (F, N) at the given cells; ``default`` everywhere when it is None."""
+        if array is None:
+            return np.full(len(rows), default)
+        full = np.broadcast_to(array, self.shape)
+        return np.asarray(full[rows, cols], dtype=np.float64)
+
+    def mean_at(self, W: Array, H: Array, rows: Array, cols: Array) -> Array:
+        """exposure * (W @ H) + background at the given cells, (cells,)."""
+        mean = np.empty(len(rows))
+        for start in range(0, len(rows), CHUNK):
+            part = slice(start, start + CHUNK)
+            mean[part] = np.einsum("ck,kc->c", W[rows[part]], H[:, cols[part]])
+        exposure = self.at_cells(self.likelihood.exposure, rows, cols, 1.0)
+        return exposure * mean + self.at_cells(self.likelihood.background, rows, cols, 0.0)
+
+    def mean_of(self, W: Array, H: Array, columns: slice) -> Array:
+        """exposure * (W @ H) + background of a block of samples, (F, columns)."""
+        mean = W @ H[:, columns]
+        if self.likelihood.exposure is not None:
+            mean *= np.broadcast_to(self.likelihood.exposure, self.shape)[:, columns]
+        if self.likelihood.background is not None:
+            mean += np.broadcast_to(self.likelihood.background, self.shape)[:, columns]
+        return mean
+
+    def total_mean(self, W: Array, H: Array) -> float:
+        """Sum of the mean over all (F, N) cells, without building them unless each has an exposure of its own."""
+        exposure, background = self.likelihood.exposure, self.likelihood.background
+        if exposure is not None and 1 not in np.atleast_2d(exposure).shape:
+            return sum(float(np.sum(self.mean_of(W, H, columns))) for columns in self.column_blocks())
+        total = 0.0 if background is None else float(np.sum(np.broadcast_to(background, self.shape)))
+        if exposure is not None:
+            exposure = np.atleast_2d(exposure)
+            W, H = (W * exposure, H) if exposure.shape[1] == 1 else (W, H * exposure)
+        return total + float(W.sum(axis=0) @ H.sum(axis=1))
+
+    def column_blocks(self) -> Iterator[slice]:
+        """Slices of samples, each holding about 16 chunks of cells: for work that must see every cell."""
+        width = max(1, 16 * CHUNK // max(1, self.shape[0]))
+        for start in range(0, self.shape[1], width):
+            yield slice(start, min(start + width, self.shape[1]))
+
+    def observed_cells(self) -> tuple[Array, Array, Array]:
+        """(rows, cols, values) of the listed or observed cells, in row-major order for dense data."""
+        if isinstance(self.data, Cells):
+            return self.data.rows, self.data.cols, self.data.values
+        seen = np.ones(self.shape, dtype=bool) if self.data.mask is None else self.data.mask
+        rows, cols = np.nonzero(seen)
+        return rows, cols, self.data.values[rows, cols]
+
+    def log_factorials(self, x: Array) -> Array | float:
+        """What a Poisson log-likelihood subtracts whatever the mean is, log x!, elementwise; 0 if it is normal."""
+        return gammaln(x + 1) if self.likelihood.kind == "poisson" else 0.0
+
+    @cached_property
+    def total_log_factorials(self) -> float:
+        """Their sum over the observed cells."""
+        return float(np.sum(self.log_factorials(self.data.observed_values)))
+
+    def cell_log_likelihood(
+        self, x: Array, mean: Array, values: Mapping[str, Array], log_factorials: Array | float | None = None
+    ) -> Array:
+        """log p(x | mean), elementwise; ``log_factorials`` where the caller has them: they take most of the time."""
+        if self.likelihood.kind == "normal":
+            sigma = self.likelihood.sigma.resolve(values)
+            return -0.5 * ((x - mean) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
+        return xlogy(x, mean) - mean - (self.log_factorials(x) if log_factorials is None else log_factorials)
+
+    def log_likelihood(self, W: Array, H: Array, values: Mapping[str, Array]) -> float:
+        """log p(observed data | W, H)."""
+        if self.data is None:
+            return 0.0
+        if isinstance(self.data, Dense):
+            return self._sum_of_cells(self.data.values, self.data.mask, W, H, values) - self.total_log_factorials
+        rows, cols, x = self.observed_cells()
+        mean = self.mean_at(W, H, rows, cols)
+        listed = float(np.sum(self.cell_log_likelihood(x, mean, values, 0.0))) - self.total_log_factorials
+        return listed - (self.total_mean(W, H) - float(np.sum(mean))) if self.data.is_complete else listed
+
+    def _sum_of_cells(self, x: Array, mask: Array | None, W: Array, H: Array, values: Mapping[str, Array]) -> float:
+        """The log-likelihood of a matrix (F, N), in blocks of samples and without the log factorials."""
+        total = 0.0
+        for columns in self.column_blocks():
+            cells = self.cell_log_likelihood(x[:, columns], self.mean_of(W, H, columns), values, 0.0)
+            total += float(np.sum(cells if mask is None else cells[mask[:, columns]]))
+        return total
+
+    def log_joint(self, values: Mapping[str, Array]) -> float:
+        """Log joint density at ``values`` (model variables by name, in the model's own orientation).
+
+        Equals ``model.compile_logp(jacobian=False)`` of the model it was read from.
+        """
+        W, H = self.factor_value(self.W, values), self.factor_value(self.H, values)
+        total = self.log_likelihood(W, H, values)
+        total += self.W.log_density(W, values) + self.H.log_density(H, values)
+        for unknown in self.unknowns.values():
+            total += float(np.sum(unknown.prior.log_density(np.asarray(values[unknown.name], dtype=np.float64))))
+        return total + self.log_imputed(W, H, values) + self.log_unobserved(W, H, values)
+
+    def log_unobserved(self, W: Array, H: Array, values: Mapping[str, Array]) -> float:
+        """Log-density of an X without data, which is a free variable of its model; 0 when there are data."""
+        if self.data is not None:
+            return 0.0
+        x = np.asarray(values[self.likelihood.name], dtype=np.float64).reshape(self.shape)
+        return self._sum_of_cells(x, None, W, H, values) - float(np.sum(self.log_factorials(x)))
+
+    def log_imputed(self, W: Array, H: Array, values: Mapping[str, Array]) -> float:
+        """Log-density of the missing cells that the model itself declares as a variable; 0 when it does not."""
+        if self.imputed is None:
+            return 0.0
+        mean = self.mean_at(W, H, self.imputed.rows, self.imputed.cols)
+        imputed = np.asarray(values[self.imputed.name], dtype=np.float64)
+        return float(np.sum(self.cell_log_likelihood(imputed, mean, values)))
+
+    @cached_property
+    def cell_labels(self) -> dict[str, Array]:
+        """Feature and sample label of every listed cell, by the dims' names; empty for data without such a list."""
+        left, right = self.dims.get(self.W.name), self.dims.get(self.H.name)
+        if self.cells is None or not left or not right:
+            return {}
+        feature, sample = self.W.orient_dims(left)[0], self.H.orient_dims(right)[1]
+        rows, cols = self.cells
+        places = ((feature, rows), (sample, cols))
+        return {dim: _as_shared(self.coords[dim])[at] for dim, at in places if dim in self.coords}
+
+    @staticmethod
+    def factor_value(factor: Factor, values: Mapping[str, Array]) -> Array:
+        """The factor's value in our orientation."""
+        if isinstance(factor.prior, Fixed):
+            return factor.prior.value
+        return factor.orient(np.asarray(values[factor.name], dtype=np.float64))
+
+
+def _as_shared(labels: Array) -> Array:
+    """Text as objects, of which cells share one; in a text dtype each would take the room of the longest."""
+    return labels.astype(object) if labels.dtype.kind == "U" else labels

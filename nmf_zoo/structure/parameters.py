@@ -1,0 +1,103 @@
+"""Parameters of priors: known arrays, or unknown hyperparameters with priors of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class HyperPrior:
+    """Prior of an unknown hyperparameter, independent over its entries.
+
+    Attributes
+    ----------
+    kind : one of :data:`HYPER_PRIORS`, or ``"flat"`` (density 1 on the support: free, to be estimated)
+    args : the distribution's parameters, each an array that broadcasts to the variable's shape
+    """
+
+    kind: str
+    args: tuple[Array, ...] = ()
+
+    @property
+    def is_flat(self) -> bool:
+        return self.kind == "flat"
+
+    def log_density(self, value: Array) -> Array:
+        """Elementwise log-density at ``value`` (same shape as the variable)."""
+        return HYPER_PRIORS[self.kind](value, *self.args)
+
+
+def log_gamma_density(v, shape, rate):
+    return xlogy(shape - 1, v) - rate * v + xlogy(shape, rate) - gammaln(shape)
+
+
+def _log_inverse_gamma_density(v, shape, scale):
+    return -(shape + 1) * np.log(v) - scale / v + shape * np.log(scale) - gammaln(shape)
+
+
+def _log_lognormal_density(v, mu, sigma):
+    return -0.5 * ((np.log(v) - mu) / sigma) ** 2 - np.log(v * sigma) - 0.5 * np.log(2 * np.pi)
+
+
+def _log_half_normal_density(v, sigma):
+    return -0.5 * (v / sigma) ** 2 - np.log(sigma) + 0.5 * np.log(2 / np.pi)
+
+
+def _log_uniform_density(v, lower, upper):
+    return np.where((v >= lower) & (v <= upper), -np.log(upper - lower), -np.inf)
+
+
+HYPER_PRIORS: dict[str, Callable[..., Array]] = {
+    "flat": lambda v: np.zeros_like(v),
+    "gamma": log_gamma_density,
+    "inverse_gamma": _log_inverse_gamma_density,
+    "lognormal": _log_lognormal_density,
+    "half_normal": _log_half_normal_density,
+    "uniform": _log_uniform_density,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """A known hyperparameter: ``value`` broadcasts to the factor it belongs to, e.g. (), (1, K), (F, 1), (F, K)."""
+
+    value: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.shape
+
+    def resolve(self, values: Mapping[str, Array]) -> Array:
+        """The array to compute with, given the values of the unknowns."""
+        return self.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unknown:
+    """An unknown hyperparameter: the model variable ``name``. Tying is shape.
+
+    Attributes
+    ----------
+    name : the model's variable
+    variable_shape : its shape in the model, e.g. () or (K,)
+    shape : the same entries as they broadcast against the factor, e.g. () or (K, 1)
+    prior : its prior; flat means free
+    """
+
+    name: str
+    variable_shape: tuple[int, ...]
+    shape: tuple[int, ...]
+    prior: HyperPrior
+
+    def resolve(self, values: Mapping[str, Array]) -> Array:
+        """The array to compute with, given the values of the unknowns."""
+        return np.asarray(values[self.name], dtype=np.float64).reshape(self.shape)
+
+
+Parameter = Known | Unknown

@@ -1,0 +1,24 @@
+"""Convergence statistics: what one chain or a few draws can't tell is NaN, without a word from ArviZ."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nmf_zoo as nz
+
+X = np.random.default_rng(1).poisson(3.0, (5, 8))
+
+
+@pytest.mark.parametrize(
+    ("chains", "draws", "missing"),
+    [(1, 20, {"rhat"}), (2, 3, {"rhat", "ess_bulk", "ess_tail"}), (2, 20, set())],
+)
+def test_what_the_draws_cannot_tell_is_nan(chains, draws, missing, capfd, caplog):
+    model = nz.gamma_nmf(X, 2)
+    idata = nz.sample(draws, tune=5, chains=chains, random_seed=1, quiet=True, model=model)
+    table = nz.summarise(idata)
+    assert {name for name in table if table[name].isna().all()} == missing
+    assert np.isfinite(table.drop(columns=[*missing])).all(axis=None)
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records
