@@ -337,7 +337,8 @@ def test_ctrl_c_keeps_what_was_done(engine, models):
     draws = posterior(result)
     assert 1 <= draws.sizes["draw"] < 1_000_000
     assert np.all(np.isfinite(draws["W"]))
-    assert _compat.group(result, "sample_stats")["lp"].shape == (2, draws.sizes["draw"])
+    assert draws.sizes["chain"] in (1, 2)  # a chain that had hardly begun may have been dropped
+    assert _compat.group(result, "sample_stats")["lp"].shape == (draws.sizes["chain"], draws.sizes["draw"])
 
 
 # -- bad arguments -----------------------------------------------------------------------------------------------
