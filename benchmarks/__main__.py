@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import warnings
 from importlib import import_module
 from importlib.metadata import version
 
@@ -18,6 +19,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", help=f"which parts, of {PARTS}; default all")
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, not how fast it is")
     arguments = parser.parse_args()
+    warnings.simplefilter("ignore")  # notes on empty rows and short runs would break into the table
     versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
     print(f"Python {platform.python_version()}, {versions}; {os.cpu_count()} cores\n")
     print("| work | ours | peer | ratio |\n|---|---|---|---|", flush=True)

@@ -117,7 +117,7 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
         )
     flat = [side.factor.name for side in two_sides(structure) if side.is_flat]
     if flat:
-        return Verdict(f"{', '.join(flat)} has no prior, and then no proper distribution to approximate")
+        return Verdict(f"without a prior of {' and '.join(flat)} there is no proper distribution to approximate")
     sampled = [name for name, unknown in structure.unknowns.items() if not unknown.prior.is_flat]
     if sampled:
         return Verdict(f"hyperparameter {', '.join(sampled)} has a prior: VB takes known or free hyperparameters")
