@@ -34,7 +34,7 @@ REFUSED = {
         dataclasses.replace(model(X, 2, PLAIN, PLAIN), likelihood=Likelihood(kind="normal", sigma=parameter(1.0))),
         "X is normal",
     ),
-    "flat": (model(X, 2, None, PLAIN), "W has no prior"),
+    "flat": (model(X, 2, None, PLAIN), "without a prior of W there is"),
     "hyperprior": (model(X, 2, PLAIN, gamma(1.0, unknown("b", "gamma", 1.0, 1.0))), "b has a prior"),
     "no data": (dataclasses.replace(model(X, 2, PLAIN, PLAIN), data=None), "nothing is observed"),
 }
