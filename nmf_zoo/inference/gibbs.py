@@ -102,8 +102,15 @@ def supports(structure: Factorisation, options: Gibbs) -> Verdict:
     if structure.data is None:
         return Verdict(f"nothing is observed in {structure.likelihood.name}")
     if not structure.is_integer:
-        return Verdict(f"it allocates counts, and {structure.likelihood.name} holds values that are not integers")
+        return Verdict(f"it allocates counts, and {structure.likelihood.name} holds {_describe_fractions(structure)}")
     return is_proper(structure)
+
+
+def _describe_fractions(structure: Factorisation) -> str:
+    rows, cols, x = structure.observed_cells()
+    at = np.flatnonzero(x != np.floor(x))
+    place = structure.place(rows[at[0]], cols[at[0]])
+    return f"values that are not integers ({len(at)} of them), the first {x[at[0]]:g} at {place}"
 
 
 def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Problem:

@@ -17,7 +17,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.models.inputs import Inputs, as_float_array, check_broadcast, current_model
+from nmf_zoo.models.inputs import Inputs, as_float_array, check_broadcast, current_model, span
 
 WEIGHTS = ("feature", "component")
 ACTIVATIONS = ("component", "sample")
@@ -119,7 +119,7 @@ def check_hyperparameter(name: str, value: Any, dims: tuple[str, ...], inputs: I
     array = as_float_array(name, value)
     check_broadcast(name, array.shape, shape)
     if not np.all(np.isfinite(array)) or np.any(array <= 0):
-        raise InputError(name, f"values from {np.min(array)} to {np.max(array)}", "finite numbers > 0")
+        raise InputError(name, span(array), "finite numbers > 0")
     # Not a Python float: PyMC stores those as float32 when they fit, which moves the log-density by 1e-7.
     return Hyperparameter(name, pt.constant(array, dtype="float64"), dims)
 

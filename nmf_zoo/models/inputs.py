@@ -174,8 +174,18 @@ def check_offset(name: str, value: Any, shape: tuple[int, int], labels: Labels, 
     check_broadcast(name, array.shape, shape)
     if not np.all(np.isfinite(array)) or np.any(array < 0) or (is_positive and np.any(array == 0)):
         expected = f"finite numbers {'>' if is_positive else '>='} 0"
-        raise InputError(name, f"values from {np.min(array)} to {np.max(array)}", expected)
+        raise InputError(name, span(array), expected)
     return array
+
+
+def span(array: Array) -> str:
+    """What is wrong with numbers, in words: how many are not finite, else their range."""
+    n_odd = int(np.sum(~np.isfinite(array)))
+    return (
+        f"values that are NaN or infinite ({n_odd} of them)"
+        if n_odd
+        else f"values from {np.min(array)} to {np.max(array)}"
+    )
 
 
 def as_float_array(name: str, value: Any) -> Array:

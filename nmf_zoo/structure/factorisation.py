@@ -201,13 +201,25 @@ class Factorisation:
     @cached_property
     def cell_labels(self) -> dict[str, Array]:
         """Feature and sample label of every listed cell, by the dims' names; empty for data without such a list."""
-        left, right = self.dims.get(self.W.name), self.dims.get(self.H.name)
-        if self.cells is None or not left or not right:
+        if self.cells is None:
             return {}
-        feature, sample = self.W.orient_dims(left)[0], self.H.orient_dims(right)[1]
-        rows, cols = self.cells
-        places = ((feature, rows), (sample, cols))
+        places = zip(self.axes, self.cells, strict=True)
         return {dim: _as_shared(self.coords[dim])[at] for dim, at in places if dim in self.coords}
+
+    @property
+    def axes(self) -> tuple[str, str]:
+        """The dims of X's two axes, as its factors have them; feature and sample where they have none."""
+        left, right = self.dims.get(self.W.name), self.dims.get(self.H.name)
+        feature = self.W.orient_dims(left)[0] if left else "feature"
+        return feature, self.H.orient_dims(right)[1] if right else "sample"
+
+    def place(self, row: int, col: int) -> str:
+        """A cell of X in words: ``feature 'gene7', sample 3``, labels where there are some, else positions from 0."""
+        words = []
+        for dim, at in zip(self.axes, (row, col), strict=True):
+            label = self.coords[dim][at] if dim in self.coords else at
+            words.append(f"{dim} {str(label)!r}" if isinstance(label, str) else f"{dim} {label}")
+        return ", ".join(words)
 
     @staticmethod
     def factor_value(factor: Factor, values: Mapping[str, Array]) -> Array:

@@ -446,3 +446,10 @@ def test_bad_options_are_refused_in_one_line(options, arguments):
     with pytest.raises(ValueError, match=f"{next(iter(arguments))}: got .*expected") as refusal:
         options(**arguments)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_cell_that_is_no_count_is_placed():
+    table = pd.DataFrame([[1.0, 2.0], [0.5, 3.0]], index=["sun", "rain"], columns=["mon", "tue"])
+    told = r"not integers \(1 of them\), the first 0.5 at feature 'rain', sample 'mon'"
+    with pytest.raises(UnsupportedModel, match=told):
+        nz.sample(model=nz.gamma_nmf(table, 1), quiet=True)

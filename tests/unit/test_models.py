@@ -225,7 +225,7 @@ HYPER_REFUSALS = {
     "both": ({"beta_h": 1.0, "mean_h": 1.0}, "beta_h: got beta_h and mean_h both"),
     "zero": ({"alpha_w": 0.0}, "alpha_w: got values from 0.0 to 0.0; expected finite numbers > 0"),
     "negative": ({"mean_h": [[1.0], [-1.0]]}, "mean_h: got values from -1.0"),
-    "nan": ({"beta_w": np.nan}, "beta_w: got values from nan"),
+    "nan": ({"beta_w": np.nan}, "beta_w: got values that are NaN or infinite .1 of them.; expected"),
     "text": ({"beta_w": "one"}, "beta_w: got str 'one'; expected a number"),
     "none": ({"alpha_w": None}, "alpha_w: got NoneType None"),
     "column": ({"alpha_h": np.ones(K)}, r"alpha_h: got shape \(2,\).*use shape \(2, 1\)"),
