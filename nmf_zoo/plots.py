@@ -6,6 +6,7 @@ to sum to one first: the data see only the product W H, and the scale of a colum
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -67,12 +68,19 @@ def plot_trace(idata: Any) -> Any:
 
 
 def _figure(**how: Any) -> Any:
-    """A figure without pyplot: nothing global, no window."""
+    """A figure without pyplot: nothing global, no window; notebooks show it, which need no pyplot either."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InputError("plot", "no matplotlib", "matplotlib installed", "pip install 'nmf_zoo[plots]'") from error
-    return Figure(**how)
+
+    class Picture(Figure):
+        def _repr_png_(self) -> bytes:
+            buffer = BytesIO()
+            self.savefig(buffer, format="png", dpi=100)
+            return buffer.getvalue()
+
+    return Picture(**how)
 
 
 def _images(shares: xr.DataArray, image_shape: tuple[int, int], title: str) -> Any:

@@ -1,0 +1,28 @@
+"""Figures of a result, as notebooks show them."""
+
+import numpy as np
+import pytest
+
+import nmf_zoo as nz
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def result():
+    model = nz.gamma_nmf(np.arange(24).reshape(4, 6) + 1, 2)
+    return nz.sample(20, tune=20, chains=2, random_seed=1, quiet=True, model=model)
+
+
+@pytest.mark.parametrize("how", [{}, {"image_shape": (2, 2)}, {"chain": 1}])
+def test_notebooks_show_components(result, how):
+    assert nz.plot_components(result, **how)._repr_png_().startswith(b"\x89PNG")
+
+
+def test_notebooks_show_traces(result):
+    assert nz.plot_trace(result)._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_wrong_image_shape_is_refused(result):
+    with pytest.raises(nz.InputError, match="image_shape: got 3x3; expected 4 pixels"):
+        nz.plot_components(result, image_shape=(3, 3))
