@@ -3,7 +3,7 @@
     E[c_fkn] = x_fn w_fk h_kn / ((W H)_fn + offset_fn),     0/0 := 0
 
 Dense data go through BLAS in blocks of columns, lists of cells through the sparse kernels in O(non-zeros * K). Work is
-cut into a fixed number of chunks whose sums are added in order: results don't depend on the number of threads.
+cut into chunks that depend on the data alone, and their sums are added in order: results don't depend on the threads.
 """
 
 from __future__ import annotations
