@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.engine import Engine
+from nmf_zoo.inference.blocks import blocks, longest_block, run_block
+from nmf_zoo.inference.engine import DRAW, START, STEPS, Engine
 from nmf_zoo.inference.progress import Watch
+from nmf_zoo.inference.traces import Chain, Trace
 from nmf_zoo.inference.workers import OneBlasThread, Workers
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.structure import Array, Factorisation
 
-START, DRAW, STEPS = 0, 1, 2  # children of a chain's stream
 Start = Mapping[str, Array]
 
 STATUS = {
@@ -71,32 +72,6 @@ class FitRun:
     progressbar: bool
 
 
-class Trace:
-    """Draws and statistics of one chain, in arrays made at the first record."""
-
-    def __init__(self, length: int):
-        self.length, self.filled = length, 0
-        self.values: dict[str, Array] = {}
-        self.stats: dict[str, Array] = {}
-
-    def record(self, values: Mapping[str, Array], stats: Mapping[str, Any]) -> None:
-        for store, new in ((self.values, values), (self.stats, stats)):
-            for name, value in new.items():
-                if name not in store:
-                    value = np.asarray(value)
-                    store[name] = np.empty((self.length, *value.shape), dtype=value.dtype)
-                store[name][self.filled] = value
-        self.filled += 1
-
-
-@dataclass
-class Chain:
-    """What sampling one chain gave."""
-
-    warmup: Trace
-    draws: Trace
-
-
 @dataclass
 class Solution:
     """What one restart gave: the iterates' objective, where it stopped and why, and the draws of its solution."""
@@ -135,17 +110,14 @@ def run_chains(
 def _sample_chain(engine, problem, run, key, start, stop, report) -> Chain:
     result = Chain(Trace(run.kept_warmup), Trace(run.kept_draws))
     state = engine.init(problem, child(key, START), start)
-    for sweep in range(run.tune + run.draws):
+    for block in blocks(0, run.tune, run.draws, run.thin, run.keep_warmup, longest_block(engine)):
         if stop.is_set():
             break
-        state, info = engine.step(problem, state, child(key, STEPS, sweep))
-        into = result.draws if sweep >= run.tune else result.warmup
-        if into.length and (sweep - (run.tune if sweep >= run.tune else 0)) % run.thin == 0:
-            values, stats = engine.draw(problem, state, child(key, DRAW, sweep))
+        state, values, stats = run_block(engine, problem, state, key, block)
+        if stats:
             kept = values if run.var_names is None else {name: values[name] for name in run.var_names}
-            into.record(kept, {**info._asdict(), **stats})
-        is_last = sweep + 1 == run.tune + run.draws
-        report(sweep + 1, "warm-up" if sweep < run.tune else "draws", last=is_last)
+            (result.warmup if block.tuning else result.draws).extend(kept, stats)
+        report(block.stop, "warm-up" if block.tuning else "draws", last=block.stop == run.tune + run.draws)
     return result
 
 

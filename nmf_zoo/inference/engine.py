@@ -7,7 +7,9 @@ An engine file defines, in this order: its ``State`` (arrays the next step needs
     prepare(structure, options, workers) -> problem      read-only, made once, shared by all chains or restarts
     init(problem, key, start)    -> State
     step(problem, state, key)    -> State, Info    one sweep or iteration; can be called alone
+    tune(problem, state, key)    -> State, Info    optional: a sampler's step in the warm-up, which adapts it
     draw(problem, state, key)    -> dict, dict     variables of one draw and its statistics, lp among them (samplers)
+    run(problem, state, key, block)    -> State, dict, dict    optional: the steps and draws of a block in one call
     finish(problem, state, key, draws) -> dict, dict     draws of the variables, and what goes to ``fit`` (optimisers)
 
 ``workers`` map kernels over chunks (:mod:`nmf_zoo.inference.workers`). ``key`` is a stream of
@@ -23,6 +25,8 @@ from typing import Any, Literal
 
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.structure import Factorisation
+
+START, DRAW, STEPS = 0, 1, 2  # children of a chain's stream; sweep s draws from child(key, STEPS, s)
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Engine:
     name : word for ``engine=`` and the command line
     verb : "sample" (draws of a Markov chain) or "fit" (iterates to a solution)
     options : the frozen dataclass of the algorithm's own options
-    supports, prepare, init, step, draw, finish : see above; samplers have ``draw``, optimisers ``finish``
+    supports, prepare, init, step, tune, draw, run, finish : see above; samplers have ``draw``, optimisers ``finish``
     maximise : an optimiser's objective rises (a bound) instead of falling
     """
 
@@ -59,5 +63,7 @@ class Engine:
     init: Callable[..., Any]
     step: Callable[..., tuple[Any, Any]]
     draw: Callable[..., tuple[dict, dict]] | None = None
+    tune: Callable[..., tuple[Any, Any]] | None = None
+    run: Callable[..., tuple[Any, dict, dict]] | None = None
     finish: Callable[..., tuple[dict, dict]] | None = None
     maximise: bool = False

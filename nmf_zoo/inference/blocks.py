@@ -1,0 +1,77 @@
+"""Blocks of sweeps: a sampler is asked for many at a time, so that a small problem pays no Python per sweep.
+
+Draws do not depend on the blocks: every sweep has a stream of its own, keyed by its number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nmf_zoo.inference.engine import DRAW, STEPS, Engine
+from nmf_zoo.kernels.streams import child
+from nmf_zoo.structure import Array
+
+SHORT, LONG = 0.02, 0.1  # seconds: shorter blocks grow, longer ones shrink; an interruption waits for one block
+MOST_SWEEPS = 4096
+
+
+class Block(NamedTuple):
+    """Sweeps first, ..., stop - 1, numbered from the start of the warm-up; it lies wholly in the warm-up or after it.
+
+    Every ``thin``-th sweep counted from ``base`` is kept, none if ``thin`` is 0.
+    ``tuning``: the block belongs to the warm-up.
+    """
+
+    first: int
+    stop: int
+    base: int
+    thin: int
+    tuning: bool
+
+    def keeps(self, sweep: int) -> bool:
+        """Whether this sweep is kept."""
+        return self.thin > 0 and (sweep - self.base) % self.thin == 0
+
+    @property
+    def kept(self) -> int:
+        """How many sweeps are kept."""
+        return sum(map(self.keeps, range(self.first, self.stop)))
+
+
+def blocks(first: int, tune: int, draws: int, thin: int, keep_warmup: bool, longest: int) -> Iterator[Block]:
+    """The blocks of a chain from sweep ``first`` on, of a length that suits their time, ``longest`` at the most."""
+    size = 1
+    while first < tune + draws:
+        tuning = first < tune
+        stop = min(first + size, tune if tuning else tune + draws)
+        began = time.perf_counter()
+        yield Block(first, stop, 0 if tuning else tune, thin if keep_warmup or not tuning else 0, tuning)
+        seconds, first = time.perf_counter() - began, stop
+        size = min(2 * size, longest) if seconds < SHORT else max(size // 2, 1) if seconds > LONG else size
+
+
+def longest_block(engine: Engine) -> int:
+    """The most sweeps that an engine is asked for in one call."""
+    return 1 if engine.run is None else MOST_SWEEPS
+
+
+def run_block(
+    engine: Engine, problem: Any, state: Any, key: np.uint64, block: Block
+) -> tuple[Any, dict[str, Array], dict[str, Array]]:
+    """(new state, variables, statistics) with the kept sweeps along the first axis; ``key`` is the chain's stream."""
+    if engine.run is not None:
+        return engine.run(problem, state, key, block)
+    step = engine.tune if block.tuning and engine.tune is not None else engine.step
+    state, info = step(problem, state, child(key, STEPS, block.first))
+    if not block.keeps(block.first):
+        return state, {}, {}
+    values, stats = engine.draw(problem, state, child(key, DRAW, block.first))
+    return state, _as_rows(values), _as_rows({**info._asdict(), **stats})
+
+
+def _as_rows(values: dict[str, Any]) -> dict[str, Array]:
+    return {name: np.asarray(value)[None] for name, value in values.items()}
