@@ -53,6 +53,19 @@ def geometric(shape, rate):
     return np.exp(psi(shape)) / rate
 
 
+def gamma_moments(shape, rate):
+    """(E[v], E[log v], what the divergence owes to the shapes alone) of gammas (rows, K)."""
+    return shape / rate, psi(shape) - np.log(rate), np.sum(shape * psi(shape) - gammaln(shape) - shape)
+
+
+def largest_change(old, new, smallest):
+    return np.max(np.abs(new - old) / np.maximum(new.max(axis=0), smallest))
+
+
+def largest_slope(old, new):
+    return np.max(np.abs(np.minimum(old / old.max(axis=0), 1.0 - new / old)))
+
+
 def bound(x, weight, q_w, q_h, prior_w, prior_h, exposure=1.0, background=0.0):
     """E_q[log p(X, C, W, H)] + entropy of q from (shape, rate) pairs, with q(C) multinomial at the newest L.
 

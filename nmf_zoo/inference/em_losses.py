@@ -31,14 +31,17 @@ class View(NamedTuple):
 class PoissonLoss:
     """Poisson counts, or non-negative real data under the same density."""
 
-    def __init__(self, structure: Factorisation, workers: Workers):
-        self.sources, self.weights = expected_sources(structure, workers), weigh(structure)
+    def __init__(self, structure: Factorisation, workers: Workers, precision: str):
+        self.sources, self.weights = expected_sources(structure, workers, precision), weigh(structure)
         self.constant = likelihood_constant(structure)
 
     def look(self, W: Array, Ht: Array, values: dict[str, Array], both: bool) -> View:
         statistics = self.sources.gather(W, Ht, "WH" if both else "W")
-        log_likelihood = statistics.log_mean - self.weights.total(W, Ht) + self.constant
-        return View(log_likelihood, statistics.of_W, statistics.of_H)
+        return View(self.log_likelihood(statistics.log_mean, W, Ht), statistics.of_W, statistics.of_H)
+
+    def log_likelihood(self, log_mean: float, W: Array, Ht: Array) -> float:
+        """log p(X | W, H) from sum x log mean."""
+        return log_mean - self.weights.total(W, Ht) + self.constant
 
     def for_H(self, W: Array, Ht: Array, values: dict[str, Array]) -> tuple[Array, Array]:
         return self.sources.gather(W, Ht, "H").of_H, self.drag_H(W)
@@ -86,6 +89,8 @@ class NormalLoss:
 Loss = PoissonLoss | NormalLoss
 
 
-def loss_of(structure: Factorisation, workers: Workers) -> Loss:
-    """The loss of a structure's likelihood."""
-    return (PoissonLoss if structure.likelihood.kind == "poisson" else NormalLoss)(structure, workers)
+def loss_of(structure: Factorisation, workers: Workers, precision: str) -> Loss:
+    """The loss of a structure's likelihood; squared error is always computed in float64."""
+    if structure.likelihood.kind == "poisson":
+        return PoissonLoss(structure, workers, precision)
+    return NormalLoss(structure, workers)

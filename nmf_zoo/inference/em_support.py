@@ -79,8 +79,10 @@ def _check_free_rates(structure: Factorisation, options: Any) -> Verdict:
 def _check_normal(structure: Factorisation, options: Any) -> Verdict:
     if structure.likelihood.kind != "normal":
         return CAN_RUN
-    if options.inner is not None:
-        return Verdict("inner= freezes expected sources, and a normal likelihood has none: use inner=None")
+    if options.inner not in (None, 1):
+        return Verdict("inner= freezes expected sources, and a normal likelihood has none: leave it out")
+    if options.precision != "float64":
+        return Verdict("precision= rounds expected sources, and a normal likelihood has none: leave it out")
     for side in two_sides(structure):
         if side.is_gamma and (options.mode == "log" or np.any(side.gamma.shape.resolve({}) != 1.0)):
             return Verdict(

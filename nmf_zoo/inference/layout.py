@@ -10,6 +10,7 @@ so a kernel sees one number per non-zero cell, ``offset = background / exposure`
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -17,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.structure import Array, Cells, Dense, Factorisation
+from nmf_zoo.structure import CHUNK, Array, Cells, Dense, Factorisation
 
 MOST_CHUNKS, CHUNK_NONZEROS = 8, 1 << 14  # chunks depend on the data alone, so that no sum depends on the threads
 
@@ -58,17 +59,33 @@ def compress(structure: Factorisation) -> Layout:
     """Lay out the non-zero observed cells of the data along the longer side."""
     rows, cols, values = nonzero_cells(structure)
     by_features = structure.shape[0] >= structure.shape[1]
-    major, minor = (rows, cols) if by_features else (cols, rows)
-    order = np.lexsort((minor, major))
-    n_major = max(structure.shape)
-    indptr = np.zeros(n_major + 1, dtype=np.int64)
-    np.cumsum(np.bincount(major, minlength=n_major), out=indptr[1:])
-    return Layout(
+    places = (rows, cols) if by_features else (cols, rows)
+    compressed = sp.csr_array((values, places), shape=sorted(structure.shape, reverse=True))
+    compressed.sort_indices()
+    indptr = compressed.indptr.astype(np.int64)
+    layout = Layout(
         by_features=by_features,
         indptr=indptr,
-        indices=minor[order].astype(np.int32),
-        values=values[order],
-        offset=_offset_at(structure, rows[order], cols[order]),
+        indices=compressed.indices.astype(np.int32, copy=False),
+        values=compressed.data,
+        offset=np.empty(0),
+        chunks=_boundaries(indptr),
+    )
+    return layout if structure.likelihood.background is None else layout._replace(offset=_offset_at(structure, layout))
+
+
+def turn(layout: Layout, n_minor: int) -> Layout:
+    """The same cells, compressed along the other side, of ``n_minor`` rows."""
+    order = np.argsort(layout.indices, kind="stable")
+    major = np.repeat(np.arange(len(layout.indptr) - 1, dtype=np.int32), np.diff(layout.indptr))
+    indptr = np.zeros(n_minor + 1, dtype=np.int64)
+    np.cumsum(np.bincount(layout.indices, minlength=n_minor), out=indptr[1:])
+    return Layout(
+        by_features=not layout.by_features,
+        indptr=indptr,
+        indices=major[order],
+        values=layout.values[order],
+        offset=layout.offset[order] if layout.offset.size else layout.offset,
         chunks=_boundaries(indptr),
     )
 
@@ -78,14 +95,17 @@ def nonzero_cells(structure: Factorisation) -> tuple[Array, Array, Array]:
     if isinstance(structure.data, Dense):
         rows, cols = np.nonzero(structure.data.values)
         return rows, cols, structure.data.values[rows, cols]
-    filled = structure.data.values != 0
-    return structure.data.rows[filled], structure.data.cols[filled], structure.data.values[filled]
+    cells = structure.data
+    if np.all(cells.values):
+        return cells.rows, cells.cols, cells.values
+    filled = cells.values != 0
+    return cells.rows[filled], cells.cols[filled], cells.values[filled]
 
 
-def _offset_at(structure: Factorisation, rows: Array, cols: Array) -> Array:
+def _offset_at(structure: Factorisation, layout: Layout) -> Array:
     background, exposure = structure.likelihood.background, structure.likelihood.exposure
-    if background is None:
-        return np.empty(0)
+    major = np.repeat(np.arange(len(layout.indptr) - 1), np.diff(layout.indptr))
+    rows, cols = layout.sides(major, layout.indices)
     return structure.at_cells(background, rows, cols, 0.0) / structure.at_cells(exposure, rows, cols, 1.0)
 
 
@@ -116,17 +136,24 @@ class Weights:
         """sum_n weight_fn h_kn: (F, K), or (1, K) when it is the same for all features."""
         if self.matrix is not None:
             return self.matrix @ Ht
-        return self.of_features * (self.of_samples * Ht).sum(axis=0)
+        return self.of_features * _sum_rows(self.of_samples, Ht)
 
     def over_features(self, W: Array) -> Array:
         """sum_f weight_fn w_fk: (N, K), or (1, K) when it is the same for all samples."""
         if self.matrix is not None:
             return self.matrix.T @ W
-        return self.of_samples * (self.of_features * W).sum(axis=0)
+        return self.of_samples * _sum_rows(self.of_features, W)
 
     def total(self, W: Array, Ht: Array) -> float:
         """sum_fn weight_fn (W H)_fn"""
-        return float(np.sum(W * self.over_samples(Ht)))
+        if self.matrix is not None:
+            return float(np.sum(W * self.over_samples(Ht)))
+        return float(_sum_rows(self.of_features, W) @ _sum_rows(self.of_samples, Ht))
+
+
+def _sum_rows(weight: Array, factor: Array) -> Array:
+    """sum_i weight_i factor_ik, (K,), for one weight (1, 1) or one for each row (rows, 1); a product is BLAS's."""
+    return (weight[:, 0] if len(weight) == len(factor) else np.full(len(factor), weight[0, 0])) @ factor
 
 
 def weigh(structure: Factorisation) -> Weights:
@@ -154,9 +181,7 @@ def likelihood_constant(structure: Factorisation) -> float:
 
     log p(X | W, H) = sum_nonzero x log((W H) + offset) - sum weight (W H) + this constant.
     """
-    rows, cols, x = nonzero_cells(structure)
-    exposure = structure.at_cells(structure.likelihood.exposure, rows, cols, 1.0)
-    constant = float(np.sum(xlogy(x, exposure) - gammaln(x + 1)))
+    constant = sum(float(np.sum(xlogy(x, exposure) - gammaln(x + 1))) for x, exposure in _counts(structure))
     if structure.likelihood.background is None:
         return constant
     background = np.broadcast_to(structure.likelihood.background, structure.shape)
@@ -165,3 +190,17 @@ def likelihood_constant(structure: Factorisation) -> float:
     if structure.data.is_complete:
         return constant - float(np.sum(background))
     return constant - float(np.sum(background[structure.data.rows, structure.data.cols]))
+
+
+def _counts(structure: Factorisation) -> Iterator[tuple[Array, Array]]:
+    """Yields (counts, their exposures), missing cells as 0, part by part."""
+    data, exposure = structure.data, structure.likelihood.exposure
+    if isinstance(data, Dense):
+        exposure = np.broadcast_to(1.0 if exposure is None else exposure, structure.shape)
+        height = max(1, CHUNK // max(1, structure.shape[1]))
+        for start in range(0, len(data.values), height):
+            yield data.values[start : start + height], exposure[start : start + height]
+        return
+    for start in range(0, len(data.values), CHUNK):
+        part = slice(start, start + CHUNK)
+        yield data.values[part], structure.at_cells(exposure, data.rows[part], data.cols[part], 1.0)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from nmf_zoo.inference.sides import Side
+from nmf_zoo.kernels.residuals import largest_slope
 from nmf_zoo.structure import Array
 
 FLOOR = 1e-100  # an exact zero could never be left again and would forbid its counts; two floors still multiply safely
@@ -24,7 +25,11 @@ def peak(side: Side, mode: str, old: Array, pull: Array, drag: Array, values: Ma
     if side.is_gamma:
         shape, rate = side.prior(values)
         pull, drag = pull + (shape - 1.0 if mode == "density" else shape), drag + rate
-    new = np.divide(pull, drag, out=old.copy(), where=np.broadcast_to(drag > 0, old.shape))
+    is_held = drag > 0
+    if np.all(is_held):
+        new = np.divide(pull, drag)
+    else:
+        new = np.divide(pull, drag, out=old.copy(), where=np.broadcast_to(is_held, old.shape))
     return np.maximum(new, FLOOR, out=new)
 
 
@@ -63,5 +68,4 @@ def stationarity(old: Array, new: Array) -> float:
     """The KKT residual of a factor: the largest |min(w / its column's largest, 1 - w_new / w)|; 0 where stationary."""
     if old.size == 0:
         return 0.0
-    slope = 1.0 - new / old  # the gradient, scaled by w's denominator
-    return float(np.abs(np.minimum(old / old.max(axis=0), slope)).max())
+    return largest_slope(old, new)  # 1 - w_new / w is the gradient, scaled by w's denominator

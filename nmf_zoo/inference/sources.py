@@ -2,24 +2,29 @@
 
     E[c_fkn] = x_fn w_fk h_kn / ((W H)_fn + offset_fn),     0/0 := 0
 
-Dense data go through BLAS in blocks of columns, lists of cells through the sparse kernels in O(non-zeros * K). Work is
-cut into chunks that depend on the data alone, and their sums are added in order: results don't depend on the threads.
+Lists of cells go through the sparse kernels in O(non-zeros * K), dense data through BLAS in blocks. Work is cut into
+chunks of the longer side that depend on the data alone, and their sums over it are added in order: results don't depend
+on the threads. In single precision the factors are rounded to float32 and the sums at the cells are float32; what comes
+out is float64 again, and sum x log mean is accumulated in it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nmf_zoo.inference.layout import MOST_CHUNKS, Layout, compress
 from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.cells import rates_at_cells
-from nmf_zoo.kernels.sources import SMALLEST, divide, gather
+from nmf_zoo.kernels.lanes import Padded, padded_zeros
+from nmf_zoo.kernels.sources import divide, fill_means, gather, smallest_mean
 from nmf_zoo.structure import CHUNK, Array, Dense, Factorisation
 
-LANES = 4  # rank is padded to a multiple: loops over components run in whole SIMD lanes
-BLOCK_CELLS = 1 << 17  # cells of a dense block: its few buffers stay in cache
+PRECISIONS = ("float64", "float32")
+BLOCK_CELLS = 1 << 17  # cells of a dense block: its buffers stay in cache
+CHUNK_CELLS = 1 << 16  # a chunk of dense data has at least so many: BLAS likes them large
+APART = 34  # where of_minor begins in its page, minor at 0: stores to one don't hold up loads from the other
 
 
 class Statistics(NamedTuple):
@@ -40,8 +45,11 @@ class Logs(NamedTuple):
 class SparseSources:
     """Expected sources of a list of cells."""
 
-    def __init__(self, structure: Factorisation, workers: Workers, layout: Layout | None = None):
-        self.layout, self.workers = compress(structure) if layout is None else layout, workers
+    def __init__(
+        self, structure: Factorisation, workers: Workers, layout: Layout | None = None, precision: str = "float64"
+    ):
+        self.layout = compress(structure) if layout is None else layout
+        self.workers, self.dtype = workers, np.dtype(precision)
 
     def gather(self, W: Array, Ht: Array, sides: str = "WH", logs: Logs | None = None) -> Statistics:
         """Statistics at W (F, K), Ht (N, K) for the sides "W", "H", "WH" or "", which leaves ``log_mean`` alone.
@@ -49,107 +57,139 @@ class SparseSources:
         ``logs`` when the factors may underflow.
         """
         layout = self.layout
-        major, minor = layout.sides(_pad(W), _pad(Ht))
+        major, minor = layout.sides(np.ascontiguousarray(W), np.ascontiguousarray(Ht))
         wants_major, wants_minor = layout.sides("W" in sides, "H" in sides)
-        of_major = np.empty_like(major) if wants_major else None
+        rows, of_major = self._pad(minor), np.empty_like(major) if wants_major else None
 
         def gather_chunk(chunk: int):
-            part = np.zeros_like(minor) if wants_minor else None
-            return *gather(layout, major, minor, chunk, of_major, part), part
+            part = padded_zeros(len(minor), minor.shape[1], self.dtype, APART) if wants_minor else None
+            found = gather(layout, major, rows, chunk, of_major, part)
+            return *found, None if part is None else part.values[:, : minor.shape[1]]
 
-        log_mean, lost, parts = _reduce(self.workers.map(gather_chunk, range(layout.n_chunks)))
-        of_W, of_H = layout.sides(of_major, parts)
-        statistics = Statistics(_times(W, of_W), _times(Ht, of_H), log_mean)
-        return _rescue(statistics, self._cells_lost(W, Ht), W, Ht, logs) if lost else statistics
+        log_mean, lost, of_minor = _add_up(self.workers, gather_chunk, layout.n_chunks)
+        of_minor = None if of_minor is None else np.multiply(of_minor, minor, out=of_minor)
+        statistics = Statistics(*layout.sides(of_major, of_minor), log_mean)
+        return _rescue(statistics, self._cells_lost(major, rows), W, Ht, logs) if lost else statistics
 
-    def _cells_lost(self, W: Array, Ht: Array):
+    def _pad(self, minor: Array) -> Padded:
+        rows = padded_zeros(len(minor), minor.shape[1], self.dtype)
+        rows.values[:, : minor.shape[1]] = minor
+        return rows
+
+    def _cells_lost(self, major: Array, minor: Padded):
+        """(rows, columns, x, offset) of the cells that the kernel left out: it computed the same means."""
         layout: Layout = self.layout
-        major = np.repeat(np.arange(len(layout.indptr) - 1), np.diff(layout.indptr))
-        rows, cols = layout.sides(major, layout.indices)
-        offset = layout.offset if layout.offset.size else np.zeros(len(rows))
-        means = np.empty(len(rows))
-        rates_at_cells(means, W, Ht, rows, cols)
-        at = np.flatnonzero(offset + means < SMALLEST)
-        return rows[at], cols[at], layout.values[at], offset[at]
+        means = np.empty(len(layout.values), self.dtype)
+        fill_means(means, layout, major, minor, 0, len(major))
+        at = np.flatnonzero(means < smallest_mean(means))
+        rows, cols = layout.sides(np.searchsorted(layout.indptr, at, side="right") - 1, layout.indices[at])
+        return rows, cols, layout.values[at], layout.offset[at] if layout.offset.size else np.zeros(len(at))
 
 
 class DenseSources:
-    """Expected sources of a dense matrix, missing cells 0."""
+    """Expected sources of a dense matrix, missing cells 0.
 
-    def __init__(self, structure: Factorisation, workers: Workers):
+    ``values`` (major, minor): the data with the longer side first, ``offset`` alike or None.
+    """
+
+    def __init__(self, structure: Factorisation, workers: Workers, precision: str = "float64"):
+        self.by_features = structure.shape[0] >= structure.shape[1]
+        self.workers, self.dtype = workers, np.dtype(precision)
+        self.values, self.offset = self._turn(structure.data.values), None
         likelihood = structure.likelihood
-        self.values, self.workers = structure.data.values, workers
-        self.offset = None
         if likelihood.background is not None:
             exposure = 1.0 if likelihood.exposure is None else likelihood.exposure
-            self.offset = np.broadcast_to(likelihood.background / exposure, structure.shape)
-        F, N = structure.shape
-        self.width = max(16, BLOCK_CELLS // max(1, F))
-        self.bounds = np.linspace(0, N, MOST_CHUNKS + 1).astype(int)
+            self.offset = self._turn(np.broadcast_to(likelihood.background / exposure, structure.shape))
+        n_major, n_minor = self.values.shape
+        self.height = max(16, BLOCK_CELLS // max(1, n_minor))
+        n_chunks = min(MOST_CHUNKS, 1 << max(0, (n_major * n_minor // CHUNK_CELLS).bit_length() - 1))
+        self.bounds = np.linspace(0, n_major, n_chunks + 1).astype(int)
 
     def gather(self, W: Array, Ht: Array, sides: str = "WH", logs: Logs | None = None) -> Statistics:
         """Statistics at W (F, K), Ht (N, K) for the sides "W", "H" or "WH"; ``logs`` when the factors may underflow."""
-        of_H = np.empty_like(Ht) if "H" in sides else None
-        chunks = self.workers.map(
-            lambda chunk: self._gather_chunk(chunk, W, Ht, "W" in sides, of_H), range(MOST_CHUNKS)
+        factors = self._sides(W, Ht)
+        major, minor = (np.ascontiguousarray(factor, self.dtype) for factor in factors)
+        wants_major, wants_minor = self._sides("W" in sides, "H" in sides)
+        of_major = np.empty(major.shape) if wants_major else None
+        log_mean, lost, of_minor = _add_up(
+            self.workers,
+            lambda chunk: self._gather_chunk(chunk, major, minor, of_major, wants_minor),
+            len(self.bounds) - 1,
         )
-        log_mean, lost, of_W = _reduce(chunks)
-        statistics = Statistics(_times(W, of_W), _times(Ht, of_H), log_mean)
-        return _rescue(statistics, self._cells_lost(W, Ht), W, Ht, logs) if lost else statistics
+        for sums, factor in zip((of_major, of_minor), factors, strict=True):
+            if sums is not None:
+                sums *= factor
+        statistics = Statistics(*self._sides(of_major, of_minor), log_mean)
+        return _rescue(statistics, self._cells_lost(major, minor), W, Ht, logs) if lost else statistics
 
-    def _gather_chunk(self, chunk: int, W: Array, Ht: Array, wants_W: bool, of_H: Array | None):
-        """Blocks of the chunk's columns; returns (sum x log mean, cells left out, the sums of W's side)."""
-        of_W, part = (np.zeros_like(W), np.empty_like(W)) if wants_W else (None, None)
-        log_mean, lost, last = 0.0, 0, self.bounds[chunk + 1]
-        buffers = np.empty((2, len(W) * self.width))
-        for start in range(self.bounds[chunk], last, self.width):
-            block = slice(start, min(start + self.width, last))
-            cells = len(W) * (block.stop - block.start)
-            x, ratios = buffers[:, :cells].reshape(2, len(W), -1)
-            np.copyto(x, self.values[:, block])
-            np.dot(W, Ht[block].T, out=ratios)
-            if self.offset is not None:
-                ratios += self.offset[:, block]
-            block_log_mean, block_lost = divide(x, ratios)
+    def _gather_chunk(self, chunk: int, major: Array, minor: Array, of_major: Array | None, wants_minor: bool):
+        """Blocks of the chunk's rows; returns (sum x log mean, counts left out, the sums of the minor side)."""
+        part, of_minor = (np.empty_like(minor), np.zeros(minor.shape)) if wants_minor else (None, None)
+        log_mean, lost = 0.0, 0.0
+        for block, ratios in self._means(major, minor, self.bounds[chunk], self.bounds[chunk + 1]):
+            block_log_mean, block_lost = divide(self.values[block], ratios)
             log_mean += block_log_mean
             lost += block_lost
-            if wants_W:
-                of_W += np.dot(ratios, Ht[block], out=part)
-            if of_H is not None:
-                np.dot(ratios.T, W, out=of_H[block])
-        return log_mean, lost, of_W
+            if of_major is not None:
+                of_major[block] = np.dot(ratios, minor)
+            if wants_minor:
+                of_minor += np.dot(ratios.T, major[block], out=part)
+        return log_mean, lost, of_minor
 
-    def _cells_lost(self, W: Array, Ht: Array):
-        rows, cols = np.nonzero(self.values)
-        offset = np.zeros(len(rows)) if self.offset is None else self.offset[rows, cols]
-        means = np.empty(len(rows))
-        rates_at_cells(means, W, Ht, rows, cols)
-        at = np.flatnonzero(offset + means < SMALLEST)
-        return rows[at], cols[at], self.values[rows[at], cols[at]], offset[at]
+    def _means(self, major: Array, minor: Array, first: int, last: int):
+        """Yields (rows, means at them) block by block; every block overwrites the one before."""
+        buffer = np.empty((min(self.height, last - first), len(minor)), self.dtype)
+        for start in range(first, last, self.height):
+            block = slice(start, min(start + self.height, last))
+            means = np.dot(major[block], minor.T, out=buffer[: block.stop - block.start])
+            if self.offset is not None:
+                means += self.offset[block]
+            yield block, means
+
+    def _cells_lost(self, major: Array, minor: Array):
+        """(rows, columns, x, offset) of the cells that were left out: the means are the same, block by block."""
+        found = []
+        for first, last in zip(self.bounds[:-1], self.bounds[1:], strict=True):
+            for block, means in self._means(major, minor, first, last):
+                rows, cols = np.nonzero((means < smallest_mean(means)) & (self.values[block] != 0))
+                found.append((rows + block.start, cols))
+        rows, cols = (np.concatenate(indices) for indices in zip(*found, strict=True))
+        offset = np.zeros(len(rows)) if self.offset is None else self.offset[rows, cols].astype(np.float64)
+        return *self._sides(rows, cols), self.values[rows, cols].astype(np.float64), offset
+
+    def _turn(self, matrix: Array) -> Array:
+        return np.ascontiguousarray(matrix if self.by_features else matrix.T, self.dtype)
+
+    def _sides(self, of_features: Any, of_samples: Any) -> tuple[Any, Any]:
+        """As :meth:`nmf_zoo.inference.layout.Layout.sides`."""
+        return (of_features, of_samples) if self.by_features else (of_samples, of_features)
 
 
-def expected_sources(structure: Factorisation, workers: Workers) -> DenseSources | SparseSources:
-    """The way to the expected sources that suits the data."""
-    return (DenseSources if isinstance(structure.data, Dense) else SparseSources)(structure, workers)
+def expected_sources(
+    structure: Factorisation, workers: Workers, precision: str = "float64"
+) -> DenseSources | SparseSources:
+    """The way to the expected sources that suits the data, at the cells in "float64" or "float32"."""
+    if isinstance(structure.data, Dense):
+        return DenseSources(structure, workers, precision)
+    return SparseSources(structure, workers, precision=precision)
 
 
-def _times(factor: Array, sums: Array | None) -> Array | None:
-    """The expected sources of a factor's cells, without the padding."""
-    return None if sums is None else factor * sums[:, : factor.shape[1]]
+def check_precision(precision: str) -> None:
+    """The option of this name, of EM and VB."""
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision: got {precision!r}; expected one of {list(PRECISIONS)}")
 
 
-def _pad(factor: Array) -> Array:
-    """A contiguous copy with columns of zeros up to a whole number of lanes."""
-    return np.pad(factor, ((0, 0), (0, -factor.shape[1] % LANES)))
-
-
-def _reduce(chunks) -> tuple[float, int, Array | None]:
-    """Add up (number, count, array or None) over the chunks, in order."""
-    log_mean, lost, total = 0.0, 0, None
-    for chunk_log_mean, chunk_lost, part in chunks:
-        log_mean += chunk_log_mean
-        lost += chunk_lost
-        total = part if total is None else np.add(total, part, out=total)
+def _add_up(workers: Workers, work: Callable, n_chunks: int) -> tuple[float, float, Array | None]:
+    """Add up (number, number, array or None) over the chunks, in order; few arrays wait for their turn."""
+    log_mean, lost, total = 0.0, 0.0, None
+    at_once = 1 if workers.threads == 1 else 2 * workers.threads
+    for first in range(0, n_chunks, at_once):
+        for chunk_log_mean, chunk_lost, part in workers.map(work, range(first, min(first + at_once, n_chunks))):
+            log_mean += chunk_log_mean
+            lost += chunk_lost
+            if part is not None:
+                total = part.astype(np.float64) if total is None else np.add(total, part, out=total)
     return log_mean, lost, total
 
 

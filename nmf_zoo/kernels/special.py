@@ -33,29 +33,26 @@ def fast_log(x):
     return exponent * LN_2 + (f - (half - s * (half + tail)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def gamma_functions(a, digamma, log_gamma):
-    """Overwrite digamma and log_gamma (size of a, all flat) with psi(a) and log Gamma(a), a > 0.
+@njit(cache=True, nogil=True, inline="always")
+def digamma_and_log_gamma(a):
+    """(psi(a), log Gamma(a)), a > 0.
 
     With p = a (a + 1) ... (a + 7): psi(a) = psi(a + 8) - p'/p and log Gamma(a) = log Gamma(a + 8) - log p, and both
     series of Stirling at a + 8. Accurate to 2e-15 of the larger of the value and the terms of these differences.
     """
-    for i in range(a.size):
-        x = a[i]
-        big = x > 1e8  # no recurrence needed, and p would overflow much later
-        product, slope = 1.0, 0.0
-        for k in range(8):
-            slope = slope * (x + k) + product
-            product = product * (x + k)
-        z = x if big else x + 8.0
-        v = 1.0 / z
-        v2 = v * v
-        log_z = fast_log(z)
-        drop = 0.0 if big else slope / product
-        log_drop = 0.0 if big else fast_log(product)
-        bend = v2 * (
-            1 / 12 - v2 * (1 / 120 - v2 * (1 / 252 - v2 * (1 / 240 - v2 * (1 / 132 - v2 * (691 / 32760 - v2 / 12)))))
-        )
-        rise = v * (1 / 12 - v2 * (1 / 360 - v2 * (1 / 1260 - v2 * (1 / 1680 - v2 * (1 / 1188 - v2 * (691 / 360360))))))
-        digamma[i] = log_z - 0.5 * v - bend - drop
-        log_gamma[i] = (z - 0.5) * log_z - z + HALF_LOG_2_PI + rise - log_drop
+    big = a > 1e8  # no recurrence needed, and p would overflow much later
+    product, slope = 1.0, 0.0
+    for k in range(8):
+        slope = slope * (a + k) + product
+        product = product * (a + k)
+    z = a if big else a + 8.0
+    v = 1.0 / z
+    v2 = v * v
+    log_z = fast_log(z)
+    drop = 0.0 if big else slope / product
+    log_drop = 0.0 if big else fast_log(product)
+    bend = v2 * (
+        1 / 12 - v2 * (1 / 120 - v2 * (1 / 252 - v2 * (1 / 240 - v2 * (1 / 132 - v2 * (691 / 32760 - v2 / 12)))))
+    )
+    rise = v * (1 / 12 - v2 * (1 / 360 - v2 * (1 / 1260 - v2 * (1 / 1680 - v2 * (1 / 1188 - v2 * (691 / 360360))))))
+    return log_z - 0.5 * v - bend - drop, (z - 0.5) * log_z - z + HALF_LOG_2_PI + rise - log_drop

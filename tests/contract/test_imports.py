@@ -17,7 +17,7 @@ ANYTHING = None
 ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "__init__": (ANYTHING, set()),  # by name, at first use
     "errors": (set(), set()),
-    "kernels": (set(), {"numpy", "numba"}),
+    "kernels": (set(), {"numpy", "numba", "llvmlite"}),  # numba is made of llvmlite
     "structure": (set(), {"numpy", "scipy"}),
     "distributions": ({"kernels"}, {"pymc", "pytensor", "numpy"}),  # the sparse density's loops are kernels
     "models": ({"distributions"}, {"pymc", "pytensor", "numpy", "scipy", "pandas", "xarray"}),
@@ -25,6 +25,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "_compat": (set(), {"arviz", "xarray"}),
     "results": ({"structure", "_compat"}, {"numpy", "xarray"}),
     "inference": ({"structure", "kernels", "results"}, {"numpy", "scipy", "threadpoolctl", "rich"}),
+    "stores": ({"structure", "inference", "results", "_compat"}, {"numpy", "xarray", "zarr"}),
     "tables": (set(), {"numpy", "scipy", "pandas"}),
     "plots": ({"_compat", "components"}, {"numpy", "xarray", "matplotlib"}),
     "demo": (ANYTHING, ANYTHING),
@@ -33,7 +34,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
 SHELL = {"cli", "demo", "plots", "tables", "step_methods", "sklearn", "workbench"}
 # The verbs and what works on their results: above the parts in the table, below the shell.
 ALLOWED_ABOVE = (
-    {"structure", "distributions", "models", "reading", "inference", "kernels", "results", "_compat"},
+    {"structure", "distributions", "models", "reading", "inference", "kernels", "results", "stores", "_compat"},
     {"pymc", "numpy", "scipy", "pandas", "xarray", "arviz", "pytensor"},
 )
 
