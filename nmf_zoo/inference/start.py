@@ -7,19 +7,32 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.inference.informed_starts import informed_start
 from nmf_zoo.inference.layout import weigh
 from nmf_zoo.kernels.gibbs import draw_factor
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, GammaPrior, HyperPrior
 
+STARTS = ("random", "nndsvd", "kmeans++")
 SPREAD = 2.0  # gamma shape of the random start: chains start apart, but no cell starts near zero
 FLOOR = 1e-10  # of a start, relative to its largest cell: an exact zero could never be left by an update
 
 
-def start_factors(structure: Factorisation, key: np.uint64, start: Mapping[str, Array]) -> tuple[Array, Array]:
-    """W (F, K) and Ht (N, K), newly made: fixed, given in ``start`` by variable name, or random."""
+def start_factors(
+    structure: Factorisation, key: np.uint64, start: Mapping[str, Array], method: str = "random"
+) -> tuple[Array, Array]:
+    """W (F, K) and Ht (N, K), newly made: fixed, given in ``start`` by variable name, or by ``method``.
+
+    Where one factor is fixed or given, the other is random.
+    """
     values = start_hyperparameters(structure, start)
     scale_w, scale_h = _scales(structure, values)
+    known = any(factor.is_fixed or factor.name in start for factor in (structure.W, structure.H))
+    if method != "random" and not known and structure.data is not None:
+        W, Ht = informed_start(structure, key, method)
+        balance = np.sqrt(scale_w / scale_h * Ht.mean() / W.mean())
+        ratio = _ratio_to_data(structure, W, Ht)
+        return W * (balance * np.sqrt(ratio)), Ht * (np.sqrt(ratio) / balance)
     W = _start_factor(structure.W, structure.W.shape, scale_w, child(key, 0), start)
     Ht = _start_factor(structure.H, structure.H.shape[::-1], scale_h, child(key, 1), start, turn=True)
     return W, Ht
@@ -48,12 +61,15 @@ def _scales(structure: Factorisation, values: Mapping[str, Array]) -> tuple[floa
     # with cells of the right proportion, the total mean is off by one factor, shared by what is not fixed
     Ht = H.prior.value.T if H.is_fixed else np.full(H.shape[::-1], prior_h)
     left = W.prior.value if W.is_fixed else np.full(W.shape, prior_w)
-    total = weigh(structure).total(left, Ht)
-    if total == 0:  # no cell is observed, or a fixed factor is 0
-        return prior_w, prior_h
-    ratio = max(float(structure.data.observed_values.sum()), 1.0) / total
+    ratio = _ratio_to_data(structure, left, Ht)
     share = ratio if W.is_fixed or H.is_fixed else np.sqrt(ratio)
     return prior_w * share, prior_h * share
+
+
+def _ratio_to_data(structure: Factorisation, W: Array, Ht: Array) -> float:
+    """The total of the data over that of their mean at these factors; 1 where no cell is observed or a factor is 0."""
+    total = weigh(structure).total(W, Ht)
+    return max(float(structure.data.observed_values.sum()), 1.0) / total if total > 0 else 1.0
 
 
 def _prior_mean(factor: Factor, values: Mapping[str, Array]) -> float:
@@ -62,6 +78,12 @@ def _prior_mean(factor: Factor, values: Mapping[str, Array]) -> float:
         return 1.0
     shape, rate = factor.prior.shape_and_rate(values)
     return float(np.exp(np.mean(np.log(shape / rate))))
+
+
+def check_start(method: str) -> None:
+    """Refuse a way to start that does not exist."""
+    if method not in STARTS:
+        raise ValueError(f"start: got {method!r}; expected one of {list(STARTS)}")
 
 
 def start_hyperparameters(structure: Factorisation, start: Mapping[str, Array]) -> dict[str, Array]:

@@ -1,0 +1,133 @@
+"""Starts read off the data: singular vectors (NNDSVD) and samples far apart (k-means++).
+
+Both see X through products with vectors only, as a sparse matrix plus a rank-one one: cells that are missing stand for
+the product of their row's and their column's means. The background is taken off and the exposure divided out.
+
+NNDSVD (Boutsidis and Gallopoulos 2008) keeps of every pair of singular vectors the parts of one sign that hold more of
+it; about a hundredth of the mean fills the zeros, which a multiplicative update could not leave. k-means++ (Arthur and
+Vassilvitskii 2007) takes profiles of samples as W, each drawn in proportion to the squared Hellinger distance from
+those already taken, mixed with the mean profile; H shares every sample's total by likeness.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.linalg import LinearOperator, svds
+
+from nmf_zoo.kernels.streams import child
+from nmf_zoo.structure import Array, Dense, Factorisation
+
+FILL = 0.01  # of the mean cell, in place of NNDSVD's zeros
+MIXED = 0.3  # how much of the mean profile every k-means++ profile holds
+LIKENESS = 8.0  # power of the Bhattacharyya coefficient in H's shares
+
+
+class Seen(NamedTuple):
+    """X (F, N) as ``stored + outer(of_rows, of_cols)``; ``stored`` is sparse, or dense where X is."""
+
+    stored: Any
+    of_rows: Array
+    of_cols: Array
+
+
+def informed_start(structure: Factorisation, key: np.uint64, method: str) -> tuple[Array, Array]:
+    """W (F, K) and Ht (N, K), positive, W H at the scale of the data; ``method`` is "nndsvd" or "kmeans++"."""
+    seen, generator = _see(structure), np.random.Generator(np.random.Philox(key=int(child(key, 2))))
+    W, Ht = (_nndsvd if method == "nndsvd" else _kmeans)(seen, structure.rank, generator)
+    return np.ascontiguousarray(W), np.ascontiguousarray(Ht)
+
+
+def _see(structure: Factorisation) -> Seen:
+    data, likelihood = structure.data, structure.likelihood
+    if isinstance(data, Dense):
+        rows, cols = np.nonzero(np.ones(data.shape, bool) if data.mask is None else data.mask)
+        values = data.values[rows, cols]
+    else:
+        rows, cols, values = data.rows, data.cols, data.values
+    exposure = structure.at_cells(likelihood.exposure, rows, cols, 1.0)
+    values = np.maximum(values - structure.at_cells(likelihood.background, rows, cols, 0.0), 0.0)
+    values = np.divide(values, exposure, out=np.zeros(len(values)), where=exposure > 0)
+    F, N = structure.shape
+    complete = data.mask is None if isinstance(data, Dense) else data.is_complete
+    of_rows, of_cols = np.zeros(F), np.zeros(N)
+    if not complete:
+        of_rows, of_cols = _margins(rows, cols, values, F, N)
+        values = values - of_rows[rows] * of_cols[cols]
+    stored = sp.csr_array((values, (rows, cols)), shape=(F, N))
+    return Seen(stored.toarray() if isinstance(data, Dense) else stored, of_rows, of_cols)
+
+
+def _margins(rows: Array, cols: Array, values: Array, F: int, N: int) -> tuple[Array, Array]:
+    """Means of rows, and of columns relative to the mean of all, over the observed cells."""
+    mean = max(float(values.mean()), 1e-300) if values.size else 1.0
+    totals = [(np.bincount(at, values, n), np.bincount(at, minlength=n)) for at, n in ((rows, F), (cols, N))]
+    of_rows, of_cols = (np.where(count > 0, total / np.maximum(count, 1), mean) for total, count in totals)
+    return of_rows, of_cols / mean
+
+
+def _nndsvd(seen: Seen, rank: int, generator: np.random.Generator) -> tuple[Array, Array]:
+    F, N = seen.stored.shape
+    stored, u, v = seen
+    operator = LinearOperator(
+        (F, N),
+        matvec=lambda x: stored @ x.ravel() + u * (v @ x.ravel()),
+        rmatvec=lambda y: stored.T @ y.ravel() + v * (u @ y.ravel()),
+        dtype=np.float64,
+    )
+    k = min(rank, min(F, N) - 1)
+    W, Ht = np.zeros((F, rank)), np.zeros((N, rank))
+    if k > 0 and (np.any(stored.data if sp.issparse(stored) else stored) or u.any()):
+        left, sizes, right = svds(operator, k, v0=generator.uniform(0.5, 1.5, min(F, N)))
+        for j, at in enumerate(np.argsort(-sizes)):
+            W[:, j], Ht[:, j] = _stronger_sign(left[:, at], right[at], sizes[at])
+    mean = max((float(stored.sum()) + u.sum() * v.sum()) / (F * N), 1e-300)
+    for factor in (W, Ht):
+        np.maximum(factor, FILL * np.sqrt(mean / rank) * generator.uniform(0.5, 1.5, factor.shape), out=factor)
+    return W, Ht
+
+
+def _stronger_sign(left: Array, right: Array, size: float) -> tuple[Array, Array]:
+    """The parts of one sign of a pair of singular vectors, those with the larger product of norms."""
+    pairs = [(np.maximum(sign * left, 0.0), np.maximum(sign * right, 0.0)) for sign in (1.0, -1.0)]
+    norms = [(np.linalg.norm(a), np.linalg.norm(b)) for a, b in pairs]
+    best = int(norms[1][0] * norms[1][1] > norms[0][0] * norms[0][1])
+    (a, b), (of_a, of_b) = pairs[best], norms[best]
+    root = np.sqrt(size * of_a * of_b)
+    return root * a / max(of_a, 1e-300), root * b / max(of_b, 1e-300)
+
+
+def _kmeans(seen: Seen, rank: int, generator: np.random.Generator) -> tuple[Array, Array]:
+    stored, u, v = seen
+    totals = np.maximum(np.asarray(stored.sum(axis=0)).ravel() + u.sum() * v, 0.0)
+    profile = np.asarray(stored.sum(axis=1)).ravel() + u * v.sum()
+    profile = np.maximum(profile, FILL * max(profile.mean(), 1e-300))
+    profile /= profile.sum()
+    by_sample = sp.csc_array(stored) if sp.issparse(stored) else stored
+    W, likeness, away = np.empty((len(u), rank)), np.empty((len(v), rank)), np.where(totals > 0, 1.0, 0.0)
+    roots = _roots(by_sample, totals)
+    for k in range(rank):
+        chance = away / away.sum() if away.sum() > 0 else np.full(len(v), 1.0 / len(v))
+        chosen = int(generator.choice(len(v), p=chance))
+        column = by_sample[:, [chosen]].toarray()[:, 0] if sp.issparse(by_sample) else by_sample[:, chosen]
+        column = np.maximum(column + u * v[chosen], 0.0)
+        mine = column / column.sum() if column.sum() > 0 else profile
+        W[:, k] = (1.0 - MIXED) * mine + MIXED * profile
+        likeness[:, k] = np.clip(roots.T @ np.sqrt(W[:, k]), 0.0, 1.0)
+        away = np.minimum(away, np.where(totals > 0, 1.0 - np.clip(roots.T @ np.sqrt(mine), 0.0, 1.0), 0.0))
+    shares = np.maximum(likeness, 1e-3) ** LIKENESS
+    shares /= shares.sum(axis=1, keepdims=True)
+    W *= generator.uniform(0.9, 1.1, W.shape)  # the same sample drawn twice: equal components would stay equal
+    return W, shares * np.maximum(totals, FILL * max(totals.mean(), 1e-300))[:, None]
+
+
+def _roots(stored: Any, totals: Array) -> Any:
+    """Square roots of the samples' profiles, of what is stored of them."""
+    scale = 1.0 / np.sqrt(np.where(totals > 0, totals, 1.0))
+    if not sp.issparse(stored):
+        return np.sqrt(np.maximum(stored, 0.0)) * scale
+    return sp.csc_array((np.sqrt(np.maximum(stored.data, 0.0)), stored.indices, stored.indptr), stored.shape) @ (
+        sp.diags_array(scale)
+    )

@@ -1,0 +1,131 @@
+"""Newton steps in place of EM's multiplicative ones: far fewer iterations, each never a loss.
+
+A list of cells goes through :mod:`nmf_zoo.kernels.coordinate_descent`, cell by cell, at O(non-zeros * K) time and with
+the data laid out along both sides; a dense matrix through :mod:`nmf_zoo.kernels.block_newton`, by BLAS in blocks of
+rows. Both take a factor's rows one by one or block by block, so that results don't depend on the threads.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nmf_zoo.inference.layout import MOST_CHUNKS, Layout, turn
+from nmf_zoo.inference.sources import DenseSources, SparseSources
+from nmf_zoo.inference.workers import Workers
+from nmf_zoo.kernels.block_newton import advance, fill_bends, solve_quadratic, step_lengths
+from nmf_zoo.kernels.coordinate_descent import descend, sum_logs
+from nmf_zoo.structure import Array, Factorisation
+
+ROWS = 128  # of a dense block: they share one approximation of the curvature, and their buffers stay in cache
+ROUNDS = 20  # over a row's cells for its quadratic
+LEAST_BEND = 1e-12  # of a row, relative to all of its block: rows without counts can be divided by
+
+
+class Pull(NamedTuple):
+    """What the zeros and the prior say of a factor: drag . w - power . log w, (rows or 1, K) each."""
+
+    drag: Array
+    power: Array
+
+
+class CoordinateDescent:
+    """Steps for a list of cells."""
+
+    def __init__(self, structure: Factorisation, workers: Workers, layout: Layout):
+        self.layouts, self.workers = layout.sides(layout, turn(layout, min(structure.shape))), workers
+
+    def improve(self, which: int, factor: Array, other: Array, pull: Pull) -> tuple[float, float]:
+        """Move W (``which`` 0) or Ht (1), in place; returns (KKT residual, sum x log mean at the new factors)."""
+        layout, largest = self.layouts[which], factor.max(axis=0)
+        chunks = self.workers.map(
+            lambda chunk: descend(layout, factor, other, *pull, largest, chunk), range(layout.n_chunks)
+        )
+        return max(residual for _, residual in chunks), sum(log_mean for log_mean, _ in chunks)
+
+
+class BlockNewton:
+    """Steps for a dense matrix, missing cells 0."""
+
+    def __init__(self, structure: Factorisation, workers: Workers):
+        likelihood, self.workers = structure.likelihood, workers
+        self.spare: list[Array] = []  # buffers between uses: new ones would cost a page fault per page
+        self.values = structure.data.values
+        self.offset = None
+        if likelihood.background is not None:
+            exposure = 1.0 if likelihood.exposure is None else likelihood.exposure
+            self.offset = np.broadcast_to(likelihood.background / exposure, structure.shape)
+
+    def improve(self, which: int, factor: Array, other: Array, pull: Pull) -> tuple[float, float]:
+        """Move W (``which`` 0) or Ht (1), in place; returns (KKT residual, sum x log mean at the new factors)."""
+        values, offset = self.values, self.offset
+        if which:
+            values, offset = values.T, None if offset is None else offset.T
+        other, largest = np.ascontiguousarray(other), factor.max(axis=0)
+        bounds = np.arange(0, len(factor) + ROWS - 1, ROWS).clip(max=len(factor))
+        parts = np.array_split(np.arange(len(bounds) - 1), min(MOST_CHUNKS, len(bounds) - 1))
+
+        def improve_chunk(blocks: Array) -> tuple[float, float]:
+            buffers, residual, log_mean = self._take_buffers(), 0.0, 0.0
+            for block in blocks:
+                rows = slice(bounds[block], bounds[block + 1])
+                x, means, *room = (
+                    part[: (rows.stop - rows.start) * len(other)].reshape(-1, len(other)) for part in buffers
+                )
+                np.copyto(x, values[rows])
+                np.dot(factor[rows], other.T, out=means)
+                if offset is not None:
+                    means += offset[rows]
+                own = Pull(*(part[rows] if len(part) > 1 else part for part in pull))
+                residual = max(residual, _improve_block(x, means, room, factor[rows], other, own, largest))
+                log_mean += sum_logs(x.ravel(), means.ravel())
+            self.spare.append(buffers)
+            return residual, log_mean
+
+        chunks = self.workers.map(improve_chunk, parts)
+        return max(residual for residual, _ in chunks), sum(log_mean for _, log_mean in chunks)
+
+    def _take_buffers(self) -> Array:
+        try:
+            return self.spare.pop()
+        except IndexError:
+            return np.empty((4, ROWS * max(self.values.shape)))
+
+
+def _improve_block(
+    x: Array, means: Array, room: list[Array], u: Array, other: Array, pull: Pull, largest: Array
+) -> float:
+    """Move some rows u and their means, in place; ``room`` for two arrays like x. Returns the KKT residual."""
+    ratios, bends = room
+    fill_bends(ratios, bends, x, means)
+    pulls = ratios @ other + pull.power / u
+    slopes = pull.drag - pulls
+    of_cols, of_rows = bends.sum(axis=0), bends.sum(axis=1)
+    total = of_cols.sum() or 1.0
+    gram = (other.T * (of_cols / total)) @ other
+    own = pull.power / np.square(u) if np.any(pull.power) else np.zeros((1, 1))
+    steps, lengths = np.empty_like(u), np.empty(len(u))
+    solve_quadratic(steps, u, slopes, np.maximum(of_rows, LEAST_BEND * total), gram, own, ROUNDS)
+    changes = np.dot(steps, other.T, out=ratios)
+    step_lengths(lengths, u, steps, slopes, pull.power, bends, changes, means)
+    residual = _residual(u, pulls, pull.drag, largest)
+    advance(u, means, steps, changes, lengths)
+    return residual
+
+
+def _residual(u: Array, pulls: Array, drag: Array, largest: Array) -> float:
+    drag = np.broadcast_to(drag, u.shape)
+    slope = 1.0 - np.divide(pulls, drag, out=np.ones_like(u), where=drag > 0)
+    share = np.divide(u, largest, out=np.zeros_like(u), where=np.broadcast_to(largest > 0, u.shape))
+    return float(np.abs(np.minimum(share, slope)).max(initial=0.0))
+
+
+Newton = BlockNewton | CoordinateDescent
+
+
+def newton(structure: Factorisation, workers: Workers, sources: DenseSources | SparseSources) -> Newton:
+    """The way to Newton steps that suits the data."""
+    if isinstance(sources, DenseSources):
+        return BlockNewton(structure, workers)
+    return CoordinateDescent(structure, workers, sources.layout)

@@ -1,0 +1,103 @@
+"""Starts read off the data: positive, at the data's scale, near the data, deterministic; initial values still win."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from nmf_zoo.inference import em, vb
+from nmf_zoo.inference.layout import weigh
+from nmf_zoo.inference.start import STARTS, start_factors
+from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.structure import Cells, Likelihood
+from tests.structures import gamma, model, parameter
+
+RNG = np.random.default_rng(2)
+F, N, K = 40, 25, 3
+PARTS = np.kron(np.eye(K), np.ones((F // K + 1, 1)))[:F] + 0.01
+X = RNG.poisson(20.0 * PARTS @ RNG.dirichlet(np.full(K, 0.2), N).T).astype(float)
+X[4], X[:, 6] = 0.0, 0.0
+MASK = RNG.random((F, N)) < 0.7
+KEY = seed_key(4)
+
+
+def listed(mask):
+    rows, cols = np.nonzero(X if mask is None else mask)
+    cells = Cells(rows=rows, cols=cols, values=X[rows, cols], shape=X.shape, is_complete=mask is None)
+    return model(X, K, None, None, data=cells)
+
+
+NORMAL = Likelihood(kind="normal", sigma=parameter(1.0))
+STRUCTURES = {
+    "dense": model(X, K, None, None),
+    "missing": model(X, K, None, None, mask=MASK),
+    "sparse": listed(None),
+    "listed": listed(MASK),
+    "exposure": model(X, K, gamma(0.5, 2.0), gamma(0.5, 1.0), exposure=RNG.random((F, 1)) + 0.5),
+    "background": model(X, K, None, None, background=np.full((1, N), 0.1)),
+    "rank above the sides": model(X[:5, :4], 6, None, None),
+    "nothing but zeros": model(np.zeros((4, 5)), 2, None, None),
+    "one cell": model([[3.0]], 1, None, None),
+    "normal": dataclasses.replace(model(X - 3.0, K, None, None), likelihood=NORMAL),
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+@pytest.mark.parametrize("method", STARTS)
+def test_starts_are_positive_at_the_scale_of_the_data_and_repeat(name, method):
+    structure = STRUCTURES[name]
+    W, Ht = start_factors(structure, KEY, {}, method)
+    assert W.shape == structure.W.shape
+    assert Ht.shape == structure.H.shape[::-1]
+    assert min(W.min(), Ht.min()) > 0.0
+    if structure.likelihood.kind == "poisson" and method != "random":
+        total = max(structure.data.observed_values.sum(), 1.0)
+        np.testing.assert_allclose(weigh(structure).total(W, Ht), total, rtol=1e-9)
+    again = start_factors(structure, KEY, {}, method)
+    np.testing.assert_array_equal(W, again[0])
+    np.testing.assert_array_equal(Ht, again[1])
+    if structure.rank > 1:
+        assert not np.array_equal(W, start_factors(structure, seed_key(5), {}, method)[0])
+        assert not np.array_equal(W[:, 0], W[:, 1])
+
+
+@pytest.mark.parametrize("name", ["dense", "missing", "sparse", "listed", "exposure", "background"])
+@pytest.mark.parametrize("method", ["nndsvd", "kmeans++"])
+def test_starts_read_off_the_data_are_nearer_to_them(name, method):
+    structure = STRUCTURES[name]
+    values = {"W": None, "H": None}
+
+    def fit_of(method, key):
+        W, Ht = start_factors(structure, key, {}, method)
+        return structure.log_joint({**values, "W": W, "H": Ht.T})
+
+    assert min(fit_of(method, seed_key(s)) for s in range(4)) > max(fit_of("random", seed_key(s)) for s in range(4))
+
+
+@pytest.mark.parametrize("method", ["nndsvd", "kmeans++"])
+def test_dense_and_sparse_data_start_alike(method):
+    for one, other in (("dense", "sparse"), ("missing", "listed")):
+        for a, b in zip(*(start_factors(STRUCTURES[name], KEY, {}, method) for name in (one, other)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", STARTS)
+def test_what_is_given_or_known_wins(method):
+    given = {"W": RNG.random((F, K)) + 0.1}
+    W, _ = start_factors(STRUCTURES["dense"], KEY, given, method)
+    np.testing.assert_array_equal(W, given["W"])
+    W, Ht = start_factors(model(X, K, given["W"], None), KEY, {}, method)
+    np.testing.assert_array_equal(W, given["W"])
+    np.testing.assert_allclose(W.sum(axis=0) @ Ht.sum(axis=0), X.sum(), rtol=0.2)
+
+
+@pytest.mark.parametrize("engine", [em, vb])
+def test_engines_take_the_option(engine):
+    options = em.EM if engine is em else vb.VB
+    with pytest.raises(ValueError, match="start: got 'svd'; expected one of"):
+        options(start="svd")
+    structure = model(X, K, gamma(1.0, 1.0), gamma(1.0, 1.0))
+    problem = engine.prepare(structure, options(start="nndsvd"), engine.Workers())
+    state = engine.init(problem, KEY, {})
+    W = state.W if engine is em else state.W.mean
+    np.testing.assert_array_equal(W, start_factors(structure, KEY, {}, "nndsvd")[0])
