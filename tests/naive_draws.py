@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
 
 WORD = 2**64
 
@@ -37,8 +37,65 @@ def uniform(key, i):
     return ((random_bits(key, i) // 2**12) + 0.5) / 2**52
 
 
-def draw_exponential(key):
-    return -math.log(uniform(key, 0))
+def layers(tail, density, area):
+    """Edges and heights of 1024 layers of this area under a density that is 1 at 0, from the tail's start upwards."""
+    edges, heights = [tail], [0.0, density(tail)]
+    while len(edges) < 1023:
+        heights.append(heights[-1] + area / edges[-1])
+        edges.append(optimize.brentq(lambda x, at=heights[-1]: density(x) - at, 0.0, edges[-1]))
+    return [area / density(tail), *edges, 0.0], [*heights, 1.0]
+
+
+def normal_density(x):
+    return math.exp(-0.5 * x * x)
+
+
+def exponential_density(x):
+    return math.exp(-x)
+
+
+NORMAL_START, EXPONENTIAL_START = 4.038849846109503, 9.256164544265543
+NORMAL_LAYERS = layers(
+    NORMAL_START,
+    normal_density,
+    NORMAL_START * normal_density(NORMAL_START) + math.sqrt(2 * math.pi) * stats.norm.sf(NORMAL_START),
+)
+EXPONENTIAL_LAYERS = layers(
+    EXPONENTIAL_START, exponential_density, (EXPONENTIAL_START + 1) * exponential_density(EXPONENTIAL_START)
+)
+
+
+def exponential_from(key, i):
+    """(draw, next word): a point of a layer, accepted under the density; the tail is the same law, further out."""
+    edges, heights = EXPONENTIAL_LAYERS
+    word = random_bits(key, i)
+    layer, x = word % 1024, ((word // 2**11) | 1) * 2.0**-53 * edges[word % 1024]
+    if x < edges[layer + 1]:
+        return x, i + 1
+    if layer == 0:
+        further, i = exponential_from(key, i + 1)
+        return EXPONENTIAL_START + further, i
+    height = heights[layer] + uniform(key, i + 1) * (heights[layer + 1] - heights[layer])
+    return (x, i + 2) if height < exponential_density(x) else exponential_from(key, i + 2)
+
+
+def normal_from(key, i):
+    """(draw, next word), with Marsaglia's tail."""
+    edges, heights = NORMAL_LAYERS
+    word = random_bits(key, i)
+    signed = word - 2**64 if word >= 2**63 else word
+    layer, x = word % 1024, (signed // 2**11) * 2.0**-52 * edges[word % 1024]
+    i += 1
+    if abs(x) < edges[layer + 1]:
+        return x, i
+    if layer == 0:
+        while True:
+            excess, level = -math.log(uniform(key, i)) / NORMAL_START, -math.log(uniform(key, i + 1))
+            i += 2
+            if 2 * level > excess**2:
+                return math.copysign(NORMAL_START + excess, x), i
+    height = heights[layer] + uniform(key, i) * (heights[layer + 1] - heights[layer])
+    return (x, i + 1) if height < normal_density(x) else normal_from(key, i + 1)
 
 
 def draw_poisson(mean, key):

@@ -3,8 +3,10 @@
 Each is a pure function of its parameters and its key, and reads the words 0, 1, ... of that key: two draws need two
 keys (see `streams`). Counts are int64.
 
-- Poisson and binomial: inversion by sequential search for means below 10, else transformed rejection with squeeze
-  (Hoermann 1993: PTRS, BTRS), with log-probabilities that stay accurate at counts of 1e12 and more;
+- Poisson and binomial: inversion by sequential search for means below 20, in steps of eight that are never branched on;
+  else transformed rejection (Hoermann 1993: PTRS, BTRS). What decides a binomial proposal is the cheapest that can: a
+  box, the ratio to the mode as a product, bounds of its logarithm (Kachitvichyanukul, Schmeiser 1988: BTPE), and
+  log-probabilities that stay accurate at counts of 1e12 and more;
 - allocation: one categorical draw per unit for small counts, by comparisons that are never branched on; binomials for
   large ones, each category against those that follow.
 """
@@ -18,13 +20,16 @@ from numba import njit
 
 from nmf_zoo.kernels.streams import fold, kernel, uniform
 
-SMALL_MEAN = 10.0  # below: inversion
-SEARCH_END = 110  # a Poisson or binomial count of mean <= SMALL_MEAN exceeds it with probability 1e-75
+SMALL_MEAN = 20.0  # below: inversion
+SEARCH_END = 152  # a Poisson or binomial count of mean <= SMALL_MEAN exceeds it with probability 1e-75
+STEPS = 8  # of a search between two looks at whether it has ended: a wrong guess of that costs more than they do
+NEAR = 20  # a binomial proposal at most so far from the mode is compared by a product
 SMALL_TOTAL = 1e-300  # weights are too small to divide a count by when they sum to less
 SPLIT = 16  # more units than this per category (but one): binomials, which cost as much as about 30 categorical draws
 LARGEST = 2.0**62  # Poisson means above it do not fit a count
 
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
+_RECIPROCALS = np.array([np.inf] + [1.0 / k for k in range(1, SEARCH_END + 1)])
 _STIRLING_ERROR = np.array(
     [0.0] + [math.lgamma(k + 1) - (k + 0.5) * math.log(k) + k - _LOG_ROOT_2PI for k in range(1, 16)]
 )
@@ -50,11 +55,15 @@ def _log_poisson(k, mean):
 
 @kernel
 def _search_poisson(mean, key):
-    u, k, p = uniform(key, 0), 0, math.exp(-mean)
-    while u > p and k < SEARCH_END:
-        u -= p
-        k += 1
-        p *= mean / k
+    """The number of cumulative probabilities below a uniform."""
+    u, p, k = uniform(key, 0), math.exp(-mean), 0
+    for first in range(1, SEARCH_END, STEPS):
+        for i in range(first, first + STEPS):
+            k += u > p
+            u -= p
+            p *= mean * _RECIPROCALS[i]
+        if u <= 0.0:
+            break
     return k
 
 
@@ -71,7 +80,7 @@ def _reject_poisson(mean, key):
         i += 2
         edge = 0.5 - abs(u)
         k = np.floor((2.0 * a / edge + b) * u + mean + 0.43)
-        if edge >= 0.07 and v <= box:
+        if (edge >= 0.07) & (v <= box):  # one guess, not two
             return int(k)
         if k < 0 or (edge < 0.013 and v > edge):
             continue
@@ -89,13 +98,18 @@ def draw_poisson(mean, key):
 
 @kernel
 def _search_binomial(n, p, key):
-    u, k, q, ratio = uniform(key, 0), 0, math.exp(n * math.log1p(-p)), p / (1.0 - p)
-    end = min(n, SEARCH_END)
-    while u > q and k < end:
-        u -= q
-        k += 1
-        q *= ratio * (n - k + 1) / k
-    return k
+    """The number of cumulative probabilities below a uniform."""
+    u, q, k = uniform(key, 0), math.exp(n * math.log1p(-p)), 0
+    odds = p / (1.0 - p)
+    scale = odds * (n + 1.0)
+    for first in range(1, SEARCH_END, STEPS):
+        for i in range(first, first + STEPS):
+            k += u > q
+            u -= q
+            q *= scale * _RECIPROCALS[i] - odds
+        if u <= 0.0:
+            break
+    return min(k, n)
 
 
 @kernel
@@ -105,25 +119,60 @@ def _log_binomial(k, n, p):
 
 
 @kernel
+def _ratio_to_mode(k, mode, n, p):
+    """The binomial probability of k over that of the mode, for a k that is near."""
+    odds, product = p / (1.0 - p), 1.0
+    scale = odds * (n + 1.0)
+    i, last = min(k, mode), max(k, mode)
+    while i < last:
+        i += 1.0
+        product *= scale / i - odds
+    return product if k > mode else 1.0 / product
+
+
+@kernel
+def _log_ratio_bounds(far, variance):
+    """(middle, slack): log of the probability `far` from the mode over the mode's is within middle -+ slack.
+
+    For far < variance / 2 - 1 and p <= 1/2, as in BTPE's steps 5.2.
+    """
+    x = far / variance
+    return -0.5 * far * x, x * ((far * (far / 3.0 + 0.625) + 1.0 / 6.0) / variance + 0.5)
+
+
+@kernel
+def _is_below_ratio(v, k, n, p):
+    """v <= probability of k / probability of the mode"""
+    mode, variance = np.floor((n + 1.0) * p), n * p * (1.0 - p)
+    far = abs(k - mode)
+    if far <= NEAR:
+        return v <= _ratio_to_mode(k, mode, n, p)
+    log_v = math.log(v)
+    if far < 0.5 * variance - 1.0:
+        middle, slack = _log_ratio_bounds(far, variance)
+        if abs(log_v - middle) > slack:
+            return log_v < middle
+    return log_v <= _log_binomial(k, n, p) - _log_binomial(mode, n, p)
+
+
+@kernel
 def _reject_binomial(n, p, key):
     """Hoermann's BTRS, for p <= 1/2."""
     size = np.float64(n)
     spread = math.sqrt(size * p * (1.0 - p))
     b = 1.15 + 2.53 * spread
     a = -0.0873 + 0.0248 * b + 0.01 * p
-    box = 0.92 - 4.2 / b
     i = 0
     while True:
         u, v = uniform(key, i) - 0.5, uniform(key, i + 1)
         i += 2
         edge = 0.5 - abs(u)
         k = np.floor((2.0 * a / edge + b) * u + size * p + 0.5)
-        if edge >= 0.07 and v <= box:
+        if (edge >= 0.07) & ((0.92 - v) * b >= 4.2):  # v <= 0.92 - 4.2 / b; one guess, not two
             return int(k)
         if k < 0 or k > size:
             continue
-        v *= (2.83 + 5.1 / b) * spread / (a / (edge * edge) + b)
-        if math.log(v) <= _log_binomial(k, size, p) - _log_binomial(np.floor((size + 1.0) * p), size, p):
+        if _is_below_ratio(v * (2.83 + 5.1 / b) * spread / (a / (edge * edge) + b), k, size, p):
             return int(k)
 
 

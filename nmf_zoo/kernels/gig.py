@@ -16,8 +16,8 @@ import math
 
 import numpy as np
 
-from nmf_zoo.kernels.draws import draw_gamma
-from nmf_zoo.kernels.streams import kernel, uniform
+from nmf_zoo.kernels.draws import ZERO, draw_gamma, exponential_from
+from nmf_zoo.kernels.streams import ONE, kernel, uniform
 
 SMALLEST, LARGEST = np.finfo(np.float64).tiny, np.finfo(np.float64).max
 
@@ -58,17 +58,18 @@ def _draw_log_ratio(c, p, key):
     end_right, end_left = right + psi_right / slope_right, left + psi_left / slope_left  # where the tangents reach 0
     middle = end_left + end_right
     area = middle + 1.0 / slope_left + 1.0 / slope_right
-    i = 0
+    i = ZERO
     while True:
-        u, tail, v = uniform(key, i) * area, -math.log(uniform(key, i + 1)), uniform(key, i + 2)
-        i += 3
+        u = uniform(key, i) * area
+        tail, i = exponential_from(key, i + ONE)
+        drop, i = exponential_from(key, i)
         if u < middle:
             t, log_hat = u - end_left, 0.0
         elif u < middle + 1.0 / slope_right:
             t, log_hat = end_right + tail / slope_right, -tail
         else:
             t, log_hat = -end_left - tail / slope_left, -tail
-        if math.log(v) + log_hat <= _psi(t, c, p):
+        if log_hat - drop <= _psi(t, c, p):
             return t
 
 

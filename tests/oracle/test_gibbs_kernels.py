@@ -10,6 +10,7 @@ import pytest
 from nmf_zoo.inference import gibbs
 from nmf_zoo.inference.layout import compress, weigh
 from nmf_zoo.inference.workers import SERIAL
+from nmf_zoo.kernels import allocation
 from nmf_zoo.kernels import gibbs as kernels
 from nmf_zoo.kernels.streams import child, fold, seed_key
 from nmf_zoo.structure import Cells
@@ -52,40 +53,62 @@ def problem_of(shape, background=True, mask=True, listed=False):
     return structure, W, H, x, seen, exposure, back
 
 
-def allocate_all(kernel, layout, W, Ht):
+def allocate_all(kernel, layout, W, Ht, make_scratch=kernels.make_scratch):
     major, minor = layout.sides(W, Ht)
     of_major, of_minor = np.full_like(major, np.nan), np.zeros_like(minor)
-    scratch = kernels.make_scratch(layout, K)
+    scratch = make_scratch(layout, W.shape[1])
     failures = sum(kernel(layout, major, minor, c, of_major, of_minor, scratch, KEY) for c in range(layout.n_chunks))
     return *layout.sides(of_major, of_minor), failures
 
 
+BY_CELL, IN_LANES = kernels, allocation
+ALLOCATIONS = pytest.mark.parametrize("module", [BY_CELL, IN_LANES], ids=["by cell", "in lanes"])
+
+
+@ALLOCATIONS
 @pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize("size", SIZES)
-def test_allocate_sources(size, background):
+def test_allocate_sources(size, background, module):
     structure, W, H, x, _, exposure, back = problem_of(SIZES[size], background)
     layout, Ht = compress(structure), np.ascontiguousarray(H.T)
-    of_W, of_H, failures = allocate_all(kernels.allocate_sources, layout, W, Ht)
+    of_W, of_H, failures = allocate_all(module.allocate_sources, layout, W, Ht, module.make_scratch)
     expected = naive_gibbs.allocate_sources(x, W, H, back / exposure, KEY, layout.by_features)
     assert failures == 0
     np.testing.assert_array_equal(of_W, expected[0])
     np.testing.assert_array_equal(of_H, expected[1])
 
 
-def test_allocate_sources_equals_its_python():
+@ALLOCATIONS
+def test_allocate_sources_equals_its_python(module):
     structure, W, H, *_ = problem_of((F, N))
     layout, Ht = compress(structure), np.ascontiguousarray(H.T)
-    compiled = allocate_all(kernels.allocate_sources, layout, W, Ht)
-    plain = allocate_all(in_python(kernels.allocate_sources), layout, W, Ht)
+    compiled = allocate_all(module.allocate_sources, layout, W, Ht, module.make_scratch)
+    plain = allocate_all(in_python(module.allocate_sources), layout, W, Ht, module.make_scratch)
     for left, right in zip(compiled, plain, strict=True):
         np.testing.assert_array_equal(left, right)
 
 
-def test_allocate_sources_counts_failures():
+@pytest.mark.parametrize("mean", [3.0, 400.0])
+@pytest.mark.parametrize("background", [None, 2.0])
+@pytest.mark.parametrize("rank", [1, 8, 16])
+def test_allocation_in_lanes_equals_that_by_cell(rank, background, mean):
+    """Small and large counts, components that fill the lanes or do not, weights of 0."""
+    x, W, Ht = RNG.poisson(mean, (13, 9)), RNG.gamma(1.0, size=(13, rank)), RNG.gamma(1.0, size=(9, rank))
+    W[0, :-1], Ht[1, 1:] = 0.0, 0.0
+    layout = compress(model(x, rank, gamma(1.0, 1.0), gamma(1.0, 1.0), background=background))
+    found, expected = (
+        allocate_all(module.allocate_sources, layout, W, Ht, module.make_scratch) for module in (IN_LANES, BY_CELL)
+    )
+    for left, right in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@ALLOCATIONS
+def test_allocate_sources_counts_failures(module):
     structure, W, H, *_ = problem_of((F, N), background=False, mask=False)
     layout = compress(structure)
     W[1] = 0.0
-    failures = allocate_all(kernels.allocate_sources, layout, W, np.ascontiguousarray(H.T))[2]
+    failures = allocate_all(module.allocate_sources, layout, W, np.ascontiguousarray(H.T), module.make_scratch)[2]
     assert failures == np.count_nonzero(structure.data.values[1])
 
 

@@ -77,10 +77,16 @@ def test_normal():
 
 
 def test_normal_far_tail():
-    """Beyond 3.65 the ziggurat uses another method: the law of the excess."""
-    draws = np.abs(normals(30 * N, child(KEY, 1)))
-    far = draws[draws > 3.5]
-    check(continuous_p_values(far, lambda x: 1 - stats.norm.sf(x) / stats.norm.sf(3.5)))
+    """Beyond 4.04 the ziggurat uses another method: the law of the excess."""
+    draws = np.abs(normals(100 * N, child(KEY, 1)))
+    far = draws[draws > 3.8]
+    check(continuous_p_values(far, lambda x: 1 - stats.norm.sf(x) / stats.norm.sf(3.8)))
+
+
+def test_exponential_far_tail():
+    """Beyond 9.26 the ziggurat starts again: the law of the excess over 9."""
+    draws = exponentials(100 * N, child(KEY, 11))
+    check(continuous_p_values(draws[draws > 9.0] - 9.0, stats.expon.cdf))
 
 
 @pytest.mark.parametrize("shape", [0.05, 0.5, 0.999, 1.0, 1.7, 5.0, 100.0, 1e6, 1e12])
@@ -121,7 +127,7 @@ def test_integrated_gig_law_equals_scipy(p, w):
 # -- discrete ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mean", [1e-3, 0.7, 2.5, 9.99, 10.0, 17.3, 300.0, 1e6])
+@pytest.mark.parametrize("mean", [1e-3, 0.7, 2.5, 9.99, 10.0, 17.3, 19.99, 20.0, 300.0, 1e6])
 def test_poisson(mean):
     check(discrete_p_values(poissons(N, child(KEY, 7), mean), stats.poisson(mean)))
 
@@ -137,6 +143,10 @@ BINOMIAL_CASES = [
     (40, 0.1),
     (40, 0.25),
     (40, 0.75),
+    (39, 0.5),
+    (40, 0.5),
+    (100, 0.3),
+    (2000, 0.02),
     (100, 0.5),
     (3000, 0.3),
     (3000, 0.999),

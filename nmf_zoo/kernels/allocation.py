@@ -1,0 +1,216 @@
+"""Sources of the counts, cell by cell: for all cells of a chunk, who emitted their units.
+
+A unit of a cell of total weight t falls to the component whose interval of the running sums holds u t, u uniform. With
+e_k = w_0 + ... + w_(k-1), the unit's component is the last k with e_k <= u t. A cell's running sums stay in SIMD
+registers, one component to a lane, and a unit adds 1 to *every* lane with e_k <= u t: no branch on a random number, and
+no random address. Statistics are therefore gathered as counts of "component k or later", and the counts of k are the
+differences, taken once per row.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from nmf_zoo.kernels.borrow import borrowed
+from nmf_zoo.kernels.counts import SMALL_TOTAL, SPLIT, allocate
+from nmf_zoo.kernels.lanes import (
+    Padded,
+    Row,
+    compiled,
+    each_vector,
+    filled,
+    llvm_intrinsic,
+    load,
+    nothing,
+    row_of,
+    store,
+)
+from nmf_zoo.kernels.streams import fold, kernel, uniform
+
+LANES = 8  # of a vector
+BLOCK = 4  # lanes whose running sums wait for each other; blocks do not, until their totals are added
+
+
+class Scratch(NamedTuple):
+    """Room for one chunk.
+
+    Attributes
+    ----------
+    width : as of :class:`nmf_zoo.kernels.lanes.Padded`, with a lane for each component, and one for a background
+    row : (2, lanes) weights of the major side's row, and its counts of "component k or later"
+    weights, cumulative, counts : (sources,) of a large count, which is drawn by binomials
+    """
+
+    width: tuple[int, ...]
+    row: np.ndarray
+    weights: np.ndarray
+    cumulative: np.ndarray
+    counts: np.ndarray
+
+
+def make_scratch(layout, rank: int) -> Scratch:
+    """Scratch of :func:`allocate_sources` for one chunk."""
+    sources = rank + 1 if layout.offset.size else rank
+    vectors = -(-sources // LANES)
+    room = np.zeros((2, vectors * LANES)), np.empty(sources), np.empty(sources), np.empty(sources, np.int64)
+    return Scratch((0,) * vectors, *room)
+
+
+@kernel
+def allocate_sources(layout, major, minor, chunk, of_major, of_minor, scratch, key):
+    """Draw the sources of every count of a chunk and count them by component.
+
+    C[f, :, n] ~ Multinomial(x_fn, w_f * h_n / (w_f . h_n + offset)); the background's share is dropped. ``of_major``
+    (major, K) is overwritten at the chunk's rows, ``of_minor`` (minor, K) is added to; ``scratch`` is the chunk's own.
+    Returns the number of cells whose mean is 0 or not finite, where no allocation exists.
+    """
+    rank, failures = major.shape[1], 0
+    has_offset = layout.offset.size > 0
+    padded_minor = Padded(_widened(minor, scratch.row.shape[1]), scratch.width)
+    later_minor = Padded(np.zeros_like(padded_minor.values), scratch.width)
+    row = Padded(scratch.row, scratch.width)
+    for i in range(layout.chunks[chunk], layout.chunks[chunk + 1]):
+        of_major[i] = 0.0
+        scratch.row[0, :rank] = major[i]
+        row_key, later = fold(key, i), nothing(load(row, 0, 0))
+        for cell in range(layout.indptr[i], layout.indptr[i + 1]):
+            j, x = layout.indices[cell], np.int64(layout.values[cell])
+            before, total = sums_before(row, padded_minor, j)
+            total += layout.offset[cell] if has_offset else 0.0
+            if not SMALL_TOTAL < total < np.inf:
+                failures += 1
+            elif x > SPLIT * (scratch.weights.size - 1):
+                offset = layout.offset[cell] if has_offset else 0.0
+                _allocate_large((x, offset), major[i], minor[j], of_major[i], of_minor[j], scratch, fold(row_key, j))
+            else:
+                cell_key, counts = fold(row_key, j), nothing(before)
+                for unit in range(x):
+                    counts = count_at_most(counts, before, uniform(cell_key, unit) * total)
+                store(later_minor, j, 0, plus(load(later_minor, j, 0), counts))
+                later = plus(later, counts)
+        store(row, 1, 0, later)
+        _add_differences(of_major[i], scratch.row[1])
+    for j in range(minor.shape[0]):
+        _add_differences(of_minor[j], later_minor.values[j])
+    return failures
+
+
+@kernel
+def _widened(matrix, columns):
+    out = np.zeros((matrix.shape[0], columns))
+    out[:, : matrix.shape[1]] = matrix
+    return out
+
+
+@kernel
+def _add_differences(out, later):
+    """Add to out (K,) the counts of each component, from those of "component k or later" (lanes,)."""
+    for k in range(out.size):
+        out[k] += later[k] - (later[k + 1] if k + 1 < later.size else 0.0)
+
+
+@kernel
+def _allocate_large(cell, w, h, of_major, of_minor, scratch, key):
+    """One cell (count, offset) by binomials."""
+    for k in range(w.size):
+        scratch.weights[k] = w[k] * h[k]
+    if scratch.weights.size > w.size:
+        scratch.weights[w.size] = cell[1]
+    weights, cumulative, counts = borrowed(scratch.weights), borrowed(scratch.cumulative), borrowed(scratch.counts)
+    allocate(cell[0], weights, cumulative, counts, key)
+    for k in range(w.size):
+        of_major[k] += counts[k]
+        of_minor[k] += counts[k]
+
+
+# -- rows in registers: in Python they are NumPy arrays ---------------------------------------------------------------
+
+
+def sums_before(row, minor, j):
+    """(e, total): the sums of the products of row 0 of ``row`` with row j before each lane, and of all.
+
+    They never fall from lane to lane, and stay as they are where the product is 0, so that such a lane gets no unit.
+    """
+    sums = np.cumsum(row.values[0] * minor.values[j])
+    return np.concatenate([[0.0], sums[:-1]]), sums[-1]
+
+
+def count_at_most(counts, sums, limit):
+    """counts + 1 where sums <= limit"""
+    return counts + (sums <= limit)
+
+
+def plus(row, other):
+    """Their sum."""
+    return row + other
+
+
+@compiled(
+    sums_before,
+    lambda row, minor, j: types.Tuple((row_of(row), row.types[0].dtype)),
+    types.NamedTuple,
+    types.NamedTuple,
+    types.Integer,
+)
+def _sums_before(context, builder, signature, arguments):
+    """Blocks of lanes: in each, product after product is added to the lanes after it; then the totals before it."""
+    pairs = _weights_of(context, builder, signature, arguments)
+    row = context.get_value_type(signature.return_type.types[0])
+    blocks = [_sums_in_block(builder, pairs[n : n + BLOCK]) for n in range(0, len(pairs), BLOCK)]
+    total, sums = blocks[0][1], [blocks[0][0]]
+    for inside, own in blocks[1:]:
+        sums.append(builder.fadd(inside, filled(builder, total, inside.type)))
+        total = builder.fadd(total, own)
+    lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(range(LANES)))
+    value = each_vector(builder, row, lambda n: builder.shuffle_vector(sums[2 * n], sums[2 * n + 1], lanes))
+    return context.make_tuple(builder, signature.return_type, [value, total])
+
+
+def _weights_of(context, builder, signature, arguments):
+    """The pairs of factors, lane by lane."""
+    starts = []
+    for which, index in ((0, None), (1, 2)):
+        matrix = context.make_array(signature.args[which].types[0])(
+            context, builder, builder.extract_value(arguments[which], 0)
+        )
+        columns = builder.extract_value(matrix.shape, 1)
+        i = ir.IntType(64)(0) if index is None else context.cast(builder, arguments[2], signature.args[2], types.intp)
+        starts.append(builder.gep(matrix.data, [builder.mul(i, columns)]))
+    lanes = len(signature.args[0].types[1]) * LANES
+    return [tuple(builder.load(builder.gep(s, [ir.IntType(64)(k)])) for s in starts) for k in range(lanes)]
+
+
+def _sums_in_block(builder, pairs):
+    """(sums before each lane of the block, sum of the block), in the order of the lanes."""
+    vector = ir.VectorType(ir.DoubleType(), BLOCK)
+    wide = llvm_intrinsic(builder, "fma", vector, ir.FunctionType(vector, [vector] * 3))
+    sums = ir.Constant(vector, None)
+    for k, pair in enumerate(pairs[:-1]):
+        after = ir.Constant(ir.VectorType(ir.IntType(1), BLOCK), [int(lane > k) for lane in range(BLOCK)])
+        added = builder.call(wide, [*(filled(builder, x, vector) for x in pair), sums])
+        sums = builder.select(after, added, sums)
+    last = builder.extract_element(sums, ir.IntType(32)(BLOCK - 1))
+    return sums, builder.fma(*pairs[-1], last)
+
+
+@compiled(count_at_most, lambda counts, sums, limit: counts, Row, Row, types.Float)
+def _count_at_most(context, builder, signature, arguments):
+    row = context.get_value_type(signature.return_type)
+    limit, one = filled(builder, arguments[2], row.element), ir.Constant(row.element, [1.0] * LANES)
+
+    def vector(n: int):
+        count = builder.extract_value(arguments[0], n)
+        is_before = builder.fcmp_ordered("<=", builder.extract_value(arguments[1], n), limit)
+        return builder.select(is_before, builder.fadd(count, one), count)
+
+    return each_vector(builder, row, vector)
+
+
+@compiled(plus, lambda row, other: row, Row, Row)
+def _plus(context, builder, signature, arguments):
+    row = context.get_value_type(signature.return_type)
+    return each_vector(builder, row, lambda n: builder.fadd(*(builder.extract_value(one, n) for one in arguments)))
