@@ -63,15 +63,35 @@ def run_block(
     engine: Engine, problem: Any, state: Any, key: np.uint64, block: Block
 ) -> tuple[Any, dict[str, Array], dict[str, Array]]:
     """(new state, variables, statistics) with the kept sweeps along the first axis; ``key`` is the chain's stream."""
-    if engine.run is not None:
-        return engine.run(problem, state, key, block)
+    done = None if engine.run is None else engine.run(problem, state, key, block)
+    return _step_by_step(engine, problem, state, key, block) if done is None else done
+
+
+def _step_by_step(
+    engine: Engine, problem: Any, state: Any, key: np.uint64, block: Block
+) -> tuple[Any, dict[str, Array], dict[str, Array]]:
+    """The block of an engine that has no other way, or declined to run this problem's sweeps at once."""
     step = engine.tune if block.tuning and engine.tune is not None else engine.step
-    state, info = step(problem, state, child(key, STEPS, block.first))
-    if not block.keeps(block.first):
-        return state, {}, {}
-    values, stats = engine.draw(problem, state, child(key, DRAW, block.first))
-    return state, _as_rows(values), _as_rows({**info._asdict(), **stats})
+    assert engine.draw is not None
+    draws: dict[str, Array] = {}
+    statistics: dict[str, Array] = {}
+    row = 0
+    for sweep in range(block.first, block.stop):
+        state, info = step(problem, state, child(key, STEPS, sweep))
+        if block.keeps(sweep):
+            values, stats = engine.draw(problem, state, child(key, DRAW, sweep))
+            _put(draws, values, row, block)
+            _put(statistics, {**info._asdict(), **stats}, row, block)
+            row += 1
+    return state, draws, statistics
 
 
-def _as_rows(values: dict[str, Any]) -> dict[str, Array]:
-    return {name: np.asarray(value)[None] for name, value in values.items()}
+def _put(out: dict[str, Array], values: dict[str, Any], row: int, block: Block) -> None:
+    """Store a kept sweep; a block of one needs no copy, while others overwrite the state's arrays in place."""
+    for name, value in values.items():
+        if block.stop - block.first == 1:
+            out[name] = np.asarray(value)[None]
+            continue
+        if name not in out:
+            out[name] = np.empty((block.kept, *np.shape(value)), np.asarray(value).dtype)
+        out[name][row] = value

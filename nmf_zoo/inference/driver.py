@@ -18,9 +18,11 @@ import numpy as np
 
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.blocks import blocks, longest_block, run_block
+from nmf_zoo.inference.checkpoint import Checkpoint
 from nmf_zoo.inference.engine import DRAW, START, STEPS, Engine
 from nmf_zoo.inference.progress import Watch
-from nmf_zoo.inference.traces import Chain, Trace
+from nmf_zoo.inference.saving import SavedChain, SavedFit
+from nmf_zoo.inference.traces import Chain, Traces
 from nmf_zoo.inference.workers import OneBlasThread, Workers
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.structure import Array, Factorisation
@@ -40,6 +42,7 @@ class SampleRun:
     """How long to sample.
 
     Of the ``draws`` sweeps after ``tune`` every ``thin``-th is kept; of the variables, all or ``var_names``.
+    ``keep`` : "draws", "moments", or "store" for draws on disk
     """
 
     draws: int
@@ -49,6 +52,7 @@ class SampleRun:
     cores: int
     progressbar: bool
     var_names: tuple[str, ...] | None = None
+    keep: str = "draws"
 
     @property
     def kept_draws(self) -> int:
@@ -89,83 +93,104 @@ def available_cores() -> int:
 
 
 def run_chains(
-    engine: Engine, structure: Factorisation, options: Any, run: SampleRun, key: np.uint64, starts: Sequence[Start]
+    engine: Engine,
+    structure: Factorisation,
+    options: Any,
+    run: SampleRun,
+    key: np.uint64,
+    starts: Sequence[Start],
+    traces: Traces | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[list[Chain], bool]:
     """Sample one chain per start. Returns the chains, cut to the same length, and whether Ctrl-C stopped them.
 
-    Chains that an interruption left far behind are dropped (see :func:`_fullest`).
+    ``traces`` take what is kept; default in memory. Chains that an interruption left far behind are dropped. With a
+    ``checkpoint`` the chains go on from it, and save themselves there.
     """
+    traces = traces or Traces(len(starts), run.kept_warmup, run.kept_draws)
 
-    def sample(problem: Any, chain: int, watch: Watch, stop: threading.Event) -> Chain:
-        return _sample_chain(engine, problem, run, child(key, chain), starts[chain], stop, _reporter(watch, chain))
+    def sample(problem: Any, chain: int, watch: Watch, stop: threading.Event) -> None:
+        report, result = _reporter(watch, chain), traces.chains[chain]
+        part = None if checkpoint is None else checkpoint.part(chain)
+        _sample_chain(engine, problem, run, child(key, chain), starts[chain], result, part, stop, report)
 
     total = run.tune + run.draws
-    chains, stopped = _in_threads(engine, structure, options, run, sample, len(starts), total, "chain")
-    chains = _fullest(chains)
-    for part in ("warmup", "draws"):
-        _cut([getattr(chain, part) for chain in chains])
-    return chains, stopped
+    _, stopped = _in_threads(engine, structure, options, run, sample, len(starts), total, "chain")
+    return traces.level(), stopped
 
 
-def _sample_chain(engine, problem, run, key, start, stop, report) -> Chain:
-    result = Chain(Trace(run.kept_warmup), Trace(run.kept_draws))
-    state = engine.init(problem, child(key, START), start)
-    for block in blocks(0, run.tune, run.draws, run.thin, run.keep_warmup, longest_block(engine)):
+def _sample_chain(engine, problem, run, key, start, result, part, stop, report) -> None:
+    saved = SavedChain(part, result)
+    done, state = saved.load(run.tune, run.draws)
+    if done:
+        report(done, "from the checkpoint", last=done == run.tune + run.draws)
+    else:
+        state = engine.init(problem, child(key, START), start)
+    for block in blocks(done, run.tune, run.draws, run.thin, run.keep_warmup, longest_block(engine)):
         if stop.is_set():
             break
         state, values, stats = run_block(engine, problem, state, key, block)
         if stats:
             kept = values if run.var_names is None else {name: values[name] for name in run.var_names}
             (result.warmup if block.tuning else result.draws).extend(kept, stats)
-        report(block.stop, "warm-up" if block.tuning else "draws", last=block.stop == run.tune + run.draws)
-    return result
-
-
-def _fullest(chains: list[Chain]) -> list[Chain]:
-    """The chains that hold most draws together when cut to their shortest: after Ctrl-C some may not have begun."""
-    lengths = [chain.draws.filled for chain in chains]
-    shortest = max(lengths, key=lambda length: (length * sum(other >= length for other in lengths), length))
-    return [chain for chain in chains if chain.draws.filled >= shortest]
-
-
-def _cut(traces: list[Trace]) -> None:
-    """Cut all traces to the length of the shortest (after an interruption they differ)."""
-    shortest = min(trace.filled for trace in traces)
-    for trace in traces:
-        trace.filled = shortest
-        for store in (trace.values, trace.stats):
-            store.update({name: array[:shortest] for name, array in store.items()})
+        done = block.stop
+        saved.save(done, state)
+        report(done, "warm-up" if block.tuning else "draws", last=done == run.tune + run.draws)
+    saved.save(done, state, last=True)
 
 
 def run_restarts(
-    engine: Engine, structure: Factorisation, options: Any, run: FitRun, key: np.uint64, starts: Sequence[Start]
+    engine: Engine,
+    structure: Factorisation,
+    options: Any,
+    run: FitRun,
+    key: np.uint64,
+    starts: Sequence[Start],
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[list[Solution], bool]:
-    """Fit from each start. Returns the solutions, best objective first, and whether Ctrl-C stopped them."""
+    """Fit from each start. Returns the solutions, best objective first, and whether Ctrl-C stopped them.
+
+    With a ``checkpoint`` the restarts go on from it, and save themselves there.
+    """
 
     def fit(problem: Any, restart: int, watch: Watch, stop: threading.Event) -> Solution:
-        return _fit_once(engine, problem, run, child(key, restart), starts[restart], stop, _reporter(watch, restart))
+        report, part = _reporter(watch, restart), None if checkpoint is None else checkpoint.part(restart)
+        return _fit_once(engine, problem, run, child(key, restart), starts[restart], part, stop, report)
 
     solutions, stopped = _in_threads(engine, structure, options, run, fit, len(starts), run.max_iter, "restart")
     sign = -1.0 if engine.maximise else 1.0
     return sorted(solutions, key=lambda solution: sign * solution.objective[-1]), stopped
 
 
-def _fit_once(engine, problem, run, key, start, stop, report) -> Solution:
-    state = engine.init(problem, child(key, START), start)
-    objective, residual, status = [], np.inf, "max_iter" if run.tol > 0 else "all_iterations"
-    for iteration in range(run.max_iter):
+def _fit_once(engine, problem, run, key, start, part, stop, report) -> Solution:
+    saved = SavedFit(part)
+    state, objective, residual = saved.load(run.max_iter)
+    if not objective:
+        state = engine.init(problem, child(key, START), start)
+    for iteration in range(len(objective), run.max_iter):
+        if objective and (residual < run.tol or stop.is_set()):
+            break
         state, info = engine.step(problem, state, child(key, STEPS, iteration))
         objective.append(float(info.objective))
         residual = float(info.residual)
         if not np.isfinite(info.objective):
             raise RunFailed(f"{engine.name}: the objective became {info.objective} at iteration {iteration + 1}")
+        saved.save(state, objective, residual)
         report(iteration + 1, f"objective {info.objective:.6g}, residual {residual:.2g}")
-        if residual < run.tol or stop.is_set():
-            status = "converged" if residual < run.tol else "interrupted"
-            break
+    saved.save(state, objective, residual, last=True)
+    status = _status(run, len(objective), residual)
     report(len(objective), f"{status}: objective {objective[-1]:.6g}, residual {residual:.2g}", last=True)
     values, parameters = engine.finish(problem, state, child(key, DRAW), run.draws)
     return Solution(objective, residual, status, values, parameters)
+
+
+def _status(run: FitRun, iterations: int, residual: float) -> str:
+    """Why a restart ended, a word of ``STATUS``."""
+    if residual < run.tol:
+        return "converged"
+    if iterations < run.max_iter:
+        return "interrupted"
+    return "max_iter" if run.tol > 0 else "all_iterations"
 
 
 def _reporter(watch: Watch, chain: int) -> Callable[..., None]:
@@ -173,15 +198,25 @@ def _reporter(watch: Watch, chain: int) -> Callable[..., None]:
 
 
 def _in_threads(engine, structure, options, run, work, n_jobs, total, word) -> tuple[list[Any], bool]:
-    """Run one job per chain in threads; with cores to spare all share as many workers. BLAS stays on one thread."""
+    """Run one job per chain in threads, with the cores that are idle for all. BLAS stays on one thread."""
     side_by_side = max(1, min(n_jobs, run.cores))
     shared = closing(Workers(run.cores if run.cores > side_by_side else 1))
     watching, pooled = Watch(run.progressbar, word, n_jobs, total), ThreadPoolExecutor(side_by_side)
-    stop = threading.Event()
+    stop, waiting = threading.Event(), iter(range(n_jobs - side_by_side))
+
+    def job(problem: Any, number: int) -> Any:
+        """One chain; if no other takes its place, its core goes to those that still run."""
+        try:
+            return work(problem, number, watch, stop)
+        finally:
+            if next(waiting, None) is None:
+                workers.add_cores(1)
+
     with OneBlasThread(), watching as watch, shared as workers, pooled as pool:  # the workers outlive the jobs
+        workers.add_cores(run.cores - side_by_side + 1 - workers.threads)  # idle are those without a chain
         try:
             problem = engine.prepare(structure, options, workers)
-            futures = [pool.submit(work, problem, job, watch, stop) for job in range(n_jobs)]
+            futures = [pool.submit(job, problem, number) for number in range(n_jobs)]
             stopped = _wait(futures, stop)
         finally:
             stop.set()

@@ -1,4 +1,4 @@
-"""Threads inside one chain: kernels release the GIL, so that chunks of the data run side by side."""
+"""Threads inside a chain: kernels release the GIL, so that chunks of the data run side by side."""
 
 from __future__ import annotations
 
@@ -11,18 +11,60 @@ from threadpoolctl import threadpool_limits
 
 
 class Workers:
-    """Map a kernel over chunks, in order; with one thread there is no pool at all.
+    """Map a kernel over chunks, in order: in the caller's thread, and in helpers on the cores that are idle.
 
-    Sums over chunks are the caller's, in the order of the chunks, so that results do not depend on ``threads``.
+    Callers share the idle cores: each takes what is there when it starts a map, and gives it back after. Sums over
+    chunks are the caller's, in the order of the chunks, so that results do not depend on who helped.
     """
 
     def __init__(self, threads: int = 1):
-        self.threads = threads
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._idle = threads - 1
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def threads(self) -> int:
+        """The threads that a map would have now, the caller's included."""
+        return 1 + max(self._idle, 0)
+
+    def add_cores(self, count: int) -> None:
+        """Make cores available for helpers, or take them back."""
+        with self._lock:
+            self._idle += count
 
     def map(self, work: Callable[..., Any], *items: Iterable[Any]) -> list[Any]:
         """``[work(...) for ... in zip(*items)]``"""
-        return list(map(work, *items) if self._pool is None else self._pool.map(work, *items))
+        tasks = list(zip(*items, strict=False))
+        helpers = self._take(len(tasks) - 1)
+        if not helpers:
+            return [work(*task) for task in tasks]
+        results: list[Any] = [None] * len(tasks)
+        next_tasks = iter(range(len(tasks)))  # shared: whoever is free does the next one
+
+        def take_turns() -> None:
+            for task in next_tasks:
+                results[task] = work(*tasks[task])
+
+        futures = [self._pool.submit(take_turns) for _ in range(helpers)]
+        try:
+            take_turns()
+        finally:
+            failed = [future.exception() for future in futures if not future.cancel()]
+            self.add_cores(helpers)
+        for error in filter(None, failed):
+            raise error
+        return results
+
+    def _take(self, most: int) -> int:
+        """Take up to ``most`` idle cores; how many there were."""
+        if most < 1 or self._idle < 1:
+            return 0
+        with self._lock:
+            taken = max(min(most, self._idle), 0)
+            self._idle -= taken
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor()
+        return taken
 
     def close(self) -> None:
         if self._pool is not None:

@@ -333,9 +333,9 @@ def toy_fit(objectives, maximise=False, on_sweep=lambda chain, sweep: None):
     )
 
 
-def run_fit(engine, n, **options):
+def run_fit(engine, n, checkpoint=None, **options):
     run = FitRun(**{"max_iter": 20, "tol": 0.0, "draws": 2, "cores": 1, "progressbar": False, **options})
-    return run_restarts(engine, None, None, run, KEY, [{"r": r} for r in range(n)])
+    return run_restarts(engine, None, None, run, KEY, [{"r": r} for r in range(n)], checkpoint)
 
 
 @pytest.mark.parametrize(("maximise", "order"), [(False, [1, 0, 2]), (True, [2, 0, 1])])

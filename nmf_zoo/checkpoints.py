@@ -1,0 +1,63 @@
+"""``checkpoint=`` of the two verbs: the folder of this run, held while it lasts, or a refusal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.inference.checkpoint import Checkpoint, open_checkpoint
+from nmf_zoo.inference.driver import FitRun, SampleRun
+from nmf_zoo.inference.engine import Engine
+from nmf_zoo.inference.facts import run_facts
+from nmf_zoo.run_arguments import require_disk, variable_shapes
+from nmf_zoo.structure import Array, Factorisation
+
+FREE = ("draws", "max_iter", "cores", "progressbar")  # arguments that may change from one session of a run to the next
+STATES = 20  # a state holds up to ten arrays of a factor's size, and there are two while one replaces the other
+
+
+@contextmanager
+def checkpointed(
+    path: Any,
+    engine: Engine | None,
+    options: Any,
+    structure: Factorisation,
+    run: SampleRun | FitRun,
+    starts: Sequence[Mapping[str, Array]],
+    entropy: Any,
+    is_seeded: bool,
+    rows: int = 0,
+) -> Iterator[Checkpoint | None]:
+    """The checkpoint at ``path`` for this run, new or to go on from; None when ``path`` is None.
+
+    ``rows``: draws that it will hold.
+    """
+    if path is None:
+        yield None
+        return
+    if not isinstance(path, str | os.PathLike):
+        raise InputError("checkpoint", repr(path), "the path of a folder, or None")
+    if engine is None:
+        raise InputError("checkpoint", f"{str(path)!r} with nuts", "None: PyMC's samplers can't go on", "leave it out")
+    settled = {name: value for name, value in vars(run).items() if name not in FREE}
+    facts = run_facts(engine, options, structure, chains=len(starts), **settled, initvals=list(starts))
+    _check_room(Path(path), structure, rows, STATES * len(starts), getattr(run, "var_names", None))
+    opened = open_checkpoint(Path(path), facts, entropy, is_seeded)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def _check_room(path: Path, structure: Factorisation, rows: int, states: int, var_names: Sequence[str] | None) -> None:
+    """Refuse a run whose checkpoint would outgrow the disk; what is there already has its room."""
+    cells = {name: int(np.prod(shape)) for name, shape in variable_shapes(structure).items()}
+    needed = 8.0 * (rows * sum(cells[name] for name in var_names or cells) + states * sum(cells.values()))
+    held = sum(entry.stat().st_size for entry in path.iterdir()) if path.is_dir() else 0
+    require_disk("checkpoint", f"{str(path)!r} for this run", needed - held, path, "give a path on another disk")

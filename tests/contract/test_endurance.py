@@ -1,0 +1,175 @@
+"""Draws and objectives are the same bits with any threads, in any blocks, and after kills at any moments."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nmf_zoo.inference import checkpoint as files
+from nmf_zoo.inference import driver, em, gibbs, layout, sources, vb
+from nmf_zoo.inference.blocks import Block
+from nmf_zoo.inference.checkpoint import open_checkpoint
+from nmf_zoo.inference.driver import FitRun, SampleRun, run_chains, run_restarts
+from nmf_zoo.inference.workers import Workers
+from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.structure import Cells
+from tests.structures import gamma, model, unknown
+
+ROOT = Path(__file__).parents[2]
+KEY = seed_key(21)
+ENGINES = {
+    "em": (em.ENGINE, em.EM(mode="log")),
+    "em, sources frozen": (em.ENGINE, em.EM(mode="log", inner=2)),
+    "vb": (vb.ENGINE, vb.VB()),
+    "vb, paisley": (vb.ENGINE, vb.VB(order="paisley")),
+    "gibbs": (gibbs.ENGINE, gibbs.Gibbs()),
+}
+
+
+@pytest.fixture(autouse=True)
+def several_chunks(monkeypatch):
+    """Several chunks on small data, and a save at every step."""
+    monkeypatch.setattr(layout, "CHUNK_NONZEROS", 64)
+    monkeypatch.setattr(sources, "CHUNK_CELLS", 128)
+    monkeypatch.setattr(files, "EVERY", 0.0)
+    monkeypatch.setattr(files, "SHARE", np.inf)
+
+
+@cache
+def structures():
+    rng = np.random.default_rng(8)
+    x = rng.poisson(rng.gamma(0.7, size=(41, 3)) @ rng.gamma(0.7, size=(3, 29)) * 3.0).astype(float)
+    mask, pair = rng.random(x.shape) < 0.85, (gamma(1.5, 0.5), gamma(1.2, 0.7))
+
+    def cells(rows, cols, is_complete):
+        return Cells(rows=rows, cols=cols, values=x[rows, cols], shape=x.shape, is_complete=is_complete)
+
+    return {
+        "dense": model(x, 3, *pair),
+        "masked": model(x, 3, *pair, mask=mask, exposure=rng.uniform(0.5, 2.0, x.shape)),
+        "sparse": model(x, 3, *pair, data=cells(*np.nonzero(x), True)),
+        "listed": model(x, 3, *pair, data=cells(*np.nonzero(mask), False), background=np.full(x.shape, 0.2)),
+        "wide": model(x.T, 3, *pair, data=None),
+        "small": model(x[:6, :8], 2, *pair),
+    }
+
+
+@cache
+def free():
+    """Hyperparameters to find (EM, VB) and to draw (Gibbs)."""
+    x = np.random.default_rng(9).poisson(2.0, (41, 29)).astype(float)
+    given = {"variable_shape": (3,), "shape": (1, 3)}
+    found, drawn = unknown("b", "flat", **given), unknown("b", "gamma", 6.0, 5.0, **given)
+    return [model(x, 3, gamma(1.5, rate), gamma(1.2, 0.7)) for rate in (found, drawn)]
+
+
+def structure_of(name, engine):
+    return free()[engine == "gibbs"] if name == "free" else structures()[name]
+
+
+NAMES = ["dense", "masked", "sparse", "listed", "wide", "small", "free"]
+
+
+def run(name, engine, cores=1, checkpoint=None, length=9):
+    """The numbers of a run of two chains or restarts."""
+    chosen, options = ENGINES[engine]
+    structure, starts = structure_of(name, engine), [{}, {}]
+    if chosen.verb == "sample":
+        asked = SampleRun(draws=length, tune=6, thin=2, keep_warmup=True, cores=cores, progressbar=False)
+        chains, _ = run_chains(chosen, structure, options, asked, KEY, starts, checkpoint=checkpoint)
+        return [trace.values | trace.stats for chain in chains for trace in (chain.warmup, chain.draws)]
+    asked = FitRun(max_iter=length, tol=0.0, draws=2, cores=cores, progressbar=False)
+    solutions, _ = run_restarts(chosen, structure, options, asked, KEY, starts, checkpoint)
+    return [
+        {"objective": found.objective, "residual": found.residual, **found.values, **found.parameters}
+        for found in solutions
+    ]
+
+
+def assert_same(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one.keys() == other.keys()
+        for key, value in one.items():
+            np.testing.assert_array_equal(value, other[key], err_msg=key)
+
+
+class InBlocks(Workers):
+    """Chunks in ``blocks`` groups, the last group first."""
+
+    def __init__(self, blocks):
+        super().__init__()
+        self.blocks = blocks
+
+    @property
+    def threads(self):
+        return self.blocks
+
+    def map(self, work, *items):
+        tasks = list(zip(*items, strict=False))
+        bounds = [len(tasks) * block // self.blocks for block in range(self.blocks + 1)]
+        results = {}
+        for block in reversed(range(self.blocks)):
+            results |= {task: work(*tasks[task]) for task in range(bounds[block], bounds[block + 1])}
+        return [results[task] for task in range(len(tasks))]
+
+
+def in_blocks_of(size):
+    """``driver.blocks`` with blocks of ``size`` sweeps."""
+
+    def blocks(first, tune, draws, thin, keep_warmup, longest):
+        while first < tune + draws:
+            tuning = first < tune
+            stop = min(first + size, tune if tuning else tune + draws)
+            yield Block(first, stop, 0 if tuning else tune, thin if keep_warmup or not tuning else 0, tuning)
+            first = stop
+
+    return blocks
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", NAMES)
+class TestTheSameBits:
+    def test_with_any_threads(self, name, engine):
+        expected = run(name, engine)
+        for cores in (2, 4):
+            assert_same(run(name, engine, cores=cores), expected)
+
+    @pytest.mark.parametrize("blocks", [1, 7])
+    def test_in_any_blocks_of_chunks(self, name, engine, blocks, monkeypatch):
+        expected = run(name, engine)
+        monkeypatch.setattr(driver, "Workers", lambda threads: InBlocks(blocks))
+        assert_same(run(name, engine), expected)
+
+    def test_in_any_blocks_of_sweeps(self, name, engine, monkeypatch):
+        expected = run(name, engine)
+        for size in (1, 7):
+            monkeypatch.setattr(driver, "blocks", in_blocks_of(size))
+            assert_same(run(name, engine), expected)
+
+    def test_going_on_from_every_step(self, name, engine, tmp_path, monkeypatch):
+        """One session per step: each reads all it knows from the folder."""
+        monkeypatch.setattr(driver, "blocks", in_blocks_of(1 + random.randrange(3)))
+        expected = run(name, engine)
+        for length in range(1, 10):
+            opened = open_checkpoint(tmp_path / "run", {}, 1, is_seeded=True)
+            found = run(name, engine, checkpoint=opened, length=length, cores=1 + length % 2)
+            opened.close()
+        assert_same(found, expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks the runs that it kills")
+@pytest.mark.parametrize("engine", ["em", "vb", "gibbs"])
+def test_after_kills_at_random_moments(engine):
+    """SIGKILL, several times, while runs of every kind of data save all the time; see tests/killed.py."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.killed", engine]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("killed after") == 4

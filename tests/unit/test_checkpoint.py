@@ -1,0 +1,395 @@
+"""Checkpoints: whole or absent whatever happens, and exact when chains and restarts go on from them."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.inference import checkpoint as files
+from nmf_zoo.inference.checkpoint import Part, open_checkpoint
+from nmf_zoo.inference.driver import run_chains
+from nmf_zoo.inference.facts import differences
+from nmf_zoo.inference.trees import write_tree
+from tests.unit.test_driver import KEY, interrupt_at, run_fit, sample_run, sweeps_of, toy, toy_fit
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "run.checkpoint"
+
+
+@pytest.fixture
+def all_the_time(monkeypatch):
+    """Save after every step."""
+    monkeypatch.setattr(files, "EVERY", 0.0)
+    monkeypatch.setattr(files, "SHARE", np.inf)
+
+
+# -- one part ------------------------------------------------------------------------------------------------------
+
+
+def saves(folder, n):
+    """Save n times; the state counts, and each save adds two rows."""
+    part = Part(folder, 0)
+    saved = part.load()
+    first = 0 if saved is None else saved.tree["i"] + 1
+    for i in range(first, n):
+        assert part.save({"i": i, "state": np.full(4, i)}, {"x": np.array([2 * i, 2 * i + 1])})
+
+
+def check(folder, n):
+    """n saves, or one fewer, are there; and nothing else."""
+    saved = Part(folder, 0).load()
+    i = -1 if saved is None else saved.tree["i"]
+    assert i in (n - 1, n - 2), (i, n)
+    if saved is not None:
+        np.testing.assert_array_equal(saved.tree["state"], np.full(4, i))
+        assert [x for rows in saved.rows() for x in rows["x"]] == list(range(2 * i + 2))
+
+
+class Killed(BaseException):
+    """The process died here."""
+
+
+def die_at(monkeypatch, count):
+    """From the ``count``-th step of writing on, nothing happens any more; half of that step's bytes may be written."""
+    calls = iter(range(10**6))
+
+    def dying(act, half):
+        def step(*args):
+            if next(calls) >= count:
+                half(*args)
+                raise Killed
+            return act(*args)
+
+        return step
+
+    def nothing(*args):
+        pass
+
+    def write_half(file, data):
+        file.write(data[: len(data) // 2])
+        file.flush()
+
+    def write(file, data):
+        file.write(data)
+
+    def write_in_pieces(file, tree):
+        whole = io.BytesIO()
+        write_tree(whole, tree)
+        for start in range(0, len(whole.getvalue()), 40):
+            dying(write, write_half)(file, whole.getvalue()[start : start + 40])
+
+    monkeypatch.setattr(files, "write_tree", write_in_pieces)
+    monkeypatch.setattr(files.os, "fsync", dying(os.fsync, nothing))
+    monkeypatch.setattr(files.os, "replace", dying(os.replace, nothing))
+    return calls
+
+
+def test_death_at_any_step_of_a_save_leaves_the_last_one(tmp_path, monkeypatch):
+    saves(tmp_path, 2)
+    count, died = 0, True
+    while died:
+        folder = tmp_path / f"died at {count}"
+        folder.mkdir()
+        for name in ("0.rows", "0.state"):
+            shutil.copy(tmp_path / name, folder)
+        with monkeypatch.context() as patch:
+            die_at(patch, count)
+            try:
+                saves(folder, 3)
+                died = False
+            except Killed:
+                count += 1
+        check(folder, 3)
+        saves(folder, 5)  # and it goes on
+        check(folder, 5)
+    assert count >= 10
+
+
+def test_death_before_the_first_save(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        die_at(patch, 3)
+        with pytest.raises(Killed):
+            saves(tmp_path, 1)
+    assert Part(tmp_path, 0).load() is None
+    saves(tmp_path, 2)
+    check(tmp_path, 2)
+
+
+def test_a_full_disk_is_a_warning_and_the_next_save_works(tmp_path, monkeypatch):
+    saves(tmp_path, 2)
+    part = Part(tmp_path, 0)
+    part.load()
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_to_disk", lambda file: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left")))
+        with pytest.warns(NmfZooWarning, match="could not be saved .No space left: .*; the run goes on without"):
+            assert not part.save({"i": 2}, {"x": np.arange(4, 6)})
+    check(tmp_path, 2)
+    assert part.save({"i": 2, "state": np.full(4, 2)}, {"x": np.arange(4, 6)})
+    check(tmp_path, 3)
+
+
+@pytest.mark.parametrize("name", ["0.rows", "0.state"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
+def test_damage_is_noticed(tmp_path, name, damage):
+    saves(tmp_path, 3)
+    path = tmp_path / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 16
+    path.write_bytes(content if damage == "flip" else content[: len(content) // 2])
+    if damage == "remove":
+        path.unlink()
+    if (name, damage) == ("0.state", "remove"):
+        assert Part(tmp_path, 0).load() is None  # never saved: it begins anew
+        return
+    with pytest.raises(InputError, match=f"{name} in .* damaged"):
+        list(Part(tmp_path, 0).load().rows())
+
+
+def test_saving_takes_a_small_share_of_the_time(tmp_path, monkeypatch):
+    """On a clock of our own: a save takes 3 seconds, so the next is due after 300."""
+    now = 0.0
+
+    def slow(path, tree):
+        nonlocal now
+        now += 3.0
+
+    monkeypatch.setattr(files.time, "monotonic", lambda: now)
+    monkeypatch.setattr(files, "_replace", slow)
+    part = Part(tmp_path, 0)
+    assert not part.is_due()
+    now = 5.0
+    assert part.is_due()
+    part.save({}, {})
+    now += 299.0
+    assert not part.is_due()
+    now += 1.0
+    assert part.is_due()
+
+
+# -- the folder ----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_without_a_seed_keeps_its_first_one(folder):
+    open_checkpoint(folder, {"tune": "5"}, 11, is_seeded=False).close()
+    again = open_checkpoint(folder, {"tune": "5"}, 22, is_seeded=False)
+    assert again.entropy == 11
+    again.close()
+    with pytest.raises(InputError, match="random_seed was 11, now 22"):
+        open_checkpoint(folder, {"tune": "5"}, 22, is_seeded=True)
+
+
+def test_the_run_id_is_that_of_the_run(folder, tmp_path):
+    def run_id(path, facts, entropy):
+        opened = open_checkpoint(path, facts, entropy, is_seeded=False)
+        opened.close()
+        return opened.run_id
+
+    first = run_id(folder, {"tune": "5"}, 1)
+    assert run_id(folder, {"tune": "5"}, 2) == first
+    assert run_id(tmp_path / "b", {"tune": "6"}, 1) != first
+    assert run_id(tmp_path / "c", {"tune": "5"}, 2) != first
+
+
+def test_two_runs_at_once(folder):
+    pytest.importorskip("fcntl")
+    first = open_checkpoint(folder, {}, 1, is_seeded=True)
+    with pytest.raises(InputError, match="in use by another run"):
+        open_checkpoint(folder, {}, 1, is_seeded=True)
+    first.close()
+    open_checkpoint(folder, {}, 1, is_seeded=True).close()
+
+
+def test_death_while_the_folder_is_made(folder):
+    folder.mkdir()
+    (folder / "lock").touch()
+    (folder / "run.json.partial").write_text('{"entr')
+    opened = open_checkpoint(folder, {}, 3, is_seeded=True)
+    assert opened.entropy == 3
+    opened.close()
+
+
+def bad_paths(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").touch()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("file", "'.*file', a file; expected a folder"),
+        ("other", "a folder with other files"),
+        ("broken", "run.json in .* damaged"),
+        ("missing/run", "in a folder that does not exist"),
+    ],
+)
+def test_bad_paths(tmp_path, name, message):
+    bad_paths(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match=message):
+        open_checkpoint(tmp_path / name, {}, 1, is_seeded=True)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_that_cannot_be_written(folder, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(files.Path, "mkdir", refuse)
+    with pytest.raises(InputError, match=r"a folder that can be written to \(Permission denied\)"):
+        open_checkpoint(folder, {}, 1, is_seeded=True)
+
+
+def test_differences_are_named():
+    digest = "float64 (3, 4) 0123456789abcdef"
+    stored = {"tune": "5", "data": digest, "gone": "1", "model": digest}
+    now = {"tune": "6", "data": digest.replace("0", "f"), "model": "None", "new": "2"}
+    assert differences(stored, now) == [
+        "tune was 5, now 6",
+        "data has other cells",
+        "gone was 1, now absent",
+        f"model was {digest}, now None",
+        "new was absent, now 2",
+    ]
+
+
+# -- through the driver --------------------------------------------------------------------------------------------
+
+
+def run_saved(engine, folder, n_chains=3, **options):
+    opened = open_checkpoint(folder, {}, 1, is_seeded=True)
+    try:
+        starts = [{"chain": chain} for chain in range(n_chains)]
+        return run_chains(engine, None, None, sample_run(**options), KEY, starts, checkpoint=opened)
+    finally:
+        opened.close()
+
+
+def as_arrays(chains):
+    return [trace.values | trace.stats for chain in chains for trace in (chain.warmup, chain.draws)]
+
+
+def assert_same(left, right):
+    for one, other in zip(as_arrays(left), as_arrays(right), strict=True):
+        assert list(one) == list(other)
+        for name, array in one.items():
+            np.testing.assert_array_equal(array, other[name], err_msg=name)
+
+
+def die_after(total):
+    """The process dies in the ``total``-th sweep."""
+    sweeps = iter(range(total))
+
+    def on_sweep(chain, sweep):
+        if next(sweeps, None) is None:
+            raise Killed
+
+    return on_sweep
+
+
+OPTIONS = {"draws": 7, "tune": 4, "thin": 2, "keep_warmup": True}
+
+
+@pytest.mark.parametrize("total", range(1, 33, 3))
+def test_killed_in_any_sweep_of_any_chain(folder, all_the_time, total):
+    expected, _ = run_chains(toy(), None, None, sample_run(**OPTIONS), KEY, [{"chain": chain} for chain in range(3)])
+    with pytest.raises(Killed):
+        run_saved(toy(die_after(total)), folder, **OPTIONS)
+    seen = []
+    chains, stopped = run_saved(toy(lambda chain, sweep: seen.append(sweep)), folder, **OPTIONS)
+    assert not stopped
+    assert_same(chains, expected)
+    assert len(seen) == 33 - total  # no sweep twice
+
+
+def test_a_finished_run_makes_no_sweeps(folder):
+    first, _ = run_saved(toy(), folder, **OPTIONS)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    again, _ = run_saved(toy(lambda chain, sweep: pytest.fail("a sweep")), folder, **OPTIONS)
+    assert_same(again, first)
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.name != "lock"} == {
+        name: time for name, time in before.items() if name != "lock"
+    }
+
+
+def test_more_draws_go_on_from_the_end(folder):
+    run_saved(toy(), folder, **OPTIONS)
+    more = OPTIONS | {"draws": 12}
+    expected, _ = run_chains(toy(), None, None, sample_run(**more), KEY, [{"chain": chain} for chain in range(3)])
+    seen = []
+    chains, _ = run_saved(toy(lambda chain, sweep: seen.append(sweep)), folder, **more)
+    assert_same(chains, expected)
+    assert sorted(set(seen)) == [11, 12, 13, 14, 15]
+
+
+def test_fewer_draws_than_there_are(folder):
+    run_saved(toy(), folder, **OPTIONS)
+    with pytest.raises(InputError, match="draws: got 3; expected at least the 7 that the checkpoint holds"):
+        run_saved(toy(), folder, **OPTIONS | {"draws": 3})
+
+
+def test_ctrl_c_saves_and_the_next_call_goes_on(folder):
+    """Saved at the interruption, whatever the clock says."""
+    chains, stopped = run_saved(toy(interrupt_at(0, 6)), folder, n_chains=1)
+    assert stopped
+    assert sweeps_of(chains[0].draws) == [5, 6, 7]
+    seen = []
+    chains, stopped = run_saved(toy(lambda chain, sweep: seen.append(sweep)), folder, n_chains=1)
+    assert not stopped
+    assert sweeps_of(chains[0].draws) == [5, 6, 7, 8, 9, 10]
+    assert seen == [7, 8, 9]
+
+
+def test_a_full_disk_costs_no_draws(folder, all_the_time, monkeypatch):
+    expected, _ = run_chains(toy(), None, None, sample_run(**OPTIONS), KEY, [{"chain": 0}])
+    saved = iter(range(100))
+
+    def sometimes_full(file):
+        if next(saved) % 3 == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "_to_disk", sometimes_full)
+    next(saved), next(saved)  # run.json is written
+    with pytest.warns(NmfZooWarning, match="the run goes on without"):
+        chains, _ = run_saved(toy(), folder, n_chains=1, **OPTIONS)
+    assert_same(chains, expected)
+    monkeypatch.undo()
+    chains, _ = run_saved(toy(), folder, n_chains=1, **OPTIONS)
+    assert_same(chains, expected)
+
+
+def run_fit_saved(engine, folder, n=2, **options):
+    opened = open_checkpoint(folder, {}, 1, is_seeded=True)
+    try:
+        return run_fit(engine, n, checkpoint=opened, **options)[0]
+    finally:
+        opened.close()
+
+
+def test_fits_go_on_and_end_alike(folder, all_the_time):
+    for n, last in ((5, "all_iterations"), (9, "all_iterations")):
+        solutions = run_fit_saved(toy_fit([3.0, 1.0]), folder, max_iter=n)
+        assert [len(solution.objective) for solution in solutions] == [n, n]
+        assert {solution.status for solution in solutions} == {last}
+        assert [solution.residual for solution in solutions] == [0.5**n] * 2
+    seen = []
+    run_fit_saved(toy_fit([3.0, 1.0], on_sweep=lambda r, i: seen.append(i)), folder, max_iter=11)
+    assert sorted(seen) == [9, 9, 10, 10]
+    with pytest.raises(InputError, match="max_iter: got 8; expected at least the 11"):
+        run_fit_saved(toy_fit([3.0, 1.0]), folder, max_iter=8)
+
+
+def test_a_converged_fit_stays_as_it_is(folder):
+    first = run_fit_saved(toy_fit([1.0]), folder, n=1, tol=0.1)
+    again = run_fit_saved(toy_fit([1.0], on_sweep=lambda r, i: pytest.fail("a step")), folder, n=1, tol=0.1)
+    assert (again[0].status, again[0].objective) == ("converged", first[0].objective)

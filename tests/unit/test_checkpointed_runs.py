@@ -1,0 +1,258 @@
+"""``checkpoint=`` of the two verbs: what goes on, what is refused, what is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import nmf_zoo as nz
+from nmf_zoo import _compat, checkpoints, run_arguments
+from nmf_zoo.cli import main
+from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.inference import blocks, driver
+from nmf_zoo.inference import checkpoint as files
+from nmf_zoo.inference.checkpoint import Part
+
+X = np.random.default_rng(1).poisson(3.0, (12, 15)).astype(float)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "run.checkpoint"
+
+
+def model(x=X, **options):
+    return nz.gamma_nmf(x, **{"rank": 2, "alpha_w": 2.0, "beta_w": 1.0, "alpha_h": 2.0, "beta_h": 1.0, **options})
+
+
+def sample(folder, x=X, **options):
+    return nz.sample(
+        **{"draws": 20, "tune": 10, "chains": 2, "quiet": True, "model": model(), **options}, checkpoint=folder
+    )
+
+
+def draws(idata):
+    return {name: _compat.group(idata, "posterior")[name].values for name in ("W", "H")}
+
+
+def test_a_call_without_a_seed_can_be_repeated(folder):
+    first, again = sample(folder), sample(folder)
+    other = nz.sample(20, tune=10, chains=2, quiet=True, model=model(), random_seed=int(first.attrs["random_seed"]))
+    for name, array in draws(first).items():
+        np.testing.assert_array_equal(draws(again)[name], array)
+        np.testing.assert_array_equal(draws(other)[name], array)
+    assert again.attrs["random_seed"] == first.attrs["random_seed"]
+    assert again.attrs["status"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"tune": 11}, "tune was 10, now 11"),
+        ({"thin": 2}, "thin was 1, now 2"),
+        ({"chains": 3}, "chains was 2, now 3"),
+        ({"random_seed": 3}, "random_seed was 2, now 3"),
+        ({"engine": nz.Gibbs(moves=())}, "options.moves was "),
+        ({"var_names": ["W"]}, "var_names was None"),
+        ({"discard_tuned_samples": False}, "keep_warmup was False"),
+        ({"model": model(X + 1)}, r"data.values has other cells;"),
+        ({"model": model(sp.csr_array(X))}, r"data.values was .* \(and \d+ more\)"),
+        ({"model": model(alpha_w=3.0)}, "model.W.prior.shape.value was 2.0, now 3.0"),
+        ({"model": model(rank=3)}, "model.W.shape was"),
+        ({"initvals": {"W": np.ones((12, 2))}}, r"initvals\[0\].W was absent"),
+        ({"draws": 19}, "draws: got 19; expected at least the 20"),
+        ({"engine": "nuts"}, "with nuts; expected None"),
+    ],
+)
+def test_another_run_is_refused(folder, other, message):
+    sample(folder, random_seed=2)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(InputError, match=message) as refusal:
+        sample(folder, **{"random_seed": 2, **other})
+    assert "\n" not in str(refusal.value)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_another_version_is_refused(folder, monkeypatch):
+    sample(folder, random_seed=2)
+    monkeypatch.setattr("nmf_zoo.inference.facts.DRAWS", 10**6)
+    with pytest.raises(InputError, match=r"version.nmf_zoo was .*now .*1000000"):
+        sample(folder, random_seed=2)
+
+
+@pytest.mark.parametrize("path", [5, True, b"run"])
+def test_checkpoint_is_a_path(path):
+    with pytest.raises(InputError, match="the path of a folder, or None"):
+        sample(path)
+
+
+def test_a_disk_without_room(folder, monkeypatch):
+    monkeypatch.setattr(run_arguments.shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1000))
+    with pytest.raises(InputError, match=r"checkpoint: got .*; expected at most the 0.0 GiB free on that disk"):
+        sample(folder)
+    assert not folder.exists()
+
+
+def test_what_is_there_has_its_room(folder, monkeypatch):
+    sample(folder, random_seed=1)
+    held = sum(path.stat().st_size for path in folder.iterdir())
+    monkeypatch.setattr(checkpoints, "STATES", 0)
+    monkeypatch.setattr(run_arguments.shutil, "disk_usage", lambda path: types.SimpleNamespace(free=0))
+    assert held > 0
+    sample(folder, random_seed=1)
+
+
+class Killed(BaseException):
+    """The process died here."""
+
+
+def in_short_blocks(monkeypatch, dies_after=None):
+    """Blocks of three sweeps, a save after each; the process dies in block ``dies_after``."""
+    monkeypatch.setattr(files, "EVERY", 0.0)
+    monkeypatch.setattr(files, "SHARE", np.inf)
+    monkeypatch.setattr(driver, "longest_block", lambda engine: 3)
+    begun, run_block = iter(range(10**6)), blocks.run_block
+
+    def dying(*args):
+        if next(begun) == dies_after:
+            raise Killed
+        return run_block(*args)
+
+    monkeypatch.setattr(driver, "run_block", dying)
+
+
+@pytest.mark.parametrize("dies_after", [1, 6, 11, 19])
+@pytest.mark.parametrize("thing", ["moments", "store"])
+def test_moments_and_stores_go_on_too(folder, tmp_path, monkeypatch, thing, dies_after):
+    """Killed, taken up again, and then asked for more draws."""
+    pytest.importorskip("zarr")
+
+    def run(name, n, path=None):
+        where = {"keep": "moments"} if thing == "moments" else {"store": tmp_path / f"{name}.zarr"}
+        idata = sample(path, draws=n, random_seed=3, discard_tuned_samples=False, **where)
+        groups = [group for group in _compat.group_names(idata) if not group.endswith("_data")]
+        return {f"{at}/{key}": value.values for at in groups for key, value in _compat.group(idata, at).items()}
+
+    in_short_blocks(monkeypatch)
+    whole, longer = run("whole", 20), run("longer", 31)
+    in_short_blocks(monkeypatch, dies_after)
+    with pytest.raises(Killed):
+        run("killed", 20, folder)
+    monkeypatch.undo()
+    in_short_blocks(monkeypatch)
+    for n, expected in ((20, whole), (31, longer)):
+        found = run("killed", n, folder)
+        assert found.keys() == expected.keys()
+        for key, array in expected.items():
+            np.testing.assert_array_equal(found[key], array, err_msg=key)
+
+
+@pytest.mark.parametrize("engine", ["em", "vb"])
+def test_fit_takes_a_checkpoint(folder, engine):
+    def fit(**options):
+        return nz.fit(engine=engine, tol=0, restarts=2, draws=3, quiet=True, model=model(), random_seed=1, **options)
+
+    once = fit(max_iter=30)
+    fit(max_iter=10, checkpoint=folder)
+    twice = fit(max_iter=30, checkpoint=folder)
+    for name, array in draws(once).items():
+        np.testing.assert_array_equal(draws(twice)[name], array)
+    objective = [_compat.group(idata, "fit")["objective"].values for idata in (once, twice)]
+    np.testing.assert_array_equal(*objective)
+
+
+def press_control_c_during(path, chains, monkeypatch):
+    """When all chains of the run that has its checkpoint at ``path`` have draws."""
+    monkeypatch.setattr(files, "EVERY", 0.05)
+    monkeypatch.setattr(files, "SHARE", np.inf)
+    rows = [path / f"{chain}.rows" for chain in range(chains)]
+
+    def press():
+        while not all(there.exists() and there.stat().st_size for there in rows):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    pressing = threading.Thread(target=press, daemon=True)
+    pressing.start()
+    return pressing
+
+
+def test_ctrl_c_says_how_to_go_on(folder, monkeypatch):
+    pressing = press_control_c_during(folder, 1, monkeypatch)
+    stopped = sample(folder, draws=10**6, chains=1, random_seed=4, thin=1000)
+    pressing.join()
+    assert stopped.attrs["status"] == f"interrupted: the same call goes on from {folder}"
+    done = Part(folder, 0).load().tree["sweeps"] - 10
+    again = sample(folder, draws=done + 50, chains=1, random_seed=4, thin=1000)
+    whole = nz.sample(done + 50, tune=10, chains=1, random_seed=4, thin=1000, quiet=True, model=model())
+    assert again.attrs["status"] == "complete"
+    for name, array in draws(whole).items():
+        np.testing.assert_array_equal(draws(again)[name], array)
+
+
+def test_a_fit_that_did_not_converge_says_so():
+    with pytest.warns(NmfZooWarning, match="the best restart did not converge: stopped at max_iter"):
+        nz.fit(max_iter=2, tol=1e-12, progressbar=False, model=model(), random_seed=1)
+    nz.fit(max_iter=2, tol=1e-12, quiet=True, model=model(), random_seed=1)
+    nz.fit(max_iter=2, tol=0, progressbar=False, model=model(), random_seed=1)
+
+
+def test_run_json_can_be_read(folder):
+    sample(folder, random_seed=2)
+    stored = json.loads((folder / "run.json").read_text())
+    assert stored["entropy"] == 2
+    assert stored["facts"]["engine"] == "'gibbs'"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "0.rows",
+        "0.state",
+        "1.rows",
+        "1.state",
+        "lock",
+        "run.json",
+    ]
+
+
+# -- the command line ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fit_words(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savetxt("counts.csv", X, delimiter=",", fmt="%d")
+    run = ["--chains", "2", "--tune", "10", "--random-seed", "1", "--no-progressbar", "--checkpoint", "c"]
+    return ["fit", "counts.csv", "--rank", "2", *run]
+
+
+@pytest.mark.parametrize("output", ["x.nc", "x.zarr"])
+def test_the_same_command_again(fit_words, output, capsys):
+    pytest.importorskip("zarr")
+    words = [*fit_words, "-o", output, "--draws", "20", "--quiet"]
+    assert main(words) == 0
+    first = draws(nz.load(output))
+    assert main([*words, "--force"]) == 0
+    for name, array in first.items():
+        np.testing.assert_array_equal(draws(nz.load(output))[name], array)
+    assert main([*words, "--force", "--thin", "3"]) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        "nmf-zoo: --checkpoint: got 'c' of another run: thin was 1, now 3; "
+        "expected one of this run; give another path, or delete that folder\n"
+    )
+
+
+def test_ctrl_c_at_the_command_line_says_how_to_go_on(fit_words, monkeypatch, capsys):
+    pressing = press_control_c_during(Path("c"), 2, monkeypatch)
+    assert main([*fit_words, "-o", "x.nc", "--draws", str(10**8), "--thin", "1000"]) == 1
+    pressing.join()
+    said = capsys.readouterr().err
+    assert "nmf-zoo: interrupted; x.nc holds what was there: " in said
+    assert said.endswith("; the same command with --force goes on from c\n")
