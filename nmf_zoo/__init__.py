@@ -19,6 +19,7 @@ _HOMES = {
     "nmf_zoo.inference.gibbs": ("Gibbs",),
     "nmf_zoo.nuts": ("NUTS",),
     "nmf_zoo.diagnostics": ("summarise",),
+    "nmf_zoo.means": ("moments",),
     "nmf_zoo.plots": ("plot_components", "plot_trace"),
     "nmf_zoo.simulation": ("simulate",),
     "nmf_zoo.prediction": ("predict", "predict_blocks", "impute"),

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import shutil
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import arviz as az
 import xarray as xr
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, NmfZooWarning
 
 INFERENCE_DATA: Any = vars(az).get("InferenceData", xr.DataTree)
 SUFFIXES = (".nc", ".zarr")
 IS_TREE = INFERENCE_DATA is xr.DataTree
+# Attributes of a store while it is being written (see stores.py): which draws are there, and whose they are.
+OF_STORE = DRAWN, READABLE, RUN_ID = "drawn", "readable", "run_id"
 
 
 def inference_data(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any:
@@ -50,15 +55,61 @@ def save(idata: Any, path: str | Path) -> None:
     if not path.parent.is_dir():
         raise InputError("path", f"the missing folder {str(path.parent)!r}", "a folder that exists", "make it")
     tree = idata if IS_TREE else idata.to_datatree()
-    if path.suffix == ".zarr":
-        tree.to_zarr(str(path), mode="w", zarr_format=2)  # format 3 has no settled way to hold text labels
-    else:
+    if path.suffix == ".nc":
         tree.to_netcdf(str(path), engine="h5netcdf")
+        return
+    partial = path.with_name(f".{path.stem}.{os.getpid()}.partial.zarr")  # the draws may be read from ``path`` itself
+    try:
+        tree.to_zarr(str(partial), mode="w", zarr_format=2)  # format 3 has no settled way to hold text labels
+        if path.is_dir():
+            shutil.rmtree(path)
+        os.replace(partial, path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def load(path: str | Path) -> Any:
-    """Read what :func:`save` wrote, into memory; nothing stays open."""
-    engine = "zarr" if str(path).endswith(".zarr") else "h5netcdf"
-    with xr.open_datatree(str(path), engine=engine) as tree:
+    """Read what :func:`save` wrote, or a run with ``store=``.
+
+    NetCDF is read into memory. Of a Zarr store the groups of draws stay on disk, and what is used of them is read at
+    each use: ``.load()`` or ``.compute()`` keeps a variable in memory. Of an unfinished run what is there is read, with
+    a warning.
+    """
+    path = Path(path)
+    if path.suffix == ".zarr":
+        return _load_store(path)
+    with xr.open_datatree(str(path), engine="h5netcdf") as tree:
         groups = {name: tree[name].to_dataset().load() for name in tree.children}
         return inference_data(groups, {str(name): value for name, value in tree.attrs.items()})
+
+
+def _load_store(path: Path) -> Any:
+    unfinished = (path / ".zgroup").exists() and not (path / ".zmetadata").exists()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Object at .*partial")  # what a kill left of a file
+        tree = xr.open_datatree(str(path), engine="zarr", cache=False, consolidated=False if unfinished else None)
+    groups = {name: tree[name].to_dataset() for name in tree.children}
+    readable = tree.attrs.get(READABLE)
+    if readable is not None:
+        groups = {name: first_draws(dataset, readable["chains"], readable["draws"]) for name, dataset in groups.items()}
+    for name, dataset in groups.items():
+        if not {"chain", "draw"} <= set(dataset.dims):
+            groups[name] = dataset.load()
+    if tree.attrs.get("status") == "running":
+        if readable is None:
+            raise InputError("path", f"{str(path)!r}, of a run before its first draw", "a store with draws")
+        n_chains = len(readable["chains"])
+        what = f"{readable['draws']} draws of {n_chains} chain{'s' * (n_chains > 1)}"
+        message = f"{path.name} is of an unfinished run: {what}."
+        warnings.warn(message, NmfZooWarning, stacklevel=3)
+    attrs = {str(name): value for name, value in tree.attrs.items() if name not in OF_STORE}
+    return inference_data(groups, attrs)
+
+
+def first_draws(dataset: xr.Dataset, chains: Sequence[int], length: int) -> xr.Dataset:
+    """The first draws of some chains, these counted from 0 again; a dataset without draws as it is."""
+    if not {"chain", "draw"} <= set(dataset.dims):
+        return dataset
+    if list(chains) != list(range(dataset.sizes["chain"])):
+        dataset = dataset.isel(chain=list(chains)).assign_coords(chain=range(len(chains)))
+    return dataset.isel(draw=slice(length)) if length < dataset.sizes["draw"] else dataset

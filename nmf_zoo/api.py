@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pymc as pm
 
 from nmf_zoo import __version__, nuts
+from nmf_zoo.checkpoints import checkpointed
 from nmf_zoo.diagnostics import warn_unconverged
 from nmf_zoo.engines import require_support, resolve_engine
+from nmf_zoo.errors import NmfZooWarning
+from nmf_zoo.inference.checkpoint import Checkpoint
 from nmf_zoo.inference.driver import STATUS, FitRun, SampleRun, available_cores, run_chains, run_restarts
 from nmf_zoo.inference.joint import log_joints
 from nmf_zoo.inference.workers import OneBlasThread
+from nmf_zoo.keeping import chain_groups, finish_store, make_traces
 from nmf_zoo.kernels.streams import seed_key
 from nmf_zoo.pointwise import finest, log_likelihood
 from nmf_zoo.reading import constant_data, observed_data, read
-from nmf_zoo.results import chain_groups, pack, solution_groups
+from nmf_zoo.results import data_groups, pack, solution_groups
 from nmf_zoo.run_arguments import (
     check_counts,
     check_initvals,
+    check_keep,
     check_memory,
     check_possible,
+    check_room,
     check_tol,
     check_var_names,
     entropy_of,
@@ -49,6 +57,9 @@ def sample(
     discard_tuned_samples: bool = True,
     compute_convergence_checks: bool = True,
     idata_kwargs: Mapping[str, Any] | None = None,
+    keep: Literal["draws", "moments"] = "draws",
+    store: Path | str | None = None,
+    checkpoint: Path | str | None = None,
     model: pm.Model | None = None,
 ) -> Any:
     """Draw from the posterior of a factorisation model.
@@ -69,13 +80,21 @@ def sample(
     discard_tuned_samples : False keeps the warm-up in ``warmup_posterior`` and ``warmup_sample_stats``
     compute_convergence_checks : warn when R-hat or the effective sample size of the invariants is poor
     idata_kwargs : ``{"log_likelihood": True}`` adds that group: per cell, or per sample where sparse data hold zeros
+    keep : "draws", or "moments": only the means and standard deviations of the variables, in ``posterior_moments``, and
+        the statistics of every draw; see :func:`~nmf_zoo.moments`. It takes the memory of a few draws
+    store : new Zarr store (``.zarr``) that the draws go to while they are made; the result reads them from there when
+        they are used. For posteriors larger than memory. Not for ``"nuts"``
+    checkpoint : folder to save the run in every few seconds, from which the same call goes on after a kill. The draws
+        are those of a run that was not stopped, bit for bit (same machine and versions). After the end the same call
+        returns the result at once, and one with more ``draws`` (or ``max_iter``) makes those that are missing. Other
+        calls are refused. Delete the folder when it is no longer wanted. Not for ``"nuts"``
     model : the model; default the one of the ``with`` context
 
     Returns
     -------
     InferenceData (ArviZ 0.x) or DataTree (ArviZ 1.x) with groups posterior, sample_stats, observed_data, constant_data.
     ``sample_stats`` holds ``lp``, the log joint density, and ``mean``, some cells of W H. After Ctrl-C it holds what
-    was drawn, and ``attrs["status"]`` says so.
+    was drawn, and ``attrs["status"]`` says so; with a ``checkpoint`` it also says how to go on.
 
     Raises
     ------
@@ -95,6 +114,7 @@ def sample(
     starts = check_initvals(structure, initvals, chains)
     entropy = entropy_of(random_seed)
     run = SampleRun(
+        keep=check_keep(keep, store, chosen is not None, with_log_likelihood),
         draws=draws,
         tune=tune,
         thin=thin,
@@ -104,15 +124,23 @@ def sample(
         var_names=None if var_names is None else tuple(var_names),
     )
     stored = (run.kept_draws + run.kept_warmup) * chains
-    check_memory(structure, stored, var_names, "raise thin, or keep fewer var_names")
-    began = time.perf_counter()
-    if chosen is None:
-        groups, stopped = nuts.sample(model, structure, options, run, seed_key(entropy), starts)
-    else:
-        results, stopped = run_chains(chosen, structure, options, run, seed_key(entropy), starts)
-        groups = chain_groups(structure, results)
-    attrs = _attributes(name, options, entropy, began) | {"status": "interrupted" if stopped else "complete"}
-    idata = pack(structure, groups, observed_data(model), constant_data(model), attrs | {"thin": thin, "tune": tune})
+    check_room(structure, stored, run, store, copies=2 if chosen is None else 1)
+    began, data = time.perf_counter(), data_groups(structure, observed_data(model), constant_data(model))
+    seeded, rows = random_seed is not None, stored if run.keep == "draws" else 0
+    with checkpointed(checkpoint, chosen, options, structure, run, starts, entropy, seeded, rows) as saved:
+        entropy = saved.entropy if saved else entropy
+        if chosen is None:
+            groups, stopped = nuts.sample(model, structure, options, run, seed_key(entropy), starts)
+        else:
+            run_id = saved.run_id if saved else None
+            with make_traces(structure, run, chains, store, data, run_id) as traces:
+                _, stopped = run_chains(chosen, structure, options, run, seed_key(entropy), starts, traces, saved)
+                groups = chain_groups(structure, traces)
+        attrs = _attributes(name, options, entropy, began) | {"status": _status(stopped, "complete", saved)}
+        attrs |= {"thin": thin, "tune": tune}
+        if chosen is not None:
+            finish_store(traces, attrs)
+    idata = pack({**groups, **data}, attrs)
     if with_log_likelihood:
         idata = log_likelihood(idata, model, per=finest(structure))
     if compute_convergence_checks and not quiet:
@@ -134,6 +162,7 @@ def fit(
     var_names: Sequence[str] | None = None,
     initvals: Mapping[str, Array] | Sequence[Mapping[str, Array]] | None = None,
     idata_kwargs: Mapping[str, Any] | None = None,
+    checkpoint: Path | str | None = None,
     model: pm.Model | None = None,
 ) -> Any:
     """Fit a factorisation model by an optimiser: EM for a point, VB for an approximate posterior.
@@ -151,6 +180,7 @@ def fit(
     -------
     InferenceData or DataTree with groups posterior, sample_stats (``lp``), fit, observed_data, constant_data. ``fit``
     holds the objective per iteration, the residual, whether it converged, its status, the reason, and VB's parameters.
+    A best restart that stopped at ``max_iter`` is worth a warning.
     """
     model = pm.modelcontext(model)
     check_counts(max_iter=(max_iter, 1), restarts=(restarts, 1), draws=(draws, 1))
@@ -165,20 +195,34 @@ def fit(
     entropy = entropy_of(random_seed)
     assert chosen is not None  # only NUTS, which samples, has no engine of ours
     if chosen.maximise:  # a bound comes with a distribution to draw from, another objective with one point
-        check_memory(structure, draws * restarts, None, "ask for fewer draws or restarts")
+        copies = 1 if restarts == 1 else 2  # several are stacked
+        check_memory(structure, draws * restarts, None, "ask for fewer draws or restarts", copies)
     run = FitRun(max_iter=max_iter, tol=tol, draws=draws, cores=_cores(cores), progressbar=progressbar and not quiet)
     began = time.perf_counter()
-    solutions, _ = run_restarts(chosen, structure, options, run, seed_key(entropy), starts)
+    seeded = random_seed is not None
+    with checkpointed(checkpoint, chosen, options, structure, run, starts, entropy, seeded) as saved:
+        entropy = saved.entropy if saved else entropy
+        solutions, _ = run_restarts(chosen, structure, options, run, seed_key(entropy), starts, saved)
     with OneBlasThread():
         lp = [log_joints(structure, solution.values) for solution in solutions]
     groups = solution_groups(structure, solutions, lp, STATUS, var_names)
     attrs = _attributes(name, options, entropy, began) | {
-        "status": solutions[0].status,
+        "status": _status(solutions[0].status == "interrupted", solutions[0].status, saved),
         "max_iter": max_iter,
         "tol": tol,
     }
-    idata = pack(structure, groups, observed_data(model), constant_data(model), attrs)
+    idata = pack({**groups, **data_groups(structure, observed_data(model), constant_data(model))}, attrs)
+    if solutions[0].status == "max_iter" and not quiet:
+        message = f"the best restart did not converge: {STATUS['max_iter']}"
+        warnings.warn(message, NmfZooWarning, stacklevel=2)
     return log_likelihood(idata, model, per=finest(structure)) if with_log_likelihood else idata
+
+
+def _status(stopped: bool, otherwise: str, saved: Checkpoint | None) -> str:
+    """How the run ended; after Ctrl-C, how to go on."""
+    if not stopped:
+        return otherwise
+    return "interrupted" if saved is None else f"interrupted: the same call goes on from {saved.path}"
 
 
 def _cores(cores: int | None) -> int:

@@ -10,7 +10,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
-from nmf_zoo.posterior import posterior_group
+from nmf_zoo.posterior import draws_or_means, mean_over_draws, posterior_group
 from nmf_zoo.run_arguments import check_counts
 
 LEADING = {"chain", "draw"}
@@ -40,7 +40,8 @@ def top_features(
     Returns
     -------
     DataFrame with columns component, place (from 1), feature, weight (posterior mean) and share (posterior mean of its
-    part of the component's total). ``.pivot(index="place", columns="component", values="feature")`` gives a table
+    part of the component's total; after ``keep="moments"`` the mean weight's part of the mean total).
+    ``.pivot(index="place", columns="component", values="feature")`` gives a table
 
     Examples
     --------
@@ -53,16 +54,21 @@ def top_features(
     check_counts(n=(n, 1))
     if by not in ORDERS:
         raise InputError("by", repr(by), f"one of {list(ORDERS)}")
-    group = posterior_group(idata)
-    if chain not in group["chain"].to_numpy():
-        raise InputError("chain", repr(chain), f"one of {group['chain'].to_numpy().tolist()}")
-    W, component = _weights(group, weights, activations)
-    W = W.sel(chain=chain)
+    W, component = _weights(_one_chain(idata, chain), weights, activations)
+    W = W[0]
     (feature,) = (dim for dim in W.dims if dim not in {"draw", component})
-    weight = W.mean("draw").transpose(feature, component)
-    share = (W / _positive(W.sum([feature]))).mean("draw").transpose(feature, component)
+    weight = mean_over_draws(W).transpose(feature, component)
+    share = mean_over_draws(W, lambda part: part / _positive(part.sum([feature]))).transpose(feature, component)
     order = np.argsort(-_score(by, weight, share), axis=0, kind="stable")[:n]
     return pd.concat([_ranked(weight, share, order[:, k], k) for k in range(order.shape[1])], ignore_index=True)
+
+
+def _one_chain(idata: Any, chain: int) -> xr.Dataset:
+    """The draws (or the mean) of one chain, (1, draw, ...)."""
+    group = draws_or_means(idata)
+    if chain not in group["chain"].to_numpy():
+        raise InputError("chain", repr(chain), f"one of {group['chain'].to_numpy().tolist()}")
+    return group.sel(chain=[chain])
 
 
 def _score(by: str, weight: xr.DataArray, share: xr.DataArray) -> np.ndarray:
@@ -112,6 +118,14 @@ def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Any:
     groups = {name: _compat.group(idata, name) for name in _compat.group_names(idata)}
     note = f"columns of {weights} sum to 1; lp and hyperparameters are those of the draws before"
     return _compat.inference_data({**groups, **changed}, {**idata.attrs, "rescaled": note})
+
+
+def component_shares(idata: Any, chain: int, weights: str = "W", activations: str = "H") -> xr.DataArray:
+    """(draw, component, feature) shares of the features in each component of one chain."""
+    W, component = _weights(_one_chain(idata, chain), weights, activations)
+    (feature,) = (dim for dim in W.dims if dim not in LEADING | {component})
+    shares = (W / _positive(W.sum([feature])))[0].drop_vars("chain")
+    return shares.rename({feature: "feature", component: "component"}).transpose("draw", "component", "feature")
 
 
 def _unit_sum(group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.components import unit_sum
+from nmf_zoo.components import component_shares
 from nmf_zoo.errors import InputError
 
 MOST_BARS = 120  # features that can be told apart as bars; above, the top ones are shown
@@ -38,16 +38,6 @@ def plot_components(
     if image_shape is not None:
         return _images(shares, image_shape, f"chain {chain}")
     return _bars(shares) if shares.sizes["feature"] <= MOST_BARS else _top_bars(shares)
-
-
-def component_shares(idata: Any, chain: int, weights: str) -> xr.DataArray:
-    """(draw, component, feature) shares of the features in each component."""
-    chains = _compat.group(idata, "posterior")["chain"].to_numpy()
-    if chain not in chains:
-        raise InputError("chain", repr(chain), f"one of {chains.tolist()}")
-    shares = _compat.group(unit_sum(idata, weights=weights), "posterior")[weights].sel(chain=chain, drop=True)
-    feature, component = shares.dims[1:]
-    return shares.rename({feature: "feature", component: "component"}).transpose("draw", "component", "feature")
 
 
 def plot_trace(idata: Any) -> Any:

@@ -1,8 +1,11 @@
-"""The posterior of an InferenceData as its model sees it: factors draw by draw, in our orientation, and X's labels."""
+"""The posterior of an InferenceData as its model sees it: factors draw by draw, in our orientation, and X's labels.
+
+Draws that lie on disk are read some at a time (`BLOCK`), and let go.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,11 +15,13 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
+from nmf_zoo.keeping import MEAN, MOMENTS
 from nmf_zoo.kernels.cells import cell_rates
 from nmf_zoo.run_arguments import needed_shapes, require_memory
 from nmf_zoo.structure import CHUNK, Array, Factorisation
 
 LEADING = ("chain", "draw")
+BLOCK = 1 << 23  # bytes of draws that are read at once
 
 
 class Axis(NamedTuple):
@@ -43,14 +48,14 @@ class Posterior:
     Attributes
     ----------
     structure : the model
-    arrays : variable name -> (chain, draw, ...), all draws
+    arrays : variable name -> (chain, draw, ...), all draws, in memory or on disk
     chains : labels of the chains
     draws : labels of the draws that are kept
     kept : their positions among all draws
     """
 
     structure: Factorisation
-    arrays: dict[str, Array]
+    arrays: dict[str, xr.Variable]
     chains: Array
     draws: Array
     kept: Array
@@ -66,36 +71,82 @@ class Posterior:
 
     def __iter__(self) -> Iterator[Draw]:
         structure = self.structure
-        for at in np.ndindex(*self.lead):
-            place = at[0], int(self.kept[at[1]])
-            values = {name: array[place] for name, array in self.arrays.items()}
+        for at, place, values in self._values():
             W, H = (structure.factor_value(factor, values) for factor in (structure.W, structure.H))
             yield Draw(W, H, values, at, place)
+
+    def _values(self) -> Iterator[tuple[tuple[int, int], tuple[int, int], dict[str, Array]]]:
+        """The values of each draw, with the places that a Draw has."""
+        chains, draws = self.lead
+        size = sum(array.nbytes // (array.shape[0] * array.shape[1]) for array in self.arrays.values())
+        for chain in range(chains):
+            for part in draw_parts(draws, size):
+                kept = self.kept[part]
+                block = {name: array[chain, _as_slice(kept)].to_numpy() for name, array in self.arrays.items()}
+                for i, place in enumerate(kept):
+                    values = {name: array[i] for name, array in block.items()}
+                    yield (chain, part.start + i), (chain, int(place)), values
 
 
 def open_posterior(idata: Any, structure: Factorisation, n_draws: int | None = None) -> Posterior:
     """The posterior group, checked against the model; ``n_draws`` of each chain, evenly spaced."""
     group = posterior_group(idata)
-    arrays = {name: variable_of(group, name, shape) for name, shape in needed_shapes(structure).items()}
+    arrays = {name: variable_of(group, name, shape).variable for name, shape in needed_shapes(structure).items()}
     kept = spaced(group.sizes["draw"], n_draws)
     chains, draws = group["chain"].to_numpy(), group["draw"].to_numpy()
     return Posterior(structure, arrays, chains, draws[kept], kept)
 
 
+def draw_parts(n_draws: int, size: int) -> Iterator[slice]:
+    """Slices of draws of ``size`` bytes each, about `BLOCK` bytes together."""
+    step = max(1, BLOCK // max(1, size))
+    return (slice(first, min(first + step, n_draws)) for first in range(0, n_draws, step))
+
+
+def _as_slice(positions: Array) -> Any:
+    """Consecutive positions as a slice, which copies nothing."""
+    first, last = int(positions[0]), int(positions[-1])
+    return slice(first, last + 1) if last - first == len(positions) - 1 else positions
+
+
 def posterior_group(idata: Any) -> xr.Dataset:
-    if not isinstance(idata, _compat.INFERENCE_DATA):
-        raise InputError("idata", type(idata).__name__, "the result of nz.sample or nz.fit")
-    if "posterior" not in _compat.group_names(idata):
-        raise InputError("idata", "no posterior group", "the result of nz.sample or nz.fit")
+    """The draws."""
+    names = _group_names(idata)
+    if "posterior" not in names:
+        means = MOMENTS in names
+        got, do = ("means and variances only", 'sample with keep="draws"') if means else ("no posterior group", "")
+        raise InputError("idata", got, "draws" if means else "the result of nz.sample or nz.fit", do)
     return _compat.group(idata, "posterior")
 
 
-def variable_of(group: xr.Dataset, name: str, shape: tuple[int, ...]) -> Array:
+def draws_or_means(idata: Any) -> xr.Dataset:
+    """The draws; of a run that kept moments only, one draw of each chain, the mean."""
+    if MOMENTS not in _group_names(idata):
+        return posterior_group(idata)
+    moments = _compat.group(idata, MOMENTS)
+    means = {str(name).removesuffix(MEAN): moments[name] for name in moments if str(name).endswith(MEAN)}
+    return xr.Dataset({name: mean.expand_dims(draw=1, axis=1) for name, mean in means.items()})
+
+
+def _group_names(idata: Any) -> list[str]:
+    if not isinstance(idata, _compat.INFERENCE_DATA):
+        raise InputError("idata", type(idata).__name__, "the result of nz.sample or nz.fit")
+    return _compat.group_names(idata)
+
+
+def mean_over_draws(array: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray] = lambda part: part) -> Any:
+    """The mean over the draws of what ``of`` makes of them, a part of the draws at a time."""
+    n_draws = array.sizes["draw"]
+    parts = draw_parts(n_draws, array.nbytes // n_draws)
+    return sum(of(array.isel(draw=part).compute()).sum("draw") for part in parts) / n_draws
+
+
+def variable_of(group: xr.Dataset, name: str, shape: tuple[int, ...]) -> xr.DataArray:
     """(chain, draw, ...) draws of a variable of the model."""
     if name not in group:
         found = f"a posterior of {', '.join(map(str, group.data_vars)) or 'nothing'}"
         raise InputError("idata", found, f"one that holds {name}", f"sample with var_names that include {name!r}")
-    array = group[name].transpose("chain", "draw", ...).to_numpy()
+    array = group[name].transpose("chain", "draw", ...)
     if array.shape[2:] != shape:
         raise InputError(
             "idata", f"{name} of shape {array.shape[2:]}", f"{shape}, as in the model", "give the model it came from"

@@ -16,7 +16,7 @@ from nmf_zoo.engines import OPTIONS, VERBS
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.models import gap, normal_nmf, poisson_nmf
 from nmf_zoo.models.matrices import flat_labels, read_dataarray
-from nmf_zoo.posterior import Axis, axes_of, posterior_group, variable_of
+from nmf_zoo.posterior import Axis, axes_of, draws_or_means, mean_over_draws, variable_of
 from nmf_zoo.reading import read
 from nmf_zoo.run_arguments import variable_shapes
 from nmf_zoo.structure import Array, Factorisation, Flat, GammaPrior, Unknown
@@ -122,7 +122,7 @@ def _tied(array: Array, shape: tuple[int, int]) -> Array:
 
 def _mean_values(idata: Any, structure: Factorisation, chain: int) -> dict[str, Array]:
     """Posterior means, over one chain, of W and the hyperparameters that new samples depend on."""
-    group, shapes = posterior_group(idata), variable_shapes(structure)
+    group, shapes = draws_or_means(idata), variable_shapes(structure)
     if chain not in group["chain"].to_numpy():
         raise InputError("chain", repr(chain), f"one of {group['chain'].to_numpy().tolist()}")
     needed = [] if structure.W.is_fixed else [structure.W.name]
@@ -131,7 +131,7 @@ def _mean_values(idata: Any, structure: Factorisation, chain: int) -> dict[str, 
             _refuse_untied(unknown, structure.H.shape)
             needed.append(unknown.name)
     one = group.sel(chain=[chain])
-    return {name: variable_of(one, name, shapes[name]).mean(axis=(0, 1)) for name in needed}
+    return {name: mean_over_draws(variable_of(one, name, shapes[name])[0]).to_numpy() for name in needed}
 
 
 def _refuse_untied(unknown: Unknown, shape: tuple[int, int]) -> None:

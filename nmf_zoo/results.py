@@ -1,6 +1,6 @@
 """Traces to InferenceData: names, dims and coords of the model on the arrays of an engine.
 
-Every array of a trace is (chain, draw, *variable). The groups are those of PyMC: ``posterior``, ``sample_stats``,
+Every array of draws is (chain, draw, *variable). The groups are those of PyMC: ``posterior``, ``sample_stats``,
 ``observed_data``, ``constant_data``, and ``fit`` for optimisers.
 """
 
@@ -69,19 +69,6 @@ def stats_dataset(structure: Factorisation, stats: Mapping[str, Array]) -> xr.Da
     )
 
 
-def chain_groups(structure: Factorisation, chains: list[Any]) -> dict[str, xr.Dataset]:
-    """Stack the traces of chains into posterior and sample_stats, with the warm-up when it was kept."""
-    groups = {}
-    for prefix, part in (("", "draws"), ("warmup_", "warmup")):
-        traces = [getattr(chain, part) for chain in chains]
-        if traces[0].filled:
-            groups[f"{prefix}posterior"] = as_dataset(structure, _stack(trace.values for trace in traces), LEADING)
-            groups[f"{prefix}sample_stats"] = stats_dataset(structure, _stack(trace.stats for trace in traces))
-    if "posterior" not in groups:
-        raise KeyboardInterrupt("stopped before the first draw")
-    return groups
-
-
 def solution_groups(
     structure: Factorisation,
     solutions: list[Any],
@@ -120,24 +107,31 @@ def fit_dataset(structure: Factorisation, solutions: list[Any], reasons: Mapping
 
 
 def _stack(dicts: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
+    """Arrays of one chain each as arrays (chain, ...); those of a single chain are not copied."""
     rows = list(dicts)
+    if len(rows) == 1:
+        return {name: array[None] for name, array in rows[0].items()}
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
-def pack(
-    structure: Factorisation,
-    groups: Mapping[str, xr.Dataset],
-    observed: Mapping[str, Array],
-    constants: Mapping[str, Array],
-    attrs: Mapping[str, Any],
-) -> Any:
-    """Put the groups of a run together with the model's data and the run's attributes."""
-    data = {
+def data_groups(
+    structure: Factorisation, observed: Mapping[str, Array], constants: Mapping[str, Array]
+) -> dict[str, xr.Dataset]:
+    """observed_data and constant_data."""
+    return {
         "observed_data": _with_cell_labels(structure, as_dataset(structure, observed, ())),
         "constant_data": as_dataset(structure, constants, ()),
     }
-    plain = {name: _plain(value) for name, value in attrs.items()}
-    return _compat.inference_data({**groups, **data}, plain)
+
+
+def plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of a run as files can hold them."""
+    return {name: _plain(value) for name, value in attrs.items()}
+
+
+def pack(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any:
+    """Put the groups of a run together, with its attributes."""
+    return _compat.inference_data(groups, plain_attrs(attrs))
 
 
 def _with_cell_labels(structure: Factorisation, dataset: xr.Dataset) -> xr.Dataset:

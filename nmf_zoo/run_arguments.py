@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import numbers
 import os
+import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.inference.driver import SampleRun
 from nmf_zoo.structure import Array, Factorisation, Fixed, Unknown
 
 IDATA_KEYS = ("log_likelihood",)
+KEEP = ("draws", "moments")
 
 
 def check_counts(**counts: tuple[Any, int]) -> None:
@@ -146,12 +150,48 @@ def check_possible(structure: Factorisation) -> None:
             raise InputError(structure.likelihood.name, got, "a positive mean there", "use a small positive value")
 
 
-def check_memory(structure: Factorisation, draws: int, var_names: Sequence[str] | None, do: str) -> None:
-    """The stored draws fit into this machine's memory."""
+def check_keep(keep: Any, store: Any, is_ours: bool, with_log_likelihood: bool) -> str:
+    """What a run's traces keep: "draws", "moments", or "store" for draws on disk."""
+    if keep not in KEEP:
+        raise InputError("keep", repr(keep), f"one of {list(KEEP)}")
+    if store is None and keep == "draws":
+        return keep
+    name, got = ("keep", repr(keep)) if store is None else ("store", repr(str(store)))
+    if not is_ours:
+        raise InputError(name, f"{got} with nuts", "draws in memory: PyMC's samplers keep them there", "leave it out")
+    if with_log_likelihood:
+        do = "leave it out" if store is None else "call nz.log_likelihood afterwards"
+        raise InputError("idata_kwargs", f"log_likelihood with {name}={got}", "draws in memory", do)
+    if store is None:
+        return keep
+    if not isinstance(store, str | os.PathLike) or Path(store).suffix != ".zarr":
+        raise InputError("store", repr(store), "a path that ends in .zarr, or None")
+    if not Path(store).absolute().parent.is_dir():
+        raise InputError("store", f"{got} in a folder that does not exist", "a folder that does", "make it")
+    if keep == "moments":
+        raise InputError("store", f"{got} with keep='moments'", "draws to store", "leave one of them out")
+    return "store"
+
+
+def check_memory(structure: Factorisation, draws: int, var_names: Sequence[str] | None, do: str, copies: int) -> None:
+    """The stored draws fit into this machine's memory, ``copies`` times at the peak."""
+    cells = _cells(structure, var_names)
+    require_memory("draws", f"{draws} draws of {cells} cells", copies * 8.0 * cells * draws, do)
+
+
+def check_room(structure: Factorisation, draws: int, run: SampleRun, store: Path | str | None, copies: int) -> None:
+    """What a sampling run keeps fits into memory, or on the disk it is for."""
+    do = "raise thin, or keep fewer var_names"
+    if run.keep == "draws":
+        check_memory(structure, draws, run.var_names, do, copies)
+    elif store is not None and not Path(store).exists():
+        cells = _cells(structure, run.var_names)
+        require_disk("store", f"{draws} draws of {cells} cells", 8.0 * cells * draws, store, do)
+
+
+def _cells(structure: Factorisation, var_names: Sequence[str] | None) -> int:
     shapes = variable_shapes(structure)
-    cells = sum(int(np.prod(shapes[name])) for name in (var_names or shapes))
-    needed = 2 * 8.0 * cells * draws  # the chains' traces, and the arrays they are stacked into
-    require_memory("draws", f"{draws} draws of {cells} cells", needed, do)
+    return sum(int(np.prod(shapes[name])) for name in (var_names or shapes))
 
 
 def require_memory(name: str, got: str, needed: float, do: str) -> None:
@@ -160,6 +200,18 @@ def require_memory(name: str, got: str, needed: float, do: str) -> None:
     if needed > 0.8 * there:
         expected = f"less than 80% of the memory, {there / 2**30:.1f} GiB"
         raise InputError(name, f"{got}, {needed / 2**30:.1f} GiB", expected, do)
+
+
+def require_disk(name: str, got: str, needed: float, folder: str | Path, do: str) -> None:
+    """Refuse what needs more bytes than are free where ``folder`` is or will be."""
+    there = Path(folder).absolute()
+    while not there.exists():
+        there = there.parent
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise InputError(
+            name, f"{got}, {needed / 2**30:.1f} GiB", f"at most the {free / 2**30:.1f} GiB free on that disk", do
+        )
 
 
 def _physical_memory() -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,15 @@ from nmf_zoo.cli.output import RESULTS, check_output, complete_or_absent
 from nmf_zoo.cli.parser import FILES
 from nmf_zoo.cli.show import draws_of
 from nmf_zoo.cli.values import parse_hyperparameter, parse_seed, parse_value, parse_yes_no
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError
 
 
 def run_fit(arguments: argparse.Namespace) -> int:
     engine = catalogue.engines()[arguments.engine]
     run = run_arguments(arguments, engine)
     options = {name: parse_value(engine.arguments[name], text) for name, text in chosen(arguments, "engine", engine)}
-    check_output(arguments.output, RESULTS, arguments.force)
+    goes_to_disk = is_streamed(arguments, engine, run)
+    check_output(arguments.output, RESULTS, arguments.force or (goes_to_disk and "checkpoint" in run))
     data = read_data(arguments)
 
     import nmf_zoo as nz
@@ -35,11 +35,34 @@ def run_fit(arguments: argparse.Namespace) -> int:
         model = MODELS[arguments.model](rank=arguments.rank, **data, **hyperparameters)
     except InputError as error:
         raise InputError(error.name, name_cell(error.got, data["coords"]), error.expected, error.do) from error
-    verb = nz.sample if engine.verb == "sample" else nz.fit
-    idata = verb(model=model, engine=make_options(OPTIONS[engine.name], options), **run)
-    with complete_or_absent(arguments.output) as partial:
-        nz.save(idata, partial)
+    run |= {"model": model, "engine": make_options(OPTIONS[engine.name], options)}
+    if goes_to_disk:
+        idata = stream(arguments.output, run)
+    else:
+        idata = (nz.sample if engine.verb == "sample" else nz.fit)(**run)
+        with complete_or_absent(arguments.output) as partial:
+            nz.save(idata, partial)
     return report(arguments, idata, run.get("quiet", False))
+
+
+def is_streamed(arguments: argparse.Namespace, engine: Entry, run: Mapping[str, Any]) -> bool:
+    """Whether draws go to the output while they are made: to Zarr, where the run keeps draws and needs them no more."""
+    keeps_draws = engine.verb == "sample" and run.get("keep", "draws") == "draws"
+    return arguments.output.suffix == ".zarr" and keeps_draws and engine.name != "nuts" and not arguments.log_likelihood
+
+
+def stream(output: Path, run: Mapping[str, Any]) -> Any:
+    """Sample to a Zarr output; under its own name where a checkpoint may have begun it, else absent until complete."""
+    import nmf_zoo as nz
+
+    try:
+        if "checkpoint" in run:
+            return nz.sample(store=output, **run)
+        with complete_or_absent(output) as partial:
+            return nz.sample(store=partial, **run)
+    except InputError as error:
+        name = "output" if error.name == "store" else error.name
+        raise InputError(name, error.got, error.expected, error.do) from error
 
 
 def make_options(kind: type, options: Mapping[str, Any]) -> Any:
@@ -63,17 +86,16 @@ def name_cell(text: str, labels: Mapping[str, Any]) -> str:
 
 
 def report(arguments: argparse.Namespace, idata: Any, quiet: bool) -> int:
-    """The closing line; an optimiser that stopped early is worth a warning."""
-    sizes, status = idata["posterior"].sizes, idata.attrs.get("status")
+    """The closing line."""
+    sizes, status = idata["sample_stats"].sizes, str(idata.attrs.get("status"))
     is_fit = catalogue.engines()[arguments.engine].verb == "fit"
     what = f"{draws_of(sizes, is_fit)} of {arguments.model} by {arguments.engine}"
-    if status == "interrupted":
-        print(f"nmf-zoo: interrupted; {arguments.output} holds what was there: {what}", file=sys.stderr)
+    if status.startswith("interrupted"):
+        _, goes_on, path = status.partition(" goes on from ")
+        then = f"; the same command with --force{goes_on}{path}" if goes_on else ""
+        print(f"nmf-zoo: interrupted; {arguments.output} holds what was there: {what}{then}", file=sys.stderr)
         return 1
     if not quiet:
-        if status == "max_iter":
-            reason = str(idata["fit"]["reason"].to_numpy()[0])
-            warnings.warn(f"the best restart did not converge: {reason}", NmfZooWarning, stacklevel=2)
         print(f"wrote {arguments.output}: {what} in {float(idata.attrs['seconds']):.1f} s")
     return 0
 

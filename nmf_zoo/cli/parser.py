@@ -24,7 +24,8 @@ NOT_OPTIONS = {
     "model",
     "initvals",
     "idata_kwargs",
-}  # objects of Python; --initvals and --log-likelihood stand for two
+    "store",
+}  # objects of Python; --initvals, --log-likelihood and an output that ends in .zarr stand for three
 
 
 class Parser(argparse.ArgumentParser):
@@ -64,7 +65,9 @@ def _later(home: str, name: str) -> Callable[[argparse.Namespace], int]:
 
 def _fill_fit(parser: Parser) -> None:
     parser.add_argument("input", type=Path, help=".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet; features in rows")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="result, .nc or .zarr")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, help="result, .nc, or .zarr: draws go there as they come"
+    )
     parser.add_argument("--force", action="store_true", help="overwrite the output")
     _add_model(parser)
     parser.add_argument("--engine", default="gibbs", choices=catalogue.engines(), help="algorithm (default gibbs)")

@@ -56,7 +56,7 @@ def load_result(path: Path) -> Any:
         raise InputError(
             str(path), f"a file that can't be read ({error})", "a complete result of nmf-zoo fit"
         ) from error
-    if "posterior" not in _compat.group_names(idata):
+    if not {"posterior", "posterior_moments"} & set(_compat.group_names(idata)):
         raise InputError(str(path), "a file without a posterior group", "a result of nmf-zoo fit")
     return idata
 
@@ -72,13 +72,17 @@ def print_lines(lines: Iterable[str]) -> None:
 def summary_lines(idata: Any, n_features: int, all_cells: bool = False) -> Iterator[str]:
     """The lines of ``nmf-zoo summary``."""
     from nmf_zoo import _compat
+    from nmf_zoo.posterior import draws_or_means
 
     groups = _compat.group_names(idata)
-    posterior, attrs = _compat.group(idata, "posterior"), idata.attrs
+    posterior, attrs = draws_or_means(idata), idata.attrs
+    has_draws = "posterior" in groups
+    sizes = posterior.sizes if has_draws else _compat.group(idata, "sample_stats").sizes
     yield f"engine      {attrs.get('engine', 'unknown')} {attrs.get('options', '')}"
     yield f"library     {attrs.get('inference_library', '?')} {attrs.get('inference_library_version', '')}"
     yield f"run         {_run_of(attrs)}"
-    yield f"posterior   {draws_of(posterior.sizes, 'fit' in groups)} of {_sizes(posterior)}"
+    kept = "posterior " if has_draws else "mean, sd  "
+    yield f"{kept}  {draws_of(sizes, 'fit' in groups)} of {_sizes(posterior)}"
     if "fit" in groups:
         yield from _fit_lines(_compat.group(idata, "fit"), attrs.get("engine"))
     elif "sample_stats" in groups:

@@ -32,6 +32,8 @@ def _parse_kind(flag: str, kind: str, text: str) -> Any:
         return _parse_number(flag, text, int, "an integer")
     if kind == "float":
         return _parse_number(flag, text, float, "a number")
+    if kind == "Path":
+        return Path(text)
     if kind.startswith(("tuple[", "Sequence[", "list[")):
         return tuple(_plain(part) for part in text.split(",") if part)
     if kind.startswith("Literal["):

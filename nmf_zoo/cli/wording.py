@@ -31,4 +31,10 @@ def _names() -> set[str]:
     """The arguments that are options of the shell under the same name."""
     entries = [*catalogue.models().values(), *catalogue.engines().values(), *catalogue.runs().values()]
     named = {name for entry in entries for name in entry.arguments}
-    return (named | {*FILES, "rank", "key", "header", "row_labels"}) - {"model", "coords", "idata_kwargs", "shape"}
+    return (named | {*FILES, "rank", "key", "header", "row_labels"}) - {
+        "model",
+        "coords",
+        "idata_kwargs",
+        "shape",
+        "store",
+    }

@@ -1,8 +1,14 @@
-"""What the driver keeps of a chain: its draws and their statistics, block by block."""
+"""What a run keeps of its chains, block by block: here every draw, in arrays that the chains share.
+
+Each chain fills its own row of arrays (chain, draw, *variable), which become the result as they are: nothing is stacked
+or copied at the end. :mod:`~nmf_zoo.inference.moments` keeps means and variances instead, and
+:mod:`~nmf_zoo.inference.stored_traces` sends the draws to disk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,22 +16,88 @@ import numpy as np
 from nmf_zoo.structure import Array
 
 
-class Trace:
-    """Draws and statistics of one chain, in arrays made at the first record."""
+class Rows:
+    """Arrays (chain, draw, *variable) by name, made when a name is first met; each chain fills a row of its own."""
 
-    def __init__(self, length: int):
-        self.length, self.filled = length, 0
-        self.values: dict[str, Array] = {}
-        self.stats: dict[str, Array] = {}
+    def __init__(self, n_chains: int, length: int):
+        self.n_chains, self.length = n_chains, length
+        self.arrays: dict[str, Array] = {}
+        self._making = threading.Lock()
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """The array of a variable of this shape, (chain, draw, *shape)."""
+        with self._making:
+            if name not in self.arrays:
+                self.arrays[name] = np.empty((self.n_chains, self.length, *shape), dtype=dtype)
+            return self.arrays[name]
+
+    def of_chain(self, chain: int, first: int, stop: int) -> dict[str, Array]:
+        """Draws first, ..., stop - 1 of one chain, (stop - first, *variable) each."""
+        return {name: array[chain, first:stop] for name, array in self.arrays.items()} if stop > first else {}
+
+    def keep(self, chains: Sequence[int], length: int) -> None:
+        """Drop all but some chains, and the draws from ``length`` on."""
+        for name, array in self.arrays.items():
+            for place, chain in enumerate(chains):
+                if place != chain:
+                    array[place] = array[chain]
+            self.arrays[name] = array[: len(chains), :length]
+
+
+class Trace:
+    """Draws and statistics of one chain, in the warm-up or after it.
+
+    Attributes
+    ----------
+    length, filled : draws there will be, and draws there are
+    """
+
+    def __init__(self, values: Rows, stats: Rows, chain: int):
+        self.length, self.filled, self.chain = stats.length, 0, chain
+        self._values, self._stats = values, stats
+
+    @property
+    def values(self) -> dict[str, Array]:
+        """Draws of the variables, (filled, *variable)."""
+        return self._values.of_chain(self.chain, 0, self.filled)
+
+    @property
+    def stats(self) -> dict[str, Array]:
+        """Statistics of the draws, (filled, ...)."""
+        return self._stats.of_chain(self.chain, 0, self.filled)
 
     def extend(self, values: Mapping[str, Array], stats: Mapping[str, Array]) -> None:
         """Append the kept sweeps of a block, (kept, *variable) each."""
-        for store, new in ((self.values, values), (self.stats, stats)):
+        stop = self.filled + len(next(iter(stats.values())))
+        for rows, new in ((self._values, values), (self._stats, stats)):
             for name, array in new.items():
-                if name not in store:
-                    store[name] = np.empty((self.length, *array.shape[1:]), dtype=array.dtype)
-                store[name][self.filled : self.filled + len(array)] = array
-        self.filled += len(next(iter(stats.values())))
+                rows.array(name, array.shape[1:], array.dtype)[self.chain, self.filled : stop] = array
+        self.filled = stop
+
+    def rows(self, first: int) -> dict[str, Array]:
+        """For a checkpoint: what draws first, ..., filled - 1 added, to be saved once. Views."""
+        of_values = self._values.of_chain(self.chain, first, self.filled)
+        of_stats = self._stats.of_chain(self.chain, first, self.filled)
+        return {f"values/{name}": array for name, array in of_values.items()} | {
+            f"stats/{name}": array for name, array in of_stats.items()
+        }
+
+    def state(self) -> dict[str, Array]:
+        """For a checkpoint: what each one saves anew."""
+        return {}
+
+    def add_rows(self, rows: Mapping[str, Array]) -> None:
+        """Append what an earlier :meth:`rows` gave."""
+        parts: dict[str, dict[str, Array]] = {"values": {}, "stats": {}}
+        for name, array in rows.items():
+            kind, _, variable = name.partition("/")
+            parts[kind][variable] = array
+        if parts["stats"]:
+            self.extend(parts["values"], parts["stats"])
+
+    def restore(self, filled: int, state: Mapping[str, Array]) -> None:
+        """Go back to ``filled`` draws, whose rows have been added, and to what :meth:`state` gave there."""
+        self.filled = filled
 
 
 @dataclass
@@ -34,3 +106,48 @@ class Chain:
 
     warmup: Trace
     draws: Trace
+
+
+class Traces:
+    """The traces of all chains of a run, in memory.
+
+    Attributes
+    ----------
+    chains : one Chain each, for its own thread to fill
+    rows : "warmup" and "draws" -> arrays of the variables, and of the statistics
+    """
+
+    def __init__(self, n_chains: int, kept_warmup: int, kept_draws: int):
+        self.rows: dict[str, list[Rows]] = {"warmup": [], "draws": []}
+        traces = {
+            part: self.make_part(part, n_chains, length)
+            for part, length in (("warmup", kept_warmup), ("draws", kept_draws))
+        }
+        self.chains = [Chain(*pair) for pair in zip(traces["warmup"], traces["draws"], strict=True)]
+
+    def make_part(self, part: str, n_chains: int, length: int) -> Sequence[Trace]:
+        """One trace per chain for a part of the run."""
+        values, stats = self.rows[part] = [Rows(n_chains, length), Rows(n_chains, length)]
+        return [Trace(values, stats, chain) for chain in range(n_chains)]
+
+    def level(self) -> list[Chain]:
+        """The chains, cut to the same length; those that an interruption left far behind are dropped."""
+        kept = fullest([chain.draws.filled for chain in self.chains])
+        for part in self.rows:
+            traces: list[Trace] = [getattr(self.chains[chain], part) for chain in kept]
+            self.cut(part, traces, min(trace.filled for trace in traces))
+        self.chains = [self.chains[chain] for chain in kept]
+        return self.chains
+
+    def cut(self, part: str, traces: Sequence[Trace], length: int) -> None:
+        """Keep ``length`` draws of these traces and nothing of the others."""
+        for rows in self.rows[part]:
+            rows.keep([trace.chain for trace in traces], length)
+        for place, trace in enumerate(traces):
+            trace.chain, trace.filled = place, length
+
+
+def fullest(lengths: Sequence[int]) -> list[int]:
+    """The chains that hold most draws together when cut to their shortest: after Ctrl-C some may not have begun."""
+    shortest = max(lengths, key=lambda length: (length * sum(other >= length for other in lengths), length))
+    return [chain for chain, length in enumerate(lengths) if length >= shortest]

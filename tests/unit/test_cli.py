@@ -76,8 +76,9 @@ def test_every_argument_is_an_option(capsys):
         make_parser().parse_args(["fit", "--help"])
     text = capsys.readouterr().out
     entries = [*catalogue.models().values(), *catalogue.engines().values(), *catalogue.runs().values()]
-    # The matrix and its labels come from files, the shape from the matrix, the model and engine from their names.
-    elsewhere = {"coords", "shape", "idata_kwargs"}
+    # The matrix and its labels come from files, the shape from the matrix, the model and engine from their names,
+    # and draws are stored at the output.
+    elsewhere = {"coords", "shape", "idata_kwargs", "store"}
     for entry in entries:
         for argument in entry.arguments.values():
             assert argument.name in elsewhere or argument.flag in text, (entry.name, argument)

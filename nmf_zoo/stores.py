@@ -1,0 +1,293 @@
+"""``store=``: draws that go to a Zarr store while they are made, and are read from it lazily.
+
+A chain holds one chunk of each variable in memory and writes it whole when it is full, from its own thread; every
+`FLUSH_EVERY` seconds, and for a checkpoint, also when it is not. Zarr replaces a chunk by a rename, so that a run which
+is killed at any moment leaves a store that can be read: its attribute ``readable`` says which chains and how many draws
+of them are there; the rest is NaN. An array is (chain, draw, *variable), and a chunk is the draws of one chain that fit
+into `CHUNK_BYTES`, or, of a large variable, some rows of one draw: both one draw of everything and one variable over
+all draws read little more than they need.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from nmf_zoo import _compat
+from nmf_zoo.errors import InputError
+from nmf_zoo.inference.traces import Rows, Trace, Traces, fullest
+from nmf_zoo.results import LEADING, as_dataset, stats_dataset
+from nmf_zoo.structure import Array, Factorisation
+
+CHUNK_BYTES = 1 << 22
+FLUSH_EVERY = 10.0  # seconds
+GROUPS = {"draws": ("posterior", "sample_stats"), "warmup": ("warmup_posterior", "warmup_sample_stats")}
+DRAWN, READABLE, RUN_ID = _compat.OF_STORE
+
+
+class Store:
+    """A Zarr store on its way to become a result.
+
+    Attributes
+    ----------
+    path : the folder
+    run_id : of the checkpoint that can take the run up again, or None
+    drawn : part of the run -> draws of each chain that are on disk
+    """
+
+    def __init__(self, path: Path, run_id: str | None, n_chains: int):
+        self.path, self.run_id = path, run_id
+        self.root = _open_root(path, run_id)
+        self.drawn = dict(self.root.attrs.get(DRAWN, {part: [0] * n_chains for part in GROUPS}))
+        self._writing = threading.Lock()
+
+    def add_groups(self, groups: Mapping[str, xr.Dataset]) -> None:
+        """Write whole groups."""
+        for name, dataset in groups.items():
+            dataset.to_zarr(str(self.path), group=name, mode="a", zarr_format=2, consolidated=False)
+
+    def array(self, group: str, name: str, skeleton: xr.Dataset) -> Any:
+        """The Zarr array of a variable of ``skeleton``, made with its coords when it isn't there."""
+        with self._writing:
+            variable, inside = skeleton[name].variable, self.root.require_group(group)
+            missing = [coord for coord in skeleton.coords if coord not in inside]
+            if missing:
+                self.add_groups({group: xr.Dataset(coords={coord: skeleton[coord].variable for coord in missing})})
+            if name not in inside:
+                inside.create_array(
+                    name,
+                    shape=variable.shape,
+                    chunks=chunk_shape(variable.shape, variable.dtype.itemsize),
+                    dtype=variable.dtype,
+                    fill_value=np.nan if variable.dtype.kind == "f" else None,  # a number would be read as missing
+                    compressors=None,  # the digits of random numbers
+                    attributes={"_ARRAY_DIMENSIONS": list(variable.dims)},
+                )
+            if inside[name].shape != variable.shape:  # a run that goes on for longer
+                resize(inside, variable.shape[:2])
+            return inside[name]
+
+    def note(self, part: str, chain: int, drawn: int) -> None:
+        """Write how far a chain is."""
+        with self._writing:
+            self.drawn[part][chain] = drawn
+            draws = self.drawn["draws"]
+            chains = fullest(draws)
+            readable = {"chains": chains, "draws": min(draws[chain] for chain in chains)}
+            self.root.attrs.update({DRAWN: self.drawn, READABLE: readable})
+
+    def cut(self, group: str, chains: Sequence[int], length: int) -> None:
+        """Keep ``length`` draws of these chains and nothing of the others."""
+        for _, array in self.root[group].arrays():
+            if array.metadata.attributes["_ARRAY_DIMENSIONS"][:2] == list(LEADING):
+                for place, chain in enumerate(chains):
+                    if place != chain:
+                        _copy_chain(array, chain, place, length)
+        resize(self.root[group], (len(chains), length))
+
+    def read(self, group: str) -> xr.Dataset:
+        """A group, its draws left on disk."""
+        return xr.open_dataset(str(self.path), engine="zarr", group=group, cache=False, chunks=None, consolidated=False)
+
+    def drop_if_empty(self) -> None:
+        """Remove a store that no draw came to, unless a checkpoint may go on with it."""
+        if self.run_id is None and not any(self.drawn["draws"]):
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def finish(self, attrs: Mapping[str, Any], is_whole: bool) -> None:
+        """Write the attributes of the run, and gather the description of all arrays in one file, for quick opening."""
+        self.root["posterior"].attrs.update(dict(attrs))
+        self.root.attrs.update(dict(attrs))
+        if is_whole:
+            self.root.attrs.pop(READABLE, None)
+        _zarr().consolidate_metadata(str(self.path), zarr_format=2)
+
+
+def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Of a variable (chain, draw, ...): whole draws of one chain, or rows of one draw where that is too large."""
+    of_draw = itemsize * int(np.prod(shape[2:]))
+    if of_draw <= CHUNK_BYTES or len(shape) < 3:
+        return 1, max(1, min(shape[1], CHUNK_BYTES // max(1, of_draw))), *shape[2:]
+    return 1, 1, max(1, CHUNK_BYTES * shape[2] // of_draw), *shape[3:]
+
+
+def resize(group: Any, lead: tuple[int, ...]) -> None:
+    """Give all arrays of a group as many chains and draws."""
+    sizes = dict(zip(LEADING, lead, strict=True))
+    for name, array in group.arrays():
+        dims = array.metadata.attributes["_ARRAY_DIMENSIONS"]
+        array.resize(tuple(sizes.get(dim, size) for dim, size in zip(dims, array.shape, strict=True)))
+        if name in sizes:
+            array[:] = np.arange(sizes[name])
+
+
+def _copy_chain(array: Any, chain: int, place: int, length: int) -> None:
+    step = array.chunks[1]
+    for first in range(0, length, step):
+        array[place, first : first + step] = array[chain, first : first + step]
+
+
+def _zarr() -> Any:
+    try:
+        import zarr
+    except ImportError as error:
+        raise InputError("store", "no zarr", "zarr installed", "pip install 'nmf_zoo[zarr]'") from error
+    return zarr
+
+
+def _open_root(path: Path, run_id: str | None) -> Any:
+    """A new store, or the one that this run began; anything else is left alone."""
+    zarr = _zarr()
+    if not path.exists():
+        try:
+            root = zarr.open_group(str(path), mode="w-", zarr_format=2)
+        except OSError as error:
+            expected = f"a place that can be written to ({error.strerror})"
+            raise InputError("store", repr(str(path)), expected, "give another path") from error
+        root.attrs.update({"status": "running"} | ({RUN_ID: run_id} if run_id else {}))
+        return root
+    root = None
+    with suppress(OSError, ValueError, KeyError):
+        root = zarr.open_group(str(path), mode="r+", zarr_format=2, use_consolidated=False)
+    if root is None or run_id is None or root.attrs.get(RUN_ID) != run_id:
+        raise InputError("store", f"{str(path)!r}, which exists", "a new name, or the store of this run's checkpoint")
+    for rest in (path / ".zmetadata", *path.rglob("*.partial")):  # of the finished run, and of files at a kill
+        rest.unlink(missing_ok=True)
+    root.attrs.update({"status": "running"})
+    return root
+
+
+class Column:
+    """A variable of one chain on its way to the store: draws start, ..., stop - 1 wait in a buffer of one chunk."""
+
+    def __init__(self, array: Any, chain: int):
+        self.array, self.chain = array, chain
+        self.length, self.per_chunk = array.shape[1], array.chunks[1]
+        self.start, self.stop = 0, 0
+        self.empty = np.nan if array.dtype.kind == "f" else 0
+        self.buffer = np.full((min(self.per_chunk, self.length), *array.shape[2:]), self.empty, dtype=array.dtype)
+
+    def append(self, draws: Array) -> None:
+        """Take draws (n, ...), and write every chunk that they fill."""
+        while len(draws):
+            room = self.start + self.per_chunk - self.stop
+            part, draws = draws[:room], draws[room:]
+            at = self.stop - self.start
+            self.buffer[at : at + len(part)] = part
+            self.stop += len(part)
+            if len(part) == room:
+                self.flush()
+                self.start = self.stop
+
+    def flush(self) -> None:
+        """Write the chunk, whole even when it isn't full: Zarr then need not read what is there."""
+        if self.stop > self.start:
+            size = min(self.per_chunk, self.length - self.start)
+            self.buffer[self.stop - self.start :] = self.empty
+            self.array[self.chain, self.start : self.start + size] = self.buffer[:size]
+
+    def restore(self, filled: int) -> None:
+        """Go on after ``filled`` draws, which are on disk."""
+        self.start, self.stop = filled // self.per_chunk * self.per_chunk, filled
+        if self.stop > self.start:
+            self.buffer[: self.stop - self.start] = self.array[self.chain, self.start : self.stop]
+
+
+class StoredTrace(Trace):
+    """Draws of one chain, in the store."""
+
+    def __init__(self, traces: StoredTraces, part: str, chain: int, n_chains: int, length: int):
+        super().__init__(Rows(n_chains, length), Rows(n_chains, length), chain)
+        self._traces, self._part, self._lead = traces, part, (n_chains, length)
+        self._columns: dict[tuple[str, str], Column] = {}
+        self._due, self._resumed = time.monotonic() + FLUSH_EVERY, 0
+
+    def extend(self, values: Mapping[str, Array], stats: Mapping[str, Array]) -> None:
+        for group, new in zip(GROUPS[self._part], (values, stats), strict=True):
+            for name, draws in new.items():
+                self._column(group, name, draws).append(draws)
+        self.filled += len(next(iter(stats.values())))
+        if time.monotonic() >= self._due:
+            self.flush()
+
+    def _column(self, group: str, name: str, draws: Array) -> Column:
+        if (group, name) not in self._columns:
+            like = np.broadcast_to(np.zeros((), draws.dtype), (*self._lead, *draws.shape[1:]))
+            array = self._traces.make_array(group, name, like)
+            column = self._columns[group, name] = Column(array, self.chain)
+            column.restore(self._resumed)
+        return self._columns[group, name]
+
+    def flush(self) -> None:
+        """Write what waits."""
+        for column in self._columns.values():
+            column.flush()
+        self._due = time.monotonic() + FLUSH_EVERY
+        if self.filled:
+            self._traces.store.note(self._part, self.chain, self.filled)
+
+    def rows(self, first: int) -> dict[str, Array]:
+        return {}
+
+    def state(self) -> dict[str, Array]:
+        """Nothing: the store holds it from now on."""
+        self.flush()
+        return {}
+
+    def restore(self, filled: int, state: Mapping[str, Array]) -> None:
+        store = self._traces.store
+        if store.drawn[self._part][self.chain] < filled:
+            got = f"{str(store.path)!r} without the {filled} draws that the checkpoint left there"
+            raise InputError("store", got, "the store of that run", "bring it back, or delete both and begin anew")
+        super().restore(filled, state)
+        self._resumed = filled
+
+
+class StoredTraces(Traces):
+    """The traces of all chains of a run, in a Zarr store."""
+
+    def __init__(self, structure: Factorisation, store: Store, n_chains: int, kept_warmup: int, kept_draws: int):
+        self.structure, self.store = structure, store
+        self.kept: dict[str, tuple[list[int], int]] = {}
+        self._whole = list(range(n_chains)), kept_draws
+        super().__init__(n_chains, kept_warmup, kept_draws)
+
+    def make_part(self, part: str, n_chains: int, length: int) -> Sequence[Trace]:
+        return [StoredTrace(self, part, chain, n_chains, length) for chain in range(n_chains)]
+
+    def make_array(self, group: str, name: str, like: Array) -> Any:
+        """The array on disk of a variable, or statistic, whose draws look like ``like`` (chain, draw, ...)."""
+        is_stats = group.endswith("sample_stats")
+        arrays = {name: like}
+        skeleton = stats_dataset(self.structure, arrays) if is_stats else as_dataset(self.structure, arrays, LEADING)
+        return self.store.array(group, name, skeleton)
+
+    def cut(self, part: str, traces: Sequence[Trace], length: int) -> None:
+        """Shorten the arrays on disk; not those of a checkpoint, which may go on from beyond."""
+        chains = [trace.chain for trace in traces]
+        for place, trace in enumerate(traces):
+            trace.state()
+            trace.chain, trace.filled = place, length
+        self.kept[part] = chains, length
+        if self.store.run_id is None and length and (len(chains) < len(self.chains) or length < traces[0].length):
+            self.kept[part] = list(range(len(chains))), length
+            for group in GROUPS[part]:
+                self.store.cut(group, chains, length)
+
+    def groups(self, part: str) -> dict[str, xr.Dataset]:
+        """posterior and sample_stats of a part of the run, left on disk."""
+        chains, length = self.kept[part]
+        names = dict(zip(GROUPS["draws"], GROUPS[part], strict=True))
+        return {name: _compat.first_draws(self.store.read(group), chains, length) for name, group in names.items()}
+
+    def finish(self, attrs: Mapping[str, Any]) -> None:
+        """Make the store a result of its own."""
+        self.store.finish(attrs, is_whole=self.store.run_id is None or self.kept["draws"] == self._whole)
