@@ -91,11 +91,30 @@ def cells_inside(name: str, cells: CellIndex, shape: tuple[int, int]) -> tuple[A
     for index, size in ((rows, shape[0]), (cols, shape[1])):
         if index.size and (index.min() < -size or index.max() >= size):
             raise UnreadableModel(name, f"cell index {index.max()}", f"indices below {size}", "check the cell indices")
-    rows, cols = rows % shape[0], cols % shape[1]
-    flat = np.sort(rows * shape[1] + cols)
-    if np.any(flat[1:] == flat[:-1]):
+    rows, cols = _from_the_start(rows, shape[0]), _from_the_start(cols, shape[1])
+    if has_repeats(rows, cols, shape[1]):
         raise UnreadableModel(name, "a cell listed twice", "each cell at most once", "add up repeated cells first")
     return rows, cols
+
+
+def _from_the_start(index: Array, size: int) -> Array:
+    """Non-negative int32 indices; the given array itself where it holds such."""
+    counted = index % size if index.min(initial=0) < 0 else index
+    return counted.astype(np.int32, copy=False)
+
+
+def has_repeats(rows: Array, cols: Array, n_cols: int) -> bool:
+    """Whether a cell is listed twice; lists in the order of either side, as most are, need no sorting."""
+    if _is_rising(rows, cols) or _is_rising(cols, rows):
+        return False
+    flat = np.sort(rows.astype(np.int64) * n_cols + cols)
+    return bool(np.any(flat[1:] == flat[:-1]))
+
+
+def _is_rising(major: Array, minor: Array) -> bool:
+    """Whether each pair comes after the one before it."""
+    level = major[1:] == major[:-1]
+    return bool(np.all((major[1:] > major[:-1]) | (level & (minor[1:] > minor[:-1]))))
 
 
 def as_imputed(graph: ModelGraph, variable: Variable, seen: Observation) -> Imputed | None:
@@ -107,7 +126,7 @@ def as_imputed(graph: ModelGraph, variable: Variable, seen: Observation) -> Impu
         return None
     if not has_same_sigma(graph, read_observation(variable), seen):
         return None
-    rows, cols = cells.rows_and_cols()
+    rows, cols = (index.astype(np.int64) for index in cells.rows_and_cols())
     return Imputed(name=name_of(variable), rows=rows, cols=cols)
 
 

@@ -71,7 +71,7 @@ class CellIndex:
 
     def rows_and_cols(self) -> tuple[Array, Array]:
         rows, cols = np.nonzero(self.parts[0]) if len(self.parts) == 1 else self.parts
-        return rows.astype(np.int64), cols.astype(np.int64)
+        return rows, cols
 
 
 # -- products ----------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ class Cells:
 
     Attributes
     ----------
-    rows, cols : (cells,) int64
+    rows, cols : (cells,) int32
     values : (cells,) float64
     shape : (F, N)
     is_complete : True: all other cells were observed and are 0. False: all other cells are missing.
