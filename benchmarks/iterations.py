@@ -1,8 +1,7 @@
-"""Seconds per iteration of EM and VB beside scikit-learn's multiplicative update, one thread, float64."""
+"""CPU time of an iteration of EM and VB beside scikit-learn's multiplicative update, and of a Gibbs sweep."""
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,65 +14,67 @@ from threadpoolctl import threadpool_limits
 
 import nmf_zoo as nz
 from benchmarks.datasets import gamma_counts, nips
+from benchmarks.rows import Row, at_most, compare, fastest, note
 from nmf_zoo.engines import resolve_engine
-from nmf_zoo.inference.workers import SERIAL
+from nmf_zoo.inference.workers import SERIAL, Workers
 from nmf_zoo.kernels.streams import child, seed_key
 
-
-def per_step(structure: Any, engine: str, steps: int) -> float:
-    """Median seconds of one iteration of ours, after one to compile."""
-    _, options, chosen = resolve_engine(engine, "fit")
-    problem = chosen.prepare(structure, options, SERIAL)
-    key = seed_key(1)
-    state = chosen.init(problem, key, {})
-    state, _ = chosen.step(problem, state, key)
-    return _median(lambda i: chosen.step(problem, state, child(key, i)), steps)
+PLAIN = {"em": nz.EM(accelerate=None), "vb": nz.VB(accelerate=None)}  # a pass over the data and its update
+BOTH = "scikit-learn, one multiplicative update of W and H"
 
 
-def _median(work: Callable[[int], Any], times: int) -> float:
-    seconds = []
-    for i in range(times):
-        began = time.perf_counter()
-        work(i)
-        seconds.append(time.perf_counter() - began)
-    return float(np.median(seconds))
+class Stepper:
+    """A run of ours, iteration by iteration: a call does the next one."""
+
+    def __init__(self, structure: Any, engine: Any, verb: str = "fit", workers: Workers = SERIAL):
+        _, options, self.engine = resolve_engine(engine, verb)
+        self.problem = self.engine.prepare(structure, options, workers)
+        self.key, self.steps = seed_key(1), 0
+        self.state = self.engine.init(self.problem, self.key, {})
+
+    def __call__(self) -> None:
+        self.state, _ = self.engine.step(self.problem, self.state, child(self.key, self.steps))
+        self.steps += 1
 
 
-def sklearn_per_step(X: Any, rank: int, steps: int) -> float:
-    """Seconds of one iteration of scikit-learn's NMF, from runs of two lengths, so that set-up cancels."""
+def sklearn_steps(X: Any, rank: int, iterations: int) -> Callable[[], None]:
+    """So many multiplicative updates of scikit-learn's NMF, and its set-up."""
+    options = {"init": "random", "solver": "mu", "beta_loss": "kullback-leibler", "tol": 0, "random_state": 1}
+    data = sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else X.astype(np.float64)  # what it is fastest on
 
-    def run(max_iter: int) -> float:
-        nmf = NMF(
-            rank, init="random", solver="mu", beta_loss="kullback-leibler", tol=0, max_iter=max_iter, random_state=1
-        )
-        began = time.perf_counter()
+    def run() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            nmf.fit(X)
-        return time.perf_counter() - began
+            NMF(rank, max_iter=iterations, **options).fit(data)
 
-    run(1)
-    return (run(1 + steps) - run(1)) / steps
+    return run
 
 
-def as_peer_likes(X: Any) -> Any:
-    """float64, and CSR when sparse, on which scikit-learn is fastest."""
-    return sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else X.astype(np.float64)
+def of_data(X: Any, label: str, rank: int, least: float | None, quick: bool) -> Iterator[Row]:
+    """EM and VB beside scikit-learn on one data set. Its set-up cancels between runs of two lengths."""
+    more = 2 if quick else 10
+    em = Stepper(nz.read(nz.poisson_nmf(X, rank)), PLAIN["em"])
+    vb = Stepper(nz.read(nz.gamma_nmf(X, rank)), PLAIN["vb"])
+    short, long = sklearn_steps(X, rank, 1), sklearn_steps(X, rank, 1 + more)
+    own, bayes, once, many = fastest((em, vb, short, long), 2 if quick else 7)
+    peer = (many - once) / more
+    for name, seconds, must in (("EM", own, least), ("VB", bayes, None)):
+        work = f"one plain {name} iteration, {label}, K={rank}"
+        yield compare(work, f"{1e3 * seconds:.2f} ms", f"{1e3 * peer:.2f} ms ({BOTH})", peer / seconds, must)
+    if least is not None and sp.issparse(X):
+        work = f"one plain VB iteration over one of EM, {label}, K={rank}"
+        yield at_most(work, f"{bayes / own:.2f}", bayes / own, 1.4, "at most 1.4")
 
 
-def rows(quick: bool) -> Iterator[dict[str, str]]:
-    """One row per data set, rank and engine."""
+def rows(quick: bool) -> Iterator[Row]:
+    """Rows of every data set, and a Gibbs sweep."""
     sparse, name = nips()
-    dense = gamma_counts(1024, 400, 40, 100.0)
-    cases = [(sparse, name, 10), (sparse, name, 50), (dense, "dense counts 1,024 x 400", 40)]
-    for X, label, rank in cases[:1] if quick else cases:
-        with threadpool_limits(1):
-            peer = sklearn_per_step(as_peer_likes(X), rank, 2 if quick else 5)
-            for engine, build in (("em", nz.poisson_nmf), ("vb", nz.gamma_nmf)):
-                ours = per_step(nz.read(build(X, rank)), engine, 5 if quick else 15)
-                yield {
-                    "work": f"one {engine.upper()} iteration, {label}, K={rank}",
-                    "ours": f"{1e3 * ours:.1f} ms",
-                    "peer": f"{1e3 * peer:.1f} ms (scikit-learn, one multiplicative update of W and H)",
-                    "ratio": f"{peer / ours:.1f}x faster" if ours <= peer else f"{ours / peer:.1f}x slower",
-                }
+    cases: list[tuple[Any, str, int, float | None]] = [(sparse, name, 10, 20.0), (sparse, name, 50, 12.0)]
+    cases.append((gamma_counts(1024, 400, 40, 100.0), "dense counts 1,024 x 400", 40, 1.3))
+    with threadpool_limits(1):
+        for case in cases[:1] if quick else cases:
+            yield from of_data(*case, quick)
+        for rank in (10,) if quick else (10, 50):
+            (sweep,) = fastest((Stepper(nz.read(nz.gamma_nmf(sparse, rank)), "gibbs", "sample"),), 2 if quick else 7)
+            cost = f"{1e3 * sweep:.1f} ms, {1e9 * sweep / sparse.nnz:.0f} ns per non-zero"
+            yield note(f"one Gibbs sweep with orbit moves, {name}, K={rank}", cost)

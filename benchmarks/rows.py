@@ -1,0 +1,49 @@
+"""Rows of the benchmark table, and how work is timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+COLUMNS = ("work", "ours", "peer", "ratio", "must reach", "met?")
+Row = dict[str, str]
+
+
+def compare(work: str, ours: str, peer: str, ratio: float, least: float | None = None) -> Row:
+    """A row whose ``ratio`` (more is better for us) must reach ``least``, if that is not None."""
+    text = f"{ratio:.1f}x better" if ratio >= 1.0 else f"{1.0 / ratio:.1f}x worse"
+    must, met = ("", "") if least is None else (f"{least:g}x", verdict(ratio >= least))
+    return dict(zip(COLUMNS, (work, ours, peer, text, must, met), strict=True))
+
+
+def at_most(work: str, ours: str, value: float, most: float, limit: str, peer: str = "") -> Row:
+    """A row whose ``value`` must not exceed ``most``; ``limit`` says so in words."""
+    return dict(
+        zip(COLUMNS, (work, ours, peer, f"{value / most:.2f} of it", limit, verdict(value <= most)), strict=True)
+    )
+
+
+def note(work: str, ours: str, peer: str = "") -> Row:
+    """A row without a target; also for what could not be run."""
+    return dict(zip(COLUMNS, (work, ours, peer, "", "", ""), strict=True))
+
+
+def verdict(met: bool) -> str:
+    """What stands in the last column."""
+    return "yes" if met else "**no**"
+
+
+def fastest(works: Sequence[Callable[[], object]], times: int, clock: Callable[[], float] = time.process_time) -> list:
+    """The least time of each work, run in turn, so that all see the same machine; CPU seconds unless told otherwise.
+
+    Each runs once before, to compile and to fill caches.
+    """
+    for work in works:
+        work()
+    least = [float("inf")] * len(works)
+    for _ in range(times):
+        for i, work in enumerate(works):
+            began = clock()
+            work()
+            least[i] = min(least[i], clock() - began)
+    return least

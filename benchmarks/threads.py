@@ -1,0 +1,66 @@
+"""One thread and two on the same iterations: the time that passes, and whether the results are the same bits.
+
+Needs an idle machine with two cores.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+import nmf_zoo as nz
+from benchmarks.datasets import nips
+from benchmarks.iterations import PLAIN, Stepper
+from benchmarks.rows import Row, compare, fastest, note
+from nmf_zoo.inference.workers import SERIAL, Workers
+
+BUSY = 0.5  # load average from which on a machine is not idle
+RUNS = (
+    ("plain EM iteration", PLAIN["em"], "fit"),
+    ("plain VB iteration", PLAIN["vb"], "fit"),
+    ("accelerated EM iteration", "em", "fit"),
+    ("Gibbs sweep", "gibbs", "sample"),
+)
+
+
+def arrays_of(state: Any) -> Iterator[np.ndarray]:
+    """All arrays of a state, in order."""
+    if isinstance(state, dict):
+        state = tuple(state.values())
+    if isinstance(state, tuple):
+        for part in state:
+            yield from arrays_of(part)
+    elif isinstance(state, np.ndarray):
+        yield state
+
+
+def are_identical(one: Any, other: Any) -> bool:
+    """Whether two states are the same bits."""
+    pairs = zip(arrays_of(one), arrays_of(other), strict=True)
+    return all(np.array_equal(a.view(np.uint8), b.view(np.uint8)) for a, b in pairs if a.flags.c_contiguous and a.size)
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """One row per engine."""
+    if (os.cpu_count() or 1) < 2:
+        yield note("two threads", "skipped: one core")
+        return
+    X, label = nips()
+    load = os.getloadavg()[0]
+    two = Workers(2)
+    with threadpool_limits(1):
+        for name, engine, verb in RUNS:
+            structure = nz.read(nz.poisson_nmf(X, 10) if "EM" in name else nz.gamma_nmf(X, 10))
+            alone, both = (Stepper(structure, engine, verb, workers) for workers in (SERIAL, two))
+            own, helped = fastest((alone, both), 2 if quick else 15, time.perf_counter)
+            same = "same bits" if are_identical(alone.state, both.state) else "**different bits**"
+            work = f"2 threads, one {name}, {label}, K=10"
+            if load > BUSY:
+                work += f" (the machine was busy: load {load:.1f})"
+            yield compare(work, f"{1e3 * helped:.1f} ms, {same}", f"{1e3 * own:.1f} ms (1 thread)", own / helped, 1.8)
+    two.close()

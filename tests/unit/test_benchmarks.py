@@ -1,0 +1,98 @@
+"""The benchmarks run, say what is met, and measure what they name."""
+
+from importlib import import_module
+
+import arviz as az
+import numpy as np
+import pytest
+import xarray as xr
+
+from benchmarks import __main__ as command
+from benchmarks import rows, start, threads
+from benchmarks.effective import bulk_ess
+from benchmarks.iterations import Stepper
+from benchmarks.mixing import Run, until_enough
+from nmf_zoo import gamma_nmf, read
+
+
+def correlated(n_draws, rng, n_cells=12):
+    """(2, n_draws, n_cells): autoregressive draws from antithetic to sticky, one with ties, one with chains apart."""
+    noise = rng.normal(size=(2, n_draws, n_cells))
+    draws, slopes = np.zeros_like(noise), np.linspace(-0.5, 0.98, n_cells)
+    for i in range(1, n_draws):
+        draws[:, i] = slopes * draws[:, i - 1] + noise[:, i]
+    draws[:, :, 3] = np.round(2 * draws[:, :, 3])
+    draws[1, :, 4] += 3.0
+    return draws
+
+
+@pytest.mark.parametrize("n_draws", [100, 1501])
+def test_bulk_ess_is_arvizs(n_draws):
+    draws = correlated(n_draws, np.random.default_rng(0))
+    expected = az.ess(xr.Dataset({"x": (("chain", "draw", "cell"), draws)}), method="bulk")
+    expected = expected.to_dataset() if isinstance(expected, xr.DataTree) else expected
+    np.testing.assert_allclose(bulk_ess(draws), expected["x"].values, rtol=1e-10)
+
+
+def test_runs_get_longer_until_their_ess_is_no_noise():
+    asked = []
+
+    def run(draws):
+        asked.append(draws)
+        x = np.random.default_rng(draws).gamma(2.0, size=(2, draws, 1, 1))
+        return xr.Dataset({"W": (("chain", "draw", "f", "k"), x), "H": (("chain", "draw", "g", "n"), x)}), draws / 300
+
+    found = until_enough(run, 50)
+    assert asked == [50, 100, 200, 400, 800]
+    assert isinstance(found, Run)
+    assert found.draws == 800
+    assert found.ess == pytest.approx(1600, rel=0.3)
+
+
+@pytest.mark.parametrize(("ratio", "least", "met"), [(20.0, 15.0, "yes"), (14.9, 15.0, "**no**"), (0.5, None, "")])
+def test_losses_are_printed_as_plainly(ratio, least, met):
+    row = rows.compare("work", "1 s", "20 s", ratio, least)
+    assert tuple(row) == rows.COLUMNS
+    assert row["met?"] == met
+    assert row["ratio"] == (f"{ratio:.1f}x better" if ratio >= 1 else "2.0x worse")
+
+
+@pytest.mark.parametrize(("value", "met"), [(3.0, "yes"), (3.1, "**no**")])
+def test_limits(value, met):
+    assert rows.at_most("work", "", value, 3.0, "3 s")["met?"] == met
+
+
+def test_different_bits_are_seen():
+    X = np.random.default_rng(0).poisson(3.0, (6, 5))
+    one, other = (Stepper(read(gamma_nmf(X, 2)), "vb") for _ in range(2))
+    one(), other()
+    assert threads.are_identical(one.state, other.state)
+    next(threads.arrays_of(other.state))[0, 0] *= 1 + 1e-15
+    assert not threads.are_identical(one.state, other.state)
+
+
+def test_table_is_written_between_the_markers(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{command.BEGIN}\nold\n{command.END}\nafter\n")
+    monkeypatch.setattr(start, "rows", lambda quick: [rows.note("the work", "1 s")])
+    monkeypatch.setattr("sys.argv", ["benchmarks", "start", "--quick", "--write", str(page)])
+    command.main()
+    text, printed = page.read_text(), capsys.readouterr().out
+    assert "old" not in text
+    assert text.startswith(f"before\n{command.BEGIN}\n`python -m benchmarks --quick start`")
+    assert text.endswith(f"| the work | 1 s |  |  |  |  |\n{command.END}\nafter\n")
+    assert printed.strip() in text
+    page.write_text("no markers")
+    with pytest.raises(SystemExit, match="expected both markers"):
+        command.write(page, "table")
+
+
+def test_every_part_is_there():
+    assert all(callable(import_module(f"benchmarks.{part}").rows) for part in command.PARTS if command.is_there(part))
+
+
+@pytest.mark.parametrize("part", ["iterations", "threads"])
+@pytest.mark.filterwarnings("ignore::nmf_zoo.NmfZooWarning")
+def test_parts_run(part):
+    lines = list(command.table([part], quick=True))
+    assert sum(line.startswith("|") for line in lines) > 4
