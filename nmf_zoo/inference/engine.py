@@ -1,6 +1,7 @@
 """What an engine is: the seam between the driver, which owns everything engines share, and the algorithms.
 
-An engine file defines, in this order: its ``State`` (arrays the next step needs, owned and overwritten in place), its
+An engine file defines, in this order: its ``State`` (all that the next step needs, owned and overwritten in place; as
+it is saved in checkpoints: arrays, numbers, text, dicts and NamedTuples at the top of a module, nested), its
 ``Info`` (what is reported, never fed back), its frozen options, and the functions gathered in an :class:`Engine`::
 
     supports(structure, options) -> Verdict
@@ -9,7 +10,8 @@ An engine file defines, in this order: its ``State`` (arrays the next step needs
     step(problem, state, key)    -> State, Info    one sweep or iteration; can be called alone
     tune(problem, state, key)    -> State, Info    optional: a sampler's step in the warm-up, which adapts it
     draw(problem, state, key)    -> dict, dict     variables of one draw and its statistics, lp among them (samplers)
-    run(problem, state, key, block)    -> State, dict, dict    optional: the steps and draws of a block in one call
+    run(problem, state, key, block)    -> State, dict, dict    optional: the steps and draws of a block in one call;
+                                                               None declines, and the steps are made one by one
     finish(problem, state, key, draws) -> dict, dict     draws of the variables, and what goes to ``fit`` (optimisers)
 
 ``workers`` map kernels over chunks (:mod:`nmf_zoo.inference.workers`). ``key`` is a stream of
@@ -64,6 +66,6 @@ class Engine:
     step: Callable[..., tuple[Any, Any]]
     draw: Callable[..., tuple[dict, dict]] | None = None
     tune: Callable[..., tuple[Any, Any]] | None = None
-    run: Callable[..., tuple[Any, dict, dict]] | None = None
+    run: Callable[..., tuple[Any, dict, dict] | None] | None = None
     finish: Callable[..., tuple[dict, dict]] | None = None
     maximise: bool = False

@@ -1,4 +1,4 @@
-"""Gibbs sampling for Gamma-Poisson factorisations (Cemgil 2009, Algorithm 2), with exact moves along the orbit.
+"""Gibbs sampling for Gamma-Poisson factorisations (Cemgil 2009, Algorithm 2), with exact moves beside it.
 
 With C[f, k, n] the sources of a count, X = sum_k C, one sweep draws in this order::
 
@@ -13,50 +13,91 @@ M is the mask times the exposure; a background is one more source that belongs t
 prior has shape 1 and rate 0 in these conditionals. Scale and shear leave W H alone, and so the likelihood: they draw
 from the prior along directions that the data cannot see. The shear changes the allocation, so it comes after H and
 before the next C.
+
+Allocating counts mixes slowly where they are large or few. Where `Gibbs.trajectories` says so, and once the warm-up has
+adapted it, a sweep is therefore a Hamiltonian trajectory of every row of H given W, then of W given H (in
+``nmf_zoo/kernels/row_trajectories.py``), and the moves; each leaves the same posterior invariant. One sweep in twenty
+allocates as well.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.engine import Engine, Verdict
+from nmf_zoo.inference.blocks import Block
+from nmf_zoo.inference.engine import DRAW, STEPS, Engine, Verdict
 from nmf_zoo.inference.joint import LogJoint
 from nmf_zoo.inference.layout import Layout, Weights, compress, weigh
 from nmf_zoo.inference.prior_cells import PriorCells, prior_cells
 from nmf_zoo.inference.propriety import is_proper
 from nmf_zoo.inference.slice_sampling import draw_hyperparameters
 from nmf_zoo.inference.start import start_factors, start_hyperparameters
+from nmf_zoo.inference.sweeps import imputed_cells, is_small, make_kept, make_room, make_sweeps
+from nmf_zoo.inference.trajectories import has_masses, is_filled, make_tuning
 from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.gibbs import TINY, allocate_sources, draw_factor, draw_scales, make_scratch, move_shears
+from nmf_zoo.kernels.cells import rates_at_cells
+from nmf_zoo.kernels.denominators import weigh_features, weigh_samples
+from nmf_zoo.kernels.gibbs import TINY as TINY
+from nmf_zoo.kernels.gibbs import allocate_sources, draw_factor, draw_scales, make_scratch, move_shears
 from nmf_zoo.kernels.streams import child, children
+from nmf_zoo.kernels.sweeps import (
+    ACTIVATIONS,
+    HYPERPARAMETERS,
+    ORBIT,
+    SCALES,
+    SHEARS,
+    SOURCES,
+    TRAJECTORIES,
+    WEIGHTS,
+    Cells,
+    Factors,
+    Kept,
+    Sweeps,
+    apply_scales,
+    draw_cells,
+    keep,
+    pull_of_components,
+    run_sweeps,
+    walk,
+)
+from nmf_zoo.kernels.tuning import Tuning, end_sweep, freeze, is_allocating, is_moving_along_orbit
 from nmf_zoo.results import checked_cells
 from nmf_zoo.structure import Array, Factorisation
 
 MOVES = ("scale", "shear")
-N_STREAMS = 6  # children of a sweep's stream:
-SOURCES, WEIGHTS, ACTIVATIONS, SCALES, SHEARS, HYPERPARAMETERS = range(N_STREAMS)
+TRAJECTORY_WORDS = ("auto", "always", "never")
 
 
 class GibbsState(NamedTuple):
-    """W (F, K), Ht (N, K), the hyperparameters by name, and the counts by component of each side."""
+    """W (F, K), Ht (N, K), the hyperparameters by name, each side's counts by component, what trajectories learnt."""
 
     W: Array
     Ht: Array
     values: dict[str, Array]
     of_features: Array
     of_samples: Array
+    tuning: Tuning | None
 
 
 class GibbsInfo(NamedTuple):
     """scale_move: root mean square of log c over the components, 0 without the move."""
 
     scale_move: float
+
+
+class WalkInfo(NamedTuple):
+    """The same where trajectories run: their mean acceptance probabilities (NaN before they do) and leapfrog steps."""
+
+    scale_move: float
+    accept_W: float
+    accept_H: float
+    n_steps_W: float
+    n_steps_H: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +107,21 @@ class Gibbs:
     Attributes
     ----------
     moves : which moves along the orbit follow each sweep: any of "scale" and "shear". They need both factors unknown.
+    trajectories : where Hamiltonian trajectories take over once the warm-up has adapted them: "auto" on tables with
+        counts in a tenth of the cells or more, "always" on any, "never". Tables of more than 262,144 counts and models
+        with unknown hyperparameters go without.
     """
 
     moves: tuple[str, ...] = MOVES
+    trajectories: Literal["auto", "always", "never"] = "auto"
 
     def __post_init__(self):
         given = (self.moves,) if isinstance(self.moves, str) else self.moves
         wrong = [move for move in given if move not in MOVES] if isinstance(given, Sequence) else given
         if wrong or not isinstance(given, Sequence):
             raise ValueError(f"moves: got {wrong!r}; expected a selection of {list(MOVES)}; () for none")
+        if self.trajectories not in TRAJECTORY_WORDS:
+            raise ValueError(f"trajectories: got {self.trajectories!r}; expected one of {list(TRAJECTORY_WORDS)}")
         object.__setattr__(self, "moves", tuple(given))
 
 
@@ -82,7 +129,8 @@ class Gibbs:
 class Problem:
     """What all chains share.
 
-    ``priors`` is None when hyperparameters are drawn; ``checked`` are the cells of ``mean``.
+    ``priors`` is None when hyperparameters are drawn; ``checked`` are the cells of ``mean``; ``sweeps`` is what a
+    small problem with known hyperparameters needs to sweep without Python, else None.
     """
 
     structure: Factorisation
@@ -93,6 +141,29 @@ class Problem:
     log_joint: LogJoint
     priors: PriorCells | None
     checked: tuple[Array, Array]
+    imputed: Cells
+    sweeps: Sweeps | None
+
+    @property
+    def walks(self) -> bool:
+        """Whether trajectories run."""
+        return self.sweeps is not None and self.sweeps.plan.walks
+
+    def over_samples(self, Ht: Array) -> Array:
+        """sum_n weight_fn h_kn, by the kernel that a small problem's sweeps use."""
+        if self.sweeps is None:
+            return self.weights.over_samples(Ht)
+        out = np.empty((self.structure.shape[0], Ht.shape[1]))
+        weigh_samples(out, self.sweeps.weights, Ht)
+        return out
+
+    def over_features(self, W: Array) -> Array:
+        """sum_f weight_fn w_fk"""
+        if self.sweeps is None:
+            return self.weights.over_features(W)
+        out = np.empty((self.structure.shape[1], W.shape[1]))
+        weigh_features(out, self.sweeps.weights, W)
+        return out
 
 
 def supports(structure: Factorisation, options: Gibbs) -> Verdict:
@@ -116,6 +187,11 @@ def _describe_fractions(structure: Factorisation) -> str:
 def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Problem:
     """Lay out the data for the sweeps."""
     layout, weights = compress(structure), weigh(structure)
+    priors = None if structure.unknowns else prior_cells(structure, {})
+    checked, sweeps = checked_cells(structure.shape), None
+    walks = options.trajectories == "always" or (options.trajectories == "auto" and is_filled(structure, layout))
+    if priors is not None and is_small(layout, weights, walks):
+        sweeps = make_sweeps(structure, options.moves, walks, layout, weights, priors, checked)
     return Problem(
         structure=structure,
         options=options,
@@ -123,8 +199,10 @@ def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Probl
         weights=weights,
         workers=workers,
         log_joint=LogJoint(structure, layout, weights, workers),
-        priors=None if structure.unknowns else prior_cells(structure, {}),
-        checked=checked_cells(structure.shape),
+        priors=priors,
+        checked=checked,
+        imputed=imputed_cells(structure),
+        sweeps=sweeps,
     )
 
 
@@ -132,20 +210,54 @@ def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> GibbsS
     """The start given, or a random one at the scale of the data."""
     W, Ht = start_factors(problem.structure, key, start)
     values = start_hyperparameters(problem.structure, start)
-    return GibbsState(W, Ht, values, np.zeros_like(W), np.zeros_like(Ht))
+    sides = None if problem.sweeps is None else problem.sweeps.sides
+    tuning = None if sides is None else make_tuning(sides, has_masses(problem.structure))
+    return GibbsState(W, Ht, values, np.zeros_like(W), np.zeros_like(Ht), tuning)
 
 
-def step(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo]:
+def step(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo | WalkInfo]:
     """One sweep."""
-    structure, weights = problem.structure, problem.weights
-    keys = children(key, N_STREAMS)
+    return _sweep(problem, state, key, is_tuning=False)
+
+
+def tune(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo | WalkInfo]:
+    """One sweep of the warm-up, which adapts the trajectories."""
+    return _sweep(problem, state, key, is_tuning=True)
+
+
+def _sweep(problem: Problem, state: GibbsState, key: np.uint64, is_tuning: bool):
+    if problem.sweeps is None or state.tuning is None or not problem.walks:
+        return state, GibbsInfo(_draw_by_sources(problem, state, key))
+    sweeps, tuning, scale_move = problem.sweeps, state.tuning, 0.0
+    if not is_tuning:
+        freeze(tuning)
+    if is_allocating(tuning):
+        scale_move = _draw_by_sources(problem, state, key)
+    lengths = float(tuning.W.length[0]), float(tuning.H.length[0])
+    factors = _factors(state)
+    room = make_room(sweeps, factors)
+    of_W, of_H = walk(sweeps, factors, tuning, room, is_tuning, child(key, TRAJECTORIES))
+    if is_moving_along_orbit(tuning) and sweeps.plan.draws_W and sweeps.plan.draws_H:
+        scale_move = _move(problem.options.moves, state, sweeps.priors, child(key, ORBIT))
+    end_sweep(tuning, sweeps.sides, room.sides, is_tuning)
+    return state, WalkInfo(scale_move, of_W, of_H, *lengths)
+
+
+def _factors(state: GibbsState) -> Factors:
+    return Factors(state.W, state.Ht, state.of_features, state.of_samples)
+
+
+def _draw_by_sources(problem: Problem, state: GibbsState, key: np.uint64) -> float:
+    """Counts by source, factors, moves and hyperparameters; returns the size of the scale move."""
+    structure = problem.structure
+    keys = children(key, HYPERPARAMETERS + 1)
     priors = problem.priors or prior_cells(structure, state.values)
     _draw_sources(problem, state, keys[SOURCES])
     if not structure.W.is_fixed:
-        rate = priors.rate_w + weights.over_samples(state.Ht)
+        rate = priors.rate_w + problem.over_samples(state.Ht)
         _draw_side(problem.workers, state.W, priors.shape_w + state.of_features, rate, keys[WEIGHTS])
     if not structure.H.is_fixed:
-        rate = priors.rate_h + weights.over_features(state.W)
+        rate = priors.rate_h + problem.over_features(state.W)
         _draw_side(problem.workers, state.Ht, priors.shape_h + state.of_samples, rate, keys[ACTIVATIONS])
     scale_move = 0.0
     if not structure.W.is_fixed and not structure.H.is_fixed:
@@ -153,7 +265,7 @@ def step(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[GibbsStat
     if structure.unknowns:
         generator = np.random.Generator(np.random.Philox(key=int(keys[HYPERPARAMETERS])))
         draw_hyperparameters(structure, state.W, state.Ht.T, state.values, generator)
-    return state, GibbsInfo(scale_move)
+    return scale_move
 
 
 def _draw_sources(problem: Problem, state: GibbsState, key: np.uint64) -> None:
@@ -171,6 +283,10 @@ def _draw_sources(problem: Problem, state: GibbsState, key: np.uint64) -> None:
     for failed, part in problem.workers.map(chunk_counts, range(layout.n_chunks)):
         failures += failed
         of_minor += part
+    _check(failures)
+
+
+def _check(failures: int) -> None:
     if failures:
         raise RunFailed(
             f"gibbs: {failures} counts lie where W H is 0 or not finite: give a start with positive W H there"
@@ -188,12 +304,11 @@ def _move(moves: tuple[str, ...], state: GibbsState, priors: PriorCells, key: np
     W, Ht, scale_move = state.W, state.Ht, 0.0
     if "scale" in moves:
         scale = np.empty(W.shape[1])
-        a, b = (2.0 * np.einsum("ik,ik->k", *pair) for pair in ((priors.rate_w, W), (priors.rate_h, Ht)))
+        a, b = np.empty_like(scale), np.empty_like(scale)
+        pull_of_components(a, priors.rate_w, W)
+        pull_of_components(b, priors.rate_h, Ht)
         draw_scales(scale, priors.tilt, a, b, child(key, SCALES))
-        np.maximum(np.multiply(W, scale, out=W), TINY, out=W)
-        np.maximum(np.divide(Ht, scale, out=Ht), TINY, out=Ht)
-        log_scale = np.log(scale)
-        scale_move = math.sqrt(log_scale @ log_scale / len(scale))
+        scale_move = apply_scales(W, Ht, scale)
     if "shear" in moves and W.shape[1] > 1:
         by_component = np.ascontiguousarray(W.T), np.ascontiguousarray(Ht.T)
         move_shears(*by_component, *(array.T for array in priors[:4]), child(key, SHEARS))
@@ -201,20 +316,67 @@ def _move(moves: tuple[str, ...], state: GibbsState, priors: PriorCells, key: np
     return scale_move
 
 
-def draw(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Array]]:
+def draw(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:
     """The variables of the model at this state, and their log joint density with the followed cells of W H."""
-    structure = problem.structure
-    factors = {structure.W.name: structure.W.orient(state.W), structure.H.name: structure.H.orient(state.Ht.T)}
-    fixed = {factor.name for factor in (structure.W, structure.H) if factor.is_fixed}
-    values = {name: value for name, value in factors.items() if name not in fixed} | state.values
-    if structure.imputed is not None:
-        mean = structure.mean_at(state.W, state.Ht.T, structure.imputed.rows, structure.imputed.cols)
-        values[structure.imputed.name] = np.random.Generator(np.random.Philox(key=int(key))).poisson(mean)
+    factors = _factors(state)
+    if problem.sweeps is not None:
+        kept = make_kept(problem.sweeps, factors, 1)
+        keep(problem.sweeps, factors, make_room(problem.sweeps, factors), kept, 0, key)
+        values, stats = _collect(problem, kept)
+        return {name: value[0] for name, value in values.items()}, {name: stats[name][0] for name in ("lp", "mean")}
+    imputed = np.empty(len(problem.imputed.rows), np.int64)
+    draw_cells(imputed, state.W, state.Ht, problem.imputed, key)
+    values = _variables(problem.structure, state.W, state.Ht, imputed) | state.values
     rows, cols = problem.checked
-    mean = np.einsum("ck,ck->c", state.W[rows], state.Ht[cols])
-    return values, {"lp": problem.log_joint(state.W, state.Ht, values), "mean": mean}
+    mean = np.empty(len(rows))
+    rates_at_cells(mean, state.W, state.Ht, rows, cols)
+    return values, {"lp": np.float64(problem.log_joint(state.W, state.Ht, values)), "mean": mean}
+
+
+def _variables(structure: Factorisation, W: Array, Ht: Array, imputed: Array) -> dict[str, Array]:
+    """The model's variables from a draw or a stack of draws."""
+    values: dict[str, Array] = {}
+    for factor, array in ((structure.W, W), (structure.H, np.swapaxes(Ht, -1, -2))):
+        if not factor.is_fixed:
+            values[factor.name] = factor.orient(array)
+    if structure.imputed is not None:
+        if np.any(imputed < 0):
+            raise RunFailed(f"gibbs: the mean of a missing cell of {structure.imputed.name} is too large to draw it")
+        values[structure.imputed.name] = imputed
+    return values
+
+
+def run(
+    problem: Problem, state: GibbsState, key: np.uint64, block: Block
+) -> tuple[GibbsState, dict[str, Array], dict[str, Array]] | None:
+    """The sweeps of a block in one compiled call, and their draws; None where sweeps must go step by step."""
+    if problem.sweeps is None:
+        return None
+    factors = _factors(state)
+    kept = make_kept(problem.sweeps, factors, block.kept)
+    keys = child(key, STEPS), child(key, DRAW)
+    _check(
+        run_sweeps(problem.sweeps, factors, state.tuning, make_room(problem.sweeps, factors), kept, tuple(block), keys)
+    )
+    return state, *(_collect(problem, kept) if len(kept.lp) else ({}, {}))
+
+
+def _collect(problem: Problem, kept: Kept) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The variables and statistics of the kept sweeps of a small problem."""
+    values = _variables(problem.structure, kept.W, kept.Ht, kept.imputed)
+    lp = problem.log_joint.complete(kept.lp, kept.W, kept.Ht, values)
+    infos = dict(zip((WalkInfo if problem.walks else GibbsInfo)._fields, kept.infos.T, strict=False))
+    return values, {**infos, "lp": lp, "mean": kept.mean}
 
 
 ENGINE = Engine(
-    name="gibbs", verb="sample", options=Gibbs, supports=supports, prepare=prepare, init=init, step=step, draw=draw
+    name="gibbs",
+    verb="sample",
+    options=Gibbs,
+    supports=supports,
+    prepare=prepare,
+    init=init,
+    step=step,
+    draw=draw,
+    run=run,  # adapts in the warm-up; the problems that it declines have nothing to adapt
 )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
+from scipy.special import gammaln, xlogy
 
 from nmf_zoo.inference.layout import Layout, Weights, compress, likelihood_constant, weigh
 from nmf_zoo.inference.sources import SparseSources
 from nmf_zoo.inference.workers import SERIAL, Workers
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factorisation, GammaPrior
 
 
 class LogJoint:
@@ -23,6 +25,25 @@ class LogJoint:
     def log_likelihood(self, W: Array, Ht: Array) -> float:
         """log p(X | W, H) of the observed cells."""
         return self.sources.gather(W, Ht, sides="").log_mean - self.weights.total(W, Ht) + self.constant
+
+    @cached_property
+    def prior_constant(self) -> float:
+        """What the log priors hold beside the factors, when their parameters are known."""
+        total = 0.0
+        for factor in (self.structure.W, self.structure.H):
+            if isinstance(factor.prior, GammaPrior):
+                shape, rate = (np.broadcast_to(array, factor.shape) for array in factor.prior.shape_and_rate({}))
+                total += float(np.sum(xlogy(shape, rate) - gammaln(shape)))
+        return total
+
+    def complete(self, lp: Array, Ws: Array, Hts: Array, values: Mapping[str, Array]) -> Array:
+        """The log joint of draws (draws, *variable) from that of the kernel (draws,): with constants, imputed cells."""
+        lp = lp + (self.constant + self.prior_constant)
+        imputed = self.structure.imputed
+        if imputed is not None:
+            draws = zip(Ws, Hts, values[imputed.name], strict=True)
+            lp += [self.structure.log_imputed(W, Ht.T, {imputed.name: drawn}) for W, Ht, drawn in draws]
+        return lp
 
     def __call__(self, W: Array, Ht: Array, values: Mapping[str, Array]) -> float:
         """log p(X, W, H, hyperparameters); ``values`` holds the hyperparameters by name, and any imputed cells."""

@@ -1,0 +1,111 @@
+"""Kernels that move rows against their naive twins."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+
+from nmf_zoo.kernels.row_counts import add_curvature, add_log_ratios, add_plain_curvature, pull
+from nmf_zoo.kernels.row_trajectories import measure_rows, move_rows
+from nmf_zoo.kernels.streams import child, seed_key
+from tests import naive_rows
+from tests.blocks_of_rows import from_blocks, in_blocks, room_for, row_counts, rows_of, stride_of
+
+KEY = seed_key(3)
+N_ROWS, CELLS, RANK, WIDTH = 13, 9, 3, 8
+RNG = np.random.default_rng(3)
+X = RNG.poisson(2.0, (N_ROWS, CELLS)) * (RNG.random((N_ROWS, CELLS)) < 0.7).astype(float)
+X[4] = 0.0
+OTHER = RNG.gamma(1.0, 1.0, (CELLS, RANK))
+V = RNG.gamma(1.0, 1.0, (RANK, N_ROWS))
+SHAPE, RATE = RNG.gamma(2.0, 1.0, (RANK, N_ROWS)), RNG.gamma(4.0, 1.0, (RANK, N_ROWS))
+SCALE, STEP = RNG.gamma(3.0, 0.3, (RANK, N_ROWS)), RNG.uniform(0.6, 1.6, N_ROWS)
+ROOTS = np.tril(RNG.normal(0.0, 0.3, (N_ROWS, RANK, RANK))) + np.eye(RANK)
+OFFSET = RNG.gamma(1.0, 1.0, (N_ROWS, CELLS))
+FORMS = [
+    pytest.param(dense, offset, id=f"{'dense' if dense else 'sparse'}{', offset' if offset is not None else ''}")
+    for dense, offset in itertools.product((True, False), (None, OFFSET))
+]
+
+
+def at(offset, i):
+    return np.zeros(CELLS) if offset is None else offset[i]
+
+
+@pytest.mark.parametrize(("dense", "offset"), FORMS)
+def test_pull_ratios_and_curvature(dense, offset):
+    data, room, values = row_counts(X, offset, WIDTH, dense), room_for(X, RANK, WIDTH), in_blocks(V, WIDTH, 1.0)
+    slope, pulls = in_blocks(SCALE, WIDTH, 1.0), np.empty_like(values)
+    bends, plain, gains = np.zeros((2, RANK, RANK, WIDTH)), np.zeros_like(values), np.zeros((2, WIDTH))
+    for block in range(2):
+        pull(data, OTHER, block, 2.0 * values[block], room.before, pulls[block])
+        pull(data, OTHER, block, values[block], room.means, pulls[block])
+        add_log_ratios(data, block, room.means, room.before, gains[block])
+        add_curvature(data, OTHER, block, room.means, slope[block], bends[block])
+        add_plain_curvature(data, OTHER, block, room.means, plain[block])
+    pulls, plain, gains = from_blocks(pulls, N_ROWS), from_blocks(plain, N_ROWS), from_blocks(gains[:, None], N_ROWS)[0]
+    for i in range(N_ROWS):
+        means, expected = naive_rows.pull(X[i], OTHER, at(offset, i), V[:, i])
+        before = naive_rows.pull(X[i], OTHER, at(offset, i), 2.0 * V[:, i])[0]
+        np.testing.assert_allclose(pulls[:, i], expected, rtol=1e-12)
+        np.testing.assert_allclose(gains[i], X[i] @ np.log(means / before), rtol=1e-12, atol=1e-12)
+        bend = naive_rows.curvature(X[i], OTHER, at(offset, i), V[:, i], SCALE[:, i])
+        np.testing.assert_allclose(bends[i // WIDTH, :, :, i % WIDTH], np.tril(bend), rtol=1e-12, atol=1e-12)
+        bend = naive_rows.curvature(X[i], OTHER, at(offset, i), V[:, i], np.ones(RANK))
+        np.testing.assert_allclose(plain[:, i], np.diag(bend), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("roots", [ROOTS, None], ids=["mass of its own", "identity"])
+@pytest.mark.parametrize(("dense", "offset"), FORMS)
+def test_trajectories(dense, offset, roots):
+    data, room = row_counts(X, offset, WIDTH, dense), room_for(X, RANK, WIDTH)
+    rows, stride = rows_of(V, SHAPE, RATE, WIDTH), stride_of(SCALE, roots, STEP, 4, WIDTH)
+    for block in range(2):
+        move_rows(data, OTHER, rows, stride, room, block, child(KEY, block))
+    moved, chances = from_blocks(rows.values, N_ROWS), rows.chance.ravel()[:N_ROWS]
+    for block in range(2):
+        some = range(block * WIDTH, min((block + 1) * WIDTH, N_ROWS))
+        given = [(X[i], OTHER, at(offset, i), SHAPE[:, i], RATE[:, i]) for i in some]
+        strides = [(SCALE[:, i], np.eye(RANK) if roots is None else roots[i], STEP[i], 4) for i in some]
+        expected, chance = naive_rows.move_rows(V[:, some], given, strides, child(KEY, block), WIDTH)
+        np.testing.assert_allclose(moved[:, some], expected, rtol=1e-10)
+        np.testing.assert_allclose(chances[list(some)], chance, rtol=1e-9)
+    assert np.any(moved != V)
+    assert 0.1 < chances.mean() < 0.95
+
+
+def test_a_measurement_changes_nothing_and_averages_the_curvature():
+    data, room = row_counts(X, OFFSET, WIDTH, True), room_for(X, RANK, WIDTH)
+    rows, stride = rows_of(V, SHAPE, RATE, WIDTH), stride_of(SCALE, None, STEP, 4, WIDTH)
+    sums = np.zeros((RANK, RANK, WIDTH)), np.zeros((RANK, WIDTH))
+    for _ in range(2):
+        measure_rows(data, OTHER, rows, stride, room, 0, sums)
+    np.testing.assert_array_equal(rows.values[0], V[:, :WIDTH])
+    slope = SCALE[:, 2] * -np.expm1(-V[:, 2] / SCALE[:, 2])
+    bend = naive_rows.curvature(X[2], OTHER, OFFSET[2], V[:, 2], slope)
+    np.testing.assert_allclose(sums[0][:, :, 2], 2 * np.tril(bend), rtol=1e-10)
+    bend = naive_rows.curvature(X[2], OTHER, OFFSET[2], V[:, 2], np.ones(RANK))
+    np.testing.assert_allclose(sums[1][:, 2], 2 * np.diag(bend), rtol=1e-10)
+
+
+def test_naive_gradient():
+    row = (X[2], OTHER, OFFSET[2], SHAPE[:, 2], RATE[:, 2], SCALE[:, 2])
+    free = RNG.normal(size=RANK)
+    np.testing.assert_allclose(
+        naive_rows.gradient(free, *row), approx_fprime(free, naive_rows.log_density, 1e-7, *row), rtol=1e-4
+    )
+
+
+def test_rows_without_counts_and_tiny_values_stay_numbers():
+    data, room = row_counts(np.zeros((N_ROWS, CELLS)), None, WIDTH, False), room_for(X, RANK, WIDTH)
+    rows = rows_of(np.full_like(V, 1e-300), 0.01, RATE, WIDTH)
+    stride = stride_of(SCALE, None, np.full(N_ROWS, 5.0), 4, WIDTH)
+    for sweep in range(200):
+        for block in range(2):
+            move_rows(data, OTHER, rows, stride, room, block, child(KEY, sweep, block))
+    assert np.isfinite(rows.values).all()
+    assert (rows.values > 0).all()
+    assert np.isfinite(rows.chance).all()

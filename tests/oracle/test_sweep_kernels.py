@@ -1,0 +1,117 @@
+"""Kernels of blocks of sweeps against their own Python (``.py_func``) and naive twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from nmf_zoo.inference import gibbs
+from nmf_zoo.inference.layout import Weights
+from nmf_zoo.inference.sweeps import make_room, weight_arrays
+from nmf_zoo.inference.workers import SERIAL
+from nmf_zoo.kernels import sweeps as kernels
+from nmf_zoo.kernels.denominators import weigh_features, weigh_samples
+from nmf_zoo.kernels.gibbs import TINY
+from nmf_zoo.kernels.joint import log_joint
+from nmf_zoo.kernels.streams import seed_key
+from tests import naive_sweeps
+from tests.structures import gamma, model
+
+KEY = seed_key(8)
+RNG = np.random.default_rng(8)
+F, K, N = 5, 3, 4
+W, H = RNG.gamma(1.0, 1.0, (F, K)), RNG.gamma(1.0, 1.0, (K, N))
+HT = np.ascontiguousarray(H.T)
+OF_FEATURES, OF_SAMPLES = RNG.gamma(1.0, 1.0, (F, 1)), RNG.gamma(1.0, 1.0, (N, 1))
+MATRIX = RNG.gamma(1.0, 1.0, (F, N)) * (RNG.random((F, N)) < 0.6)
+ONE = np.ones((1, 1))
+WEIGHTS = {
+    "ones": (Weights(ONE, ONE), np.ones((F, N))),
+    "of features": (Weights(OF_FEATURES, ONE), np.broadcast_to(OF_FEATURES, (F, N))),
+    "of samples": (Weights(ONE, OF_SAMPLES), np.broadcast_to(OF_SAMPLES.T, (F, N))),
+    "matrix": (Weights(ONE, ONE, MATRIX), MATRIX),
+    "sparse": (Weights(ONE, ONE, sp.csr_array(MATRIX)), MATRIX),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_denominators(name):
+    weights, dense = WEIGHTS[name]
+    arrays, over_samples, over_features = weight_arrays(weights), np.full((F, K), np.nan), np.full((N, K), np.nan)
+    weigh_samples(over_samples, arrays, HT)
+    weigh_features(over_features, arrays, W)
+    np.testing.assert_allclose(over_samples, dense @ HT, rtol=1e-12)
+    np.testing.assert_allclose(over_features, dense.T @ W, rtol=1e-12)
+    np.testing.assert_allclose(over_samples, np.broadcast_to(weights.over_samples(HT), (F, K)), rtol=1e-12)
+    plain = np.full((F, K), np.nan)
+    weigh_samples.py_func(plain, arrays, HT)
+    np.testing.assert_allclose(over_samples, plain, rtol=1e-12)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("background", [None, 0.7])
+def test_log_joint(background, turned):
+    x, mask = RNG.poisson(2.0, (F, N)).astype(float), MATRIX > 0
+    shape_w, rate_w = RNG.gamma(2.0, 1.0, (F, K)), RNG.gamma(2.0, 1.0, (F, K))
+    shape_h, rate_h = np.where(RNG.random((K, N)) < 0.5, 1.0, 0.2), RNG.gamma(2.0, 1.0, (K, N))
+    arrays = [x * mask, mask, W, H, shape_w, rate_w, shape_h, rate_h]
+    if turned:
+        x, mask, H_, W_, shape_h, rate_h, shape_w, rate_w = (array.T for array in arrays)
+    else:
+        x, mask, W_, H_, shape_w, rate_w, shape_h, rate_h = arrays
+    structure = model(x, K, gamma(shape_w, rate_w), gamma(shape_h, rate_h), mask=mask, background=background)
+    problem = gibbs.prepare(structure, gibbs.Gibbs(), SERIAL)
+    W_, Ht = np.ascontiguousarray(W_), np.ascontiguousarray(H_.T)
+    scratch = np.empty(len(problem.layout.values)), np.empty_like(W_)
+    found = log_joint(problem.layout, problem.sweeps.weights, problem.sweeps.priors, W_, Ht, scratch)
+    priors = (shape_w, rate_w), (shape_h, rate_h)
+    expected = naive_sweeps.log_joint(x, 1.0 * mask, background or 0.0, W_, H_, priors)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    plain = log_joint.py_func(problem.layout, problem.sweeps.weights, problem.sweeps.priors, W_, Ht, scratch)
+    np.testing.assert_allclose(found, plain, rtol=1e-12)
+
+
+@pytest.mark.parametrize("background", [None, 1e-250])
+def test_log_joint_of_means_that_underflow(background):
+    structure = model(np.full((2, 2), 3.0), 2, gamma(1.0, 1.0), gamma(1.0, 1.0), background=background)
+    problem = gibbs.prepare(structure, gibbs.Gibbs(), SERIAL)
+    W_, Ht = np.full((2, 2), 1e-200), np.array([[1e-180, 2e-180], [0.5, 0.1]])
+    scratch = np.empty(4), np.empty_like(W_)
+    found = log_joint(problem.layout, problem.sweeps.weights, problem.sweeps.priors, W_, Ht, scratch)
+    with np.errstate(divide="ignore"):
+        logs = np.log(W_)[:, :, None] + np.log(Ht.T)[None]
+        offset = np.log(background or 0.0)
+    means = np.logaddexp(np.logaddexp(*np.moveaxis(logs, 1, 0)), offset)
+    np.testing.assert_allclose(found, 3.0 * means.sum() - W_.sum() - Ht.sum(), rtol=1e-12)
+
+
+def test_scales():
+    rate, scale, out = RNG.gamma(1.0, 1.0, (F, K)), np.array([0.5, 3.0, 1e-3]), np.empty(K)
+    kernels.pull_of_components(out, rate, W)
+    np.testing.assert_allclose(out, 2.0 * np.einsum("fk,fk->k", rate, W), rtol=1e-12)
+    scaled_W, scaled_Ht = W.copy(), HT.copy()
+    scaled_W[0, 0], scaled_Ht[0, 1] = 1.5 * TINY, TINY
+    size = kernels.apply_scales(scaled_W, scaled_Ht, scale)
+    np.testing.assert_allclose(size, np.sqrt(np.mean(np.log(scale) ** 2)), rtol=1e-12)
+    assert scaled_W[0, 0] == scaled_Ht[0, 1] == TINY  # the floor
+    np.testing.assert_allclose(scaled_W[1:], W[1:] * scale, rtol=1e-15)
+    np.testing.assert_allclose(scaled_Ht[1:], HT[1:] / scale, rtol=1e-15)
+
+
+def test_cells_that_the_model_draws():
+    cells = kernels.Cells(
+        np.array([0, 4, 2]), np.array([3, 3, 0]), np.array([1.0, 2.0, 0.5]), np.array([0.0, 0.3, 9.0])
+    )
+    out = np.empty(3, np.int64)
+    kernels.draw_cells(out, W, HT, cells, KEY)
+    np.testing.assert_array_equal(out, naive_sweeps.draw_cells(W, H, *cells, KEY))
+    kernels.draw_cells(out, W * 1e30, HT, cells, KEY)
+    np.testing.assert_array_equal(out, -1)
+
+
+def test_the_room_holds_every_shape():
+    problem = gibbs.prepare(model(np.ones((F, N)), K, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL)
+    room = make_room(problem.sweeps, kernels.Factors(W, HT, W, HT))
+    shapes = room.shape_w.shape, room.rate_w.shape, room.shape_h.shape, room.rate_h.shape, room.W.shape, room.H.shape
+    assert shapes == ((F, K), (F, K), (N, K), (N, K), (K, F), (K, N))

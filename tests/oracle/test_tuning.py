@@ -1,0 +1,119 @@
+"""What trajectories learn in the warm-up, against NumPy, and the data as their rows see them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nmf_zoo.inference import gibbs, trajectories
+from nmf_zoo.inference.blocks import Block
+from nmf_zoo.inference.workers import SERIAL
+from nmf_zoo.kernels import tuning
+from nmf_zoo.kernels.streams import seed_key
+from tests.structures import gamma, model
+
+RNG = np.random.default_rng(6)
+F, K, N = 5, 3, 70
+
+
+@pytest.mark.parametrize("kernel", [tuning._set_root, tuning._set_root.py_func])
+def test_roots_of_inverse_masses(kernel):
+    factor = RNG.normal(size=(K, K + 2))
+    mass = factor @ factor.T
+    curvature, root = np.zeros((K, K, 8)), np.zeros((K, K, 8))
+    curvature[:, :, 4] = np.tril(mass) * 7.0
+    kernel(root, curvature, 4, 7.0)
+    expected = np.linalg.inv(mass + tuning.RIDGE * np.eye(K))
+    np.testing.assert_allclose(root[:, :, 4] @ root[:, :, 4].T, expected, rtol=1e-10)
+    assert np.all(np.triu(root[:, :, 4], 1) == 0)
+    assert np.all(root[:, :, :4] == 0)
+
+
+def test_blocks_and_back():
+    factor, out = RNG.gamma(1.0, size=(N, K)), np.empty((N, K))
+    table = trajectories.blocks_of(factor, 32, 9.0)
+    assert table.shape == (3, K, 32)
+    assert np.all(table[2, :, N - 64 :] == 9.0)
+    again = np.full_like(table, 9.0)
+    tuning.to_blocks(again, factor)
+    np.testing.assert_array_equal(again, table)
+    tuning.from_blocks(out, table)
+    np.testing.assert_array_equal(out, factor)
+
+
+def test_a_layout_turned():
+    """The sides of sparse counts hold the same cells."""
+    x = RNG.poisson(0.05, (40, N)).astype(float)
+    structure = model(x, K, gamma(1.0, 1.0), gamma(1.0, 1.0), background=RNG.gamma(1.0, size=(40, N)))
+    problem = gibbs.prepare(structure, gibbs.Gibbs(), SERIAL)
+    for side, table, offset in zip(problem.sweeps.sides, (x, x.T), (1, 0), strict=True):
+        assert side.data.grid.size == 0
+        found, layout = np.zeros_like(table), side.data.layout
+        rows = np.repeat(np.arange(len(table)), np.diff(layout.indptr))
+        found[rows, layout.indices] = layout.values
+        np.testing.assert_array_equal(found, table)
+        background = structure.likelihood.background if offset else structure.likelihood.background.T
+        np.testing.assert_array_equal(layout.offset, background[rows, layout.indices])
+
+
+def test_grids_of_both_sides():
+    x, mask = RNG.poisson(2.0, (F, N)).astype(float), RNG.random((F, N)) < 0.8
+    background, exposure = RNG.gamma(1.0, size=(F, N)), RNG.gamma(2.0, size=(F, N))
+    prior = gamma(1.0, RNG.gamma(2.0, size=(F, K))), gamma(1.0, 2.0)
+    structure = model(x, K, *prior, mask=mask, background=background, exposure=exposure)
+    W, H = gibbs.prepare(structure, gibbs.Gibbs(), SERIAL).sweeps.sides
+    for side, table, offset in ((W, x * mask, background / exposure), (H, (x * mask).T, (background / exposure).T)):
+        width = side.data.grid.shape[2]
+        np.testing.assert_array_equal(side.data.grid, trajectories.blocks_of(table, width, 0.0))
+        np.testing.assert_array_equal(side.data.offset, trajectories.blocks_of(offset, width, 1.0))
+    np.testing.assert_array_equal(W.prior_rate[0, :, :F], structure.W.prior.shape_and_rate({})[1].T)
+
+
+@pytest.mark.parametrize(("rows", "cells"), [(1, 4), (100, 4), (200, 50), (9, 10**6), (1000, 100), (257, 1)])
+def test_blocks_are_about_equal_and_fill_the_lanes(rows, cells):
+    width = trajectories.block_width(rows, cells)
+    assert width % trajectories.LANES == 0
+    assert width <= trajectories.WIDEST
+    n_blocks = -(-rows // width)
+    assert n_blocks * width - rows < trajectories.LANES * n_blocks
+
+
+def steps_of(side, n_rows):
+    return side.step.ravel()[:n_rows]
+
+
+def test_the_warm_up_finds_the_acceptance_it_aims_for_and_then_stands_still():
+    x = RNG.poisson(RNG.gamma(1.0, size=(F, K)) @ RNG.gamma(3.0, size=(K, N))).astype(float)
+    problem = gibbs.prepare(model(x, K, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL)
+    state = gibbs.init(problem, seed_key(1), {})
+    state, *_ = gibbs.run(problem, state, seed_key(1), Block(0, 1000, 0, 0, True))
+    scale, root = state.tuning.H.scale.copy(), state.tuning.H.root.copy()
+    state, _, stats = gibbs.run(problem, state, seed_key(1), Block(1000, 1400, 1000, 1, False))
+    for factor, side, n_rows in (("W", state.tuning.W, F), ("H", state.tuning.H, N)):
+        assert abs(stats[f"accept_{factor}"].mean() - tuning.TARGET) < 0.08
+        assert np.all(steps_of(side, n_rows) * side.length[0] <= tuning.PATH * (1 + 1e-12))
+        assert len(np.unique(stats[f"n_steps_{factor}"])) == 1
+    np.testing.assert_array_equal(state.tuning.H.scale, scale)
+    np.testing.assert_array_equal(state.tuning.H.root, root)
+
+
+@pytest.mark.parametrize(("tune", "walks"), [(0, False), (tuning.LEAST - 1, False), (tuning.LEAST, True)])
+def test_a_short_warm_up_leaves_it_plain(tune, walks):
+    problem = gibbs.prepare(model(np.ones((F, N)), K, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL)
+    state = gibbs.init(problem, seed_key(1), {})
+    if tune:
+        gibbs.run(problem, state, seed_key(1), Block(0, tune, 0, 0, True))
+    _, _, stats = gibbs.run(problem, state, seed_key(1), Block(tune, tune + 3, tune, 1, False))
+    assert np.all(np.isfinite(stats["accept_W"])) == walks
+
+
+def test_trajectories_can_be_left_out():
+    problem = gibbs.prepare(
+        model(np.ones((F, N)), K, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(trajectories="never"), SERIAL
+    )
+    state = gibbs.init(problem, seed_key(1), {})
+    gibbs.run(problem, state, seed_key(1), Block(0, 150, 0, 0, True))
+    _, _, stats = gibbs.run(problem, state, seed_key(1), Block(150, 153, 150, 1, False))
+    assert set(stats) == {"scale_move", "lp", "mean"}
+    with pytest.raises(ValueError, match="trajectories: got True; expected one of"):
+        gibbs.Gibbs(trajectories=True)

@@ -1,0 +1,99 @@
+"""Trajectories inside Gibbs by Geweke's test, enumeration and calibration; then planted errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.sizes import size
+from tests.statistical.calibration import check_ranks, rank_truths
+from tests.statistical.enumeration import check_draws
+from tests.statistical.geweke import check_geweke
+from tests.statistical.test_gibbs_calibration import MODELS as CALIBRATED
+from tests.statistical.test_gibbs_enumeration import CASES
+from tests.statistical.test_gibbs_geweke import MODELS
+from tests.statistical.walking import adapt_then_walk, allocate_and_walk, walk_alone
+from tests.structures import gamma, model, sample_gibbs
+
+pytestmark = pytest.mark.statistical
+SWEEPS = size(5_000, 60_000)
+PLANTED_SWEEPS = 4_000
+THIN, TUNE = size(6, 12), 250
+ENUMERATED = [name for name, case in CASES.items() if not case().structure.unknowns]
+KNOWN = [name for name, structure in CALIBRATED.items() if not structure.unknowns]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_trajectories_alone(name):
+    sweeps = SWEEPS * (10 if name == "small shapes" else 2)  # near 0 they move slowly when alone
+    check_geweke(MODELS[name], sweeps, seed=1, step=walk_alone())
+
+
+@pytest.mark.parametrize("scale", [0.3, 2.5])
+def test_any_scale_of_the_coordinates_is_right(scale):
+    check_geweke(MODELS["plain"], 4 * SWEEPS, seed=2, step=walk_alone(scale=scale))
+
+
+@pytest.mark.parametrize("name", ["plain", "mask, exposure, background"])
+def test_trajectories_among_allocations(name):
+    check_geweke(MODELS[name], SWEEPS, seed=3, step=allocate_and_walk)
+
+
+@pytest.mark.parametrize("name", ENUMERATED)
+def test_draws_follow_the_exact_posterior(name):
+    case = CASES[name]()
+    check_draws(case, sample_gibbs(case.structure, SWEEPS, seed=1, step=allocate_and_walk))
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_ranks_are_uniform(name):
+    """The engine as it runs: its start, its own adaptation, frozen afterwards."""
+    replicates = size(128, 1000)
+    check_ranks(*rank_truths(CALIBRATED[name], replicates, TUNE + 50, THIN, seed=1, step=adapt_then_walk(TUNE)))
+
+
+# -- planted errors ------------------------------------------------------------------------------------------------
+
+
+def check_is_seen(structure, wrong, sweeps=PLANTED_SWEEPS):
+    with pytest.raises(AssertionError, match="gate 2, standard errors"):
+        check_geweke(structure, sweeps, seed=4, step=walk_alone(wrong), least=50)
+
+
+def with_priors(change):
+    """Sweeps whose priors' cells are changed."""
+    return lambda sweeps: sweeps._replace(priors=sweeps.priors._replace(**change(sweeps.priors)))
+
+
+WRONG_PRIORS = {
+    "shapes of H one too large": with_priors(lambda priors: {"shape_h": priors.shape_h + 1}),
+    "half the rates of W": with_priors(lambda priors: {"rate_w": priors.rate_w / 2}),
+    "components exchanged": with_priors(lambda priors: {"shape_w": np.ascontiguousarray(priors.shape_w[:, ::-1])}),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_PRIORS)
+def test_a_wrong_prior_is_seen(name):
+    check_is_seen(MODELS["plain"], WRONG_PRIORS[name])
+
+
+def test_a_forgotten_background_is_seen():
+    def without_offset(sweeps):
+        sides = (side._replace(data=side.data._replace(offset=np.empty((0, 0, 0)))) for side in sweeps.sides)
+        return sweeps._replace(sides=tuple(sides))
+
+    check_is_seen(model(np.zeros((2, 3)), 2, gamma(1.5, 1.0), gamma(1.7, 1.0), background=2.0), without_offset)
+
+
+def without_weights(sweeps):
+    weights = sweeps.weights._replace(of_features=np.ones(1), of_samples=np.ones(1), matrix=np.empty((0, 0)))
+    return sweeps._replace(weights=weights)
+
+
+def test_a_forgotten_mask_is_seen():
+    check_is_seen(MODELS["mask"], without_weights)
+
+
+def test_a_forgotten_exposure_is_seen():
+    structure = model(np.zeros((2, 3)), 2, gamma(2.0, 4.0), gamma(2.0, 4.0), exposure=[[0.2], [0.5]])
+    check_is_seen(structure, without_weights)

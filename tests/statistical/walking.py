@@ -1,0 +1,58 @@
+"""Trajectories for the statistical tests: steps of theirs alone, with given tuning, towards what may be wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nmf_zoo.inference import gibbs
+from nmf_zoo.inference.sweeps import make_room
+from nmf_zoo.inference.trajectories import blocks_of
+from nmf_zoo.kernels import tuning
+from nmf_zoo.kernels.streams import child
+from nmf_zoo.kernels.sweeps import walk
+
+SCALE, STEP, LENGTH = 0.8, 0.7, 4
+
+
+def refresh(problem):
+    """Bring new counts of the layout into the grids, for simulators that exchange the data in place."""
+    layout, x = problem.layout, np.zeros(problem.structure.shape)
+    major = np.repeat(np.arange(len(layout.indptr) - 1), np.diff(layout.indptr))
+    x[layout.sides(major, layout.indices)] = layout.values
+    for side, table in zip(problem.sweeps.sides, (x, x.T), strict=True):
+        side.data.grid[:] = blocks_of(table, side.data.grid.shape[2], 0.0)
+
+
+def settle(state, scale=SCALE, step=STEP):
+    """Give the tuning these numbers, as if the warm-up had found and frozen them."""
+    state.tuning.pace[[tuning.IS_READY, tuning.IS_FROZEN]] = 1.0
+    for side in (state.tuning.W, state.tuning.H):
+        side.scale[:], side.step[:], side.length[:] = scale, step, LENGTH
+
+
+def walk_alone(wrong=lambda sweeps: sweeps, **options):
+    """A step that is one trajectory for each row of both factors; ``wrong`` may plant an error in what it reads."""
+
+    def step(problem, state, key):
+        refresh(problem)
+        settle(state, **options)
+        sweeps, factors = wrong(problem.sweeps), gibbs._factors(state)
+        walk(sweeps, factors, state.tuning, make_room(sweeps, factors), False, child(key, gibbs.TRAJECTORIES))
+        return state, None
+
+    return step
+
+
+def allocate_and_walk(problem, state, key):
+    """Plain Gibbs and trajectories in each step."""
+    gibbs._draw_by_sources(problem, state, key)
+    return walk_alone()(problem, state, key)
+
+
+def adapt_then_walk(n_tune):
+    """The engine's own warm-up for so many sweeps, then its frozen steps."""
+
+    def step(problem, state, key):
+        return (gibbs.tune if state.tuning.pace[tuning.SWEEPS] < n_tune else gibbs.step)(problem, state, key)
+
+    return step
