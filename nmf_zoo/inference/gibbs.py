@@ -40,10 +40,11 @@ from nmf_zoo.inference.start import start_factors, start_hyperparameters
 from nmf_zoo.inference.sweeps import imputed_cells, is_small, make_kept, make_room, make_sweeps
 from nmf_zoo.inference.trajectories import has_masses, is_filled, make_tuning
 from nmf_zoo.inference.workers import Workers
+from nmf_zoo.kernels.allocation import allocate_sources, make_scratch
 from nmf_zoo.kernels.cells import rates_at_cells
 from nmf_zoo.kernels.denominators import weigh_features, weigh_samples
 from nmf_zoo.kernels.gibbs import TINY as TINY
-from nmf_zoo.kernels.gibbs import allocate_sources, draw_factor, draw_scales, make_scratch, move_shears
+from nmf_zoo.kernels.gibbs import draw_factor, draw_scales, move_shears
 from nmf_zoo.kernels.streams import child, children
 from nmf_zoo.kernels.sweeps import (
     ACTIVATIONS,
