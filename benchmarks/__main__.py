@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.rows import COLUMNS
+from benchmarks.rows import COLUMNS, note
 
 PARTS = ("kernels", "iterations", "convergence", "mixing", "threads", "precision", "memory", "start")
 PACKAGES = ("nmf_zoo", "numba", "numpy", "scipy", "pymc", "arviz", "scikit-learn", "nutpie", "hpfrec")
@@ -52,8 +52,16 @@ def table(parts: list[str], quick: bool) -> Iterator[str]:
     yield f"| {' | '.join(COLUMNS)} |"
     yield f"|{'---|' * len(COLUMNS)}"
     for part in parts:
-        for row in import_module(f"benchmarks.{part}").rows(quick):
+        for row in rows_of(part, quick):
             yield "| " + " | ".join(row.get(column, "") for column in COLUMNS) + " |"
+
+
+def rows_of(part: str, quick: bool) -> Iterator[dict[str, str]]:
+    """The rows of a part; a failure is a row, too, and does not cost the others."""
+    try:
+        yield from import_module(f"benchmarks.{part}").rows(quick)
+    except Exception as error:
+        yield note(part, f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
 
 def machine(parts: list[str], quick: bool) -> Iterator[str]:
