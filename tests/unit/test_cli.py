@@ -441,7 +441,8 @@ def test_options_that_an_engine_refuses_are_bad_input():
 def use_step(monkeypatch, step):
     from nmf_zoo.inference import ENGINES
 
-    monkeypatch.setitem(ENGINES, "gibbs", replace(ENGINES["gibbs"], step=step(ENGINES["gibbs"].step)))
+    gibbs = ENGINES["gibbs"]
+    monkeypatch.setitem(ENGINES, "gibbs", replace(gibbs, step=step(gibbs.step), tune=None, run=None))  # step by step
 
 
 def test_a_failing_run_is_exit_code_1(counts, monkeypatch, capsys):
