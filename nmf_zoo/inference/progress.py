@@ -16,6 +16,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
+STARTING = "compiling, if this is the first run"  # a minute or two on a new machine, and cached from then on
 REFRESH = 0.1  # seconds between two updates of a bar
 BESIDE_NOTE = 48  # columns that the rest of a line takes with a bar of two
 
@@ -27,7 +28,7 @@ class Watch:
         self._due = [0.0] * chains
         self._bars = _columns() if enabled else None
         add = self._bars.add_task if self._bars is not None else None
-        self._tasks = [] if add is None else [add(f"{word} {i}", total=total, note="") for i in range(chains)]
+        self._tasks = [] if add is None else [add(f"{word} {i}", total=total, note=STARTING) for i in range(chains)]
 
     def __enter__(self) -> Watch:
         if self._bars is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nmf_zoo.inference.layout import Layout
+from nmf_zoo.inference.layout import Layout, turn
 from nmf_zoo.inference.prior_cells import PriorCells
 from nmf_zoo.kernels.row_counts import RowCounts
 from nmf_zoo.kernels.row_trajectories import Rows, make_room
@@ -68,15 +68,8 @@ def blocks_of(table: Array, width: int, idle: float) -> Array:
 
 
 def turn_layout(layout: Layout, n_major: int) -> Layout:
-    """The same cells, compressed along the other side."""
-    major = np.repeat(np.arange(len(layout.indptr) - 1, dtype=np.int32), np.diff(layout.indptr))
-    order = np.lexsort((major, layout.indices))
-    indptr = np.zeros(n_major + 1, np.int64)
-    np.cumsum(np.bincount(layout.indices, minlength=n_major), out=indptr[1:])
-    offset = layout.offset[order] if layout.offset.size else layout.offset
-    return Layout(
-        not layout.by_features, indptr, major[order], layout.values[order], offset, np.array([0, n_major], np.int64)
-    )
+    """The same cells in one chunk, compressed along the other side."""
+    return turn(layout, n_major)._replace(chunks=np.array([0, n_major], np.int64))
 
 
 def has_masses(structure: Factorisation) -> bool:
