@@ -90,7 +90,7 @@ def _make_side_tuning(side: Side, masses: bool) -> SideTuning:
     blocks, rank, width = side.prior_rate.shape
     root, curvature = np.zeros((1, 0, 0, 0)), np.zeros((0, 0, 0, 0))
     if masses:
-        root = np.array(np.broadcast_to(np.eye(rank)[:, :, None], (blocks, rank, rank, width)))
+        root = np.array(np.broadcast_to(np.eye(rank)[:, :, None], (blocks, rank, rank, width)), order="C")
         curvature = np.zeros_like(root)
     return SideTuning(
         scale=np.ones((blocks, rank, width)),

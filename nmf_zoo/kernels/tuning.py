@@ -172,10 +172,16 @@ def freeze(tuning):
         return
     pace[IS_FROZEN] = 1.0
     pace[IS_READY] = 1.0 if pace[SWEEPS] >= LEAST else 0.0
-    for side in (tuning.W, tuning.H):
-        longest = _path(side) / side.length[0]
-        for i in range(side.step.size):
-            side.step.ravel()[i] = min(side.step.ravel()[i], longest)
+    _bound_steps(tuning.W)
+    _bound_steps(tuning.H)
+
+
+@kernel
+def _bound_steps(tuning):
+    """No row goes further than the path."""
+    longest, steps = _path(tuning) / tuning.length[0], tuning.step.ravel()
+    for i in range(steps.size):
+        steps[i] = min(steps[i], longest)
 
 
 @kernel

@@ -14,6 +14,7 @@ from tests.structures import gamma, model
 
 RNG = np.random.default_rng(6)
 F, K, N = 5, 3, 70
+KEY = seed_key(1)
 
 
 @pytest.mark.parametrize("kernel", [tuning._set_root, tuning._set_root.py_func])
@@ -39,6 +40,14 @@ def test_blocks_and_back():
     np.testing.assert_array_equal(again, table)
     tuning.from_blocks(out, table)
     np.testing.assert_array_equal(out, factor)
+
+
+@pytest.mark.parametrize("shape", [(F, N), (300, 200), (3, 600)])
+def test_all_that_is_learnt_lies_alike_in_memory(shape):
+    """Arrays with their axes in another order are another type to numba, and a compilation of minutes for the user."""
+    x = RNG.poisson(1.0, shape).astype(float)
+    state = gibbs.init(gibbs.prepare(model(x, K, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL), KEY, {})
+    assert all(array.flags.c_contiguous for side in state.tuning[:2] for array in side)
 
 
 def test_a_layout_turned():
