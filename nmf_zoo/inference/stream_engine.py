@@ -1,0 +1,103 @@
+"""What the engine of a stream is: the seam between :mod:`nmf_zoo.streaming` and the algorithms.
+
+As in :mod:`nmf_zoo.inference.engine`, an engine is a file: its ``State`` (arrays, numbers and NamedTuples: it is saved
+as it is), its ``Info``, its frozen options, and the functions gathered in a :class:`StreamEngine`::
+
+    supports(structure, options) -> Verdict
+    prepare(structure, options, workers) -> problem         read-only; of the structure without its data
+    init(problem, columns, key, start) -> State             at the first columns, which are not consumed
+    check(problem, state, columns) -> None                  raises InputError for columns it can't take
+    update(problem, state, columns, key) -> State, Info     one step: all columns of a mini-batch
+    seen(state) -> int                                      columns so far
+    track(problem, state) -> (n,) array                     what is followed along the stream, e.g. norms of components
+    finish(problem, state) -> values, parameters            variables by name, and what goes to ``fit``
+
+``update`` either finishes or leaves the state that it was given as it was: it may be interrupted anywhere. Draws are
+keyed by ``key``, the stream's own, and ``columns.number``; the steps, by what is in the state. Nothing may depend on
+how the stream was cut into blocks beyond the mini-batches themselves, nor on threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nmf_zoo.inference.engine import Verdict
+from nmf_zoo.inference.workers import Workers
+from nmf_zoo.structure import Array, Factorisation
+
+START, SWEEPS = 0, 1  # children of a stream's key
+
+
+class Columns(NamedTuple):
+    """Columns of X one after another, as lists of cells.
+
+    Attributes
+    ----------
+    indptr : (n + 1,) int64
+    rows : (cells,) int64, features, ascending within a column
+    values : (cells,) float64
+    complete : (n,) bool: the features not listed are zeros. Otherwise they are missing
+    number : how many columns of the stream came before
+    """
+
+    indptr: Array
+    rows: Array
+    values: Array
+    complete: Array
+    number: int
+
+    def part(self, first: int, last: int) -> Columns:
+        """Columns first, ..., last - 1."""
+        begin, end = self.indptr[first], self.indptr[last]
+        inside = slice(begin, end)
+        return Columns(
+            self.indptr[first : last + 1] - begin,
+            self.rows[inside],
+            self.values[inside],
+            self.complete[first:last],
+            self.number + first,
+        )
+
+    @property
+    def n_columns(self) -> int:
+        return len(self.complete)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamEngine:
+    """An algorithm for streams under its registry name.
+
+    Attributes
+    ----------
+    name : word for ``engine=``
+    options : the frozen dataclass of its own options; ``batch`` among them, columns of a step
+    is_counts : values must be integers
+    supports, prepare, init, check, update, seen, track, finish : see above
+    """
+
+    name: str
+    options: type
+    is_counts: bool
+    supports: Callable[[Factorisation, Any], Verdict]
+    prepare: Callable[[Factorisation, Any, Workers], Any]
+    init: Callable[..., Any]
+    check: Callable[[Any, Any, Columns], None]
+    update: Callable[..., tuple[Any, Any]]
+    seen: Callable[[Any], int]
+    track: Callable[[Any, Any], Array]
+    finish: Callable[[Any, Any], tuple[dict[str, Array], dict[str, Array]]]
+
+
+def columns_of(indptr: Any, rows: Any, values: Any, complete: Any, number: int) -> Columns:
+    """Columns with the dtypes that kernels are compiled for."""
+    return Columns(
+        indptr=np.ascontiguousarray(indptr, np.int64),
+        rows=np.ascontiguousarray(rows, np.int64),
+        values=np.ascontiguousarray(values, np.float64),
+        complete=np.ascontiguousarray(complete, np.bool_),
+        number=number,
+    )

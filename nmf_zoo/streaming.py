@@ -1,0 +1,283 @@
+"""Factorisation of a stream: columns of X that come one by one, or block by block, in memory that does not grow."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from nmf_zoo import __version__
+from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo.inference import online_em
+from nmf_zoo.inference.checkpoint import _replace as replace_file
+from nmf_zoo.inference.driver import available_cores
+from nmf_zoo.inference.stream_engine import START, Columns, StreamEngine
+from nmf_zoo.inference.structure_trees import as_tree, from_tree
+from nmf_zoo.inference.trees import Damaged, read_tree
+from nmf_zoo.inference.workers import Workers
+from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.reading import read
+from nmf_zoo.results import LEADING, as_dataset, pack
+from nmf_zoo.run_arguments import check_counts, check_initvals, entropy_of
+from nmf_zoo.stream_columns import columns_of_data, read_columns
+from nmf_zoo.structure import Array, Factorisation
+
+STREAMS: tuple[StreamEngine, ...] = (online_em.STREAM,)
+FORMAT = 1  # of a saved stream
+MOST_RECORDS = 512  # of the trace: when there are so many, every second is dropped
+
+
+def stream(
+    model: pm.Model | None = None,
+    *,
+    engine: Any = "online_em",
+    random_seed: Any = None,
+    initvals: Mapping[str, Array] | None = None,
+    cores: int | None = None,
+) -> Stream:
+    """Begin to factorise a stream of columns.
+
+    Parameters
+    ----------
+    model : the declaration; default the one of the ``with`` context. With ``X=None`` its features come from ``shape=``
+        or ``coords=``, and its number of samples means nothing: a stream has no end. Data that it was declared with are
+        the first columns of the stream
+    engine : name of a streaming engine, or its options, e.g. ``"online_em"``, ``nz.OnlineEM(exponent=0.7)``
+    random_seed : as in :func:`~nmf_zoo.sample`
+    initvals : ``{"W": array}`` to start from; default random at the scale of the first columns
+    cores : threads for the columns of a large mini-batch; default every core. Results do not depend on it
+
+    Returns
+    -------
+    Stream
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import nmf_zoo as nz
+    >>> stream = nz.stream(nz.gap(None, rank=2, shape=(3, 2)), random_seed=1)
+    >>> for seed in range(50):
+    ...     stream.update(np.random.default_rng(seed).poisson([4, 2, 1]))
+    >>> stream.columns_seen
+    50
+    >>> stream.result().posterior["W"].dims
+    ('chain', 'draw', 'feature', 'component')
+    """
+    structure = read(pm.modelcontext(model))
+    chosen, options = _resolve(engine, structure)
+    (start,) = check_initvals(structure, initvals, 1)
+    if structure.H.name in start:
+        raise InputError("initvals", f"a value of {structure.H.name}", "none: new samples have their own", "drop it")
+    first = columns_of_data(structure)
+    own = replace(structure, data=None, cells=None, imputed=None, coords=_lasting_coords(structure))
+    begun = Stream(chosen, options, own, entropy_of(random_seed), start, _cores(cores))
+    if first is not None:
+        begun._take(first)
+    return begun
+
+
+def resume_stream(path: Path | str, *, cores: int | None = None) -> Stream:
+    """A stream as :meth:`Stream.save` left it. It goes on as if it had not been stopped, bit for bit."""
+    path = Path(path)
+    try:
+        with open(path, "rb") as file:
+            tree = read_tree(file)
+    except OSError as error:
+        raise InputError("path", f"{str(path)!r} ({error.strerror})", "a file that Stream.save wrote") from None
+    except Damaged:
+        raise InputError("path", f"{str(path)!r}, damaged", "a file that Stream.save wrote", "use another") from None
+    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
+        raise InputError("path", repr(str(path)), f"a saved stream of format {FORMAT}", "use the version that wrote it")
+    structure, kinds = from_tree(tree["structure"]), {engine.options.__name__: engine.options for engine in STREAMS}
+    chosen, options = _resolve(kinds[tree["engine"]](**tree["options"]), structure)
+    found = Stream(chosen, options, structure, tree["entropy"], tree["start"], _cores(cores))
+    found._state, found._trace, found._seconds = tree["state"], tree["trace"], tree["seconds"]
+    return found
+
+
+class Stream:
+    """A factorisation that learns from columns and forgets them; made by :func:`stream`.
+
+    Attributes
+    ----------
+    columns_seen : columns so far
+    W : the current weights, (feature, component) as a labelled DataArray
+    norms : sums of W's columns, (component,), as a labelled DataArray
+    """
+
+    def __init__(self, engine: StreamEngine, options: Any, structure: Factorisation, entropy: Any, start, cores: int):
+        self._engine, self._options, self._structure = engine, options, structure
+        self._entropy, self._start, self._key = entropy, start, seed_key(entropy)
+        self._problem = engine.prepare(structure, options, Workers(cores))
+        self._state: Any = None
+        self._seconds = 0.0
+        self._trace: dict[str, Any] = {"columns": [], "norms": [], "stride": 1, "steps": 0}
+
+    def update(self, x: Any, *, mask: Any = None, observed: str | None = None) -> None:
+        """Learn from new columns.
+
+        Parameters
+        ----------
+        x : one column (features,), or a block (features, columns): arrays, pandas and xarray objects, sparse matrices.
+            Labels of features must be the model's, in its order. NaN and masked cells are missing. A column of zeros
+            is data like any other; one without any observed cell only counts as seen
+        mask, observed : of ``x``, as in :func:`~nmf_zoo.poisson_nmf`
+
+        Raises
+        ------
+        InputError : ``x`` can't be used; the stream has not changed
+
+        Notes
+        -----
+        After Ctrl-C the stream holds the mini-batches that were done, and can be used, saved or updated.
+        """
+        self._take(read_columns(x, self._structure, self.columns_seen, self._engine.is_counts, mask, observed))
+
+    def _take(self, columns: Columns) -> None:
+        """Step through the mini-batches of a block."""
+        began, engine = time.perf_counter(), self._engine
+        state, size = self._state, self._options.batch
+        if state is None:
+            state = engine.init(self._problem, columns, child(self._key, START), self._start)
+        engine.check(self._problem, state, columns)
+        self._state = state
+        try:
+            for first in range(0, columns.n_columns, size):
+                part = columns.part(first, min(first + size, columns.n_columns))
+                self._state, _ = engine.update(self._problem, self._state, part, self._key)
+                self._record()
+        finally:
+            self._seconds += time.perf_counter() - began
+
+    def _record(self) -> None:
+        """Follow the norms; the trace is thinned as the stream grows."""
+        trace = self._trace
+        trace["steps"] += 1
+        if trace["steps"] % trace["stride"]:
+            return
+        trace["columns"].append(self.columns_seen)
+        trace["norms"].append(self._engine.track(self._problem, self._state))
+        if len(trace["columns"]) >= MOST_RECORDS:
+            trace["columns"], trace["norms"] = trace["columns"][1::2], trace["norms"][1::2]
+            trace["stride"] *= 2
+
+    @property
+    def columns_seen(self) -> int:
+        return 0 if self._state is None else self._engine.seen(self._state)
+
+    @property
+    def W(self) -> xr.DataArray:
+        values, _ = self._finish()
+        return as_dataset(self._structure, values, ())[self._structure.W.name]
+
+    @property
+    def norms(self) -> xr.DataArray:
+        feature = self._structure.axes[0]
+        return self.W.sum(feature)
+
+    def save(self, path: Path | str) -> None:
+        """Write all that the stream is to a file. It takes its place at once: a kill leaves the old one or the new."""
+        path = Path(path)
+        tree = {
+            "format": FORMAT,
+            "version": __version__,
+            "engine": self._engine.options.__name__,
+            "options": asdict(self._options),
+            "structure": as_tree(self._structure),
+            "entropy": self._entropy,
+            "start": self._start,
+            "state": self._state,
+            "trace": self._trace,
+            "seconds": self._seconds,
+        }
+        try:
+            replace_file(path, tree)
+        except OSError as error:
+            got = f"{str(path)!r} ({error.strerror})"
+            raise InputError("path", got, "a file that can be written", "make room, or give another path") from None
+
+    def result(self) -> Any:
+        """The factorisation so far.
+
+        Returns
+        -------
+        InferenceData or DataTree with ``W`` in ``posterior`` (1 chain, 1 draw) and, in ``fit``, ``column_norm``
+        (record, component) along the stream and the columns seen. Activations are those of :func:`~nmf_zoo.project`.
+        """
+        values, parameters = self._finish()
+        draws = {name: array[None, None] for name, array in values.items()}
+        own = as_dataset(self._structure, {name: array[None] for name, array in parameters.items()}, ("chain",))
+        groups = {"posterior": as_dataset(self._structure, draws, LEADING), "fit": own.merge(self._trace_dataset())}
+        return pack(groups, self._attributes())
+
+    def _finish(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        if self._state is None:
+            raise InputError("stream", "no column yet", "at least one", "call update first")
+        return self._engine.finish(self._problem, self._state)
+
+    def _trace_dataset(self) -> xr.Dataset:
+        component = self._structure.W.orient_dims(as_dims(self._structure))[1]
+        norms = np.array(self._trace["norms"]).reshape(-1, self._structure.rank)
+        labels = self._structure.coords.get(component, np.arange(self._structure.rank))
+        return xr.Dataset(
+            {
+                "column_norm": (("chain", "record", component), norms[None]),
+                "columns": ("chain", [self.columns_seen]),
+                "steps": ("chain", [self._trace["steps"]]),
+            },
+            coords={"chain": [0], "record": self._trace["columns"], component: labels},
+        )
+
+    def _attributes(self) -> dict[str, Any]:
+        return {
+            "inference_library": "nmf_zoo",
+            "inference_library_version": __version__,
+            "engine": self._engine.name,
+            "options": json.dumps(asdict(self._options)),
+            "random_seed": str(self._entropy),
+            "seconds": self._seconds,
+            "status": "stream",
+        }
+
+
+def as_dims(structure: Factorisation) -> tuple[str, ...]:
+    """The dims of W in the model."""
+    dims = structure.dims.get(structure.W.name, ())
+    return dims if len(dims) == 2 else tuple(f"{structure.W.name}_dim_{axis}" for axis in range(2))
+
+
+def _resolve(engine: Any, structure: Factorisation) -> tuple[StreamEngine, Any]:
+    """The engine of this name, or of these options, that can run the model."""
+    named = [one for one in STREAMS if engine == one.name or isinstance(engine, one.options)]
+    if not named:
+        names = sorted({one.name for one in STREAMS})
+        classes = [one.options.__name__ for one in STREAMS]
+        raise InputError("engine", repr(engine), f"one of {names}, or options of {classes}")
+    reasons = []
+    for one in named:
+        options = one.options() if isinstance(engine, str) else engine
+        verdict = one.supports(structure, options)
+        if verdict:
+            return one, options
+        reasons.append(verdict.reason)
+    raise UnsupportedModel(f"engine {named[0].name!r} can't stream this model: {'; '.join(reasons)}")
+
+
+def _lasting_coords(structure: Factorisation) -> dict[str, Array]:
+    """The labels of features and components: a stream has no samples of its own."""
+    kept = {structure.axes[0], structure.W.orient_dims(as_dims(structure))[1]}
+    return {dim: labels for dim, labels in structure.coords.items() if dim in kept}
+
+
+def _cores(cores: int | None) -> int:
+    if cores is None:
+        return available_cores()
+    check_counts(cores=(cores, 1))
+    return cores
