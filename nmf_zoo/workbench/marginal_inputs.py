@@ -1,0 +1,148 @@
+"""What the marginal likelihood is asked of: a model it can integrate, a W that fits, and work that can be done."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from nmf_zoo import _compat
+from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo.inference import admissible, marginal
+from nmf_zoo.posterior import axes_of, posterior_group, variable_of
+from nmf_zoo.reading import read
+from nmf_zoo.run_arguments import require_memory, variable_shapes
+from nmf_zoo.structure import Array, Factorisation, Fixed, GammaPrior
+
+MOST_TERMS = 10**7  # of an enumeration
+UNITS = (("years", 3.2e7), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
+
+
+class Given(NamedTuple):
+    """A model with its data, W and the hyperparameters of H, checked."""
+
+    structure: Factorisation
+    samples: marginal.Samples
+    W: Array
+    shape: Array
+    rate: Array
+
+    @property
+    def arguments(self) -> tuple[marginal.Samples, Array, Array, Array]:
+        return self.samples, self.W, self.shape, self.rate
+
+
+def prepare(model: pm.Model, W: Any) -> Given:
+    structure = read(model)
+    _require_supported(structure)
+    values, matrix = _values(structure, W)
+    shape, rate = marginal.activation_prior(structure, values)
+    return Given(structure, marginal.observe(structure), matrix, shape, rate)
+
+
+def _require_supported(structure: Factorisation) -> None:
+    """Counts with a Poisson likelihood, and Gamma activations to integrate out."""
+    likelihood = structure.likelihood
+    if likelihood.kind != "poisson":
+        raise UnsupportedModel(f"{likelihood.name}: found a {likelihood.kind} likelihood; expected a Poisson one")
+    if not isinstance(structure.H.prior, GammaPrior):
+        found = "known" if structure.H.is_fixed else "free"
+        raise UnsupportedModel(
+            f"{structure.H.name or 'H'}: found {found} activations; expected Gamma ones, to integrate out; use nz.gap"
+        )
+    if structure.data is None:
+        raise InputError("model", f"nothing observed in {likelihood.name}", "a model with data")
+    if not structure.is_integer:
+        raise InputError(likelihood.name, "values that are not integers", "counts", "round them if they are counts")
+
+
+def _values(structure: Factorisation, W: Any) -> tuple[dict[str, Array], Array]:
+    """Values of the unknown hyperparameters of H by name, and W (F, K)."""
+    names = [unknown.name for unknown in structure.H.unknowns]
+    if isinstance(W, _compat.INFERENCE_DATA):
+        return _from_result(structure, W, names)
+    if names:
+        expected = f"a result of nz.fit, which says what {', '.join(names)} are"
+        raise InputError("W", "an array" if W is not None else "None", expected, "or declare known hyperparameters")
+    if isinstance(structure.W.prior, Fixed) and W is None:
+        return {}, structure.W.prior.value
+    if W is None:
+        raise InputError("W", "None", f"an array of shape {structure.W.shape}, or a result of nz.fit")
+    return {}, _check_weights(structure, W)
+
+
+def _from_result(structure: Factorisation, idata: Any, names: list[str]) -> tuple[dict[str, Array], Array]:
+    """The point estimate of the best restart, the first chain."""
+    posterior, shapes = posterior_group(idata), variable_shapes(structure)
+    if posterior.sizes["draw"] != 1:
+        got = f"{posterior.sizes['draw']} draws"
+        raise InputError("W", got, "a result with one draw, or an array", "take one: idata.sel(draw=[0])")
+    values = {name: variable_of(posterior, name, shapes[name]).to_numpy()[0, 0] for name in names}
+    if isinstance(structure.W.prior, Fixed):
+        return values, structure.W.prior.value
+    of_w = variable_of(posterior, structure.W.name, structure.W.variable_shape).to_numpy()[0, 0]
+    return values, _check_weights(structure, structure.W.orient(of_w))
+
+
+def _check_weights(structure: Factorisation, W: Any) -> Array:
+    feature = axes_of(structure)[0].dim
+    if isinstance(W, xr.DataArray) and feature in W.dims and W.ndim == 2:
+        W = W.transpose(feature, ...)
+    W = numbers_of("W", W)
+    if W.shape != structure.W.shape:
+        expected = f"{structure.W.shape}, (feature, component)"
+        raise InputError("W", f"shape {W.shape}", expected, "transpose or reshape it")
+    if not np.all((W >= 0) & np.isfinite(W)):
+        raise InputError("W", "values that are negative or not finite", "finite values >= 0")
+    return np.ascontiguousarray(W)
+
+
+def numbers_of(name: str, value: Any) -> Array:
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(name, repr(value)[:60], "numbers") from error
+
+
+def require_no_background(structure: Factorisation) -> None:
+    if structure.likelihood.background is not None:
+        raise InputError("method", "'importance' with a background", "no background", "use method='exact'")
+
+
+def require_few_terms(given: Given) -> None:
+    terms = admissible.n_terms(given.samples, given.W.shape[1])
+    if terms > MOST_TERMS:
+        got = f"'enumeration' of {float(terms):.1e} admissible components of one sample"
+        raise InputError("method", got, f"at most {MOST_TERMS:.0e}", "use method='exact'")
+
+
+def require_affordable(given: Given, threads: int, most: float, kept: bool = False) -> marginal.Cost:
+    """The estimate of exact values, if they fit."""
+    if isinstance(most, bool) or not isinstance(most, numbers.Real) or not float(most) > 0:
+        raise InputError("max_seconds", repr(most), "a positive number")
+    cost = marginal.estimate(given.samples, given.W, given.rate)
+    seconds, (n, rank) = cost.seconds / min(threads, os.cpu_count() or 1), cost.largest
+    what = f"exact values of samples up to {n:,} counts and {rank} components: about {_in_words(seconds)}"
+    fitting = [] if given.structure.likelihood.background is not None else ["method='importance'"]
+    fitting += ["nz.evidence(method='bound')"] if isinstance(given.structure.W.prior, GammaPrior) else []
+    do = f"use {' or '.join(fitting)}" if fitting else "use fewer components"
+    if seconds > most:
+        raise InputError("method", what, f"at most max_seconds={most:g}", do)
+    copies = threads * (1.0 + (given.samples.columns.counts.size if kept else 0.0) / max(1, given.samples.n_samples))
+    require_memory("method", what, copies * cost.memory, do)
+    return cost
+
+
+def _in_words(seconds: float) -> str:
+    """A time as people say it."""
+    if seconds > 1e6 * UNITS[0][1]:
+        return "for ever" if math.isinf(seconds) else f"{seconds / UNITS[0][1]:.0e} years"
+    for unit, size in UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.1f} seconds"
