@@ -65,6 +65,20 @@ def engines() -> dict[str, Entry]:
 
 
 @cache
+def methods() -> dict[str, Entry]:
+    """Every ``Method(name=..., options=...)`` that judges ranks; of the bound that of the workbench."""
+    found = {}
+    for path in (*sorted((PACKAGE / "inference").glob("*.py")), *sorted((PACKAGE / "workbench").glob("*.py"))):
+        tree = _tree(path)
+        for call in (node.value for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "Method":
+                words = {keyword.arg: keyword.value for keyword in call.keywords}
+                name = ast.literal_eval(words["name"])
+                found[name] = _options(tree, ast.unparse(words["options"]), name, "rank")
+    return found
+
+
+@cache
 def runs() -> dict[str, Entry]:
     """The verbs ``sample`` and ``fit``; ``fit`` leaves the arguments they share to the explanations of ``sample``."""
     tree = _tree(PACKAGE / "api.py")

@@ -27,6 +27,8 @@ NOT_OPTIONS = {
     "store",
 }  # objects of Python; --initvals, --log-likelihood and an output that ends in .zarr stand for three
 
+NOT_OF_RANKS = {"vb"}  # of a method: objects of Python
+
 
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
@@ -49,6 +51,7 @@ def make_parser() -> Parser:
         return added
 
     _fill_fit(command("fit", "fit", "sample or fit a model on a file of counts"))
+    _fill_rank(command("rank", "rank", "choose the number of components"))
     _fill_summary(command("summary", "show", "say what a result holds and whether it converged"))
     _fill_plot(command("plot", "show", "draw the components of a result with their uncertainty, or its trace"))
     command("models", "lists", "list the models and their hyperparameters")
@@ -71,6 +74,39 @@ def _fill_fit(parser: Parser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite the output")
     _add_model(parser)
     parser.add_argument("--engine", default="gibbs", choices=catalogue.engines(), help="algorithm (default gibbs)")
+    _add_input(parser)
+    run = parser.add_argument_group(
+        "the run", "What sampling engines take, and what optimisers take; the defaults are Python's."
+    )
+    run.add_argument("--initvals", type=Path, metavar="FILE", help="start: .npz with arrays named W, H, ...")
+    run.add_argument("--log-likelihood", action="store_true", help="also store the log-likelihood of every cell")
+    _add_options(run, "run", catalogue.runs(), NOT_OPTIONS)
+    engine = parser.add_argument_group("options of the engine")
+    _add_options(engine, "engine", catalogue.engines(), set())
+
+
+def _fill_rank(parser: Parser) -> None:
+    parser.add_argument("input", type=Path, help=".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet; features in rows")
+    parser.add_argument("--ranks", required=True, help="numbers of components: 1:10, 10:50:5, or 2,4,8")
+    parser.add_argument(
+        "--method", default="bound", choices=catalogue.methods(), help="how a rank is judged (default bound)"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, action="append", help="table .csv .nc, or picture .png .pdf .svg; may be repeated"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite the output")
+    _add_model(parser, with_rank=False)
+    _add_input(parser)
+    run = parser.add_argument_group("the search")
+    run.add_argument("--restarts", type=int, help="runs of each rank (default 10 for the bound, 5 for holdout, else 4)")
+    run.add_argument("--random-seed", metavar="SEED", help="the same seed gives the same numbers")
+    run.add_argument("--cores", type=int, help="threads (default every core)")
+    run.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="the same command goes on from there")
+    run.add_argument("--quiet", action="store_true", help="the answer alone: no bar, no table")
+    _add_options(parser.add_argument_group("options of the method"), "method", catalogue.methods(), NOT_OF_RANKS)
+
+
+def _add_input(parser: Parser) -> None:
     table = parser.add_argument_group("the input file")
     table.add_argument("--transpose", action="store_true", help="samples are in the rows")
     table.add_argument("--labels", "--vocab", type=Path, metavar="FILE", help="feature names, one per line (.gz too)")
@@ -83,19 +119,12 @@ def _fill_fit(parser: Parser) -> None:
     for name, text in FILES.items():
         data.add_argument(f"--{name}", type=Path, metavar="FILE", help=text)
     data.add_argument("--observed", choices=["stored"], help="only the stored cells of a sparse matrix were observed")
-    run = parser.add_argument_group(
-        "the run", "What sampling engines take, and what optimisers take; the defaults are Python's."
-    )
-    run.add_argument("--initvals", type=Path, metavar="FILE", help="start: .npz with arrays named W, H, ...")
-    run.add_argument("--log-likelihood", action="store_true", help="also store the log-likelihood of every cell")
-    _add_options(run, "run", catalogue.runs(), NOT_OPTIONS)
-    engine = parser.add_argument_group("options of the engine")
-    _add_options(engine, "engine", catalogue.engines(), set())
 
 
-def _add_model(parser: Parser) -> None:
+def _add_model(parser: Parser, with_rank: bool = True) -> None:
     parser.add_argument("--model", default="gamma-nmf", choices=catalogue.models(), help="default gamma-nmf")
-    parser.add_argument("--rank", type=int, required=True, help="number of components")
+    if with_rank:
+        parser.add_argument("--rank", type=int, required=True, help="number of components")
     text = "A number, one number per component (1,2,3), a file with an array, free, or free:TIE as in nz.free."
     group = parser.add_argument_group("hyperparameters of the model", text)
     _add_options(group, "model", catalogue.models(), NOT_HYPERPARAMETERS, explain=False)

@@ -97,3 +97,18 @@ def parse_hyperparameter(argument: Argument, text: str) -> Any:
         return numbers[0]
     # One per component: the last axis of W, the first of H.
     return np.array(numbers) if argument.name.endswith("_w") else np.array(numbers)[:, None]
+
+
+def parse_ranks(flag: str, text: str) -> list[int]:
+    """``1:10`` (both ends included), ``10:50:5`` in steps, ``3``, or several of these separated by commas."""
+    ranks: list[int] = []
+    expected = "whole numbers and ranges, e.g. 1:10, 10:50:5 or 2,4,8"
+    for part in text.split(","):
+        numbers = [_parse_number(flag, number, int, expected) for number in part.split(":")]
+        if len(numbers) > 3 or (len(numbers) == 3 and numbers[2] < 1):
+            raise InputError(flag, repr(part), expected)
+        first, last = numbers[0], numbers[min(1, len(numbers) - 1)]
+        if last < first:
+            raise InputError(flag, repr(part), expected, f"{first} is above {last}")
+        ranks += range(first, last + 1, numbers[2] if len(numbers) == 3 else 1)
+    return ranks

@@ -29,9 +29,10 @@ def _flag(match: re.Match) -> str:
 
 def _names() -> set[str]:
     """The arguments that are options of the shell under the same name."""
-    entries = [*catalogue.models().values(), *catalogue.engines().values(), *catalogue.runs().values()]
+    kinds = (catalogue.models(), catalogue.engines(), catalogue.methods(), catalogue.runs())
+    entries = [entry for kind in kinds for entry in kind.values()]
     named = {name for entry in entries for name in entry.arguments}
-    return (named | {*FILES, "rank", "key", "header", "row_labels"}) - {
+    return (named | {*FILES, "rank", "ranks", "method", "key", "header", "row_labels"}) - {
         "model",
         "coords",
         "idata_kwargs",

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.structure import CHUNK, Array, Cells, Dense, Factorisation
+from nmf_zoo.structure import CHUNK, Array, Cells, Dense, Factorisation, is_rising
 
 MOST_CHUNKS, CHUNK_NONZEROS = 8, 1 << 14  # chunks depend on the data alone, so that no sum depends on the threads
+LARGEST_INT32 = np.iinfo(np.int32).max
 
 Side = TypeVar("Side")
 
@@ -56,38 +58,51 @@ class Layout(NamedTuple):
 
 
 def compress(structure: Factorisation) -> Layout:
-    """Lay out the non-zero observed cells of the data along the longer side."""
+    """Lay out the non-zero observed cells of the data along the longer side; cells in that order are not copied."""
     rows, cols, values = nonzero_cells(structure)
     by_features = structure.shape[0] >= structure.shape[1]
-    places = (rows, cols) if by_features else (cols, rows)
-    compressed = sp.csr_array((values, places), shape=sorted(structure.shape, reverse=True))
-    compressed.sort_indices()
-    indptr = compressed.indptr.astype(np.int64)
-    layout = Layout(
-        by_features=by_features,
-        indptr=indptr,
-        indices=compressed.indices.astype(np.int32, copy=False),
-        values=compressed.data,
-        offset=np.empty(0),
-        chunks=_boundaries(indptr),
-    )
+    major, minor = (rows, cols) if by_features else (cols, rows)
+    n_major, n_minor = sorted(structure.shape, reverse=True)
+    if is_rising(major, minor):
+        indptr = np.searchsorted(major, np.arange(n_major + 1, dtype=major.dtype))
+        indices, values = (np.require(own, kind, ("C", "W")) for own, kind in ((minor, np.int32), (values, np.float64)))
+    else:
+        compressed = sp.csr_array((values, (major, minor)), shape=(n_major, n_minor))
+        compressed.sort_indices()
+        indptr, indices, values = compressed.indptr, compressed.indices.astype(np.int32, copy=False), compressed.data
+    layout = _layout(by_features, indptr, indices, values, np.empty(0))
     return layout if structure.likelihood.background is None else layout._replace(offset=_offset_at(structure, layout))
+
+
+def by_count(layout: Layout) -> Array:
+    """The cells of each major row in the order of their values, numbered from the row's first: (non-zeros,) int32."""
+    order = np.empty(len(layout.values), np.int32)
+    for first, stop in pairwise(layout.chunks):
+        cells, starts = slice(layout.indptr[first], layout.indptr[stop]), layout.indptr[first:stop]
+        rows = np.repeat(np.arange(stop - first, dtype=np.int32), np.diff(layout.indptr[first : stop + 1]))
+        order[cells] = np.lexsort((layout.values[cells], rows)) - (starts - cells.start)[rows]
+    return order
 
 
 def turn(layout: Layout, n_minor: int) -> Layout:
     """The same cells, compressed along the other side, of ``n_minor`` rows."""
-    order = np.argsort(layout.indices, kind="stable")
-    major = np.repeat(np.arange(len(layout.indptr) - 1, dtype=np.int32), np.diff(layout.indptr))
-    indptr = np.zeros(n_minor + 1, dtype=np.int64)
-    np.cumsum(np.bincount(layout.indices, minlength=n_minor), out=indptr[1:])
-    return Layout(
-        by_features=not layout.by_features,
-        indptr=indptr,
-        indices=major[order],
-        values=layout.values[order],
-        offset=layout.offset[order] if layout.offset.size else layout.offset,
-        chunks=_boundaries(indptr),
+    shape = len(layout.indptr) - 1, n_minor
+    turned, offset = _turned(layout, layout.values, shape), layout.offset
+    if offset.size:
+        offset = _turned(layout, offset, shape).data
+    return _layout(
+        not layout.by_features, turned.indptr, turned.indices.astype(np.int32, copy=False), turned.data, offset
     )
+
+
+def _turned(layout: Layout, values: Array, shape: tuple[int, int]) -> sp.csc_array:
+    indptr = layout.indptr if len(values) > LARGEST_INT32 else layout.indptr.astype(np.int32)  # as indices: no copies
+    return sp.csr_array((values, layout.indices, indptr), shape=shape).tocsc()
+
+
+def _layout(by_features: bool, indptr: Array, indices: Array, values: Array, offset: Array) -> Layout:
+    indptr = indptr.astype(np.int64)
+    return Layout(by_features, indptr, indices, values, offset, _boundaries(indptr))
 
 
 def nonzero_cells(structure: Factorisation) -> tuple[Array, Array, Array]:
@@ -131,6 +146,12 @@ class Weights:
     of_features: Array
     of_samples: Array
     matrix: Array | sp.csr_array | None = None
+
+    @property
+    def are_ones(self) -> bool:
+        """Whether every cell is observed without an exposure."""
+        parts = self.of_features, self.of_samples
+        return self.matrix is None and all(part.size == 1 and part[0, 0] == 1.0 for part in parts)
 
     def over_samples(self, Ht: Array) -> Array:
         """sum_n weight_fn h_kn: (F, K), or (1, K) when it is the same for all features."""

@@ -14,23 +14,31 @@ from collections.abc import Mapping
 import numpy as np
 
 from nmf_zoo.inference.sides import Side
+from nmf_zoo.inference.workers import Workers
+from nmf_zoo.kernels.multiplicative import FLOOR, largest_of_columns, update_rows
 from nmf_zoo.kernels.residuals import largest_slope
 from nmf_zoo.structure import Array
 
-FLOOR = 1e-100  # an exact zero could never be left again and would forbid its counts; two floors still multiply safely
 
+def update(
+    side: Side, mode: str, old: Array, pull: Array, drag: Array, values: Mapping[str, Array], workers: Workers
+) -> tuple[Array, float]:
+    """(update, KKT residual of the old) of a flat or gamma factor (rows, K).
 
-def peak(side: Side, mode: str, old: Array, pull: Array, drag: Array, values: Mapping[str, Array]) -> Array:
-    """The update of a flat or gamma factor (rows, K); where nothing is observed and there is no prior it stays."""
+    A cell where nothing is observed and there is no prior stays. The residual is 0 at a stationary point:
+    max |min(w / its column's largest, 1 - w_new / w)|, where 1 - w_new / w is the gradient, scaled by w's denominator.
+    """
+    if old.size == 0:
+        return old.copy(), 0.0
+    power = np.zeros((1, 1))
     if side.is_gamma:
         shape, rate = side.prior(values)
-        pull, drag = pull + (shape - 1.0 if mode == "density" else shape), drag + rate
-    is_held = drag > 0
-    if np.all(is_held):
-        new = np.divide(pull, drag)
-    else:
-        new = np.divide(pull, drag, out=old.copy(), where=np.broadcast_to(is_held, old.shape))
-    return np.maximum(new, FLOOR, out=new)
+        power, drag = shape - 1.0 if mode == "density" else shape, drag + rate
+    row, new, top = np.zeros((1, old.shape[1])), np.empty(old.shape), largest_of_columns(old)
+    drag, power = np.ascontiguousarray(drag + row), np.ascontiguousarray(power + row)
+    old, pull = np.ascontiguousarray(old), np.ascontiguousarray(pull)
+    residuals = workers.map_rows(lambda *rows: update_rows(new, old, pull, drag, power, top, *rows), old)
+    return new, max(residuals)
 
 
 def peak_on_simplex(old: Array, pull: Array, drag: Array) -> Array:
@@ -65,7 +73,5 @@ def _ratio(top: Array, bottom: Array) -> Array:
 
 
 def stationarity(old: Array, new: Array) -> float:
-    """The KKT residual of a factor: the largest |min(w / its column's largest, 1 - w_new / w)|; 0 where stationary."""
-    if old.size == 0:
-        return 0.0
-    return largest_slope(old, new)  # 1 - w_new / w is the gradient, scaled by w's denominator
+    """The KKT residual of a factor that another update moved; as of :func:`update`."""
+    return largest_slope(old, new) if old.size else 0.0

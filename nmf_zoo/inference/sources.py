@@ -116,15 +116,17 @@ class DenseSources:
             lambda chunk: self._gather_chunk(chunk, major, minor, of_major, wants_minor),
             len(self.bounds) - 1,
         )
-        for sums, factor in zip((of_major, of_minor), factors, strict=True):
-            if sums is not None:
-                sums *= factor
+        if of_major is not None:
+            of_major *= factors[0]
+        if of_minor is not None:
+            of_minor = np.multiply(of_minor.T, factors[1], order="C")
         statistics = Statistics(*self._sides(of_major, of_minor), log_mean)
         return _rescue(statistics, self._cells_lost(major, minor), W, Ht, logs) if lost else statistics
 
     def _gather_chunk(self, chunk: int, major: Array, minor: Array, of_major: Array | None, wants_minor: bool):
-        """Blocks of the chunk's rows; returns (sum x log mean, counts left out, the sums of the minor side)."""
-        part, of_minor = (np.empty_like(minor), np.zeros(minor.shape)) if wants_minor else (None, None)
+        """Blocks of the chunk's rows: (sum x log mean, counts left out, (K, minor) the sums of the minor side)."""
+        shape = minor.shape[::-1]
+        part, of_minor = (np.empty(shape, self.dtype), np.zeros(shape)) if wants_minor else (None, None)
         log_mean, lost = 0.0, 0.0
         for block, ratios in self._means(major, minor, self.bounds[chunk], self.bounds[chunk + 1]):
             block_log_mean, block_lost = divide(self.values[block], ratios)
@@ -133,7 +135,7 @@ class DenseSources:
             if of_major is not None:
                 of_major[block] = np.dot(ratios, minor)
             if wants_minor:
-                of_minor += np.dot(ratios.T, major[block], out=part)
+                of_minor += np.dot(major[block].T, ratios, out=part)  # a tenth faster than its transpose
         return log_mean, lost, of_minor
 
     def _means(self, major: Array, minor: Array, first: int, last: int):
@@ -181,15 +183,18 @@ def check_precision(precision: str) -> None:
 
 
 def _add_up(workers: Workers, work: Callable, n_chunks: int) -> tuple[float, float, Array | None]:
-    """Add up (number, number, array or None) over the chunks, in order; few arrays wait for their turn."""
+    """Add up (number, number, array or None) over the chunks, in order."""
     log_mean, lost, total = 0.0, 0.0, None
-    at_once = 1 if workers.threads == 1 else 2 * workers.threads
-    for first in range(0, n_chunks, at_once):
-        for chunk_log_mean, chunk_lost, part in workers.map(work, range(first, min(first + at_once, n_chunks))):
-            log_mean += chunk_log_mean
-            lost += chunk_lost
-            if part is not None:
-                total = part.astype(np.float64) if total is None else np.add(total, part, out=total)
+
+    def add(found: tuple[float, float, Array | None]) -> None:
+        nonlocal log_mean, lost, total
+        chunk_log_mean, chunk_lost, part = found
+        log_mean += chunk_log_mean
+        lost += chunk_lost
+        if part is not None:
+            total = part.astype(np.float64) if total is None else np.add(total, part, out=total)
+
+    workers.fold(work, range(n_chunks), add)
     return log_mean, lost, total
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from threadpoolctl import threadpool_limits
+
+WORTH_SHARING = 1 << 14  # cells; waking a helper takes as long as updating as many
 
 
 class Workers:
@@ -54,6 +56,34 @@ class Workers:
         for error in filter(None, failed):
             raise error
         return results
+
+    def map_rows(self, work: Callable[[int, int], Any], array: Any) -> list[Any]:
+        """``work(first, last)`` over all rows of an array, as many at a time as suits the threads.
+
+        For work whose results don't depend on how the rows are cut.
+        """
+        parts = 2 * self.threads if self.threads > 1 and array.size >= WORTH_SHARING else 1
+        bounds = [len(array) * part // parts for part in range(parts + 1)]
+        return self.map(work, bounds[:-1], bounds[1:])
+
+    def fold(self, work: Callable[..., Any], items: Sequence[Any], add: Callable[[Any], None]) -> None:
+        """``add(work(item))`` for every item, in order, each as soon as those before it are done.
+
+        The one who finishes an item adds it while others work; few results wait for their turn.
+        """
+        waiting: dict[int, Any] = {}
+        turn, lock = 0, threading.Lock()
+
+        def work_and_add(number: int, item: Any) -> None:
+            nonlocal turn
+            found = work(item)
+            with lock:
+                waiting[number] = found
+                while turn in waiting:
+                    add(waiting.pop(turn))
+                    turn += 1
+
+        self.map(work_and_add, range(len(items)), items)
 
     def _take(self, most: int) -> int:
         """Take up to ``most`` idle cores; how many there were."""

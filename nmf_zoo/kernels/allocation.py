@@ -9,6 +9,7 @@ differences, taken once per row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -23,15 +24,15 @@ from nmf_zoo.kernels.lanes import (
     compiled,
     each_vector,
     filled,
-    llvm_intrinsic,
     load,
     nothing,
-    row_of,
     store,
+    tile_lanes,
+    width_for,
 )
 from nmf_zoo.kernels.streams import fold, kernel, uniform
 
-LANES = 8  # of a vector
+NOWHERE = -1
 BLOCK = 4  # lanes whose running sums wait for each other; blocks do not, until their totals are added
 
 
@@ -40,11 +41,14 @@ class Scratch(NamedTuple):
 
     Attributes
     ----------
+    order : (non-zeros,) int32, the cells of each row in the order of their counts, numbered from the row's first:
+        where one count follows its like, the loop over units ends as it did before, which processors guess right
     width : as of :class:`nmf_zoo.kernels.lanes.Padded`, with a lane for each component, and one for a background
     row : (2, lanes) weights of the major side's row, and its counts of "component k or later"
     weights, cumulative, counts : (sources,) of a large count, which is drawn by binomials
     """
 
+    order: np.ndarray
     width: tuple[int, ...]
     row: np.ndarray
     weights: np.ndarray
@@ -52,12 +56,13 @@ class Scratch(NamedTuple):
     counts: np.ndarray
 
 
-def make_scratch(layout, rank: int) -> Scratch:
-    """Scratch of :func:`allocate_sources` for one chunk."""
+def make_scratch(layout, rank: int, order: np.ndarray) -> Scratch:
+    """Scratch of :func:`allocate_sources` for one chunk; ``order`` by :func:`nmf_zoo.inference.layout.by_count`."""
     sources = rank + 1 if layout.offset.size else rank
-    vectors = -(-sources // LANES)
-    room = np.zeros((2, vectors * LANES)), np.empty(sources), np.empty(sources), np.empty(sources, np.int64)
-    return Scratch((0,) * vectors, *room)
+    width = width_for(sources, np.float64)
+    lanes = tile_lanes(Padded(np.empty(0), width))
+    rooms = np.zeros((2, lanes)), np.empty(sources), np.empty(sources), np.empty(sources, np.int64)
+    return Scratch(order, width, *rooms)
 
 
 @kernel
@@ -76,10 +81,13 @@ def allocate_sources(layout, major, minor, chunk, of_major, of_minor, scratch, k
     for i in range(layout.chunks[chunk], layout.chunks[chunk + 1]):
         of_major[i] = 0.0
         scratch.row[0, :rank] = major[i]
-        row_key, later = fold(key, i), nothing(load(row, 0, 0))
-        for cell in range(layout.indptr[i], layout.indptr[i + 1]):
-            j, x = layout.indices[cell], np.int64(layout.values[cell])
-            before, total = sums_before(row, padded_minor, j)
+        u = load(row, 0, 0)
+        row_key, later = fold(key, i), nothing(u)
+        first = np.uint64(layout.indptr[i])  # unsigned: no index counts from the end
+        for place in range(first, np.uint64(layout.indptr[i + 1])):
+            cell = first + np.uint64(scratch.order[place])
+            j, x = np.uint64(layout.indices[cell]), np.int64(layout.values[cell])
+            before, total = sums_before(u, load(padded_minor, j, 0))
             total += layout.offset[cell] if has_offset else 0.0
             if not SMALL_TOTAL < total < np.inf:
                 failures += 1
@@ -130,12 +138,12 @@ def _allocate_large(cell, w, h, of_major, of_minor, scratch, key):
 # -- rows in registers: in Python they are NumPy arrays ---------------------------------------------------------------
 
 
-def sums_before(row, minor, j):
-    """(e, total): the sums of the products of row 0 of ``row`` with row j before each lane, and of all.
+def sums_before(row, other):
+    """(e, total): the sums of the products of two rows before each lane, and of all.
 
     They never fall from lane to lane, and stay as they are where the product is 0, so that such a lane gets no unit.
     """
-    sums = np.cumsum(row.values[0] * minor.values[j])
+    sums = np.cumsum(row * other)
     return np.concatenate([[0.0], sums[:-1]]), sums[-1]
 
 
@@ -149,58 +157,54 @@ def plus(row, other):
     return row + other
 
 
-@compiled(
-    sums_before,
-    lambda row, minor, j: types.Tuple((row_of(row), row.types[0].dtype)),
-    types.NamedTuple,
-    types.NamedTuple,
-    types.Integer,
-)
+@compiled(sums_before, lambda row, other: types.Tuple((row, row.dtype)), Row, Row)
 def _sums_before(context, builder, signature, arguments):
     """Blocks of lanes: in each, product after product is added to the lanes after it; then the totals before it."""
-    pairs = _weights_of(context, builder, signature, arguments)
-    row = context.get_value_type(signature.return_type.types[0])
-    blocks = [_sums_in_block(builder, pairs[n : n + BLOCK]) for n in range(0, len(pairs), BLOCK)]
-    total, sums = blocks[0][1], [blocks[0][0]]
-    for inside, own in blocks[1:]:
-        sums.append(builder.fadd(inside, filled(builder, total, inside.type)))
-        total = builder.fadd(total, own)
-    lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(range(LANES)))
-    value = each_vector(builder, row, lambda n: builder.shuffle_vector(sums[2 * n], sums[2 * n + 1], lanes))
-    return context.make_tuple(builder, signature.return_type, [value, total])
+    row = context.get_value_type(signature.args[0])
+    carry, sums = ir.Constant(row.element, None), []
+    for n in range(row.count):
+        products = builder.fmul(*(builder.extract_value(one, n) for one in arguments))
+        inside = _sums_in_blocks(builder, products)
+        ends = builder.fadd(inside, products)
+        before = carry
+        for block in range(row.element.count // BLOCK):
+            before = carry if block == 0 else _chosen(builder, before, carry, lambda lane, b=block: lane // BLOCK < b)
+            carry = builder.fadd(carry, _taken(builder, ends, lambda lane, b=block: b * BLOCK + BLOCK - 1))
+        sums.append(builder.fadd(inside, before))
+    total = builder.extract_element(carry, ir.IntType(32)(0))
+    return context.make_tuple(builder, signature.return_type, [each_vector(builder, row, lambda n: sums[n]), total])
 
 
-def _weights_of(context, builder, signature, arguments):
-    """The pairs of factors, lane by lane."""
-    starts = []
-    for which, index in ((0, None), (1, 2)):
-        matrix = context.make_array(signature.args[which].types[0])(
-            context, builder, builder.extract_value(arguments[which], 0)
-        )
-        columns = builder.extract_value(matrix.shape, 1)
-        i = ir.IntType(64)(0) if index is None else context.cast(builder, arguments[2], signature.args[2], types.intp)
-        starts.append(builder.gep(matrix.data, [builder.mul(i, columns)]))
-    lanes = len(signature.args[0].types[1]) * LANES
-    return [tuple(builder.load(builder.gep(s, [ir.IntType(64)(k)])) for s in starts) for k in range(lanes)]
+def _sums_in_blocks(builder, products):
+    """The sums before each lane of its block, in the order of the lanes."""
+    sums = None
+    for step in range(1, BLOCK):
+
+        def place(lane: int, step: int = step) -> int:
+            return lane // BLOCK * BLOCK + step - 1 if lane % BLOCK >= step else NOWHERE
+
+        shifted = _taken(builder, products, place)
+        sums = shifted if sums is None else builder.fadd(sums, shifted)
+    return sums
 
 
-def _sums_in_block(builder, pairs):
-    """(sums before each lane of the block, sum of the block), in the order of the lanes."""
-    vector = ir.VectorType(ir.DoubleType(), BLOCK)
-    wide = llvm_intrinsic(builder, "fma", vector, ir.FunctionType(vector, [vector] * 3))
-    sums = ir.Constant(vector, None)
-    for k, pair in enumerate(pairs[:-1]):
-        after = ir.Constant(ir.VectorType(ir.IntType(1), BLOCK), [int(lane > k) for lane in range(BLOCK)])
-        added = builder.call(wide, [*(filled(builder, x, vector) for x in pair), sums])
-        sums = builder.select(after, added, sums)
-    last = builder.extract_element(sums, ir.IntType(32)(BLOCK - 1))
-    return sums, builder.fma(*pairs[-1], last)
+def _taken(builder, vector, place: Callable[[int], int]):
+    """The vector whose every lane is that of ``place(lane)``, or 0 from NOWHERE."""
+    lanes = [vector.type.count if place(lane) == NOWHERE else place(lane) for lane in range(vector.type.count)]
+    zeros, numbers = ir.Constant(vector.type, None), ir.VectorType(ir.IntType(32), vector.type.count)
+    return builder.shuffle_vector(vector, zeros, ir.Constant(numbers, lanes))
+
+
+def _chosen(builder, one, other, is_one: Callable[[int], bool]):
+    """The lanes of one vector where ``is_one(lane)``, else of the other."""
+    bits = ir.VectorType(ir.IntType(1), one.type.count)
+    return builder.select(ir.Constant(bits, [int(is_one(lane)) for lane in range(bits.count)]), one, other)
 
 
 @compiled(count_at_most, lambda counts, sums, limit: counts, Row, Row, types.Float)
 def _count_at_most(context, builder, signature, arguments):
     row = context.get_value_type(signature.return_type)
-    limit, one = filled(builder, arguments[2], row.element), ir.Constant(row.element, [1.0] * LANES)
+    limit, one = filled(builder, arguments[2], row.element), ir.Constant(row.element, [1.0] * row.element.count)
 
     def vector(n: int):
         count = builder.extract_value(arguments[0], n)

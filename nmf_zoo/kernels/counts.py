@@ -3,7 +3,8 @@
 Each is a pure function of its parameters and its key, and reads the words 0, 1, ... of that key: two draws need two
 keys (see `streams`). Counts are int64.
 
-- Poisson and binomial: inversion by sequential search for means below 20, in steps of eight that are never branched on;
+- binomial of few trials: as many coins, 64 at a time in the bits of a word;
+- Poisson and binomial: inversion by sequential search for small means, in steps of eight that are never branched on;
   else transformed rejection (Hoermann 1993: PTRS, BTRS). What decides a binomial proposal is the cheapest that can: a
   box, the ratio to the mode as a product, bounds of its logarithm (Kachitvichyanukul, Schmeiser 1988: BTPE), and
   log-probabilities that stay accurate at counts of 1e12 and more;
@@ -18,9 +19,12 @@ import math
 import numpy as np
 from numba import njit
 
-from nmf_zoo.kernels.streams import fold, kernel, uniform
+from nmf_zoo.kernels.streams import ONE, fold, kernel, random_bits, uniform
 
-SMALL_MEAN = 20.0  # below: inversion
+SMALL_MEAN = 20.0  # of a Poisson count: below, inversion
+SMALL_BINOMIAL_MEAN = 12.0  # below: inversion
+COINS, SMALL_TOSSED_MEAN = 128, 8.0  # a binomial of so many trials is tossed; below this mean inversion is as fast
+SURE_DIGITS = 12  # after which 64 coins are undecided once in 64 times: not worth a guess before
 SEARCH_END = 152  # a Poisson or binomial count of mean <= SMALL_MEAN exceeds it with probability 1e-75
 STEPS = 8  # of a search between two looks at whether it has ended: a wrong guess of that costs more than they do
 NEAR = 20  # a binomial proposal at most so far from the mode is compared by a product
@@ -28,6 +32,9 @@ SMALL_TOTAL = 1e-300  # weights are too small to divide a count by when they sum
 SPLIT = 16  # more units than this per category (but one): binomials, which cost as much as about 30 categorical draws
 LARGEST = 2.0**62  # Poisson means above it do not fit a count
 
+ZERO, _S2, _S4, _S56 = np.uint64(0), np.uint64(2), np.uint64(4), np.uint64(56)
+_EVERY_2ND, _TWO_OF_4 = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
+_FOUR_OF_8, _BYTES = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 _RECIPROCALS = np.array([np.inf] + [1.0 / k for k in range(1, SEARCH_END + 1)])
 _STIRLING_ERROR = np.array(
@@ -113,6 +120,38 @@ def _search_binomial(n, p, key):
 
 
 @kernel
+def _ones(bits):
+    """How many bits of a word are set."""
+    bits = bits - ((bits >> ONE) & _EVERY_2ND)
+    bits = (bits & _TWO_OF_4) + ((bits >> _S2) & _TWO_OF_4)
+    return np.int64((((bits + (bits >> _S4)) & _FOUR_OF_8) * _BYTES) >> _S56)
+
+
+@kernel
+def _toss_digit(i, digits, undecided, heads, key):
+    """(undecided, heads) after the next random digit of every coin: less than p's, it is heads; the same, undecided."""
+    drawn = random_bits(key, i)
+    of_p = ZERO - ((digits >> np.uint64(63 - i % 64)) & ONE)  # p's digit in all places
+    return undecided & ~(drawn ^ of_p), heads | (undecided & ~drawn & of_p)
+
+
+@kernel
+def _toss_binomial(n, p, key):
+    """n coins, 64 to a word: the binary digits of a uniform of each are drawn until they differ from those of p."""
+    digits, k = np.uint64(p * 2.0**64), 0
+    for first in range(0, n, 64):
+        undecided, heads = ~ZERO >> np.uint64(64 - min(64, n - first)), ZERO
+        for i in range(first, first + SURE_DIGITS):
+            undecided, heads = _toss_digit(i, digits, undecided, heads, key)
+        i = first + SURE_DIGITS
+        while undecided != ZERO and i < first + 64:
+            undecided, heads = _toss_digit(i, digits, undecided, heads, key)
+            i += 1
+        k += _ones(heads)
+    return k
+
+
+@kernel
 def _log_binomial(k, n, p):
     """log of the binomial probability of k, up to a constant in k: two Poisson counts given their sum."""
     return _log_poisson(k, n * p) + _log_poisson(n - k, n * (1.0 - p))
@@ -184,9 +223,11 @@ def draw_binomial(n, p, key):
     if p >= 1.0:
         return n
     less = min(p, 1.0 - p)
-    if n * less < SMALL_MEAN:
+    if n <= COINS and n * less >= SMALL_TOSSED_MEAN:
+        k = _toss_binomial(n, less, key)
+    elif n * less < SMALL_BINOMIAL_MEAN:
         k = _search_binomial(n, less, key)
-    elif n * less >= SMALL_MEAN:
+    elif n * less >= SMALL_BINOMIAL_MEAN:
         k = _reject_binomial(n, less, key)
     else:
         return -1

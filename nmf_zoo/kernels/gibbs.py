@@ -26,7 +26,7 @@ BRACKET = 6.0  # first bracket of the shear's slice draw: no cell falls below e^
 MAX_SHRINKS = 100  # a bracket shrunk this often has reached the current point
 
 
-class Scratch(NamedTuple):
+class CellScratch(NamedTuple):
     """Room for the sources of one cell: the components', and one more for a background."""
 
     weights: np.ndarray
@@ -34,19 +34,17 @@ class Scratch(NamedTuple):
     counts: np.ndarray
 
 
-def make_scratch(layout, rank: int) -> Scratch:
-    """Scratch of :func:`allocate_sources` for one chunk."""
+def make_cell_scratch(layout, rank: int) -> CellScratch:
+    """Scratch of :func:`allocate_cell_by_cell`."""
     sources = rank + 1 if layout.offset.size else rank
-    return Scratch(np.empty(sources), np.empty(sources), np.empty(sources, np.int64))
+    return CellScratch(np.empty(sources), np.empty(sources), np.empty(sources, np.int64))
 
 
 @kernel
-def allocate_sources(layout, major, minor, chunk, of_major, of_minor, scratch, key):
-    """Draw the sources of every count of a chunk and count them by component.
+def allocate_cell_by_cell(layout, major, minor, chunk, of_major, of_minor, scratch, key):
+    """:func:`nmf_zoo.kernels.allocation.allocate_sources`, the same draws, for a compiled block of sweeps.
 
-    C[f, :, n] ~ Multinomial(x_fn, w_f * h_n / (w_f . h_n + offset)); the background's share is dropped. ``of_major``
-    (major, K) is overwritten at the chunk's rows, ``of_minor`` (minor, K) is added to; ``scratch`` is the chunk's own.
-    Returns the number of cells whose mean is 0 or not finite, where no allocation exists.
+    One compiled version serves all ranks, where that one's lanes are part of its type: blocks take minutes to compile.
     """
     rank, failures = major.shape[1], 0
     has_offset = layout.offset.size > 0
@@ -97,13 +95,34 @@ def _dot(x, y):
 
 
 @kernel
+def _sum(x):
+    """Four sums at a time: one would wait for itself."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    whole = x.shape[0] // 4 * 4
+    for i in range(0, whole, 4):
+        a += x[i]
+        b += x[i + 1]
+        c += x[i + 2]
+        d += x[i + 3]
+    for i in range(whole, x.shape[0]):
+        a += x[i]
+    return (a + b) + (c + d)
+
+
+@kernel
 def _divide_rows(giver, taker, ratios):
-    """Overwrite ratios with giver / taker; returns the largest t with taker - t giver >= 0 everywhere."""
-    largest = 1.0 / LARGEST_RATIO
+    """Overwrite ratios with giver / taker; returns the largest t with taker - t giver >= 0 everywhere.
+
+    Positive numbers have the order of their bits as integers, whose largest SIMD lanes can find.
+    """
+    largest = np.float64(1.0 / LARGEST_RATIO).view(np.int64)
     for i in range(taker.shape[0]):
-        ratios[i] = min(giver[i] / taker[i], LARGEST_RATIO)
-        largest = max(largest, ratios[i])
-    return 1.0 / largest
+        ratio = giver[i] / taker[i]
+        ratio = ratio if ratio < LARGEST_RATIO else LARGEST_RATIO
+        ratios[i] = ratio
+        bits = np.float64(ratio).view(np.int64)
+        largest = bits if bits > largest else largest
+    return 1.0 / np.int64(largest).view(np.float64)
 
 
 @kernel
@@ -124,14 +143,34 @@ def _log_growth(ratios, shape, step):
 
 
 @kernel
+def _common(cells):
+    """What all cells of a row have in common, (rows,); NaN where they differ."""
+    common = cells[:, 0].copy()
+    for k in range(cells.shape[0]):
+        for i in range(cells.shape[1]):
+            if cells[k, i] != common[k]:
+                common[k] = np.nan
+                break
+    return common
+
+
+@kernel
+def _pull(rate, common, row, total):
+    """sum rate * row, whose own sum is ``total``; ``common`` as of `_common`"""
+    return _dot(rate, row) if np.isnan(common) else common * total
+
+
+@kernel
 def _log_logistic_density(u):
     """log of d step / d u on the unit interval."""
     return -abs(u) - 2.0 * math.log1p(math.exp(-abs(u)))
 
 
 @kernel
-def _draw_shear_step(lower, upper, ratios_w, ratios_h, shape_w, shape_h, slope, key):
+def _draw_shear_step(lower, upper, of_w, of_h, slope, key):
     """Slice draw of the shear's step from its density on (lower, upper), where both factors stay positive.
+
+    ``of_w`` and ``of_h``: (ratios, shape, what is common to all of that).
 
     On the scale of u = log((step - lower) / (upper - step)): with shapes below 1 the density's width may be 1e-40 of
     the interval's, which no halving of the interval reaches soon. A bracket of fixed width around u, placed at random,
@@ -145,7 +184,11 @@ def _draw_shear_step(lower, upper, ratios_w, ratios_h, shape_w, shape_h, slope, 
     for attempt in range(1, MAX_SHRINKS):
         u = left + (right - left) * uniform(stream, attempt)
         step = lower / (1.0 + math.exp(u)) + upper / (1.0 + math.exp(-u))
-        change = _log_growth(ratios_w, shape_w, step) + _log_growth(ratios_h, shape_h, -step) + slope * step
+        change = slope * step
+        if of_w[2] != 1.0:
+            change += _log_growth(of_w[0], of_w[1], step)
+        if of_h[2] != 1.0:
+            change += _log_growth(of_h[0], of_h[1], -step)
         if change + _log_logistic_density(u) >= level:
             return step
         if u < start:
@@ -158,7 +201,8 @@ def _draw_shear_step(lower, upper, ratios_w, ratios_h, shape_w, shape_h, slope, 
 @kernel
 def _add_row(taker, giver, step):
     for i in range(taker.shape[0]):
-        taker[i] = max(taker[i] + step * giver[i], TINY)
+        value = taker[i] + step * giver[i]
+        taker[i] = TINY if value < TINY else value
 
 
 @kernel
@@ -167,15 +211,20 @@ def move_shears(W, H, shape_w, rate_w, shape_h, rate_h, key):
 
     W is (K, F) and H is (K, N), components as rows; shapes and rates alike. Leaves W^T H as it is.
     """
-    rank = W.shape[0]
-    ratios_w, ratios_h = np.empty(W.shape[1]), np.empty(H.shape[1])
+    rank, totals_w = W.shape[0], np.empty(W.shape[0])
     for k in range(rank):
+        totals_w[k] = _sum(W[k])
+    ratios_w, ratios_h = np.empty(W.shape[1]), np.empty(H.shape[1])
+    shapes_w, rates_w, shapes_h, rates_h = _common(shape_w), _common(rate_w), _common(shape_h), _common(rate_h)
+    for k in range(rank):
+        total_h = _sum(H[k])
         for j in range(rank):
             if j == k:
                 continue
-            slope = _dot(rate_h[j], H[k]) - _dot(rate_w[k], W[j])
+            slope = _pull(rate_h[j], rates_h[j], H[k], total_h) - _pull(rate_w[k], rates_w[k], W[j], totals_w[j])
             lower, upper = -_divide_rows(W[j], W[k], ratios_w), _divide_rows(H[k], H[j], ratios_h)
-            pair_key = fold(fold(key, k), j)
-            step = _draw_shear_step(lower, upper, ratios_w, ratios_h, shape_w[k], shape_h[j], slope, pair_key)
+            of_w, of_h = (ratios_w, shape_w[k], shapes_w[k]), (ratios_h, shape_h[j], shapes_h[j])
+            step = _draw_shear_step(lower, upper, of_w, of_h, slope, fold(fold(key, k), j))
             _add_row(W[k], W[j], step)
             _add_row(H[j], H[k], -step)
+        totals_w[k] = _sum(W[k])

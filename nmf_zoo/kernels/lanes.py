@@ -1,10 +1,11 @@
 """Rows of a matrix in SIMD registers: what the kernels over non-zero cells are made of.
 
-A row is a few vectors of 64 bytes (one AVX-512 register each; the compiler splits them on lesser machines), so the
-matrices met at every cell are :class:`Padded`: with columns of zeros up to whole vectors, on a boundary of 64 bytes.
-The number of vectors is the *length of a tuple* and thereby part of the type, known to the compiler: no loop is left,
-and rows stay in registers. A row that is too long for them is cut into tiles. In Python a row is a NumPy array, and the
-functions here are what they look like.
+A row is a few vectors of 64 bytes (one AVX-512 register each; the compiler splits them on lesser machines) or, where
+that wastes fewer lanes, of 32, so the matrices met at every cell are :class:`Padded`: with columns of zeros up to whole
+vectors, on a boundary of 64 bytes. The number of vectors is the *length of a tuple* and thereby part of the type, known
+to the compiler: no loop is left, and rows stay in registers. The type of the tuple's entries says which vectors. A row
+that is too long for them is cut into tiles. In Python a row is a NumPy array, and the functions here are what they look
+like.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import lower_builtin, models, register_model, type_callable
 
@@ -24,10 +25,17 @@ INDEX = ir.IntType(64)
 
 
 class Padded(NamedTuple):
-    """A matrix: values (rows, whole tiles), contiguous; width: a tuple with one 0 for each vector of a tile."""
+    """A matrix: values (rows, whole tiles), contiguous; width: of a tile, by :func:`width_for`."""
 
     values: Any
     width: tuple[int, ...]
+
+
+def width_for(rank: int, dtype: Any) -> tuple[int, ...]:
+    """An entry for each vector of a row of ``rank`` columns: 0 for one of 64 bytes, False for one of half that."""
+    lanes = VECTOR_BYTES // np.dtype(dtype).itemsize
+    halves = max(1, -(-2 * rank // lanes))
+    return (False,) * halves if halves % 2 and halves < MOST_VECTORS else (0,) * -(-halves // 2)
 
 
 def padded_zeros(rows: int, rank: int, dtype: Any, shift: int = 0) -> Padded:
@@ -37,20 +45,22 @@ def padded_zeros(rows: int, rank: int, dtype: Any, shift: int = 0) -> Padded:
     whose addresses agree in the lowest 12 bits.
     """
     dtype = np.dtype(dtype)
-    lanes = VECTOR_BYTES // dtype.itemsize
-    vectors = max(1, -(-rank // lanes))
-    tiles = -(-vectors // MOST_VECTORS)
-    in_tile = -(-vectors // tiles)
-    columns = tiles * in_tile * lanes
+    width = width_for(rank, dtype)
+    tiles = -(-len(width) // MOST_VECTORS)
+    width = width[: -(-len(width) // tiles)]
+    columns = tiles * len(width) * (_vector_bytes(width) // dtype.itemsize)
     raw = np.zeros((rows * columns + (PAGE_BYTES + shift * VECTOR_BYTES) // dtype.itemsize), dtype)
     start = (-raw.ctypes.data % PAGE_BYTES + shift * VECTOR_BYTES) // dtype.itemsize
-    return Padded(raw[start : start + rows * columns].reshape(rows, columns), (0,) * in_tile)
+    return Padded(raw[start : start + rows * columns].reshape(rows, columns), width)
 
 
-@njit(cache=True, nogil=True)
+def _vector_bytes(width: tuple[int, ...]) -> int:
+    return VECTOR_BYTES // 2 if width[0] is False else VECTOR_BYTES
+
+
 def tile_lanes(padded):
     """How many columns a tile has."""
-    return len(padded.width) * (VECTOR_BYTES // padded.values.itemsize)
+    return len(padded.width) * (_vector_bytes(padded.width) // padded.values.itemsize)
 
 
 def load(padded, i, k):
@@ -95,23 +105,24 @@ def dot(row, other):
 
 
 class Row(types.Type):
-    """numba's type of a row: ``count`` vectors of ``dtype``."""
+    """numba's type of a row: ``count`` vectors of ``lanes`` of ``dtype``."""
 
-    def __init__(self, dtype: types.Type, count: int):
-        self.dtype, self.count = dtype, count
-        super().__init__(name=f"Row({dtype}, {count})")
+    def __init__(self, dtype: types.Type, lanes: int, count: int):
+        self.dtype, self.lanes, self.count = dtype, lanes, count
+        super().__init__(name=f"Row({dtype}, {lanes}, {count})")
 
 
 @register_model(Row)
 class _RowModel(models.PrimitiveModel):
     def __init__(self, manager, row: Row):
-        lanes = VECTOR_BYTES * 8 // row.dtype.bitwidth
         scalar = ir.DoubleType() if row.dtype == types.float64 else ir.FloatType()
-        super().__init__(manager, row, ir.ArrayType(ir.VectorType(scalar, lanes), row.count))
+        super().__init__(manager, row, ir.ArrayType(ir.VectorType(scalar, row.lanes), row.count))
 
 
 def row_of(padded: types.NamedTuple) -> Row:
-    return Row(padded.types[0].dtype, len(padded.types[1]))
+    dtype, width = padded.types[0].dtype, padded.types[1]
+    bits = 8 * VECTOR_BYTES // (2 if width.dtype == types.boolean else 1)
+    return Row(dtype, bits // dtype.bitwidth, len(width))
 
 
 def compiled(function: Callable, result: Callable, *kinds: Any) -> Callable:
@@ -123,6 +134,12 @@ def compiled(function: Callable, result: Callable, *kinds: Any) -> Callable:
         return generate
 
     return register
+
+
+@compiled(tile_lanes, lambda padded: types.intp, types.NamedTuple)
+def _tile_lanes(context, builder, signature, arguments):
+    row = row_of(signature.args[0])
+    return INDEX(row.count * row.lanes)
 
 
 @compiled(load, lambda padded, i, k: row_of(padded), types.NamedTuple, types.Integer, types.Integer)

@@ -1,0 +1,95 @@
+"""The variational bound as a judge of ranks: the bound, and an estimate of what it lacks to the evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nmf_zoo.errors import RunFailed
+from nmf_zoo.inference import vb as variational
+from nmf_zoo.inference.engine import START, STEPS, Verdict
+from nmf_zoo.inference.evidence import Estimate, EvidenceRun, Job, Method
+from nmf_zoo.inference.vb import VB
+from nmf_zoo.kernels.streams import child
+from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.workbench.shortfall import Posterior, shortfall
+from nmf_zoo.workbench.small_bounds import climb_small, is_small
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankBound:
+    """Options of the bound where ranks are compared.
+
+    Attributes
+    ----------
+    vb : options of variational Bayes
+    max_iter, tol : of each restart
+    corrected : add an estimate of what the bound lacks, where that can be had for every rank. See
+        :mod:`nmf_zoo.workbench.shortfall`; False compares bounds as they are
+    """
+
+    vb: VB = field(default_factory=VB)
+    max_iter: int = 10_000
+    tol: float = 1e-6
+    corrected: bool = True
+
+    def __post_init__(self):
+        if not isinstance(self.vb, VB):
+            raise ValueError(f"vb: got {self.vb!r}; expected options of variational Bayes, e.g. nz.VB()")
+        if isinstance(self.max_iter, bool) or not isinstance(self.max_iter, int) or self.max_iter < 1:
+            raise ValueError(f"max_iter: got {self.max_iter!r}; expected an integer >= 1")
+        if not self.tol >= 0.0:
+            raise ValueError(f"tol: got {self.tol!r}; expected a number >= 0")
+
+
+def supports(structure: Factorisation, options: RankBound) -> Verdict:
+    return variational.supports(structure, options.vb)
+
+
+def estimate(structure: Factorisation, options: RankBound, run: EvidenceRun) -> Estimate:
+    """The bound of every chain; ``shortfall`` and ``status`` beside it."""
+    found = run.each(lambda job: climb(structure, options, job), total=options.max_iter)
+    bounds, shortfalls, statuses = zip(*found, strict=True)
+    return Estimate(
+        log_evidence=np.array(bounds),
+        standard_error=np.zeros(len(bounds)),
+        statistics={"shortfall": np.array(shortfalls), "status": np.array(statuses)},
+    )
+
+
+def climb(structure: Factorisation, options: RankBound, job: Job) -> tuple[float, float, str]:
+    """One restart: (bound, shortfall, status)."""
+    problem = variational.prepare(structure, options.vb, job.workers)
+    state = variational.init(problem, child(job.key, START), {})
+    found = climb_small(problem, state, options.max_iter, options.tol, job) if is_small(problem) else None
+    if found is None:
+        state, residual = iterate(problem, state, options, job)
+        found = posterior_of(state), state.bound, residual
+    q, bound, residual = found
+    missing = shortfall(structure, q, state.values) if options.corrected else np.nan
+    return bound, missing, "converged" if residual < options.tol else "max_iter"
+
+
+def iterate(problem: Any, state: Any, options: RankBound, job: Job) -> tuple[Any, float]:
+    """The engine's own iterations, one by one; the last state and its residual."""
+    residual = np.inf
+    for iteration in range(options.max_iter):
+        state, info = variational.step(problem, state, child(job.key, STEPS, iteration))
+        residual = float(info.residual)
+        if not np.isfinite(info.objective):
+            raise RunFailed(f"the bound became {info.objective} at iteration {iteration + 1}")
+        job.report(iteration + 1, f"bound {info.objective:.6g}")
+        if residual < options.tol or job.is_stopped():
+            break
+    return state, residual
+
+
+def posterior_of(state: Any) -> Posterior:
+    """What the shortfall needs of a state of variational Bayes."""
+    shapes: list[Array | None] = [q.shape for q in (state.W, state.H)]
+    return Posterior(state.W.mean, state.H.mean, *shapes)
+
+
+METHOD = Method(name="bound", options=RankBound, supports=supports, estimate=estimate, is_bound=True, chains=1)

@@ -1,0 +1,260 @@
+"""Held-out log-likelihood: fit without some of the data, and ask how probable these were.
+
+Cells are held out at random (`Cells` of a sparse matrix that lists its observed cells, or of a table): they become
+missing as with ``mask=``, the model is fitted to the others, and of each held-out cell it is said::
+
+    log p(x | the others) = log (1 / S) sum_s p(x | W_s, H_s)      W_s, H_s ~ (approximate) posterior
+
+Sparse counts whose other cells are zeros are thinned instead, since a list of all cells but some would be as long as
+the table: each count goes to the held-out part with the probability `share`, one by one. The two parts of a Poisson
+count are independent Poisson counts with means share * m and (1 - share) * m, and so are those of the zeros, which
+cost nothing. The held-out part is scored at the posterior mean of m, column by column::
+
+    sum_f x log(share m) - share m - log x!      all features, the zeros among them
+
+Cells of one split are the same whatever the model is: differences between models are differences on the same cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from nmf_zoo.engines import VERBS, resolve_engine, verdict
+from nmf_zoo.errors import InputError, RunFailed
+from nmf_zoo.inference import ENGINES
+from nmf_zoo.inference.blocks import blocks, longest_block, run_block
+from nmf_zoo.inference.engine import DRAW, START, STEPS, Engine, Verdict
+from nmf_zoo.inference.evidence import Estimate, EvidenceRun, Job, Method
+from nmf_zoo.inference.layout import weigh
+from nmf_zoo.kernels.streams import child
+from nmf_zoo.posterior import Draw, mean_at
+from nmf_zoo.structure import Array, Cells, Dense, Factorisation
+
+SPLIT, FIT = range(2)  # children of a restart's stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holdout:
+    """Options of the held-out log-likelihood.
+
+    Attributes
+    ----------
+    share : of the observed cells, or of the counts of a sparse matrix, that are held out, in (0, 1)
+    engine : what fits the others, by name or options: "vb", "em", "gibbs"
+    draws : draws of (W, H) that the predictive density averages over; EM has one
+    tune : warm-up sweeps of a sampler
+    max_iter, tol : of an optimiser
+    """
+
+    share: float = 0.1
+    engine: Any = "vb"
+    draws: int = 200
+    tune: int = 500
+    max_iter: int = 2000
+    tol: float = 1e-4
+
+    def __post_init__(self):
+        if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0.0 < self.share < 1.0:
+            raise ValueError(f"share: got {self.share!r}; expected a number between 0 and 1")
+        for name, least in (("draws", 1), ("tune", 0), ("max_iter", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name}: got {value!r}; expected an integer >= {least}")
+        if not self.tol >= 0.0:
+            raise ValueError(f"tol: got {self.tol!r}; expected a number >= 0")
+
+
+class Split(NamedTuple):
+    """A model of the data that were kept, and the cells that were not.
+
+    Attributes
+    ----------
+    training : the model with the kept data
+    tested : the model whose mean is that of the held-out part
+    rows, cols, values : (cells,) the held-out cells; of thinned counts those that are not 0
+    is_thinned : the other cells of the held-out part are zeros
+    """
+
+    training: Factorisation
+    tested: Factorisation
+    rows: Array
+    cols: Array
+    values: Array
+    is_thinned: bool
+
+
+def supports(structure: Factorisation, options: Holdout) -> Verdict:
+    """Any model that the engine can run, with counts where they are thinned."""
+    if structure.data is None:
+        return Verdict(f"nothing is observed in {structure.likelihood.name}")
+    name, engine_options, engine = _resolve(options.engine)
+    if engine is None:
+        return Verdict("PyMC's samplers can't fit a part of the data here: use engine='gibbs' or 'vb'")
+    if _is_thinned(structure) and not structure.is_integer:
+        return Verdict("sparse data are split count by count, and some cells are no integers: use X.toarray()")
+    if _n_held_out(structure, options.share) < 1:
+        return Verdict(f"a share of {options.share} of its data is less than one cell or count")
+    refusal = verdict(structure, name, engine_options)
+    able = [f"nz.Holdout(engine={other!r})" for other in ENGINES if verdict(structure, other)]
+    if refusal or not able:
+        return refusal
+    return Verdict(f"engine {name!r} can't fit it ({refusal.reason}); use {' or '.join(able)}")
+
+
+def estimate(structure: Factorisation, options: Holdout, run: EvidenceRun) -> Estimate:
+    """The held-out log-likelihood in nats, one split per chain; its error is the spread over the held-out cells."""
+    pairs = run.each(lambda job: score(structure, options, job), total=1)
+    log_likelihood, errors = np.array(pairs).T
+    return Estimate(log_evidence=log_likelihood, standard_error=errors)
+
+
+def score(structure: Factorisation, options: Holdout, job: Job) -> tuple[float, float]:
+    """(held-out log-likelihood, its standard error over cells, or over the columns of thinned counts)"""
+    split = hold_out(structure, options.share, child(job.key, SPLIT))
+    draws = fitted_draws(split.training, options, job)
+    parts = thinned_scores(split, draws) if split.is_thinned else cell_scores(split, draws)
+    spread = float(np.std(parts, ddof=1)) if len(parts) > 1 else np.nan
+    return float(np.sum(parts)), float(np.sqrt(len(parts))) * spread
+
+
+# -- what is held out ------------------------------------------------------------------------------------------------
+
+
+def hold_out(structure: Factorisation, share: float, key: np.uint64) -> Split:
+    """Split the data at random; the same key gives the same split, whatever the model."""
+    generator = np.random.Generator(np.random.Philox(key=int(key)))
+    if _is_thinned(structure):
+        return _thin(structure, share, generator)
+    rows, cols, values = structure.observed_cells()
+    held = np.sort(generator.choice(len(values), _n_held_out(structure, share), replace=False))
+    data: Dense | Cells
+    if isinstance(structure.data, Cells):
+        kept = np.ones(len(values), dtype=bool)
+        kept[held] = False
+        data = replace(structure.data, rows=rows[kept], cols=cols[kept], values=values[kept])
+    else:
+        mask = np.ones(structure.shape, dtype=bool) if structure.data.mask is None else structure.data.mask.copy()
+        mask[rows[held], cols[held]] = False
+        data = Dense(values=np.where(mask, structure.data.values, 0.0), mask=mask)
+    training = replace(structure, data=data, cells=None, imputed=None)
+    return Split(training, structure, rows[held], cols[held], values[held], is_thinned=False)
+
+
+def _thin(structure: Factorisation, share: float, generator: np.random.Generator) -> Split:
+    """Each count goes to the held-out part with probability ``share``."""
+    data: Any = structure.data
+    held = generator.binomial(data.values.astype(np.int64), share).astype(np.float64)
+    kept, seen = data.values - held, held > 0
+    left = kept > 0
+    part = replace(data, rows=data.rows[left], cols=data.cols[left], values=kept[left])
+    training = _dimmed(replace(structure, data=part, cells=None), 1.0 - share)
+    tested = _dimmed(replace(structure, data=None, cells=None), share)
+    return Split(training, tested, data.rows[seen], data.cols[seen], held[seen], is_thinned=True)
+
+
+def _dimmed(structure: Factorisation, share: float) -> Factorisation:
+    """The model of counts of which each was seen with the probability ``share``; W and H keep their priors."""
+    likelihood = structure.likelihood
+    exposure = np.full((1, 1), share) if likelihood.exposure is None else share * likelihood.exposure
+    background = None if likelihood.background is None else share * likelihood.background
+    return replace(structure, likelihood=replace(likelihood, exposure=exposure, background=background))
+
+
+def _is_thinned(structure: Factorisation) -> bool:
+    return isinstance(structure.data, Cells) and structure.data.is_complete
+
+
+def _n_held_out(structure: Factorisation, share: float) -> int:
+    """Cells held out, at least one kept; of thinned data, counts to be expected."""
+    values = structure.data.observed_values
+    n = float(np.sum(values)) if _is_thinned(structure) else len(values)
+    return int(min(round(share * n), n - 1))
+
+
+# -- the fit ---------------------------------------------------------------------------------------------------------
+
+
+def fitted_draws(structure: Factorisation, options: Holdout, job: Job) -> Iterator[Draw]:
+    """Draws of (W, H) given the data of ``structure``."""
+    _, engine_options, engine = _resolve(options.engine)
+    assert engine is not None  # refused by supports
+    key = child(job.key, FIT, structure.rank)
+    problem = engine.prepare(structure, engine_options, job.workers)
+    values = (_optimise if engine.verb == "fit" else _sample)(engine, problem, options, key, job)
+    n_draws = len(next(iter(values.values())))
+    for i in range(n_draws):
+        own = {name: array[i] for name, array in values.items()}
+        W, H = (structure.factor_value(factor, own) for factor in (structure.W, structure.H))
+        yield Draw(W, H, own, (0, i), (0, i))
+
+
+def _optimise(engine: Engine, problem: Any, options: Holdout, key: np.uint64, job: Job) -> dict[str, Array]:
+    state = engine.init(problem, child(key, START), {})
+    for iteration in range(options.max_iter):
+        state, info = engine.step(problem, state, child(key, STEPS, iteration))
+        if not np.isfinite(info.objective):
+            raise RunFailed(f"{engine.name}: the objective became {info.objective} at iteration {iteration + 1}")
+        if info.residual < options.tol or job.is_stopped():
+            break
+    assert engine.finish is not None
+    values, _ = engine.finish(problem, state, child(key, DRAW), options.draws)
+    return values
+
+
+def _sample(engine: Engine, problem: Any, options: Holdout, key: np.uint64, job: Job) -> dict[str, Array]:
+    state, kept = engine.init(problem, child(key, START), {}), []
+    for block in blocks(0, options.tune, options.draws, 1, False, longest_block(engine)):
+        state, values, stats = run_block(engine, problem, state, key, block)
+        if stats:
+            kept.append(values)
+        if job.is_stopped() and kept:
+            break
+    return {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
+
+
+def _resolve(engine: Any) -> tuple[str, Any, Engine | None]:
+    names = list(VERBS)
+    for verb in ("fit", "sample"):
+        try:
+            return resolve_engine(engine, verb)
+        except InputError:
+            continue
+    raise InputError("engine", repr(engine), f"one of {names}, or their options")
+
+
+# -- the score -------------------------------------------------------------------------------------------------------
+
+
+def cell_scores(split: Split, draws: Iterator[Draw]) -> Array:
+    """log p(x | the others) of each held-out cell, (cells,)."""
+    structure, x = split.tested, split.values
+    factorials, total, n_draws = structure.log_factorials(x), np.full(len(x), -np.inf), 0
+    for draw in draws:
+        mean = mean_at(structure, draw, split.rows, split.cols)
+        total = np.logaddexp(total, structure.cell_log_likelihood(x, mean, draw.values, factorials))
+        n_draws += 1
+    return total - np.log(n_draws)
+
+
+def thinned_scores(split: Split, draws: Iterator[Draw]) -> Array:
+    """log p(held-out counts | posterior mean of W H) of each column, (N,)."""
+    structure, n_samples = split.tested, split.tested.shape[1]
+    weights, background = weigh(structure), structure.likelihood.background
+    mean, totals, n_draws = np.zeros(len(split.values)), np.zeros(n_samples), 0
+    for draw in draws:
+        mean += mean_at(structure, draw, split.rows, split.cols)
+        totals += np.sum(weights.over_features(draw.W) * draw.H.T, axis=1)
+        n_draws += 1
+    mean, totals = mean / n_draws, totals / n_draws
+    if background is not None:
+        totals += np.broadcast_to(background, structure.shape).sum(axis=0)
+    listed = xlogy(split.values, mean) - gammaln(split.values + 1)
+    return np.bincount(split.cols, listed, n_samples) - totals
+
+
+METHOD = Method(name="holdout", options=Holdout, supports=supports, estimate=estimate, chains=5)

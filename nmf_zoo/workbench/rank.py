@@ -1,0 +1,250 @@
+"""``nz.select_rank``: the same model with different numbers of components, judged by one of several methods."""
+
+from __future__ import annotations
+
+import json
+import numbers
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from nmf_zoo import __version__
+from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
+from nmf_zoo.inference.bound import Bound
+from nmf_zoo.inference.driver import available_cores
+from nmf_zoo.inference.evidence import Method
+from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.reading import read
+from nmf_zoo.results import plain_attrs
+from nmf_zoo.run_arguments import check_counts, entropy_of
+from nmf_zoo.structure import Factorisation
+from nmf_zoo.workbench import bounds, holdout
+from nmf_zoo.workbench.evidence import METHODS as EVIDENCE
+from nmf_zoo.workbench.ranking import rank_table
+from nmf_zoo.workbench.search import Outcome, Search, Shelf, run_search, search_folder
+
+METHODS: dict[str, Method] = EVIDENCE | {method.name: method for method in (bounds.METHOD, holdout.METHOD)}
+MANY = 10  # a bound is as good as its best restart
+
+
+def select_rank(
+    declare: Callable[[int], pm.Model],
+    ranks: Iterable[int],
+    *,
+    method: Any = "bound",
+    restarts: int | None = None,
+    cores: int | None = None,
+    random_seed: Any = None,
+    progressbar: bool = True,
+    quiet: bool = False,
+    checkpoint: Path | str | None = None,
+) -> xr.Dataset:
+    """Fit a model with each of several numbers of components, and say which the data prefer, and how clearly.
+
+    Parameters
+    ----------
+    declare : function that makes the model of a given rank, on the same data each time
+    ranks : the numbers of components to compare, e.g. ``range(1, 11)``
+    method : "bound" (variational bound of the log evidence, corrected), "chib", "smc" or "exact" (estimates of the log
+        evidence), "holdout" (log-likelihood of held-out data), or options such as ``nz.Holdout(share=0.2)``
+    restarts : independent runs of each rank; default 10 for the bound, else what the method asks for. For "holdout" as
+        many random splits of the data, the same for every rank
+    cores : threads; default every core. Results do not depend on it
+    random_seed : as in :func:`~nmf_zoo.sample`
+    progressbar, quiet : a bar on standard error; ``quiet`` also drops warnings about runs that failed
+    checkpoint : folder that every run is saved to when it is done. The same call goes on from there after a kill or
+        Ctrl-C and gives the same numbers; one with more ranks or restarts makes those that are missing
+
+    Returns
+    -------
+    Dataset with, by (rank, restart), ``estimate`` in nats, ``standard_error`` of that run alone, ``seconds``,
+    ``status``, and of a bound its estimated ``shortfall``; by rank, ``combined`` with ``combined_error`` (the best
+    restart of a bound with what it has over the next, else the mean of the restarts, on the scale of the evidence where
+    each is unbiased), ``difference`` to the best rank with ``difference_error``, ``plausible``, the ranks that are not
+    ruled out, and ``probability``, all ranks being equally likely beforehand (not for "holdout"). ``attrs["answer"]``
+    says in words what was found and how decided it is; ``best``, ``runner_up`` and ``log_bayes_factor`` are there too.
+
+    Notes
+    -----
+    The bound alone prefers ranks that are too small where counts are large: it misses about K^2 / 2 times the log of
+    the counts per cell. With known hyperparameters, on dense tables of moderate size (min(F, N) * K up to 1,500), an
+    estimate of what it misses is added for every rank, and a difference is called decided when it exceeds 5 % of the
+    difference of these corrections, plus what the best restart of either rank has over the next. Elsewhere the bounds
+    are compared as they are, and the answer says so. Estimates of the evidence are told apart by twice the standard
+    error of their difference, and held-out data by twice its standard error over the splits, or more where these are
+    few (Student's t).
+
+    Examples
+    --------
+    >>> import numpy as np, nmf_zoo as nz
+    >>> X = np.random.default_rng(1).poisson(np.outer([1, 5, 2], [3, 1, 4, 9]))
+    >>> found = nz.select_rank(lambda rank: nz.gamma_nmf(X, rank), [1, 2], restarts=2, random_seed=1, quiet=True)
+    >>> found.attrs["best"]
+    1
+    """
+    began = time.perf_counter()
+    wanted, chosen = check_ranks(ranks), resolve_method(method)
+    judge, options = chosen
+    n_restarts = restarts if restarts is not None else (MANY if judge.is_bound else judge.chains)
+    check_counts(restarts=(n_restarts, 1), cores=(available_cores() if cores is None else cores, 1))
+    _check_folder(checkpoint)
+    structures = declared(declare, wanted)
+    for rank, structure in structures.items():
+        _require_support(rank, structure, judge, options)
+    entropy = entropy_of(random_seed)
+    with search_folder(checkpoint, judge, options, entropy, random_seed is not None) as folder:
+        entropy = entropy if folder is None else folder.entropy
+        search = Search(
+            method=judge,
+            options=options,
+            structures=structures,
+            restarts=n_restarts,
+            key=seed_key(entropy),
+            same_splits=judge is holdout.METHOD,
+        )
+        outcomes = run_search(search, Shelf(search, folder), cores or available_cores(), progressbar and not quiet)
+    table = rank_table(outcomes, judge, wanted, n_restarts)
+    table.attrs |= plain_attrs(
+        {
+            "method": judge.name,
+            "options": json.dumps(asdict(options), default=repr),
+            "random_seed": str(entropy),
+            "seconds": time.perf_counter() - began,
+            "inference_library": "nmf_zoo",
+            "inference_library_version": __version__,
+        }
+    )
+    if not quiet:
+        _warn_of_failures(outcomes)
+    return table
+
+
+def check_ranks(ranks: Any) -> list[int]:
+    """The ranks in rising order; duplicates and what is no number of components are refused."""
+    expected = "different positive integers, e.g. range(1, 11)"
+    if isinstance(ranks, str | bytes | numbers.Number) or not isinstance(ranks, Iterable):
+        raise InputError("ranks", repr(ranks), expected)
+    given = list(ranks)
+    if not given:
+        raise InputError("ranks", "no rank", expected)
+    for rank in given:
+        if isinstance(rank, bool | np.bool_) or not isinstance(rank, numbers.Integral) or rank < 1:
+            raise InputError("ranks", repr(rank), expected)
+    twice = sorted({int(rank) for rank in given if given.count(rank) > 1})
+    if twice:
+        raise InputError("ranks", f"{', '.join(map(str, twice))} more than once", expected, "restarts= repeats a rank")
+    return sorted(int(rank) for rank in given)
+
+
+def resolve_method(method: Any) -> tuple[Method, Any]:
+    """The method and its options, from a name or an options object; those of ``nz.Bound`` are understood."""
+    if isinstance(method, Bound):
+        method = bounds.RankBound(max_iter=method.max_iter, tol=method.tol)
+    for name, known in METHODS.items():
+        if isinstance(method, known.options):
+            return known, method
+        if isinstance(method, str) and method == name:
+            return known, known.options()
+    classes = [known.options.__name__ for known in METHODS.values()]
+    raise InputError("method", repr(method), f"one of {list(METHODS)}, or options of {classes}")
+
+
+def declared(declare: Any, ranks: list[int]) -> dict[int, Factorisation]:
+    """The model of every rank, all on the same data, which they share; what building them warns of is said once."""
+    if not callable(declare):
+        do = "e.g. lambda rank: nz.gamma_nmf(X, rank)"
+        raise InputError("declare", type(declare).__name__, "a function of the rank", do)
+    structures: dict[int, Factorisation] = {}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for rank in ranks:
+            structure = _declared(declare, rank)
+            first = next(iter(structures.values()), structure)
+            _require_same_data(rank, structure, next(iter(structures), rank), first)
+            structures[rank] = replace(structure, data=first.data, imputed=None)  # missing cells integrate to 1
+    _repeat_warnings(caught)
+    shape = next(iter(structures.values())).shape
+    above = [rank for rank in ranks if rank > min(shape)]
+    if above:
+        message = f"ranks: got {_spans(above)}, above min(features, samples) = {min(shape)}"
+        warnings.warn(f"{message}; allowed, but the factors are not unique", NmfZooWarning, stacklevel=3)
+    return structures
+
+
+def _declared(declare: Callable[[int], Any], rank: int) -> Factorisation:
+    model = declare(rank)
+    if not isinstance(model, pm.Model):
+        raise InputError("declare", f"{type(model).__name__} for rank {rank}", "a pm.Model", "return the model")
+    structure = read(model)
+    if structure.rank != rank:
+        expected = f"a model of {rank} components for rank {rank}"
+        raise InputError("declare", f"a model of {structure.rank} components for rank {rank}", expected)
+    return structure
+
+
+def _require_same_data(rank: int, structure: Factorisation, other: int, first: Factorisation) -> None:
+    """Evidences of different data can't be compared."""
+    if structure.shape == first.shape and _same(structure.data, first.data):
+        return
+    got = f"other data for rank {rank} than for rank {other}"
+    raise InputError("declare", got, "the same X for every rank", "make X outside of the function")
+
+
+def _same(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    return one is None or all(
+        np.array_equal(value, getattr(other, name)) if isinstance(value, np.ndarray) else value == getattr(other, name)
+        for name, value in vars(one).items()
+    )
+
+
+def _repeat_warnings(caught: list[warnings.WarningMessage]) -> None:
+    """Each once; that a rank is above min(F, N) is said of all ranks together."""
+    said = set()
+    for warning in caught:
+        text = str(warning.message)
+        if text not in said and not text.startswith("rank: got"):
+            warnings.warn(text, warning.category, stacklevel=4)
+        said.add(text)
+
+
+def _spans(ranks: list[int]) -> str:
+    """[3, 4, 5, 8] as ``3 to 5, 8``"""
+    words: list[list[int]] = []
+    for rank in ranks:
+        if words and rank == words[-1][-1] + 1:
+            words[-1].append(rank)
+        else:
+            words.append([rank])
+    return ", ".join(f"{span[0]} to {span[-1]}" if len(span) > 1 else str(span[0]) for span in words)
+
+
+def _require_support(rank: int, structure: Factorisation, method: Method, options: Any) -> None:
+    refusal = method.supports(structure, options)
+    if refusal:
+        return
+    able = [name for name, other in METHODS.items() if other.supports(structure, other.options())]
+    do = f"methods that can: {', '.join(map(repr, able))}" if able else "no method can with its default options"
+    raise UnsupportedModel(f"method {method.name!r} can't judge the model of rank {rank}: {refusal.reason}; {do}")
+
+
+def _check_folder(path: Any) -> None:
+    if path is not None and not isinstance(path, str | os.PathLike):
+        raise InputError("checkpoint", repr(path), "the path of a folder, or None")
+
+
+def _warn_of_failures(outcomes: Mapping[tuple[int, int], Outcome]) -> None:
+    failed = [(job, outcome.status) for job, outcome in sorted(outcomes.items()) if outcome.status.startswith("failed")]
+    if failed:
+        (rank, restart), status = failed[0]
+        message = f"{len(failed)} of {len(outcomes)} runs failed; the first, restart {restart} of rank {rank}: {status}"
+        warnings.warn(message, NmfZooWarning, stacklevel=3)
