@@ -1,0 +1,183 @@
+"""What a method that estimates the evidence log p(X) is, and the independent runs that all of them share.
+
+A method's file defines its frozen options and, gathered in a :class:`Method`::
+
+    supports(structure, options)      -> Verdict       has_evidence(structure) and what the method adds
+    estimate(structure, options, run) -> Estimate      one estimate per independent run (chain)
+
+``run.each`` gives every chain a stream of its own, its share of the cores and a progress bar::
+
+    def estimate(structure, options, run):
+        problem = prepare(structure, options)
+        parts = run.each(lambda job: _one_chain(problem, job), total=options.draws)
+        ...
+
+    def _one_chain(problem, job):
+        for step in range(...):
+            if job.is_stopped():
+                break
+            job.report(step + 1, "temperature 0.3")
+
+An interrupted chain raises KeyboardInterrupt: the chains that had ended count, if there are any.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy.special import logsumexp
+
+from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.progress import Watch
+from nmf_zoo.inference.workers import OneBlasThread, Workers
+from nmf_zoo.kernels.streams import child
+from nmf_zoo.structure import Array, Factorisation, Fixed, Flat
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One chain's place in a run.
+
+    Attributes
+    ----------
+    chain : its number
+    key : its random stream
+    workers : threads for maps inside the chain
+    report : report(done, note) moves its progress bar
+    is_stopped : whether Ctrl-C asked it to end
+    """
+
+    chain: int
+    key: np.uint64
+    workers: Workers
+    report: Callable[..., None]
+    is_stopped: Callable[[], bool]
+
+
+@dataclass
+class EvidenceRun:
+    """How many independent runs, with which stream and cores. ``stopped`` tells afterwards whether Ctrl-C ended it."""
+
+    chains: int
+    key: np.uint64
+    cores: int = 1
+    progressbar: bool = False
+    stopped: bool = field(default=False, init=False)
+
+    def each(self, work: Callable[[Job], Result], total: int) -> list[Result]:
+        """``work(job)`` for every chain, side by side; ``total`` steps fill a progress bar."""
+        side_by_side = max(1, min(self.chains, self.cores))
+        stop = threading.Event()
+        shared = closing(Workers(self.cores - side_by_side + 1))
+        watching = Watch(self.progressbar, "run", self.chains, total)
+        with OneBlasThread(), watching as watch, shared as workers, ThreadPoolExecutor(side_by_side) as pool:
+
+            def start(chain: int) -> Future:
+                def report(done: int, note: str = "", last: bool = False) -> None:
+                    watch.report(chain, done, note, last=last)
+
+                return pool.submit(work, Job(chain, child(self.key, chain), workers, report, stop.is_set))
+
+            futures = [start(chain) for chain in range(self.chains)]
+            try:
+                wait(futures, return_when="FIRST_EXCEPTION")
+            except KeyboardInterrupt:
+                self.stopped = True
+            finally:
+                stop.set()
+        kept = [future for future in futures if not isinstance(future.exception(), KeyboardInterrupt)]
+        if not kept:
+            raise KeyboardInterrupt
+        return [future.result() for future in kept]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What the runs found.
+
+    Attributes
+    ----------
+    log_evidence : (chains,) log p(X), or a lower bound of it
+    standard_error : (chains,) each run's own Monte-Carlo error, from within the run; NaN when it has none, 0 when exact
+    draws : variable name -> (chains, draws, *variable) draws from the posterior, in the model's orientation; or None
+    statistics : name -> (chains, ...) more to report in ``sample_stats``
+    """
+
+    log_evidence: Array
+    standard_error: Array
+    draws: Mapping[str, Array] | None = None
+    statistics: Mapping[str, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A way to the evidence under its name.
+
+    Attributes
+    ----------
+    name : word for ``method=``
+    options : the frozen dataclass of its own options
+    supports, estimate : see above
+    is_bound : it gives a lower bound, not an estimate
+    is_unbiased : each run's exp(log_evidence) is an unbiased estimate of p(X), so that runs average on that scale
+    chains : how many runs when the caller does not say; a method without chance takes one
+    """
+
+    name: str
+    options: type
+    supports: Callable[[Factorisation, Any], Verdict]
+    estimate: Callable[[Factorisation, Any, EvidenceRun], Estimate]
+    is_bound: bool = False
+    is_unbiased: bool = False
+    chains: int = 4
+
+
+def combine(estimate: Estimate, is_unbiased: bool) -> tuple[float, float]:
+    """(log p(X), its standard error) of all runs together.
+
+    The error is the larger of what the spread between the runs and what the runs' own errors say: few runs know little
+    about their spread, and a run that missed part of the posterior knows nothing of it.
+    """
+    values, own = estimate.log_evidence, estimate.standard_error
+    n = len(values)
+    within = float(np.sqrt(np.mean(own**2) / n))
+    if n == 1:
+        return float(values[0]), within
+    if not is_unbiased:
+        return float(np.mean(values)), float(np.nanmax([np.std(values, ddof=1) / np.sqrt(n), within]))
+    weights = np.exp(values - values.max())
+    between = np.std(weights, ddof=1) / np.mean(weights) / np.sqrt(n)
+    return float(logsumexp(values) - np.log(n)), float(np.nanmax([between, within]))
+
+
+def has_evidence(structure: Factorisation) -> Verdict:
+    """Whether p(X) exists and the methods that integrate over W and H alone reach it."""
+    likelihood, factors = structure.likelihood, (structure.W, structure.H)
+    if likelihood.kind != "poisson":
+        return Verdict(f"{likelihood.name} is {likelihood.kind}: evidence is here for Poisson counts")
+    if structure.data is None:
+        return Verdict(f"nothing is observed in {likelihood.name}")
+    flat = [factor.name for factor in factors if isinstance(factor.prior, Flat)]
+    if flat:
+        return Verdict(
+            f"{' and '.join(flat)} has no prior, so that p({likelihood.name}) is known up to a constant only: give it "
+            "one (nz.gamma_nmf), or compare marginal likelihoods at the maximum (nz.gap, nz.fit(engine='mcem'))"
+        )
+    if all(isinstance(factor.prior, Fixed) for factor in factors):
+        return Verdict("both factors are known: there is nothing to integrate over")
+    if not structure.is_integer:
+        return Verdict(f"{likelihood.name} holds values that are not integers, and no Poisson density sums to 1 there")
+    if structure.unknowns:
+        names = ", ".join(structure.unknowns)
+        return Verdict(
+            f"hyperparameter {names} is unknown, and it integrates over {factors[0].name}, {factors[1].name}"
+        )
+    return CAN_RUN

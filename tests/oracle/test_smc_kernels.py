@@ -1,0 +1,146 @@
+"""Kernels of sequential Monte Carlo against their slow twins."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from nmf_zoo.inference import particles
+from nmf_zoo.kernels.conditional_strides import set_strides
+from nmf_zoo.kernels.resampling import resample
+from nmf_zoo.kernels.streams import child, seed_key, uniform
+from nmf_zoo.kernels.tempering import draw_from_prior, log_likelihood, move_along_orbit, move_chains
+from tests import naive_smc
+from tests.blocks_of_rows import from_blocks, in_blocks, room_for, row_counts, rows_of, stride_of
+from tests.structures import gamma, model, weight_of
+
+KEY = seed_key(3)
+N_ROWS, CELLS, RANK, WIDTH = 13, 9, 3, 8
+RNG = np.random.default_rng(3)
+X = RNG.poisson(2.0, (N_ROWS, CELLS)) * (RNG.random((N_ROWS, CELLS)) < 0.7).astype(float)
+X[4] = 0.0
+OTHER = RNG.gamma(1.0, 1.0, (CELLS, RANK))
+SHAPE, RATE, PRIOR_RATE = (RNG.gamma(2.0, 1.0, (RANK, N_ROWS)) for _ in range(3))
+OFFSET = RNG.gamma(1.0, 1.0, (N_ROWS, CELLS))
+MASK = RNG.random((N_ROWS, CELLS)) < 0.8
+W, H = RNG.gamma(1.0, 1.0, (N_ROWS, RANK)), RNG.gamma(1.0, 1.0, (RANK, CELLS))
+EXPOSURE = RNG.gamma(3.0, 0.5, (N_ROWS, CELLS))
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 400.0])
+def test_resampling(spread):
+    log_weights = spread * RNG.normal(size=50) - 1e4
+    for n_ancestors in (1, 10, 50, 77):
+        ancestors = np.empty(n_ancestors, np.int64)
+        resample(ancestors, log_weights, KEY)
+        expected = naive_smc.resample(log_weights, n_ancestors, uniform(KEY, 0))
+        np.testing.assert_array_equal(ancestors, expected)
+
+
+def test_particles_of_weight_zero_have_no_descendants():
+    log_weights = np.array([-np.inf, 0.0, -np.inf, 0.0, -np.inf])
+    ancestors = np.empty(40, np.int64)
+    resample(ancestors, log_weights, KEY)
+    np.testing.assert_array_equal(np.bincount(ancestors, minlength=5), [0, 20, 0, 20, 0])
+
+
+@pytest.mark.parametrize(("dense", "has_offset"), list(itertools.product((True, False), (True, False))))
+def test_strides(dense, has_offset):
+    offset = OFFSET if has_offset else None
+    data, room = row_counts(X, offset, WIDTH, dense), room_for(X, RANK, WIDTH)
+    rows = rows_of(np.ones((RANK, N_ROWS)), SHAPE, RATE, WIDTH)
+    stride = stride_of(np.ones((RANK, N_ROWS)), np.zeros((N_ROWS, RANK, RANK)), np.ones(N_ROWS), 4, WIDTH)
+    stride.root[:] = 7.0
+    set_strides(data, OTHER, rows, stride, room, in_blocks(PRIOR_RATE, WIDTH, 1.0))
+    scales = from_blocks(stride.scale, N_ROWS)
+    for i in range(N_ROWS):
+        beside = np.zeros(CELLS) if offset is None else offset[i]
+        scale, root = naive_smc.stride(X[i], OTHER, beside, SHAPE[:, i], RATE[:, i], PRIOR_RATE[:, i])
+        np.testing.assert_allclose(scales[:, i], scale, rtol=1e-12)
+        np.testing.assert_allclose(stride.root[i // WIDTH, :, :, i % WIDTH], root, rtol=1e-10, atol=1e-12)
+
+
+def test_strides_do_not_depend_on_the_rows():
+    data, room = row_counts(X, OFFSET, WIDTH, True), room_for(X, RANK, WIDTH)
+    found = []
+    for values in (1e-5, 30.0):
+        rows = rows_of(np.full((RANK, N_ROWS), values), SHAPE, RATE, WIDTH)
+        stride = stride_of(np.full((RANK, N_ROWS), values), np.zeros((N_ROWS, RANK, RANK)), np.ones(N_ROWS), 4, WIDTH)
+        set_strides(data, OTHER, rows, stride, room, in_blocks(PRIOR_RATE, WIDTH, 1.0))
+        found.append(stride)
+    np.testing.assert_array_equal(found[0].scale, found[1].scale)
+    np.testing.assert_array_equal(found[0].root, found[1].root)
+
+
+def problem_of(prior_w=None, **cells):
+    x = np.where(MASK, X, 0.0) if "mask" in cells else X
+    return particles.prepare(model(x, RANK, gamma(0.8, 1.3) if prior_w is None else prior_w, gamma(1.7, 0.6), **cells))
+
+
+def scratch_of(problem):
+    return particles.make_scratch(problem, particles.first_paces(problem))
+
+
+@pytest.mark.parametrize(
+    "cells", [{}, {"mask": MASK, "exposure": EXPOSURE, "background": OFFSET}, {"exposure": EXPOSURE[:1]}]
+)
+def test_likelihood(cells):
+    problem = problem_of(**cells)
+    target, scratch = (
+        particles.target_at(problem, 0.3),
+        scratch_of(problem),
+    )
+    found = problem.constant + log_likelihood(target, W, np.ascontiguousarray(H.T), scratch)
+    expected = naive_smc.log_likelihood(
+        problem.structure.data.values, weight_of(problem.structure), cells.get("background", 0.0), W, H
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_mean_of_zero_forbids_a_count():
+    known = np.full((N_ROWS, RANK), 0.5)
+    known[0] = 0.0
+    problem = problem_of(prior_w=known)
+    target, scratch = (
+        particles.target_at(problem, 1.0),
+        scratch_of(problem),
+    )
+    assert log_likelihood(target, known, np.ascontiguousarray(H.T), scratch) == -np.inf
+
+
+def test_the_prior_has_its_moments():
+    problem = problem_of()
+    population = particles.empty_population(problem, 4000)
+    scratch = scratch_of(problem)
+    draw_from_prior(particles.target_at(problem, 0.0), population, scratch, 0, 4000, KEY)
+    for draws, shape, rate in ((population.W, 0.8, 1.3), (population.Ht, 1.7, 0.6)):
+        np.testing.assert_allclose(draws.mean(), shape / rate, rtol=0.02)
+        np.testing.assert_allclose(draws.var(), shape / rate**2, rtol=0.05)
+
+
+def test_orbit_moves_keep_the_likelihood():
+    problem = problem_of(mask=MASK)
+    scratch = scratch_of(problem)
+    scratch.W[:], scratch.Ht[:] = W, H.T
+    move_along_orbit(particles.target_at(problem, 0.3), scratch, KEY)
+    assert np.abs(scratch.W - W).min() > 0
+    np.testing.assert_allclose(scratch.W @ scratch.Ht.T, W @ H, rtol=1e-9)
+
+
+def test_every_state_of_a_chain_is_a_particle():
+    """Chains in one piece or in two, and states whose likelihood is what is stored beside them."""
+    problem = problem_of(background=OFFSET)
+    before, after, again = (particles.empty_population(problem, 12) for _ in range(3))
+    target, ancestors = particles.target_at(problem, 0.3), np.array([1, 1, 7, 11])
+    draw_from_prior(target, before, scratch_of(problem), 0, 12, child(KEY, 1))
+    move_chains(target, before, ancestors, after, scratch_of(problem), np.array([0, 4]), KEY)
+    for part in ([0, 1], [1, 4]):
+        move_chains(target, before, ancestors, again, scratch_of(problem), np.array(part), KEY)
+    for one, other in zip(after, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert len(np.unique(after.log_likelihood)) == 12
+    for i in range(12):
+        expected = naive_smc.log_likelihood(X, np.ones_like(X), OFFSET, after.W[i], after.Ht[i].T)
+        np.testing.assert_allclose(problem.constant + after.log_likelihood[i], expected, rtol=1e-12)
