@@ -15,7 +15,21 @@ from pathlib import Path
 
 from benchmarks.rows import COLUMNS, note
 
-PARTS = ("kernels", "iterations", "convergence", "mixing", "threads", "precision", "memory", "start")
+PARTS = (
+    "kernels",
+    "iterations",
+    "convergence",
+    "mixing",
+    "mcem",
+    "trajectories",
+    "threads",
+    "precision",
+    "memory",
+    "start",
+    "rank",
+    "smc",
+    "streaming",
+    "marginal", "evidence")
 PACKAGES = ("nmf_zoo", "numba", "numpy", "scipy", "pymc", "arviz", "scikit-learn", "nutpie", "hpfrec")
 BEGIN, END = "<!-- benchmarks: make bench -->", "<!-- end -->"
 

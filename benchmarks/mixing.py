@@ -84,10 +84,11 @@ def until_enough(run: Callable[[int], tuple[xr.Dataset, float]], draws: int, lon
     return Run(ess / seconds, ess, seconds, posterior.sizes["draw"])
 
 
-def ours(model: pm.Model, quick: bool = False, **options: Any) -> Run:
+def ours(model: pm.Model, quick: bool = False, most: int = MOST_DOUBLINGS, **options: Any) -> Run:
     """A sampler of ours with its default warm-up; ``options`` go to ``nz.sample``, e.g. engine=nz.Gibbs(moves=()).
 
-    Up to 32,000 draws of each chain are kept, thinned where more sweeps are needed.
+    Runs are doubled ``most`` times at the most; up to 32,000 draws of each chain are kept, thinned where more sweeps are
+    needed.
     """
     first, most_kept = 500 if quick else 4000, 32_000
 
@@ -98,7 +99,7 @@ def ours(model: pm.Model, quick: bool = False, **options: Any) -> Run:
         return _compat.group(idata, "posterior"), time.process_time() - began
 
     nz.sample(2, model=model, tune=2, random_seed=0, **OURS, **options)
-    return until_enough(run, first, 0 if quick else MOST_DOUBLINGS)
+    return until_enough(run, first, 0 if quick else most)
 
 
 def nutpie_run(model: pm.Model, target_accept: float, quick: bool = False) -> Run:

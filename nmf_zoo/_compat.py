@@ -6,18 +6,20 @@ import os
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import arviz as az
 import xarray as xr
 
 from nmf_zoo.errors import InputError, NmfZooWarning
 
-INFERENCE_DATA: Any = vars(az).get("InferenceData", xr.DataTree)
+INFERENCE_DATA: Any = xr.DataTree
+IS_TREE = int(version("arviz").split(".")[0]) >= 1
+if not IS_TREE:  # with ArviZ 1, which PyMC doesn't import as a whole, that takes a second, matplotlib included
+    from arviz import InferenceData as INFERENCE_DATA
 SUFFIXES = (".nc", ".zarr")
-IS_TREE = INFERENCE_DATA is xr.DataTree
-# Attributes of a store while it is being written (see stores.py): which draws are there, and whose they are.
+# Attributes of a store while it is being written (see results/stores.py): which draws are there, and whose they are.
 OF_STORE = DRAWN, READABLE, RUN_ID = "drawn", "readable", "run_id"
 
 

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import pymc as pm
 
 from nmf_zoo import __version__, nuts
-from nmf_zoo.checkpoints import checkpointed
 from nmf_zoo.diagnostics import warn_unconverged
 from nmf_zoo.engines import require_support, resolve_engine
 from nmf_zoo.errors import NmfZooWarning
@@ -21,11 +20,12 @@ from nmf_zoo.inference.checkpoint import Checkpoint
 from nmf_zoo.inference.driver import STATUS, FitRun, SampleRun, available_cores, run_chains, run_restarts
 from nmf_zoo.inference.joint import log_joints
 from nmf_zoo.inference.workers import OneBlasThread
-from nmf_zoo.keeping import chain_groups, finish_store, make_traces
 from nmf_zoo.kernels.streams import seed_key
 from nmf_zoo.pointwise import finest, log_likelihood
 from nmf_zoo.reading import constant_data, observed_data, read
 from nmf_zoo.results import data_groups, pack, solution_groups
+from nmf_zoo.results.checkpoints import checkpointed
+from nmf_zoo.results.keeping import chain_groups, finish_store, make_traces
 from nmf_zoo.run_arguments import (
     check_counts,
     check_initvals,

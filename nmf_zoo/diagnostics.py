@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -39,6 +38,8 @@ def summarise(idata: Any) -> pd.DataFrame:
     -------
     DataFrame with columns mean, sd, rhat, ess_bulk, ess_tail and rows ``lp``, ``mean[row, col]``, ...
     """
+    import arviz as az  # with ArviZ 1 that takes a second, matplotlib included
+
     draws = invariants(idata)
     columns = {
         "mean": draws.mean(("chain", "draw")),

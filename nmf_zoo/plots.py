@@ -57,6 +57,49 @@ def plot_trace(idata: Any) -> Any:
     return figure
 
 
+def plot_rank(table: xr.Dataset) -> Any:
+    """Draw what :func:`~nmf_zoo.select_rank` found, rank by rank; returns the matplotlib Figure.
+
+    Each restart is a point, the line is their combination with its error. Of corrected bounds the bound itself is
+    drawn, too. Shaded ranks are not ruled out.
+    """
+    if "combined" not in table or "rank" not in table.dims:
+        raise InputError("table", f"a Dataset of {list(table.data_vars)}", "the result of nz.select_rank")
+    ranks, combined = table["rank"].to_numpy(), table["combined"].to_numpy()
+    figure = _figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    for rank in ranks[table["plausible"].to_numpy()]:
+        axes.axvspan(rank - 0.5, rank + 0.5, color=ACCENT, alpha=0.12, lw=0)
+    method = table.attrs.get("method", "")
+    is_bound, is_corrected = method == "bound", "shortfall" in table and bool(np.isfinite(table["shortfall"]).any())
+    whole = table["estimate"] + table["shortfall"] if is_corrected else table["estimate"]
+    axes.plot(np.repeat(ranks, table.sizes["restart"]), whole.to_numpy().ravel(), ".", color=INK, ms=4, alpha=0.5)
+    error = None if is_bound else np.nan_to_num(table["combined_error"].to_numpy())
+    label = {"bound": "bound, corrected" if is_corrected else "bound", "holdout": "held out"}.get(method, method)
+    axes.errorbar(ranks, combined, error, color=INK, lw=1.2, elinewidth=1.0, marker="o", ms=4, label=label)
+    if is_corrected:
+        bound = table["estimate"].max("restart").to_numpy()
+        axes.plot(ranks, bound, color=INK, lw=1.0, ls=":", label="bound as it is")
+    best = table.attrs["best"]
+    axes.axvline(best, color=ACCENT, lw=1.0, label=f"best: {best}")
+    _ticks_of_ranks(axes, ranks)
+    ylabel = "held-out log-likelihood (nats)" if method == "holdout" else "log evidence (nats)"
+    axes.set(xlabel="components", ylabel=ylabel)
+    axes.legend(frameon=False, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _ticks_of_ranks(axes: Any, ranks: np.ndarray) -> None:
+    """Every rank where there are few, else as many whole numbers as have room."""
+    if len(ranks) <= 20:
+        axes.set_xticks(ranks)
+        return
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
 def _figure(**how: Any) -> Any:
     """A figure without pyplot: nothing global, no window; notebooks show it, which need no pyplot either."""
     try:

@@ -15,8 +15,8 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
-from nmf_zoo.keeping import MEAN, MOMENTS
 from nmf_zoo.kernels.cells import cell_rates
+from nmf_zoo.results.keeping import MEAN, MOMENTS
 from nmf_zoo.run_arguments import needed_shapes, require_memory
 from nmf_zoo.structure import CHUNK, Array, Factorisation
 

@@ -62,6 +62,13 @@ def largest_change(old, new, smallest):
     return np.max(np.abs(new - old) / np.maximum(new.max(axis=0), smallest))
 
 
+def multiplicative_update(old, pull, drag, power, floor):
+    """(the update of a factor, its KKT residual)"""
+    drag = np.broadcast_to(drag, old.shape)
+    new = np.maximum(np.where(drag > 0, (pull + power) / np.where(drag > 0, drag, 1.0), old), floor)
+    return new, largest_slope(old, new)
+
+
 def largest_slope(old, new):
     return np.max(np.abs(np.minimum(old / old.max(axis=0), 1.0 - new / old)))
 

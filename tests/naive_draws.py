@@ -109,6 +109,16 @@ def draw_binomial(n, p, key):
     return k if p <= 0.5 else n - k
 
 
+def toss_binomial(n, p, key):
+    """A uniform for each of n coins, from its binary digits in 64 words, 64 coins to a word; heads where it is < p."""
+    heads = 0
+    for coin in range(n):
+        words = range(coin // 64 * 64, coin // 64 * 64 + 64)
+        digits = [random_bits(key, word) >> (coin % 64) & 1 for word in words]
+        heads += int("".join(map(str, digits)), 2) < int(p * 2.0**64)
+    return heads
+
+
 def allocate(x, weights, key):
     """Categorical draws, as for small counts."""
     cumulative = np.cumsum(weights)

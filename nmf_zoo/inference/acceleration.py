@@ -39,13 +39,19 @@ class Momentum(NamedTuple):
 
 def ahead(new: Array, old: Array, push: float) -> Array:
     """Beyond ``new``, seen from ``old``, by differences; only an update sends a cell to 0."""
-    return np.maximum(new + push * (new - old), np.maximum(LEAST_SHARE * new, FLOOR))
+    beyond, least = new - old, LEAST_SHARE * new
+    beyond *= push
+    beyond += new
+    return np.maximum(beyond, np.maximum(least, FLOOR, out=least), out=beyond)
 
 
 def ahead_by_ratio(new: Array, old: Array, push: float) -> Array:
     """Beyond ``new``, seen from ``old``, by ratios of positive cells."""
-    ratio = np.clip(new / old, 1.0 / LARGEST_RATIO, LARGEST_RATIO)
-    return np.maximum(new * np.power(ratio, push, out=ratio), FLOOR)
+    ratio = new / old
+    np.clip(ratio, 1.0 / LARGEST_RATIO, LARGEST_RATIO, out=ratio)
+    np.power(ratio, push, out=ratio)
+    ratio *= new
+    return np.maximum(ratio, FLOOR, out=ratio)
 
 
 def is_no_worse(objective: float, before: float) -> bool:

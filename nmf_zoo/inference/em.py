@@ -25,19 +25,20 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
-from scipy.special import gammaln, xlogy
 
 from nmf_zoo.inference.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse
 from nmf_zoo.inference.em_losses import Loss, PoissonLoss, View, loss_of
+from nmf_zoo.inference.em_priors import log_prior, pull_of, update_rates
 from nmf_zoo.inference.em_support import constrained, supports
 from nmf_zoo.inference.engine import Engine
-from nmf_zoo.inference.multiplicative import FLOOR, peak, peak_on_simplex, stationarity
-from nmf_zoo.inference.newton import Newton, Pull, newton
-from nmf_zoo.inference.sides import Side, sum_to, two_sides
+from nmf_zoo.inference.heap import release
+from nmf_zoo.inference.multiplicative import FLOOR, peak_on_simplex, stationarity, update
+from nmf_zoo.inference.newton import Newton, newton
+from nmf_zoo.inference.sides import Side, two_sides
 from nmf_zoo.inference.sources import check_precision
 from nmf_zoo.inference.start import check_start, start_factors, start_hyperparameters
 from nmf_zoo.inference.workers import Workers
-from nmf_zoo.structure import Array, Factorisation, Unknown
+from nmf_zoo.structure import Array, Factorisation
 
 MODES = ("density", "log")
 ACCELERATIONS = ("newton", "momentum", None)
@@ -115,6 +116,7 @@ class Problem:
     loss: Loss
     constrained: Side | None
     newton: Newton | None
+    workers: Workers
 
 
 def prepare(structure: Factorisation, options: EM, workers: Workers) -> Problem:
@@ -123,9 +125,9 @@ def prepare(structure: Factorisation, options: EM, workers: Workers) -> Problem:
         options = replace(options, inner=None)
     loss = loss_of(structure, workers, options.precision)
     simplex = constrained(structure, options.mode)
-    return Problem(
-        structure, options, two_sides(structure), loss, simplex, _newton(structure, options, loss, simplex, workers)
-    )
+    steps = _newton(structure, options, loss, simplex, workers)
+    release(structure)
+    return Problem(structure, options, two_sides(structure), loss, simplex, steps, workers)
 
 
 def _newton(structure: Factorisation, options: EM, loss: Loss, simplex: Side | None, workers: Workers) -> Newton | None:
@@ -207,23 +209,14 @@ def _descend(problem: Problem, steps: Newton, W: Array, Ht: Array, values: dict[
             other = factors[1 - which]
             drag = loss.weights.over_features(other) if which else loss.weights.over_samples(other)
             factors[which] = np.array(factors[which], order="C")
-            pull = _pull(side, problem.options.mode, drag, values)
+            pull = pull_of(side, problem.options.mode, drag, values)
             at_side, log_mean = steps.improve(which, factors[which], other, pull)
             residual = max(residual, at_side)
     W, Ht = factors
     if log_mean is None:  # both are known
         return _at(problem, W, Ht, values), residual
-    objective = -loss.log_likelihood(log_mean, W, Ht) - _log_prior(problem, W, Ht, values)
+    objective = -loss.log_likelihood(log_mean, W, Ht) - log_prior(problem.sides, problem.options.mode, W, Ht, values)
     return EMState(W, Ht, values, None, objective), residual
-
-
-def _pull(side: Side, mode: str, drag: Array, values: Mapping[str, Array]) -> Pull:
-    """The linear and the logarithmic term of a factor's objective: what the zeros and the prior say."""
-    if not side.is_gamma:
-        return Pull(np.ascontiguousarray(drag), np.zeros((1, drag.shape[1])))
-    shape, rate = side.prior(values)
-    power, linear = np.broadcast_arrays(shape - 1.0 if mode == "density" else shape, drag + rate, subok=False)
-    return Pull(np.ascontiguousarray(linear), np.ascontiguousarray(power))
 
 
 def _step_factors(problem: Problem, state: EMState) -> tuple[Array, Array, float]:
@@ -240,9 +233,11 @@ def _step_factors(problem: Problem, state: EMState) -> tuple[Array, Array, float
 
 def _at(problem: Problem, W: Array, Ht: Array, values: dict[str, Array]) -> EMState:
     """The state at these factors, free parameters at their best."""
-    values = _update_hyperparameters(problem, W, Ht, values)
+    values = update_rates(problem.sides, W, Ht, values)
     view = _look(problem, W, Ht, values)
-    return EMState(W, Ht, values, view, -view.log_likelihood - _log_prior(problem, W, Ht, values))
+    return EMState(
+        W, Ht, values, view, -view.log_likelihood - log_prior(problem.sides, problem.options.mode, W, Ht, values)
+    )
 
 
 def _look(problem: Problem, W: Array, Ht: Array, values: dict[str, Array]) -> View:
@@ -257,36 +252,8 @@ def _update(problem: Problem, which: int, old: Array, pull: Array, drag: Array, 
         return old, 0.0
     if side == problem.constrained:
         new = peak_on_simplex(old, pull, drag)
-    else:
-        new = peak(side, problem.options.mode, old, pull, drag, values)
-    return new, stationarity(old, new)
-
-
-def _update_hyperparameters(problem: Problem, W: Array, Ht: Array, values: dict[str, Array]) -> dict[str, Array]:
-    """Free rates or means in closed form: sum a / sum h, or sum a h / sum a, over the cells that share one."""
-    values = dict(values)
-    for side, array in zip(problem.sides, (W, Ht), strict=True):
-        for role, unknown in side.gamma.parameters.items() if side.is_gamma else ():
-            if isinstance(unknown, Unknown):
-                cells = side.turn(array)
-                a = np.broadcast_to(side.gamma.shape.resolve(values), cells.shape)
-                top, bottom = (a, cells) if role == "rate" else (a * cells, a)
-                best = sum_to(top, unknown.shape) / sum_to(bottom, unknown.shape)
-                values[unknown.name] = best.reshape(unknown.variable_shape)
-    return values
-
-
-def _log_prior(problem: Problem, W: Array, Ht: Array, values: Mapping[str, Array]) -> float:
-    """Log prior density of the factors, or of their logarithms."""
-    total = 0.0
-    for side, array in zip(problem.sides, (W, Ht), strict=True):
-        if side.is_gamma:
-            shape, rate = side.prior(values)
-            power = shape - 1.0 if problem.options.mode == "density" else shape
-            constant = np.broadcast_to(xlogy(shape, rate) - gammaln(shape), array.shape)
-            logs = float(np.sum(power * np.log(array))) if np.any(power) else 0.0
-            total += logs - float(np.sum(rate * array)) + float(np.sum(constant))
-    return total
+        return new, stationarity(old, new)
+    return update(side, problem.options.mode, old, pull, drag, values, problem.workers)
 
 
 def finish(problem: Problem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:

@@ -30,28 +30,25 @@ import numpy as np
 
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.blocks import Block
-from nmf_zoo.inference.engine import DRAW, STEPS, Engine, Verdict
+from nmf_zoo.inference.engine import DRAW, STEPS, Engine
+from nmf_zoo.inference.gibbs_steps import GibbsState, check_allocation, draw_side, draw_sources, move_along_orbit
+from nmf_zoo.inference.gibbs_support import supports
+from nmf_zoo.inference.heap import release
 from nmf_zoo.inference.joint import LogJoint
-from nmf_zoo.inference.layout import Layout, Weights, compress, weigh
+from nmf_zoo.inference.layout import Layout, Weights, by_count, compress, weigh
 from nmf_zoo.inference.prior_cells import PriorCells, prior_cells
-from nmf_zoo.inference.propriety import is_proper
 from nmf_zoo.inference.slice_sampling import draw_hyperparameters
 from nmf_zoo.inference.start import start_factors, start_hyperparameters
 from nmf_zoo.inference.sweeps import imputed_cells, is_small, make_kept, make_room, make_sweeps
-from nmf_zoo.inference.trajectories import has_masses, is_filled, make_tuning
+from nmf_zoo.inference.trajectories import has_masses, make_tuning, walks_pay
 from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.allocation import allocate_sources, make_scratch
 from nmf_zoo.kernels.cells import rates_at_cells
 from nmf_zoo.kernels.denominators import weigh_features, weigh_samples
-from nmf_zoo.kernels.gibbs import TINY as TINY
-from nmf_zoo.kernels.gibbs import draw_factor, draw_scales, move_shears
 from nmf_zoo.kernels.streams import child, children
 from nmf_zoo.kernels.sweeps import (
     ACTIVATIONS,
     HYPERPARAMETERS,
     ORBIT,
-    SCALES,
-    SHEARS,
     SOURCES,
     TRAJECTORIES,
     WEIGHTS,
@@ -59,30 +56,17 @@ from nmf_zoo.kernels.sweeps import (
     Factors,
     Kept,
     Sweeps,
-    apply_scales,
     draw_cells,
     keep,
-    pull_of_components,
     run_sweeps,
     walk,
 )
-from nmf_zoo.kernels.tuning import Tuning, end_sweep, freeze, is_allocating, is_moving_along_orbit
+from nmf_zoo.kernels.tuning import end_sweep, freeze, is_allocating, is_moving_along_orbit
 from nmf_zoo.results import checked_cells
 from nmf_zoo.structure import Array, Factorisation
 
 MOVES = ("scale", "shear")
 TRAJECTORY_WORDS = ("auto", "always", "never")
-
-
-class GibbsState(NamedTuple):
-    """W (F, K), Ht (N, K), the hyperparameters by name, each side's counts by component, what trajectories learnt."""
-
-    W: Array
-    Ht: Array
-    values: dict[str, Array]
-    of_features: Array
-    of_samples: Array
-    tuning: Tuning | None
 
 
 class GibbsInfo(NamedTuple):
@@ -108,9 +92,10 @@ class Gibbs:
     Attributes
     ----------
     moves : which moves along the orbit follow each sweep: any of "scale" and "shear". They need both factors unknown.
-    trajectories : where Hamiltonian trajectories take over once the warm-up has adapted them: "auto" on tables with
-        counts in a tenth of the cells or more, "always" on any, "never". Tables of more than 262,144 counts and models
-        with unknown hyperparameters go without.
+    trajectories : where Hamiltonian trajectories take over once the warm-up has adapted them: "auto" where there are
+        enough counts for the cells of W and H (about 0.7 each with prior shapes of 1, and more with smaller shapes),
+        "always" on any, "never". Tables with more than 262,144 filled cells and models with unknown hyperparameters go
+        without.
     """
 
     moves: tuple[str, ...] = MOVES
@@ -137,6 +122,7 @@ class Problem:
     structure: Factorisation
     options: Gibbs
     layout: Layout
+    order: Array
     weights: Weights
     workers: Workers
     log_joint: LogJoint
@@ -167,36 +153,23 @@ class Problem:
         return out
 
 
-def supports(structure: Factorisation, options: Gibbs) -> Verdict:
-    """Poisson counts with gamma (or proper flat) factors and proper hyperpriors."""
-    if structure.likelihood.kind != "poisson":
-        return Verdict(f"it allocates counts, and {structure.likelihood.name} is {structure.likelihood.kind}")
-    if structure.data is None:
-        return Verdict(f"nothing is observed in {structure.likelihood.name}")
-    if not structure.is_integer:
-        return Verdict(f"it allocates counts, and {structure.likelihood.name} holds {_describe_fractions(structure)}")
-    return is_proper(structure)
-
-
-def _describe_fractions(structure: Factorisation) -> str:
-    rows, cols, x = structure.observed_cells()
-    at = np.flatnonzero(x != np.floor(x))
-    place = structure.place(rows[at[0]], cols[at[0]])
-    return f"values that are not integers ({len(at)} of them), the first {x[at[0]]:g} at {place}"
-
-
 def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Problem:
     """Lay out the data for the sweeps."""
     layout, weights = compress(structure), weigh(structure)
     priors = None if structure.unknowns else prior_cells(structure, {})
     checked, sweeps = checked_cells(structure.shape), None
-    walks = options.trajectories == "always" or (options.trajectories == "auto" and is_filled(structure, layout))
+    asked, walks = options.trajectories, False
+    if priors is not None:
+        walks = asked == "always" or (asked == "auto" and walks_pay(structure, layout))
     if priors is not None and is_small(layout, weights, walks):
         sweeps = make_sweeps(structure, options.moves, walks, layout, weights, priors, checked)
+    order = by_count(layout)
+    release(structure)
     return Problem(
         structure=structure,
         options=options,
         layout=layout,
+        order=order,
         weights=weights,
         workers=workers,
         log_joint=LogJoint(structure, layout, weights, workers),
@@ -239,7 +212,7 @@ def _sweep(problem: Problem, state: GibbsState, key: np.uint64, is_tuning: bool)
     room = make_room(sweeps, factors)
     of_W, of_H = walk(sweeps, factors, tuning, room, is_tuning, child(key, TRAJECTORIES))
     if is_moving_along_orbit(tuning) and sweeps.plan.draws_W and sweeps.plan.draws_H:
-        scale_move = _move(problem.options.moves, state, sweeps.priors, child(key, ORBIT))
+        scale_move = move_along_orbit(problem.options.moves, state, sweeps.priors, child(key, ORBIT))
     end_sweep(tuning, sweeps.sides, room.sides, is_tuning)
     return state, WalkInfo(scale_move, of_W, of_H, *lengths)
 
@@ -253,67 +226,19 @@ def _draw_by_sources(problem: Problem, state: GibbsState, key: np.uint64) -> flo
     structure = problem.structure
     keys = children(key, HYPERPARAMETERS + 1)
     priors = problem.priors or prior_cells(structure, state.values)
-    _draw_sources(problem, state, keys[SOURCES])
+    draw_sources(problem.layout, problem.order, problem.workers, state, keys[SOURCES])
     if not structure.W.is_fixed:
-        rate = priors.rate_w + problem.over_samples(state.Ht)
-        _draw_side(problem.workers, state.W, priors.shape_w + state.of_features, rate, keys[WEIGHTS])
+        counts, weight = state.of_features, problem.over_samples(state.Ht)
+        draw_side(problem.workers, state.W, (priors.shape_w, counts), (priors.rate_w, weight), keys[WEIGHTS])
     if not structure.H.is_fixed:
-        rate = priors.rate_h + problem.over_features(state.W)
-        _draw_side(problem.workers, state.Ht, priors.shape_h + state.of_samples, rate, keys[ACTIVATIONS])
+        counts, weight = state.of_samples, problem.over_features(state.W)
+        draw_side(problem.workers, state.Ht, (priors.shape_h, counts), (priors.rate_h, weight), keys[ACTIVATIONS])
     scale_move = 0.0
     if not structure.W.is_fixed and not structure.H.is_fixed:
-        scale_move = _move(problem.options.moves, state, priors, key)
+        scale_move = move_along_orbit(problem.options.moves, state, priors, key)
     if structure.unknowns:
         generator = np.random.Generator(np.random.Philox(key=int(keys[HYPERPARAMETERS])))
         draw_hyperparameters(structure, state.W, state.Ht.T, state.values, generator)
-    return scale_move
-
-
-def _draw_sources(problem: Problem, state: GibbsState, key: np.uint64) -> None:
-    """Allocate all counts; chunks own their rows of the long side, and sum into the short side in order."""
-    layout = problem.layout
-    major, minor = layout.sides(state.W, state.Ht)
-    of_major, of_minor = layout.sides(state.of_features, state.of_samples)
-
-    def chunk_counts(chunk: int) -> tuple[int, Array]:
-        part, scratch = np.zeros_like(of_minor), make_scratch(layout, major.shape[1])
-        return allocate_sources(layout, major, minor, chunk, of_major, part, scratch, key), part
-
-    of_minor[:] = 0.0
-    failures = 0
-    for failed, part in problem.workers.map(chunk_counts, range(layout.n_chunks)):
-        failures += failed
-        of_minor += part
-    _check(failures)
-
-
-def _check(failures: int) -> None:
-    if failures:
-        raise RunFailed(
-            f"gibbs: {failures} counts lie where W H is 0 or not finite: give a start with positive W H there"
-        )
-
-
-def _draw_side(workers: Workers, out: Array, shape: Array, rate: Array, key: np.uint64) -> None:
-    """Draw one factor (rows, K) from its gamma conditional, the rows shared among the threads."""
-    bounds = [len(out) * thread // workers.threads for thread in range(workers.threads + 1)]
-    workers.map(lambda first, last: draw_factor(out, shape, rate, first, last, key), bounds[:-1], bounds[1:])
-
-
-def _move(moves: tuple[str, ...], state: GibbsState, priors: PriorCells, key: np.uint64) -> float:
-    """Move along the orbit of equal W H, in place; returns the size of the scale move."""
-    W, Ht, scale_move = state.W, state.Ht, 0.0
-    if "scale" in moves:
-        scale = np.empty(W.shape[1])
-        a, b = np.empty_like(scale), np.empty_like(scale)
-        pull_of_components(a, priors.rate_w, W)
-        pull_of_components(b, priors.rate_h, Ht)
-        draw_scales(scale, priors.tilt, a, b, child(key, SCALES))
-        scale_move = apply_scales(W, Ht, scale)
-    if "shear" in moves and W.shape[1] > 1:
-        by_component = np.ascontiguousarray(W.T), np.ascontiguousarray(Ht.T)
-        move_shears(*by_component, *(array.T for array in priors[:4]), child(key, SHEARS))
-        W[:], Ht[:] = by_component[0].T, by_component[1].T
     return scale_move
 
 
@@ -356,7 +281,7 @@ def run(
     factors = _factors(state)
     kept = make_kept(problem.sweeps, factors, block.kept)
     keys = child(key, STEPS), child(key, DRAW)
-    _check(
+    check_allocation(
         run_sweeps(problem.sweeps, factors, state.tuning, make_room(problem.sweeps, factors), kept, tuple(block), keys)
     )
     return state, *(_collect(problem, kept) if len(kept.lp) else ({}, {}))

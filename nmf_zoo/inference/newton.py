@@ -34,7 +34,8 @@ class CoordinateDescent:
     """Steps for a list of cells."""
 
     def __init__(self, structure: Factorisation, workers: Workers, layout: Layout):
-        self.layouts, self.workers = layout.sides(layout, turn(layout, min(structure.shape))), workers
+        turned = turn(layout._replace(values=_narrow(layout.values)), min(structure.shape))
+        self.layouts, self.workers = layout.sides(layout, turned), workers
 
     def improve(self, which: int, factor: Array, other: Array, pull: Pull) -> tuple[float, float]:
         """Move W (``which`` 0) or Ht (1), in place; returns (KKT residual, sum x log mean at the new factors)."""
@@ -43,6 +44,12 @@ class CoordinateDescent:
             lambda chunk: descend(layout, factor, other, *pull, largest, chunk), range(layout.n_chunks)
         )
         return max(residual for _, residual in chunks), sum(log_mean for log_mean, _ in chunks)
+
+
+def _narrow(values: Array) -> Array:
+    """Single precision where it holds the same numbers, as it does counts below 2^24: half the memory, same bits."""
+    narrow = values.astype(np.float32)
+    return narrow if np.array_equal(narrow, values) else values
 
 
 class BlockNewton:

@@ -12,7 +12,7 @@ from nmf_zoo.inference.layout import Layout, Weights
 from nmf_zoo.inference.prior_cells import PriorCells
 from nmf_zoo.inference.trajectories import make_side_room, make_sides
 from nmf_zoo.kernels.denominators import WeightArrays
-from nmf_zoo.kernels.gibbs import make_scratch
+from nmf_zoo.kernels.gibbs import make_cell_scratch
 from nmf_zoo.kernels.sweeps import Cells, Factors, Kept, Plan, Room, Sweeps
 from nmf_zoo.structure import Array, Factorisation
 
@@ -92,7 +92,7 @@ def make_room(sweeps: Sweeps, factors: Factors) -> Room:
     layout, (n_features, rank), n_samples = sweeps.layout, factors.W.shape, len(factors.Ht)
     W, H = map(make_side_room, sweeps.sides, (sweeps.priors.shape_w, sweeps.priors.shape_h))
     return Room(
-        make_scratch(layout, rank),
+        make_cell_scratch(layout, rank),
         np.empty((n_features, rank)),
         np.empty((n_features, rank)),
         np.empty((n_samples, rank)),

@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import polygamma
 
 from nmf_zoo.inference.layout import Layout, turn
 from nmf_zoo.inference.prior_cells import PriorCells
 from nmf_zoo.kernels.row_counts import RowCounts
 from nmf_zoo.kernels.row_trajectories import Rows, make_room
 from nmf_zoo.kernels.tuning import FIRST_STEP, PLAIN, SHORTEST, Side, SideRoom, SideTuning, Tuning
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior
 
+LEAST_COUNTS = 0.4  # per cell of the factors and unit of the prior variance of its logarithm
+MOST_LISTED = 1 << 15  # of counts too sparse for a grid: of more nothing was measured, and allocation has threads there
 LEAST_FILLED = 0.1  # share of non-zero cells from which on a grid is faster than a list
 LANES, BLOCK_CELLS, NARROWEST, WIDEST = 8, 1 << 15, 32, 256  # a block's cells stay in cache
 NO_GRID = np.empty((0, 0, 0))
 
 
-def is_filled(structure: Factorisation, layout: Layout) -> bool:
-    """Whether the counts are best kept as a grid: then trajectories beat allocation, which wins where most cells are 0.
+def walks_pay(structure: Factorisation, layout: Layout) -> bool:
+    """Whether trajectories beat allocation: where the data say enough of every cell of the factors.
 
-    Least effective draws per second with and without trajectories: 66 to 46 at 15% of the cells, 91 to 125 at 7%.
+    With few counts per cell allocation moves far, and with small prior shapes cells lie along logarithms so wide that
+    trajectories don't cross them. ``python -m benchmarks trajectories`` shows both ways side by side.
     """
+    if len(layout.values) > MOST_LISTED and not is_filled(structure, layout):
+        return False
+    free = [factor for factor in (structure.W, structure.H) if not factor.is_fixed]
+    n_cells = sum(factor.shape[0] * factor.shape[1] for factor in free)
+    spread = sum(float(np.sum(_spread_of_logs(factor))) for factor in free)
+    return float(layout.values.sum()) >= LEAST_COUNTS * max(spread, n_cells)
+
+
+def _spread_of_logs(factor: Factor) -> Array:
+    """Prior variance of every cell's logarithm; of a factor without a prior as if its shape were 1."""
+    shape = factor.prior.shape_and_rate({})[0] if isinstance(factor.prior, GammaPrior) else 1.0
+    return np.broadcast_to(polygamma(1, shape), factor.shape)
+
+
+def is_filled(structure: Factorisation, layout: Layout) -> bool:
+    """Whether the counts are best kept as a grid."""
     return len(layout.values) >= LEAST_FILLED * structure.shape[0] * structure.shape[1]
 
 

@@ -29,6 +29,7 @@ from nmf_zoo.errors import NmfZooWarning
 from nmf_zoo.inference.acceleration import Momentum, ahead_by_ratio
 from nmf_zoo.inference.divergence import LARGE, gamma_divergence
 from nmf_zoo.inference.engine import CAN_RUN, Engine, Verdict
+from nmf_zoo.inference.heap import release
 from nmf_zoo.inference.hyperparameters import moments_of, untied, update_hyperparameters
 from nmf_zoo.inference.layout import MOST_CHUNKS, Weights, likelihood_constant, weigh
 from nmf_zoo.inference.sides import Side, two_sides
@@ -43,7 +44,7 @@ from nmf_zoo.inference.sources import (
 from nmf_zoo.inference.start import check_start, start_factors, start_hyperparameters
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.gibbs import draw_factor
-from nmf_zoo.kernels.residuals import largest_change
+from nmf_zoo.kernels.residuals import column_changes
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.kernels.variational import fill_moments
 from nmf_zoo.structure import Array, Factorisation
@@ -60,15 +61,19 @@ class Approximation(NamedTuple):
     """q of one factor, (rows, K) each; a known factor has mean and the logarithm of its value only.
 
     shape, rate : of the gammas, rate (1, K) when it is the same for all rows; mean, log : E[v], E[log v];
-    geometric : exp(log); own : what the divergence from any prior owes to the shapes alone
+    geometric : exp(log), between iterations None where nothing asks for it again; own : what the divergence from any
+    prior owes to the shapes alone; sums : (2, K), of mean and of log over the rows; change : the largest of a mean from
+    the one before, relative to its column's largest
     """
 
     mean: Array
     log: Array
-    geometric: Array
+    geometric: Any
     shape: Any = None
     rate: Any = None
     own: float = 0.0
+    sums: Any = None
+    change: float = 0.0
 
 
 class Gamma(NamedTuple):
@@ -203,7 +208,7 @@ def _at(problem: Problem, gammas: list[Gamma], state: VBState) -> VBState:
     """The state at new shapes and rates, free hyperparameters at the bound's peak."""
     old = (state.W, state.H)
     W, H = (
-        q if side.is_fixed else _moments(problem, gamma)
+        q if side.is_fixed else _moments(problem, gamma, q.mean)
         for side, gamma, q in zip(problem.sides, gammas, old, strict=True)
     )
     values = state.values
@@ -211,7 +216,12 @@ def _at(problem: Problem, gammas: list[Gamma], state: VBState) -> VBState:
         free = zip(problem.sides, (W, H), strict=True)
         values = update_hyperparameters([moments_of(side, q.mean, q.log) for side, q in free if side.is_gamma], values)
     new = VBState(W, H, values, _gather(problem, W, H, "WH" if problem.options.order == "cemgil" else "W"))
-    return new._replace(bound=_bound(problem, new))
+    new = new._replace(bound=_bound(problem, new))
+    if problem.options.order == "cemgil":  # nothing asks for them again: "paisley" alone gathers a second time
+        W, H = (
+            q if side.is_fixed else q._replace(geometric=None) for side, q in zip(problem.sides, (W, H), strict=True)
+        )
+    return new._replace(W=W, H=H)
 
 
 def _point(value: Array) -> Approximation:
@@ -223,10 +233,17 @@ def _update_both(problem: Problem, state: VBState) -> list[Gamma]:
     """q of W and of H, by their shapes and rates; a known factor's are None."""
     weights, (left, right) = problem.weights, problem.sides
     W = _update(left, state.sources.of_W, weights.over_samples(state.H.mean), state.values)
-    of_H, mean = state.sources.of_H, state.W.mean if left.is_fixed else W.shape / W.rate
+    of_H = state.sources.of_H
     if problem.options.order == "paisley":
-        of_H = _gather(problem, state.W if left.is_fixed else _moments(problem, W), state.H, "H").of_H
-    return [W, _update(right, of_H, weights.over_features(mean), state.values)]
+        of_H = _gather(problem, state.W if left.is_fixed else _moments(problem, W, state.W.mean), state.H, "H").of_H
+    return [W, _update(right, of_H, _weigh_W(weights, W, state.W.mean), state.values)]
+
+
+def _weigh_W(weights: Weights, W: Gamma, known: Array) -> Array:
+    """sum_f weight E[w]; a rate shared by all rows divides their sum."""
+    if W.shape is None:
+        return weights.over_features(known)
+    return weights.over_features(W.shape) / W.rate if len(W.rate) == 1 else weights.over_features(W.shape / W.rate)
 
 
 def _update(side: Side, counts: Array, weight: Array, values: Mapping[str, Array]) -> Gamma:
@@ -237,20 +254,24 @@ def _update(side: Side, counts: Array, weight: Array, values: Mapping[str, Array
     return Gamma(prior_shape + counts, prior_rate + weight)
 
 
-def _moments(problem: Problem, gamma: Gamma) -> Approximation:
-    """q with its moments."""
+def _moments(problem: Problem, gamma: Gamma, before: Array) -> Approximation:
+    """q with its moments, and how far from the mean before."""
     shape, rate = gamma
     log_rate = np.log(rate)
     mean, log, geometric = (np.empty_like(shape) for _ in range(3))
 
-    def fill(first: int, last: int) -> float:
+    def fill(first: int, last: int) -> tuple[float, Array, Array]:
         own = fill_moments(mean, log, geometric, shape, rate, log_rate, first, last)
         np.exp(log[first:last], out=geometric[first:last])
-        return own
+        ones = np.ones(last - first)
+        sums = np.stack([ones @ mean[first:last], ones @ log[first:last]])
+        return own, sums, column_changes(before, mean, first, last)
 
     bounds = np.linspace(0, len(shape), 1 + int(np.clip(shape.size // SMALL, 1, MOST_CHUNKS))).astype(int)
-    own = sum(problem.sources.workers.map(fill, bounds[:-1], bounds[1:]))
-    return Approximation(mean, log, geometric, shape, rate, own)
+    owns, sums, largest = zip(*problem.sources.workers.map(fill, bounds[:-1], bounds[1:]), strict=True)
+    steps, tops = np.max(largest, axis=0)
+    change = float(np.max(steps / np.maximum(tops, SMALLEST_MEAN)))
+    return Approximation(mean, log, geometric, shape, rate, sum(owns), sum(sums), change)
 
 
 def _gather(problem: Problem, W: Approximation, H: Approximation, sides: str) -> Statistics:
@@ -259,9 +280,16 @@ def _gather(problem: Problem, W: Approximation, H: Approximation, sides: str) ->
 
 def _bound(problem: Problem, state: VBState) -> float:
     """The evidence lower bound at the newest L."""
-    fit = state.sources.log_mean - problem.weights.total(state.W.mean, state.H.mean) + problem.constant
+    fit = state.sources.log_mean - _total(problem.weights, state.W, state.H) + problem.constant
     parts = zip(problem.sides, (state.W, state.H), strict=True)
     return fit - sum(_divergence(q, *side.prior(state.values)) for side, q in parts if side.is_gamma)
+
+
+def _total(weights: Weights, W: Approximation, H: Approximation) -> float:
+    """sum weight E[w] E[h]"""
+    if weights.are_ones and W.sums is not None and H.sums is not None:
+        return float(W.sums[0] @ H.sums[0])
+    return weights.total(W.mean, H.mean)
 
 
 def _divergence(q: Approximation, shape: Array, rate: Array) -> float:
@@ -270,25 +298,24 @@ def _divergence(q: Approximation, shape: Array, rate: Array) -> float:
         return float(np.sum(gamma_divergence(q.shape, q.rate, shape, rate)))
     constants = gammaln(shape) - shape * np.log(rate)
     repeats = q.mean.size / constants.size
-    return q.own + _sum_product(rate, q.mean) - _sum_product(shape, q.log) + float(np.sum(constants)) * repeats
+    products = _sum_product(rate, q.mean, q.sums[0]) - _sum_product(shape, q.log, q.sums[1])
+    return q.own + products + float(np.sum(constants)) * repeats
 
 
-def _sum_product(prior: Array, cells: Array) -> float:
-    """The sum of prior * cells, of (1 or rows, 1 or K) and (rows, K)."""
-    if len(prior) == 1:
-        return float(np.sum(prior[0] * (np.ones(len(cells)) @ cells)))
-    return float(np.sum(prior * cells))
+def _sum_product(prior: Array, cells: Array, sums: Array) -> float:
+    """The sum of prior * cells, of (1 or rows, 1 or K) and (rows, K); ``sums`` (K,) are those of the cells' rows."""
+    return float(np.sum(prior[0] * sums)) if len(prior) == 1 else float(np.sum(prior * cells))
 
 
 def _residual(old: VBState, new: VBState) -> float:
-    pairs = [(old.W.mean, new.W.mean), (old.H.mean, new.H.mean)]
-    changes = [largest_change(p, q, SMALLEST_MEAN) for p, q in pairs]
+    changes = [new.W.change, new.H.change]
     changes += [np.max(np.abs(value / old.values[name] - 1.0), initial=0.0) for name, value in new.values.items()]
     return float(max(changes))
 
 
 def finish(problem: Problem, state: VBState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
     """Independent draws from q, free hyperparameters as they are; the parameters of q for ``fit``."""
+    release(problem.structure)
     values = {name: np.repeat(value[None], draws, axis=0) for name, value in state.values.items()}
     parameters: dict[str, Array] = {}
     factors = []

@@ -8,15 +8,22 @@ from nmf_zoo.kernels.streams import kernel
 
 
 @kernel
-def largest_change(old, new, smallest):
-    """max |new - old| / max(the column's largest new, smallest)"""
-    change, top = np.zeros(new.shape[1]), np.full(new.shape[1], smallest)
-    for i in range(new.shape[0]):
+def column_changes(old, new, start, stop):
+    """(2, K): the largest |new - old| and the largest new of each column, of some rows"""
+    largest = np.zeros((2, new.shape[1]))
+    for i in range(start, stop):
         for k in range(new.shape[1]):
             step = abs(new[i, k] - old[i, k])
-            change[k] = step if step > change[k] else change[k]
-            top[k] = new[i, k] if new[i, k] > top[k] else top[k]
-    return np.max(change / top)
+            largest[0, k] = step if step > largest[0, k] else largest[0, k]
+            largest[1, k] = new[i, k] if new[i, k] > largest[1, k] else largest[1, k]
+    return largest
+
+
+@kernel
+def largest_change(old, new, smallest):
+    """max |new - old| / max(the column's largest new, smallest)"""
+    largest = column_changes(old, new, 0, new.shape[0])
+    return np.max(largest[0] / np.maximum(largest[1], smallest))
 
 
 @kernel

@@ -14,7 +14,7 @@ import numpy as np
 from nmf_zoo.kernels.cells import rates_at_cells
 from nmf_zoo.kernels.counts import draw_poisson
 from nmf_zoo.kernels.denominators import WeightArrays, weigh_features, weigh_samples
-from nmf_zoo.kernels.gibbs import TINY, allocate_sources, draw_factor, draw_scales, move_shears
+from nmf_zoo.kernels.gibbs import TINY, allocate_cell_by_cell, draw_factor, draw_scales, move_shears
 from nmf_zoo.kernels.joint import log_joint
 from nmf_zoo.kernels.streams import fold, kernel
 from nmf_zoo.kernels.tuning import (
@@ -88,7 +88,7 @@ class Room(NamedTuple):
 
     Attributes
     ----------
-    sources : room of ``allocate_sources``
+    sources : room of ``allocate_cell_by_cell``
     shape_w, rate_w : (F, K); shape_h, rate_h : (N, K)
     W : (K, F); H : (K, N)
     scale : (3, K)
@@ -246,7 +246,7 @@ def _allocate(layout, factors, scratch, key):
     of_minor[:] = 0.0
     failures = 0
     for chunk in range(layout.chunks.size - 1):
-        failures += allocate_sources(layout, major, minor, chunk, of_major, of_minor, scratch, key)
+        failures += allocate_cell_by_cell(layout, major, minor, chunk, of_major, of_minor, scratch, key)
     return failures
 
 

@@ -99,19 +99,21 @@ def is_measured(tuning):
 @kernel
 def to_blocks(table, factor):
     """From (rows, K) to (blocks, K, width); idle rows stay as they are."""
-    width = table.shape[2]
-    for i in range(factor.shape[0]):
-        for k in range(factor.shape[1]):
-            table[i // width, k, i % width] = factor[i, k]
+    width, n_rows = table.shape[2], factor.shape[0]
+    for block in range(table.shape[0]):
+        for b in range(min(width, n_rows - block * width)):
+            for k in range(factor.shape[1]):
+                table[block, k, b] = factor[block * width + b, k]
 
 
 @kernel
 def from_blocks(factor, table):
     """From (blocks, K, width) to (rows, K), never 0."""
-    width = table.shape[2]
-    for i in range(factor.shape[0]):
-        for k in range(factor.shape[1]):
-            factor[i, k] = max(table[i // width, k, i % width], TINY)
+    width, n_rows = table.shape[2], factor.shape[0]
+    for block in range(table.shape[0]):
+        for b in range(min(width, n_rows - block * width)):
+            for k in range(factor.shape[1]):
+                factor[block * width + b, k] = max(table[block, k, b], TINY)
 
 
 @kernel
@@ -126,9 +128,9 @@ def move_side(side, other, tuning, room, key):
 @kernel
 def mean_chance(chance, n_rows):
     """The mean over the rows that are not idle."""
-    total = 0.0
+    total, flat = 0.0, chance.ravel()
     for i in range(n_rows):
-        total += chance[i // chance.shape[1], i % chance.shape[1]]
+        total += flat[i]
     return total / n_rows
 
 

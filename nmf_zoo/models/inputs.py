@@ -77,7 +77,7 @@ def check_inputs(
         cells, labels, found = read_dense(X, mask, observed, is_counts)
     labels = labels | read_coords(coords)
     matrix_shape = check_shape(found, shape, labels)
-    rank = check_rank(rank, matrix_shape)
+    rank = check_rank(rank, matrix_shape, has_data=cells is not None)
     inputs = Inputs(
         shape=matrix_shape,
         rank=rank,
@@ -131,10 +131,11 @@ def is_count(size: Any) -> bool:
     return isinstance(size, numbers.Integral) and not isinstance(size, bool) and int(size) >= 1
 
 
-def check_rank(rank: Any, shape: tuple[int, int]) -> int:
+def check_rank(rank: Any, shape: tuple[int, int], has_data: bool) -> int:
+    """K; with nothing observed the number of samples may mean nothing (a stream has no end), and is not compared."""
     if not is_count(rank):
         raise InputError("rank", repr(rank), "a positive integer")
-    if rank > min(shape):
+    if has_data and rank > min(shape):
         note(f"rank: got {rank}, above min(features, samples) = {min(shape)}; allowed, but the factors are not unique")
     return int(rank)
 

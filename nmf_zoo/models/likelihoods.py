@@ -54,9 +54,9 @@ def at_observed(mean: TensorVariable, inputs: Inputs) -> TensorVariable:
 
 
 def declare_cells(cells: tuple[np.ndarray, np.ndarray]) -> tuple[TensorVariable, TensorVariable]:
-    """Rows and columns of the observed cells, along the dim "cell"."""
-    rows, cols = cells
-    pm.modelcontext(None).add_coords({"cell": np.arange(len(rows))})
+    """Rows and columns of the observed cells, along the dim "cell", which is numbered: PyMC keeps labels as objects."""
+    rows, cols = (np.asarray(index, dtype=np.int32) for index in cells)
+    pm.modelcontext(None).add_coord("cell", length=len(rows))
     return pm.Data("cell_feature", rows, dims="cell"), pm.Data("cell_sample", cols, dims="cell")
 
 

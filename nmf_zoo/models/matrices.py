@@ -106,7 +106,8 @@ def as_numbers(name: str, values: Array, labels: dict[str, Array], missing: Arra
     else:
         is_bad = np.ones(values.shape, dtype=bool)
     row, col = np.argwhere(is_bad)[0]
-    got = f"the non-numeric cell {values[row, col]!r} at {place(labels, row, col)}{others(is_bad.sum())}"
+    cell = values[row, col].item() if isinstance(values[row, col], np.generic) else values[row, col]
+    got = f"the non-numeric cell {cell!r} at {place(labels, row, col)}{others(is_bad.sum())}"
     raise InputError(name, got, "numbers", "drop or convert that column, or mark missing cells as NaN")
 
 
@@ -127,7 +128,7 @@ def raise_bad_cell(
 def place(labels: dict[str, Array], row: int, col: int) -> str:
     """``feature 'gene7', sample 3``: labels where there are some, else positions from 0."""
     found = (labels[dim][i] if dim in labels else i for dim, i in ((ROWS, row), (COLUMNS, col)))
-    first, second = (repr(label) if isinstance(label, str) else str(label) for label in found)
+    first, second = (repr(str(label)) if isinstance(label, str) else str(label) for label in found)
     return f"{ROWS} {first}, {COLUMNS} {second}"
 
 

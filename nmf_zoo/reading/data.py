@@ -11,7 +11,7 @@ from nmf_zoo.reading.graph import ModelGraph, is_elemwise, known_value, name_of,
 from nmf_zoo.reading.likelihoods import Observation, read_observation, read_sigma
 from nmf_zoo.reading.products import CellIndex, split_index
 from nmf_zoo.reading.registry import parameters
-from nmf_zoo.structure import Cells, Data, Dense, Imputed, Known, Unknown
+from nmf_zoo.structure import Cells, Data, Dense, Imputed, Known, Unknown, is_rising
 
 Array = np.ndarray
 Listed = tuple[Array, Array]  # rows and columns of cells
@@ -51,12 +51,15 @@ def incomplete_data(rows: Array, cols: Array, values: Array, shape: tuple[int, i
 
 
 def observed_values(graph: ModelGraph, variable: Variable) -> Array:
-    """The observed values as float64; a cast of real data to integers (PyMC's, for counts) must lose nothing."""
+    """The observed values as float64, the model's own array if it is one.
+
+    A cast of real data to integers (PyMC's, for counts) must lose nothing.
+    """
     value = strip_names(graph.model.rvs_to_values[variable])
     if not ModelGraph.is_known(value):
         raise UnreadableModel(name_of(variable), "data that aren't known", "an array or pm.Data", "observe plain data")
     if not is_elemwise(value, Cast):
-        return np.array(known_value(value), dtype=np.float64)
+        return np.asarray(known_value(value), dtype=np.float64)
     original = known_value(value.owner.inputs[0])
     cast = np.array(known_value(value), dtype=np.float64)
     if np.any(cast != original):
@@ -105,16 +108,10 @@ def _from_the_start(index: Array, size: int) -> Array:
 
 def has_repeats(rows: Array, cols: Array, n_cols: int) -> bool:
     """Whether a cell is listed twice; lists in the order of either side, as most are, need no sorting."""
-    if _is_rising(rows, cols) or _is_rising(cols, rows):
+    if is_rising(rows, cols) or is_rising(cols, rows):
         return False
     flat = np.sort(rows.astype(np.int64) * n_cols + cols)
     return bool(np.any(flat[1:] == flat[:-1]))
-
-
-def _is_rising(major: Array, minor: Array) -> bool:
-    """Whether each pair comes after the one before it."""
-    level = major[1:] == major[:-1]
-    return bool(np.all((major[1:] > major[:-1]) | (level & (minor[1:] > minor[:-1]))))
 
 
 def as_imputed(graph: ModelGraph, variable: Variable, seen: Observation) -> Imputed | None:

@@ -26,6 +26,7 @@ from pytensor.tensor.subtensor import Subtensor
 Array = np.ndarray
 # A few numbers don't pay for compilation, and no rewrite may come before reading.
 INTERPRETED = Mode(linker="py", optimizer="None")
+SHAPES_ONLY = Mode(linker="py", optimizer="fast_compile")  # which finds the shape of a draw without drawing
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +37,15 @@ class ModelGraph:
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the free variables; with ``dims`` the graph itself doesn't know them."""
-        return {name: tuple(map(int, shape)) for name, shape in self.model.eval_rv_shapes().items()}
+        """Shapes of the free variables; with ``dims`` the graph itself doesn't know them.
+
+        PyMC's own ``eval_rv_shapes`` does the same with a compiler that takes a third of a second to import.
+        """
+        model = self.model
+        data = [(variable, model.rvs_to_values[variable]) for variable in model.observed_RVs]
+        shapes = [variable.shape for variable in model.free_RVs]
+        found = pytensor.function([], shapes, givens=data, mode=SHAPES_ONLY, on_unused_input="ignore")()
+        return {name_of(rv): tuple(map(int, shape)) for rv, shape in zip(model.free_RVs, found, strict=True)}
 
     def is_free(self, variable: Variable) -> bool:
         return variable in self.model.free_RVs

@@ -16,10 +16,15 @@ def observed_data(model: pm.Model) -> dict[str, Array]:
 def constant_data(model: pm.Model) -> dict[str, Array]:
     """``pm.Data`` variables by name, but not those that are observed."""
     observed = {id(model.rvs_to_values[rv]) for rv in model.observed_RVs}
-    return {data.name: np.asarray(data.get_value()) for data in model.data_vars if id(data) not in observed}
+    return {data.name: _value_of(data) for data in model.data_vars if id(data) not in observed}
 
 
 def _value_of(variable) -> Array:
+    """The value, without a copy; read-only, since it is the model's own."""
     if hasattr(variable, "get_value"):
-        return np.asarray(variable.get_value())
-    return np.asarray(variable.data if hasattr(variable, "data") else variable.eval())
+        value = variable.get_value(borrow=True)
+    else:
+        value = variable.data if hasattr(variable, "data") else variable.eval()
+    shared = np.asarray(value).view()
+    shared.flags.writeable = False
+    return shared

@@ -12,7 +12,7 @@ A :class:`Factorisation` can be built by hand (to test an engine without PyMC) o
 have them in ``factors``, X in ``data``, and all of it together in ``factorisation``.
 """
 
-from nmf_zoo.structure.data import Cells, Data, Dense, Imputed
+from nmf_zoo.structure.data import Cells, Data, Dense, Imputed, is_rising
 from nmf_zoo.structure.factorisation import CHUNK, Factorisation, Likelihood
 from nmf_zoo.structure.factors import Factor, Fixed, Flat, GammaPrior, Prior
 from nmf_zoo.structure.parameters import HYPER_PRIORS, Array, HyperPrior, Known, Parameter, Unknown
@@ -36,4 +36,5 @@ __all__ = [
     "Parameter",
     "Prior",
     "Unknown",
+    "is_rising",
 ]

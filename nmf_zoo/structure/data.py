@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from nmf_zoo.structure.parameters import Array
 
 
@@ -74,3 +76,9 @@ class Imputed:
     name: str
     rows: Array
     cols: Array
+
+
+def is_rising(major: Array, minor: Array) -> bool:
+    """Whether each cell comes after the one before it."""
+    level = major[1:] == major[:-1]
+    return bool(np.all((major[1:] > major[:-1]) | (level & (minor[1:] > minor[:-1]))))

@@ -82,7 +82,9 @@ class Factorisation:
     @cached_property
     def is_integer(self) -> bool:
         """All observed values are integers."""
-        return self.data is None or bool(np.all(self.data.observed_values == np.floor(self.data.observed_values)))
+        values = np.empty(0) if self.data is None else self.data.observed_values
+        parts = (values[start : start + CHUNK] for start in range(0, values.size, CHUNK))
+        return all(np.array_equal(part, np.floor(part)) for part in parts)
 
     def at_cells(self, array: Array | None, rows: Array, cols: Array, default: float) -> Array:
         """Values of an array that broadcasts to (F, N) at the given cells; ``default`` everywhere when it is None."""
@@ -204,7 +206,7 @@ class Factorisation:
         if self.cells is None:
             return {}
         places = zip(self.axes, self.cells, strict=True)
-        return {dim: _as_shared(self.coords[dim])[at] for dim, at in places if dim in self.coords}
+        return {dim: _labels_at(self.coords[dim], at) for dim, at in places if dim in self.coords}
 
     @property
     def axes(self) -> tuple[str, str]:
@@ -229,6 +231,13 @@ class Factorisation:
         return factor.orient(np.asarray(values[factor.name], dtype=np.float64))
 
 
-def _as_shared(labels: Array) -> Array:
-    """Text as objects, of which cells share one; in a text dtype each would take the room of the longest."""
-    return labels.astype(object) if labels.dtype.kind == "U" else labels
+def _labels_at(labels: Array, at: Array) -> Array:
+    """The labels of listed cells; their own positions, not copied, where labels only number the rows.
+
+    Text as objects, of which cells share one: in a text dtype each would take the room of the longest.
+    """
+    if labels.dtype.kind in "iu" and np.array_equal(labels, np.arange(len(labels))):
+        numbers = at.view()
+        numbers.flags.writeable = False
+        return numbers
+    return labels.astype(object)[at] if labels.dtype.kind == "U" else labels[at]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference import gibbs
+from nmf_zoo.inference import gibbs, trajectories
 from nmf_zoo.inference import layout as layouts
 from nmf_zoo.inference.blocks import Block, run_block
 from nmf_zoo.inference.workers import SERIAL
@@ -151,12 +151,27 @@ def test_where_trajectories_run_several_chunks_are_one_call_too(monkeypatch):
     assert_same(whole, run_in_blocks(plain(), gibbs.MOVES, [0, 9], engine=steps_alone()))
 
 
-def test_trajectories_run_by_themselves_only_where_a_tenth_of_the_cells_hold_counts():
+def test_trajectories_run_by_themselves_only_where_counts_say_enough_of_the_factors():
     sparse = plain(np.eye(12, 30), data=None)
     assert not gibbs.prepare(sparse, gibbs.Gibbs(), SERIAL).walks
     assert gibbs.prepare(sparse, gibbs.Gibbs(trajectories="always"), SERIAL).walks
     assert gibbs.prepare(plain(), gibbs.Gibbs(), SERIAL).walks
     assert not gibbs.prepare(plain(), gibbs.Gibbs(trajectories="never"), SERIAL).walks
+
+
+def test_large_sparse_tables_go_to_allocation(monkeypatch):
+    x = np.where(RNG.random((40, 60)) < 0.05, 50.0, 0.0)
+    assert gibbs.prepare(model(x, 2, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL).walks
+    monkeypatch.setattr(trajectories, "MOST_LISTED", 10)
+    assert not gibbs.prepare(model(x, 2, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL).walks
+
+
+def test_small_prior_shapes_need_more_counts_for_trajectories():
+    x, priors = np.full((12, 30), 4.0), [gamma(shape, 1.0) for shape in (1.0, 0.1)]
+    wide, narrow = (model(x, 2, prior, prior) for prior in reversed(priors))
+    assert gibbs.prepare(narrow, gibbs.Gibbs(), SERIAL).walks
+    assert not gibbs.prepare(wide, gibbs.Gibbs(), SERIAL).walks
+    assert gibbs.prepare(model(10 * x, 2, priors[1], priors[1]), gibbs.Gibbs(), SERIAL).walks
 
 
 def test_nothing_is_kept_of_a_block_without_kept_sweeps():

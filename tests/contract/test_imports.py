@@ -23,9 +23,9 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "models": ({"distributions"}, {"pymc", "pytensor", "numpy", "scipy", "pandas", "xarray"}),
     "reading": ({"distributions", "structure"}, {"pymc", "pytensor", "numpy"}),
     "_compat": (set(), {"arviz", "xarray"}),
-    "results": ({"structure", "_compat"}, {"numpy", "xarray"}),
+    "results": ({"structure", "_compat"}, {"numpy", "xarray"}),  # and results.groups; its other files are below
     "inference": ({"structure", "kernels", "results"}, {"numpy", "scipy", "threadpoolctl", "rich"}),
-    "stores": ({"structure", "inference", "results", "_compat"}, {"numpy", "xarray", "zarr"}),
+    "results.stores": ({"structure", "inference", "results", "_compat"}, {"numpy", "xarray", "zarr"}),
     "tables": (set(), {"numpy", "scipy", "pandas"}),
     "plots": ({"_compat", "components"}, {"numpy", "xarray", "matplotlib"}),
     "demo": (ANYTHING, ANYTHING),
@@ -34,14 +34,19 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
 SHELL = {"cli", "demo", "plots", "tables", "step_methods", "sklearn", "workbench"}
 # The verbs and what works on their results: above the parts in the table, below the shell.
 ALLOWED_ABOVE = (
-    {"structure", "distributions", "models", "reading", "inference", "kernels", "results", "stores", "_compat"},
+    {"structure", "distributions", "models", "reading", "inference", "kernels", "results", "results.stores", "_compat"},
     {"pymc", "numpy", "scipy", "pandas", "xarray", "arviz", "pytensor"},
 )
 
 
 def part_of(module: str) -> str:
-    """The part a module of ours belongs to: nmf_zoo.inference.gibbs -> inference."""
+    """The part a module of ours belongs to: nmf_zoo.inference.gibbs -> inference.
+
+    The files of ``results`` but ``groups`` are parts of their own: engines use that one, these use engines.
+    """
     words = module.split(".")
+    if words[1:2] == ["results"] and words[2:] not in ([], ["groups"]):
+        return ".".join(words[1:3])
     return words[1] if len(words) > 1 else "__init__"
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from types import FunctionType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from nmf_zoo.inference import gibbs
-from nmf_zoo.inference.layout import compress, weigh
+from nmf_zoo.inference import gibbs, gibbs_steps
+from nmf_zoo.inference.layout import by_count, compress, weigh
 from nmf_zoo.inference.workers import SERIAL
 from nmf_zoo.kernels import allocation
 from nmf_zoo.kernels import gibbs as kernels
@@ -53,7 +54,7 @@ def problem_of(shape, background=True, mask=True, listed=False):
     return structure, W, H, x, seen, exposure, back
 
 
-def allocate_all(kernel, layout, W, Ht, make_scratch=kernels.make_scratch):
+def allocate_all(kernel, layout, W, Ht, make_scratch=kernels.make_cell_scratch):
     major, minor = layout.sides(W, Ht)
     of_major, of_minor = np.full_like(major, np.nan), np.zeros_like(minor)
     scratch = make_scratch(layout, W.shape[1])
@@ -61,7 +62,19 @@ def allocate_all(kernel, layout, W, Ht, make_scratch=kernels.make_scratch):
     return *layout.sides(of_major, of_minor), failures
 
 
-BY_CELL, IN_LANES = kernels, allocation
+class Allocation(NamedTuple):
+    """A kernel and how its scratch is made."""
+
+    allocate_sources: Any
+    make_scratch: Any
+
+
+def make_lane_scratch(layout, rank):
+    return allocation.make_scratch(layout, rank, by_count(layout))
+
+
+BY_CELL = Allocation(kernels.allocate_cell_by_cell, kernels.make_cell_scratch)
+IN_LANES = Allocation(allocation.allocate_sources, make_lane_scratch)
 ALLOCATIONS = pytest.mark.parametrize("module", [BY_CELL, IN_LANES], ids=["by cell", "in lanes"])
 
 
@@ -198,6 +211,32 @@ def test_shears_keep_the_product():
     np.testing.assert_allclose(W, moved_W, rtol=1e-9)
 
 
+@pytest.mark.parametrize("shape", [1.0, 0.3])
+def test_shears_with_what_rows_have_in_common(shape):
+    """Shapes and rates of whole rows: the same moves as cell by cell, of which one is different by a last digit."""
+    W, H = RNG.gamma(1.0, 1.0, (K, F)), RNG.gamma(1.0, 1.0, (K, N))
+    arrays = [np.full((K, length), value) for length, value in ((F, shape), (F, 0.7), (N, shape), (N, 1.3))]
+    other = [array * np.where(np.arange(array.size).reshape(array.shape) % 2, 1.0, 1.0 + 1e-13) for array in arrays]
+    results = []
+    for priors_of in (arrays, other):
+        results.append((W.copy(), H.copy()))
+        kernels.move_shears(*results[-1], *priors_of, KEY)
+    np.testing.assert_array_equal(kernels._common(arrays[0]), np.full(K, shape))
+    assert np.all(np.isnan(kernels._common(other[0])))
+    for left, right in zip(*results, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-9)
+
+
+def test_cells_by_count():
+    x = RNG.poisson(2.0, (40, 30))
+    layout = compress(model(x, 2, gamma(1.0, 1.0), gamma(1.0, 1.0)))
+    order = by_count(layout)
+    for i in range(40):
+        row = slice(layout.indptr[i], layout.indptr[i + 1])
+        np.testing.assert_array_equal(np.sort(order[row]), np.arange(row.stop - row.start))
+        np.testing.assert_array_equal(layout.values[row][order[row]], np.sort(layout.values[row]))
+
+
 def test_scale_density(monkeypatch):
     """The law asked of the generalised inverse Gaussian is the prior along the orbit."""
     structure, W, H, *_ = problem_of((F, N))
@@ -207,10 +246,10 @@ def test_scale_density(monkeypatch):
         asked.update(p=p, a=a, b=b)
         out[:] = 2.0
 
-    monkeypatch.setattr(gibbs, "draw_scales", record)
+    monkeypatch.setattr(gibbs_steps, "draw_scales", record)
     problem = gibbs.prepare(structure, gibbs.Gibbs(moves="scale"), SERIAL)
     state = gibbs.init(problem, KEY, {"W": W, "H": H})
-    gibbs._move(("scale",), state, problem.priors, KEY)
+    gibbs.move_along_orbit(("scale",), state, problem.priors, KEY)
     np.testing.assert_array_equal(state.W, 2 * W)
     np.testing.assert_array_equal(state.Ht.T, H / 2)
     arrays = [np.broadcast_to(a, s).T for a, s in zip(structure.W.prior.shape_and_rate({}), [(F, K)] * 2, strict=True)]

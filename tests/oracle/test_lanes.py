@@ -18,7 +18,7 @@ from nmf_zoo.kernels.lanes import (
     tile_lanes,
 )
 
-RANKS = [1, 7, 8, 9, 16, 63, 64, 65, 130]
+RANKS = [1, 4, 7, 8, 9, 10, 16, 20, 27, 29, 63, 64, 65, 130]
 
 
 def work(padded, matrix, i, out):
@@ -78,3 +78,8 @@ def test_padded_matrices_are_whole_tiles_on_a_boundary(rank, dtype):
         assert len(padded.width) <= MOST_VECTORS
         assert rank <= padded.values.shape[1] < rank + tile_lanes(padded)
         assert padded.values.shape[1] % tile_lanes(padded) == 0
+
+
+@pytest.mark.parametrize(("rank", "dtype", "lanes"), [(10, float, 12), (10, np.float32, 16), (50, float, 56)])
+def test_rows_waste_few_lanes(rank, dtype, lanes):
+    assert padded_zeros(2, rank, dtype).values.shape[1] == lanes

@@ -10,6 +10,7 @@ from nmf_zoo.inference.sources import DenseSources, Logs, SparseSources
 from nmf_zoo.inference.workers import SERIAL, Workers
 from nmf_zoo.kernels import sources as kernels
 from nmf_zoo.kernels.lanes import padded_zeros, tile_lanes
+from nmf_zoo.kernels.multiplicative import FLOOR, largest_of_columns, update_rows
 from nmf_zoo.kernels.residuals import largest_change, largest_slope
 from nmf_zoo.kernels.special import digamma_and_log_gamma, fast_log
 from nmf_zoo.kernels.variational import fill_moments
@@ -185,6 +186,24 @@ def test_moments_of_gammas(rows, tall_rate):
     expected = naive.gamma_moments(shape, rate)
     for got, wanted in zip((mean, log, sum(parts)), expected, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("tall", [False, True])
+def test_update_rows(tall):
+    """In one piece and in two, with rows without drag and cells that end at the floor."""
+    rng = np.random.default_rng(3)
+    old, pull = rng.gamma(1.0, size=(2, 7, 5))
+    pull[2, 3] = 0.0
+    drag, power = rng.gamma(1.0, size=(2, 7 if tall else 1, 5))
+    power[:, 3] = 0.0
+    if tall:
+        drag[4] = 0.0
+    expected = naive.multiplicative_update(old, pull, drag, power, FLOOR)
+    new, top = np.full_like(old, np.nan), largest_of_columns(old)
+    residuals = [update_rows(new, old, pull, drag, power, top, *rows) for rows in ((0, 3), (3, 7))]
+    np.testing.assert_allclose(new, expected[0], rtol=1e-15)
+    np.testing.assert_allclose(max(residuals), expected[1], rtol=1e-14)
+    np.testing.assert_array_equal(top, old.max(axis=0))
 
 
 def test_residuals():

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from nmf_zoo.inference import gibbs, slice_sampling
+from nmf_zoo.inference import gibbs, gibbs_steps, slice_sampling
 from nmf_zoo.inference.prior_cells import prior_cells
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.structure import HYPER_PRIORS, Cells
@@ -174,12 +174,12 @@ def test_an_inverted_mask_is_seen(monkeypatch):
 def sweep_with_early_moves(problem, state, key):
     """The moves between C and H, where the shear does not belong: it changes what C says."""
     weights, priors, workers = problem.weights, problem.priors, problem.workers
-    gibbs._draw_sources(problem, state, child(key, gibbs.SOURCES))
-    rate = priors.rate_w + weights.over_samples(state.Ht)
-    gibbs._draw_side(workers, state.W, priors.shape_w + state.of_features, rate, child(key, gibbs.WEIGHTS))
-    gibbs._move(problem.options.moves, state, priors, key)
-    rate = priors.rate_h + weights.over_features(state.W)
-    gibbs._draw_side(workers, state.Ht, priors.shape_h + state.of_samples, rate, child(key, gibbs.ACTIVATIONS))
+    gibbs.draw_sources(problem.layout, problem.order, workers, state, child(key, gibbs.SOURCES))
+    shape, rate = (priors.shape_w, state.of_features), (priors.rate_w, weights.over_samples(state.Ht))
+    gibbs.draw_side(workers, state.W, shape, rate, child(key, gibbs.WEIGHTS))
+    gibbs.move_along_orbit(problem.options.moves, state, priors, key)
+    shape, rate = (priors.shape_h, state.of_samples), (priors.rate_h, weights.over_features(state.W))
+    gibbs.draw_side(workers, state.Ht, shape, rate, child(key, gibbs.ACTIVATIONS))
     return state, None
 
 
@@ -200,9 +200,9 @@ WRONG_SHEARS = {
 
 @pytest.mark.parametrize("name", WRONG_SHEARS)
 def test_a_wrong_shear_is_seen(name, monkeypatch):
-    right, wrong = gibbs.move_shears, WRONG_SHEARS[name]
+    right, wrong = gibbs_steps.move_shears, WRONG_SHEARS[name]
     monkeypatch.setattr(
-        gibbs, "move_shears", lambda W, H, *rest: right(W, H, *map(as_given, wrong(*rest[:-1])), rest[-1])
+        gibbs_steps, "move_shears", lambda W, H, *rest: right(W, H, *map(as_given, wrong(*rest[:-1])), rest[-1])
     )
     check_is_seen(MODELS["plain"], moves=("shear",))
 
@@ -222,8 +222,8 @@ WRONG_SCALES = {
 
 @pytest.mark.parametrize("name", WRONG_SCALES)
 def test_a_wrong_scale_is_seen(name, monkeypatch):
-    right, wrong = gibbs.draw_scales, WRONG_SCALES[name]
-    monkeypatch.setattr(gibbs, "draw_scales", lambda out, p, a, b, key: right(out, *wrong(p, a, b), key))
+    right, wrong = gibbs_steps.draw_scales, WRONG_SCALES[name]
+    monkeypatch.setattr(gibbs_steps, "draw_scales", lambda out, p, a, b, key: right(out, *wrong(p, a, b), key))
     check_is_seen(MODELS["plain"], moves=("scale",))
 
 

@@ -15,12 +15,13 @@ import pytest
 import scipy.sparse as sp
 
 import nmf_zoo as nz
-from nmf_zoo import _compat, checkpoints, run_arguments
+from nmf_zoo import _compat, run_arguments
 from nmf_zoo.cli import main
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference import blocks, driver
 from nmf_zoo.inference import checkpoint as files
 from nmf_zoo.inference.checkpoint import Part
+from nmf_zoo.results import checkpoints
 
 X = np.random.default_rng(1).poisson(3.0, (12, 15)).astype(float)
 

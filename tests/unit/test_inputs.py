@@ -311,7 +311,7 @@ def test_a_mask_with_the_labels_of_x_must_be_in_its_order():
     table = pd.DataFrame(X, index=GENES)
     mask = pd.DataFrame(SEEN, index=GENES)
     for given in (mask, mask.reset_index(drop=True)):
-        assert len(gap(table, 2, mask=given).coords["cell"]) == SEEN.sum()
+        assert gap(table, 2, mask=given).dim_lengths["cell"].eval() == SEEN.sum()
     with pytest.raises(InputError, match=r"mask: got labels of 'feature' that differ from X's; .*reindex"):
         gap(table, 2, mask=mask[::-1])
 

@@ -22,11 +22,12 @@ import scipy.sparse as sp
 import xarray as xr
 
 import nmf_zoo as nz
-from nmf_zoo import _compat, stores
+from nmf_zoo import _compat
 from nmf_zoo.cli import main
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference import ENGINES, gibbs
 from nmf_zoo.inference.blocks import run_block
+from nmf_zoo.results import stores
 
 zarr = pytest.importorskip("zarr")
 F, K, N = 6, 2, 8
@@ -357,7 +358,7 @@ SCRIPT = """
 import sys
 import numpy as np
 import nmf_zoo as nz
-from nmf_zoo import stores
+from nmf_zoo.results import stores
 from nmf_zoo.inference import checkpoint
 
 stores.FLUSH_EVERY, checkpoint.EVERY = 0.05, 0.2
@@ -499,7 +500,7 @@ def fit(*words):
 def test_the_shell_streams_to_zarr(counts, monkeypatch):
     """The same result as in memory, and nothing else left in the folder."""
     made = []
-    monkeypatch.setattr("nmf_zoo.keeping.Store", lambda *args: made.append(args) or stores.Store(*args))
+    monkeypatch.setattr("nmf_zoo.results.keeping.Store", lambda *args: made.append(args) or stores.Store(*args))
     for output in ("a.zarr", "a.nc"):
         assert fit("-o", output, *QUICK) == 0
     assert len(made) == 1

@@ -44,6 +44,24 @@ def test_small_binomial_is_inversion(n, p):
     assert [counts.draw_binomial(n, p, k) for k in keys] == [naive_draws.draw_binomial(n, p, k) for k in keys]
 
 
+@pytest.mark.parametrize(("n", "p"), [(17, 0.5), (64, 0.3), (65, 0.125), (100, 0.4875), (128, 0.8)])
+def test_binomials_of_few_trials_are_tossed(n, p):
+    keys = some_keys(100)
+    less = min(p, 1 - p)
+    tossed = [naive_draws.toss_binomial(n, less, k) for k in keys]
+    assert [counts.draw_binomial(n, p, k) for k in keys] == [k if less == p else n - k for k in tossed]
+
+
+def test_rare_coins_are_decided_by_late_digits():
+    """Digits beyond the sure ones: at p = 2^-20 each coin that begins like p is followed until it differs."""
+    p = 2.0**-20 * 1.75
+    keys = some_keys(20_000)
+    heads = sum(counts._toss_binomial(64, p, k) for k in keys)
+    assert stats.poisson.sf(heads - 1, 64 * p * len(keys)) > P_BOUND
+    assert stats.poisson.cdf(heads, 64 * p * len(keys)) > P_BOUND
+    assert [counts._ones(np.uint64(bits)) for bits in (0, 1, 2**63, 2**64 - 1)] == [0, 1, 1, 64]
+
+
 @pytest.mark.parametrize("rank", [1, 2, 5, 10, 33])
 def test_small_allocation_is_categorical(rank):
     weights = np.random.default_rng(rank).gamma(0.5, size=rank)
@@ -70,6 +88,7 @@ CALLS = {
     "poisson": (counts.draw_poisson, (3.0, KEY)),
     "large poisson": (counts.draw_poisson, (1e6, KEY)),
     "binomial": (counts.draw_binomial, (20, 0.3, KEY)),
+    "tossed binomial": (counts.draw_binomial, (100, 0.7, KEY)),
     "large binomial": (counts.draw_binomial, (10**9, 0.3, KEY)),
     "gig": (gig.draw_gig, (0.5, 2.0, 3.0, KEY)),
     "large gig": (gig.draw_gig, (-1e5, 2.0, 3.0, KEY)),
@@ -86,6 +105,7 @@ PINNED = {
     "poisson": 3,
     "large poisson": 1000111,
     "binomial": 6,
+    "tossed binomial": 72,
     "large binomial": 300001604,
     "gig": 2.2962289332229746,
     "large gig": 1.4972846920343916e-05,

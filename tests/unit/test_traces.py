@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from nmf_zoo import stores
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.driver import SampleRun
 from nmf_zoo.inference.moments import MomentTraces
 from nmf_zoo.inference.traces import Traces, fullest
-from nmf_zoo.keeping import chain_groups, finish_store
 from nmf_zoo.kernels.moments import add_draws
-from nmf_zoo.stores import CHUNK_BYTES, Column, Store, StoredTraces, chunk_shape
+from nmf_zoo.results import stores
+from nmf_zoo.results.keeping import chain_groups, finish_store
+from nmf_zoo.results.stores import CHUNK_BYTES, Column, Store, StoredTraces, chunk_shape
 from tests.naive_moments import naive_moments
 from tests.structures import gamma, model
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
+import numpy as np
 import pytest
 
-from nmf_zoo.inference.workers import Workers
+from nmf_zoo.inference.workers import WORTH_SHARING, Workers
 from tests.unit.test_driver import run_toy, toy
 
 
@@ -93,3 +94,30 @@ def test_the_cores_of_chains_that_ended_help_the_last(n_chains, cores, at_last):
     run_toy(type(engine)(**{**vars(engine), "prepare": prepare, "step": step}), n_chains=n_chains, cores=cores)
     assert seen[-1] == at_last
     assert max(seen) <= cores
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_fold_adds_in_order(threads):
+    """However long each takes."""
+    workers, added = Workers(threads), []
+
+    def work(item):
+        time.sleep(0.002 * (item % 3 == 0))
+        return item
+
+    workers.fold(work, range(20), added.append)
+    workers.close()
+    assert added == list(range(20))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("rows", [1, 3, WORTH_SHARING])
+def test_map_rows_covers_every_row_once(threads, rows):
+    workers, out = Workers(threads), np.zeros((rows, 4))
+
+    def count(first, last):
+        out[first:last] += 1.0
+
+    workers.map_rows(count, out)
+    workers.close()
+    assert np.all(out == 1.0)

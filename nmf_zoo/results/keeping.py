@@ -14,7 +14,7 @@ from nmf_zoo.inference.driver import SampleRun
 from nmf_zoo.inference.moments import MomentTraces
 from nmf_zoo.inference.traces import Traces
 from nmf_zoo.results import LEADING, as_dataset, plain_attrs, stats_dataset
-from nmf_zoo.stores import Store, StoredTraces
+from nmf_zoo.results.stores import Store, StoredTraces
 from nmf_zoo.structure import Array, Factorisation
 
 MOMENTS, MEAN, SD = "posterior_moments", "_mean", "_sd"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -45,11 +45,15 @@ def as_dataset(
     ``owners`` name the variable whose dims an array has, where it isn't that variable itself.
     """
     variables, coords = {}, {}
+    listed = structure.dims.get(structure.likelihood.name, ()) if structure.cells is not None else ()
     for name, array in arrays.items():
         own = variable_dims(structure, owners.get(name, name), array.ndim - len(leading))
         variables[name] = xr.Variable(leading + own, array)
         for dim, length in zip(own, array.shape[len(leading) :], strict=True):
-            coords[dim] = structure.coords.get(dim, np.arange(length))
+            if dim in structure.coords:
+                coords[dim] = structure.coords[dim]
+            elif dim not in listed:  # numbers of listed cells would take more memory than the cells
+                coords[dim] = np.arange(length)
     shape = next((array.shape for array in arrays.values()), ())
     coords |= {dim: np.arange(length) for dim, length in zip(leading, shape, strict=False)}
     return xr.Dataset(variables, coords=coords)
@@ -88,14 +92,13 @@ def solution_groups(
 
 def fit_dataset(structure: Factorisation, solutions: list[Any], reasons: Mapping[str, str]) -> xr.Dataset:
     """The fit group: objective (chain, iteration), NaN after a restart's end, and one entry per chain of the rest."""
-    longest = max(len(solution.objective) for solution in solutions)
-    objective = np.full((len(solutions), longest), np.nan)
-    for row, solution in zip(objective, solutions, strict=True):
-        row[: len(solution.objective)] = solution.objective
+    objective = pad_rows([np.array(solution.objective) for solution in solutions])
     status = [solution.status for solution in solutions]
-    parameters = _stack(solution.parameters for solution in solutions)
+    parts = [_series_apart(solution.parameters) for solution in solutions]
+    parameters = _stack(arrays for arrays, _ in parts)
     owners = {name: name.rsplit("_", 1)[0] for name in parameters}  # W_shape, of q(W), has W's dims
     dataset = as_dataset(structure, parameters, ("chain",), owners)
+    dataset = dataset.assign({name: _stack_series([series[name] for _, series in parts]) for name in parts[0][1]})
     return dataset.assign(
         objective=(("chain", "iteration"), objective),
         iterations=("chain", [len(solution.objective) for solution in solutions]),
@@ -103,7 +106,34 @@ def fit_dataset(structure: Factorisation, solutions: list[Any], reasons: Mapping
         converged=("chain", [word == "converged" for word in status]),
         status=("chain", status),
         reason=("chain", [reasons[word] for word in status]),
-    ).assign_coords(chain=np.arange(len(solutions)), iteration=np.arange(1, longest + 1))
+    ).assign_coords(chain=np.arange(len(solutions)), iteration=np.arange(1, objective.shape[1] + 1))
+
+
+class Series(NamedTuple):
+    """What an optimiser reports beside its parameters: dims, "iteration" first if it is one of them, and values."""
+
+    dims: tuple[str, ...]
+    values: Array
+
+
+def _series_apart(parameters: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Series]]:
+    """(arrays with the dims of their variables, series)"""
+    series = {name: value for name, value in parameters.items() if isinstance(value, Series)}
+    return {name: value for name, value in parameters.items() if name not in series}, series
+
+
+def _stack_series(series: list[Series]) -> xr.Variable:
+    rows = [np.asarray(one.values) for one in series]
+    dims = series[0].dims
+    return xr.Variable(("chain", *dims), pad_rows(rows) if dims[:1] == ("iteration",) else np.stack(rows))
+
+
+def pad_rows(arrays: list[Array]) -> Array:
+    """Arrays of different lengths as one (array, row, ...), NaN after the end of the shorter ones."""
+    out = np.full((len(arrays), max(len(array) for array in arrays), *arrays[0].shape[1:]), np.nan)
+    for row, array in zip(out, arrays, strict=True):
+        row[: len(array)] = array
+    return out
 
 
 def _stack(dicts: Iterable[Mapping[str, Array]]) -> dict[str, Array]:

@@ -1,0 +1,29 @@
+"""What Gibbs can run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nmf_zoo.inference.engine import Verdict
+from nmf_zoo.inference.propriety import is_proper
+from nmf_zoo.structure import Factorisation
+
+
+def supports(structure: Factorisation, options: Any) -> Verdict:
+    """Poisson counts with gamma (or proper flat) factors and proper hyperpriors."""
+    if structure.likelihood.kind != "poisson":
+        return Verdict(f"it allocates counts, and {structure.likelihood.name} is {structure.likelihood.kind}")
+    if structure.data is None:
+        return Verdict(f"nothing is observed in {structure.likelihood.name}")
+    if not structure.is_integer:
+        return Verdict(f"it allocates counts, and {structure.likelihood.name} holds {_describe_fractions(structure)}")
+    return is_proper(structure)
+
+
+def _describe_fractions(structure: Factorisation) -> str:
+    rows, cols, x = structure.observed_cells()
+    at = np.flatnonzero(x != np.floor(x))
+    place = structure.place(rows[at[0]], cols[at[0]])
+    return f"values that are not integers ({len(at)} of them), the first {x[at[0]]:g} at {place}"
