@@ -67,6 +67,9 @@ def _as_block(x: Any) -> Any:
         array = x if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
     except ValueError:
         return x  # rows of different lengths: said by who reads it
+    if array.ndim == 0:
+        got = " ".join(repr(x).split())[:60]
+        raise InputError("x", got, "one column (features,) or a block (features, columns)")
     return array[:, None] if array.ndim == 1 else array
 
 
@@ -81,7 +84,7 @@ def _check_size(shape: tuple[int, ...], structure: Factorisation) -> None:
 def _check_labels(labels: Labels, structure: Factorisation) -> None:
     own = structure.coords.get(structure.axes[0])
     if own is not None and ROWS in labels:
-        check_same_labels("x", {ROWS: labels[ROWS]}, {ROWS: flat_labels(pd.Index(own))})
+        check_same_labels("x", {ROWS: labels[ROWS]}, {ROWS: flat_labels(pd.Index(own))}, "the model")
 
 
 def _names(structure: Factorisation, number: int, n_columns: int) -> Labels:

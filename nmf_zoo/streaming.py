@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -16,7 +17,7 @@ import xarray as xr
 from nmf_zoo import __version__
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference import online_em
-from nmf_zoo.inference.checkpoint import _replace as replace_file
+from nmf_zoo.inference.checkpoint import replace_file
 from nmf_zoo.inference.driver import available_cores
 from nmf_zoo.inference.stream_engine import START, Columns, StreamEngine
 from nmf_zoo.inference.structure_trees import as_tree, from_tree
@@ -85,7 +86,7 @@ def stream(
 
 def resume_stream(path: Path | str, *, cores: int | None = None) -> Stream:
     """A stream as :meth:`Stream.save` left it. It goes on as if it had not been stopped, bit for bit."""
-    path = Path(path)
+    path = _path(path)
     try:
         with open(path, "rb") as file:
             tree = read_tree(file)
@@ -119,6 +120,11 @@ class Stream:
         self._state: Any = None
         self._seconds = 0.0
         self._trace: dict[str, Any] = {"columns": [], "norms": [], "stride": 1, "steps": 0}
+
+    def __repr__(self) -> str:
+        """``<Stream of online_em: 6 features, 3 components, 60 columns seen>``"""
+        (features, _), rank, seen = self._structure.shape, self._structure.rank, self.columns_seen
+        return f"<Stream of {self._engine.name}: {features} features, {rank} components, {seen} columns seen>"
 
     def update(self, x: Any, *, mask: Any = None, observed: str | None = None) -> None:
         """Learn from new columns.
@@ -184,7 +190,7 @@ class Stream:
 
     def save(self, path: Path | str) -> None:
         """Write all that the stream is to a file. It takes its place at once: a kill leaves the old one or the new."""
-        path = Path(path)
+        path = _path(path)
         tree = {
             "format": FORMAT,
             "version": __version__,
@@ -274,6 +280,12 @@ def _lasting_coords(structure: Factorisation) -> dict[str, Array]:
     """The labels of features and components: a stream has no samples of its own."""
     kept = {structure.axes[0], structure.W.orient_dims(as_dims(structure))[1]}
     return {dim: labels for dim, labels in structure.coords.items() if dim in kept}
+
+
+def _path(path: Any) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise InputError("path", repr(path), "the path of a file")
+    return Path(path)
 
 
 def _cores(cores: int | None) -> int:

@@ -17,11 +17,11 @@ from nmf_zoo.inference.marginal import Samples, penalties, rates
 from nmf_zoo.structure import Array
 
 
-def n_terms(samples: Samples, rank: int) -> int:
-    """The largest number of admissible components of a sample."""
+def n_terms(samples: Samples, rank: int) -> list[int]:
+    """The number of admissible components of each sample."""
     sources, indptr = rank + (samples.columns.offset.size > 0), samples.columns.indptr
     counts = [samples.columns.counts[first:last].tolist() for first, last in pairwise(indptr)]
-    return max(math.prod(math.comb(x + sources - 1, sources - 1) for x in sample) for sample in counts)
+    return [math.prod(math.comb(x + sources - 1, sources - 1) for x in sample) for sample in counts]
 
 
 def enumerated_log_likelihoods(samples: Samples, W: Array, shape: Array, rate: Array) -> Array:

@@ -89,7 +89,7 @@ class Part:
         try:
             end = self._append(rows) if rows else self._bytes
             began = time.monotonic()
-            _replace(self._state, {"tree": tree, "bytes": end})
+            replace_file(self._state, {"tree": tree, "bytes": end})
         except OSError as error:
             message = f"could not be saved ({error.strerror}: {self._state.parent}); the run goes on without"
             warnings.warn(f"checkpoint: {message}", NmfZooWarning, stacklevel=2)
@@ -191,7 +191,7 @@ def _lock(path: Path) -> IO:
     return file
 
 
-def _replace(path: Path, tree: Any) -> None:
+def replace_file(path: Path, tree: Any) -> None:
     """Write a tree and let it take the place of ``path`` all at once."""
     partial = _partial(path)
     with open(partial, "wb") as file:

@@ -211,7 +211,12 @@ def _tasks(samples: Samples, W: Array, total: Array) -> Array:
 
 
 def expectations(
-    samples: Samples, W: Array, shape: Array, rate: Array, workers: Workers = SERIAL
+    samples: Samples,
+    W: Array,
+    shape: Array,
+    rate: Array,
+    workers: Workers = SERIAL,
+    report: Callable[[int], None] = lambda done: None,
 ) -> tuple[Array, Array]:
     """(E[C | x], E[H | x]) given W: (non-zeros, K), a column for the background after them if there is one, and (N, K).
 
@@ -225,5 +230,5 @@ def expectations(
     def work(first: int, last: int) -> None:
         expect(data, first, last, sources, activations)
 
-    over_samples(work, _tasks(samples, W, total), workers)
+    over_samples(work, _tasks(samples, W, total), workers, report)
     return sources, activations

@@ -10,28 +10,30 @@ g_n = (n + offset)^-exponent a step is::
 
 of one column, or with s_n and t_n the means over a mini-batch. With C, sum_k (alpha_k / beta_k) w_fk is after every
 step the mean of x_f over the columns so far, weighted as S weights them (eq. 49). C is only right where every cell was
-observed; CH also with missing cells.
+observed; CH also with missing cells. S and T are gathered with both, so that a stream can change from C to CH.
 
 The statistics are as large as W, whatever has been seen, and a column of few counts costs what these cost: see
-:mod:`nmf_zoo.kernels.column_statistics`. W follows from them and is never stored.
+:mod:`nmf_zoo.kernels.column_statistics`. W follows from them (:mod:`nmf_zoo.inference.online_statistics`).
 """
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.online_statistics import OnlineState, copy, empty, weights_now, weights_of, with_room
 from nmf_zoo.inference.start import SPREAD
 from nmf_zoo.inference.stream_engine import SWEEPS, Columns, StreamEngine
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels import column_statistics as clock
-from nmf_zoo.kernels.column_statistics import Running, add_columns, decay, end_step, renew, take_step
+from nmf_zoo.kernels.column_statistics import add_columns, decay, end_step, take_step
 from nmf_zoo.kernels.column_sweeps import Plan, Weights, expect_columns, make_room
 from nmf_zoo.kernels.gibbs import draw_factor
 from nmf_zoo.kernels.streams import child
@@ -39,14 +41,6 @@ from nmf_zoo.structure import Array, Factorisation, Flat, GammaPrior
 
 COMPLETE = ("auto", "C", "CH")
 CHUNK_NUMBERS, SIDE_BY_SIDE = 1 << 16, 8  # numbers in the shares of one chunk; chunks whose shares wait for each other
-
-
-class OnlineState(NamedTuple):
-    """The statistics; start (F, K), the W of the first columns; complete: "C" or "CH"."""
-
-    running: Running
-    start: Array
-    complete: str
 
 
 class OnlineInfo(NamedTuple):
@@ -70,7 +64,7 @@ class OnlineEM:
     batch : columns of one step. Blocks given to ``update`` are cut into steps of so many columns, the last of a block
         may have fewer
     complete : complete data of the maximisation, "C" (sources; every cell observed) or "CH" (sources and activations;
-        cells may be missing); "auto": "CH" if the first block has missing cells
+        cells may be missing); "auto": "C" as long as no cell has been missing, "CH" from then on
     sweeps, keep : Gibbs sweeps of a column's activations, and how many of the last are averaged. What noise few sweeps
         leave averages out over the columns; their bias does not, and grows with the counts: large ones mix slowly
     """
@@ -85,9 +79,9 @@ class OnlineEM:
     keep: int = 8
 
     def __post_init__(self):
-        if not 0.5 < self.exponent <= 1.0:
+        if not (is_real(self.exponent) and 0.5 < self.exponent <= 1.0):
             raise ValueError(f"exponent: got {self.exponent!r}; expected a number in (1/2, 1]")
-        if not 0.0 <= self.offset < np.inf:
+        if not (is_real(self.offset) and 0.0 <= self.offset < np.inf):
             raise ValueError(f"offset: got {self.offset!r}; expected a finite number >= 0")
         if self.complete not in COMPLETE:
             raise ValueError(f"complete: got {self.complete!r}; expected one of {list(COMPLETE)}")
@@ -99,6 +93,10 @@ class OnlineEM:
                 raise ValueError(f"{name}: got {value!r}; expected an integer >= {smallest}")
         if self.keep > self.sweeps:
             raise ValueError(f"keep: got {self.keep!r}; expected at most sweeps={self.sweeps}")
+
+
+def is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -149,10 +147,6 @@ def prepare(structure: Factorisation, options: OnlineEM, workers: Workers) -> Pr
 def init(problem: Problem, columns: Columns, key: np.uint64, start: Mapping[str, Array]) -> OnlineState:
     """Empty statistics, and a W whose mean is that of the first mini-batch: given, else random."""
     F, K = problem.structure.shape[0], problem.structure.rank
-    has_missing = not np.all(columns.complete)
-    complete = problem.options.complete
-    if complete == "auto":
-        complete = "CH" if has_missing else "C"
     W = problem.structure.W
     if W.name in start:
         first = np.array(W.orient(np.asarray(start[W.name], dtype=np.float64)), order="C")
@@ -161,7 +155,8 @@ def init(problem: Problem, columns: Columns, key: np.uint64, start: Mapping[str,
         typical = _typical(columns.part(0, min(problem.options.batch, columns.n_columns)), F)
         rate, first = np.broadcast_to(SPREAD * K * problem.mean_h / typical, (F, K)), np.empty((F, K))
         draw_factor(first, np.broadcast_to(SPREAD, (F, K)), rate, 0, F, key)
-    return OnlineState(_empty(F, K, problem.options.average_after is not None), first, complete)
+    complete = "CH" if problem.options.complete == "CH" else "C"
+    return OnlineState(empty(F, K, problem.options.average_after is not None), first, complete)
 
 
 def _typical(columns: Columns, n_features: int) -> float:
@@ -171,35 +166,18 @@ def _typical(columns: Columns, n_features: int) -> float:
     return float(mean) if mean > 0 else 1.0
 
 
-def _empty(F: int, K: int, is_averaged: bool) -> Running:
-    averaged = (F, K) if is_averaged else (0, K)
-    numbers = np.zeros(6)
-    numbers[clock.SCALE] = 1.0
-    return Running(
-        sources=np.zeros((F, K)),
-        everywhere=np.zeros(K),
-        some=np.zeros((0, K)),
-        totals=np.zeros(K),
-        sums=np.zeros(averaged),
-        some_sums=np.zeros((0, K)),
-        everywhere_sums=np.zeros(K if is_averaged else 0),
-        row_times=np.zeros(averaged[0]),
-        clock=numbers,
-    )
-
-
 def check(problem: Problem, state: OnlineState, columns: Columns) -> None:
     """Refuse missing cells where the maximisation is only right without."""
-    if state.complete == "C" and not np.all(columns.complete):
+    if problem.options.complete == "C" and not np.all(columns.complete):
         n = columns.number + int(np.argmin(columns.complete))
-        do = "use nz.OnlineEM(complete='CH')"
+        do = "use nz.OnlineEM(complete='auto') or 'CH'"
         raise InputError("x", f"missing cells in column {n}", "every cell observed, as complete='C' needs", do)
 
 
 def update(problem: Problem, state: OnlineState, columns: Columns, key: np.uint64) -> tuple[OnlineState, OnlineInfo]:
     """One step, from a mini-batch of columns."""
-    options, state = problem.options, _with_room(state, columns)
-    running, weights = state.running, current_weights(problem, state)
+    options, state = problem.options, state if np.all(columns.complete) else with_room(state)
+    running, weights = state.running, weights_now(state, problem.mean_h, options.start_columns)
     size = (running.clock[clock.STEPS] + 1.0 + options.offset) ** -options.exponent
     seen, after = running.clock[clock.COLUMNS] + columns.n_columns, options.average_after
     is_averaged = after is not None and seen > max(after, options.start_columns)
@@ -209,7 +187,7 @@ def update(problem: Problem, state: OnlineState, columns: Columns, key: np.uint6
         shares, active, counts = expect(problem, weights, columns, key)
         take_step(running, columns, 0, columns.n_columns, shares, active, size, is_averaged)
         return state, OnlineInfo(size, counts)
-    new = _copy(running)
+    new = copy(running)
     weight, counts = decay(new, size) / columns.n_columns, 0.0
     for at in range(0, len(parts), SIDE_BY_SIDE):
         some = parts[at : at + SIDE_BY_SIDE]
@@ -238,43 +216,10 @@ def expect(problem: Problem, weights: Weights, columns: Columns, key: np.uint64)
     return room.shares, room.active, counts
 
 
-def _with_room(state: OnlineState, columns: Columns) -> OnlineState:
-    """Room for the activations of incomplete columns, from the first of these on."""
-    running = state.running
-    if state.complete == "C" or running.some.size or np.all(columns.complete):
-        return state
-    own = _copy(running)  # the old state stays whole if this step does not come to its end
-    return state._replace(running=own._replace(some=np.zeros_like(own.sources), some_sums=np.zeros_like(own.sums)))
-
-
-def _copy(running: Running) -> Running:
-    return Running(*(array.copy() for array in running))
-
-
-def current_weights(problem: Problem, state: OnlineState) -> Weights:
-    """W as it is in the statistics."""
-    running = state.running
-    is_start = not running.clock[clock.MASS] or running.clock[clock.COLUMNS] < problem.options.start_columns
-    if state.complete == "C":
-        top, bottom = running.clock[clock.SCALE] / problem.mean_h, np.ones_like(problem.mean_h)
-        some = np.empty((0, len(top)))
-    else:  # the scale is that of both
-        top, bottom, some = np.ones_like(problem.mean_h), running.everywhere, running.some
-    norms = state.start.sum(axis=0) if is_start else _norms(running, top, bottom, some)
-    return Weights(running.sources, some, top, bottom, state.start, norms, bool(is_start))
-
-
-def _norms(running: Running, top: Array, bottom: Array, some: Array) -> Array:
-    if not some.size:
-        return running.totals * top / bottom
-    below = bottom + some
-    return np.divide(running.sources * top, below, out=np.zeros_like(below), where=below > 0).sum(axis=0)
-
-
 def finish(problem: Problem, state: OnlineState) -> tuple[dict[str, Array], dict[str, Array]]:
     """W, of the averaged statistics if there are some."""
-    values = {problem.structure.W.name: problem.structure.W.orient(weights_of(problem, state))}
-    return values, {}
+    W = weights_of(state, problem.mean_h, problem.options.start_columns)
+    return {problem.structure.W.name: problem.structure.W.orient(W)}, {}
 
 
 def seen(state: OnlineState) -> int:
@@ -284,28 +229,7 @@ def seen(state: OnlineState) -> int:
 
 def track(problem: Problem, state: OnlineState) -> Array:
     """Sums of W's columns, (K,), as the last step left them."""
-    return current_weights(problem, state).norms
-
-
-def weights_of(problem: Problem, state: OnlineState) -> Array:
-    """W (F, K)."""
-    running = state.running
-    if running.clock[clock.AVERAGED] > 0:
-        running = _averaged(running)
-    weights = current_weights(problem, state._replace(running=running))
-    if weights.is_start:
-        return state.start.copy()
-    below = weights.bottom + weights.some if weights.some.size else np.broadcast_to(weights.bottom, state.start.shape)
-    return np.divide(weights.sources * weights.top, below, out=state.start.copy(), where=below > 0)
-
-
-def _averaged(running: Running) -> Running:
-    """The averages in the place of the statistics."""
-    own = _copy(running)
-    renew(own)
-    n = own.clock[clock.AVERAGED]
-    some = own.some_sums / n if own.some.size else own.some
-    return own._replace(sources=own.sums / n, everywhere=own.everywhere_sums / n, some=some, totals=own.sums.sum(0) / n)
+    return weights_now(state, problem.mean_h, problem.options.start_columns).norms
 
 
 STREAM = StreamEngine(

@@ -28,7 +28,8 @@ class Watch:
         self._due = [0.0] * chains
         self._bars = _columns() if enabled else None
         add = self._bars.add_task if self._bars is not None else None
-        self._tasks = [] if add is None else [add(f"{word} {i}", total=total, note=STARTING) for i in range(chains)]
+        words = [word] if chains == 1 else [f"{word} {i}" for i in range(chains)]
+        self._tasks = [] if add is None else [add(each, total=total, note=STARTING) for each in words]
 
     def __enter__(self) -> Watch:
         if self._bars is not None:

@@ -33,14 +33,16 @@ from nmf_zoo.kernels.borrow import borrowed
 from nmf_zoo.kernels.counts import allocate
 from nmf_zoo.kernels.draws import draw_gamma, draw_log_gamma, draw_normal
 from nmf_zoo.kernels.marginal import open_counts, shares
+from nmf_zoo.kernels.peaks import back_substitute, find_mode, match_spread
 from nmf_zoo.kernels.special import fast_log
 from nmf_zoo.kernels.streams import fold, kernel
 
 FREEDOM = 10.0  # degrees of the t distribution: what its heavier tails cost where the normal fits, they save elsewhere
-STEPS = 40  # of Newton, at most
 SWEEPS, WARM_UP = 64, 16  # of Gibbs sampling: what is kept at most, and what comes before
+RESTARTED, SHORT = 8, 5  # every eighth of those is the last of a short chain with a start of its own
 WIDENED, SHARES = 2, (0.0, 0.25, 0.03125)  # every other sweep counts in part, the first of those not at all
-TINY = 1e-300  # below what h a mean is taken as this: it has no weight, and fast_log wants normal numbers
+TINY = 1e-300  # below what share of T a mean is taken as this: it has no weight, and fast_log wants normal numbers
+LOG_LARGEST = 700.0  # of T
 in_lanes = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
 
 
@@ -84,139 +86,45 @@ def _estimate(problem, n_draws, key):
 
 
 @kernel
-def find_mode(counts, q, prior):
-    """h (K,) where prod h^prior exp(-T) prod_f (sum_k q_fk h_k)^x_f is highest: an EM step, then Newton in log h."""
-    rank = prior.size
-    h = (prior.sum() + counts.sum()) / rank * np.ones(rank)
-    sources, slopes = np.empty(rank), np.empty((rank, rank))
-    value = climb_sums(counts, q, h, sources, slopes)
-    h = prior + sources
-    value = climb_sums(counts, q, h, sources, slopes) + np.sum(prior * np.log(h)) - h.sum()
-    for _ in range(STEPS):
-        gradient = prior + sources - h
-        step = solve(cholesky(slopes + np.diag(prior)), gradient)
-        if np.max(np.abs(step)) < 1e-4:
-            break
-        step *= min(1.0, 2.0 / np.max(np.abs(step)))
-        for _ in range(12):
-            new = h * np.exp(step)
-            risen = climb_sums(counts, q, new, sources, slopes) + np.sum(prior * np.log(new)) - new.sum()
-            if risen >= value:
-                break
-            step *= 0.5
-        h, value = new, risen
-    return h
-
-
-@kernel
-def climb_sums(counts, q, h, sources, slopes):
-    """sum_f x_f log mean_f; overwrites sources_k = sum_f x_f r_fk, slopes_kj = sum_f x_f r_fk r_fj; r = q h / mean."""
-    rank, total, r = h.size, 0.0, np.empty(h.size)
-    sources[:], slopes[:] = 0.0, 0.0
-    for f in range(counts.size):
-        mean = 0.0
-        for k in range(rank):
-            r[k] = q[f, k] * h[k]
-            mean += r[k]
-        total += counts[f] * math.log(mean)
-        for k in range(rank):
-            r[k] /= mean
-            weighted = counts[f] * r[k]
-            sources[k] += weighted
-            for j in range(k + 1):
-                slopes[k, j] += weighted * r[j]
-    for k in range(rank):
-        for j in range(k):
-            slopes[j, k] = slopes[k, j]
-    return total
-
-
-@kernel
-def match_spread(counts, q, prior, h):
-    """(m, Cholesky factor of minus the second derivative of log f in log h at its mode).
-
-    A Dirichlet distribution of sum a has sum_k d_k Var(log d_k) = (K - 1) / a or so, and T ~ Gamma(a) makes its h
-    independent.
-    """
-    rank, n, d = prior.size, counts.sum(), h / h.sum()
-    sources, slopes = np.empty(rank), np.empty((rank, rank))
-    climb_sums(counts, q, h, sources, slopes)
-    slopes += np.diag(prior)
-    lower, spread = cholesky(slopes), 0.0
-    for k in range(rank):
-        unit = np.zeros(rank)
-        unit[k] = 1.0
-        spread += d[k] * solve(lower, unit)[k]
-    spread -= np.sum(d * solve(lower, d))
-    m = min(n, max(0.0, (rank - 1) / spread - prior.sum()))
-    for k in range(rank):
-        for j in range(rank):
-            slopes[k, j] += (m - n) * d[k] * d[j]
-    narrowed = cholesky(slopes)
-    return (m, narrowed) if np.isfinite(np.sum(narrowed)) else (n, lower)
-
-
-@kernel
-def cholesky(matrix):
-    """Its lower factor; NaN where the matrix isn't positive definite."""
-    rank = matrix.shape[0]
-    lower = np.zeros((rank, rank))
-    for i in range(rank):
-        for j in range(i + 1):
-            total = matrix[i, j]
-            for k in range(j):
-                total -= lower[i, k] * lower[j, k]
-            lower[i, j] = math.sqrt(total) if i == j else total / lower[j, j]
-    return lower
-
-
-@kernel
-def solve(lower, x):
-    """(L L^T)^-1 x"""
-    y = x.copy()
-    for i in range(y.size):
-        for k in range(i):
-            y[i] -= lower[i, k] * y[k]
-        y[i] /= lower[i, i]
-    back_substitute(lower, y)
-    return y
-
-
-@kernel
-def back_substitute(lower, y):
-    """Overwrite y by L^-T y."""
-    for i in range(y.size - 1, -1, -1):
-        for k in range(i + 1, y.size):
-            y[i] -= lower[k, i] * y[k]
-        y[i] /= lower[i, i]
-
-
-@kernel
 def draw_totals(problem, d, out, key):
     """Overwrite out (sweeps, K) with the components' totals in sweeps of Gibbs sampling that begin at d (K,).
 
     Some are scaled down, to Dirichlet distributions between the posterior and the prior: sweeps can be slow to leave a
-    place where the counts hardly tell components apart.
+    place where the counts hardly tell components apart. And some are from chains of their own that begin anywhere: with
+    small alpha none may leave the components that it began with.
     """
-    rank, totals, own, cumulative = d.size, np.empty(d.size), np.empty(d.size, np.int64), np.empty(d.size)
-    weights, log_g = np.empty(rank), np.empty(rank)
-    for sweep in range(WARM_UP + out.shape[0] if out.shape[0] > 0 else 0):
-        of_sweep = fold(key, sweep)
-        totals[:] = 0.0
-        for f in range(problem.counts.size):
-            for k in range(rank):
-                weights[k] = problem.q[f, k] * d[k]
-            allocate(problem.counts[f], weights, cumulative, own, fold(of_sweep, f))
-            for k in range(rank):
-                totals[k] += own[k]
-        of_d = fold(of_sweep, problem.counts.size)
-        for k in range(rank):
-            log_g[k] = draw_log_gamma(problem.shape[k] + totals[k], fold(of_d, k))
-        d = np.exp(log_g - np.max(log_g))
+    d, rank, totals = d.copy(), d.size, np.empty(d.size)
+    long = out.shape[0] - out.shape[0] // RESTARTED
+    for sweep in range(WARM_UP + long if long > 0 else 0):
+        sweep_once(problem, d, totals, fold(key, sweep))
         kept = sweep - WARM_UP
         if kept >= 0:
             is_widened = kept % WIDENED == WIDENED - 1
             out[kept] = totals * (SHARES[kept // WIDENED % len(SHARES)] if is_widened else 1.0)
+    for kept in range(long, out.shape[0]):
+        own = fold(fold(key, WARM_UP + long), kept)
+        for k in range(rank):
+            d[k] = draw_gamma(1.0, fold(own, k))
+        for sweep in range(SHORT):
+            sweep_once(problem, d, out[kept], fold(own, rank + sweep))
+
+
+@kernel
+def sweep_once(problem, d, totals, key):
+    """Overwrite totals (K,) with a draw given d (K,), then d with one given the totals."""
+    rank, own = d.size, np.empty(d.size, np.int64)
+    weights, cumulative, log_g = np.empty(rank), np.empty(rank), np.empty(rank)
+    totals[:] = 0.0
+    for f in range(problem.counts.size):
+        for k in range(rank):
+            weights[k] = problem.q[f, k] * d[k]
+        allocate(problem.counts[f], weights, cumulative, own, fold(key, f))
+        for k in range(rank):
+            totals[k] += own[k]
+    of_d = fold(key, problem.counts.size)
+    for k in range(rank):
+        log_g[k] = draw_log_gamma(problem.shape[k] + totals[k], fold(of_d, k))
+    d[:] = np.exp(log_g - np.max(log_g))
 
 
 @kernel
@@ -252,8 +160,13 @@ def draw_points(peak, totals, alpha, m, key, out):
 def weigh_points(problem, peak, totals, m, points, out):
     """Overwrite out (draws,) with log f - log density of the proposals' mixture, both in log h; points (K, draws)."""
     n_draws, sweeps, alpha = out.size, totals.shape[0], problem.shape
-    h, fit, n = np.exp(points), np.zeros(n_draws), problem.counts.sum()
-    add_log_means(problem.counts, problem.q, h, fit)
+    shares_of_total, log_total = np.empty(points.shape), np.empty(n_draws)
+    for s in range(n_draws):  # h itself may be too small or too large for a float
+        largest = np.max(points[:, s])
+        log_total[s] = largest + math.log(np.sum(np.exp(points[:, s] - largest)))
+        shares_of_total[:, s] = np.exp(points[:, s] - log_total[s])
+    fit, n = np.zeros(n_draws), problem.counts.sum()
+    add_log_means(problem.counts, problem.q, shares_of_total, fit)
     first = from_peak(n_draws, sweeps)
     constant = log_density_constant(peak[2]) + math.log(first / n_draws)
     weights, missing = np.empty(sweeps), np.empty(sweeps)
@@ -264,13 +177,13 @@ def weigh_points(problem, peak, totals, m, points, out):
         for k in range(alpha.size):
             weights[j] -= math.lgamma(alpha[k] + totals[j, k])
     for s in range(n_draws):
-        total = np.sum(h[:, s])
-        base = np.sum(alpha * points[:, s]) - total + (m - n) * math.log(total)
+        base = np.sum(alpha * points[:, s]) - math.exp(log_total[s]) + (m - n) * log_total[s]
         density = constant + log_t(peak, points[:, s])
         if sweeps > 0:
-            mixture = log_mixture(weights + missing * math.log(total), totals, points[:, s])
+            mixture = log_mixture(weights + missing * log_total[s], totals, points[:, s])
             density = np.logaddexp(density, base + mixture)
-        out[s] = base + fit[s] - density if total == total else -np.inf
+        is_possible = log_total[s] < LOG_LARGEST  # not NaN, v was positive; else exp(-T) is 0
+        out[s] = base + n * log_total[s] + fit[s] - density if is_possible else -np.inf
 
 
 @kernel
@@ -325,7 +238,7 @@ def draw_t(lower, key, y):
 
 @in_lanes
 def add_log_means(counts, q, h, out):
-    """Add sum_f x_f log sum_k q_fk h_k to out (draws,); h (K, draws)."""
+    """Add sum_f x_f log sum_k q_fk h_k to out (draws,); h (K, draws), over their sums."""
     q, h, mean = borrowed(q), borrowed(h), np.empty(out.size)
     for f in range(counts.size):
         mean[:] = TINY

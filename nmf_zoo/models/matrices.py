@@ -53,12 +53,13 @@ def read_labels(given: Any) -> tuple[Any, dict[str, Array]]:
     return read_dataarray(given) if isinstance(given, xr.DataArray) and given.ndim == 2 else (given, {})
 
 
-def check_same_labels(name: str, found: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
+def check_same_labels(name: str, found: Mapping[str, Array], expected: Mapping[str, Array], whose: str = "X") -> None:
     """Rows and columns go by position, so labels that say otherwise are an error; 0, 1, 2, ... say nothing."""
     for dim in set(found) & set(expected):
         says_nothing = any(np.array_equal(labels[dim], np.arange(len(labels[dim]))) for labels in (found, expected))
         if not says_nothing and not np.array_equal(found[dim], expected[dim]):
-            raise InputError(name, f"labels of {dim!r} that differ from X's", "X's, in its order", "reindex it like X")
+            got, theirs = f"labels of {dim!r} that differ from {whose}'s", f"{whose}'s, in its order"
+            raise InputError(name, got, theirs, f"reindex it like {whose}")
 
 
 def read_dataarray(given: xr.DataArray) -> tuple[Array, dict[str, Array]]:

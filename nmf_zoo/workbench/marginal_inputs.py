@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-import numbers
 import os
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pymc as pm
+import scipy.sparse as sp
 import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference import admissible, marginal
-from nmf_zoo.posterior import axes_of, posterior_group, variable_of
+from nmf_zoo.models.matrices import check_same_labels, flat_labels
+from nmf_zoo.posterior import Axis, axes_of, posterior_group, variable_of
 from nmf_zoo.reading import read
 from nmf_zoo.run_arguments import require_memory, variable_shapes
 from nmf_zoo.structure import Array, Factorisation, Fixed, GammaPrior
 
-MOST_TERMS = 10**7  # of an enumeration
+MOST_TERMS = {"one sample": 10**7, "all samples": 10**9}  # of an enumeration: what fits into memory, and into minutes
+TIMES_OF_EXPECTATIONS = 5.0  # what they take, of the time of the values
 UNITS = (("years", 3.2e7), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 
 
@@ -90,23 +93,57 @@ def _from_result(structure: Factorisation, idata: Any, names: list[str]) -> tupl
 
 
 def _check_weights(structure: Factorisation, W: Any) -> Array:
-    feature = axes_of(structure)[0].dim
-    if isinstance(W, xr.DataArray) and feature in W.dims and W.ndim == 2:
-        W = W.transpose(feature, ...)
+    feature = axes_of(structure)[0]
+    if isinstance(W, xr.DataArray) and feature.dim in W.dims and W.ndim == 2:
+        W = W.transpose(feature.dim, ...)
+    labels = _labels_of(W)
     W = numbers_of("W", W)
     if W.shape != structure.W.shape:
         expected = f"{structure.W.shape}, (feature, component)"
         raise InputError("W", f"shape {W.shape}", expected, "transpose or reshape it")
     if not np.all((W >= 0) & np.isfinite(W)):
         raise InputError("W", "values that are negative or not finite", "finite values >= 0")
+    component = component_of(structure)
+    own = {feature.dim: feature.labels, component.dim: component.labels}
+    names = zip(own, labels, strict=False)
+    check_same_labels("W", {dim: found for dim, found in names if found is not None}, own, "the model")
     return np.ascontiguousarray(W)
+
+
+def _labels_of(W: Any) -> list[Array | None]:
+    """Labels of the rows and columns of W, None where there are none."""
+    if isinstance(W, pd.DataFrame):
+        return [flat_labels(W.index), flat_labels(W.columns)]
+    if isinstance(W, xr.DataArray):
+        return [flat_labels(W.indexes[dim]) if dim in W.indexes else None for dim in W.dims]
+    return []
+
+
+def component_of(structure: Factorisation) -> Axis:
+    """The dim of the components, and their labels."""
+    dims = structure.dims.get(structure.H.name, ())
+    dim = structure.H.orient_dims(dims)[0] if len(dims) == 2 else "component"
+    return Axis(dim, structure.coords.get(dim, np.arange(structure.rank)))
 
 
 def numbers_of(name: str, value: Any) -> Array:
     try:
-        return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(name, repr(value)[:60], "numbers") from error
+        array = np.asarray(value)
+        if array.dtype.kind in "biufO":
+            return array.astype(np.float64)
+    except (TypeError, ValueError):
+        pass
+    raise InputError(name, " ".join(repr(value).split())[:60], "numbers", "use toarray()" * sp.issparse(value))
+
+
+def check_weights_alone(W: Any) -> Array:
+    """W (F, K) without a model."""
+    W = numbers_of("W", W)
+    if W.ndim != 2:
+        raise InputError("W", f"shape {W.shape}", "a matrix (feature, component)")
+    if not np.all((W >= 0) & np.isfinite(W)):
+        raise InputError("W", "values that are negative or not finite", "finite values >= 0")
+    return W
 
 
 def require_no_background(structure: Factorisation) -> None:
@@ -116,26 +153,42 @@ def require_no_background(structure: Factorisation) -> None:
 
 def require_few_terms(given: Given) -> None:
     terms = admissible.n_terms(given.samples, given.W.shape[1])
-    if terms > MOST_TERMS:
-        got = f"'enumeration' of {float(terms):.1e} admissible components of one sample"
-        raise InputError("method", got, f"at most {MOST_TERMS:.0e}", "use method='exact'")
+    for where, found in (("one sample", max(terms)), ("all samples", sum(terms))):
+        if found > MOST_TERMS[where]:  # as integers: they can be too large for a float
+            got = f"'enumeration' of 10^{math.log10(found):.1f} admissible components of {where}"
+            raise InputError("method", got, f"at most {MOST_TERMS[where]:.0e}", "use method='exact' or 'importance'")
 
 
-def require_affordable(given: Given, threads: int, most: float, kept: bool = False) -> marginal.Cost:
-    """The estimate of exact values, if they fit."""
-    if isinstance(most, bool) or not isinstance(most, numbers.Real) or not float(most) > 0:
-        raise InputError("max_seconds", repr(most), "a positive number")
-    cost = marginal.estimate(given.samples, given.W, given.rate)
-    seconds, (n, rank) = cost.seconds / min(threads, os.cpu_count() or 1), cost.largest
-    what = f"exact values of samples up to {n:,} counts and {rank} components: about {_in_words(seconds)}"
+def require_affordable(given: Given, threads: int, most: float) -> float:
+    """Refuse exact values that are too much; else their seconds on one thread."""
     fitting = [] if given.structure.likelihood.background is not None else ["method='importance'"]
     fitting += ["nz.evidence(method='bound')"] if isinstance(given.structure.W.prior, GammaPrior) else []
     do = f"use {' or '.join(fitting)}" if fitting else "use fewer components"
+    cost = marginal.estimate(given.samples, given.W, given.rate)
+    _require_fits("method", "exact values", cost, cost.seconds, threads, most, do)
+    require_memory("method", "exact values", threads * cost.memory, do)
+    return cost.seconds
+
+
+def require_affordable_expectations(given: Given, threads: int, most: float) -> float:
+    """The same for expectations: forward states are kept, one for each cell, and the way back takes twice as long."""
+    do = "use draws: nz.sample(model=pm.do(model, {'W': W}))"
+    cost = marginal.estimate(given.samples, given.W, given.rate)
+    seconds, cells = TIMES_OF_EXPECTATIONS * cost.seconds, int(np.diff(given.samples.columns.indptr).max())
+    _require_fits("model", "exact expectations", cost, seconds, threads, most, do)
+    require_memory("model", "exact expectations", threads * (3.0 + cells) * cost.memory, do)
+    n_cells, rank = len(given.samples.columns.counts), given.W.shape[1]
+    require_memory("model", f"{n_cells} cells x {rank} components", 16.0 * n_cells * rank, "choose fewer samples")
+    return seconds
+
+
+def _require_fits(
+    name: str, what: str, cost: marginal.Cost, seconds: float, threads: int, most: float, do: str
+) -> None:
+    seconds, (n, rank) = seconds / min(threads, os.cpu_count() or 1), cost.largest
     if seconds > most:
-        raise InputError("method", what, f"at most max_seconds={most:g}", do)
-    copies = threads * (1.0 + (given.samples.columns.counts.size if kept else 0.0) / max(1, given.samples.n_samples))
-    require_memory("method", what, copies * cost.memory, do)
-    return cost
+        got = f"{what} of samples up to {n:,} counts and {rank} components: about {_in_words(seconds)}"
+        raise InputError(name, got, f"at most max_seconds={most:g}", do)
 
 
 def _in_words(seconds: float) -> str:

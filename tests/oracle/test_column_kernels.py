@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nmf_zoo.inference.online_em import _averaged, _empty
+from nmf_zoo.inference.online_statistics import averaged, empty
 from nmf_zoo.inference.stream_engine import columns_of
 from nmf_zoo.kernels import column_statistics as clock
 from nmf_zoo.kernels.column_statistics import take_step
@@ -114,7 +114,7 @@ def test_the_programme_over_totals_is_the_enumeration():
 def test_lazy_statistics_are_the_recursion(exponent, is_averaged):
     """Thousands of sparse columns, some incomplete, against S <- (1 - g) S + g s on dense arrays."""
     rng, F, K, steps, after = np.random.default_rng(3), 7, 2, 2500, 300
-    running = _empty(F, K, is_averaged)
+    running = empty(F, K, is_averaged)
     running = running._replace(some=np.zeros((F, K)), some_sums=np.zeros((F, K) if is_averaged else (0, K)))
     sources, everywhere, some = np.zeros((steps, F, K)), np.zeros((steps, K)), np.zeros((steps, F, K))
     sizes = (np.arange(1, steps + 1) + 0.5) ** -exponent
@@ -133,6 +133,6 @@ def test_lazy_statistics_are_the_recursion(exponent, is_averaged):
         now = getattr(running, name) * running.clock[clock.SCALE]
         np.testing.assert_allclose(now, path[-1], rtol=1e-11, atol=1e-300)
         if is_averaged:
-            np.testing.assert_allclose(getattr(_averaged(running), name), mean, rtol=1e-9, atol=1e-300)
+            np.testing.assert_allclose(getattr(averaged(running), name), mean, rtol=1e-9, atol=1e-300)
     np.testing.assert_allclose(running.totals, running.sources.sum(axis=0), rtol=1e-11)
     assert np.all(running.sources[-1] == 0)

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import nmf_zoo as nz
-from nmf_zoo import streaming
+from nmf_zoo import _compat, streaming
 from nmf_zoo.inference import online_em
 from nmf_zoo.kernels import column_statistics
 from tests.naive_streams import log_marginal
@@ -162,3 +162,24 @@ def test_memory_is_that_of_w():
         sizes.append(resident())
     print(sizes)
     assert max(sizes[1:]) - min(sizes[1:]) < 8.0, sizes  # MiB; what was seen takes 10 per block of 200 columns
+
+
+@pytest.mark.filterwarnings("ignore:X. .* no positive observed cell")
+def test_as_good_as_the_batch_on_columns_that_neither_has_seen():
+    """Two passes of the stream over columns, against Monte-Carlo EM that holds all of them."""
+    n = size(1000, 4000)
+    model = nz.gap(draw(n, 5), 2, alpha_h=SHAPE[:, None], beta_h=RATE[:, None])
+    batch = nz.fit(model=model, engine="mcem", initvals={"W": START}, max_iter=200, random_seed=1, cores=1, quiet=True)
+    stream = nz.stream(model, engine=nz.OnlineEM(average_after=n), initvals={"W": START}, random_seed=1, cores=1)
+    stream.update(draw(n, 5))
+    of_batch = _compat.group(batch, "posterior")["W"].to_numpy()[0, 0]
+    new = draw(2000, 6)
+    one, other = (
+        nz.marginal_log_likelihood(
+            nz.gap(new, 2, alpha_h=SHAPE[:, None], beta_h=RATE[:, None]), W, cores=1, progressbar=False
+        )["log_likelihood"]
+        for W in (stream.W, of_batch)
+    )
+    lost = (other - one).values
+    print(lost.mean(), lost.std() / np.sqrt(lost.size))
+    assert abs(lost.mean()) < 10 / n + 5 * lost.std() / np.sqrt(lost.size)

@@ -162,7 +162,7 @@ def test_saving_takes_a_small_share_of_the_time(tmp_path, monkeypatch):
         now += 3.0
 
     monkeypatch.setattr(files.time, "monotonic", lambda: now)
-    monkeypatch.setattr(files, "_replace", slow)
+    monkeypatch.setattr(files, "replace_file", slow)
     part = Part(tmp_path, 0)
     assert not part.is_due()
     now = 5.0

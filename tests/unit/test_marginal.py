@@ -49,6 +49,26 @@ def test_weights_in_many_forms(given):
     np.testing.assert_array_equal(exact(gap(), given)["log_likelihood"], exact(gap(), W)["log_likelihood"])
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("form", ["frame", "array"])
+def test_labels_of_weights_are_the_models(axis, form):
+    """Rows go by position: a W whose labels say otherwise is refused, not misread."""
+    labels = [list("abcde"), list("uvw")]
+    declared = gap(pd.DataFrame(X, index=labels[0]), coords={"component": labels[1]})
+
+    def labelled(labels):
+        if form == "frame":
+            return pd.DataFrame(W, index=labels[0], columns=labels[1])
+        return xr.DataArray(
+            W, dims=("feature", "component"), coords=dict(zip(("feature", "component"), labels, strict=True))
+        )
+
+    assert exact(declared, labelled(labels)).equals(exact(declared, W))
+    labels[axis] = labels[axis][::-1]
+    with pytest.raises(nz.InputError, match=r"^W: got labels of '\w+' that differ from the model's; .* the model$"):
+        exact(declared, labelled(labels))
+
+
 def test_sparse_data_are_the_same_data():
     np.testing.assert_array_equal(exact(gap(sp.csr_array(X)), W)["log_likelihood"], exact(gap(), W)["log_likelihood"])
 
@@ -103,6 +123,8 @@ def test_scale_invariance():
     np.testing.assert_allclose(there["log_likelihood"], here["log_likelihood"], rtol=1e-12)
     with pytest.raises(nz.InputError, match="scale: got values that are not positive"):
         nz.rescale_columns(W, BETA, [1.0, 0.0, 1.0])
+    with pytest.raises(nz.InputError, match="W: got values that are negative"):
+        nz.rescale_columns(-W, BETA, 1.0)
 
 
 def test_terms_are_the_papers():
@@ -112,6 +134,16 @@ def test_terms_are_the_papers():
     assert total == pytest.approx(-float(found["log_likelihood"].mean()), rel=1e-12)
     np.testing.assert_allclose(terms["penalty"], ALPHA[:, 0] * np.log(W.sum(axis=0) + BETA[:, 0]))
     assert float(terms["constant"]) == pytest.approx(-float(np.sum(ALPHA * np.log(BETA))))
+    assert terms.attrs == {"method": "exact", "standard_error": 0.0}
+
+
+def test_terms_by_importance_sampling():
+    terms, estimated = (
+        nz.marginal_terms(gap(), W, method=method, draws=2000, random_seed=1, progressbar=False)
+        for method in ("exact", "importance")
+    )
+    np.testing.assert_array_equal(estimated["penalty"], terms["penalty"])
+    assert 0 < abs(float(estimated["fit"] - terms["fit"])) < 4.5 * estimated.attrs["standard_error"] < 0.1
 
 
 @pytest.mark.parametrize("background", [None, 0.3])
@@ -126,6 +158,23 @@ def test_expectations(background):
     np.testing.assert_allclose(found["H"], (ALPHA + own) / (BETA + W.sum(axis=0)[:, None]), rtol=1e-12)
 
 
+def test_expectations_that_are_too_much():
+    with pytest.raises(
+        nz.InputError, match=r"^model: got exact expectations of .* max_seconds=7; use draws: nz.sample"
+    ):
+        nz.marginal_expectations(gap(X * 10**6), W, max_seconds=7)
+    with pytest.raises(nz.InputError, match=r"^max_seconds: got 0"):
+        nz.marginal_expectations(gap(), W, max_seconds=0)
+
+
+def test_expectations_show_a_bar_when_they_take_long(capsys, monkeypatch):
+    monkeypatch.setattr("nmf_zoo.workbench.marginal.BAR_SECONDS", 0.0)
+    nz.marginal_expectations(gap(), W)
+    assert "6/6" in capsys.readouterr().err
+    nz.marginal_expectations(gap(), W, progressbar=False)
+    assert not capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -134,7 +183,15 @@ def test_expectations(background):
             nz.InputError,
             "method: got exact values of samples up to .* counts and 3 components",
         ),
-        ((nz.gap(X * 1000, 3), W, "enumeration"), nz.InputError, "use method='exact'"),
+        ((nz.gap(X * 1000, 3), W, "enumeration"), nz.InputError, r"10\^\d+\.\d admissible components of one sample"),
+        (
+            (nz.gap(np.full((99, 3), 9999), 3), np.ones((99, 3)), "enumeration"),
+            nz.InputError,
+            r"10\^\d+\.\d admissible",
+        ),
+        ((nz.gap(np.full((5, 1999), 4), 3), W, "enumeration"), nz.InputError, "components of all samples; expected"),
+        ((nz.gap(X, 3), sp.csr_array(W)), nz.InputError, r"^W: got <.* expected numbers; use toarray\(\)$"),
+        ((nz.gap(X, 3), W + 1j), nz.InputError, r"^W: got array.* expected numbers$"),
         ((nz.gap(X, 3), W[:4]), nz.InputError, r"W: got shape \(4, 3\); expected \(5, 3\)"),
         ((nz.gap(X, 3), -W), nz.InputError, "W: got values that are negative"),
         ((nz.gap(X, 3), "W"), nz.InputError, "W: got 'W'; expected numbers"),
@@ -170,6 +227,11 @@ def test_threads_and_masks_change_no_bit(method):
 def test_the_bar_counts_samples(capsys):
     nz.marginal_log_likelihood(gap(), W, method="importance", random_seed=1)
     assert "6/6" in capsys.readouterr().err
+
+
+def test_small_effective_sizes_are_said():
+    with pytest.warns(nz.NmfZooWarning, match=r"^effective: below 0\.05 for \d+ of 6 samples, .*; raise draws=200$"):
+        exact(gap(X * 10, alpha_h=1e-12), W, method="importance", draws=200, random_seed=1)
 
 
 # -- importance sampling ------------------------------------------------------------------------------------------
@@ -235,6 +297,21 @@ def test_effective_sample_sizes_at_corpus_size(noise):
     error = np.hypot(one.total_error, two.total_error)
     assert error < 1e-4 * abs(one.log_likelihood.sum())
     assert abs(one.log_likelihood.sum() - two.log_likelihood.sum()) < 4 * error
+
+
+@pytest.mark.parametrize("alpha", [[1e-8, 1e-3, 1e3], [1e-6, 1e-6, 1e-6], [1e4, 1e-5, 1e-4], [1e8, 1e8, 1e8]])
+def test_importance_with_shapes_of_any_size(alpha):
+    """Activations too small or too large for a float, or stuck in one component: their logarithms are not."""
+    rng = np.random.default_rng(4)
+    W = rng.gamma(1.0, size=(3, 3)) * [1e-3, 1.0, 1e3]
+    structure = model(rng.poisson(1.5, size=(3, 40)), 3, None, gamma(np.array(alpha)[:, None], 1.0))
+    given = marginal.observe(structure), W, *marginal.activation_prior(structure, {})
+    found, expected = estimate_log_likelihoods(*given, draws=2000, key=seed_key(1)), marginal.log_likelihoods(*given)
+    drawn = found.standard_error > 0
+    z = (found.log_likelihood - expected)[drawn] / found.standard_error[drawn]
+    print(found.effective.min(), np.abs(z).max())
+    assert np.abs(z).max() < 5
+    assert found.effective.min() > 0.01
 
 
 def test_importance_draws_are_each_samples_own():

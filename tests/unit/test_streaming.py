@@ -114,6 +114,24 @@ def test_columns_of_zeros_are_data_and_empty_ones_are_nothing():
     assert np.all(np.isfinite(fed([np.zeros((F, 30)), X]).W.values))
 
 
+def test_a_stream_without_missing_cells_is_c_and_goes_on_as_ch():
+    """The statistics are those of both; before the first missing cell they are maximised as "C", after it as "CH"."""
+    assert_same(fed([X]), fed([X], complete="C"))
+    assert np.any(fed([X]).W.values != fed([X], complete="CH").W.values)
+    found = fed([LATE_HOLES, LATE_HOLES])
+    assert found._state.complete == "CH"
+    assert_same(fed([HOLES], start_columns=60), fed([HOLES], complete="CH", start_columns=60))
+
+
+def test_the_norms_are_those_of_w_where_features_were_never_observed():
+    unseen = X.astype(float)
+    unseen[2] = np.nan
+    stream = fed([unseen])
+    assert stream.W.values[2].sum() > 0  # the start
+    fit = _compat.group(stream.result(), "fit")
+    np.testing.assert_allclose(fit["column_norm"][0, -1], stream.norms, rtol=1e-12)
+
+
 def test_features_that_come_late():
     late = X.copy()
     late[2, :40] = 0
@@ -142,6 +160,10 @@ def test_result():
     model = nz.gap(pd.DataFrame(X, index=LABELS), K, coords={"component": COORDS["component"]})
     H = nz.project(result, X[:, :4], model=model, draws=20, tune=10, chains=1, quiet=True, random_seed=1)
     assert _compat.group(H, "posterior")["H"].shape == (1, 20, K, 4)
+
+
+def test_it_says_what_it_is():
+    assert repr(fed([X])) == "<Stream of online_em: 6 features, 3 components, 60 columns seen>"
 
 
 def test_result_is_saved_and_read(tmp_path):
@@ -195,8 +217,11 @@ def test_w_of_a_transposed_declaration_comes_in_its_own_orientation():
 # -- the same bits -------------------------------------------------------------------------------------------------
 
 HOLES = np.where(np.random.default_rng(2).random(X.shape) < 0.1, np.nan, X)
+LATE_HOLES = np.where(np.arange(60) > 25, HOLES, X)
 CASES = {
     "C": ({}, X),
+    "C, then CH": ({}, LATE_HOLES),
+    "C, then CH, averaged": ({"average_after": 10}, LATE_HOLES),
     "CH": ({"complete": "CH"}, HOLES),
     "averaged": ({"average_after": 10}, X),
     "averaged, CH": ({"average_after": 10, "complete": "CH"}, HOLES),
@@ -248,6 +273,13 @@ def test_going_on_from_a_file_is_going_on(case, tmp_path):
     found, expected = (_compat.group(one.result(), "fit") for one in (stream, whole))
     xr.testing.assert_equal(found, expected)
     assert list(stream.W["feature"].values) == LABELS
+
+
+def test_the_number_of_samples_of_a_stream_without_data_means_nothing():
+    """No warning of a rank above it, either."""
+    stream = begun(model=nz.gap(None, K, shape=(F, 1), coords=COORDS))
+    stream.update(X)
+    assert_same(stream, fed([X]))
 
 
 def test_labels_of_other_kinds_survive_a_file(tmp_path):
@@ -363,12 +395,14 @@ BAD = {
     "nothing": (np.empty((F, 0)), r"^x: got shape \(6, 0\); expected at least one feature and one sample"),
     "three axes": (X[None], r"^x: got 3 axes"),
     "ragged": ([[1, 2], [3]], r"^x: got rows of different lengths"),
-    "missing": (
-        np.where(X.max() == X, np.nan, X),
-        r"^x: got missing cells in column \d+; expected every cell observed",
+    "a number": (3, r"^x: got 3; expected one column \(features,\) or a block"),
+    "no data": (None, r"^x: got None; expected one column"),
+    "letters": (list("abcdef"), r"^x: got the non-numeric cell 'a' at feature 0"),
+    "order": (pd.DataFrame(X, index=LABELS[::-1]), r"^x: got labels of 'feature' that differ from the model's"),
+    "one in order": (
+        pd.Series(X[:, 0], index=LABELS[::-1]),
+        r"^x: got labels of 'feature' .* reindex it like the model$",
     ),
-    "order": (pd.DataFrame(X, index=LABELS[::-1]), r"^x: got labels of 'feature' that differ from X's"),
-    "one in order": (pd.Series(X[:, 0], index=LABELS[::-1]), r"^x: got labels of 'feature' that differ from X's"),
     "sparse, negative": (sp.csr_array(X - 9.0), r"^x: got the negative cell -\S+ at feature .*, sample 10 "),
     "sparse, real": (sp.csr_array(X * 0.3), r"^x: got the non-integer cell \S+ at feature '.', sample 1\d "),
     "sparse, NaN": (sp.csr_array(np.where(X.max() == X, np.nan, X)), r"^x: got \d+ NaN cells in a sparse x"),
@@ -387,6 +421,15 @@ def test_bad_columns_change_nothing(case):
     assert_same(stream, fed([X[:, :10]]))
     stream.update(X[:, 10:])
     assert_same(stream, fed([X]))
+
+
+def test_missing_cells_where_c_was_asked_for():
+    stream = fed([X[:, :10]], complete="C")
+    with pytest.raises(
+        nz.InputError, match=r"^x: got missing cells in column 11; expected every cell observed, .*'auto'"
+    ):
+        stream.update(np.where(np.arange(5) == 1, np.nan, X[:, 10:15]))
+    assert_same(stream, fed([X[:, :10]], complete="C"))
 
 
 def test_a_bad_first_column_leaves_the_stream_unbegun():
@@ -437,6 +480,8 @@ def test_bad_arguments(arguments, message):
     [
         ({"exponent": 0.5}, "exponent: got 0.5; expected a number in"),
         ({"exponent": 1.1}, "exponent"),
+        ({"exponent": "slow"}, "exponent: got 'slow'; expected a number in"),
+        ({"offset": None}, "offset: got None; expected a finite number"),
         ({"offset": -1.0}, "offset"),
         ({"batch": 0}, "batch: got 0; expected an integer >= 1"),
         ({"sweeps": 5, "keep": 6}, "keep: got 6; expected at most sweeps=5"),
@@ -454,6 +499,9 @@ def test_files_that_are_no_stream(tmp_path):
     path = tmp_path / "s"
     with pytest.raises(nz.InputError, match="No such file"):
         nz.resume_stream(path)
+    for call in (nz.resume_stream, fed([X]).save):
+        with pytest.raises(nz.InputError, match=r"^path: got 3; expected the path of a file"):
+            call(3)
     fed([X]).save(path)
     content = path.read_bytes()
     for damaged in (b"", b"hello", content[: len(content) // 2], content[:-9] + b"x" * 9):
