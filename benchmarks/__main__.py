@@ -27,9 +27,10 @@ PARTS = (
     "memory",
     "start",
     "rank",
-    "smc",
     "streaming",
-    "marginal", "evidence")
+    "marginal",
+    "evidence",
+)
 PACKAGES = ("nmf_zoo", "numba", "numpy", "scipy", "pymc", "arviz", "scikit-learn", "nutpie", "hpfrec")
 BEGIN, END = "<!-- benchmarks: make bench -->", "<!-- end -->"
 

@@ -40,9 +40,9 @@ def gamma_counts(n_rows: int, n_cols: int, rank: int, mean: float) -> np.ndarray
     return rng.poisson(product * mean / product.mean())
 
 
-def cemgil_counts() -> np.ndarray:
+def cemgil_counts(seed: int = 1) -> np.ndarray:
     """16 x 10 counts of mean 450 from five sources, gamma shapes 10 and 1, means 1 and 100 (Cemgil 2009, section 4)."""
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(seed)
     W = rng.gamma(10.0, 1 / 10.0, size=(16, 5))
     H = rng.gamma(1.0, 100.0, size=(5, 10))
     return rng.poisson(W @ H)

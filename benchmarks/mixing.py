@@ -87,7 +87,7 @@ def until_enough(run: Callable[[int], tuple[xr.Dataset, float]], draws: int, lon
 def ours(model: pm.Model, quick: bool = False, most: int = MOST_DOUBLINGS, **options: Any) -> Run:
     """A sampler of ours with its default warm-up; ``options`` go to ``nz.sample``, e.g. engine=nz.Gibbs(moves=()).
 
-    Runs are doubled ``most`` times at the most; up to 32,000 draws of each chain are kept, thinned where more sweeps are
+    Runs double ``most`` times at the most; up to 32,000 draws of each chain are kept, thinned where more sweeps are
     needed.
     """
     first, most_kept = 500 if quick else 4000, 32_000

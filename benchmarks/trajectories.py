@@ -1,6 +1,6 @@
 """Where Gibbs is better off with trajectories: effective draws per CPU second with them and without, table by table.
 
-The tables differ in how many of their cells are filled, in how large the counts are and in size. What `Gibbs` chooses by
+The tables differ in how many of their cells are filled, in how large these are and in size. What `Gibbs` chooses by
 itself (`nmf_zoo.inference.trajectories`) is held against the better of the two. ``python -m benchmarks.trajectories
 [name ...]`` measures some tables only.
 """

@@ -165,13 +165,15 @@ def fit(
     checkpoint: Path | str | None = None,
     model: pm.Model | None = None,
 ) -> Any:
-    """Fit a factorisation model by an optimiser: EM for a point, VB for an approximate posterior.
+    """Fit by an optimiser: EM for a point, MCEM for W with H integrated out, VB for an approximate posterior.
 
     Parameters
     ----------
-    engine : name of an optimising engine, or its options, e.g. ``"em"``, ``nz.EM(mode="log")``, ``"vb"``
+    engine : name of an optimising engine, or its options, e.g. ``"em"``, ``nz.EM(mode="log")``, ``"vb"``, or
+        ``"mcem"``: maximum marginal likelihood of ``nz.gap``, or of free hyperparameters of ``nz.gamma_nmf``
     max_iter : iterations at the most
-    tol : stop when the engine's residual (see its ``Info``) falls below; 0 runs all iterations
+    tol : stop when the engine's residual (see its ``Info``) falls below; 0 runs all iterations. MCEM's is the relative
+        move of W's mean, per iteration, from one window of iterations to the next, so that noise averages out of it
     restarts : number of random starts, in threads; the result has the best first, one chain each
     draws : draws from VB's approximate posterior; a point estimate is one draw
     others : as in :func:`sample`

@@ -71,14 +71,14 @@ def plot_rank(table: xr.Dataset) -> Any:
     for rank in ranks[table["plausible"].to_numpy()]:
         axes.axvspan(rank - 0.5, rank + 0.5, color=ACCENT, alpha=0.12, lw=0)
     method = table.attrs.get("method", "")
-    is_bound, is_corrected = method == "bound", "shortfall" in table and bool(np.isfinite(table["shortfall"]).any())
-    whole = table["estimate"] + table["shortfall"] if is_corrected else table["estimate"]
-    axes.plot(np.repeat(ranks, table.sizes["restart"]), whole.to_numpy().ravel(), ".", color=INK, ms=4, alpha=0.5)
+    is_bound, is_corrected = method == "bound", "shortfall" in table
+    runs = table["estimate"].transpose("rank", "restart").to_numpy().ravel()
+    axes.plot(np.repeat(ranks, table.sizes["restart"]), runs, ".", color=INK, ms=4, alpha=0.5)
     error = None if is_bound else np.nan_to_num(table["combined_error"].to_numpy())
     label = {"bound": "bound, corrected" if is_corrected else "bound", "holdout": "held out"}.get(method, method)
     axes.errorbar(ranks, combined, error, color=INK, lw=1.2, elinewidth=1.0, marker="o", ms=4, label=label)
     if is_corrected:
-        bound = table["estimate"].max("restart").to_numpy()
+        bound = table["bound"].max("restart").to_numpy()
         axes.plot(ranks, bound, color=INK, lw=1.0, ls=":", label="bound as it is")
     best = table.attrs["best"]
     axes.axvline(best, color=ACCENT, lw=1.0, label=f"best: {best}")

@@ -20,7 +20,13 @@ def main() -> None:
     runs = {
         "MCEM-C": {"complete": "C", **half, **PAPER},
         "MCEM-CH": {"complete": "CH", **half, **PAPER},
-        "MCEM-C, ours": {"complete": "C", "sweeps": 20, "burn_in": 5, "exact": False, "average": False},
+        "MCEM-C, ours": {
+            "complete": "C",
+            "sweeps": 20,
+            "burn_in": 5,
+            "exact": False,
+            "average": False,
+        },
     }
     _, axes = plt.subplots(1, 3, figsize=(13, 4), sharey=True)
     for axis, (label, options) in zip(axes, runs.items(), strict=True):
@@ -31,7 +37,9 @@ def main() -> None:
             f"{zeros:.0%} of W exactly 0, norms {sorted_norms(found.norms[-1])}"
         )
         axis.plot(found.seconds, found.norms)
-        axis.set(title=label, xlabel="CPU seconds", ylabel="column norms")
+        axis.set(title=label, xlabel="CPU seconds")
+    axes[0].set_ylabel("column norms")
+    plt.suptitle(f"{name}, K=10, {iterations} iterations of {sweeps} sweeps; ours: 20, with expectations")
     save("filstroff_fig4")
 
 

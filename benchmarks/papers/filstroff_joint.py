@@ -29,7 +29,7 @@ def main() -> None:
     for place, (name, share) in enumerate(shares.items()):
         share = np.sort(share / share.sum())[::-1]
         print(f"{name}, K={RANK}, {iterations} iterations: shares of the counts {share.round(4)}")
-        plt.bar(np.arange(1, RANK + 1) + 0.4 * place, share, 0.4, label=name)
+        plt.bar(np.arange(1, RANK + 1) + 0.4 * place - 0.2, share, 0.4, label=name)
     plt.xlabel("component, by size")
     plt.ylabel("share of the expected counts")
     plt.legend()

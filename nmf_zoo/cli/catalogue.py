@@ -68,7 +68,7 @@ def engines() -> dict[str, Entry]:
 def methods() -> dict[str, Entry]:
     """Every ``Method(name=..., options=...)`` that judges ranks; of the bound that of the workbench."""
     found = {}
-    for path in (*sorted((PACKAGE / "inference").glob("*.py")), *sorted((PACKAGE / "workbench").glob("*.py"))):
+    for path in (*sorted((PACKAGE / "inference").rglob("*.py")), *sorted((PACKAGE / "workbench").glob("*.py"))):
         tree = _tree(path)
         for call in (node.value for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)):
             if isinstance(call, ast.Call) and ast.unparse(call.func) == "Method":

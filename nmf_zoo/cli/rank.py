@@ -96,7 +96,7 @@ def _report(table: Any, outputs: list[Path], arguments: argparse.Namespace) -> i
 
 def table_lines(table: Any) -> Iterator[str]:
     """One line per rank; * the best, ~ not ruled out."""
-    has_gap = "shortfall" in table and bool(table["shortfall"].notnull().all())
+    has_gap = "shortfall" in table
     method = table.attrs["method"]
     heads = {"bound": "corrected" if has_gap else "bound", "holdout": "held out"}
     columns = [heads.get(method, "log evidence"), "behind" if has_gap or method == "bound" else "error", "difference"]
@@ -104,7 +104,7 @@ def table_lines(table: Any) -> Iterator[str]:
     for row in (table.isel(rank=i) for i in range(table.sizes["rank"])):
         rank = int(row["rank"])
         mark = "*" if rank == table.attrs["best"] else "~" if bool(row["plausible"]) else " "
-        bound = f"{float(row['estimate'].max()):>13.2f}" if has_gap else ""
+        bound = f"{float(row['bound'].max()):>13.2f}" if has_gap else ""
         numbers = (float(row[name]) for name in ("combined", "combined_error", "difference"))
         yield f"{mark} {rank:>5}{bound}" + "".join(f"{number:>13.2f}" for number in numbers)
     yield "* best, ~ not ruled out" + ("; behind: how far the next restart is" if method == "bound" else "")

@@ -118,7 +118,7 @@ def _make_side_tuning(side: Side, masses: bool) -> SideTuning:
         step=np.full((blocks, width), FIRST_STEP),
         length=np.array([SHORTEST]),
         curvature=curvature,
-        plain=np.zeros((blocks, rank, width)),
+        width=np.zeros((blocks, rank, width)),
         chance=np.zeros((blocks, width)),
     )
 

@@ -208,11 +208,23 @@ def _test(values, v, gain, chance, key):
             values[k, b] = v[k, b] if gain[b] > 0.0 else values[k, b]
 
 
+@in_lanes
+def _add_bend(out, room, scale, shape, rate):
+    """Add to the diagonals what the prior and the bend of the coordinates, v'' = v' (1 - v' / scale), contribute."""
+    for k in range(scale.shape[0]):
+        for b in range(scale.shape[1]):
+            slope, relative = room.slope[k, b], room.slope[k, b] / room.v[k, b]
+            bend = 1.0 - slope / scale[k, b]
+            linear = slope * (rate[k, b] + 1.0 / scale[k, b] - room.gradient[k, b])
+            out[k, k, b] += linear * bend + (shape[k, b] - 1.0) * relative * (relative - bend)
+
+
 @kernel
 def measure_rows(data, other, rows, stride, room, block, sums):
     """Add the curvature where the rows are to ``sums``: (K, K, width) in coordinates, or size 0, and (K, width) plain.
 
-    The lower triangle of the first is what the mass of a row should be like, the second 1 / scale^2.
+    The lower triangle of the first, minus the second derivative of the log density in u, is what the mass of a row
+    should be like. The second is the counts' part in v.
     """
     in_coordinates, plain = sums
     room.v[:] = rows.values[block]
@@ -220,4 +232,5 @@ def measure_rows(data, other, rows, stride, room, block, sums):
     pull(data, other, block, room.v, room.means, room.gradient)
     if in_coordinates.size > 0:
         add_curvature(data, other, block, room.means, room.slope, in_coordinates)
+        _add_bend(in_coordinates, room, stride.scale[block], rows.shape[block], rows.rate[block])
     add_plain_curvature(data, other, block, room.means, plain)

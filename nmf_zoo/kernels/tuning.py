@@ -24,7 +24,7 @@ ORBIT_EVERY = 4  # sweeps with trajectories, which move along the orbit themselv
 EVERY, MEASURED = 20, 4  # one sweep in so many allocates as a guard where a factor is nearly 0; is measured in warm-up
 TARGET, GAIN, LEAST_GAIN, FIRST_STEP = 0.9, 1.5, 0.3, 0.5  # acceptance; change of log step per acceptance amiss
 PATH, PLAIN_PATH, SHORTEST, LONGEST = 3.0, 4.0, 3, 32  # length * step with masses and without; least and most length
-RIDGE = 0.25  # added to a mass: what the coordinates' own bend holds, at the least
+RIDGE = 0.25  # least square of a mass's pivot: averages of few sweeps may be anything
 
 SWEEPS, IS_FROZEN, IS_READY, WINDOW, INDEX, SEEN, CHANGES, IN_BURST = range(8)  # entries of Tuning.pace
 
@@ -36,7 +36,7 @@ class SideTuning(NamedTuple):
     ----------
     scale, root, step, length : of a :class:`nmf_zoo.kernels.row_trajectories.Stride`
     curvature : as ``root``, a sum over the window
-    plain : as ``scale``, a sum over the window
+    width : as ``scale``, a sum over the window of what the scale should be
     chance : as ``step``, a sum over the burst
     """
 
@@ -45,7 +45,7 @@ class SideTuning(NamedTuple):
     step: np.ndarray
     length: np.ndarray
     curvature: np.ndarray
-    plain: np.ndarray
+    width: np.ndarray
     chance: np.ndarray
 
 
@@ -139,12 +139,28 @@ def measure_side(side, other, tuning, room):
     """Take note of the curvature where the rows are."""
     stride = Stride(tuning.scale, tuning.root, tuning.step, tuning.length)
     for block in range(room.rows.values.shape[0]):
+        plain = room.block.momentum
+        plain[:] = 0.0
         if tuning.curvature.size > 0:
-            sums = tuning.curvature[block], tuning.plain[block]
+            sums = tuning.curvature[block], plain
             measure_rows(side.data, other, room.rows, stride, room.block, block, sums)
         else:
             pull(side.data, other, block, room.rows.values[block], room.block.means, room.block.gradient)
-            add_plain_curvature(side.data, other, block, room.block.means, tuning.plain[block])
+            add_plain_curvature(side.data, other, block, room.block.means, plain)
+        _add_widths(tuning.width[block], plain, side.prior_rate[block], room.rows, block)
+
+
+@kernel
+def _add_widths(out, curvature, prior_rate, rows, block):
+    """Add 1 / sqrt of the curvature and the prior's at its mean; of the whole conditional's where both are 0.
+
+    Where a few counts hold a mean near 0, the curvature x / mean^2 has no variance, but 1 / sqrt of it is bounded.
+    """
+    shape, rate = rows.shape[block], rows.rate[block]
+    for k in range(out.shape[0]):
+        for b in range(out.shape[1]):
+            total = curvature[k, b] + prior_rate[k, b] ** 2 / shape[k, b]
+            out[k, b] += 1.0 / math.sqrt(total if total > 0.0 else rate[k, b] ** 2 / shape[k, b])
 
 
 @kernel
@@ -159,8 +175,8 @@ def end_sweep(tuning, sides, rooms, is_tuning):
     if pace[IS_READY] > 0.0:
         _end_burst(tuning, sides, rooms)
     if pace[SWEEPS] == pace[WINDOW]:
-        _end_window(tuning.W, sides[0], rooms[0], pace)
-        _end_window(tuning.H, sides[1], rooms[1], pace)
+        _end_window(tuning.W, sides[0].n_rows, pace)
+        _end_window(tuning.H, sides[1].n_rows, pace)
         pace[WINDOW] *= 2.0
         pace[INDEX] += 1.0
         pace[SEEN], pace[CHANGES], pace[IN_BURST], pace[IS_READY] = 0.0, 0.0, 0.0, 1.0
@@ -223,18 +239,18 @@ def _adapt_steps(tuning, n_rows, gain):
 
 
 @kernel
-def _end_window(tuning, side, room, pace):
+def _end_window(tuning, n_rows, pace):
     """Scales and masses from the window's sums."""
     seen, index = pace[SEEN], pace[INDEX]
     blocks, rank, width = tuning.scale.shape
     for block in range(blocks):
         for b in range(width):
-            if block * width + b >= side.n_rows:
+            if block * width + b >= n_rows:
                 continue
             for k in range(rank):
                 before = tuning.scale[block, k, b]
                 if index <= LAST_SCALE:
-                    tuning.scale[block, k, b] = _scale_of(tuning, side, room.rows, seen, (block, k, b))
+                    tuning.scale[block, k, b] = tuning.width[block, k, b] / seen
                 if tuning.curvature.size > 0 and index == LAST_SCALE:  # as if measured in the new coordinates
                     _rescale(tuning.curvature[block], k, b, tuning.scale[block, k, b] / before)
             if tuning.curvature.size > 0 and index >= LAST_SCALE:
@@ -242,16 +258,8 @@ def _end_window(tuning, side, room, pace):
     if index == LAST_SCALE:
         tuning.step[:] = FIRST_STEP
     tuning.curvature[:] = 0.0
-    tuning.plain[:] = 0.0
+    tuning.width[:] = 0.0
     tuning.chance[:] = 0.0
-
-
-@kernel
-def _scale_of(tuning, side, rows, seen, cell):
-    """1 / scale^2 is the mean curvature plus the prior's at its mean; the whole conditional's where both are 0."""
-    shape = rows.shape[cell]
-    inverse = tuning.plain[cell] / seen + side.prior_rate[cell] ** 2 / shape
-    return 1.0 / math.sqrt(inverse if inverse > 0.0 else rows.rate[cell] ** 2 / shape)
 
 
 @kernel
@@ -263,12 +271,12 @@ def _rescale(curvature, k, b, factor):
 
 @kernel
 def _set_root(root, curvature, b, seen):
-    """Lower triangular root with root root^T = M^-1, M = mean curvature + RIDGE I: M = U U^T, root = U^-T."""
+    """Lower triangular root with root root^T = M^-1, M the mean curvature: M = U U^T, root = U^-T."""
     rank = root.shape[0]
     U = np.zeros((rank, rank))
     for j in range(rank - 1, -1, -1):
         for i in range(j, -1, -1):
-            total = curvature[j, i, b] / seen + (RIDGE if i == j else 0.0)
+            total = curvature[j, i, b] / seen
             for k in range(j + 1, rank):
                 total -= U[i, k] * U[j, k]
             U[i, j] = math.sqrt(max(total, RIDGE)) if i == j else total / U[j, j]

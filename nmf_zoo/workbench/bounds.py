@@ -14,7 +14,7 @@ from nmf_zoo.inference.evidence import Estimate, EvidenceRun, Job, Method
 from nmf_zoo.inference.vb import VB
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.structure import Array, Factorisation
-from nmf_zoo.workbench.shortfall import Posterior, shortfall
+from nmf_zoo.workbench.shortfall import Posterior, shortfall, shortfall_error
 from nmf_zoo.workbench.small_bounds import climb_small, is_small
 
 
@@ -49,18 +49,18 @@ def supports(structure: Factorisation, options: RankBound) -> Verdict:
 
 
 def estimate(structure: Factorisation, options: RankBound, run: EvidenceRun) -> Estimate:
-    """The bound of every chain; ``shortfall`` and ``status`` beside it."""
+    """The bound of every chain; ``shortfall``, its error and ``status`` beside it."""
     found = run.each(lambda job: climb(structure, options, job), total=options.max_iter)
-    bounds, shortfalls, statuses = zip(*found, strict=True)
+    bounds, shortfalls, errors, statuses = (np.array(column) for column in zip(*found, strict=True))
     return Estimate(
-        log_evidence=np.array(bounds),
+        log_evidence=bounds,
         standard_error=np.zeros(len(bounds)),
-        statistics={"shortfall": np.array(shortfalls), "status": np.array(statuses)},
+        statistics={"shortfall": shortfalls, "shortfall_error": errors, "status": statuses},
     )
 
 
-def climb(structure: Factorisation, options: RankBound, job: Job) -> tuple[float, float, str]:
-    """One restart: (bound, shortfall, status)."""
+def climb(structure: Factorisation, options: RankBound, job: Job) -> tuple[float, float, float, str]:
+    """One restart: (bound, shortfall, its error, status)."""
     problem = variational.prepare(structure, options.vb, job.workers)
     state = variational.init(problem, child(job.key, START), {})
     found = climb_small(problem, state, options.max_iter, options.tol, job) if is_small(problem) else None
@@ -69,7 +69,7 @@ def climb(structure: Factorisation, options: RankBound, job: Job) -> tuple[float
         found = posterior_of(state), state.bound, residual
     q, bound, residual = found
     missing = shortfall(structure, q, state.values) if options.corrected else np.nan
-    return bound, missing, "converged" if residual < options.tol else "max_iter"
+    return bound, missing, shortfall_error(q, missing), "converged" if residual < options.tol else "max_iter"
 
 
 def iterate(problem: Any, state: Any, options: RankBound, job: Job) -> tuple[Any, float]:

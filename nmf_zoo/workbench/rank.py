@@ -18,9 +18,9 @@ import xarray as xr
 
 from nmf_zoo import __version__
 from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
-from nmf_zoo.inference.bound import Bound
 from nmf_zoo.inference.driver import available_cores
 from nmf_zoo.inference.evidence import Method
+from nmf_zoo.inference.evidence.bound import Bound
 from nmf_zoo.kernels.streams import seed_key
 from nmf_zoo.reading import read
 from nmf_zoo.results import plain_attrs
@@ -65,22 +65,27 @@ def select_rank(
 
     Returns
     -------
-    Dataset with, by (rank, restart), ``estimate`` in nats, ``standard_error`` of that run alone, ``seconds``,
-    ``status``, and of a bound its estimated ``shortfall``; by rank, ``combined`` with ``combined_error`` (the best
-    restart of a bound with what it has over the next, else the mean of the restarts, on the scale of the evidence where
-    each is unbiased), ``difference`` to the best rank with ``difference_error``, ``plausible``, the ranks that are not
-    ruled out, and ``probability``, all ranks being equally likely beforehand (not for "holdout"). ``attrs["answer"]``
-    says in words what was found and how decided it is; ``best``, ``runner_up`` and ``log_bayes_factor`` are there too.
+    Dataset with, by (rank, restart), ``estimate`` in nats, ``standard_error`` of that run alone, ``seconds`` and
+    ``status``. For "bound", ``estimate`` is ``bound + shortfall``, both of which are there, and ``shortfall_error``
+    stands for the standard error; where the bound is not corrected ``estimate`` is the bound. By rank, ``combined``
+    with ``combined_error`` (the best restart of a bound with what it has over the next, else the mean of the restarts,
+    on the scale of the evidence where each is unbiased), ``difference`` to the best rank with ``difference_error``,
+    ``plausible``, the ranks that are not ruled out, and ``probability``, all ranks being equally likely beforehand and
+    ``combined`` being exact (not for "holdout"). ``attrs["answer"]`` says in words what was found and how decided it
+    is; ``best``, ``runner_up`` and ``log_bayes_factor`` are there too.
 
     Notes
     -----
     The bound alone prefers ranks that are too small where counts are large: it misses about K^2 / 2 times the log of
     the counts per cell. With known hyperparameters, on dense tables of moderate size (min(F, N) * K up to 1,500), an
-    estimate of what it misses is added for every rank, and a difference is called decided when it exceeds 5 % of the
-    difference of these corrections, plus what the best restart of either rank has over the next. Elsewhere the bounds
-    are compared as they are, and the answer says so. Estimates of the evidence are told apart by twice the standard
-    error of their difference, and held-out data by twice its standard error over the splits, or more where these are
-    few (Student's t).
+    estimate of what it misses, ``shortfall``, is added for every rank (``method=nz.RankBound(corrected=False)`` leaves
+    it out), and a difference is called decided when it exceeds that of ``shortfall_error``, plus what the best restart
+    of either rank has over the next. The estimate is good where each cell of W and H rests on many counts, and poor
+    where prior shapes are below 1; "smc" is better everywhere, and a table of some hundred cells takes it seconds.
+    Elsewhere the bounds are compared as they are, and the answer says so. One run of each rank, or runs that stopped at
+    ``max_iter``, never decide between bounds. Estimates of the evidence are told apart by twice the standard error of
+    their difference, and held-out data by twice its standard error over the splits, or more where these are few
+    (Student's t).
 
     Examples
     --------

@@ -20,7 +20,9 @@ from nmf_zoo.workbench.search import Outcome
 
 STRENGTH = ((1.0, "barely worth a mention"), (3.0, "positive"), (5.0, "strong"), (np.inf, "very strong"))
 CLEAR = 2.0  # errors that a difference must exceed
-ACCURACY = 0.05  # of an estimated shortfall: against SMC on tables of 16 x 10 counts it was 2 % to 3 % too small
+UNEVENNESS = (
+    3.4  # two errors of a difference, by the median distance of a point of a curve from the line through its neighbours
+)
 MOST_NAMED = 8
 
 
@@ -53,20 +55,30 @@ def rank_table(
         for name in Outcome._fields
     }
     table = xr.Dataset(columns, coords={"rank": list(ranks), "restart": np.arange(restarts)})
+    kind = kind_of(method, table["shortfall"].to_numpy())
     if not np.any(table["estimate"].to_numpy() > -np.inf):
         status = outcomes[ranks[0], 0].status
         raise KeyboardInterrupt if status == "interrupted" else RunFailed(f"no run gave a number; the first: {status}")
-    table, kind = compare(table, kind_of(method, table["shortfall"].to_numpy()))
-    if not method.is_bound:
-        table = table.drop_vars("shortfall")
+    table = compare(
+        split_bound(table, kind) if kind.is_bound else table.drop_vars(["shortfall", "shortfall_error"]), kind
+    )
     return table.assign_attrs(answer_attrs(table, kind))
 
 
-def compare(table: xr.Dataset, kind: Kind) -> tuple[xr.Dataset, Kind]:
+def split_bound(table: xr.Dataset, kind: Kind) -> xr.Dataset:
+    """``bound``, ``shortfall`` and their sum, ``estimate``; the bound itself where it is not corrected."""
+    bound, shortfall = table["estimate"], table["shortfall"]
+    parts = table.drop_vars(["estimate", "standard_error"])
+    if not kind.is_corrected:
+        return parts.drop_vars(["shortfall", "shortfall_error"]).assign(bound=bound, estimate=bound)
+    return parts.assign(bound=bound, estimate=bound + shortfall)
+
+
+def compare(table: xr.Dataset, kind: Kind) -> xr.Dataset:
     """The table with one number per rank and what sets it apart from the best."""
     estimate = table["estimate"].to_numpy()
     if kind.is_bound:
-        combined, errors = best_restarts(table, kind)
+        combined, errors = best_restarts(estimate)
     else:
         combined, errors = combine_restarts(estimate, table["standard_error"].to_numpy(), kind)
     best = int(np.nanargmax(combined))
@@ -75,7 +87,8 @@ def compare(table: xr.Dataset, kind: Kind) -> tuple[xr.Dataset, Kind]:
         apart = margins_of_bounds(table, errors, best, kind)
     else:
         apart = errors_of_difference(estimate, errors, best, kind)
-    plausible = np.isfinite(combined) & (-difference <= apart * errors_needed(kind, table.sizes["restart"]))
+    is_apart = -difference > apart * errors_needed(kind, table.sizes["restart"])  # an unknown error rules nothing out
+    plausible = np.isfinite(combined) & ~is_apart
     plausible[best] = True
     added = {
         "combined": combined,
@@ -86,7 +99,7 @@ def compare(table: xr.Dataset, kind: Kind) -> tuple[xr.Dataset, Kind]:
     }
     if not kind.is_paired:
         added["probability"] = softmax(np.where(np.isfinite(combined), combined, -np.inf))
-    return table.assign({name: ("rank", values) for name, values in added.items()}), kind
+    return table.assign({name: ("rank", values) for name, values in added.items()})
 
 
 def errors_needed(kind: Kind, restarts: int) -> float:
@@ -96,14 +109,11 @@ def errors_needed(kind: Kind, restarts: int) -> float:
     return max(CLEAR, float(student_t.ppf(0.975, restarts - 1))) if kind.is_paired and restarts > 1 else CLEAR
 
 
-def best_restarts(table: xr.Dataset, kind: Kind) -> tuple[Array, Array]:
+def best_restarts(estimate: Array) -> tuple[Array, Array]:
     """A bound is as good as its best restart, and its "error" is what that has over the next; NaN with a single one."""
-    bound, shortfall = table["estimate"].to_numpy(), table["shortfall"].to_numpy()
-    top = np.argmax(np.where(np.isnan(bound), -np.inf, bound), axis=1)
-    at = np.arange(len(bound)), top
-    others = np.where(np.arange(bound.shape[1]) == top[:, None], np.nan, bound)
-    gaps = bound[at] - np.where(np.isnan(others), -np.inf, others).max(axis=1)
-    return bound[at] + (shortfall[at] if kind.is_corrected else 0.0), np.where(np.isfinite(gaps), gaps, np.nan)
+    falling = -np.sort(-estimate, axis=1)  # NaN at the end
+    gaps = falling[:, 0] - falling[:, 1] if estimate.shape[1] > 1 else np.full(len(estimate), np.nan)
+    return falling[:, 0], gaps
 
 
 def combine_restarts(estimate: Array, own: Array, kind: Kind) -> tuple[Array, Array]:
@@ -120,15 +130,36 @@ def combine_restarts(estimate: Array, own: Array, kind: Kind) -> tuple[Array, Ar
 def margins_of_bounds(table: xr.Dataset, errors: Array, best: int, kind: Kind) -> Array:
     """What a difference of bounds must exceed.
 
-    What the best restarts have over the next; and of corrected bounds some of the correction, of others the log of how
-    many more orders one rank's components have than the other's, the least that bounds differ in tightness.
+    What the best restarts have over the next, or, of a single restart, how uneven the curve over the ranks is; and of
+    corrected bounds the error of the correction, of others the log of how many more orders one rank's components have
+    than the other's, the least that bounds differ in tightness. NaN for what is not known; 0 for the best rank itself.
     """
-    found = np.nan_to_num(np.fmax(errors, errors[best]))
-    ranks = table["rank"].to_numpy()
-    if kind.is_corrected:
-        shortfall = np.nanmax(table["shortfall"].to_numpy(), axis=1)
-        return found + ACCURACY * np.abs(shortfall - shortfall[best])
-    return found + np.abs(gammaln(ranks + 1.0) - gammaln(ranks[best] + 1.0))
+    ranks, others = table["rank"].to_numpy(), np.arange(table.sizes["rank"]) != best
+    if table.sizes["restart"] == 1:
+        found = np.full(len(ranks), UNEVENNESS * unevenness(ranks, table["estimate"].to_numpy()[:, 0]))
+    else:
+        found = np.nan_to_num(np.fmax(errors, errors[best]))
+    if not kind.is_corrected:
+        return np.where(others, found + np.abs(gammaln(ranks + 1.0) - gammaln(ranks[best] + 1.0)), 0.0)
+    error = of_best_runs(table, "shortfall_error")
+    return np.where(others, found + np.abs(error - error[best]), 0.0)
+
+
+def of_best_runs(table: xr.Dataset, name: str) -> Array:
+    """A variable's value at the best run of each rank."""
+    estimate = table["estimate"].to_numpy()
+    top = np.argmax(np.where(np.isnan(estimate), -np.inf, estimate), axis=1)
+    return table[name].to_numpy()[np.arange(len(top)), top]
+
+
+def unevenness(ranks: Array, curve: Array) -> float:
+    """The median distance of a point from the line through its neighbours; NaN of fewer than 3 points."""
+    there = np.isfinite(curve)
+    x, y = ranks[there].astype(float), curve[there]
+    if len(x) < 3:
+        return np.nan
+    share = (x[1:-1] - x[:-2]) / (x[2:] - x[:-2])
+    return float(np.median(np.abs(y[1:-1] - (1.0 - share) * y[:-2] - share * y[2:])))
 
 
 def errors_of_difference(estimate: Array, errors: Array, best: int, kind: Kind) -> Array:
@@ -177,13 +208,20 @@ def _compared(table: xr.Dataset, kind: Kind, best: int, second: int) -> str:
     above = f"the {kind.noun} is {apart:.1f} nats above that of {ranks[second]}, the next best"
     of_error = "good to about" if kind.is_bound else "standard error of the difference"
     margin = f"{of_error} {error:.2g}" if np.isfinite(error) else "error unknown"
-    if not bool(table["plausible"][second]):
-        strength = "" if kind.is_paired else f", {strength_of(apart)} evidence"
-        condition = " if the bounds are equally tight" if kind.is_bound and not kind.is_corrected else ""
-        return f"{above} ({margin}). Decided{condition}{strength}."
     rivals = [str(rank) for rank in ranks[table["plausible"].to_numpy()] if rank != ranks[best]]
-    named = ", ".join(rivals[:MOST_NAMED]) + (f" and {len(rivals) - MOST_NAMED} more" * (len(rivals) > MOST_NAMED))
-    return f"{above} ({margin}). Not decided: {named} can't be ruled out."
+    if rivals:
+        named = ", ".join(rivals[:MOST_NAMED]) + (f" and {len(rivals) - MOST_NAMED} more" * (len(rivals) > MOST_NAMED))
+        return f"{above} ({margin}). Not decided: {named} can't be ruled out."
+    if kind.is_bound and (table.sizes["restart"] == 1 or stopped_early(table).any()):
+        return f"{above} ({margin}). Ahead, but not decided."
+    strength = "" if kind.is_paired else f", {strength_of(apart)} evidence"
+    condition = " if the bounds are equally tight" if kind.is_bound and not kind.is_corrected else ""
+    return f"{above} ({margin}). Decided{condition}{strength}."
+
+
+def stopped_early(table: xr.Dataset) -> Array:
+    """Whether the best run of each rank ended at max_iter: its bound would have risen."""
+    return of_best_runs(table, "status") == "max_iter"
 
 
 def strength_of(log_bayes_factor: float) -> str:
@@ -199,14 +237,16 @@ def _caveats(table: xr.Dataset, kind: Kind, best: int) -> list[str]:
         said.append("It is the largest rank of all: try larger ones.")
     if len(ranks) > 1 and best == 0 and ranks[0] > 1:
         said.append("It is the smallest rank of all: try smaller ones.")
+    if kind.is_bound and len(ranks) > 1 and table.sizes["restart"] == 1:
+        said.append("One run of each rank can't tell a better rank from a luckier start: try more restarts.")
     if kind.is_bound and table.sizes["restart"] > 1 and float(table["combined_error"][best]) > 1.0:
         gap = float(table["combined_error"][best])
         said.append(
             f"Only one restart of {ranks[best]} came so high, {gap:.1f} nats above the next: try more restarts."
         )
-    unfinished = int(np.sum(status[best] == "max_iter"))
-    if unfinished:
-        said.append(f"{unfinished} of {status.shape[1]} restarts of {ranks[best]} stopped at max_iter.")
+    early = int(np.sum(status == "max_iter"))
+    if kind.is_bound and early:
+        said.append(f"{early} of {status.size} runs stopped at max_iter, below what they would have reached.")
     if kind.is_bound and not kind.is_corrected:
         said.append("Bounds as they are favour small ranks where counts are large.")
     missing = int(np.sum(~np.isfinite(table["estimate"].to_numpy())))

@@ -34,13 +34,14 @@ from nmf_zoo.structure import Factorisation
 
 
 class Outcome(NamedTuple):
-    """What a job found: an estimate in nats, its own error, what a bound lacks to the evidence (about), its end."""
+    """What a job found: an estimate or bound in nats, its own error, what a bound lacks (about), its time and end."""
 
     estimate: float
     standard_error: float
     shortfall: float
     seconds: float
     status: str
+    shortfall_error: float = np.nan
 
 
 INTERRUPTED = Outcome(np.nan, np.nan, np.nan, np.nan, "interrupted")
@@ -99,9 +100,10 @@ class Search:
         if is_stopped():  # what it found is that of a run cut short
             return INTERRUPTED
         status: Any = found.statistics.get("status", ["complete"])
-        missing: Any = found.statistics.get("shortfall", [np.nan])
-        value, spread, lacks = (float(array[0]) for array in (found.log_evidence, found.standard_error, missing))
-        return Outcome(value, spread, lacks, time.perf_counter() - began, str(status[0]))
+        missing, off = (found.statistics.get(name, [np.nan]) for name in ("shortfall", "shortfall_error"))
+        numbers: Any = (found.log_evidence, found.standard_error, missing, off)
+        value, spread, lacks, doubt = (float(array[0]) for array in numbers)
+        return Outcome(value, spread, lacks, time.perf_counter() - began, str(status[0]), doubt)
 
 
 class Shelf:
@@ -145,7 +147,7 @@ def run_search(search: Search, shelf: Shelf, cores: int, progressbar: bool) -> d
     done = {job: outcome for job, outcome in saved.items() if outcome is not None}
     todo, stop = [job for job in search.jobs if job not in done], threading.Event()
     side_by_side = max(1, min(len(todo), cores))
-    watching = Watch(progressbar, "models, search", 1, len(search.jobs))
+    watching = Watch(progressbar, "models", 1, len(search.jobs))
     board, waiting = Board(watching, done), iter(range(len(todo) - side_by_side))
 
     def work(job: tuple[int, int]) -> Outcome:
@@ -201,5 +203,6 @@ class Board:
 
     def _count(self, rank: int, outcome: Outcome) -> None:
         self._done += 1
-        if outcome.estimate > self._best[0]:
-            self._best = (outcome.estimate, rank)
+        value = outcome.estimate + (outcome.shortfall if np.isfinite(outcome.shortfall) else 0.0)
+        if value > self._best[0]:
+            self._best = (value, rank)

@@ -1,18 +1,31 @@
 """How far the variational bound lies below the evidence, estimated from the curvature of the posterior.
 
-Mean-field q takes the cells of W and H to be independent, at the precision they would have if it were known which
-component each count came from. In logarithms of the cells that is D = diag(shape of q), prior shape and sources; the
-posterior's, without that knowledge and with all the cells' dependence, is about the Fisher information plus the
-prior's curvature::
+The bound is log p(X) - KL(q || posterior), and the posterior it is about is that of sources and cells together. Take
+that for a normal distribution in S and in the logarithms of the cells of W and H. If q has the same mean, with S as one
+block and every cell on its own, each at its own conditional precision, as mean-field has it, then
+
+    KL = (log det D - log det P) / 2
+
+D is diagonal: what a cell's precision would be if it were known which component each count came from. That is E_q of
+the second derivative, rate_q * E[v], the gamma shape of q. P is the precision of all cells with the sources summed out:
+complete information less what the sources hide (Louis 1982, JRSS B 44). Its expectation, counts at their mean m, is
+the Fisher information of the logarithms plus the prior's curvature::
 
     P = sum_fn mask exposure^2 / m  grad(wh) grad(wh)' + diag(rate v),      m the mean of X at E[W], E[H]
 
-Cells to which no count went are as q has them: there diag(rate v) is D.
+(Expected curvature, as the best normal q would have it, Opper & Archambeau 2009; that at a point, with X for m, is
+further off.) Cells to which no count went are as q has them: there diag(rate v) is D.
 
-If both were normal, KL(q || posterior) would be (log det D - log det P) / 2. Every invertible K x K matrix A leaves
-(W A) (A^-1 H) as it is, and in these K^2 directions only the prior says anything: the bound loses about K^2 times half
-the log of the counts per cell, and so prefers ranks that are far too small where counts are large. q also stays with
-one of the K! orders of the components that count something, which costs log K! more.
+Every invertible K x K matrix A leaves (W A) (A^-1 H) as it is, and in these K^2 directions only the prior says
+anything: the bound loses about K^2 times half the log of the counts per cell, and so prefers ranks that are far too
+small where counts are large. q also stays with one of the modes that differ in the order of the components, which
+costs log K!.
+
+Limits. The logarithm of a gamma variable of shape a is normal where a is large. Of q itself it is known what this
+approximation gets wrong, the error of Stirling's formula, 1 / (12 a) a cell; with many cells of few counts, or prior
+shapes below 1, the estimate is off by up to some 4 times the sum of these, upwards or downwards. In the K^2 directions
+the posterior is normal at best on the whole. Other modes than the orders are not counted. `shortfall_error` allows for
+both, as far as it was measured (docs/design.md).
 
 With free hyperparameters there is no correction: those at the bound's peak, which suit mean-field q, are others for
 each rank than the evidence would choose.
@@ -33,6 +46,7 @@ from nmf_zoo.structure import Array, Dense, Factorisation
 
 LARGEST = 1500  # rows of the matrix that is factorised: a second and 18 MB
 EMPTY = 0.5  # counts: a cell, or a whole component, with fewer has none
+RELATIVE, OF_STIRLING = 0.08, 4.0  # of the shortfall; of the error of Stirling's formula. Measured against SMC
 
 
 class Posterior(NamedTuple):
@@ -62,8 +76,22 @@ def shortfall(structure: Factorisation, q: Posterior, values: dict[str, Array]) 
     return gap + log_orders(structure, q, values)
 
 
+def shortfall_error(q: Posterior, estimated: float) -> float:
+    """How far the estimate may be off, in nats. Ranks of the same data are off alike: compare by the difference."""
+    shapes = [shape.ravel() for shape in (q.shape_w, q.shape_h) if shape is not None]
+    return RELATIVE * abs(estimated) + OF_STIRLING * sum(float(np.sum(stirling_error(shape))) for shape in shapes)
+
+
+def stirling_error(shape: Array) -> Array:
+    """log Gamma less its approximation by a normal distribution, about 1 / (12 shape)."""
+    return gammaln(shape) - ((shape - 0.5) * np.log(shape) - shape + 0.5 * np.log(2.0 * np.pi))
+
+
 def log_orders(structure: Factorisation, q: Posterior, values: dict[str, Array]) -> float:
-    """log of the number of orders of the components that hold counts; 0 where the priors tell them apart."""
+    """log of the number of modes that differ by the order of components alone; 0 where the priors tell them apart.
+
+    Of K components the e without counts are as one: K! / e! orders.
+    """
     counts = np.full(structure.rank, np.inf)
     for side, shape in zip(two_sides(structure), (q.shape_w, q.shape_h), strict=True):
         if shape is None:
@@ -72,7 +100,7 @@ def log_orders(structure: Factorisation, q: Posterior, values: dict[str, Array])
         if any(np.ptp(prior, axis=1).max() > 0 for prior in priors):
             return 0.0
         counts = np.minimum(counts, np.sum(shape - priors[0], axis=0))
-    return float(gammaln(np.sum(counts > EMPTY) + 1.0))
+    return float(gammaln(structure.rank + 1.0) - gammaln(np.sum(counts <= EMPTY) + 1.0))
 
 
 def log_det_precision(structure: Factorisation, q: Posterior, values: dict[str, Array]) -> float:

@@ -84,9 +84,11 @@ def test_a_measurement_changes_nothing_and_averages_the_curvature():
     for _ in range(2):
         measure_rows(data, OTHER, rows, stride, room, 0, sums)
     np.testing.assert_array_equal(rows.values[0], V[:, :WIDTH])
-    slope = SCALE[:, 2] * -np.expm1(-V[:, 2] / SCALE[:, 2])
-    bend = naive_rows.curvature(X[2], OTHER, OFFSET[2], V[:, 2], slope)
-    np.testing.assert_allclose(sums[0][:, :, 2], 2 * np.tril(bend), rtol=1e-10)
+    for i in (2, 4):
+        row = (X[i], OTHER, OFFSET[i], SHAPE[:, i], RATE[:, i], SCALE[:, i])
+        free = np.log(np.expm1(V[:, i] / SCALE[:, i]))
+        bend = -approx_fprime(free, naive_rows.gradient, 1e-7, *row)
+        np.testing.assert_allclose(sums[0][:, :, i], 2 * np.tril(bend), rtol=1e-5, atol=1e-5)
     bend = naive_rows.curvature(X[2], OTHER, OFFSET[2], V[:, 2], np.ones(RANK))
     np.testing.assert_allclose(sums[1][:, 2], 2 * np.diag(bend), rtol=1e-10)
 

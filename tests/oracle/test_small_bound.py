@@ -15,7 +15,14 @@ from nmf_zoo.kernels import small_bound
 from nmf_zoo.kernels.streams import child, seed_key
 from nmf_zoo.reading import read
 from nmf_zoo.workbench.bounds import RankBound, climb, posterior_of
-from nmf_zoo.workbench.shortfall import Posterior, log_det_precision, log_orders, shortfall
+from nmf_zoo.workbench.shortfall import (
+    Posterior,
+    log_det_precision,
+    log_orders,
+    shortfall,
+    shortfall_error,
+    stirling_error,
+)
 from nmf_zoo.workbench.small_bounds import climb_small, is_small
 
 RNG = np.random.default_rng(1)
@@ -78,9 +85,9 @@ def test_what_underflows_is_left_to_the_engine(monkeypatch):
     options = RankBound(max_iter=50, tol=0.0)
     by_kernel = climb(problem.structure, options, JOB)
     monkeypatch.setattr("nmf_zoo.workbench.bounds.climb_small", lambda *_: None)
-    bound, missing, status = climb(problem.structure, options, JOB)
-    assert (bound, missing) == pytest.approx(by_kernel[:2], rel=1e-8)
-    assert status == by_kernel[2] == "max_iter"
+    by_engine = climb(problem.structure, options, JOB)
+    assert by_engine[:3] == pytest.approx(by_kernel[:3], rel=1e-8)
+    assert by_engine[3] == by_kernel[3] == "max_iter"
 
 
 @pytest.mark.parametrize(
@@ -156,13 +163,15 @@ def test_a_known_factor_leaves_blocks():
     assert log_orders(problem.structure, q, {}) == 0.0
 
 
-def test_orders_count_the_components_that_hold_counts():
+def test_orders_tell_components_without_counts_apart_from_those_with_but_not_among_themselves():
     structure = read(MODELS["plain"]())
     there, empty = np.full((7, 3), 5.0), np.full((7, 3), 5.0)
     empty[:, 1] = 2.0  # its prior's shape: no count
     h = np.full((11, 3), 5.0)
     assert log_orders(structure, Posterior(there, h, there, h), {}) == pytest.approx(np.log(6.0))
-    assert log_orders(structure, Posterior(there, h, empty, h), {}) == pytest.approx(np.log(2.0))
+    assert log_orders(structure, Posterior(there, h, empty, h), {}) == pytest.approx(np.log(6.0))  # which of the three
+    empty[:, 2] = 2.0
+    assert log_orders(structure, Posterior(there, h, empty, h), {}) == pytest.approx(np.log(3.0))
     told_apart = read(nz.gamma_nmf(X, 3, alpha_w=[1.0, 2.0, 3.0]))
     assert log_orders(told_apart, Posterior(there, h, there, h), {}) == 0.0
 
@@ -174,3 +183,10 @@ def test_what_has_no_shortfall():
         nz.gamma_nmf(X, 2, alpha_w=nz.free()),
     ):
         assert np.isnan(shortfall(read(model), None, {}))
+
+
+def test_the_stated_error_is_that_of_stirlings_formula_and_a_share():
+    """At shape 1: log Gamma is 0, and the formula says log(2 pi) / 2 - 1."""
+    q = Posterior(np.ones((2, 1)), np.ones((3, 1)), np.ones((2, 1)), None)
+    assert shortfall_error(q, 100.0) == pytest.approx(8.0 + 4.0 * 2 * (1.0 - 0.5 * np.log(2.0 * np.pi)))
+    assert stirling_error(np.array([50.0])) == pytest.approx(1 / 600, rel=1e-3)

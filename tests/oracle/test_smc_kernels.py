@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from nmf_zoo.inference import particles
+from nmf_zoo.inference.evidence import particles
 from nmf_zoo.kernels.conditional_strides import set_strides
 from nmf_zoo.kernels.resampling import resample
 from nmf_zoo.kernels.streams import child, seed_key, uniform

@@ -9,6 +9,7 @@ from nmf_zoo.inference import gibbs, trajectories
 from nmf_zoo.inference.blocks import Block
 from nmf_zoo.inference.workers import SERIAL
 from nmf_zoo.kernels import tuning
+from nmf_zoo.kernels.row_trajectories import Rows
 from nmf_zoo.kernels.streams import seed_key
 from tests.structures import gamma, model
 
@@ -20,14 +21,38 @@ KEY = seed_key(1)
 @pytest.mark.parametrize("kernel", [tuning._set_root, tuning._set_root.py_func])
 def test_roots_of_inverse_masses(kernel):
     factor = RNG.normal(size=(K, K + 2))
-    mass = factor @ factor.T
+    mass = factor @ factor.T + np.eye(K)
     curvature, root = np.zeros((K, K, 8)), np.zeros((K, K, 8))
     curvature[:, :, 4] = np.tril(mass) * 7.0
     kernel(root, curvature, 4, 7.0)
-    expected = np.linalg.inv(mass + tuning.RIDGE * np.eye(K))
+    expected = np.linalg.inv(mass)
     np.testing.assert_allclose(root[:, :, 4] @ root[:, :, 4].T, expected, rtol=1e-10)
     assert np.all(np.triu(root[:, :, 4], 1) == 0)
     assert np.all(root[:, :, :4] == 0)
+
+
+@pytest.mark.parametrize("kernel", [tuning._set_root, tuning._set_root.py_func])
+def test_masses_that_too_few_sweeps_made_indefinite(kernel):
+    root, curvature = np.zeros((K, K, 8)), np.zeros((K, K, 8))
+    curvature[:, :, 4] = np.diag([-3.0, 4.0, 0.0])
+    kernel(root, curvature, 4, 1.0)
+    np.testing.assert_allclose(np.diag(root[:, :, 4]), [tuning.RIDGE**-0.5, 0.5, tuning.RIDGE**-0.5])
+
+
+@pytest.mark.parametrize("kernel", [tuning._add_widths, tuning._add_widths.py_func])
+def test_widths_are_bounded_by_the_priors(kernel):
+    tables = RNG.gamma(1.0, size=(4, 1, K, 8))
+    curvature, prior_rate = RNG.gamma(1.0, size=(K, 8)), RNG.gamma(1.0, size=(K, 8))
+    curvature[:, 3:] = 0.0
+    prior_rate[:, 5:] = 0.0
+    curvature[:, 0] = np.inf
+    rows, out = Rows(*tables[:3], tables[3, :, 0]), np.ones((K, 8))
+    kernel(out, curvature, prior_rate, rows, 0)
+    shape, rate = rows.shape[0], rows.rate[0]
+    np.testing.assert_array_equal(out[:, 0], 1.0)
+    expected = 1.0 / np.sqrt(curvature[:, 1:5] + prior_rate[:, 1:5] ** 2 / shape[:, 1:5])
+    np.testing.assert_allclose(out[:, 1:5] - 1.0, expected, rtol=1e-12)
+    np.testing.assert_allclose(out[:, 5:] - 1.0, np.sqrt(shape[:, 5:]) / rate[:, 5:], rtol=1e-12)
 
 
 def test_blocks_and_back():

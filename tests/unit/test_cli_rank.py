@@ -61,7 +61,7 @@ def test_files_hold_what_python_finds(counts, capsys):
         np.testing.assert_array_equal(stored["estimate"], table["estimate"])
         assert stored.attrs["answer"] == table.attrs["answer"]
     lines = Path("r.csv").read_text().splitlines()
-    assert lines[0].startswith("rank,restart,estimate,standard_error,shortfall,seconds,status,combined")
+    assert lines[0].startswith("rank,restart,shortfall,seconds,status,shortfall_error,bound,estimate,combined")
     assert len(lines) == 1 + 6
     assert Path("r.png").read_bytes().startswith(b"\x89PNG")
 

@@ -10,10 +10,11 @@ import pytest
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.errors import NmfZooWarning, UnsupportedModel
-from nmf_zoo.inference import mcem
 from nmf_zoo.inference.layout import compress, turn
 from nmf_zoo.inference.marginal import marginal_log_likelihoods
-from nmf_zoo.inference.mcem_updates import best_shapes, has_no_root
+from nmf_zoo.inference.mcem import engine as mcem
+from nmf_zoo.inference.mcem.expectations import GivenW
+from nmf_zoo.inference.mcem.updates import best_shapes, has_no_root
 from nmf_zoo.inference.workers import SERIAL, Workers
 from nmf_zoo.kernels.chains import Chains, make_plan, make_room, run_chains
 from nmf_zoo.kernels.streams import child, seed_key
@@ -146,16 +147,52 @@ def test_an_exposure_of_features_divides_the_update_of_c():
 
 @pytest.mark.parametrize("complete", ["H", "CH"])
 def test_updates_with_h_are_eq_41_and_42(complete):
-    problem, state = stepper(nz.gap(X, 2, alpha_h=1.5), complete=complete, rao_blackwell=False, sweeps=1, burn_in=0)
-    W, Ht = state.W.copy(), state.Ht.copy()
-    new, _ = mcem.step(problem, state, child(KEY, 2, 0))
-    if complete == "H":  # one draw of h, the one that the chains started from
-        sources = W * ((X / (W @ Ht.T)) @ Ht)
-        np.testing.assert_allclose(new.W, sources / Ht.sum(axis=0), rtol=1e-12)
-    else:
-        sources = new.W * Ht.sum(axis=0)
-        np.testing.assert_allclose(sources, np.round(sources), atol=1e-9)
-        np.testing.assert_allclose(sources.sum(axis=1), X.sum(axis=1), rtol=1e-12)
+    """With one sweep the draw of h is the one that the chains start from: where the iteration before left them."""
+    drawn = {"rao_blackwell": False, "sweeps": 1, "burn_in": 0}
+    problem, state = stepper(nz.gap(X, 2, alpha_h=1.5), complete=complete, **drawn)
+    for iteration in range(3):
+        W, Ht = state.W.copy(), state.Ht.copy()
+        state, _ = mcem.step(problem, state, child(KEY, 2, iteration))
+        assert np.all(state.Ht != Ht)
+        if complete == "H":
+            sources = W * ((X / (W @ Ht.T)) @ Ht)
+            np.testing.assert_allclose(state.W, sources / Ht.sum(axis=0), rtol=1e-12)
+        else:
+            sources = state.W * Ht.sum(axis=0)
+            np.testing.assert_allclose(sources, np.round(sources), atol=1e-9)
+            np.testing.assert_allclose(sources.sum(axis=1), X.sum(axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("rao_blackwell", [True, False])
+def test_the_sweeps_of_the_burn_in_are_left_out(rao_blackwell):
+    """The first 2 sweeps and the last 3 are all 5."""
+
+    def means(sweeps, burn_in):
+        problem, state = stepper(nz.gap(X, 2), sweeps=sweeps, burn_in=burn_in, rao_blackwell=rao_blackwell)
+        return mcem.step(problem, state, KEY)[0].statistics
+
+    first, last, whole = means(2, 0), means(5, 2), means(5, 0)
+    for name in ("sources", "H"):
+        np.testing.assert_allclose(5 * whole[name], 2 * first[name] + 3 * last[name], rtol=1e-12)
+
+
+def test_stochastic_approximation_averages_the_iterations_after_the_first(monkeypatch):
+    """With step 1 it is their plain mean: weights 1, 1/2, 1/3, ... from the last iteration of ``explore`` on."""
+    kept, expect = [], GivenW.__call__
+
+    def recorded(self, *arguments):
+        found = expect(self, *arguments)
+        kept.append({name: array.copy() for name, array in found.statistics.items()})
+        return found
+
+    monkeypatch.setattr(GivenW, "__call__", recorded)
+    problem, state = stepper(nz.gap(X, 2), step=1.0, explore=2, sweeps=3, burn_in=1)
+    for iteration in range(6):
+        state, _ = mcem.step(problem, state, child(KEY, 2, iteration))
+        averaged = kept[2:] if iteration >= 2 else kept[-1:]
+        for name in ("sources", "H"):
+            mean = np.mean([statistics[name] for statistics in averaged], axis=0)
+            np.testing.assert_allclose(state.statistics[name], mean, rtol=1e-12)
 
 
 def test_missing_cells_are_weighed_by_what_is_observed():

@@ -42,7 +42,7 @@ def select(ranks=(1, 2, 3), **options):
 
 
 def numbers(table):
-    return {name: table[name].values for name in ("estimate", "standard_error", "combined", "difference_error")}
+    return {name: table[name].values for name in ("bound", "shortfall", "estimate", "combined", "difference_error")}
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,8 @@ def test_the_table_is_labelled(found):
     assert best == int(found["combined"].idxmax("rank"))
     assert float(found["difference"].sel(rank=best)) == 0.0
     assert found["probability"].sum() == pytest.approx(1.0)
+    np.testing.assert_array_equal(found["estimate"], found["bound"] + found["shortfall"])
+    assert (found["shortfall"] > 0).all()
     assert (found["seconds"] > 0).all()
     assert set(found["status"].values.ravel()) == {"converged"}
     assert found.attrs["answer"].startswith(f"{best} components: the corrected bound is ")
@@ -78,7 +80,7 @@ def test_the_bound_is_that_of_vb(found):
         state, info = vb.step(problem, state)
         if info.residual < nz.RankBound().tol:
             break
-    assert float(found["estimate"].sel(rank=2, restart=0)) == pytest.approx(state.bound, rel=1e-9)
+    assert float(found["bound"].sel(rank=2, restart=0)) == pytest.approx(state.bound, rel=1e-9)
 
 
 def test_a_netcdf_file_keeps_the_table(found, tmp_path):
@@ -371,6 +373,60 @@ def test_a_bound_is_as_good_as_its_best_restart():
     assert "Only one restart of 2 came so high, 8.0 nats above the next: try more" in text
     assert "favour small ranks" in text
     assert table["difference_error"].values[2] == pytest.approx(8.0 + np.log(3.0))
+    assert table["difference_error"].values[1] == 0.0
+
+
+def test_the_correction_can_be_switched_off(found):
+    bare = select(method=nz.RankBound(corrected=False))
+    np.testing.assert_array_equal(bare["bound"], found["bound"])
+    np.testing.assert_array_equal(bare["estimate"], found["bound"])
+    assert "shortfall" not in bare
+
+
+def test_the_best_restart_is_the_best_once_corrected():
+    """A bound that is high because a component is empty may belong to a small part of the posterior."""
+    outcomes = {
+        (1, 0): Outcome(-30.0, 0.0, 1.0, 0.0, "converged", 0.1),
+        (1, 1): Outcome(-30.5, 0.0, 9.0, 0.0, "converged", 0.7),
+    }
+    table = ranking.rank_table(outcomes, BOUND, [1], 2)
+    assert table["combined"].item() == -21.5
+    assert table["combined_error"].item() == pytest.approx(7.5)
+
+
+def test_a_single_run_of_a_bound_decides_nothing():
+    text = table_of({1: [-300.0], 2: [-100.0], 3: [-200.0]}, BOUND).attrs["answer"]
+    assert "Decided" not in text
+    assert "Not decided: 1, 3 can't be ruled out. One run of each rank can't tell" in text
+    even = table_of({1: [-500.0], 2: [-400.0], 3: [-300.0], 4: [-200.0]}, BOUND).attrs["answer"]
+    assert "Ahead, but not decided. " in even
+    assert "error unknown). Not decided" in table_of({1: [-500.0], 2: [-400.0]}, BOUND).attrs["answer"]
+
+
+def test_a_rough_curve_of_single_runs_rules_out_what_is_far_below():
+    """Rank 1 lies 9,000 nats below, neighbours differ by 100 to and fro: the height of one among them means nothing."""
+    rows = {1: [-10_000.0]} | {rank: [-1000.0 - 100.0 * (rank % 2)] for rank in range(2, 12)}
+    table = table_of(rows, BOUND)
+    assert table["plausible"].values.tolist() == [False] + [True] * 10
+
+
+def test_a_fit_that_was_cut_short_decides_nothing():
+    rows = {(1, 0): -50.0, (1, 1): -50.0, (2, 0): -10.0, (2, 1): -10.0}
+    for early in rows:
+        outcomes = {
+            job: Outcome(
+                value, 0.0, np.nan, 0.0, "max_iter" if job in (early, (early[0], 1 - early[1])) else "converged"
+            )
+            for job, value in rows.items()
+        }
+        text = ranking.rank_table(outcomes, BOUND, [1, 2], 2).attrs["answer"]
+        assert "Ahead, but not decided" in text
+        assert "2 of 4 runs stopped at max_iter, below what they would have reached" in text
+
+
+def test_an_unknown_error_rules_nothing_out():
+    table = table_of({1: [-50.0], 2: [-20.0]}, CHIB, errors=np.nan)
+    assert "error unknown). Not decided: 1 can't be ruled out" in table.attrs["answer"]
 
 
 def test_shortfalls_are_added_when_every_rank_has_one():
@@ -480,6 +536,8 @@ def test_held_out_sparse_data():
         for cores in (1, 2)
     )
     np.testing.assert_array_equal(one["estimate"], two["estimate"])
+    assert "bound" not in one
+    assert "standard_error" in one
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,17 @@ def blocks(language: str, text: str = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("source", blocks("python"))
 @pytest.mark.filterwarnings("ignore::nmf_zoo.NmfZooWarning")
-def test_python(source, capsys):
+def test_python(capsys, monkeypatch, tmp_path):
+    """One block after another, as a reader would; a line that says what it prints prints that."""
+    monkeypatch.chdir(tmp_path)
+    source = "".join(blocks("python"))
     exec(compile(source, "README.md", "exec"), {})
-    assert "lp" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "lp" in printed
+    said = re.findall(r"^print\(.*\)  # (?!R-hat)(.*)$", source, flags=re.MULTILINE)
+    assert len(said) >= 4
+    assert [line for line in said if line not in printed.splitlines()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from nmf_zoo.errors import InputError, RunFailed
-from nmf_zoo.inference import lineages, particles, smc
-from nmf_zoo.inference.evidence import EvidenceRun, Job
+from nmf_zoo.inference.evidence import EvidenceRun, Job, lineages, particles, smc
 from nmf_zoo.inference.workers import SERIAL, Workers
 from nmf_zoo.kernels import tempering
 from nmf_zoo.kernels.streams import seed_key

@@ -11,14 +11,13 @@ Keeping all states of the chains is "waste-free" (Dau, Chopin 2022). A chain's s
 every row of H given W and of W given H, and moves along the orbit; t x is no count unless t is 0 or 1, so counts are
 never allocated.
 
-Why a temperature: paths along which counts could be allocated weigh far worse. On Cemgil's 16 x 10 counts of mean 450,
-K = 5, a first column alone, with h at its best for every W, leaves 1.1 of 400 particles; and growing the counts by
-binomial thinning has 15 to 45 times the variance of log weights at steps of the same length, which shorter steps do not
-cure, because the thinning's own noise falls with their length and not with its square.
+Why a temperature: paths along which counts could be allocated weigh far worse. With counts of hundreds a first column
+alone leaves next to none of the particles; and where binomial thinning grows the counts, its own noise falls with a
+step's length and not with its square, so that shorter steps do not cure it.
 
 With fixed temperatures and steps exp(log p(X)) would be unbiased. Here both follow the particles, which biases it by
 less than a run's error; the error to trust is the spread of independent runs. What a run can say of its own error is in
-:mod:`nmf_zoo.inference.lineages`.
+:mod:`nmf_zoo.inference.evidence.lineages`.
 """
 
 from __future__ import annotations
@@ -30,10 +29,11 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.engine import CAN_RUN, Verdict
-from nmf_zoo.inference.evidence import Estimate, EvidenceRun, Job, Method
-from nmf_zoo.inference.lineages import Lineages, begin, follow, standard_error
-from nmf_zoo.inference.particles import (
+from nmf_zoo.inference.engine import Verdict
+from nmf_zoo.inference.evidence.bridging import effective_share
+from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method, has_evidence
+from nmf_zoo.inference.evidence.lineages import Lineages, begin, follow, standard_error
+from nmf_zoo.inference.evidence.particles import (
     Pace,
     Population,
     Problem,
@@ -50,7 +50,7 @@ from nmf_zoo.inference.particles import (
 )
 from nmf_zoo.kernels.resampling import resample
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Factorisation, Fixed, Flat
+from nmf_zoo.structure import Array, Factorisation
 
 PRIOR, STAGES = range(2)  # children of a run's stream
 ANCESTORS, MOVES = range(2)  # children of a stage's
@@ -117,23 +117,7 @@ class State:
 
 def supports(structure: Factorisation, options: SMC) -> Verdict:
     """Poisson counts, and factors with gamma priors of known hyperparameters; one factor may be known."""
-    name = structure.likelihood.name
-    if structure.likelihood.kind != "poisson":
-        return Verdict(f"it tempers a Poisson likelihood, and {name} is {structure.likelihood.kind}")
-    if structure.data is None:
-        return Verdict(f"nothing is observed in {name}")
-    if not structure.is_integer:
-        return Verdict(f"{name} holds values that are not integers, for which the likelihood has no total of 1")
-    factors = structure.W, structure.H
-    flat = [factor.name for factor in factors if isinstance(factor.prior, Flat)]
-    if flat:
-        return Verdict(f"{flat[0]} has no prior, so that there is no evidence")
-    if all(isinstance(factor.prior, Fixed) for factor in factors):
-        return Verdict("both factors are known: there is nothing to integrate over")
-    if structure.unknowns:
-        unknown = ", ".join(structure.unknowns)
-        return Verdict(f"its particles are of factors alone, and hyperparameter {unknown} is unknown: give numbers")
-    return CAN_RUN
+    return has_evidence(structure)
 
 
 def init(problem: Problem, options: SMC, job: Job) -> State:
@@ -170,12 +154,6 @@ def log_mean_exp(log_weights: Array) -> float:
     """log of the mean weight."""
     peak = float(np.max(log_weights))
     return peak + float(np.log(np.mean(np.exp(log_weights - peak))))
-
-
-def effective_share(log_weights: Array) -> float:
-    """(sum w)^2 / (n sum w^2)"""
-    weights = np.exp(log_weights - np.max(log_weights))
-    return float(np.sum(weights) ** 2 / np.sum(weights**2) / len(weights))
 
 
 def next_rise(log_likelihood: Array, share: float, most: float) -> tuple[float, float]:
@@ -224,6 +202,7 @@ def estimate(structure: Factorisation, options: SMC, run: EvidenceRun) -> Estima
         standard_error=np.array([standard_error(state.lineages) for state in states if state.lineages is not None]),
         draws={name: np.stack([one[name] for one in draws]) for name in draws[0]} if options.draws else None,
         statistics=_statistics([state.stages for state in states]),
+        dims=dict.fromkeys(Stage._fields, ("stage",)),
     )
 
 

@@ -90,7 +90,7 @@ class GivenW:
             statistics["log_H"] = chains.log
         if self.wanted.reached:
             statistics["reached"] = reached / kept
-        error = float(np.sqrt(np.sum(chains.density[:, 1])))
+        error = float(np.sqrt(np.sum(chains.density[:, 1]))) if kept > 1 else np.nan  # one sweep doesn't tell
         return Expectations(W, Ht, statistics, -self._log_likelihood(W, chains), error)
 
     def _run(self, chunk: int, W: Array, chains: Chains, key: np.uint64) -> tuple[int, Array, Array]:

@@ -1,6 +1,6 @@
 """Whether Monte-Carlo EM still moves, and where to: means over windows of iterations.
 
-``problem`` and ``state`` are those of :mod:`nmf_zoo.inference.mcem`, which says in words what the residual is.
+``problem`` and ``state`` are those of :mod:`nmf_zoo.inference.mcem.engine`, which says in words what the residual is.
 """
 
 from __future__ import annotations

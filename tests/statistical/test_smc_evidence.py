@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nmf_zoo.inference import particles, smc
-from nmf_zoo.inference.evidence import Job
-from nmf_zoo.inference.lineages import begin, standard_error
+from nmf_zoo.inference.evidence import Job, particles, smc
+from nmf_zoo.inference.evidence.lineages import begin, standard_error
 from nmf_zoo.inference.workers import SERIAL
 from nmf_zoo.kernels.resampling import resample
 from nmf_zoo.kernels.streams import child, seed_key

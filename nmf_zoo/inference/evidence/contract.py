@@ -109,12 +109,14 @@ class Estimate:
     standard_error : (chains,) each run's own Monte-Carlo error, from within the run; NaN when it has none, 0 when exact
     draws : variable name -> (chains, draws, *variable) draws from the posterior, in the model's orientation; or None
     statistics : name -> (chains, ...) more to report in ``sample_stats``
+    dims : name -> dims of a statistic after the chains, where it has any
     """
 
     log_evidence: Array
     standard_error: Array
     draws: Mapping[str, Array] | None = None
     statistics: Mapping[str, Array] = field(default_factory=dict)
+    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +160,12 @@ def combine(estimate: Estimate, is_unbiased: bool) -> tuple[float, float]:
     return float(logsumexp(values) - np.log(n)), float(np.nanmax([between, within]))
 
 
+def check_whole(name: str, value: object, least: int) -> None:
+    """An option is a whole number, not below its minimum."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name}: got {value!r}; expected an integer >= {least}")
+
+
 def has_evidence(structure: Factorisation) -> Verdict:
     """Whether p(X) exists and the methods that integrate over W and H alone reach it."""
     likelihood, factors = structure.likelihood, (structure.W, structure.H)
@@ -167,8 +175,9 @@ def has_evidence(structure: Factorisation) -> Verdict:
         return Verdict(f"nothing is observed in {likelihood.name}")
     flat = [factor.name for factor in factors if isinstance(factor.prior, Flat)]
     if flat:
+        verb = "has" if len(flat) == 1 else "have"
         return Verdict(
-            f"{' and '.join(flat)} has no prior, so that p({likelihood.name}) is known up to a constant only: give it "
+            f"{' and '.join(flat)} {verb} no prior, so that p({likelihood.name}) is known up to a constant only: give "
             "one (nz.gamma_nmf), or compare marginal likelihoods at the maximum (nz.gap, nz.fit(engine='mcem'))"
         )
     if all(isinstance(factor.prior, Fixed) for factor in factors):
@@ -176,8 +185,6 @@ def has_evidence(structure: Factorisation) -> Verdict:
     if not structure.is_integer:
         return Verdict(f"{likelihood.name} holds values that are not integers, and no Poisson density sums to 1 there")
     if structure.unknowns:
-        names = ", ".join(structure.unknowns)
-        return Verdict(
-            f"hyperparameter {names} is unknown, and it integrates over {factors[0].name}, {factors[1].name}"
-        )
+        names, known = ", ".join(structure.unknowns), " and ".join(factor.name for factor in factors)
+        return Verdict(f"hyperparameter {names} is unknown, and the method integrates over {known} alone")
     return CAN_RUN

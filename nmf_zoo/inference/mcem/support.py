@@ -6,7 +6,7 @@ from typing import Any
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
 from nmf_zoo.inference.layout import weigh
-from nmf_zoo.inference.mcem_updates import why_not_c
+from nmf_zoo.inference.mcem.updates import why_not_c
 from nmf_zoo.inference.sides import two_sides
 from nmf_zoo.structure import Factorisation, Unknown
 

@@ -1,0 +1,176 @@
+"""Draws of both factors from a model's posterior, and the same with sharper priors, for estimates of the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nmf_zoo.inference import gibbs
+from nmf_zoo.inference.blocks import Block, run_block
+from nmf_zoo.inference.engine import START, STEPS
+from nmf_zoo.inference.evidence.contract import Job
+from nmf_zoo.inference.joint import LogJoint
+from nmf_zoo.inference.layout import compress, weigh
+from nmf_zoo.inference.prior_cells import prior_cells
+from nmf_zoo.inference.sides import two_sides
+from nmf_zoo.inference.sweeps import weight_arrays
+from nmf_zoo.inference.workers import SERIAL
+from nmf_zoo.kernels.evidence import log_joints
+from nmf_zoo.kernels.streams import child
+from nmf_zoo.structure import Array, Factorisation, Fixed, GammaPrior, Known
+
+SWEEPS = 50  # of a block
+BETWEEN = STEPS + 1  # child of a chain's stream, beside those of the engine
+
+
+class Pair(NamedTuple):
+    """W (..., F, K) and Ht (..., N, K): one state of both factors, or a stack of draws."""
+
+    W: Array
+    Ht: Array
+
+    def take(self, rows: Any) -> Pair:
+        """Some draws of a stack."""
+        return Pair(self.W[rows], self.Ht[rows])
+
+    def ordered(self, order: Array) -> Pair:
+        """The components of every draw in a new order, (draws, K)."""
+        return Pair(*(np.take_along_axis(array, order[:, None, :], axis=2) for array in self))
+
+
+class Draws(NamedTuple):
+    """Posterior draws and their log joint density."""
+
+    pair: Pair
+    lp: Array
+
+
+def draw_posterior(
+    structure: Factorisation,
+    key: np.uint64,
+    start: Pair | None,
+    tune: int,
+    draws: int,
+    job: Job,
+    done: int = 0,
+    between: Callable[[gibbs.GibbsState, np.uint64], None] | None = None,
+) -> Draws:
+    """Gibbs sweeps, ``tune`` of them to warm up; ``done`` steps of the job's progress came before.
+
+    ``between`` changes the state, in place and with the posterior as it was, after every ``SWEEPS`` sweeps.
+    """
+    problem = gibbs.prepare(structure, gibbs.Gibbs(), job.workers)
+    state = gibbs.init(problem, child(key, START), {} if start is None else as_variables(structure, start))
+    kept: list[tuple[dict, dict]] = []
+    for block in _blocks(tune, draws):
+        if job.is_stopped():
+            raise KeyboardInterrupt
+        state, values, stats = run_block(gibbs.ENGINE, problem, state, key, block)
+        if block.kept:
+            kept.append((values, stats))
+        if between is not None:
+            between(state, child(key, BETWEEN, block.stop))
+        job.report(done + block.stop, "")
+    pairs = [_as_pair(structure, values) for values, _ in kept]
+    pair = Pair(*(np.concatenate(parts) for parts in zip(*pairs, strict=True)))
+    return Draws(pair, np.concatenate([stats["lp"] for _, stats in kept]))
+
+
+def _blocks(tune: int, draws: int) -> Iterator[Block]:
+    """Blocks of one length: what happens between them must not depend on how fast they are."""
+    for first, stop, is_tuning in ((0, tune, True), (tune, tune + draws, False)):
+        for begin in range(first, stop, SWEEPS):
+            yield Block(begin, min(begin + SWEEPS, stop), first, 0 if is_tuning else 1, is_tuning)
+
+
+def _as_pair(structure: Factorisation, values: dict[str, Array]) -> Pair:
+    n = len(next(iter(values.values())))
+    arrays = []
+    for side in two_sides(structure):
+        if side.is_fixed:
+            known = side.turn(side.factor.prior.value)
+            arrays.append(np.broadcast_to(known, (n, *known.shape)))
+        else:
+            arrays.append(np.ascontiguousarray(side.as_variable(values[side.factor.name])))
+    return Pair(*arrays)
+
+
+def as_variables(structure: Factorisation, pair: Pair) -> dict[str, Array]:
+    """The unknown factors by name, in the model's orientation."""
+    sides = zip(two_sides(structure), pair, strict=True)
+    return {side.factor.name: side.as_variable(array) for side, array in sides if not side.is_fixed}
+
+
+def typical_point(structure: Factorisation, posterior: Draws) -> Pair:
+    """The draw of the highest density on the logarithms of the cells: in the bulk also where cells crowd at 0."""
+    density = posterior.lp.copy()
+    for side, array in zip(two_sides(structure), posterior.pair, strict=True):
+        if not side.is_fixed:
+            density += np.sum(np.log(array), axis=(1, 2))
+    return Pair(*(np.array(array[np.argmax(density)]) for array in posterior.pair))
+
+
+def sharpen(structure: Factorisation, point: Pair, sharpness: float) -> Factorisation:
+    """The model with every prior density times (v / point)^s exp(s (1 - v / point)), which peaks at the point.
+
+    A gamma density again, Gamma(shape + s, rate + s / point), but for its constant.
+    """
+    priors = prior_cells(structure, {})
+    cells = ((priors.shape_w, priors.rate_w), (priors.shape_h, priors.rate_h))
+    factors = []
+    for side, (shape, rate), centre in zip(two_sides(structure), cells, point, strict=True):
+        if isinstance(side.factor.prior, Fixed):
+            factors.append(side.factor)
+            continue
+        sharper = (side.turn(array) for array in (shape + sharpness, rate + sharpness / centre))
+        known = [Known(value=np.ascontiguousarray(array)) for array in sharper]
+        factors.append(replace(side.factor, prior=GammaPrior(shape=known[0], rate=known[1])))
+    return replace(structure, W=factors[0], H=factors[1], imputed=None)
+
+
+def nearness(structure: Factorisation, pair: Pair, point: Pair) -> Array:
+    """sum log(v / point) + 1 - v / point over the unknown cells of every draw, 0 at the point: (draws,)."""
+    total = np.zeros(len(pair.W))
+    for side, draws, centre in zip(two_sides(structure), pair, point, strict=True):
+        if not side.is_fixed:
+            ratio = draws / centre
+            total += np.sum(np.log(ratio) + 1.0 - ratio, axis=(1, 2))
+    return total
+
+
+def flatten(structure: Factorisation, pair: Pair) -> Array:
+    """The unknown cells of every draw in one row, (draws, d)."""
+    sides = zip(two_sides(structure), pair, strict=True)
+    return np.concatenate([array.reshape(len(array), -1) for side, array in sides if not side.is_fixed], axis=1)
+
+
+def unflatten(structure: Factorisation, cells: Array) -> Pair:
+    """The inverse."""
+    arrays, first = [], 0
+    for side in two_sides(structure):
+        shape = side.turn(np.empty(side.factor.shape)).shape
+        if side.is_fixed:
+            arrays.append(np.broadcast_to(side.turn(side.factor.prior.value), (len(cells), *shape)))
+            continue
+        size = shape[0] * shape[1]
+        arrays.append(cells[:, first : first + size].reshape(-1, *shape))
+        first += size
+    return Pair(*arrays)
+
+
+class LogJoints:
+    """log p(X, W, H) of stacks of draws."""
+
+    def __init__(self, structure: Factorisation):
+        layout, weights, priors = compress(structure), weigh(structure), prior_cells(structure, {})
+        own = type(priors)(*(np.array(array, order="C") for array in priors))
+        self._arrays = layout, weight_arrays(weights), own
+        self._constant = LogJoint(structure, layout, weights, SERIAL)
+
+    def __call__(self, pair: Pair) -> Array:
+        out = np.empty(len(pair.W))
+        log_joints(out, *self._arrays, *map(np.ascontiguousarray, pair))
+        return out + (self._constant.constant + self._constant.prior_constant)

@@ -1,0 +1,239 @@
+"""The evidence by tightening the posterior around a point, step by step, until its integral is plain.
+
+Chib's identity asks for the posterior density of one point (W~, H~). Averages of conditional densities cannot give it
+when the counts are large: a conditional is then far narrower than the posterior, in all of its dimensions. Here the
+point's density is approached from the other side. With the C of Gibbs sampling summed out, the densities::
+
+    p_s(W, H) = p(X, W, H) prod_v (v / v~)^s exp(s (1 - v / v~))       v all unknown cells of W and H
+
+are 's' times sharper around the point. Each is the model itself with gamma priors Gamma(a + s, r + s / v~), but for a
+constant, so that the Gibbs sampler and its trajectories draw from it; and log p_s - log p_s' = (s - s') T with one
+number T for each draw. From s = 0, whose integral is p(X), s rises as fast as neighbours overlap; their ratios come
+from bridge sampling. At the last s the cube roots of the cells are nearly normal (Wilson & Hilferty), and one more
+bridge to a fitted normal density, which is known, ends the chain of ratios.
+
+At s = 0 the posterior has one copy for each exchange of alike components. Draws are put into the labelling of the
+point, and the density outside is 0: the share of the posterior left is known exactly.
+
+Chib & Jeliazkov (2001), JASA 96; Mira & Nicholls (2004), Bridge estimation of the probability density at a point,
+Statistica Sinica 14.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from nmf_zoo.errors import RunFailed
+from nmf_zoo.inference.evidence.bridging import BATCHES, effective_share, error_of_ratio, independent_size, log_ratio
+from nmf_zoo.inference.evidence.contract import Job
+from nmf_zoo.inference.evidence.labelling import exchangeable, log_exchanges, orders_like
+from nmf_zoo.inference.evidence.posterior_runs import (
+    Draws,
+    LogJoints,
+    Pair,
+    draw_posterior,
+    flatten,
+    nearness,
+    sharpen,
+    typical_point,
+    unflatten,
+)
+from nmf_zoo.inference.gibbs import GibbsState
+from nmf_zoo.inference.sides import two_sides
+from nmf_zoo.kernels.streams import child
+from nmf_zoo.structure import Array, Factorisation
+
+FIRST, LEVELS, NORMAL = range(3)  # children of a chain's stream
+TINY = 1e-300
+SPREAD = 3.0  # of a step's log density ratio, standard deviations: neighbours overlap well
+MOST_LEVELS = 100
+LEAST = 2 * BATCHES  # draws of a level
+ENOUGH = 0.05  # effective share of the normal's draws at which the last bridge stands
+
+
+class Tightened(NamedTuple):
+    """log p(X), its standard error, how many sharper posteriors it took, the last s, and draws at s = 0."""
+
+    log_evidence: float
+    error: float
+    levels: int
+    sharpness: float
+    draws: Pair
+
+
+class Level(NamedTuple):
+    """Draws of p_s: T of each, and at the last level the cells themselves with their log density at s = 0."""
+
+    sharpness: float
+    nearness: Array
+    draws: Draws
+
+
+def tighten(structure: Factorisation, draws: int, tune: int, job: Job) -> Tightened:
+    """The evidence from one chain that is led from the posterior to a point of it."""
+    classes = exchangeable(structure)
+    posterior = draw_posterior(structure, child(job.key, FIRST), None, tune, draws, job)
+    point = typical_point(structure, posterior)
+    pair = posterior.pair.ordered(orders_like(posterior.pair, point, classes))
+    first = Level(0.0, nearness(structure, pair, point), posterior._replace(pair=pair))
+    levels, total = [first], log_exchanges(classes)
+    while True:
+        last = levels[-1]
+        final = bridge_to_normal(structure, last, point, classes, child(job.key, NORMAL))
+        if final is not None:
+            break
+        if len(levels) > MOST_LEVELS:
+            raise RunFailed("chib: the posterior did not come close to a normal density: raise draws, or use 'smc'")
+        levels.append(_next_level(structure, point, classes, levels, draws, tune, job))
+    deviations = np.zeros((len(levels), BATCHES))
+    for at, (lower, upper) in enumerate(pairwise(levels)):
+        ratio, of_lower, of_upper = _bridge(lower, upper)
+        total += ratio
+        deviations[at] += of_lower
+        deviations[at + 1] += of_upper
+    error = np.sqrt(np.sum(deviations**2) + final[1] ** 2)
+    return Tightened(total + final[0], float(error), len(levels), levels[-1].sharpness, posterior.pair)
+
+
+def _next_level(structure, point, classes, levels, draws, tune, job) -> Level:
+    """Draws of the next sharper density: as far away as the last one's overlap allows."""
+    last, number = levels[-1], len(levels)
+    low, high = np.quantile(last.nearness, [0.16, 0.84])
+    sharpness = last.sharpness + SPREAD / max(0.5 * float(high - low), TINY)
+    sharper, key = sharpen(structure, point, sharpness), child(job.key, LEVELS, number)
+    start = Pair(*(array[-1] for array in last.draws.pair))
+    exchange = Exchange(structure, point, sharpness, classes)
+    found = draw_posterior(sharper, key, start, tune, draws, job, number * (tune + draws), exchange)
+    found = found._replace(pair=found.pair.take(is_labelled(found.pair, point, classes)))
+    if len(found.pair.W) < LEAST:
+        raise RunFailed(
+            f"chib: {len(found.pair.W)} of {draws} draws are in the point's labelling: raise draws, or use 'smc'"
+        )
+    return Level(sharpness, nearness(structure, found.pair, point), found)
+
+
+class Exchange:
+    """Metropolis exchanges of two components: p_s leaves labellings far apart, and this goes between them at once.
+
+    Exchanging changes T alone, the sum over components of how near each is to that of the point which it stands for.
+    """
+
+    def __init__(self, structure: Factorisation, point: Pair, sharpness: float, classes: Array):
+        self.structure, self.point, self.sharpness, self.classes = structure, point, sharpness, classes
+
+    def __call__(self, state: GibbsState, key: np.uint64) -> None:
+        rank, generator = len(self.classes), np.random.Generator(np.random.Philox(key=int(key)))
+        table = self.sharpness * nearness_table(self.structure, Pair(state.W, state.Ht), self.point)
+        order = np.arange(rank)
+        for j, k in combinations(range(rank), 2):
+            a, b = order[j], order[k]
+            gain = table[a, k] + table[b, j] - table[a, j] - table[b, k]
+            if self.classes[j] == self.classes[k] and np.log(generator.random()) < gain:
+                order[j], order[k] = b, a
+        for array in (state.W, state.Ht, state.of_features, state.of_samples):
+            array[:] = array[:, order]
+
+
+def nearness_table(structure: Factorisation, pair: Pair, point: Pair) -> Array:
+    """The part of T that component j has when it stands for component k of the point, (K, K), for one state."""
+    table = np.zeros((structure.rank, structure.rank))
+    for side, array, centre in zip(two_sides(structure), pair, point, strict=True):
+        if not side.is_fixed:
+            table += np.log(array).sum(axis=0)[:, None] - np.log(centre).sum(axis=0) + len(array)
+            table -= array.T @ (1.0 / centre)
+    return table
+
+
+def _bridge(lower: Level, upper: Level) -> tuple[float, Array, Array]:
+    """log of the ratio of the integrals of two neighbours, and its batch deviations owed to either's draws."""
+    step = lower.sharpness - upper.sharpness
+    at_lower, at_upper = step * lower.nearness, step * upper.nearness
+    sizes = independent_size(lower.nearness), independent_size(upper.nearness)
+    share = sizes[0] / sum(sizes)
+    return log_ratio(at_lower, at_upper, share), *error_of_ratio(at_lower, at_upper, share)
+
+
+def is_labelled(pair: Pair, point: Pair, classes: Array) -> Array:
+    """Which draws are in the point's labelling, (draws,)."""
+    return np.all(orders_like(pair, point, classes) == np.arange(len(classes)), axis=1)
+
+
+# -- the last bridge ---------------------------------------------------------------------------------------------------
+
+
+class Normal(NamedTuple):
+    """A normal density of the cube roots of the unknown cells: mean (d,) and the root of the covariance (d, d)."""
+
+    mean: Array
+    root: Array
+
+    def log_density(self, cells: Array) -> Array:
+        """Of the cells (draws, d) themselves."""
+        roots = np.cbrt(cells)
+        scaled = solve_triangular(self.root, (roots - self.mean).T, lower=True)
+        constant = np.sum(np.log(np.diag(self.root))) + 0.5 * len(self.mean) * np.log(2.0 * np.pi)
+        return -0.5 * np.sum(scaled**2, axis=0) - constant - np.sum(np.log(3.0 * roots**2), axis=1)
+
+    def draw(self, n: int, generator: np.random.Generator) -> Array:
+        return (self.mean + generator.standard_normal((n, len(self.mean))) @ self.root.T) ** 3
+
+
+def fit_normal(roots: Array, n: float) -> Normal:
+    """The normal density of draws (draws, d), its correlations shrunk as far as chance alone could make them.
+
+    ``n``: how many independent draws they are worth; chance makes more of a chain that moves slowly.
+
+    Schaefer & Strimmer (2005), A shrinkage approach to large-scale covariance matrix estimation.
+    """
+    scale = roots.std(axis=0, ddof=1)
+    correlation = np.corrcoef(roots.T).reshape(2 * roots.shape[1:])
+    off = correlation - np.eye(len(scale))
+    by_chance = np.sum((1.0 - off**2) ** 2 / n) - len(scale) / n
+    shrunk = (1.0 - np.clip(by_chance / max(np.sum(off**2), TINY), 0.0, 1.0)) * off + np.eye(len(scale))
+    return Normal(roots.mean(axis=0), scale[:, None] * np.linalg.cholesky(shrunk))
+
+
+def bridge_to_normal(
+    structure: Factorisation, level: Level, point: Pair, classes: Array, key: np.uint64
+) -> tuple[float, float] | None:
+    """(log of a level's integral, its standard error); None where a normal density fits its draws too badly.
+
+    Half of the draws fit the normal density and the other half take part in the bridge, and the other way round.
+    """
+    cells, worth = flatten(structure, level.draws.pair), independent_size(level.nearness) / 2.0
+    half, generator = len(cells) // 2, np.random.Generator(np.random.Philox(key=int(key)))
+    density = _LevelDensity(structure, level, point, classes)
+    estimates, variances = [], []
+    for fitted, used in ((slice(0, half), slice(half, None)), (slice(half, None), slice(0, half))):
+        normal = fit_normal(np.cbrt(cells[fitted]), worth)
+        proposed = normal.draw(half, generator)
+        at_normal = density(proposed) - normal.log_density(proposed)
+        if effective_share(at_normal) < ENOUGH:
+            return None
+        at_level = density(cells[used]) - normal.log_density(cells[used])
+        size = independent_size(at_level)
+        share = size / (size + half)
+        estimates.append(log_ratio(at_level, at_normal, share))
+        variances.append(sum(float(np.sum(part**2)) for part in error_of_ratio(at_level, at_normal, share)))
+    return float(np.mean(estimates)), float(np.sqrt(np.sum(variances)) / 2.0)
+
+
+class _LevelDensity:
+    """log p_s at flat cells (draws, d): that of the model at s = 0, in the point's labelling only there."""
+
+    def __init__(self, structure: Factorisation, level: Level, point: Pair, classes: Array):
+        self.structure, self.level, self.point, self.classes = structure, level, point, classes
+        self.log_joint = LogJoints(structure)
+
+    def __call__(self, cells: Array) -> Array:
+        positive = np.all(cells > 0, axis=1)
+        out = np.full(len(cells), -np.inf)
+        pair = unflatten(self.structure, cells[positive])
+        values = self.log_joint(pair) + self.level.sharpness * nearness(self.structure, pair, self.point)
+        values[~is_labelled(pair, self.point, self.classes)] = -np.inf
+        out[positive] = values
+        return out

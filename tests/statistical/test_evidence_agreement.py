@@ -1,0 +1,144 @@
+"""The ways to the evidence agree: below or at the exact value, within their errors, and the errors are honest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import gammaln
+from scipy.stats import chi2
+
+import nmf_zoo as nz
+from nmf_zoo.inference.evidence import EvidenceRun, bound, chib, combine, enumeration, labelling, smc, tightening
+from nmf_zoo.kernels.streams import seed_key
+from tests.sizes import size
+from tests.structures import gamma, model
+
+pytestmark = pytest.mark.statistical
+ERRORS, RUNS = 4.0, size(40, 200)
+X = np.array([[1, 0, 2], [2, 1, 0]])
+FEW = model(X, 2, gamma(1.0, 1.0), gamma(1.0, 1.0))
+PROBLEMS = {
+    "few counts": FEW,
+    "sparse factors": model(X, 2, gamma(0.3, 1.0), gamma(0.5, 0.5)),
+    "three components": model(X, 3, gamma(1.0, 1.0), gamma(2.0, 0.5)),
+    "unlike components": model(X, 2, gamma([[0.5, 3.0]], 1.0), gamma([[1.0], [2.0]], 0.5)),
+    "more counts": model([[6, 1], [2, 9]], 2, gamma(2.0, 2.0), gamma(1.0, 0.3)),
+    "exposure": model(X, 2, gamma(1.0, [[1.0], [3.0]]), gamma(1.0, 0.5), exposure=[[0.5], [2.0]]),
+    "background": model(X, 2, gamma(1.0, 1.0), gamma(1.0, 1.0), background=0.2),
+    "known W and missing cells": model(X, 2, [[0.5, 1.0], [2.0, 0.1]], gamma(1.4, 0.6), mask=[[1, 1, 0], [1, 1, 1]]),
+    "known H": model(X, 2, gamma(1.4, 0.6), [[0.5, 1.0, 0.2], [2.0, 0.1, 1.0]]),
+}
+METHODS = {
+    "chib": (chib, chib.Chib(draws=2000, tune=300)),
+    "chib by sources": (chib, chib.Chib(ordinate="sources", draws=4000, tune=300)),
+    "smc": (smc, smc.SMC()),
+}
+
+
+SHORT = {"chib": chib.Chib(draws=1000, tune=200), "chib by sources": chib.Chib(ordinate="sources", draws=2000)}
+
+
+def estimate(name, structure, chains=1, seed=0, options=None):
+    module, options = METHODS[name][0], options or METHODS[name][1]
+    assert module.METHOD.supports(structure, options), module.METHOD.supports(structure, options).reason
+    return module.METHOD.estimate(structure, options, EvidenceRun(chains=chains, key=seed_key(seed)))
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_bound_is_below_exact(problem):
+    structure = PROBLEMS[problem]
+    exact = enumeration.log_evidence(structure)
+    found = bound.estimate(structure, bound.Bound(restarts=3), EvidenceRun(chains=1, key=seed_key(1)))
+    assert exact - 10.0 < found.log_evidence[0] <= exact + 1e-9
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_estimate_is_within_its_error_of_exact(problem, method):
+    structure = PROBLEMS[problem]
+    exact, found = enumeration.log_evidence(structure), estimate(method, structure, chains=4)
+    value, error = combine(found, METHODS[method][0].METHOD.is_unbiased)
+    assert error < 0.2
+    assert abs(value - exact) < ERRORS * error, f"{value:.4f} +- {error:.4f}, exact {exact:.4f}"
+
+
+def check_honest(found, exact):
+    """z-scores of independent runs: mean 0 and variance 1, by the 0.1% quantiles of their distributions.
+
+    Errors from 20 batches are themselves off by a sixth, which adds a sixth to the variance.
+    """
+    z = (found.log_evidence - exact) / found.standard_error
+    assert abs(np.mean(z)) < 3.3 * np.sqrt(1.2 / len(z)), f"mean of z: {np.mean(z):.2f}"
+    low, high = chi2.ppf([0.001, 0.999], len(z) - 1) / (len(z) - 1)
+    assert low < np.var(z, ddof=1) < 1.2 * high, f"variance of z: {np.var(z, ddof=1):.2f}"
+
+
+@pytest.mark.parametrize("method", ["chib", "chib by sources"])
+def test_errors_are_honest(method):
+    check_honest(estimate(method, FEW, chains=RUNS, options=SHORT[method]), enumeration.log_evidence(FEW))
+
+
+def test_errors_are_honest_where_the_posterior_is_tightened(monkeypatch):
+    """With the normal density refused at first, the chain of sharper posteriors has to carry the estimate."""
+    monkeypatch.setattr(tightening, "ENOUGH", 0.9)
+    found = estimate("chib", FEW, chains=RUNS, options=SHORT["chib"])
+    assert np.all(found.statistics["levels"] > 2)
+    check_honest(found, enumeration.log_evidence(FEW))
+
+
+def test_planted_errors_are_seen(monkeypatch):
+    exact = enumeration.log_evidence(FEW)
+    right = estimate("chib", FEW, chains=12, options=SHORT["chib"])
+    with pytest.raises(AssertionError, match="mean of z"):
+        check_honest(replace(right, log_evidence=right.log_evidence - 0.1), exact)
+    with pytest.raises(AssertionError, match="variance of z"):
+        check_honest(replace(right, standard_error=right.standard_error / 3.0), exact)
+    monkeypatch.setattr(tightening, "log_exchanges", lambda classes: 0.0)  # one labelling instead of all
+    with pytest.raises(AssertionError, match="mean of z"):
+        check_honest(estimate("chib", FEW, chains=12, options=SHORT["chib"]), exact)
+
+
+def test_labellings_count_once(monkeypatch):
+    """Chib by sources without the sum over labellings is off by up to log K!."""
+    monkeypatch.setattr("nmf_zoo.inference.evidence.clamping.exchangeable", lambda structure: np.arange(structure.rank))
+    exact = enumeration.log_evidence(FEW)
+    found = estimate("chib by sources", FEW, chains=8)
+    assert np.all(np.abs(found.log_evidence - exact) < gammaln(3.0) + 0.2)
+    assert labelling.log_exchanges(labelling.exchangeable(FEW)) == pytest.approx(np.log(2.0))
+
+
+@pytest.fixture(scope="module")
+def counts():
+    """Cemgil's setting: 16 x 10 counts of mean 450 from five components, shapes 10 and 1, means 1 and 100."""
+    rng = np.random.default_rng(1)
+    return rng.poisson(rng.gamma(10.0, 0.1, size=(16, 5)) @ rng.gamma(1.0, 100.0, size=(5, 10)))
+
+
+@pytest.mark.parametrize("method", ["chib", "smc"])
+def test_five_components_are_found(counts, method):
+    found = {
+        rank: combine(estimate(method, model(counts, rank, gamma(10.0, 10.0), gamma(1.0, 0.01)), seed=rank), False)
+        for rank in (4, 5, 7)
+    }
+    best = max(found, key=lambda rank: found[rank][0])
+    assert best == 5, found
+    leads = [(found[5][0] - value) / np.hypot(found[5][1], error) for value, error in found.values()]
+    assert sorted(leads)[1] > 2.0, found  # the least is its lead over itself
+
+
+def test_bound_with_learned_hyperparameters_finds_five_components(counts):
+    """With known ones it does not: its distance to the evidence grows faster with the rank than the evidence falls."""
+    free = nz.free("all")
+    found = {
+        rank: nz.evidence(
+            nz.gamma_nmf(counts, rank, alpha_w=free, mean_w=free, alpha_h=free, mean_h=free),
+            nz.Bound(restarts=3, draws=1),
+            random_seed=rank,
+            cores=1,
+            quiet=True,
+        ).attrs["log_evidence"]
+        for rank in (3, 4, 5, 6)
+    }
+    assert max(found, key=found.get) == 5, found
