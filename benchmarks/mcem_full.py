@@ -1,7 +1,7 @@
 """MCEM-C on NIPS at the paper's size, 1,000 iterations of 250 sweeps, the reference of ``benchmarks.mcem``.
 
-``python -m benchmarks.mcem_full FOLDER [--drawn] [--cores 2]`` takes more than an hour on two cores and goes on
-where it was stopped. Every 50 iterations it prints the estimated log p(X | W), the sorted column norms, and how much of W is 0.
+``python -m benchmarks.mcem_full FOLDER [--drawn] [--cores 2]`` takes more than an hour on two cores, and goes on where
+it was stopped. Every 50 iterations it prints the estimated log p(X | W), the sorted column norms, and the zeros of W.
 ``--drawn`` averages drawn sources, as the paper does, instead of their expectations.
 """
 
