@@ -68,12 +68,13 @@ def plot_rank(table: xr.Dataset) -> Any:
     ranks, combined = table["rank"].to_numpy(), table["combined"].to_numpy()
     figure = _figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
-    for rank in ranks[table["plausible"].to_numpy()]:
-        axes.axvspan(rank - 0.5, rank + 0.5, color=ACCENT, alpha=0.12, lw=0)
+    for first, rank in enumerate(ranks[table["plausible"].to_numpy()]):
+        label = "_" if first else "not ruled out"
+        axes.axvspan(rank - 0.5, rank + 0.5, color=ACCENT, alpha=0.12, lw=0, label=label)
     method = table.attrs.get("method", "")
     is_bound, is_corrected = method == "bound", "shortfall" in table
     runs = table["estimate"].transpose("rank", "restart").to_numpy().ravel()
-    axes.plot(np.repeat(ranks, table.sizes["restart"]), runs, ".", color=INK, ms=4, alpha=0.5)
+    axes.plot(np.repeat(ranks, table.sizes["restart"]), runs, ".", color=INK, ms=4, alpha=0.5, label="restarts")
     error = None if is_bound else np.nan_to_num(table["combined_error"].to_numpy())
     label = {"bound": "bound, corrected" if is_corrected else "bound", "holdout": "held out"}.get(method, method)
     axes.errorbar(ranks, combined, error, color=INK, lw=1.2, elinewidth=1.0, marker="o", ms=4, label=label)

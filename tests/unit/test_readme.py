@@ -28,7 +28,8 @@ def test_python(capsys, monkeypatch, tmp_path):
     printed = capsys.readouterr().out
     assert "lp" in printed
     said = re.findall(r"^print\(.*\)  # (?!R-hat)(.*)$", source, flags=re.MULTILINE)
-    assert len(said) >= 4
+    said += re.findall(r"^(?:bound|chib|smc|exact) -.*$", README, flags=re.MULTILINE)
+    assert len(said) >= 10
     assert [line for line in said if line not in printed.splitlines()] == []
 
 
