@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,27 +55,19 @@ def models() -> dict[str, Entry]:
 def engines() -> dict[str, Entry]:
     """Every ``Engine(name=..., verb=..., options=...)`` in the files of inference/, and NUTS."""
     found = {}
-    for path in sorted((PACKAGE / "inference").glob("*.py")):
-        tree = _tree(path)
-        for call in (node.value for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == "Engine":
-                words = {keyword.arg: keyword.value for keyword in call.keywords}
-                name, verb = (ast.literal_eval(words[key]) for key in ("name", "verb"))
-                found[name] = _options(tree, ast.unparse(words["options"]), name, verb)
-    return found | {"nuts": _options(_tree(PACKAGE / "nuts.py"), "NUTS", "nuts", "sample")}
+    for path, words in _calls("Engine", PACKAGE / "inference"):
+        name, verb = (ast.literal_eval(words[key]) for key in ("name", "verb"))
+        found[name] = _options(path, ast.unparse(words["options"]), name, verb)
+    return found | {"nuts": _options(PACKAGE / "nuts.py", "NUTS", "nuts", "sample")}
 
 
 @cache
 def methods() -> dict[str, Entry]:
     """Every ``Method(name=..., options=...)`` that judges ranks; of the bound that of the workbench."""
     found = {}
-    for path in (*sorted((PACKAGE / "inference").rglob("*.py")), *sorted((PACKAGE / "workbench").glob("*.py"))):
-        tree = _tree(path)
-        for call in (node.value for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == "Method":
-                words = {keyword.arg: keyword.value for keyword in call.keywords}
-                name = ast.literal_eval(words["name"])
-                found[name] = _options(tree, ast.unparse(words["options"]), name, "rank")
+    for path, words in _calls("Method", PACKAGE / "inference", PACKAGE / "workbench"):
+        name = ast.literal_eval(words["name"])
+        found[name] = _options(path, ast.unparse(words["options"]), name, "rank")
     return found
 
 
@@ -84,6 +77,14 @@ def runs() -> dict[str, Entry]:
     tree = _tree(PACKAGE / "api.py")
     found = {node.name: _function(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
     return {verb: found[verb] for verb in ("sample", "fit")}
+
+
+def _calls(name: str, *folders: Path) -> Iterator[tuple[Path, dict[str | None, ast.expr]]]:
+    """(file, keyword arguments) of every ``X = name(...)`` at the top of a file in the folders."""
+    for path in (path for folder in folders for path in sorted(folder.rglob("*.py"))):
+        for call in (node.value for node in _tree(path).body if isinstance(node, ast.Assign | ast.AnnAssign)):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == name:
+                yield path, {keyword.arg: keyword.value for keyword in call.keywords}
 
 
 @cache
@@ -102,15 +103,18 @@ def _function(node: ast.FunctionDef) -> Entry:
     return Entry(node.name, _summary(node), {argument.name: argument for argument in found})
 
 
-def _options(tree: ast.Module, class_name: str, name: str, verb: str) -> Entry:
-    node = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
+def _options(path: Path, class_name: str, name: str, verb: str) -> Entry:
+    """The entry of a file whose options are in it, or in another file of an engine that has a folder."""
+    files = [path, *sorted(path.parent.glob("*.py"))]
+    classes = (node for file in files for node in _tree(file).body if isinstance(node, ast.ClassDef))
+    node = next(node for node in classes if node.name == class_name)
     explained = _explanations(node)
     found: dict[str, Argument] = {}
     for field in node.body:
         if isinstance(field, ast.AnnAssign):
             option = ast.unparse(field.target)
             found[option] = Argument(option, _source(field.annotation), _source(field.value), explained.get(option, ""))
-    return Entry(name, _summary(tree), found, verb)
+    return Entry(name, _summary(_tree(path)), found, verb)
 
 
 def _source(node: ast.AST | None) -> str:

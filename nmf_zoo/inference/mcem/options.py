@@ -22,7 +22,8 @@ class MCEM:
     ----------
     complete : what is drawn and then treated as data: "C", "H" or "CH"; "auto" is "C" where its update holds (no
         missing cells; rate and exposure the same for all samples) and "CH" elsewhere
-    sweeps : of Gibbs sampling in an iteration, ``burn_in`` of them discarded
+    sweeps : sweeps of Gibbs sampling in an iteration
+    burn_in : how many of an iteration's sweeps are discarded
     step : exponent of the averaging over iterations, above 0.5 and at most 1; None averages nothing
     explore : iterations before the averaging begins
     start : where ``initvals`` say nothing: "random" divides the mean counts among the components at random,
