@@ -148,6 +148,19 @@ def measure_side(side, other, tuning, room):
             pull(side.data, other, block, room.rows.values[block], room.block.means, room.block.gradient)
             add_plain_curvature(side.data, other, block, room.block.means, plain)
         _add_widths(tuning.width[block], plain, side.prior_rate[block], room.rows, block)
+    _forget_idle(tuning, side.n_rows)
+
+
+@kernel
+def _forget_idle(tuning, n_rows):
+    """The last block is filled up with rows that are nobody's: where they have wandered must not be in the state."""
+    blocks, rank, width = tuning.width.shape
+    for b in range(n_rows - (blocks - 1) * width, width):
+        for k in range(rank):
+            tuning.width[blocks - 1, k, b] = 0.0
+            if tuning.curvature.size > 0:
+                for j in range(rank):
+                    tuning.curvature[blocks - 1, k, j, b] = 0.0
 
 
 @kernel

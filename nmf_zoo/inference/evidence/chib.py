@@ -37,6 +37,9 @@ TYPICAL_LEVELS = 20  # for the progress bar
 class Chib:
     """Options of Chib's method.
 
+    By tightening, every draw counts for up to 12 components with equal priors. With more, draws outside the point's
+    labelling are left out, and where too few are left the run fails: use :class:`nmf_zoo.SMC` there.
+
     Attributes
     ----------
     ordinate : how the point's posterior density is found: "tightening", or "sources" as Cemgil has it

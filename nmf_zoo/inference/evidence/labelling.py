@@ -15,6 +15,7 @@ from nmf_zoo.inference.prior_cells import prior_cells
 from nmf_zoo.structure import Array, Factorisation
 
 APART = -1e300
+LARGEST_CLASS = 12  # over whose exchanges permanents are summed: K 2^K terms
 
 
 def exchangeable(structure: Factorisation) -> Array:
@@ -39,10 +40,37 @@ def orders_like(draws: Pair, reference: Pair, classes: Array) -> Array:
     """
     if len(np.unique(classes)) == len(classes):
         return np.tile(np.arange(len(classes)), (len(draws.W), 1))
-    likeness = np.zeros((len(draws.W), len(classes), len(classes)))
+    return orders_of_best(likeness(draws, reference), classes)
+
+
+def likeness(draws: Pair, reference: Pair) -> Array:
+    """- sum v / v~ of every draw's component k where it stands for the reference's j, (draws, K, K)."""
+    table = np.zeros((len(draws.W), draws.W.shape[-1], draws.W.shape[-1]))
     for array, centre in zip(draws, reference, strict=True):
-        likeness -= np.swapaxes(1.0 / centre, 0, 1) @ array
-    return orders_of_best(likeness, classes)
+        table -= np.swapaxes(1.0 / centre, 0, 1) @ array
+    return table
+
+
+def are_summable(classes: Array) -> bool:
+    """Whether the classes are small enough for sums over all exchanges."""
+    return bool(np.bincount(classes).max() <= LARGEST_CLASS)
+
+
+def log_mean_over_exchanges(tables: Array, sharpness: float, classes: Array) -> Array:
+    """log of the mean over exchanges of exp(s (likeness so exchanged - likeness as it is)), (tables,).
+
+    It is a product over the classes, so that the largest one alone limits it.
+    """
+    total = np.zeros(len(tables))
+    if sharpness == 0.0:
+        return total
+    for members in (np.flatnonzero(classes == one) for one in np.unique(classes)):
+        if len(members) > 1:
+            own = tables[:, members[:, None], members]
+            own = sharpness * (own - np.diagonal(own, axis1=1, axis2=2)[:, :, None])
+            alike = np.zeros(len(members), np.int64)
+            total += log_permanents(own, alike) - log_exchanges(alike)
+    return total
 
 
 def orders_of_best(tables: Array, classes: Array) -> Array:

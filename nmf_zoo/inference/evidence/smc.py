@@ -54,6 +54,7 @@ from nmf_zoo.structure import Array, Factorisation
 
 PRIOR, STAGES = range(2)  # children of a run's stream
 ANCESTORS, MOVES = range(2)  # children of a stage's
+USUAL_DRAWS = 500
 HALVINGS = 40  # of the interval that holds the next temperature
 
 
@@ -66,13 +67,13 @@ class SMC:
     particles : states of a stage
     length : states of a chain; there are particles / length ancestors
     ess : share of the particles that is left as their effective size by a step in temperature, in (0, 1)
-    draws : posterior draws that each run hands back, at most ``particles``; 0 for none
+    draws : posterior draws that each run hands back, at most ``particles``; 0 for none, None for 500 or fewer
     """
 
     particles: int = 1000
     length: int = 5
     ess: float = 0.8
-    draws: int = 500
+    draws: int | None = None
 
     def __post_init__(self):
         if not 0.0 < self.ess < 1.0:
@@ -80,8 +81,13 @@ class SMC:
         if self.length < 1 or self.particles < 2 * self.length or self.particles % self.length:
             got = f"particles={self.particles!r}, length={self.length!r}"
             raise ValueError(f"{got}: expected a multiple of length, twice of it at the least")
-        if not 0 <= self.draws <= self.particles:
+        if not 0 <= self.kept <= self.particles:
             raise ValueError(f"draws: got {self.draws!r}; expected 0 to {self.particles}, the particles")
+
+    @property
+    def kept(self) -> int:
+        """How many draws each run hands back."""
+        return min(USUAL_DRAWS, self.particles) if self.draws is None else self.draws
 
 
 class Stage(NamedTuple):
@@ -200,7 +206,7 @@ def estimate(structure: Factorisation, options: SMC, run: EvidenceRun) -> Estima
     return Estimate(
         log_evidence=np.array([state.log_evidence for state in states]),
         standard_error=np.array([standard_error(state.lineages) for state in states if state.lineages is not None]),
-        draws={name: np.stack([one[name] for one in draws]) for name in draws[0]} if options.draws else None,
+        draws={name: np.stack([one[name] for one in draws]) for name in draws[0]} if options.kept else None,
         statistics=_statistics([state.stages for state in states]),
         dims=dict.fromkeys(Stage._fields, ("stage",)),
     )
@@ -208,7 +214,7 @@ def estimate(structure: Factorisation, options: SMC, run: EvidenceRun) -> Estima
 
 def _draws(problem: Problem, options: SMC, state: State) -> dict[str, Array]:
     """Particles of the last stage, evenly over its chains; room for the others is given back."""
-    which = np.arange(options.draws) * options.particles // max(options.draws, 1)
+    which = np.arange(options.kept) * options.particles // max(options.kept, 1)
     draws = variables(problem, state.population, which)
     state.population = state.spare = Population(*(np.empty(0) for _ in Population._fields))
     return draws

@@ -7,13 +7,20 @@ point's density is approached from the other side. With the C of Gibbs sampling 
     p_s(W, H) = p(X, W, H) prod_v (v / v~)^s exp(s (1 - v / v~))       v all unknown cells of W and H
 
 are 's' times sharper around the point. Each is the model itself with gamma priors Gamma(a + s, r + s / v~), but for a
-constant, so that the Gibbs sampler and its trajectories draw from it; and log p_s - log p_s' = (s - s') T with one
-number T for each draw. From s = 0, whose integral is p(X), s rises as fast as neighbours overlap; their ratios come
-from bridge sampling. At the last s the cube roots of the cells are nearly normal (Wilson & Hilferty), and one more
-bridge to a fitted normal density, which is known, ends the chain of ratios.
+constant, so that the Gibbs sampler and its trajectories draw from it; and log p_s - log p_0 = s T with one number T
+for each draw. From s = 0, whose integral is p(X), s rises as fast as neighbours overlap; their ratios come from bridge
+sampling. At the last s the cube roots of the cells are nearly normal (Wilson & Hilferty), and one more bridge to a
+fitted normal density, which is known, ends the chain of ratios.
 
-At s = 0 the posterior has one copy for each exchange of alike components. Draws are put into the labelling of the
-point, and the density outside is 0: the share of the posterior left is known exactly.
+At s = 0 the posterior has one copy for each of the n exchanges of alike components, and at a small s a chain still
+wanders among many. Every draw is put into the labelling of the point, the set D of states that no exchange brings
+nearer. What p_s puts into all n labellings then lies in D, with the density::
+
+    n q_s(W, H) = p(X, W, H) sum over exchanges of exp(s T(exchanged))                    (W, H) in D
+
+as p(X, W, H) is the same in all of them. T is a sum over components, and the sum over exchanges a permanent. At s = 0
+the integral of q_s is p(X) / n, exactly, and no draw is lost at any s. With more alike components than permanents can
+be summed for, draws that were not in D are left out instead, and q_s is p_s there.
 
 Chib & Jeliazkov (2001), JASA 96; Mira & Nicholls (2004), Bridge estimation of the probability density at a point,
 Statistica Sinica 14.
@@ -30,7 +37,14 @@ from scipy.linalg import solve_triangular
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.evidence.bridging import BATCHES, effective_share, error_of_ratio, independent_size, log_ratio
 from nmf_zoo.inference.evidence.contract import Job
-from nmf_zoo.inference.evidence.labelling import exchangeable, log_exchanges, orders_like
+from nmf_zoo.inference.evidence.labelling import (
+    are_summable,
+    exchangeable,
+    likeness,
+    log_exchanges,
+    log_mean_over_exchanges,
+    orders_like,
+)
 from nmf_zoo.inference.evidence.posterior_runs import (
     Draws,
     LogJoints,
@@ -43,13 +57,14 @@ from nmf_zoo.inference.evidence.posterior_runs import (
     unflatten,
 )
 from nmf_zoo.inference.gibbs import GibbsState
-from nmf_zoo.inference.sides import two_sides
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.structure import Array, Factorisation
 
 FIRST, LEVELS, NORMAL = range(3)  # children of a chain's stream
 TINY = 1e-300
 SPREAD = 3.0  # of a step's log density ratio, standard deviations: neighbours overlap well
+MOST_SPREAD = 1.2 * SPREAD  # the same, where exchanges bend it
+THINNED = 5  # draws, for a guess at the next step
 MOST_LEVELS = 100
 LEAST = 2 * BATCHES  # draws of a level
 ENOUGH = 0.05  # effective share of the normal's draws at which the last bridge stands
@@ -66,11 +81,35 @@ class Tightened(NamedTuple):
 
 
 class Level(NamedTuple):
-    """Draws of p_s: T of each, and at the last level the cells themselves with their log density at s = 0."""
+    """Draws of q_s, and T of each, (draws,), with its parts by exchanged components, (draws, K, K)."""
 
     sharpness: float
-    nearness: Array
     draws: Draws
+    nearness: Array
+    tables: Array
+
+    def log_rise(self, to: float, classes: Array, every: int = 1) -> Array:
+        """log q at another sharpness - log q at this one, at every so many draws."""
+        tables = self.tables[::every]
+        rise = (to - self.sharpness) * self.nearness[::every]
+        return rise + log_tilt(tables, to, classes) - log_tilt(tables, self.sharpness, classes)
+
+
+def log_tilt(tables: Array, sharpness: float, classes: Array) -> Array:
+    """log q_s - log p_s in D, (draws,)."""
+    if not are_summable(classes):
+        return np.zeros(len(tables))
+    return log_mean_over_exchanges(tables, sharpness, classes)
+
+
+def _level(structure: Factorisation, sharpness: float, found: Draws, point: Pair, classes: Array) -> Level:
+    """Draws of p_s, in the labelling of the point."""
+    pair = found.pair
+    if sharpness == 0.0 or are_summable(classes):
+        pair = pair.ordered(orders_like(pair, point, classes))
+    else:
+        pair = pair.take(is_labelled(pair, point, classes))
+    return Level(sharpness, found._replace(pair=pair), nearness(structure, pair, point), likeness(pair, point))
 
 
 def tighten(structure: Factorisation, draws: int, tune: int, job: Job) -> Tightened:
@@ -78,9 +117,7 @@ def tighten(structure: Factorisation, draws: int, tune: int, job: Job) -> Tighte
     classes = exchangeable(structure)
     posterior = draw_posterior(structure, child(job.key, FIRST), None, tune, draws, job)
     point = typical_point(structure, posterior)
-    pair = posterior.pair.ordered(orders_like(posterior.pair, point, classes))
-    first = Level(0.0, nearness(structure, pair, point), posterior._replace(pair=pair))
-    levels, total = [first], log_exchanges(classes)
+    levels, total = [_level(structure, 0.0, posterior, point, classes)], log_exchanges(classes)
     while True:
         last = levels[-1]
         final = bridge_to_normal(structure, last, point, classes, child(job.key, NORMAL))
@@ -91,7 +128,7 @@ def tighten(structure: Factorisation, draws: int, tune: int, job: Job) -> Tighte
         levels.append(_next_level(structure, point, classes, levels, draws, tune, job))
     deviations = np.zeros((len(levels), BATCHES))
     for at, (lower, upper) in enumerate(pairwise(levels)):
-        ratio, of_lower, of_upper = _bridge(lower, upper)
+        ratio, of_lower, of_upper = _bridge(lower, upper, classes)
         total += ratio
         deviations[at] += of_lower
         deviations[at + 1] += of_upper
@@ -102,18 +139,31 @@ def tighten(structure: Factorisation, draws: int, tune: int, job: Job) -> Tighte
 def _next_level(structure, point, classes, levels, draws, tune, job) -> Level:
     """Draws of the next sharper density: as far away as the last one's overlap allows."""
     last, number = levels[-1], len(levels)
-    low, high = np.quantile(last.nearness, [0.16, 0.84])
-    sharpness = last.sharpness + SPREAD / max(0.5 * float(high - low), TINY)
+    sharpness = _next_sharpness(last, classes)
     sharper, key = sharpen(structure, point, sharpness), child(job.key, LEVELS, number)
     start = Pair(*(array[-1] for array in last.draws.pair))
-    exchange = Exchange(structure, point, sharpness, classes)
+    exchange = Exchange(point, sharpness, classes)
     found = draw_posterior(sharper, key, start, tune, draws, job, number * (tune + draws), exchange)
-    found = found._replace(pair=found.pair.take(is_labelled(found.pair, point, classes)))
-    if len(found.pair.W) < LEAST:
+    level = _level(structure, sharpness, found, point, classes)
+    if len(level.nearness) < LEAST:
         raise RunFailed(
-            f"chib: {len(found.pair.W)} of {draws} draws are in the point's labelling: raise draws, or use 'smc'"
+            f"chib: {len(level.nearness)} of {draws} draws are in the point's labelling: raise draws, or use 'smc'"
         )
-    return Level(sharpness, nearness(structure, found.pair, point), found)
+    return level
+
+
+def _next_sharpness(last: Level, classes: Array) -> float:
+    """Where log q has risen by amounts that differ by ``SPREAD`` over the last level's draws, or somewhat before."""
+    step = SPREAD / max(_half_width(last.nearness), TINY)
+    while _half_width(last.log_rise(last.sharpness + step, classes, THINNED)) > MOST_SPREAD:
+        step *= 0.7
+    return last.sharpness + step
+
+
+def _half_width(values: Array) -> float:
+    """Half of the middle 68%: a standard deviation that tails do not move."""
+    low, high = np.quantile(values, [0.16, 0.84])
+    return max(0.5 * float(high - low), 0.0)
 
 
 class Exchange:
@@ -122,12 +172,12 @@ class Exchange:
     Exchanging changes T alone, the sum over components of how near each is to that of the point which it stands for.
     """
 
-    def __init__(self, structure: Factorisation, point: Pair, sharpness: float, classes: Array):
-        self.structure, self.point, self.sharpness, self.classes = structure, point, sharpness, classes
+    def __init__(self, point: Pair, sharpness: float, classes: Array):
+        self.point, self.sharpness, self.classes = point, sharpness, classes
 
     def __call__(self, state: GibbsState, key: np.uint64) -> None:
         rank, generator = len(self.classes), np.random.Generator(np.random.Philox(key=int(key)))
-        table = self.sharpness * nearness_table(self.structure, Pair(state.W, state.Ht), self.point)
+        table = self.sharpness * likeness(Pair(state.W[None], state.Ht[None]), self.point)[0].T
         order = np.arange(rank)
         for j, k in combinations(range(rank), 2):
             a, b = order[j], order[k]
@@ -138,21 +188,10 @@ class Exchange:
             array[:] = array[:, order]
 
 
-def nearness_table(structure: Factorisation, pair: Pair, point: Pair) -> Array:
-    """The part of T that component j has when it stands for component k of the point, (K, K), for one state."""
-    table = np.zeros((structure.rank, structure.rank))
-    for side, array, centre in zip(two_sides(structure), pair, point, strict=True):
-        if not side.is_fixed:
-            table += np.log(array).sum(axis=0)[:, None] - np.log(centre).sum(axis=0) + len(array)
-            table -= array.T @ (1.0 / centre)
-    return table
-
-
-def _bridge(lower: Level, upper: Level) -> tuple[float, Array, Array]:
+def _bridge(lower: Level, upper: Level, classes: Array) -> tuple[float, Array, Array]:
     """log of the ratio of the integrals of two neighbours, and its batch deviations owed to either's draws."""
-    step = lower.sharpness - upper.sharpness
-    at_lower, at_upper = step * lower.nearness, step * upper.nearness
-    sizes = independent_size(lower.nearness), independent_size(upper.nearness)
+    at_lower, at_upper = -lower.log_rise(upper.sharpness, classes), upper.log_rise(lower.sharpness, classes)
+    sizes = independent_size(at_lower), independent_size(at_upper)
     share = sizes[0] / sum(sizes)
     return log_ratio(at_lower, at_upper, share), *error_of_ratio(at_lower, at_upper, share)
 
@@ -223,17 +262,17 @@ def bridge_to_normal(
 
 
 class _LevelDensity:
-    """log p_s at flat cells (draws, d): that of the model at s = 0, in the point's labelling only there."""
+    """log q_s at flat cells (draws, d): -inf outside of D."""
 
     def __init__(self, structure: Factorisation, level: Level, point: Pair, classes: Array):
         self.structure, self.level, self.point, self.classes = structure, level, point, classes
         self.log_joint = LogJoints(structure)
 
     def __call__(self, cells: Array) -> Array:
-        positive = np.all(cells > 0, axis=1)
-        out = np.full(len(cells), -np.inf)
-        pair = unflatten(self.structure, cells[positive])
-        values = self.log_joint(pair) + self.level.sharpness * nearness(self.structure, pair, self.point)
-        values[~is_labelled(pair, self.point, self.classes)] = -np.inf
-        out[positive] = values
+        out, inside = np.full(len(cells), -np.inf), np.all(cells > 0, axis=1)
+        pair, sharpness = unflatten(self.structure, cells[inside]), self.level.sharpness
+        labelled = is_labelled(pair, self.point, self.classes)
+        inside[inside], pair = labelled, pair.take(labelled)
+        tilt = log_tilt(likeness(pair, self.point), sharpness, self.classes)
+        out[inside] = self.log_joint(pair) + sharpness * nearness(self.structure, pair, self.point) + tilt
         return out
