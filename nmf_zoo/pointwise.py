@@ -13,7 +13,7 @@ from scipy.special import gammaln, xlogy
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference.layout import nonzero_cells, weigh
+from nmf_zoo.inference.layout import background_of_samples, nonzero_cells, weigh
 from nmf_zoo.posterior import (
     LEADING,
     Draw,
@@ -81,7 +81,7 @@ def _poisson_columns(structure: Factorisation) -> Callable[[Draw], Array]:
     """Draw -> sum over non-zero cells of x log mean - log x!, minus the sum of the mean over observed cells, (N,)."""
     rows, cols, x = nonzero_cells(structure)
     weights, n_samples = weigh(structure), structure.shape[1]
-    constant = -np.bincount(cols, gammaln(x + 1), n_samples) - _background_of_columns(structure)
+    constant = -np.bincount(cols, gammaln(x + 1), n_samples) - background_of_samples(structure)
 
     def of_columns(draw: Draw) -> Array:
         mean = mean_at(structure, draw, rows, cols)
@@ -89,17 +89,6 @@ def _poisson_columns(structure: Factorisation) -> Callable[[Draw], Array]:
         return np.bincount(cols, xlogy(x, mean), n_samples) - total + constant
 
     return of_columns
-
-
-def _background_of_columns(structure: Factorisation) -> Array | float:
-    """Sum of the background over each column's observed cells."""
-    background, data = structure.likelihood.background, structure.data
-    if background is None:
-        return 0.0
-    full = np.broadcast_to(background, structure.shape)
-    if isinstance(data, Cells) and not data.is_complete:
-        return np.bincount(data.cols, full[data.rows, data.cols], structure.shape[1])
-    return full.sum(axis=0, where=data.mask if isinstance(data, Dense) and data.mask is not None else True)
 
 
 def _normal_columns(structure: Factorisation) -> Callable[[Draw], Array]:

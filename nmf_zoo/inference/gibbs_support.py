@@ -6,20 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from nmf_zoo.inference.engine import Verdict
+from nmf_zoo.inference.engine import CAN_RUN, Verdict
 from nmf_zoo.inference.propriety import is_proper
 from nmf_zoo.structure import Factorisation
 
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Poisson counts with gamma (or proper flat) factors and proper hyperpriors."""
+    counts = takes_counts(structure)
+    return is_proper(structure) if counts else counts
+
+
+def takes_counts(structure: Factorisation) -> Verdict:
+    """What an engine that allocates counts asks of the data."""
     if structure.likelihood.kind != "poisson":
         return Verdict(f"it allocates counts, and {structure.likelihood.name} is {structure.likelihood.kind}")
     if structure.data is None:
         return Verdict(f"nothing is observed in {structure.likelihood.name}")
     if not structure.is_integer:
         return Verdict(f"it allocates counts, and {structure.likelihood.name} holds {_describe_fractions(structure)}")
-    return is_proper(structure)
+    return CAN_RUN
 
 
 def _describe_fractions(structure: Factorisation) -> str:

@@ -197,6 +197,17 @@ def _ones() -> tuple[Array, Array]:
     return np.ones((1, 1)), np.ones((1, 1))
 
 
+def background_of_samples(structure: Factorisation) -> Array | float:
+    """The sum of the background over each sample's observed cells, (N,)."""
+    background, data = structure.likelihood.background, structure.data
+    if background is None:
+        return 0.0
+    full = np.broadcast_to(background, structure.shape)
+    if isinstance(data, Cells) and not data.is_complete:
+        return np.bincount(data.cols, full[data.rows, data.cols], structure.shape[1])
+    return full.sum(axis=0, where=data.mask if isinstance(data, Dense) and data.mask is not None else True)
+
+
 def likelihood_constant(structure: Factorisation) -> float:
     """What the Poisson log-likelihood holds beside the factors.
 

@@ -24,11 +24,11 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.inference.layout import Weights, nonzero_cells, weigh
+from nmf_zoo.inference.layout import Weights, background_of_samples, nonzero_cells, weigh
 from nmf_zoo.inference.workers import SERIAL, Workers
 from nmf_zoo.kernels.expectations import expect
 from nmf_zoo.kernels.marginal import Columns, log_sums, sizes
-from nmf_zoo.structure import Array, Cells, Dense, Factorisation, GammaPrior
+from nmf_zoo.structure import Array, Factorisation, GammaPrior
 
 MOST_TASKS = 512  # pieces of about equal cost that threads share, and steps of a progress bar
 
@@ -79,20 +79,11 @@ def observe(structure: Factorisation) -> Samples:
     offset = np.empty(0)
     if structure.likelihood.background is not None:
         offset = structure.at_cells(structure.likelihood.background, rows, cols, 0.0) / exposure
-    constant = np.bincount(cols, xlogy(x, exposure) - gammaln(x + 1), structure.shape[1]) - _backgrounds(structure)
+    constant = np.bincount(cols, xlogy(x, exposure) - gammaln(x + 1), structure.shape[1]) - background_of_samples(
+        structure
+    )
     columns = Columns(table.indptr.astype(np.int64), rows.astype(np.int32), x.astype(np.int64), offset)
     return Samples(columns, weigh(structure), constant)
-
-
-def _backgrounds(structure: Factorisation) -> Array | float:
-    """The sum of the background over each sample's observed cells."""
-    background, data = structure.likelihood.background, structure.data
-    if background is None:
-        return 0.0
-    full = np.broadcast_to(background, structure.shape)
-    if isinstance(data, Cells) and not data.is_complete:
-        return np.bincount(data.cols, full[data.rows, data.cols], structure.shape[1])
-    return full.sum(axis=0, where=data.mask if isinstance(data, Dense) and data.mask is not None else True)
 
 
 def activation_prior(structure: Factorisation, values: Mapping[str, Array]) -> tuple[Array, Array]:

@@ -22,7 +22,7 @@ def log_joint(layout, weights, priors, W, Ht, scratch):
     means, rates = scratch
     total = _log_means(layout, W, Ht, means)
     weigh_samples(rates, weights, Ht)
-    total -= _dot(W.ravel(), rates.ravel())
+    total -= dot(W.ravel(), rates.ravel())
     total += _log_prior(W.ravel(), priors.shape_w.ravel(), priors.rate_w.ravel())
     return total + _log_prior(Ht.ravel(), priors.shape_h.ravel(), priors.rate_h.ravel())
 
@@ -42,7 +42,7 @@ def _log_means(layout, W, Ht, means):
             if not means[cell] >= SMALLEST:
                 rescued += layout.values[cell] * _log_of_small_mean(major[i], minor[j], offset)
                 means[cell] = 1.0
-    return rescued + _dot_log(layout.values, means)
+    return rescued + dot_log(layout.values, means)
 
 
 @kernel
@@ -60,7 +60,8 @@ def _log_of_small_mean(u, v, offset):
 
 
 @njit(cache=True, nogil=True, fastmath=SUMS)
-def _dot(x, y):
+def dot(x, y):
+    """sum of x y"""
     total = 0.0
     for i in range(x.size):
         total += x[i] * y[i]
@@ -68,7 +69,8 @@ def _dot(x, y):
 
 
 @njit(cache=True, nogil=True, fastmath=SUMS)
-def _dot_log(x, y):
+def dot_log(x, y):
+    """sum of x log y, of normal y"""
     total = 0.0
     for i in range(x.size):
         total += x[i] * fast_log(y[i])

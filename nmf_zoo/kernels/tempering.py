@@ -10,18 +10,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from nmf_zoo.kernels.conditional_strides import set_strides
 from nmf_zoo.kernels.denominators import WeightArrays, weigh_features, weigh_samples
 from nmf_zoo.kernels.gibbs import draw_factor, draw_scales, move_shears
+from nmf_zoo.kernels.joint import dot, dot_log
 from nmf_zoo.kernels.row_trajectories import Room, Rows, Stride, move_rows
-from nmf_zoo.kernels.special import fast_log
 from nmf_zoo.kernels.streams import fold, kernel
 from nmf_zoo.kernels.sweeps import apply_scales, pull_of_components
 from nmf_zoo.kernels.tuning import Side, from_blocks, to_blocks
 
-SUMS = {"reassoc", "nsz", "contract"}
 ACTIVATIONS, WEIGHTS, SCALES, SHEARS = range(4)  # children of a sweep's stream
 ORBIT_EVERY = 2  # sweeps, whose trajectories move along the orbit themselves if slowly
 SMALLEST = 1e-300  # of a mean: below it the logarithm is taken of this
@@ -183,7 +181,7 @@ def log_likelihood(target, W, Ht, scratch):
     """log p(X | W, H) but for a constant: sum x log(W H + offset) - sum weight W H."""
     rate = scratch.sides[0].rate
     weigh_samples(rate, target.weights, Ht)
-    return _log_means(target.layout, W, Ht, scratch.means) - _dot(W.ravel(), rate.ravel())
+    return _log_means(target.layout, W, Ht, scratch.means) - dot(W.ravel(), rate.ravel())
 
 
 @kernel
@@ -199,20 +197,4 @@ def _log_means(layout, W, Ht, means):
             means[cell] = mean
             if not mean >= SMALLEST:
                 return -np.inf
-    return _dot_log(layout.values, means)
-
-
-@njit(cache=True, nogil=True, fastmath=SUMS)
-def _dot(x, y):
-    total = 0.0
-    for i in range(x.size):
-        total += x[i] * y[i]
-    return total
-
-
-@njit(cache=True, nogil=True, fastmath=SUMS)
-def _dot_log(x, y):
-    total = 0.0
-    for i in range(x.size):
-        total += x[i] * fast_log(y[i])
-    return total
+    return dot_log(layout.values, means)

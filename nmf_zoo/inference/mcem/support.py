@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.gibbs_support import takes_counts
 from nmf_zoo.inference.layout import weigh
 from nmf_zoo.inference.mcem.updates import why_not_c
 from nmf_zoo.inference.sides import two_sides
@@ -13,13 +14,7 @@ from nmf_zoo.structure import Factorisation, Unknown
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Poisson counts: a free W under a gamma H, or gamma or known factors with free hyperparameters."""
-    if structure.likelihood.kind != "poisson":
-        return Verdict(f"it allocates counts, and {structure.likelihood.name} is {structure.likelihood.kind}")
-    if structure.data is None:
-        return Verdict(f"nothing is observed in {structure.likelihood.name}")
-    if not structure.is_integer:
-        return Verdict(f"it allocates counts, and {structure.likelihood.name} holds values that are not integers")
-    checks = (_check_factors, _check_hyperparameters, _check_complete)
+    checks = (_check_counts, _check_factors, _check_hyperparameters, _check_complete)
     return next((verdict for verdict in (check(structure, options) for check in checks) if not verdict), CAN_RUN)
 
 
@@ -31,6 +26,10 @@ def complete_set(structure: Factorisation, options: Any) -> str:
     if options.complete != "auto":
         return options.complete
     return "CH" if why_not_c(H, weigh(structure)) else "C"
+
+
+def _check_counts(structure: Factorisation, options: Any) -> Verdict:
+    return takes_counts(structure)
 
 
 def _check_factors(structure: Factorisation, options: Any) -> Verdict:
