@@ -38,7 +38,7 @@ def divergence_constant(X: Any) -> float:
 def run_ours(model: Any, engine: Any, seed: int, is_done: Callable[[Any], bool], most: float) -> tuple[float, Any, Any]:
     """(CPU seconds, last state, last info) of a run until ``is_done(info)``, or of ``most`` seconds; start included."""
     structure = nz.read(model)
-    _, options, chosen = resolve_engine(engine, "fit")
+    _, options, chosen = resolve_engine(engine, "fit", structure)
     problem = chosen.prepare(structure, options, SERIAL)
     chosen.step(problem, chosen.init(problem, seed_key(0), {}), seed_key(0))  # compiles
     key, began = seed_key(seed), time.process_time()

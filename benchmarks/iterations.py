@@ -28,7 +28,7 @@ class Stepper:
     """A run of ours, iteration by iteration: a call does the next one."""
 
     def __init__(self, structure: Any, engine: Any, verb: str = "fit", workers: Workers = SERIAL):
-        _, options, self.engine = resolve_engine(engine, verb)
+        _, options, self.engine = resolve_engine(engine, verb, structure)
         self.problem = self.engine.prepare(structure, options, workers)
         self.key, self.steps = seed_key(1), 0
         self.state = self.engine.init(self.problem, self.key, {})

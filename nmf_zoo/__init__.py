@@ -11,7 +11,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "nmf_zoo.models": ("poisson_nmf", "normal_nmf", "gamma_nmf", "gap", "free"),
+    "nmf_zoo.models": ("poisson_nmf", "normal_nmf", "gamma_nmf", "gap", "is_nmf", "free"),
     "nmf_zoo.reading": ("read", "describe", "check"),
     "nmf_zoo.api": ("sample", "fit"),
     "nmf_zoo.inference.em": ("EM",),

@@ -9,16 +9,15 @@ from typing import Any
 
 from nmf_zoo import nuts
 from nmf_zoo.errors import InputError, UnsupportedModel
-from nmf_zoo.inference import ENGINES
+from nmf_zoo.inference import ENGINES, engine_for
 from nmf_zoo.inference.engine import Engine, Verdict
 from nmf_zoo.structure import Factorisation
 
 VERBS = {name: engine.verb for name, engine in ENGINES.items()} | {nuts.NAME: "sample"}
 OPTIONS = {name: engine.options for name, engine in ENGINES.items()} | {nuts.NAME: nuts.NUTS}
-SUPPORTS = {name: engine.supports for name, engine in ENGINES.items()} | {nuts.NAME: nuts.supports}
 
 
-def resolve_engine(engine: Any, verb: str) -> tuple[str, Any, Engine | None]:
+def resolve_engine(engine: Any, verb: str, structure: Factorisation) -> tuple[str, Any, Engine | None]:
     """The engine's name, its options, and the engine itself (None for NUTS), from a name or an options object."""
     names = [name for name, own in VERBS.items() if own == verb]
     for name in OPTIONS:
@@ -29,14 +28,15 @@ def resolve_engine(engine: Any, verb: str) -> tuple[str, Any, Engine | None]:
                     "engine", repr(name), f"one of {names} for {verb}()", f"use nz.{other}(engine={name!r})"
                 )
             options = OPTIONS[name]() if isinstance(engine, str) else engine
-            return name, options, ENGINES.get(name)
+            return name, options, None if name == nuts.NAME else engine_for(name, structure)
     classes = [OPTIONS[name].__name__ for name in names]
     raise InputError("engine", repr(engine), f"one of {names}, or options of {classes}", "see the table of engines")
 
 
 def verdict(structure: Factorisation, name: str, options: Any = None) -> Verdict:
     """Whether the engine ``name`` can run the model, with default options when none are given."""
-    return SUPPORTS[name](structure, OPTIONS[name]() if options is None else options)
+    supports = nuts.supports if name == nuts.NAME else engine_for(name, structure).supports
+    return supports(structure, OPTIONS[name]() if options is None else options)
 
 
 def require_support(structure: Factorisation, name: str, options: Any) -> None:

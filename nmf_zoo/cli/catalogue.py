@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent
+ALSO_FOR = "itakura_saito"  # engines of these names for another likelihood: their options are the same
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def engines() -> dict[str, Entry]:
     found = {}
     for path, words in _calls("Engine", PACKAGE / "inference"):
         name, verb = (ast.literal_eval(words[key]) for key in ("name", "verb"))
-        found[name] = _options(path, ast.unparse(words["options"]), name, verb)
+        if path.parent.name != ALSO_FOR:
+            found[name] = _options(path, ast.unparse(words["options"]), name, verb)
     return found | {"nuts": _options(PACKAGE / "nuts.py", "NUTS", "nuts", "sample")}
 
 

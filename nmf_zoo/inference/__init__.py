@@ -1,6 +1,16 @@
-"""The engines by name. NUTS, which hands the model to PyMC, is in :mod:`nmf_zoo.nuts`."""
+"""The engines by name, and those of the same name for exponential data. NUTS, which hands the model to PyMC, is in
+:mod:`nmf_zoo.nuts`.
+"""
 
 from nmf_zoo.inference import em, gibbs, mcem, vb
 from nmf_zoo.inference.engine import Engine
+from nmf_zoo.structure import Factorisation
 
 ENGINES: dict[str, Engine] = {module.ENGINE.name: module.ENGINE for module in (em, vb, mcem, gibbs)}
+EXPONENTIAL: dict[str, Engine] = {}
+
+
+def engine_for(name: str, structure: Factorisation) -> Engine:
+    """The engine of this name for the structure's likelihood; where it has none, the one that will refuse it."""
+    others = EXPONENTIAL if structure.likelihood.kind == "exponential" else {}
+    return others.get(name, ENGINES[name])

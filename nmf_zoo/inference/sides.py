@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from nmf_zoo.structure import Array, Factor, Factorisation, Flat, GammaPrior
+from nmf_zoo.structure import Array, Factor, Factorisation, Flat, GammaPrior, InverseGammaPrior
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,10 @@ class Side:
         """The prior of a side that ``is_gamma``."""
         return cast(GammaPrior, self.factor.prior)
 
+    @property
+    def is_inverse_gamma(self) -> bool:
+        return isinstance(self.factor.prior, InverseGammaPrior)
+
     def turn(self, array: Array) -> Array:
         """From (rows, K) to the structure's orientation, or back; leading axes stay."""
         return np.swapaxes(array, -1, -2) if self.is_right else array
@@ -47,6 +51,16 @@ class Side:
         """(shape, rate) of a gamma prior, two-dimensional, broadcasting to (rows, K)."""
         shape, rate = self.gamma.shape_and_rate(values)
         return self.turn(np.atleast_2d(shape)), self.turn(np.atleast_2d(rate))
+
+    def shape_and_scale(self, values: Mapping[str, Array]) -> tuple[Array, Array]:
+        """(shape, scale) of an inverse-gamma prior, two-dimensional, broadcasting to (rows, K).
+
+        A factor without a prior has shape -1 and scale 0: that is the density it adds to an inverse-gamma conditional.
+        """
+        if self.is_flat:
+            return np.full((1, 1), -1.0), np.zeros((1, 1))
+        shape, scale = cast(InverseGammaPrior, self.factor.prior).shape_and_scale(values)
+        return self.turn(np.atleast_2d(shape)), self.turn(np.atleast_2d(scale))
 
 
 def two_sides(structure: Factorisation) -> tuple[Side, Side]:

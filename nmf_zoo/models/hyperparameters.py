@@ -93,6 +93,14 @@ class GammaParameters:
         return {"alpha": alpha, "beta": alpha / second if self.is_mean else second}
 
 
+def check_inverse_gamma(
+    names: tuple[str, str], alpha: Any, beta: Any, dims: tuple[str, ...], inputs: Inputs
+) -> tuple[Hyperparameter, Hyperparameter]:
+    """Shape alpha and scale beta of an inverse-gamma prior on the factor with these dims."""
+    shape, scale = zip(names, (alpha, beta), strict=True)
+    return check_hyperparameter(*shape, dims, inputs), check_hyperparameter(*scale, dims, inputs)
+
+
 def check_gamma(suffix: str, inputs: Inputs, alpha: Any, beta: Any, mean: Any) -> GammaParameters:
     """The parameters of W (suffix "w") or H (suffix "h"): shape, and mean or rate (1 when neither is given)."""
     dims = WEIGHTS if suffix == "w" else ACTIVATIONS

@@ -31,6 +31,13 @@ def declare_normal(W: TensorVariable, H: TensorVariable, sigma: TensorVariable, 
     return pm.Normal("X", mu=mean, sigma=sigma, observed=values, dims=data_dims(inputs))
 
 
+def declare_powers(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> TensorVariable:
+    """X ~ Exponential with mean exposure * (W @ H) + background at the observed cells."""
+    mean = at_observed(declare_mean(W, H, inputs), inputs)
+    values = None if inputs.observed is None else inputs.observed.values.astype(np.float64)
+    return pm.Exponential("X", scale=mean, observed=values, dims=data_dims(inputs))
+
+
 def declare_mean(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> TensorVariable:
     """exposure * (W @ H) + background, each only if given."""
     mean = W @ H

@@ -82,7 +82,7 @@ def as_counts(values: Array) -> Array:
 
 def check_sparse_accepted(is_counts: bool, exposure: Any, background: Any) -> None:
     if not is_counts:
-        raise InputError("X", "a sparse matrix", "a dense one: squared error sees every cell", "use X.toarray()")
+        raise InputError("X", "a sparse matrix", "a dense one: its likelihood sees every cell", "use X.toarray()")
     for name, value in (("exposure", exposure), ("background", background)):
         if value is not None:
             raise InputError(name, "an array with a sparse X", "None, or a dense X", "use X.toarray()")

@@ -69,12 +69,12 @@ def observed_values(graph: ModelGraph, variable: Variable) -> Array:
 
 
 def check_values(name: str, values: Array, kind: str) -> None:
-    """Finite, and not negative where the likelihood is for counts."""
+    """Finite, and not negative unless the likelihood is normal."""
     if not np.all(np.isfinite(values)):
         raise UnreadableModel(
             name, "NaN or infinite data", "finite numbers", "list the observed cells, or mask the others"
         )
-    if kind == "poisson" and np.any(values < 0):
+    if kind != "normal" and np.any(values < 0):
         raise UnreadableModel(name, f"the value {values.min():g}", "data >= 0", "check the data you gave")
 
 

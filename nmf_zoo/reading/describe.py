@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 
 from nmf_zoo.reading.read import read
-from nmf_zoo.structure import Cells, Factor, Factorisation, Fixed, Flat, Parameter, Unknown
+from nmf_zoo.structure import Cells, Factor, Factorisation, Fixed, Flat, GammaPrior, Parameter, Unknown
 
 Engines = Callable[[Factorisation], Mapping[str, str]]
 SHOWN = 4  # known entries printed in full
@@ -73,7 +73,8 @@ def prior_text(factor: Factor) -> str:
     if isinstance(factor.prior, Flat):
         return "no prior (flat on [0, inf))"
     parts = [f"{role}={parameter_text(p)}" for role, p in factor.prior.parameters.items()]
-    return f"Gamma({', '.join(parts)})"
+    kind = "Gamma" if isinstance(factor.prior, GammaPrior) else "InverseGamma"
+    return f"{kind}({', '.join(parts)})"
 
 
 def parameter_text(parameter: Parameter) -> str:

@@ -12,10 +12,11 @@ from typing import Literal
 import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
+from pytensor.scalar import Reciprocal, TrueDiv
 
 from nmf_zoo.distributions import RealPoisson, SparsePoisson
 from nmf_zoo.errors import UnreadableModel
-from nmf_zoo.reading.graph import ModelGraph, View, as_scalar_source, known_value, name_of, spell
+from nmf_zoo.reading.graph import ModelGraph, View, as_scalar_source, is_elemwise, known_value, name_of, spell
 from nmf_zoo.reading.hyperparameters import as_parameter
 from nmf_zoo.reading.products import PRODUCTS, CellIndex, Mean, Operand, as_indexed_mean, cell_index
 from nmf_zoo.reading.registry import distribution_name, find, names, parameters
@@ -39,7 +40,7 @@ class Observation:
     """
 
     variable: Variable
-    kind: Literal["poisson", "normal"]
+    kind: Literal["poisson", "normal", "exponential"]
     mean: Mean
     cells: CellIndex | None = None
     integer: bool = False
@@ -75,9 +76,28 @@ def as_normal(variable: Variable) -> Observation | None:
     return None if mean is None else Observation(variable, "normal", mean, cells, sigma=sigma)
 
 
+def as_exponential(variable: Variable) -> Observation | None:
+    mean, cells = as_indexed_mean(without_inverses(parameters(variable)[0]))
+    return None if mean is None else Observation(variable, "exponential", mean, cells)
+
+
+def without_inverses(scale: Variable) -> Variable:
+    """The mean in the scale that PyMC makes of a rate written as ``1 / mean``; else the scale itself."""
+    if not is_elemwise(scale, Reciprocal):
+        return scale
+    rate = scale.owner.inputs[0]
+    if is_elemwise(rate, Reciprocal):
+        return rate.owner.inputs[0]
+    if is_elemwise(rate, TrueDiv) and ModelGraph.is_known(rate.owner.inputs[0]):
+        top, bottom = rate.owner.inputs
+        return bottom if np.all(known_value(top) == 1) else scale
+    return scale
+
+
 LIKELIHOODS: dict[type, Callable[[Variable], Observation | None]] = {
     pm.Poisson: as_poisson,
     pm.Normal: as_normal,
+    pm.Exponential: as_exponential,
     RealPoisson: as_real_poisson,
     SparsePoisson: as_sparse_poisson,
 }

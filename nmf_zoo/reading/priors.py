@@ -15,7 +15,7 @@ from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, known_value, na
 from nmf_zoo.reading.hyperparameters import as_parameter, orient
 from nmf_zoo.reading.products import Operand
 from nmf_zoo.reading.registry import distribution_name, find, names, parameters
-from nmf_zoo.structure import Factor, Fixed, Flat, GammaPrior, Known, Parameter, Prior
+from nmf_zoo.structure import Factor, Fixed, Flat, GammaPrior, InverseGammaPrior, Known, Parameter, Prior
 
 KNOWN_OR_FREE = "a known value, a free variable (indexed by None only), or shape / mean with the same shape"
 
@@ -76,9 +76,22 @@ def read_exponential(graph: ModelGraph, variable: Variable, transposed: bool) ->
     return gamma_prior(graph, variable, View.of(pt.as_tensor(np.ones(()))), scale, transposed)
 
 
+def read_inverse_gamma(graph: ModelGraph, variable: Variable, transposed: bool) -> Prior:
+    found = {}
+    for role, name, parameter in zip(("shape", "scale"), ("alpha", "beta"), parameters(variable), strict=True):
+        view = View.of(parameter)
+        known_or_free = as_parameter(graph, view, transposed)
+        if known_or_free is None:
+            raise unreadable_parameter(variable, name, view)
+        found[role] = known_or_free
+    check_parameters(graph, variable, found, transposed)
+    return InverseGammaPrior(**found)
+
+
 FACTOR_PRIORS: dict[type, Callable[[ModelGraph, Variable, bool], Prior]] = {
     pm.Gamma: read_gamma,
     pm.Exponential: read_exponential,
+    pm.InverseGamma: read_inverse_gamma,
     pm.HalfFlat: read_flat,
 }
 
@@ -92,17 +105,22 @@ def gamma_prior(graph: ModelGraph, variable: Variable, shape: View, scale: View,
     if second is None:
         is_inverted = is_elemwise(scale.source, Reciprocal)
         raise unreadable_parameter(variable, *(("beta", scale.inside()) if is_inverted else ("1 / beta", scale)))
+    check_parameters(graph, variable, {"shape": found_shape, **second}, transposed)
+    return GammaPrior(shape=found_shape, **second)
+
+
+def check_parameters(graph: ModelGraph, variable: Variable, found: dict[str, Parameter], transposed: bool) -> None:
+    """The parameters of a factor's prior broadcast to it, and known ones are finite and positive."""
     size = graph.shapes[name_of(variable)][::-1] if transposed else graph.shapes[name_of(variable)]
-    for role, parameter in {"shape": found_shape, **second}.items():
+    for role, parameter in found.items():
         if not all(a in (1, b) for a, b in zip(parameter.shape, size, strict=False)):
             expected = f"a shape that broadcasts to {size}"
             raise UnreadableModel(
                 name_of(variable), f"{role} of shape {parameter.shape} in its prior", expected, "reshape it"
             )
         if isinstance(parameter, Known) and not (np.all(parameter.value > 0) and np.all(np.isfinite(parameter.value))):
-            found = f"{role} {parameter.value.min()} in its prior"
-            raise UnreadableModel(name_of(variable), found, "finite numbers > 0", "check the hyperparameters")
-    return GammaPrior(shape=found_shape, **second)
+            got = f"{role} {parameter.value.min()} in its prior"
+            raise UnreadableModel(name_of(variable), got, "finite numbers > 0", "check the hyperparameters")
 
 
 def unreadable_parameter(variable: Variable, role: str, view: View) -> UnreadableModel:

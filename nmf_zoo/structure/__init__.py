@@ -14,7 +14,7 @@ have them in ``factors``, X in ``data``, and all of it together in ``factorisati
 
 from nmf_zoo.structure.data import Cells, Data, Dense, Imputed, is_rising
 from nmf_zoo.structure.factorisation import CHUNK, Factorisation, Likelihood
-from nmf_zoo.structure.factors import Factor, Fixed, Flat, GammaPrior, Prior
+from nmf_zoo.structure.factors import Factor, Fixed, Flat, GammaPrior, InverseGammaPrior, Prior, Proper
 from nmf_zoo.structure.parameters import HYPER_PRIORS, Array, HyperPrior, Known, Parameter, Unknown
 
 __all__ = [
@@ -31,10 +31,12 @@ __all__ = [
     "GammaPrior",
     "HyperPrior",
     "Imputed",
+    "InverseGammaPrior",
     "Known",
     "Likelihood",
     "Parameter",
     "Prior",
+    "Proper",
     "Unknown",
     "is_rising",
 ]

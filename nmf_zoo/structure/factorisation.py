@@ -23,15 +23,15 @@ class Likelihood:
 
     Attributes
     ----------
-    kind : "poisson" or "normal"
+    kind : "poisson", "normal" or "exponential" (whose mean is the product's: a power spectrogram)
     name : the observed variable
     integer : PyMC's Poisson (integers only); False for the density x log m - m - log Gamma(x + 1) on real x >= 0
-    sigma : standard deviation of a normal likelihood (Parameter of shape ()); None for Poisson
+    sigma : standard deviation of a normal likelihood (Parameter of shape ()); None for others
     exposure : positive array that broadcasts to (F, N), or None (ones)
     background : non-negative array that broadcasts to (F, N), or None (zeros)
     """
 
-    kind: Literal["poisson", "normal"]
+    kind: Literal["poisson", "normal", "exponential"]
     name: str = "X"
     integer: bool = True
     sigma: Parameter | None = None
@@ -137,7 +137,7 @@ class Factorisation:
         return rows, cols, self.data.values[rows, cols]
 
     def log_factorials(self, x: Array) -> Array | float:
-        """What a Poisson log-likelihood subtracts whatever the mean is, log x!, elementwise; 0 if it is normal."""
+        """What a Poisson log-likelihood subtracts whatever the mean is, log x!, elementwise; 0 for other likelihoods."""
         return gammaln(x + 1) if self.likelihood.kind == "poisson" else 0.0
 
     @cached_property
@@ -152,6 +152,8 @@ class Factorisation:
         if self.likelihood.kind == "normal":
             sigma = self.likelihood.sigma.resolve(values)
             return -0.5 * ((x - mean) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
+        if self.likelihood.kind == "exponential":
+            return -np.log(mean) - x / mean
         return xlogy(x, mean) - mean - (self.log_factorials(x) if log_factorials is None else log_factorials)
 
     def log_likelihood(self, W: Array, H: Array, values: Mapping[str, Array]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nmf_zoo.structure.parameters import Array, Parameter, Unknown, log_gamma_density
+from nmf_zoo.structure.parameters import Array, Parameter, Unknown, log_gamma_density, log_inverse_gamma_density
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,39 @@ class GammaPrior:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InverseGammaPrior:
+    """Independent InverseGamma(shape, scale) cells: density proportional to v^(-shape - 1) exp(-scale / v).
+
+    Attributes
+    ----------
+    shape, scale : Parameter
+    """
+
+    shape: Parameter
+    scale: Parameter
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters by role."""
+        return {"shape": self.shape, "scale": self.scale}
+
+    def shape_and_scale(self, values: Mapping[str, Array]) -> tuple[Array, Array]:
+        """(shape, scale) as arrays that broadcast to the factor, given the values of the unknowns."""
+        return self.shape.resolve(values), self.scale.resolve(values)
+
+    def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
+        return float(np.sum(log_inverse_gamma_density(factor, *self.shape_and_scale(values))))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Fixed:
     """A factor whose value is known (plain data, or ``pm.do``)."""
 
     value: Array
 
 
-Prior = Flat | GammaPrior | Fixed
+Proper = GammaPrior | InverseGammaPrior
+Prior = Flat | Proper | Fixed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +98,7 @@ class Factor:
     ----------
     name : the model's variable (of a fixed factor: its data's name, or "")
     shape : (F, K) for the left factor, (K, N) for the right one
-    prior : Flat, GammaPrior or Fixed; parameter arrays broadcast to ``shape``
+    prior : Flat, GammaPrior, InverseGammaPrior or Fixed; parameter arrays broadcast to ``shape``
     transposed : the model's variable is the transpose of this factor
     """
 
@@ -99,10 +125,10 @@ class Factor:
 
     def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
         """Log prior density at ``factor`` (our orientation); 0 where there is no prior."""
-        return self.prior.log_density(factor, values) if isinstance(self.prior, GammaPrior) else 0.0
+        return self.prior.log_density(factor, values) if isinstance(self.prior, Proper) else 0.0
 
     @property
     def unknowns(self) -> list[Unknown]:
-        if not isinstance(self.prior, GammaPrior):
+        if not isinstance(self.prior, Proper):
             return []
         return [p for p in self.prior.parameters.values() if isinstance(p, Unknown)]

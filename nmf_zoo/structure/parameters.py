@@ -37,7 +37,7 @@ def log_gamma_density(v, shape, rate):
     return xlogy(shape - 1, v) - rate * v + xlogy(shape, rate) - gammaln(shape)
 
 
-def _log_inverse_gamma_density(v, shape, scale):
+def log_inverse_gamma_density(v, shape, scale):
     return -(shape + 1) * np.log(v) - scale / v + shape * np.log(scale) - gammaln(shape)
 
 
@@ -56,7 +56,7 @@ def _log_uniform_density(v, lower, upper):
 HYPER_PRIORS: dict[str, Callable[..., Array]] = {
     "flat": lambda v: np.zeros_like(v),
     "gamma": log_gamma_density,
-    "inverse_gamma": _log_inverse_gamma_density,
+    "inverse_gamma": log_inverse_gamma_density,
     "lognormal": _log_lognormal_density,
     "half_normal": _log_half_normal_density,
     "uniform": _log_uniform_density,

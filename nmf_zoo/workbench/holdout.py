@@ -92,7 +92,7 @@ def supports(structure: Factorisation, options: Holdout) -> Verdict:
     """Any model that the engine can run, with counts where they are thinned."""
     if structure.data is None:
         return Verdict(f"nothing is observed in {structure.likelihood.name}")
-    name, engine_options, engine = _resolve(options.engine)
+    name, engine_options, engine = _resolve(options.engine, structure)
     if engine is None:
         return Verdict("PyMC's samplers can't fit a part of the data here: use engine='gibbs' or 'vb'")
     if _is_thinned(structure) and not structure.is_integer:
@@ -181,7 +181,7 @@ def _n_held_out(structure: Factorisation, share: float) -> int:
 
 def fitted_draws(structure: Factorisation, options: Holdout, job: Job) -> Iterator[Draw]:
     """Draws of (W, H) given the data of ``structure``."""
-    _, engine_options, engine = _resolve(options.engine)
+    _, engine_options, engine = _resolve(options.engine, structure)
     assert engine is not None  # refused by supports
     key = child(job.key, FIT, structure.rank)
     problem = engine.prepare(structure, engine_options, job.workers)
@@ -217,11 +217,11 @@ def _sample(engine: Engine, problem: Any, options: Holdout, key: np.uint64, job:
     return {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
 
 
-def _resolve(engine: Any) -> tuple[str, Any, Engine | None]:
+def _resolve(engine: Any, structure: Factorisation) -> tuple[str, Any, Engine | None]:
     names = list(VERBS)
     for verb in ("fit", "sample"):
         try:
-            return resolve_engine(engine, verb)
+            return resolve_engine(engine, verb, structure)
         except InputError:
             continue
     raise InputError("engine", repr(engine), f"one of {names}, or their options")

@@ -1,0 +1,106 @@
+"""Itakura-Saito factorisation of power spectrograms: exponential cells, inverse-gamma activations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pymc as pm
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.models.hyperparameters import ACTIVATIONS, WEIGHTS, check_inverse_gamma
+from nmf_zoo.models.inputs import check_inputs
+from nmf_zoo.models.likelihoods import declare_powers
+
+
+def is_nmf(
+    X: Any,
+    rank: int,
+    *,
+    alpha: Any = 1.0,
+    beta: Any = 1.0,
+    alpha_w: Any = None,
+    beta_w: Any = None,
+    mask: Any = None,
+    exposure: Any = None,
+    background: Any = None,
+    coords: Mapping[str, Sequence] | None = None,
+    shape: tuple[int, int] | None = None,
+) -> pm.Model:
+    r"""Itakura-Saito NMF of a power spectrogram: exponential cells, inverse-gamma activations, W free or inverse gamma.
+
+    .. math::
+
+        X_{fn} \sim \mathrm{Exponential}\Big(\text{mean } e_{fn} \sum_k W_{fk} H_{kn} + b_{fn}\Big),
+        \qquad H_{kn} \sim \mathrm{InverseGamma}(\alpha, \beta)
+
+    X is the squared modulus of a short-time Fourier transform whose components are independent circular complex
+    Gaussians with variances W_fk H_kn: their sum has an exponential power. Maximum likelihood minimises the
+    Itakura-Saito divergence, which does not care how loud a cell is.
+
+    Parameters
+    ----------
+    X : array, nested list, DataFrame, DataArray, or None
+        Power (feature, sample), >= 0: a frequency is a feature, a frame a sample. Labels (Hz, s) become coords. NaN and
+        masked cells are missing. Zeros are legal: the density there is finite, though without a bound in W H -> 0.
+        None: nothing is observed, X is a free variable.
+    rank : int
+        Number of components, at most the number of frequencies.
+    alpha, beta : number, array, PyMC variable or nz.free(tie=...)
+        Shape and scale of H's prior. They broadcast to H (component, sample); (K, 1) is one value per component.
+    alpha_w, beta_w : as alpha, beta, broadcasting to W (feature, component)
+        Shape and scale of W's prior; beta_w is 1 when only the shape is given. Without both W is free.
+    mask, exposure, background, coords, shape
+        As in :func:`~nmf_zoo.poisson_nmf`. A background is a known noise floor.
+
+    Returns
+    -------
+    pm.Model
+        With variables W (feature, component), H (component, sample) and X. Inside ``with pm.Model():`` that model.
+
+    References
+    ----------
+    C. Fevotte, N. Bertin, J.-L. Durrieu (2009), Nonnegative matrix factorization with the Itakura-Saito divergence,
+    Neural Computation 21(3).
+    O. Cappe, C. Fevotte, D. Rohde (2011), Algorithme EM en ligne simule pour la factorisation non-negative
+    probabiliste, GRETSI, eq. 5.
+
+    Examples
+    --------
+    >>> import nmf_zoo as nz
+    >>> model = nz.is_nmf([[1.5, 0.2], [2.1, 3.0]], rank=1, alpha_w=2.0)
+    >>> sorted(model.named_vars)
+    ['H', 'W', 'X']
+    """
+    inputs = check_inputs(
+        X,
+        rank,
+        mask=mask,
+        exposure=exposure,
+        background=background,
+        coords=coords,
+        shape=shape,
+        is_counts=False,
+    )
+    check_rank(rank, len(inputs.coords["feature"]))
+    if alpha_w is None and beta_w is not None:
+        raise InputError("beta_w", "a scale without a shape", "alpha_w as well", "give alpha_w, or neither")
+    prior_h = check_inverse_gamma(("alpha", "beta"), alpha, beta, ACTIVATIONS, inputs)
+    prior_w = None
+    if alpha_w is not None:
+        scale = 1.0 if beta_w is None else beta_w
+        prior_w = check_inverse_gamma(("alpha_w", "beta_w"), alpha_w, scale, WEIGHTS, inputs)
+    with inputs.model() as model:
+        if prior_w is None:
+            W = pm.HalfFlat("W", dims=WEIGHTS)
+        else:
+            W = pm.InverseGamma("W", *(part.declare() for part in prior_w), dims=WEIGHTS)
+        H = pm.InverseGamma("H", *(part.declare() for part in prior_h), dims=ACTIVATIONS)
+        declare_powers(W, H, inputs)
+    return model
+
+
+def check_rank(rank: int, n_features: int) -> None:
+    """More components than frequencies are refused: their profiles can't be told apart."""
+    if rank > n_features:
+        raise InputError("rank", rank, f"at most {n_features}, the number of features of X", "lower rank")
