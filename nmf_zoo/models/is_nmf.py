@@ -103,4 +103,4 @@ def is_nmf(
 def check_rank(rank: int, n_features: int) -> None:
     """More components than frequencies are refused: their profiles can't be told apart."""
     if rank > n_features:
-        raise InputError("rank", rank, f"at most {n_features}, the number of features of X", "lower rank")
+        raise InputError("rank", str(rank), f"at most {n_features}, the number of features of X", "lower rank")

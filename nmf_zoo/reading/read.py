@@ -24,7 +24,7 @@ def read(model: pm.Model) -> Factorisation:
     Parameters
     ----------
     model : pm.Model
-        One of our declarations, or your own: X ~ Poisson, Normal or Exponential with mean exposure * (W @ H) + background.
+        One of our declarations, or your own: X Poisson, normal or exponential, mean exposure * (W @ H) + background.
 
     Raises
     ------

@@ -137,7 +137,7 @@ class Factorisation:
         return rows, cols, self.data.values[rows, cols]
 
     def log_factorials(self, x: Array) -> Array | float:
-        """What a Poisson log-likelihood subtracts whatever the mean is, log x!, elementwise; 0 for other likelihoods."""
+        """What a Poisson log-likelihood subtracts whatever the mean is, log x!, elementwise; 0 for others."""
         return gammaln(x + 1) if self.likelihood.kind == "poisson" else 0.0
 
     @cached_property
