@@ -59,7 +59,7 @@ def supports(structure: Factorisation, options: NUTS) -> Verdict:
     """Any model with a proper posterior over continuous variables."""
     if structure.data is None:
         return Verdict(f"nothing is observed in {structure.likelihood.name}")
-    if structure.imputed is not None:
+    if structure.imputed is not None and structure.likelihood.kind == "poisson":
         return Verdict(
             f"{structure.imputed.name} is a discrete variable: declare missing cells with mask= or NaN instead"
         )

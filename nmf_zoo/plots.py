@@ -1,4 +1,4 @@
-"""Pictures of a result: components with their uncertainty, as images, bars or top features; the trace of a run.
+"""Pictures of a result: components with their uncertainty, as images, bars, spectra or top features; a run's trace.
 
 Components belong to one chain (or restart), since they swap places between chains. Each draw's columns of W are scaled
 to sum to one first: the data see only the product W H, and the scale of a column alone is the prior's business.
@@ -18,6 +18,7 @@ from nmf_zoo.errors import InputError
 
 MOST_BARS = 120  # features that can be told apart as bars; above, the top ones are shown
 TOP = 12
+FAINTEST = 1e-8  # share that a spectrum still shows
 INTERVAL = (0.05, 0.95)
 INK, ACCENT = "#22304a", "#c4552d"
 
@@ -37,7 +38,10 @@ def plot_components(
     shares = component_shares(idata, chain, weights)
     if image_shape is not None:
         return _images(shares, image_shape, f"chain {chain}")
-    return _bars(shares) if shares.sizes["feature"] <= MOST_BARS else _top_bars(shares)
+    if shares.sizes["feature"] <= MOST_BARS:
+        return _bars(shares)
+    scale = _scale(shares["feature"].to_numpy())
+    return _top_bars(shares) if scale is None else _spectra(shares, scale)
 
 
 def plot_trace(idata: Any) -> Any:
@@ -178,6 +182,37 @@ def _bars(shares: xr.DataArray) -> Any:
         at, [str(label) for label in shares["feature"].to_numpy()], rotation=90, fontsize=5.5 if n_features > 40 else 8
     )
     grid[-1].set_xlim(-0.7, n_features - 0.3)
+    figure.suptitle("Share of each feature in its component: posterior mean and 90% interval", fontsize=10)
+    return figure
+
+
+def _scale(labels: np.ndarray) -> np.ndarray | None:
+    """Labels that are places on a scale, such as frequencies in Hz (as text, too); None for names and whole numbers."""
+    try:
+        places = labels.astype(np.float64)
+    except (TypeError, ValueError):
+        return None
+    is_scale = labels.dtype.kind == "f" or np.any(places != np.round(places))
+    return places if is_scale and np.all(np.diff(places) > 0) else None
+
+
+def _spectra(shares: xr.DataArray, at: np.ndarray) -> Any:
+    """One curve per component over the features' scale, in decades, with a band of 90% intervals."""
+    rank = shares.sizes["component"]
+    figure = _figure(figsize=(8.0, 1.4 * rank + 0.9), layout="constrained")
+    grid = figure.subplots(rank, 1, sharex=True, squeeze=False)[:, 0]
+    mean = shares.mean("draw").to_numpy()
+    low, high = np.maximum(shares.quantile(INTERVAL, dim="draw").to_numpy(), FAINTEST)
+    for component, axes in enumerate(grid):
+        axes.fill_between(at, low[component], high[component], color=ACCENT, alpha=0.35, lw=0)
+        axes.plot(at, np.maximum(mean[component], FAINTEST), color=INK, lw=1.0)
+        axes.set_ylabel(str(shares["component"].to_numpy()[component]), rotation=0, labelpad=12)
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=max(FAINTEST, 0.3 * float(low[component].min())))
+        axes.tick_params(labelsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    grid[-1].set_xlim(at[0], at[-1])
+    grid[-1].set_xlabel("feature", fontsize=8)
     figure.suptitle("Share of each feature in its component: posterior mean and 90% interval", fontsize=10)
     return figure
 

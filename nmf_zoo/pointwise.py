@@ -69,7 +69,7 @@ def _per_sample(posterior: Posterior) -> xr.DataArray:
     structure, sample = posterior.structure, axes_of(posterior.structure)[1]
     require_answer(posterior, structure.shape[1], "thin the draws first: idata.sel(draw=slice(None, None, 10))")
     out = np.empty((*posterior.lead, structure.shape[1]))
-    of_columns = _poisson_columns(structure) if structure.likelihood.kind == "poisson" else _normal_columns(structure)
+    of_columns = _poisson_columns(structure) if structure.likelihood.kind == "poisson" else _dense_columns(structure)
     for draw in posterior:
         out[draw.at] = of_columns(draw)
     seen = _has_data(structure)
@@ -91,7 +91,8 @@ def _poisson_columns(structure: Factorisation) -> Callable[[Draw], Array]:
     return of_columns
 
 
-def _normal_columns(structure: Factorisation) -> Callable[[Draw], Array]:
+def _dense_columns(structure: Factorisation) -> Callable[[Draw], Array]:
+    """The same of a likelihood that sees every observed cell."""
     rows, cols, x = structure.observed_cells()
 
     def of_columns(draw: Draw) -> Array:

@@ -10,7 +10,7 @@ import pymc as pm
 import xarray as xr
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.kernels.predictions import draw_counts_at, draw_normals_at
+from nmf_zoo.kernels.predictions import draw_counts_at, draw_normals_at, draw_powers_at
 from nmf_zoo.kernels.streams import child, seed_key
 from nmf_zoo.posterior import (
     LEADING,
@@ -166,6 +166,8 @@ def _draw_cells(structure: Factorisation, draw: Draw, rows: Array, cols: Array, 
     out: Array = np.empty(len(mean), dtype=_dtype(structure))
     if structure.likelihood.kind == "poisson":
         draw_counts_at(out, mean, rows, cols, stream)
+    elif structure.likelihood.kind == "exponential":
+        draw_powers_at(out, mean, rows, cols, stream)
     else:
         sigma = float(structure.likelihood.sigma.resolve(draw.values))
         draw_normals_at(out, mean, sigma, rows, cols, stream)

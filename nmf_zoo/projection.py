@@ -14,12 +14,15 @@ import xarray as xr
 from nmf_zoo.api import fit, sample
 from nmf_zoo.engines import OPTIONS, VERBS
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.models import gap, normal_nmf, poisson_nmf
+from nmf_zoo.models import gap, is_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.matrices import flat_labels, read_dataarray
 from nmf_zoo.posterior import Axis, axes_of, draws_or_means, mean_over_draws, variable_of
 from nmf_zoo.reading import read
 from nmf_zoo.run_arguments import variable_shapes
-from nmf_zoo.structure import Array, Factorisation, Flat, GammaPrior, Unknown
+from nmf_zoo.structure import Array, Factorisation, Flat, GammaPrior, InverseGammaPrior, Unknown
+
+WORDS = {Flat: "free", GammaPrior: "Gamma", InverseGammaPrior: "inverse-gamma"}
+DECLARED = {"poisson": "free or Gamma", "normal": "free", "exponential": "inverse-gamma"}  # activations we declare
 
 
 def project(
@@ -98,17 +101,18 @@ def projection_model(
 
 def _declare(structure: Factorisation, values: dict[str, Array], X_new: Any, **inputs: Any) -> pm.Model:
     """A declaration of the new samples, its W still unknown."""
-    prior = structure.H.prior
-    if structure.likelihood.kind == "normal":
-        if isinstance(prior, GammaPrior):
-            raise InputError(
-                "model", "a normal likelihood with Gamma activations", "free ones, or a Poisson likelihood"
-            )
-        return normal_nmf(X_new, structure.rank, sigma=structure.likelihood.sigma.resolve(values), **inputs)
-    if isinstance(prior, Flat):
-        return poisson_nmf(X_new, structure.rank, **inputs)
-    shape, rate = (_tied(array, structure.H.shape) for array in prior.shape_and_rate(values))
-    return gap(X_new, structure.rank, alpha_h=shape, beta_h=rate, **inputs)
+    kind, prior, rank = structure.likelihood.kind, structure.H.prior, structure.rank
+    if kind == "normal" and isinstance(prior, Flat):
+        return normal_nmf(X_new, rank, sigma=structure.likelihood.sigma.resolve(values), **inputs)
+    if kind == "poisson" and isinstance(prior, Flat):
+        return poisson_nmf(X_new, rank, **inputs)
+    if kind == "poisson" and isinstance(prior, GammaPrior):
+        shape, rate = (_tied(array, structure.H.shape) for array in prior.shape_and_rate(values))
+        return gap(X_new, rank, alpha_h=shape, beta_h=rate, **inputs)
+    if kind == "exponential" and isinstance(prior, InverseGammaPrior):
+        shape, scale = (_tied(array, structure.H.shape) for array in prior.shape_and_scale(values))
+        return is_nmf(X_new, rank, alpha=shape, beta=scale, **inputs)
+    raise InputError("model", f"{kind} data with {WORDS[type(prior)]} activations", f"{DECLARED[kind]} ones")
 
 
 def _tied(array: Array, shape: tuple[int, int]) -> Array:

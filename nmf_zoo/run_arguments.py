@@ -131,8 +131,9 @@ def _check_start(structure: Factorisation, start: Mapping[Any, Any]) -> dict[str
 
 
 def check_possible(structure: Factorisation) -> None:
-    """No count lies where a known factor makes the mean 0, and with it the likelihood."""
-    if structure.likelihood.kind != "poisson" or structure.data is None:
+    """No positive cell lies where a known factor makes the mean 0, and with it the likelihood; of powers, no cell."""
+    kind = structure.likelihood.kind
+    if kind == "normal" or structure.data is None:
         return
     for factor, axis in ((structure.W, 0), (structure.H, 1)):
         if not isinstance(factor.prior, Fixed):
@@ -143,10 +144,11 @@ def check_possible(structure: Factorisation) -> None:
         rows, cols, x = structure.observed_cells()
         background = structure.at_cells(structure.likelihood.background, rows, cols, 0.0)
         along = rows if axis == 0 else cols
-        bad = np.flatnonzero((x > 0) & (background == 0) & empty[along])
+        bad = np.flatnonzero(((x > 0) | (kind == "exponential")) & (background == 0) & empty[along])
         if bad.size:
             place = f"{('feature', 'sample')[axis]} {along[bad[0]]}"
-            got = f"{bad.size} positive cells, the first at {place}, where {factor.name or 'a known factor'} is 0"
+            word = "positive" if kind == "poisson" else "observed"
+            got = f"{bad.size} {word} cells, the first at {place}, where {factor.name or 'a known factor'} is 0"
             raise InputError(structure.likelihood.name, got, "a positive mean there", "use a small positive value")
 
 

@@ -76,11 +76,16 @@ def draw_unobserved(model: pm.Model, structure: Factorisation, seed: int) -> dic
 def draw_data(structure: Factorisation, values: Mapping[str, Array], rng: np.random.Generator) -> Array:
     """X (F, N), drawn block by block."""
     W, H = (structure.factor_value(factor, values) for factor in (structure.W, structure.H))
-    sigma = structure.likelihood.sigma
-    out = np.empty(structure.shape, dtype=np.int64 if sigma is None else np.float64)
+    likelihood = structure.likelihood
+    out = np.empty(structure.shape, dtype=np.int64 if likelihood.kind == "poisson" else np.float64)
     for columns in structure.column_blocks():
         mean = structure.mean_of(W, H, columns)
-        out[:, columns] = rng.poisson(mean) if sigma is None else rng.normal(mean, sigma.resolve(values))
+        if likelihood.kind == "exponential":
+            out[:, columns] = rng.exponential(mean)
+        elif likelihood.sigma is not None:
+            out[:, columns] = rng.normal(mean, likelihood.sigma.resolve(values))
+        else:
+            out[:, columns] = rng.poisson(mean)
     return out
 
 

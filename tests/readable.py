@@ -90,6 +90,11 @@ def same_twice():
     return pm.Gamma("B", a, a, shape=(K, N))
 
 
+def inverse_same_twice():
+    a = positive("a")
+    return pm.InverseGamma("B", a, a, shape=(K, N))
+
+
 def same_twice_per_component():
     a = positive("a", shape=K)[:, None]
     return pm.Gamma("B", a, a, shape=(K, N))
@@ -120,6 +125,20 @@ PRIORS = {
     "free shape, mean of each sample": lambda: rate_and_mean(positive("a"), positive("m", shape=N)),
     "shape of each component, mean of each sample": lambda: rate_and_mean(
         positive("a", shape=(K, 1)), positive("m", shape=(1, N))
+    ),
+    "InverseGamma": lambda: pm.InverseGamma("B", two, three, shape=(K, N)),
+    "InverseGamma, arrays": lambda: pm.InverseGamma(
+        "B", np.arange(1.0, K + 1)[:, None], np.arange(1.0, N + 1), shape=(K, N)
+    ),
+    "InverseGamma, data": lambda: pm.InverseGamma("B", pm.Data("a", two), pm.Data("b", three), shape=(K, N)),
+    "InverseGamma, mu and sigma": lambda: pm.InverseGamma("B", mu=two, sigma=three, shape=(K, N)),
+    "InverseGamma, free shape": lambda: pm.InverseGamma("B", positive("a"), two, shape=(K, N)),
+    "InverseGamma, free scale of each component": lambda: pm.InverseGamma(
+        "B", two, positive("b", shape=K)[:, None], shape=(K, N)
+    ),
+    "InverseGamma, one variable": inverse_same_twice,
+    "InverseGamma, both of each sample": lambda: pm.InverseGamma(
+        "B", positive("a", shape=N), pm.Gamma("b", two, three, shape=(1, N)), shape=(K, N)
     ),
     "known": lambda: pt.as_tensor(KNOWN_B),
     "known data": lambda: pm.Data("B", KNOWN_B),
@@ -172,6 +191,25 @@ DATA = {
     ),
     "normal masked, known sigma": lambda P: pm.Normal("counts", P, two, observed=np.ma.masked_array(X + 0.5, ~MASK)),
     "normal, not observed": lambda P: pm.Normal("counts", P, two),
+    "exponential, scale": lambda P: pm.Exponential("counts", scale=P, observed=X + 0.5),
+    "exponential, zeros": lambda P: pm.Exponential("counts", scale=P, observed=X.astype(float)),
+    "exponential, integers": lambda P: pm.Exponential("counts", scale=P, observed=X),
+    "exponential, rate": lambda P: pm.Exponential("counts", 1 / P, observed=X + 0.5),
+    "exponential, rate in double precision": lambda P: pm.Exponential("counts", lam=one / P, observed=X + 0.5),
+    "exponential, reciprocal": lambda P: pm.Exponential("counts", pt.reciprocal(P), observed=pm.Data("x", X + 0.5)),
+    "exponential, ones": lambda P: pm.Exponential("counts", np.ones((F, N)) / P, observed=X + 0.5),
+    "exponential, power": lambda P: pm.Exponential("counts", P**-1, observed=X + 0.5),
+    "exponential, named rate": lambda P: pm.Exponential("counts", pm.Deterministic("rate", 1 / P), observed=X + 0.5),
+    "exponential, offsets": lambda P: pm.Exponential("counts", scale=EXPOSURE * P + BACKGROUND, observed=X + 0.5),
+    "exponential, rate with offsets": lambda P: pm.Exponential(
+        "counts", 1 / (EXPOSURE * P + BACKGROUND), observed=X + 0.5
+    ),
+    "exponential listed": lambda P: pm.Exponential("counts", scale=P[ROWS, COLS], observed=X[ROWS, COLS] + 0.5),
+    "exponential listed, rate": lambda P: pm.Exponential("counts", 1 / P[ROWS, COLS], observed=X[ROWS, COLS] + 0.5),
+    "exponential, listed rate": lambda P: pm.Exponential("counts", (1 / P)[ROWS, COLS], observed=X[ROWS, COLS] + 0.5),
+    "exponential masked": lambda P: pm.Exponential("counts", scale=P, observed=np.ma.masked_array(X + 0.5, ~MASK)),
+    "exponential masked, rate": lambda P: pm.Exponential("counts", 1 / P, observed=np.ma.masked_array(X + 0.5, ~MASK)),
+    "exponential, not observed": lambda P: pm.Exponential("counts", scale=P),
 }
 
 

@@ -15,9 +15,11 @@ from nmf_zoo.structure import (
     Flat,
     GammaPrior,
     HyperPrior,
+    InverseGammaPrior,
     Known,
     Likelihood,
     Parameter,
+    Proper,
     Unknown,
 )
 
@@ -39,8 +41,12 @@ def gamma(shape, rate=None, mean=None):
     return GammaPrior(shape=parameter(shape), **second)
 
 
-def model(x, rank, prior_w, prior_h, mask=None, exposure=None, background=None, data=None):
-    """A Poisson factorisation of x (F, N); an array as a prior is a fixed factor, None a flat one."""
+def inverse_gamma(shape, scale):
+    return InverseGammaPrior(shape=parameter(shape), scale=parameter(scale))
+
+
+def model(x, rank, prior_w, prior_h, mask=None, exposure=None, background=None, data=None, kind="poisson", sigma=None):
+    """A factorisation of x (F, N), Poisson's unless said; an array as a prior is a fixed factor, None a flat one."""
     x = np.asarray(x, dtype=np.float64)
     mask = None if mask is None else np.asarray(mask, dtype=bool)
     if data is None:
@@ -48,7 +54,7 @@ def model(x, rank, prior_w, prior_h, mask=None, exposure=None, background=None, 
     optional = {"exposure": exposure, "background": background}
     arrays = {name: np.asarray(value, dtype=np.float64) for name, value in optional.items() if value is not None}
     return Factorisation(
-        likelihood=Likelihood(kind="poisson", **arrays),
+        likelihood=Likelihood(kind=kind, sigma=None if sigma is None else parameter(sigma), **arrays),
         W=Factor(name="W", shape=(x.shape[0], rank), prior=_prior(prior_w)),
         H=Factor(name="H", shape=(rank, x.shape[1]), prior=_prior(prior_h)),
         data=data,
@@ -58,7 +64,7 @@ def model(x, rank, prior_w, prior_h, mask=None, exposure=None, background=None, 
 def _prior(prior):
     if prior is None:
         return Flat()
-    return prior if isinstance(prior, GammaPrior) else Fixed(value=np.asarray(prior, dtype=np.float64))
+    return prior if isinstance(prior, Proper) else Fixed(value=np.asarray(prior, dtype=np.float64))
 
 
 def weight_of(structure):

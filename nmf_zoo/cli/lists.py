@@ -8,7 +8,7 @@ from nmf_zoo.cli import catalogue
 from nmf_zoo.cli.parser import NOT_HYPERPARAMETERS
 
 WIDE = [[3, 0, 5, 1, 2], [1, 4, 0, 2, 6]]  # more samples than features, so that a flat W has a proper posterior
-TALL = [*zip(*WIDE, strict=True)]
+OF_POWERS = ("is-nmf",)  # models whose data are positive numbers; of all others they are counts
 
 
 def run_models(arguments: argparse.Namespace) -> int:
@@ -25,7 +25,9 @@ def run_engines(arguments: argparse.Namespace) -> int:
 
 
 def engine_table(markdown: bool = False) -> str:
-    """Model x engine, by the engines' verdicts on small complete matrices of counts; the reasons stand below."""
+    """Model x engine, by the engines' verdicts on small complete matrices; the reasons stand below."""
+    import numpy as np
+
     from nmf_zoo.engines import VERBS, verdict
     from nmf_zoo.models import MODELS
     from nmf_zoo.reading import read
@@ -33,7 +35,8 @@ def engine_table(markdown: bool = False) -> str:
     notes: list[str] = []
     rows = [["model", *(f"{name} ({verb})" for name, verb in VERBS.items())]]
     for name, builder in MODELS.items():
-        wide, tall = (read(builder(X, rank=1)) for X in (WIDE, TALL))
+        data = np.array(WIDE) + (0.5 if name in OF_POWERS else 0)
+        wide, tall = (read(builder(X, rank=1)) for X in (data, data.T))
         rows.append(
             [name, *(_mark(verdict(wide, engine).reason, verdict(tall, engine).reason, notes) for engine in VERBS)]
         )
@@ -48,7 +51,7 @@ def _mark(on_wide: str, on_tall: str, notes: list[str]) -> str:
     note = (
         f"no: {on_wide}"
         if on_wide
-        else f"not for every X, e.g. of {len(TALL)} features x {len(TALL[0])} samples: {on_tall}"
+        else f"not for every X, e.g. of {len(WIDE[0])} features x {len(WIDE)} samples: {on_tall}"
     )
     if note not in notes:
         notes.append(note)

@@ -7,14 +7,20 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.families import takes_priors
 from nmf_zoo.inference.propriety import is_proper
-from nmf_zoo.structure import Factorisation
+from nmf_zoo.structure import Factorisation, GammaPrior
 
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Poisson counts with gamma (or proper flat) factors and proper hyperpriors."""
-    counts = takes_counts(structure)
-    return is_proper(structure) if counts else counts
+    checks = (takes_counts, takes_gammas, is_proper)
+    return next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
+
+
+def takes_gammas(structure: Factorisation) -> Verdict:
+    """Priors that are conjugate to counts."""
+    return takes_priors(structure, GammaPrior)
 
 
 def takes_counts(structure: Factorisation) -> Verdict:

@@ -28,9 +28,17 @@ import numpy as np
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
-from nmf_zoo.inference.online_statistics import OnlineState, copy, empty, weights_now, weights_of, with_room
+from nmf_zoo.inference.online_statistics import (
+    OnlineState,
+    copy,
+    empty,
+    final_weights,
+    weights_now,
+    weights_of,
+    with_room,
+)
 from nmf_zoo.inference.start import SPREAD
-from nmf_zoo.inference.stream_engine import SWEEPS, Columns, StreamEngine
+from nmf_zoo.inference.stream_engine import ACTIVATIONS, SWEEPS, Columns, StreamEngine
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels import column_statistics as clock
 from nmf_zoo.kernels.column_statistics import add_columns, decay, end_step, take_step
@@ -208,11 +216,13 @@ def cut(columns: Columns, rank: int) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
-def expect(problem: Problem, weights: Weights, columns: Columns, key: np.uint64) -> tuple[Array, Array, float]:
+def expect(
+    problem: Problem, weights: Weights, columns: Columns, key: np.uint64, purpose: int = SWEEPS
+) -> tuple[Array, Array, float]:
     """(E[c | x] at the cells, E[h | x] of the columns, number of counts) of some columns."""
     longest = int(np.diff(columns.indptr).max())
     room = make_room(len(columns.values), longest, columns.n_columns, problem.structure.rank)
-    counts = expect_columns(columns, 0, columns.n_columns, weights, problem.plan, room, child(key, SWEEPS))
+    counts = expect_columns(columns, 0, columns.n_columns, weights, problem.plan, room, child(key, purpose))
     return room.shares, room.active, counts
 
 
@@ -232,10 +242,20 @@ def track(problem: Problem, state: OnlineState) -> Array:
     return weights_now(state, problem.mean_h, problem.options.start_columns).norms
 
 
+def activations(problem: Problem, state: OnlineState, columns: Columns, key: np.uint64) -> dict[str, Array]:
+    """Means (K, n) of H given the columns and the final W."""
+    weights = final_weights(state, problem.mean_h, problem.options.start_columns)
+    parts = [columns.part(first, last) for first, last in cut(columns, problem.structure.rank)]
+    found = problem.workers.map(lambda part: expect(problem, weights, part, key, ACTIVATIONS)[1], parts)
+    return {"mean": np.concatenate(found).T}
+
+
 STREAM = StreamEngine(
     name="online_em",
+    kind="poisson",
     options=OnlineEM,
     is_counts=True,
+    block=Columns,
     supports=supports,
     prepare=prepare,
     init=init,
@@ -244,4 +264,5 @@ STREAM = StreamEngine(
     seen=seen,
     track=track,
     finish=finish,
+    activations=activations,
 )

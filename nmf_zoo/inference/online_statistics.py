@@ -72,12 +72,15 @@ def weights_now(state: OnlineState, mean_h: Array, start_columns: int) -> Weight
     return weights._replace(norms=norms)
 
 
+def final_weights(state: OnlineState, mean_h: Array, start_columns: int) -> Weights:
+    """W as it is in the averaged statistics, if there are some."""
+    running = averaged(state.running) if state.running.clock[clock.AVERAGED] > 0 else state.running
+    return weights_now(state._replace(running=running), mean_h, start_columns)
+
+
 def weights_of(state: OnlineState, mean_h: Array, start_columns: int) -> Array:
-    """W (F, K), of the averaged statistics if there are some."""
-    running = state.running
-    if running.clock[clock.AVERAGED] > 0:
-        running = averaged(running)
-    weights = weights_now(state._replace(running=running), mean_h, start_columns)
+    """The same as an array, (F, K)."""
+    weights = final_weights(state, mean_h, start_columns)
     return state.start.copy() if weights.is_start else _divided(weights)
 
 

@@ -1,7 +1,8 @@
 """Whether a posterior exists at all when a factor has no prior: what samplers must ask before they start.
 
 A flat factor can grow while the other one shrinks. Its posterior is proper only when the other factor's prior pins the
-scale: for GaP, W flat and H ~ Gamma(alpha, beta), when alpha_k N > F (MATH.md, section 3).
+scale: for GaP, W flat and H ~ Gamma(alpha, beta), when alpha_k N > F. Powers have rules of their own
+(:mod:`nmf_zoo.inference.itakura_saito.propriety`).
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.itakura_saito import propriety as powers
 from nmf_zoo.inference.layout import weigh
-from nmf_zoo.structure import Array, Cells, Factor, Factorisation, Fixed, Flat, GammaPrior
+from nmf_zoo.structure import Array, Cells, Factor, Factorisation, Fixed, Flat, InverseGammaPrior
 
 
 def is_proper(structure: Factorisation) -> Verdict:
@@ -18,6 +20,8 @@ def is_proper(structure: Factorisation) -> Verdict:
     free = [name for name, unknown in structure.unknowns.items() if unknown.prior.is_flat]
     if free:
         return Verdict(f"hyperparameter {', '.join(free)} is free: give it a proper prior to sample it")
+    if structure.likelihood.kind == "exponential":
+        return powers.is_proper(structure)
     W, H = structure.W, structure.H
     flat = [factor for factor in (W, H) if isinstance(factor.prior, Flat)]
     if not flat:
@@ -36,8 +40,10 @@ def is_proper(structure: Factorisation) -> Verdict:
 def _is_pinned(structure: Factorisation, flat: Factor, other: Factor, axis: int) -> Verdict:
     if isinstance(other.prior, Fixed):
         return _is_seen(structure, flat, other.prior.value, axis)
-    if not isinstance(other.prior, GammaPrior) or other.unknowns:
+    if other.unknowns:
         return Verdict(f"{flat.name} has no prior and the hyperparameters of {other.name} are unknown")
+    if isinstance(other.prior, InverseGammaPrior):  # all moments of 1 / h are finite, and one seen cell holds a row's
+        return CAN_RUN
     least = _least_share(structure, other, axis)
     if least > 1:
         return CAN_RUN

@@ -1,7 +1,8 @@
-"""Slice sampling of hyperparameters of gamma priors, all entries of a variable at once.
+"""Slice sampling of hyperparameters of gamma and inverse-gamma priors, all entries of a variable at once.
 
 Given the factors, the entries of one hyperparameter are independent, and each depends on its cells only through their
-number, their sum and the sum of their logarithms. The draws are on the log scale, by stepping out and shrinking
+number, their sum and the sum of their logarithms; of an inverse-gamma prior, those of the cells' inverses, which are
+gamma (the Jacobian does not depend on hyperparameters). The draws are on the log scale, by stepping out and shrinking
 (Neal 2003, Slice sampling, figures 3 and 5), exact for every prior density.
 """
 
@@ -14,14 +15,14 @@ import numpy as np
 from scipy.special import gammaln
 
 from nmf_zoo.inference.sides import sum_to
-from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, Unknown
+from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, InverseGammaPrior, Unknown
 
 WIDTH = 1.0  # of the first bracket, in log units
 MAX_STEPS = 200  # of stepping out, split at random between the two sides, without which a limit would not be exact
 
 
 class Sums(NamedTuple):
-    """What a gamma prior sees of a factor, per group of cells that share shape and rate."""
+    """What a gamma prior sees of a factor (or of its inverses), per group of cells that share shape and rate."""
 
     prior: GammaPrior
     n_cells: Array
@@ -31,14 +32,17 @@ class Sums(NamedTuple):
 
 def sum_groups(factor: Factor, value: Array) -> Sums:
     """Reduce a factor (our orientation) to its groups' sums: arrays of the prior parameters' joint shape."""
-    assert isinstance(factor.prior, GammaPrior)
-    ties = np.broadcast_shapes((1, 1), *(p.shape for p in factor.prior.parameters.values()))
+    prior = factor.prior
+    if isinstance(prior, InverseGammaPrior):
+        prior, value = prior.of_inverses, 1.0 / value
+    assert isinstance(prior, GammaPrior)
+    ties = np.broadcast_shapes((1, 1), *(p.shape for p in prior.parameters.values()))
     n_cells = np.full(ties, value.size / np.prod(ties))
-    return Sums(factor.prior, n_cells, sum_to(value, ties), sum_to(np.log(value), ties))
+    return Sums(prior, n_cells, sum_to(value, ties), sum_to(np.log(value), ties))
 
 
 def log_prior_of_groups(sums: Sums, values: Mapping[str, Array]) -> Array:
-    """log p(factor | hyperparameters), summed over the cells of each group."""
+    """log p(factor | hyperparameters), summed over the cells of each group, up to the Jacobian of inverses."""
     shape, rate = sums.prior.shape_and_rate(values)
     constant = shape * np.log(rate) - gammaln(shape)
     return sums.n_cells * constant + (shape - 1) * sums.log_total - rate * sums.total

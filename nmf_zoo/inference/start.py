@@ -11,7 +11,7 @@ from nmf_zoo.inference.informed_starts import informed_start
 from nmf_zoo.inference.layout import weigh
 from nmf_zoo.kernels.gibbs import draw_factor
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, GammaPrior, HyperPrior
+from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, GammaPrior, HyperPrior, InverseGammaPrior
 
 STARTS = ("random", "nndsvd", "kmeans++")
 SPREAD = 2.0  # gamma shape of the random start: chains start apart, but no cell starts near zero
@@ -68,12 +68,17 @@ def _scales(structure: Factorisation, values: Mapping[str, Array]) -> tuple[floa
 
 def _ratio_to_data(structure: Factorisation, W: Array, Ht: Array) -> float:
     """The total of the data over that of their mean at these factors; 1 where no cell is observed or a factor is 0."""
-    total = weigh(structure).total(W, Ht)
-    return max(float(structure.data.observed_values.sum()), 1.0) / total if total > 0 else 1.0
+    total, of_data = weigh(structure).total(W, Ht), float(structure.data.observed_values.sum())
+    if structure.likelihood.kind != "exponential" or of_data == 0.0:
+        of_data = max(of_data, 1.0)  # counts without a count; powers are at any scale
+    return of_data / total if total > 0 else 1.0
 
 
 def _prior_mean(factor: Factor, values: Mapping[str, Array]) -> float:
     """The typical size of a cell under its prior; 1 where there is none."""
+    if isinstance(factor.prior, InverseGammaPrior):  # its mean may be infinite, and is far above most cells
+        shape, scale = factor.prior.shape_and_scale(values)
+        return float(np.exp(np.mean(np.log(scale / shape))))
     if not isinstance(factor.prior, GammaPrior):
         return 1.0
     shape, rate = factor.prior.shape_and_rate(values)

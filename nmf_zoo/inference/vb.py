@@ -29,6 +29,7 @@ from nmf_zoo.errors import NmfZooWarning
 from nmf_zoo.inference.acceleration import Momentum, ahead_by_ratio
 from nmf_zoo.inference.divergence import LARGE, gamma_divergence
 from nmf_zoo.inference.engine import CAN_RUN, Engine, Verdict
+from nmf_zoo.inference.families import takes_priors
 from nmf_zoo.inference.heap import release
 from nmf_zoo.inference.hyperparameters import moments_of, untied, update_hyperparameters
 from nmf_zoo.inference.layout import MOST_CHUNKS, Weights, likelihood_constant, weigh
@@ -47,7 +48,7 @@ from nmf_zoo.kernels.gibbs import draw_factor
 from nmf_zoo.kernels.residuals import column_changes
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.kernels.variational import fill_moments
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factorisation, GammaPrior
 
 ORDERS = ("cemgil", "paisley")
 ACCELERATIONS = ("momentum", None)
@@ -159,6 +160,9 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
         return Verdict(
             f"it shares counts among components, and {structure.likelihood.name} is {structure.likelihood.kind}"
         )
+    family = takes_priors(structure, GammaPrior)
+    if not family:
+        return family
     flat = [side.factor.name for side in two_sides(structure) if side.is_flat]
     if flat:
         return Verdict(f"without a prior of {' and '.join(flat)} there is no proper distribution to approximate")

@@ -110,7 +110,7 @@ def _sum(x):
 
 
 @kernel
-def _divide_rows(giver, taker, ratios):
+def divide_rows(giver, taker, ratios):
     """Overwrite ratios with giver / taker; returns the largest t with taker - t giver >= 0 everywhere.
 
     Positive numbers have the order of their bits as integers, whose largest SIMD lanes can find.
@@ -161,7 +161,7 @@ def _pull(rate, common, row, total):
 
 
 @kernel
-def _log_logistic_density(u):
+def log_logistic_density(u):
     """log of d step / d u on the unit interval."""
     return -abs(u) - 2.0 * math.log1p(math.exp(-abs(u)))
 
@@ -177,7 +177,7 @@ def _draw_shear_step(lower, upper, of_w, of_h, slope, key):
     and shrinking are exact (Neal 2003, Slice sampling, section 4).
     """
     start = math.log(-lower) - math.log(upper)
-    level = _log_logistic_density(start) - draw_exponential(fold(key, 0))
+    level = log_logistic_density(start) - draw_exponential(fold(key, 0))
     stream = fold(key, 1)
     left = start - BRACKET * uniform(stream, 0)
     right = left + BRACKET
@@ -189,7 +189,7 @@ def _draw_shear_step(lower, upper, of_w, of_h, slope, key):
             change += _log_growth(of_w[0], of_w[1], step)
         if of_h[2] != 1.0:
             change += _log_growth(of_h[0], of_h[1], -step)
-        if change + _log_logistic_density(u) >= level:
+        if change + log_logistic_density(u) >= level:
             return step
         if u < start:
             left = u
@@ -199,7 +199,7 @@ def _draw_shear_step(lower, upper, of_w, of_h, slope, key):
 
 
 @kernel
-def _add_row(taker, giver, step):
+def add_row(taker, giver, step):
     for i in range(taker.shape[0]):
         value = taker[i] + step * giver[i]
         taker[i] = TINY if value < TINY else value
@@ -222,9 +222,9 @@ def move_shears(W, H, shape_w, rate_w, shape_h, rate_h, key):
             if j == k:
                 continue
             slope = _pull(rate_h[j], rates_h[j], H[k], total_h) - _pull(rate_w[k], rates_w[k], W[j], totals_w[j])
-            lower, upper = -_divide_rows(W[j], W[k], ratios_w), _divide_rows(H[k], H[j], ratios_h)
+            lower, upper = -divide_rows(W[j], W[k], ratios_w), divide_rows(H[k], H[j], ratios_h)
             of_w, of_h = (ratios_w, shape_w[k], shapes_w[k]), (ratios_h, shape_h[j], shapes_h[j])
             step = _draw_shear_step(lower, upper, of_w, of_h, slope, fold(fold(key, k), j))
-            _add_row(W[k], W[j], step)
-            _add_row(H[j], H[k], -step)
+            add_row(W[k], W[j], step)
+            add_row(H[j], H[k], -step)
         totals_w[k] = _sum(W[k])

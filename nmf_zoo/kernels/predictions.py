@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nmf_zoo.kernels.counts import draw_poisson
-from nmf_zoo.kernels.draws import draw_normal
+from nmf_zoo.kernels.draws import draw_exponential, draw_normal
 from nmf_zoo.kernels.streams import fold, kernel
 
 
@@ -19,3 +19,10 @@ def draw_normals_at(out, mean, sigma, rows, cols, key):
     """Overwrite out (cells,): Normal(mean, sigma) at the cells (rows, cols)."""
     for c in range(out.size):
         out[c] = mean[c] + sigma * draw_normal(fold(fold(key, rows[c]), cols[c]))
+
+
+@kernel
+def draw_powers_at(out, mean, rows, cols, key):
+    """Overwrite out (cells,): Exponential with this mean at the cells (rows, cols)."""
+    for c in range(out.size):
+        out[c] = mean[c] * draw_exponential(fold(fold(key, rows[c]), cols[c]))

@@ -9,8 +9,6 @@ from nmf_zoo.models.is_nmf import is_nmf
 from nmf_zoo.models.normal_nmf import normal_nmf
 from nmf_zoo.models.poisson_nmf import poisson_nmf
 
-MODELS = {
-    builder.__name__.replace("_", "-"): builder for builder in (poisson_nmf, normal_nmf, gamma_nmf, gap, is_nmf)
-}
+MODELS = {builder.__name__.replace("_", "-"): builder for builder in (poisson_nmf, normal_nmf, gamma_nmf, gap, is_nmf)}
 
 __all__ = ["MODELS", "free", "gamma_nmf", "gap", "is_nmf", "normal_nmf", "poisson_nmf"]

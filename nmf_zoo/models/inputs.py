@@ -59,10 +59,12 @@ def check_inputs(
     coords: Mapping[str, Sequence] | None = None,
     shape: tuple[int, int] | None = None,
     is_counts: bool = True,
+    is_low_rank: bool = False,
 ) -> Inputs:
     """Check and normalise the arguments that all declarations share; see :func:`nmf_zoo.poisson_nmf` for them.
 
     ``is_counts``: the likelihood is Poisson's; otherwise X must be dense, and may hold integers of any size.
+    ``is_low_rank``: more components than features are an error.
     """
     if observed not in (None, "stored"):
         raise InputError("observed", repr(observed), "None or 'stored'")
@@ -77,7 +79,7 @@ def check_inputs(
         cells, labels, found = read_dense(X, mask, observed, is_counts)
     labels = labels | read_coords(coords)
     matrix_shape = check_shape(found, shape, labels)
-    rank = check_rank(rank, matrix_shape, has_data=cells is not None)
+    rank = check_rank(rank, matrix_shape, cells is not None, is_low_rank)
     inputs = Inputs(
         shape=matrix_shape,
         rank=rank,
@@ -131,10 +133,12 @@ def is_count(size: Any) -> bool:
     return isinstance(size, numbers.Integral) and not isinstance(size, bool) and int(size) >= 1
 
 
-def check_rank(rank: Any, shape: tuple[int, int], has_data: bool) -> int:
+def check_rank(rank: Any, shape: tuple[int, int], has_data: bool, is_low: bool) -> int:
     """K; with nothing observed the number of samples may mean nothing (a stream has no end), and is not compared."""
     if not is_count(rank):
         raise InputError("rank", repr(rank), "a positive integer")
+    if is_low and rank > shape[0]:
+        raise InputError("rank", repr(rank), f"at most {shape[0]}, the number of features of X", "lower rank")
     if has_data and rank > min(shape):
         note(f"rank: got {rank}, above min(features, samples) = {min(shape)}; allowed, but the factors are not unique")
     return int(rank)

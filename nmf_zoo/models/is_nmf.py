@@ -22,6 +22,7 @@ def is_nmf(
     alpha_w: Any = None,
     beta_w: Any = None,
     mask: Any = None,
+    observed: str | None = None,
     exposure: Any = None,
     background: Any = None,
     coords: Mapping[str, Sequence] | None = None,
@@ -49,8 +50,9 @@ def is_nmf(
     alpha, beta : number, array, PyMC variable or nz.free(tie=...)
         Shape and scale of H's prior. They broadcast to H (component, sample); (K, 1) is one value per component.
     alpha_w, beta_w : as alpha, beta, broadcasting to W (feature, component)
-        Shape and scale of W's prior; beta_w is 1 when only the shape is given. Without both W is free.
-    mask, exposure, background, coords, shape
+        Shape and scale of W's prior; beta_w is 1 when only the shape is given. Without both W is free, and can be
+        sampled where every frequency has more observed frames than components, and not too many of them silent.
+    mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`. A background is a known noise floor.
 
     Returns
@@ -76,15 +78,16 @@ def is_nmf(
         X,
         rank,
         mask=mask,
+        observed=observed,
         exposure=exposure,
         background=background,
         coords=coords,
         shape=shape,
         is_counts=False,
+        is_low_rank=True,
     )
-    check_rank(rank, len(inputs.coords["feature"]))
     if alpha_w is None and beta_w is not None:
-        raise InputError("beta_w", "a scale without a shape", "alpha_w as well", "give alpha_w, or neither")
+        raise InputError("beta_w", "a scale without a shape", "alpha_w= as well", "or leave it out")
     prior_h = check_inverse_gamma(("alpha", "beta"), alpha, beta, ACTIVATIONS, inputs)
     prior_w = None
     if alpha_w is not None:
@@ -98,9 +101,3 @@ def is_nmf(
         H = pm.InverseGamma("H", *(part.declare() for part in prior_h), dims=ACTIVATIONS)
         declare_powers(W, H, inputs)
     return model
-
-
-def check_rank(rank: int, n_features: int) -> None:
-    """More components than frequencies are refused: their profiles can't be told apart."""
-    if rank > n_features:
-        raise InputError("rank", str(rank), f"at most {n_features}, the number of features of X", "lower rank")

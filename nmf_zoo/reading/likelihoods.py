@@ -12,13 +12,13 @@ from typing import Literal
 import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
-from pytensor.scalar import Reciprocal, TrueDiv
+from pytensor.scalar import Pow, Reciprocal, TrueDiv
 
 from nmf_zoo.distributions import RealPoisson, SparsePoisson
 from nmf_zoo.errors import UnreadableModel
 from nmf_zoo.reading.graph import ModelGraph, View, as_scalar_source, is_elemwise, known_value, name_of, spell
 from nmf_zoo.reading.hyperparameters import as_parameter
-from nmf_zoo.reading.products import PRODUCTS, CellIndex, Mean, Operand, as_indexed_mean, cell_index
+from nmf_zoo.reading.products import PRODUCTS, CellIndex, Mean, Operand, as_indexed_mean, cell_index, split_index
 from nmf_zoo.reading.registry import distribution_name, find, names, parameters
 from nmf_zoo.structure import Known, Likelihood, Parameter
 
@@ -77,21 +77,36 @@ def as_normal(variable: Variable) -> Observation | None:
 
 
 def as_exponential(variable: Variable) -> Observation | None:
-    mean, cells = as_indexed_mean(without_inverses(parameters(variable)[0]))
+    mean, cells = as_uninverted_mean(parameters(variable)[0])
     return None if mean is None else Observation(variable, "exponential", mean, cells)
 
 
-def without_inverses(scale: Variable) -> Variable:
-    """The mean in the scale that PyMC makes of a rate written as ``1 / mean``; else the scale itself."""
-    if not is_elemwise(scale, Reciprocal):
-        return scale
-    rate = scale.owner.inputs[0]
-    if is_elemwise(rate, Reciprocal):
-        return rate.owner.inputs[0]
-    if is_elemwise(rate, TrueDiv) and ModelGraph.is_known(rate.owner.inputs[0]):
-        top, bottom = rate.owner.inputs
-        return bottom if np.all(known_value(top) == 1) else scale
-    return scale
+def as_uninverted_mean(scale: Variable) -> tuple[Mean | None, CellIndex | None]:
+    """The mean and its listed cells, also in the scale that PyMC makes of a rate, ``1 / (1 / mean)``."""
+    listed, inversions = [], 0
+    while True:
+        scale, cells = split_index(scale)
+        listed += [cells] if cells is not None else []
+        inner = as_inverted(scale)
+        if inner is None:
+            break
+        scale, inversions = inner, inversions + 1
+    mean, cells = as_indexed_mean(scale)
+    listed += [cells] if cells is not None else []
+    if inversions % 2 or len(listed) > 1:
+        return None, None
+    return mean, listed[0] if listed else None
+
+
+def as_inverted(variable: Variable) -> Variable | None:
+    """x of ``1 / x`` or ``x ** -1``."""
+    if is_elemwise(variable, Reciprocal):
+        return variable.owner.inputs[0]
+    for operation, place, number in ((TrueDiv, 0, 1), (Pow, 1, -1)):
+        if is_elemwise(variable, operation):
+            known, x = variable.owner.inputs[place], variable.owner.inputs[1 - place]
+            return x if ModelGraph.is_known(known) and np.all(known_value(known) == number) else None
+    return None
 
 
 LIKELIHOODS: dict[type, Callable[[Variable], Observation | None]] = {

@@ -122,9 +122,9 @@ class Factorisation:
             W, H = (W * exposure, H) if exposure.shape[1] == 1 else (W, H * exposure)
         return total + float(W.sum(axis=0) @ H.sum(axis=1))
 
-    def column_blocks(self) -> Iterator[slice]:
-        """Slices of samples, each holding about 16 chunks of cells: for work that must see every cell."""
-        width = max(1, 16 * CHUNK // max(1, self.shape[0]))
+    def column_blocks(self, chunks: int = 16) -> Iterator[slice]:
+        """Slices of samples, each holding about so many chunks of cells: for work that must see every cell."""
+        width = max(1, chunks * CHUNK // max(1, self.shape[0]))
         for start in range(0, self.shape[1], width):
             yield slice(start, min(start + width, self.shape[1]))
 
@@ -168,9 +168,9 @@ class Factorisation:
         return listed - (self.total_mean(W, H) - float(np.sum(mean))) if self.data.is_complete else listed
 
     def _sum_of_cells(self, x: Array, mask: Array | None, W: Array, H: Array, values: Mapping[str, Array]) -> float:
-        """The log-likelihood of a matrix (F, N), in blocks of samples and without the log factorials."""
+        """The log-likelihood of a matrix (F, N), without the log factorials; in blocks that stay in cache."""
         total = 0.0
-        for columns in self.column_blocks():
+        for columns in self.column_blocks(chunks=1):
             cells = self.cell_log_likelihood(x[:, columns], self.mean_of(W, H, columns), values, 0.0)
             total += float(np.sum(cells if mask is None else cells[mask[:, columns]]))
         return total

@@ -75,6 +75,11 @@ class InverseGammaPrior:
         """(shape, scale) as arrays that broadcast to the factor, given the values of the unknowns."""
         return self.shape.resolve(values), self.scale.resolve(values)
 
+    @property
+    def of_inverses(self) -> GammaPrior:
+        """The prior of 1 / v: the scale becomes a rate."""
+        return GammaPrior(shape=self.shape, rate=self.scale)
+
     def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
         return float(np.sum(log_inverse_gamma_density(factor, *self.shape_and_scale(values))))
 

@@ -19,7 +19,7 @@ from nmf_zoo.models.matrices import check_same_labels, flat_labels
 from nmf_zoo.posterior import Axis, axes_of, posterior_group, variable_of
 from nmf_zoo.reading import read
 from nmf_zoo.run_arguments import require_memory, variable_shapes
-from nmf_zoo.structure import Array, Factorisation, Fixed, GammaPrior
+from nmf_zoo.structure import Array, Factorisation, Fixed, GammaPrior, InverseGammaPrior
 
 MOST_TERMS = {"one sample": 10**7, "all samples": 10**9}  # of an enumeration: what fits into memory, and into minutes
 TIMES_OF_EXPECTATIONS = 5.0  # what they take, of the time of the values
@@ -52,9 +52,9 @@ def _require_supported(structure: Factorisation) -> None:
     """Counts with a Poisson likelihood, and Gamma activations to integrate out."""
     likelihood = structure.likelihood
     if likelihood.kind != "poisson":
-        raise UnsupportedModel(f"{likelihood.name}: found a {likelihood.kind} likelihood; expected a Poisson one")
+        raise UnsupportedModel(f"{likelihood.name}: found {likelihood.kind} data; expected Poisson counts")
     if not isinstance(structure.H.prior, GammaPrior):
-        found = "known" if structure.H.is_fixed else "free"
+        found = {Fixed: "known", InverseGammaPrior: "inverse-gamma"}.get(type(structure.H.prior), "free")
         raise UnsupportedModel(
             f"{structure.H.name or 'H'}: found {found} activations; expected Gamma ones, to integrate out; use nz.gap"
         )

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -14,13 +15,14 @@ import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.engines import VERBS, verdict
 from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
-from nmf_zoo.inference import ENGINES
+from nmf_zoo.inference import ENGINES, EXPONENTIAL
 from nmf_zoo.inference.driver import STATUS
 
 F, K, N = 4, 2, 5
 RNG = np.random.default_rng(3)
 X = RNG.poisson(RNG.gamma(2.0, size=(F, K)) @ RNG.gamma(2.0, size=(K, N))) + np.eye(F, N, dtype=int)
 TABLE = pd.DataFrame(X, index=list("abcd"), columns=[f"s{i}" for i in range(N)])
+POWER = TABLE + 0.25
 MASK = np.ones((F, N), dtype=bool)
 MASK[[0, 2], [1, 3]] = False
 LABELS = {"feature": list("abcd"), "component": ["u", "v"], "sample": list(TABLE.columns)}
@@ -51,6 +53,36 @@ def pymc_masked_array():
     return model
 
 
+def with_silent_frames():
+    with pytest.warns(NmfZooWarning, match="2 samples have no positive observed cell"):
+        return nz.is_nmf(POWER * (np.arange(N) > 1), K)
+
+
+def powers_with_hyperpriors():
+    with pm.Model() as model:
+        alpha, beta = pm.Gamma("a", two, one), pm.LogNormal("b", np.float64(0), one, shape=(K, 1))
+        nz.is_nmf(POWER, K, alpha=alpha, beta=beta, alpha_w=2.0)
+    return model
+
+
+def powers_with_priors(of_w, of_h, counts=False):
+    with pm.Model() as model:
+        W, H = of_w("W", two, one, shape=(F, K)), of_h("H", two, one, shape=(K, N))
+        if counts:
+            pm.Poisson("X", W @ H, observed=X)
+        else:
+            pm.Exponential("X", one / (W @ H), observed=POWER.to_numpy())
+    return model
+
+
+def powers_masked_array():
+    with pm.Model() as model:
+        W, H = pm.InverseGamma("W", two, one, shape=(F, K)), pm.InverseGamma("H", two, one, shape=(K, N))
+        with pytest.warns(UserWarning, match="mask|missing|impute"):
+            pm.Exponential("X", scale=W @ H, observed=np.ma.masked_array(POWER, ~MASK))
+    return model
+
+
 MAKERS = {
     "poisson_nmf": lambda: nz.poisson_nmf(TABLE, K),
     "poisson_nmf, real data": lambda: nz.poisson_nmf(X + 0.25, K),
@@ -71,6 +103,20 @@ MAKERS = {
     "gap, mask": lambda: nz.gap(TABLE, K, alpha_h=2.0, mask=MASK),
     "gap, improper": lambda: nz.gap(TABLE, K, alpha_h=0.5),
     "gap, free rate": lambda: nz.gap(X, K, alpha_h=2.0, beta_h=nz.free()),
+    "is_nmf": lambda: nz.is_nmf(POWER, K, alpha=2.0, alpha_w=[[1.5], [2.0], [1.0], [3.0]]),
+    "is_nmf, W free": lambda: nz.is_nmf(POWER, K, beta=np.ones((K, 1))),
+    "is_nmf, mask": lambda: nz.is_nmf(POWER, K, alpha_w=2.0, mask=MASK),
+    "is_nmf, offsets": lambda: nz.is_nmf(POWER, K, alpha_w=2.0, exposure=np.linspace(1, 2, N), background=0.5),
+    "is_nmf, zeros": lambda: nz.is_nmf(np.where(MASK, POWER, 0.0), K, alpha_w=2.0),
+    "is_nmf, silence": with_silent_frames,
+    "is_nmf, free scale": lambda: nz.is_nmf(POWER, K, alpha_w=2.0, beta=nz.free(tie="sample")),
+    "is_nmf, hyperpriors": powers_with_hyperpriors,
+    "is_nmf, known W": lambda: pm.do(nz.is_nmf(POWER, K), {"W": np.full((F, K), 0.5)}),
+    "is_nmf, nothing observed": lambda: nz.is_nmf(None, K, shape=(F, N), alpha_w=2.0),
+    "powers, masked array": powers_masked_array,
+    "powers, gamma priors": lambda: powers_with_priors(pm.Gamma, pm.Gamma),
+    "powers, one of each": lambda: powers_with_priors(pm.Gamma, pm.InverseGamma),
+    "counts, inverse-gamma priors": lambda: powers_with_priors(pm.InverseGamma, pm.InverseGamma, counts=True),
     "user's own": users_own,
     "PyMC's masked array": pymc_masked_array,
 }
@@ -166,7 +212,7 @@ def test_every_engine_runs_some_model_and_every_model_with_data_is_run_by_some(m
     for engine in VERBS:
         assert any(verdict(structure, engine) for structure in structures.values())
     for name, structure in structures.items():
-        nobody = name == "gamma_nmf, nothing observed"
+        nobody = name in ("gamma_nmf, nothing observed", "is_nmf, nothing observed")
         assert any(verdict(structure, engine) for engine in VERBS) != nobody
 
 
@@ -191,8 +237,11 @@ def test_observed_cells_have_their_labels(name, models):
 # -- seeds and threads -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["gamma_nmf", "gamma_nmf, sparse", "gamma_nmf, mask"])
-@pytest.mark.parametrize("engine", OWN)
+SEEDED = [*product(OWN, ["gamma_nmf", "gamma_nmf, sparse", "gamma_nmf, mask"])]
+SEEDED += [*product(EXPONENTIAL, ["is_nmf", "is_nmf, mask"])]
+
+
+@pytest.mark.parametrize(("engine", "name"), SEEDED)
 def test_the_seed_decides_and_the_threads_do_not(engine, name, models):
     name = suited(name, engine)
     first = run(engine, models[name], cores=1)

@@ -28,10 +28,14 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "results.stores": ({"structure", "inference", "results", "_compat"}, {"numpy", "xarray", "zarr"}),
     "tables": (set(), {"numpy", "scipy", "pandas"}),
     "plots": ({"_compat", "components"}, {"numpy", "xarray", "matplotlib"}),
+    "audio": (
+        {"api", "streaming", "models", "inference", "results", "structure", "run_arguments"},
+        {"numpy", "scipy", "xarray", "matplotlib", "soundfile"},
+    ),
     "demo": (ANYTHING, ANYTHING),
     "cli": (ANYTHING, ANYTHING),
 }
-SHELL = {"cli", "demo", "plots", "tables", "step_methods", "sklearn", "workbench"}
+SHELL = {"cli", "demo", "plots", "tables", "step_methods", "sklearn", "workbench", "audio"}
 # The verbs and what works on their results: above the parts in the table, below the shell.
 ALLOWED_ABOVE = (
     {"structure", "distributions", "models", "reading", "inference", "kernels", "results", "results.stores", "_compat"},

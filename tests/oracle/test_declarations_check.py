@@ -7,9 +7,9 @@ import pymc as pm
 import pytest
 import scipy.sparse
 
-from nmf_zoo.models import MODELS, free, gamma_nmf, gap, normal_nmf, poisson_nmf
+from nmf_zoo.models import MODELS, free, gamma_nmf, gap, is_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.reading import check, read
-from nmf_zoo.structure import Cells, Dense
+from nmf_zoo.structure import Cells, Dense, Flat, InverseGammaPrior
 
 F, N, K = 6, 8, 2
 RNG = np.random.default_rng(4)
@@ -93,6 +93,29 @@ def test_hyperparameters_of_gamma_nmf(name):
     assert structure.unknowns.keys() == {rv.name for rv in model.free_RVs} - {"W", "H"}
     for side, factor in {"w": structure.W, "h": structure.H}.items():
         assert (factor.prior.mean is not None) == (f"mean_{side}" in given)
+
+
+INVERSE = {
+    "known": {"alpha": 0.5, "beta": np.arange(1.0, K + 1)[:, None], "alpha_w": np.arange(1.0, K + 1), "beta_w": 3.0},
+    "W free": {"alpha": 2.0, "beta": RNG.uniform(1, 2, N)},
+    "free, one": {"alpha": free(), "beta": free(), "alpha_w": free(), "beta_w": free()},
+    "free, tied": {"alpha": free("sample"), "beta": free("component"), "alpha_w": free("feature")},
+    "free, untied": {"alpha": free(None), "beta_w": free(None), "alpha_w": 2.0},
+    "sampled": {"alpha": variable(pm.Gamma, "a", two, two), "beta": variable(pm.InverseGamma, "b", two, two)},
+    "sampled, per component": {"beta": variable(pm.HalfNormal, "b", two, shape=(K, 1)), "alpha_w": 1.5},
+}
+
+
+@pytest.mark.parametrize("name", INVERSE)
+def test_hyperparameters_of_is_nmf(name):
+    with pm.Model() as model:
+        given = {k: v() if callable(v) else v for k, v in INVERSE[name].items()}
+        is_nmf(X + 0.5, K, **given)
+    check(model)
+    structure = read(model)
+    assert structure.unknowns.keys() == {rv.name for rv in model.free_RVs} - {"W", "H"}
+    assert isinstance(structure.H.prior, InverseGammaPrior)
+    assert isinstance(structure.W.prior, InverseGammaPrior if "alpha_w" in given else Flat)
 
 
 @pytest.mark.parametrize("sigma", [0.5, free(), variable(pm.HalfNormal, "s", two)], ids=["known", "free", "sampled"])

@@ -179,7 +179,7 @@ def test_shear_density():
     k, j = 0, 2
     slope = np.sum(rate_h[j] * H[k]) - np.sum(rate_w[k] * W[j])
     ratios_w, ratios_h = np.empty(F), np.empty(N)
-    lower, upper = -kernels._divide_rows(W[j], W[k], ratios_w), kernels._divide_rows(H[k], H[j], ratios_h)
+    lower, upper = -kernels.divide_rows(W[j], W[k], ratios_w), kernels.divide_rows(H[k], H[j], ratios_h)
     np.testing.assert_allclose(lower, -np.min(W[k] / W[j]), rtol=1e-14)
     np.testing.assert_allclose(upper, np.min(H[j] / H[k]), rtol=1e-14)
     start = naive_gibbs.log_shear_density(0.0, k, j, W, H, *arrays)

@@ -33,7 +33,7 @@ def invariants(structure, draws):
     return names, np.concatenate(list(parts.values()), axis=1)
 
 
-def rank_truths(structure, replicates, tune, thin, seed=0, step=None):
+def rank_truths(structure, replicates, tune, thin, seed=0, step=None, sample=sample_gibbs):
     """(names, ranks (replicates, quantities)) of the truth among DRAWS posterior draws, ties broken at random."""
     rng = np.random.default_rng(seed)
     truths = simulate(structure, replicates, rng)
@@ -42,7 +42,7 @@ def rank_truths(structure, replicates, tune, thin, seed=0, step=None):
         observed = dataclasses.replace(
             structure, data=dataclasses.replace(structure.data, values=truths["X"][i].astype(float))
         )
-        draws = sample_gibbs(observed, DRAWS * thin, seed=seed + 1000 + i, tune=tune, thin=thin, step=step)
+        draws = sample(observed, DRAWS * thin, seed=seed + 1000 + i, tune=tune, thin=thin, step=step)
         repeated = np.broadcast_to(truths["X"][i], (DRAWS, *structure.shape))
         names, drawn = invariants(structure, {**draws, "X": repeated})
         truth = invariants(structure, {name: value[i : i + 1] for name, value in truths.items()})[1]

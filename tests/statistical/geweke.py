@@ -16,7 +16,7 @@ from scipy.special import gammaln, xlogy
 from nmf_zoo.inference import gibbs
 from nmf_zoo.inference.workers import SERIAL
 from nmf_zoo.kernels.streams import child, seed_key
-from nmf_zoo.structure import Cells, Unknown
+from nmf_zoo.structure import Cells, InverseGammaPrior, Unknown
 from tests.statistical.gates import LEAST, check_means
 from tests.structures import stack
 
@@ -47,7 +47,8 @@ def draw_factor_prior(factor, values, n, rng):
     if factor.is_fixed:
         return np.broadcast_to(factor.prior.value, (n, *factor.shape))
     shape, rate = shape_and_rate(factor, values, n)
-    return np.exp(log_gamma(rng, shape) - np.log(rate))
+    log_value = log_gamma(rng, shape) - np.log(rate)
+    return np.exp(-log_value if isinstance(factor.prior, InverseGammaPrior) else log_value)
 
 
 def log_gamma(rng, shape):
@@ -56,8 +57,8 @@ def log_gamma(rng, shape):
 
 
 def shape_and_rate(factor, values, n):
-    """A gamma prior's parameters for n draws at once, (n, *factor.shape) each."""
-    prior = factor.prior
+    """A gamma prior's parameters for n draws at once, (n, *factor.shape) each; of the inverses if that is gamma."""
+    prior = factor.prior.of_inverses if isinstance(factor.prior, InverseGammaPrior) else factor.prior
     shape = resolve(prior.shape, factor, values, n)
     return shape, shape / resolve(prior.mean, factor, values, n) if prior.rate is None else resolve(
         prior.rate, factor, values, n
@@ -91,7 +92,13 @@ def seen(structure):
 def simulate(structure, n, rng):
     """n joint draws: prior, then data X (n, F, N), 0 where not observed."""
     draws = draw_prior(structure, n, rng)
-    return {**draws, "X": rng.poisson(mean_of(structure, draws["W"], draws["H"])) * seen(structure)}
+    return {**draws, "X": draw_data(structure, draws["W"], draws["H"], rng)}
+
+
+def draw_data(structure, W, H, rng):
+    """X given the factors, with any leading axes, 0 where not observed."""
+    draw = {"poisson": rng.poisson, "exponential": rng.exponential}[structure.likelihood.kind]
+    return draw(mean_of(structure, W, H)) * seen(structure)
 
 
 # -- the chain -----------------------------------------------------------------------------------------------------
@@ -119,7 +126,7 @@ def simulate_successively(structure, sweeps, moves=gibbs.MOVES, seed=0, step=Non
     rows, cols = laid_out_cells(problem.layout)
     kept = []
     for sweep in range(sweeps):
-        X = rng.poisson(mean_of(structure, state.W, state.Ht.T)) * seen(structure)
+        X = draw_data(structure, state.W, state.Ht.T, rng)
         problem.layout.values[:] = X[rows, cols]
         kept.append(
             {"W": state.W.copy(), "H": state.Ht.T.copy(), "X": X, **{k: np.array(v) for k, v in state.values.items()}}
@@ -150,15 +157,22 @@ def quantities(structure, draws):
 def log_joint(structure, draws):
     """log p(X, W, H | hyperparameters) of every draw, written anew."""
     mean, n = mean_of(structure, draws["W"], draws["H"]), len(draws["X"])
-    total = np.sum((xlogy(draws["X"], mean) - mean - gammaln(draws["X"] + 1)) * seen(structure), axis=(1, 2))
+    total = np.sum(log_density_of_data(structure, draws["X"], mean) * seen(structure), axis=(1, 2))
     for factor in (structure.W, structure.H):
         if not factor.is_fixed:
             shape, rate = shape_and_rate(factor, draws, n)
-            v = draws[factor.name]
-            total = total + np.sum(
-                (shape - 1) * np.log(v) - rate * v + shape * np.log(rate) - gammaln(shape), axis=(1, 2)
-            )
+            is_inverse = isinstance(factor.prior, InverseGammaPrior)
+            v = 1 / draws[factor.name] if is_inverse else draws[factor.name]
+            log_jacobian = 2 * np.log(v) if is_inverse else 0.0
+            cells = (shape - 1) * np.log(v) - rate * v + shape * np.log(rate) - gammaln(shape) + log_jacobian
+            total = total + np.sum(cells, axis=(1, 2))
     return total
+
+
+def log_density_of_data(structure, x, mean):
+    if structure.likelihood.kind == "exponential":
+        return -np.log(mean) - x / mean
+    return xlogy(x, mean) - mean - gammaln(x + 1)
 
 
 def bounded(table, centre, spread):
@@ -169,7 +183,9 @@ def bounded(table, centre, spread):
     return np.concatenate([u, u[:, pairs[:, 0]] * u[:, pairs[:, 1]]], axis=1)
 
 
-def check_geweke(structure, sweeps, moves=gibbs.MOVES, seed=0, step=None, least=LEAST):
+def check_geweke(
+    structure, sweeps, moves=gibbs.MOVES, seed=0, step=None, least=LEAST, simulate_successively=simulate_successively
+):
     """Raise unless the two simulators agree in every statistic."""
     marginal = simulate(structure, 4 * sweeps, np.random.default_rng([seed, 1]))
     successive = simulate_successively(structure, sweeps, moves, seed, step)

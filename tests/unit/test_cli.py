@@ -254,6 +254,25 @@ def test_plot_of_many_features(tmp_path, monkeypatch):
     assert run("plot", "out.zarr", "-o", "out.svg") == 0
 
 
+@pytest.mark.parametrize("engine", ["em", "vb", "gibbs"])
+def test_powers(tmp_path, monkeypatch, engine, capsys):
+    """A spectrogram as text: frequencies in its rows, times in its header."""
+    monkeypatch.chdir(tmp_path)
+    power = np.random.default_rng(1).exponential(1.0, (4, 6))
+    lines = [",".join(["Hz", *(f"{0.016 * n:g}s" for n in range(6))])]
+    lines += [",".join([f"{62.5 * f}", *map(str, power[f])]) for f in range(4)]
+    Path("power.csv").write_text("\n".join(lines))
+    words = ["fit", "power.csv", "--row-labels", "yes", "--model", "is-nmf", "--rank", "2", "--engine", engine]
+    words += ["-o", "out.zarr", "--quiet"]
+    run_length = ["--draws", "5", "--tune", "5"] if engine == "gibbs" else ["--max-iter", "5"]
+    assert run(*words, "--alpha", "2,3", "--alpha-w", "2", *run_length) == 0
+    posterior = _compat.group(nz.load("out.zarr"), "posterior")
+    assert list(posterior["feature"].values) == ["0.0", "62.5", "125.0", "187.5"]
+    assert posterior["H"].dims[2:] == ("component", "sample")
+    assert run(*words, "--force", "--beta-w", "2") == 2
+    assert "--beta-w: got a scale without a shape; expected --alpha-w as well" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.npy", "x.npz"])
 def test_simulate_writes_what_fit_reads(tmp_path, monkeypatch, name):
     from nmf_zoo.tables import read_matrix
@@ -264,6 +283,11 @@ def test_simulate_writes_what_fit_reads(tmp_path, monkeypatch, name):
     drawn = nz.simulate(nz.gamma_nmf(None, 2, shape=(4, 6)), random_seed=3)
     X = read_matrix(name, key="X" if name == "x.npz" else None).values
     np.testing.assert_array_equal(X, drawn["X"].values)
+    words = ("--model", "is-nmf", "--alpha-w", "2", "--shape", "4x6", "--rank", "2", "--random-seed", "3", "--force")
+    assert run("simulate", *words, "-o", name) == 0
+    drawn = nz.simulate(nz.is_nmf(None, 2, shape=(4, 6), alpha_w=2.0), random_seed=3)
+    X = read_matrix(name, key="X" if name == "x.npz" else None).values
+    np.testing.assert_allclose(X, drawn["X"].values, rtol=1e-15)
 
 
 def test_simulate_with_given_factors(tmp_path, monkeypatch, capsys):

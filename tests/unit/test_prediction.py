@@ -46,6 +46,8 @@ MODELS = {
     "ratings": lambda: nz.gamma_nmf(sp.csr_array(X), K, observed="stored"),
     "normal": lambda: nz.normal_nmf(X, K, sigma=1.5),
     "normal, free sigma": lambda: nz.normal_nmf(X, K, sigma=nz.free(), mask=MASK),
+    "powers": lambda: nz.is_nmf(X + 0.5, K, alpha_w=2.0, exposure=EXPOSURE, background=BACKGROUND),
+    "powers, mask": lambda: nz.is_nmf(TABLE + 0.5, K, mask=MASK),
     "user's": two_named_factors,
 }
 
@@ -113,17 +115,19 @@ def test_seeds_decide(pair):
     assert np.any(first[0, 0] != first[1, 1])
 
 
-@pytest.mark.parametrize("name", ["offsets", "sparse", "normal, free sigma", "user's"])
+@pytest.mark.parametrize("name", ["offsets", "sparse", "normal, free sigma", "powers", "user's"])
 def test_predictive_draws_have_the_mean_and_variance_of_the_likelihood(name):
     model, draws = MODELS[name](), 4000
     one = random_idata(model, np.random.default_rng(3), chains=1, draws=1)
     repeated = {name: np.repeat(values, draws, axis=1) for name, values in loaded(one, "posterior").items()}
     found = nz.predict(idata_of(model, **repeated), model, random_seed=4).to_numpy()[0]
     mean = means_of(one, model)[0, 0]
-    is_poisson = nz.read(model).likelihood.kind == "poisson"
-    variance = mean if is_poisson else float(loaded(one, "posterior")["sigma"].squeeze()) ** 2
+    kind = nz.read(model).likelihood.kind
+    if kind == "normal":
+        variance, kurtosis = float(loaded(one, "posterior")["sigma"].squeeze()) ** 2, 3
+    else:
+        variance, kurtosis = (mean, 3 + 1 / mean) if kind == "poisson" else (mean**2, 9)
     np.testing.assert_array_less(np.abs(found.mean(axis=0) - mean), 5 * np.sqrt(variance / draws))
-    kurtosis = 3 + (1 / mean if is_poisson else 0)
     error = variance * np.sqrt((kurtosis - 1) / draws)
     np.testing.assert_array_less(np.abs(found.var(axis=0) - variance), 5 * error)
 
@@ -137,6 +141,8 @@ def cells_by_definition(idata, model):
     x = X + 0.5 if not structure.is_integer else X
     if structure.likelihood.kind == "poisson":
         cells = x * np.log(mean) - mean - scipy.special.gammaln(x + 1)
+    elif structure.likelihood.kind == "exponential":
+        cells = scipy.stats.expon.logpdf(x, scale=mean)
     else:
         sigma = loaded(idata, "posterior")["sigma"].to_numpy()[..., None, None] if structure.unknowns else 1.5
         cells = scipy.stats.norm.logpdf(x, mean, sigma)
@@ -192,7 +198,7 @@ def test_samples_without_an_observed_cell_are_left_out():
 # -- impute ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["mask", "mask and offsets", "ratings", "normal, free sigma"])
+@pytest.mark.parametrize("name", ["mask", "mask and offsets", "ratings", "normal, free sigma", "powers, mask"])
 def test_imputed_cells_are_predictive_draws_of_the_missing_ones(name):
     model = MODELS[name]()
     idata = random_idata(model, np.random.default_rng(1))
@@ -234,6 +240,28 @@ def test_projection_draws_from_the_posterior_given_w():
     np.testing.assert_array_less(np.abs(H.mean(axis=0) - shape / rate), 5 * np.sqrt(shape / draws) / rate)
     np.testing.assert_allclose(H.var(axis=0), shape / rate**2, rtol=0.2)
     np.testing.assert_allclose(loaded(result, "constant_data")["W"], means["W"])
+
+
+def test_projection_of_powers_draws_from_the_posterior_given_w():
+    """With one component 1 / H_n | W is Gamma(alpha + F, beta + sum x / w)."""
+    model = nz.is_nmf(TABLE + 0.5, 1, alpha=3.0, beta=nz.free(tie="sample"))
+    idata = random_idata(model, np.random.default_rng(1))
+    new, draws = TABLE.iloc[::-1, :2] + 3.5, 4000
+    result = nz.project(idata, new, model=model, chain=1, draws=draws, tune=10, chains=1, **QUIET)
+    means = loaded(idata, "posterior").sel(chain=1).mean("draw")
+    rate = float(means["beta"].squeeze()) + np.sum(new.loc[TABLE.index].to_numpy() / means["W"].to_numpy(), axis=0)
+    inverse = 1 / loaded(result, "posterior")["H"].to_numpy()[0, :, 0]
+    np.testing.assert_array_less(np.abs(inverse.mean(axis=0) - (3 + F) / rate), 5 * np.sqrt((3 + F) / draws) / rate)
+    np.testing.assert_allclose(inverse.var(axis=0), (3 + F) / rate**2, rtol=0.2)
+
+
+def test_projection_needs_activations_that_we_declare():
+    with pm.Model() as model:
+        W, H = pm.Gamma("W", 2, 1, shape=(F, K)), pm.Gamma("H", 2, 1, shape=(K, N))
+        pm.Exponential("X", scale=W @ H, observed=X + 0.5)
+    expected = "model: got exponential data with Gamma activations; expected inverse-gamma ones"
+    with pytest.raises(InputError, match=expected):
+        nz.project(random_idata(model, np.random.default_rng(1)), X[:, :2] + 0.5, model=model)
 
 
 def test_projection_puts_labelled_rows_in_order():

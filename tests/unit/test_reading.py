@@ -18,7 +18,7 @@ from nmf_zoo.reading.hyperparameters import HYPER_PRIOR_READERS
 from nmf_zoo.reading.likelihoods import LIKELIHOODS
 from nmf_zoo.reading.priors import FACTOR_PRIORS
 from nmf_zoo.structure import HYPER_PRIORS as DENSITIES
-from nmf_zoo.structure import Cells, Dense, Fixed, Flat, Known
+from nmf_zoo.structure import Cells, Dense, Fixed, Flat, GammaPrior, InverseGammaPrior, Known
 from tests.readable import (
     BACKGROUND,
     COLS,
@@ -116,20 +116,31 @@ EXPECTED_PRIORS = {
     "free shape, mean of each sample": {"shape": ("a", ()), "mean": ("m", (1, N))},
     "shape of each component, mean of each sample": {"shape": ("a", (K, 1)), "mean": ("m", (1, N))},
 }
+INVERSE_PRIORS = {
+    "InverseGamma": {"shape": 2.0, "scale": 3.0},
+    "InverseGamma, arrays": {"shape": [[1.0], [2.0], [3.0]], "scale": [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]]},
+    "InverseGamma, data": {"shape": 2.0, "scale": 3.0},
+    "InverseGamma, mu and sigma": {"shape": 2 + 4 / 9, "scale": 2 * (1 + 4 / 9)},
+    "InverseGamma, free shape": {"shape": ("a", ()), "scale": 2.0},
+    "InverseGamma, free scale of each component": {"shape": 2.0, "scale": ("b", (K, 1))},
+    "InverseGamma, one variable": {"shape": ("a", ()), "scale": ("a", ())},
+    "InverseGamma, both of each sample": {"shape": ("a", (1, N)), "scale": ("b", (1, N))},
+}
 
 
-@pytest.mark.parametrize("name", EXPECTED_PRIORS)
-def test_gamma_priors(name):
+@pytest.mark.parametrize("name", [*EXPECTED_PRIORS, *INVERSE_PRIORS])
+def test_priors_with_parameters(name):
     prior = read(build(lambda: poisson(gamma("A", F, K) @ PRIORS[name]()))).H.prior
+    assert isinstance(prior, InverseGammaPrior if name in INVERSE_PRIORS else GammaPrior)
     found = {role: text(parameter) for role, parameter in prior.parameters.items()}
-    expected = EXPECTED_PRIORS[name]
+    expected = (EXPECTED_PRIORS | INVERSE_PRIORS)[name]
     assert found.keys() == expected.keys()
     for role, value in expected.items():
         assert found[role] == (value if isinstance(value, tuple | list) else pytest.approx(value, rel=1e-14))
 
 
 def test_other_priors_are_flat_or_fixed():
-    others = PRIORS.keys() - EXPECTED_PRIORS.keys()
+    others = PRIORS.keys() - EXPECTED_PRIORS.keys() - INVERSE_PRIORS.keys()
     found = {name: read(build(prior_of_b(PRIORS[name]))).H for name in others}
     assert isinstance(found.pop("HalfFlat").prior, Flat)
     assert found
@@ -206,7 +217,7 @@ def test_all_cells_listed_is_a_whole_matrix():
     assert structure.data.mask is None
 
 
-@pytest.mark.parametrize("name", ["masked array", "masked array with offsets", "normal masked"])
+@pytest.mark.parametrize("name", ["masked array", "masked array with offsets", "normal masked", "exponential masked"])
 def test_masked_arrays_have_imputed_cells(name):
     structure = read(build(lambda: DATA[name](product())))
     assert (structure.likelihood.name, structure.imputed.name) == ("counts_observed", "counts_unobserved")
@@ -230,9 +241,10 @@ def test_sparse_counts(complete):
 
 def test_likelihood_kinds():
     found = {name: read(build(lambda name=name: DATA[name](product()))).likelihood for name in DATA}
-    assert {name for name, likelihood in found.items() if likelihood.kind == "normal"} == {
-        name for name in DATA if name.startswith("normal")
-    }
+    for kind in ("normal", "exponential"):
+        assert {name for name, likelihood in found.items() if likelihood.kind == kind} == {
+            name for name in DATA if name.startswith(kind)
+        }
     assert not found["real"].integer
     assert found["constant"].integer
     assert found["normal"].sigma.value == 2.0
@@ -367,6 +379,25 @@ REFUSED = {
         "background of shape (5, 8)",
     ),
     "likelihood": (lambda: pm.NegativeBinomial("counts", product(), two, observed=X), "counts", "NegativeBinomial"),
+    "rate W H": (lambda: pm.Exponential("counts", product(), observed=X), "counts", "mean Reciprocal(A @ B)"),
+    "two over W H": (lambda: pm.Exponential("counts", two / product(), observed=X), "counts", "mean Reciprocal(2.0 / "),
+    "cells of cells": (
+        lambda: pm.Exponential("counts", (1 / product()[ROWS, :][:, COLS])[ROWS, COLS], observed=X[ROWS, COLS]),
+        "counts",
+        "mean Reciprocal(",
+    ),
+    "negative power": (lambda: pm.Exponential("counts", scale=product(), observed=X - 9.0), "counts", "the value -9"),
+    "mean of an inverse gamma": (
+        prior_of_b(lambda: pm.InverseGamma("B", mu=positive("m"), sigma=two, shape=(K, N))),
+        "B",
+        "alpha = ",
+    ),
+    "inverse gamma of a product": (
+        prior_of_b(lambda: pm.InverseGamma("B", two, two * positive("b"), shape=(K, N))),
+        "B",
+        "beta = 2.0 * b",
+    ),
+    "scale zero": (prior_of_b(lambda: pm.InverseGamma("B", two, np.zeros(()), shape=(K, N))), "B", "scale 0.0"),
     "Flat factor": (prior_of_b(lambda: pm.Flat("B", shape=(K, N))), "B", "a Flat prior"),
     "HalfNormal factor": (prior_of_b(lambda: pm.HalfNormal("B", two, shape=(K, N))), "B", "a HalfN"),
     "truncated factor": (

@@ -34,10 +34,11 @@ import numpy as np
 from scipy.special import logsumexp
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.families import takes_priors
 from nmf_zoo.inference.progress import Watch
 from nmf_zoo.inference.workers import OneBlasThread, Workers
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Factorisation, Fixed, Flat
+from nmf_zoo.structure import Array, Factorisation, Fixed, Flat, GammaPrior
 
 Result = TypeVar("Result")
 
@@ -173,6 +174,9 @@ def has_evidence(structure: Factorisation) -> Verdict:
         return Verdict(f"{likelihood.name} is {likelihood.kind}: evidence is here for Poisson counts")
     if structure.data is None:
         return Verdict(f"nothing is observed in {likelihood.name}")
+    family = takes_priors(structure, GammaPrior)
+    if not family:
+        return family
     flat = [factor.name for factor in factors if isinstance(factor.prior, Flat)]
     if flat:
         verb = "has" if len(flat) == 1 else "have"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
-from nmf_zoo.inference.gibbs_support import takes_counts
+from nmf_zoo.inference.gibbs_support import takes_counts, takes_gammas
 from nmf_zoo.inference.layout import weigh
 from nmf_zoo.inference.mcem.updates import why_not_c
 from nmf_zoo.inference.sides import two_sides
@@ -29,7 +29,8 @@ def complete_set(structure: Factorisation, options: Any) -> str:
 
 
 def _check_counts(structure: Factorisation, options: Any) -> Verdict:
-    return takes_counts(structure)
+    counts = takes_counts(structure)
+    return takes_gammas(structure) if counts else counts
 
 
 def _check_factors(structure: Factorisation, options: Any) -> Verdict:

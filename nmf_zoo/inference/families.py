@@ -1,0 +1,18 @@
+"""Which families of priors an engine's formulas are for: a factor of another one is refused by name."""
+
+from __future__ import annotations
+
+from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.structure import Factorisation, GammaPrior, InverseGammaPrior, Proper
+
+WORDS = {GammaPrior: "gamma", InverseGammaPrior: "inverse-gamma"}
+
+
+def takes_priors(structure: Factorisation, family: type) -> Verdict:
+    """CAN_RUN when every factor's prior, if it has one, is of this family."""
+    for factor in (structure.W, structure.H):
+        if isinstance(factor.prior, Proper) and not isinstance(factor.prior, family):
+            found, taken = WORDS[type(factor.prior)], WORDS[family]
+            article = "an" if found[0] in "aeiou" else "a"
+            return Verdict(f"{factor.name} has {article} {found} prior, and its updates are for {taken} ones")
+    return CAN_RUN

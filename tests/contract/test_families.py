@@ -1,0 +1,82 @@
+"""Every engine on every pair of priors and every likelihood: what its formulas are not for is refused by name."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from nmf_zoo.engines import OPTIONS, VERBS, require_support, verdict
+from nmf_zoo.errors import UnsupportedModel
+from nmf_zoo.inference import EXPONENTIAL
+from nmf_zoo.workbench.rank import METHODS
+from tests.structures import gamma, inverse_gamma, model
+
+X = np.arange(1.0, 22.0).reshape(3, 7)
+SIDES = {
+    "flat": lambda shape: None,
+    "gamma": lambda shape: gamma(3.0, 1.0),
+    "inverse gamma": lambda shape: inverse_gamma(3.0, 1.0),
+    "known": np.ones,
+}
+BOTH = ("gamma", "inverse gamma")
+TAKEN = {"exponential": {"gibbs": ("inverse gamma",), "em": BOTH, "vb": BOTH}}  # else gamma priors only
+CASES = [*product(("poisson", "normal", "exponential"), SIDES, SIDES)]
+
+
+def case(kind, of_w, of_h):
+    likelihood = {"sigma": 1.0} if kind == "normal" else {}
+    return model(X, 2, SIDES[of_w]((3, 2)), SIDES[of_h]((2, 7)), kind=kind, **likelihood)
+
+
+def strange(kind, engine, of_w, of_h):
+    """The factors that have a prior of a family that the engine has no formulas for."""
+    taken = TAKEN.get(kind, {}).get(engine, ("gamma",))
+    return [name for name, of in (("W", of_w), ("H", of_h)) if of in BOTH and of not in taken]
+
+
+@pytest.mark.parametrize("engine", [name for name in VERBS if name != "nuts"])
+@pytest.mark.parametrize(("kind", "of_w", "of_h"), CASES)
+def test_engines_take_what_they_have_formulas_for(kind, of_w, of_h, engine):
+    structure = case(kind, of_w, of_h)
+    found, refused = verdict(structure, engine), strange(kind, engine, of_w, of_h)
+    assert "\n" not in found.reason
+    if kind == "exponential" and engine not in EXPONENTIAL:
+        assert not found
+    if not refused:
+        return
+    assert not found, f"{engine} would run {kind} data with {of_w} W and {of_h} H"
+    with pytest.raises(UnsupportedModel, match=r"engines that can|no engine can"):
+        require_support(structure, engine, OPTIONS[engine]())
+    if kind == "poisson":
+        assert any(f"{name} has an inverse-gamma prior" in found.reason for name in refused), found.reason
+
+
+@pytest.mark.parametrize(("kind", "of_w", "of_h"), CASES)
+def test_nuts_runs_what_is_proper(kind, of_w, of_h):
+    found = verdict(case(kind, of_w, of_h), "nuts")
+    assert "\n" not in found.reason
+    flats = [of_w, of_h].count("flat")
+    assert bool(found) if not flats else not found if flats == 2 else True
+    if flats == 1:
+        other = of_h if of_w == "flat" else of_w
+        assert bool(found) or (kind, other) in [("exponential", "gamma"), ("normal", "gamma"), ("poisson", "gamma")]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("kind", "of_w", "of_h"), CASES)
+def test_evidence_is_of_counts_with_gamma_priors(kind, of_w, of_h, method):
+    found = METHODS[method].supports(case(kind, of_w, of_h), METHODS[method].options())
+    assert "\n" not in found.reason
+    if method != "holdout" and (kind != "poisson" or "inverse gamma" in (of_w, of_h)):
+        assert not found
+
+
+def test_nuts_is_named_where_it_alone_can():
+    with pytest.raises(UnsupportedModel) as caught:
+        require_support(case("poisson", "gamma", "inverse gamma"), "gibbs", OPTIONS["gibbs"]())
+    assert str(caught.value) == (
+        "engine 'gibbs' can't run this model: H has an inverse-gamma prior, and its updates are for gamma ones; "
+        "engines that can: nz.sample(engine='nuts')"
+    )
