@@ -1,0 +1,30 @@
+"""What the composite Gibbs sampler can run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.families import takes_priors
+from nmf_zoo.inference.propriety import is_proper
+from nmf_zoo.structure import Factorisation, InverseGammaPrior
+
+
+def supports(structure: Factorisation, options: Any) -> Verdict:
+    """Powers with inverse-gamma (or proper flat) factors and proper hyperpriors."""
+    checks = (takes_powers, takes_inverse_gammas, is_proper)
+    return next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
+
+
+def takes_inverse_gammas(structure: Factorisation) -> Verdict:
+    """Priors that are conjugate to powers."""
+    return takes_priors(structure, InverseGammaPrior)
+
+
+def takes_powers(structure: Factorisation) -> Verdict:
+    """What an engine that shares powers out among components asks of the data."""
+    if structure.likelihood.kind != "exponential":
+        return Verdict(f"it shares powers out, and {structure.likelihood.name} is {structure.likelihood.kind}")
+    if structure.data is None:
+        return Verdict(f"nothing is observed in {structure.likelihood.name}")
+    return CAN_RUN

@@ -1,0 +1,283 @@
+"""Geweke's test and calibration of composite Gibbs: masks, exposure, background, hyperpriors; planted errors."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from nmf_zoo.inference import slice_sampling
+from nmf_zoo.inference.itakura_saito import gibbs, gibbs_steps
+from nmf_zoo.structure import Cells
+from tests.sizes import size
+from tests.statistical.calibration import check_ranks, rank_truths
+from tests.statistical.composite_chain import sample_composite, simulate_successively
+from tests.statistical.geweke import check_geweke
+from tests.structures import inverse_gamma, model, unknown
+
+pytestmark = pytest.mark.statistical
+SWEEPS = size(5_000, 60_000)
+PLANTED_SWEEPS = 4_000
+REPLICATES = size(128, 1000)
+THIN, TUNE = size(8, 16), size(80, 200)
+
+power_model = partial(model, kind="exponential")
+
+# No two priors are alike, so that an exchange of factors, components or signs shows.
+COMPONENTS_W, COMPONENTS_H = np.array([[1.5, 3.0]]), np.array([[2.6], [1.2]])
+X23, X32 = np.zeros((2, 3)), np.zeros((3, 2))
+MASK = np.array([[True, False, True], [True, True, False]])
+EXPOSURE = np.array([[0.4, 1.0, 2.0], [1.5, 0.7, 1.2]])
+BACKGROUND = np.array([[0.5, 0.1, 0.9], [0.3, 1.2, 0.6]])
+LISTED = Cells(
+    rows=np.array([0, 0, 1, 1]), cols=np.array([0, 2, 0, 1]), values=np.zeros(4), shape=(2, 3), is_complete=False
+)
+FIXED = np.array([[0.8, 1.9], [1.4, 0.3]])
+
+
+def plain(**options):
+    return power_model(X23, 2, inverse_gamma(COMPONENTS_W, 0.8), inverse_gamma(COMPONENTS_H, 1.7), **options)
+
+
+MODELS = {
+    "plain": plain(),
+    "tall": power_model(X32, 2, inverse_gamma(COMPONENTS_W, 0.8), inverse_gamma(COMPONENTS_H, 1.7)),
+    "rank 3": power_model(
+        np.zeros((2, 2)),
+        3,
+        inverse_gamma([[1.5, 3.0, 2.0]], [[1.0, 0.6, 2.0]]),
+        inverse_gamma([[2.6], [1.2], [1.9]], 1.7),
+    ),
+    "square": power_model(np.zeros((2, 2)), 2, inverse_gamma(2.5, 1.0), inverse_gamma(2.7, 1.2)),
+    "rank 1": power_model(X23, 1, inverse_gamma(1.1, 0.8), inverse_gamma(2.9, 1.7)),
+    "heavy tails": power_model(X23, 2, inverse_gamma(0.6, 0.3), inverse_gamma(0.9, 0.2)),
+    "light tails": power_model(X23, 2, inverse_gamma(9.0, 4.0), inverse_gamma(15.0, 6.0)),
+    "every cell its own": power_model(
+        X23,
+        2,
+        inverse_gamma([[1.6, 3.1], [2.3, 1.4]], [[0.5, 2.0], [1.0, 0.3]]),
+        inverse_gamma([[1.6, 2.5, 2.0], [1.7, 2.5, 1.2]], [[1.0, 2.0, 0.5], [0.8, 1.5, 3.0]]),
+    ),
+    "mask": plain(mask=MASK),
+    "exposure": plain(exposure=EXPOSURE),
+    "exposure of frames": plain(exposure=[[0.4, 1.0, 2.5]]),
+    "background": plain(background=BACKGROUND),
+    "background, rank 1": power_model(X23, 1, inverse_gamma(1.1, 0.8), inverse_gamma(2.9, 1.7), background=BACKGROUND),
+    "mask, exposure, background": plain(mask=MASK, exposure=EXPOSURE, background=BACKGROUND),
+    "listed cells, exposure": plain(data=LISTED, exposure=EXPOSURE),
+    "W known": power_model(X23, 2, FIXED, inverse_gamma(COMPONENTS_H, 1.7), exposure=EXPOSURE),
+    "H known": power_model(X32, 2, inverse_gamma(COMPONENTS_W, 1.7), FIXED, mask=MASK.T),
+}
+
+BY_COMPONENT = unknown("b", "inverse_gamma", 4.0, 5.0, variable_shape=(2,), shape=(2, 1))
+HYPER_MODELS = {
+    "shape of W": power_model(
+        X23, 2, inverse_gamma(unknown("a", "gamma", 12.0, 5.0), 0.8), inverse_gamma(COMPONENTS_H, 1.7)
+    ),
+    "scales of H by component": power_model(
+        X23, 2, inverse_gamma(COMPONENTS_W, 0.8), inverse_gamma(2.3, BY_COMPONENT), mask=MASK
+    ),
+}
+
+check = partial(check_geweke, simulate_successively=simulate_successively)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_moves(name):
+    sweeps = 4 * SWEEPS if name == "heavy tails" else SWEEPS  # they mix slowly
+    check(MODELS[name], sweeps, seed=1)
+
+
+@pytest.mark.parametrize("moves", [(), ("scale",), ("shear",)])
+@pytest.mark.parametrize("name", ["plain", "rank 3", "mask, exposure, background"])
+def test_each_move(name, moves):
+    check(MODELS[name], SWEEPS, moves=moves, seed=5)
+
+
+def test_compiled_sweeps():
+    """As where frames lie in one chunk."""
+    compiled = partial(simulate_successively, is_compiled=True)
+    check_geweke(MODELS["mask, exposure, background"], SWEEPS, seed=6, simulate_successively=compiled)
+
+
+@pytest.mark.parametrize("name", HYPER_MODELS)
+def test_hyperparameters(name):
+    check(HYPER_MODELS[name], SWEEPS, seed=2)
+
+
+# -- planted errors ------------------------------------------------------------------------------------------------
+
+
+def check_is_seen(structure, moves=(), sweeps=PLANTED_SWEEPS, **options):
+    with pytest.raises(AssertionError, match="gate 2, standard errors"):
+        check(structure, sweeps, moves=moves, seed=3, least=50, **options)  # wrong chains may mix slowly
+
+
+def sweep_in_numpy(draw_powers, between=lambda problem, state, key: None):
+    """A sweep without moves, with powers (F, K, N) by a function of W, H and the data; ``between`` comes before W."""
+
+    def step(problem, state, key):
+        rng, given, power = np.random.default_rng(int(key)), problem.given, problem.frames.spectra.power.T
+        variances = state.Wt.T[:, :, None] * state.Ht.T
+        C = draw_powers(variances, power[:, None], rng)
+        scale_h = given.scale_h + np.sum(C / state.Wt.T[:, :, None], axis=0).T
+        state.Ht[:] = scale_h / rng.gamma(given.shape_h)
+        between(problem, state, key)
+        scale_w = given.scale_w + np.sum(C / state.Ht.T, axis=2).T
+        state.Wt[:] = scale_w / rng.gamma(given.shape_w)
+        return state, None
+
+    return step
+
+
+def correct_prior_draws(variances, power, rng):
+    parts = rng.normal(size=(2, *variances.shape)) * np.sqrt(variances / 2)
+    c, total = parts[0] + 1j * parts[1], variances.sum(axis=1, keepdims=True)
+    return np.abs(c + variances / total * (np.sqrt(power) - c.sum(axis=1, keepdims=True))) ** 2
+
+
+def expect(variances, power, rng):
+    share = variances / variances.sum(axis=1, keepdims=True)
+    return share**2 * power + variances * (1 - share)
+
+
+def move_early(*moves):
+    def between(problem, state, key):
+        gibbs.move_along_orbit(moves, state.factors, problem.given, problem.priors, key)
+
+    return between
+
+
+def test_the_sweep_in_numpy_is_right():
+    check(MODELS["square"], SWEEPS, seed=4, step=sweep_in_numpy(correct_prior_draws))
+
+
+def test_expected_powers_instead_of_draws_are_seen():
+    """What is right for EM and for averages is wrong inside Gibbs."""
+    check_is_seen(MODELS["plain"], step=sweep_in_numpy(expect))
+
+
+def test_a_shear_between_the_powers_and_a_factor_is_seen():
+    """It changes what the powers say."""
+    step = sweep_in_numpy(correct_prior_draws, move_early("shear"))
+    check_is_seen(MODELS["square"], sweeps=2 * PLANTED_SWEEPS, step=step)
+
+
+def test_a_scale_at_that_place_is_right():
+    check(MODELS["square"], SWEEPS, seed=4, step=sweep_in_numpy(correct_prior_draws, move_early("scale")))
+
+
+WRONG_GIVENS = {
+    "F instead of alpha + F": lambda given: given._replace(shape_h=given.shape_h - COMPONENTS_H.T),
+    "N instead of alpha + N": lambda given: given._replace(shape_w=given.shape_w - COMPONENTS_W.T),
+    "half the scales of H": lambda given: given._replace(scale_h=given.scale_h / 2),
+    "half the scales of W": lambda given: given._replace(scale_w=given.scale_w / 2),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_GIVENS)
+def test_wrong_conditionals_are_seen(name, monkeypatch):
+    right, wrong = gibbs.given_powers, WRONG_GIVENS[name]
+    monkeypatch.setattr(gibbs, "given_powers", lambda *arguments: wrong(right(*arguments)))
+    check_is_seen(MODELS["plain"], sweeps=4 * PLANTED_SWEEPS if name.startswith("N") else PLANTED_SWEEPS)
+
+
+WRONG_TILTS = {
+    "of the other sign": lambda tilt: -tilt,
+    "one too large": lambda tilt: tilt + 1,
+    "of shapes that count cells": lambda tilt: tilt + 3.0 - 2.0,
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TILTS)
+def test_a_wrong_order_of_the_scales_law_is_seen(name, monkeypatch):
+    right, wrong = gibbs.given_powers, WRONG_TILTS[name]
+
+    def given_powers(*arguments):
+        given = right(*arguments)
+        return given._replace(tilt=wrong(given.tilt))
+
+    monkeypatch.setattr(gibbs, "given_powers", given_powers)
+    check_is_seen(MODELS["plain"], moves=("scale",))
+
+
+def test_an_exchanged_scale_is_seen(monkeypatch):
+    """c on the wrong side: 1 / c has another law."""
+
+    right = gibbs_steps.apply_scales
+    monkeypatch.setattr(gibbs_steps, "apply_scales", lambda factors, scale: right(factors, 1 / scale))
+    check_is_seen(MODELS["plain"], moves=("scale",), sweeps=4 * PLANTED_SWEEPS)
+
+
+WRONG_SHEARS = {
+    "half the scales": lambda aw, bw, ah, bh: (aw, bw / 2, ah, bh / 2),
+    "shapes one too large": lambda aw, bw, ah, bh: (aw + 1, bw, ah + 1, bh),
+    "shapes of the other component": lambda aw, bw, ah, bh: (aw[::-1].copy(), bw, ah[::-1].copy(), bh),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SHEARS)
+def test_a_wrong_shear_is_seen(name, monkeypatch):
+    right, wrong = gibbs_steps.move_inverse_shears, WRONG_SHEARS[name]
+    monkeypatch.setattr(
+        gibbs_steps, "move_inverse_shears", lambda W, H, *rest: right(W, H, *wrong(*rest[:-1]), rest[-1])
+    )
+    check_is_seen(MODELS["plain"], moves=("shear",))
+
+
+def test_an_inverted_mask_is_seen(monkeypatch):
+    right = gibbs.read_spectra
+
+    def inverted(structure):
+        spectra, constant = right(structure)
+        return spectra._replace(seen=~spectra.seen), constant
+
+    monkeypatch.setattr(gibbs, "read_spectra", inverted)
+    check_is_seen(MODELS["mask"])
+
+
+def test_a_forgotten_background_is_seen(monkeypatch):
+    right = gibbs.read_spectra
+
+    def without(structure):
+        spectra, constant = right(structure)
+        return spectra._replace(background=np.empty((0, 0))), constant
+
+    monkeypatch.setattr(gibbs, "read_spectra", without)
+    check_is_seen(MODELS["background"])
+
+
+def test_a_missing_jacobian_of_hyperparameters_is_seen(monkeypatch):
+    right = slice_sampling.slice_draw
+
+    def wrong(log_density, start, generator):
+        return right(lambda log_value: log_density(log_value) - log_value, start, generator)
+
+    monkeypatch.setattr(slice_sampling, "slice_draw", wrong)
+    check_is_seen(HYPER_MODELS["scales of H by component"])
+
+
+# -- calibration ---------------------------------------------------------------------------------------------------
+
+X34 = np.zeros((3, 4))
+MASK34 = np.array([[True, False, True, True], [True, True, False, True], [False, True, True, True]])
+CALIBRATED = {
+    "is_nmf": power_model(X34, 2, inverse_gamma(2.2, 1.5), inverse_gamma(1.8, 0.6)),
+    "is_nmf, mask": power_model(X34, 2, inverse_gamma(2.2, 1.5), inverse_gamma(1.8, 0.6), mask=MASK34),
+    "known profiles": power_model(
+        X34, 2, [[0.8, 1.9], [1.4, 0.3], [0.2, 1.1]], inverse_gamma([[1.7], [2.8]], [[0.5], [1.2]])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_ranks_are_uniform(name):
+    check_ranks(*rank_truths(CALIBRATED[name], REPLICATES, TUNE, THIN, seed=1, sample=sample_composite))
+
+
+def test_a_dropped_prior_scale_is_seen_by_ranks(monkeypatch):
+    right = gibbs.given_powers
+    monkeypatch.setattr(gibbs, "given_powers", lambda *arguments: right(*arguments)._replace(scale_h=np.zeros((4, 2))))
+    with pytest.raises(AssertionError, match="gate 2, uniform ranks"):
+        check_ranks(*rank_truths(CALIBRATED["known profiles"], 160, TUNE, THIN, seed=2, sample=sample_composite))
