@@ -10,7 +10,8 @@ import scipy.sparse as sp
 import xarray as xr
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference.stream_engine import Columns, columns_of
+from nmf_zoo.inference.stream_engine import Block, Columns, StreamEngine, columns_of
+from nmf_zoo.kernels.frames import Frames
 from nmf_zoo.models.matrices import (
     COLUMNS,
     ROWS,
@@ -18,6 +19,7 @@ from nmf_zoo.models.matrices import (
     check_same_labels,
     flat_labels,
     raise_bad_cell,
+    read_labels,
     read_mask,
     read_table,
 )
@@ -27,14 +29,15 @@ from nmf_zoo.structure import Array, Factorisation
 Labels = dict[str, Array]
 
 
-def read_columns(
-    x: Any, structure: Factorisation, number: int, is_counts: bool, mask: Any = None, observed: str | None = None
-) -> Columns:
-    """Columns of X from one column or a block (feature, n), dense or sparse; ``number`` came before them."""
+def read_block(
+    x: Any, structure: Factorisation, number: int, engine: StreamEngine, mask: Any = None, observed: str | None = None
+) -> Block:
+    """What the engine wants of one column or a block (feature, n), dense or sparse; ``number`` came before them."""
     if observed not in (None, "stored"):
         raise InputError("observed", repr(observed), "None or 'stored'")
     if sp.issparse(x):
-        return _read_sparse(x, structure, number, is_counts, mask, observed)
+        columns = _read_sparse(x, structure, number, engine.is_counts, mask, observed)
+        return columns if engine.block is Columns else _spread(columns, structure.shape[0])
     if observed is not None:
         raise InputError("observed", "'stored' with a dense x", "a sparse x", "use mask= or NaN for missing cells")
     table = read_table("x", _as_block(x))
@@ -49,9 +52,9 @@ def read_columns(
         missing |= ~read_mask(mask, values.shape, table.labels, keeps_sparse=False)
     values[missing] = 0.0
     known = _names(structure, number, values.shape[1])
-    for is_bad, what, expected in _bad(values, is_counts):
+    for is_bad, what, expected in _bad(values, engine.is_counts):
         check_cells("x", values, is_bad, known, what, expected)
-    return _from_dense(values, missing, number)
+    return _from_dense(values, missing, number, engine)
 
 
 def _as_block(x: Any) -> Any:
@@ -106,11 +109,28 @@ def _bad(values: Array, is_counts: bool) -> list[tuple[Array, str, str]]:
     return found
 
 
-def _from_dense(values: Array, missing: Array, number: int) -> Columns:
+def _from_dense(values: Array, missing: Array, number: int, engine: StreamEngine) -> Block:
     """All that was observed of a block (F, n)."""
     seen = ~missing.T
+    if engine.block is Frames:
+        return _frames(values.T, seen, number)
     cols, rows = np.nonzero(seen)
     return _tidy(cols, rows, values.T[seen], np.zeros(values.shape[1], dtype=bool), number, len(values))
+
+
+def _frames(power: Array, seen: Array, number: int) -> Frames:
+    """Frames with the dtypes that kernels are compiled for."""
+    mask = np.empty((0, 0), dtype=bool) if seen.all() else np.ascontiguousarray(seen)
+    return Frames(np.ascontiguousarray(power, np.float64), mask, number)
+
+
+def _spread(columns: Columns, n_features: int) -> Frames:
+    """Listed cells as frames."""
+    power = np.zeros((columns.n_columns, n_features))
+    seen = np.repeat(columns.complete[:, None], n_features, axis=1)
+    at = np.repeat(np.arange(columns.n_columns), np.diff(columns.indptr)), columns.rows
+    power[at], seen[at] = columns.values, True
+    return _frames(power, seen, columns.number)
 
 
 def _tidy(cols: Array, rows: Array, values: Array, complete: Array, number: int, n_features: int) -> Columns:
@@ -152,14 +172,21 @@ def _read_sparse(
     return _tidy(cols, matrix.indices[~is_gap], values[~is_gap], complete, number, x.shape[0])
 
 
-def columns_of_data(structure: Factorisation) -> Columns | None:
+def block_of_data(structure: Factorisation, engine: StreamEngine) -> Block | None:
     """The data that a model was declared with as the first columns of its stream."""
     data = structure.data
     if data is None:
         return None
     if not hasattr(data, "rows"):
         missing = np.zeros(data.shape, dtype=bool) if data.mask is None else ~data.mask
-        return _from_dense(data.values, missing, 0)
+        return _from_dense(data.values, missing, 0, engine)
     order = np.lexsort((data.rows, data.cols))
     complete = np.full(structure.shape[1], data.is_complete)
-    return _tidy(data.cols[order], data.rows[order], data.values[order], complete, 0, structure.shape[0])
+    columns = _tidy(data.cols[order], data.rows[order], data.values[order], complete, 0, structure.shape[0])
+    return columns if engine.block is Columns else _spread(columns, structure.shape[0])
+
+
+def labels_of_columns(x: Any, first: int, n_columns: int) -> Array:
+    """Labels of the columns of a block that has some, else their numbers."""
+    labels = {} if sp.issparse(x) or np.ndim(x) != 2 else read_labels(x)[1]
+    return labels.get(COLUMNS, np.arange(first, first + n_columns))

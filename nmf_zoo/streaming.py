@@ -19,19 +19,22 @@ from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference import online_em
 from nmf_zoo.inference.checkpoint import replace_file
 from nmf_zoo.inference.driver import available_cores
-from nmf_zoo.inference.stream_engine import START, Columns, StreamEngine
+from nmf_zoo.inference.itakura_saito import online_em as simulated_online_em
+from nmf_zoo.inference.stream_engine import START, Block, StreamEngine
 from nmf_zoo.inference.structure_trees import as_tree, from_tree
 from nmf_zoo.inference.trees import Damaged, read_tree
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.streams import child, seed_key
 from nmf_zoo.reading import read
 from nmf_zoo.results import LEADING, as_dataset, pack
+from nmf_zoo.results.keeping import MEAN, SD
 from nmf_zoo.run_arguments import check_counts, check_initvals, entropy_of
-from nmf_zoo.stream_columns import columns_of_data, read_columns
+from nmf_zoo.stream_columns import block_of_data, labels_of_columns, read_block
 from nmf_zoo.structure import Array, Factorisation
 
-STREAMS: tuple[StreamEngine, ...] = (online_em.STREAM,)
+STREAMS: tuple[StreamEngine, ...] = (online_em.STREAM, simulated_online_em.STREAM)
 FORMAT = 1  # of a saved stream
+NO_COLUMN = ("stream", "no column yet", "at least one", "call update first")
 MOST_RECORDS = 512  # of the trace: when there are so many, every second is dropped
 
 
@@ -50,7 +53,8 @@ def stream(
     model : the declaration; default the one of the ``with`` context. With ``X=None`` its features come from ``shape=``
         or ``coords=``, and its number of samples means nothing: a stream has no end. Data that it was declared with are
         the first columns of the stream
-    engine : name of a streaming engine, or its options, e.g. ``"online_em"``, ``nz.OnlineEM(exponent=0.7)``
+    engine : name of a streaming engine, or its options, e.g. ``"online_em"``, ``nz.OnlineEM(exponent=0.7)`` for counts,
+        ``nz.SimulatedOnlineEM(sweeps=400, keep=200)`` for power spectrograms
     random_seed : as in :func:`~nmf_zoo.sample`
     initvals : ``{"W": array}`` to start from; default random at the scale of the first columns
     cores : threads for the columns of a large mini-batch; default every core. Results do not depend on it
@@ -76,7 +80,7 @@ def stream(
     (start,) = check_initvals(structure, initvals, 1)
     if structure.H.name in start:
         raise InputError("initvals", f"a value of {structure.H.name}", "none: new samples have their own", "drop it")
-    first = columns_of_data(structure)
+    first = block_of_data(structure, chosen)
     own = replace(structure, data=None, cells=None, imputed=None, coords=_lasting_coords(structure))
     begun = Stream(chosen, options, own, entropy_of(random_seed), start, _cores(cores))
     if first is not None:
@@ -144,9 +148,9 @@ class Stream:
         -----
         After Ctrl-C the stream holds the mini-batches that were done, and can be used, saved or updated.
         """
-        self._take(read_columns(x, self._structure, self.columns_seen, self._engine.is_counts, mask, observed))
+        self._take(read_block(x, self._structure, self.columns_seen, self._engine, mask, observed))
 
-    def _take(self, columns: Columns) -> None:
+    def _take(self, columns: Block) -> None:
         """Step through the mini-batches of a block."""
         began, engine = time.perf_counter(), self._engine
         state, size = self._state, self._options.batch
@@ -188,6 +192,48 @@ class Stream:
         feature = self._structure.axes[0]
         return self.W.sum(feature)
 
+    def activations(
+        self, x: Any, *, first: int = 0, shares: bool = False, mask: Any = None, observed: str | None = None
+    ) -> xr.Dataset:
+        """The activations of columns under the W of the result: for a second pass, block by block.
+
+        Parameters
+        ----------
+        x, mask, observed : columns, as in :meth:`update`. The stream does not change
+        first : how many columns came before these in the pass. It keys the draws: a column with the same number has the
+            same activations, bit for bit, however a pass is cut into blocks
+        shares : of a power spectrogram, each component's share of every cell, too: what a Wiener filter leaves of it
+
+        Returns
+        -------
+        Dataset with ``H_mean`` and, of a power spectrogram, ``H_sd`` (component, sample): posterior mean and standard
+        deviation by Gibbs sampling, as many sweeps as the options have; and ``share`` (component, feature, sample),
+        E[w_fk h_kn / (w_f . h_n + background)], which is 0 at missing cells
+        """
+        check_counts(first=(first, 0))
+        if shares and self._engine.kind != "exponential":
+            raise InputError("shares", "True", "False", f"the columns of this stream are {self._engine.kind}")
+        if self._state is None:
+            raise InputError(*NO_COLUMN)
+        block = read_block(x, self._structure, first, self._engine, mask, observed)
+        more = (True,) if shares else ()
+        found = self._engine.activations(self._problem, self._state, block, self._key, *more)
+        return self._activations_dataset(found, labels_of_columns(x, first, block.n_columns))
+
+    def _activations_dataset(self, found: dict[str, Array], labels: Array) -> xr.Dataset:
+        """With the model's names."""
+        structure, H = self._structure, self._structure.H
+        kinds = {"mean": MEAN, "sd": SD}
+        arrays = {f"{H.name}{end}": H.orient(found[kind]) for kind, end in kinds.items() if kind in found}
+        dataset = as_dataset(structure, arrays, (), dict.fromkeys(arrays, H.name))
+        feature, sample = structure.axes
+        dataset = dataset.assign_coords({sample: labels})
+        if "share" not in found:
+            return dataset
+        known = {feature: structure.coords.get(feature, np.arange(structure.shape[0]))}
+        component = structure.W.orient_dims(as_dims(structure))[1]
+        return dataset.assign(share=((component, feature, sample), found["share"])).assign_coords(known)
+
     def save(self, path: Path | str) -> None:
         """Write all that the stream is to a file. It takes its place at once: a kill leaves the old one or the new."""
         path = _path(path)
@@ -225,7 +271,7 @@ class Stream:
 
     def _finish(self) -> tuple[dict[str, Array], dict[str, Array]]:
         if self._state is None:
-            raise InputError("stream", "no column yet", "at least one", "call update first")
+            raise InputError(*NO_COLUMN)
         return self._engine.finish(self._problem, self._state)
 
     def _trace_dataset(self) -> xr.Dataset:
@@ -267,7 +313,7 @@ def _resolve(engine: Any, structure: Factorisation) -> tuple[StreamEngine, Any]:
         classes = [one.options.__name__ for one in STREAMS]
         raise InputError("engine", repr(engine), f"one of {names}, or options of {classes}")
     reasons = []
-    for one in named:
+    for one in [one for one in named if one.kind == structure.likelihood.kind] or named:
         options = one.options() if isinstance(engine, str) else engine
         verdict = one.supports(structure, options)
         if verdict:

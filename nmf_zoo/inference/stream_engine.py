@@ -11,6 +11,11 @@ as it is), its ``Info``, its frozen options, and the functions gathered in a :cl
     seen(state) -> int                                      columns so far
     track(problem, state) -> (n,) array                     what is followed along the stream, e.g. norms of components
     finish(problem, state) -> values, parameters            variables by name, and what goes to ``fit``
+    activations(problem, state, columns, key) -> arrays     "mean" (K, n) of H given the columns and W of ``finish``;
+                                                            "sd" (K, n), if it has that; of power spectrograms, with
+                                                            True as a fifth argument, "share" (K, F, n) of the cells
+
+Columns come as the engine wants them: as :class:`Columns` of cells, or as :class:`~nmf_zoo.kernels.frames.Frames`.
 
 ``update`` either finishes or leaves the state that it was given as it was: it may be interrupted anywhere. Draws are
 keyed by ``key``, the stream's own, and ``columns.number``; the steps, by what is in the state. Nothing may depend on
@@ -27,9 +32,10 @@ import numpy as np
 
 from nmf_zoo.inference.engine import Verdict
 from nmf_zoo.inference.workers import Workers
+from nmf_zoo.kernels.frames import Frames
 from nmf_zoo.structure import Array, Factorisation
 
-START, SWEEPS = 0, 1  # children of a stream's key
+START, SWEEPS, ACTIVATIONS = range(3)  # children of a stream's key
 
 
 class Columns(NamedTuple):
@@ -74,22 +80,30 @@ class StreamEngine:
     Attributes
     ----------
     name : word for ``engine=``
+    kind : of the likelihood that it is for; engines for different ones may share their name
     options : the frozen dataclass of its own options; ``batch`` among them, columns of a step
     is_counts : values must be integers
-    supports, prepare, init, check, update, seen, track, finish : see above
+    block : Columns or Frames
+    supports, prepare, init, check, update, seen, track, finish, activations : see above
     """
 
     name: str
+    kind: str
     options: type
     is_counts: bool
+    block: type
     supports: Callable[[Factorisation, Any], Verdict]
     prepare: Callable[[Factorisation, Any, Workers], Any]
     init: Callable[..., Any]
-    check: Callable[[Any, Any, Columns], None]
+    check: Callable[[Any, Any, Any], None]
     update: Callable[..., tuple[Any, Any]]
     seen: Callable[[Any], int]
     track: Callable[[Any, Any], Array]
     finish: Callable[[Any, Any], tuple[dict[str, Array], dict[str, Array]]]
+    activations: Callable[..., dict[str, Array]]
+
+
+Block = Columns | Frames
 
 
 def columns_of(indptr: Any, rows: Any, values: Any, complete: Any, number: int) -> Columns:

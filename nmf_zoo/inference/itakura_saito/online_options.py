@@ -1,0 +1,92 @@
+"""The options of simulated online EM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from nmf_zoo.inference.online_em import is_real
+
+STATISTICS = ("rao_blackwell", "plain")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedOnlineEM:
+    """Options of simulated online EM, for exponential data (Cappe, Fevotte, Rohde 2011).
+
+    Attributes
+    ----------
+    sweeps, keep : L Gibbs sweeps of a frame's activations, and how many of the last, m, are averaged. What noise few
+        sweeps leave averages out over the frames; their bias does not
+    leaps : leapfrog steps of a Hamiltonian move of the activations that ends each sweep; 0, no such move, is the
+        paper's sampler, whose draws resemble each other over tens of sweeps, over hundreds with many components. With 2
+        or 3 they are nearly independent: ``sweeps=20, keep=15, leaps=2`` costs less than the default, and averages more
+    exponent, offset : the n-th step has size (n + offset)^-exponent, 1/2 < exponent <= 1. Smaller exponents forget the
+        beginning sooner, larger ones average longer
+    statistic : "rao_blackwell", expectations given the drawn activations, or "plain", as drawn, which varies more
+    smoothing : (a, b), both >= 0, when W is free: a_n = a / n, b_n = b / n in the maximisation. None for maximum
+        likelihood, where W is kept from 0 by 1e-100. The paper has a = 1. W with an inverse-gamma prior has its own
+    batch : frames of one step, drawn side by side on several cores. Blocks given to ``update`` are cut into steps of so
+        many frames, the last of a block may have fewer
+    start_frames : frames whose statistics are gathered under the start, before W is first maximised
+    average_after : from which frame on statistics are averaged over the steps, as Polyak and Ruppert average iterates;
+        the W of the result is that of the averages. None for no averages
+
+    Notes
+    -----
+    A silent frame, of power 0, is data: it pulls W towards 0 (W of a single component by the step size), and a long
+    silence pulls it far. The activations of later frames make up for that, but frames of no interest are best left out,
+    or given as NaN; a known noise floor is a ``background=`` of the model. Only the products of W and H are known well:
+    the scale of W settles slowly, the more so the more frequencies there are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import nmf_zoo as nz
+    >>> rng = np.random.default_rng(1)
+    >>> W = np.array([[1.0, 0.01], [0.5, 0.2], [0.02, 1.0]])
+    >>> power = rng.exponential(size=(3, 2000)) * (W @ (1 / rng.gamma(1.0, size=(2, 2000))))
+    >>> engine = nz.SimulatedOnlineEM(sweeps=20, keep=15, leaps=2)
+    >>> stream = nz.stream(nz.is_nmf(None, rank=2, shape=(3, 1)), engine=engine, random_seed=1)
+    >>> stream.update(power)
+    >>> sorted(stream.W.argmax("feature").values.tolist())
+    [0, 2]
+    """
+
+    sweeps: int = 100
+    keep: int = 50
+    leaps: int = 0
+    exponent: float = 0.6
+    offset: float = 0.0
+    statistic: Literal["rao_blackwell", "plain"] = "rao_blackwell"
+    smoothing: tuple[float, float] | None = None
+    batch: int = 1
+    start_frames: int = 0
+    average_after: int | None = None
+
+    def __post_init__(self):
+        if not (is_real(self.exponent) and 0.5 < self.exponent <= 1.0):
+            raise ValueError(f"exponent: got {self.exponent!r}; expected a number in (1/2, 1]")
+        if not (is_real(self.offset) and 0.0 <= self.offset < np.inf):
+            raise ValueError(f"offset: got {self.offset!r}; expected a finite number >= 0")
+        if self.statistic not in STATISTICS:
+            raise ValueError(f"statistic: got {self.statistic!r}; expected one of {list(STATISTICS)}")
+        if self.smoothing is not None:
+            object.__setattr__(self, "smoothing", _pair(self.smoothing))
+        least = {"sweeps": 1, "keep": 1, "leaps": 0, "batch": 1, "start_frames": 0}
+        least |= {} if self.average_after is None else {"average_after": 0}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < smallest:
+                raise ValueError(f"{name}: got {value!r}; expected an integer >= {smallest}")
+        if self.keep > self.sweeps:
+            raise ValueError(f"keep: got {self.keep!r}; expected at most sweeps={self.sweeps}")
+
+
+def _pair(smoothing: Any) -> tuple[float, float]:
+    is_pair = isinstance(smoothing, tuple | list) and len(smoothing) == 2
+    if not is_pair or not all(is_real(value) and 0.0 <= value < np.inf for value in smoothing):
+        raise ValueError(f"smoothing: got {smoothing!r}; expected None or two finite numbers >= 0, (a, b)")
+    return float(smoothing[0]), float(smoothing[1])

@@ -1,0 +1,268 @@
+"""Gibbs sweeps over the activations of single frames of a spectrogram, W known: the expectation step of a stream.
+
+For a frame of powers p_f, p_f = |y_f|^2 of y_f = sum_k c_fk, with c_fk ~ CN(0, w_fk h_k) and
+h_k ~ InverseGamma(shape_k, scale_k), a sweep draws::
+
+    c_f | y_f, h                                      of rank K - 1: see nmf_zoo.kernels.frame_splits
+    h_k | c ~ InverseGamma(shape_k + n, scale_k + sum_f |c_fk|^2 / w_fk)          over the n observed f
+
+Cappe, Fevotte, Rohde (2011), section 3; Fevotte, Cemgil (2009). What is kept of the last sweeps are averages of::
+
+    r_fk = E[|c_fk|^2 | y, h] / (w_fk h_k) = 1 + w_fk h_k (p_f / l_f - 1) / l_f          l_f = w_f . h (+ background)
+
+(Rao-Blackwell), or of |c_fk|^2 / (w_fk h_k) as drawn. The statistic of W, |c_fk|^2 / h_k, is w_fk r_fk. A sweep may end
+with a Hamiltonian move of h (:mod:`nmf_zoo.kernels.frame_moves`), which is no part of the paper's.
+
+A frame has no previous state: h begins at a few multiplicative updates towards its conditional mode. Missing cells are
+left out, and frames are padded to whole vectors by cells whose draws nobody reads. Draws are keyed by a frame's number.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nmf_zoo.kernels.borrow import borrowed
+from nmf_zoo.kernels.draws import draw_gamma
+from nmf_zoo.kernels.frame_moves import measure_frame, move_activations
+from nmf_zoo.kernels.frame_splits import (
+    LANES,
+    add_scaled_row,
+    add_shares,
+    add_table,
+    add_variances,
+    divide_power,
+    row_sums,
+    split_power,
+    weighted_sums,
+)
+from nmf_zoo.kernels.streams import fold, kernel
+
+ROUNDING = 1e-13  # of r, a difference of numbers near 1; all of it where one component has a cell of power 0 to itself
+UPDATES = 10  # multiplicative ones that bring h to where the sweeps begin
+
+
+class Frames(NamedTuple):
+    """Frames of a spectrogram one after another.
+
+    Attributes
+    ----------
+    power : (n, F) float64 >= 0
+    seen : (n, F) bool, True = observed; (0, 0) when every cell is
+    number : how many frames of the stream came before
+    """
+
+    power: np.ndarray
+    seen: np.ndarray
+    number: int
+
+    def part(self, first: int, last: int) -> Frames:
+        """Frames first, ..., last - 1."""
+        return Frames(self.power[first:last], self.seen[first:last], self.number + first)
+
+    @property
+    def n_columns(self) -> int:
+        return len(self.power)
+
+
+class Chain(NamedTuple):
+    """How a frame's activations are drawn.
+
+    Attributes
+    ----------
+    shape, scale : (K,) of h's prior
+    background : (F,) known variance beside the components, or (0,)
+    sweeps, keep : Gibbs sweeps, and how many of the last are averaged
+    is_plain : averages of what was drawn, not of conditional expectations
+    leaps : leapfrog steps of the trajectory that ends each sweep, 0 for none
+    """
+
+    shape: np.ndarray
+    scale: np.ndarray
+    background: np.ndarray
+    sweeps: int
+    keep: int
+    is_plain: bool
+    leaps: int = 0
+
+
+class Room(NamedTuple):
+    """Room for one frame, D cells with the padding; overwritten.
+
+    Attributes
+    ----------
+    cells : (F,) int64, the observed frequencies
+    weights : (K, D); power : (D,)
+    rest : (K + 1, D) variance of component k and those after it; the last row of the background
+    parts : (K, D) relative powers |c|^2 / (w h) of a draw
+    left, excess : (D,) what is left to be shared out, over its variance; the slope (p / l - 1) / l
+    h, sums : (K,) ; keys : (K,) uint64
+    ratio : (K, D) of the kept sweeps: sums of h_k (p / l - 1) / l, or of relative powers as drawn
+    shares : (K, D) of the kept sweeps: sums of h_k / l, or (0, 0)
+    moments : (2, K) sums of E[h | c] and E[h^2 | c]
+    moves, root : (4, K), (K, K), of trajectories
+    """
+
+    cells: np.ndarray
+    weights: np.ndarray
+    power: np.ndarray
+    rest: np.ndarray
+    parts: np.ndarray
+    left: np.ndarray
+    excess: np.ndarray
+    h: np.ndarray
+    sums: np.ndarray
+    keys: np.ndarray
+    ratio: np.ndarray
+    shares: np.ndarray
+    moments: np.ndarray
+    moves: np.ndarray
+    root: np.ndarray
+
+
+class Activations(NamedTuple):
+    """Posterior of the activations of n frames.
+
+    Attributes
+    ----------
+    mean, square : (n, K) E[h | p], E[h^2 | p]
+    shares : (n, K, F) E[w_fk h_k / l_f | p], also at missing cells; or (n, 0, 0)
+    """
+
+    mean: np.ndarray
+    square: np.ndarray
+    shares: np.ndarray
+
+
+def make_room(n_frequencies: int, rank: int, has_shares: bool = False) -> Room:
+    """Room for frames of so many frequencies."""
+    padded = -(-n_frequencies // LANES) * LANES
+    tables = [np.zeros((rows, padded)) for rows in (rank, rank + 1, rank, rank, rank if has_shares else 0)]
+    weights, rest, parts, ratio, shares = tables
+    cells, (power, left, excess) = np.zeros(n_frequencies, np.int64), np.zeros((3, padded))
+    small = np.zeros(rank), np.zeros(rank), np.zeros(rank, np.uint64)
+    tables = ratio, shares, *(np.zeros((rows, rank)) for rows in (2, 4, rank))
+    return Room(cells, weights, power, rest, parts, left, excess, *small, *tables)
+
+
+@kernel
+def expect_frames(statistics, counts, frames, weights, chain, room, key):
+    """Add the frames' statistics of W to ``statistics`` (K, F), and how often each cell was observed to counts (F,)."""
+    for n in range(frames.power.shape[0]):
+        n_cells = _gather(frames, n, weights, chain, room)
+        if n_cells == 0:
+            continue
+        _begin(chain, room, n_cells)
+        _walk(chain, room, n_cells, fold(key, frames.number + n))
+        for k in range(weights.shape[0]):
+            for i in range(n_cells):
+                w, mean = room.weights[k, i], room.ratio[k, i] / chain.keep
+                ratio = mean if chain.is_plain else 1.0 + w * mean
+                statistics[k, room.cells[i]] += w * ratio if ratio > ROUNDING else 0.0
+        for i in range(n_cells):
+            counts[room.cells[i]] += 1.0
+
+
+@kernel
+def activate_frames(out, frames, weights, chain, room, key):
+    """Overwrite out, :class:`Activations`."""
+    for n in range(frames.power.shape[0]):
+        n_cells = _gather(frames, n, weights, chain, room)
+        _begin(chain, room, n_cells)
+        _walk(chain, room, n_cells, fold(key, frames.number + n))
+        for k in range(weights.shape[0]):
+            out.mean[n, k] = room.moments[0, k] / chain.keep
+            out.square[n, k] = room.moments[1, k] / chain.keep
+        for k in range(out.shares.shape[1]):
+            for i in range(n_cells):
+                out.shares[n, k, room.cells[i]] = room.weights[k, i] * room.shares[k, i] / chain.keep
+
+
+@kernel
+def _gather(frames, n, weights, chain, room):
+    """The observed cells of a frame, and padding; how many are observed."""
+    n_cells = 0
+    for f in range(frames.power.shape[1]):
+        if frames.seen.size == 0 or frames.seen[n, f]:
+            room.cells[n_cells] = f
+            n_cells += 1
+    padded = -(-n_cells // LANES) * LANES
+    last = room.rest[weights.shape[0]]
+    for i in range(padded):
+        f = room.cells[i] if i < n_cells else 0
+        room.power[i] = frames.power[n, f] if i < n_cells else 0.0
+        last[i] = chain.background[f] if chain.background.size else 0.0
+        for k in range(weights.shape[0]):
+            room.weights[k, i] = weights[k, f]
+    return n_cells
+
+
+@kernel
+def _begin(chain, room, n_cells):
+    """h near its conditional mode: h *= (sum_f w p / l^2 + scale / h^2) / (sum_f w / l + (shape + 1) / h)."""
+    h, up, down, rank = room.h, room.sums, room.moments[0], room.h.size
+    ratio = 0.0
+    for i in range(n_cells):
+        total = 0.0
+        for k in range(rank):
+            total += room.weights[k, i]
+        ratio += room.power[i] / total
+    for k in range(rank):
+        h[k] = (chain.scale[k] + ratio) / (chain.shape[k] + 1.0 + n_cells)
+    for _ in range(UPDATES):
+        add_variances(room.rest, room.weights, h, n_cells)
+        for i in range(n_cells):
+            inverse = 1.0 / room.rest[0, i]
+            room.left[i], room.excess[i] = inverse, room.power[i] * inverse * inverse
+        weighted_sums(down, room.weights, room.left, n_cells)
+        weighted_sums(up, room.weights, room.excess, n_cells)
+        for k in range(rank):
+            inverse = 1.0 / h[k]
+            gain = up[k] + chain.scale[k] * inverse * inverse
+            h[k] *= gain / (down[k] + (chain.shape[k] + 1.0) * inverse)
+    if chain.leaps > 0:
+        measure_frame(chain, room, n_cells)
+
+
+@kernel
+def _walk(chain, room, n_cells, key):
+    """All sweeps of a frame, and the sums over the last."""
+    padded, rank = -(-n_cells // LANES) * LANES, room.h.size
+    weights, rest, parts = borrowed(room.weights), borrowed(room.rest), borrowed(room.parts)
+    ratio, shares, h, sums = borrowed(room.ratio), borrowed(room.shares), borrowed(room.h), borrowed(room.sums)
+    power, left, excess = borrowed(room.power), borrowed(room.left), borrowed(room.excess)
+    keys = room.keys[: rank if chain.background.size else rank - 1]
+    room.moments[:] = 0.0
+    ratio[:] = 0.0
+    shares[:] = 0.0
+    for sweep in range(chain.sweeps):
+        is_kept = sweep >= chain.sweeps - chain.keep
+        sweep_key = fold(key, sweep)
+        for k in range(keys.size):
+            keys[k] = fold(sweep_key, k)
+        add_variances(rest, weights, h, padded)
+        divide_power(left, excess, power, rest, padded)
+        if is_kept and not chain.is_plain:
+            add_scaled_row(ratio, h, excess, padded)
+        if is_kept and shares.size:
+            add_shares(shares, rest, h, padded)
+        split_power(parts, rest, weights, h, left, keys, padded)
+        if is_kept and chain.is_plain:
+            add_table(ratio, parts, padded)
+        row_sums(sums, parts, n_cells)
+        _draw_activations(chain, room, n_cells, is_kept, fold(sweep_key, rank))
+        if chain.leaps > 0:
+            move_activations(chain, room, n_cells, padded, fold(sweep_key, rank + 1))
+
+
+@kernel
+def _draw_activations(chain, room, n_cells, is_kept, key):
+    """h given the components, from the sums of their relative powers."""
+    for k in range(room.h.size):
+        shape = chain.shape[k] + n_cells
+        scale = chain.scale[k] + room.h[k] * room.sums[k]
+        if is_kept:
+            room.moments[0, k] += scale / (shape - 1.0) if shape > 1.0 else np.inf
+            room.moments[1, k] += scale * scale / ((shape - 1.0) * (shape - 2.0)) if shape > 2.0 else np.inf
+        room.h[k] = scale / draw_gamma(shape, fold(key, k))
