@@ -42,6 +42,7 @@ from nmf_zoo.structure import Array, Factorisation
 
 MODES = ("density", "log")
 ACCELERATIONS = ("newton", "momentum", None)
+UPDATES = ("auto", "monotone", "heuristic", "sage")
 
 
 class EMState(NamedTuple):
@@ -73,10 +74,10 @@ class EM:
 
     Attributes
     ----------
-    mode : what a gamma prior means: "density" seeks the mode of the density of W and H, "log" that of log W and log H
+    mode : what a prior means: "density" seeks the mode of the density of W and H, "log" that of log W and log H
     accelerate : "newton" takes Newton steps with momentum for Poisson data in float64, and "momentum" where there are
-        none, which is for squared error, in float32 and for GaP with columns that sum to one; "momentum" pushes EM's
-        own updates; None leaves these alone. The objective never rises, and stationary points are the same
+        none, which is for squared error and powers, in float32 and for GaP with columns that sum to one; "momentum"
+        pushes EM's own updates; None leaves these alone. The objective never rises, and stationary points are the same
     inner : of EM's own updates: the expected sources are frozen for so many rounds of W and H; None refreshes them
         between W and H too, as Lee and Seung do (1.5 times the work for a slightly longer step). Squared error has
         none and always refreshes
@@ -84,6 +85,9 @@ class EM:
     precision : "float32" rounds what is computed at the cells of Poisson data, factors and sums, to six to seven
         digits, in up to half the time. The factors themselves and the objective stay float64; the objective is off
         by a relative 1e-6 at the most and may rise by as much, and the residual does not get much below 1e-6
+    update : of exponential data (Itakura-Saito; :mod:`nmf_zoo.inference.itakura_saito.em`): "monotone" minimises a
+        majoriser, "heuristic" goes about twice as far, to where that is as high as before, and "sage" is EM of the
+        composite model, component by component; "auto" is monotone. None lets the objective rise
     """
 
     mode: Literal["density", "log"] = "density"
@@ -91,6 +95,7 @@ class EM:
     inner: int | None = 1
     start: Literal["random", "nndsvd", "kmeans++"] = "random"
     precision: Literal["float64", "float32"] = "float64"
+    update: Literal["auto", "monotone", "heuristic", "sage"] = "auto"
 
     def __post_init__(self):
         if self.mode not in MODES:
@@ -99,6 +104,8 @@ class EM:
             raise ValueError(f"accelerate: got {self.accelerate!r}; expected one of {list(ACCELERATIONS)}")
         if self.inner is not None and (type(self.inner) is not int or self.inner < 1):
             raise ValueError(f"inner: got {self.inner!r}; expected None or an integer >= 1")
+        if self.update not in UPDATES:
+            raise ValueError(f"update: got {self.update!r}; expected one of {list(UPDATES)}")
         check_start(self.start)
         check_precision(self.precision)
 

@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.families import takes_priors
 from nmf_zoo.inference.sides import Side, two_sides
 from nmf_zoo.inference.squared_error import can_square
-from nmf_zoo.structure import Factorisation, Known, Unknown
+from nmf_zoo.structure import Factorisation, GammaPrior, Known, Unknown
 
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Poisson or normal data with known hyperparameters, or the free rate of a GaP model."""
     if structure.data is None:
         return Verdict(f"nothing is observed in {structure.likelihood.name}")
-    checks = (_check_hyperparameters, _check_shapes, _check_free_rates, _check_normal)
+    checks = (_check_update, _check_families, _check_hyperparameters, _check_shapes, _check_free_rates, _check_normal)
     return next((verdict for verdict in (check(structure, options) for check in checks) if not verdict), CAN_RUN)
 
 
@@ -32,6 +33,17 @@ def constrained(structure: Factorisation, mode: str) -> Side | None:
 def _flat_and_gamma(structure: Factorisation) -> list[tuple[Side, Side]]:
     W, H = two_sides(structure)
     return [(flat, other) for flat, other in ((W, H), (H, W)) if flat.is_flat and other.is_gamma]
+
+
+def _check_update(structure: Factorisation, options: Any) -> Verdict:
+    kind = structure.likelihood.kind
+    if options.update != "auto" and kind != "exponential":
+        return Verdict(f'update={options.update!r} is for exponential data, and these are {kind}: leave it at "auto"')
+    return CAN_RUN
+
+
+def _check_families(structure: Factorisation, options: Any) -> Verdict:
+    return takes_priors(structure, GammaPrior)
 
 
 def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:

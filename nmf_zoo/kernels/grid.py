@@ -1,8 +1,10 @@
-"""Means of a grid of counts and what pulls on one of its factors, eight rows of that factor at a time.
+"""Means of a grid of counts or powers and what pulls on one of its factors, eight rows of that factor at a time.
 
-For rows i of a factor v and the cells c that they meet, with u the other factor and x the counts::
+For rows i of a factor v and the cells c that they meet, with u the other factor and x the data::
 
-    mean_ci = sum_k u_ck v_ki + mean_ci        pull_ki = sum_c u_ck x_ci / mean_ci
+    mean_ci = sum_k u_ck v_ki + mean_ci
+    pull_ki = sum_c u_ck x_ci / mean_ci                          of counts
+    pull_ki = sum_c u_ck (x_ci / mean_ci - 1) / mean_ci          of powers
 
 Rows lie along the last axis, one in each SIMD lane. numba's loops would keep neither means nor sums in registers (the
 compiler's vectoriser sees one loop at a time), so the inner loops are written in LLVM's vectors. Up to eight components
@@ -39,15 +41,41 @@ def pull_of_lanes(other, counts, values, means, pulls, first):
     pulls[:, lanes] = other.T @ (counts[:, lanes] / means[:, lanes])
 
 
-class _Grid:
-    """The addresses and extents that the generated code reads."""
+@kernel
+def pull_of_power_grid(other, powers, values, means, pulls):
+    """The same with the pull of powers, other.T @ ((powers / means - 1) / means), and means become their inverses."""
+    for first in range(0, powers.shape[1], LANES):
+        pull_of_power_lanes(other, powers, values, means, pulls, first)
 
-    def __init__(self, context, builder, kinds, arrays, first):
+
+def pull_of_power_lanes(other, powers, values, means, pulls, first):
+    """What `pull_of_power_grid` says, for the rows first, ..., first + 7."""
+    lanes = slice(first, first + LANES)
+    means[:, lanes] = 1.0 / (means[:, lanes] + other @ values[:, lanes])
+    pulls[:, lanes] = other.T @ ((powers[:, lanes] * means[:, lanes] - 1.0) * means[:, lanes])
+
+
+def _count_and_mean(builder, count, mean):
+    """(what is kept of the cell, its pull)"""
+    return mean, builder.fdiv(count, mean)
+
+
+def _power_and_mean(builder, power, mean):
+    one = ir.Constant(_VECTOR, [1.0] * LANES)
+    inverse = builder.fdiv(one, mean)
+    surplus = builder.fsub(builder.fmul(power, inverse), one)
+    return inverse, builder.fmul(surplus, inverse)
+
+
+class _Grid:
+    """The addresses and extents that the generated code reads, and how a cell pulls."""
+
+    def __init__(self, context, builder, kinds, arrays, first, pull):
         views = [context.make_array(kind)(context, builder, array) for kind, array in zip(kinds, arrays, strict=True)]
         self.other, self.counts, self.values, self.means, self.pulls = (view.data for view in views)
         self.n_cells, self.width = cgutils.unpack_tuple(builder, views[1].shape, 2)
         self.rank = cgutils.unpack_tuple(builder, views[0].shape, 2)[1]
-        self.builder, self.first = builder, first
+        self.builder, self.first, self.pull = builder, first, pull
 
     def lanes(self, data, row):
         """Address of the eight lanes in a row of a (..., rows) array."""
@@ -62,10 +90,11 @@ class _Grid:
         return self.builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_INT32, LANES), None))
 
 
-@intrinsic
-def _generated(_typing, other, counts, values, means, pulls, first):
+def _generator(pull):
+    """Writes the code for the arguments other, counts, values, means, pulls, first."""
+
     def generate(context, builder, signature, arguments):
-        grid = _Grid(context, builder, signature.args[:5], arguments[:5], arguments[5])
+        grid = _Grid(context, builder, signature.args[:5], arguments[:5], arguments[5], pull)
         general, done = builder.append_basic_block("general"), builder.append_basic_block("done")
         which = builder.switch(grid.rank, general)
         for rank in range(1, MOST_IN_REGISTERS + 1):
@@ -79,7 +108,17 @@ def _generated(_typing, other, counts, values, means, pulls, first):
         builder.position_at_end(done)
         return context.get_dummy_value()
 
-    return types.void(other, counts, values, means, pulls, first), generate
+    return generate
+
+
+@intrinsic
+def _generated(_typing, other, counts, values, means, pulls, first):
+    return types.void(other, counts, values, means, pulls, first), _generator(_count_and_mean)
+
+
+@intrinsic
+def _generated_of_powers(_typing, other, powers, values, means, pulls, first):
+    return types.void(other, powers, values, means, pulls, first), _generator(_power_and_mean)
 
 
 def _pull_in_registers(builder, grid, rank):
@@ -94,8 +133,8 @@ def _pull_in_registers(builder, grid, rank):
         mean = builder.load(grid.lanes(grid.means, loop.index), align=8)
         for weight, value in zip(weights, values, strict=True):
             mean = _multiply_add(builder, weight, value, mean)
-        builder.store(mean, grid.lanes(grid.means, loop.index), align=8)
-        ratio = builder.fdiv(builder.load(grid.lanes(grid.counts, loop.index), align=8), mean)
+        kept, ratio = grid.pull(builder, builder.load(grid.lanes(grid.counts, loop.index), align=8), mean)
+        builder.store(kept, grid.lanes(grid.means, loop.index), align=8)
         for weight, total in zip(weights, sums, strict=True):
             builder.store(_multiply_add(builder, weight, ratio, builder.load(total)), total)
     for k, total in zip(components, sums, strict=True):
@@ -124,9 +163,10 @@ def _pull_cells(builder, grid, start, stop, at_once):
                 builder.store(_multiply_add(builder, grid.weight(one, loop.index), value, builder.load(mean)), mean)
         ratios = []
         for mean, one in zip(sums, cells, strict=True):
-            total = builder.load(mean)
-            builder.store(total, grid.lanes(grid.means, one), align=8)
-            ratios.append(builder.fdiv(builder.load(grid.lanes(grid.counts, one), align=8), total))
+            value = builder.load(grid.lanes(grid.counts, one), align=8)
+            kept, ratio = grid.pull(builder, value, builder.load(mean))
+            builder.store(kept, grid.lanes(grid.means, one), align=8)
+            ratios.append(ratio)
         with cgutils.for_range(builder, grid.rank) as loop:
             at = grid.lanes(grid.pulls, loop.index)
             total = builder.load(at, align=8)
@@ -143,3 +183,10 @@ def _multiply_add(builder, x, y, z):
 @overload(pull_of_lanes)
 def _compiled_pull_of_lanes(other, counts, values, means, pulls, first):
     return lambda other, counts, values, means, pulls, first: _generated(other, counts, values, means, pulls, first)
+
+
+@overload(pull_of_power_lanes)
+def _compiled_pull_of_power_lanes(other, powers, values, means, pulls, first):
+    return lambda other, powers, values, means, pulls, first: _generated_of_powers(
+        other, powers, values, means, pulls, first
+    )

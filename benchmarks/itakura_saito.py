@@ -1,0 +1,124 @@
+"""Itakura-Saito updates of a recording, beside the multiplicative ones of scikit-learn. One thread, float64."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from scipy.io import wavfile
+from scipy.signal import resample_poly, stft
+from sklearn.decomposition import NMF
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
+
+import nmf_zoo as nz
+from benchmarks.iterations import Stepper
+from benchmarks.rows import Row, compare, fastest, note
+from nmf_zoo.inference.itakura_saito.em import POWER_FLOOR
+from nmf_zoo.inference.workers import SERIAL
+from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.structure import Factorisation, Flat
+
+RANK, LEAST = 10, 3.0
+LEVEL = 1e13  # mean power: the floor is 1e-16 of it, and scikit-learn raises every mean below 1e-7
+UPDATES = ("monotone", "heuristic", "sage")
+PEER = "scikit-learn, mu"
+
+
+def recording() -> tuple[np.ndarray, str]:
+    """Power (frequencies, frames) at 16 ms hop, floored and scaled, and what to call it."""
+    path = Path(os.environ.get("NMF_ZOO_DATA", "")) / "audio_vibeace" / "vibe_ace_22050_mono.wav"
+    if "NMF_ZOO_DATA" in os.environ and path.exists():
+        _, sound = wavfile.read(path)
+        spectra = stft(resample_poly(sound / 32768.0, 320, 441), 16000, nperseg=512, noverlap=256, boundary=None,
+                       padded=False)[2][1:]  # fmt: skip
+        power, name = np.abs(spectra) ** 2, "a recording"
+    else:
+        rng = np.random.default_rng(0)
+        power = rng.exponential(rng.gamma(0.3, size=(256, 3)) @ rng.gamma(0.3, size=(3, 3840)))
+        name = "a simulated stand-in (set NMF_ZOO_DATA for the recording)"
+    power = power / power.mean()
+    return LEVEL * np.maximum(power, POWER_FLOOR), f"{name}, {power.shape[0]} x {power.shape[1]:,}"
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """Per iteration, and to the objective that scikit-learn reaches."""
+    X, name = recording()
+    X = X[:, :300] if quick else X
+    with threadpool_limits(1):
+        yield from per_iteration(X, name, quick)
+        yield from to_the_same(X, name, quick)
+
+
+def per_iteration(X: np.ndarray, name: str, quick: bool) -> Iterator[Row]:
+    """One iteration of each update."""
+    structure, more = nz.read(nz.is_nmf(X, RANK)), 2 if quick else 10
+    options = [nz.EM(update=update, accelerate=None) for update in UPDATES] + [nz.EM()]
+    ours = [Stepper(free(structure), one) for one in options]
+    *seconds, once, many = fastest((*ours, mu(X, 1), mu(X, 1 + more)), 2 if quick else 15)
+    peer = (many - once) / more
+    for label, mine, least in zip((*UPDATES, "default (momentum)"), seconds, (LEAST, LEAST, None, None), strict=True):
+        cost = f"{1e3 * mine:.2f} ms, {1e9 * mine / (X.size * RANK):.2f} ns per cell and component"
+        work = f"Itakura-Saito, one {label} iteration, {name}, K={RANK}"
+        yield compare(work, cost, f"{1e3 * peer:.2f} ms ({PEER})", peer / mine, least)
+
+
+def free(structure: Factorisation) -> Factorisation:
+    """The model with H free, too: what scikit-learn fits."""
+    return replace(structure, H=replace(structure.H, prior=Flat()))
+
+
+def mu(X: np.ndarray, iterations: int, **start: np.ndarray) -> Callable[[], tuple[NMF, np.ndarray]]:
+    """So many of scikit-learn's iterations, and its set-up."""
+
+    def run() -> tuple[NMF, np.ndarray]:
+        peer = NMF(RANK, init="custom" if start else "random", solver="mu", beta_loss="itakura-saito", tol=0)
+        peer.set_params(max_iter=iterations, random_state=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            W = peer.fit_transform(X, **{name: value.copy() for name, value in start.items()})
+        return peer, W
+
+    return run
+
+
+def to_the_same(X: np.ndarray, name: str, quick: bool) -> Iterator[Row]:
+    """CPU seconds to what scikit-learn reaches in 100 iterations, from one start."""
+    iterations, rng = 5 if quick else 100, np.random.default_rng(1)
+    scale = np.sqrt(X.mean() / RANK)
+    start = {"W": scale * rng.gamma(2.0, 0.5, (len(X), RANK)), "H": scale * rng.gamma(2.0, 0.5, (RANK, X.shape[1]))}
+    run = mu(X, iterations, **start)
+    began = time.process_time()
+    peer, W = run()
+    theirs = time.process_time() - began
+    mean = W @ peer.components_
+    target = float(np.sum(np.log(mean) + X / mean))
+    for update in ("auto", "heuristic"):
+        mine, count = seconds_to(target, free(nz.read(nz.is_nmf(X, RANK))), nz.EM(update=update), start)
+        work = (
+            f"Itakura-Saito, CPU to scikit-learn's objective after {iterations} iterations, update={update!r}, {name}"
+        )
+        text = f"{theirs:.2f} s ({PEER})"
+        if count is None:
+            yield note(work, "**not reached**", text)
+        else:
+            yield compare(work, f"{mine:.3f} s, {count} iterations", text, theirs / mine, LEAST)
+
+
+def seconds_to(target: float, structure: Factorisation, options: nz.EM, start: dict) -> tuple[float, int | None]:
+    """(CPU seconds, iterations or None) to the target, preparation included, after a run to compile."""
+    engine = Stepper(structure, options).engine
+    for _ in range(2):
+        began = time.process_time()
+        problem = engine.prepare(structure, options, SERIAL)
+        state, count = engine.init(problem, seed_key(1), start), 0
+        while state.objective > target and count < 1000:
+            state, _ = engine.step(problem, state, child(seed_key(1), count))
+            count += 1
+        seconds = time.process_time() - began
+    return seconds, count if state.objective <= target else None

@@ -1,0 +1,292 @@
+"""Itakura-Saito NMF: maximum likelihood, or a posteriori, of exponential data (a power spectrogram).
+
+With p the power, l = W H + background its mean (exposure divided out of both), the objective is
+
+    -log p(X, W, H) = sum over observed cells of (log l + p / l) - log prior + constant
+
+in nats, everything included. W moves, then H at the new W, by one of
+
+- "monotone", the minimum of a majoriser (Fevotte and Idier 2011): without a prior w (pull / drag)^(1/2), with
+  pull = sum p h / l^2 and drag = sum h / l;
+- "heuristic", exponent 1: w (pull / drag), about twice as far;
+- "sage", EM of the composite model, component by component, each at the newest others (Fevotte, Bertin and Durrieu
+  2009, algorithm 1); components that are nearly 0 hardly move.
+
+The objective never rises. The majoriser is pull w^2 / w' + drag w' at the new w', plus a constant: it is as high at the
+heuristic w' = w pull / drag as at the old w, so that the objective can't be higher (majorisation-equalisation).
+
+An InverseGamma(a, b) prior adds b to pull w^2 and (a + 1) / w to drag, or a / w for the mode in the logarithms; a
+Gamma(a, r) prior adds r to drag and (a - 1) / w to pull. A free factor has terms of 0: in the EM of the composite model
+w is then the mean, over the cells that were observed, of the posterior power over h. The density at a free W and an
+inverse-gamma H is bounded, since it is H's prior that says how large H is; with a gamma prior of shape 1 or less it is
+not attained, as W grows and H shrinks, and such models are refused.
+
+By default momentum pushes these updates further (:mod:`nmf_zoo.inference.acceleration`), and what loses is taken back.
+
+A density without a bound: where a factor is free, cells of power 0 and mean 0 would count for infinitely much. Powers
+are therefore raised to at least ``POWER_FLOOR`` times the mean power, but where a background keeps the mean above 0;
+the objective is then that of these floored data. With a prior or a value for both factors zeros stay zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nmf_zoo.inference.acceleration import Momentum
+from nmf_zoo.inference.em import EM, EMInfo
+from nmf_zoo.inference.engine import Engine
+from nmf_zoo.inference.heap import release
+from nmf_zoo.inference.itakura_saito.em_sage import Sage, update_components
+from nmf_zoo.inference.itakura_saito.em_support import supports
+from nmf_zoo.inference.itakura_saito.em_terms import cost_of_rows, prior_constant, prior_terms
+from nmf_zoo.inference.itakura_saito.spectra import Spectra, read_spectra
+from nmf_zoo.inference.layout import MOST_CHUNKS
+from nmf_zoo.inference.sides import Side, two_sides
+from nmf_zoo.inference.start import start_factors
+from nmf_zoo.inference.workers import Workers
+from nmf_zoo.kernels import itakura_saito as kernels
+from nmf_zoo.kernels.factor_steps import FLOOR, Slopes, add_departures, fill_ratios, push_beyond, take_step
+from nmf_zoo.kernels.itakura_saito import Moves, PriorTerms
+from nmf_zoo.kernels.spectral_tiles import FRAMES, Room, make_room, sums_of_W, tile_spectra, untile
+from nmf_zoo.structure import Array, Factorisation
+
+POWER_FLOOR = 1e-16  # relative to the mean observed power: 160 dB below it
+CHUNK_CELLS = 1 << 15  # of the spectrogram: a chunk has at least so many
+
+
+class OfW(NamedTuple):
+    """pull, drag (K, F): what the data say of W."""
+
+    pull: Array
+    drag: Array
+
+
+class EMState(NamedTuple):
+    """Wt (K, F), Ht (N, K), what the data say of W there, and the objective.
+
+    momentum : how hard the next step is pushed; update : where the last update led, before its push
+    """
+
+    Wt: Array
+    Ht: Array
+    of_W: OfW
+    objective: float
+    momentum: Momentum = Momentum()
+    update: tuple[Array, Array] | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What all restarts share: ``terms`` of W's prior (K, F) and of H's (N or 1, K), ``bounds`` of chunks of frames.
+
+    constant : what the objective has beside the divergence and the costs of the factors
+    rooms : those that are free, for whoever needs one
+    """
+
+    structure: Factorisation
+    options: EM
+    sides: tuple[Side, Side]
+    spectra: Spectra
+    constant: float
+    terms: tuple[PriorTerms, PriorTerms]
+    bounds: Array
+    workers: Workers
+    rooms: list[Room]
+
+    @property
+    def rule(self) -> str:
+        return "monotone" if self.options.update == "auto" else self.options.update
+
+    @property
+    def is_heuristic(self) -> bool:
+        return self.rule == "heuristic"
+
+
+def prepare(structure: Factorisation, options: EM, workers: Workers) -> Problem:
+    """Lay out the spectrogram, and floor it where a factor is free."""
+    sides = two_sides(structure)
+    spectra, constant = read_spectra(structure)
+    if any(side.is_flat for side in sides):
+        spectra = floored(spectra)
+    W_terms, H_terms = (prior_terms(side, options.mode) for side in sides)
+    whole = PriorTerms(*(np.array(np.broadcast_to(part, structure.W.shape).T, order="C") for part in W_terms))
+    constant = -constant + sum(prior_constant(side) for side in sides)
+    release(structure)
+    bounds = chunk_bounds(*spectra.power.shape)
+    return Problem(structure, options, sides, spectra, constant, (whole, H_terms), bounds, workers, [])
+
+
+def floored(spectra: Spectra) -> Spectra:
+    """The spectra with no power below the floor, but where a background keeps the mean above 0."""
+    n_seen = float(np.sum(spectra.n_seen[1]))
+    floor = POWER_FLOOR * float(spectra.power.sum()) / max(n_seen, 1.0)
+    low = spectra.power < floor
+    if spectra.seen.size:
+        low &= spectra.seen
+    if spectra.background.size:
+        low &= spectra.background == 0.0
+    return spectra._replace(power=np.where(low, floor, spectra.power)) if low.any() else spectra
+
+
+def chunk_bounds(n_frames: int, n_frequencies: int) -> Array:
+    """Boundaries of chunks of frames: they depend on the data alone, so that no sum depends on the threads."""
+    groups = -(-n_frames // FRAMES)
+    chunks = int(np.clip(n_frames * n_frequencies // CHUNK_CELLS, 1, min(MOST_CHUNKS, max(groups, 1))))
+    return np.minimum(FRAMES * np.linspace(0, groups, chunks + 1).astype(np.int64), n_frames)
+
+
+def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> EMState:
+    """The start given, or one by ``start``."""
+    W, Ht = start_factors(problem.structure, key, start, problem.options.start)
+    Wt = np.array(W.T, order="C")
+    for side, array in zip(problem.sides, (Wt, Ht), strict=True):
+        if not side.is_fixed:
+            np.maximum(array, FLOOR, out=array)
+    return look(problem, Wt, Ht)
+
+
+def look(problem: Problem, Wt: Array, Ht: Array) -> EMState:
+    """The state at these factors."""
+    divergence, _, of_W = pass_frames(problem, Wt, lambda tiles, sums, room, *frames: (
+        kernels.gather(problem.spectra, tiles, Ht, sums, room, *frames), 0.0
+    ))  # fmt: skip
+    return EMState(Wt, Ht, of_W, divergence + problem.constant + cost(problem, Wt, Ht))
+
+
+def cost(problem: Problem, Wt: Array, Ht: Array) -> float:
+    """What the priors make of the factors, up to a constant."""
+    W_terms, H_terms = problem.terms
+    left, right = problem.sides
+    total = 0.0 if left.is_flat or left.is_fixed else cost_of_rows(problem.workers, Wt, W_terms)
+    return total if right.is_flat or right.is_fixed else total + cost_of_rows(problem.workers, Ht, H_terms)
+
+
+def pass_frames(problem: Problem, Wt: Array, work: Any) -> tuple[float, float, OfW]:
+    """(divergence, KKT residual, what all frames say of W) from ``work`` on chunks of frames, added in order."""
+    rank, F = Wt.shape
+    tiles, wanted = tile_spectra(Wt), 0 if problem.sides[0].is_fixed else rank
+
+    def of_chunk(first: int, last: int) -> tuple[float, float, Any]:
+        sums, room = sums_of_W(wanted, F), take_room(problem)
+        found = work(tiles, sums, room, first, last)
+        problem.rooms.append(room)
+        return *found, sums
+
+    chunks = problem.workers.map(of_chunk, problem.bounds[:-1], problem.bounds[1:])
+    totals = chunks[0][2]
+    for _, _, sums in chunks[1:]:
+        for total, part in zip(totals, sums, strict=True):
+            np.add(total.values, part.values, out=total.values)
+    of_W = OfW(*(untile(total, F) for total in totals))
+    return sum(divergence for divergence, _, _ in chunks), max(residual for _, residual, _ in chunks), of_W
+
+
+def take_room(problem: Problem) -> Room:
+    """A room that is free, or a new one."""
+    try:
+        return problem.rooms.pop()
+    except IndexError:
+        return make_room(problem.structure.rank, problem.structure.shape[0])
+
+
+def step(problem: Problem, state: EMState, key: np.uint64 | None = None) -> tuple[EMState, EMInfo]:
+    """One iteration: W, then H, or component by component."""
+    move = move_by_sage if problem.rule == "sage" else move_factors
+    if problem.options.accelerate is None or state.update is None:
+        new, residual = move(problem, state, 0.0)
+        return new, EMInfo(new.objective, residual)
+    new, residual = move(problem, state, state.momentum.push)
+    momentum = state.momentum.faster()
+    if not new.objective <= state.objective:
+        (new, residual), momentum = move(problem, state, 0.0), state.momentum.slower()
+    return new._replace(momentum=momentum), EMInfo(new.objective, residual)
+
+
+def move_factors(problem: Problem, state: EMState, push: float) -> tuple[EMState, float]:
+    """(the state after W and then H moved and were pushed, KKT residual on the way)"""
+    before = (state.Wt, state.Ht) if state.update is None else state.update
+    new_W, Wt, at_W = move_W(problem, state, before[0], push)
+    if problem.sides[1].is_fixed:
+        return look(problem, Wt, state.Ht)._replace(update=(new_W, state.Ht)), at_W
+    new_H, Ht = np.empty_like(state.Ht), np.empty_like(state.Ht)
+    moves = Moves(state.Ht, new_H, Ht, before[1], problem.terms[1], largest_of(state.Ht, 0), push, problem.is_heuristic)
+    divergence, at_H, of_W = pass_frames(
+        problem, Wt, lambda tiles, *rest: kernels.advance(problem.spectra, tiles, moves, *rest)
+    )
+    objective = divergence + problem.constant + cost(problem, Wt, Ht)
+    return EMState(Wt, Ht, of_W, objective, state.momentum, (new_W, new_H)), max(at_W, at_H)
+
+
+def move_W(problem: Problem, state: EMState, before: Array, push: float) -> tuple[Array, Array, float]:
+    """(update of W, what a push makes of it, KKT residual of the old one)"""
+    old = state.Wt
+    if problem.sides[0].is_fixed:
+        return old, old, 0.0
+    flat, size = old.ravel(), old.size
+    slopes = slopes_of_W(problem, state)
+    new, out = np.empty(size), np.empty(size)
+    fill_ratios(slopes, flat, 0, size)
+    add_departures(slopes, flat, 0, size)
+    take_step(new, flat, slopes, 0, size, problem.is_heuristic)
+    push_beyond(out, new, before.ravel(), 0, size, push)
+    return new.reshape(old.shape), out.reshape(old.shape), float(slopes.worst.max())
+
+
+def slopes_of_W(problem: Problem, state: EMState) -> Slopes:
+    """What data and prior say of W's cells."""
+    size, heights = state.Wt.size, np.repeat(1.0 / largest_of(state.Wt, 1), state.Wt.shape[1])
+    pull, drag, power, scale, rate = (part.ravel() for part in (*state.of_W, *problem.terms[0]))
+    return Slopes(pull, drag, power, scale, rate, np.empty(size), heights, np.zeros(size))
+
+
+def largest_of(factor: Array, axis: int) -> Array:
+    return factor.max(axis=axis, initial=FLOOR)
+
+
+def move_by_sage(problem: Problem, state: EMState, push: float) -> tuple[EMState, float]:
+    """(the state after each component moved and was pushed, KKT residual on the way)"""
+    before = (state.Wt, state.Ht) if state.update is None else state.update
+    fixed = problem.sides[0].is_fixed, problem.sides[1].is_fixed
+    sage = Sage(problem.spectra, problem.terms, fixed, problem.bounds, problem.workers)
+    Wt, Ht, residual = update_components(sage, state.Wt, state.Ht, largest_of(state.Ht, 0))
+    new, pushed = (Wt, Ht), []
+    for side, update, last in zip(problem.sides, new, before, strict=True):
+        out = update if side.is_fixed else np.empty(update.size)
+        if not side.is_fixed:
+            push_beyond(out, update.ravel(), last.ravel(), 0, update.size, push)
+        pushed.append(out.reshape(update.shape))
+    return look(problem, *pushed)._replace(update=new, momentum=state.momentum), max(residual, at_W(problem, state))
+
+
+def at_W(problem: Problem, state: EMState) -> float:
+    """The KKT residual of W."""
+    if problem.sides[0].is_fixed:
+        return 0.0
+    slopes = slopes_of_W(problem, state)
+    fill_ratios(slopes, state.Wt.ravel(), 0, state.Wt.size)
+    add_departures(slopes, state.Wt.ravel(), 0, state.Wt.size)
+    return float(slopes.worst.max())
+
+
+def finish(problem: Problem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The solution as a posterior of one draw, whatever ``draws`` is.
+
+    Declared missing cells are at their mean: their mode is 0, whatever the factors are.
+    """
+    structure, values = problem.structure, {}
+    for side, array in zip(problem.sides, (state.Wt.T, state.Ht), strict=True):
+        if not side.is_fixed:
+            values[side.factor.name] = side.as_variable(array)[None].copy()
+    if structure.imputed is not None:
+        cells = structure.imputed.rows, structure.imputed.cols
+        values[structure.imputed.name] = structure.mean_at(state.Wt.T, state.Ht.T, *cells)[None]
+    return values, {}
+
+
+ENGINE = Engine(
+    name="em", verb="fit", options=EM, supports=supports, prepare=prepare, init=init, step=step, finish=finish
+)

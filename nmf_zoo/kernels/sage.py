@@ -1,0 +1,182 @@
+"""EM of the composite model, component by component (SAGE; Fevotte, Bertin and Durrieu 2009, algorithm 1).
+
+Given its power p, a cell's component k, with variance v = w_fk h_kn of the mean l, has the posterior power
+
+    V = v + v^2 (p / l^2 - 1 / l),
+
+so that a new h_kn, the mode given V at the old w, needs no V: with pull and drag of :mod:`.itakura_saito`,
+
+    sum_f V / w = h F + h^2 (pull - drag),    F the number of cells that were seen
+
+and the new w_fk, given the same V at the new h', needs three sums over frames, of h^2/h' p/l^2, h^2/h' / l and h / h'.
+Each component sees the means that those before it have left: the means are the one table (N, F) kept between passes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from nmf_zoo.kernels.factor_steps import FLOOR, positive_root
+from nmf_zoo.kernels.softplus import in_lanes
+from nmf_zoo.kernels.streams import kernel
+
+sums_in_lanes = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+
+
+class Component(NamedTuple):
+    """The component that moves.
+
+    Attributes
+    ----------
+    w : (F,) its profile; before, after : (N,) its activations, the latter overwritten, or the former where it is fixed
+    power, scale, rate : (N,) prior terms of the activations
+    height : 1 / its largest activation
+    is_fixed : its activations are known
+    """
+
+    w: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    power: np.ndarray
+    scale: np.ndarray
+    rate: np.ndarray
+    height: float
+    is_fixed: bool
+
+
+class Change(NamedTuple):
+    """What the component before did to the means: from before_h before_w to after_h after_w; (N,) and (F,)."""
+
+    before_h: np.ndarray
+    before_w: np.ndarray
+    after_h: np.ndarray
+    after_w: np.ndarray
+
+
+@kernel
+def fill_means(means, background, Wt, Ht, first, last):
+    """Overwrite the means of some frames, from Wt (K, F) and Ht (N, K)."""
+    for n in range(first, last):
+        if background.size > 0:
+            means[n] = background[n]
+        else:
+            means[n] = 0.0
+        for k in range(Wt.shape[0]):
+            _add(means[n], Wt[k], Ht[n, k])
+
+
+@kernel
+def renew_means(means, change, first, last):
+    """Bring the means of some frames up to date."""
+    for n in range(first, last):
+        _exchange(means[n], change.before_w, change.after_w, change.before_h[n], change.after_h[n])
+
+
+@kernel
+def move_component(spectra, means, component, sums, first, last):
+    """Move a component's activations in some frames; ``sums`` (3, F) for its profile are added to.
+
+    Returns the KKT residual of where the activations were.
+    """
+    F, worst = means.shape[1], 0.0
+    inverse, pulls = np.empty(F), np.empty(F)
+    for n in range(first, last):
+        n_seen = _invert(inverse, pulls, spectra, means[n], n)
+        old, new = component.before[n], component.before[n]
+        if not component.is_fixed:
+            pull, drag = _sums(pulls, inverse, component.w)
+            terms = component.power[n], component.scale[n], component.rate[n]
+            new, ratio = _step(old, pull, drag, n_seen, terms)
+            worst = max(worst, abs(min(old * component.height, 1.0 - ratio)))
+        component.after[n] = new
+        _add(sums[0], pulls, old * old / new)
+        _add(sums[1], inverse, old * old / new)
+        _add_seen(sums[2], inverse, old / new)
+    return worst
+
+
+@kernel
+def move_profile(w, sums, terms, n_seen):
+    """Overwrite a profile (F,) with its mode given the posterior powers; ``terms`` (3, F), n_seen (F,)."""
+    for f in range(w.size):
+        rest = w[f] * sums[2, f] - w[f] * w[f] * sums[1, f]
+        total = terms[1, f] + w[f] * w[f] * sums[0, f] + max(rest, 0.0)
+        w[f] = max(positive_root(terms[2, f], n_seen[f] + terms[0, f], total, w[f]), FLOOR)
+
+
+@kernel
+def _step(old, pull, drag, n_seen, terms):
+    """(the new activation, what lowers the objective over what raises it at the old one)"""
+    power, scale, rate = terms
+    total = scale + old * old * pull + max(n_seen * old - old * old * drag, 0.0)
+    new = max(positive_root(rate, n_seen + power, total, old), FLOOR)
+    up, down = (drag + rate) * old + max(power, 0.0), pull * old + scale / old + max(-power, 0.0)
+    return new, down / up if up > 0.0 else 1.0
+
+
+@kernel
+def _invert(inverse, pulls, spectra, means, n):
+    """Overwrite inverse with 1 / l, 0 where frame n isn't seen, and pulls with p / l^2. Returns how many were seen."""
+    _fill_inverse(inverse, means)
+    n_seen = float(means.size)
+    if spectra.seen.size > 0:
+        n_seen = _hide(inverse, spectra.seen[n])
+    _fill_pulls(pulls, inverse, spectra.power[n])
+    return n_seen
+
+
+# -- loops over frequencies, in SIMD lanes ---------------------------------------------------------------------------
+
+
+@in_lanes
+def _add(out, row, x):
+    for f in range(out.size):
+        out[f] += x * row[f]
+
+
+@in_lanes
+def _add_seen(out, inverse, x):
+    for f in range(out.size):
+        out[f] += x if inverse[f] > 0.0 else 0.0
+
+
+@in_lanes
+def _exchange(means, before, after, h_before, h_after):
+    """Never less than the new part: a sum that loses most of itself has lost its digits, too."""
+    for f in range(means.size):
+        part = h_after * after[f]
+        renewed = (means[f] - h_before * before[f]) + part
+        means[f] = renewed if renewed > part else part
+
+
+@in_lanes
+def _fill_inverse(inverse, means):
+    for f in range(means.size):
+        inverse[f] = 1.0 / means[f]
+
+
+@in_lanes
+def _hide(inverse, seen):
+    count = 0
+    for f in range(seen.size):
+        inverse[f] = inverse[f] if seen[f] else 0.0
+        count += 1 if seen[f] else 0
+    return float(count)
+
+
+@in_lanes
+def _fill_pulls(pulls, inverse, power):
+    for f in range(power.size):
+        pulls[f] = power[f] * inverse[f] * inverse[f]
+
+
+@sums_in_lanes
+def _sums(pulls, inverse, w):
+    pull, drag = 0.0, 0.0
+    for f in range(w.size):
+        pull += pulls[f] * w[f]
+        drag += inverse[f] * w[f]
+    return pull, drag
