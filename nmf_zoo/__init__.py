@@ -19,6 +19,7 @@ _HOMES = {
     "nmf_zoo.inference.mcem": ("MCEM",),
     "nmf_zoo.inference.gibbs": ("Gibbs",),
     "nmf_zoo.inference.online_em": ("OnlineEM",),
+    "nmf_zoo.inference.itakura_saito.online_options": ("SimulatedOnlineEM",),
     "nmf_zoo.nuts": ("NUTS",),
     "nmf_zoo.streaming": ("stream", "resume_stream"),
     "nmf_zoo.diagnostics": ("summarise",),
@@ -43,6 +44,8 @@ _HOMES = {
         "rescale_columns",
     ),
     "nmf_zoo.components": ("top_features", "unit_sum"),
+    "nmf_zoo.audio.separation": ("separate",),
+    "nmf_zoo.audio.spectra": ("power_spectrogram",),
     "nmf_zoo._compat": ("save", "load"),
     "nmf_zoo.errors": ("InputError", "UnreadableModel", "UnsupportedModel", "RunFailed", "NmfZooWarning"),
 }

@@ -50,7 +50,7 @@ def make_parser() -> Parser:
         added.add_argument("--debug", action="store_true", help="show the traceback of an error")
         return added
 
-    _fill_fit(command("fit", "fit", "sample or fit a model on a file of counts"))
+    _fill_fit(command("fit", "fit", "sample or fit a model on a file of counts or powers"))
     _fill_rank(command("rank", "rank", "choose the number of components"))
     _fill_summary(command("summary", "show", "say what a result holds and whether it converged"))
     _fill_plot(command("plot", "show", "draw the components of a result with their uncertainty, or its trace"))
@@ -58,6 +58,7 @@ def make_parser() -> Parser:
     engines = command("engines", "lists", "show which engine runs which model, and why not")
     engines.add_argument("--markdown", action="store_true", help="as a Markdown table")
     _fill_simulate(command("simulate", "simulate", "draw a data matrix from a model"))
+    _fill_separate(command("separate", "separate", "separate a recording into components that sum to it"))
     _fill_demo(command("demo", "demo", "posterior of gamma-nmf on handwritten digits, with a picture"))
     return parser
 
@@ -189,6 +190,31 @@ def _fill_simulate(parser: Parser) -> None:
         "-o", "--output", type=Path, required=True, help="X: .csv .tsv .npy; X and all variables: .npz .nc"
     )
     parser.add_argument("--force", action="store_true", help="overwrite the output")
+
+
+def _fill_separate(parser: Parser) -> None:
+    parser.add_argument("input", type=Path, help=".wav; .flac .ogg .mp3 and more with 'nmf_zoo[audio]'")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="folder for component_1.wav, ..., a picture")
+    parser.add_argument("--force", action="store_true", help="overwrite the components that the folder holds")
+    parser.add_argument("--rank", type=int, required=True, help="number of components")
+    sound = parser.add_argument_group("the spectra")
+    sound.add_argument("--window", type=float, metavar="MS", help="milliseconds of a frame (default about 32)")
+    sound.add_argument("--hop", type=float, metavar="MS", help="milliseconds between frames (default half a window)")
+    sound.add_argument(
+        "--sample-format", metavar="FORMAT", help="of the output: int16, int24, float32, ... (default the input's)"
+    )
+    run = parser.add_argument_group("the run", "Simulated online EM of is-nmf; defaults are nz.SimulatedOnlineEM's.")
+    run.add_argument("--alpha", type=float, help="shape of the activations' inverse-gamma prior (default 1)")
+    run.add_argument("--beta", type=float, help="its scale (default 1)")
+    run.add_argument("--sweeps", type=int, help="Gibbs sweeps of a frame")
+    run.add_argument("--keep", type=int, help="how many of the last are averaged")
+    run.add_argument("--exponent", type=float, help="the n-th step has size n^-exponent")
+    run.add_argument("--batch", type=int, help="frames of one step")
+    run.add_argument("--passes", type=int, help="how often the recording is gone through to learn (default 3)")
+    run.add_argument("--random-seed", metavar="SEED", help="the same seed gives the same components")
+    run.add_argument("--cores", type=int, help="threads (default every core)")
+    run.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="the same command goes on from there")
+    run.add_argument("--quiet", action="store_true", help="no bar, no table")
 
 
 def _fill_demo(parser: Parser) -> None:

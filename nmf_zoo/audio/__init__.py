@@ -1,0 +1,1 @@
+"""From sound to sound: recordings block by block, their spectra, and their separation into components."""

@@ -1,0 +1,125 @@
+"""Where the sounds of the components go: to WAV files, or into memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from nmf_zoo.audio.samples import FORMATS, SampleFormat, whole_steps
+from nmf_zoo.audio.wav import WavWriter
+from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.structure import Array
+
+PICTURE, RESULT = "components.png", "components.nc"
+
+
+class Memory:
+    """All samples, (K, n)."""
+
+    def __init__(self) -> None:
+        self._parts: list[Array] = []
+
+    def write(self, parts: Array) -> None:
+        self._parts.append(parts)
+
+    @property
+    def samples(self) -> Array:
+        return np.concatenate(self._parts, axis=1)
+
+
+class Files:
+    """A mono WAV file for each component in a folder. Those of integers sum to the rounded recording, step for step."""
+
+    def __init__(self, folder: Path, rank: int, rate: int, n_samples: int, form: SampleFormat):
+        self._folder, self._form = folder, form
+        self._cut, self._n_samples = np.zeros(rank, int), n_samples
+        self._stack = ExitStack()
+        self._writers = []
+        for k in range(rank):
+            writer = WavWriter(folder / f"{k}.wav", rate, n_samples, form)
+            self._stack.callback(writer.close)
+            self._writers.append(writer)
+
+    def __enter__(self) -> Files:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._stack.close()
+
+    def write(self, parts: Array) -> None:
+        if self._form.kind != "f":
+            parts, cut = whole_steps(parts, self._form)
+            self._cut += cut
+        for writer, samples in zip(self._writers, parts, strict=True):
+            writer.write(samples)
+
+    def name(self, order: Sequence[int] | Array) -> None:
+        """Give the files their names: component_1.wav is that of ``order[0]``."""
+        for place, k in enumerate(order):
+            os.replace(self._folder / f"{k}.wav", self._folder / part_name(place))
+            if self._cut[k]:
+                text = f"{part_name(place)} goes beyond full scale: {self._cut[k]} of its samples were cut"
+                warnings.warn(f"{text}; the sample format float32 keeps them", NmfZooWarning, stacklevel=3)
+
+
+def part_name(place: int) -> str:
+    return f"component_{place + 1}.wav"
+
+
+def choose_format(own: SampleFormat, asked: str | None) -> SampleFormat:
+    """That of the recording, unless another is asked for."""
+    if asked is None:
+        return own
+    if asked not in FORMATS:
+        raise InputError("sample_format", repr(asked), f"one of {', '.join(FORMATS)}")
+    return FORMATS[asked]
+
+
+def check_folder(path: Path, force: bool) -> None:
+    """Refuse a folder that can't be made; with ``force`` one that we wrote is replaced, and no other."""
+    if path.exists() and not path.is_dir():
+        raise InputError("output", f"{path}, a file", "the name of a folder")
+    if path.resolve() == Path.cwd():
+        raise InputError("output", f"{path}, the working folder", "the name of another")
+    parent = path.resolve().parent
+    if not parent.is_dir():
+        raise InputError(
+            "output", str(path), f"a folder that exists around it, and {parent} doesn't", "create it first"
+        )
+    if not os.access(parent, os.W_OK):
+        raise InputError("output", str(path), f"a folder that can be written to, and {parent} can't")
+    names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+    others = sorted(name for name in names if not _is_ours(name))
+    if others:
+        raise InputError("output", f"{path}, which holds {others[0]!r}", "a new folder, or one of earlier components")
+    if names and not force:
+        raise InputError("output", f"{path}, which exists", "a new name", "or force=True to overwrite it")
+
+
+def _is_ours(name: str) -> bool:
+    number = name.removeprefix("component_").removesuffix(".wav")
+    return name in (PICTURE, RESULT) or (number.isdigit() and name == f"component_{number}.wav")
+
+
+@contextmanager
+def complete_folder(path: Path) -> Iterator[Path]:
+    """A folder beside ``path`` to write to; it takes the place of ``path`` when all went well."""
+    path = path.resolve()
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.mkdir()
+    except OSError as error:
+        raise InputError("output", str(path), f"a folder that can be written to ({error.strerror})") from None
+    try:
+        yield partial
+        if path.is_dir():
+            shutil.rmtree(path)
+        os.replace(partial, path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
