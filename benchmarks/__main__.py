@@ -20,16 +20,23 @@ PARTS = (
     "iterations",
     "convergence",
     "mixing",
+    "itakura_saito_mixing",
     "mcem",
     "trajectories",
+    "itakura_saito",
+    "itakura_saito_vb",
+    "composite",
     "threads",
     "precision",
     "memory",
     "start",
     "rank",
     "streaming",
+    "online_frames",
+    "audio",
     "marginal",
     "evidence",
+    "hmm",
 )
 PACKAGES = ("nmf_zoo", "numba", "numpy", "scipy", "pymc", "arviz", "scikit-learn", "nutpie", "hpfrec")
 BEGIN, END = "<!-- benchmarks: make bench -->", "<!-- end -->"

@@ -95,7 +95,7 @@ class Gibbs:
     trajectories : where Hamiltonian trajectories take over once the warm-up has adapted them: "auto" where there are
         enough counts for the cells of W and H (about 0.7 each with prior shapes of 1, and more with smaller shapes),
         "always" on any, "never". Tables with more than 262,144 filled cells and models with unknown hyperparameters go
-        without.
+        without. Where the data are powers, "auto" is "always", and nothing goes without.
     """
 
     moves: tuple[str, ...] = MOVES

@@ -109,17 +109,17 @@ def move_rows(data, other, rows, stride, room, block, key):
     _add_prior(gradient, v, slope, scale, shape, rate)
     _subtract_energy(room.gain, -1.0, u, v, momentum)
     _add_log_prior(room.gain, -1.0, v, scale, shape, rate)
-    _kick(momentum, root, gradient, step, 0.5)
+    kick(momentum, root, gradient, step, 0.5)
     for leap in range(1, stride.length[0] + 1):
-        _drift(u, root, momentum, step)
+        drift(u, root, momentum, step)
         to_plain(v, slope, u, scale)
         pull_into(data, other, block, v, means, gradient)
         _add_prior(gradient, v, slope, scale, shape, rate)
-        _kick(momentum, root, gradient, step, 1.0 if leap < stride.length[0] else 0.5)
+        kick(momentum, root, gradient, step, 1.0 if leap < stride.length[0] else 0.5)
     _subtract_energy(room.gain, 1.0, u, v, momentum)
     _add_log_prior(room.gain, 1.0, v, scale, shape, rate)
     add_log_ratios(data, block, room.means, room.before, room.gain)
-    _test(values, v, room.gain, rows.chance[block], fold(key, TEST))
+    decide(values, v, room.gain, rows.chance[block], fold(key, TEST))
 
 
 @kernel
@@ -131,14 +131,14 @@ def _set_off(room, values, scale, step, key):
     momentum, word, stream = room.momentum.ravel(), ZERO, fold(key, MOMENTUM)
     for i in range(momentum.size):
         momentum[i], word = normal_from(stream, word)
-    _jitter(room.step, step, fold(key, JITTER))
+    jitter_steps(room.step, step, fold(key, JITTER))
 
 
 # -- elementwise work in SIMD lanes ----------------------------------------------------------------------------------
 
 
 @in_lanes
-def _jitter(out, step, key):
+def jitter_steps(out, step, key):
     for b in range(step.size):
         out[b] = step[b] * (SHORTEST + (LONGEST - SHORTEST) * uniform(key, b))
 
@@ -170,7 +170,7 @@ def _add_log_prior(gain, sign, v, scale, shape, rate):
 
 
 @in_lanes
-def _kick(momentum, root, gradient, step, part):
+def kick(momentum, root, gradient, step, part):
     """momentum += part * step root^T gradient"""
     rank, width = momentum.shape
     if root.shape[1] == 0:
@@ -184,7 +184,7 @@ def _kick(momentum, root, gradient, step, part):
 
 
 @in_lanes
-def _drift(u, root, momentum, step):
+def drift(u, root, momentum, step):
     """u += step root momentum"""
     rank, width = momentum.shape
     if root.shape[1] == 0:
@@ -198,7 +198,7 @@ def _drift(u, root, momentum, step):
 
 
 @in_lanes
-def _test(values, v, gain, chance, key):
+def decide(values, v, gain, chance, key):
     """Metropolis: rows whose test fails stay where they are. A gain that is no number fails."""
     for b in range(gain.size):
         chance[b] = fast_exp(min(gain[b], 0.0)) if gain[b] == gain[b] else 0.0

@@ -34,7 +34,8 @@ class SideTuning(NamedTuple):
 
     Attributes
     ----------
-    scale, root, step, length : of a :class:`nmf_zoo.kernels.row_trajectories.Stride`
+    scale, root, step, length : of a :class:`nmf_zoo.kernels.row_trajectories.Stride`; scale and width have size 0
+        where coordinates have no scale
     curvature : as ``root``, a sum over the window
     width : as ``scale``, a sum over the window of what the scale should be
     chance : as ``step``, a sum over the burst
@@ -253,9 +254,10 @@ def _adapt_steps(tuning, n_rows, gain):
 
 @kernel
 def _end_window(tuning, n_rows, pace):
-    """Scales and masses from the window's sums."""
+    """Scales and masses from the window's sums; masses at once where coordinates have no scale."""
     seen, index = pace[SEEN], pace[INDEX]
-    blocks, rank, width = tuning.scale.shape
+    rank, (blocks, width) = tuning.scale.shape[1], tuning.step.shape
+    first = LAST_SCALE if tuning.scale.size > 0 else 0
     for block in range(blocks):
         for b in range(width):
             if block * width + b >= n_rows:
@@ -266,9 +268,9 @@ def _end_window(tuning, n_rows, pace):
                     tuning.scale[block, k, b] = tuning.width[block, k, b] / seen
                 if tuning.curvature.size > 0 and index == LAST_SCALE:  # as if measured in the new coordinates
                     _rescale(tuning.curvature[block], k, b, tuning.scale[block, k, b] / before)
-            if tuning.curvature.size > 0 and index >= LAST_SCALE:
+            if tuning.curvature.size > 0 and index >= first:
                 _set_root(tuning.root[block], tuning.curvature[block], b, seen)
-    if index == LAST_SCALE:
+    if index == first:
         tuning.step[:] = FIRST_STEP
     tuning.curvature[:] = 0.0
     tuning.width[:] = 0.0

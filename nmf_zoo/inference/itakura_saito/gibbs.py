@@ -70,12 +70,13 @@ from nmf_zoo.kernels.power_sweeps import (
     Plan,
     PowerSide,
     PowerSweeps,
+    is_moving_along_orbit,
     keep,
     run_sweeps,
     sweep_once,
 )
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.kernels.tuning import end_sweep, freeze, is_allocating, is_moving_along_orbit
+from nmf_zoo.kernels.tuning import end_sweep, freeze, is_allocating
 from nmf_zoo.results import checked_cells
 from nmf_zoo.structure import Array, Factorisation
 

@@ -1,0 +1,233 @@
+"""Moves of the rows of powers by themselves and inside the sampler: Geweke's test, quadrature and calibration.
+
+Then planted errors.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from nmf_zoo.inference.blocks import Block
+from nmf_zoo.inference.gibbs import Gibbs
+from nmf_zoo.inference.itakura_saito import gibbs
+from nmf_zoo.inference.itakura_saito.trajectories import make_side_rooms, make_sides, make_tuning, walk_in_threads
+from nmf_zoo.inference.workers import SERIAL
+from nmf_zoo.kernels import power_sweeps, tuning
+from nmf_zoo.kernels.power_rows import LOUD
+from nmf_zoo.kernels.streams import child, seed_key
+from tests import naive_power_rows
+from tests.sizes import size
+from tests.statistical import test_is_gibbs, test_is_quadrature
+from tests.statistical.calibration import check_ranks, rank_truths
+from tests.statistical.composite_chain import sample_composite, simulate_successively
+from tests.statistical.gates import check_means
+from tests.statistical.geweke import check_geweke
+from tests.structures import inverse_gamma
+
+pytestmark = pytest.mark.statistical
+SWEEPS, PLANTED_SWEEPS = size(4_000, 60_000), 3_000
+REPLICATES, TUNE, THIN = size(128, 1000), 150, size(4, 8)
+STEP, LENGTH = 0.6, 4
+MODELS = test_is_gibbs.MODELS
+SLOW = {"heavy tails": 5, "rank 3": 2, "rank 1": 2, "light tails": 2}  # times as many sweeps
+
+check = partial(check_geweke, simulate_successively=simulate_successively)
+
+
+def walk_alone(wrong=lambda sides, rooms: (sides, rooms), step=STEP):
+    """A step that moves each row of both factors and does nothing else; ``wrong`` plants an error in what it reads."""
+
+    def walk(problem, state, key):
+        sides = make_sides(problem.frames.spectra)
+        learnt = make_tuning(sides, len(state.Wt))
+        learnt.pace[[tuning.IS_READY, tuning.IS_FROZEN]] = 1.0
+        for side in (learnt.W, learnt.H):
+            side.step[:], side.length[:] = step, LENGTH
+        sides, rooms = wrong(sides, make_side_rooms(sides, problem.priors))
+        walk_in_threads(sides, rooms, SERIAL, problem.draws, state.factors, learnt, False, key)
+        return state, None
+
+    return walk
+
+
+def share_and_walk(problem, state, key):
+    """Composite Gibbs and moves of rows in each step."""
+    gibbs.step(problem, state, child(key, 0))
+    return walk_alone()(problem, state, child(key, 1))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_moves_of_rows_alone(name):
+    check(MODELS[name], SLOW.get(name, 1) * SWEEPS, seed=1, step=walk_alone())
+
+
+@pytest.mark.parametrize("name", ["plain", "mask, exposure, background"])
+def test_moves_of_rows_among_composite_sweeps(name):
+    check(MODELS[name], SWEEPS, seed=3, step=share_and_walk)
+
+
+@pytest.mark.parametrize("name", test_is_gibbs.HYPER_MODELS)
+def test_unknown_hyperparameters(name):
+    """The priors' cells change from sweep to sweep."""
+
+    def step(problem, state, key):
+        gibbs.step(problem, state, child(key, 0))
+        priors, sides = gibbs.priors_by_component(problem.structure, state.values), make_sides(problem.frames.spectra)
+        learnt = make_tuning(sides, len(state.Wt))
+        learnt.pace[[tuning.IS_READY, tuning.IS_FROZEN]] = 1.0
+        rooms = make_side_rooms(sides, priors)
+        walk_in_threads(sides, rooms, SERIAL, problem.draws, state.factors, learnt, False, child(key, 1))
+        return state, None
+
+    check(test_is_gibbs.HYPER_MODELS[name], SWEEPS, seed=2, step=step)
+
+
+# -- quadrature ----------------------------------------------------------------------------------------------------
+
+sample_walking = partial(sample_composite, step=walk_alone(), thin=2)
+
+
+@pytest.mark.parametrize("background", [test_is_quadrature.NONE, test_is_quadrature.BESIDE])
+def test_a_row_given_the_other_factor(background):
+    known = test_is_quadrature
+    prior = inverse_gamma(known.SHAPE_H[:, None], known.SCALE_H[:, None])
+    structure = known.power_model(known.PAIR_X, 2, known.KNOWN, prior, exposure=known.EXPOSURE, background=background)
+    draws = sample_walking(structure, 3 * SWEEPS, seed=1)
+    expected = np.array(known.by_known_W(known.KNOWN, known.EXPOSURE, background))
+    check_means(known.NAMES_H, known.statistics_of_h(draws), expected)
+
+
+def check_flat(step):
+    known = test_is_quadrature
+    structure = known.power_model(known.FLAT_X, 1, None, inverse_gamma(known.FLAT_SHAPE, known.FLAT_SCALE))
+    draws = sample_composite(structure, 3 * SWEEPS, seed=3, step=step)
+    table = np.concatenate([np.log(draws["H"])[:, 0], np.log(draws["W"])[:, :, 0]], axis=1)
+    check_means(["h1", "h2", "h3", "w1", "w2"], table, np.array(known.by_flat_W()))
+
+
+def test_profiles_without_a_prior():
+    check_flat(walk_alone())
+
+
+# -- the sampler as it runs ----------------------------------------------------------------------------------------
+
+
+def sample_as_it_runs(structure, sweeps, moves=("scale", "shear"), seed=0, tune=TUNE, thin=1, step=None):
+    """Its own warm-up, frozen afterwards."""
+    problem, key = gibbs.prepare(structure, Gibbs(moves=moves), SERIAL), seed_key(seed)
+    state = gibbs.init(problem, child(key, 0), {})
+    state, *_ = gibbs.run(problem, state, key, Block(0, tune, 0, 0, True))
+    state, draws, stats = gibbs.run(problem, state, key, Block(tune, tune + sweeps, tune, thin, False))
+    assert structure.W.is_fixed or np.isfinite(stats["accept_W"]).all()
+    known = [factor for factor in (structure.W, structure.H) if factor.is_fixed]
+    fixed = {factor.name: np.broadcast_to(factor.prior.value, (sweeps // thin, *factor.shape)) for factor in known}
+    return draws | fixed
+
+
+@pytest.mark.parametrize("name", test_is_gibbs.CALIBRATED)
+def test_ranks_are_uniform(name):
+    structure = test_is_gibbs.CALIBRATED[name]
+    check_ranks(*rank_truths(structure, REPLICATES, TUNE, THIN, seed=1, sample=sample_as_it_runs))
+
+
+# -- planted errors ------------------------------------------------------------------------------------------------
+
+
+def check_is_seen(structure, wrong=None, sweeps=PLANTED_SWEEPS, step=None):
+    with pytest.raises(AssertionError, match="gate 2, standard errors"):
+        check(structure, sweeps, seed=4, step=step or walk_alone(wrong), least=50)
+
+
+def with_rows(change):
+    """Priors' cells of W (side 0) and H (side 1) that are changed."""
+
+    def wrong(sides, rooms):
+        changed = (room._replace(rows=room.rows._replace(**change(i, room.rows))) for i, room in enumerate(rooms))
+        return sides, tuple(changed)
+
+    return wrong
+
+
+def exchanged(cells):
+    return np.ascontiguousarray(cells[:, ::-1])
+
+
+WRONG_PRIORS = {
+    "no Jacobian": with_rows(lambda i, rows: {"shape": rows.shape + 1}),
+    "no Jacobian of W": with_rows(lambda i, rows: {"shape": rows.shape + (i == 0)}),
+    "half the scales of H": with_rows(lambda i, rows: {"scale": rows.scale / (1 + i)}),
+    "components exchanged": with_rows(lambda i, rows: {"shape": exchanged(rows.shape)}),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_PRIORS)
+def test_a_wrong_prior_is_seen(name):
+    check_is_seen(MODELS["plain"], WRONG_PRIORS[name])
+
+
+def test_a_flat_factor_without_its_jacobian_is_seen():
+    with pytest.raises(AssertionError, match="gate 2"):
+        check_flat(walk_alone(with_rows(lambda i, rows: {"shape": rows.shape + (i == 0)})))
+
+
+def with_offsets(change):
+    def wrong(sides, rooms):
+        changed = (side._replace(data=side.data._replace(offset=change(side.data.offset))) for side in sides)
+        return tuple(changed), rooms
+
+    return wrong
+
+
+WRONG_OFFSETS = {
+    "background": lambda offset: np.empty((0, 0, 0)),
+    "mask": lambda offset: np.where(offset == LOUD, 0.0, LOUD),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_OFFSETS)
+def test_a_forgotten_background_or_an_inverted_mask_is_seen(name):
+    check_is_seen(MODELS[name], with_offsets(WRONG_OFFSETS[name]))
+
+
+def in_numpy(root_at=lambda v: np.eye(len(v)), exchanged=naive_power_rows.exchanged, length=LENGTH):
+    """The same moves by the twins, of data without a mask or a background."""
+
+    def move(power, other, v, shape, scale, key):
+        rows = [(power[i], other, 0.0, shape[:, i], scale[:, i]) for i in range(len(power))]
+        strides = [(root_at(v[:, i]), STEP, length) for i in range(len(power))]
+        v = naive_power_rows.move_rows(v, rows, strides, key, len(power))[0]
+        own = child(key, power_sweeps.EXCHANGES)
+        return naive_power_rows.exchange_components(v, rows, 1, own, exchanged)
+
+    def step(problem, state, key):
+        priors, power = problem.priors, problem.frames.spectra.power
+        state.Ht[:] = move(power, state.Wt.T, state.Ht.T, *priors[2:], child(key, 1)).T
+        state.Wt[:] = move(power.T, state.Ht, state.Wt.copy(), *priors[:2], child(key, 0))
+        return state, None
+
+    return step
+
+
+def test_the_twins_are_exact():
+    check(MODELS["square"], PLANTED_SWEEPS, seed=4, step=in_numpy(), least=50)
+
+
+def lopsided(v, u, k, j):
+    """Not an exchange: it does not lead back, and shrinks volumes."""
+    out = naive_power_rows.exchanged(v, u, k, j)
+    out[j] *= 0.7
+    return out
+
+
+WRONG_MOVES = {
+    "a mass that depends on where the row is": in_numpy(root_at=lambda v: np.diag(0.4 + 0.8 / (1 + v))),
+    "an exchange that does not lead back": in_numpy(exchanged=lopsided),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_MOVES)
+def test_wrong_moves_are_seen(name):
+    check_is_seen(MODELS["square"], step=WRONG_MOVES[name])
