@@ -11,7 +11,8 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "nmf_zoo.models": ("poisson_nmf", "normal_nmf", "gamma_nmf", "gap", "is_nmf", "free"),
+    "nmf_zoo.models": ("poisson_nmf", "normal_nmf", "gamma_nmf", "gap", "is_nmf", "hmm_nmf", "free"),
+    "nmf_zoo.distributions": ("BasisChain", "UnitChain", "LogNormalAR"),
     "nmf_zoo.reading": ("read", "describe", "check"),
     "nmf_zoo.api": ("sample", "fit"),
     "nmf_zoo.inference.em": ("EM",),
@@ -20,6 +21,8 @@ _HOMES = {
     "nmf_zoo.inference.gibbs": ("Gibbs",),
     "nmf_zoo.inference.online_em": ("OnlineEM",),
     "nmf_zoo.inference.itakura_saito.online_options": ("SimulatedOnlineEM",),
+    "nmf_zoo.inference.hmm.exact": ("HMMExact",),
+    "nmf_zoo.inference.hmm.online": ("ChainOnlineEM",),
     "nmf_zoo.nuts": ("NUTS",),
     "nmf_zoo.streaming": ("stream", "resume_stream"),
     "nmf_zoo.diagnostics": ("summarise",),

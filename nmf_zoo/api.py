@@ -170,7 +170,8 @@ def fit(
     Parameters
     ----------
     engine : name of an optimising engine, or its options, e.g. ``"em"``, ``nz.EM(mode="log")``, ``"vb"``, or
-        ``"mcem"``: maximum marginal likelihood of ``nz.gap``, or of free hyperparameters of ``nz.gamma_nmf``
+        ``"mcem"``: maximum marginal likelihood of ``nz.gap``, or of free hyperparameters of ``nz.gamma_nmf``;
+        ``"hmm_exact"``: of ``nz.hmm_nmf`` with binary chains
     max_iter : iterations at the most
     tol : stop when the engine's residual (see its ``Info``) falls below; 0 runs all iterations. MCEM's is the relative
         move of W's mean, per iteration, from one window of iterations to the next, so that noise averages out of it

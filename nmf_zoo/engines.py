@@ -11,6 +11,7 @@ from nmf_zoo import nuts
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference import ENGINES, engine_for
 from nmf_zoo.inference.engine import Engine, Verdict
+from nmf_zoo.inference.hmm.support import chain_verdict
 from nmf_zoo.structure import Factorisation
 
 VERBS = {name: engine.verb for name, engine in ENGINES.items()} | {nuts.NAME: "sample"}
@@ -35,6 +36,9 @@ def resolve_engine(engine: Any, verb: str, structure: Factorisation) -> tuple[st
 
 def verdict(structure: Factorisation, name: str, options: Any = None) -> Verdict:
     """Whether the engine ``name`` can run the model, with default options when none are given."""
+    refusal = chain_verdict(structure, name)
+    if not refusal:
+        return refusal
     supports = nuts.supports if name == nuts.NAME else engine_for(name, structure).supports
     return supports(structure, OPTIONS[name]() if options is None else options)
 

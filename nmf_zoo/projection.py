@@ -12,17 +12,30 @@ import scipy.sparse as sp
 import xarray as xr
 
 from nmf_zoo.api import fit, sample
+from nmf_zoo.distributions import BasisChain, LogNormalAR, UnitChain
+from nmf_zoo.distributions.chains import Recipe
 from nmf_zoo.engines import OPTIONS, VERBS
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.models import gap, is_nmf, normal_nmf, poisson_nmf
+from nmf_zoo.models import gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.matrices import flat_labels, read_dataarray
 from nmf_zoo.posterior import Axis, axes_of, draws_or_means, mean_over_draws, variable_of
 from nmf_zoo.reading import read
 from nmf_zoo.run_arguments import variable_shapes
-from nmf_zoo.structure import Array, Factorisation, Flat, GammaPrior, InverseGammaPrior, Unknown
+from nmf_zoo.structure import (
+    Array,
+    BasisChainPrior,
+    Chain,
+    Factorisation,
+    Flat,
+    GammaPrior,
+    InverseGammaPrior,
+    UnitChainPrior,
+    Unknown,
+)
 
 WORDS = {Flat: "free", GammaPrior: "Gamma", InverseGammaPrior: "inverse-gamma"}
-DECLARED = {"poisson": "free or Gamma", "normal": "free", "exponential": "inverse-gamma"}  # activations we declare
+# Activations that we declare.
+DECLARED = {"poisson": "free, Gamma or chain", "normal": "free", "exponential": "inverse-gamma"}
 
 
 def project(
@@ -112,7 +125,21 @@ def _declare(structure: Factorisation, values: dict[str, Array], X_new: Any, **i
     if kind == "exponential" and isinstance(prior, InverseGammaPrior):
         shape, scale = (_tied(array, structure.H.shape) for array in prior.shape_and_scale(values))
         return is_nmf(X_new, rank, alpha=shape, beta=scale, **inputs)
-    raise InputError("model", f"{kind} data with {WORDS[type(prior)]} activations", f"{DECLARED[kind]} ones")
+    if kind == "poisson" and isinstance(prior, Chain):
+        return hmm_nmf(X_new, rank, chain=_known_chain(prior, values, rank), **inputs)
+    word = WORDS.get(type(prior), "chains as")
+    raise InputError("model", f"{kind} data with {word} activations", f"{DECLARED[kind]} ones")
+
+
+def _known_chain(prior: Chain, values: dict[str, Array], rank: int) -> Recipe:
+    """The chain with its parameters as they are, for new samples, of which the first starts it anew."""
+    found = {role: np.broadcast_to(own.resolve(values), (rank, 1))[:, 0] for role, own in prior.parameters.items()}
+    if isinstance(prior, UnitChainPrior):
+        return UnitChain(**found)
+    if isinstance(prior, BasisChainPrior):
+        return BasisChain(found["p"], found["q"], found.get("initial", "stationary"))
+    initial = "stationary" if prior.is_stationary else (found["initial_mean"], found["initial_scale"])
+    return LogNormalAR(found["mean"], found["persistence"], found["scale"], initial)
 
 
 def _tied(array: Array, shape: tuple[int, int]) -> Array:

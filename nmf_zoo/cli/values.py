@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,8 @@ def parse_shape(flag: str, text: str) -> tuple[int, int]:
 
 def parse_hyperparameter(argument: Argument, text: str) -> Any:
     """A number, one per component (1,2,3), a file with an array, ``free``, or ``free:TIE`` as in ``nz.free(tie=)``."""
+    if argument.name == "chain":
+        return parse_chain(argument.flag, text)
     word, _, tie = text.partition(":")
     if word == "free":
         import nmf_zoo as nz
@@ -97,6 +100,22 @@ def parse_hyperparameter(argument: Argument, text: str) -> Any:
         return numbers[0]
     # One per component: the last axis of W, the first of H.
     return np.array(numbers) if argument.name.endswith("_w") else np.array(numbers)[:, None]
+
+
+def parse_chain(flag: str, text: str) -> Any:
+    """``basis``, ``unit`` or ``log-normal`` with all parameters free, or some of them known: ``basis:p=0.9,q=0.8``."""
+    from nmf_zoo.models.chains import NAMED
+
+    name, _, rest = text.partition(":")
+    if name not in NAMED:
+        raise InputError(flag, repr(text), f"{', '.join(NAMED)}, or with parameters, e.g. basis:p=0.9,q=0.8")
+    recipe = NAMED[name]()
+    given = dict(part.partition("=")[::2] for part in rest.split(",") if part)
+    for role, value in given.items():
+        if role not in recipe.arguments:
+            raise InputError(flag, repr(text), f"parameters of {name}: {', '.join(recipe.arguments)}")
+        given[role] = value if value == "stationary" else _parse_number(flag, value, float, "numbers")
+    return replace(recipe, arguments={**recipe.arguments, **given})
 
 
 def parse_ranks(flag: str, text: str) -> list[int]:

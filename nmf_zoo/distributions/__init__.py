@@ -1,8 +1,22 @@
-"""The distributions PyMC lacks: sparse counts and real-valued counts."""
+"""The distributions PyMC lacks: sparse counts, real-valued counts, and Markov chains in time."""
 
 from __future__ import annotations
 
 from nmf_zoo.distributions.cell_rates import CellRates, cell_rates
+from nmf_zoo.distributions.chains import BasisChain, BasisChainRV, LogNormalAR, LogNormalARRV, UnitChain, UnitChainRV
 from nmf_zoo.distributions.counts import RealPoisson, RealPoissonRV, SparsePoisson, SparsePoissonRV
 
-__all__ = ["CellRates", "RealPoisson", "RealPoissonRV", "SparsePoisson", "SparsePoissonRV", "cell_rates"]
+__all__ = [
+    "BasisChain",
+    "BasisChainRV",
+    "CellRates",
+    "LogNormalAR",
+    "LogNormalARRV",
+    "RealPoisson",
+    "RealPoissonRV",
+    "SparsePoisson",
+    "SparsePoissonRV",
+    "UnitChain",
+    "UnitChainRV",
+    "cell_rates",
+]

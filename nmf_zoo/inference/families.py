@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
-from nmf_zoo.structure import Factorisation, GammaPrior, InverseGammaPrior, Proper
+from nmf_zoo.structure import (
+    BasisChainPrior,
+    Factorisation,
+    GammaPrior,
+    InverseGammaPrior,
+    LogNormalARPrior,
+    Proper,
+    UnitChainPrior,
+)
 
-WORDS = {GammaPrior: "gamma", InverseGammaPrior: "inverse-gamma"}
+WORDS = {
+    GammaPrior: "gamma",
+    InverseGammaPrior: "inverse-gamma",
+    BasisChainPrior: "binary chain",
+    UnitChainPrior: "bounded chain",
+    LogNormalARPrior: "log-normal chain",
+}
 
 
 def takes_priors(structure: Factorisation, family: type) -> Verdict:

@@ -12,7 +12,7 @@ import numpy as np
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
 from nmf_zoo.inference.itakura_saito import propriety as powers
 from nmf_zoo.inference.layout import weigh
-from nmf_zoo.structure import Array, Cells, Factor, Factorisation, Fixed, Flat, InverseGammaPrior
+from nmf_zoo.structure import Array, Cells, Factor, Factorisation, Fixed, Flat, InverseGammaPrior, LogNormalARPrior
 
 
 def is_proper(structure: Factorisation) -> Verdict:
@@ -42,7 +42,8 @@ def _is_pinned(structure: Factorisation, flat: Factor, other: Factor, axis: int)
         return _is_seen(structure, flat, other.prior.value, axis)
     if other.unknowns:
         return Verdict(f"{flat.name} has no prior and the hyperparameters of {other.name} are unknown")
-    if isinstance(other.prior, InverseGammaPrior):  # all moments of 1 / h are finite, and one seen cell holds a row's
+    if isinstance(other.prior, InverseGammaPrior | LogNormalARPrior):
+        # all moments of 1 / h are finite, and one seen cell holds a row's
         return CAN_RUN
     least = _least_share(structure, other, axis)
     if least > 1:

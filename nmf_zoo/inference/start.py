@@ -117,4 +117,6 @@ MIDDLES: dict[str, Callable[..., Array | float]] = {
     "lognormal": lambda mu, sigma: np.exp(mu),
     "half_normal": lambda sigma: sigma,
     "uniform": lambda lower, upper: (lower + upper) / 2,
+    "beta": lambda a, b: a / (a + b),
+    "normal": lambda mu, sigma: mu,
 }

@@ -60,11 +60,13 @@ def check_inputs(
     shape: tuple[int, int] | None = None,
     is_counts: bool = True,
     is_low_rank: bool = False,
+    in_time: bool = False,
 ) -> Inputs:
     """Check and normalise the arguments that all declarations share; see :func:`nmf_zoo.poisson_nmf` for them.
 
     ``is_counts``: the likelihood is Poisson's; otherwise X must be dense, and may hold integers of any size.
     ``is_low_rank``: more components than features are an error.
+    ``in_time``: samples are times, of which any may be empty.
     """
     if observed not in (None, "stored"):
         raise InputError("observed", repr(observed), "None or 'stored'")
@@ -88,19 +90,20 @@ def check_inputs(
         background=check_offset("background", background, matrix_shape, labels, is_positive=False),
         coords=check_labels(labels, (matrix_shape[0], rank, matrix_shape[1])),
     )
-    note_empty(cells, matrix_shape)
+    note_empty(cells, matrix_shape, in_time)
     return inputs
 
 
-def note_empty(observed: Observed | None, shape: tuple[int, int]) -> None:
-    """Rows and columns without a positive cell are accepted, and said once."""
+def note_empty(observed: Observed | None, shape: tuple[int, int], in_time: bool) -> None:
+    """Rows and columns (not those in time) without a positive cell are accepted, and said once."""
     if observed is None:
         return
     positive = np.nonzero(observed.values > 0)
     if observed.cells is not None:
         positive = tuple(index[positive] for index in observed.cells)
     sizes = [size - len(np.unique(index)) for size, index in zip(shape, positive, strict=True)]
-    empty = [f"{n} {word}{'s' * (n > 1)}" for n, word in zip(sizes, ("feature", "sample"), strict=True) if n]
+    sizes = sizes[:1] if in_time else sizes
+    empty = [f"{n} {word}{'s' * (n > 1)}" for n, word in zip(sizes, ("feature", "sample"), strict=False) if n]
     if empty:
         verb, their = ("has", "its") if sum(sizes) == 1 else ("have", "their")
         note(f"X: {' and '.join(empty)} {verb} no positive observed cell; {their} factors go towards 0")

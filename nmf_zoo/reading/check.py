@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
+from nmf_zoo.distributions import BasisChainRV
 from nmf_zoo.reading.read import read
 from nmf_zoo.structure import Factorisation
 
@@ -68,13 +69,18 @@ def random_points(model: pm.Model, n: int, random_seed: int) -> Iterator[tuple[d
         on_unused_input="ignore",
     )
     names = [rv.name for rv in model.free_RVs]
+    binary = {rv.name for rv in model.free_RVs if isinstance(rv.owner.op, BasisChainRV)}
     for _ in range(n):
-        point = {name: scattered(value, rng) for name, value in start.items()}
+        point = {name: scattered(value, rng, name in binary) for name, value in start.items()}
         yield point, dict(zip(names, to_values(point), strict=True))
 
 
-def scattered(value: Array, rng: np.random.Generator) -> Array:
-    """A random value of the same shape and dtype near ``value``; counts stay counts."""
+def scattered(value: Array, rng: np.random.Generator, is_binary: bool = False) -> Array:
+    """A random value of the same shape and dtype near ``value``; counts stay counts, binary values binary."""
+    if is_binary:
+        drawn = rng.integers(0, 2, value.shape)
+        drawn[:, ~drawn.any(axis=0)] = 1  # no count is possible where all components are off
+        return drawn.astype(value.dtype)
     if value.dtype.kind in "iu":
         return rng.poisson(value + 1).astype(value.dtype)
     return value + SPREAD * rng.standard_normal(value.shape)

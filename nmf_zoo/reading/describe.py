@@ -8,9 +8,29 @@ import numpy as np
 import pymc as pm
 
 from nmf_zoo.reading.read import read
-from nmf_zoo.structure import Cells, Factor, Factorisation, Fixed, Flat, GammaPrior, Parameter, Unknown
+from nmf_zoo.structure import (
+    BasisChainPrior,
+    Cells,
+    Factor,
+    Factorisation,
+    Fixed,
+    Flat,
+    GammaPrior,
+    InverseGammaPrior,
+    LogNormalARPrior,
+    Parameter,
+    UnitChainPrior,
+    Unknown,
+)
 
 Engines = Callable[[Factorisation], Mapping[str, str]]
+PRIOR_NAMES = {
+    GammaPrior: "Gamma",
+    InverseGammaPrior: "InverseGamma",
+    BasisChainPrior: "BasisChain",
+    UnitChainPrior: "UnitChain",
+    LogNormalARPrior: "LogNormalAR",
+}
 SHOWN = 4  # known entries printed in full
 
 
@@ -73,8 +93,9 @@ def prior_text(factor: Factor) -> str:
     if isinstance(factor.prior, Flat):
         return "no prior (flat on [0, inf))"
     parts = [f"{role}={parameter_text(p)}" for role, p in factor.prior.parameters.items()]
-    kind = "Gamma" if isinstance(factor.prior, GammaPrior) else "InverseGamma"
-    return f"{kind}({', '.join(parts)})"
+    if isinstance(factor.prior, BasisChainPrior | LogNormalARPrior) and factor.prior.is_stationary:
+        parts.append("initial=stationary")
+    return f"{PRIOR_NAMES[type(factor.prior)]}({', '.join(parts)})"
 
 
 def parameter_text(parameter: Parameter) -> str:

@@ -15,7 +15,7 @@ from pytensor.scalar import Reciprocal
 
 from nmf_zoo.errors import UnreadableModel
 from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, name_of, spell
-from nmf_zoo.reading.registry import distribution_name, find, names, parameters
+from nmf_zoo.reading.registry import Registry, distribution_name, find, names, parameters
 from nmf_zoo.structure import HyperPrior, Known, Parameter, Unknown
 
 Array = np.ndarray
@@ -52,10 +52,11 @@ HYPER_PRIOR_READERS: dict[type, Callable[..., HyperPrior | None]] = {
 }
 
 
-def read_hyper_prior(variable: Variable) -> HyperPrior:
-    """The prior of an unknown hyperparameter."""
-    reader = find(HYPER_PRIOR_READERS, variable)
-    expected = f"one of {names(HYPER_PRIOR_READERS)} on the non-negative numbers, with known parameters"
+def read_hyper_prior(variable: Variable, readers: Registry | None = None) -> HyperPrior:
+    """The prior of an unknown hyperparameter; ``readers`` where others than non-negative ones are allowed."""
+    allowed, where = (HYPER_PRIOR_READERS, " on the non-negative numbers") if readers is None else (readers, "")
+    reader = find(allowed, variable)
+    expected = f"one of {names(allowed)}{where}, with known parameters"
     if reader is None:
         found = distribution_name(variable)
         raise UnreadableModel(name_of(variable), f"a {found} prior", expected, "change this prior or use pm.sample")

@@ -11,6 +11,7 @@ from pytensor.graph.basic import Variable
 from pytensor.scalar import Reciprocal, TrueDiv
 
 from nmf_zoo.errors import UnreadableModel
+from nmf_zoo.reading.chains import CHAIN_PRIORS
 from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, known_value, name_of, spell
 from nmf_zoo.reading.hyperparameters import as_parameter, orient
 from nmf_zoo.reading.products import Operand
@@ -93,6 +94,7 @@ FACTOR_PRIORS: dict[type, Callable[[ModelGraph, Variable, bool], Prior]] = {
     pm.Exponential: read_exponential,
     pm.InverseGamma: read_inverse_gamma,
     pm.HalfFlat: read_flat,
+    **CHAIN_PRIORS,
 }
 
 

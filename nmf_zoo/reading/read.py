@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pymc as pm
-from pymc.logprob.transforms import IntervalTransform, LogTransform
+from pymc.logprob.transforms import IntervalTransform, LogOddsTransform, LogTransform
 from pytensor.graph.basic import Variable
 
+from nmf_zoo.distributions.chains import RowLogOdds, UnitChain
 from nmf_zoo.errors import InputError, UnreadableModel
 from nmf_zoo.reading.data import as_imputed, read_data
 from nmf_zoo.reading.graph import ModelGraph, name_of
@@ -16,6 +17,9 @@ from nmf_zoo.reading.likelihoods import LIKELIHOODS, Observation, read_likelihoo
 from nmf_zoo.reading.priors import read_factor
 from nmf_zoo.reading.registry import find, names, operation
 from nmf_zoo.structure import Factor, Factorisation, Imputed
+
+# Transforms to an interval and the distributions whose own they are: on others they narrow the support.
+OWN_TRANSFORMS = (IntervalTransform, pm.Uniform), (LogOddsTransform, pm.Beta), (RowLogOdds, UnitChain)
 
 
 def read(model: pm.Model) -> Factorisation:
@@ -83,6 +87,8 @@ def data_like(model: pm.Model) -> list[Variable]:
 
 
 def refuse_repeats(W: Factor, H: Factor) -> None:
+    if W.is_chain:
+        raise UnreadableModel(W.name, "a chain on the left of the product", "chains in H only", "write W @ H")
     if not W.is_fixed and W.name == H.name:
         raise UnreadableModel(W.name, "one variable on both sides of the product", "two factors", "use pm.sample")
     if W.shape[1] != H.shape[0]:
@@ -114,7 +120,7 @@ def refuse_constraints(model: pm.Model) -> None:
     """A transform other than the distribution's own narrows the support (``ordered``), unseen by its density."""
     for rv in model.free_RVs:
         transform = model.rvs_to_transforms[rv]
-        is_own = isinstance(transform, IntervalTransform) and type(rv.owner.op) is operation(pm.Uniform)
+        is_own = any(isinstance(transform, kind) and type(rv.owner.op) is operation(of) for kind, of in OWN_TRANSFORMS)
         if transform is not None and not isinstance(transform, LogTransform) and not is_own:
             found = f"the transform {type(transform).__name__}"
             raise UnreadableModel(name_of(rv), found, "the distribution's own", "drop transform= or use pm.sample")

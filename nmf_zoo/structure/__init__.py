@@ -9,19 +9,22 @@ Shapes, used everywhere in this package::
 
 A :class:`Factorisation` can be built by hand (to test an engine without PyMC) or read from a ``pm.Model`` by
 :func:`nmf_zoo.read`. Engines read it and nothing else. Parameters of priors are in ``parameters``, the factors that
-have them in ``factors``, X in ``data``, and all of it together in ``factorisation``.
+have them in ``factors`` and ``chains``, X in ``data``, and all of it together in ``factorisation``.
 """
 
+from nmf_zoo.structure.chains import BasisChainPrior, LogNormalARPrior, UnitChainPrior
 from nmf_zoo.structure.data import Cells, Data, Dense, Imputed, is_rising
 from nmf_zoo.structure.factorisation import CHUNK, Factorisation, Likelihood
-from nmf_zoo.structure.factors import Factor, Fixed, Flat, GammaPrior, InverseGammaPrior, Prior, Proper
+from nmf_zoo.structure.factors import Chain, Factor, Fixed, Flat, GammaPrior, InverseGammaPrior, Prior, Proper
 from nmf_zoo.structure.parameters import HYPER_PRIORS, Array, HyperPrior, Known, Parameter, Unknown
 
 __all__ = [
     "CHUNK",
     "HYPER_PRIORS",
     "Array",
+    "BasisChainPrior",
     "Cells",
+    "Chain",
     "Data",
     "Dense",
     "Factor",
@@ -34,9 +37,11 @@ __all__ = [
     "InverseGammaPrior",
     "Known",
     "Likelihood",
+    "LogNormalARPrior",
     "Parameter",
     "Prior",
     "Proper",
+    "UnitChainPrior",
     "Unknown",
     "is_rising",
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nmf_zoo.structure.chains import BasisChainPrior, LogNormalARPrior, UnitChainPrior
 from nmf_zoo.structure.parameters import Array, Parameter, Unknown, log_gamma_density, log_inverse_gamma_density
 
 
@@ -91,7 +92,8 @@ class Fixed:
     value: Array
 
 
-Proper = GammaPrior | InverseGammaPrior
+Chain = BasisChainPrior | UnitChainPrior | LogNormalARPrior
+Proper = GammaPrior | InverseGammaPrior | Chain
 Prior = Flat | Proper | Fixed
 
 
@@ -103,7 +105,7 @@ class Factor:
     ----------
     name : the model's variable (of a fixed factor: its data's name, or "")
     shape : (F, K) for the left factor, (K, N) for the right one
-    prior : Flat, GammaPrior, InverseGammaPrior or Fixed; parameter arrays broadcast to ``shape``
+    prior : Flat, GammaPrior, InverseGammaPrior, a chain in time (H), Fixed; parameter arrays broadcast to ``shape``
     transposed : the model's variable is the transpose of this factor
     """
 
@@ -115,6 +117,10 @@ class Factor:
     @property
     def is_fixed(self) -> bool:
         return isinstance(self.prior, Fixed)
+
+    @property
+    def is_chain(self) -> bool:
+        return isinstance(self.prior, Chain)
 
     @property
     def variable_shape(self) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln, xlogy
+from scipy.special import betaln, gammaln, xlog1py, xlogy
 
 Array = np.ndarray
 
@@ -53,6 +53,14 @@ def _log_uniform_density(v, lower, upper):
     return np.where((v >= lower) & (v <= upper), -np.log(upper - lower), -np.inf)
 
 
+def _log_normal_density(v, mu, sigma):
+    return -0.5 * ((v - mu) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
+
+
+def _log_beta_density(v, a, b):
+    return xlogy(a - 1, v) + xlog1py(b - 1, -v) - betaln(a, b)
+
+
 HYPER_PRIORS: dict[str, Callable[..., Array]] = {
     "flat": lambda v: np.zeros_like(v),
     "gamma": log_gamma_density,
@@ -60,6 +68,8 @@ HYPER_PRIORS: dict[str, Callable[..., Array]] = {
     "lognormal": _log_lognormal_density,
     "half_normal": _log_half_normal_density,
     "uniform": _log_uniform_density,
+    "beta": _log_beta_density,
+    "normal": _log_normal_density,
 }
 
 

@@ -103,6 +103,10 @@ MAKERS = {
     "gap, mask": lambda: nz.gap(TABLE, K, alpha_h=2.0, mask=MASK),
     "gap, improper": lambda: nz.gap(TABLE, K, alpha_h=0.5),
     "gap, free rate": lambda: nz.gap(X, K, alpha_h=2.0, beta_h=nz.free()),
+    "hmm_nmf": lambda: nz.hmm_nmf(TABLE, K, background=0.5),
+    "hmm_nmf, sparse": lambda: nz.hmm_nmf(sp.csr_array(X), K, alpha_w=2.0),
+    "hmm_nmf, mask": lambda: nz.hmm_nmf(TABLE, K, mask=MASK, background=0.5, chain=nz.BasisChain(0.9, [0.7, 0.8])),
+    "hmm_nmf, log-normal": lambda: nz.hmm_nmf(TABLE, K, alpha_w=2.0, chain=nz.LogNormalAR(0.0, 0.5, 1.0)),
     "is_nmf": lambda: nz.is_nmf(POWER, K, alpha=2.0, alpha_w=[[1.5], [2.0], [1.0], [3.0]]),
     "is_nmf, W free": lambda: nz.is_nmf(POWER, K, beta=np.ones((K, 1))),
     "is_nmf, mask": lambda: nz.is_nmf(POWER, K, alpha_w=2.0, mask=MASK),
@@ -125,6 +129,7 @@ OWN = {name: engine.verb for name, engine in ENGINES.items()}  # NUTS has tests 
 
 POINTS = ("em", "mcem")  # give one draw
 MAXIMISES_W = ("mcem",)  # and integrates H out: with gamma priors of both there is nothing to maximise
+OF_CHAINS = ("hmm_exact",)
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +139,8 @@ def models():
 
 def suited(name, engine):
     """The declaration of this kind that the engine is for."""
+    if engine in OF_CHAINS:
+        return name.replace("gamma_nmf", "hmm_nmf")
     return name.replace("gamma_nmf", "gap") if engine in MAXIMISES_W else name
 
 

@@ -36,7 +36,7 @@ def strange(kind, engine, of_w, of_h):
     return [name for name, of in (("W", of_w), ("H", of_h)) if of in BOTH and of not in taken]
 
 
-@pytest.mark.parametrize("engine", [name for name in VERBS if name != "nuts"])
+@pytest.mark.parametrize("engine", [name for name in VERBS if name not in ("nuts", "hmm_exact")])
 @pytest.mark.parametrize(("kind", "of_w", "of_h"), CASES)
 def test_engines_take_what_they_have_formulas_for(kind, of_w, of_h, engine):
     structure = case(kind, of_w, of_h)

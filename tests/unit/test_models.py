@@ -9,7 +9,7 @@ from scipy.special import gammaln, xlogy
 
 from nmf_zoo.distributions import RealPoissonRV, SparsePoissonRV
 from nmf_zoo.errors import InputError
-from nmf_zoo.models import MODELS, free, gamma_nmf, gap, is_nmf, normal_nmf, poisson_nmf
+from nmf_zoo.models import MODELS, free, gamma_nmf, gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 
 # ArviZ 1 takes our dim "sample" for a misnamed chain or draw.
 pytestmark = pytest.mark.filterwarnings("ignore:Found dimension named 'sample'")
@@ -158,8 +158,8 @@ def test_nothing_observed(name):
 
 
 def test_registry_is_made_from_the_functions():
-    assert list(MODELS) == ["poisson-nmf", "normal-nmf", "gamma-nmf", "gap", "is-nmf"]
-    assert list(MODELS.values()) == [poisson_nmf, normal_nmf, gamma_nmf, gap, is_nmf]
+    assert list(MODELS) == ["poisson-nmf", "normal-nmf", "gamma-nmf", "gap", "is-nmf", "hmm-nmf"]
+    assert list(MODELS.values()) == [poisson_nmf, normal_nmf, gamma_nmf, gap, is_nmf, hmm_nmf]
 
 
 # -- hyperparameters ---------------------------------------------------------------------------------------------

@@ -484,7 +484,7 @@ def test_every_density_of_a_hyperprior_can_be_read():
     kinds = set()
     for make in HYPER_PRIORS.values():
         kinds.add(read(build(alpha(make))).unknowns["a"].prior.kind)
-    assert kinds == set(DENSITIES)
+    assert kinds == set(DENSITIES) - {"beta", "normal"}  # of chains: tests/unit/test_hmm_nmf.py
 
 
 # -- speed, text ---------------------------------------------------------------------------------------------------

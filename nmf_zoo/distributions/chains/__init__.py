@@ -1,0 +1,21 @@
+"""Markov chains in time, the rows of H: distributions of a (component, sample) matrix whose last axis is time."""
+
+from __future__ import annotations
+
+from nmf_zoo.distributions.chains.basis import BasisChain, BasisChainRV
+from nmf_zoo.distributions.chains.chain import ChainDistribution, Recipe, RowLog, RowLogOdds
+from nmf_zoo.distributions.chains.log_normal import LogNormalAR, LogNormalARRV
+from nmf_zoo.distributions.chains.unit import UnitChain, UnitChainRV
+
+__all__ = [
+    "BasisChain",
+    "BasisChainRV",
+    "ChainDistribution",
+    "LogNormalAR",
+    "LogNormalARRV",
+    "Recipe",
+    "RowLog",
+    "RowLogOdds",
+    "UnitChain",
+    "UnitChainRV",
+]

@@ -1,0 +1,56 @@
+"""The data as chains need them: sample by sample, with what is not observed weighing nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nmf_zoo.inference.layout import Layout, Weights, compress, likelihood_constant, turn, weigh
+from nmf_zoo.kernels.basis_states import Counts
+from nmf_zoo.structure import Array, Factorisation
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Counts by sample.
+
+    Attributes
+    ----------
+    layout : the non-zero observed cells, compressed along the samples
+    weights : mask * exposure
+    base : (F,) background / exposure where all samples share it, 0 where the layout has offsets
+    constant : log p(X | W, H) = sum_nonzero x log((W H) + offset) - sum weight (W H) + constant
+    """
+
+    layout: Layout
+    weights: Weights
+    base: Array
+    constant: float
+
+    def counts(self, W: Array) -> Counts:
+        """As the kernels take them, for this W (F, K): they need what a component costs where it is on."""
+        _, indptr, indices, values, offset, _ = self.layout
+        return Counts(indptr, indices, values, offset, np.ascontiguousarray(self.weights.over_features(W)))
+
+
+def read_samples(structure: Factorisation) -> Samples:
+    """Lay out the data of a Poisson model."""
+    layout = compress(structure)
+    if layout.by_features:
+        layout = turn(layout, structure.shape[1])
+    base = shared_offset(structure)
+    if base is not None:
+        layout = layout._replace(offset=np.empty(0))
+    else:
+        base = np.zeros(structure.shape[0])
+    return Samples(layout, weigh(structure), base, likelihood_constant(structure))
+
+
+def shared_offset(structure: Factorisation) -> Array | None:
+    """background / exposure of every feature, (F,), if it is the same for all samples."""
+    background, exposure = structure.likelihood.background, structure.likelihood.exposure
+    if background is None:
+        return np.zeros(structure.shape[0])
+    ratio = np.atleast_2d(background / (1.0 if exposure is None else exposure))
+    return np.array(np.broadcast_to(ratio, (structure.shape[0], 1))[:, 0]) if ratio.shape[1] == 1 else None

@@ -1,0 +1,100 @@
+"""Recipes of chains as declarations take them: parameters known, free, or variables of the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
+
+from nmf_zoo.distributions.chains import BasisChain, LogNormalAR, Recipe, UnitChain
+from nmf_zoo.errors import InputError
+from nmf_zoo.models.hyperparameters import Free, free, is_symbolic, variable_shape
+from nmf_zoo.models.inputs import Inputs, as_float_array, span
+
+PROBABILITY, SYMMETRIC, POSITIVE, REAL = (0.0, 1.0), (-1.0, 1.0), (0.0, np.inf), (-np.inf, np.inf)
+SUPPORTS = {
+    "p": PROBABILITY,
+    "q": PROBABILITY,
+    "initial": PROBABILITY,
+    "alpha": PROBABILITY,
+    "mean": REAL,
+    "persistence": SYMMETRIC,
+    "scale": POSITIVE,
+    "initial_mean": REAL,
+    "initial_scale": POSITIVE,
+}
+STATIONARY = ("initial", "stationary"), ("initial_mean", None), ("initial_scale", None)
+FREE: dict[tuple[float, float], Callable[..., TensorVariable]] = {
+    PROBABILITY: lambda name, **dims: pm.Uniform(name, 0, 1, **dims),
+    SYMMETRIC: lambda name, **dims: pm.Uniform(name, -1, 1, **dims),
+    POSITIVE: pm.HalfFlat,
+    REAL: pm.Flat,
+}
+NAMED: dict[str, Callable[[], Recipe]] = {
+    "basis": lambda: BasisChain(free(), free()),
+    "unit": lambda: UnitChain(free()),
+    "log-normal": lambda: LogNormalAR(free(), free(), free()),
+}
+
+
+def check_chain(chain: Any, inputs: Inputs) -> Recipe:
+    """``chain=``: a recipe, or the name of one whose parameters are all free. Its parameters are checked."""
+    if isinstance(chain, str) and chain in NAMED:
+        chain = NAMED[chain]()
+    if not isinstance(chain, Recipe):
+        expected = f"a chain such as nz.BasisChain(0.9, 0.8), or one of {', '.join(map(repr, NAMED))}"
+        raise InputError("chain", repr(chain), expected)
+    checked = {name: check_parameter(name, own, inputs) for name, own in chain.arguments.items()}
+    return Recipe(chain.distribution, checked)
+
+
+def check_parameter(name: str, value: Any, inputs: Inputs) -> Any:
+    """A number, or one for each component, inside the support; a variable of the model; or free."""
+    if value is None or isinstance(value, str):
+        if (name, value) in STATIONARY:
+            return value
+        raise InputError(name, repr(value), "numbers" + ' or "stationary"' * (name == "initial"))
+    if isinstance(value, Free):
+        if value.tie not in ("all", "sample"):
+            expected = "tie 'all', or 'sample' for one value for each component"
+            raise InputError(name, f"free(tie={value.tie!r})", expected)
+        return value
+    array = None if is_symbolic(value) else as_float_array(name, value)
+    check_components(name, variable_shape(name, value) if array is None else array.shape, inputs.rank)
+    if array is None:
+        return value
+    low, high = SUPPORTS[name]
+    if not np.all((array > low) & (array < high)):
+        raise InputError(name, span(array), f"numbers inside ({low:g}, {high:g})")
+    return pt.constant(array, dtype="float64")
+
+
+def check_components(name: str, shape: tuple[int | None, ...], rank: int) -> None:
+    """One number, or as many as there are components."""
+    if len(shape) > 1 or (len(shape) == 1 and shape[0] not in (rank, None)):
+        raise InputError(name, f"shape {shape}", f"() or ({rank},): one number, or one for each component")
+
+
+def declare_chain(name: str, recipe: Recipe, dims: tuple[str, str]) -> TensorVariable:
+    """The variable, with variables for its free parameters."""
+    given = {role: declare_parameter(role, value, dims[0]) for role, value in recipe.arguments.items()}
+    return recipe.distribution(name, **with_initial(given), dims=dims)
+
+
+def declare_parameter(name: str, value: Any, dim: str) -> Any:
+    if not isinstance(value, Free):
+        return value
+    return FREE[SUPPORTS[name]](name, **({} if value.tie == "all" else {"dims": dim}))
+
+
+def with_initial(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as the distribution takes them: the two of a log-normal beginning as a pair."""
+    given = dict(given)
+    if "initial_mean" in given:
+        pair = given.pop("initial_mean"), given.pop("initial_scale")
+        given["initial"] = "stationary" if pair[0] is None else pair
+    return given
