@@ -56,8 +56,9 @@ def spectrogram(n_frequencies: int, rank: int, n: int) -> np.ndarray:
 
 
 def begin(X: np.ndarray, cores: int = 1, rank: int = K, **options: Any) -> Any:
-    model = nz.is_nmf(None, rank, shape=(len(X), 1))
-    return nz.stream(model, engine=nz.SimulatedOnlineEM(**options), random_seed=1, cores=cores)
+    """The paper's sampler, from a random start, but for these options."""
+    model, paper = nz.is_nmf(None, rank, shape=(len(X), 1)), {"leaps": 0, "first_frames": 0}
+    return nz.stream(model, engine=nz.SimulatedOnlineEM(**(paper | options)), random_seed=1, cores=cores)
 
 
 def least(make: Any, X: np.ndarray, times: int = 4) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -10,7 +9,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pymc as pm
 import xarray as xr
 
@@ -19,6 +17,7 @@ from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference import online_em
 from nmf_zoo.inference.checkpoint import replace_file
 from nmf_zoo.inference.driver import available_cores
+from nmf_zoo.inference.hmm import online as chain_online_em
 from nmf_zoo.inference.itakura_saito import online_em as simulated_online_em
 from nmf_zoo.inference.stream_engine import START, Block, StreamEngine
 from nmf_zoo.inference.structure_trees import as_tree, from_tree
@@ -27,12 +26,12 @@ from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.streams import child, seed_key
 from nmf_zoo.reading import read
 from nmf_zoo.results import LEADING, as_dataset, pack
-from nmf_zoo.results.keeping import MEAN, SD
 from nmf_zoo.run_arguments import check_counts, check_initvals, entropy_of
 from nmf_zoo.stream_columns import block_of_data, labels_of_columns, read_block
+from nmf_zoo.stream_results import activations_dataset, attributes, component_dim, trace_dataset
 from nmf_zoo.structure import Array, Factorisation
 
-STREAMS: tuple[StreamEngine, ...] = (online_em.STREAM, simulated_online_em.STREAM)
+STREAMS: tuple[StreamEngine, ...] = (online_em.STREAM, simulated_online_em.STREAM, chain_online_em.STREAM)
 FORMAT = 1  # of a saved stream
 NO_COLUMN = ("stream", "no column yet", "at least one", "call update first")
 MOST_RECORDS = 512  # of the trace: when there are so many, every second is dropped
@@ -54,7 +53,7 @@ def stream(
         or ``coords=``, and its number of samples means nothing: a stream has no end. Data that it was declared with are
         the first columns of the stream
     engine : name of a streaming engine, or its options, e.g. ``"online_em"``, ``nz.OnlineEM(exponent=0.7)`` for counts,
-        ``nz.SimulatedOnlineEM(sweeps=400, keep=200)`` for power spectrograms
+        ``nz.SimulatedOnlineEM(sweeps=40, keep=30)`` for power spectrograms, ``nz.ChainOnlineEM()`` for binary chains
     random_seed : as in :func:`~nmf_zoo.sample`
     initvals : ``{"W": array}`` to start from; default random at the scale of the first columns
     cores : threads for the columns of a large mini-batch; default every core. Results do not depend on it
@@ -218,21 +217,7 @@ class Stream:
         block = read_block(x, self._structure, first, self._engine, mask, observed)
         more = (True,) if shares else ()
         found = self._engine.activations(self._problem, self._state, block, self._key, *more)
-        return self._activations_dataset(found, labels_of_columns(x, first, block.n_columns))
-
-    def _activations_dataset(self, found: dict[str, Array], labels: Array) -> xr.Dataset:
-        """With the model's names."""
-        structure, H = self._structure, self._structure.H
-        kinds = {"mean": MEAN, "sd": SD}
-        arrays = {f"{H.name}{end}": H.orient(found[kind]) for kind, end in kinds.items() if kind in found}
-        dataset = as_dataset(structure, arrays, (), dict.fromkeys(arrays, H.name))
-        feature, sample = structure.axes
-        dataset = dataset.assign_coords({sample: labels})
-        if "share" not in found:
-            return dataset
-        known = {feature: structure.coords.get(feature, np.arange(structure.shape[0]))}
-        component = structure.W.orient_dims(as_dims(structure))[1]
-        return dataset.assign(share=((component, feature, sample), found["share"])).assign_coords(known)
+        return activations_dataset(self._structure, found, labels_of_columns(x, first, block.n_columns))
 
     def save(self, path: Path | str) -> None:
         """Write all that the stream is to a file. It takes its place at once: a kill leaves the old one or the new."""
@@ -266,43 +251,14 @@ class Stream:
         values, parameters = self._finish()
         draws = {name: array[None, None] for name, array in values.items()}
         own = as_dataset(self._structure, {name: array[None] for name, array in parameters.items()}, ("chain",))
-        groups = {"posterior": as_dataset(self._structure, draws, LEADING), "fit": own.merge(self._trace_dataset())}
-        return pack(groups, self._attributes())
+        trace = trace_dataset(self._structure, self._trace, self.columns_seen)
+        groups = {"posterior": as_dataset(self._structure, draws, LEADING), "fit": own.merge(trace)}
+        return pack(groups, attributes(self._engine.name, self._options, self._entropy, self._seconds))
 
     def _finish(self) -> tuple[dict[str, Array], dict[str, Array]]:
         if self._state is None:
             raise InputError(*NO_COLUMN)
         return self._engine.finish(self._problem, self._state)
-
-    def _trace_dataset(self) -> xr.Dataset:
-        component = self._structure.W.orient_dims(as_dims(self._structure))[1]
-        norms = np.array(self._trace["norms"]).reshape(-1, self._structure.rank)
-        labels = self._structure.coords.get(component, np.arange(self._structure.rank))
-        return xr.Dataset(
-            {
-                "column_norm": (("chain", "record", component), norms[None]),
-                "columns": ("chain", [self.columns_seen]),
-                "steps": ("chain", [self._trace["steps"]]),
-            },
-            coords={"chain": [0], "record": self._trace["columns"], component: labels},
-        )
-
-    def _attributes(self) -> dict[str, Any]:
-        return {
-            "inference_library": "nmf_zoo",
-            "inference_library_version": __version__,
-            "engine": self._engine.name,
-            "options": json.dumps(asdict(self._options)),
-            "random_seed": str(self._entropy),
-            "seconds": self._seconds,
-            "status": "stream",
-        }
-
-
-def as_dims(structure: Factorisation) -> tuple[str, ...]:
-    """The dims of W in the model."""
-    dims = structure.dims.get(structure.W.name, ())
-    return dims if len(dims) == 2 else tuple(f"{structure.W.name}_dim_{axis}" for axis in range(2))
 
 
 def _resolve(engine: Any, structure: Factorisation) -> tuple[StreamEngine, Any]:
@@ -324,7 +280,7 @@ def _resolve(engine: Any, structure: Factorisation) -> tuple[StreamEngine, Any]:
 
 def _lasting_coords(structure: Factorisation) -> dict[str, Array]:
     """The labels of features and components: a stream has no samples of its own."""
-    kept = {structure.axes[0], structure.W.orient_dims(as_dims(structure))[1]}
+    kept = {structure.axes[0], component_dim(structure)}
     return {dim: labels for dim, labels in structure.coords.items() if dim in kept}
 
 

@@ -17,7 +17,7 @@ def log_prior(u, shape, scale):
 
 
 def posterior(power, W, shape, scale, background=0.0, **of_grid):
-    """Exact expectations given one frame (F,), W (F, K): H (K,), its square, relative powers and shares (F, K)."""
+    """Exact expectations given one frame (F,), W (F, K): H (K,), H^2, 1 / H, relative powers and shares (F, K)."""
     u, _ = grid(W.shape[1], **of_grid)
     h = np.exp(u)
     variance = h @ W.T + background
@@ -29,6 +29,7 @@ def posterior(power, W, shape, scale, background=0.0, **of_grid):
     return {
         "mean": p @ h,
         "square": p @ h**2,
+        "inverse": p @ (1.0 / h),
         "ratio": np.einsum("g,gfk->fk", p, ratio),
         "share": np.einsum("g,gfk->fk", p, share),
     }
@@ -71,8 +72,14 @@ def relative_powers(left, rest, weights, h, e, cosine):
     return np.array(parts)
 
 
-def stream_weights(statistics, counts, sizes, start, a=0.0, b=0.0, batches=None):
-    """W (F, K) along a stream from statistics (steps, F, K) and how often each cell was seen, (steps, F)."""
+def stream_weights(statistics, counts, sizes, start, a=0.0, b=0.0, batches=None, inverses=None, mean=1.0):
+    """W (F, K) along a stream from statistics (steps, F, K) and how often each cell was seen, (steps, F).
+
+    With inverses (steps, K) of the activations, whose prior has them at ``mean``, the scale is expanded: the statistics
+    of all steps are kept, and rescaled each time.
+    """
+    if inverses is not None:
+        return _expanded_weights(statistics, counts, sizes, start, a, b, batches, inverses, mean)
     S, M, mass, frames, path = np.zeros_like(start), np.zeros(len(start)), 0.0, 0, []
     batches = np.ones(len(statistics)) if batches is None else batches
     for s, m, size, n in zip(statistics, counts, sizes, batches, strict=True):
@@ -80,5 +87,25 @@ def stream_weights(statistics, counts, sizes, start, a=0.0, b=0.0, batches=None)
         frames += n
         with np.errstate(all="ignore"):
             W = (S / mass + b / frames) / (M[:, None] / mass + a / frames)
+        path.append(np.maximum(np.where(M[:, None] > 0, W, start), 1e-100))
+    return np.array(path)
+
+
+def _expanded_weights(statistics, counts, sizes, start, a, b, batches, inverses, mean):
+    """The weight of a step in later ones is its size times the product of 1 - size of those between."""
+    n_steps, path = len(statistics), []
+    batches = np.ones(n_steps) if batches is None else np.asarray(batches)
+    s = np.array([s / n for s, n in zip(statistics, batches, strict=True)])
+    m = np.array([m / n for m, n in zip(counts, batches, strict=True)])
+    v = np.array([v / n for v, n in zip(inverses, batches, strict=True)])
+    for t in range(n_steps):
+        weight = np.array([sizes[i] * np.prod(1 - np.asarray(sizes[i + 1 : t + 1])) for i in range(t + 1)])
+        weight /= weight.sum()
+        scale = mean / (weight @ v[: t + 1])
+        s[: t + 1] *= scale
+        v[: t + 1] *= scale
+        S, M, frames = np.tensordot(weight, s[: t + 1], 1), weight @ m[: t + 1], batches[: t + 1].sum()
+        with np.errstate(all="ignore"):
+            W = (S + b / frames) / (M[:, None] + a / frames)
         path.append(np.maximum(np.where(M[:, None] > 0, W, start), 1e-100))
     return np.array(path)

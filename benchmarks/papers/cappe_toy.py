@@ -13,7 +13,7 @@ import numpy as np
 
 import nmf_zoo as nz
 from benchmarks.papers.filstroff import is_quick, save
-from nmf_zoo.kernels.frames import Chain, Frames, expect_frames, make_room
+from nmf_zoo.kernels.frames import Chain, Frames, Statistics, expect_frames, make_room
 from nmf_zoo.kernels.streams import seed_key
 
 F, K, STARTS, AFTER = 10, 2, 3, (100, 500, 1000, 5000)
@@ -35,7 +35,8 @@ def draw_frames(W: np.ndarray, n: int, seed: int) -> np.ndarray:
 
 def follow(X: np.ndarray, after: tuple[int, ...], seed: int, **options) -> np.ndarray:
     """W (len(after), F, K) along one stream, components in the order of their peaks."""
-    settings = {"sweeps": 100, "keep": 1, "exponent": 0.6, "smoothing": SMOOTHING} | options
+    paper = {"leaps": 0, "expand": False, "first_frames": 0, "sweeps": 100, "keep": 1, "smoothing": SMOOTHING}
+    settings = paper | options
     model, path = nz.is_nmf(None, K, shape=(F, 1)), []
     stream = nz.stream(model, engine=nz.SimulatedOnlineEM(**settings), random_seed=seed, cores=1)
     for n in after:
@@ -69,7 +70,7 @@ def compare_statistics(X: np.ndarray, W: np.ndarray, copies: int) -> np.ndarray:
             found = np.zeros((copies, K, F))
             for number in range(copies):  # the number of a frame keys its draws
                 frame = Frames(power[None].copy(), np.empty((0, 0), dtype=bool), number)
-                expect_frames(found[number], np.zeros(F), frame, Wt, chain, room, key)
+                expect_frames(Statistics(found[number], np.zeros(F), np.zeros(K)), frame, Wt, chain, room, key)
             variances.append(found.var(axis=0).T)
         spread.append(np.mean(variances, axis=0))
     return spread[0] / spread[1]

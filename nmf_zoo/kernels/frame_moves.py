@@ -38,7 +38,7 @@ def _energy(rest, left, n_cells):
 
 @kernel
 def measure_frame(chain, room, n_cells):
-    """Overwrite room.root (K, K), upper triangular, by the Fisher information at room.h; room.rest holds l."""
+    """Overwrite room.root (K, K), upper triangular, by the Fisher information at room.h; room.left holds 1 / l."""
     root, h, rank = room.root, room.h, room.h.size
     for j in range(rank):
         for k in range(j + 1):

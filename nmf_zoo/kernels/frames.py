@@ -10,8 +10,9 @@ Cappe, Fevotte, Rohde (2011), section 3; Fevotte, Cemgil (2009). What is kept of
 
     r_fk = E[|c_fk|^2 | y, h] / (w_fk h_k) = 1 + w_fk h_k (p_f / l_f - 1) / l_f          l_f = w_f . h (+ background)
 
-(Rao-Blackwell), or of |c_fk|^2 / (w_fk h_k) as drawn. The statistic of W, |c_fk|^2 / h_k, is w_fk r_fk. A sweep may end
-with a Hamiltonian move of h (:mod:`nmf_zoo.kernels.frame_moves`), which is no part of the paper's.
+(Rao-Blackwell), or of |c_fk|^2 / (w_fk h_k) as drawn, and of E[1 / h_k | c], the statistic of h's scale. The statistic
+of W, |c_fk|^2 / h_k, is w_fk r_fk. A sweep is averaged at the h that it begins with. It may end with a Hamiltonian move
+of h (:mod:`nmf_zoo.kernels.frame_moves`), which is no part of the paper's.
 
 A frame has no previous state: h begins at a few multiplicative updates towards its conditional mode. Missing cells are
 left out, and frames are padded to whole vectors by cells whose draws nobody reads. Draws are keyed by a frame's number.
@@ -100,7 +101,7 @@ class Room(NamedTuple):
     h, sums : (K,) ; keys : (K,) uint64
     ratio : (K, D) of the kept sweeps: sums of h_k (p / l - 1) / l, or of relative powers as drawn
     shares : (K, D) of the kept sweeps: sums of h_k / l, or (0, 0)
-    moments : (2, K) sums of E[h | c] and E[h^2 | c]
+    moments : (3, K) sums of E[h | c], E[h^2 | c] and E[1 / h | c]
     moves, root : (4, K), (K, K), of trajectories
     """
 
@@ -119,6 +120,21 @@ class Room(NamedTuple):
     moments: np.ndarray
     moves: np.ndarray
     root: np.ndarray
+
+
+class Statistics(NamedTuple):
+    """Sums over frames of expected sufficient statistics.
+
+    Attributes
+    ----------
+    power : (K, F) E[|c_fk|^2 / h_k | p], 0 where a cell is missing
+    counts : (F,) how often each cell was observed
+    inverse : (K,) E[1 / h_k | p], of all frames
+    """
+
+    power: np.ndarray
+    counts: np.ndarray
+    inverse: np.ndarray
 
 
 class Activations(NamedTuple):
@@ -142,16 +158,18 @@ def make_room(n_frequencies: int, rank: int, has_shares: bool = False) -> Room:
     weights, rest, parts, ratio, shares = tables
     cells, (power, left, excess) = np.zeros(n_frequencies, np.int64), np.zeros((3, padded))
     small = np.zeros(rank), np.zeros(rank), np.zeros(rank, np.uint64)
-    tables = ratio, shares, *(np.zeros((rows, rank)) for rows in (2, 4, rank))
+    tables = ratio, shares, *(np.zeros((rows, rank)) for rows in (3, 4, rank))
     return Room(cells, weights, power, rest, parts, left, excess, *small, *tables)
 
 
 @kernel
-def expect_frames(statistics, counts, frames, weights, chain, room, key):
-    """Add the frames' statistics of W to ``statistics`` (K, F), and how often each cell was observed to counts (F,)."""
+def expect_frames(out, frames, weights, chain, room, key):
+    """Add to out, :class:`Statistics`."""
     for n in range(frames.power.shape[0]):
         n_cells = _gather(frames, n, weights, chain, room)
         if n_cells == 0:
+            for k in range(weights.shape[0]):
+                out.inverse[k] += chain.shape[k] / chain.scale[k]
             continue
         _begin(chain, room, n_cells)
         _walk(chain, room, n_cells, fold(key, frames.number + n))
@@ -159,9 +177,10 @@ def expect_frames(statistics, counts, frames, weights, chain, room, key):
             for i in range(n_cells):
                 w, mean = room.weights[k, i], room.ratio[k, i] / chain.keep
                 ratio = mean if chain.is_plain else 1.0 + w * mean
-                statistics[k, room.cells[i]] += w * ratio if ratio > ROUNDING else 0.0
+                out.power[k, room.cells[i]] += w * ratio if ratio > ROUNDING else 0.0
+            out.inverse[k] += room.moments[2, k] / chain.keep
         for i in range(n_cells):
-            counts[room.cells[i]] += 1.0
+            out.counts[room.cells[i]] += 1.0
 
 
 @kernel
@@ -263,6 +282,7 @@ def _draw_activations(chain, room, n_cells, is_kept, key):
         shape = chain.shape[k] + n_cells
         scale = chain.scale[k] + room.h[k] * room.sums[k]
         if is_kept:
+            room.moments[2, k] += shape / scale
             room.moments[0, k] += scale / (shape - 1.0) if shape > 1.0 else np.inf
             room.moments[1, k] += scale * scale / ((shape - 1.0) * (shape - 2.0)) if shape > 2.0 else np.inf
         room.h[k] = scale / draw_gamma(shape, fold(key, k))

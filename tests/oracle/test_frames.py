@@ -112,13 +112,14 @@ def run_frames(power, W, seen=None, copies=200, sweeps=400, key=KEY, **options):
     block = frames.Frames(np.repeat(np.asarray(power, dtype=float)[None], copies, 0), mask, 0)
     out = frames.Activations(np.empty((copies, K)), np.empty((copies, K)), np.zeros((copies, K, F)))
     frames.activate_frames(out, block, Wt, plan, room, key)
-    ratio, counts = np.zeros((copies, K, F)), np.zeros(F)
+    ratio, counts, inverse = np.zeros((copies, K, F)), np.zeros(F), np.zeros((copies, K))
     for n in range(copies):
         one = frames.Frames(block.power[n : n + 1], mask[n : n + 1], n)
-        frames.expect_frames(ratio[n], counts, one, Wt, plan, room, key)
+        frames.expect_frames(frames.Statistics(ratio[n], counts, inverse[n]), one, Wt, plan, room, key)
     return {
         "mean": out.mean,
         "square": out.square,
+        "inverse": inverse,
         "share": out.shares.transpose(0, 2, 1),
         "ratio": (ratio / Wt).transpose(0, 2, 1),
     }
@@ -228,6 +229,7 @@ def test_one_component_is_known_in_closed_form():
     a, b = 1.5 + 3, 0.8 + (power / W[:, 0]).sum()
     np.testing.assert_allclose(found["mean"], b / (a - 1), rtol=1e-12)
     np.testing.assert_allclose(found["square"], b**2 / ((a - 1) * (a - 2)), rtol=1e-12)
+    np.testing.assert_allclose(found["inverse"], a / b, rtol=1e-12)
     np.testing.assert_allclose(found["share"], 1.0, rtol=1e-12)
 
 
@@ -245,11 +247,22 @@ def test_missing_cells_are_left_out():
         np.testing.assert_array_equal(found[name][:, ~seen], 0.0)
 
 
+def test_counts_are_of_observed_cells():
+    rng = np.random.default_rng(0)
+    seen, power = rng.random((5, 9)) < 0.5, rng.exponential(size=(5, 9))
+    out = frames.Statistics(np.zeros((2, 9)), np.zeros(9), np.zeros(2))
+    block = frames.Frames(power, seen, 0)
+    frames.expect_frames(out, block, rng.gamma(1.0, size=(2, 9)), chain(2, 9, 4), frames.make_room(9, 2), KEY)
+    np.testing.assert_array_equal(out.counts, seen.sum(axis=0))
+    assert np.all((out.power > 0) == (out.counts > 0))
+
+
 def test_a_frame_without_cells_is_the_prior():
     found = run_frames([1.0, 2.0, 3.0], W3, [False] * 3, copies=2, shape=3.0)
     np.testing.assert_allclose(found["mean"], 0.8 / 2.0)
     np.testing.assert_allclose(found["square"], 0.8**2 / 2.0)
     np.testing.assert_array_equal(found["ratio"], 0.0)
+    np.testing.assert_allclose(found["inverse"], 3.0 / 0.8)
 
 
 def test_draws_are_those_of_the_number():

@@ -39,7 +39,7 @@ def held_out():
 def run(X=None, model=None, **options):
     if model is None:
         model = nz.is_nmf(None, 2, shape=(len(TRUE), 1), alpha=SHAPE, beta=SCALE)
-    settings = {"sweeps": 30, "keep": 20, "average_after": FRAMES // 5, **options}
+    settings = {"sweeps": 30, "keep": 20, "leaps": 0, "expand": False, "average_after": FRAMES // 5, **options}
     stream = nz.stream(model, engine=nz.SimulatedOnlineEM(**settings), initvals={"W": START}, random_seed=3, cores=1)
     stream.update(draw(FRAMES, 0) if X is None else X)
     return stream.W.values
@@ -56,6 +56,7 @@ RUNS = {
     "rao_blackwell": {},
     "plain": {"statistic": "plain"},
     "moves": {"sweeps": 8, "keep": 5, "leaps": 2},
+    "expanded": {"sweeps": 8, "keep": 5, "leaps": 2, "expand": True},
     "no averages": {"average_after": None, "exponent": 0.7},
     "mini-batches": {"batch": 5},
     "a weak prior": {"smoothing": (1.0, 0.1)},
@@ -90,26 +91,31 @@ def test_a_known_noise_floor_is_no_part_of_w():
     assert without[0] - 5 * without[1] > 2 * MOST
 
 
-def expect_with_wrong_weights(statistics, counts, frames, weights, chain, room, key):
-    KERNEL(statistics, counts, frames, 1.3 * weights, chain, room, key)
+def expect_with_wrong_weights(out, frames, weights, chain, room, key):
+    KERNEL(out, frames, 1.3 * weights, chain, room, key)
 
 
-def expect_with_a_wrong_prior(statistics, counts, frames, weights, chain, room, key):
-    KERNEL(statistics, counts, frames, weights, chain._replace(shape=chain.shape + np.array([0.0, 1.5])), room, key)
+def expect_with_a_wrong_prior(out, frames, weights, chain, room, key):
+    KERNEL(out, frames, weights, chain._replace(shape=chain.shape + np.array([0.0, 1.5])), room, key)
 
 
-def expect_louder(statistics, counts, frames, weights, chain, room, key):
-    KERNEL(statistics, counts, frames._replace(power=frames.power + 0.2), weights, chain, room, key)
+def expect_louder(out, frames, weights, chain, room, key):
+    KERNEL(out, frames._replace(power=frames.power + 0.2), weights, chain, room, key)
+
+
+def expect_with_a_wrong_scale(out, frames, weights, chain, room, key):
+    KERNEL(out, frames, weights, chain, room, key)
+    out.inverse[:] *= 1.3
 
 
 KERNEL = online_em.expect_frames
-PLANTED = [expect_with_wrong_weights, expect_with_a_wrong_prior, expect_louder]
+PLANTED = [expect_with_wrong_weights, expect_with_a_wrong_prior, expect_louder, expect_with_a_wrong_scale]
 
 
 @pytest.mark.parametrize("wrong", PLANTED)
 def test_planted_errors_are_seen(wrong, monkeypatch):
     monkeypatch.setattr(online_em, "expect_frames", wrong)
-    lost, error = loss(run())
+    lost, error = loss(run(**({"leaps": 2, "expand": True} if wrong is expect_with_a_wrong_scale else {})))
     print(wrong.__name__, lost, error)
     assert lost - 5 * error > 2 * MOST, (lost, error)
 
@@ -151,7 +157,7 @@ def test_the_start_decides_which_component_is_which():
     X = draw_frames(W, 1000, 7)
     model, found = nz.is_nmf(None, 2, shape=W.shape), []
     for start in (W, W[:, ::-1]):
-        engine = nz.SimulatedOnlineEM(sweeps=50, keep=25)
+        engine = nz.SimulatedOnlineEM(sweeps=50, keep=25, leaps=0, expand=False)
         stream = nz.stream(model, engine=engine, initvals={"W": start}, random_seed=1, cores=1)
         stream.update(X)
         found.append(stream.W.values.argmax(axis=0))

@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import xarray as xr
+from scipy.optimize import minimize
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.inference.itakura_saito import online_em
+from nmf_zoo.inference.itakura_saito import online_em, online_start, online_weights
 from nmf_zoo.kernels import frames
 from nmf_zoo.kernels.streams import child, seed_key
 from tests.naive_frames import stream_weights
@@ -24,7 +25,7 @@ RNG = np.random.default_rng(5)
 TRUE = RNG.gamma(0.7, size=(F, K)) + 0.01
 POWER = RNG.exponential(size=(F, N)) * (TRUE @ (1 / RNG.gamma(1.0, size=(K, N))))
 HOLES = np.where(np.random.default_rng(2).random(POWER.shape) < 0.2, np.nan, POWER)
-OPTIONS = {"sweeps": 12, "keep": 4}
+OPTIONS = {"sweeps": 12, "keep": 4, "leaps": 0, "expand": False, "first_frames": 0}
 
 
 def declared(**arguments):
@@ -118,6 +119,9 @@ CASES = {
     "offset": ({"offset": 3.0, "exponent": 0.9}, {}, POWER, 0.0, 0.0),
     "plain": ({"statistic": "plain"}, {}, POWER, 0.0, 0.0),
     "batches": ({"batch": 6}, {"alpha_w": 0.5, "beta_w": 2.0}, HOLES, 1.5, 2.0),
+    "expanded": ({"expand": True}, {"alpha": 2.0, "beta": 5.0}, HOLES, 0.0, 0.0),
+    "expanded, batches": ({"expand": True, "batch": 6, "smoothing": (1.0, 0.2)}, {}, HOLES, 1.0, 0.2),
+    "expanded, offset": ({"expand": True, "offset": 3.0}, {}, POWER, 0.0, 0.0),
 }
 
 
@@ -127,21 +131,23 @@ def test_w_follows_eq_9(case):
     model = declared(**prior)
     batch = options.get("batch", 1)
     key = child(seed_key(1), 1)
-    plan = frames.Chain(np.ones(K), np.ones(K), np.empty(0), 12, 4, options.get("statistic") == "plain")
-    room, statistics, counts, path = frames.make_room(F, K), [], [], []
+    of_h = [np.full(K, prior.get(name, 1.0)) for name in ("alpha", "beta")]
+    plan = frames.Chain(*of_h, np.empty(0), 12, 4, options.get("statistic") == "plain")
+    room, statistics, counts, inverses, path = frames.make_room(F, K), [], [], [], []
     stream = begun(model=model, initvals={"W": START}, **options)
     for first in range(0, N, batch):
         block = data[:, first : first + batch].T
         Wt = np.array((START if stream._state is None else stream.W.values).T, order="C")
-        s, m, seen = np.zeros((K, F)), np.zeros(F), np.ascontiguousarray(~np.isnan(block))
+        s, m, v, seen = np.zeros((K, F)), np.zeros(F), np.zeros(K), np.ascontiguousarray(~np.isnan(block))
         part = frames.Frames(np.ascontiguousarray(np.where(seen, block, 0.0)), seen, first)
-        frames.expect_frames(s, m, part, Wt, plan, room, key)
+        frames.expect_frames(frames.Statistics(s, m, v), part, Wt, plan, room, key)
         stream.update(block.T)
-        for found, new in ((statistics, s.T), (counts, m), (path, stream.W.values)):
+        for found, new in ((statistics, s.T), (counts, m), (inverses, v), (path, stream.W.values)):
             found.append(new)
     sizes = (np.arange(1, len(path) + 1) + options.get("offset", 0.0)) ** -options.get("exponent", 0.6)
     batches = [min(batch, N - first) for first in range(0, N, batch)]
-    expected = stream_weights(np.array(statistics), np.array(counts), sizes, START, a, b, batches)
+    of_scale = {"inverses": inverses, "mean": of_h[0] / of_h[1]} if options.get("expand") else {}
+    expected = stream_weights(np.array(statistics), np.array(counts), sizes, START, a, b, batches, **of_scale)
     np.testing.assert_allclose(path, expected, rtol=1e-10)
 
 
@@ -178,7 +184,7 @@ def test_silence():
     stream.update(np.zeros(F))
     np.testing.assert_allclose(stream.W.values, (1 - 41**-0.6) * before, rtol=1e-12)
     begun_silent = fed([np.zeros((F, 3))], model=one)
-    np.testing.assert_array_equal(begun_silent.W.values, online_em.LEAST)
+    np.testing.assert_array_equal(begun_silent.W.values, online_weights.LEAST)
     begun_silent.update(POWER)  # the scale stays low, which H makes up for; the profile is learnt
     profiles = [np.log(one.W.values[:, 0]) for one in (begun_silent, fed([POWER], model=one))]
     assert np.corrcoef(*profiles)[0, 1] > 0.9
@@ -189,26 +195,128 @@ def test_silence():
     assert np.all(both.W.values > 0)
 
 
-def test_averages_are_those_of_the_statistics():
-    plain = begun(initvals={"W": START})
+@pytest.mark.parametrize("expand", [False, True])
+def test_averages_are_those_of_the_statistics(expand):
+    plain = begun(initvals={"W": START}, expand=expand)
     kept = []
     for n in range(N):
         plain.update(POWER[:, n])
         kept.append(plain._state.statistics.T)
-    averaged = fed([POWER], initvals={"W": START}, average_after=10)
+    averaged = fed([POWER], initvals={"W": START}, average_after=10, expand=expand)
     np.testing.assert_allclose(averaged.W.values, np.mean(kept[10:], axis=0), rtol=1e-10)
     np.testing.assert_array_equal(averaged._state.Wt, plain._state.Wt)
 
 
-def test_start_frames_hold_the_start():
-    stream = fed([POWER[:, :9]], start_frames=10, initvals={"W": START})
-    np.testing.assert_array_equal(stream.W.values, START)
-    stream.update(POWER[:, 9])
-    assert np.all(stream.W.values != START)
+def test_expansion_settles_the_scale():
+    """From any scale of the start to the one that the prior of H gives; without, it has hardly moved."""
+    rng = np.random.default_rng(0)
+    W, H = rng.gamma(1.0, size=(64, 3)) + 0.01, 1.0 / rng.gamma(1.0, size=(3, 600))
+    X, model, found = rng.exponential(size=(64, 600)) * (W @ H), nz.is_nmf(None, 3, shape=(64, 1)), {}
+    for expand in (True, False):
+        for factor in (0.01, 1.0, 100.0):
+            start, options = {"W": factor * W}, {"leaps": 2, "expand": expand, "average_after": 100}
+            norms = fed([X], model=model, initvals=start, **options).norms.values
+            found[expand, factor] = norms / W.sum(axis=0) * (1.0 / H).mean(axis=1)
+    print(found)
+    for factor in (0.01, 1.0, 100.0):
+        np.testing.assert_allclose(found[True, factor], 1.0, atol=0.25)
+    np.testing.assert_allclose(found[True, 100.0], found[True, 1.0], rtol=0.1)
+    np.testing.assert_allclose(found[True, 0.01], found[True, 1.0], rtol=0.1)
+    assert np.all(found[False, 0.01] < 0.1)
+    assert np.all(found[False, 100.0] > 3.0)
+
+
+def test_expansion_takes_empty_frames():
+    stream = fed([POWER], expand=True, initvals={"W": START})
+    before = stream.W.values
+    stream.update(np.full(F, np.nan))
+    np.testing.assert_allclose(stream._state.inverse, 1.0, rtol=1e-12)  # alpha / beta
+    np.testing.assert_allclose(stream.W.values, before, rtol=1e-12)
+
+
+# -- the start -------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_frames_wait_for_a_start():
+    """Steps from the fitted W are those of a stream that is given it."""
+    waiting = begun(first_frames=15)
+    for n in range(14):
+        waiting.update(HOLES[:, n])
+        assert waiting.columns_seen == n + 1
+        assert waiting._state.steps == 0
+    fitted = waiting._state
+    waiting.update(HOLES[:, 14])
+    assert waiting._state.steps == 15
+    given = fed([HOLES[:, :15]], initvals={"W": waiting._state.start[0].T}, first_frames=15)
+    assert_same(waiting, given)
+    assert len(fitted.start) == 4
+    waiting.update(HOLES[:, 15:])
+    given.update(HOLES[:, 15:])
+    assert_same(waiting, given)
+
+
+def test_a_waiting_stream_has_a_fitted_w():
+    stream = fed([POWER[:, :20]], first_frames=30)
+    power = POWER[:, :20]
+    found = stream.activations(power)
+    mean = stream.W.values @ found["H_mean"].values
+    np.testing.assert_allclose(stream.norms, stream.W.sum("feature"))
+    assert 0.6 < np.mean(power / mean) < 1.5
+    assert stream.result().attrs["status"] == "stream"
+
+
+def test_the_best_start_is_taken():
+    stream = fed([HOLES[:, :20]], first_frames=30)
+    problem, state = stream._problem, stream._state
+    power, seen = state.waiting, state.waiting_seen
+    found = [online_start.fit(problem, Wt, power, seen) for Wt in state.start]
+    costs = [online_start.cost(problem, *both, power, seen) for both in found]
+    assert max(costs) > min(costs)
+    np.testing.assert_array_equal(stream.W.values, found[int(np.argmin(costs))][0].T)
+
+
+PRIORS = {
+    "free": {},
+    "prior": {"alpha_w": 2.0, "beta_w": 0.3},
+    "background": {"background": np.full((F, 1), 0.3), "exposure": np.linspace(0.5, 2.0, F)[:, None]},
+}
+
+
+@pytest.mark.parametrize("case", PRIORS)
+def test_the_start_maximises_the_joint_density(case, monkeypatch):
+    """The gradient vanishes at its W, under the activations that are best for it; updates never go down."""
+    problem = begun(model=declared(alpha=2.0, beta=3.0, **PRIORS[case]))._problem
+    a, b = (3.0, 0.3) if case == "prior" else (0.0, 0.0)
+    power, seen = np.where(np.isnan(HOLES), 0.0, HOLES).T, ~np.isnan(HOLES).T
+    background = problem.chain.background if case == "background" else 0.0
+
+    def height(x):
+        W, H = np.exp(x[: F * K]).reshape(K, F), np.exp(x[F * K :]).reshape(N, K)
+        mean = H @ W + background
+        of_priors = (2.0 * np.log(H) + 3.0 / H).sum() + (a * np.log(W) + b / W).sum()
+        return (np.log(mean) + power / mean)[seen].sum() + of_priors
+
+    heights, rng = [], np.random.default_rng(0)
+    begin = rng.gamma(1.0, size=(K, F)) + 0.1
+    for updates in (1, 2, 5, 10, 100, 1000, 4000):
+        monkeypatch.setattr(online_start, "UPDATES", updates)
+        W, H = online_start.fit(problem, begin, power, seen)
+        heights.append(height(np.log(np.concatenate([W.ravel(), H.ravel()]))))
+        np.testing.assert_allclose(online_start.cost(problem, W, H, power, seen), heights[-1], rtol=1e-10)
+    assert np.all(np.diff(heights) <= 1e-9)
+    best = minimize(height, np.log(np.concatenate([W.ravel(), H.ravel()])), method="L-BFGS-B")
+    assert heights[-1] - best.fun < 0.02, (heights, best.fun)
+
+
+def test_silence_at_the_start():
+    for quiet in (np.zeros((F, 20)), np.full((F, 20), np.nan)):
+        stream = fed([quiet, POWER], first_frames=20)
+        assert np.all(np.isfinite(stream.W.values))
+        assert np.all(stream.W.values > 0)
 
 
 def test_the_random_start_has_the_size_of_the_first_frame():
-    sizes = [fed([POWER[:, :1] * scale], start_frames=9).W.values.mean() for scale in (1.0, 1e6)]
+    sizes = [fed([POWER[:, :1] * scale], first_frames=0).W.values.mean() for scale in (1.0, 1e6)]
     np.testing.assert_allclose(sizes[1] / sizes[0], 1e6, rtol=1e-9)
     assert np.any(fed([POWER], seed=2).W.values != fed([POWER]).W.values)
 
@@ -288,9 +396,11 @@ def test_activations_of_counts():
 STREAMS = {
     "one by one": ({}, POWER),
     "holes": ({}, HOLES),
-    "averaged": ({"average_after": 10, "start_frames": 5}, HOLES),
+    "averaged": ({"average_after": 10, "first_frames": 12}, HOLES),
     "batches": ({"batch": 4, "average_after": 10}, HOLES),
     "moves": ({"leaps": 2, "batch": 4}, HOLES),
+    "a start": ({"first_frames": 24, "batch": 4, "expand": True}, HOLES),
+    "expanded": ({"leaps": 2, "batch": 4, "expand": True, "average_after": 10}, HOLES),
     "plain, smoothing": ({"statistic": "plain", "smoothing": (1.0, 0.1)}, POWER),
 }
 
@@ -440,8 +550,9 @@ def test_models_that_can_not_be_streamed(name):
         ({"smoothing": (1.0, -1.0)}, "smoothing: got"),
         ({"leaps": -1}, "leaps: got -1; expected an integer >= 0"),
         ({"batch": 0}, "batch: got 0; expected an integer >= 1"),
-        ({"start_frames": True}, "start_frames: got True"),
+        ({"first_frames": True}, "first_frames: got True"),
         ({"average_after": -1}, "average_after: got -1"),
+        ({"expand": 1}, "expand: got 1; expected True or False"),
     ],
 )
 def test_bad_options(options, message):

@@ -11,7 +11,11 @@ of one frame, or with s_n the mean over a mini-batch. Maximum likelihood has a_n
 a_n = a / n, b_n = b / n after n frames, and a prior w_fk ~ InverseGamma(a', b') is maximised by a = a' + 1, b = b'.
 
 Where cells are missing the 1 of eq. 9 is the average, weighted as S is, of whether cell f was observed; W stays at its
-start where nothing was. g_1 = 1, so that S_0 does not matter, but the start of W does.
+start where nothing was. g_1 = 1, so that S_0 does not matter, but the start of W does: see
+:mod:`nmf_zoo.inference.itakura_saito.online_start`.
+
+What eq. 9 leaves slow, the scale of W, a parameter expansion sets at once, ``expand=True``, which is no part of the
+paper's algorithm: see :mod:`nmf_zoo.inference.itakura_saito.online_weights`.
 
 A silent frame is data: power 0 everywhere, which a loud W makes unlikely. It pulls W towards 0, all of it where K = 1,
 by 1 - g_n in each frame, and a long silence pulls it far; the activations of the next frames make up for it. Frames of
@@ -20,47 +24,20 @@ no interest are best left out, or given as NaN; a known noise floor (``backgroun
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.inference.engine import CAN_RUN, Verdict
 from nmf_zoo.inference.itakura_saito.online_options import SimulatedOnlineEM
-from nmf_zoo.inference.start import FLOOR, SPREAD
+from nmf_zoo.inference.itakura_saito.online_start import begin, init, wait, waiting_frames
+from nmf_zoo.inference.itakura_saito.online_support import Problem, prepare, relative_powers, supports
+from nmf_zoo.inference.itakura_saito.online_weights import FrameState, averaged, expand, final_weights, maximise
 from nmf_zoo.inference.stream_engine import ACTIVATIONS, SWEEPS, StreamEngine
-from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.frames import Activations, Chain, Frames, Room, activate_frames, expect_frames, make_room
-from nmf_zoo.kernels.gibbs import draw_factor
+from nmf_zoo.kernels.frames import Activations, Frames, Room, Statistics, activate_frames, expect_frames, make_room
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Factorisation, Flat, InverseGammaPrior
+from nmf_zoo.structure import Array
 
-LEAST = 1e-100  # of W: maximum likelihood may be at 0, which no later frame could leave
 CHUNK_WORK = 1 << 20  # cells x components x sweeps of one chunk of frames, some milliseconds
-
-
-class FrameState(NamedTuple):
-    """Where a stream of frames is.
-
-    Attributes
-    ----------
-    Wt, start : (K, F) W as the last step left it, and as it began
-    statistics : (K, F) S, and ``counts`` (F,), ``mass``: the same averages of whether a cell was observed, and of 1
-    sums, count_sums : of S / mass and counts / mass over the averaged steps, or (0, F) and (0,)
-    frames, steps, averaged : how many so far
-    """
-
-    Wt: Array
-    start: Array
-    statistics: Array
-    counts: Array
-    mass: float
-    sums: Array
-    count_sums: Array
-    frames: int
-    steps: int
-    averaged: int
 
 
 class FrameInfo(NamedTuple):
@@ -69,134 +46,42 @@ class FrameInfo(NamedTuple):
     size: float
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What a stream keeps of its model.
-
-    Attributes
-    ----------
-    chain : how activations are drawn
-    a, b : (K, F) of the maximisation: a_n = a / n, b_n = b / n
-    exposure : (F,) what powers are divided by, or None
-    rooms : scratch that no thread is using
-    """
-
-    structure: Factorisation
-    options: SimulatedOnlineEM
-    chain: Chain
-    a: Array
-    b: Array
-    exposure: Array | None
-    workers: Workers
-    rooms: list[Room]
-
-
-def supports(structure: Factorisation, options: SimulatedOnlineEM) -> Verdict:
-    """Exponential data, H inverse gamma, W free or inverse gamma; known, and the same for all frames."""
-    likelihood, W, H = structure.likelihood, structure.W, structure.H
-    if likelihood.kind != "exponential":
-        return Verdict(f"it draws components of powers, and {likelihood.name} is {likelihood.kind}")
-    if not isinstance(W.prior, Flat | InverseGammaPrior):
-        return Verdict(f"it maximises over {W.name or 'W'}, which is neither free nor inverse gamma")
-    if options.smoothing is not None and not isinstance(W.prior, Flat):
-        return Verdict(f"smoothing= is the prior of a free {W.name}; here it has one")
-    if not isinstance(H.prior, InverseGammaPrior):
-        return Verdict(f"it integrates {H.name or 'H'} out, which has no inverse-gamma prior")
-    if unknowns := [u.name for u in (*W.unknowns, *H.unknowns)]:
-        return Verdict(f"hyperparameters are unknown: {', '.join(unknowns)}")
-    if any(_varies(array) for array in _full_prior(H)):
-        return Verdict(f"the hyperparameters of {H.name} differ between samples, and new samples have none")
-    for name in ("exposure", "background"):
-        array = getattr(likelihood, name)
-        if array is not None and _varies(array):
-            return Verdict(f"the {name} differs between samples, and new samples have none")
-    return CAN_RUN
-
-
-def _full_prior(factor: Any) -> tuple[Array, Array]:
-    """Shape and scale of an inverse-gamma prior, as large as the factor."""
-    shape, scale = (np.broadcast_to(array, factor.shape) for array in factor.prior.shape_and_scale({}))
-    return shape, scale
-
-
-def _varies(array: Array) -> bool:
-    """Not the same in all columns."""
-    full = np.atleast_2d(array)
-    return bool(np.any(full != full[:, :1]))
-
-
-def prepare(structure: Factorisation, options: SimulatedOnlineEM, workers: Workers) -> Problem:
-    """The priors, and what is known of every frame."""
-    likelihood, (F, K) = structure.likelihood, structure.W.shape
-    exposure = None if likelihood.exposure is None else _of_frequencies(likelihood.exposure, F)
-    background = np.empty(0)
-    if likelihood.background is not None:
-        background = _of_frequencies(likelihood.background, F) / (1.0 if exposure is None else exposure)
-    shape, scale = (np.array(array[:, 0], dtype=np.float64) for array in _full_prior(structure.H))
-    is_plain = options.statistic == "plain"
-    chain = Chain(shape, scale, background, options.sweeps, options.keep, is_plain, options.leaps)
-    if isinstance(structure.W.prior, Flat):
-        a, b = (np.full((K, F), value) for value in options.smoothing or (0.0, 0.0))
-    else:
-        of_w = _full_prior(structure.W)
-        a, b = np.array(of_w[0].T + 1.0, order="C"), np.array(of_w[1].T, order="C", dtype=np.float64)
-    return Problem(structure, options, chain, a, b, exposure, workers, [])
-
-
-def _of_frequencies(array: Array, n_frequencies: int) -> Array:
-    """What is known of every frame, (F,)."""
-    column = np.atleast_2d(np.asarray(array, dtype=np.float64))[:, :1]
-    return np.array(np.broadcast_to(column, (n_frequencies, 1))[:, 0])
-
-
-def init(problem: Problem, frames: Frames, key: np.uint64, start: Mapping[str, Array]) -> FrameState:
-    """Empty statistics, and a W that is given, or random at the size of the first mini-batch."""
-    (F, K), W = problem.structure.W.shape, problem.structure.W
-    if W.name in start:
-        first = np.array(W.orient(np.asarray(start[W.name], dtype=np.float64)))
-        first = np.maximum(first, FLOOR * first.max())
-    else:
-        typical = _typical(problem, frames.part(0, min(problem.options.batch, frames.n_columns)))
-        active = problem.chain.scale / problem.chain.shape  # the harmonic mean of h: its mean may be infinite
-        rate, first = np.broadcast_to(SPREAD * K * active / typical, (F, K)), np.empty((F, K))
-        draw_factor(first, np.broadcast_to(SPREAD, (F, K)), rate, 0, F, key)
-    Wt, n_averaged = np.array(first.T, order="C"), 0 if problem.options.average_after is None else K
-    averages = np.zeros((n_averaged, F)), np.zeros(F if n_averaged else 0)
-    return FrameState(Wt, Wt, np.zeros((K, F)), np.zeros(F), 0.0, *averages, 0, 0, 0)
-
-
-def _typical(problem: Problem, frames: Frames) -> float:
-    """The mean of the observed powers; 1 if it is 0."""
-    power = _powers(problem, frames)
-    mean = power.sum() / max(frames.seen.sum() if frames.seen.size else power.size, 1)
-    return float(mean) if mean > 0 else 1.0
-
-
-def _powers(problem: Problem, frames: Frames) -> Array:
-    return frames.power if problem.exposure is None else frames.power / problem.exposure
-
-
 def check(problem: Problem, state: FrameState, frames: Frames) -> None:
     """Any frame can be taken."""
 
 
 def update(problem: Problem, state: FrameState, frames: Frames, key: np.uint64) -> tuple[FrameState, FrameInfo]:
-    """One step, from a mini-batch of frames."""
+    """One step, from a mini-batch of frames; the first ones wait until W's start is fitted to them."""
+    if not state.is_waiting:
+        return _step(problem, state, frames, key)
+    state, info, size = wait(state, frames), FrameInfo(0.0), problem.options.batch
+    if len(state.waiting) < problem.options.first_frames:
+        return state, info
+    first, state = waiting_frames(state), begin(problem, state)
+    for at in range(0, first.n_columns, size):
+        state, info = _step(problem, state, first.part(at, min(at + size, first.n_columns)), key)
+    return state, info
+
+
+def _step(problem: Problem, state: FrameState, frames: Frames, key: np.uint64) -> tuple[FrameState, FrameInfo]:
     options, n = problem.options, frames.n_columns
     size = (state.steps + 1.0 + options.offset) ** -options.exponent
     found = _map(problem, lambda part, room: _expect(problem, state.Wt, part, room, key), frames)
-    weight, statistics, counts = size / n, (1.0 - size) * state.statistics, (1.0 - size) * state.counts
-    for of_chunk, counts_of_chunk in found:
-        statistics += weight * of_chunk
-        counts += weight * counts_of_chunk
+    weight, kept = size / n, (state.statistics, state.counts, state.inverse)
+    statistics, counts, inverse = ((1.0 - size) * old for old in kept)
+    for of_chunk in found:
+        statistics += weight * of_chunk.power
+        counts += weight * of_chunk.counts
+        inverse += weight * of_chunk.inverse
     new = state._replace(
         statistics=statistics,
         counts=counts,
         mass=(1.0 - size) * state.mass + size,
+        inverse=inverse,
         frames=state.frames + n,
         steps=state.steps + 1,
     )
-    return _maximise(problem, _averaged(problem, new)), FrameInfo(size)
+    return maximise(problem, averaged(problem, expand(problem, new))), FrameInfo(size)
 
 
 def _map(problem: Problem, work: Any, frames: Frames, has_shares: bool = False) -> list[Any]:
@@ -210,62 +95,34 @@ def _map(problem: Problem, work: Any, frames: Frames, has_shares: bool = False) 
             room = rooms.pop()
         except IndexError:
             room = make_room(F, K, has_shares)
-        found = work(part._replace(power=_powers(problem, part)), room)
+        found = work(part._replace(power=relative_powers(problem, part)), room)
         rooms.append(room)
         return found
 
     return problem.workers.map(in_a_room, parts)
 
 
-def _expect(problem: Problem, Wt: Array, frames: Frames, room: Room, key: np.uint64) -> tuple[Array, Array]:
-    """Sums over frames of the statistics of W, (K, F), and of whether cells were observed, (F,)."""
-    statistics, counts = np.zeros_like(Wt), np.zeros(Wt.shape[1])
-    expect_frames(statistics, counts, frames, Wt, problem.chain, room, child(key, SWEEPS))
-    return statistics, counts
-
-
-def _averaged(problem: Problem, state: FrameState) -> FrameState:
-    """Add to the averages of the statistics, if it is time to."""
-    after = problem.options.average_after
-    if after is None or state.frames <= max(after, problem.options.start_frames):
-        return state
-    return state._replace(
-        sums=state.sums + state.statistics / state.mass,
-        count_sums=state.count_sums + state.counts / state.mass,
-        averaged=state.averaged + 1,
-    )
-
-
-def _maximise(problem: Problem, state: FrameState) -> FrameState:
-    if state.frames < problem.options.start_frames:
-        return state
-    Wt = _weights(problem, state, state.statistics / state.mass, state.counts / state.mass)
-    return state._replace(Wt=Wt)
-
-
-def _weights(problem: Problem, state: FrameState, statistics: Array, counts: Array) -> Array:
-    """Eq. 9, (K, F): with the average of whether a cell was observed in the place of 1."""
-    below = counts + problem.a / state.frames
-    Wt = np.divide(statistics + problem.b / state.frames, below, out=state.start.copy(), where=counts > 0)
-    return np.maximum(Wt, LEAST, out=Wt)
-
-
-def _final_weights(problem: Problem, state: FrameState) -> Array:
-    """W (K, F), of the averaged statistics if there are some."""
-    if state.averaged == 0:
-        return state.Wt
-    return _weights(problem, state, state.sums / state.averaged, state.count_sums / state.averaged)
+def _expect(problem: Problem, Wt: Array, frames: Frames, room: Room, key: np.uint64) -> Statistics:
+    """Sums over frames."""
+    out = Statistics(np.zeros_like(Wt), np.zeros(Wt.shape[1]), np.zeros(len(Wt)))
+    expect_frames(out, frames, Wt, problem.chain, room, child(key, SWEEPS))
+    return out
 
 
 def finish(problem: Problem, state: FrameState) -> tuple[dict[str, Array], dict[str, Array]]:
     """W, of the averaged statistics if there are some."""
     W = problem.structure.W
-    return {W.name: W.orient(_final_weights(problem, state).T)}, {}
+    return {W.name: W.orient(_current_weights(problem, state).T)}, {}
+
+
+def _current_weights(problem: Problem, state: FrameState) -> Array:
+    """W (K, F); while frames wait, fitted to those there are."""
+    return begin(problem, state).Wt if state.is_waiting else final_weights(problem, state)
 
 
 def seen(state: FrameState) -> int:
     """Frames so far."""
-    return state.frames
+    return state.frames + len(state.waiting)
 
 
 def track(problem: Problem, state: FrameState) -> Array:
@@ -277,7 +134,7 @@ def activations(
     problem: Problem, state: FrameState, frames: Frames, key: np.uint64, has_shares: bool = False
 ) -> dict[str, Array]:
     """Mean and standard deviation of H given the frames and the final W; shares of every cell, if they are wanted."""
-    Wt, own_key = _final_weights(problem, state), child(key, ACTIVATIONS)
+    Wt, own_key = _current_weights(problem, state), child(key, ACTIVATIONS)
 
     def work(part: Frames, room: Room) -> Activations:
         shares = np.zeros((part.n_columns, *Wt.shape) if has_shares else (0, 0, 0))
