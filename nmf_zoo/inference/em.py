@@ -79,15 +79,16 @@ class EM:
         none, which is for squared error and powers, in float32 and for GaP with columns that sum to one; "momentum"
         pushes EM's own updates; None leaves these alone. The objective never rises, and stationary points are the same
     inner : of EM's own updates: the expected sources are frozen for so many rounds of W and H; None refreshes them
-        between W and H too, as Lee and Seung do (1.5 times the work for a slightly longer step). Squared error has
-        none and always refreshes
+        between W and H too, as Lee and Seung do (1.5 times the work for a slightly longer step). Squared error and
+        powers have none and always refresh
     start : where ``initvals`` say nothing: "random", "nndsvd" (singular vectors of X) or "kmeans++" (samples far apart)
     precision : "float32" rounds what is computed at the cells of Poisson data, factors and sums, to six to seven
         digits, in up to half the time. The factors themselves and the objective stay float64; the objective is off
         by a relative 1e-6 at the most and may rise by as much, and the residual does not get much below 1e-6
     update : of exponential data (Itakura-Saito; :mod:`nmf_zoo.inference.itakura_saito.em`): "monotone" minimises a
         majoriser, "heuristic" goes about twice as far, to where that is as high as before, and "sage" is EM of the
-        composite model, component by component; "auto" is monotone. None lets the objective rise
+        composite model, component by component; "auto" is monotone for ten iterations, then heuristic. It is proven of
+        each that the objective never rises
     """
 
     mode: Literal["density", "log"] = "density"

@@ -6,8 +6,16 @@ a constant, at most, and at the old w equal to (Fevotte and Idier 2011)::
     (pull old^2 + scale) / w + (drag + rate) w + power log w
 
 Its minimum is the monotone step; without a prior that is old * (pull / drag)^(1/2). The heuristic one multiplies by the
-ratio of slopes itself, exponent 1, where this bound, its logarithm replaced by a tangent in w or, for a negative power,
-in 1 / w, is as high as at the old w. Arrays are flat; factors are long, and ``first`` is where the cells at hand begin.
+ratio of slopes itself, exponent 1, and never raises the objective, either. For power >= 0, log w is at most its tangent
+at old, and the bound at most, and at old equal to, down old / w + up w / old, with
+
+    up = (drag + rate) old + power,    down = pull old + scale / old.
+
+That is the same at w and at old^2 down / (up w), and so at the heuristic w = old down / up as at old. For power < 0,
+-log w is at most its tangent in 1 / w, and -power joins down. A step to below FLOOR ends there, between the two. A
+known background is one more source that does not move, and the mode of the logarithms has other powers.
+
+Arrays are flat; factors are long, and ``first`` is where the cells at hand begin.
 """
 
 from __future__ import annotations
@@ -34,8 +42,7 @@ class Slopes(NamedTuple):
     pull, drag : of the divergence
     power, scale, rate : minus the log prior density, up to a constant, is power log w + scale / w + rate w
     ratios : overwritten by what lowers the objective over what raises it
-    heights : 1 / the largest cell of the same component
-    worst : the KKT residual so far
+    squares : of the slopes of the objective in log w, added up
     """
 
     pull: np.ndarray
@@ -44,13 +51,16 @@ class Slopes(NamedTuple):
     scale: np.ndarray
     rate: np.ndarray
     ratios: np.ndarray
-    heights: np.ndarray
-    worst: np.ndarray
+    squares: np.ndarray
 
 
-def make_slopes(cells: int) -> Slopes:
+@kernel
+def make_slopes(cells):
     """Zeros."""
-    return Slopes(*(np.zeros(cells) for _ in Slopes._fields))
+    pull, drag, power, scale, rate = (
+        np.zeros(cells), np.zeros(cells), np.zeros(cells), np.zeros(cells), np.zeros(cells)
+    )  # fmt: skip
+    return Slopes(pull, drag, power, scale, rate, np.zeros(cells), np.zeros(cells))
 
 
 @in_lanes
@@ -67,13 +77,15 @@ def fill_ratios(slopes, old, first, size):
 
 
 @in_lanes
-def add_departures(slopes, old, first, size):
-    """Raise the KKT residual, |min(w / its component's largest, 1 - ratio)|."""
-    ratios, heights, worst = slopes.ratios, slopes.heights, slopes.worst
+def add_squares(slopes, old, first, size):
+    """Add the squared slopes in log w at the old w."""
+    pull, drag, power, scale, rate, squares = (
+        slopes.pull, slopes.drag, slopes.power, slopes.scale, slopes.rate, slopes.squares
+    )  # fmt: skip
     for i in range(size):
-        height, slope = old[first + i] * heights[i], 1.0 - ratios[i]
-        departure = abs(height if height < slope else slope)
-        worst[i] = departure if departure > worst[i] else worst[i]
+        w = old[first + i]
+        slope = (drag[i] + rate[i] - pull[i]) * w - scale[i] / w + power[i]
+        squares[i] += slope * slope
 
 
 @in_lanes

@@ -1,16 +1,16 @@
 """Itakura-Saito divergence of a power spectrogram, and what it says of each factor: pulls and drags.
 
-Frames are rows here and frequencies contiguous: power (N, F), ``Wt`` (K, F), ``Ht`` (N, K), and the mean power of a
-cell is l = sum_k w_fk h_kn + background. Of minus the log-likelihood, sum log l + p / l, the slope in a cell of a
-factor is drag - pull::
+Frames are rows here and frequencies contiguous: power (N, F), W (K, F), ``Ht`` (N, K), and the mean power of a cell is
+l = sum_k w_fk h_kn + background. Of minus the log-likelihood, sum log l + p / l, the slope in a cell of a factor is
+drag - pull::
 
     pull_fk = sum_n p_fn h_kn / l_fn^2,    drag_fk = sum_n h_kn / l_fn        and alike for H, sums over f
 
-Frames are independent given W: a few at a time move their activations, renew their means and add what they say of W to
-its sums, while they and a tile of W are in cache. Unseen cells count for nothing. A logarithm costs as much as ten
-products, so those of the means are taken together, of the products of their mantissas.
+Frames are independent given W: a block of them moves its activations, renews its means and adds what it says of W to
+its sums, and shares each load of W and of these sums. Unseen cells count for nothing. A logarithm costs as much as ten
+products: those of the means are taken together, of the products of their mantissas.
 
-Frequencies run in lanes and tiles (:mod:`nmf_zoo.kernels.spectral_tiles`).
+SIMD runs over the frequencies (:mod:`nmf_zoo.kernels.spectral_tiles`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from nmf_zoo.kernels.factor_steps import add_departures, fill_ratios, push_beyond, take_step
-from nmf_zoo.kernels.lane_products import fold_product, over, times
-from nmf_zoo.kernels.lanes import Padded, add_scaled, dot, load, load_some, store, tile_lanes
+from nmf_zoo.kernels.factor_steps import add_squares, fill_ratios, make_slopes, push_beyond, take_step
+from nmf_zoo.kernels.lane_products import add_product, total
+from nmf_zoo.kernels.lanes import Padded, add_scaled, load, nothing, store, tile_lanes
 from nmf_zoo.kernels.softplus import in_lanes
-from nmf_zoo.kernels.spectral_tiles import FRAMES
+from nmf_zoo.kernels.spectral_tiles import FRAMES, LANES, ONE_VECTOR
 from nmf_zoo.kernels.streams import kernel
 
-inlined = njit(cache=True, nogil=True, error_model="numpy", inline="always")  # rows stay in registers
-FLUSH = 1000 * FRAMES  # frames: products of 1000 numbers below 2 don't overflow
+sums_in_lanes = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+MOST_FACTORS = 1000  # that are multiplied: a product of as many mantissas below 2 does not overflow
 LOW_BITS, MANTISSA, ONE = np.int64(52), np.int64(0x000FFFFFFFFFFFFF), np.int64(0x3FF0000000000000)
 BIAS, LN_2 = 1023, math.log(2.0)
 
@@ -43,7 +43,7 @@ class PriorTerms(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """How the activations of frames move; (N, K) each, but for the last four.
+    """How the activations of frames move; (N, K) each, but for the last three.
 
     Attributes
     ----------
@@ -52,7 +52,6 @@ class Moves(NamedTuple):
     next : overwritten by where a push beyond it leads
     before : the update that led to ``at``: the push goes away from it; not read without one
     prior : terms of the activations
-    largest : (K,) of each component
     push : 0 for none
     heuristic : exponent 1 instead of 1/2
     """
@@ -62,59 +61,52 @@ class Moves(NamedTuple):
     next: np.ndarray
     before: np.ndarray
     prior: PriorTerms
-    largest: np.ndarray
     push: float
     heuristic: bool
 
 
 @kernel
-def advance(spectra, Wt, moves, of_W, room, first, last):
-    """Move the activations of some frames, then look at them there. Returns (divergence, KKT residual on the way).
+def advance(spectra, W, moves, of_W, room, first, last):
+    """Move the activations of some frames, then look at them there; what they say of W is added to ``of_W``.
 
-    ``Wt`` by :func:`tile_spectra`; what the frames say of W is added to ``of_W``.
+    W by :func:`tile_spectra`. Returns (divergence there, the sum of squared slopes in log h where they were).
     """
-    divergence, slopes = 0.0, room.slopes
-    _clear(room)
-    _open(moves, room)
+    divergence, slopes = 0.0, make_slopes(FRAMES * moves.at.shape[1])
+    _open(moves, slopes)
     for start in range(first, last, FRAMES):
-        stop = min(start + FRAMES, last)
-        apart = _enter(spectra, moves.at, room, start, stop)
-        _sum_over_frequencies(Wt, room, apart)
-        _move(moves, slopes, start, stop)
-        room.h[: stop - start] = moves.next[start:stop]
-        _look(Wt, of_W, room, apart)
-        divergence += _flush(room) if (stop - first) % FLUSH == 0 else 0.0
-    return divergence + _flush(room), np.max(slopes.worst)
+        n_frames = min(FRAMES, last - start)
+        _fill_means(spectra, W, moves.at, room, start, n_frames)
+        _divide(spectra, room, start, n_frames)
+        _sum_over_frequencies(slopes, spectra, W, room)
+        _move(moves, slopes, start, start + n_frames)
+        divergence += _look(spectra, W, moves.next, of_W, room, start, n_frames)
+    return divergence, np.sum(slopes.squares)
 
 
 @kernel
-def gather(spectra, Wt, Ht, of_W, room, first, last):
+def gather(spectra, W, Ht, of_W, room, first, last):
     """Look at some frames: the divergence; what they say of W is added to ``of_W``."""
     divergence = 0.0
-    _clear(room)
     for start in range(first, last, FRAMES):
-        stop = min(start + FRAMES, last)
-        apart = _enter(spectra, Ht, room, start, stop)
-        _look(Wt, of_W, room, apart)
-        divergence += _flush(room) if (stop - first) % FLUSH == 0 else 0.0
-    return divergence + _flush(room)
+        divergence += _look(spectra, W, Ht, of_W, room, start, min(FRAMES, last - start))
+    return divergence
 
 
 @kernel
-def _clear(room):
-    """No background, and all cells seen."""
-    for t in range(room.edge.values.shape[0]):
-        for j in range(FRAMES):
-            room.base.values[FRAMES * t + j], room.count.values[FRAMES * t + j] = room.edge.values[t], 1.0
+def _look(spectra, W, Ht, of_W, room, start, n_frames):
+    _fill_means(spectra, W, Ht, room, start, n_frames)
+    divergence = _sum_logs(room.mean.values, n_frames, spectra.power.shape[1])
+    divergence += _divide(spectra, room, start, n_frames)
+    if of_W.pull.values.size > 0:
+        _add_over_frames(of_W.pull, room.pull, room.h, spectra.power.shape[1])
+        _add_over_frames(of_W.drag, room.mean, room.h, spectra.power.shape[1])
+    return divergence
 
 
 @kernel
-def _open(moves, room):
+def _open(moves, slopes):
     """What all frames have in common."""
-    slopes, rank = room.slopes, moves.largest.size
-    slopes.worst[:] = 0.0
     for j in range(FRAMES):
-        slopes.heights[rank * j : rank * (j + 1)] = 1.0 / moves.largest
         _copy_terms(slopes, moves.prior, j, 0)
 
 
@@ -127,48 +119,6 @@ def _copy_terms(slopes, prior, j, row):
 
 
 @kernel
-def _enter(spectra, Ht, room, start, stop):
-    """Bring FRAMES frames into the room; those beyond the last one are empty and have a mean of 1.
-
-    Returns how far apart the frames' rows of ``base`` and ``count`` are: 0 where one serves all, and stays in cache.
-    """
-    tiles, lanes = room.edge.values.shape
-    power, base, count, edge = room.power.values, room.base.values, room.count.values, room.edge.values
-    room.h[: stop - start] = Ht[start:stop]
-    for n in range(start, stop):
-        _copy_tiles(room.power, spectra.power, n, n - start)
-        if spectra.background.size > 0:
-            _copy_tiles(room.base, spectra.background, n, n - start)
-        for t in range(tiles if spectra.background.size > 0 else 0):
-            base[FRAMES * t + n - start] += edge[t]
-        for t in range(tiles if spectra.seen.size > 0 else 0):
-            row = FRAMES * t + n - start
-            _mark_unseen(base[row], count[row], spectra.seen[n], t * lanes, spectra.background.size > 0)
-    for j in range(stop - start, FRAMES):
-        room.h[j] = 0.0
-        for t in range(tiles):
-            power[FRAMES * t + j], base[FRAMES * t + j], count[FRAMES * t + j] = 0.0, 1.0, 1.0
-    alike = stop - start == FRAMES and spectra.background.size == 0 and spectra.seen.size == 0
-    return 0 if alike else 1
-
-
-@in_lanes
-def _mark_unseen(base, count, seen, first, has_background):
-    """Overwrite a tile of counts with what was seen from frequency ``first`` on; a mean has 1 more where it wasn't."""
-    for i in range(min(base.size, seen.size - first)):
-        count[i] = 1.0 if seen[first + i] else 0.0
-        base[i] = (base[i] if has_background else 0.0) + (1.0 - count[i])
-
-
-@kernel
-def _copy_tiles(out, table, n, j):
-    """Row n of a table (N, F) to frame j of a room."""
-    lanes = tile_lanes(out)
-    for t in range(out.values.shape[0] // FRAMES):
-        store(out, FRAMES * t + j, 0, load_some(table, n, t * lanes, out))
-
-
-@kernel
 def _move(moves, slopes, start, stop):
     """Update the activations of the frames from their sums, and push them."""
     rank = moves.at.shape[1]
@@ -178,100 +128,147 @@ def _move(moves, slopes, start, stop):
         for n in range(start, stop):
             _copy_terms(slopes, moves.prior, n - start, n)
     fill_ratios(slopes, old, first, size)
-    add_departures(slopes, old, first, size)
+    add_squares(slopes, old, first, size)
     take_step(new, old, slopes, first, size, moves.heuristic)
     push_beyond(out, new, before, first, size, moves.push)
 
 
-@kernel
-def _flush(room):
-    """Take the divergence so far out of the room."""
-    total, fit = 0.0, room.fit.values
-    for t in range(fit.shape[0]):
-        for f in range(fit.shape[1]):
-            total += fit[t, f]
-    for i in range(room.product.size):
-        total -= math.log(room.product[i]) + LN_2 * room.exponent[i]
-    fit[:], room.product[:], room.exponent[:] = 0.0, 1.0, 0
-    return total
-
-
-# -- tile by tile ----------------------------------------------------------------------------------------------------
+# -- a block of frames -----------------------------------------------------------------------------------------------
 
 
 @kernel
-def _sum_over_frequencies(Wt, room, apart):
-    """Overwrite pull and drag of the room's activations."""
-    power, base, count, h, folded, slopes = room.power, room.base, room.count, room.h, room.folded, room.slopes
-    rank = h.shape[1]
-    folded.values[: 2 * FRAMES * rank] = 0.0
-    for t in range(Wt.values.shape[0] // rank):
-        for j in range(FRAMES):
-            inverse = _inverse_means(Wt, base, count, h, (t, j, FRAMES * t + j * apart))
-            pull = times(times(load(power, FRAMES * t + j, 0), inverse), inverse)
-            row = 2 * rank * j
-            for k in range(rank):
-                w = load(Wt, rank * t + k, 0)
-                store(folded, row + k, 0, fold_product(load(folded, row + k, 0), pull, w))
-                store(folded, row + rank + k, 0, fold_product(load(folded, row + rank + k, 0), inverse, w))
-    ones = load(folded, 2 * FRAMES * rank, 0)
-    for j in range(FRAMES):
+def _fill_means(spectra, W, Ht, room, start, n_frames):
+    """Bring frames into the room, with their means: 1 at unseen cells, 0 in the padding and beyond the last frame."""
+    h, rank = room.h, Ht.shape[1]
+    for b in range(FRAMES):
         for k in range(rank):
-            row = 2 * rank * j + k
-            slopes.pull[rank * j + k] = dot(load(folded, row, 0), ones)
-            slopes.drag[rank * j + k] = dot(load(folded, row + rank, 0), ones)
+            h[b, k] = Ht[start + b, k] if b < n_frames else 0.0
+    _multiply(room.mean, h, W, spectra.power.shape[1])
+    for b in range(n_frames):
+        if spectra.background.size > 0:
+            _add(room.mean.values[b], spectra.background[start + b])
+        if spectra.seen.size > 0:
+            _hide(room.mean.values[b], spectra.seen[start + b], 1.0)
 
 
 @kernel
-def _look(Wt, of_W, room, apart):
-    """Add up the divergence of the room's frames, and what they say of W."""
-    power, base, count, h, inverses, pulls, fits = (
-        room.power, room.base, room.count, room.h, room.inverse, room.pull, room.fit
-    )  # fmt: skip
-    pull_W, drag_W = of_W
-    rank, narrow, lanes = h.shape[1], pull_W.width, tile_lanes(Wt)
-    for t in range(Wt.values.shape[0] // rank):
-        fit = load(fits, t, 0)
-        for j in range(FRAMES):
-            inverse = _inverse_means(Wt, base, count, h, (t, j, FRAMES * t + j * apart))
-            ratio = times(load(power, FRAMES * t + j, 0), inverse)
-            fit = add_scaled(fit, 1.0, ratio)
-            store(inverses, FRAMES * t + j, 0, inverse)
-            store(pulls, j, 0, times(ratio, inverse))
-        store(fits, t, 0, fit)
-        if pull_W.values.size > 0:
-            for half in range(0, lanes, tile_lanes(pull_W)):
-                _add_outer(pull_W, Padded(pulls.values, narrow), h, (rank * t, half), 0)
-                _add_outer(drag_W, Padded(inverses.values, narrow), h, (rank * t, half), FRAMES * t)
-    _multiply(room.product, room.exponent, inverses.values.ravel(), count.values.ravel())
+def _multiply(out, h, W, F):
+    """Overwrite out (FRAMES, F) with h (FRAMES, K) @ W (K, F), four frames at a time."""
+    for f in range(0, F, tile_lanes(W)):
+        for b in range(0, FRAMES, 4):
+            one = two = three = four = nothing(load(W, 0, f))
+            for k in range(W.values.shape[0]):
+                w = load(W, k, f)
+                one = add_scaled(one, h[b, k], w)
+                two = add_scaled(two, h[b + 1, k], w)
+                three = add_scaled(three, h[b + 2, k], w)
+                four = add_scaled(four, h[b + 3, k], w)
+            store(out, b, f, one)
+            store(out, b + 1, f, two)
+            store(out, b + 2, f, three)
+            store(out, b + 3, f, four)
 
 
-@inlined
-def _inverse_means(Wt, base, count, h, place):
-    """1 / l in a tile, 0 where it isn't seen; ``place``: tile, frame of the room, row of ``base`` and ``count``."""
-    t, j, row = place
-    rank = h.shape[1]
-    means = load(base, row, 0)
-    for k in range(rank):
-        means = add_scaled(means, h[j, k], load(Wt, rank * t + k, 0))
-    return over(load(count, row, 0), means)
+@kernel
+def _divide(spectra, room, start, n_frames):
+    """Overwrite the means with 1 / l, and pull with p / l^2; 0 where a cell isn't seen. Returns the sum of p / l."""
+    means, pulls, fit = room.mean.values, room.pull.values, 0.0
+    for b in range(n_frames):
+        fit += _divide_frame(means[b], pulls[b], spectra.power[start + b])
+        if spectra.seen.size > 0:
+            _hide(means[b], spectra.seen[start + b], 0.0)
+    pulls[n_frames:] = 0.0
+    return fit
 
 
-@inlined
-def _add_outer(sums, rows, h, corner, j):
-    """sums_k += sum_j h_jk rows_j, of the half tile with this corner (of k = 0) and of FRAMES rows from j on"""
-    first, f = corner
-    row0, row1, row2, row3 = load(rows, j, f), load(rows, j + 1, f), load(rows, j + 2, f), load(rows, j + 3, f)
-    for k in range(h.shape[1]):
-        total = add_scaled(load(sums, first + k, f), h[0, k], row0)
-        total = add_scaled(add_scaled(total, h[1, k], row1), h[2, k], row2)
-        store(sums, first + k, f, add_scaled(total, h[3, k], row3))
+@kernel
+def _sum_over_frequencies(slopes, spectra, W, room):
+    """Overwrite pull and drag of the room's activations."""
+    F = spectra.power.shape[1]
+    _sum_rows(slopes.pull, room.pull, W, F)
+    _sum_rows(slopes.drag, room.mean, W, F)
+
+
+@kernel
+def _sum_rows(out, cells, W, F):
+    """Overwrite out (FRAMES K,) with cells (FRAMES, F) @ W.T (F, K), four frames and two components at a time."""
+    rows, weights, rank = Padded(cells.values, ONE_VECTOR), Padded(W.values, ONE_VECTOR), out.size // FRAMES
+    for b in range(0, FRAMES, 4):
+        for k in range(0, rank, 2):
+            one0 = two0 = three0 = four0 = one1 = two1 = three1 = four1 = nothing(load(weights, 0, 0))
+            for f in range(0, F, LANES):
+                w0, w1 = load(weights, k, f), load(weights, k + 1, f)
+                one, two = load(rows, b, f), load(rows, b + 1, f)
+                three, four = load(rows, b + 2, f), load(rows, b + 3, f)
+                one0, one1 = add_product(one0, one, w0), add_product(one1, one, w1)
+                two0, two1 = add_product(two0, two, w0), add_product(two1, two, w1)
+                three0, three1 = add_product(three0, three, w0), add_product(three1, three, w1)
+                four0, four1 = add_product(four0, four, w0), add_product(four1, four, w1)
+            i = rank * b + k
+            out[i], out[i + rank] = total(one0), total(two0)
+            out[i + 2 * rank], out[i + 3 * rank] = total(three0), total(four0)
+            if k + 1 < rank:
+                out[i + 1], out[i + rank + 1] = total(one1), total(two1)
+                out[i + 2 * rank + 1], out[i + 3 * rank + 1] = total(three1), total(four1)
+
+
+@kernel
+def _add_over_frames(sums, cells, h, F):
+    """Add h.T (K, FRAMES) @ cells (FRAMES, F) to sums (K, F)."""
+    for f in range(0, F, tile_lanes(sums)):
+        for b in range(0, FRAMES, 4):
+            one, two = load(cells, b, f), load(cells, b + 1, f)
+            three, four = load(cells, b + 2, f), load(cells, b + 3, f)
+            for k in range(sums.values.shape[0]):
+                row = add_scaled(load(sums, k, f), h[b, k], one)
+                row = add_scaled(row, h[b + 1, k], two)
+                row = add_scaled(row, h[b + 2, k], three)
+                store(sums, k, f, add_scaled(row, h[b + 3, k], four))
+
+
+@kernel
+def _sum_logs(means, n_frames, F):
+    """The sum of the logarithms of some frames' means."""
+    divergence = 0.0
+    for b in range(n_frames):
+        for f in range(0, F, MOST_FACTORS):
+            product, exponent = _multiply_mantissas(means[b, f : min(f + MOST_FACTORS, F)])
+            divergence += math.log(product) + LN_2 * exponent
+    return divergence
+
+
+# -- loops over frequencies, in SIMD lanes ---------------------------------------------------------------------------
 
 
 @in_lanes
-def _multiply(product, exponent, inverses, counts):
-    """Multiply the products so far by 1 / l, or 1 where a cell isn't seen; their powers of 2 are added up apart."""
-    for i in range(counts.size):
-        bits = np.float64(inverses[i] + (1.0 - counts[i])).view(np.int64)
-        exponent[i] += (bits >> LOW_BITS) - BIAS
-        product[i] *= np.int64((bits & MANTISSA) | ONE).view(np.float64)
+def _add(means, background):
+    for f in range(background.size):
+        means[f] += background[f]
+
+
+@in_lanes
+def _hide(row, seen, value):
+    for f in range(seen.size):
+        row[f] = row[f] if seen[f] else value
+
+
+@sums_in_lanes
+def _divide_frame(means, pulls, power):
+    fit = 0.0
+    for f in range(power.size):
+        inverse = 1.0 / means[f]
+        ratio = power[f] * inverse
+        means[f], pulls[f] = inverse, ratio * inverse
+        fit += ratio
+    return fit
+
+
+@sums_in_lanes
+def _multiply_mantissas(means):
+    """The product of the means, as (product of mantissas, sum of exponents)."""
+    product, exponent = 1.0, 0
+    for f in range(means.size):
+        bits = np.float64(means[f]).view(np.int64)
+        exponent += (bits >> LOW_BITS) - BIAS
+        product *= np.int64((bits & MANTISSA) | ONE).view(np.float64)
+    return product, exponent

@@ -1,4 +1,4 @@
-"""More of :mod:`nmf_zoo.kernels.lanes`: arithmetic of two rows, element by element; in Python rows are NumPy arrays."""
+"""More of :mod:`nmf_zoo.kernels.lanes`: products and sums of rows themselves; in Python rows are NumPy arrays."""
 
 from __future__ import annotations
 
@@ -7,44 +7,35 @@ from llvmlite import ir
 from nmf_zoo.kernels.lanes import Row, compiled, each_vector, llvm_intrinsic
 
 
-def times(row, other):
-    """row * other"""
-    return row * other
+def add_product(sums, one, other):
+    """sums + one * other, element by element"""
+    return sums + one * other
 
 
-def over(row, other):
-    """row / other"""
-    return row / other
-
-
-def fold_product(sums, one, other):
-    """sums, a row of one vector, plus all vectors of one * other."""
-    return sums + (one * other).reshape(-1, sums.size).sum(axis=0)
+def total(row):
+    """The sum of its elements."""
+    return row.sum()
 
 
 # -- the same in machine code ----------------------------------------------------------------------------------------
 
 
-def _elementwise(function, instruction: str) -> None:
-    @compiled(function, lambda row, other: row if row == other else None, Row, Row)
-    def generate(context, builder, signature, arguments):
-        combine = getattr(builder, instruction)
-        return each_vector(
-            builder,
-            context.get_value_type(signature.return_type),
-            lambda n: combine(*(builder.extract_value(value, n) for value in arguments)),
-        )
-
-
-_elementwise(times, "fmul")
-_elementwise(over, "fdiv")
-
-
-@compiled(fold_product, lambda sums, one, other: sums if one == other and sums.count == 1 else None, Row, Row, Row)
-def _fold_product(context, builder, signature, arguments):
-    folded, row = (context.get_value_type(signature.args[n]) for n in (0, 1))
+@compiled(add_product, lambda sums, one, other: sums if sums == one == other else None, Row, Row, Row)
+def _add_product(context, builder, signature, arguments):
+    row = context.get_value_type(signature.return_type)
     fma = llvm_intrinsic(builder, "fma", row.element, ir.FunctionType(row.element, [row.element] * 3))
-    total = builder.extract_value(arguments[0], 0)
-    for n in range(row.count):
-        total = builder.call(fma, [*(builder.extract_value(value, n) for value in arguments[1:]), total])
-    return builder.insert_value(ir.Constant(folded, ir.Undefined), total, 0)
+    sums, one, other = arguments
+    return each_vector(
+        builder, row, lambda n: builder.call(fma, [builder.extract_value(value, n) for value in (one, other, sums)])
+    )
+
+
+@compiled(total, lambda row: row.dtype, Row)
+def _total(context, builder, signature, arguments):
+    row = context.get_value_type(signature.args[0])
+    vector, scalar = row.element, row.element.element
+    add = llvm_intrinsic(builder, "vector.reduce.fadd", vector, ir.FunctionType(scalar, [scalar, vector]))
+    whole = builder.extract_value(arguments[0], 0)
+    for n in range(1, row.count):
+        whole = builder.fadd(whole, builder.extract_value(arguments[0], n))
+    return builder.call(add, [ir.Constant(scalar, -0.0), whole], fastmath=("reassoc",))

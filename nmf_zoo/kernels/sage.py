@@ -33,7 +33,6 @@ class Component(NamedTuple):
     ----------
     w : (F,) its profile; before, after : (N,) its activations, the latter overwritten, or the former where it is fixed
     power, scale, rate : (N,) prior terms of the activations
-    height : 1 / its largest activation
     is_fixed : its activations are known
     """
 
@@ -43,7 +42,6 @@ class Component(NamedTuple):
     power: np.ndarray
     scale: np.ndarray
     rate: np.ndarray
-    height: float
     is_fixed: bool
 
 
@@ -69,33 +67,31 @@ def fill_means(means, background, Wt, Ht, first, last):
 
 
 @kernel
-def renew_means(means, change, first, last):
-    """Bring the means of some frames up to date."""
-    for n in range(first, last):
-        _exchange(means[n], change.before_w, change.after_w, change.before_h[n], change.after_h[n])
+def move_component(spectra, means, component, change, sums, first, last):
+    """Bring the means of some frames up to date, then move a component's activations there.
 
-
-@kernel
-def move_component(spectra, means, component, sums, first, last):
-    """Move a component's activations in some frames; ``sums`` (3, F) for its profile are added to.
-
-    Returns the KKT residual of where the activations were.
+    ``sums`` (3, F) for its profile are added to. Returns the squared slopes in log h there.
     """
-    F, worst = means.shape[1], 0.0
+    F, squares, masked, seen_by_all = means.shape[1], 0.0, spectra.seen.size > 0, 0.0
     inverse, pulls = np.empty(F), np.empty(F)
     for n in range(first, last):
-        n_seen = _invert(inverse, pulls, spectra, means[n], n)
+        _renew(means[n], inverse, change.before_w, change.after_w, change.before_h[n], change.after_h[n])
+        n_seen = _hide(inverse, spectra.seen[n]) if masked else float(F)
+        _fill_pulls(pulls, inverse, spectra.power[n])
         old, new = component.before[n], component.before[n]
         if not component.is_fixed:
             pull, drag = _sums(pulls, inverse, component.w)
             terms = component.power[n], component.scale[n], component.rate[n]
-            new, ratio = _step(old, pull, drag, n_seen, terms)
-            worst = max(worst, abs(min(old * component.height, 1.0 - ratio)))
+            new, slope = _step(old, pull, drag, n_seen, terms)
+            squares += slope * slope
         component.after[n] = new
-        _add(sums[0], pulls, old * old / new)
-        _add(sums[1], inverse, old * old / new)
-        _add_seen(sums[2], inverse, old / new)
-    return worst
+        _add_both(sums[0], sums[1], pulls, inverse, old * old / new)
+        if masked:
+            _add_seen(sums[2], inverse, old / new)
+        else:
+            seen_by_all += old / new
+    sums[2] += seen_by_all
+    return squares
 
 
 @kernel
@@ -109,23 +105,11 @@ def move_profile(w, sums, terms, n_seen):
 
 @kernel
 def _step(old, pull, drag, n_seen, terms):
-    """(the new activation, what lowers the objective over what raises it at the old one)"""
+    """(the new activation, slope of the objective in the logarithm of the old one)"""
     power, scale, rate = terms
     total = scale + old * old * pull + max(n_seen * old - old * old * drag, 0.0)
     new = max(positive_root(rate, n_seen + power, total, old), FLOOR)
-    up, down = (drag + rate) * old + max(power, 0.0), pull * old + scale / old + max(-power, 0.0)
-    return new, down / up if up > 0.0 else 1.0
-
-
-@kernel
-def _invert(inverse, pulls, spectra, means, n):
-    """Overwrite inverse with 1 / l, 0 where frame n isn't seen, and pulls with p / l^2. Returns how many were seen."""
-    _fill_inverse(inverse, means)
-    n_seen = float(means.size)
-    if spectra.seen.size > 0:
-        n_seen = _hide(inverse, spectra.seen[n])
-    _fill_pulls(pulls, inverse, spectra.power[n])
-    return n_seen
+    return new, (drag + rate - pull) * old - scale / old + power
 
 
 # -- loops over frequencies, in SIMD lanes ---------------------------------------------------------------------------
@@ -144,17 +128,19 @@ def _add_seen(out, inverse, x):
 
 
 @in_lanes
-def _exchange(means, before, after, h_before, h_after):
-    """Never less than the new part: a sum that loses most of itself has lost its digits, too."""
+def _add_both(one, other, pulls, inverse, x):
+    for f in range(pulls.size):
+        one[f] += x * pulls[f]
+        other[f] += x * inverse[f]
+
+
+@in_lanes
+def _renew(means, inverse, before, after, h_before, h_after):
+    """Exchange the part of a component, and invert. Never less than the new part: what loses most loses its digits."""
     for f in range(means.size):
         part = h_after * after[f]
         renewed = (means[f] - h_before * before[f]) + part
         means[f] = renewed if renewed > part else part
-
-
-@in_lanes
-def _fill_inverse(inverse, means):
-    for f in range(means.size):
         inverse[f] = 1.0 / means[f]
 
 

@@ -1,103 +1,74 @@
-"""A power spectrogram's frequencies in tiles, one row in the SIMD registers each, and room for a few of its frames.
+"""Frequencies of a power spectrogram in SIMD tiles, and room for a block of its frames.
 
-What belongs to a tile is contiguous: W is (tiles K, lanes), tile after tile. The last tile has padding, where W is 0,
-the mean 1 and the power 0, so that it adds nothing to any sum.
+A table over frequencies, such as W (K, F), gets columns of zeros up to whole tiles and a row of zeros where K is odd:
+nothing that is added up changes. The number of tiles is odd, since rows that lie a power of 2 apart compete for a few
+places of the nearest cache; and each table begins elsewhere in a page of memory, since a load waits for a store that is
+still to come, such as that of a quotient, when their addresses agree in the lowest 12 bits.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from nmf_zoo.kernels.factor_steps import Slopes, make_slopes
-from nmf_zoo.kernels.lanes import Padded, padded_zeros
+from nmf_zoo.kernels.lanes import PAGE_BYTES, Padded
 
-FRAMES = 4  # that are taken together
+FRAMES = 16  # of a block: W and its sums pass through the nearest cache once for all of them
 LANES = 8  # of a vector
-WIDTHS = (8, 6)  # vectors of a tile: few, since each is compiled anew
+WIDTH = (0, 0)  # of a tile, in vectors: with four frames eight sums, enough to hide their latency
+ONE_VECTOR = (0,)
 
 
 class OfW(NamedTuple):
-    """Sums over frames, laid out like W, in tiles of half the width; without rows when they are not wanted."""
+    """Sums over frames, laid out like W; without rows when they are not wanted."""
 
     pull: Padded
     drag: Padded
 
 
 class Room(NamedTuple):
-    """Room for a few frames, and the divergence so far by frequency.
+    """Room for a block of frames.
 
     Attributes
     ----------
-    power, base, count : (tiles FRAMES, lanes) of the frames, tile by tile: power; background, and 1 more where a cell
-        is not seen, as in the padding; 1, but 0 where a cell is not seen
-    edge : (tiles, lanes) 0, but 1 in the padding
-    inverse : (tiles FRAMES, lanes) 1 / l
-    pull : (FRAMES, lanes) p / l^2 in one tile
-    fit : (tiles, lanes) sum of p / l
-    product, exponent : (tiles FRAMES lanes,) of the 1 / l: mantissas multiplied, exponents added
-    folded : (2 FRAMES K + 1, LANES) sums over frequencies, of one lane each; the last row is ones
-    h : (FRAMES, K); slopes : of as many cells
+    mean, pull : (FRAMES, F in tiles) l, then 1 / l; p / l^2
+    h : (FRAMES, K or K + 1)
     """
 
-    power: Padded
-    base: Padded
-    count: Padded
-    edge: Padded
-    inverse: Padded
+    mean: Padded
     pull: Padded
-    fit: Padded
-    product: np.ndarray
-    exponent: np.ndarray
-    folded: Padded
     h: np.ndarray
-    slopes: Slopes
 
 
-def tiles_of(F: int) -> tuple[int, int]:
-    """(tiles, vectors of a tile) for F frequencies."""
-    vectors = -(-F // LANES)
-    width = min(WIDTHS, key=lambda width: -(-vectors // width) * width)
-    return -(-vectors // width), width
-
-
-def in_tiles(rows: int, width: int, dtype: Any = np.float64) -> Padded:
-    """Zeros (rows, lanes of one tile), on a boundary of 64 bytes."""
-    return Padded(padded_zeros(rows, width * LANES, dtype).values, (0,) * width)
+def in_tiles(rows: int, F: int, shift: int = 0) -> Padded:
+    """Zeros (rows, F up to an odd number of tiles) that begin ``shift`` bytes into a page."""
+    tile = len(WIDTH) * LANES
+    columns = (-(-F // tile) | 1) * tile
+    raw = np.zeros(rows * columns + (PAGE_BYTES + shift) // 8)
+    start = (-raw.ctypes.data % PAGE_BYTES + shift) // 8
+    return Padded(raw[start : start + rows * columns].reshape(rows, columns), WIDTH)
 
 
 def tile_spectra(table: np.ndarray) -> Padded:
-    """A table (rows, F), such as W, tile after tile: (tiles rows, lanes)."""
+    """A table (rows, F), such as W, with as many rows of zeros as make an even number."""
     rows, F = table.shape
-    tiles, width = tiles_of(F)
-    out, lanes = in_tiles(tiles * rows, width), width * LANES
-    whole = np.zeros((rows, tiles * lanes))
-    whole[:, :F] = table
-    out.values[:] = whole.reshape(rows, tiles, lanes).swapaxes(0, 1).reshape(-1, lanes)
+    out = in_tiles(rows + rows % 2, F, 3072)
+    out.values[:rows, :F] = table
     return out
 
 
-def untile(tiled: Padded, F: int) -> np.ndarray:
-    """(rows, F) from :func:`tile_spectra`."""
-    tiles, lanes = tiles_of(F)[0], tiled.values.shape[1]
-    return tiled.values.reshape(tiles, -1, lanes).swapaxes(0, 1).reshape(-1, tiles * lanes)[:, :F].copy()
+def untile(tiled: Padded, rows: int, F: int) -> np.ndarray:
+    """The first rows and frequencies of a table."""
+    return tiled.values[:rows, :F].copy()
 
 
 def sums_of_W(rank: int, F: int) -> OfW:
-    """Sums of 0; without rows for a rank of 0. In half tiles, since four frames of these fit into the registers."""
-    tiles, width = tiles_of(F)
-    return OfW(*(Padded(in_tiles(tiles * rank, width).values, (0,) * (width // 2)) for _ in range(2)))
+    """Sums of 0; without rows for a rank of 0."""
+    return OfW(in_tiles(rank + rank % 2, F, 256), in_tiles(rank + rank % 2, F, 1280))
 
 
 def make_room(rank: int, F: int) -> Room:
-    """Room with a divergence of 0."""
-    tiles, width = tiles_of(F)
-    lanes = width * LANES
-    power, base, count = (in_tiles(tiles * FRAMES, width) for _ in range(3))
-    inverse, edge, pull, fit = (in_tiles(rows, width) for rows in (tiles * FRAMES, tiles, FRAMES, tiles))
-    folded = padded_zeros(2 * FRAMES * rank + 1, LANES, np.float64)
-    edge.values[-1, F - (tiles - 1) * lanes :], folded.values[-1] = 1.0, 1.0
-    logs = np.ones(inverse.values.size), np.zeros(inverse.values.size, np.int64)
-    h, slopes = np.zeros((FRAMES, rank)), make_slopes(FRAMES * rank)
-    return Room(power, base, count, edge, inverse, pull, fit, *logs, folded, h, slopes)
+    """An empty room."""
+    h = np.zeros((FRAMES, rank + rank % 2))
+    return Room(in_tiles(FRAMES, F), in_tiles(FRAMES, F, 2048), h)

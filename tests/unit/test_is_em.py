@@ -68,6 +68,8 @@ REFUSED = {
     "runaway": (powers(prior_h=gamma(1.0, 1.0)), EM(), "W has no prior, so it can grow while H shrinks"),
     "runaway of H": (powers(prior_w=gamma(1.0, 1.0)), EM(), "H has no prior, so it can grow while W shrinks"),
     "silence": (powers(np.zeros((F, N)), prior_h=H_PRIOR), EM(), "all power is 0, and W has no prior"),
+    "too small": (powers(1e-300 * X), EM(), r"largest X is .*e-\d+, and EM takes 1e-120 to 1e\+120: change its unit"),
+    "too large": (powers(1e300 * X), EM(), "the largest X is .*, and EM takes"),
     "known zeros": (powers(prior_w=NOTHING_AT_1, prior_h=H_PRIOR), EM(), "W is all 0 at feature 1"),
 }
 
@@ -188,11 +190,16 @@ class InPieces(Workers):
         return [found[task] for task in range(len(tasks))]
 
 
-@pytest.mark.parametrize("rest", [{}, {"mask": MASK, "background": np.full((F, N), 0.1)}], ids=["plain", "all"])
+LONG = np.tile(MASK, 7)  # more than a few blocks of frames
+REST = {"mask": LONG, "background": np.full(LONG.shape, 0.1)}
+
+
+@pytest.mark.parametrize("rest", [{}, REST], ids=["plain", "all"])
 @pytest.mark.parametrize("rule", RULES)
 def test_the_bits_do_not_depend_on_the_threads(rule, rest, monkeypatch):
     monkeypatch.setattr(em, "CHUNK_CELLS", 32)
-    structure, options = powers(prior_w=inverse_gamma(1.0, 0.1), prior_h=H_PRIOR, **rest), EM(update=rule)
+    structure = powers(np.tile(X, 7), inverse_gamma(1.0, 0.1), H_PRIOR, **rest)
+    options = EM(update=rule)
     runs = [fit(em.ENGINE, structure, options, 12, workers=workers) for workers in (Workers(), Workers(3), InPieces())]
     assert len(runs[0][0].bounds) > 3
     for problem, state, _, objective in runs[1:]:

@@ -9,17 +9,24 @@ in nats, everything included. W moves, then H at the new W, by one of
 - "monotone", the minimum of a majoriser (Fevotte and Idier 2011): without a prior w (pull / drag)^(1/2), with
   pull = sum p h / l^2 and drag = sum h / l;
 - "heuristic", exponent 1: w (pull / drag), about twice as far;
+- "auto", monotone for the first CAUTIOUS iterations and heuristic from then on: as fast as heuristic, but long steps
+  from a random start tend to end in worse optima;
 - "sage", EM of the composite model, component by component, each at the newest others (Fevotte, Bertin and Durrieu
   2009, algorithm 1); components that are nearly 0 hardly move.
 
-The objective never rises. The majoriser is pull w^2 / w' + drag w' at the new w', plus a constant: it is as high at the
-heuristic w' = w pull / drag as at the old w, so that the objective can't be higher (majorisation-equalisation).
+The objective never rises, by any of them. The majoriser is pull w^2 / w' + drag w' at the new w', plus a constant: it
+is as high at the heuristic w' = w pull / drag as at the old w, so that the objective can't be higher
+(majorisation-equalisation). :mod:`nmf_zoo.kernels.factor_steps` has the proof, priors and all.
 
 An InverseGamma(a, b) prior adds b to pull w^2 and (a + 1) / w to drag, or a / w for the mode in the logarithms; a
 Gamma(a, r) prior adds r to drag and (a - 1) / w to pull. A free factor has terms of 0: in the EM of the composite model
 w is then the mean, over the cells that were observed, of the posterior power over h. The density at a free W and an
 inverse-gamma H is bounded, since it is H's prior that says how large H is; with a gamma prior of shape 1 or less it is
 not attained, as W grows and H shrinks, and such models are refused.
+
+The residual is the slope of the objective in the logarithm of a factor's cells: its root mean square over the cells,
+in nats per cell of X that they meet (N of W, F of H), the worse of both factors. Cells near 0, which say next to
+nothing of X and may take thousands of iterations to grow or to vanish, don't hold it up.
 
 By default momentum pushes these updates further (:mod:`nmf_zoo.inference.acceleration`), and what loses is taken back.
 
@@ -49,12 +56,13 @@ from nmf_zoo.inference.sides import Side, two_sides
 from nmf_zoo.inference.start import start_factors
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels import itakura_saito as kernels
-from nmf_zoo.kernels.factor_steps import FLOOR, Slopes, add_departures, fill_ratios, push_beyond, take_step
+from nmf_zoo.kernels.factor_steps import FLOOR, Slopes, add_squares, fill_ratios, push_beyond, take_step
 from nmf_zoo.kernels.itakura_saito import Moves, PriorTerms
 from nmf_zoo.kernels.spectral_tiles import FRAMES, Room, make_room, sums_of_W, tile_spectra, untile
 from nmf_zoo.structure import Array, Factorisation
 
 POWER_FLOOR = 1e-16  # relative to the mean observed power: 160 dB below it
+CAUTIOUS = 10  # iterations of "auto" that are monotone
 CHUNK_CELLS = 1 << 15  # of the spectrogram: a chunk has at least so many
 
 
@@ -68,7 +76,8 @@ class OfW(NamedTuple):
 class EMState(NamedTuple):
     """Wt (K, F), Ht (N, K), what the data say of W there, and the objective.
 
-    momentum : how hard the next step is pushed; update : where the last update led, before its push
+    momentum : how hard the next step is pushed; update : where the last update led, before its push; iteration : how
+    many there were
     """
 
     Wt: Array
@@ -77,6 +86,7 @@ class EMState(NamedTuple):
     objective: float
     momentum: Momentum = Momentum()
     update: tuple[Array, Array] | None = None
+    iteration: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,13 +107,10 @@ class Problem:
     workers: Workers
     rooms: list[Room]
 
-    @property
-    def rule(self) -> str:
-        return "monotone" if self.options.update == "auto" else self.options.update
-
-    @property
-    def is_heuristic(self) -> bool:
-        return self.rule == "heuristic"
+    def is_heuristic(self, state: EMState) -> bool:
+        """Whether the next step has exponent 1."""
+        rule = self.options.update
+        return rule == "heuristic" or (rule == "auto" and state.iteration >= CAUTIOUS)
 
 
 def prepare(structure: Factorisation, options: EM, workers: Workers) -> Problem:
@@ -166,7 +173,7 @@ def cost(problem: Problem, Wt: Array, Ht: Array) -> float:
 
 
 def pass_frames(problem: Problem, Wt: Array, work: Any) -> tuple[float, float, OfW]:
-    """(divergence, KKT residual, what all frames say of W) from ``work`` on chunks of frames, added in order."""
+    """(divergence, squared slopes of H, what all frames say of W) from ``work`` on chunks of frames, added in order."""
     rank, F = Wt.shape
     tiles, wanted = tile_spectra(Wt), 0 if problem.sides[0].is_fixed else rank
 
@@ -181,8 +188,8 @@ def pass_frames(problem: Problem, Wt: Array, work: Any) -> tuple[float, float, O
     for _, _, sums in chunks[1:]:
         for total, part in zip(totals, sums, strict=True):
             np.add(total.values, part.values, out=total.values)
-    of_W = OfW(*(untile(total, F) for total in totals))
-    return sum(divergence for divergence, _, _ in chunks), max(residual for _, residual, _ in chunks), of_W
+    of_W = OfW(*(untile(total, wanted, F) for total in totals))
+    return sum(divergence for divergence, _, _ in chunks), sum(squares for _, squares, _ in chunks), of_W
 
 
 def take_room(problem: Problem) -> Room:
@@ -195,34 +202,36 @@ def take_room(problem: Problem) -> Room:
 
 def step(problem: Problem, state: EMState, key: np.uint64 | None = None) -> tuple[EMState, EMInfo]:
     """One iteration: W, then H, or component by component."""
-    move = move_by_sage if problem.rule == "sage" else move_factors
+    move = move_by_sage if problem.options.update == "sage" else move_factors
     if problem.options.accelerate is None or state.update is None:
         new, residual = move(problem, state, 0.0)
-        return new, EMInfo(new.objective, residual)
+        return new._replace(iteration=state.iteration + 1), EMInfo(new.objective, residual)
     new, residual = move(problem, state, state.momentum.push)
     momentum = state.momentum.faster()
     if not new.objective <= state.objective:
         (new, residual), momentum = move(problem, state, 0.0), state.momentum.slower()
-    return new._replace(momentum=momentum), EMInfo(new.objective, residual)
+    return new._replace(momentum=momentum, iteration=state.iteration + 1), EMInfo(new.objective, residual)
 
 
 def move_factors(problem: Problem, state: EMState, push: float) -> tuple[EMState, float]:
-    """(the state after W and then H moved and were pushed, KKT residual on the way)"""
+    """(the state after W and then H moved and were pushed, residual on the way)"""
     before = (state.Wt, state.Ht) if state.update is None else state.update
     new_W, Wt, at_W = move_W(problem, state, before[0], push)
     if problem.sides[1].is_fixed:
         return look(problem, Wt, state.Ht)._replace(update=(new_W, state.Ht)), at_W
     new_H, Ht = np.empty_like(state.Ht), np.empty_like(state.Ht)
-    moves = Moves(state.Ht, new_H, Ht, before[1], problem.terms[1], largest_of(state.Ht, 0), push, problem.is_heuristic)
-    divergence, at_H, of_W = pass_frames(
+    moves = Moves(state.Ht, new_H, Ht, before[1], problem.terms[1], push, problem.is_heuristic(state))
+    divergence, squares, of_W = pass_frames(
         problem, Wt, lambda tiles, *rest: kernels.advance(problem.spectra, tiles, moves, *rest)
     )
     objective = divergence + problem.constant + cost(problem, Wt, Ht)
-    return EMState(Wt, Ht, of_W, objective, state.momentum, (new_W, new_H)), max(at_W, at_H)
+    return EMState(Wt, Ht, of_W, objective, state.momentum, (new_W, new_H)), max(
+        at_W, residual_of(squares, state.Ht, state.Wt)
+    )
 
 
 def move_W(problem: Problem, state: EMState, before: Array, push: float) -> tuple[Array, Array, float]:
-    """(update of W, what a push makes of it, KKT residual of the old one)"""
+    """(update of W, what a push makes of it, residual of the old one)"""
     old = state.Wt
     if problem.sides[0].is_fixed:
         return old, old, 0.0
@@ -230,46 +239,47 @@ def move_W(problem: Problem, state: EMState, before: Array, push: float) -> tupl
     slopes = slopes_of_W(problem, state)
     new, out = np.empty(size), np.empty(size)
     fill_ratios(slopes, flat, 0, size)
-    add_departures(slopes, flat, 0, size)
-    take_step(new, flat, slopes, 0, size, problem.is_heuristic)
+    add_squares(slopes, flat, 0, size)
+    take_step(new, flat, slopes, 0, size, problem.is_heuristic(state))
     push_beyond(out, new, before.ravel(), 0, size, push)
-    return new.reshape(old.shape), out.reshape(old.shape), float(slopes.worst.max())
+    return new.reshape(old.shape), out.reshape(old.shape), residual_of(slopes.squares.sum(), old, state.Ht.T)
 
 
 def slopes_of_W(problem: Problem, state: EMState) -> Slopes:
     """What data and prior say of W's cells."""
-    size, heights = state.Wt.size, np.repeat(1.0 / largest_of(state.Wt, 1), state.Wt.shape[1])
+    size = state.Wt.size
     pull, drag, power, scale, rate = (part.ravel() for part in (*state.of_W, *problem.terms[0]))
-    return Slopes(pull, drag, power, scale, rate, np.empty(size), heights, np.zeros(size))
+    return Slopes(pull, drag, power, scale, rate, np.empty(size), np.zeros(size))
 
 
-def largest_of(factor: Array, axis: int) -> Array:
-    return factor.max(axis=axis, initial=FLOOR)
+def residual_of(squares: float, factor: Array, other: Array) -> float:
+    """Root mean square of a factor's slopes in its logarithm, over how many cells of X each could have met."""
+    return float(np.sqrt(squares / max(factor.size, 1))) / max(other.shape[1], 1)
 
 
 def move_by_sage(problem: Problem, state: EMState, push: float) -> tuple[EMState, float]:
-    """(the state after each component moved and was pushed, KKT residual on the way)"""
+    """(the state after each component moved and was pushed, residual on the way)"""
     before = (state.Wt, state.Ht) if state.update is None else state.update
     fixed = problem.sides[0].is_fixed, problem.sides[1].is_fixed
     sage = Sage(problem.spectra, problem.terms, fixed, problem.bounds, problem.workers)
-    Wt, Ht, residual = update_components(sage, state.Wt, state.Ht, largest_of(state.Ht, 0))
+    Wt, Ht, squares = update_components(sage, state.Wt, state.Ht)
     new, pushed = (Wt, Ht), []
     for side, update, last in zip(problem.sides, new, before, strict=True):
         out = update if side.is_fixed else np.empty(update.size)
         if not side.is_fixed:
             push_beyond(out, update.ravel(), last.ravel(), 0, update.size, push)
         pushed.append(out.reshape(update.shape))
-    return look(problem, *pushed)._replace(update=new, momentum=state.momentum), max(residual, at_W(problem, state))
+    residual = max(at_W(problem, state), residual_of(squares, state.Ht, state.Wt))
+    return look(problem, *pushed)._replace(update=new, momentum=state.momentum), residual
 
 
 def at_W(problem: Problem, state: EMState) -> float:
-    """The KKT residual of W."""
+    """The residual of W."""
     if problem.sides[0].is_fixed:
         return 0.0
     slopes = slopes_of_W(problem, state)
-    fill_ratios(slopes, state.Wt.ravel(), 0, state.Wt.size)
-    add_departures(slopes, state.Wt.ravel(), 0, state.Wt.size)
-    return float(slopes.worst.max())
+    add_squares(slopes, state.Wt.ravel(), 0, state.Wt.size)
+    return residual_of(slopes.squares.sum(), state.Wt, state.Ht.T)
 
 
 def finish(problem: Problem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:

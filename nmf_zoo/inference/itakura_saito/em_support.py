@@ -11,11 +11,13 @@ from nmf_zoo.inference.itakura_saito.gibbs_support import takes_powers
 from nmf_zoo.inference.sides import Side, two_sides
 from nmf_zoo.structure import Cells, Factorisation, Fixed
 
+SCALES = 1e-120, 1e120  # of the largest power
+
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Powers with known hyperparameters: free, inverse-gamma and most gamma factors."""
     verdict = takes_powers(structure)
-    checks = (_check_hyperparameters, _check_options, _check_gamma, _check_silence, _check_fixed)
+    checks = (_check_hyperparameters, _check_options, _check_gamma, _check_silence, _check_scale, _check_fixed)
     return next(
         (found for found in (verdict, *(check(structure, options) for check in checks if verdict)) if not found),
         CAN_RUN,
@@ -58,6 +60,16 @@ def _check_silence(structure: Factorisation, options: Any) -> Verdict:
     values = structure.data.observed_values
     if free and structure.likelihood.background is None and not np.any(values):
         return Verdict(f"all power is 0, and {free[0]} has no prior: the density has no bound")
+    return CAN_RUN
+
+
+def _check_scale(structure: Factorisation, options: Any) -> Verdict:
+    """Factors are at least FLOOR, and squares of means have to be finite."""
+    values = structure.data.observed_values
+    largest = float(np.max(values, initial=0.0))
+    if largest and not SCALES[0] <= largest <= SCALES[1]:
+        name, (least, most) = structure.likelihood.name, SCALES
+        return Verdict(f"the largest {name} is {largest:g}, and EM takes {least:g} to {most:g}: change its unit")
     return CAN_RUN
 
 

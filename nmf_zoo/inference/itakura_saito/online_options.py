@@ -32,8 +32,8 @@ class SimulatedOnlineEM:
     batch : frames of one step, drawn side by side on several cores. Blocks given to ``update`` are cut into steps of so
         many frames, the last of a block may have fewer
     first_frames : frames that are gathered until the start of W is fitted to them; they are streamed then, like all
-        others. 0 begins at random, which ended 170 nats a frame lower on that music in shuffled order, about 5 in order
-        of time. With ``initvals`` none are gathered
+        others. 0 begins at random, which ended 170 nats a frame lower on that music in shuffled order, and no lower in
+        order of time. With ``initvals`` none are gathered
     average_after : from which frame on statistics are averaged over the steps, as Polyak and Ruppert average iterates;
         the W of the result is that of the averages. None for no averages
     expand : parameter expansion: the scale of H is estimated, too, and given to W, whose scale then settles as fast as
