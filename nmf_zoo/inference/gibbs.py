@@ -92,6 +92,7 @@ class Gibbs:
     Attributes
     ----------
     moves : which moves along the orbit follow each sweep: any of "scale" and "shear". They need both factors unknown.
+        Powers have the same two, under inverse-gamma priors; beside trajectories they follow every tenth sweep.
     trajectories : where Hamiltonian trajectories take over once the warm-up has adapted them: "auto" where there are
         enough counts for the cells of W and H (about 0.7 each with prior shapes of 1, and more with smaller shapes),
         "always" on any, "never". Tables with more than 262,144 filled cells and models with unknown hyperparameters go

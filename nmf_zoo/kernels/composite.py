@@ -27,6 +27,7 @@ from nmf_zoo.kernels.special import fast_log
 from nmf_zoo.kernels.streams import fold, kernel
 
 LEAST, MOST = 1e-150, 1e150  # of a factor's cell: products stay numbers
+MOST_RELATIVE = 1e300  # of a relative power: its sums and products stay numbers, or become infinite, never NaN
 LOG_LEAST, LOG_MOST = math.log(LEAST), math.log(MOST)
 
 in_lanes = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
@@ -97,7 +98,7 @@ def sum_variances(room, spectra, factors, n):
 @in_lanes
 def _divide(out, x, y):
     for i in range(out.size):
-        out[i] = x[i] / y[i]
+        out[i] = min(x[i] / y[i], MOST_RELATIVE)
 
 
 @kernel
@@ -187,7 +188,8 @@ def draw_weights(Wt, of_weights, given, key):
 def draw_scales(out, factors, given, key):
     """Overwrite out (K,): c of w_k -> c w_k, h_k -> h_k / c, from its law given W H.
 
-    Its density is c^(tilt - 1) exp(-c sum_n b_h / h - (1 / c) sum_f b_w / w): generalised inverse Gaussian.
+    Its density is c^(tilt - 1) exp(-c sum_n b_h / h - (1 / c) sum_f b_w / w): generalised inverse Gaussian. Where these
+    sums are beyond float64 the scale stays.
     """
     Wt, Ht = factors.Wt, factors.Ht
     for k in range(out.size):
@@ -196,7 +198,8 @@ def draw_scales(out, factors, given, key):
             a += 2.0 * given.scale_h[n, k] / Ht[n, k]
         for f in range(Wt.shape[1]):
             b += 2.0 * given.scale_w[k, f] / Wt[k, f]
-        out[k] = draw_gig(given.tilt[k], a, b, fold(key, k))
+        scale = draw_gig(given.tilt[k], a, b, fold(key, k))
+        out[k] = 1.0 if np.isnan(scale) else scale
 
 
 @kernel

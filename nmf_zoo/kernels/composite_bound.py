@@ -23,7 +23,7 @@ from nmf_zoo.kernels.streams import kernel
 BLOCK = 8  # frames
 WIDTH = (0, 0)  # of a tile of frequencies, in vectors: with four frames eight sums, enough to hide their latency
 TILE = 16
-SMALLEST = 1e-150  # of m and l: the inverse of its square is finite
+SMALLEST, LARGEST = 1e-150, 1e300  # of m and l: the inverse of its square is finite; of x / l and x / l^2
 
 in_lanes = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 summed_in_lanes = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
@@ -171,18 +171,17 @@ def _sum_logs(cells, spectra, first, n_frames):
 
 @summed_in_lanes
 def _divide(cells, spectra, first, n_frames):
-    """Overwrite m by 1 / m and l by x / l^2, 0 at missing cells and beyond the last frame. Returns sum x / l."""
+    """Overwrite m by 1 / m and l by x / l^2, 0 at missing cells. Returns sum x / l."""
     m, low, x, total = cells.arithmetic.values, cells.harmonic.values, cells.power.values, 0.0
     for b in range(n_frames):
         for f in range(spectra.power.shape[1]):
             m[b, f] = 1.0 / max(m[b, f], SMALLEST)
             inverse = 1.0 / max(low[b, f], SMALLEST)
-            ratio = x[b, f] * inverse
-            low[b, f] = ratio * inverse
+            ratio = min(x[b, f] * inverse, LARGEST)
+            low[b, f] = min(ratio * inverse, LARGEST)
             total += ratio
         for f in range(spectra.seen.shape[1]):
             m[b, f] = m[b, f] if spectra.seen[first + b, f] else 0.0
-    m[n_frames:], low[n_frames:] = 0.0, 0.0
     return total
 
 

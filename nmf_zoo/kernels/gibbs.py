@@ -10,6 +10,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numba.extending import overload
 
 from nmf_zoo.kernels.borrow import borrowed
 from nmf_zoo.kernels.counts import allocate
@@ -166,11 +167,38 @@ def log_logistic_density(u):
     return -abs(u) - 2.0 * math.log1p(math.exp(-abs(u)))
 
 
+class GammaRow(NamedTuple):
+    """A row under a gamma prior, to be sheared: ratios, shapes, and the shape that all have in common, or NaN."""
+
+    ratios: np.ndarray
+    shape: np.ndarray
+    common: float
+
+
 @kernel
-def _draw_shear_step(lower, upper, of_w, of_h, slope, key):
+def _change_of_gammas(row, step):
+    return 0.0 if row.common == 1.0 else _log_growth(row.ratios, row.shape, step)
+
+
+LOG_CHANGES = {GammaRow: _change_of_gammas}  # and of other priors' rows
+
+
+def log_change(row, step):
+    """Change of the log prior when a row's cells v become v (1 + step ratio), but for what is linear in step."""
+    return LOG_CHANGES[type(row)](row, step)
+
+
+@overload(log_change)
+def _compiled_log_change(row, step):
+    change = LOG_CHANGES[row.instance_class]
+    return lambda row, step: change(row, step)
+
+
+@kernel
+def draw_shear_step(lower, upper, of_w, of_h, slope, key):
     """Slice draw of the shear's step from its density on (lower, upper), where both factors stay positive.
 
-    ``of_w`` and ``of_h``: (ratios, shape, what is common to all of that).
+    ``of_w`` and ``of_h``: rows that `log_change` knows; ``slope`` of what is linear in the step.
 
     On the scale of u = log((step - lower) / (upper - step)): with shapes below 1 the density's width may be 1e-40 of
     the interval's, which no halving of the interval reaches soon. A bracket of fixed width around u, placed at random,
@@ -184,11 +212,7 @@ def _draw_shear_step(lower, upper, of_w, of_h, slope, key):
     for attempt in range(1, MAX_SHRINKS):
         u = left + (right - left) * uniform(stream, attempt)
         step = lower / (1.0 + math.exp(u)) + upper / (1.0 + math.exp(-u))
-        change = slope * step
-        if of_w[2] != 1.0:
-            change += _log_growth(of_w[0], of_w[1], step)
-        if of_h[2] != 1.0:
-            change += _log_growth(of_h[0], of_h[1], -step)
+        change = slope * step + log_change(of_w, step) + log_change(of_h, -step)
         if change + log_logistic_density(u) >= level:
             return step
         if u < start:
@@ -223,8 +247,8 @@ def move_shears(W, H, shape_w, rate_w, shape_h, rate_h, key):
                 continue
             slope = _pull(rate_h[j], rates_h[j], H[k], total_h) - _pull(rate_w[k], rates_w[k], W[j], totals_w[j])
             lower, upper = -divide_rows(W[j], W[k], ratios_w), divide_rows(H[k], H[j], ratios_h)
-            of_w, of_h = (ratios_w, shape_w[k], shapes_w[k]), (ratios_h, shape_h[j], shapes_h[j])
-            step = _draw_shear_step(lower, upper, of_w, of_h, slope, fold(fold(key, k), j))
+            of_w, of_h = GammaRow(ratios_w, shape_w[k], shapes_w[k]), GammaRow(ratios_h, shape_h[j], shapes_h[j])
+            step = draw_shear_step(lower, upper, of_w, of_h, slope, fold(fold(key, k), j))
             add_row(W[k], W[j], step)
             add_row(H[j], H[k], -step)
         totals_w[k] = _sum(W[k])

@@ -275,7 +275,7 @@ def fill_gig_moments(mean, harmonic, rho, tau, orders, start, stop):
             nu, s = abs(p), min(max(a * b, TINIEST), HUGEST)
             pull, height = _pull_and_height(nu, s, orders.tables, orders.table[row, at])
             if p > 0.0:
-                mean[i, k], harmonic[i, k] = (2.0 * nu + pull) / a, b / pull
+                mean[i, k], harmonic[i, k] = (2.0 * nu + pull) / a, s / pull / a if b > 0.0 or nu > 1.0 else 0.0
             else:
                 mean[i, k], harmonic[i, k] = b * (pull / s), b / (2.0 * nu + pull)
             total += height - nu * fast_log(0.5 * (a if p > 0.0 else b))

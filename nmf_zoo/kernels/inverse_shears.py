@@ -11,22 +11,29 @@ The shear leaves W H alone but not the components' powers, so it belongs after t
 
 from __future__ import annotations
 
-import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from nmf_zoo.kernels.draws import draw_exponential
-from nmf_zoo.kernels.gibbs import BRACKET, MAX_SHRINKS, ROUNDING, add_row, divide_rows, log_logistic_density
+from nmf_zoo.kernels.composite import LEAST
+from nmf_zoo.kernels.gibbs import LOG_CHANGES, ROUNDING, add_row, divide_rows, draw_shear_step
 from nmf_zoo.kernels.special import fast_log
-from nmf_zoo.kernels.streams import fold, kernel, uniform
+from nmf_zoo.kernels.streams import fold, kernel
 
 sums_in_lanes = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
 
 
+class InverseGammaRow(NamedTuple):
+    """A row under an inverse-gamma prior, to be sheared; ``pull`` is scale / v."""
+
+    ratios: np.ndarray
+    shape: np.ndarray
+    pull: np.ndarray
+
+
 @sums_in_lanes
 def _log_change(ratios, shape, pull, step):
-    """Change of the log prior of a row whose cells v become v (1 + step ratio); ``pull`` is scale / v."""
     total = 0.0
     for i in range(ratios.size):
         growth = max(1.0 + step * ratios[i], ROUNDING)
@@ -35,27 +42,24 @@ def _log_change(ratios, shape, pull, step):
 
 
 @kernel
-def _draw_step(lower, upper, of_w, of_h, key):
-    """Slice draw of the step on (lower, upper), as `_draw_shear_step` of :mod:`nmf_zoo.kernels.gibbs`.
+def _change_of_inverse_gammas(row, step):
+    return _log_change(row.ratios, row.shape, row.pull, step)
 
-    ``of_w`` and ``of_h``: (ratios, shape, pull).
-    """
-    start = math.log(-lower) - math.log(upper)
-    level = log_logistic_density(start) - draw_exponential(fold(key, 0))
-    stream = fold(key, 1)
-    left = start - BRACKET * uniform(stream, 0)
-    right = left + BRACKET
-    for attempt in range(1, MAX_SHRINKS):
-        u = left + (right - left) * uniform(stream, attempt)
-        step = lower / (1.0 + math.exp(u)) + upper / (1.0 + math.exp(-u))
-        change = _log_change(of_w[0], of_w[1], of_w[2], step) + _log_change(of_h[0], of_h[1], of_h[2], -step)
-        if change + log_logistic_density(u) >= level:
-            return step
-        if u < start:
-            left = u
-        else:
-            right = u
-    return 0.0
+
+LOG_CHANGES[InverseGammaRow] = _change_of_inverse_gammas
+
+
+@kernel
+def _divide(out, x, y):
+    for i in range(out.shape[0]):
+        out[i] = x[i] / y[i]
+
+
+@kernel
+def _lift(rows):
+    for k in range(rows.shape[0]):
+        for i in range(rows.shape[1]):
+            rows[k, i] = max(rows[k, i], LEAST)
 
 
 @kernel
@@ -70,12 +74,12 @@ def move_inverse_shears(W, H, shape_w, scale_w, shape_h, scale_h, key):
         for j in range(W.shape[0]):
             if j == k:
                 continue
-            for f in range(W.shape[1]):
-                pull_w[f] = scale_w[k, f] / W[k, f]
-            for n in range(H.shape[1]):
-                pull_h[n] = scale_h[j, n] / H[j, n]
+            _divide(pull_w, scale_w[k], W[k])
+            _divide(pull_h, scale_h[j], H[j])
             lower, upper = -divide_rows(W[j], W[k], ratios_w), divide_rows(H[k], H[j], ratios_h)
-            of_w, of_h = (ratios_w, shape_w[k], pull_w), (ratios_h, shape_h[j], pull_h)
-            step = _draw_step(lower, upper, of_w, of_h, fold(fold(key, k), j))
+            of_w, of_h = InverseGammaRow(ratios_w, shape_w[k], pull_w), InverseGammaRow(ratios_h, shape_h[j], pull_h)
+            step = draw_shear_step(lower, upper, of_w, of_h, 0.0, fold(fold(key, k), j))
             add_row(W[k], W[j], step)
             add_row(H[j], H[k], -step)
+    _lift(W)
+    _lift(H)

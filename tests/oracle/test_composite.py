@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 
 import numpy as np
@@ -14,10 +15,11 @@ from nmf_zoo.inference.sides import two_sides
 from nmf_zoo.inference.workers import SERIAL, Workers
 from nmf_zoo.kernels import inverse_shears
 from nmf_zoo.kernels.composite import LEAST, MOST, Factors, apply_scales, draw_inverse_gamma, draw_scales
-from nmf_zoo.kernels.gibbs import divide_rows
+from nmf_zoo.kernels.gibbs import divide_rows, draw_shear_step
 from nmf_zoo.kernels.streams import child, seed_key
 from nmf_zoo.structure import Cells
 from tests import naive_composite as naive
+from tests.statistical.gates import check_means
 from tests.structures import inverse_gamma, model
 
 KEY = seed_key(6)
@@ -170,6 +172,30 @@ def test_shear_density():
             np.testing.assert_allclose(change, expected, rtol=1e-9, atol=1e-10)
 
 
+def test_shear_steps_have_their_law():
+    """A chain of one pair's shears alone: moments of its position on the logistic scale, against its density's."""
+    Wt, (shape_w, scale_w, shape_h, scale_h) = np.ascontiguousarray(W.T), orbit_priors()
+    ratios_w, ratios_h, k, j = np.empty(F), np.empty(N), 0, 2
+    ends = -divide_rows(Wt[j], Wt[k], ratios_w), divide_rows(H[k], H[j], ratios_h)
+    grid = np.linspace(-25.0, 25.0, 4001)
+    inside = ends[0] / (1.0 + np.exp(grid)) + ends[1] / (1.0 + np.exp(-grid))
+    priors = shape_w, scale_w, shape_h, scale_h
+    logs = np.array([naive.log_shear_density(step, k, j, Wt, H, *priors) for step in inside])
+    logs += grid - 2.0 * np.log1p(np.exp(grid))
+    weights = np.exp(logs - logs.max()) / np.sum(np.exp(logs - logs.max()))
+    at, kept = 0.0, np.empty(20_000)
+    for i in range(len(kept)):
+        w, h = Wt[k] + at * Wt[j], H[j] - at * H[k]
+        lower, upper = -divide_rows(Wt[j], w, ratios_w), divide_rows(H[k], h, ratios_h)
+        rows = (
+            inverse_shears.InverseGammaRow(ratios_w, shape_w[k], scale_w[k] / w),
+            inverse_shears.InverseGammaRow(ratios_h, shape_h[j], scale_h[j] / h),
+        )
+        at += draw_shear_step(lower, upper, *rows, 0.0, child(KEY, i))
+        kept[i] = np.log(at - ends[0]) - np.log(ends[1] - at)
+    check_means(["u", "u^2"], np.stack([kept, kept**2], axis=1), np.array([weights @ grid, weights @ grid**2]))
+
+
 def test_shears_keep_the_product():
     Wt, Ht = W.T.copy(), H.copy()
     inverse_shears.move_inverse_shears(Wt, Ht, *orbit_priors(), KEY)
@@ -179,7 +205,9 @@ def test_shears_keep_the_product():
     assert not np.any(np.all(np.isclose(Wt, W.T), axis=1))
 
 
-@pytest.mark.parametrize(("shape", "scale"), [(1e-3, 1.0), (1e-4, 1e-19), (0.2, 1e300), (5.0, 1e-300), (5.0, 0.0)])
+@pytest.mark.parametrize(
+    ("shape", "scale"), [(1e-3, 1.0), (1e-4, 1e-19), (0.2, 1e300), (5.0, 1e-300), (5.0, 0.0), (0.1, 0.0)]
+)
 def test_inverse_gammas_stay_numbers(shape, scale):
     draws = np.array([draw_inverse_gamma(shape, scale, child(KEY, i)) for i in range(1000)])
     assert np.all((draws >= LEAST) & (draws <= MOST))
@@ -208,3 +236,29 @@ def test_silence_keeps_the_factors_positive():
         state, _ = gibbs.step(problem, state, child(KEY, sweep))
     for factor in state.factors:
         assert np.all((factor >= LEAST) & (factor <= MOST))
+
+
+MIXED = X.copy()
+MIXED[0, 0], MIXED[1, 1], MIXED[2, 2] = 1e300, 1e-300, 5e-324
+EXTREMES = {
+    "powers": (MIXED, PRIORS, {}),
+    "powers and scales": (MIXED, (inverse_gamma(2.0, 1e-150), inverse_gamma(2.0, 1e-150)), {}),
+    "scales": (X, (inverse_gamma(2.0, 1e-300), inverse_gamma(2.0, 1e-300)), {}),
+    "exposure": (X, PRIORS, {"exposure": np.where(X > 1, 1e-200, 1e200)}),
+    "loud background": (X, PRIORS, {"background": np.full((F, N), 1e300)}),
+    "faint background": (X, PRIORS, {"background": np.full((F, N), 5e-324)}),
+    "shapes": (X, (inverse_gamma(1e-5, 1.0), inverse_gamma(1e300, 1e300)), {"mask": np.zeros((F, N), bool)}),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_nothing_absurd_ends_in_nan(name):
+    x, priors, options = EXTREMES[name]
+    problem = gibbs.prepare(power_model(x, K, *priors, **options), ALONE, SERIAL)
+    problem = dataclasses.replace(problem, sweeps=None)
+    state = gibbs.init(problem, KEY, {})
+    for sweep in range(50):
+        state, info = gibbs.step(problem, state, child(KEY, sweep))
+        for factor in state.factors:
+            assert np.all((factor >= LEAST) & (factor < np.inf))
+        assert np.isfinite(info.scale_move)

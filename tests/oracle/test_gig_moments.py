@@ -115,8 +115,9 @@ def test_limits_are_gamma_and_inverse_gamma():
     mean, harmonic, height = fill(1.0, three, zero)  # exponential: E[1/v] is infinite
     np.testing.assert_allclose([mean[0, 0], harmonic[0, 0]], [2.0 / 3.0, 0.0], rtol=1e-12)
     np.testing.assert_allclose(height, -np.log(1.5) + 1.0, rtol=1e-12)
-    mean, _, _ = fill(2.5, three, zero)
-    np.testing.assert_allclose(mean[0, 0], 2.5 / 1.5, rtol=1e-12)
+    for tau in (zero, np.full((1, 1), 1e-320)):
+        mean, harmonic, _ = fill(2.5, three, tau)
+        np.testing.assert_allclose([mean[0, 0], harmonic[0, 0]], [2.5 / 1.5, 1.5 / 1.5], rtol=1e-12)
     mean, _, _ = fill(-0.7, zero, three)  # its mean is infinite
     assert 1e50 < mean[0, 0] < np.inf
 

@@ -17,7 +17,8 @@ from nmf_zoo.inference.driver import SampleRun, run_chains
 from nmf_zoo.inference.gibbs import Gibbs
 from nmf_zoo.inference.itakura_saito import gibbs, gibbs_steps
 from nmf_zoo.inference.itakura_saito.gibbs_support import supports
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.structure import Imputed
 from tests.structures import gamma, inverse_gamma, model, unknown
 from tests.unit.test_driver import press_control_c
 
@@ -175,6 +176,20 @@ class TestTheSameBits:
             found = run(MODELS[name], cores=1 + draws % 2, draws=draws, checkpoint=opened)[0]
             opened.close()
         assert_same(found, expected)
+
+
+def test_missing_cells_are_drawn_from_their_means():
+    rows, cols = np.nonzero(~MASK)
+    exposure, background = RNG.uniform(0.2, 5.0, X.shape), RNG.uniform(0.1, 9.0, X.shape)
+    structure = dataclasses.replace(
+        power_model(PRIOR, PRIOR, mask=MASK, exposure=exposure, background=background),
+        imputed=Imputed(name="X_unobserved", rows=rows, cols=cols),
+    )
+    W, H = RNG.gamma(2.0, size=(9, 2)), RNG.gamma(2.0, size=(2, 14))
+    drawn = np.array([gibbs_steps.draw_imputed(structure, W, H, child(seed_key(1), i)) for i in range(4000)])
+    ratio = drawn / (exposure * (W @ H) + background)[rows, cols]
+    assert np.max(np.abs(ratio.mean(axis=0) - 1.0)) < 5.0 / np.sqrt(len(drawn))
+    np.testing.assert_allclose(np.mean(ratio**2), 2.0, rtol=0.05)
 
 
 def test_interruption_keeps_what_was_drawn():

@@ -387,7 +387,7 @@ def test_permuted_components_stay_permuted():
 
 def test_draws_are_those_of_q_and_its_parameters_are_reported():
     structure = dataclasses.replace(
-        powers(None, inverse_gamma(3.0, 0.7), mask=MASK),
+        powers(None, inverse_gamma(3.0, 0.7), **SETTINGS["all"]),
         imputed=Imputed(name="X_unobserved", rows=np.nonzero(~MASK)[0], cols=np.nonzero(~MASK)[1]),
     )
     problem, state, *_ = fit(vb.ENGINE, structure, VB(), 200)
@@ -403,8 +403,8 @@ def test_draws_are_those_of_q_and_its_parameters_are_reported():
         for power, expected in ((draw, q.mean), (1.0 / draw, 1.0 / q.harmonic)):
             error = power.std(axis=0) / np.sqrt(draws)
             assert np.max(np.abs(power.mean(axis=0) - expected) / error) < 6.0
-    mean = np.einsum("dfk,dkn->fn", values["W"], values["H"])[~MASK] / draws
-    np.testing.assert_allclose(values["X_unobserved"].mean(axis=0), mean, rtol=0.15)
+    mean = EXPOSURE * (np.einsum("dfk,dkn->fn", values["W"], values["H"]) / draws) + BACKGROUND
+    np.testing.assert_allclose(values["X_unobserved"].mean(axis=0), mean[~MASK], rtol=0.15)
 
 
 def test_a_fit_has_labels_and_goes_on_from_a_checkpoint(tmp_path):
@@ -436,6 +436,23 @@ def test_a_fit_has_labels_and_goes_on_from_a_checkpoint(tmp_path):
 def test_options_of_counts_are_refused_in_one_line():
     with pytest.raises(nz.UnsupportedModel, match="precision='float32' is for counts"):
         nz.fit(engine=nz.VB(precision="float32"), model=nz.is_nmf(X, K, alpha_w=1.0), quiet=True)
+
+
+MIXED = X.copy()
+MIXED[0, 1], MIXED[1, 1], MIXED[2, 2] = 1e300, 1e-300, 5e-324
+
+
+@pytest.mark.parametrize(
+    ("x", "setting", "scale"),
+    [(MIXED, {}, 1.0), (MIXED, {}, 1e-150), (X, {"exposure": np.where(X > 1, 1e-200, 1e200)}, 1.0)],
+    ids=["powers", "powers and scale", "exposure"],
+)
+def test_nothing_absurd_ends_in_nan(x, setting, scale):
+    _, state, info, bound = fit(vb.ENGINE, powers(inverse_gamma(2.0, scale), PLAIN, x=x, **setting), VB(), 50)
+    for q in (state.W, state.H):
+        assert np.all(np.isfinite(q.mean) & (q.mean > 0))
+    assert np.all(np.isfinite(bound))
+    assert np.isfinite(info.residual)
 
 
 def test_a_long_run_makes_no_noise():

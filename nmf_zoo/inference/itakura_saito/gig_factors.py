@@ -82,7 +82,8 @@ def prior_terms(side: Side, values: Mapping[str, Array]) -> tuple[Array, Array]:
 
 
 def ahead(new: Array, old: Array, push: float) -> Array:
-    beyond = ahead_by_ratio(np.maximum(new, SMALLEST), np.maximum(old, SMALLEST), push)
+    with np.errstate(over="ignore"):  # ratios are clipped
+        beyond = ahead_by_ratio(np.maximum(new, SMALLEST), np.maximum(old, SMALLEST), push)
     return np.where((new > SMALLEST) & (old > SMALLEST), beyond, new)
 
 

@@ -57,6 +57,7 @@ from nmf_zoo.kernels.streams import child
 from nmf_zoo.structure import Array, Factorisation
 
 CHUNK_CELLS = 1 << 15  # of the spectrogram: a chunk has at least so many
+LARGEST = 1e150  # of a start: its products stay numbers
 W_DRAWS, H_DRAWS, IMPUTED = range(3)  # children of the stream of the final draws
 
 
@@ -117,9 +118,8 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> Problem:
 
 def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> VBState:
     """q sharp at the start given, or at a random one at the scale of the data."""
-    W, H = (
-        Approximation(value, value) for value in start_factors(problem.structure, key, start, problem.options.start)
-    )
+    factors = start_factors(problem.structure, key, start, problem.options.start)
+    W, H = (Approximation(value, value) for value in (np.minimum(factor, LARGEST) for factor in factors))
     values = start_hyperparameters(problem.structure, start)
     return VBState(W, H, values, _look_at_features(problem, W, H)[0])
 
