@@ -21,12 +21,13 @@ import scipy.sparse as sp
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.inference import checkpoint, layout, sources
+from nmf_zoo.inference.itakura_saito import em, gibbs_steps, vb
 
 SECONDS, KILLS = 0.6, 4  # of an undisturbed run; of each case
 
 
 def models():
-    """Dense counts, sparse counts and counts with missing cells, of several chunks each; and a table of one chunk."""
+    """Counts (dense, sparse, with missing cells) and powers, all of several chunks, and a table of one chunk."""
     rng = np.random.default_rng(3)
     x = rng.poisson(rng.gamma(0.7, size=(70, 3)) @ rng.gamma(0.7, size=(3, 60)) * 2.0).astype(float)
     gammas = {"alpha_w": 1.5, "beta_w": 1.0, "alpha_h": 1.5, "beta_h": 1.0}
@@ -35,6 +36,7 @@ def models():
         "sparse": nz.gamma_nmf(sp.csr_array(x), rank=3, **gammas),
         "masked": nz.gamma_nmf(x, rank=3, mask=rng.random(x.shape) < 0.9, exposure=np.full((1, 60), 2.0), **gammas),
         "small": nz.gamma_nmf(x[:12, :15], rank=3, **gammas),
+        "powers": nz.is_nmf(rng.exponential(x + 1.0), 3, alpha=1.5, alpha_w=2.5),
     }
 
 
@@ -110,6 +112,7 @@ def kill_and_compare(name, model, engine, folder):
 def main(engines):
     checkpoint.EVERY, checkpoint.SHARE = 0.0, 1.0  # save all the time, so that saves are cut short too
     layout.CHUNK_NONZEROS, sources.CHUNK_CELLS = 256, 512
+    em.CHUNK_CELLS, vb.CHUNK_CELLS, gibbs_steps.CHUNK_CELLS = 1024, 1024, 4096
     folder = Path(tempfile.mkdtemp())
     try:
         kills = sum(

@@ -30,6 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from nmf_zoo.kernels.composite import LEAST, MOST
 from nmf_zoo.kernels.draws import normal_from
 from nmf_zoo.kernels.grid import pull_of_power_grid
 from nmf_zoo.kernels.row_trajectories import JITTER, MOMENTUM, TEST, ZERO, decide, drift, jitter_steps, kick
@@ -38,7 +39,7 @@ from nmf_zoo.kernels.special import fast_log
 from nmf_zoo.kernels.streams import fold, kernel, uniform
 
 LOUD = 1e150  # offset of a missing cell
-FARTHEST = 150.0 * math.log(10.0)  # of log v from 0: products of factors stay numbers
+FARTHEST = math.log(MOST)  # of log v from 0: products of factors stay numbers
 in_lanes = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 
 
@@ -179,7 +180,7 @@ def add_curvature(data, other, rows, room, block, out):
 def pull_at(data, other, block, values, inverses, pulls):
     """Overwrite inverses (cells, width), of the means at ``values`` (K, width), and pulls (K, width)."""
     if data.offset.size > 0:
-        inverses[:] = data.offset[block]
+        copy_table(inverses, data.offset[block])
     else:
         inverses[:] = 0.0
     pull_of_power_grid(other, data.grid[block], values, inverses, pulls)
@@ -195,7 +196,7 @@ def _slope(data, other, block, row, room, gradient):
 @kernel
 def _set_off(room, values, step, key):
     """Logarithms, momenta and jittered steps at the start."""
-    room.v[:] = values
+    copy_table(room.v, values)
     _to_logarithms(room.u, values)
     room.gain[:] = 0.0
     momentum, word, stream = room.momentum.ravel(), ZERO, fold(key, MOMENTUM)
@@ -205,6 +206,14 @@ def _set_off(room, values, step, key):
 
 
 # -- elementwise work in SIMD lanes ----------------------------------------------------------------------------------
+
+
+@in_lanes
+def copy_table(out, table):
+    """What ``out[:] = table`` does, without the seconds of compilation of the error that this could raise."""
+    for k in range(out.shape[0]):
+        for b in range(out.shape[1]):
+            out[k, b] = table[k, b]
 
 
 @in_lanes
@@ -277,15 +286,16 @@ def _typical_sizes(size, other):
 
 @in_lanes
 def _exchange(room, values, prior, k, j):
-    """The proposal, and what it gains by the prior."""
+    """The proposal, and what it gains by the prior; -inf where it is too far away."""
     shape, scale = prior
     v, gain, ratio = room.v, room.gain, room.size[j] / room.size[k]
-    v[:] = values
+    copy_table(v, values)
     for b in range(gain.size):
         v[k, b], v[j, b] = values[j, b] * ratio, values[k, b] / ratio
         rise = fast_log(v[k, b] / values[k, b])
         bend = scale[k, b] * (1.0 / v[k, b] - 1.0 / values[k, b]) + scale[j, b] * (1.0 / v[j, b] - 1.0 / values[j, b])
-        gain[b] = (shape[j, b] - shape[k, b]) * rise - bend
+        is_near = max(v[k, b], v[j, b]) < MOST and min(v[k, b], v[j, b]) > LEAST
+        gain[b] = (shape[j, b] - shape[k, b]) * rise - bend if is_near else -np.inf
 
 
 @in_lanes

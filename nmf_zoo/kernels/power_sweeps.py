@@ -12,6 +12,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 
 from nmf_zoo.kernels.cells import rates_at_cells
 from nmf_zoo.kernels.composite import apply_scales, draw_frames, draw_scales, draw_weights, log_likelihood
@@ -22,6 +23,7 @@ from nmf_zoo.kernels.power_rows import (
     PowerStride,
     RowPowers,
     add_curvature,
+    copy_table,
     exchange_components,
     move_rows,
 )
@@ -110,38 +112,48 @@ class Kept(NamedTuple):
 
 
 @kernel
-def run_sweeps(sweeps, factors, tuning, room, kept, block, key):
-    """Sweeps first, ..., stop - 1 of ``block`` (first, stop, base, thin, tuning).
+def run_sweeps(sweeps, factors, tuning, room, kept, block, keys):
+    """Sweeps first, ..., stop - 1 of ``block`` (first, stop, base, thin, tuning), each with its key.
 
-    ``key`` is the stream of the steps. ``kept`` has room for the sweeps that ``block`` keeps.
+    ``kept`` has room for the sweeps that ``block`` keeps. Returns what the last sweep says of itself.
     """
     first, stop, base, thin, is_tuning = block
-    row = 0
+    info = 0.0, np.nan, np.nan, 0.0, 0.0
+    row = np.int64(0)  # a plain 0 would be a type of its own, and `keep` compiled twice
     for number in range(first, stop):
-        info = sweep_once(sweeps, factors, tuning, room, is_tuning, fold(key, number))
+        info = _sweep(sweeps, factors, tuning, room, is_tuning, keys[number - first])
         if thin > 0 and (number - base) % thin == 0:
             keep(sweeps, factors, room, kept, row)
             for i in range(len(info)):
                 kept.infos[row, i] = info[i]
             row += 1
+    return info
 
 
-@kernel
-def sweep_once(sweeps, factors, tuning, room, is_tuning, key):
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")  # its one caller would compile all of it again
+def _sweep(sweeps, factors, tuning, room, is_tuning, key):
     """One sweep: (size of the scale move, acceptance of W's and of H's trajectories, steps of W's and of H's)."""
+    scale_move, chance_W, chance_H, length_W, length_H = 0.0, np.nan, np.nan, 0.0, 0.0
     if not sweeps.plan.walks:
-        return draw_by_components(sweeps, factors, room, key), np.nan, np.nan, 0.0, 0.0
-    scale_move = 0.0
-    if not is_tuning:
-        freeze(tuning)
-    if is_allocating(tuning):
         scale_move = draw_by_components(sweeps, factors, room, key)
-    lengths = np.float64(tuning.W.length[0]), np.float64(tuning.H.length[0])
-    chances = walk(sweeps, factors, tuning, room, is_tuning, fold(key, TRAJECTORIES))
-    if is_moving_along_orbit(tuning):
-        scale_move = _move_along_orbit(sweeps, factors, room, fold(key, ORBIT))
-    end_sweep(tuning, sweeps.sides, room.sides, is_tuning)
-    return scale_move, chances[0], chances[1], lengths[0], lengths[1]
+    else:
+        if not is_tuning:
+            freeze(tuning)
+        if is_allocating(tuning):
+            scale_move = draw_by_components(sweeps, factors, room, key)
+        length_W, length_H = np.float64(tuning.W.length[0]), np.float64(tuning.H.length[0])
+        what, own = (is_walking(tuning), is_tuning and is_measured(tuning)), fold(key, TRAJECTORIES)
+        if what[0] or what[1]:
+            turn(room.W, factors.Wt)
+            if sweeps.plan.draws_H:
+                chance_H = walk(sweeps.sides[1], factors.Ht, room.W, tuning.H, room.sides[1], what, fold(own, 1))
+            if sweeps.plan.draws_W:
+                chance_W = walk(sweeps.sides[0], room.W, factors.Ht, tuning.W, room.sides[0], what, fold(own, 0))
+                turn(factors.Wt, room.W)
+        if is_moving_along_orbit(tuning):
+            scale_move = _move_along_orbit(sweeps, factors, room, fold(key, ORBIT))
+        end_sweep(tuning, sweeps.sides, room.sides, is_tuning)
+    return scale_move, chance_W, chance_H, length_W, length_H
 
 
 @kernel
@@ -177,23 +189,8 @@ def _move_along_orbit(sweeps, factors, room, key):
 
 
 @kernel
-def walk(sweeps, factors, tuning, room, is_tuning, key):
-    """Moves of H's rows given W, then of W's given H, if this sweep has them: mean acceptance of W and H."""
-    chance_W, chance_H = np.nan, np.nan
-    what = is_walking(tuning), is_tuning and is_measured(tuning)
-    if not (what[0] or what[1]):
-        return chance_W, chance_H
-    turn(room.W, factors.Wt)
-    if sweeps.plan.draws_H:
-        chance_H = _walk_side(sweeps.sides[1], factors.Ht, room.W, tuning.H, room.sides[1], what, fold(key, 1))
-    if sweeps.plan.draws_W:
-        chance_W = _walk_side(sweeps.sides[0], room.W, factors.Ht, tuning.W, room.sides[0], what, fold(key, 0))
-        turn(factors.Wt, room.W)
-    return chance_W, chance_H
-
-
-@kernel
-def _walk_side(side, factor, other, tuning, room, what, key):
+def walk(side, factor, other, tuning, room, what, key):
+    """Move and measure the rows of one factor given the other, or only either: mean acceptance, nan without moves."""
     set_rows(room.rows.values, factor)
     walk_blocks(side.data, other, tuning, room, (0, room.rows.values.shape[0]), what, key)
     return end_walk(side, factor, room.rows, what[0])
@@ -242,7 +239,7 @@ def keep(sweeps, factors, room, kept, row):
     """Store a draw and what is reported of it; ``lp`` but for constants."""
     W, Ht, priors = kept.W[row], kept.Ht[row], sweeps.priors
     turn(W, factors.Wt)
-    Ht[:] = factors.Ht
+    copy_table(Ht, factors.Ht)
     rates_at_cells(kept.mean[row], W, Ht, sweeps.followed[0], sweeps.followed[1])
     kept.lp[row] = log_likelihood(sweeps.spectra, factors, (0, Ht.shape[0]), room.chunk)
     kept.lp[row] += _log_prior(W, priors.shape_w, priors.scale_w) + _log_prior(Ht, priors.shape_h, priors.scale_h)

@@ -17,10 +17,14 @@ from nmf_zoo.inference import driver, em, gibbs, layout, sources, vb
 from nmf_zoo.inference.blocks import Block
 from nmf_zoo.inference.checkpoint import open_checkpoint
 from nmf_zoo.inference.driver import FitRun, SampleRun, run_chains, run_restarts
+from nmf_zoo.inference.itakura_saito import em as divergence_em
+from nmf_zoo.inference.itakura_saito import gibbs as composite_gibbs
+from nmf_zoo.inference.itakura_saito import gibbs_steps
+from nmf_zoo.inference.itakura_saito import vb as composite_vb
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.streams import seed_key
 from nmf_zoo.structure import Cells
-from tests.structures import gamma, model, unknown
+from tests.structures import gamma, inverse_gamma, model, unknown
 
 ROOT = Path(__file__).parents[2]
 KEY = seed_key(21)
@@ -31,6 +35,11 @@ ENGINES = {
     "vb, paisley": (vb.ENGINE, vb.VB(order="paisley")),
     "gibbs": (gibbs.ENGINE, gibbs.Gibbs()),
 }
+OF_POWERS = {
+    "em of powers": (divergence_em.ENGINE, em.EM(mode="log")),
+    "vb of powers": (composite_vb.ENGINE, vb.VB()),
+    "gibbs of powers": (composite_gibbs.ENGINE, gibbs.Gibbs()),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +47,8 @@ def several_chunks(monkeypatch):
     """Several chunks on small data, and a save at every step."""
     monkeypatch.setattr(layout, "CHUNK_NONZEROS", 64)
     monkeypatch.setattr(sources, "CHUNK_CELLS", 128)
+    for module in (divergence_em, composite_vb, gibbs_steps):
+        monkeypatch.setattr(module, "CHUNK_CELLS", 256)
     monkeypatch.setattr(files, "EVERY", 0.0)
     monkeypatch.setattr(files, "SHARE", np.inf)
 
@@ -70,16 +81,37 @@ def free():
     return [model(x, 3, gamma(1.5, rate), gamma(1.2, 0.7)) for rate in (found, drawn)]
 
 
+@cache
+def spectra():
+    """Powers, of several chunks but for the small ones."""
+    rng = np.random.default_rng(10)
+    x = rng.exponential(rng.gamma(2.0, size=(31, 3)) @ rng.gamma(2.0, size=(3, 49)))
+    pair, options = (inverse_gamma(2.5, 1.0), inverse_gamma(1.5, 0.7)), {"kind": "exponential"}
+    given = {"mask": rng.random(x.shape) < 0.85, "exposure": rng.uniform(0.5, 2.0, x.shape), **options}
+    drawn = unknown("b", "gamma", 6.0, 5.0, variable_shape=(3,), shape=(3, 1))
+    return {
+        "powers": model(x, 3, *pair, **options),
+        "powers, masked": model(x, 3, *pair, **given, background=np.full(x.shape, 0.2)),
+        "powers, small": model(x[:6, :8], 2, *pair, **options),
+        "powers, free": model(x, 3, pair[0], inverse_gamma(1.5, drawn), **options),
+    }
+
+
 def structure_of(name, engine):
+    if engine in OF_POWERS:
+        return spectra()[name]
     return free()[engine == "gibbs"] if name == "free" else structures()[name]
 
 
 NAMES = ["dense", "masked", "sparse", "listed", "wide", "small", "free"]
+CASES = [(name, engine) for engine in ENGINES for name in NAMES]
+CASES += [(name, engine) for engine in OF_POWERS for name in ("powers", "powers, masked", "powers, small")]
+CASES += [("powers, free", "gibbs of powers")]
 
 
 def run(name, engine, cores=1, checkpoint=None, length=9):
     """The numbers of a run of two chains or restarts."""
-    chosen, options = ENGINES[engine]
+    chosen, options = (ENGINES | OF_POWERS)[engine]
     structure, starts = structure_of(name, engine), [{}, {}]
     if chosen.verb == "sample":
         asked = SampleRun(draws=length, tune=6, thin=2, keep_warmup=True, cores=cores, progressbar=False)
@@ -134,8 +166,7 @@ def in_blocks_of(size):
     return blocks
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "engine"), CASES)
 class TestTheSameBits:
     def test_with_any_threads(self, name, engine):
         expected = run(name, engine)
@@ -172,4 +203,4 @@ def test_after_kills_at_random_moments(engine):
     command = [sys.executable, "-W", "ignore", "-m", "tests.killed", engine]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("killed after") == 4
+    assert done.stdout.count("killed after") == 5

@@ -29,7 +29,7 @@ RNG = np.random.default_rng(4)
 OTHER, V = 1 / RNG.gamma(2.0, size=(CELLS, RANK)), 1 / RNG.gamma(2.0, size=(RANK, N_ROWS))
 POWER = RNG.exponential((OTHER @ V).T)
 SHAPE, SCALE = RNG.gamma(2.0, 1.0, (RANK, N_ROWS)), RNG.gamma(2.0, 1.0, (RANK, N_ROWS))
-STEP = RNG.uniform(0.6, 1.0, N_ROWS)
+STEP, V_BLOCKS = RNG.uniform(0.6, 1.0, N_ROWS), in_blocks(V, WIDTH, 1.0)
 ROOTS = np.tril(RNG.normal(0.0, 0.1, (N_ROWS, RANK, RANK))) + 0.4 * np.eye(RANK)
 BACKGROUND, SEEN = RNG.gamma(1.0, 1.0, (N_ROWS, CELLS)), RNG.random((N_ROWS, CELLS)) < 0.8
 OFFSETS = {"plain": None, "background": BACKGROUND, "mask": np.where(SEEN, 0.0, LOUD)}
@@ -158,6 +158,26 @@ def test_an_exchange_back_leads_where_it_began():
     np.testing.assert_allclose(naive_power_rows.exchanged(v, OTHER, 2, 0), there, rtol=1e-14)
 
 
+@pytest.mark.parametrize("name", OFFSETS)
+def test_a_trajectory_back_leads_where_it_began(name):
+    """With its momentum turned round, but for rounding (steps so short that it does not grow); accepted or not."""
+    data, rows, room = arrange(OFFSETS[name])
+    root = in_blocks(ROOTS.transpose(1, 2, 0).reshape(RANK * RANK, -1), WIDTH, 0.1).reshape(2, RANK, RANK, WIDTH)
+    stride = PowerStride(root, in_blocks(STEP[None] / 3, WIDTH, 0.1)[:, 0].copy(), np.array([4]))
+    for block, some in blocks():
+        power_rows.move_rows(data, OTHER, rows, stride, room, block, child(KEY, block))
+        u, v, momentum, gradient, prior = room.u, room.v, -room.momentum, room.gradient, (rows.shape, rows.scale)
+        assert np.all(np.abs(v[:, : len(some)] / V[:, some] - 1) > 1e-4)
+        for _ in range(4):
+            for half in range(2):
+                power_rows._slope(data, OTHER, block, (v, prior[0][block], prior[1][block]), room, gradient)
+                power_rows.kick(momentum, root[block], gradient, room.step, 0.5)
+                if half == 0:
+                    power_rows.drift(u, root[block], momentum, room.step)
+                    power_rows._to_values(v, u)
+        np.testing.assert_allclose(v[:, : len(some)], V[:, some], rtol=1e-11)
+
+
 def test_rows_far_away_stay_numbers():
     data, rows, room = arrange(None)
     rows.values[:] = 1e-140
@@ -167,6 +187,18 @@ def test_rows_far_away_stay_numbers():
     assert np.isfinite(rows.values).all()
     assert (rows.values > 0).all()
     assert np.isfinite(rows.chance).all()
+
+
+def test_exchanges_stay_where_products_are_numbers():
+    """Without a prior, components of sizes that are worlds apart would swap for certain."""
+    data, rows, room = arrange(None)
+    other, flat = OTHER * [1e-100, 1.0, 1e100], rows._replace(shape=-np.ones_like(V_BLOCKS), scale=0 * V_BLOCKS)
+    power_rows.pull_at(data, other, 0, rows.values[0], room.inverses, room.gradient)
+    power_rows._log_likelihoods(room.now, data.grid[0], room.inverses)
+    for sweep in range(50):
+        power_rows.exchange_components(data, other, flat, room, 0, 2, child(KEY, sweep))
+    assert np.any(rows.values != V_BLOCKS)
+    assert np.all((rows.values > 1e-150) & (rows.values < 1e150))
 
 
 # -- inside the sampler --------------------------------------------------------------------------------------------

@@ -14,12 +14,13 @@ from nmf_zoo.inference.blocks import Block
 from nmf_zoo.inference.gibbs import Gibbs
 from nmf_zoo.inference.itakura_saito import gibbs
 from nmf_zoo.inference.itakura_saito.trajectories import make_side_rooms, make_sides, make_tuning, walk_in_threads
+from nmf_zoo.inference.trajectories import blocks_of
 from nmf_zoo.inference.workers import SERIAL
 from nmf_zoo.kernels import power_sweeps, tuning
 from nmf_zoo.kernels.power_rows import LOUD
 from nmf_zoo.kernels.streams import child, seed_key
 from tests import naive_power_rows
-from tests.sizes import size
+from tests.sizes import FULL, size
 from tests.statistical import test_is_gibbs, test_is_quadrature
 from tests.statistical.calibration import check_ranks, rank_truths
 from tests.statistical.composite_chain import sample_composite, simulate_successively
@@ -37,29 +38,53 @@ SLOW = {"heavy tails": 5, "rank 3": 2, "rank 1": 2, "light tails": 2}  # times a
 check = partial(check_geweke, simulate_successively=simulate_successively)
 
 
+# in other words what others say; all of them at full size
+REPEATED = {"tall", "mask", "exposure", "exposure of frames", "background, rank 1", "listed cells, exposure"}
+NAMES = [name for name in MODELS if FULL or name not in REPEATED]
+
+
 def walk_alone(wrong=lambda sides, rooms: (sides, rooms), step=STEP):
     """A step that moves each row of both factors and does nothing else; ``wrong`` plants an error in what it reads."""
+    of, arranged = [], []  # the problem, and what is laid out for it
 
     def walk(problem, state, key):
-        sides = make_sides(problem.frames.spectra)
-        learnt = make_tuning(sides, len(state.Wt))
-        learnt.pace[[tuning.IS_READY, tuning.IS_FROZEN]] = 1.0
-        for side in (learnt.W, learnt.H):
-            side.step[:], side.length[:] = step, LENGTH
-        sides, rooms = wrong(sides, make_side_rooms(sides, problem.priors))
+        if not any(problem is one for one in of):
+            of[:], arranged[:] = [problem], lay_out(problem, priors_of(problem, state), wrong, step)
+        (sides, rooms, learnt), power = arranged, problem.frames.spectra.power
+        if problem.priors is None:
+            rooms = make_side_rooms(sides, priors_of(problem, state))
+        for side, table in zip(sides, (power.T, power), strict=True):
+            side.data.grid[:] = blocks_of(table, side.data.grid.shape[2], 1.0)
         walk_in_threads(sides, rooms, SERIAL, problem.draws, state.factors, learnt, False, key)
         return state, None
 
     return walk
 
 
+def priors_of(problem, state):
+    return problem.priors or gibbs.priors_by_component(problem.structure, state.values)
+
+
+def lay_out(problem, priors, wrong, step):
+    """Data, rows and fixed strides, as after the warm-up."""
+    sides = make_sides(problem.frames.spectra)
+    learnt = make_tuning(sides, len(priors.shape_w))
+    learnt.pace[[tuning.IS_READY, tuning.IS_FROZEN]] = 1.0
+    for side in (learnt.W, learnt.H):
+        side.step[:], side.length[:] = step, LENGTH
+    return *wrong(sides, make_side_rooms(sides, priors)), learnt
+
+
+walk_after = walk_alone()
+
+
 def share_and_walk(problem, state, key):
     """Composite Gibbs and moves of rows in each step."""
     gibbs.step(problem, state, child(key, 0))
-    return walk_alone()(problem, state, child(key, 1))
+    return walk_after(problem, state, child(key, 1))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_moves_of_rows_alone(name):
     check(MODELS[name], SLOW.get(name, 1) * SWEEPS, seed=1, step=walk_alone())
 
@@ -72,17 +97,7 @@ def test_moves_of_rows_among_composite_sweeps(name):
 @pytest.mark.parametrize("name", test_is_gibbs.HYPER_MODELS)
 def test_unknown_hyperparameters(name):
     """The priors' cells change from sweep to sweep."""
-
-    def step(problem, state, key):
-        gibbs.step(problem, state, child(key, 0))
-        priors, sides = gibbs.priors_by_component(problem.structure, state.values), make_sides(problem.frames.spectra)
-        learnt = make_tuning(sides, len(state.Wt))
-        learnt.pace[[tuning.IS_READY, tuning.IS_FROZEN]] = 1.0
-        rooms = make_side_rooms(sides, priors)
-        walk_in_threads(sides, rooms, SERIAL, problem.draws, state.factors, learnt, False, child(key, 1))
-        return state, None
-
-    check(test_is_gibbs.HYPER_MODELS[name], SWEEPS, seed=2, step=step)
+    check(test_is_gibbs.HYPER_MODELS[name], SWEEPS, seed=2, step=share_and_walk)
 
 
 # -- quadrature ----------------------------------------------------------------------------------------------------
@@ -192,12 +207,12 @@ def test_a_forgotten_background_or_an_inverted_mask_is_seen(name):
     check_is_seen(MODELS[name], with_offsets(WRONG_OFFSETS[name]))
 
 
-def in_numpy(root_at=lambda v: np.eye(len(v)), exchanged=naive_power_rows.exchanged, length=LENGTH):
+def in_numpy(exchanged=naive_power_rows.exchanged):
     """The same moves by the twins, of data without a mask or a background."""
 
     def move(power, other, v, shape, scale, key):
         rows = [(power[i], other, 0.0, shape[:, i], scale[:, i]) for i in range(len(power))]
-        strides = [(root_at(v[:, i]), STEP, length) for i in range(len(power))]
+        strides = [(np.eye(len(v)), STEP, LENGTH)] * len(power)
         v = naive_power_rows.move_rows(v, rows, strides, key, len(power))[0]
         own = child(key, power_sweeps.EXCHANGES)
         return naive_power_rows.exchange_components(v, rows, 1, own, exchanged)
@@ -222,12 +237,5 @@ def lopsided(v, u, k, j):
     return out
 
 
-WRONG_MOVES = {
-    "a mass that depends on where the row is": in_numpy(root_at=lambda v: np.diag(0.4 + 0.8 / (1 + v))),
-    "an exchange that does not lead back": in_numpy(exchanged=lopsided),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_MOVES)
-def test_wrong_moves_are_seen(name):
-    check_is_seen(MODELS["square"], step=WRONG_MOVES[name])
+def test_an_exchange_that_does_not_lead_back_is_seen():
+    check_is_seen(MODELS["square"], step=in_numpy(lopsided))

@@ -35,6 +35,10 @@ def model(x=X, **options):
     return nz.gamma_nmf(x, **{"rank": 2, "alpha_w": 2.0, "beta_w": 1.0, "alpha_h": 2.0, "beta_h": 1.0, **options})
 
 
+def powers():
+    return nz.is_nmf(X + 0.5, 2, alpha=2.0, alpha_w=2.0)
+
+
 def sample(folder, x=X, **options):
     return nz.sample(
         **{"draws": 20, "tune": 10, "chains": 2, "quiet": True, "model": model(), **options}, checkpoint=folder
@@ -112,6 +116,16 @@ def test_what_is_there_has_its_room(folder, monkeypatch):
     sample(folder, random_seed=1)
 
 
+def test_draws_of_powers_go_on(folder):
+    """In the warm-up of the trajectories, and after it."""
+    lengths = {"tune": 130, "model": powers(), "random_seed": 1}
+    once = sample(None, draws=40, **lengths)
+    for n_draws in (2, 17, 40):
+        twice = sample(folder, draws=n_draws, **lengths)
+    for name, array in draws(once).items():
+        np.testing.assert_array_equal(draws(twice)[name], array)
+
+
 class Killed(BaseException):
     """The process died here."""
 
@@ -157,10 +171,11 @@ def test_moments_and_stores_go_on_too(folder, tmp_path, monkeypatch, thing, dies
             np.testing.assert_array_equal(found[key], array, err_msg=key)
 
 
+@pytest.mark.parametrize("declare", [model, powers])
 @pytest.mark.parametrize("engine", ["em", "vb"])
-def test_fit_takes_a_checkpoint(folder, engine):
+def test_fit_takes_a_checkpoint(folder, engine, declare):
     def fit(**options):
-        return nz.fit(engine=engine, tol=0, restarts=2, draws=3, quiet=True, model=model(), random_seed=1, **options)
+        return nz.fit(engine=engine, tol=0, restarts=2, draws=3, quiet=True, model=declare(), random_seed=1, **options)
 
     once = fit(max_iter=30)
     fit(max_iter=10, checkpoint=folder)

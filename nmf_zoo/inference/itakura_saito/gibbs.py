@@ -73,9 +73,8 @@ from nmf_zoo.kernels.power_sweeps import (
     is_moving_along_orbit,
     keep,
     run_sweeps,
-    sweep_once,
 )
-from nmf_zoo.kernels.streams import child
+from nmf_zoo.kernels.streams import child, children
 from nmf_zoo.kernels.tuning import end_sweep, freeze, is_allocating
 from nmf_zoo.results import checked_cells
 from nmf_zoo.structure import Array, Factorisation
@@ -155,7 +154,8 @@ def tune(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[GibbsStat
 def _sweep(problem: Problem, state: GibbsState, key: np.uint64, is_tuning: bool):
     structure, factors, sweeps, tuning = problem.structure, state.factors, problem.sweeps, state.tuning
     if sweeps is not None:
-        return state, _info(problem, sweep_once(sweeps, factors, tuning, make_room(sweeps, factors), is_tuning, key))
+        room, block = (make_room(sweeps, factors), make_kept(sweeps, factors, 0)), (0, 1, 0, 0, is_tuning)
+        return state, _info(problem, run_sweeps(sweeps, factors, tuning, *room, block, np.array([key])))
     priors = problem.priors or priors_by_component(structure, state.values)
     given = problem.given or given_powers(priors, problem.frames.spectra)
     moves, scale_move = problem.options.moves if all(problem.draws) else (), 0.0
@@ -212,7 +212,8 @@ def run(
     if sweeps is None:
         return None
     kept, room = make_kept(sweeps, factors, block.kept), make_room(sweeps, factors)
-    run_sweeps(sweeps, factors, state.tuning, room, kept, tuple(block), child(key, STEPS))
+    steps = children(child(key, STEPS), block.stop)[block.first :]
+    run_sweeps(sweeps, factors, state.tuning, room, kept, tuple(block), steps)
     keys = [child(key, DRAW, sweep) for sweep in range(block.first, block.stop) if block.keeps(sweep)]
     return state, *(_collect(problem, kept, keys) if keys else ({}, {}))
 

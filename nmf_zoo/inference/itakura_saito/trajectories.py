@@ -145,7 +145,7 @@ def walk_in_threads(
     is_tuning: bool,
     key: np.uint64,
 ) -> tuple[float, float]:
-    """What :func:`nmf_zoo.kernels.power_sweeps.walk` does, blocks of rows side by side."""
+    """What a sweep of :mod:`nmf_zoo.kernels.power_sweeps` does, blocks of rows side by side."""
     what = bool(is_walking(tuning)), bool(is_tuning and is_measured(tuning))
     chance_W, chance_H = np.nan, np.nan
     if not any(what):
