@@ -21,7 +21,7 @@ from nmf_zoo.kernels.power_rows import LOUD
 from nmf_zoo.kernels.streams import child, seed_key
 from tests import naive_power_rows
 from tests.sizes import FULL, size
-from tests.statistical import test_is_gibbs, test_is_quadrature
+from tests.statistical import test_composite_gibbs, test_is_quadrature
 from tests.statistical.calibration import check_ranks, rank_truths
 from tests.statistical.composite_chain import sample_composite, simulate_successively
 from tests.statistical.gates import check_means
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.statistical
 SWEEPS, PLANTED_SWEEPS = size(4_000, 60_000), 3_000
 REPLICATES, TUNE, THIN = size(128, 1000), 150, size(4, 8)
 STEP, LENGTH = 0.6, 4
-MODELS = test_is_gibbs.MODELS
+MODELS = test_composite_gibbs.MODELS
 SLOW = {"heavy tails": 5, "rank 3": 2, "rank 1": 2, "light tails": 2}  # times as many sweeps
 
 check = partial(check_geweke, simulate_successively=simulate_successively)
@@ -94,10 +94,10 @@ def test_moves_of_rows_among_composite_sweeps(name):
     check(MODELS[name], SWEEPS, seed=3, step=share_and_walk)
 
 
-@pytest.mark.parametrize("name", test_is_gibbs.HYPER_MODELS)
+@pytest.mark.parametrize("name", test_composite_gibbs.HYPER_MODELS)
 def test_unknown_hyperparameters(name):
     """The priors' cells change from sweep to sweep."""
-    check(test_is_gibbs.HYPER_MODELS[name], SWEEPS, seed=2, step=share_and_walk)
+    check(test_composite_gibbs.HYPER_MODELS[name], SWEEPS, seed=2, step=share_and_walk)
 
 
 # -- quadrature ----------------------------------------------------------------------------------------------------
@@ -142,9 +142,9 @@ def sample_as_it_runs(structure, sweeps, moves=("scale", "shear"), seed=0, tune=
     return draws | fixed
 
 
-@pytest.mark.parametrize("name", test_is_gibbs.CALIBRATED)
+@pytest.mark.parametrize("name", test_composite_gibbs.CALIBRATED)
 def test_ranks_are_uniform(name):
-    structure = test_is_gibbs.CALIBRATED[name]
+    structure = test_composite_gibbs.CALIBRATED[name]
     check_ranks(*rank_truths(structure, REPLICATES, TUNE, THIN, seed=1, sample=sample_as_it_runs))
 
 
