@@ -28,9 +28,9 @@ def rows(quick: bool) -> Iterator[Row]:
     """The paper's settings on one core; then the defaults; then memory."""
     with tempfile.TemporaryDirectory() as folder:
         path, label = recording(Path(folder), 4 if quick else 60)
-        paper = nz.SimulatedOnlineEM(sweeps=400, keep=200)
+        paper = nz.SimulatedOnlineEM(sweeps=400, keep=200, leaps=0)
         yield speed(path, f"the paper's settings (16 ms hop, K=3, L=400, m=200, 1 pass), {label}", paper, passes=1)
-        yield speed(path, f"the defaults (L=100, m=50, 3 passes), {label}", nz.SimulatedOnlineEM(), passes=3)
+        yield speed(path, f"the defaults (L=20, m=15, 2 leaps, 3 passes), {label}", nz.SimulatedOnlineEM(), passes=3)
         yield growth(Path(folder), *((40, 20) if quick else (LONG, SHORT)))
 
 

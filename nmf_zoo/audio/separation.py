@@ -66,7 +66,7 @@ def separate(
     rate : samples per second, of samples
     window, hop : milliseconds; the default window is 32, up to the next length that is fast, the default hop half of it
     alpha, beta : of the activations' inverse-gamma prior
-    engine : options of the engine, e.g. ``nz.SimulatedOnlineEM(sweeps=400, keep=200)``
+    engine : options of the engine, e.g. ``nz.SimulatedOnlineEM(sweeps=400, keep=200, leaps=0)``
     passes : how often the recording is gone through to learn the profiles
     sample_format : of the WAV files: "int16", "int24", "int32", "float32", ...; default that of the recording
     random_seed : as in :func:`~nmf_zoo.sample`
