@@ -15,6 +15,7 @@ import numpy as np
 import nmf_zoo as nz
 from benchmarks.memory import memory, reset_peak
 from benchmarks.rows import Row, at_most, note
+from nmf_zoo.audio import learning
 from nmf_zoo.audio.samples import FORMATS
 from nmf_zoo.audio.wav import WavWriter
 
@@ -81,16 +82,17 @@ def growth(folder: Path, long: int, short: int) -> Row:
     )
 
 
-def peak_of_process(folder: Path, seconds: int) -> float:
+def peak_of_process(folder: Path, seconds: int, buffer: int = learning.BUFFER) -> float:
     """MiB of a separation to files in a process of its own."""
     path, output = folder / f"{seconds}.wav", folder / f"{seconds}.parts"
     write_sound(path, seconds)
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.audio", str(path), str(output)]
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.audio", str(path), str(output), str(buffer)]
     return float(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
 
 
-def measure(path: Path, output: Path) -> None:
+def measure(path: Path, output: Path, buffer: int) -> None:
     """Print the peak above what the process has when kernels are loaded, in MiB."""
+    learning.BUFFER = buffer
     engine = nz.SimulatedOnlineEM(sweeps=2, keep=1)
     noise = np.random.default_rng(1).normal(0, 0.1, RATE)
     with tempfile.TemporaryDirectory() as folder:
@@ -102,4 +104,4 @@ def measure(path: Path, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    measure(Path(sys.argv[1]), Path(sys.argv[2]))
+    measure(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -2,8 +2,9 @@
 
 Online EM takes frames for independent, and its last steps count most. Neighbouring frames are alike, and a recording
 ends unlike it began: taken in order, the profiles would be those of its last seconds. So frames go through a buffer
-from which they leave in random order; a song fits into it as a whole. W begins at the best of a few runs of EM on
-frames from all over the recording: what online EM reaches depends on its start.
+from which they leave in random order; a song fits into it as a whole. W begins at the best of some runs of EM on
+frames from all over the recording: what online EM reaches depends on its start. Of five runs none was good for one
+seed in ten, on three simulated sources; of ten one was, for every seed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from nmf_zoo.structure import Array
 STATE = "learning.stream"  # in the checkpoint, beside the activations
 TOGETHER = 32  # frames of one update: progress and saves come between two
 BUFFER = 1 << 22  # numbers in the buffer that shuffles
-SAMPLE, RESTARTS, ITERATIONS = 400, 5, 100  # of the start: frames, runs of EM and how long they are
+SAMPLE, RESTARTS, ITERATIONS = 400, 10, 100  # of the start: frames, runs of EM and how long they are
 ORDER, START = 1, 2  # children of the seed
 
 
@@ -60,7 +61,7 @@ def first_profiles(sound: Sound, rank: int, entropy: Any, cores: int | None) -> 
     power = np.ascontiguousarray(spread_frames(sound, _generator(entropy, START)).T)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NmfZooWarning)  # an excerpt has its own oddities
-        model = is_nmf(power, rank)
+        model = is_nmf(power, rank, background=sound.floor)
         seed = int(_generator(entropy, START).integers(2**32))
         best = fit(
             model=model,

@@ -29,12 +29,13 @@ def draw_components(found: xr.Dataset) -> Figure:
         times, mean, sd = thinned(found, k)
         _draw_activation(right, times, mean, sd, colour)
         share = float(found["share"][k])
+        left.set_ylabel("dB", fontsize=8)
+        right.set_ylabel("dB of full scale", fontsize=8)
         left.set_title(f"component {k + 1}: {share:.1%} of the energy", fontsize=9, loc="left")
         for axes in (left, right):
             axes.spines[["top", "right"]].set_visible(False)
             axes.tick_params(labelsize=8)
             axes.grid(color="#dddddd", lw=0.5)
-            axes.set_ylabel("dB", fontsize=8)
     _finish(grid, profiles, found)
     return figure
 

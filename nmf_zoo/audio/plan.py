@@ -27,11 +27,15 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_counts(rank=(self.rank, 1), passes=(self.passes, 1))
+        self._model((self.rank, 1), None)  # refuses alpha and beta before any work
+
+    def _model(self, shape: tuple[int, int], floor: float | None, coords: Any = None) -> Any:
+        alpha, beta = self.alpha, self.beta
+        return is_nmf(None, self.rank, alpha=alpha, beta=beta, background=floor, shape=shape, coords=coords)
 
     def begin(self, sound: Sound, entropy: Any, cores: int | None) -> Stream:
         """A stream that has seen nothing."""
-        shape, coords = (len(sound.lines), 1), {"feature": sound.frequencies.tolist()}
-        model = is_nmf(None, self.rank, alpha=self.alpha, beta=self.beta, shape=shape, coords=coords)
+        model = self._model((len(sound.lines), 1), sound.floor, {"feature": sound.frequencies.tolist()})
         start = {"W": first_profiles(sound, self.rank, entropy, cores)}
         return stream(model, engine=self.engine, random_seed=entropy, initvals=start, cores=cores)
 

@@ -23,6 +23,7 @@ from nmf_zoo.structure import Array
 OF_LIBRARY = {"PCM_S8": "int16", "PCM_U8": "uint8", "PCM_16": "int16", "PCM_24": "int24", "PCM_32": "int32"}
 OF_LIBRARY |= {"FLOAT": "float32", "DOUBLE": "float64", "ULAW": "int16", "ALAW": "int16"}
 BLOCK = 1 << 16  # samples that are read at a time
+LARGEST = 1e30  # of full scale: no sound, and its power might not be a number
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ def _of_file(path: Path) -> Recording:
     if not path.exists():
         raise InputError(str(path), "no such file", "a sound file")
     if not path.is_file():
-        raise InputError(str(path), "a folder" if path.is_dir() else "no regular file", "a sound file")
+        got = "a folder" if path.is_dir() else "a pipe or device, and the recording is gone through several times"
+        raise InputError(str(path), got, "a sound file")
     try:
         if path.stat().st_size == 0:
             raise InputError(str(path), "an empty file", "a sound file")
@@ -76,13 +78,14 @@ def _of_file(path: Path) -> Recording:
         return _of_library(path, str(kind))
     if layout.there < layout.frame:
         raise InputError(str(path), "a WAV file without a single sample", "a recording")
-    if layout.promised is not None and layout.there < layout.promised:
+    if layout.promised is not None and layout.there != layout.promised:
         _warn_of_end(str(path), *(n // layout.frame / layout.rate for n in (layout.promised, layout.there)))
     return Recording(str(path), layout.rate, layout.channels, layout.form, lambda size: read_blocks(path, layout, size))
 
 
 def _warn_of_end(name: str, promised: float, found: float) -> None:
-    text = f"{name} is truncated: its header tells of {promised:.2f} s, and {found:.2f} s are there, which are used"
+    how = "truncated" if found < promised else "unfinished"
+    text = f"{name} is {how}: its header tells of {promised:.2f} s, and {found:.2f} s are there, which are used"
     warnings.warn(text, NmfZooWarning, stacklevel=4)
 
 
@@ -187,8 +190,8 @@ def survey(recording: Recording) -> Survey:
 
 
 def _check_finite(recording: Recording, block: Array, first: int) -> None:
-    bad = ~np.isfinite(block)
+    bad = ~(np.abs(block) <= LARGEST)
     if bad.any():
         at, channel = np.argwhere(bad)[0]
         got = f"{block[at, channel]} at {(first + at) / recording.rate:.3f} s"
-        raise InputError(recording.name, got, "finite samples", "repair it first")
+        raise InputError(recording.name, got, "finite samples, of full scale 1", "repair it first")

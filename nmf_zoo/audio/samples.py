@@ -34,6 +34,11 @@ class SampleFormat:
         """The largest number that an integer format holds; of floating point, 1."""
         return 1.0 if self.kind == "f" else 1.0 - 1.0 / self.steps
 
+    @property
+    def rounding(self) -> float:
+        """Variance of what rounding to steps adds: white noise, 1/12 of a step squared."""
+        return 0.0 if self.kind == "f" else self.steps**-2 / 12.0
+
 
 FORMATS = {
     name: SampleFormat(name, name[0], int(name.lstrip("uintfloa")) // 8)
@@ -73,9 +78,17 @@ def whole_steps(parts: Array, form: SampleFormat) -> tuple[Array, Array]:
     """``parts`` (K, n) in steps of an integer format so that they sum to their rounded sum, and what was cut.
 
     The running sums over k are rounded, and their differences taken: each part is off by less than one step, their sum
-    by at most half a step, for any K. Steps beyond the format's range are cut; the second value (K,) counts them.
+    by at most half a step, for any K. Steps beyond the format's range are cut; the second value (K,) counts them. What
+    is cut goes to the first parts with room for it, so that the sum stays; there is room, since the sum is in range.
     """
     running = np.rint(np.cumsum(parts, axis=0) * form.steps)
     steps = np.diff(running, axis=0, prepend=0.0)
     kept = np.clip(steps, -form.steps, form.steps - 1.0)
-    return kept, np.count_nonzero(kept != steps, axis=1)
+    cut = np.count_nonzero(kept != steps, axis=1)
+    if cut.any():
+        left = running[-1] - kept.sum(axis=0)
+        for part in kept:
+            taken = np.clip(part + left, -form.steps, form.steps - 1.0) - part
+            part += taken
+            left -= taken
+    return kept, cut

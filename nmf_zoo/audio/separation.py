@@ -1,6 +1,6 @@
 """From a recording to its components: two passes over its frames in constant memory, and what they found.
 
-P_fn, the power of frame n at frequency f, is exponential with mean (W H)_fn, h_kn ~ InverseGamma(alpha, beta)
+P_fn, the power of frame n at frequency f, is exponential with mean (W H)_fn + floor, h_kn ~ InverseGamma(alpha, beta)
 (:func:`~nmf_zoo.is_nmf`). The first pass learns W by simulated online EM (Cappe, Fevotte and Rohde 2011), the second
 has the activations of every frame under the final W, and with them the components' sounds.
 """
@@ -29,7 +29,7 @@ from nmf_zoo.audio.spectra import FREQUENCY, TIME, make_framing
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.checkpoint import Checkpoint, open_checkpoint
 from nmf_zoo.inference.itakura_saito.online_em import SimulatedOnlineEM
-from nmf_zoo.run_arguments import entropy_of
+from nmf_zoo.run_arguments import check_counts, entropy_of
 from nmf_zoo.streaming import Stream
 
 COMPONENT, COMPLETE = "component", "complete"
@@ -79,13 +79,18 @@ def separate(
     -------
     Dataset
         ``W`` (frequency, component), the profiles, of mean one; ``H`` and ``H_sd`` (component, time), posterior mean
-        and standard deviation of the activations under W: the mean power of a component in a frame, in units of
-        :func:`~nmf_zoo.power_spectrogram`, averaged over neighbouring frames where there are more than 4096; ``share``
+        and standard deviation of the activations under W: the power of a component in a frame, mean of the frequencies
+        in W, in units of :func:`~nmf_zoo.power_spectrogram`. Where there are more than 4096 frames a time stands for
+        several neighbours: H is their mean, ``H_sd`` the root mean square of theirs, that of a single frame. ``share``
         (component,) of the recording's energy, in falling order; without ``output`` also ``sound`` (component, sample)
 
     Notes
     -----
-    In WAV files of integers the components sum to the mixed-down recording step for step. Ctrl-C while it learns goes
+    In WAV files of integers the components sum to the mixed-down recording step for step. Its noise of rounding is a
+    known background in the model, or one of 100 dB below the mean in floating point; frequencies at which there is
+    nothing else are not in W.
+
+    Ctrl-C while it learns goes
     on to separate with the profiles so far, and says so in ``attrs["status"]``; while it separates, it ends the call.
 
     Examples
@@ -100,6 +105,7 @@ def separate(
     """
     began = time.perf_counter()
     plan = Plan(rank, alpha, beta, resolve(engine), passes)
+    check_counts(cores=(1 if cores is None else cores, 1))
     source = open_recording(recording, rate)
     framing, form = make_framing(source.rate, window, hop), choose_format(source.form, sample_format)
     _check_rank(rank, framing.length // 2, "a longer window has more")
@@ -108,9 +114,10 @@ def separate(
     sound = listen(source, framing)
     _check_rank(rank, len(sound.lines), "nothing sounds at the others")
     with _checkpoint(checkpoint, sound, plan, random_seed) as (saved, entropy):
-        learner, status = _learn(sound, plan, SavedLearning(saved), entropy, cores, quiet)
-        known = SavedActivations(saved.part(0) if saved is not None and status == COMPLETE else None)
-        attributes = plan.attributes(sound, entropy) | {"status": status}
+        learner, progress = _learn(sound, plan, SavedLearning(saved), entropy, cores, quiet)
+        is_whole = progress["status"] == COMPLETE
+        known = SavedActivations(saved.part(0) if saved is not None and is_whole else None)
+        attributes = plan.attributes(sound, entropy) | progress
         if output is None:
             memory = Memory()
             found = separate_frames(sound, learner, memory, known, quiet)
@@ -150,12 +157,14 @@ def _checkpoint(
 
 def _learn(
     sound: Sound, plan: Plan, saved: SavedLearning, entropy: Any, cores: int | None, quiet: bool
-) -> tuple[Stream, str]:
-    """The first pass, from where it was left; a stream and the result's status."""
-    learner = saved.load(cores) or plan.begin(sound, entropy, cores)
-    if learn(sound, learner, plan.engine.batch, plan.passes, entropy, saved, quiet):
-        return learner, COMPLETE
-    return learner, f"learning interrupted after {learner.columns_seen} of {plan.passes * sound.n_sounding} frames"
+) -> tuple[Stream, dict[str, Any]]:
+    """The first pass, from where it was left; a stream, and what a result says of how that went."""
+    begun = saved.load(cores)
+    learner = plan.begin(sound, entropy, cores) if begun is None else begun
+    status, resumed = COMPLETE, int(begun is not None)
+    if not learn(sound, learner, plan.engine.batch, plan.passes, entropy, saved, quiet):
+        status = f"learning interrupted after {learner.columns_seen} of {plan.passes * sound.n_sounding} frames"
+    return learner, {"status": status, "resumed": resumed}
 
 
 def _describe(sound: Sound, learner: Stream, found: Found) -> xr.Dataset:

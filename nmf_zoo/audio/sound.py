@@ -1,9 +1,12 @@
 """A recording as the model sees it: frames of lines that carry sound, in units of their mean power.
 
-Lines of the transform whose mean power is below ``FLOOR`` times the mean of all (100 dB less) hold nothing to learn
-from, as above the cut-off of a lossy format, and are left out of the model; so is 0 Hz. They are shared as the nearest
-line of the model is. Within the model powers below the floor are set to it, since the Itakura-Saito divergence has no
-bound at zero. A frame below the floor at every line is silent: nothing is learnt from it, its activations are zero.
+Lines of the transform that hold nothing but the floor of the recording are left out of the model, as above the cut-off
+of a lossy format; so is 0 Hz. The floor is the noise that rounding to integers adds, the same at every line, or
+``FLOOR`` times the mean power (100 dB less) where that is more. Within the model it is the known background, of no
+component: the Itakura-Saito divergence has no bound at zero, and does not care how faint a line is, so that in a song
+at 44.1 kHz with nothing above 11 the noise of rounding took one of three components. Lines that are left out are shared
+as the nearest line of the model is. A frame below the floor at every line is silent: nothing is learnt from it, its
+activations are zero.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.structure import Array
 
 FLOOR = 1e-10  # of the mean power
+DITHERED = 4.0  # times the floor that a line needs: dither makes the noise of rounding three times that
 BLOCK = 256  # frames that are looked at together
 
 
@@ -42,6 +46,7 @@ class Sound:
     recording, framing : see there
     n_samples : of one channel
     unit : mean power, which is 1 in the model
+    floor : power of the noise in the model's units
     lines : (F,) those of the N / 2 + 1 lines that are in the model
     n_sounding : frames that are not silent
     """
@@ -50,6 +55,7 @@ class Sound:
     framing: Framing
     n_samples: int
     unit: float
+    floor: float
     lines: Array
     n_sounding: int = 0
 
@@ -77,7 +83,7 @@ class Sound:
         first = 0
         for spectra in transform(self.recording.mono(), self.framing, size):
             power = power_of(spectra)[:, self.lines - 1] / self.unit
-            yield Frames(spectra, np.maximum(power, FLOOR), np.all(power <= FLOOR, axis=1), first)
+            yield Frames(spectra, power, np.all(power <= self.floor, axis=1), first)
             first += len(power)
 
     def sounding(self, size: int) -> Iterator[Array]:
@@ -105,6 +111,10 @@ def listen(recording: Recording, framing: Framing) -> Sound:
     unit = float(total.mean()) / framing.n_frames(found.n_samples)
     if unit <= FLOOR * found.power:
         raise InputError(recording.name, "a constant: all of its power is at 0 Hz", "a recording with sound in it")
-    lines = 1 + np.flatnonzero(total >= FLOOR * total.mean())
-    sound = Sound(recording, framing, found.n_samples, unit, lines)
+    rounding = recording.form.rounding / recording.channels / unit
+    lines = 1 + np.flatnonzero(total >= max(FLOOR, DITHERED * rounding) * total.mean())
+    if not len(lines):
+        got = f"noise at all frequencies, as faint as rounding to {recording.form.name} makes it"
+        raise InputError(recording.name, got, "a recording with sound in it")
+    sound = Sound(recording, framing, found.n_samples, unit, max(FLOOR, rounding), lines)
     return replace(sound, n_sounding=sum(int((~frames.silent).sum()) for frames in sound.frames()))

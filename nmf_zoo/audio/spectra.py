@@ -7,6 +7,9 @@ exactly for any hop up to N / 2 (Griffin and Lim 1984, eq. 6). The window is Han
 by 18 dB an octave. The Itakura-Saito divergence does not care how loud a line is, so faint ones must be their own; the
 square root of Hann's window, its own dual at N / 2, leaks 12 dB an octave.
 
+SciPy's ``ShortTimeFFT`` has the same frames and the same dual window; it takes a whole signal, and goes through its
+frames in Python.
+
 The power spectrogram is |X_j(f)|^2 / sum_n a(n)^2, the periodogram: white noise of variance v has v at every frequency.
 """
 
@@ -83,7 +86,8 @@ def make_framing(rate: int, window: float | None = None, hop: float | None = Non
     for name, value in (("window", window), ("hop", hop)):
         if value is not None and not (isinstance(value, int | float) and 0 < value < np.inf):
             raise InputError(name, repr(value), "milliseconds, a number > 0")
-    wanted = round((WINDOW if window is None else window) * rate / 1000)
+    window = WINDOW if window is None else window
+    wanted = round(window * rate / 1000)
     if wanted < 4:
         raise InputError("window", f"{window} ms, {wanted} samples at {rate} Hz", "at least 4 samples")
     length = next_fast_len(wanted, real=True)

@@ -34,7 +34,7 @@ class Layout:
     ----------
     rate, channels, form : of the samples
     begin : byte of the first one
-    promised : bytes that the header tells of; None where it tells nothing
+    promised : bytes that the header tells of, 0 of a recording that was broken off; None where it tells nothing
     there : bytes that the file has of them
     """
 
@@ -72,7 +72,7 @@ def read_layout(path: Path) -> Layout:
         begin, length = chunks["data"]
         promised = _wide_size(file, chunks) if length == UNKNOWN else length  # of a pipe there is none
         rate, channels, form = _read_format(path, file, chunks["fmt"])
-    there = size - begin if promised is None else min(promised, size - begin)
+    there = min(promised, size - begin) if promised else size - begin
     return Layout(rate, channels, form, begin, promised, there)
 
 

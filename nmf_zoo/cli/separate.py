@@ -12,7 +12,7 @@ from nmf_zoo.cli.values import parse_seed
 from nmf_zoo.errors import InputError
 
 OWN = ("window", "hop", "alpha", "beta", "passes", "sample_format", "checkpoint", "cores")  # as nz.separate names them
-OF_ENGINE = ("sweeps", "keep", "exponent", "batch")
+OF_ENGINE = ("sweeps", "keep", "leaps", "exponent", "batch")
 
 
 def run_separate(arguments: argparse.Namespace) -> int:
@@ -35,7 +35,7 @@ def run_separate(arguments: argparse.Namespace) -> int:
             **own,
         )
     except InputError as error:
-        name = f"--{error.name.replace('_', '-')}" if error.name in OWN else error.name
+        name = f"--{error.name.replace('_', '-')}" if error.name in (*OWN, "output") else error.name
         raise InputError(name, error.got, error.expected, error.do.replace("force=True", "--force")) from error
     except KeyboardInterrupt as stop:
         goes_on = f"the same command goes on from {arguments.checkpoint}" if arguments.checkpoint else ""
@@ -67,8 +67,10 @@ def heading(found: Any) -> str:
 
 
 def closing(found: Any) -> str:
-    """``12.3 s, 5.0 times as fast as it plays``"""
+    """``12.3 s, 5.0 times as fast as it plays``; of a part of the work only how long that took."""
     seconds, sound = found.attrs["seconds"], found.attrs["seconds_of_sound"]
+    if found.attrs["resumed"] or found.attrs["status"] != "complete":
+        return f"{seconds:.1f} s{', from where an earlier run ended' if found.attrs['resumed'] else ''}"
     return f"{seconds:.1f} s, {sound / seconds:.1f} times as fast as it plays"
 
 

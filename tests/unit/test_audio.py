@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import struct
 import sys
 import warnings
@@ -10,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.io import wavfile
 from scipy.signal import ShortTimeFFT
 from scipy.signal.windows import hann
@@ -95,6 +99,56 @@ def test_a_truncated_file_is_used_with_a_warning(tmp_path):
     (tmp_path / "a.wav").write_bytes((tmp_path / "a.wav").read_bytes()[: 44 + 6 * 2000 + 4])
     with pytest.warns(NmfZooWarning, match=r"a\.wav is truncated: its header tells of 1\.00 s, and 0\.25 s are there"):
         np.testing.assert_array_equal(read_all(tmp_path / "a.wav"), held[:2000])
+
+
+def test_a_recording_that_was_broken_off_is_used_with_a_warning(tmp_path):
+    held = write(tmp_path / "a.wav", noise(4000), "int16")
+    content = bytearray((tmp_path / "a.wav").read_bytes())
+    content[4:8] = content[40:44] = bytes(4)  # sizes that were never filled in
+    (tmp_path / "a.wav").write_bytes(content)
+    with pytest.warns(NmfZooWarning, match=r"a\.wav is unfinished: its header tells of 0\.00 s, and 0\.50 s are there"):
+        np.testing.assert_array_equal(read_all(tmp_path / "a.wav"), held)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_files_are_read_as_scipy_reads_them(tmp_path_factory, data):
+    path, draw = tmp_path_factory.getbasetemp() / "any.wav", data.draw
+    name, channels, n = draw(st.sampled_from(list(FORMATS))), draw(st.integers(1, 8)), draw(st.integers(1, 50))
+    form = FORMATS[name]
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    bits = (
+        rng.normal(size=n * channels).astype(name).tobytes()
+        if form.kind == "f"
+        else rng.bytes(n * channels * form.width)
+    )
+    chunks = [chunk(b"fmt ", fmt_of(form, channels, draw(st.booleans()) and form.width > 1))]
+    for other in draw(st.lists(st.sampled_from([b"LIST", b"bext", b"fact", b"JUNK"]), max_size=3)):
+        chunks.insert(draw(st.integers(0, len(chunks))), chunk(other, bytes(draw(st.integers(4, 9)))))
+    body = b"WAVE" + b"".join(chunks) + chunk(b"data", bits)
+    path.write_bytes(b"RIFF" + struct.pack("<I", len(body)) + body)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", wavfile.WavFileWarning)
+        rate, expected = wavfile.read(path)
+    expected = expected.reshape(n, channels).astype(np.float64)
+    if form.kind != "f":
+        expected = (expected - 128 * (name == "uint8")) / (2.0**31 if name == "int24" else form.steps)
+    recording = open_recording(path)
+    assert (recording.rate, recording.channels, recording.form) == (rate, channels, form)
+    np.testing.assert_array_equal(read_all(path, draw(st.integers(1, 60))), expected)
+
+
+def chunk(name, content):
+    return name + struct.pack("<I", len(content)) + content + b"\0" * (len(content) % 2)
+
+
+def fmt_of(form, channels, is_extensible):
+    coding, frame = (3 if form.kind == "f" else 1), channels * form.width
+    plain = struct.pack("<HIIHH", channels, RATE, RATE * frame, frame, 8 * form.width)
+    if not is_extensible:
+        return struct.pack("<H", coding) + plain
+    guid = struct.pack("<H", coding) + bytes.fromhex("000000001000800000aa00389b71")
+    return struct.pack("<H", 0xFFFE) + plain + struct.pack("<HHI", 22, 8 * form.width, 0) + guid
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -218,6 +272,8 @@ def test_places_without_a_file(tmp_path):
         open_recording(tmp_path / "none.wav")
     with pytest.raises(InputError, match="got a folder"):
         open_recording(tmp_path)
+    with pytest.raises(InputError, match="got a pipe or device, and the recording is gone through several times"):
+        open_recording(os.devnull)
     with pytest.raises(InputError, match="rate: got 8000; expected None"):
         open_recording(tmp_path / "none.wav", 8000)
 
@@ -251,11 +307,11 @@ def test_samples_in_memory_are_read_as_from_a_file(tmp_path, name):
 
 
 def test_what_a_first_look_refuses_and_warns_of():
-    samples = noise(5000)[:, 0]
+    samples = noise(5000)[:, 0].astype(np.float64)
     assert survey(open_recording(samples, RATE)).n_samples == 5000
-    for value in (np.nan, np.inf):
+    for value in (np.nan, np.inf, -1e200):
         samples[4000] = value
-        with pytest.raises(InputError, match=rf"samples: got {value} at 0\.500 s; expected finite"):
+        with pytest.raises(InputError, match=rf"samples: got {re.escape(str(value))} at 0\.500 s; expected finite"):
             survey(open_recording(samples, RATE))
     with pytest.raises(InputError, match="got silence: every sample is 0"):
         survey(open_recording(np.zeros(100), RATE))
@@ -377,8 +433,29 @@ def test_lines_without_sound_are_left_out_of_the_model():
     assert {len(block) for block in sounding[:-1]} == {100}
     power = np.concatenate([frames.power for frames in blocks])[~silent]
     np.testing.assert_array_equal(np.concatenate(sounding), power)
-    assert power.min() >= FLOOR
+    assert sound.floor == FLOOR
     np.testing.assert_allclose(sound.unit, power_of(next(transform([x], framing, 400))).mean())
+
+
+@pytest.mark.parametrize(("name", "channels"), [("uint8", 1), ("int16", 1), ("int16", 2), ("float32", 1)])
+def test_the_noise_of_rounding_is_the_floor(tmp_path, name, channels):
+    spectrum = np.fft.rfft(np.random.default_rng(4).normal(size=(80_000, channels)), axis=0)
+    spectrum[20_000:] = 0.0
+    samples = 0.1 * np.fft.irfft(spectrum, axis=0) * hann(80_000)[:, None]
+    write(tmp_path / "a.wav", samples, name)
+    sound = listen(open_recording(tmp_path / "a.wav"), make_framing(RATE))
+    empty = nz.power_spectrogram(tmp_path / "a.wav").sel(frequency=slice(3000, 3900)).mean().item() / sound.unit
+    if name == "float32":
+        assert sound.floor == FLOOR
+    else:  # where it fades, rounding to 8 bits is less and less independent of the signal
+        assert sound.floor == pytest.approx(empty, rel=0.2 if name == "uint8" else 0.05)
+        assert 1950 < sound.frequencies.max() < 2600
+
+
+def test_nothing_but_noise_of_rounding_is_refused():
+    samples = np.random.default_rng(5).choice([-1, 0, 1], 8000, p=[0.1, 0.8, 0.1]).astype(np.int16)
+    with pytest.raises(InputError, match="got noise at all frequencies, as faint as rounding to int16 makes it"):
+        listen(open_recording(samples, RATE), make_framing(RATE))
 
 
 @pytest.mark.parametrize("rank", [1, 2, 7])
@@ -398,6 +475,7 @@ def test_what_is_beyond_full_scale_is_cut_and_said(tmp_path):
     steps, cut = whole_steps(parts, form)
     assert steps.max() == 32767
     assert cut.tolist() == [1, 0]
+    np.testing.assert_array_equal(steps.sum(axis=0), np.rint(parts.sum(axis=0) * form.steps))
     with Files(tmp_path, 2, RATE, 3, form) as files:
         files.write(parts)
     with pytest.warns(NmfZooWarning, match=r"component_2\.wav goes beyond full scale: 1 of its samples were cut"):

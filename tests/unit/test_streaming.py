@@ -463,7 +463,10 @@ def test_models_that_can_not_be_streamed(name):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"engine": "gibs"}, r"^engine: got 'gibs'; expected one of \['online_em'\], or options of \['OnlineEM', 'Simulated"),
+        (
+            {"engine": "gibs"},
+            r"^engine: got 'gibs'; expected one of \['online_em'\], or options of \['OnlineEM', 'Simulated",
+        ),
         ({"random_seed": -1}, "^random_seed: got -1"),
         ({"cores": 0}, "^cores: got 0"),
         ({"initvals": {"H": np.ones((K, F))}}, r"^initvals: got a value of H; expected none"),
