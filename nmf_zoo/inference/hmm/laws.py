@@ -1,0 +1,39 @@
+"""The law of a chain as the kernels of particles take it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from nmf_zoo import structure
+from nmf_zoo.kernels.particles.filter import Population
+from nmf_zoo.kernels.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law
+from nmf_zoo.structure import Array, BasisChainPrior, LogNormalARPrior
+
+
+def law_of(prior: structure.Chain, values: Mapping[str, Array], rank: int) -> Law:
+    """The law of ``rank`` chains, given the values of the unknowns."""
+    if isinstance(prior, BasisChainPrior):
+        p, q, initial = prior.law(values)
+        return Law(BASIS, _rows(3, rank, p, q), _rows(2, rank, initial))
+    if isinstance(prior, LogNormalARPrior):
+        mean, persistence, scale, *first = prior.law(values)
+        return Law(LOG_NORMAL, _rows(3, rank, mean, persistence, scale), _rows(2, rank, *first))
+    return Law(UNIT, _rows(3, rank, prior.alpha.resolve(values)), _rows(2, rank))
+
+
+def _rows(n_rows: int, rank: int, *given: Array) -> Array:
+    """(n_rows, rank), the parameters () or (K, 1) in the first rows, 0 in the others."""
+    rows = np.zeros((n_rows, rank))
+    for row, parameter in zip(rows, given, strict=False):
+        row[:] = np.broadcast_to(parameter, (rank, 1))[:, 0]
+    return rows
+
+
+def make_population(rank: int, n_particles: int) -> Population:
+    """Room for particles."""
+    first, second = (Cloud(*(np.ones((rank, n_particles)) for _ in range(2))) for _ in range(2))
+    log_weights, increments, look, weights, rates = (np.zeros(n_particles) for _ in range(5))
+    ancestors = np.arange(n_particles, dtype=np.int64)
+    return Population(first, second, log_weights, ancestors, increments, look, weights, rates)
