@@ -54,7 +54,7 @@ def top_features(
     check_counts(n=(n, 1))
     if by not in ORDERS:
         raise InputError("by", repr(by), f"one of {list(ORDERS)}")
-    W, component = _weights(_one_chain(idata, chain), weights, activations)
+    W, component = weights_of(_one_chain(idata, chain), weights, activations)
     W = W[0]
     (feature,) = (dim for dim in W.dims if dim not in {"draw", component})
     weight = mean_over_draws(W).transpose(feature, component)
@@ -122,14 +122,14 @@ def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Any:
 
 def component_shares(idata: Any, chain: int, weights: str = "W", activations: str = "H") -> xr.DataArray:
     """(draw, component, feature) shares of the features in each component of one chain."""
-    W, component = _weights(_one_chain(idata, chain), weights, activations)
+    W, component = weights_of(_one_chain(idata, chain), weights, activations)
     (feature,) = (dim for dim in W.dims if dim not in LEADING | {component})
     shares = (W / _positive(W.sum([feature])))[0].drop_vars("chain")
     return shares.rename({feature: "feature", component: "component"}).transpose("draw", "component", "feature")
 
 
 def _unit_sum(group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:
-    W, component = _weights(group, weights, activations)
+    W, component = weights_of(group, weights, activations)
     if activations not in group:
         raise _missing(group, activations)
     H = group[activations]
@@ -138,7 +138,7 @@ def _unit_sum(group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:
     return group.assign({weights: (W / total).transpose(*W.dims), activations: (H * of_h).transpose(*H.dims)})
 
 
-def _weights(group: xr.Dataset, weights: str, activations: str) -> tuple[xr.DataArray, Any]:
+def weights_of(group: xr.Dataset, weights: str, activations: str) -> tuple[xr.DataArray, Any]:
     """The weights, and which of their dims is the component's: the one they share with H, else their last."""
     if weights not in group:
         raise _missing(group, weights)

@@ -44,14 +44,14 @@ def summarise(idata: Any) -> pd.DataFrame:
     columns = {
         "mean": draws.mean(("chain", "draw")),
         "sd": draws.std(("chain", "draw"), ddof=1),
-        "rhat": _judge(draws, 2, az.rhat),
-        "ess_bulk": _judge(draws, 1, partial(az.ess, method="bulk")),
-        "ess_tail": _judge(draws, 1, partial(az.ess, method="tail")),
+        "rhat": judge(draws, 2, az.rhat),
+        "ess_bulk": judge(draws, 1, partial(az.ess, method="bulk")),
+        "ess_tail": judge(draws, 1, partial(az.ess, method="tail")),
     }
     return pd.DataFrame({name: _flat(values, draws) for name, values in columns.items()}, index=_rows(draws))
 
 
-def _judge(draws: xr.Dataset, fewest_chains: int, diagnostic: Callable[[xr.Dataset], Any]) -> Any:
+def judge(draws: xr.Dataset, fewest_chains: int, diagnostic: Callable[[xr.Dataset], Any]) -> Any:
     """``diagnostic``, or NaN where ArviZ would say on standard error, once per variable, that it has none."""
     if draws.sizes["chain"] < fewest_chains or draws.sizes["draw"] < FEWEST_DRAWS:
         return xr.full_like(draws.isel(chain=0, draw=0, drop=True), np.nan, dtype=np.float64)

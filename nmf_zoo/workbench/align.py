@@ -1,0 +1,237 @@
+"""Draws of the factors with the components in the same order and on the same scale throughout.
+
+The posterior of a factorisation has a mode for each order of the components, and between chains, sometimes within one,
+they swap places; R-hat of raw draws then says that chains disagree even where they do not. Here every draw is matched
+to one factorisation (:mod:`nmf_zoo.workbench.matching`), the raw draws are kept, and what can't be matched is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+
+from nmf_zoo import _compat
+from nmf_zoo.components import weights_of
+from nmf_zoo.errors import InputError
+from nmf_zoo.posterior import LEADING, posterior_group
+from nmf_zoo.workbench.matching import Components, correspondence, match
+
+RAW, REPORT = "unaligned_posterior", "alignment"
+SCALES = ("unit_sum", "drawn")
+MOST_ROUNDS = 10  # of making the reference: matching settles after two or three
+
+
+def align(
+    idata: Any,
+    reference: Any = None,
+    *,
+    scale: Literal["unit_sum", "drawn"] = "unit_sum",
+    weights: str = "W",
+    activations: str = "H",
+) -> Any:
+    """Match the components of all draws of all chains, and put them on one scale.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree whose posterior holds W and H: of :func:`~nmf_zoo.sample`, ``pm.sample``, anyone's
+    reference : what to match: a result (the mean of its aligned draws is meant), or a Dataset or mapping with W and H;
+        default the mean of the chain with the highest mean ``lp`` (of the first one where there is no ``lp``), its
+        components in falling order of what they add to W H
+    scale : "unit_sum": columns of W sum to 1, and H is in the units of the data; "drawn": as the draws have it, which
+        means something only where the priors of W and H fix it
+    weights, activations : names of the two factors. Without draws of H the columns of W alone are matched
+
+    Returns
+    -------
+    A new InferenceData or DataTree. ``posterior`` holds all variables with their components in the order of the
+    reference; ``unaligned_posterior`` the draws as they were; ``alignment``, by (chain, draw, component)::
+
+        order      which component of the raw draw it is
+        factor     what its column of W was divided by
+        cosine     how near its source w_k h_k' is to the reference's, from 0 to 1
+        became     by (chain, component): "matched", "split", "merged" with another, or "different", of the chain's mean
+        switches   by (chain): draws whose order differs from that of the draw before
+
+    and the reference itself. :func:`~nmf_zoo.summarise_components` judges how well components mix. Hyperparameters with a
+    dim of components are reordered, not rescaled.
+
+    Raises
+    ------
+    InputError : no such factors, or the reference's shape differs
+
+    Examples
+    --------
+    >>> import nmf_zoo as nz
+    >>> model = nz.gamma_nmf([[9, 0, 8], [0, 9, 1]], rank=2)
+    >>> aligned = nz.align(nz.sample(50, tune=50, chains=2, random_seed=1, quiet=True, model=model))
+    >>> aligned.alignment["became"].dims
+    ('chain', 'component')
+    """
+    if scale not in SCALES:
+        raise InputError("scale", repr(scale), f"one of {list(SCALES)}")
+    group = posterior_group(idata)
+    factors = read_factors(group, weights, activations)
+    if reference is None:
+        chosen = _own_reference(factors.draws, _best_chain(idata))
+    else:
+        chosen = _given_reference(reference, factors)
+    order, cosine = match(factors.draws, chosen)
+    factor = column_sums(factors.draws) if scale == "unit_sum" else np.ones(order.shape)
+    aligned = _reordered(_rescaled(group, factors, factor), factors, order)
+    report = _report(aligned, factors, chosen, (order, np.take_along_axis(factor, order, -1), cosine))
+    groups = {name: _compat.group(idata, name) for name in _compat.group_names(idata)}
+    raw = groups.get(RAW, group)
+    attrs = {**idata.attrs, "aligned": scale}
+    return _compat.inference_data({**groups, "posterior": aligned, RAW: raw, REPORT: report}, attrs)
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The draws of both factors, and the dims that they have in the posterior.
+
+    Attributes
+    ----------
+    draws : W (chain, draw, F, K) and H (chain, draw, K, N)
+    weights, activations : their names
+    feature, sample : dims of theirs
+    component : dims of the components, of W and of H
+    """
+
+    draws: Components
+    weights: str
+    activations: str
+    feature: Any
+    sample: Any
+    component: tuple[Any, ...]
+
+
+def read_factors(group: xr.Dataset, weights: str, activations: str) -> Factors:
+    """Both factors of a posterior, in memory."""
+    W, component = weights_of(group, weights, activations)
+    (feature,) = (dim for dim in W.dims if dim not in {*LEADING, component})
+    drawn = W.transpose(*LEADING, feature, component).to_numpy()
+    if activations not in group:
+        return Factors(Components(drawn, None), weights, activations, feature, None, (component,))
+    H = group[activations]
+    of_h = [dim for dim in H.dims if dim not in LEADING]
+    own = component if component in of_h else of_h[0]
+    (sample,) = (dim for dim in of_h if dim != own)
+    if H.sizes[own] != drawn.shape[-1]:
+        got = f"{weights} with {drawn.shape[-1]} components, {activations} with {H.sizes[own]}"
+        raise InputError("idata", got, "factors with as many components", "name the factors: weights=, activations=")
+    both = Components(drawn, H.transpose(*LEADING, own, sample).to_numpy())
+    return Factors(both, weights, activations, feature, sample, tuple(dict.fromkeys((component, own))))
+
+
+def column_sums(draws: Components) -> np.ndarray:
+    """Sums of W's columns, 1 for one of zeros."""
+    sums = draws.W.sum(axis=-2)
+    return np.where(sums > 0, sums, 1.0)
+
+
+def _best_chain(idata: Any) -> int:
+    """The chain with the highest mean lp."""
+    if "sample_stats" in _compat.group_names(idata):
+        stats = _compat.group(idata, "sample_stats")
+        if "lp" in stats:
+            return int(np.argmax(stats["lp"].mean("draw").to_numpy()))
+    return 0
+
+
+def _own_reference(draws: Components, chain: int) -> Components:
+    """The mean of a chain's draws once they are aligned, beginning with its last draw, the largest component first."""
+    of_chain = _unit_sum(Components(draws.W[chain], None if draws.H is None else draws.H[chain]))
+    found = Components(of_chain.W[-1], None if of_chain.H is None else of_chain.H[-1])
+    order = np.empty((0, 0))
+    for _ in range(MOST_ROUNDS):
+        before, order = order, match(of_chain, found).order
+        if np.array_equal(before, order):
+            break
+        found = mean_over(of_chain.reordered(order), axis=0)
+    sizes = found.W.sum(axis=0) if found.H is None else found.H.sum(axis=1)
+    return found.reordered(np.argsort(-sizes, kind="stable"))
+
+
+def _unit_sum(draws: Components) -> Components:
+    sums = column_sums(draws)
+    return Components(draws.W / sums[..., None, :], None if draws.H is None else draws.H * sums[..., :, None])
+
+
+def mean_over(draws: Components, axis: int | tuple[int, ...]) -> Components:
+    """The mean of both factors."""
+    return Components(draws.W.mean(axis), None if draws.H is None else draws.H.mean(axis))
+
+
+def _given_reference(reference: Any, factors: Factors) -> Components:
+    """The user's, with the shape of the draws."""
+    names = factors.weights, factors.activations
+    if isinstance(reference, _compat.INFERENCE_DATA):
+        aligned = align(reference, weights=names[0], activations=names[1])
+        found = mean_over(read_factors(_compat.group(aligned, "posterior"), *names).draws, axis=(0, 1))
+    elif isinstance(reference, Mapping | xr.Dataset) and names[0] in reference:
+        W, H = (np.asarray(reference[name], dtype=np.float64) if name in reference else None for name in names)
+        assert W is not None
+        found = Components(W, H)
+    else:
+        raise InputError("reference", type(reference).__name__, f"a result, or a mapping with {' and '.join(names)}")
+    for name, given, drawn in zip(names, found, factors.draws, strict=True):
+        if given is not None and drawn is not None and given.shape != drawn.shape[2:]:
+            raise InputError("reference", f"{name} of shape {given.shape}", f"{drawn.shape[2:]}, that of the draws")
+    return found
+
+
+def _rescaled(group: xr.Dataset, factors: Factors, factor: np.ndarray) -> xr.Dataset:
+    """W divided by the factors (chain, draw, component), H multiplied."""
+    by = xr.DataArray(factor, dims=(*LEADING, factors.component[0]))
+    W = group[factors.weights]
+    changed = {factors.weights: (W / by).transpose(*W.dims)}
+    if factors.draws.H is not None:
+        H = group[factors.activations]
+        of_h = by.rename({factors.component[0]: factors.component[-1]})
+        changed[factors.activations] = (H * of_h).transpose(*H.dims)
+    return group.assign(changed)
+
+
+def _reordered(group: xr.Dataset, factors: Factors, order: np.ndarray) -> xr.Dataset:
+    """Every variable with a dim of components, draw by draw."""
+    changed = {}
+    for name in group.data_vars:
+        array = group[name].transpose(*LEADING, ...)
+        for axis, dim in enumerate(array.dims):
+            if dim in factors.component:
+                index = np.expand_dims(order, [a for a in range(2, array.ndim) if a != axis])
+                moved = xr.DataArray(np.take_along_axis(array.to_numpy(), index, axis), dims=array.dims)
+                changed[name] = moved.transpose(*group[name].dims)
+    return group.assign(changed)
+
+
+def _report(aligned: xr.Dataset, factors: Factors, reference: Components, found: tuple[np.ndarray, ...]) -> xr.Dataset:
+    """What was done to each draw, and what became of the reference's components."""
+    names = factors.weights, factors.activations
+    by_chain = mean_over(read_factors(aligned, *names).draws, axis=1)
+    became = [
+        correspondence(Components(W, None if by_chain.H is None else by_chain.H[chain]), reference)
+        for chain, W in enumerate(by_chain.W)
+    ]
+    order, factor, cosine = found
+    component = factors.component[0]
+    by_draw = (*LEADING, component)
+    report = xr.Dataset(
+        {
+            "order": (by_draw, order),
+            "factor": (by_draw, factor),
+            "cosine": (by_draw, cosine),
+            "became": (("chain", component), np.array(became)),
+            "switches": ("chain", np.any(order[:, 1:] != order[:, :-1], axis=-1).sum(axis=1)),
+            f"{factors.weights}_reference": ((factors.feature, component), reference.W),
+        },
+        coords={dim: aligned[dim] for dim in (*by_draw, factors.feature, factors.sample) if dim in aligned.coords},
+    )
+    if reference.H is not None and factors.sample is not None:
+        of_h = (factors.component[-1], factors.sample)
+        report[f"{factors.activations}_reference"] = (of_h, reference.H)
+    return report

@@ -1,0 +1,106 @@
+"""Which component is which: sources of two factorisations compared and matched one to one.
+
+A component is its source, the rank-one table w_k h_k' that it adds to W H. The cosine of two sources is the product of
+the cosines of their columns of W and of their rows of H: it does not depend on how a source shares its scale between
+them. Matches are those with the largest sum of cosines (Kuhn 1955; the solver is SciPy's).
+
+All functions take factors W (..., F, K) and H (..., K, N); where H is None (only W was kept) columns of W are compared.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+Array = np.ndarray
+ALIKE = 0.9  # cosine above which two sources count as the same one
+CLEARER = 0.05  # by how much a sum of two must be nearer than either of them
+
+
+class Components(NamedTuple):
+    """W (..., F, K); H (..., K, N) or None."""
+
+    W: Array
+    H: Array | None
+
+    @property
+    def rank(self) -> int:
+        return self.W.shape[-1]
+
+    def reordered(self, order: Array) -> Components:
+        """Component j is the order[..., j]-th of these."""
+        W = np.take_along_axis(self.W, order[..., None, :], -1)
+        return Components(W, None if self.H is None else np.take_along_axis(self.H, order[..., :, None], -2))
+
+
+class Matching(NamedTuple):
+    """order : (..., K), which component matches each of the reference's; cosine : (..., K) of each match."""
+
+    order: Array
+    cosine: Array
+
+
+def products(one: Components, other: Components) -> Array:
+    """(..., K, K) inner products of the sources of ``one`` (rows) and of ``other``."""
+    of_w = np.swapaxes(one.W, -1, -2) @ other.W
+    return of_w if one.H is None or other.H is None else of_w * (one.H @ np.swapaxes(other.H, -1, -2))
+
+
+def norms(components: Components) -> Array:
+    """(..., K) norms of the sources."""
+    of_w = np.sqrt(np.einsum("...fk,...fk->...k", components.W, components.W))
+    if components.H is None:
+        return of_w
+    return of_w * np.sqrt(np.einsum("...kn,...kn->...k", components.H, components.H))
+
+
+def cosines(one: Components, other: Components) -> Array:
+    """(..., K, K) cosines of the sources of ``one`` (rows) and of ``other``; 0 with one that is empty."""
+    scale = norms(one)[..., :, None] * norms(other)[..., None, :]
+    return np.divide(products(one, other), scale, out=np.zeros(scale.shape), where=scale > 0)
+
+
+def match(components: Components, reference: Components) -> Matching:
+    """The components (..., F, K) in the order of the reference's (F, K)."""
+    table = cosines(reference, components)
+    order = np.empty(table.shape[:-1], dtype=np.int64)
+    for at in np.ndindex(table.shape[:-2]):
+        order[at] = linear_sum_assignment(table[at], maximize=True)[1]
+    return Matching(order, np.take_along_axis(table, order[..., None], -1)[..., 0])
+
+
+def correspondence(mean: Components, reference: Components) -> list[str]:
+    """What became of each of the reference's components in ``mean``, which is in the reference's order.
+
+    "matched"; "split" into the sum of two components; "merged" with another one of the reference's in one component;
+    "different" where none of these is alike.
+    """
+    own, theirs, cross = products(mean, mean), products(reference, reference), products(reference, mean)
+    return [_what_became(k, own, theirs, cross) for k in range(reference.rank)]
+
+
+def _what_became(k: int, own: Array, theirs: Array, cross: Array) -> str:
+    alike = _cosine(cross[k, k], theirs[k, k], own[k, k])
+    if alike >= ALIKE:
+        return "matched"
+    others = [j for j in range(len(own)) if j != k]
+    split = max((_pair(cross[k], theirs[k, k], own, pair) for pair in combinations(range(len(own)), 2)), default=0.0)
+    merged = max((_pair(cross[:, i], own[i, i], theirs, (k, j)) for i in range(len(own)) for j in others), default=0.0)
+    if max(split, merged) < ALIKE or max(split, merged) < alike + CLEARER:
+        return "different"
+    return "split" if split >= merged else "merged"
+
+
+def _pair(cross: Array, whole: float, parts: Array, pair: tuple[int, int]) -> float:
+    """Cosine of a source with the sum of two others: 0 unless both lie on its side."""
+    i, j = pair
+    square = parts[i, i] + 2 * parts[i, j] + parts[j, j]
+    return _cosine(cross[i] + cross[j], whole, square)
+
+
+def _cosine(product: float, square: float, other_square: float) -> float:
+    scale = np.sqrt(square * other_square)
+    return float(product / scale) if scale > 0 else 0.0

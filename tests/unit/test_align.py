@@ -1,0 +1,217 @@
+"""Alignment: components of all draws in one order and on one scale, and what can't be matched named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import nmf_zoo as nz
+from nmf_zoo import _compat
+from nmf_zoo.errors import InputError
+from nmf_zoo.workbench.matching import Components, correspondence, cosines
+
+F, N, K = 7, 9, 3
+DIMS = {"W": ("feature", "component"), "H": ("component", "sample")}
+
+
+def truth(seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.gamma(0.3, 1.0, (F, K)) + 0.01, rng.gamma(0.5, 4.0, (K, N)) + 0.01
+
+
+def shuffled(chains=3, draws=40, seed=1, dims=DIMS, **more):
+    """Noisy draws of the truth, their components in a random order and on random scales; (idata, orders)."""
+    (W, H), rng = truth(), np.random.default_rng(seed)
+    orders = np.array([[rng.permutation(K) for _ in range(draws)] for _ in range(chains)])
+    noise = rng.gamma(400.0, 1 / 400.0, (chains, draws, F, K)), rng.gamma(400.0, 1 / 400.0, (chains, draws, K, N))
+    scale = rng.gamma(3.0, 1.0, (chains, draws, K))
+    Ws = np.take_along_axis(W * noise[0] * scale[..., None, :], orders[..., None, :], -1)
+    Hs = np.take_along_axis(H * noise[1] / scale[..., :, None], orders[..., :, None], -2)
+    arrays = {"W": Ws, "H": Hs} | more
+    posterior = xr.Dataset({name: (("chain", "draw", *dims[name]), array) for name, array in arrays.items()})
+    posterior = posterior.assign_coords(chain=range(chains), draw=range(draws), component=["a", "b", "c"])
+    return _compat.inference_data({"posterior": posterior}, {}), orders
+
+
+def group(idata, name="posterior"):
+    return _compat.group(idata, name)
+
+
+def mean_product(idata):
+    return np.matmul(group(idata)["W"].to_numpy(), group(idata)["H"].to_numpy())
+
+
+def test_every_draw_ends_up_in_the_order_of_the_reference():
+    idata, orders = shuffled()
+    W, H = truth()
+    aligned = nz.align(idata, {"W": W, "H": H})
+    found = group(aligned, "alignment")["order"].to_numpy()
+    np.testing.assert_array_equal(np.take_along_axis(orders, found, -1), np.broadcast_to(np.arange(K), orders.shape))
+    means = group(aligned)["W"].mean(("chain", "draw")).to_numpy()
+    np.testing.assert_allclose(means, W / W.sum(axis=0), rtol=0.03)
+
+
+def test_without_a_reference_the_components_come_in_falling_order_of_size():
+    aligned = nz.align(shuffled()[0])
+    sizes = group(aligned)["H"].sum("sample")
+    mean, spread = sizes.mean(("chain", "draw")).to_numpy(), sizes.std(("chain", "draw")).to_numpy()
+    assert np.all(np.diff(mean) < 0)
+    assert np.all(spread < 0.1 * mean)
+
+
+def test_the_product_does_not_change_and_columns_sum_to_one():
+    idata, _ = shuffled()
+    aligned = nz.align(idata)
+    np.testing.assert_allclose(mean_product(aligned), mean_product(idata), rtol=1e-12)
+    np.testing.assert_allclose(group(aligned)["W"].sum("feature"), 1.0, rtol=1e-12)
+
+
+def test_the_drawn_scale_is_kept_on_request():
+    idata, _ = shuffled()
+    aligned = nz.align(idata, scale="drawn")
+    order = group(aligned, "alignment")["order"].to_numpy()
+    raw = np.take_along_axis(group(idata)["W"].to_numpy(), order[..., None, :], -1)
+    np.testing.assert_array_equal(group(aligned)["W"].to_numpy(), raw)
+
+
+def test_raw_draws_are_kept_and_stay_the_first_ones():
+    idata, _ = shuffled()
+    twice = nz.align(nz.align(idata))
+    xr.testing.assert_identical(group(twice, "unaligned_posterior")["W"], group(idata)["W"])
+    assert np.all(group(twice, "alignment")["order"] == np.arange(K))
+
+
+def test_other_variables_of_components_are_reordered_and_others_are_not():
+    dims = DIMS | {"alpha": ("component",), "sigma": ()}
+    labels = np.broadcast_to(np.arange(K, dtype=float), (3, 40, K))
+    idata, orders = shuffled(dims=dims, alpha=labels, sigma=np.ones((3, 40)))
+    alpha = np.take_along_axis(labels, orders, -1)
+    posterior = group(idata).assign(alpha=(("chain", "draw", "component"), alpha))
+    W, H = truth()
+    aligned = nz.align(_compat.inference_data({"posterior": posterior}, {}), {"W": W, "H": H})
+    np.testing.assert_array_equal(group(aligned)["alpha"].to_numpy(), labels)
+    assert group(aligned)["sigma"].dims == ("chain", "draw")
+
+
+def test_factors_of_other_names_orientations_and_dims():
+    idata, _ = shuffled()
+    named = group(idata).rename(W="topics", H="shares", component="part")
+    swapped = named.transpose("chain", "draw", "part", "feature", "sample")
+    given = _compat.inference_data({"posterior": swapped}, {})
+    aligned = nz.align(given, weights="topics", activations="shares")
+    assert group(aligned)["topics"].dims == ("chain", "draw", "part", "feature")
+    expected = group(nz.align(idata))["W"].to_numpy()
+    np.testing.assert_allclose(np.swapaxes(group(aligned)["topics"].to_numpy(), -1, -2), expected, rtol=1e-12)
+
+
+def test_factors_without_named_dims():
+    idata, _ = shuffled()
+    posterior = group(idata)
+    bare = {
+        name: (("chain", "draw", f"{name}_dim_0", f"{name}_dim_1"), posterior[name].to_numpy()) for name in ("W", "H")
+    }
+    aligned = nz.align(_compat.inference_data({"posterior": xr.Dataset(bare)}, {}))
+    np.testing.assert_allclose(group(aligned)["H"].to_numpy(), group(nz.align(idata))["H"].to_numpy(), rtol=1e-12)
+
+
+def test_weights_alone_can_be_aligned():
+    idata, orders = shuffled()
+    alone = _compat.inference_data({"posterior": group(idata)[["W"]]}, {})
+    aligned = nz.align(alone, {"W": truth()[0]})
+    found = group(aligned, "alignment")["order"].to_numpy()
+    np.testing.assert_array_equal(np.take_along_axis(orders, found, -1), np.broadcast_to(np.arange(K), orders.shape))
+
+
+def test_switches_are_counted():
+    idata, orders = shuffled()
+    expected = np.any(orders[:, 1:] != orders[:, :-1], axis=-1).sum(axis=1)
+    np.testing.assert_array_equal(group(nz.align(idata), "alignment")["switches"], expected)
+
+
+def test_components_are_judged_by_their_worst_cell():
+    table = nz.summarise_components(nz.align(shuffled(draws=200)[0]))
+    assert list(table.index) == [f"{name}[{k}]" for name in "WH" for k in "abc"]
+    assert table["rhat"].max() < 1.05
+    assert (table["became"] == "matched").all()
+    assert table["rhat_raw"].max() < 1.05  # every draw is in an order of its own: what is raw mixes, and means nothing
+    assert table["ess_bulk"].min() > 100
+
+
+def test_a_chain_misaligned_on_purpose_is_caught():
+    aligned = nz.align(shuffled(draws=200)[0])
+    posterior = group(aligned).copy(deep=True)
+    W = posterior["W"].to_numpy().copy()
+    W[0] = W[0][..., [1, 0, 2]]
+    spoilt = _compat.with_groups(aligned, {"posterior": posterior.assign(W=(posterior["W"].dims, W))})
+    table = nz.summarise_components(spoilt)
+    assert table.loc["W[a]", "rhat"] > 1.5
+    assert table.loc["W[c]", "rhat"] < 1.05
+
+
+def test_chains_that_swap_have_a_bad_raw_rhat_and_a_good_aligned_one():
+    rng = np.random.default_rng(0)
+    X = rng.poisson(rng.gamma(0.3, 1.0, (12, 3)) @ rng.gamma(0.5, 20.0, (3, 30)))
+    model = nz.gamma_nmf(X, rank=3)
+    idata = nz.sample(400, tune=400, chains=4, random_seed=3, quiet=True, model=model)
+    table = nz.summarise_components(nz.align(idata))
+    assert table["rhat_raw"].max() > 1.5
+    assert table["rhat"].max() < 1.05
+    assert (table["became"] == "matched").all()
+
+
+def mixed(W, H, columns, rows):
+    return Components(W @ np.array(columns, dtype=float), np.array(rows, dtype=float) @ H)
+
+
+def test_split_and_merged_components_are_named():
+    W = np.array([[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]])
+    H = np.array([[3.0, 1, 0, 0, 2, 0], [3, 1, 0, 0, 2, 0.3], [0, 0, 4, 3, 0, 1]])
+    same = Components(W, H)
+    assert correspondence(same, same) == ["matched"] * 3
+    # Components 0 and 1 have nearly the same row of H: their sum is one source of the other factorisation.
+    merged = Components(np.stack([W[:, 0] + W[:, 1], W[:, 2], W[:, 2]], axis=1), H[[0, 2, 2]] * [[1.0], [0.5], [0.5]])
+    assert correspondence(merged.reordered(np.array([0, 2, 1])), same)[0] == "merged"
+    split = Components(
+        np.stack([W[:, 0] * [1, 0, 0, 0, 0, 0], W[:, 0] * [0, 1, 0, 0, 0, 0], W[:, 2]], axis=1), H[[0, 0, 2]]
+    )
+    assert correspondence(split, same)[0] == "split"
+    rng = np.random.default_rng(0)
+    other = Components(rng.random((6, 3)), rng.random((3, 6)))
+    assert "different" in correspondence(other, same)
+
+
+def test_empty_components_are_no_division_by_zero():
+    W, H = truth()
+    W[:, 1] = 0.0
+    assert np.all(cosines(Components(W, H), Components(W, H))[1] == 0.0)
+    posterior = xr.Dataset(
+        {"W": (("chain", "draw", *DIMS["W"]), W[None, None]), "H": (("chain", "draw", *DIMS["H"]), H[None, None])}
+    )
+    aligned = nz.align(_compat.inference_data({"posterior": posterior}, {}))
+    assert np.all(np.isfinite(group(aligned)["W"]))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"scale": "max"}, "scale: got 'max'; expected one of"),
+        ({"weights": "V"}, "one that holds V"),
+        ({"reference": 3}, "reference: got int; expected a result, or a mapping with W and H"),
+        ({"reference": {"W": np.ones((2, 2))}}, r"reference: got W of shape \(2, 2\); expected \(7, 3\)"),
+    ],
+)
+def test_bad_arguments(how, message):
+    with pytest.raises(InputError, match=message):
+        nz.align(shuffled()[0], **how)
+
+
+def test_summarising_raw_draws_says_what_to_do():
+    with pytest.raises(InputError, match=r"draws that are not aligned.*call nz.align\(idata\) first"):
+        nz.summarise_components(shuffled()[0])
+
+
+def test_a_result_is_a_reference():
+    idata, _ = shuffled()
+    table = nz.summarise_components(nz.align(shuffled(seed=5)[0], reference=idata))
+    assert (table["became"] == "matched").all()
