@@ -43,6 +43,14 @@ def verdict(structure: Factorisation, name: str, options: Any = None) -> Verdict
     return supports(structure, OPTIONS[name]() if options is None else options)
 
 
+def verb_of(engine: Any) -> str:
+    """ "sample" or "fit": what an engine, by its name or its options, is for."""
+    for name, options in OPTIONS.items():
+        if isinstance(engine, options) or (isinstance(engine, str) and engine == name):
+            return VERBS[name]
+    raise InputError("engine", repr(engine), f"one of {list(OPTIONS)}, or their options", "see the table of engines")
+
+
 def require_support(structure: Factorisation, name: str, options: Any) -> None:
     """Refuse a model that the engine can't run, with the reason and the engines that can."""
     refusal = verdict(structure, name, options)

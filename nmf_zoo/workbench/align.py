@@ -56,8 +56,8 @@ def align(
         became     by (chain, component): "matched", "split", "merged" with another, or "different", of the chain's mean
         switches   by (chain): draws whose order differs from that of the draw before
 
-    and the reference itself. :func:`~nmf_zoo.summarise_components` judges how well components mix. Hyperparameters with a
-    dim of components are reordered, not rescaled.
+    and the reference itself. :func:`~nmf_zoo.summarise_components` judges how well components mix. Hyperparameters with
+    a dim of components are reordered, not rescaled.
 
     Raises
     ------
