@@ -65,11 +65,11 @@ def refuse_large(structure: Factorisation) -> None:
         raise InputError("model", f"{cells} cells of X", f"at most {MAX_CELLS}, X is returned dense", do)
 
 
-def draw_unobserved(model: pm.Model, structure: Factorisation, seed: int) -> dict[str, Array]:
-    """Draws of the free variables, without X and the missing cells of it."""
+def draw_unobserved(model: pm.Model, structure: Factorisation, seed: int, draws: int = 1) -> dict[str, Array]:
+    """The free variables without X and the missing cells of it: one draw, or (draws, *variable) each."""
     data = {structure.likelihood.name} | ({structure.imputed.name} if structure.imputed is not None else set())
     variables = [variable for variable in model.free_RVs if variable.name not in data]
-    drawn = pm.draw(variables, random_seed=seed) if variables else []
+    drawn = pm.draw(variables, draws, random_seed=seed) if variables else []
     return {variable.name: np.asarray(value) for variable, value in zip(variables, drawn, strict=True)}
 
 

@@ -162,7 +162,7 @@ def _reference(reference: str | None, labelled: Mapping[str, Any]) -> str:
 def _run(engine: Any, run: Mapping[str, Any], *, draws: int, tune: int, chains: int, max_iter: int) -> Any:
     """The result of one engine."""
     if verb_of(engine) == "sample":
-        how = {"draws": draws, "tune": tune, "chains": chains, "compute_convergence_checks": False}
+        how: dict[str, Any] = {"draws": draws, "tune": tune, "chains": chains, "compute_convergence_checks": False}
         return sample(engine=engine, **how, **run)
     return fit(engine=engine, draws=draws * chains, max_iter=max_iter, **run)
 
@@ -204,7 +204,7 @@ def _plain(found: Any) -> xr.Dataset:
 
 def _aligned(results: Mapping[str, Any], standard: str, structure: Factorisation) -> dict[str, Any]:
     """All of them, their components in the order of the standard's; as they are where a factor is known."""
-    names = {"weights": structure.W.name, "activations": structure.H.name}
+    names: dict[str, Any] = {"weights": structure.W.name, "activations": structure.H.name}
     if structure.W.is_fixed or structure.H.is_fixed:
         return dict(results)
     first = align(results[standard], **names)

@@ -1,0 +1,269 @@
+"""Simulation-based calibration: does an engine draw from the posterior of a declaration?
+
+Parameters are drawn from their prior, data from them, and the engine draws from the posterior of the data. The rank of
+the truth among independent posterior draws is then uniform (Talts, Betancourt, Simpson, Vehtari, Gelman 2018). Ranks
+are of quantities that do not care how components are labelled. A posterior that is too narrow piles ranks up at both
+ends, one that is too wide in the middle, and one that is off to one side at the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from nmf_zoo import nuts
+from nmf_zoo.engines import require_support, resolve_engine, verb_of
+from nmf_zoo.errors import InputError, RunFailed
+from nmf_zoo.inference.checkpoint import Checkpoint, open_checkpoint
+from nmf_zoo.inference.driver import FitRun, SampleRun, available_cores, run_chains, run_restarts
+from nmf_zoo.inference.facts import run_facts
+from nmf_zoo.inference.progress import Watch
+from nmf_zoo.inference.workers import OneBlasThread
+from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.reading import read
+from nmf_zoo.results import checked_cells
+from nmf_zoo.run_arguments import check_counts, entropy_of
+from nmf_zoo.simulation import draw_data, draw_unobserved, refuse_flat, refuse_large
+from nmf_zoo.structure import Array, Dense, Factorisation
+from nmf_zoo.workbench.uniform_ranks import judge_ranks
+
+Quantities = Callable[[Factorisation, Mapping[str, Array]], Mapping[str, float]]
+CELLS = 8  # of W H
+FEWEST = 20  # simulations below which nothing is said
+
+
+def calibrate(
+    declare: Callable[[], pm.Model],
+    engine: Any = "gibbs",
+    *,
+    simulations: int = 200,
+    draws: int = 99,
+    thin: int = 10,
+    tune: int = 500,
+    max_iter: int = 2000,
+    quantities: Quantities | None = None,
+    cores: int | None = None,
+    random_seed: Any = None,
+    progressbar: bool = True,
+    checkpoint: Path | str | None = None,
+) -> xr.Dataset:
+    """Check an engine, on a declaration, by simulation-based calibration.
+
+    Parameters
+    ----------
+    declare : function that returns the model, every prior proper. Data in it are replaced by simulated ones; their mask
+        is kept
+    engine : name of an engine, or its options; that of an optimiser is what its draws are distributed like: VB's
+    simulations : how often to draw a truth and data
+    draws : independent posterior draws the truth is ranked among, so that there are draws + 1 ranks
+    thin : sweeps between two of them: as many as it takes until they are nearly independent
+    tune : warm-up sweeps of samplers
+    max_iter : iterations of optimisers at the most
+    quantities : ``f(structure, values) -> {name: number}`` of one draw; default the log joint density, the totals of W
+        and H, hyperparameters (sorted where there is one for each component) and some cells of W H
+    cores : simulations side by side; default every core. Ranks do not depend on it
+    random_seed, progressbar : as in :func:`~nmf_zoo.sample`
+    checkpoint : folder from which the same call, also one with more simulations, goes on after it was stopped
+
+    Returns
+    -------
+    Dataset with ``rank`` (simulation, quantity), from 0 to draws; by quantity ``p_value``; ``lean`` and ``spread`` of
+    the ranks in standard errors, 0 where they are uniform; and ``verdict``: "calibrated", "too narrow", "too wide",
+    "too low", "too high" (the posterior, as against the truth) or "off". After Ctrl-C it holds the simulations that
+    were done. ``attrs["verdict"]`` is one sentence.
+
+    Examples
+    --------
+    >>> import nmf_zoo as nz
+    >>> found = nz.calibrate(
+    ...     lambda: nz.gamma_nmf(None, rank=1, shape=(2, 3)), simulations=20, draws=9, tune=20, thin=2, random_seed=1
+    ... )
+    >>> dict(found["rank"].sizes)["simulation"]
+    20
+    """
+    check_counts(
+        simulations=(simulations, FEWEST), draws=(draws, 1), thin=(thin, 1), tune=(tune, 0), max_iter=(max_iter, 1)
+    )
+    model = declare()
+    if not isinstance(model, pm.Model):
+        raise InputError("declare", f"a function that returns {type(model).__name__}", "one that returns a pm.Model")
+    refuse_flat(model)
+    structure = read(model)
+    refuse_large(structure)
+    verb, entropy = verb_of(engine), entropy_of(random_seed)
+    name, options, chosen = resolve_engine(engine, verb, structure)
+    require_support(_with_data(structure, np.ones(structure.shape)), name, options)
+    if chosen is None and structure.data is not None:
+        do = "declare it with X=None and shape="
+        raise InputError("declare", "a model with data", f"one without, for {name}", do)
+    length = Length(draws=draws, thin=thin, tune=tune, max_iter=max_iter)
+    trial = Trial(model, structure, name, options, chosen, length, quantities or invariants)
+    facts = _facts(trial, quantities)
+    with _folder(checkpoint, facts, entropy, random_seed is not None) as saved:
+        entropy = saved.entropy if saved else entropy
+        side_by_side = 1 if chosen is None else cores or available_cores()
+        names, ranks = _run(trial, simulations, seed_key(entropy), side_by_side, progressbar, saved)
+    return judge_ranks(ranks, names, draws, {"engine": name, "options": repr(options), "random_seed": repr(entropy)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Length:
+    """How long each engine runs."""
+
+    draws: int
+    thin: int
+    tune: int
+    max_iter: int
+
+
+@dataclass(frozen=True)
+class Trial:
+    """All that one simulation needs: the model without data, the engine, and what to rank."""
+
+    model: pm.Model
+    structure: Factorisation
+    name: str
+    options: Any
+    engine: Any
+    length: Length
+    quantities: Quantities
+
+    def rank(self, truth: Mapping[str, Array], key: np.uint64) -> tuple[list[str], Array]:
+        """Names and ranks of the truth's quantities among those of posterior draws; ties are broken at random."""
+        rng = np.random.default_rng(int(child(key, 0)))
+        X = draw_data(self.structure, truth, rng)
+        observed = _with_data(self.structure, X)
+        drawn = self._draw(observed, X, child(key, 1))
+        own = self.quantities(observed, truth)
+        others = [
+            self.quantities(observed, {name: array[i] for name, array in drawn.items()})
+            for i in range(self.length.draws)
+        ]
+        table = np.array([[row[name] for name in own] for row in others])
+        values = np.array(list(own.values()))
+        below, equal = np.sum(table < values, axis=0), np.sum(table == values, axis=0)
+        return list(own), below + rng.integers(0, equal + 1)
+
+    def _draw(self, observed: Factorisation, X: Array, key: np.uint64) -> dict[str, Array]:
+        """Posterior draws, (draws, *variable) by name."""
+        length = self.length
+        run = SampleRun(
+            draws=length.draws * length.thin,
+            tune=length.tune,
+            thin=length.thin,
+            keep_warmup=False,
+            cores=1,
+            progressbar=False,
+        )
+        if self.engine is None:
+            model = pm.observe(self.model, {observed.likelihood.name: X})
+            groups, _ = nuts.sample(model, observed, self.options, run, key, [{}])
+            return {str(name): array.to_numpy()[0] for name, array in groups["posterior"].items()}
+        if self.engine.verb == "sample":
+            chains, _ = run_chains(self.engine, observed, self.options, run, key, [{}])
+            return dict(chains[0].draws.values)
+        fit = FitRun(max_iter=length.max_iter, tol=1e-6, draws=length.draws, cores=1, progressbar=False)
+        solutions, _ = run_restarts(self.engine, observed, self.options, fit, key, [{}])
+        return solutions[0].values
+
+
+def invariants(structure: Factorisation, values: Mapping[str, Array]) -> dict[str, float]:
+    """Quantities of a draw that do not care how components are labelled."""
+    W, H = (structure.factor_value(factor, values) for factor in (structure.W, structure.H))
+    found = {
+        "lp": float(structure.log_joint(values)),
+        f"sum {structure.W.name}": W.sum(),
+        f"sum {structure.H.name}": H.sum(),
+    }
+    for name in structure.unknowns:
+        entries = np.sort(np.ravel(values[name]))
+        found |= {name if entries.size == 1 else f"{name}[{i}]": entry for i, entry in enumerate(entries)}
+    rows, cols = (index[:CELLS] for index in checked_cells(structure.shape))
+    means = np.einsum("ck,kc->c", W[rows], H[:, cols])
+    return found | {f"WH[{row}, {col}]": mean for row, col, mean in zip(rows, cols, means, strict=True)}
+
+
+def _with_data(structure: Factorisation, X: Array) -> Factorisation:
+    """The declaration with these data, missing where it has a mask."""
+    mask = structure.data.mask if isinstance(structure.data, Dense) else None
+    if mask is None and structure.cells is not None:
+        mask = np.zeros(structure.shape, dtype=bool)
+        mask[structure.cells] = True
+    return replace(structure, data=Dense(values=np.asarray(X, dtype=np.float64), mask=mask))
+
+
+def _facts(trial: Trial, quantities: Quantities | None) -> dict[str, str]:
+    of_engine: Any = trial.engine or _Named(trial.name)
+    facts = run_facts(of_engine, trial.options, trial.structure, quantities="default" if quantities is None else "own")
+    return facts | {name: repr(value) for name, value in vars(trial.length).items()}
+
+
+class _Named(NamedTuple):
+    """NUTS, which is no engine of ours, as the facts of a run name it."""
+
+    name: str
+
+
+def _folder(path: Any, facts: Mapping[str, str], entropy: Any, is_seeded: bool) -> Any:
+    if path is None:
+        return nullcontext()
+    return closing(open_checkpoint(Path(path), facts, entropy, is_seeded))
+
+
+def _truths(trial: Trial, simulations: int, key: np.uint64) -> dict[str, Array]:
+    """Draws from the prior, (simulations, *variable) by name: the first ones are the same however many there are."""
+    return draw_unobserved(trial.model, trial.structure, int(child(key, 0) >> np.uint64(33)), simulations)
+
+
+def _run(
+    trial: Trial, simulations: int, key: np.uint64, side_by_side: int, progressbar: bool, saved: Checkpoint | None
+) -> tuple[list[str], Array]:
+    """Names and ranks (simulation, quantity) of the simulations that were done. Ctrl-C ends it after those that run."""
+    truths = _truths(trial, simulations, key)
+    stop, done, counting = threading.Event(), {}, threading.Lock()
+
+    def work(number: int) -> None:
+        if stop.is_set():
+            return
+        found = None if saved is None else saved.part(number).load()
+        if found is None:
+            truth = {name: array[number] for name, array in truths.items()}
+            names, ranks = trial.rank(truth, child(key, 1, number))
+            if saved is not None:
+                saved.part(number).save({"names": names, "ranks": ranks}, {})
+        else:
+            names, ranks = found.tree["names"], found.tree["ranks"]
+        with counting:
+            done[number] = (names, ranks)
+            watch.report(0, len(done), "", last=len(done) == simulations)
+
+    watching, pooled = Watch(progressbar, "simulations", 1, simulations), ThreadPoolExecutor(side_by_side)
+    with watching as watch, OneBlasThread(), pooled as pool:
+        _wait([pool.submit(work, number) for number in range(simulations)], stop)
+    if not done:
+        raise RunFailed("calibrate: stopped before the first simulation was done")
+    kept = [done[number] for number in sorted(done)]
+    return kept[0][0], np.array([ranks for _, ranks in kept])
+
+
+def _wait(futures: Sequence[Future], stop: threading.Event) -> None:
+    """Wait for all, or for the first failure, which is raised; Ctrl-C lets those that run come to their end."""
+    try:
+        wait(futures, return_when="FIRST_EXCEPTION")
+    except KeyboardInterrupt:
+        stop.set()
+        wait(futures)
+    finally:
+        stop.set()
+    for future in futures:
+        if future.done():
+            future.result()

@@ -1,0 +1,111 @@
+"""Simulation-based calibration as users call it: exact engines pass, an approximate one is named, runs resume."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nmf_zoo as nz
+from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo.workbench import calibrate
+from nmf_zoo.workbench.uniform_ranks import judge_ranks
+
+SHORT = {"simulations": 20, "draws": 9, "thin": 1, "tune": 10, "random_seed": 1, "progressbar": False}
+
+
+def declare():
+    return nz.gamma_nmf(None, rank=2, shape=(3, 4))
+
+
+def total(structure, values):
+    return {"total": float(np.sum(values["W"]) + np.sum(values["H"]))}
+
+
+def test_ranks_are_of_quantities_that_ignore_labels():
+    found = nz.calibrate(declare, **SHORT)
+    assert found["rank"].sizes == {"simulation": 20, "quantity": 11}
+    assert list(found["quantity"].to_numpy()[:3]) == ["lp", "sum W", "sum H"]
+    assert found["rank"].min() >= 0
+    assert found["rank"].max() <= 9
+    assert found.attrs["engine"] == "gibbs"
+
+
+def test_ranks_do_not_depend_on_the_cores():
+    one, two = (nz.calibrate(declare, cores=cores, **SHORT)["rank"] for cores in (1, 2))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_more_simulations_begin_with_the_same_ones_and_go_on_from_a_checkpoint(tmp_path):
+    whole = nz.calibrate(declare, **{**SHORT, "simulations": 30})
+    nz.calibrate(declare, **SHORT, checkpoint=tmp_path / "run")
+    asked = []
+
+    def counted(structure, values):
+        asked.append(values)
+        return total(structure, values)
+
+    more = nz.calibrate(declare, **{**SHORT, "simulations": 30}, checkpoint=tmp_path / "run")
+    np.testing.assert_array_equal(more["rank"], whole["rank"])
+    with pytest.raises(InputError, match="of another run: quantities was 'default', now 'own'"):
+        nz.calibrate(declare, **SHORT, quantities=counted, checkpoint=tmp_path / "run")
+    assert not asked
+
+
+def test_own_quantities():
+    found = nz.calibrate(declare, **SHORT, quantities=total)
+    assert list(found["quantity"].to_numpy()) == ["total"]
+
+
+def test_observed_data_are_replaced_and_their_mask_is_kept():
+    X = np.array([[1.0, np.nan], [2.0, 3.0]])
+    assert nz.calibrate(lambda: nz.gamma_nmf(X, rank=1), **SHORT)["rank"].sizes["simulation"] == 20
+
+
+def test_ranks_are_judged_in_words():
+    rng, n, draws = np.random.default_rng(0), 400, 31
+    uniform = rng.integers(0, draws + 1, n)
+    columns = {
+        "fine": uniform,
+        "narrow": np.round(draws * rng.beta(0.5, 0.5, n)).astype(int),
+        "wide": np.round(draws * rng.beta(2.0, 2.0, n)).astype(int),
+        "high": np.round(draws * rng.beta(1.0, 1.6, n)).astype(int),
+        "low": np.round(draws * rng.beta(1.6, 1.0, n)).astype(int),
+    }
+    found = judge_ranks(np.stack(list(columns.values()), axis=1), list(columns), draws, {})
+    assert list(found["verdict"].to_numpy()) == ["calibrated", "too narrow", "too wide", "too high", "too low"]
+    assert found.attrs["verdict"].startswith("4 of 5 quantities are off: narrow too narrow")
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("engine", "is_calibrated"), [("gibbs", True), (nz.Gibbs(moves=()), True), ("vb", False)], ids=str
+)
+def test_exact_engines_pass_and_the_narrow_posterior_of_vb_is_seen(engine, is_calibrated):
+    found = nz.calibrate(declare, engine, simulations=200, random_seed=1, progressbar=False, cores=2)
+    assert found.attrs["verdict"].startswith("no sign") == is_calibrated, found.attrs["verdict"]
+    if not is_calibrated:
+        assert found["verdict"].sel(quantity="sum W").item() == "too narrow"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"declare": lambda: 3}, InputError, "declare: got a function that returns int; expected one that returns"),
+        ({"declare": lambda: nz.gap(None, rank=1, shape=(2, 2))}, InputError, "W: got a flat density"),
+        ({"engine": "hmc"}, InputError, "engine: got 'hmc'; expected one of"),
+        ({"engine": "mcem"}, UnsupportedModel, "engine 'mcem' can't run this model"),
+        ({"engine": "nuts", "declare": lambda: nz.gamma_nmf([[1]], rank=1)}, InputError, "one without, for nuts"),
+        ({"simulations": 5}, InputError, "simulations: got 5; expected an integer >= 20"),
+    ],
+)
+def test_bad_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        nz.calibrate(**{"declare": declare, **SHORT, **arguments})
+
+
+@pytest.mark.statistical
+def test_nuts_can_be_calibrated(monkeypatch):
+    monkeypatch.setattr(calibrate, "FEWEST", 1)  # every simulation compiles
+    sampler = nz.NUTS(sampler="pymc")
+    found = nz.calibrate(lambda: nz.gamma_nmf(None, rank=1, shape=(2, 2)), sampler, **{**SHORT, "simulations": 2})
+    assert found["rank"].sizes["simulation"] == 2
