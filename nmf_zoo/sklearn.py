@@ -1,0 +1,297 @@
+"""scikit-learn estimators: rows of X are samples, as everywhere there, so X ~ transform(X) @ components_.
+
+``fit`` runs an engine on the declaration of X's transpose. ``transform`` is the variational posterior mean of the
+activations given ``components_``, whatever engine found these: the same map for old and new samples, so that
+``fit_transform(X)`` is ``fit(X).transform(X)``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from nmf_zoo import _compat
+from nmf_zoo.api import fit, sample
+from nmf_zoo.engines import verb_of
+from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.inference.vb import VB
+from nmf_zoo.models import gamma_nmf, gap, is_nmf
+from nmf_zoo.streaming import stream
+
+__all__ = ["GammaPoissonNMF", "ItakuraSaitoNMF"]
+
+SMALLEST = 1e-12  # mean of X: data of zeros still need a scale
+
+
+class _Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What both estimators share. Subclasses declare the model and its stream, and say how to read VB's means."""
+
+    _takes_sparse = True
+
+    def fit(self, X: Any, y: Any = None) -> Any:
+        """Learn the components.
+
+        Parameters
+        ----------
+        X : (samples, features) array or sparse matrix, non-negative
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        X = self._checked(X, reset=True)
+        self._begin(X)
+        model = self._model(X.T)
+        seed = self._seed()
+        engine, length = self.engine, {"random_seed": seed, "quiet": True, "cores": self.n_jobs or 1, "model": model}
+        if verb_of(engine) == "fit":
+            found = fit(engine=engine, max_iter=self.max_iter, tol=self.tol, restarts=self.restarts, **length)
+            group = _compat.group(found, "fit").isel(chain=0)
+            self.n_iter_ = int(group["iterations"])
+            if self.tol > 0 and not bool(group["converged"]):
+                warnings.warn(f"{group['reason'].item()} ({self.n_iter_})", ConvergenceWarning, stacklevel=2)
+        else:
+            found = sample(self.draws, engine=engine, tune=self.tune, chains=1, **length)
+            self.n_iter_ = self.draws + self.tune
+        self.inference_data_ = found
+        W = _compat.group(found, "posterior")["W"].isel(chain=0).mean("draw")
+        self.components_ = np.ascontiguousarray(W.transpose("component", "feature").to_numpy())
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Activations of samples, given the components.
+
+        Parameters
+        ----------
+        X : (samples, features)
+
+        Returns
+        -------
+        (samples, components) posterior means
+        """
+        return self._activations(self._checked(X))[0]
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> np.ndarray:
+        """``fit(X).transform(X)``."""
+        return self.fit(X, y, **fit_params).transform(X)
+
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        """Means of the data: activations (samples, components) times the components."""
+        check_is_fitted(self)
+        activations = np.asarray(X, dtype=np.float64)
+        if activations.ndim != 2 or activations.shape[1] != len(self.components_):
+            expected = f"(samples, {len(self.components_)}), activations as of transform"
+            raise InputError("X", f"shape {activations.shape}", expected)
+        return activations @ self.components_
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Bound of the log evidence of samples given the components, in nats a sample: higher is better.
+
+        The activations are integrated out, so that held-out samples can be scored. At most the exact value.
+        """
+        X = self._checked(X)
+        return self._activations(X)[1] / X.shape[0]
+
+    def partial_fit(self, X: Any, y: Any = None) -> Any:
+        """Learn from some more samples, by the streaming engine: online EM.
+
+        The first call begins; ``fit`` begins anew. Priors of the components do not enter: W is free in the stream.
+        """
+        is_first = not hasattr(self, "_stream")
+        X = self._checked(X, reset=is_first)
+        if is_first:
+            self._begin(X)
+            self._stream = stream(self._declare_stream(X.shape[1]), random_seed=self._seed(), cores=self.n_jobs or 1)
+        self._stream.update(X.T.tocsc() if hasattr(X, "tocsc") else X.T)
+        self.n_iter_ = self._stream.columns_seen
+        self.inference_data_ = self._stream.result()
+        self.components_ = np.ascontiguousarray(self._stream.W.to_numpy().reshape(X.shape[1], -1).T)
+        return self
+
+    def _checked(self, X: Any, reset: bool = False) -> Any:
+        if not reset:
+            check_is_fitted(self)
+        kinds = {"accept_sparse": self._takes_sparse and "csr", "dtype": np.float64, "ensure_non_negative": True}
+        return validate_data(self, X, reset=reset, **kinds)
+
+    def _begin(self, X: Any) -> None:
+        """Forget the stream, and settle the scale of the priors."""
+        if hasattr(self, "_stream"):
+            del self._stream
+        self._settle(max(float(X.mean()), SMALLEST) / self.n_components)
+
+    def _settle(self, mean: float) -> None:
+        """The scale of the activations' prior; ``mean`` is what a component adds to a cell on average."""
+        raise NotImplementedError
+
+    def _model(self, X: Any) -> pm.Model:
+        """The declaration of X (features, samples), without a word on rows of zeros: they are common in pipelines."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NmfZooWarning)
+            return self._declare(X)
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _activations(self, X: Any) -> tuple[np.ndarray, float]:
+        """(posterior means of the activations (samples, components), bound of log p(X | components))."""
+        model = pm.do(self._model(X.T), {"W": self.components_.T})
+        found = fit(
+            engine=VB(), max_iter=self.max_iter, tol=1e-8, draws=1, random_seed=0, quiet=True, model=model, cores=1
+        )
+        group = _compat.group(found, "fit")
+        objective = group["objective"].isel(chain=0).dropna("iteration")
+        return self._mean(group).T, float(objective[-1])
+
+    def _mean(self, group: Any) -> np.ndarray:
+        """E[H] (components, samples) from the parameters of its variational posterior."""
+        raise NotImplementedError
+
+    def _declare(self, X: Any) -> pm.Model:
+        raise NotImplementedError
+
+    def _declare_stream(self, n_features: int) -> pm.Model:
+        raise NotImplementedError
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = self._takes_sparse
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+class GammaPoissonNMF(_Factorisation):
+    """Gamma-Poisson factorisation of counts: x_nf ~ Poisson(h_n . w_f), W and H gamma.
+
+    Parameters
+    ----------
+    n_components : number of components
+    alpha_w, mean_w, alpha_h, mean_h : shape and mean of the gamma priors of the components' cells and of the
+        activations; numbers. ``mean_h=None``: such that the prior mean of X is its mean in the data
+    engine : "vb", "em" or "gibbs", or options such as ``nz.VB()``
+    max_iter, tol, restarts : of "vb" and "em"
+    draws, tune : of "gibbs", one chain
+    random_state : seed, generator or None
+    n_jobs : threads, default 1. Results do not depend on it
+
+    Attributes
+    ----------
+    components_ : (components, features) posterior means
+    mean_h_ : the mean of the activations' prior
+    n_iter_ : iterations, sweeps, or samples seen by partial_fit
+    inference_data_ : result of the engine, with everything it says about uncertainty
+    n_features_in_, feature_names_in_ : as in scikit-learn
+
+    Examples
+    --------
+    >>> from nmf_zoo.sklearn import GammaPoissonNMF
+    >>> X = [[9, 0, 1], [8, 1, 0], [0, 7, 5]]
+    >>> GammaPoissonNMF(n_components=2, random_state=1).fit_transform(X).shape
+    (3, 2)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        alpha_w: float = 1.0,
+        mean_w: float = 1.0,
+        alpha_h: float = 1.0,
+        mean_h: float | None = None,
+        engine: Any = "vb",
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        restarts: int = 1,
+        draws: int = 500,
+        tune: int = 500,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ):
+        self.n_components = n_components
+        self.alpha_w, self.mean_w, self.alpha_h, self.mean_h = alpha_w, mean_w, alpha_h, mean_h
+        self.engine, self.max_iter, self.tol, self.restarts = engine, max_iter, tol, restarts
+        self.draws, self.tune, self.random_state, self.n_jobs = draws, tune, random_state, n_jobs
+
+    def _settle(self, mean: float) -> None:
+        self.mean_h_ = mean / self.mean_w if self.mean_h is None else float(self.mean_h)
+
+    def _declare(self, X: Any) -> pm.Model:
+        own = {"alpha_w": self.alpha_w, "mean_w": self.mean_w, "alpha_h": self.alpha_h, "mean_h": self.mean_h_}
+        return gamma_nmf(X, self.n_components, **own)
+
+    def _declare_stream(self, n_features: int) -> pm.Model:
+        return gap(None, self.n_components, alpha_h=self.alpha_h, mean_h=self.mean_h_, shape=(n_features, 1))
+
+    def _mean(self, group: Any) -> np.ndarray:
+        return (group["H_shape"] / group["H_rate"]).isel(chain=0).to_numpy()
+
+
+class ItakuraSaitoNMF(_Factorisation):
+    """Itakura-Saito factorisation of power spectra: x_nf ~ Exponential(mean h_n . w_f), H inverse-gamma, W free.
+
+    Parameters
+    ----------
+    n_components : number of components
+    alpha : shape of the inverse-gamma prior of the activations
+    beta : its scale; None: such that it is at the scale of the data
+    engine : "vb" or "em", or options such as ``nz.EM()``
+    max_iter, tol, restarts, random_state, n_jobs : as of :class:`GammaPoissonNMF`
+
+    Attributes
+    ----------
+    components_, n_iter_, inference_data_, n_features_in_ : as of :class:`GammaPoissonNMF`
+    beta_ : the scale of the activations' prior
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nmf_zoo.sklearn import ItakuraSaitoNMF
+    >>> power = np.random.default_rng(0).exponential(np.outer([1.0, 2.0, 5.0], [1.0, 3.0]))
+    >>> ItakuraSaitoNMF(n_components=1, random_state=1).fit(power).components_.shape
+    (1, 2)
+    """
+
+    _takes_sparse = False
+    draws, tune = 500, 500  # of samplers, which take no free W
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        alpha: float = 1.0,
+        beta: float | None = None,
+        engine: Any = "vb",
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        restarts: int = 1,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ):
+        self.n_components, self.alpha, self.beta = n_components, alpha, beta
+        self.engine, self.max_iter, self.tol, self.restarts = engine, max_iter, tol, restarts
+        self.random_state, self.n_jobs = random_state, n_jobs
+
+    def _settle(self, mean: float) -> None:
+        self.beta_ = mean * self.alpha if self.beta is None else float(self.beta)
+
+    def _declare(self, X: Any) -> pm.Model:
+        return is_nmf(X, self.n_components, alpha=self.alpha, beta=self.beta_)
+
+    def _declare_stream(self, n_features: int) -> pm.Model:
+        return is_nmf(None, self.n_components, alpha=self.alpha, beta=self.beta_, shape=(n_features, 1))
+
+    def _mean(self, group: Any) -> np.ndarray:
+        return group["H_mean"].isel(chain=0).to_numpy()

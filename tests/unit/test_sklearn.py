@@ -1,0 +1,158 @@
+"""The scikit-learn estimators, by scikit-learn's own checks and in its company."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.sklearn import GammaPoissonNMF, ItakuraSaitoNMF
+
+RNG = np.random.default_rng(0)
+H, W = RNG.gamma(0.5, 10.0, (40, 2)), RNG.dirichlet([0.5] * 6, 2)
+X = RNG.poisson(H @ W)
+POWER = RNG.exponential(H @ W + 0.1)
+COUNTS_ONLY = "the check streams real numbers, and online EM allocates counts: partial_fit refuses them, naming a cell"
+IMPROPER = "W is free, and its posterior is known to be proper only with enough samples, or cells, that are not 0"
+EXPECTED = {
+    GammaPoissonNMF: {
+        "check_fit_score_takes_y": COUNTS_ONLY,
+        "check_n_features_in_after_fitting": COUNTS_ONLY,
+    },
+    ItakuraSaitoNMF: {"check_estimators_dtypes": IMPROPER, "check_fit2d_1sample": IMPROPER},
+}
+
+
+@parametrize_with_checks(
+    [GammaPoissonNMF(max_iter=200), ItakuraSaitoNMF(max_iter=200)],
+    expected_failed_checks=lambda estimator: EXPECTED[type(estimator)],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return GammaPoissonNMF(2, random_state=1).fit(X)
+
+
+def test_shapes_and_attributes(fitted):
+    assert fitted.components_.shape == (2, 6)
+    assert fitted.transform(X).shape == (40, 2)
+    assert fitted.n_features_in_ == 6
+    assert fitted.n_iter_ > 1
+    assert "W" in fitted.inference_data_["posterior"]
+    assert list(fitted.get_feature_names_out()) == ["gammapoissonnmf0", "gammapoissonnmf1"]
+
+
+@pytest.mark.parametrize("estimator", [GammaPoissonNMF(2, random_state=3), ItakuraSaitoNMF(2, random_state=3)])
+def test_transform_equals_fit_transform(estimator):
+    data = X if isinstance(estimator, GammaPoissonNMF) else POWER
+    both = estimator.fit_transform(data)
+    np.testing.assert_allclose(estimator.transform(data), both, rtol=1e-9)
+    np.testing.assert_allclose(estimator.transform(data[:7]), both[:7], rtol=1e-4, atol=1e-6)
+
+
+def test_the_product_is_near_the_data(fitted):
+    mean = fitted.inverse_transform(fitted.transform(X))
+    assert np.abs(mean - H @ W).mean() < 0.6 * np.abs(X - H @ W).mean()
+
+
+def test_activations_are_those_of_the_engine(fitted):
+    posterior = fitted.inference_data_["posterior"]
+    of_engine = posterior["H"].mean(("chain", "draw")).to_numpy().T
+    np.testing.assert_allclose(fitted.transform(X), of_engine, rtol=0.25, atol=0.5)
+
+
+def test_sparse_and_dense_give_the_same(fitted):
+    other = GammaPoissonNMF(2, random_state=1).fit(sp.csr_matrix(X))
+    np.testing.assert_allclose(other.components_, fitted.components_, rtol=1e-3)
+    np.testing.assert_allclose(other.transform(sp.csr_matrix(X)), fitted.transform(X), rtol=1e-2, atol=1e-3)
+
+
+def test_score_is_a_bound_that_prefers_the_right_rank(fitted):
+    train, test = X[:30], X[30:]
+    scores = [GammaPoissonNMF(rank, random_state=1).fit(train).score(test) for rank in (1, 2)]
+    assert scores[1] > scores[0]
+    assert fitted.score(X) < 0.0
+
+
+def test_the_gibbs_sampler_can_find_the_components():
+    found = GammaPoissonNMF(2, engine="gibbs", draws=200, tune=200, random_state=1).fit(X)
+    shares = found.components_ / found.components_.sum(axis=1, keepdims=True)
+    nearest = min(np.abs(shares[order] - W).max() for order in ([0, 1], [1, 0]))
+    assert nearest < 0.15
+    assert found.n_iter_ == 400
+
+
+def test_a_pipeline_from_texts():
+    texts = ["sun sun rain", "rain wind rain", "goal ball", "ball goal team ball"] * 5
+    pipeline = make_pipeline(CountVectorizer(), GammaPoissonNMF(2, random_state=1))
+    activations = pipeline.fit_transform(texts)
+    assert activations.shape == (20, 2)
+    assert (activations[:2].argmax(axis=1) != activations[2:4].argmax(axis=1)).all()
+
+
+def test_a_grid_search_over_the_number_of_components():
+    search = GridSearchCV(GammaPoissonNMF(random_state=1), {"n_components": [1, 2]}, cv=3).fit(X)
+    assert search.best_params_ == {"n_components": 2}
+
+
+def test_parts_of_the_data_one_by_one():
+    model = GammaPoissonNMF(2, random_state=1)
+    for part in np.array_split(np.tile(X, (20, 1)), 8):
+        model.partial_fit(part)
+    assert model.n_iter_ == 800
+    assert model.components_.shape == (2, 6)
+    once = model.transform(X)
+    mean = model.inverse_transform(once)
+    assert np.abs(mean - H @ W).mean() < np.abs(X - H @ W).mean()
+
+
+def test_the_itakura_saito_estimator_streams_frames():
+    model = ItakuraSaitoNMF(2, random_state=1)
+    for part in np.array_split(POWER, 4):
+        model.partial_fit(part)
+    assert model.n_iter_ == 40
+    assert np.all(np.isfinite(model.transform(POWER)))
+
+
+def test_a_stream_in_an_estimator_survives_pickling():
+    model = GammaPoissonNMF(2, random_state=1).partial_fit(X)
+    other = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(other.partial_fit(X).components_, model.partial_fit(X).components_)
+
+
+def test_fitting_anew_forgets_the_stream():
+    model = GammaPoissonNMF(2, random_state=1).partial_fit(X).fit(X)
+    assert model.partial_fit(X).n_iter_ == 40
+
+
+def test_too_few_iterations_are_worth_a_warning():
+    with pytest.warns(ConvergenceWarning, match="stopped at max_iter"):
+        GammaPoissonNMF(2, max_iter=2, random_state=1).fit(X)
+
+
+def test_bad_input(fitted):
+    with pytest.raises(NotFittedError):
+        GammaPoissonNMF().transform(X)
+    with pytest.raises(ValueError, match="Negative values in data"):
+        GammaPoissonNMF().fit(-X)
+    with pytest.raises(ValueError, match="X has 5 features, but GammaPoissonNMF is expecting 6"):
+        fitted.transform(X[:, :5])
+    with pytest.raises(InputError, match=r"X: got shape \(3, 3\); expected \(samples, 2\)"):
+        fitted.inverse_transform(np.ones((3, 3)))
+    with pytest.raises(InputError, match="engine: got 'hmc'"):
+        GammaPoissonNMF(engine="hmc").fit(X)
