@@ -229,8 +229,8 @@ class GammaPoissonNMF(_Factorisation):
         self.mean_h_ = mean / self.mean_w if self.mean_h is None else float(self.mean_h)
 
     def _declare(self, X: Any) -> pm.Model:
-        own = {"alpha_w": self.alpha_w, "mean_w": self.mean_w, "alpha_h": self.alpha_h, "mean_h": self.mean_h_}
-        return gamma_nmf(X, self.n_components, **own)
+        of_w, of_h = (self.alpha_w, self.mean_w), (self.alpha_h, self.mean_h_)
+        return gamma_nmf(X, self.n_components, alpha_w=of_w[0], mean_w=of_w[1], alpha_h=of_h[0], mean_h=of_h[1])
 
     def _declare_stream(self, n_features: int) -> pm.Model:
         return gap(None, self.n_components, alpha_h=self.alpha_h, mean_h=self.mean_h_, shape=(n_features, 1))

@@ -34,6 +34,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     ),
     "demo": (ANYTHING, ANYTHING),
     "cli": (ANYTHING, ANYTHING),
+    "sklearn": (ANYTHING, ANYTHING),
 }
 SHELL = {"cli", "demo", "plots", "tables", "step_methods", "sklearn", "workbench", "audio"}
 # The verbs and what works on their results: above the parts in the table, below the shell.
