@@ -1,0 +1,9 @@
+"""Pictures of results, with their uncertainty. Each returns a matplotlib Figure that shows itself in notebooks."""
+
+from __future__ import annotations
+
+from nmf_zoo.plots.components import plot_components
+from nmf_zoo.plots.rank import plot_rank
+from nmf_zoo.plots.trace import plot_trace
+
+__all__ = ["plot_components", "plot_rank", "plot_trace"]

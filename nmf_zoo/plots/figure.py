@@ -1,0 +1,32 @@
+"""What all pictures share: ink and accent, intervals, and a figure that needs no window."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+from nmf_zoo.errors import InputError
+
+INTERVAL = (0.05, 0.95)
+INK, ACCENT = "#22304a", "#c4552d"
+
+
+def make_figure(**how: Any) -> Any:
+    """A figure without pyplot: nothing global, no window; notebooks show it, which need no pyplot either."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError("plot", "no matplotlib", "matplotlib installed", "pip install 'nmf_zoo[plots]'") from error
+
+    class Picture(Figure):
+        def _repr_png_(self) -> bytes:
+            buffer = BytesIO()
+            self.savefig(buffer, format="png", dpi=100)
+            return buffer.getvalue()
+
+    return Picture(**how)
+
+
+def clear_frame(axes: Any) -> None:
+    """Without the lines at the top and on the right."""
+    axes.spines[["top", "right"]].set_visible(False)
