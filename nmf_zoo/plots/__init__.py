@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from nmf_zoo.plots.calibration import plot_calibration
+from nmf_zoo.plots.comparison import plot_comparison
 from nmf_zoo.plots.components import plot_components
+from nmf_zoo.plots.objective import plot_objective
 from nmf_zoo.plots.rank import plot_rank
 from nmf_zoo.plots.trace import plot_trace
 
-__all__ = ["plot_components", "plot_rank", "plot_trace"]
+__all__ = [
+    "plot_calibration",
+    "plot_comparison",
+    "plot_components",
+    "plot_objective",
+    "plot_rank",
+    "plot_trace",
+]

@@ -1,0 +1,81 @@
+"""Engines side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.plots.figure import ACCENT, INK, clear_frame, make_figure
+
+
+def plot_comparison(comparison: Any) -> Any:
+    """Draw what :func:`~nmf_zoo.compare_engines` found; returns the matplotlib Figure.
+
+    Left, effective draws per second of each sampler (the least of the invariants in bulk and tail, and of the aligned
+    factors) on a log scale. Right, posterior means of cells of W H as they differ from the reference's, in its
+    posterior standard deviations, with two Monte-Carlo standard errors.
+
+    Parameters
+    ----------
+    comparison : result of :func:`~nmf_zoo.compare_engines`
+    """
+    if not hasattr(comparison, "table") or not hasattr(comparison, "cells"):
+        raise InputError("comparison", type(comparison).__name__, "the result of nz.compare_engines")
+    table = comparison.table
+    figure = make_figure(figsize=(9.0, 0.55 * len(table) + 1.6), layout="constrained")
+    rates, means = figure.subplots(1, 2, sharey=True)
+    places = np.arange(len(table))[::-1]
+    _rates(rates, table, places)
+    _means(means, comparison, places)
+    rates.set_yticks(places, list(table.index), fontsize=8)
+    for axes in (rates, means):
+        axes.tick_params(labelsize=8)
+        clear_frame(axes)
+    return figure
+
+
+def _rates(axes: Any, table: Any, places: np.ndarray) -> None:
+    """Effective draws per second; of optimisers how long they took."""
+    aligned = None if "ess_aligned" not in table else table["ess_aligned"] / table["seconds"]
+    kinds = {
+        "bulk": ("o", INK, table.get("ess_bulk_per_second")),
+        "tail": ("s", INK, table.get("ess_tail_per_second")),
+        "aligned factors": (
+            "D",
+            ACCENT,
+            None if "ess_aligned" not in table else table["ess_aligned"] / table["seconds"],
+        ),
+    }
+    for label, (marker, colour, values) in kinds.items():
+        if values is not None:
+            face = colour if marker != "s" else "white"
+            axes.plot(values.to_numpy(dtype=float), places, marker, color=colour, mfc=face, ms=6, label=label)
+    for place, (_, row) in zip(places, table.iterrows(), strict=True):
+        if row["verb"] == "fit":
+            axes.annotate(
+                f"optimiser, {row['seconds']:.2g} s", (0.02, place), xycoords=("axes fraction", "data"), fontsize=8
+            )
+    if table["verb"].eq("sample").any():
+        axes.set_xscale("log")
+        axes.legend(frameon=False, fontsize=7, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3)
+    axes.set_xlabel("least effective draws per second", fontsize=8)
+    axes.set_ylim(-0.6, len(table) - 0.4)
+
+
+def _means(axes: Any, comparison: Any, places: np.ndarray) -> None:
+    """Differences of means, cell by cell."""
+    cells, own = comparison.cells, comparison.cells.sel(engine=comparison.reference)
+    for place, engine in zip(places, comparison.table.index, strict=True):
+        if engine == comparison.reference:
+            axes.annotate("reference", (0.0, place), fontsize=8, ha="center", va="center")
+            continue
+        found = cells.sel(engine=engine)
+        off = ((found["mean"] - own["mean"]) / own["sd"]).to_numpy()
+        error = 2 * (np.sqrt(found["mcse"] ** 2 + own["mcse"] ** 2) / own["sd"]).fillna(0.0).to_numpy()
+        spread = place + np.linspace(-0.3, 0.3, len(off))
+        agrees = comparison.table.loc[engine, "agrees"]
+        axes.errorbar(off, spread, xerr=error, fmt="o", ms=2.5, lw=0.8, color=INK if agrees is not False else ACCENT)
+    axes.axvline(0.0, color=INK, lw=0.8, alpha=0.5)
+    axes.set_xlabel(f"mean of W H minus that of {comparison.reference}, in posterior sd", fontsize=8)

@@ -1,0 +1,70 @@
+"""Pictures of comparisons, calibrations and fits: what they show, and whom they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nmf_zoo as nz
+from nmf_zoo.errors import InputError
+from nmf_zoo.plots.calibration import excess, uniform_band
+from nmf_zoo.workbench.uniform_ranks import judge_ranks
+
+X = np.random.default_rng(0).poisson(4.0, (5, 6))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return nz.gamma_nmf(X, rank=2)
+
+
+def test_a_comparison_has_its_samplers_and_optimisers(model):
+    how = {"draws": 100, "tune": 50, "chains": 2, "random_seed": 1, "cores": 2}
+    figure = nz.plot_comparison(nz.compare_engines(model, ["gibbs", "vb"], **how))
+    rates, means = figure.axes
+    assert [label.get_text() for label in rates.get_yticklabels()] == ["gibbs", "vb"]
+    texts = [text.get_text() for axes in (rates, means) for text in axes.texts]
+    assert texts[0].startswith("optimiser, ")
+    assert texts[1] == "reference"
+    assert rates.get_xscale() == "log"
+
+
+def test_calibrations_name_what_is_off():
+    rng = np.random.default_rng(0)
+    ranks = np.stack([rng.integers(0, 32, 300), np.round(31 * rng.beta(0.5, 0.5, 300)).astype(int)], axis=1)
+    figure = nz.plot_calibration(judge_ranks(ranks, ["a", "b"], 31, {"engine": "vb"}))
+    assert [axes.get_title() for axes in figure.axes[:2]] == ["a: calibrated", "b: too narrow"]
+    colours = [axes.lines[0].get_color() for axes in figure.axes[:2]]
+    assert colours[0] != colours[1]
+
+
+def test_the_band_holds_95_percent_of_whole_curves():
+    at = np.linspace(0, 1, 101)
+    low, high = uniform_band(100, 63, at)
+    curves = excess(np.random.default_rng(1).integers(0, 64, (2000, 100)), 63, at)
+    inside = np.mean(np.all((curves >= low) & (curves <= high), axis=1))
+    assert 0.92 < inside < 0.98
+
+
+def test_restarts_of_a_fit_are_lines(model):
+    idata = nz.fit(engine="em", restarts=3, model=model, random_seed=1, quiet=True)
+    whole, gap = nz.plot_objective(idata).axes
+    assert len(whole.lines) == len(gap.lines) == 3
+    assert gap.get_yscale() == "log"
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (nz.plot_comparison, "comparison: got int; expected the result of nz.compare_engines"),
+        (nz.plot_objective, "idata: got no group fit; expected the result of nz.fit"),
+    ],
+)
+def test_other_objects_are_refused(draw, message):
+    with pytest.raises(InputError, match=message):
+        draw(3)
+
+
+def test_a_dataset_that_is_no_calibration_is_refused(model):
+    with pytest.raises(InputError, match="expected the result of nz.calibrate"):
+        nz.plot_calibration(nz.simulate(model, 1))
