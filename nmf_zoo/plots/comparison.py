@@ -42,11 +42,7 @@ def _rates(axes: Any, table: Any, places: np.ndarray) -> None:
     kinds = {
         "bulk": ("o", INK, table.get("ess_bulk_per_second")),
         "tail": ("s", INK, table.get("ess_tail_per_second")),
-        "aligned factors": (
-            "D",
-            ACCENT,
-            None if "ess_aligned" not in table else table["ess_aligned"] / table["seconds"],
-        ),
+        "aligned factors": ("D", ACCENT, aligned),
     }
     for label, (marker, colour, values) in kinds.items():
         if values is not None:

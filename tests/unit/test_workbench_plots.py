@@ -66,5 +66,5 @@ def test_other_objects_are_refused(draw, message):
 
 
 def test_a_dataset_that_is_no_calibration_is_refused(model):
-    with pytest.raises(InputError, match="expected the result of nz.calibrate"):
+    with pytest.raises(InputError, match=r"expected the result of nz\.calibrate"):
         nz.plot_calibration(nz.simulate(model, 1))
