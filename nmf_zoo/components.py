@@ -128,6 +128,17 @@ def component_shares(idata: Any, chain: int, weights: str = "W", activations: st
     return shares.rename({feature: "feature", component: "component"}).transpose("draw", "component", "feature")
 
 
+def component_sizes(idata: Any, chain: int, weights: str = "W", activations: str = "H") -> xr.DataArray:
+    """(draw, component, sample) what components add to samples, sum_f w_fk h_kn, in one chain."""
+    group = _unit_sum(_one_chain(idata, chain), weights, activations)
+    W, component = weights_of(group, weights, activations)
+    H = group[activations][0].drop_vars("chain")
+    own = component if component in H.dims else next(dim for dim in H.dims if dim != "draw")
+    (sample,) = (dim for dim in H.dims if dim not in {"draw", own})
+    named = H.rename({own: "component", sample: "sample"}).transpose("draw", "component", "sample")
+    return named.assign_attrs(sample=str(sample))
+
+
 def _unit_sum(group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:
     W, component = weights_of(group, weights, activations)
     if activations not in group:

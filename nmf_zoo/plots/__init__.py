@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from nmf_zoo.plots.activations import plot_activations
 from nmf_zoo.plots.calibration import plot_calibration
 from nmf_zoo.plots.comparison import plot_comparison
 from nmf_zoo.plots.components import plot_components
 from nmf_zoo.plots.objective import plot_objective
 from nmf_zoo.plots.rank import plot_rank
+from nmf_zoo.plots.reconstruction import plot_reconstruction
 from nmf_zoo.plots.trace import plot_trace
 
 __all__ = [
+    "plot_activations",
     "plot_calibration",
     "plot_comparison",
     "plot_components",
     "plot_objective",
     "plot_rank",
+    "plot_reconstruction",
     "plot_trace",
 ]

@@ -27,7 +27,10 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "inference": ({"structure", "kernels", "results"}, {"numpy", "scipy", "threadpoolctl", "rich"}),
     "results.stores": ({"structure", "inference", "results", "_compat"}, {"numpy", "xarray", "zarr"}),
     "tables": (set(), {"numpy", "scipy", "pandas"}),
-    "plots": ({"_compat", "components"}, {"numpy", "xarray", "matplotlib"}),
+    "plots": (
+        {"_compat", "components", "posterior", "prediction", "reading", "run_arguments", "structure"},
+        {"numpy", "xarray", "matplotlib", "pymc"},
+    ),
     "audio": (
         {"api", "streaming", "models", "inference", "results", "structure", "run_arguments"},
         {"numpy", "scipy", "xarray", "matplotlib", "soundfile"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError
@@ -51,6 +52,38 @@ def test_restarts_of_a_fit_are_lines(model):
     whole, gap = nz.plot_objective(idata).axes
     assert len(whole.lines) == len(gap.lines) == 3
     assert gap.get_yscale() == "log"
+
+
+def test_activations_are_in_units_of_the_data(model):
+    idata = nz.sample(100, tune=50, chains=1, model=model, random_seed=1, quiet=True)
+    figure = nz.plot_activations(idata)
+    assert len(figure.axes) == 2
+    drawn = sum(axes.lines[0].get_ydata() for axes in figure.axes)
+    np.testing.assert_allclose(drawn, X.sum(axis=0), rtol=0.35)
+
+
+def test_many_samples_are_a_line_with_a_band():
+    wide = nz.gamma_nmf(np.random.default_rng(0).poisson(4.0, (2, 80)), rank=1)
+    (axes,) = nz.plot_activations(nz.fit(engine="vb", model=wide, random_seed=1, quiet=True)).axes
+    assert len(axes.lines[0].get_xdata()) == 80
+    assert len(axes.collections) == 1
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_a_reconstruction_shows_data_mean_and_residual(is_sparse):
+    data = X.astype(float)
+    if is_sparse:
+        model = nz.gamma_nmf(sp.csr_matrix(data), rank=2)
+    else:
+        data[1, 2] = np.nan
+        model = nz.gamma_nmf(data, rank=2)
+    idata = nz.sample(100, tune=50, chains=1, model=model, random_seed=1, quiet=True)
+    figure = nz.plot_reconstruction(idata, model, samples=2)
+    titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
+    assert titles[:3] == ["data", "posterior mean", "residual / sd"]
+    assert all("inside 90%" in title for title in titles[3:])
+    shown = np.ma.filled(figure.axes[0].images[0].get_array(), np.nan)
+    np.testing.assert_array_equal(shown, data)
 
 
 @pytest.mark.parametrize(

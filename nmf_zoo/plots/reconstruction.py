@@ -1,0 +1,140 @@
+"""Data beside the mean of the model, what is left, and whether the data lie where the model expects them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+
+from nmf_zoo.plots.figure import ACCENT, INK, INTERVAL, clear_frame, make_figure
+from nmf_zoo.posterior import axes_of, mean_at, open_posterior
+from nmf_zoo.prediction import predict
+from nmf_zoo.reading import read
+from nmf_zoo.run_arguments import check_counts
+from nmf_zoo.structure import Cells, Factorisation
+
+MOST_ROWS, MOST_COLUMNS = 300, 600  # of the images: of larger tables every so-manieth row and column is shown
+MOST_FEATURES = 40  # of a sample, the largest ones
+MISSING = "#d9d9d9"
+
+
+def plot_reconstruction(
+    idata: Any, model: pm.Model, *, samples: int = 3, n_draws: int = 50, random_seed: Any = 0
+) -> Any:
+    """Draw X, its posterior mean, the residuals, and some samples with their predictive intervals.
+
+    Parameters
+    ----------
+    idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
+    model : the model it came from
+    samples : how many samples are drawn with intervals, evenly spaced
+    n_draws : draws of each chain that means and intervals are made of, at the most
+    random_seed : of the predictive draws
+
+    Returns
+    -------
+    matplotlib Figure. Above images of the data, the mean and the residual (x - mean) / sd, sd that of the likelihood at
+    the mean; missing cells are grey. Below, samples with 90% predictive intervals; how many cells lie inside is said
+    """
+    check_counts(samples=(samples, 1), n_draws=(n_draws, 1))
+    structure = read(model)
+    posterior = open_posterior(idata, structure)
+    used = min(n_draws, posterior.lead[1])
+    rows, cols = (_spread(n, most) for n, most in zip(structure.shape, (MOST_ROWS, MOST_COLUMNS), strict=True))
+    shown = _spread(structure.shape[1], samples)
+    figure = make_figure(figsize=(10.0, 6.2), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=(1.2, 1.0))
+    _images(above, structure, _table(structure, rows, cols), _mean(idata, structure, rows, cols, used))
+    _samples(below, idata, model, structure, shown, used, random_seed)
+    return figure
+
+
+def _spread(n: int, most: int) -> np.ndarray:
+    """Positions, evenly spaced."""
+    return np.unique(np.round(np.linspace(0, n - 1, min(n, most))).astype(np.int64))
+
+
+def _table(structure: Factorisation, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+    """The data at rows x columns, NaN where missing."""
+    data = structure.data
+    if not isinstance(data, Cells):
+        values = data.values[np.ix_(rows, cols)].astype(np.float64)
+        return values if data.mask is None else np.where(data.mask[np.ix_(rows, cols)], values, np.nan)
+    places = (np.full(n, -1) for n in structure.shape)
+    of_row, of_col = places
+    of_row[rows], of_col[cols] = np.arange(len(rows)), np.arange(len(cols))
+    out = np.full((len(rows), len(cols)), 0.0 if data.is_complete else np.nan)
+    inside = (of_row[data.rows] >= 0) & (of_col[data.cols] >= 0)
+    out[of_row[data.rows[inside]], of_col[data.cols[inside]]] = data.values[inside]
+    return out
+
+
+def _mean(idata: Any, structure: Factorisation, rows: np.ndarray, cols: np.ndarray, n_draws: int) -> np.ndarray:
+    """Posterior mean of the mean of X at rows x columns."""
+    posterior = open_posterior(idata, structure, n_draws)
+    grid = np.repeat(rows, len(cols)), np.tile(cols, len(rows))
+    total = sum(mean_at(structure, draw, *grid) for draw in posterior)
+    return (total / np.prod(posterior.lead)).reshape(len(rows), len(cols))
+
+
+def _images(figure: Any, structure: Factorisation, data: np.ndarray, mean: np.ndarray) -> None:
+    """Data and mean on one scale of colours, residuals on their own."""
+    from matplotlib.colors import PowerNorm
+
+    feature, sample = (axis.dim for axis in axes_of(structure))
+    residual = (data - mean) / np.maximum(_sd(structure, mean), 1e-300)
+    top = max(float(np.nanmax(data, initial=0.0)), float(mean.max()), 1e-300)
+    far = max(3.0, float(np.nanquantile(np.abs(residual), 0.99))) if np.isfinite(residual).any() else 3.0
+    same = {"cmap": _grey_where_missing("viridis"), "norm": PowerNorm(0.5, vmin=0.0, vmax=top)}
+    panels = [("data", data, same), ("posterior mean", mean, same)]
+    panels += [("residual / sd", residual, {"cmap": _grey_where_missing("RdBu_r"), "vmin": -far, "vmax": far})]
+    grid = figure.subplots(1, 3)
+    for axes, (title, image, how) in zip(grid, panels, strict=True):
+        drawn = axes.imshow(image, aspect="auto", interpolation="nearest", **how)
+        axes.set_title(title, fontsize=9)
+        axes.set_xlabel(sample, fontsize=8)
+        axes.set(xticks=[], yticks=[])
+        bar = figure.colorbar(drawn, ax=axes, fraction=0.05, pad=0.02)
+        bar.ax.tick_params(labelsize=7)
+        bar.outline.set_visible(False)
+    grid[0].set_ylabel(feature, fontsize=8)
+
+
+def _grey_where_missing(name: str) -> Any:
+    from matplotlib import colormaps
+
+    return colormaps[name].with_extremes(bad=MISSING)
+
+
+def _sd(structure: Factorisation, mean: np.ndarray) -> np.ndarray:
+    """Of a cell, given its mean."""
+    if structure.likelihood.kind == "exponential":
+        return mean
+    return np.sqrt(mean) if structure.likelihood.kind == "poisson" else np.ones_like(mean)
+
+
+def _samples(
+    figure: Any, idata: Any, model: pm.Model, structure: Factorisation, shown: np.ndarray, n_draws: int, seed: Any
+) -> None:
+    """Predictive intervals of some samples, the largest features, and the data as points."""
+    sample = axes_of(structure)[1]
+    drawn = predict(idata, model, samples=sample.labels[shown], n_draws=n_draws, random_seed=seed)
+    low, high = drawn.quantile(INTERVAL, dim=("chain", "draw")).to_numpy()
+    mean, data = drawn.mean(("chain", "draw")).to_numpy(), _table(structure, np.arange(structure.shape[0]), shown)
+    grid = figure.subplots(1, len(shown), squeeze=False)[0]
+    for number, axes in enumerate(grid):
+        top = np.sort(np.argsort(-mean[:, number], kind="stable")[:MOST_FEATURES])
+        at, observed = np.arange(len(top)), data[top, number]
+        outside = (observed < low[top, number]) | (observed > high[top, number])
+        axes.vlines(at, low[top, number], high[top, number], color=INK, alpha=0.35, lw=3)
+        axes.plot(at, observed, "o", ms=3, color=INK)
+        axes.plot(at[outside], observed[outside], "o", ms=3.5, color=ACCENT)
+        known = np.isfinite(data[:, number])
+        inside = (data[:, number] >= low[:, number]) & (data[:, number] <= high[:, number])
+        share = inside[known].mean() if known.any() else np.nan
+        axes.set_title(f"{sample.dim} {sample.labels[shown[number]]}: {share:.0%} inside 90%", fontsize=8)
+        axes.set_xlabel("feature" if len(top) == len(mean) else f"{len(top)} largest features", fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.set_xticks([])
+        clear_frame(axes)
