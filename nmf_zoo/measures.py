@@ -1,0 +1,61 @@
+"""How near an estimate is to the truth, and how sparse a matrix is (Cemgil 2009, section 4.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nmf_zoo.errors import InputError
+
+
+def snr(truth: Any, estimate: Any) -> float:
+    """Signal-to-noise ratio in decibels, 10 log10(sum truth^2 / sum (truth - estimate)^2).
+
+    Parameters
+    ----------
+    truth, estimate : arrays of the same shape; cells that are NaN in either are left out
+
+    Returns
+    -------
+    Decibels: infinite where they are equal, 0 where the error is as large as the signal
+
+    Examples
+    --------
+    >>> import nmf_zoo as nz
+    >>> round(nz.snr([10.0, 0.0], [9.0, 0.0]), 6)
+    20.0
+    """
+    x, y = (np.asarray(array, dtype=np.float64) for array in (truth, estimate))
+    if x.shape != y.shape:
+        raise InputError("estimate", f"shape {y.shape}", f"{x.shape}, that of the truth")
+    known = np.isfinite(x) & np.isfinite(y)
+    signal, noise = np.sum(x[known] ** 2), np.sum((x - y)[known] ** 2)
+    if not signal > 0:
+        raise InputError("truth", "no cell other than 0 in common with the estimate", "some signal")
+    return float(10 * np.log10(signal / noise)) if noise > 0 else float("inf")
+
+
+def sparseness(matrix: Any) -> float:
+    """Sparseness of Hoyer (2004), (sqrt(n) - sum |v| / sqrt(sum v^2)) / (sqrt(n) - 1) over the n entries.
+
+    Parameters
+    ----------
+    matrix : array of two entries or more, not all of them 0
+
+    Returns
+    -------
+    1 where one entry is not 0, 0 where all are equal
+
+    Examples
+    --------
+    >>> import nmf_zoo as nz
+    >>> nz.sparseness([[0.0, 3.0], [0.0, 0.0]])
+    1.0
+    """
+    entries = np.abs(np.asarray(matrix, dtype=np.float64)).ravel()
+    if entries.size < 2 or not np.all(np.isfinite(entries)) or not np.any(entries):
+        raise InputError("matrix", f"{entries.size} entries", "two finite ones or more, not all 0")
+    root = np.sqrt(entries.size)
+    scaled = entries / entries.max()
+    return float((root - scaled.sum() / np.sqrt(np.sum(scaled**2))) / (root - 1))

@@ -1,0 +1,38 @@
+"""Signal-to-noise ratio and sparseness against their definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nmf_zoo as nz
+from nmf_zoo.errors import InputError
+
+
+def test_snr_is_in_decibels_over_the_cells_that_both_have():
+    truth, estimate = np.array([3.0, 4.0, np.nan, 7.0]), np.array([3.0, 3.0, 1.0, np.nan])
+    assert nz.snr(truth, estimate) == pytest.approx(10 * np.log10(25 / 1))
+    assert nz.snr([1.0, 2.0], [1.0, 2.0]) == np.inf
+    assert nz.snr([1.0], [0.0]) == pytest.approx(0.0)
+
+
+def test_sparseness_goes_from_equal_entries_to_a_single_one():
+    assert nz.sparseness(np.full((3, 4), 2.5)) == pytest.approx(0.0)
+    assert nz.sparseness(np.eye(1, 12)) == pytest.approx(1.0)
+    entries = np.array([1.0, 2.0, 0.0])
+    assert nz.sparseness(entries) == pytest.approx((3**0.5 - 3 / 5**0.5) / (3**0.5 - 1))
+    assert nz.sparseness(1e-200 * entries) == pytest.approx(nz.sparseness(entries))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: nz.snr([1, 2], [1]), r"estimate: got shape \(1,\); expected \(2,\)"),
+        (lambda: nz.snr([0.0], [1.0]), "truth: got no cell other than 0"),
+        (lambda: nz.sparseness([0.0, 0.0]), "matrix: got 2 entries; expected two finite ones or more, not all 0"),
+        (lambda: nz.sparseness([1.0]), "matrix: got 1 entries"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
