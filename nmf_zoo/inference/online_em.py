@@ -18,11 +18,10 @@ The statistics are as large as W, whatever has been seen, and a column of few co
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -38,6 +37,7 @@ from nmf_zoo.inference.online_statistics import (
     with_room,
 )
 from nmf_zoo.inference.start import SPREAD
+from nmf_zoo.inference.step_options import check_steps
 from nmf_zoo.inference.stream_engine import ACTIVATIONS, SWEEPS, Columns, StreamEngine
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels import column_statistics as clock
@@ -87,24 +87,9 @@ class OnlineEM:
     keep: int = 8
 
     def __post_init__(self):
-        if not (is_real(self.exponent) and 0.5 < self.exponent <= 1.0):
-            raise ValueError(f"exponent: got {self.exponent!r}; expected a number in (1/2, 1]")
-        if not (is_real(self.offset) and 0.0 <= self.offset < np.inf):
-            raise ValueError(f"offset: got {self.offset!r}; expected a finite number >= 0")
+        check_steps(self)
         if self.complete not in COMPLETE:
             raise ValueError(f"complete: got {self.complete!r}; expected one of {list(COMPLETE)}")
-        least = {"start_columns": 0, "batch": 1, "sweeps": 1, "keep": 1}
-        least |= {} if self.average_after is None else {"average_after": 0}
-        for name, smallest in least.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < smallest:
-                raise ValueError(f"{name}: got {value!r}; expected an integer >= {smallest}")
-        if self.keep > self.sweeps:
-            raise ValueError(f"keep: got {self.keep!r}; expected at most sweeps={self.sweeps}")
-
-
-def is_real(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)

@@ -23,16 +23,27 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
 
 from nmf_zoo.errors import NmfZooWarning
-from nmf_zoo.inference.acceleration import Momentum, ahead_by_ratio
-from nmf_zoo.inference.divergence import LARGE, gamma_divergence
+from nmf_zoo.inference.acceleration import Momentum
 from nmf_zoo.inference.engine import CAN_RUN, Engine, Verdict
 from nmf_zoo.inference.families import takes_priors
+from nmf_zoo.inference.gamma_factors import (
+    Approximation,
+    Gamma,
+    ahead,
+    divergence,
+    draw_from,
+    moments_at,
+    point,
+    total_mean,
+    update,
+    weigh_W,
+)
 from nmf_zoo.inference.heap import release
 from nmf_zoo.inference.hyperparameters import moments_of, untied, update_hyperparameters
-from nmf_zoo.inference.layout import MOST_CHUNKS, Weights, likelihood_constant, weigh
+from nmf_zoo.inference.imputation import impute
+from nmf_zoo.inference.layout import Weights, likelihood_constant, weigh
 from nmf_zoo.inference.sides import Side, two_sides
 from nmf_zoo.inference.sources import (
     DenseSources,
@@ -44,44 +55,13 @@ from nmf_zoo.inference.sources import (
 )
 from nmf_zoo.inference.start import check_start, start_factors, start_hyperparameters
 from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.gibbs import draw_factor
-from nmf_zoo.kernels.residuals import column_changes
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.kernels.variational import fill_moments
 from nmf_zoo.structure import Array, Factorisation, GammaPrior
 
 ORDERS = ("cemgil", "paisley")
 ACCELERATIONS = ("momentum", None)
 GENTLE = 0.05  # the first push: a hard one early on leads to worse optima (NIPS counts, held-out words)
-SMALL = 1 << 14  # cells of a factor that are not worth sharing out among threads
-SMALLEST_MEAN = 1e-300  # of a start: its logarithm must exist
 W_DRAWS, H_DRAWS, IMPUTED = range(3)  # children of the stream of the final draws
-
-
-class Approximation(NamedTuple):
-    """q of one factor, (rows, K) each; a known factor has mean and the logarithm of its value only.
-
-    shape, rate : of the gammas, rate (1, K) when it is the same for all rows; mean, log : E[v], E[log v];
-    geometric : exp(log), between iterations None where nothing asks for it again; own : what the divergence from any
-    prior owes to the shapes alone; sums : (2, K), of mean and of log over the rows; change : the largest of a mean from
-    the one before, relative to its column's largest
-    """
-
-    mean: Array
-    log: Array
-    geometric: Any
-    shape: Any = None
-    rate: Any = None
-    own: float = 0.0
-    sums: Any = None
-    change: float = 0.0
-
-
-class Gamma(NamedTuple):
-    """Shape (rows, K) and rate (rows or 1, K) of q of a factor."""
-
-    shape: Any
-    rate: Any
 
 
 class VBState(NamedTuple):
@@ -185,7 +165,7 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> Problem:
 
 def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> VBState:
     """E = L = the start given, or a random one at the scale of the data."""
-    W, H = (_point(array) for array in start_factors(problem.structure, key, start, problem.options.start))
+    W, H = (point(array) for array in start_factors(problem.structure, key, start, problem.options.start))
     return VBState(W, H, start_hyperparameters(problem.structure, start), _gather(problem, W, H, "WH"))
 
 
@@ -193,29 +173,22 @@ def step(problem: Problem, state: VBState, key: np.uint64 | None = None) -> tupl
     """One iteration."""
     updated, new, momentum = _update_both(problem, state), None, state.momentum
     if problem.options.accelerate is not None and state.updated is not None:
-        new, momentum = _at(problem, _push(problem, updated, state), state), momentum.faster()
+        new, momentum = _at(problem, _push(updated, state), state), momentum.faster()
         if not new.bound >= state.bound:
             new, momentum = None, state.momentum.slower()
     new = _at(problem, updated, state) if new is None else new
     return new._replace(momentum=momentum, updated=updated), VBInfo(new.bound, _residual(state, new))
 
 
-def _push(problem: Problem, updated: list[Gamma], state: VBState) -> list[Gamma]:
+def _push(updated: list[Gamma], state: VBState) -> list[Gamma]:
     """Shapes and rates beyond an update, as seen from the one before."""
-    push = state.momentum.push
-    return [
-        new if side.is_fixed else Gamma(*(ahead_by_ratio(a, b, push) for a, b in zip(new, old, strict=True)))
-        for side, new, old in zip(problem.sides, updated, state.updated, strict=True)
-    ]
+    return [ahead(new, old, state.momentum.push) for new, old in zip(updated, state.updated, strict=True)]
 
 
 def _at(problem: Problem, gammas: list[Gamma], state: VBState) -> VBState:
     """The state at new shapes and rates, free hyperparameters at the bound's peak."""
-    old = (state.W, state.H)
-    W, H = (
-        q if side.is_fixed else _moments(problem, gamma, q.mean)
-        for side, gamma, q in zip(problem.sides, gammas, old, strict=True)
-    )
+    workers = problem.sources.workers
+    W, H = (moments_at(gamma, q, workers) for gamma, q in zip(gammas, (state.W, state.H), strict=True))
     values = state.values
     if problem.structure.unknowns:
         free = zip(problem.sides, (W, H), strict=True)
@@ -229,54 +202,14 @@ def _at(problem: Problem, gammas: list[Gamma], state: VBState) -> VBState:
     return new._replace(W=W, H=H)
 
 
-def _point(value: Array) -> Approximation:
-    with np.errstate(divide="ignore"):
-        return Approximation(value, np.log(value), value)
-
-
 def _update_both(problem: Problem, state: VBState) -> list[Gamma]:
     """q of W and of H, by their shapes and rates; a known factor's are None."""
     weights, (left, right) = problem.weights, problem.sides
-    W = _update(left, state.sources.of_W, weights.over_samples(state.H.mean), state.values)
+    W = update(left, state.sources.of_W, weights.over_samples(state.H.mean), state.values)
     of_H = state.sources.of_H
     if problem.options.order == "paisley":
-        of_H = _gather(problem, state.W if left.is_fixed else _moments(problem, W, state.W.mean), state.H, "H").of_H
-    return [W, _update(right, of_H, _weigh_W(weights, W, state.W.mean), state.values)]
-
-
-def _weigh_W(weights: Weights, W: Gamma, known: Array) -> Array:
-    """sum_f weight E[w]; a rate shared by all rows divides their sum."""
-    if W.shape is None:
-        return weights.over_features(known)
-    return weights.over_features(W.shape) / W.rate if len(W.rate) == 1 else weights.over_features(W.shape / W.rate)
-
-
-def _update(side: Side, counts: Array, weight: Array, values: Mapping[str, Array]) -> Gamma:
-    """q = Gamma(prior shape + counts, prior rate + weight)"""
-    if side.is_fixed:
-        return Gamma(None, None)
-    prior_shape, prior_rate = side.prior(values)
-    return Gamma(prior_shape + counts, prior_rate + weight)
-
-
-def _moments(problem: Problem, gamma: Gamma, before: Array) -> Approximation:
-    """q with its moments, and how far from the mean before."""
-    shape, rate = gamma
-    log_rate = np.log(rate)
-    mean, log, geometric = (np.empty_like(shape) for _ in range(3))
-
-    def fill(first: int, last: int) -> tuple[float, Array, Array]:
-        own = fill_moments(mean, log, geometric, shape, rate, log_rate, first, last)
-        np.exp(log[first:last], out=geometric[first:last])
-        ones = np.ones(last - first)
-        sums = np.stack([ones @ mean[first:last], ones @ log[first:last]])
-        return own, sums, column_changes(before, mean, first, last)
-
-    bounds = np.linspace(0, len(shape), 1 + int(np.clip(shape.size // SMALL, 1, MOST_CHUNKS))).astype(int)
-    owns, sums, largest = zip(*problem.sources.workers.map(fill, bounds[:-1], bounds[1:]), strict=True)
-    steps, tops = np.max(largest, axis=0)
-    change = float(np.max(steps / np.maximum(tops, SMALLEST_MEAN)))
-    return Approximation(mean, log, geometric, shape, rate, sum(owns), sum(sums), change)
+        of_H = _gather(problem, moments_at(W, state.W, problem.sources.workers), state.H, "H").of_H
+    return [W, update(right, of_H, weigh_W(weights, W, state.W.mean), state.values)]
 
 
 def _gather(problem: Problem, W: Approximation, H: Approximation, sides: str) -> Statistics:
@@ -285,31 +218,9 @@ def _gather(problem: Problem, W: Approximation, H: Approximation, sides: str) ->
 
 def _bound(problem: Problem, state: VBState) -> float:
     """The evidence lower bound at the newest L."""
-    fit = state.sources.log_mean - _total(problem.weights, state.W, state.H) + problem.constant
+    fit = state.sources.log_mean - total_mean(problem.weights, state.W, state.H) + problem.constant
     parts = zip(problem.sides, (state.W, state.H), strict=True)
-    return fit - sum(_divergence(q, *side.prior(state.values)) for side, q in parts if side.is_gamma)
-
-
-def _total(weights: Weights, W: Approximation, H: Approximation) -> float:
-    """sum weight E[w] E[h]"""
-    if weights.are_ones and W.sums is not None and H.sums is not None:
-        return float(W.sums[0] @ H.sums[0])
-    return weights.total(W.mean, H.mean)
-
-
-def _divergence(q: Approximation, shape: Array, rate: Array) -> float:
-    """KL(q || Gamma(shape, rate)), summed over the cells."""
-    if np.any(shape > LARGE):
-        return float(np.sum(gamma_divergence(q.shape, q.rate, shape, rate)))
-    constants = gammaln(shape) - shape * np.log(rate)
-    repeats = q.mean.size / constants.size
-    products = _sum_product(rate, q.mean, q.sums[0]) - _sum_product(shape, q.log, q.sums[1])
-    return q.own + products + float(np.sum(constants)) * repeats
-
-
-def _sum_product(prior: Array, cells: Array, sums: Array) -> float:
-    """The sum of prior * cells, of (1 or rows, 1 or K) and (rows, K); ``sums`` (K,) are those of the cells' rows."""
-    return float(np.sum(prior[0] * sums)) if len(prior) == 1 else float(np.sum(prior * cells))
+    return fit - sum(divergence(q, *side.prior(state.values)) for side, q in parts if side.is_gamma)
 
 
 def _residual(old: VBState, new: VBState) -> float:
@@ -328,29 +239,17 @@ def finish(problem: Problem, state: VBState, key: np.uint64, draws: int) -> tupl
         if side.is_fixed:
             factors.append(np.broadcast_to(q.mean, (draws, *q.mean.shape)))
             continue
-        rate = np.broadcast_to(q.rate, q.shape.shape)
-        factors.append(_draw(q.shape, rate, draws, child(key, child_of)))
+        factors.append(draw_from(q, draws, child(key, child_of)))
         name = side.factor.name
         values[name] = side.as_variable(factors[-1])
-        parameters |= {f"{name}_shape": side.as_variable(q.shape), f"{name}_rate": side.as_variable(np.array(rate))}
+        parameters |= {
+            f"{name}_shape": side.as_variable(q.shape),
+            f"{name}_rate": side.as_variable(np.array(np.broadcast_to(q.rate, q.shape.shape))),
+        }
     if problem.structure.imputed is not None:
-        values[problem.structure.imputed.name] = _impute(problem.structure, factors, child(key, IMPUTED))
+        cells = impute(problem.structure, factors, np.random.Generator.poisson, child(key, IMPUTED))
+        values[problem.structure.imputed.name] = cells
     return values, parameters
-
-
-def _draw(shape: Array, rate: Array, draws: int, key: np.uint64) -> Array:
-    out = np.empty((draws, *shape.shape))
-    for draw in range(draws):
-        draw_factor(out[draw], shape, rate, 0, len(shape), child(key, draw))
-    return out
-
-
-def _impute(structure: Factorisation, factors: list[Array], key: np.uint64) -> Array:
-    """A Poisson draw of every missing cell the model declares, at each draw of the factors."""
-    generator = np.random.Generator(np.random.Philox(key=int(key)))
-    rows, cols = structure.imputed.rows, structure.imputed.cols
-    pairs = zip(*factors, strict=True)
-    return np.stack([generator.poisson(structure.mean_at(w, ht.T, rows, cols)) for w, ht in pairs])
 
 
 ENGINE = Engine(

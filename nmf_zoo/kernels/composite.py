@@ -17,10 +17,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from nmf_zoo.kernels.draws import draw_gamma, draw_log_gamma
-from nmf_zoo.kernels.frame_splits import add_variances, split_power
+from nmf_zoo.kernels.frame_splits import add_scaled, add_variances, in_lanes, split_power, sum_row
 from nmf_zoo.kernels.gibbs import SMALL_SHAPE
 from nmf_zoo.kernels.gig import draw_gig
 from nmf_zoo.kernels.special import fast_log
@@ -29,9 +28,6 @@ from nmf_zoo.kernels.streams import fold, kernel
 LEAST, MOST = 1e-150, 1e150  # of a factor's cell: products stay numbers
 MOST_RELATIVE = 1e300  # of a relative power: its sums and products stay numbers, or become infinite, never NaN
 LOG_LEAST, LOG_MOST = math.log(LEAST), math.log(MOST)
-
-in_lanes = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-sums_in_lanes = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
 
 
 class Factors(NamedTuple):
@@ -127,20 +123,6 @@ def _drop(values, seen):
         values[f] = values[f] if seen[f] else 0.0
 
 
-@sums_in_lanes
-def _sum(x):
-    total = 0.0
-    for i in range(x.size):
-        total += x[i]
-    return total
-
-
-@in_lanes
-def _add_scaled(out, x, scale):
-    for i in range(out.size):
-        out[i] += x[i] * scale
-
-
 @kernel
 def draw_inverse_gamma(shape, scale, key):
     """An InverseGamma(shape, scale) draw within [LEAST, MOST]."""
@@ -166,10 +148,10 @@ def draw_frames(spectra, factors, given, draws, frames, room, key):
             if spectra.seen.size > 0:
                 _drop(row, spectra.seen[n])
             if draws[1]:
-                scale = given.scale_h[n, k] + old * _sum(row)
+                scale = given.scale_h[n, k] + old * sum_row(row, row.size)
                 factors.Ht[n, k] = draw_inverse_gamma(given.shape_h[n, k], scale, fold(gamma_key, k))
             if draws[0]:
-                _add_scaled(room.of_weights[k], row, old / factors.Ht[n, k])
+                add_scaled(room.of_weights[k], row, old / factors.Ht[n, k], row.size)
 
 
 @kernel
@@ -233,5 +215,5 @@ def log_likelihood(spectra, factors, frames, room):
         _log_densities(room.left, spectra.power[n], room.rest[0])
         if spectra.seen.size > 0:
             _drop(room.left, spectra.seen[n])
-        total += _sum(room.left)
+        total += sum_row(room.left, room.left.size)
     return total

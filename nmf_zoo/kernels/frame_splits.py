@@ -90,8 +90,15 @@ def divide_power(left, excess, power, rest, n_cells):
 
 
 @in_lanes
+def add_scaled(out, row, scale, n_cells):
+    """Add scale * row to out, (D,) both."""
+    for f in range(n_cells):
+        out[f] += scale * row[f]
+
+
+@in_lanes
 def add_scaled_row(out, h, row, n_cells):
-    """Add h_k * row to out_k, out (K, D)."""
+    """Add h_k * row to out_k, out (K, D)."""  # a call of the above for each k would double the time of short rows
     for k in range(h.size):
         scale = h[k]
         for f in range(n_cells):
@@ -116,13 +123,19 @@ def add_table(out, table, n_cells):
 
 
 @in_sums
+def sum_row(row, n_cells):
+    """The sum of the first cells."""
+    total = 0.0
+    for f in range(n_cells):
+        total += row[f]
+    return total
+
+
+@in_sums
 def row_sums(out, table, n_cells):
     """Overwrite out (K,) with the sums of table[:, :n_cells]."""
     for k in range(out.size):
-        total = 0.0
-        for f in range(n_cells):
-            total += table[k, f]
-        out[k] = total
+        out[k] = sum_row(table[k], n_cells)
 
 
 @in_sums

@@ -31,9 +31,8 @@ import numpy as np
 from numba import njit
 
 from nmf_zoo.kernels.composite import LEAST, MOST
-from nmf_zoo.kernels.draws import normal_from
 from nmf_zoo.kernels.grid import pull_of_power_grid
-from nmf_zoo.kernels.row_trajectories import JITTER, MOMENTUM, TEST, ZERO, decide, drift, jitter_steps, kick
+from nmf_zoo.kernels.row_trajectories import JITTER, MOMENTUM, TEST, decide, draw_momenta, drift, jitter_steps, kick
 from nmf_zoo.kernels.softplus import fast_exp
 from nmf_zoo.kernels.special import fast_log
 from nmf_zoo.kernels.streams import fold, kernel, uniform
@@ -199,9 +198,7 @@ def _set_off(room, values, step, key):
     copy_table(room.v, values)
     _to_logarithms(room.u, values)
     room.gain[:] = 0.0
-    momentum, word, stream = room.momentum.ravel(), ZERO, fold(key, MOMENTUM)
-    for i in range(momentum.size):
-        momentum[i], word = normal_from(stream, word)
+    draw_momenta(room.momentum.ravel(), fold(key, MOMENTUM))
     jitter_steps(room.step, step, fold(key, JITTER))
 
 

@@ -38,6 +38,7 @@ from nmf_zoo.kernels.tuning import (
     is_walking,
     mean_chance,
     to_blocks,
+    turn,
 )
 
 # children of a sweep's stream
@@ -224,14 +225,6 @@ def end_walk(side, factor, rows, walked):
         return np.nan
     from_blocks(factor, rows.values)
     return mean_chance(rows.chance, side.n_rows)
-
-
-@kernel
-def turn(out, array):
-    """Transpose."""
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            out[i, j] = array[j, i]
 
 
 @kernel

@@ -123,14 +123,20 @@ def move_rows(data, other, rows, stride, room, block, key):
 
 
 @kernel
+def draw_momenta(out, key):
+    """Overwrite a one-dimensional out with standard normals, words of the key one after the other."""
+    word = ZERO
+    for i in range(out.size):
+        out[i], word = normal_from(key, word)
+
+
+@kernel
 def _set_off(room, values, scale, step, key):
     """Coordinates, slopes, momenta and jittered steps at the start."""
     room.v[:] = values
     to_free(room.u, room.slope, room.v, scale)
     room.gain[:] = 0.0
-    momentum, word, stream = room.momentum.ravel(), ZERO, fold(key, MOMENTUM)
-    for i in range(momentum.size):
-        momentum[i], word = normal_from(stream, word)
+    draw_momenta(room.momentum.ravel(), fold(key, MOMENTUM))
     jitter_steps(room.step, step, fold(key, JITTER))
 
 

@@ -30,6 +30,7 @@ from nmf_zoo.kernels.tuning import (
     measure_side,
     move_side,
     to_blocks,
+    turn,
 )
 
 # children of a sweep's stream
@@ -228,12 +229,12 @@ def _move_along_orbit(sweeps, factors, room, key):
         draw_scales(room.scale[0], priors.tilt, room.scale[1], room.scale[2], fold(key, SCALES))
         scale_move = apply_scales(W, Ht, room.scale[0])
     if plan.shears:
-        _turn(room.W, W)
-        _turn(room.H, Ht)
+        turn(room.W, W)
+        turn(room.H, Ht)
         turned = sweeps.by_component
         move_shears(room.W, room.H, turned[0], turned[1], turned[2], turned[3], fold(key, SHEARS))
-        _turn(W, room.W)
-        _turn(Ht, room.H)
+        turn(W, room.W)
+        turn(Ht, room.H)
     return scale_move
 
 
@@ -255,13 +256,6 @@ def _add(out, left, right):
     for i in range(out.shape[0]):
         for k in range(out.shape[1]):
             out[i, k] = left[i, k] + right[i, k]
-
-
-@kernel
-def _turn(out, array):
-    for i in range(out.shape[0]):
-        for k in range(out.shape[1]):
-            out[i, k] = array[k, i]
 
 
 @kernel

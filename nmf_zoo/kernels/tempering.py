@@ -18,7 +18,7 @@ from nmf_zoo.kernels.joint import dot, dot_log
 from nmf_zoo.kernels.row_trajectories import Room, Rows, Stride, move_rows
 from nmf_zoo.kernels.streams import fold, kernel
 from nmf_zoo.kernels.sweeps import apply_scales, pull_of_components
-from nmf_zoo.kernels.tuning import Side, from_blocks, to_blocks
+from nmf_zoo.kernels.tuning import Side, from_blocks, to_blocks, turn
 
 ACTIVATIONS, WEIGHTS, SCALES, SHEARS = range(4)  # children of a sweep's stream
 ORBIT_EVERY = 2  # sweeps, whose trajectories move along the orbit themselves if slowly
@@ -162,18 +162,11 @@ def move_along_orbit(target, scratch, key):
     draw_scales(scratch.scale[0], priors.tilt, scratch.scale[1], scratch.scale[2], fold(key, SCALES))
     apply_scales(W, Ht, scratch.scale[0])
     if W.shape[1] > 1:
-        _turn(scratch.turned_W, W)
-        _turn(scratch.turned_H, Ht)
+        turn(scratch.turned_W, W)
+        turn(scratch.turned_H, Ht)
         move_shears(scratch.turned_W, scratch.turned_H, turned[0], turned[1], turned[2], turned[3], fold(key, SHEARS))
-        _turn(W, scratch.turned_W)
-        _turn(Ht, scratch.turned_H)
-
-
-@kernel
-def _turn(out, array):
-    for i in range(out.shape[0]):
-        for k in range(out.shape[1]):
-            out[i, k] = array[k, i]
+        turn(W, scratch.turned_W)
+        turn(Ht, scratch.turned_H)
 
 
 @kernel

@@ -98,6 +98,14 @@ def is_measured(tuning):
 
 
 @kernel
+def turn(out, array):
+    """Transpose."""
+    for i in range(out.shape[0]):
+        for k in range(out.shape[1]):
+            out[i, k] = array[k, i]
+
+
+@kernel
 def to_blocks(table, factor):
     """From (rows, K) to (blocks, K, width); idle rows stay as they are."""
     width, n_rows = table.shape[2], factor.shape[0]

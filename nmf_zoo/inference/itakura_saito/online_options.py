@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from nmf_zoo.inference.online_em import is_real
+from nmf_zoo.inference.step_options import check_steps, is_real
 
 STATISTICS = ("rao_blackwell", "plain")
 
@@ -76,24 +76,13 @@ class SimulatedOnlineEM:
     expand: bool = False
 
     def __post_init__(self):
-        if not (is_real(self.exponent) and 0.5 < self.exponent <= 1.0):
-            raise ValueError(f"exponent: got {self.exponent!r}; expected a number in (1/2, 1]")
-        if not (is_real(self.offset) and 0.0 <= self.offset < np.inf):
-            raise ValueError(f"offset: got {self.offset!r}; expected a finite number >= 0")
+        check_steps(self)
         if self.statistic not in STATISTICS:
             raise ValueError(f"statistic: got {self.statistic!r}; expected one of {list(STATISTICS)}")
         if self.smoothing is not None:
             object.__setattr__(self, "smoothing", _pair(self.smoothing))
-        least = {"sweeps": 1, "keep": 1, "leaps": 0, "batch": 1, "first_frames": 0}
-        least |= {} if self.average_after is None else {"average_after": 0}
-        for name, smallest in least.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < smallest:
-                raise ValueError(f"{name}: got {value!r}; expected an integer >= {smallest}")
         if not isinstance(self.expand, bool | np.bool_):
             raise ValueError(f"expand: got {self.expand!r}; expected True or False")
-        if self.keep > self.sweeps:
-            raise ValueError(f"keep: got {self.keep!r}; expected at most sweeps={self.sweeps}")
 
 
 def _pair(smoothing: Any) -> tuple[float, float]:

@@ -34,6 +34,7 @@ from nmf_zoo.inference.acceleration import Momentum
 from nmf_zoo.inference.engine import Engine
 from nmf_zoo.inference.heap import release
 from nmf_zoo.inference.hyperparameters import untied
+from nmf_zoo.inference.imputation import impute
 from nmf_zoo.inference.itakura_saito.gig_factors import (
     Approximation,
     Law,
@@ -233,16 +234,9 @@ def finish(problem: Problem, state: VBState, key: np.uint64, draws: int) -> tupl
         of_q = {"order": np.broadcast_to(orders.p, q.rho.shape), "rho": q.rho, "tau": q.tau, "mean": q.mean}
         parameters |= {f"{name}_{word}": side.as_variable(np.array(array)) for word, array in of_q.items()}
     if problem.structure.imputed is not None:
-        values[problem.structure.imputed.name] = _impute(problem.structure, factors, child(key, IMPUTED))
+        cells = impute(problem.structure, factors, np.random.Generator.exponential, child(key, IMPUTED))
+        values[problem.structure.imputed.name] = cells
     return values, parameters
-
-
-def _impute(structure: Factorisation, factors: list[Array], key: np.uint64) -> Array:
-    """An exponential draw of every missing cell the model declares, at each draw of the factors."""
-    generator = np.random.Generator(np.random.Philox(key=int(key)))
-    rows, cols = structure.imputed.rows, structure.imputed.cols
-    pairs = zip(*factors, strict=True)
-    return np.stack([generator.exponential(structure.mean_at(w, ht.T, rows, cols)) for w, ht in pairs])
 
 
 ENGINE = Engine(

@@ -1,0 +1,19 @@
+"""Draws of the cells that a model leaves unobserved, given draws of its factors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nmf_zoo.structure import Array, Factorisation
+
+Draw = Callable[[np.random.Generator, Array], Array]  # given means, e.g. np.random.Generator.poisson
+
+
+def impute(structure: Factorisation, factors: list[Array], draw: Draw, key: np.uint64) -> Array:
+    """(draws, cells), one of every missing cell at each draw of the factors, W (draws, F, K) and H (draws, N, K)."""
+    assert structure.imputed is not None
+    generator = np.random.Generator(np.random.Philox(key=int(key)))
+    rows, cols = structure.imputed.rows, structure.imputed.cols
+    return np.stack([draw(generator, structure.mean_at(W, Ht.T, rows, cols)) for W, Ht in zip(*factors, strict=True)])

@@ -1,0 +1,45 @@
+"""Checks of the options that engines in steps share: step sizes, sweeps, sizes of blocks."""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+LEAST = {  # of options that are whole numbers
+    "batch": 1,
+    "sweeps": 1,
+    "keep": 1,
+    "burn_in": 1,
+    "leaps": 0,
+    "start_columns": 0,
+    "first_frames": 0,
+    "average_after": 0,
+}
+CAN_BE_NONE = ("average_after",)
+
+
+def check_steps(options: Any) -> None:
+    """Whatever a dataclass of options has of ``exponent``, ``offset``, ``keep`` and the names in ``LEAST``."""
+    given = {field.name: getattr(options, field.name) for field in fields(options)}
+    if "exponent" in given and not (is_real(given["exponent"]) and 0.5 < given["exponent"] <= 1.0):
+        raise ValueError(f"exponent: got {given['exponent']!r}; expected a number in (1/2, 1]")
+    if "offset" in given and not (is_real(given["offset"]) and 0.0 <= given["offset"] < np.inf):
+        raise ValueError(f"offset: got {given['offset']!r}; expected a finite number >= 0")
+    for name, least in LEAST.items():
+        value = given.get(name, least)
+        is_none = value is None and name in CAN_BE_NONE
+        if not is_none and not (is_whole(value) and value >= least):
+            raise ValueError(f"{name}: got {value!r}; expected an integer >= {least}")
+    if "keep" in given and given["keep"] > given["sweeps"]:
+        raise ValueError(f"keep: got {given['keep']!r}; expected at most sweeps={given['sweeps']}")
+
+
+def is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
