@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 import pymc as pm
 
-from nmf_zoo import __version__, nuts
+from nmf_zoo import nuts
 from nmf_zoo.diagnostics import warn_unconverged
 from nmf_zoo.engines import require_support, resolve_engine
 from nmf_zoo.errors import NmfZooWarning
@@ -38,6 +36,7 @@ from nmf_zoo.run_arguments import (
     entropy_of,
     wants_log_likelihood,
 )
+from nmf_zoo.run_attributes import run_attributes
 from nmf_zoo.structure import Array
 
 
@@ -136,7 +135,7 @@ def sample(
             with make_traces(structure, run, chains, store, data, run_id) as traces:
                 _, stopped = run_chains(chosen, structure, options, run, seed_key(entropy), starts, traces, saved)
                 groups = chain_groups(structure, traces)
-        attrs = _attributes(name, options, entropy, began) | {"status": _status(stopped, "complete", saved)}
+        attrs = run_attributes(name, options, entropy, time.perf_counter() - began, _status(stopped, "complete", saved))
         attrs |= {"thin": thin, "tune": tune}
         if chosen is not None:
             finish_store(traces, attrs)
@@ -171,7 +170,7 @@ def fit(
     ----------
     engine : name of an optimising engine, or its options, e.g. ``"em"``, ``nz.EM(mode="log")``, ``"vb"``, or
         ``"mcem"``: maximum marginal likelihood of ``nz.gap``, or of free hyperparameters of ``nz.gamma_nmf``;
-        ``"hmm_exact"``: of ``nz.hmm_nmf`` with binary chains
+        ``"hmm_exact"``: of ``nz.hmm_nmf`` with binary chains; ``"smc"``: with chains of every kind, by particles
     max_iter : iterations at the most
     tol : stop when the engine's residual (see its ``Info``) falls below; 0 runs all iterations. MCEM's is the relative
         move of W's mean, per iteration, from one window of iterations to the next, so that noise averages out of it
@@ -209,11 +208,9 @@ def fit(
     with OneBlasThread():
         lp = [log_joints(structure, solution.values) for solution in solutions]
     groups = solution_groups(structure, solutions, lp, STATUS, var_names)
-    attrs = _attributes(name, options, entropy, began) | {
-        "status": _status(solutions[0].status == "interrupted", solutions[0].status, saved),
-        "max_iter": max_iter,
-        "tol": tol,
-    }
+    status = _status(solutions[0].status == "interrupted", solutions[0].status, saved)
+    attrs = run_attributes(name, options, entropy, time.perf_counter() - began, status)
+    attrs |= {"max_iter": max_iter, "tol": tol}
     idata = pack({**groups, **data_groups(structure, observed_data(model), constant_data(model))}, attrs)
     if solutions[0].status == "max_iter" and not quiet:
         message = f"the best restart did not converge: {STATUS['max_iter']}"
@@ -233,14 +230,3 @@ def _cores(cores: int | None) -> int:
         return available_cores()
     check_counts(cores=(cores, 1))
     return cores
-
-
-def _attributes(name: str, options: Any, entropy: Any, began: float) -> dict[str, Any]:
-    return {
-        "inference_library": "nmf_zoo",
-        "inference_library_version": __version__,
-        "engine": name,
-        "options": json.dumps(asdict(options)),
-        "random_seed": str(entropy),
-        "seconds": time.perf_counter() - began,
-    }

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from nmf_zoo import __version__
 from nmf_zoo.results import as_dataset
 from nmf_zoo.results.keeping import MEAN, SD
 from nmf_zoo.structure import Array, Factorisation
@@ -53,16 +50,3 @@ def trace_dataset(structure: Factorisation, trace: dict[str, Any], columns_seen:
         },
         coords={"chain": [0], "record": trace["columns"], component: labels},
     )
-
-
-def attributes(engine: str, options: Any, entropy: Any, seconds: float) -> dict[str, Any]:
-    """Those of a result."""
-    return {
-        "inference_library": "nmf_zoo",
-        "inference_library_version": __version__,
-        "engine": engine,
-        "options": json.dumps(asdict(options)),
-        "random_seed": str(entropy),
-        "seconds": seconds,
-        "status": "stream",
-    }

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import xarray as xr
 
@@ -18,6 +19,7 @@ from nmf_zoo.inference import online_em
 from nmf_zoo.inference.checkpoint import replace_file
 from nmf_zoo.inference.driver import available_cores
 from nmf_zoo.inference.hmm import online as chain_online_em
+from nmf_zoo.inference.hmm import particle_online as particle_online_em
 from nmf_zoo.inference.itakura_saito import online_em as simulated_online_em
 from nmf_zoo.inference.stream_engine import START, Block, StreamEngine
 from nmf_zoo.inference.structure_trees import as_tree, from_tree
@@ -27,11 +29,17 @@ from nmf_zoo.kernels.streams import child, seed_key
 from nmf_zoo.reading import read
 from nmf_zoo.results import LEADING, as_dataset, pack
 from nmf_zoo.run_arguments import check_counts, check_initvals, entropy_of
+from nmf_zoo.run_attributes import run_attributes
 from nmf_zoo.stream_columns import block_of_data, labels_of_columns, read_block
-from nmf_zoo.stream_results import activations_dataset, attributes, component_dim, trace_dataset
+from nmf_zoo.stream_results import activations_dataset, component_dim, trace_dataset
 from nmf_zoo.structure import Array, Factorisation
 
-STREAMS: tuple[StreamEngine, ...] = (online_em.STREAM, simulated_online_em.STREAM, chain_online_em.STREAM)
+STREAMS: tuple[StreamEngine, ...] = (
+    online_em.STREAM,
+    simulated_online_em.STREAM,
+    chain_online_em.STREAM,
+    particle_online_em.STREAM,
+)
 FORMAT = 1  # of a saved stream
 NO_COLUMN = ("stream", "no column yet", "at least one", "call update first")
 MOST_RECORDS = 512  # of the trace: when there are so many, every second is dropped
@@ -53,7 +61,8 @@ def stream(
         or ``coords=``, and its number of samples means nothing: a stream has no end. Data that it was declared with are
         the first columns of the stream
     engine : name of a streaming engine, or its options, e.g. ``"online_em"``, ``nz.OnlineEM(exponent=0.7)`` for counts,
-        ``nz.SimulatedOnlineEM(sweeps=40, keep=30)`` for power spectrograms, ``nz.ChainOnlineEM()`` for binary chains
+        ``nz.SimulatedOnlineEM(sweeps=40, keep=30)`` for power spectrograms, ``nz.ChainOnlineEM()`` for binary chains,
+        ``nz.ParticleOnlineEM(particles=1000)`` for chains of every kind. The name takes what suits the model
     random_seed : as in :func:`~nmf_zoo.sample`
     initvals : ``{"W": array}`` to start from; default random at the scale of the first columns
     cores : threads for the columns of a large mini-batch; default every core. Results do not depend on it
@@ -99,6 +108,11 @@ def resume_stream(path: Path | str, *, cores: int | None = None) -> Stream:
         raise InputError("path", f"{str(path)!r}, damaged", "a file that Stream.save wrote", "use another") from None
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise InputError("path", repr(str(path)), f"a saved stream of format {FORMAT}", "use the version that wrote it")
+    return _from_tree(tree, cores)
+
+
+def _from_tree(tree: Mapping[str, Any], cores: int | None) -> Stream:
+    """The stream that was saved as this tree."""
     structure, kinds = from_tree(tree["structure"]), {engine.options.__name__: engine.options for engine in STREAMS}
     chosen, options = _resolve(kinds[tree["engine"]](**tree["options"]), structure)
     found = Stream(chosen, options, structure, tree["entropy"], tree["start"], _cores(cores))
@@ -114,6 +128,7 @@ class Stream:
     columns_seen : columns so far
     W : the current weights, (feature, component) as a labelled DataArray
     norms : sums of W's columns, (component,), as a labelled DataArray
+    filtered : of a chain, what all columns so far say about the activations of the last: a labelled Dataset
     """
 
     def __init__(self, engine: StreamEngine, options: Any, structure: Factorisation, entropy: Any, start, cores: int):
@@ -191,6 +206,21 @@ class Stream:
         feature = self._structure.axes[0]
         return self.W.sum(feature)
 
+    @property
+    def filtered(self) -> xr.Dataset:
+        """``H_mean`` and ``H_sd`` (component, sample) of the last column's activations given all columns so far.
+
+        Of a chain only. They are under the parameters of their time, and there already: read after each ``update``,
+        they follow the series.
+        """
+        if self._engine.filtered is None:
+            do = "use activations(x): columns of this stream are independent given W"
+            raise InputError("stream", f"one of {self._engine.name} without a chain in time", "one of a chain", do)
+        if self._state is None:
+            raise InputError(*NO_COLUMN)
+        found = self._engine.filtered(self._problem, self._state)
+        return activations_dataset(self._structure, found, np.array([self.columns_seen - 1]))
+
     def activations(
         self, x: Any, *, first: int = 0, shares: bool = False, mask: Any = None, observed: str | None = None
     ) -> xr.Dataset:
@@ -207,7 +237,15 @@ class Stream:
         -------
         Dataset with ``H_mean`` and, of a power spectrogram, ``H_sd`` (component, sample): posterior mean and standard
         deviation by Gibbs sampling, as many sweeps as the options have; and ``share`` (component, feature, sample),
-        E[w_fk h_kn / (w_f . h_n + background)], which is 0 at missing cells
+        E[w_fk h_kn / (w_f . h_n + background)], which is 0 at missing cells. Of a chain ``H_mean`` and ``H_sd`` given
+        all columns of the block
+
+        Notes
+        -----
+        The columns of a chain depend on those before and after. A block is smoothed as a series of its own, under the
+        parameters of the result: from the law of the first time if ``first`` is 0, else from the chain's stationary
+        one. Give long blocks, or the whole series: near its ends a block knows less. What the stream's own past says
+        about its last column is :attr:`filtered`.
         """
         check_counts(first=(first, 0))
         if shares and self._engine.kind != "exponential":
@@ -222,7 +260,15 @@ class Stream:
     def save(self, path: Path | str) -> None:
         """Write all that the stream is to a file. It takes its place at once: a kill leaves the old one or the new."""
         path = _path(path)
-        tree = {
+        try:
+            replace_file(path, self._tree())
+        except OSError as error:
+            got = f"{str(path)!r} ({error.strerror})"
+            raise InputError("path", got, "a file that can be written", "make room, or give another path") from None
+
+    def _tree(self) -> dict[str, Any]:
+        """All that the stream is."""
+        return {
             "format": FORMAT,
             "version": __version__,
             "engine": self._engine.options.__name__,
@@ -234,11 +280,10 @@ class Stream:
             "trace": self._trace,
             "seconds": self._seconds,
         }
-        try:
-            replace_file(path, tree)
-        except OSError as error:
-            got = f"{str(path)!r} ({error.strerror})"
-            raise InputError("path", got, "a file that can be written", "make room, or give another path") from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle: as it is saved."""
+        return _from_tree, (self._tree(), None)
 
     def result(self) -> Any:
         """The factorisation so far.
@@ -253,7 +298,8 @@ class Stream:
         own = as_dataset(self._structure, {name: array[None] for name, array in parameters.items()}, ("chain",))
         trace = trace_dataset(self._structure, self._trace, self.columns_seen)
         groups = {"posterior": as_dataset(self._structure, draws, LEADING), "fit": own.merge(trace)}
-        return pack(groups, attributes(self._engine.name, self._options, self._entropy, self._seconds))
+        attrs = run_attributes(self._engine.name, self._options, self._entropy, self._seconds, "stream")
+        return pack(groups, attrs)
 
     def _finish(self) -> tuple[dict[str, Array], dict[str, Array]]:
         if self._state is None:
@@ -269,7 +315,8 @@ def _resolve(engine: Any, structure: Factorisation) -> tuple[StreamEngine, Any]:
         classes = [one.options.__name__ for one in STREAMS]
         raise InputError("engine", repr(engine), f"one of {names}, or options of {classes}")
     reasons = []
-    for one in [one for one in named if one.kind == structure.likelihood.kind] or named:
+    fitting = [one for one in named if one.kind == structure.likelihood.kind] or named
+    for one in sorted(fitting, key=lambda one: not one.suits(structure)):
         options = one.options() if isinstance(engine, str) else engine
         verdict = one.supports(structure, options)
         if verdict:

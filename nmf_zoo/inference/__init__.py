@@ -4,13 +4,15 @@
 
 from nmf_zoo.inference import em, gibbs, mcem, vb
 from nmf_zoo.inference.engine import Engine
-from nmf_zoo.inference.hmm import exact
+from nmf_zoo.inference.hmm import exact, particle_em, particle_gibbs
 from nmf_zoo.inference.itakura_saito import em as divergence_em
 from nmf_zoo.inference.itakura_saito import gibbs as composite_gibbs
 from nmf_zoo.inference.itakura_saito import vb as composite_vb
 from nmf_zoo.structure import Factorisation
 
-ENGINES: dict[str, Engine] = {module.ENGINE.name: module.ENGINE for module in (em, vb, mcem, gibbs, exact)}
+ENGINES: dict[str, Engine] = {
+    module.ENGINE.name: module.ENGINE for module in (em, vb, mcem, gibbs, exact, particle_em, particle_gibbs)
+}
 EXPONENTIAL: dict[str, Engine] = {
     module.ENGINE.name: module.ENGINE for module in (divergence_em, composite_vb, composite_gibbs)
 }

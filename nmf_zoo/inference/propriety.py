@@ -3,6 +3,10 @@
 A flat factor can grow while the other one shrinks. Its posterior is proper only when the other factor's prior pins the
 scale: for GaP, W flat and H ~ Gamma(alpha, beta), when alpha_k N > F. Powers have rules of their own
 (:mod:`nmf_zoo.inference.itakura_saito.propriety`).
+
+Of chains, log-normal ones pin it. Binary ones do not: a component is off at all times with a positive probability, and
+then nothing is said of its weights. Nor do bounded ones: a row of H lies below e with a probability of order e, and
+then the F weights of its component reach up to 1 / e.
 """
 
 from __future__ import annotations
@@ -12,7 +16,18 @@ import numpy as np
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
 from nmf_zoo.inference.itakura_saito import propriety as powers
 from nmf_zoo.inference.layout import weigh
-from nmf_zoo.structure import Array, Cells, Factor, Factorisation, Fixed, Flat, InverseGammaPrior, LogNormalARPrior
+from nmf_zoo.structure import (
+    Array,
+    BasisChainPrior,
+    Cells,
+    Factor,
+    Factorisation,
+    Fixed,
+    Flat,
+    InverseGammaPrior,
+    LogNormalARPrior,
+    UnitChainPrior,
+)
 
 
 def is_proper(structure: Factorisation) -> Verdict:
@@ -42,6 +57,12 @@ def _is_pinned(structure: Factorisation, flat: Factor, other: Factor, axis: int)
         return _is_seen(structure, flat, other.prior.value, axis)
     if other.unknowns:
         return Verdict(f"{flat.name} has no prior and the hyperparameters of {other.name} are unknown")
+    if isinstance(other.prior, BasisChainPrior | UnitChainPrior):
+        never = "off at all times" if isinstance(other.prior, BasisChainPrior) else "near 0 at all times"
+        return Verdict(
+            f"{flat.name} has no prior, and nothing is known of the weights of a component that is {never}: "
+            f"give {flat.name} a prior"
+        )
     if isinstance(other.prior, InverseGammaPrior | LogNormalARPrior):
         # all moments of 1 / h are finite, and one seen cell holds a row's
         return CAN_RUN

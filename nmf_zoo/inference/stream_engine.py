@@ -14,6 +14,9 @@ as it is), its ``Info``, its frozen options, and the functions gathered in a :cl
     activations(problem, state, columns, key) -> arrays     "mean" (K, n) of H given the columns and W of ``finish``;
                                                             "sd" (K, n), if it has that; of power spectrograms, with
                                                             True as a fifth argument, "share" (K, F, n) of the cells
+    filtered(problem, state) -> arrays                      of chains: "mean" and "sd" (K, 1) of the last column's
+                                                            activations given all columns so far
+    suits(structure) -> bool                                of engines with one name, the first that suits is chosen
 
 Columns come as the engine wants them: as :class:`Columns` of cells, or as :class:`~nmf_zoo.kernels.frames.Frames`.
 
@@ -84,7 +87,7 @@ class StreamEngine:
     options : the frozen dataclass of its own options; ``batch`` among them, columns of a step
     is_counts : values must be integers
     block : Columns or Frames
-    supports, prepare, init, check, update, seen, track, finish, activations : see above
+    supports, prepare, init, check, update, seen, track, finish, activations, filtered, suits : see above
     """
 
     name: str
@@ -101,6 +104,8 @@ class StreamEngine:
     track: Callable[[Any, Any], Array]
     finish: Callable[[Any, Any], tuple[dict[str, Array], dict[str, Array]]]
     activations: Callable[..., dict[str, Array]]
+    filtered: Callable[[Any, Any], dict[str, Array]] | None = None
+    suits: Callable[[Factorisation], bool] = lambda structure: True
 
 
 Block = Columns | Frames

@@ -20,11 +20,9 @@ import math
 from typing import Any, NamedTuple
 
 from nmf_zoo.kernels.basis_states import emission, in_lanes, set_initial, set_rates, summing
+from nmf_zoo.kernels.chain_updates import update_shares
 from nmf_zoo.kernels.multiplicative import FLOOR
 from nmf_zoo.kernels.streams import kernel
-
-EDGE = 1e-10  # how near p and q come to 0 and 1
-KNOWN, TIED, SEPARATE = 0, 1, 2  # what becomes of p or q: nothing, one value, one for each component
 
 
 class Online(NamedTuple):
@@ -34,15 +32,17 @@ class Online(NamedTuple):
     ----------
     table : (2^K, n) alpha(s), and alpha(s) times: R x K weighted activations, F x K sources, K x 4 transitions.
         R is 1 where the weights of a sample are v_t u_f, else F
-    W : (F, K); p, q : (K,)
+    W : (F, K)
+    parameters : (2, K) p and q
+    initial : (K,) P(h_1 = 1)
     tables : of W
     emissions : (2^K,), law : (2^K,), sums : (n,) room
     """
 
     table: Any
     W: Any
-    p: Any
-    q: Any
+    parameters: Any
+    initial: Any
     tables: Any
     emissions: Any
     law: Any
@@ -54,25 +54,23 @@ class Rules(NamedTuple):
 
     Attributes
     ----------
-    initial : (K,) P(h_1 = 1)
     base : (F,) background / exposure that all samples share
     of_features : (F,) u_f, ones where R = F
     exponent : a, the step size is t^-a
     burn_in : samples before the first update
-    updates : (3,) int64: whether W is updated (0 or 1), and what becomes of p and of q
+    learns_weights : 1 if W is unknown
     pull, drag : (F, K) a - 1 and r of W's gamma prior, 0 without
-    pseudo : (2, 2) a - 1 and b - 1 of the beta priors of p and of q, 0 without
+    chain : Rules of `chain_updates`, for p and q
     """
 
-    initial: Any
     base: Any
     of_features: Any
     exponent: Any
     burn_in: Any
-    updates: Any
+    learns_weights: int
     pull: Any
     drag: Any
-    pseudo: Any
+    chain: Any
 
 
 @kernel
@@ -92,11 +90,12 @@ def learn(online, counts, weights, rules, before, first, last):
         if not peak > -math.inf:
             return -math.inf, t
         if seen == 1:
-            set_initial(online.law, rules)
+            set_initial(online.law, online)
             online.table[:] = 0.0
             online.table[:, 0] = online.law
         else:
-            move_table(online.table, online.p, online.q, step, online.table.shape[1] - 4 * online.p.size)
+            p, q = online.parameters[0], online.parameters[1]
+            move_table(online.table, p, q, step, online.table.shape[1] - 4 * p.size)
         mass = weigh_table(online.table, online.emissions)
         total += peak + math.log(mass)
         add_sample(online, counts, weights[t], step, t)
@@ -198,7 +197,7 @@ def maximise(online, rules, seen, weight_rows):
     """The parameters that maximise the expected log joint density, with priors at 1 / seen of their weight."""
     W, sums, (n_features, rank) = online.W, online.sums, online.W.shape
     pairs = sums.size - 4 * rank
-    if rules.updates[0]:
+    if rules.learns_weights == 1:
         sources = pairs - n_features * rank
         for f in range(n_features):
             active = 1 + (f * rank if weight_rows > 1 else 0)
@@ -208,21 +207,4 @@ def maximise(online, rules, seen, weight_rows):
                 if drag > 0.0:
                     W[f, k] = max(pull / drag, FLOOR)
         set_rates(online.tables, W, rules.base)
-    maximise_stay(online.p, sums, pairs, 0, rules.updates[1], rules.pseudo[0] / seen)
-    maximise_stay(online.q, sums, pairs, 1, rules.updates[2], rules.pseudo[1] / seen)
-
-
-@kernel
-def maximise_stay(out, sums, pairs, side, update, pseudo):
-    """Overwrite out (K,), p for ``side`` 0 and q for 1, with the share of stays among the transitions left from it."""
-    all_stays, all_leaves = pseudo[0], pseudo[1]
-    for k in range(out.size):
-        all_stays += sums[pairs + 4 * k + 3 * side]
-        all_leaves += sums[pairs + 4 * k + 1 + side]
-    for k in range(out.size):
-        stays, leaves = all_stays, all_leaves
-        if update == SEPARATE:
-            stays = sums[pairs + 4 * k + 3 * side] + pseudo[0]
-            leaves = sums[pairs + 4 * k + 1 + side] + pseudo[1]
-        if update != KNOWN and stays + leaves > 0.0:
-            out[k] = min(max(stays / (stays + leaves), EDGE), 1.0 - EDGE)
+    update_shares(online.parameters, sums[pairs:].reshape(rank, 4), rules.chain, 1.0 / seen)

@@ -5,7 +5,7 @@ weight's share on average. Of n levels the j-th is, with u and u_j uniform on (0
 
     systematic   (j + u) / n            floor or ceiling of n w_i children
     stratified   (j + u_j) / n
-    multinomial  the j-th smallest of n uniforms
+    multinomial  the j-th smallest of n uniforms, which is E_1 + ... + E_j over E_1 + ... + E_{n + 1}, E exponential
     residual     floor(n w_i) children are certain; those that are left over are multinomial
 
 Kitagawa (1996); Liu, Chen (1998); Douc, Cappe, Moulines (2005), Comparison of resampling schemes for particle
@@ -17,8 +17,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numba import njit
 
+from nmf_zoo.kernels.special import fast_log
 from nmf_zoo.kernels.streams import kernel, uniform
+
+in_lanes = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 
 SYSTEMATIC, STRATIFIED, RESIDUAL, MULTINOMIAL = range(4)
 
@@ -74,23 +78,46 @@ def add_children(n_children, weights, n_levels, scheme, key):
     for i in range(weights.size):
         total += weights[i]
         last = i if weights[i] > 0.0 else last
-    reached, i, level = weights[0], 0, 0.0
+    if scheme == MULTINOMIAL:
+        add_sorted(n_children, weights, total, last, n_levels, key)
+        return
+    reached, before = 0.0, 0
+    for i in range(last):
+        reached += weights[i]
+        upto = levels_below(reached / total * n_levels, n_levels, scheme, key)
+        n_children[i] += upto - before
+        before = upto
+    n_children[last] += n_levels - before
+
+
+@kernel
+def levels_below(reached, n_levels, scheme, key):
+    """How many of the levels j + u or j + u_j, j from 0 to n_levels - 1, are at most ``reached``."""
+    j = min(np.int64(reached), n_levels - 1)
+    u = uniform(key, np.uint64(0) if scheme == SYSTEMATIC else np.uint64(j))
+    return j + (1 if j + u <= reached else 0)
+
+
+@kernel
+def add_sorted(n_children, weights, total, last, n_levels, key):
+    """A child at each of n_levels uniform levels: the partial sums of n_levels + 1 exponentials over them all."""
+    sums, reached, i = np.empty(n_levels + 1), weights[0], 0
+    set_exponentials(sums, key)
+    for j in range(1, sums.size):
+        sums[j] += sums[j - 1]
     for j in range(n_levels):
-        level = next_level(level, j, n_levels, scheme, key)
-        while reached < level * total and i < last:
+        level = sums[j] / sums[-1] * total
+        while reached < level and i < last:
             i += 1
             reached += weights[i]
         n_children[i] += 1
 
 
-@kernel
-def next_level(level, j, n_levels, scheme, key):
-    """The j-th level from below, given the one before it."""
-    if scheme == SYSTEMATIC:
-        return (j + uniform(key, 0)) / n_levels
-    if scheme == STRATIFIED:
-        return (j + uniform(key, j)) / n_levels
-    return 1.0 - (1.0 - level) * uniform(key, j) ** (1.0 / (n_levels - j))
+@in_lanes
+def set_exponentials(out, key):
+    """Overwrite out (n,) with independent standard exponentials."""
+    for i in range(out.size):
+        out[i] = -fast_log(uniform(key, np.uint64(i)))
 
 
 @kernel

@@ -20,7 +20,7 @@ import numpy as np
 
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.engine import Engine, Verdict
-from nmf_zoo.inference.hmm.chain_updates import bounds, count, update_chain
+from nmf_zoo.inference.hmm.chain_updates import ChainCounts, keep_inside, update_chain
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
 from nmf_zoo.inference.hmm.samples import Samples, read_samples
 from nmf_zoo.inference.hmm.support import supports_exact
@@ -84,9 +84,7 @@ def prepare(structure: Factorisation, options: HMMExact, workers: Workers) -> Pr
 
 def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> ExactState:
     """W given, or random with the mean of the data; p and q given, or in the middle of their priors. H is not used."""
-    values = start_hyperparameters(problem.structure, start)
-    for name, unknown in problem.structure.unknowns.items():
-        values[name] = np.asarray(np.clip(values[name], *bounds(unknown.prior)))
+    values = keep_inside(problem.structure.H.prior, start_hyperparameters(problem.structure, start))
     return _look(problem, _start_weights(problem, key, start), values)
 
 
@@ -96,7 +94,8 @@ def step(problem: Problem, state: ExactState, key: np.uint64 | None = None) -> t
     if not problem.side.is_fixed:
         drag = problem.samples.weights.over_samples(state.marginals)
         W, residual = update(problem.side, "density", W, state.sources, drag, state.values, problem.workers)
-    values = update_chain(problem.structure.H, count(state.pairs, state.marginals[0]), state.values)
+    counts = ChainCounts(state.pairs, state.marginals[0][:, None], len(state.marginals) - 1)
+    values = update_chain(problem.structure.H, counts, state.values)
     moves = [np.max(np.abs(values[name] - state.values[name])) for name in values]
     new = _look(problem, W, values)
     return new, ExactInfo(new.objective, float(max([residual, *moves])))

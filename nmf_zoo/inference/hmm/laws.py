@@ -9,6 +9,7 @@ import numpy as np
 from nmf_zoo import structure
 from nmf_zoo.kernels.particles.filter import Population
 from nmf_zoo.kernels.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law
+from nmf_zoo.kernels.particles.proposals import BOOTSTRAP, make_ahead
 from nmf_zoo.structure import Array, BasisChainPrior, LogNormalARPrior
 
 
@@ -31,9 +32,10 @@ def _rows(n_rows: int, rank: int, *given: Array) -> Array:
     return rows
 
 
-def make_population(rank: int, n_particles: int) -> Population:
-    """Room for particles."""
+def make_population(rank: int, n_particles: int, proposal: int = BOOTSTRAP, kind: int = BASIS) -> Population:
+    """Room for particles that move by this proposal of `proposals`, of chains of this kind."""
     first, second = (Cloud(*(np.ones((rank, n_particles)) for _ in range(2))) for _ in range(2))
     log_weights, increments, look, weights, rates = (np.zeros(n_particles) for _ in range(5))
     ancestors = np.arange(n_particles, dtype=np.int64)
-    return Population(first, second, log_weights, ancestors, increments, look, weights, rates)
+    ahead = make_ahead(proposal, kind, rank, n_particles)
+    return Population(first, second, log_weights, ancestors, increments, look, weights, rates, ahead)

@@ -4,6 +4,9 @@ Every sample is a step of size t^-exponent; see :mod:`nmf_zoo.kernels.basis_onli
 are 2^K rows of numbers, whatever has been seen. Samples are the times of the chain, in the order in which they come;
 one without an observed cell is a missing time. The statistics are averages: beside them what the priors of W, p and q
 say is divided by the samples so far.
+
+There is one first time and ever more that are not, and the steps forget it: its law is used, and not learned. One
+that is unknown stays where it started; a stationary one is that of p and q at the start, whose updates leave it out.
 """
 
 from __future__ import annotations
@@ -14,35 +17,45 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nmf_zoo.errors import InputError, RunFailed
+from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.engine import Verdict
-from nmf_zoo.inference.hmm.online_rows import copy, counts_of, nothing_seen, weight_rows_of, weights_of, with_room
+from nmf_zoo.inference.hmm.chain_updates import keep_inside
+from nmf_zoo.inference.hmm.log_normal_updates import as_variable
+from nmf_zoo.inference.hmm.online_rows import (
+    copy,
+    counts_of,
+    cut,
+    nothing_seen,
+    series_of,
+    weight_rows_of,
+    weights_of,
+    with_room,
+)
+from nmf_zoo.inference.hmm.online_start import gamma_of, shared_offsets, start_weights, takes_stream
+from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
 from nmf_zoo.inference.hmm.support import are_states_few
-from nmf_zoo.inference.online_em import is_real
-from nmf_zoo.inference.start import SPREAD, start_hyperparameters
+from nmf_zoo.inference.hmm.update_rules import ROLES, Entries, rules_of
+from nmf_zoo.inference.start import start_hyperparameters
+from nmf_zoo.inference.step_options import check_steps
 from nmf_zoo.inference.stream_engine import Columns, StreamEngine
 from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.basis_online import EDGE, KNOWN, SEPARATE, TIED, Online, Rules, learn
-from nmf_zoo.kernels.gibbs import draw_factor
-from nmf_zoo.kernels.multiplicative import FLOOR
-from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import (
-    Array,
-    BasisChainPrior,
-    Factorisation,
-    Fixed,
-    Flat,
-    GammaPrior,
-    HyperPrior,
-    Parameter,
-    Unknown,
-)
+from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
+from nmf_zoo.kernels.basis_online import Online, Rules, learn
+from nmf_zoo.kernels.basis_states import Chain
+from nmf_zoo.structure import Array, BasisChainPrior, Factorisation
+
+FEW_COMPONENTS = 12  # 4,096 states: more of them cost more than particles do
+DO = "give the model a background, or start W with a positive entry for every feature"
 
 
 class ChainState(NamedTuple):
-    """Statistics and parameters, the samples seen, and log p of each given those before it, summed."""
+    """Statistics and parameters, the samples seen, and log p of each given those before it, summed.
+
+    ``others`` : values of the unknowns that are not learned, those of the first time
+    """
 
     online: Online
+    others: dict[str, Array]
     seen: int
     log_p: float
 
@@ -69,12 +82,7 @@ class ChainOnlineEM:
     batch: int = 1024
 
     def __post_init__(self):
-        if not (is_real(self.exponent) and 0.5 < self.exponent <= 1.0):
-            raise ValueError(f"exponent: got {self.exponent!r}; expected a number in (1/2, 1]")
-        for name in ("burn_in", "batch"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise ValueError(f"{name}: got {value!r}; expected an integer >= 1")
+        check_steps(self)
 
 
 @dataclass(frozen=True)
@@ -83,105 +91,52 @@ class Problem:
 
     structure: Factorisation
     options: ChainOnlineEM
+    prior: BasisChainPrior
     rules: Rules
+    entries: Entries
 
 
 def supports(structure: Factorisation, options: ChainOnlineEM) -> Verdict:
-    """Binary chains of few components that start from a known law; offsets that all samples share."""
-    likelihood, W, H = structure.likelihood, structure.W, structure.H
-    if not isinstance(H.prior, BasisChainPrior):
-        return Verdict(f"{H.name or 'H'} is no binary chain")
-    if likelihood.kind != "poisson":
-        return Verdict(f"its updates are for counts, and {likelihood.name} is {likelihood.kind}")
-    if not isinstance(W.prior, Flat | GammaPrior | Fixed) or W.unknowns:
-        return Verdict(f"{W.name} has neither a known gamma prior, nor none, nor a known value")
-    if H.prior.initial is None or isinstance(H.prior.initial, Unknown):
-        return Verdict(f"the first state of {H.name} has no known law, and the update of p and q is for one")
-    for unknown in H.unknowns:
-        if not _is_taken(unknown.prior):
-            return Verdict(f"{unknown.name} needs a uniform prior on (0, 1), or one beta prior for all components")
-    if len({unknown.name for unknown in H.unknowns}) < len(H.unknowns):
-        return Verdict("p and q are one variable")
-    if any(np.any(full != full[:, :1]) for full in _offsets(structure)):
-        return Verdict(f"{likelihood.name} has an exposure or a background that differs between samples")
-    return are_states_few(structure)
+    """Binary chains of few components; offsets that all samples share."""
+    if not isinstance(structure.H.prior, BasisChainPrior):
+        return Verdict(f"{structure.H.name or 'H'} is no binary chain")
+    verdict = takes_stream(structure)
+    return are_states_few(structure) if verdict else verdict
 
 
-def _is_taken(prior: HyperPrior) -> bool:
-    if prior.kind == "uniform":
-        return bool(np.all(prior.args[0] <= 0.0) and np.all(prior.args[1] >= 1.0))
-    return prior.kind == "beta" and all(len(np.unique(arg)) == 1 for arg in prior.args)
-
-
-def _offsets(structure: Factorisation) -> list[Array]:
-    """Exposure and background, (F, N) each."""
-    given = (structure.likelihood.exposure, 1.0), (structure.likelihood.background, 0.0)
-    return [np.broadcast_to(default if array is None else array, structure.shape) for array, default in given]
+def suits(structure: Factorisation) -> bool:
+    """Whether sums over all states cost little more than particles, if more at all."""
+    return structure.rank <= FEW_COMPONENTS
 
 
 def prepare(structure: Factorisation, options: ChainOnlineEM, workers: Workers) -> Problem:
     """The rules of a step."""
-    prior, shape = structure.H.prior, structure.W.shape
+    prior, offsets = structure.H.prior, shared_offsets(structure)
     assert isinstance(prior, BasisChainPrior)
-    assert prior.initial is not None
-    exposure, background = (np.array(array[:, 0], dtype=np.float64) for array in _offsets(structure))
-    pull, drag = np.zeros(shape), np.zeros(shape)
-    if isinstance(structure.W.prior, GammaPrior):
-        a, r = structure.W.prior.shape_and_rate({})
-        pull, drag = (np.array(np.broadcast_to(array, shape)) for array in (a - 1.0, r))
+    assert offsets is not None
+    exposure, background = offsets
+    pull, drag = gamma_of(structure)
+    chain, entries = rules_of(prior.parameters, ROLES[BasisChainPrior], structure.rank)
     rules = Rules(
-        initial=np.array(np.broadcast_to(prior.initial.resolve({}), (structure.rank, 1))[:, 0]),
         base=background / exposure,
         of_features=exposure,
         exponent=float(options.exponent),
         burn_in=float(options.burn_in),
-        updates=np.array([not structure.W.is_fixed, _update_of(prior.p), _update_of(prior.q)], dtype=np.int64),
+        learns_weights=int(not structure.W.is_fixed),
         pull=pull,
         drag=drag,
-        pseudo=np.stack([_pseudo_counts(prior.p), _pseudo_counts(prior.q)]),
+        chain=chain,
     )
-    return Problem(structure, options, rules)
-
-
-def _update_of(parameter: Parameter) -> int:
-    if not isinstance(parameter, Unknown):
-        return KNOWN
-    return TIED if parameter.shape == () else SEPARATE
-
-
-def _pseudo_counts(parameter: Parameter) -> Array:
-    """a - 1 and b - 1 of a beta prior that all components share; 0 without."""
-    if not isinstance(parameter, Unknown) or parameter.prior.kind != "beta":
-        return np.zeros(2)
-    return np.array([float(np.ravel(arg)[0]) - 1.0 for arg in parameter.prior.args])
+    return Problem(structure, options, prior, rules, entries)
 
 
 def init(problem: Problem, columns: Columns, key: np.uint64, start: Mapping[str, Array]) -> ChainState:
     """Nothing seen; W and the chain given, or W random at the scale of the first samples and p, q in their middle."""
-    structure, rank = problem.structure, problem.structure.rank
-    values = start_hyperparameters(structure, start)
-    W = _start_weights(problem, columns, key, start)
-    law = structure.H.prior.law(values)[:2]
-    p, q = (np.array(np.clip(np.broadcast_to(part, (rank, 1))[:, 0], EDGE, 1.0 - EDGE)) for part in law)
-    return ChainState(nothing_seen(W, p, q, problem.rules.base), 0, 0.0)
-
-
-def _start_weights(problem: Problem, columns: Columns, key: np.uint64, start: Mapping[str, Array]) -> Array:
-    factor = problem.structure.W
-    if isinstance(factor.prior, Fixed):
-        return np.array(factor.prior.value, dtype=np.float64, order="C")
-    if factor.name in start:
-        given = factor.orient(np.asarray(start[factor.name], dtype=np.float64))
-        return np.array(np.maximum(given, FLOOR), order="C")
+    values = keep_inside(problem.prior, start_hyperparameters(problem.structure, start))
     first = columns.part(0, min(problem.options.burn_in, columns.n_columns))
-    exposed = np.where(first.complete, problem.rules.of_features.sum(), 0.0).sum()
-    listed = np.repeat(~first.complete, np.diff(first.indptr))
-    exposed += problem.rules.of_features[first.rows[listed]].sum()
-    scale = max(first.values.sum(), 1.0) / max(exposed, 1.0) / (0.5 * problem.structure.rank)
-    out = np.empty(factor.shape)
-    shape, rate = (np.broadcast_to(number, factor.shape) for number in (SPREAD, SPREAD / scale))
-    draw_factor(out, shape, rate, 0, len(out), child(key, 0))
-    return out
+    W = start_weights(problem.structure, problem.rules.of_features, first, np.asarray(0.5), key, start)
+    others = {name: value for name, value in values.items() if name not in problem.entries}
+    return ChainState(nothing_seen(W, problem.prior.law(values), problem.rules.base), others, 0, 0.0)
 
 
 def check(problem: Problem, state: ChainState, columns: Columns) -> None:
@@ -191,20 +146,12 @@ def check(problem: Problem, state: ChainState, columns: Columns) -> None:
 def update(problem: Problem, state: ChainState, columns: Columns, key: np.uint64) -> tuple[ChainState, ChainInfo]:
     """A step for each of the columns."""
     online, total, done = copy(state.online), 0.0, state.seen
-    for part in _parts(columns, online):
+    for part in cut(columns, weight_rows_of(online) > 1):
         if not np.all(part.complete) and weight_rows_of(online) == 1 < len(online.W):
             online = with_room(online, problem.rules.of_features)
         total += _learn(problem, online, part, done)
         done += part.n_columns
-    return ChainState(online, done, state.log_p + total), ChainInfo(total)
-
-
-def _parts(columns: Columns, online: Online) -> list[Columns]:
-    """The columns, cut where the first one with missing cells changes what is gathered: never at the end of a block."""
-    first = int(np.argmin(columns.complete))
-    if np.all(columns.complete) or first == 0 or weight_rows_of(online) > 1:
-        return [columns]
-    return [columns.part(0, first), columns.part(first, columns.n_columns)]
+    return ChainState(online, state.others, done, state.log_p + total), ChainInfo(total)
 
 
 def _learn(problem: Problem, online: Online, columns: Columns, before: int) -> float:
@@ -215,10 +162,9 @@ def _learn(problem: Problem, online: Online, columns: Columns, before: int) -> f
         rules = rules._replace(of_features=np.ones(len(online.W)))
     counts = counts_of(columns, problem.structure.rank)
     log_p, impossible = learn(online, counts, weights, rules, before, 0, columns.n_columns)
-    if impossible >= 0:
+    if impossible != WITHOUT_DATA:
         number = columns.number + impossible
-        do = "give the model a background, or start W with a positive entry for every feature"
-        raise RunFailed(f"online_em: no state of the chains can make the counts of column {number}: {do}")
+        raise RunFailed(f"online_em: no state of the chains can make the counts of column {number}: {DO}")
     return log_p
 
 
@@ -234,21 +180,37 @@ def track(problem: Problem, state: ChainState) -> Array:
 
 def finish(problem: Problem, state: ChainState) -> tuple[dict[str, Array], dict[str, Array]]:
     """W, p and q as they are now."""
-    structure, values = problem.structure, {}
+    structure, values = problem.structure, dict(state.others)
     if not structure.W.is_fixed:
         values[structure.W.name] = structure.W.orient(state.online.W)
-    for role, array in (("p", state.online.p), ("q", state.online.q)):
-        parameter = structure.H.prior.parameters[role]
-        if isinstance(parameter, Unknown):
-            whole = array if parameter.shape else array[:1]
-            values[parameter.name] = whole.reshape(parameter.variable_shape)
+    for name, (row, unknown) in problem.entries.items():
+        values[name] = as_variable(state.online.parameters[row], unknown)
     return values, {}
 
 
+def filtered(problem: Problem, state: ChainState) -> dict[str, Array]:
+    """Of the last column's activations given all columns so far: mean and standard deviation, (K, 1) each."""
+    on = as_activations(np.arange(len(state.online.table)), problem.structure.rank)
+    return _moments(on @ state.online.table[:, :1])
+
+
 def activations(problem: Problem, state: ChainState, columns: Columns, key: np.uint64) -> dict[str, Array]:
-    """Columns of a chain have none of their own: they depend on all that come before and after."""
-    do = "nz.project(stream.result(), X, model=model, engine='hmm_exact') smooths a series"
-    raise InputError("x", "columns of a Markov chain", "columns that are independent given W", do)
+    """Mean and standard deviation of each column's activations given all of the block: a series under the result."""
+    online, (p, q) = state.online, state.online.parameters
+    is_first = columns.number == 0 and not problem.prior.is_stationary
+    initial = online.initial if is_first else (1.0 - p) / (2.0 - p - q)
+    counts = series_of(columns, online.W, problem.rules.of_features)
+    recursions = Recursions(counts, problem.rules.base, online.W, Chain(p, q, initial))
+    _, impossible, sums = recursions.smooth()
+    if impossible != WITHOUT_DATA:
+        number = columns.number + impossible
+        raise RunFailed(f"activations: no state of the chains can make the counts of column {number}: {DO}")
+    return _moments(sums.marginals.T)
+
+
+def _moments(chance: Array) -> dict[str, Array]:
+    """Of activations that are 1 with this probability, else 0."""
+    return {"mean": np.ascontiguousarray(chance), "sd": np.sqrt(np.maximum(chance * (1.0 - chance), 0.0))}
 
 
 STREAM = StreamEngine(
@@ -266,4 +228,6 @@ STREAM = StreamEngine(
     track=track,
     finish=finish,
     activations=activations,
+    filtered=filtered,
+    suits=suits,
 )

@@ -1,21 +1,46 @@
-"""What the exact engine can run, and what the others can't where H is a chain."""
+"""What the engines for chains can run, and what the others can't where H is a chain."""
 
 from __future__ import annotations
 
+import math
+
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.hmm.particle_options import ParticleOptions
 from nmf_zoo.inference.hmm.recursions import block_length
 from nmf_zoo.structure import BasisChainPrior, Factorisation, Fixed, Flat, GammaPrior, UnitChainPrior
 
 MOST_COMPONENTS = 16
 MOST_MEMORY = 4e9  # bytes of rows of 2^K numbers
 HYPER_PRIORS = ("uniform", "beta")
+CHAIN_ENGINES = ("hmm_exact", "smc", "particle_gibbs")  # these know that columns follow each other
 
 
 def supports_exact(structure: Factorisation) -> Verdict:
     """Binary chains, few enough of them that all 2^K states can be held, and W free, gamma or known."""
-    H, W = structure.H, structure.W
+    H = structure.H
     if not isinstance(H.prior, BasisChainPrior):
         return Verdict(f"{H.name or 'H'} is no binary chain: it sums over all states of a BasisChain")
+    counts = takes_counts(structure)
+    if not counts:
+        return counts
+    for unknown in H.unknowns:
+        if unknown.prior.kind not in HYPER_PRIORS:
+            return Verdict(f"{unknown.name} has a {unknown.prior.kind} prior: it takes uniform and beta ones")
+    return are_states_few(structure)
+
+
+def supports_particles(structure: Factorisation, options: ParticleOptions) -> Verdict:
+    """Any chain, W free, gamma or known, and clouds of particles that fit in memory."""
+    H = structure.H
+    if not H.is_chain:
+        return Verdict(f"{H.name or 'H'} is no chain in time: its columns are independent given W")
+    counts = takes_counts(structure)
+    return are_particles_few(structure, options) if counts else counts
+
+
+def takes_counts(structure: Factorisation) -> Verdict:
+    """Observed counts, and W free, gamma or known."""
+    W = structure.W
     if structure.data is None:
         return Verdict(f"nothing is observed in {structure.likelihood.name}")
     if structure.likelihood.kind != "poisson":
@@ -24,10 +49,7 @@ def supports_exact(structure: Factorisation) -> Verdict:
         return Verdict(f"{structure.imputed.name} is a variable: declare missing cells with mask= or NaN instead")
     if not isinstance(W.prior, Flat | GammaPrior | Fixed) or W.unknowns:
         return Verdict(f"{W.name} has neither a known gamma prior, nor none, nor a known value")
-    for unknown in H.unknowns:
-        if unknown.prior.kind not in HYPER_PRIORS:
-            return Verdict(f"{unknown.name} has a {unknown.prior.kind} prior: it takes uniform and beta ones")
-    return are_states_few(structure)
+    return CAN_RUN
 
 
 def are_states_few(structure: Factorisation) -> Verdict:
@@ -36,14 +58,30 @@ def are_states_few(structure: Factorisation) -> Verdict:
     n_rows = 3 * n_features + 2 * block_length(n_times, 1 << rank) + n_times // block_length(n_times, 1 << rank) + rank
     memory = 8.0 * n_rows * 2.0**rank
     if rank > MOST_COMPONENTS or memory > MOST_MEMORY:
-        return Verdict(f"{rank} components have 2^{rank} states, which take {memory / 1e9:.2g} GB: lower rank")
+        found = f"{rank} components have 2^{rank} states, which take {memory / 1e9:.2g} GB"
+        few = f"engine='smc' draws from them, in {cloud_memory(structure) / 1e6:.2g} MB"
+        return Verdict(f"{found}: lower rank, or {few}")
     return CAN_RUN
+
+
+def are_particles_few(structure: Factorisation, options: ParticleOptions) -> Verdict:
+    """Whether clouds of particles and their sums fit in memory."""
+    memory = cloud_memory(structure, options.particles)
+    if memory > MOST_MEMORY:
+        return Verdict(f"{options.particles} particles would take {memory / 1e9:.2g} GB: take fewer")
+    return CAN_RUN
+
+
+def cloud_memory(structure: Factorisation, n_particles: int = ParticleOptions.particles) -> float:
+    """Bytes: two sets of sums for every cell of W, and about 2 sqrt(T) clouds of H's columns for its paths."""
+    rank, (n_features, n_times) = structure.rank, structure.shape
+    return 8.0 * n_particles * rank * (2.0 * (2 * n_features + 5) + 4.0 * math.sqrt(n_times))
 
 
 def chain_verdict(structure: Factorisation, name: str) -> Verdict:
     """Why an engine that knows no chains can't run a model with one; CAN_RUN where that is not the reason."""
     H = structure.H
-    if not H.is_chain or name == "hmm_exact":
+    if not H.is_chain or name in CHAIN_ENGINES:
         return CAN_RUN
     if name != "nuts":
         return Verdict(f"the columns of {H.name} are a Markov chain, and it takes them for independent")

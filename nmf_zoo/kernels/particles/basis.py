@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from nmf_zoo.kernels.basis_states import in_lanes
+from nmf_zoo.kernels.particles.rows import gather
 from nmf_zoo.kernels.streams import fold, kernel, uniform
 
 
@@ -20,15 +21,21 @@ def draw_first(new, law, key):
             new.h[k, i], new.aux[k, i] = on, on
 
 
-@in_lanes
+@kernel
 def move(new, old, ancestors, law, key):
     """Overwrite particle i of ``new`` with a draw of the step from particle ancestors[i] of ``old``."""
     for k in range(new.h.shape[0]):
-        stream, p, q = fold(key, k), law.parameters[0, k], law.parameters[1, k]
-        for i in range(new.h.shape[1]):
-            chance = q if old.h[k, ancestors[i]] > 0.5 else 1.0 - p
-            on = 1.0 if uniform(stream, np.uint64(i)) < chance else 0.0
-            new.h[k, i], new.aux[k, i] = on, on
+        gather(new.h[k], old.h[k], ancestors)
+        move_row(new.h[k], new.aux[k], law.parameters[0, k], law.parameters[1, k], fold(key, k))
+
+
+@in_lanes
+def move_row(h, aux, p, q, key):
+    """A step of one component, in place."""
+    for i in range(h.size):
+        chance = q if h[i] > 0.5 else 1.0 - p
+        on = 1.0 if uniform(key, np.uint64(i)) < chance else 0.0
+        h[i], aux[i] = on, on
 
 
 @kernel

@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from nmf_zoo.kernels.basis_states import in_lanes, largest, summing
 from nmf_zoo.kernels.particles.emission import log_emission
-from nmf_zoo.kernels.particles.laws import draw_first, move
+from nmf_zoo.kernels.particles.proposals import AUXILIARY, look_ahead, propose, propose_first
 from nmf_zoo.kernels.resampling import resample_by
+from nmf_zoo.kernels.softplus import LARGEST_POWER, fast_exp
 from nmf_zoo.kernels.streams import fold, kernel
 
-BOOTSTRAP, GUIDED, AUXILIARY = range(3)
 RESAMPLE, PROPOSE = range(2)  # children of a step's key
 
 
@@ -29,7 +30,7 @@ class Plan(NamedTuple):
 
     Attributes
     ----------
-    proposal : BOOTSTRAP, GUIDED or AUXILIARY
+    proposal : BOOTSTRAP, GUIDED or AUXILIARY of `proposals`; the population's ``ahead`` must be of that
     scheme : of `resampling`
     threshold : resample where the effective sample size is below this share of the particles, inside [0, 1]
     """
@@ -50,7 +51,8 @@ class Population(NamedTuple):
     ancestors : (N,) int64, the particles of ``other`` that those of ``cloud`` came from
     increments : (N,) log f - log q of the last move
     look : (N,) log of how well each particle explains the next sample
-    weights, rates : (N,) room
+    weights, rates : (N,) room; after a step ``weights`` are the normalised ones
+    ahead : of `proposals`: which proposal, and its room
     """
 
     cloud: Any
@@ -61,25 +63,27 @@ class Population(NamedTuple):
     look: Any
     weights: Any
     rates: Any
+    ahead: Any
 
 
 @kernel
 def begin(population, target, t, plan, key):
     """(log p(x_t), effective sample size): draw and weigh the particles of the first sample."""
+    population.log_weights[:] = -math.log(population.ancestors.size)
     for i in range(population.ancestors.size):
         population.ancestors[i] = i
-        population.log_weights[i] = -math.log(population.ancestors.size)
-        population.increments[i] = 0.0
-    draw_first(population.cloud, target.law, fold(key, PROPOSE))
+    propose_first(population.ahead, population, target, t, fold(key, PROPOSE))
     return weigh(population, target, t)
 
 
 @kernel
 def advance(population, target, t, plan, key):
     """(population, log p(x_t | the past), effective sample size, resampled 0 or 1): one step, ``cloud`` the new one."""
-    look(population, target, t, plan)
+    look_ahead(population.ahead, population, target, t)
+    if plan.proposal != AUXILIARY:
+        population.look[:] = 0.0
     resampled = resample_if_due(population, plan, fold(key, RESAMPLE))
-    propose(population, target, t, plan, fold(key, PROPOSE))
+    propose(population.ahead, population, target, t, fold(key, PROPOSE))
     swapped = Population(
         population.other,
         population.cloud,
@@ -89,16 +93,10 @@ def advance(population, target, t, plan, key):
         population.look,
         population.weights,
         population.rates,
+        population.ahead,
     )
     log_p, size = weigh(swapped, target, t)
     return swapped, log_p, size, resampled
-
-
-@kernel
-def look(population, target, t, plan):
-    """Overwrite ``look``: nothing is seen of the next sample."""
-    for i in range(population.look.size):
-        population.look[i] = 0.0
 
 
 @kernel
@@ -122,14 +120,6 @@ def resample_if_due(population, plan, key):
 
 
 @kernel
-def propose(population, target, t, plan, key):
-    """Move the particles from ``cloud`` to ``other`` by the chain's own law."""
-    move(population.other, population.cloud, population.ancestors, target.law, key)
-    for i in range(population.increments.size):
-        population.increments[i] = 0.0
-
-
-@kernel
 def weigh(population, target, t):
     """(log-likelihood of the sample, effective sample size): reweigh the moved particles by the sample."""
     log_weights, gains = population.log_weights, population.weights
@@ -145,17 +135,37 @@ def normalise(weights, log_weights):
 
     Where all weights are 0 the sum's logarithm is -inf and the arrays are left as they are.
     """
-    peak, total, squares = -math.inf, 0.0, 0.0
-    for i in range(log_weights.size):
-        peak = max(peak, log_weights[i])
+    peak = largest(log_weights)
     if not peak > -math.inf:
         return -math.inf, 0.0
-    for i in range(log_weights.size):
-        weights[i] = math.exp(log_weights[i] - peak)
-        total += weights[i]
-        squares += weights[i] * weights[i]
+    set_likelihoods(weights, log_weights, peak)
+    total, squares = sum_and_squares(weights)
     shift = peak + math.log(total)
-    for i in range(log_weights.size):
-        weights[i] /= total
-        log_weights[i] -= shift
+    scale_both(weights, 1.0 / total, log_weights, shift)
     return shift, total * total / squares
+
+
+@in_lanes
+def set_likelihoods(out, log_weights, peak):
+    """out = e^(log_weights - peak), 0 far below."""
+    for i in range(out.size):
+        below = log_weights[i] - peak
+        out[i] = fast_exp(below) if below > -LARGEST_POWER else 0.0
+
+
+@summing
+def sum_and_squares(row):
+    """(sum, sum of squares)"""
+    total, squares = 0.0, 0.0
+    for i in range(row.size):
+        total += row[i]
+        squares += row[i] * row[i]
+    return total, squares
+
+
+@in_lanes
+def scale_both(weights, scale, log_weights, shift):
+    """weights *= scale, log_weights -= shift"""
+    for i in range(weights.size):
+        weights[i] *= scale
+        log_weights[i] -= shift

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from nmf_zoo.kernels.basis_states import in_lanes
-from nmf_zoo.kernels.draws import draw_normal
+from nmf_zoo.kernels.particles.rows import draw_normals, gather
 from nmf_zoo.kernels.softplus import fast_exp
 from nmf_zoo.kernels.streams import fold, kernel
 
@@ -16,9 +16,9 @@ HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 def draw_first(new, law, key):
     """Overwrite the cloud with draws of the first time."""
     for k in range(new.h.shape[0]):
-        stream, mean, scale = fold(key, k), law.initial[0, k], law.initial[1, k]
-        for i in range(new.h.shape[1]):
-            new.aux[k, i] = mean + scale * draw_normal(fold(stream, i))
+        draw_normals(new.h[k], fold(key, k))
+        new.aux[k] = law.initial[0, k]
+        move_row(new.aux[k], new.h[k], 0.0, 1.0, law.initial[1, k])
     set_activations(new)
 
 
@@ -27,10 +27,17 @@ def move(new, old, ancestors, law, key):
     """Overwrite particle i of ``new`` with a draw of the step from particle ancestors[i] of ``old``."""
     for k in range(new.h.shape[0]):
         mean, persistence, scale = law.parameters[0, k], law.parameters[1, k], law.parameters[2, k]
-        stream, back = fold(key, k), mean - persistence * mean
-        for i in range(new.h.shape[1]):
-            new.aux[k, i] = back + persistence * old.aux[k, ancestors[i]] + scale * draw_normal(fold(stream, i))
+        draw_normals(new.h[k], fold(key, k))
+        gather(new.aux[k], old.aux[k], ancestors)
+        move_row(new.aux[k], new.h[k], mean - persistence * mean, persistence, scale)
     set_activations(new)
+
+
+@in_lanes
+def move_row(z, normals, back, persistence, scale):
+    """A step of the logarithms of one component, in place."""
+    for i in range(z.size):
+        z[i] = back + persistence * z[i] + scale * normals[i]
 
 
 @in_lanes

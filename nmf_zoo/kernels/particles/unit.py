@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from nmf_zoo.kernels.basis_states import in_lanes
+from nmf_zoo.kernels.particles.rows import gather
 from nmf_zoo.kernels.streams import fold, kernel, uniform
 
 SMALLEST = 2.0**-1022  # distance to an end: the smallest normal number
@@ -27,19 +28,26 @@ def draw_first(new, key):
             new.h[k, i], new.aux[k, i] = u, 1.0 - u
 
 
-@in_lanes
+@kernel
 def move(new, old, ancestors, law, key):
     """Overwrite particle i of ``new`` with a draw of the step from particle ancestors[i] of ``old``."""
     for k in range(new.h.shape[0]):
-        stream, alpha = fold(key, k), law.parameters[0, k]
-        for i in range(new.h.shape[1]):
-            below, above = old.h[k, ancestors[i]], old.aux[k, ancestors[i]]
-            u, chance = uniform(stream, np.uint64(i)), alpha if below <= above else 1.0 - alpha
-            is_down = u < chance
-            share = u / chance if is_down else (1.0 - u) / (1.0 - chance)  # uniform: u, given which way
-            near = max((below if is_down else above) * share, SMALLEST)
-            new.h[k, i] = near if is_down else 1.0 - near
-            new.aux[k, i] = 1.0 - near if is_down else near
+        gather(new.h[k], old.h[k], ancestors)
+        gather(new.aux[k], old.aux[k], ancestors)
+        move_row(new.h[k], new.aux[k], law.parameters[0, k], fold(key, k))
+
+
+@in_lanes
+def move_row(h, aux, alpha, key):
+    """A step of one component, in place: u says which way, and given that is uniform again, and says how far."""
+    for i in range(h.size):
+        below, above, u = h[i], aux[i], uniform(key, np.uint64(i))
+        chance = alpha if below <= above else 1.0 - alpha
+        is_down = u < chance
+        edge, part, whole = (below, u, chance) if is_down else (above, 1.0 - u, 1.0 - chance)
+        near = max(edge * part / whole, SMALLEST)
+        h[i] = near if is_down else 1.0 - near
+        aux[i] = 1.0 - near if is_down else near
 
 
 @kernel

@@ -1,0 +1,148 @@
+"""H given W and the chain's parameters, block by block of its rows, each block given the others.
+
+Of binary chains a block of B rows has 2^B states, and its path is drawn exactly: filter forward, sample backward. Of
+the others, and of blocks with too many states, a path is renewed by particle Gibbs with ancestor sampling, in which the
+particles hold the block's rows alone: the others are part of the rates' background. Which rows go together is drawn
+anew in every sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from nmf_zoo.errors import RunFailed
+from nmf_zoo.inference.hmm.gibbs_chain import chain_of
+from nmf_zoo.inference.hmm.laws import law_of, make_population
+from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
+from nmf_zoo.inference.hmm.samples import Samples
+from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
+from nmf_zoo.kernels.basis_states import Chain, Counts
+from nmf_zoo.kernels.particles.backgrounds import add_components
+from nmf_zoo.kernels.particles.conditional_filter import History, renew_path
+from nmf_zoo.kernels.particles.emission import Target
+from nmf_zoo.kernels.particles.filter import Plan, Population
+from nmf_zoo.kernels.particles.laws import BASIS, Cloud, Law
+from nmf_zoo.kernels.streams import child
+from nmf_zoo.structure import Array, Factorisation
+
+MOST_EXACT = 8  # binary rows drawn together exactly: 256 states
+ORDER, BLOCKS = range(2)  # children of the key
+
+
+class Room(NamedTuple):
+    """What one block's particle filter needs."""
+
+    history: History
+    population: Population
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How the rows of H are drawn.
+
+    Attributes
+    ----------
+    structure : the model
+    samples : its data, sample by sample
+    block : rows that are drawn together
+    n_particles, plan : of the conditional filter
+    rooms : by number of rows, those that no chain is using
+    """
+
+    structure: Factorisation
+    samples: Samples
+    block: int
+    n_particles: int
+    plan: Plan
+    rooms: dict[int, list[Room]] = field(default_factory=dict)
+
+    def blocks(self, key: np.uint64) -> Iterator[Array]:
+        """A random partition of the components."""
+        rank = self.structure.rank
+        order = np.random.Generator(np.random.Philox(key=int(key))).permutation(rank)
+        for first in range(0, rank, self.block):
+            yield np.sort(order[first : first + self.block])
+
+
+def draw_rows(rows: Rows, W: Array, h: Array, aux: Array, values: dict[str, Array], key: np.uint64) -> Array:
+    """Draw h (K, T) and aux in place; returns (2,) the shares of h, and of its first time, of new particles."""
+    law, renewed = law_of(chain_of(rows.structure), values, len(h)), np.zeros(2)
+    for number, block in enumerate(rows.blocks(child(key, ORDER))):
+        target = _target(rows.samples, W, h, law, block)
+        block_key = child(key, BLOCKS, number)
+        if law.kind == BASIS and len(block) <= MOST_EXACT:
+            h[block] = aux[block] = _draw_exactly(rows.structure, target, block_key)
+            renewed += len(block)
+        else:
+            path = Cloud(np.ascontiguousarray(h[block]), np.ascontiguousarray(aux[block]))
+            times, first = _renew(rows, path, target, block_key)
+            h[block], aux[block] = path
+            renewed += len(block) * np.array([times / h.shape[1], first])
+    return renewed / len(h)
+
+
+def _target(samples: Samples, W: Array, h: Array, law: Law, block: Array) -> Target:
+    """The block's rows as a model of their own, the others in its background."""
+    own = np.ascontiguousarray(W[:, block])
+    counts, base = samples.counts(own), samples.base
+    if len(block) < len(h):
+        counts, base = _with_others(counts, base, np.delete(W, block, 1), np.delete(h, block, 0)), np.zeros_like(base)
+    parts = (np.ascontiguousarray(part[:, block]) for part in (law.parameters, law.initial))
+    return Target(counts, own, base, Law(law.kind, *parts))
+
+
+def _with_others(counts: Counts, base: Array, W: Array, h: Array) -> Counts:
+    """The counts with base_f + sum_k w_fk h_kt of these components added to the offsets."""
+    offset = base[counts.indices] + (counts.offset if counts.offset.size else 0.0)
+    add_components(offset, counts, np.ascontiguousarray(W), np.ascontiguousarray(h.T))
+    return counts._replace(offset=offset)
+
+
+def _draw_exactly(structure: Factorisation, target: Target, key: np.uint64) -> Array:
+    """The path of a block of binary rows, (B, T)."""
+    (p, q, _), (initial, _) = target.law.parameters, target.law.initial
+    _, impossible, paths = Recursions(target.counts, target.base, target.W, Chain(p, q, initial)).draw_paths(1, key)
+    _require_possible(structure, impossible)
+    return as_activations(paths, len(p))[0].astype(np.float64)
+
+
+def _renew(rows: Rows, path: Cloud, target: Target, key: np.uint64) -> tuple[int, int]:
+    """Renew the path of a block in place; returns the times that are of new particles, and whether the first is."""
+    n_rows, n_times = path.h.shape
+    rooms = rows.rooms.setdefault(n_rows, [])
+    try:
+        room = rooms.pop()
+    except IndexError:  # every chain has its own
+        room = make_room(n_rows, n_times, rows.n_particles, (rows.plan.proposal, target.law.kind))
+    times, first, impossible = renew_path(path, room.history, room.population, target, rows.plan, key)
+    rooms.append(room)
+    _require_possible(rows.structure, impossible)
+    return times, first
+
+
+def make_room(n_rows: int, n_times: int, n_particles: int, way: tuple[int, int]) -> Room:
+    """Room for all particles of all times; ``way`` is the proposal and the kind of chain."""
+    history = History(
+        h=np.empty((n_times, n_rows, n_particles)),
+        aux=np.empty((n_times, n_rows, n_particles)),
+        ancestors=np.empty((n_times, n_particles), np.int32),
+        ready=np.empty((2 * n_rows, n_particles)),
+        order=np.empty(n_particles, np.int64),
+    )
+    return Room(history, make_population(n_rows, n_particles, *way))
+
+
+def bytes_of_room(n_rows: int, n_times: int, n_particles: int) -> float:
+    """What :func:`make_room` takes, nearly."""
+    return n_times * n_particles * (16.0 * n_rows + 4.0)
+
+
+def _require_possible(structure: Factorisation, impossible: int) -> None:
+    if impossible != WITHOUT_DATA:
+        where = f"{structure.axes[1]} {impossible}"
+        do = "give a background, or start W with a positive entry for every feature"
+        raise RunFailed(f"particle_gibbs: no state of the chains can make the counts of {where}: {do}")

@@ -1,0 +1,218 @@
+"""Draws of the hyperparameters given W and H: in closed form where the prior allows, else by slice sampling.
+
+Given their paths the chains depend on their parameters through few sums (z = log h, z' the step after it)::
+
+    basis        n(0->0), n(0->1), n(1->0), n(1->1), and whether it begins on
+    unit         steps towards the nearer end, steps away from it
+    log-normal   z_1, and sums of z, z', z z, z z', z' z', all taken from the row's mean, where nothing cancels
+
+In closed form go probabilities with beta or whole uniform priors, where the chain does not begin from its stationary
+law, and the mean of a log-normal chain with a normal prior; one number for all components, or one for each. Everything
+else is drawn on the real line, by the logit, artanh or logarithm that its role asks for, entry by entry: whatever the
+prior, and also where one variable serves several roles, those of W's prior among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from scipy.special import expit, logit
+
+from nmf_zoo.inference.sides import sum_to
+from nmf_zoo.inference.slice_sampling import log_prior_of_groups, slice_draw, sum_groups
+from nmf_zoo.structure import (
+    Array,
+    BasisChainPrior,
+    Chain,
+    Factorisation,
+    GammaPrior,
+    LogNormalARPrior,
+    Unknown,
+)
+
+UNIT, SYMMETRIC, POSITIVE, REAL = (0.0, 1.0), (-1.0, 1.0), (0.0, np.inf), (-np.inf, np.inf)
+SUPPORTS = {"alpha": UNIT, "persistence": SYMMETRIC, "scale": POSITIVE, "mean": REAL}
+SUPPORTS |= {"p": UNIT, "q": UNIT, "initial": UNIT, "initial_mean": REAL, "initial_scale": POSITIVE}
+INSIDE = 1e-300, 1.0 - 2.0**-53  # where a beta draw has rounded to an end
+
+
+class Coordinate(NamedTuple):
+    """A support's way to the real line and back, and log |d value / d coordinate|."""
+
+    to_real: Callable[[Array], Array]
+    back: Callable[[Array], Array]
+    log_jacobian: Callable[[Array], Array]
+
+
+COORDINATES = {
+    UNIT: Coordinate(logit, expit, lambda v: np.log(v) + np.log1p(-v)),
+    SYMMETRIC: Coordinate(np.arctanh, np.tanh, lambda v: np.log1p(-v) + np.log1p(v)),
+    POSITIVE: Coordinate(np.log, np.exp, np.log),
+    REAL: Coordinate(np.asarray, np.asarray, np.zeros_like),
+}
+
+
+def chain_of(structure: Factorisation) -> Chain:
+    """The prior of an H that is a chain."""
+    return cast(Chain, structure.H.prior)
+
+
+class ChainSums(NamedTuple):
+    """What the parameters of a chain see of its paths.
+
+    first : (K, 1) of the first time; steps : (S, K, 1) sums over the transitions; n_steps; centre : (K, 1) that
+    logarithms are taken from
+    """
+
+    first: Array
+    steps: Array
+    n_steps: int
+    centre: Array
+
+
+def sum_paths(prior: Chain, h: Array, aux: Array) -> ChainSums:
+    """The sums of paths (K, T) and their exact companions (see :class:`nmf_zoo.kernels.particles.laws.Cloud`)."""
+    n_steps, centre = h.shape[1] - 1, np.zeros((len(h), 1))
+    before, after = h[:, :-1], h[:, 1:]
+    if isinstance(prior, BasisChainPrior):
+        steps = [(before == a) & (after == b) for a in (0, 1) for b in (0, 1)]
+    elif isinstance(prior, LogNormalARPrior):
+        centre = aux.mean(axis=1, keepdims=True)
+        before, after = aux[:, :-1] - centre, aux[:, 1:] - centre
+        pairs = (before, after, before * before, before * after, after * after)
+        return ChainSums(aux[:, :1].copy(), _row_sums(pairs), n_steps, centre)
+    else:
+        is_low = before <= aux[:, :-1]
+        towards = np.where(is_low, after <= before, aux[:, 1:] <= aux[:, :-1])
+        steps = [towards, ~towards]
+    return ChainSums(h[:, :1].copy(), _row_sums(steps), n_steps, centre)
+
+
+def _row_sums(parts: Sequence[Array]) -> Array:
+    return np.stack([part.sum(axis=1, keepdims=True, dtype=np.float64) for part in parts])
+
+
+def log_paths(prior: Chain, sums: ChainSums, values: Mapping[str, Array]) -> Array:
+    """log p(paths | parameters) of every component, (K, 1), up to a constant."""
+    if isinstance(prior, BasisChainPrior):
+        p, q, initial = prior.law(values)
+        stay_off, turn_on, turn_off, stay_on = sums.steps
+        steps = stay_off * np.log(p) + turn_on * np.log1p(-p) + turn_off * np.log1p(-q) + stay_on * np.log(q)
+        return steps + np.log(np.where(sums.first > 0.5, initial, 1.0 - initial))
+    if isinstance(prior, LogNormalARPrior):
+        mean, persistence, scale, *begins = prior.law(values)
+        squares = _squares(sums, mean - sums.centre, persistence)
+        steps = -0.5 * squares / scale**2 - sums.n_steps * np.log(scale)
+        return steps - 0.5 * ((sums.first - begins[0]) / begins[1]) ** 2 - np.log(begins[1])
+    alpha = prior.alpha.resolve(values)
+    return sums.steps[0] * np.log(alpha) + sums.steps[1] * np.log1p(-alpha)
+
+
+def _squares(sums: ChainSums, mean: Array, persistence: Array) -> Array:
+    """sum (z' - c - persistence z)^2, c = (1 - persistence) mean, (K, 1)."""
+    z, after, zz, product, afters = sums.steps
+    c = (1.0 - persistence) * mean
+    linear = after - persistence * z
+    return afters - 2.0 * persistence * product + persistence**2 * zz - 2.0 * c * linear + sums.n_steps * c**2
+
+
+def draw_parameters(
+    structure: Factorisation, W: Array, sums: ChainSums, values: dict[str, Array], generator: np.random.Generator
+) -> None:
+    """Draw every unknown hyperparameter in turn, in place of its entry in ``values``."""
+    groups = sum_groups(structure.W, W) if structure.W.unknowns else None
+    for name, unknown in structure.unknowns.items():
+        drawn = (
+            None if name in _names(structure.W) else _draw_in_closed_form(structure, unknown, sums, values, generator)
+        )
+        values[name] = _draw_by_slice(structure, unknown, groups, sums, values, generator) if drawn is None else drawn
+
+
+def _names(factor) -> list[str]:
+    return [unknown.name for unknown in factor.unknowns]
+
+
+def _draw_in_closed_form(
+    structure: Factorisation, unknown: Unknown, sums: ChainSums, values: Mapping[str, Array], generator
+) -> Array | None:
+    """A draw from its conditional if that is a beta or a normal one, else None."""
+    prior = chain_of(structure)
+    roles = [role for role, parameter in prior.parameters.items() if _is(parameter, unknown)]
+    kind, args = unknown.prior.kind, unknown.prior.args
+    if kind == "uniform" and np.all(args[0] <= 0.0) and np.all(args[1] >= 1.0):
+        kind, args = "beta", (np.ones(()), np.ones(()))
+    if kind == "beta" and not (isinstance(prior, LogNormalARPrior) or getattr(prior, "is_stationary", False)):
+        stays, leaves = _stays_and_leaves(prior, roles, sums)
+        a, b = (_entries(count, unknown) + arg for count, arg in zip((stays, leaves), args, strict=True))
+        return np.asarray(np.clip(generator.beta(a, b), *INSIDE))
+    if kind == "normal" and roles == ["mean"] and isinstance(prior, LogNormalARPrior):
+        return _draw_mean(prior, unknown, sums, values, generator)
+    return None
+
+
+def _is(parameter: Any, unknown: Unknown) -> bool:
+    return isinstance(parameter, Unknown) and parameter.name == unknown.name
+
+
+def _entries(of_components: Array, unknown: Unknown) -> Array:
+    """(K, 1) summed over the components that share an entry, in the variable's shape."""
+    return sum_to(of_components, unknown.shape).reshape(unknown.variable_shape)
+
+
+def _stays_and_leaves(prior: Chain, roles: list[str], sums: ChainSums) -> tuple[Array, Array]:
+    """(K, 1) each: how often the probability's event came about, and how often it did not."""
+    counts = {"alpha": sums.steps}
+    if isinstance(prior, BasisChainPrior):
+        begins = np.stack([sums.first, 1.0 - sums.first])
+        counts = {"p": sums.steps[:2], "q": sums.steps[:1:-1], "initial": begins}
+    stays, leaves = np.sum([counts[role] for role in roles], axis=0)
+    return stays, leaves
+
+
+def _draw_mean(
+    prior: LogNormalARPrior, unknown: Unknown, sums: ChainSums, values: Mapping[str, Array], generator
+) -> Array:
+    """The normal conditional of the level that a log-normal chain returns to."""
+    _, persistence, scale, *begins = prior.law(values)
+    room = 1.0 - persistence
+    precision = sums.n_steps * room**2 / scale**2 + np.zeros_like(sums.first)
+    pull = room * (sums.steps[1] - persistence * sums.steps[0]) / scale**2
+    pull = pull + sums.n_steps * room**2 / scale**2 * sums.centre
+    if prior.is_stationary:
+        precision, pull = precision + 1.0 / begins[1] ** 2, pull + sums.first / begins[1] ** 2
+    mu, sigma = unknown.prior.args
+    total = _entries(precision, unknown) + 1.0 / sigma**2
+    centre = (_entries(pull, unknown) + mu / sigma**2) / total
+    return np.asarray(generator.normal(centre, 1.0 / np.sqrt(total)))
+
+
+def _draw_by_slice(
+    structure: Factorisation, unknown: Unknown, groups, sums: ChainSums, values: Mapping[str, Array], generator
+) -> Array:
+    """One slice-sampling step for every entry."""
+    name, own = unknown.name, COORDINATES[_support(structure, unknown)]
+
+    def log_density(u: Array) -> Array:
+        value = own.back(u)
+        proposed = {**values, name: value}
+        total = unknown.prior.log_density(value) + own.log_jacobian(value)
+        if name in _names(structure.H):
+            use = next(use for use in structure.H.unknowns if use.name == name)
+            total = total + _entries(log_paths(chain_of(structure), sums, proposed), use)
+        if name in _names(structure.W):
+            use = next(use for use in structure.W.unknowns if use.name == name)
+            total = total + _entries(log_prior_of_groups(groups, proposed), use)
+        return np.where(np.isnan(total), -np.inf, total)
+
+    return np.asarray(own.back(slice_draw(log_density, own.to_real(values[name]), generator)))
+
+
+def _support(structure: Factorisation, unknown: Unknown) -> tuple[float, float]:
+    """What all its roles allow."""
+    found = [SUPPORTS[role] for role, own in chain_of(structure).parameters.items() if _is(own, unknown)]
+    if isinstance(structure.W.prior, GammaPrior) and unknown.name in _names(structure.W):
+        found.append(POSITIVE)
+    low, high = max(low for low, _ in found), min(high for _, high in found)
+    return low, high

@@ -1,0 +1,207 @@
+"""Particle Gibbs with ancestor sampling: draws from the posterior of H, W and the parameters of any chain.
+
+X_t ~ Poisson(W h_t), H a chain in time (Yildirim, Cemgil, Singh 2012; Lindsten, Jordan, Schoen 2014). One sweep draws::
+
+    rows of H, some at a time, given the other rows   exactly where they are binary and few, else by a conditional
+                                                      particle filter with ancestor sampling; C summed out
+    C[f, :, t] ~ Multinomial(x_ft, w_f * h_t / (w_f . h_t))            only where x_ft > 0 and observed
+    w_fk ~ Gamma(a_w + sum_t C, r_w + sum_t M_ft h_kt)
+    w_k -> c w_k, h_k -> h_k / c                      log-normal chains: along what the data can't see (`gibbs_moves`)
+    hyperparameters of the chain and of W             in closed form or by slice sampling (`gibbs_chain`)
+
+M is the mask times the exposure; a background is one more source, of no component. W without a prior has a_w = 1 and
+r_w = 0. Each of these leaves the posterior invariant, however few the particles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from nmf_zoo.inference.engine import Engine, Verdict
+from nmf_zoo.inference.gibbs_steps import GibbsState, draw_side, draw_sources
+from nmf_zoo.inference.hmm.gibbs_activations import Rows, draw_rows
+from nmf_zoo.inference.hmm.gibbs_chain import chain_of, draw_parameters, sum_paths
+from nmf_zoo.inference.hmm.gibbs_moves import move_levels
+from nmf_zoo.inference.hmm.gibbs_start import start_paths
+from nmf_zoo.inference.hmm.gibbs_support import EXACT_BLOCK, PARTICLE_BLOCK, supports_gibbs, takes_proposal
+from nmf_zoo.inference.hmm.particle_options import PROPOSALS, RESAMPLING, ParticleOptions, require_integer
+from nmf_zoo.inference.hmm.particle_start import start_values, start_weights
+from nmf_zoo.inference.hmm.samples import read_samples
+from nmf_zoo.inference.joint import LogJoint
+from nmf_zoo.inference.layout import Layout, Weights, by_count, compress, weigh
+from nmf_zoo.inference.prior_cells import prior_cells
+from nmf_zoo.inference.workers import Workers
+from nmf_zoo.kernels.cells import rates_at_cells
+from nmf_zoo.kernels.chain_draws import LARGEST
+from nmf_zoo.kernels.particles.filter import Plan
+from nmf_zoo.kernels.streams import child, children
+from nmf_zoo.results import checked_cells
+from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, LogNormalARPrior, UnitChainPrior
+
+ACTIVATIONS, SOURCES, WEIGHTS, LEVELS, HYPERPARAMETERS = range(5)  # children of a sweep's key
+
+
+class ParticleGibbsState(NamedTuple):
+    """W (F, K); h (K, T) and what stands beside it in particles, aux (K, T); hyperparameters by name."""
+
+    W: Array
+    h: Array
+    aux: Array
+    values: dict[str, Array]
+
+
+class ParticleGibbsInfo(NamedTuple):
+    """The shares of H, and of H at the first time, that come from new particles; 1 where rows are drawn exactly."""
+
+    renewed: float
+    renewed_first: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParticleGibbs(ParticleOptions):
+    """Options of particle Gibbs.
+
+    ``sample_stats`` holds ``renewed`` and ``renewed_first``, the shares of H and of its first time that a sweep drew
+    anew: where they are small, H mixes slowly, and more particles or smaller blocks help.
+
+    Attributes
+    ----------
+    particles : of the conditional filter. Two are enough to be right, more renew more of the path in a sweep; the
+        memory is that of all particles of all times
+    proposal : as in any filter, of log-normal chains; others take "bootstrap", which is what "auto" stands for
+    resampling : of the filter
+    ess : as in any filter; below 1, the path's past is not drawn anew where particles are not resampled
+    block : components whose rows of H are drawn together, given the others: "auto", or an integer. Larger blocks move
+        further together, and need more particles; of binary chains up to eight rows are drawn exactly
+    """
+
+    particles: int = 50
+    ess: float = 1.0
+    block: int | Literal["auto"] = "auto"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.block != "auto":
+            if isinstance(self.block, str):
+                raise ValueError(f"block: got {self.block!r}; expected 'auto' or an integer >= 1")
+            require_integer("block", self.block, 1)
+
+    def proposal_for(self, structure: Factorisation) -> str:
+        """The proposal's name."""
+        return "bootstrap" if self.proposal == "auto" else self.proposal
+
+    def block_for(self, structure: Factorisation) -> int:
+        """Rows that are drawn together."""
+        auto = EXACT_BLOCK if isinstance(structure.H.prior, BasisChainPrior) else PARTICLE_BLOCK
+        return min(auto if self.block == "auto" else int(self.block), structure.rank)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What all chains share; ``checked`` are the cells of ``mean``."""
+
+    structure: Factorisation
+    rows: Rows
+    layout: Layout
+    order: Array
+    weights: Weights
+    workers: Workers
+    log_joint: LogJoint
+    checked: tuple[Array, Array]
+
+
+def supports(structure: Factorisation, options: ParticleGibbs) -> Verdict:
+    """Chains of every kind with proper posteriors; see :mod:`nmf_zoo.inference.hmm.gibbs_support`."""
+    verdict = supports_gibbs(structure, options.block_for(structure), options.particles)
+    return verdict and takes_proposal(structure, options.proposal_for(structure))
+
+
+def prepare(structure: Factorisation, options: ParticleGibbs, workers: Workers) -> Problem:
+    """Lay out the data: by samples for the filter, along their longer side for the allocation of counts."""
+    layout, weights = compress(structure), weigh(structure)
+    proposal = PROPOSALS.index(options.proposal_for(structure))
+    plan = Plan(proposal, RESAMPLING.index(options.resampling), float(options.ess))
+    return Problem(
+        structure=structure,
+        rows=Rows(structure, read_samples(structure), options.block_for(structure), options.particles, plan),
+        layout=layout,
+        order=by_count(layout),
+        weights=weights,
+        workers=workers,
+        log_joint=LogJoint(structure, layout, weights, workers),
+        checked=checked_cells(structure.shape),
+    )
+
+
+def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> ParticleGibbsState:
+    """The start given, else H from its prior, W at the scale of the data, hyperparameters amid their priors."""
+    values = start_values(problem.structure, start)
+    h, aux = start_paths(problem.structure, values, child(key, 0), start)
+    W = start_weights(problem.structure, problem.weights, values, child(key, 1), start)
+    return ParticleGibbsState(W, h, aux, values)
+
+
+def step(problem: Problem, state: ParticleGibbsState, key: np.uint64) -> tuple[ParticleGibbsState, ParticleGibbsInfo]:
+    """One sweep."""
+    structure, keys = problem.structure, children(key, HYPERPARAMETERS + 1)
+    renewed, first = draw_rows(problem.rows, state.W, state.h, state.aux, state.values, keys[ACTIVATIONS])
+    if not structure.W.is_fixed:
+        draw_weights(problem, state, (keys[SOURCES], keys[WEIGHTS]))
+    moves = isinstance(structure.H.prior, LogNormalARPrior) and not structure.W.is_fixed
+    if moves or structure.unknowns:
+        sums = sum_paths(chain_of(structure), state.h, state.aux)
+        if moves:
+            sums = move_levels(structure, state.W, state.aux, sums, state.values, _generator(keys[LEVELS]))
+            np.exp(state.aux, out=state.h)
+        draw_parameters(structure, state.W, sums, state.values, _generator(keys[HYPERPARAMETERS]))
+    return state, ParticleGibbsInfo(float(renewed), float(first))
+
+
+def draw_weights(problem: Problem, state: ParticleGibbsState, keys: tuple[np.uint64, np.uint64]) -> None:
+    """Allocate the counts, then draw W in place from its gamma conditional."""
+    Ht = np.ascontiguousarray(state.h.T)
+    sources = GibbsState(state.W, Ht, {}, np.zeros_like(state.W), np.zeros_like(Ht), None)
+    draw_sources(problem.layout, problem.order, problem.workers, sources, keys[0])
+    priors = prior_cells(problem.structure, state.values)
+    shape, rate = (priors.shape_w, sources.of_features), (priors.rate_w, problem.weights.over_samples(Ht))
+    draw_side(problem.workers, state.W, shape, rate, keys[1])
+
+
+def _generator(key: np.uint64) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=int(key)))
+
+
+def draw(problem: Problem, state: ParticleGibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The variables of the model at this state, their log joint density and the followed cells of W H.
+
+    Activations of a unit chain that have rounded to 1 are the largest number below it, which has a density.
+    """
+    structure, (W, h, _, values) = problem.structure, state
+    if isinstance(structure.H.prior, UnitChainPrior):
+        h = np.minimum(h, LARGEST)
+    Ht = np.ascontiguousarray(h.T)
+    rows, cols = problem.checked
+    mean = np.empty(len(rows))
+    rates_at_cells(mean, W, Ht, rows, cols)
+    is_binary = isinstance(structure.H.prior, BasisChainPrior)
+    drawn = {name: np.array(value) for name, value in values.items()}
+    drawn[structure.H.name] = h.astype(np.int8) if is_binary else h
+    if not structure.W.is_fixed:
+        drawn[structure.W.name] = structure.W.orient(W)
+    return drawn, {"lp": np.float64(problem.log_joint(W, Ht, values)), "mean": mean}
+
+
+ENGINE = Engine(
+    name="particle_gibbs",
+    verb="sample",
+    options=ParticleGibbs,
+    supports=supports,
+    prepare=prepare,
+    init=init,
+    step=step,
+    draw=draw,
+)

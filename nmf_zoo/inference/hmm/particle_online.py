@@ -1,0 +1,301 @@
+"""Online EM by particles for any chain: W and its parameters from a stream (Yildirim, Cemgil, Singh 2012, section 3.3).
+
+Every sample is a step of size t^-exponent: the particles move on and are weighed, carry smoothed sums along, and W and
+the chain's parameters go to where these say; see :mod:`nmf_zoo.kernels.particles.online`. What is kept is particles and
+sums, whatever has been seen. Samples are the times of the chain, in the order in which they come; one without an
+observed cell is a missing time. The sums are averages: beside them what the priors of W and of the chain's parameters
+say is divided by the samples so far.
+
+The first time is one of ever more, and the steps forget it: a law of the first time is used, and not learned. One that
+is unknown stays where it started; a stationary one follows from the other parameters at the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from nmf_zoo.errors import RunFailed
+from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.hmm.chain_updates import keep_inside
+from nmf_zoo.inference.hmm.laws import law_of, make_population
+from nmf_zoo.inference.hmm.log_normal_updates import as_variable
+from nmf_zoo.inference.hmm.online_rows import copy, counts_of, cut, series_of, weights_of
+from nmf_zoo.inference.hmm.online_start import gamma_of, shared_offsets, start_weights, takes_stream
+from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, plan_of
+from nmf_zoo.inference.hmm.particle_options import ParticleOptions, require_word
+from nmf_zoo.inference.hmm.particle_paths import draw_paths
+from nmf_zoo.inference.hmm.particle_sums import SMOOTHERS, Wanted, make_carried
+from nmf_zoo.inference.hmm.support import MOST_MEMORY
+from nmf_zoo.inference.hmm.update_rules import ROLES, Entries, rules_of
+from nmf_zoo.inference.start import start_hyperparameters
+from nmf_zoo.inference.step_options import check_steps
+from nmf_zoo.inference.stream_engine import ACTIVATIONS, Columns, StreamEngine
+from nmf_zoo.inference.workers import Workers
+from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
+from nmf_zoo.kernels.particles.emission import Target
+from nmf_zoo.kernels.particles.filter import Population
+from nmf_zoo.kernels.particles.laws import BASIS, UNIT, Law
+from nmf_zoo.kernels.particles.online import SEEN, Step, Updates, learn
+from nmf_zoo.kernels.particles.statistics import FIRSTS, PAIRS, Carried
+from nmf_zoo.kernels.streams import child
+from nmf_zoo.structure import Array, Chain, Factorisation, Flat, Known, LogNormalARPrior
+
+STEPS = 3  # child of a stream's key, beside START and ACTIVATIONS
+PATHS_OF_BLOCKS, MOST_NUMBERS = (20, 400), 1 << 24  # paths drawn for the activations of a block, and numbers in them
+
+
+class ParticleState(NamedTuple):
+    """Particles with what they carry, parameters, and the clock of :func:`~nmf_zoo.kernels.particles.online.learn`.
+
+    ``others`` holds the values of unknowns that are not learned: those of the first time.
+    """
+
+    population: Population
+    carried: Carried
+    W: Array
+    law: Law
+    others: dict[str, Array]
+    clock: Array
+
+
+class ParticleInfo(NamedTuple):
+    """log_p: an estimate for the samples so far, each given those before it, under the parameters of its time."""
+
+    log_p: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParticleOnlineEM(ParticleOptions):
+    """Options of online EM by particles, for chains of every kind.
+
+    Attributes
+    ----------
+    particles, proposal, resampling, ess : of the filter
+    exponent : the t-th sample has the step size t^-exponent, 1/2 < exponent <= 1. A small one leaves a poor start
+        sooner: from a random start try 0.6; the last estimates average over t^exponent samples
+    burn_in : samples whose sums are gathered under the start, before the first update of the parameters
+    smoother : how the sums over all samples are made: "path" follows each particle's own line (Algorithm 1); "backward"
+        draws where each particle may have come from anew, for twice the time and less noise; "forward" sums over all
+        of these, in time particles^2
+    batch : samples handled in one call; results do not depend on it
+    """
+
+    exponent: float = 0.8
+    burn_in: int = 100
+    smoother: Literal["path", "backward", "forward"] = "path"
+    batch: int = 64
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_steps(self)
+        require_word("smoother", self.smoother, tuple(SMOOTHERS))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a stream keeps of its model."""
+
+    structure: Factorisation
+    options: ParticleOnlineEM
+    step: Step
+    updates: Updates
+    entries: Entries
+    base: Array
+
+
+def supports(structure: Factorisation, options: ParticleOnlineEM) -> Verdict:
+    """Chains of every kind; offsets that all samples share; W free, gamma or known."""
+    verdict = takes_stream(structure)
+    if not verdict:
+        return verdict
+    memory = 8.0 * options.particles * (3 * (n_rows(structure) + 2 * structure.rank) + 20)
+    if memory > MOST_MEMORY:
+        return Verdict(f"{options.particles} particles would take {memory / 1e9:.2g} GB: take fewer")
+    return CAN_RUN
+
+
+def n_rows(structure: Factorisation) -> int:
+    """Numbers that a particle carries, at most: activations for each feature, sources, and statistics of pairs."""
+    n_features, rank = structure.W.shape
+    return rank * (2 * n_features + max(PAIRS) + max(FIRSTS))
+
+
+def prepare(structure: Factorisation, options: ParticleOnlineEM, workers: Workers) -> Problem:
+    """The rules of a step."""
+    prior, rank = _chain(structure), structure.rank
+    offsets = shared_offsets(structure)
+    assert offsets is not None
+    exposure, background = offsets
+    pull, drag = gamma_of(structure)
+    rules, entries = rules_of(prior.parameters, ROLES[type(prior)], rank)
+    smoother = SMOOTHERS[options.smoother]
+    step = Step(plan_of(options, structure), smoother, float(options.exponent), float(options.burn_in))
+    updates = Updates(
+        learns_weights=int(not structure.W.is_fixed),
+        recentres=int(_can_recentre(structure)),
+        of_features=exposure,
+        pull=pull,
+        drag=drag,
+        chain=rules,
+        sums=np.zeros(0),
+        nothing=np.zeros((rank, 3)),
+    )
+    return Problem(structure, options, step, updates, entries, background / exposure)
+
+
+def _can_recentre(structure: Factorisation) -> bool:
+    """The scale of W is free, and a log-normal chain says what it is."""
+    prior, is_flat = structure.H.prior, isinstance(structure.W.prior, Flat)
+    return is_flat and isinstance(prior, LogNormalARPrior) and isinstance(prior.mean, Known)
+
+
+def _chain(structure: Factorisation) -> Any:
+    prior = structure.H.prior
+    assert isinstance(prior, Chain)
+    return prior
+
+
+def init(problem: Problem, columns: Columns, key: np.uint64, start: Mapping[str, Array]) -> ParticleState:
+    """Nothing seen; W and the chain given, or W random at the scale of the first samples, the chain in the middle."""
+    structure, options, prior = problem.structure, problem.options, _chain(problem.structure)
+    values = keep_inside(prior, start_hyperparameters(structure, start))
+    first = columns.part(0, min(options.burn_in, columns.n_columns))
+    typical = np.exp(prior.law(values)[0]) if isinstance(prior, LogNormalARPrior) else np.asarray(0.5)
+    W = start_weights(structure, problem.updates.of_features, first, typical, key, start)
+    others = {name: value for name, value in values.items() if name not in problem.entries}
+    law = law_of(prior, values, structure.rank)
+    population = make_population(structure.rank, options.particles, problem.step.plan.proposal, law.kind)
+    return ParticleState(population, _carried(problem, law.kind, 1), W, law, others, np.zeros(3))
+
+
+def _carried(problem: Problem, kind: int, weight_rows: int) -> Carried:
+    learns, options = bool(problem.updates.learns_weights), problem.options
+    needs_pairs = bool(problem.entries) or problem.updates.recentres == 1
+    wanted = Wanted(activations=learns, sources=learns, pairs=needs_pairs, first=False)
+    shape, smoother = problem.structure.W.shape, SMOOTHERS[options.smoother]
+    return make_carried(kind, shape, options.particles, smoother, weight_rows, wanted)
+
+
+def check(problem: Problem, state: ParticleState, columns: Columns) -> None:
+    """Any columns will do."""
+
+
+def update(
+    problem: Problem, state: ParticleState, columns: Columns, key: np.uint64
+) -> tuple[ParticleState, ParticleInfo]:
+    """A step for each of the columns."""
+    state = copy(state)
+    for part in cut(columns, _gathers_for_each(problem, state)):
+        if not np.all(part.complete) and not _gathers_for_each(problem, state):
+            state = with_room(problem, state)
+        state = _learn(problem, state, part, child(key, STEPS))
+    return state, ParticleInfo(float(state.clock[2]))
+
+
+def _gathers_for_each(problem: Problem, state: ParticleState) -> bool:
+    """Whether activations are weighted for each feature; also where they are not gathered at all."""
+    n_features, rank = problem.structure.W.shape
+    return problem.structure.W.is_fixed or state.carried.rows.sources == n_features * rank
+
+
+def with_room(problem: Problem, state: ParticleState) -> ParticleState:
+    """With weighted activations of every feature, which differ by more than ``of_features`` once a cell is missing."""
+    carried, rank = state.carried, problem.structure.rank
+    wide = _carried(problem, state.law.kind, len(state.W))
+    wide.table[: wide.rows.sources] = np.kron(problem.updates.of_features[:, None], carried.table[:rank])
+    wide.table[wide.rows.sources :] = carried.table[rank:]
+    return state._replace(carried=wide._replace(scale=carried.scale, before=carried.before))
+
+
+def _learn(problem: Problem, state: ParticleState, columns: Columns, key: np.uint64) -> ParticleState:
+    """Step through the columns; overwrites the state's arrays."""
+    updates, n_features = problem.updates._replace(sums=np.zeros(len(state.carried.table))), len(state.W)
+    weights = weights_of(columns, n_features if _gathers_for_each(problem, state) else 1, n_features)
+    if weights.shape[1] > 1:
+        weights = weights * updates.of_features
+        updates = updates._replace(of_features=np.ones(n_features))
+    target = Target(counts_of(columns, problem.structure.rank), state.W, problem.base, state.law)
+    population, impossible = learn(
+        state.population, state.carried, target, problem.step, updates, weights, state.clock, key
+    )
+    if impossible != WITHOUT_DATA:
+        raise RunFailed(refusal("online_em", columns.number + impossible, problem.options))
+    return state._replace(population=population)
+
+
+def refusal(name: str, number: int, options: ParticleOnlineEM) -> str:
+    """What is said where all particles are at zero weight."""
+    do = f"start W with a positive entry for every feature, or take more than particles={options.particles}"
+    return f"{name}: no particle can make the counts of column {number}: give the model a background, {do}"
+
+
+def seen(state: ParticleState) -> int:
+    """Columns so far."""
+    return int(state.clock[SEEN])
+
+
+def track(problem: Problem, state: ParticleState) -> Array:
+    """Sums of W's columns, (K,)."""
+    return state.W.sum(axis=0)
+
+
+def finish(problem: Problem, state: ParticleState) -> tuple[dict[str, Array], dict[str, Array]]:
+    """W and the chain's unknowns as they are now."""
+    structure, values = problem.structure, dict(state.others)
+    if not structure.W.is_fixed:
+        values[structure.W.name] = structure.W.orient(state.W)
+    for name, (row, unknown) in problem.entries.items():
+        values[name] = as_variable(state.law.parameters[row], unknown)
+    return values, {}
+
+
+def filtered(problem: Problem, state: ParticleState) -> dict[str, Array]:
+    """Of the last column's activations given all columns so far: mean and standard deviation, (K, 1) each."""
+    h, weights = state.population.cloud.h, state.population.weights
+    mean = h @ weights
+    return {"mean": mean[:, None], "sd": np.sqrt((h - mean[:, None]) ** 2 @ weights)[:, None]}
+
+
+def activations(problem: Problem, state: ParticleState, columns: Columns, key: np.uint64) -> dict[str, Array]:
+    """Mean and standard deviation of each column's activations given all of the block: a series under the result."""
+    counts = series_of(columns, state.W, problem.updates.of_features)
+    is_first = columns.number == 0 and not getattr(_chain(problem.structure), "is_stationary", False)
+    law = state.law if is_first else law_in_the_middle(state.law)
+    target = Target(counts, state.W, problem.base, law)
+    filtering = ParticleFilter(target, problem.step.plan, problem.options.particles, moments=False)
+    n_paths = int(np.clip(MOST_NUMBERS // (problem.structure.rank * columns.n_columns), *PATHS_OF_BLOCKS))
+    found = draw_paths(filtering, n_paths, child(key, ACTIVATIONS, columns.number), steps=1)
+    if found.impossible != WITHOUT_DATA:
+        raise RunFailed(refusal("activations", columns.number + found.impossible, problem.options))
+    return {"mean": found.h.mean(axis=0), "sd": found.h.std(axis=0)}
+
+
+def law_in_the_middle(law: Law) -> Law:
+    """The law with a first time that is like any other: stationary, where that is known."""
+    a, b, scale = law.parameters
+    if law.kind == BASIS:
+        return law._replace(initial=np.stack([(1.0 - a) / (2.0 - a - b), 0.0 * a]))
+    return law if law.kind == UNIT else law._replace(initial=np.stack([a, scale / np.sqrt(1.0 - b**2)]))
+
+
+STREAM = StreamEngine(
+    name="online_em",
+    kind="poisson",
+    options=ParticleOnlineEM,
+    is_counts=True,
+    block=Columns,
+    supports=supports,
+    prepare=prepare,
+    init=init,
+    check=check,
+    update=update,
+    seen=seen,
+    track=track,
+    finish=finish,
+    activations=activations,
+    filtered=filtered,
+)

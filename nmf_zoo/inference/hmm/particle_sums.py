@@ -1,0 +1,136 @@
+"""Smoothed sums over time by particles: what EM wants of a chain, in one pass forward over the samples.
+
+``smoothed_sums(filtering, weights, smoother, key)`` runs a :class:`ParticleFilter` and carries the sums of
+:mod:`nmf_zoo.kernels.particles.statistics` along. Its log-likelihood and the filter's ``track`` are those of
+``filtering.run`` with the same key. An online learner makes room with :func:`make_carried`, steps with the kernels of
+:mod:`nmf_zoo.kernels.particles.additive` itself, and :func:`split_sums` says which of the sums is which.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, Report
+from nmf_zoo.inference.layout import Weights
+from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
+from nmf_zoo.kernels.particles.additive import BACKWARD, FORWARD, PATHS, Smoother
+from nmf_zoo.kernels.particles.statistics import FIRSTS, PAIRS, Carried, Rows, total_sums
+from nmf_zoo.kernels.particles.sum_passes import sum_block
+from nmf_zoo.structure import Array
+
+SMOOTHERS = {
+    "path": Smoother(PATHS, draws=2, steps=1),
+    "forward": Smoother(FORWARD, draws=2, steps=1),
+    "backward": Smoother(BACKWARD, draws=2, steps=1),
+}
+
+
+class Wanted(NamedTuple):
+    """Which sums are carried: each row costs time."""
+
+    activations: bool = True
+    sources: bool = True
+    pairs: bool = True
+    first: bool = True
+
+
+ALL = Wanted()
+
+
+class SmoothedSums(NamedTuple):
+    """What a pass says. Of a part that was not wanted there is nothing: an array of no rows.
+
+    Attributes
+    ----------
+    log_likelihood : the estimate of log p(X), up to the terms without particles (``Samples.constant``); -inf where all
+        particles lost their weight
+    impossible : WITHOUT_DATA (-1), or the time at which they did: then the sums say nothing
+    activations : (F, K) sum_t w_ft E[h_kt | X], w = mask * exposure, or (1, K) where that is the same for all features
+    sources : (F, K) sum_t E[c_fkt | X]
+    pairs : (K, P) over times 2..T, see PAIRS of ``statistics``
+    first : (K, D) see FIRSTS
+    """
+
+    log_likelihood: float
+    impossible: int
+    activations: Array
+    sources: Array
+    pairs: Array
+    first: Array
+
+
+def smoothed_sums(
+    filtering: ParticleFilter,
+    weights: Weights,
+    smoother: Smoother,
+    key: np.uint64,
+    wanted: Wanted = ALL,
+    report: Report = lambda done: None,
+) -> SmoothedSums:
+    """Filter all times and smooth on the way; ``weights`` are those of ``Samples``, ``smoother`` one of SMOOTHERS."""
+    target, shape = filtering.target, filtering.target.W.shape
+    weight_rows = 1 if weights.matrix is None else shape[0]
+    carried = make_carried(target.law.kind, shape, filtering.n_particles, smoother, weight_rows, wanted)
+    population, total = filtering.make_population(), 0.0
+    how, track, impossible = (filtering.plan, smoother), filtering.track, WITHOUT_DATA
+    for span in filtering.spans():
+        rows = _weights_of(weights, *span)
+        population, found, impossible = sum_block(population, carried, target, how, rows, track, span, key)
+        total += found
+        if impossible != WITHOUT_DATA:
+            break
+        report(span[1])
+    sums = np.zeros(len(carried.table))
+    total_sums(sums, carried, population.weights)
+    activations, *rest = split_sums(sums, carried.rows, shape)
+    if weights.matrix is None:
+        activations = weights.of_features * activations
+    return SmoothedSums(total, impossible, activations, *rest)
+
+
+def _weights_of(weights: Weights, first: int, last: int) -> Array:
+    """What the samples of a block weigh, (last - first, R) or (1, R); features' own weights come later if R = 1."""
+    if weights.matrix is None:
+        of_samples = weights.of_samples
+        return of_samples[first:last] if len(of_samples) > 1 else of_samples
+    block = weights.matrix[:, first:last]
+    return np.ascontiguousarray((block.toarray() if sp.issparse(block) else block).T, dtype=np.float64)
+
+
+def make_carried(
+    kind: int,
+    shape: tuple[int, int],
+    n_particles: int,
+    smoother: Smoother,
+    weight_rows: int = 1,
+    wanted: Wanted = ALL,
+) -> Carried:
+    """Room for the sums of chains of this kind (BASIS, UNIT, LOG_NORMAL).
+
+    ``shape`` is (F, K), of W. ``weight_rows``: 1 where the weight of a sample is the same for all features, or differs
+    by a factor that the caller knows; else F.
+    """
+    n_features, rank = shape
+    sizes = (weight_rows * rank, n_features * rank, PAIRS[kind] * rank, FIRSTS[kind] * rank)
+    rows = Rows(*(int(end) for end in np.cumsum([size if use else 0 for size, use in zip(sizes, wanted, strict=True)])))
+    needs_densities, needs_spare = smoother.kind != PATHS, smoother.kind == FORWARD
+    return Carried(
+        table=np.zeros((rows.end, n_particles)),
+        scale=np.ones(1),
+        before=np.zeros((2, n_particles)),
+        rows=rows,
+        ready=np.zeros((2 * rank, n_particles) if needs_densities else (0, 0)),
+        spare=np.zeros((rows.end, n_particles) if needs_spare else (0, 0)),
+        room=np.zeros((4, n_particles)),
+        drawn=np.zeros((smoother.draws + 3, n_particles), np.uint64),
+    )
+
+
+def split_sums(sums: Array, rows: Rows, shape: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
+    """(activations (R, K), sources (F, K), pairs (K, P), first (K, D)) of sums; empty where not carried."""
+    activations, sources, pairs, first = np.split(sums, (rows.sources, rows.pairs, rows.first))
+    rank = shape[1]
+    return activations.reshape(-1, rank), sources.reshape(-1, rank), pairs.reshape(rank, -1), first.reshape(rank, -1)

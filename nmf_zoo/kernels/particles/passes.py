@@ -1,0 +1,71 @@
+"""A particle filter over a block of times, and what it keeps of each."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
+from nmf_zoo.kernels.basis_states import summing
+from nmf_zoo.kernels.particles.filter import advance, begin
+from nmf_zoo.kernels.streams import fold, kernel
+
+
+class Track(NamedTuple):
+    """What is kept of every time, overwritten.
+
+    Attributes
+    ----------
+    means, sds : (T, K) of the filter, or (0, K): not wanted
+    sizes : (T,) effective numbers of particles, before resampling
+    resampled : (T,) whether the particles were resampled on the way to this time
+    """
+
+    means: Any
+    sds: Any
+    sizes: Any
+    resampled: Any
+
+
+@kernel
+def filter_block(population, target, plan, track, first, last, key):
+    """Filter the times from ``first`` to ``last``, on from the population at the time before.
+
+    Returns (population, log p(x_first:last | before) up to the terms without particles, WITHOUT_DATA); where all
+    particles are at zero weight: -inf, and the time at which they are.
+    """
+    total = 0.0
+    for t in range(first, last):
+        resampled = 0
+        if t == 0:
+            log_p, size = begin(population, target, t, plan, fold(key, t))
+        else:
+            population, log_p, size, resampled = advance(population, target, t, plan, fold(key, t))
+        if not log_p > -math.inf:
+            return population, -math.inf, t
+        total += log_p
+        track.sizes[t], track.resampled[t] = size, resampled == 1
+        if track.means.shape[0] > 0:
+            for k in range(track.means.shape[1]):
+                track.means[t, k] = mean_of(population.cloud.h[k], population.weights)
+                track.sds[t, k] = math.sqrt(spread_of(population.cloud.h[k], population.weights, track.means[t, k]))
+    return population, total, WITHOUT_DATA
+
+
+@summing
+def mean_of(row, weights):
+    """sum_i w_i row_i"""
+    total = 0.0
+    for i in range(row.size):
+        total += weights[i] * row[i]
+    return total
+
+
+@summing
+def spread_of(row, weights, mean):
+    """sum_i w_i (row_i - mean)^2"""
+    total = 0.0
+    for i in range(row.size):
+        away = row[i] - mean
+        total += weights[i] * away * away
+    return total
