@@ -17,6 +17,7 @@ from nmf_zoo.engines import VERBS, verdict
 from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
 from nmf_zoo.inference import ENGINES, EXPONENTIAL
 from nmf_zoo.inference.driver import STATUS
+from nmf_zoo.inference.hmm.support import CHAIN_ENGINES
 
 F, K, N = 4, 2, 5
 RNG = np.random.default_rng(3)
@@ -107,6 +108,11 @@ MAKERS = {
     "hmm_nmf, sparse": lambda: nz.hmm_nmf(sp.csr_array(X), K, alpha_w=2.0),
     "hmm_nmf, mask": lambda: nz.hmm_nmf(TABLE, K, mask=MASK, background=0.5, chain=nz.BasisChain(0.9, [0.7, 0.8])),
     "hmm_nmf, log-normal": lambda: nz.hmm_nmf(TABLE, K, alpha_w=2.0, chain=nz.LogNormalAR(0.0, 0.5, 1.0)),
+    "hmm_nmf, bayes": lambda: nz.hmm_nmf(TABLE, K, alpha_w=2.0, background=0.5, chain=nz.BasisChain(0.9, 0.8)),
+    "hmm_nmf, bayes, mask": lambda: nz.hmm_nmf(
+        TABLE, K, alpha_w=2.0, mask=MASK, background=0.5, chain=nz.UnitChain([0.9, 0.8])
+    ),
+    "hmm_nmf, bayes, sparse": lambda: nz.hmm_nmf(sp.csr_array(X), K, alpha_w=2.0, chain=nz.UnitChain(0.9)),
     "is_nmf": lambda: nz.is_nmf(POWER, K, alpha=2.0, alpha_w=[[1.5], [2.0], [1.0], [3.0]]),
     "is_nmf, W free": lambda: nz.is_nmf(POWER, K, beta=np.ones((K, 1))),
     "is_nmf, mask": lambda: nz.is_nmf(POWER, K, alpha_w=2.0, mask=MASK),
@@ -129,7 +135,7 @@ OWN = {name: engine.verb for name, engine in ENGINES.items()}  # NUTS has tests 
 
 POINTS = ("em", "mcem")  # give one draw
 MAXIMISES_W = ("mcem",)  # and integrates H out: with gamma priors of both there is nothing to maximise
-OF_CHAINS = ("hmm_exact",)
+OF_CHAINS = CHAIN_ENGINES
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +146,7 @@ def models():
 def suited(name, engine):
     """The declaration of this kind that the engine is for."""
     if engine in OF_CHAINS:
-        return name.replace("gamma_nmf", "hmm_nmf")
+        return name.replace("gamma_nmf", "hmm_nmf, bayes" if OWN[engine] == "sample" else "hmm_nmf")
     return name.replace("gamma_nmf", "gap") if engine in MAXIMISES_W else name
 
 

@@ -10,6 +10,7 @@ import pytest
 from nmf_zoo.engines import OPTIONS, VERBS, require_support, verdict
 from nmf_zoo.errors import UnsupportedModel
 from nmf_zoo.inference import EXPONENTIAL
+from nmf_zoo.inference.hmm.support import CHAIN_ENGINES
 from nmf_zoo.workbench.rank import METHODS
 from tests.structures import gamma, inverse_gamma, model
 
@@ -36,7 +37,7 @@ def strange(kind, engine, of_w, of_h):
     return [name for name, of in (("W", of_w), ("H", of_h)) if of in BOTH and of not in taken]
 
 
-@pytest.mark.parametrize("engine", [name for name in VERBS if name not in ("nuts", "hmm_exact")])
+@pytest.mark.parametrize("engine", [name for name in VERBS if name not in ("nuts", *CHAIN_ENGINES)])
 @pytest.mark.parametrize(("kind", "of_w", "of_h"), CASES)
 def test_engines_take_what_they_have_formulas_for(kind, of_w, of_h, engine):
     structure = case(kind, of_w, of_h)

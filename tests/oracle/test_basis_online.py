@@ -7,12 +7,12 @@ import pytest
 from scipy.special import logsumexp
 
 from nmf_zoo.inference.hmm.samples import read_samples
-from nmf_zoo.kernels.basis_online import KNOWN, SEPARATE, TIED, Online, Rules, learn
+from nmf_zoo.inference.hmm.update_rules import rules_of
+from nmf_zoo.kernels.basis_online import Online, Rules, learn
 from nmf_zoo.kernels.basis_states import Tables, set_rates
 from tests import naive_chains
-from tests.structures import model, weight_of
+from tests.structures import model, parameter, unknown, weight_of
 
-WORDS = {"known": KNOWN, "tied": TIED, "separate": SEPARATE}
 RANK, FEATURES = 2, 3
 P, Q, INITIAL = np.array([0.9, 0.6]), np.array([0.7, 0.55]), np.array([0.3, 0.8])
 RNG = np.random.default_rng(12)
@@ -27,7 +27,15 @@ def data(n_times, missing=False):
     return x, mask, rng.gamma(2.0, 0.5, x.shape), rng.gamma(2.0, 0.1, x.shape)
 
 
-def run(structure, updates=(0, KNOWN, KNOWN), exponent=0.8, burn_in=np.inf, cuts=(), separable=False):
+def chain_parameter(name, update):
+    """p or q as a model has it, and as ``update`` says: known, tied or separate."""
+    if update == "known":
+        return parameter(0.5)
+    tying = {} if update == "tied" else {"variable_shape": (RANK,), "shape": (RANK, 1)}
+    return unknown(name, "uniform", 0.0, 1.0, **tying)
+
+
+def run(structure, updates=(0, "known", "known"), exponent=0.8, burn_in=np.inf, cuts=(), separable=False):
     """The state after all samples, given in blocks, and their log-likelihood."""
     samples, n_times = read_samples(structure), structure.shape[1]
     weights = np.ascontiguousarray(weight_of(structure).T)
@@ -39,11 +47,12 @@ def run(structure, updates=(0, KNOWN, KNOWN), exponent=0.8, burn_in=np.inf, cuts
     tables = Tables(np.empty((FEATURES, n_states)), np.empty((FEATURES, n_states)))
     set_rates(tables, W, samples.base)
     rooms = np.empty(n_states), np.empty(n_states), np.empty(n_columns)
-    online = Online(np.zeros((n_states, n_columns)), W.copy(), P.copy(), Q.copy(), tables, *rooms)
+    online = Online(np.zeros((n_states, n_columns)), W.copy(), np.stack([P, Q]), INITIAL, tables, *rooms)
     none = np.zeros(W.shape)
-    rules = Rules(
-        INITIAL, samples.base, of_features, exponent, burn_in, np.array(updates), none, none, np.zeros((2, 2))
+    chain, _ = rules_of(
+        {name: chain_parameter(name, how) for name, how in zip("pq", updates[1:], strict=True)}, "pq", RANK
     )
+    rules = Rules(samples.base, of_features, exponent, burn_in, updates[0], none, none, chain)
     total = samples.constant
     for first, last in zip((0, *cuts), (*cuts, n_times), strict=True):
         found, impossible = learn(online, counts, weights, rules, first, first, last)
@@ -85,11 +94,10 @@ def test_with_known_parameters_it_is_the_weighted_sum_of_smoothed_statistics(mis
 def test_learning_follows_the_equations(updates, cuts):
     x, mask, exposure, background = data(40, missing=True)
     structure = model(x, RANK, W, None, mask=mask, exposure=exposure, background=background)
-    ours = (updates[0], WORDS[updates[1]], WORDS[updates[2]])
-    online, total = run(structure, ours, 0.7, 5, cuts)
+    online, total = run(structure, updates, 0.7, 5, cuts)
     arguments = structure.data.values, weight_of(structure), background, W, P, Q, INITIAL, 0.7, 5, updates
     *expected, log_p, sums = naive_chains.learn_online(*arguments)
-    for found, value in zip((online.W, online.p, online.q), expected, strict=True):
+    for found, value in zip((online.W, *online.parameters), expected, strict=True):
         np.testing.assert_allclose(found, value, rtol=1e-9)
     assert total == pytest.approx(log_p, rel=1e-11)
     for found, value in zip(statistics(online), sums, strict=True):
@@ -100,7 +108,7 @@ def test_weights_that_are_a_product_need_one_row_of_activations():
     x, _, exposure, background = data(30)
     exposure = exposure[:, :1] * exposure[:1]
     structure = model(x, RANK, W, None, exposure=exposure, background=background)
-    found = [run(structure, (1, TIED, TIED), burn_in=4, separable=separable)[0] for separable in (False, True)]
+    found = [run(structure, (1, "tied", "tied"), burn_in=4, separable=separable)[0] for separable in (False, True)]
     all_features, product = found
     np.testing.assert_allclose(product.W, all_features.W, rtol=1e-10)
     assert product.table.shape[1] < all_features.table.shape[1]
@@ -110,7 +118,7 @@ def test_a_feature_unseen_at_the_first_update_can_still_come():
     x = np.zeros((FEATURES, 30))
     x[1:], x[0, 20:] = 3.0, 4.0
     structure = model(x, RANK, W, None, background=np.zeros((1, 1)))
-    online, total = run(structure, (1, KNOWN, KNOWN), burn_in=5)
+    online, total = run(structure, (1, "known", "known"), burn_in=5)
     assert np.isfinite(total)
     assert np.all(np.isfinite(online.W))
     assert online.W[0].max() > 0.1

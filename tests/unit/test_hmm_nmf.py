@@ -11,6 +11,7 @@ import nmf_zoo as nz
 from nmf_zoo.cli import main
 from nmf_zoo.engines import VERBS, verdict
 from nmf_zoo.errors import InputError, UnreadableModel, UnsupportedModel
+from nmf_zoo.inference.hmm.support import CHAIN_ENGINES
 from nmf_zoo.reading import check, describe, read
 from nmf_zoo.structure import BasisChainPrior, Fixed, LogNormalARPrior, UnitChainPrior
 
@@ -165,7 +166,7 @@ def test_unreadable_chains():
         read(model)
 
 
-@pytest.mark.parametrize("engine", [name for name in VERBS if name not in ("hmm_exact", "nuts")])
+@pytest.mark.parametrize("engine", [name for name in VERBS if name not in (*CHAIN_ENGINES, "nuts")])
 def test_engines_for_independent_columns_refuse_chains(engine):
     for chain in ("basis", "unit", "log-normal"):
         assert "Markov chain" in verdict(read(declare(chain)), engine).reason
@@ -181,7 +182,7 @@ def test_other_refusals():
     with pytest.raises(UnsupportedModel, match="chain"):
         nz.marginal_log_likelihood(declare(nz.BasisChain(0.9, 0.8)), np.ones((F, K)))
     with pytest.raises(UnsupportedModel, match="can't stream"):
-        nz.stream(declare("unit"))
+        nz.stream(declare("unit"), engine=nz.ChainOnlineEM())
     with pytest.raises(UnsupportedModel, match="chain prior"):
         nz.evidence(declare(nz.BasisChain(0.9, 0.8), alpha_w=2.0))
 

@@ -94,31 +94,90 @@ def test_priors_hold_the_parameters_back():
     ("arguments", "message"),
     [
         ({"chain": nz.UnitChain(0.9)}, "no binary chain"),
-        ({"chain": nz.BasisChain(0.9, nz.free(), "stationary")}, "has no known law"),
-        ({"chain": nz.BasisChain(0.9, 0.8, nz.free())}, "has no known law"),
         ({"shape": (F, 2), "exposure": np.array([1.0, 2.0])}, "differs between samples"),
     ],
 )
 def test_what_it_cannot_run(arguments, message):
     with pytest.raises(UnsupportedModel, match=message):
-        nz.stream(declare(**arguments))
+        nz.stream(declare(**arguments), engine=nz.ChainOnlineEM())
 
 
-def test_columns_without_a_possible_state_and_activations():
+@pytest.mark.parametrize("initial", ["stationary", nz.free()])
+def test_the_first_time_is_used_and_not_learned(initial):
+    """Its law is that of the start: with p = q = 1/2, one half."""
+    found = follow(X, chain=nz.BasisChain(nz.free(), nz.free(), initial))
+    half = follow(X, chain=nz.BasisChain(nz.free(), nz.free(), 0.5))
+    np.testing.assert_array_equal(found.W, half.W)
+    posterior = found.result().posterior
+    assert "initial" not in posterior or posterior["initial"].item() == 0.5
+
+
+def test_one_probability_for_p_and_q_and_priors_of_their_own():
+    with pm.Model() as model:
+        stay = pm.Uniform("stay", 0.6, 0.7)
+        W = pm.HalfFlat("W", shape=(F, K))
+        H = nz.BasisChain("H", stay, stay, shape=(K, 1))
+        pm.Poisson("X", W @ H + 0.2, shape=(F, 1))
+    stream = nz.stream(model, random_seed=1)
+    stream.update(X)
+    assert 0.6 <= stream.result().posterior["stay"].item() <= 0.7
+
+
+def test_columns_without_a_possible_state():
     stream = nz.stream(declare(background=None), initvals={"W": np.full((F, K), 1e-200)}, engine=nz.ChainOnlineEM())
     stream.update(np.zeros((F, 3)))
     before = stream.W.to_numpy().copy()
     assert stream.columns_seen == 3
-    with pytest.raises(InputError, match="hmm_exact"):
-        stream.activations(X)
+    stream.activations(X)
     np.testing.assert_array_equal(stream.W, before)
     zero = nz.stream(known_zeros(), random_seed=1)
     with pytest.raises(RunFailed, match="column 0"):
         zero.update(np.ones((F, 1)))
+    zero.update(np.zeros((F, 1)))
+    with pytest.raises(RunFailed, match="column 1"):
+        zero.activations(np.array([[0.0, 1.0]] * F))
 
 
 def known_zeros():
     return pm.do(declare(chain=nz.BasisChain(0.9, 0.8), background=None), {"W": np.zeros((F, K))})
+
+
+def smoothed(x, W, p, q, initial):
+    """P(on) (K, T) by summing over all paths."""
+    weight, background = EXPOSURE * ~np.isnan(x), np.full(x.shape, 0.2)
+    return naive_chains.smooth(np.nan_to_num(x), weight, background, W, p, q, initial)[1].T
+
+
+def test_activations_are_those_of_a_series():
+    """From the law of the first time, or in the middle of a series from the stationary one."""
+    stream = follow(GAPS)
+    posterior = stream.result().posterior
+    W, p, q = (posterior[name].to_numpy()[0, 0] for name in ("W", "p", "q"))
+    stationary = (1 - p) / (2 - p - q)
+    for first, initial in ((0, np.full(K, 0.3)), (15, stationary)):
+        found = stream.activations(GAPS[:, 15:21], first=first)
+        expected = smoothed(GAPS[:, 15:21], W, np.full(K, p), q, np.broadcast_to(initial, K))
+        np.testing.assert_allclose(found["H_mean"], expected, rtol=1e-8)
+        np.testing.assert_allclose(found["H_sd"], np.sqrt(expected * (1 - expected)), rtol=1e-6)
+    assert found["sample"].to_numpy().tolist() == list(range(15, 21))
+
+
+def test_what_is_said_of_the_last_column():
+    """The filter's last mean is the smoother's, with the parameters held."""
+    stream = follow(GAPS[:, :6], start=W0, burn_in=100)
+    found, expected = stream.filtered, smoothed(GAPS[:, :6], W0, np.full(K, 0.5), np.full(K, 0.5), np.full(K, 0.3))
+    np.testing.assert_allclose(found["H_mean"].to_numpy()[:, 0], expected[:, -1], rtol=1e-8)
+    assert found["sample"].item() == 5
+    with pytest.raises(InputError, match="no column yet"):
+        _ = nz.stream(declare()).filtered
+    with pytest.raises(InputError, match="without a chain"):
+        _ = nz.stream(nz.gap(None, rank=2, shape=(3, 2))).filtered
+
+
+def test_the_name_takes_exact_steps_where_states_are_few():
+    assert isinstance(nz.stream(declare())._options, nz.ChainOnlineEM)
+    wide = nz.hmm_nmf(None, 13, chain=nz.BasisChain(0.9, 0.8), shape=(F, 1))
+    assert isinstance(nz.stream(wide)._options, nz.ParticleOnlineEM)
 
 
 @pytest.mark.parametrize("option", [{"exponent": 0.5}, {"exponent": "fast"}, {"burn_in": 0}, {"batch": 1.5}])
