@@ -37,6 +37,9 @@ PARTS = (
     "marginal",
     "evidence",
     "hmm",
+    "particle_filter",
+    "look_ahead",
+    "particle_online",
 )
 PACKAGES = ("nmf_zoo", "numba", "numpy", "scipy", "pymc", "arviz", "scikit-learn", "nutpie", "hpfrec")
 BEGIN, END = "<!-- benchmarks: make bench -->", "<!-- end -->"

@@ -1,8 +1,11 @@
-"""Chains in time, one thread: the exact filter beside a dense recursion in NumPy, and exact online EM."""
+"""Chains in time: the exact filter beside dense recursions in NumPy and hmmlearn, in threads, and exact online EM."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -25,8 +28,9 @@ P, Q, FEATURES = 0.8571, 0.6926, 8  # of Yildirim, Cemgil, Singh (2012), section
 def rows(quick: bool) -> Iterator[Row]:
     """Filter, smoother, paths and online EM, at the paper's size, and the filter with 4,096 states."""
     n_times = 2_000 if quick else 20_000
-    yield filter_row(5, n_times, least=20.0)
-    yield filter_row(12, n_times // 100, least=None)
+    yield from filter_rows(5, n_times)
+    yield filter_row(12, n_times // 100)
+    yield threads_row(4 * n_times)
     yield from passes(5, n_times)
     yield online_row(10_000 if quick else 100_000)
 
@@ -45,38 +49,101 @@ def recursions(X: np.ndarray, W: np.ndarray) -> Recursions:
     return Recursions(samples.counts(W), samples.base, W, Chain(np.full(rank, P), np.full(rank, Q), np.full(rank, 0.5)))
 
 
-def filter_row(rank: int, n_times: int, least: float | None) -> Row:
-    """The log-likelihood, emissions included on both sides."""
+def filter_rows(rank: int, n_times: int) -> Iterator[Row]:
+    """The log-likelihood, emissions included on both sides, at the size that has targets.
+
+    hmmlearn's ``score`` takes emissions as its Poisson class has them. Its recursion of likelihoods, which that class
+    can't use where they underflow, is fed with the best we can do by hand: a product in NumPy, over each row's peak.
+    """
     X, W = simulate(rank, n_times)
-    X[X.sum(axis=1) == 0, 0] = 1
-    ours = recursions(X, W)
-    own, other = (1e6 * seconds / n_times for seconds in fastest([ours.log_likelihood, dense(X, W)], 5))
+    ours, peers = recursions(X, W), {"dense NumPy": (dense(X, W), 20.0)}
+    if find_spec("hmmlearn") is not None:
+        peers["hmmlearn, its PoissonHMM.score"] = (hmmlearn_score(X, W), 10.0)
+        peers["hmmlearn, its _hmmc.forward_scaling by hand"] = (hmmlearn_by_hand(X, W), 10.0)
+    works = [ours.log_likelihood, *(work for work, _ in peers.values())]
+    own, *others = (1e6 * seconds / n_times for seconds in fastest(works, 7))
     work = f"exact filter, {2**rank} states, {FEATURES} features, a step"
-    return compare(work, f"{own:.2f} us", f"{other:.2f} us (dense NumPy)", other / own, least)
+    for (name, (_, least)), other in zip(peers.items(), others, strict=True):
+        yield compare(work, f"{own:.2f} us", f"{other:.2f} us ({name})", other / own, least)
 
 
-def dense(X: np.ndarray, W: np.ndarray) -> Callable[[], float]:
-    """Scaled forward recursion over a 2^K x 2^K matrix; all emissions in one product."""
+def filter_row(rank: int, n_times: int) -> Row:
+    """As many states as it takes, beside dense NumPy."""
+    X, W = simulate(rank, n_times)
+    own, other = (1e6 * seconds / n_times for seconds in fastest([recursions(X, W).log_likelihood, dense(X, W)], 5))
+    work = f"exact filter, {2**rank} states, {FEATURES} features, a step"
+    return compare(work, f"{own:.2f} us", f"{other:.2f} us (dense NumPy)", other / own)
+
+
+def law(W: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rates (F, 2^K), the law of the first state (2^K,) and the transition (2^K, 2^K), dense."""
     rank = W.shape[1]
-    bits = np.arange(2**rank)[:, None] >> np.arange(rank) & 1
-    rates = W @ bits.T + 0.1
     A = np.ones((1, 1))
     for _ in range(rank):
         A = np.kron(np.array([[P, 1 - P], [1 - Q, Q]]), A)
+    bits = np.arange(2**rank)[:, None] >> np.arange(rank) & 1
+    return W @ bits.T + 0.1, np.full(2**rank, 0.5**rank), A
+
+
+def emissions_by_numpy(X: np.ndarray, rates: np.ndarray) -> tuple[np.ndarray, float]:
+    """e^(log-likelihood - peak) (T, 2^K), all in one product, and the sum of the peaks."""
+    logs = X.T @ np.log(rates) - rates.sum(axis=0)
+    peaks = logs.max(axis=1, keepdims=True)
+    return np.exp(logs - peaks), float(peaks.sum())
+
+
+def dense(X: np.ndarray, W: np.ndarray) -> Callable[[], float]:
+    """Scaled forward recursion over a 2^K x 2^K matrix."""
+    rates, start, A = law(W)
 
     def work() -> float:
-        emissions = X.T @ np.log(rates) - rates.sum(axis=0)
-        peaks = emissions.max(axis=1, keepdims=True)
-        emissions = np.exp(emissions - peaks)
-        law, total = np.full(2**rank, 0.5**rank) * emissions[0], float(peaks.sum())
+        emissions, total = emissions_by_numpy(X, rates)
+        state = start * emissions[0]
         for row in emissions[1:]:
-            mass = law.sum()
+            mass = state.sum()
             total += np.log(mass)
-            law = (law / mass) @ A
-            law *= row
-        return total + float(np.log(law.sum()))
+            state = (state / mass) @ A
+            state *= row
+        return total + float(np.log(state.sum()))
 
     return work
+
+
+def hmmlearn_score(X: np.ndarray, W: np.ndarray) -> Callable[[], float]:
+    """What a user of hmmlearn calls."""
+    from hmmlearn.hmm import PoissonHMM
+
+    rates, start, A = law(W)
+    model = PoissonHMM(len(start))
+    model.startprob_, model.transmat_, model.lambdas_, model.n_features = start, A, rates.T, len(X)
+    samples = np.ascontiguousarray(X.T)
+    return lambda: model.score(samples)
+
+
+def hmmlearn_by_hand(X: np.ndarray, W: np.ndarray) -> Callable[[], float]:
+    """Its compiled recursion of likelihoods alone."""
+    from hmmlearn import _hmmc
+
+    rates, start, A = law(W)
+
+    def work() -> float:
+        emissions, total = emissions_by_numpy(X, rates)
+        return total + _hmmc.forward_scaling(start, A, emissions)[0]
+
+    return work
+
+
+def threads_row(n_times: int) -> Row:
+    """Independent filters in two threads, beside the same one after the other; seconds on the clock."""
+    runs = [recursions(*simulate(5, n_times)) for _ in range(4)]
+
+    def together(pool: ThreadPoolExecutor) -> None:
+        list(pool.map(lambda run: run.log_likelihood(), runs))
+
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(2) as two:
+        alone, both = fastest([lambda: together(one), lambda: together(two)], 15, time.perf_counter)
+    work = f"exact filter, {len(runs)} independent runs, T={n_times:,}, 2 threads"
+    return compare(work, f"{1e3 * both:.0f} ms", f"{1e3 * alone:.0f} ms (1 thread)", alone / both, 1.7)
 
 
 def passes(rank: int, n_times: int) -> Iterator[Row]:

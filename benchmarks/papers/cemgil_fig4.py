@@ -7,19 +7,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
 import nmf_zoo as nz
+from benchmarks.papers.cemgil_faces import ACCENT, FIGURES, INK, faces
 
-FIGURES = Path(__file__).parent / "figures"
 PAPER = {16: 27, 32: 42}
-INK, ACCENT = "#22304a", "#c4552d"
 
 
 def main() -> None:
@@ -73,17 +70,6 @@ def search(size: int, arguments: argparse.Namespace) -> xr.Dataset:
             row = table.sel(rank=rank)
             print(f"  I = {rank:3}: bound {float(row['combined']):.1f}, {row['status'].values[0]}")
     return table
-
-
-def faces(size: int) -> tuple[np.ndarray, str]:
-    """Pixels x faces, block means rounded to counts; simulated ones where the faces are not at hand."""
-    path = Path(os.environ.get("NMF_ZOO_DATA", "")) / "olivetti" / "olivetti.npz"
-    if "NMF_ZOO_DATA" in os.environ and path.exists():
-        with np.load(path) as archive:
-            return np.rint(archive[f"X{size}"]).astype(np.int64), "Olivetti faces, means of blocks of pixels, rounded"
-    rng = np.random.default_rng(1)
-    W, H = rng.gamma(0.3, size=(size * size, 30)), rng.gamma(2.0, size=(30, 400))
-    return rng.poisson(W @ H * 130 / (W @ H).mean()), "simulated stand-in for the Olivetti faces (30 sources)"
 
 
 def picture(found: dict[int, xr.Dataset], plain: bool):
