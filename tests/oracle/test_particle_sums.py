@@ -11,7 +11,7 @@ from nmf_zoo.inference.hmm.particle_paths import draw_paths
 from nmf_zoo.inference.hmm.particle_sums import SMOOTHERS, Wanted, make_carried, smoothed_sums, split_sums
 from nmf_zoo.inference.layout import Weights
 from nmf_zoo.kernels.basis_states import Counts
-from nmf_zoo.kernels.particles.additive import BACKWARD, Smoother, carry
+from nmf_zoo.kernels.particles.additive import Backward, carry
 from nmf_zoo.kernels.particles.emission import Target
 from nmf_zoo.kernels.particles.filter import Plan
 from nmf_zoo.kernels.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law, log_step
@@ -33,7 +33,7 @@ X = RNG.poisson(4.0, (F, T)) * (WEIGHT > 0) * (RNG.random((F, T)) < 0.8)
 OFFSET = RNG.gamma(1.0, 0.2, (F, T))
 KEY = seed_key(5)
 GAINS = np.arange(1.0, T + 1) ** -0.8
-SMOOTHERS_AND_MORE = SMOOTHERS | {"backward, 4 drawn": Smoother(BACKWARD, 4, 2)}
+SMOOTHERS_AND_MORE = SMOOTHERS | {"backward, 4 drawn": Backward(4, 2)}
 
 
 def law_of(kind, rank=K):

@@ -20,7 +20,7 @@ from nmf_zoo.inference.hmm.particle_sums import SMOOTHERS, make_carried, smoothe
 from nmf_zoo.inference.hmm.recursions import Recursions
 from nmf_zoo.inference.layout import Weights
 from nmf_zoo.kernels.basis_states import Chain, Counts
-from nmf_zoo.kernels.particles.additive import BACKWARD, Smoother, carry
+from nmf_zoo.kernels.particles.additive import Backward, carry
 from nmf_zoo.kernels.particles.emission import Target
 from nmf_zoo.kernels.particles.filter import Plan
 from nmf_zoo.kernels.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law
@@ -54,7 +54,7 @@ PLANS = {
     "guided": Plan(GUIDED, RESIDUAL, 0.7),
     "auxiliary": Plan(AUXILIARY, MULTINOMIAL, 1.0),
 }
-EACH = SMOOTHERS | {"backward, 3 drawn": Smoother(BACKWARD, 3, 2)}
+EACH = SMOOTHERS | {"backward, 3 drawn": Backward(3, 2)}
 
 
 def filter_of(law, plan, n_particles, x=X, weight=WEIGHT):

@@ -16,15 +16,15 @@ import scipy.sparse as sp
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, Report
 from nmf_zoo.inference.layout import Weights
 from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
-from nmf_zoo.kernels.particles.additive import BACKWARD, FORWARD, PATHS, Smoother
+from nmf_zoo.kernels.particles.additive import Backward, Forward, Paths, Smoother
 from nmf_zoo.kernels.particles.statistics import FIRSTS, PAIRS, Carried, Rows, total_sums
 from nmf_zoo.kernels.particles.sum_passes import sum_block
 from nmf_zoo.structure import Array
 
 SMOOTHERS = {
-    "path": Smoother(PATHS, draws=2, steps=1),
-    "forward": Smoother(FORWARD, draws=2, steps=1),
-    "backward": Smoother(BACKWARD, draws=2, steps=1),
+    "path": Paths(),
+    "forward": Forward(),
+    "backward": Backward(),
 }
 
 
@@ -116,7 +116,7 @@ def make_carried(
     n_features, rank = shape
     sizes = (weight_rows * rank, n_features * rank, PAIRS[kind] * rank, FIRSTS[kind] * rank)
     rows = Rows(*(int(end) for end in np.cumsum([size if use else 0 for size, use in zip(sizes, wanted, strict=True)])))
-    needs_densities, needs_spare = smoother.kind != PATHS, smoother.kind == FORWARD
+    needs_densities, needs_spare = not isinstance(smoother, Paths), isinstance(smoother, Forward)
     return Carried(
         table=np.zeros((rows.end, n_particles)),
         scale=np.ones(1),

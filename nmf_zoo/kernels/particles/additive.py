@@ -19,38 +19,66 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from numba.extending import overload
+
 from nmf_zoo.kernels.particles.backward_sums import carry_backward
 from nmf_zoo.kernels.particles.forward_sums import carry_forward
 from nmf_zoo.kernels.particles.path_sums import carry_along_paths
 from nmf_zoo.kernels.particles.statistics import fade
-from nmf_zoo.kernels.streams import fold, kernel
+from nmf_zoo.kernels.streams import child, fold
 
-PATHS, FORWARD, BACKWARD = range(3)
 SMOOTH = 2  # child of a step's key, beside the filter's
 
 
 class Smoother(NamedTuple):
-    """Which particles of the sample before a particle may come from.
+    """Which particles of the sample before a particle may come from. Its type says how they are found: only that is
+    compiled.
 
     Attributes
     ----------
-    kind : PATHS: its ancestor, O(N); FORWARD: all, O(N^2); BACKWARD: some drawn, O(N)
-    draws : M >= 2 for BACKWARD, the ancestor among them
+    draws : M >= 2 of a Backward one, the ancestor among them
     steps : of Metropolis from one drawn particle to the next, >= 1
     """
 
-    kind: int
-    draws: int
-    steps: int
+    draws: int = 2
+    steps: int = 1
 
 
-@kernel
+class Paths(Smoother):
+    """A particle comes from its ancestor, O(N)."""
+
+
+class Forward(Smoother):
+    """It may come from any, O(N^2)."""
+
+
+class Backward(Smoother):
+    """From some that are drawn, O(N)."""
+
+
 def carry(carried, smoother, population, law, decay, gain, key):
     """Take the statistics to the next sample's particles, times ``decay``; add ``gain`` times those of the step."""
     fade(carried, decay)
-    if smoother.kind == PATHS:
+    if isinstance(smoother, Paths):
         carry_along_paths(carried, population, law, gain)
-    elif smoother.kind == FORWARD:
+    elif isinstance(smoother, Forward):
         carry_forward(carried, population, law, gain)
     else:
+        carry_backward(carried, population, law, gain, smoother, child(key, SMOOTH))
+
+
+@overload(carry)
+def _compiled_carry(carried, smoother, population, law, decay, gain, key):
+    def along_paths(carried, smoother, population, law, decay, gain, key):
+        fade(carried, decay)
+        carry_along_paths(carried, population, law, gain)
+
+    def forward(carried, smoother, population, law, decay, gain, key):
+        fade(carried, decay)
+        carry_forward(carried, population, law, gain)
+
+    def backward(carried, smoother, population, law, decay, gain, key):
+        fade(carried, decay)
         carry_backward(carried, population, law, gain, smoother, fold(key, SMOOTH))
+
+    return {Paths: along_paths, Forward: forward, Backward: backward}[smoother.instance_class]
