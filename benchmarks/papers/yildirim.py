@@ -1,4 +1,4 @@
-"""What the figures of Yildirim, Cemgil and Singh (2012) share: data, streams with W followed along them, grids of paths."""
+"""What the figures of Yildirim, Cemgil and Singh (2012) share: data, W followed along a stream, grids of paths."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENT = STEPS | {"exponent": 0.6}  # larger steps, which forget the start soon
 
 
 class Path(NamedTuple):
-    """W along a stream: after (points,) columns, W (points, F, K) as the components came, CPU seconds, the last result."""
+    """W (points, F, K) along a stream, after so many columns (points,), components as they came; and what came out."""
 
     after: np.ndarray
     W: np.ndarray
@@ -82,5 +82,5 @@ def draw_grid(W: np.ndarray, paths: dict[str, Path], title: str) -> None:
         axis.set_title(f"W({f + 1}, {k + 1})", fontsize=7, pad=2)
     for axis in axes[-1]:
         axis.set_xlabel("t / 1000", fontsize=8)
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(title, x=0.03, ha="left", fontsize=10)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="upper right", ncols=3, fontsize=8)

@@ -1,4 +1,4 @@
-"""Beyond the figures of Yildirim 2012: the chain's parameters estimated, larger K and M, the log-normal chain, and rates.
+"""Beyond the figures of Yildirim 2012: chains with their parameters learned, larger K and M, log-normal chains, errors.
 
 The paper estimates W alone, of 5 components, with particles that are blind to the data. ``--part`` runs one of
 ``learned`` (p, q and alpha too), ``larger`` (M = 50, K = 12), ``log_normal`` and ``errors`` (error of W against T).
@@ -35,6 +35,14 @@ from nmf_zoo import _compat
 
 LEVEL, PERSISTENCE, SCALE = 0.0, 0.95, 0.5  # of the log-normal chain
 POINTS = 60
+COLOURS = {
+    "exact online EM, t^-0.6": "tab:blue",
+    "exact online EM, t^-0.8": "tab:cyan",
+    "Algorithm 1, t^-0.6": "tab:red",
+    "Algorithm 1, t^-0.8": "tab:orange",
+    "backward smoother, t^-0.6": "tab:green",
+}
+BATCH = "exact batch EM, best of three starts"
 
 
 def basis(**shape: Any) -> Any:
@@ -93,25 +101,28 @@ def errors(quick: bool) -> None:
     W, n_times = weights(), 2_000 if quick else 50_000
     lengths = (500, 1_000) if quick else (500, 1_000, 2_000, 5_000, 10_000, 20_000)
     particles = {
-        "Algorithm 1 (bootstrap)": nz.ParticleOnlineEM(proposal="bootstrap", **PATIENT),
-        "backward smoother (bootstrap)": nz.ParticleOnlineEM(proposal="bootstrap", smoother="backward", **PATIENT),
+        "Algorithm 1, t^-0.6": nz.ParticleOnlineEM(proposal="bootstrap", **PATIENT),
+        "backward smoother, t^-0.6": nz.ParticleOnlineEM(proposal="bootstrap", smoother="backward", **PATIENT),
     }
     exact = {
         "exact online EM, t^-0.6": nz.ChainOnlineEM(**PATIENT),
         "exact online EM, t^-0.8": nz.ChainOnlineEM(**STEPS),
     }
-    paper = {"Algorithm 1 (bootstrap), t^-0.8": nz.ParticleOnlineEM(proposal="bootstrap", **STEPS)}
-    _, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True)
+    paper = {"Algorithm 1, t^-0.8": nz.ParticleOnlineEM(proposal="bootstrap", **STEPS)}
+    figure, axes = plt.subplots(1, 2, figsize=(10, 5), sharey=True)
     X = simulate(basis, W, n_times)
     draw_paths(axes[0], W, X, nz.BasisChain(P, Q), exact | particles)
     batch = [batch_error(W, X[:, :n]) for n in lengths]
-    axes[0].loglog(lengths, batch, "k.--", label="batch EM, exact")
+    axes[0].loglog(lengths, batch, "k.--", label=BATCH)
     draw_paths(axes[1], W, simulate(unit, W, n_times), nz.UnitChain(ALPHA), particles | paper)
     for axis, title in zip(axes, (f"on or off (p = {P}, q = {Q})", f"between 0 and 1 (alpha = {ALPHA})"), strict=True):
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("T")
-        axis.legend(fontsize=7)
+        axis.grid(alpha=0.3)
     axes[0].set_ylabel("error of W, ||found - W|| / ||W||")
+    lines = {line.get_label(): line for axis in axes for line in axis.get_lines()}
+    figure.suptitle("\n")  # room for the legend
+    figure.legend(lines.values(), lines.keys(), loc="upper center", ncols=3, fontsize=8)
     save("yildirim_beyond")
 
 
@@ -121,7 +132,8 @@ def draw_paths(axis: Any, W: np.ndarray, X: np.ndarray, chain: Any, engines: dic
         paths = [follow(X, RANK, chain, engine, seed=seed, points=POINTS) for seed in (1, 2, 3)]
         for path in paths:
             say(f"{len(W)} x {RANK}, {name}", W, path)
-        axis.loglog(paths[0].after, np.median([[error(W, w) for w in path.W] for path in paths], axis=0), label=name)
+        typical = np.median([[error(W, w) for w in path.W] for path in paths], axis=0)
+        axis.loglog(paths[0].after, typical, COLOURS[name], label=name)
 
 
 def batch_error(W: np.ndarray, X: np.ndarray) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import nmf_zoo as nz
 from benchmarks.papers.filstroff import is_quick, save
-from benchmarks.papers.yildirim import FEATURES, RANK, STEPS, P, Q, draw_grid, error, follow, say, simulate, weights
+from benchmarks.papers.yildirim import FEATURES, RANK, STEPS, P, Q, draw_grid, follow, say, simulate, weights
 
 STARTS = 10
 

@@ -1,7 +1,7 @@
-"""Yildirim 2012, Fig. 2: a realisation of the unit chain, alpha = 0.95, 500 steps; and what float64 makes of such a chain.
+"""Yildirim 2012, Fig. 2: a realisation of the unit chain, alpha = 0.95, 500 steps; and what float64 makes of one.
 
-Near 1 a number next to which nothing but 1 - x matters has no room: below 2^-53 it is 1. From there a move towards 1
-leaves x as it is, which looks like none, and alpha, the share of moves towards the nearer end, comes out too small.
+Near 1 float64 has steps of 2^-53, and an x nearer than that is 1. From there a move towards 1 leaves x as it is, which
+looks like none, so that alpha, estimated by the share of moves towards the nearer end, comes out too small.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ def main() -> None:
     kept, alone = [distances(u, ALPHA) for u in draws], [naive(u, ALPHA) for u in draws]
     first = [int(np.argmax(x == 1.0)) if np.any(x == 1.0) else len(x) for x in alone]
     stays = [np.mean([share_of_stays(*path) for path in kept]), np.mean([share_of_stays(x, 1.0 - x) for x in alone])]
-    print(
-        f"alpha={ALPHA}, 500 steps, {n_paths} paths; x alone is exactly 1 first after {np.median(first):.0f} steps (median)"
-    )
+    steps = f"{np.median(first):.0f} steps (median)"
+    print(f"alpha={ALPHA}, 500 steps, {n_paths} paths; x alone is exactly 1 first after {steps}")
     print(f"share of moves towards the nearer end: {stays[0]:.3f} with x and 1 - x, {stays[1]:.3f} with x alone")
     lost = np.array([np.sum(x == 1.0) for x in alone])
     chosen = int(np.argmin(np.abs(lost - np.mean(lost))))  # a path that is neither lucky nor unlucky

@@ -17,20 +17,27 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from nmf_zoo.kernels.basis_states import (
+    Tables,
+    borrowed_counts,
     comparing,
+    copy_row,
     dot,
-    emission,
     in_lanes,
     largest,
     log_emission,
     log_or_never,
     move_on,
     reweigh,
+    set_drags,
     set_initial,
     set_leaving,
     summing,
+    weigh_counts,
 )
+from nmf_zoo.kernels.borrow import borrowed
 from nmf_zoo.kernels.streams import fold, kernel, uniform
 
 WITHOUT_DATA = -1  # no time was impossible
@@ -73,22 +80,28 @@ def filter_block(rows, counts, tables, chain, first, last):
     Returns (log p(x_first:last | before) up to the terms without states, the filter's row at last - 1, WITHOUT_DATA);
     where the data are impossible: -inf, and the time at which they are.
     """
-    filtered, stages = rows.filtered, rows.stages
-    keeps = filtered.shape[0] > 1
-    rank, total = chain.p.size, 0.0
+    filtered, emissions, stages = borrowed(rows.filtered), borrowed(rows.emissions), borrowed(rows.stages)
+    counts, tables = borrowed_counts(counts), Tables(borrowed(tables.rates), borrowed(tables.logs))
+    p, q, drags = borrowed(chain.p), borrowed(chain.q), np.empty(stages.shape[1])
+    keeps, shares_drags, law, total = filtered.shape[0] > 1, counts.drag.shape[0] == 1, stages[p.size], 0.0
     for t in range(first, last):
         old, new, at = (t - first, t - first + 1, t - first) if keeps else (0, 0, 0)
         if t == 0:
-            set_initial(stages[rank], chain)
+            set_initial(law, chain)
         else:
-            stages[0] = filtered[old]
-            move_on(stages, chain.p, chain.q)
-        peak = emission(rows.emissions[at], counts, t, tables)
-        mass = dot(stages[rank], rows.emissions[at])
-        if not (peak > -math.inf and mass > 0.0):
+            copy_row(stages[0], filtered[old])
+            move_on(stages, p, q)
+        if t == first or not shares_drags:
+            set_drags(drags, counts.drag[0 if shares_drags else t])
+        emission = emissions[at]
+        copy_row(emission, drags)
+        peak = weigh_counts(emission, counts, t, tables)
+        mass = dot(law, emission)
+        log_mass = log_or_never(mass)
+        if not (peak > -math.inf and log_mass > -math.inf):
             return -math.inf, t
-        reweigh(filtered[new], stages[rank], rows.emissions[at], 1.0 / mass)
-        total += peak + math.log(mass)
+        reweigh(filtered[new], law, emission, 1.0 / mass)
+        total += peak + log_mass
     return total, WITHOUT_DATA
 
 
@@ -103,7 +116,7 @@ def smooth_block(rows, beta, counts, tables, chain, sums, first, last):
             reweigh(beta, beta, filtered[here], 1.0)
             set_marginals(sums.marginals[0], beta)
         else:
-            stages[0] = filtered[here - 1]
+            copy_row(stages[0], filtered[here - 1])
             move_on(stages, chain.p, chain.q)
             message = room[here - 1]
             scale = 1.0 / dot3(stages[chain.p.size], message, beta)
@@ -238,7 +251,7 @@ def best_block(rows, counts, tables, chain, first, last):
             set_initial(stages[rank], chain)
             to_logs(stages[rank])
         else:
-            stages[0] = best[old]
+            copy_row(stages[0], best[old])
             move_on_best(stages, chain)
         log_emission(rows.emissions[at], counts, t, tables)
         add_rows(best[new], stages[rank], rows.emissions[at])

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from numba import njit
 
+from nmf_zoo.kernels.borrow import borrowed
 from nmf_zoo.kernels.softplus import LARGEST_POWER, fast_exp
 from nmf_zoo.kernels.special import fast_log
 from nmf_zoo.kernels.streams import kernel
@@ -62,6 +63,13 @@ class Chain(NamedTuple):
     initial: Any
 
 
+@njit(cache=True, nogil=True, inline="always")
+def borrowed_counts(counts):
+    """The same counts for a loop over the samples, see :mod:`~nmf_zoo.kernels.borrow`."""
+    indptr, indices, values = borrowed(counts.indptr), borrowed(counts.indices), borrowed(counts.values)
+    return Counts(indptr, indices, values, borrowed(counts.offset), borrowed(counts.drag))
+
+
 @in_lanes
 def set_rates(tables, W, base):
     """Overwrite the tables with the rates of W (F, K), on top of ``base`` (F,), and their logarithms."""
@@ -82,23 +90,57 @@ def log_or_never(rate):
     return fast_log(rate) if rate > 2.3e-308 else -math.inf
 
 
-@in_lanes
+@kernel
 def log_emission(out, counts, t, tables):
     """Overwrite out (2^K,) with log p(x_t | s), up to a term that is the same for all states."""
-    row = t if counts.drag.shape[0] > 1 else 0
+    set_drags(out, counts.drag[t if counts.drag.shape[0] > 1 else 0])
+    add_counts(out, counts, t, tables)
+
+
+@in_lanes
+def set_drags(out, drag):
+    """Overwrite out (2^K,) with what the rates alone take from log p(x_t | s): - sum_k drag_k s_k; drag (K,)."""
     out[0] = 0.0
-    for k in range(counts.drag.shape[1]):
-        half, drag = 1 << k, counts.drag[row, k]
+    for k in range(drag.size):
+        half = 1 << k
         for s in range(half):
-            out[half + s] = out[s] - drag
-    for c in range(counts.indptr[t], counts.indptr[t + 1]):
+            out[half + s] = out[s] - drag[k]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")  # a call would pass 50 numbers
+def add_counts(out, counts, t, tables):
+    """out += sum_f x_ft log(rate of f in state s)"""
+    first, last = counts.indptr[t], counts.indptr[t + 1]
+    if counts.offset.size > 0:
+        add_logs_with_offset(out, counts, first, last, tables.rates)
+    else:
+        add_logs(out, counts.indices, counts.values, first, last, tables.logs)
+
+
+@in_lanes
+def add_logs_with_offset(out, counts, first, last, rates):
+    """out += sum_c x_c log(rate + offset_c)"""
+    for c in range(first, last):
         f, x = counts.indices[c], counts.values[c]
-        if counts.offset.size > 0:
-            for s in range(out.size):
-                out[s] += x * log_or_never(tables.rates[f, s] + counts.offset[c])
-        else:
-            for s in range(out.size):
-                out[s] += x * tables.logs[f, s]
+        for s in range(out.size):
+            out[s] += x * log_or_never(rates[f, s] + counts.offset[c])
+
+
+@in_lanes
+def add_logs(out, indices, values, first, last, logs):
+    """out += sum_c x_c logs[f_c], four cells at a time: with few states a pass over them costs more than its sums."""
+    c = first
+    while (last - c) % 4 != 0:
+        f, x = indices[c], values[c]
+        for s in range(out.size):
+            out[s] += x * logs[f, s]
+        c += 1
+    while c < last:
+        (f0, f1), (f2, f3) = (indices[c], indices[c + 1]), (indices[c + 2], indices[c + 3])
+        (x0, x1), (x2, x3) = (values[c], values[c + 1]), (values[c + 2], values[c + 3])
+        for s in range(out.size):
+            out[s] += (x0 * logs[f0, s] + x1 * logs[f1, s]) + (x2 * logs[f2, s] + x3 * logs[f3, s])
+        c += 4
 
 
 @comparing
@@ -121,7 +163,14 @@ def to_likelihood(row, peak):
 @kernel
 def emission(out, counts, t, tables):
     """Overwrite out with p(x_t | s) e^-peak and return the peak; -inf where no state can make x_t."""
-    log_emission(out, counts, t, tables)
+    set_drags(out, counts.drag[t if counts.drag.shape[0] > 1 else 0])
+    return weigh_counts(out, counts, t, tables)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")  # a call would pass 50 numbers
+def weigh_counts(out, counts, t, tables):
+    """:func:`emission`, where out holds the drags already."""
+    add_counts(out, counts, t, tables)
     peak = largest(out)
     if peak > -math.inf:
         to_likelihood(out, peak)
@@ -164,6 +213,13 @@ def move_on(stages, p, q):
             a, b = here[s], here[s + half]
             after[2 * s] = off * a + down * b
             after[2 * s + 1] = up * a + on * b
+
+
+@in_lanes
+def copy_row(out, row):
+    """out = row; an assignment of arrays takes longer than these few numbers are worth."""
+    for s in range(out.size):
+        out[s] = row[s]
 
 
 @summing

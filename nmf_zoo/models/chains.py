@@ -46,8 +46,9 @@ def check_chain(chain: Any, inputs: Inputs) -> Recipe:
     if isinstance(chain, str) and chain in NAMED:
         chain = NAMED[chain]()
     if not isinstance(chain, Recipe):
+        got = repr(chain) if isinstance(chain, str | type(None)) else f"{type(chain).__name__} {str(chain)[:60]}"
         expected = f"a chain such as nz.BasisChain(0.9, 0.8), or one of {', '.join(map(repr, NAMED))}"
-        raise InputError("chain", repr(chain), expected)
+        raise InputError("chain", got, expected, "give it its parameters, no name, and no .dist")
     checked = {name: check_parameter(name, own, inputs) for name, own in chain.arguments.items()}
     return Recipe(chain.distribution, checked)
 
@@ -69,7 +70,9 @@ def check_parameter(name: str, value: Any, inputs: Inputs) -> Any:
         return value
     low, high = SUPPORTS[name]
     if not np.all((array > low) & (array < high)):
-        raise InputError(name, span(array), f"numbers inside ({low:g}, {high:g})")
+        raise InputError(
+            name, span(array), "finite numbers" if (low, high) == REAL else f"numbers inside ({low:g}, {high:g})"
+        )
     return pt.constant(array, dtype="float64")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,7 +42,15 @@ class ChainDistribution(Distribution):
 
     def __new__(cls, *args, **kwargs):
         if args and isinstance(args[0], str):
+            if pm.Model.get_context(error_if_none=False) is None:
+                expected = "numbers, or a name inside `with pm.Model():`"
+                raise InputError(cls.__name__, f"{args[0]!r} outside a model", expected)
             return super().__new__(cls, *args, **kwargs)
+        try:
+            inspect.signature(cls.arguments).bind(*args, **kwargs)
+        except TypeError as error:
+            names = ", ".join(inspect.signature(cls.arguments).parameters)
+            raise TypeError(f"{cls.__name__}: {error}; expected {cls.__name__}({names})") from None
         return Recipe(cls, cls.arguments(*args, **kwargs))
 
     @classmethod

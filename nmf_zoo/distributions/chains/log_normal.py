@@ -112,7 +112,8 @@ def is_stationary(initial: Any) -> bool:
 
 def first_law(initial: Any) -> tuple[Any, Any]:
     """The mean and the standard deviation of log h at the first time."""
-    if not isinstance(initial, tuple | list) or len(initial) != 2:
+    is_row = isinstance(initial, tuple | list) or (isinstance(initial, np.ndarray) and initial.ndim > 0)
+    if not is_row or len(initial) != 2:
         raise InputError("initial", repr(initial), 'two numbers (mean, standard deviation) of log h, or "stationary"')
     return initial[0], initial[1]
 
