@@ -63,6 +63,7 @@ _HOMES = {
     "nmf_zoo.workbench.compare_engines": ("compare_engines",),
     "nmf_zoo.workbench.calibrate": ("calibrate",),
     "nmf_zoo.workbench.component_diagnostics": ("summarise_components",),
+    "nmf_zoo.workbench.report": ("report",),
     "nmf_zoo.components": ("top_features", "unit_sum"),
     "nmf_zoo.measures": ("snr", "sparseness"),
     "nmf_zoo.audio.separation": ("separate",),

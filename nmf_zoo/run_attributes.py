@@ -15,8 +15,13 @@ def run_attributes(engine: str, options: Any, entropy: Any, seconds: float, stat
         "inference_library": "nmf_zoo",
         "inference_library_version": __version__,
         "engine": engine,
-        "options": json.dumps(asdict(options)),
+        "options": json.dumps(asdict(options), default=_as_number),
         "random_seed": str(entropy),
         "seconds": seconds,
         "status": status,
     }
+
+
+def _as_number(value: Any) -> Any:
+    """NumPy's numbers as Python's, which are all that JSON knows."""
+    return value.item()

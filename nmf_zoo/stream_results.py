@@ -8,19 +8,26 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo.results import as_dataset
+from nmf_zoo.results.groups import variable_dims
 from nmf_zoo.results.keeping import MEAN, SD
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factorisation, Fixed
 
 
-def as_dims(structure: Factorisation) -> tuple[str, ...]:
-    """The dims of W in the model."""
-    dims = structure.dims.get(structure.W.name, ())
-    return dims if len(dims) == 2 else tuple(f"{structure.W.name}_dim_{axis}" for axis in range(2))
+def own_dims(structure: Factorisation) -> tuple[str, ...]:
+    """The dims of W in the model: that of its features, that of its components. A constant has no name of its own."""
+    return structure.W.orient_dims(variable_dims(structure, structure.W.name or "W", 2))
 
 
 def component_dim(structure: Factorisation) -> str:
     """The dim of W's components."""
-    return structure.W.orient_dims(as_dims(structure))[1]
+    return own_dims(structure)[1]
+
+
+def weights_array(structure: Factorisation, values: dict[str, Array]) -> xr.DataArray:
+    """W in its own dims; one that is known is not among the values."""
+    factor, name = structure.W, structure.W.name or "W"
+    found = factor.orient(factor.prior.value).copy() if isinstance(factor.prior, Fixed) else values[name]
+    return as_dataset(structure, {name: found}, ())[name]
 
 
 def activations_dataset(structure: Factorisation, found: dict[str, Array], labels: Array) -> xr.Dataset:
@@ -28,10 +35,11 @@ def activations_dataset(structure: Factorisation, found: dict[str, Array], label
     H, kinds = structure.H, {"mean": MEAN, "sd": SD}
     arrays = {f"{H.name}{end}": H.orient(found[kind]) for kind, end in kinds.items() if kind in found}
     dataset = as_dataset(structure, arrays, (), dict.fromkeys(arrays, H.name))
-    feature, sample = structure.axes
-    dataset = dataset.assign_coords({sample: labels})
+    dataset = dataset.assign_coords({H.orient_dims(variable_dims(structure, H.name, 2))[1]: labels})
     if "share" not in found:
         return dataset
+    feature, sample = structure.axes
+    dataset = dataset.assign_coords({sample: labels})
     known = {feature: structure.coords.get(feature, np.arange(structure.shape[0]))}
     share = ((component_dim(structure), feature, sample), found["share"])
     return dataset.assign(share=share).assign_coords(known)

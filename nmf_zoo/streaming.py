@@ -31,7 +31,7 @@ from nmf_zoo.results import LEADING, as_dataset, pack
 from nmf_zoo.run_arguments import check_counts, check_initvals, entropy_of
 from nmf_zoo.run_attributes import run_attributes
 from nmf_zoo.stream_columns import block_of_data, labels_of_columns, read_block
-from nmf_zoo.stream_results import activations_dataset, component_dim, trace_dataset
+from nmf_zoo.stream_results import activations_dataset, component_dim, own_dims, trace_dataset, weights_array
 from nmf_zoo.structure import Array, Factorisation
 
 STREAMS: tuple[StreamEngine, ...] = (
@@ -157,10 +157,12 @@ class Stream:
         Raises
         ------
         InputError : ``x`` can't be used; the stream has not changed
+        RunFailed : nothing that the model's chains can do makes the counts of a column, which the message names
 
         Notes
         -----
-        After Ctrl-C the stream holds the mini-batches that were done, and can be used, saved or updated.
+        After Ctrl-C and RunFailed the stream holds the mini-batches that were done and says how many
+        ``columns_seen`` that makes; it can be used, saved or updated.
         """
         self._take(read_block(x, self._structure, self.columns_seen, self._engine, mask, observed))
 
@@ -198,13 +200,11 @@ class Stream:
 
     @property
     def W(self) -> xr.DataArray:
-        values, _ = self._finish()
-        return as_dataset(self._structure, values, ())[self._structure.W.name]
+        return weights_array(self._structure, self._finish()[0])
 
     @property
     def norms(self) -> xr.DataArray:
-        feature = self._structure.axes[0]
-        return self.W.sum(feature)
+        return self.W.sum(own_dims(self._structure)[0])
 
     @property
     def filtered(self) -> xr.Dataset:
@@ -230,7 +230,7 @@ class Stream:
         ----------
         x, mask, observed : columns, as in :meth:`update`. The stream does not change
         first : how many columns came before these in the pass. It keys the draws: a column with the same number has the
-            same activations, bit for bit, however a pass is cut into blocks
+            same activations, bit for bit, however a pass is cut into blocks, unless columns are a chain's
         shares : of a power spectrogram, each component's share of every cell, too: what a Wiener filter leaves of it
 
         Returns
@@ -302,9 +302,11 @@ class Stream:
         return pack(groups, attrs)
 
     def _finish(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Values and parameters, in arrays of their own: what is done to them stays out of the stream."""
         if self._state is None:
             raise InputError(*NO_COLUMN)
-        return self._engine.finish(self._problem, self._state)
+        values, parameters = self._engine.finish(self._problem, self._state)
+        return _copies(values), _copies(parameters)
 
 
 def _resolve(engine: Any, structure: Factorisation) -> tuple[StreamEngine, Any]:
@@ -329,6 +331,10 @@ def _lasting_coords(structure: Factorisation) -> dict[str, Array]:
     """The labels of features and components: a stream has no samples of its own."""
     kept = {structure.axes[0], component_dim(structure)}
     return {dim: labels for dim, labels in structure.coords.items() if dim in kept}
+
+
+def _copies(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.array(array) for name, array in arrays.items()}
 
 
 def _path(path: Any) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -108,15 +108,26 @@ def _function(node: ast.FunctionDef) -> Entry:
 def _options(path: Path, class_name: str, name: str, verb: str) -> Entry:
     """The entry of a file whose options are in it, or in another file of an engine that has a folder."""
     files = [path, *sorted(path.parent.glob("*.py"))]
-    classes = (node for file in files for node in _tree(file).body if isinstance(node, ast.ClassDef))
-    node = next(node for node in classes if node.name == class_name)
-    explained = _explanations(node)
+    trees = (_tree(file) for file in reversed(files))
+    classes = {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
+    found = _fields(class_name, classes)
+    return Entry(name, _summary(_tree(path)), found, verb)
+
+
+def _fields(class_name: str, classes: Mapping[str, ast.ClassDef]) -> dict[str, Argument]:
+    """The fields of a dataclass by name, those of its bases first."""
+    if class_name not in classes:
+        return {}
+    node = classes[class_name]
     found: dict[str, Argument] = {}
+    for base in node.bases:
+        found |= _fields(ast.unparse(base), classes)
+    explained = _explanations(node)
     for field in node.body:
         if isinstance(field, ast.AnnAssign):
             option = ast.unparse(field.target)
             found[option] = Argument(option, _source(field.annotation), _source(field.value), explained.get(option, ""))
-    return Entry(name, _summary(_tree(path)), found, verb)
+    return found
 
 
 def _source(node: ast.AST | None) -> str:

@@ -154,12 +154,23 @@ def read_data(arguments: argparse.Namespace) -> dict[str, Any]:
     data: dict[str, Any] = {"X": matrix.values, "coords": {"feature": features, "sample": matrix.columns}}
     for name in FILES:
         path = getattr(arguments, name)
-        if path is not None:
+        number = None if path is None or name == "mask" else as_number(str(path))
+        if number is not None:
+            data[name] = number
+        elif path is not None:
             values = read_matrix(path, transpose=arguments.transpose).values
             data[name] = values if isinstance(values, _array()) else values.toarray()
     if "mask" in data:
         data["mask"] = as_mask(arguments.mask, data["mask"])
     return data | ({"observed": arguments.observed} if arguments.observed else {})
+
+
+def as_number(text: str) -> float | None:
+    """The number it is, or None."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def as_mask(path: Path, values: Any) -> Any:

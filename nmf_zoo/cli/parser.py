@@ -15,8 +15,8 @@ from nmf_zoo.cli.catalogue import Argument, Entry
 
 FILES = {
     "mask": "which cells were observed: 1 or 0",
-    "exposure": "known factor > 0 of the mean, cell by cell",
-    "background": "known term >= 0 of the mean, cell by cell",
+    "exposure": "known factor > 0 of the mean, cell by cell, or one number",
+    "background": "known term >= 0 of the mean, cell by cell, or one number",
 }
 NOT_HYPERPARAMETERS = {*FILES, "observed", "coords", "shape"}
 NOT_OPTIONS = {
@@ -27,6 +27,7 @@ NOT_OPTIONS = {
     "store",
 }  # objects of Python; --initvals, --log-likelihood and an output that ends in .zarr stand for three
 
+KINDS = ("components", "activations", "trace", "objective")  # pictures that need a result and nothing else
 NOT_OF_RANKS = {"vb"}  # of a method: objects of Python
 
 
@@ -53,7 +54,9 @@ def make_parser() -> Parser:
     _fill_fit(command("fit", "fit", "sample or fit a model on a file of counts or powers"))
     _fill_rank(command("rank", "rank", "choose the number of components"))
     _fill_summary(command("summary", "show", "say what a result holds and whether it converged"))
-    _fill_plot(command("plot", "show", "draw the components of a result with their uncertainty, or its trace"))
+    _fill_plot(command("plot", "show", "draw a result: components or activations with their uncertainty, or its trace"))
+    _fill_report(command("report", "report", "write one self-contained web page on a result"))
+    _fill_compare(command("compare", "compare", "run several engines on one model and compare them"))
     command("models", "lists", "list the models and their hyperparameters")
     engines = command("engines", "lists", "show which engine runs which model, and why not")
     engines.add_argument("--markdown", action="store_true", help="as a Markdown table")
@@ -174,9 +177,42 @@ def _fill_plot(parser: Parser) -> None:
     parser.add_argument("input", type=Path, help="a result, .nc or .zarr")
     parser.add_argument("-o", "--output", type=Path, required=True, help="picture, .png .pdf .svg")
     parser.add_argument("--force", action="store_true", help="overwrite the output")
-    parser.add_argument("--kind", choices=["components", "trace"], default="components", help="default components")
+    parser.add_argument("--kind", choices=KINDS, default="components", help="default components; objective is of a fit")
     parser.add_argument("--image-shape", metavar="RxC", help="features are the pixels of an image, e.g. 8x8")
     parser.add_argument("--chain", type=int, default=0, help="components of this chain or restart (default 0)")
+
+
+def _fill_report(parser: Parser) -> None:
+    parser.add_argument("input", type=Path, help="a result, .nc or .zarr")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="page, .html")
+    parser.add_argument("--force", action="store_true", help="overwrite the output")
+    parser.add_argument("--title", help="of the page")
+    parser.add_argument("--image-shape", metavar="RxC", help="features are the pixels of an image, e.g. 8x8")
+    text = "a result holds no model: with the file and the options that it was made with, the page says more"
+    parser.add_argument("--data", type=Path, metavar="FILE", help=text)
+    _add_model(parser, with_rank=False)
+    parser.set_defaults(model=None)
+    _add_input(parser)
+
+
+def _fill_compare(parser: Parser) -> None:
+    parser.add_argument("input", type=Path, help=".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet; features in rows")
+    parser.add_argument("--engines", default="gibbs,nuts", metavar="A,B,...", help="default gibbs,nuts")
+    parser.add_argument(
+        "-o", "--output", type=Path, action="append", help="table .csv, or picture .png .pdf .svg; may be repeated"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite the output")
+    _add_model(parser)
+    _add_input(parser)
+    run = parser.add_argument_group("the runs")
+    run.add_argument("--draws", type=int, help="of each chain of a sampler (default 1000)")
+    run.add_argument("--tune", type=int, help="sweeps or draws before them (default 1000)")
+    run.add_argument("--chains", type=int, help="of each sampler (default 4)")
+    run.add_argument("--max-iter", type=int, help="iterations of optimisers at the most (default 2000)")
+    run.add_argument("--reference", metavar="ENGINE", help="whose means are the standard (default the first sampler)")
+    run.add_argument("--random-seed", metavar="SEED", help="the same seed gives the same draws")
+    run.add_argument("--cores", type=int, help="threads (default every core)")
+    run.add_argument("--quiet", action="store_true", help="the table alone: no bars")
 
 
 def _fill_simulate(parser: Parser) -> None:

@@ -29,10 +29,14 @@ def run_plot(arguments: argparse.Namespace) -> int:
     check_output(arguments.output, PICTURES, arguments.force)
     image_shape = parse_shape("--image-shape", arguments.image_shape) if arguments.image_shape else None
     idata = load_result(arguments.input)
-    from nmf_zoo.plots import plot_components, plot_trace
+    from nmf_zoo import plots
 
-    is_trace = arguments.kind == "trace"
-    figure = plot_trace(idata) if is_trace else plot_components(idata, chain=arguments.chain, image_shape=image_shape)
+    if arguments.kind == "components":
+        figure = plots.plot_components(idata, chain=arguments.chain, image_shape=image_shape)
+    elif arguments.kind == "activations":
+        figure = plots.plot_activations(idata, chain=arguments.chain)
+    else:
+        figure = {"trace": plots.plot_trace, "objective": plots.plot_objective}[arguments.kind](idata)
     with complete_or_absent(arguments.output) as partial:
         figure.savefig(partial, dpi=150)
     print(f"wrote {arguments.output}")

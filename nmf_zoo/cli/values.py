@@ -110,11 +110,14 @@ def parse_chain(flag: str, text: str) -> Any:
     if name not in NAMED:
         raise InputError(flag, repr(text), f"{', '.join(NAMED)}, or with parameters, e.g. basis:p=0.9,q=0.8")
     recipe = NAMED[name]()
-    given = dict(part.partition("=")[::2] for part in rest.split(",") if part)
-    for role, value in given.items():
+    given: dict[str, Any] = {}
+    for role, _, value in (part.partition("=") for part in rest.split(",") if part):
         if role not in recipe.arguments:
             raise InputError(flag, repr(text), f"parameters of {name}: {', '.join(recipe.arguments)}")
-        given[role] = value if value == "stationary" else _parse_number(flag, value, float, "numbers")
+        if role in given:
+            raise InputError(flag, f"{role} twice", "each parameter once")
+        expected = f"a number for {role}, e.g. {role}=0.9" + ', or "stationary"' * (role == "initial")
+        given[role] = value if value == "stationary" else _parse_number(flag, value, float, expected)
     return replace(recipe, arguments={**recipe.arguments, **given})
 
 

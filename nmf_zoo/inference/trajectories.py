@@ -48,12 +48,13 @@ def make_sides(structure: Factorisation, layout: Layout, priors: PriorCells) -> 
     """W's and H's."""
     dense = is_filled(structure, layout)
     return (
-        _make_side(structure, layout, priors.rate_w, dense, of_features=True),
-        _make_side(structure, layout, priors.rate_h, dense, of_features=False),
+        make_side(structure, layout, priors.rate_w, dense, of_features=True),
+        make_side(structure, layout, priors.rate_h, dense, of_features=False),
     )
 
 
-def _make_side(structure: Factorisation, layout: Layout, prior_rate: Array, dense: bool, of_features: bool) -> Side:
+def make_side(structure: Factorisation, layout: Layout, prior_rate: Array, dense: bool, of_features: bool) -> Side:
+    """One factor's side: as a grid if ``dense``, else as a list; ``prior_rate`` (rows, K)."""
     n_features, n_samples = structure.shape
     n_rows, n_cells = (n_features, n_samples) if of_features else (n_samples, n_features)
     width = block_width(n_rows, n_cells if dense else BLOCK_CELLS // WIDEST)

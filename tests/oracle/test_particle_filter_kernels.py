@@ -205,10 +205,9 @@ def test_what_a_pass_keeps():
     law, population = LAWS[UNIT], make_population(K, N)
     target, plan = target_of(law, np.array([4, 0, 2])), steps.Plan(0, 0, 0.5)
     counts = target.counts._replace(indptr=np.array([0, 2, 2]), drag=np.vstack([DRAG, 0 * DRAG]))
-    track = passes.Track(np.zeros((2, K)), np.zeros((2, K)), np.zeros(2), np.zeros(2, dtype=bool))
-    population, total, impossible = passes.filter_block(
-        population, target._replace(counts=counts), plan, track, 0, 2, KEY
-    )
+    track = passes.Track(np.zeros((2, K)), np.zeros((2, K)), np.zeros(2), np.zeros(2, dtype=bool), np.ones(2))
+    target = target._replace(counts=counts)
+    population, impossible = passes.filter_block(population, target, plan, track, 0, 2, KEY)
     assert impossible == -1
     means = population.cloud.h @ population.weights
     np.testing.assert_allclose(track.means[1], means, rtol=1e-12)

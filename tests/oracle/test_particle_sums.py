@@ -262,13 +262,13 @@ def filter_of(kind, n_particles=60, block=None):
 def test_blocks_change_nothing(kind):
     for name in SMOOTHERS:
         whole, parts = (smoothed_sums(*filter_of(kind, block=block), SMOOTHERS[name], KEY) for block in (None, 2))
-        assert whole.log_likelihood == pytest.approx(parts.log_likelihood, rel=1e-14)  # summed block by block
-        for one, other in zip(whole[1:], parts[1:], strict=True):
+        for one, other in zip(whole, parts, strict=True):
             np.testing.assert_array_equal(one, other)
-        assert whole.log_likelihood == filter_of(kind)[0].run(KEY)[0]
+        assert whole.log_likelihood == filter_of(kind)[0].run(KEY)[0] != 0.0
     for steps in (0, 2):
         whole, parts = (draw_paths(filter_of(kind)[0], 5, KEY, steps, block) for block in (None, 2))
         np.testing.assert_array_equal(whole.h, parts.h)
+        assert whole.log_likelihood == parts.log_likelihood
         assert whole.h.shape == (5, K, T)
 
 

@@ -221,10 +221,9 @@ def sums_with(law, n_particles, key, is_wrong):
     filtering, _ = filter_of(law, PLANS["bootstrap"], n_particles)
     target, smoother = filtering.target, SMOOTHERS["path"]
     carried = make_carried(law.kind, target.W.shape, n_particles, smoother, F)
-    population, total = make_population(filtering.rank, n_particles), 0.0
+    population = make_population(filtering.rank, n_particles)
     for t in range(T):
-        population, log_p, _ = filter_block(population, target, filtering.plan, filtering.track, t, t + 1, key)
-        total += log_p
+        population, _ = filter_block(population, target, filtering.plan, filtering.track, t, t + 1, key)
         ancestors = np.arange(n_particles) if is_wrong else population.ancestors
         if t == 0:
             begin_sums(carried, population, law, 1.0)
@@ -234,7 +233,7 @@ def sums_with(law, n_particles, key, is_wrong):
         add_sample(carried, population, target, WEIGHT[:, t], 1.0, t)
     sums = np.zeros(len(carried.table))
     total_sums(sums, carried, population.weights)
-    return total, sums
+    return filtering.log_likelihood, sums
 
 
 def test_statistics_that_are_not_resampled_are_seen():

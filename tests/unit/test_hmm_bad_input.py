@@ -86,7 +86,9 @@ def test_a_variable_with_another_number_of_components():
         declare(nz.UnitChain(pm.Beta("alpha", 1.0, 1.0, shape=3)))
 
 
-@pytest.mark.parametrize("value", ["often", ["a", "b"], 0.5 + 1j, {"p": 0.5}, None, object()], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "value", ["often", ["a", "b"], 0.5 + 1j, {"p": 0.5}, None, object()], ids=lambda value: type(value).__name__
+)
 def test_parameters_that_are_no_numbers(value):
     with pytest.raises(InputError, match=r"^q: got") as error:
         declare(nz.BasisChain(0.9, value))

@@ -180,6 +180,14 @@ def test_the_name_takes_exact_steps_where_states_are_few():
     assert isinstance(nz.stream(wide)._options, nz.ParticleOnlineEM)
 
 
+def test_states_that_are_too_many():
+    """The table grows with features, too: where a batch of EM would fit."""
+    for rank, n_features in ((25, F), (14, 4000)):
+        model = nz.hmm_nmf(None, rank, chain=nz.BasisChain(0.9, 0.8), shape=(n_features, 1))
+        with pytest.raises(UnsupportedModel, match=rf"2\^{rank} states, .* GB: .* engine=nz.ParticleOnlineEM"):
+            nz.stream(model, engine=nz.ChainOnlineEM())
+
+
 @pytest.mark.parametrize("option", [{"exponent": 0.5}, {"exponent": "fast"}, {"burn_in": 0}, {"batch": 1.5}])
 def test_options(option):
     with pytest.raises(ValueError, match=next(iter(option))):

@@ -104,6 +104,38 @@ def test_a_known_factor_and_a_known_chain():
     stream = follow(GAPS, model=model, start=None)
     assert len(stream._state.carried.table) == 0
     assert 0 < float(stream.filtered["H_mean"][0, 0]) < 1
+    np.testing.assert_array_equal(stream.W, W0)
+    np.testing.assert_allclose(stream.norms, W0.sum(axis=0))
+    assert stream.norms.dims == ("component",)
+
+
+@pytest.mark.parametrize("W", [None, W0], ids=["free", "constant"])
+def test_a_model_without_dims(W):
+    """Numbers of columns and components are where the model's own dims are."""
+    with pm.Model() as model:
+        H = nz.UnitChain("H", pm.Uniform("alpha", 0, 1), shape=(K, 1))
+        pm.Poisson("X", (pm.HalfFlat("W", shape=(F, K)) if W is None else W) @ H + 0.2, shape=(F, 1))
+    stream = begin(model=model, start=None)
+    stream.update(X[:, :9])
+    assert (stream.W.dims, stream.norms.dims) == (("W_dim_0", "W_dim_1"), ("W_dim_1",))
+    assert stream.filtered["H_dim_1"].item() == 8
+    assert stream.filtered["H_mean"].dims == ("H_dim_0", "H_dim_1")
+    assert set(stream.filtered.dims) == {"H_dim_0", "H_dim_1"}
+
+
+def test_what_is_done_to_a_result_stays_out_of_the_stream():
+    stream, other = follow(X[:, :30]), follow(X[:, :30])
+    for array in (stream.W, stream.result().posterior["W"], stream.result().posterior["alpha"]):
+        array.values[:] = 0.7
+    for one in (stream, other):
+        one.update(X[:, 30:])
+    np.testing.assert_array_equal(numbers_of(stream), numbers_of(other))
+
+
+def test_options_in_numpys_numbers():
+    stream = follow(X, particles=np.int64(30), exponent=np.float32(0.75))
+    np.testing.assert_array_equal(numbers_of(stream), numbers_of(follow(X, exponent=0.75)))
+    assert '"particles": 30' in stream.result().attrs["options"]
 
 
 def test_particles_that_all_lost_their_weight():

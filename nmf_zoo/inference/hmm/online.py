@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.engine import Verdict
+from nmf_zoo.inference.engine import CAN_RUN, Verdict
 from nmf_zoo.inference.hmm.chain_updates import keep_inside
 from nmf_zoo.inference.hmm.log_normal_updates import as_variable
 from nmf_zoo.inference.hmm.online_rows import (
@@ -33,7 +33,7 @@ from nmf_zoo.inference.hmm.online_rows import (
 )
 from nmf_zoo.inference.hmm.online_start import gamma_of, shared_offsets, start_weights, takes_stream
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
-from nmf_zoo.inference.hmm.support import are_states_few
+from nmf_zoo.inference.hmm.support import MOST_COMPONENTS, MOST_MEMORY
 from nmf_zoo.inference.hmm.update_rules import ROLES, Entries, rules_of
 from nmf_zoo.inference.start import start_hyperparameters
 from nmf_zoo.inference.step_options import check_steps
@@ -101,7 +101,18 @@ def supports(structure: Factorisation, options: ChainOnlineEM) -> Verdict:
     if not isinstance(structure.H.prior, BasisChainPrior):
         return Verdict(f"{structure.H.name or 'H'} is no binary chain")
     verdict = takes_stream(structure)
-    return are_states_few(structure) if verdict else verdict
+    return are_rows_few(structure) if verdict else verdict
+
+
+def are_rows_few(structure: Factorisation) -> Verdict:
+    """Whether two copies of the rows of statistics fit: a block that fails half-way leaves the stream as it was."""
+    n_features, rank = structure.W.shape
+    n_columns = 1 + (2 * n_features + 4) * rank
+    memory = 8.0 * 2.0**rank * (2 * n_columns + 4 * n_features)
+    if rank <= MOST_COMPONENTS and memory <= MOST_MEMORY:
+        return CAN_RUN
+    found = f"{rank} components have 2^{rank} states, whose statistics take {memory / 1e9:.2g} GB"
+    return Verdict(f"{found}: lower rank, or draw from them with engine=nz.ParticleOnlineEM()")
 
 
 def suits(structure: Factorisation) -> bool:

@@ -44,7 +44,7 @@ class ParticleFilter:
 
     Attributes
     ----------
-    track : Track of the last run: means, sds (T, K), sizes (T,), resampled (T,)
+    track : Track of the last run: means, sds (T, K), sizes, resampled, log_p (T,)
     """
 
     def __init__(self, target: Target, plan: Plan, n_particles: int, moments: bool = True, block: int | None = None):
@@ -57,6 +57,7 @@ class ParticleFilter:
             np.zeros((kept, self.rank)),
             np.zeros(self.n_times),
             np.zeros(self.n_times, dtype=bool),
+            np.zeros(self.n_times),
         )
 
     def run(self, key: np.uint64, report: Report = lambda done: None) -> tuple[float, int, Population]:
@@ -65,16 +66,18 @@ class ParticleFilter:
         Returns (an estimate of log p(X) up to the terms without particles, WITHOUT_DATA, the last population), or
         (-inf, the first time at which all particles are at zero weight, the population there).
         """
-        population, total = self.make_population(), 0.0
+        population = self.make_population()
         for first, last in self.spans():
-            population, found, impossible = filter_block(
-                population, self.target, self.plan, self.track, first, last, key
-            )
-            total += found
+            population, impossible = filter_block(population, self.target, self.plan, self.track, first, last, key)
             if impossible != WITHOUT_DATA:
                 return -math.inf, impossible, population
             report(last)
-        return total, WITHOUT_DATA, population
+        return self.log_likelihood, WITHOUT_DATA, population
+
+    @property
+    def log_likelihood(self) -> float:
+        """That of a run without impossible times: the exact sum over them, whatever the blocks."""
+        return math.fsum(self.track.log_p)
 
     def make_population(self) -> Population:
         """Room for its particles."""

@@ -6,6 +6,7 @@ X_t ~ Poisson(W h_t), H a chain in time (Yildirim, Cemgil, Singh 2012; Lindsten,
                                                       particle filter with ancestor sampling; C summed out
     C[f, :, t] ~ Multinomial(x_ft, w_f * h_t / (w_f . h_t))            only where x_ft > 0 and observed
     w_fk ~ Gamma(a_w + sum_t C, r_w + sum_t M_ft h_kt)
+    rows of W given H, C summed out                   each along a Hamiltonian trajectory (`gibbs_weights`)
     w_k -> c w_k, h_k -> h_k / c                      log-normal chains: along what the data can't see (`gibbs_moves`)
     hyperparameters of the chain and of W             in closed form or by slice sampling (`gibbs_chain`)
 
@@ -15,7 +16,8 @@ r_w = 0. Each of these leaves the posterior invariant, however few the particles
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -28,6 +30,7 @@ from nmf_zoo.inference.hmm.gibbs_chain import chain_of, draw_parameters, sum_pat
 from nmf_zoo.inference.hmm.gibbs_moves import move_levels
 from nmf_zoo.inference.hmm.gibbs_start import start_paths
 from nmf_zoo.inference.hmm.gibbs_support import EXACT_BLOCK, PARTICLE_BLOCK, supports_gibbs, takes_proposal
+from nmf_zoo.inference.hmm.gibbs_weights import side_of_weights, walk_weights
 from nmf_zoo.inference.hmm.particle_options import PROPOSALS, RESAMPLING, ParticleOptions, require_integer
 from nmf_zoo.inference.hmm.particle_start import start_values, start_weights
 from nmf_zoo.inference.hmm.samples import read_samples
@@ -39,10 +42,11 @@ from nmf_zoo.kernels.cells import rates_at_cells
 from nmf_zoo.kernels.chain_draws import LARGEST
 from nmf_zoo.kernels.particles.filter import Plan
 from nmf_zoo.kernels.streams import child, children
+from nmf_zoo.kernels.tuning import Side
 from nmf_zoo.results import checked_cells
 from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, LogNormalARPrior, UnitChainPrior
 
-ACTIVATIONS, SOURCES, WEIGHTS, LEVELS, HYPERPARAMETERS = range(5)  # children of a sweep's key
+ACTIVATIONS, SOURCES, WEIGHTS, TRAJECTORIES, LEVELS, HYPERPARAMETERS = range(6)  # children of a sweep's key
 
 
 class ParticleGibbsState(NamedTuple):
@@ -55,10 +59,18 @@ class ParticleGibbsState(NamedTuple):
 
 
 class ParticleGibbsInfo(NamedTuple):
-    """The shares of H, and of H at the first time, that come from new particles; 1 where rows are drawn exactly."""
+    """What a sweep did.
+
+    Attributes
+    ----------
+    renewed, renewed_first : shares of H, and of H at the first time, that come from new particles; 1 where rows are
+        drawn exactly
+    accept_W : mean acceptance probability of the trajectories of W's rows; NaN without
+    """
 
     renewed: float
     renewed_first: float
+    accept_W: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +114,14 @@ class ParticleGibbs(ParticleOptions):
 
 @dataclass(frozen=True)
 class Problem:
-    """What all chains share; ``checked`` are the cells of ``mean``."""
+    """What all chains share; ``side`` is what trajectories of W's rows need; ``checked`` are the cells of ``mean``."""
 
     structure: Factorisation
     rows: Rows
     layout: Layout
     order: Array
     weights: Weights
+    side: Side | None
     workers: Workers
     log_joint: LogJoint
     checked: tuple[Array, Array]
@@ -131,6 +144,7 @@ def prepare(structure: Factorisation, options: ParticleGibbs, workers: Workers) 
         layout=layout,
         order=by_count(layout),
         weights=weights,
+        side=side_of_weights(structure, layout),
         workers=workers,
         log_joint=LogJoint(structure, layout, weights, workers),
         checked=checked_cells(structure.shape),
@@ -149,8 +163,7 @@ def step(problem: Problem, state: ParticleGibbsState, key: np.uint64) -> tuple[P
     """One sweep."""
     structure, keys = problem.structure, children(key, HYPERPARAMETERS + 1)
     renewed, first = draw_rows(problem.rows, state.W, state.h, state.aux, state.values, keys[ACTIVATIONS])
-    if not structure.W.is_fixed:
-        draw_weights(problem, state, (keys[SOURCES], keys[WEIGHTS]))
+    accepted = math.nan if structure.W.is_fixed else draw_weights(problem, state, keys[SOURCES : TRAJECTORIES + 1])
     moves = isinstance(structure.H.prior, LogNormalARPrior) and not structure.W.is_fixed
     if moves or structure.unknowns:
         sums = sum_paths(chain_of(structure), state.h, state.aux)
@@ -158,17 +171,21 @@ def step(problem: Problem, state: ParticleGibbsState, key: np.uint64) -> tuple[P
             sums = move_levels(structure, state.W, state.aux, sums, state.values, _generator(keys[LEVELS]))
             np.exp(state.aux, out=state.h)
         draw_parameters(structure, state.W, sums, state.values, _generator(keys[HYPERPARAMETERS]))
-    return state, ParticleGibbsInfo(float(renewed), float(first))
+    return state, ParticleGibbsInfo(float(renewed), float(first), accepted)
 
 
-def draw_weights(problem: Problem, state: ParticleGibbsState, keys: tuple[np.uint64, np.uint64]) -> None:
-    """Allocate the counts, then draw W in place from its gamma conditional."""
+def draw_weights(problem: Problem, state: ParticleGibbsState, keys: Sequence[np.uint64]) -> float:
+    """Allocate the counts, draw W in place from its gamma conditional, and move its rows; returns their acceptance.
+
+    ``keys`` of the three steps.
+    """
     Ht = np.ascontiguousarray(state.h.T)
     sources = GibbsState(state.W, Ht, {}, np.zeros_like(state.W), np.zeros_like(Ht), None)
     draw_sources(problem.layout, problem.order, problem.workers, sources, keys[0])
     priors = prior_cells(problem.structure, state.values)
-    shape, rate = (priors.shape_w, sources.of_features), (priors.rate_w, problem.weights.over_samples(Ht))
-    draw_side(problem.workers, state.W, shape, rate, keys[1])
+    weight = problem.weights.over_samples(Ht)
+    draw_side(problem.workers, state.W, (priors.shape_w, sources.of_features), (priors.rate_w, weight), keys[1])
+    return math.nan if problem.side is None else walk_weights(problem.side, state.W, Ht, priors, weight, keys[2])
 
 
 def _generator(key: np.uint64) -> np.random.Generator:

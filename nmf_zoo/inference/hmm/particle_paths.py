@@ -49,21 +49,20 @@ def draw_paths(
     """
     rank, n_times, n_particles = filtering.rank, filtering.n_times, filtering.n_particles
     spans, starts = list(_spans(filtering, block)), []
-    population, total = filtering.make_population(), 0.0
+    population = filtering.make_population()
     paths = _make_paths(n_paths, rank, n_times, n_particles)
     for first, last in spans:
         starts.append(_copy(population))
-        population, found, impossible = filter_block(
+        population, impossible = filter_block(
             population, filtering.target, filtering.plan, filtering.track, first, last, key
         )
-        total += found
         if impossible != WITHOUT_DATA:
             return DrawnPaths(-math.inf, impossible, paths.h, paths.aux)
     history = _make_history(spans[0][1], rank, n_particles)
     for span in spans[::-1]:
         store_block(starts.pop(), filtering.target, filtering.plan, filtering.track, history, span, key)
         draw_block(paths, history, filtering.target.law, steps, span, key)
-    return DrawnPaths(total, WITHOUT_DATA, paths.h, paths.aux)
+    return DrawnPaths(filtering.log_likelihood, WITHOUT_DATA, paths.h, paths.aux)
 
 
 def _spans(filtering: ParticleFilter, block: int | None):

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -74,12 +75,11 @@ def smoothed_sums(
     target, shape = filtering.target, filtering.target.W.shape
     weight_rows = 1 if weights.matrix is None else shape[0]
     carried = make_carried(target.law.kind, shape, filtering.n_particles, smoother, weight_rows, wanted)
-    population, total = filtering.make_population(), 0.0
+    population = filtering.make_population()
     how, track, impossible = (filtering.plan, smoother), filtering.track, WITHOUT_DATA
     for span in filtering.spans():
         rows = _weights_of(weights, *span)
-        population, found, impossible = sum_block(population, carried, target, how, rows, track, span, key)
-        total += found
+        population, impossible = sum_block(population, carried, target, how, rows, track, span, key)
         if impossible != WITHOUT_DATA:
             break
         report(span[1])
@@ -88,6 +88,7 @@ def smoothed_sums(
     activations, *rest = split_sums(sums, carried.rows, shape)
     if weights.matrix is None:
         activations = weights.of_features * activations
+    total = filtering.log_likelihood if impossible == WITHOUT_DATA else -math.inf
     return SmoothedSums(total, impossible, activations, *rest)
 
 

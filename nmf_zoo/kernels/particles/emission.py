@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from nmf_zoo.kernels.basis_states import in_lanes, log_or_never
+from nmf_zoo.kernels.particles.rows import add_row
 from nmf_zoo.kernels.streams import kernel
 
 
@@ -32,7 +33,7 @@ def log_emission(out, rates, h, target, t):
     row = t if counts.drag.shape[0] > 1 else 0
     out[:] = 0.0
     for k in range(h.shape[0]):
-        take_drag(out, h[k], counts.drag[row, k])
+        add_row(out, h[k], -counts.drag[row, k])
     for c in range(counts.indptr[t], counts.indptr[t + 1]):
         set_rates(rates, h, target, c)
         add_logs(out, rates, counts.values[c])
@@ -63,13 +64,6 @@ def add_components(rates, h, w, base):
         for i in range(rates.size):
             rates[i] += weight * row[i]
         k += 1
-
-
-@in_lanes
-def take_drag(out, row, drag):
-    """out -= drag * row"""
-    for i in range(out.size):
-        out[i] -= drag * row[i]
 
 
 @in_lanes

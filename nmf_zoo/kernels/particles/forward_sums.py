@@ -12,7 +12,8 @@ import math
 
 from nmf_zoo.kernels.basis_states import comparing, in_lanes, summing
 from nmf_zoo.kernels.particles.laws import BASIS, UNIT
-from nmf_zoo.kernels.particles.statistics import scale_row, weighted
+from nmf_zoo.kernels.particles.rows import mean_of
+from nmf_zoo.kernels.particles.statistics import scale_row
 from nmf_zoo.kernels.particles.step_densities import prepare_steps, steps_to
 from nmf_zoo.kernels.softplus import LARGEST_POWER, fast_exp
 from nmf_zoo.kernels.streams import kernel
@@ -84,15 +85,15 @@ def mix_columns(out, table, shares, first, last):
     """Columns ``first`` to ``last`` of out are the means of the table's columns under the rows of shares."""
     if last - first == TILE:
         for r in range(table.shape[0]):
-            out[r, first], out[r, first + 1], out[r, first + 2], out[r, first + 3] = weighted_four(table[r], shares)
+            out[r, first], out[r, first + 1], out[r, first + 2], out[r, first + 3] = means_of_four(table[r], shares)
     else:
         for r in range(table.shape[0]):
             for i in range(first, last):
-                out[r, i] = weighted(table[r], shares[i - first])
+                out[r, i] = mean_of(table[r], shares[i - first])
 
 
 @summing
-def weighted_four(row, shares):
+def means_of_four(row, shares):
     """sum_j shares_ij row_j of the four rows of shares."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     for j in range(row.size):
@@ -110,7 +111,7 @@ def expect_pairs(carried, population, shares, i, gain, law):
     for k in range(new.h.shape[0]):
         if law.kind == BASIS:
             column = carried.spare[carried.rows.pairs + 4 * k : carried.rows.pairs + 4 * k + 4, i]
-            was, now = weighted(old.h[k], shares), new.h[k, i]
+            was, now = mean_of(old.h[k], shares), new.h[k, i]
             column[0] += gain * (1.0 - was) * (1.0 - now)
             column[1] += gain * (1.0 - was) * now
             column[2] += gain * was * (1.0 - now)

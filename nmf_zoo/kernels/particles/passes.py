@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.basis_states import summing
 from nmf_zoo.kernels.particles.filter import advance, begin
+from nmf_zoo.kernels.particles.rows import mean_of
 from nmf_zoo.kernels.streams import fold, kernel
 
 
@@ -19,22 +20,22 @@ class Track(NamedTuple):
     means, sds : (T, K) of the filter, or (0, K): not wanted
     sizes : (T,) effective numbers of particles, before resampling
     resampled : (T,) whether the particles were resampled on the way to this time
+    log_p : (T,) log p(x_t | the past), up to the terms without particles
     """
 
     means: Any
     sds: Any
     sizes: Any
     resampled: Any
+    log_p: Any
 
 
 @kernel
 def filter_block(population, target, plan, track, first, last, key):
     """Filter the times from ``first`` to ``last``, on from the population at the time before.
 
-    Returns (population, log p(x_first:last | before) up to the terms without particles, WITHOUT_DATA); where all
-    particles are at zero weight: -inf, and the time at which they are.
+    Returns (population, WITHOUT_DATA), or (population, the time at which all particles are at zero weight).
     """
-    total = 0.0
     for t in range(first, last):
         resampled = 0
         if t == 0:
@@ -42,23 +43,13 @@ def filter_block(population, target, plan, track, first, last, key):
         else:
             population, log_p, size, resampled = advance(population, target, t, plan, fold(key, t))
         if not log_p > -math.inf:
-            return population, -math.inf, t
-        total += log_p
-        track.sizes[t], track.resampled[t] = size, resampled == 1
+            return population, t
+        track.sizes[t], track.resampled[t], track.log_p[t] = size, resampled == 1, log_p
         if track.means.shape[0] > 0:
             for k in range(track.means.shape[1]):
                 track.means[t, k] = mean_of(population.cloud.h[k], population.weights)
                 track.sds[t, k] = math.sqrt(spread_of(population.cloud.h[k], population.weights, track.means[t, k]))
-    return population, total, WITHOUT_DATA
-
-
-@summing
-def mean_of(row, weights):
-    """sum_i w_i row_i"""
-    total = 0.0
-    for i in range(row.size):
-        total += weights[i] * row[i]
-    return total
+    return population, WITHOUT_DATA
 
 
 @summing

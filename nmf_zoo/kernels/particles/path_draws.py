@@ -10,7 +10,6 @@ A block of times is filtered, its particles kept, and gone through backwards; se
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,16 +65,15 @@ class Paths(NamedTuple):
 @kernel
 def store_block(population, target, plan, track, history, span, key):
     """As `filter_block` over the times of ``span`` (first, last), and keep the particles."""
-    (first, last), total = span, 0.0
+    first, last = span
     for t in range(first, last):
-        population, log_p, impossible = filter_block(population, target, plan, track, t, t + 1, key)
+        population, impossible = filter_block(population, target, plan, track, t, t + 1, key)
         if impossible != WITHOUT_DATA:
-            return population, -math.inf, impossible
-        total += log_p
+            return population, impossible
         history.h[t - first], history.aux[t - first] = population.cloud.h, population.cloud.aux
         history.log_weights[t - first], history.weights[t - first] = population.log_weights, population.weights
         history.ancestors[t - first] = population.ancestors
-    return population, total, WITHOUT_DATA
+    return population, WITHOUT_DATA
 
 
 @kernel

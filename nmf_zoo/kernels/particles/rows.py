@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numba import njit
 
-from nmf_zoo.kernels.basis_states import in_lanes
+from nmf_zoo.kernels.basis_states import in_lanes, summing
 from nmf_zoo.kernels.special import fast_log
 from nmf_zoo.kernels.streams import kernel, uniform
 
@@ -21,6 +21,22 @@ def gather(out, row, ancestors):
     """out_i = row[ancestors_i]: on its own, for lanes can do what follows in place, and not what they gather."""
     for i in range(out.size):
         out[i] = row[ancestors[i]]
+
+
+@in_lanes
+def add_row(out, row, scale):
+    """out += scale * row"""
+    for i in range(out.size):
+        out[i] += scale * row[i]
+
+
+@summing
+def mean_of(row, weights):
+    """sum_i w_i row_i"""
+    total = 0.0
+    for i in range(row.size):
+        total += weights[i] * row[i]
+    return total
 
 
 @kernel

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from nmf_zoo.kernels.basis_states import in_lanes, summing
+from nmf_zoo.kernels.basis_states import in_lanes
 from nmf_zoo.kernels.particles.emission import set_rates
 from nmf_zoo.kernels.particles.laws import BASIS, UNIT
+from nmf_zoo.kernels.particles.rows import add_row, mean_of
 from nmf_zoo.kernels.streams import kernel
 
 # Statistics of a component's step, by the kind of law.
@@ -135,13 +136,6 @@ def divide_into(rates, x):
 
 
 @in_lanes
-def add_row(out, row, scale):
-    """out += scale * row"""
-    for i in range(out.size):
-        out[i] += scale * row[i]
-
-
-@in_lanes
 def add_product(out, a, b, scale):
     """out += scale * a * b"""
     for i in range(out.size):
@@ -248,13 +242,4 @@ def add_towards(out, ends, origins, scale):
 def total_sums(sums, carried, weights):
     """Overwrite sums (R,) with the means of the statistics under the normalised weights (N,) of the particles."""
     for r in range(sums.size):
-        sums[r] = carried.scale[0] * weighted(carried.table[r], weights)
-
-
-@summing
-def weighted(row, weights):
-    """sum_i w_i row_i"""
-    total = 0.0
-    for i in range(row.size):
-        total += weights[i] * row[i]
-    return total
+        sums[r] = carried.scale[0] * mean_of(carried.table[r], weights)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.particles.additive import carry
 from nmf_zoo.kernels.particles.passes import filter_block
@@ -17,15 +15,14 @@ def sum_block(population, carried, target, how, weights, track, span, key):
 
     ``how`` (plan, smoother); ``weights`` (last - first, R) of the samples, or (1, R) of all.
     """
-    (plan, smoother), (first, last), total = how, span, 0.0
+    (plan, smoother), (first, last) = how, span
     for t in range(first, last):
-        population, log_p, impossible = filter_block(population, target, plan, track, t, t + 1, key)
+        population, impossible = filter_block(population, target, plan, track, t, t + 1, key)
         if impossible != WITHOUT_DATA:
-            return population, -math.inf, impossible
-        total += log_p
+            return population, impossible
         if t == 0:
             begin_sums(carried, population, target.law, 1.0)
         else:
             carry(carried, smoother, population, target.law, 1.0, 1.0, fold(key, t))
         add_sample(carried, population, target, weights[t - first if weights.shape[0] > 1 else 0], 1.0, t)
-    return population, total, WITHOUT_DATA
+    return population, WITHOUT_DATA
