@@ -131,7 +131,7 @@ def component_shares(idata: Any, chain: int, weights: str = "W", activations: st
 def component_sizes(idata: Any, chain: int, weights: str = "W", activations: str = "H") -> xr.DataArray:
     """(draw, component, sample) what components add to samples, sum_f w_fk h_kn, in one chain."""
     group = _unit_sum(_one_chain(idata, chain), weights, activations)
-    W, component = weights_of(group, weights, activations)
+    _, component = weights_of(group, weights, activations)
     H = group[activations][0].drop_vars("chain")
     own = component if component in H.dims else next(dim for dim in H.dims if dim != "draw")
     (sample,) = (dim for dim in H.dims if dim not in {"draw", own})

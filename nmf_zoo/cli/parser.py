@@ -188,7 +188,7 @@ def _fill_report(parser: Parser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite the output")
     parser.add_argument("--title", help="of the page")
     parser.add_argument("--image-shape", metavar="RxC", help="features are the pixels of an image, e.g. 8x8")
-    text = "a result holds no model: with the file and the options that it was made with, the page says more"
+    text = "the data; with them and the model's options the page shows the model, which a result doesn't hold"
     parser.add_argument("--data", type=Path, metavar="FILE", help=text)
     _add_model(parser, with_rank=False)
     parser.set_defaults(model=None)

@@ -236,7 +236,7 @@ def test_files_that_go_with_the_data(counts):
     assert _compat.group(idata, "observed_data")["X"].size == np.sum(np.arange(40) % 7 != 0)
 
 
-@pytest.mark.parametrize("words", [(), ("--image-shape", "1x5"), ("--kind", "trace")])
+@pytest.mark.parametrize("words", [(), ("--image-shape", "1x5"), ("--kind", "trace"), ("--kind", "activations")])
 def test_plot(counts, words):
     pytest.importorskip("matplotlib")
     assert run("fit", "counts.csv", "-o", "out.zarr", "--rank", "2", *QUICK) == 0

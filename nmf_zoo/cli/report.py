@@ -1,0 +1,54 @@
+"""``nmf-zoo report``: one page on a result."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from nmf_zoo.cli.declare import declare
+from nmf_zoo.cli.output import Formats, check_output, complete_or_absent
+from nmf_zoo.cli.parser import FILES
+from nmf_zoo.cli.show import load_result
+from nmf_zoo.cli.values import parse_shape
+from nmf_zoo.errors import InputError
+
+PAGES: Formats = dict.fromkeys((".html", ".htm"), (("matplotlib",), "'nmf_zoo[plots]'"))
+OF_DATA = (*FILES, "transpose", "labels", "key", "header", "row_labels", "observed")  # mean nothing without --data
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    check_output(arguments.output, PAGES, arguments.force)
+    image_shape = parse_shape("--image-shape", arguments.image_shape) if arguments.image_shape else None
+    if arguments.data is None:
+        _refuse_model_options(arguments)
+    idata = load_result(arguments.input)
+
+    import nmf_zoo as nz
+
+    model = None if arguments.data is None else _model_of(arguments, idata)
+    with complete_or_absent(arguments.output) as partial:
+        nz.report(idata, partial, model, title=arguments.title, image_shape=image_shape)
+    print(f"wrote {arguments.output}")
+    return 0
+
+
+def _refuse_model_options(arguments: argparse.Namespace) -> None:
+    """Options that would be passed over."""
+    given = vars(arguments)
+    names = [name for name in given if name.startswith("model.") and given[name] is not None]
+    names += [name for name in OF_DATA if given[name] not in (None, False)]
+    names += ["model"] if arguments.model is not None else []
+    if names:
+        flag = "--" + names[0].removeprefix("model.").replace("_", "-")
+        raise InputError(flag, "an option of the model", "--data FILE beside it", "the result alone holds no model")
+
+
+def _model_of(arguments: argparse.Namespace, idata: Any) -> Any:
+    """The declaration on the data file, of the result's rank."""
+    from nmf_zoo.workbench.report.source import Source
+
+    rank = Source(idata, None, None, "W", "H", None).shape[2]
+    if rank is None:
+        raise InputError("--data", "a result without W and H", "a result that tells the number of components")
+    words = {**vars(arguments), "input": arguments.data, "model": arguments.model or "gamma-nmf"}
+    return declare(argparse.Namespace(**words), rank)

@@ -1,0 +1,108 @@
+"""``nmf-zoo report`` and ``nmf-zoo compare``: what they write, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import nmf_zoo as nz
+from nmf_zoo.cli import main
+
+pytest.importorskip("matplotlib")
+
+
+def run(*words: str) -> int:
+    """The exit code, also where argparse exits."""
+    try:
+        return main([*words])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A table, and draws and a fit of it."""
+    folder = tmp_path_factory.mktemp("report")
+    X = np.random.default_rng(1).poisson(3.0, (5, 8))
+    np.savetxt(folder / "counts.csv", X, delimiter=",", fmt="%d")
+    model = nz.gamma_nmf(X, rank=2, alpha_w=0.5)
+    nz.save(nz.sample(20, tune=20, chains=2, random_seed=1, quiet=True, model=model), folder / "draws.nc")
+    nz.save(nz.fit(model=model, engine="vb", max_iter=5, random_seed=1, quiet=True), folder / "fit.nc")
+    return folder
+
+
+@pytest.fixture
+def folder(files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in files.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    return tmp_path
+
+
+def test_report_of_a_result(folder, capsys):
+    assert run("report", "draws.nc", "-o", "out.html", "--title", "Counts") == 0
+    assert capsys.readouterr().out == "wrote out.html\n"
+    text = Path("out.html").read_text(encoding="utf-8")
+    assert "<h1>Counts</h1>" in text
+    assert "which a result does not hold" in " ".join(text.split())
+    assert run("report", "draws.nc", "-o", "out.html") == 2
+    assert "--force to overwrite" in capsys.readouterr().err
+    assert run("report", "fit.nc", "-o", "out.html", "--force") == 0
+
+
+@pytest.mark.parametrize(
+    ("alpha_w", "words"), [("0.5", "is that of this model"), ("2", "it came from another model, or from other data")]
+)
+def test_report_with_the_model(folder, alpha_w, words):
+    how = ("--data", "counts.csv", "--model", "gamma-nmf", "--alpha-w", alpha_w, "--header", "no", "--row-labels", "no")
+    assert run("report", "draws.nc", "-o", "out.html", *how) == 0
+    text = Path("out.html").read_text(encoding="utf-8")
+    assert f"Gamma(shape={alpha_w}, rate=1)" in text
+    assert words in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("report draws.nc -o out.pdf", "ends in .html"),
+        ("report none.nc -o out.html", "doesn't exist"),
+        ("report draws.nc -o out.html --model gap", "--model: got an option of the model; expected --data FILE"),
+        ("report draws.nc -o out.html --alpha-w 2", "--alpha-w: got an option of the model"),
+        ("report draws.nc -o out.html --transpose", "--transpose: got an option of the model"),
+        ("report draws.nc -o out.html --data counts.csv --transpose", "shape (5, 2)"),
+        ("plot draws.nc -o out.png --kind objective", "no group fit"),
+        ("compare counts.csv --rank 2 --engines gibbs,mcmc", "--engines: got 'mcmc'"),
+        ("compare counts.csv --rank 2 --engines gibbs,gibbs", "each engine once"),
+        ("compare counts.csv --rank 2 --engines gibbs,vb --reference em", "one of ['gibbs', 'vb']"),
+        ("compare counts.csv --rank 2 -o out.nc", "ends in .csv"),
+    ],
+)
+def test_refusals(folder, capsys, words, message):
+    assert run(*words.split()) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(folder.glob("out.*"))
+
+
+def test_pictures_of_a_fit(folder):
+    for kind in ("objective", "activations"):
+        assert run("plot", "fit.nc", "-o", f"{kind}.png", "--kind", kind) == 0
+        assert Path(f"{kind}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare(folder, capsys):
+    lengths = ("--draws", "50", "--tune", "20", "--chains", "2", "--max-iter", "50", "--random-seed", "1", "--quiet")
+    outputs = ("-o", "table.csv", "-o", "picture.png")
+    assert run("compare", "counts.csv", "--rank", "2", "--engines", "gibbs,vb", *outputs, *lengths) == 0
+    table = pd.read_csv("table.csv", index_col="engine")
+    assert list(table.index) == ["gibbs", "vb"]
+    assert table.loc["gibbs", "ess_bulk"] > 0
+    assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:2] == ["seconds", "ESS"]
+    assert [line.split()[0] for line in lines[1:3]] == ["gibbs", "vb"]
+    assert "those of gibbs" in lines[3]
