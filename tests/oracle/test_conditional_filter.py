@@ -212,14 +212,16 @@ def quadrature_unit(x, w, base, alpha, n_times):
     return chance / chance.sum(), h
 
 
+@pytest.mark.parametrize("proposal", PROPOSALS)
 @pytest.mark.parametrize("particles", [3, 20])
 @pytest.mark.parametrize("n_times", [2, 3])
-def test_a_unit_row(n_times, particles):
+def test_a_unit_row(n_times, particles, proposal):
     w, x = W[:, 0], X[:, :n_times]
     chance, h = quadrature_unit(x, w, BASE, 0.8, n_times)
     target = target_of(x, W[:, :1].copy(), BASE, law_of(UNIT, 0.8))
     start = np.full((2, 1, n_times), 0.5)
-    draws, above, _ = draw_paths(target, start, 20_000 // particles + 3_000, particles)
+    plan = PROPOSALS[proposal], 0, 1.0
+    draws, above, _ = draw_paths(target, start, 20_000 // particles + 3_000, particles, plan)
     np.testing.assert_allclose(draws + above, 1.0, rtol=1e-15)
     names = [f"moment {i}" for i in range(3 * n_times - 1)]
     check_means(names, moments_of_draws(draws[:, 0]), moments(chance, h), expected_error=5e-4)
@@ -260,7 +262,7 @@ AS_COMPILED = {
     "look_ahead": njit(lambda ahead, population, target, t: look_ahead(ahead, population, target, t)),
     "propose": njit(lambda ahead, population, target, t, key: propose(ahead, population, target, t, key)),
     "propose_first": njit(lambda ahead, population, target, t, key: propose_first(ahead, population, target, t, key)),
-    "increment_given": njit(lambda ahead, population, law, i: increment_given(ahead, population, law, i)),
+    "increment_given": njit(lambda ahead, population, law, t, i: increment_given(ahead, population, law, t, i)),
 }  # which way is decided by type, in compiled code only
 
 

@@ -11,7 +11,7 @@ from nmf_zoo.inference.hmm.particle_paths import draw_paths
 from nmf_zoo.inference.hmm.particle_sums import SMOOTHERS, Wanted, make_carried, smoothed_sums, split_sums
 from nmf_zoo.inference.layout import Weights
 from nmf_zoo.kernels.basis_states import Counts
-from nmf_zoo.kernels.particles.additive import Backward, carry
+from nmf_zoo.kernels.particles.additive import Backward, Forward, Paths, carry
 from nmf_zoo.kernels.particles.emission import Target
 from nmf_zoo.kernels.particles.filter import Plan
 from nmf_zoo.kernels.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law, log_step
@@ -131,10 +131,9 @@ def test_the_statistics_of_every_particle(kind, smoother):
 
 def shares_of(smoother, carried, population, log_weights, law):
     """B of the smoother, (N, N); that of the backward one from the particles that it has drawn."""
-    name = {0: "path", 1: "forward", 2: "backward"}[smoother.kind]
-    if name == "path":
+    if isinstance(smoother, Paths):
         return naive_particles.from_drawn([population.ancestors], N)
-    if name == "forward":
+    if isinstance(smoother, Forward):
         return naive_particles.backward(population.cloud, population.other, log_weights, law)
     drawn = carried.drawn[: smoother.draws]
     np.testing.assert_array_equal(drawn[0], population.ancestors)

@@ -83,11 +83,21 @@ def simulate_successively(structure, sweeps, options, seed, step):
         X = draw_data(structure, state.W, state.h, rng)
         by_time.values[:] = X[by_time.indices, times]
         problem.layout.values[:] = X[rows, cols]
+        if problem.side is not None:
+            put_counts(problem.side.data, X)
         kept.append(
             {"W": state.W.copy(), "H": state.h.copy(), "X": X, **{k: np.array(v) for k, v in state.values.items()}}
         )
         state, _ = step(problem, state, child(key, 1, sweep))
     return stack(kept)
+
+
+def put_counts(data, X):
+    """New data for the trajectories of W's rows, whose grid has a place for each cell."""
+    blocks, _, width = data.grid.shape
+    f = np.arange(len(X))
+    assert blocks > 0
+    data.grid[f // width, :, f % width] = X
 
 
 def quantities(structure, draws):

@@ -71,7 +71,8 @@ def unit_data(n_times, seed=1):
 
 def error_of(found, W):
     """Of W, relative, at the best permutation of the components."""
-    return min(np.linalg.norm(found[:, list(order)] - W) for order in permutations(range(K))) / np.linalg.norm(W)
+    orders = permutations(range(W.shape[1]))
+    return min(np.linalg.norm(found[:, list(order)] - W) for order in orders) / np.linalg.norm(W)
 
 
 @pytest.mark.parametrize("smoother", ["path", "backward"])
@@ -79,12 +80,26 @@ def test_it_finds_a_unit_chain(smoother):
     """From cells of W that are off by a half; from random ones the steps may end on another hill."""
     W, X = unit_data(size(10_000, 50_000))
     model = nz.hmm_nmf(None, K, chain=nz.UnitChain(nz.free()), background=0.1, shape=(F, 1))
-    engine = nz.ParticleOnlineEM(particles=300, smoother=smoother)
+    engine = nz.ParticleOnlineEM(particles=300, smoother=smoother, exponent=0.8)
     start = {"W": W * np.random.default_rng(5).gamma(4.0, 1 / 4, W.shape)}
     stream = nz.stream(model, engine=engine, random_seed=3, initvals=start)
     stream.update(X)
     assert error_of(stream.W.to_numpy(), W) < 0.02
     assert stream.result().posterior["alpha"].item() == pytest.approx(0.95, abs=0.01)
+
+
+def test_most_random_starts_are_left_behind():
+    """With the steps that are the default; with t^-0.8 the median error is still 0.3."""
+    errors, rank = [], 4
+    for seed in range(size(8, 16)):
+        rng = np.random.default_rng(seed)
+        W = rng.gamma(1.0, 10.0, (F, rank))
+        H = np.stack([unit_path(rng.random((2, 10_000)), 0.95) for _ in range(rank)])
+        model = nz.hmm_nmf(None, rank, chain=nz.UnitChain(nz.free()), background=0.1, shape=(F, 1))
+        stream = nz.stream(model, engine=nz.ParticleOnlineEM(particles=200), random_seed=seed)
+        stream.update(rng.poisson(W @ H + 0.1))
+        errors.append(error_of(stream.W.to_numpy(), W))
+    assert np.median(errors) < 0.05
 
 
 def test_it_finds_a_log_normal_chain():
@@ -96,7 +111,8 @@ def test_it_finds_a_log_normal_chain():
     H = np.stack([log_normal_path(rng.standard_normal(n_times), 0.0, 0.9, 0.5, (0.0, 1.0)) for _ in range(K)])
     model = nz.hmm_nmf(None, K, chain=nz.LogNormalAR(0.0, nz.free(), nz.free()), background=0.1, shape=(F, 1))
     start = {"W": 3.0 * W * rng.gamma(20.0, 1 / 20, W.shape)}
-    stream = nz.stream(model, engine=nz.ParticleOnlineEM(particles=300), random_seed=3, initvals=start)
+    engine = nz.ParticleOnlineEM(particles=300, exponent=0.8)
+    stream = nz.stream(model, engine=engine, random_seed=3, initvals=start)
     stream.update(rng.poisson(W @ H + 0.1))
     posterior = stream.result().posterior
     assert error_of(stream.W.to_numpy(), W) < 0.25
@@ -139,7 +155,7 @@ def test_algorithm_1_as_printed_never_learns_alpha():
     W, X = unit_data(2500)
     found, printed = (algorithm_1(X, W, 0.7, 200, 1, together) for together in (True, False))
     model = nz.hmm_nmf(None, K, chain=nz.UnitChain(nz.free()), background=0.1, shape=(F, 1))
-    engine = nz.ParticleOnlineEM(particles=200, proposal="bootstrap", resampling="multinomial", ess=1.0)
+    engine = nz.ParticleOnlineEM(particles=200, proposal="bootstrap", resampling="multinomial", ess=1.0, exponent=0.8)
     stream = nz.stream(model, engine=engine, random_seed=3, initvals={"W": W, "alpha": 0.7})
     stream.update(X)
     ours = stream.result().posterior["alpha"].item()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nmf_zoo.inference.hmm.laws import make_population
+from nmf_zoo.inference.hmm.laws import after_block, make_population
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter
 from nmf_zoo.inference.hmm.particle_paths import draw_paths
 from nmf_zoo.inference.hmm.particle_sums import SMOOTHERS, make_carried, smoothed_sums
@@ -223,7 +223,8 @@ def sums_with(law, n_particles, key, is_wrong):
     carried = make_carried(law.kind, target.W.shape, n_particles, smoother, F)
     population = make_population(filtering.rank, n_particles)
     for t in range(T):
-        population, _ = filter_block(population, target, filtering.plan, filtering.track, t, t + 1, key)
+        filter_block(population, target, filtering.plan, filtering.track, t, t + 1, key)
+        population = after_block(population, t, t + 1)
         ancestors = np.arange(n_particles) if is_wrong else population.ancestors
         if t == 0:
             begin_sums(carried, population, law, 1.0)

@@ -71,7 +71,7 @@ def test_it_finds_the_weights():
     H = nz.simulate(nz.hmm_nmf(None, K, chain=nz.BasisChain(0.8, 0.7), alpha_w=1.0, shape=(F, 3000)), random_seed=4)[
         "H"
     ]
-    stream = nz.stream(model, random_seed=2)
+    stream = nz.stream(model, engine=nz.ChainOnlineEM(exponent=0.8), random_seed=2)
     stream.update(rng.poisson(W @ H.to_numpy() + 0.1))
     found = stream.W.to_numpy()
     found = found[:, np.argsort(found[1])]

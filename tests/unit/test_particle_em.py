@@ -41,7 +41,7 @@ TABLES = {
     "one time": {"X": X[:, :1]},
     "labels": {"X": X, "coords": {"feature": list("abcd"), "sample": [f"day {t}" for t in range(T)]}},
 }
-pytestmark = pytest.mark.filterwarnings("ignore:rank. got 2")
+pytestmark = pytest.mark.filterwarnings("ignore:rank. got [26]")
 
 
 def declare(chain="basis", **arguments):
@@ -256,8 +256,40 @@ def test_windows_end_and_average():
 def test_estimates_are_combined_on_their_own_scale():
     log_p, error = combine(np.log([1.0, 3.0]) - 1000.0)
     assert log_p == pytest.approx(np.log(2.0) - 1000.0)
-    assert error == pytest.approx(np.std([0.5, 1.5], ddof=1) / np.sqrt(2))
+    assert error == pytest.approx(np.log(3.0) / 2)
+    close = combine(np.array([0.0, 1e-4]) - 1000.0)
+    assert close[1] == pytest.approx(0.5e-4, rel=1e-6)
+    assert combine(np.array([-50.0, 0.0]))[1] == pytest.approx(25.0)  # not 1, where the spread of ratios stops
     assert combine(np.array([-5.0]))[0] == -5.0
+
+
+def test_a_mean_that_lags_is_not_the_solution():
+    """After 14 iterations the mean of the first ten is far behind; once it is not, it is taken."""
+    model, run = declare("basis", X=GAPS), {"max_iter": 14, "tol": 0, "particles": 500}
+    mean, last = (group(fit(model, average=average, **run), "posterior")["W"] for average in (True, False))
+    np.testing.assert_array_equal(mean, last)
+    near = {"W": mean[0, 0].to_numpy()}
+    mean, last = (fit(model, average=average, initvals=near, **run | {"max_iter": 40}) for average in (True, False))
+    assert np.any(group(mean, "posterior")["W"].to_numpy() != group(last, "posterior")["W"].to_numpy())
+    said = [float(group(one, "fit")["log_likelihood"][0]) for one in (mean, last)]
+    assert said[0] > said[1] - 2.0
+
+
+@pytest.mark.parametrize(
+    ("chain", "rank", "scale", "proposal"),
+    [
+        ("unit", 2, 1, "bootstrap"),
+        ("unit", 2, 100, "auxiliary"),
+        ("unit", 6, 1, "auxiliary"),
+        ("basis", 3, 100, "bootstrap"),
+        ("basis", 4, 100, "auxiliary"),
+        ("log-normal", 1, 1, "auxiliary"),
+    ],
+)
+def test_the_proposal_suits_the_chain_and_the_counts(chain, rank, scale, proposal):
+    model = declare(CHAINS[chain], X=scale * X, rank=rank)
+    assert nz.ParticleEM().proposal_for(read(model)) == proposal
+    assert nz.ParticleEM(proposal="guided").proposal_for(read(model)) == "guided"
 
 
 def test_a_step_alone():

@@ -12,8 +12,12 @@ import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.engines import verdict
 from nmf_zoo.errors import NmfZooWarning, RunFailed, UnsupportedModel
-from nmf_zoo.inference.hmm import gibbs_chain, gibbs_moves, gibbs_start, particle_gibbs
+from nmf_zoo.inference.hmm import gibbs_chain, gibbs_moves, gibbs_start, gibbs_weights, particle_gibbs
 from nmf_zoo.inference.hmm.gibbs_activations import bytes_of_room, make_room
+from nmf_zoo.inference.hmm.gibbs_weights import walk_weights
+from nmf_zoo.inference.layout import compress, weigh
+from nmf_zoo.inference.prior_cells import prior_cells
+from nmf_zoo.inference.trajectories import make_side
 from nmf_zoo.inference.workers import SERIAL
 from nmf_zoo.kernels.streams import child, seed_key
 from nmf_zoo.structure import BasisChainPrior, LogNormalARPrior, UnitChainPrior
@@ -125,6 +129,26 @@ def test_starts_lie_inside_the_support():
         assert prior is None or np.all(beside > 0)
 
 
+def test_trajectories_of_weights_are_the_same_from_a_grid_and_from_a_list():
+    structure = nz.read(declare("log-normal", GAPS))
+    layout, priors = compress(structure), prior_cells(structure, {"m": np.zeros(K), "f": 0.5, "s": 1.0})
+    Ht, moved = RNG.gamma(2.0, size=(T, K)), []
+    for dense in (True, False):
+        side, W = make_side(structure, layout, np.ones((F, K)), dense, of_features=True), np.full((F, K), 0.7)
+        weight = weigh(structure).over_samples(Ht)
+        accepted = walk_weights(side, W, Ht, priors, weight, seed_key(2))
+        assert accepted > 0.8
+        moved.append(W)
+    np.testing.assert_allclose(*moved, rtol=1e-9)
+    assert np.all(np.abs(moved[0] - 0.7) > 1e-6)
+
+
+def test_weights_of_large_data_are_allocated_only(monkeypatch):
+    monkeypatch.setattr(gibbs_weights, "MOST_NONZEROS", 3)
+    for given in (declare("unit"), pm.do(declare("unit"), {"W": np.ones((F, K))})):
+        assert np.all(np.isnan(stats_of(sample(given))["accept_W"].to_numpy()))
+
+
 def test_known_weights_and_a_projection():
     declared = pm.do(declare(nz.LogNormalAR(0.0, 0.5, 1.0)), {"W": RNG.gamma(2.0, size=(F, K))})
     assert set(sample(declared).posterior.data_vars) == {"H"}
@@ -155,16 +179,15 @@ def test_refusals():
         (declare("unit", None, shape=(F, T)), "nothing is observed"),
     ):
         assert words in verdict(nz.read(declared), "particle_gibbs").reason
-    structure = nz.read(declare("unit"))
-    assert "no log-normal chain" in particle_gibbs.supports(structure, nz.ParticleGibbs(proposal="guided")).reason
-    assert particle_gibbs.supports(nz.read(declare("log-normal")), nz.ParticleGibbs(proposal="guided"))
+    reason = particle_gibbs.supports(nz.read(declare("basis")), nz.ParticleGibbs(proposal="guided")).reason
+    assert "H is binary: with proposal='guided'" in reason
+    for chain in ("unit", "log-normal"):
+        assert particle_gibbs.supports(nz.read(declare(chain)), nz.ParticleGibbs(proposal="guided"))
 
 
 def test_too_many_particles_are_refused():
     long, many = np.ones((F, 2_000), int), nz.ParticleGibbs(particles=100_000)
-    with pytest.raises(
-        UnsupportedModel, match=r"2000 times, 2 components .* 7\.2 GB in each chain"
-    ):
+    with pytest.raises(UnsupportedModel, match=r"2000 times, 2 components .* 7\.2 GB in each chain"):
         sample(declare("unit", long), engine=many)
     assert particle_gibbs.supports(nz.read(declare("unit", long)), nz.ParticleGibbs())
     assert particle_gibbs.supports(nz.read(declare("basis", long)), many)  # drawn exactly

@@ -132,6 +132,23 @@ def test_what_is_done_to_a_result_stays_out_of_the_stream():
     np.testing.assert_array_equal(numbers_of(stream), numbers_of(other))
 
 
+@pytest.mark.parametrize(
+    ("chain", "arguments", "known", "expected"),
+    [
+        (nz.LogNormalAR(0.0, 0.9, 0.3), {}, None, 1),
+        (nz.LogNormalAR(nz.free(), 0.9, 0.3), {}, None, 0),
+        (nz.LogNormalAR(0.0, 0.9, 0.3), {"alpha_w": 2.0, "mean_w": 1.0}, None, 0),
+        (nz.LogNormalAR(0.0, 0.9, 0.3), {}, W0, 0),
+        (UNIT, {}, None, 0),
+    ],
+    ids=["flat W", "free mean", "gamma W", "known W", "unit"],
+)
+def test_the_mean_is_put_back_only_where_w_is_free_to_follow(chain, arguments, known, expected):
+    model = declare(chain, **arguments)
+    stream = begin(model=model if known is None else pm.do(model, {"W": known}), start=None)
+    assert stream._problem.updates.recentres == expected
+
+
 def test_options_in_numpys_numbers():
     stream = follow(X, particles=np.int64(30), exponent=np.float32(0.75))
     np.testing.assert_array_equal(numbers_of(stream), numbers_of(follow(X, exponent=0.75)))

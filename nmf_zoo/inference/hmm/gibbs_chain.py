@@ -26,6 +26,7 @@ from nmf_zoo.structure import (
     Array,
     BasisChainPrior,
     Chain,
+    Factor,
     Factorisation,
     GammaPrior,
     LogNormalARPrior,
@@ -124,14 +125,15 @@ def draw_parameters(
     """Draw every unknown hyperparameter in turn, in place of its entry in ``values``."""
     groups = sum_groups(structure.W, W) if structure.W.unknowns else None
     for name, unknown in structure.unknowns.items():
-        drawn = (
-            None if name in _names(structure.W) else _draw_in_closed_form(structure, unknown, sums, values, generator)
-        )
+        drawn = None
+        if _use(structure.W, name) is None:
+            drawn = _draw_in_closed_form(structure, unknown, sums, values, generator)
         values[name] = _draw_by_slice(structure, unknown, groups, sums, values, generator) if drawn is None else drawn
 
 
-def _names(factor) -> list[str]:
-    return [unknown.name for unknown in factor.unknowns]
+def _use(factor: Factor, name: str) -> Unknown | None:
+    """The hyperparameter as the factor's prior uses it, if it does."""
+    return next((unknown for unknown in factor.unknowns if unknown.name == name), None)
 
 
 def _draw_in_closed_form(
@@ -192,18 +194,17 @@ def _draw_by_slice(
     structure: Factorisation, unknown: Unknown, groups, sums: ChainSums, values: Mapping[str, Array], generator
 ) -> Array:
     """One slice-sampling step for every entry."""
-    name, own = unknown.name, COORDINATES[_support(structure, unknown)]
+    name, own, prior = unknown.name, COORDINATES[_support(structure, unknown)], chain_of(structure)
+    use_H, use_W = _use(structure.H, name), _use(structure.W, name)
 
     def log_density(u: Array) -> Array:
         value = own.back(u)
         proposed = {**values, name: value}
         total = unknown.prior.log_density(value) + own.log_jacobian(value)
-        if name in _names(structure.H):
-            use = next(use for use in structure.H.unknowns if use.name == name)
-            total = total + _entries(log_paths(chain_of(structure), sums, proposed), use)
-        if name in _names(structure.W):
-            use = next(use for use in structure.W.unknowns if use.name == name)
-            total = total + _entries(log_prior_of_groups(groups, proposed), use)
+        if use_H is not None:
+            total = total + _entries(log_paths(prior, sums, proposed), use_H)
+        if use_W is not None:
+            total = total + _entries(log_prior_of_groups(groups, proposed), use_W)
         return np.where(np.isnan(total), -np.inf, total)
 
     return np.asarray(own.back(slice_draw(log_density, own.to_real(values[name]), generator)))
@@ -212,7 +213,7 @@ def _draw_by_slice(
 def _support(structure: Factorisation, unknown: Unknown) -> tuple[float, float]:
     """What all its roles allow."""
     found = [SUPPORTS[role] for role, own in chain_of(structure).parameters.items() if _is(own, unknown)]
-    if isinstance(structure.W.prior, GammaPrior) and unknown.name in _names(structure.W):
+    if isinstance(structure.W.prior, GammaPrior) and _use(structure.W, unknown.name) is not None:
         found.append(POSITIVE)
     low, high = max(low for low, _ in found), min(high for _, high in found)
     return low, high

@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 
 from nmf_zoo.inference.hmm.gibbs_chain import ChainSums
-from nmf_zoo.inference.prior_cells import prior_cells
+from nmf_zoo.inference.prior_cells import PriorCells, prior_cells
 from nmf_zoo.inference.sides import sum_to
 from nmf_zoo.inference.slice_sampling import slice_draw
 from nmf_zoo.structure import Array, Factorisation, LogNormalARPrior, Unknown
@@ -32,7 +32,8 @@ def move_levels(
     generator: np.random.Generator,
 ) -> ChainSums:
     """Move W (F, K), z = log h (K, T) and the mean's entry of ``values``, in place; returns the sums of the new z."""
-    weights = _density_of_weights(structure, W, values)
+    priors = prior_cells(structure, values)  # the chain's mean has no part in them where it moves
+    weights = _density_of_weights(priors, W)
     slope, bend = pull_of_level(_chain(structure), sums, values)
 
     def of_level(s: Array) -> Array:
@@ -40,15 +41,25 @@ def move_levels(
 
     sums = _apply(slice_draw(of_level, np.zeros(sums.first.shape), generator), W, z, sums)
     mean = _free_mean(structure)
-    return sums if mean is None else _move_with_mean(structure, mean, W, z, sums, values, generator)
+    if mean is None:
+        return sums
+    return _move_with_mean(_chain(structure), mean, _density_of_weights(priors, W), (W, z), sums, values, generator)
 
 
 def _move_with_mean(
-    structure: Factorisation, mean: Unknown, W: Array, z: Array, sums: ChainSums, values: dict[str, Array], generator
+    prior: LogNormalARPrior,
+    mean: Unknown,
+    weights: Callable[[Array], Array],
+    moved: tuple[Array, Array],
+    sums: ChainSums,
+    values: dict[str, Array],
+    generator: np.random.Generator,
 ) -> ChainSums:
-    """The levels of all chains that share a mean move with it: a stationary chain does not notice."""
-    weights = _density_of_weights(structure, W, values)
-    slope, bend = pull_of_first(_chain(structure), sums, values)
+    """The levels of all chains that share a mean move with it: a stationary chain does not notice.
+
+    ``weights`` is the density of W; ``moved`` are W and z.
+    """
+    slope, bend = pull_of_first(prior, sums, values)
     old = values[mean.name]
 
     def of_mean(s: Array) -> Array:
@@ -58,7 +69,7 @@ def _move_with_mean(
 
     s = slice_draw(of_mean, np.zeros(mean.variable_shape), generator)
     values[mean.name] = old - s
-    return _apply(np.broadcast_to(s.reshape(mean.shape), sums.first.shape), W, z, sums)
+    return _apply(np.broadcast_to(s.reshape(mean.shape), sums.first.shape), *moved, sums)
 
 
 def pull_of_level(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -78,9 +89,8 @@ def pull_of_first(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str,
     return (sums.first - first) / spread**2, np.broadcast_to(1.0 / spread**2, sums.first.shape)
 
 
-def _density_of_weights(structure: Factorisation, W: Array, values: Mapping[str, Array]) -> Callable[[Array], Array]:
+def _density_of_weights(priors: PriorCells, W: Array) -> Callable[[Array], Array]:
     """log of prod_f p(w_fk e^s) e^s as a function of s (K, 1)."""
-    priors = prior_cells(structure, values)
     shape, pull = (part.sum(axis=0)[:, None] for part in (priors.shape_w, priors.rate_w * W))
     return lambda s: shape * s - pull * np.exp(s)
 

@@ -6,9 +6,9 @@ from nmf_zoo.inference import gibbs_support as allocation
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
 from nmf_zoo.inference.hmm.gibbs_activations import MOST_EXACT, bytes_of_room
 from nmf_zoo.inference.propriety import is_proper
-from nmf_zoo.structure import BasisChainPrior, Factorisation, Fixed, Flat, GammaPrior, LogNormalARPrior
+from nmf_zoo.structure import BasisChainPrior, Factorisation, Fixed, Flat, GammaPrior
 
-EXACT_BLOCK, PARTICLE_BLOCK = 4, 2  # rows drawn together unless said otherwise
+BLIND_BLOCK, BLOCK = 2, 4  # rows drawn together unless said otherwise: by particles that don't look ahead, and else
 MOST_MEMORY = 4e9  # bytes of all particles of all times
 
 
@@ -28,9 +28,9 @@ def supports_gibbs(structure: Factorisation, block: int, n_particles: int) -> Ve
 
 def takes_proposal(structure: Factorisation, proposal: str) -> Verdict:
     """The path's own particle weighs by a proposal's density, which not every one tells."""
-    if proposal == "bootstrap" or isinstance(structure.H.prior, LogNormalARPrior):
+    if proposal == "bootstrap" or not isinstance(structure.H.prior, BasisChainPrior):
         return CAN_RUN
-    return Verdict(f"{structure.H.name} is no log-normal chain: with proposal={proposal!r} it runs those only")
+    return Verdict(f"{structure.H.name} is binary: with proposal={proposal!r} it runs chains with a density only")
 
 
 def is_room_small(structure: Factorisation, block: int, n_particles: int) -> Verdict:

@@ -39,3 +39,13 @@ def make_population(rank: int, n_particles: int, proposal: int = BOOTSTRAP, kind
     ancestors = np.arange(n_particles, dtype=np.int64)
     ahead = make_ahead(proposal, kind, rank, n_particles)
     return Population(first, second, log_weights, ancestors, increments, look, weights, rates, ahead)
+
+
+def swap(population: Population) -> Population:
+    """With the cloud of the last sample in its place."""
+    return population._replace(cloud=population.other, other=population.cloud)
+
+
+def after_block(population: Population, first: int, last: int) -> Population:
+    """The population after the times from ``first`` to ``last``: all but the first time are steps, and swap clouds."""
+    return swap(population) if (last - max(first, 1)) % 2 else population

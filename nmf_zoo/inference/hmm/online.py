@@ -72,12 +72,13 @@ class ChainOnlineEM:
 
     Attributes
     ----------
-    exponent : the t-th sample has the step size t^-exponent, 1/2 < exponent <= 1
+    exponent : the t-th sample has the step size t^-exponent, 1/2 < exponent <= 1. A small one leaves a poor start
+        sooner; the last estimates average over some t^exponent samples, so that from a good start 0.8 is more precise
     burn_in : samples whose statistics are gathered under the start, before the first update of the parameters
     batch : samples handled in one call; results do not depend on it
     """
 
-    exponent: float = 0.8
+    exponent: float = 0.6
     burn_in: int = 100
     batch: int = 1024
 

@@ -69,7 +69,7 @@ def start_weights(
     listed = np.repeat(~first.complete, np.diff(first.indptr))
     exposed += exposure[first.rows[listed]].sum()
     total = float(np.broadcast_to(typical, (structure.rank, 1)).sum())
-    scale = max(first.values.sum(), 1.0) / max(exposed, 1.0) / total
+    scale = max(first.values.sum(), 1.0) / (exposed if exposed > 0 else 1.0) / total
     out = np.empty(factor.shape)
     shape, rate = (np.broadcast_to(number, factor.shape) for number in (SPREAD, SPREAD / scale))
     draw_factor(out, shape, rate, 0, len(out), child(key, START))

@@ -11,7 +11,8 @@ integrated out, and the log-density of the priors: in nats, and noisy. It need n
 falls as particles^-1/2; exp of it is unbiased, so that itself it is low, by half its variance.
 
 So the residual compares means over windows of iterations (:mod:`nmf_zoo.inference.hmm.particle_windows`), and the
-solution is the mean over the last whole one. Where nothing is unknown, one pass of the filter is the whole fit.
+solution is the mean over the last whole one, unless that lags behind a climb. Where nothing is unknown, one pass of the
+filter is the whole fit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from nmf_zoo.inference.engine import Engine, Verdict
 from nmf_zoo.inference.hmm.chain_updates import update_chain
 from nmf_zoo.inference.hmm.particle_expectations import Particles, read_particles
 from nmf_zoo.inference.hmm.particle_options import ParticleOptions, require_integer, require_word
-from nmf_zoo.inference.hmm.particle_report import report
+from nmf_zoo.inference.hmm.particle_report import Judged, judge, report
 from nmf_zoo.inference.hmm.particle_start import start_values, start_weights
 from nmf_zoo.inference.hmm.particle_windows import Window, look_back
 from nmf_zoo.inference.hmm.support import supports_particles
@@ -70,6 +71,9 @@ class ParticleEM(ParticleOptions):
     ``H_filtered`` and standard deviation ``H_filtered_sd`` of H given the samples so far, its effective sample size
     ``ess`` at every sample, the share of the samples at which it ``resampled``, and the smoothed ``H_mean`` and
     ``H_sd``, given all samples, of the posterior's draws.
+
+    Where a run stops before it has come to rest, the mean of its last window lags behind: the solution is the last
+    iterate then, if its estimate is higher by more than the errors of both.
 
     Attributes
     ----------
@@ -144,11 +148,11 @@ def finish(
     problem: Problem, state: ParticleState, key: np.uint64, draws: int
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Draws of H's paths at the solution, which stays as it is, and what the filter says of it."""
-    structure, (W, solved) = problem.structure, _solution(problem, state)
-    paths, said = report(problem.particles, W, solved, problem.options.repeats, draws, problem.workers, key)
-    values = {name: np.broadcast_to(value, (draws, *value.shape)) for name, value in solved.items()}
+    structure, solution = problem.structure, _solution(problem, state, child(key, 1))
+    paths, said = report(problem.particles, solution, draws, child(key, 0))
+    values = {name: np.broadcast_to(value, (draws, *value.shape)) for name, value in solution.values.items()}
     if not structure.W.is_fixed:
-        oriented = structure.W.orient(W)
+        oriented = structure.W.orient(solution.W)
         values[structure.W.name] = np.broadcast_to(oriented, (draws, *oriented.shape))
     values[structure.H.name] = paths
     return values, said
@@ -161,9 +165,13 @@ def _look(
     structure, particles = problem.structure, problem.particles
     expected = particles.expect(W, values, key) if problem.learns else None
     log_p = particles.log_likelihood(particles.filter(W, values), key) if expected is None else expected.log_p
-    log_p += structure.W.log_density(W, values)
-    log_p += sum(float(np.sum(own.prior.log_density(values[name]))) for name, own in structure.unknowns.items())
-    return ParticleState(W, values, expected, log_p, iterations, window)
+    return ParticleState(W, values, expected, log_p + _log_prior(structure, W, values), iterations, window)
+
+
+def _log_prior(structure: Factorisation, W: Array, values: Mapping[str, Array]) -> float:
+    """Of W and the chain's unknowns."""
+    others = (float(np.sum(own.prior.log_density(values[name]))) for name, own in structure.unknowns.items())
+    return float(structure.W.log_density(W, values)) + sum(others)
 
 
 def _parameters(problem: Problem, W: Array, values: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -172,12 +180,20 @@ def _parameters(problem: Problem, W: Array, values: Mapping[str, Array]) -> tupl
     return np.empty(0) if problem.side.is_fixed else W, np.concatenate([np.empty(0), *others])
 
 
-def _solution(problem: Problem, state: ParticleState) -> tuple[Array, dict[str, Array]]:
-    """(W, values), averaged over the last whole window if the options say so and there was one."""
-    mean, values, at = state.window.last_mean, dict(state.values), 0
-    if not problem.options.average or mean is None:
-        return state.W, values
-    W = state.W
+def _solution(problem: Problem, state: ParticleState, key: np.uint64) -> Judged:
+    """The last iterate, or the mean over the last whole window where that is as good."""
+    options = problem.options
+    last = judge(problem.particles, state.W, state.values, options.repeats, problem.workers, key)
+    if not options.average or state.window.last_mean is None:
+        return last
+    mean = judge(problem.particles, *_window_mean(problem, state), options.repeats, problem.workers, key)
+    of_last, of_mean = (one.log_p + _log_prior(problem.structure, one.W, one.values) for one in (last, mean))
+    return last if of_last - of_mean > np.nansum([last.error, mean.error]) else mean
+
+
+def _window_mean(problem: Problem, state: ParticleState) -> tuple[Array, dict[str, Array]]:
+    """(W, values) averaged over the last whole window."""
+    mean, W, values, at = state.window.last_mean, state.W, dict(state.values), 0
     if not problem.side.is_fixed:
         W, at = mean[: W.size].reshape(W.shape), W.size
     for name in problem.structure.unknowns:

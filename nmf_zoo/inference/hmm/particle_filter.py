@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.hmm.laws import make_population
+from nmf_zoo.inference.hmm.laws import after_block, make_population
 from nmf_zoo.inference.hmm.particle_options import PROPOSALS, RESAMPLING, ParticleOptions
 from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.particles.emission import Target
@@ -68,7 +68,8 @@ class ParticleFilter:
         """
         population = self.make_population()
         for first, last in self.spans():
-            population, impossible = filter_block(population, self.target, self.plan, self.track, first, last, key)
+            impossible = filter_block(population, self.target, self.plan, self.track, first, last, key)
+            population = after_block(population, first, last)
             if impossible != WITHOUT_DATA:
                 return -math.inf, impossible, population
             report(last)

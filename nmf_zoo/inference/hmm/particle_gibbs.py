@@ -29,7 +29,7 @@ from nmf_zoo.inference.hmm.gibbs_activations import Rows, draw_rows
 from nmf_zoo.inference.hmm.gibbs_chain import chain_of, draw_parameters, sum_paths
 from nmf_zoo.inference.hmm.gibbs_moves import move_levels
 from nmf_zoo.inference.hmm.gibbs_start import start_paths
-from nmf_zoo.inference.hmm.gibbs_support import EXACT_BLOCK, PARTICLE_BLOCK, supports_gibbs, takes_proposal
+from nmf_zoo.inference.hmm.gibbs_support import BLIND_BLOCK, BLOCK, supports_gibbs, takes_proposal
 from nmf_zoo.inference.hmm.gibbs_weights import side_of_weights, walk_weights
 from nmf_zoo.inference.hmm.particle_options import PROPOSALS, RESAMPLING, ParticleOptions, require_integer
 from nmf_zoo.inference.hmm.particle_start import start_values, start_weights
@@ -78,16 +78,19 @@ class ParticleGibbs(ParticleOptions):
     """Options of particle Gibbs.
 
     ``sample_stats`` holds ``renewed`` and ``renewed_first``, the shares of H and of its first time that a sweep drew
-    anew: where they are small, H mixes slowly, and more particles or smaller blocks help.
+    anew: where they are small, H mixes slowly, and more particles or smaller blocks help. ``accept_W`` is the mean
+    acceptance of the trajectories of W's rows; NaN where W is known or the data have over 262,144 filled cells.
 
     Attributes
     ----------
     particles : of the conditional filter. Two are enough to be right, more renew more of the path in a sweep; the
         memory is that of all particles of all times
-    proposal : as in any filter, of log-normal chains; others take "bootstrap", which is what "auto" stands for
+    proposal : as in any filter; "auto" is "guided" for log-normal chains, and else "bootstrap". Binary chains take the
+        latter only
     resampling : of the filter
     ess : as in any filter; below 1, the path's past is not drawn anew where particles are not resampled
-    block : components whose rows of H are drawn together, given the others: "auto", or an integer. Larger blocks move
+    block : components whose rows of H are drawn together, given the others: an integer, or "auto", 2 where particles
+        don't look ahead and else 4. Larger blocks move
         further together, and need more particles; of binary chains up to eight rows are drawn exactly
     """
 
@@ -104,11 +107,14 @@ class ParticleGibbs(ParticleOptions):
 
     def proposal_for(self, structure: Factorisation) -> str:
         """The proposal's name."""
-        return "bootstrap" if self.proposal == "auto" else self.proposal
+        if self.proposal != "auto":
+            return self.proposal
+        return "guided" if isinstance(structure.H.prior, LogNormalARPrior) else "bootstrap"
 
     def block_for(self, structure: Factorisation) -> int:
         """Rows that are drawn together."""
-        auto = EXACT_BLOCK if isinstance(structure.H.prior, BasisChainPrior) else PARTICLE_BLOCK
+        is_blind = self.proposal_for(structure) == "bootstrap" and not isinstance(structure.H.prior, BasisChainPrior)
+        auto = BLIND_BLOCK if is_blind else BLOCK
         return min(auto if self.block == "auto" else int(self.block), structure.rank)
 
 

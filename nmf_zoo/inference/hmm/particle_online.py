@@ -21,7 +21,7 @@ import numpy as np
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
 from nmf_zoo.inference.hmm.chain_updates import keep_inside
-from nmf_zoo.inference.hmm.laws import law_of, make_population
+from nmf_zoo.inference.hmm.laws import law_of, make_population, swap
 from nmf_zoo.inference.hmm.log_normal_updates import as_variable
 from nmf_zoo.inference.hmm.online_rows import copy, counts_of, cut, series_of, weights_of
 from nmf_zoo.inference.hmm.online_start import gamma_of, shared_offsets, start_weights, takes_stream
@@ -76,7 +76,7 @@ class ParticleOnlineEM(ParticleOptions):
     ----------
     particles, proposal, resampling, ess : of the filter
     exponent : the t-th sample has the step size t^-exponent, 1/2 < exponent <= 1. A small one leaves a poor start
-        sooner: from a random start try 0.6; the last estimates average over t^exponent samples
+        sooner; the last estimates average over some t^exponent samples, so that from a good start 0.8 is more precise
     burn_in : samples whose sums are gathered under the start, before the first update of the parameters
     smoother : how the sums over all samples are made: "path" follows each particle's own line (Algorithm 1); "backward"
         draws where each particle may have come from anew, for twice the time and less noise; "forward" sums over all
@@ -84,7 +84,7 @@ class ParticleOnlineEM(ParticleOptions):
     batch : samples handled in one call; results do not depend on it
     """
 
-    exponent: float = 0.8
+    exponent: float = 0.6
     burn_in: int = 100
     smoother: Literal["path", "backward", "forward"] = "path"
     batch: int = 64
@@ -219,17 +219,19 @@ def _learn(problem: Problem, state: ParticleState, columns: Columns, key: np.uin
         weights = weights * updates.of_features
         updates = updates._replace(of_features=np.ones(n_features))
     target = Target(counts_of(columns, problem.structure.rank), state.W, problem.base, state.law)
-    population, impossible = learn(
+    is_swapped, impossible = learn(
         state.population, state.carried, target, problem.step, updates, weights, state.clock, key
     )
     if impossible != WITHOUT_DATA:
         raise RunFailed(refusal("online_em", columns.number + impossible, problem.options))
-    return state._replace(population=population)
+    return state._replace(population=swap(state.population)) if is_swapped else state
 
 
 def refusal(name: str, number: int, options: ParticleOnlineEM) -> str:
     """What is said where all particles are at zero weight."""
     do = f"start W with a positive entry for every feature, or take more than particles={options.particles}"
+    if options.proposal != "auxiliary":
+        do += ", or proposal='auxiliary'"
     return f"{name}: no particle can make the counts of column {number}: give the model a background, {do}"
 
 

@@ -7,11 +7,13 @@ from typing import Literal
 
 import numpy as np
 
-from nmf_zoo.structure import Factorisation, LogNormalARPrior
+from nmf_zoo.structure import BasisChainPrior, Factorisation, LogNormalARPrior
 
 PROPOSALS = ("bootstrap", "guided", "auxiliary")  # in the order of the kernels' codes
 RESAMPLING = ("systematic", "stratified", "residual", "multinomial")
-FEW = 5  # components of chains in [0, 1]: up to there more particles are cheaper than better ones
+# Chains in [0, 1]: up to FEW components, more particles are cheaper than better ones, unless a sample says much, or its
+# few states have particles anyway.
+FEW, MANY_COUNTS, MOST_COVERED = 5, 50, 3
 MOST_PARTICLES = 10_000_000
 
 
@@ -26,7 +28,8 @@ class ParticleOptions:
     proposal : how particles move on: "bootstrap" by the chain's law alone; "guided" by that law and the counts they
         must explain; "auxiliary" is guided, and resamples by how well each can explain them first. These two take
         some ten times as long, and keep most particles alive where samples say so much that "bootstrap" is left with
-        a few. "auto": "auxiliary" for log-normal chains, and for others of more than 5 components, else "bootstrap"
+        a few. "auto": "auxiliary" for log-normal chains, for more than 5 components, and where the counts of a sample
+        average more than 50 for each component (unless there are at most 3 binary ones), else "bootstrap"
     resampling : "systematic", "stratified", "residual" or "multinomial"
     ess : particles are resampled once their effective number falls below this share of them; 1: at every step, 0: never
     """
@@ -46,8 +49,17 @@ class ParticleOptions:
         """The proposal's name, "auto" replaced by what serves the chain of H best."""
         if self.proposal != "auto":
             return self.proposal
-        is_hard = structure.rank > FEW or isinstance(structure.H.prior, LogNormalARPrior)
-        return "auxiliary" if is_hard else "bootstrap"
+        if structure.rank > FEW or isinstance(structure.H.prior, LogNormalARPrior):
+            return "auxiliary"
+        is_covered = isinstance(structure.H.prior, BasisChainPrior) and structure.rank <= MOST_COVERED
+        return "auxiliary" if counts_of_component(structure) > MANY_COUNTS and not is_covered else "bootstrap"
+
+
+def counts_of_component(structure: Factorisation) -> float:
+    """The mean counts of a sample, over the components; 0 where no data are at hand, as in a stream."""
+    if structure.data is None:
+        return 0.0
+    return float(structure.data.observed_values.sum()) / (structure.shape[1] * structure.rank)
 
 
 def require_word(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nmf_zoo.inference.hmm.laws import after_block
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter
 from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.particles.laws import Cloud
@@ -53,9 +54,8 @@ def draw_paths(
     paths = _make_paths(n_paths, rank, n_times, n_particles)
     for first, last in spans:
         starts.append(_copy(population))
-        population, impossible = filter_block(
-            population, filtering.target, filtering.plan, filtering.track, first, last, key
-        )
+        impossible = filter_block(population, filtering.target, filtering.plan, filtering.track, first, last, key)
+        population = after_block(population, first, last)
         if impossible != WITHOUT_DATA:
             return DrawnPaths(-math.inf, impossible, paths.h, paths.aux)
     history = _make_history(spans[0][1], rank, n_particles)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from nmf_zoo.inference.hmm.laws import after_block
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, Report
 from nmf_zoo.inference.layout import Weights
 from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
@@ -79,7 +80,8 @@ def smoothed_sums(
     how, track, impossible = (filtering.plan, smoother), filtering.track, WITHOUT_DATA
     for span in filtering.spans():
         rows = _weights_of(weights, *span)
-        population, impossible = sum_block(population, carried, target, how, rows, track, span, key)
+        impossible = sum_block(population, carried, target, how, rows, track, span, key)
+        population = after_block(population, *span)
         if impossible != WITHOUT_DATA:
             break
         report(span[1])

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
+
+# For the steps of looking ahead that have one or two callers: a call that stays is compiled, and all that it calls is
+# optimised again, at every level from here to the filter.
+in_place = njit(cache=True, nogil=True, error_model="numpy", inline="always")
 
 TILE = 32  # particles in one pass: the rows of a tile stay in the nearest cache
 

@@ -108,7 +108,7 @@ def put_path(population, path, law, t):
     """Particle 0 is on the path, and weighs as if it had been proposed."""
     for k in range(path.h.shape[0]):
         population.cloud.h[k, 0], population.cloud.aux[k, 0] = path.h[k, t], path.aux[k, t]
-    population.increments[0] = increment_given(population.ahead, population, law, 0)
+    population.increments[0] = increment_given(population.ahead, population, law, t, 0)
 
 
 @kernel

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from nmf_zoo.kernels.basis_states import in_lanes, summing
+from nmf_zoo.kernels.particles.ahead import in_place
 from nmf_zoo.kernels.particles.basis import move
 from nmf_zoo.kernels.particles.guided_passes import (
     LEAST_VARIANCE,
@@ -42,7 +43,7 @@ from nmf_zoo.kernels.streams import fold, kernel, uniform
 SWEEPS = 3  # of expectation propagation: states 0 and 1 are further from normal than pieces of an interval
 
 
-@kernel
+@in_place
 def look(ahead, population, target, t):
     """Overwrite ``population.look`` with how well each particle explains sample t."""
     see(ahead, population.look, population.log_weights, population.cloud, target, target.law, t)
@@ -50,14 +51,14 @@ def look(ahead, population, target, t):
         hedge(population.look, population.log_weights)
 
 
-@kernel
+@in_place
 def propose(ahead, population, target, t, key):
     """Move particle i from ancestors[i] of ``cloud`` to ``other``; increments = log f - log q."""
     old, new, ancestors = population.cloud, population.other, population.ancestors
     draw(ahead, new, old, ancestors, population.increments, target.law, key)
 
 
-@kernel
+@in_place
 def propose_first(ahead, population, target, t, key):
     """Draw the particles of the first time with the sample in view, into ``cloud``; increments = log f - log q.
 
@@ -73,7 +74,7 @@ def propose_first(ahead, population, target, t, key):
     draw(ahead, new, off, population.ancestors, population.increments, first, key)
 
 
-@kernel
+@in_place
 def see(ahead, look, log_weights, cloud, target, law, t):
     """Overwrite what is ``ahead`` of the particles and, in ``look``, the log of how well they explain sample t."""
     ahead.seen[0] = 1 if is_informative(target, t) else 0
@@ -142,7 +143,7 @@ def set_moments(block, k, p, q):
         block.moments[2, lane] = odds / ((1.0 + odds) * (1.0 + odds))
 
 
-@kernel
+@in_place
 def draw(ahead, new, old, ancestors, increments, law, key):
     """Move particle i from ancestors[i] of ``old`` to ``new`` by what was seen; increments = log f - log q."""
     if ahead.seen[0] == 0:

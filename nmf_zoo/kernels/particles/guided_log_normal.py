@@ -19,9 +19,8 @@ import math
 
 from nmf_zoo.kernels.basis_states import dot, in_lanes, log_or_never
 from nmf_zoo.kernels.draws import draw_normal
-from nmf_zoo.kernels.particles.ahead import TILE
-from nmf_zoo.kernels.particles.laws import draw_first, move
-from nmf_zoo.kernels.particles.log_normal import set_activations
+from nmf_zoo.kernels.particles.ahead import TILE, in_place
+from nmf_zoo.kernels.particles.log_normal import draw_first, move, set_activations
 from nmf_zoo.kernels.particles.log_normal_climb import (
     BY_COUNTS,
     BY_QUADRATIC,
@@ -46,7 +45,7 @@ FEW_COUNTS = 16  # for each component: with fewer the sample's part is too far f
 OWN_SHARE = 0.01  # of proposals from the chain's own law, and of the looks' mean in each look
 
 
-@kernel
+@in_place
 def look(ahead, population, target, t):
     """Overwrite ``look`` with the logarithm of how well each particle explains sample t, up to a constant."""
     law, vectors, weights = target.law, ahead.vectors, population.weights
@@ -64,7 +63,7 @@ def look(ahead, population, target, t):
     keep_some(population.look, weights)
 
 
-@kernel
+@in_place
 def propose(ahead, population, target, t, key):
     """Move the particles from ``cloud`` to ``other`` with the sample in view, log f - log q in ``increments``."""
     if ahead.seen[0] == NOTHING:
@@ -74,7 +73,7 @@ def propose(ahead, population, target, t, key):
         draw(population.other, population.increments, ahead, population.ancestors, key)
 
 
-@kernel
+@in_place
 def propose_first(ahead, population, target, t, key):
     """Draw the ``cloud`` of the first time with the sample in view, log f - log q in ``increments``."""
     law, vectors = target.law, ahead.vectors
@@ -98,7 +97,7 @@ def clear(row):
         row[i] = 0.0
 
 
-@kernel
+@in_place
 def what_to_see(ahead, target, t):
     """NOTHING at a missing time or an impossible sample, else BY_COUNTS or BY_QUADRATIC, with its expansion."""
     counts, total, weight = target.counts, 0.0, 0.0
@@ -139,7 +138,7 @@ def keep_some(look, weights):
         look[i] = math.log((1.0 - OWN_SHARE) * look[i] + OWN_SHARE * mean) if mean > 0.0 else 0.0
 
 
-@kernel
+@in_place
 def draw(new, increments, ahead, ancestors, key):
     """Overwrite the cloud ``new`` with draws around the ancestors' modes, and increments with log f - log q."""
     for first in range(0, ancestors.size, TILE):

@@ -39,7 +39,8 @@ def approximate(ahead, target, t, largest):
     rank, vectors = ahead.points.shape[0], ahead.vectors
     precision, covariance = ahead.shared[:rank], ahead.shared[rank : 2 * rank]
     sites, shifts, mode = vectors[0], vectors[1], vectors[3]
-    mode[:] = sites
+    for k in range(rank):
+        mode[k] = sites[k]
     find_point(mode, precision, vectors[2], target, t, Normals(vectors[0], vectors[1], largest))
     for k in range(rank):
         mean, variance = vectors[0, k], vectors[1, k]
@@ -55,10 +56,12 @@ def approximate(ahead, target, t, largest):
 def keep(ahead, look, block, start):
     """Store what was found of the particles from ``start`` on."""
     count = min(block.log_z.size, look.size - start)
-    look[start : start + count] = block.log_z[:count]
+    for lane in range(count):
+        look[start + lane] = block.log_z[lane]
     for k in range(block.mean.shape[0]):
-        ahead.spreads[k, start : start + count] = block.sites[0, k, :count]
-        ahead.points[k, start : start + count] = block.sites[1, k, :count]
+        for lane in range(count):
+            ahead.spreads[k, start + lane] = block.sites[0, k, lane]
+            ahead.points[k, start + lane] = block.sites[1, k, lane]
 
 
 @kernel

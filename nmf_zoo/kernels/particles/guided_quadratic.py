@@ -78,7 +78,8 @@ def find_point(point, precision, shift, target, t, normals):
     here = log_target(point, target, t, normals)
     expand(precision, shift, point, target, t)
     for _ in range(STEPS):
-        trial[:] = point
+        for k in range(point.size):
+            trial[k] = point[k]
         solve_bounded(trial, precision, shift, normals)
         there = log_target(trial, target, t, normals)
         for _ in range(HALVINGS):
@@ -90,7 +91,8 @@ def find_point(point, precision, shift, target, t, normals):
         if not there > here:
             break
         gain, here = there - here, there
-        point[:] = trial
+        for k in range(point.size):
+            point[k] = trial[k]
         expand(precision, shift, point, target, t)
         if gain < 1e-2:
             break

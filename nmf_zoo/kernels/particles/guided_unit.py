@@ -15,6 +15,7 @@ import math
 import numpy as np
 
 from nmf_zoo.kernels.basis_states import in_lanes, summing
+from nmf_zoo.kernels.particles.ahead import in_place
 from nmf_zoo.kernels.particles.guided_passes import (
     LEAST_VARIANCE,
     approximate,
@@ -44,8 +45,10 @@ from nmf_zoo.kernels.softplus import fast_exp
 from nmf_zoo.kernels.special import fast_log
 from nmf_zoo.kernels.streams import fold, kernel, uniform
 
+CHANCE_UP, DOWN, UP = range(3)  # rows of ``moments`` that set_chances overwrites
 
-@kernel
+
+@in_place
 def look(ahead, population, target, t):
     """Overwrite ``population.look`` with how well each particle explains sample t."""
     see(ahead, population.look, population.log_weights, population.cloud, target, target.law, t)
@@ -53,14 +56,14 @@ def look(ahead, population, target, t):
         hedge(population.look, population.log_weights)
 
 
-@kernel
+@in_place
 def propose(ahead, population, target, t, key):
     """Move particle i from ancestors[i] of ``cloud`` to ``other``; increments = log f - log q."""
     old, new, ancestors = population.cloud, population.other, population.ancestors
     draw(ahead, new, old, ancestors, population.increments, target.law, key)
 
 
-@kernel
+@in_place
 def propose_first(ahead, population, target, t, key):
     """Draw the particles of the first time with the sample in view, into ``cloud``; increments = log f - log q.
 
@@ -74,7 +77,7 @@ def propose_first(ahead, population, target, t, key):
     draw(ahead, new, middle, population.ancestors, population.increments, even, key)
 
 
-@kernel
+@in_place
 def see(ahead, look, log_weights, cloud, target, law, t):
     """Overwrite what is ``ahead`` of the particles and, in ``look``, the log of how well they explain sample t."""
     ahead.seen[0] = 1 if is_informative(target, t) else 0
@@ -165,7 +168,7 @@ def set_moments(block, k, alpha):
         moments[2, lane] = variance_0 + up * (variance_1 - variance_0) + up * (1.0 - up) * gap * gap
 
 
-@kernel
+@in_place
 def draw(ahead, new, old, ancestors, increments, law, key):
     """Move particle i from ancestors[i] of ``old`` to ``new`` by what was seen; increments = log f - log q."""
     if ahead.seen[0] == 0:
@@ -209,11 +212,11 @@ def set_chances(block, k, alpha):
         log_odds = log_1 + own_1 - log_0 - own_0
         odds = fast_exp(-abs(log_odds))
         shared = fast_log(1.0 + odds)
-        moments[0, lane] = (1.0 if log_odds > 0.0 else odds) / (1.0 + odds)
-        moments[1, lane] = min(-log_odds, 0.0) - shared - own_0
-        moments[2, lane] = min(log_odds, 0.0) - shared - own_1
-        moments[1, lane] -= 0.0 if is_even(0.0, below, precision, shift) else log_0
-        moments[2, lane] -= 0.0 if is_even(below, above, precision, shift) else log_1
+        moments[CHANCE_UP, lane] = (1.0 if log_odds > 0.0 else odds) / (1.0 + odds)
+        moments[DOWN, lane] = min(-log_odds, 0.0) - shared - own_0
+        moments[UP, lane] = min(log_odds, 0.0) - shared - own_1
+        moments[DOWN, lane] -= 0.0 if is_even(0.0, below, precision, shift) else log_0
+        moments[UP, lane] -= 0.0 if is_even(below, above, precision, shift) else log_1
 
 
 @kernel
@@ -222,7 +225,7 @@ def draw_component(block, new, place, alpha, is_own, key):
     k, lane, i = place
     below, above = block.old[0, k, lane], block.old[1, k, lane]
     precision, shift = block.cavity[0, lane], block.cavity[1, lane]
-    is_up = uniform(key, 0) < (1.0 - towards_0(below, above, alpha) if is_own else block.moments[0, lane])
+    is_up = uniform(key, 0) < (1.0 - towards_0(below, above, alpha) if is_own else block.moments[CHANCE_UP, lane])
     low, width = (below, above) if is_up else (0.0, below)
     even = is_even(low, width, precision, shift)
     distance = width * uniform(key, 1) if even or is_own else draw_truncated(low, width, precision, shift, fold(key, 1))
@@ -232,6 +235,6 @@ def draw_component(block, new, place, alpha, is_own, key):
     else:
         new.h[k, i] = max(distance, SMALLEST)
         new.aux[k, i] = max(1.0 - new.h[k, i], above)
-    block.log_z[lane] += block.moments[2 if is_up else 1, lane]
+    block.log_z[lane] += block.moments[UP if is_up else DOWN, lane]
     if not even:
         block.log_z[lane] += (low + distance) * (shift - 0.5 * precision * (low + distance))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from nmf_zoo.kernels.basis_states import in_lanes
-from nmf_zoo.kernels.particles.ahead import TILE
+from nmf_zoo.kernels.particles.ahead import TILE, in_place
 from nmf_zoo.kernels.particles.log_normal_mode import (
     ANCHOR,
     CENTRE,
@@ -56,7 +56,7 @@ def copy_columns(out, to, rows, start, n):
             out[k, to + i] = rows[k, start + i]
 
 
-@kernel
+@in_place
 def begin(ahead, n):
     """Overwrite V with the modes that the mean's own mode and curvature predict."""
     tiles, vectors = ahead.tiles, ahead.vectors
@@ -83,7 +83,7 @@ def set_softplus(s, rise, v, n):
             rise[k, i] = (1.0 if v[k, i] > 0.0 else e) * (2.0 + e) * inverse
 
 
-@kernel
+@in_place
 def evaluate(log_p, ahead, target, t):
     """Overwrite log_p with the log-densities of V, up to a constant, and GRADIENT with their gradients."""
     set_softplus(ahead.tiles[S], ahead.tiles[RISE], ahead.tiles[V], log_p.size)

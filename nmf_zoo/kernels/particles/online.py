@@ -82,8 +82,10 @@ def learn(population, carried, target, step, updates, weights, clock, key):
     Overwrites the parameters in ``target``, W and law.parameters, and ``clock`` (3,): the samples so far, the weight
     left of the first of them, and log p of all, each given those before it and under the parameters of its time, up to
     the terms without particles. ``weights`` (T, R) mask * exposure over of_features; ``target.counts.drag`` (1, K) is
-    room. Returns (population, WITHOUT_DATA), or the sample of the block at which all particles are at zero weight.
+    room. Returns (1 if the clouds have changed places, WITHOUT_DATA), or the sample of the block at which all particles
+    are at zero weight. Numbers only: a NamedTuple is made by Python code, in which Ctrl-C is a crash.
     """
+    is_swapped = 0
     for t in range(weights.shape[0]):
         clock[SEEN] += 1.0
         seen = clock[SEEN]
@@ -93,8 +95,9 @@ def learn(population, carried, target, step, updates, weights, clock, key):
             log_p, _ = begin(population, target, t, step.plan, own_key)
         else:
             population, log_p, _, _ = advance(population, target, t, step.plan, own_key)
+            is_swapped = 1 - is_swapped
         if not log_p > -math.inf:
-            return population, t
+            return is_swapped, t
         clock[LOG_P] += log_p
         if seen == 1:
             begin_sums(carried, population, target.law, gain)
@@ -109,7 +112,7 @@ def learn(population, carried, target, step, updates, weights, clock, key):
                 recentre(population, carried, target.law, updates.sums, 1.0 - clock[OF_FIRST], 1.0 / gain)
             update_weights(target.W, updates, carried.rows, 1.0 / seen)
             update_law(target.law, updates, carried.rows, 1.0 - clock[OF_FIRST], 1.0 / seen)
-    return population, WITHOUT_DATA
+    return is_swapped, WITHOUT_DATA
 
 
 @kernel

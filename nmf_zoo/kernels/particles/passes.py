@@ -34,8 +34,17 @@ class Track(NamedTuple):
 def filter_block(population, target, plan, track, first, last, key):
     """Filter the times from ``first`` to ``last``, on from the population at the time before.
 
-    Returns (population, WITHOUT_DATA), or (population, the time at which all particles are at zero weight).
+    Returns WITHOUT_DATA, or the time at which all particles are at zero weight. Each step swaps the clouds: so must the
+    caller, with `after_block` of the host. To hand back the population itself would run Python while it is made, and
+    an interrupt that waits is raised there, which compiled code does not expect.
     """
+    _, impossible = filter_times(population, target, plan, track, first, last, key)
+    return impossible
+
+
+@kernel
+def filter_times(population, target, plan, track, first, last, key):
+    """(population, impossible): as `filter_block`, for compiled callers."""
     for t in range(first, last):
         resampled = 0
         if t == 0:

@@ -18,7 +18,7 @@ from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.particles.forward_sums import to_shares
 from nmf_zoo.kernels.particles.laws import Cloud
 from nmf_zoo.kernels.particles.origins import draw_by_guide, go_on, set_guide, start_walk
-from nmf_zoo.kernels.particles.passes import filter_block
+from nmf_zoo.kernels.particles.passes import filter_times
 from nmf_zoo.kernels.particles.step_densities import prepare_steps, steps_to
 from nmf_zoo.kernels.streams import fold, kernel, uniform
 
@@ -67,13 +67,13 @@ def store_block(population, target, plan, track, history, span, key):
     """As `filter_block` over the times of ``span`` (first, last), and keep the particles."""
     first, last = span
     for t in range(first, last):
-        population, impossible = filter_block(population, target, plan, track, t, t + 1, key)
+        population, impossible = filter_times(population, target, plan, track, t, t + 1, key)
         if impossible != WITHOUT_DATA:
-            return population, impossible
+            return impossible
         history.h[t - first], history.aux[t - first] = population.cloud.h, population.cloud.aux
         history.log_weights[t - first], history.weights[t - first] = population.log_weights, population.weights
         history.ancestors[t - first] = population.ancestors
-    return population, WITHOUT_DATA
+    return WITHOUT_DATA
 
 
 @kernel

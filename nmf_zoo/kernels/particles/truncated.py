@@ -19,6 +19,7 @@ from nmf_zoo.kernels.special import fast_log
 from nmf_zoo.kernels.streams import ONE, kernel, uniform
 
 inlined = njit(cache=True, nogil=True, error_model="numpy", inline="always")
+in_loops = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"}, forceinline=True)
 
 SQRT_2_PI = math.sqrt(2.0 * math.pi)
 FLAT, CURVED = 0.1, 0.05  # the density counts as even where its logarithm's slope and curvature times width are below
@@ -54,7 +55,7 @@ COEFFICIENTS = (
 ) = COEFFICIENTS  # fmt: skip
 
 
-@inlined
+@in_loops
 def mills(z):
     """e^(z^2 / 2) P(Z > z) of a standard normal Z, for z >= 0, to 1e-14 of its value."""
     t = (z - MIDDLE) / (z + MIDDLE)
@@ -73,7 +74,7 @@ def is_even(low, width, precision, shift):
     return (abs(slope) * width < FLAT) & (precision * width * width < CURVED)
 
 
-@inlined
+@in_loops
 def integrals(low, width, precision, shift):
     """(log of the *average* of exp(shift h - precision h^2 / 2) from low to low + width, mean, variance)."""
     middle = low + 0.5 * width

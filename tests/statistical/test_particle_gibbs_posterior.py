@@ -87,7 +87,8 @@ OPTIONS = {
     "rows one by one": ("log-normal, stationary", ParticleGibbs(particles=6, block=1, resampling="stratified")),
     "unit rows one by one": ("unit", ParticleGibbs(particles=5, block=1, ess=0.5, resampling="multinomial")),
     "binary rows one by one": ("basis, stationary", ParticleGibbs(block=1)),
-    "guided": ("log-normal", ParticleGibbs(particles=4, proposal="guided")),
+    "blind": ("log-normal", ParticleGibbs(particles=20, proposal="bootstrap", block=1)),
+    "unit, guided": ("unit, one for each", ParticleGibbs(particles=4, proposal="guided")),
     "auxiliary": ("log-normal, stationary", ParticleGibbs(particles=4, proposal="auxiliary")),
 }
 
@@ -152,7 +153,7 @@ def test_weights_from_stale_activations_are_seen(monkeypatch):
         stale = state.h.copy()
 
         def wrong(problem, now, keys):
-            draw_weights(problem, now._replace(h=stale), keys)
+            return draw_weights(problem, now._replace(h=stale), keys)
 
         monkeypatch.setattr(particle_gibbs, "draw_weights", wrong)
         return particle_gibbs.step(problem, state, key)
