@@ -41,7 +41,19 @@ PARTS = (
     "look_ahead",
     "particle_online",
 )
-PACKAGES = ("nmf_zoo", "numba", "numpy", "scipy", "pymc", "arviz", "scikit-learn", "nutpie", "hpfrec")
+PACKAGES = (
+    "nmf_zoo",
+    "numba",
+    "numpy",
+    "scipy",
+    "pymc",
+    "arviz",
+    "scikit-learn",
+    "nutpie",
+    "hpfrec",
+    "hmmlearn",
+    "particles",
+)
 BEGIN, END = "<!-- benchmarks: make bench -->", "<!-- end -->"
 
 
