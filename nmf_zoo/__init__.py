@@ -40,6 +40,7 @@ _HOMES = {
         "plot_rank",
         "plot_comparison",
         "plot_calibration",
+        "plot_filter",
     ),
     "nmf_zoo.simulation": ("simulate",),
     "nmf_zoo.prediction": ("predict", "predict_blocks", "impute"),

@@ -6,6 +6,7 @@ from nmf_zoo.plots.activations import plot_activations
 from nmf_zoo.plots.calibration import plot_calibration
 from nmf_zoo.plots.comparison import plot_comparison
 from nmf_zoo.plots.components import plot_components
+from nmf_zoo.plots.filter import plot_filter
 from nmf_zoo.plots.objective import plot_objective
 from nmf_zoo.plots.rank import plot_rank
 from nmf_zoo.plots.reconstruction import plot_reconstruction
@@ -16,6 +17,7 @@ __all__ = [
     "plot_calibration",
     "plot_comparison",
     "plot_components",
+    "plot_filter",
     "plot_objective",
     "plot_rank",
     "plot_reconstruction",

@@ -86,11 +86,22 @@ def test_a_reconstruction_shows_data_mean_and_residual(is_sparse):
     np.testing.assert_array_equal(shown, data)
 
 
+def test_a_filter_shows_its_particles_and_each_component():
+    model = nz.hmm_nmf(X, 2, chain=nz.LogNormalAR(0.0, 0.9, 0.3), background=0.1)
+    engine = nz.ParticleEM(particles=50, proposal="bootstrap")
+    idata = nz.fit(model=model, engine=engine, max_iter=2, draws=20, tol=0, random_seed=1, quiet=True)
+    above, *rows = nz.plot_filter(idata).axes
+    assert len(rows) == 2
+    np.testing.assert_array_equal(above.lines[0].get_ydata(), idata["fit"]["ess"].to_numpy()[0])
+    np.testing.assert_array_equal(rows[1].lines[0].get_ydata(), idata["fit"]["H_filtered"].to_numpy()[0, 1])
+
+
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
         (nz.plot_comparison, "comparison: got int; expected the result of nz.compare_engines"),
         (nz.plot_objective, "idata: got no group fit; expected the result of nz.fit"),
+        (nz.plot_filter, "idata: got no ess, resampled, H_filtered, H_filtered_sd, H_mean in a group fit"),
     ],
 )
 def test_other_objects_are_refused(draw, message):
