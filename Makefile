@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
+WORKERS ?= 2
 BENCH_ARGS ?=
 BIN := $(VENV)/bin
-RUN_TESTS := $(BIN)/python -m pytest -n 2 --dist loadfile
+RUN_TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 .PHONY: demo test test-fast test-full notebooks bench lint types clean
 
