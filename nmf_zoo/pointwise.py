@@ -107,7 +107,7 @@ def _has_data(structure: Factorisation) -> Array:
     if structure.data.is_complete:
         return np.ones(structure.shape[1], dtype=bool)
     if isinstance(structure.data, Dense):
-        return np.any(structure.data.mask, axis=0)
+        return np.any(np.asarray(structure.data.mask), axis=0)
     return np.asarray(np.bincount(structure.data.cols, minlength=structure.shape[1]) > 0)
 
 

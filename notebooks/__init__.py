@@ -1,1 +1,1 @@
-"""Tutorials. ``python -m notebooks.run`` executes all of them."""
+"""Tutorials, numbered in the order in which to read them. ``python -m notebooks.run`` executes all of them."""

@@ -59,8 +59,9 @@ def _summary(sizes: xr.DataArray) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
     if stretch == 1:
         return at, mean, low, high
     starts = np.arange(0, len(at), stretch)
-    means = (np.add.reduceat(array, starts, axis=1) / np.diff([*starts, len(at)]) for array in (mean, low, high))
-    return at[starts], *means
+    lengths = np.diff([*starts, len(at)])
+    mean, low, high = (np.add.reduceat(array, starts, axis=1) / lengths for array in (mean, low, high))
+    return at[starts], mean, low, high
 
 
 def _label_samples(axes: Any, labels: np.ndarray, at: np.ndarray) -> None:

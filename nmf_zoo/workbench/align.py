@@ -203,7 +203,7 @@ def _reordered(group: xr.Dataset, factors: Factors, order: np.ndarray) -> xr.Dat
         array = group[name].transpose(*LEADING, ...)
         for axis, dim in enumerate(array.dims):
             if dim in factors.component:
-                index = np.expand_dims(order, [a for a in range(2, array.ndim) if a != axis])
+                index = np.expand_dims(order, tuple(a for a in range(2, array.ndim) if a != axis))
                 moved = xr.DataArray(np.take_along_axis(array.to_numpy(), index, axis), dims=array.dims)
                 changed[name] = moved.transpose(*group[name].dims)
     return group.assign(changed)

@@ -1,0 +1,38 @@
+"""Running the text of a notebook at small settings, in this process: every cell, with pictures on no screen."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+TEXTS = sorted(FOLDER.glob("[0-9]*.py"))
+
+
+def run_small(text: Path, monkeypatch, tmp_path, data: str | None) -> int:
+    """Executes the notebook as it is where ``NMF_ZOO_DATA`` is ``data``; the number of its open pictures.
+
+    Notebooks silence warnings that they explain, change matplotlib's style and may write beside them: none of that
+    outlives the call.
+    """
+    import matplotlib
+    import matplotlib.pyplot as plt
+
+    monkeypatch.setenv("NMF_ZOO_NOTEBOOK", "small")
+    monkeypatch.setenv("NMF_ZOO_DATA", data) if data else monkeypatch.delenv("NMF_ZOO_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    plt.close("all")
+    try:
+        with matplotlib.rc_context(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exec(compile(text.read_text(encoding="utf-8"), str(text), "exec"), {"__name__": "__main__"})
+        return len(plt.get_fignums())
+    finally:
+        plt.close("all")
+
+
+def data_folder() -> str | None:
+    """The folder of the data sets, if there is one."""
+    folder = os.environ.get("NMF_ZOO_DATA")
+    return folder if folder and Path(folder).is_dir() else None
