@@ -1,9 +1,9 @@
 """Execute the notebooks: ``python -m notebooks.run [number or name ...]``.
 
-Each notebook is a text file (``01_digits.py``, jupytext's percent format), which is what one edits, and what came out
-of running it (``01_digits.ipynb``, with outputs, so that pictures are seen where they are browsed). This makes the
-second from the first. ``NMF_ZOO_DATA`` is the folder with data sets; a notebook whose data are not there uses a simulated
-stand-in and says so.
+A notebook is a text file (``01_digits.py``, jupytext's percent format), which is what one edits, and what came out of
+running it (``01_digits.ipynb``, with outputs, so that pictures are seen where they are browsed). This makes the second
+from the first. Data sets are looked for in the folder ``NMF_ZOO_DATA``; without them a notebook simulates a stand-in
+and says so.
 """
 
 from __future__ import annotations
