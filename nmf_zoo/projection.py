@@ -14,7 +14,7 @@ import xarray as xr
 from nmf_zoo.api import fit, sample
 from nmf_zoo.distributions import BasisChain, LogNormalAR, UnitChain
 from nmf_zoo.distributions.chains import Recipe
-from nmf_zoo.engines import OPTIONS, VERBS
+from nmf_zoo.engines import verb_of, verdict
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.matrices import flat_labels, read_dataarray
@@ -37,13 +37,16 @@ WORDS = {Flat: "free", GammaPrior: "Gamma", InverseGammaPrior: "inverse-gamma"}
 # Activations that we declare.
 DECLARED = {"poisson": "free, Gamma or chain", "normal": "free", "exponential": "inverse-gamma"}
 
+# Where no engine is named: what draws before what finds a point, exact sums before particles.
+PREFERRED = ("gibbs", "hmm_exact", "particle_gibbs", "em")
+
 
 def project(
     idata: Any,
     X_new: Any,
     *,
     model: pm.Model,
-    engine: Any = "gibbs",
+    engine: Any = None,
     chain: int = 0,
     mask: Any = None,
     observed: str | None = None,
@@ -63,7 +66,8 @@ def project(
     X_new : (features, new samples), in every form that the declarations take. Labelled rows (DataFrame, DataArray) are
         put in the model's order, when its own rows have labels
     model : the model that ``idata`` came from
-    engine : any engine that can run the model with W known: "gibbs", "nuts", "em", "vb", or its options
+    engine : any engine that can run the model with W known, or its options. None is the first that can of "gibbs",
+        "hmm_exact" and "particle_gibbs", which draw, and "em", which finds a point
     chain : whose W to use
     mask, observed, exposure, background : of ``X_new``, as in :func:`~nmf_zoo.poisson_nmf`. Those of the model
         are used again when they are the same for all samples, and must be given when they are not
@@ -77,8 +81,10 @@ def project(
     new = projection_model(
         idata, X_new, model=model, chain=chain, mask=mask, observed=observed, exposure=exposure, background=background
     )
-    is_fit = any(VERBS[name] == "fit" for name in OPTIONS if engine == name or isinstance(engine, OPTIONS[name]))
-    return (fit if is_fit else sample)(engine=engine, model=new, **arguments)
+    if engine is None:
+        known = read(new)
+        engine = next((name for name in PREFERRED if verdict(known, name)), PREFERRED[0])
+    return (fit if verb_of(engine) == "fit" else sample)(engine=engine, model=new, **arguments)
 
 
 def projection_model(

@@ -195,10 +195,10 @@ def test_fit_and_projection():
     assert set(fitted.posterior["H"].to_numpy().ravel()) <= {0, 1}
     assert np.all((fitted.fit["H_mean"] >= 0) & (fitted.fit["H_mean"] <= 1))
     assert np.all(np.diff(fitted.fit["objective"]) > -1e-9)
-    again = nz.project(fitted, X, model=model, engine="hmm_exact", max_iter=1, draws=2, random_seed=1, quiet=True)
+    again = nz.project(fitted, X, model=model, max_iter=1, draws=2, random_seed=1, quiet=True)
     np.testing.assert_allclose(again.fit["H_mean"], fitted.fit["H_mean"], rtol=1e-6)
     stream = nz.stream(model, random_seed=1)
-    new = nz.project(stream.result(), X[:, :4], model=model, engine="hmm_exact", draws=2, random_seed=1, quiet=True)
+    new = nz.project(stream.result(), X[:, :4], model=model, draws=2, random_seed=1, quiet=True)
     assert new.posterior["H"].shape == (1, 2, K, 4)
     for name in ("unit", "log-normal, known"):
         nz.projection_model(fitted, X, model=pm.do(declare(CHAINS[name]), {"alpha": 0.9} if name == "unit" else {}))

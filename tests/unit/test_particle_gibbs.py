@@ -153,9 +153,10 @@ def test_known_weights_and_a_projection():
     declared = pm.do(declare(nz.LogNormalAR(0.0, 0.5, 1.0)), {"W": RNG.gamma(2.0, size=(F, K))})
     assert set(sample(declared).posterior.data_vars) == {"H"}
     full = declare(nz.LogNormalAR(0.0, 0.5, 1.0))
-    run = {"draws": 4, "tune": 2, "chains": 1, "random_seed": 1, "quiet": True, "engine": "particle_gibbs"}
+    run = {"draws": 4, "tune": 2, "chains": 1, "random_seed": 1, "quiet": True}
     new = nz.project(sample(full), X[:, :5], model=full, **run)
     assert new.posterior["H"].shape[2:] == (K, 5)
+    assert new.attrs["engine"] == "particle_gibbs"
 
 
 def test_flat_weights():

@@ -310,7 +310,7 @@ def test_projection_by_an_optimiser_finds_the_activations():
     result = nz.project(idata, W @ H[:, :2], model=model, engine="em", max_iter=5000, tol=1e-8, **QUIET)
     np.testing.assert_allclose(loaded(result, "posterior")["H"][0, 0], H[:, :2], rtol=1e-4)
     normal = nz.normal_nmf(W @ H, K)
-    result = nz.project(idata, W @ H[:, :2], model=normal, engine="em", max_iter=5000, tol=1e-8, **QUIET)
+    result = nz.project(idata, W @ H[:, :2], model=normal, max_iter=5000, tol=1e-8, **QUIET)
     np.testing.assert_allclose(loaded(result, "posterior")["H"][0, 0], H[:, :2], rtol=1e-4)
 
 
