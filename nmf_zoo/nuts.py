@@ -6,7 +6,7 @@ that it can be compared with the other samplers'.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
@@ -86,7 +86,7 @@ def sample(
         progressbar=run.progressbar,
         quiet=not run.progressbar,
         discard_tuned_samples=not run.keep_warmup,
-        initvals=[_positive(start) for start in starts] if any(starts) else None,
+        initvals=[_positive(start, structure.signed) for start in starts] if any(starts) else None,
         nuts_sampler=_sampler(options, starts),
         target_accept=options.target_accept,
         compute_convergence_checks=False,
@@ -112,9 +112,9 @@ def _sampler(options: NUTS, starts: Sequence[Mapping[str, Array]]) -> str:
     return "pymc"
 
 
-def _positive(start: Mapping[str, Array]) -> dict[str, Array]:
-    """Starting values without exact zeros, whose logarithm NUTS needs."""
-    return {name: np.maximum(value, FLOOR * value.max()) for name, value in start.items()}
+def _positive(start: Mapping[str, Array], signed: Collection[str]) -> dict[str, Array]:
+    """Starting values without exact zeros, whose logarithm NUTS needs; ``signed`` ones as they are."""
+    return {name: value if name in signed else np.maximum(value, FLOOR * value.max()) for name, value in start.items()}
 
 
 def _thinned(draws: xr.Dataset, thin: int) -> xr.Dataset:

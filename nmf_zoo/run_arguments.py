@@ -119,15 +119,18 @@ def _check_start(structure: Factorisation, start: Mapping[Any, Any]) -> dict[str
             raise InputError(
                 f"initvals[{name!r}]", f"shape {array.shape}", f"shape {shapes[name]}", "transpose or reshape it"
             )
-        if not np.all(np.isfinite(array)) or np.any(array < 0) or not np.any(array > 0):
-            raise InputError(
-                f"initvals[{name!r}]",
-                "values that are negative, not finite or all 0",
-                "finite values >= 0",
-                "mend them",
-            )
+        _check_values(name, array, name in structure.signed)
         checked[name] = array
     return checked
+
+
+def _check_values(name: str, array: Array, is_signed: bool) -> None:
+    """Finite, and, unless it is the mean or the persistence of a chain, neither negative nor all 0."""
+    if is_signed and not np.all(np.isfinite(array)):
+        raise InputError(f"initvals[{name!r}]", "values that are not finite", "finite values", "mend them")
+    if not is_signed and (not np.all(np.isfinite(array)) or np.any(array < 0) or not np.any(array > 0)):
+        got = "values that are negative, not finite or all 0"
+        raise InputError(f"initvals[{name!r}]", got, "finite values >= 0", "mend them")
 
 
 def check_possible(structure: Factorisation) -> None:

@@ -14,9 +14,8 @@ from nmf_zoo.reading.graph import ModelGraph, View, name_of, spell
 from nmf_zoo.reading.hyperparameters import HYPER_PRIOR_READERS, read_hyper_prior
 from nmf_zoo.reading.registry import parameters
 from nmf_zoo.structure import HyperPrior, Known, Parameter, Unknown
-from nmf_zoo.structure.chains import BasisChainPrior, ChainPrior, LogNormalARPrior, UnitChainPrior
+from nmf_zoo.structure.chains import SUPPORTS, BasisChainPrior, ChainPrior, LogNormalARPrior, UnitChainPrior
 
-UNIT, SYMMETRIC, POSITIVE, REAL = (0.0, 1.0), (-1.0, 1.0), (0.0, np.inf), (-np.inf, np.inf)
 KNOWN_OR_FREE = "a known value or a free variable, one number or one for each component"
 
 CHAIN_HYPER_PRIORS: dict[type, Callable[..., HyperPrior | None]] = {
@@ -31,10 +30,10 @@ CHAIN_HYPER_PRIORS: dict[type, Callable[..., HyperPrior | None]] = {
 def read_basis_chain(graph: ModelGraph, variable: Variable, transposed: bool) -> BasisChainPrior:
     refuse_transposed(variable, transposed)
     p, q, initial, _ = parameters(variable)
-    first = None if variable.owner.op.stationary else chain_parameter(graph, variable, "initial", initial, UNIT)
+    first = None if variable.owner.op.stationary else chain_parameter(graph, variable, "initial", initial)
     return BasisChainPrior(
-        p=chain_parameter(graph, variable, "p", p, UNIT),
-        q=chain_parameter(graph, variable, "q", q, UNIT),
+        p=chain_parameter(graph, variable, "p", p),
+        q=chain_parameter(graph, variable, "q", q),
         initial=first,
     )
 
@@ -42,7 +41,7 @@ def read_basis_chain(graph: ModelGraph, variable: Variable, transposed: bool) ->
 def read_unit_chain(graph: ModelGraph, variable: Variable, transposed: bool) -> UnitChainPrior:
     refuse_transposed(variable, transposed)
     alpha, _ = parameters(variable)
-    return UnitChainPrior(alpha=chain_parameter(graph, variable, "alpha", alpha, UNIT))
+    return UnitChainPrior(alpha=chain_parameter(graph, variable, "alpha", alpha))
 
 
 def read_log_normal_ar(graph: ModelGraph, variable: Variable, transposed: bool) -> LogNormalARPrior:
@@ -50,11 +49,11 @@ def read_log_normal_ar(graph: ModelGraph, variable: Variable, transposed: bool) 
     mean, persistence, scale, first_mean, first_scale, _ = parameters(variable)
     stationary = variable.owner.op.stationary
     return LogNormalARPrior(
-        mean=chain_parameter(graph, variable, "mean", mean, REAL),
-        persistence=chain_parameter(graph, variable, "persistence", persistence, SYMMETRIC),
-        scale=chain_parameter(graph, variable, "scale", scale, POSITIVE),
-        initial_mean=None if stationary else chain_parameter(graph, variable, "initial mean", first_mean, REAL),
-        initial_scale=None if stationary else chain_parameter(graph, variable, "initial scale", first_scale, POSITIVE),
+        mean=chain_parameter(graph, variable, "mean", mean),
+        persistence=chain_parameter(graph, variable, "persistence", persistence),
+        scale=chain_parameter(graph, variable, "scale", scale),
+        initial_mean=None if stationary else chain_parameter(graph, variable, "initial_mean", first_mean),
+        initial_scale=None if stationary else chain_parameter(graph, variable, "initial_scale", first_scale),
     )
 
 
@@ -72,16 +71,15 @@ def refuse_transposed(variable: Variable, transposed: bool) -> None:
         raise UnreadableModel(name_of(variable), "a transposed chain", expected, do)
 
 
-def chain_parameter(
-    graph: ModelGraph, variable: Variable, role: str, parameter: Variable, support: tuple[float, float]
-) -> Parameter:
+def chain_parameter(graph: ModelGraph, variable: Variable, role: str, parameter: Variable) -> Parameter:
     """A chain's parameter as it broadcasts against H: () or (K, 1)."""
+    word, support = role.replace("_", " "), SUPPORTS[role]
     view, rank = View.of(parameter), graph.shapes[name_of(variable)][0]
     do = "make it a variable of its own, or use pm.sample"
     if ModelGraph.is_known(view.source):
         value = np.asarray(view.value, dtype=np.float64)
         if not np.all((value > support[0]) & (value < support[1])):
-            got, expected = f"{role} from {value.min()} to {value.max()} in its chain", f"inside {support}"
+            got, expected = f"{word} from {value.min()} to {value.max()} in its chain", f"inside {support}"
             raise UnreadableModel(name_of(variable), got, expected, "check the parameters of the chain")
         if (shape := column_shape(value.shape, rank)) is not None:
             return Known(value=value.reshape(shape))
@@ -91,7 +89,7 @@ def chain_parameter(
         if (shape := column_shape(view.apply(entries).shape, rank)) is not None:
             prior = read_hyper_prior(view.source, CHAIN_HYPER_PRIORS)
             return Unknown(name=name_of(view.source), variable_shape=variable_shape, shape=shape, prior=prior)
-    raise UnreadableModel(name_of(variable), f"{role} = {spell(view.source)}", KNOWN_OR_FREE, do)
+    raise UnreadableModel(name_of(variable), f"{word} = {spell(view.source)}", KNOWN_OR_FREE, do)
 
 
 def column_shape(batch: tuple[int, ...], rank: int) -> tuple[int, ...] | None:

@@ -10,7 +10,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nmf_zoo.structure.parameters import Array, Parameter
+from nmf_zoo.structure.parameters import Array, Parameter, Unknown
+
+PROBABILITY, SYMMETRIC, POSITIVE, REAL = (0.0, 1.0), (-1.0, 1.0), (0.0, np.inf), (-np.inf, np.inf)
+# Where the parameter of each role lies: strictly inside.
+SUPPORTS = {
+    "p": PROBABILITY,
+    "q": PROBABILITY,
+    "initial": PROBABILITY,
+    "alpha": PROBABILITY,
+    "mean": REAL,
+    "persistence": SYMMETRIC,
+    "scale": POSITIVE,
+    "initial_mean": REAL,
+    "initial_scale": POSITIVE,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +134,16 @@ class LogNormalARPrior:
 
 
 ChainPrior = BasisChainPrior | UnitChainPrior | LogNormalARPrior
+
+
+def supports_of(prior: ChainPrior) -> dict[str, tuple[float, float]]:
+    """Of each unknown of a chain, by name, what all its roles allow."""
+    found: dict[str, tuple[float, float]] = {}
+    for role, parameter in prior.parameters.items():
+        if isinstance(parameter, Unknown):
+            (low, high), before = SUPPORTS[role], found.get(parameter.name, REAL)
+            found[parameter.name] = max(low, before[0]), min(high, before[1])
+    return found
 
 
 def _given(**parameters: Parameter | None) -> dict[str, Parameter]:

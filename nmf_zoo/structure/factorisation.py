@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import gammaln, xlogy
 
+from nmf_zoo.structure.chains import ChainPrior, supports_of
 from nmf_zoo.structure.data import Cells, Data, Dense, Imputed
 from nmf_zoo.structure.factors import Factor, Fixed
 from nmf_zoo.structure.parameters import Array, Parameter, Unknown
@@ -78,6 +79,13 @@ class Factorisation:
         if isinstance(self.likelihood.sigma, Unknown):
             found[self.likelihood.sigma.name] = self.likelihood.sigma
         return found
+
+    @cached_property
+    def signed(self) -> frozenset[str]:
+        """Names of the unknowns that may be negative: means and persistences of chains."""
+        prior = self.H.prior
+        supports = supports_of(prior) if isinstance(prior, ChainPrior) else {}
+        return frozenset(name for name, (low, _) in supports.items() if low < 0)
 
     @cached_property
     def is_integer(self) -> bool:

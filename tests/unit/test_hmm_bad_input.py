@@ -217,6 +217,24 @@ def test_starts(start, message):
     one_line(error)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", [nz.ParticleEM(particles=20), nz.NUTS(sampler="pymc")], ids=["smc", "nuts"])
+def test_a_mean_of_logarithms_may_start_below_zero(engine):
+    with pm.Model() as model:
+        mean, persistence = pm.Normal("mean", -1.0, 0.1), pm.Normal("persistence", 0.0, 0.1)
+        nz.hmm_nmf(X, K, chain=nz.LogNormalAR(mean, persistence, 0.5), alpha_w=2.0, background=0.1)
+    start = {"mean": np.asarray(-1.0), "persistence": np.asarray(-0.1)}
+    run = {"model": model, "engine": engine, "initvals": start, "random_seed": 1, "quiet": True}
+    if isinstance(engine, nz.NUTS):
+        found = nz.sample(20, tune=20, chains=1, **run)
+    else:
+        found = nz.fit(max_iter=2, tol=0, draws=1, **run)
+    assert found.posterior["mean"].to_numpy().max() < 0
+    with pytest.raises(InputError, match=r"initvals\['mean'\]: got values that are not finite") as error:
+        nz.sample(**(run | {"engine": "nuts", "initvals": {"mean": np.nan}}))
+    one_line(error)
+
+
 # -- too many states -----------------------------------------------------------------------------------------------
 
 

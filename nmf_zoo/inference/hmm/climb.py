@@ -10,25 +10,16 @@ from scipy.special import expit, logit
 
 from nmf_zoo.kernels.chain_updates import EDGE
 from nmf_zoo.structure import Array, HyperPrior, Unknown
+from nmf_zoo.structure.chains import POSITIVE, PROBABILITY, REAL, SYMMETRIC, supports_of
 
 MOST_PERSISTENT = 1.0 - 1e-6  # |persistence|
 SMALLEST_SCALE = 1e-8
-PROBABILITY, SYMMETRIC, POSITIVE, REAL = (
-    (EDGE, 1.0 - EDGE),
-    (-MOST_PERSISTENT, MOST_PERSISTENT),
-    (SMALLEST_SCALE, 1e8),
-    (-np.inf, np.inf),
-)
-SUPPORTS = {
-    "p": PROBABILITY,
-    "q": PROBABILITY,
-    "initial": PROBABILITY,
-    "alpha": PROBABILITY,
-    "mean": REAL,
-    "persistence": SYMMETRIC,
-    "scale": POSITIVE,
-    "initial_mean": REAL,
-    "initial_scale": POSITIVE,
+# What the updates can hold: the supports without their ends.
+INSIDE = {
+    PROBABILITY: (EDGE, 1.0 - EDGE),
+    SYMMETRIC: (-MOST_PERSISTENT, MOST_PERSISTENT),
+    POSITIVE: (SMALLEST_SCALE, 1e8),
+    REAL: REAL,
 }
 TO_FREE: dict[tuple[float, float], tuple[Callable, Callable]] = {
     PROBABILITY: (logit, expit),
@@ -41,7 +32,7 @@ Values = Mapping[str, Array]
 
 def bounds(prior: HyperPrior, support: tuple[float, float] = PROBABILITY) -> tuple[Array, Array]:
     """Where a parameter with this support and prior may lie."""
-    low, high = support
+    low, high = INSIDE[support]
     if prior.kind == "uniform":
         return np.maximum(low, prior.args[0]), np.minimum(high, prior.args[1])
     if prior.kind == "beta":
@@ -49,16 +40,6 @@ def bounds(prior: HyperPrior, support: tuple[float, float] = PROBABILITY) -> tup
     if prior.kind not in ("flat", "normal"):
         low = max(low, SMALLEST_SCALE)
     return np.asarray(low), np.asarray(high)
-
-
-def supports_of(prior) -> dict[str, tuple[float, float]]:
-    """Of each unknown of a chain, the support: of all its roles, the narrowest."""
-    found: dict[str, tuple[float, float]] = {}
-    for role, parameter in prior.parameters.items():
-        if isinstance(parameter, Unknown):
-            before = found.get(parameter.name, REAL)
-            found[parameter.name] = min((before, SUPPORTS[role]), key=lambda ends: ends[1] - ends[0])
-    return found
 
 
 def climb(objective: Callable[[Values], float], prior, unknowns: Mapping[str, Unknown], starts: tuple[Values, ...]):

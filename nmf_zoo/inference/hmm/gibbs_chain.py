@@ -32,10 +32,8 @@ from nmf_zoo.structure import (
     LogNormalARPrior,
     Unknown,
 )
+from nmf_zoo.structure.chains import POSITIVE, PROBABILITY, REAL, SYMMETRIC, supports_of
 
-UNIT, SYMMETRIC, POSITIVE, REAL = (0.0, 1.0), (-1.0, 1.0), (0.0, np.inf), (-np.inf, np.inf)
-SUPPORTS = {"alpha": UNIT, "persistence": SYMMETRIC, "scale": POSITIVE, "mean": REAL}
-SUPPORTS |= {"p": UNIT, "q": UNIT, "initial": UNIT, "initial_mean": REAL, "initial_scale": POSITIVE}
 INSIDE = 1e-300, 1.0 - 2.0**-53  # where a beta draw has rounded to an end
 
 
@@ -48,7 +46,7 @@ class Coordinate(NamedTuple):
 
 
 COORDINATES = {
-    UNIT: Coordinate(logit, expit, lambda v: np.log(v) + np.log1p(-v)),
+    PROBABILITY: Coordinate(logit, expit, lambda v: np.log(v) + np.log1p(-v)),
     SYMMETRIC: Coordinate(np.arctanh, np.tanh, lambda v: np.log1p(-v) + np.log1p(v)),
     POSITIVE: Coordinate(np.log, np.exp, np.log),
     REAL: Coordinate(np.asarray, np.asarray, np.zeros_like),
@@ -212,8 +210,7 @@ def _draw_by_slice(
 
 def _support(structure: Factorisation, unknown: Unknown) -> tuple[float, float]:
     """What all its roles allow."""
-    found = [SUPPORTS[role] for role, own in chain_of(structure).parameters.items() if _is(own, unknown)]
+    low, high = supports_of(chain_of(structure)).get(unknown.name, REAL)
     if isinstance(structure.W.prior, GammaPrior) and _use(structure.W, unknown.name) is not None:
-        found.append(POSITIVE)
-    low, high = max(low for low, _ in found), min(high for _, high in found)
+        low = max(low, POSITIVE[0])
     return low, high

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from nmf_zoo.inference.hmm.climb import PROBABILITY, SUPPORTS, bounds
+from nmf_zoo.inference.hmm.climb import bounds
 from nmf_zoo.kernels.chain_updates import KNOWN, Rules
 from nmf_zoo.structure import Array, BasisChainPrior, LogNormalARPrior, Parameter, UnitChainPrior, Unknown
+from nmf_zoo.structure.chains import PROBABILITY, SUPPORTS
 
 Chain = BasisChainPrior | UnitChainPrior | LogNormalARPrior
 Entries = dict[str, tuple[int, Unknown]]  # name -> (a row of the parameters that it serves, the unknown)
