@@ -11,7 +11,6 @@ from typing import Any, Literal
 import pymc as pm
 
 from nmf_zoo import nuts
-from nmf_zoo.diagnostics import warn_unconverged
 from nmf_zoo.engines import require_support, resolve_engine
 from nmf_zoo.errors import NmfZooWarning
 from nmf_zoo.inference.checkpoint import Checkpoint
@@ -36,8 +35,9 @@ from nmf_zoo.run_arguments import (
     entropy_of,
     wants_log_likelihood,
 )
-from nmf_zoo.run_attributes import run_attributes
+from nmf_zoo.run_attributes import model_attributes, run_attributes
 from nmf_zoo.structure import Array
+from nmf_zoo.workbench.convergence import warn_unconverged
 
 
 def sample(
@@ -77,7 +77,8 @@ def sample(
     initvals : starting values by variable name, for all chains or a list with one mapping per chain; what is not given
         is random. Any (W, H) will do, scikit-learn's too
     discard_tuned_samples : False keeps the warm-up in ``warmup_posterior`` and ``warmup_sample_stats``
-    compute_convergence_checks : warn when R-hat or the effective sample size of the invariants is poor
+    compute_convergence_checks : warn when R-hat or the effective sample size is poor, of invariants and, unless the
+        draws go to a ``store``, of aligned components; see :func:`~nmf_zoo.check_convergence`
     idata_kwargs : ``{"log_likelihood": True}`` adds that group: per cell, or per sample where sparse data hold zeros
     keep : "draws", or "moments": only the means and standard deviations of the variables, in ``posterior_moments``, and
         the statistics of every draw; see :func:`~nmf_zoo.moments`. It takes the memory of a few draws
@@ -136,14 +137,14 @@ def sample(
                 _, stopped = run_chains(chosen, structure, options, run, seed_key(entropy), starts, traces, saved)
                 groups = chain_groups(structure, traces)
         attrs = run_attributes(name, options, entropy, time.perf_counter() - began, _status(stopped, "complete", saved))
-        attrs |= {"thin": thin, "tune": tune}
+        attrs |= {"thin": thin, "tune": tune, **model_attributes(structure)}
         if chosen is not None:
             finish_store(traces, attrs)
     idata = pack({**groups, **data}, attrs)
     if with_log_likelihood:
         idata = log_likelihood(idata, model, per=finest(structure))
     if compute_convergence_checks and not quiet:
-        warn_unconverged(idata)
+        warn_unconverged(idata, structure, with_components=store is None)
     return idata
 
 
@@ -210,7 +211,7 @@ def fit(
     groups = solution_groups(structure, solutions, lp, STATUS, var_names)
     status = _status(solutions[0].status == "interrupted", solutions[0].status, saved)
     attrs = run_attributes(name, options, entropy, time.perf_counter() - began, status)
-    attrs |= {"max_iter": max_iter, "tol": tol}
+    attrs |= {"max_iter": max_iter, "tol": tol, **model_attributes(structure)}
     idata = pack({**groups, **data_groups(structure, observed_data(model), constant_data(model))}, attrs)
     if solutions[0].status == "max_iter" and not quiet:
         message = f"the best restart did not converge: {STATUS['max_iter']}"

@@ -1,26 +1,40 @@
 """Convergence from invariants: the log joint and fixed cells of W H, which do not care how components are labelled.
 
 The draws of W and H swap components between chains, so that R-hat of a raw factor says nothing until the chains
-are aligned. ``sample_stats`` of every sampler holds what is followed here: ``lp`` and ``mean``, the cells of W H.
+are aligned: :mod:`nmf_zoo.workbench.convergence` does that, and adds components to what is judged here.
+``sample_stats`` of every sampler of ours holds what is followed: ``lp`` and ``mean``, the cells of W H.
+
+Limits are PyMC's, and so is what is said when they are passed: R-hat above 1.01, fewer than 100 effective draws per
+chain (Vehtari, Gelman, Simpson, Carpenter, Buerkner 2021, https://arxiv.org/abs/1903.08008), divergences, tree depth.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import NmfZooWarning
 
 RHAT_LIMIT = 1.01
-ESS_LIMIT = 400
+CLEAR_RHAT = 1.05  # above, more than too few draws is amiss
+ESS_LIMIT = 100  # effective draws, per chain
 FEWEST_DRAWS = 4  # ArviZ has no R-hat and no effective sample size below
+FEW_DRAWS = 100  # of a chain: below, PyMC does not judge them
+DEEP = 0.05  # part of a chain's draws that may reach the maximum tree depth
+DEPTH_REACHED = ("reached_max_treedepth", "maxdepth_reached")  # PyMC's name of it, and nutpie's
+
+
+class Advice(NamedTuple):
+    """A sentence on a result, whether it is a warning, and what it is about, in a word."""
+
+    text: str
+    is_warning: bool
+    about: str
 
 
 def invariants(idata: Any) -> xr.Dataset:
@@ -38,9 +52,15 @@ def summarise(idata: Any) -> pd.DataFrame:
     -------
     DataFrame with columns mean, sd, rhat, ess_bulk, ess_tail and rows ``lp``, ``mean[row, col]``, ...
     """
+    return summarise_draws(invariants(idata))
+
+
+def summarise_draws(draws: xr.Dataset) -> pd.DataFrame:
+    """The same of what :func:`invariants` gives."""
+    if not draws.data_vars:
+        return pd.DataFrame()
     import arviz as az  # with ArviZ 1 that takes a second, matplotlib included
 
-    draws = invariants(idata)
     columns = {
         "mean": draws.mean(("chain", "draw")),
         "sd": draws.std(("chain", "draw"), ddof=1),
@@ -71,26 +91,103 @@ def _rows(draws: xr.Dataset) -> list[str]:
     return rows
 
 
-def warn_unconverged(idata: Any) -> None:
-    """One warning when the invariants of a posterior say that more draws or chains are needed."""
-    n_draws = _compat.group(idata, "sample_stats").sizes["draw"]
-    if n_draws < FEWEST_DRAWS:
-        message = f"Only {n_draws} draws per chain: too few to judge convergence; raise draws=."
-        warnings.warn(message, NmfZooWarning, stacklevel=3)
-        return
-    table = summarise(idata)
-    worst_rhat, least_ess = table["rhat"].max(), table["ess_bulk"].min()
-    if np.isfinite(worst_rhat) and worst_rhat > RHAT_LIMIT:
-        warnings.warn(
-            f"The chains disagree: R-hat of {table['rhat'].idxmax()} is {worst_rhat:.3f}, above {RHAT_LIMIT}. "
-            "Draw longer (tune=, draws=), or look at the chains one by one: they may sit in different modes.",
-            NmfZooWarning,
-            stacklevel=3,
-        )
-    elif least_ess < ESS_LIMIT:
-        warnings.warn(
-            f"Few effective draws: {least_ess:.0f} for {table['ess_bulk'].idxmin()}, below {ESS_LIMIT}. "
-            "Estimates of its mean and interval are rough; raise draws=.",
-            NmfZooWarning,
-            stacklevel=3,
-        )
+def advise_on_sampler(stats: xr.Dataset) -> Iterator[Advice]:
+    """What NUTS says of itself: divergences, and chains that reached the maximum tree depth."""
+    if "diverging" in stats and (n := int(stats["diverging"].sum())):
+        verb, word = ("was", "divergence") if n == 1 else ("were", "divergences")
+        do = "Increase target_accept=, or choose a prior that is less extreme near 0."
+        yield Advice(f"There {verb} {n} {word} after tuning. {do}", True, "divergences")
+    for name in DEPTH_REACHED:
+        if name not in stats:
+            continue
+        part = stats[name].mean("draw")
+        deep = [str(chain) for chain in stats["chain"].to_numpy()[part.to_numpy() > DEEP]]
+        if deep:
+            who = f"Chain {deep[0]}" if len(deep) == 1 else f"Chains {', '.join(deep[:-1])} and {deep[-1]}"
+            do = "Draws are slow to make and mix badly; try another engine."
+            yield Advice(f"{who} reached the maximum tree depth. {do}", True, "depth")
+
+
+def advise_on_invariants(table: pd.DataFrame, n_chains: int, n_draws: int) -> Advice:
+    """What the table of :func:`summarise` says of the posterior of W H: the gravest finding."""
+    worst, least = table["rhat"].max(), table["ess_bulk"].min()
+    if n_draws < FEW_DRAWS:
+        text = f"Only {n_draws} draws per chain: too few to judge convergence reliably; raise draws=."
+        return Advice(text, True, "draws")
+    if worst > RHAT_LIMIT:
+        found = _large_rhat(table["rhat"], INVARIANTS)
+        if worst <= CLEAR_RHAT:
+            return Advice(f"{found}: the chains do not quite agree yet. Draw longer (tune=, draws=).", True, "nearly")
+        do = "Draw longer (tune=, draws=), or look at the chains one by one: they may sit in different modes."
+        return Advice(f"{found}: the chains disagree. {do}", True, "chains")
+    if least < ESS_LIMIT * n_chains:
+        found = _small_ess(table["ess_bulk"], n_chains, INVARIANTS)
+        return Advice(f"{found}: R-hat, means and intervals are rough. Raise draws=.", True, "effective")
+    if n_chains == 1:
+        text = "Only one chain was sampled: R-hat, which compares chains, is unknown; run chains=4."
+        return Advice(text, True, "one chain")
+    size = f"R-hat is at most {worst:.3f}, and there are {least:,.0f} effective draws or more"
+    return Advice(f"W H converged: {size}, of lp and cells of W H.", False, "chains")
+
+
+def advise_on_components(table: pd.DataFrame, n_chains: int, n_draws: int) -> Advice | None:
+    """What R-hat, ESS and fate of aligned components (``summarise_components``) say: the gravest finding.
+
+    None where the draws can't tell.
+    """
+    if n_draws < FEW_DRAWS or n_chains == 1:
+        return None
+    worst, least = table["rhat"].max(), table["ess_bulk"].min()
+    lost = table["became"][table["became"] != "matched"]
+    if len(lost):
+        fates = {str(row).partition("[")[2].rstrip("]"): str(word) for row, word in lost.items()}
+        each = ", ".join(f"{component} {word}" for component, word in fates.items())
+        text = f"Some components have no counterpart in every chain ({each})."
+        do = "Read W H rather than single components, or try a smaller rank."
+        return Advice(f"{text} {do}", True, "lost components")
+    do = "Draw longer (tune=, draws=) before reading components one by one."
+    if worst > RHAT_LIMIT:
+        found = _large_rhat(table["rhat"], ALIGNED)
+        return Advice(f"{found}: single components are not settled. {do}", True, "components")
+    if least < ESS_LIMIT * n_chains:
+        found = _small_ess(table["ess_bulk"], n_chains, ALIGNED)
+        return Advice(f"{found}: single components are rough. {do}", True, "components")
+    return Advice(f"Single components converged: once aligned, R-hat is at most {worst:.3f}.", False, "components")
+
+
+def advise_on_fit(fit: xr.Dataset) -> Iterator[Advice]:
+    """What the group ``fit`` of an optimiser says of its restarts, best first."""
+    objective = last_objectives(fit)
+    if not fit["converged"].to_numpy()[0]:
+        text = "The best restart did not converge: raise max_iter, or look at the reason that it gives."
+        yield Advice(text, True, "iterations")
+    else:
+        yield Advice("The best restart converged.", False, "iterations")
+    if len(objective) == 1:
+        text = "One restart can't tell whether there is a better optimum: try restarts=10."
+        yield Advice(text, True, "one restart")
+    elif (gap := np.ptp(objective)) > 1e-3 * max(1.0, abs(objective[0])):
+        text = f"The restarts ended {gap:.3g} apart: they found different optima. More restarts may help."
+        yield Advice(text, True, "restarts")
+
+
+def last_objectives(fit: xr.Dataset) -> np.ndarray:
+    """The objective that each restart ended at."""
+    return np.array([row[np.isfinite(row)][-1] for row in fit["objective"].transpose("chain", ...).to_numpy()])
+
+
+INVARIANTS, ALIGNED = "invariants (lp and cells of W H)", "aligned columns of W and rows of H"
+
+
+def _large_rhat(rhat: pd.Series, what: str) -> str:
+    """``R-hat is larger than 1.01 for 3 of 33 invariants, at worst 1.210 for mean[3, 5]``"""
+    size = f"{int((rhat > RHAT_LIMIT).sum())} of {len(rhat)} {what}, at worst {rhat.max():.3f} for {rhat.idxmax()}"
+    return f"R-hat is larger than {RHAT_LIMIT} for {size}"
+
+
+def _small_ess(ess: pd.Series, n_chains: int, what: str) -> str:
+    """``The effective sample size per chain is smaller than 100 for 3 of 33 invariants, at the least 12 for lp``"""
+    each = ess / n_chains
+    n = int((each < ESS_LIMIT).sum())
+    size = f"{n} of {len(each)} {what}, at the least {each.min():.0f} for {each.idxmin()}"
+    return f"The effective sample size per chain is smaller than {ESS_LIMIT} for {size}"

@@ -5,6 +5,7 @@ The registry of :mod:`nmf_zoo.inference` plus NUTS, which is PyMC's; the model x
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
 from typing import Any
 
 from nmf_zoo import nuts
@@ -16,6 +17,36 @@ from nmf_zoo.structure import Factorisation
 
 VERBS = {name: engine.verb for name, engine in ENGINES.items()} | {nuts.NAME: "sample"}
 OPTIONS = {name: engine.options for name, engine in ENGINES.items()} | {nuts.NAME: nuts.NUTS}
+OWN = dict(OPTIONS)  # of the zoo: nothing may take their place
+
+
+def register_engine(engine: Engine) -> None:
+    """Make an engine of your own known, for this process: ``nz.sample`` or ``nz.fit`` runs it by name or by options.
+
+    So do :func:`~nmf_zoo.calibrate`, :func:`~nmf_zoo.compare_engines` and all else that takes an engine. Registering
+    its name again replaces it. The tenth tutorial writes an engine and registers it.
+
+    Parameters
+    ----------
+    engine : what :mod:`nmf_zoo.inference.engine` describes: a name, a verb, a class of options, and the functions. Not
+        for models of a chain in time, which only engines of the zoo are asked about
+
+    Raises
+    ------
+    InputError : an engine of the zoo has its name or its options, its options need arguments, or a function is missing
+    """
+    ending = "draw" if engine.verb == "sample" else "finish"
+    if engine.name in OWN:
+        raise InputError("engine.name", repr(engine.name), f"none of {list(OWN)}", "choose another name")
+    if any(issubclass(engine.options, taken) for name, taken in OPTIONS.items() if name != engine.name):
+        raise InputError(
+            "engine.options", engine.options.__name__, "a class that is no other engine's, nor derived from one"
+        )
+    if any(field.default is MISSING is field.default_factory for field in fields(engine.options)):
+        raise InputError("engine.options", engine.options.__name__, "a dataclass with a default for every field")
+    if getattr(engine, ending) is None:
+        raise InputError(f"engine.{ending}", "None", f"a function: an engine for nz.{engine.verb}() has one")
+    ENGINES[engine.name], VERBS[engine.name], OPTIONS[engine.name] = engine, engine.verb, engine.options
 
 
 def resolve_engine(engine: Any, verb: str, structure: Factorisation) -> tuple[str, Any, Engine | None]:

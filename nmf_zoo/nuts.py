@@ -100,6 +100,8 @@ def sample(
             stats = _thinned(_compat.group(idata, f"{prefix}sample_stats"), run.thin)
             groups[f"{prefix}posterior"] = kept[list(run.var_names or names)].drop_attrs(deep=False)
             groups[f"{prefix}sample_stats"] = _plain(stats).merge(_invariants(structure, kept))
+    seconds = _compat.group(idata, "posterior").attrs.get("sampling_time", np.nan)  # what came before is compilation
+    groups["posterior"] = groups["posterior"].assign_attrs(sampling_time=float(seconds))
     return groups, groups["posterior"].sizes["draw"] < run.kept_draws
 
 

@@ -29,7 +29,7 @@ from nmf_zoo.kernels.streams import child, seed_key
 from nmf_zoo.reading import read
 from nmf_zoo.results import LEADING, as_dataset, pack
 from nmf_zoo.run_arguments import check_counts, check_initvals, entropy_of
-from nmf_zoo.run_attributes import run_attributes
+from nmf_zoo.run_attributes import model_attributes, run_attributes
 from nmf_zoo.stream_columns import block_of_data, labels_of_columns, read_block
 from nmf_zoo.stream_results import activations_dataset, component_dim, own_dims, trace_dataset, weights_array
 from nmf_zoo.structure import Array, Factorisation
@@ -97,7 +97,7 @@ def stream(
 
 
 def resume_stream(path: Path | str, *, cores: int | None = None) -> Stream:
-    """A stream as :meth:`Stream.save` left it. It goes on as if it had not been stopped, bit for bit."""
+    """A stream as :meth:`~nmf_zoo.streaming.Stream.save` left it: it goes on as if not stopped, to the bit."""
     path = _path(path)
     try:
         with open(path, "rb") as file:
@@ -121,7 +121,7 @@ def _from_tree(tree: Mapping[str, Any], cores: int | None) -> Stream:
 
 
 class Stream:
-    """A factorisation that learns from columns and forgets them; made by :func:`stream`.
+    """A factorisation that learns from columns and forgets them; made by :func:`~nmf_zoo.stream`.
 
     Attributes
     ----------
@@ -299,7 +299,7 @@ class Stream:
         trace = trace_dataset(self._structure, self._trace, self.columns_seen)
         groups = {"posterior": as_dataset(self._structure, draws, LEADING), "fit": own.merge(trace)}
         attrs = run_attributes(self._engine.name, self._options, self._entropy, self._seconds, "stream")
-        return pack(groups, attrs)
+        return pack(groups, {**attrs, **model_attributes(self._structure)})
 
     def _finish(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """Values and parameters, in arrays of their own: what is done to them stays out of the stream."""

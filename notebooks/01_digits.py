@@ -1,42 +1,72 @@
 # %% [markdown]
-# # A first factorisation: handwritten digits
+# # Declare, fit, sample: handwritten digits
 #
-# Counts in, posterior out. The table has 64 pixels in its rows and 1,797 images in its columns; each cell says how
-# much ink (0 to 16) lies on a pixel. We ask for ten non-negative *templates* W and their *activations* H such that X
-# ≈ W H, and for how sure we may be of them.
+# Counts in, posterior out. Small images of handwritten digits are taken apart into a few non-negative *templates*,
+# and you get to know how sure one may be of each of them. One declaration of the model serves a sampler, an optimiser
+# and variational Bayes.
 #
-# What you need to know: some PyMC. What you will see: one declaration, read by four engines.
+# What you need to know: some Python, and what a posterior is. What you will see: a table with labels, a model of
+# three lines, templates as pictures with their uncertainty, two checks that tell whether to believe them, a case in
+# which one should not, and a report to keep.
 
 # %%
+import os
+import re
+import tempfile
 import warnings
+from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from sklearn.datasets import load_digits
 
 import nmf_zoo as nz
 
-warnings.simplefilter("ignore")  # notes about empty rows and short chains, explained below
+warnings.simplefilter("ignore")  # notes about empty rows and chains that disagree: both are explained below
+plt.rcParams["figure.dpi"] = 70
+SMALL = os.environ.get("NMF_ZOO_NOTEBOOK") == "small"  # every cell in seconds, for tests
+IMAGES, DRAWS, CHAINS = (120, 50, 2) if SMALL else (None, 1000, 4)
 
+# %% [markdown]
+# ## The data
+#
+# scikit-learn brings 1,797 images of 8 x 8 pixels; each pixel says how much ink lies on it, from 0 to 16. We begin
+# with the digits from 0 to 3. Rows of the table are pixels, columns are images: throughout this library features are
+# rows and samples are columns. The table has labels, and they will come back in every result.
+
+# %%
 digits = load_digits()
-pixels = [f"r{i // 8}c{i % 8}" for i in range(64)]
-X = pd.DataFrame(digits.data.T.astype(int), index=pixels)
-X.shape, int(X.to_numpy().sum())
+pixels = [f"row {i // 8} column {i % 8}" for i in range(64)]
+names = [f"image {i}, a {digit}" for i, digit in enumerate(digits.target)]
+everything = pd.DataFrame(digits.data.T.astype(int), index=pixels, columns=names)
+chosen = np.flatnonzero(digits.target <= 3)
+X, new = everything.iloc[:, chosen[:-60][:IMAGES]], everything.iloc[:, chosen[-60:]]
+print(f"{X.shape[0]} pixels x {X.shape[1]} images to learn from, {new.shape[1]} more for later")
+
+fig, axes = plt.subplots(1, 10, figsize=(10, 1.4))
+for ax, name in zip(axes, X.columns[:10], strict=True):
+    ax.imshow(X[name].to_numpy().reshape(8, 8), cmap="gray_r")
+    ax.set_title(name.replace(", ", "\n"), fontsize=9)
+    ax.set_axis_off()
+plt.show()
 
 # %% [markdown]
 # ## Declare
 #
-# `gamma_nmf` returns a plain `pm.Model`: gamma priors on both factors and a Poisson likelihood. Everything that PyMC
-# can do with a model, it can do with this one. The labels of the table travel along as coords.
+# The model says X ≈ W H: a column of W is a template, a row of H says how much of it goes into each image. The ink is
+# taken for Poisson counts, and both factors have gamma priors. A shape below 1 means "most entries are small, a few
+# are large", which makes templates sparse. `gamma_nmf` returns a plain PyMC model; the next notebook shows what can
+# be done with it for that reason alone.
 
 # %%
-model = nz.gamma_nmf(X, rank=10, alpha_w=0.5, beta_w=0.5, alpha_h=0.5, beta_h=0.5)
+model = nz.gamma_nmf(X, rank=5, alpha_w=0.5, alpha_h=0.5, mean_h=1.0)
 print(nz.describe(model))
-model.free_RVs, model.observed_RVs
 
 # %% [markdown]
-# `nz.describe` shows what the *reader* understood from the graph. `nz.check` proves it: the log density of what was
-# read equals PyMC's own at random points.
+# `describe` prints what the library *understood* from the model's graph, which is what its engines will run. `check`
+# proves it: it compares the log density of what was understood with PyMC's own at random points, and raises an error
+# where they differ.
 
 # %%
 nz.check(model)
@@ -44,85 +74,149 @@ nz.check(model)
 # %% [markdown]
 # ## Sample
 #
-# Gibbs sampling shares every count among the components, then draws W and H from their gamma conditionals. Moves
-# along the orbit `W A, A⁻¹ H`, exact and unseen by the data, make the factors mix.
+# Four chains of Gibbs sampling, of which every second draw is kept (`thin=2`). The first run on a machine compiles
+# the sampler, which takes a minute or two; later ones start at once.
 
 # %%
-idata = nz.sample(500, model=model, engine="gibbs", tune=500, chains=2, thin=5, random_seed=1, progressbar=False)
-idata.attrs["engine"], round(float(idata.attrs["seconds"]), 1)
+idata = nz.sample(DRAWS, model=model, tune=DRAWS, chains=CHAINS, thin=2, cores=2, random_seed=1, progressbar=False)
+print(f"{DRAWS} sweeps of each of {CHAINS} chains in {idata.attrs['seconds']:.1f} s")
+nz.summarise(idata).head(5).round(2)
 
 # %% [markdown]
-# Components have no order, so that the two chains may number them differently: R-hat of a raw factor would say
-# nothing. What can be compared are the log joint density and cells of W H. Chains of a factorisation often sit in
-# different modes, and then R-hat says so plainly: read one chain at a time, as we do below.
+# Did the chains arrive at the same place? R-hat compares them: near 1 is good, above 1.05 or so is not. `summarise`
+# looks at what has a meaning whatever the components are called: `lp`, the log joint density, and some cells of the
+# product W H. Hundreds of effective draws (`ess_bulk`) are plenty for means and intervals.
+#
+# The templates themselves need one more step. A model does not know an order of its components: what one chain calls
+# component 0 may be component 3 of another. Their raw R-hat would be terrible and mean nothing. `nz.align` brings the
+# components of all draws into one order and on one scale, and says what could be matched.
 
 # %%
-nz.summarise(idata).head(6).round(3)
+aligned = nz.align(idata)
+nz.summarise_components(aligned).round(2)
+
+# %% [markdown]
+# A row is the column of W (or row of H) of one component, judged by its *worst* cell. Compare `rhat_raw`, before
+# alignment, with `rhat`: the chains found the same templates and numbered them differently. The column `became` would
+# say "split", "merged" or "different" for a component that some chain does not have. (With the small setting of our
+# tests the chains are too short for good numbers.)
+#
+# ## Look at the templates
+#
+# The upper row is the posterior mean of each template. The lower row is its relative uncertainty, on a log scale:
+# pixels with ink are known to a few percent, empty ones hardly at all, since "almost no ink" can be half as much or
+# twice as much.
 
 # %%
-nz.plot_components(idata, chain=0, image_shape=(8, 8))
+nz.plot_components(aligned, shape=(8, 8))
+
+# %% [markdown]
+# On the full table one recognises a 0, a 3, a 2 and two ways to write a 1. Nobody told the model about digits: these
+# are parts whose mixtures make up the images. How well do they? Here are the data beside the posterior mean of W H
+# and what is left over in standard deviations; below, three images with the intervals in which the model expects nine
+# of ten pixels.
+
+# %%
+nz.plot_reconstruction(aligned, model)
+
+# %% [markdown]
+# The title of each image says how many of its pixels are inside. That can be about nine in ten and still hide two
+# errors, which is why the points are drawn: dark pixels lie closer to the middle of their intervals than Poisson
+# counts would, as ink is a grey level and no count, and some pixels that the templates take for dark are empty (red
+# points at 0), as five templates can't follow every hand. The model is useful all the same; one should just not take
+# its intervals for single pixels at their word.
+#
+# ## Images that the model has not seen
+#
+# `project` keeps W and finds H of new images. The labels of the digits, which the model was never told, now serve to
+# see what templates stand for: the mean share of an image's ink that each template explains, by digit.
+
+# %%
+folded = nz.project(
+    aligned, new, model=model, draws=DRAWS // 2, tune=DRAWS // 2, chains=2, random_seed=1, progressbar=False
+)
+H = folded["posterior"]["H"].mean(("chain", "draw")).to_pandas()
+shares = (H / H.sum()).T
+shares.groupby(shares.index.str[-1].rename("digit")).mean().round(2)
 
 # %% [markdown]
 # ## The same model for an optimiser, and for variational Bayes
 #
-# EM finds a point (here the mode in the logarithms, since shapes below 1 have an unbounded density at zero). VB
-# returns draws from its approximation, and a lower bound of the evidence per iteration in the group `fit`.
+# Sampling is not always needed. EM finds one point, the most probable one (`mode="log"`: of the logarithms of W and
+# H, as a density with shapes below 1 is infinite at zero). Variational Bayes, VB, finds an approximation of the whole
+# posterior, and a lower bound of the evidence. Both climb, and may climb different hills, so they start several
+# times.
 
 # %%
-point = nz.fit(model=model, engine=nz.EM(mode="log"), restarts=2, max_iter=300, random_seed=1, progressbar=False)
-bound = nz.fit(model=model, engine="vb", restarts=2, max_iter=300, draws=100, random_seed=1, progressbar=False)
-pd.DataFrame(
-    {
-        "objective": [point["fit"]["objective"].values[0, -1], bound["fit"]["objective"].values[0, -1]],
-        "what it is": ["-log density, falls", "lower bound of log evidence, rises"],
-        "status": [str(r["fit"]["status"].values[0]) for r in (point, bound)],
-    },
-    index=["EM", "VB"],
-)
+point = nz.fit(model=model, engine=nz.EM(mode="log"), restarts=5, cores=2, random_seed=1, progressbar=False)
+bound = nz.fit(model=model, engine="vb", restarts=5, cores=2, random_seed=1, progressbar=False)
+nz.plot_objective(bound)
 
 # %% [markdown]
-# ## The same model for NUTS
-#
-# PyMC's sampler needs no conjugacy, only the gradient. On a small cut of the table it agrees with Gibbs; on the whole
-# table it would need hours. Here: 16 pixels, 40 images, rank 2.
+# On the left the bound by iteration, on the right the distance to the best one: a restart whose line stays high ended
+# on a lower hill. VB is known for being too sure of itself. How much so here, for the ink that each template lends to
+# one image, a 3?
 
 # %%
-small = nz.gamma_nmf(X.iloc[16:32, :40], rank=2)
-gibbs = nz.sample(4000, model=small, tune=1000, chains=2, random_seed=1, progressbar=False)
-nuts = nz.sample(1000, model=small, engine="nuts", tune=1000, chains=2, random_seed=1, progressbar=False)
-both = pd.concat({"gibbs": nz.summarise(gibbs), "nuts": nz.summarise(nuts)}, axis=1)
-both.loc[:, pd.IndexSlice[:, ["mean", "sd", "ess_bulk"]]].iloc[:6].round(2)
+matched = nz.align(bound, reference=aligned)
+ink = {name: found["posterior"]["H"].isel(sample=3) for name, found in (("Gibbs", aligned), ("VB", matched))}
+ink["VB"] = ink["VB"].sel(chain=[0])  # the best restart
+table = {(name, "mean"): draws.mean(("chain", "draw")).to_pandas() for name, draws in ink.items()}
+table |= {(name, "sd"): draws.std(("chain", "draw")).to_pandas() for name, draws in ink.items()}
+seconds = {"Gibbs": idata, "EM, 5 starts": point, "VB, 5 starts": bound}
+print("seconds:", {name: round(found.attrs["seconds"], 1) for name, found in seconds.items()})
+pd.DataFrame(table).sort_index(axis=1).round(1)
 
 # %% [markdown]
-# ## New images, missing pixels
+# The means of what matters agree, and the standard deviations of VB are smaller, most of all for templates that add
+# little. That is its nature: it treats cells as independent that are not. For many questions it is good enough, and
+# on large tables it may be all one can afford.
 #
-# `project` folds in images that the model has not seen. `mask=` hides cells; `impute` draws them back.
+# ## When not to believe it
+#
+# So far all went well, because five templates for four digits leave little choice. Now all ten digits, and ten
+# components.
 
 # %%
-train, new = X.iloc[:, :1700], X.iloc[:, 1700:]
-fitted = nz.fit(
-    model=nz.gamma_nmf(train, rank=10), engine="vb", max_iter=300, draws=100, random_seed=1, progressbar=False
-)
-folded = nz.project(fitted, new, model=nz.gamma_nmf(train, rank=10), engine="vb", random_seed=1, progressbar=False)
-folded["posterior"]["H"].sizes
+more = nz.gamma_nmf(everything.iloc[:, :IMAGES], rank=10, alpha_w=0.5, alpha_h=0.5, mean_h=1.0)
+draws = nz.sample(DRAWS // 4, model=more, tune=DRAWS // 2, chains=3, cores=2, random_seed=1, progressbar=False)
+compared = nz.align(draws)
+print(f"worst R-hat of lp and W H: {nz.summarise(draws)['rhat'].max():.2f}")
+print("mean lp of each chain:", draws["sample_stats"]["lp"].mean("draw").to_numpy().round().astype(int))
+compared["alignment"]["became"].to_pandas()
+
+# %% [markdown]
+# R-hat is bad even for W H, on which the order of components has no influence, and no alignment can mend that: the
+# chains sit on different hills, far apart in `lp`, and each finds some templates that others do not have
+# ("different"). Longer chains would not help, as the valleys between are too deep. What to do? Say so; start more
+# chains and keep the one with the highest `lp`, knowing that its uncertainty is that of one hill; or ask whether so
+# many components are needed. The chain with the highest `lp` has these templates:
 
 # %%
-hidden = np.random.default_rng(1).random(X.shape) < 0.1
-masked = nz.gamma_nmf(X, rank=10, mask=~hidden)
-draws = nz.fit(model=masked, engine="vb", max_iter=300, draws=100, random_seed=1, progressbar=False)
-guess = nz.impute(draws, masked, random_seed=1).mean(("chain", "draw"))
-truth = X.to_numpy()[hidden]
-pd.Series(
-    {
-        "correlation with the hidden ink": np.corrcoef(guess, truth)[0, 1],
-        "mean of the row instead": np.corrcoef(X.mean(axis=1).to_numpy()[np.nonzero(hidden)[0]], truth)[0, 1],
-    }
-).round(3)
+best = int(draws["sample_stats"]["lp"].mean("draw").argmax())
+nz.plot_components(compared, chain=best, shape=(8, 8))
+
+# %% [markdown]
+# ## Keep it
+#
+# `nz.save` writes the draws to a file that ArviZ can read, too. `nz.report` writes one web page that needs nothing
+# else: data, model, convergence, components and reconstruction, with advice in words. (Draws of a large table are
+# large: `thin=`, or `keep="moments"`, makes smaller files.)
+
+# %%
+with tempfile.TemporaryDirectory() as folder:
+    nz.save(idata, Path(folder) / "digits.nc")
+    again = nz.load(Path(folder) / "digits.nc")
+    page = nz.report(again, Path(folder) / "digits.html", model, shape=(8, 8), title="Digits from 0 to 3")
+    for path in sorted(Path(folder).iterdir()):
+        print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
+    print("sections of the page:", ", ".join(re.findall("<h2.*?>(.*?)</h2>", page.read_text(encoding="utf-8"))))
 
 # %% [markdown]
 # ## Where to go from here
 #
-# - `nz.top_features(idata)` names components by their largest features, `nz.unit_sum(idata)` rescales W to columns
-#   that sum to one.
-# - `idata` is ArviZ's: `az.summary`, `az.plot_trace`, `az.loo` after `pm.compute_log_likelihood(idata, model=model)`.
-# - From the shell: `nmf-zoo fit counts.csv --model gamma-nmf --rank 10 -o posterior.nc`.
+# - `02_pymc`: what the same declaration can do because it is a PyMC model.
+# - `03_gibbs_and_nuts`: which sampler for which table. `04_how_many_components`: how to choose the rank.
+# - `06_faces`: missing pixels. `05_topics`, `07_music`, `08_time`: other data, other models.
+# - From the shell: `nmf-zoo fit counts.csv --model gamma-nmf --rank 5 -o posterior.nc`, then `nmf-zoo report
+#   posterior.nc -o report.html`.

@@ -3,7 +3,8 @@
 #
 # 1,491 papers of one conference, from 1987 to 1999, one after the other. Each is a list of word counts; underneath, a
 # handful of topics swell and fade. A factorisation whose activations are Markov chains tracks them, with particles,
-# in one batch or paper by paper as they come.
+# in one batch or paper by paper as they come. Without the data (`NMF_ZOO_DATA`) simulated papers stand in; sentences
+# that begin with "on the real data" are not about those.
 #
 # What you need to know: what a Poisson count is. What you will see: `hmm_nmf`, particle filters that look ahead and
 # one that does not, uncertainty bands, a forecast that is held against a model without time, and exact inference
@@ -27,6 +28,8 @@ import nmf_zoo as nz
 
 warnings.simplefilter("ignore")  # notes about iterations that ran out, explained below
 plt.rcParams.update({"figure.dpi": 70, "axes.spines.top": False, "axes.spines.right": False})
+COLOURS = ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#999999"]  # Okabe and Ito's
+plt.rcParams["axes.prop_cycle"] = plt.cycler(color=COLOURS)
 FOLDER = Path(os.environ.get("NMF_ZOO_DATA", "no data"))
 SMALL = os.environ.get("NMF_ZOO_NOTEBOOK") == "small"  # every cell in seconds, for tests
 PAPERS, WORDS, TOPICS = (90, 60, 3) if SMALL else (None, 1000, 8)
@@ -59,9 +62,9 @@ f"{name}: {counts.shape[1]} papers, {counts.shape[0]} words, {lengths.sum()} cou
 
 
 # %% [markdown]
-# The file has no dates. That its columns stand in the order of the volumes we infer from the words: over thirteen
-# parts of equal size, those whose share of the text falls or rises most are the ones that anybody would name who was
-# there. In shuffled order nothing moves.
+# The file has no dates. That its columns stand in the order of the volumes we infer from the words. Below are those
+# whose share of the text falls or rises most over thirteen parts of equal size. On the real data they are the ones
+# that anybody would name who was there, and in shuffled order nothing moves as much.
 
 
 # %%
@@ -144,15 +147,14 @@ table
 
 # %% [markdown]
 # The trend: each topic's share of the words of a paper, averaged over a thirteenth of the papers at a time. Bands of
-# 90 % of the posterior draws of the paths are drawn too, and no wider than the lines: 115 papers settle an average.
-# Statistics (likelihood, density, mixture) rises from 4 % to 33 %; speech, hardware and neuroscience lose more than
-# half.
+# 90 % of the posterior draws of the paths are drawn too; the mean over a hundred papers is known so well that they
+# are hardly wider than the lines. On the real data statistics (likelihood, density, mixture) rises from 4 % to a
+# third, and speech, hardware and neuroscience lose half or more.
 
 # %%
 paths = posterior["H"].to_numpy()[0]  # (draws, topics, papers)
 expected = paths * W.sum(axis=0)[:, None]
 shares = expected / expected.sum(axis=1, keepdims=True)
-COLOURS = plt.get_cmap("tab10").colors
 SHORT = [", ".join(vocabulary[np.argsort(-W[:, k])[:3]]) for k in range(TOPICS)]
 
 
@@ -173,10 +175,10 @@ fig.supxlabel("thirteenth of the papers", fontsize=9)
 plt.show()
 
 # %% [markdown]
-# Paper by paper it is another picture, for the two topics that persist most: a volume is printed by subject, and so a
-# topic comes in blocks, about one for every year (above). Below, the activations themselves, in expected counts, of
-# 60 papers: well known where a paper is about the topic, and loosely where it is not, since few counts or none say
-# only that there was little.
+# Paper by paper it is another picture, for the two topics that persist most. On the real data a topic comes in
+# blocks, about one for every year (above), since a volume is printed by subject. Below, the activations themselves,
+# in expected counts, of 60 papers: well known where a paper is about the topic, and loosely where it is not, since
+# few counts or none say only that there was little.
 
 # %%
 steady = np.argsort(-table["persistence"].to_numpy())[:2]
@@ -198,27 +200,37 @@ plt.show()
 # The bootstrap filter moves particles by the chain's law and only then looks at the paper. With hundreds of counts in
 # each, nearly all its guesses are far off, and one particle in so many carries all the weight. The proposals
 # `"guided"` and `"auxiliary"` look at the paper first. The effective sample size says what is left, and the estimate
-# of the log-likelihood what that is worth: its exponential is right on average for all three, so that one tens of
-# thousands of nats below another has missed nearly everything.
+# of the log-likelihood what that is worth: its exponential is right on average for all three, so that one far below
+# another (on the real data by tens of thousands of nats) has missed nearly everything.
 
 # %%
 values = {name: posterior[name].to_numpy()[0, 0] for name in ("W", "persistence", "scale")}
 known = pm.do(model, values)
-rows, fig = {}, plt.figure(figsize=(11, 2.6))
+rows, fig = {}, plt.figure(figsize=(6, 2.6))
 for proposal, colour in (("bootstrap", "0.6"), ("guided", "#D55E00"), ("auxiliary", "#0072B2")):
     engine_of = nz.ParticleEM(particles=PARTICLES, proposal=proposal)
     began = time.perf_counter()
     passed = nz.fit(model=known, **(run | {"engine": engine_of, "draws": 1}))["fit"]
     size = 100 * passed["ess"].to_numpy().ravel() / PARTICLES
-    plt.plot(size, ".", ms=2.5, color=colour, label=proposal)
+    plt.plot(np.sort(size), color=colour, label=proposal)
     rows[proposal] = {
         "mean ESS, % of the particles": size.mean(),
         "log-likelihood, nats": float(passed["log_likelihood"].squeeze()),
         "s": time.perf_counter() - began,
     }
-plt.gca().set(yscale="log", xlabel="paper", ylabel="ESS, %", ylim=(0.3, 130))
-plt.legend(fontsize=7, markerscale=4, loc="center right")
+plt.gca().set(yscale="log", xlabel="papers, from the hardest to the easiest", ylabel="ESS, %", ylim=(0.7, 130))
+plt.legend(fontsize=8, loc="center right", frameon=False)
+plt.show()
 pd.DataFrame(rows).T.round(1)
+
+# %% [markdown]
+# `nz.plot_filter` shows the filter itself, here on 60 papers. The line is what is known of an activation when its
+# paper has been read, the dots what all papers together say of it afterwards. They nearly coincide: hundreds of
+# counts say so much about their own paper that its neighbours have little to add. With short samples they part.
+
+# %%
+sixty = nz.fit(model=pm.do(declare(X[:, 40:100], nz.free(tie="sample")), values), **(run | {"draws": 1}))
+nz.plot_filter(sixty)
 
 # %% [markdown]
 # ## Paper by paper
@@ -296,15 +308,16 @@ print(f"time wins {gain:.2f} ± {np.hypot(*held_out['±']):.3f} nats a paper, of
 held_out.round(3)
 
 # %% [markdown]
-# So time does help, by two fifths of what it could at most, and that is little beside the 1,146 nats of a whole
-# paper: most of its words have to be said whatever its topics are. The chain earns its place where samples are short
-# or missing, and where the path itself is the question.
+# On the real data time does help, by two fifths of what it could at most, and that is little beside the 1,146 nats of
+# a whole paper: most of its words have to be said whatever its topics are. The chain earns its place where samples
+# are short or missing, and where the path itself is the question.
 #
 # ## On or off: exact
 #
 # Components that are only on or off have 2^K states, and then nothing needs particles: `hmm_exact` sums over all of
-# them. A vibraphone and a bass, the last quarter of a minute of "Vibe Ace", as counts: amplitudes of the spectrogram,
-# rounded, with a note that sounds or does not.
+# them, and the most probable path comes from Viterbi's recursion. A vibraphone and a bass, the last quarter of a
+# minute of "Vibe Ace" (where it is at hand), as counts: amplitudes of the spectrogram, rounded, with a note that
+# sounds or does not.
 
 # %%
 path = FOLDER / "audio_vibeace" / "vibe_ace_22050_mono.wav"
@@ -317,7 +330,7 @@ else:
     keys = np.sin(2 * np.pi * np.array([[262], [330], [392], [494], [659]]) * t) * np.exp(-3 * t)
     sound = (rng.random((240, 5)) < 0.4) @ keys + 0.001 * rng.normal(size=(240, t.size))
     sound = np.int16(4000 * sound.ravel())
-P = nz.power_spectrogram(sound / 32768, rate).sel(frequency=slice(200, 2500), time=slice(44.5, 60))
+P = nz.power_spectrogram(sound / 32768, rate).sel(frequency=slice(200, 1600), time=slice(44.5, 60))
 amplitude = np.sqrt(P.to_numpy())[:, : P.sizes["time"] // 4 * 4].reshape(P.sizes["frequency"], -1, 4).mean(axis=2)
 notes = np.rint(30 * amplitude / np.quantile(amplitude, 0.99)).astype(int)
 frequency = P.frequency.to_numpy()
@@ -335,7 +348,7 @@ axes[0].imshow(np.log1p(notes), origin="lower", aspect="auto", extent=extent, cm
 axes[0].set(ylabel="Hz", title=title)
 extent = [44.5, 60, -0.5, 5.5]
 axes[1].imshow(best[order], origin="lower", aspect="auto", extent=extent, cmap="Greys", interpolation="nearest")
-axes[1].set(xlabel="s", title="the most probable path of all six components (Viterbi)", yticks=range(6))
+axes[1].set(xlabel="s", title="the most probable path of six components, by their loudest frequency", yticks=range(6))
 axes[1].set_yticklabels([f"{frequency[V[:, k].argmax()]:.0f} Hz" for k in order])
 plt.show()
 

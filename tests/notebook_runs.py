@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import warnings
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def run_small(text: Path, monkeypatch, tmp_path, data: str | None) -> int:
     try:
         with matplotlib.rc_context(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            exec(compile(text.read_text(encoding="utf-8"), str(text), "exec"), {"__name__": "__main__"})
+            runpy.run_path(str(text), run_name="__main__")  # a module: states in checkpoints are looked up by name
         return len(plt.get_fignums())
     finally:
         plt.close("all")

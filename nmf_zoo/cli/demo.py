@@ -24,7 +24,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
     idata = run_digits(digits(), arguments.random_seed)
     print_lines(summary_lines(idata, n_features=0))
     with complete_or_absent(picture) as partial:
-        plot_components(idata, image_shape=(8, 8)).savefig(partial, dpi=150)
+        plot_components(idata, shape=(8, 8)).savefig(partial, dpi=150)
     with complete_or_absent(result) as partial:
         nz.save(thin_factors(idata), partial)
     print(f"\nwrote {picture} and {result}; next: nmf-zoo summary {result}")

@@ -178,7 +178,7 @@ def _fill_plot(parser: Parser) -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, help="picture, .png .pdf .svg")
     parser.add_argument("--force", action="store_true", help="overwrite the output")
     parser.add_argument("--kind", choices=KINDS, default="components", help="default components; objective is of a fit")
-    parser.add_argument("--image-shape", metavar="RxC", help="features are the pixels of an image, e.g. 8x8")
+    parser.add_argument("--shape", metavar="RxC", help="of an image whose pixels the features are, e.g. 8x8")
     parser.add_argument("--chain", type=int, default=0, help="components of this chain or restart (default 0)")
 
 
@@ -187,8 +187,8 @@ def _fill_report(parser: Parser) -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, help="page, .html")
     parser.add_argument("--force", action="store_true", help="overwrite the output")
     parser.add_argument("--title", help="of the page")
-    parser.add_argument("--image-shape", metavar="RxC", help="features are the pixels of an image, e.g. 8x8")
-    text = "the data; with them and the model's options the page shows the model, which a result doesn't hold"
+    parser.add_argument("--shape", metavar="RxC", help="of an image whose pixels the features are, e.g. 8x8")
+    text = "the data; with them and the model's options the page adds predictive intervals"
     parser.add_argument("--data", type=Path, metavar="FILE", help=text)
     _add_model(parser, with_rank=False)
     parser.set_defaults(model=None)
@@ -197,7 +197,8 @@ def _fill_report(parser: Parser) -> None:
 
 def _fill_compare(parser: Parser) -> None:
     parser.add_argument("input", type=Path, help=".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet; features in rows")
-    parser.add_argument("--engines", default="gibbs,nuts", metavar="A,B,...", help="default gibbs,nuts")
+    text = "default gibbs,nuts; with options of an engine: gibbs,gibbs:moves=scale,nuts:target_accept=0.9"
+    parser.add_argument("--engines", default="gibbs,nuts", metavar="A,B,...", help=text)
     parser.add_argument(
         "-o", "--output", type=Path, action="append", help="table .csv, or picture .png .pdf .svg; may be repeated"
     )

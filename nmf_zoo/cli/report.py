@@ -18,7 +18,7 @@ OF_DATA = (*FILES, "transpose", "labels", "key", "header", "row_labels", "observ
 
 def run_report(arguments: argparse.Namespace) -> int:
     check_output(arguments.output, PAGES, arguments.force)
-    image_shape = parse_shape("--image-shape", arguments.image_shape) if arguments.image_shape else None
+    shape = parse_shape("--shape", arguments.shape) if arguments.shape else None
     if arguments.data is None:
         _refuse_model_options(arguments)
     idata = load_result(arguments.input)
@@ -27,7 +27,7 @@ def run_report(arguments: argparse.Namespace) -> int:
 
     model = None if arguments.data is None else _model_of(arguments, idata)
     with complete_or_absent(arguments.output) as partial:
-        nz.report(idata, partial, model, title=arguments.title, image_shape=image_shape)
+        nz.report(idata, partial, model, title=arguments.title, shape=shape)
     print(f"wrote {arguments.output}")
     return 0
 
@@ -40,7 +40,9 @@ def _refuse_model_options(arguments: argparse.Namespace) -> None:
     names += ["model"] if arguments.model is not None else []
     if names:
         flag = "--" + names[0].removeprefix("model.").replace("_", "-")
-        raise InputError(flag, "an option of the model", "--data FILE beside it", "the result alone holds no model")
+        raise InputError(
+            flag, "an option of the model", "--data FILE beside it", "without data the result says what model it is of"
+        )
 
 
 def _model_of(arguments: argparse.Namespace, idata: Any) -> Any:

@@ -27,12 +27,14 @@ def run_summary(arguments: argparse.Namespace) -> int:
 
 def run_plot(arguments: argparse.Namespace) -> int:
     check_output(arguments.output, PICTURES, arguments.force)
-    image_shape = parse_shape("--image-shape", arguments.image_shape) if arguments.image_shape else None
+    shape = parse_shape("--shape", arguments.shape) if arguments.shape else None
     idata = load_result(arguments.input)
-    from nmf_zoo import plots
+    from nmf_zoo import _compat, plots
 
+    if arguments.kind == "objective" and "fit" not in _compat.group_names(idata):
+        raise InputError("--kind", "objective, of a result of draws", "components, activations or trace")
     if arguments.kind == "components":
-        figure = plots.plot_components(idata, chain=arguments.chain, image_shape=image_shape)
+        figure = plots.plot_components(idata, chain=arguments.chain, shape=shape)
     elif arguments.kind == "activations":
         figure = plots.plot_activations(idata, chain=arguments.chain)
     else:
@@ -91,8 +93,21 @@ def summary_lines(idata: Any, n_features: int, all_cells: bool = False) -> Itera
         yield from _fit_lines(_compat.group(idata, "fit"), attrs.get("engine"))
     elif "sample_stats" in groups:
         yield from _convergence_lines(idata, all_cells)
+    yield from _verdict_lines(idata)
     if n_features and "W" in posterior:
         yield from _feature_lines(idata, n_features)
+
+
+def _verdict_lines(idata: Any) -> Iterator[str]:
+    """What the result is good for, and what to do next."""
+    from nmf_zoo.cli.wording import shell_words
+    from nmf_zoo.workbench.verdict import verdict_on
+
+    found = verdict_on(idata)
+    if found is not None:
+        yield ""
+        yield f"verdict     {found.text}"
+        yield f"next        {shell_words(found.do)}"
 
 
 def draws_of(sizes: Any, is_fit: bool) -> str:

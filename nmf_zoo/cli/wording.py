@@ -17,7 +17,7 @@ def shell_words(message: str, path: Path | None = None) -> str:
     # What was got is the user's own text and may hold anything; advice comes after it.
     got, expected, advice = line.rpartition("; expected ") if ": got " in line else ("", "", line)
     names = "|".join(sorted(_names()))
-    got = re.sub(rf"^({names})(?=: )", _flag, got)
+    got = re.sub(rf"^({names}|shape)(?=: )", _flag, got)
     advice = re.sub(rf"\b({names})=(?=['\w])", lambda match: f"{_flag(match)} ", advice)
     line = got + expected + re.sub(rf"\b({names})=", _flag, advice)
     return f"{path}: {line[3:]}" if path is not None and line.startswith("X: ") else line

@@ -16,53 +16,58 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.plots.figure import ACCENT, INK, INTERVAL, clear_frame, make_figure
 
 MOST_BARS = 120  # features that can be told apart as bars; above, the top ones are shown
+MOST_IMAGES = 12  # in one line
 TOP = 12
 FAINTEST = 1e-8  # share that a spectrum still shows
 
 
-def plot_components(
-    idata: Any, *, chain: int = 0, image_shape: tuple[int, int] | None = None, weights: str = "W"
-) -> Any:
+def plot_components(idata: Any, *, chain: int = 0, shape: tuple[int, int] | None = None, weights: str = "W") -> Any:
     """Draw the components of one chain; returns the matplotlib Figure.
 
     Parameters
     ----------
     idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
     chain : whose components
-    image_shape : (rows, columns) when the features are the pixels of an image, row by row
+    shape : (rows, columns) when the features are the pixels of an image, row by row
     weights : name of W
     """
     shares = component_shares(idata, chain, weights)
-    if image_shape is not None:
-        return _images(shares, image_shape, f"chain {chain}")
+    if shape is not None:
+        return _images(shares, shape, f"chain {chain}")
     if shares.sizes["feature"] <= MOST_BARS:
         return _bars(shares)
     scale = _scale(shares["feature"].to_numpy())
     return _top_bars(shares) if scale is None else _spectra(shares, scale)
 
 
-def _images(shares: xr.DataArray, image_shape: tuple[int, int], title: str) -> Any:
-    """Posterior means above, relative uncertainty below, one colour scale per row."""
+def _images(shares: xr.DataArray, shape: tuple[int, int], title: str) -> Any:
+    """Posterior means above, relative uncertainty below, one colour scale for each."""
     n_draws, rank, n_features = shares.shape
-    if image_shape[0] * image_shape[1] != n_features:
-        raise InputError("image_shape", "{}x{}".format(*image_shape), f"{n_features} pixels, as many as features")
+    if shape[0] * shape[1] != n_features:
+        raise InputError("shape", "{}x{}".format(*shape), f"{n_features} pixels, as many as features")
     mean, spread = shares.mean("draw").to_numpy(), shares.std("draw").to_numpy()
     relative = np.divide(spread, mean, out=np.full_like(mean, np.nan), where=mean > 0)
     rows = [(mean, "posterior mean" if n_draws > 1 else "estimate", "magma", _shades(mean))]
     rows += [(relative, "sd / mean", "viridis", _decades(relative))] if n_draws > 1 else []
-    figure = make_figure(figsize=(1.05 * rank + 1.2, 1.25 * len(rows) + 0.55), layout="constrained")
-    grid = figure.subplots(len(rows), rank, squeeze=False)
-    for axes_row, (images, label, colours, norm) in zip(grid, rows, strict=True):
-        for axes, image in zip(axes_row, images, strict=True):
-            shown = axes.imshow(image.reshape(image_shape), cmap=colours, norm=norm, interpolation="nearest")
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set_visible(False)
-        axes_row[0].set_ylabel(label, fontsize=9)
-        bar = figure.colorbar(shown, ax=list(axes_row), fraction=0.02, pad=0.01)
+    n_columns = min(rank, MOST_IMAGES)
+    n_lines = -(-rank // n_columns)
+    size = (1.05 * n_columns + 1.2, (1.25 * len(rows)) * n_lines + 0.55)
+    figure = make_figure(figsize=size, layout="constrained")
+    grid = figure.subplots(len(rows) * n_lines, n_columns, squeeze=False).reshape(len(rows), -1)
+    labels = [f"w[{label}]" for label in shares["component"].to_numpy()]
+    for axes, (images, label, colours, norm) in zip(grid, rows, strict=True):
+        for each in axes:
+            each.set(xticks=[], yticks=[])
+            each.spines[:].set_visible(False)
+        for each, image in zip(axes, images, strict=False):
+            shown = each.imshow(image.reshape(shape), cmap=colours, norm=norm, interpolation="nearest")
+        axes[0].set_ylabel(label, fontsize=9)
+        bar = figure.colorbar(shown, ax=list(axes), fraction=0.02, pad=0.01)
         bar.ax.tick_params(labelsize=7, length=2, which="both")
         bar.outline.set_visible(False)
-    for axes, label in zip(grid[0], shares["component"].to_numpy(), strict=True):
-        axes.set_title(f"w[{label}]", fontsize=8, pad=3)
+    for axes in grid[:1] if n_lines == 1 else grid:
+        for each, label in zip(axes, labels, strict=False):
+            each.set_title(label, fontsize=8, pad=3)
     figure.suptitle(f"Columns of W, each scaled to sum one: {title}", fontsize=10)
     return figure
 

@@ -1,7 +1,7 @@
 """Delimited text. What is a header and what is a label is decided by these rules, and never guessed when mixed:
 
-- separator: the extension's (comma for .csv, tab for .tsv and .txt); if the first line has none of it, the one of
-  comma, tab and semicolon that it has.
+- separator: the extension's (comma for .csv, tab for .tsv and .txt); if one of the first two lines has none of it, the
+  one of comma, tab and semicolon that both have, or else the first of these that the first line has.
 - header: the first line, when its first cell is blank, or it is one cell shorter than the second line, or none of its
   cells after the first is a number. A first line of numbers is data. Some numbers and some not are an error.
 - row labels: the first column, when the header's first cell is blank, or the header is one cell shorter, or the first
@@ -27,6 +27,8 @@ from nmf_zoo.tables.matrix import Matrix
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
 MISSING = {"", "na", "n/a", "nan", "null", "none"}
 HINT = "say what it is with --header yes|no, --row-labels yes|no"
+TEXT = "text may stand in one header line and in the first column only"
+POINT = "write numbers with a decimal point, and without separators of thousands"
 Line = tuple[int, list[str]]
 
 
@@ -59,9 +61,10 @@ def read_text(path: Path, suffix: str, header: bool | None = None, row_labels: b
 
 def _lines(file: TextIO, separator: str) -> Iterator[Line]:
     """(line number, cells) of the lines that aren't empty."""
-    head = file.readline()
-    if separator not in head:
-        separator = next((other for other in ",\t;" if other in head), separator)
+    head, below = file.readline(), file.readline()
+    if separator not in head or (below and separator not in below):
+        others = [other for other in ",\t;" if other in head]
+        separator = next((other for other in others if other in below), others[0] if others else separator)
     file.seek(0)
     reader = csv.reader(file, delimiter=separator)
     for cells in reader:
@@ -119,7 +122,8 @@ def _numbers(path: Path, line: int, cells: list[str], skipped: int) -> np.ndarra
 def _number(path: Path, line: int, column: int, cell: str) -> float:
     if not _is_number(cell):
         where = f"{path}, line {line}, column {column + 1}"
-        raise InputError(where, repr(cell), "a number, or nothing for a missing cell", HINT if column == 0 else "")
+        hint = HINT if column == 0 else POINT if _is_number(cell.replace(",", "").replace(" ", "")) else TEXT
+        raise InputError(where, repr(cell), "a number, or nothing for a missing cell", hint)
     return np.nan if cell.strip().lower() in MISSING else float(cell)
 
 

@@ -109,22 +109,46 @@ class Factors:
     component: tuple[Any, ...]
 
 
-def read_factors(group: xr.Dataset, weights: str, activations: str) -> Factors:
-    """Both factors of a posterior, in memory."""
+@dataclass(frozen=True)
+class FactorDims:
+    """Dims of W and H in a posterior: the sample's is None where there is no H.
+
+    Attributes
+    ----------
+    feature, component : of W
+    own, sample : of H; ``own`` is its dim of components, mostly the same as ``component``
+    """
+
+    feature: Any
+    component: Any
+    own: Any
+    sample: Any
+
+
+def factor_dims(group: xr.Dataset, weights: str, activations: str) -> FactorDims:
+    """Which dim is which; the draws are not read."""
     W, component = weights_of(group, weights, activations)
     (feature,) = (dim for dim in W.dims if dim not in {*LEADING, component})
-    drawn = W.transpose(*LEADING, feature, component).to_numpy()
     if activations not in group:
-        return Factors(Components(drawn, None), weights, activations, feature, None, (component,))
+        return FactorDims(feature, component, component, None)
     H = group[activations]
     of_h = [dim for dim in H.dims if dim not in LEADING]
     own = component if component in of_h else of_h[0]
     (sample,) = (dim for dim in of_h if dim != own)
-    if H.sizes[own] != drawn.shape[-1]:
-        got = f"{weights} with {drawn.shape[-1]} components, {activations} with {H.sizes[own]}"
+    if H.sizes[own] != W.sizes[component]:
+        got = f"{weights} with {W.sizes[component]} components, {activations} with {H.sizes[own]}"
         raise InputError("idata", got, "factors with as many components", "name the factors: weights=, activations=")
-    both = Components(drawn, H.transpose(*LEADING, own, sample).to_numpy())
-    return Factors(both, weights, activations, feature, sample, tuple(dict.fromkeys((component, own))))
+    return FactorDims(feature, component, own, sample)
+
+
+def read_factors(group: xr.Dataset, weights: str, activations: str) -> Factors:
+    """Both factors of a posterior, in memory."""
+    dims = factor_dims(group, weights, activations)
+    W, H = group[weights].transpose(*LEADING, dims.feature, dims.component).to_numpy(), None
+    if dims.sample is not None:
+        H = group[activations].transpose(*LEADING, dims.own, dims.sample).to_numpy()
+    component = tuple(dict.fromkeys((dims.component, dims.own)))
+    return Factors(Components(W, H), weights, activations, dims.feature, dims.sample, component)
 
 
 def column_sums(draws: Components) -> np.ndarray:

@@ -20,7 +20,6 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from nmf_zoo import nuts
 from nmf_zoo.engines import require_support, resolve_engine, verb_of
 from nmf_zoo.errors import InputError, RunFailed
 from nmf_zoo.inference.checkpoint import Checkpoint, open_checkpoint
@@ -34,10 +33,11 @@ from nmf_zoo.results import checked_cells
 from nmf_zoo.run_arguments import check_counts, entropy_of
 from nmf_zoo.simulation import draw_data, draw_unobserved, refuse_flat, refuse_large
 from nmf_zoo.structure import Array, Dense, Factorisation
-from nmf_zoo.workbench.uniform_ranks import judge_ranks
+from nmf_zoo.workbench.repeated_nuts import RepeatedNUTS
+from nmf_zoo.workbench.uniform_ranks import check_alarm, judge_ranks
 
 Quantities = Callable[[Factorisation, Mapping[str, Array]], Mapping[str, float]]
-CELLS = 8  # of W H
+CELLS = 12  # of W H
 FEWEST = 20  # simulations below which nothing is said
 
 
@@ -51,6 +51,7 @@ def calibrate(
     tune: int = 500,
     max_iter: int = 2000,
     quantities: Quantities | None = None,
+    alarm: float = 0.01,
     cores: int | None = None,
     random_seed: Any = None,
     progressbar: bool = True,
@@ -62,14 +63,16 @@ def calibrate(
     ----------
     declare : function that returns the model, every prior proper. Data in it are replaced by simulated ones; their mask
         is kept
-    engine : name of an engine, or its options; that of an optimiser is what its draws are distributed like: VB's
+    engine : name of an engine, or its options; that of an optimiser is what its draws are distributed like: VB's. NUTS
+        by nutpie compiles the model once, NUTS by PyMC in each simulation, which takes seconds
     simulations : how often to draw a truth and data
     draws : independent posterior draws the truth is ranked among, so that there are draws + 1 ranks
     thin : sweeps between two of them: as many as it takes until they are nearly independent
     tune : warm-up sweeps of samplers
     max_iter : iterations of optimisers at the most
     quantities : ``f(structure, values) -> {name: number}`` of one draw; default the log joint density, the totals of W
-        and H, hyperparameters (sorted where there is one for each component) and some cells of W H
+        and H, hyperparameters (in order of size where components may change places) and some cells of W H
+    alarm : chance of calling an exact engine wrong, over all quantities together
     cores : simulations side by side; default every core. Ranks do not depend on it
     random_seed, progressbar : as in :func:`~nmf_zoo.sample`
     checkpoint : folder from which the same call, also one with more simulations, goes on after it was stopped
@@ -93,6 +96,7 @@ def calibrate(
     check_counts(
         simulations=(simulations, FEWEST), draws=(draws, 1), thin=(thin, 1), tune=(tune, 0), max_iter=(max_iter, 1)
     )
+    check_alarm(alarm)
     model = declare()
     if not isinstance(model, pm.Model):
         raise InputError("declare", f"a function that returns {type(model).__name__}", "one that returns a pm.Model")
@@ -106,13 +110,15 @@ def calibrate(
         do = "declare it with X=None and shape="
         raise InputError("declare", "a model with data", f"one without, for {name}", do)
     length = Length(draws=draws, thin=thin, tune=tune, max_iter=max_iter)
-    trial = Trial(model, structure, name, options, chosen, length, quantities or invariants)
+    repeated = RepeatedNUTS(model, structure, options) if chosen is None else None
+    trial = Trial(model, structure, name, options, chosen, length, quantities or invariants, repeated)
     facts = _facts(trial, quantities)
     with _folder(checkpoint, facts, entropy, random_seed is not None) as saved:
         entropy = saved.entropy if saved else entropy
         side_by_side = 1 if chosen is None else cores or available_cores()
         names, ranks = _run(trial, simulations, seed_key(entropy), side_by_side, progressbar, saved)
-    return judge_ranks(ranks, names, draws, {"engine": name, "options": repr(options), "random_seed": repr(entropy)})
+    attrs = {"engine": name, "options": repr(options), "random_seed": repr(entropy)}
+    return judge_ranks(ranks, names, draws, attrs, alarm)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +142,7 @@ class Trial:
     engine: Any
     length: Length
     quantities: Quantities
+    nuts: RepeatedNUTS | None
 
     def rank(self, truth: Mapping[str, Array], key: np.uint64) -> tuple[list[str], Array]:
         """Names and ranks of the truth's quantities among those of posterior draws; ties are broken at random."""
@@ -164,10 +171,8 @@ class Trial:
             cores=1,
             progressbar=False,
         )
-        if self.engine is None:
-            model = pm.observe(self.model, {observed.likelihood.name: X})
-            groups, _ = nuts.sample(model, observed, self.options, run, key, [{}])
-            return {str(name): array.to_numpy()[0] for name, array in groups["posterior"].items()}
+        if self.nuts is not None:
+            return self.nuts.draw(observed, X, run, key)
         if self.engine.verb == "sample":
             chains, _ = run_chains(self.engine, observed, self.options, run, key, [{}])
             return dict(chains[0].draws.values)
@@ -184,8 +189,9 @@ def invariants(structure: Factorisation, values: Mapping[str, Array]) -> dict[st
         f"sum {structure.W.name}": W.sum(),
         f"sum {structure.H.name}": H.sum(),
     }
+    is_known = structure.W.is_fixed or structure.H.is_fixed  # which component is which
     for name in structure.unknowns:
-        entries = np.sort(np.ravel(values[name]))
+        entries = np.ravel(values[name]) if is_known else np.sort(np.ravel(values[name]))
         found |= {name if entries.size == 1 else f"{name}[{i}]": entry for i, entry in enumerate(entries)}
     rows, cols = (index[:CELLS] for index in checked_cells(structure.shape))
     means = np.einsum("ck,kc->c", W[rows], H[:, cols])
@@ -198,7 +204,8 @@ def _with_data(structure: Factorisation, X: Array) -> Factorisation:
     if mask is None and structure.cells is not None:
         mask = np.zeros(structure.shape, dtype=bool)
         mask[structure.cells] = True
-    return replace(structure, data=Dense(values=np.asarray(X, dtype=np.float64), mask=mask))
+    values = np.asarray(X, dtype=np.float64)
+    return replace(structure, data=Dense(values=values if mask is None else np.where(mask, values, 0.0), mask=mask))
 
 
 def _facts(trial: Trial, quantities: Quantities | None) -> dict[str, str]:

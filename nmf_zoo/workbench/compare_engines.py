@@ -17,9 +17,8 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
-from scipy.stats import norm
 
-from nmf_zoo import _compat
+from nmf_zoo import _compat, nuts
 from nmf_zoo.api import fit, sample
 from nmf_zoo.diagnostics import judge, summarise
 from nmf_zoo.engines import require_support, resolve_engine, verb_of
@@ -29,21 +28,21 @@ from nmf_zoo.reading import read
 from nmf_zoo.results import checked_cells
 from nmf_zoo.run_arguments import check_counts
 from nmf_zoo.structure import Factorisation
+from nmf_zoo.workbench.agreement import compare_draws
 from nmf_zoo.workbench.align import align
 from nmf_zoo.workbench.component_diagnostics import summarise_components
 
 WARM = {"draws": 2, "tune": 2}  # a run before the clock starts, in which loops are compiled or read from the cache
 BOUND = "vb"  # the engine whose objective is a bound of the log evidence
-CHANCE = 0.01  # of calling two engines with the same posterior different, over all cells together
 
 
 @dataclass(frozen=True)
 class EngineComparison:
-    """What :func:`compare_engines` found.
+    """What :func:`~nmf_zoo.compare_engines` found.
 
     Attributes
     ----------
-    table : DataFrame, a row for each engine; see :func:`compare_engines`
+    table : DataFrame, a row for each engine; see :func:`~nmf_zoo.compare_engines`
     results : engine -> its InferenceData, aligned to that of the reference where it has W and H
     cells : Dataset by (engine, cell) of E[w_f h_n]: mean, sd, and mcse, its Monte-Carlo standard error
     reference : the engine that others are compared with
@@ -91,9 +90,11 @@ def compare_engines(
     EngineComparison. Its ``table`` has, for each engine::
 
         verb               sample or fit
-        seconds            of the whole call, on the clock; before it each engine has run for 2 draws, so that no loop
-                           of ours is compiled in it. PyMC's own compilation is part of every call of NUTS
-        ess_bulk, ess_tail the least of the invariants (lp and cells of W H), and the same per second
+        seconds            of the whole call, on the clock; before it each engine of ours has run for 2 draws, so that
+                           no loop is compiled in it
+        compiling          seconds of these before the warm-up: of NUTS, which PyMC compiles in every call
+        ess_bulk, ess_tail the least of the invariants (lp and cells of W H), and the same per second of warm-up and
+                           draws, without compiling
         rhat               the largest of the invariants
         ess_aligned, rhat_aligned   the worst over the largest cells of aligned W and H
         divergences        of NUTS
@@ -101,8 +102,12 @@ def compare_engines(
         bound              of the log evidence, of engines that climb one
         distance           the largest difference of a posterior mean of a cell of W H from the reference's, in its
                            posterior standard deviations
-        z                  the same in Monte-Carlo standard errors of the difference
-        agrees             z is below what equal posteriors exceed with probability 1 % over all cells; of samplers
+        spread             the posterior standard deviation of such a cell over the reference's, the one furthest from 1
+        z                  the largest difference of locations and spreads of lp and cells of W H, in Monte-Carlo
+                           standard errors, on a scale without heavy tails
+        agrees             z is below what equal posteriors exceed with a probability of 1 % at the most, over all
+                           quantities together; of draws of an approximation, too. None where that can't be told: of the
+                           reference, of a single point, and where any quantity has less than 100 effective draws
 
     Raises
     ------
@@ -130,7 +135,8 @@ def compare_engines(
     cells = xr.concat([cell_means(result, structure) for result in results.values()], pd.Index(labelled, name="engine"))
     rows = [_row(labelled[label], result, timed[label][1]) for label, result in results.items()]
     table = pd.DataFrame(rows, index=pd.Index(labelled, name="engine"))
-    return EngineComparison(table.join(_agreement(cells, standard, table["verb"])), results, cells, standard)
+    verdicts = compare_draws(_quantities(results, structure), standard)
+    return EngineComparison(table.join(_differences(cells, standard)).join(verdicts), results, cells, standard)
 
 
 def _labels(engines: Sequence[Any]) -> dict[str, Any]:
@@ -168,10 +174,11 @@ def _run(engine: Any, run: Mapping[str, Any], *, draws: int, tune: int, chains: 
 
 
 def _timed(engine: Any, run: Mapping[str, Any], length: Mapping[str, int]) -> tuple[Any, float]:
-    """The result, and how many seconds it took once all loops were compiled."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that two draws are few
-        _run(engine, run, **{**length, **WARM})
+    """The result, and how many seconds it took once all loops of ours were compiled."""
+    if engine != nuts.NAME and not isinstance(engine, nuts.NUTS):  # PyMC compiles in every call
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that two draws are few
+            _run(engine, run, **{**length, **WARM})
     began = time.perf_counter()
     result = _run(engine, run, **length)
     return result, time.perf_counter() - began
@@ -218,6 +225,8 @@ def _row(engine: Any, idata: Any, seconds: float) -> dict[str, Any]:
     row: dict[str, Any] = {"verb": verb_of(engine), "seconds": seconds}
     groups = _compat.group_names(idata)
     stats = _compat.group(idata, "sample_stats")
+    drawing = _compat.group(idata, "posterior").attrs.get("sampling_time", seconds)  # PyMC's, of warm-up and draws
+    row["compiling"] = seconds - drawing
     row["lp"] = float(stats["lp"].mean())
     if row["verb"] == "fit":
         objective = _compat.group(idata, "fit")["objective"].isel(chain=0).dropna("iteration")
@@ -226,7 +235,7 @@ def _row(engine: Any, idata: Any, seconds: float) -> dict[str, Any]:
     table = summarise(idata)
     for name in ("ess_bulk", "ess_tail"):
         row[name] = table[name].min()
-        row[f"{name}_per_second"] = table[name].min() / seconds
+        row[f"{name}_per_second"] = table[name].min() / drawing
     row["rhat"] = table["rhat"].max()
     if "alignment" in groups:
         components = summarise_components(idata)
@@ -235,14 +244,21 @@ def _row(engine: Any, idata: Any, seconds: float) -> dict[str, Any]:
     return row
 
 
-def _agreement(cells: xr.Dataset, standard: str, verbs: pd.Series) -> pd.DataFrame:
-    """How far each engine's means are from the standard's."""
+def _quantities(results: Mapping[str, Any], structure: Factorisation) -> dict[str, xr.DataArray]:
+    """Of each engine (chain, draw, quantity): lp, where all have it, and cells of W H."""
+    cells = {label: _product_at(idata, structure).to_numpy() for label, idata in results.items()}
+    lp = {label: _compat.group(idata, "sample_stats")["lp"].to_numpy()[..., None] for label, idata in results.items()}
+    if all(np.isfinite(values).all() and values.shape[:2] == cells[label].shape[:2] for label, values in lp.items()):
+        cells = {label: np.concatenate([lp[label], values], axis=-1) for label, values in cells.items()}
+    return {label: xr.DataArray(values, dims=("chain", "draw", "quantity")) for label, values in cells.items()}
+
+
+def _differences(cells: xr.Dataset, standard: str) -> pd.DataFrame:
+    """How far each engine's means and standard deviations are from the standard's, at the worst cell."""
     own = cells.sel(engine=standard)
-    difference = abs(cells["mean"] - own["mean"])
-    distance = (difference / own["sd"]).max("cell").to_series()
-    error = np.sqrt(cells["mcse"] ** 2 + own["mcse"] ** 2)
-    z = (difference / error).max("cell").to_series()
-    z[standard] = distance[standard] = np.nan
-    limit = norm.isf(CHANCE / (2 * cells.sizes["cell"]))
-    agrees = (z < limit).astype(object).where(z.notna() & (verbs == "sample"), None)
-    return pd.DataFrame({"distance": distance, "z": z, "agrees": agrees})
+    distance = (abs(cells["mean"] - own["mean"]) / own["sd"]).max("cell").to_series()
+    ratio = (cells["sd"] / own["sd"]).transpose("engine", "cell").to_pandas()
+    furthest = abs(np.log(ratio.where(ratio > 0))).fillna(np.inf).to_numpy().argmax(axis=1)
+    spread = pd.Series(ratio.to_numpy()[np.arange(len(ratio)), furthest], ratio.index)
+    distance[standard] = spread[standard] = np.nan
+    return pd.DataFrame({"distance": distance, "spread": spread})

@@ -47,7 +47,7 @@ def marginal_log_likelihood(
         Poisson factorisation of counts with Gamma activations
     W : (feature, component) array, DataFrame or DataArray, its labels the model's if it has some; a result of
         :func:`~nmf_zoo.fit` (its best restart), which also gives the hyperparameters that are unknown, or of
-        :meth:`Stream.result`; None when W is known to the model
+        :meth:`~nmf_zoo.streaming.Stream.result`; None when W is known to the model
     method : "exact": a dynamic programme over the components' totals, about n^K / K! steps for a sample of n counts.
         "importance": importance sampling of h with a proposal at its mode, at any size. "enumeration": the sum over all
         admissible components, for tiny problems

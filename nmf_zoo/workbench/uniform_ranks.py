@@ -9,20 +9,34 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
+from nmf_zoo.errors import InputError
+
 Array = np.ndarray
-ALARM = 0.01  # chance of calling an exact engine wrong, over all quantities together
 CALIBRATED = "calibrated"
 CLEAR = 3.0  # standard errors from which a lean or a spread is named
+BINS = 8  # few are best at seeing that ranks lean or pile up, which is how posteriors are wrong
+LEAST_IN_BIN = 10  # ranks expected
 
 
-def judge_ranks(ranks: Array, names: Sequence[str], draws: int, attrs: Mapping[str, Any]) -> xr.Dataset:
-    """Whether ranks (simulation, quantity) from 0 to ``draws`` are uniform, and what is wrong where they are not."""
+def check_alarm(alarm: Any) -> None:
+    """Refuse what is no chance of a false alarm."""
+    if not isinstance(alarm, float) or not 0.0 < alarm < 1.0:
+        raise InputError("alarm", repr(alarm), "a number between 0 and 1")
+
+
+def judge_ranks(
+    ranks: Array, names: Sequence[str], draws: int, attrs: Mapping[str, Any], alarm: float = 0.01
+) -> xr.Dataset:
+    """Whether ranks (simulation, quantity) from 0 to ``draws`` are uniform, and what is wrong where they are not.
+
+    ``alarm`` is the chance of calling an exact engine wrong, over all quantities together.
+    """
     shares = (ranks + 0.5) / (draws + 1)
     p_values = np.array([uniform_p_value(column, draws) for column in ranks.T])
     n = len(ranks)
     lean = (shares.mean(axis=0) - 0.5) * np.sqrt(12 * n)
     spread = (((shares - 0.5) ** 2).mean(axis=0) - 1 / 12) * np.sqrt(180 * n)
-    verdicts = [_verdict(p * len(names) < ALARM, *z) for p, *z in zip(p_values, lean, spread, strict=True)]
+    verdicts = [_verdict(p * len(names) < alarm, *z) for p, *z in zip(p_values, lean, spread, strict=True)]
     wrong = [f"{name} {verdict}" for name, verdict in zip(names, verdicts, strict=True) if verdict != CALIBRATED]
     sentence = (
         f"{len(wrong)} of {len(names)} quantities are off: {', '.join(wrong)}"
@@ -40,7 +54,7 @@ def judge_ranks(ranks: Array, names: Sequence[str], draws: int, attrs: Mapping[s
 
 def uniform_p_value(ranks: Array, draws: int) -> float:
     """Of ranks being uniform on 0, ..., draws: by the counts in bins and by the largest gap of their distribution."""
-    n_bins = max(2, min(draws + 1, len(ranks) // 10, 20))
+    n_bins = max(2, min(draws + 1, len(ranks) // LEAST_IN_BIN, BINS))
     edges = np.linspace(0, draws + 1, n_bins + 1).astype(int)
     counts, expected = np.histogram(ranks, edges - 0.5)[0], len(ranks) * np.diff(edges) / (draws + 1)
     spread = np.random.default_rng(0).random(len(ranks))  # a uniform rank plus a uniform number is uniform

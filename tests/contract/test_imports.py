@@ -38,6 +38,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "workbench.report": (
         {
             "workbench",
+            "workbench.align",
             "plots",
             "components",
             "diagnostics",
@@ -45,6 +46,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
             "reading",
             "structure",
             "inference",
+            "run_attributes",
             "_compat",
         },
         {"numpy", "pandas", "xarray", "pymc", "matplotlib"},
@@ -53,6 +55,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "cli": (ANYTHING, ANYTHING),
     "sklearn": (ANYTHING, ANYTHING),
 }
+ALIGNMENT = {"align", "matching", "component_diagnostics", "convergence", "verdict"}
 SHELL = {"workbench.report", "cli", "demo", "plots", "tables", "step_methods", "sklearn", "workbench", "audio"}
 # The verbs and what works on their results: above the parts in the table, below the shell.
 ALLOWED_ABOVE = (
@@ -65,13 +68,15 @@ def part_of(module: str) -> str:
     """The part a module of ours belongs to: nmf_zoo.inference.gibbs -> inference.
 
     The files of ``results`` but ``groups`` are parts of their own: engines use that one, these use engines. So is the
-    workbench's report, which draws.
+    workbench's report, which draws; and its files on alignment, by which ``sample`` judges what it drew.
     """
     words = module.split(".")
     if words[1:3] == ["workbench", "report"]:
         return "workbench.report"
     if words[1:2] == ["results"] and words[2:] not in ([], ["groups"]):
         return ".".join(words[1:3])
+    if words[1:2] == ["workbench"] and words[2:] and words[2] in ALIGNMENT:
+        return "workbench.align"
     return words[1] if len(words) > 1 else "__init__"
 
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import pymc as pm
 import pytest
 
+import nmf_zoo as nz
 from nmf_zoo.inference import slice_sampling
 from nmf_zoo.inference.itakura_saito import gibbs, gibbs_steps
 from nmf_zoo.structure import Cells
 from tests.sizes import size
-from tests.statistical.calibration import check_ranks, rank_truths
-from tests.statistical.composite_chain import sample_composite, simulate_successively
+from tests.statistical.calibration import check_calibrated
+from tests.statistical.composite_chain import simulate_successively
 from tests.statistical.geweke import check_geweke
 from tests.structures import inverse_gamma, model, unknown
 
 pytestmark = pytest.mark.statistical
 SWEEPS = size(5_000, 60_000)
 PLANTED_SWEEPS = 4_000
-REPLICATES = size(128, 1000)
+SIMULATIONS = size(128, 1000)
 THIN, TUNE = size(8, 16), size(80, 200)
 
 power_model = partial(model, kind="exponential")
@@ -259,24 +261,30 @@ def test_a_missing_jacobian_of_hyperparameters_is_seen(monkeypatch):
 
 # -- calibration ---------------------------------------------------------------------------------------------------
 
-X34 = np.zeros((3, 4))
 MASK34 = np.array([[True, False, True, True], [True, True, False, True], [False, True, True, True]])
+PRIORS = {"alpha_w": 2.2, "beta_w": 1.5, "alpha": 1.8, "beta": 0.6}
+
+
+def with_known_profiles():
+    free = nz.is_nmf(None, 2, alpha=[[1.7], [2.8]], beta=[[0.5], [1.2]], shape=(3, 4))
+    return pm.do(free, {"W": np.array([[0.8, 1.9], [1.4, 0.3], [0.2, 1.1]])})
+
+
 CALIBRATED = {
-    "is_nmf": power_model(X34, 2, inverse_gamma(2.2, 1.5), inverse_gamma(1.8, 0.6)),
-    "is_nmf, mask": power_model(X34, 2, inverse_gamma(2.2, 1.5), inverse_gamma(1.8, 0.6), mask=MASK34),
-    "known profiles": power_model(
-        X34, 2, [[0.8, 1.9], [1.4, 0.3], [0.2, 1.1]], inverse_gamma([[1.7], [2.8]], [[0.5], [1.2]])
-    ),
+    "is_nmf": lambda: nz.is_nmf(None, 2, **PRIORS, shape=(3, 4)),
+    "is_nmf, mask": lambda: nz.is_nmf(np.ones((3, 4)), 2, **PRIORS, mask=MASK34),
+    "known profiles": with_known_profiles,
 }
+check_ranks = partial(check_calibrated, engine=nz.Gibbs(trajectories="never"), tune=TUNE, thin=THIN)
 
 
 @pytest.mark.parametrize("name", CALIBRATED)
 def test_ranks_are_uniform(name):
-    check_ranks(*rank_truths(CALIBRATED[name], REPLICATES, TUNE, THIN, seed=1, sample=sample_composite))
+    check_ranks(CALIBRATED[name], simulations=SIMULATIONS, seed=1)
 
 
 def test_a_dropped_prior_scale_is_seen_by_ranks(monkeypatch):
     right = gibbs.given_powers
     monkeypatch.setattr(gibbs, "given_powers", lambda *arguments: right(*arguments)._replace(scale_h=np.zeros((4, 2))))
     with pytest.raises(AssertionError, match="gate 2, uniform ranks"):
-        check_ranks(*rank_truths(CALIBRATED["known profiles"], 160, TUNE, THIN, seed=2, sample=sample_composite))
+        check_ranks(CALIBRATED["known profiles"], simulations=160, seed=2)

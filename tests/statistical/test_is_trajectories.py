@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from nmf_zoo.inference.blocks import Block
 from nmf_zoo.inference.gibbs import Gibbs
 from nmf_zoo.inference.itakura_saito import gibbs
 from nmf_zoo.inference.itakura_saito.trajectories import make_side_rooms, make_sides, make_tuning, walk_in_threads
@@ -18,11 +17,11 @@ from nmf_zoo.inference.trajectories import blocks_of
 from nmf_zoo.inference.workers import SERIAL
 from nmf_zoo.kernels import power_sweeps, tuning
 from nmf_zoo.kernels.power_rows import LOUD
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.kernels.streams import child
 from tests import naive_power_rows
 from tests.sizes import FULL, size
 from tests.statistical import test_composite_gibbs, test_is_quadrature
-from tests.statistical.calibration import check_ranks, rank_truths
+from tests.statistical.calibration import check_calibrated
 from tests.statistical.composite_chain import sample_composite, simulate_successively
 from tests.statistical.gates import check_means
 from tests.statistical.geweke import check_geweke
@@ -30,7 +29,7 @@ from tests.structures import inverse_gamma
 
 pytestmark = pytest.mark.statistical
 SWEEPS, PLANTED_SWEEPS = size(4_000, 60_000), 3_000
-REPLICATES, TUNE, THIN = size(128, 1000), 150, size(4, 8)
+SIMULATIONS, TUNE, THIN = size(128, 1000), 150, size(4, 8)
 STEP, LENGTH = 0.6, 4
 MODELS = test_composite_gibbs.MODELS
 SLOW = {"heavy tails": 5, "rank 3": 2, "rank 1": 2, "light tails": 2}  # times as many sweeps
@@ -130,22 +129,11 @@ def test_profiles_without_a_prior():
 # -- the sampler as it runs ----------------------------------------------------------------------------------------
 
 
-def sample_as_it_runs(structure, sweeps, moves=("scale", "shear"), seed=0, tune=TUNE, thin=1, step=None):
-    """Its own warm-up, frozen afterwards."""
-    problem, key = gibbs.prepare(structure, Gibbs(moves=moves), SERIAL), seed_key(seed)
-    state = gibbs.init(problem, child(key, 0), {})
-    state, *_ = gibbs.run(problem, state, key, Block(0, tune, 0, 0, True))
-    state, draws, stats = gibbs.run(problem, state, key, Block(tune, tune + sweeps, tune, thin, False))
-    assert structure.W.is_fixed or np.isfinite(stats["accept_W"]).all()
-    known = [factor for factor in (structure.W, structure.H) if factor.is_fixed]
-    fixed = {factor.name: np.broadcast_to(factor.prior.value, (sweeps // thin, *factor.shape)) for factor in known}
-    return draws | fixed
-
-
 @pytest.mark.parametrize("name", test_composite_gibbs.CALIBRATED)
 def test_ranks_are_uniform(name):
-    structure = test_composite_gibbs.CALIBRATED[name]
-    check_ranks(*rank_truths(structure, REPLICATES, TUNE, THIN, seed=1, sample=sample_as_it_runs))
+    """Its own warm-up, frozen afterwards."""
+    engine = Gibbs(trajectories="always")
+    check_calibrated(test_composite_gibbs.CALIBRATED[name], engine, SIMULATIONS, tune=TUNE, thin=THIN, seed=1)
 
 
 # -- planted errors ------------------------------------------------------------------------------------------------

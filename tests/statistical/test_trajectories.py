@@ -5,22 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import nmf_zoo as nz
 from tests.sizes import size
-from tests.statistical.calibration import check_ranks, rank_truths
+from tests.statistical.calibration import check_calibrated
 from tests.statistical.enumeration import check_draws
 from tests.statistical.geweke import check_geweke
-from tests.statistical.test_gibbs_calibration import MODELS as CALIBRATED
+from tests.statistical.test_gibbs_calibration import KNOWN
 from tests.statistical.test_gibbs_enumeration import CASES
 from tests.statistical.test_gibbs_geweke import MODELS
-from tests.statistical.walking import adapt_then_walk, allocate_and_walk, walk_alone
+from tests.statistical.walking import allocate_and_walk, walk_alone
 from tests.structures import gamma, model, sample_gibbs
 
 pytestmark = pytest.mark.statistical
 SWEEPS = size(5_000, 60_000)
 PLANTED_SWEEPS = 4_000
-THIN, TUNE = size(6, 12), 250
+THIN, TUNE = size(6, 12), 300
 ENUMERATED = [name for name, case in CASES.items() if not case().structure.unknowns]
-KNOWN = [name for name, structure in CALIBRATED.items() if not structure.unknowns]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -48,8 +48,8 @@ def test_draws_follow_the_exact_posterior(name):
 @pytest.mark.parametrize("name", KNOWN)
 def test_ranks_are_uniform(name):
     """The engine as it runs: its start, its own adaptation, frozen afterwards."""
-    replicates = size(128, 1000)
-    check_ranks(*rank_truths(CALIBRATED[name], replicates, TUNE + 50, THIN, seed=1, step=adapt_then_walk(TUNE)))
+    engine = nz.Gibbs(trajectories="always")
+    check_calibrated(KNOWN[name], engine, size(128, 1000), tune=TUNE, thin=THIN, seed=1)
 
 
 # -- planted errors ------------------------------------------------------------------------------------------------

@@ -47,12 +47,3 @@ def allocate_and_walk(problem, state, key):
     """Plain Gibbs and trajectories in each step."""
     gibbs._draw_by_sources(problem, state, key)
     return walk_alone()(problem, state, key)
-
-
-def adapt_then_walk(n_tune):
-    """The engine's own warm-up for so many sweeps, then its frozen steps."""
-
-    def step(problem, state, key):
-        return (gibbs.tune if state.tuning.pace[tuning.SWEEPS] < n_tune else gibbs.step)(problem, state, key)
-
-    return step

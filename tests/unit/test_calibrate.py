@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pymc as pm
 import pytest
 
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo.reading import read
 from nmf_zoo.workbench import calibrate
 from nmf_zoo.workbench.uniform_ranks import judge_ranks
 
@@ -23,7 +25,7 @@ def total(structure, values):
 
 def test_ranks_are_of_quantities_that_ignore_labels():
     found = nz.calibrate(declare, **SHORT)
-    assert found["rank"].sizes == {"simulation": 20, "quantity": 11}
+    assert found["rank"].sizes == {"simulation": 20, "quantity": 15}
     assert list(found["quantity"].to_numpy()[:3]) == ["lp", "sum W", "sum H"]
     assert found["rank"].min() >= 0
     assert found["rank"].max() <= 9
@@ -61,6 +63,30 @@ def test_observed_data_are_replaced_and_their_mask_is_kept():
     assert nz.calibrate(lambda: nz.gamma_nmf(X, rank=1), **SHORT)["rank"].sizes["simulation"] == 20
 
 
+def test_masked_cells_say_nothing():
+    """As where a declaration is read: engines take the 0 of a masked cell for no count."""
+    structure = read(nz.gamma_nmf(np.ones((2, 2)), rank=1, mask=[[True, False], [True, True]]))
+    data = calibrate._with_data(structure, np.full((2, 2), 5))
+    np.testing.assert_array_equal(data.data.values, [[5.0, 0.0], [5.0, 5.0]])
+    np.testing.assert_array_equal(data.data.mask, structure.data.mask)
+
+
+def with_scales(templates):
+    """GaP with a rate for each component; the templates, if given, say which is which."""
+    with pm.Model():
+        rates = pm.Gamma("r", 6.0, 4.0, shape=(2, 1))
+        free = nz.gamma_nmf(None, 2, beta_h=rates, shape=(3, 4))
+    return free if templates is None else pm.do(free, {"W": templates})
+
+
+@pytest.mark.parametrize("templates", [None, np.array([[0.8, 1.9], [1.4, 0.3], [0.2, 1.1]])], ids=["free", "known"])
+def test_hyperparameters_are_in_order_of_size_unless_components_are_known(templates):
+    structure = read(with_scales(templates))
+    values = {"r": np.array([[3.0], [1.0]]), "W": np.ones((3, 2)), "H": np.ones((2, 4))}
+    found = calibrate.invariants(calibrate._with_data(structure, np.ones((3, 4))), values)
+    assert [found["r[0]"], found["r[1]"]] == ([1.0, 3.0] if templates is None else [3.0, 1.0])
+
+
 def test_ranks_are_judged_in_words():
     rng, n, draws = np.random.default_rng(0), 400, 31
     uniform = rng.integers(0, draws + 1, n)
@@ -74,6 +100,14 @@ def test_ranks_are_judged_in_words():
     found = judge_ranks(np.stack(list(columns.values()), axis=1), list(columns), draws, {})
     assert list(found["verdict"].to_numpy()) == ["calibrated", "too narrow", "too wide", "too high", "too low"]
     assert found.attrs["verdict"].startswith("4 of 5 quantities are off: narrow too narrow")
+
+
+def test_a_smaller_alarm_says_less():
+    rng, draws = np.random.default_rng(0), 31
+    ranks = np.round(draws * rng.beta(1.0, 1.35, 400)).astype(int)[:, None]
+    p_value = judge_ranks(ranks, ["high"], draws, {})["p_value"].item()
+    assert 1e-12 < p_value < 0.01
+    assert judge_ranks(ranks, ["high"], draws, {}, alarm=p_value / 2)["verdict"].item() == "calibrated"
 
 
 @pytest.mark.statistical
@@ -95,6 +129,7 @@ def test_exact_engines_pass_and_the_narrow_posterior_of_vb_is_seen(engine, is_ca
         ({"engine": "hmc"}, InputError, "engine: got 'hmc'; expected one of"),
         ({"engine": "mcem"}, UnsupportedModel, "engine 'mcem' can't run this model"),
         ({"engine": "nuts", "declare": lambda: nz.gamma_nmf([[1]], rank=1)}, InputError, "one without, for nuts"),
+        ({"alarm": 1.0}, InputError, "alarm: got 1.0; expected a number between 0 and 1"),
         ({"simulations": 5}, InputError, "simulations: got 5; expected an integer >= 20"),
     ],
 )
@@ -104,7 +139,22 @@ def test_bad_arguments(arguments, error, message):
 
 
 @pytest.mark.statistical
-def test_nuts_can_be_calibrated(monkeypatch):
+@pytest.mark.filterwarnings("ignore:Found dimension named 'sample'")  # ArviZ 1.x
+def test_nuts_by_nutpie_compiles_once(monkeypatch):
+    nutpie = pytest.importorskip("nutpie")
+    compiled, compile_model = [], nutpie.compile_pymc_model
+    monkeypatch.setattr(nutpie, "compile_pymc_model", lambda model: compiled.append(model) or compile_model(model))
+    long = {"simulations": 100, "draws": 31, "thin": 4, "tune": 300, "random_seed": 1, "progressbar": False}
+    found = nz.calibrate(
+        lambda: nz.gamma_nmf(None, rank=1, alpha_w=2.0, shape=(2, 2)), nz.NUTS(sampler="nutpie"), **long
+    )
+    assert len(compiled) == 1
+    assert (found["verdict"] == "calibrated").all(), found.attrs["verdict"]
+
+
+@pytest.mark.statistical
+@pytest.mark.filterwarnings("ignore:Found dimension named 'sample'")  # ArviZ 1.x
+def test_nuts_by_pymc_can_be_calibrated(monkeypatch):
     monkeypatch.setattr(calibrate, "FEWEST", 1)  # every simulation compiles
     sampler = nz.NUTS(sampler="pymc")
     found = nz.calibrate(lambda: nz.gamma_nmf(None, rank=1, shape=(2, 2)), sampler, **{**SHORT, "simulations": 2})

@@ -236,14 +236,14 @@ def test_files_that_go_with_the_data(counts):
     assert _compat.group(idata, "observed_data")["X"].size == np.sum(np.arange(40) % 7 != 0)
 
 
-@pytest.mark.parametrize("words", [(), ("--image-shape", "1x5"), ("--kind", "trace"), ("--kind", "activations")])
+@pytest.mark.parametrize("words", [(), ("--shape", "1x5"), ("--kind", "trace"), ("--kind", "activations")])
 def test_plot(counts, words):
     pytest.importorskip("matplotlib")
     assert run("fit", "counts.csv", "-o", "out.zarr", "--rank", "2", *QUICK) == 0
     assert run("plot", "out.zarr", "-o", "out.png", *words) == 0
     assert Path("out.png").read_bytes().startswith(b"\x89PNG")
     assert run("plot", "out.zarr", "-o", "out.png", *words) == 2
-    assert run("plot", "out.zarr", "-o", "wrong.png", "--image-shape", "3x3") == 2
+    assert run("plot", "out.zarr", "-o", "wrong.png", "--shape", "3x3") == 2
 
 
 def test_plot_of_many_features(tmp_path, monkeypatch):
@@ -315,9 +315,9 @@ def test_the_table_says_what_depends_on_the_data(capsys):
     assert "10. not for every X, e.g. of 5 features x 2 samples: W has no prior" in said
 
 
-def test_the_table_of_the_readme_is_the_registry_s(capsys):
+def test_the_table_of_the_guide_is_the_registry_s(capsys):
     assert run("engines", "--markdown") == 0
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guide" / "engines.md").read_text(encoding="utf-8")
     inside = text.partition("<!-- engines: nmf-zoo engines --markdown -->")[2].partition("<!-- end -->")[0]
     assert inside.strip() == capsys.readouterr().out.strip()
 

@@ -47,7 +47,7 @@ def test_report_of_a_result(folder, capsys):
     assert capsys.readouterr().out == "wrote out.html\n"
     text = Path("out.html").read_text(encoding="utf-8")
     assert "<h1>Counts</h1>" in text
-    assert "which a result does not hold" in " ".join(text.split())
+    assert "Graph of the model: X ~ Poisson(W @ H), rank 2" in " ".join(text.split())
     assert run("report", "draws.nc", "-o", "out.html") == 2
     assert "--force to overwrite" in capsys.readouterr().err
     assert run("report", "fit.nc", "-o", "out.html", "--force") == 0
@@ -73,9 +73,15 @@ def test_report_with_the_model(folder, alpha_w, words):
         ("report draws.nc -o out.html --alpha-w 2", "--alpha-w: got an option of the model"),
         ("report draws.nc -o out.html --transpose", "--transpose: got an option of the model"),
         ("report draws.nc -o out.html --data counts.csv --transpose", "shape (5, 2)"),
-        ("plot draws.nc -o out.png --kind objective", "no group fit"),
+        ("plot draws.nc -o out.png --kind objective", "--kind: got objective, of a result of draws"),
         ("compare counts.csv --rank 2 --engines gibbs,mcmc", "--engines: got 'mcmc'"),
-        ("compare counts.csv --rank 2 --engines gibbs,gibbs", "each engine once"),
+        ("compare counts.csv --rank 2 --engines gibbs,gibbs", "engines separated by commas, each once"),
+        ("compare counts.csv --rank 2 --engines mcmc:moves=scale", "--engines: got 'mcmc'"),
+        ("compare counts.csv --rank 2 --engines gibbs:steps=3", "options of gibbs, each once: moves, trajectories"),
+        ("compare counts.csv --rank 2 --engines nuts,gibbs:scale", "expected options of gibbs"),
+        ("compare counts.csv --rank 2 --engines gibbs:moves=scale,moves=shear", "each once"),
+        ("compare counts.csv --rank 2 --engines gibbs:moves=turn", "--moves: got ['turn']"),
+        ("compare counts.csv --rank 2 --engines nuts:target_accept=high", "--target-accept: got 'high'"),
         ("compare counts.csv --rank 2 --engines gibbs,vb --reference em", "one of ['gibbs', 'vb']"),
         ("compare counts.csv --rank 2 -o out.nc", "ends in .csv"),
     ],
@@ -103,6 +109,21 @@ def test_compare(folder, capsys):
     assert table.loc["gibbs", "ess_bulk"] > 0
     assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:2] == ["seconds", "ESS"]
+    assert lines[0].split()[:2] == ["seconds", "compiling"]
     assert [line.split()[0] for line in lines[1:3]] == ["gibbs", "vb"]
     assert "those of gibbs" in lines[3]
+
+
+def test_compare_with_options(folder, capsys):
+    engines = "gibbs,gibbs:moves=scale,shear,trajectories=never,gibbs:moves=,vb"
+    how = ("--draws", "20", "--tune", "20", "--chains", "2", "--max-iter", "9", "--random-seed", "1", "--quiet")
+    words = ("compare", "counts.csv", "--rank", "2", "--engines", engines, "--reference", "gibbs:moves=")
+    assert run(*words, *how) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines[1:5]] == [
+        "gibbs",
+        "Gibbs(trajectories='never')",
+        "Gibbs(moves=())",
+        "vb",
+    ]
+    assert "those of Gibbs(moves=())" in lines[5]

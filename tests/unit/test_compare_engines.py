@@ -8,7 +8,8 @@ import xarray as xr
 
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError, UnsupportedModel
-from nmf_zoo.workbench.compare_engines import _agreement, label_of
+from nmf_zoo.workbench.agreement import compare_draws
+from nmf_zoo.workbench.compare_engines import label_of
 
 X = np.random.default_rng(0).poisson(np.random.default_rng(1).gamma(2.0, 3.0, (6, 8)))
 SHORT = {"draws": 300, "tune": 200, "chains": 2, "random_seed": 1, "cores": 2}
@@ -38,6 +39,7 @@ def test_samplers_have_mixing_and_optimisers_iterations(found):
 def test_rates_are_effective_draws_by_seconds(found):
     table = found.table.loc[["gibbs"]]
     np.testing.assert_allclose(table["ess_bulk_per_second"], table["ess_bulk"] / table["seconds"])
+    assert table["compiling"].eq(0).all()
 
 
 def test_results_share_the_order_of_their_components(found):
@@ -45,13 +47,45 @@ def test_results_share_the_order_of_their_components(found):
     assert all((became == "matched").all() for became in means)
 
 
-def test_samplers_of_one_posterior_agree_and_a_shifted_one_does_not(found):
-    assert found.table.loc["Gibbs(moves=())", "agrees"] is True
-    cells = found.cells.copy(deep=True)
-    shift = xr.zeros_like(cells["mean"])
-    shift.loc[{"engine": "Gibbs(moves=())"}] = 0.5 * cells["sd"].sel(engine="gibbs")
-    cells["mean"] = cells["mean"] + shift
-    assert _agreement(cells, "gibbs", found.table["verb"]).loc["Gibbs(moves=())", "agrees"] is False
+def test_samplers_of_one_posterior_agree_and_approximations_do_not(found):
+    agrees = found.table["agrees"]
+    assert agrees["gibbs"] is None  # the reference
+    assert agrees["Gibbs(moves=())"] is True
+    assert agrees["vb"] is False
+    assert agrees["em"] is None  # one point
+    assert found.table.loc["vb", "spread"] < 0.9
+    assert 0.7 < found.table.loc["Gibbs(moves=())", "spread"] < 1.4
+
+
+def normal(loc=0.0, scale=1.0, sizes=(2, 400, 5), seed=0):
+    values = np.random.default_rng(seed).normal(loc, scale, sizes)
+    return xr.DataArray(values, dims=("chain", "draw", "quantity"))
+
+
+@pytest.mark.parametrize(
+    ("other", "agrees"),
+    [
+        (normal(seed=1), True),
+        (normal(seed=1, sizes=(1, 300, 5)), True),  # of another length
+        (normal(0.5, seed=1), False),
+        (normal(0.0, 0.7, seed=1), False),  # the same means
+        (normal(seed=1, sizes=(1, 1, 5)), None),
+        (normal(seed=1, sizes=(2, 30, 5)), None),  # too few draws
+        (normal(seed=1).cumsum("draw"), None),  # that hardly moves
+    ],
+)
+def test_locations_and_spreads_are_compared_where_draws_suffice(other, agrees):
+    table = compare_draws({"a": normal(), "b": other}, "a")
+    assert table.loc["b", "agrees"] is agrees
+    assert table.loc["a", "agrees"] is None
+
+
+def test_a_constant_has_no_error():
+    one, same = normal(), normal(seed=1)
+    one[..., 0] = same[..., 0] = 3.0
+    assert compare_draws({"a": one, "b": same}, "a").loc["b", "agrees"] is True
+    same[..., 0] = 4.0
+    assert compare_draws({"a": one, "b": same}, "a").loc["b", "z"] == np.inf
 
 
 def test_it_prints_as_a_table(found):

@@ -235,7 +235,7 @@ def test_templates_and_their_features_from_moments(drawn, averaged):
     np.testing.assert_allclose(table.groupby("component")["share"].sum(), 1.0)
     pytest.importorskip("matplotlib")
     nz.plot_components(averaged["labels"])
-    nz.plot_components(averaged["labels"], image_shape=(2, 3))
+    nz.plot_components(averaged["labels"], shape=(2, 3))
     nz.plot_trace(averaged["labels"])
 
 

@@ -14,7 +14,7 @@ def result():
     return nz.sample(20, tune=20, chains=2, random_seed=1, quiet=True, model=model)
 
 
-@pytest.mark.parametrize("how", [{}, {"image_shape": (2, 2)}, {"chain": 1}])
+@pytest.mark.parametrize("how", [{}, {"shape": (2, 2)}, {"chain": 1}])
 def test_notebooks_show_components(result, how):
     assert nz.plot_components(result, **how)._repr_png_().startswith(b"\x89PNG")
 
@@ -24,5 +24,5 @@ def test_notebooks_show_traces(result):
 
 
 def test_a_wrong_image_shape_is_refused(result):
-    with pytest.raises(nz.InputError, match="image_shape: got 3x3; expected 4 pixels"):
-        nz.plot_components(result, image_shape=(3, 3))
+    with pytest.raises(nz.InputError, match="shape: got 3x3; expected 4 pixels"):
+        nz.plot_components(result, shape=(3, 3))

@@ -22,12 +22,13 @@ def model():
 def test_a_comparison_has_its_samplers_and_optimisers(model):
     how = {"draws": 100, "tune": 50, "chains": 2, "random_seed": 1, "cores": 2}
     figure = nz.plot_comparison(nz.compare_engines(model, ["gibbs", "vb"], **how))
-    rates, means = figure.axes
+    rates, means, spreads = figure.axes
     assert [label.get_text() for label in rates.get_yticklabels()] == ["gibbs", "vb"]
     texts = [text.get_text() for axes in (rates, means) for text in axes.texts]
     assert texts[0].startswith("optimiser, ")
     assert texts[1] == "reference"
     assert rates.get_xscale() == "log"
+    assert len(spreads.lines) == 2  # the ratios of one engine, and 1
 
 
 def test_calibrations_name_what_is_off():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from nmf_zoo.run_attributes import MODEL
 from nmf_zoo.structure import Cells, Factorisation
 from nmf_zoo.workbench.report.page import facts, paragraph
 from nmf_zoo.workbench.report.source import Source
@@ -50,10 +51,10 @@ def _of_result(source: Source) -> list[str]:
     pairs += [("cells listed", f"{values.size:,}{share}"), ("zeros among them", _count(int((values == 0).sum())))]
     pairs += _totals(values)
     note = (
-        "The data are a list of cells. Whether the cells that are not listed are zeros or missing is said by the "
-        "model, not by the result: give the model as well."
+        "The data are a list of cells. Whether the cells that are not listed are zeros or missing is said by the model"
     )
-    return [facts(pairs), paragraph(note)]
+    where = ", below." if MODEL in source.attrs else ", not by the result: give the model as well."
+    return [facts(pairs), paragraph(note + where)]
 
 
 def _sizes(n_features: int, n_samples: int) -> Iterator[tuple[str, str]]:

@@ -2,72 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
-from typing import NamedTuple
 
-import numpy as np
-
-from nmf_zoo.reading.describe import (
-    PRIOR_NAMES,
-    array_text,
-    describe,
-    parameter_text,
-    prior_name,
-    product_line,
-    tying,
-)
-from nmf_zoo.structure import BasisChainPrior, Factor, Factorisation, Fixed, Flat, LogNormalARPrior, Unknown
+from nmf_zoo.reading.describe import describe
+from nmf_zoo.reading.drawing import Box, Graph, graph_from_text, make_box, make_graph
+from nmf_zoo.run_attributes import GRAPH, MODEL
 from nmf_zoo.workbench.report.page import advice, figure, paragraph, preformatted
 from nmf_zoo.workbench.report.source import Source
 
-LETTER, LINE, PAD, GAP = (
-    7.4,
-    17,
-    12,
-    26,
-)  # of the drawing: width of a letter, height of a line, room in and between boxes
+# Of the drawing: width of a letter, height of a line, room in and between boxes.
+LETTER, LINE, PAD, GAP = 7.4, 17, 12, 26
 SAME = 1e-6  # relative difference of two log joints of the same model and draw
-LONGEST = 30  # letters of a line in a box
 FILLS = {"unknown": "#ffffff", "known": "#e7e9ee", "observed": "#cfe0f2"}
 INK = "#22304a"
-
-
-class Box(NamedTuple):
-    """A variable: what is written in it, the first line in bold, and whether it is unknown, known or observed."""
-
-    lines: tuple[str, ...]
-    kind: str
-
-    @property
-    def width(self) -> float:
-        return max(96.0, LETTER * max(map(len, self.lines)) + 2 * PAD)
-
-    @property
-    def height(self) -> float:
-        return LINE * len(self.lines) + 2 * PAD
+CAPTION = "White: unknown. Grey: known. Blue: observed. Arrows point to what depends on a variable."
 
 
 def model_parts(source: Source) -> list[str]:
-    """The declaration where it is known, else what the result tells of it."""
+    """The declaration that is given, else the one that the result carries, else what its draws tell."""
     if source.structure is not None:
-        rows, arrows = declared(source.structure)
-        alt = f"Graph of the model: {product_line(source.structure)}"
-        caption = "White: unknown. Grey: known. Blue: observed. Arrows point to what depends on a variable."
-        return [
-            figure(draw(rows, arrows, alt), alt, caption),
-            preformatted(describe(source.structure)),
-            *_whose(source),
-        ]
-    rows, arrows, others = found(source)
-    alt = "Graph of the product: X depends on W and H" if rows else ""
-    parts = [figure(draw(rows, arrows, alt), alt, "White: in the posterior. Blue: observed.")] if rows else []
+        return [*_declared(describe(source.structure), make_graph(source.structure)), *_whose(source)]
+    if MODEL in source.attrs:
+        return _declared(str(source.attrs[MODEL]), _carried_graph(source))
+    graph, others = found(source)
+    parts = []
+    if graph.rows:
+        alt = "Graph of the product: X depends on W and H"
+        parts = [figure(draw(graph, alt), alt, "White: in the posterior. Blue: observed.")]
     note = (
-        "This is what the result tells. Priors, likelihood and known terms of the mean are in the declaration, which a "
-        "result does not hold: give the model as well to see them (model=, or on the command line --data and --model)."
+        "This is what the draws tell. Results of nmf_zoo say what model they are of; this one does not, so that "
+        "priors, likelihood and known terms of the mean are unknown here: give the model to see them (model=, or on "
+        "the command line --data and --model)."
     )
-    more = f"Also in the posterior: {', '.join(others)}." if others else ""
-    return [*parts, paragraph(note), *([paragraph(more)] if more else [])]
+    more = [paragraph(f"Also in the posterior: {', '.join(others)}.")] if others else []
+    return [*parts, paragraph(note), *more]
+
+
+def _declared(text: str, graph: Graph | None) -> list[str]:
+    """Picture and words."""
+    alt = f"Graph of the model: {next((line for line in text.splitlines() if ' ~ ' in line), text)}"
+    return [*([figure(draw(graph, alt), alt, CAPTION)] if graph else []), preformatted(text)]
+
+
+def _carried_graph(source: Source) -> Graph | None:
+    """The graph among the result's attributes; None where a file holds something else there."""
+    try:
+        return graph_from_text(str(source.attrs[GRAPH]))
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _whose(source: Source) -> list[str]:
@@ -81,88 +63,39 @@ def _whose(source: Source) -> list[str]:
     return [advice(f"{text}: it came from another model, or from other data.", is_warning=True)]
 
 
-def declared(structure: Factorisation) -> tuple[list[list[Box]], list[tuple[str, str]]]:
-    """Rows of boxes from top to bottom, and (from, to) names of the arrows."""
-    likelihood, factors = structure.likelihood, (structure.W, structure.H)
-    names = [factor.name or side for factor, side in zip(factors, "WH", strict=True)]
-    of_factors = [_factor_box(factor, name) for factor, name in zip(factors, names, strict=True)]
-    arrows = [(name, likelihood.name) for name in names]
-    known = []
-    for role in ("exposure", "background"):
-        value = getattr(likelihood, role)
-        if value is not None:
-            known.append(_box(role, array_text(np.asarray(value)), kind="known"))
-            arrows.append((role, likelihood.name))
-    for name, factor in zip(names, factors, strict=True):
-        parameters = {} if isinstance(factor.prior, Fixed | Flat) else factor.prior.parameters
-        arrows += [(each.name, name) for each in parameters.values() if isinstance(each, Unknown)]
-    pointed = {start for start, _ in arrows}
-    unknowns = [_unknown_box(unknown) for unknown in structure.unknowns.values()]
-    arrows += [(name, likelihood.name) for name in structure.unknowns if name not in pointed]  # sigma
-    size = "{:,} x {:,}".format(*structure.shape)
-    observed = "observed" if structure.data is not None else "unknown"
-    X = _box(likelihood.name, product_line(structure).partition(" ~ ")[2].rpartition(", rank")[0], size, kind=observed)
-    rows = [unknowns, [*of_factors, *known], [X]]
-    return [row for row in rows if row], list(dict.fromkeys(arrows))
-
-
-def _factor_box(factor: Factor, name: str) -> Box:
-    size = "{:,} x {:,}".format(*factor.variable_shape)
-    if isinstance(factor.prior, Fixed):
-        return _box(name, "known", size, kind="known")
-    if isinstance(factor.prior, Flat):
-        return _box(name, "no prior (flat)", size)
-    lines = [f"{role} = {parameter_text(each)}" for role, each in factor.prior.parameters.items()]
-    if isinstance(factor.prior, BasisChainPrior | LogNormalARPrior) and factor.prior.is_stationary:
-        lines.append("begins stationary")
-    return _box(name, PRIOR_NAMES[type(factor.prior)], *lines, size)
-
-
-def _unknown_box(unknown: Unknown) -> Box:
-    entries = int(np.prod(unknown.variable_shape, dtype=int))
-    prior = "free (no prior)" if unknown.prior.is_flat else prior_name(unknown)
-    return _box(unknown.name, prior, f"{entries} value{'s' * (entries != 1)}, {tying(unknown)}")
-
-
-def found(source: Source) -> tuple[list[list[Box]], list[tuple[str, str]], list[str]]:
-    """Boxes and arrows of a result's factors, and what else there is."""
+def found(source: Source) -> tuple[Graph, list[str]]:
+    """The graph of a result's factors, and what else there is in its posterior."""
     names = [name for name in (source.weights, source.activations) if name in source.posterior]
     group = source.posterior
-    boxes = [_box(name, " x ".join(f"{group.sizes[d]:,} {d}" for d in group[name].dims[2:])) for name in names]
+    boxes = [make_box(name, " x ".join(f"{group.sizes[d]:,} {d}" for d in group[name].dims[2:])) for name in names]
     others = [str(name) for name in group.data_vars if name not in names]
     features, samples, _ = source.shape
     size = [f"{features:,} x {samples:,}"] if features and samples else []
-    X = _box("X", "its mean depends on W H", *size, kind="observed")
-    return ([boxes, [X]] if boxes else []), [(name, "X") for name in names], others
+    X = make_box("X", "its mean depends on W H", *size, kind="observed")
+    return Graph([boxes, [X]] if boxes else [], [(name, "X") for name in names]), others
 
 
-def _box(*lines: str, kind: str = "unknown") -> Box:
-    return Box(tuple(part for line in lines for part in _split(line)), kind)
+def width_of(box: Box) -> float:
+    return max(96.0, LETTER * max(map(len, box.lines)) + 2 * PAD)
 
 
-def _split(line: str) -> list[str]:
-    """Lines of at most so many letters, broken at blanks."""
-    out = [""]
-    for word in line.split():
-        if out[-1] and len(out[-1]) + 1 + len(word) > LONGEST:
-            out.append(word)
-        else:
-            out[-1] = f"{out[-1]} {word}".strip()
-    return out
+def height_of(box: Box) -> float:
+    return LINE * len(box.lines) + 2 * PAD
 
 
-def draw(rows: Sequence[Sequence[Box]], arrows: Sequence[tuple[str, str]], title: str) -> str:
+def draw(graph: Graph, title: str) -> str:
     """The graph as SVG, rows centred below each other."""
-    widths = [sum(box.width for box in row) + GAP * (len(row) - 1) for row in rows]
-    heights = [max(box.height for box in row) for row in rows]
+    rows, arrows = graph
+    widths = [sum(map(width_of, row)) + GAP * (len(row) - 1) for row in rows]
+    heights = [max(map(height_of, row)) for row in rows]
     whole = max(widths) + 2, sum(heights) + 2 * GAP * (len(rows) - 1) + 2
     places: dict[str, Place] = {}
     top = 1.0
     for row, width, height in zip(rows, widths, heights, strict=True):
         left = (whole[0] - width) / 2
         for box in row:
-            places[box.lines[0]] = left, top + (height - box.height) / 2, box
-            left += box.width + GAP
+            places[box.lines[0]] = left, top + (height - height_of(box)) / 2, box
+            left += width_of(box) + GAP
         top += height + 2 * GAP
     shapes = []
     for name, place in places.items():
@@ -181,21 +114,21 @@ Place = tuple[float, float, Box]  # left, top, and what is there
 
 
 def _middle(place: Place) -> float:
-    return place[0] + place[2].width / 2
+    return place[0] + width_of(place[2]) / 2
 
 
 def _arrow(start: Place, end: Place, share: float) -> str:
     """From below the start to the top of the end, at a share of its width."""
-    points = _middle(start), start[1] + start[2].height, end[0] + share * end[2].width, end[1]
+    points = _middle(start), start[1] + height_of(start[2]), end[0] + share * width_of(end[2]), end[1]
     ends = " ".join(f'{name}="{point:.1f}"' for name, point in zip(("x1", "y1", "x2", "y2"), points, strict=True))
     return f'<line {ends} stroke="{INK}" stroke-width="1.3" marker-end="url(#tip)"/>'
 
 
 def _drawn(x: float, y: float, box: Box) -> str:
-    size = f'x="{x:.1f}" y="{y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="9"'
+    size = f'x="{x:.1f}" y="{y:.1f}" width="{width_of(box):.1f}" height="{height_of(box):.1f}" rx="9"'
     out = f'<rect {size} fill="{FILLS[box.kind]}" stroke="{INK}" stroke-width="1.3"/>'
     for number, line in enumerate(box.lines):
-        at = f'x="{x + box.width / 2:.1f}" y="{y + PAD + LINE * (number + 0.75):.1f}"'
+        at = f'x="{x + width_of(box) / 2:.1f}" y="{y + PAD + LINE * (number + 0.75):.1f}"'
         weight = ' font-weight="bold"' if number == 0 else ""
         out += f"<text {at}{weight}>{escape(line)}</text>"
     return out

@@ -7,16 +7,18 @@ from importlib.metadata import version
 from typing import Any
 
 from nmf_zoo import __version__
+from nmf_zoo.run_attributes import GRAPH, MODEL
 from nmf_zoo.workbench.report.page import facts, paragraph
 from nmf_zoo.workbench.report.source import Source
 
 PACKAGES = ("pymc", "arviz", "numba", "numpy", "xarray")
-SHOWN = {"engine", "options", "random_seed", "seconds", "status", "inference_library", "inference_library_version"}
+LIBRARY = ("inference_library", "inference_library_version")
+SHOWN = {"engine", "options", "random_seed", "seconds", "status", *LIBRARY, MODEL, GRAPH}
 
 
 def run_parts(source: Source) -> list[str]:
     attrs = source.attrs
-    library = " ".join(str(attrs.get(name, "")) for name in ("inference_library", "inference_library_version")).strip()
+    library = " ".join(str(attrs.get(name, "")) for name in LIBRARY).strip()
     pairs = [
         ("engine", str(attrs.get("engine", "not said"))),
         ("options", options_text(attrs.get("options"))),

@@ -16,7 +16,7 @@ from nmf_zoo.inference import ENGINES
 from nmf_zoo.inference.joint import log_joints
 from nmf_zoo.posterior import draws_or_means, spaced, variable_of
 from nmf_zoo.structure import Factorisation
-from nmf_zoo.workbench.align import align
+from nmf_zoo.workbench.align import REPORT, align
 
 MOST_BYTES = 1 << 30  # of draws of W and H that are aligned
 MOST_DRAWS = 500  # of a chain that pictures are made of
@@ -134,7 +134,9 @@ class Source:
 
     @cached_property
     def aligned(self) -> Any:
-        """The result with its components aligned, the largest first; None where they can't be."""
+        """The result with its components aligned, the largest first unless it was aligned; None where they can't be."""
+        if REPORT in _compat.group_names(self.idata):
+            return self.idata
         return None if self.why_unaligned else align(self.idata, **self.names)
 
     @cached_property

@@ -25,7 +25,7 @@ def report(
     model: pm.Model | None = None,
     *,
     title: str | None = None,
-    image_shape: tuple[int, int] | None = None,
+    shape: tuple[int, int] | None = None,
     weights: str | None = None,
     activations: str | None = None,
 ) -> Path:
@@ -37,16 +37,16 @@ def report(
     ----------
     idata : result of :func:`~nmf_zoo.sample`, :func:`~nmf_zoo.fit` or a stream, or anyone's InferenceData with W and H
     path : where to write, a name that ends in .html; what is there is overwritten
-    model : the model it came from, which adds priors, likelihood, missing cells and predictive intervals: a result
-        holds draws and data, not the declaration
+    model : the model it came from, which adds predictive intervals, and a check that the draws are its own; what the
+        model says in words is in results of :func:`~nmf_zoo.sample` and :func:`~nmf_zoo.fit` already
     title : of the page
-    image_shape : (rows, columns) when the features are the pixels of an image, row by row
+    shape : (rows, columns) when the features are the pixels of an image, row by row
     weights, activations : names of the factors; default those of the model, or W and H
 
     Returns
     -------
-    The path. Convergence is judged by :func:`~nmf_zoo.summarise` and, of two chains or more, by
-    :func:`~nmf_zoo.summarise_components` after :func:`~nmf_zoo.align`, whose components are the ones shown
+    The path. Convergence is judged as by :func:`~nmf_zoo.check_convergence`, and what that means is said first; the
+    components that are shown are those of :func:`~nmf_zoo.align`
 
     Raises
     ------
@@ -68,7 +68,7 @@ def report(
     draws_or_means(idata)  # says what is missing
     structure = None if model is None else read(model)
     names = ("W", "H") if structure is None else (structure.W.name, structure.H.name)
-    source = Source(idata, model, structure, weights or names[0], activations or names[1], image_shape)
+    source = Source(idata, model, structure, weights or names[0], activations or names[1], shape)
     source.check_model()
     path.write_text(compose(source, title or _title(source)), encoding="utf-8")
     return path
@@ -101,7 +101,7 @@ def _lead(source: Source, found: Findings) -> list[str]:
     size = f"{features:,} features x {samples:,} samples, " if features and samples else ""
     seen = f"{int(source.group('fit')['columns'].item()):,} columns seen" if source.is_stream else source.draws_text
     about = paragraph(f"{size}{rank or '?'} components; {seen}.")
-    warnings = [one for one in found.advice if one.is_warning]
-    first = (warnings or found.advice)[:1]
-    more = f" ({len(warnings) - 1} more below)" if len(warnings) > 1 else ""
-    return [about, *(advice(one.text + more, one.is_warning) for one in first)]
+    if found.verdict is None:
+        return [about]
+    verdict = found.verdict
+    return [about, advice(verdict.text, verdict.is_warning), paragraph(f"What to do next: {verdict.do}.")]

@@ -1,0 +1,54 @@
+"""What a report says first: of every finding what it means, and what to do next."""
+
+from __future__ import annotations
+
+import pytest
+
+from nmf_zoo.diagnostics import Advice
+from nmf_zoo.workbench.report.convergence import check_convergence
+from nmf_zoo.workbench.report.source import Source
+from nmf_zoo.workbench.verdict import of_fit, of_sampler
+from tests.unit.test_convergence import draws_of
+
+GOOD = Advice("", False, "chains")
+
+
+@pytest.mark.parametrize(
+    ("advice", "text", "do"),
+    [
+        ([GOOD, Advice("", False, "components")], "agree on the reconstruction W H and on every component", "look at"),
+        ([GOOD], "agree on the reconstruction W H.", "look at"),
+        ([Advice("", True, "draws")], "too short", "run again for longer (draws=8)"),
+        ([Advice("", True, "chains"), Advice("", True, "components")], "Do not rely on these results", "longer"),
+        ([Advice("", True, "nearly")], "nearly agree", "longer"),
+        ([Advice("", True, "effective")], "too few independent draws", "longer"),
+        ([Advice("", True, "one chain")], "One chain alone", "run four chains"),
+        ([Advice("", True, "divergences"), GOOD], "results may be off", "raise target_accept"),
+        ([Advice("", True, "divergences"), Advice("", True, "chains")], "Do not rely on these results", "longer"),
+        ([Advice("", True, "depth"), GOOD], "moved slowly", "another engine"),
+        ([GOOD, Advice("", True, "lost components")], "explain the data by different ones", "smaller rank"),
+        ([GOOD, Advice("", True, "components")], "single components are not settled", "before reading components"),
+    ],
+)
+def test_samplers(advice, text, do):
+    verdict = of_sampler(advice, " (draws=8)")
+    assert text in verdict.text
+    assert do in verdict.do
+    assert verdict.is_warning == any(one.is_warning for one in advice)
+
+
+@pytest.mark.parametrize(
+    ("about", "text"),
+    [("iterations", "stopped before"), ("restarts", "different places"), ("one restart", "may not be the best")],
+)
+def test_fits(about, text):
+    assert text in of_fit([Advice("", True, about)]).text
+    assert "restarts agree" in of_fit([Advice("", False, "iterations")]).text
+
+
+@pytest.mark.parametrize(("swapped", "is_warning"), [("chains", False), ("one chain after alignment", True)])
+def test_from_draws(swapped, is_warning):
+    idata = draws_of(swapped)
+    found = check_convergence(Source(idata, None, None, "W", "H", None))
+    assert found.verdict is not None
+    assert found.verdict.is_warning == is_warning
