@@ -7,7 +7,7 @@ BENCH_ARGS ?=
 BIN := $(VENV)/bin
 RUN_TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: demo test test-fast test-full notebooks bench lint types clean
+.PHONY: demo test test-fast test-full notebooks docs bench lint types clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/nmf-zoo demo --folder demo --force
@@ -25,6 +25,11 @@ test-full: $(VENV)/.test-ready
 notebooks: $(VENV)/.notebooks-ready
 	$(BIN)/python -m notebooks.run
 
+# The site, in build/site/index.html; a warning is an error. Pages of names that are gone would stay.
+docs: $(VENV)/.docs-ready
+	rm -rf docs/reference/generated
+	$(BIN)/python -m sphinx -W --keep-going docs build/site
+
 bench: $(VENV)/.bench-ready
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
@@ -36,7 +41,7 @@ types: $(VENV)/.dev-ready
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv .venv-other build dist demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-other build dist demo docs/notebooks docs/reference/generated *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find nmf_zoo tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp per extra; pip runs again only when pyproject.toml changes.

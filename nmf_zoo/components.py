@@ -130,13 +130,23 @@ def component_shares(idata: Any, chain: int, weights: str = "W", activations: st
 
 def component_sizes(idata: Any, chain: int, weights: str = "W", activations: str = "H") -> xr.DataArray:
     """(draw, component, sample) what components add to samples, sum_f w_fk h_kn, in one chain."""
-    group = _unit_sum(_one_chain(idata, chain), weights, activations)
+    group = _unit_sum(_with_known(idata, _one_chain(idata, chain), weights), weights, activations)
     _, component = weights_of(group, weights, activations)
     H = group[activations][0].drop_vars("chain")
     own = component if component in H.dims else next(dim for dim in H.dims if dim != "draw")
     (sample,) = (dim for dim in H.dims if dim not in {"draw", own})
     named = H.rename({own: "component", sample: "sample"}).transpose("draw", "component", "sample")
     return named.assign_attrs(sample=str(sample))
+
+
+def _with_known(idata: Any, group: xr.Dataset, weights: str) -> xr.Dataset:
+    """The draws, joined by the weights where they were known, as those of a projection are."""
+    if weights in group or "constant_data" not in _compat.group_names(idata):
+        return group
+    known = _compat.group(idata, "constant_data")
+    if weights not in known:
+        return group
+    return group.assign({weights: known[weights].expand_dims({dim: group[dim] for dim in ("chain", "draw")})})
 
 
 def _unit_sum(group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:

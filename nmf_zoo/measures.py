@@ -37,7 +37,7 @@ def snr(truth: Any, estimate: Any) -> float:
 
 
 def sparseness(matrix: Any) -> float:
-    """Sparseness of Hoyer (2004), (sqrt(n) - sum |v| / sqrt(sum v^2)) / (sqrt(n) - 1) over the n entries.
+    """Sparseness of Hoyer (2004), ``(sqrt(n) - sum |v| / sqrt(sum v^2)) / (sqrt(n) - 1)`` over the n entries.
 
     Parameters
     ----------

@@ -52,6 +52,7 @@ def stand_in(size, people=20, blobs=24):
     return rng.poisson(110 * mean / mean.mean())
 
 
+# %%
 path = Path(os.environ.get("NMF_ZOO_DATA", "no data")) / "olivetti" / "olivetti.npz"
 if path.exists():
     faces, name = np.rint(np.load(path)[f"X{SIZE}"]).astype(int), "Olivetti faces"
@@ -103,7 +104,7 @@ plt.show()
 #
 # ## Four opinions about the same faces
 #
-# So a small shape for W asks for templates that are black nearly everywhere: parts. A small shape for H asks for
+# So a small shape for W asks for templates that are 0 nearly everywhere: parts. A small shape for H asks for
 # faces made of a few templates only, which then have to be whole. As in the paper we fix the two shapes, four times
 # over, let VB learn the two means (`nz.free`), and look at the templates.
 

@@ -166,7 +166,7 @@ def power_spectrogram(
     Returns
     -------
     DataArray (frequency, time)
-        Periodograms |STFT|^2 / sum(window^2) of frames of a Hann window, in units of full scale squared,
+        Periodograms ``|STFT|^2 / sum(window^2)`` of frames of a Hann window, in units of full scale squared,
         labelled in Hz and s; without 0 Hz
 
     Notes

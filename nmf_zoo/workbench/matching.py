@@ -4,7 +4,7 @@ A component is its source, the rank-one table w_k h_k' that it adds to W H. The 
 the cosines of their columns of W and of their rows of H: it does not depend on how a source shares its scale between
 them. Matches are those with the largest sum of cosines (Kuhn 1955; the solver is SciPy's).
 
-All functions take factors W (..., F, K) and H (..., K, N); where H is None (only W was kept) columns of W are compared.
+All functions take factors W (..., F, K) and H (..., K, N); where either side has no H columns of W are compared.
 """
 
 from __future__ import annotations
@@ -49,6 +49,13 @@ def products(one: Components, other: Components) -> Array:
     return of_w if one.H is None or other.H is None else of_w * (one.H @ np.swapaxes(other.H, -1, -2))
 
 
+def comparable(one: Components, other: Components) -> tuple[Components, Components]:
+    """Both without H where one of them has none."""
+    if one.H is None or other.H is None:
+        return one._replace(H=None), other._replace(H=None)
+    return one, other
+
+
 def norms(components: Components) -> Array:
     """(..., K) norms of the sources."""
     of_w = np.sqrt(np.einsum("...fk,...fk->...k", components.W, components.W))
@@ -59,6 +66,7 @@ def norms(components: Components) -> Array:
 
 def cosines(one: Components, other: Components) -> Array:
     """(..., K, K) cosines of the sources of ``one`` (rows) and of ``other``; 0 with one that is empty."""
+    one, other = comparable(one, other)
     scale = norms(one)[..., :, None] * norms(other)[..., None, :]
     return np.divide(products(one, other), scale, out=np.zeros(scale.shape), where=scale > 0)
 
@@ -78,6 +86,7 @@ def correspondence(mean: Components, reference: Components) -> list[str]:
     "matched"; "split" into the sum of two components; "merged" with another one of the reference's in one component;
     "different" where none of these is alike.
     """
+    mean, reference = comparable(mean, reference)
     own, theirs, cross = products(mean, mean), products(reference, reference), products(reference, mean)
     return [_what_became(k, own, theirs, cross) for k in range(reference.rank)]
 

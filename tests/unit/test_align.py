@@ -123,6 +123,17 @@ def test_weights_alone_can_be_aligned():
     np.testing.assert_array_equal(np.take_along_axis(orders, found, -1), np.broadcast_to(np.arange(K), orders.shape))
 
 
+def test_a_reference_without_activations_compares_weights_alone():
+    idata, orders = shuffled()
+    aligned = nz.align(idata, {"W": truth()[0]})
+    found = group(aligned, "alignment")
+    np.testing.assert_array_equal(
+        np.take_along_axis(orders, found["order"].to_numpy(), -1), np.broadcast_to(np.arange(K), orders.shape)
+    )
+    assert found["cosine"].to_numpy().min() > 0.9
+    assert set(found["became"].to_numpy().ravel()) == {"matched"}
+
+
 def test_switches_are_counted():
     idata, orders = shuffled()
     expected = np.any(orders[:, 1:] != orders[:, :-1], axis=-1).sum(axis=1)

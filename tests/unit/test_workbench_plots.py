@@ -63,6 +63,21 @@ def test_activations_are_in_units_of_the_data(model):
     np.testing.assert_allclose(drawn, X.sum(axis=0), rtol=0.35)
 
 
+def test_activations_of_a_projection_use_the_weights_that_it_knew(model):
+    idata = nz.sample(100, tune=50, chains=1, model=model, random_seed=1, quiet=True)
+    new = nz.project(idata, X[:, :3], model=model, draws=100, tune=50, chains=1, random_seed=1, quiet=True)
+    drawn = sum(axes.lines[0].get_ydata() for axes in nz.plot_activations(new).axes)
+    np.testing.assert_allclose(drawn, X[:, :3].sum(axis=0), rtol=0.35)
+
+
+def test_many_images_go_to_more_than_one_line():
+    table = np.random.default_rng(0).poisson(4.0, (16, 20))
+    idata = nz.fit(engine="vb", model=nz.gamma_nmf(table, rank=14), max_iter=5, random_seed=1, quiet=True)
+    figure = nz.plot_components(idata, shape=(4, 4))
+    titles = [axes.get_title() for axes in figure.axes if axes.images and axes.get_title()]
+    assert titles == [f"w[{k}]" for k in range(14)] * 2  # means, then their uncertainty
+
+
 def test_many_samples_are_a_line_with_a_band():
     wide = nz.gamma_nmf(np.random.default_rng(0).poisson(4.0, (2, 80)), rank=1)
     (axes,) = nz.plot_activations(nz.fit(engine="vb", model=wide, random_seed=1, quiet=True)).axes
