@@ -259,9 +259,9 @@ look_ahead, propose, propose_first, increment_given = (
     getattr(conditional_filter, name) for name in ("look_ahead", "propose", "propose_first", "increment_given")
 )
 AS_COMPILED = {
-    "look_ahead": njit(lambda population, target, t: look_ahead(population, target, t)),
-    "propose": njit(lambda population, target, t, key: propose(population, target, t, key)),
-    "propose_first": njit(lambda population, target, t, key: propose_first(population, target, t, key)),
+    "look_ahead": njit(lambda ahead, population, target, t: look_ahead(ahead, population, target, t)),
+    "propose": njit(lambda ahead, population, target, t, key: propose(ahead, population, target, t, key)),
+    "propose_first": njit(lambda ahead, population, target, t, key: propose_first(ahead, population, target, t, key)),
     "increment_given": njit(lambda ahead, population, law, t, i: increment_given(ahead, population, law, t, i)),
 }  # which way is decided by type, in compiled code only
 
