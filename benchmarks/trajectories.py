@@ -72,7 +72,7 @@ def rows(quick: bool, names: tuple[str, ...] = tuple(TABLES)) -> Iterator[Row]:
                 word: ours(model, quick, most=1, engine=nz.Gibbs(trajectories=word)) for word in ("always", "never")
             }
         structure = nz.read(model)
-        chosen = "always" if walks_pay(structure, compress(structure)) else "never"
+        chosen = "always" if walks_pay(structure, compress(structure), {}) else "never"
         other = "never" if chosen == "always" else "always"
         mean = X[X > 0].mean()
         yield compared(

@@ -8,6 +8,7 @@ With C[f, k, n] the sources of a count, X = sum_k C, one sweep draws in this ord
     scale  w_k -> c w_k, h_k -> h_k / c            c generalised inverse Gaussian
     shear  w_k -> w_k + e w_j, h_j -> h_j - e h_k  e by slice sampling, all ordered pairs
     hyperparameters with a proper prior            slice sampling on the log scale
+    unknown scales of a prior with their factor    slice sampling (see ``scale_moves.py``)
 
 M is the mask times the exposure; a background is one more source that belongs to no component. A factor without a
 prior has shape 1 and rate 0 in these conditionals. Scale and shear leave W H alone, and so the likelihood: they draw
@@ -37,9 +38,10 @@ from nmf_zoo.inference.heap import release
 from nmf_zoo.inference.joint import LogJoint
 from nmf_zoo.inference.layout import Layout, Weights, by_count, compress, weigh
 from nmf_zoo.inference.prior_cells import PriorCells, prior_cells
+from nmf_zoo.inference.scale_moves import draw_scale_moves
 from nmf_zoo.inference.slice_sampling import draw_hyperparameters
 from nmf_zoo.inference.start import start_factors, start_hyperparameters
-from nmf_zoo.inference.sweeps import imputed_cells, is_small, make_kept, make_room, make_sweeps
+from nmf_zoo.inference.sweeps import imputed_cells, is_small, make_kept, make_room, make_sweeps, with_priors
 from nmf_zoo.inference.trajectories import has_masses, make_tuning, walks_pay
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.cells import rates_at_cells
@@ -56,6 +58,7 @@ from nmf_zoo.kernels.sweeps import (
     Factors,
     Kept,
     Sweeps,
+    apply_scales,
     draw_cells,
     keep,
     run_sweeps,
@@ -92,11 +95,12 @@ class Gibbs:
     Attributes
     ----------
     moves : which moves along the orbit follow each sweep: any of "scale" and "shear". They need both factors unknown.
+        "scale" also moves an unknown mean, rate or scale of a prior together with its factor.
         Powers have the same two, under inverse-gamma priors; beside trajectories they follow every tenth sweep.
     trajectories : where Hamiltonian trajectories take over once the warm-up has adapted them: "auto" where there are
         enough counts for the cells of W and H (about 0.7 each with prior shapes of 1, and more with smaller shapes),
-        "always" on any, "never". Tables with more than 262,144 filled cells and models with unknown hyperparameters go
-        without. Where the data are powers, "auto" is "always", and nothing goes without.
+        "always" on any, "never". Tables with more than 262,144 filled cells go without. Where the data are powers,
+        "auto" is "always", and nothing goes without.
     """
 
     moves: tuple[str, ...] = MOVES
@@ -117,7 +121,8 @@ class Problem:
     """What all chains share.
 
     ``priors`` is None when hyperparameters are drawn; ``checked`` are the cells of ``mean``; ``sweeps`` is what a
-    small problem with known hyperparameters needs to sweep without Python, else None.
+    small problem needs to sweep without Python, or for trajectories, else None. With unknown hyperparameters its priors
+    are a guess that every sweep replaces.
     """
 
     structure: Factorisation
@@ -131,6 +136,11 @@ class Problem:
     checked: tuple[Array, Array]
     imputed: Cells
     sweeps: Sweeps | None
+
+    @property
+    def compiled(self) -> Sweeps | None:
+        """What sweeps need to follow each other without Python; None where they can't."""
+        return None if self.priors is None else self.sweeps
 
     @property
     def walks(self) -> bool:
@@ -157,12 +167,11 @@ class Problem:
 def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Problem:
     """Lay out the data for the sweeps."""
     layout, weights = compress(structure), weigh(structure)
-    priors = None if structure.unknowns else prior_cells(structure, {})
+    values = start_hyperparameters(structure, {})
+    priors, asked = prior_cells(structure, values), options.trajectories
     checked, sweeps = checked_cells(structure.shape), None
-    asked, walks = options.trajectories, False
-    if priors is not None:
-        walks = asked == "always" or (asked == "auto" and walks_pay(structure, layout))
-    if priors is not None and is_small(layout, weights, walks):
+    walks = asked == "always" or (asked == "auto" and walks_pay(structure, layout, values))
+    if (walks or not values) and is_small(layout, weights, walks):
         sweeps = make_sweeps(structure, options.moves, walks, layout, weights, priors, checked)
     order = by_count(layout)
     release(structure)
@@ -174,7 +183,7 @@ def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Probl
         weights=weights,
         workers=workers,
         log_joint=LogJoint(structure, layout, weights, workers),
-        priors=priors,
+        priors=None if values else priors,
         checked=checked,
         imputed=imputed_cells(structure),
         sweeps=sweeps,
@@ -208,6 +217,8 @@ def _sweep(problem: Problem, state: GibbsState, key: np.uint64, is_tuning: bool)
         freeze(tuning)
     if is_allocating(tuning):
         scale_move = _draw_by_sources(problem, state, key)
+    if problem.priors is None:
+        sweeps = with_priors(sweeps, prior_cells(problem.structure, state.values))
     lengths = float(tuning.W.length[0]), float(tuning.H.length[0])
     factors = _factors(state)
     room = make_room(sweeps, factors)
@@ -215,6 +226,7 @@ def _sweep(problem: Problem, state: GibbsState, key: np.uint64, is_tuning: bool)
     if is_moving_along_orbit(tuning) and sweeps.plan.draws_W and sweeps.plan.draws_H:
         scale_move = move_along_orbit(problem.options.moves, state, sweeps.priors, child(key, ORBIT))
     end_sweep(tuning, sweeps.sides, room.sides, is_tuning)
+    _draw_unknowns(problem, state, child(key, TRAJECTORIES, HYPERPARAMETERS))
     return state, WalkInfo(scale_move, of_W, of_H, *lengths)
 
 
@@ -237,18 +249,29 @@ def _draw_by_sources(problem: Problem, state: GibbsState, key: np.uint64) -> flo
     scale_move = 0.0
     if not structure.W.is_fixed and not structure.H.is_fixed:
         scale_move = move_along_orbit(problem.options.moves, state, priors, key)
-    if structure.unknowns:
-        generator = np.random.Generator(np.random.Philox(key=int(keys[HYPERPARAMETERS])))
-        draw_hyperparameters(structure, state.W, state.Ht.T, state.values, generator)
+    _draw_unknowns(problem, state, keys[HYPERPARAMETERS])
     return scale_move
+
+
+def _draw_unknowns(problem: Problem, state: GibbsState, key: np.uint64) -> None:
+    """Draw the unknown hyperparameters, and move those that scale a factor together with it."""
+    if not problem.structure.unknowns:
+        return
+    generator = np.random.Generator(np.random.Philox(key=int(key)))
+    given = problem.structure, state.W, state.Ht.T, state.values, generator
+    draw_hyperparameters(*given)
+    if "scale" in problem.options.moves:
+        for scale in draw_scale_moves(*given):
+            apply_scales(state.W, state.Ht, scale)
 
 
 def draw(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:
     """The variables of the model at this state, and their log joint density with the followed cells of W H."""
     factors = _factors(state)
-    if problem.sweeps is not None:
-        kept = make_kept(problem.sweeps, factors, 1)
-        keep(problem.sweeps, factors, make_room(problem.sweeps, factors), kept, 0, key)
+    if problem.compiled is not None:
+        sweeps = problem.compiled
+        kept = make_kept(sweeps, factors, 1)
+        keep(sweeps, factors, make_room(sweeps, factors), kept, 0, key)
         values, stats = _collect(problem, kept)
         return {name: value[0] for name, value in values.items()}, {name: stats[name][0] for name in ("lp", "mean")}
     imputed = np.empty(len(problem.imputed.rows), np.int64)
@@ -277,14 +300,12 @@ def run(
     problem: Problem, state: GibbsState, key: np.uint64, block: Block
 ) -> tuple[GibbsState, dict[str, Array], dict[str, Array]] | None:
     """The sweeps of a block in one compiled call, and their draws; None where sweeps must go step by step."""
-    if problem.sweeps is None:
+    sweeps, factors = problem.compiled, _factors(state)
+    if sweeps is None:
         return None
-    factors = _factors(state)
-    kept = make_kept(problem.sweeps, factors, block.kept)
+    kept = make_kept(sweeps, factors, block.kept)
     keys = child(key, STEPS), child(key, DRAW)
-    check_allocation(
-        run_sweeps(problem.sweeps, factors, state.tuning, make_room(problem.sweeps, factors), kept, tuple(block), keys)
-    )
+    check_allocation(run_sweeps(sweeps, factors, state.tuning, make_room(sweeps, factors), kept, tuple(block), keys))
     return state, *(_collect(problem, kept) if len(kept.lp) else ({}, {}))
 
 
@@ -304,6 +325,7 @@ ENGINE = Engine(
     prepare=prepare,
     init=init,
     step=step,
+    tune=tune,
     draw=draw,
-    run=run,  # adapts in the warm-up; the problems that it declines have nothing to adapt
+    run=run,
 )

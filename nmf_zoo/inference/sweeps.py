@@ -1,6 +1,7 @@
 """Blocks of Gibbs sweeps without Python in between: what the kernels of :mod:`nmf_zoo.kernels.sweeps` need.
 
-For data of one chunk with known hyperparameters; larger data have their sweeps' work spread over threads instead.
+For data of one chunk with known hyperparameters; larger data have their sweeps' work spread over threads instead. With
+unknown ones trajectories take one sweep at a time from here, under the values of the moment (:func:`with_priors`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import scipy.sparse as sp
 
 from nmf_zoo.inference.layout import Layout, Weights
 from nmf_zoo.inference.prior_cells import PriorCells
-from nmf_zoo.inference.trajectories import make_side_room, make_sides
+from nmf_zoo.inference.trajectories import blocks_of, make_side_room, make_sides
 from nmf_zoo.kernels.denominators import WeightArrays
 from nmf_zoo.kernels.gibbs import make_cell_scratch
 from nmf_zoo.kernels.sweeps import Cells, Factors, Kept, Plan, Room, Sweeps
@@ -52,11 +53,25 @@ def make_sweeps(
         layout=layout,
         weights=arrays,
         priors=own,
-        by_component=tuple(_as_own(cells.T) for cells in priors[:4]),
+        by_component=_by_component(priors),
         followed=followed,
         imputed=imputed_cells(structure),
         sides=make_sides(structure, layout, own),
     )
+
+
+def with_priors(sweeps: Sweeps, priors: PriorCells) -> Sweeps:
+    """The same sweeps under other values of the hyperparameters."""
+    own = PriorCells(*map(_as_own, priors))
+    of_W, of_H = (
+        side._replace(prior_rate=blocks_of(rate, side.prior_rate.shape[2], 1.0))
+        for side, rate in zip(sweeps.sides, (own.rate_w, own.rate_h), strict=True)
+    )
+    return sweeps._replace(priors=own, by_component=_by_component(own), sides=(of_W, of_H))
+
+
+def _by_component(priors: PriorCells) -> tuple[Array, ...]:
+    return tuple(_as_own(cells.T) for cells in priors[:4])
 
 
 def _as_own(array: Array) -> Array:

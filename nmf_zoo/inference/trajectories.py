@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from scipy.special import polygamma
 
@@ -19,23 +21,24 @@ LANES, BLOCK_CELLS, NARROWEST, WIDEST = 8, 1 << 15, 32, 256  # a block's cells s
 NO_GRID = np.empty((0, 0, 0))
 
 
-def walks_pay(structure: Factorisation, layout: Layout) -> bool:
+def walks_pay(structure: Factorisation, layout: Layout, values: Mapping[str, Array]) -> bool:
     """Whether trajectories beat allocation: where the data say enough of every cell of the factors.
 
     With few counts per cell allocation moves far, and with small prior shapes cells lie along logarithms so wide that
-    trajectories don't cross them. ``python -m benchmarks trajectories`` shows both ways side by side.
+    trajectories don't cross them. ``python -m benchmarks trajectories`` shows both ways side by side. ``values`` are
+    those of unknown hyperparameters, a guess.
     """
     if len(layout.values) > MOST_LISTED and not is_filled(structure, layout):
         return False
     free = [factor for factor in (structure.W, structure.H) if not factor.is_fixed]
     n_cells = sum(factor.shape[0] * factor.shape[1] for factor in free)
-    spread = sum(float(np.sum(_spread_of_logs(factor))) for factor in free)
+    spread = sum(float(np.sum(_spread_of_logs(factor, values))) for factor in free)
     return float(layout.values.sum()) >= LEAST_COUNTS * max(spread, n_cells)
 
 
-def _spread_of_logs(factor: Factor) -> Array:
+def _spread_of_logs(factor: Factor, values: Mapping[str, Array]) -> Array:
     """Prior variance of every cell's logarithm; of a factor without a prior as if its shape were 1."""
-    shape = factor.prior.shape_and_rate({})[0] if isinstance(factor.prior, GammaPrior) else 1.0
+    shape = factor.prior.shape_and_rate(values)[0] if isinstance(factor.prior, GammaPrior) else 1.0
     return np.broadcast_to(polygamma(1, shape), factor.shape)
 
 

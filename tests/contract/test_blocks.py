@@ -132,7 +132,8 @@ def test_these_models_run_in_one_call(name):
 
 def test_larger_data_and_unknown_hyperparameters_go_step_by_step(monkeypatch):
     hyper = plain(prior_w=gamma(unknown("a", "gamma", 6.0, 5.0), 0.8))
-    assert gibbs.prepare(hyper, gibbs.Gibbs(), SERIAL).sweeps is None
+    assert gibbs.prepare(hyper, gibbs.Gibbs(), SERIAL).walks
+    assert gibbs.prepare(hyper, gibbs.Gibbs(), SERIAL).compiled is None
     assert_same(run_in_blocks(hyper, gibbs.MOVES, [0, 9]), run_in_blocks(hyper, gibbs.MOVES, [0, 1, 5, 9]))
     whole = run_in_blocks(plain(), gibbs.MOVES, [0, 9], trajectories="never")
     monkeypatch.setattr(layouts, "CHUNK_NONZEROS", 8)

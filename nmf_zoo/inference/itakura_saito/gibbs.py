@@ -57,11 +57,12 @@ from nmf_zoo.inference.itakura_saito.trajectories import (
     make_tuning,
     walk_in_threads,
 )
+from nmf_zoo.inference.scale_moves import draw_scale_moves
 from nmf_zoo.inference.slice_sampling import draw_hyperparameters
 from nmf_zoo.inference.start import start_factors, start_hyperparameters
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.cells import rates_at_cells
-from nmf_zoo.kernels.composite import LEAST, MOST, Given
+from nmf_zoo.kernels.composite import LEAST, MOST, Given, apply_scales
 from nmf_zoo.kernels.power_sweeps import (
     HYPERPARAMETERS,
     ORBIT,
@@ -177,6 +178,9 @@ def _sweep(problem: Problem, state: GibbsState, key: np.uint64, is_tuning: bool)
     if structure.unknowns:
         generator = np.random.Generator(np.random.Philox(key=int(child(key, HYPERPARAMETERS))))
         draw_hyperparameters(structure, state.Wt.T, state.Ht.T, state.values, generator)
+        if "scale" in moves:
+            for scale in draw_scale_moves(structure, state.Wt.T, state.Ht.T, state.values, generator):
+                apply_scales(factors, scale)
     return state, _info(problem, info)
 
 

@@ -1,0 +1,66 @@
+"""Gibbs with unknown hyperparameters, trajectories and moves of scales, calibrated as it runs; then planted errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import nmf_zoo as nz
+from nmf_zoo.inference import gibbs
+from tests.sizes import size
+from tests.statistical.calibration import check_calibrated
+from tests.statistical.test_gibbs_calibration import UNKNOWN, W_PRIOR
+
+pytestmark = pytest.mark.statistical
+THIN, TUNE = size(4, 12), size(150, 300)
+WALKS = nz.Gibbs(trajectories="always")
+
+
+def with_unknown_scales():
+    """A mean of W, and a rate of H for each component."""
+    with pm.Model():
+        means = {"mean_w": pm.LogNormal("m", 0.1, 0.6), "beta_h": pm.Gamma("r", 5.0, 4.0, shape=(2, 1))}
+        return nz.gamma_nmf(None, 2, alpha_w=1.2, alpha_h=1.5, **means, shape=(3, 4))
+
+
+def with_an_unknown_scale_of_powers():
+    with pm.Model():
+        return nz.is_nmf(None, 2, alpha=2.5, beta=pm.Gamma("s", 4.0, 3.0), alpha_w=3.0, beta_w=2.0, shape=(3, 4))
+
+
+def with_a_wide_rate():
+    with pm.Model():
+        return nz.gamma_nmf(None, 2, **W_PRIOR, alpha_h=1.5, beta_h=pm.Gamma("r", 0.7, 1.0), shape=(3, 4))
+
+
+SHAPE_AND_MEAN = "gamma_nmf, shape and mean unknown"
+MODELS = {SHAPE_AND_MEAN: UNKNOWN[SHAPE_AND_MEAN], "gamma_nmf, scales unknown": with_unknown_scales}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ranks_are_uniform(name):
+    check_calibrated(MODELS[name], WALKS, size(128, 1000), tune=TUNE, thin=THIN, seed=1)
+
+
+def test_ranks_are_uniform_on_powers():
+    check_calibrated(with_an_unknown_scale_of_powers, nz.Gibbs(), size(128, 1000), tune=TUNE, thin=THIN, seed=1)
+
+
+# -- planted errors ------------------------------------------------------------------------------------------------
+
+
+def check_is_seen(declare):
+    with pytest.raises(AssertionError, match="gate 2, uniform ranks"):
+        check_calibrated(declare, WALKS, 128, tune=TUNE, thin=4, seed=2)
+
+
+def test_trajectories_under_a_guess_of_the_unknowns_are_seen(monkeypatch):
+    monkeypatch.setattr(gibbs, "with_priors", lambda sweeps, priors: sweeps)
+    check_is_seen(with_a_wide_rate)
+
+
+def test_a_factor_that_moves_less_than_its_scale_is_seen(monkeypatch):
+    right = gibbs.draw_scale_moves
+    monkeypatch.setattr(gibbs, "draw_scale_moves", lambda *given: (np.sqrt(c) for c in right(*given)))
+    check_is_seen(with_unknown_scales)
