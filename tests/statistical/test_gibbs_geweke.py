@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from nmf_zoo.inference import gibbs, gibbs_steps, slice_sampling
+from nmf_zoo.inference import gibbs, gibbs_steps, scale_moves, slice_sampling
 from nmf_zoo.inference.prior_cells import prior_cells
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.structure import HYPER_PRIORS, Cells
@@ -252,6 +252,23 @@ def test_a_use_of_a_shared_hyperparameter_forgotten_is_seen(monkeypatch):
 
     monkeypatch.setattr(gibbs, "draw_hyperparameters", wrong)
     check_is_seen(HYPER_MODELS["uniform: shape of both"])
+
+
+def test_a_factor_that_moves_less_than_its_scale_is_seen(monkeypatch):
+    right = gibbs.draw_scale_moves
+    monkeypatch.setattr(gibbs, "draw_scale_moves", lambda *given: (np.sqrt(c) for c in right(*given)))
+    check_is_seen(HYPER_MODELS["inverse_gamma: rates of H by component"])
+
+
+def test_a_scale_that_forgets_the_change_of_volume_is_seen(monkeypatch):
+    right = scale_moves.log_prior_scaled
+
+    def wrong(factor, value, axis, values):
+        of_components = right(factor, value, axis, values)
+        return lambda s: of_components(s) - factor.shape[axis] * s
+
+    monkeypatch.setattr(scale_moves, "log_prior_scaled", wrong)
+    check_is_seen(HYPER_MODELS["inverse_gamma: rates of H by component"])
 
 
 def test_too_few_sweeps_are_refused():

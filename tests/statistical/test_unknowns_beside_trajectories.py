@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pymc as pm
 import pytest
 
@@ -58,9 +57,3 @@ def check_is_seen(declare):
 def test_trajectories_under_a_guess_of_the_unknowns_are_seen(monkeypatch):
     monkeypatch.setattr(gibbs, "with_priors", lambda sweeps, priors: sweeps)
     check_is_seen(with_a_wide_rate)
-
-
-def test_a_factor_that_moves_less_than_its_scale_is_seen(monkeypatch):
-    right = gibbs.draw_scale_moves
-    monkeypatch.setattr(gibbs, "draw_scale_moves", lambda *given: (np.sqrt(c) for c in right(*given)))
-    check_is_seen(with_unknown_scales)
