@@ -67,6 +67,7 @@ _HOMES = {
     "nmf_zoo.workbench.component_diagnostics": ("summarise_components",),
     "nmf_zoo.workbench.convergence": ("check_convergence",),
     "nmf_zoo.workbench.report": ("report",),
+    "nmf_zoo.workbench.report.model_graph": ("plot_model",),
     "nmf_zoo.components": ("top_features", "unit_sum"),
     "nmf_zoo.measures": ("snr", "sparseness"),
     "nmf_zoo.audio.separation": ("separate",),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -37,6 +37,12 @@ class Advice(NamedTuple):
     about: str
 
 
+def run_size(idata: Any) -> tuple[int, int]:
+    """Chains, and draws of each that were kept, or that the kept moments are of."""
+    sizes = _compat.group(idata, "posterior" if "posterior" in _compat.group_names(idata) else "sample_stats").sizes
+    return sizes["chain"], sizes["draw"]
+
+
 def invariants(idata: Any) -> xr.Dataset:
     """``lp`` and the followed cells of W H, as (chain, draw, ...) variables."""
     stats = _compat.group(idata, "sample_stats")
@@ -59,28 +65,40 @@ def summarise_draws(draws: xr.Dataset) -> pd.DataFrame:
     """The same of what :func:`invariants` gives."""
     if not draws.data_vars:
         return pd.DataFrame()
-    import arviz as az  # with ArviZ 1 that takes a second, matplotlib included
-
     columns = {
         "mean": draws.mean(("chain", "draw")),
         "sd": draws.std(("chain", "draw"), ddof=1),
-        "rhat": judge(draws, 2, az.rhat),
-        "ess_bulk": judge(draws, 1, partial(az.ess, method="bulk")),
-        "ess_tail": judge(draws, 1, partial(az.ess, method="tail")),
+        "rhat": rhat(draws),
+        "ess_bulk": ess(draws, "bulk"),
+        "ess_tail": ess(draws, "tail"),
     }
     return pd.DataFrame({name: _flat(values, draws) for name, values in columns.items()}, index=_rows(draws))
 
 
-def judge(draws: xr.Dataset, fewest_chains: int, diagnostic: Callable[[xr.Dataset], Any]) -> Any:
-    """``diagnostic``, or NaN where ArviZ would say on standard error, once per variable, that it has none."""
+def rhat(draws: xr.Dataset) -> xr.Dataset:
+    """R-hat of every entry of each variable (chain, draw, ...); NaN of one chain."""
+    import arviz as az  # with ArviZ 1 that takes a second, matplotlib included
+
+    return _diagnosed(draws, 2, az.rhat)
+
+
+def ess(draws: xr.Dataset, method: Literal["bulk", "tail", "mean"]) -> xr.Dataset:
+    """The effective sample size of every entry."""
+    import arviz as az
+
+    return _diagnosed(draws, 1, partial(az.ess, method=method))
+
+
+def _diagnosed(draws: xr.Dataset, fewest_chains: int, diagnostic: Callable[[xr.Dataset], Any]) -> xr.Dataset:
+    """NaN where ArviZ would say on standard error, once per variable, that it has none."""
     if draws.sizes["chain"] < fewest_chains or draws.sizes["draw"] < FEWEST_DRAWS:
         return xr.full_like(draws.isel(chain=0, draw=0, drop=True), np.nan, dtype=np.float64)
-    return diagnostic(draws)
+    found = diagnostic(draws)
+    return found.to_dataset() if isinstance(found, xr.DataTree) else found
 
 
-def _flat(values: Any, draws: xr.Dataset) -> np.ndarray:
-    dataset = values.to_dataset() if isinstance(values, xr.DataTree) else values
-    return np.concatenate([np.atleast_1d(dataset[name].values).ravel() for name in draws.data_vars])
+def _flat(values: xr.Dataset, draws: xr.Dataset) -> np.ndarray:
+    return np.concatenate([np.atleast_1d(values[name].values).ravel() for name in draws.data_vars])
 
 
 def _rows(draws: xr.Dataset) -> list[str]:

@@ -6,6 +6,7 @@ that it can be compared with the other samplers'.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -77,21 +78,23 @@ def sample(
     starts: Sequence[Mapping[str, Array]],
 ) -> tuple[dict[str, xr.Dataset], bool]:
     """Run ``pm.sample``. The posterior and sample_stats with ``lp`` and ``mean`` as ours; whether Ctrl-C stopped it."""
-    idata = pm.sample(
-        draws=run.draws,
-        tune=run.tune,
-        chains=len(starts),
-        cores=min(run.cores, len(starts)),
-        random_seed=int(key >> np.uint64(33)),  # PyMC takes 31 bits
-        progressbar=run.progressbar,
-        quiet=not run.progressbar,
-        discard_tuned_samples=not run.keep_warmup,
-        initvals=[_positive(start, structure.signed) for start in starts] if any(starts) else None,
-        nuts_sampler=_sampler(options, starts),
-        target_accept=options.target_accept,
-        compute_convergence_checks=False,
-        model=model,
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Found dimension named 'sample'")  # ArviZ 1 wants the name for itself
+        idata = pm.sample(
+            draws=run.draws,
+            tune=run.tune,
+            chains=len(starts),
+            cores=min(run.cores, len(starts)),
+            random_seed=int(key >> np.uint64(33)),  # PyMC takes 31 bits
+            progressbar=run.progressbar,
+            quiet=not run.progressbar,
+            discard_tuned_samples=not run.keep_warmup,
+            initvals=[_positive(start, structure.signed) for start in starts] if any(starts) else None,
+            nuts_sampler=_sampler(options, starts),
+            target_accept=options.target_accept,
+            compute_convergence_checks=False,
+            model=model,
+        )
     names = [v.name for v in model.free_RVs]
     groups = {}
     for prefix in ("", "warmup_") if run.keep_warmup else ("",):  # nutpie always keeps the warm-up

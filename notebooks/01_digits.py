@@ -140,12 +140,15 @@ shares = (H / H.sum()).T
 shares.groupby(shares.index.str[-1].rename("digit")).mean().round(2)
 
 # %% [markdown]
+# Templates are not digits. On the full table 0 has one nearly for itself and 3 one that explains half of its ink, but
+# the upright stroke that most of a 1 is made of serves in 2 and 3 as well.
+#
 # ## The same model for an optimiser, and for variational Bayes
 #
-# Sampling is not always needed. EM finds one point, the most probable one (`mode="log"`: of the logarithms of W and
-# H, as a density with shapes below 1 is infinite at zero). Variational Bayes, VB, finds an approximation of the whole
-# posterior, and a lower bound of the evidence. Both climb, and may climb different hills, so they start several
-# times.
+# Sampling is not always needed. EM finds one point, the top of a hill of the posterior (`mode="log"`: of the
+# logarithms of W and H, as a density with shapes below 1 is infinite at zero). Variational Bayes, VB, finds an
+# approximation of the whole posterior, and a lower bound of the evidence. Both climb, and may climb different hills,
+# so they start several times.
 
 # %%
 point = nz.fit(model=model, engine=nz.EM(mode="log"), restarts=5, cores=2, random_seed=1, progressbar=False)
@@ -188,9 +191,9 @@ compared["alignment"]["became"].to_pandas()
 # %% [markdown]
 # R-hat is bad even for W H, on which the order of components has no influence, and no alignment can mend that: the
 # chains sit on different hills, far apart in `lp`, and each finds some templates that others do not have
-# ("different"). Longer chains would not help, as the valleys between are too deep. What to do? Say so; start more
-# chains and keep the one with the highest `lp`, knowing that its uncertainty is that of one hill; or ask whether so
-# many components are needed. The chain with the highest `lp` has these templates:
+# ("different"). Somewhat longer chains would not help, as chains hardly ever cross such valleys. What to do? Say so;
+# start more chains and keep the one with the highest `lp`, knowing that its uncertainty is that of one hill; or ask
+# whether so many components are needed. The chain with the highest `lp` has these templates:
 
 # %%
 best = int(draws["sample_stats"]["lp"].mean("draw").argmax())

@@ -130,7 +130,7 @@ print(pd.Series(entries).unstack()[[1, 2]].rename_axis(index="method", columns="
 # needs the posterior density at one point, and neither reasons as the enumeration does. The bound is below by
 # construction, and further below for rank 2: it cannot know how W and H depend on each other, and that is the more to
 # know the more components there are. On the real data that is enough to turn the answer round: between rank 1 and 2
-# the bound prefers the other one than the three estimates do. How decided the question is:
+# the bound prefers the other one than the other three do. How decided the question is:
 
 # %%
 comparison = nz.compare_evidence({f"rank {rank}": declare(rank, rare) for rank in (1, 2)}, "exact", **RUN)
@@ -150,23 +150,30 @@ shown = bound.sel(rank=slice(2, None))  # one component is thousands of nats beh
 nz.plot_rank(shown.assign_attrs(bound.attrs))
 
 # %% [markdown]
-# On the real data the dotted line peaks at four and then falls, the corrected one goes on to rise. The correction is
-# hundreds of nats, and more for every component: what a bare bound says about the rank of a table with large counts
-# is mostly about the bound. The corrected bound narrows the question down, and knows that it cannot answer it.
+# On the real data the dotted line peaks at four and then falls, the corrected one goes on to rise until eight. The
+# correction grows with every component, from tens of nats to more than a thousand: what a bare bound says about the
+# rank of a table with large counts is mostly about the bound. The corrected bound narrows the question down, and
+# knows that it cannot answer it.
 #
 # ## SMC decides among models
 #
-# Two runs for each rank that is still in question. Their spread is the error, a rough one with two.
+# Two runs for each rank that is still in question. Their spread is the error, a rough one with two, so we also look
+# at how far apart they are.
 
 # %%
 questioned = range(1, 4) if SMALL else range(4, 12)
 particles = 60 if SMALL else 150
 smc = nz.select_rank(declare, questioned, method=nz.SMC(particles=particles, draws=0), restarts=2, **RUN)
 chosen = int(smc["rank"][smc["plausible"]].min())
+apart = smc["estimate"].max("restart") - smc["estimate"].min("restart")
+print(f"two runs of a rank differ by {apart.median().item():.1f} nats at the median, {apart.max().item():.1f} at most")
 print(f"{smc.attrs['answer']} We go on with the smallest that is not ruled out, {chosen}.")
 nz.plot_rank(smc)
 
 # %% [markdown]
+# Ranks are ruled out at two standard errors, which rest on two runs each. Where two ranks are no further apart than
+# two runs of the same rank are, more runs (`restarts=`) or more particles could change their order.
+#
 # ## Chib, where it can
 #
 # Chib's identity holds at any point, but the density of that point is found by sharpening the posterior until it is
@@ -186,6 +193,9 @@ pd.DataFrame(
 ).round(1).rename_axis(f"rank {low}")
 
 # %% [markdown]
+# On the real data Chib and SMC, which share no step, agree within two of their errors. The corrected bound is more
+# than ten nats lower.
+#
 # ## Held-out cells
 #
 # A tenth of the cells is hidden, the others are fitted, and the hidden ones scored: five random splits, the same for
@@ -206,18 +216,18 @@ judges = pd.DataFrame(
 )
 columns = ["bound", "corrected", "smc", "held out"]
 judges[columns] -= judges[columns].max()
-judges.loc[2:].round(1)
+judges.round(1)
 
 # %% [markdown]
 # Each column counts nats from its own best rank. What they agree on: too few components cost far more than too many.
-# On the real data one is worth tens of thousands of nats less than two, and two a thousand less than three. Then they
-# part:
+# On the real data one is worth thousands of nats less than two by every judge who looked at it, and two hundreds (of
+# held-out cells) or more than a thousand less than three. Then they part:
 #
 # - the **bound** stops early, for the reason above: it charges every component for what the approximation leaves out;
 # - the **corrected bound** goes on to more, and is off by tens of nats at ranks where SMC knows the value to about
 #   one;
-# - **SMC** has by far the smallest error and rules out most ranks. It can leave neighbours open, too: twice the error
-#   of a difference is the limit;
+# - **SMC** has by far the smallest error and rules out most ranks. It can leave neighbours open, too. On the real
+#   data two runs of one rank are never as far apart as the ranks that are ruled out are from the best;
 # - **held-out cells** hardly tell the middle ranks apart. A split hides a tenth of the cells, some of them with
 #   thousands of counts, and which ones they are changes the score by more than the rank does.
 #
@@ -341,8 +351,9 @@ shares.sort_values(shares.columns[-1], ascending=False).round().astype(int)
 #   dinucleotides in their clusters of mutations (*kataegis*) and proposed enzymes of the APOBEC family as their
 #   cause. The component is in many tumours, and it is nearly everything in the one with by far the most mutations.
 #   Whether its mutations are clustered these data cannot say: they count, and do not locate.
-# - A component with much C>T before a G is in every tumour, with hundreds to a few thousand mutations. Methylated C
-#   before G turns into T with time in every cell; this is the best-known signature of all.
+# - A component with much C>T before a G is in nearly every tumour, with hundreds to a few thousand mutations (in the
+#   one with by far the most mutations its interval begins near zero). Methylated C before G turns into T with time in
+#   every cell; this is the best-known signature of all.
 # - "Cancers with BRCA1 or BRCA2 mutations exhibited a characteristic combination of substitution mutation
 #   signatures", says the paper's summary. Here it is the two even components together: more than half of the
 #   mutations in eight of the nine BRCA tumours, and in one of the other twelve. The model had not been told the
@@ -358,9 +369,9 @@ units = {rank: columns / np.linalg.norm(columns, axis=0) for rank, columns in un
 pd.DataFrame(units[fewer].T @ units[chosen]).round(2).rename_axis(index=f"of {fewer}", columns=f"of {chosen}")
 
 # %% [markdown]
-# On the real data all five are found again, with cosines above 0.9: they depend little on the rank. The others are
-# relatives of the broad ones and close to none: parts that a broad signature was split into, or a correction of it
-# where counts scatter. We would show the five to a biologist as findings, and the rest as questions.
+# On the real data all five are found again, with cosines above 0.9: they change little between these two ranks. The
+# others are relatives of the broad ones and close to none: parts that a broad signature was split into, or a
+# correction of it where counts scatter. We would show the five to a biologist as findings, and the rest as questions.
 #
 # ## What is decided
 # - The rank, among Poisson factorisations with this prior: up to a neighbour or two. Four ways to the evidence agree

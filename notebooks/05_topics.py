@@ -90,10 +90,13 @@ print(f"MCEM: {mcem.attrs['seconds']:.0f} s, joint EM: {joint.attrs['seconds']:.
 nz.plot_objective(mcem)
 
 # %% [markdown]
-# Each value of MCEM's objective is an estimate, so the curve keeps its noise. The topics by their top words. A word
-# that is frequent everywhere says little about a topic: `by="specificity"` prefers words that this topic has and the
-# others have not. On the real data one of the largest topics (*november, account, electoral, contact*) looks like
-# text that the site repeated in many entries: a factorisation finds what occurs together, for whatever reason.
+# What falls here is -log p(X | W). Each of its values is an estimate, so the curve keeps its noise, in which the
+# progress of single iterations is lost at the end.
+#
+# Now the topics by their top words. A word that is frequent everywhere says little about a topic: `by="specificity"`
+# prefers words that this topic has and the others have not. On the real data one of the largest topics (*november,
+# account, electoral, contact*) looks like text that the site repeated in many entries: a factorisation finds what
+# occurs together, for whatever reason.
 
 # %%
 top = nz.top_features(mcem, 8, by="specificity")
@@ -108,7 +111,8 @@ nz.plot_components(mcem)
 # ## The marginal likelihood
 #
 # How good is W, whatever the activations? log p(X | W) by importance sampling, with its Monte-Carlo error, for both
-# fits. Joint EM's columns are put on the scale at which its activations have their prior mean, the kindest for it.
+# fits. The columns of both are put on the scale on which activations have their prior mean: joint EM, which chooses W
+# and H together, has no reason to find that scale.
 
 
 # %%
@@ -130,10 +134,12 @@ rows = {
 pd.DataFrame(rows, ["log p(X | W)", "standard error", "effective"]).T.round(2)
 
 # %% [markdown]
-# `effective` is the share of the draws that count, in the worst documents of a hundred. Where it is a few percent
-# errors are somewhat too small; the difference between the two fits is another matter. Joint EM did not look for this
-# maximum, and does not find it: it fits each document's activations as if they were known. The next section shows
-# what that does when there are more topics than a corpus has.
+# `effective` is the share of the 128 draws that count, for the document that only one in a hundred is worse than.
+# Where it is a few percent errors are too small and values somewhat too low; a difference of many times these errors
+# stands all the same. Joint EM did not look for this maximum, and does not find it: it fits each document's
+# activations as if they were known. The next section shows what that does when there are more topics than a corpus
+# has.
+#
 # ## Five topics too many
 #
 # Filstroff, Lumbreras and Févotte (ICML 2018) show that the marginal likelihood has a term that empties columns which
@@ -170,10 +176,10 @@ surplus["surplus"] = [shares[given:].sum() for shares in surplus["shares"]]
 surplus.pivot(index="documents", columns="way", values="surplus").round(3)
 
 # %% [markdown]
-# Right of the dotted line are topics that do not exist. Joint EM spends a third of the counts or more on them,
-# however many documents there are. With MCEM their share falls as documents are added: with few documents it is not
-# zero, and "pruned" is a limit, not an event. On the corpus above no topic is near zero: real text has more topics
-# than we asked for.
+# Right of the dotted line is what goes to topics beyond the five that there are. Joint EM spends a third of the
+# counts or more on them, however many documents there are. With MCEM their share falls as documents are added: with
+# few documents it is not zero, and "pruned" is a limit, not an event. In the blog entries no topic is near zero, so
+# that by this measure ten are not too many for real text.
 #
 # ## As a stream
 #
@@ -202,7 +208,8 @@ pd.DataFrame(record).assign(**{"MCEM ahead by, per word": per_word}).round(4)
 # %% [markdown]
 # One pass takes a fraction of a second and is behind MCEM; further passes catch up, more and more slowly. Are they
 # the same topics? `nz.align` matches components of different fits one to one; here are the cosines of matched columns
-# of W with MCEM's, for the stream, for joint EM, and for MCEM itself from another start.
+# of W with MCEM's, for the stream, for joint EM, and for MCEM itself from another start (and half as long). A stream
+# keeps no activations, so the columns of W alone are matched.
 
 # %%
 other_start = nz.fit(
@@ -211,19 +218,18 @@ other_start = nz.fit(
     max_iter=ITERATIONS // 2,
     **RUN | {"random_seed": 2},
 )
-reference = {name: mcem["posterior"][name][0, 0] for name in ("W", "H")}
+reference = mcem["posterior"]["W"][0, 0]
 
 
-def agreement(idata, reference):
-    W = nz.align(idata, reference=reference)["posterior"]["W"][0, 0].to_numpy()
-    V = reference["W"].to_numpy()
-    return (W * V).sum(axis=0) / np.linalg.norm(W, axis=0) / np.linalg.norm(V, axis=0)
+def agreement(idata):
+    W = nz.align(idata, reference={"W": reference})["posterior"]["W"][0, 0].to_numpy()
+    return (W * reference.to_numpy()).sum(axis=0) / np.linalg.norm(W, axis=0) / np.linalg.norm(reference, axis=0)
 
 
 matched = {
-    "stream": agreement(stream.result(), {"W": reference["W"]}),
-    "joint EM": agreement(joint, reference),
-    "MCEM, another start": agreement(other_start, reference),
+    "stream": agreement(stream.result()),
+    "joint EM": agreement(joint),
+    "MCEM, another start": agreement(other_start),
 }
 pd.DataFrame(matched).T.round(2)
 
@@ -255,7 +261,7 @@ plt.show()
 
 # %% [markdown]
 # Points are medians, lines 90% intervals. A short document says little about its mix, and its intervals are wide; in
-# a long one they are narrow. W is taken as known here, so that the intervals are somewhat too short for both.
+# a long one they are narrow. W is taken as known here, so that the intervals are somewhat too short for all three.
 #
 # ## Against scikit-learn, on words that nobody has seen
 #
@@ -316,12 +322,12 @@ table.round(1)
 # have converged; they say what is cheap, no more. One corpus, one split, one start each: look at the two starts of
 # MCEM for how much a start is worth.
 #
-# On the real data MCEM is ahead, by little: joint EM, which looked so bad with surplus topics, predicts nearly as
-# well in a tenth of the time, since here no topic was surplus. Where KL NMF trails it has the same likelihood and no
-# prior on the activations: given half a short document, it believes it. scikit-learn's LDA is nearly our model,
-# fitted by mean-field variational Bayes with a prior on the topics as well. And a prior can also hurt: variational
-# Bayes does well with its default shape for W, and with 0.1, which allows a topic hardly any rare words, it is the
-# last of all methods.
+# On the real data MCEM is ahead, by little more than what another start changes: joint EM, which looked so bad with
+# surplus topics, predicts nearly as well in a tenth of the time, since here no topic was surplus. Where KL NMF trails
+# it has the same likelihood and no prior on the activations: given half a short document, it believes it.
+# scikit-learn's LDA is nearly our model, fitted by mean-field variational Bayes with a prior on the topics as well.
+# And a prior can also hurt: variational Bayes does well with its default shape for W, and with 0.1, which allows a
+# topic hardly any rare words, it is the last of all methods.
 #
 # ## In a scikit-learn pipeline
 #

@@ -38,6 +38,13 @@ class Parser(argparse.ArgumentParser):
         print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """A command refuses what it doesn't know by itself, so that its own help is the one to see."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
 
 def make_parser() -> Parser:
     """All commands. Each names the function that runs it, imported when it runs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from nmf_zoo.cli.declare import declare
@@ -47,10 +48,23 @@ def _refuse_model_options(arguments: argparse.Namespace) -> None:
 
 def _model_of(arguments: argparse.Namespace, idata: Any) -> Any:
     """The declaration on the data file, of the result's rank."""
+    from nmf_zoo.reading import read
     from nmf_zoo.workbench.report.source import Source
 
-    rank = Source(idata, None, None, "W", "H", None).shape[2]
+    *cells, rank = Source(idata, None, None, "W", "H", None).shape
     if rank is None:
         raise InputError("--data", "a result without W and H", "a result that tells the number of components")
     words = {**vars(arguments), "input": arguments.data, "model": arguments.model or "gamma-nmf"}
-    return declare(argparse.Namespace(**words), rank)
+    model = declare(argparse.Namespace(**words), rank)
+    _check_cells(arguments.data, read(model).shape, tuple(cells))
+    return model
+
+
+def _check_cells(path: Path, got: tuple[int, int], expected: tuple[int | None, ...]) -> None:
+    """Refuse data of another shape than the result's."""
+    if any(known is not None and known != own for own, known in zip(got, expected, strict=True)):
+        whole = " x ".join("?" if size is None else str(size) for size in expected)
+        hint = "samples in the rows of the file want --transpose" if got[::-1] == expected else "give the file it is of"
+        raise InputError(
+            str(path), f"{got[0]} x {got[1]} cells", f"{whole}, features x samples, as in the result", hint
+        )

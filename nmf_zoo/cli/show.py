@@ -129,16 +129,17 @@ def _sizes(posterior: Any) -> str:
 
 
 def _fit_lines(fit: Any, engine: str | None) -> Iterator[str]:
+    from nmf_zoo.diagnostics import last_objectives
     from nmf_zoo.inference import ENGINES
 
+    if "objective" not in fit:
+        yield f"stream      {int(fit['columns'].max())} columns seen"
+        return
     better = f" ({'higher' if ENGINES[engine].maximise else 'lower'} is better)" if engine in ENGINES else ""
-    for chain in range(fit.sizes["chain"]):
+    for chain, objective in enumerate(last_objectives(fit)):
         one = fit.isel(chain=chain)
-        iterations = int(one["iterations"])
-        objective = float(one["objective"].isel(iteration=iterations - 1))
-        residual = float(one["residual"])
-        value = f"{objective:.6g}{better}"
-        yield f"restart {chain}   objective {value} after {iterations} iterations, residual {residual:.2g}"
+        after = f"{int(one['iterations'])} iterations, residual {float(one['residual']):.2g}"
+        yield f"restart {chain}   objective {objective:.6g}{better} after {after}"
         yield f"            {one['status'].item()}: {one['reason'].item()}"
 
 

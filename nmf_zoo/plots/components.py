@@ -12,8 +12,7 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo.components import component_shares
-from nmf_zoo.errors import InputError
-from nmf_zoo.plots.figure import ACCENT, INK, INTERVAL, clear_frame, make_figure
+from nmf_zoo.plots.figure import ACCENT, INK, INTERVAL, check_image_shape, clear_frame, make_figure
 
 MOST_BARS = 120  # features that can be told apart as bars; above, the top ones are shown
 MOST_IMAGES = 12  # in one line
@@ -43,8 +42,7 @@ def plot_components(idata: Any, *, chain: int = 0, shape: tuple[int, int] | None
 def _images(shares: xr.DataArray, shape: tuple[int, int], title: str) -> Any:
     """Posterior means above, relative uncertainty below, one colour scale for each."""
     n_draws, rank, n_features = shares.shape
-    if shape[0] * shape[1] != n_features:
-        raise InputError("shape", "{}x{}".format(*shape), f"{n_features} pixels, as many as features")
+    check_image_shape(shape, n_features)
     mean, spread = shares.mean("draw").to_numpy(), shares.std("draw").to_numpy()
     relative = np.divide(spread, mean, out=np.full_like(mean, np.nan), where=mean > 0)
     rows = [(mean, "posterior mean" if n_draws > 1 else "estimate", "magma", _shades(mean))]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any
 
+import numpy as np
+
 from nmf_zoo.errors import InputError
 
 INTERVAL = (0.05, 0.95)
@@ -32,3 +34,14 @@ def make_figure(**how: Any) -> Any:
 def clear_frame(axes: Any) -> None:
     """Without the lines at the top and on the right."""
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def as_text(label: Any) -> str:
+    """A label as it is drawn: places on a scale, such as seconds, to four digits."""
+    return f"{label:.4g}" if isinstance(label, float | np.floating) else str(label)
+
+
+def check_image_shape(shape: tuple[int, int], n_features: int) -> None:
+    """Refuse a shape of another number of pixels."""
+    if shape[0] * shape[1] != n_features:
+        raise InputError("shape", "{}x{}".format(*shape), f"{n_features} pixels, as many as features")

@@ -25,6 +25,8 @@ def plot_objective(idata: Any) -> Any:
     if not isinstance(idata, _compat.INFERENCE_DATA) or "fit" not in _compat.group_names(idata):
         raise InputError("idata", "no group fit", "the result of nz.fit", "plot_trace draws the lp of samplers")
     group = _compat.group(idata, "fit")
+    if "objective" not in group:
+        raise InputError("idata", "no objective, as of a stream", "the result of nz.fit")
     lines = group["objective"].transpose("chain", "iteration")
     iteration, values = lines["iteration"].to_numpy(), lines.to_numpy()
     last = np.array([row[np.isfinite(row)][-1] for row in values])

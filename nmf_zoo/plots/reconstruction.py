@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from nmf_zoo.plots.figure import ACCENT, INK, INTERVAL, clear_frame, make_figure
+from nmf_zoo.plots.figure import ACCENT, INK, INTERVAL, as_text, check_image_shape, clear_frame, make_figure
 from nmf_zoo.posterior import axes_of, mean_at, open_posterior
 from nmf_zoo.prediction import predict
 from nmf_zoo.reading import read
@@ -17,10 +17,17 @@ from nmf_zoo.structure import Cells, Factorisation
 MOST_ROWS, MOST_COLUMNS = 300, 600  # of the images: of larger tables every so-manieth row and column is shown
 MOST_FEATURES = 40  # of a sample, the largest ones
 MISSING = "#d9d9d9"
+DECADES = 6  # of powers, which are drawn on a log scale, below the largest
 
 
 def plot_reconstruction(
-    idata: Any, model: pm.Model, *, samples: int = 3, n_draws: int = 50, random_seed: Any = 0
+    idata: Any,
+    model: pm.Model,
+    *,
+    samples: int = 3,
+    n_draws: int = 50,
+    shape: tuple[int, int] | None = None,
+    random_seed: Any = 0,
 ) -> Any:
     """Draw X, its posterior mean, the residuals, and some samples with their predictive intervals.
 
@@ -30,23 +37,33 @@ def plot_reconstruction(
     model : the model it came from
     samples : how many samples are drawn with intervals, evenly spaced
     n_draws : draws of each chain that means and intervals are made of, at the most
+    shape : (rows, columns) when the features are the pixels of an image, row by row: samples are drawn as images of
+        the data, the mean, the residual and the posterior sd of the mean, in place of intervals
     random_seed : of the predictive draws
 
     Returns
     -------
     matplotlib Figure. Above images of the data, the mean and the residual (x - mean) / sd, sd that of the likelihood at
-    the mean; missing cells are grey. Below, samples with 90% predictive intervals; how many cells lie inside is said
+    the mean; missing cells are grey, and powers on a log scale. Below, samples with 90% predictive intervals; how many
+    cells lie inside is said
     """
     check_counts(samples=(samples, 1), n_draws=(n_draws, 1))
     structure = read(model)
+    if shape is not None:
+        check_image_shape(shape, structure.shape[0])
     posterior = open_posterior(idata, structure)
     used = min(n_draws, posterior.lead[1])
     rows, cols = (_spread(n, most) for n, most in zip(structure.shape, (MOST_ROWS, MOST_COLUMNS), strict=True))
     shown = _spread(structure.shape[1], samples)
-    figure = make_figure(figsize=(10.0, 6.2), layout="constrained")
-    above, below = figure.subfigures(2, 1, height_ratios=(1.2, 1.0))
-    _images(above, structure, _table(structure, rows, cols), _mean(idata, structure, rows, cols, used))
-    _samples(below, idata, model, structure, shown, used, random_seed)
+    heights = (3.4, 2.8 if shape is None else 0.3 + 1.7 * len(shown))
+    figure = make_figure(figsize=(10.0, sum(heights)), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=heights)
+    mean, _ = _mean(idata, structure, rows, cols, used)
+    _images(above, structure, _table(structure, rows, cols), mean)
+    if shape is None:
+        _samples(below, idata, model, structure, shown, used, random_seed)
+    else:
+        _pictures(below, idata, structure, shown, used, shape)
     return figure
 
 
@@ -70,35 +87,86 @@ def _table(structure: Factorisation, rows: np.ndarray, cols: np.ndarray) -> np.n
     return out
 
 
-def _mean(idata: Any, structure: Factorisation, rows: np.ndarray, cols: np.ndarray, n_draws: int) -> np.ndarray:
-    """Posterior mean of the mean of X at rows x columns."""
+def _mean(
+    idata: Any, structure: Factorisation, rows: np.ndarray, cols: np.ndarray, n_draws: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Posterior mean and sd of the mean of X at rows x columns."""
     posterior = open_posterior(idata, structure, n_draws)
     grid = np.repeat(rows, len(cols)), np.tile(cols, len(rows))
-    total = sum(mean_at(structure, draw, *grid) for draw in posterior)
-    return (total / np.prod(posterior.lead)).reshape(len(rows), len(cols))
+    total, squares = np.zeros((2, len(grid[0])))
+    for draw in posterior:
+        drawn = mean_at(structure, draw, *grid)
+        total += drawn
+        squares += drawn**2
+    mean = total / np.prod(posterior.lead)
+    sd = np.sqrt(np.maximum(squares / np.prod(posterior.lead) - mean**2, 0.0))
+    return mean.reshape(len(rows), len(cols)), sd.reshape(len(rows), len(cols))
+
+
+Panel = tuple[str, np.ndarray, dict[str, Any]]  # title, values, and how they are drawn
+
+
+def _panels(structure: Factorisation, data: np.ndarray, mean: np.ndarray) -> list[Panel]:
+    """Data and mean on one scale of colours, residuals on their own."""
+    residual = (data - mean) / np.maximum(_sd(structure, mean), 1e-300)
+    far = max(3.0, float(np.nanquantile(np.abs(residual), 0.99))) if np.isfinite(residual).any() else 3.0
+    low, norm = _scale(structure, data, mean)
+    same = {"cmap": _grey_where_missing("viridis"), "norm": norm}
+    of_residual = {"cmap": _grey_where_missing("RdBu_r"), "vmin": -far, "vmax": far}
+    panels = [("data", np.maximum(data, low), same), ("posterior mean", np.maximum(mean, low), same)]
+    return [*panels, ("residual / sd", residual, of_residual)]
+
+
+def _scale(structure: Factorisation, data: np.ndarray, mean: np.ndarray) -> tuple[float, Any]:
+    """The least value that is told apart, and the colours: powers in decades, other data by their square roots."""
+    from matplotlib.colors import LogNorm, PowerNorm
+
+    top = max(float(np.nanmax(data, initial=0.0)), float(mean.max()), 1e-300)
+    if structure.likelihood.kind != "exponential":
+        return -np.inf, PowerNorm(0.5, vmin=0.0, vmax=top)
+    positive = data[data > 0]
+    faint = min(float(mean.min()), float(np.quantile(positive, 0.01)) if positive.size else top)
+    low = max(faint, top / 10**DECADES)
+    return low, LogNorm(vmin=low, vmax=top)
 
 
 def _images(figure: Any, structure: Factorisation, data: np.ndarray, mean: np.ndarray) -> None:
-    """Data and mean on one scale of colours, residuals on their own."""
-    from matplotlib.colors import PowerNorm
-
+    """The table; spectra with low frequencies below."""
     feature, sample = (axis.dim for axis in axes_of(structure))
-    residual = (data - mean) / np.maximum(_sd(structure, mean), 1e-300)
-    top = max(float(np.nanmax(data, initial=0.0)), float(mean.max()), 1e-300)
-    far = max(3.0, float(np.nanquantile(np.abs(residual), 0.99))) if np.isfinite(residual).any() else 3.0
-    same = {"cmap": _grey_where_missing("viridis"), "norm": PowerNorm(0.5, vmin=0.0, vmax=top)}
-    panels = [("data", data, same), ("posterior mean", mean, same)]
-    panels += [("residual / sd", residual, {"cmap": _grey_where_missing("RdBu_r"), "vmin": -far, "vmax": far})]
+    origin = "lower" if structure.likelihood.kind == "exponential" else "upper"
     grid = figure.subplots(1, 3)
-    for axes, (title, image, how) in zip(grid, panels, strict=True):
-        drawn = axes.imshow(image, aspect="auto", interpolation="nearest", **how)
+    for axes, (title, image, how) in zip(grid, _panels(structure, data, mean), strict=True):
+        drawn = axes.imshow(image, aspect="auto", interpolation="nearest", origin=origin, **how)
         axes.set_title(title, fontsize=9)
         axes.set_xlabel(sample, fontsize=8)
         axes.set(xticks=[], yticks=[])
-        bar = figure.colorbar(drawn, ax=axes, fraction=0.05, pad=0.02)
-        bar.ax.tick_params(labelsize=7)
-        bar.outline.set_visible(False)
+        _colour_bar(figure, drawn, axes)
     grid[0].set_ylabel(feature, fontsize=8)
+
+
+def _pictures(
+    figure: Any, idata: Any, structure: Factorisation, shown: np.ndarray, n_draws: int, shape: tuple[int, int]
+) -> None:
+    """Some samples as images, one in a row."""
+    sample, rows = axes_of(structure)[1], np.arange(structure.shape[0])
+    mean, sd = _mean(idata, structure, rows, shown, n_draws)
+    panels = _panels(structure, _table(structure, rows, shown), mean)
+    panels.append(("sd of the mean", sd, {"cmap": "viridis", "vmin": 0.0, "vmax": max(float(sd.max()), 1e-300)}))
+    grid = figure.subplots(len(shown), len(panels), squeeze=False)
+    for column, (title, images, how) in zip(grid.T, panels, strict=True):
+        for axes, image in zip(column, images.T, strict=True):
+            drawn = axes.imshow(image.reshape(shape), interpolation="nearest", **how)
+            axes.set(xticks=[], yticks=[])
+        column[0].set_title(title, fontsize=9)
+        _colour_bar(figure, drawn, list(column))
+    for axes, label in zip(grid[:, 0], sample.labels[shown], strict=True):
+        axes.set_ylabel(f"{sample.dim} {as_text(label)}", fontsize=8)
+
+
+def _colour_bar(figure: Any, drawn: Any, axes: Any) -> None:
+    bar = figure.colorbar(drawn, ax=axes, fraction=0.05, pad=0.02)
+    bar.ax.tick_params(labelsize=7)
+    bar.outline.set_visible(False)
 
 
 def _grey_where_missing(name: str) -> Any:
@@ -126,6 +194,8 @@ def _samples(
     for number, axes in enumerate(grid):
         top = np.sort(np.argsort(-mean[:, number], kind="stable")[:MOST_FEATURES])
         at, observed = np.arange(len(top)), data[top, number]
+        if structure.likelihood.kind == "exponential":
+            axes.set_yscale("log", nonpositive="clip")
         outside = (observed < low[top, number]) | (observed > high[top, number])
         axes.vlines(at, low[top, number], high[top, number], color=INK, alpha=0.35, lw=3)
         axes.plot(at, observed, "o", ms=3, color=INK)
@@ -133,7 +203,7 @@ def _samples(
         known = np.isfinite(data[:, number])
         inside = (data[:, number] >= low[:, number]) & (data[:, number] <= high[:, number])
         share = inside[known].mean() if known.any() else np.nan
-        axes.set_title(f"{sample.dim} {sample.labels[shown[number]]}: {share:.0%} inside 90%", fontsize=8)
+        axes.set_title(f"{sample.dim} {as_text(sample.labels[shown[number]])}: {share:.0%} inside 90%", fontsize=8)
         axes.set_xlabel("feature" if len(top) == len(mean) else f"{len(top)} largest features", fontsize=8)
         axes.tick_params(labelsize=7)
         axes.set_xticks([])

@@ -28,7 +28,10 @@ SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
 MISSING = {"", "na", "n/a", "nan", "null", "none"}
 HINT = "say what it is with --header yes|no, --row-labels yes|no"
 TEXT = "text may stand in one header line and in the first column only"
-POINT = "write numbers with a decimal point, and without separators of thousands"
+POINT = (
+    "write numbers with a decimal point, and without separators of thousands; pandas.read_csv(..., decimal=',') reads "
+    "decimal commas"
+)
 Line = tuple[int, list[str]]
 
 

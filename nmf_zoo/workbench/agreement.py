@@ -11,7 +11,6 @@ Sources: Vehtari, Gelman, Simpson, Carpenter, Buerkner (2021), Rank-normalizatio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -19,7 +18,7 @@ import xarray as xr
 from scipy.special import ndtri
 from scipy.stats import norm, rankdata
 
-from nmf_zoo.diagnostics import judge
+from nmf_zoo.diagnostics import ess
 
 CHANCE = 0.01  # of calling two engines with the same posterior different, over all quantities together
 LEAST = 100  # effective draws below which a standard error means too little: false alarms exceed CHANCE
@@ -75,11 +74,8 @@ def _normal(values: np.ndarray) -> np.ndarray:
 
 def _summary(scores: xr.DataArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean, its standard error and effective draws of each statistic; a constant has no error."""
-    import arviz as az  # with ArviZ 1 that takes a second, matplotlib included
-
     spread = scores.std(("chain", "draw"), ddof=1).to_numpy()
-    size = judge(scores.to_dataset(name="ess"), 1, partial(az.ess, method="mean"))
-    sizes = (size.to_dataset() if isinstance(size, xr.DataTree) else size)["ess"].to_numpy()
+    sizes = ess(scores.to_dataset(name="scores"), "mean")["scores"].to_numpy()
     sizes = np.where(spread > 0, sizes, _n_draws(scores))
     return scores.mean(("chain", "draw")).to_numpy(), spread / np.sqrt(sizes), sizes
 

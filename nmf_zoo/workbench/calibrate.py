@@ -70,8 +70,9 @@ def calibrate(
     thin : sweeps between two of them: as many as it takes until they are nearly independent
     tune : warm-up sweeps of samplers
     max_iter : iterations of optimisers at the most
-    quantities : ``f(structure, values) -> {name: number}`` of one draw; default the log joint density, the totals of W
-        and H, hyperparameters (in order of size where components may change places) and some cells of W H
+    quantities : ``f(structure, values) -> {name: number}`` of one draw; default the log joint density, the totals of W,
+        of H and of imputed cells, hyperparameters (in order of size where components may change places) and some cells
+        of W H
     alarm : chance of calling an exact engine wrong, over all quantities together
     cores : simulations side by side; default every core. Ranks do not depend on it
     random_seed, progressbar : as in :func:`~nmf_zoo.sample`
@@ -148,7 +149,7 @@ class Trial:
         """Names and ranks of the truth's quantities among those of posterior draws; ties are broken at random."""
         rng = np.random.default_rng(int(child(key, 0)))
         X = draw_data(self.structure, truth, rng)
-        observed = _with_data(self.structure, X)
+        observed, truth = _with_data(self.structure, X), _with_imputed(self.structure, truth, X)
         drawn = self._draw(observed, X, child(key, 1))
         own = self.quantities(observed, truth)
         others = [
@@ -182,13 +183,12 @@ class Trial:
 
 
 def invariants(structure: Factorisation, values: Mapping[str, Array]) -> dict[str, float]:
-    """Quantities of a draw that do not care how components are labelled."""
+    """Quantities of a draw that do not care how components are labelled. What is known is none of them."""
     W, H = (structure.factor_value(factor, values) for factor in (structure.W, structure.H))
-    found = {
-        "lp": float(structure.log_joint(values)),
-        f"sum {structure.W.name}": W.sum(),
-        f"sum {structure.H.name}": H.sum(),
-    }
+    found = {"lp": float(structure.log_joint(values))}
+    drawn = [factor.name for factor in (structure.W, structure.H) if not factor.is_fixed]
+    drawn += [] if structure.imputed is None else [structure.imputed.name]
+    found |= {f"sum {name}": np.sum(values[name]) for name in drawn}
     is_known = structure.W.is_fixed or structure.H.is_fixed  # which component is which
     for name in structure.unknowns:
         entries = np.ravel(values[name]) if is_known else np.sort(np.ravel(values[name]))
@@ -199,13 +199,28 @@ def invariants(structure: Factorisation, values: Mapping[str, Array]) -> dict[st
 
 
 def _with_data(structure: Factorisation, X: Array) -> Factorisation:
-    """The declaration with these data, missing where it has a mask."""
-    mask = structure.data.mask if isinstance(structure.data, Dense) else None
-    if mask is None and structure.cells is not None:
-        mask = np.zeros(structure.shape, dtype=bool)
-        mask[structure.cells] = True
-    values = np.asarray(X, dtype=np.float64)
+    """The declaration with these data, missing where it has missing cells."""
+    mask, values = _seen(structure), np.asarray(X, dtype=np.float64)
     return replace(structure, data=Dense(values=values if mask is None else np.where(mask, values, 0.0), mask=mask))
+
+
+def _seen(structure: Factorisation) -> Array | None:
+    """The observed cells, (F, N) bool; None where all are: those that sparse data do not list may be zeros."""
+    data = structure.data
+    if data is None or data.is_complete:
+        return None
+    if isinstance(data, Dense):
+        return data.mask
+    mask = np.zeros(structure.shape, dtype=bool)
+    mask[data.rows, data.cols] = True
+    return mask
+
+
+def _with_imputed(structure: Factorisation, truth: Mapping[str, Array], X: Array) -> Mapping[str, Array]:
+    """The truth with the missing cells that are variables of the model: they were drawn with the others of X."""
+    if structure.imputed is None:
+        return truth
+    return {**truth, structure.imputed.name: X[structure.imputed.rows, structure.imputed.cols]}
 
 
 def _facts(trial: Trial, quantities: Quantities | None) -> dict[str, str]:

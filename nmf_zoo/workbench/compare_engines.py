@@ -10,7 +10,6 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ import xarray as xr
 
 from nmf_zoo import _compat, nuts
 from nmf_zoo.api import fit, sample
-from nmf_zoo.diagnostics import judge, summarise
+from nmf_zoo.diagnostics import ess, summarise
 from nmf_zoo.engines import require_support, resolve_engine, verb_of
 from nmf_zoo.errors import InputError
 from nmf_zoo.posterior import open_posterior
@@ -186,13 +185,11 @@ def _timed(engine: Any, run: Mapping[str, Any], length: Mapping[str, int]) -> tu
 
 def cell_means(idata: Any, structure: Factorisation) -> xr.Dataset:
     """Mean, sd and Monte-Carlo standard error of cells of W H; of one draw the sd is 0 and there is no error."""
-    import arviz as az
-
     cells = _product_at(idata, structure)
     n_draws = cells.sizes["chain"] * cells.sizes["draw"]
     mean, sd = cells.mean(("chain", "draw")), cells.std(("chain", "draw"))
-    ess = _plain(judge(cells.to_dataset(name="ess"), 1, partial(az.ess, method="mean")))["ess"]
-    return xr.Dataset({"mean": mean, "sd": sd, "mcse": sd / np.sqrt(ess if n_draws > 1 else np.nan)})
+    size = ess(cells.to_dataset(name="cells"), "mean")["cells"]
+    return xr.Dataset({"mean": mean, "sd": sd, "mcse": sd / np.sqrt(size if n_draws > 1 else np.nan)})
 
 
 def _product_at(idata: Any, structure: Factorisation) -> xr.DataArray:
@@ -203,10 +200,6 @@ def _product_at(idata: Any, structure: Factorisation) -> xr.DataArray:
     for draw in posterior:
         out[draw.at] = np.einsum("ck,kc->c", draw.W[rows], draw.H[:, cols])
     return xr.DataArray(out, dims=("chain", "draw", "cell"), coords={"row": ("cell", rows), "column": ("cell", cols)})
-
-
-def _plain(found: Any) -> xr.Dataset:
-    return found.to_dataset() if isinstance(found, xr.DataTree) else found
 
 
 def _aligned(results: Mapping[str, Any], standard: str, structure: Factorisation) -> dict[str, Any]:

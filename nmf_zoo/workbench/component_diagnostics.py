@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.diagnostics import judge
+from nmf_zoo.diagnostics import ess, rhat
 from nmf_zoo.errors import InputError
 from nmf_zoo.run_arguments import check_counts
 from nmf_zoo.workbench.align import RAW, REPORT, read_factors
@@ -50,17 +49,15 @@ def summarise_components(
 
 def _of_factor(name: str, draws: np.ndarray, raw: np.ndarray, became: xr.DataArray, most_cells: int) -> pd.DataFrame:
     """``draws`` and ``raw`` (chain, draw, K, cells)."""
-    import arviz as az  # with ArviZ 1 that takes a second, matplotlib included
-
     top = np.argsort(-draws.mean(axis=(0, 1)), axis=-1, kind="stable")[:, :most_cells]
     kept, kept_raw = (
         xr.Dataset({name: (("chain", "draw", "component", "cell"), _cells(array, top))}) for array in (draws, raw)
     )
     columns = {
-        "rhat": _each(judge(kept, 2, az.rhat), name, "max"),
-        "rhat_raw": _each(judge(kept_raw, 2, az.rhat), name, "max"),
-        "ess_bulk": _each(judge(kept, 1, partial(az.ess, method="bulk")), name, "min"),
-        "ess_tail": _each(judge(kept, 1, partial(az.ess, method="tail")), name, "min"),
+        "rhat": rhat(kept)[name].max("cell").to_numpy(),
+        "rhat_raw": rhat(kept_raw)[name].max("cell").to_numpy(),
+        "ess_bulk": ess(kept, "bulk")[name].min("cell").to_numpy(),
+        "ess_tail": ess(kept, "tail")[name].min("cell").to_numpy(),
         "became": became.to_numpy(),
     }
     (dim,) = became.dims
@@ -70,12 +67,6 @@ def _of_factor(name: str, draws: np.ndarray, raw: np.ndarray, became: xr.DataArr
 
 def _cells(array: np.ndarray, top: np.ndarray) -> np.ndarray:
     return np.take_along_axis(array, top[None, None], axis=-1)
-
-
-def _each(found: Any, name: str, reduction: str) -> np.ndarray:
-    """The worst cell of each component."""
-    dataset = found.to_dataset() if isinstance(found, xr.DataTree) else found
-    return getattr(dataset[name], reduction)("cell").to_numpy()
 
 
 def _worst(became: xr.DataArray) -> xr.DataArray:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from nmf_zoo.diagnostics import (
     advise_on_invariants,
     advise_on_sampler,
     invariants,
+    run_size,
     summarise_draws,
 )
 from nmf_zoo.errors import InputError, NmfZooWarning
@@ -140,8 +142,7 @@ class Convergence:
 def judge(idata: Any, weights: str, activations: str) -> Convergence:
     """Judge the draws of any sampler, aligned or not."""
     groups = _compat.group_names(idata)
-    sizes = _compat.group(idata, "posterior" if "posterior" in groups else "sample_stats").sizes
-    size = sizes["chain"], sizes["draw"]
+    size = run_size(idata)
     of_sampler = list(advise_on_sampler(_compat.group(idata, "sample_stats"))) if "sample_stats" in groups else []
     table = summarise_draws(followed_draws(idata, weights, activations))
     of_invariants = advise_on_invariants(table, *size) if len(table) else None
@@ -182,12 +183,14 @@ def narrowed(idata: Any, weights: str, activations: str) -> Any:
     group = posterior_group(idata)
     dims = factor_dims(group, weights, activations)
     largest = max(MOST_CELLS, FEWEST * group.sizes[dims.component])
-    few = {weights: group[weights].isel({dims.feature: _largest(group[weights], dims.feature, largest)})}
-    if dims.sample is not None:
-        few[activations] = group[activations].isel({dims.sample: _largest(group[activations], dims.sample, largest)})
-    every = -(-sum(array.nbytes for array in few.values()) // MOST_BYTES)
-    every = max(1, min(every, group.sizes["draw"] // ENOUGH))
-    posterior = xr.Dataset({name: array.isel(draw=slice(None, None, every)) for name, array in few.items()}).load()
+    along = {weights: dims.feature} | ({} if dims.sample is None else {activations: dims.sample})
+    size = sum(group[name].nbytes * min(1.0, largest / group.sizes[dim]) for name, dim in along.items())
+    every = max(1, min(ceil(size / MOST_BYTES), group.sizes["draw"] // ENOUGH))
+    few = {
+        name: group[name].isel({dim: _largest(group[name], dim, largest), "draw": slice(None, None, every)})
+        for name, dim in along.items()
+    }
+    posterior = xr.Dataset(few).load()
     stats = {"sample_stats": invariants(idata)} if "sample_stats" in _compat.group_names(idata) else {}
     return _compat.inference_data({"posterior": posterior, **stats}, {})
 

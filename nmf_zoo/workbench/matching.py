@@ -9,7 +9,6 @@ All functions take factors W (..., F, K) and H (..., K, N); where either side ha
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -92,24 +91,27 @@ def correspondence(mean: Components, reference: Components) -> list[str]:
 
 
 def _what_became(k: int, own: Array, theirs: Array, cross: Array) -> str:
+    """``own`` and ``theirs``: products within the mean and within the reference; ``cross``: (theirs, own)."""
     alike = _cosine(cross[k, k], theirs[k, k], own[k, k])
     if alike >= ALIKE:
         return "matched"
-    others = [j for j in range(len(own)) if j != k]
-    split = max((_pair(cross[k], theirs[k, k], own, pair) for pair in combinations(range(len(own)), 2)), default=0.0)
-    merged = max((_pair(cross[:, i], own[i, i], theirs, (k, j)) for i in range(len(own)) for j in others), default=0.0)
+    pairs = ~np.eye(len(own), dtype=bool)
+    of_two = _cosine(cross[k][:, None] + cross[k], theirs[k, k], _of_sums(own))
+    split = of_two.max(where=pairs, initial=0.0)
+    of_mine = _cosine(cross[k] + cross, np.diagonal(own), _of_sums(theirs)[k][:, None])  # (other reference's, mean's)
+    merged = of_mine.max(where=pairs[k][:, None], initial=0.0)
     if max(split, merged) < ALIKE or max(split, merged) < alike + CLEARER:
         return "different"
     return "split" if split >= merged else "merged"
 
 
-def _pair(cross: Array, whole: float, parts: Array, pair: tuple[int, int]) -> float:
-    """Cosine of a source with the sum of two others: 0 unless both lie on its side."""
-    i, j = pair
-    square = parts[i, i] + 2 * parts[i, j] + parts[j, j]
-    return _cosine(cross[i] + cross[j], whole, square)
+def _of_sums(products: Array) -> Array:
+    """(K, K) squared norms of the sums of two components."""
+    squares = np.diagonal(products)
+    return squares[:, None] + 2 * products + squares
 
 
-def _cosine(product: float, square: float, other_square: float) -> float:
+def _cosine(product: Array, square: Array, other_square: Array) -> Array:
+    """Of sources with these squared norms; 0 with one that is empty."""
     scale = np.sqrt(square * other_square)
-    return float(product / scale) if scale > 0 else 0.0
+    return np.divide(product, scale, out=np.zeros(np.shape(scale)), where=scale > 0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from nmf_zoo import _compat
-from nmf_zoo.diagnostics import Advice, advise_on_fit
+from nmf_zoo.diagnostics import Advice, advise_on_fit, run_size
 from nmf_zoo.workbench.convergence import judge
 
 
@@ -45,7 +45,7 @@ OF_SAMPLERS = {
 }
 GOOD = (
     "No sign of trouble: the chains agree on the reconstruction W H{}.",
-    "look at the components and the reconstruction below; select_rank (nmf-zoo rank) tells whether another number of "
+    "look at the components and the reconstruction; select_rank (nmf-zoo rank) tells whether another number of "
     "components does better",
 )
 OF_FITS = {
@@ -58,19 +58,17 @@ OF_FITS = {
 }
 FITTED = (
     "The fit converged, and its restarts agree.",
-    "look at the components and the reconstruction below; for uncertainty, sample (the Gibbs engine)",
+    "look at the components and the reconstruction; for uncertainty, sample (the Gibbs engine)",
 )
 GRAVEST = ("draws", "chains", "divergences", "nearly", "effective", "depth", "one chain")  # then components
 
 
 def verdict_on(idata: Any, weights: str = "W", activations: str = "H") -> Verdict | None:
     """Of draws or of a fit; None of a stream, which does not converge."""
-    groups = _compat.group_names(idata)
-    if "fit" in groups:
+    if "fit" in _compat.group_names(idata):
         fit = _compat.group(idata, "fit")
         return of_fit(list(advise_on_fit(fit))) if "objective" in fit else None
-    n_draws = _compat.group(idata, "posterior" if "posterior" in groups else "sample_stats").sizes["draw"]
-    return of_sampler(judge(idata, weights, activations).advice, longer(idata.attrs, n_draws))
+    return of_sampler(judge(idata, weights, activations).advice, longer(idata.attrs, run_size(idata)[1]))
 
 
 def of_sampler(advice: Sequence[Advice], run: str) -> Verdict:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 import pytest
+import scipy.sparse
+from pymc.exceptions import ImputationWarning
 
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError, UnsupportedModel
@@ -71,6 +73,31 @@ def test_masked_cells_say_nothing():
     np.testing.assert_array_equal(data.data.mask, structure.data.mask)
 
 
+@pytest.mark.parametrize("observed", [None, "stored"])
+def test_cells_that_sparse_counts_do_not_list_are_zeros_or_missing(observed):
+    X = scipy.sparse.csr_matrix([[1, 2], [3, 0]])
+    data = calibrate._with_data(read(nz.gamma_nmf(X, rank=1, observed=observed)), np.full((2, 2), 5)).data
+    np.testing.assert_array_equal(data.values, [[5.0, 5.0], [5.0, 5.0 if observed is None else 0.0]])
+    assert data.mask is None if observed is None else data.mask.tolist() == [[True, True], [True, False]]
+
+
+def declare_with_imputed_cells():
+    X = np.ma.masked_array([[1, 2], [3, 0]], mask=[[False, False], [False, True]])
+    with pm.Model() as model:
+        W, H = pm.Gamma("W", 2.0, 1.0, shape=(2, 1)), pm.Gamma("H", 2.0, 1.0, shape=(1, 2))
+        with pytest.warns(ImputationWarning):
+            pm.Poisson("X", W @ H, observed=X)
+    return model
+
+
+def test_imputed_cells_are_ranked():
+    found = nz.calibrate(declare_with_imputed_cells, **SHORT)
+    assert "sum X_unobserved" in found["quantity"]
+    structure = read(declare_with_imputed_cells())
+    truth = calibrate._with_imputed(structure, {"W": np.ones((2, 1))}, np.array([[5, 6], [7, 8]]))
+    assert truth["X_unobserved"].tolist() == [8]
+
+
 def with_scales(templates):
     """GaP with a rate for each component; the templates, if given, say which is which."""
     with pm.Model():
@@ -85,6 +112,7 @@ def test_hyperparameters_are_in_order_of_size_unless_components_are_known(templa
     values = {"r": np.array([[3.0], [1.0]]), "W": np.ones((3, 2)), "H": np.ones((2, 4))}
     found = calibrate.invariants(calibrate._with_data(structure, np.ones((3, 4))), values)
     assert [found["r[0]"], found["r[1]"]] == ([1.0, 3.0] if templates is None else [3.0, 1.0])
+    assert ("sum W" in found) == (templates is None)
 
 
 def test_ranks_are_judged_in_words():

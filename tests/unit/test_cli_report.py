@@ -72,7 +72,7 @@ def test_report_with_the_model(folder, alpha_w, words):
         ("report draws.nc -o out.html --model gap", "--model: got an option of the model; expected --data FILE"),
         ("report draws.nc -o out.html --alpha-w 2", "--alpha-w: got an option of the model"),
         ("report draws.nc -o out.html --transpose", "--transpose: got an option of the model"),
-        ("report draws.nc -o out.html --data counts.csv --transpose", "shape (5, 2)"),
+        ("report draws.nc -o out.html --data counts.csv --transpose", "the rows of the file want --transpose"),
         ("plot draws.nc -o out.png --kind objective", "--kind: got objective, of a result of draws"),
         ("compare counts.csv --rank 2 --engines gibbs,mcmc", "--engines: got 'mcmc'"),
         ("compare counts.csv --rank 2 --engines gibbs,gibbs", "engines separated by commas, each once"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError
-from nmf_zoo.plots.calibration import excess, uniform_band
+from nmf_zoo.plots.calibration import bin_edges, excess, histogram_band, relative_counts, uniform_band
 from nmf_zoo.workbench.uniform_ranks import judge_ranks
 
 X = np.random.default_rng(0).poisson(4.0, (5, 6))
@@ -36,16 +37,26 @@ def test_calibrations_name_what_is_off():
     ranks = np.stack([rng.integers(0, 32, 300), np.round(31 * rng.beta(0.5, 0.5, 300)).astype(int)], axis=1)
     figure = nz.plot_calibration(judge_ranks(ranks, ["a", "b"], 31, {"engine": "vb"}))
     assert [axes.get_title() for axes in figure.axes[:2]] == ["a: calibrated", "b: too narrow"]
-    colours = [axes.lines[0].get_color() for axes in figure.axes[:2]]
+    colours = [axes.lines[0].get_color() for axes in figure.axes[2:]]
     assert colours[0] != colours[1]
+    heights = [axes.patches[-1].get_data().values for axes in figure.axes[:2]]
+    bands = [axes.patches[0].get_data() for axes in figure.axes[:2]]
+    outside = [np.any((own < band.baseline) | (own > band.values)) for own, band in zip(heights, bands, strict=True)]
+    assert outside == [False, True]
+    assert heights[1][0] > 1.5  # a U
+    np.testing.assert_allclose([own @ np.diff(bin_edges(300, 31)) / 32 for own in heights], 1.0)
 
 
-def test_the_band_holds_95_percent_of_whole_curves():
-    at = np.linspace(0, 1, 101)
-    low, high = uniform_band(100, 63, at)
-    curves = excess(np.random.default_rng(1).integers(0, 64, (2000, 100)), 63, at)
-    inside = np.mean(np.all((curves >= low) & (curves <= high), axis=1))
-    assert 0.92 < inside < 0.98
+def held(band, curves):
+    """The part of the curves that lie in a band."""
+    return np.mean(np.all((curves >= band[0]) & (curves <= band[1]), axis=1))
+
+
+def test_bands_hold_95_percent_of_whole_curves():
+    at, ranks = np.linspace(0, 1, 101), np.random.default_rng(1).integers(0, 64, (2000, 150))
+    assert 0.92 < held(uniform_band(150, 63, at), excess(ranks, 63, at)) < 0.98
+    edges = bin_edges(150, 63)
+    assert 0.92 < held(histogram_band(150, 63, edges), relative_counts(ranks, 63, edges)) < 0.99  # counts are whole
 
 
 def test_restarts_of_a_fit_are_lines(model):
@@ -100,6 +111,35 @@ def test_a_reconstruction_shows_data_mean_and_residual(is_sparse):
     assert all("inside 90%" in title for title in titles[3:])
     shown = np.ma.filled(figure.axes[0].images[0].get_array(), np.nan)
     np.testing.assert_array_equal(shown, data)
+
+
+def test_samples_that_are_images(model):
+    idata = nz.fit(engine="vb", model=model, max_iter=20, draws=30, random_seed=1, quiet=True)
+    with pytest.raises(InputError, match="shape: got 2x3; expected 5 pixels"):
+        nz.plot_reconstruction(idata, model, shape=(2, 3))
+    figure = nz.plot_reconstruction(idata, model, samples=2, shape=(1, 5))
+    images = [axes for axes in figure.axes if axes.images and axes.get_label() != "<colorbar>"][3:]
+    assert [axes.get_title() for axes in images[:4]] == ["data", "posterior mean", "residual / sd", "sd of the mean"]
+    assert [axes.get_ylabel() for axes in images[::4]] == ["sample 0", "sample 5"]
+    np.testing.assert_array_equal(images[4].images[0].get_array(), X[:, [-1]].T)
+    rates = np.einsum("...fk,...kn->...fn", *(idata["posterior"][name].to_numpy() for name in "WH"))
+    np.testing.assert_allclose(images[5].images[0].get_array(), rates.mean((0, 1))[:, [-1]].T)
+    np.testing.assert_allclose(images[7].images[0].get_array(), rates.std((0, 1))[:, [-1]].T)
+
+
+def test_powers_are_drawn_in_decades():
+    powers = np.array([[1e-12, 1.0, 2.0], [1.0, 3.0, 0.5]])
+    model = nz.is_nmf(pd.DataFrame(powers, columns=[0.0, 1 / 3, 2 / 3]), rank=1)
+    idata = nz.fit(engine="vb", model=model, max_iter=20, draws=30, random_seed=1, quiet=True)
+    figure = nz.plot_reconstruction(idata, model, samples=2)
+    of_data, *_ = figure.axes
+    assert of_data.images[0].norm.vmin >= 1e-6 * of_data.images[0].norm.vmax
+    shown = of_data.images[0].get_array()
+    assert not np.ma.getmaskarray(shown).any()  # the faintest is drawn, and not as missing
+    np.testing.assert_array_equal(shown[0, 1:], powers[0, 1:])
+    samples = [axes for axes in figure.axes if "inside" in axes.get_title()]
+    assert [axes.get_title().partition(":")[0] for axes in samples] == ["sample 0", "sample 0.6667"]
+    assert all(axes.get_yscale() == "log" for axes in samples)
 
 
 def test_a_filter_shows_its_particles_and_each_component():

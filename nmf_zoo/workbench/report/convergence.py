@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nmf_zoo import _compat
-from nmf_zoo.diagnostics import Advice, advise_on_fit, last_objectives
+from nmf_zoo.diagnostics import Advice, advise_on_fit, last_objectives, run_size
 from nmf_zoo.inference import ENGINES
 from nmf_zoo.workbench.align import REPORT
 from nmf_zoo.workbench.convergence import judge
@@ -79,8 +79,7 @@ def _of_sampler(source: Source) -> Findings:
     else:
         sentences += list(_on_raw(found.components))
         parts += _component_parts(source, found.components)
-    n_draws = source.group("posterior" if source.has("posterior") else "sample_stats").sizes["draw"]
-    return Findings(of_sampler(sentences, longer(source.attrs, n_draws)), sentences, parts)
+    return Findings(of_sampler(sentences, longer(source.attrs, run_size(source.idata)[1])), sentences, parts)
 
 
 _COMPONENT_TITLE = heading("Components, aligned between draws and chains")

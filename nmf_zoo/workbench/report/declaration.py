@@ -40,8 +40,13 @@ def model_parts(source: Source) -> list[str]:
 
 def _declared(text: str, graph: Graph | None) -> list[str]:
     """Picture and words."""
-    alt = f"Graph of the model: {next((line for line in text.splitlines() if ' ~ ' in line), text)}"
+    alt = graph_title(text)
     return [*([figure(draw(graph, alt), alt, CAPTION)] if graph else []), preformatted(text)]
+
+
+def graph_title(text: str) -> str:
+    """For readers who can't see the graph: the product's line of a description."""
+    return f"Graph of the model: {next((line for line in text.splitlines() if ' ~ ' in line), text)}"
 
 
 def _carried_graph(source: Source) -> Graph | None:

@@ -88,13 +88,15 @@ def activation_parts(source: Source) -> list[str]:
 def reconstruction_parts(source: Source) -> list[str]:
     """With the model its mean and predictive intervals; without it W H beside complete data."""
     if source.structure is not None and source.has("posterior") and source.has("observed_data"):
-        alt = "Images of the data, their posterior mean and residuals, and samples with 90% predictive intervals"
-        return [drawn(lambda: plot_reconstruction(source.idata, source.model), alt)]
+        samples = "samples with 90% predictive intervals" if source.image_shape is None else "the same of some samples"
+        alt = f"Images of the data, their posterior mean and residuals, and {samples}"
+        return [drawn(lambda: plot_reconstruction(source.idata, source.model, shape=source.image_shape), alt)]
     if not {source.weights, source.activations} <= set(source.posterior.data_vars):
         return [paragraph("W and H are needed, and the result does not hold both.")]
     data = source.complete_data
     if data is None:
-        return [paragraph("Not drawn: the result holds no complete matrix of data; give the model as well.")]
+        needed = "the result holds no complete matrix of data; give the model as well (in the shell: --data FILE)"
+        return [paragraph(f"Not drawn: {needed}.")]
     caption = (
         "W H alone: a known exposure or background is in the model, not in the result, nor is the spread of the data."
     )
