@@ -64,7 +64,8 @@ def data_line(structure: Factorisation) -> str:
     non_zero = np.count_nonzero(values)
     text = f"{name}: {F} x {N} {kind}, {non_zero:,} non-zero ({non_zero / max(1, known):.1%})"
     text += ", stored as a list of cells" if isinstance(data, Cells) else ""
-    missing = f", {F * N - known:,} cells missing" if known < F * N else ""
+    n_missing = F * N - known
+    missing = f", {n_missing:,} cell{'s' * (n_missing != 1)} missing" if n_missing else ""
     imputed = f" (imputed as {structure.imputed.name})" if structure.imputed is not None else ""
     return text + missing + imputed
 
