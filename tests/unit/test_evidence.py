@@ -171,12 +171,22 @@ def test_combined_runs():
     logs, errors = np.log([1.0, 3.0]), np.array([0.1, 0.1])
     value, error = combine(Estimate(log_evidence=logs, standard_error=errors), is_unbiased=True)
     assert value == pytest.approx(np.log(2.0))
-    assert error == pytest.approx(0.5)
+    assert error == pytest.approx(0.5 * np.log(3.0))  # the spread of the logarithms; that of the estimates is 0.5
     value, error = combine(Estimate(log_evidence=logs, standard_error=errors), is_unbiased=False)
     assert value == pytest.approx(0.5 * np.log(3.0))
     assert error == pytest.approx(0.5 * np.log(3.0))
     value, error = combine(Estimate(log_evidence=logs[:1], standard_error=errors[:1]), is_unbiased=True)
     assert (value, error) == (0.0, pytest.approx(0.1))
+
+
+def test_two_runs_far_apart_have_a_large_error():
+    """The relative spread of two estimates alone would never say more than one nat."""
+    apart = Estimate(log_evidence=np.array([-100.0, -110.0]), standard_error=np.array([0.1, 0.1]))
+    value, error = combine(apart, is_unbiased=True)
+    assert value == pytest.approx(-100.0 - np.log(2), abs=1e-3)
+    assert error == pytest.approx(5.0)
+    near = Estimate(log_evidence=np.array([-100.0, -100.2]), standard_error=np.array([0.01, 0.01]))
+    assert combine(near, is_unbiased=True)[1] == pytest.approx(0.1, rel=0.01)
 
 
 # -- comparison --------------------------------------------------------------------------------------------------------
