@@ -168,9 +168,9 @@ print("least effective draws of each variable, and the same per second (compilat
 pd.concat([table.round(1), table.div(table["seconds"], axis=0).drop(columns="seconds").round(2)])
 
 # %% [markdown]
-# At full settings effects and sizes mix about as well either way for each second, and where it is about W (its cells,
-# their shape `alpha_w`) the step is ahead by a factor of two or three. `level` is slow in both, and it is clear why:
-# given all of H_k it has no room. That does little harm, since `size` is what one wants to know.
+# At full settings effects mix about as well either way for each second, sizes better under NUTS alone, and where it is
+# about W (its cells, their shape `alpha_w`) the step is ahead by a factor of two or three. `level` is slow in both,
+# and it is clear why: given all of H_k it has no room. That does little harm, since `size` is what one wants to know.
 #
 # Do both agree? Means of everything that is no factor, and how many Monte-Carlo errors they are apart; beside them
 # the truth, in the order of the components by their correlation with it.
@@ -373,5 +373,6 @@ for build in (outcome_of_activations, penalty, other_prior, other_likelihood):
 #
 # - several factorisations in one model: a step for each, `nz.ConjugateGibbs([W, H])`
 # - a covariate for features instead of samples works the same way, in the prior of W; so does a tree of groups
-# - known hyperparameters: then `nz.sample(model=...)` is the faster way, with trajectories that mix better
+# - a model that the reader reads, hyperpriors included: then `nz.sample(model=...)` is the faster way, with
+#   trajectories that mix better
 # - the next notebook: a declaration and an engine of your own

@@ -411,8 +411,8 @@ nz.plot_comparison(compared)
 #
 # `nz.register_engine` lasts as long as the process. An engine of the package is a file of `nmf_zoo/inference/`, in
 # the order in which it stands here, and a word in the list of `nmf_zoo/inference/__init__.py`; its options get a
-# public name. Then the command line has it (`nmf-zoo sample --engine random-walk`), and so has the table of models
-# and engines, and tests ask it what they ask every engine (`tests/contract/`):
+# public name. Then the command line has it (`nmf-zoo fit --engine random_walk`), and so has the table of models and
+# engines, and tests ask it what they ask every engine (`tests/contract/`):
 #
 # - on every declaration there is, it runs and returns finite variables with the model's dims and labels and an `lp`
 #   that is the model's, or it refuses, with its reason and the names of engines that can

@@ -15,6 +15,7 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.models.hyperparameters import Free, free, is_symbolic, variable_shape
 from nmf_zoo.models.inputs import Inputs, as_float_array, span
 
+# As in structure/chains.py: declarations know nothing of structures.
 PROBABILITY, SYMMETRIC, POSITIVE, REAL = (0.0, 1.0), (-1.0, 1.0), (0.0, np.inf), (-np.inf, np.inf)
 SUPPORTS = {
     "p": PROBABILITY,
