@@ -231,7 +231,7 @@ pd.DataFrame(rows).T.round(1)
 # %%
 sixty = nz.fit(model=pm.do(declare(X[:, 40:100], nz.free(tie="sample")), values), **(run | {"draws": 1}))
 figure = nz.plot_filter(sixty)
-figure.set_dpi(45)  # many dots make a large file
+figure.set_dpi(70)
 figure
 
 # %% [markdown]
