@@ -227,7 +227,7 @@ def test_a_failure_is_not_hidden_by_what_it_stops():
             raise RunFailed("chain 1")
         return gibbs.step(problem, state, key)
 
-    engine = Engine(**{**vars(gibbs.ENGINE), "step": step})
+    engine = Engine(**{**vars(gibbs.ENGINE), "step": step, "tune": step})
     bad = {"W": np.full(structure.W.shape, 5.0)}
     with pytest.raises(RunFailed, match="chain 1"):
         run_chains(engine, structure, options, sample_run(cores=4, draws=3000), KEY, [{}, bad])
