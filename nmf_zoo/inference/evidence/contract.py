@@ -147,9 +147,9 @@ def combine(estimate: Estimate, is_unbiased: bool) -> tuple[float, float]:
     """(log p(X), its standard error) of all runs together.
 
     The error is the larger of what the spread between the runs and what the runs' own errors say: few runs know little
-    about their spread, and a run that missed part of the posterior knows nothing of it. Of unbiased runs it is the spread
-    of the estimates, or of their logarithms where that is larger: of two that are nats apart the lesser hardly counts, and
-    the first alone could not exceed one nat.
+    about their spread, and a run that missed part of the posterior knows nothing of it. Of unbiased runs it is the
+    spread of the estimates, or of their logarithms where that is larger: of two that are nats apart the lesser hardly
+    counts, and the first alone could not exceed one nat.
     """
     values, own = estimate.log_evidence, estimate.standard_error
     n = len(values)
