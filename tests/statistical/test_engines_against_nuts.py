@@ -20,7 +20,6 @@ from tests.sizes import size
 pytestmark = [
     pytest.mark.statistical,
     pytest.mark.filterwarnings("ignore:Found dimension named"),
-    pytest.mark.filterwarnings("ignore:np.dot"),  # how PyTensor compiles W @ H
 ]
 RUN = {"tune": 500, "chains": 2, "cores": 2, "random_seed": 1}
 DRAWS = {"particle_gibbs": size(1000, 10_000)}  # dear ones

@@ -16,7 +16,6 @@ from tests.statistical.gates import check_means
 pytestmark = [
     pytest.mark.statistical,
     pytest.mark.filterwarnings("ignore:Found dimension named"),
-    pytest.mark.filterwarnings("ignore:np.dot"),  # how PyTensor compiles W @ H
 ]
 F, K, T = 3, 2, 4
 W = np.array([[3.0, 0.5], [0.2, 2.0], [1.0, 1.0]])
