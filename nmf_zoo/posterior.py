@@ -18,7 +18,7 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.cells import cell_rates
 from nmf_zoo.results.keeping import MEAN, MOMENTS
 from nmf_zoo.run_arguments import needed_shapes, require_memory
-from nmf_zoo.structure import CHUNK, Array, Factorisation
+from nmf_zoo.structure import CHUNK, Array, Factorisation, slices
 
 LEADING = ("chain", "draw")
 BLOCK = 1 << 23  # bytes of draws that are read at once
@@ -100,7 +100,7 @@ def open_posterior(idata: Any, structure: Factorisation, n_draws: int | None = N
 def draw_parts(n_draws: int, size: int) -> Iterator[slice]:
     """Slices of draws of ``size`` bytes each, about `BLOCK` bytes together."""
     step = max(1, BLOCK // max(1, size))
-    return (slice(first, min(first + step, n_draws)) for first in range(0, n_draws, step))
+    return slices(n_draws, step)
 
 
 def _as_slice(positions: Array) -> Any:
@@ -235,8 +235,7 @@ def labelled_grid(out: Array, posterior: Posterior, rows: Array, cols: Array) ->
 
 def column_parts(n_rows: int, n_cols: int) -> Iterator[slice]:
     """Slices of columns of about 4 chunks of cells."""
-    width = max(1, 4 * CHUNK // n_rows)
-    return (slice(start, start + width) for start in range(0, n_cols, width))
+    return slices(n_cols, max(1, 4 * CHUNK // n_rows))
 
 
 def require_answer(posterior: Posterior, n_cells: int, do: str) -> None:

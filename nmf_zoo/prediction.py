@@ -29,7 +29,7 @@ from nmf_zoo.posterior import (
 )
 from nmf_zoo.reading import read
 from nmf_zoo.run_arguments import check_counts, entropy_of
-from nmf_zoo.structure import Array, Dense, Factorisation
+from nmf_zoo.structure import Array, Dense, Factorisation, slices
 
 
 def predict(
@@ -99,8 +99,7 @@ def predict_blocks(
     key = seed_key(entropy_of(random_seed))
 
     def blocks() -> Iterator[xr.DataArray]:
-        for start in range(0, len(cols), width):
-            part = cols[start : start + width]
+        for part in (cols[piece] for piece in slices(len(cols), width)):
             out = _empty(structure, posterior, (len(rows), len(part)))
             _predict_grid(out, posterior, rows, part, key)
             yield labelled_grid(out, posterior, rows, part)

@@ -20,7 +20,7 @@ from nmf_zoo.kernels.gibbs import draw_factor
 from nmf_zoo.kernels.residuals import column_changes
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.kernels.variational import fill_moments
-from nmf_zoo.structure import Array
+from nmf_zoo.structure import Array, even_bounds
 
 SMALL = 1 << 14  # cells of a factor that are not worth sharing out among threads
 SMALLEST_MEAN = 1e-300  # of a start: its logarithm must exist
@@ -86,7 +86,7 @@ def moments_at(gamma: Gamma, before: Approximation, workers: Workers) -> Approxi
         sums = np.stack([ones @ mean[first:last], ones @ log[first:last]])
         return own, sums, column_changes(before.mean, mean, first, last)
 
-    bounds = np.linspace(0, len(shape), 1 + int(np.clip(shape.size // SMALL, 1, MOST_CHUNKS))).astype(int)
+    bounds = even_bounds(len(shape), int(np.clip(shape.size // SMALL, 1, MOST_CHUNKS)))
     owns, sums, largest = zip(*workers.map(fill, bounds[:-1], bounds[1:]), strict=True)
     steps, tops = np.max(largest, axis=0)
     change = float(np.max(steps / np.maximum(tops, SMALLEST_MEAN)))

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.structure import CHUNK, Array, Cells, Dense, Factorisation, is_rising
+from nmf_zoo.structure import CHUNK, Array, Cells, Dense, Factorisation, is_rising, slices
 
 MOST_CHUNKS, CHUNK_NONZEROS = 8, 1 << 14  # chunks depend on the data alone, so that no sum depends on the threads
 LARGEST_INT32 = np.iinfo(np.int32).max
@@ -230,9 +230,8 @@ def _counts(structure: Factorisation) -> Iterator[tuple[Array, Array]]:
     if isinstance(data, Dense):
         exposure = np.broadcast_to(1.0 if exposure is None else exposure, structure.shape)
         height = max(1, CHUNK // max(1, structure.shape[1]))
-        for start in range(0, len(data.values), height):
-            yield data.values[start : start + height], exposure[start : start + height]
+        for part in slices(len(data.values), height):
+            yield data.values[part], exposure[part]
         return
-    for start in range(0, len(data.values), CHUNK):
-        part = slice(start, start + CHUNK)
+    for part in slices(len(data.values), CHUNK):
         yield data.values[part], structure.at_cells(exposure, data.rows[part], data.cols[part], 1.0)

@@ -16,11 +16,12 @@ from nmf_zoo.inference.sources import DenseSources, SparseSources
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.block_newton import advance, fill_bends, solve_quadratic, step_lengths
 from nmf_zoo.kernels.coordinate_descent import descend, sum_logs
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factorisation, slices
 
 ROWS = 128  # of a dense block: they share one approximation of the curvature, and their buffers stay in cache
 ROUNDS = 20  # over a row's cells for its quadratic
 LEAST_BEND = 1e-12  # of a row, relative to all of its block: rows without counts can be divided by
+NOTHING = np.empty((0, 0))
 
 
 class Pull(NamedTuple):
@@ -70,13 +71,12 @@ class BlockNewton:
         if which:
             values, offset = values.T, None if offset is None else offset.T
         other, largest = np.ascontiguousarray(other), factor.max(axis=0)
-        bounds = np.arange(0, len(factor) + ROWS - 1, ROWS).clip(max=len(factor))
-        parts = np.array_split(np.arange(len(bounds) - 1), min(MOST_CHUNKS, len(bounds) - 1))
+        blocks = list(slices(len(factor), ROWS))
+        parts = np.array_split(np.arange(len(blocks)), min(MOST_CHUNKS, len(blocks)))
 
-        def improve_chunk(blocks: Array) -> tuple[float, float]:
+        def improve_chunk(numbers: Array) -> tuple[float, float]:
             buffers, residual, log_mean = self._take_buffers(), 0.0, 0.0
-            for block in blocks:
-                rows = slice(bounds[block], bounds[block + 1])
+            for rows in (blocks[number] for number in numbers):
                 x, means, *room = (
                     part[: (rows.stop - rows.start) * len(other)].reshape(-1, len(other)) for part in buffers
                 )
@@ -111,7 +111,7 @@ def _improve_block(
     of_cols, of_rows = bends.sum(axis=0), bends.sum(axis=1)
     total = of_cols.sum() or 1.0
     gram = (other.T * (of_cols / total)) @ other
-    own = pull.power / np.square(u) if np.any(pull.power) else np.zeros((1, 1))
+    own = pull.power / np.square(u) if np.any(pull.power) else NOTHING
     steps, lengths = np.empty_like(u), np.empty(len(u))
     solve_quadratic(steps, u, slopes, np.maximum(of_rows, LEAST_BEND * total), gram, own, ROUNDS)
     changes = np.dot(steps, other.T, out=ratios)

@@ -45,7 +45,7 @@ from nmf_zoo.kernels.column_statistics import add_columns, decay, end_step, take
 from nmf_zoo.kernels.column_sweeps import Plan, Weights, expect_columns, make_room
 from nmf_zoo.kernels.gibbs import draw_factor
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Factorisation, Flat, GammaPrior
+from nmf_zoo.structure import Array, Factorisation, Flat, GammaPrior, slices
 
 COMPLETE = ("auto", "C", "CH")
 CHUNK_NUMBERS, SIDE_BY_SIDE = 1 << 16, 8  # numbers in the shares of one chunk; chunks whose shares wait for each other
@@ -182,8 +182,7 @@ def update(problem: Problem, state: OnlineState, columns: Columns, key: np.uint6
         return state, OnlineInfo(size, counts)
     new = copy(running)
     weight, counts = decay(new, size) / columns.n_columns, 0.0
-    for at in range(0, len(parts), SIDE_BY_SIDE):
-        some = parts[at : at + SIDE_BY_SIDE]
+    for some in (parts[piece] for piece in slices(len(parts), SIDE_BY_SIDE)):
         found = problem.workers.map(lambda part: expect(problem, weights, part, key), some)
         for part, (shares, active, n_counts) in zip(some, found, strict=True):
             add_columns(new, part, 0, part.n_columns, shares, active, weight)

@@ -19,7 +19,7 @@ from nmf_zoo.inference.layout import MOST_CHUNKS, Layout, compress
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.lanes import Padded, padded_zeros
 from nmf_zoo.kernels.sources import divide, fill_means, gather, smallest_mean
-from nmf_zoo.structure import CHUNK, Array, Dense, Factorisation
+from nmf_zoo.structure import CHUNK, Array, Dense, Factorisation, even_bounds, slices
 
 PRECISIONS = ("float64", "float32")
 BLOCK_CELLS = 1 << 17  # cells of a dense block: its buffers stay in cache
@@ -103,7 +103,7 @@ class DenseSources:
         n_major, n_minor = self.values.shape
         self.height = max(16, BLOCK_CELLS // max(1, n_minor))
         n_chunks = min(MOST_CHUNKS, 1 << max(0, (n_major * n_minor // CHUNK_CELLS).bit_length() - 1))
-        self.bounds = np.linspace(0, n_major, n_chunks + 1).astype(int)
+        self.bounds = even_bounds(n_major, n_chunks)
 
     def gather(self, W: Array, Ht: Array, sides: str = "WH", logs: Logs | None = None) -> Statistics:
         """Statistics at W (F, K), Ht (N, K) for the sides "W", "H" or "WH"; ``logs`` when the factors may underflow."""
@@ -141,8 +141,7 @@ class DenseSources:
     def _means(self, major: Array, minor: Array, first: int, last: int):
         """Yields (rows, means at them) block by block; every block overwrites the one before."""
         buffer = np.empty((min(self.height, last - first), len(minor)), self.dtype)
-        for start in range(first, last, self.height):
-            block = slice(start, min(start + self.height, last))
+        for block in slices(last, self.height, first):
             means = np.dot(major[block], minor.T, out=buffer[: block.stop - block.start])
             if self.offset is not None:
                 means += self.offset[block]
@@ -204,8 +203,7 @@ def _rescue(statistics: Statistics, cells, W: Array, Ht: Array, logs: Logs | Non
         log_W, log_Ht = logs if logs is not None else (np.log(W), np.log(Ht))
         log_offset = np.log(cells[3])
     of_W, of_H, log_mean = statistics
-    for start in range(0, len(log_offset), CHUNK):
-        part = slice(start, start + CHUNK)
+    for part in slices(len(log_offset), CHUNK):
         rows, cols, x = (array[part] for array in cells[:3])
         terms = np.column_stack([log_W[rows] + log_Ht[cols], log_offset[part]])
         peak = terms.max(axis=1, keepdims=True)

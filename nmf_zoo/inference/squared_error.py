@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from nmf_zoo.inference.sources import BLOCK_CELLS
 from nmf_zoo.kernels.cells import rates_at_cells
-from nmf_zoo.structure import Array, Cells, Dense, Factorisation
+from nmf_zoo.structure import Array, Cells, Dense, Factorisation, slices
 
 
 class CompleteSparse:
@@ -73,8 +73,7 @@ class DenseMatrix:
         return self.pulled.T @ W, drag if self.pushed is None else drag + self.pushed.T @ W
 
     def _blocks(self, W: Array, Ht: Array):
-        for start in range(0, len(Ht), self.width):
-            block = slice(start, start + self.width)
+        for block in slices(len(Ht), self.width):
             yield block, W @ Ht[block].T
 
 

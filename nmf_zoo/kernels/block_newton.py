@@ -37,7 +37,7 @@ def fill_bends(ratios, bends, x, means):
 def solve_quadratic(steps, factor, slopes, row_bends, gram, own, most):
     """Overwrite steps (rows, K) with the minimisers of slopes . s + s (row_bend gram + diag(own)) s / 2.
 
-    They keep factor + s >= 0. At most ``most`` rounds over the cells. ``own`` is (rows, K), or (1, 1) when it is 0.
+    They keep factor + s >= 0. At most ``most`` rounds over the cells. ``own`` is (rows, K), or (0, 0) when it is 0.
     """
     rank = factor.shape[1]
     gradient, moved, cells = np.empty((rank, LANES)), np.empty((rank, LANES)), np.empty((rank, LANES))
@@ -49,7 +49,7 @@ def solve_quadratic(steps, factor, slopes, row_bends, gram, own, most):
             for k in range(rank):
                 gradient[k, r] = slopes[i, k] / row_bends[i]
                 cells[k, r], moved[k, r] = factor[i, k], 0.0
-                if own.shape[0] > 1:
+                if own.size > 0:
                     extra[k, r] = own[i, k] / row_bends[i]
         first = 0.0
         for _ in range(most):

@@ -9,7 +9,8 @@ Shapes, used everywhere in this package::
 
 A :class:`Factorisation` can be built by hand (to test an engine without PyMC) or read from a ``pm.Model`` by
 :func:`nmf_zoo.read`. Engines read it and nothing else. Parameters of priors are in ``parameters``, the factors that
-have them in ``factors`` and ``chains``, X in ``data``, and all of it together in ``factorisation``.
+have them in ``factors`` and ``chains``, X in ``data``, and all of it together in ``factorisation``; pieces of
+rows, cells or times are cut by ``spans``.
 """
 
 from nmf_zoo.structure.chains import BasisChainPrior, LogNormalARPrior, UnitChainPrior
@@ -17,6 +18,7 @@ from nmf_zoo.structure.data import Cells, Data, Dense, Imputed, is_rising
 from nmf_zoo.structure.factorisation import CHUNK, Factorisation, Likelihood
 from nmf_zoo.structure.factors import Chain, Factor, Fixed, Flat, GammaPrior, InverseGammaPrior, Prior, Proper
 from nmf_zoo.structure.parameters import HYPER_PRIORS, Array, HyperPrior, Known, Parameter, Unknown
+from nmf_zoo.structure.spans import even_bounds, slices, spans
 
 __all__ = [
     "CHUNK",
@@ -43,5 +45,8 @@ __all__ = [
     "Proper",
     "UnitChainPrior",
     "Unknown",
+    "even_bounds",
     "is_rising",
+    "slices",
+    "spans",
 ]

@@ -14,6 +14,7 @@ from nmf_zoo.structure.chains import ChainPrior, supports_of
 from nmf_zoo.structure.data import Cells, Data, Dense, Imputed
 from nmf_zoo.structure.factors import Factor, Fixed
 from nmf_zoo.structure.parameters import Array, Parameter, Unknown
+from nmf_zoo.structure.spans import slices
 
 CHUNK = 1 << 16  # cells handled at once: bounds the temporary (cells, rank) arrays
 
@@ -91,8 +92,7 @@ class Factorisation:
     def is_integer(self) -> bool:
         """All observed values are integers."""
         values = np.empty(0) if self.data is None else self.data.observed_values
-        parts = (values[start : start + CHUNK] for start in range(0, values.size, CHUNK))
-        return all(np.array_equal(part, np.floor(part)) for part in parts)
+        return all(np.array_equal(values[part], np.floor(values[part])) for part in slices(values.size, CHUNK))
 
     def at_cells(self, array: Array | None, rows: Array, cols: Array, default: float) -> Array:
         """Values of an array that broadcasts to (F, N) at the given cells; ``default`` everywhere when it is None."""
@@ -104,8 +104,7 @@ class Factorisation:
     def mean_at(self, W: Array, H: Array, rows: Array, cols: Array) -> Array:
         """exposure * (W @ H) + background at the given cells, (cells,)."""
         mean = np.empty(len(rows))
-        for start in range(0, len(rows), CHUNK):
-            part = slice(start, start + CHUNK)
+        for part in slices(len(rows), CHUNK):
             mean[part] = np.einsum("ck,kc->c", W[rows[part]], H[:, cols[part]])
         exposure = self.at_cells(self.likelihood.exposure, rows, cols, 1.0)
         return exposure * mean + self.at_cells(self.likelihood.background, rows, cols, 0.0)
@@ -132,9 +131,7 @@ class Factorisation:
 
     def column_blocks(self, chunks: int = 16) -> Iterator[slice]:
         """Slices of samples, each holding about so many chunks of cells: for work that must see every cell."""
-        width = max(1, chunks * CHUNK // max(1, self.shape[0]))
-        for start in range(0, self.shape[1], width):
-            yield slice(start, min(start + width, self.shape[1]))
+        return slices(self.shape[1], max(1, chunks * CHUNK // max(1, self.shape[0])))
 
     def observed_cells(self) -> tuple[Array, Array, Array]:
         """(rows, cols, values) of the listed or observed cells, in row-major order for dense data."""

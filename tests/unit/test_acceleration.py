@@ -170,9 +170,9 @@ def test_the_quadratic_is_minimised_where_it_must_be():
     gram, factor, slopes = V.T @ V, rng.gamma(0.5, 1.0, (70, 5)), rng.normal(size=(70, 5)) * 10
     factor[::3, 1] = FLOOR
     bends, own, steps = rng.gamma(2.0, 1.0, 70), rng.random((70, 5)), np.empty((70, 5))
-    for extra in (own, np.zeros((1, 1))):
+    for extra in (own, np.empty((0, 0))):
         solve_quadratic(steps, factor, slopes, bends, gram, extra, 5000)
-        gradient = slopes + bends[:, None] * (steps @ gram) + extra * steps
+        gradient = slopes + bends[:, None] * (steps @ gram) + (extra * steps if extra.size else 0.0)
         room = factor + steps
         assert room.min() >= 0.0
         assert np.abs(np.minimum(room, gradient / np.abs(slopes).max())).max() < 1e-4

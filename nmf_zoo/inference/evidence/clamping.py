@@ -36,7 +36,7 @@ from nmf_zoo.inference.prior_cells import PriorCells, prior_cells
 from nmf_zoo.kernels.evidence import sum_log_means
 from nmf_zoo.kernels.gibbs import draw_factor
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import CHUNK, Array, Factorisation
+from nmf_zoo.structure import CHUNK, Array, Factorisation, slices
 from nmf_zoo.structure.parameters import log_gamma_density
 
 RUN, CLAMPED = range(2)  # children of a chain's stream
@@ -73,8 +73,7 @@ def share_sources(layout: Layout, point: Pair) -> Pair:
     """(A, B) of whole counts shared out as they are expected at a point, by largest remainders."""
     A, B = np.zeros_like(point.W), np.zeros_like(point.Ht)
     major = np.repeat(np.arange(len(layout.indptr) - 1), np.diff(layout.indptr))
-    for first in range(0, len(major), CHUNK):
-        part = slice(first, first + CHUNK)
+    for part in slices(len(major), CHUNK):
         rows, columns = layout.sides(major[part], layout.indices[part])
         rates = point.W[rows] * point.Ht[columns]
         if layout.offset.size:

@@ -32,7 +32,7 @@ from nmf_zoo.kernels.tempering import (
     move_chains,
 )
 from nmf_zoo.kernels.tuning import Side
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factorisation, spans
 
 CHAINS = 32  # of a chunk
 FIRST_STEP, PATH, SHORTEST, LONGEST = 0.5, 3.0, 3, 32  # of trajectories: length * step is about PATH
@@ -119,12 +119,12 @@ def require_room(structure: Factorisation, n_particles: int, at_once: int) -> No
 
 def draw_prior(problem: Problem, population: Population, workers: Workers, key: np.uint64) -> None:
     """Overwrite a population with draws from the prior."""
-    target, paces, bounds = target_at(problem, 0.0), first_paces(problem), _bounds(len(population.W))
+    target, paces = target_at(problem, 0.0), first_paces(problem)
 
     def chunk(first: int, last: int) -> None:
         draw_from_prior(target, population, make_scratch(problem, paces), first, last, key)
 
-    workers.map(chunk, bounds[:-1], bounds[1:])
+    workers.map(chunk, *zip(*spans(len(population.W), CHAINS), strict=True))
 
 
 def move(
@@ -138,21 +138,15 @@ def move(
 ) -> Moved:
     """Chains from the ancestors in the first population fill the second; the mean acceptance of every row."""
     before, after = populations
-    bounds = _bounds(len(ancestors))
 
     def chunk(first: int, last: int) -> tuple[Array, Array]:
         scratch = make_scratch(problem, paces)
         move_chains(target, before, ancestors, after, scratch, np.array([first, last]), key)
         return scratch.sides[0].accepted, scratch.sides[1].accepted
 
-    parts = workers.map(chunk, bounds[:-1], bounds[1:])
+    parts = workers.map(chunk, *zip(*spans(len(ancestors), CHAINS), strict=True))
     W, H = (sum(part[side] for part in parts) / len(after.W) for side in (0, 1))
     return Moved(W, H)
-
-
-def _bounds(n_chains: int) -> Array:
-    n_chunks = -(-n_chains // CHAINS)
-    return np.minimum(np.arange(n_chunks + 1) * CHAINS, n_chains)
 
 
 def make_scratch(problem: Problem, paces: tuple[Pace, Pace]) -> Scratch:

@@ -20,7 +20,7 @@ from nmf_zoo.inference.sweeps import weight_arrays
 from nmf_zoo.inference.workers import SERIAL
 from nmf_zoo.kernels.evidence import log_joints
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Factorisation, Fixed, GammaPrior, Known
+from nmf_zoo.structure import Array, Factorisation, Fixed, GammaPrior, Known, spans
 
 SWEEPS = 50  # of a block
 BETWEEN = STEPS + 1  # child of a chain's stream, beside those of the engine
@@ -82,8 +82,8 @@ def draw_posterior(
 def _blocks(tune: int, draws: int) -> Iterator[Block]:
     """Blocks of one length: what happens between them must not depend on how fast they are."""
     for first, stop, is_tuning in ((0, tune, True), (tune, tune + draws, False)):
-        for begin in range(first, stop, SWEEPS):
-            yield Block(begin, min(begin + SWEEPS, stop), first, 0 if is_tuning else 1, is_tuning)
+        for begin, end in spans(stop, SWEEPS, first):
+            yield Block(begin, end, first, 0 if is_tuning else 1, is_tuning)
 
 
 def _as_pair(structure: Factorisation, values: dict[str, Array]) -> Pair:

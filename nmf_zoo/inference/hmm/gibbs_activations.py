@@ -27,7 +27,7 @@ from nmf_zoo.kernels.particles.emission import Target
 from nmf_zoo.kernels.particles.filter import Plan, Population
 from nmf_zoo.kernels.particles.laws import BASIS, Cloud, Law
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factorisation, slices
 
 MOST_EXACT = 8  # binary rows drawn together exactly: 256 states
 ORDER, BLOCKS = range(2)  # children of the key
@@ -64,8 +64,7 @@ class Rows:
         """A random partition of the components."""
         rank = self.structure.rank
         order = np.random.Generator(np.random.Philox(key=int(key))).permutation(rank)
-        for first in range(0, rank, self.block):
-            yield np.sort(order[first : first + self.block])
+        return (np.sort(order[part]) for part in slices(rank, self.block))
 
 
 def draw_rows(rows: Rows, W: Array, h: Array, aux: Array, values: dict[str, Array], key: np.uint64) -> Array:

@@ -18,7 +18,7 @@ from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.particles.emission import Target
 from nmf_zoo.kernels.particles.filter import Plan, Population
 from nmf_zoo.kernels.particles.passes import Track, filter_block
-from nmf_zoo.structure import Factorisation
+from nmf_zoo.structure import Factorisation, spans
 
 WORK = 1 << 24  # particles x components x features of a block: a tenth of a second between two looks at the clock
 
@@ -86,8 +86,7 @@ class ParticleFilter:
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """(first, last) of the blocks."""
-        for first in range(0, self.n_times, self.block):
-            yield first, min(first + self.block, self.n_times)
+        return spans(self.n_times, self.block)
 
 
 def require_weight(impossible: int, name: str, axis: str, options: ParticleOptions) -> None:

@@ -19,7 +19,7 @@ from nmf_zoo.kernels.particles.laws import Cloud
 from nmf_zoo.kernels.particles.origins import Walk
 from nmf_zoo.kernels.particles.passes import filter_block
 from nmf_zoo.kernels.particles.path_draws import History, Paths, draw_block, store_block
-from nmf_zoo.structure import Array
+from nmf_zoo.structure import Array, spans
 
 KEPT = 1 << 23  # numbers in the particles of a block, unless sqrt(T) clouds are more: 64 MB
 
@@ -49,17 +49,17 @@ def draw_paths(
     not grow with the particles; 0: exactly, in time that does. ``block``: times kept at once; no draw depends on it.
     """
     rank, n_times, n_particles = filtering.rank, filtering.n_times, filtering.n_particles
-    spans, starts = list(_spans(filtering, block)), []
+    blocks, starts = list(_spans(filtering, block)), []
     population = filtering.make_population()
     paths = _make_paths(n_paths, rank, n_times, n_particles)
-    for first, last in spans:
+    for first, last in blocks:
         starts.append(_copy(population))
         impossible = filter_block(population, filtering.target, filtering.plan, filtering.track, first, last, key)
         population = after_block(population, first, last)
         if impossible != WITHOUT_DATA:
             return DrawnPaths(-math.inf, impossible, paths.h, paths.aux)
-    history = _make_history(spans[0][1], rank, n_particles)
-    for span in spans[::-1]:
+    history = _make_history(blocks[0][1], rank, n_particles)
+    for span in blocks[::-1]:
         store_block(starts.pop(), filtering.target, filtering.plan, filtering.track, history, span, key)
         draw_block(paths, history, filtering.target.law, steps, span, key)
     return DrawnPaths(filtering.log_likelihood, WITHOUT_DATA, paths.h, paths.aux)
@@ -68,8 +68,7 @@ def draw_paths(
 def _spans(filtering: ParticleFilter, block: int | None):
     numbers = (2 * filtering.rank + 3) * filtering.n_particles
     block = block or max(math.isqrt(filtering.n_times) + 1, min(filtering.n_times, KEPT // numbers))
-    for first in range(0, filtering.n_times, block):
-        yield first, min(first + block, filtering.n_times)
+    return spans(filtering.n_times, block)
 
 
 def _copy(tree):

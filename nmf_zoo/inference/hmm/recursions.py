@@ -22,7 +22,7 @@ from nmf_zoo.kernels.basis_chain import (
     trace_block,
 )
 from nmf_zoo.kernels.basis_states import Chain, Counts, Tables, set_rates
-from nmf_zoo.structure import Array
+from nmf_zoo.structure import Array, spans
 
 KEPT = 1 << 21  # numbers in the rows of a block, unless sqrt(T) rows are more: 16 MB
 
@@ -117,8 +117,7 @@ class Recursions:
         return total, WITHOUT_DATA
 
     def _spans(self) -> Iterator[tuple[int, int]]:
-        for first in range(0, self.n_times, self.block):
-            yield first, min(first + self.block, self.n_times)
+        return spans(self.n_times, self.block)
 
     def _rows(self, kept: int) -> Rows:
         """Rows of ``kept`` times; for 1, none are kept."""

@@ -59,7 +59,7 @@ from nmf_zoo.kernels import itakura_saito as kernels
 from nmf_zoo.kernels.factor_steps import FLOOR, Slopes, add_squares, fill_ratios, push_beyond, take_step
 from nmf_zoo.kernels.itakura_saito import Moves, PriorTerms
 from nmf_zoo.kernels.spectral_tiles import FRAMES, Room, make_room, sums_of_W, tile_spectra, untile
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factorisation, even_bounds
 
 POWER_FLOOR = 1e-16  # relative to the mean observed power: 160 dB below it
 CAUTIOUS = 10  # iterations of "auto" that are monotone
@@ -143,7 +143,7 @@ def chunk_bounds(n_frames: int, n_frequencies: int) -> Array:
     """Boundaries of chunks of frames: they depend on the data alone, so that no sum depends on the threads."""
     groups = -(-n_frames // FRAMES)
     chunks = int(np.clip(n_frames * n_frequencies // CHUNK_CELLS, 1, min(MOST_CHUNKS, max(groups, 1))))
-    return np.minimum(FRAMES * np.linspace(0, groups, chunks + 1).astype(np.int64), n_frames)
+    return np.minimum(FRAMES * even_bounds(groups, chunks), n_frames)
 
 
 def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> EMState:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammaln
 
+from nmf_zoo.inference.layout import MOST_CHUNKS
 from nmf_zoo.inference.sides import Side
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.factor_steps import prior_cost
 from nmf_zoo.kernels.itakura_saito import PriorTerms
-from nmf_zoo.structure import Array
+from nmf_zoo.structure import Array, even_bounds
 
 
 def prior_terms(side: Side, mode: str) -> PriorTerms:
@@ -38,5 +39,5 @@ def prior_constant(side: Side) -> float:
 
 def cost_of_rows(workers: Workers, factor: Array, terms: PriorTerms) -> float:
     """Minus the log prior density of a factor (rows, K) but for the constant, summed in an order that is fixed."""
-    bounds = np.linspace(0, len(factor), 9).astype(int) if factor.size > 1 << 14 else np.array([0, len(factor)])
+    bounds = even_bounds(len(factor), MOST_CHUNKS if factor.size > 1 << 14 else 1)
     return sum(workers.map(lambda first, last: prior_cost(factor, *terms, first, last), bounds[:-1], bounds[1:]))

@@ -21,7 +21,7 @@ from nmf_zoo.kernels.composite_bound import Pair
 from nmf_zoo.kernels.gig_moments import Orders, draw_gig_factor, fill_gig_moments, tabulate
 from nmf_zoo.kernels.residuals import column_changes
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array
+from nmf_zoo.structure import Array, even_bounds
 
 SMALL = 1 << 12  # cells of a factor that are not worth sharing out among threads
 MOST_TABLES, WORTH_A_TABLE = 32, 1 << 10  # distinct orders of a factor with tables; cells of the factor for each
@@ -97,7 +97,7 @@ def moments_at(orders: Orders | None, law: Law, before: Approximation, workers: 
         height = fill_gig_moments(mean, harmonic, law.rho, law.tau, orders, first, last)
         return height, column_changes(before.harmonic, harmonic, first, last)
 
-    bounds = np.linspace(0, len(mean), 1 + int(np.clip(mean.size // SMALL, 1, MOST_CHUNKS))).astype(int)
+    bounds = even_bounds(len(mean), int(np.clip(mean.size // SMALL, 1, MOST_CHUNKS)))
     heights, changes = zip(*workers.map(fill, bounds[:-1], bounds[1:]), strict=True)
     steps, tops = np.max(changes, axis=0)
     change = float(np.max(steps / np.maximum(tops, SMALLEST), initial=0.0))

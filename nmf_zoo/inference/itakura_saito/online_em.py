@@ -35,7 +35,7 @@ from nmf_zoo.inference.itakura_saito.online_weights import FrameState, averaged,
 from nmf_zoo.inference.stream_engine import ACTIVATIONS, SWEEPS, StreamEngine
 from nmf_zoo.kernels.frames import Activations, Frames, Room, Statistics, activate_frames, expect_frames, make_room
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array
+from nmf_zoo.structure import Array, spans
 
 CHUNK_WORK = 1 << 20  # cells x components x sweeps of one chunk of frames, some milliseconds
 
@@ -58,8 +58,8 @@ def update(problem: Problem, state: FrameState, frames: Frames, key: np.uint64) 
     if len(state.waiting) < problem.options.first_frames:
         return state, info
     first, state = waiting_frames(state), begin(problem, state)
-    for at in range(0, first.n_columns, size):
-        state, info = _step(problem, state, first.part(at, min(at + size, first.n_columns)), key)
+    for span in spans(first.n_columns, size):
+        state, info = _step(problem, state, first.part(*span), key)
     return state, info
 
 
@@ -88,7 +88,7 @@ def _map(problem: Problem, work: Any, frames: Frames, has_shares: bool = False) 
     """``work(frames, room)`` of all chunks of frames, whose size does not depend on threads."""
     (F, K), rooms = problem.structure.W.shape, [] if has_shares else problem.rooms
     most = max(1, CHUNK_WORK // (F * K * problem.options.sweeps))
-    parts = [frames.part(at, min(at + most, frames.n_columns)) for at in range(0, frames.n_columns, most)]
+    parts = [frames.part(*span) for span in spans(frames.n_columns, most)]
 
     def in_a_room(part: Frames) -> Any:
         try:

@@ -55,7 +55,7 @@ from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.composite_bound import Pair, gather_features, gather_frames, make_cells, spread
 from nmf_zoo.kernels.gig_moments import Orders
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factorisation, even_bounds
 
 CHUNK_CELLS = 1 << 15  # of the spectrogram: a chunk has at least so many
 LARGEST = 1e150  # of a start: its products stay numbers
@@ -112,7 +112,7 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> Problem:
         warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=5)  # the caller of fit()
     spectra, constant = read_spectra(structure)
     n_chunks = int(np.clip(spectra.power.size // CHUNK_CELLS, 1, MOST_CHUNKS))
-    chunks = np.linspace(0, len(spectra.power), n_chunks + 1).astype(int)
+    chunks = even_bounds(len(spectra.power), n_chunks)
     of_W, of_H = (None if side.is_fixed else orders_of(side) for side in sides)
     return Problem(structure, options, sides, spectra, constant, (of_W, of_H), chunks, workers)
 
