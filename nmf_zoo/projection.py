@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pymc as pm
-import scipy.sparse as sp
 import xarray as xr
 
 from nmf_zoo.api import fit, sample
@@ -17,7 +16,7 @@ from nmf_zoo.distributions.chains import Recipe
 from nmf_zoo.engines import verb_of, verdict
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
-from nmf_zoo.models.matrices import flat_labels, read_dataarray
+from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
 from nmf_zoo.posterior import Axis, axes_of, draws_or_means, mean_over_draws, variable_of
 from nmf_zoo.reading import read
 from nmf_zoo.run_arguments import variable_shapes
@@ -207,10 +206,10 @@ def _align(X_new: Any, mask: Any, feature: Axis) -> tuple[Any, Any]:
             raise InputError("X_new", f"{found} features", f"{n_features}, as many as the model has")
         return X_new, mask
     _check_labels(index, feature)
-    order = index.get_indexer(feature.labels)
+    order, own = index.get_indexer(feature.labels), read_labels(X_new)[1]
     X_new = X_new.iloc[order] if isinstance(X_new, pd.DataFrame) else X_new.isel({X_new.dims[0]: order})
     if mask is not None:
-        mask = mask.tocsr()[order] if sp.issparse(mask) else np.asarray(mask)[order]
+        mask = read_mask(mask, X_new.shape, own)[order]
     return X_new, mask
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -23,6 +24,7 @@ from nmf_zoo.engines import verb_of
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.vb import VB
 from nmf_zoo.models import gamma_nmf, gap, is_nmf
+from nmf_zoo.sparse import check_sparse
 from nmf_zoo.streaming import stream
 
 __all__ = ["GammaPoissonNMF", "ItakuraSaitoNMF"]
@@ -119,6 +121,8 @@ class _Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _checked(self, X: Any, reset: bool = False) -> Any:
         if not reset:
             check_is_fitted(self)
+        if issparse(X):
+            check_sparse("X", X)
         kinds = {"accept_sparse": self._takes_sparse and "csr", "dtype": np.float64, "ensure_non_negative": True}
         return validate_data(self, X, reset=reset, **kinds)
 

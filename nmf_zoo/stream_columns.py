@@ -12,6 +12,7 @@ import xarray as xr
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.stream_engine import Block, Columns, StreamEngine, columns_of
 from nmf_zoo.kernels.frames import Frames
+from nmf_zoo.labels import writable_labels
 from nmf_zoo.models.matrices import (
     COLUMNS,
     ROWS,
@@ -24,6 +25,7 @@ from nmf_zoo.models.matrices import (
     read_table,
 )
 from nmf_zoo.models.observed import MAX_COUNT
+from nmf_zoo.sparse import read_sparse
 from nmf_zoo.structure import Array, Factorisation
 
 Labels = dict[str, Array]
@@ -36,7 +38,7 @@ def read_block(
     if observed not in (None, "stored"):
         raise InputError("observed", repr(observed), "None or 'stored'")
     if sp.issparse(x):
-        columns = _read_sparse(x, structure, number, engine.is_counts, mask, observed)
+        columns = _read_listed(x, structure, number, engine.is_counts, mask, observed)
         return columns if engine.block is Columns else _spread(columns, structure.shape[0])
     if observed is not None:
         raise InputError("observed", "'stored' with a dense x", "a sparse x", "use mask= or NaN for missing cells")
@@ -141,21 +143,18 @@ def _tidy(cols: Array, rows: Array, values: Array, complete: Array, number: int,
     return columns_of(np.concatenate([[0], np.cumsum(lengths)]), rows[listed], values[listed], complete, number)
 
 
-def _read_sparse(
+def _read_listed(
     x: Any, structure: Factorisation, number: int, is_counts: bool, mask: Any, observed: str | None
 ) -> Columns:
     if x.ndim != 2 or 0 in x.shape:
         do = "slice a column as x[:, [n]]" if x.ndim != 2 else ""
         raise InputError("x", f"a sparse array of shape {x.shape}", "(features, columns)", do)
     _check_size(x.shape, structure)
-    if x.dtype.kind not in "biuf":
-        raise InputError("x", f"dtype {x.dtype}", "numbers")
     if mask is not None:
         raise InputError(
             "mask", "a mask with a sparse x", "observed='stored', or a dense x with NaN", "use x.toarray()"
         )
-    matrix = sp.csc_array(x.astype(np.float64), copy=True)
-    matrix.sum_duplicates()  # sorts them, too
+    matrix = read_sparse("x", x, "csc")
     values, is_gap = matrix.data, np.isnan(matrix.data)
     if is_gap.any() and observed is None:
         got = f"{is_gap.sum()} NaN cells in a sparse x whose other cells are zeros"
@@ -189,4 +188,5 @@ def block_of_data(structure: Factorisation, engine: StreamEngine) -> Block | Non
 def labels_of_columns(x: Any, first: int, n_columns: int) -> Array:
     """Labels of the columns of a block that has some, else their numbers."""
     labels = {} if sp.issparse(x) or np.ndim(x) != 2 else read_labels(x)[1]
-    return labels.get(COLUMNS, np.arange(first, first + n_columns))
+    own = labels.get(COLUMNS)
+    return np.arange(first, first + n_columns) if own is None else writable_labels(COLUMNS, own)

@@ -189,9 +189,6 @@ def _array() -> type:
 
 def read_arrays(path: Any) -> dict[str, Any]:
     """All arrays of an .npz archive by name."""
-    import numpy as np
+    from nmf_zoo.tables import read_archive
 
-    from nmf_zoo.tables import reading
-
-    with reading(path), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+    return read_archive(path)

@@ -13,8 +13,9 @@ import pymc as pm
 import scipy.sparse
 
 from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.labels import writable_labels
 from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_labels
-from nmf_zoo.models.observed import Observed, check_sparse_accepted, read_dense, read_sparse
+from nmf_zoo.models.observed import Observed, check_sparse_accepted, read_dense, read_listed
 
 Array = np.ndarray
 Labels = dict[str, Array]
@@ -76,7 +77,7 @@ def check_inputs(
         cells, labels, found = None, {}, None
     elif scipy.sparse.issparse(X):
         check_sparse_accepted(is_counts, exposure, background)
-        cells, labels, found = *read_sparse(X, mask, observed), tuple(X.shape)
+        cells, labels, found = *read_listed(X, mask, observed), tuple(X.shape)
     else:
         cells, labels, found = read_dense(X, mask, observed, is_counts)
     labels = labels | read_coords(coords)
@@ -162,7 +163,7 @@ def check_labels(labels: Labels, sizes: tuple[int, int, int]) -> Labels:
     checked = {}
     for dim, size in zip(DIMS, sizes, strict=True):
         theirs = None if outer.get(dim) is None else np.asarray(outer[dim])
-        ours = labels.get(dim, np.arange(size) if theirs is None else theirs)
+        ours = writable_labels(dim, labels[dim]) if dim in labels else np.arange(size) if theirs is None else theirs
         if ours.shape != (size,):
             raise InputError("coords", f"{len(ours)} labels for {dim!r}", f"{size}, as many as X and rank have")
         if theirs is not None and not np.array_equal(theirs, ours):

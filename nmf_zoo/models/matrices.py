@@ -13,6 +13,7 @@ import scipy.sparse
 import xarray as xr
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.sparse import read_sparse
 
 Array = np.ndarray
 ROWS, COLUMNS = "feature", "sample"
@@ -144,8 +145,9 @@ def read_mask(
 
     A sparse one stays sparse where that is wanted.
     """
-    if scipy.sparse.issparse(given):
-        found = scipy.sparse.csr_array(given) if keeps_sparse else given.toarray()
+    is_sparse = scipy.sparse.issparse(given)
+    if is_sparse:
+        found = given
     else:
         found, own = read_labels(given)
         found = as_matrix("mask", found)
@@ -154,4 +156,7 @@ def read_mask(
         raise InputError("mask", f"dtype {found.dtype}", "bool, True = observed", "use mask.astype(bool)")
     if found.shape != shape:
         raise InputError("mask", f"shape {found.shape}", f"{shape}, the shape of X")
-    return found
+    if not is_sparse:
+        return found
+    found = read_sparse("mask", found, dtype=bool)
+    return found if keeps_sparse else found.toarray()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from nmf_zoo import sparse
 from nmf_zoo.errors import InputError
 from nmf_zoo.models.matrices import check_cells, check_matrix_shape, raise_bad_cell, read_mask, read_table
 
@@ -88,13 +89,10 @@ def check_sparse_accepted(is_counts: bool, exposure: Any, background: Any) -> No
             raise InputError(name, "an array with a sparse X", "None, or a dense X", "use X.toarray()")
 
 
-def read_sparse(X: Any, mask: Any, observed: str | None) -> tuple[Observed, Labels]:
+def read_listed(X: Any, mask: Any, observed: str | None) -> tuple[Observed, Labels]:
     """The listed cells of a sparse matrix; without mask and ``observed`` all others were observed and are zeros."""
     check_matrix_shape("X", X.shape)
-    if X.dtype.kind not in "biuf":
-        raise InputError("X", f"dtype {X.dtype}", "numbers")
-    matrix = scipy.sparse.csr_array(X.astype(np.float64), copy=True)  # float first: small integers overflow when summed
-    matrix.sum_duplicates()
+    matrix = sparse.read_sparse("X", X)
     allowed = None if mask is None else read_mask(mask, X.shape)
     if allowed is not None and observed is None and allowed.sum() == X.shape[0] * X.shape[1]:
         allowed = None

@@ -13,16 +13,16 @@ Pandas and SciPy are imported only where a format needs them, PyMC never.
 
 from __future__ import annotations
 
-import csv
-import struct
-import zipfile
-import zlib
+import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.tables.arrays import read_mtx, read_npy, read_npz, read_parquet
+from nmf_zoo.labels import WRITABLE, find_unwritable
+from nmf_zoo.tables.arrays import Archive, read_mtx, read_npy, read_npz, read_parquet
 from nmf_zoo.tables.matrix import Matrix
 from nmf_zoo.tables.text import open_text, read_text
 
@@ -37,8 +37,6 @@ READERS: dict[str, Callable[..., Matrix]] = {
 }
 ZIPPED = (".csv", ".tsv", ".txt", ".mtx")  # may also end in .gz
 OPTIONS = {read_text: ("header", "row_labels"), read_npz: ("key",)}
-# What the standard library, NumPy, SciPy and Arrow raise on damaged files, besides OSError.
-DAMAGE = (ValueError, EOFError, KeyError, zlib.error, zipfile.BadZipFile, csv.Error, struct.error, OverflowError)
 
 
 def read_matrix(
@@ -73,7 +71,15 @@ def read_matrix(
         matrix = reader(path, suffix, **{name: given[name] for name in OPTIONS.get(reader, ())})
     if 0 in matrix.shape:
         raise InputError(str(path), f"an empty matrix of shape {matrix.shape}", "at least one row and one column")
+    for names, what in ((matrix.rows, "row"), (matrix.columns, "column")):
+        _check_labels(f"{path}, label of {what}", names or [])
     return matrix.transposed() if transpose else matrix
+
+
+def _check_labels(where: str, labels: list[str]) -> None:
+    bad = find_unwritable(labels)
+    if bad is not None:
+        raise InputError(f"{where} {bad + 1}", repr(labels[bad]), WRITABLE)
 
 
 def format_of(path: Path) -> str:
@@ -92,7 +98,17 @@ def read_labels(path: str | Path) -> list[str]:
     """The lines of a text file (``.gz`` too): one label each; blank lines at the end don't count."""
     path = Path(path)
     with reading(path), open_text(path) as file:
-        return [line.strip() for line in file.read().rstrip().splitlines()]
+        labels = [line.strip() for line in re.split("\r\n|\r|\n", file.read().rstrip())]
+    _check_labels(f"{path}, line", labels)
+    return labels
+
+
+def read_archive(path: str | Path) -> dict[str, Any]:
+    """All arrays of a NumPy archive (.npz) by name."""
+    path = Path(path)
+    with reading(path), open(path, "rb") as file:
+        archive = Archive(path, file)
+        return {name: archive[name] for name in archive.entries}
 
 
 @contextmanager
@@ -105,13 +121,15 @@ def reading(path: Path) -> Iterator[None]:
     try:
         if path.stat().st_size == 0:
             raise InputError(str(path), "an empty file", "a complete file of its kind")
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other libraries, on what they make of the file
+            yield
     except InputError:
         raise
     except UnicodeDecodeError as error:
         raise InputError(str(path), f"a byte that isn't UTF-8 text ({error.reason})", "a text file in UTF-8") from error
-    except (OSError, *DAMAGE) as error:
+    except MemoryError as error:
+        raise InputError(str(path), "a file for more memory than there is", "one that fits into memory") from error
+    except Exception as error:  # the standard library, NumPy, SciPy and Arrow raise all sorts of them
         problem = " ".join(str(error).split()) or type(error).__name__
-        if "pickle" in problem:  # NumPy's guess about any file it doesn't know, and its advice is to run what is inside
-            problem = "not NumPy's format, or Python objects instead of numbers"
         raise InputError(str(path), f"a file that can't be read ({problem})", "a complete file of its kind") from error

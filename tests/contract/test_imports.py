@@ -17,17 +17,19 @@ ANYTHING = None
 ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "__init__": (ANYTHING, set()),  # by name, at first use
     "errors": (set(), set()),
+    "labels": (set(), {"numpy"}),
+    "sparse": (set(), {"numpy", "scipy"}),
     "files": (set(), set()),
     "kernels": (set(), {"numpy", "numba", "llvmlite"}),  # numba is made of llvmlite
     "structure": (set(), {"numpy", "scipy"}),
     "distributions": ({"kernels"}, {"pymc", "pytensor", "numpy"}),  # the sparse density's loops are kernels
-    "models": ({"distributions"}, {"pymc", "pytensor", "numpy", "scipy", "pandas", "xarray"}),
+    "models": ({"distributions", "labels", "sparse"}, {"pymc", "pytensor", "numpy", "scipy", "pandas", "xarray"}),
     "reading": ({"distributions", "structure"}, {"pymc", "pytensor", "numpy"}),
     "_compat": (set(), {"arviz", "xarray"}),
     "results": ({"structure", "_compat"}, {"numpy", "xarray"}),  # and results.groups; its other files are below
     "inference": ({"structure", "kernels", "results"}, {"numpy", "scipy", "threadpoolctl", "rich"}),
     "results.stores": ({"structure", "inference", "results", "_compat"}, {"numpy", "xarray", "zarr"}),
-    "tables": (set(), {"numpy", "scipy", "pandas"}),
+    "tables": ({"sparse", "labels"}, {"numpy", "scipy", "pandas"}),
     "plots": (
         {"_compat", "components", "posterior", "prediction", "reading", "run_arguments", "structure"},
         {"numpy", "xarray", "matplotlib", "pymc"},
@@ -66,7 +68,7 @@ SHELL = {"workbench.report", "cli", "demo", "plots", "tables", "step_methods", "
 ALLOWED_ABOVE = (
     {
         *("structure", "distributions", "models", "reading", "inference", "kernels", "results", "results.stores"),
-        *("_compat", "workbench.align"),
+        *("_compat", "labels", "sparse", "workbench.align"),
     },
     {"pymc", "numpy", "scipy", "pandas", "xarray", "arviz", "pytensor"},
 )

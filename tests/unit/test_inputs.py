@@ -1,5 +1,7 @@
 """What declarations accept as X, mask, coords and sizes, and how they refuse the rest."""
 
+import datetime as dt
+
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -160,6 +162,21 @@ def test_levels_become_one_label():
     assert list(check(pd.DataFrame(X, index=index)).coords["feature"]) == ["a / 1", "a / 2", "b / 1"]
 
 
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([dt.date(2020, 1, 1), dt.date(2020, 1, 2), dt.date(2020, 1, 3)], ["2020-01-01", "2020-01-02", "2020-01-03"]),
+        (pd.interval_range(0, 3), ["(0, 1]", "(1, 2]", "(2, 3]"]),
+        (pd.Index([("a", 1), ("b", 2), "c"], tupleize_cols=False), ["('a', 1)", "('b', 2)", "c"]),
+        ([2**70, 1, 2], [str(2**70), "1", "2"]),
+        ([1, "a", 2.5], [1, "a", 2.5]),
+        (["\ttabs", "and\nlines", "are text"], ["\ttabs", "and\nlines", "are text"]),
+    ],
+)
+def test_labels_that_no_file_holds_become_text(labels, expected):
+    assert list(check(pd.DataFrame(X, index=labels)).coords["feature"]) == expected
+
+
 def test_labels_of_the_enclosing_model():
     with pm.Model(coords={"feature": GENES}) as model:
         poisson_nmf(X, 2)
@@ -268,6 +285,15 @@ REFUSALS = {
     ),
     "coords type": ({"X": X, "coords": GENES}, "coords: got list"),
     "coords length": ({"X": X, "coords": {"feature": ["a"]}}, "coords: got 1 labels for 'feature'; expected 3"),
+    "NUL": (
+        {"X": FRAME.set_axis(["a", "b\0", "c"])},
+        r"coords: got the label 'b\\x00' of 'feature' at place 1; .*control",
+    ),
+    "half a pair": (
+        {"X": X, "coords": {"sample": ["a", "b", "\ud800", "d"]}},
+        "coords: got the label .* of 'sample' at",
+    ),
+    "bytes": ({"X": X, "coords": {"component": np.array([b"a", b"b\0c"], object)}}, "of 'component' at place 1"),
     "rank 0": ({"X": X, "rank": 0}, "rank: got 0; expected a positive integer"),
     "rank negative": ({"X": X, "rank": -2}, "rank: got -2"),
     "rank float": ({"X": X, "rank": 2.0}, "rank: got 2.0"),

@@ -1,0 +1,47 @@
+"""Labels that come in: what every result can hold and every terminal can show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from numbers import Real
+
+import numpy as np
+
+from nmf_zoo.errors import InputError
+
+# Control characters but tabs and line breaks: NUL ends a text in netCDF, others steer terminals. And halves of pairs,
+# which UTF-8 doesn't have.
+UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+WRITABLE = "text without control characters"
+INTEGERS = -(2**63), 2**64  # below the first and from the second on there is no integer that a file holds
+
+
+def find_unwritable(labels: Iterable[object]) -> int | None:
+    """The place of the first label that has such characters."""
+    for place, label in enumerate(labels):
+        text = label.decode("latin-1") if isinstance(label, bytes) else label
+        if isinstance(text, str) and UNWRITABLE.search(text):
+            return place
+    return None
+
+
+def writable_labels(dim: str, labels: np.ndarray) -> np.ndarray:
+    """Labels that a file can hold: objects that are neither text, numbers nor times become text."""
+    if labels.dtype.kind in "biufmM":
+        return labels
+    if labels.dtype.kind == "O" and any(_is_odd(label) for label in labels):
+        labels = np.array([str(label) for label in labels])
+    bad = find_unwritable(labels)
+    if bad is not None:
+        got = f"the label {labels[bad]!r} of {dim!r} at place {bad}"
+        raise InputError("coords", got, WRITABLE, "rename it: it could not be saved")
+    return labels
+
+
+def _is_odd(label: object) -> bool:
+    """No text, number or time; dates, periods, intervals, tuples and integers of more than 64 bits are."""
+    if isinstance(label, int):
+        return not INTEGERS[0] <= label < INTEGERS[1]
+    return not isinstance(label, str | bytes | Real | datetime | np.datetime64 | None)
