@@ -72,7 +72,8 @@ _HOMES = {
     "nmf_zoo.measures": ("snr", "sparseness"),
     "nmf_zoo.audio.separation": ("separate",),
     "nmf_zoo.audio.spectra": ("power_spectrogram",),
-    "nmf_zoo._compat": ("save", "load"),
+    "nmf_zoo._compat": ("save",),
+    "nmf_zoo.results.loading": ("load",),
     "nmf_zoo.errors": ("InputError", "UnreadableModel", "UnsupportedModel", "RunFailed", "NmfZooWarning"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

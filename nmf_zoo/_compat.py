@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import warnings
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import xarray as xr
 
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError
 
 INFERENCE_DATA: Any = xr.DataTree
 IS_TREE = int(version("arviz").split(".")[0]) >= 1
@@ -20,7 +19,8 @@ if not IS_TREE:  # with ArviZ 1, which PyMC doesn't import as a whole, that take
     from arviz import InferenceData as INFERENCE_DATA
 SUFFIXES = (".nc", ".zarr")
 # Attributes of a store while it is being written (see results/stores.py): which draws are there, and whose they are.
-OF_STORE = DRAWN, READABLE, RUN_ID = "drawn", "readable", "run_id"
+# And that each chunk was written, also one of nothing but NaN or 0, which Zarr leaves out of itself.
+OF_STORE = DRAWN, READABLE, RUN_ID, ALL_CHUNKS = "drawn", "readable", "run_id", "all_chunks"
 
 
 def inference_data(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any:
@@ -62,50 +62,15 @@ def save(idata: Any, path: str | Path) -> None:
         return
     partial = path.with_name(f".{path.stem}.{os.getpid()}.partial.zarr")  # the draws may be read from ``path`` itself
     try:
-        tree.to_zarr(str(partial), mode="w", zarr_format=2)  # format 3 has no settled way to hold text labels
+        whole = tree.copy(deep=False)
+        whole.attrs = {**tree.attrs, ALL_CHUNKS: True}
+        # Format 3 has no settled way to hold text labels.
+        whole.to_zarr(str(partial), mode="w", zarr_format=2, write_empty_chunks=True)
         if path.is_dir():
             shutil.rmtree(path)
         os.replace(partial, path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def load(path: str | Path) -> Any:
-    """Read what :func:`save` wrote, or a run with ``store=``.
-
-    NetCDF is read into memory. Of a Zarr store the groups of draws stay on disk, and what is used of them is read at
-    each use: ``.load()`` or ``.compute()`` keeps a variable in memory. Of an unfinished run what is there is read, with
-    a warning.
-    """
-    path = Path(path)
-    if path.suffix == ".zarr":
-        return _load_store(path)
-    with xr.open_datatree(str(path), engine="h5netcdf") as tree:
-        groups = {name: tree[name].to_dataset().load() for name in tree.children}
-        return inference_data(groups, {str(name): value for name, value in tree.attrs.items()})
-
-
-def _load_store(path: Path) -> Any:
-    unfinished = (path / ".zgroup").exists() and not (path / ".zmetadata").exists()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Object at .*partial")  # what a kill left of a file
-        tree = xr.open_datatree(str(path), engine="zarr", cache=False, consolidated=False if unfinished else None)
-    groups = {name: tree[name].to_dataset() for name in tree.children}
-    readable = tree.attrs.get(READABLE)
-    if readable is not None:
-        groups = {name: first_draws(dataset, readable["chains"], readable["draws"]) for name, dataset in groups.items()}
-    for name, dataset in groups.items():
-        if not {"chain", "draw"} <= set(dataset.dims):
-            groups[name] = dataset.load()
-    if tree.attrs.get("status") == "running":
-        if readable is None:
-            raise InputError("path", f"{str(path)!r}, of a run before its first draw", "a store with draws")
-        n_chains = len(readable["chains"])
-        what = f"{readable['draws']} draws of {n_chains} chain{'s' * (n_chains > 1)}"
-        message = f"{path.name} is of an unfinished run: {what}."
-        warnings.warn(message, NmfZooWarning, stacklevel=3)
-    attrs = {str(name): value for name, value in tree.attrs.items() if name not in OF_STORE}
-    return inference_data(groups, attrs)
 
 
 def first_draws(dataset: xr.Dataset, chains: Sequence[int], length: int) -> xr.Dataset:

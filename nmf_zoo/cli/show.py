@@ -49,19 +49,10 @@ def load_result(path: Path) -> Any:
     """A result that ``nmf-zoo fit`` or ``nz.save`` wrote."""
     if path.suffix not in RESULTS:
         raise InputError("input", str(path), f"a result, {' or '.join(RESULTS)}")
-    if not path.exists():
-        raise InputError("input", f"{path}, which doesn't exist", "a result that exists")
-    if path.suffix == ".nc" and path.is_dir():
-        raise InputError("input", f"{path}, a folder", "a file")
     import nmf_zoo as nz
     from nmf_zoo import _compat
 
-    try:
-        idata = nz.load(path)
-    except Exception as error:  # whatever HDF5, Zarr and xarray raise on damaged files
-        raise InputError(
-            str(path), f"a file that can't be read ({error})", "a complete result of nmf-zoo fit"
-        ) from error
+    idata = nz.load(path)
     if not {"posterior", "posterior_moments"} & set(_compat.group_names(idata)):
         raise InputError(str(path), "a file without a posterior group", "a result of nmf-zoo fit")
     return idata

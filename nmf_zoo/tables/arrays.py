@@ -9,7 +9,7 @@ import zipfile
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class _Header(NamedTuple):
     dtype: np.dtype
 
 
-def _read_header(where: str, file: BinaryIO) -> _Header:
+def _read_header(where: str, file: IO[bytes]) -> _Header:
     if file.read(len(NPY_MAGIC)) != NPY_MAGIC:
         raise InputError(where, "a file of another kind", "a NumPy array written by numpy.save")
     file.seek(0)
@@ -44,7 +44,7 @@ def _read_header(where: str, file: BinaryIO) -> _Header:
     return _Header(shape, dtype)
 
 
-def _read_array(where: str, file: BinaryIO, size: int) -> np.ndarray:
+def _read_array(where: str, file: IO[bytes], size: int) -> np.ndarray:
     """The array in a file of ``size`` bytes, which are as many as its header promises."""
     shape, dtype = _read_header(where, file)
     if dtype.hasobject:
@@ -60,7 +60,7 @@ def _read_array(where: str, file: BinaryIO, size: int) -> np.ndarray:
 class Archive:
     """The arrays of a NumPy archive by name; each is read when it is asked for."""
 
-    def __init__(self, path: Path, file: BinaryIO):
+    def __init__(self, path: Path, file: IO[bytes]):
         self._path, self._zip = path, zipfile.ZipFile(file)
         arrays = [entry for entry in self._zip.infolist() if entry.filename.endswith(".npy")]
         self.entries = {entry.filename.removesuffix(".npy"): entry for entry in arrays}

@@ -1,0 +1,192 @@
+"""``nz.load``: results from netCDF and Zarr; of a file that can't be read it says which and why, in one line.
+
+HDF5 and Zarr are other people's formats, read by other people's code, which raises what it happens to raise on damaged
+files (and, in C, may do worse). Here is the border: sizes are held against the bytes that are there, and whatever is
+raised becomes an `InputError`. Zarr takes a chunk that isn't there for one of NaN or 0, so that a store of ours says
+that all of them were written, and they are counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+from nmf_zoo import _compat
+from nmf_zoo.errors import InputError, NmfZooWarning
+
+HDF5 = b"\x89HDF\r\n\x1a\n"
+KNOWN = {b"CDF": "netCDF 3", b"PK": "a zip archive", b"\x1f\x8b": "gzip"}  # how other files begin
+MOST_DEFLATED = 1032  # bytes that one byte of a compressed file can become
+WHOLE = "a complete result of nz.save or nmf-zoo fit"
+DRAWN, READABLE, _, ALL_CHUNKS = _compat.OF_STORE
+
+
+def load(path: str | Path) -> Any:
+    """Read what :func:`save` wrote, or a run with ``store=``.
+
+    NetCDF is read into memory. Of a Zarr store the groups of draws stay on disk, and what is used of them is read at
+    each use: ``.load()`` or ``.compute()`` keeps a variable in memory. Of an unfinished run what is there is read, with
+    a warning.
+
+    Raises
+    ------
+    InputError : there is no such file, it is of another kind, cut or damaged; for a Zarr store also later, when draws
+        that can't be read are used
+    """
+    path = Path(path)
+    try:
+        is_folder = path.is_dir()
+        if not is_folder and not path.exists():
+            raise InputError(str(path), "no such file", "a result that exists, .nc or .zarr")
+    except (OSError, ValueError) as error:  # a name that is too long, or has a NUL in it
+        raise InputError(repr(str(path))[:200], f"no name of a file ({error})", "the path of a result") from error
+    if path.suffix == ".zarr":
+        return _load_store(path, is_folder)
+    if is_folder:
+        raise InputError(str(path), "a folder", "a file, or a Zarr store, whose name ends in .zarr")
+    with _border(path):
+        _check_signature(path)
+        with xr.open_datatree(str(path), engine="h5netcdf") as tree:
+            groups = {name: tree[name].to_dataset() for name in tree.children}
+            _check_sizes(path, groups)
+            loaded = {name: dataset.load() for name, dataset in groups.items()}
+            return _compat.inference_data(loaded, {str(name): value for name, value in tree.attrs.items()})
+
+
+@contextmanager
+def _border(path: Path, where: str = "") -> Iterator[None]:
+    """Whatever other people's code raises on a file, and says of it, as one line."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except InputError:
+        raise
+    except MemoryError as error:
+        raise InputError(str(path), f"more{where} than memory holds", WHOLE) from error
+    except Exception as error:
+        problem = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(str(path), f"a file{where} that can't be read ({problem})", WHOLE) from error
+
+
+def _check_signature(path: Path) -> None:
+    """Refuse what isn't HDF5 before its library sees it."""
+    size, at = path.stat().st_size, 0
+    with open(path, "rb") as file:
+        head = file.read(len(HDF5))
+        if not head:
+            raise InputError(str(path), "an empty file", WHOLE)
+        while at < size:  # behind a block of somebody's own, which ends at 512, 1024, ...
+            file.seek(at)
+            if file.read(len(HDF5)) == HDF5:
+                return
+            at = max(512, 2 * at)
+    kind = next((name for begin, name in KNOWN.items() if head.startswith(begin)), "something else")
+    raise InputError(str(path), f"{kind}, not netCDF 4 (HDF5)", WHOLE)
+
+
+def _check_sizes(path: Path, groups: Mapping[str, xr.Dataset]) -> None:
+    """Refuse arrays of more bytes than the file can hold."""
+    promised, there = sum(dataset.nbytes for dataset in groups.values()), path.stat().st_size
+    if promised > MOST_DEFLATED * there:
+        got = f"a file of {there:,} bytes whose header tells of {promised:,}"
+        raise InputError(str(path), got, WHOLE)
+
+
+# -- Zarr --------------------------------------------------------------------------------------------------------
+
+
+def _load_store(path: Path, is_folder: bool) -> Any:
+    if not is_folder:
+        raise InputError(str(path), "a file", "a Zarr store, which is a folder")
+    if find_spec("zarr") is None:
+        raise InputError(str(path), "a Zarr store without zarr installed", "zarr", "pip install 'nmf_zoo[zarr]'")
+    if not any((path / name).exists() for name in (".zgroup", ".zmetadata", "zarr.json")):
+        raise InputError(str(path), "a folder without a Zarr store in it", WHOLE)
+    with _border(path):
+        groups, attrs, unfinished = _read_store(path)
+        idata = _compat.inference_data(groups, attrs)
+    if unfinished:
+        warnings.warn(f"{path.name} is of an unfinished run: {unfinished}.", NmfZooWarning, stacklevel=3)
+    return idata
+
+
+def _read_store(path: Path) -> tuple[dict[str, xr.Dataset], dict[str, Any], str]:
+    """The groups, those of draws left on disk; the attributes; and what is there of an unfinished run, or ""."""
+    is_open = (path / ".zgroup").exists() and not (path / ".zmetadata").exists()
+    tree = xr.open_datatree(str(path), engine="zarr", cache=False, chunks=None, consolidated=False if is_open else None)
+    groups = {name: tree[name].to_dataset() for name in tree.children}
+    readable = tree.attrs.get(READABLE)
+    unfinished = ""
+    if tree.attrs.get("status") == "running":
+        if readable is None:
+            raise InputError("path", f"{str(path)!r}, of a run before its first draw", "a store with draws")
+        n_chains = len(readable["chains"])
+        unfinished = f"{readable['draws']} draws of {n_chains} chain{'s' * (n_chains > 1)}"
+    if tree.attrs.get(ALL_CHUNKS):
+        for name, dataset in groups.items():
+            _require_chunks(path, name, dataset, readable)
+    if readable is not None:
+        groups = {
+            name: _compat.first_draws(dataset, readable["chains"], readable["draws"])
+            for name, dataset in groups.items()
+        }
+    for name, dataset in groups.items():
+        groups[name] = _guarded(path, name, dataset) if {"chain", "draw"} <= set(dataset.dims) else dataset.load()
+    attrs = {str(name): value for name, value in tree.attrs.items() if name not in _compat.OF_STORE}
+    return groups, attrs, unfinished
+
+
+def _require_chunks(path: Path, group: str, dataset: xr.Dataset, readable: Mapping[str, Any] | None) -> None:
+    """Refuse a store that lacks one of the files of a variable, or has it cut where that can be seen."""
+    for name, variable in dataset.variables.items():
+        folder, chunks = path / group / str(name), variable.encoding["chunks"]
+        counts = [range(-(-size // step)) for size, step in zip(variable.shape, chunks, strict=True)]
+        if readable is not None and variable.dims[:2] == ("chain", "draw"):
+            counts[:2] = readable["chains"], counts[1][: -(-readable["draws"] // chunks[1])]
+        there = {entry.name: entry.stat().st_size for entry in os.scandir(folder)}
+        is_plain = not variable.encoding.get("compressors") and not variable.encoding.get("filters")
+        size = int(np.prod(chunks)) * variable.encoding["dtype"].itemsize if is_plain else None
+        for place in itertools.product(*counts):
+            chunk = ".".join(map(str, place)) or "0"
+            if chunk not in there:
+                raise InputError(str(path), f"a store without the file {group}/{name}/{chunk}", WHOLE)
+            if size is not None and there[chunk] != size:
+                got = f"{there[chunk]:,} bytes in {group}/{name}/{chunk}, not {size:,}"
+                raise InputError(str(path), got, WHOLE)
+
+
+def _guarded(path: Path, group: str, dataset: xr.Dataset) -> xr.Dataset:
+    """Draws that stay on disk; one that can't be read is an `InputError`, too."""
+    lazy = {}
+    for name, variable in dataset.data_vars.variables.items():
+        behind: Any = indexing.LazilyIndexedArray(_Guarded(path, f" with {group}/{name}", variable))
+        lazy[name] = xr.Variable(variable.dims, behind, variable.attrs, variable.encoding)
+    coords = {name: coord.load() for name, coord in dataset.coords.items()}
+    return xr.Dataset(lazy, coords, dataset.attrs)
+
+
+class _Guarded(BackendArray):
+    """An array on disk behind the border."""
+
+    def __init__(self, path: Path, where: str, variable: xr.Variable):
+        self.path, self.where, self.variable = path, where, variable
+        self.shape, self.dtype = variable.shape, variable.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
+
+    def _read(self, key: tuple) -> Any:
+        with _border(self.path, self.where):
+            return self.variable[key].to_numpy()
