@@ -15,20 +15,21 @@ import xarray as xr
 
 from nmf_zoo import __version__
 from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo.files import replacing
 from nmf_zoo.inference import online_em
-from nmf_zoo.inference.checkpoint import replace_file
 from nmf_zoo.inference.driver import available_cores
 from nmf_zoo.inference.hmm import online as chain_online_em
 from nmf_zoo.inference.hmm import particle_online as particle_online_em
 from nmf_zoo.inference.itakura_saito import online_em as simulated_online_em
 from nmf_zoo.inference.stream_engine import START, Block, StreamEngine
-from nmf_zoo.inference.structure_trees import as_tree, from_tree
-from nmf_zoo.inference.trees import Damaged, read_tree
+from nmf_zoo.inference.structure_trees import as_tree, structure_of
+from nmf_zoo.inference.tree_patterns import Each, Like, require
+from nmf_zoo.inference.trees import Damaged, read_tree, write_tree
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.streams import child, seed_key
 from nmf_zoo.reading import read
 from nmf_zoo.results import LEADING, as_dataset, pack
-from nmf_zoo.run_arguments import check_counts, check_initvals, entropy_of
+from nmf_zoo.run_arguments import check_counts, check_initvals, entropy_of, require_memory
 from nmf_zoo.run_attributes import model_attributes, run_attributes
 from nmf_zoo.stream_columns import block_of_data, labels_of_columns, read_block
 from nmf_zoo.stream_results import activations_dataset, component_dim, own_dims, trace_dataset, weights_array
@@ -40,8 +41,20 @@ STREAMS: tuple[StreamEngine, ...] = (
     chain_online_em.STREAM,
     particle_online_em.STREAM,
 )
-FORMAT = 1  # of a saved stream
+OWNER = {"kind": "stream"}  # of a saved stream
+SAVED = {  # a stream as a tree
+    "version": str,
+    "engine": str,
+    "options": Each(float | int | str | tuple | list | None),
+    "structure": dict,
+    "entropy": int | list,
+    "start": Each(np.ndarray),
+    "state": Any,
+    "trace": {"columns": Each(int), "norms": Each(np.ndarray), "stride": int, "steps": int},
+    "seconds": float,
+}
 NO_COLUMN = ("stream", "no column yet", "at least one", "call update first")
+COPIES = 4  # of the weights that every stream holds: themselves, their start, statistics, and those that follow
 MOST_RECORDS = 512  # of the trace: when there are so many, every second is dropped
 
 
@@ -101,22 +114,29 @@ def resume_stream(path: Path | str, *, cores: int | None = None) -> Stream:
     path = _path(path)
     try:
         with open(path, "rb") as file:
-            tree = read_tree(file)
+            tree, _ = read_tree(file, OWNER)
+        return stream_of(tree, cores)
     except OSError as error:
         raise InputError("path", f"{str(path)!r} ({error.strerror})", "a file that Stream.save wrote") from None
-    except Damaged:
-        raise InputError("path", f"{str(path)!r}, damaged", "a file that Stream.save wrote", "use another") from None
-    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
-        raise InputError("path", repr(str(path)), f"a saved stream of format {FORMAT}", "use the version that wrote it")
-    return _from_tree(tree, cores)
+    except Damaged as error:
+        got = f"{str(path)!r}, {error}"
+        raise InputError("path", got, f"a file that Stream.save of {__version__} wrote", "use another") from None
 
 
-def _from_tree(tree: Mapping[str, Any], cores: int | None) -> Stream:
-    """The stream that was saved as this tree."""
-    structure, kinds = from_tree(tree["structure"]), {engine.options.__name__: engine.options for engine in STREAMS}
-    chosen, options = _resolve(kinds[tree["engine"]](**tree["options"]), structure)
-    found = Stream(chosen, options, structure, tree["entropy"], tree["start"], _cores(cores))
-    found._state, found._trace, found._seconds = tree["state"], tree["trace"], tree["seconds"]
+def stream_of(tree: Any, cores: int | None) -> Stream:
+    """The stream that was saved as this tree; Damaged when there is none."""
+    require(tree, SAVED, "the stream")
+    kinds = {engine.options.__name__: engine.options for engine in STREAMS}
+    if tree["engine"] not in kinds:
+        raise Damaged(f"damaged: engine {tree['engine']!r}")
+    structure = structure_of(tree["structure"])
+    try:
+        chosen, options = _resolve(kinds[tree["engine"]](**tree["options"]), structure)
+        (start,) = check_initvals(structure, tree["start"], 1)
+        found = Stream(chosen, options, structure, entropy_of(tree["entropy"]), start, _cores(cores))
+    except (TypeError, ValueError) as error:  # what options say to wrong names and values, and engines to the model
+        raise Damaged(f"damaged: {error}") from None
+    found._restore(tree["state"], tree["trace"], tree["seconds"])
     return found
 
 
@@ -132,6 +152,8 @@ class Stream:
     """
 
     def __init__(self, engine: StreamEngine, options: Any, structure: Factorisation, entropy: Any, start, cores: int):
+        weights = structure.W.shape
+        require_memory("stream", f"weights of shape {weights}", COPIES * 8.0 * weights[0] * weights[1], "have fewer")
         self._engine, self._options, self._structure = engine, options, structure
         self._entropy, self._start, self._key = entropy, start, seed_key(entropy)
         self._problem = engine.prepare(structure, options, Workers(cores))
@@ -165,6 +187,15 @@ class Stream:
         ``columns_seen`` that makes; it can be used, saved or updated.
         """
         self._take(read_block(x, self._structure, self.columns_seen, self._engine, mask, observed))
+
+    def _restore(self, state: Any, trace: dict[str, Any], seconds: float) -> None:
+        """Be where another stream was; its state must be laid out as one of ours is."""
+        if state is not None:
+            column = read_block(np.ones(self._structure.shape[0]), self._structure, 0, self._engine)
+            require(
+                state, Like(self._engine.init(self._problem, column, child(self._key, START), self._start)), "state"
+            )
+        self._state, self._trace, self._seconds = state, trace, seconds
 
     def _take(self, columns: Block) -> None:
         """Step through the mini-batches of a block."""
@@ -259,31 +290,12 @@ class Stream:
 
     def save(self, path: Path | str) -> None:
         """Write all that the stream is to a file. It takes its place at once: a kill leaves the old one or the new."""
-        path = _path(path)
-        try:
-            replace_file(path, self._tree())
-        except OSError as error:
-            got = f"{str(path)!r} ({error.strerror})"
-            raise InputError("path", got, "a file that can be written", "make room, or give another path") from None
-
-    def _tree(self) -> dict[str, Any]:
-        """All that the stream is."""
-        return {
-            "format": FORMAT,
-            "version": __version__,
-            "engine": self._engine.options.__name__,
-            "options": asdict(self._options),
-            "structure": as_tree(self._structure),
-            "entropy": self._entropy,
-            "start": self._start,
-            "state": self._state,
-            "trace": self._trace,
-            "seconds": self._seconds,
-        }
+        with replacing(_path(path)) as partial, open(partial, "wb") as file:
+            write_tree(file, tree_of(self), OWNER)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickle: as it is saved."""
-        return _from_tree, (self._tree(), None)
+        return stream_of, (tree_of(self), None)
 
     def result(self) -> Any:
         """The factorisation so far.
@@ -307,6 +319,21 @@ class Stream:
             raise InputError(*NO_COLUMN)
         values, parameters = self._engine.finish(self._problem, self._state)
         return _copies(values), _copies(parameters)
+
+
+def tree_of(stream: Stream) -> dict[str, Any]:
+    """All that a stream is."""
+    return {
+        "version": __version__,
+        "engine": stream._engine.options.__name__,
+        "options": asdict(stream._options),
+        "structure": as_tree(stream._structure),
+        "entropy": stream._entropy,
+        "start": stream._start,
+        "state": stream._state,
+        "trace": stream._trace,
+        "seconds": stream._seconds,
+    }
 
 
 def _resolve(engine: Any, structure: Factorisation) -> tuple[StreamEngine, Any]:

@@ -9,7 +9,6 @@ seed in ten, on three simulated sources; of ten one was, for every seed.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -18,14 +17,13 @@ import numpy as np
 
 from nmf_zoo.api import fit
 from nmf_zoo.audio.sound import BLOCK, Sound
-from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.inference.checkpoint import EVERY, Checkpoint
+from nmf_zoo.errors import NmfZooWarning
+from nmf_zoo.inference.checkpoint import Checkpoint
 from nmf_zoo.inference.progress import Watch
 from nmf_zoo.models import is_nmf
-from nmf_zoo.streaming import Stream, resume_stream
+from nmf_zoo.streaming import Stream, stream_of, tree_of
 from nmf_zoo.structure import Array
 
-STATE = "learning.stream"  # in the checkpoint, beside the activations
 TOGETHER = 32  # frames of one update: progress and saves come between two
 BUFFER = 1 << 22  # numbers in the buffer that shuffles
 SAMPLE, RESTARTS, ITERATIONS = 400, 10, 100  # of the start: frames, runs of EM and how long they are
@@ -36,24 +34,20 @@ class SavedLearning:
     """Where the stream is saved; without a checkpoint, nowhere."""
 
     def __init__(self, checkpoint: Checkpoint | None):
-        self._path = None if checkpoint is None else checkpoint.path / STATE
-        self._due = time.monotonic() + EVERY
+        self._part = None if checkpoint is None else checkpoint.part("learning")  # beside the activations
 
     def load(self, cores: int | None) -> Stream | None:
         """The stream as it was saved last."""
-        if self._path is None or not self._path.exists():
+        saved = None if self._part is None else self._part.load()
+        if self._part is None or saved is None:
             return None
-        return resume_stream(self._path, cores=cores)
+        with self._part.refused():
+            return stream_of(saved.tree, cores)
 
     def save(self, stream: Stream, *, last: bool = False) -> None:
-        """Save if it is time to, or this is the end; a failure is said, and the run goes on."""
-        if self._path is None or not (last or time.monotonic() >= self._due):
-            return
-        try:
-            stream.save(self._path)
-        except InputError as error:
-            warnings.warn(f"checkpoint: could not be saved ({error.got})", NmfZooWarning, stacklevel=2)
-        self._due = time.monotonic() + EVERY
+        """Save if it is time to, or this is the end."""
+        if self._part is not None and (last or self._part.is_due()):
+            self._part.save(tree_of(stream), {})
 
 
 def first_profiles(sound: Sound, rank: int, entropy: Any, cores: int | None) -> Array:

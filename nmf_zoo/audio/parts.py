@@ -18,6 +18,7 @@ from nmf_zoo.audio.sound import BLOCK, Frames, Sound
 from nmf_zoo.audio.spectra import Synthesis
 from nmf_zoo.inference.checkpoint import Part
 from nmf_zoo.inference.progress import Watch
+from nmf_zoo.inference.tree_patterns import Cells, Each, require
 from nmf_zoo.streaming import Stream
 from nmf_zoo.structure import Array
 
@@ -65,20 +66,24 @@ class SavedActivations:
     def __init__(self, part: Part | None):
         self._part, self._new, self._done = part, [], 0  # type: ignore[var-annotated]
 
-    def load(self) -> Iterator[tuple[Array, Array]]:
+    def load(self, rank: int, n_frames: int) -> Iterator[tuple[Array, Array]]:
         """Those that were saved, block by block."""
-        saved = None if self._part is None else self._part.load()
-        if saved is None:
+        saved = None if self._part is None else self._part.load({"blocks": int})
+        if self._part is None or saved is None:
             return
         self._done = saved.tree["blocks"]
-        for rows in saved.rows():
-            yield from rows["blocks"]
+        first, each = 0, Each([np.ndarray, np.ndarray])
+        for block in (block for rows in saved.rows({"blocks": each}) for block in rows["blocks"]):
+            with self._part.refused():
+                require(block, [Cells("f", (rank, min(BLOCK, n_frames - first)))] * 2, f"block {first // BLOCK}")
+            first += BLOCK
+            yield block
 
     def add(self, block: tuple[Array, Array]) -> None:
         """Save if it is time to."""
         if self._part is None:
             return
-        self._new.append(block)
+        self._new.append(list(block))
         if self._part.is_due() and self._part.save({"blocks": self._done + len(self._new)}, {"blocks": self._new}):
             self._done, self._new = self._done + len(self._new), []
 
@@ -90,7 +95,7 @@ def separate_frames(sound: Sound, stream: Stream, sink: Sink, saved: SavedActiva
     counts[-1] -= counts.sum() - sound.n_frames
     found = Found(np.zeros((rank, len(counts))), np.zeros((rank, len(counts))), counts, np.zeros(rank))
     voices = [Synthesis(sound.framing, sound.n_samples) for _ in range(rank)]
-    known = saved.load()
+    known = saved.load(rank, sound.n_frames)
     with Watch(not quiet, "separating", 1, sound.n_frames) as watch:
         for frames in sound.frames(BLOCK):
             block = next(known, None)

@@ -6,7 +6,10 @@
     0.state      where chain 0 is: the engine's state, and how many bytes of 0.rows belong to it
 
 A save appends to the rows, and then replaces the state by a rename: the state before that moment, the new one after.
-Bytes of a save that was cut short lie beyond what the state vouches for, and are dropped. Both are check-summed.
+Bytes of a save that was cut short lie beyond what the state vouches for, and are dropped. Both are check-summed, and
+say whose they are: of which run, of which part of it, rows or state; and a state holds the checksum of its rows, so
+that those of another chain, another run or another save are refused. What was read is held against what the reader
+expects (:mod:`nmf_zoo.inference.tree_patterns`) before anything is done with it.
 
 A chain saves between two steps from its own thread, every `EVERY` seconds, and less often where its state is slow to
 write: that takes no more than `SHARE` of the time. Its rows are written once, however often it saves. When a save fails
@@ -20,12 +23,15 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.files import is_partial, replacing, sync
 from nmf_zoo.inference.facts import differences
+from nmf_zoo.inference.tree_patterns import require
 from nmf_zoo.inference.trees import Damaged, read_tree, write_tree
 
 try:
@@ -35,46 +41,62 @@ except ImportError:  # not on Windows: two runs at once are then not noticed
 
 EVERY = 5.0  # seconds between two saves of a chain
 SHARE = 0.01  # of a chain's time that saving its state may take
+FORMAT = 2  # of the folder
 RUN, LOCK = "run.json", "lock"
 ADVICE = "give another path, or delete that folder"
 
 
 class Saved(NamedTuple):
-    """What a part of a run left: ``tree`` as it was saved last; ``rows()`` reads those of all saves, in order."""
+    """What a part of a run left: ``tree``, as it was saved last; ``rows(pattern)`` reads those of all saves."""
 
     tree: Any
-    rows: Callable[[], Iterator[Any]]
+    rows: Callable[[Any], Iterator[Any]]
 
 
 class Part:
-    """The two files of one chain or restart."""
+    """The two files of one chain or restart.
 
-    def __init__(self, folder: Path, number: int):
-        self._state, self._rows = folder / f"{number}.state", folder / f"{number}.rows"
-        self._bytes = 0
+    ``run_id`` : of the run; ``name`` : the chain's number, or another word
+    """
+
+    def __init__(self, folder: Path, run_id: str, name: int | str):
+        self._state, self._rows = folder / f"{name}.state", folder / f"{name}.rows"
+        self._owner = {"run": run_id, "part": str(name)}
+        self._bytes, self._checksum = 0, 0
         self._due = time.monotonic() + EVERY
 
-    def load(self) -> Saved | None:
-        """What was saved last, or None."""
-        if not self._state.exists():
+    def load(self, pattern: Any = Any) -> Saved | None:
+        """What was saved last, or None. A tree that does not fit the pattern is refused."""
+        if not os.path.lexists(self._state):
             return None
-        try:
-            with open(self._state, "rb") as file:
-                saved = read_tree(file)
-        except Damaged:
-            raise _damaged(self._state) from None
-        self._bytes = saved["bytes"]
+        with self.refused(self._state), open(self._state, "rb") as file:
+            saved, _ = read_tree(file, self._owner | {"kind": "state"})
+            require(saved, {"tree": pattern, "bytes": int, "checksum": int}, "the state")
+        self._bytes, self._checksum = saved["bytes"], saved["checksum"]
         return Saved(saved["tree"], self._read_rows)
 
-    def _read_rows(self) -> Iterator[Any]:
+    def _read_rows(self, pattern: Any) -> Iterator[Any]:
         if not self._bytes:
             return
+        with self.refused(self._rows), open(self._rows, "rb") as file:
+            checksum = 0
+            while file.tell() < self._bytes:
+                tree, checksum = read_tree(file, self._owner | {"kind": "rows"}, checksum)
+                if file.tell() >= self._bytes and (file.tell(), checksum) != (self._bytes, self._checksum):
+                    raise Damaged(f"of another save than {self._state.name}")
+                require(tree, pattern, "a row")
+                yield tree
+
+    @contextmanager
+    def refused(self, path: Path | None = None) -> Iterator[None]:
+        """What is wrong with a file, by default the state, in one line that names it."""
+        path = self._state if path is None else path
         try:
-            with open(self._rows, "rb") as file:
-                while file.tell() < self._bytes:
-                    yield read_tree(file)
-        except (Damaged, FileNotFoundError):
-            raise _damaged(self._rows) from None
+            yield
+        except Damaged as error:
+            raise _unusable(path, str(error)) from None
+        except OSError as error:
+            raise _unusable(path, f"which can't be read ({error.strerror})") from None
 
     def is_due(self) -> bool:
         """Whether it is time to save; cheap enough to be asked at every step."""
@@ -87,28 +109,32 @@ class Part:
         """
         began = time.monotonic()
         try:
-            end = self._append(rows) if rows else self._bytes
+            end, checksum = self._append(rows) if rows else (self._bytes, self._checksum)
             began = time.monotonic()
-            replace_file(self._state, {"tree": tree, "bytes": end})
-        except OSError as error:
-            message = f"could not be saved ({error.strerror}: {self._state.parent}); the run goes on without"
+            state = {"tree": tree, "bytes": end, "checksum": checksum}
+            with replacing(self._state, "checkpoint") as partial, open(partial, "wb") as file:
+                write_tree(file, state, self._owner | {"kind": "state"})
+        except (OSError, InputError) as error:
+            reason = getattr(error, "strerror", "") or str(error)
+            message = f"could not be saved ({reason}: {self._state.parent}); the run goes on without"
             warnings.warn(f"checkpoint: {message}", NmfZooWarning, stacklevel=2)
             return False
         else:
-            self._bytes = end
+            self._bytes, self._checksum = end, checksum
             return True
         finally:
             now = time.monotonic()
             self._due = now + max(EVERY, (now - began) / SHARE)
 
-    def _append(self, rows: Any) -> int:
-        """The length of the rows' file with these at its end."""
+    def _append(self, rows: Any) -> tuple[int, int]:
+        """Length and checksum of the rows' file with these at its end."""
         with open(self._rows, "r+b" if self._bytes else "wb") as file:
             file.truncate(self._bytes)
             file.seek(self._bytes)
-            write_tree(file, rows)
-            _to_disk(file)
-            return file.tell()
+            checksum = write_tree(file, rows, self._owner | {"kind": "rows"}, self._checksum)
+            end = file.tell()
+        sync(self._rows)
+        return end, checksum
 
 
 class Checkpoint:
@@ -124,9 +150,9 @@ class Checkpoint:
     def __init__(self, path: Path, entropy: Any, run_id: str, lock: IO):
         self.path, self.entropy, self.run_id, self._lock = path, entropy, run_id, lock
 
-    def part(self, number: int) -> Part:
-        """Where chain or restart ``number`` saves."""
-        return Part(self.path, number)
+    def part(self, name: int | str) -> Part:
+        """Where a chain or restart saves, by its number; or another part of the run, by a word."""
+        return Part(self.path, self.run_id, name)
 
     def close(self) -> None:
         """Let another run have the folder."""
@@ -142,7 +168,7 @@ def open_checkpoint(path: Path, facts: Mapping[str, str], entropy: Any, is_seede
     lock = _lock(path)
     try:
         if stored is None:
-            _write_json(path / RUN, {"entropy": entropy, "facts": facts})
+            _write_json(path / RUN, {"format": FORMAT, "entropy": entropy, "facts": facts})
         elif found := differences(stored["facts"], facts):
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             raise InputError("checkpoint", f"{str(path)!r} of another run: {found[0]}{more}", "one of this run", ADVICE)
@@ -154,22 +180,40 @@ def open_checkpoint(path: Path, facts: Mapping[str, str], entropy: Any, is_seede
 
 def _stored_run(path: Path) -> dict[str, Any] | None:
     """What run.json holds; None for a folder that is new or empty."""
-    if path.exists() and not path.is_dir():
+    if os.path.lexists(path) and not os.path.isdir(path):
         raise InputError("checkpoint", f"{str(path)!r}, a file", "a folder, or a new name", "give another path")
-    if not path.absolute().parent.is_dir():
+    if not os.path.isdir(path.absolute().parent):
         raise InputError("checkpoint", f"{str(path)!r} in a folder that does not exist", "a folder that does")
-    if not path.exists():
-        return None
-    names = {entry.name for entry in path.iterdir()}
-    if RUN not in names:
-        if names - {LOCK, _partial(path / RUN).name}:
-            raise InputError("checkpoint", f"{str(path)!r}, a folder with other files", "a new name, or a checkpoint")
+    if not os.path.lexists(path):
         return None
     try:
-        stored = json.loads((path / RUN).read_text(encoding="utf-8"))
-        return {"entropy": stored["entropy"], "facts": dict(stored["facts"])}
-    except (OSError, ValueError, KeyError, TypeError):
-        raise _damaged(path / RUN) from None
+        names = {entry.name for entry in path.iterdir()}
+    except OSError as error:
+        expected = f"a folder that can be read ({error.strerror})"
+        raise InputError("checkpoint", repr(str(path)), expected, "give another path") from None
+    if RUN not in names:
+        if any(name != LOCK and not is_partial(name) for name in names):
+            raise InputError("checkpoint", f"{str(path)!r}, a folder with other files", "a new name, or a checkpoint")
+        return None
+    return _read_json(path / RUN)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _unusable(path, f"which can't be read ({error.strerror})") from None
+    except (ValueError, RecursionError):
+        raise _unusable(path, "damaged") from None
+    if not isinstance(stored, dict) or stored.get("format", 1) != FORMAT:
+        got = f"{str(path.parent)!r}, which another version of nmf_zoo wrote"
+        raise InputError("checkpoint", got, f"one of format {FORMAT}", f"use that version, {ADVICE}")
+    facts, entropy = stored.get("facts"), stored.get("entropy")
+    words = entropy if isinstance(entropy, list) else [entropy]
+    is_whole = isinstance(facts, dict) and all(isinstance(fact, str) for fact in facts.values())
+    if not is_whole or not words or not all(type(word) is int and word >= 0 for word in words):
+        raise _unusable(path, "damaged")
+    return stored
 
 
 def _lock(path: Path) -> IO:
@@ -191,46 +235,10 @@ def _lock(path: Path) -> IO:
     return file
 
 
-def replace_file(path: Path, tree: Any) -> None:
-    """Write a tree and let it take the place of ``path`` all at once."""
-    partial = _partial(path)
-    with open(partial, "wb") as file:
-        write_tree(file, tree)
-        _to_disk(file)
-    _rename(partial, path)
-
-
 def _write_json(path: Path, content: Any) -> None:
-    partial = _partial(path)
-    try:
-        with open(partial, "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
-            _to_disk(file)
-        _rename(partial, path)
-    except OSError as error:
-        got, expected = f"{str(path.parent)!r} ({error.strerror})", "a folder that can be written to"
-        raise InputError("checkpoint", got, expected, "make room, or give another path") from None
+    with replacing(path, "checkpoint") as partial:
+        partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def _partial(path: Path) -> Path:
-    return path.with_name(path.name + ".partial")
-
-
-def _to_disk(file: IO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _rename(partial: Path, path: Path) -> None:
-    """The new file has its place for good once the folder, too, is on disk."""
-    os.replace(partial, path)
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _damaged(path: Path) -> InputError:
-    return InputError("checkpoint", f"{path.name} in {str(path.parent)!r} damaged", "what a run wrote", ADVICE)
+def _unusable(path: Path, reason: str) -> InputError:
+    return InputError("checkpoint", f"{path.name} in {str(path.parent)!r}, {reason}", "what this run wrote", ADVICE)

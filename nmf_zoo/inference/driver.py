@@ -120,19 +120,23 @@ def run_chains(
 
 
 def _sample_chain(engine, problem, run, key, start, result, part, stop, report) -> None:
+    def kept(values: Mapping[str, Array]) -> Mapping[str, Array]:
+        return values if run.var_names is None else {name: values[name] for name in run.var_names}
+
+    def draw(state: Any) -> tuple[Mapping[str, Array], Mapping[str, Array]]:
+        values, stats = engine.draw(problem, state, child(key, DRAW, 0))
+        return kept(values), stats
+
     saved = SavedChain(part, result)
-    done, state = saved.load(run.tune, run.draws)
+    done, state = saved.load(run.tune, run.draws, engine.init(problem, child(key, START), start), draw)
     if done:
         report(done, "from the checkpoint", last=done == run.tune + run.draws)
-    else:
-        state = engine.init(problem, child(key, START), start)
     for block in blocks(done, run.tune, run.draws, run.thin, run.keep_warmup, longest_block(engine)):
         if stop.is_set():
             break
         state, values, stats = run_block(engine, problem, state, key, block)
         if stats:
-            kept = values if run.var_names is None else {name: values[name] for name in run.var_names}
-            (result.warmup if block.tuning else result.draws).extend(kept, stats)
+            (result.warmup if block.tuning else result.draws).extend(kept(values), stats)
         done = block.stop
         saved.save(done, state)
         report(done, "warm-up" if block.tuning else "draws", last=done == run.tune + run.draws)
@@ -164,9 +168,7 @@ def run_restarts(
 
 def _fit_once(engine, problem, run, key, start, part, stop, report) -> Solution:
     saved = SavedFit(part)
-    state, objective, residual = saved.load(run.max_iter)
-    if not objective:
-        state = engine.init(problem, child(key, START), start)
+    state, objective, residual = saved.load(run.max_iter, engine.init(problem, child(key, START), start))
     for iteration in range(len(objective), run.max_iter):
         if objective and (residual < run.tol or stop.is_set()):
             break

@@ -44,6 +44,17 @@ class Verdict:
 CAN_RUN = Verdict()
 
 
+def has_data(structure: Factorisation) -> Verdict:
+    """Whether anything is observed: what every engine asks first."""
+    if structure.data is not None:
+        return CAN_RUN
+    name = structure.likelihood.name
+    return Verdict(
+        f"nothing is observed in {name}: declare the model with data instead of shape=, or pm.observe(model, "
+        f"{{{name!r}: data}})"
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Engine:
     """An algorithm under its registry name.

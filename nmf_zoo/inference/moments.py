@@ -6,10 +6,12 @@ The statistics of the draws, which tell convergence, are kept draw by draw as ev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from nmf_zoo.inference.traces import Rows, Trace, Traces
+from nmf_zoo.inference.tree_patterns import Like, require
 from nmf_zoo.kernels.moments import add_draws
 from nmf_zoo.structure import Array
 
@@ -48,13 +50,18 @@ class MomentTrace(Trace):
             f"squares/{name}": array for name, array in squares.items()
         }
 
-    def restore(self, filled: int, state: Mapping[str, Array]) -> None:
+    def in_rows(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {}
+
+    def restore(self, filled: int, state: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         """Take the moments up again."""
+        like = {name: Like(np.empty((1, *np.shape(value)))) for name, value in values.items() if filled}
+        require(state, {f"{kind}/{name}": like[name] for kind in ("mean", "squares") for name in like}, "the moments")
         for key, saved in state.items():
             kind, _, name = key.partition("/")
             rows = self._mean if kind == "mean" else self._squares
             rows.array(name, saved.shape[1:], saved.dtype)[self.chain] = saved
-        super().restore(filled, state)
+        super().restore(filled, state, values)
 
 
 class MomentTraces(Traces):

@@ -10,9 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from nmf_zoo.inference.tree_patterns import Cells, Like, require
+from nmf_zoo.inference.trees import Damaged
 from nmf_zoo.structure import Array
 
 
@@ -86,18 +89,37 @@ class Trace:
         """For a checkpoint: what each one saves anew."""
         return {}
 
-    def add_rows(self, rows: Mapping[str, Array]) -> None:
-        """Append what an earlier :meth:`rows` gave."""
+    def add_rows(self, rows: Mapping[str, Array], values: Mapping[str, Any], stats: Mapping[str, Any]) -> None:
+        """Append what an earlier :meth:`rows` gave, if that is draws like this one (``values``, ``stats``).
+
+        There may be more statistics: those of a sweep.
+        """
         parts: dict[str, dict[str, Array]] = {"values": {}, "stats": {}}
         for name, array in rows.items():
             kind, _, variable = name.partition("/")
-            parts[kind][variable] = array
-        if parts["stats"]:
-            self.extend(parts["values"], parts["stats"])
+            parts.setdefault(kind, {})[variable] = array
+        n = len(next(iter(parts["stats"].values()), ()))
+        if not 0 < n <= self.length - self.filled:
+            raise Damaged(f"damaged: {n} draws after {self.filled} of {self.length}")
+        others = {name: Cells(array.dtype.kind, (n, *array.shape[1:])) for name, array in parts["stats"].items()}
+        require(
+            parts, {"values": _draws_like(self.in_rows(values), n), "stats": others | _draws_like(stats, n)}, "rows"
+        )
+        self.extend(parts["values"], parts["stats"])
 
-    def restore(self, filled: int, state: Mapping[str, Array]) -> None:
-        """Go back to ``filled`` draws, whose rows have been added, and to what :meth:`state` gave there."""
-        self.filled = filled
+    def in_rows(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those of the variables whose draws are in the rows."""
+        return values
+
+    def restore(self, filled: int, state: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        """Go back to ``filled`` draws like ``values``, whose rows have been added, and to what :meth:`state` gave."""
+        if self.filled != filled:
+            raise Damaged(f"damaged: rows of {self.filled} draws, and a state after {filled}")
+
+
+def _draws_like(draw: Mapping[str, Any], n: int) -> dict[str, Like]:
+    """The pattern of ``n`` draws."""
+    return {name: Like(np.broadcast_to(value, (n, *np.shape(value)))) for name, value in draw.items()}
 
 
 @dataclass

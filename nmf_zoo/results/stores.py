@@ -3,9 +3,10 @@
 A chain holds one chunk of each variable in memory and writes it whole when it is full, from its own thread; every
 `FLUSH_EVERY` seconds, and for a checkpoint, also when it is not. Zarr replaces a chunk by a rename, so that a run which
 is killed at any moment leaves a store that can be read: its attribute ``readable`` says which chains and how many draws
-of them are there; the rest is NaN. An array is (chain, draw, *variable), and a chunk is the draws of one chain that fit
-into `CHUNK_BYTES`, or, of a large variable, some rows of one draw: both one draw of everything and one variable over
-all draws read little more than they need.
+of them are there; the rest is NaN. Its checkpoint holds the checksums of the draws of each chunk, against which the
+store is held when a run goes on: draws of another chain, or of another run, are refused. An array is (chain, draw,
+*variable), and a chunk is the draws of one chain that fit into `CHUNK_BYTES`, or, of a large variable, some rows of one
+draw: both one draw of everything and one variable over all draws read little more than they need.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +24,18 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, NotWritten
 from nmf_zoo.inference.traces import Rows, Trace, Traces, fullest
+from nmf_zoo.inference.tree_patterns import Each, require
+from nmf_zoo.inference.trees import Damaged
 from nmf_zoo.results import LEADING, as_dataset, stats_dataset
 from nmf_zoo.structure import Array, Factorisation
 
 CHUNK_BYTES = 1 << 22
 FLUSH_EVERY = 10.0  # seconds
 GROUPS = {"draws": ("posterior", "sample_stats"), "warmup": ("warmup_posterior", "warmup_sample_stats")}
-DRAWN, READABLE, RUN_ID = _compat.OF_STORE
+DRAWN, READABLE, RUN_ID, ALL_CHUNKS = _compat.OF_STORE
+DIMS = "_ARRAY_DIMENSIONS"  # where xarray looks for the names of an array's axes
 
 
 class Store:
@@ -46,21 +51,54 @@ class Store:
     def __init__(self, path: Path, run_id: str | None, n_chains: int):
         self.path, self.run_id = path, run_id
         self.root = _open_root(path, run_id)
-        self.drawn = dict(self.root.attrs.get(DRAWN, {part: [0] * n_chains for part in GROUPS}))
-        self._writing = threading.Lock()
+        with self.reading():
+            self.drawn = self.root.attrs.get(DRAWN, {part: [0] * n_chains for part in GROUPS})
+            require(self.drawn, {part: [int] * n_chains for part in GROUPS}, DRAWN)
+        self._writing, self._labelled = threading.Lock(), set[str]()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """What the system says about writing, in one line; what is there can be read, and gone on from."""
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise NotWritten("store", str(self.path), error.errno or 0, reason) from error
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """What Zarr says, of whatever kind, about files that are not what was written, in one line."""
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:
+            do = "bring it back, or delete it with its checkpoint and begin anew"
+            got = f"{str(self.path)!r}, which is damaged or another's ({type(error).__name__}: {error})"
+            raise InputError("store", got, "what this run wrote", do) from error
 
     def add_groups(self, groups: Mapping[str, xr.Dataset]) -> None:
         """Write whole groups."""
         for name, dataset in groups.items():
-            dataset.to_zarr(str(self.path), group=name, mode="a", zarr_format=2, consolidated=False)
+            options = {"zarr_format": 2, "consolidated": False, "write_empty_chunks": True}
+            dataset.to_zarr(str(self.path), group=name, mode="a", **options)
 
     def array(self, group: str, name: str, skeleton: xr.Dataset) -> Any:
-        """The Zarr array of a variable of ``skeleton``, made with its coords when it isn't there."""
-        with self._writing:
+        """The Zarr array of a variable of ``skeleton``, made with its coords when it isn't there.
+
+        A kill may have left coords and arrays without cells or attributes: coords are written anew in each session.
+        """
+        with self._writing, self.reading(), self.writing():
             variable, inside = skeleton[name].variable, self.root.require_group(group)
-            missing = [coord for coord in skeleton.coords if coord not in inside]
-            if missing:
-                self.add_groups({group: xr.Dataset(coords={coord: skeleton[coord].variable for coord in missing})})
+            unwritten = [coord for coord in skeleton.coords if f"{group}/{coord}" not in self._labelled]
+            if unwritten:
+                for coord in unwritten:
+                    if coord in inside:
+                        del inside[coord]
+                self.add_groups({group: xr.Dataset(coords={coord: skeleton[coord].variable for coord in unwritten})})
+                self._labelled |= {f"{group}/{coord}" for coord in unwritten}
+            if name in inside and DIMS not in inside[name].metadata.attributes:
+                del inside[name]
             if name not in inside:
                 inside.create_array(
                     name,
@@ -69,15 +107,18 @@ class Store:
                     dtype=variable.dtype,
                     fill_value=np.nan if variable.dtype.kind == "f" else None,  # a number would be read as missing
                     compressors=None,  # the digits of random numbers
-                    attributes={"_ARRAY_DIMENSIONS": list(variable.dims)},
+                    attributes={DIMS: list(variable.dims)},
                 )
-            if inside[name].shape != variable.shape:  # a run that goes on for longer
+            found = inside[name]
+            if found.shape[2:] != variable.shape[2:] or found.dtype != variable.dtype or found.chunks[0] != 1:
+                raise Damaged(f"{group}/{name} is {found.dtype} {found.shape}")
+            if found.shape != variable.shape:  # a run that goes on for longer
                 resize(inside, variable.shape[:2])
-            return inside[name]
+            return writing_all(inside[name])
 
     def note(self, part: str, chain: int, drawn: int) -> None:
         """Write how far a chain is."""
-        with self._writing:
+        with self._writing, self.writing():
             self.drawn[part][chain] = drawn
             draws = self.drawn["draws"]
             chains = fullest(draws)
@@ -86,8 +127,8 @@ class Store:
 
     def cut(self, group: str, chains: Sequence[int], length: int) -> None:
         """Keep ``length`` draws of these chains and nothing of the others."""
-        for _, array in self.root[group].arrays():
-            if array.metadata.attributes["_ARRAY_DIMENSIONS"][:2] == list(LEADING):
+        for array in map(writing_all, self.root[group].array_values()):
+            if array.metadata.attributes[DIMS][:2] == list(LEADING):
                 for place, chain in enumerate(chains):
                     if place != chain:
                         _copy_chain(array, chain, place, length)
@@ -104,11 +145,12 @@ class Store:
 
     def finish(self, attrs: Mapping[str, Any], is_whole: bool) -> None:
         """Write the attributes of the run, and gather the description of all arrays in one file, for quick opening."""
-        self.root["posterior"].attrs.update(dict(attrs))
-        self.root.attrs.update(dict(attrs))
-        if is_whole:
-            self.root.attrs.pop(READABLE, None)
-        _zarr().consolidate_metadata(str(self.path), zarr_format=2)
+        with self.writing():
+            self.root["posterior"].attrs.update(dict(attrs))
+            self.root.attrs.update(dict(attrs))
+            if is_whole:
+                self.root.attrs.pop(READABLE, None)
+            _zarr().consolidate_metadata(str(self.path), zarr_format=2)
 
 
 def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -119,11 +161,16 @@ def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     return 1, 1, max(1, CHUNK_BYTES * shape[2] // of_draw), *shape[3:]
 
 
+def writing_all(array: Any) -> Any:
+    """The same array on disk, which writes chunks of nothing but NaN or 0, too."""
+    return array.with_config({"write_empty_chunks": True})
+
+
 def resize(group: Any, lead: tuple[int, ...]) -> None:
     """Give all arrays of a group as many chains and draws."""
     sizes = dict(zip(LEADING, lead, strict=True))
-    for name, array in group.arrays():
-        dims = array.metadata.attributes["_ARRAY_DIMENSIONS"]
+    for name, array in ((name, writing_all(array)) for name, array in group.arrays()):
+        dims = array.metadata.attributes[DIMS]
         array.resize(tuple(sizes.get(dim, size) for dim, size in zip(dims, array.shape, strict=True)))
         if name in sizes:
             array[:] = np.arange(sizes[name])
@@ -146,13 +193,14 @@ def _zarr() -> Any:
 def _open_root(path: Path, run_id: str | None) -> Any:
     """A new store, or the one that this run began; anything else is left alone."""
     zarr = _zarr()
+    if _is_unbegun(path):
+        shutil.rmtree(path)
     if not path.exists():
         try:
             root = zarr.open_group(str(path), mode="w-", zarr_format=2)
+            root.attrs.update({"status": "running", ALL_CHUNKS: True} | ({RUN_ID: run_id} if run_id else {}))
         except OSError as error:
-            expected = f"a place that can be written to ({error.strerror})"
-            raise InputError("store", repr(str(path)), expected, "give another path") from error
-        root.attrs.update({"status": "running"} | ({RUN_ID: run_id} if run_id else {}))
+            raise NotWritten("store", str(path), error.errno or 0, error.strerror or str(error)) from error
         return root
     root = None
     with suppress(OSError, ValueError, KeyError):
@@ -165,6 +213,14 @@ def _open_root(path: Path, run_id: str | None) -> Any:
     return root
 
 
+def _is_unbegun(path: Path) -> bool:
+    """An empty folder, or what a kill left of a store that had no attributes yet."""
+    with suppress(OSError):
+        names = {entry.name for entry in path.iterdir()}
+        return not path.is_symlink() and all(name == ".zgroup" or name.endswith(".partial") for name in names)
+    return False
+
+
 class Column:
     """A variable of one chain on its way to the store: draws start, ..., stop - 1 wait in a buffer of one chunk."""
 
@@ -172,6 +228,7 @@ class Column:
         self.array, self.chain = array, chain
         self.length, self.per_chunk = array.shape[1], array.chunks[1]
         self.start, self.stop = 0, 0
+        self.sums: list[int] = []  # checksums of the draws of the chunks that are full
         self.empty = np.nan if array.dtype.kind == "f" else 0
         self.buffer = np.full((min(self.per_chunk, self.length), *array.shape[2:]), self.empty, dtype=array.dtype)
 
@@ -185,6 +242,7 @@ class Column:
             self.stop += len(part)
             if len(part) == room:
                 self.flush()
+                self.sums.append(zlib.crc32(self.buffer))
                 self.start = self.stop
 
     def flush(self) -> None:
@@ -194,9 +252,21 @@ class Column:
             self.buffer[self.stop - self.start :] = self.empty
             self.array[self.chain, self.start : self.start + size] = self.buffer[:size]
 
-    def restore(self, filled: int) -> None:
-        """Go on after ``filled`` draws, which are on disk."""
+    def checksums(self) -> list[int]:
+        """Of the draws of every chunk."""
+        waiting = self.buffer[: self.stop - self.start]
+        return [*self.sums, zlib.crc32(waiting)] if len(waiting) else list(self.sums)
+
+    def restore(self, filled: int, sums: Sequence[int]) -> None:
+        """Go on after ``filled`` draws, which are on disk and have these checksums."""
+        starts = range(0, filled, self.per_chunk)
+        chunks = (self.array[self.chain, start : min(start + self.per_chunk, filled)] for start in starts)
+        if len(sums) != len(starts) or any(
+            zlib.crc32(draws) != right for draws, right in zip(chunks, sums, strict=True)
+        ):
+            raise Damaged(f"{self.array.path} of chain {self.chain} has other draws")
         self.start, self.stop = filled // self.per_chunk * self.per_chunk, filled
+        self.sums = list(sums[: filled // self.per_chunk])
         if self.stop > self.start:
             self.buffer[: self.stop - self.start] = self.array[self.chain, self.start : self.stop]
 
@@ -211,25 +281,30 @@ class StoredTrace(Trace):
         self._due, self._resumed = time.monotonic() + FLUSH_EVERY, 0
 
     def extend(self, values: Mapping[str, Array], stats: Mapping[str, Array]) -> None:
-        for group, new in zip(GROUPS[self._part], (values, stats), strict=True):
-            for name, draws in new.items():
-                self._column(group, name, draws).append(draws)
+        with self._traces.store.writing():
+            for group, new in zip(GROUPS[self._part], (values, stats), strict=True):
+                for name, draws in new.items():
+                    self._column(group, name, draws.dtype, draws.shape[1:]).append(draws)
         self.filled += len(next(iter(stats.values())))
         if time.monotonic() >= self._due:
             self.flush()
 
-    def _column(self, group: str, name: str, draws: Array) -> Column:
+    def _column(
+        self, group: str, name: str, dtype: np.dtype, shape: tuple[int, ...], sums: Sequence[int] = ()
+    ) -> Column:
+        """The column of a variable, which goes on after the draws that have these checksums."""
         if (group, name) not in self._columns:
-            like = np.broadcast_to(np.zeros((), draws.dtype), (*self._lead, *draws.shape[1:]))
-            array = self._traces.make_array(group, name, like)
-            column = self._columns[group, name] = Column(array, self.chain)
-            column.restore(self._resumed)
+            like = np.broadcast_to(np.zeros((), dtype), (*self._lead, *shape))
+            column = self._columns[group, name] = Column(self._traces.make_array(group, name, like), self.chain)
+            with self._traces.store.reading():
+                column.restore(self._resumed, sums)
         return self._columns[group, name]
 
     def flush(self) -> None:
         """Write what waits."""
-        for column in self._columns.values():
-            column.flush()
+        with self._traces.store.writing():
+            for column in self._columns.values():
+                column.flush()
         self._due = time.monotonic() + FLUSH_EVERY
         if self.filled:
             self._traces.store.note(self._part, self.chain, self.filled)
@@ -237,18 +312,25 @@ class StoredTrace(Trace):
     def rows(self, first: int) -> dict[str, Array]:
         return {}
 
-    def state(self) -> dict[str, Array]:
-        """Nothing: the store holds it from now on."""
+    def state(self) -> dict[str, Any]:
+        """The checksums of what the store holds from now on."""
         self.flush()
-        return {}
+        return {f"{group}/{name}": column.checksums() for (group, name), column in self._columns.items()}
 
-    def restore(self, filled: int, state: Mapping[str, Array]) -> None:
-        store = self._traces.store
+    def restore(self, filled: int, state: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        require(state, Each(Each(int)), "the checksums")
+        store, of_values = self._traces.store, GROUPS[self._part][0]
         if store.drawn[self._part][self.chain] < filled:
             got = f"{str(store.path)!r} without the {filled} draws that the checkpoint left there"
             raise InputError("store", got, "the store of that run", "bring it back, or delete both and begin anew")
-        super().restore(filled, state)
-        self._resumed = filled
+        if filled and {f"{of_values}/{name}" for name in values} - set(state):
+            raise Damaged("damaged: variables without checksums")
+        self.filled = self._resumed = filled
+        for key, sums in state.items():
+            group, _, name = key.partition("/")
+            with store.reading():
+                there = store.root[group][name]
+            self._column(group, name, there.dtype, there.shape[2:], sums)
 
 
 class StoredTraces(Traces):

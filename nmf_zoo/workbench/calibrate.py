@@ -26,6 +26,7 @@ from nmf_zoo.inference.checkpoint import Checkpoint, open_checkpoint
 from nmf_zoo.inference.driver import FitRun, SampleRun, available_cores, run_chains, run_restarts
 from nmf_zoo.inference.facts import run_facts
 from nmf_zoo.inference.progress import Watch
+from nmf_zoo.inference.tree_patterns import Cells, Each
 from nmf_zoo.inference.workers import OneBlasThread
 from nmf_zoo.kernels.streams import child, seed_key
 from nmf_zoo.reading import read
@@ -256,7 +257,7 @@ def _run(
     def work(number: int) -> None:
         if stop.is_set():
             return
-        found = None if saved is None else saved.part(number).load()
+        found = None if saved is None else saved.part(number).load({"names": Each(str), "ranks": Cells("i", (None,))})
         if found is None:
             truth = {name: array[number] for name, array in truths.items()}
             names, ranks = trial.rank(truth, child(key, 1, number))

@@ -44,6 +44,7 @@ class Outcome(NamedTuple):
     shortfall_error: float = np.nan
 
 
+OUTCOME = [float, float, float, float, str, float]  # as it is saved
 INTERRUPTED = Outcome(np.nan, np.nan, np.nan, np.nan, "interrupted")
 
 
@@ -113,7 +114,7 @@ class Shelf:
         self._folders = {} if checkpoint is None else dict(_rank_folders(search, checkpoint))
 
     def load(self, rank: int, restart: int) -> Outcome | None:
-        saved = self._folders[rank].part(restart).load() if rank in self._folders else None
+        saved = self._folders[rank].part(restart).load(OUTCOME) if rank in self._folders else None
         return None if saved is None else Outcome(*saved.tree)
 
     def save(self, rank: int, restart: int, outcome: Outcome) -> None:

@@ -40,7 +40,7 @@ def toy(on_sweep=lambda chain, sweep: None, on_init=lambda: None):
 
     def init(problem, key, start):
         on_init()
-        return {"chain": start.get("chain", 0), "sweep": 0}
+        return {"chain": start.get("chain", 0), "sweep": 0, "u": 0.0}
 
     def step(problem, state, key):
         on_sweep(state["chain"], state["sweep"])

@@ -17,7 +17,6 @@ import xarray as xr
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.inference import online_em
-from nmf_zoo.inference.checkpoint import _partial
 from nmf_zoo.kernels import column_statistics as clock
 from tests.naive_streams import running_means
 
@@ -323,14 +322,14 @@ def test_a_save_that_fails_leaves_the_last_one(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nmf_zoo.inference.checkpoint.os.fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(
         nz.InputError, match=r"^path: got .*No space left on device.*; make room, or give another path$"
     ):
         stream.save(path)
     monkeypatch.undo()
     assert nz.resume_stream(path).columns_seen == 30
-    assert _partial(path).exists()  # overwritten by the next save
+    assert list(tmp_path.iterdir()) == [path]
     stream.save(path)
     assert nz.resume_stream(path).columns_seen == 60
 
@@ -509,9 +508,11 @@ def test_files_that_are_no_stream(tmp_path):
     content = path.read_bytes()
     for damaged in (b"", b"hello", content[: len(content) // 2], content[:-9] + b"x" * 9):
         path.write_bytes(damaged)
-        with pytest.raises(nz.InputError, match=r"damaged; expected a file that Stream\.save wrote"):
+        with pytest.raises(
+            nz.InputError, match=r"^path: got '.*', (damaged|not of the form).*; expected a file"
+        ):
             nz.resume_stream(path)
-    with pytest.raises(nz.InputError, match="expected a file that can be written"):
+    with pytest.raises(nz.InputError, match="expected a folder that exists"):
         fed([X]).save(tmp_path / "missing" / "s")
 
 

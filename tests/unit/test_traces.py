@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -192,7 +194,7 @@ def save(traces, firsts):
         for part in ("warmup", "draws"):
             trace = getattr(chain, part)
             rows = {name: array.copy() for name, array in trace.rows(firsts.get((number, part), 0)).items()}
-            state = {name: array.copy() for name, array in trace.state().items()}
+            state = copy.deepcopy(trace.state())
             saved.append((number, part, rows, state, trace.filled))
             firsts[number, part] = trace.filled
     return saved
@@ -202,9 +204,11 @@ def go_on(traces, saves):
     for at in range(len(saves[-1])):
         number, part, _, state, filled = saves[-1][at]
         trace = getattr(traces.chains[number], part)
-        for saved in saves:
-            trace.add_rows(saved[at][2])
-        trace.restore(filled, state)
+        values, stats = ({name: array[0] for name, array in arrays.items()} for arrays in record(0, part, 0, 1))
+        for rows in (saved[at][2] for saved in saves):
+            if rows:
+                trace.add_rows(rows, values, stats)
+        trace.restore(filled, state, values)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -261,6 +265,7 @@ def test_a_store_that_is_gone_is_missed(tmp_path):
 def test_an_existing_store_is_left_alone_unless_it_is_this_run_s(tmp_path):
     Store(tmp_path / "x.zarr", "a1", CHAINS)
     (tmp_path / "folder.zarr").mkdir()
+    (tmp_path / "folder.zarr" / "thesis.tex").touch()
     (tmp_path / "file.zarr").write_text("mine")
     Store(tmp_path / "x.zarr", "a1", CHAINS)
     for name, run_id in (("x", None), ("x", "b2"), ("folder", "a1"), ("file", "a1"), ("folder", None)):

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.inference.itakura_saito.online_support import Problem
+from nmf_zoo.inference.tree_patterns import Growing
 from nmf_zoo.structure import Array
 
 LEAST = 1e-100  # of W: maximum likelihood may be at 0, which no later frame could leave
@@ -45,7 +46,7 @@ class FrameState(NamedTuple):
     """
 
     Wt: Array
-    start: Array
+    start: Growing
     statistics: Array
     counts: Array
     mass: float
@@ -56,8 +57,8 @@ class FrameState(NamedTuple):
     steps: int
     averaged: int
     is_waiting: bool
-    waiting: Array
-    waiting_seen: Array
+    waiting: Growing
+    waiting_seen: Growing
 
 
 def expand(problem: Problem, state: FrameState) -> FrameState:

@@ -12,6 +12,7 @@ from nmf_zoo.inference.mcem.problem import Problem
 from nmf_zoo.inference.mcem.windows import Window
 from nmf_zoo.inference.prior_cells import prior_cells
 from nmf_zoo.inference.start import SPREAD, start_factors, start_hyperparameters
+from nmf_zoo.inference.tree_patterns import Growing
 from nmf_zoo.kernels.gibbs import draw_factor
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.structure import Array
@@ -29,8 +30,8 @@ class MCEMState(NamedTuple):
     values: dict[str, Array]
     statistics: dict[str, Array]
     Ht_mean: Array
-    norms: Array
-    errors: Array
+    norms: Growing
+    errors: Growing
     window: Window
 
 
