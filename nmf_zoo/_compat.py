@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.files import check_place, replacing
+from nmf_zoo.netcdf import write_netcdf
 
 INFERENCE_DATA: Any = xr.DataTree
 IS_TREE = int(version("arviz").split(".")[0]) >= 1
 if not IS_TREE:  # with ArviZ 1, which PyMC doesn't import as a whole, that takes a second, matplotlib included
     from arviz import InferenceData as INFERENCE_DATA
 SUFFIXES = (".nc", ".zarr")
+STORE_FILES = (".zgroup", ".zmetadata", "zarr.json")  # one of which every store has
 # Attributes of a store while it is being written (see results/stores.py): which draws are there, and whose they are.
 # And that each chunk was written, also one of nothing but NaN or 0, which Zarr leaves out of itself.
 OF_STORE = DRAWN, READABLE, RUN_ID, ALL_CHUNKS = "drawn", "readable", "run_id", "all_chunks"
@@ -50,27 +52,40 @@ def with_groups(idata: Any, changed: Mapping[str, xr.Dataset]) -> Any:
 
 
 def save(idata: Any, path: str | Path) -> None:
-    """Write to netCDF (``.nc``) or Zarr (``.zarr``)."""
+    """Write to netCDF (``.nc``) or Zarr (``.zarr``). The result takes its place at once, when it is complete.
+
+    Raises
+    ------
+    InputError : no result, or a path that can't be written to
+    NotWritten : the disk is full, or the system refuses for another reason; what was there before still is
+    """
     path = Path(path)
+    if not isinstance(idata, INFERENCE_DATA):
+        expected = f"a result, {INFERENCE_DATA.__name__}"
+        raise InputError("idata", f"an object of type {type(idata).__name__}", expected)
     if path.suffix not in SUFFIXES:
         raise InputError("path", repr(str(path)), f"a name that ends in {' or '.join(SUFFIXES)}")
-    if not path.parent.is_dir():
-        raise InputError("path", f"the missing folder {str(path.parent)!r}", "a folder that exists", "make it")
+    check_replaceable(path)
     tree = idata if IS_TREE else idata.to_datatree()
     if path.suffix == ".nc":
-        tree.to_netcdf(str(path), engine="h5netcdf")
+        write_netcdf(tree, path)
         return
-    partial = path.with_name(f".{path.stem}.{os.getpid()}.partial.zarr")  # the draws may be read from ``path`` itself
-    try:
-        whole = tree.copy(deep=False)
-        whole.attrs = {**tree.attrs, ALL_CHUNKS: True}
+    if find_spec("zarr") is None:
+        raise InputError("path", f"{str(path)!r} without zarr", "zarr installed", "pip install 'nmf_zoo[zarr]'")
+    whole = tree.copy(deep=False)
+    whole.attrs = {**tree.attrs, ALL_CHUNKS: True}
+    with replacing(path) as partial:  # the draws may be read from ``path`` itself
         # Format 3 has no settled way to hold text labels.
         whole.to_zarr(str(partial), mode="w", zarr_format=2, write_empty_chunks=True)
-        if path.is_dir():
-            shutil.rmtree(path)
-        os.replace(partial, path)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+
+
+def check_replaceable(path: Path, name: str = "path") -> None:
+    """What is at ``path`` is nothing, a file, or, where a Zarr store belongs, a store: no folder of other things."""
+    place = check_place(path, name)
+    if path.suffix == ".zarr" and place.is_file():
+        raise InputError(name, f"{str(path)!r}, a file", "a new name, or an earlier store")
+    if place.is_dir() and not (path.suffix == ".zarr" and any((place / own).exists() for own in STORE_FILES)):
+        raise InputError(name, f"{str(path)!r}, a folder", "a new name, or an earlier result")
 
 
 def first_draws(dataset: xr.Dataset, chains: Sequence[int], length: int) -> xr.Dataset:

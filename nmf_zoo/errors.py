@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+from typing import Any
+
+FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # of a disk, a file, a user's share
+
 
 class NmfZooWarning(UserWarning):
     """Something worth knowing that is no error."""
+
+
+def one_line(text: str) -> str:
+    """The lines of a text as one: what is shown of a value may have several."""
+    return " ".join(line.strip() for line in text.splitlines())
 
 
 class InputError(ValueError):
@@ -19,11 +29,35 @@ class InputError(ValueError):
     """
 
     def __init__(self, name: str, got: str, expected: str, do: str = ""):
-        super().__init__(f"{name}: got {got}; expected {expected}" + (f"; {do}" if do else ""))
+        super().__init__(one_line(f"{name}: got {got}; expected {expected}" + (f"; {do}" if do else "")))
         self.name = name
         self.got = got
         self.expected = expected
         self.do = do
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle, by which an error comes back from another process."""
+        return type(self), (self.name, self.got, self.expected, self.do)
+
+
+class NotWritten(InputError, OSError):
+    """A file that could not be written: the disk is full, or the system refuses for another reason.
+
+    An ``OSError`` too, with its ``errno`` and ``strerror``. What was there before is still there.
+    """
+
+    def __init__(self, name: str, path: str, number: int, reason: str):
+        is_full = number in FULL
+        why = f"the disk is full: {reason}" if is_full else reason
+        do = f"{'make room' if is_full else 'see to that'}, or give another path"
+        super().__init__(name, f"{path!r} ({why})", "a file that can be written", do)
+        self.errno, self.strerror, self._path = number, reason, path
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, self._path, self.errno, self.strerror)
 
 
 class UnreadableModel(ValueError):
@@ -43,6 +77,9 @@ class UnreadableModel(ValueError):
         self.found = found
         self.expected = expected
         self.do = do
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.variable, self.found, self.expected, self.do)
 
 
 class UnsupportedModel(ValueError):

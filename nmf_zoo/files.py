@@ -2,41 +2,89 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from nmf_zoo.errors import InputError, NotWritten
+
+HDF5_ERRNO = re.compile(r"\berrno = (\d+)")
+_numbers = itertools.count()
 
 
 @contextmanager
-def replacing(path: Path | str) -> Iterator[Path]:
+def replacing(path: Path | str, name: str = "path") -> Iterator[Path]:
     """A path to write a file or a folder to; it becomes ``path`` when all went well, and else is removed.
 
-    What was at ``path`` stays until then, whatever happens: a kill leaves the old or the new, and perhaps what was
-    half-made, which the next attempt overwrites. A folder in the place of a folder is removed first, since no system
-    call swaps the two.
+    What was at ``path`` stays until then, whatever happens, and its mode and owner are kept; of a link, what it points
+    to is replaced. A kill leaves the old or the new, and perhaps what was half-made, which the next attempt removes. A
+    folder in the place of a folder is moved aside first, since no system call swaps the two.
+
+    Raises
+    ------
+    InputError : what is at ``path`` is no file or folder that may be replaced, or there is no folder around it
+    NotWritten : the disk is full, or the system refuses to write for another reason. ``name`` is the argument
     """
-    path = Path(os.path.realpath(path))  # a link stays one
-    partial = partial_of(path)
-    _remove(partial)
-    try:
-        yield partial
-        _to_disk(partial)
-        if partial.is_dir() and path.is_dir():
-            shutil.rmtree(path)
-        os.replace(partial, path)
-    except BaseException:
-        with suppress(OSError):
-            _remove(partial)
-        raise
-    if os.name == "posix":
-        sync(path.parent)
+    place = check_place(path, name)
+    with _one_line(path, place, name):
+        old = place.stat() if place.exists() else None
+        _remove_left(place)
+        partial = partial_of(place)
+        try:
+            yield partial
+            _to_disk(partial)
+            if old is not None:
+                _keep_owner(partial, old)
+            if partial.is_dir() and place.is_dir():
+                _swap(partial, place)
+            else:
+                os.replace(partial, place)
+        except BaseException:
+            with suppress(OSError):
+                _remove(partial)
+            raise
+        if os.name == "posix":
+            sync(place.parent)
+
+
+def check_place(path: Path | str, name: str = "path") -> Path:
+    """Where ``path`` leads, with links followed; refused when nothing can be written there. Nothing is changed.
+
+    Raises
+    ------
+    InputError : there is no folder around it, or what is there is read-only, or neither a file nor a folder
+    NotWritten : for the system it is no name of a file
+    """
+    if "\0" in str(path):
+        raise InputError(name, repr(str(path)), "a name without the character NUL")
+    place = Path(os.path.realpath(path))
+    with _one_line(path, place, name):
+        if not os.path.isdir(place.parent):
+            folder = str(Path(path).parent)
+            raise InputError(name, f"{str(path)!r}, and no folder {folder!r}", "a folder that exists", "make it")
+        with suppress(FileNotFoundError):
+            mode = place.stat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise InputError(name, f"{str(path)!r}, neither a file nor a folder", "a file, or a new name")
+            if not os.access(place, os.W_OK):
+                raise InputError(name, f"{str(path)!r}, which is read-only", "what may be replaced, or a new name")
+    return place
 
 
 def partial_of(path: Path) -> Path:
-    """Where it is written; the suffix stays, by which some writers choose a format."""
-    return path.with_name(f".{path.stem}.partial{path.suffix}")
+    """Where it is written, a new name each time; the suffix stays, by which some writers choose a format."""
+    return path.with_name(f"{_stem(path)}.{os.getpid()}-{next(_numbers)}.partial{path.suffix[:16]}")
+
+
+def is_partial(name: str) -> bool:
+    """Whether a file of this name is one that a kill left half-made."""
+    return re.fullmatch(r"\..*\.\d+-\d+\.partial(\..*)?", name, re.DOTALL) is not None
 
 
 def sync(path: Path) -> None:
@@ -48,6 +96,38 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def _one_line(path: Path | str, place: Path, name: str) -> Iterator[None]:
+    """What the system says about writing, in our words; HDF5 says it in the text of whatever it raises."""
+    try:
+        yield
+    except InputError:
+        raise
+    except OSError as error:
+        if error.filename is not None and not _is_at(place, error.filename):
+            raise  # of a file that is read meanwhile
+        number = error.errno or 0
+        raise NotWritten(name, str(path), number, error.strerror or str(error)) from error
+    except Exception as error:
+        found = HDF5_ERRNO.search(str(error))
+        if found is None:
+            raise
+        raise NotWritten(name, str(path), int(found[1]), os.strerror(int(found[1]))) from error
+
+
+def _is_at(place: Path, filename: Any) -> bool:
+    """Whether the name that an error tells is that of what is written, or of the folder around it."""
+    found = Path(os.path.realpath(os.fsdecode(filename)))
+    if not found.is_relative_to(place.parent):
+        return False
+    below = found.relative_to(place.parent).parts
+    return not below or below[0] == place.name or below[0].startswith(f"{_stem(place)}.")
+
+
+def _stem(path: Path) -> str:
+    return f".{path.stem[:40]}"
+
+
 def _to_disk(path: Path) -> None:
     if path.is_file():
         sync(path)
@@ -56,6 +136,51 @@ def _to_disk(path: Path) -> None:
             for name in files:
                 sync(Path(folder, name))
             sync(Path(folder))
+
+
+def _keep_owner(path: Path, old: os.stat_result) -> None:
+    """The owner where we may give it, and the mode: a file that others may not read stays so."""
+    if stat.S_ISDIR(old.st_mode) != path.is_dir():
+        return
+    if hasattr(os, "chown"):
+        with suppress(OSError):
+            os.chown(path, old.st_uid, old.st_gid)
+    os.chmod(path, stat.S_IMODE(old.st_mode))
+
+
+def _swap(partial: Path, place: Path) -> None:
+    aside = place.with_name(partial.name.replace(".partial", ".old"))
+    try:
+        os.replace(place, aside)
+        os.replace(partial, place)
+    except BaseException:
+        if not place.exists() and aside.exists():
+            os.replace(aside, place)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _remove_left(place: Path) -> None:
+    """Remove what processes that are no more left of this file or folder, when they were killed."""
+    if os.name != "posix":
+        return  # there is no harmless way to ask whether a process lives
+    start, end = re.escape(_stem(place)), re.escape(place.suffix[:16])
+    ours = re.compile(rf"{start}\.(\d+)-\d+\.(partial|old){end}", re.DOTALL)
+    for name in os.listdir(place.parent):
+        found = ours.fullmatch(name)
+        if found and not _lives(int(found[1])) and (found[2] == "partial" or place.exists()):
+            with suppress(OSError):
+                _remove(place.with_name(name))
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _remove(path: Path) -> None:

@@ -20,12 +20,13 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "labels": (set(), {"numpy"}),
     "sparse": (set(), {"numpy", "scipy"}),
     "files": (set(), set()),
+    "netcdf": (set(), set()),  # h5py by way of the xarray objects that it is given
     "kernels": (set(), {"numpy", "numba", "llvmlite"}),  # numba is made of llvmlite
     "structure": (set(), {"numpy", "scipy"}),
     "distributions": ({"kernels"}, {"pymc", "pytensor", "numpy"}),  # the sparse density's loops are kernels
     "models": ({"distributions", "labels", "sparse"}, {"pymc", "pytensor", "numpy", "scipy", "pandas", "xarray"}),
     "reading": ({"distributions", "structure"}, {"pymc", "pytensor", "numpy"}),
-    "_compat": (set(), {"arviz", "xarray"}),
+    "_compat": ({"netcdf"}, {"arviz", "xarray"}),
     "results": ({"structure", "_compat"}, {"numpy", "xarray"}),  # and results.groups; its other files are below
     "inference": ({"structure", "kernels", "results"}, {"numpy", "scipy", "threadpoolctl", "rich"}),
     "results.stores": ({"structure", "inference", "results", "_compat"}, {"numpy", "xarray", "zarr"}),
@@ -35,7 +36,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
         {"numpy", "xarray", "matplotlib", "pymc"},
     ),
     "audio": (
-        {"api", "streaming", "models", "inference", "results", "structure", "run_arguments"},
+        {"api", "streaming", "models", "inference", "results", "structure", "run_arguments", "netcdf"},
         {"numpy", "scipy", "xarray", "matplotlib", "soundfile"},
     ),
     "workbench.align": (  # below the verbs, which judge what they drew

@@ -1,0 +1,103 @@
+"""netCDF files, whole or absent.
+
+HDF5 keeps in memory what it could not write, and tries again when the file is closed, collected or left over at the end
+of the process. On a full disk that ends in a segmentation fault. So it never meets an error: it writes to a file of
+Python's, which keeps the first error to itself, goes on in memory, and is asked for the error when HDF5 is done.
+"""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from nmf_zoo.files import replacing
+
+LONGEST = 1 << 20  # bytes; what HDF5 reads back while it writes, headings and labels, comes in shorter pieces
+
+
+def write_netcdf(data: Any, path: Path | str, name: str = "path") -> None:
+    """Write an xarray Dataset or DataTree; see :func:`~nmf_zoo.files.replacing`.
+
+    In a thread, since Ctrl-C is raised in the main one: never in the midst of HDF5.
+    """
+    with (
+        replacing(path, name) as partial,
+        open(partial, "w+b", buffering=0) as raw,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        file = _Forgiving(raw)
+        writing = pool.submit(data.to_netcdf, file, engine="h5netcdf")
+        try:
+            writing.result()
+        except BaseException as error:
+            file.failure = file.failure or error  # of two, the first explains the second
+        if file.failure is not None:
+            raise file.failure
+
+
+class _Forgiving(io.RawIOBase):
+    """A file that can be written to and read back also when the disk is full.
+
+    Attributes
+    ----------
+    failure : the first error, after which nothing goes to disk; or None
+    """
+
+    def __init__(self, raw: io.FileIO):
+        self._raw, self._at = raw, 0
+        self._unwritten: list[tuple[int, bytes]] = []
+        self.failure: BaseException | None = None
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        first, self._at = self._at, self._at + rest.nbytes
+        try:
+            if self.failure is None:
+                self._raw.seek(first)
+            while self.failure is None and rest:
+                rest = rest[self._raw.write(rest) :]
+        except Exception as error:
+            self.failure = error
+        if 0 < rest.nbytes < LONGEST:
+            self._unwritten.append((self._at - rest.nbytes, bytes(rest)))
+        return self._at - first
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer: with zeros what isn't there."""
+        view, first = memoryview(buffer).cast("B"), self._at
+        self._raw.seek(first)
+        there = self._raw.read(view.nbytes) or b""
+        view[:] = there + bytes(view.nbytes - len(there))
+        for begin, piece in self._unwritten:
+            start, stop = max(begin, first), min(begin + len(piece), first + view.nbytes)
+            if start < stop:
+                view[start - first : stop - first] = piece[start - begin : stop - begin]
+        self._at = first + view.nbytes
+        return view.nbytes
+
+    def truncate(self, size: int | None = None) -> int:
+        size = self._at if size is None else size
+        try:
+            if self.failure is None:
+                self._raw.truncate(size)
+        except Exception as error:
+            self.failure = error
+        return size
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset if whence == io.SEEK_SET else self._raw.seek(offset, whence)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
