@@ -5,6 +5,7 @@ Nothing at the top of these files imports PyMC, numba, ArviZ or pandas, so that 
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
@@ -21,6 +22,7 @@ BAD_INPUT = (InputError, UnreadableModel, UnsupportedModel)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    _print_any_label()
     arguments = make_parser().parse_args(argv)
     _choose_backend()
     with warnings.catch_warnings():
@@ -51,6 +53,12 @@ def _show_warning(arguments, message, category, filename, lineno, file=None, lin
     """Ours in one line; those of other libraries speak to developers."""
     if issubclass(category, NmfZooWarning):
         _report(f"warning: {shell_words(str(message), getattr(arguments, 'input', None))}", 0)
+
+
+def _print_any_label() -> None:
+    """A label that the terminal's encoding lacks is printed as an escape, as it is on standard error."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _choose_backend() -> None:
