@@ -74,7 +74,7 @@ _HOMES = {
     "nmf_zoo.audio.spectra": ("power_spectrogram",),
     "nmf_zoo._compat": ("save",),
     "nmf_zoo.results.loading": ("load",),
-    "nmf_zoo.errors": ("InputError", "UnreadableModel", "UnsupportedModel", "RunFailed", "NmfZooWarning"),
+    "nmf_zoo.errors": ("InputError", "UnreadableModel", "UnsupportedModel", "NotWritten", "RunFailed", "NmfZooWarning"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = ["__version__", *_HOME_OF]

@@ -11,7 +11,7 @@ from typing import Any
 import xarray as xr
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.files import check_place, replacing
+from nmf_zoo.files import check_result, replacing
 from nmf_zoo.netcdf import write_netcdf
 
 INFERENCE_DATA: Any = xr.DataTree
@@ -19,7 +19,6 @@ IS_TREE = int(version("arviz").split(".")[0]) >= 1
 if not IS_TREE:  # with ArviZ 1, which PyMC doesn't import as a whole, that takes a second, matplotlib included
     from arviz import InferenceData as INFERENCE_DATA
 SUFFIXES = (".nc", ".zarr")
-STORE_FILES = (".zgroup", ".zmetadata", "zarr.json")  # one of which every store has
 # Attributes of a store while it is being written (see results/stores.py): which draws are there, and whose they are.
 # And that each chunk was written, also one of nothing but NaN or 0, which Zarr leaves out of itself.
 OF_STORE = DRAWN, READABLE, RUN_ID, ALL_CHUNKS = "drawn", "readable", "run_id", "all_chunks"
@@ -65,7 +64,7 @@ def save(idata: Any, path: str | Path) -> None:
         raise InputError("idata", f"an object of type {type(idata).__name__}", expected)
     if path.suffix not in SUFFIXES:
         raise InputError("path", repr(str(path)), f"a name that ends in {' or '.join(SUFFIXES)}")
-    check_replaceable(path)
+    check_result(path)
     tree = idata if IS_TREE else idata.to_datatree()
     if path.suffix == ".nc":
         write_netcdf(tree, path)
@@ -77,15 +76,6 @@ def save(idata: Any, path: str | Path) -> None:
     with replacing(path) as partial:  # the draws may be read from ``path`` itself
         # Format 3 has no settled way to hold text labels.
         whole.to_zarr(str(partial), mode="w", zarr_format=2, write_empty_chunks=True)
-
-
-def check_replaceable(path: Path, name: str = "path") -> None:
-    """What is at ``path`` is nothing, a file, or, where a Zarr store belongs, a store: no folder of other things."""
-    place = check_place(path, name)
-    if path.suffix == ".zarr" and place.is_file():
-        raise InputError(name, f"{str(path)!r}, a file", "a new name, or an earlier store")
-    if place.is_dir() and not (path.suffix == ".zarr" and any((place / own).exists() for own in STORE_FILES)):
-        raise InputError(name, f"{str(path)!r}, a folder", "a new name, or an earlier result")
 
 
 def first_draws(dataset: xr.Dataset, chains: Sequence[int], length: int) -> xr.Dataset:

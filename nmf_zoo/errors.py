@@ -50,7 +50,7 @@ class NotWritten(InputError, OSError):
         is_full = number in FULL
         why = f"the disk is full: {reason}" if is_full else reason
         do = f"{'make room' if is_full else 'see to that'}, or give another path"
-        super().__init__(name, f"{path!r} ({why})", "a file that can be written", do)
+        super().__init__(name, f"{path} ({why})", "a file that can be written", do)
         self.errno, self.strerror, self._path = number, reason, path
 
     def __str__(self) -> str:

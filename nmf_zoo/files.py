@@ -12,9 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from nmf_zoo.errors import InputError, NotWritten
+from nmf_zoo.errors import FULL, InputError, NotWritten
 
-HDF5_ERRNO = re.compile(r"\berrno = (\d+)")
+STORE_FILES = (".zgroup", ".zmetadata", "zarr.json")  # one of which every Zarr store has
+LONGEST_SHOWN = 200
 _numbers = itertools.count()
 
 
@@ -54,27 +55,43 @@ def replacing(path: Path | str, name: str = "path") -> Iterator[Path]:
 
 
 def check_place(path: Path | str, name: str = "path") -> Path:
-    """Where ``path`` leads, with links followed; refused when nothing can be written there. Nothing is changed.
-
-    Raises
-    ------
-    InputError : there is no folder around it, or what is there is read-only, or neither a file nor a folder
-    NotWritten : for the system it is no name of a file
-    """
+    """Where ``path`` leads, with links followed; refused when nothing can be written there. Nothing is changed."""
     if "\0" in str(path):
         raise InputError(name, repr(str(path)), "a name without the character NUL")
-    place = Path(os.path.realpath(path))
-    with _one_line(path, place, name):
-        if not os.path.isdir(place.parent):
-            folder = str(Path(path).parent)
-            raise InputError(name, f"{str(path)!r}, and no folder {folder!r}", "a folder that exists", "make it")
-        with suppress(FileNotFoundError):
-            mode = place.stat().st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                raise InputError(name, f"{str(path)!r}, neither a file nor a folder", "a file, or a new name")
-            if not os.access(place, os.W_OK):
-                raise InputError(name, f"{str(path)!r}, which is read-only", "what may be replaced, or a new name")
+    place, shown = Path(os.path.realpath(path)), shortened(path)
+    if not os.path.isdir(place.parent):
+        folder = shortened(Path(path).parent)
+        raise InputError(name, f"{shown}, and no folder {folder}", "a folder that exists", "make it")
+    try:
+        mode = place.stat().st_mode
+    except FileNotFoundError:
+        return place
+    except OSError as error:
+        raise InputError(name, f"{shown} ({error.strerror})", "the name of a file", "give another") from None
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise InputError(name, f"{shown}, neither a file nor a folder", "a file, or a new name")
+    if not os.access(place, os.W_OK):
+        raise InputError(name, f"{shown}, which is read-only", "what may be replaced, or a new name")
     return place
+
+
+def check_result(path: Path | str, name: str = "path") -> None:
+    """A result may go to ``path``: a file may replace a file, and a Zarr store a store, but no folder of other things.
+
+    See :func:`check_place` for what else is refused.
+    """
+    place, shown = check_place(path, name), shortened(path)
+    if place.is_file() and Path(path).suffix == ".zarr":
+        raise InputError(name, f"{shown}, a file", "a new name, or an earlier store")
+    is_store = Path(path).suffix == ".zarr" and any((place / own).exists() for own in STORE_FILES)
+    if place.is_dir() and not is_store:
+        raise InputError(name, f"{shown}, a folder", "a file name")
+
+
+def shortened(path: Path | str) -> str:
+    """A path as it is shown: without the middle when it is long."""
+    text = repr(str(path))
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN // 2]}...{text[-LONGEST_SHOWN // 2 :]}"
 
 
 def partial_of(path: Path) -> Path:
@@ -98,21 +115,23 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def _one_line(path: Path | str, place: Path, name: str) -> Iterator[None]:
-    """What the system says about writing, in our words; HDF5 says it in the text of whatever it raises."""
+    """What the system says about writing, in our words, also where a library says something else on top of it."""
     try:
         yield
-    except InputError:
-        raise
-    except OSError as error:
-        if error.filename is not None and not _is_at(place, error.filename):
-            raise  # of a file that is read meanwhile
-        number = error.errno or 0
-        raise NotWritten(name, str(path), number, error.strerror or str(error)) from error
     except Exception as error:
-        found = HDF5_ERRNO.search(str(error))
-        if found is None:
+        found = _of_system(error)
+        if found is None or (found is not error and found.errno not in FULL):
             raise
-        raise NotWritten(name, str(path), int(found[1]), os.strerror(int(found[1]))) from error
+        if found.filename is not None and not _is_at(place, found.filename):
+            raise  # of a file that is read meanwhile
+        raise NotWritten(name, shortened(path), found.errno or 0, found.strerror or str(found)) from error
+
+
+def _of_system(error: BaseException | None) -> OSError | None:
+    """The last error of the system in the chain that led to this one."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__context__
+    return error
 
 
 def _is_at(place: Path, filename: Any) -> bool:

@@ -23,12 +23,14 @@ from nmf_zoo.audio.learning import SavedLearning, learn
 from nmf_zoo.audio.parts import Found, SavedActivations, separate_frames
 from nmf_zoo.audio.plan import Plan, resolve
 from nmf_zoo.audio.recordings import open_recording
-from nmf_zoo.audio.sinks import PICTURE, RESULT, Files, Memory, check_folder, choose_format, complete_folder
+from nmf_zoo.audio.sinks import PICTURE, RESULT, Files, Memory, check_folder, choose_format
 from nmf_zoo.audio.sound import Sound, listen
 from nmf_zoo.audio.spectra import FREQUENCY, TIME, make_framing
 from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.files import replacing
 from nmf_zoo.inference.checkpoint import Checkpoint, open_checkpoint
 from nmf_zoo.inference.itakura_saito.online_em import SimulatedOnlineEM
+from nmf_zoo.netcdf import write_netcdf
 from nmf_zoo.run_arguments import check_counts, entropy_of
 from nmf_zoo.streaming import Stream
 
@@ -123,7 +125,8 @@ def separate(
             found = separate_frames(sound, learner, memory, known, quiet)
             result = _describe(sound, learner, found).assign_attrs(attributes, seconds=time.perf_counter() - began)
             return result.assign(sound=((COMPONENT, "sample"), memory.samples[found.order]))
-        with complete_folder(Path(output)) as folder:
+        with replacing(output, "output") as folder:
+            folder.mkdir()
             with Files(folder, rank, framing.rate, sound.n_samples, form) as files:
                 found = separate_frames(sound, learner, files, known, quiet)
             files.name(found.order)
@@ -186,7 +189,7 @@ def _describe(sound: Sound, learner: Stream, found: Found) -> xr.Dataset:
 
 def _write(result: xr.Dataset, folder: Path) -> None:
     """The picture and the numbers."""
-    result.to_netcdf(folder / RESULT, engine="h5netcdf")
+    write_netcdf(result, folder / RESULT)
     if find_spec("matplotlib") is None:
         text = f"no {PICTURE}: it needs matplotlib, pip install 'nmf_zoo[plots]'"
         warnings.warn(text, NmfZooWarning, stacklevel=3)

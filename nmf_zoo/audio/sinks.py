@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from nmf_zoo.audio.samples import FORMATS, SampleFormat, whole_steps
 from nmf_zoo.audio.wav import WavWriter
 from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.files import check_place
 from nmf_zoo.structure import Array
 
 PICTURE, RESULT = "components.png", "components.nc"
@@ -39,12 +39,13 @@ class Files:
     def __init__(self, folder: Path, rank: int, rate: int, n_samples: int, form: SampleFormat):
         self._folder, self._form = folder, form
         self._cut, self._n_samples = np.zeros(rank, int), n_samples
-        self._stack = ExitStack()
         self._writers = []
-        for k in range(rank):
-            writer = WavWriter(folder / f"{k}.wav", rate, n_samples, form)
-            self._stack.callback(writer.close)
-            self._writers.append(writer)
+        with ExitStack() as stack:  # closes those that were opened when one can't be
+            for k in range(rank):
+                writer = WavWriter(folder / f"{k}.wav", rate, n_samples, form)
+                stack.callback(writer.close)
+                self._writers.append(writer)
+            self._stack = stack.pop_all()
 
     def __enter__(self) -> Files:
         return self
@@ -83,17 +84,13 @@ def choose_format(own: SampleFormat, asked: str | None) -> SampleFormat:
 
 def check_folder(path: Path, force: bool) -> None:
     """Refuse a folder that can't be made; with ``force`` one that we wrote is replaced, and no other."""
+    place = check_place(path, "output")
     if path.exists() and not path.is_dir():
         raise InputError("output", f"{path}, a file", "the name of a folder")
-    if path.resolve() == Path.cwd():
+    if place == Path.cwd():
         raise InputError("output", f"{path}, the working folder", "the name of another")
-    parent = path.resolve().parent
-    if not parent.is_dir():
-        raise InputError(
-            "output", str(path), f"a folder that exists around it, and {parent} doesn't", "create it first"
-        )
-    if not os.access(parent, os.W_OK):
-        raise InputError("output", str(path), f"a folder that can be written to, and {parent} can't")
+    if not os.access(place.parent, os.W_OK):
+        raise InputError("output", str(path), f"a folder that can be written to, and {place.parent} can't")
     names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
     others = sorted(name for name in names if not _is_ours(name))
     if others:
@@ -105,21 +102,3 @@ def check_folder(path: Path, force: bool) -> None:
 def _is_ours(name: str) -> bool:
     number = name.removeprefix("component_").removesuffix(".wav")
     return name in (PICTURE, RESULT) or (number.isdigit() and name == f"component_{number}.wav")
-
-
-@contextmanager
-def complete_folder(path: Path) -> Iterator[Path]:
-    """A folder beside ``path`` to write to; it takes the place of ``path`` when all went well."""
-    path = path.resolve()
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.mkdir()
-    except OSError as error:
-        raise InputError("output", str(path), f"a folder that can be written to ({error.strerror})") from None
-    try:
-        yield partial
-        if path.is_dir():
-            shutil.rmtree(path)
-        os.replace(partial, path)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

@@ -138,8 +138,8 @@ class WavWriter:
         self._file.write(encode(numbers, self._form))
 
     def close(self) -> None:
-        self._file.write(b"\0" * self._pad)
-        self._file.close()
+        with self._file:  # closed also when the last write fails
+            self._file.write(b"\0" * self._pad)
 
 
 def _header(rate: int, n_samples: int, form: SampleFormat) -> bytes:

@@ -11,9 +11,10 @@ from typing import Any
 from nmf_zoo.cli import catalogue
 from nmf_zoo.cli.declare import declare
 from nmf_zoo.cli.fit import make_options
-from nmf_zoo.cli.output import PICTURES, Formats, check_output, complete_or_absent
+from nmf_zoo.cli.output import PICTURES, Formats, check_output
 from nmf_zoo.cli.values import parse_seed, parse_value, parse_yes_no
 from nmf_zoo.errors import InputError
+from nmf_zoo.files import replacing
 
 TABLES: Formats = {".csv": ((), "")}
 LENGTHS = ("draws", "tune", "chains", "max_iter", "cores")
@@ -52,7 +53,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
         **given,
     )
     for path in outputs:
-        with complete_or_absent(path) as partial:
+        with replacing(path, "output") as partial:
             _write(found, partial)
     print("\n".join(table_lines(found)))
     if outputs and not arguments.quiet:

@@ -6,9 +6,10 @@ import argparse
 from importlib.util import find_spec
 from pathlib import Path
 
-from nmf_zoo.cli.output import PICTURES, RESULTS, check_output, complete_or_absent
+from nmf_zoo.cli.output import PICTURES, RESULTS, check_output
 from nmf_zoo.cli.show import print_lines, summary_lines
 from nmf_zoo.errors import InputError
+from nmf_zoo.files import replacing
 
 
 def run_demo(arguments: argparse.Namespace) -> int:
@@ -23,9 +24,9 @@ def run_demo(arguments: argparse.Namespace) -> int:
 
     idata = run_digits(digits(), arguments.random_seed)
     print_lines(summary_lines(idata, n_features=0))
-    with complete_or_absent(picture) as partial:
+    with replacing(picture, "output") as partial:
         plot_components(idata, shape=(8, 8)).savefig(partial, dpi=150)
-    with complete_or_absent(result) as partial:
+    with replacing(result, "output") as partial:
         nz.save(thin_factors(idata), partial)
     print(f"\nwrote {picture} and {result}; next: nmf-zoo summary {result}")
     return 0

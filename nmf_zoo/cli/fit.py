@@ -11,11 +11,12 @@ from typing import Any
 
 from nmf_zoo.cli import catalogue
 from nmf_zoo.cli.catalogue import Entry
-from nmf_zoo.cli.output import RESULTS, check_output, complete_or_absent
+from nmf_zoo.cli.output import RESULTS, check_output
 from nmf_zoo.cli.parser import FILES
 from nmf_zoo.cli.show import draws_of
 from nmf_zoo.cli.values import parse_hyperparameter, parse_seed, parse_value, parse_yes_no
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, NotWritten
+from nmf_zoo.files import replacing
 
 
 def run_fit(arguments: argparse.Namespace) -> int:
@@ -40,7 +41,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         idata = stream(arguments.output, run)
     else:
         idata = (nz.sample if engine.verb == "sample" else nz.fit)(**run)
-        with complete_or_absent(arguments.output) as partial:
+        with replacing(arguments.output, "output") as partial:
             nz.save(idata, partial)
     return report(arguments, idata, run.get("quiet", False))
 
@@ -58,8 +59,10 @@ def stream(output: Path, run: Mapping[str, Any]) -> Any:
     try:
         if "checkpoint" in run:
             return nz.sample(store=output, **run)
-        with complete_or_absent(output) as partial:
+        with replacing(output, "output") as partial:
             return nz.sample(store=partial, **run)
+    except NotWritten:
+        raise
     except InputError as error:
         name = "output" if error.name == "store" else error.name
         raise InputError(name, error.got, error.expected, error.do) from error

@@ -10,9 +10,10 @@ from typing import Any
 
 from nmf_zoo.cli import catalogue
 from nmf_zoo.cli.fit import make_options, model_arguments, name_cell, read_data
-from nmf_zoo.cli.output import NETCDF, PICTURES, Formats, check_output, complete_or_absent
+from nmf_zoo.cli.output import NETCDF, PICTURES, Formats, check_output
 from nmf_zoo.cli.values import parse_ranks, parse_seed, parse_value
 from nmf_zoo.errors import InputError
+from nmf_zoo.files import replacing
 
 TABLES: Formats = {".csv": ((), ""), ".nc": NETCDF}
 
@@ -47,7 +48,7 @@ def run_rank(arguments: argparse.Namespace) -> int:
         checkpoint=arguments.checkpoint,
     )
     for path in outputs:
-        with complete_or_absent(path) as partial:
+        with replacing(path, "output") as partial:
             _write(table, partial)
     return _report(table, outputs, arguments)
 
@@ -69,7 +70,9 @@ def _chosen(arguments: argparse.Namespace) -> list[tuple[str, str]]:
 
 def _write(table: Any, path: Path) -> None:
     if path.suffix == ".nc":
-        table.assign(plausible=table["plausible"].astype("int8")).to_netcdf(path, engine="h5netcdf")
+        from nmf_zoo.netcdf import write_netcdf
+
+        write_netcdf(table.assign(plausible=table["plausible"].astype("int8")), path)
     elif path.suffix == ".csv":
         table.to_dataframe().reset_index().to_csv(path, index=False)
     else:

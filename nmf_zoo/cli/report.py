@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from nmf_zoo.cli.declare import declare
-from nmf_zoo.cli.output import Formats, check_output, complete_or_absent
+from nmf_zoo.cli.output import Formats, check_output
 from nmf_zoo.cli.parser import FILES
 from nmf_zoo.cli.show import load_result
 from nmf_zoo.cli.values import parse_shape
 from nmf_zoo.errors import InputError
+from nmf_zoo.files import replacing
 
 PAGES: Formats = dict.fromkeys((".html", ".htm"), (("matplotlib",), "'nmf_zoo[plots]'"))
 OF_DATA = (*FILES, "transpose", "labels", "key", "header", "row_labels", "observed")  # mean nothing without --data
@@ -27,7 +28,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     import nmf_zoo as nz
 
     model = None if arguments.data is None else _model_of(arguments, idata)
-    with complete_or_absent(arguments.output) as partial:
+    with replacing(arguments.output, "output") as partial:
         nz.report(idata, partial, model, title=arguments.title, shape=shape)
     print(f"wrote {arguments.output}")
     return 0

@@ -11,9 +11,10 @@ from math import floor, isfinite, isnan, log10
 from pathlib import Path
 from typing import Any
 
-from nmf_zoo.cli.output import PICTURES, RESULTS, check_output, complete_or_absent
+from nmf_zoo.cli.output import PICTURES, RESULTS, check_output
 from nmf_zoo.cli.values import parse_shape
 from nmf_zoo.errors import InputError
+from nmf_zoo.files import replacing
 
 COLUMNS = ("mean", "sd", "rhat", "ess_bulk", "ess_tail")
 WORST = 5
@@ -39,7 +40,7 @@ def run_plot(arguments: argparse.Namespace) -> int:
         figure = plots.plot_activations(idata, chain=arguments.chain)
     else:
         figure = {"trace": plots.plot_trace, "objective": plots.plot_objective}[arguments.kind](idata)
-    with complete_or_absent(arguments.output) as partial:
+    with replacing(arguments.output, "output") as partial:
         figure.savefig(partial, dpi=150)
     print(f"wrote {arguments.output}")
     return 0

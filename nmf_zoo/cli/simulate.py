@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from nmf_zoo.cli.fit import model_arguments, read_arrays
-from nmf_zoo.cli.output import NETCDF, Formats, check_output, complete_or_absent
+from nmf_zoo.cli.output import NETCDF, Formats, check_output
 from nmf_zoo.cli.values import parse_shape
 from nmf_zoo.errors import InputError
+from nmf_zoo.files import replacing
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 FORMATS: Formats = {**dict.fromkeys((".csv", ".tsv", ".npy", ".npz"), ((), "")), ".nc": NETCDF}
@@ -28,7 +29,7 @@ def run_simulate(arguments: argparse.Namespace) -> int:
 
     model = MODELS[arguments.model](None, arguments.rank, shape=shape, **model_arguments(arguments))
     drawn = nz.simulate(_fixed(model, given), random_seed=arguments.random_seed)
-    with complete_or_absent(arguments.output) as partial:
+    with replacing(arguments.output, "output") as partial:
         _write(drawn, given, partial)
     print(f"wrote {arguments.output}: {shape[0]} features x {shape[1]} samples")
     return 0
@@ -48,13 +49,15 @@ def _fixed(model: Any, given: dict[str, Any]) -> Any:
 def _write(drawn: Any, given: dict[str, Any], path: Path) -> None:
     import numpy as np
 
+    from nmf_zoo.netcdf import write_netcdf
+
     X = drawn["X"].transpose("feature", "sample")
     if path.suffix == ".npy":
         np.save(path, X.to_numpy())
     elif path.suffix == ".npz":
         np.savez_compressed(path, **{name: array.to_numpy() for name, array in drawn.items()}, **given)
     elif path.suffix == ".nc":
-        drawn.to_netcdf(path, engine="h5netcdf")
+        write_netcdf(drawn, path)
     else:
         with open(path, "w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, delimiter=SEPARATORS[path.suffix])

@@ -22,7 +22,7 @@ import nmf_zoo as nz
 from nmf_zoo.audio import recordings, wav
 from nmf_zoo.audio.recordings import open_recording, survey
 from nmf_zoo.audio.samples import FORMATS, decode, encode, whole_steps
-from nmf_zoo.audio.sinks import Files, check_folder, complete_folder
+from nmf_zoo.audio.sinks import Files, check_folder
 from nmf_zoo.audio.sound import FLOOR, listen
 from nmf_zoo.audio.spectra import Framing, Synthesis, make_framing, power_of, transform
 from nmf_zoo.audio.wav import WavWriter
@@ -484,23 +484,6 @@ def test_what_is_beyond_full_scale_is_cut_and_said(tmp_path):
     np.testing.assert_allclose(read_all(tmp_path / "component_2.wav")[:, 0], [0.5, 1.0, 0.1], atol=1e-4)
 
 
-def test_a_folder_appears_when_it_is_complete(tmp_path):
-    with complete_folder(tmp_path / "parts") as folder:
-        (folder / "component_1.wav").write_text("new")
-        assert not (tmp_path / "parts").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["parts"]
-
-    def fail():
-        with complete_folder(tmp_path / "parts") as folder:
-            (folder / "component_1.wav").write_text("newer")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
-    assert (tmp_path / "parts" / "component_1.wav").read_text() == "new"
-    assert [path.name for path in tmp_path.iterdir()] == ["parts"]
-
-
 def test_only_folders_of_ours_are_replaced(tmp_path):
     (tmp_path / "parts").mkdir()
     check_folder(tmp_path / "parts", force=False)  # empty
@@ -515,5 +498,5 @@ def test_only_folders_of_ours_are_replaced(tmp_path):
         check_folder(tmp_path / "parts" / "thesis.tex", force=True)
     with pytest.raises(InputError, match="the working folder"):
         check_folder(Path(), force=True)
-    with pytest.raises(InputError, match="create it first"):
+    with pytest.raises(InputError, match="make it"):
         check_folder(tmp_path / "no" / "parts", force=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pymc as pm
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.files import check_result, replacing
 from nmf_zoo.posterior import draws_or_means
 from nmf_zoo.reading import read
 from nmf_zoo.workbench.report.convergence import Findings, check_convergence
@@ -36,7 +37,7 @@ def report(
     Parameters
     ----------
     idata : result of :func:`~nmf_zoo.sample`, :func:`~nmf_zoo.fit` or a stream, or anyone's InferenceData with W and H
-    path : where to write, a name that ends in .html; what is there is overwritten
+    path : where to write, a name that ends in .html; what is there is replaced
     model : the model it came from, which adds predictive intervals, and a check that the draws are its own; what the
         model says in words is in results of :func:`~nmf_zoo.sample` and :func:`~nmf_zoo.fit` already
     title : of the page
@@ -50,7 +51,8 @@ def report(
 
     Raises
     ------
-    InputError : no result, or a name that doesn't end in .html
+    InputError : no result, a name that doesn't end in .html, or one that can't be written to
+    NotWritten : the disk is full, or the system refuses for another reason; what was there before still is
 
     Examples
     --------
@@ -63,14 +65,15 @@ def report(
     path = Path(path)
     if path.suffix not in (".html", ".htm"):
         raise InputError("path", repr(str(path)), "a name that ends in .html")
-    if not path.absolute().parent.is_dir():
-        raise InputError("path", f"the missing folder {str(path.parent)!r}", "a folder that exists", "make it")
+    check_result(path)
     draws_or_means(idata)  # says what is missing
     structure = None if model is None else read(model)
     names = ("W", "H") if structure is None else (structure.W.name, structure.H.name)
     source = Source(idata, model, structure, weights or names[0], activations or names[1], shape)
     source.check_model()
-    path.write_text(compose(source, title or _title(source)), encoding="utf-8")
+    text = compose(source, title or _title(source))
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
     return path
 
 
