@@ -24,6 +24,7 @@ from xarray.core import indexing
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.labels import WRITABLE, find_unwritable
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 KNOWN = {b"CDF": "netCDF 3", b"PK": "a zip archive", b"\x1f\x8b": "gzip"}  # how other files begin
@@ -61,6 +62,7 @@ def load(path: str | Path) -> Any:
             groups = {name: tree[name].to_dataset() for name in tree.children}
             _check_sizes(path, groups)
             loaded = {name: dataset.load() for name, dataset in groups.items()}
+            _check_labels(path, loaded)
             return _compat.inference_data(loaded, {str(name): value for name, value in tree.attrs.items()})
 
 
@@ -104,6 +106,16 @@ def _check_sizes(path: Path, groups: Mapping[str, xr.Dataset]) -> None:
         raise InputError(str(path), got, WHOLE)
 
 
+def _check_labels(path: Path, groups: Mapping[str, xr.Dataset]) -> None:
+    """Refuse what no label of ours can be."""
+    for name, dataset in groups.items():
+        for dim, labels in dataset.coords.items():
+            bad = find_unwritable(labels.to_numpy()) if labels.dtype.kind in "OTU" and labels.ndim == 1 else None
+            if bad is not None:
+                got = f"the label {labels.to_numpy()[bad]!r} of {dim!r} in {name} at place {bad}"
+                raise InputError(str(path), got, WRITABLE)
+
+
 # -- Zarr --------------------------------------------------------------------------------------------------------
 
 
@@ -144,6 +156,7 @@ def _read_store(path: Path) -> tuple[dict[str, xr.Dataset], dict[str, Any], str]
         }
     for name, dataset in groups.items():
         groups[name] = _guarded(path, name, dataset) if {"chain", "draw"} <= set(dataset.dims) else dataset.load()
+    _check_labels(path, groups)
     attrs = {str(name): value for name, value in tree.attrs.items() if name not in _compat.OF_STORE}
     return groups, attrs, unfinished
 

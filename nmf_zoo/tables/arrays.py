@@ -15,12 +15,12 @@ import numpy as np
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.sparse import from_parts, read_sparse
+from nmf_zoo.tables.market import read_entries
 from nmf_zoo.tables.matrix import Matrix
 
 NPY_MAGIC = b"\x93NUMPY"
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 MOST_DEFLATED = 1032  # bytes that one byte of a deflated stream can become
-SHORTEST = {"coordinate": 4, "array": 1}  # bytes an entry of a Matrix Market file takes; "1 1\n", "1\n" for two cells
 
 
 def read_npy(path: Path, suffix: str) -> Matrix:
@@ -115,14 +115,7 @@ def _choose(path: Path, archive: Archive, key: str | None) -> np.ndarray:
 
 
 def read_mtx(path: Path, suffix: str) -> Matrix:
-    import scipy.io
-
-    rows, columns, entries, layout, *_ = scipy.io.mminfo(str(path))
-    there = path.stat().st_size * (MOST_DEFLATED if path.suffix == ".gz" else 1)
-    if entries * SHORTEST[layout] > there:
-        got = f"a file that can't be read (its header tells of {entries:,} entries in {rows} x {columns})"
-        raise InputError(str(path), got, "a complete file of its kind")
-    return Matrix(check_numbers(str(path), scipy.io.mmread(str(path), spmatrix=False)))
+    return Matrix(check_numbers(str(path), read_entries(path)))
 
 
 def read_parquet(path: Path, suffix: str) -> Matrix:

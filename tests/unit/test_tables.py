@@ -192,7 +192,7 @@ def test_labels(tmp_path):
         ("other.npz", "1,2\n", ["can't be read"]),
         ("other.parquet", "1,2\n", ["can't be read"]),
         ("other.mtx", "1,2\n", ["can't be read"]),
-        ("cell.mtx", "%%MatrixMarket matrix coordinate integer general\n2 2 1\n1 1 x\n", ["Line 3"]),
+        ("cell.mtx", "%%MatrixMarket matrix coordinate integer general\n2 2 1\n1 1 x\n", ["'x'"]),
         ("table.xlsx", "1", ["extension '.xlsx'", ".csv"]),
         ("none", "1", ["extension ''"]),
     ],
