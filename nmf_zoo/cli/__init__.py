@@ -1,4 +1,9 @@
-"""The command line. Exit codes: 0 done, 1 the run failed or was interrupted, 2 bad input; one line on standard error.
+"""The command line. Exit codes, with one line on standard error for all but 0:
+
+0    done
+1    the run failed, or its result could not be written
+2    bad input, found before the work began
+130  interrupted by Ctrl-C, 143 by SIGTERM; what was drawn is saved
 
 Nothing at the top of these files imports PyMC, numba, ArviZ or pandas, so that ``--help`` answers at once.
 """
@@ -10,12 +15,14 @@ import os
 import shutil
 import sys
 import warnings
+from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 
 from nmf_zoo.cli.parser import make_parser
+from nmf_zoo.cli.stopping import exit_code, stopping, was_stopped
 from nmf_zoo.cli.wording import shell_words
-from nmf_zoo.errors import InputError, NmfZooWarning, UnreadableModel, UnsupportedModel
+from nmf_zoo.errors import InputError, NmfZooWarning, NotWritten, UnreadableModel, UnsupportedModel
 
 BAD_INPUT = (InputError, UnreadableModel, UnsupportedModel)
 
@@ -25,23 +32,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     _print_any_label()
     arguments = make_parser().parse_args(argv)
     _choose_backend()
-    with warnings.catch_warnings():
+    with stopping(), warnings.catch_warnings():
         warnings.simplefilter("always", NmfZooWarning)
         if not arguments.debug:
             warnings.showwarning = partial(_show_warning, arguments)
         try:
             return arguments.run(arguments)
         except KeyboardInterrupt as stop:
-            return _report(f"interrupted{f': {stop}' if str(stop) else ''}; nothing was written", 1)
+            return _interrupted(str(stop))
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except Exception as error:
             if arguments.debug:
                 raise
-            if isinstance(error, BAD_INPUT):
-                return _report(shell_words(str(error), getattr(arguments, "input", None)), 2)
-            return _report(f"{type(error).__name__}: {error} (--debug shows where)", 1)
+            if was_stopped() and not isinstance(error, NotWritten):
+                return _interrupted("")
+            code = 2 if isinstance(error, BAD_INPUT) and not isinstance(error, NotWritten) else 1
+            return _report(_describe(error, arguments), code)
+
+
+def _interrupted(more: str) -> int:
+    return _report(f"interrupted{f': {more}' if more else ''}; outputs are whole or absent", exit_code())
+
+
+def _describe(error: Exception, arguments: Namespace) -> str:
+    """What went wrong, in the words of the shell."""
+    if isinstance(error, BAD_INPUT):
+        return shell_words(str(error), getattr(arguments, "input", None))
+    if isinstance(error, MemoryError):
+        said = f": {error}" if str(error) else ""
+        return f"out of memory{said}; ask for a smaller rank, or fewer draws, chains or restarts"
+    return f"{type(error).__name__}: {error} (--debug shows where)"
 
 
 def _report(message: str, code: int) -> int:

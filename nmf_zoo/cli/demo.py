@@ -23,6 +23,8 @@ def run_demo(arguments: argparse.Namespace) -> int:
     from nmf_zoo.plots import plot_components
 
     idata = run_digits(digits(), arguments.random_seed)
+    if str(idata.attrs["status"]).startswith("interrupted"):
+        raise KeyboardInterrupt  # a part of the draws is no demonstration
     print_lines(summary_lines(idata, n_features=0))
     with replacing(picture, "output") as partial:
         plot_components(idata, shape=(8, 8)).savefig(partial, dpi=150)

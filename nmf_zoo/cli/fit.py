@@ -14,6 +14,7 @@ from nmf_zoo.cli.catalogue import Entry
 from nmf_zoo.cli.output import RESULTS, check_output
 from nmf_zoo.cli.parser import FILES
 from nmf_zoo.cli.show import draws_of
+from nmf_zoo.cli.stopping import exit_code
 from nmf_zoo.cli.values import parse_hyperparameter, parse_seed, parse_value, parse_yes_no
 from nmf_zoo.errors import InputError, NotWritten
 from nmf_zoo.files import replacing
@@ -97,7 +98,7 @@ def report(arguments: argparse.Namespace, idata: Any, quiet: bool) -> int:
         _, goes_on, path = status.partition(" goes on from ")
         then = f"; the same command with --force{goes_on}{path}" if goes_on else ""
         print(f"nmf-zoo: interrupted; {arguments.output} holds what was there: {what}{then}", file=sys.stderr)
-        return 1
+        return exit_code()
     if not quiet:
         print(f"wrote {arguments.output}: {what} in {float(idata.attrs['seconds']):.1f} s")
     return 0

@@ -28,6 +28,7 @@ NOT_OPTIONS = {
 }  # objects of Python; --initvals, --log-likelihood and an output that ends in .zarr stand for three
 
 KINDS = ("components", "activations", "trace", "objective")  # pictures that need a result and nothing else
+EXIT_CODES = "0 done, 1 failed, 2 bad input, 130 interrupted by Ctrl-C, 143 by SIGTERM; what was drawn is then saved"
 NOT_OF_RANKS = {"vb"}  # of a method: objects of Python
 
 
@@ -48,12 +49,14 @@ class Parser(argparse.ArgumentParser):
 
 def make_parser() -> Parser:
     """All commands. Each names the function that runs it, imported when it runs."""
-    parser = Parser(prog="nmf-zoo", description="Probabilistic non-negative matrix factorisation, X ~ W H.")
+    about, codes = "Probabilistic non-negative matrix factorisation, X ~ W H.", f"Exit codes: {EXIT_CODES}."
+    parser = Parser(prog="nmf-zoo", description=about, epilog=codes)
     parser.add_argument("--version", action="version", version=f"nmf-zoo {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, home: str, help: str) -> Parser:
-        added = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".", allow_abbrev=False)
+        text = help[0].upper() + help[1:] + "."
+        added = commands.add_parser(name, help=help, description=text, epilog=codes, allow_abbrev=False)
         added.set_defaults(run=_later(home, name))
         added.add_argument("--debug", action="store_true", help="show the traceback of an error")
         return added

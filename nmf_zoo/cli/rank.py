@@ -11,6 +11,7 @@ from typing import Any
 from nmf_zoo.cli import catalogue
 from nmf_zoo.cli.fit import make_options, model_arguments, name_cell, read_data
 from nmf_zoo.cli.output import NETCDF, PICTURES, Formats, check_output
+from nmf_zoo.cli.stopping import exit_code
 from nmf_zoo.cli.values import parse_ranks, parse_seed, parse_value
 from nmf_zoo.errors import InputError
 from nmf_zoo.files import replacing
@@ -91,7 +92,7 @@ def _report(table: Any, outputs: list[Path], arguments: argparse.Namespace) -> i
         force = " with --force" if goes_on and outputs else ""
         there = f"{written} holds what was there" if outputs else "the table holds what was there"
         print(f"nmf-zoo: interrupted; {there}{goes_on}{force}", file=sys.stderr)
-        return 1
+        return exit_code()
     if outputs and not arguments.quiet:
         print(f"wrote {written} in {float(table.attrs['seconds']):.1f} s")
     return 0

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from nmf_zoo.cli.fit import make_options
+from nmf_zoo.cli.stopping import exit_code
 from nmf_zoo.cli.values import parse_seed
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, NotWritten
 
 OWN = ("window", "hop", "alpha", "beta", "passes", "sample_format", "checkpoint", "cores")  # as nz.separate names them
 OF_ENGINE = ("sweeps", "keep", "leaps", "exponent", "batch")
@@ -34,6 +35,8 @@ def run_separate(arguments: argparse.Namespace) -> int:
             quiet=arguments.quiet,
             **own,
         )
+    except NotWritten:
+        raise
     except InputError as error:
         name = f"--{error.name.replace('_', '-')}" if error.name in (*OWN, "output") else error.name
         raise InputError(name, error.got, error.expected, error.do.replace("force=True", "--force")) from error
@@ -53,7 +56,7 @@ def report(found: Any, arguments: argparse.Namespace) -> int:
         return 0
     goes_on = f"; the same command with --force goes on from {arguments.checkpoint}" if arguments.checkpoint else ""
     print(f"nmf-zoo: {found.attrs['status']}; {arguments.output} holds what that gives{goes_on}", file=sys.stderr)
-    return 1
+    return exit_code()
 
 
 def heading(found: Any) -> str:

@@ -51,11 +51,10 @@ def load_result(path: Path) -> Any:
     if path.suffix not in RESULTS:
         raise InputError("input", str(path), f"a result, {' or '.join(RESULTS)}")
     import nmf_zoo as nz
-    from nmf_zoo import _compat
+    from nmf_zoo.results.checking import check_result
 
     idata = nz.load(path)
-    if not {"posterior", "posterior_moments"} & set(_compat.group_names(idata)):
-        raise InputError(str(path), "a file without a posterior group", "a result of nmf-zoo fit")
+    check_result(str(path), idata)
     return idata
 
 

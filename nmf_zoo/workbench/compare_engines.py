@@ -180,6 +180,8 @@ def _timed(engine: Any, run: Mapping[str, Any], length: Mapping[str, int]) -> tu
             _run(engine, run, **{**length, **WARM})
     began = time.perf_counter()
     result = _run(engine, run, **length)
+    if str(result.attrs["status"]).startswith("interrupted"):
+        raise KeyboardInterrupt  # its numbers would be those of a shorter run
     return result, time.perf_counter() - began
 
 
