@@ -12,13 +12,14 @@ and kernels trust the shapes that they are given. A pattern is
 
 A fresh state is a pattern for those after it. Where it has nothing yet, None, an empty dict or an array of no rows, a
 later one may have arrays of the shapes that the fresh state has elsewhere; and an array that is annotated ``Growing``
-in its NamedTuple may have a first axis of any length.
+in its NamedTuple may have a first axis of any length, or any shape where there was nothing. What is annotated as
+``Any`` or with ``None`` may be None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 
@@ -75,9 +76,9 @@ def require(tree: Any, pattern: Any, name: str) -> None:
 
 
 def _require_like(tree: Any, state: Any, name: str, known: set, grows: bool = False) -> None:
-    if _is_empty(state) and not grows:
+    if _is_empty(state) and not (grows and isinstance(state, np.ndarray)):
         for array in _arrays(tree):
-            if (array.dtype, array.shape) not in known:
+            if (array.dtype, array.shape) not in known and not grows:
                 raise Damaged(f"damaged: {name} has {_said(array)}, like no other array of this state")
     elif isinstance(state, np.ndarray):
         fits = isinstance(tree, np.ndarray) and tree.dtype == state.dtype and tree.ndim == state.ndim
@@ -92,7 +93,9 @@ def _require_like(tree: Any, state: Any, name: str, known: set, grows: bool = Fa
         hints = get_type_hints(type(state), include_extras=True) if hasattr(state, "_fields") else {}
         names = getattr(state, "_fields", range(len(state)))
         for key, found, inside in zip(names, tree, state, strict=True):
-            _require_like(found, inside, f"{name}.{key}", known, grows=hints.get(key) is Growing)
+            hint = hints.get(key)
+            if found is not None or not (hint is Any or type(None) in get_args(hint)):
+                _require_like(found, inside, f"{name}.{key}", known, grows=hint is Growing)
     else:
         _refuse_unless(_number(tree) == _number(state), tree, _said(state), name)
 

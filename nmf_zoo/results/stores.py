@@ -77,11 +77,11 @@ class Store:
             got = f"{str(self.path)!r}, which is damaged or another's ({type(error).__name__}: {error})"
             raise InputError("store", got, "what this run wrote", do) from error
 
-    def add_groups(self, groups: Mapping[str, xr.Dataset]) -> None:
-        """Write whole groups."""
+    def add_groups(self, groups: Mapping[str, xr.Dataset], mode: Any = "w") -> None:
+        """Write whole groups; what a kill left of them is replaced. With mode "a", add to them."""
         for name, dataset in groups.items():
             options = {"zarr_format": 2, "consolidated": False, "write_empty_chunks": True}
-            dataset.to_zarr(str(self.path), group=name, mode="a", **options)
+            dataset.to_zarr(str(self.path), group=name, mode=mode, **options)
 
     def array(self, group: str, name: str, skeleton: xr.Dataset) -> Any:
         """The Zarr array of a variable of ``skeleton``, made with its coords when it isn't there.
@@ -95,7 +95,8 @@ class Store:
                 for coord in unwritten:
                     if coord in inside:
                         del inside[coord]
-                self.add_groups({group: xr.Dataset(coords={coord: skeleton[coord].variable for coord in unwritten})})
+                coords = {coord: skeleton[coord].variable for coord in unwritten}
+                self.add_groups({group: xr.Dataset(coords=coords)}, mode="a")
                 self._labelled |= {f"{group}/{coord}" for coord in unwritten}
             if name in inside and DIMS not in inside[name].metadata.attributes:
                 del inside[name]

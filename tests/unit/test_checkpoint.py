@@ -17,6 +17,7 @@ from nmf_zoo.inference import checkpoint as files
 from nmf_zoo.inference.checkpoint import Part, open_checkpoint
 from nmf_zoo.inference.driver import run_chains
 from nmf_zoo.inference.facts import differences
+from nmf_zoo.inference.tree_patterns import Cells
 from nmf_zoo.inference.trees import write_tree
 from tests.unit.test_driver import KEY, interrupt_at, run_fit, sample_run, sweeps_of, toy, toy_fit
 
@@ -400,3 +401,187 @@ def test_a_converged_fit_stays_as_it_is(folder):
     first = run_fit_saved(toy_fit([1.0]), folder, n=1, tol=0.1)
     again = run_fit_saved(toy_fit([1.0], on_sweep=lambda r, i: pytest.fail("a step")), folder, n=1, tol=0.1)
     assert (again[0].status, again[0].objective) == ("converged", first[0].objective)
+
+
+# -- files of others ---------------------------------------------------------------------------------------------------
+
+
+def three_saves(folder, run_id=RUN_ID, names=(0, 1), offset=0.0):
+    """Parts of a run, three times saved; and what the files of part 0 held after each save."""
+    folder.mkdir(exist_ok=True)
+    history = []
+    for name in names:
+        part = Part(folder, run_id, name)
+        for i in range(3):
+            part.save({"i": i}, {"x": np.full(4, 10.0 * name + i + offset)})
+            if name == 0:
+                history.append({kind: (folder / f"0.{kind}").read_bytes() for kind in ("state", "rows")})
+    return history
+
+
+def read_all(folder, run_id=RUN_ID):
+    return [rows["x"] for rows in Part(folder, run_id, 0).load({"i": int}).rows({"x": Cells("f", (4,))})]
+
+
+OTHERS = {
+    "state of another chain": ("0.state", "1.state", "0.state in .*, another's: of part '1', not '0'; expected what"),
+    "rows of another chain": ("0.rows", "1.rows", "0.rows in .*, another's: of part '1', not '0'"),
+    "rows for a state": ("0.state", "0.rows", "0.state in .*, another's: of kind 'rows', not 'state'"),
+    "a state for rows": ("0.rows", "0.state", "0.rows in .*, another's: of kind 'state', not 'rows'"),
+    "state of another run": ("0.state", "../other/0.state", "0.state in .*, another's: of run 'ffff', not '0123'"),
+    "rows of another run": ("0.rows", "../other/0.rows", "0.rows in .*, another's: of run 'ffff', not '0123'"),
+    "rows of another session": ("0.rows", "../again/0.rows", "0.rows in .*, of another save than 0.state"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_files_of_others_are_refused(tmp_path, name):
+    place, source, message = OTHERS[name]
+    folder = tmp_path / "own"
+    three_saves(folder)
+    three_saves(tmp_path / "other", run_id="ffff")
+    three_saves(tmp_path / "again", offset=0.5)
+    assert len(read_all(folder)) == 3
+    shutil.copy(folder / source, folder / place)
+    with pytest.raises(InputError, match=message) as refusal:
+        read_all(folder)
+    assert "\n" not in str(refusal.value)
+
+
+def test_rows_and_state_of_different_saves(tmp_path):
+    history = three_saves(tmp_path)
+    (tmp_path / "0.rows").write_bytes(history[1]["rows"])  # those of before
+    with pytest.raises(InputError, match=r"0.rows in .*, damaged: cut short"):
+        read_all(tmp_path)
+    (tmp_path / "0.rows").write_bytes(history[2]["rows"])
+    (tmp_path / "0.state").write_bytes(history[1]["state"])  # as a kill between the two leaves them
+    assert len(read_all(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("name", ["0.state", "0.rows"])
+@pytest.mark.parametrize("kind", ["folder", "loop", "dangling"])
+def test_what_is_no_file(tmp_path, name, kind):
+    three_saves(tmp_path)
+    (tmp_path / name).unlink()
+    if kind == "folder":
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).symlink_to(name if kind == "loop" else "nowhere")
+    with pytest.raises(InputError, match=rf"{name} in .*, which can't be read \(.*\); expected .*; give another path"):
+        read_all(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "5",
+        "[" * 10**5,
+        '{"format": 2}',
+        '{"format": 2, "entropy": {"a": 1}, "facts": {}}',
+        '{"format": 2, "entropy": [], "facts": {}}',
+        '{"format": 2, "entropy": -1, "facts": {}}',
+        '{"format": 2, "entropy": true, "facts": {}}',
+        '{"format": 2, "entropy": 1, "facts": {"tune": 5}}',
+        '{"format": 2, "entropy": 1, "facts": [["tune", "5"]]}',
+        '{"format": 2, "entropy": 1' + "0" * 5000 + "}",
+    ],
+)
+def test_run_json_that_was_made_up(folder, text):
+    folder.mkdir()
+    (folder / "run.json").write_text(text)
+    expected = "another version of nmf_zoo wrote" if text in ("[]", "5") else "run.json in .*, damaged"
+    with pytest.raises(InputError, match=expected):
+        open_checkpoint(folder, {}, 1, is_seeded=True)
+
+
+def test_a_checkpoint_of_the_format_before(folder):
+    folder.mkdir()
+    (folder / "run.json").write_text('{"entropy": 1, "facts": {"random_seed": "1"}}')
+    with pytest.raises(InputError, match=r"which another version of nmf_zoo wrote; expected one of format 2; use"):
+        open_checkpoint(folder, {}, 1, is_seeded=True)
+
+
+@pytest.mark.parametrize("kind", ["loop", "run.json", "lock"])
+def test_folders_in_the_place_of_files(folder, kind):
+    if kind == "loop":
+        folder.symlink_to(folder)
+    else:
+        (folder / kind).mkdir(parents=True)
+    with pytest.raises(InputError, match=r"^checkpoint: got "):
+        open_checkpoint(folder, {}, 1, is_seeded=True)
+
+
+CHAIN = {"sweeps": 6, "filled": {"warmup": 2, "draws": 1}, "traces": {"warmup": {}, "draws": {}}}
+STATE = {"chain": 0, "sweep": 6, "u": 0.5}
+
+
+def kept(n, **changed):
+    return {"values/v": np.ones((n, 2)), "values/w": np.ones((n, 2)), "stats/lp": np.ones(n), **changed}
+
+
+MADE_UP = {
+    "keys": ({**CHAIN, "state": STATE, "more": 1}, {}, "the state.tree is"),
+    "no dict": ([1], {}, "the state.tree is list"),
+    "sweeps": ({**CHAIN, "sweeps": "6", "state": STATE}, {}, "the state.tree.sweeps is str '6', not int"),
+    "a state of other keys": ({**CHAIN, "state": {"chain": 0}}, {}, r"the state.tree.state is \['chain'\]"),
+    "a state of other types": ({**CHAIN, "state": {**STATE, "u": np.ones(3)}}, {}, r"state.u is float64 \(3,\), not"),
+    "no rows": ({**CHAIN, "state": STATE}, {}, "rows of 0 draws, and a state after 2"),
+    "other parts": ({**CHAIN, "state": STATE}, {"x": kept(1)}, "rows of 'x'"),
+    "too many": ({**CHAIN, "state": STATE}, {"warmup": kept(9)}, "9 draws after 0 of"),
+    "lengths": (
+        {**CHAIN, "state": STATE},
+        {"warmup": kept(2, **{"stats/lp": np.ones(1)})},
+        r"rows.values.v is float64",
+    ),
+    "shapes": (
+        {**CHAIN, "state": STATE},
+        {"warmup": kept(2, **{"values/v": np.ones((2, 5))})},
+        r"\(2, 5\), not float64",
+    ),
+    "dtypes": (
+        {**CHAIN, "state": STATE},
+        {"warmup": kept(2, **{"values/v": np.ones((2, 2), int)})},
+        "rows.values.v is in",
+    ),
+    "names": ({**CHAIN, "state": STATE}, {"warmup": kept(2, **{"values/x": np.ones((2, 2))})}, r"rows.values is \['v'"),
+    "kinds": (
+        {**CHAIN, "state": STATE},
+        {"warmup": kept(2, **{"other/x": np.ones(2)})},
+        r"rows is \['values', 'stats', 'o",
+    ),
+    "no arrays": ({**CHAIN, "state": STATE}, {"warmup": {"values/v": 5}}, "a row.warmup.values/v is int"),
+    "traces": ({**CHAIN, "traces": [], "state": STATE}, {}, "the state.tree.traces is list"),
+}
+
+
+@pytest.mark.parametrize("name", MADE_UP)
+def test_chains_that_were_made_up(folder, name):
+    """Files of the right owner, with right checksums, whose content is of no chain."""
+    tree, rows, message = MADE_UP[name]
+    opened = open_checkpoint(folder, {}, 1, is_seeded=True)
+    assert opened.part(0).save(tree, rows)
+    opened.close()
+    with pytest.raises(InputError, match=rf"^checkpoint: got 0.state in .*damaged: .*{message}|0.rows in .*{message}"):
+        run_saved(toy(), folder, n_chains=1, **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("tree", "rows", "message"),
+    [
+        ({"state": {"level": 1.0}}, {}, r"the state.tree is \['state'\], not \['state', 'residual'\]"),
+        ({"state": 5, "residual": 1.0}, {}, "the state.tree.state is int 5"),
+        (None, {"objective": np.ones((2, 2))}, r"a row.objective is float64 \(2, 2\)"),
+        (None, {"objective": [1.0]}, "a row.objective is list"),
+        (None, {"other": np.ones(2)}, r"a row is \['other'\]"),
+    ],
+)
+def test_fits_that_were_made_up(folder, tree, rows, message):
+    opened = open_checkpoint(folder, {}, 1, is_seeded=True)
+    if tree is None:
+        run_fit(toy_fit([1.0]), 1, checkpoint=opened, max_iter=1)
+        tree = opened.part(0).load().tree
+    assert opened.part(0).save(tree, rows)
+    opened.close()
+    with pytest.raises(InputError, match=rf"^checkpoint: got 0.* in .*damaged: {message}"):
+        run_fit_saved(toy_fit([1.0]), folder, n=1, max_iter=5)

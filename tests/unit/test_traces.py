@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import errno
+import json
+import shutil
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from nmf_zoo.errors import InputError
+import nmf_zoo as nz
+from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.driver import SampleRun
 from nmf_zoo.inference.moments import MomentTraces
 from nmf_zoo.inference.traces import Traces, fullest
@@ -324,3 +328,99 @@ def test_what_a_column_has_not_drawn_is_missing():
 def test_the_run_knows_what_it_keeps():
     run = SampleRun(draws=7, tune=5, thin=2, keep_warmup=True, cores=1, progressbar=False)
     assert (run.keep, run.kept_draws, run.kept_warmup) == ("draws", 4, 3)
+
+
+# -- stores of others --------------------------------------------------------------------------------------------------
+
+
+def killed_store(tmp_path, name="x"):
+    """A store and what its checkpoint holds, after 13 draws in chunks of 5."""
+    traces = StoredTraces(STRUCTURE, Store(tmp_path / f"{name}.zarr", "a1", CHAINS), CHAINS, WARMUP, DRAWS)
+    fill(traces, lengths=(13,) * CHAINS)
+    return save(traces, {})
+
+
+def edit(path, change):
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+
+STORE_DAMAGES = {
+    "chunks of another chain": lambda p: swap(p / "posterior/W/0.0.0.0", p / "posterior/W/1.0.0.0"),
+    "chunks in another order": lambda p: swap(p / "posterior/W/0.0.0.0", p / "posterior/W/0.1.0.0"),
+    "of another variable": lambda p: swap(p / "sample_stats/lp/0.0", p / "sample_stats/lp/1.0"),
+    "a chunk that is gone": lambda p: (p / "posterior/H/2.1.0.0").unlink(),
+    "a chunk that was cut": lambda p: (p / "posterior/H/2.1.0.0").write_bytes(b"123"),
+    "another shape": lambda p: edit(p / "posterior/W/.zarray", lambda d: d | {"shape": [3, 23, 5, 2]}),
+    "another dtype": lambda p: edit(p / "posterior/W/.zarray", lambda d: d | {"dtype": "<f4"}),
+    "an array that is none": lambda p: (p / "posterior/W/.zarray").write_text("{"),
+    "no array": lambda p: shutil.rmtree(p / "posterior/W"),
+    "drawn is text": lambda p: edit(p / ".zattrs", lambda d: d | {"drawn": "13"}),
+    "drawn of two chains": lambda p: edit(
+        p / ".zattrs", lambda d: d | {"drawn": {"draws": [13, 13], "warmup": [5, 5]}}
+    ),
+    "a group that is a file": lambda p: (shutil.rmtree(p / "posterior"), (p / "posterior").write_text("")),
+}
+
+
+def swap(one, other):
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+@pytest.mark.parametrize("name", STORE_DAMAGES)
+def test_a_store_that_is_not_what_was_written(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(stores, "CHUNK_BYTES", 5 * 8 * F * K)
+    saved = killed_store(tmp_path)
+    STORE_DAMAGES[name](tmp_path / "x.zarr")
+    with pytest.raises(InputError, match=r"^store: got '.*x.zarr', which is damaged or another's \(.*; bring") as error:
+        go_on(make("store", tmp_path, "a1"), [saved])
+    assert "\n" not in str(error.value)
+
+
+def test_what_a_kill_leaves_of_a_new_store_is_begun_anew(tmp_path):
+    (tmp_path / "x.zarr").mkdir()
+    (tmp_path / "x.zarr" / ".zgroup").write_text('{"zarr_format": 2}')
+    (tmp_path / "x.zarr" / ".zattrs.0.partial").touch()
+    fill(make("store", tmp_path, "a1"))
+
+
+def test_what_a_kill_leaves_of_groups_and_arrays_is_written_anew(tmp_path, monkeypatch):
+    """Arrays without attributes, coords without cells."""
+    monkeypatch.setattr(stores, "CHUNK_BYTES", 5 * 8 * F * K)
+    (tmp_path / "whole").mkdir()
+    whole, killed = make("store", tmp_path / "whole"), make("store", tmp_path, "a1")
+    fill(whole)
+    data = {"observed_data": xr.Dataset({"X": (("f", "n"), np.ones((F, N)))})}
+    for store in (whole.store, killed.store):
+        store.add_groups(data)
+    saved = save(killed, {})
+    path = tmp_path / "x.zarr"
+    killed.make_array("posterior", "W", np.zeros((CHAINS, DRAWS, F, K)))
+    for attributes in (path / "posterior/W/.zattrs", path / "observed_data/X/.zattrs"):
+        attributes.unlink()
+    (path / "posterior/chain/0").unlink()
+    again = make("store", tmp_path, "a1")
+    again.store.add_groups(data)
+    go_on(again, [saved])
+    fill(again)
+    assert_same_groups(groups_of(again), groups_of(whole))
+
+
+def test_a_full_disk_is_said_in_one_line(tmp_path, monkeypatch):
+    """And what was written can be read, with a warning that the run has not ended."""
+    monkeypatch.setattr(stores, "CHUNK_BYTES", 5 * 8 * F * K)
+    traces = make("store", tmp_path)
+    fill(traces, lengths=(12,) * CHAINS)
+    for chain in traces.chains:
+        chain.draws.flush()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Column, "flush", full)
+    with pytest.raises(InputError, match=r"^store: got .*x.zarr.* \(the disk is full: No space.*; make room") as error:
+        fill(traces)
+    assert isinstance(error.value, OSError)
+    with pytest.warns(NmfZooWarning, match="x.zarr is of an unfinished run: 12 draws of 3 chains"):
+        assert nz.load(tmp_path / "x.zarr").posterior.sizes["draw"] == 12

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nmf_zoo.inference.tree_patterns import Growing
 from nmf_zoo.kernels.gibbs import TINY
 from nmf_zoo.structure import Array
 
@@ -23,12 +24,12 @@ class Window(NamedTuple):
     the last; end : this window's last iteration; residual : of the last
     """
 
-    total: Any = None
+    total: Growing = None
     times: float = 0.0
     iterations: int = 0
     time: float = 0.0
     end: int = WINDOW
-    last_mean: Any = None
+    last_mean: Growing = None
     last_middle: float = 0.0
     residual: float = np.inf
 
