@@ -19,9 +19,10 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.driver import SampleRun
-from nmf_zoo.inference.engine import Verdict
+from nmf_zoo.inference.engine import Verdict, has_data
 from nmf_zoo.inference.propriety import is_proper
 from nmf_zoo.inference.start import FLOOR
+from nmf_zoo.options import check_types
 from nmf_zoo.results import checked_cells, stats_dataset
 from nmf_zoo.structure import Array, Factorisation, Unknown
 
@@ -43,10 +44,11 @@ class NUTS:
     sampler: Literal["auto", "pymc", "nutpie"] = "auto"
 
     def __post_init__(self):
+        check_types(self)
         if not isinstance(self.target_accept, float) or not 0 < self.target_accept < 1:
-            raise ValueError(f"target_accept: got {self.target_accept!r}; expected a number between 0 and 1")
+            raise InputError("target_accept", repr(self.target_accept), "a number between 0 and 1")
         if self.sampler not in SAMPLERS:
-            raise ValueError(f"sampler: got {self.sampler!r}; expected one of {list(SAMPLERS)}")
+            raise InputError("sampler", repr(self.sampler), f"one of {list(SAMPLERS)}")
 
     @property
     def nuts_sampler(self) -> str:
@@ -59,7 +61,7 @@ class NUTS:
 def supports(structure: Factorisation, options: NUTS) -> Verdict:
     """Any model with a proper posterior over continuous variables."""
     if structure.data is None:
-        return Verdict(f"nothing is observed in {structure.likelihood.name}")
+        return has_data(structure)
     if structure.imputed is not None and structure.likelihood.kind == "poisson":
         return Verdict(
             f"{structure.imputed.name} is a discrete variable: declare missing cells with mask= or NaN instead"

@@ -26,6 +26,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
+from nmf_zoo.errors import InputError
 from nmf_zoo.inference.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse
 from nmf_zoo.inference.em_losses import Loss, PoissonLoss, View, loss_of
 from nmf_zoo.inference.em_priors import log_prior, pull_of, update_rates
@@ -38,6 +39,7 @@ from nmf_zoo.inference.sides import Side, two_sides
 from nmf_zoo.inference.sources import check_precision
 from nmf_zoo.inference.start import check_start, start_factors, start_hyperparameters
 from nmf_zoo.inference.workers import Workers
+from nmf_zoo.options import check_types
 from nmf_zoo.structure import Array, Factorisation
 
 MODES = ("density", "log")
@@ -99,14 +101,15 @@ class EM:
     update: Literal["auto", "monotone", "heuristic", "sage"] = "auto"
 
     def __post_init__(self):
+        check_types(self)
         if self.mode not in MODES:
-            raise ValueError(f"mode: got {self.mode!r}; expected one of {list(MODES)}")
+            raise InputError("mode", repr(self.mode), f"one of {list(MODES)}")
         if self.accelerate not in ACCELERATIONS:
-            raise ValueError(f"accelerate: got {self.accelerate!r}; expected one of {list(ACCELERATIONS)}")
+            raise InputError("accelerate", repr(self.accelerate), f"one of {list(ACCELERATIONS)}")
         if self.inner is not None and (type(self.inner) is not int or self.inner < 1):
-            raise ValueError(f"inner: got {self.inner!r}; expected None or an integer >= 1")
+            raise InputError("inner", repr(self.inner), "None or an integer >= 1")
         if self.update not in UPDATES:
-            raise ValueError(f"update: got {self.update!r}; expected one of {list(UPDATES)}")
+            raise InputError("update", repr(self.update), f"one of {list(UPDATES)}")
         check_start(self.start)
         check_precision(self.precision)
 

@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.errors import RunFailed
+from nmf_zoo.errors import InputError, RunFailed
 from nmf_zoo.inference.blocks import Block
 from nmf_zoo.inference.engine import DRAW, STEPS, Engine
 from nmf_zoo.inference.gibbs_steps import GibbsState, check_allocation, draw_side, draw_sources, move_along_orbit
@@ -65,6 +65,7 @@ from nmf_zoo.kernels.sweeps import (
     walk,
 )
 from nmf_zoo.kernels.tuning import end_sweep, freeze, is_allocating, is_moving_along_orbit
+from nmf_zoo.options import check_types
 from nmf_zoo.results import checked_cells
 from nmf_zoo.structure import Array, Factorisation
 
@@ -107,12 +108,13 @@ class Gibbs:
     trajectories: Literal["auto", "always", "never"] = "auto"
 
     def __post_init__(self):
+        check_types(self)
         given = (self.moves,) if isinstance(self.moves, str) else self.moves
         wrong = [move for move in given if move not in MOVES] if isinstance(given, Sequence) else given
         if wrong or not isinstance(given, Sequence):
-            raise ValueError(f"moves: got {wrong!r}; expected a selection of {list(MOVES)}; () for none")
+            raise InputError("moves", repr(wrong), f"a selection of {list(MOVES)}; () for none")
         if self.trajectories not in TRAJECTORY_WORDS:
-            raise ValueError(f"trajectories: got {self.trajectories!r}; expected one of {list(TRAJECTORY_WORDS)}")
+            raise InputError("trajectories", repr(self.trajectories), f"one of {list(TRAJECTORY_WORDS)}")
         object.__setattr__(self, "moves", tuple(given))
 
 

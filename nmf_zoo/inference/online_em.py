@@ -45,6 +45,7 @@ from nmf_zoo.kernels.column_statistics import add_columns, decay, end_step, take
 from nmf_zoo.kernels.column_sweeps import Plan, Weights, expect_columns, make_room
 from nmf_zoo.kernels.gibbs import draw_factor
 from nmf_zoo.kernels.streams import child
+from nmf_zoo.options import check_types
 from nmf_zoo.structure import Array, Factorisation, Flat, GammaPrior, slices
 
 COMPLETE = ("auto", "C", "CH")
@@ -87,9 +88,10 @@ class OnlineEM:
     keep: int = 8
 
     def __post_init__(self):
+        check_types(self)
         check_steps(self)
         if self.complete not in COMPLETE:
-            raise ValueError(f"complete: got {self.complete!r}; expected one of {list(COMPLETE)}")
+            raise InputError("complete", repr(self.complete), f"one of {list(COMPLETE)}")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nmf_zoo.errors import InputError
 from nmf_zoo.inference.layout import MOST_CHUNKS, Layout, compress
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.lanes import Padded, padded_zeros
@@ -178,7 +179,7 @@ def expected_sources(
 def check_precision(precision: str) -> None:
     """The option of this name, of EM and VB."""
     if precision not in PRECISIONS:
-        raise ValueError(f"precision: got {precision!r}; expected one of {list(PRECISIONS)}")
+        raise InputError("precision", repr(precision), f"one of {list(PRECISIONS)}")
 
 
 def _add_up(workers: Workers, work: Callable, n_chunks: int) -> tuple[float, float, Array | None]:

@@ -88,7 +88,7 @@ def _prior_mean(factor: Factor, values: Mapping[str, Array]) -> float:
 def check_start(method: str) -> None:
     """Refuse a way to start that does not exist."""
     if method not in STARTS:
-        raise ValueError(f"start: got {method!r}; expected one of {list(STARTS)}")
+        raise InputError("start", repr(method), f"one of {list(STARTS)}")
 
 
 def start_hyperparameters(structure: Factorisation, start: Mapping[str, Array]) -> dict[str, Array]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from nmf_zoo.errors import InputError
+
 LEAST = {  # of options that are whole numbers
     "batch": 1,
     "sweeps": 1,
@@ -25,16 +27,16 @@ def check_steps(options: Any) -> None:
     """Whatever a dataclass of options has of ``exponent``, ``offset``, ``keep`` and the names in ``LEAST``."""
     given = {field.name: getattr(options, field.name) for field in fields(options)}
     if "exponent" in given and not (is_real(given["exponent"]) and 0.5 < given["exponent"] <= 1.0):
-        raise ValueError(f"exponent: got {given['exponent']!r}; expected a number in (1/2, 1]")
+        raise InputError("exponent", repr(given["exponent"]), "a number in (1/2, 1]")
     if "offset" in given and not (is_real(given["offset"]) and 0.0 <= given["offset"] < np.inf):
-        raise ValueError(f"offset: got {given['offset']!r}; expected a finite number >= 0")
+        raise InputError("offset", repr(given["offset"]), "a finite number >= 0")
     for name, least in LEAST.items():
         value = given.get(name, least)
         is_none = value is None and name in CAN_BE_NONE
         if not is_none and not (is_whole(value) and value >= least):
-            raise ValueError(f"{name}: got {value!r}; expected an integer >= {least}")
+            raise InputError(name, repr(value), f"an integer >= {least}")
     if "keep" in given and given["keep"] > given["sweeps"]:
-        raise ValueError(f"keep: got {given['keep']!r}; expected at most sweeps={given['sweeps']}")
+        raise InputError("keep", repr(given["keep"]), f"at most sweeps={given['sweeps']}")
 
 
 def is_real(value: Any) -> bool:

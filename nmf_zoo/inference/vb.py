@@ -24,9 +24,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.errors import NmfZooWarning
+from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.acceleration import Momentum
-from nmf_zoo.inference.engine import CAN_RUN, Engine, Verdict
+from nmf_zoo.inference.engine import Engine, Verdict, has_data
 from nmf_zoo.inference.families import takes_priors
 from nmf_zoo.inference.gamma_factors import (
     Approximation,
@@ -44,6 +44,7 @@ from nmf_zoo.inference.heap import release
 from nmf_zoo.inference.hyperparameters import moments_of, untied, update_hyperparameters
 from nmf_zoo.inference.imputation import impute
 from nmf_zoo.inference.layout import Weights, likelihood_constant, weigh
+from nmf_zoo.inference.scale import takes_scale
 from nmf_zoo.inference.sides import Side, two_sides
 from nmf_zoo.inference.sources import (
     DenseSources,
@@ -56,10 +57,12 @@ from nmf_zoo.inference.sources import (
 from nmf_zoo.inference.start import check_start, start_factors, start_hyperparameters
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.streams import child
+from nmf_zoo.options import check_types
 from nmf_zoo.structure import Array, Factorisation, GammaPrior
 
 ORDERS = ("cemgil", "paisley")
 ACCELERATIONS = ("momentum", None)
+SCALES = 1e-250, 1e250  # of the largest cell
 GENTLE = 0.05  # the first push: a hard one early on leads to worse optima (NIPS counts, held-out words)
 W_DRAWS, H_DRAWS, IMPUTED = range(3)  # children of the stream of the final draws
 
@@ -113,10 +116,11 @@ class VB:
     precision: Literal["float64", "float32"] = "float64"
 
     def __post_init__(self):
+        check_types(self)
         if self.order not in ORDERS:
-            raise ValueError(f"order: got {self.order!r}; expected one of {list(ORDERS)}")
+            raise InputError("order", repr(self.order), f"one of {list(ORDERS)}")
         if self.accelerate not in ACCELERATIONS:
-            raise ValueError(f"accelerate: got {self.accelerate!r}; expected one of {list(ACCELERATIONS)}")
+            raise InputError("accelerate", repr(self.accelerate), f"one of {list(ACCELERATIONS)}")
         check_start(self.start)
         check_precision(self.precision)
 
@@ -136,7 +140,7 @@ class Problem:
 def supports(structure: Factorisation, options: VB) -> Verdict:
     """Poisson data; each factor with a gamma prior or known; hyperparameters known or free."""
     if structure.data is None:
-        return Verdict(f"nothing is observed in {structure.likelihood.name}")
+        return has_data(structure)
     if structure.likelihood.kind != "poisson":
         return Verdict(
             f"it shares counts among components, and {structure.likelihood.name} is {structure.likelihood.kind}"
@@ -150,7 +154,7 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     sampled = [name for name, unknown in structure.unknowns.items() if not unknown.prior.is_flat]
     if sampled:
         return Verdict(f"hyperparameter {', '.join(sampled)} has a prior: VB takes known or free hyperparameters")
-    return CAN_RUN
+    return takes_scale(structure, "VB", *SCALES)
 
 
 def prepare(structure: Factorisation, options: VB, workers: Workers) -> Problem:

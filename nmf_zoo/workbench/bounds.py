@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from nmf_zoo.errors import RunFailed
+from nmf_zoo.errors import InputError, RunFailed
 from nmf_zoo.inference import vb as variational
 from nmf_zoo.inference.engine import START, STEPS, Verdict
 from nmf_zoo.inference.evidence import Estimate, EvidenceRun, Job, Method
 from nmf_zoo.inference.vb import VB
 from nmf_zoo.kernels.streams import child
+from nmf_zoo.options import check_types
 from nmf_zoo.structure import Array, Factorisation
 from nmf_zoo.workbench.shortfall import Posterior, shortfall, shortfall_error
 from nmf_zoo.workbench.small_bounds import climb_small, is_small
@@ -36,12 +37,13 @@ class RankBound:
     corrected: bool = True
 
     def __post_init__(self):
+        check_types(self)
         if not isinstance(self.vb, VB):
-            raise ValueError(f"vb: got {self.vb!r}; expected options of variational Bayes, e.g. nz.VB()")
+            raise InputError("vb", repr(self.vb), "options of variational Bayes, e.g. nz.VB()")
         if isinstance(self.max_iter, bool) or not isinstance(self.max_iter, int) or self.max_iter < 1:
-            raise ValueError(f"max_iter: got {self.max_iter!r}; expected an integer >= 1")
+            raise InputError("max_iter", repr(self.max_iter), "an integer >= 1")
         if not self.tol >= 0.0:
-            raise ValueError(f"tol: got {self.tol!r}; expected a number >= 0")
+            raise InputError("tol", repr(self.tol), "a number >= 0")
 
 
 def supports(structure: Factorisation, options: RankBound) -> Verdict:

@@ -28,10 +28,11 @@ from nmf_zoo.engines import VERBS, resolve_engine, verdict
 from nmf_zoo.errors import InputError, RunFailed
 from nmf_zoo.inference import ENGINES
 from nmf_zoo.inference.blocks import blocks, longest_block, run_block
-from nmf_zoo.inference.engine import DRAW, START, STEPS, Engine, Verdict
+from nmf_zoo.inference.engine import DRAW, START, STEPS, Engine, Verdict, has_data
 from nmf_zoo.inference.evidence import Estimate, EvidenceRun, Job, Method
 from nmf_zoo.inference.layout import weigh
 from nmf_zoo.kernels.streams import child
+from nmf_zoo.options import check_types
 from nmf_zoo.posterior import Draw, mean_at
 from nmf_zoo.structure import Array, Cells, Dense, Factorisation
 
@@ -59,14 +60,15 @@ class Holdout:
     tol: float = 1e-4
 
     def __post_init__(self):
+        check_types(self)
         if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0.0 < self.share < 1.0:
-            raise ValueError(f"share: got {self.share!r}; expected a number between 0 and 1")
+            raise InputError("share", repr(self.share), "a number between 0 and 1")
         for name, least in (("draws", 1), ("tune", 0), ("max_iter", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name}: got {value!r}; expected an integer >= {least}")
+                raise InputError(name, repr(value), f"an integer >= {least}")
         if not self.tol >= 0.0:
-            raise ValueError(f"tol: got {self.tol!r}; expected a number >= 0")
+            raise InputError("tol", repr(self.tol), "a number >= 0")
 
 
 class Split(NamedTuple):
@@ -91,7 +93,7 @@ class Split(NamedTuple):
 def supports(structure: Factorisation, options: Holdout) -> Verdict:
     """Any model that the engine can run, with counts where they are thinned."""
     if structure.data is None:
-        return Verdict(f"nothing is observed in {structure.likelihood.name}")
+        return has_data(structure)
     name, engine_options, engine = _resolve(options.engine, structure)
     if engine is None:
         return Verdict("PyMC's samplers can't fit a part of the data here: use engine='gibbs' or 'vb'")

@@ -13,13 +13,16 @@ PACKAGE = Path(__file__).parents[2] / "nmf_zoo"
 FILES = sorted(path for path in PACKAGE.rglob("*.py"))
 ANYTHING = None
 
-# part -> (parts of ours, third parties) it may import; errors, files, the standard library and itself always
+EVERYWHERE = {"errors", "files", "memory", "options"}
+# part -> (parts of ours, third parties) it may import; those, the standard library and itself always
 ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "__init__": (ANYTHING, set()),  # by name, at first use
     "errors": (set(), set()),
     "labels": (set(), {"numpy"}),
     "sparse": (set(), {"numpy", "scipy"}),
     "files": (set(), set()),
+    "options": (set(), set()),
+    "memory": (set(), set()),
     "netcdf": (set(), set()),  # h5py by way of the xarray objects that it is given
     "kernels": (set(), {"numpy", "numba", "llvmlite"}),  # numba is made of llvmlite
     "structure": (set(), {"numpy", "scipy"}),
@@ -130,7 +133,7 @@ def breaches(part: str, modules: frozenset[str]) -> list[str]:
     for module in sorted(modules):
         root = module.split(".")[0]
         if root == "nmf_zoo":
-            is_allowed = ours is ANYTHING or part_of(module) in ours | {part, "errors", "files"}
+            is_allowed = ours is ANYTHING or part_of(module) in ours | {part, *EVERYWHERE}
         else:
             is_allowed = theirs is ANYTHING or root in theirs or root in sys.stdlib_module_names
         if not is_allowed:

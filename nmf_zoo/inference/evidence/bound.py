@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nmf_zoo.errors import InputError
 from nmf_zoo.inference import vb
 from nmf_zoo.inference.driver import FitRun, run_restarts
 from nmf_zoo.inference.engine import Verdict
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, check_whole, has_evidence
+from nmf_zoo.options import check_types
 from nmf_zoo.structure import Factorisation, Flat
 
 
@@ -35,10 +37,11 @@ class Bound:
     draws: int = 200
 
     def __post_init__(self):
+        check_types(self)
         for name in ("restarts", "max_iter", "draws"):
             check_whole(name, getattr(self, name), 1)
         if not self.tol >= 0:
-            raise ValueError(f"tol: got {self.tol!r}; expected a number >= 0")
+            raise InputError("tol", repr(self.tol), "a number >= 0")
 
 
 def supports(structure: Factorisation, options: Bound) -> Verdict:

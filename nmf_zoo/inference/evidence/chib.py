@@ -20,12 +20,13 @@ from typing import Literal
 
 import numpy as np
 
-from nmf_zoo.errors import NmfZooWarning
+from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.engine import Verdict
 from nmf_zoo.inference.evidence.clamping import clamp
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method, check_whole, has_evidence
 from nmf_zoo.inference.evidence.posterior_runs import Pair, as_variables
 from nmf_zoo.inference.evidence.tightening import tighten
+from nmf_zoo.options import check_types
 from nmf_zoo.structure import Array, Factorisation
 
 WAYS = ("tightening", "sources")
@@ -52,8 +53,9 @@ class Chib:
     tune: int = 500
 
     def __post_init__(self):
+        check_types(self)
         if self.ordinate not in WAYS:
-            raise ValueError(f"ordinate: got {self.ordinate!r}; expected one of {list(WAYS)}")
+            raise InputError("ordinate", repr(self.ordinate), f"one of {list(WAYS)}")
         check_whole("draws", self.draws, 100)
         check_whole("tune", self.tune, 0)
 

@@ -33,7 +33,8 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy.special import logsumexp
 
-from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.errors import InputError
+from nmf_zoo.inference.engine import CAN_RUN, Verdict, has_data
 from nmf_zoo.inference.families import takes_priors
 from nmf_zoo.inference.progress import Watch
 from nmf_zoo.inference.workers import OneBlasThread, Workers
@@ -166,7 +167,7 @@ def combine(estimate: Estimate, is_unbiased: bool) -> tuple[float, float]:
 def check_whole(name: str, value: object, least: int) -> None:
     """An option is a whole number, not below its minimum."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name}: got {value!r}; expected an integer >= {least}")
+        raise InputError(name, repr(value), f"an integer >= {least}")
 
 
 def has_evidence(structure: Factorisation) -> Verdict:
@@ -175,7 +176,7 @@ def has_evidence(structure: Factorisation) -> Verdict:
     if likelihood.kind != "poisson":
         return Verdict(f"{likelihood.name} is {likelihood.kind}: evidence is here for Poisson counts")
     if structure.data is None:
-        return Verdict(f"nothing is observed in {likelihood.name}")
+        return has_data(structure)
     family = takes_priors(structure, GammaPrior)
     if not family:
         return family

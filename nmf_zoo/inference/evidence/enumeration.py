@@ -28,6 +28,7 @@ from nmf_zoo.inference.engine import CAN_RUN, Verdict
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, check_whole, has_evidence
 from nmf_zoo.inference.layout import likelihood_constant, nonzero_cells, weigh
 from nmf_zoo.inference.prior_cells import prior_cells
+from nmf_zoo.options import check_types
 from nmf_zoo.structure import Array, Factorisation
 
 EQUAL = 1e-12  # relative difference of rates that count as one
@@ -49,6 +50,7 @@ class Enumeration:
     most_allocations: int = 1_000_000
 
     def __post_init__(self):
+        check_types(self)
         check_whole("most_allocations", self.most_allocations, 1)
 
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nmf_zoo.errors import RunFailed
+from nmf_zoo.errors import InputError, RunFailed
 from nmf_zoo.inference.engine import Verdict
 from nmf_zoo.inference.evidence.bridging import effective_share
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method, has_evidence
@@ -50,6 +50,7 @@ from nmf_zoo.inference.evidence.particles import (
 )
 from nmf_zoo.kernels.resampling import resample
 from nmf_zoo.kernels.streams import child
+from nmf_zoo.options import check_types
 from nmf_zoo.structure import Array, Factorisation
 
 PRIOR, STAGES = range(2)  # children of a run's stream
@@ -76,13 +77,14 @@ class SMC:
     draws: int | None = None
 
     def __post_init__(self):
+        check_types(self)
         if not 0.0 < self.ess < 1.0:
-            raise ValueError(f"ess: got {self.ess!r}; expected a number between 0 and 1")
+            raise InputError("ess", repr(self.ess), "a number between 0 and 1")
         if self.length < 1 or self.particles < 2 * self.length or self.particles % self.length:
-            got = f"particles={self.particles!r}, length={self.length!r}"
-            raise ValueError(f"{got}: expected a multiple of length, twice of it at the least")
+            got = f"{self.particles!r} with length={self.length!r}"
+            raise InputError("particles", got, "a multiple of length, twice of it at the least")
         if not 0 <= self.kept <= self.particles:
-            raise ValueError(f"draws: got {self.draws!r}; expected 0 to {self.particles}, the particles")
+            raise InputError("draws", repr(self.draws), f"0 to {self.particles}, the particles")
 
     @property
     def kept(self) -> int:

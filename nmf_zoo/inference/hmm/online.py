@@ -42,6 +42,7 @@ from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.basis_online import Online, Rules, learn
 from nmf_zoo.kernels.basis_states import Chain
+from nmf_zoo.options import check_types
 from nmf_zoo.structure import Array, BasisChainPrior, Factorisation
 
 FEW_COMPONENTS = 12  # 4,096 states: more of them cost more than particles do
@@ -83,6 +84,7 @@ class ChainOnlineEM:
     batch: int = 1024
 
     def __post_init__(self):
+        check_types(self)
         check_steps(self)
 
 

@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from nmf_zoo.errors import InputError
 from nmf_zoo.inference.engine import Engine, Verdict
 from nmf_zoo.inference.hmm.chain_updates import update_chain
 from nmf_zoo.inference.hmm.particle_expectations import Particles, read_particles
@@ -94,7 +95,7 @@ class ParticleEM(ParticleOptions):
         require_word("smoother", self.smoother, SMOOTHERS)
         require_integer("repeats", self.repeats, 1)
         if type(self.average) is not bool:
-            raise ValueError(f"average: got {self.average!r}; expected True or False")
+            raise InputError("average", repr(self.average), "True or False")
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from nmf_zoo.errors import InputError
 from nmf_zoo.inference.engine import Engine, Verdict
 from nmf_zoo.inference.gibbs_steps import GibbsState, draw_side, draw_sources
 from nmf_zoo.inference.hmm.gibbs_activations import Rows, draw_rows
@@ -102,7 +103,7 @@ class ParticleGibbs(ParticleOptions):
         super().__post_init__()
         if self.block != "auto":
             if isinstance(self.block, str):
-                raise ValueError(f"block: got {self.block!r}; expected 'auto' or an integer >= 1")
+                raise InputError("block", repr(self.block), "'auto' or an integer >= 1")
             require_integer("block", self.block, 1)
 
     def proposal_for(self, structure: Factorisation) -> str:

@@ -7,6 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from nmf_zoo.errors import InputError
+from nmf_zoo.options import check_types
 from nmf_zoo.structure import BasisChainPrior, Factorisation, LogNormalARPrior
 
 PROPOSALS = ("bootstrap", "guided", "auxiliary")  # in the order of the kernels' codes
@@ -40,6 +42,7 @@ class ParticleOptions:
     ess: float = 0.5
 
     def __post_init__(self):
+        check_types(self)
         require_integer("particles", self.particles, 2, MOST_PARTICLES)
         require_word("proposal", self.proposal, ("auto", *PROPOSALS))
         require_word("resampling", self.resampling, RESAMPLING)
@@ -64,17 +67,17 @@ def counts_of_component(structure: Factorisation) -> float:
 
 def require_word(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"{name}: got {value!r}; expected one of {list(allowed)}")
+        raise InputError(name, repr(value), f"one of {list(allowed)}")
 
 
 def require_integer(name: str, value: object, least: int, most: int | None = None) -> None:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
         upper = "" if most is None else f" and <= {most}"
-        raise ValueError(f"{name}: got {value!r}; expected an integer >= {least}{upper}")
+        raise InputError(name, repr(value), f"an integer >= {least}{upper}")
 
 
 def require_number(name: str, value: object, low: float, high: float) -> None:
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not is_number or not low <= float(value) <= high:  # type: ignore[arg-type]
-        raise ValueError(f"{name}: got {value!r}; expected a number from {low:g} to {high:g}")
+        raise InputError(name, repr(value), f"a number from {low:g} to {high:g}")

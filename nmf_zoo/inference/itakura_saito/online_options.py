@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from nmf_zoo.errors import InputError
 from nmf_zoo.inference.step_options import check_steps, is_real
+from nmf_zoo.options import check_types
 
 STATISTICS = ("rao_blackwell", "plain")
 
@@ -76,17 +78,18 @@ class SimulatedOnlineEM:
     expand: bool = False
 
     def __post_init__(self):
+        check_types(self)
         check_steps(self)
         if self.statistic not in STATISTICS:
-            raise ValueError(f"statistic: got {self.statistic!r}; expected one of {list(STATISTICS)}")
+            raise InputError("statistic", repr(self.statistic), f"one of {list(STATISTICS)}")
         if self.smoothing is not None:
             object.__setattr__(self, "smoothing", _pair(self.smoothing))
         if not isinstance(self.expand, bool | np.bool_):
-            raise ValueError(f"expand: got {self.expand!r}; expected True or False")
+            raise InputError("expand", repr(self.expand), "True or False")
 
 
 def _pair(smoothing: Any) -> tuple[float, float]:
     is_pair = isinstance(smoothing, tuple | list) and len(smoothing) == 2
     if not is_pair or not all(is_real(value) and 0.0 <= value < np.inf for value in smoothing):
-        raise ValueError(f"smoothing: got {smoothing!r}; expected None or two finite numbers >= 0, (a, b)")
+        raise InputError("smoothing", repr(smoothing), "None or two finite numbers >= 0, (a, b)")
     return float(smoothing[0]), float(smoothing[1])

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from nmf_zoo.errors import InputError
+from nmf_zoo.options import check_types
+
 COMPLETE = ("auto", "C", "H", "CH")
 STARTS = ("random", "deterministic")
 
@@ -46,20 +49,21 @@ class MCEM:
     exact: bool | Literal["auto"] = "auto"
 
     def __post_init__(self):
+        check_types(self)
         if self.complete not in COMPLETE:
-            raise ValueError(f"complete: got {self.complete!r}; expected one of {list(COMPLETE)}")
+            raise InputError("complete", repr(self.complete), f"one of {list(COMPLETE)}")
         if self.start not in STARTS:
-            raise ValueError(f"start: got {self.start!r}; expected one of {list(STARTS)}")
+            raise InputError("start", repr(self.start), f"one of {list(STARTS)}")
         for name, least in (("sweeps", 1), ("burn_in", 0), ("explore", 0)):
             value = getattr(self, name)
             if type(value) is not int or value < least:
-                raise ValueError(f"{name}: got {value!r}; expected an integer >= {least}")
+                raise InputError(name, repr(value), f"an integer >= {least}")
         if self.burn_in >= self.sweeps:
-            raise ValueError(f"burn_in: got {self.burn_in} of {self.sweeps} sweeps; expected fewer than sweeps")
+            raise InputError("burn_in", f"{self.burn_in} of {self.sweeps} sweeps", "fewer than sweeps")
         if self.step is not None and not (isinstance(self.step, float | int) and 0.5 < self.step <= 1.0):
-            raise ValueError(f"step: got {self.step!r}; expected None or a number above 0.5 and at most 1")
+            raise InputError("step", repr(self.step), "None or a number above 0.5 and at most 1")
         for name in ("rao_blackwell", "average"):
             if type(getattr(self, name)) is not bool:
-                raise ValueError(f"{name}: got {getattr(self, name)!r}; expected True or False")
+                raise InputError(name, repr(getattr(self, name)), "True or False")
         if type(self.exact) is not bool and self.exact != "auto":
-            raise ValueError(f"exact: got {self.exact!r}; expected True, False or 'auto'")
+            raise InputError("exact", repr(self.exact), "True, False or 'auto'")

@@ -1,0 +1,59 @@
+"""Options objects: what each field holds is what its annotation says, before its own rules are asked."""
+
+from __future__ import annotations
+
+import ast
+import numbers
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+from nmf_zoo.errors import InputError
+
+LARGEST = 2**63 - 1  # of a whole number, which loops count in 64 bits
+
+
+def check_types(options: Any) -> None:
+    """Refuse what a field of a dataclass can't be by its annotation; other annotations than these are left alone."""
+    for field in fields(options):
+        value, kinds = getattr(options, field.name), _kinds(str(field.type))
+        known = [_RULES[kind] for kind in kinds if kind in _RULES]
+        allowed = [word for kind in kinds if kind.startswith("Literal[") for word in _literals(kind)]
+        if len(known) + any(kind.startswith("Literal[") for kind in kinds) < len(kinds):
+            continue
+        if not any(is_so(value) for is_so, _ in known) and not (isinstance(value, str | int) and value in allowed):
+            expected = [words for _, words in known] + [f"one of {allowed}"] * bool(allowed)
+            raise InputError(field.name, repr(value)[:200], " or ".join(expected))
+
+
+def _kinds(annotation: str) -> list[str]:
+    """The parts of a union."""
+    return [kind.strip() for kind in re.split(r"\|(?![^\[]*\])", annotation)]
+
+
+def _literals(kind: str) -> tuple[Any, ...]:
+    return ast.literal_eval(f"({kind[len('Literal[') : -1]},)")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and abs(int(value)) <= LARGEST
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    return value == value and (not isinstance(value, numbers.Integral) or abs(int(value)) <= LARGEST)
+
+
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "None": (lambda value: value is None, "None"),
+    "bool": (lambda value: type(value).__name__ in ("bool", "bool_"), "True or False"),
+    "int": (_is_whole, "an integer of 64 bits"),
+    "float": (_is_number, "a number"),
+    "str": (lambda value: isinstance(value, str), "a word"),
+    "tuple[str, ...]": (
+        lambda value: isinstance(value, Sequence) and all(isinstance(word, str) for word in value),
+        "words",
+    ),
+}
