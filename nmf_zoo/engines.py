@@ -11,7 +11,7 @@ from typing import Any
 from nmf_zoo import nuts
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference import ENGINES, engine_for
-from nmf_zoo.inference.engine import Engine, Verdict
+from nmf_zoo.inference.engine import Engine, Verdict, has_data
 from nmf_zoo.inference.hmm.support import chain_verdict
 from nmf_zoo.structure import Factorisation
 
@@ -67,9 +67,9 @@ def resolve_engine(engine: Any, verb: str, structure: Factorisation) -> tuple[st
 
 def verdict(structure: Factorisation, name: str, options: Any = None) -> Verdict:
     """Whether the engine ``name`` can run the model, with default options when none are given."""
-    refusal = chain_verdict(structure, name)
-    if not refusal:
-        return refusal
+    for refusal in (has_data(structure), chain_verdict(structure, name)):
+        if not refusal:
+            return refusal
     supports = nuts.supports if name == nuts.NAME else engine_for(name, structure).supports
     return supports(structure, OPTIONS[name]() if options is None else options)
 
@@ -87,10 +87,8 @@ def require_support(structure: Factorisation, name: str, options: Any) -> None:
     refusal = verdict(structure, name, options)
     if refusal:
         return
-    able = [other for other in VERBS if verdict(structure, other)]
-    do = (
-        f"engines that can: {', '.join(f'nz.{VERBS[other]}(engine={other!r})' for other in able)}"
-        if able
-        else "no engine can with its default options"
-    )
-    raise UnsupportedModel(f"engine {name!r} can't run this model: {refusal.reason}; {do}")
+    able = [f"nz.{VERBS[other]}(engine={other!r})" for other in VERBS if verdict(structure, other)]
+    do = f"; engines that can: {', '.join(able)}" if able else "; no engine can with its default options"
+    if not has_data(structure):
+        do = ""  # it is not the engine
+    raise UnsupportedModel(f"engine {name!r} can't run this model: {refusal.reason}{do}")

@@ -56,7 +56,7 @@ def predict(
     Returns
     -------
     DataArray (chain, draw, feature, sample), or (chain, draw, cell) with the cells' labels. Counts for a Poisson
-    likelihood, also where the data were real-valued.
+    likelihood, also where the data were real-valued: 64-bit integers, so that means above 2^62 are refused.
     """
     structure = read(model)
     if cells is not None:
@@ -162,6 +162,7 @@ def _predict_cells(idata, structure, rows, cols, dim, n_draws, random_seed) -> x
 
 def _draw_cells(structure: Factorisation, draw: Draw, rows: Array, cols: Array, key: np.uint64) -> Array:
     mean, stream = mean_at(structure, draw, rows, cols), child(key, *draw.place)
+    structure.require_countable(mean)
     out: Array = np.empty(len(mean), dtype=_dtype(structure))
     if structure.likelihood.kind == "poisson":
         draw_counts_at(out, mean, rows, cols, stream)

@@ -38,8 +38,8 @@ def simulate(model: pm.Model, random_seed: int | None = None) -> xr.Dataset:
     >>> dict(drawn["X"].sizes)
     {'feature': 4, 'sample': 3}
     """
-    refuse_flat(model)
     structure = read(model)
+    refuse_flat(model)
     refuse_large(structure)
     seeds = np.random.SeedSequence(random_seed).spawn(2)
     values = draw_unobserved(model, structure, int(seeds[0].generate_state(1)[0]))
@@ -80,6 +80,7 @@ def draw_data(structure: Factorisation, values: Mapping[str, Array], rng: np.ran
     out = np.empty(structure.shape, dtype=np.int64 if likelihood.kind == "poisson" else np.float64)
     for columns in structure.column_blocks():
         mean = structure.mean_of(W, H, columns)
+        structure.require_countable(mean)
         if likelihood.kind == "exponential":
             out[:, columns] = rng.exponential(mean)
         elif likelihood.sigma is not None:

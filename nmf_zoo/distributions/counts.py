@@ -20,6 +20,8 @@ from pytensor.tensor.random.op import RandomVariable
 from nmf_zoo.distributions.cell_rates import CACHE_VERSION, cell_rates
 from nmf_zoo.kernels import cells
 
+LARGEST = 2.0**62  # mean of a Poisson draw that an integer holds
+
 
 def log_cell_density(value, mu):
     """x log mu - log Gamma(x + 1) elementwise; 0 log 0 = 0, and -inf at x < 0."""
@@ -27,6 +29,21 @@ def log_cell_density(value, mu):
     log_mu = pt.log(pt.switch(pt.eq(value, 0), 1.0, mu))
     safe = pt.switch(pt.lt(value, 0), 0.0, value)
     return pt.switch(pt.lt(value, 0), -np.inf, value * log_mu - pt.gammaln(safe + 1))
+
+
+def draw_counts(rng, mean, size) -> np.ndarray:
+    """Poisson draws as float64. Above `LARGEST`, where integers end, the normal law is the same to all its digits."""
+    is_huge = np.asarray(mean) > LARGEST
+    draws = np.asarray(rng.poisson(np.where(is_huge, 0.0, mean), size=size), dtype=np.float64)
+    if np.any(is_huge):
+        draws = np.where(is_huge, np.floor(rng.normal(mean, np.sqrt(mean), size=size)), draws)
+    return draws
+
+
+@numba_njit
+def draw_count(rng, mean):
+    """One of :func:`draw_counts`."""
+    return np.float64(rng.poisson(mean)) if mean <= LARGEST else np.floor(rng.normal(mean, np.sqrt(mean)))
 
 
 class RealPoissonRV(RandomVariable):
@@ -38,7 +55,7 @@ class RealPoissonRV(RandomVariable):
     _print_name = ("RealPoisson", "\\operatorname{RealPoisson}")
 
     def rng_fn(self, rng, mu, size):
-        return np.asarray(rng.poisson(mu, size=size), dtype=np.float64)
+        return draw_counts(rng, mu, size)
 
 
 class RealPoisson(Distribution):
@@ -86,7 +103,7 @@ class SparsePoissonRV(RandomVariable):
     def rng_fn(self, rng, W, H, rows, cols, size):
         rates = np.vectorize(cells.cell_rates, otypes=[np.float64], signature=self.signature)(W, H, rows, cols)
         shape = rates.shape if size is None else (*size, rates.shape[-1])
-        return rng.poisson(rates, size=shape).astype(np.float64)
+        return draw_counts(rng, rates, shape)
 
 
 class SparsePoisson(Distribution):
@@ -131,7 +148,7 @@ def numba_real_poisson(op, node):
 
     @numba_njit
     def real_poisson(rng, mu):
-        return np.float64(rng.poisson(mu))
+        return draw_count(rng, mu)
 
     return real_poisson
 
@@ -144,7 +161,7 @@ def numba_sparse_poisson(op, node):
     def sparse_poisson(rng, W, H, rows, cols):
         draws = cells.cell_rates(W, H, rows, cols)
         for c in range(draws.size):
-            draws[c] = rng.poisson(draws[c])
+            draws[c] = draw_count(rng, draws[c])
         return draws
 
     return sparse_poisson, CACHE_VERSION

@@ -55,5 +55,5 @@ def ahead_by_ratio(new: Array, old: Array, push: float) -> Array:
 
 
 def is_no_worse(objective: float, before: float) -> bool:
-    """Whether an objective that is to fall did not rise, but for rounding; False for NaN."""
-    return objective <= before + ROUNDING * abs(before) if np.isfinite(before) else not np.isnan(objective)
+    """Whether an objective that is to fall did not rise, but for rounding; False where it is not finite."""
+    return bool(np.isfinite(objective) and objective <= before + (ROUNDING * abs(before) if np.isfinite(before) else 0))

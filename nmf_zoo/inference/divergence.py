@@ -8,6 +8,7 @@ from scipy.special import gammaln, psi
 from nmf_zoo.structure import Array
 
 LARGE = 1e4  # shapes whose log Gamma is so large that the difference of two has lost digits
+FAR = 1e-6  # a rate this small relative to q's
 
 
 def gamma_divergence(q_shape: Array, q_rate: Array, shape: Array, rate: Array) -> Array:
@@ -21,4 +22,6 @@ def gamma_divergence(q_shape: Array, q_rate: Array, shape: Array, rate: Array) -
     a, b = np.where(is_large, shape, LARGE), np.where(is_large, q_shape, LARGE)
     rise = (a - 0.5) * np.log1p((b - a) / a) + (b - a) * (np.log(b) - 1.0) + (1 / b - 1 / a) / 12
     rise = np.where(is_large, rise, gammaln(q_shape) - gammaln(shape))
-    return more * psi(q_shape) - rise - shape * np.log1p(slack) + q_shape * slack
+    near = slack > -1.0 + FAR  # else rate / q_rate has lost its digits in 1 + slack
+    log_ratio = np.where(near, np.log1p(np.where(near, slack, 0.0)), np.log(rate) - np.log(q_rate))
+    return more * psi(q_shape) - rise - shape * log_ratio + q_shape * slack

@@ -6,18 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.engine import CAN_RUN, Verdict, has_data
 from nmf_zoo.inference.families import takes_priors
+from nmf_zoo.inference.scale import takes_scale
 from nmf_zoo.inference.sides import Side, two_sides
 from nmf_zoo.inference.squared_error import can_square
 from nmf_zoo.structure import Factorisation, GammaPrior, Known, Unknown
+
+SCALES = 1e-120, 1e120  # of the largest cell
 
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Poisson or normal data with known hyperparameters, or the free rate of a GaP model."""
     if structure.data is None:
-        return Verdict(f"nothing is observed in {structure.likelihood.name}")
-    checks = (_check_update, _check_families, _check_hyperparameters, _check_shapes, _check_free_rates, _check_normal)
+        return has_data(structure)
+    checks = (
+        *(_check_update, _check_families, _check_hyperparameters, _check_shapes, _check_free_rates, _check_normal),
+        _check_scale,
+    )
     return next((verdict for verdict in (check(structure, options) for check in checks) if not verdict), CAN_RUN)
 
 
@@ -86,6 +92,11 @@ def _check_free_rates(structure: Factorisation, options: Any) -> Verdict:
                     'has no bound: share it among the components or use EM(mode="log")'
                 )
     return CAN_RUN
+
+
+def _check_scale(structure: Factorisation, options: Any) -> Verdict:
+    """Factors are at least FLOOR, and squares have to be finite."""
+    return takes_scale(structure, "EM", *SCALES)
 
 
 def _check_normal(structure: Factorisation, options: Any) -> Verdict:

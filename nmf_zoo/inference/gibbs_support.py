@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.engine import CAN_RUN, Verdict, has_data
 from nmf_zoo.inference.families import takes_priors
 from nmf_zoo.inference.propriety import is_proper
+from nmf_zoo.inference.scale import takes_scale
 from nmf_zoo.structure import Factorisation, GammaPrior
+
+SCALES = 1e-250, 1e250  # of the largest count over its exposure
+LARGEST_COUNT = 2.0**53  # above it float64 does not hold every integer
 
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
@@ -28,10 +32,13 @@ def takes_counts(structure: Factorisation) -> Verdict:
     if structure.likelihood.kind != "poisson":
         return Verdict(f"it allocates counts, and {structure.likelihood.name} is {structure.likelihood.kind}")
     if structure.data is None:
-        return Verdict(f"nothing is observed in {structure.likelihood.name}")
+        return has_data(structure)
     if not structure.is_integer:
         return Verdict(f"it allocates counts, and {structure.likelihood.name} holds {_describe_fractions(structure)}")
-    return CAN_RUN
+    largest = float(np.max(structure.data.observed_values, initial=0.0))
+    if largest > LARGEST_COUNT:
+        return Verdict(f"it allocates counts, and the largest {structure.likelihood.name} is {largest:g}, above 2^53")
+    return takes_scale(structure, "allocation", *SCALES)
 
 
 def _describe_fractions(structure: Factorisation) -> str:

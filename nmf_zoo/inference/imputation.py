@@ -16,4 +16,9 @@ def impute(structure: Factorisation, factors: list[Array], draw: Draw, key: np.u
     assert structure.imputed is not None
     generator = np.random.Generator(np.random.Philox(key=int(key)))
     rows, cols = structure.imputed.rows, structure.imputed.cols
-    return np.stack([draw(generator, structure.mean_at(W, Ht.T, rows, cols)) for W, Ht in zip(*factors, strict=True)])
+    draws = []
+    for W, Ht in zip(*factors, strict=True):
+        mean = structure.mean_at(W, Ht.T, rows, cols)
+        structure.require_countable(mean)
+        draws.append(draw(generator, mean))
+    return np.stack(draws)

@@ -23,6 +23,7 @@ from nmf_zoo.structure import Array, Dense, Factorisation
 FILL = 0.01  # of the mean cell, in place of NNDSVD's zeros
 MIXED = 0.3  # how much of the mean profile every k-means++ profile holds
 LIKENESS = 8.0  # power of the Bhattacharyya coefficient in H's shares
+EXTREME = 200  # powers of 2: data farther from 1 are brought there, since singular vectors square them
 
 
 class Seen(NamedTuple):
@@ -34,10 +35,16 @@ class Seen(NamedTuple):
 
 
 def informed_start(structure: Factorisation, key: np.uint64, method: str) -> tuple[Array, Array]:
-    """W (F, K) and Ht (N, K), positive, W H at the scale of the data; ``method`` is "nndsvd" or "kmeans++"."""
+    """W (F, K) and Ht (N, K), positive, each at a scale of its own; ``method`` is "nndsvd" or "kmeans++"."""
     seen, generator = _see(structure), np.random.Generator(np.random.Philox(key=int(child(key, 2))))
     W, Ht = (_nndsvd if method == "nndsvd" else _kmeans)(seen, structure.rank, generator)
-    return np.ascontiguousarray(W), np.ascontiguousarray(Ht)
+    return np.ascontiguousarray(_rescaled(W)), np.ascontiguousarray(_rescaled(Ht))
+
+
+def _rescaled(array: Array, largest: int = 0) -> Array:
+    """Times a power of 4, which with its root rounds nothing: the largest cell near 1 if 2^±``largest`` away."""
+    exponent = int(np.frexp(np.max(np.abs(array), initial=0.0))[1]) // 2 * 2
+    return np.ldexp(array, -exponent) if abs(exponent) > largest else array
 
 
 def _see(structure: Factorisation) -> Seen:
@@ -49,7 +56,8 @@ def _see(structure: Factorisation) -> Seen:
         rows, cols, values = data.rows, data.cols, data.values
     exposure = structure.at_cells(likelihood.exposure, rows, cols, 1.0)
     values = np.maximum(values - structure.at_cells(likelihood.background, rows, cols, 0.0), 0.0)
-    values = np.divide(values, exposure, out=np.zeros(len(values)), where=exposure > 0)
+    values, exposure = _rescaled(values, EXTREME), _rescaled(exposure, EXTREME)
+    values = _rescaled(np.divide(values, exposure, out=np.zeros(len(values)), where=exposure > 0), EXTREME)
     F, N = structure.shape
     complete = data.mask is None if isinstance(data, Dense) else data.is_complete
     of_rows, of_cols = np.zeros(F), np.zeros(N)

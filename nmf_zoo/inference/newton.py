@@ -85,7 +85,8 @@ class BlockNewton:
                 if offset is not None:
                     means += offset[rows]
                 own = Pull(*(part[rows] if len(part) > 1 else part for part in pull))
-                residual = max(residual, _improve_block(x, means, room, factor[rows], other, own, largest))
+                with np.errstate(over="ignore", invalid="ignore"):  # who looks at the objective takes such a step back
+                    residual = max(residual, _improve_block(x, means, room, factor[rows], other, own, largest))
                 log_mean += sum_logs(x.ravel(), means.ravel())
             self.spare.append(buffers)
             return residual, log_mean

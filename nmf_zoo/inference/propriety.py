@@ -115,7 +115,9 @@ def is_complete(structure: Factorisation) -> bool:
 def count_unobserved(structure: Factorisation, axis: int) -> int:
     """How many rows (axis 0) or columns (axis 1) of X have no observed cell."""
     data = structure.data
+    if is_complete(structure):
+        return 0
     if isinstance(data, Cells):
         listed = data.rows if axis == 0 else data.cols
-        return 0 if data.is_complete else int(np.sum(np.bincount(listed, minlength=structure.shape[axis]) == 0))
-    return 0 if data.mask is None else int(np.sum(~data.mask.any(axis=1 - axis)))
+        return int(np.sum(np.bincount(listed, minlength=structure.shape[axis]) == 0))
+    return int(np.sum(~data.mask.any(axis=1 - axis)))

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import gammaln, xlogy
 
+from nmf_zoo.errors import InputError
 from nmf_zoo.structure.chains import ChainPrior, supports_of
 from nmf_zoo.structure.data import Cells, Data, Dense, Imputed
 from nmf_zoo.structure.factors import Factor, Fixed
@@ -17,6 +18,7 @@ from nmf_zoo.structure.parameters import Array, Parameter, Unknown
 from nmf_zoo.structure.spans import slices
 
 CHUNK = 1 << 16  # cells handled at once: bounds the temporary (cells, rank) arrays
+LARGEST_MEAN = 2.0**62  # of a count that is to be drawn: 64-bit integers hold all that is likely
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +119,14 @@ class Factorisation:
         if self.likelihood.background is not None:
             mean += np.broadcast_to(self.likelihood.background, self.shape)[:, columns]
         return mean
+
+    def require_countable(self, mean: Array) -> None:
+        """Refuse means of counts to draw that 64-bit integers don't hold."""
+        largest = float(np.max(mean, initial=0.0))
+        if self.likelihood.kind == "poisson" and not largest <= LARGEST_MEAN:
+            expected = f"means up to 2^62 = {LARGEST_MEAN:.2g}, counts being 64-bit integers"
+            do = "declare the model in a larger unit: divide the data, or the exposure, by a constant"
+            raise InputError(self.likelihood.name, f"a mean of {largest:.2g} to draw a count from", expected, do)
 
     def total_mean(self, W: Array, H: Array) -> float:
         """Sum of the mean over all (F, N) cells, without building them unless each has an exposure of its own."""

@@ -153,6 +153,7 @@ def test_pushes():
     assert is_no_worse(1.0, 1.0 - 1e-13)
     assert not is_no_worse(1.0 + 1e-9, 1.0)
     assert not is_no_worse(np.nan, np.inf)
+    assert not is_no_worse(np.inf, np.inf)
     assert not is_no_worse(np.nan, 1.0)
     assert acceleration.ROUNDING <= 1e-12
 

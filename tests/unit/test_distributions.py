@@ -8,7 +8,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from scipy.special import gammaln
-from scipy.stats import poisson
+from scipy.stats import kstest, poisson
 
 from nmf_zoo.distributions import RealPoisson, SparsePoisson, cell_rates
 from nmf_zoo.kernels import cells
@@ -186,3 +186,16 @@ def test_real_draws_are_poisson(mode):
     draws = pm.draw(RealPoisson.dist(np.array([0.3, 40.0])), 20_000, random_seed=1, mode=mode)
     assert draws.dtype == np.float64
     assert np.all(np.abs(draws.mean(axis=0) - [0.3, 40.0]) < 5 * np.sqrt(np.array([0.3, 40.0]) / 20_000))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_draws_beyond_integers_are_normal(mode):
+    """Where a count no longer fits 64 bits; float64 does not tell that law from the Poisson one."""
+    mean = np.array([3.0, 1e19, 1e25, 1e300])
+    cells = np.arange(4)
+    sparse = SparsePoisson.dist(mean[:, None], np.ones((1, 4)), cells, cells)
+    for dist in (RealPoisson.dist(mean), sparse):
+        draws = pm.draw(dist, 500, random_seed=1, mode=mode)
+        np.testing.assert_array_equal(draws, np.floor(draws))
+        np.testing.assert_allclose(draws[:, 1:], np.broadcast_to(mean[1:], draws[:, 1:].shape), rtol=1e-8)
+        assert kstest((draws[:, 1] - 1e19) / np.sqrt(1e19), "norm").pvalue > 1e-4

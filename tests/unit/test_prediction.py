@@ -11,7 +11,10 @@ import xarray as xr
 
 import nmf_zoo as nz
 from nmf_zoo import _compat, run_arguments
+from nmf_zoo.distributions.counts import LARGEST
 from nmf_zoo.errors import InputError
+from nmf_zoo.kernels import counts
+from nmf_zoo.structure.factorisation import LARGEST_MEAN
 from tests.results import idata_of, random_idata
 
 pytestmark = pytest.mark.filterwarnings("ignore:Found dimension named 'sample'")  # ArviZ 1.x, on any model with it
@@ -398,3 +401,25 @@ def test_things_that_are_no_model_and_no_result_are_refused():
         nz.predict(None, model)
     with pytest.raises(InputError, match="model: got int; expected a pm"):
         nz.predict(random_idata(model, np.random.default_rng(1)), 3)
+
+
+def test_means_beyond_64_bits_are_refused():
+    """Real-valued data may be of any size, and counts drawn at their means may not fit an integer."""
+    for scale, fits in ((1e25, False), (1e17, True)):
+        cells = np.where(MASK, scale * X, np.nan)
+        cells[1, 0] = 0.5
+        model = nz.poisson_nmf(cells, 1)
+        idata = idata_of(model, W=np.full((1, 1, F, 1), scale), H=np.ones((1, 1, 1, N)))
+        verbs = (nz.predict, nz.impute, lambda *args, **seed: list(nz.predict_blocks(*args, **seed)))
+        for verb in verbs:
+            if fits:
+                np.testing.assert_allclose(verb(idata, model, random_seed=1)[0], scale, rtol=1e-6)
+                continue
+            with pytest.raises(InputError, match=r"X: got a mean of 1e\+25 to draw a count from; expected means up to"):
+                verb(idata, model, random_seed=1)
+
+
+def test_the_largest_mean_is_the_kernels():
+    assert LARGEST_MEAN == counts.LARGEST == LARGEST
+    assert counts.draw_poisson(LARGEST_MEAN, np.uint64(1)) > 0
+    assert counts.draw_poisson(np.nextafter(LARGEST_MEAN, np.inf), np.uint64(1)) == -1

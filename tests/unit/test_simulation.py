@@ -73,6 +73,23 @@ def test_huge_data_are_refused():
         simulate(model)
 
 
+@pytest.mark.parametrize("exposure", [1e21, 1e300])
+def test_counts_beyond_64_bits_are_refused(exposure):
+    model = nz.gamma_nmf(None, 2, shape=(3, 4), exposure=np.full((1, 4), exposure))
+    with pytest.raises(
+        nz.InputError, match=r"X: got a mean of .*e\+\d+ to draw a count from; expected means up to 2\^62"
+    ):
+        simulate(model, random_seed=1)
+    powers = nz.is_nmf(None, 2, shape=(3, 4), exposure=np.full((1, 4), exposure))
+    drawn = simulate(pm.do(powers, {"W": np.ones((3, 2)), "H": np.ones((2, 4))}), random_seed=1)
+    assert np.all(np.isfinite(drawn["X"]))
+
+
+def test_what_is_no_model_is_refused():
+    with pytest.raises(nz.InputError, match="model: got int"):
+        simulate(3)
+
+
 @pytest.mark.statistical
 def test_moments_of_X():
     n = size(20_000, 200_000)

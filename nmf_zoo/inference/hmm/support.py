@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.engine import CAN_RUN, Verdict, has_data
 from nmf_zoo.inference.hmm.particle_options import ParticleOptions
 from nmf_zoo.inference.hmm.recursions import block_length
 from nmf_zoo.structure import BasisChainPrior, Factorisation, Fixed, Flat, GammaPrior, UnitChainPrior
@@ -42,7 +42,7 @@ def takes_counts(structure: Factorisation) -> Verdict:
     """Observed counts, and W free, gamma or known."""
     W = structure.W
     if structure.data is None:
-        return Verdict(f"nothing is observed in {structure.likelihood.name}")
+        return has_data(structure)
     if structure.likelihood.kind != "poisson":
         return Verdict(f"its likelihood is {structure.likelihood.kind}, and its updates are for counts")
     if structure.imputed is not None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
 from nmf_zoo.inference.itakura_saito.gibbs_support import takes_powers
+from nmf_zoo.inference.scale import takes_scale
 from nmf_zoo.inference.sides import Side, two_sides
 from nmf_zoo.structure import Cells, Factorisation, Fixed
 
@@ -65,12 +66,7 @@ def _check_silence(structure: Factorisation, options: Any) -> Verdict:
 
 def _check_scale(structure: Factorisation, options: Any) -> Verdict:
     """Factors are at least FLOOR, and squares of means have to be finite."""
-    values = structure.data.observed_values
-    largest = float(np.max(values, initial=0.0))
-    if largest and not SCALES[0] <= largest <= SCALES[1]:
-        name, (least, most) = structure.likelihood.name, SCALES
-        return Verdict(f"the largest {name} is {largest:g}, and EM takes {least:g} to {most:g}: change its unit")
-    return CAN_RUN
+    return takes_scale(structure, "EM", *SCALES)
 
 
 def _check_fixed(structure: Factorisation, options: Any) -> Verdict:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.engine import CAN_RUN, Verdict, has_data
 from nmf_zoo.inference.families import takes_priors
 from nmf_zoo.inference.propriety import is_proper
+from nmf_zoo.inference.scale import takes_scale
 from nmf_zoo.structure import Factorisation, InverseGammaPrior
+
+SCALES = 1e-305, 1e305  # of the largest power
 
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
@@ -26,5 +29,5 @@ def takes_powers(structure: Factorisation) -> Verdict:
     if structure.likelihood.kind != "exponential":
         return Verdict(f"it shares powers out, and {structure.likelihood.name} is {structure.likelihood.kind}")
     if structure.data is None:
-        return Verdict(f"nothing is observed in {structure.likelihood.name}")
-    return CAN_RUN
+        return has_data(structure)
+    return takes_scale(structure, "sharing powers out", *SCALES)
