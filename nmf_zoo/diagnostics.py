@@ -93,7 +93,8 @@ def _diagnosed(draws: xr.Dataset, fewest_chains: int, diagnostic: Callable[[xr.D
     """NaN where ArviZ would say on standard error, once per variable, that it has none."""
     if draws.sizes["chain"] < fewest_chains or draws.sizes["draw"] < FEWEST_DRAWS:
         return xr.full_like(draws.isel(chain=0, draw=0, drop=True), np.nan, dtype=np.float64)
-    found = diagnostic(draws)
+    with np.errstate(divide="ignore", invalid="ignore"):  # of draws that do not vary
+        found = diagnostic(draws)
     return found.to_dataset() if isinstance(found, xr.DataTree) else found
 
 

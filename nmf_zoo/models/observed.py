@@ -66,7 +66,7 @@ def check_values(values: Array, seen: Array, labels: Labels, is_counts: bool) ->
         check_cells("X", values, seen & np.isinf(values), labels, "infinite cell", "finite numbers")
     if values.dtype.kind in "fi":
         check_cells("X", values, seen & (values < 0), labels, "negative cell", "numbers >= 0")
-    is_large = seen & (values > MAX_COUNT)
+    is_large = seen & (values > np.float64(MAX_COUNT))  # not in X's own type, which may be too narrow for it
     if is_counts and is_large.any() and is_whole(values[seen]):
         check_cells("X", values, is_large, labels, "count", f"counts up to 2^31 - 1 = {MAX_COUNT}")
 

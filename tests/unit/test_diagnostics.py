@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import nmf_zoo as nz
+from nmf_zoo.diagnostics import summarise_draws
 
 X = np.random.default_rng(1).poisson(3.0, (5, 8))
 
@@ -22,3 +24,10 @@ def test_what_the_draws_cannot_tell_is_nan(chains, draws, missing, capfd, caplog
     assert np.isfinite(table.drop(columns=[*missing])).all(axis=None)
     assert capfd.readouterr() == ("", "")
     assert not caplog.records
+
+
+def test_draws_that_do_not_vary_have_no_rhat():
+    lp = xr.DataArray([[0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]], dims=("chain", "draw"))
+    table = summarise_draws(lp.to_dataset(name="lp"))
+    assert table["mean"].tolist() == [0.5]
+    assert not np.isfinite(table["rhat"]).any()

@@ -75,6 +75,12 @@ def test_booleans_are_counts():
     assert inputs.observed.values.dtype == np.int64
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble])
+def test_every_float_type_gives_the_same_counts(dtype):
+    """The largest count is not held against X in X's own type, which float16 hasn't got."""
+    np.testing.assert_array_equal(check(X.astype(dtype)).observed.values, X)
+
+
 def test_duplicates_are_summed_and_stored_zeros_dropped():
     cells = [0, 0, 1, 2], [0, 0, 1, 3]
     given = scipy.sparse.coo_array((np.array([200, 100, 1, 0], dtype=np.uint8), cells), shape=(F, N))
@@ -252,6 +258,10 @@ REFUSALS = {
     ),
     "large unsigned": ({"X": np.full((2, 2), 2**63, np.uint64)}, "X: got the count 9223372036854775808"),
     "large float": ({"X": changed(0, 0, 3e9)}, "X: got the count 3000000000.0"),
+    "large float32": (
+        {"X": np.full((2, 2), 2**31, np.float32)},
+        "X: got the count 2147483648.0 at feature 0, sample 0",
+    ),
     "all missing": ({"X": np.full((2, 2), np.nan)}, "X: got only missing cells"),
     "nothing left": ({"X": X, "mask": ~np.ones((F, N), bool)}, "X: got only missing cells"),
     "no size": ({"X": None}, r"X: got None without a size; expected shape=\(F, N\)"),
