@@ -30,6 +30,7 @@ from nmf_zoo.run_arguments import (
     check_memory,
     check_possible,
     check_room,
+    check_runs,
     check_tol,
     check_var_names,
     entropy_of,
@@ -111,8 +112,6 @@ def sample(
     check_possible(structure)
     check_var_names(structure, var_names)
     with_log_likelihood = wants_log_likelihood(idata_kwargs, structure, var_names)
-    starts = check_initvals(structure, initvals, chains)
-    entropy = entropy_of(random_seed)
     run = SampleRun(
         keep=check_keep(keep, store, chosen is not None, with_log_likelihood),
         draws=draws,
@@ -124,7 +123,10 @@ def sample(
         var_names=None if var_names is None else tuple(var_names),
     )
     stored = (run.kept_draws + run.kept_warmup) * chains
+    check_runs("chains", chains, structure, 2.0 if run.keep == "moments" else 0.0, "run fewer")
     check_room(structure, stored, run, store, copies=2 if chosen is None else 1)
+    starts = check_initvals(structure, initvals, chains)
+    entropy = entropy_of(random_seed)
     began, data = time.perf_counter(), data_groups(structure, observed_data(model), constant_data(model))
     seeded, rows = random_seed is not None, stored if run.keep == "draws" else 0
     with checkpointed(checkpoint, chosen, options, structure, run, starts, entropy, seeded, rows) as saved:
@@ -194,12 +196,13 @@ def fit(
     check_possible(structure)
     check_var_names(structure, var_names)
     with_log_likelihood = wants_log_likelihood(idata_kwargs, structure, var_names)
-    starts = check_initvals(structure, initvals, restarts)
-    entropy = entropy_of(random_seed)
     assert chosen is not None  # only NUTS, which samples, has no engine of ours
     if chosen.maximise:  # a bound comes with a distribution to draw from, another objective with one point
         copies = 1 if restarts == 1 else 2  # several are stacked
         check_memory(structure, draws * restarts, None, "ask for fewer draws or restarts", copies)
+    check_runs("restarts", restarts, structure, 1.0, "run fewer")
+    starts = check_initvals(structure, initvals, restarts)
+    entropy = entropy_of(random_seed)
     run = FitRun(max_iter=max_iter, tol=tol, draws=draws, cores=_cores(cores), progressbar=progressbar and not quiet)
     began = time.perf_counter()
     seeded = random_seed is not None

@@ -13,6 +13,9 @@ import numpy as np
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.driver import SampleRun
+from nmf_zoo.memory import PER_RUN, require_memory
+from nmf_zoo.options import LARGEST
+from nmf_zoo.results.groups import CHECKED_CELLS
 from nmf_zoo.structure import Array, Factorisation, Fixed, Unknown
 
 IDATA_KEYS = ("log_likelihood",)
@@ -22,8 +25,11 @@ KEEP = ("draws", "moments")
 def check_counts(**counts: tuple[Any, int]) -> None:
     """Each argument is an integer not below its minimum: ``draws=(draws, 1)``."""
     for name, (value, least) in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if not is_whole or value < least:
             raise InputError(name, repr(value), f"an integer >= {least}", f"e.g. {name}={max(least, 1)}")
+        if value > LARGEST:  # which may be longer than Python is willing to print
+            raise InputError(name, f"an integer of {int(value).bit_length()} bits", "one of 63 bits at the most")
 
 
 def check_tol(tol: Any) -> None:
@@ -178,6 +184,12 @@ def check_keep(keep: Any, store: Any, is_ours: bool, with_log_likelihood: bool) 
     return "store"
 
 
+def check_runs(name: str, count: int, structure: Factorisation, kept: float, do: str) -> None:
+    """So many chains or restarts fit into memory: each with ``kept`` copies of all variables, and what it is itself."""
+    cells = _cells(structure, None)
+    require_memory(name, f"{count} {name} of {cells} cells", count * (PER_RUN + 8.0 * kept * cells), do)
+
+
 def check_memory(structure: Factorisation, draws: int, var_names: Sequence[str] | None, do: str, copies: int) -> None:
     """The stored draws fit into this machine's memory, ``copies`` times at the peak."""
     cells = _cells(structure, var_names)
@@ -189,6 +201,9 @@ def check_room(structure: Factorisation, draws: int, run: SampleRun, store: Path
     do = "raise thin, or keep fewer var_names"
     if run.keep == "draws":
         check_memory(structure, draws, run.var_names, do, copies)
+    elif run.keep == "moments":
+        stats = 1 + min(CHECKED_CELLS, structure.shape[0] * structure.shape[1])
+        require_memory("draws", f"the statistics of {draws} draws", 8.0 * stats * draws, "raise thin")
     elif store is not None and not Path(store).exists():
         cells = _cells(structure, run.var_names)
         require_disk("store", f"{draws} draws of {cells} cells", 8.0 * cells * draws, store, do)
@@ -197,14 +212,6 @@ def check_room(structure: Factorisation, draws: int, run: SampleRun, store: Path
 def _cells(structure: Factorisation, var_names: Sequence[str] | None) -> int:
     shapes = variable_shapes(structure)
     return sum(int(np.prod(shapes[name])) for name in (var_names or shapes))
-
-
-def require_memory(name: str, got: str, needed: float, do: str) -> None:
-    """Refuse what needs more bytes than this machine can give."""
-    there = _physical_memory()
-    if needed > 0.8 * there:
-        expected = f"less than 80% of the memory, {there / 2**30:.1f} GiB"
-        raise InputError(name, f"{got}, {needed / 2**30:.1f} GiB", expected, do)
 
 
 def require_disk(name: str, got: str, needed: float, folder: str | Path, do: str) -> None:
@@ -217,10 +224,3 @@ def require_disk(name: str, got: str, needed: float, folder: str | Path, do: str
         raise InputError(
             name, f"{got}, {needed / 2**30:.1f} GiB", f"at most the {free / 2**30:.1f} GiB free on that disk", do
         )
-
-
-def _physical_memory() -> float:
-    names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
-    if not hasattr(os, "sysconf") or any(name not in os.sysconf_names for name in names):
-        return float("inf")
-    return float(os.sysconf(names[0])) * os.sysconf(names[1])

@@ -11,7 +11,10 @@ import numpy as np
 
 from nmf_zoo.cli.catalogue import Argument
 from nmf_zoo.errors import InputError
+from nmf_zoo.files import shortened
+from nmf_zoo.memory import MOST_RANKS
 
+LONGEST = 100  # letters of a number
 YES, NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
 
 
@@ -46,9 +49,11 @@ def _parse_kind(flag: str, kind: str, text: str) -> Any:
 
 def _parse_number(flag: str, text: str, kind: type, expected: str) -> Any:
     try:
+        if len(text) > LONGEST:
+            raise ValueError
         return kind(text)
     except ValueError:
-        raise InputError(flag, repr(text), expected) from None
+        raise InputError(flag, shortened(text), expected) from None
 
 
 def _plain(text: str) -> Any:
@@ -76,9 +81,13 @@ def parse_seed(flag: str, text: str) -> int | list[int]:
 def parse_shape(flag: str, text: str) -> tuple[int, int]:
     """``64x100``"""
     parts = text.lower().split("x")
-    if len(parts) != 2 or not all(part.isdigit() and int(part) for part in parts):
-        raise InputError(flag, repr(text), "two positive integers, e.g. 64x100")
+    if len(parts) != 2 or not all(_is_size(part) for part in parts):
+        raise InputError(flag, shortened(text), "two positive integers, e.g. 64x100")
     return int(parts[0]), int(parts[1])
+
+
+def _is_size(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= LONGEST and int(text) > 0
 
 
 def parse_hyperparameter(argument: Argument, text: str) -> Any:
@@ -132,5 +141,8 @@ def parse_ranks(flag: str, text: str) -> list[int]:
         first, last = numbers[0], numbers[min(1, len(numbers) - 1)]
         if last < first:
             raise InputError(flag, repr(part), expected, f"{first} is above {last}")
-        ranks += range(first, last + 1, numbers[2] if len(numbers) == 3 else 1)
+        step = numbers[2] if len(numbers) == 3 else 1
+        if (last - first) // step >= MOST_RANKS:
+            raise InputError(flag, repr(part), f"at most {MOST_RANKS:,} ranks")
+        ranks += range(first, last + 1, step)
     return ranks

@@ -14,6 +14,7 @@ import scipy.sparse
 
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.labels import writable_labels
+from nmf_zoo.memory import PER_LABEL, require_memory
 from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_labels
 from nmf_zoo.models.observed import Observed, check_sparse_accepted, read_dense, read_listed
 
@@ -82,6 +83,7 @@ def check_inputs(
         cells, labels, found = read_dense(X, mask, observed, is_counts)
     labels = labels | read_coords(coords)
     matrix_shape = check_shape(found, shape, labels)
+    check_size(rank, matrix_shape)
     rank = check_rank(rank, matrix_shape, cells is not None, is_low_rank)
     inputs = Inputs(
         shape=matrix_shape,
@@ -135,6 +137,22 @@ def check_shape(found: tuple[int, int] | None, shape: Any, labels: Labels) -> tu
 
 def is_count(size: Any) -> bool:
     return isinstance(size, numbers.Integral) and not isinstance(size, bool) and int(size) >= 1
+
+
+def check_size(rank: Any, shape: tuple[int, int]) -> None:
+    """The labels and one array of the weights fit into memory; activations of a stream never are there at once."""
+    if not is_count(rank):
+        return  # said below
+    n_rows, n_columns, n_components = (float(min(int(size), 1 << 100)) for size in (*shape, rank))
+    needed = PER_LABEL * (n_rows + n_columns + n_components) + 8.0 * n_rows * n_components
+    if n_components > max(n_rows, n_columns):
+        require_memory("rank", shown(rank), needed, "ask for fewer components")
+    require_memory("shape", f"({shown(shape[0])}, {shown(shape[1])})", needed, "declare a smaller model")
+
+
+def shown(count: int) -> str:
+    """A positive integer; in words when it is too long to print."""
+    return str(count) if int(count).bit_length() <= 64 else f"an integer of {int(count).bit_length()} bits"
 
 
 def check_rank(rank: Any, shape: tuple[int, int], has_data: bool, is_low: bool) -> int:

@@ -25,7 +25,7 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.posterior import open_posterior
 from nmf_zoo.reading import read
 from nmf_zoo.results import checked_cells
-from nmf_zoo.run_arguments import check_counts
+from nmf_zoo.run_arguments import check_counts, check_memory, check_runs
 from nmf_zoo.structure import Factorisation
 from nmf_zoo.workbench.agreement import compare_draws
 from nmf_zoo.workbench.align import align
@@ -126,6 +126,8 @@ def compare_engines(
     for engine in labelled.values():
         name, options, _ = resolve_engine(engine, verb_of(engine), structure)
         require_support(structure, name, options)
+    check_runs("chains", chains, structure, 0.0, "run fewer")
+    check_memory(structure, draws * chains, None, "ask for fewer draws or chains", copies=1)
     standard = _reference(reference, labelled)
     run = {"cores": cores, "random_seed": random_seed, "progressbar": progressbar, "quiet": not progressbar}
     length = {"draws": draws, "tune": tune, "chains": chains, "max_iter": max_iter}

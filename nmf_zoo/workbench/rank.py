@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from nmf_zoo.inference.driver import available_cores
 from nmf_zoo.inference.evidence import Method
 from nmf_zoo.inference.evidence.bound import Bound
 from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.memory import MOST_RANKS, PER_RUN, require_memory
 from nmf_zoo.reading import read
 from nmf_zoo.results import plain_attrs
 from nmf_zoo.run_arguments import check_counts, entropy_of
@@ -100,6 +102,8 @@ def select_rank(
     judge, options = chosen
     n_restarts = restarts if restarts is not None else (MANY if judge.is_bound else judge.chains)
     check_counts(restarts=(n_restarts, 1), cores=(available_cores() if cores is None else cores, 1))
+    runs = f"{n_restarts} of {len(wanted)} ranks each"
+    require_memory("restarts", runs, PER_RUN * n_restarts * len(wanted), "ask for fewer")
     _check_folder(checkpoint)
     structures = declared(declare, wanted)
     for rank, structure in structures.items():
@@ -137,7 +141,9 @@ def check_ranks(ranks: Any) -> list[int]:
     expected = "different positive integers, e.g. range(1, 11)"
     if isinstance(ranks, str | bytes | numbers.Number) or not isinstance(ranks, Iterable):
         raise InputError("ranks", repr(ranks), expected)
-    given = list(ranks)
+    given = list(islice(ranks, MOST_RANKS + 1))
+    if len(given) > MOST_RANKS:
+        raise InputError("ranks", f"more than {MOST_RANKS:,}", expected, "look at few of them first")
     if not given:
         raise InputError("ranks", "no rank", expected)
     for rank in given:

@@ -10,7 +10,7 @@ import scipy.stats
 import xarray as xr
 
 import nmf_zoo as nz
-from nmf_zoo import _compat, run_arguments
+from nmf_zoo import _compat
 from nmf_zoo.distributions.counts import LARGEST
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels import counts
@@ -321,14 +321,14 @@ def test_projection_by_an_optimiser_finds_the_activations():
 
 
 def test_what_is_too_large_is_refused_with_advice(monkeypatch):
-    monkeypatch.setattr(run_arguments, "_physical_memory", lambda: 800.0)
+    monkeypatch.setattr("nmf_zoo.memory._physical_memory", lambda: 800.0)
     dense, mask = MODELS["dense"](), MODELS["ratings"]()
     idata, ratings = random_idata(dense, RNG), random_idata(mask, RNG)
     with pytest.raises(InputError, match=r"n_draws: got 2 x 3 draws of 20 cells, .*nz.predict_blocks"):
         nz.predict(idata, dense)
     with pytest.raises(InputError, match="use per='sample'"):
         nz.log_likelihood(idata, dense, per="cell")
-    monkeypatch.setattr(run_arguments, "_physical_memory", lambda: 8.0)
+    monkeypatch.setattr("nmf_zoo.memory._physical_memory", lambda: 8.0)
     with pytest.raises(InputError, match="cells="):
         nz.impute(ratings, mask)
 
