@@ -254,15 +254,17 @@ def begun(
             before()
         found = case.run(folder, cores)
         kept = {name: array for name, array in found.items() if array.dtype.kind in "biuf"}
-        limit_files(resource.RLIM_INFINITY)
+        be_free_again()
         np.savez(result, **kept)
         code = 0
     except InputError as error:
+        be_free_again()
         result.with_suffix(".txt").write_text(str(error))
         code = REFUSED
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BaseException:
+        be_free_again()
         result.with_suffix(".txt").write_text(traceback.format_exc())
     finally:
         os._exit(code)
@@ -316,6 +318,10 @@ class Trial:
 
     def moment(self) -> float:
         return self.rng.uniform(0.0, self.seconds)
+
+    def late_moment(self) -> float:
+        """When there are files, most likely; perhaps after the end."""
+        return self.rng.uniform(0.5, 2.0) * self.seconds
 
     def start(self, **options: Any) -> int:
         self.folder.mkdir(exist_ok=True)
@@ -376,7 +382,7 @@ class Trial:
 
     def damage(self) -> tuple[int, str]:
         """A file that is not what it was: the right result, or one line."""
-        ended(self.start(), self.moment())
+        ended(self.start(), self.late_moment())
         files = sorted(path for path in self.folder.rglob("*") if path.is_file() and path.name != "lock")
         if not files:
             return 0, ""
@@ -387,7 +393,7 @@ class Trial:
 
     def forbid(self) -> tuple[int, str]:
         """A folder, or one of its files, that may not be written or read: one line, or the right result."""
-        ended(self.start(), self.moment())
+        ended(self.start(), self.late_moment())
         paths = [self.folder, *sorted(self.folder.rglob("*"))]
         for path in paths:
             os.chmod(path, 0o777 if path.is_dir() else 0o666)
@@ -402,6 +408,13 @@ class Trial:
 
 def limit_files(most: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+
+
+def be_free_again() -> None:
+    """To say what was found."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    if os.geteuid() == NOBODY:
+        os.seteuid(0)
 
 
 def be_nobody() -> None:

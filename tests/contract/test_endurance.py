@@ -197,10 +197,18 @@ class TestTheSameBits:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks the runs that it kills")
-@pytest.mark.parametrize("engine", ["em", "vb", "gibbs"])
-def test_after_kills_at_random_moments(engine):
-    """SIGKILL, several times, while runs of every kind of data save all the time; see tests/killed.py."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.killed", engine]
+@pytest.mark.parametrize(
+    ("cases", "words"),
+    [
+        ("em;vb;gibbs;stream of counts", ["--kills", "10"]),
+        ("em, sparse;gibbs", ["--terminate", "1", "--interrupt", "1", "--full", "2", "--damage", "2", "--forbid", "2"]),
+    ],
+)
+def test_after_kills_at_random_moments(cases, words):
+    """Some of the campaign of tests/crash.py, of which `make crash` makes all."""
+    pytest.importorskip("zarr")
+    command = [sys.executable, "-W", "ignore", "-m", "tests.crash", "--cases", cases, *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("killed after") == 5
+    assert "FAILED" not in done.stdout
+    assert done.stdout.count("in all") == len(words) // 2

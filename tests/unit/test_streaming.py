@@ -17,7 +17,10 @@ import xarray as xr
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.inference import online_em
+from nmf_zoo.inference.checkpoint import Part
+from nmf_zoo.inference.trees import write_tree
 from nmf_zoo.kernels import column_statistics as clock
+from nmf_zoo.streaming import OWNER, tree_of
 from tests.naive_streams import running_means
 
 F, K = 6, 3
@@ -508,9 +511,7 @@ def test_files_that_are_no_stream(tmp_path):
     content = path.read_bytes()
     for damaged in (b"", b"hello", content[: len(content) // 2], content[:-9] + b"x" * 9):
         path.write_bytes(damaged)
-        with pytest.raises(
-            nz.InputError, match=r"^path: got '.*', (damaged|not of the form).*; expected a file"
-        ):
+        with pytest.raises(nz.InputError, match=r"^path: got '.*', (damaged|not of the form).*; expected a file"):
             nz.resume_stream(path)
     with pytest.raises(nz.InputError, match="expected a folder that exists"):
         fed([X]).save(tmp_path / "missing" / "s")
@@ -521,3 +522,109 @@ def test_initvals_are_the_start():
     stream.update(X)
     np.testing.assert_array_equal(stream.W.values, TRUE + 0.1)
     assert stream._state.running.clock[clock.COLUMNS] == 60
+
+
+# -- files that were made up -------------------------------------------------------------------------------------------
+
+
+def at(tree, *path):
+    """The part of a tree that a path leads to."""
+    for name in path:
+        tree = tree[name]
+    return tree
+
+
+def put(value, *path):
+    """Changes a tree there."""
+    return lambda tree: at(tree, *path[:-1]).__setitem__(path[-1], value)
+
+
+PRIOR = ("structure", "fields", "H", "fields", "prior", "fields", "shape", "fields")
+MADE_UP = {
+    "no dict": ([1, 2], "the stream is list"),
+    "other keys": (put(1, "more"), r"the stream is \['version'"),
+    "engine": (put("Popen", "engine"), "engine 'Popen'"),
+    "option": (put(1, "options", "no_such"), "no_such"),
+    "value of an option": (put("fast", "options", "exponent"), "exponent"),
+    "entropy": (put([-1], "entropy"), "random_seed"),
+    "text for entropy": (put("1", "entropy"), "the stream.entropy is str"),
+    "start": (put({"W": np.ones((2, 2))}, "start"), "initvals"),
+    "seconds": (put("5", "seconds"), "the stream.seconds is str"),
+    "trace": (put({"columns": []}, "trace"), "the stream.trace is"),
+    "no structure": (put({"map": {}}, "structure"), "no factorisation"),
+    "a class that is none": (put({"class": "system", "fields": {}}, "structure"), "a class 'system'"),
+    "a function for a class": (put({"class": "is_rising", "fields": {}}, "structure"), "a class 'is_rising'"),
+    "fields": (put({"class": "Factorisation", "fields": {"W": 1}}, "structure"), r"Factorisation is \['W'\]"),
+    "no factor": (put(5, "structure", "fields", "W"), "Factorisation.W is int '5'"),
+    "likelihood": (
+        put("cauchy", "structure", "fields", "likelihood", "fields", "kind"),
+        "Likelihood.kind is str 'cauchy'",
+    ),
+    "negative": (put((-6, 3), "structure", "fields", "W", "fields", "shape"), "factors of shapes"),
+    "rank": (put((F, K + 1), "structure", "fields", "W", "fields", "shape"), "factors of shapes"),
+    "features": (put((F + 1, K), "structure", "fields", "W", "fields", "shape"), "labels of 'feature'"),
+    "three axes": (put((F, K, 1), "structure", "fields", "W", "fields", "shape"), "Factor.shape is tuple"),
+    "prior's shape": (put(np.ones((7, 7)), *PRIOR, "value"), r"prior of H of shape \(7, 7\)"),
+    "prior's text": (put(np.full((1, 1), "a"), *PRIOR, "value"), "could not convert"),
+    "W": (put(np.ones((2, 2)), "start", "W"), "initvals"),
+}
+
+
+@pytest.mark.parametrize("name", MADE_UP)
+def test_streams_that_were_made_up(tmp_path, name):
+    """Right checksums, and content that is of no stream: one line that names the file."""
+    change, message = MADE_UP[name]
+    tree = tree_of(fed([X]))
+    if callable(change):
+        change(tree)
+    else:
+        tree = change
+    path = tmp_path / "run.stream"
+    with open(path, "wb") as file:
+        write_tree(file, tree, OWNER)
+    with pytest.raises(nz.InputError, match=rf"^path: got '.*run.stream', damaged: .*{message}") as refusal:
+        nz.resume_stream(path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_more_features_than_memory(tmp_path):
+    tree = tree_of(begun(model=nz.gap(None, K, shape=(F, F))))
+    put((10**13, K), "structure", "fields", "W", "fields", "shape")(tree)
+    put({"map": {}}, "structure", "fields", "coords")(tree)
+    with open(tmp_path / "s", "wb") as file:
+        write_tree(file, tree, OWNER)
+    with pytest.raises(nz.InputError, match=r"path: got '.*s', damaged: stream: got weights of shape .*of the memory"):
+        nz.resume_stream(tmp_path / "s")
+
+
+@pytest.mark.parametrize("change", ["W", "class", "shape", "dtype", "missing"])
+def test_states_of_other_streams(tmp_path, change):
+    tree = tree_of(fed([X]))
+    state = tree["state"]
+    running = state.running
+    tree["state"] = {
+        "W": state._replace(start=np.ones((F + 1, K))),
+        "class": tuple(state),
+        "shape": state._replace(running=running._replace(sources=np.ones((2, K)))),
+        "dtype": state._replace(running=running._replace(clock=running.clock.astype(np.float32))),
+        "missing": {"W": np.ones((F, K))},
+    }[change]
+    with open(tmp_path / "s", "wb") as file:
+        write_tree(file, tree, OWNER)
+    with pytest.raises(nz.InputError, match=r"path: got '.*s', damaged: (the )?state"):
+        nz.resume_stream(tmp_path / "s")
+
+
+def test_a_checkpoint_s_state_is_no_stream(tmp_path):
+    part = Part(tmp_path, "0123", 0)
+    part.save({"a": 1}, {})
+    with pytest.raises(nz.InputError, match=r"'.*0.state', another's: of kind 'state', not 'stream'"):
+        nz.resume_stream(tmp_path / "0.state")
+
+
+@pytest.mark.parametrize("kind", ["folder", "loop"])
+def test_a_stream_that_is_no_file(tmp_path, kind):
+    path = tmp_path / "s"
+    path.mkdir() if kind == "folder" else path.symlink_to(path)
+    with pytest.raises(nz.InputError, match=r"^path: got '.*s' \(.*\); expected a file that Stream.save wrote"):
+        nz.resume_stream(path)
