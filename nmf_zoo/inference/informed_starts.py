@@ -11,11 +11,12 @@ those already taken, mixed with the mean profile; H shares every sample's total 
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.linalg import LinearOperator, svds
+from scipy.sparse.linalg import LinearOperator, eigsh
 
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.structure import Array, Dense, Factorisation
@@ -23,6 +24,7 @@ from nmf_zoo.structure import Array, Dense, Factorisation
 FILL = 0.01  # of the mean cell, in place of NNDSVD's zeros
 MIXED = 0.3  # how much of the mean profile every k-means++ profile holds
 LIKENESS = 8.0  # power of the Bhattacharyya coefficient in H's shares
+DRAWS_ARE_SEEDED = "rng" in signature(eigsh).parameters  # from SciPy 1.17 on
 EXTREME = 200  # powers of 2: data farther from 1 are brought there, since singular vectors square them
 
 
@@ -88,13 +90,26 @@ def _nndsvd(seen: Seen, rank: int, generator: np.random.Generator) -> tuple[Arra
     k = min(rank, min(F, N) - 1)
     W, Ht = np.zeros((F, rank)), np.zeros((N, rank))
     if k > 0 and (np.any(stored.data if sp.issparse(stored) else stored) or u.any()):
-        left, sizes, right = svds(operator, k, v0=generator.uniform(0.5, 1.5, min(F, N)))
+        left, sizes, right = _singular_vectors(operator, k, generator.uniform(0.5, 1.5, min(F, N)))
         for j, at in enumerate(np.argsort(-sizes)):
             W[:, j], Ht[:, j] = _stronger_sign(left[:, at], right[at], sizes[at])
     mean = max((float(stored.sum()) + u.sum() * v.sum()) / (F * N), 1e-300)
     for factor in (W, Ht):
         np.maximum(factor, FILL * np.sqrt(mean / rank) * generator.uniform(0.5, 1.5, factor.shape), out=factor)
     return W, Ht
+
+
+def _singular_vectors(operator: LinearOperator, k: int, v0: Array) -> tuple[Array, Array, Array]:
+    """``svds(operator, k, v0=v0)`` to the bit, except that ARPACK draws what it draws of a matrix of low rank, whose
+    vectors run out, from a stream of its own: ``svds`` doesn't hand one down, and those are others in each call.
+    """
+    tall = operator if operator.shape[0] >= operator.shape[1] else operator.H
+    gram = LinearOperator((len(v0), len(v0)), matvec=lambda x: tall.rmatvec(tall.matvec(x)), dtype=np.float64)
+    draws = {"rng": np.random.default_rng(0)} if DRAWS_ARE_SEEDED else {}
+    basis = np.linalg.qr(eigsh(gram, k, v0=v0, **draws)[1])[0]
+    left, sizes, right = np.linalg.svd(tall.matmat(basis), full_matrices=False)
+    right = right @ basis.T
+    return (left, sizes, right) if tall is operator else (right.T, sizes, left.T)
 
 
 def _stronger_sign(left: Array, right: Array, size: float) -> tuple[Array, Array]:

@@ -81,6 +81,17 @@ def test_dense_and_sparse_data_start_alike(method):
             np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
+@pytest.mark.parametrize("method", ["nndsvd", "kmeans++"])
+@pytest.mark.parametrize("size", [3, 12, 40])
+def test_data_of_rank_one_start_the_same_in_every_call(method, size):
+    """Where a matrix has fewer singular vectors than are asked for, ARPACK goes on in directions that it draws."""
+    structure = model(np.outer(np.arange(1.0, size + 1), np.ones(size)), 2, None, None)
+    first = start_factors(structure, KEY, {}, method)
+    for _ in range(8):
+        for one, other in zip(first, start_factors(structure, KEY, {}, method), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize("method", STARTS)
 def test_what_is_given_or_known_wins(method):
     given = {"W": RNG.random((F, K)) + 0.1}
