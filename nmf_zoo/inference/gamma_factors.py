@@ -15,7 +15,6 @@ from nmf_zoo.inference.acceleration import ahead_by_ratio
 from nmf_zoo.inference.divergence import LARGE, gamma_divergence
 from nmf_zoo.inference.layout import MOST_CHUNKS, Weights
 from nmf_zoo.inference.sides import Side
-from nmf_zoo.inference.tree_patterns import Growing
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.gibbs import draw_factor
 from nmf_zoo.kernels.residuals import column_changes
@@ -42,7 +41,7 @@ class Approximation(NamedTuple):
     shape: Any = None
     rate: Any = None
     own: float = 0.0
-    sums: Growing = None
+    sums: Any = None
     change: float = 0.0
 
 

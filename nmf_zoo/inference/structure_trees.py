@@ -87,8 +87,8 @@ def from_tree(tree: Any) -> Any:
 
 
 def _dataclass(name: Any, own: Any) -> Any:
-    kind = vars(parts).get(name) if isinstance(name, str) else None
-    if not is_dataclass(kind):
+    kind: Any = vars(parts).get(name) if isinstance(name, str) else None
+    if not (isinstance(kind, type) and is_dataclass(kind)):
         raise Damaged(f"damaged: a class {str(name)[:60]!r}")
     require(own, dict.fromkeys((field.name for field in fields(kind)), Any), name)
     values, hints = {key: from_tree(inside) for key, inside in own.items()}, get_type_hints(kind)

@@ -11,9 +11,9 @@ and kernels trust the shapes that they are given. A pattern is
     Like(state)                   the layout of this state: its classes, keys, dtypes and shapes
 
 A fresh state is a pattern for those after it. Where it has nothing yet, None, an empty dict or an array of no rows, a
-later one may have arrays of the shapes that the fresh state has elsewhere; and an array that is annotated ``Growing``
-in its NamedTuple may have a first axis of any length, or any shape where there was nothing. What is annotated as
-``Any`` or with ``None`` may be None.
+later one may have vectors, and arrays whose axes are as long as others of the fresh state, or short. An array that is
+annotated ``Growing`` in its NamedTuple may have a first axis of any length; what is annotated as ``Any`` or with
+``None`` may be None.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import numpy as np
 from nmf_zoo.inference.trees import Damaged
 
 Growing = Annotated[np.ndarray, "growing"]
+SHORT = 4  # an axis of a few rows may be of any array
 NUMBERS: tuple[tuple[type, ...], ...] = ((bool, np.bool_), (int, np.integer), (float, np.floating))
 
 
@@ -51,7 +52,7 @@ class Like(NamedTuple):
 def require(tree: Any, pattern: Any, name: str) -> None:
     """Refuse a tree that the pattern does not fit; ``name`` says in the message where."""
     if isinstance(pattern, Like):
-        _require_like(tree, pattern.state, name, {(a.dtype, a.shape) for a in _arrays(pattern.state)})
+        _require_like(tree, pattern.state, name, {n for array in _arrays(pattern.state) for n in array.shape})
     elif isinstance(pattern, Each):
         is_dict = isinstance(tree, dict) and all(isinstance(key, str) for key in tree)
         _refuse_unless(is_dict or type(tree) is list, tree, "a list, or a dict with names", name)
@@ -75,11 +76,11 @@ def require(tree: Any, pattern: Any, name: str) -> None:
         _refuse_unless(fits, tree, getattr(pattern, "__name__", str(pattern)), name)
 
 
-def _require_like(tree: Any, state: Any, name: str, known: set, grows: bool = False) -> None:
-    if _is_empty(state) and not (grows and isinstance(state, np.ndarray)):
+def _require_like(tree: Any, state: Any, name: str, known: set[int], grows: bool = False) -> None:
+    if _is_empty(state) and not grows:
         for array in _arrays(tree):
-            if (array.dtype, array.shape) not in known and not grows:
-                raise Damaged(f"damaged: {name} has {_said(array)}, like no other array of this state")
+            fits = array.ndim < 2 or all(n in known or n <= SHORT for n in array.shape)
+            _refuse_unless(fits and array.dtype.kind in "biuf", array, "of this state's lengths", name)
     elif isinstance(state, np.ndarray):
         fits = isinstance(tree, np.ndarray) and tree.dtype == state.dtype and tree.ndim == state.ndim
         fits = fits and tree.shape[grows:] == state.shape[grows:]

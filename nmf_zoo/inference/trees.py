@@ -47,7 +47,7 @@ def write_tree(file: IO[bytes], tree: Any, owner: Mapping[str, Any] = NOBODY, pr
     skeleton = _skeleton(tree, arrays)
     plain = [_contiguous(array) for _, array in arrays.values()]
     kinds, flat = [_kind_of(array) for array in plain], [_flat(array) for array in plain]
-    sums = [[*kind, zlib.crc32(cells)] for kind, cells in zip(kinds, flat, strict=True)]
+    sums = [[*kind, zlib.crc32(cells.data)] for kind, cells in zip(kinds, flat, strict=True)]
     text = json.dumps([dict(owner), skeleton, sums]).encode()
     checksum = zlib.crc32(text, previous)
     file.write(HEAD.pack(MAGIC, checksum, len(text)) + text)
@@ -144,7 +144,7 @@ def _read_array(file: IO[bytes], kind: Any, left: int) -> Array:
     array = np.empty(shape, dtype, order)
     flat = _flat(array)
     file.readinto(flat)  # type: ignore[attr-defined]
-    if zlib.crc32(flat) != checksum:
+    if zlib.crc32(flat.data) != checksum:
         raise Damaged("damaged: an array's checksum is another")
     return array
 

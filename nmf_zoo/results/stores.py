@@ -80,7 +80,7 @@ class Store:
     def add_groups(self, groups: Mapping[str, xr.Dataset], mode: Any = "w") -> None:
         """Write whole groups; what a kill left of them is replaced. With mode "a", add to them."""
         for name, dataset in groups.items():
-            options = {"zarr_format": 2, "consolidated": False, "write_empty_chunks": True}
+            options: Any = {"zarr_format": 2, "consolidated": False, "write_empty_chunks": True}
             dataset.to_zarr(str(self.path), group=name, mode=mode, **options)
 
     def array(self, group: str, name: str, skeleton: xr.Dataset) -> Any:
@@ -243,7 +243,7 @@ class Column:
             self.stop += len(part)
             if len(part) == room:
                 self.flush()
-                self.sums.append(zlib.crc32(self.buffer))
+                self.sums.append(zlib.crc32(self.buffer.data))
                 self.start = self.stop
 
     def flush(self) -> None:
@@ -256,14 +256,14 @@ class Column:
     def checksums(self) -> list[int]:
         """Of the draws of every chunk."""
         waiting = self.buffer[: self.stop - self.start]
-        return [*self.sums, zlib.crc32(waiting)] if len(waiting) else list(self.sums)
+        return [*self.sums, zlib.crc32(waiting.data)] if len(waiting) else list(self.sums)
 
     def restore(self, filled: int, sums: Sequence[int]) -> None:
         """Go on after ``filled`` draws, which are on disk and have these checksums."""
         starts = range(0, filled, self.per_chunk)
         chunks = (self.array[self.chain, start : min(start + self.per_chunk, filled)] for start in starts)
         if len(sums) != len(starts) or any(
-            zlib.crc32(draws) != right for draws, right in zip(chunks, sums, strict=True)
+            zlib.crc32(draws.data) != right for draws, right in zip(chunks, sums, strict=True)
         ):
             raise Damaged(f"{self.array.path} of chain {self.chain} has other draws")
         self.start, self.stop = filled // self.per_chunk * self.per_chunk, filled

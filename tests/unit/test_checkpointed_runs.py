@@ -20,7 +20,8 @@ from nmf_zoo.cli import main
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference import blocks, driver
 from nmf_zoo.inference import checkpoint as files
-from nmf_zoo.inference.checkpoint import Part
+from nmf_zoo.inference.checkpoint import open_checkpoint
+from nmf_zoo.inference.trees import HEAD, write_tree
 from nmf_zoo.results import checkpoints
 
 X = np.random.default_rng(1).poisson(3.0, (12, 15)).astype(float)
@@ -207,7 +208,9 @@ def test_ctrl_c_says_how_to_go_on(folder, monkeypatch):
     stopped = sample(folder, draws=10**6, chains=1, random_seed=4, thin=1000)
     pressing.join()
     assert stopped.attrs["status"] == f"interrupted: the same call goes on from {folder}"
-    done = Part(folder, 0).load().tree["sweeps"] - 10
+    opened = open_checkpoint(folder, json.loads((folder / "run.json").read_text())["facts"], 4, is_seeded=True)
+    opened.close()
+    done = opened.part(0).load().tree["sweeps"] - 10
     again = sample(folder, draws=done + 50, chains=1, random_seed=4, thin=1000)
     whole = nz.sample(done + 50, tune=10, chains=1, random_seed=4, thin=1000, quiet=True, model=model())
     assert again.attrs["status"] == "complete"
@@ -235,6 +238,73 @@ def test_run_json_can_be_read(folder):
         "lock",
         "run.json",
     ]
+
+
+# -- files that changed places ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kinds", [["state"], ["rows"], ["state", "rows"]])
+def test_a_restart_s_files_in_another_s_place(folder, kinds):
+    def fit(max_iter):
+        run = {"engine": "em", "tol": 0, "restarts": 2, "random_seed": 1, "quiet": True}
+        return nz.fit(max_iter=max_iter, model=model(), checkpoint=folder, **run)
+
+    fit(10)
+    for kind in kinds:
+        one, other = folder / f"0.{kind}", folder / f"1.{kind}"
+        content = one.read_bytes(), other.read_bytes()
+        other.write_bytes(content[0])
+        one.write_bytes(content[1])
+    with pytest.raises(InputError, match=rf"[01].{kinds[0]} in .*, another's: of part '[01]', not '[01]'"):
+        fit(20)
+
+
+def search(folder):
+    declare = lambda rank: model(rank=rank)  # noqa: E731
+    return nz.select_rank(declare, [1, 2], restarts=2, random_seed=1, quiet=True, checkpoint=folder)
+
+
+def calibrate(folder):
+    def declare():
+        return nz.gamma_nmf(None, rank=1, shape=(2, 3))
+
+    run = {"simulations": 20, "draws": 9, "max_iter": 20, "random_seed": 1, "progressbar": False}
+    return nz.calibrate(declare, "vb", **run, checkpoint=folder)
+
+
+@pytest.mark.parametrize(
+    ("run", "place", "source", "message"),
+    [
+        (search, "rank_2/0.state", "rank_2/1.state", "0.state in .*rank_2', another's: of part '1', not '0'"),
+        (search, "rank_2/0.state", "rank_1/0.state", "0.state in .*rank_2', another's: of run '.*', not '.*'"),
+        (calibrate, "3.state", "4.state", "3.state in .*, another's: of part '4', not '3'"),
+    ],
+)
+def test_outcomes_of_other_jobs(folder, run, place, source, message):
+    run(folder)
+    (folder / place).write_bytes((folder / source).read_bytes())
+    with pytest.raises(InputError, match=message):
+        run(folder)
+
+
+@pytest.mark.parametrize(
+    ("run", "place", "tree", "message"),
+    [
+        (search, "rank_2", [1.0, 2.0], "the state.tree is list .*, not a list of 6"),
+        (search, "rank_2", [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], r"the state.tree\[4\] is float 5.0, not str"),
+        (calibrate, "", {"names": [1], "ranks": np.zeros(1, int)}, "the state.tree.names.0 is int"),
+        (calibrate, "", {"names": ["lp"], "ranks": np.zeros((2, 2), int)}, "the state.tree.ranks is int64"),
+    ],
+)
+def test_outcomes_that_were_made_up(folder, run, place, tree, message):
+    run(folder)
+    with open(folder / place / "0.state", "rb") as file:
+        length = HEAD.unpack(file.read(HEAD.size))[2]
+        owner = json.loads(file.read(length))[0]
+    with open(folder / place / "0.state", "wb") as file:
+        write_tree(file, {"tree": tree, "bytes": 0, "checksum": 0}, owner)
+    with pytest.raises(InputError, match=f"damaged: {message}"):
+        run(folder)
 
 
 # -- the command line ----------------------------------------------------------------------------------------------
@@ -267,7 +337,7 @@ def test_the_same_command_again(fit_words, output, capsys):
 
 def test_ctrl_c_at_the_command_line_says_how_to_go_on(fit_words, monkeypatch, capsys):
     pressing = press_control_c_during(Path("c"), 2, monkeypatch)
-    assert main([*fit_words, "-o", "x.nc", "--draws", str(10**8), "--thin", "1000"]) == 1
+    assert main([*fit_words, "-o", "x.nc", "--draws", str(10**8), "--thin", "1000"]) == 130
     pressing.join()
     said = capsys.readouterr().err
     assert "nmf-zoo: interrupted; x.nc holds what was there: " in said

@@ -232,7 +232,7 @@ FRESH = Fresh(np.ones((3, 2)), {"b": np.ones(2)}, np.empty((0, 2)), np.inf)
     [
         FRESH,
         FRESH._replace(objective=np.float64(3), path=np.empty((5, 2))),
-        FRESH._replace(other=(np.ones((3, 2)), [np.ones(2)])),
+        FRESH._replace(other=(np.ones((3, 2)), [np.ones(2), np.ones((2, 3)), np.ones(36)])),
     ],
 )
 def test_states_laid_out_like_the_fresh_one(later):
@@ -250,7 +250,8 @@ def test_states_laid_out_like_the_fresh_one(later):
         (FRESH._replace(path=np.empty((5, 3))), r"state.path is float64 \(5, 3\)"),
         (FRESH._replace(objective=1), "state.objective is int 1, not float inf"),
         (FRESH._replace(objective="1"), "state.objective is str"),
-        (FRESH._replace(other=(np.ones((2, 3)),)), r"state.other has float64 \(2, 3\), like no other array"),
+        (FRESH._replace(other=(np.ones((3, 7)),)), r"state.other is float64 \(3, 7\), not of this state's lengths"),
+        (FRESH._replace(other=[np.array(["a"])]), r"state.other is <U1 \(1,\), not of"),
     ],
 )
 def test_states_laid_out_otherwise(later, message):

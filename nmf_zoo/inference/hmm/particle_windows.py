@@ -7,11 +7,10 @@ averages out of it; what it falls to is the larger of the drift and of the noise
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.inference.tree_patterns import Growing
 from nmf_zoo.structure import Array
 
 WINDOW = 10  # iterations that the residual looks back on at first
@@ -23,10 +22,10 @@ class Window(NamedTuple):
     start, end : the iterations before this window, and its last one; last_middle : the last one's mean iteration
     """
 
-    total: Growing = None
+    total: Any = None
     start: int = 0
     end: int = WINDOW
-    last_mean: Growing = None
+    last_mean: Any = None
     last_middle: float = 0.0
     residual: float = np.inf
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.inference.tree_patterns import Growing
 from nmf_zoo.kernels.gibbs import TINY
 from nmf_zoo.structure import Array
 
@@ -24,12 +23,12 @@ class Window(NamedTuple):
     the last; end : this window's last iteration; residual : of the last
     """
 
-    total: Growing = None
+    total: Any = None
     times: float = 0.0
     iterations: int = 0
     time: float = 0.0
     end: int = WINDOW
-    last_mean: Growing = None
+    last_mean: Any = None
     last_middle: float = 0.0
     residual: float = np.inf
 
