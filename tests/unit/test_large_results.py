@@ -287,6 +287,8 @@ def test_refusals(arguments, message, models, tmp_path, monkeypatch):
 
 def test_room_is_asked_of_the_disk_and_not_of_memory(models, tmp_path, monkeypatch):
     monkeypatch.setattr("nmf_zoo.memory._physical_memory", lambda: 1e4)
+    monkeypatch.setattr("nmf_zoo.run_arguments.PER_RUN", 0.0)  # of draws alone
+    monkeypatch.setattr("nmf_zoo.run_arguments.CHECKED_CELLS", 1)
     with pytest.raises(InputError, match="draws: got"):
         nz.sample(30, model=models["sparse"], **RUN)
     nz.sample(30, model=models["sparse"], keep="moments", **RUN)
@@ -301,6 +303,7 @@ def test_room_is_asked_of_the_disk_and_not_of_memory(models, tmp_path, monkeypat
 def test_draws_need_their_own_room_and_no_more(models, monkeypatch):
     """60 draws of 28 cells: the arrays that the chains fill are the result."""
     size = 60 * 28 * 8
+    monkeypatch.setattr("nmf_zoo.run_arguments.PER_RUN", 0.0)
     monkeypatch.setattr("nmf_zoo.memory._physical_memory", lambda: 1.01 * size / 0.8)
     nz.sample(30, model=models["sparse"], **RUN)
     monkeypatch.setattr("nmf_zoo.memory._physical_memory", lambda: 0.99 * size / 0.8)

@@ -321,9 +321,9 @@ def test_projection_by_an_optimiser_finds_the_activations():
 
 
 def test_what_is_too_large_is_refused_with_advice(monkeypatch):
-    monkeypatch.setattr("nmf_zoo.memory._physical_memory", lambda: 800.0)
     dense, mask = MODELS["dense"](), MODELS["ratings"]()
     idata, ratings = random_idata(dense, RNG), random_idata(mask, RNG)
+    monkeypatch.setattr("nmf_zoo.memory._physical_memory", lambda: 800.0)
     with pytest.raises(InputError, match=r"n_draws: got 2 x 3 draws of 20 cells, .*nz.predict_blocks"):
         nz.predict(idata, dense)
     with pytest.raises(InputError, match="use per='sample'"):

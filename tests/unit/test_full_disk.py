@@ -1,0 +1,44 @@
+"""Every writer on a full disk: what was there stays, nothing half-made, and one line says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and mounts of Linux")
+for module in ("zarr", "h5py", "matplotlib"):
+    pytest.importorskip(module)
+
+
+def check(done):
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == 20
+    for name, said, kept, again in found:
+        assert "the disk is full" in said, (name, said)
+        assert said.count("\n") <= 1, (name, said)
+        assert said.startswith(("1: nmf-zoo: ", "path: got", "output: got")), (name, said)
+        assert (kept, again) == ("kept", "written"), (name, kept, again)
+
+
+def test_files_of_a_hundred_bytes(tmp_path):
+    words = [sys.executable, "-m", "tests.full_disk", str(tmp_path), "100"]
+    check(subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False))
+
+
+def test_a_small_disk(tmp_path):
+    (tmp_path / "disk").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(tmp_path / "disk")]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a disk is not allowed here")
+    try:
+        words = [sys.executable, "-m", "tests.full_disk", str(tmp_path)]
+        check(subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False))
+    finally:
+        subprocess.run(["umount", str(tmp_path / "disk")], check=True)
