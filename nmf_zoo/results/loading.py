@@ -9,9 +9,10 @@ that all of them were written, and they are counted.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +31,7 @@ HDF5 = b"\x89HDF\r\n\x1a\n"
 KNOWN = {b"CDF": "netCDF 3", b"PK": "a zip archive", b"\x1f\x8b": "gzip"}  # how other files begin
 MOST_DEFLATED = 1032  # bytes that one byte of a compressed file can become
 WHOLE = "a complete result of nz.save or nmf-zoo fit"
+MOST_EMPTY = 1000  # chunks of labels that may be missing: Zarr leaves out what is 0
 DRAWN, READABLE, _, ALL_CHUNKS = _compat.OF_STORE
 
 
@@ -47,11 +49,11 @@ def load(path: str | Path) -> Any:
     """
     path = Path(path)
     try:
-        is_folder = path.is_dir()
-        if not is_folder and not path.exists():
-            raise InputError(str(path), "no such file", "a result that exists, .nc or .zarr")
+        is_folder, is_there = path.is_dir(), path.exists()
     except (OSError, ValueError) as error:  # a name that is too long, or has a NUL in it
         raise InputError(repr(str(path))[:200], f"no name of a file ({error})", "the path of a result") from error
+    if not is_there:
+        raise InputError(str(path), "no such file", "a result that exists, .nc or .zarr")
     if path.suffix == ".zarr":
         return _load_store(path, is_folder)
     if is_folder:
@@ -112,7 +114,7 @@ def _check_labels(path: Path, groups: Mapping[str, xr.Dataset]) -> None:
         for dim, labels in dataset.coords.items():
             bad = find_unwritable(labels.to_numpy()) if labels.dtype.kind in "OTU" and labels.ndim == 1 else None
             if bad is not None:
-                got = f"the label {labels.to_numpy()[bad]!r} of {dim!r} in {name} at place {bad}"
+                got = f"the label {str(labels.to_numpy()[bad])!r} of {dim!r} in {name} at place {bad}"
                 raise InputError(str(path), got, WRITABLE)
 
 
@@ -137,9 +139,12 @@ def _load_store(path: Path, is_folder: bool) -> Any:
 def _read_store(path: Path) -> tuple[dict[str, xr.Dataset], dict[str, Any], str]:
     """The groups, those of draws left on disk; the attributes; and what is there of an unfinished run, or ""."""
     is_open = (path / ".zgroup").exists() and not (path / ".zmetadata").exists()
+    _require_labels(path)
     tree = xr.open_datatree(str(path), engine="zarr", cache=False, chunks=None, consolidated=False if is_open else None)
     groups = {name: tree[name].to_dataset() for name in tree.children}
     readable = tree.attrs.get(READABLE)
+    if readable is not None and not isinstance(readable, Mapping):
+        raise InputError(str(path), f"what can be read is {readable!r}"[:80], WHOLE)
     unfinished = ""
     if tree.attrs.get("status") == "running":
         if readable is None:
@@ -161,23 +166,48 @@ def _read_store(path: Path) -> tuple[dict[str, xr.Dataset], dict[str, Any], str]
     return groups, attrs, unfinished
 
 
+def _require_labels(path: Path) -> None:
+    """Refuse labels of more chunks than there are files: they are read at once, and what isn't there is looked for."""
+    gathered = path / ".zmetadata"
+    described = json.loads(gathered.read_text(encoding="utf-8"))["metadata"] if gathered.exists() else {}
+    for file in path.glob("*/*/.zarray"):
+        described.setdefault(str(file.relative_to(path)), json.loads(file.read_text(encoding="utf-8")))
+    for name, array in described.items():
+        if name.endswith("/.zarray") and len(array["shape"]) == 1:
+            needed = -(-array["shape"][0] // array["chunks"][0])
+            there = sum(1 for _ in (path / name).parent.glob("[0-9]*"))
+            if needed > there + MOST_EMPTY:
+                raise InputError(str(path), f"{there} files of {needed:,} in {Path(name).parent}", WHOLE)
+
+
 def _require_chunks(path: Path, group: str, dataset: xr.Dataset, readable: Mapping[str, Any] | None) -> None:
     """Refuse a store that lacks one of the files of a variable, or has it cut where that can be seen."""
     for name, variable in dataset.variables.items():
         folder, chunks = path / group / str(name), variable.encoding["chunks"]
-        counts = [range(-(-size // step)) for size, step in zip(variable.shape, chunks, strict=True)]
+        counts: list[Sequence[int]] = [
+            range(-(-size // step)) for size, step in zip(variable.shape, chunks, strict=True)
+        ]
         if readable is not None and variable.dims[:2] == ("chain", "draw"):
-            counts[:2] = readable["chains"], counts[1][: -(-readable["draws"] // chunks[1])]
+            counts[0] = sorted({chain // chunks[0] for chain in readable["chains"]})
+            counts[1] = counts[1][: -(-readable["draws"] // chunks[1])]
         there = {entry.name: entry.stat().st_size for entry in os.scandir(folder)}
+        is_blosc = [type(codec).__name__ for codec in variable.encoding.get("compressors") or ()] == ["Blosc"]
         is_plain = not variable.encoding.get("compressors") and not variable.encoding.get("filters")
         size = int(np.prod(chunks)) * variable.encoding["dtype"].itemsize if is_plain else None
         for place in itertools.product(*counts):
             chunk = ".".join(map(str, place)) or "0"
             if chunk not in there:
                 raise InputError(str(path), f"a store without the file {group}/{name}/{chunk}", WHOLE)
+            size = _blosc_size(folder / chunk) if is_blosc else size
             if size is not None and there[chunk] != size:
                 got = f"{there[chunk]:,} bytes in {group}/{name}/{chunk}, not {size:,}"
                 raise InputError(str(path), got, WHOLE)
+
+
+def _blosc_size(chunk: Path) -> int:
+    """What a chunk says of its own length: Blosc reads beyond the end of one that is cut."""
+    with open(chunk, "rb") as file:
+        return int.from_bytes(file.read(16)[12:], "little")
 
 
 def _guarded(path: Path, group: str, dataset: xr.Dataset) -> xr.Dataset:

@@ -187,7 +187,10 @@ def describe_falsely(path: Path, files: list[Path], random: Random) -> None:
     if not described:
         return
     path = described[random.integers(len(described))]
-    content = json.loads(path.read_text()) if path.stat().st_size else {}
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError:  # damaged before
+        return
     places = list(_leaves(content))
     if places:
         holder, key = places[random.integers(len(places))]

@@ -1,0 +1,239 @@
+"""nz.load: what isn't a result, or not a whole one, is refused in one line that names the file; so do commands."""
+
+import json
+import shutil
+import warnings
+import zipfile
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import nmf_zoo as nz
+from nmf_zoo import _compat
+from nmf_zoo.cli import main
+from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.results import loading
+from tests.property.files.readers import result
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a sound result in either format."""
+    monkeypatch.chdir(tmp_path)
+    nz.save(result(), "x.nc")
+    nz.save(result(), "x.zarr")
+    return tmp_path
+
+
+def group_of(idata, name):
+    return _compat.group(idata, name)
+
+
+def test_what_is_whole_is_read(folder):
+    for name in ("x.nc", "x.zarr"):
+        found = nz.load(name)
+        for group in _compat.group_names(result()):
+            xr.testing.assert_equal(group_of(found, group), group_of(result(), group))
+        assert "all_chunks" not in found.attrs
+
+
+def test_draws_of_a_store_stay_on_disk_and_can_be_indexed(folder):
+    W, expected = group_of(nz.load("x.zarr"), "posterior")["W"], group_of(result(), "posterior")["W"]
+    assert not W.variable._in_memory
+    for key in ((0,), (slice(None), [4, 1]), ([1, 0], slice(1, 5, 2), -1), (1, 2, 3, 1)):
+        np.testing.assert_array_equal(W[key], expected[key])
+    points = xr.DataArray([0, 1, 1], dims="point"), xr.DataArray([5, 0, 2], dims="point")
+    np.testing.assert_array_equal(W[points], expected[points])
+    assert not W.variable._in_memory
+
+
+REFUSALS = {
+    "missing.nc": (lambda path: None, "no such file"),
+    "missing.zarr": (lambda path: None, "no such file"),
+    "empty.nc": (lambda path: path.write_bytes(b""), "an empty file"),
+    "text.nc": (lambda path: path.write_text("1,2\n"), "something else, not netCDF 4"),
+    "old.nc": (lambda path: path.write_bytes(b"CDF\x01" + bytes(60)), "netCDF 3, not netCDF 4"),
+    "archive.nc": (lambda path: zipfile.ZipFile(path, "w").close(), "a zip archive, not netCDF 4"),
+    "cut.nc": (lambda path: path.write_bytes(path.with_name("x.nc").read_bytes()[:2000]), "can't be read"),
+    "folder.nc": (lambda path: path.mkdir(), "a folder"),
+    "file.zarr": (lambda path: path.write_text("x"), "a file; expected a Zarr store, which is a folder"),
+    "folder.zarr": (lambda path: path.mkdir(), "a folder without a Zarr store"),
+    "cut.zarr": (lambda path: damaged(path, ".zmetadata", b'{"metadata": {'), "can't be read"),
+    "no.zarr": (lambda path: damaged(path, ".zmetadata", b"{}"), "can't be read"),
+    "chunk.zarr": (lambda path: damaged(path, "observed_data/X/0.0", b"x"), "1 bytes in observed_data/X/0.0, not"),
+    "short.zarr": (lambda path: short(path, 99), "99 bytes in posterior/W/0.0.0.0, not 960"),
+    "gone.zarr": (lambda path: damaged(path, "posterior/W/0.0.0.0", None), "without the file posterior/W/0.0.0.0"),
+    "data gone.zarr": (lambda path: damaged(path, "observed_data/X/0.0", None), "without the file observed_data/X/0.0"),
+    "large.zarr": (lambda path: larger(path, 10**7), "1 files of 1,666,667 in posterior/draw"),
+    "a little cut.zarr": (lambda path: short(path, -7, {}), "bytes in posterior/W/0.0.0.0, not"),
+}
+
+
+def damaged(path, name, content):
+    shutil.copytree(path.with_name("x.zarr"), path)
+    (path / name).unlink()
+    if content is not None:
+        (path / name).write_bytes(content)
+
+
+def short(path, size, coded=MappingProxyType({"compressors": ()})):
+    """Draws as ``store=`` writes them, not compressed, but a chunk of them cut."""
+    posterior = group_of(result(), "posterior")
+    for variable in posterior.data_vars.values():
+        variable.encoding |= coded
+    nz.save(_compat.with_groups(result(), {"posterior": posterior}), path)
+    chunk = path / "posterior/W/0.0.0.0"
+    chunk.write_bytes(chunk.read_bytes()[:size])
+
+
+def larger(path, draws):
+    """A description that tells of more draws than there are."""
+    shutil.copytree(path.with_name("x.zarr"), path)
+    described = json.loads((path / ".zmetadata").read_text())
+    for name, axis in (("W", 1), ("H", 1), ("draw", 0)):
+        described["metadata"][f"posterior/{name}/.zarray"]["shape"][axis] = draws
+    (path / ".zmetadata").write_text(json.dumps(described))
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_one_line_says_which_file_and_what_is_wrong(folder, name):
+    make, words = REFUSALS[name]
+    make(folder / name)
+    with pytest.raises(InputError) as caught:
+        nz.load(name)
+    message = str(caught.value)
+    assert message.startswith(f"{name}: got ")
+    assert words in message, message
+    assert len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["a\0b.nc", "x" * 5000 + ".nc"])
+def test_names_that_no_file_has(name):
+    with pytest.raises(InputError, match=r"no name of a file|no such file"):
+        nz.load(name)
+
+
+def test_without_zarr(folder, monkeypatch):
+    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"x\.zarr: got a Zarr store without zarr installed; .*pip install"):
+        nz.load("x.zarr")
+
+
+def test_a_draw_that_cannot_be_read_is_said_when_it_is_used(folder):
+    W = group_of(nz.load("x.zarr"), "posterior")["W"]
+    (folder / "x.zarr/posterior/W/0.0.0.0").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"x\.zarr: got a file with posterior/W that can't be read"):
+        W.mean().item()
+
+
+def test_chunks_of_nothing_but_nan_or_zero_are_there(folder):
+    odd = group_of(result(), "posterior") * np.nan
+    stats = xr.Dataset({"diverging": (("chain", "draw"), np.zeros((2, 6), bool))}, {"chain": [0, 1], "draw": range(6)})
+    data = xr.Dataset({"X": (("feature", "sample"), np.zeros((5, 4), int))})
+    nz.save(_compat.inference_data({"posterior": odd, "sample_stats": stats, "observed_data": data}, {}), "n.zarr")
+    found = nz.load("n.zarr")
+    assert np.isnan(group_of(found, "posterior")["W"]).all()
+    assert not group_of(found, "sample_stats")["diverging"].any()
+
+
+def test_a_store_from_elsewhere_may_leave_such_chunks_out(folder):
+    (folder / "x.zarr/.zmetadata").unlink()
+    (folder / "x.zarr/.zattrs").write_text("{}")
+    (folder / "x.zarr/posterior/W/0.0.0.0").unlink()
+    assert np.isnan(group_of(nz.load("x.zarr"), "posterior")["W"]).all()
+
+
+def test_control_characters_in_the_labels_of_a_file(folder):
+    labels = ["gene0", "gene1", "\x1b[31m", "gene3", "gene4"]
+    nz.save(
+        _compat.with_groups(result(), {"posterior": group_of(result(), "posterior").assign_coords(feature=labels)}),
+        "l.nc",
+    )
+    with pytest.raises(InputError, match=r"l\.nc: got the label '\\x1b\[31m' of 'feature' in posterior at place 2"):
+        nz.load("l.nc")
+
+
+# -- results of somebody else, and commands ------------------------------------------------------------------------
+
+RANDOM = np.random.default_rng(1)
+
+
+def draws(*dims, dtype=float):
+    return ("chain", "draw", *dims), RANDOM.normal(size=(2, 10, *[3] * len(dims))).astype(dtype)
+
+
+FACTORS = {"W": draws("feature", "component"), "H": draws("component", "sample")}
+FOREIGN = {
+    "no posterior": {"observed_data": {"X": (("a", "b"), np.ones((2, 2)))}},
+    "no draws": {"posterior": {"W": (("feature", "component"), np.ones((3, 2)))}},
+    "no chains": {"posterior": {"W": (("draw", "feature", "component"), np.ones((5, 3, 2)))}},
+    "words": {"posterior": {"W": (("chain", "draw"), np.full((2, 10), "a"))}},
+    "complex numbers": {"posterior": {"W": draws("feature", dtype=complex)}},
+    "an empty posterior": {"posterior": {"W": (("chain", "draw", "feature"), np.ones((2, 0, 3)))}},
+    "a fit of something else": {"posterior": FACTORS, "fit": {"x": (("q",), np.ones(3))}},
+    "an objective of something else": {"posterior": FACTORS, "fit": {"objective": (("q",), np.ones(3))}},
+    "words for an objective": {
+        "posterior": FACTORS,
+        "fit": {"objective": (("chain", "iteration"), np.full((2, 3), "a"))}
+        | dict.fromkeys(("iterations", "residual", "status", "reason"), (("chain",), np.ones(2))),
+    },
+    "statistics of something else": {"posterior": FACTORS, "sample_stats": {"lp": (("q",), np.ones(3))}},
+    "other chains": {"posterior": FACTORS, "sample_stats": {"lp": (("chain", "draw"), np.ones((3, 10)))}},
+    "moments alone": {"posterior_moments": {"W_mean": (("chain", "feature"), np.ones((2, 3)))}},
+    "moments of nothing": {"posterior_moments": {"W": draws()}, "sample_stats": {"lp": draws()}},
+}
+COMMANDS = {
+    "summary": ["summary", "f.nc"],
+    "report": ["report", "f.nc", "-o", "r.html", "--force"],
+    **{
+        f"plot {k}": ["plot", "f.nc", "-o", "p.png", "--force", "--kind", k]
+        for k in ("components", "trace", "objective")
+    },
+}
+
+
+def write(groups, attrs=()):
+    made = {name: xr.Dataset(arrays) for name, arrays in groups.items()}
+    labelled = {n: d.assign_coords({dim: np.arange(size) for dim, size in d.sizes.items()}) for n, d in made.items()}
+    nz.save(_compat.inference_data(labelled, dict(attrs)), "f.nc")
+
+
+@pytest.mark.parametrize(
+    ("case", "command"), [*((case, "summary") for case in FOREIGN), *(("no chains", command) for command in COMMANDS)]
+)
+def test_commands_refuse_what_is_no_result(folder, capsys, case, command):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ArviZ's, on groups that it doesn't know
+        write(FOREIGN[case])
+    assert main(COMMANDS[command]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("nmf-zoo: f.nc: got ")
+    assert message.count("\n") == 1
+    assert not (folder / "p.png").exists()
+    assert not (folder / "r.html").exists()
+
+
+@pytest.mark.parametrize("key", ["seconds", "thin", "tune"])
+def test_attributes_that_commands_count_with(folder, capsys, key):
+    write({"posterior": FACTORS}, {key: "abc"})
+    assert main(["summary", "f.nc"]) == 2
+    assert f"the attribute {key} 'abc'" in capsys.readouterr().err
+
+
+def test_somebody_elses_posterior_is_summed_up(folder, capsys):
+    write({"posterior": {"mu": draws(), "theta": draws("school")}, "sample_stats": {"lp": draws()}})
+    assert main(["summary", "f.nc"]) == 0
+    assert "mu ()" in capsys.readouterr().out
+
+
+def test_an_unfinished_store_is_said_to_be_one(folder):
+    (folder / "x.zarr/.zmetadata").unlink()
+    attrs = json.loads((folder / "x.zarr/.zattrs").read_text())
+    attrs |= {"status": "running", "readable": {"chains": [1], "draws": 4}}
+    (folder / "x.zarr/.zattrs").write_text(json.dumps(attrs))
+    with pytest.warns(NmfZooWarning, match="of an unfinished run: 4 draws of 1 chain") as caught:
+        found = nz.load("x.zarr")
+    assert caught[0].filename == __file__
+    np.testing.assert_array_equal(group_of(found, "posterior")["W"], group_of(result(), "posterior")["W"][[1], :4])
