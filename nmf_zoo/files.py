@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from nmf_zoo.errors import FULL, InputError, NotWritten
 
 STORE_FILES = (".zgroup", ".zmetadata", "zarr.json")  # one of which every Zarr store has
 LONGEST_SHOWN = 200
+ATTEMPTS = 50  # to remove a folder
 _numbers = itertools.count()
 
 
@@ -203,7 +205,11 @@ def _lives(process: int) -> bool:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
+    if not path.is_dir() or path.is_symlink():
         path.unlink(missing_ok=True)
+        return
+    for _ in range(ATTEMPTS):  # threads of Zarr may still be writing to it when one of them has failed
+        shutil.rmtree(path, ignore_errors=True)
+        time.sleep(0.02)
+        if not path.exists():
+            return
