@@ -268,8 +268,8 @@ class Stream:
         -------
         Dataset with ``H_mean`` and, of a power spectrogram, ``H_sd`` (component, sample): posterior mean and standard
         deviation by Gibbs sampling, as many sweeps as the options have; and ``share`` (component, feature, sample),
-        E[w_fk h_kn / (w_f . h_n + background)], which is 0 at missing cells. Of a chain ``H_mean`` and ``H_sd`` given
-        all columns of the block
+        E[w_fk h_kn / (w_f . h_n + background)], which is 0 at missing cells. ``H_sd`` is infinite where a heavy tail
+        has no variance. Of a chain ``H_mean`` and ``H_sd`` given all columns of the block
 
         Notes
         -----

@@ -72,10 +72,10 @@ def _see(structure: Factorisation) -> Seen:
 
 def _margins(rows: Array, cols: Array, values: Array, F: int, N: int) -> tuple[Array, Array]:
     """Means of rows, and of columns relative to the mean of all, over the observed cells."""
-    mean = max(float(values.mean()), 1e-300) if values.size else 1.0
+    mean = float(values.mean()) if values.size else 1.0
     totals = [(np.bincount(at, values, n), np.bincount(at, minlength=n)) for at, n in ((rows, F), (cols, N))]
     of_rows, of_cols = (np.where(count > 0, total / np.maximum(count, 1), mean) for total, count in totals)
-    return of_rows, of_cols / mean
+    return of_rows, of_cols / max(mean, 1e-300)
 
 
 def _nndsvd(seen: Seen, rank: int, generator: np.random.Generator) -> tuple[Array, Array]:

@@ -59,7 +59,8 @@ def log_joints(structure: Factorisation, values: Mapping[str, Array]) -> Array:
     n_draws = len(next(iter(values.values())))
     draws = ({name: array[draw] for name, array in values.items()} for draw in range(n_draws))
     if structure.likelihood.kind != "poisson" or structure.data is None:
-        return np.array([structure.log_joint(draw) for draw in draws])
+        with np.errstate(over="ignore"):  # a draw of a heavy tail may have a mean beyond all numbers, and lp = -inf
+            return np.array([structure.log_joint(draw) for draw in draws])
     log_joint = LogJoint(structure, compress(structure), weigh(structure), SERIAL)
 
     def at(draw: dict[str, Array]) -> float:

@@ -558,3 +558,10 @@ def test_models_that_can_not_be_streamed(name):
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         nz.SimulatedOnlineEM(**options)
+
+
+@pytest.mark.parametrize("power", [5e-324, 1e-300, 1e-200])
+def test_powers_next_to_0_start_as_0_does(power):
+    stream = nz.stream(nz.is_nmf(None, 2, shape=(2, 1), alpha=0.01), random_seed=1)
+    stream.update(np.full((2, 3), power))
+    assert np.all(np.isfinite(stream.W))

@@ -12,6 +12,7 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import NmfZooWarning
 from nmf_zoo.inference.itakura_saito import gig_factors, vb
 from nmf_zoo.inference.itakura_saito.spectra import read_spectra
+from nmf_zoo.inference.joint import log_joints
 from nmf_zoo.inference.vb import VB
 from nmf_zoo.inference.workers import SERIAL, Workers
 from nmf_zoo.kernels.streams import seed_key
@@ -460,3 +461,9 @@ def test_a_long_run_makes_no_noise():
         warnings.simplefilter("error")
         x = np.where(RNG.random(X.shape) < 0.2, 0.0, X)
         fit(vb.ENGINE, powers(inverse_gamma(0.5, 1e-8), inverse_gamma(0.5, 1e-8), x=x, rank=6), VB(), 500)
+
+
+def test_a_draw_whose_mean_no_number_holds_has_a_density_of_0():
+    structure = model(np.ones((2, 3)), 1, inverse_gamma(0.001, 1.0), inverse_gamma(0.001, 1.0), kind="exponential")
+    draws = {"W": np.full((1, 2, 1), 1e300), "H": np.full((1, 1, 3), 1e300)}
+    np.testing.assert_array_equal(log_joints(structure, draws), [-np.inf])

@@ -93,6 +93,13 @@ def test_data_of_rank_one_start_the_same_in_every_call(method, size):
 
 
 @pytest.mark.parametrize("method", STARTS)
+def test_zeros_with_rows_that_nobody_saw(method):
+    seen = np.arange(5)[:, None] > np.zeros((1, 4))
+    structure = model(np.zeros((5, 4)), 2, gamma(1.0, 1.0), gamma(1.0, 1.0), mask=seen)
+    assert all(np.all(np.isfinite(factor)) for factor in start_factors(structure, KEY, {}, method))
+
+
+@pytest.mark.parametrize("method", STARTS)
 def test_what_is_given_or_known_wins(method):
     given = {"W": RNG.random((F, K)) + 0.1}
     W, _ = start_factors(STRUCTURES["dense"], KEY, given, method)

@@ -52,10 +52,10 @@ def _draw_starts(problem: Problem, typical: float, n: int, key: np.uint64) -> Ar
 
 
 def _typical(problem: Problem, frames: Frames) -> float:
-    """The mean of the observed powers; 1 if it is 0."""
+    """The mean of the observed powers; 1 if it is 0, or so near that it can't be divided by."""
     power = relative_powers(problem, frames)
     mean = power.sum() / max(frames.seen.sum() if frames.seen.size else power.size, 1)
-    return float(mean) if mean > 0 else 1.0
+    return float(mean) if mean > LEAST else 1.0
 
 
 def _no_frames(n_frequencies: int) -> tuple[Array, Array]:

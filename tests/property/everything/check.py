@@ -1,0 +1,97 @@
+"""What holds of every result: finite numbers of the right shapes under the right labels, factors >= 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nmf_zoo import _compat
+from nmf_zoo.inference import ENGINES
+from nmf_zoo.reading import read
+from nmf_zoo.run_arguments import variable_shapes
+
+GROUPS = ("posterior", "warmup_posterior", "posterior_moments")
+MONOTONE = ("em", "vb", "hmm_exact")  # by promise; the others' objectives are estimates
+ROUNDING = 1e-9  # of an objective, relative
+
+
+def result(idata: Any, model: Any) -> None:
+    """Every variable of the model is there, finite, in its shape; factors are >= 0; a promised descent is one."""
+    found = [name for name in GROUPS if name in _compat.group_names(idata)]
+    structure = None if model is None else read(model)
+    assert found or structure.W.is_fixed, "no posterior"  # a stream with W known may have nothing to learn
+    for name in found:
+        group = _compat.group(idata, name)
+        is_one = name == "posterior_moments" and idata.sample_stats.sizes["draw"] == 1
+        finite(group[[own for own in group.data_vars if not (is_one and own.endswith("_sd"))]])
+        for variable in ("W", "H"):
+            if variable in group and (structure is None or variable not in structure.signed):
+                assert group[variable].min() >= 0, f"{variable} is negative"
+    if structure is not None and "posterior" in found:
+        shapes_and_labels(_compat.group(idata, "posterior"), structure, idata.attrs)
+    if "sample_stats" in _compat.group_names(idata):
+        stats = _compat.group(idata, "sample_stats")
+        lp = stats["lp"].to_numpy()
+        is_underflow = lp == -np.inf  # a draw of a heavy tail, whose density no number holds
+        assert np.all(np.isfinite(lp) | (is_underflow & (idata.attrs["engine"] == "vb"))), "lp is not finite"
+    if "fit" in _compat.group_names(idata) and "objective" in _compat.group(idata, "fit"):
+        descent(_compat.group(idata, "fit"), idata.attrs)
+
+
+def shapes_and_labels(group: Any, structure: Any, attrs: Any) -> None:
+    is_stream = attrs["status"] == "stream"
+    for name, shape in variable_shapes(structure).items():
+        if is_stream and name not in group:
+            continue
+        assert group[name].shape[2:] == shape, f"{name}: shape {group[name].shape[2:]}, declared as {shape}"
+        for dim in structure.dims.get(name, ()):
+            labels = structure.coords.get(dim)
+            if labels is not None and dim in group.coords:
+                np.testing.assert_array_equal(group[dim].to_numpy(), labels)
+
+
+def descent(fit: Any, attrs: Any) -> None:
+    objective = fit["objective"].to_numpy()
+    for restart in objective:
+        values = restart[~np.isnan(restart)]
+        assert len(values), "no objective"
+        assert np.all(np.isfinite(values)), "the objective is not finite"
+        engine = attrs["engine"]
+        if engine not in MONOTONE or "float32" in str(attrs):
+            continue
+        steps = np.diff(values) * (-1.0 if ENGINES[engine].maximise else 1.0)
+        worst = np.max(steps / np.maximum(np.abs(values[1:]), 1.0), initial=0.0)
+        assert worst <= ROUNDING, f"{engine}: the objective moved the wrong way by a relative {worst:.3g}: {values}"
+
+
+def finite(found: Any) -> None:
+    """Every number of a Dataset or DataArray is finite."""
+    arrays = (
+        {found.name: found} if hasattr(found, "to_dataset") and not hasattr(found, "data_vars") else found.data_vars
+    )
+    for name, array in arrays.items():
+        if array.dtype.kind == "f":
+            assert np.all(np.isfinite(array)), f"{name} has cells that are not finite"
+
+
+def activations(found: Any) -> None:
+    """As :func:`finite`, but a heavy tail may have no variance."""
+    finite(found[[name for name in found.data_vars if name != "H_sd"]])
+    assert not np.any(np.isnan(found["H_sd"]))
+
+
+def log_likelihood(idata: Any) -> None:
+    finite(_compat.group(idata, "log_likelihood"))
+
+
+def same(one: Any, other: Any) -> None:
+    """Bit for bit the same draws."""
+    for name in GROUPS:
+        assert (name in _compat.group_names(one)) == (name in _compat.group_names(other))
+        if name in _compat.group_names(one):
+            a, b = _compat.group(one, name), _compat.group(other, name)
+            assert set(a.data_vars) == set(b.data_vars)
+            for variable in a.data_vars:
+                has_nan = a[variable].dtype.kind == "f"
+                assert np.array_equal(a[variable], b[variable], has_nan), f"{variable} differs from run to run"

@@ -1,0 +1,284 @@
+"""Runs of engines as lines of Python: options drawn from their dataclasses, run arguments, and what is done after."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Literal, Union, get_args, get_origin, get_type_hints
+
+from nmf_zoo.engines import OPTIONS, VERBS
+from nmf_zoo.streaming import STREAMS
+from tests.property.everything.models import Model, Suited
+
+STREAM_OPTIONS = {engine.options.__name__: engine.options for engine in STREAMS}
+ENGINES = (*OPTIONS, *STREAM_OPTIONS)
+
+COUNT_MODELS = ("poisson_nmf", "gamma_nmf", "gap")
+ALL = (*COUNT_MODELS, "normal_nmf", "is_nmf", "hmm_nmf")
+DECLARATIONS = {  # that an engine is for; others are drawn now and then, to be refused
+    "em": (*COUNT_MODELS, "normal_nmf", "is_nmf"),
+    "vb": ("gamma_nmf", "gamma_nmf", "is_nmf"),
+    "mcem": ("gap", "gap", "gamma_nmf"),
+    "gibbs": ("gamma_nmf", "gamma_nmf", "gap", "is_nmf"),
+    "hmm_exact": ("hmm_nmf",),
+    "smc": ("hmm_nmf",),
+    "particle_gibbs": ("hmm_nmf",),
+    "nuts": ("gamma_nmf", "gap", "is_nmf"),
+    "OnlineEM": ("gap",),
+    "SimulatedOnlineEM": ("is_nmf",),
+    "ChainOnlineEM": ("hmm_nmf",),
+    "ParticleOnlineEM": ("hmm_nmf",),
+}
+SUITED = {
+    "em": Suited(unknowns=(), with_edges=True),
+    "vb": Suited(unknowns=("free",), with_edges=True),
+    "mcem": Suited(unknowns=("free",)),
+    "gibbs": Suited(unknowns=("prior",)),
+    "hmm_exact": Suited(unknowns=("free",), chains=("basis",)),
+    "smc": Suited(unknowns=("free",)),
+    "particle_gibbs": Suited(unknowns=("prior",), weights=True),
+    "nuts": Suited(unknowns=("prior",)),
+    "OnlineEM": Suited(unknowns=(), with_edges=True),
+    "SimulatedOnlineEM": Suited(unknowns=()),
+    "ChainOnlineEM": Suited(unknowns=("free",), chains=("basis",)),
+    "ParticleOnlineEM": Suited(unknowns=("free",)),
+}
+OF_KIND = {"update": ("exponential",), "inner": ("poisson",), "order": ("poisson",)}  # options for one likelihood
+LIKELY = {  # whole and real numbers that an option is tried with, legal ones first; those of the run's cost are small
+    int: ("5", "1", "2", "20", "3"),
+    float: ("0.6", "1.0", "0.9", "0.75"),
+}
+ODD = ("-1", "0", "1.5", "True", "None", "'x'", "np.nan", "10**30")
+OTHER = {  # options that are neither words nor numbers
+    "moves": ("()", "('scale',)", "('shear',)", "'scale'", "('scale', 'shear')"),
+    "smoothing": ("(1.0, 0.1)", "(0.0, 0.0)", "None"),
+}
+COSTLY = {"particles": ("20", "2", "50"), "sweeps": ("10", "4"), "repeats": ("1", "2"), "explore": ("0", "3")}
+COSTLY |= {"keep": ("1", "2"), "first_frames": ("0", "5"), "start_columns": ("0", "2")}
+
+
+def options(pick, name, kind, is_illegal=False):
+    """``nz.EM(mode="log")``: options as written."""
+    chosen = OPTIONS.get(name) or STREAM_OPTIONS[name]
+    assert is_dataclass(chosen)
+    hints, given = get_type_hints(chosen), {}
+    for field in fields(chosen):
+        assert field.default is not MISSING or field.default_factory is not MISSING
+        is_for = kind in OF_KIND.get(field.name, (kind,)) or pick.once_in(20)
+        if field.name in COSTLY or (is_for and pick.once_in(3)):
+            given[field.name] = option_values(pick, field.name, hints[field.name])
+    if name in ("particle_gibbs", "smc", "ParticleOnlineEM"):
+        given["particles"] = pick(COSTLY["particles"])
+    names = {field.name for field in fields(chosen)}
+    given = {key: value for key, value in given.items() if key in names}
+    if is_illegal and given:
+        key = pick(sorted(given))
+        given[key] = pick(ODD)
+    if name == "nuts":
+        given["sampler"] = pick(["'pymc'", "'nutpie'"])
+    if not given and name in OPTIONS and pick((False, True)):
+        return repr(name)
+    return f"nz.{chosen.__name__}({', '.join(f'{key}={value}' for key, value in given.items())})"
+
+
+def option_values(pick, name, hint):
+    if name in COSTLY:
+        return pick(COSTLY[name])
+    if name in OTHER:
+        return pick(OTHER[name])
+    kinds = list(get_args(hint)) if get_origin(hint) in (Union, UnionType) else [hint]
+    values = []
+    for one in kinds:
+        if get_origin(one) is Literal:
+            values += [repr(word) for word in get_args(one)]
+        elif one is NoneType:
+            values.append("None")
+        elif one is bool:
+            values += ["True", "False"]
+        else:
+            values += LIKELY[one]
+    return pick(values)
+
+
+def seeds(pick):
+    return str(pick(range(100)))
+
+
+def fits(pick):
+    """Arguments of nz.fit."""
+    return {
+        "max_iter": pick(["4", "1", "2", "15"]),
+        "tol": pick(["0", "1e-4", "1e-9", "1e3"]),
+        "restarts": pick(["1", "1", "1", "2", "3"]),
+        "draws": pick(["3", "1"]),
+    }
+
+
+def samples(pick, name):
+    """Arguments of nz.sample. Warm-ups of 100 sweeps and more try trajectories."""
+    given = {
+        "draws": pick(["4", "1", "2", "9"]),
+        "tune": pick(["3", "0", "1", "120" if name == "gibbs" else "2"]),
+        "chains": pick(["1", "1", "2", "3"]),
+    }
+    if name == "nuts":
+        given |= {"draws": "5", "tune": "5", "chains": "1"}
+    if pick.once_in(5):
+        given["thin"] = pick(["1", "2", "5"])
+    if pick.once_in(8):
+        given["discard_tuned_samples"] = "False"
+    if name != "nuts" and pick.once_in(8):
+        given["keep"] = "'moments'"
+    return given
+
+
+def shared(pick):
+    given = {"random_seed": seeds(pick), "quiet": "True", "cores": pick(["1", "1", "2"])}
+    if pick.once_in(10):
+        given["idata_kwargs"] = "{'log_likelihood': True}"
+    return given
+
+
+ILLEGAL_RUNS = (
+    ("max_iter", "0"),
+    ("max_iter", "'all'"),
+    ("tol", "-1.0"),
+    ("tol", "np.nan"),
+    ("restarts", "0"),
+    ("draws", "0"),
+    ("draws", "1.5"),
+    ("draws", "10**15"),
+    ("tune", "-1"),
+    ("chains", "0"),
+    ("chains", "True"),
+    ("thin", "0"),
+    ("keep", "'all'"),
+    ("cores", "0"),
+    ("random_seed", "-1"),
+    ("random_seed", "'one'"),
+    ("var_names", "['Z']"),
+    ("var_names", "'W'"),
+    ("initvals", "{'W': 1.0}"),
+    ("initvals", "{'Z': 1.0}"),
+    ("initvals", "3"),
+    ("idata_kwargs", "{'x': 1}"),
+)
+EVERYWHERE = ("var_names", "initvals", "idata_kwargs")
+
+
+def starts(pick, model: Model):
+    """``initvals``: any (W, H) >= 0 will do."""
+    F, N = model.shape
+    scale = pick(["1.0", "1e-8", "1e8"])
+    form = pick(["rng.gamma(1.0, 1.0, {})", "rng.poisson(1.0, {}) + 0.0", "np.ones({})"])
+    w, h = (form.format(size) for size in ((F, model.rank), (model.rank, N)))
+    which = pick(["both", "W", "H"])
+    return {
+        "both": f"{{'W': {scale} * {w}, 'H': {h}}}",
+        "W": f"{{'W': {scale} * {w}}}",
+        "H": f"{{'H': {scale} * {h}}}",
+    }[which]
+
+
+def runs(pick, name, model: Model, engine, is_illegal=False):
+    """Lines that run the engine and assign ``idata``, and which argument must be refused, or ""."""
+    if name in STREAM_OPTIONS:
+        return streams(pick, name, model, engine), ""
+    given = fits(pick) if VERBS[name] == "fit" else samples(pick, name)
+    given |= shared(pick)
+    wrong = ""
+    if is_illegal:
+        key, given[key] = pick([pair for pair in ILLEGAL_RUNS if pair[0] in given or pair[0] in EVERYWHERE])
+        wrong = f"{key}={given[key]}"
+    elif model.table and pick.once_in(8):
+        given["initvals"] = starts(pick, model)
+    call = f"nz.{VERBS[name]}(engine={engine}, {joined(given)}, model=model)"
+    lines = [f"idata = {call}"]
+    if not is_illegal and "initvals" not in given and pick.once_in(6):
+        lines.append(f"check.same(idata, {call})")
+    return lines, wrong
+
+
+def streams(pick, name, model: Model, engine):
+    lines = [f"stream = nz.stream(model, engine={engine}, random_seed={seeds(pick)}, cores=1)"]
+    size = f"({model.shape[0]}, {pick((1, 2, 3, 4))})"
+    new = {
+        "exponential": [f"rng.gamma(1.0, 1.0, {size})", f"np.zeros({size})", f"rng.gamma(0.05, 1e12, {size})"],
+        "normal": [f"rng.gamma(1.0, 1.0, {size})"],
+        "poisson": [
+            f"rng.poisson(2.0, {size})",
+            f"sp.csc_array(rng.poisson(1.0, {size}))",
+            f"np.zeros({size})",
+            f"np.where(rng.random({size}) < 0.5, rng.poisson(2.0, {size}), np.nan)",
+            f"rng.poisson(9.0, {model.shape[0]}).astype('uint8')",
+            f"rng.integers(0, 2**31, {size})",
+        ],
+    }[model.kind]
+    lines += [f"stream.update({pick(new)})" for _ in range(pick((1, 2, 3)))]
+    more = pick([None, None, "activations", "filtered", "saved"])
+    if more == "activations":
+        lines.append(f"check.activations(stream.activations({pick(new)}))")
+    elif more == "filtered":
+        lines.append("check.finite(stream.filtered)")
+    elif more == "saved":
+        lines += [
+            "stream.save(folder / 'stream')",
+            "again = nz.resume_stream(folder / 'stream', cores=1)",
+            f"new = {pick(new)}",
+            "stream.update(new), again.update(new)",
+            "check.same(stream.result(), again.result())",
+        ]
+    return [*lines, "idata = stream.result()"]
+
+
+def afterwards(pick, name, model: Model):
+    """Lines that do something with the result."""
+    is_stream = name in STREAM_OPTIONS
+    seed, (F, N) = seeds(pick), model.shape
+    of_result = [
+        "nz.top_features(idata, 2)",
+        "nz.top_features(idata, 2, by='specificity')",
+        "nz.unit_sum(idata)",
+        "nz.save(idata, folder / 'x.nc'); check.same(idata, nz.load(folder / 'x.nc'))",
+        "nz.describe(model)",
+    ]
+    new = {
+        "poisson": [f"rng.poisson(2.0, ({F}, 2))", f"sp.csr_array(rng.poisson(1.0, ({F}, 2)))", f"np.zeros(({F}, 1))"],
+        "normal": [f"rng.gamma(1.0, 1.0, ({F}, 2))"],
+        "exponential": [f"rng.gamma(1.0, 1.0, ({F}, 2))"],
+    }[model.kind]
+    by = {"em": "max_iter=3", "gibbs": "draws=2, tune=2, chains=1", "hmm_exact": "max_iter=3"}
+    by |= {"particle_gibbs": "draws=2, tune=2, chains=1"}
+    able = ("hmm_exact", "particle_gibbs") if model.name == "hmm_nmf" else ("em", "gibbs")
+    engine = pick(able)
+    offsets = "exposure=1.0, background=0.5, " if pick.once_in(3) else ""
+    projected = (
+        f"check.result(nz.project(idata, {pick(new)}, model=model, engine={engine!r}, {offsets}"
+        f"{by[engine]}, random_seed=1, quiet=True, cores=1), None)"
+    )
+    if is_stream:
+        return pick([None, *of_result[:4], projected, projected])
+    of_draws = [
+        f"check.finite(nz.predict(idata, model, random_seed={seed}))",
+        f"check.finite(nz.predict(idata, model, random_seed={seed}, cells=([0], [{N - 1}])))",
+        f"check.finite(nz.impute(idata, model, random_seed={seed}))",
+        f"[check.finite(block) for block in nz.predict_blocks(idata, model, width=2, random_seed={seed})]",
+        "check.log_likelihood(nz.log_likelihood(idata, model))",
+        "check.log_likelihood(nz.log_likelihood(idata, model, per='cell'))",
+        "nz.summarise(idata)",
+        "nz.check_convergence(idata)",
+        "nz.summarise_components(idata)",
+        "nz.align(idata)",
+        "nz.moments(idata)",
+        "nz.moments(idata, pooled=True)",
+        projected,
+        projected,
+        f"check.finite(nz.simulate(model, random_seed={seed}))",
+        f"nz.evidence(model, 'bound', chains=1, random_seed={seed}, quiet=True, cores=1)",
+        f"nz.evidence(model, nz.Holdout(engine='em', max_iter=3), chains=1, random_seed={seed}, quiet=True, cores=1)",
+    ]
+    return pick([None, *of_result, *of_draws, *of_draws])
+
+
+def joined(given):
+    return ", ".join(f"{key}={value}" for key, value in given.items())
