@@ -494,19 +494,16 @@ def undisturbed(name: str, case: Case, room: Path) -> tuple[Path, float]:
     return whole, seconds
 
 
-def campaign(names: list[str], how: str, wanted: int, seed: int, room: Path) -> int:
+def campaign(ready: dict[str, tuple[Path, Path, float]], how: str, wanted: int, seed: int) -> int:
     """Disturb every case in turn until it was done ``wanted`` times in all. Returns the failures, and prints them."""
-    ready, done, right, wrong = {}, dict.fromkeys(names, 0), dict.fromkeys(names, 0), dict.fromkeys(names, 0)
-    for place, name in enumerate(names):
-        own = room / f"{how} {place}"
-        own.mkdir()
-        ready[name] = own, *undisturbed(name, CASES[name], own)
+    names = [name for name in ready if CASES[name].goes_on or how in ("interrupt", "terminate")]
+    done, right, wrong = dict.fromkeys(names, 0), dict.fromkeys(names, 0), dict.fromkeys(names, 0)
     trial = seed * 1_000_000
     while sum(done.values()) < wanted:
         for name in names:
             trial += 1
             own, whole, seconds = ready[name]
-            folder = own / f"trial {trial}"
+            folder = own / f"{how} {trial}"
             times, failure = HOW[how](Trial(CASES[name], folder, whole, seconds, random.Random(trial)))
             done[name] += times
             right[name], wrong[name] = right[name] + (not failure), wrong[name] + bool(failure)
@@ -548,12 +545,14 @@ def main(words: list[str] | None = None) -> int:
             print(f"{name}, {asked.how}, {times} times: {failure or 'right'}")
             return int(bool(failure))
         wanted = {how: getattr(asked, "kills" if how == "kill" else how) for how in HOW}
-        failed = 0
+        failed, ready = 0, {}
+        for place, name in enumerate(names):
+            (room / str(place)).mkdir()
+            ready[name] = room / str(place), *undisturbed(name, CASES[name], room / str(place))
         for how, times in wanted.items():
             if times:
-                able = [name for name in names if CASES[name].goes_on or how in ("interrupt", "terminate")]
                 began = time.monotonic()
-                failed += campaign(able, how, times, asked.seed, room)
+                failed += campaign(ready, how, times, asked.seed)
                 print(f"  {time.monotonic() - began:.0f} s", flush=True)
         return int(failed > 0)
     finally:

@@ -240,7 +240,7 @@ def test_run_json_can_be_read(folder):
     ]
 
 
-# -- files that changed places ------------------------------------------------------------------------------------------
+# -- files that changed places --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kinds", [["state"], ["rows"], ["state", "rows"]])

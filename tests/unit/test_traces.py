@@ -413,6 +413,7 @@ def test_a_full_disk_is_said_in_one_line(tmp_path, monkeypatch):
     traces = make("store", tmp_path)
     fill(traces, lengths=(12,) * CHAINS)
     for chain in traces.chains:
+        chain.warmup.flush()
         chain.draws.flush()
 
     def full(*_):
