@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,5 +59,7 @@ def _check_room(path: Path, structure: Factorisation, rows: int, states: int, va
     """Refuse a run whose checkpoint would outgrow the disk; what is there already has its room."""
     cells = {name: int(np.prod(shape)) for name, shape in variable_shapes(structure).items()}
     needed = 8.0 * (rows * sum(cells[name] for name in var_names or cells) + states * sum(cells.values()))
-    held = sum(entry.stat().st_size for entry in path.iterdir()) if path.is_dir() else 0
+    held = 0
+    with suppress(OSError):  # what can't be read is refused when it is opened
+        held = sum(entry.lstat().st_size for entry in path.iterdir())
     require_disk("checkpoint", f"{str(path)!r} for this run", needed - held, path, "give a path on another disk")
