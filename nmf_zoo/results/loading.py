@@ -169,15 +169,17 @@ def _read_store(path: Path) -> tuple[dict[str, xr.Dataset], dict[str, Any], str]
 def _require_labels(path: Path) -> None:
     """Refuse labels of more chunks than there are files: they are read at once, and what isn't there is looked for."""
     gathered = path / ".zmetadata"
-    described = json.loads(gathered.read_text(encoding="utf-8"))["metadata"] if gathered.exists() else {}
-    for file in path.glob("*/*/.zarray"):
-        described.setdefault(str(file.relative_to(path)), json.loads(file.read_text(encoding="utf-8")))
-    for name, array in described.items():
-        if name.endswith("/.zarray") and len(array["shape"]) == 1:
-            needed = -(-array["shape"][0] // array["chunks"][0])
-            there = sum(1 for _ in (path / name).parent.glob("[0-9]*"))
-            if needed > there + MOST_EMPTY:
-                raise InputError(str(path), f"{there} files of {needed:,} in {Path(name).parent}", WHOLE)
+    whole = json.loads(gathered.read_text(encoding="utf-8")) if gathered.exists() else {}
+    described = {str(file.relative_to(path)): json.loads(file.read_bytes()) for file in path.glob("*/*/.zarray")}
+    for name, array in {**described, **(whole["metadata"] if whole else {})}.items():
+        match array:
+            case {"shape": [int(size)], "chunks": [int(step)]} if step > 0 and name.endswith("/.zarray"):
+                needed = -(-size // step)
+            case _:  # of several axes, or nothing that Zarr would take
+                continue
+        there = sum(1 for _ in (path / name).parent.glob("[0-9]*"))
+        if needed > there + MOST_EMPTY:
+            raise InputError(str(path), f"{there} files of {needed:,} in {Path(name).parent}", WHOLE)
 
 
 def _require_chunks(path: Path, group: str, dataset: xr.Dataset, readable: Mapping[str, Any] | None) -> None:
