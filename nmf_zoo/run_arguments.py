@@ -217,9 +217,12 @@ def _cells(structure: Factorisation, var_names: Sequence[str] | None) -> int:
 def require_disk(name: str, got: str, needed: float, folder: str | Path, do: str) -> None:
     """Refuse what needs more bytes than are free where ``folder`` is or will be."""
     there = Path(folder).absolute()
-    while not there.exists():
+    free = _free_at(there)
+    while free is None and there != there.parent:  # what is not there yet, or can't be looked at
         there = there.parent
-    free = shutil.disk_usage(there).free
+        free = _free_at(there)
+    if free is None:
+        return
     if needed > free:
         raise InputError(
             name, f"{got}, {needed / 2**30:.1f} GiB", f"at most the {free / 2**30:.1f} GiB free on that disk", do
