@@ -227,3 +227,11 @@ def require_disk(name: str, got: str, needed: float, folder: str | Path, do: str
         raise InputError(
             name, f"{got}, {needed / 2**30:.1f} GiB", f"at most the {free / 2**30:.1f} GiB free on that disk", do
         )
+
+
+def _free_at(place: Path) -> float | None:
+    """Bytes free on the disk of a place; None when it can't be asked."""
+    try:
+        return shutil.disk_usage(place).free
+    except OSError:
+        return None
