@@ -4,10 +4,13 @@ VENV ?= .venv
 PYTEST_ARGS ?=
 WORKERS ?= 2
 BENCH_ARGS ?=
+SEED ?= 1
+CASES ?= 20000
+KILLS ?= 200
 BIN := $(VENV)/bin
 RUN_TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: demo test test-fast test-full notebooks docs bench lint types clean
+.PHONY: demo test test-fast test-full fuzz crash notebooks docs bench lint types clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/nmf-zoo demo --folder demo --force
@@ -21,6 +24,18 @@ test-fast: $(VENV)/.test-ready
 
 test-full: $(VENV)/.test-ready
 	NMF_ZOO_TEST_SIZE=full $(RUN_TESTS) $(PYTEST_ARGS)
+
+# Damaged files for every reader, bad command lines, random models on every engine; SEED=2 makes others. The last goes on
+# where it was stopped.
+fuzz: $(VENV)/.test-ready
+	$(BIN)/python -m tests.property.files --seed $(SEED)
+	$(BIN)/python -m tests.property.command_lines --seed $(SEED)
+	mkdir -p build
+	$(BIN)/python -m tests.property.fuzz --cases $(CASES) --seed $(SEED) --resume build/fuzz-$(SEED).jsonl
+
+# Kills at random moments, signals, full disks, damaged and forbidden files.
+crash: $(VENV)/.test-ready
+	$(BIN)/python -m tests.crash --kills $(KILLS) --interrupt 23 --terminate 23 --full 21 --damage 42 --forbid 42 --seed $(SEED)
 
 notebooks: $(VENV)/.notebooks-ready
 	$(BIN)/python -m notebooks.run

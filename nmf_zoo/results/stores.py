@@ -194,7 +194,7 @@ def _zarr() -> Any:
 def _open_root(path: Path, run_id: str | None) -> Any:
     """A new store, or the one that this run began; anything else is left alone."""
     zarr = _zarr()
-    if _is_unbegun(path):
+    if run_id is not None and _is_unbegun(path):
         shutil.rmtree(path)
     if not path.exists():
         try:
