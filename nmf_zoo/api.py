@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -144,9 +145,11 @@ def sample(
             finish_store(traces, attrs)
     idata = pack({**groups, **data}, attrs)
     if with_log_likelihood:
-        idata = log_likelihood(idata, model, per=finest(structure))
+        with _left_out("log_likelihood"):
+            idata = log_likelihood(idata, model, per=finest(structure))
     if compute_convergence_checks and not quiet:
-        warn_unconverged(idata, structure, with_components=store is None)
+        with _left_out("convergence checks"):
+            warn_unconverged(idata, structure, with_components=store is None)
     return idata
 
 
@@ -219,7 +222,19 @@ def fit(
     if solutions[0].status == "max_iter" and not quiet:
         message = f"the best restart did not converge: {STATUS['max_iter']}"
         warnings.warn(message, NmfZooWarning, stacklevel=2)
-    return log_likelihood(idata, model, per=finest(structure)) if with_log_likelihood else idata
+    if with_log_likelihood:
+        with _left_out("log_likelihood"):
+            idata = log_likelihood(idata, model, per=finest(structure))
+    return idata
+
+
+@contextmanager
+def _left_out(what: str) -> Iterator[None]:
+    """Ctrl-C in what follows a run stops that alone: the result is there and stays."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        warnings.warn(f"{what}: stopped by the user and left out; the result is kept", NmfZooWarning, stacklevel=4)
 
 
 def _status(stopped: bool, otherwise: str, saved: Checkpoint | None) -> str:

@@ -37,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not arguments.debug:
             warnings.showwarning = partial(_show_warning, arguments)
         try:
-            return arguments.run(arguments)
+            code = arguments.run(arguments)
+            return exit_code() if code == 0 and was_stopped() else code
         except KeyboardInterrupt as stop:
             return _interrupted(str(stop))
         except BrokenPipeError:

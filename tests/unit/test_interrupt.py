@@ -6,8 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
+import numpy as np
 import pytest
+
+import nmf_zoo as nz
+from nmf_zoo import api
 
 SOURCE = """
 import os, signal, threading, time
@@ -35,3 +40,41 @@ def test_a_stream_survives_ctrl_c_inside_a_kernel():
     assert done.returncode != -signal.SIGSEGV
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.startswith("kept ")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_command_saves_what_was_drawn_and_says_who_stopped_it(tmp_path):
+    """Real processes, stopped once their first checkpoint shows that they are sampling."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).poisson(5.0, (3, 4)))
+    command = "from nmf_zoo.cli import main; raise SystemExit(main())"
+    running = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        words = f"fit x.npy --rank 1 --chains 1 --tune 10 --draws 400000000 --thin 100000 -o {int(number)}.nc".split()
+        words += f"--checkpoint {int(number)} --quiet".split()
+        running[number] = subprocess.Popen(
+            [sys.executable, "-c", command, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        )
+    try:
+        for number, process in running.items():
+            while not (tmp_path / str(int(number)) / "0.state").exists():
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.2)
+            process.send_signal(number)
+            said = process.communicate(timeout=120)[1]
+            assert process.returncode == 128 + number, said
+            assert said.startswith("nmf-zoo: interrupted; ")
+            assert nz.load(tmp_path / f"{int(number)}.nc").posterior.sizes["draw"] >= 1
+    finally:
+        for process in running.values():
+            process.kill()
+
+
+def test_ctrl_c_in_the_checks_after_a_run_keeps_its_draws(monkeypatch):
+    def stop(*given, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "warn_unconverged", stop)
+    model = nz.gamma_nmf(np.ones((3, 4), dtype=int), 1)
+    with pytest.warns(nz.NmfZooWarning, match="convergence checks: stopped by the user and left out"):
+        idata = nz.sample(5, tune=5, chains=1, random_seed=1, progressbar=False, model=model)
+    assert idata.posterior.sizes["draw"] == 5
