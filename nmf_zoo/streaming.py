@@ -33,7 +33,7 @@ from nmf_zoo.run_arguments import check_counts, check_initvals, entropy_of, requ
 from nmf_zoo.run_attributes import model_attributes, run_attributes
 from nmf_zoo.stream_columns import block_of_data, labels_of_columns, read_block
 from nmf_zoo.stream_results import activations_dataset, component_dim, own_dims, trace_dataset, weights_array
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factorisation, spans
 
 STREAMS: tuple[StreamEngine, ...] = (
     online_em.STREAM,
@@ -206,9 +206,8 @@ class Stream:
         engine.check(self._problem, state, columns)
         self._state = state
         try:
-            for first in range(0, columns.n_columns, size):
-                part = columns.part(first, min(first + size, columns.n_columns))
-                self._state, _ = engine.update(self._problem, self._state, part, self._key)
+            for span in spans(columns.n_columns, size):
+                self._state, _ = engine.update(self._problem, self._state, columns.part(*span), self._key)
                 self._record()
         finally:
             self._seconds += time.perf_counter() - began

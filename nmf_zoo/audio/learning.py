@@ -22,7 +22,7 @@ from nmf_zoo.inference.checkpoint import Checkpoint
 from nmf_zoo.inference.progress import Watch
 from nmf_zoo.models import is_nmf
 from nmf_zoo.streaming import Stream, stream_of, tree_of
-from nmf_zoo.structure import Array
+from nmf_zoo.structure import Array, slices
 
 TOGETHER = 32  # frames of one update: progress and saves come between two
 BUFFER = 1 << 22  # numbers in the buffer that shuffles
@@ -140,8 +140,8 @@ def shuffled(blocks: Iterator[Array], capacity: int, rng: np.random.Generator) -
         buffer[places] = block
         yield out
     order = rng.permutation(held)
-    for first in range(0, held, size):
-        yield buffer[order[first : first + size]]
+    for part in slices(held, size):
+        yield buffer[order[part]]
 
 
 def _generator(entropy: Any, *key: int) -> np.random.Generator:

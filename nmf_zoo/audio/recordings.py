@@ -18,7 +18,7 @@ import numpy as np
 from nmf_zoo.audio.samples import FORMATS, SampleFormat
 from nmf_zoo.audio.wav import NotOurs, read_blocks, read_layout
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.structure import Array
+from nmf_zoo.structure import Array, slices
 
 OF_LIBRARY = {"PCM_S8": "int16", "PCM_U8": "uint8", "PCM_16": "int16", "PCM_24": "int24", "PCM_32": "int32"}
 OF_LIBRARY |= {"FLOAT": "float32", "DOUBLE": "float64", "ULAW": "int16", "ALAW": "int16"}
@@ -145,8 +145,8 @@ def _of_samples(source: Any, rate: int | None) -> Recording:
     offset, steps = (form.steps if name == "uint8" else 0.0), (1.0 if form.kind == "f" else form.steps)
 
     def read(size: int) -> Iterator[Array]:
-        for first in range(0, len(samples), size):
-            yield (samples[first : first + size].astype(np.float64) - offset) / steps
+        for part in slices(len(samples), size):
+            yield (samples[part].astype(np.float64) - offset) / steps
 
     return Recording("samples", int(rate), samples.shape[1], form, read)
 
@@ -167,14 +167,15 @@ class Survey:
 
 def survey(recording: Recording) -> Survey:
     """Read it once; refuse what can't be separated, warn of what is damaged."""
-    number, power, clipped = 0, 0.0, 0
+    number, power, clipped, last = 0, 0.0, 0, np.empty((0, recording.channels))
     for block in recording.read(BLOCK):
         _check_finite(recording, block, number)
         number += len(block)
         mixed = block.mean(axis=1)
         power += float(mixed @ mixed)
-        at_limit = np.abs(block) >= recording.form.full_scale
-        clipped += int(np.count_nonzero(at_limit[1:] & (block[1:] == block[:-1])))
+        joined = np.concatenate([last, block])  # a sample is compared with the one before it, of another block too
+        is_repeated = (np.abs(joined[1:]) >= recording.form.full_scale) & (joined[1:] == joined[:-1])
+        clipped, last = clipped + int(np.count_nonzero(is_repeated)), block[-1:]
     if number == 0:
         raise InputError(recording.name, "not a single sample", "a recording")
     if number < recording.promised:

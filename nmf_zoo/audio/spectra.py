@@ -28,7 +28,7 @@ from scipy.signal.windows import hann
 
 from nmf_zoo.audio.recordings import Recording, open_recording
 from nmf_zoo.errors import InputError
-from nmf_zoo.structure import Array
+from nmf_zoo.structure import Array, spans
 
 WINDOW = 32.0  # milliseconds, as in the paper: 512 samples at 16 kHz
 FREQUENCY, TIME = "frequency", "time"
@@ -113,8 +113,8 @@ def transform(blocks: Iterable[Array], framing: Framing, size: int) -> Iterator[
         return
     left = framing.n_frames(number) - (number + framing.lead - len(held)) // hop
     held = np.concatenate([held, np.zeros(max(0, length + (left - 1) * hop - len(held)))])
-    for first in range(0, left, size):
-        yield _frames(held[first * hop :], framing, min(size, left - first))
+    for first, stop in spans(left, size):
+        yield _frames(held[first * hop :], framing, stop - first)
 
 
 def _frames(held: Array, framing: Framing, n: int) -> Array:

@@ -29,7 +29,7 @@ from nmf_zoo.inference.traces import Rows, Trace, Traces, fullest
 from nmf_zoo.inference.tree_patterns import Each, require
 from nmf_zoo.inference.trees import Damaged
 from nmf_zoo.results import LEADING, as_dataset, stats_dataset
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factorisation, slices
 
 CHUNK_BYTES = 1 << 22
 FLUSH_EVERY = 10.0  # seconds
@@ -178,9 +178,8 @@ def resize(group: Any, lead: tuple[int, ...]) -> None:
 
 
 def _copy_chain(array: Any, chain: int, place: int, length: int) -> None:
-    step = array.chunks[1]
-    for first in range(0, length, step):
-        array[place, first : first + step] = array[chain, first : first + step]
+    for part in slices(length, array.chunks[1]):
+        array[place, part] = array[chain, part]
 
 
 def _zarr() -> Any:
@@ -260,10 +259,9 @@ class Column:
 
     def restore(self, filled: int, sums: Sequence[int]) -> None:
         """Go on after ``filled`` draws, which are on disk and have these checksums."""
-        starts = range(0, filled, self.per_chunk)
-        chunks = (self.array[self.chain, start : min(start + self.per_chunk, filled)] for start in starts)
-        if len(sums) != len(starts) or any(
-            zlib.crc32(draws.data) != right for draws, right in zip(chunks, sums, strict=True)
+        chunks = list(slices(filled, self.per_chunk))
+        if len(sums) != len(chunks) or any(
+            zlib.crc32(self.array[self.chain, draws].data) != right for draws, right in zip(chunks, sums, strict=True)
         ):
             raise Damaged(f"{self.array.path} of chain {self.chain} has other draws")
         self.start, self.stop = filled // self.per_chunk * self.per_chunk, filled

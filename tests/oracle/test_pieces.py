@@ -49,15 +49,10 @@ from nmf_zoo.structure import factorisation as factorisations
 from tests import naive_newton
 from tests.oracle import test_guided_basis, test_guided_log_normal, test_guided_unit
 from tests.oracle import test_particle_sums as particle_sums
+from tests.pieces import EXACT, Place, inputs, lengths_around, of_places
 from tests.structures import gamma, inverse_gamma, model
 
 KEY = seed_key(7)
-EXACT = {"rtol": 1e-10, "atol": 1e-12}
-
-
-def lengths_around(size: int) -> list[int]:
-    """Where an end is forgotten or counted twice, if anywhere."""
-    return sorted({1, max(size - 1, 1), size, size + 1, 2 * size + 1})
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 128])
@@ -79,13 +74,6 @@ def test_even_bounds_hold_everything_once(n_pieces):
         assert len(bounds) == n_pieces + 1
         assert (bounds[0], bounds[-1]) == (0, length)
         assert set(np.diff(bounds)) <= {length // n_pieces, length // n_pieces + 1}
-
-
-def inputs(rows: int, columns: int, rank: int = 2):
-    """Counts of at least 1 with factors (rows, K), (columns, K) beside the truth."""
-    rng = np.random.default_rng(rows * 1000 + columns)
-    W, Ht = rng.gamma(2.0, 1.0, (rows, rank)) + 0.1, rng.gamma(2.0, 1.0, (columns, rank)) + 0.1
-    return rng.poisson(5.0 * W @ Ht.T) + 1.0, W * rng.uniform(0.5, 1.5, W.shape), Ht
 
 
 def newton_blocks(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,13 +382,6 @@ LOOKS = [
 ]
 
 
-class Place(NamedTuple):
-    """size : of a piece; check : of a length."""
-
-    size: int
-    check: Callable[[int, pytest.MonkeyPatch], None]
-
-
 PLACES = {
     "EM's Newton steps: rows of a block": Place(newtons.ROWS, newton_blocks),
     "dense sources: rows of a block": Place(16, dense_sources),
@@ -436,9 +417,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("place", "length"), [(place, n) for place in PLACES for n in lengths_around(PLACES[place].size)]
-)
+@of_places(PLACES)
 def test_no_piece_is_left_out(place, length, monkeypatch):
     PLACES[place].check(length, monkeypatch)
 
