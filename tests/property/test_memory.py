@@ -16,6 +16,7 @@ from nmf_zoo.inference import em, gibbs, mcem, online_em, vb
 from nmf_zoo.inference.engine import Engine
 from nmf_zoo.inference.hmm import exact, online, particle_em, particle_gibbs, particle_online, particle_paths
 from nmf_zoo.inference.hmm.recursions import block_length
+from nmf_zoo.inference.hmm.support import cloud_memory
 from nmf_zoo.inference.itakura_saito import em as power_em
 from nmf_zoo.inference.itakura_saito import gibbs as power_gibbs
 from nmf_zoo.inference.itakura_saito import online_em as online_powers
@@ -162,7 +163,7 @@ def numbers_of_states(F: int, N: int, K: int) -> float:
 
 
 def numbers_of_particles(F: int, N: int, K: int) -> float:
-    """Sums of every particle; for the paths at the end all particles of a block, and those that each block begins with."""
+    """Sums of every particle; for paths, all particles of a block of times, and those that each block begins with."""
     block = max(N**0.5 + 1, min(N, particle_paths.KEPT / (PARTICLES * (2 * K + 3))))
     return PARTICLES * (K * (F + 20) + 16 + (2 * K + 3) * (block + 2 * N / block))
 
@@ -194,6 +195,15 @@ def test_the_peak_of_chains_is_what_the_guide_says(name, shape, sparse):
     run_to_the_end(held, structure_of("poisson", (30, 20, 3), sparse, priors))
     stated = held.bytes(shape, len(structure.data.values) if sparse else None)
     require_peak(stated, lambda: run_to_the_end(held, structure))
+
+
+def test_particles_are_refused_by_what_they_take(monkeypatch):
+    """The estimate that a run is refused by, at long series of few features, where the paths take most."""
+    monkeypatch.setattr(particle_paths, "KEPT", 1)
+    held = CHAINS["smc"]._replace(options=particle_em.ParticleEM(particles=2000, proposal="bootstrap", repeats=1))
+    structure = structure_of("poisson", (2, 900, 2), False, (gamma(1.5, 1.0), UNIT))
+    run_to_the_end(held, structure_of("poisson", (2, 20, 2), False, (gamma(1.5, 1.0), UNIT)))
+    require_peak(1.2 * cloud_memory(structure, 2000), lambda: run_to_the_end(held, structure))
 
 
 class Streamed(NamedTuple):

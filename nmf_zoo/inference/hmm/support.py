@@ -73,9 +73,10 @@ def are_particles_few(structure: Factorisation, options: ParticleOptions) -> Ver
 
 
 def cloud_memory(structure: Factorisation, n_particles: int = ParticleOptions.particles) -> float:
-    """Bytes: two sets of sums for every cell of W, and about 2 sqrt(T) clouds of H's columns for its paths."""
+    """Bytes: two sets of sums for every cell of W; for paths particles of sqrt(T) times, and two clouds for each."""
     rank, (n_features, n_times) = structure.rank, structure.shape
-    return 8.0 * n_particles * rank * (2.0 * (2 * n_features + 5) + 4.0 * math.sqrt(n_times))
+    of_sums = 2.0 * rank * (2 * n_features + 5)
+    return 8.0 * n_particles * (of_sums + 3.0 * (2 * rank + 3) * math.sqrt(n_times))
 
 
 def chain_verdict(structure: Factorisation, name: str) -> Verdict:
