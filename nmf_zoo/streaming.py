@@ -23,7 +23,7 @@ from nmf_zoo.inference.hmm import particle_online as particle_online_em
 from nmf_zoo.inference.itakura_saito import online_em as simulated_online_em
 from nmf_zoo.inference.stream_engine import START, Block, StreamEngine
 from nmf_zoo.inference.structure_trees import as_tree, structure_of
-from nmf_zoo.inference.tree_patterns import Each, Like, require
+from nmf_zoo.inference.tree_patterns import Each, Like, OneOf, require
 from nmf_zoo.inference.trees import Damaged, read_tree, write_tree
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.streams import child, seed_key
@@ -192,9 +192,8 @@ class Stream:
         """Be where another stream was; its state must be laid out as one of ours is."""
         if state is not None:
             column = read_block(np.ones(self._structure.shape[0]), self._structure, 0, self._engine)
-            require(
-                state, Like(self._engine.init(self._problem, column, child(self._key, START), self._start)), "state"
-            )
+            fresh = self._engine.init(self._problem, column, child(self._key, START), self._start)
+            require(state, OneOf(Like(fresh), Like(self._engine.widened(self._problem, fresh))), "state")
         self._state, self._trace, self._seconds = state, trace, seconds
 
     def _take(self, columns: Block) -> None:

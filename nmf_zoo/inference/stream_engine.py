@@ -16,6 +16,8 @@ as it is), its ``Info``, its frozen options, and the functions gathered in a :cl
                                                             True as a fifth argument, "share" (K, F, n) of the cells
     filtered(problem, state) -> arrays                      of chains: "mean" and "sd" (K, 1) of the last column's
                                                             activations given all columns so far
+    widened(problem, state) -> State                        of engines whose state gets larger arrays with the first
+                                                            missing cell: the state with these
     suits(structure) -> bool                                of engines with one name, the first that suits is chosen
 
 Columns come as the engine wants them: as :class:`Columns` of cells, or as :class:`~nmf_zoo.kernels.frames.Frames`.
@@ -87,7 +89,7 @@ class StreamEngine:
     options : the frozen dataclass of its own options; ``batch`` among them, columns of a step
     is_counts : values must be integers
     block : Columns or Frames
-    supports, prepare, init, check, update, seen, track, finish, activations, filtered, suits : see above
+    supports, prepare, init, check, update, seen, track, finish, activations, filtered, widened, suits : see above
     """
 
     name: str
@@ -105,6 +107,7 @@ class StreamEngine:
     finish: Callable[[Any, Any], tuple[dict[str, Array], dict[str, Array]]]
     activations: Callable[..., dict[str, Array]]
     filtered: Callable[[Any, Any], dict[str, Array]] | None = None
+    widened: Callable[[Any, Any], Any] = lambda problem, state: state
     suits: Callable[[Factorisation], bool] = lambda structure: True
 
 

@@ -8,12 +8,13 @@ and kernels trust the shapes that they are given. A pattern is
     a list                        a list of this length, by these patterns
     Each(pattern)                 a dict with names, or a list, all of it by this pattern
     Cells("f", (None, 3))         an array of this kind of dtype and shape; None: of any length
+    OneOf(pattern, pattern)       either; what the second finds wrong is said
     Like(state)                   the layout of this state: its classes, keys, dtypes and shapes
 
 A fresh state is a pattern for those after it. Where it has nothing yet, None, an empty dict or an array of no rows, a
-later one may have vectors, and arrays whose axes are as long as others of the fresh state, or short. An array that is
-annotated ``Growing`` in its NamedTuple may have a first axis of any length; what is annotated as ``Any`` or with
-``None`` may be None.
+later one may have vectors, and arrays whose axes but one are as long as others of the fresh state, or short. An array
+that is annotated ``Growing`` in its NamedTuple may have a first axis of any length; what is annotated as ``Any`` or
+with ``None`` may be None.
 """
 
 from __future__ import annotations
@@ -49,10 +50,22 @@ class Like(NamedTuple):
     state: Any
 
 
+class OneOf(NamedTuple):
+    """Either of two."""
+
+    first: Any
+    second: Any
+
+
 def require(tree: Any, pattern: Any, name: str) -> None:
     """Refuse a tree that the pattern does not fit; ``name`` says in the message where."""
     if isinstance(pattern, Like):
         _require_like(tree, pattern.state, name, {n for array in _arrays(pattern.state) for n in array.shape})
+    elif isinstance(pattern, OneOf):
+        try:
+            require(tree, pattern.first, name)
+        except Damaged:
+            require(tree, pattern.second, name)
     elif isinstance(pattern, Each):
         is_dict = isinstance(tree, dict) and all(isinstance(key, str) for key in tree)
         _refuse_unless(is_dict or type(tree) is list, tree, "a list, or a dict with names", name)
@@ -79,10 +92,11 @@ def require(tree: Any, pattern: Any, name: str) -> None:
 def _require_like(tree: Any, state: Any, name: str, known: set[int], grows: bool = False) -> None:
     if _is_empty(state) and not grows:
         for array in _arrays(tree):
-            fits = array.ndim < 2 or all(n in known or n <= SHORT for n in array.shape)
-            _refuse_unless(fits and array.dtype.kind in "biuf", array, "of this state's lengths", name)
+            strange = [n for n in array.shape if n not in known and n > SHORT]
+            _refuse_unless(len(strange) < 2 and array.dtype.kind in "biuf", array, "of this state's lengths", name)
     elif isinstance(state, np.ndarray):
-        fits = isinstance(tree, np.ndarray) and tree.dtype == state.dtype and tree.ndim == state.ndim
+        fits = isinstance(tree, np.ndarray) or (state.ndim == 0 and isinstance(tree, np.generic))
+        fits = fits and tree.dtype == state.dtype and tree.ndim == state.ndim
         fits = fits and tree.shape[grows:] == state.shape[grows:]
         _refuse_unless(fits, tree, _said(state), name)
     elif isinstance(state, dict):

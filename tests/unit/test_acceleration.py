@@ -42,7 +42,7 @@ def as_normal(structure):
 
 @pytest.mark.parametrize("option", [em.EM, vb.VB])
 def test_options_are_checked(option):
-    with pytest.raises(ValueError, match="accelerate: got 'anderson'; expected one of"):
+    with pytest.raises(ValueError, match="accelerate: got 'anderson'; expected None or one of"):
         option(accelerate="anderson")
 
 

@@ -134,7 +134,7 @@ def test_an_interrupted_search_says_how_to_go_on(counts, monkeypatch, capfd):
         return inner(*args, **options).assign_attrs(status="interrupted")
 
     monkeypatch.setattr(nz, "select_rank", interrupted)
-    assert run("rank", "counts.csv", *QUICK, "--quiet", "--checkpoint", "search", "-o", "r.csv") == 1
+    assert run("rank", "counts.csv", *QUICK, "--quiet", "--checkpoint", "search", "-o", "r.csv") == 130
     said = capfd.readouterr().err
     assert (
         said == "nmf-zoo: interrupted; r.csv holds what was there; the same command goes on from search with --force\n"

@@ -68,7 +68,7 @@ def test_report_with_the_model(folder, alpha_w, words):
     ("words", "message"),
     [
         ("report draws.nc -o out.pdf", "ends in .html"),
-        ("report none.nc -o out.html", "doesn't exist"),
+        ("report none.nc -o out.html", "no such file"),
         ("report draws.nc -o out.html --model gap", "--model: got an option of the model; expected --data FILE"),
         ("report draws.nc -o out.html --alpha-w 2", "--alpha-w: got an option of the model"),
         ("report draws.nc -o out.html --transpose", "--transpose: got an option of the model"),

@@ -199,7 +199,7 @@ def test_too_many_particles_are_refused():
     [
         ({"particles": 1}, "particles: got 1; expected an integer >= 2"),
         ({"block": 0}, "block: got 0; expected an integer >= 1"),
-        ({"block": "all"}, "block: got 'all'; expected 'auto' or an integer >= 1"),
+        ({"block": "all"}, r"block: got 'all'; expected an integer of 64 bits or one of \['auto'\]"),
         ({"block": 1.5}, "block: got 1.5"),
         ({"resampling": "none"}, "resampling: got 'none'"),
         ({"ess": 2.0}, "ess: got 2.0"),

@@ -485,8 +485,8 @@ def test_bad_arguments(arguments, message):
     [
         ({"exponent": 0.5}, "exponent: got 0.5; expected a number in"),
         ({"exponent": 1.1}, "exponent"),
-        ({"exponent": "slow"}, "exponent: got 'slow'; expected a number in"),
-        ({"offset": None}, "offset: got None; expected a finite number"),
+        ({"exponent": "slow"}, "exponent: got 'slow'; expected a number"),
+        ({"offset": None}, "offset: got None; expected a number"),
         ({"offset": -1.0}, "offset"),
         ({"batch": 0}, "batch: got 0; expected an integer >= 1"),
         ({"sweeps": 5, "keep": 6}, "keep: got 6; expected at most sweeps=5"),

@@ -250,7 +250,7 @@ def test_states_laid_out_like_the_fresh_one(later):
         (FRESH._replace(path=np.empty((5, 3))), r"state.path is float64 \(5, 3\)"),
         (FRESH._replace(objective=1), "state.objective is int 1, not float inf"),
         (FRESH._replace(objective="1"), "state.objective is str"),
-        (FRESH._replace(other=(np.ones((3, 7)),)), r"state.other is float64 \(3, 7\), not of this state's lengths"),
+        (FRESH._replace(other=(np.ones((7, 9)),)), r"state.other is float64 \(7, 9\), not of this state's lengths"),
         (FRESH._replace(other=[np.array(["a"])]), r"state.other is <U1 \(1,\), not of"),
     ],
 )

@@ -161,11 +161,20 @@ def update(problem: Problem, state: ChainState, columns: Columns, key: np.uint64
     """A step for each of the columns."""
     online, total, done = copy(state.online), 0.0, state.seen
     for part in cut(columns, weight_rows_of(online) > 1):
-        if not np.all(part.complete) and weight_rows_of(online) == 1 < len(online.W):
-            online = with_room(online, problem.rules.of_features)
+        if not np.all(part.complete):
+            online = _with_room(problem, online)
         total += _learn(problem, online, part, done)
         done += part.n_columns
     return ChainState(online, state.others, done, state.log_p + total), ChainInfo(total)
+
+
+def _with_room(problem: Problem, online: Online) -> Online:
+    return with_room(online, problem.rules.of_features) if weight_rows_of(online) == 1 < len(online.W) else online
+
+
+def widened(problem: Problem, state: ChainState) -> ChainState:
+    """With what missing cells need."""
+    return state._replace(online=_with_room(problem, state.online))
 
 
 def _learn(problem: Problem, online: Online, columns: Columns, before: int) -> float:
@@ -243,5 +252,6 @@ STREAM = StreamEngine(
     finish=finish,
     activations=activations,
     filtered=filtered,
+    widened=widened,
     suits=suits,
 )

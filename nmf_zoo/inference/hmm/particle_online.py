@@ -190,8 +190,8 @@ def update(
     """A step for each of the columns."""
     state = copy(state)
     for part in cut(columns, _gathers_for_each(problem, state)):
-        if not np.all(part.complete) and not _gathers_for_each(problem, state):
-            state = with_room(problem, state)
+        if not np.all(part.complete):
+            state = widened(problem, state)
         state = _learn(problem, state, part, child(key, STEPS))
     return state, ParticleInfo(float(state.clock[2]))
 
@@ -202,8 +202,10 @@ def _gathers_for_each(problem: Problem, state: ParticleState) -> bool:
     return problem.structure.W.is_fixed or state.carried.rows.sources == n_features * rank
 
 
-def with_room(problem: Problem, state: ParticleState) -> ParticleState:
+def widened(problem: Problem, state: ParticleState) -> ParticleState:
     """With weighted activations of every feature, which differ by more than ``of_features`` once a cell is missing."""
+    if _gathers_for_each(problem, state):
+        return state
     carried, rank = state.carried, problem.structure.rank
     wide = _carried(problem, state.law.kind, len(state.W))
     wide.table[: wide.rows.sources] = np.kron(problem.updates.of_features[:, None], carried.table[:rank])
@@ -300,4 +302,5 @@ STREAM = StreamEngine(
     finish=finish,
     activations=activations,
     filtered=filtered,
+    widened=widened,
 )
