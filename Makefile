@@ -20,7 +20,7 @@ test: $(VENV)/.test-ready
 	$(RUN_TESTS) $(PYTEST_ARGS)
 
 test-fast: $(VENV)/.test-ready
-	$(RUN_TESTS) -m "not statistical" $(PYTEST_ARGS)
+	$(RUN_TESTS) -m "not statistical and not campaign" $(PYTEST_ARGS)
 
 test-full: $(VENV)/.test-ready
 	NMF_ZOO_TEST_SIZE=full $(RUN_TESTS) $(PYTEST_ARGS)

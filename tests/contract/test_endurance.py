@@ -196,6 +196,7 @@ class TestTheSameBits:
         assert_same(found, expected)
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks the runs that it kills")
 @pytest.mark.parametrize(
     ("cases", "words"),

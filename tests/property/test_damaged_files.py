@@ -13,6 +13,7 @@ from tests.property.files.readers import READERS
 CASES = int(os.environ.get("NMF_ZOO_FILE_CASES", "60"))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("reader", READERS)
 def test_a_damaged_file_is_read_as_it_is_or_refused_in_one_line(reader):
     if reader == "parquet":

@@ -20,6 +20,7 @@ def cases(draw):
     return case_of(Picks(lambda size: draw(st.integers(0, size - 1))))
 
 
+@pytest.mark.campaign
 @settings(max_examples=200, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_a_case_gives_a_finite_result_or_one_line(case):

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and mounts of Linux")
+pytestmark = [
+    pytest.mark.campaign,
+    pytest.mark.skipif(sys.platform != "linux", reason="limits and mounts of Linux"),
+]
 for module in ("zarr", "h5py", "matplotlib"):
     pytest.importorskip(module)
 
