@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import re
@@ -213,3 +214,10 @@ def _remove(path: Path) -> None:
         time.sleep(0.02)
         if not path.exists():
             return
+
+
+def write_figure(figure: Any, path: Path) -> None:
+    """The picture in the format that the name says, drawn in memory: on a full disk Matplotlib leaves files open."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix[1:], dpi=150)
+    path.write_bytes(buffer.getvalue())

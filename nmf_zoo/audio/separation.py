@@ -27,7 +27,7 @@ from nmf_zoo.audio.sinks import PICTURE, RESULT, Files, Memory, check_folder, ch
 from nmf_zoo.audio.sound import Sound, listen
 from nmf_zoo.audio.spectra import FREQUENCY, TIME, make_framing
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.files import replacing
+from nmf_zoo.files import replacing, write_figure
 from nmf_zoo.inference.checkpoint import Checkpoint, open_checkpoint
 from nmf_zoo.inference.itakura_saito.online_em import SimulatedOnlineEM
 from nmf_zoo.netcdf import write_netcdf
@@ -196,4 +196,4 @@ def _write(result: xr.Dataset, folder: Path) -> None:
         return
     from nmf_zoo.audio.pictures import draw_components
 
-    draw_components(result).savefig(folder / PICTURE, dpi=150)
+    write_figure(draw_components(result), folder / PICTURE)

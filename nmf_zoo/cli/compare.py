@@ -14,7 +14,7 @@ from nmf_zoo.cli.fit import make_options
 from nmf_zoo.cli.output import PICTURES, Formats, check_output
 from nmf_zoo.cli.values import parse_seed, parse_value, parse_yes_no
 from nmf_zoo.errors import InputError
-from nmf_zoo.files import replacing
+from nmf_zoo.files import replacing, write_figure
 
 TABLES: Formats = {".csv": ((), "")}
 LENGTHS = ("draws", "tune", "chains", "max_iter", "cores")
@@ -123,7 +123,7 @@ def _write(found: Any, path: Path) -> None:
         return
     from nmf_zoo.plots import plot_comparison
 
-    plot_comparison(found).savefig(path, dpi=150)
+    write_figure(plot_comparison(found), path)
 
 
 def table_lines(found: Any) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from nmf_zoo.cli.output import PICTURES, RESULTS, check_output
 from nmf_zoo.cli.show import print_lines, summary_lines
 from nmf_zoo.errors import InputError
-from nmf_zoo.files import replacing
+from nmf_zoo.files import replacing, write_figure
 
 
 def run_demo(arguments: argparse.Namespace) -> int:
@@ -27,7 +27,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
         raise KeyboardInterrupt  # a part of the draws is no demonstration
     print_lines(summary_lines(idata, n_features=0))
     with replacing(picture, "output") as partial:
-        plot_components(idata, shape=(8, 8)).savefig(partial, dpi=150)
+        write_figure(plot_components(idata, shape=(8, 8)), partial)
     with replacing(result, "output") as partial:
         nz.save(thin_factors(idata), partial)
     print(f"\nwrote {picture} and {result}; next: nmf-zoo summary {result}")

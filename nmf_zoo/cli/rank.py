@@ -14,7 +14,7 @@ from nmf_zoo.cli.output import NETCDF, PICTURES, Formats, check_output
 from nmf_zoo.cli.stopping import exit_code
 from nmf_zoo.cli.values import parse_ranks, parse_seed, parse_value
 from nmf_zoo.errors import InputError
-from nmf_zoo.files import replacing
+from nmf_zoo.files import replacing, write_figure
 
 TABLES: Formats = {".csv": ((), ""), ".nc": NETCDF}
 
@@ -79,7 +79,7 @@ def _write(table: Any, path: Path) -> None:
     else:
         from nmf_zoo.plots import plot_rank
 
-        plot_rank(table).savefig(path, dpi=150)
+        write_figure(plot_rank(table), path)
 
 
 def _report(table: Any, outputs: list[Path], arguments: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 from nmf_zoo.cli.output import PICTURES, RESULTS, check_output
 from nmf_zoo.cli.values import parse_shape
 from nmf_zoo.errors import InputError
-from nmf_zoo.files import replacing
+from nmf_zoo.files import replacing, write_figure
 
 COLUMNS = ("mean", "sd", "rhat", "ess_bulk", "ess_tail")
 WORST = 5
@@ -41,7 +41,7 @@ def run_plot(arguments: argparse.Namespace) -> int:
     else:
         figure = {"trace": plots.plot_trace, "objective": plots.plot_objective}[arguments.kind](idata)
     with replacing(arguments.output, "output") as partial:
-        figure.savefig(partial, dpi=150)
+        write_figure(figure, partial)
     print(f"wrote {arguments.output}")
     return 0
 
