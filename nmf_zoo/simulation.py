@@ -69,8 +69,21 @@ def draw_unobserved(model: pm.Model, structure: Factorisation, seed: int, draws:
     """The free variables without X and the missing cells of it: one draw, or (draws, *variable) each."""
     data = {structure.likelihood.name} | ({structure.imputed.name} if structure.imputed is not None else set())
     variables = [variable for variable in model.free_RVs if variable.name not in data]
-    drawn = pm.draw(variables, draws, random_seed=seed) if variables else []
-    return {variable.name: np.asarray(value) for variable, value in zip(variables, drawn, strict=True)}
+    try:
+        drawn = pm.draw(variables, draws, random_seed=seed) if variables else []
+    except ZeroDivisionError as error:  # an inverse gamma's, compiled by numba; elsewhere such a draw is infinite
+        raise _beyond("a prior") from error
+    values = {variable.name: np.asarray(value) for variable, value in zip(variables, drawn, strict=True)}
+    for name, value in values.items():
+        if not np.all(np.isfinite(value)):
+            raise _beyond(f"the prior of {name!r}")
+    return values
+
+
+def _beyond(what: str) -> InputError:
+    return InputError(
+        "model", f"{what} whose draws are beyond all numbers", "draws that float64 holds", "raise its shape"
+    )
 
 
 def draw_data(structure: Factorisation, values: Mapping[str, Array], rng: np.random.Generator) -> Array:

@@ -100,3 +100,9 @@ def test_moments_of_X():
     X = drawn["X"].values
     assert np.all(np.abs(X.mean(axis=1) - mean) < 5 * np.sqrt(variance / n))
     np.testing.assert_allclose(X.var(axis=1), variance, rtol=5 * np.sqrt(8 / n))
+
+
+def test_draws_beyond_all_numbers_are_refused():
+    """An inverse gamma of this shape is above 1e308 about as often as not."""
+    with pytest.raises(nz.InputError, match=r"draws are beyond all numbers; expected draws that float64 holds"):
+        nz.simulate(nz.is_nmf(None, 1, shape=(3, 20), alpha=0.001, alpha_w=2.0), random_seed=1)
