@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytensor
 import scipy.sparse as sp
 
 import nmf_zoo as nz
@@ -421,6 +422,7 @@ def be_nobody() -> None:
     """Root may read and write everything; who isn't root is bound by permissions as it is."""
     if os.geteuid() != 0:
         return
+    pytensor.config.numba__cache = False  # root's, which nobody may not read
     os.setgroups([])
     os.setegid(NOBODY)
     os.seteuid(NOBODY)
