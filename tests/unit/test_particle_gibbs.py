@@ -290,6 +290,16 @@ def test_how_levels_pull(name):
     assert gain == pytest.approx(float(np.sum((slope - 0.5 * bend * shift) * shift)), rel=1e-9)
 
 
+def test_weights_next_to_zero_stay_positive():
+    """Levels of such chains move by a hundred logarithms, and a prior of W with so small a shape lets them."""
+    chain = nz.LogNormalAR(mean=0.0, persistence=0.999, scale=5.0)
+    declared = nz.hmm_nmf(np.array([[4]]), 1, background=1.0, chain=chain, alpha_w=1e-3)
+    engine = nz.ParticleGibbs(particles=2)
+    idata = nz.sample(9, tune=2, chains=1, engine=engine, random_seed=51, quiet=True, model=declared)
+    assert np.all(idata.posterior["W"] > 0)
+    assert np.all(np.isfinite(idata.sample_stats["lp"]))
+
+
 def test_a_beta_posterior():
     """p given H in closed form: the draws' distribution function at the draws is uniform."""
     p = unknown("p", "beta", 2.0, 3.0)

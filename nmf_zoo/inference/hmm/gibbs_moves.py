@@ -20,6 +20,7 @@ from nmf_zoo.inference.hmm.gibbs_chain import ChainSums
 from nmf_zoo.inference.prior_cells import PriorCells, prior_cells
 from nmf_zoo.inference.sides import sum_to
 from nmf_zoo.inference.slice_sampling import slice_draw
+from nmf_zoo.kernels.gibbs import TINY
 from nmf_zoo.structure import Array, Factorisation, LogNormalARPrior, Unknown
 
 
@@ -110,6 +111,6 @@ def _free_mean(structure: Factorisation) -> Unknown | None:
 
 def _apply(s: Array, W: Array, z: Array, sums: ChainSums) -> ChainSums:
     """Move by s (K, 1)."""
-    W *= np.exp(s[:, 0])
+    np.maximum(W * np.exp(s[:, 0]), TINY, out=W)
     z -= s
     return sums._replace(first=sums.first - s, centre=sums.centre - s)
