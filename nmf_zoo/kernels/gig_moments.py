@@ -74,7 +74,7 @@ def _gamma_parts(mu):
 
 @kernel
 def _temme(mu, z):
-    """(log(2 K_mu(z)) + z, z K_{mu+1}(z) / K_mu(z)) for z <= 2: Temme's series."""
+    """(log(2 K_mu(z)) + z, rise = z K_{mu+1}(z) / K_mu(z), rise - z) for z <= 2: Temme's series."""
     even, odd = _gamma_parts(mu)
     log_b = math.log(2.0 / z)
     sigma, angle = mu * log_b, math.pi * mu
@@ -93,7 +93,8 @@ def _temme(mu, z):
         total += c * f
         total_next += c * (p - k * f)
         if not c * f > EPSILON * total and k > 1.0:  # NaN ends it, too
-            return math.log(2.0 * total) + z, 2.0 * total_next / total
+            rise = 2.0 * total_next / total
+            return math.log(2.0 * total) + z, rise, rise - z
 
 
 @kernel
@@ -117,7 +118,8 @@ def _steed(mu, z):
         h += delta
         s += q * delta
         if not abs(q * delta) > EPSILON * s:
-            return LOG_2 + HALF_LOG_HALF_PI - 0.5 * math.log(z) - math.log(s), mu + z + 0.5 - a1 * h
+            beyond = mu + 0.5 - a1 * h
+            return LOG_2 + HALF_LOG_HALF_PI - 0.5 * math.log(z) - math.log(s), z + beyond, beyond
 
 
 def _debye_coefficients(terms: int) -> tuple[np.ndarray, np.ndarray]:
@@ -169,16 +171,17 @@ def pull_and_height(nu, s):
     z = math.sqrt(s)
     n = math.floor(nu + 0.5)
     mu = nu - n if n > 0.0 else -nu  # an order below 1/2 is that of -nu, whose next is 1 - nu: nothing cancels
-    log_scaled, rise = _temme(mu, z) if z <= 2.0 else _steed(mu, z)
+    log_scaled, rise, beyond = _temme(mu, z) if z <= 2.0 else _steed(mu, z)
     if n == 0.0:
-        return rise, log_scaled + nu * math.log(0.5 * z) + (rise - z) + nu
-    pull, log_scaled = s / rise, log_scaled + math.log(rise / z) + (mu + 1.0) * math.log(0.5 * z)
+        return rise, log_scaled + nu * math.log(0.5 * z) + beyond + nu
+    log_scaled += math.log(rise / z) + (mu + 1.0) * math.log(0.5 * z)
+    pull, beyond = s / rise, -z * (beyond / rise)  # beyond is pull - z, which would lose its digits as a difference
     order = mu + 1.0
     while order < nu - 0.5:
         log_scaled += math.log(0.5 * pull + order)
-        pull = s / (pull + 2.0 * order)
+        pull, beyond = s / (pull + 2.0 * order), -z * ((beyond + 2.0 * order) / (pull + 2.0 * order))
         order += 1.0
-    return pull, log_scaled + (pull - z) + nu
+    return pull, log_scaled + beyond + nu
 
 
 # -- tables of one order ----------------------------------------------------------------------------------------------

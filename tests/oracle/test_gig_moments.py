@@ -71,7 +71,7 @@ def test_half_integer_orders_are_in_closed_form_over_the_whole_range(n):
     found = np.array([pull_and_height(0.5 + n, one * one) for one in z])
     np.testing.assert_allclose(found[:, 0], pull, rtol=1e-12 + 2e-15 * n)
     height = log_scaled - below + 0.5 + n
-    assert np.max(np.abs(found[:, 1] - height) / np.maximum(np.maximum(z, np.abs(height)), 1.0)) < 1e-13
+    assert np.max(np.abs(found[:, 1] - height) / np.maximum(np.abs(height), 1.0)) < 1e-13 + 1e-15 * n
 
 
 @pytest.mark.parametrize("nu", [0.3, 1.0, 1.5, 4.2, 199.5, 1000.0])
@@ -95,7 +95,7 @@ def test_tables_are_the_functions_on_the_whole_range_and_beyond(nu):
     np.testing.assert_allclose(table[1], direct[1], rtol=1e-13)
     for i in range(0, len(s), 50):
         heights = [fill(-nu, s[:, None], one, with_table, (i, i + 1))[2] for with_table in (False, True)]
-        np.testing.assert_allclose(*heights, atol=1e-13 * max(1.0, np.sqrt(s[i]), abs(heights[0])))
+        np.testing.assert_allclose(*heights, atol=1e-13 * max(1.0, abs(heights[0])))
 
 
 def test_a_huge_order_costs_no_more_and_nan_stays_nan():
