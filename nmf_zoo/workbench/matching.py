@@ -113,5 +113,5 @@ def _of_sums(products: Array) -> Array:
 
 def _cosine(product: Array, square: Array, other_square: Array) -> Array:
     """Of sources with these squared norms; 0 with one that is empty."""
-    scale = np.sqrt(square * other_square)
+    scale = np.sqrt(square) * np.sqrt(other_square)  # a product of squares may be beyond all numbers
     return np.divide(product, scale, out=np.zeros(np.shape(scale)), where=scale > 0)

@@ -96,8 +96,9 @@ def test_a_map_estimate_with_every_smoother(smoother):
     found = group(fit(model, smoother=smoother), "posterior")
     assert np.all(np.abs(found["W"] - 2.0) < 0.3)
     assert np.all(found["alpha"] > 0.95)
-    known = pm.do(declare("unit"), {"W": W})
-    assert set(group(fit(known, smoother=smoother), "posterior").data_vars) == {"H", "alpha"}
+    for exposure in (None, np.arange(1.0, 1.0 + F)[:, None]):
+        known = pm.do(declare("unit", exposure=exposure), {"W": W})
+        assert set(group(fit(known, smoother=smoother), "posterior").data_vars) == {"H", "alpha"}
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -88,7 +88,7 @@ def smoothed_sums(
     sums = np.zeros(len(carried.table))
     total_sums(sums, carried, population.weights)
     activations, *rest = split_sums(sums, carried.rows, shape)
-    if weights.matrix is None:
+    if weights.matrix is None and wanted.activations:
         activations = weights.of_features * activations
     total = filtering.log_likelihood if impossible == WITHOUT_DATA else -math.inf
     return SmoothedSums(total, impossible, activations, *rest)
