@@ -12,6 +12,7 @@ from nmf_zoo import nuts
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference import ENGINES, engine_for
 from nmf_zoo.inference.engine import Engine, Verdict, has_data
+from nmf_zoo.inference.families import takes_likelihood
 from nmf_zoo.inference.hmm.support import chain_verdict
 from nmf_zoo.structure import Factorisation
 
@@ -70,8 +71,9 @@ def verdict(structure: Factorisation, name: str, options: Any = None) -> Verdict
     for refusal in (has_data(structure), chain_verdict(structure, name)):
         if not refusal:
             return refusal
-    supports = nuts.supports if name == nuts.NAME else engine_for(name, structure).supports
-    return supports(structure, OPTIONS[name]() if options is None else options)
+    engine = nuts if name == nuts.NAME else engine_for(name, structure)
+    refusal = takes_likelihood(structure, engine.likelihoods)
+    return engine.supports(structure, OPTIONS[name]() if options is None else options) if refusal else refusal
 
 
 def verb_of(engine: Any) -> str:

@@ -24,10 +24,12 @@ from nmf_zoo.inference.propriety import is_proper
 from nmf_zoo.inference.start import FLOOR
 from nmf_zoo.options import check_types
 from nmf_zoo.results import checked_cells, stats_dataset
-from nmf_zoo.structure import Array, Factorisation, Unknown
+from nmf_zoo.structure import Array, Exponential, Factorisation, Likelihood, Normal, Poisson
 
 NAME = "nuts"
+likelihoods: tuple[type[Likelihood], ...] = (Poisson, Normal, Exponential)  # as an Engine names them
 SAMPLERS = ("auto", "pymc", "nutpie")
+IS_PYMC_5 = pm.__version__.startswith("5.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +64,15 @@ def supports(structure: Factorisation, options: NUTS) -> Verdict:
     """Any model with a proper posterior over continuous variables."""
     if structure.data is None:
         return has_data(structure)
-    if structure.imputed is not None and structure.likelihood.kind == "poisson":
+    if structure.imputed is not None and structure.likelihood.is_discrete:
         return Verdict(
             f"{structure.imputed.name} is a discrete variable: declare missing cells with mask= or NaN instead"
         )
-    if isinstance(structure.likelihood.sigma, Unknown) and structure.likelihood.sigma.prior.is_flat:
-        return Verdict(f"{structure.likelihood.sigma.name} is free: give it a proper prior to sample it")
+    for unknown in structure.likelihood.unknowns:
+        if unknown.prior.is_flat:
+            return Verdict(f"{unknown.name} is free: give it a proper prior to sample it")
+    if IS_PYMC_5 and structure.likelihood.is_spectral and not np.any(structure.data.observed_values):
+        return Verdict(f"all of {structure.likelihood.name} is 0, a density that PyMC 5 takes minutes to simplify")
     return is_proper(structure)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pymc as pm
 import scipy.sparse as sp
 import xarray as xr
-from scipy.special import gammaln, xlogy
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
@@ -69,7 +68,7 @@ def _per_sample(posterior: Posterior) -> xr.DataArray:
     structure, sample = posterior.structure, axes_of(posterior.structure)[1]
     require_answer(posterior, structure.shape[1], "thin the draws first: idata.sel(draw=slice(None, None, 10))")
     out = np.empty((*posterior.lead, structure.shape[1]))
-    of_columns = _poisson_columns(structure) if structure.likelihood.kind == "poisson" else _dense_columns(structure)
+    of_columns = _sparse_columns(structure) if structure.likelihood.has_free_zeros else _dense_columns(structure)
     for draw in posterior:
         out[draw.at] = of_columns(draw)
     seen = _has_data(structure)
@@ -77,16 +76,16 @@ def _per_sample(posterior: Posterior) -> xr.DataArray:
     return xr.DataArray(out[..., seen], dims=(*LEADING, sample.dim), coords=coords)
 
 
-def _poisson_columns(structure: Factorisation) -> Callable[[Draw], Array]:
-    """Draw -> sum over non-zero cells of x log mean - log x!, minus the sum of the mean over observed cells, (N,)."""
+def _sparse_columns(structure: Factorisation) -> Callable[[Draw], Array]:
+    """Draw -> sum over non-zero cells of log p + mean, minus the sum of the mean over observed cells, (N,)."""
     rows, cols, x = nonzero_cells(structure)
-    weights, n_samples = weigh(structure), structure.shape[1]
-    constant = -np.bincount(cols, gammaln(x + 1), n_samples) - background_of_samples(structure)
+    weights, n_samples, likelihood = weigh(structure), structure.shape[1], structure.likelihood
+    constant = -np.bincount(cols, likelihood.log_constant(x), n_samples) - background_of_samples(structure)
 
     def of_columns(draw: Draw) -> Array:
         mean = mean_at(structure, draw, rows, cols)
         total = np.sum(weights.over_features(draw.W) * draw.H.T, axis=1)
-        return np.bincount(cols, xlogy(x, mean), n_samples) - total + constant
+        return np.bincount(cols, likelihood.nonzero_part(x, mean), n_samples) - total + constant
 
     return of_columns
 
@@ -96,7 +95,7 @@ def _dense_columns(structure: Factorisation) -> Callable[[Draw], Array]:
     rows, cols, x = structure.observed_cells()
 
     def of_columns(draw: Draw) -> Array:
-        cell = structure.cell_log_likelihood(x, mean_at(structure, draw, rows, cols), draw.values)
+        cell = structure.likelihood.log_density(x, mean_at(structure, draw, rows, cols), draw.values)
         return np.bincount(cols, cell, structure.shape[1])
 
     return of_columns
@@ -122,10 +121,10 @@ def _per_cell(posterior: Posterior) -> xr.DataArray:
     rows, cols = (np.arange(size) for size in structure.shape)
     for part in column_parts(*structure.shape):
         block = x[:, part].toarray() if sp.issparse(x) else x[:, part]
-        log_factorials = structure.log_factorials(block)
+        constants = structure.likelihood.log_constant(block)
         for draw in posterior:
             mean = mean_at(structure, draw, *grid_cells(rows, cols[part])).reshape(block.shape)
-            out[draw.at][:, part] = structure.cell_log_likelihood(block, mean, draw.values, log_factorials)
+            out[draw.at][:, part] = structure.likelihood.log_density(block, mean, draw.values, constants)
     return labelled_grid(out, posterior, rows, cols)
 
 
@@ -136,9 +135,9 @@ def _at_listed_cells(posterior: Posterior) -> xr.DataArray:
     if structure.cells is not None and isinstance(structure.data, Dense):
         rows, cols = structure.cells
         x = structure.data.values[rows, cols]
-    out, log_factorials = np.empty((*posterior.lead, len(rows))), structure.log_factorials(x)
+    out, constants = np.empty((*posterior.lead, len(rows))), structure.likelihood.log_constant(x)
     for draw in posterior:
         mean = mean_at(structure, draw, rows, cols)
-        out[draw.at] = structure.cell_log_likelihood(x, mean, draw.values, log_factorials)
+        out[draw.at] = structure.likelihood.log_density(x, mean, draw.values, constants)
     coords = posterior.coords | cell_coords(structure, "cell", rows, cols)
     return xr.DataArray(out, dims=(*LEADING, "cell"), coords=coords)

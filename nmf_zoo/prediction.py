@@ -10,7 +10,6 @@ import pymc as pm
 import xarray as xr
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.kernels.predictions import draw_counts_at, draw_normals_at, draw_powers_at
 from nmf_zoo.kernels.streams import child, seed_key
 from nmf_zoo.posterior import (
     LEADING,
@@ -162,23 +161,13 @@ def _predict_cells(idata, structure, rows, cols, dim, n_draws, random_seed) -> x
 
 def _draw_cells(structure: Factorisation, draw: Draw, rows: Array, cols: Array, key: np.uint64) -> Array:
     mean, stream = mean_at(structure, draw, rows, cols), child(key, *draw.place)
-    structure.require_countable(mean)
-    out: Array = np.empty(len(mean), dtype=_dtype(structure))
-    if structure.likelihood.kind == "poisson":
-        draw_counts_at(out, mean, rows, cols, stream)
-    elif structure.likelihood.kind == "exponential":
-        draw_powers_at(out, mean, rows, cols, stream)
-    else:
-        sigma = float(structure.likelihood.sigma.resolve(draw.values))
-        draw_normals_at(out, mean, sigma, rows, cols, stream)
+    structure.likelihood.require_drawable(mean)
+    out: Array = np.empty(len(mean), dtype=structure.likelihood.dtype)
+    structure.likelihood.draw_cells(out, mean, draw.values, rows, cols, stream)
     return out
-
-
-def _dtype(structure: Factorisation) -> type:
-    return np.int64 if structure.likelihood.kind == "poisson" else np.float64
 
 
 def _empty(structure: Factorisation, posterior: Posterior, shape: tuple[int, ...]) -> Array:
     do = "choose features=, samples= or cells=, lower n_draws, or go through nz.predict_blocks"
     require_answer(posterior, int(np.prod(shape)), do)
-    return np.empty((*posterior.lead, *shape), dtype=_dtype(structure))
+    return np.empty((*posterior.lead, *shape), dtype=structure.likelihood.dtype)

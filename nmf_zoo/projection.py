@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -24,17 +25,17 @@ from nmf_zoo.structure import (
     Array,
     BasisChainPrior,
     Chain,
+    Exponential,
     Factorisation,
     Flat,
     GammaPrior,
     InverseGammaPrior,
+    LogNormalARPrior,
+    Normal,
+    Poisson,
     UnitChainPrior,
     Unknown,
 )
-
-WORDS = {Flat: "free", GammaPrior: "Gamma", InverseGammaPrior: "inverse-gamma"}
-# Activations that we declare.
-DECLARED = {"poisson": "free, Gamma or chain", "normal": "free", "exponential": "inverse-gamma"}
 
 # Where no engine is named: what draws before what finds a point, exact sums before particles.
 PREFERRED = ("gibbs", "hmm_exact", "particle_gibbs", "em")
@@ -119,21 +120,59 @@ def projection_model(
 
 def _declare(structure: Factorisation, values: dict[str, Array], X_new: Any, **inputs: Any) -> pm.Model:
     """A declaration of the new samples, its W still unknown."""
-    kind, prior, rank = structure.likelihood.kind, structure.H.prior, structure.rank
-    if kind == "normal" and isinstance(prior, Flat):
-        return normal_nmf(X_new, rank, sigma=structure.likelihood.sigma.resolve(values), **inputs)
-    if kind == "poisson" and isinstance(prior, Flat):
-        return poisson_nmf(X_new, rank, **inputs)
-    if kind == "poisson" and isinstance(prior, GammaPrior):
-        shape, rate = (_tied(array, structure.H.shape) for array in prior.shape_and_rate(values))
-        return gap(X_new, rank, alpha_h=shape, beta_h=rate, **inputs)
-    if kind == "exponential" and isinstance(prior, InverseGammaPrior):
-        shape, scale = (_tied(array, structure.H.shape) for array in prior.shape_and_scale(values))
-        return is_nmf(X_new, rank, alpha=shape, beta=scale, **inputs)
-    if kind == "poisson" and isinstance(prior, Chain):
-        return hmm_nmf(X_new, rank, chain=_known_chain(prior, values, rank), **inputs)
-    word = WORDS.get(type(prior), "chains as")
-    raise InputError("model", f"{kind} data with {word} activations", f"{DECLARED[kind]} ones")
+    likelihood, prior = structure.likelihood, structure.H.prior
+    declared = {of_H: declare for (of_X, of_H), declare in DECLARATIONS.items() if of_X is type(likelihood)}
+    if type(prior) not in declared:
+        words = " or ".join(dict.fromkeys(WORDS[of_H] for of_H in declared))
+        expected = f"{words} ones" if declared else "data of another likelihood: no declaration of ours has this one"
+        raise InputError("model", f"{likelihood.family} data with {WORDS[type(prior)]} activations", expected)
+    make, arguments = declared[type(prior)](structure, values)
+    return make(X_new, structure.rank, **arguments, **inputs)
+
+
+Declared = tuple[Callable[..., pm.Model], dict[str, Any]]  # one of nz.models, and its arguments for H and X
+
+
+def _normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    return normal_nmf, {role: own.resolve(values) for role, own in structure.likelihood.parameters.items()}
+
+
+def _free(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    return poisson_nmf, {}
+
+
+def _gamma(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    shape, rate = (_tied(array, structure.H.shape) for array in structure.H.prior.shape_and_rate(values))
+    return gap, {"alpha_h": shape, "beta_h": rate}
+
+
+def _inverse_gamma(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    shape, scale = (_tied(array, structure.H.shape) for array in structure.H.prior.shape_and_scale(values))
+    return is_nmf, {"alpha": shape, "beta": scale}
+
+
+def _chain(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    return hmm_nmf, {"chain": _known_chain(cast(Chain, structure.H.prior), values, structure.rank)}
+
+
+# (likelihood of X, prior of H) -> the declaration that has them
+DECLARATIONS: dict[tuple[type, type], Callable[[Factorisation, dict[str, Array]], Declared]] = {
+    (Poisson, Flat): _free,
+    (Poisson, GammaPrior): _gamma,
+    (Poisson, BasisChainPrior): _chain,
+    (Poisson, UnitChainPrior): _chain,
+    (Poisson, LogNormalARPrior): _chain,
+    (Normal, Flat): _normal,
+    (Exponential, InverseGammaPrior): _inverse_gamma,
+}
+WORDS = {
+    Flat: "free",
+    GammaPrior: "Gamma",
+    InverseGammaPrior: "inverse-gamma",
+    BasisChainPrior: "chain",
+    UnitChainPrior: "chain",
+    LogNormalARPrior: "chain",
+}
 
 
 def _known_chain(prior: Chain, values: dict[str, Array], rank: int) -> Recipe:
@@ -162,10 +201,9 @@ def _mean_values(idata: Any, structure: Factorisation, chain: int) -> dict[str, 
     if chain not in group["chain"].to_numpy():
         raise InputError("chain", repr(chain), f"one of {group['chain'].to_numpy().tolist()}")
     needed = [] if structure.W.is_fixed else [structure.W.name]
-    for unknown in (*structure.H.unknowns, structure.likelihood.sigma):
-        if isinstance(unknown, Unknown):
-            _refuse_untied(unknown, structure.H.shape)
-            needed.append(unknown.name)
+    for unknown in (*structure.H.unknowns, *structure.likelihood.unknowns):
+        _refuse_untied(unknown, structure.H.shape)
+        needed.append(unknown.name)
     one = group.sel(chain=[chain])
     return {name: mean_over_draws(variable_of(one, name, shapes[name])[0]).to_numpy() for name in needed}
 

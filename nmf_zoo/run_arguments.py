@@ -16,7 +16,7 @@ from nmf_zoo.inference.driver import SampleRun
 from nmf_zoo.memory import PER_RUN, require_memory
 from nmf_zoo.options import LARGEST
 from nmf_zoo.results.groups import CHECKED_CELLS
-from nmf_zoo.structure import Array, Factorisation, Fixed, Unknown
+from nmf_zoo.structure import Array, Factorisation, Fixed
 
 IDATA_KEYS = ("log_likelihood",)
 KEEP = ("draws", "moments")
@@ -82,8 +82,7 @@ def variable_shapes(structure: Factorisation) -> dict[str, tuple[int, ...]]:
 def needed_shapes(structure: Factorisation) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the variables that X depends on directly."""
     names = [factor.name for factor in (structure.W, structure.H) if not factor.is_fixed]
-    if isinstance(structure.likelihood.sigma, Unknown):
-        names.append(structure.likelihood.sigma.name)
+    names += [unknown.name for unknown in structure.likelihood.unknowns]
     shapes = variable_shapes(structure)
     return {name: shapes[name] for name in names}
 
@@ -141,8 +140,7 @@ def _check_values(name: str, array: Array, is_signed: bool) -> None:
 
 def check_possible(structure: Factorisation) -> None:
     """No positive cell lies where a known factor makes the mean 0, and with it the likelihood; of powers, no cell."""
-    kind = structure.likelihood.kind
-    if kind == "normal" or structure.data is None:
+    if structure.data is None:
         return
     for factor, axis in ((structure.W, 0), (structure.H, 1)):
         if not isinstance(factor.prior, Fixed):
@@ -151,12 +149,15 @@ def check_possible(structure: Factorisation) -> None:
         if not np.any(empty):
             continue
         rows, cols, x = structure.observed_cells()
+        needed = structure.likelihood.needs_mean(x)
+        if needed is None:
+            return
+        needs, word = needed
         background = structure.at_cells(structure.likelihood.background, rows, cols, 0.0)
         along = rows if axis == 0 else cols
-        bad = np.flatnonzero(((x > 0) | (kind == "exponential")) & (background == 0) & empty[along])
+        bad = np.flatnonzero(needs & (background == 0) & empty[along])
         if bad.size:
             place = f"{('feature', 'sample')[axis]} {along[bad[0]]}"
-            word = "positive" if kind == "poisson" else "observed"
             got = f"{bad.size} {word} cells, the first at {place}, where {factor.name or 'a known factor'} is 0"
             raise InputError(structure.likelihood.name, got, "a positive mean there", "use a small positive value")
 

@@ -90,16 +90,11 @@ def draw_data(structure: Factorisation, values: Mapping[str, Array], rng: np.ran
     """X (F, N), drawn block by block."""
     W, H = (structure.factor_value(factor, values) for factor in (structure.W, structure.H))
     likelihood = structure.likelihood
-    out = np.empty(structure.shape, dtype=np.int64 if likelihood.kind == "poisson" else np.float64)
+    out: Array = np.empty(structure.shape, dtype=likelihood.dtype)
     for columns in structure.column_blocks():
         mean = structure.mean_of(W, H, columns)
-        structure.require_countable(mean)
-        if likelihood.kind == "exponential":
-            out[:, columns] = rng.exponential(mean)
-        elif likelihood.sigma is not None:
-            out[:, columns] = rng.normal(mean, likelihood.sigma.resolve(values))
-        else:
-            out[:, columns] = rng.poisson(mean)
+        likelihood.require_drawable(mean)
+        out[:, columns] = likelihood.draw(mean, values, rng)
     return out
 
 

@@ -18,6 +18,7 @@ from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.files import replacing
 from nmf_zoo.inference import online_em
 from nmf_zoo.inference.driver import available_cores
+from nmf_zoo.inference.families import takes_likelihood
 from nmf_zoo.inference.hmm import online as chain_online_em
 from nmf_zoo.inference.hmm import particle_online as particle_online_em
 from nmf_zoo.inference.itakura_saito import online_em as simulated_online_em
@@ -277,8 +278,9 @@ class Stream:
         about its last column is :attr:`filtered`.
         """
         check_counts(first=(first, 0))
-        if shares and self._engine.kind != "exponential":
-            raise InputError("shares", "True", "False", f"the columns of this stream are {self._engine.kind}")
+        if shares and not self._engine.has_shares:
+            family = self._structure.likelihood.family
+            raise InputError("shares", "True", "False", f"the columns of this stream are {family}")
         if self._state is None:
             raise InputError(*NO_COLUMN)
         block = read_block(x, self._structure, first, self._engine, mask, observed)
@@ -342,10 +344,12 @@ def _resolve(engine: Any, structure: Factorisation) -> tuple[StreamEngine, Any]:
         classes = [one.options.__name__ for one in STREAMS]
         raise InputError("engine", repr(engine), f"one of {names}, or options of {classes}")
     reasons = []
-    fitting = [one for one in named if one.kind == structure.likelihood.kind] or named
+    fitting = [one for one in named if takes_likelihood(structure, one.likelihoods)] or named
     for one in sorted(fitting, key=lambda one: not one.suits(structure)):
         options = one.options() if isinstance(engine, str) else engine
-        verdict = one.supports(structure, options)
+        verdict = takes_likelihood(structure, one.likelihoods)
+        if verdict:
+            verdict = one.supports(structure, options)
         if verdict:
             return one, options
         reasons.append(verdict.reason)

@@ -149,13 +149,13 @@ class RandomWalk:
 from nmf_zoo.inference.engine import CAN_RUN, Engine, Verdict
 from nmf_zoo.inference.start import start_factors
 from nmf_zoo.results import checked_cells
-from nmf_zoo.structure import Dense, GammaPrior
+from nmf_zoo.structure import Dense, GammaPrior, Poisson
 
 
 def supports(structure, options):
     factors = (structure.W, structure.H)
-    if structure.likelihood.kind != "poisson" or not all(isinstance(side.prior, GammaPrior) for side in factors):
-        return Verdict("it walks over W and H with gamma priors, and X is Poisson")
+    if not all(isinstance(side.prior, GammaPrior) for side in factors):
+        return Verdict("it walks over W and H with gamma priors")
     if structure.unknowns:
         return Verdict(f"it takes hyperparameters as known, and {', '.join(structure.unknowns)} are not")
     if not isinstance(structure.data, Dense) or structure.data.mask is not None:
@@ -239,6 +239,7 @@ def draw(problem, state, key):
 ENGINE = Engine(
     name="random_walk",
     verb="sample",
+    likelihoods=(Poisson,),
     options=RandomWalk,
     supports=supports,
     prepare=prepare,

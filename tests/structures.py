@@ -9,6 +9,7 @@ from nmf_zoo.inference.workers import SERIAL
 from nmf_zoo.kernels.streams import child, seed_key
 from nmf_zoo.structure import (
     Dense,
+    Exponential,
     Factor,
     Factorisation,
     Fixed,
@@ -17,11 +18,14 @@ from nmf_zoo.structure import (
     HyperPrior,
     InverseGammaPrior,
     Known,
-    Likelihood,
+    Normal,
     Parameter,
+    Poisson,
     Proper,
     Unknown,
 )
+
+LIKELIHOODS = {own.family: own for own in (Poisson, Normal, Exponential)}
 
 
 def unknown(name, kind, *args, variable_shape=(), shape=None):
@@ -54,7 +58,7 @@ def model(x, rank, prior_w, prior_h, mask=None, exposure=None, background=None, 
     optional = {"exposure": exposure, "background": background}
     arrays = {name: np.asarray(value, dtype=np.float64) for name, value in optional.items() if value is not None}
     return Factorisation(
-        likelihood=Likelihood(kind=kind, sigma=None if sigma is None else parameter(sigma), **arrays),
+        likelihood=LIKELIHOODS[kind](**({} if sigma is None else {"sigma": parameter(sigma)}), **arrays),
         W=Factor(name="W", shape=(x.shape[0], rank), prior=_prior(prior_w)),
         H=Factor(name="H", shape=(rank, x.shape[1]), prior=_prior(prior_h)),
         data=data,

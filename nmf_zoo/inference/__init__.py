@@ -1,4 +1,4 @@
-"""The engines by name, and those of the same name for exponential data. NUTS, which hands the model to PyMC, is in
+"""The engines by name, and others of the same names for other likelihoods. NUTS, which hands the model to PyMC, is in
 :mod:`nmf_zoo.nuts`.
 """
 
@@ -13,12 +13,10 @@ from nmf_zoo.structure import Factorisation
 ENGINES: dict[str, Engine] = {
     module.ENGINE.name: module.ENGINE for module in (em, vb, mcem, gibbs, exact, particle_em, particle_gibbs)
 }
-EXPONENTIAL: dict[str, Engine] = {
-    module.ENGINE.name: module.ENGINE for module in (divergence_em, composite_vb, composite_gibbs)
-}
+OTHERS: list[Engine] = [module.ENGINE for module in (divergence_em, composite_vb, composite_gibbs)]
 
 
 def engine_for(name: str, structure: Factorisation) -> Engine:
     """The engine of this name for the structure's likelihood; where it has none, the one that will refuse it."""
-    others = EXPONENTIAL if structure.likelihood.kind == "exponential" else {}
-    return others.get(name, ENGINES[name])
+    named = [ENGINES[name], *(engine for engine in OTHERS if engine.name == name)]
+    return next((engine for engine in named if type(structure.likelihood) in engine.likelihoods), named[0])

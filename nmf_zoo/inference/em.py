@@ -28,7 +28,7 @@ import numpy as np
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse
-from nmf_zoo.inference.em_losses import Loss, PoissonLoss, View, loss_of
+from nmf_zoo.inference.em_losses import LOSSES, Loss, NormalLoss, PoissonLoss, View, loss_of
 from nmf_zoo.inference.em_priors import log_prior, pull_of, update_rates
 from nmf_zoo.inference.em_support import constrained, supports
 from nmf_zoo.inference.engine import Engine
@@ -132,9 +132,9 @@ class Problem:
 
 def prepare(structure: Factorisation, options: EM, workers: Workers) -> Problem:
     """Lay out the data for the updates."""
-    if structure.likelihood.kind == "normal":
-        options = replace(options, inner=None)
     loss = loss_of(structure, workers, options.precision)
+    if isinstance(loss, NormalLoss):  # which has no sources to freeze
+        options = replace(options, inner=None)
     simplex = constrained(structure, options.mode)
     steps = _newton(structure, options, loss, simplex, workers)
     release(structure)
@@ -276,10 +276,18 @@ def finish(problem: Problem, state: EMState, key: np.uint64, draws: int) -> tupl
             values[side.factor.name] = side.as_variable(array)[None].copy()
     if structure.imputed is not None:
         mean = structure.mean_at(state.W, state.Ht.T, structure.imputed.rows, structure.imputed.cols)
-        values[structure.imputed.name] = (np.floor(mean) if structure.likelihood.kind == "poisson" else mean)[None]
+        values[structure.imputed.name] = structure.likelihood.mode(mean)[None]
     return values, {}
 
 
 ENGINE = Engine(
-    name="em", verb="fit", options=EM, supports=supports, prepare=prepare, init=init, step=step, finish=finish
+    name="em",
+    verb="fit",
+    likelihoods=tuple(LOSSES),
+    options=EM,
+    supports=supports,
+    prepare=prepare,
+    init=init,
+    step=step,
+    finish=finish,
 )

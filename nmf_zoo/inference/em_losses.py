@@ -6,6 +6,7 @@ H at a new W, ``drag_W`` and ``drag_H`` the rest: the pulls and drags of :mod:`n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from nmf_zoo.inference.layout import likelihood_constant, weigh
 from nmf_zoo.inference.sources import expected_sources
 from nmf_zoo.inference.squared_error import squares
 from nmf_zoo.inference.workers import Workers
-from nmf_zoo.structure import Array, Factorisation, Unknown
+from nmf_zoo.structure import Array, Factorisation, Likelihood, Normal, Poisson, Unknown
 
 NOISE_FLOOR = 1e-10  # of a free sigma, relative to the data: a perfect fit would send it to 0
 
@@ -56,8 +57,8 @@ class PoissonLoss:
 class NormalLoss:
     """A normal likelihood, sigma known or free."""
 
-    def __init__(self, structure: Factorisation, workers: Workers):
-        self.squares, self.sigma = squares(structure), structure.likelihood.sigma
+    def __init__(self, structure: Factorisation, workers: Workers, precision: str):
+        self.squares, self.sigma = squares(structure), structure.likelihood.parameters["sigma"]
         x = structure.data.observed_values
         self.least_sigma = max(NOISE_FLOOR * float(np.sqrt(np.mean(np.square(x)))), 1e-150) if x.size else 1.0
 
@@ -87,10 +88,12 @@ class NormalLoss:
 
 
 Loss = PoissonLoss | NormalLoss
+LOSSES: dict[type[Likelihood], Callable[[Factorisation, Workers, str], Loss]] = {
+    Poisson: PoissonLoss,
+    Normal: NormalLoss,
+}
 
 
 def loss_of(structure: Factorisation, workers: Workers, precision: str) -> Loss:
     """The loss of a structure's likelihood; squared error is always computed in float64."""
-    if structure.likelihood.kind == "poisson":
-        return PoissonLoss(structure, workers, precision)
-    return NormalLoss(structure, workers)
+    return LOSSES[type(structure.likelihood)](structure, workers, precision)

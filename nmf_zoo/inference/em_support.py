@@ -11,7 +11,7 @@ from nmf_zoo.inference.families import takes_priors
 from nmf_zoo.inference.scale import takes_scale
 from nmf_zoo.inference.sides import Side, two_sides
 from nmf_zoo.inference.squared_error import can_square
-from nmf_zoo.structure import Factorisation, GammaPrior, Known, Unknown
+from nmf_zoo.structure import Factorisation, GammaPrior, Known, Normal, Poisson, Unknown
 
 SCALES = 1e-120, 1e120  # of the largest cell
 
@@ -42,10 +42,10 @@ def _flat_and_gamma(structure: Factorisation) -> list[tuple[Side, Side]]:
 
 
 def _check_update(structure: Factorisation, options: Any) -> Verdict:
-    kind = structure.likelihood.kind
-    if options.update != "auto" and kind != "exponential":
-        return Verdict(f'update={options.update!r} is for exponential data, and these are {kind}: leave it at "auto"')
-    return CAN_RUN
+    if options.update == "auto":
+        return CAN_RUN
+    family = structure.likelihood.family
+    return Verdict(f'update={options.update!r} is for exponential data, and these are {family}: leave it at "auto"')
 
 
 def _check_families(structure: Factorisation, options: Any) -> Verdict:
@@ -55,13 +55,11 @@ def _check_families(structure: Factorisation, options: Any) -> Verdict:
 def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
     """Free rates and means are estimated in GaP only, shapes nowhere: with the factors they have no joint maximum."""
     allowed = set()
-    if structure.likelihood.kind == "poisson":
+    if isinstance(structure.likelihood, Poisson):
         for _, other in _flat_and_gamma(structure):
             second = [p for role, p in other.gamma.parameters.items() if role != "shape" and isinstance(p, Unknown)]
             allowed = {p.name for p in second if p.prior.is_flat and p != other.gamma.shape}
-    sigma = structure.likelihood.sigma
-    if isinstance(sigma, Unknown) and sigma.prior.is_flat:
-        allowed.add(sigma.name)
+    allowed |= {unknown.name for unknown in structure.likelihood.unknowns if unknown.prior.is_flat}
     refused = [name for name in structure.unknowns if name not in allowed]
     if refused:
         return Verdict(
@@ -100,7 +98,7 @@ def _check_scale(structure: Factorisation, options: Any) -> Verdict:
 
 
 def _check_normal(structure: Factorisation, options: Any) -> Verdict:
-    if structure.likelihood.kind != "normal":
+    if not isinstance(structure.likelihood, Normal):
         return CAN_RUN
     if options.inner not in (None, 1):
         return Verdict("inner= freezes expected sources, and a normal likelihood has none: leave it out")

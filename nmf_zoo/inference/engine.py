@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from nmf_zoo.inference.workers import Workers
-from nmf_zoo.structure import Factorisation
+from nmf_zoo.structure import Factorisation, Likelihood
 
 START, DRAW, STEPS = 0, 1, 2  # children of a chain's stream; sweep s draws from child(key, STEPS, s)
 
@@ -63,6 +63,8 @@ class Engine:
     ----------
     name : word for ``engine=`` and the command line
     verb : "sample" (draws of a Markov chain) or "fit" (iterates to a solution)
+    likelihoods : the classes of :mod:`nmf_zoo.structure.likelihoods` that it has updates for; all others are refused.
+        Engines for different ones may share their name
     options : the frozen dataclass of the algorithm's own options
     supports, prepare, init, step, tune, draw, run, finish : see above; samplers have ``draw``, optimisers ``finish``
     maximise : an optimiser's objective rises (a bound) instead of falling
@@ -70,6 +72,7 @@ class Engine:
 
     name: str
     verb: Literal["sample", "fit"]
+    likelihoods: tuple[type[Likelihood], ...]
     options: type
     supports: Callable[[Factorisation, Any], Verdict]
     prepare: Callable[[Factorisation, Any, Workers], Any]

@@ -1,6 +1,8 @@
-"""Which families of priors an engine's formulas are for: a factor of another one is refused by name."""
+"""Which likelihoods and families of priors an engine's formulas are for: another one is refused by name."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
 from nmf_zoo.structure import (
@@ -8,6 +10,7 @@ from nmf_zoo.structure import (
     Factorisation,
     GammaPrior,
     InverseGammaPrior,
+    Likelihood,
     LogNormalARPrior,
     Proper,
     UnitChainPrior,
@@ -20,6 +23,15 @@ WORDS = {
     UnitChainPrior: "bounded chain",
     LogNormalARPrior: "log-normal chain",
 }
+
+
+def takes_likelihood(structure: Factorisation, taken: Sequence[type[Likelihood]]) -> Verdict:
+    """CAN_RUN when X's likelihood is one of these."""
+    likelihood = structure.likelihood
+    if type(likelihood) in taken:
+        return CAN_RUN
+    words = " or ".join(own.family for own in taken) or "no"
+    return Verdict(f"{likelihood.name} is {likelihood.family}, and its updates are for {words} data")
 
 
 def takes_priors(structure: Factorisation, family: type) -> Verdict:

@@ -67,7 +67,7 @@ from nmf_zoo.kernels.sweeps import (
 from nmf_zoo.kernels.tuning import end_sweep, freeze, is_allocating, is_moving_along_orbit
 from nmf_zoo.options import check_types
 from nmf_zoo.results import checked_cells
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factorisation, Poisson
 
 MOVES = ("scale", "shear")
 TRAJECTORY_WORDS = ("auto", "always", "never")
@@ -322,6 +322,7 @@ def _collect(problem: Problem, kept: Kept) -> tuple[dict[str, Array], dict[str, 
 ENGINE = Engine(
     name="gibbs",
     verb="sample",
+    likelihoods=(Poisson,),
     options=Gibbs,
     supports=supports,
     prepare=prepare,

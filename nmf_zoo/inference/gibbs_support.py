@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict, has_data
-from nmf_zoo.inference.families import takes_priors
+from nmf_zoo.inference.families import takes_likelihood, takes_priors
 from nmf_zoo.inference.propriety import is_proper
 from nmf_zoo.inference.scale import takes_scale
-from nmf_zoo.structure import Factorisation, GammaPrior
+from nmf_zoo.structure import Factorisation, GammaPrior, Poisson
 
 SCALES = 1e-250, 1e250  # of the largest count over its exposure
 LARGEST_COUNT = 2.0**53  # above it float64 does not hold every integer
@@ -29,10 +29,9 @@ def takes_gammas(structure: Factorisation) -> Verdict:
 
 def takes_counts(structure: Factorisation) -> Verdict:
     """What an engine that allocates counts asks of the data."""
-    if structure.likelihood.kind != "poisson":
-        return Verdict(f"it allocates counts, and {structure.likelihood.name} is {structure.likelihood.kind}")
-    if structure.data is None:
-        return has_data(structure)
+    for verdict in (takes_likelihood(structure, (Poisson,)), has_data(structure)):
+        if not verdict:
+            return verdict
     if not structure.is_integer:
         return Verdict(f"it allocates counts, and {structure.likelihood.name} holds {_describe_fractions(structure)}")
     largest = float(np.max(structure.data.observed_values, initial=0.0))

@@ -19,6 +19,6 @@ def impute(structure: Factorisation, factors: list[Array], draw: Draw, key: np.u
     draws = []
     for W, Ht in zip(*factors, strict=True):
         mean = structure.mean_at(W, Ht.T, rows, cols)
-        structure.require_countable(mean)
+        structure.likelihood.require_drawable(mean)
         draws.append(draw(generator, mean))
     return np.stack(draws)

@@ -11,7 +11,7 @@ from scipy.special import gammaln, xlogy
 from nmf_zoo.inference.layout import Layout, Weights, compress, likelihood_constant, weigh
 from nmf_zoo.inference.sources import SparseSources
 from nmf_zoo.inference.workers import SERIAL, Workers
-from nmf_zoo.structure import Array, Factorisation, GammaPrior
+from nmf_zoo.structure import Array, Factorisation, GammaPrior, Poisson
 
 
 class LogJoint:
@@ -58,7 +58,7 @@ def log_joints(structure: Factorisation, values: Mapping[str, Array]) -> Array:
     """``structure.log_joint`` at every draw of ``values``, name -> (draws, *variable); (draws,)."""
     n_draws = len(next(iter(values.values())))
     draws = ({name: array[draw] for name, array in values.items()} for draw in range(n_draws))
-    if structure.likelihood.kind != "poisson" or structure.data is None:
+    if not isinstance(structure.likelihood, Poisson) or structure.data is None:
         with np.errstate(over="ignore"):  # a draw of a heavy tail may have a mean beyond all numbers, and lp = -inf
             return np.array([structure.log_joint(draw) for draw in draws])
     log_joint = LogJoint(structure, compress(structure), weigh(structure), SERIAL)

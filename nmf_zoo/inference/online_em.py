@@ -46,7 +46,7 @@ from nmf_zoo.kernels.column_sweeps import Plan, Weights, expect_columns, make_ro
 from nmf_zoo.kernels.gibbs import draw_factor
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.options import check_types
-from nmf_zoo.structure import Array, Factorisation, Flat, GammaPrior, slices
+from nmf_zoo.structure import Array, Factorisation, Flat, GammaPrior, Poisson, slices
 
 COMPLETE = ("auto", "C", "CH")
 CHUNK_NUMBERS, SIDE_BY_SIDE = 1 << 16, 8  # numbers in the shares of one chunk; chunks whose shares wait for each other
@@ -108,8 +108,6 @@ class Problem:
 def supports(structure: Factorisation, options: OnlineEM) -> Verdict:
     """GaP: Poisson counts, W free, gamma activations with known hyperparameters that are the same for all samples."""
     likelihood, W, H = structure.likelihood, structure.W, structure.H
-    if likelihood.kind != "poisson":
-        return Verdict(f"it allocates counts, and {likelihood.name} is {likelihood.kind}")
     if not isinstance(W.prior, Flat):
         return Verdict(
             f"it maximises the marginal likelihood of a free {W.name or 'W'}, as in nz.gap; here it has a prior"
@@ -238,7 +236,7 @@ def activations(problem: Problem, state: OnlineState, columns: Columns, key: np.
 
 STREAM = StreamEngine(
     name="online_em",
-    kind="poisson",
+    likelihoods=(Poisson,),
     options=OnlineEM,
     is_counts=True,
     block=Columns,

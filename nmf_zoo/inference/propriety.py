@@ -20,12 +20,15 @@ from nmf_zoo.structure import (
     Array,
     BasisChainPrior,
     Cells,
+    Exponential,
     Factor,
     Factorisation,
     Fixed,
     Flat,
     InverseGammaPrior,
     LogNormalARPrior,
+    Normal,
+    Poisson,
     UnitChainPrior,
 )
 
@@ -35,12 +38,14 @@ def is_proper(structure: Factorisation) -> Verdict:
     free = [name for name, unknown in structure.unknowns.items() if unknown.prior.is_flat]
     if free:
         return Verdict(f"hyperparameter {', '.join(free)} is free: give it a proper prior to sample it")
-    if structure.likelihood.kind == "exponential":
+    if isinstance(structure.likelihood, Exponential):
         return powers.is_proper(structure)
     W, H = structure.W, structure.H
     flat = [factor for factor in (W, H) if isinstance(factor.prior, Flat)]
     if not flat:
         return CAN_RUN
+    if not isinstance(structure.likelihood, Poisson | Normal):
+        return Verdict(f"{flat[0].name} has no prior, and what {structure.likelihood.family} data hold is not known")
     if len(flat) == 2:
         return Verdict(f"{W.name} and {H.name} have no prior: their posterior is improper")
     axis = 0 if flat[0] is W else 1

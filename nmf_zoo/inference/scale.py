@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
-from nmf_zoo.structure import Factorisation, Known
+from nmf_zoo.structure import Factorisation, Known, Normal
 
 UNITS = 1e-120, 1e120  # of an exposure and of sigma
 
@@ -20,7 +20,7 @@ def takes_scale(structure: Factorisation, name: str, least: float, most: float) 
             ends = np.min(likelihood.exposure), np.max(likelihood.exposure)
             found += [(f"{of_X} over an exposure of {end:g}", np.divide(largest, end)) for end in ends]
             others += [("an exposure", end) for end in ends]
-        if isinstance(likelihood.sigma, Known):
+        if isinstance(likelihood, Normal) and isinstance(likelihood.sigma, Known):
             sigma = float(likelihood.sigma.value)
             found.append((f"{of_X} over sigma", np.divide(largest, sigma)))
             others.append(("sigma", sigma))

@@ -69,8 +69,7 @@ def _scales(structure: Factorisation, values: Mapping[str, Array]) -> tuple[floa
 def _ratio_to_data(structure: Factorisation, W: Array, Ht: Array) -> float:
     """The total of the data over that of their mean at these factors; 1 where no cell is observed or a factor is 0."""
     total, of_data = weigh(structure).total(W, Ht), float(structure.data.observed_values.sum())
-    if structure.likelihood.kind != "exponential" or of_data == 0.0:
-        of_data = max(of_data, 1.0)  # counts without a count; powers are at any scale
+    of_data = max(of_data, structure.likelihood.least_total) or 1.0
     return of_data / total if total > 0 else 1.0
 
 

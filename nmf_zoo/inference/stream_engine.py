@@ -38,7 +38,7 @@ import numpy as np
 from nmf_zoo.inference.engine import Verdict
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.frames import Frames
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factorisation, Likelihood
 
 START, SWEEPS, ACTIVATIONS = range(3)  # children of a stream's key
 
@@ -85,15 +85,16 @@ class StreamEngine:
     Attributes
     ----------
     name : word for ``engine=``
-    kind : of the likelihood that it is for; engines for different ones may share their name
+    likelihoods : the classes that it has updates for, as of an Engine
     options : the frozen dataclass of its own options; ``batch`` among them, columns of a step
     is_counts : values must be integers
+    has_shares : ``activations`` also tells each component's share of every cell
     block : Columns or Frames
     supports, prepare, init, check, update, seen, track, finish, activations, filtered, widened, suits : see above
     """
 
     name: str
-    kind: str
+    likelihoods: tuple[type[Likelihood], ...]
     options: type
     is_counts: bool
     block: type
@@ -109,6 +110,7 @@ class StreamEngine:
     filtered: Callable[[Any, Any], dict[str, Array]] | None = None
     widened: Callable[[Any, Any], Any] = lambda problem, state: state
     suits: Callable[[Factorisation], bool] = lambda structure: True
+    has_shares: bool = False
 
 
 Block = Columns | Frames

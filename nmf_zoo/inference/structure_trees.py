@@ -42,7 +42,7 @@ def structure_of(tree: Any) -> Factorisation:
     if min(F, K, N) < 1 or rank != K:
         raise Damaged(f"damaged: factors of shapes {structure.W.shape} and {structure.H.shape}")
     likelihood = structure.likelihood
-    of_cells = {"exposure": likelihood.exposure, "background": likelihood.background, "sigma": likelihood.sigma}
+    of_cells = {"exposure": likelihood.exposure, "background": likelihood.background, **likelihood.parameters}
     for name, value, shape in (
         *((f"prior of {factor.name}", factor.prior, factor.shape) for factor in (structure.W, structure.H)),
         *((name, value, (F, N)) for name, value in of_cells.items()),

@@ -27,7 +27,7 @@ import numpy as np
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.acceleration import Momentum
 from nmf_zoo.inference.engine import Engine, Verdict, has_data
-from nmf_zoo.inference.families import takes_priors
+from nmf_zoo.inference.families import takes_likelihood, takes_priors
 from nmf_zoo.inference.gamma_factors import (
     Approximation,
     Gamma,
@@ -58,7 +58,7 @@ from nmf_zoo.inference.start import check_start, start_factors, start_hyperparam
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.streams import child
 from nmf_zoo.options import check_types
-from nmf_zoo.structure import Array, Factorisation, GammaPrior
+from nmf_zoo.structure import Array, Factorisation, GammaPrior, Poisson
 
 ORDERS = ("cemgil", "paisley")
 ACCELERATIONS = ("momentum", None)
@@ -141,13 +141,9 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     """Poisson data; each factor with a gamma prior or known; hyperparameters known or free."""
     if structure.data is None:
         return has_data(structure)
-    if structure.likelihood.kind != "poisson":
-        return Verdict(
-            f"it shares counts among components, and {structure.likelihood.name} is {structure.likelihood.kind}"
-        )
-    family = takes_priors(structure, GammaPrior)
-    if not family:
-        return family
+    for family in (takes_likelihood(structure, (Poisson,)), takes_priors(structure, GammaPrior)):
+        if not family:
+            return family
     flat = [side.factor.name for side in two_sides(structure) if side.is_flat]
     if flat:
         return Verdict(f"without a prior of {' and '.join(flat)} there is no proper distribution to approximate")
@@ -259,6 +255,7 @@ def finish(problem: Problem, state: VBState, key: np.uint64, draws: int) -> tupl
 ENGINE = Engine(
     name="vb",
     verb="fit",
+    likelihoods=(Poisson,),
     options=VB,
     supports=supports,
     prepare=prepare,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -58,8 +58,7 @@ def plot_reconstruction(
     heights = (3.4, 2.8 if shape is None else 0.3 + 1.7 * len(shown))
     figure = make_figure(figsize=(10.0, sum(heights)), layout="constrained")
     above, below = figure.subfigures(2, 1, height_ratios=heights)
-    mean, _ = _mean(idata, structure, rows, cols, used)
-    _images(above, structure, _table(structure, rows, cols), mean)
+    _images(above, structure, _table(structure, rows, cols), _mean(idata, structure, rows, cols, used))
     if shape is None:
         _samples(below, idata, model, structure, shown, used, random_seed)
     else:
@@ -87,28 +86,37 @@ def _table(structure: Factorisation, rows: np.ndarray, cols: np.ndarray) -> np.n
     return out
 
 
-def _mean(
-    idata: Any, structure: Factorisation, rows: np.ndarray, cols: np.ndarray, n_draws: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Posterior mean and sd of the mean of X at rows x columns."""
+class Means(NamedTuple):
+    """Of the mean of X at rows x columns: posterior mean and sd; and sd of a cell about it."""
+
+    mean: np.ndarray
+    spread: np.ndarray
+    sd: np.ndarray
+
+
+def _mean(idata: Any, structure: Factorisation, rows: np.ndarray, cols: np.ndarray, n_draws: int) -> Means:
     posterior = open_posterior(idata, structure, n_draws)
     grid = np.repeat(rows, len(cols)), np.tile(cols, len(rows))
     total, squares = np.zeros((2, len(grid[0])))
+    values = {unknown.name: np.zeros(unknown.variable_shape) for unknown in structure.likelihood.unknowns}
+    n_used, shape = np.prod(posterior.lead), (len(rows), len(cols))
     for draw in posterior:
         drawn = mean_at(structure, draw, *grid)
         total += drawn
         squares += drawn**2
-    mean = total / np.prod(posterior.lead)
-    sd = np.sqrt(np.maximum(squares / np.prod(posterior.lead) - mean**2, 0.0))
-    return mean.reshape(len(rows), len(cols)), sd.reshape(len(rows), len(cols))
+        values = {name: value + draw.values[name] / n_used for name, value in values.items()}
+    mean = total / n_used
+    spread = np.sqrt(np.maximum(squares / n_used - mean**2, 0.0))
+    return Means(*(part.reshape(shape) for part in (mean, spread, structure.likelihood.sd(mean, values))))
 
 
 Panel = tuple[str, np.ndarray, dict[str, Any]]  # title, values, and how they are drawn
 
 
-def _panels(structure: Factorisation, data: np.ndarray, mean: np.ndarray) -> list[Panel]:
+def _panels(structure: Factorisation, data: np.ndarray, means: Means) -> list[Panel]:
     """Data and mean on one scale of colours, residuals on their own."""
-    residual = (data - mean) / np.maximum(_sd(structure, mean), 1e-300)
+    mean = means.mean
+    residual = (data - mean) / np.maximum(means.sd, 1e-300)
     far = max(3.0, float(np.nanquantile(np.abs(residual), 0.99))) if np.isfinite(residual).any() else 3.0
     low, norm = _scale(structure, data, mean)
     same = {"cmap": _grey_where_missing("viridis"), "norm": norm}
@@ -122,7 +130,7 @@ def _scale(structure: Factorisation, data: np.ndarray, mean: np.ndarray) -> tupl
     from matplotlib.colors import LogNorm, PowerNorm
 
     top = max(float(np.nanmax(data, initial=0.0)), float(mean.max()), 1e-300)
-    if structure.likelihood.kind != "exponential":
+    if not structure.likelihood.is_spectral:
         return -np.inf, PowerNorm(0.5, vmin=0.0, vmax=top)
     positive = data[data > 0]
     faint = min(float(mean.min()), float(np.quantile(positive, 0.01)) if positive.size else top)
@@ -130,12 +138,12 @@ def _scale(structure: Factorisation, data: np.ndarray, mean: np.ndarray) -> tupl
     return low, LogNorm(vmin=low, vmax=top)
 
 
-def _images(figure: Any, structure: Factorisation, data: np.ndarray, mean: np.ndarray) -> None:
+def _images(figure: Any, structure: Factorisation, data: np.ndarray, means: Means) -> None:
     """The table; spectra with low frequencies below."""
     feature, sample = (axis.dim for axis in axes_of(structure))
-    origin = "lower" if structure.likelihood.kind == "exponential" else "upper"
+    origin = "lower" if structure.likelihood.is_spectral else "upper"
     grid = figure.subplots(1, 3)
-    for axes, (title, image, how) in zip(grid, _panels(structure, data, mean), strict=True):
+    for axes, (title, image, how) in zip(grid, _panels(structure, data, means), strict=True):
         drawn = axes.imshow(image, aspect="auto", interpolation="nearest", origin=origin, **how)
         axes.set_title(title, fontsize=9)
         axes.set_xlabel(sample, fontsize=8)
@@ -149,9 +157,10 @@ def _pictures(
 ) -> None:
     """Some samples as images, one in a row."""
     sample, rows = axes_of(structure)[1], np.arange(structure.shape[0])
-    mean, sd = _mean(idata, structure, rows, shown, n_draws)
-    panels = _panels(structure, _table(structure, rows, shown), mean)
-    panels.append(("sd of the mean", sd, {"cmap": "viridis", "vmin": 0.0, "vmax": max(float(sd.max()), 1e-300)}))
+    means = _mean(idata, structure, rows, shown, n_draws)
+    panels = _panels(structure, _table(structure, rows, shown), means)
+    top = max(float(means.spread.max()), 1e-300)
+    panels.append(("sd of the mean", means.spread, {"cmap": "viridis", "vmin": 0.0, "vmax": top}))
     grid = figure.subplots(len(shown), len(panels), squeeze=False)
     for column, (title, images, how) in zip(grid.T, panels, strict=True):
         for axes, image in zip(column, images.T, strict=True):
@@ -175,13 +184,6 @@ def _grey_where_missing(name: str) -> Any:
     return colormaps[name].with_extremes(bad=MISSING)
 
 
-def _sd(structure: Factorisation, mean: np.ndarray) -> np.ndarray:
-    """Of a cell, given its mean."""
-    if structure.likelihood.kind == "exponential":
-        return mean
-    return np.sqrt(mean) if structure.likelihood.kind == "poisson" else np.ones_like(mean)
-
-
 def _samples(
     figure: Any, idata: Any, model: pm.Model, structure: Factorisation, shown: np.ndarray, n_draws: int, seed: Any
 ) -> None:
@@ -194,7 +196,7 @@ def _samples(
     for number, axes in enumerate(grid):
         top = np.sort(np.argsort(-mean[:, number], kind="stable")[:MOST_FEATURES])
         at, observed = np.arange(len(top)), data[top, number]
-        if structure.likelihood.kind == "exponential":
+        if structure.likelihood.is_spectral:
             axes.set_yscale("log", nonpositive="clip")
         outside = (observed < low[top, number]) | (observed > high[top, number])
         axes.vlines(at, low[top, number], high[top, number], color=INK, alpha=0.35, lw=3)

@@ -8,10 +8,10 @@ from pytensor.scalar import Cast
 
 from nmf_zoo.errors import UnreadableModel
 from nmf_zoo.reading.graph import ModelGraph, is_elemwise, known_value, name_of, strip_names
-from nmf_zoo.reading.likelihoods import Observation, read_observation, read_sigma
+from nmf_zoo.reading.likelihoods import Observation, read_observation, read_parameter
 from nmf_zoo.reading.products import CellIndex, split_index
 from nmf_zoo.reading.registry import parameters
-from nmf_zoo.structure import Cells, Data, Dense, Imputed, Known, Unknown, is_rising
+from nmf_zoo.structure import Cells, Data, Dense, Imputed, Known, Likelihood, Parameter, Unknown, is_rising
 
 Array = np.ndarray
 Listed = tuple[Array, Array]  # rows and columns of cells
@@ -29,7 +29,7 @@ def read_data(graph: ModelGraph, seen: Observation, shape: tuple[int, int]) -> t
         check_length(name, graph.shapes[name], shape)
         return None, None
     values = observed_values(graph, seen.variable)
-    check_values(name, values, seen.kind)
+    check_values(name, values, seen.likelihood)
     if seen.cells is None:
         check_length(name, values.shape, shape)
         return Dense(values=values), None
@@ -68,14 +68,15 @@ def observed_values(graph: ModelGraph, variable: Variable) -> Array:
     return cast
 
 
-def check_values(name: str, values: Array, kind: str) -> None:
-    """Finite, and not negative unless the likelihood is normal."""
+def check_values(name: str, values: Array, likelihood: type[Likelihood]) -> None:
+    """Finite, and such as the likelihood can have."""
     if not np.all(np.isfinite(values)):
         raise UnreadableModel(
             name, "NaN or infinite data", "finite numbers", "list the observed cells, or mask the others"
         )
-    if kind != "normal" and np.any(values < 0):
-        raise UnreadableModel(name, f"the value {values.min():g}", "data >= 0", "check the data you gave")
+    refusal = likelihood.refusal_of(values)
+    if refusal is not None:
+        raise UnreadableModel(name, *refusal)
 
 
 def check_length(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
@@ -121,16 +122,21 @@ def as_imputed(graph: ModelGraph, variable: Variable, seen: Observation) -> Impu
     matrix, cells = split_index(parameters(variable)[0])
     if cells is None or matrix is not split_index(parameters(seen.variable)[0])[0]:
         return None
-    if not has_same_sigma(graph, read_observation(variable), seen):
+    if not has_same_parameters(graph, read_observation(variable), seen):
         return None
     rows, cols = (index.astype(np.int64) for index in cells.rows_and_cols())
     return Imputed(name=name_of(variable), rows=rows, cols=cols)
 
 
-def has_same_sigma(graph: ModelGraph, first: Observation, second: Observation) -> bool:
-    if first.sigma is None or second.sigma is None:
-        return first.sigma is second.sigma
-    a, b = read_sigma(graph, first.name, first.sigma), read_sigma(graph, second.name, second.sigma)
-    if isinstance(a, Known) and isinstance(b, Known):
-        return bool(a.value == b.value)
-    return isinstance(a, Unknown) and isinstance(b, Unknown) and a.name == b.name
+def has_same_parameters(graph: ModelGraph, first: Observation, second: Observation) -> bool:
+    """Two observations of one distribution have the same parameters beside the mean."""
+    return all(
+        is_same(*(read_parameter(graph, seen.name, role, seen.parameters[role]) for seen in (first, second)))
+        for role in first.parameters
+    )
+
+
+def is_same(first: Parameter, second: Parameter) -> bool:
+    if isinstance(first, Known) and isinstance(second, Known):
+        return bool(first.value == second.value)
+    return isinstance(first, Unknown) and isinstance(second, Unknown) and first.name == second.name

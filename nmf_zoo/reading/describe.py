@@ -58,11 +58,10 @@ def data_line(structure: Factorisation) -> str:
     name, data, (F, N) = structure.likelihood.name, structure.data, structure.shape
     if data is None:
         return f"{name}: {F} x {N}, not observed"
-    kind = "counts" if structure.likelihood.kind == "poisson" and structure.is_integer else "real values"
-    values = data.observed_values
+    values, words = data.observed_values, structure.likelihood.data_words(structure.is_integer)
     known = F * N if isinstance(data, Cells) and data.is_complete else values.size
     non_zero = np.count_nonzero(values)
-    text = f"{name}: {F} x {N} {kind}, {non_zero:,} non-zero ({non_zero / max(1, known):.1%})"
+    text = f"{name}: {F} x {N} {words}, {non_zero:,} non-zero ({non_zero / max(1, known):.1%})"
     text += ", stored as a list of cells" if isinstance(data, Cells) else ""
     n_missing = F * N - known
     missing = f", {n_missing:,} cell{'s' * (n_missing != 1)} missing" if n_missing else ""
@@ -77,9 +76,8 @@ def product_line(structure: Factorisation) -> str:
     mean = f"{W} @ {H}"
     mean = f"exposure * ({mean})" if likelihood.exposure is not None else mean
     mean += " + background" if likelihood.background is not None else ""
-    if likelihood.sigma is not None:
-        mean += f", sigma={parameter_text(likelihood.sigma)}"
-    return f"{likelihood.name} ~ {likelihood.kind.capitalize()}({mean}), rank {structure.rank}"
+    mean += "".join(f", {role}={parameter_text(parameter)}" for role, parameter in likelihood.parameters.items())
+    return f"{likelihood.name} ~ {type(likelihood).__name__}({mean}), rank {structure.rank}"
 
 
 def factor_line(factor: Factor) -> str:

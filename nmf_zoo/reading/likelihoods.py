@@ -5,9 +5,9 @@ To accept another likelihood, write a recogniser and add it to :data:`LIKELIHOOD
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -20,7 +20,7 @@ from nmf_zoo.reading.graph import ModelGraph, View, as_scalar_source, is_elemwis
 from nmf_zoo.reading.hyperparameters import as_parameter
 from nmf_zoo.reading.products import PRODUCTS, CellIndex, Mean, Operand, as_indexed_mean, cell_index, split_index
 from nmf_zoo.reading.registry import distribution_name, find, names, parameters
-from nmf_zoo.structure import Known, Likelihood, Parameter
+from nmf_zoo.structure import Exponential, Known, Likelihood, Normal, Parameter, Poisson
 
 Array = np.ndarray
 
@@ -32,20 +32,21 @@ class Observation:
     Attributes
     ----------
     variable : the random variable
-    kind, integer : as in Likelihood
+    likelihood : the class of what will be made of it
     mean : of the whole matrix
     cells : the listed cells, or None for a whole matrix
     is_complete : of a sparse likelihood, whether unlisted cells are zeros (True) or missing (False); else None
-    sigma : of a normal likelihood
+    parameters : of the likelihood beside the mean, by field: positive, one value or one free variable for all cells
+    options : fields of the likelihood that are known here
     """
 
     variable: Variable
-    kind: Literal["poisson", "normal", "exponential"]
+    likelihood: type[Likelihood]
     mean: Mean
     cells: CellIndex | None = None
-    integer: bool = False
     is_complete: bool | None = None
-    sigma: Variable | None = None
+    parameters: Mapping[str, Variable] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -54,12 +55,12 @@ class Observation:
 
 def as_poisson(variable: Variable) -> Observation | None:
     mean, cells = as_indexed_mean(parameters(variable)[0])
-    return None if mean is None else Observation(variable, "poisson", mean, cells, integer=True)
+    return None if mean is None else Observation(variable, Poisson, mean, cells)
 
 
 def as_real_poisson(variable: Variable) -> Observation | None:
     mean, cells = as_indexed_mean(parameters(variable)[0])
-    return None if mean is None else Observation(variable, "poisson", mean, cells)
+    return None if mean is None else Observation(variable, Poisson, mean, cells)
 
 
 def as_sparse_poisson(variable: Variable) -> Observation | None:
@@ -67,18 +68,18 @@ def as_sparse_poisson(variable: Variable) -> Observation | None:
     if not (ModelGraph.is_known(rows) and ModelGraph.is_known(cols)):
         return None
     mean, cells = Mean(Operand.of(left), Operand.of(right)), cell_index(rows, cols)
-    return Observation(variable, "poisson", mean, cells, is_complete=variable.owner.op.complete)
+    return Observation(variable, Poisson, mean, cells, is_complete=variable.owner.op.complete)
 
 
 def as_normal(variable: Variable) -> Observation | None:
     mu, sigma = parameters(variable)
     mean, cells = as_indexed_mean(mu)
-    return None if mean is None else Observation(variable, "normal", mean, cells, sigma=sigma)
+    return None if mean is None else Observation(variable, Normal, mean, cells, parameters={"sigma": sigma})
 
 
 def as_exponential(variable: Variable) -> Observation | None:
     mean, cells = as_uninverted_mean(parameters(variable)[0])
-    return None if mean is None else Observation(variable, "exponential", mean, cells)
+    return None if mean is None else Observation(variable, Exponential, mean, cells)
 
 
 def as_uninverted_mean(scale: Variable) -> tuple[Mean | None, CellIndex | None]:
@@ -141,10 +142,8 @@ def read_likelihood(graph: ModelGraph, seen: Observation, shape: tuple[int, int]
         raise UnreadableModel(name, f"exposure {exposure.min()}", "exposure > 0", "list missing cells as such")
     if background is not None and np.any(background < 0):
         raise UnreadableModel(name, f"background {background.min()}", "background >= 0", "check the added array")
-    sigma = None if seen.sigma is None else read_sigma(graph, name, seen.sigma)
-    return Likelihood(
-        kind=seen.kind, name=name, integer=seen.integer, sigma=sigma, exposure=exposure, background=background
-    )
+    parameters = {role: read_parameter(graph, name, role, variable) for role, variable in seen.parameters.items()}
+    return seen.likelihood(name=name, exposure=exposure, background=background, **parameters, **seen.options)
 
 
 def check_offset(name: str, role: str, value: Array | None, shape: tuple[int, int]) -> Array | None:
@@ -161,20 +160,20 @@ def check_offset(name: str, role: str, value: Array | None, shape: tuple[int, in
     return np.asarray(value, dtype=np.float64)
 
 
-def read_sigma(graph: ModelGraph, name: str, sigma: Variable) -> Parameter:
-    """One standard deviation for all cells, known or a free variable."""
-    source = as_scalar_source(sigma)
-    if source is None and ModelGraph.is_known(sigma) and known_value(sigma).size == 1:
-        return positive_sigma(name, known_value(sigma))
+def read_parameter(graph: ModelGraph, name: str, role: str, variable: Variable) -> Parameter:
+    """A parameter beside the mean: one for all cells, known or a free variable."""
+    source = as_scalar_source(variable)
+    if source is None and ModelGraph.is_known(variable) and known_value(variable).size == 1:
+        return positive_parameter(name, role, known_value(variable))
     found = None if source is None else as_parameter(graph, View.of(source), False)
     if found is None:
         expected = "one known value or one free variable, the same for all cells"
-        raise UnreadableModel(name, f"sigma = {spell(sigma)}", expected, "use a scalar sigma, or use pm.sample")
-    return positive_sigma(name, found.value) if isinstance(found, Known) else found
+        raise UnreadableModel(name, f"{role} = {spell(variable)}", expected, f"use a scalar {role}, or use pm.sample")
+    return positive_parameter(name, role, found.value) if isinstance(found, Known) else found
 
 
-def positive_sigma(name: str, value: Array) -> Known:
+def positive_parameter(name: str, role: str, value: Array) -> Known:
     value = np.asarray(value, dtype=np.float64).reshape(())
     if not (value > 0 and np.isfinite(value)):
-        raise UnreadableModel(name, f"sigma = {value}", "a finite number > 0", "check sigma")
+        raise UnreadableModel(name, f"{role} = {value}", "a finite number > 0", f"check {role}")
     return Known(value=value)

@@ -20,7 +20,7 @@ from nmf_zoo.reading.graph import ModelGraph, name_of
 from nmf_zoo.reading.likelihoods import LIKELIHOODS, Observation, read_likelihood
 from nmf_zoo.reading.priors import read_factor
 from nmf_zoo.reading.registry import find, operation, parameters
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factorisation, Poisson
 
 Gammas = dict[str, tuple[Array, Array]]  # factor -> (shape, rate) of its cells, in the variable's orientation
 
@@ -77,7 +77,7 @@ def _names(seen: Observation) -> list[str]:
 def _as_block(model: pm.Model, rv: Variable) -> Observation | None:
     recogniser = find(LIKELIHOODS, rv)
     seen = None if recogniser is None else recogniser(rv)
-    if seen is None or seen.kind != "poisson":
+    if seen is None or seen.likelihood is not Poisson:
         return None
     operands = [operand.variable for operand in (seen.mean.left, seen.mean.right)]
     free = [variable for variable in operands if variable in model.free_RVs]

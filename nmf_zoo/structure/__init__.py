@@ -9,14 +9,15 @@ Shapes, used everywhere in this package::
 
 A :class:`Factorisation` can be built by hand (to test an engine without PyMC) or read from a ``pm.Model`` by
 :func:`nmf_zoo.read`. Engines read it and nothing else. Parameters of priors are in ``parameters``, the factors that
-have them in ``factors`` and ``chains``, X in ``data``, and all of it together in ``factorisation``; pieces of
-rows, cells or times are cut by ``spans``.
+have them in ``factors`` and ``chains``, X in ``data``, its law given its mean in ``likelihoods``, and all of it
+together in ``factorisation``; pieces of rows, cells or times are cut by ``spans``.
 """
 
 from nmf_zoo.structure.chains import BasisChainPrior, LogNormalARPrior, UnitChainPrior
 from nmf_zoo.structure.data import Cells, Data, Dense, Imputed, is_rising
-from nmf_zoo.structure.factorisation import CHUNK, Factorisation, Likelihood
+from nmf_zoo.structure.factorisation import CHUNK, Factorisation
 from nmf_zoo.structure.factors import Chain, Factor, Fixed, Flat, GammaPrior, InverseGammaPrior, Prior, Proper
+from nmf_zoo.structure.likelihoods import Exponential, Likelihood, Normal, Poisson
 from nmf_zoo.structure.parameters import HYPER_PRIORS, Array, HyperPrior, Known, Parameter, Unknown
 from nmf_zoo.structure.spans import even_bounds, slices, spans
 
@@ -29,6 +30,7 @@ __all__ = [
     "Chain",
     "Data",
     "Dense",
+    "Exponential",
     "Factor",
     "Factorisation",
     "Fixed",
@@ -40,7 +42,9 @@ __all__ = [
     "Known",
     "Likelihood",
     "LogNormalARPrior",
+    "Normal",
     "Parameter",
+    "Poisson",
     "Prior",
     "Proper",
     "UnitChainPrior",

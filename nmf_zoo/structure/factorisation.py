@@ -5,42 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
-from scipy.special import gammaln, xlogy
 
-from nmf_zoo.errors import InputError
 from nmf_zoo.structure.chains import ChainPrior, supports_of
 from nmf_zoo.structure.data import Cells, Data, Dense, Imputed
 from nmf_zoo.structure.factors import Factor, Fixed
-from nmf_zoo.structure.parameters import Array, Parameter, Unknown
+from nmf_zoo.structure.likelihoods import Likelihood
+from nmf_zoo.structure.parameters import Array, Unknown
 from nmf_zoo.structure.spans import slices
 
 CHUNK = 1 << 16  # cells handled at once: bounds the temporary (cells, rank) arrays
-LARGEST_MEAN = 2.0**62  # of a count that is to be drawn: 64-bit integers hold all that is likely
-
-
-@dataclass(frozen=True, kw_only=True)
-class Likelihood:
-    """How X depends on W @ H.
-
-    Attributes
-    ----------
-    kind : "poisson", "normal" or "exponential" (whose mean is the product's: a power spectrogram)
-    name : the observed variable
-    integer : PyMC's Poisson (integers only); False for the density x log m - m - log Gamma(x + 1) on real x >= 0
-    sigma : standard deviation of a normal likelihood (Parameter of shape ()); None for others
-    exposure : positive array that broadcasts to (F, N), or None (ones)
-    background : non-negative array that broadcasts to (F, N), or None (zeros)
-    """
-
-    kind: Literal["poisson", "normal", "exponential"]
-    name: str = "X"
-    integer: bool = True
-    sigma: Parameter | None = None
-    exposure: Array | None = None
-    background: Array | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +52,8 @@ class Factorisation:
 
     @cached_property
     def unknowns(self) -> dict[str, Unknown]:
-        """The unknown hyperparameters (sigma included) by name, in the order shape, rate or mean; W before H."""
-        found = {u.name: u for u in self.W.unknowns + self.H.unknowns}
-        if isinstance(self.likelihood.sigma, Unknown):
-            found[self.likelihood.sigma.name] = self.likelihood.sigma
-        return found
+        """The unknown hyperparameters by name, in the order shape, rate or mean; W before H, the likelihood's last."""
+        return {u.name: u for u in (*self.W.unknowns, *self.H.unknowns, *self.likelihood.unknowns)}
 
     @cached_property
     def signed(self) -> frozenset[str]:
@@ -120,14 +92,6 @@ class Factorisation:
             mean += np.broadcast_to(self.likelihood.background, self.shape)[:, columns]
         return mean
 
-    def require_countable(self, mean: Array) -> None:
-        """Refuse means of counts to draw that 64-bit integers don't hold."""
-        largest = float(np.max(mean, initial=0.0))
-        if self.likelihood.kind == "poisson" and not largest <= LARGEST_MEAN:
-            expected = f"means up to 2^62 = {LARGEST_MEAN:.2g}, counts being 64-bit integers"
-            do = "declare the model in a larger unit: divide the data, or the exposure, by a constant"
-            raise InputError(self.likelihood.name, f"a mean of {largest:.2g} to draw a count from", expected, do)
-
     def total_mean(self, W: Array, H: Array) -> float:
         """Sum of the mean over all (F, N) cells, without building them unless each has an exposure of its own."""
         exposure, background = self.likelihood.exposure, self.likelihood.background
@@ -151,42 +115,27 @@ class Factorisation:
         rows, cols = np.nonzero(seen)
         return rows, cols, self.data.values[rows, cols]
 
-    def log_factorials(self, x: Array) -> Array | float:
-        """What a Poisson log-likelihood subtracts whatever the mean is, log x!, elementwise; 0 for others."""
-        return gammaln(x + 1) if self.likelihood.kind == "poisson" else 0.0
-
     @cached_property
-    def total_log_factorials(self) -> float:
-        """Their sum over the observed cells."""
-        return float(np.sum(self.log_factorials(self.data.observed_values)))
-
-    def cell_log_likelihood(
-        self, x: Array, mean: Array, values: Mapping[str, Array], log_factorials: Array | float | None = None
-    ) -> Array:
-        """log p(x | mean), elementwise; ``log_factorials`` where the caller has them: they take most of the time."""
-        if self.likelihood.kind == "normal":
-            sigma = self.likelihood.sigma.resolve(values)
-            return -0.5 * ((x - mean) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
-        if self.likelihood.kind == "exponential":
-            return -np.log(mean) - x / mean
-        return xlogy(x, mean) - mean - (self.log_factorials(x) if log_factorials is None else log_factorials)
+    def total_log_constant(self) -> float:
+        """The sum of the likelihood's constants over the observed cells."""
+        return float(np.sum(self.likelihood.log_constant(self.data.observed_values)))
 
     def log_likelihood(self, W: Array, H: Array, values: Mapping[str, Array]) -> float:
         """log p(observed data | W, H)."""
         if self.data is None:
             return 0.0
         if isinstance(self.data, Dense):
-            return self._sum_of_cells(self.data.values, self.data.mask, W, H, values) - self.total_log_factorials
+            return self._sum_of_cells(self.data.values, self.data.mask, W, H, values) - self.total_log_constant
         rows, cols, x = self.observed_cells()
         mean = self.mean_at(W, H, rows, cols)
-        listed = float(np.sum(self.cell_log_likelihood(x, mean, values, 0.0))) - self.total_log_factorials
+        listed = float(np.sum(self.likelihood.log_kernel(x, mean, values))) - self.total_log_constant
         return listed - (self.total_mean(W, H) - float(np.sum(mean))) if self.data.is_complete else listed
 
     def _sum_of_cells(self, x: Array, mask: Array | None, W: Array, H: Array, values: Mapping[str, Array]) -> float:
-        """The log-likelihood of a matrix (F, N), without the log factorials; in blocks that stay in cache."""
+        """The log-likelihood of a matrix (F, N), without the constants; in blocks that stay in cache."""
         total = 0.0
         for columns in self.column_blocks(chunks=1):
-            cells = self.cell_log_likelihood(x[:, columns], self.mean_of(W, H, columns), values, 0.0)
+            cells = self.likelihood.log_kernel(x[:, columns], self.mean_of(W, H, columns), values)
             total += float(np.sum(cells if mask is None else cells[mask[:, columns]]))
         return total
 
@@ -207,7 +156,7 @@ class Factorisation:
         if self.data is not None:
             return 0.0
         x = np.asarray(values[self.likelihood.name], dtype=np.float64).reshape(self.shape)
-        return self._sum_of_cells(x, None, W, H, values) - float(np.sum(self.log_factorials(x)))
+        return self._sum_of_cells(x, None, W, H, values) - float(np.sum(self.likelihood.log_constant(x)))
 
     def log_imputed(self, W: Array, H: Array, values: Mapping[str, Array]) -> float:
         """Log-density of the missing cells that the model itself declares as a variable; 0 when it does not."""
@@ -215,7 +164,7 @@ class Factorisation:
             return 0.0
         mean = self.mean_at(W, H, self.imputed.rows, self.imputed.cols)
         imputed = np.asarray(values[self.imputed.name], dtype=np.float64)
-        return float(np.sum(self.cell_log_likelihood(imputed, mean, values)))
+        return float(np.sum(self.likelihood.log_density(imputed, mean, values)))
 
     @cached_property
     def cell_labels(self) -> dict[str, Array]:

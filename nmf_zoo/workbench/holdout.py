@@ -235,10 +235,10 @@ def _resolve(engine: Any, structure: Factorisation) -> tuple[str, Any, Engine | 
 def cell_scores(split: Split, draws: Iterator[Draw]) -> Array:
     """log p(x | the others) of each held-out cell, (cells,)."""
     structure, x = split.tested, split.values
-    factorials, total, n_draws = structure.log_factorials(x), np.full(len(x), -np.inf), 0
+    constants, total, n_draws = structure.likelihood.log_constant(x), np.full(len(x), -np.inf), 0
     for draw in draws:
         mean = mean_at(structure, draw, split.rows, split.cols)
-        total = np.logaddexp(total, structure.cell_log_likelihood(x, mean, draw.values, factorials))
+        total = np.logaddexp(total, structure.likelihood.log_density(x, mean, draw.values, constants))
         n_draws += 1
     return total - np.log(n_draws)
 

@@ -15,12 +15,12 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference import admissible, marginal
-from nmf_zoo.inference.families import WORDS
+from nmf_zoo.inference.families import WORDS, takes_likelihood
 from nmf_zoo.models.matrices import check_same_labels, flat_labels
 from nmf_zoo.posterior import Axis, axes_of, posterior_group, variable_of
 from nmf_zoo.reading import read
 from nmf_zoo.run_arguments import require_memory, variable_shapes
-from nmf_zoo.structure import Array, Factorisation, Fixed, Flat, GammaPrior
+from nmf_zoo.structure import Array, Factorisation, Fixed, Flat, GammaPrior, Poisson
 
 MOST_TERMS = {"one sample": 10**7, "all samples": 10**9}  # of an enumeration: what fits into memory, and into minutes
 TIMES_OF_EXPECTATIONS = 5.0  # what they take, of the time of the values
@@ -52,8 +52,9 @@ def prepare(model: pm.Model, W: Any) -> Given:
 def _require_supported(structure: Factorisation) -> None:
     """Counts with a Poisson likelihood, and Gamma activations to integrate out."""
     likelihood = structure.likelihood
-    if likelihood.kind != "poisson":
-        raise UnsupportedModel(f"{likelihood.name}: found {likelihood.kind} data; expected Poisson counts")
+    taken = takes_likelihood(structure, (Poisson,))
+    if not taken:
+        raise UnsupportedModel(taken.reason)
     if not isinstance(structure.H.prior, GammaPrior):
         found = {Fixed: "known", Flat: "free"}.get(type(structure.H.prior)) or WORDS[type(structure.H.prior)]
         raise UnsupportedModel(

@@ -15,9 +15,10 @@ import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.engines import VERBS, verdict
 from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
-from nmf_zoo.inference import ENGINES, EXPONENTIAL
+from nmf_zoo.inference import ENGINES, OTHERS
 from nmf_zoo.inference.driver import STATUS
 from nmf_zoo.inference.hmm.support import CHAIN_ENGINES
+from nmf_zoo.structure import Exponential
 
 F, K, N = 4, 2, 5
 RNG = np.random.default_rng(3)
@@ -251,7 +252,7 @@ def test_observed_cells_have_their_labels(name, models):
 
 
 SEEDED = [*product(OWN, ["gamma_nmf", "gamma_nmf, sparse", "gamma_nmf, mask"])]
-SEEDED += [*product(EXPONENTIAL, ["is_nmf", "is_nmf, mask"])]
+SEEDED += [*product((own.name for own in OTHERS if Exponential in own.likelihoods), ["is_nmf", "is_nmf, mask"])]
 
 
 @pytest.mark.parametrize(("engine", "name"), SEEDED)

@@ -25,7 +25,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "memory": (set(), set()),
     "netcdf": (set(), set()),  # h5py by way of the xarray objects that it is given
     "kernels": (set(), {"numpy", "numba", "llvmlite"}),  # numba is made of llvmlite
-    "structure": (set(), {"numpy", "scipy"}),
+    "structure": ({"kernels"}, {"numpy", "scipy"}),  # draws of a likelihood are kernels
     "distributions": ({"kernels"}, {"pymc", "pytensor", "numpy"}),  # the sparse density's loops are kernels
     "models": ({"distributions", "labels", "sparse"}, {"pymc", "pytensor", "numpy", "scipy", "pandas", "xarray"}),
     "reading": ({"distributions", "structure"}, {"pymc", "pytensor", "numpy"}),

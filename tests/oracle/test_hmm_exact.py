@@ -11,7 +11,7 @@ from nmf_zoo.inference.hmm import exact
 from nmf_zoo.inference.hmm.support import supports_exact
 from nmf_zoo.inference.workers import SERIAL
 from nmf_zoo.kernels.streams import seed_key
-from nmf_zoo.structure import BasisChainPrior, Dense, Factor, Factorisation, Fixed, Flat, Likelihood
+from nmf_zoo.structure import BasisChainPrior, Dense, Factor, Factorisation, Fixed, Flat, Poisson
 from tests import naive_chains
 from tests.structures import gamma, parameter, unknown, weight_of
 
@@ -46,7 +46,7 @@ def chain_model(x=X, mask=None, exposure=None, background=None, prior_w=None, ra
     if background is None:
         background = np.full((1, 1), 0.05)
     return Factorisation(
-        likelihood=Likelihood(kind="poisson", exposure=exposure, background=background),
+        likelihood=Poisson(exposure=exposure, background=background),
         W=Factor(name="W", shape=(len(x), rank), prior=prior_w or Flat()),
         H=Factor(name="H", shape=(rank, x.shape[1]), prior=BasisChainPrior(**own)),
         data=Dense(values=x if mask is None else np.where(mask, x, 0.0), mask=mask),

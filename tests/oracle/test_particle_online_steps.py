@@ -23,8 +23,8 @@ from nmf_zoo.structure import (
     Factorisation,
     Fixed,
     Flat,
-    Likelihood,
     LogNormalARPrior,
+    Poisson,
     UnitChainPrior,
 )
 from tests import naive_particles
@@ -55,7 +55,7 @@ START = {"W": W0, "p": np.array(0.8), "q": np.array([0.7, 0.6]), "alpha": np.arr
 
 def declare(chain, prior_w=None):
     return Factorisation(
-        likelihood=Likelihood(kind="poisson", exposure=EXPOSURE, background=BACKGROUND),
+        likelihood=Poisson(exposure=EXPOSURE, background=BACKGROUND),
         W=Factor(name="W", shape=(F, K), prior=prior_w or Flat()),
         H=Factor(name="H", shape=(K, 1), prior=CHAINS[chain]),
     )

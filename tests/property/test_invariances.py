@@ -16,7 +16,7 @@ from nmf_zoo.inference import em, vb
 from nmf_zoo.inference.hmm import exact
 from nmf_zoo.inference.itakura_saito import em as power_em
 from nmf_zoo.inference.itakura_saito import vb as power_vb
-from nmf_zoo.structure import BasisChainPrior, Cells, Dense, Factor, Factorisation, Flat, Likelihood
+from nmf_zoo.structure import BasisChainPrior, Cells, Dense, Factor, Factorisation, Flat, Poisson
 from tests.runs import fit
 from tests.sizes import size
 from tests.structures import gamma, inverse_gamma, model, parameter
@@ -200,7 +200,7 @@ def test_the_end_does_not_know_order_nor_unit(name, prior):
 def chains(x, exposure, start, p, q, components) -> tuple[Factorisation, dict[str, np.ndarray]]:
     law = (parameter(np.asarray(part)[components, None]) for part in (p, q))
     structure = Factorisation(
-        likelihood=Likelihood(kind="poisson", exposure=exposure, background=np.full((1, 1), 0.1)),
+        likelihood=Poisson(exposure=exposure, background=np.full((1, 1), 0.1)),
         W=Factor(name="W", shape=start.shape, prior=Flat()),
         H=Factor(
             name="H", shape=(K, x.shape[1]), prior=BasisChainPrior(**dict(zip("pq", law, strict=True)), initial=None)

@@ -97,7 +97,7 @@ def simulate(structure, n, rng):
 
 def draw_data(structure, W, H, rng):
     """X given the factors, with any leading axes, 0 where not observed."""
-    draw = {"poisson": rng.poisson, "exponential": rng.exponential}[structure.likelihood.kind]
+    draw = {"poisson": rng.poisson, "exponential": rng.exponential}[structure.likelihood.family]
     return draw(mean_of(structure, W, H)) * seen(structure)
 
 
@@ -170,7 +170,7 @@ def log_joint(structure, draws):
 
 
 def log_density_of_data(structure, x, mean):
-    if structure.likelihood.kind == "exponential":
+    if structure.likelihood.family == "exponential":
         return -np.log(mean) - x / mean
     return xlogy(x, mean) - mean - gammaln(x + 1)
 

@@ -15,7 +15,7 @@ from nmf_zoo.inference.workers import SERIAL
 from nmf_zoo.kernels.chain_draws import log_normal_path, unit_path
 from nmf_zoo.kernels.particles.statistics import total_sums
 from nmf_zoo.kernels.streams import seed_key
-from nmf_zoo.structure import BasisChainPrior, Factor, Factorisation, Flat, Likelihood
+from nmf_zoo.structure import BasisChainPrior, Factor, Factorisation, Flat, Poisson
 from tests import naive_chains
 from tests.sizes import size
 from tests.structures import parameter, unknown
@@ -38,7 +38,7 @@ def test_with_known_parameters_it_is_the_weighted_sum_of_smoothed_statistics(smo
     x = rng.poisson(W @ (rng.random((K, n_times)) < 0.4) + 0.2).astype(float)
     x[:, 7], x[0, 11] = np.nan, np.nan
     structure = Factorisation(
-        likelihood=Likelihood(kind="poisson", background=np.full((1, 1), 0.2)),
+        likelihood=Poisson(background=np.full((1, 1), 0.2)),
         W=Factor(name="W", shape=W.shape, prior=Flat()),
         H=Factor(
             name="H",

@@ -15,7 +15,7 @@ from nmf_zoo.inference.newton import Pull, newton
 from nmf_zoo.inference.sources import expected_sources
 from nmf_zoo.inference.workers import SERIAL, Workers
 from nmf_zoo.kernels.block_newton import solve_quadratic
-from nmf_zoo.structure import Cells, Likelihood
+from nmf_zoo.structure import Cells, Normal
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, model, parameter, unknown
 
@@ -37,7 +37,7 @@ def as_cells(structure):
 
 
 def as_normal(structure):
-    return dataclasses.replace(structure, likelihood=Likelihood(kind="normal", sigma=parameter(2.0)))
+    return dataclasses.replace(structure, likelihood=Normal(sigma=parameter(2.0)))
 
 
 @pytest.mark.parametrize("option", [em.EM, vb.VB])

@@ -18,6 +18,7 @@ from nmf_zoo.inference.driver import FitRun, SampleRun, run_chains, run_restarts
 from nmf_zoo.inference.engine import CAN_RUN, Engine
 from nmf_zoo.inference.workers import OneBlasThread
 from nmf_zoo.kernels.streams import child, seed_key, uniform
+from nmf_zoo.structure import Poisson
 from tests.structures import gamma, model, unknown
 
 KEY = seed_key(11)
@@ -54,6 +55,7 @@ def toy(on_sweep=lambda chain, sweep: None, on_init=lambda: None):
     return Engine(
         name="toy",
         verb="sample",
+        likelihoods=(Poisson,),
         options=object,
         supports=lambda structure, options: CAN_RUN,
         prepare=lambda structure, options, workers: None,
@@ -323,6 +325,7 @@ def toy_fit(objectives, maximise=False, on_sweep=lambda chain, sweep: None):
     return Engine(
         name="toy",
         verb="fit",
+        likelihoods=(Poisson,),
         options=object,
         supports=lambda structure, options: CAN_RUN,
         prepare=lambda structure, options, workers: None,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nmf_zoo.inference import em
 from nmf_zoo.inference.multiplicative import FLOOR, peak_on_simplex
 from nmf_zoo.kernels.streams import seed_key
-from nmf_zoo.structure import Cells, Imputed, Likelihood
+from nmf_zoo.structure import Cells, Imputed, Normal
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, model, parameter, unknown
 
@@ -21,7 +21,7 @@ X = RNG.poisson(2.0, (6, 5)).astype(float)
 
 def normal(x, prior_w, prior_h, sigma=1.0, rank=2, **rest):
     structure = model(x, rank, prior_w, prior_h, **rest)
-    return dataclasses.replace(structure, likelihood=Likelihood(kind="normal", sigma=parameter(sigma)))
+    return dataclasses.replace(structure, likelihood=Normal(sigma=parameter(sigma)))
 
 
 @pytest.mark.parametrize(

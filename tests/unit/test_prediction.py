@@ -14,7 +14,7 @@ from nmf_zoo import _compat
 from nmf_zoo.distributions.counts import LARGEST
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels import counts
-from nmf_zoo.structure.factorisation import LARGEST_MEAN
+from nmf_zoo.structure.likelihoods.poisson import LARGEST_MEAN
 from tests.results import idata_of, random_idata
 
 pytestmark = pytest.mark.filterwarnings("ignore:Found dimension named 'sample'")  # ArviZ 1.x, on any model with it
@@ -125,7 +125,7 @@ def test_predictive_draws_have_the_mean_and_variance_of_the_likelihood(name):
     repeated = {name: np.repeat(values, draws, axis=1) for name, values in loaded(one, "posterior").items()}
     found = nz.predict(idata_of(model, **repeated), model, random_seed=4).to_numpy()[0]
     mean = means_of(one, model)[0, 0]
-    kind = nz.read(model).likelihood.kind
+    kind = nz.read(model).likelihood.family
     if kind == "normal":
         variance, kurtosis = float(loaded(one, "posterior")["sigma"].squeeze()) ** 2, 3
     else:
@@ -142,9 +142,9 @@ def cells_by_definition(idata, model):
     """log p(x | mean) of every cell, (chain, draw, F, N); NaN where it was not observed."""
     structure, mean = nz.read(model), means_of(idata, model)
     x = X + 0.5 if not structure.is_integer else X
-    if structure.likelihood.kind == "poisson":
+    if structure.likelihood.family == "poisson":
         cells = x * np.log(mean) - mean - scipy.special.gammaln(x + 1)
-    elif structure.likelihood.kind == "exponential":
+    elif structure.likelihood.family == "exponential":
         cells = scipy.stats.expon.logpdf(x, scale=mean)
     else:
         sigma = loaded(idata, "posterior")["sigma"].to_numpy()[..., None, None] if structure.unknowns else 1.5

@@ -9,7 +9,7 @@ from nmf_zoo.inference import em, vb
 from nmf_zoo.inference.layout import weigh
 from nmf_zoo.inference.start import STARTS, start_factors
 from nmf_zoo.kernels.streams import seed_key
-from nmf_zoo.structure import Cells, Likelihood
+from nmf_zoo.structure import Cells, Normal, Poisson
 from tests.structures import gamma, model, parameter
 
 RNG = np.random.default_rng(2)
@@ -27,7 +27,7 @@ def listed(mask):
     return model(X, K, None, None, data=cells)
 
 
-NORMAL = Likelihood(kind="normal", sigma=parameter(1.0))
+NORMAL = Normal(sigma=parameter(1.0))
 STRUCTURES = {
     "dense": model(X, K, None, None),
     "missing": model(X, K, None, None, mask=MASK),
@@ -50,7 +50,7 @@ def test_starts_are_positive_at_the_scale_of_the_data_and_repeat(name, method):
     assert W.shape == structure.W.shape
     assert Ht.shape == structure.H.shape[::-1]
     assert min(W.min(), Ht.min()) > 0.0
-    if structure.likelihood.kind == "poisson" and method != "random":
+    if isinstance(structure.likelihood, Poisson) and method != "random":
         total = max(structure.data.observed_values.sum(), 1.0)
         np.testing.assert_allclose(weigh(structure).total(W, Ht), total, rtol=1e-9)
     again = start_factors(structure, KEY, {}, method)

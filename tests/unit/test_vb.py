@@ -15,7 +15,7 @@ from nmf_zoo.inference import vb
 from nmf_zoo.inference.hyperparameters import Moments, update_hyperparameters
 from nmf_zoo.inference.workers import SERIAL
 from nmf_zoo.kernels.streams import seed_key
-from nmf_zoo.structure import Imputed, Likelihood
+from nmf_zoo.structure import Imputed, Normal
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, model, parameter, unknown
 
@@ -31,7 +31,7 @@ def test_options_are_checked():
 
 REFUSED = {
     "normal": (
-        dataclasses.replace(model(X, 2, PLAIN, PLAIN), likelihood=Likelihood(kind="normal", sigma=parameter(1.0))),
+        dataclasses.replace(model(X, 2, PLAIN, PLAIN), likelihood=Normal(sigma=parameter(1.0))),
         "X is normal",
     ),
     "flat": (model(X, 2, None, PLAIN), "without a prior of W there is"),

@@ -35,11 +35,11 @@ from scipy.special import logsumexp
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.engine import CAN_RUN, Verdict, has_data
-from nmf_zoo.inference.families import takes_priors
+from nmf_zoo.inference.families import takes_likelihood, takes_priors
 from nmf_zoo.inference.progress import Watch
 from nmf_zoo.inference.workers import OneBlasThread, Workers
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Factorisation, Fixed, Flat, GammaPrior
+from nmf_zoo.structure import Array, Factorisation, Fixed, Flat, GammaPrior, Poisson
 
 Result = TypeVar("Result")
 
@@ -173,13 +173,13 @@ def check_whole(name: str, value: object, least: int) -> None:
 def has_evidence(structure: Factorisation) -> Verdict:
     """Whether p(X) exists and the methods that integrate over W and H alone reach it."""
     likelihood, factors = structure.likelihood, (structure.W, structure.H)
-    if likelihood.kind != "poisson":
-        return Verdict(f"{likelihood.name} is {likelihood.kind}: evidence is here for Poisson counts")
-    if structure.data is None:
-        return has_data(structure)
-    family = takes_priors(structure, GammaPrior)
-    if not family:
-        return family
+    for verdict in (
+        takes_likelihood(structure, (Poisson,)),
+        has_data(structure),
+        takes_priors(structure, GammaPrior),
+    ):
+        if not verdict:
+            return verdict
     flat = [factor.name for factor in factors if isinstance(factor.prior, Flat)]
     if flat:
         verb = "has" if len(flat) == 1 else "have"

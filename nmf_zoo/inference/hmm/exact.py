@@ -32,7 +32,7 @@ from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.basis_states import Chain
 from nmf_zoo.kernels.gibbs import draw_factor
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, Fixed
+from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, Fixed, Poisson
 
 
 class ExactState(NamedTuple):
@@ -157,6 +157,7 @@ def _look(problem: Problem, W: Array, values: dict[str, Array]) -> ExactState:
 ENGINE = Engine(
     name="hmm_exact",
     verb="fit",
+    likelihoods=(Poisson,),
     options=HMMExact,
     supports=supports,
     prepare=prepare,

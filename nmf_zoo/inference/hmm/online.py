@@ -43,7 +43,7 @@ from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.basis_online import Online, Rules, learn
 from nmf_zoo.kernels.basis_states import Chain
 from nmf_zoo.options import check_types
-from nmf_zoo.structure import Array, BasisChainPrior, Factorisation
+from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, Poisson
 
 FEW_COMPONENTS = 12  # 4,096 states: more of them cost more than particles do
 DO = "give the model a background, or start W with a positive entry for every feature"
@@ -238,7 +238,7 @@ def _moments(chance: Array) -> dict[str, Array]:
 
 STREAM = StreamEngine(
     name="online_em",
-    kind="poisson",
+    likelihoods=(Poisson,),
     options=ChainOnlineEM,
     is_counts=True,
     block=Columns,

@@ -32,8 +32,6 @@ def takes_stream(structure: Factorisation) -> Verdict:
     likelihood, W, H = structure.likelihood, structure.W, structure.H
     if not isinstance(H.prior, Chain):
         return Verdict(f"{H.name or 'H'} is no chain in time: its columns are independent given {W.name}")
-    if likelihood.kind != "poisson":
-        return Verdict(f"its updates are for counts, and {likelihood.name} is {likelihood.kind}")
     if not isinstance(W.prior, Flat | GammaPrior | Fixed) or W.unknowns:
         return Verdict(f"{W.name} has neither a known gamma prior, nor none, nor a known value")
     if shared_offsets(structure) is None:

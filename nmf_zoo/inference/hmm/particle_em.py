@@ -36,7 +36,7 @@ from nmf_zoo.inference.multiplicative import update
 from nmf_zoo.inference.sides import Side, two_sides
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Factorisation, Poisson
 
 SMOOTHERS = ("backward", "forward", "path")
 
@@ -206,6 +206,7 @@ def _window_mean(problem: Problem, state: ParticleState) -> tuple[Array, dict[st
 ENGINE = Engine(
     name="smc",
     verb="fit",
+    likelihoods=(Poisson,),
     options=ParticleEM,
     supports=supports,
     prepare=prepare,

@@ -45,7 +45,7 @@ from nmf_zoo.kernels.particles.filter import Plan
 from nmf_zoo.kernels.streams import child, children
 from nmf_zoo.kernels.tuning import Side
 from nmf_zoo.results import checked_cells
-from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, LogNormalARPrior, UnitChainPrior
+from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, LogNormalARPrior, Poisson, UnitChainPrior
 
 ACTIVATIONS, SOURCES, WEIGHTS, TRAJECTORIES, LEVELS, HYPERPARAMETERS = range(6)  # children of a sweep's key
 
@@ -222,6 +222,7 @@ def draw(problem: Problem, state: ParticleGibbsState, key: np.uint64) -> tuple[d
 ENGINE = Engine(
     name="particle_gibbs",
     verb="sample",
+    likelihoods=(Poisson,),
     options=ParticleGibbs,
     supports=supports,
     prepare=prepare,

@@ -42,7 +42,7 @@ from nmf_zoo.kernels.particles.laws import BASIS, UNIT, Law
 from nmf_zoo.kernels.particles.online import SEEN, Step, Updates, learn
 from nmf_zoo.kernels.particles.statistics import FIRSTS, PAIRS, Carried
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Chain, Factorisation, Flat, Known, LogNormalARPrior
+from nmf_zoo.structure import Array, Chain, Factorisation, Flat, Known, LogNormalARPrior, Poisson
 
 STEPS = 3  # child of a stream's key, beside START and ACTIVATIONS
 PATHS_OF_BLOCKS, MOST_NUMBERS = (20, 400), 1 << 24  # paths drawn for the activations of a block, and numbers in them
@@ -288,7 +288,7 @@ def law_in_the_middle(law: Law) -> Law:
 
 STREAM = StreamEngine(
     name="online_em",
-    kind="poisson",
+    likelihoods=(Poisson,),
     options=ParticleOnlineEM,
     is_counts=True,
     block=Columns,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict, has_data
+from nmf_zoo.inference.families import takes_likelihood
 from nmf_zoo.inference.hmm.particle_options import ParticleOptions
 from nmf_zoo.inference.hmm.recursions import block_length
-from nmf_zoo.structure import BasisChainPrior, Factorisation, Fixed, Flat, GammaPrior, UnitChainPrior
+from nmf_zoo.structure import BasisChainPrior, Factorisation, Fixed, Flat, GammaPrior, Poisson, UnitChainPrior
 
 MOST_COMPONENTS = 16
 MOST_MEMORY = 4e9  # bytes of rows of 2^K numbers
@@ -41,10 +42,9 @@ def supports_particles(structure: Factorisation, options: ParticleOptions) -> Ve
 def takes_counts(structure: Factorisation) -> Verdict:
     """Observed counts, and W free, gamma or known."""
     W = structure.W
-    if structure.data is None:
-        return has_data(structure)
-    if structure.likelihood.kind != "poisson":
-        return Verdict(f"its likelihood is {structure.likelihood.kind}, and its updates are for counts")
+    for verdict in (has_data(structure), takes_likelihood(structure, (Poisson,))):
+        if not verdict:
+            return verdict
     if structure.imputed is not None:
         return Verdict(f"{structure.imputed.name} is a variable: declare missing cells with mask= or NaN instead")
     if not isinstance(W.prior, Flat | GammaPrior | Fixed) or W.unknowns:

@@ -59,7 +59,7 @@ from nmf_zoo.kernels import itakura_saito as kernels
 from nmf_zoo.kernels.factor_steps import FLOOR, Slopes, add_squares, fill_ratios, push_beyond, take_step
 from nmf_zoo.kernels.itakura_saito import Moves, PriorTerms
 from nmf_zoo.kernels.spectral_tiles import FRAMES, Room, make_room, sums_of_W, tile_spectra, untile
-from nmf_zoo.structure import Array, Factorisation, even_bounds
+from nmf_zoo.structure import Array, Exponential, Factorisation, even_bounds
 
 POWER_FLOOR = 1e-16  # relative to the mean observed power: 160 dB below it
 CAUTIOUS = 10  # iterations of "auto" that are monotone
@@ -298,5 +298,13 @@ def finish(problem: Problem, state: EMState, key: np.uint64, draws: int) -> tupl
 
 
 ENGINE = Engine(
-    name="em", verb="fit", options=EM, supports=supports, prepare=prepare, init=init, step=step, finish=finish
+    name="em",
+    verb="fit",
+    likelihoods=(Exponential,),
+    options=EM,
+    supports=supports,
+    prepare=prepare,
+    init=init,
+    step=step,
+    finish=finish,
 )

@@ -78,7 +78,7 @@ from nmf_zoo.kernels.power_sweeps import (
 from nmf_zoo.kernels.streams import child, children
 from nmf_zoo.kernels.tuning import end_sweep, freeze, is_allocating
 from nmf_zoo.results import checked_cells
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array, Exponential, Factorisation
 
 
 @dataclass(frozen=True)
@@ -243,6 +243,7 @@ def _collect(problem: Problem, kept: Kept, keys: list[np.uint64]) -> tuple[dict[
 ENGINE = Engine(
     name="gibbs",
     verb="sample",
+    likelihoods=(Exponential,),
     options=Gibbs,
     supports=supports,
     prepare=prepare,

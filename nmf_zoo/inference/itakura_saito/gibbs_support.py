@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict, has_data
-from nmf_zoo.inference.families import takes_priors
+from nmf_zoo.inference.families import takes_likelihood, takes_priors
 from nmf_zoo.inference.propriety import is_proper
 from nmf_zoo.inference.scale import takes_scale
-from nmf_zoo.structure import Factorisation, InverseGammaPrior
+from nmf_zoo.structure import Exponential, Factorisation, InverseGammaPrior
 
 SCALES = 1e-305, 1e305  # of the largest power
 
@@ -26,8 +26,7 @@ def takes_inverse_gammas(structure: Factorisation) -> Verdict:
 
 def takes_powers(structure: Factorisation) -> Verdict:
     """What an engine that shares powers out among components asks of the data."""
-    if structure.likelihood.kind != "exponential":
-        return Verdict(f"it shares powers out, and {structure.likelihood.name} is {structure.likelihood.kind}")
-    if structure.data is None:
-        return has_data(structure)
+    for verdict in (takes_likelihood(structure, (Exponential,)), has_data(structure)):
+        if not verdict:
+            return verdict
     return takes_scale(structure, "sharing powers out", *SCALES)

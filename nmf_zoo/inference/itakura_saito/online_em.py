@@ -35,7 +35,7 @@ from nmf_zoo.inference.itakura_saito.online_weights import FrameState, averaged,
 from nmf_zoo.inference.stream_engine import ACTIVATIONS, SWEEPS, StreamEngine
 from nmf_zoo.kernels.frames import Activations, Frames, Room, Statistics, activate_frames, expect_frames, make_room
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, spans
+from nmf_zoo.structure import Array, Exponential, spans
 
 CHUNK_WORK = 1 << 20  # cells x components x sweeps of one chunk of frames, some milliseconds
 
@@ -153,7 +153,8 @@ def activations(
 
 STREAM = StreamEngine(
     name="online_em",
-    kind="exponential",
+    likelihoods=(Exponential,),
+    has_shares=True,
     options=SimulatedOnlineEM,
     is_counts=False,
     block=Frames,

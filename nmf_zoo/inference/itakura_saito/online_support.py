@@ -39,8 +39,6 @@ class Problem:
 def supports(structure: Factorisation, options: SimulatedOnlineEM) -> Verdict:
     """Exponential data, H inverse gamma, W free or inverse gamma; known, and the same for all frames."""
     likelihood, W, H = structure.likelihood, structure.W, structure.H
-    if likelihood.kind != "exponential":
-        return Verdict(f"it draws components of powers, and {likelihood.name} is {likelihood.kind}")
     if not isinstance(W.prior, Flat | InverseGammaPrior):
         return Verdict(f"it maximises over {W.name or 'W'}, which is neither free nor inverse gamma")
     if options.smoothing is not None and not isinstance(W.prior, Flat):

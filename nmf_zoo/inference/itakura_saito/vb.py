@@ -55,7 +55,7 @@ from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.composite_bound import Pair, gather_features, gather_frames, make_cells, spread
 from nmf_zoo.kernels.gig_moments import Orders
 from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Factorisation, even_bounds
+from nmf_zoo.structure import Array, Exponential, Factorisation, even_bounds
 
 CHUNK_CELLS = 1 << 15  # of the spectrogram: a chunk has at least so many
 LARGEST = 1e150  # of a start: its products stay numbers
@@ -242,6 +242,7 @@ def finish(problem: Problem, state: VBState, key: np.uint64, draws: int) -> tupl
 ENGINE = Engine(
     name="vb",
     verb="fit",
+    likelihoods=(Exponential,),
     options=VB,
     supports=supports,
     prepare=prepare,

@@ -51,7 +51,7 @@ from nmf_zoo.inference.mcem.windows import look_back, solution
 from nmf_zoo.inference.prior_cells import prior_cells
 from nmf_zoo.inference.sides import two_sides
 from nmf_zoo.results import Series
-from nmf_zoo.structure import Array
+from nmf_zoo.structure import Array, Poisson
 
 PRUNED = 1e-3  # a component with less than this share of the expected total has been emptied
 
@@ -152,5 +152,13 @@ def _report(problem: Problem, state: MCEMState, free: Mapping[str, Array]) -> di
 
 
 ENGINE = Engine(
-    name="mcem", verb="fit", options=MCEM, supports=supports, prepare=prepare, init=init, step=step, finish=finish
+    name="mcem",
+    verb="fit",
+    likelihoods=(Poisson,),
+    options=MCEM,
+    supports=supports,
+    prepare=prepare,
+    init=init,
+    step=step,
+    finish=finish,
 )

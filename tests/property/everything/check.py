@@ -10,10 +10,11 @@ from nmf_zoo import _compat
 from nmf_zoo.inference import ENGINES
 from nmf_zoo.reading import read
 from nmf_zoo.run_arguments import variable_shapes
+from nmf_zoo.structure import Known, Normal, Poisson
 
 GROUPS = ("posterior", "warmup_posterior", "posterior_moments")
 MONOTONE = ("em", "vb", "hmm_exact")  # by promise; the others' objectives are estimates
-ROUNDING, EPSILON = 1e-9, 1e-15  # of an objective, and of the terms that it is made of, relative
+ROUNDING, EPSILON = 1e-9, 1e-15  # of an objective, and of what it is made of, relative
 
 
 def result(idata: Any, model: Any) -> None:
@@ -36,7 +37,7 @@ def result(idata: Any, model: Any) -> None:
         is_underflow = lp == -np.inf  # a draw of a heavy tail, whose density no number holds
         assert np.all(np.isfinite(lp) | (is_underflow & (idata.attrs["engine"] == "vb"))), "lp is not finite"
     if "fit" in _compat.group_names(idata) and "objective" in _compat.group(idata, "fit"):
-        descent(_compat.group(idata, "fit"), idata.attrs, cancelling_terms(structure))
+        descent(_compat.group(idata, "fit"), idata.attrs, structure)
 
 
 def shapes_and_labels(group: Any, structure: Any, attrs: Any) -> None:
@@ -51,15 +52,24 @@ def shapes_and_labels(group: Any, structure: Any, attrs: Any) -> None:
                 np.testing.assert_array_equal(group[dim].to_numpy(), labels)
 
 
-def cancelling_terms(structure: Any) -> float:
-    """The size of what a Poisson objective adds up: of large counts it is the small difference of large terms."""
-    if structure is None or structure.data is None or structure.likelihood.kind != "poisson":
-        return 0.0
-    x = structure.data.observed_values
-    return float(np.sum(x * (1.0 + np.log1p(x))))
+def rounding(structure: Any, objective: np.ndarray) -> np.ndarray:
+    """What rounding alone may do to an objective beside its own last digits.
+
+    A Poisson objective of large counts is the small difference of large terms. A normal one squares (x - mean) / sigma,
+    and these differences carry the last digits of x.
+    """
+    if structure is None or structure.data is None:
+        return np.zeros(len(objective))
+    x, likelihood = structure.data.observed_values, structure.likelihood
+    if isinstance(likelihood, Poisson):
+        return np.full(len(objective), EPSILON * float(np.sum(x * (1.0 + np.log1p(x)))))
+    if isinstance(likelihood, Normal) and isinstance(likelihood.sigma, Known):
+        last = float(np.linalg.norm(EPSILON * x / likelihood.sigma.value))
+        return last * (last + 2.0 * np.sqrt(2.0 * np.abs(objective)))
+    return np.zeros(len(objective))
 
 
-def descent(fit: Any, attrs: Any, terms: float) -> None:
+def descent(fit: Any, attrs: Any, structure: Any) -> None:
     objective = fit["objective"].to_numpy()
     for restart in objective:
         values = restart[~np.isnan(restart)]
@@ -69,7 +79,7 @@ def descent(fit: Any, attrs: Any, terms: float) -> None:
         if engine not in MONOTONE or "float32" in str(attrs):
             continue
         steps = np.diff(values) * (-1.0 if ENGINES[engine].maximise else 1.0)
-        allowed = ROUNDING * np.maximum(np.abs(values[1:]), 1.0) + EPSILON * terms
+        allowed = ROUNDING * np.maximum(np.abs(values[1:]), 1.0) + rounding(structure, values[1:])
         assert np.all(steps <= allowed), f"{engine}: the objective moved the wrong way: {values}"
 
 

@@ -1,0 +1,8 @@
+"""The likelihoods, one file each; ``base`` says what one is."""
+
+from nmf_zoo.structure.likelihoods.base import Likelihood
+from nmf_zoo.structure.likelihoods.exponential import Exponential
+from nmf_zoo.structure.likelihoods.normal import Normal
+from nmf_zoo.structure.likelihoods.poisson import Poisson
+
+__all__ = ["Exponential", "Likelihood", "Normal", "Poisson"]

@@ -1,0 +1,130 @@
+"""What a likelihood is: the law of X's cells given their means, in one class that is asked for all of it.
+
+Reading, simulation, prediction, pointwise log-likelihoods, plots and starts ask the object, and compare nothing. An
+engine names the classes that it has updates for, and is refused everything else. A likelihood of one's own is such a
+class, with a recogniser of its PyMC distribution (:func:`nmf_zoo.register_likelihood`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from nmf_zoo.structure.parameters import Array, Parameter, Unknown
+
+Values = Mapping[str, Array]  # of the model's unknowns, by name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Likelihood(ABC):
+    """How a cell of X is distributed about its mean, exposure * (W @ H) + background.
+
+    Attributes
+    ----------
+    name : the observed variable
+    exposure : positive array that broadcasts to (F, N), or None (ones)
+    background : non-negative array that broadcasts to (F, N), or None (zeros)
+
+    Notes
+    -----
+    Of the class:
+
+    family : its word in texts, "poisson"
+    is_discrete : X holds integers: its draws are int64, and no gradient-based sampler takes a missing cell
+    has_free_zeros : log p(0 | m) = -m, so that zeros enter through the sum of the means alone, and need not be stored;
+        such a class defines :meth:`nonzero_part`
+    is_spectral : X is a power spectrogram: drawn in decades, low frequencies below
+    least_total : of X, for the scale of a random start: a table of zeros still needs one
+    """
+
+    family: ClassVar[str]
+    is_discrete: ClassVar[bool] = False
+    has_free_zeros: ClassVar[bool] = False
+    is_spectral: ClassVar[bool] = False
+    least_total: ClassVar[float] = 1.0
+
+    name: str = "X"
+    exposure: Array | None = None
+    background: Array | None = None
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """Those beside the mean, by role: known, or unknowns of the model."""
+        return {}
+
+    @property
+    def unknowns(self) -> list[Unknown]:
+        """Those of them that are unknown."""
+        return [parameter for parameter in self.parameters.values() if isinstance(parameter, Unknown)]
+
+    # -- densities ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def log_kernel(self, x: Array, mean: Array, values: Values) -> Array:
+        """log p(x | mean) without what :meth:`log_constant` has, elementwise."""
+
+    def log_constant(self, x: Array) -> Array | float:
+        """What a log-density subtracts whatever the mean is, elementwise."""
+        return 0.0
+
+    def log_density(self, x: Array, mean: Array, values: Values, constant: Array | float | None = None) -> Array:
+        """log p(x | mean), elementwise; ``constant`` where the caller has it: it may take most of the time."""
+        return self.log_kernel(x, mean, values) - (self.log_constant(x) if constant is None else constant)
+
+    def nonzero_part(self, x: Array, mean: Array) -> Array:
+        """log_kernel + mean, which is 0 at x = 0; of a likelihood with free zeros."""
+        raise NotImplementedError(f"{type(self).__name__} has no free zeros")
+
+    def slopes(self, x: Array, mean: Array, values: Values) -> tuple[Array, Array] | None:
+        """(pull, drag), both >= 0: d log p(x | mean) / d mean = pull - drag. None: not written."""
+        return None
+
+    # -- draws -------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def draw(self, mean: Array, values: Values, rng: np.random.Generator) -> Array:
+        """X given its mean, elementwise."""
+
+    @abstractmethod
+    def draw_cells(self, out: Array, mean: Array, values: Values, rows: Array, cols: Array, key: np.uint64) -> None:
+        """Overwrite out (cells,): each cell from its own stream of ``key``, whichever other cells are drawn."""
+
+    @property
+    def dtype(self) -> type:
+        """Of draws."""
+        return np.int64 if self.is_discrete else np.float64
+
+    def require_drawable(self, mean: Array) -> None:
+        """InputError where a mean is beyond what can be drawn."""
+        return
+
+    # -- moments -----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def sd(self, mean: Array, values: Values) -> Array:
+        """Of a cell, given its mean."""
+
+    def mode(self, mean: Array) -> Array:
+        """The most probable value of a cell; by default its mean."""
+        return mean
+
+    # -- data --------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def refusal_of(cls, values: Array) -> tuple[str, str, str] | None:
+        """(found, expected, what to do) of finite data that it can't have; None when all is well."""
+        if np.any(values < 0):
+            return f"the value {values.min():g}", "data >= 0", "check the data you gave"
+        return None
+
+    def data_words(self, is_integer: bool) -> str:
+        """What such data are called."""
+        return "real values"
+
+    def needs_mean(self, x: Array) -> tuple[Array, str] | None:
+        """(which cells are impossible under a mean of 0, what they are called); None when all are possible."""
+        return np.ones(np.shape(x), dtype=bool), "observed"

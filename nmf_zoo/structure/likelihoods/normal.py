@@ -1,0 +1,54 @@
+"""Normal data with one standard deviation for all cells: squared error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from nmf_zoo.kernels.predictions import draw_normals_at
+from nmf_zoo.structure.likelihoods.base import Likelihood, Values
+from nmf_zoo.structure.parameters import Array, Parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normal(Likelihood):
+    """-((x - m) / sigma)^2 / 2 - log sigma - log(2 pi) / 2.
+
+    Attributes
+    ----------
+    sigma : standard deviation, a Parameter of shape ()
+    """
+
+    family: ClassVar[str] = "normal"
+
+    sigma: Parameter
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        return {"sigma": self.sigma}
+
+    def log_kernel(self, x: Array, mean: Array, values: Values) -> Array:
+        sigma = self.sigma.resolve(values)
+        return -0.5 * ((x - mean) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
+
+    def slopes(self, x: Array, mean: Array, values: Values) -> tuple[Array, Array]:
+        variance = np.square(self.sigma.resolve(values))
+        return np.maximum(x, 0.0) / variance, (mean + np.maximum(-x, 0.0)) / variance
+
+    def draw(self, mean: Array, values: Values, rng: np.random.Generator) -> Array:
+        return rng.normal(mean, self.sigma.resolve(values))
+
+    def draw_cells(self, out: Array, mean: Array, values: Values, rows: Array, cols: Array, key: np.uint64) -> None:
+        draw_normals_at(out, mean, float(self.sigma.resolve(values)), rows, cols, key)
+
+    def sd(self, mean: Array, values: Values) -> Array:
+        return np.full(np.shape(mean), self.sigma.resolve(values))
+
+    @classmethod
+    def refusal_of(cls, values: Array) -> None:
+        return None
+
+    def needs_mean(self, x: Array) -> None:
+        return None

@@ -1,0 +1,62 @@
+"""Poisson counts, and non-negative real data under the same density: the Kullback-Leibler divergence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.kernels.predictions import draw_counts_at
+from nmf_zoo.structure.likelihoods.base import Likelihood, Values
+from nmf_zoo.structure.parameters import Array
+
+LARGEST_MEAN = 2.0**62  # of a count that is to be drawn: 64-bit integers hold all that is likely
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poisson(Likelihood):
+    """x log m - m - log Gamma(x + 1), on integers and on real x >= 0 alike."""
+
+    family: ClassVar[str] = "poisson"
+    is_discrete: ClassVar[bool] = True
+    has_free_zeros: ClassVar[bool] = True
+
+    def log_kernel(self, x: Array, mean: Array, values: Values) -> Array:
+        return self.nonzero_part(x, mean) - mean
+
+    def log_constant(self, x: Array) -> Array | float:
+        return gammaln(x + 1)
+
+    def nonzero_part(self, x: Array, mean: Array) -> Array:
+        return xlogy(x, mean)
+
+    def slopes(self, x: Array, mean: Array, values: Values) -> tuple[Array, Array]:
+        return x / mean, np.ones_like(mean)
+
+    def draw(self, mean: Array, values: Values, rng: np.random.Generator) -> Array:
+        return rng.poisson(mean)
+
+    def draw_cells(self, out: Array, mean: Array, values: Values, rows: Array, cols: Array, key: np.uint64) -> None:
+        draw_counts_at(out, mean, rows, cols, key)
+
+    def require_drawable(self, mean: Array) -> None:
+        largest = float(np.max(mean, initial=0.0))
+        if not largest <= LARGEST_MEAN:
+            expected = f"means up to 2^62 = {LARGEST_MEAN:.2g}, counts being 64-bit integers"
+            do = "declare the model in a larger unit: divide the data, or the exposure, by a constant"
+            raise InputError(self.name, f"a mean of {largest:.2g} to draw a count from", expected, do)
+
+    def sd(self, mean: Array, values: Values) -> Array:
+        return np.sqrt(mean)
+
+    def mode(self, mean: Array) -> Array:
+        return np.floor(mean)
+
+    def data_words(self, is_integer: bool) -> str:
+        return "counts" if is_integer else "real values"
+
+    def needs_mean(self, x: Array) -> tuple[Array, str]:
+        return x > 0, "positive"
