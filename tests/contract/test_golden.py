@@ -97,6 +97,12 @@ def test_what_one_side_lacks_or_refuses(what):
     assert all(row.verdict != "same bits" for row in rows)
 
 
+def test_a_failure_is_told_from_a_refusal():
+    failed, ran = {"x": "IndexError: 3"}, {"x": {"a": np.ones(2)}}
+    assert [compare(base, failed)[0].verdict for base in (failed, ran)] == ["failed in both", "failed"]
+    assert [compare(base, failed)[0].is_bad for base in (failed, ran, {})] == [False, True, True]
+
+
 def test_a_step_that_is_off_by_a_billionth_is_seen():
     arrays = {"W": np.linspace(1.0, 2.0, 12).reshape(3, 4)}
     numbers = steps.kept_of(arrays)

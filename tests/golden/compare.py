@@ -9,7 +9,8 @@ from tests.golden.arrays import differences
 from tests.golden.make import Outcome
 
 SAME, DIFFERS, BOTH, NEW, GONE = "same bits", "differs", "refused by both", "new", "gone"
-ONLY_BASE, ONLY_HEAD, FAILED = "refused by the head", "refused by the base", "failed"
+ONLY_BASE, ONLY_HEAD = "refused by the head", "refused by the base"
+FAILED, BOTH_FAILED = "failed", "failed in both"
 REFUSALS = ("UnsupportedModel", "InputError", "UnreadableModel", "RunFailed")
 
 
@@ -38,14 +39,14 @@ def _row(name: str, base: Outcome | None, head: Outcome | None) -> Row:
     if head is None:
         return Row(name, GONE)
     if isinstance(head, str) and not head.startswith(REFUSALS):
-        return Row(name, FAILED, head)
+        return Row(name, BOTH_FAILED if base == head else FAILED, head)
     if base is None:
         return Row(name, NEW)
     if isinstance(base, str) or isinstance(head, str):
         return _refusal(name, base, head)
     found = differences(base, head)
     worst = max(found.values(), default=0.0)
-    details = f"by {worst:.2g} at most in {', '.join(found)}" if found else ""
+    details = f"by {worst:.2g} at most in {', '.join(name or 'the values' for name in found)}" if found else ""
     return Row(name, DIFFERS if found else SAME, details)
 
 
