@@ -28,7 +28,7 @@ _HOMES = {
     "nmf_zoo.inference.hmm.particle_online": ("ParticleOnlineEM",),
     "nmf_zoo.nuts": ("NUTS",),
     "nmf_zoo.step_methods": ("ConjugateGibbs",),
-    "nmf_zoo.engines": ("register_engine",),
+    "nmf_zoo.engines": ("register_engine", "register_likelihood"),
     "nmf_zoo.streaming": ("stream", "resume_stream"),
     "nmf_zoo.diagnostics": ("summarise",),
     "nmf_zoo.results.means": ("moments",),

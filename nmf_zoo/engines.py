@@ -5,16 +5,20 @@ The registry of :mod:`nmf_zoo.inference` plus NUTS, which is PyMC's; the model x
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields, replace
+from inspect import isabstract
 from typing import Any
 
 from nmf_zoo import nuts
 from nmf_zoo.errors import InputError, UnsupportedModel
-from nmf_zoo.inference import ENGINES, engine_for
+from nmf_zoo.inference import ENGINES, OTHERS, engine_for
 from nmf_zoo.inference.engine import Engine, Verdict, has_data
 from nmf_zoo.inference.families import takes_likelihood
 from nmf_zoo.inference.hmm.support import chain_verdict
-from nmf_zoo.structure import Factorisation
+from nmf_zoo.reading.likelihoods import LIKELIHOODS, Observation
+from nmf_zoo.reading.registry import names
+from nmf_zoo.structure import Factorisation, Likelihood
 
 VERBS = {name: engine.verb for name, engine in ENGINES.items()} | {nuts.NAME: "sample"}
 OPTIONS = {name: engine.options for name, engine in ENGINES.items()} | {nuts.NAME: nuts.NUTS}
@@ -37,6 +41,8 @@ def register_engine(engine: Engine) -> None:
     InputError : an engine of the zoo has its name or its options, its options need arguments, or a function is missing
     """
     ending = "draw" if engine.verb == "sample" else "finish"
+    if not engine.likelihoods:
+        raise InputError("engine.likelihoods", "none", "the likelihoods that it has updates for", "e.g. (Poisson,)")
     if engine.name in OWN:
         raise InputError("engine.name", repr(engine.name), f"none of {list(OWN)}", "choose another name")
     if any(issubclass(engine.options, taken) for name, taken in OPTIONS.items() if name != engine.name):
@@ -50,20 +56,61 @@ def register_engine(engine: Engine) -> None:
     ENGINES[engine.name], VERBS[engine.name], OPTIONS[engine.name] = engine, engine.verb, engine.options
 
 
+def register_likelihood(
+    likelihood: type[Likelihood],
+    distribution: type,
+    recognise: Callable[[Any], Observation | None],
+    engines: Sequence[str] = (),
+) -> None:
+    """Make a likelihood of your own known, for this process: models that have it are read, and these engines run them.
+
+    Everything that asks the likelihood itself works at once: ``describe``, ``check``, ``simulate``, ``predict``,
+    ``impute``, ``log_likelihood``, the plots. Every other engine refuses it. The page "Add a likelihood" is an example.
+
+    Parameters
+    ----------
+    likelihood : a class derived from :class:`nmf_zoo.structure.Likelihood`
+    distribution : PyMC's, ``pm.StudentT`` say, whose variables ``recognise`` is given
+    recognise : variable -> :class:`nmf_zoo.reading.likelihoods.Observation`, None when unsure
+    engines : "nuts", where PyMC has its gradient; "em", where it has ``slopes``
+
+    Raises
+    ------
+    InputError : it is not such a class, the distribution is read already, or an engine is not one of these
+    """
+    if not (isinstance(likelihood, type) and issubclass(likelihood, Likelihood)) or isabstract(likelihood):
+        expected = "a class derived from nmf_zoo.structure.Likelihood, nothing abstract left"
+        raise InputError("likelihood", getattr(likelihood, "__name__", repr(likelihood)), expected)
+    if LIKELIHOODS.get(distribution, recognise) is not recognise:
+        raise InputError("distribution", distribution.__name__, f"none of {names(LIKELIHOODS)}, which are read already")
+    general = [engine.name for engine in OTHERS if engine.is_general]
+    if isinstance(engines, str) or not set(engines) <= {*general, nuts.NAME}:
+        raise InputError("engines", repr(engines), f"a selection of {[*general, nuts.NAME]}, in a tuple")
+    if set(engines) & set(general) and likelihood.slopes is Likelihood.slopes:
+        raise InputError("engines", repr(engines), f"{likelihood.__name__}.slopes for {general}", "write it")
+    LIKELIHOODS[distribution] = recognise
+    if nuts.NAME in engines:
+        nuts.likelihoods = (*nuts.likelihoods, likelihood)
+    OTHERS[:] = [
+        replace(one, likelihoods=(*one.likelihoods, likelihood)) if one.is_general and one.name in engines else one
+        for one in OTHERS
+    ]
+
+
 def resolve_engine(engine: Any, verb: str, structure: Factorisation) -> tuple[str, Any, Engine | None]:
     """The engine's name, its options, and the engine itself (None for NUTS), from a name or an options object."""
-    names = [name for name, own in VERBS.items() if own == verb]
+    named = [name for name, own in VERBS.items() if own == verb]
     for name in OPTIONS:
         if isinstance(engine, OPTIONS[name]) or (isinstance(engine, str) and engine == name):
-            if name not in names:
+            if name not in named:
                 other = "fit" if verb == "sample" else "sample"
                 raise InputError(
-                    "engine", repr(name), f"one of {names} for {verb}()", f"use nz.{other}(engine={name!r})"
+                    "engine", repr(name), f"one of {named} for {verb}()", f"use nz.{other}(engine={name!r})"
                 )
             options = OPTIONS[name]() if isinstance(engine, str) else engine
             return name, options, None if name == nuts.NAME else engine_for(name, structure)
-    classes = [OPTIONS[name].__name__ for name in names]
-    raise InputError("engine", repr(engine), f"one of {names}, or options of {classes}", "see the table of engines")
+    classes = [OPTIONS[name].__name__ for name in named]
+    raise InputError("engine", repr(engine), f"one of {named}, or options of {classes}", "see the table of engines")
 
 
 def verdict(structure: Factorisation, name: str, options: Any = None) -> Verdict:

@@ -1,5 +1,5 @@
 """Test set-up: PyTensor's numba backend (no C compiler needed), one BLAS thread, no plots on a screen, Ctrl-C heard,
-engines that a test registers forgotten.
+engines and likelihoods that a test registers forgotten.
 """
 
 import os
@@ -17,10 +17,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts backg
 
 @pytest.fixture(autouse=True)
 def engines_as_before():
-    """Engines that a test, a page or a notebook registers are forgotten after it."""
+    """Engines and likelihoods that a test, a page or a notebook registers are forgotten after it."""
     from nmf_zoo import engines
 
     with ExitStack() as stack:
-        for registry in (engines.ENGINES, engines.VERBS, engines.OPTIONS):
+        for registry in (engines.ENGINES, engines.VERBS, engines.OPTIONS, engines.LIKELIHOODS):
             stack.enter_context(patch.dict(registry))
+        stack.enter_context(patch.object(engines.nuts, "likelihoods", engines.nuts.likelihoods))
+        others = list(engines.OTHERS)
         yield
+        engines.OTHERS[:] = others

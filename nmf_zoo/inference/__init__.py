@@ -2,7 +2,7 @@
 :mod:`nmf_zoo.nuts`.
 """
 
-from nmf_zoo.inference import em, gibbs, mcem, vb
+from nmf_zoo.inference import em, em_by_slopes, gibbs, mcem, vb
 from nmf_zoo.inference.engine import Engine
 from nmf_zoo.inference.hmm import exact, particle_em, particle_gibbs
 from nmf_zoo.inference.itakura_saito import em as divergence_em
@@ -13,7 +13,7 @@ from nmf_zoo.structure import Factorisation
 ENGINES: dict[str, Engine] = {
     module.ENGINE.name: module.ENGINE for module in (em, vb, mcem, gibbs, exact, particle_em, particle_gibbs)
 }
-OTHERS: list[Engine] = [module.ENGINE for module in (divergence_em, composite_vb, composite_gibbs)]
+OTHERS: list[Engine] = [module.ENGINE for module in (divergence_em, composite_vb, composite_gibbs, em_by_slopes)]
 
 
 def engine_for(name: str, structure: Factorisation) -> Engine:

@@ -65,6 +65,7 @@ class Engine:
     verb : "sample" (draws of a Markov chain) or "fit" (iterates to a solution)
     likelihoods : the classes of :mod:`nmf_zoo.structure.likelihoods` that it has updates for; all others are refused.
         Engines for different ones may share their name
+    is_general : it asks the likelihood for all it needs; :func:`nmf_zoo.register_likelihood` adds to its likelihoods
     options : the frozen dataclass of the algorithm's own options
     supports, prepare, init, step, tune, draw, run, finish : see above; samplers have ``draw``, optimisers ``finish``
     maximise : an optimiser's objective rises (a bound) instead of falling
@@ -83,3 +84,4 @@ class Engine:
     run: Callable[..., tuple[Any, dict, dict] | None] | None = None
     finish: Callable[..., tuple[dict, dict]] | None = None
     maximise: bool = False
+    is_general: bool = False

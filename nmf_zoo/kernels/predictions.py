@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nmf_zoo.kernels.counts import draw_poisson
 from nmf_zoo.kernels.draws import draw_exponential, draw_normal
-from nmf_zoo.kernels.streams import fold, kernel
+from nmf_zoo.kernels.streams import fold, kernel, uniform
 
 
 @kernel
@@ -26,3 +26,10 @@ def draw_powers_at(out, mean, rows, cols, key):
     """Overwrite out (cells,): Exponential with this mean at the cells (rows, cols)."""
     for c in range(out.size):
         out[c] = mean[c] * draw_exponential(fold(fold(key, rows[c]), cols[c]))
+
+
+@kernel
+def draw_uniforms_at(out, rows, cols, key):
+    """Overwrite out (cells,): uniform on (0, 1) at the cells (rows, cols)."""
+    for c in range(out.size):
+        out[c] = uniform(fold(fold(key, rows[c]), cols[c]), 0)

@@ -70,8 +70,9 @@ def test_shell(page, capsys, monkeypatch, tmp_path):
 @pytest.mark.parametrize("page", FOR_CONTRIBUTORS, ids=named)
 @pytest.mark.filterwarnings("ignore::nmf_zoo.NmfZooWarning")
 def test_pages_for_contributors(page, tmp_path):
-    """Each page's block, run as a file: numba caches kernels beside their source."""
-    (source,) = blocks(page, "python")
+    """Each page's blocks, run as one file: numba caches kernels beside their source."""
+    source = "".join(blocks(page, "python"))
+    assert source
     path = tmp_path / f"{page.stem}.py"
     path.write_text(source, encoding="utf-8")
     runpy.run_path(str(path))

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from nmf_zoo.kernels.predictions import draw_uniforms_at
 from nmf_zoo.structure.parameters import Array, Parameter, Unknown
 
 Values = Mapping[str, Array]  # of the model's unknowns, by name
@@ -79,9 +80,9 @@ class Likelihood(ABC):
         """log_kernel + mean, which is 0 at x = 0; of a likelihood with free zeros."""
         raise NotImplementedError(f"{type(self).__name__} has no free zeros")
 
-    def slopes(self, x: Array, mean: Array, values: Values) -> tuple[Array, Array] | None:
-        """(pull, drag), both >= 0: d log p(x | mean) / d mean = pull - drag. None: not written."""
-        return None
+    def slopes(self, x: Array, mean: Array, values: Values) -> tuple[Array, Array]:
+        """(pull, drag), both >= 0: d log p(x | mean) / d mean = pull - drag."""
+        raise NotImplementedError(f"the slopes of {type(self).__name__} are not written")
 
     # -- draws -------------------------------------------------------------------------------------------------------
 
@@ -89,9 +90,18 @@ class Likelihood(ABC):
     def draw(self, mean: Array, values: Values, rng: np.random.Generator) -> Array:
         """X given its mean, elementwise."""
 
-    @abstractmethod
     def draw_cells(self, out: Array, mean: Array, values: Values, rows: Array, cols: Array, key: np.uint64) -> None:
-        """Overwrite out (cells,): each cell from its own stream of ``key``, whichever other cells are drawn."""
+        """Overwrite out (cells,): each cell from its own stream of ``key``, whichever other cells are drawn.
+
+        By default the quantile function at a uniform of the cell's own.
+        """
+        uniforms = np.empty(len(mean))
+        draw_uniforms_at(uniforms, rows, cols, key)
+        out[:] = self.quantile(uniforms, mean, values)
+
+    def quantile(self, share: Array, mean: Array, values: Values) -> Array:
+        """x with P(X <= x | mean) = share, elementwise; needed where :meth:`draw_cells` is not written."""
+        raise NotImplementedError(f"{type(self).__name__} has neither draw_cells nor quantile")
 
     @property
     def dtype(self) -> type:
