@@ -30,7 +30,7 @@ def arrays_of(result: Any, name: str = "") -> dict[str, np.ndarray]:
 def _parts(result: Any) -> Iterator[tuple[str, Any]]:
     """What a result is made of: groups, variables. An array has no parts."""
     if isinstance(result, xr.Dataset):
-        yield from ((name, variable.to_numpy()) for name, variable in result.data_vars.items())
+        yield from ((str(name), variable.to_numpy()) for name, variable in result.data_vars.items())
     elif isinstance(result, xr.DataTree):
         yield from _parts(result.to_dataset())
         yield from result.children.items()

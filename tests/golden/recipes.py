@@ -22,10 +22,10 @@ from tests.contract.test_engines import MAKERS, F
 
 Case = tuple[str, Callable[[], Any]]
 
-CALLS = {"sample": nz.sample, "fit": nz.fit}
-SEED = {"random_seed": 1, "quiet": True, "cores": 1}
+CALLS: dict[str, Callable[..., Any]] = {"sample": nz.sample, "fit": nz.fit}
+SEED: dict[str, Any] = {"random_seed": 1, "quiet": True, "cores": 1}
 FEW = {"sample": {"draws": 6, "tune": 3, "chains": 2}, "fit": {"max_iter": 5, "draws": 6, "restarts": 2}}
-MORE = {
+MORE: dict[str, dict[str, Any]] = {
     "sample": {"draws": 30, "tune": 120, "thin": 3, "chains": 1, "discard_tuned_samples": False},
     "fit": {"max_iter": 25, "draws": 6, "restarts": 1, "tol": 0.0},
 }
@@ -41,7 +41,7 @@ POWERS = COUNTS + RNG.exponential(size=TALL) + 0.1
 SERIES = RNG.poisson(RNG.gamma(1.0, 4.0, (TALL[0], 2)) @ RNG.integers(0, 2, (2, TALL[1])) + 0.5)
 OBSERVED = RNG.random(TALL) > 0.1
 THIN = sp.csr_array(np.where(RNG.random(TALL) < 0.2, COUNTS, 0) + np.eye(*TALL))
-PRIORS = {"alpha_w": 0.8, "alpha_h": 0.8}
+PRIORS: dict[str, Any] = {"alpha_w": 0.8, "alpha_h": 0.8}
 LARGER = {
     "poisson_nmf, larger": lambda: nz.poisson_nmf(COUNTS, RANK),
     "normal_nmf, larger": lambda: nz.normal_nmf(POWERS, RANK),
@@ -96,12 +96,11 @@ def _is_needed(field: Any) -> bool:
 @cache
 def engines() -> dict[type, str]:
     """The verb of every class of options of an engine."""
-    nothing = model_of("gamma_nmf, nothing observed")
-    return {
-        own: verb
-        for verb, call in CALLS.items()
-        for own in takers(lambda options, call=call: call(model=nothing, engine=options))
-    }
+    return {own: verb for verb in CALLS for own in takers(partial(_ask, verb))}
+
+
+def _ask(verb: str, options: Any) -> None:
+    CALLS[verb](model=model_of("gamma_nmf, nothing observed"), engine=options)
 
 
 def quick_engines() -> list[type]:
@@ -144,7 +143,8 @@ def _choices(hint: Any) -> list[Any]:
         return [choice for part in get_args(hint) for choice in _choices(part)]
     if get_origin(hint) is Literal:
         return list(get_args(hint))
-    return {bool: [True, False], type(None): [None], tuple[str, ...]: [()]}.get(hint, [])
+    plain: dict[Any, list[Any]] = {bool: [True, False], type(None): [None], tuple[str, ...]: [()]}
+    return plain.get(hint, [])
 
 
 # -- runs --------------------------------------------------------------------------------------------------------

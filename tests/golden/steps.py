@@ -78,7 +78,8 @@ def _log_likelihood(name: str, seed: int) -> Any:  # it has no seed
 def decided(step: Callable[[int], Any]) -> dict[str, np.ndarray]:
     """The arrays that no seed decides; none where more than draws from the result hangs on it."""
     one, other = (_computed(step(seed)) for seed in SEEDS)
-    same = {name: one[name] for name in one if np.array_equal(one[name], other.get(name), equal_nan=True)}
+    both = [name for name in one if name in other]
+    same = {name: one[name] for name in both if np.array_equal(one[name], other[name], equal_nan=True)}
     return same if all(name in same or name.startswith(DRAWS) for name in one) else {}
 
 
