@@ -94,7 +94,7 @@ def _check_free_rates(structure: Factorisation, options: Any) -> Verdict:
 
 def _check_scale(structure: Factorisation, options: Any) -> Verdict:
     """Factors are at least FLOOR, and squares have to be finite."""
-    return takes_scale(structure, "EM", *SCALES)
+    return takes_scale(structure, "EM", *SCALES, options.precision)
 
 
 def _check_normal(structure: Factorisation, options: Any) -> Verdict:

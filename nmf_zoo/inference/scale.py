@@ -8,10 +8,13 @@ from nmf_zoo.inference.engine import CAN_RUN, Verdict
 from nmf_zoo.structure import Factorisation, Known, Normal
 
 UNITS = 1e-120, 1e120  # of an exposure and of sigma
+SINGLE = 1e-30, 1e30  # of the largest cell, in single precision
 
 
-def takes_scale(structure: Factorisation, name: str, least: float, most: float) -> Verdict:
+def takes_scale(structure: Factorisation, name: str, least: float, most: float, precision: str = "float64") -> Verdict:
     """Whether the largest X, unless 0, also over exposure or sigma, lies in ``least`` to ``most``; they in `UNITS`."""
+    if precision == "float32":
+        name, (least, most) = f'{name}(precision="float32")', SINGLE
     largest = float(np.max(np.abs(structure.data.observed_values), initial=0.0))
     likelihood, of_X = structure.likelihood, f"the largest {structure.likelihood.name}"
     found, others = [(of_X, largest)], []

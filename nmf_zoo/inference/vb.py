@@ -150,7 +150,7 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     sampled = [name for name, unknown in structure.unknowns.items() if not unknown.prior.is_flat]
     if sampled:
         return Verdict(f"hyperparameter {', '.join(sampled)} has a prior: VB takes known or free hyperparameters")
-    return takes_scale(structure, "VB", *SCALES)
+    return takes_scale(structure, "VB", *SCALES, options.precision)
 
 
 def prepare(structure: Factorisation, options: VB, workers: Workers) -> Problem:

@@ -155,3 +155,11 @@ def test_no_bound_falls_and_nothing_is_nan(counts, shape, order, seed):
     assert np.all(np.isfinite(bound))
     assert np.all(np.isfinite(state.W.mean))
     assert largest_loss(bound, maximise=True) <= 1e-9
+
+
+@pytest.mark.parametrize("size", [1e-35, 1e35])
+def test_single_precision_refuses_what_it_can_not_hold(size):
+    structure = model(np.full((3, 4), size), 2, PLAIN, PLAIN)
+    assert vb.supports(structure, vb.VB())
+    found = vb.supports(structure, vb.VB(precision="float32"))
+    assert found.reason.endswith('and VB(precision="float32") takes 1e-30 to 1e+30: change its unit')
