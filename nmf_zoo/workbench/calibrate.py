@@ -108,6 +108,8 @@ def calibrate(
     verb, entropy = verb_of(engine), entropy_of(random_seed)
     name, options, chosen = resolve_engine(engine, verb, structure)
     require_support(_with_data(structure, np.ones(structure.shape)), name, options)
+    if chosen is not None and verb == "fit" and not chosen.maximise:
+        raise InputError("engine", repr(name), "one that draws from a posterior", "this one finds a point")
     if chosen is None and structure.data is not None:
         do = "declare it with X=None and shape="
         raise InputError("declare", "a model with data", f"one without, for {name}", do)

@@ -155,6 +155,7 @@ def test_exact_engines_pass_and_the_narrow_posterior_of_vb_is_seen(engine, is_ca
         ({"declare": lambda: 3}, InputError, "declare: got a function that returns int; expected one that returns"),
         ({"declare": lambda: nz.gap(None, rank=1, shape=(2, 2))}, InputError, "W: got a flat density"),
         ({"engine": "hmc"}, InputError, "engine: got 'hmc'; expected one of"),
+        ({"engine": "em"}, InputError, "engine: got 'em'; expected one that draws from a posterior"),
         ({"engine": "mcem"}, UnsupportedModel, "engine 'mcem' can't run this model"),
         ({"engine": "nuts", "declare": lambda: nz.gamma_nmf([[1]], rank=1)}, InputError, "one without, for nuts"),
         ({"alarm": 1.0}, InputError, "alarm: got 1.0; expected a number between 0 and 1"),

@@ -477,14 +477,14 @@ def test_what_is_no_file(tmp_path, name, kind):
         "[]",
         "5",
         "[" * 10**5,
-        '{"format": 2}',
-        '{"format": 2, "entropy": {"a": 1}, "facts": {}}',
-        '{"format": 2, "entropy": [], "facts": {}}',
-        '{"format": 2, "entropy": -1, "facts": {}}',
-        '{"format": 2, "entropy": true, "facts": {}}',
-        '{"format": 2, "entropy": 1, "facts": {"tune": 5}}',
-        '{"format": 2, "entropy": 1, "facts": [["tune", "5"]]}',
-        '{"format": 2, "entropy": 1' + "0" * 5000 + "}",
+        '{"format": 3}',
+        '{"format": 3, "entropy": {"a": 1}, "facts": {}}',
+        '{"format": 3, "entropy": [], "facts": {}}',
+        '{"format": 3, "entropy": -1, "facts": {}}',
+        '{"format": 3, "entropy": true, "facts": {}}',
+        '{"format": 3, "entropy": 1, "facts": {"tune": 5}}',
+        '{"format": 3, "entropy": 1, "facts": [["tune", "5"]]}',
+        '{"format": 3, "entropy": 1' + "0" * 5000 + "}",
     ],
 )
 def test_run_json_that_was_made_up(folder, text):
@@ -498,7 +498,7 @@ def test_run_json_that_was_made_up(folder, text):
 def test_a_checkpoint_of_the_format_before(folder):
     folder.mkdir()
     (folder / "run.json").write_text('{"entropy": 1, "facts": {"random_seed": "1"}}')
-    with pytest.raises(InputError, match=r"which another version of nmf_zoo wrote; expected one of format 2; use"):
+    with pytest.raises(InputError, match=r"which another version of nmf_zoo wrote; expected one of format 3; use"):
         open_checkpoint(folder, {}, 1, is_seeded=True)
 
 
