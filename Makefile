@@ -5,12 +5,13 @@ PYTEST_ARGS ?=
 WORKERS ?= 2
 BENCH_ARGS ?=
 SEED ?= 1
+BASE ?= HEAD
 CASES ?= 20000
 KILLS ?= 200
 BIN := $(VENV)/bin
 RUN_TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: demo test test-fast test-full fuzz crash notebooks docs bench lint types clean
+.PHONY: demo test test-fast test-full golden fuzz crash notebooks docs bench lint types clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/nmf-zoo demo --folder demo --force
@@ -24,6 +25,10 @@ test-fast: $(VENV)/.test-ready
 
 test-full: $(VENV)/.test-ready
 	NMF_ZOO_TEST_SIZE=full $(RUN_TESTS) $(PYTEST_ARGS)
+
+# What every engine gives at fixed seeds, from a commit and from the working tree: the same bits, or a table of what differs.
+golden: $(VENV)/.test-ready
+	$(BIN)/python -m tests.golden --base $(BASE)
 
 # Damaged files for every reader, bad command lines, random models on every engine; SEED=2 makes others. The last goes on
 # where it was stopped.
