@@ -55,18 +55,28 @@ def shapes_and_labels(group: Any, structure: Any, attrs: Any) -> None:
 def rounding(structure: Any, objective: np.ndarray) -> np.ndarray:
     """What rounding alone may do to an objective beside its own last digits.
 
-    A Poisson objective of large counts is the small difference of large terms. A normal one squares (x - mean) / sigma,
-    and these differences carry the last digits of x.
+    A Poisson objective of large counts is the small difference of large terms, and so are the normalisers of priors and
+    posteriors of large shapes. A normal one squares (x - mean) / sigma, and these differences carry x's last digits.
     """
     if structure is None or structure.data is None:
         return np.zeros(len(objective))
     x, likelihood = structure.data.observed_values, structure.likelihood
+    terms = sum(map(normalisers, (structure.W, structure.H)))
     if isinstance(likelihood, Poisson):
-        return np.full(len(objective), EPSILON * float(np.sum(x * (1.0 + np.log1p(x)))))
+        terms += float(np.sum(x * (1.0 + np.log1p(x))))
+    found = np.full(len(objective), EPSILON * terms)
     if isinstance(likelihood, Normal) and isinstance(likelihood.sigma, Known):
         last = float(np.linalg.norm(EPSILON * x / likelihood.sigma.value))
-        return last * (last + 2.0 * np.sqrt(2.0 * np.abs(objective)))
-    return np.zeros(len(objective))
+        found += last * (last + 2.0 * np.sqrt(2.0 * np.abs(objective)))
+    return found
+
+
+def normalisers(factor: Any) -> float:
+    """The size of log Gamma(shape), over the cells of a factor."""
+    shape = getattr(factor.prior, "shape", None)
+    if not isinstance(shape, Known):
+        return 0.0
+    return float(np.sum(np.broadcast_to(shape.value * (1.0 + np.log1p(shape.value)), factor.shape)))
 
 
 def descent(fit: Any, attrs: Any, structure: Any) -> None:
