@@ -353,7 +353,7 @@ def _resolve(engine: Any, structure: Factorisation) -> tuple[StreamEngine, Any]:
         if verdict:
             return one, options
         reasons.append(verdict.reason)
-    raise UnsupportedModel(f"engine {named[0].name!r} can't stream this model: {'; '.join(reasons)}")
+    raise UnsupportedModel(f"engine {named[0].name!r} can't stream this model: {'; '.join(dict.fromkeys(reasons))}")
 
 
 def _lasting_coords(structure: Factorisation) -> dict[str, Array]:

@@ -57,8 +57,9 @@ def model(x, rank, prior_w, prior_h, mask=None, exposure=None, background=None, 
         data = Dense(values=x if mask is None else np.where(mask, x, 0.0), mask=mask)
     optional = {"exposure": exposure, "background": background}
     arrays = {name: np.asarray(value, dtype=np.float64) for name, value in optional.items() if value is not None}
+    own = {"sigma": parameter(1.0 if sigma is None else sigma)} if kind == "normal" else {}
     return Factorisation(
-        likelihood=LIKELIHOODS[kind](**({} if sigma is None else {"sigma": parameter(sigma)}), **arrays),
+        likelihood=LIKELIHOODS[kind](**own, **arrays),
         W=Factor(name="W", shape=(x.shape[0], rank), prior=_prior(prior_w)),
         H=Factor(name="H", shape=(rank, x.shape[1]), prior=_prior(prior_h)),
         data=data,

@@ -11,7 +11,7 @@ from scipy.special import gammaln, logsumexp
 from nmf_zoo.inference import em, vb
 from nmf_zoo.inference.multiplicative import FLOOR
 from nmf_zoo.inference.workers import Workers
-from nmf_zoo.structure import Cells
+from nmf_zoo.structure import Cells, Normal
 from tests import naive
 from tests.runs import fit, largest_loss, numerical_gradient
 from tests.structures import gamma, model, parameter, unknown, weight_of
@@ -54,7 +54,9 @@ def as_cells(structure, drop_zeros):
 
 
 def as_normal(structure, sigma):
-    likelihood = dataclasses.replace(structure.likelihood, kind="normal", sigma=parameter(sigma))
+    likelihood = Normal(
+        exposure=structure.likelihood.exposure, background=structure.likelihood.background, sigma=parameter(sigma)
+    )
     return dataclasses.replace(structure, likelihood=likelihood)
 
 

@@ -317,8 +317,8 @@ def test_the_table_says_what_depends_on_the_data(capsys):
     said = capsys.readouterr().out
     (line,) = (line for line in said.splitlines() if line.startswith("gap "))
     in_time = ["no", "(4)", "no", "(5)", "no", "(5)"]
-    assert line.split()[1:] == ["yes", "no", "(9)", "yes", "yes", "(10)", *in_time, "yes", "(10)"]
-    assert "10. not for every X, e.g. of 5 features x 2 samples: W has no prior" in said
+    assert line.split()[1:] == ["yes", "no", "(8)", "yes", "yes", "(9)", *in_time, "yes", "(9)"]
+    assert "9. not for every X, e.g. of 5 features x 2 samples: W has no prior" in said
 
 
 def test_the_table_of_the_guide_is_the_registry_s(capsys):

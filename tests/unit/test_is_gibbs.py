@@ -92,7 +92,7 @@ def power_model(*priors, x=X, **options):
 
 PRIOR = inverse_gamma(2.0, 1.0)
 REFUSED = {
-    "counts": (model(X, 2, gamma(1.0, 1.0), gamma(1.0, 1.0)), "shares powers out, and X is poisson"),
+    "counts": (model(X, 2, gamma(1.0, 1.0), gamma(1.0, 1.0)), "X is poisson, and its updates are for exponential data"),
     "nothing observed": (dataclasses.replace(power_model(PRIOR, PRIOR), data=None), "nothing is observed in X"),
     "a gamma prior": (power_model(PRIOR, gamma(1.0, 1.0)), "H has a gamma prior"),
     "no priors": (power_model(None, None), "their posterior is improper"),

@@ -512,7 +512,7 @@ def test_activations_need_a_stream_that_has_begun():
 
 
 UNSUPPORTED = {
-    "counts": (lambda: nz.gap(None, K, shape=(F, 1)), {}, "it draws components of powers, and X is poisson"),
+    "counts": (lambda: nz.gap(None, K, shape=(F, 1)), {}, "X is poisson, and its updates are for exponential data"),
     "two priors": (
         lambda: declared(alpha_w=2.0),
         {"smoothing": (1.0, 0.1)},

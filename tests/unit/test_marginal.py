@@ -199,8 +199,8 @@ def test_expectations_show_a_bar_when_they_take_long(capsys, monkeypatch):
         ((nz.gap(X, 3), W, "guess"), nz.InputError, "method: got 'guess'; expected one of"),
         ((nz.gap(X, 3, background=0.1), W, "importance"), nz.InputError, "use method='exact'"),
         ((nz.poisson_nmf(X, 3), W), nz.UnsupportedModel, "found free activations; expected Gamma ones"),
-        ((nz.normal_nmf(X, 3, sigma=1.0), W), nz.UnsupportedModel, "found normal data"),
-        ((nz.is_nmf(X + 0.5, 3), W), nz.UnsupportedModel, "found exponential data; expected Poisson counts"),
+        ((nz.normal_nmf(X, 3, sigma=1.0), W), nz.UnsupportedModel, "X is normal, and its updates are for poisson data"),
+        ((nz.is_nmf(X + 0.5, 3), W), nz.UnsupportedModel, "X is exponential, and its updates are for poisson"),
         ((nz.gap(X + 0.5, 3), W), nz.InputError, "not integers"),
     ],
 )

@@ -326,7 +326,7 @@ REFUSED = {
     "flat factors": (lambda: nz.poisson_nmf(X, 2), {}, "nothing can be integrated out: nz.gap"),
     "known priors": (lambda: nz.gamma_nmf(X, 2), {}, "W without a prior, as in nz.gap, or over free hyperparameters"),
     "real data": (lambda: nz.gap(X + 0.5, 2), {}, "not integers"),
-    "normal": (lambda: nz.normal_nmf(X, 2), {}, "it allocates counts"),
+    "normal": (lambda: nz.normal_nmf(X, 2), {}, "X is normal, and its updates are for poisson data"),
     "free rate": (lambda: nz.gap(X, 2, beta_h=nz.free()), {}, "only their ratio matters .*give beta_h a value"),
     "free mean": (lambda: nz.gap(X, 2, mean_h=nz.free()), {}, "only their ratio matters .*give mean_h a value"),
     "C, missing cells": (lambda: nz.gap(X, 2, mask=X < 4), {"complete": "C"}, 'does not hold.*use complete="CH"'),

@@ -446,7 +446,7 @@ def test_a_bad_first_column_leaves_the_stream_unbegun():
 
 MODELS = {
     "gamma_nmf": (lambda: nz.gamma_nmf(X, K), "a free W, as in nz.gap; here it has a prior"),
-    "normal_nmf": (lambda: nz.normal_nmf(X, K), "it allocates counts, and X is normal"),
+    "normal_nmf": (lambda: nz.normal_nmf(X, K), "X is normal, and its updates are for poisson data"),
     "poisson_nmf": (lambda: nz.poisson_nmf(X, K), "which has no gamma prior"),
     "real": (lambda: nz.gap(X + 0.5, K), "values that are not integers"),
     "free": (lambda: nz.gap(X, K, beta_h=nz.free()), "are unknown"),
@@ -557,8 +557,8 @@ MADE_UP = {
     "fields": (put({"class": "Factorisation", "fields": {"W": 1}}, "structure"), r"Factorisation is \['W'\]"),
     "no factor": (put(5, "structure", "fields", "W"), "Factorisation.W is int '5'"),
     "likelihood": (
-        put("cauchy", "structure", "fields", "likelihood", "fields", "kind"),
-        "Likelihood.kind is str 'cauchy'",
+        put("Cauchy", "structure", "fields", "likelihood", "class"),
+        "a class 'Cauchy'",
     ),
     "negative": (put((-6, 3), "structure", "fields", "W", "fields", "shape"), "factors of shapes"),
     "rank": (put((F, K + 1), "structure", "fields", "W", "fields", "shape"), "factors of shapes"),
