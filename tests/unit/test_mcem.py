@@ -8,8 +8,8 @@ import pymc as pm
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo import _compat
-from nmf_zoo.errors import NmfZooWarning, UnsupportedModel
+from nmf_zoo import _compat, memory
+from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
 from nmf_zoo.inference.layout import compress, turn
 from nmf_zoo.inference.marginal import marginal_log_likelihoods
 from nmf_zoo.inference.mcem import engine as mcem
@@ -382,3 +382,13 @@ def test_bad_options_are_refused(name):
 def test_hyperparameters_must_be_positive(values):
     with pytest.raises(nz.InputError, match=next(iter(values))):
         nz.gap(X, 2, **values)
+
+
+def test_exact_values_that_do_not_fit_into_memory(monkeypatch):
+    """In seconds they may be affordable: a table of choose(n + K, K) cells for each core."""
+    monkeypatch.setattr(memory, "_physical_memory", lambda: 1e8)
+    model = nz.gap(np.full((5, 2), 60), 4)
+    with pytest.raises(
+        InputError, match=r"exact: got exact values, .* expected less than 80% .* use exact"
+    ):
+        nz.fit(engine=nz.MCEM(exact=True), max_iter=1, quiet=True, model=model)

@@ -130,12 +130,12 @@ def estimate_log_likelihood(
 
 
 class ExactLikelihood:
-    """log p(X | W) by the dynamic programme of :mod:`nmf_zoo.inference.marginal`, and what a call costs in seconds."""
+    """log p(X | W) by the dynamic programme of :mod:`nmf_zoo.inference.marginal`, and what a call costs."""
 
     def __init__(self, structure: Factorisation, workers: Workers):
         self.structure, self.workers, self.samples = structure, workers, observe(structure)
         shape = (structure.shape[1], structure.rank)
-        self.seconds = estimate(self.samples, np.ones(structure.W.shape), np.ones(shape)).seconds
+        self.cost = estimate(self.samples, np.ones(structure.W.shape), np.ones(shape))
 
     def __call__(self, W: Array, values: Mapping[str, Array]) -> float:
         return float(np.sum(log_likelihoods(self.samples, W, *activation_prior(self.structure, values), self.workers)))

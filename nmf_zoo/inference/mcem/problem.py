@@ -6,12 +6,14 @@ import warnings
 from dataclasses import dataclass
 
 from nmf_zoo.errors import NmfZooWarning, RunFailed
+from nmf_zoo.inference.driver import available_cores
 from nmf_zoo.inference.hyperparameters import untied
 from nmf_zoo.inference.mcem.expectations import ExactLikelihood, GivenW, Jointly, Wanted
 from nmf_zoo.inference.mcem.options import MCEM
 from nmf_zoo.inference.mcem.support import complete_set
 from nmf_zoo.inference.sides import two_sides
 from nmf_zoo.inference.workers import Workers
+from nmf_zoo.memory import require_memory
 from nmf_zoo.structure import Factorisation
 
 FEW_SECONDS, MOST_SECONDS = 0.01, 600.0  # of an exact likelihood: worth it unasked; refused
@@ -58,7 +60,11 @@ def _exact_likelihood(structure: Factorisation, options: MCEM, workers: Workers)
     if options.exact is False:
         return None
     likelihood = ExactLikelihood(structure, workers)
-    if options.exact is True and likelihood.seconds > MOST_SECONDS:
-        seconds = f"about {likelihood.seconds:.2g} s an iteration"
-        raise RunFailed(f"mcem: exact=True would take {seconds}, more than {MOST_SECONDS:g}: use exact=False")
-    return likelihood if options.exact is True or likelihood.seconds < FEW_SECONDS else None
+    cost = likelihood.cost
+    if options.exact is True:
+        if cost.seconds > MOST_SECONDS:
+            seconds = f"about {cost.seconds:.2g} s an iteration"
+            raise RunFailed(f"mcem: exact=True would take {seconds}, more than {MOST_SECONDS:g}: use exact=False")
+        # restarts side by side, each with a table of its own
+        require_memory("exact", "exact values, a core each", available_cores() * cost.memory, "use exact=False")
+    return likelihood if options.exact is True or cost.seconds < FEW_SECONDS else None
