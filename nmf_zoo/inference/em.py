@@ -269,15 +269,21 @@ def _update(problem: Problem, which: int, old: Array, pull: Array, drag: Array, 
 
 def finish(problem: Problem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
     """The solution as a posterior of one draw, whatever ``draws`` is; declared missing cells are at their mode."""
-    structure = problem.structure
-    values = {name: value[None] for name, value in state.values.items()}
-    for side, array in zip(problem.sides, (state.W, state.Ht), strict=True):
+    return as_one_draw(problem.structure, problem.sides, (state.W, state.Ht), state.values), {}
+
+
+def as_one_draw(
+    structure: Factorisation, sides: tuple[Side, Side], factors: tuple[Array, Array], values: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Factors (W, Ht) and free parameters by the model's names, each with an axis of one draw."""
+    found = {name: value[None] for name, value in values.items()}
+    for side, array in zip(sides, factors, strict=True):
         if not side.is_fixed:
-            values[side.factor.name] = side.as_variable(array)[None].copy()
+            found[side.factor.name] = side.as_variable(array)[None].copy()
     if structure.imputed is not None:
-        mean = structure.mean_at(state.W, state.Ht.T, structure.imputed.rows, structure.imputed.cols)
-        values[structure.imputed.name] = structure.likelihood.mode(mean)[None]
-    return values, {}
+        mean = structure.mean_at(factors[0], factors[1].T, structure.imputed.rows, structure.imputed.cols)
+        found[structure.imputed.name] = structure.likelihood.mode(mean)[None]
+    return found
 
 
 ENGINE = Engine(

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nmf_zoo.inference.acceleration import is_no_worse
-from nmf_zoo.inference.em import EM, EMInfo
+from nmf_zoo.inference.em import EM, EMInfo, as_one_draw
 from nmf_zoo.inference.em_priors import log_prior
 from nmf_zoo.inference.engine import Engine, Verdict
 from nmf_zoo.inference.families import takes_priors
@@ -139,16 +139,8 @@ def finish(
     prepared: tuple[Problem, str], state: SlopesState, key: np.uint64, draws: int
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """The solution as a posterior of one draw; declared missing cells are at their mode."""
-    structure, sides = prepared[0].structure, prepared[0].sides
-    values = {
-        side.factor.name: side.as_variable(own)[None].copy()
-        for side, own in zip(sides, (state.W, state.Ht), strict=True)
-        if not side.is_fixed
-    }
-    if structure.imputed is not None:
-        mean = structure.mean_at(state.W, state.Ht.T, structure.imputed.rows, structure.imputed.cols)
-        values[structure.imputed.name] = structure.likelihood.mode(mean)[None]
-    return values, {}
+    problem = prepared[0]
+    return as_one_draw(problem.structure, problem.sides, (state.W, state.Ht), {}), {}
 
 
 ENGINE = Engine(
