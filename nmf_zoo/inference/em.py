@@ -268,7 +268,7 @@ def _update(problem: Problem, which: int, old: Array, pull: Array, drag: Array, 
 
 
 def finish(problem: Problem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The solution as a posterior of one draw, whatever ``draws`` is; declared missing cells are at their mode."""
+    """The solution as a posterior of one draw, whatever ``draws`` is; declared missing cells at their likelihood's point."""
     return as_one_draw(problem.structure, problem.sides, (state.W, state.Ht), state.values), {}
 
 
@@ -282,7 +282,7 @@ def as_one_draw(
             found[side.factor.name] = side.as_variable(array)[None].copy()
     if structure.imputed is not None:
         mean = structure.mean_at(factors[0], factors[1].T, structure.imputed.rows, structure.imputed.cols)
-        found[structure.imputed.name] = structure.likelihood.mode(mean)[None]
+        found[structure.imputed.name] = structure.likelihood.point(mean)[None]
     return found
 
 

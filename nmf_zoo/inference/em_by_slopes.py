@@ -138,7 +138,7 @@ def _slopes_of_cells(structure: Factorisation, which: int, W: Array, Ht: Array) 
 def finish(
     prepared: tuple[Problem, str], state: SlopesState, key: np.uint64, draws: int
 ) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The solution as a posterior of one draw; declared missing cells are at their mode."""
+    """The solution as a posterior of one draw."""
     problem = prepared[0]
     return as_one_draw(problem.structure, problem.sides, (state.W, state.Ht), {}), {}
 

@@ -118,8 +118,8 @@ class Likelihood(ABC):
     def sd(self, mean: Array, values: Values) -> Array:
         """Of a cell, given its mean."""
 
-    def mode(self, mean: Array) -> Array:
-        """The most probable value of a cell; by default its mean."""
+    def point(self, mean: Array) -> Array:
+        """What a missing cell is set to where a point stands for a posterior: its mean, or the count next to it."""
         return mean
 
     # -- data --------------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class Poisson(Likelihood):
     def sd(self, mean: Array, values: Values) -> Array:
         return np.sqrt(mean)
 
-    def mode(self, mean: Array) -> Array:
+    def point(self, mean: Array) -> Array:
         return np.floor(mean)
 
     def data_words(self, is_integer: bool) -> str:
