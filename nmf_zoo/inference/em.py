@@ -268,7 +268,7 @@ def _update(problem: Problem, which: int, old: Array, pull: Array, drag: Array, 
 
 
 def finish(problem: Problem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The solution as a posterior of one draw, whatever ``draws`` is; declared missing cells at their likelihood's point."""
+    """The solution as a posterior of one draw, whatever ``draws`` is; missing cells at their likelihood's point."""
     return as_one_draw(problem.structure, problem.sides, (state.W, state.Ht), state.values), {}
 
 

@@ -40,8 +40,11 @@ class SlopesState(NamedTuple):
 
 
 class Problem(NamedTuple):
+    """What all restarts share; ``mode`` and ``start`` are the options'."""
+
     structure: Factorisation
     mode: str
+    start: str
     sides: tuple[Side, Side]
     workers: Workers
 
@@ -62,22 +65,21 @@ def supports(structure: Factorisation, options: EM) -> Verdict:
     return takes_priors(structure, GammaPrior)
 
 
-def prepare(structure: Factorisation, options: EM, workers: Workers) -> tuple[Problem, str]:
-    """The structure itself is the problem, and how to start in it."""
-    return Problem(structure, options.mode, two_sides(structure), workers), options.start
+def prepare(structure: Factorisation, options: EM, workers: Workers) -> Problem:
+    """There is nothing to lay out: the likelihood sees the data as they are."""
+    return Problem(structure, options.mode, options.start, two_sides(structure), workers)
 
 
-def init(prepared: tuple[Problem, str], key: np.uint64, start: Mapping[str, Array]) -> SlopesState:
+def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> SlopesState:
     """The start given, or one at the scale of the data."""
-    problem, method = prepared
-    factors = start_factors(problem.structure, key, start, method)
+    factors = start_factors(problem.structure, key, start, problem.start)
     W, Ht = (own if side.is_fixed else np.maximum(own, FLOOR) for side, own in zip(problem.sides, factors, strict=True))
     return SlopesState(W, Ht, _objective(problem, W, Ht))
 
 
-def step(prepared: tuple[Problem, str], state: SlopesState, key: np.uint64 | None = None) -> tuple[SlopesState, EMInfo]:
+def step(problem: Problem, state: SlopesState, key: np.uint64 | None = None) -> tuple[SlopesState, EMInfo]:
     """One iteration: W, then H."""
-    problem, residual = prepared[0], 0.0
+    residual = 0.0
     for which, side in enumerate(problem.sides):
         if not side.is_fixed:
             state, at_side = _descend(problem, which, state)
@@ -135,11 +137,8 @@ def _slopes_of_cells(structure: Factorisation, which: int, W: Array, Ht: Array) 
     return (pull.T @ W, drag.T @ W) if which else (pull @ Ht, drag @ Ht)
 
 
-def finish(
-    prepared: tuple[Problem, str], state: SlopesState, key: np.uint64, draws: int
-) -> tuple[dict[str, Array], dict[str, Any]]:
+def finish(problem: Problem, state: SlopesState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
     """The solution as a posterior of one draw."""
-    problem = prepared[0]
     return as_one_draw(problem.structure, problem.sides, (state.W, state.Ht), {}), {}
 
 
