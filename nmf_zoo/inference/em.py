@@ -44,6 +44,7 @@ from nmf_zoo.structure import Array, Factorisation
 
 MODES = ("density", "log")
 ACCELERATIONS = ("newton", "momentum", None)
+FAR = 1e4  # of a column, in one step: means that followed it have four digits less
 UPDATES = ("auto", "monotone", "heuristic", "sage")
 
 
@@ -215,6 +216,7 @@ def _newton_step(problem: Problem, steps: Newton, state: EMState) -> tuple[EMSta
 def _descend(problem: Problem, steps: Newton, W: Array, Ht: Array, values: dict[str, Array]) -> tuple[EMState, float]:
     """(where Newton steps of W and then of H lead, KKT residual on the way)"""
     factors, loss, residual, log_mean = [W, Ht], cast(PoissonLoss, problem.loss), 0.0, None
+    before = W, Ht
     for which, side in enumerate(problem.sides):
         if not side.is_fixed:
             other = factors[1 - which]
@@ -224,10 +226,16 @@ def _descend(problem: Problem, steps: Newton, W: Array, Ht: Array, values: dict[
             at_side, log_mean = steps.improve(which, factors[which], other, pull)
             residual = max(residual, at_side)
     W, Ht = factors
-    if log_mean is None:  # both are known
+    if log_mean is None or _is_far((W, Ht), before):  # both are known, or the means on the way have lost digits
         return _at(problem, W, Ht, values), residual
     objective = -loss.log_likelihood(log_mean, W, Ht) - log_prior(problem.sides, problem.options.mode, W, Ht, values)
     return EMState(W, Ht, values, None, objective), residual
+
+
+def _is_far(factors: tuple[Array, Array], before: tuple[Array, Array]) -> bool:
+    """A column's total fell or rose by more than FAR: means that follow it keep the rounding of what they were."""
+    ends = [(new.sum(axis=0), old.sum(axis=0)) for new, old in zip(factors, before, strict=True)]
+    return any(bool(np.any((new > FAR * old) | (old > FAR * new))) for new, old in ends)
 
 
 def _step_factors(problem: Problem, state: EMState) -> tuple[Array, Array, float]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nmf_zoo.inference import em
 from nmf_zoo.inference.multiplicative import FLOOR, peak_on_simplex
+from nmf_zoo.inference.workers import SERIAL
 from nmf_zoo.kernels.streams import seed_key
 from nmf_zoo.structure import Cells, Imputed, Normal
 from tests.runs import fit, largest_loss
@@ -164,3 +165,15 @@ def test_no_objective_rises_and_nothing_is_nan(counts, prior_w, seed, options, s
     assert np.all(np.isfinite(state.Ht))
     assert np.all(np.isfinite(objective))
     assert largest_loss(objective, maximise=False) <= 1e-9
+
+
+def test_the_objective_of_a_start_that_was_far_too_large_is_not_rounded_as_it_was():
+    """Means that follow the changes of a factor from 1e8 to 1 are 1e-8 off; the objective is of means made anew."""
+    rng = np.random.default_rng(2)
+    known = rng.poisson(0.7, (3, 4)) + 0.5
+    structure = model(rng.gamma(1.0, 1.0, (5, 4)), 3, None, known)
+    problem = em.prepare(structure, em.EM(), SERIAL)
+    state = em.init(problem, seed_key(1), {"W": 1e8 * rng.gamma(1.0, 1.0, (5, 3))})
+    for _ in range(4):
+        state, info = em.step(problem, state)
+        assert info.objective == pytest.approx(-structure.log_likelihood(state.W, state.Ht.T, {}), rel=1e-13)

@@ -467,3 +467,11 @@ def test_a_draw_whose_mean_no_number_holds_has_a_density_of_0():
     structure = model(np.ones((2, 3)), 1, inverse_gamma(0.001, 1.0), inverse_gamma(0.001, 1.0), kind="exponential")
     draws = {"W": np.full((1, 2, 1), 1e300), "H": np.full((1, 1, 3), 1e300)}
     np.testing.assert_array_equal(log_joints(structure, draws), [-np.inf])
+
+
+def test_a_step_from_the_smallest_numbers_to_the_largest_has_a_residual():
+    """Without an overflow on the way."""
+    model_ = nz.is_nmf(np.full((3, 5), 5e-200), 3, exposure=1e12, background=1e-3)
+    start = {"W": np.full((3, 3), 1e-8)}
+    found = nz.fit(engine="vb", max_iter=2, tol=0, draws=3, random_seed=77, quiet=True, initvals=start, model=model_)
+    assert np.all(np.isfinite(_compat.group(found, "fit")["residual"]))

@@ -388,7 +388,5 @@ def test_exact_values_that_do_not_fit_into_memory(monkeypatch):
     """In seconds they may be affordable: a table of choose(n + K, K) cells for each core."""
     monkeypatch.setattr(memory, "_physical_memory", lambda: 1e8)
     model = nz.gap(np.full((5, 2), 60), 4)
-    with pytest.raises(
-        InputError, match=r"exact: got exact values, .* expected less than 80% .* use exact"
-    ):
+    with pytest.raises(InputError, match=r"exact: got exact values, .* expected less than 80% .* use exact"):
         nz.fit(engine=nz.MCEM(exact=True), max_iter=1, quiet=True, model=model)

@@ -25,7 +25,7 @@ from nmf_zoo.structure import Array, even_bounds
 
 SMALL = 1 << 12  # cells of a factor that are not worth sharing out among threads
 MOST_TABLES, WORTH_A_TABLE = 32, 1 << 10  # distinct orders of a factor with tables; cells of the factor for each
-SMALLEST = 1e-300
+SMALLEST, LARGEST = 1e-300, 1e300
 
 
 class Approximation(NamedTuple):
@@ -100,8 +100,9 @@ def moments_at(orders: Orders | None, law: Law, before: Approximation, workers: 
     bounds = even_bounds(len(mean), int(np.clip(mean.size // SMALL, 1, MOST_CHUNKS)))
     heights, changes = zip(*workers.map(fill, bounds[:-1], bounds[1:]), strict=True)
     steps, tops = np.max(changes, axis=0)
-    change = float(np.max(steps / np.maximum(tops, SMALLEST), initial=0.0))
-    return Approximation(mean, harmonic, law.rho, law.tau, sum(heights), change)
+    with np.errstate(over="ignore"):  # from the smallest numbers to the largest
+        change = float(np.max(steps / np.maximum(tops, SMALLEST), initial=0.0))
+    return Approximation(mean, harmonic, law.rho, law.tau, sum(heights), min(change, LARGEST))
 
 
 def own_part(side: Side, q: Approximation, values: Mapping[str, Array]) -> float:
