@@ -97,7 +97,7 @@ def models(pick, names, suited=SUITED_TO_ALL, illegal="", needs_data=True):
     elif illegal == "keyword":
         key, wrong = pick(
             [
-                ("mask", "[[True]]"),
+                ("mask", f"[[True] * {shape[1] + 1}]"),
                 ("mask", f"np.ones({shape})"),
                 ("mask", f"np.zeros({shape}, dtype=bool)"),
                 ("observed", "'all'"),
