@@ -8,11 +8,12 @@ from nmf_zoo.inference.engine import CAN_RUN, Verdict
 from nmf_zoo.structure import (
     BasisChainPrior,
     Factorisation,
+    Fixed,
+    Flat,
     GammaPrior,
     InverseGammaPrior,
     Likelihood,
     LogNormalARPrior,
-    Proper,
     UnitChainPrior,
 )
 
@@ -34,11 +35,12 @@ def takes_likelihood(structure: Factorisation, taken: Sequence[type[Likelihood]]
     return Verdict(f"{likelihood.name} is {likelihood.family}, and its updates are for {words} data")
 
 
-def takes_priors(structure: Factorisation, family: type) -> Verdict:
-    """CAN_RUN when every factor's prior, if it has one, is of this family."""
+def takes_priors(structure: Factorisation, *families: type) -> Verdict:
+    """CAN_RUN when every factor's prior, if it has one, is of one of these families."""
     for factor in (structure.W, structure.H):
-        if isinstance(factor.prior, Proper) and not isinstance(factor.prior, family):
-            found, taken = WORDS[type(factor.prior)], WORDS[family]
+        if not isinstance(factor.prior, (*families, Flat, Fixed)):
+            found = WORDS.get(type(factor.prior), type(factor.prior).__name__)
+            taken = " or ".join(WORDS[family] for family in families)
             article = "an" if found[0] in "aeiou" else "a"
             return Verdict(f"{factor.name} has {article} {found} prior, and its updates are for {taken} ones")
     return CAN_RUN

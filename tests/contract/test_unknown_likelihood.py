@@ -84,6 +84,21 @@ def test_what_asks_the_likelihood_itself_works():
     assert "X ~ Unheard(W @ H), rank 2" in nz.describe(structure)
 
 
+class OddPrior:
+    """A prior that nobody has heard of."""
+
+    parameters: ClassVar[dict] = {}
+
+
+@pytest.mark.parametrize("engine", [name for name in VERBS if name != "nuts"])
+@pytest.mark.parametrize("kind", ["poisson", "normal", "exponential"])
+@pytest.mark.parametrize("side", ["W", "H"])
+def test_engines_refuse_priors_that_they_do_not_know(side, kind, engine):
+    structure = model(X, 2, gamma(2.0, 1.0), gamma(2.0, 1.0), kind=kind)
+    odd = replace(structure, **{side: replace(getattr(structure, side), prior=OddPrior())})
+    assert not verdict(odd, engine)
+
+
 # -- registration ----------------------------------------------------------------------------------------------------
 
 

@@ -7,17 +7,18 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.families import takes_priors
 from nmf_zoo.inference.itakura_saito.gibbs_support import takes_powers
 from nmf_zoo.inference.scale import takes_scale
 from nmf_zoo.inference.sides import Side, two_sides
-from nmf_zoo.structure import Cells, Factorisation, Fixed
+from nmf_zoo.structure import Cells, Factorisation, Fixed, GammaPrior, InverseGammaPrior
 
 SCALES = 1e-120, 1e120  # of the largest power
 
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Powers with known hyperparameters: free, inverse-gamma and most gamma factors."""
-    verdict = takes_powers(structure)
+    verdict = takes_powers(structure) and takes_priors(structure, GammaPrior, InverseGammaPrior)
     checks = (_check_hyperparameters, _check_options, _check_gamma, _check_silence, _check_scale, _check_fixed)
     return next(
         (found for found in (verdict, *(check(structure, options) for check in checks if verdict)) if not found),

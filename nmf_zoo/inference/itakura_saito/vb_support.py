@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from nmf_zoo.inference.engine import CAN_RUN, Verdict
+from nmf_zoo.inference.families import takes_priors
 from nmf_zoo.inference.itakura_saito.gibbs_support import takes_powers
 from nmf_zoo.inference.propriety import is_proper
 from nmf_zoo.inference.sides import Side, two_sides
 from nmf_zoo.inference.vb import VB
-from nmf_zoo.structure import Factorisation, InverseGammaPrior, Unknown
+from nmf_zoo.structure import Factorisation, GammaPrior, InverseGammaPrior, Unknown
 
 
 def supports(structure: Factorisation, options: VB) -> Verdict:
     """Powers; known hyperparameters, or free scales of inverse gammas; a posterior that exists."""
-    verdict = takes_powers(structure)
+    verdict = takes_powers(structure) and takes_priors(structure, GammaPrior, InverseGammaPrior)
     verdict = verdict and _takes_options(options)
     return verdict and (_takes_unknowns(structure) if structure.unknowns else is_proper(structure))
 
