@@ -390,3 +390,11 @@ def test_exact_values_that_do_not_fit_into_memory(monkeypatch):
     model = nz.gap(np.full((5, 2), 60), 4)
     with pytest.raises(InputError, match=r"exact: got exact values, .* expected less than 80% .* use exact"):
         nz.fit(engine=nz.MCEM(exact=True), max_iter=1, quiet=True, model=model)
+
+
+def test_counts_whose_table_does_not_fit_into_memory(monkeypatch):
+    """Unknown shapes need to know how often each count was reached: components x counts."""
+    monkeypatch.setattr(memory, "_physical_memory", lambda: 1e10)
+    model = nz.gap(np.array([[2**31 - 1, 3]]), 4, alpha_h=nz.free(), mean_h=2.0)
+    with pytest.raises(InputError, match=r"X: got 2147483647 counts in a sample, .* use MCEM\(complete=.H"):
+        nz.fit(engine="mcem", max_iter=2, quiet=True, model=model)

@@ -30,6 +30,7 @@ from nmf_zoo.inference.prior_cells import prior_cells
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.chains import Chains, make_plan, make_room, run_chains
 from nmf_zoo.kernels.streams import child
+from nmf_zoo.memory import require_memory
 from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, Known
 
 
@@ -69,6 +70,9 @@ class GivenW:
         totals = np.add.reduceat(np.append(self.layout.values, 0.0), self.layout.indptr[:-1])
         self.most = int(totals.max(initial=0.0)) if wanted.reached else -1
         rank = structure.rank
+        tables = 8.0 * rank * (self.most + 1) * (self.layout.n_chunks + 3)  # one for each chunk, and averages
+        got, do = f"{self.most} counts in a sample", 'use MCEM(complete="H"), which keeps no table of counts'
+        require_memory(structure.likelihood.name, got, tables, do)
         self.plan = make_plan(self.layout, rank, *wanted[:4])
 
     def __call__(self, W: Array, Ht: Array, values: Mapping[str, Array], centre: Array, key: np.uint64) -> Expectations:
