@@ -55,7 +55,8 @@ def predict(
     Returns
     -------
     DataArray (chain, draw, feature, sample), or (chain, draw, cell) with the cells' labels. Counts for a Poisson
-    likelihood, also where the data were real-valued: 64-bit integers, so that means above 2^62 are refused.
+    likelihood, also where the data were real-valued: 64-bit integers, so that means above 2^62 are refused; of others,
+    means above 1.8e308.
     """
     structure = read(model)
     if cells is not None:
@@ -162,6 +163,9 @@ def _predict_cells(idata, structure, rows, cols, dim, n_draws, random_seed) -> x
 def _draw_cells(structure: Factorisation, draw: Draw, rows: Array, cols: Array, key: np.uint64) -> Array:
     mean, stream = mean_at(structure, draw, rows, cols), child(key, *draw.place)
     structure.likelihood.require_drawable(mean)
+    if not np.all(np.isfinite(mean)):
+        do = "raise the shapes of the priors, whose tails are too heavy, or ask for other cells"
+        raise InputError(structure.likelihood.name, "a mean beyond all numbers", "means that float64 holds", do)
     out: Array = np.empty(len(mean), dtype=structure.likelihood.dtype)
     structure.likelihood.draw_cells(out, mean, draw.values, rows, cols, stream)
     return out

@@ -423,3 +423,11 @@ def test_the_largest_mean_is_the_kernels():
     assert LARGEST_MEAN == counts.LARGEST == LARGEST
     assert counts.draw_poisson(LARGEST_MEAN, np.uint64(1)) > 0
     assert counts.draw_poisson(np.nextafter(LARGEST_MEAN, np.inf), np.uint64(1)) == -1
+
+
+def test_means_beyond_all_numbers():
+    """Draws of heavy tails, each of which float64 holds, but not their product."""
+    model = nz.is_nmf(np.ones((2, 3)), 1, alpha_w=1.0)
+    huge = idata_of(model, W=np.full((1, 1, 2, 1), 1e200), H=np.full((1, 1, 1, 3), 1e200))
+    with pytest.raises(InputError, match="X: got a mean beyond all numbers; expected means that float64 holds"):
+        nz.predict(huge, model, random_seed=1)
