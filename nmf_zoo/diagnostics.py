@@ -65,9 +65,11 @@ def summarise_draws(draws: xr.Dataset) -> pd.DataFrame:
     """The same of what :func:`invariants` gives."""
     if not draws.data_vars:
         return pd.DataFrame()
+    with np.errstate(over="ignore"):  # the square of a deviation may be beyond all numbers
+        sd = draws.std(("chain", "draw"), ddof=1)
     columns = {
         "mean": draws.mean(("chain", "draw")),
-        "sd": draws.std(("chain", "draw"), ddof=1),
+        "sd": sd,
         "rhat": rhat(draws),
         "ess_bulk": ess(draws, "bulk"),
         "ess_tail": ess(draws, "tail"),

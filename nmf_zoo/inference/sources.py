@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, RunFailed
 from nmf_zoo.inference.layout import MOST_CHUNKS, Layout, compress
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels.lanes import Padded, padded_zeros
@@ -74,7 +74,7 @@ class SparseSources:
 
     def _pad(self, minor: Array) -> Padded:
         rows = padded_zeros(len(minor), minor.shape[1], self.dtype)
-        rows.values[:, : minor.shape[1]] = minor
+        rows.values[:, : minor.shape[1]] = require_held(minor, self.dtype)
         return rows
 
     def _cells_lost(self, major: Array, minor: Padded):
@@ -109,7 +109,7 @@ class DenseSources:
     def gather(self, W: Array, Ht: Array, sides: str = "WH", logs: Logs | None = None) -> Statistics:
         """Statistics at W (F, K), Ht (N, K) for the sides "W", "H" or "WH"; ``logs`` when the factors may underflow."""
         factors = self._sides(W, Ht)
-        major, minor = (np.ascontiguousarray(factor, self.dtype) for factor in factors)
+        major, minor = (np.ascontiguousarray(require_held(factor, self.dtype), self.dtype) for factor in factors)
         wants_major, wants_minor = self._sides("W" in sides, "H" in sides)
         of_major = np.empty(major.shape) if wants_major else None
         log_mean, lost, of_minor = _add_up(
@@ -174,6 +174,13 @@ def expected_sources(
     if isinstance(structure.data, Dense):
         return DenseSources(structure, workers, precision)
     return SparseSources(structure, workers, precision=precision)
+
+
+def require_held(factor: Array, dtype: np.dtype) -> Array:
+    """The factor; RunFailed where it has grown beyond single precision, as one does while the other shrinks."""
+    if dtype == np.float32 and np.max(factor, initial=0.0) > np.finfo(np.float32).max:
+        raise RunFailed('a factor has grown beyond what single precision holds, 3.4e38: use precision="float64"')
+    return factor
 
 
 def check_precision(precision: str) -> None:

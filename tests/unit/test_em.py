@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference import em
 from nmf_zoo.inference.multiplicative import FLOOR, peak_on_simplex
 from nmf_zoo.inference.workers import SERIAL
@@ -177,3 +178,10 @@ def test_the_objective_of_a_start_that_was_far_too_large_is_not_rounded_as_it_wa
     for _ in range(4):
         state, info = em.step(problem, state)
         assert info.objective == pytest.approx(-structure.log_likelihood(state.W, state.Ht.T, {}), rel=1e-13)
+
+
+def test_a_factor_beyond_single_precision_ends_the_run():
+    structure = model(np.ones((3, 4)), 2, None, None)
+    problem = em.prepare(structure, em.EM(precision="float32"), SERIAL)
+    with pytest.raises(RunFailed, match=r"beyond what single precision holds, 3.4e38: use precision="):
+        em.init(problem, seed_key(1), {"W": np.full((3, 2), 1e39), "H": np.full((2, 4), 1e-39)})

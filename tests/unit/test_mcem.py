@@ -398,3 +398,13 @@ def test_counts_whose_table_does_not_fit_into_memory(monkeypatch):
     model = nz.gap(np.array([[2**31 - 1, 3]]), 4, alpha_h=nz.free(), mean_h=2.0)
     with pytest.raises(InputError, match=r"X: got 2147483647 counts in a sample, .* use MCEM\(complete=.H"):
         nz.fit(engine="mcem", max_iter=2, quiet=True, model=model)
+
+
+@pytest.mark.filterwarnings("ignore:alpha_w. one free value per cell")
+def test_known_activations_prune_nothing():
+    """They have no prior whose mean would tell."""
+    model = pm.do(
+        nz.gamma_nmf(np.arange(1, 11).reshape(2, 5), 1, alpha_w=nz.free(tie="component")), {"H": np.ones((1, 5))}
+    )
+    found = nz.fit(engine=nz.MCEM(sweeps=10, exact=False), max_iter=3, tol=0, random_seed=1, quiet=True, model=model)
+    assert not np.any(_compat.group(found, "fit")["pruned"])

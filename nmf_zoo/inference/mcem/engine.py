@@ -51,7 +51,7 @@ from nmf_zoo.inference.mcem.windows import look_back, solution
 from nmf_zoo.inference.prior_cells import prior_cells
 from nmf_zoo.inference.sides import two_sides
 from nmf_zoo.results import Series
-from nmf_zoo.structure import Array, Poisson
+from nmf_zoo.structure import Array, Factorisation, Poisson
 
 PRUNED = 1e-3  # a component with less than this share of the expected total has been emptied
 
@@ -133,10 +133,17 @@ def finish(problem: Problem, state: MCEMState, key: np.uint64, draws: int) -> tu
     return values, _report(problem, state, free)
 
 
+def _mean_activations(structure: Factorisation, Ht: Array, free: Mapping[str, Array]) -> Array:
+    """The mean of H by component, (K,): of its prior, or of what it is known to be."""
+    if structure.H.is_fixed:
+        return Ht.mean(axis=0)
+    priors = prior_cells(structure, free)
+    return np.mean(priors.shape_h / priors.rate_h, axis=0)
+
+
 def _report(problem: Problem, state: MCEMState, free: Mapping[str, Array]) -> dict[str, Any]:
     """What goes to ``fit``; a free shape at the end of its range is worth a warning."""
-    priors = prior_cells(problem.structure, free)
-    expected = state.norms[-1] * np.mean(priors.shape_h / priors.rate_h, axis=0)
+    expected = state.norms[-1] * _mean_activations(problem.structure, state.Ht_mean, free)
     for name, value in free.items():
         unknown, reached = problem.structure.unknowns[name], state.statistics.get("reached")
         endless = reached is not None and np.any(has_no_root(unknown, reached, problem.structure.shape[1]))
