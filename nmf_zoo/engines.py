@@ -115,12 +115,11 @@ def resolve_engine(engine: Any, verb: str, structure: Factorisation) -> tuple[st
 
 def verdict(structure: Factorisation, name: str, options: Any = None) -> Verdict:
     """Whether the engine ``name`` can run the model, with default options when none are given."""
-    for refusal in (has_data(structure), chain_verdict(structure, name)):
-        if not refusal:
-            return refusal
     engine = nuts if name == nuts.NAME else engine_for(name, structure)
-    refusal = takes_likelihood(structure, engine.likelihoods)
-    return engine.supports(structure, OPTIONS[name]() if options is None else options) if refusal else refusal
+    for found in (has_data(structure), chain_verdict(structure, name), takes_likelihood(structure, engine.likelihoods)):
+        if not found:
+            return found
+    return engine.supports(structure, OPTIONS[name]() if options is None else options)
 
 
 def verb_of(engine: Any) -> str:

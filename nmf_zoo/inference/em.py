@@ -28,14 +28,14 @@ import numpy as np
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse
-from nmf_zoo.inference.em_losses import LOSSES, Loss, NormalLoss, PoissonLoss, View, loss_of
+from nmf_zoo.inference.em_losses import LOSSES, Loss, NormalLoss, PoissonLoss, View
 from nmf_zoo.inference.em_priors import log_prior, pull_of, update_rates
 from nmf_zoo.inference.em_support import constrained, supports
 from nmf_zoo.inference.engine import Engine
 from nmf_zoo.inference.heap import release
 from nmf_zoo.inference.multiplicative import FLOOR, peak_on_simplex, stationarity, update
 from nmf_zoo.inference.newton import Newton, newton
-from nmf_zoo.inference.sides import Side, two_sides
+from nmf_zoo.inference.sides import Side, as_one_draw, two_sides
 from nmf_zoo.inference.sources import check_precision
 from nmf_zoo.inference.start import check_start, start_factors, start_hyperparameters
 from nmf_zoo.inference.workers import Workers
@@ -133,7 +133,7 @@ class Problem:
 
 def prepare(structure: Factorisation, options: EM, workers: Workers) -> Problem:
     """Lay out the data for the updates."""
-    loss = loss_of(structure, workers, options.precision)
+    loss = LOSSES[type(structure.likelihood)](structure, workers, options.precision)
     if isinstance(loss, NormalLoss):  # which has no sources to freeze
         options = replace(options, inner=None)
     simplex = constrained(structure, options.mode)
@@ -278,20 +278,6 @@ def _update(problem: Problem, which: int, old: Array, pull: Array, drag: Array, 
 def finish(problem: Problem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
     """The solution as a posterior of one draw, whatever ``draws`` is; missing cells at their likelihood's point."""
     return as_one_draw(problem.structure, problem.sides, (state.W, state.Ht), state.values), {}
-
-
-def as_one_draw(
-    structure: Factorisation, sides: tuple[Side, Side], factors: tuple[Array, Array], values: Mapping[str, Array]
-) -> dict[str, Array]:
-    """Factors (W, Ht) and free parameters by the model's names, each with an axis of one draw."""
-    found = {name: value[None] for name, value in values.items()}
-    for side, array in zip(sides, factors, strict=True):
-        if not side.is_fixed:
-            found[side.factor.name] = side.as_variable(array)[None].copy()
-    if structure.imputed is not None:
-        mean = structure.mean_at(factors[0], factors[1].T, structure.imputed.rows, structure.imputed.cols)
-        found[structure.imputed.name] = structure.likelihood.point(mean)[None]
-    return found
 
 
 ENGINE = Engine(

@@ -18,12 +18,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from nmf_zoo.inference.acceleration import is_no_worse
-from nmf_zoo.inference.em import EM, EMInfo, as_one_draw
+from nmf_zoo.inference.em import EM, EMInfo
 from nmf_zoo.inference.em_priors import log_prior
 from nmf_zoo.inference.engine import Engine, Verdict
 from nmf_zoo.inference.families import takes_priors
 from nmf_zoo.inference.multiplicative import FLOOR, update
-from nmf_zoo.inference.sides import Side, two_sides
+from nmf_zoo.inference.sides import Side, as_one_draw, two_sides
 from nmf_zoo.inference.start import start_factors
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.structure import Array, Cells, Factorisation, GammaPrior

@@ -55,7 +55,7 @@ class PoissonLoss:
 
 
 class NormalLoss:
-    """A normal likelihood, sigma known or free."""
+    """A normal likelihood, sigma known or free; in float64 whatever ``precision`` is."""
 
     def __init__(self, structure: Factorisation, workers: Workers, precision: str):
         self.squares, self.sigma = squares(structure), structure.likelihood.parameters["sigma"]
@@ -92,8 +92,3 @@ LOSSES: dict[type[Likelihood], Callable[[Factorisation, Workers, str], Loss]] = 
     Poisson: PoissonLoss,
     Normal: NormalLoss,
 }
-
-
-def loss_of(structure: Factorisation, workers: Workers, precision: str) -> Loss:
-    """The loss of a structure's likelihood; squared error is always computed in float64."""
-    return LOSSES[type(structure.likelihood)](structure, workers, precision)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from nmf_zoo.structure import Array, Factorisation
 
-Draw = Callable[[np.random.Generator, Array], Array]  # given means, e.g. np.random.Generator.poisson
 
-
-def impute(structure: Factorisation, factors: list[Array], draw: Draw, key: np.uint64) -> Array:
+def impute(structure: Factorisation, factors: list[Array], key: np.uint64) -> Array:
     """(draws, cells), one of every missing cell at each draw of the factors, W (draws, F, K) and H (draws, N, K)."""
     assert structure.imputed is not None
     generator = np.random.Generator(np.random.Philox(key=int(key)))
@@ -20,5 +16,5 @@ def impute(structure: Factorisation, factors: list[Array], draw: Draw, key: np.u
     for W, Ht in zip(*factors, strict=True):
         mean = structure.mean_at(W, Ht.T, rows, cols)
         structure.likelihood.require_drawable(mean)
-        draws.append(draw(generator, mean))
+        draws.append(structure.likelihood.draw(mean, {}, generator))
     return np.stack(draws)

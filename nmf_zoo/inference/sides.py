@@ -73,3 +73,17 @@ def sum_to(array: Array, shape: tuple[int, ...]) -> Array:
     padded = (1,) * (array.ndim - len(shape)) + tuple(shape)
     axes = tuple(axis for axis, length in enumerate(padded) if length == 1)
     return array.sum(axis=axes, keepdims=True).reshape(shape)
+
+
+def as_one_draw(
+    structure: Factorisation, sides: tuple[Side, Side], factors: tuple[Array, Array], values: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Factors (W, Ht) and free parameters by name, with an axis of one draw; missing cells are at their point."""
+    found = {name: value[None] for name, value in values.items()}
+    for side, array in zip(sides, factors, strict=True):
+        if not side.is_fixed:
+            found[side.factor.name] = side.as_variable(array)[None].copy()
+    if structure.imputed is not None:
+        mean = structure.mean_at(factors[0], factors[1].T, structure.imputed.rows, structure.imputed.cols)
+        found[structure.imputed.name] = structure.likelihood.point(mean)[None]
+    return found

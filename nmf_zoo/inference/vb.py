@@ -141,9 +141,9 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     """Poisson data; each factor with a gamma prior or known; hyperparameters known or free."""
     if structure.data is None:
         return has_data(structure)
-    for family in (takes_likelihood(structure, (Poisson,)), takes_priors(structure, GammaPrior)):
-        if not family:
-            return family
+    asked = takes_likelihood(structure, (Poisson,)) and takes_priors(structure, GammaPrior)
+    if not asked:
+        return asked
     flat = [side.factor.name for side in two_sides(structure) if side.is_flat]
     if flat:
         return Verdict(f"without a prior of {' and '.join(flat)} there is no proper distribution to approximate")
@@ -247,7 +247,7 @@ def finish(problem: Problem, state: VBState, key: np.uint64, draws: int) -> tupl
             f"{name}_rate": side.as_variable(np.array(np.broadcast_to(q.rate, q.shape.shape))),
         }
     if problem.structure.imputed is not None:
-        cells = impute(problem.structure, factors, np.random.Generator.poisson, child(key, IMPUTED))
+        cells = impute(problem.structure, factors, child(key, IMPUTED))
         values[problem.structure.imputed.name] = cells
     return values, parameters
 

@@ -51,10 +51,7 @@ def test_engines_refuse_it(of_w, of_h, engine):
         require_support(unheard(of_w, of_h), engine, OPTIONS[engine]())
 
 
-def test_engines_that_were_told_refuse_it_themselves_where_others_ask_them():
-    """No engine's own check says that it can run it, but for those that ask the likelihood for everything."""
-    for engine in (*ENGINES.values(), *OTHERS):
-        assert type(unheard().likelihood) not in engine.likelihoods
+def test_the_first_engine_of_a_name_is_the_one_that_refuses_it():
     assert engine_for("em", unheard()) is ENGINES["em"]
 
 

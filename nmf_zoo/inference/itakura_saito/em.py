@@ -52,7 +52,7 @@ from nmf_zoo.inference.itakura_saito.em_support import supports
 from nmf_zoo.inference.itakura_saito.em_terms import cost_of_rows, prior_constant, prior_terms
 from nmf_zoo.inference.itakura_saito.spectra import Spectra, read_spectra
 from nmf_zoo.inference.layout import MOST_CHUNKS
-from nmf_zoo.inference.sides import Side, two_sides
+from nmf_zoo.inference.sides import Side, as_one_draw, two_sides
 from nmf_zoo.inference.start import start_factors
 from nmf_zoo.inference.workers import Workers
 from nmf_zoo.kernels import itakura_saito as kernels
@@ -287,14 +287,7 @@ def finish(problem: Problem, state: EMState, key: np.uint64, draws: int) -> tupl
 
     Declared missing cells are at their mean: their mode is 0, whatever the factors are.
     """
-    structure, values = problem.structure, {}
-    for side, array in zip(problem.sides, (state.Wt.T, state.Ht), strict=True):
-        if not side.is_fixed:
-            values[side.factor.name] = side.as_variable(array)[None].copy()
-    if structure.imputed is not None:
-        cells = structure.imputed.rows, structure.imputed.cols
-        values[structure.imputed.name] = structure.mean_at(state.Wt.T, state.Ht.T, *cells)[None]
-    return values, {}
+    return as_one_draw(problem.structure, problem.sides, (state.Wt.T, state.Ht), {}), {}
 
 
 ENGINE = Engine(

@@ -26,7 +26,5 @@ def takes_inverse_gammas(structure: Factorisation) -> Verdict:
 
 def takes_powers(structure: Factorisation) -> Verdict:
     """What an engine that shares powers out among components asks of the data."""
-    for verdict in (takes_likelihood(structure, (Exponential,)), has_data(structure)):
-        if not verdict:
-            return verdict
-    return takes_scale(structure, "sharing powers out", *SCALES)
+    asked = takes_likelihood(structure, (Exponential,)) and has_data(structure)
+    return asked and takes_scale(structure, "sharing powers out", *SCALES)

@@ -234,7 +234,7 @@ def finish(problem: Problem, state: VBState, key: np.uint64, draws: int) -> tupl
         of_q = {"order": np.broadcast_to(orders.p, q.rho.shape), "rho": q.rho, "tau": q.tau, "mean": q.mean}
         parameters |= {f"{name}_{word}": side.as_variable(np.array(array)) for word, array in of_q.items()}
     if problem.structure.imputed is not None:
-        cells = impute(problem.structure, factors, np.random.Generator.exponential, child(key, IMPUTED))
+        cells = impute(problem.structure, factors, child(key, IMPUTED))
         values[problem.structure.imputed.name] = cells
     return values, parameters
 

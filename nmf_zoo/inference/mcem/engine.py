@@ -49,7 +49,7 @@ from nmf_zoo.inference.mcem.updates import (
 )
 from nmf_zoo.inference.mcem.windows import look_back, solution
 from nmf_zoo.inference.prior_cells import prior_cells
-from nmf_zoo.inference.sides import two_sides
+from nmf_zoo.inference.sides import as_one_draw, two_sides
 from nmf_zoo.results import Series
 from nmf_zoo.structure import Array, Factorisation, Poisson
 
@@ -123,14 +123,7 @@ def finish(problem: Problem, state: MCEMState, key: np.uint64, draws: int) -> tu
     structure = problem.structure
     best, free = solution(problem, state)
     W, Ht = state.statistics.get("W", best), state.Ht_mean
-    values = {name: value[None] for name, value in free.items()}
-    for side, array in zip(two_sides(structure), (W, Ht), strict=True):
-        if not side.is_fixed:
-            values[side.factor.name] = side.as_variable(array)[None].copy()
-    if structure.imputed is not None:
-        mean = structure.mean_at(W, Ht.T, structure.imputed.rows, structure.imputed.cols)
-        values[structure.imputed.name] = np.floor(mean)[None]
-    return values, _report(problem, state, free)
+    return as_one_draw(structure, two_sides(structure), (W, Ht), free), _report(problem, state, free)
 
 
 def _mean_activations(structure: Factorisation, Ht: Array, free: Mapping[str, Array]) -> Array:
