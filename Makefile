@@ -11,7 +11,7 @@ KILLS ?= 200
 BIN := $(VENV)/bin
 RUN_TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: demo test test-fast test-full golden fuzz crash notebooks docs bench lint types clean
+.PHONY: demo test test-fast test-full slowest golden fuzz crash notebooks docs bench lint types clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/nmf-zoo demo --folder demo --force
@@ -25,6 +25,11 @@ test-fast: $(VENV)/.test-ready
 
 test-full: $(VENV)/.test-ready
 	NMF_ZOO_TEST_SIZE=full $(RUN_TESTS) $(PYTEST_ARGS)
+
+# The 30 slowest of the fast tests, kernels compiled before: what `make test` waits for.
+slowest: $(VENV)/.test-ready
+	$(BIN)/nmf-zoo compile
+	$(RUN_TESTS) -m "not statistical and not campaign" --durations 30 $(PYTEST_ARGS)
 
 # What every engine gives at fixed seeds, from a commit and from the working tree: the same bits, or a table of what differs.
 golden: $(VENV)/.test-ready

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from benchmarks.rows import Row, compare, fastest
-from nmf_zoo.inference.blocks import Block, run_block
-from nmf_zoo.inference.gibbs import Gibbs
-from nmf_zoo.inference.itakura_saito import gibbs
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.counts.gibbs import Gibbs
+from nmf_zoo.inference.powers import gibbs
+from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.models import is_nmf
 from nmf_zoo.reading import read
+from nmf_zoo.runtime.blocks import Block, run_block
+from nmf_zoo.runtime.workers import SERIAL
 
 SHAPE, SCALE = 2.0, 1.0  # of both priors
 FRAMES_AT_ONCE = 64  # in NumPy: the fastest of 1, 2, 4, ... 64
@@ -44,7 +44,7 @@ def simulate(shape: tuple[int, int], rank: int) -> np.ndarray:
 
 def ours(power: np.ndarray, rank: int, sweeps: int) -> Callable[[], None]:
     """A block of sweeps of the engine."""
-    structure = read(is_nmf(power, rank, alpha=SHAPE, beta=SCALE, alpha_w=SHAPE, beta_w=SCALE))
+    structure = read(is_nmf(power, rank, alpha_h=SHAPE, beta_h=SCALE, alpha_w=SHAPE, beta_w=SCALE))
     problem = gibbs.prepare(structure, Gibbs(moves=(), trajectories="never"), SERIAL)
     state, blocks = gibbs.init(problem, seed_key(1), {}), iter(range(10**9))
 

@@ -19,9 +19,9 @@ from threadpoolctl import threadpool_limits
 import nmf_zoo as nz
 from benchmarks.datasets import nips
 from benchmarks.rows import Row, compare, note
-from nmf_zoo.engines import resolve_engine
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.registry import resolve_engine
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.workers import SERIAL
 
 BEST_NIPS, BEST_FACES = 3_484_190.0, 248_959.0  # generalised Kullback-Leibler divergence, the best that is known
 SEEDS = 5
@@ -38,7 +38,7 @@ def divergence_constant(X: Any) -> float:
 def run_ours(model: Any, engine: Any, seed: int, is_done: Callable[[Any], bool], most: float) -> tuple[float, Any, Any]:
     """(CPU seconds, last state, last info) of a run until ``is_done(info)``, or of ``most`` seconds; start included."""
     structure = nz.read(model)
-    _, options, chosen = resolve_engine(engine, "fit", structure)
+    chosen, options = resolve_engine(engine, "fit", structure)
     problem = chosen.prepare(structure, options, SERIAL)
     chosen.step(problem, chosen.init(problem, seed_key(0), {}), seed_key(0))  # compiles
     key, began = seed_key(seed), time.process_time()

@@ -95,5 +95,5 @@ def rows(quick: bool) -> Iterator[Row]:
     values = ", ".join(f"{rank}: {one.value:.1f} ± {one.error:.2f}" for rank, one in found.items())
     best, seconds = max(found, key=lambda rank: found[rank].value), sum(one.seconds for one in found.values())
     yield note("rank of the same counts, drawn with 5 components, by SMC", f"{values}; best {best}, {seconds:.0f} s")
-    exact = ours(nz.gamma_nmf(FEW, 2), "exact")
+    exact = ours(nz.gamma_nmf(FEW, 2), "enumeration")
     yield note("exact log evidence, 3 x 3 table of 10 counts, K=2", f"{exact.value:.6f} in {exact.seconds:.2f} s")

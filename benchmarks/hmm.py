@@ -14,13 +14,13 @@ from nmf_zoo.distributions import BasisChain
 from nmf_zoo.inference.hmm import online
 from nmf_zoo.inference.hmm.recursions import Recursions
 from nmf_zoo.inference.hmm.samples import read_samples
-from nmf_zoo.inference.stream_engine import columns_of
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.basis_states import Chain
-from nmf_zoo.kernels.chain_draws import basis_path
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.kernels.hmm.basis_states import Chain
+from nmf_zoo.kernels.random.chain_draws import basis_path
+from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.models import hmm_nmf
 from nmf_zoo.reading import read
+from nmf_zoo.runtime.stream_engine import columns_of
+from nmf_zoo.runtime.workers import SERIAL
 
 P, Q, FEATURES = 0.8571, 0.6926, 8  # of Yildirim, Cemgil, Singh (2012), section 4.1
 

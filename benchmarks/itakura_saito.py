@@ -19,9 +19,9 @@ from threadpoolctl import threadpool_limits
 import nmf_zoo as nz
 from benchmarks.iterations import Stepper
 from benchmarks.rows import Row, compare, fastest, note
-from nmf_zoo.inference.itakura_saito.em import POWER_FLOOR
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.powers.em import POWER_FLOOR
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Factorisation, Flat
 
 RANK, LEAST = 10, 3.0

@@ -44,7 +44,7 @@ def declare(case: str, seed: int = 1) -> pm.Model:
     W = SCALE_W / rng.gamma(SHAPE_W, 1.0, (n_frequencies, rank))
     H = SCALE_H / rng.gamma(SHAPE_H, 1.0, (rank, n_frames))
     power = rng.exponential(W @ H)
-    return nz.is_nmf(power, rank, alpha=SHAPE_H, beta=SCALE_H, alpha_w=SHAPE_W, beta_w=SCALE_W)
+    return nz.is_nmf(power, rank, alpha_h=SHAPE_H, beta_h=SCALE_H, alpha_w=SHAPE_W, beta_w=SCALE_W)
 
 
 def nutpie_run(compiled: Any, target_accept: float, draws: int) -> Run:

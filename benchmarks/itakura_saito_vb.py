@@ -15,9 +15,9 @@ from benchmarks.itakura_saito import LEVEL, recording
 from benchmarks.iterations import Stepper
 from benchmarks.rows import Row, compare, fastest, note
 from nmf_zoo import _compat
-from nmf_zoo.inference.itakura_saito import vb
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.gig_moments import fill_gig_moments
+from nmf_zoo.inference.powers import vb
+from nmf_zoo.kernels.numerics.gig_moments import fill_gig_moments
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Factorisation
 
 RANK, SHAPE, SCALE = 10, 1.0, 1.0
@@ -28,7 +28,7 @@ def rows(quick: bool) -> Iterator[Row]:
     """One thread for times; mean power 1."""
     X, name = recording()
     X = (X[:, :300] if quick else X) / LEVEL
-    model = nz.is_nmf(X, RANK, alpha=SHAPE, beta=SCALE, alpha_w=SHAPE, beta_w=SCALE)
+    model = nz.is_nmf(X, RANK, alpha_h=SHAPE, beta_h=SCALE, alpha_w=SHAPE, beta_w=SCALE)
     with threadpool_limits(1):
         yield from iteration(nz.read(model), X, name, 2 if quick else 10)
         yield moments(nz.read(model), 2 if quick else 10)

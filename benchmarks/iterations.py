@@ -16,9 +16,9 @@ from threadpoolctl import threadpool_limits
 import nmf_zoo as nz
 from benchmarks.datasets import gamma_counts, nips
 from benchmarks.rows import Row, at_most, compare, fastest, note
-from nmf_zoo.engines import resolve_engine
-from nmf_zoo.inference.workers import SERIAL, Workers
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.registry import resolve_engine
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.workers import SERIAL, Workers
 
 PLAIN = {"em": nz.EM(accelerate=None), "vb": nz.VB(accelerate=None)}  # a pass over the data and its update
 BOTH = "scikit-learn, one multiplicative update of W and H"
@@ -28,7 +28,7 @@ class Stepper:
     """A run of ours, iteration by iteration: a call does the next one."""
 
     def __init__(self, structure: Any, engine: Any, verb: str = "fit", workers: Workers = SERIAL):
-        _, options, self.engine = resolve_engine(engine, verb, structure)
+        self.engine, options = resolve_engine(engine, verb, structure)
         self.problem = self.engine.prepare(structure, options, workers)
         self.key, self.steps = seed_key(1), 0
         self.state = self.engine.init(self.problem, self.key, {})

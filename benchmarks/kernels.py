@@ -11,12 +11,11 @@ from scipy import stats
 
 from benchmarks.datasets import nips
 from benchmarks.rows import Row, at_most, compare, fastest
-from nmf_zoo.inference.layout import by_count, compress
-from nmf_zoo.kernels.allocation import allocate_sources, make_scratch
-from nmf_zoo.kernels.counts import draw_binomial, draw_poisson
-from nmf_zoo.kernels.draws import draw_exponential, draw_gamma, draw_normal
-from nmf_zoo.kernels.gig import draw_gig
-from nmf_zoo.kernels.streams import child, fold, seed_key
+from nmf_zoo.inference.shared.layout import by_count, compress
+from nmf_zoo.kernels.counts.allocation import allocate_sources, make_scratch
+from nmf_zoo.kernels.random.counts import draw_binomial, draw_poisson
+from nmf_zoo.kernels.random.draws import draw_exponential, draw_gamma, draw_gig, draw_normal
+from nmf_zoo.kernels.random.keyed_rng import child, fold, seed_key
 from nmf_zoo.models import gamma_nmf
 from nmf_zoo.reading import read
 

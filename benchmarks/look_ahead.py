@@ -18,12 +18,12 @@ from nmf_zoo.distributions import LogNormalAR, UnitChain
 from nmf_zoo.distributions.chains import Recipe
 from nmf_zoo.inference.hmm.laws import law_of, make_population
 from nmf_zoo.inference.hmm.samples import read_samples
-from nmf_zoo.kernels.chain_draws import log_normal_path, unit_path
-from nmf_zoo.kernels.particles.emission import Target
-from nmf_zoo.kernels.particles.filter import Plan, advance, begin
-from nmf_zoo.kernels.particles.proposals import AUXILIARY, BOOTSTRAP, GUIDED
-from nmf_zoo.kernels.resampling import SYSTEMATIC
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.kernels.hmm.particles.emission import Target
+from nmf_zoo.kernels.hmm.particles.filter import Plan, advance, begin
+from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY, BOOTSTRAP, GUIDED
+from nmf_zoo.kernels.random.chain_draws import log_normal_path, unit_path
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.kernels.random.resampling import SYSTEMATIC
 from nmf_zoo.models import hmm_nmf
 from nmf_zoo.reading import read
 

@@ -9,10 +9,9 @@ import scipy.sparse as sp
 
 from benchmarks.datasets import nips
 from benchmarks.rows import Row, at_most, fastest
-from nmf_zoo.inference.admissible import enumerated_log_likelihoods
-from nmf_zoo.inference.importance import estimate_log_likelihoods
-from nmf_zoo.inference.marginal import activation_prior, log_likelihoods, observe
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.marginal.exact import activation_prior, enumerated_log_likelihoods, log_likelihoods, observe
+from nmf_zoo.inference.marginal.importance import estimate_log_likelihoods
+from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.models import gap
 from nmf_zoo.reading import read
 

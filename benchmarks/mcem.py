@@ -15,12 +15,12 @@ import nmf_zoo as nz
 from benchmarks.datasets import nips, simulated_counts
 from benchmarks.rows import Row, at_most, note
 from nmf_zoo import _compat
-from nmf_zoo.inference.engine import STEPS
-from nmf_zoo.inference.marginal import marginal_log_likelihoods
-from nmf_zoo.inference.mcem import engine as mcem
-from nmf_zoo.inference.mcem.expectations import estimate_log_likelihood
-from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.counts import mcem as mcem
+from nmf_zoo.inference.counts.mcem_expectations import estimate_log_likelihood
+from nmf_zoo.inference.marginal.exact import marginal_log_likelihoods
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.engine import STEPS
+from nmf_zoo.runtime.workers import Workers
 
 RANK, THREADS, LOOK_EVERY, MOST_MINUTES = 10, 2, 10, 30.0
 FULL_LOG_LIKELIHOOD = -4_454_891.0

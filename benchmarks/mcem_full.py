@@ -16,7 +16,7 @@ import nmf_zoo as nz
 from benchmarks.datasets import nips
 from benchmarks.mcem import RANK, first_w, judge
 from nmf_zoo import _compat
-from nmf_zoo.inference.workers import Workers
+from nmf_zoo.runtime.workers import Workers
 
 ITERATIONS, EVERY = 1000, 50
 

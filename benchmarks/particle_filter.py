@@ -16,12 +16,12 @@ from nmf_zoo.inference.hmm.laws import law_of
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, plan_of
 from nmf_zoo.inference.hmm.particle_options import ParticleOptions
 from nmf_zoo.inference.hmm.samples import read_samples
-from nmf_zoo.inference.workers import SERIAL, Workers
-from nmf_zoo.kernels.chain_draws import basis_path, log_normal_path, unit_path
-from nmf_zoo.kernels.particles.emission import Target
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.kernels.hmm.particles.emission import Target
+from nmf_zoo.kernels.random.chain_draws import basis_path, log_normal_path, unit_path
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.models import hmm_nmf
 from nmf_zoo.reading import read
+from nmf_zoo.runtime.workers import SERIAL, Workers
 
 FEATURES, RANK, PARTICLES = 8, 5, 1000  # of Yildirim, Cemgil, Singh (2012), section 4.2
 BACKGROUND, ALPHA, P, Q = 0.1, 0.95, 0.8571, 0.6926

@@ -11,16 +11,16 @@ from nmf_zoo.distributions import LogNormalAR, UnitChain
 from nmf_zoo.distributions.chains import Recipe
 from nmf_zoo.inference.hmm import particle_online
 from nmf_zoo.inference.hmm.laws import law_of
-from nmf_zoo.inference.hmm.online_rows import series_of
+from nmf_zoo.inference.hmm.online import series_of
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter
 from nmf_zoo.inference.hmm.particle_online import ParticleOnlineEM
-from nmf_zoo.inference.stream_engine import Columns, columns_of
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.chain_draws import log_normal_path, unit_path
-from nmf_zoo.kernels.particles.emission import Target
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.kernels.hmm.particles.emission import Target
+from nmf_zoo.kernels.random.chain_draws import log_normal_path, unit_path
+from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.models import free, hmm_nmf
 from nmf_zoo.reading import read
+from nmf_zoo.runtime.stream_engine import Columns, columns_of
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Factorisation
 
 FEATURES, RANK, PARTICLES = 8, 5, 1000  # of Yildirim, Cemgil, Singh (2012), section 4.2

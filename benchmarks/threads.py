@@ -17,7 +17,7 @@ import nmf_zoo as nz
 from benchmarks.datasets import nips
 from benchmarks.iterations import PLAIN, Stepper, gap_given_W
 from benchmarks.rows import Row, compare, fastest, note
-from nmf_zoo.inference.workers import SERIAL, Workers
+from nmf_zoo.runtime.workers import SERIAL, Workers
 
 BUSY = 0.5  # load average from which on a machine is not idle
 REPEATS = 60  # the least of many: a thread waits for whatever else the machine does

@@ -1,8 +1,8 @@
 """Where Gibbs is better off with trajectories: effective draws per CPU second with them and without, table by table.
 
 The tables differ in how many of their cells are filled, in how large these are and in size. What `Gibbs` chooses by
-itself (`nmf_zoo.inference.trajectories`) is held against the better of the two. ``python -m benchmarks.trajectories
-[name ...]`` measures some tables only.
+itself (`nmf_zoo.inference.counts.sweeps`) is held against the better of the two. ``python -m
+benchmarks.trajectories [name ...]`` measures some tables only.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import nmf_zoo as nz
 from benchmarks.mixing import ours
 from benchmarks.rows import Row
 from benchmarks.rows import compare as compared
-from nmf_zoo.inference.layout import compress
-from nmf_zoo.inference.trajectories import walks_pay
+from nmf_zoo.inference.counts.sweeps import walks_pay
+from nmf_zoo.inference.shared.layout import compress
 
 LEAST = 0.8  # of the better way, for a choice to be right
 

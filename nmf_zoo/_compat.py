@@ -22,6 +22,9 @@ SUFFIXES = (".nc", ".zarr")
 # Attributes of a store while it is being written (see results/stores.py): which draws are there, and whose they are.
 # And that each chunk was written, also one of nothing but NaN or 0, which Zarr leaves out of itself.
 OF_STORE = DRAWN, READABLE, RUN_ID, ALL_CHUNKS = "drawn", "readable", "run_id", "all_chunks"
+# The attribute of a file that numbers how groups and dims are named in it. In 1, which has no number, the columns of X
+# were the dim "sample".
+LAYOUT, THIS_LAYOUT = "layout", 2
 
 
 def inference_data(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any:
@@ -66,13 +69,14 @@ def save(idata: Any, path: str | Path) -> None:
         raise InputError("path", repr(str(path)), f"a name that ends in {' or '.join(SUFFIXES)}")
     check_result(path)
     tree = idata if IS_TREE else idata.to_datatree()
+    whole = tree.copy(deep=False)
+    whole.attrs = {**tree.attrs, LAYOUT: THIS_LAYOUT}
     if path.suffix == ".nc":
-        write_netcdf(tree, path)
+        write_netcdf(whole, path)
         return
     if find_spec("zarr") is None:
         raise InputError("path", f"{str(path)!r} without zarr", "zarr installed", "pip install 'nmf_zoo[zarr]'")
-    whole = tree.copy(deep=False)
-    whole.attrs = {**tree.attrs, ALL_CHUNKS: True}
+    whole.attrs[ALL_CHUNKS] = True
     with replacing(path) as partial:  # the draws may be read from ``path`` itself
         # Format 3 has no settled way to hold text labels.
         whole.to_zarr(str(partial), mode="w", zarr_format=2, write_empty_chunks=True)

@@ -1,4 +1,4 @@
-"""Labels that come in: what every result can hold and every terminal can show."""
+"""Dims of X, and labels along them that come in: what every result can hold and every terminal can show."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ import numpy as np
 
 from nmf_zoo.errors import InputError
 
+OBS, FORMER = "obs", "sample"  # the dim of X's columns, and its name before: ArviZ has a dim of that name, of draws
+
 # Control characters but tabs and line breaks: NUL ends a text in netCDF, others steer terminals. And halves of pairs,
 # which UTF-8 doesn't have.
 UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 WRITABLE = "text without control characters"
 INTEGERS = -(2**63), 2**64  # below the first and from the second on there is no integer that a file holds
+
+
+def hint_of(word: object) -> str:
+    """What to do about the former name of a dim; nothing about any other word."""
+    return f"use {OBS!r}, as the dim of X's columns is called now" if word == FORMER else ""
 
 
 def find_unwritable(labels: Iterable[object]) -> int | None:

@@ -19,13 +19,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nmf_zoo import _compat
-from nmf_zoo.api import fit, sample
-from nmf_zoo.engines import verb_of
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.inference.vb import VB
+from nmf_zoo.inference.counts.vb import VB
+from nmf_zoo.inference.registry import verb_of
 from nmf_zoo.models import gamma_nmf, gap, is_nmf
 from nmf_zoo.sparse import check_sparse
-from nmf_zoo.streaming import stream
+from nmf_zoo.streaming.stream import stream
+from nmf_zoo.verbs.sample_and_fit import fit, sample
 
 __all__ = ["GammaPoissonNMF", "ItakuraSaitoNMF"]
 
@@ -292,10 +292,10 @@ class ItakuraSaitoNMF(_Factorisation):
         self.beta_ = mean * self.alpha if self.beta is None else float(self.beta)
 
     def _declare(self, X: Any) -> pm.Model:
-        return is_nmf(X, self.n_components, alpha=self.alpha, beta=self.beta_)
+        return is_nmf(X, self.n_components, alpha_h=self.alpha, beta_h=self.beta_)
 
     def _declare_stream(self, n_features: int) -> pm.Model:
-        return is_nmf(None, self.n_components, alpha=self.alpha, beta=self.beta_, shape=(n_features, 1))
+        return is_nmf(None, self.n_components, alpha_h=self.alpha, beta_h=self.beta_, shape=(n_features, 1))
 
     def _mean(self, group: Any) -> np.ndarray:
         return group["H_mean"].isel(chain=0).to_numpy()

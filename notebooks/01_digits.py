@@ -162,7 +162,7 @@ nz.plot_objective(bound)
 
 # %%
 matched = nz.align(bound, reference=aligned)
-ink = {name: found["posterior"]["H"].isel(sample=3) for name, found in (("Gibbs", aligned), ("VB", matched))}
+ink = {name: found["posterior"]["H"].isel(obs=3) for name, found in (("Gibbs", aligned), ("VB", matched))}
 ink["VB"] = ink["VB"].sel(chain=[0])  # the best restart
 table = {(name, "mean"): draws.mean(("chain", "draw")).to_pandas() for name, draws in ink.items()}
 table |= {(name, "sd"): draws.std(("chain", "draw")).to_pandas() for name, draws in ink.items()}

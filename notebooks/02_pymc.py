@@ -181,7 +181,7 @@ def product(idata):
     return xr.dot(idata["posterior"]["W"], idata["posterior"]["H"], dim="component")
 
 
-some = {"feature": xr.DataArray(BIRDS[:4], dims="cell"), "sample": xr.DataArray(X.columns[:4], dims="cell")}
+some = {"feature": xr.DataArray(BIRDS[:4], dims="cell"), "obs": xr.DataArray(X.columns[:4], dims="cell")}
 columns = {}
 for name, idata in (("Gibbs", gibbs), ("nz.sample nuts", ours), ("pm.sample", theirs)):
     cells = product(idata).sel(some)
@@ -225,9 +225,9 @@ hold_against({"Poisson, rank 3": replicated["posterior_predictive"]["X"]}, ZEROS
 # %%
 with pm.Model(coords=model.coords) as lumpy:
     W = pm.Gamma("W", alpha=0.5, beta=0.5 * 12, dims=("feature", "component"))
-    H = pm.Gamma("H", alpha=0.5, beta=0.5 * 3 / float((X.sum() / hours).mean()), dims=("component", "sample"))
+    H = pm.Gamma("H", alpha=0.5, beta=0.5 * 3 / float((X.sum() / hours).mean()), dims=("component", "obs"))
     phi = pm.HalfNormal("phi", 10.0)  # variance = mean + mean² / phi
-    pm.NegativeBinomial("X", mu=hours[None, :] * (W @ H), alpha=phi, observed=X, dims=("feature", "sample"))
+    pm.NegativeBinomial("X", mu=hours[None, :] * (W @ H), alpha=phi, observed=X, dims=("feature", "obs"))
     flocks = pm.sample(NUTS_DRAWS, **short_pm)
 try:
     nz.describe(lumpy)
@@ -277,7 +277,7 @@ pd.DataFrame(results).T
 # To leave out whole *ponds* is worse, since H of a pond is known from that pond alone:
 
 # %%
-by_pond = az.loo(nz.log_likelihood(gibbs, model, per="sample"), pointwise=True)
+by_pond = az.loo(nz.log_likelihood(gibbs, model, per="obs"), pointwise=True)
 print(f"Poisson, rank 3, leaving out ponds: {(by_pond.pareto_k.to_numpy() > 0.7).mean():.0%} with k > 0.7")
 
 # %% [markdown]
@@ -319,7 +319,7 @@ plt.show()
 # result as any other model.
 
 # %%
-labels = {"feature": X.index, "sample": X.columns}
+labels = {"feature": X.index, "obs": X.columns}
 prior = {"alpha_w": 0.5, "mean_w": 1 / 12, "alpha_h": 0.5, "mean_h": 20.0}
 blank = nz.gamma_nmf(None, 3, shape=X.shape, coords=labels, exposure=hours[None, :], **prior)
 truth = dict(zip("WH", pm.draw([blank["W"], blank["H"]], random_seed=1), strict=True))
@@ -417,5 +417,3 @@ print(f"the same draws: {equal}; the first birds: {', '.join(again['posterior'][
 # - `03_gibbs_and_nuts`: the two samplers side by side. `04_how_many_components`: what to use where LOO is not enough.
 # - `09_your_own_model`: hyperpriors, and `nz.ConjugateGibbs`, which lets `pm.sample` draw gamma factors by our
 #   kernels.
-# - One thing to know: the columns of a table are the dim `sample`, which is also ArviZ's name for stacked draws.
-#   `az.extract(idata)` of everything therefore fails; `az.extract(idata, var_names="W")` works.

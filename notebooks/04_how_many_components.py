@@ -113,7 +113,7 @@ print(nz.describe(declare(4)))
 # %%
 n = 2 if SMALL else 3
 rare = X.loc[X.sum(axis=1).nsmallest(n).index, X.sum().nsmallest(n).index]
-METHODS = {"bound": nz.Bound(), "chib": nz.Chib(), "smc": nz.SMC(), "exact": "exact"}
+METHODS = {"bound": nz.Bound(), "chib": nz.Chib(), "smc": nz.SMC(), "enumeration": "enumeration"}
 if SMALL:
     METHODS |= {"chib": nz.Chib(draws=300, tune=100), "smc": nz.SMC(particles=100)}
 tiny = {
@@ -133,7 +133,7 @@ print(pd.Series(entries).unstack()[[1, 2]].rename_axis(index="method", columns="
 # the bound prefers the other one than the other three do. How decided the question is:
 
 # %%
-comparison = nz.compare_evidence({f"rank {rank}": declare(rank, rare) for rank in (1, 2)}, "exact", **RUN)
+comparison = nz.compare_evidence({f"rank {rank}": declare(rank, rare) for rank in (1, 2)}, "enumeration", **RUN)
 print(comparison.attrs["answer"])
 
 # %% [markdown]
@@ -321,7 +321,7 @@ before_g = np.array(["C>T]G" in channel for channel in X.index])
 evenness = np.exp(-(W * np.log(W)).sum("feature")) / len(X)
 pd.DataFrame(
     {
-        "mutations": H.sum("sample").to_series().round().astype(int),
+        "mutations": H.sum("obs").to_series().round().astype(int),
         "C after a T": W[after_t].sum("feature").to_series().round(2),
         "C>T before a G": W[before_g].sum("feature").to_series().round(2),
         "evenness": evenness.to_series().round(2),

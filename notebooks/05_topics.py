@@ -100,7 +100,7 @@ nz.plot_objective(mcem)
 
 # %%
 top = nz.top_features(mcem, 8, by="specificity")
-sizes = (mcem["posterior"]["W"].sum("feature") * mcem["posterior"]["H"].sum("sample"))[0, 0].to_series()
+sizes = (mcem["posterior"]["W"].sum("feature") * mcem["posterior"]["H"].sum("obs"))[0, 0].to_series()
 topics = pd.DataFrame({"share": sizes / sizes.sum(), "words": top.groupby("component")["feature"].agg(" ".join)})
 print(topics.sort_values("share", ascending=False).round(3).to_string())
 
@@ -123,7 +123,7 @@ def log_marginal(W):
 
 def profiles(idata):
     """W with activations at their prior mean, SHAPE."""
-    return (idata["posterior"]["W"] * idata["posterior"]["H"].mean("sample") / SHAPE)[0, 0].to_numpy()
+    return (idata["posterior"]["W"] * idata["posterior"]["H"].mean("obs") / SHAPE)[0, 0].to_numpy()
 
 
 found = {"MCEM": log_marginal(profiles(mcem)), "joint EM": log_marginal(profiles(joint))}
@@ -158,7 +158,7 @@ for n in (50, 100) if SMALL else (100, 400, 1600):
     drawn = nz.gap(sp.csc_array(nz.simulate(truth, random_seed=3)["X"].to_numpy()), ten)
     for way, engine in (("MCEM", nz.MCEM(sweeps=10, burn_in=3, explore=100)), ("joint EM", "em")):
         group = nz.fit(model=drawn, engine=engine, max_iter=ITERATIONS, **RUN)["posterior"]
-        size = np.sort((group["W"].sum("feature") * group["H"].sum("sample"))[0, 0])[::-1]
+        size = np.sort((group["W"].sum("feature") * group["H"].sum("obs"))[0, 0])[::-1]
         surplus.append({"documents": n, "way": way, "shares": (size / size.sum()).round(3)})
 
 # %%

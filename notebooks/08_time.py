@@ -105,23 +105,23 @@ COORDS = {"feature": vocabulary}
 
 
 def chain(persistence):
-    return nz.LogNormalAR(mean=0.0, persistence=persistence, scale=nz.free(tie="sample"), initial="stationary")
+    return nz.LogNormalAR(mean=0.0, persistence=persistence, scale=nz.free(tie="obs"), initial="stationary")
 
 
 def declare(x, persistence, **arguments):
     return nz.hmm_nmf(x, TOPICS, chain=chain(persistence), alpha_w=1.5, beta_w=1.0, coords=COORDS, **arguments)
 
 
-model = declare(X, nz.free(tie="sample"))
+model = declare(X, nz.free(tie="obs"))
 print(nz.describe(model))
 
 
 # %% [markdown]
 # ## Fit, by particles
 #
-# No sum over the activations has a closed form here, so `engine="smc"` carries particles through the papers: each is
-# a guess at all eight activations. EM alternates between what they say and new profiles W and chain parameters. The
-# objective is an estimate and goes up and down a little. The start comes from plain NMF.
+# No sum over the activations has a closed form here, so `engine="particle_em"` carries particles through the papers:
+# each is a guess at all eight activations. EM alternates between what they say and new profiles W and chain parameters.
+# The objective is an estimate and goes up and down a little. The start comes from plain NMF.
 
 
 # %%
@@ -229,7 +229,7 @@ pd.DataFrame(rows).T.round(1)
 # counts say so much about their own paper that its neighbours have little to add. With short samples they part.
 
 # %%
-sixty = nz.fit(model=pm.do(declare(X[:, 40:100], nz.free(tie="sample")), values), **(run | {"draws": 1}))
+sixty = nz.fit(model=pm.do(declare(X[:, 40:100], nz.free(tie="obs")), values), **(run | {"draws": 1}))
 figure = nz.plot_filter(sixty)
 figure.set_dpi(70)
 figure
@@ -243,7 +243,7 @@ figure
 
 # %%
 online = nz.ParticleOnlineEM(particles=PARTICLES, proposal="auxiliary", exponent=0.6, burn_in=20)
-empty = declare(None, nz.free(tie="sample"), shape=(len(kept), 1))
+empty = declare(None, nz.free(tie="obs"), shape=(len(kept), 1))
 stream = nz.stream(empty, engine=online, initvals=start(X[:, :100]), random_seed=1)
 began, snapshots = time.perf_counter(), {}
 for first in range(0, X.shape[1], 50):
@@ -301,7 +301,7 @@ def ahead(persistence, seeds=(1, 2, 3)):
     return np.array([np.mean(found), np.std(found, ddof=1) / np.sqrt(len(seeds))]) / (X.shape[1] - n_train)
 
 
-held_out = {"chain": ahead(nz.free(tie="sample")), "no time": ahead(0.0)}
+held_out = {"chain": ahead(nz.free(tie="obs")), "no time": ahead(0.0)}
 held_out = pd.DataFrame(held_out, index=["nats per new paper", "±"]).T
 gain = held_out.iloc[0, 0] - held_out.iloc[1, 0]
 most = -0.5 * np.log1p(-(values["persistence"] ** 2)).sum()
@@ -336,7 +336,7 @@ P = nz.power_spectrogram(sound / 32768, rate).sel(frequency=slice(200, 1600), ti
 amplitude = np.sqrt(P.to_numpy())[:, : P.sizes["time"] // 4 * 4].reshape(P.sizes["frequency"], -1, 4).mean(axis=2)
 notes = np.rint(30 * amplitude / np.quantile(amplitude, 0.99)).astype(int)
 frequency = P.frequency.to_numpy()
-each = nz.free(tie="sample")
+each = nz.free(tie="obs")
 played = nz.hmm_nmf(notes, 6, chain=nz.BasisChain(p=each, q=each), background=0.1)
 began = time.perf_counter()
 restarts = {"restarts": 4 if SMALL else 12, "max_iter": 150, "random_seed": 1, "progressbar": False, "quiet": True}

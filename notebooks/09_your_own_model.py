@@ -51,15 +51,15 @@ BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#999999"
 def declare(X, exposure, z, rank, coords=None):
     """Poisson factorisation whose activations have a log-linear mean."""
     n_features, n_samples = X.shape
-    coords = coords or {"feature": range(n_features), "sample": range(n_samples)}
+    coords = coords or {"feature": range(n_features), "obs": range(n_samples)}
     with pm.Model(coords={**coords, "component": range(rank)}) as model:
         level = pm.Normal("level", np.log(X.sum() / n_samples / rank), 1.5, dims="component")
         effect = pm.Normal("effect", 0.0, 1.0, dims="component")
         alpha_w, alpha_h = pm.Gamma("alpha_w", 2.0, 2.0), pm.Gamma("alpha_h", 2.0, 2.0)
         mean_w, mean_h = 1.0 / n_features, pm.math.exp(level[:, None] + effect[:, None] * z)
         W = pm.Gamma("W", alpha_w, alpha_w / mean_w, dims=("feature", "component"))
-        H = pm.Gamma("H", alpha_h, alpha_h / mean_h, dims=("component", "sample"))
-        pm.Poisson("X", exposure * (W @ H), observed=X, dims=("feature", "sample"))
+        H = pm.Gamma("H", alpha_h, alpha_h / mean_h, dims=("component", "obs"))
+        pm.Poisson("X", exposure * (W @ H), observed=X, dims=("feature", "obs"))
     return model
 
 
@@ -222,7 +222,7 @@ else:
     x, chances, carrier, _ = simulated(96, 21, **effects, alpha_w=0.3, alpha_h=1.0, spread=0.3, seed=2)
     counts, source = pd.DataFrame(x), "a simulated stand-in: effects 0, 0, 1, 1"
 x, chances, RANK = counts.to_numpy(), np.asarray(chances), 2 if SMALL else 4
-COORDS = {"feature": list(counts.index), "sample": list(counts.columns)}
+COORDS = {"feature": list(counts.index), "obs": list(counts.columns)}
 print(f"{source}: {x.sum()} counts, {int(carrier.sum())} of {len(carrier)} with the covariate")
 
 # %% [markdown]
@@ -231,13 +231,13 @@ print(f"{source}: {x.sum()} counts, {int(carrier.sum())} of {len(carrier)} with 
 # decide an effect.
 
 # %%
-COORDS = {"feature": list(counts.index), "sample": list(counts.columns)}
+COORDS = {"feature": list(counts.index), "obs": list(counts.columns)}
 
 
 def fitted(kept, reference=None):
     """Aligned draws for some of the samples."""
     data = x[:, kept], chances[:, kept]
-    model = declare(*data, carrier[kept], RANK, COORDS | {"sample": list(counts.columns[kept])})
+    model = declare(*data, carrier[kept], RANK, COORDS | {"obs": list(counts.columns[kept])})
     with model:
         step = nz.ConjugateGibbs(sweeps=4 if SMALL else 16)
     found, seconds = run(model, start_of(*data, RANK), 30 if SMALL else 500, [step])
@@ -308,7 +308,7 @@ def with_hyperpriors(x, exposure, shape=None):
 
 readable = with_hyperpriors(x, chances)
 print(nz.describe(readable))
-free = nz.gamma_nmf(x, RANK, exposure=chances, alpha_w=nz.free(), mean_w=1 / 96, mean_h=nz.free(tie="sample"))
+free = nz.gamma_nmf(x, RANK, exposure=chances, alpha_w=nz.free(), mean_w=1 / 96, mean_h=nz.free(tie="obs"))
 print(nz.describe(free))
 estimate = nz.fit(model=free, engine="vb", restarts=2, max_iter=50 if SMALL else 1000, random_seed=1, quiet=True)
 {name: estimate["posterior"][name].to_numpy()[0, 0].round(2) for name in ("alpha_w", "mean_h")}

@@ -46,7 +46,7 @@ def relevance_nmf(X, rank, *, spread=1.0, mask=None, exposure=None, coords=None,
     with inputs.model() as model:
         relevance = pm.LogNormal("relevance", np.float64(0.0), np.float64(spread), dims="component")
         W = pm.Exponential("W", np.float64(inputs.shape[0]), dims=("feature", "component"))
-        H = pm.Exponential("H", scale=relevance[:, None], dims=("component", "sample"))
+        H = pm.Exponential("H", scale=relevance[:, None], dims=("component", "obs"))
         declare_counts(W, H, inputs)
     return model
 
@@ -64,11 +64,11 @@ nz.check(model)  # what was read has the log density of the model, at random poi
 # Which engines can run it they say themselves, each with its reason:
 
 # %%
-from nmf_zoo.engines import VERBS, verdict
+from nmf_zoo.inference.registry import names, verdict
 
 structure = nz.read(model)
 pd.set_option("display.max_colwidth", 120)
-pd.DataFrame({name: verdict(structure, name).reason or "can" for name in VERBS}, index=["what it says"]).T
+pd.DataFrame({name: verdict(structure, name).reason or "can" for name in names()}, index=["what it says"]).T
 
 # %% [markdown]
 # So Gibbs runs it, with `relevance` drawn along. Three components made the data, and six were offered.
@@ -105,7 +105,7 @@ except nz.UnreadableModel as refusal:
 # ## An engine of your own
 #
 # An engine is a handful of functions, and the driver owns everything else: chains, seeds, threads, warm-up, thinning,
-# progress, Ctrl-C, checkpoints, results. `nmf_zoo/inference/engine.py` describes the seam. We write a random walk,
+# progress, Ctrl-C, checkpoints, results. `nmf_zoo/runtime/engine.py` describes the seam. We write a random walk,
 # which is slow and easy to get right, or wrong.
 #
 # Given W, the columns of H are independent, and given H the rows of W. So each gets a proposal of its own, and its
@@ -146,9 +146,9 @@ class RandomWalk:
 # it does not know of. `prepare` is called once, and all chains share what it returns; `init` begins a chain.
 
 # %%
-from nmf_zoo.inference.engine import CAN_RUN, Engine, Verdict
-from nmf_zoo.inference.start import start_factors
-from nmf_zoo.results import checked_cells
+from nmf_zoo.inference.shared.start import start_factors
+from nmf_zoo.results.groups import checked_cells
+from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
 from nmf_zoo.structure import Dense, GammaPrior, Poisson
 
 
@@ -252,7 +252,7 @@ nz.register_engine(ENGINE)
 
 # %% [markdown]
 # That is all. `nz.register_engine` makes it known in this process (in the package one would put `ENGINE` into the
-# list of `nmf_zoo/inference/__init__.py` instead), and it runs by name or by its options.
+# list of `nmf_zoo/inference/registry.py` instead), and it runs by name or by its options.
 
 # %%
 SHAPE = {"alpha_w": 2.0, "beta_w": 2.0, "alpha_h": 1.5, "beta_h": 0.5}
@@ -283,8 +283,8 @@ except nz.UnsupportedModel as refusal:
 # %% [markdown]
 # ## Is it right? Exact answers
 #
-# That it runs says nothing. Where counts are few, `nz.evidence(method="exact")` sums over every way to share them out
-# between the components and has log p(X) to twelve digits. Its derivative by the rate of H's prior is an exact
+# That it runs says nothing. Where counts are few, `nz.evidence(method="enumeration")` sums over every way to share them
+# out between the components and has log p(X) to twelve digits. Its derivative by the rate of H's prior is an exact
 # posterior mean, for K N cells of H in all:
 #
 # $$\frac{\partial}{\partial \beta} \log p(X) = \frac{K N \alpha}{\beta} - \mathrm{E}\Big[\sum_{kn} H_{kn} \,\Big|\,
@@ -300,7 +300,9 @@ def exact_sum(factor, count):
     """Posterior mean of the sum of all cells of a factor, by a central difference."""
     alpha, beta, change = SHAPE[f"alpha_{factor}"], SHAPE[f"beta_{factor}"], 1e-4
     log_p = [
-        nz.evidence(nz.gamma_nmf(tiny, 2, **SHAPE | {f"beta_{factor}": beta + sign * change}), "exact", quiet=True)
+        nz.evidence(
+            nz.gamma_nmf(tiny, 2, **SHAPE | {f"beta_{factor}": beta + sign * change}), "enumeration", quiet=True
+        )
         for sign in (1, -1)
     ]
     slope = (log_p[0].attrs["log_evidence"] - log_p[1].attrs["log_evidence"]) / (2 * change)
@@ -411,7 +413,7 @@ nz.plot_comparison(compared)
 # ## Into the package
 #
 # `nz.register_engine` lasts as long as the process. An engine of the package is a file of `nmf_zoo/inference/`, in
-# the order in which it stands here, and a word in the list of `nmf_zoo/inference/__init__.py`; its options get a
+# the order in which it stands here, and a word in the list of `nmf_zoo/inference/registry.py`; its options get a
 # public name. Then the command line has it (`nmf-zoo fit --engine random_walk`), and so has the table of models and
 # engines, and tests ask it what they ask every engine (`tests/contract/`):
 #
@@ -428,6 +430,6 @@ nz.plot_comparison(compared)
 # ## Where to go from here
 #
 # - `docs/add_a_model.md`, `docs/add_an_engine.md` (an optimiser) and `docs/add_a_kernel.md`: a page each
-# - `nmf_zoo/inference/vb.py` is a short engine with kernels, `nmf_zoo/inference/gibbs.py` one that runs blocks of
-#   sweeps in one compiled call
+# - `nmf_zoo/inference/counts/vb.py` is a short engine with kernels, `nmf_zoo/inference/counts/gibbs.py` one that runs
+#   blocks of sweeps in one compiled call
 # - the notebook on your own model: where PyMC samples and a part of the model is drawn by our kernels

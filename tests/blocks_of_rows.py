@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from nmf_zoo.inference.layout import Layout
-from nmf_zoo.kernels.row_counts import RowCounts
-from nmf_zoo.kernels.row_trajectories import Rows, Stride, make_room
+from nmf_zoo.inference.shared.layout import Layout
+from nmf_zoo.kernels.hmc.poisson_rows import RowCounts, Rows, Stride, make_room
 
 NO_LAYOUT = Layout(True, np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0), np.zeros(0), np.zeros(2, np.int64))
 NO_GRID = np.empty((0, 0, 0))

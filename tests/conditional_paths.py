@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from nmf_zoo.inference.hmm.gibbs_activations import make_room
-from nmf_zoo.kernels.basis_states import Counts
-from nmf_zoo.kernels.particles import conditional_filter
-from nmf_zoo.kernels.particles.emission import Target
-from nmf_zoo.kernels.particles.filter import Plan
-from nmf_zoo.kernels.particles.laws import Cloud, Law
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.kernels.hmm.basis_states import Counts
+from nmf_zoo.kernels.hmm.particles import conditional_filter
+from nmf_zoo.kernels.hmm.particles.emission import Target
+from nmf_zoo.kernels.hmm.particles.filter import Plan
+from nmf_zoo.kernels.hmm.particles.laws import Cloud, Law
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 
 
 def law_of(kind, *parameters, initial=(0.0, 0.0)):

@@ -18,12 +18,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts backg
 @pytest.fixture(autouse=True)
 def engines_as_before():
     """Engines and likelihoods that a test, a page or a notebook registers are forgotten after it."""
-    from nmf_zoo import engines
+    from nmf_zoo.inference import registry
 
     with ExitStack() as stack:
-        for registry in (engines.ENGINES, engines.VERBS, engines.OPTIONS, engines.LIKELIHOODS):
-            stack.enter_context(patch.dict(registry))
-        stack.enter_context(patch.object(engines.nuts, "likelihoods", engines.nuts.likelihoods))
-        others = list(engines.OTHERS)
+        stack.enter_context(patch.dict(registry.LIKELIHOODS))
+        before = list(registry.REGISTRY)
         yield
-        engines.OTHERS[:] = others
+        registry.REGISTRY[:] = before

@@ -31,8 +31,9 @@ import scipy.sparse as sp
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.inference import checkpoint, layout, sources
-from nmf_zoo.inference.itakura_saito import em, gibbs_steps, vb
+from nmf_zoo.inference.powers import em, gibbs, vb
+from nmf_zoo.inference.shared import layout
+from nmf_zoo.runtime import checkpoint
 from tests.sounds import RATE, three_sources
 
 PATIENCE = 120.0  # seconds after which a run counts as hanging
@@ -60,7 +61,7 @@ def masked() -> Any:
 
 
 def powers() -> Any:
-    return nz.is_nmf(POWERS, 3, alpha=1.5, alpha_w=2.5)
+    return nz.is_nmf(POWERS, 3, alpha_h=1.5, alpha_w=2.5)
 
 
 def series() -> Any:
@@ -201,7 +202,9 @@ CASES = {
     "vb of powers": Case(fit(powers, "vb", 150)),
     "gibbs of powers": Case(sample(powers, "gibbs", 150)),
     "hmm_exact": Case(fit(series, "hmm_exact", 150)),
-    "smc": Case(fit(lambda: nz.hmm_nmf(X[:6, :30], 2, chain="unit", alpha_w=2.0, beta_w=1.0), nz.ParticleEM(), 8)),
+    "particle_em": Case(
+        fit(lambda: nz.hmm_nmf(X[:6, :30], 2, chain="unit", alpha_w=2.0, beta_w=1.0), nz.ParticleEM(), 8)
+    ),
     "particle_gibbs": Case(sample(series, "particle_gibbs", 60)),
     "rank by bound": Case(search(nz.RankBound(max_iter=200), restarts=8)),
     "rank by holdout": Case(search("holdout", restarts=6)),
@@ -210,7 +213,7 @@ CASES = {
     "stream of counts": Case(stream(lambda: nz.gap(None, 3, shape=(40, 1)), "online_em", np.tile(X, 3))),
     "stream of powers": Case(
         stream(
-            lambda: nz.is_nmf(None, 3, alpha=1.5, shape=(40, 1)),
+            lambda: nz.is_nmf(None, 3, alpha_h=1.5, shape=(40, 1)),
             nz.SimulatedOnlineEM(sweeps=4, keep=2, first_frames=20),
             np.tile(POWERS, 3),
         )
@@ -234,8 +237,8 @@ CASES = {
 def settle() -> None:
     """Save all the time, so that saves are cut short too; several chunks on small tables."""
     checkpoint.EVERY, checkpoint.SHARE = 0.0, 1.0
-    layout.CHUNK_NONZEROS, sources.CHUNK_CELLS = 256, 512
-    em.CHUNK_CELLS, vb.CHUNK_CELLS, gibbs_steps.CHUNK_CELLS = 1024, 1024, 4096
+    layout.CHUNK_NONZEROS, layout.CHUNK_CELLS = 256, 512
+    em.CHUNK_CELLS, vb.CHUNK_CELLS, gibbs.CHUNK_CELLS = 1024, 1024, 4096
     warnings.simplefilter("ignore")
     warnings.simplefilter("ignore", NmfZooWarning)
 

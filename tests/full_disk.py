@@ -19,7 +19,7 @@ import numpy as np
 from scipy.io import wavfile
 
 import nmf_zoo as nz
-from nmf_zoo.cli import main
+from nmf_zoo.interfaces.cli import main
 
 warnings.simplefilter("ignore")
 

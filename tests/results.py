@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nmf_zoo import _compat
 from nmf_zoo.reading import read
-from nmf_zoo.results import LEADING, as_dataset
+from nmf_zoo.results.groups import LEADING, as_dataset
 
 
 def idata_of(model, **arrays):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.workers import SERIAL
 
 
 def fit(engine, structure, options, iterations, seed=0, start=None, tol=0.0, workers=SERIAL):

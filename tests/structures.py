@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nmf_zoo.inference import gibbs
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.counts import gibbs
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import (
     Dense,
     Exponential,

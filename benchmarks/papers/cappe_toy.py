@@ -13,8 +13,8 @@ import numpy as np
 
 import nmf_zoo as nz
 from benchmarks.papers.filstroff import is_quick, save
-from nmf_zoo.kernels.frames import Chain, Frames, Statistics, expect_frames, make_room
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.kernels.powers.frame_gibbs import Chain, Frames, Statistics, expect_frames, make_room
+from nmf_zoo.kernels.random.keyed_rng import seed_key
 
 F, K, STARTS, AFTER = 10, 2, 3, (100, 500, 1000, 5000)
 SMOOTHING = (1.0, 1e-3)  # the paper does not give its b

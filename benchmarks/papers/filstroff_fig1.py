@@ -9,7 +9,7 @@ import numpy as np
 
 import nmf_zoo as nz
 from benchmarks.papers.filstroff import PAPER, VARIANTS, declare, gap_counts, is_quick, run, save
-from nmf_zoo.inference.marginal import activation_prior, log_likelihoods, observe
+from nmf_zoo.inference.marginal.exact import activation_prior, log_likelihoods, observe
 
 SIDE, KEPT = 80, 80
 CLOSE = (1.0, 3.5, 3.8, 6.2)  # the window of the right panel: w_1 from and to, w_2 from and to

@@ -8,7 +8,7 @@ import numpy as np
 
 import nmf_zoo as nz
 from benchmarks.papers.filstroff import PAPER, VARIANTS, W_TRUE, declare, gap_counts, is_quick, run, save, sorted_norms
-from nmf_zoo.inference.marginal import marginal_log_likelihoods
+from nmf_zoo.inference.marginal.exact import marginal_log_likelihoods
 
 
 def main() -> None:

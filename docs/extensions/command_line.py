@@ -7,7 +7,7 @@ import argparse
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from nmf_zoo.cli.parser import make_parser
+from nmf_zoo.interfaces.cli.parser import make_parser
 
 
 def setup(app):

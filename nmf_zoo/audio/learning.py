@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from nmf_zoo.api import fit
 from nmf_zoo.audio.sound import BLOCK, Sound
 from nmf_zoo.errors import NmfZooWarning
-from nmf_zoo.inference.checkpoint import Checkpoint
-from nmf_zoo.inference.progress import Watch
 from nmf_zoo.models import is_nmf
-from nmf_zoo.streaming import Stream, stream_of, tree_of
+from nmf_zoo.runtime.checkpoint import Checkpoint
+from nmf_zoo.runtime.progress import Watch
+from nmf_zoo.streaming.stream import Stream, stream_of, tree_of
 from nmf_zoo.structure import Array, slices
+from nmf_zoo.verbs.sample_and_fit import fit
 
 TOGETHER = 32  # frames of one update: progress and saves come between two
 BUFFER = 1 << 22  # numbers in the buffer that shuffles

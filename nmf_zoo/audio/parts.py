@@ -16,10 +16,10 @@ import numpy as np
 
 from nmf_zoo.audio.sound import BLOCK, Frames, Sound
 from nmf_zoo.audio.spectra import Synthesis
-from nmf_zoo.inference.checkpoint import Part
-from nmf_zoo.inference.progress import Watch
-from nmf_zoo.inference.tree_patterns import Cells, Each, require
-from nmf_zoo.streaming import Stream
+from nmf_zoo.runtime.checkpoint import Part
+from nmf_zoo.runtime.progress import Watch
+from nmf_zoo.runtime.state_patterns import Cells, Each, require
+from nmf_zoo.streaming.stream import Stream
 from nmf_zoo.structure import Array
 
 NOTHING = 1e-290  # added to every component's power, so that shares sum to one where all are zero

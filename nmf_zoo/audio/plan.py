@@ -9,10 +9,10 @@ from nmf_zoo import __version__
 from nmf_zoo.audio.learning import first_profiles
 from nmf_zoo.audio.sound import Sound
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference.itakura_saito.online_em import SimulatedOnlineEM
+from nmf_zoo.inference.powers.online_em import SimulatedOnlineEM
 from nmf_zoo.models import is_nmf
-from nmf_zoo.run_arguments import check_counts
-from nmf_zoo.streaming import Stream, stream
+from nmf_zoo.runtime.arguments import check_counts
+from nmf_zoo.streaming.stream import Stream, stream
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,14 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_counts(rank=(self.rank, 1), passes=(self.passes, 1))
-        self._model((self.rank, 1), None)  # refuses alpha and beta before any work
+        try:
+            self._model((self.rank, 1), None)  # refuses alpha and beta before any work
+        except InputError as error:  # in the model's words, which has such of W, too
+            raise InputError(error.name.removesuffix("_h"), error.got, error.expected, error.do) from None
 
     def _model(self, shape: tuple[int, int], floor: float | None, coords: Any = None) -> Any:
         alpha, beta = self.alpha, self.beta
-        return is_nmf(None, self.rank, alpha=alpha, beta=beta, background=floor, shape=shape, coords=coords)
+        return is_nmf(None, self.rank, alpha_h=alpha, beta_h=beta, background=floor, shape=shape, coords=coords)
 
     def begin(self, sound: Sound, entropy: Any, cores: int | None) -> Stream:
         """A stream that has seen nothing."""

@@ -28,11 +28,11 @@ from nmf_zoo.audio.sound import Sound, listen
 from nmf_zoo.audio.spectra import FREQUENCY, TIME, make_framing
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.files import replacing, write_figure
-from nmf_zoo.inference.checkpoint import Checkpoint, open_checkpoint
-from nmf_zoo.inference.itakura_saito.online_em import SimulatedOnlineEM
+from nmf_zoo.inference.powers.online_em import SimulatedOnlineEM
 from nmf_zoo.netcdf import write_netcdf
-from nmf_zoo.run_arguments import check_counts, entropy_of
-from nmf_zoo.streaming import Stream
+from nmf_zoo.runtime.arguments import check_counts, entropy_of
+from nmf_zoo.runtime.checkpoint import Checkpoint, open_checkpoint
+from nmf_zoo.streaming.stream import Stream
 
 COMPONENT, COMPLETE = "component", "complete"
 

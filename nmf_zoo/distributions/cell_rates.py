@@ -15,7 +15,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
-from nmf_zoo.kernels import cells
+from nmf_zoo.kernels.numerics import cells
 
 # PyTensor keeps compiled graphs on disk and can't see the kernels' source; a changed source must not meet old code.
 CACHE_VERSION = zlib.crc32(Path(cells.__file__).read_bytes())

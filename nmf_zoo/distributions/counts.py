@@ -18,7 +18,7 @@ from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
 from nmf_zoo.distributions.cell_rates import CACHE_VERSION, cell_rates
-from nmf_zoo.kernels import cells
+from nmf_zoo.kernels.numerics import cells
 
 LARGEST = 2.0**62  # mean of a Poisson draw that an integer holds
 
@@ -117,7 +117,7 @@ class SparsePoisson(Distribution):
 
     Parameters
     ----------
-    W, H : tensors (feature, component) and (component, sample)
+    W, H : tensors (feature, component) and (component, obs)
     rows, cols : integer tensors (cells,), without repeated cells
     complete : bool
     """

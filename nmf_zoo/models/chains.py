@@ -61,8 +61,8 @@ def check_parameter(name: str, value: Any, inputs: Inputs) -> Any:
             return value
         raise InputError(name, repr(value), "numbers" + ' or "stationary"' * (name == "initial"))
     if isinstance(value, Free):
-        if value.tie not in ("all", "sample"):
-            expected = "tie 'all', or 'sample' for one value for each component"
+        if value.tie not in ("all", "obs"):
+            expected = "tie 'all', or 'obs' for one value for each component"
             raise InputError(name, f"free(tie={value.tie!r})", expected)
         return value
     array = None if is_symbolic(value) else as_float_array(name, value)

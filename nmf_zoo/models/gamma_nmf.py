@@ -45,7 +45,7 @@ def gamma_nmf(
     X, rank
         As in :func:`~nmf_zoo.poisson_nmf`.
     alpha_w, alpha_h : number, array, PyMC variable or nz.free(tie=...)
-        Shapes. They broadcast to W (feature, component) or H (component, sample) by NumPy's rules: one value per
+        Shapes. They broadcast to W (feature, component) or H (component, obs) by NumPy's rules: one value per
         component is (K,) for W and (K, 1) for H. A PyMC variable of the same ``with pm.Model()`` is a hyperprior;
         :func:`~nmf_zoo.free` is a variable without a prior, to be estimated.
     beta_w, beta_h : as alpha_w, alpha_h; 1 when neither rate nor mean is given
@@ -85,6 +85,6 @@ def gamma_nmf(
     prior_h = check_gamma("h", inputs, alpha_h, beta_h, mean_h)
     with inputs.model() as model:
         W = pm.Gamma("W", **prior_w.declare(), dims=("feature", "component"))
-        H = pm.Gamma("H", **prior_h.declare(), dims=("component", "sample"))
+        H = pm.Gamma("H", **prior_h.declare(), dims=("component", "obs"))
         declare_counts(W, H, inputs)
     return model

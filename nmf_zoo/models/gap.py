@@ -74,6 +74,6 @@ def gap(
     prior = check_gamma("h", inputs, alpha_h, beta_h, mean_h)
     with inputs.model() as model:
         W = pm.HalfFlat("W", dims=("feature", "component"))
-        H = pm.Gamma("H", **prior.declare(), dims=("component", "sample"))
+        H = pm.Gamma("H", **prior.declare(), dims=("component", "obs"))
         declare_counts(W, H, inputs)
     return model

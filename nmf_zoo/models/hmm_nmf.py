@@ -48,7 +48,7 @@ def hmm_nmf(
         :class:`~nmf_zoo.BasisChain` (components are on or off), :class:`~nmf_zoo.UnitChain` (between 0 and 1) or
         :class:`~nmf_zoo.LogNormalAR`, e.g. ``nz.BasisChain(p=0.9, q=0.8)``. Their parameters are numbers, one for all
         components or a vector with one for each; variables of the enclosing model; or ``nz.free()``, which declares a
-        flat variable of the parameter's name (``nz.free(tie="sample")``: one for each component). By its name alone a
+        flat variable of the parameter's name (``nz.free(tie="obs")``: one for each component). By its name alone a
         chain has all parameters free.
     alpha_w, beta_w, mean_w : number, array, PyMC variable or nz.free(tie=...)
         Shape, and rate or mean, of a gamma prior on W (feature, component). Without them W is free.
@@ -58,7 +58,7 @@ def hmm_nmf(
     Returns
     -------
     pm.Model
-        With variables W (feature, component), H (component, sample) and X. Inside ``with pm.Model():`` that model.
+        With variables W (feature, component), H (component, obs) and X. Inside ``with pm.Model():`` that model.
 
     References
     ----------

@@ -5,7 +5,9 @@ A shape that broadcasts to the factor says which cells share a value, by NumPy's
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -17,11 +19,12 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.labels import OBS, hint_of
 from nmf_zoo.models.inputs import Inputs, as_float_array, check_broadcast, current_model, span
 
 WEIGHTS = ("feature", "component")
-ACTIVATIONS = ("component", "sample")
-TIES = ("all", "feature", "component", "sample", None)
+ACTIVATIONS = ("component", OBS)
+TIES = ("all", "feature", "component", OBS, None)
 
 
 @dataclass(frozen=True)
@@ -39,19 +42,19 @@ def free(tie: str | None = "all") -> Free:
     tie : which cells share one value
 
         - "all": one value for the whole factor
-        - "sample" (for H) or "feature" (for W): tied over samples or features, so one value per component
+        - "obs" (for H) or "feature" (for W): tied over samples or features, so one value per component
         - "component": tied over components, so one value per sample (of H) or per feature (of W)
         - None: every cell has its own
 
     Examples
     --------
     >>> import nmf_zoo as nz
-    >>> model = nz.gamma_nmf([[1, 0], [2, 3]], rank=1, alpha_h=nz.free(tie="sample"))
+    >>> model = nz.gamma_nmf([[1, 0], [2, 3]], rank=1, alpha_h=nz.free(tie="obs"))
     >>> model["alpha_h"].type.ndim
     1
     """
     if tie not in TIES:
-        raise InputError("tie", repr(tie), f"one of {', '.join(map(repr, TIES))}")
+        raise InputError("tie", repr(tie), f"one of {', '.join(map(repr, TIES))}", hint_of(tie))
     return Free(tie)
 
 
@@ -152,3 +155,19 @@ def variable_shape(name: str, variable: TensorVariable) -> tuple[int, ...]:
     if None not in variable.type.shape:
         return variable.type.shape
     return tuple(int(size) for size in pytensor.function([], list(variable.shape), mode=Mode("py", "fast_run"))())
+
+
+def renamed(**new_names: str) -> Callable[[Callable[..., pm.Model]], Callable[..., pm.Model]]:
+    """A declaration that answers the names which its arguments once had, old=new, with one line."""
+
+    def decorate(declare: Callable[..., pm.Model]) -> Callable[..., pm.Model]:
+        @wraps(declare)
+        def answering(*args: Any, **arguments: Any) -> pm.Model:
+            for old, new in new_names.items():
+                if old in arguments:
+                    raise InputError(old, "the name that it once had", f"{new}=")
+            return declare(*args, **arguments)
+
+        return answering
+
+    return decorate

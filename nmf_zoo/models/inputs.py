@@ -13,7 +13,7 @@ import pymc as pm
 import scipy.sparse
 
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.labels import writable_labels
+from nmf_zoo.labels import FORMER, hint_of, writable_labels
 from nmf_zoo.memory import PER_LABEL, require_memory
 from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_labels
 from nmf_zoo.models.observed import Observed, check_sparse_accepted, read_dense, read_listed
@@ -33,7 +33,7 @@ class Inputs:
     rank : K
     observed : the observed cells, or None when nothing is observed
     exposure, background : arrays with as many axes as given, broadcasting to (F, N), or None
-    coords : labels of "feature", "component" and "sample"
+    coords : labels of "feature", "component" and "obs"
     """
 
     shape: tuple[int, int]
@@ -131,7 +131,7 @@ def check_shape(found: tuple[int, int] | None, shape: Any, labels: Labels) -> tu
     if found is None and ROWS in labels and COLUMNS in labels:
         found = len(labels[ROWS]), len(labels[COLUMNS])
     if found is None:
-        raise InputError("X", "None without a size", "shape=(F, N), or coords with 'feature' and 'sample'")
+        raise InputError("X", "None without a size", "shape=(F, N), or coords with 'feature' and 'obs'")
     return found
 
 
@@ -171,7 +171,8 @@ def read_coords(coords: Any) -> Labels:
     coords = {} if coords is None else coords
     if not isinstance(coords, Mapping) or not set(coords) <= set(DIMS):
         got = f"the keys {sorted(map(str, coords))}" if isinstance(coords, Mapping) else type(coords).__name__
-        raise InputError("coords", got, f"a dict with some of the keys {', '.join(DIMS)}")
+        do = hint_of(FORMER) if isinstance(coords, Mapping) and FORMER in coords else ""
+        raise InputError("coords", got, f"a dict with some of the keys {', '.join(DIMS)}", do)
     return {dim: np.asarray(labels) for dim, labels in coords.items() if labels is not None}
 
 
@@ -179,6 +180,8 @@ def check_labels(labels: Labels, sizes: tuple[int, int, int]) -> Labels:
     """All labels: those given, else those of the enclosing model, else 0, 1, 2, ..."""
     outer = getattr(current_model(), "coords", {})
     checked = {}
+    if FORMER in outer and not {COLUMNS} & {*outer, *labels} and len(outer[FORMER] or ()) == sizes[2]:
+        note(f"coords: the model's labels of {FORMER!r} are not taken for those of X; {hint_of(FORMER)}")
     for dim, size in zip(DIMS, sizes, strict=True):
         theirs = None if outer.get(dim) is None else np.asarray(outer[dim])
         ours = writable_labels(dim, labels[dim]) if dim in labels else np.arange(size) if theirs is None else theirs

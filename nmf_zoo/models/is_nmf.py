@@ -8,17 +8,18 @@ from typing import Any
 import pymc as pm
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.models.hyperparameters import ACTIVATIONS, WEIGHTS, check_inverse_gamma
+from nmf_zoo.models.hyperparameters import ACTIVATIONS, WEIGHTS, check_inverse_gamma, renamed
 from nmf_zoo.models.inputs import check_inputs
 from nmf_zoo.models.likelihoods import declare_powers
 
 
+@renamed(alpha="alpha_h", beta="beta_h")
 def is_nmf(
     X: Any,
     rank: int,
     *,
-    alpha: Any = 1.0,
-    beta: Any = 1.0,
+    alpha_h: Any = 1.0,
+    beta_h: Any = 1.0,
     alpha_w: Any = None,
     beta_w: Any = None,
     mask: Any = None,
@@ -33,7 +34,7 @@ def is_nmf(
     .. math::
 
         X_{fn} \sim \mathrm{Exponential}\Big(\text{mean } e_{fn} \sum_k W_{fk} H_{kn} + b_{fn}\Big),
-        \qquad H_{kn} \sim \mathrm{InverseGamma}(\alpha, \beta)
+        \qquad H_{kn} \sim \mathrm{InverseGamma}(\alpha_h, \beta_h)
 
     X is the squared modulus of a short-time Fourier transform whose components are independent circular complex
     Gaussians with variances W_fk H_kn: their sum has an exponential power. Maximum likelihood minimises the
@@ -42,14 +43,14 @@ def is_nmf(
     Parameters
     ----------
     X : array, nested list, DataFrame, DataArray, or None
-        Power (feature, sample), >= 0: a frequency is a feature, a frame a sample. Labels (Hz, s) become coords. NaN and
+        Power (feature, obs), >= 0: a frequency is a feature, a frame a sample. Labels (Hz, s) become coords. NaN and
         masked cells are missing. Zeros are legal: the density there is finite, though without a bound in W H -> 0.
         None: nothing is observed, X is a free variable.
     rank : int
         Number of components, at most the number of frequencies.
-    alpha, beta : number, array, PyMC variable or nz.free(tie=...)
-        Shape and scale of H's prior. They broadcast to H (component, sample); (K, 1) is one value per component.
-    alpha_w, beta_w : as alpha, beta, broadcasting to W (feature, component)
+    alpha_h, beta_h : number, array, PyMC variable or nz.free(tie=...)
+        Shape and scale of H's prior. They broadcast to H (component, obs); (K, 1) is one value per component.
+    alpha_w, beta_w : as alpha_h, beta_h, broadcasting to W (feature, component)
         Shape and scale of W's prior; beta_w is 1 when only the shape is given. Without both W is free, and can be
         sampled where every frequency has more observed frames than components, and not too many of them silent.
     mask, observed, exposure, background, coords, shape
@@ -58,7 +59,7 @@ def is_nmf(
     Returns
     -------
     pm.Model
-        With variables W (feature, component), H (component, sample) and X. Inside ``with pm.Model():`` that model.
+        With variables W (feature, component), H (component, obs) and X. Inside ``with pm.Model():`` that model.
 
     References
     ----------
@@ -88,7 +89,7 @@ def is_nmf(
     )
     if alpha_w is None and beta_w is not None:
         raise InputError("beta_w", "a scale without a shape", "alpha_w= as well", "or leave it out")
-    prior_h = check_inverse_gamma(("alpha", "beta"), alpha, beta, ACTIVATIONS, inputs)
+    prior_h = check_inverse_gamma(("alpha_h", "beta_h"), alpha_h, beta_h, ACTIVATIONS, inputs)
     prior_w = None
     if alpha_w is not None:
         scale = 1.0 if beta_w is None else beta_w

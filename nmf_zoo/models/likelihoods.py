@@ -14,7 +14,7 @@ def declare_counts(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> Tens
     """X ~ Poisson(exposure * (W @ H) + background) at the observed cells."""
     seen = inputs.observed
     if seen is None:
-        return pm.Poisson("X", mu=declare_mean(W, H, inputs), dims=("feature", "sample"))
+        return pm.Poisson("X", mu=declare_mean(W, H, inputs), dims=("feature", "obs"))
     if seen.is_sparse and seen.cells is not None:
         rows, cols = declare_cells(seen.cells)
         return SparsePoisson("X", W, H, rows, cols, complete=seen.is_complete, observed=seen.values, dims="cell")
@@ -64,8 +64,8 @@ def declare_cells(cells: tuple[np.ndarray, np.ndarray]) -> tuple[TensorVariable,
     """Rows and columns of the observed cells, along the dim "cell", which is numbered: PyMC keeps labels as objects."""
     rows, cols = (np.asarray(index, dtype=np.int32) for index in cells)
     pm.modelcontext(None).add_coord("cell", length=len(rows))
-    return pm.Data("cell_feature", rows, dims="cell"), pm.Data("cell_sample", cols, dims="cell")
+    return pm.Data("cell_feature", rows, dims="cell"), pm.Data("cell_obs", cols, dims="cell")
 
 
 def data_dims(inputs: Inputs) -> tuple[str, ...]:
-    return ("feature", "sample") if inputs.observed is None or inputs.observed.cells is None else ("cell",)
+    return ("feature", "obs") if inputs.observed is None or inputs.observed.cells is None else ("cell",)

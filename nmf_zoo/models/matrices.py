@@ -13,10 +13,11 @@ import scipy.sparse
 import xarray as xr
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.labels import FORMER, OBS
 from nmf_zoo.sparse import read_sparse
 
 Array = np.ndarray
-ROWS, COLUMNS = "feature", "sample"
+ROWS, COLUMNS = "feature", OBS
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Table:
     ----------
     values : (F, N), bool, int or float
     missing : (F, N) bool, or None when no cell is marked as missing (NaN cells are found later)
-    labels : labels of the rows ("feature") and columns ("sample"), where there are some
+    labels : labels of the rows ("feature") and columns ("obs"), where there are some
     """
 
     values: Array
@@ -64,8 +65,9 @@ def check_same_labels(name: str, found: Mapping[str, Array], expected: Mapping[s
 
 
 def read_dataarray(given: xr.DataArray) -> tuple[Array, dict[str, Array]]:
-    """Dims are known by name, "feature" and "sample", else by position."""
-    if given.ndim == 2 and (given.dims[0] == COLUMNS or given.dims[1] == ROWS):
+    """Dims are known by name, "feature" and "obs" (or "sample", as it was called before), else by position."""
+    columns = COLUMNS if COLUMNS in given.dims else FORMER
+    if given.ndim == 2 and (given.dims[0] == columns or given.dims[1] == ROWS):
         given = given.transpose()
     dims = zip((ROWS, COLUMNS), given.dims, strict=False)
     return given.to_numpy(), {ours: flat_labels(given.indexes[dim]) for ours, dim in dims if dim in given.indexes}
@@ -83,7 +85,7 @@ def as_matrix(name: str, given: Any) -> Array:
     try:
         values = np.asarray(given)
     except ValueError as error:
-        raise InputError(name, "rows of different lengths", "a matrix (feature, sample)") from error
+        raise InputError(name, "rows of different lengths", "a matrix (feature, obs)") from error
     check_matrix_shape(name, values.shape)
     return values
 
@@ -91,7 +93,7 @@ def as_matrix(name: str, given: Any) -> Array:
 def check_matrix_shape(name: str, shape: tuple[int, ...]) -> None:
     if len(shape) != 2:
         do = "reshape it, or use X[:, None] for a single sample" if len(shape) == 1 else "reshape it"
-        raise InputError(name, f"{len(shape)} axes, shape {shape}", "2: (feature, sample)", do)
+        raise InputError(name, f"{len(shape)} axes, shape {shape}", "2: (feature, obs)", do)
     if 0 in shape:
         raise InputError(name, f"shape {shape}", "at least one feature and one sample")
 
@@ -128,7 +130,7 @@ def raise_bad_cell(
 
 
 def place(labels: dict[str, Array], row: int, col: int) -> str:
-    """``feature 'gene7', sample 3``: labels where there are some, else positions from 0."""
+    """``feature 'gene7', obs 3``: labels where there are some, else positions from 0."""
     found = (labels[dim][i] if dim in labels else i for dim, i in ((ROWS, row), (COLUMNS, col)))
     first, second = (repr(str(label)) if isinstance(label, str) else str(label) for label in found)
     return f"{ROWS} {first}, {COLUMNS} {second}"

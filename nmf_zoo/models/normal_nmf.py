@@ -72,6 +72,6 @@ def normal_nmf(
     spread = check_hyperparameter("sigma", sigma, (), inputs)
     with inputs.model() as model:
         W = pm.HalfFlat("W", dims=("feature", "component"))
-        H = pm.HalfFlat("H", dims=("component", "sample"))
+        H = pm.HalfFlat("H", dims=("component", "obs"))
         declare_normal(W, H, spread.declare(), inputs)
     return model

@@ -34,28 +34,28 @@ def poisson_nmf(
     Parameters
     ----------
     X : array, nested list, DataFrame, DataArray, scipy sparse matrix, or None
-        The data (feature, sample), >= 0. Labels become coords. NaN and masked cells are missing. In a sparse matrix
+        The data (feature, obs), >= 0. Labels become coords. NaN and masked cells are missing. In a sparse matrix
         absent cells are zeros, unless ``mask`` or ``observed`` says that they are missing. Real values are legal and
         never rounded (:class:`~nmf_zoo.distributions.RealPoisson`). None: nothing is observed, X is a free variable.
     rank : int
         Number of components.
-    mask : bool array or sparse matrix (feature, sample), optional
+    mask : bool array or sparse matrix (feature, obs), optional
         True = observed.
     observed : {None, "stored"}
         "stored": only the stored cells of a sparse X were observed, as for ratings; stored zeros count.
     exposure : number or array, optional
-        Known factor e > 0 of the mean, broadcasting to (feature, sample).
+        Known factor e > 0 of the mean, broadcasting to (feature, obs).
     background : number or array, optional
-        Known term b >= 0 of the mean, broadcasting to (feature, sample).
+        Known term b >= 0 of the mean, broadcasting to (feature, obs).
     coords : dict, optional
-        Labels for "feature", "component", "sample"; they win over the labels of X.
+        Labels for "feature", "component", "obs"; they win over the labels of X.
     shape : (int, int), optional
         (features, samples), needed when X is None and coords don't say.
 
     Returns
     -------
     pm.Model
-        With variables W (feature, component), H (component, sample) and X. Inside ``with pm.Model():`` that model.
+        With variables W (feature, component), H (component, obs) and X. Inside ``with pm.Model():`` that model.
 
     References
     ----------
@@ -82,6 +82,6 @@ def poisson_nmf(
     )
     with inputs.model() as model:
         W = pm.HalfFlat("W", dims=("feature", "component"))
-        H = pm.HalfFlat("H", dims=("component", "sample"))
+        H = pm.HalfFlat("H", dims=("component", "obs"))
         declare_counts(W, H, inputs)
     return model

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from nmf_zoo.components import component_sizes
 from nmf_zoo.plots.figure import ACCENT, INK, INTERVAL, clear_frame, make_figure
+from nmf_zoo.results.components import component_sizes
 
 MOST_POINTS = 4000  # of a line: more samples are drawn as means over equal stretches
 MOST_BARS = 60  # samples that are drawn as points with intervals: more become a line with a band
@@ -28,7 +28,7 @@ def plot_activations(idata: Any, *, chain: int = 0, weights: str = "W", activati
     matplotlib Figure, a row for each component. In units of the data: the scale of H alone is the prior's business
     """
     sizes = component_sizes(idata, chain, weights, activations)
-    rank, n_samples = sizes.sizes["component"], sizes.sizes["sample"]
+    rank, n_samples = sizes.sizes["component"], sizes.sizes["obs"]
     figure = make_figure(figsize=(9.0, 1.05 * rank + 0.9), layout="constrained")
     grid = figure.subplots(rank, 1, sharex=True, squeeze=False)[:, 0]
     at, mean, low, high = _summary(sizes)
@@ -43,15 +43,15 @@ def plot_activations(idata: Any, *, chain: int = 0, weights: str = "W", activati
         axes.set_ylim(bottom=0)
         axes.tick_params(labelsize=7)
         clear_frame(axes)
-    grid[-1].set_xlabel(str(sizes.attrs["sample"]), fontsize=8)
-    _label_samples(grid[-1], sizes["sample"].to_numpy(), at)
+    grid[-1].set_xlabel(str(sizes.attrs["obs"]), fontsize=8)
+    _label_samples(grid[-1], sizes["obs"].to_numpy(), at)
     figure.suptitle("What each component adds to a sample: posterior mean and 90% interval", fontsize=10)
     return figure
 
 
 def _summary(sizes: xr.DataArray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Places, means and interval ends (components, places), over stretches of samples where there are very many."""
-    labels = sizes["sample"].to_numpy()
+    labels = sizes["obs"].to_numpy()
     at = labels if labels.dtype.kind in "iuf" else np.arange(len(labels))
     stretch = -(-len(at) // MOST_POINTS)
     mean = sizes.mean("draw").to_numpy()

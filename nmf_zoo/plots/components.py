@@ -1,7 +1,8 @@
 """Components with their uncertainty: as images, bars, spectra or top features.
 
-Components belong to one chain (or restart), since they swap places between chains. Each draw's columns of W are scaled
-to sum to one first: the data see only the product W H, and the scale of a column alone is the prior's business.
+Components belong to one chain (or restart), since they swap places between chains, unless these were aligned. Each
+draw's columns of W are scaled to sum to one first: the data see only the product W H, and the scale of a column is the
+prior's business.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from nmf_zoo.components import component_shares
 from nmf_zoo.plots.figure import ACCENT, INK, INTERVAL, check_image_shape, clear_frame, make_figure
+from nmf_zoo.results.components import component_shares
 
 MOST_BARS = 120  # features that can be told apart as bars; above, the top ones are shown
 MOST_IMAGES = 12  # in one line
@@ -20,19 +21,21 @@ TOP = 12
 FAINTEST = 1e-8  # share that a spectrum still shows
 
 
-def plot_components(idata: Any, *, chain: int = 0, shape: tuple[int, int] | None = None, weights: str = "W") -> Any:
-    """Draw the components of one chain; returns the matplotlib Figure.
+def plot_components(
+    idata: Any, *, chain: int | None = 0, shape: tuple[int, int] | None = None, weights: str = "W"
+) -> Any:
+    """Draw the components of one chain, or of all that were aligned; returns the matplotlib Figure.
 
     Parameters
     ----------
     idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
-    chain : whose components
+    chain : whose components; None for all chains, of a result of :func:`~nmf_zoo.align`
     shape : (rows, columns) when the features are the pixels of an image, row by row
     weights : name of W
     """
     shares = component_shares(idata, chain, weights)
     if shape is not None:
-        return _images(shares, shape, f"chain {chain}")
+        return _images(shares, shape, "all chains" if chain is None else f"chain {chain}")
     if shares.sizes["feature"] <= MOST_BARS:
         return _bars(shares)
     scale = _scale(shares["feature"].to_numpy())

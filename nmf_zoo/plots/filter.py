@@ -17,7 +17,7 @@ def plot_filter(idata: Any, *, activations: str = "H") -> Any:
 
     Parameters
     ----------
-    idata : result of ``nz.fit(engine="smc")``; its best restart is drawn
+    idata : result of ``nz.fit(engine="particle_em")``; its best restart is drawn
     activations : name of H
 
     Returns
@@ -29,8 +29,8 @@ def plot_filter(idata: Any, *, activations: str = "H") -> Any:
     wanted = ["ess", "resampled", f"{activations}_filtered", f"{activations}_filtered_sd", f"{activations}_mean"]
     group = _fit_group(idata, wanted).isel(chain=0)
     mean, sd, smoothed = (group[name] for name in wanted[2:])
-    component, sample = mean.dims
-    labels = mean[sample].to_numpy() if sample in mean.coords else np.arange(mean.sizes[sample])
+    component, obs = mean.dims
+    labels = mean[obs].to_numpy() if obs in mean.coords else np.arange(mean.sizes[obs])
     at = labels if labels.dtype.kind in "iuf" else np.arange(len(labels))
     rank = mean.sizes[component]
     figure = make_figure(figsize=(9.0, 1.05 * rank + 2.2), layout="constrained")
@@ -50,7 +50,7 @@ def plot_filter(idata: Any, *, activations: str = "H") -> Any:
     for axes in (above, *rows):
         axes.tick_params(labelsize=7)
         clear_frame(axes)
-    rows[-1].set_xlabel(str(sample), fontsize=8)
+    rows[-1].set_xlabel(str(obs), fontsize=8)
     figure.suptitle("Particle filter: effective particles; filtered (band: 2 sd) and smoothed (dotted)", fontsize=10)
     return figure
 
@@ -61,5 +61,7 @@ def _fit_group(idata: Any, wanted: list[str]) -> xr.Dataset:
     group = _compat.group(idata, "fit") if has_fit else xr.Dataset()
     missing = [name for name in wanted if name not in group]
     if missing:
-        raise InputError("idata", f"no {', '.join(missing)} in a group fit", 'the result of nz.fit(engine="smc")')
+        raise InputError(
+            "idata", f"no {', '.join(missing)} in a group fit", 'the result of nz.fit(engine="particle_em")'
+        )
     return group

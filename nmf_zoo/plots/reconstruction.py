@@ -8,10 +8,10 @@ import numpy as np
 import pymc as pm
 
 from nmf_zoo.plots.figure import ACCENT, INK, INTERVAL, as_text, check_image_shape, clear_frame, make_figure
-from nmf_zoo.posterior import axes_of, mean_at, open_posterior
-from nmf_zoo.prediction import predict
+from nmf_zoo.prediction.predictive import predict
 from nmf_zoo.reading import read
-from nmf_zoo.run_arguments import check_counts
+from nmf_zoo.results.posterior import axes_of, mean_at, open_posterior
+from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.structure import Cells, Factorisation
 
 MOST_ROWS, MOST_COLUMNS = 300, 600  # of the images: of larger tables every so-manieth row and column is shown
@@ -140,13 +140,13 @@ def _scale(structure: Factorisation, data: np.ndarray, mean: np.ndarray) -> tupl
 
 def _images(figure: Any, structure: Factorisation, data: np.ndarray, means: Means) -> None:
     """The table; spectra with low frequencies below."""
-    feature, sample = (axis.dim for axis in axes_of(structure))
+    feature, obs = (axis.dim for axis in axes_of(structure))
     origin = "lower" if structure.likelihood.is_spectral else "upper"
     grid = figure.subplots(1, 3)
     for axes, (title, image, how) in zip(grid, _panels(structure, data, means), strict=True):
         drawn = axes.imshow(image, aspect="auto", interpolation="nearest", origin=origin, **how)
         axes.set_title(title, fontsize=9)
-        axes.set_xlabel(sample, fontsize=8)
+        axes.set_xlabel(obs, fontsize=8)
         axes.set(xticks=[], yticks=[])
         _colour_bar(figure, drawn, axes)
     grid[0].set_ylabel(feature, fontsize=8)
@@ -156,7 +156,7 @@ def _pictures(
     figure: Any, idata: Any, structure: Factorisation, shown: np.ndarray, n_draws: int, shape: tuple[int, int]
 ) -> None:
     """Some samples as images, one in a row."""
-    sample, rows = axes_of(structure)[1], np.arange(structure.shape[0])
+    obs, rows = axes_of(structure)[1], np.arange(structure.shape[0])
     means = _mean(idata, structure, rows, shown, n_draws)
     panels = _panels(structure, _table(structure, rows, shown), means)
     top = max(float(means.spread.max()), 1e-300)
@@ -168,8 +168,8 @@ def _pictures(
             axes.set(xticks=[], yticks=[])
         column[0].set_title(title, fontsize=9)
         _colour_bar(figure, drawn, list(column))
-    for axes, label in zip(grid[:, 0], sample.labels[shown], strict=True):
-        axes.set_ylabel(f"{sample.dim} {as_text(label)}", fontsize=8)
+    for axes, label in zip(grid[:, 0], obs.labels[shown], strict=True):
+        axes.set_ylabel(f"{obs.dim} {as_text(label)}", fontsize=8)
 
 
 def _colour_bar(figure: Any, drawn: Any, axes: Any) -> None:
@@ -188,8 +188,8 @@ def _samples(
     figure: Any, idata: Any, model: pm.Model, structure: Factorisation, shown: np.ndarray, n_draws: int, seed: Any
 ) -> None:
     """Predictive intervals of some samples, the largest features, and the data as points."""
-    sample = axes_of(structure)[1]
-    drawn = predict(idata, model, samples=sample.labels[shown], n_draws=n_draws, random_seed=seed)
+    obs = axes_of(structure)[1]
+    drawn = predict(idata, model, samples=obs.labels[shown], n_draws=n_draws, random_seed=seed)
     low, high = drawn.quantile(INTERVAL, dim=("chain", "draw")).to_numpy()
     mean, data = drawn.mean(("chain", "draw")).to_numpy(), _table(structure, np.arange(structure.shape[0]), shown)
     grid = figure.subplots(1, len(shown), squeeze=False)[0]
@@ -205,7 +205,7 @@ def _samples(
         known = np.isfinite(data[:, number])
         inside = (data[:, number] >= low[:, number]) & (data[:, number] <= high[:, number])
         share = inside[known].mean() if known.any() else np.nan
-        axes.set_title(f"{sample.dim} {as_text(sample.labels[shown[number]])}: {share:.0%} inside 90%", fontsize=8)
+        axes.set_title(f"{obs.dim} {as_text(obs.labels[shown[number]])}: {share:.0%} inside 90%", fontsize=8)
         axes.set_xlabel("feature" if len(top) == len(mean) else f"{len(top)} largest features", fontsize=8)
         axes.tick_params(labelsize=7)
         axes.set_xticks([])

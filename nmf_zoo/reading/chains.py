@@ -67,7 +67,7 @@ CHAIN_PRIORS: dict[type, Callable[[ModelGraph, Variable, bool], ChainPrior]] = {
 def refuse_transposed(variable: Variable, transposed: bool) -> None:
     """A chain runs along the last axis of its variable, which must be the samples."""
     if transposed:
-        expected, do = "its last axis, time, to be the samples of X", "write W @ H with H (component, sample)"
+        expected, do = "its last axis, time, to be the samples of X", "write W @ H with H (component, obs)"
         raise UnreadableModel(name_of(variable), "a transposed chain", expected, do)
 
 

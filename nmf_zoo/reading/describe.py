@@ -92,7 +92,7 @@ def prior_text(factor: Factor) -> str:
     if isinstance(factor.prior, Flat):
         return "no prior (flat on [0, inf))"
     parts = [f"{role}={parameter_text(p)}" for role, p in factor.prior.parameters.items()]
-    if isinstance(factor.prior, BasisChainPrior | LogNormalARPrior) and factor.prior.is_stationary:
+    if factor.is_chain and factor.prior.is_stationary:
         parts.append("initial=stationary")
     return f"{PRIOR_NAMES[type(factor.prior)]}({', '.join(parts)})"
 

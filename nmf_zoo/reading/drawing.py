@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.reading.describe import PRIOR_NAMES, array_text, parameter_text, prior_name, product_line, tying
-from nmf_zoo.structure import BasisChainPrior, Factor, Factorisation, Fixed, Flat, LogNormalARPrior, Unknown
+from nmf_zoo.structure import Factor, Factorisation, Fixed, Flat, Unknown
 
 LONGEST = 30  # letters of a line in a box
 
@@ -72,7 +72,7 @@ def _factor_box(factor: Factor, name: str) -> Box:
     if isinstance(factor.prior, Flat):
         return make_box(name, "no prior (flat)", size)
     lines = [f"{role} = {parameter_text(each)}" for role, each in factor.prior.parameters.items()]
-    if isinstance(factor.prior, BasisChainPrior | LogNormalARPrior) and factor.prior.is_stationary:
+    if factor.is_chain and factor.prior.is_stationary:
         lines.append("begins stationary")
     return make_box(name, PRIOR_NAMES[type(factor.prior)], *lines, size)
 

@@ -1,38 +1,6 @@
-"""What a run leaves behind: groups of InferenceData, draws on disk, moments, checkpoints.
+"""What a run leaves behind: groups of InferenceData, draws on disk, moments, components, checkpoints.
 
-``groups`` makes the groups of PyMC from arrays, and everything may use it; its names are here. The other files stand
-above the engines: ``keeping`` chooses where draws go, ``stores`` takes them to Zarr, ``means`` reads moments,
-``checkpoints`` opens and closes a saved run.
+``groups`` makes the groups of PyMC from arrays, and everything may use it. The other files stand above the engines:
+``trace_storage`` chooses where draws go, ``stores`` takes them to Zarr, ``posterior`` reads them as their model sees
+them, ``means`` reads moments, ``checkpoints`` opens and closes a saved run, ``loading`` reads files.
 """
-
-from nmf_zoo.results.groups import (
-    CHECKED_CELLS,
-    LEADING,
-    Series,
-    as_dataset,
-    checked_cells,
-    data_groups,
-    fit_dataset,
-    pack,
-    pad_rows,
-    plain_attrs,
-    solution_groups,
-    stats_dataset,
-    variable_dims,
-)
-
-__all__ = [
-    "CHECKED_CELLS",
-    "LEADING",
-    "Series",
-    "as_dataset",
-    "checked_cells",
-    "data_groups",
-    "fit_dataset",
-    "pack",
-    "pad_rows",
-    "plain_attrs",
-    "solution_groups",
-    "stats_dataset",
-    "variable_dims",
-]

@@ -11,21 +11,22 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference.checkpoint import Checkpoint, open_checkpoint
-from nmf_zoo.inference.driver import FitRun, SampleRun
-from nmf_zoo.inference.engine import Engine
-from nmf_zoo.inference.facts import run_facts
-from nmf_zoo.run_arguments import require_disk, variable_shapes
+from nmf_zoo.runtime.arguments import require_disk, variable_shapes
+from nmf_zoo.runtime.checkpoint import Checkpoint, open_checkpoint
+from nmf_zoo.runtime.driver import FitRun, SampleRun
+from nmf_zoo.runtime.engine import Engine, Registration
+from nmf_zoo.runtime.run_fingerprint import run_facts
 from nmf_zoo.structure import Array, Factorisation
 
-FREE = ("draws", "max_iter", "cores", "progressbar")  # arguments that may change from one session of a run to the next
+# Arguments that may change from one session of a run to the next.
+FREE = ("draws", "max_iter", "cores", "progressbar", "compiles", "on_step", "max_seconds")
 STATES = 20  # a state holds up to ten arrays of a factor's size, and there are two while one replaces the other
 
 
 @contextmanager
 def checkpointed(
     path: Any,
-    engine: Engine | None,
+    engine: Registration,
     options: Any,
     structure: Factorisation,
     run: SampleRun | FitRun,
@@ -43,8 +44,10 @@ def checkpointed(
         return
     if not isinstance(path, str | os.PathLike):
         raise InputError("checkpoint", repr(path), "the path of a folder, or None")
-    if engine is None:
-        raise InputError("checkpoint", f"{str(path)!r} with nuts", "None: PyMC's samplers can't go on", "leave it out")
+    if not isinstance(engine, Engine):
+        raise InputError(
+            "checkpoint", f"{str(path)!r} with {engine.name}", "None: it can't go on from one", "leave it out"
+        )
     settled = {name: value for name, value in vars(run).items() if name not in FREE}
     facts = run_facts(engine, options, structure, chains=len(starts), **settled, initvals=list(starts))
     _check_room(Path(path), structure, rows, STATES * len(starts), getattr(run, "var_names", None))

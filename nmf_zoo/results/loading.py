@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +25,92 @@ from xarray.core import indexing
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.labels import WRITABLE, find_unwritable
+from nmf_zoo.labels import FORMER, OBS, WRITABLE, find_unwritable
+from nmf_zoo.results.groups import LEADING
+from nmf_zoo.results.trace_storage import MEAN, MOMENTS
+
+RESULT = "a result of nmf-zoo fit or nz.save"
+NUMBERS = "biuf"
+OF_FIT = {
+    "objective": ("chain", "iteration"),
+    "columns": ("chain",),
+    **dict.fromkeys(("iterations", "residual"), ("chain",)),
+}
+WORDS_OF_FIT = ("status", "reason")
+NUMERIC_ATTRS = ("seconds", "thin", "tune")
+
+
+def check_result(name: str, idata: Any) -> None:
+    """Refuse what commands could not go through; groups and attributes that they don't use may be anything."""
+    names = _compat.group_names(idata)
+    if not {"posterior", MOMENTS} & set(names):
+        raise InputError(name, "a file without a posterior group", RESULT)
+    if "posterior" not in names and "sample_stats" not in names:
+        raise InputError(name, f"{MOMENTS} without sample_stats", RESULT)
+    groups = {group: _compat.group(idata, group) for group in names}
+    chains = {}
+    for group, (dims, arrays) in {**_draws(groups), **_moments(groups), **_fit(groups)}.items():
+        dataset = groups[group]
+        missing = [dim for dim in dims if dim not in dataset.coords or not dataset.sizes[dim]]
+        if missing:
+            raise InputError(name, f"{group} without labels for {missing[0]!r}, or empty", RESULT)
+        for array, wanted in arrays.items():
+            _check_array(name, group, array, dataset, wanted)
+        chains[group] = dataset.sizes["chain"]
+    if len(set(chains.values())) > 1:
+        raise InputError(name, f"{chains} chains", f"as many in every group, as in {RESULT}")
+    _check_attributes(name, idata.attrs)
+
+
+Wanted = Mapping[str, tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]]
+
+
+def _draws(groups: Mapping[str, xr.Dataset]) -> Wanted:
+    """posterior and sample_stats: what has draws, and of the second only what is summed up."""
+    wanted = {"posterior": list(groups["posterior"].data_vars)} if "posterior" in groups else {}
+    if "sample_stats" in groups:
+        wanted["sample_stats"] = [found for found in ("lp", "mean") if found in groups["sample_stats"]]
+    return {group: (LEADING, dict.fromkeys(map(str, arrays), LEADING)) for group, arrays in wanted.items()}
+
+
+def _moments(groups: Mapping[str, xr.Dataset]) -> Wanted:
+    if MOMENTS not in groups:
+        return {}
+    arrays = [str(found) for found in groups[MOMENTS].data_vars if str(found).endswith(MEAN)]
+    return {MOMENTS: (("chain",), dict.fromkeys([*arrays, "draws"], ("chain",)))}
+
+
+def _fit(groups: Mapping[str, xr.Dataset]) -> Wanted:
+    """What an optimiser, or a stream, says of itself."""
+    if "fit" not in groups:
+        return {}
+    series = "objective" if "objective" in groups["fit"] else "columns"
+    names = (series, "iterations", "residual", *WORDS_OF_FIT) if series == "objective" else (series,)
+    return {"fit": (("chain",), {found: OF_FIT.get(found, ("chain",)) for found in names})}
+
+
+def _check_array(name: str, group: str, array: str, dataset: xr.Dataset, dims: Iterable[str]) -> None:
+    if array not in dataset:
+        raise InputError(name, f"{group} without {array!r}", RESULT)
+    found = dataset[array]
+    if not set(dims) <= set(found.dims):
+        raise InputError(
+            name, f"{group}/{array} of {', '.join(map(str, found.dims)) or 'no dims'}", f"{', '.join(dims)}, ..."
+        )
+    if array not in WORDS_OF_FIT and found.dtype.kind not in NUMBERS:
+        raise InputError(name, f"{group}/{array} of type {found.dtype}", "real numbers")
+
+
+def _check_attributes(name: str, attrs: Mapping[str, Any]) -> None:
+    for key in NUMERIC_ATTRS:
+        try:
+            float(attrs.get(key, 0))
+        except (TypeError, ValueError):
+            raise InputError(name, f"the attribute {key} {attrs[key]!r}"[:80], "a number") from None
+
+
+# -- loading ---------------------------------------------------------------------------------------------------------
+
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 KNOWN = {b"CDF": "netCDF 3", b"PK": "a zip archive", b"\x1f\x8b": "gzip"}  # how other files begin
@@ -33,6 +118,7 @@ MOST_DEFLATED = 1032  # bytes that one byte of a compressed file can become
 WHOLE = "a complete result of nz.save or nmf-zoo fit"
 MOST_EMPTY = 1000  # chunks of labels that may be missing: Zarr leaves out what is 0
 DRAWN, READABLE, _, ALL_CHUNKS = _compat.OF_STORE
+RENAMED = {FORMER: OBS, f"cell_{FORMER}": f"cell_{OBS}"}  # since layout 1
 
 
 def load(path: str | Path) -> Any:
@@ -65,7 +151,7 @@ def load(path: str | Path) -> Any:
             _check_sizes(path, groups)
             loaded = {name: dataset.load() for name, dataset in groups.items()}
             _check_labels(path, loaded)
-            return _compat.inference_data(loaded, {str(name): value for name, value in tree.attrs.items()})
+            return _under_our_names(path, loaded, {str(name): value for name, value in tree.attrs.items()})
 
 
 @contextmanager
@@ -118,6 +204,22 @@ def _check_labels(path: Path, groups: Mapping[str, xr.Dataset]) -> None:
                 raise InputError(str(path), got, WRITABLE)
 
 
+def _under_our_names(path: Path, groups: Mapping[str, xr.Dataset], attrs: dict[str, Any]) -> Any:
+    """The result, the dim of X's columns called as it is today."""
+    layout = attrs.pop(_compat.LAYOUT, 1)
+    if layout not in range(1, _compat.THIS_LAYOUT + 1):
+        expected = f"a layout from 1 to {_compat.THIS_LAYOUT}"
+        raise InputError(str(path), f"layout {layout!r}"[:80], expected, "read it with the nmf_zoo that wrote it")
+    named = {name: {*dataset.dims, *dataset.variables} for name, dataset in groups.items()}
+    is_ours = attrs.get("inference_library") == "nmf_zoo" or attrs.get("status") == "running"
+    if layout == 1 and is_ours and not any(OBS in names for names in named.values()):
+        groups = {
+            name: dataset.rename({old: new for old, new in RENAMED.items() if old in named[name]})
+            for name, dataset in groups.items()
+        }
+    return _compat.inference_data(groups, attrs)
+
+
 # -- Zarr --------------------------------------------------------------------------------------------------------
 
 
@@ -130,7 +232,7 @@ def _load_store(path: Path, is_folder: bool) -> Any:
         raise InputError(str(path), "a folder without a Zarr store in it", WHOLE)
     with _border(path):
         groups, attrs, unfinished = _read_store(path)
-        idata = _compat.inference_data(groups, attrs)
+        idata = _under_our_names(path, groups, attrs)
     if unfinished:
         warnings.warn(f"{path.name} is of an unfinished run: {unfinished}.", NmfZooWarning, stacklevel=3)
     return idata

@@ -8,9 +8,9 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.kernels.moments import add_draws
-from nmf_zoo.posterior import draw_parts, posterior_group
-from nmf_zoo.results.keeping import MEAN, MOMENTS, SD, spread
+from nmf_zoo.kernels.numerics.moments import add_draws
+from nmf_zoo.results.posterior import draw_parts, posterior_group
+from nmf_zoo.results.trace_storage import MEAN, MOMENTS, SD, spread
 
 
 def moments(idata: Any, *, pooled: bool = False) -> xr.Dataset:

@@ -25,16 +25,17 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, NotWritten
-from nmf_zoo.inference.traces import Rows, Trace, Traces, fullest
-from nmf_zoo.inference.tree_patterns import Each, require
-from nmf_zoo.inference.trees import Damaged
-from nmf_zoo.results import LEADING, as_dataset, stats_dataset
+from nmf_zoo.results.groups import LEADING, as_dataset, stats_dataset
+from nmf_zoo.runtime.state_io import Damaged
+from nmf_zoo.runtime.state_patterns import Each, require
+from nmf_zoo.runtime.traces import Rows, Trace, Traces, fullest
 from nmf_zoo.structure import Array, Factorisation, slices
 
 CHUNK_BYTES = 1 << 22
 FLUSH_EVERY = 10.0  # seconds
 GROUPS = {"draws": ("posterior", "sample_stats"), "warmup": ("warmup_posterior", "warmup_sample_stats")}
 DRAWN, READABLE, RUN_ID, ALL_CHUNKS = _compat.OF_STORE
+LAYOUT, THIS_LAYOUT = _compat.LAYOUT, _compat.THIS_LAYOUT
 DIMS = "_ARRAY_DIMENSIONS"  # where xarray looks for the names of an array's axes
 
 
@@ -198,7 +199,8 @@ def _open_root(path: Path, run_id: str | None) -> Any:
     if not path.exists():
         try:
             root = zarr.open_group(str(path), mode="w-", zarr_format=2)
-            root.attrs.update({"status": "running", ALL_CHUNKS: True} | ({RUN_ID: run_id} if run_id else {}))
+            own = {RUN_ID: run_id} if run_id else {}
+            root.attrs.update({"status": "running", ALL_CHUNKS: True, LAYOUT: THIS_LAYOUT} | own)
         except OSError as error:
             raise NotWritten("store", str(path), error.errno or 0, error.strerror or str(error)) from error
         return root

@@ -13,10 +13,10 @@ have them in ``factors`` and ``chains``, X in ``data``, its law given its mean i
 together in ``factorisation``; pieces of rows, cells or times are cut by ``spans``.
 """
 
-from nmf_zoo.structure.chains import BasisChainPrior, LogNormalARPrior, UnitChainPrior
+from nmf_zoo.structure.chains import BasisChainPrior, ChainPrior, LogNormalARPrior, UnitChainPrior
 from nmf_zoo.structure.data import Cells, Data, Dense, Imputed, is_rising
 from nmf_zoo.structure.factorisation import CHUNK, Factorisation
-from nmf_zoo.structure.factors import Chain, Factor, Fixed, Flat, GammaPrior, InverseGammaPrior, Prior, Proper
+from nmf_zoo.structure.factors import Factor, Fixed, Flat, GammaPrior, InverseGammaPrior, Prior, Proper
 from nmf_zoo.structure.likelihoods import Exponential, Likelihood, Normal, Poisson
 from nmf_zoo.structure.parameters import HYPER_PRIORS, Array, HyperPrior, Known, Parameter, Unknown
 from nmf_zoo.structure.spans import even_bounds, slices, spans
@@ -27,7 +27,7 @@ __all__ = [
     "Array",
     "BasisChainPrior",
     "Cells",
-    "Chain",
+    "ChainPrior",
     "Data",
     "Dense",
     "Exponential",

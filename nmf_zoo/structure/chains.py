@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,8 +28,35 @@ SUPPORTS = {
 }
 
 
+class ChainPrior:
+    """What every chain is.
+
+    Attributes
+    ----------
+    family : what it is called
+    no_gradient : why NUTS can't draw it; "" when it can
+    is_stationary : it starts from its own stationary law, which its parameters decide
+    parameters : the parameters by role
+    """
+
+    family: ClassVar[str]
+    no_gradient: ClassVar[str] = ""
+
+    @property
+    def is_stationary(self) -> bool:
+        return False
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        raise NotImplementedError
+
+    def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
+        """Log density of H (K, N), given the values of the unknowns."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, kw_only=True)
-class BasisChainPrior:
+class BasisChainPrior(ChainPrior):
     """Binary chains: components are switched on and off.
 
     Attributes
@@ -37,6 +65,8 @@ class BasisChainPrior:
     initial : P(on) at the first time; None: stationary, (1 - p) / (2 - p - q)
     """
 
+    family: ClassVar[str] = "binary chain"
+    no_gradient: ClassVar[str] = "is discrete"
     p: Parameter
     q: Parameter
     initial: Parameter | None
@@ -47,7 +77,6 @@ class BasisChainPrior:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """The parameters by role."""
         return _given(p=self.p, q=self.q, initial=self.initial)
 
     def law(self, values: Mapping[str, Array]) -> tuple[Array, Array, Array]:
@@ -66,7 +95,7 @@ class BasisChainPrior:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnitChainPrior:
+class UnitChainPrior(ChainPrior):
     """Chains inside (0, 1) that move towards the nearer end with probability alpha.
 
     Attributes
@@ -74,11 +103,12 @@ class UnitChainPrior:
     alpha : inside (0, 1)
     """
 
+    family: ClassVar[str] = "bounded chain"
+    no_gradient: ClassVar[str] = "has a density that jumps: use slice or Metropolis steps of pm.sample"
     alpha: Parameter
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """The parameters by role."""
         return {"alpha": self.alpha}
 
     def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
@@ -91,7 +121,7 @@ class UnitChainPrior:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogNormalARPrior:
+class LogNormalARPrior(ChainPrior):
     """Positive chains whose logarithm is an autoregression of order one.
 
     Attributes
@@ -100,6 +130,7 @@ class LogNormalARPrior:
     initial_mean, initial_scale : of log h at the first time; None: stationary, (mean, scale / sqrt(1 - persistence^2))
     """
 
+    family: ClassVar[str] = "log-normal chain"
     mean: Parameter
     persistence: Parameter
     scale: Parameter
@@ -112,7 +143,6 @@ class LogNormalARPrior:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """The parameters by role."""
         own = {"mean": self.mean, "persistence": self.persistence, "scale": self.scale}
         return own | _given(initial_mean=self.initial_mean, initial_scale=self.initial_scale)
 
@@ -131,9 +161,6 @@ class LogNormalARPrior:
         first = _log_normal(z[:, :1], first_mean, first_scale)
         steps = _log_normal(z[:, 1:], mean + persistence * (z[:, :-1] - mean), scale)
         return float(np.sum(first) + np.sum(steps) - np.sum(z))
-
-
-ChainPrior = BasisChainPrior | UnitChainPrior | LogNormalARPrior
 
 
 def supports_of(prior: ChainPrior) -> dict[str, tuple[float, float]]:

@@ -176,13 +176,13 @@ class Factorisation:
 
     @property
     def axes(self) -> tuple[str, str]:
-        """The dims of X's two axes, as its factors have them; feature and sample where they have none."""
+        """The dims of X's two axes, as its factors have them; feature and obs where they have none."""
         left, right = self.dims.get(self.W.name), self.dims.get(self.H.name)
         feature = self.W.orient_dims(left)[0] if left else "feature"
-        return feature, self.H.orient_dims(right)[1] if right else "sample"
+        return feature, self.H.orient_dims(right)[1] if right else "obs"
 
     def place(self, row: int, col: int) -> str:
-        """A cell of X in words: ``feature 'gene7', sample 3``, labels where there are some, else positions from 0."""
+        """A cell of X in words: ``feature 'gene7', obs 3``, labels where there are some, else positions from 0."""
         words = []
         for dim, at in zip(self.axes, (row, col), strict=True):
             label = self.coords[dim][at] if dim in self.coords else at

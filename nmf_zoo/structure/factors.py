@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from nmf_zoo.structure.chains import BasisChainPrior, LogNormalARPrior, UnitChainPrior
+from nmf_zoo.structure.chains import ChainPrior
 from nmf_zoo.structure.parameters import Array, Parameter, Unknown, log_gamma_density, log_inverse_gamma_density
 
 
 @dataclass(frozen=True)
 class Flat:
     """No prior: density 1 on [0, inf). Optimisers maximise it."""
+
+    family: ClassVar[str] = "free"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,7 @@ class GammaPrior:
     mean : Parameter or None, in the (shape, mean) parametrisation; exactly one of ``rate`` and ``mean`` is given
     """
 
+    family: ClassVar[str] = "gamma"
     shape: Parameter
     rate: Parameter | None = None
     mean: Parameter | None = None
@@ -64,6 +68,7 @@ class InverseGammaPrior:
     shape, scale : Parameter
     """
 
+    family: ClassVar[str] = "inverse-gamma"
     shape: Parameter
     scale: Parameter
 
@@ -89,11 +94,11 @@ class InverseGammaPrior:
 class Fixed:
     """A factor whose value is known (plain data, or ``pm.do``)."""
 
+    family: ClassVar[str] = "known"
     value: Array
 
 
-Chain = BasisChainPrior | UnitChainPrior | LogNormalARPrior
-Proper = GammaPrior | InverseGammaPrior | Chain
+Proper = GammaPrior | InverseGammaPrior | ChainPrior
 Prior = Flat | Proper | Fixed
 
 
@@ -120,7 +125,7 @@ class Factor:
 
     @property
     def is_chain(self) -> bool:
-        return isinstance(self.prior, Chain)
+        return isinstance(self.prior, ChainPrior)
 
     @property
     def variable_shape(self) -> tuple[int, int]:

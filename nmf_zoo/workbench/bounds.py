@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from nmf_zoo.errors import InputError, RunFailed
-from nmf_zoo.inference import vb as variational
-from nmf_zoo.inference.engine import START, STEPS, Verdict
-from nmf_zoo.inference.evidence import Estimate, EvidenceRun, Job, Method
-from nmf_zoo.inference.vb import VB
-from nmf_zoo.kernels.streams import child
+from nmf_zoo.errors import InputError
+from nmf_zoo.inference.counts import vb as variational
+from nmf_zoo.inference.counts.vb import VB
+from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method
+from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.options import check_types
-from nmf_zoo.structure import Array, Factorisation
-from nmf_zoo.workbench.shortfall import Posterior, shortfall, shortfall_error
+from nmf_zoo.runtime.engine import START, Verdict
+from nmf_zoo.runtime.run_one import Iterations, run_one
+from nmf_zoo.structure import Array, Factorisation, Poisson
+from nmf_zoo.workbench.bound_correction import Posterior, shortfall, shortfall_error
 from nmf_zoo.workbench.small_bounds import climb_small, is_small
 
 
@@ -28,7 +29,7 @@ class RankBound:
     vb : options of variational Bayes
     max_iter, tol : of each restart
     corrected : add an estimate of what the bound lacks, where that can be had for every rank. See
-        :mod:`nmf_zoo.workbench.shortfall`; False compares bounds as they are
+        :mod:`nmf_zoo.workbench.bound_correction`; False compares bounds as they are
     """
 
     vb: VB = field(default_factory=VB)
@@ -67,25 +68,18 @@ def climb(structure: Factorisation, options: RankBound, job: Job) -> tuple[float
     state = variational.init(problem, child(job.key, START), {})
     found = climb_small(problem, state, options.max_iter, options.tol, job) if is_small(problem) else None
     if found is None:
-        state, residual = iterate(problem, state, options, job)
-        found = posterior_of(state), state.bound, residual
+        found = climb_by_steps(problem, state, options, job)
     q, bound, residual = found
     missing = shortfall(structure, q, state.values) if options.corrected else np.nan
     return bound, missing, shortfall_error(q, missing), "converged" if residual < options.tol else "max_iter"
 
 
-def iterate(problem: Any, state: Any, options: RankBound, job: Job) -> tuple[Any, float]:
-    """The engine's own iterations, one by one; the last state and its residual."""
-    residual = np.inf
-    for iteration in range(options.max_iter):
-        state, info = variational.step(problem, state, child(job.key, STEPS, iteration))
-        residual = float(info.residual)
-        if not np.isfinite(info.objective):
-            raise RunFailed(f"the bound became {info.objective} at iteration {iteration + 1}")
-        job.report(iteration + 1, f"bound {info.objective:.6g}")
-        if residual < options.tol or job.is_stopped():
-            break
-    return state, residual
+def climb_by_steps(problem: Any, state: Any, options: RankBound, job: Job) -> tuple[Posterior, float, float]:
+    """(q, bound, residual) of the engine's own iterations, one by one."""
+    for at in run_one(variational.ENGINE, problem, state, Iterations(max_iter=options.max_iter, tol=options.tol), job):
+        state, info = at.state, at.step.info
+        job.report(at.step.number, f"bound {info['objective']:.6g}")
+    return posterior_of(state), state.bound, float(info["residual"])
 
 
 def posterior_of(state: Any) -> Posterior:
@@ -94,4 +88,13 @@ def posterior_of(state: Any) -> Posterior:
     return Posterior(state.W.mean, state.H.mean, *shapes)
 
 
-METHOD = Method(name="bound", options=RankBound, supports=supports, estimate=estimate, is_bound=True, chains=1)
+METHOD = Method(
+    name="bound",
+    verb="rank",
+    likelihoods=(Poisson,),
+    options=RankBound,
+    supports=supports,
+    estimate=estimate,
+    is_bound=True,
+    runs=1,
+)

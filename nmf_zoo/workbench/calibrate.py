@@ -8,9 +8,8 @@ ends, one that is too wide in the middle, and one that is off to one side at the
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,22 +19,24 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from nmf_zoo.engines import require_support, resolve_engine, verb_of
 from nmf_zoo.errors import InputError, RunFailed
-from nmf_zoo.inference.checkpoint import Checkpoint, open_checkpoint
-from nmf_zoo.inference.driver import FitRun, SampleRun, available_cores, run_chains, run_restarts
-from nmf_zoo.inference.facts import run_facts
-from nmf_zoo.inference.progress import Watch
-from nmf_zoo.inference.tree_patterns import Cells, Each
-from nmf_zoo.inference.workers import OneBlasThread
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference import nuts
+from nmf_zoo.inference.registry import require_support, resolve_engine, verb_of
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.prediction.simulation import draw_data, draw_unobserved, refuse_flat, refuse_large
 from nmf_zoo.reading import read
-from nmf_zoo.results import checked_cells
-from nmf_zoo.run_arguments import check_counts, entropy_of
-from nmf_zoo.simulation import draw_data, draw_unobserved, refuse_flat, refuse_large
+from nmf_zoo.results.groups import checked_cells
+from nmf_zoo.runtime.arguments import check_counts, entropy_of
+from nmf_zoo.runtime.checkpoint import Checkpoint, open_checkpoint
+from nmf_zoo.runtime.compile_times import what_compiles
+from nmf_zoo.runtime.driver import FitRun, SampleRun, available_cores, run_chains, run_restarts
+from nmf_zoo.runtime.engine import Engine, WholeSampler
+from nmf_zoo.runtime.jobs import Job, Jobs
+from nmf_zoo.runtime.run_fingerprint import run_facts
+from nmf_zoo.runtime.state_patterns import Cells, Each
 from nmf_zoo.structure import Array, Dense, Factorisation
 from nmf_zoo.workbench.repeated_nuts import RepeatedNUTS
-from nmf_zoo.workbench.uniform_ranks import check_alarm, judge_ranks
+from nmf_zoo.workbench.sbc_uniformity import check_alarm, judge_ranks
 
 Quantities = Callable[[Factorisation, Mapping[str, Array]], Mapping[str, float]]
 CELLS = 12  # of W H
@@ -57,6 +58,7 @@ def calibrate(
     random_seed: Any = None,
     progressbar: bool = True,
     checkpoint: Path | str | None = None,
+    executor: Executor | None = None,
 ) -> xr.Dataset:
     """Check an engine, on a declaration, by simulation-based calibration.
 
@@ -68,7 +70,8 @@ def calibrate(
         by nutpie compiles the model once, NUTS by PyMC in each simulation, which takes seconds
     simulations : how often to draw a truth and data
     draws : independent posterior draws the truth is ranked among, so that there are draws + 1 ranks
-    thin : sweeps between two of them: as many as it takes until they are nearly independent
+    thin : sweeps between two of them: as many as it takes until they are nearly independent. Draws of ``"smc"`` are as
+        far apart among its particles as they can be
     tune : warm-up sweeps of samplers
     max_iter : iterations of optimisers at the most
     quantities : ``f(structure, values) -> {name: number}`` of one draw; default the log joint density, the totals of W,
@@ -78,6 +81,8 @@ def calibrate(
     cores : simulations side by side; default every core. Ranks do not depend on it
     random_seed, progressbar : as in :func:`~nmf_zoo.sample`
     checkpoint : folder from which the same call, also one with more simulations, goes on after it was stopped
+    executor : where the simulations are made, in place of ``cores`` threads: a ``concurrent.futures.Executor``, of
+        processes or of a cluster. Ranks do not depend on it. Not for NUTS
 
     Returns
     -------
@@ -106,22 +111,32 @@ def calibrate(
     structure = read(model)
     refuse_large(structure)
     verb, entropy = verb_of(engine), entropy_of(random_seed)
-    name, options, chosen = resolve_engine(engine, verb, structure)
-    require_support(_with_data(structure, np.ones(structure.shape)), name, options)
-    if chosen is not None and verb == "fit" and not chosen.maximise:
-        raise InputError("engine", repr(name), "one that draws from a posterior", "this one finds a point")
-    if chosen is None and structure.data is not None:
+    chosen, options = resolve_engine(engine, verb, structure)
+    require_support(_with_data(structure, np.ones(structure.shape)), chosen, options)
+    if isinstance(chosen, Engine) and verb == "fit" and not chosen.maximise:
+        raise InputError("engine", repr(chosen.name), "one that draws from a posterior", "this one finds a point")
+    is_external = chosen is nuts.SAMPLER
+    if is_external and structure.data is not None:
         do = "declare it with X=None and shape="
-        raise InputError("declare", "a model with data", f"one without, for {name}", do)
+        raise InputError("declare", "a model with data", f"one without, for {chosen.name}", do)
+    if is_external and executor is not None:
+        raise InputError("executor", f"{type(executor).__name__} with {chosen.name}", "None", "it runs in this process")
     length = Length(draws=draws, thin=thin, tune=tune, max_iter=max_iter)
-    repeated = RepeatedNUTS(model, structure, options) if chosen is None else None
-    trial = Trial(model, structure, name, options, chosen, length, quantities or invariants, repeated)
+    repeated = RepeatedNUTS(model, structure, options) if is_external else None
+    trial = Trial(structure, options, chosen, length, quantities or invariants, repeated)
     facts = _facts(trial, quantities)
     with _folder(checkpoint, facts, entropy, random_seed is not None) as saved:
         entropy = saved.entropy if saved else entropy
-        side_by_side = 1 if chosen is None else cores or available_cores()
-        names, ranks = _run(trial, simulations, seed_key(entropy), side_by_side, progressbar, saved)
-    attrs = {"engine": name, "options": repr(options), "random_seed": repr(entropy)}
+        key, side_by_side = seed_key(entropy), 1 if is_external else cores or available_cores()
+        keys = [child(key, 1, number) for number in range(simulations)]
+        bar: dict[str, Any] = {"word": "simulations", "progressbar": progressbar}
+        bar["compiles"] = what_compiles(chosen.name, structure)
+        with Jobs(simulations, cores=side_by_side, executor=executor, **bar) as jobs:
+            found = jobs.run(trial.rank, _truths(model, structure, simulations, key), keys, _Ranks(saved))
+    if not found:
+        raise RunFailed("calibrate: stopped before the first simulation was done")
+    names, ranks = next(iter(found.values())).names, np.array([ranked.ranks for ranked in found.values()])
+    attrs = {"engine": chosen.name, "options": repr(options), "random_seed": repr(entropy)}
     return judge_ranks(ranks, names, draws, attrs, alarm)
 
 
@@ -135,25 +150,32 @@ class Length:
     max_iter: int
 
 
+class Ranked(NamedTuple):
+    """Names and ranks (quantity,) of a truth's quantities among those of posterior draws."""
+
+    names: list[str]
+    ranks: Array
+
+
 @dataclass(frozen=True)
 class Trial:
     """All that one simulation needs: the model without data, the engine, and what to rank."""
 
-    model: pm.Model
     structure: Factorisation
-    name: str
     options: Any
     engine: Any
     length: Length
     quantities: Quantities
     nuts: RepeatedNUTS | None
 
-    def rank(self, truth: Mapping[str, Array], key: np.uint64) -> tuple[list[str], Array]:
-        """Names and ranks of the truth's quantities among those of posterior draws; ties are broken at random."""
-        rng = np.random.default_rng(int(child(key, 0)))
+    def rank(self, truth: Mapping[str, Array], job: Job) -> Ranked:
+        """One simulation. Ties are broken at random."""
+        if job.is_stopped():
+            raise KeyboardInterrupt
+        rng = np.random.default_rng(int(child(job.key, 0)))
         X = draw_data(self.structure, truth, rng)
         observed, truth = _with_data(self.structure, X), _with_imputed(self.structure, truth, X)
-        drawn = self._draw(observed, X, child(key, 1))
+        drawn = self._draw(observed, X, child(job.key, 1))
         own = self.quantities(observed, truth)
         others = [
             self.quantities(observed, {name: array[i] for name, array in drawn.items()})
@@ -162,7 +184,7 @@ class Trial:
         table = np.array([[row[name] for name in own] for row in others])
         values = np.array(list(own.values()))
         below, equal = np.sum(table < values, axis=0), np.sum(table == values, axis=0)
-        return list(own), below + rng.integers(0, equal + 1)
+        return Ranked(list(own), below + rng.integers(0, equal + 1))
 
     def _draw(self, observed: Factorisation, X: Array, key: np.uint64) -> dict[str, Array]:
         """Posterior draws, (draws, *variable) by name."""
@@ -177,6 +199,10 @@ class Trial:
         )
         if self.nuts is not None:
             return self.nuts.draw(observed, X, run, key)
+        if isinstance(self.engine, WholeSampler):
+            whole = replace(run, draws=length.draws, thin=1)  # draws of particles are thinned already
+            groups, _ = self.engine.sample(None, observed, self.options, whole, key, [{}])
+            return {str(name): array.to_numpy()[0] for name, array in groups["posterior"].items()}
         if self.engine.verb == "sample":
             chains, _ = run_chains(self.engine, observed, self.options, run, key, [{}])
             return dict(chains[0].draws.values)
@@ -227,15 +253,10 @@ def _with_imputed(structure: Factorisation, truth: Mapping[str, Array], X: Array
 
 
 def _facts(trial: Trial, quantities: Quantities | None) -> dict[str, str]:
-    of_engine: Any = trial.engine or _Named(trial.name)
-    facts = run_facts(of_engine, trial.options, trial.structure, quantities="default" if quantities is None else "own")
+    facts = run_facts(
+        trial.engine, trial.options, trial.structure, quantities="default" if quantities is None else "own"
+    )
     return facts | {name: repr(value) for name, value in vars(trial.length).items()}
-
-
-class _Named(NamedTuple):
-    """NUTS, which is no engine of ours, as the facts of a run name it."""
-
-    name: str
 
 
 def _folder(path: Any, facts: Mapping[str, str], entropy: Any, is_seeded: bool) -> Any:
@@ -244,51 +265,23 @@ def _folder(path: Any, facts: Mapping[str, str], entropy: Any, is_seeded: bool) 
     return closing(open_checkpoint(Path(path), facts, entropy, is_seeded))
 
 
-def _truths(trial: Trial, simulations: int, key: np.uint64) -> dict[str, Array]:
-    """Draws from the prior, (simulations, *variable) by name: the first ones are the same however many there are."""
-    return draw_unobserved(trial.model, trial.structure, int(child(key, 0) >> np.uint64(33)), simulations)
+def _truths(model: pm.Model, structure: Factorisation, simulations: int, key: np.uint64) -> list[dict[str, Array]]:
+    """Draws from the prior: the first ones are the same however many there are."""
+    drawn = draw_unobserved(model, structure, int(child(key, 0) >> np.uint64(33)), simulations)
+    return [{name: array[number] for name, array in drawn.items()} for number in range(simulations)]
 
 
-def _run(
-    trial: Trial, simulations: int, key: np.uint64, side_by_side: int, progressbar: bool, saved: Checkpoint | None
-) -> tuple[list[str], Array]:
-    """Names and ranks (simulation, quantity) of the simulations that were done. Ctrl-C ends it after those that run."""
-    truths = _truths(trial, simulations, key)
-    stop, done, counting = threading.Event(), {}, threading.Lock()
+class _Ranks:
+    """Where the ranks of simulations are kept on disk; without a checkpoint, nowhere."""
 
-    def work(number: int) -> None:
-        if stop.is_set():
-            return
-        found = None if saved is None else saved.part(number).load({"names": Each(str), "ranks": Cells("i", (None,))})
-        if found is None:
-            truth = {name: array[number] for name, array in truths.items()}
-            names, ranks = trial.rank(truth, child(key, 1, number))
-            if saved is not None:
-                saved.part(number).save({"names": names, "ranks": ranks}, {})
-        else:
-            names, ranks = found.tree["names"], found.tree["ranks"]
-        with counting:
-            done[number] = (names, ranks)
-            watch.report(0, len(done), "", last=len(done) == simulations)
+    def __init__(self, checkpoint: Checkpoint | None):
+        self._checkpoint = checkpoint
 
-    watching, pooled = Watch(progressbar, "simulations", 1, simulations), ThreadPoolExecutor(side_by_side)
-    with watching as watch, OneBlasThread(), pooled as pool:
-        _wait([pool.submit(work, number) for number in range(simulations)], stop)
-    if not done:
-        raise RunFailed("calibrate: stopped before the first simulation was done")
-    kept = [done[number] for number in sorted(done)]
-    return kept[0][0], np.array([ranks for _, ranks in kept])
+    def load(self, number: int) -> Ranked | None:
+        pattern = {"names": Each(str), "ranks": Cells("i", (None,))}
+        saved = None if self._checkpoint is None else self._checkpoint.part(number).load(pattern)
+        return None if saved is None else Ranked(**saved.tree)
 
-
-def _wait(futures: Sequence[Future], stop: threading.Event) -> None:
-    """Wait for all, or for the first failure, which is raised; Ctrl-C lets those that run come to their end."""
-    try:
-        wait(futures, return_when="FIRST_EXCEPTION")
-    except KeyboardInterrupt:
-        stop.set()
-        wait(futures)
-    finally:
-        stop.set()
-    for future in futures:
-        if future.done():
-            future.result()
+    def save(self, number: int, ranked: Ranked) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.part(number).save(ranked._asdict(), {})

@@ -17,22 +17,22 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from nmf_zoo import _compat, nuts
-from nmf_zoo.api import fit, sample
-from nmf_zoo.diagnostics import ess, summarise
-from nmf_zoo.engines import require_support, resolve_engine, verb_of
+from nmf_zoo import _compat
+from nmf_zoo.diagnostics.agreement import compare_draws
+from nmf_zoo.diagnostics.align import align
+from nmf_zoo.diagnostics.convergence import summarise_components
+from nmf_zoo.diagnostics.invariants import ess, summarise
 from nmf_zoo.errors import InputError
-from nmf_zoo.posterior import open_posterior
+from nmf_zoo.inference import nuts
+from nmf_zoo.inference.registry import is_maximised, named, require_support, resolve_engine, verb_of
 from nmf_zoo.reading import read
-from nmf_zoo.results import checked_cells
-from nmf_zoo.run_arguments import check_counts, check_memory, check_runs
+from nmf_zoo.results.groups import checked_cells
+from nmf_zoo.results.posterior import open_posterior
+from nmf_zoo.runtime.arguments import check_counts, check_memory, check_runs
 from nmf_zoo.structure import Factorisation
-from nmf_zoo.workbench.agreement import compare_draws
-from nmf_zoo.workbench.align import align
-from nmf_zoo.workbench.component_diagnostics import summarise_components
+from nmf_zoo.verbs.sample_and_fit import fit, sample
 
 WARM = {"draws": 2, "tune": 2}  # a run before the clock starts, in which loops are compiled or read from the cache
-BOUND = "vb"  # the engine whose objective is a bound of the log evidence
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,7 @@ def compare_engines(
     check_counts(draws=(draws, 1), tune=(tune, 0), chains=(chains, 1), max_iter=(max_iter, 1))
     structure, labelled = read(model), _labels(engines)
     for engine in labelled.values():
-        name, options, _ = resolve_engine(engine, verb_of(engine), structure)
-        require_support(structure, name, options)
+        require_support(structure, *resolve_engine(engine, verb_of(engine), structure))
     check_runs("chains", chains, structure, 0.0, "run fewer")
     check_memory(structure, draws * chains, None, "ask for fewer draws or chains", copies=1)
     standard = _reference(reference, labelled)
@@ -176,7 +175,7 @@ def _run(engine: Any, run: Mapping[str, Any], *, draws: int, tune: int, chains: 
 
 def _timed(engine: Any, run: Mapping[str, Any], length: Mapping[str, int]) -> tuple[Any, float]:
     """The result, and how many seconds it took once all loops of ours were compiled."""
-    if engine != nuts.NAME and not isinstance(engine, nuts.NUTS):  # PyMC compiles in every call
+    if named(engine)[0] is not nuts.SAMPLER:  # PyMC compiles in every call
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that two draws are few
             _run(engine, run, **{**length, **WARM})
@@ -227,7 +226,7 @@ def _row(engine: Any, idata: Any, seconds: float) -> dict[str, Any]:
     row["lp"] = float(stats["lp"].mean())
     if row["verb"] == "fit":
         objective = _compat.group(idata, "fit")["objective"].isel(chain=0).dropna("iteration")
-        bound = {"bound": float(objective[-1])} if idata.attrs["engine"] == BOUND else {}
+        bound = {"bound": float(objective[-1])} if is_maximised(idata.attrs["engine"]) else {}
         return row | {"iterations": objective.sizes["iteration"]} | bound
     table = summarise(idata)
     for name in ("ess_bulk", "ess_tail"):

@@ -16,16 +16,18 @@ import xarray as xr
 
 from nmf_zoo import __version__, _compat
 from nmf_zoo.errors import InputError, UnsupportedModel
-from nmf_zoo.inference.driver import available_cores
-from nmf_zoo.inference.evidence import METHODS, Estimate, EvidenceRun, Method, combine
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, combine
+from nmf_zoo.inference.registry import entries, renamed, stands_for
+from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.reading import constant_data, observed_data, read
-from nmf_zoo.results import LEADING, as_dataset, data_groups, pack
-from nmf_zoo.run_arguments import check_counts, check_possible, entropy_of
+from nmf_zoo.results.groups import LEADING, as_dataset, data_groups, pack
+from nmf_zoo.runtime.arguments import check_counts, check_possible, entropy_of
+from nmf_zoo.runtime.compile_times import what_compiles
+from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.structure import Factorisation
 
-VALUE, ERROR = "log_marginal_likelihood", "log_marginal_likelihood_error"
 SIMULATED = 10_000  # of the evidences' errors, for the uncertainty of model probabilities
+METHODS: dict[str, Any] = {entry.name: entry for entry in entries("evidence")}
 DECIDED = 0.95
 SCALE = ((1.0, "hardly"), (3.0, "positively"), (5.0, "strongly"), (np.inf, "very strongly"))  # Kass & Raftery (1995)
 
@@ -51,7 +53,8 @@ def evidence(
           for free hyperparameters, which it puts at its peak. It favours low ranks
         - ``"chib"`` (:class:`~nmf_zoo.Chib`): Chib's identity, with a posterior tightened around a point
         - ``"smc"`` (:class:`~nmf_zoo.SMC`): particles from the prior to the posterior
-        - ``"exact"`` (:class:`~nmf_zoo.Enumeration`): every way to share out the counts, for tables of a few counts
+        - ``"enumeration"`` (:class:`~nmf_zoo.Enumeration`): every way to share out the counts, for tables of
+          a few counts
 
     chains : independent runs; default 4, or 1 where there is no chance
     cores, random_seed, progressbar, quiet : as in :func:`~nmf_zoo.sample`
@@ -71,7 +74,7 @@ def evidence(
     --------
     >>> import nmf_zoo as nz
     >>> model = nz.gamma_nmf([[1, 0], [2, 3]], rank=1)
-    >>> round(nz.evidence(model, "exact", random_seed=1).attrs["log_evidence"], 6)
+    >>> round(nz.evidence(model, "enumeration", random_seed=1).attrs["log_evidence"], 6)
     -7.609174
     """
     model = pm.modelcontext(model)
@@ -85,10 +88,11 @@ def evidence(
     check_possible(structure)
     entropy, began = entropy_of(random_seed), time.perf_counter()
     run = EvidenceRun(
-        chains=chosen.chains if chains is None or chosen.chains == 1 else chains,
+        chains=chosen.runs if chains is None or chosen.runs == 1 else chains,
         key=seed_key(entropy),
         cores=available_cores() if cores is None else cores,
         progressbar=progressbar and not quiet,
+        compiles=what_compiles(chosen.name, structure),
     )
     estimate = chosen.estimate(structure, options, run)
     value, error = combine(estimate, chosen.is_unbiased)
@@ -109,15 +113,14 @@ def evidence(
     return pack(groups, attrs)
 
 
-def resolve_method(method: Any) -> tuple[Method, Any]:
+def resolve_method(method: Any, methods: Mapping[str, Method] = METHODS) -> tuple[Method, Any]:
     """A method and its options, from its name or its options."""
-    for known in METHODS.values():
-        if isinstance(method, known.options):
-            return known, method
-        if isinstance(method, str) and method == known.name:
-            return known, known.options()
-    classes = [known.options.__name__ for known in METHODS.values()]
-    raise InputError("method", repr(method), f"one of {list(METHODS)}, or options of {classes}", "e.g. method='chib'")
+    for known in methods.values():
+        if stands_for(method, known):
+            return known, known.options() if isinstance(method, str) else method
+    classes = [known.options.__name__ for known in methods.values()]
+    do = renamed(method) or "e.g. method='chib'"
+    raise InputError("method", repr(method), f"one of {list(methods)}, or options of {classes}", do)
 
 
 def require_method(structure: Factorisation, method: Method, options: Any) -> None:
@@ -143,9 +146,7 @@ def digest(structure: Factorisation) -> str:
 
 def _groups(structure: Factorisation, estimate: Estimate) -> dict[str, xr.Dataset]:
     chain = np.arange(len(estimate.log_evidence))
-    stats = {VALUE: estimate.log_evidence, ERROR: estimate.standard_error, **estimate.statistics}
-    variables = {name: (("chain", *estimate.dims.get(name, ())), array) for name, array in stats.items()}
-    groups = {"sample_stats": xr.Dataset(variables, coords={"chain": chain})}
+    groups = {"sample_stats": xr.Dataset(estimate.sample_stats, coords={"chain": chain})}
     if estimate.draws:
         groups["posterior"] = as_dataset(structure, estimate.draws, LEADING)
     return groups

@@ -24,16 +24,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.engines import VERBS, resolve_engine, verdict
-from nmf_zoo.errors import InputError, RunFailed
-from nmf_zoo.inference import ENGINES
-from nmf_zoo.inference.blocks import blocks, longest_block, run_block
-from nmf_zoo.inference.engine import DRAW, START, STEPS, Engine, Verdict, has_data
-from nmf_zoo.inference.evidence import Estimate, EvidenceRun, Job, Method
-from nmf_zoo.inference.layout import weigh
-from nmf_zoo.kernels.streams import child
+from nmf_zoo.errors import InputError
+from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method
+from nmf_zoo.inference.registry import named, names, resolve_engine, verb_of, verdict
+from nmf_zoo.inference.shared.layout import weigh
+from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.options import check_types
-from nmf_zoo.posterior import Draw, mean_at
+from nmf_zoo.results.posterior import Draw, mean_at
+from nmf_zoo.runtime.engine import DRAW, START, Engine, Verdict, has_data
+from nmf_zoo.runtime.run_one import Iterations, Sweeps, run_one
 from nmf_zoo.structure import Array, Cells, Dense, Factorisation
 
 SPLIT, FIT = range(2)  # children of a restart's stream
@@ -94,18 +93,19 @@ def supports(structure: Factorisation, options: Holdout) -> Verdict:
     """Any model that the engine can run, with counts where they are thinned."""
     if structure.data is None:
         return has_data(structure)
-    name, engine_options, engine = _resolve(options.engine, structure)
-    if engine is None:
-        return Verdict("PyMC's samplers can't fit a part of the data here: use engine='gibbs' or 'vb'")
+    engine, engine_options = _resolve(options.engine, structure)
+    if not isinstance(engine, Engine):
+        return Verdict(f"{engine.name!r} can't fit a part of the data here: use engine='gibbs' or 'vb'")
     if _is_thinned(structure) and not structure.is_integer:
         return Verdict("sparse data are split count by count, and some cells are no integers: use X.toarray()")
     if _n_held_out(structure, options.share) < 1:
         return Verdict(f"a share of {options.share} of its data is less than one cell or count")
-    refusal = verdict(structure, name, engine_options)
-    able = [f"nz.Holdout(engine={other!r})" for other in ENGINES if verdict(structure, other)]
+    refusal = verdict(structure, engine, engine_options)
+    ours = [name for name in names() if isinstance(named(name)[0], Engine)]
+    able = [f"nz.Holdout(engine={other!r})" for other in ours if verdict(structure, other)]
     if refusal or not able:
         return refusal
-    return Verdict(f"engine {name!r} can't fit it ({refusal.reason}); use {' or '.join(able)}")
+    return Verdict(f"engine {engine.name!r} can't fit it ({refusal.reason}); use {' or '.join(able)}")
 
 
 def estimate(structure: Factorisation, options: Holdout, run: EvidenceRun) -> Estimate:
@@ -129,7 +129,7 @@ def score(structure: Factorisation, options: Holdout, job: Job) -> tuple[float, 
 
 def hold_out(structure: Factorisation, share: float, key: np.uint64) -> Split:
     """Split the data at random; the same key gives the same split, whatever the model."""
-    generator = np.random.Generator(np.random.Philox(key=int(key)))
+    generator = generator_of(key)
     if _is_thinned(structure):
         return _thin(structure, share, generator)
     rows, cols, values = structure.observed_cells()
@@ -183,11 +183,11 @@ def _n_held_out(structure: Factorisation, share: float) -> int:
 
 def fitted_draws(structure: Factorisation, options: Holdout, job: Job) -> Iterator[Draw]:
     """Draws of (W, H) given the data of ``structure``."""
-    _, engine_options, engine = _resolve(options.engine, structure)
+    engine, engine_options = _resolve(options.engine, structure)
     assert engine is not None  # refused by supports
     key = child(job.key, FIT, structure.rank)
     problem = engine.prepare(structure, engine_options, job.workers)
-    values = (_optimise if engine.verb == "fit" else _sample)(engine, problem, options, key, job)
+    values = (_optimised if engine.verb == "fit" else _sampled)(engine, problem, options, replace(job, key=key))
     n_draws = len(next(iter(values.values())))
     for i in range(n_draws):
         own = {name: array[i] for name, array in values.items()}
@@ -195,38 +195,26 @@ def fitted_draws(structure: Factorisation, options: Holdout, job: Job) -> Iterat
         yield Draw(W, H, own, (0, i), (0, i))
 
 
-def _optimise(engine: Engine, problem: Any, options: Holdout, key: np.uint64, job: Job) -> dict[str, Array]:
-    state = engine.init(problem, child(key, START), {})
-    for iteration in range(options.max_iter):
-        state, info = engine.step(problem, state, child(key, STEPS, iteration))
-        if not np.isfinite(info.objective):
-            raise RunFailed(f"{engine.name}: the objective became {info.objective} at iteration {iteration + 1}")
-        if info.residual < options.tol or job.is_stopped():
-            break
+def _optimised(engine: Engine, problem: Any, options: Holdout, job: Job) -> dict[str, Array]:
+    length = Iterations(max_iter=options.max_iter, tol=options.tol)
+    for at in run_one(engine, problem, engine.init(problem, child(job.key, START), {}), length, job):
+        state = at.state
     assert engine.finish is not None
-    values, _ = engine.finish(problem, state, child(key, DRAW), options.draws)
+    values, _ = engine.finish(problem, state, child(job.key, DRAW), options.draws)
     return values
 
 
-def _sample(engine: Engine, problem: Any, options: Holdout, key: np.uint64, job: Job) -> dict[str, Array]:
-    state, kept = engine.init(problem, child(key, START), {}), []
-    for block in blocks(0, options.tune, options.draws, 1, False, longest_block(engine)):
-        state, values, stats = run_block(engine, problem, state, key, block)
-        if stats:
-            kept.append(values)
-        if job.is_stopped() and kept:
-            break
+def _sampled(engine: Engine, problem: Any, options: Holdout, job: Job) -> dict[str, Array]:
+    length = Sweeps(tune=options.tune, draws=options.draws)
+    steps = run_one(engine, problem, engine.init(problem, child(job.key, START), {}), length, job)
+    kept = [at.values for at in steps if at.stats]
+    if not kept:
+        raise KeyboardInterrupt
     return {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
 
 
-def _resolve(engine: Any, structure: Factorisation) -> tuple[str, Any, Engine | None]:
-    names = list(VERBS)
-    for verb in ("fit", "sample"):
-        try:
-            return resolve_engine(engine, verb, structure)
-        except InputError:
-            continue
-    raise InputError("engine", repr(engine), f"one of {names}, or their options")
+def _resolve(engine: Any, structure: Factorisation) -> tuple[Any, Any]:
+    return resolve_engine(engine, verb_of(engine), structure)
 
 
 # -- the score -------------------------------------------------------------------------------------------------------
@@ -259,4 +247,12 @@ def thinned_scores(split: Split, draws: Iterator[Draw]) -> Array:
     return np.bincount(split.cols, listed, n_samples) - totals
 
 
-METHOD = Method(name="holdout", options=Holdout, supports=supports, estimate=estimate, chains=5)
+METHOD = Method(
+    name="holdout",
+    verb="rank",
+    likelihoods=(),  # those of the engine that it is given, which it asks
+    options=Holdout,
+    supports=supports,
+    estimate=estimate,
+    runs=5,
+)

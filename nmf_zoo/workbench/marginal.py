@@ -2,25 +2,291 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+import numbers
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pymc as pm
+import scipy.sparse as sp
 import xarray as xr
 
-from nmf_zoo.errors import InputError
-from nmf_zoo.inference import marginal
-from nmf_zoo.posterior import axes_of
-from nmf_zoo.structure import Array
-from nmf_zoo.workbench.marginal_inputs import (
-    Given,
-    check_weights_alone,
-    component_of,
-    numbers_of,
-    prepare,
-    require_affordable_expectations,
-)
-from nmf_zoo.workbench.marginal_values import BAR_SECONDS, check_how, check_threads, evaluate, require_max_seconds, work
+from nmf_zoo import _compat
+from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
+from nmf_zoo.inference.marginal import exact, importance
+from nmf_zoo.inference.shared.requirements import takes_likelihood
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.models.matrices import check_same_labels, flat_labels
+from nmf_zoo.reading import read
+from nmf_zoo.results.posterior import Axis, axes_of, posterior_group, variable_of
+from nmf_zoo.runtime.arguments import check_counts, entropy_of, require_memory, variable_shapes
+from nmf_zoo.runtime.driver import available_cores
+from nmf_zoo.runtime.progress import Watch
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Array, Factorisation, Fixed, GammaPrior, Poisson
+
+MOST_TERMS = {"one sample": 10**7, "all samples": 10**9}  # of an enumeration: what fits into memory, and into minutes
+TIMES_OF_EXPECTATIONS = 5.0  # what they take, of the time of the values
+UNITS = (("years", 3.2e7), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
+
+
+class Given(NamedTuple):
+    """A model with its data, W and the hyperparameters of H, checked."""
+
+    structure: Factorisation
+    samples: exact.Samples
+    W: Array
+    shape: Array
+    rate: Array
+
+    @property
+    def arguments(self) -> tuple[exact.Samples, Array, Array, Array]:
+        return self.samples, self.W, self.shape, self.rate
+
+
+def prepare(model: pm.Model, W: Any) -> Given:
+    structure = read(model)
+    _require_supported(structure)
+    values, matrix = _values(structure, W)
+    shape, rate = exact.activation_prior(structure, values)
+    return Given(structure, exact.observe(structure), matrix, shape, rate)
+
+
+def _require_supported(structure: Factorisation) -> None:
+    """Counts with a Poisson likelihood, and Gamma activations to integrate out."""
+    likelihood = structure.likelihood
+    taken = takes_likelihood(structure, (Poisson,))
+    if not taken:
+        raise UnsupportedModel(taken.reason)
+    if not isinstance(structure.H.prior, GammaPrior):
+        raise UnsupportedModel(
+            f"{structure.H.name or 'H'}: found {structure.H.prior.family} activations; expected Gamma ones, to "
+            "integrate out; use nz.gap"
+        )
+    if structure.data is None:
+        raise InputError("model", f"nothing observed in {likelihood.name}", "a model with data")
+    if not structure.is_integer:
+        raise InputError(likelihood.name, "values that are not integers", "counts", "round them if they are counts")
+
+
+def _values(structure: Factorisation, W: Any) -> tuple[dict[str, Array], Array]:
+    """Values of the unknown hyperparameters of H by name, and W (F, K)."""
+    names = [unknown.name for unknown in structure.H.unknowns]
+    if isinstance(W, _compat.INFERENCE_DATA):
+        return _from_result(structure, W, names)
+    if names:
+        expected = f"a result of nz.fit, which says what {', '.join(names)} are"
+        raise InputError("W", "an array" if W is not None else "None", expected, "or declare known hyperparameters")
+    if isinstance(structure.W.prior, Fixed) and W is None:
+        return {}, structure.W.prior.value
+    if W is None:
+        raise InputError("W", "None", f"an array of shape {structure.W.shape}, or a result of nz.fit")
+    return {}, _check_weights(structure, W)
+
+
+def _from_result(structure: Factorisation, idata: Any, names: list[str]) -> tuple[dict[str, Array], Array]:
+    """The point estimate of the best restart, the first chain."""
+    posterior, shapes = posterior_group(idata), variable_shapes(structure)
+    if posterior.sizes["draw"] != 1:
+        got = f"{posterior.sizes['draw']} draws"
+        raise InputError("W", got, "a result with one draw, or an array", "take one: idata.sel(draw=[0])")
+    values = {name: variable_of(posterior, name, shapes[name]).to_numpy()[0, 0] for name in names}
+    if isinstance(structure.W.prior, Fixed):
+        return values, structure.W.prior.value
+    of_w = variable_of(posterior, structure.W.name, structure.W.variable_shape).to_numpy()[0, 0]
+    return values, _check_weights(structure, structure.W.orient(of_w))
+
+
+def _check_weights(structure: Factorisation, W: Any) -> Array:
+    feature = axes_of(structure)[0]
+    if isinstance(W, xr.DataArray) and feature.dim in W.dims and W.ndim == 2:
+        W = W.transpose(feature.dim, ...)
+    labels = _labels_of(W)
+    W = numbers_of("W", W)
+    if W.shape != structure.W.shape:
+        expected = f"{structure.W.shape}, (feature, component)"
+        raise InputError("W", f"shape {W.shape}", expected, "transpose or reshape it")
+    if not np.all((W >= 0) & np.isfinite(W)):
+        raise InputError("W", "values that are negative or not finite", "finite values >= 0")
+    component = component_of(structure)
+    own = {feature.dim: feature.labels, component.dim: component.labels}
+    names = zip(own, labels, strict=False)
+    check_same_labels("W", {dim: found for dim, found in names if found is not None}, own, "the model")
+    return np.ascontiguousarray(W)
+
+
+def _labels_of(W: Any) -> list[Array | None]:
+    """Labels of the rows and columns of W, None where there are none."""
+    if isinstance(W, pd.DataFrame):
+        return [flat_labels(W.index), flat_labels(W.columns)]
+    if isinstance(W, xr.DataArray):
+        return [flat_labels(W.indexes[dim]) if dim in W.indexes else None for dim in W.dims]
+    return []
+
+
+def component_of(structure: Factorisation) -> Axis:
+    """The dim of the components, and their labels."""
+    dims = structure.dims.get(structure.H.name, ())
+    dim = structure.H.orient_dims(dims)[0] if len(dims) == 2 else "component"
+    return Axis(dim, structure.coords.get(dim, np.arange(structure.rank)))
+
+
+def numbers_of(name: str, value: Any) -> Array:
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind in "biufO":
+            return array.astype(np.float64)
+    except (TypeError, ValueError):
+        pass
+    raise InputError(name, " ".join(repr(value).split())[:60], "numbers", "use toarray()" * sp.issparse(value))
+
+
+def check_weights_alone(W: Any) -> Array:
+    """W (F, K) without a model."""
+    W = numbers_of("W", W)
+    if W.ndim != 2:
+        raise InputError("W", f"shape {W.shape}", "a matrix (feature, component)")
+    if not np.all((W >= 0) & np.isfinite(W)):
+        raise InputError("W", "values that are negative or not finite", "finite values >= 0")
+    return W
+
+
+def require_no_background(structure: Factorisation) -> None:
+    if structure.likelihood.background is not None:
+        raise InputError("method", "'importance' with a background", "no background", "use method='exact'")
+
+
+def require_few_terms(given: Given) -> None:
+    terms = exact.n_terms(given.samples, given.W.shape[1])
+    for where, found in (("one sample", max(terms)), ("all samples", sum(terms))):
+        if found > MOST_TERMS[where]:  # as integers: they can be too large for a float
+            got = f"'enumeration' of 10^{math.log10(found):.1f} admissible components of {where}"
+            raise InputError("method", got, f"at most {MOST_TERMS[where]:.0e}", "use method='exact' or 'importance'")
+
+
+def require_affordable(given: Given, threads: int, most: float) -> float:
+    """Refuse exact values that are too much; else their seconds on one thread."""
+    fitting = [] if given.structure.likelihood.background is not None else ["method='importance'"]
+    fitting += ["nz.evidence(method='bound')"] if isinstance(given.structure.W.prior, GammaPrior) else []
+    do = f"use {' or '.join(fitting)}" if fitting else "use fewer components"
+    cost = exact.estimate(given.samples, given.W, given.rate)
+    _require_fits("method", "exact values", cost, cost.seconds, threads, most, do)
+    require_memory("method", "exact values", threads * cost.memory, do)
+    return cost.seconds
+
+
+def require_affordable_expectations(given: Given, threads: int, most: float) -> float:
+    """The same for expectations: forward states are kept, one for each cell, and the way back takes twice as long."""
+    do = "use draws: nz.sample(model=pm.do(model, {'W': W}))"
+    cost = exact.estimate(given.samples, given.W, given.rate)
+    seconds, cells = TIMES_OF_EXPECTATIONS * cost.seconds, int(np.diff(given.samples.columns.indptr).max())
+    _require_fits("model", "exact expectations", cost, seconds, threads, most, do)
+    require_memory("model", "exact expectations", threads * (3.0 + cells) * cost.memory, do)
+    n_cells, rank = len(given.samples.columns.counts), given.W.shape[1]
+    require_memory("model", f"{n_cells} cells x {rank} components", 16.0 * n_cells * rank, "choose fewer samples")
+    return seconds
+
+
+def _require_fits(name: str, what: str, cost: exact.Cost, seconds: float, threads: int, most: float, do: str) -> None:
+    seconds, (n, rank) = seconds / min(threads, os.cpu_count() or 1), cost.largest
+    if seconds > most:
+        got = f"{what} of samples up to {n:,} counts and {rank} components: about {_in_words(seconds)}"
+        raise InputError(name, got, f"at most max_seconds={most:g}", do)
+
+
+def _in_words(seconds: float) -> str:
+    """A time as people say it."""
+    if seconds > 1e6 * UNITS[0][1]:
+        return "for ever" if math.isinf(seconds) else f"{seconds / UNITS[0][1]:.0e} years"
+    for unit, size in UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.1f} seconds"
+
+
+# -- values ----------------------------------------------------------------------------------------------------------
+
+
+METHODS = ("exact", "enumeration", "importance")
+BAR_SECONDS = 2.0  # from what estimate on a progress bar is worth its line
+FEW = 0.05  # effective sample size / draws below which a standard error is too small
+
+
+class How(NamedTuple):
+    """Arguments of :func:`~nmf_zoo.marginal_log_likelihood`, checked; ``key`` of the draws."""
+
+    method: str
+    draws: int
+    key: np.uint64
+    threads: int
+    max_seconds: float
+    progressbar: bool
+
+
+def check_how(method: Any, draws: Any, random_seed: Any, cores: int | None, max_seconds: Any, progressbar: bool) -> How:
+    if method not in METHODS:
+        raise InputError("method", repr(method), f"one of {list(METHODS)}")
+    check_counts(draws=(draws, 2))
+    require_max_seconds(max_seconds)
+    return How(method, draws, seed_key(entropy_of(random_seed)), check_threads(cores), max_seconds, progressbar)
+
+
+def require_max_seconds(most: Any) -> None:
+    if isinstance(most, bool) or not isinstance(most, numbers.Real) or not float(most) > 0:
+        raise InputError("max_seconds", repr(most), "a positive number")
+
+
+def evaluate(given: Given, how: How) -> importance.Estimates:
+    """log p(x_n | W) of every sample, with errors of 0 where they are exact."""
+    if how.method == "importance":
+        return _estimate(given, how)
+    if how.method == "enumeration":
+        require_few_terms(given)
+        values = exact.enumerated_log_likelihoods(*given.arguments)
+    else:
+        seconds = require_affordable(given, how.threads, how.max_seconds)
+        with work(given, how.threads, how.progressbar and seconds > BAR_SECONDS) as (workers, report):
+            values = exact.log_likelihoods(*given.arguments, workers, report)
+    return importance.Estimates(values, np.zeros(len(values)), np.ones(len(values)))
+
+
+def _estimate(given: Given, how: How) -> importance.Estimates:
+    require_no_background(given.structure)
+    with work(given, how.threads, how.progressbar) as (workers, report):
+        found = importance.estimate_log_likelihoods(
+            *given.arguments, draws=how.draws, key=how.key, workers=workers, report=report
+        )
+    few = int(np.sum(found.effective < FEW))
+    if few:
+        message = (
+            f"effective: below {FEW} for {few} of {len(found.effective)} samples, whose errors are larger than said"
+        )
+        warnings.warn(f"{message}; raise draws={how.draws}", NmfZooWarning, stacklevel=4)
+    return found
+
+
+def check_threads(cores: int | None) -> int:
+    if cores is None:
+        return available_cores()
+    check_counts(cores=(cores, 1))
+    return cores
+
+
+@contextmanager
+def work(given: Given, threads: int, with_bar: bool) -> Iterator[tuple[Workers, Any]]:
+    """Threads, and what they report their progress to."""
+    total = given.samples.n_samples
+    with closing(Workers(threads)) as workers, Watch(with_bar, "samples, run", 1, total) as watch:
+        yield workers, lambda done: watch.report(0, done)
+        watch.report(0, total, last=True)
+
+
+# -- the call --------------------------------------------------------------------------------------------------------
 
 
 def marginal_log_likelihood(
@@ -47,7 +313,7 @@ def marginal_log_likelihood(
         Poisson factorisation of counts with Gamma activations
     W : (feature, component) array, DataFrame or DataArray, its labels the model's if it has some; a result of
         :func:`~nmf_zoo.fit` (its best restart), which also gives the hyperparameters that are unknown, or of
-        :meth:`~nmf_zoo.streaming.Stream.result`; None when W is known to the model
+        :meth:`~nmf_zoo.streaming.stream.Stream.result`; None when W is known to the model
     method : "exact": a dynamic programme over the components' totals, about n^K / K! steps for a sample of n counts.
         "importance": importance sampling of h with a proposal at its mode, at any size. "enumeration": the sum over all
         admissible components, for tiny problems
@@ -84,13 +350,13 @@ def marginal_log_likelihood(
     """
     how = check_how(method, draws, random_seed, cores, max_seconds, progressbar)
     given = prepare(model, W)
-    found, sample = evaluate(given, how), axes_of(given.structure)[1]
+    found, obs = evaluate(given, how), axes_of(given.structure)[1]
     columns = {"log_likelihood": found.log_likelihood, "standard_error": found.standard_error}
     if method == "importance":
         columns["effective"] = found.effective
-    arrays = {name: (sample.dim, column) for name, column in columns.items()}
+    arrays = {name: (obs.dim, column) for name, column in columns.items()}
     total = {"log_marginal_likelihood": float(found.log_likelihood.sum()), "standard_error": found.total_error}
-    return xr.Dataset(arrays, coords={sample.dim: sample.labels}, attrs=total | {"method": method})
+    return xr.Dataset(arrays, coords={obs.dim: obs.labels}, attrs=total | {"method": method})
 
 
 def marginal_expectations(
@@ -110,7 +376,7 @@ def marginal_expectations(
     Returns
     -------
     Dataset with ``C`` (cell, component), the expected sources of the observed cells that are not 0, whose feature and
-    sample are coordinates of ``cell``; ``background`` (cell) if there is one; and ``H`` (component, sample). NaN for a
+    sample are coordinates of ``cell``; ``background`` (cell) if there is one; and ``H`` (component, obs). NaN for a
     sample whose likelihood is 0.
 
     Examples
@@ -125,23 +391,23 @@ def marginal_expectations(
     threads, given = check_threads(cores), prepare(model, W)
     seconds = require_affordable_expectations(given, threads, max_seconds)
     with work(given, threads, progressbar and seconds > BAR_SECONDS) as (workers, report):
-        sources, activations = marginal.expectations(*given.arguments, workers, report)
+        sources, activations = exact.expectations(*given.arguments, workers, report)
     return _expected(given, sources, activations)
 
 
 def _expected(given: Given, sources: Array, activations: Array) -> xr.Dataset:
-    feature, sample = axes_of(given.structure)
+    feature, obs = axes_of(given.structure)
     columns, rank, component = given.samples.columns, given.W.shape[1], component_of(given.structure)
     cols = np.repeat(np.arange(given.samples.n_samples), np.diff(columns.indptr))
     arrays: dict[str, Any] = {
         "C": (("cell", component.dim), sources[:, :rank]),
-        "H": ((component.dim, sample.dim), activations.T),
+        "H": ((component.dim, obs.dim), activations.T),
     }
     if columns.offset.size > 0:
         arrays["background"] = ("cell", sources[:, rank])
-    names = {f"cell_{feature.dim}": feature.labels[columns.features], f"cell_{sample.dim}": sample.labels[cols]}
+    names = {f"cell_{feature.dim}": feature.labels[columns.features], f"cell_{obs.dim}": obs.labels[cols]}
     of_cells = {name: ("cell", values) for name, values in names.items()}
-    return xr.Dataset(arrays, coords={component.dim: component.labels, sample.dim: sample.labels} | of_cells)
+    return xr.Dataset(arrays, coords={component.dim: component.labels, obs.dim: obs.labels} | of_cells)
 
 
 def rescale_columns(W: Any, beta: Any, scale: Any) -> tuple[Array, Array]:
@@ -226,7 +492,7 @@ def marginal_terms(
     given = prepare(model, W)
     found, component = evaluate(given, how), component_of(given.structure)
     samples, W, shape, rate = given.arguments
-    penalty = np.mean(shape * np.log(marginal.rates(samples, W, rate)), axis=0)
+    penalty = np.mean(shape * np.log(exact.rates(samples, W, rate)), axis=0)
     constant = 0.0 - float(np.mean(np.sum(shape * np.log(rate), axis=1)))  # 0.0 - 0.0 has no sign
     arrays = {
         "fit": -float(found.log_likelihood.mean()) - float(penalty.sum()) - constant,

@@ -8,6 +8,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -19,21 +20,20 @@ import xarray as xr
 
 from nmf_zoo import __version__
 from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
-from nmf_zoo.inference.driver import available_cores
-from nmf_zoo.inference.evidence import Method
 from nmf_zoo.inference.evidence.bound import Bound
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.evidence.contract import Method
+from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.memory import MOST_RANKS, PER_RUN, require_memory
 from nmf_zoo.reading import read
-from nmf_zoo.results import plain_attrs
-from nmf_zoo.run_arguments import check_counts, entropy_of
+from nmf_zoo.results.groups import plain_attrs
+from nmf_zoo.runtime.arguments import check_counts, entropy_of
+from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.structure import Factorisation
-from nmf_zoo.workbench import bounds, holdout
-from nmf_zoo.workbench.evidence import METHODS as EVIDENCE
+from nmf_zoo.workbench import bounds, evidence, holdout
 from nmf_zoo.workbench.ranking import rank_table
-from nmf_zoo.workbench.search import Outcome, Search, Shelf, run_search, search_folder
+from nmf_zoo.workbench.search import Outcome, Outcomes, Search, run_search, search_folder
 
-METHODS: dict[str, Method] = EVIDENCE | {method.name: method for method in (bounds.METHOD, holdout.METHOD)}
+METHODS: dict[str, Method] = evidence.METHODS | {method.name: method for method in (bounds.METHOD, holdout.METHOD)}
 MANY = 10  # a bound is as good as its best restart
 
 
@@ -48,6 +48,7 @@ def select_rank(
     progressbar: bool = True,
     quiet: bool = False,
     checkpoint: Path | str | None = None,
+    executor: Executor | None = None,
 ) -> xr.Dataset:
     """Fit a model with each of several numbers of components, and say which the data prefer, and how clearly.
 
@@ -55,8 +56,8 @@ def select_rank(
     ----------
     declare : function that makes the model of a given rank, on the same data each time
     ranks : the numbers of components to compare, e.g. ``range(1, 11)``
-    method : "bound" (variational bound of the log evidence, corrected), "chib", "smc" or "exact" (estimates of the log
-        evidence), "holdout" (log-likelihood of held-out data), or options such as ``nz.Holdout(share=0.2)``
+    method : "bound" (variational bound of the log evidence, corrected), "chib", "smc" or "enumeration" (estimates of
+        the log evidence), "holdout" (log-likelihood of held-out data), or options such as ``nz.Holdout(share=0.2)``
     restarts : independent runs of each rank; default 10 for the bound, else what the method asks for. For "holdout" as
         many random splits of the data, the same for every rank
     cores : threads; default every core. Results do not depend on it
@@ -64,6 +65,8 @@ def select_rank(
     progressbar, quiet : a bar on standard error; ``quiet`` also drops warnings about runs that failed
     checkpoint : folder that every run is saved to when it is done. The same call goes on from there after a kill or
         Ctrl-C and gives the same numbers; one with more ranks or restarts makes those that are missing
+    executor : where the runs are made, in place of ``cores`` threads: a ``concurrent.futures.Executor``, of processes
+        or of a cluster. Results do not depend on it
 
     Returns
     -------
@@ -100,7 +103,7 @@ def select_rank(
     began = time.perf_counter()
     wanted, chosen = check_ranks(ranks), resolve_method(method)
     judge, options = chosen
-    n_restarts = restarts if restarts is not None else (MANY if judge.is_bound else judge.chains)
+    n_restarts = restarts if restarts is not None else (MANY if judge.is_bound else judge.runs)
     check_counts(restarts=(n_restarts, 1), cores=(available_cores() if cores is None else cores, 1))
     runs = f"{n_restarts} of {len(wanted)} ranks each"
     require_memory("restarts", runs, PER_RUN * n_restarts * len(wanted), "ask for fewer")
@@ -119,7 +122,8 @@ def select_rank(
             key=seed_key(entropy),
             same_splits=judge is holdout.METHOD,
         )
-        outcomes = run_search(search, Shelf(search, folder), cores or available_cores(), progressbar and not quiet)
+        shelf = Outcomes(search, folder)
+        outcomes = run_search(search, shelf, cores or available_cores(), progressbar and not quiet, executor)
     table = rank_table(outcomes, judge, wanted, n_restarts)
     table.attrs |= plain_attrs(
         {
@@ -159,13 +163,7 @@ def resolve_method(method: Any) -> tuple[Method, Any]:
     """The method and its options, from a name or an options object; those of ``nz.Bound`` are understood."""
     if isinstance(method, Bound):
         method = bounds.RankBound(max_iter=method.max_iter, tol=method.tol)
-    for name, known in METHODS.items():
-        if isinstance(method, known.options):
-            return known, method
-        if isinstance(method, str) and method == name:
-            return known, known.options()
-    classes = [known.options.__name__ for known in METHODS.values()]
-    raise InputError("method", repr(method), f"one of {list(METHODS)}, or options of {classes}")
+    return evidence.resolve_method(method, METHODS)
 
 
 def declared(declare: Any, ranks: list[int]) -> dict[int, Factorisation]:

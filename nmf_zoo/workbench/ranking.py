@@ -14,7 +14,7 @@ from scipy.special import gammaln, softmax
 from scipy.stats import t as student_t
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.evidence import Estimate, Method, combine
+from nmf_zoo.inference.evidence.contract import Estimate, Method, combine
 from nmf_zoo.structure import Array
 from nmf_zoo.workbench.search import Outcome
 

@@ -14,8 +14,9 @@ import numpy as np
 import pymc as pm
 from pytensor import shared
 
-from nmf_zoo import _compat, nuts
-from nmf_zoo.inference.driver import SampleRun
+from nmf_zoo import _compat
+from nmf_zoo.inference import nuts
+from nmf_zoo.runtime.driver import SampleRun
 from nmf_zoo.structure import Array, Factorisation
 
 DATA = "data of a simulation"

@@ -3,7 +3,7 @@
 A job's stream is keyed by its rank and restart, so that its numbers depend on neither the threads nor the order, nor
 on which other ranks and restarts were asked for. On disk::
 
-    run.json, lock          the search: method, options, seed (:mod:`nmf_zoo.inference.checkpoint`)
+    run.json, lock          the search: method, options, seed (:mod:`nmf_zoo.runtime.checkpoint`)
     rank_5/run.json         the model of rank 5
     rank_5/0.state          what restart 0 of rank 5 found
 
@@ -12,24 +12,22 @@ A job that was cut short is done again from its start; those that were done are 
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping
+from concurrent.futures import Executor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.checkpoint import Checkpoint, open_checkpoint
-from nmf_zoo.inference.evidence import EvidenceRun, Job, Method
-from nmf_zoo.inference.facts import run_facts
-from nmf_zoo.inference.progress import Watch
-from nmf_zoo.inference.workers import OneBlasThread, Workers
-from nmf_zoo.kernels.streams import child
+from nmf_zoo.inference.evidence.contract import EvidenceRun, Method
+from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.runtime.checkpoint import Checkpoint, Part, open_checkpoint
+from nmf_zoo.runtime.jobs import Job, Jobs
+from nmf_zoo.runtime.run_fingerprint import run_facts
 from nmf_zoo.structure import Factorisation
 
 
@@ -49,11 +47,11 @@ INTERRUPTED = Outcome(np.nan, np.nan, np.nan, np.nan, "interrupted")
 
 
 class OneRun(EvidenceRun):
-    """A method's run of a single chain: in the caller's thread, with the threads and the Ctrl-C of the search."""
+    """A method's run of a single chain: the search's job is its chain."""
 
-    def __init__(self, key: np.uint64, workers: Workers, report: Any, is_stopped: Any):
-        super().__init__(chains=1, key=key)
-        self._job = Job(0, key, workers, report, is_stopped)
+    def __init__(self, job: Job):
+        super().__init__(chains=1, key=job.key)
+        self._job = replace(job, number=0)
 
     def each(self, work: Any, total: int) -> list[Any]:
         return [work(self._job)]
@@ -88,18 +86,19 @@ class Search:
         """The stream of a job."""
         return child(self.key, restart) if self.same_splits else child(self.key, restart, rank)
 
-    def judge(self, rank: int, restart: int, workers: Workers, report: Any, is_stopped: Any) -> Outcome:
-        """Do one job."""
+    def judge(self, item: tuple[int, int], job: Job) -> Outcome:
+        """Do one job. What a run found that was cut short is dropped."""
+        if job.is_stopped():
+            raise KeyboardInterrupt
         began = time.perf_counter()
-        run = OneRun(self.stream(rank, restart), workers, report, is_stopped)
         try:
-            found = self.method.estimate(self.structures[rank], self.options, run)
+            found = self.method.estimate(self.structures[item[0]], self.options, OneRun(job))
         except RunFailed as error:
-            if is_stopped():
-                return INTERRUPTED
+            if job.is_stopped():
+                raise KeyboardInterrupt from None
             return INTERRUPTED._replace(seconds=time.perf_counter() - began, status=f"failed: {error}")
-        if is_stopped():  # what it found is that of a run cut short
-            return INTERRUPTED
+        if job.is_stopped():
+            raise KeyboardInterrupt
         status: Any = found.statistics.get("status", ["complete"])
         missing, off = (found.statistics.get(name, [np.nan]) for name in ("shortfall", "shortfall_error"))
         numbers: Any = (found.log_evidence, found.standard_error, missing, off)
@@ -107,19 +106,26 @@ class Search:
         return Outcome(value, spread, lacks, time.perf_counter() - began, str(status[0]), doubt)
 
 
-class Shelf:
+class Outcomes:
     """Where the outcomes of a search are kept on disk; without a checkpoint, nowhere."""
 
     def __init__(self, search: Search, checkpoint: Checkpoint | None):
+        self._jobs = search.jobs
         self._folders = {} if checkpoint is None else dict(_rank_folders(search, checkpoint))
 
-    def load(self, rank: int, restart: int) -> Outcome | None:
-        saved = self._folders[rank].part(restart).load(OUTCOME) if rank in self._folders else None
+    def load(self, number: int) -> Outcome | None:
+        part = self._part(number)
+        saved = None if part is None else part.load(OUTCOME)
         return None if saved is None else Outcome(*saved.tree)
 
-    def save(self, rank: int, restart: int, outcome: Outcome) -> None:
-        if rank in self._folders and outcome.status != INTERRUPTED.status:
-            self._folders[rank].part(restart).save(list(outcome), {})
+    def save(self, number: int, outcome: Outcome) -> None:
+        part = self._part(number)
+        if part is not None:
+            part.save(list(outcome), {})
+
+    def _part(self, number: int) -> Part | None:
+        rank, restart = self._jobs[number]
+        return self._folders[rank].part(restart) if rank in self._folders else None
 
 
 def _rank_folders(search: Search, checkpoint: Checkpoint):
@@ -142,68 +148,24 @@ def search_folder(path: Any, method: Method, options: Any, entropy: Any, is_seed
         yield opened
 
 
-def run_search(search: Search, shelf: Shelf, cores: int, progressbar: bool) -> dict[tuple[int, int], Outcome]:
+def run_search(
+    search: Search, shelf: Outcomes, cores: int, progressbar: bool, executor: Executor | None = None
+) -> dict[tuple[int, int], Outcome]:
     """The outcomes by (rank, restart), those of an earlier session among them. Ctrl-C leaves the others interrupted."""
-    saved = {job: shelf.load(*job) for job in search.jobs}
-    done = {job: outcome for job, outcome in saved.items() if outcome is not None}
-    todo, stop = [job for job in search.jobs if job not in done], threading.Event()
-    side_by_side = max(1, min(len(todo), cores))
-    watching = Watch(progressbar, "models", 1, len(search.jobs))
-    board, waiting = Board(watching, done), iter(range(len(todo) - side_by_side))
-
-    def work(job: tuple[int, int]) -> Outcome:
-        if stop.is_set():
-            return INTERRUPTED
-        try:
-            outcome = search.judge(*job, workers, lambda *_, **__: None, stop.is_set)
-        finally:
-            if next(waiting, None) is None:  # no other takes its place: its core goes to those that still run
-                workers.add_cores(1)
-        shelf.save(*job, outcome)
-        board.add(job, outcome)
-        return outcome
-
-    with OneBlasThread(), watching, closing(Workers()) as workers, ThreadPoolExecutor(side_by_side) as pool:
-        workers.add_cores(cores - side_by_side)
-        board.show()
-        futures = {job: pool.submit(work, job) for job in todo}
-        _wait(list(futures.values()), stop)
-    return done | {job: future.result() for job, future in futures.items()}
+    items, leader = search.jobs, Leader(search)
+    with Jobs(len(items), cores=cores, word="models", progressbar=progressbar, executor=executor) as jobs:
+        found = jobs.run(search.judge, items, [search.stream(*item) for item in items], shelf, leader.note)
+    return {item: found.get(number, INTERRUPTED) for number, item in enumerate(items)}
 
 
-def _wait(futures: Sequence[Future], stop: threading.Event) -> None:
-    """Wait for all, or for the first failure; Ctrl-C asks the jobs to stop, a second one gives up."""
-    try:
-        wait(futures, return_when="FIRST_EXCEPTION")
-    except KeyboardInterrupt:
-        stop.set()
-        wait(futures)
-    finally:
-        if any(future.done() and future.exception() for future in futures):
-            stop.set()
+class Leader:
+    """Which rank leads, for the progress bar."""
 
+    def __init__(self, search: Search):
+        self._jobs, self._best = search.jobs, (-np.inf, 0)
 
-class Board:
-    """The progress bar: how many jobs are done, and which rank leads."""
-
-    def __init__(self, watch: Watch, done: Mapping[tuple[int, int], Outcome]):
-        self._watch, self._lock = watch, threading.Lock()
-        self._done, self._best = 0, (-np.inf, 0)
-        for (rank, _), outcome in done.items():
-            self._count(rank, outcome)
-
-    def add(self, job: tuple[int, int], outcome: Outcome) -> None:
-        with self._lock:
-            self._count(job[0], outcome)
-        self.show()
-
-    def show(self) -> None:
-        value, rank = self._best
-        note = f"best {value:.6g} at rank {rank}" if rank else ""
-        self._watch.report(0, self._done, note)
-
-    def _count(self, rank: int, outcome: Outcome) -> None:
-        self._done += 1
+    def note(self, number: int, outcome: Outcome) -> str:
+        """After one more outcome."""
         value = outcome.estimate + (outcome.shortfall if np.isfinite(outcome.shortfall) else 0.0)
-        if value > self._best[0]:
-            self._best = (value, rank)
+        self._best = max(self._best, (value, self._jobs[number][0]), key=lambda pair: pair[0])
+        return f"best {self._best[0]:.6g} at rank {self._best[1]}" if self._best[1] else ""

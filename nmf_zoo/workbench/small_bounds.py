@@ -1,4 +1,4 @@
-"""Variational Bayes on small dense tables by one compiled loop (:mod:`nmf_zoo.kernels.small_bound`)."""
+"""Variational Bayes on small dense tables by one compiled loop (:mod:`nmf_zoo.kernels.counts.small_bound`)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 from scipy.special import gammaln
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference import vb
-from nmf_zoo.inference.divergence import LARGE
-from nmf_zoo.inference.sides import Side
-from nmf_zoo.kernels.small_bound import BOUND, PUSH, PUSH_BOUND, RESIDUAL, Cells, Led, Table, climb
+from nmf_zoo.inference.counts import vb
+from nmf_zoo.inference.shared.factor_view import Side
+from nmf_zoo.inference.shared.hyperparameters import LARGE
+from nmf_zoo.kernels.counts.small_bound import BOUND, PUSH, PUSH_BOUND, RESIDUAL, Cells, Led, Table, climb
 from nmf_zoo.structure import Array, Dense
-from nmf_zoo.workbench.shortfall import Posterior
+from nmf_zoo.workbench.bound_correction import Posterior
 
 MOST_WORK = 1 << 15  # cells of X times components: above, BLAS is faster
 BLOCK = 250  # iterations of one call: an interruption waits for one

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference import gibbs, trajectories
-from nmf_zoo.inference import layout as layouts
-from nmf_zoo.inference.blocks import Block, run_block
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.counts import gibbs, sweeps
+from nmf_zoo.inference.shared import layout as layouts
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.blocks import Block, run_block
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Cells, Imputed
 from tests.structures import gamma, model, unknown
 
@@ -163,7 +163,7 @@ def test_trajectories_run_by_themselves_only_where_counts_say_enough_of_the_fact
 def test_large_sparse_tables_go_to_allocation(monkeypatch):
     x = np.where(RNG.random((40, 60)) < 0.05, 50.0, 0.0)
     assert gibbs.prepare(model(x, 2, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL).walks
-    monkeypatch.setattr(trajectories, "MOST_LISTED", 10)
+    monkeypatch.setattr(sweeps, "MOST_LISTED", 10)
     assert not gibbs.prepare(model(x, 2, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL).walks
 
 

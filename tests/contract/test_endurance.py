@@ -12,17 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nmf_zoo.inference import checkpoint as files
-from nmf_zoo.inference import driver, em, gibbs, layout, sources, vb
-from nmf_zoo.inference.blocks import Block
-from nmf_zoo.inference.checkpoint import open_checkpoint
-from nmf_zoo.inference.driver import FitRun, SampleRun, run_chains, run_restarts
-from nmf_zoo.inference.itakura_saito import em as divergence_em
-from nmf_zoo.inference.itakura_saito import gibbs as composite_gibbs
-from nmf_zoo.inference.itakura_saito import gibbs_steps
-from nmf_zoo.inference.itakura_saito import vb as composite_vb
-from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.counts import em, gibbs, vb
+from nmf_zoo.inference.powers import em as divergence_em
+from nmf_zoo.inference.powers import gibbs as composite_gibbs
+from nmf_zoo.inference.powers import vb as composite_vb
+from nmf_zoo.inference.shared import layout
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.runtime import checkpoint as files
+from nmf_zoo.runtime import jobs, run_one
+from nmf_zoo.runtime.blocks import equal_blocks
+from nmf_zoo.runtime.checkpoint import open_checkpoint
+from nmf_zoo.runtime.driver import FitRun, SampleRun, run_chains, run_restarts
+from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Cells
 from tests.structures import gamma, inverse_gamma, model, unknown
 
@@ -46,8 +47,8 @@ OF_POWERS = {
 def several_chunks(monkeypatch):
     """Several chunks on small data, and a save at every step."""
     monkeypatch.setattr(layout, "CHUNK_NONZEROS", 64)
-    monkeypatch.setattr(sources, "CHUNK_CELLS", 128)
-    for module in (divergence_em, composite_vb, gibbs_steps):
+    monkeypatch.setattr(layout, "CHUNK_CELLS", 128)
+    for module in (divergence_em, composite_vb, composite_gibbs):
         monkeypatch.setattr(module, "CHUNK_CELLS", 256)
     monkeypatch.setattr(files, "EVERY", 0.0)
     monkeypatch.setattr(files, "SHARE", np.inf)
@@ -154,16 +155,9 @@ class InBlocks(Workers):
 
 
 def in_blocks_of(size):
-    """``driver.blocks`` with blocks of ``size`` sweeps."""
+    """``blocks`` with blocks of ``size`` sweeps."""
 
-    def blocks(first, tune, draws, thin, keep_warmup, longest):
-        while first < tune + draws:
-            tuning = first < tune
-            stop = min(first + size, tune if tuning else tune + draws)
-            yield Block(first, stop, 0 if tuning else tune, thin if keep_warmup or not tuning else 0, tuning)
-            first = stop
-
-    return blocks
+    return lambda first, tune, draws, thin, keep_warmup, *_: equal_blocks(first, tune, draws, thin, keep_warmup, size)
 
 
 @pytest.mark.parametrize(("name", "engine"), CASES)
@@ -176,18 +170,18 @@ class TestTheSameBits:
     @pytest.mark.parametrize("blocks", [1, 7])
     def test_in_any_blocks_of_chunks(self, name, engine, blocks, monkeypatch):
         expected = run(name, engine)
-        monkeypatch.setattr(driver, "Workers", lambda threads: InBlocks(blocks))
+        monkeypatch.setattr(jobs, "Workers", lambda threads: InBlocks(blocks))
         assert_same(run(name, engine), expected)
 
     def test_in_any_blocks_of_sweeps(self, name, engine, monkeypatch):
         expected = run(name, engine)
         for size in (1, 7):
-            monkeypatch.setattr(driver, "blocks", in_blocks_of(size))
+            monkeypatch.setattr(run_one, "blocks", in_blocks_of(size))
             assert_same(run(name, engine), expected)
 
     def test_going_on_from_every_step(self, name, engine, tmp_path, monkeypatch):
         """One session per step: each reads all it knows from the folder."""
-        monkeypatch.setattr(driver, "blocks", in_blocks_of(1 + random.randrange(3)))
+        monkeypatch.setattr(run_one, "blocks", in_blocks_of(1 + random.randrange(3)))
         expected = run(name, engine)
         for length in range(1, 10):
             opened = open_checkpoint(tmp_path / "run", {}, 1, is_seeded=True)

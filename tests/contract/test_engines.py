@@ -13,12 +13,10 @@ import scipy.sparse as sp
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.engines import VERBS, verdict
 from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
-from nmf_zoo.inference import ENGINES, OTHERS
-from nmf_zoo.inference.driver import STATUS
-from nmf_zoo.inference.hmm.support import CHAIN_ENGINES
-from nmf_zoo.structure import Exponential
+from nmf_zoo.inference.registry import is_maximised, verb_of, verdict
+from nmf_zoo.runtime.driver import STATUS
+from tests.registered import OF_CHAINS, OF_POWERS, OURS, VERBS
 
 F, K, N = 4, 2, 5
 RNG = np.random.default_rng(3)
@@ -27,7 +25,7 @@ TABLE = pd.DataFrame(X, index=list("abcd"), columns=[f"s{i}" for i in range(N)])
 POWER = TABLE + 0.25
 MASK = np.ones((F, N), dtype=bool)
 MASK[[0, 2], [1, 3]] = False
-LABELS = {"feature": list("abcd"), "component": ["u", "v"], "sample": list(TABLE.columns)}
+LABELS = {"feature": list("abcd"), "component": ["u", "v"], "obs": list(TABLE.columns)}
 one, two = np.float64(1), np.float64(2)
 
 
@@ -63,7 +61,7 @@ def with_silent_frames():
 def powers_with_hyperpriors():
     with pm.Model() as model:
         alpha, beta = pm.Gamma("a", two, one), pm.LogNormal("b", np.float64(0), one, shape=(K, 1))
-        nz.is_nmf(POWER, K, alpha=alpha, beta=beta, alpha_w=2.0)
+        nz.is_nmf(POWER, K, alpha_h=alpha, beta_h=beta, alpha_w=2.0)
     return model
 
 
@@ -96,7 +94,7 @@ MAKERS = {
     "gamma_nmf, offsets": lambda: nz.gamma_nmf(X, K, exposure=np.linspace(1, 2, N), background=0.5),
     "gamma_nmf, sparse": lambda: nz.gamma_nmf(sp.csr_array(X), K),
     "gamma_nmf, ratings": lambda: nz.gamma_nmf(sp.csr_array(X), K, observed="stored"),
-    "gamma_nmf, free": lambda: nz.gamma_nmf(X, K, alpha_h=nz.free(), mean_h=nz.free(tie="sample")),
+    "gamma_nmf, free": lambda: nz.gamma_nmf(X, K, alpha_h=nz.free(), mean_h=nz.free(tie="obs")),
     "gamma_nmf, hyperpriors": with_hyperpriors,
     "gamma_nmf, known W": lambda: pm.do(nz.gamma_nmf(TABLE, K), {"W": np.full((F, K), 0.5)}),
     "gamma_nmf, nothing observed": lambda: nz.gamma_nmf(None, K, shape=(F, N)),
@@ -114,13 +112,13 @@ MAKERS = {
         TABLE, K, alpha_w=2.0, mask=MASK, background=0.5, chain=nz.UnitChain([0.9, 0.8])
     ),
     "hmm_nmf, bayes, sparse": lambda: nz.hmm_nmf(sp.csr_array(X), K, alpha_w=2.0, chain=nz.UnitChain(0.9)),
-    "is_nmf": lambda: nz.is_nmf(POWER, K, alpha=2.0, alpha_w=[[1.5], [2.0], [1.0], [3.0]]),
-    "is_nmf, W free": lambda: nz.is_nmf(POWER, K, beta=np.ones((K, 1))),
+    "is_nmf": lambda: nz.is_nmf(POWER, K, alpha_h=2.0, alpha_w=[[1.5], [2.0], [1.0], [3.0]]),
+    "is_nmf, W free": lambda: nz.is_nmf(POWER, K, beta_h=np.ones((K, 1))),
     "is_nmf, mask": lambda: nz.is_nmf(POWER, K, alpha_w=2.0, mask=MASK),
     "is_nmf, offsets": lambda: nz.is_nmf(POWER, K, alpha_w=2.0, exposure=np.linspace(1, 2, N), background=0.5),
     "is_nmf, zeros": lambda: nz.is_nmf(np.where(MASK, POWER, 0.0), K, alpha_w=2.0),
     "is_nmf, silence": with_silent_frames,
-    "is_nmf, free scale": lambda: nz.is_nmf(POWER, K, alpha_w=2.0, beta=nz.free(tie="sample")),
+    "is_nmf, free scale": lambda: nz.is_nmf(POWER, K, alpha_w=2.0, beta_h=nz.free(tie="obs")),
     "is_nmf, hyperpriors": powers_with_hyperpriors,
     "is_nmf, known W": lambda: pm.do(nz.is_nmf(POWER, K), {"W": np.full((F, K), 0.5)}),
     "is_nmf, nothing observed": lambda: nz.is_nmf(None, K, shape=(F, N), alpha_w=2.0),
@@ -131,12 +129,8 @@ MAKERS = {
     "user's own": users_own,
     "PyMC's masked array": pymc_masked_array,
 }
-OWN = {name: engine.verb for name, engine in ENGINES.items()}  # NUTS has tests of its own: it compiles for seconds
-
-
 POINTS = ("em", "mcem")  # give one draw
 MAXIMISES_W = ("mcem",)  # and integrates H out: with gamma priors of both there is nothing to maximise
-OF_CHAINS = CHAIN_ENGINES
 
 
 @pytest.fixture(scope="module")
@@ -147,14 +141,14 @@ def models():
 def suited(name, engine):
     """The declaration of this kind that the engine is for."""
     if engine in OF_CHAINS:
-        return name.replace("gamma_nmf", "hmm_nmf, bayes" if OWN[engine] == "sample" else "hmm_nmf")
+        return name.replace("gamma_nmf", "hmm_nmf, bayes" if OURS[engine] == "sample" else "hmm_nmf")
     return name.replace("gamma_nmf", "gap") if engine in MAXIMISES_W else name
 
 
 def run(engine, model, **arguments):
     """A few draws of two chains, or a few iterations of two restarts."""
     short = {"random_seed": 1, "quiet": True, "model": model, "engine": engine}
-    if VERBS[getattr(engine, "name", engine) if isinstance(engine, str) else type(engine).__name__.lower()] == "sample":
+    if verb_of(engine) == "sample":
         return nz.sample(**{"draws": 6, "tune": 3, "chains": 2, **short, **arguments})
     return nz.fit(**{"max_iter": 5, "draws": 6, "restarts": 2, **short, **arguments})
 
@@ -172,7 +166,7 @@ def assert_same(first, second, names=None):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-@pytest.mark.parametrize("engine", OWN)
+@pytest.mark.parametrize("engine", OURS)
 def test_each_engine_on_each_declaration(engine, name, models):
     model = models[name]
     structure = nz.read(model)
@@ -183,6 +177,20 @@ def test_each_engine_on_each_declaration(engine, name, models):
         check_refusal(str(refusal.value), engine, able.reason, structure)
         return
     check_result(run(engine, model), model, structure, n_draws=1 if engine in POINTS else 6)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_smc_on_each_declaration(name, models):
+    structure = nz.read(models[name])
+    able, few = verdict(structure, "smc"), nz.SMC(particles=40, length=4)
+    if able:
+        first, second = (run(few, models[name], cores=cores) for cores in (1, 3))
+        check_result(first, models[name], structure, n_draws=6)
+        assert_same(first, second)
+        return
+    with pytest.raises(UnsupportedModel) as refusal:
+        run(few, models[name])
+    check_refusal(str(refusal.value), "smc", able.reason, structure)
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -242,17 +250,17 @@ def test_labels_come_back(models):
 def test_observed_cells_have_their_labels(name, models):
     data = _compat.group(run("gibbs", models[name]), "observed_data")
     rows, cols = nz.read(models[name]).cells
-    feature, sample = (models[name].coords[dim] for dim in ("feature", "sample"))
+    feature, sample = (models[name].coords[dim] for dim in ("feature", "obs"))
     assert list(data["feature"].to_numpy()) == [feature[f] for f in rows]
-    assert list(data["sample"].to_numpy()) == [sample[n] for n in cols]
+    assert list(data["obs"].to_numpy()) == [sample[n] for n in cols]
     np.testing.assert_array_equal(data["X"], X[rows, cols])
 
 
 # -- seeds and threads -------------------------------------------------------------------------------------------
 
 
-SEEDED = [*product(OWN, ["gamma_nmf", "gamma_nmf, sparse", "gamma_nmf, mask"])]
-SEEDED += [*product((own.name for own in OTHERS if Exponential in own.likelihoods), ["is_nmf", "is_nmf, mask"])]
+SEEDED = [*product(OURS, ["gamma_nmf", "gamma_nmf, sparse", "gamma_nmf, mask"])]
+SEEDED += [*product(OF_POWERS, ["is_nmf", "is_nmf, mask"])]
 
 
 @pytest.mark.parametrize(("engine", "name"), SEEDED)
@@ -268,7 +276,7 @@ def test_the_seed_decides_and_the_threads_do_not(engine, name, models):
 
 
 def test_a_run_without_a_seed_records_one_that_repeats_it(models):
-    for engine in OWN:
+    for engine in OURS:
         model = models[suited("gamma_nmf", engine)]
         first = run(engine, model, random_seed=None)
         assert_same(first, run(engine, model, random_seed=int(first.attrs["random_seed"])))
@@ -297,7 +305,7 @@ def test_thin_keeps_every_second_draw(models):
     np.testing.assert_array_equal(thinned["W"], whole["W"][:, ::2])
 
 
-@pytest.mark.parametrize("engine", OWN)
+@pytest.mark.parametrize("engine", OURS)
 def test_var_names_select(engine, models):
     model = models[suited("gamma_nmf", engine)]
     result = run(engine, model, var_names=["H"])
@@ -331,12 +339,12 @@ def sklearn_factors():
 
 
 @pytest.mark.parametrize("name", ["gamma_nmf", "gamma_nmf, sparse", "poisson_nmf"])
-@pytest.mark.parametrize("engine", OWN)
+@pytest.mark.parametrize("engine", OURS)
 def test_runs_start_from_factors_of_scikit_learn(engine, name, models):
     if not verdict(nz.read(models[name]), engine):
         pytest.skip(f"{engine} can't run {name}")
     start = sklearn_factors()
-    arguments = {"max_iter": 1} if OWN[engine] == "fit" else {"draws": 1, "tune": 0}
+    arguments = {"max_iter": 1} if OURS[engine] == "fit" else {"draws": 1, "tune": 0}
     result = run(engine, models[name], initvals=start, **arguments)
     assert np.all(np.isfinite(_compat.group(result, "sample_stats")["lp"]))
     if engine == "em":  # one iteration from one start: no randomness is left
@@ -355,21 +363,21 @@ def test_a_start_per_chain_and_partial_starts(models):
 
 
 def test_log_likelihood_comes_when_asked_for(models):
-    for engine in OWN:
+    for engine in OURS:
         result = run(engine, models[suited("gamma_nmf, mask", engine)], idata_kwargs={"log_likelihood": True})
         assert _compat.group(result, "log_likelihood")["X"].dims == ("chain", "draw", "cell")
 
 
 # -- optimisers --------------------------------------------------------------------------------------------------
 
-FITS = [name for name, verb in OWN.items() if verb == "fit"]
+FITS = [name for name, verb in OURS.items() if verb == "fit"]
 
 
 @pytest.mark.parametrize("engine", FITS)
 def test_restarts_come_best_first(engine, models):
     fit = _compat.group(run(engine, models[suited("gamma_nmf", engine)], restarts=6, max_iter=8, tol=0), "fit")
     last = fit["objective"].to_numpy()[:, -1]
-    assert np.all(np.diff(last) <= 0) if ENGINES[engine].maximise else np.all(np.diff(last) >= 0)
+    assert np.all(np.diff(last) <= 0) if is_maximised(engine) else np.all(np.diff(last) >= 0)
     assert len(np.unique(last)) > 1
 
 
@@ -401,10 +409,10 @@ def test_more_iterations_continue_the_same_path(engine, models):
 # -- Ctrl-C ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", OWN)
+@pytest.mark.parametrize("engine", OURS)
 def test_ctrl_c_keeps_what_was_done(engine, models):
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    endless = {"draws": 1_000_000, "tune": 1} if OWN[engine] == "sample" else {"max_iter": 100_000_000, "tol": 0}
+    endless = {"draws": 1_000_000, "tune": 1} if OURS[engine] == "sample" else {"max_iter": 100_000_000, "tol": 0}
     timer.start()
     result = run(engine, models[suited("gamma_nmf", engine)], **endless)
     timer.join()
@@ -463,14 +471,14 @@ BAD_FIT = {
 @pytest.mark.parametrize(("verb", "name"), [("gibbs", name) for name in BAD] + [("em", name) for name in BAD_FIT])
 def test_bad_arguments_are_refused_in_one_line(verb, name, models):
     arguments, message = (BAD if verb == "gibbs" else BAD_FIT)[name]
-    call = {"sample": nz.sample, "fit": nz.fit}[OWN[verb]]
+    call = {"sample": nz.sample, "fit": nz.fit}[OURS[verb]]
     own = {"chains": 2} if verb == "gibbs" else {}
     with pytest.raises(InputError, match=message) as refusal:
         call(**{"engine": verb, "model": models["gamma_nmf"], "quiet": True, **own, **arguments})
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("engine", OWN)
+@pytest.mark.parametrize("engine", OURS)
 @pytest.mark.parametrize("factor", ["W", "H"])
 def test_counts_that_a_known_factor_forbids_are_found_before_the_run(engine, factor, models):
     known = np.ones((F, K) if factor == "W" else (K, N))
@@ -526,6 +534,6 @@ def test_bad_options_are_refused_in_one_line(options, arguments):
 
 def test_a_cell_that_is_no_count_is_placed():
     table = pd.DataFrame([[1.0, 2.0], [0.5, 3.0]], index=["sun", "rain"], columns=["mon", "tue"])
-    told = r"not integers \(1 of them\), the first 0.5 at feature 'rain', sample 'mon'"
+    told = r"not integers \(1 of them\), the first 0.5 at feature 'rain', obs 'mon'"
     with pytest.raises(UnsupportedModel, match=told):
         nz.sample(model=nz.gamma_nmf(table, 1), quiet=True)

@@ -7,12 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nmf_zoo.engines import OPTIONS, VERBS, require_support, verdict
 from nmf_zoo.errors import UnsupportedModel
-from nmf_zoo.inference import OTHERS
-from nmf_zoo.inference.hmm.support import CHAIN_ENGINES
-from nmf_zoo.structure import Exponential
+from nmf_zoo.inference.registry import require_support, resolve_engine, verdict
 from nmf_zoo.workbench.rank import METHODS
+from tests.registered import OF_CHAINS, OF_POWERS, OURS
 from tests.structures import gamma, inverse_gamma, model
 
 X = np.arange(1.0, 22.0).reshape(3, 7)
@@ -24,7 +22,6 @@ SIDES = {
 }
 BOTH = ("gamma", "inverse gamma")
 TAKEN = {"exponential": {"gibbs": ("inverse gamma",), "em": BOTH, "vb": BOTH}}  # else gamma priors only
-OF_POWERS = [engine.name for engine in OTHERS if Exponential in engine.likelihoods]
 CASES = [*product(("poisson", "normal", "exponential"), SIDES, SIDES)]
 
 
@@ -39,7 +36,7 @@ def strange(kind, engine, of_w, of_h):
     return [name for name, of in (("W", of_w), ("H", of_h)) if of in BOTH and of not in taken]
 
 
-@pytest.mark.parametrize("engine", [name for name in VERBS if name not in ("nuts", *CHAIN_ENGINES)])
+@pytest.mark.parametrize("engine", [name for name in OURS if name not in OF_CHAINS])
 @pytest.mark.parametrize(("kind", "of_w", "of_h"), CASES)
 def test_engines_take_what_they_have_formulas_for(kind, of_w, of_h, engine):
     structure = case(kind, of_w, of_h)
@@ -51,7 +48,7 @@ def test_engines_take_what_they_have_formulas_for(kind, of_w, of_h, engine):
         return
     assert not found, f"{engine} would run {kind} data with {of_w} W and {of_h} H"
     with pytest.raises(UnsupportedModel, match=r"engines that can|no engine can"):
-        require_support(structure, engine, OPTIONS[engine]())
+        require_support(structure, *resolve_engine(engine, OURS[engine], structure))
     if kind == "poisson":
         assert any(f"{name} has an inverse-gamma prior" in found.reason for name in refused), found.reason
 
@@ -77,8 +74,9 @@ def test_evidence_is_of_counts_with_gamma_priors(kind, of_w, of_h, method):
 
 
 def test_nuts_is_named_where_it_alone_can():
+    structure = case("poisson", "gamma", "inverse gamma")
     with pytest.raises(UnsupportedModel) as caught:
-        require_support(case("poisson", "gamma", "inverse gamma"), "gibbs", OPTIONS["gibbs"]())
+        require_support(structure, *resolve_engine("gibbs", "sample", structure))
     assert str(caught.value) == (
         "engine 'gibbs' can't run this model: H has an inverse-gamma prior, and its updates are for gamma ones; "
         "engines that can: nz.sample(engine='nuts')"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from nmf_zoo import engines, streaming
-from nmf_zoo.workbench import evidence, rank
+from nmf_zoo.inference import registry
+from nmf_zoo.inference.counts import em
+from nmf_zoo.workbench import rank
 from tests.golden import kept, recipes, steps
 from tests.golden.arrays import arrays_of
 from tests.golden.compare import compare
 from tests.golden.make import outcome
+from tests.registered import with_changed
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of few draws and short runs
 KEPT = kept.load()
@@ -38,9 +39,9 @@ def test_one_step_from_the_same_start(what):
 
 
 def test_every_engine_is_found():
-    assert set(recipes.engines()) == set(engines.OPTIONS.values())
-    assert {engine.options for engine in streaming.STREAMS} == set(recipes.streams())
-    assert {method.options for method in evidence.METHODS.values()} == set(recipes.methods())
+    assert set(recipes.engines()) == {entry.options for entry in registry.entries(*registry.VERBS)}
+    assert {entry.options for entry in registry.entries("stream")} == set(recipes.streams())
+    assert {entry.options for entry in registry.entries("evidence")} == set(recipes.methods())
     assert {method.options for method in rank.METHODS.values()} <= set(recipes.judges())  # which take Bound too
 
 
@@ -72,7 +73,7 @@ def test_one_bit_of_one_array_is_seen():
 
 def test_one_bit_in_a_step_of_an_engine_is_seen():
     """As if a kernel summed in another order."""
-    (own,) = [engine for engine in engines.ENGINES.values() if engine.name == "em"]
+    own = em.ENGINE
 
     def step(problem, state, key):
         state, info = own.step(problem, state, key)
@@ -80,7 +81,7 @@ def test_one_bit_in_a_step_of_an_engine_is_seen():
 
     name = "EM: poisson_nmf"
     base = {name: outcome(lambda: recipes.run(recipes.nz.EM, "poisson_nmf"))}
-    with patch.dict(engines.ENGINES, {own.name: replace(own, step=step)}):
+    with patch.object(registry, "REGISTRY", with_changed(own, step=step)):
         head = {name: outcome(lambda: recipes.run(recipes.nz.EM, "poisson_nmf"))}
     (row,) = compare(base, head)
     assert row.verdict == "differs"

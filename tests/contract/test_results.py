@@ -19,7 +19,6 @@ TABLE = pd.DataFrame(X, index=list("abcd"), columns=[f"s{i}" for i in range(N)])
 MASK = np.ones((F, N), dtype=bool)
 MASK[[0, 2], [1, 3]] = False
 NOISE = (
-    "ignore:Found dimension named 'sample'",  # ArviZ 1.x: the name of a dim of every declaration
     "ignore:Estimated shape parameter of Pareto",  # few draws
     "ignore:Passing a dict or None as alias_mapping",  # ArviZ 0.23 with Matplotlib 3.11
     "ignore:More chains",  # a fit has one draw and several restarts
@@ -125,6 +124,26 @@ def check_lp(idata, model, log_density):
 # -- ArviZ -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("engine", RUNS)
+@pytest.mark.parametrize("name", MODELS)
+def test_az_extract_stacks_the_draws(name, engine, results):
+    H, stacked = _compat.group(results[name, engine], "posterior")["H"], az.extract(results[name, engine])
+    assert {"W", "H"} <= set(stacked.data_vars)
+    assert dict(stacked["H"].sizes) == {"component": K, "obs": N, "sample": H.sizes["chain"] * H.sizes["draw"]}
+    np.testing.assert_array_equal(stacked["H"].isel(sample=-1).transpose("component", "obs"), H[-1, -1])
+
+
+def test_dims_of_one_s_own_may_have_any_name():
+    """Also those that declarations do not use, or no longer."""
+    with pm.Model(coords={"gene": list("abcd"), "sample": range(N), "part": range(K)}) as model:
+        W = pm.Gamma("W", 1.0, 1.0, dims=("gene", "part"))
+        H = pm.Gamma("H", 1.0, 1.0, dims=("part", "sample"))
+        pm.Poisson("X", W @ H, observed=np.arange(F * N).reshape(F, N), dims=("gene", "sample"))
+    idata = nz.fit(model=model, engine="em", max_iter=5, draws=1, random_seed=1, quiet=True)
+    assert _compat.group(idata, "posterior")["H"].dims == ("chain", "draw", "part", "sample")
+    assert nz.predict(idata, model, samples=[2], random_seed=1).dims == ("chain", "draw", "gene", "sample")
+
+
 @pytest.mark.parametrize("engine", SAMPLES)
 @pytest.mark.parametrize("name", MODELS)
 def test_az_summary(name, engine, results):
@@ -164,11 +183,11 @@ def test_az_loo_with_the_log_likelihood_of_the_run(name, models):
     assert az.loo(idata).n_data_points == points
 
 
-@pytest.mark.parametrize("per", ["sample", "cell"])
+@pytest.mark.parametrize("per", ["obs", "cell"])
 @pytest.mark.parametrize("name", MODELS)
 def test_az_loo_after_our_log_likelihood(name, per, models, results):
     result = az.loo(nz.log_likelihood(results[name, "gibbs"], models[name], per=per))
-    assert result.n_data_points == (N if per == "sample" else MASK.sum() if name == "mask" else F * N)
+    assert result.n_data_points == (N if per == "obs" else MASK.sum() if name == "mask" else F * N)
 
 
 # -- PyMC --------------------------------------------------------------------------------------------------------

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.engines import OPTIONS, VERBS, require_support, verdict
 from nmf_zoo.errors import InputError, UnsupportedModel
-from nmf_zoo.inference import ENGINES, OTHERS, engine_for
-from nmf_zoo.inference.evidence import METHODS as EVIDENCE
-from nmf_zoo.streaming import STREAMS
-from nmf_zoo.streaming import _resolve as resolve_stream
+from nmf_zoo.inference import registry
+from nmf_zoo.inference.counts import em
+from nmf_zoo.inference.registry import require_support, resolve_engine, verdict
+from nmf_zoo.streaming.stream import _resolve as resolve_stream
 from nmf_zoo.structure import Flat, GammaPrior, InverseGammaPrior, Likelihood
+from nmf_zoo.workbench.evidence import METHODS as EVIDENCE
 from nmf_zoo.workbench.rank import METHODS as RANK
+from tests.registered import STREAMS, VERBS
 from tests.structures import gamma, inverse_gamma, model
 
 X = np.arange(1.0, 13.0).reshape(3, 4)
@@ -48,11 +49,11 @@ def test_engines_refuse_it(of_w, of_h, engine):
     found = verdict(unheard(of_w, of_h), engine)
     assert "X is unheard-of" in found.reason or "chain" in found.reason
     with pytest.raises(UnsupportedModel, match="no engine can with its default options"):
-        require_support(unheard(of_w, of_h), engine, OPTIONS[engine]())
+        require_support(unheard(of_w, of_h), *resolve_engine(engine, VERBS[engine], unheard()))
 
 
 def test_the_first_engine_of_a_name_is_the_one_that_refuses_it():
-    assert engine_for("em", unheard()) is ENGINES["em"]
+    assert resolve_engine("em", "fit", unheard()) == (em.ENGINE, nz.EM())
 
 
 @pytest.mark.parametrize("of_h", PRIORS)
@@ -66,6 +67,7 @@ def test_streams_refuse_it(of_h):
 def test_evidence_refuses_it(method):
     found = EVIDENCE[method].supports(unheard(), EVIDENCE[method].options())
     assert found.reason == "X is unheard-of, and its updates are for poisson data"
+    assert registry.verdict(unheard(), EVIDENCE[method]).reason == found.reason
 
 
 @pytest.mark.parametrize("method", RANK)
@@ -84,6 +86,7 @@ def test_what_asks_the_likelihood_itself_works():
 class OddPrior:
     """A prior that nobody has heard of."""
 
+    family: ClassVar[str] = "unheard-of"
     parameters: ClassVar[dict] = {}
 
 
@@ -133,7 +136,7 @@ def test_once_registered_two_engines_run_it():
 def test_what_can_not_be_registered(arguments, says):
     with pytest.raises(InputError, match=says):
         nz.register_likelihood(*arguments)
-    assert not any(Unheard in engine.likelihoods for engine in OTHERS)
+    assert not any(Unheard in entry.likelihoods for entry in registry.REGISTRY)
 
 
 def test_distributions_of_the_zoo_are_taken():

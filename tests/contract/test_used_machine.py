@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 import nmf_zoo as nz
-from nmf_zoo.cli import main
+from nmf_zoo.interfaces.cli import main
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,9 +8,9 @@ from scipy.special import logsumexp
 
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
 from nmf_zoo.inference.hmm.samples import read_samples
-from nmf_zoo.kernels.basis_states import Chain
-from nmf_zoo.kernels.streams import seed_key
-from tests import naive_chains
+from nmf_zoo.kernels.hmm.basis_states import Chain
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from tests.naive.hmm import basis_chain as naive_chains
 from tests.structures import model, weight_of
 
 KEY = seed_key(5)

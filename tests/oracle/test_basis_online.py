@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
+from nmf_zoo.inference.hmm.m_step import rules_of
 from nmf_zoo.inference.hmm.samples import read_samples
-from nmf_zoo.inference.hmm.update_rules import rules_of
-from nmf_zoo.kernels.basis_online import Online, Rules, learn
-from nmf_zoo.kernels.basis_states import Tables, set_rates
-from tests import naive_chains
+from nmf_zoo.kernels.hmm.basis_online import Online, Rules, learn
+from nmf_zoo.kernels.hmm.basis_states import Tables, set_rates
+from tests.naive.hmm import basis_chain as naive_chains
 from tests.structures import model, parameter, unknown, weight_of
 
 RANK, FEATURES = 2, 3

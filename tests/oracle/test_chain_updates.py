@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nmf_zoo.inference.hmm import basis_updates, log_normal_updates, unit_updates
-from nmf_zoo.inference.hmm.chain_updates import ChainCounts, update_chain
-from nmf_zoo.inference.hmm.climb import keep_inside
-from nmf_zoo.inference.hmm.update_rules import ROLES, rules_of, why_not
-from nmf_zoo.inference.start import MIDDLES
-from nmf_zoo.kernels.chain_updates import update_regression, update_shares
+from nmf_zoo.inference.hmm import m_step
+from nmf_zoo.inference.hmm.m_step import ROLES, ChainCounts, keep_inside, rules_of, update_chain, why_not
+from nmf_zoo.inference.shared.start import MIDDLES
+from nmf_zoo.kernels.hmm.chain_updates import update_regression, update_shares
 from nmf_zoo.structure import BasisChainPrior, Factor, LogNormalARPrior, UnitChainPrior
 from tests.structures import parameter, unknown
 
@@ -114,11 +112,11 @@ def counts_of(prior, seed=0, n_paths=4):
 
 def objective(prior, unknowns, counts, values):
     if isinstance(prior, LogNormalARPrior):
-        return log_normal_updates.log_chain(prior, unknowns, *counts, values)
+        return m_step.log_normal_chain(prior, unknowns, *counts, values)
     if isinstance(prior, BasisChainPrior):
-        shares = basis_updates.count(counts.pairs, counts.first)
-        return basis_updates.log_chain(prior, unknowns, shares, values)
-    return unit_updates.log_chain(prior, unknowns, {"alpha": (counts.pairs[:, :1], counts.pairs[:, 1:])}, values)
+        shares = m_step.count(counts.pairs, counts.first)
+        return m_step.log_basis_chain(prior, unknowns, shares, values)
+    return m_step.log_unit_chain(prior, unknowns, {"alpha": (counts.pairs[:, :1], counts.pairs[:, 1:])}, values)
 
 
 def start(prior):

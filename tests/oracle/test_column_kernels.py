@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nmf_zoo.inference.online_statistics import averaged, empty
-from nmf_zoo.inference.stream_engine import columns_of
-from nmf_zoo.kernels import column_statistics as clock
-from nmf_zoo.kernels.column_statistics import take_step
-from nmf_zoo.kernels.column_sweeps import Plan, Weights, expect_columns, make_room
-from nmf_zoo.kernels.streams import child, seed_key
-from tests import naive_streams as naive
+from nmf_zoo.inference.counts.online_em import averaged, empty
+from nmf_zoo.kernels.counts import column_sweeps as clock
+from nmf_zoo.kernels.counts.column_sweeps import Plan, Weights, expect_columns, make_room, take_step
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.stream_engine import columns_of
+from tests.naive.counts import column_sweeps as naive
 
 KEY = seed_key(4)
 

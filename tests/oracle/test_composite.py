@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from nmf_zoo.inference.gibbs import Gibbs
-from nmf_zoo.inference.itakura_saito import gibbs, gibbs_steps
-from nmf_zoo.inference.sides import two_sides
-from nmf_zoo.inference.workers import SERIAL, Workers
-from nmf_zoo.kernels import inverse_shears
-from nmf_zoo.kernels.composite import LEAST, MOST, Factors, apply_scales, draw_inverse_gamma, draw_scales
-from nmf_zoo.kernels.gibbs import divide_rows, draw_shear_step
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.counts.gibbs import Gibbs
+from nmf_zoo.inference.powers import gibbs
+from nmf_zoo.inference.shared.factor_view import two_sides
+from nmf_zoo.kernels.counts.gibbs import divide_rows, draw_shear_step
+from nmf_zoo.kernels.powers import composite
+from nmf_zoo.kernels.powers.composite import LEAST, MOST, Factors, apply_scales, draw_inverse_gamma, draw_scales
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Cells
-from tests import naive_composite as naive
+from tests.naive.powers import composite as naive
 from tests.statistical.gates import check_means
 from tests.structures import inverse_gamma, model
 
@@ -77,7 +77,7 @@ def test_a_sweep(name):
     likelihood, seen = structure.likelihood, seen_in(structure)
     exposure = 1.0 if likelihood.exposure is None else likelihood.exposure
     background = None if likelihood.background is None else np.broadcast_to(likelihood.background / exposure, (F, N))
-    keys = child(KEY, 1, gibbs_steps.POWERS), child(KEY, 1, gibbs_steps.WEIGHTS)
+    keys = child(KEY, 1, gibbs.POWERS), child(KEY, 1, gibbs.WEIGHTS)
     power = np.where(seen, X, 0.0) / exposure
     expected = naive.sweep(power, seen, background, state.Wt.T, state.Ht.T, *priors_of(structure), keys)
     state, _ = gibbs.step(problem, state, child(KEY, 1))
@@ -99,7 +99,7 @@ def test_lp_is_the_log_joint(name):
 def test_chunks_do_not_matter_but_for_rounding(monkeypatch):
     found = []
     for cells in (1, 1 << 20):
-        monkeypatch.setattr(gibbs_steps, "CHUNK_CELLS", cells)
+        monkeypatch.setattr(gibbs, "CHUNK_CELLS", cells)
         problem = gibbs.prepare(MODELS["masked"], ALONE, SERIAL)
         state = gibbs.init(problem, KEY, {})
         found.append((len(problem.frames.chunks), gibbs.step(problem, state, KEY)[0]))
@@ -109,7 +109,7 @@ def test_chunks_do_not_matter_but_for_rounding(monkeypatch):
 
 @pytest.mark.parametrize("threads", [2, 4])
 def test_threads_do_not_matter(threads, monkeypatch):
-    monkeypatch.setattr(gibbs_steps, "CHUNK_CELLS", 1)
+    monkeypatch.setattr(gibbs, "CHUNK_CELLS", 1)
     states = []
     for workers in (SERIAL, Workers(threads)):
         problem = gibbs.prepare(MODELS["all"], ALONE, workers)
@@ -166,8 +166,8 @@ def test_shear_density():
         pulls = scale_w[k] / Wt[k], scale_h[j] / H[j]
         start = naive.log_shear_density(0.0, k, j, Wt, H, shape_w, scale_w, shape_h, scale_h)
         for step in np.linspace(lower, upper, 9)[1:-1]:
-            change = inverse_shears._log_change(ratios_w, shape_w[k], pulls[0], step)
-            change += inverse_shears._log_change(ratios_h, shape_h[j], pulls[1], -step)
+            change = composite._log_change(ratios_w, shape_w[k], pulls[0], step)
+            change += composite._log_change(ratios_h, shape_h[j], pulls[1], -step)
             expected = naive.log_shear_density(step, k, j, Wt, H, shape_w, scale_w, shape_h, scale_h) - start
             np.testing.assert_allclose(change, expected, rtol=1e-9, atol=1e-10)
 
@@ -188,8 +188,8 @@ def test_shear_steps_have_their_law():
         w, h = Wt[k] + at * Wt[j], H[j] - at * H[k]
         lower, upper = -divide_rows(Wt[j], w, ratios_w), divide_rows(H[k], h, ratios_h)
         rows = (
-            inverse_shears.InverseGammaRow(ratios_w, shape_w[k], scale_w[k] / w),
-            inverse_shears.InverseGammaRow(ratios_h, shape_h[j], scale_h[j] / h),
+            composite.InverseGammaRow(ratios_w, shape_w[k], scale_w[k] / w),
+            composite.InverseGammaRow(ratios_h, shape_h[j], scale_h[j] / h),
         )
         at += draw_shear_step(lower, upper, *rows, 0.0, child(KEY, i))
         kept[i] = np.log(at - ends[0]) - np.log(ends[1] - at)
@@ -198,7 +198,7 @@ def test_shear_steps_have_their_law():
 
 def test_shears_keep_the_product():
     Wt, Ht = W.T.copy(), H.copy()
-    inverse_shears.move_inverse_shears(Wt, Ht, *orbit_priors(), KEY)
+    composite.move_inverse_shears(Wt, Ht, *orbit_priors(), KEY)
     np.testing.assert_allclose(Wt.T @ Ht, W @ H, rtol=1e-12)
     assert np.all(Wt > 0)
     assert np.all(Ht > 0)

@@ -9,12 +9,13 @@ import pytest
 from numba import njit
 from scipy.special import logsumexp
 
-from nmf_zoo.kernels.particles import backgrounds, conditional_filter
-from nmf_zoo.kernels.particles.conditional_resampling import pick_by_logs, resample_others, shuffle
-from nmf_zoo.kernels.particles.laws import BASIS, LOG_NORMAL, UNIT
-from nmf_zoo.kernels.streams import child, seed_key
-from tests import naive_chains, naive_conditional
+from nmf_zoo.kernels.hmm.particles import conditional_filter, emission
+from nmf_zoo.kernels.hmm.particles.conditional_filter import pick_by_logs, resample_others, shuffle
+from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from tests.conditional_paths import draw_paths, law_of, target_of
+from tests.naive.hmm import basis_chain as naive_chains
+from tests.naive.hmm import conditional_filter as naive_conditional
 from tests.statistical.gates import check_frequencies, check_means
 
 SCHEMES = {"systematic": 0, "stratified": 1, "residual": 2, "multinomial": 3}
@@ -87,7 +88,7 @@ def test_background_of_other_components():
     target = target_of(X, W, BASE, law_of(BASIS, P, Q))
     H = np.random.default_rng(3).gamma(1.0, size=(2, 3))
     out = np.ones(len(target.counts.values))
-    backgrounds.add_components(out, target.counts, W, np.ascontiguousarray(H.T))
+    emission.add_standing_components(out, target.counts, W, np.ascontiguousarray(H.T))
     times = np.repeat(np.arange(3), np.diff(target.counts.indptr))
     np.testing.assert_allclose(out, 1 + (W @ H)[target.counts.indices, times], rtol=1e-13)
 

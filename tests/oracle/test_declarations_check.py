@@ -51,10 +51,10 @@ HYPERPARAMETERS = {
     "known": {"alpha_w": 0.5, "beta_w": 2.0, "alpha_h": np.ones((K, 1)), "beta_h": 3.0},
     "known means": {"alpha_w": 0.5, "mean_w": 2.0, "alpha_h": np.arange(1.0, K + 1)[:, None], "mean_h": 3.0},
     "free, one": {"alpha_w": free(), "beta_w": free(), "alpha_h": free(), "beta_h": free()},
-    "free, per component": {"alpha_w": free("feature"), "beta_w": free("feature"), "alpha_h": free("sample")},
+    "free, per component": {"alpha_w": free("feature"), "beta_w": free("feature"), "alpha_h": free("obs")},
     "free, per row or column": {"alpha_w": free("component"), "mean_h": free("component")},
     "free, untied": {"alpha_w": free(None), "mean_h": free(None)},
-    "free means": {"mean_w": free(), "alpha_h": free("sample"), "mean_h": free("component")},
+    "free means": {"mean_w": free(), "alpha_h": free("obs"), "mean_h": free("component")},
     "sampled": {"alpha_w": variable(pm.Gamma, "a", two, two), "mean_h": variable(pm.InverseGamma, "m", two, two)},
     "sampled, per component": {"alpha_h": variable(pm.HalfNormal, "a", two, shape=(K, 1))},
 }
@@ -96,13 +96,18 @@ def test_hyperparameters_of_gamma_nmf(name):
 
 
 INVERSE = {
-    "known": {"alpha": 0.5, "beta": np.arange(1.0, K + 1)[:, None], "alpha_w": np.arange(1.0, K + 1), "beta_w": 3.0},
-    "W free": {"alpha": 2.0, "beta": RNG.uniform(1, 2, N)},
-    "free, one": {"alpha": free(), "beta": free(), "alpha_w": free(), "beta_w": free()},
-    "free, tied": {"alpha": free("sample"), "beta": free("component"), "alpha_w": free("feature")},
-    "free, untied": {"alpha": free(None), "beta_w": free(None), "alpha_w": 2.0},
-    "sampled": {"alpha": variable(pm.Gamma, "a", two, two), "beta": variable(pm.InverseGamma, "b", two, two)},
-    "sampled, per component": {"beta": variable(pm.HalfNormal, "b", two, shape=(K, 1)), "alpha_w": 1.5},
+    "known": {
+        "alpha_h": 0.5,
+        "beta_h": np.arange(1.0, K + 1)[:, None],
+        "alpha_w": np.arange(1.0, K + 1),
+        "beta_w": 3.0,
+    },
+    "W free": {"alpha_h": 2.0, "beta_h": RNG.uniform(1, 2, N)},
+    "free, one": {"alpha_h": free(), "beta_h": free(), "alpha_w": free(), "beta_w": free()},
+    "free, tied": {"alpha_h": free("obs"), "beta_h": free("component"), "alpha_w": free("feature")},
+    "free, untied": {"alpha_h": free(None), "beta_w": free(None), "alpha_w": 2.0},
+    "sampled": {"alpha_h": variable(pm.Gamma, "a", two, two), "beta_h": variable(pm.InverseGamma, "b", two, two)},
+    "sampled, per component": {"beta_h": variable(pm.HalfNormal, "b", two, shape=(K, 1)), "alpha_w": 1.5},
 }
 
 

@@ -8,11 +8,11 @@ import pytest
 from scipy import optimize
 from scipy.special import gammaln, logsumexp
 
-from nmf_zoo.inference import em, vb
-from nmf_zoo.inference.multiplicative import FLOOR
-from nmf_zoo.inference.workers import Workers
+from nmf_zoo.inference.counts import em, vb
+from nmf_zoo.inference.shared.multiplicative import FLOOR
+from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Cells, Normal
-from tests import naive
+from tests.naive.counts import optimisers as naive
 from tests.runs import fit, largest_loss, numerical_gradient
 from tests.structures import gamma, model, parameter, unknown, weight_of
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, logsumexp, xlogy
 
-from nmf_zoo.inference.evidence import bridging, clamping, enumeration, labelling
+from nmf_zoo.inference.evidence import bridging, chib, enumeration
 from nmf_zoo.inference.evidence.posterior_runs import (
     LogJoints,
     Pair,
@@ -17,8 +17,8 @@ from nmf_zoo.inference.evidence.posterior_runs import (
     sharpen,
     unflatten,
 )
-from nmf_zoo.inference.layout import compress
-from nmf_zoo.kernels.evidence import sum_log_means
+from nmf_zoo.inference.shared.layout import compress
+from nmf_zoo.kernels.counts.joint import sum_log_means
 from tests.statistical.enumeration import Case, Problem, compositions, log_gamma_density, log_weights
 from tests.structures import gamma, model
 
@@ -169,10 +169,10 @@ def test_permanents_and_best_orders(classes):
     tables = np.random.default_rng(2).normal(scale=30.0, size=(5, 3, 3))
     allowed = [order for order in permutations(range(3)) if np.array_equal(classes[list(order)], classes)]
     scores = np.array([[table[range(3), order].sum() for order in allowed] for table in tables])
-    np.testing.assert_allclose(labelling.log_permanents(tables, classes), logsumexp(scores, axis=1), rtol=1e-12)
-    best = labelling.orders_of_best(tables, classes)
+    np.testing.assert_allclose(bridging.log_permanents(tables, classes), logsumexp(scores, axis=1), rtol=1e-12)
+    best = bridging.orders_of_best(tables, classes)
     assert [tuple(order) for order in best] == [allowed[i] for i in scores.argmax(axis=1)]
-    assert np.exp(labelling.log_exchanges(classes)) == pytest.approx(len(allowed))
+    assert np.exp(bridging.log_exchanges(classes)) == pytest.approx(len(allowed))
 
 
 def test_orders_put_exchanged_components_back():
@@ -182,7 +182,7 @@ def test_orders_put_exchanged_components_back():
     for _ in range(10):
         exchange = rng.permutation(4)
         moved = Pair(pair.W[:, :, exchange], pair.Ht[:, :, exchange])
-        orders = labelling.orders_like(moved, reference, labelling.exchangeable(structure))
+        orders = bridging.orders_like(moved, reference, bridging.exchangeable(structure))
         np.testing.assert_array_equal(moved.ordered(orders).W, pair.W)
 
 
@@ -190,7 +190,7 @@ def test_components_with_other_priors_are_not_exchangeable():
     equal = model(np.ones((2, 2)), 3, gamma(1.0, 1.0), gamma(1.0, 1.0))
     unequal = model(np.ones((2, 2)), 3, gamma(1.0, 1.0), gamma([[1.0], [2.0], [1.0]], 1.0))
     known = model(np.ones((2, 2)), 3, np.ones((2, 3)), gamma(1.0, 1.0))
-    sizes = [np.exp(labelling.log_exchanges(labelling.exchangeable(each))) for each in (equal, unequal, known)]
+    sizes = [np.exp(bridging.log_exchanges(bridging.exchangeable(each))) for each in (equal, unequal, known)]
     assert sizes == pytest.approx([6.0, 2.0, 1.0])
 
 
@@ -220,7 +220,7 @@ def test_independent_size_of_a_slow_series():
 
 def test_counts_are_rounded_to_whole_shares():
     counts, rates = np.array([5.0, 1.0, 0.0]), np.array([[1.0, 1.0, 1.2], [0.1, 0.2, 0.3], [1.0, 1.0, 1.0]])
-    shares = clamping.round_shares(counts, rates)
+    shares = chib.round_shares(counts, rates)
     np.testing.assert_array_equal(shares.sum(axis=1), counts)
     assert np.all(np.abs(shares - counts[:, None] * rates / rates.sum(axis=1, keepdims=True)) < 1.0)
 
@@ -230,11 +230,11 @@ def test_densities_of_sources_are_multinomial():
     structure = model([[2, 1], [0, 3]], 2, gamma(1.0, 1.0), gamma(1.0, 1.0))
     draws, point = stack(structure), Pair(*(array[0] for array in stack(structure, seed=7)))
     layout = compress(structure)
-    sums = clamping.share_sources(layout, point)
+    sums = chib.share_sources(layout, point)
     C = np.zeros((2, 2, 2))
     for f, n in np.argwhere(structure.data.values > 0):
-        C[f, n] = clamping.round_shares(structure.data.values[f, n][None], (point.W[f] * point.Ht[n])[None])[0]
-    found = clamping.log_densities_of_sources(layout, sums, draws, np.zeros(2, int))
+        C[f, n] = chib.round_shares(structure.data.values[f, n][None], (point.W[f] * point.Ht[n])[None])[0]
+    found = chib.log_densities_of_sources(layout, sums, draws, np.zeros(2, int))
     expected = []
     for W, Ht in zip(*draws, strict=True):
         rates = W[:, None, :] * Ht[None]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from nmf_zoo.inference.evidence import labelling, tightening
+from nmf_zoo.inference.evidence import bridging, chib_bridge
 from nmf_zoo.inference.evidence.posterior_runs import Draws, Pair, nearness
 from tests.structures import gamma, model
 
@@ -19,21 +19,21 @@ def test_means_over_exchanges(classes, sharpness):
     allowed = [order for order in permutations(range(4)) if np.array_equal(classes[list(order)], classes)]
     sums = np.array([[table[range(4), order].sum() - np.trace(table) for order in allowed] for table in tables])
     expected = logsumexp(sharpness * sums, axis=1) - np.log(len(allowed))
-    found = labelling.log_mean_over_exchanges(tables, sharpness, classes)
+    found = bridging.log_mean_over_exchanges(tables, sharpness, classes)
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("largest", [12, 1])
 def test_log_rise_is_that_of_the_tilts_of_all_exchanges(monkeypatch, largest):
     """With too many exchanges to sum over, of the draw's own tilt alone, where it is in the labelling."""
-    monkeypatch.setattr(labelling, "LARGEST_CLASS", largest)
+    monkeypatch.setattr(bridging, "LARGEST_CLASS", largest)
     structure, rng = model(np.ones((3, 4)), 3, gamma(1.0, 1.0), gamma(1.0, 1.0)), np.random.default_rng(2)
     pair = Pair(rng.gamma(1.0, size=(50, 3, 3)), rng.gamma(1.0, size=(50, 4, 3)))
     point = Pair(pair.W[0], pair.Ht[0])
-    classes = labelling.exchangeable(structure)
-    level = tightening._level(structure, 0.2, Draws(pair, np.zeros(50)), point, classes)
+    classes = bridging.exchangeable(structure)
+    level = chib_bridge._level(structure, 0.2, Draws(pair, np.zeros(50)), point, classes)
     if largest == 1:
-        kept = pair.take(tightening.is_labelled(pair, point, classes))
+        kept = pair.take(chib_bridge.is_labelled(pair, point, classes))
         assert 0 < len(kept.W) < 50
         expected = 0.3 * nearness(structure, kept, point)
     else:
@@ -41,4 +41,4 @@ def test_log_rise_is_that_of_the_tilts_of_all_exchanges(monkeypatch, largest):
         tilts = [nearness(structure, pair.ordered(np.tile(order, (50, 1))), point) for order in orders]
         expected = logsumexp(0.5 * np.array(tilts), axis=0) - logsumexp(0.2 * np.array(tilts), axis=0)
     np.testing.assert_allclose(level.log_rise(0.5, classes), expected, rtol=1e-9, atol=1e-9)
-    assert np.all(tightening.is_labelled(level.draws.pair, point, classes))
+    assert np.all(chib_bridge.is_labelled(level.draws.pair, point, classes))

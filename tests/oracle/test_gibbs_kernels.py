@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from nmf_zoo.inference import gibbs, gibbs_steps
-from nmf_zoo.inference.layout import by_count, compress, weigh
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels import allocation
-from nmf_zoo.kernels import gibbs as kernels
-from nmf_zoo.kernels.streams import child, fold, seed_key
+from nmf_zoo.inference.counts import gibbs
+from nmf_zoo.inference.shared.layout import by_count, compress, weigh
+from nmf_zoo.kernels.counts import allocation
+from nmf_zoo.kernels.counts import gibbs as kernels
+from nmf_zoo.kernels.random import draws
+from nmf_zoo.kernels.random.keyed_rng import child, fold, seed_key
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Cells
-from tests import naive_gibbs
+from tests.naive.counts import gibbs as naive_gibbs
 from tests.structures import gamma, model, unknown
 
 KEY = seed_key(7)
@@ -152,18 +153,18 @@ def test_log_joint_with_hyperparameters():
 def test_draw_factor(least):
     shape, rate = least + RNG.gamma(1.0, least, (F, K)), RNG.gamma(2.0, 1.0, (F, K))
     out, plain = np.empty((F, K)), np.empty((F, K))
-    kernels.draw_factor(out, shape, rate, 0, F, KEY)
-    in_python(kernels.draw_factor)(plain, shape, rate, 0, F, KEY)
+    draws.draw_factor(out, shape, rate, 0, F, KEY)
+    in_python(draws.draw_factor)(plain, shape, rate, 0, F, KEY)
     np.testing.assert_allclose(out, plain, rtol=1e-12)
-    np.testing.assert_allclose(out, np.maximum(naive_gibbs.draw_factor(shape, rate, KEY), kernels.TINY), rtol=1e-10)
+    np.testing.assert_allclose(out, np.maximum(naive_gibbs.draw_factor(shape, rate, KEY), draws.TINY), rtol=1e-10)
 
 
 def test_draw_factor_by_parts():
     shape, rate = RNG.gamma(1.0, 1.0, (F, K)), RNG.gamma(2.0, 1.0, (F, K))
     whole, parts = np.empty((F, K)), np.empty((F, K))
-    kernels.draw_factor(whole, shape, rate, 0, F, KEY)
+    draws.draw_factor(whole, shape, rate, 0, F, KEY)
     for first, last in ((3, F), (0, 3)):
-        kernels.draw_factor(parts, shape, rate, first, last, KEY)
+        draws.draw_factor(parts, shape, rate, first, last, KEY)
     np.testing.assert_array_equal(parts, whole)
 
 
@@ -246,7 +247,7 @@ def test_scale_density(monkeypatch):
         asked.update(p=p, a=a, b=b)
         out[:] = 2.0
 
-    monkeypatch.setattr(gibbs_steps, "draw_scales", record)
+    monkeypatch.setattr(gibbs, "draw_scales", record)
     problem = gibbs.prepare(structure, gibbs.Gibbs(moves="scale"), SERIAL)
     state = gibbs.init(problem, KEY, {"W": W, "H": H})
     gibbs.move_along_orbit(("scale",), state, problem.priors, KEY)

@@ -7,11 +7,18 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, kve
 
-from nmf_zoo.inference.itakura_saito.spectra import NOWHERE, Spectra
-from nmf_zoo.kernels import composite_bound
-from nmf_zoo.kernels.composite_bound import BLOCK, TILE, Pair, gather_features, gather_frames, make_cells, spread
-from nmf_zoo.kernels.gig_moments import FIRST_OCTAVE, LAST_OCTAVE, Orders, fill_gig_moments, pull_and_height, tabulate
-from tests import naive_is_vb as naive
+from nmf_zoo.inference.powers.spectra import NOWHERE, Spectra
+from nmf_zoo.kernels.numerics.gig_moments import (
+    FIRST_OCTAVE,
+    LAST_OCTAVE,
+    Orders,
+    fill_gig_moments,
+    pull_and_height,
+    tabulate,
+)
+from nmf_zoo.kernels.powers import composite_bound
+from nmf_zoo.kernels.powers.composite_bound import BLOCK, TILE, Pair, gather_features, gather_frames, make_cells, spread
+from tests.naive.powers import variational as naive
 
 ORDERS = [0.01, 0.3, 0.499, 0.5, 0.75, 1.0, 1.2, 1.5, 2.0, 3.7, 10.0, 50.0]
 

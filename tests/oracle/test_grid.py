@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nmf_zoo.kernels.grid import CELLS, LANES, MOST_IN_REGISTERS, pull_of_grid
+from nmf_zoo.kernels.simd.blocked_gradients import CELLS, LANES, MOST_IN_REGISTERS, pull_of_grid
 
 RNG = np.random.default_rng(9)
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from nmf_zoo.inference.hmm.laws import make_population
-from nmf_zoo.kernels.particles import guided_basis as guided
-from nmf_zoo.kernels.particles.emission import Target
-from nmf_zoo.kernels.particles.filter import weigh
-from nmf_zoo.kernels.particles.laws import BASIS, Cloud, Law
-from nmf_zoo.kernels.particles.proposals import AUXILIARY
-from nmf_zoo.kernels.streams import seed_key
-from tests import naive_guided_unit as naive
+from nmf_zoo.kernels.hmm.particles import guided_basis as guided
+from nmf_zoo.kernels.hmm.particles.emission import Target
+from nmf_zoo.kernels.hmm.particles.filter import weigh
+from nmf_zoo.kernels.hmm.particles.laws import BASIS, Cloud, Law
+from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from tests.naive.hmm import guided_unit as naive
 from tests.oracle.test_guided_unit import BASE, HARD
 from tests.oracle.test_guided_unit import target_of as unit_target
 

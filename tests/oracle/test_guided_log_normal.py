@@ -9,14 +9,14 @@ import pytest
 from scipy import optimize, stats
 
 from nmf_zoo.inference.hmm.laws import make_population
-from nmf_zoo.kernels.particles import guided_log_normal as guided
-from nmf_zoo.kernels.particles import log_normal_mode as mode
-from nmf_zoo.kernels.particles.filter import weigh
-from nmf_zoo.kernels.particles.laws import LOG_NORMAL, Cloud
-from nmf_zoo.kernels.particles.proposals import AUXILIARY
-from nmf_zoo.kernels.streams import child, seed_key
-from tests import naive_guided_log_normal as naive
-from tests.naive_guided_log_normal import target_of
+from nmf_zoo.kernels.hmm.particles import guided_log_normal as guided
+from nmf_zoo.kernels.hmm.particles import log_normal_mode as mode
+from nmf_zoo.kernels.hmm.particles.filter import weigh
+from nmf_zoo.kernels.hmm.particles.laws import LOG_NORMAL, Cloud
+from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from tests.naive.hmm import guided_log_normal as naive
+from tests.naive.hmm.guided_log_normal import target_of
 
 KEY = seed_key(4)
 RNG = np.random.default_rng(4)

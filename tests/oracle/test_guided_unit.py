@@ -9,15 +9,15 @@ import pytest
 from scipy import stats
 
 from nmf_zoo.inference.hmm.laws import make_population
-from nmf_zoo.kernels.basis_states import Counts
-from nmf_zoo.kernels.particles import guided_unit as guided
-from nmf_zoo.kernels.particles import truncated
-from nmf_zoo.kernels.particles.emission import Target
-from nmf_zoo.kernels.particles.filter import weigh
-from nmf_zoo.kernels.particles.laws import UNIT, Cloud, Law, log_step
-from nmf_zoo.kernels.particles.proposals import AUXILIARY
-from nmf_zoo.kernels.streams import child, seed_key
-from tests import naive_guided_unit as naive
+from nmf_zoo.kernels.hmm.basis_states import Counts
+from nmf_zoo.kernels.hmm.particles import guided_unit as guided
+from nmf_zoo.kernels.hmm.particles import truncated
+from nmf_zoo.kernels.hmm.particles.emission import Target
+from nmf_zoo.kernels.hmm.particles.filter import weigh
+from nmf_zoo.kernels.hmm.particles.laws import UNIT, Cloud, Law, log_step
+from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from tests.naive.hmm import guided_unit as naive
 
 KEY = seed_key(4)
 RNG = np.random.default_rng(4)

@@ -9,10 +9,10 @@ from scipy.special import logsumexp
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.hmm import exact
 from nmf_zoo.inference.hmm.support import supports_exact
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import BasisChainPrior, Dense, Factor, Factorisation, Fixed, Flat, Poisson
-from tests import naive_chains
+from tests.naive.hmm import basis_chain as naive_chains
 from tests.structures import gamma, parameter, unknown, weight_of
 
 KEY = seed_key(1)
@@ -149,7 +149,7 @@ def test_counts_that_nothing_can_make_are_named():
     W[1] = 0.0
     structure = chain_model(prior_w=Fixed(value=W), background=np.zeros((1, 1)), **FREE)
     problem = exact.prepare(structure, exact.HMMExact(), SERIAL)
-    with pytest.raises(RunFailed, match="no state of the chains can make the counts of sample"):
+    with pytest.raises(RunFailed, match="no state of the chains can make the counts of obs"):
         exact.init(problem, KEY, {})
 
 

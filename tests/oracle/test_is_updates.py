@@ -10,12 +10,13 @@ from scipy import optimize
 from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning
 
-from nmf_zoo.inference.em import EM
-from nmf_zoo.inference.itakura_saito import em
-from nmf_zoo.inference.itakura_saito.spectra import Spectra
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels import factor_steps, itakura_saito, lane_products, sage, spectral_tiles
-from tests import naive_is
+from nmf_zoo.inference.counts.em import EM
+from nmf_zoo.inference.powers import em
+from nmf_zoo.inference.powers.spectra import Spectra
+from nmf_zoo.kernels.powers import factor_steps, itakura_saito, sage
+from nmf_zoo.kernels.simd import lanes
+from nmf_zoo.runtime.workers import SERIAL
+from tests.naive.powers import itakura_saito as naive_is
 from tests.runs import fit, largest_loss, numerical_gradient
 from tests.structures import gamma, inverse_gamma, model
 
@@ -93,25 +94,25 @@ def test_passes_over_frames_give_what_the_formulas_give(F, N, K, is_masked, has_
     spectra, seen, background = spectra_of(F, N, is_masked, has_background)
     rng = np.random.default_rng(1)
     Wt, Ht = rng.gamma(1.0, 1.0, (K, F)), rng.gamma(1.0, 1.0, (N, K))
-    room, tiles = spectral_tiles.make_room(K, F), spectral_tiles.tile_spectra(Wt)
+    room, tiles = itakura_saito.make_room(K, F), itakura_saito.tile_spectra(Wt)
     arrays = spectra.power.T, seen.T
     for _ in range(2):  # a room can be used again
-        sums = spectral_tiles.sums_of_W(K, F)
+        sums = itakura_saito.sums_of_W(K, F)
         found = itakura_saito.gather(spectra, tiles, Ht, sums, room, 0, N)
         np.testing.assert_allclose(found, naive_is.divergence(*arrays, Wt.T, Ht.T, background.T), rtol=1e-11)
         for table, expected in zip(sums, naive_is.pull_and_drag(*arrays, Wt.T, Ht.T, background.T), strict=True):
-            np.testing.assert_allclose(spectral_tiles.untile(table, K, F), expected.T, rtol=1e-11)
+            np.testing.assert_allclose(itakura_saito.untile(table, K, F), expected.T, rtol=1e-11)
     terms = itakura_saito.PriorTerms(np.full((1, K), 2.0), rng.random((1, K)), np.zeros((1, K)))
     new, out, before = np.empty((N, K)), np.empty((N, K)), rng.gamma(1.0, 1.0, (N, K))
     moves = itakura_saito.Moves(Ht, new, out, before, terms, 0.5, False)
-    sums = spectral_tiles.sums_of_W(K, F)
+    sums = itakura_saito.sums_of_W(K, F)
     found, squares = itakura_saito.advance(spectra, tiles, moves, sums, room, 0, N)
     expected = naive_is.updated(spectra.power, seen, Ht, Wt, background, terms, "monotone")
     np.testing.assert_allclose(new, expected, rtol=1e-9)
     np.testing.assert_allclose(out, new * np.clip(new / before, 0.01, 100.0) ** 0.5, rtol=1e-12)
     np.testing.assert_allclose(found, naive_is.divergence(*arrays, Wt.T, out.T, background.T), rtol=1e-11)
     for table, expected in zip(sums, naive_is.pull_and_drag(*arrays, Wt.T, out.T, background.T), strict=True):
-        np.testing.assert_allclose(spectral_tiles.untile(table, K, F), expected.T, rtol=1e-11)
+        np.testing.assert_allclose(itakura_saito.untile(table, K, F), expected.T, rtol=1e-11)
     pull, drag = naive_is.pull_and_drag(spectra.power, seen, Ht, Wt, background)
     slopes = (drag - pull) * Ht - terms.scale / Ht + terms.power
     np.testing.assert_allclose(squares, np.sum(slopes**2), rtol=1e-9)
@@ -121,9 +122,9 @@ def test_many_frames_and_many_decades_do_not_overflow_the_product_of_the_means()
     rng = np.random.default_rng(2)
     scale = 10.0 ** rng.integers(-60, 60, (9001, 1))
     spectra = Spectra(rng.exponential(scale, (9001, 7)), np.empty((0, 0), bool), np.empty((0, 0)))
-    Wt, sums = rng.random((1, 7)) + 0.5, spectral_tiles.sums_of_W(0, 7)
+    Wt, sums = rng.random((1, 7)) + 0.5, itakura_saito.sums_of_W(0, 7)
     found = itakura_saito.gather(
-        spectra, spectral_tiles.tile_spectra(Wt), scale, sums, spectral_tiles.make_room(1, 7), 0, 9001
+        spectra, itakura_saito.tile_spectra(Wt), scale, sums, itakura_saito.make_room(1, 7), 0, 9001
     )
     expected = naive_is.divergence(spectra.power, np.ones((9001, 7), bool), scale, Wt, 0.0)
     np.testing.assert_allclose(found, expected, rtol=1e-11)
@@ -131,8 +132,8 @@ def test_many_frames_and_many_decades_do_not_overflow_the_product_of_the_means()
 
 def test_rows_of_products_are_what_they_look_like():
     one, other, sums = np.random.default_rng(3).random((3, 16))
-    np.testing.assert_array_equal(lane_products.add_product(sums, one, other), sums + one * other)
-    assert lane_products.total(sums) == sums.sum()
+    np.testing.assert_array_equal(lanes.add_product(sums, one, other), sums + one * other)
+    assert lanes.total(sums) == sums.sum()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from nmf_zoo.kernels.lanes import (
+from nmf_zoo.kernels.simd.lanes import (
     MOST_VECTORS,
     VECTOR_BYTES,
     add_scaled,

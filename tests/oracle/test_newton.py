@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from nmf_zoo.inference import newton as newtons
-from nmf_zoo.inference.newton import Pull, newton
-from nmf_zoo.inference.sources import expected_sources
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.coordinate_descent import FLOOR
+from nmf_zoo.inference.counts import newton as newtons
+from nmf_zoo.inference.counts.newton import Pull, newton
+from nmf_zoo.inference.shared.layout import expected_sources
+from nmf_zoo.kernels.counts.newton import FLOOR
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Cells
-from tests import naive_newton
+from tests.naive.counts import newton as naive_newton
 from tests.structures import model
 
 RNG = np.random.default_rng(11)

@@ -8,15 +8,15 @@ from scipy import stats
 
 from nmf_zoo.inference.hmm.laws import after_block, make_population
 from nmf_zoo.inference.hmm.particle_options import PROPOSALS
-from nmf_zoo.kernels import resampling
-from nmf_zoo.kernels.basis_states import Counts
-from nmf_zoo.kernels.particles import filter as steps
-from nmf_zoo.kernels.particles import passes, proposals
-from nmf_zoo.kernels.particles.emission import Target, log_emission
-from nmf_zoo.kernels.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law, draw_first, move
-from nmf_zoo.kernels.particles.rows import draw_normals, turn
-from nmf_zoo.kernels.streams import child, fold, seed_key
-from tests import naive_particle_filter as naive
+from nmf_zoo.kernels.hmm.basis_states import Counts
+from nmf_zoo.kernels.hmm.particles import filter as steps
+from nmf_zoo.kernels.hmm.particles import passes, proposals
+from nmf_zoo.kernels.hmm.particles.emission import Target, log_emission
+from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law, draw_first, move
+from nmf_zoo.kernels.hmm.particles.rows import draw_normals, turn
+from nmf_zoo.kernels.random import resampling
+from nmf_zoo.kernels.random.keyed_rng import child, fold, seed_key
+from tests.naive.hmm import filter as naive
 
 K, F, N = 5, 3, 301
 RNG = np.random.default_rng(2)

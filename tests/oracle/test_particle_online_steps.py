@@ -7,16 +7,16 @@ import pytest
 
 from nmf_zoo.inference.hmm import particle_online
 from nmf_zoo.inference.hmm.laws import law_of, make_population
-from nmf_zoo.inference.hmm.particle_sums import SMOOTHERS, Wanted, make_carried
-from nmf_zoo.inference.stream_engine import columns_of
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.basis_states import Counts
-from nmf_zoo.kernels.particles.emission import Target
-from nmf_zoo.kernels.particles.filter import advance, begin
-from nmf_zoo.kernels.particles.laws import BASIS, LOG_NORMAL, UNIT, Law
-from nmf_zoo.kernels.particles.recentring import recentre
-from nmf_zoo.kernels.particles.statistics import total_sums
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, Wanted, make_carried
+from nmf_zoo.kernels.hmm.basis_states import Counts
+from nmf_zoo.kernels.hmm.particles.emission import Target
+from nmf_zoo.kernels.hmm.particles.filter import advance, begin
+from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT, Law
+from nmf_zoo.kernels.hmm.particles.online import recentre
+from nmf_zoo.kernels.hmm.particles.statistics import total_sums
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.stream_engine import columns_of
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import (
     BasisChainPrior,
     Factor,
@@ -27,7 +27,7 @@ from nmf_zoo.structure import (
     Poisson,
     UnitChainPrior,
 )
-from tests import naive_particles
+from tests.naive.hmm import smoothing as naive_particles
 from tests.structures import gamma, parameter, unknown
 
 F, K, T, N = 3, 2, 25, 40

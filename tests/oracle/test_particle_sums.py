@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 
 from nmf_zoo.inference.hmm.laws import make_population
-from nmf_zoo.inference.hmm.particle_filter import ParticleFilter
-from nmf_zoo.inference.hmm.particle_paths import draw_paths
-from nmf_zoo.inference.hmm.particle_sums import SMOOTHERS, Wanted, make_carried, smoothed_sums, split_sums
-from nmf_zoo.inference.layout import Weights
-from nmf_zoo.kernels.basis_states import Counts
-from nmf_zoo.kernels.particles.additive import Backward, Forward, Paths, carry
-from nmf_zoo.kernels.particles.emission import Target
-from nmf_zoo.kernels.particles.filter import Plan
-from nmf_zoo.kernels.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law, log_step
-from nmf_zoo.kernels.particles.origins import draw_by_guide, set_guide
-from nmf_zoo.kernels.particles.path_draws import draw_one
-from nmf_zoo.kernels.particles.statistics import add_sample, begin_sums, total_sums
-from nmf_zoo.kernels.particles.step_densities import prepare_steps, steps_between, steps_to
-from nmf_zoo.kernels.resampling import resample_by
-from nmf_zoo.kernels.streams import seed_key
-from tests import naive_chains, naive_particles
+from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, Wanted, make_carried, smoothed_sums, split_sums
+from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, draw_paths
+from nmf_zoo.inference.shared.layout import Weights
+from nmf_zoo.kernels.hmm.basis_states import Counts
+from nmf_zoo.kernels.hmm.particles.ancestor_sampling import draw_by_guide, set_guide
+from nmf_zoo.kernels.hmm.particles.emission import Target
+from nmf_zoo.kernels.hmm.particles.filter import Plan
+from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law, log_step
+from nmf_zoo.kernels.hmm.particles.path_draws import draw_one
+from nmf_zoo.kernels.hmm.particles.smoothing_sums import Backward, Forward, Paths, carry
+from nmf_zoo.kernels.hmm.particles.statistics import add_sample, begin_sums, total_sums
+from nmf_zoo.kernels.hmm.particles.step_densities import prepare_steps, steps_between, steps_to
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.kernels.random.resampling import resample_by
+from tests.naive.hmm import basis_chain as naive_chains
+from tests.naive.hmm import smoothing as naive_particles
 
 K, F, N, T = 3, 4, 11, 6
 KINDS = {"basis": BASIS, "unit": UNIT, "log-normal": LOG_NORMAL}

@@ -13,40 +13,30 @@ import numpy as np
 import pytest
 from scipy.special import digamma, gammaln
 
-from nmf_zoo.inference import (
-    em,
-    gamma_factors,
-    gibbs,
-    importance,
-    marginal,
-    online_em,
-    sources,
-    squared_error,
-    trajectories,
-    vb,
-)
-from nmf_zoo.inference import layout as layouts
-from nmf_zoo.inference import newton as newtons
-from nmf_zoo.inference.evidence import clamping, particles, posterior_runs
-from nmf_zoo.inference.hmm.particle_filter import ParticleFilter
-from nmf_zoo.inference.hmm.particle_paths import draw_paths
+from nmf_zoo.inference.counts import em, em_losses, gibbs, online_em, sweeps, vb
+from nmf_zoo.inference.counts import newton as newtons
+from nmf_zoo.inference.counts.newton import Pull
+from nmf_zoo.inference.evidence import chib, posterior_runs, smc
+from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, draw_paths
 from nmf_zoo.inference.hmm.recursions import Recursions
 from nmf_zoo.inference.hmm.samples import read_samples
-from nmf_zoo.inference.itakura_saito import em as power_em
-from nmf_zoo.inference.itakura_saito import em_terms, gibbs_steps, gig_factors
-from nmf_zoo.inference.itakura_saito import gibbs as power_gibbs
-from nmf_zoo.inference.itakura_saito import vb as power_vb
-from nmf_zoo.inference.newton import Pull
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels import composite_bound, spectral_tiles
-from nmf_zoo.kernels import itakura_saito as power_kernels
-from nmf_zoo.kernels import sources as source_kernels
-from nmf_zoo.kernels.basis_states import Chain
-from nmf_zoo.kernels.particles import ahead, guided_basis, guided_log_normal, guided_unit
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.marginal import exact, importance
+from nmf_zoo.inference.powers import em as power_em
+from nmf_zoo.inference.powers import gibbs as power_gibbs
+from nmf_zoo.inference.powers import vb as power_vb
+from nmf_zoo.inference.shared import layout
+from nmf_zoo.inference.shared import layout as layouts
+from nmf_zoo.kernels.counts import sources as source_kernels
+from nmf_zoo.kernels.hmm.basis_states import Chain
+from nmf_zoo.kernels.hmm.particles import guided_basis, guided_log_normal, guided_unit, proposal_scratch
+from nmf_zoo.kernels.powers import composite_bound, itakura_saito
+from nmf_zoo.kernels.powers import itakura_saito as power_kernels
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime import blocks
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Factorisation, even_bounds, slices, spans
 from nmf_zoo.structure import factorisation as factorisations
-from tests import naive_newton
+from tests.naive.counts import newton as naive_newton
 from tests.oracle import test_guided_basis, test_guided_log_normal, test_guided_unit
 from tests.oracle import test_particle_sums as particle_sums
 from tests.pieces import EXACT, Place, inputs, lengths_around, of_places
@@ -90,13 +80,13 @@ def newton_blocks(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def dense_sources(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "BLOCK_CELLS", 1)  # so that blocks have their least height, 16 rows
-    expected_sources_of(length, 3, lambda structure: sources.DenseSources(structure, SERIAL))
+    monkeypatch.setattr(layout, "BLOCK_CELLS", 1)  # so that blocks have their least height, 16 rows
+    expected_sources_of(length, 3, lambda structure: layout.DenseSources(structure, SERIAL))
 
 
 def chunks_of_dense_sources(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "CHUNK_CELLS", 1)
-    expected_sources_of(length, 700, lambda structure: sources.DenseSources(structure, SERIAL))
+    monkeypatch.setattr(layout, "CHUNK_CELLS", 1)
+    expected_sources_of(length, 700, lambda structure: layout.DenseSources(structure, SERIAL))
 
 
 def chunks_of_listed_sources(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,8 +102,8 @@ def cells_of_a_row(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected_sources_of(length, length, listed_sources)
 
 
-def listed_sources(structure: Factorisation) -> sources.SparseSources:
-    return sources.SparseSources(structure, SERIAL)
+def listed_sources(structure: Factorisation) -> layout.SparseSources:
+    return layout.SparseSources(structure, SERIAL)
 
 
 def expected_sources_of(n_features: int, n_samples: int, way: Callable) -> None:
@@ -126,10 +116,10 @@ def expected_sources_of(n_features: int, n_samples: int, way: Callable) -> None:
 
 
 def columns_of_squares(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(squared_error, "BLOCK_CELLS", 1)
+    monkeypatch.setattr(em_losses, "BLOCK_CELLS", 1)
     x, W, Ht = inputs(3, length)
     seen = np.random.default_rng(length).random(x.shape) < 0.7
-    way = squared_error.DenseMatrix(model(x, 2, None, None, mask=seen, kind="normal", sigma=1.0))
+    way = em_losses.DenseMatrix(model(x, 2, None, None, mask=seen, kind="normal", sigma=1.0))
     pull, drag, error = way.for_W(W, Ht)
     rest = np.where(seen, x - W @ Ht.T, 0.0)
     np.testing.assert_allclose(pull, np.where(seen, x, 0.0) @ Ht, **EXACT)
@@ -139,10 +129,10 @@ def columns_of_squares(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def moments_of_gammas(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gamma_factors, "SMALL", 1)
+    monkeypatch.setattr(vb, "SMALL", 1)
     shape, rate, _ = inputs(length, 2)
-    before = gamma_factors.point(np.ones(shape.shape))
-    found = gamma_factors.moments_at(gamma_factors.Gamma(shape, rate), before, SERIAL)
+    before = vb.point(np.ones(shape.shape))
+    found = vb.moments_at(vb.Gamma(shape, rate), before, SERIAL)
     mean, log = shape / rate, digamma(shape) - np.log(rate)
     np.testing.assert_allclose(found.mean, mean, **EXACT)
     np.testing.assert_allclose(found.log, log, rtol=1e-9, atol=1e-12)
@@ -153,11 +143,11 @@ def moments_of_gammas(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def moments_of_inverse_gaussians(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rho, tau, _ = inputs(length, 2)
     structure = model(rho, 2, gamma(1.3, 0.4), None, kind="exponential")
-    orders = gig_factors.orders_of(power_vb.prepare(structure, power_vb.VB(), SERIAL).sides[0])
-    ones = gig_factors.Approximation(np.ones(rho.shape), np.ones(rho.shape))
-    whole = gig_factors.moments_at(orders, gig_factors.Law(rho, tau), ones, SERIAL)
-    monkeypatch.setattr(gig_factors, "SMALL", 1)
-    found = gig_factors.moments_at(orders, gig_factors.Law(rho, tau), ones, SERIAL)
+    orders = power_vb.orders_of(power_vb.prepare(structure, power_vb.VB(), SERIAL).sides[0])
+    ones = power_vb.Approximation(np.ones(rho.shape), np.ones(rho.shape))
+    whole = power_vb.moments_at(orders, power_vb.Law(rho, tau), ones, SERIAL)
+    monkeypatch.setattr(power_vb, "SMALL", 1)
+    found = power_vb.moments_at(orders, power_vb.Law(rho, tau), ones, SERIAL)
     np.testing.assert_array_equal(found.mean, whole.mean)
     np.testing.assert_array_equal(found.harmonic, whole.harmonic)
     np.testing.assert_allclose([found.height, found.change], [whole.height, whole.change], **EXACT)
@@ -168,7 +158,7 @@ def costs_of_rows(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     factor = np.random.default_rng(length).gamma(2.0, 1.0, (length, 1 << 15))
     terms = power_kernels.PriorTerms(*(np.full((1, 1 << 15), value) for value in (0.7, 0.3, 1.1)))
     expected = np.sum(0.7 * np.log(factor) + 0.3 / factor + 1.1 * factor)
-    assert em_terms.cost_of_rows(SERIAL, factor, terms) == pytest.approx(expected, rel=1e-10)
+    assert power_em.cost_of_rows(SERIAL, factor, terms) == pytest.approx(expected, rel=1e-10)
 
 
 def frames_of_power_em(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +205,7 @@ def frequencies_of_power_vb(length: int, monkeypatch: pytest.MonkeyPatch) -> Non
 def look_of_power_vb(n_features: int, n_samples: int) -> None:
     x, W, Ht = inputs(n_features, n_samples)
     problem = power_vb.prepare(model(x, 2, gamma(1.3, 0.4), gamma(1.3, 0.4), kind="exponential"), vb.VB(), SERIAL)
-    q_W, q_H = (gig_factors.Approximation(value, 0.8 * value) for value in (W, Ht))
+    q_W, q_H = (power_vb.Approximation(value, 0.8 * value) for value in (W, Ht))
     m, low = W @ Ht.T, 0.64 * W @ Ht.T
     sums, fit = power_vb._look_at_features(problem, q_W, q_H)
     np.testing.assert_allclose(fit, -np.sum(np.log(m) + x / low), **EXACT)
@@ -231,7 +221,7 @@ def chunks_of_power_gibbs(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     structure = model(x, 2, inverse_gamma(2.0, 1.0), inverse_gamma(2.0, 1.0), kind="exponential")
     start = {"W": np.full((3, 2), 0.9), "H": np.full((2, length), 1.1)}
     whole = steps_of(power_gibbs, structure, gibbs.Gibbs(trajectories="never"), start)
-    monkeypatch.setattr(gibbs_steps, "CHUNK_CELLS", 1)
+    monkeypatch.setattr(power_gibbs, "CHUNK_CELLS", 1)
     found = steps_of(power_gibbs, structure, gibbs.Gibbs(trajectories="never"), start)
     for one, other in zip(found, whole, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-8)
@@ -239,13 +229,13 @@ def chunks_of_power_gibbs(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def blocks_of_trajectories(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for n_cells in (1, 1 << 20):
-        width = trajectories.block_width(length, n_cells)
+        width = sweeps.block_width(length, n_cells)
         table = np.random.default_rng(length).random((length, 2))
-        blocks = trajectories.blocks_of(table, width, np.nan)
+        blocks = sweeps.blocks_of(table, width, np.nan)
         flat = blocks.transpose(0, 2, 1).reshape(-1, 2)
         np.testing.assert_array_equal(flat[:length], table)
         assert np.all(np.isnan(flat[length:]))
-        assert width % trajectories.LANES == 0
+        assert width % sweeps.LANES == 0
         assert (len(blocks) - 1) * width < length
 
 
@@ -253,12 +243,12 @@ def chunks_of_tempered_chains(length: int, monkeypatch: pytest.MonkeyPatch) -> N
     """Draws of the prior by particle, as in a larger population; and their log-likelihoods."""
     x, _, _ = inputs(3, 2)
     structure, populations = model(x, 2, gamma(1.5, 0.7), gamma(1.5, 0.7)), []
-    problem = particles.prepare(structure)
-    for n in (length, 3 * particles.CHAINS):
-        population = particles.empty_population(problem, n)
+    problem = smc.prepare(structure)
+    for n in (length, 3 * smc.CHAINS):
+        population = smc.empty_population(problem, n)
         for part in population:
             part[:] = np.nan
-        particles.draw_prior(problem, population, SERIAL, seed_key(1))
+        smc.draw_prior(problem, population, SERIAL, seed_key(1))
         populations.append(population)
     for one, other in zip(*populations, strict=True):
         np.testing.assert_array_equal(one, other[:length])
@@ -266,31 +256,31 @@ def chunks_of_tempered_chains(length: int, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def sweeps_of_evidence(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = list(posterior_runs._blocks(length, length))
-    assert [n for block in blocks for n in range(block.first, block.stop)] == list(range(2 * length))
-    assert sum(block.kept for block in blocks) == length
+    made = list(blocks.equal_blocks(0, length, length, 1, False, posterior_runs.SWEEPS))
+    assert [n for block in made for n in range(block.first, block.stop)] == list(range(2 * length))
+    assert sum(block.kept for block in made) == length
 
 
 def cells_of_shares(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clamping, "CHUNK", 4)
+    monkeypatch.setattr(chib, "CHUNK", 4)
     x, W, Ht = inputs(length, 1)
-    shares = clamping.share_sources(layouts.compress(model(x, 2, None, None)), posterior_runs.Pair(W, Ht))
+    shares = chib.share_sources(layouts.compress(model(x, 2, None, None)), posterior_runs.Pair(W, Ht))
     np.testing.assert_array_equal(shares[0].sum(axis=1), x[:, 0])
     np.testing.assert_array_equal(shares[0].sum(axis=0), shares[1][0])
 
 
 def tasks_of_marginals(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exact values and estimates of every sample are its own, however samples are shared out."""
-    monkeypatch.setattr(marginal, "MOST_TASKS", 4)
+    monkeypatch.setattr(exact, "MOST_TASKS", 4)
     monkeypatch.setattr(importance, "TASK_NONZEROS", 4)
     x, W, _ = inputs(2, length)
     for function, options in (
-        (marginal.log_likelihoods, {}),
+        (exact.log_likelihoods, {}),
         (importance.estimate_log_likelihoods, {"draws": 4, "key": seed_key(3)}),
     ):
         values = []
         for table in (x, x[:, :1]):
-            samples = marginal.observe(model(table, 2, W, gamma(1.5, 0.7)))
+            samples = exact.observe(model(table, 2, W, gamma(1.5, 0.7)))
             found = function(samples, W, *np.full((2, table.shape[1], 2), [[[1.5]], [[0.7]]]), **options)
             values.append(getattr(found, "log_likelihood", found))
         assert values[0].shape == (length,)
@@ -393,25 +383,25 @@ PLACES = {
     "moments of gammas: chunks": Place(layouts.MOST_CHUNKS, moments_of_gammas),
     "moments of inverse Gaussians: chunks": Place(layouts.MOST_CHUNKS, moments_of_inverse_gaussians),
     "costs under a prior: chunks": Place(layouts.MOST_CHUNKS, costs_of_rows),
-    "EM of powers: frames of a block": Place(spectral_tiles.FRAMES, frames_of_power_em),
-    "EM of powers: chunks": Place(layouts.MOST_CHUNKS * spectral_tiles.FRAMES, chunks_of_power_em),
+    "EM of powers: frames of a block": Place(itakura_saito.FRAMES, frames_of_power_em),
+    "EM of powers: chunks": Place(layouts.MOST_CHUNKS * itakura_saito.FRAMES, chunks_of_power_em),
     "EM of powers: frequencies of a tile": Place(
-        len(spectral_tiles.WIDTH) * spectral_tiles.LANES, frequencies_of_power_em
+        len(itakura_saito.WIDTH) * itakura_saito.LANES, frequencies_of_power_em
     ),
     "EM of powers: factors of a product": Place(power_kernels.MOST_FACTORS, frequencies_of_power_em),
     "VB of powers: frames of a block": Place(composite_bound.BLOCK, frames_of_power_vb),
     "VB of powers: chunks": Place(layouts.MOST_CHUNKS, chunks_of_power_vb),
     "VB of powers: frequencies of a tile": Place(composite_bound.TILE, frequencies_of_power_vb),
-    "Gibbs on powers: chunks": Place(gibbs_steps.MOST_CHUNKS, chunks_of_power_gibbs),
-    "trajectories: rows of a narrow block": Place(trajectories.NARROWEST, blocks_of_trajectories),
-    "trajectories: rows of a wide block": Place(trajectories.WIDEST, blocks_of_trajectories),
-    "SMC for evidence: chains of a chunk": Place(particles.CHAINS, chunks_of_tempered_chains),
+    "Gibbs on powers: chunks": Place(power_gibbs.MOST_CHUNKS, chunks_of_power_gibbs),
+    "trajectories: rows of a narrow block": Place(sweeps.NARROWEST, blocks_of_trajectories),
+    "trajectories: rows of a wide block": Place(sweeps.WIDEST, blocks_of_trajectories),
+    "SMC for evidence: chains of a chunk": Place(smc.CHAINS, chunks_of_tempered_chains),
     "Chib's sweeps": Place(posterior_runs.SWEEPS, sweeps_of_evidence),
     "whole counts shared out: cells": Place(4, cells_of_shares),
     "marginal likelihoods: tasks": Place(4, tasks_of_marginals),
     "binary chains: times of a block": Place(4, blocks_of_exact_chains),
     "particles: times of a block": Place(4, blocks_of_particles),
-    "particles that look ahead: of a tile": Place(ahead.TILE, particles_that_look_ahead),
+    "particles that look ahead: of a tile": Place(proposal_scratch.TILE, particles_that_look_ahead),
     "a structure's cells": Place(4, cells_of_a_structure),
     "streams of counts: columns of a chunk": Place(4, columns_of_streams),
 }
@@ -441,8 +431,8 @@ RUNS = {
     "em, momentum": (em, em.EM(accelerate="momentum"), "poisson", 16),
     "em, float32": (em, em.EM(precision="float32"), "poisson", 16),
     "em, squared error": (em, em.EM(), "normal", 16),
-    "em, powers": (power_em, em.EM(update="heuristic"), "exponential", spectral_tiles.FRAMES),
-    "em, powers by component": (power_em, em.EM(update="sage"), "exponential", spectral_tiles.FRAMES),
+    "em, powers": (power_em, em.EM(update="heuristic"), "exponential", itakura_saito.FRAMES),
+    "em, powers by component": (power_em, em.EM(update="sage"), "exponential", itakura_saito.FRAMES),
     "vb": (vb, vb.VB(), "poisson", 16),
     "vb, powers": (power_vb, vb.VB(), "exponential", composite_bound.TILE),
     "gibbs": (gibbs, PLAIN_GIBBS, "poisson", 16),

@@ -6,17 +6,22 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
-from nmf_zoo.inference import blocks as run_blocks
-from nmf_zoo.inference import gibbs_steps, online_em, sources
-from nmf_zoo.inference import layout as layouts
-from nmf_zoo.inference.itakura_saito import online_em as online_powers
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels import counts, frame_splits, gibbs
-from nmf_zoo.kernels.particles import forward_sums
-from nmf_zoo.kernels.streams import child, seed_key
-from nmf_zoo.stream_columns import block_of_data
+from nmf_zoo.inference.counts import gibbs as gibbs_engine
+from nmf_zoo.inference.counts import online_em
+from nmf_zoo.inference.powers import online_em as online_powers
+from nmf_zoo.inference.shared import layout
+from nmf_zoo.inference.shared import layout as layouts
+from nmf_zoo.kernels.counts import gibbs
+from nmf_zoo.kernels.hmm.particles import smoothing_sums
+from nmf_zoo.kernels.powers import frame_splits
+from nmf_zoo.kernels.random import counts
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime import blocks as run_blocks
+from nmf_zoo.runtime.workers import SERIAL
+from nmf_zoo.streaming.columns import block_of_data
 from nmf_zoo.structure import factorisation as factorisations
-from tests import naive_frames, naive_particles
+from tests.naive.hmm import smoothing as naive_particles
+from tests.naive.powers import frame_gibbs as naive_frames
 from tests.oracle import test_frames as frame_tests
 from tests.oracle import test_gibbs_kernels as gibbs_tests
 from tests.oracle import test_particle_sums as sum_tests
@@ -63,8 +68,8 @@ def chunks_of_gibbs_sources(length: int, monkeypatch: pytest.MonkeyPatch) -> Non
     for chunk in (layouts.CHUNK_NONZEROS, 1):
         monkeypatch.setattr(layouts, "CHUNK_NONZEROS", chunk)
         layout = layouts.compress(model(x, 2, gamma(1.5, 0.7), gamma(1.5, 0.7)))
-        state = gibbs_steps.GibbsState(W, Ht, {}, np.full_like(W, np.nan), np.full_like(Ht, np.nan), None)
-        gibbs_steps.draw_sources(layout, layouts.by_count(layout), SERIAL, state, KEY)
+        state = gibbs_engine.GibbsState(W, Ht, {}, np.full_like(W, np.nan), np.full_like(Ht, np.nan), None)
+        gibbs_engine.draw_sources(layout, layouts.by_count(layout), SERIAL, state, KEY)
         found.append((state.of_features, state.of_samples))
     assert layout.n_chunks == min(layouts.MOST_CHUNKS, x.size)
     for one, other, axis in zip(*found, (1, 0), strict=True):
@@ -163,9 +168,9 @@ def chunks_side_by_side(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cells_of_a_rescue(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells whose means underflow."""
-    monkeypatch.setattr(sources, "CHUNK", 4)
+    monkeypatch.setattr(layout, "CHUNK", 4)
     x, W, Ht = inputs(1, length)
-    way = sources.DenseSources(model(x, 2, None, None), SERIAL)
+    way = layout.DenseSources(model(x, 2, None, None), SERIAL)
     found = way.gather(1e-200 * W, 1e-200 * Ht)
     ratios = x / (W @ Ht.T)
     np.testing.assert_allclose(found.of_W, W * (ratios @ Ht), rtol=1e-9)
@@ -199,7 +204,7 @@ def sweeps_of_a_chain(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 PLACES = {
-    "sums of particles: of a tile": Place(forward_sums.TILE, sums_of_particles),
+    "sums of particles: of a tile": Place(smoothing_sums.TILE, sums_of_particles),
     "sums of particles: lanes of a loop": Place(32, sums_of_particles),  # four vectors of 8
     "Gibbs on counts: chunks": Place(layouts.MOST_CHUNKS, chunks_of_gibbs_sources),
     "Gibbs on counts: components in lanes": Place(8, components_of_an_allocation),

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
-from nmf_zoo.inference.blocks import Block
-from nmf_zoo.inference.engine import DRAW, STEPS
-from nmf_zoo.inference.gibbs import Gibbs
-from nmf_zoo.inference.itakura_saito import gibbs, trajectories
-from nmf_zoo.inference.workers import SERIAL, Workers
-from nmf_zoo.kernels import power_rows
-from nmf_zoo.kernels.grid import LANES, MOST_IN_REGISTERS, pull_of_power_grid
-from nmf_zoo.kernels.power_rows import LOUD, PowerRows, PowerStride, RowPowers
-from nmf_zoo.kernels.streams import child, seed_key
-from nmf_zoo.kernels.tuning import TARGET
-from tests import naive_power_rows
+from nmf_zoo.inference.counts.gibbs import Gibbs
+from nmf_zoo.inference.powers import gibbs, trajectories
+from nmf_zoo.kernels.hmc import leapfrog, power_rows
+from nmf_zoo.kernels.hmc.adaptation import TARGET
+from nmf_zoo.kernels.hmc.power_rows import LOUD, PowerRows, PowerStride, RowPowers
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.kernels.simd.blocked_gradients import LANES, MOST_IN_REGISTERS, pull_of_power_grid
+from nmf_zoo.runtime.blocks import Block
+from nmf_zoo.runtime.engine import DRAW, STEPS
+from nmf_zoo.runtime.workers import SERIAL, Workers
 from tests.blocks_of_rows import NO_GRID, from_blocks, in_blocks
+from tests.naive.hmc import power_rows as naive_power_rows
 from tests.structures import inverse_gamma, model, unknown
 
 KEY = seed_key(4)
@@ -166,15 +166,11 @@ def test_a_trajectory_back_leads_where_it_began(name):
     stride = PowerStride(root, in_blocks(STEP[None] / 3, WIDTH, 0.1)[:, 0].copy(), np.array([4]))
     for block, some in blocks():
         power_rows.move_rows(data, OTHER, rows, stride, room, block, child(KEY, block))
-        u, v, momentum, gradient, prior = room.u, room.v, -room.momentum, room.gradient, (rows.shape, rows.scale)
+        v, target = room.v, power_rows.PowersTarget(data, OTHER, block, rows.shape[block], rows.scale[block])
+        room.momentum[:] *= -1
         assert np.all(np.abs(v[:, : len(some)] / V[:, some] - 1) > 1e-4)
-        for _ in range(4):
-            for half in range(2):
-                power_rows._slope(data, OTHER, block, (v, prior[0][block], prior[1][block]), room, gradient)
-                power_rows.kick(momentum, root[block], gradient, room.step, 0.5)
-                if half == 0:
-                    power_rows.drift(u, root[block], momentum, room.step)
-                    power_rows._to_values(v, u)
+        power_rows._set_gradient(target, room)
+        leapfrog.leap(target, room, root[block], 4)
         np.testing.assert_allclose(v[:, : len(some)], V[:, some], rtol=1e-11)
 
 

@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
-from nmf_zoo.kernels.row_counts import add_curvature, add_log_ratios, add_plain_curvature, pull
-from nmf_zoo.kernels.row_trajectories import measure_rows, move_rows
-from nmf_zoo.kernels.streams import child, seed_key
-from tests import naive_rows
+from nmf_zoo.kernels.hmc.poisson_rows import (
+    add_curvature,
+    add_log_ratios,
+    add_plain_curvature,
+    measure_rows,
+    move_rows,
+    pull,
+)
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from tests.blocks_of_rows import from_blocks, in_blocks, room_for, row_counts, rows_of, stride_of
+from tests.naive.hmc import poisson_rows as naive_rows
 
 KEY = seed_key(3)
 N_ROWS, CELLS, RANK, WIDTH = 13, 9, 3, 8

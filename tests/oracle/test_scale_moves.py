@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nmf_zoo.inference.scale_moves import draw_scale_moves, log_density_along, scales_of
+from nmf_zoo.inference.shared.slice_sampling import draw_scale_moves, log_density_along, scales_of
 from tests.structures import gamma, inverse_gamma, model, unknown
 
 RNG = np.random.default_rng(3)

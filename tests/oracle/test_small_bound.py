@@ -8,14 +8,13 @@ import pytest
 import scipy.sparse as sp
 
 import nmf_zoo as nz
-from nmf_zoo.inference import vb
-from nmf_zoo.inference.evidence import Job
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels import small_bound
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.counts import vb
+from nmf_zoo.inference.evidence.contract import Job
+from nmf_zoo.kernels.counts import small_bound
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.reading import read
-from nmf_zoo.workbench.bounds import RankBound, climb, posterior_of
-from nmf_zoo.workbench.shortfall import (
+from nmf_zoo.runtime.workers import SERIAL
+from nmf_zoo.workbench.bound_correction import (
     Posterior,
     log_det_precision,
     log_orders,
@@ -23,6 +22,7 @@ from nmf_zoo.workbench.shortfall import (
     shortfall_error,
     stirling_error,
 )
+from nmf_zoo.workbench.bounds import RankBound, climb, posterior_of
 from nmf_zoo.workbench.small_bounds import climb_small, is_small
 
 RNG = np.random.default_rng(1)

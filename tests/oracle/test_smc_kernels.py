@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
-from nmf_zoo.inference.evidence import particles
-from nmf_zoo.kernels.conditional_strides import set_strides
-from nmf_zoo.kernels.resampling import resample
-from nmf_zoo.kernels.streams import child, seed_key, uniform
-from nmf_zoo.kernels.tempering import draw_from_prior, log_likelihood, move_along_orbit, move_chains
-from tests import naive_smc
+from nmf_zoo.inference.evidence import smc
+from nmf_zoo.kernels.evidence.tempering import draw_from_prior, log_likelihood, move_along_orbit, move_chains
+from nmf_zoo.kernels.hmc.mass import set_strides
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key, uniform
+from nmf_zoo.kernels.random.resampling import resample
 from tests.blocks_of_rows import from_blocks, in_blocks, room_for, row_counts, rows_of, stride_of
+from tests.naive.evidence import tempering as naive_smc
 from tests.structures import gamma, model, weight_of
 
 KEY = seed_key(3)
@@ -76,11 +76,11 @@ def test_strides_do_not_depend_on_the_rows():
 
 def problem_of(prior_w=None, **cells):
     x = np.where(MASK, X, 0.0) if "mask" in cells else X
-    return particles.prepare(model(x, RANK, gamma(0.8, 1.3) if prior_w is None else prior_w, gamma(1.7, 0.6), **cells))
+    return smc.prepare(model(x, RANK, gamma(0.8, 1.3) if prior_w is None else prior_w, gamma(1.7, 0.6), **cells))
 
 
 def scratch_of(problem):
-    return particles.make_scratch(problem, particles.first_paces(problem))
+    return smc.make_scratch(problem, smc.first_paces(problem))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def scratch_of(problem):
 def test_likelihood(cells):
     problem = problem_of(**cells)
     target, scratch = (
-        particles.target_at(problem, 0.3),
+        smc.target_at(problem, 0.3),
         scratch_of(problem),
     )
     found = problem.constant + log_likelihood(target, W, np.ascontiguousarray(H.T), scratch)
@@ -104,7 +104,7 @@ def test_a_mean_of_zero_forbids_a_count():
     known[0] = 0.0
     problem = problem_of(prior_w=known)
     target, scratch = (
-        particles.target_at(problem, 1.0),
+        smc.target_at(problem, 1.0),
         scratch_of(problem),
     )
     assert log_likelihood(target, known, np.ascontiguousarray(H.T), scratch) == -np.inf
@@ -112,9 +112,9 @@ def test_a_mean_of_zero_forbids_a_count():
 
 def test_the_prior_has_its_moments():
     problem = problem_of()
-    population = particles.empty_population(problem, 4000)
+    population = smc.empty_population(problem, 4000)
     scratch = scratch_of(problem)
-    draw_from_prior(particles.target_at(problem, 0.0), population, scratch, 0, 4000, KEY)
+    draw_from_prior(smc.target_at(problem, 0.0), population, scratch, 0, 4000, KEY)
     for draws, shape, rate in ((population.W, 0.8, 1.3), (population.Ht, 1.7, 0.6)):
         np.testing.assert_allclose(draws.mean(), shape / rate, rtol=0.02)
         np.testing.assert_allclose(draws.var(), shape / rate**2, rtol=0.05)
@@ -124,7 +124,7 @@ def test_orbit_moves_keep_the_likelihood():
     problem = problem_of(mask=MASK)
     scratch = scratch_of(problem)
     scratch.W[:], scratch.Ht[:] = W, H.T
-    move_along_orbit(particles.target_at(problem, 0.3), scratch, KEY)
+    move_along_orbit(smc.target_at(problem, 0.3), scratch, KEY)
     assert np.abs(scratch.W - W).min() > 0
     np.testing.assert_allclose(scratch.W @ scratch.Ht.T, W @ H, rtol=1e-9)
 
@@ -132,8 +132,8 @@ def test_orbit_moves_keep_the_likelihood():
 def test_every_state_of_a_chain_is_a_particle():
     """Chains in one piece or in two, and states whose likelihood is what is stored beside them."""
     problem = problem_of(background=OFFSET)
-    before, after, again = (particles.empty_population(problem, 12) for _ in range(3))
-    target, ancestors = particles.target_at(problem, 0.3), np.array([1, 1, 7, 11])
+    before, after, again = (smc.empty_population(problem, 12) for _ in range(3))
+    target, ancestors = smc.target_at(problem, 0.3), np.array([1, 1, 7, 11])
     draw_from_prior(target, before, scratch_of(problem), 0, 12, child(KEY, 1))
     move_chains(target, before, ancestors, after, scratch_of(problem), np.array([0, 4]), KEY)
     for part in ([0, 1], [1, 4]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit
 
-from nmf_zoo.kernels.softplus import fast_exp, to_free, to_plain
+from nmf_zoo.kernels.numerics.special import fast_exp, to_free, to_plain
 
 U = np.concatenate([np.linspace(-690, 690, 9_973), np.linspace(-6, 6, 9_967), [0.0, -0.0, 1e-300]])[None]
 SCALE = np.geomspace(1e-3, 1e3, U.size)[None]

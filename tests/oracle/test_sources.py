@@ -6,16 +6,21 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, psi
 
-from nmf_zoo.inference.sources import DenseSources, Logs, SparseSources
-from nmf_zoo.inference.workers import SERIAL, Workers
-from nmf_zoo.kernels import sources as kernels
-from nmf_zoo.kernels.lanes import padded_zeros, tile_lanes
-from nmf_zoo.kernels.multiplicative import FLOOR, largest_of_columns, update_rows
-from nmf_zoo.kernels.residuals import largest_change, largest_slope
-from nmf_zoo.kernels.special import digamma_and_log_gamma, fast_log
-from nmf_zoo.kernels.variational import fill_moments
+from nmf_zoo.inference.shared.layout import DenseSources, Logs, SparseSources
+from nmf_zoo.kernels.counts import sources as kernels
+from nmf_zoo.kernels.counts.variational import fill_moments
+from nmf_zoo.kernels.numerics.multiplicative import (
+    FLOOR,
+    largest_change,
+    largest_of_columns,
+    largest_slope,
+    update_rows,
+)
+from nmf_zoo.kernels.numerics.special import digamma_and_log_gamma, fast_log
+from nmf_zoo.kernels.simd.lanes import padded_zeros, tile_lanes
+from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Cells
-from tests import naive
+from tests.naive.counts import optimisers as naive
 from tests.structures import model
 
 

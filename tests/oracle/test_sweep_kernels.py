@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from nmf_zoo.inference import gibbs
-from nmf_zoo.inference.layout import Weights
-from nmf_zoo.inference.sweeps import make_room, weight_arrays
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels import sweeps as kernels
-from nmf_zoo.kernels.denominators import weigh_features, weigh_samples
-from nmf_zoo.kernels.gibbs import TINY
-from nmf_zoo.kernels.joint import log_joint
-from nmf_zoo.kernels.streams import seed_key
-from tests import naive_sweeps
+from nmf_zoo.inference.counts import gibbs
+from nmf_zoo.inference.counts.sweeps import make_room, weight_arrays
+from nmf_zoo.inference.shared.layout import Weights
+from nmf_zoo.kernels.counts import sweeps as kernels
+from nmf_zoo.kernels.counts.joint import log_joint, weigh_features, weigh_samples
+from nmf_zoo.kernels.random import predictions
+from nmf_zoo.kernels.random.draws import TINY
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.runtime.workers import SERIAL
+from tests.naive.counts import sweeps as naive_sweeps
 from tests.structures import gamma, model
 
 KEY = seed_key(8)
@@ -100,13 +100,13 @@ def test_scales():
 
 
 def test_cells_that_the_model_draws():
-    cells = kernels.Cells(
+    cells = predictions.Cells(
         np.array([0, 4, 2]), np.array([3, 3, 0]), np.array([1.0, 2.0, 0.5]), np.array([0.0, 0.3, 9.0])
     )
     out = np.empty(3, np.int64)
-    kernels.draw_cells(out, W, HT, cells, KEY)
+    predictions.draw_cells(out, W, HT, cells, KEY)
     np.testing.assert_array_equal(out, naive_sweeps.draw_cells(W, H, *cells, KEY))
-    kernels.draw_cells(out, W * 1e30, HT, cells, KEY)
+    predictions.draw_cells(out, W * 1e30, HT, cells, KEY)
     np.testing.assert_array_equal(out, -1)
 
 

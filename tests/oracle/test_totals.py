@@ -9,19 +9,19 @@ import pytest
 from scipy.special import gammaln
 from scipy.stats import nbinom
 
-from nmf_zoo.inference.admissible import enumerated_log_likelihoods
-from nmf_zoo.inference.marginal import (
+from nmf_zoo.inference.marginal.exact import (
     activation_prior,
+    enumerated_log_likelihoods,
     estimate,
     expectations,
     log_likelihoods,
     marginal_log_likelihoods,
     observe,
 )
-from nmf_zoo.kernels import cell_rows
-from nmf_zoo.kernels.streams import kernel
-from nmf_zoo.kernels.totals import golden_order, lay_out, run_forward
-from tests import naive_totals as naive
+from nmf_zoo.kernels.compile import kernel
+from nmf_zoo.kernels.marginal import gap_likelihood
+from nmf_zoo.kernels.marginal.gap_likelihood import golden_order, lay_out, run_forward
+from tests.naive.marginal import gap_likelihood as naive
 from tests.structures import gamma, model
 
 
@@ -125,9 +125,9 @@ def test_rows_hold_every_total_once(rank):
 
 @kernel
 def advance(state, begin, length, last, inner, source, weight):
-    cell_rows.advance_row(state, begin, length, last, inner)
-    cell_rows.advance_row_from(state, begin, length, last, inner, source, weight)
-    cell_rows.add_row(state, begin, length, source, weight)
+    gap_likelihood.advance_row(state, begin, length, last, inner)
+    gap_likelihood.advance_row_from(state, begin, length, last, inner, source, weight)
+    gap_likelihood.add_row(state, begin, length, source, weight)
 
 
 @pytest.mark.parametrize("length", [1, 7, 8, 9, 40])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nmf_zoo.inference import gibbs, trajectories
-from nmf_zoo.inference.blocks import Block
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels import tuning
-from nmf_zoo.kernels.row_trajectories import Rows
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.counts import gibbs, sweeps
+from nmf_zoo.kernels.hmc import adaptation
+from nmf_zoo.kernels.hmc.poisson_rows import Rows
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.runtime.blocks import Block
+from nmf_zoo.runtime.workers import SERIAL
 from tests.structures import gamma, model
 
 RNG = np.random.default_rng(6)
@@ -18,7 +18,7 @@ F, K, N = 5, 3, 70
 KEY = seed_key(1)
 
 
-@pytest.mark.parametrize("kernel", [tuning._set_root, tuning._set_root.py_func])
+@pytest.mark.parametrize("kernel", [adaptation._set_root, adaptation._set_root.py_func])
 def test_roots_of_inverse_masses(kernel):
     factor = RNG.normal(size=(K, K + 2))
     mass = factor @ factor.T + np.eye(K)
@@ -31,15 +31,15 @@ def test_roots_of_inverse_masses(kernel):
     assert np.all(root[:, :, :4] == 0)
 
 
-@pytest.mark.parametrize("kernel", [tuning._set_root, tuning._set_root.py_func])
+@pytest.mark.parametrize("kernel", [adaptation._set_root, adaptation._set_root.py_func])
 def test_masses_that_too_few_sweeps_made_indefinite(kernel):
     root, curvature = np.zeros((K, K, 8)), np.zeros((K, K, 8))
     curvature[:, :, 4] = np.diag([-3.0, 4.0, 0.0])
     kernel(root, curvature, 4, 1.0)
-    np.testing.assert_allclose(np.diag(root[:, :, 4]), [tuning.RIDGE**-0.5, 0.5, tuning.RIDGE**-0.5])
+    np.testing.assert_allclose(np.diag(root[:, :, 4]), [adaptation.RIDGE**-0.5, 0.5, adaptation.RIDGE**-0.5])
 
 
-@pytest.mark.parametrize("kernel", [tuning._add_widths, tuning._add_widths.py_func])
+@pytest.mark.parametrize("kernel", [adaptation._add_widths, adaptation._add_widths.py_func])
 def test_widths_are_bounded_by_the_priors(kernel):
     tables = RNG.gamma(1.0, size=(4, 1, K, 8))
     curvature, prior_rate = RNG.gamma(1.0, size=(K, 8)), RNG.gamma(1.0, size=(K, 8))
@@ -57,13 +57,13 @@ def test_widths_are_bounded_by_the_priors(kernel):
 
 def test_blocks_and_back():
     factor, out = RNG.gamma(1.0, size=(N, K)), np.empty((N, K))
-    table = trajectories.blocks_of(factor, 32, 9.0)
+    table = sweeps.blocks_of(factor, 32, 9.0)
     assert table.shape == (3, K, 32)
     assert np.all(table[2, :, N - 64 :] == 9.0)
     again = np.full_like(table, 9.0)
-    tuning.to_blocks(again, factor)
+    adaptation.to_blocks(again, factor)
     np.testing.assert_array_equal(again, table)
-    tuning.from_blocks(out, table)
+    adaptation.from_blocks(out, table)
     np.testing.assert_array_equal(out, factor)
 
 
@@ -98,18 +98,18 @@ def test_grids_of_both_sides():
     W, H = gibbs.prepare(structure, gibbs.Gibbs(), SERIAL).sweeps.sides
     for side, table, offset in ((W, x * mask, background / exposure), (H, (x * mask).T, (background / exposure).T)):
         width = side.data.grid.shape[2]
-        np.testing.assert_array_equal(side.data.grid, trajectories.blocks_of(table, width, 0.0))
-        np.testing.assert_array_equal(side.data.offset, trajectories.blocks_of(offset, width, 1.0))
+        np.testing.assert_array_equal(side.data.grid, sweeps.blocks_of(table, width, 0.0))
+        np.testing.assert_array_equal(side.data.offset, sweeps.blocks_of(offset, width, 1.0))
     np.testing.assert_array_equal(W.prior_rate[0, :, :F], structure.W.prior.shape_and_rate({})[1].T)
 
 
 @pytest.mark.parametrize(("rows", "cells"), [(1, 4), (100, 4), (200, 50), (9, 10**6), (1000, 100), (257, 1)])
 def test_blocks_are_about_equal_and_fill_the_lanes(rows, cells):
-    width = trajectories.block_width(rows, cells)
-    assert width % trajectories.LANES == 0
-    assert width <= trajectories.WIDEST
+    width = sweeps.block_width(rows, cells)
+    assert width % sweeps.LANES == 0
+    assert width <= sweeps.WIDEST
     n_blocks = -(-rows // width)
-    assert n_blocks * width - rows < trajectories.LANES * n_blocks
+    assert n_blocks * width - rows < sweeps.LANES * n_blocks
 
 
 def steps_of(side, n_rows):
@@ -124,14 +124,14 @@ def test_the_warm_up_finds_the_acceptance_it_aims_for_and_then_stands_still():
     scale, root = state.tuning.H.scale.copy(), state.tuning.H.root.copy()
     state, _, stats = gibbs.run(problem, state, seed_key(1), Block(1000, 1400, 1000, 1, False))
     for factor, side, n_rows in (("W", state.tuning.W, F), ("H", state.tuning.H, N)):
-        assert abs(stats[f"accept_{factor}"].mean() - tuning.TARGET) < 0.08
-        assert np.all(steps_of(side, n_rows) * side.length[0] <= tuning.PATH * (1 + 1e-12))
+        assert abs(stats[f"accept_{factor}"].mean() - adaptation.TARGET) < 0.08
+        assert np.all(steps_of(side, n_rows) * side.length[0] <= adaptation.PATH * (1 + 1e-12))
         assert len(np.unique(stats[f"n_steps_{factor}"])) == 1
     np.testing.assert_array_equal(state.tuning.H.scale, scale)
     np.testing.assert_array_equal(state.tuning.H.root, root)
 
 
-@pytest.mark.parametrize(("tune", "walks"), [(0, False), (tuning.LEAST - 1, False), (tuning.LEAST, True)])
+@pytest.mark.parametrize(("tune", "walks"), [(0, False), (adaptation.LEAST - 1, False), (adaptation.LEAST, True)])
 def test_a_short_warm_up_leaves_it_plain(tune, walks):
     problem = gibbs.prepare(model(np.ones((F, N)), K, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL)
     state = gibbs.init(problem, seed_key(1), {})

@@ -25,8 +25,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nmf_zoo.cli import main
-from nmf_zoo.cli.parser import make_parser
+from nmf_zoo.interfaces.cli import main
+from nmf_zoo.interfaces.cli.parser import make_parser
 
 SECONDS = 5.0  # of a refusal at the most; a fifth of it on a quiet machine once all is imported
 GOOD = {  # short, should a bad value turn out to be a good one
@@ -40,6 +40,8 @@ GOOD = {  # short, should a bad value turn out to be a good one
     "engines": "",
     "simulate": "--model gamma-nmf --rank 2 --shape 4x5 -o out.npy",
     "separate": "x.wav --rank 2 --passes 1 -o out --quiet",
+    "cache": "",
+    "compile": "--engines em --quiet",
     "demo": "--folder out",
 }
 NUMBERS = ("-1", "0", "1.5", "nan", "inf", "-inf", "1e400", "9" * 30, "9" * 5000, "99999999999", "0x10", "1_000", "１")
@@ -99,7 +101,7 @@ def prepare(folder):
     from scipy.io import wavfile
 
     import nmf_zoo as nz
-    import nmf_zoo.demo
+    from nmf_zoo.interfaces import demo
 
     X = np.random.default_rng(1).poisson(3.0, (5, 8))
     np.savetxt(folder / "x.csv", X, delimiter=",", fmt="%d")
@@ -107,7 +109,7 @@ def prepare(folder):
         warnings.simplefilter("ignore")
         nz.save(nz.fit(model=nz.gamma_nmf(X, 2), engine="em", max_iter=3, quiet=True), folder / "result.nc")
     wavfile.write(folder / "x.wav", 8000, np.random.default_rng(1).normal(0, 3000, 4000).astype(np.int16))
-    nz.demo.run_digits = (
+    demo.run_digits = (
         lambda X, seed: nz.fit(  # a minute of work, where a bad value turns out to be good
             model=nz.gamma_nmf(X.iloc[:, :5], 2), engine="em", max_iter=3, random_seed=seed, quiet=True
         )
@@ -133,7 +135,7 @@ def run_here(words):
 def run_apart(words):
     if words[0] == "demo":
         return run_here(words)
-    code = "import sys; from nmf_zoo.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from nmf_zoo.interfaces.cli import main; sys.exit(main(sys.argv[1:]))"
     root = str(Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", code, *words],

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmf_zoo.inference import gibbs
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.gibbs import TINY
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.counts import gibbs
+from nmf_zoo.kernels.random.draws import TINY
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Cells
 from tests.structures import gamma, model, unknown
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from nmf_zoo.inference import em, vb
+from nmf_zoo.inference.counts import em, vb
 from nmf_zoo.inference.hmm import exact
-from nmf_zoo.inference.itakura_saito import em as power_em
-from nmf_zoo.inference.itakura_saito import vb as power_vb
+from nmf_zoo.inference.powers import em as power_em
+from nmf_zoo.inference.powers import vb as power_vb
 from nmf_zoo.structure import BasisChainPrior, Cells, Dense, Factor, Factorisation, Flat, Poisson
 from tests.runs import fit
 from tests.sizes import size

@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from nmf_zoo.inference import em, gibbs, mcem, online_em, vb
-from nmf_zoo.inference.engine import Engine
-from nmf_zoo.inference.hmm import exact, online, particle_em, particle_gibbs, particle_online, particle_paths
+from nmf_zoo.inference.counts import em, gibbs, mcem, online_em, vb
+from nmf_zoo.inference.hmm import exact, online, particle_em, particle_filter, particle_gibbs, particle_online
 from nmf_zoo.inference.hmm.recursions import block_length
 from nmf_zoo.inference.hmm.support import cloud_memory
-from nmf_zoo.inference.itakura_saito import em as power_em
-from nmf_zoo.inference.itakura_saito import gibbs as power_gibbs
-from nmf_zoo.inference.itakura_saito import online_em as online_powers
-from nmf_zoo.inference.itakura_saito import vb as power_vb
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import child, seed_key
-from nmf_zoo.stream_columns import block_of_data
+from nmf_zoo.inference.powers import em as power_em
+from nmf_zoo.inference.powers import gibbs as power_gibbs
+from nmf_zoo.inference.powers import online_em as online_powers
+from nmf_zoo.inference.powers import vb as power_vb
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.engine import Engine
+from nmf_zoo.runtime.workers import SERIAL
+from nmf_zoo.streaming.columns import block_of_data
 from nmf_zoo.structure import BasisChainPrior, Cells, UnitChainPrior
 from tests.sizes import size
 from tests.structures import gamma, inverse_gamma, model, parameter, unknown
@@ -122,7 +122,7 @@ def run_to_the_end(held: Chained, structure) -> None:
 def test_the_peak_is_what_the_guide_says(name, shape, sparse):
     held = ENGINES[name]
     structure = structure_of(held.kind, shape, sparse)
-    run(held, structure_of(held.kind, (30, 20, 3), sparse))  # code is compiled before
+    run(held, structure_of(held.kind, shape, sparse))  # code is compiled before, that of large tables too
     stated = held.bytes(shape, len(structure.data.values) if sparse else None)
     require_peak(stated, lambda: run(held, structure))
 
@@ -164,7 +164,7 @@ def numbers_of_states(F: int, N: int, K: int) -> float:
 
 def numbers_of_particles(F: int, N: int, K: int) -> float:
     """Sums of every particle; for paths, all particles of a block of times, and those that each block begins with."""
-    block = max(N**0.5 + 1, min(N, particle_paths.KEPT / (PARTICLES * (2 * K + 3))))
+    block = max(N**0.5 + 1, min(N, particle_filter.KEPT / (PARTICLES * (2 * K + 3))))
     return PARTICLES * (K * (F + 20) + 16 + (2 * K + 3) * (block + 2 * N / block))
 
 
@@ -173,7 +173,7 @@ BINARY = BasisChainPrior(p=unknown("p", "uniform", 0.0, 1.0), q=parameter(0.6), 
 UNIT = UnitChainPrior(alpha=parameter(0.8))
 CHAINS = {
     "hmm_exact": Chained(exact.ENGINE, exact.HMMExact(), BINARY, numbers_of_states, 7, 20, 10),
-    "smc": Chained(
+    "particle_em": Chained(
         particle_em.ENGINE, particle_em.ParticleEM(particles=PARTICLES, proposal="bootstrap"), UNIT,
         numbers_of_particles, 7, 20, 10,
     ),
@@ -183,7 +183,7 @@ CHAINS = {
     ),
 }  # fmt: skip
 OF_PARTICLES = [(100, 600, 4), (300, 60, 8)]
-OF_CHAINS = {"hmm_exact": [(60, 3000, 6), (200, 400, 9)], "smc": OF_PARTICLES, "particle_gibbs": OF_PARTICLES}
+OF_CHAINS = {"hmm_exact": [(60, 3000, 6), (200, 400, 9)], "particle_em": OF_PARTICLES, "particle_gibbs": OF_PARTICLES}
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -199,8 +199,10 @@ def test_the_peak_of_chains_is_what_the_guide_says(name, shape, sparse):
 
 def test_particles_are_refused_by_what_they_take(monkeypatch):
     """The estimate that a run is refused by, at long series of few features, where the paths take most."""
-    monkeypatch.setattr(particle_paths, "KEPT", 1)
-    held = CHAINS["smc"]._replace(options=particle_em.ParticleEM(particles=2000, proposal="bootstrap", repeats=1))
+    monkeypatch.setattr(particle_filter, "KEPT", 1)
+    held = CHAINS["particle_em"]._replace(
+        options=particle_em.ParticleEM(particles=2000, proposal="bootstrap", repeats=1)
+    )
     structure = structure_of("poisson", (2, 900, 2), False, (gamma(1.5, 1.0), UNIT))
     run_to_the_end(held, structure_of("poisson", (2, 20, 2), False, (gamma(1.5, 1.0), UNIT)))
     require_peak(1.2 * cloud_memory(structure, 2000), lambda: run_to_the_end(held, structure))

@@ -11,8 +11,8 @@ import numpy as np
 from scipy.special import logit
 
 from nmf_zoo.inference.hmm import particle_gibbs
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import BasisChainPrior, LogNormalARPrior
 from tests.statistical.gates import LEAST, check_means
 from tests.statistical.geweke import (

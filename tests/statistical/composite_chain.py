@@ -6,10 +6,10 @@ import dataclasses
 
 import numpy as np
 
-from nmf_zoo.inference.gibbs import MOVES, Gibbs
-from nmf_zoo.inference.itakura_saito import gibbs
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.counts.gibbs import MOVES, Gibbs
+from nmf_zoo.inference.powers import gibbs
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.workers import SERIAL
 from tests.statistical.geweke import draw_data, draw_prior
 from tests.structures import stack
 

@@ -13,9 +13,9 @@ from itertools import combinations_with_replacement
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.inference import gibbs
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.counts import gibbs
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Cells, InverseGammaPrior, Unknown
 from tests.statistical.gates import LEAST, check_means
 from tests.structures import stack

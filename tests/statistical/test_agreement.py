@@ -8,7 +8,7 @@ import xarray as xr
 from scipy.signal import lfilter
 from scipy.stats import binom
 
-from nmf_zoo.workbench.agreement import CHANCE, compare_draws
+from nmf_zoo.diagnostics.agreement import CHANCE, compare_draws
 from tests.sizes import size
 
 pytestmark = pytest.mark.statistical

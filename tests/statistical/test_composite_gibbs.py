@@ -9,8 +9,8 @@ import pymc as pm
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.inference import slice_sampling
-from nmf_zoo.inference.itakura_saito import gibbs, gibbs_steps
+from nmf_zoo.inference.powers import gibbs
+from nmf_zoo.inference.shared import slice_sampling
 from nmf_zoo.structure import Cells
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
@@ -206,8 +206,8 @@ def test_a_wrong_order_of_the_scales_law_is_seen(name, monkeypatch):
 def test_an_exchanged_scale_is_seen(monkeypatch):
     """c on the wrong side: 1 / c has another law."""
 
-    right = gibbs_steps.apply_scales
-    monkeypatch.setattr(gibbs_steps, "apply_scales", lambda factors, scale: right(factors, 1 / scale))
+    right = gibbs.apply_scales
+    monkeypatch.setattr(gibbs, "apply_scales", lambda factors, scale: right(factors, 1 / scale))
     check_is_seen(MODELS["rank 1"], moves=("scale",))
 
 
@@ -220,10 +220,8 @@ WRONG_SHEARS = {
 
 @pytest.mark.parametrize("name", WRONG_SHEARS)
 def test_a_wrong_shear_is_seen(name, monkeypatch):
-    right, wrong = gibbs_steps.move_inverse_shears, WRONG_SHEARS[name]
-    monkeypatch.setattr(
-        gibbs_steps, "move_inverse_shears", lambda W, H, *rest: right(W, H, *wrong(*rest[:-1]), rest[-1])
-    )
+    right, wrong = gibbs.move_inverse_shears, WRONG_SHEARS[name]
+    monkeypatch.setattr(gibbs, "move_inverse_shears", lambda W, H, *rest: right(W, H, *wrong(*rest[:-1]), rest[-1]))
     check_is_seen(MODELS["plain"], moves=("shear",))
 
 
@@ -262,11 +260,11 @@ def test_a_missing_jacobian_of_hyperparameters_is_seen(monkeypatch):
 # -- calibration ---------------------------------------------------------------------------------------------------
 
 MASK34 = np.array([[True, False, True, True], [True, True, False, True], [False, True, True, True]])
-PRIORS = {"alpha_w": 2.2, "beta_w": 1.5, "alpha": 1.8, "beta": 0.6}
+PRIORS = {"alpha_w": 2.2, "beta_w": 1.5, "alpha_h": 1.8, "beta_h": 0.6}
 
 
 def with_known_profiles():
-    free = nz.is_nmf(None, 2, alpha=[[1.7], [2.8]], beta=[[0.5], [1.2]], shape=(3, 4))
+    free = nz.is_nmf(None, 2, alpha_h=[[1.7], [2.8]], beta_h=[[0.5], [1.2]], shape=(3, 4))
     return pm.do(free, {"W": np.array([[0.8, 1.9], [1.4, 0.3], [0.2, 1.1]])})
 
 

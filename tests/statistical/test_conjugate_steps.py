@@ -7,8 +7,8 @@ import pymc as pm
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.step_methods import block
-from nmf_zoo.workbench.uniform_ranks import judge_ranks
+from nmf_zoo.interfaces.step_methods import block
+from nmf_zoo.workbench.sbc_uniformity import judge_ranks
 from tests.sizes import size
 
 pytestmark = pytest.mark.statistical

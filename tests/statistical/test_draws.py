@@ -7,10 +7,9 @@ import pytest
 from numba import njit
 from scipy import special, stats
 
-from nmf_zoo.kernels.counts import allocate, draw_binomial, draw_poisson
-from nmf_zoo.kernels.draws import draw_exponential, draw_gamma, draw_log_gamma, draw_normal
-from nmf_zoo.kernels.gig import draw_gig
-from nmf_zoo.kernels.streams import child, fold, seed_key, uniform
+from nmf_zoo.kernels.random.counts import allocate, draw_binomial, draw_poisson
+from nmf_zoo.kernels.random.draws import draw_exponential, draw_gamma, draw_gig, draw_log_gamma, draw_normal
+from nmf_zoo.kernels.random.keyed_rng import child, fold, seed_key, uniform
 from tests.sizes import size
 from tests.statistical.distributions_check import (
     check,

@@ -12,14 +12,13 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
+from nmf_zoo.diagnostics.agreement import compare_draws
 from nmf_zoo.reading import read
-from nmf_zoo.workbench.agreement import compare_draws
 from nmf_zoo.workbench.compare_engines import _quantities, label_of
 from tests.sizes import size
 
 pytestmark = [
     pytest.mark.statistical,
-    pytest.mark.filterwarnings("ignore:Found dimension named"),
 ]
 RUN = {"tune": 500, "chains": 2, "cores": 2, "random_seed": 1}
 DRAWS = {"particle_gibbs": size(1000, 10_000)}  # dear ones
@@ -43,7 +42,7 @@ def gamma(beta_h=0.3):
 def powers(alpha=2.0):
     rng = np.random.default_rng(4)
     X = rng.exponential(rng.gamma(2.0, size=(6, 2)) @ (1 / rng.gamma(3.0, size=(2, 15))))
-    return nz.is_nmf(X, 2, alpha=alpha, beta=1.0, alpha_w=2.5, beta_w=1.5)
+    return nz.is_nmf(X, 2, alpha_h=alpha, beta_h=1.0, alpha_w=2.5, beta_w=1.5)
 
 
 def chain(scale=0.6):

@@ -10,8 +10,9 @@ from scipy.special import gammaln
 from scipy.stats import chi2
 
 import nmf_zoo as nz
-from nmf_zoo.inference.evidence import EvidenceRun, bound, chib, combine, enumeration, labelling, smc, tightening
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.evidence import bound, bridging, chib, chib_bridge, enumeration, smc
+from nmf_zoo.inference.evidence.contract import EvidenceRun, combine
+from nmf_zoo.kernels.random.keyed_rng import seed_key
 from tests.sizes import size
 from tests.structures import gamma, model
 
@@ -82,7 +83,7 @@ def test_errors_are_honest(method):
 
 def test_errors_are_honest_where_the_posterior_is_tightened(monkeypatch):
     """With the normal density refused at first, the chain of sharper posteriors has to carry the estimate."""
-    monkeypatch.setattr(tightening, "ENOUGH", 0.9)
+    monkeypatch.setattr(chib_bridge, "ENOUGH", 0.9)
     found = estimate("chib", FEW, chains=RUNS, options=SHORT["chib"])
     assert np.all(found.statistics["levels"] > 2)
     check_honest(found, enumeration.log_evidence(FEW))
@@ -95,18 +96,18 @@ def test_planted_errors_are_seen(monkeypatch):
         check_honest(replace(right, log_evidence=right.log_evidence - 0.1), exact)
     with pytest.raises(AssertionError, match="variance of z"):
         check_honest(replace(right, standard_error=right.standard_error / 3.0), exact)
-    monkeypatch.setattr(tightening, "log_exchanges", lambda classes: 0.0)  # one labelling instead of all
+    monkeypatch.setattr(chib_bridge, "log_exchanges", lambda classes: 0.0)  # one labelling instead of all
     with pytest.raises(AssertionError, match="mean of z"):
         check_honest(estimate("chib", FEW, chains=12, options=SHORT["chib"]), exact)
 
 
 def test_labellings_count_once(monkeypatch):
     """Chib by sources without the sum over labellings is off by up to log K!."""
-    monkeypatch.setattr("nmf_zoo.inference.evidence.clamping.exchangeable", lambda structure: np.arange(structure.rank))
+    monkeypatch.setattr("nmf_zoo.inference.evidence.chib.exchangeable", lambda structure: np.arange(structure.rank))
     exact = enumeration.log_evidence(FEW)
     found = estimate("chib by sources", FEW, chains=8)
     assert np.all(np.abs(found.log_evidence - exact) < gammaln(3.0) + 0.2)
-    assert labelling.log_exchanges(labelling.exchangeable(FEW)) == pytest.approx(np.log(2.0))
+    assert bridging.log_exchanges(bridging.exchangeable(FEW)) == pytest.approx(np.log(2.0))
 
 
 @pytest.fixture(scope="module")

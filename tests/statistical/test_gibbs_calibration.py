@@ -7,7 +7,8 @@ import pymc as pm
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.inference import gibbs, slice_sampling
+from nmf_zoo.inference.counts import gibbs
+from nmf_zoo.inference.shared import slice_sampling
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
 

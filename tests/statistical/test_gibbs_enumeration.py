@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nmf_zoo.inference import gibbs
+from nmf_zoo.inference.counts import gibbs
 from tests.sizes import size
 from tests.statistical.enumeration import Case, check_draws, check_sources, enumerate_posterior
 from tests.structures import gamma, model, sample_gibbs, unknown

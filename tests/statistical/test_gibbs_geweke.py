@@ -7,9 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from nmf_zoo.inference import gibbs, gibbs_steps, scale_moves, slice_sampling
-from nmf_zoo.inference.prior_cells import prior_cells
-from nmf_zoo.kernels.streams import child
+from nmf_zoo.inference.counts import gibbs
+from nmf_zoo.inference.shared import slice_sampling
+from nmf_zoo.inference.shared.factor_view import prior_cells
+from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.structure import HYPER_PRIORS, Cells
 from tests.sizes import size
 from tests.statistical.geweke import DRAWS_OF_HYPER_PRIORS, check_geweke
@@ -201,9 +202,9 @@ WRONG_SHEARS = {
 
 @pytest.mark.parametrize("name", WRONG_SHEARS)
 def test_a_wrong_shear_is_seen(name, monkeypatch):
-    right, wrong = gibbs_steps.move_shears, WRONG_SHEARS[name]
+    right, wrong = gibbs.move_shears, WRONG_SHEARS[name]
     monkeypatch.setattr(
-        gibbs_steps, "move_shears", lambda W, H, *rest: right(W, H, *map(as_given, wrong(*rest[:-1])), rest[-1])
+        gibbs, "move_shears", lambda W, H, *rest: right(W, H, *map(as_given, wrong(*rest[:-1])), rest[-1])
     )
     check_is_seen(MODELS["plain"], moves=("shear",))
 
@@ -223,8 +224,8 @@ WRONG_SCALES = {
 
 @pytest.mark.parametrize("name", WRONG_SCALES)
 def test_a_wrong_scale_is_seen(name, monkeypatch):
-    right, wrong = gibbs_steps.draw_scales, WRONG_SCALES[name]
-    monkeypatch.setattr(gibbs_steps, "draw_scales", lambda out, p, a, b, key: right(out, *wrong(p, a, b), key))
+    right, wrong = gibbs.draw_scales, WRONG_SCALES[name]
+    monkeypatch.setattr(gibbs, "draw_scales", lambda out, p, a, b, key: right(out, *wrong(p, a, b), key))
     check_is_seen(MODELS["plain"], moves=("scale",))
 
 
@@ -261,13 +262,13 @@ def test_a_factor_that_moves_less_than_its_scale_is_seen(monkeypatch):
 
 
 def test_a_scale_that_forgets_the_change_of_volume_is_seen(monkeypatch):
-    right = scale_moves.log_prior_scaled
+    right = slice_sampling.log_prior_scaled
 
     def wrong(factor, value, axis, values):
         of_components = right(factor, value, axis, values)
         return lambda s: of_components(s) - factor.shape[axis] * s
 
-    monkeypatch.setattr(scale_moves, "log_prior_scaled", wrong)
+    monkeypatch.setattr(slice_sampling, "log_prior_scaled", wrong)
     check_is_seen(HYPER_MODELS["inverse_gamma: rates of H by component"])
 
 

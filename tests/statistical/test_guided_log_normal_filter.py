@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter
-from nmf_zoo.kernels.particles.filter import Plan
-from nmf_zoo.kernels.particles.proposals import AUXILIARY, BOOTSTRAP, GUIDED
-from nmf_zoo.kernels.streams import child, seed_key
-from tests.naive_guided_log_normal import target_of
+from nmf_zoo.kernels.hmm.particles.filter import Plan
+from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY, BOOTSTRAP, GUIDED
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from tests.naive.hmm.guided_log_normal import target_of
 from tests.sizes import size
 from tests.statistical.gates import bound
 

@@ -9,13 +9,12 @@ from scipy.special import logsumexp
 from scipy.stats import poisson
 
 import nmf_zoo as nz
-from tests import naive_chains
+from tests.naive.hmm import basis_chain as naive_chains
 from tests.sizes import size
 from tests.statistical.gates import check_means
 
 pytestmark = [
     pytest.mark.statistical,
-    pytest.mark.filterwarnings("ignore:Found dimension named"),
 ]
 F, K, T = 3, 2, 4
 W = np.array([[3.0, 0.5], [0.2, 2.0], [1.0, 1.0]])

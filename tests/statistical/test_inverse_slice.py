@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, logsumexp
 
-from nmf_zoo.inference import slice_sampling
-from nmf_zoo.inference.slice_sampling import draw_hyperparameters, log_prior_of_groups, sum_groups
+from nmf_zoo.inference.shared import slice_sampling
+from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, log_prior_of_groups, sum_groups
 from tests.sizes import size
 from tests.statistical.gates import check_means
 from tests.structures import inverse_gamma, model, unknown

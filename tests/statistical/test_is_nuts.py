@@ -17,7 +17,7 @@ MASK = RNG.random(X.shape) < 0.8
 
 
 def declare():
-    return nz.is_nmf(X, 2, alpha=2.0, beta=1.0, alpha_w=2.5, beta_w=1.5, mask=MASK, background=np.full((4, 1), 0.1))
+    return nz.is_nmf(X, 2, alpha_h=2.0, beta_h=1.0, alpha_w=2.5, beta_w=1.5, mask=MASK, background=np.full((4, 1), 0.1))
 
 
 def quantities(idata):
@@ -29,7 +29,6 @@ def quantities(idata):
     return np.concatenate([table.reshape(n, -1) for table in tables], axis=1)
 
 
-@pytest.mark.filterwarnings("ignore:Found dimension named")
 def test_nuts_agrees():
     options = {"chains": 2, "random_seed": 1, "progressbar": False, "cores": 2}
     ours = nz.sample(model=declare(), engine="gibbs", draws=size(10_000, 100_000), tune=1000, **options)

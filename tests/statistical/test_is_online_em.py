@@ -9,8 +9,8 @@ import pytest
 
 import nmf_zoo as nz
 from benchmarks.papers.cappe_toy import compare_statistics, draw_frames, follow, profiles
-from nmf_zoo.inference.itakura_saito import online_em
-from tests.naive_frames import log_marginal
+from nmf_zoo.inference.powers import online_em
+from tests.naive.powers.frame_gibbs import log_marginal
 from tests.sizes import size
 
 pytestmark = pytest.mark.statistical
@@ -38,7 +38,7 @@ def held_out():
 
 def run(X=None, model=None, **options):
     if model is None:
-        model = nz.is_nmf(None, 2, shape=(len(TRUE), 1), alpha=SHAPE, beta=SCALE)
+        model = nz.is_nmf(None, 2, shape=(len(TRUE), 1), alpha_h=SHAPE, beta_h=SCALE)
     settings = {"sweeps": 30, "keep": 20, "leaps": 0, "expand": False, "average_after": FRAMES // 5, **options}
     stream = nz.stream(model, engine=nz.SimulatedOnlineEM(**settings), initvals={"W": START}, random_seed=3, cores=1)
     stream.update(draw(FRAMES, 0) if X is None else X)
@@ -84,7 +84,7 @@ def test_with_missing_cells():
 def test_a_known_noise_floor_is_no_part_of_w():
     noise = np.full((len(TRUE), 1), 0.5)
     X = draw(FRAMES, 0, 0.5)
-    own = nz.is_nmf(None, 2, shape=(len(TRUE), 1), alpha=SHAPE, beta=SCALE, background=noise)
+    own = nz.is_nmf(None, 2, shape=(len(TRUE), 1), alpha_h=SHAPE, beta_h=SCALE, background=noise)
     with_floor, without = loss(run(X, own)), loss(run(X))
     print(with_floor, without)
     assert with_floor[0] < 2 * MOST + 5 * with_floor[1]

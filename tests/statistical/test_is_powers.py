@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nmf_zoo.inference.itakura_saito.spectra import NOWHERE, Spectra
-from nmf_zoo.kernels.composite import Factors, draw_parts, make_room
-from nmf_zoo.kernels.streams import child, seed_key
-from tests import naive_composite as naive
+from nmf_zoo.inference.powers.spectra import NOWHERE, Spectra
+from nmf_zoo.kernels.powers.composite import Factors, draw_parts, make_room
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from tests.naive.powers import composite as naive
 from tests.sizes import size
 from tests.statistical.gates import ALARM, check_means
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import digamma, logsumexp
 
-from nmf_zoo.inference.itakura_saito import gibbs
+from nmf_zoo.inference.powers import gibbs
 from tests.sizes import size
 from tests.statistical.composite_chain import sample_composite
 from tests.statistical.gates import check_means

@@ -10,15 +10,16 @@ from functools import partial
 import numpy as np
 import pytest
 
-from nmf_zoo.inference.gibbs import Gibbs
-from nmf_zoo.inference.itakura_saito import gibbs
-from nmf_zoo.inference.itakura_saito.trajectories import make_side_rooms, make_sides, make_tuning, walk_in_threads
-from nmf_zoo.inference.trajectories import blocks_of
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels import power_sweeps, tuning
-from nmf_zoo.kernels.power_rows import LOUD
-from nmf_zoo.kernels.streams import child
-from tests import naive_power_rows
+from nmf_zoo.inference.counts.gibbs import Gibbs
+from nmf_zoo.inference.counts.sweeps import blocks_of
+from nmf_zoo.inference.powers import gibbs
+from nmf_zoo.inference.powers.trajectories import make_side_rooms, make_sides, make_tuning, walk_in_threads
+from nmf_zoo.kernels.hmc import adaptation
+from nmf_zoo.kernels.hmc.power_rows import LOUD
+from nmf_zoo.kernels.powers import sweeps as power_sweeps
+from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.runtime.workers import SERIAL
+from tests.naive.hmc import power_rows as naive_power_rows
 from tests.sizes import FULL, size
 from tests.statistical import test_composite_gibbs, test_is_quadrature
 from tests.statistical.calibration import check_calibrated
@@ -54,7 +55,8 @@ def walk_alone(wrong=lambda sides, rooms: (sides, rooms), step=STEP):
             rooms = make_side_rooms(sides, priors_of(problem, state))
         for side, table in zip(sides, (power.T, power), strict=True):
             side.data.grid[:] = blocks_of(table, side.data.grid.shape[2], 1.0)
-        walk_in_threads(sides, rooms, SERIAL, problem.draws, state.factors, learnt, False, key)
+        what = adaptation.begin_sweep(learnt, False, gibbs.ORBIT_EVERY)
+        walk_in_threads(sides, rooms, SERIAL, problem.draws, state.factors, learnt, what, key)
         return state, None
 
     return walk
@@ -68,7 +70,7 @@ def lay_out(problem, priors, wrong, step):
     """Data, rows and fixed strides, as after the warm-up."""
     sides = make_sides(problem.frames.spectra)
     learnt = make_tuning(sides, len(priors.shape_w))
-    learnt.pace[[tuning.IS_READY, tuning.IS_FROZEN]] = 1.0
+    learnt.pace[[adaptation.IS_READY, adaptation.IS_FROZEN]] = 1.0
     for side in (learnt.W, learnt.H):
         side.step[:], side.length[:] = step, LENGTH
     return *wrong(sides, make_side_rooms(sides, priors)), learnt

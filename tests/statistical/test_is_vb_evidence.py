@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from nmf_zoo.inference.itakura_saito import vb
-from nmf_zoo.inference.vb import VB
-from nmf_zoo.kernels.gig_moments import Orders, draw_gig_factor
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.counts.vb import VB
+from nmf_zoo.inference.powers import vb
+from nmf_zoo.kernels.numerics.gig_moments import Orders, draw_gig_factor
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.structure import InverseGammaPrior
-from tests import naive_is_vb as naive
+from tests.naive.powers import variational as naive
 from tests.runs import fit
 from tests.sizes import size
 from tests.statistical.composite_chain import sample_composite

@@ -7,11 +7,11 @@ from scipy.special import gammaln
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.inference.marginal import expectations, log_likelihoods, marginal_log_likelihoods, observe
-from nmf_zoo.inference.mcem.expectations import GivenW, Wanted, estimate_log_likelihood
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import seed_key
-from tests.naive_mcem import posterior_means
+from nmf_zoo.inference.counts.mcem_expectations import GivenW, Wanted, estimate_log_likelihood
+from nmf_zoo.inference.marginal.exact import expectations, log_likelihoods, marginal_log_likelihoods, observe
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.runtime.workers import SERIAL
+from tests.naive.counts.mcem import posterior_means
 from tests.sizes import size
 
 pytestmark = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -10,10 +9,12 @@ import pytest
 import scipy.sparse as sp
 
 import nmf_zoo as nz
-from nmf_zoo import _compat, streaming
-from nmf_zoo.inference import online_em
-from nmf_zoo.kernels import column_statistics
-from tests.naive_streams import log_marginal
+from nmf_zoo import _compat
+from nmf_zoo.inference import registry
+from nmf_zoo.inference.counts import online_em
+from nmf_zoo.kernels.counts import column_sweeps
+from tests.naive.counts.column_sweeps import log_marginal
+from tests.registered import with_changed
 from tests.sizes import size
 
 pytestmark = pytest.mark.statistical
@@ -79,13 +80,13 @@ def test_with_missing_cells():
 
 
 def take_step_without_decay(running, columns, first, last, shares, active, gain, is_averaged):
-    running.clock[column_statistics.MASS] = 1.0
-    column_statistics.add_columns(running, columns, first, last, shares, active, gain / (last - first))
-    column_statistics.end_step(running, last - first, is_averaged)
+    running.clock[column_sweeps.MASS] = 1.0
+    column_sweeps.add_columns(running, columns, first, last, shares, active, gain / (last - first))
+    column_sweeps.end_step(running, last - first, is_averaged)
 
 
 def take_step_with_halved_activations(running, columns, first, last, shares, active, gain, is_averaged):
-    column_statistics.take_step(running, columns, first, last, shares, 0.5 * active, gain, is_averaged)
+    column_sweeps.take_step(running, columns, first, last, shares, 0.5 * active, gain, is_averaged)
 
 
 def prepare_with_the_wrong_divisor(structure, options, workers):
@@ -121,7 +122,8 @@ def test_planted_errors_are_seen(name, monkeypatch):
 
 
 def test_a_wrong_divisor_is_seen(monkeypatch):
-    monkeypatch.setattr(streaming, "STREAMS", (replace(online_em.STREAM, prepare=prepare_with_the_wrong_divisor),))
+    wrong = with_changed(online_em.STREAM, prepare=prepare_with_the_wrong_divisor)
+    monkeypatch.setattr(registry, "REGISTRY", wrong)
     lost, error = loss(run())
     print(lost, error)
     assert lost > 2 * (3e-3 + 5 * error), (lost, error)

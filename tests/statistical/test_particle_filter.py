@@ -20,9 +20,9 @@ from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, plan_of
 from nmf_zoo.inference.hmm.particle_options import PROPOSALS, RESAMPLING, ParticleOptions
 from nmf_zoo.inference.hmm.recursions import Recursions
 from nmf_zoo.inference.hmm.samples import read_samples
-from nmf_zoo.kernels.basis_states import Chain
-from nmf_zoo.kernels.particles.emission import Target
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.kernels.hmm.basis_states import Chain
+from nmf_zoo.kernels.hmm.particles.emission import Target
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.reading import read
 from tests.sizes import size
 

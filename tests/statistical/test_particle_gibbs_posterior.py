@@ -9,10 +9,10 @@ import pymc as pm
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.inference.hmm import gibbs_chain, gibbs_moves, particle_gibbs
+from nmf_zoo.inference.hmm import gibbs_chain, particle_gibbs
 from nmf_zoo.inference.hmm.particle_gibbs import ParticleGibbs
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import BasisChainPrior, LogNormalARPrior, UnitChainPrior
 from tests.sizes import size
 from tests.statistical.chain_geweke import check_geweke
@@ -190,14 +190,14 @@ def test_a_missing_jacobian_is_seen(monkeypatch):
 
 
 def test_a_level_that_forgets_the_first_time_is_seen(monkeypatch):
-    pull_of_level = gibbs_moves.pull_of_level
+    pull_of_level = gibbs_chain.pull_of_level
 
     def without_first(prior, sums, values):
         slope, bend = pull_of_level(prior, sums, values)
         spread = prior.law(values)[4]
         return slope - (sums.first - prior.law(values)[3]) / spread**2, bend - 1.0 / spread**2
 
-    monkeypatch.setattr(gibbs_moves, "pull_of_level", without_first)
+    monkeypatch.setattr(gibbs_chain, "pull_of_level", without_first)
     check_is_seen("log-normal")
 
 
@@ -217,7 +217,6 @@ def test_a_mean_that_forgets_its_prior_is_seen(monkeypatch):
 # -- another sampler -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:Found dimension named")
 def test_nuts_agrees_on_the_log_normal_chain():
     """W, H and the chain's mean and persistence unknown; the components apart by their priors."""
     X = np.array([[6, 4, 9, 0], [1, 3, 2, 2], [4, 2, 2, 3]])

@@ -9,14 +9,14 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo.inference.hmm import particle_online
-from nmf_zoo.inference.hmm.particle_sums import split_sums
-from nmf_zoo.inference.stream_engine import columns_of
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.chain_draws import log_normal_path, unit_path
-from nmf_zoo.kernels.particles.statistics import total_sums
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.hmm.particle_expectations import split_sums
+from nmf_zoo.kernels.hmm.particles.statistics import total_sums
+from nmf_zoo.kernels.random.chain_draws import log_normal_path, unit_path
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.runtime.stream_engine import columns_of
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import BasisChainPrior, Factor, Factorisation, Flat, Poisson
-from tests import naive_chains
+from tests.naive.hmm import basis_chain as naive_chains
 from tests.sizes import size
 from tests.structures import parameter, unknown
 

@@ -14,24 +14,23 @@ import pytest
 from scipy import stats
 
 from nmf_zoo.inference.hmm.laws import after_block, make_population
-from nmf_zoo.inference.hmm.particle_filter import ParticleFilter
-from nmf_zoo.inference.hmm.particle_paths import draw_paths
-from nmf_zoo.inference.hmm.particle_sums import SMOOTHERS, make_carried, smoothed_sums
+from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, make_carried, smoothed_sums
+from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, draw_paths
 from nmf_zoo.inference.hmm.recursions import Recursions
-from nmf_zoo.inference.layout import Weights
-from nmf_zoo.kernels.basis_states import Chain, Counts
-from nmf_zoo.kernels.particles.additive import Backward, carry
-from nmf_zoo.kernels.particles.emission import Target
-from nmf_zoo.kernels.particles.filter import Plan
-from nmf_zoo.kernels.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law
-from nmf_zoo.kernels.particles.origins import Walk, go_on, start_walk
-from nmf_zoo.kernels.particles.passes import filter_block
-from nmf_zoo.kernels.particles.proposals import AUXILIARY, BOOTSTRAP, GUIDED
-from nmf_zoo.kernels.particles.statistics import add_sample, begin_sums, total_sums
-from nmf_zoo.kernels.particles.step_densities import prepare_steps
-from nmf_zoo.kernels.resampling import MULTINOMIAL, RESIDUAL, SYSTEMATIC
-from nmf_zoo.kernels.streams import child, seed_key
-from tests import naive_particles
+from nmf_zoo.inference.shared.layout import Weights
+from nmf_zoo.kernels.hmm.basis_states import Chain, Counts
+from nmf_zoo.kernels.hmm.particles.ancestor_sampling import Walk, go_on, start_walk
+from nmf_zoo.kernels.hmm.particles.emission import Target
+from nmf_zoo.kernels.hmm.particles.filter import Plan
+from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law
+from nmf_zoo.kernels.hmm.particles.passes import filter_block
+from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY, BOOTSTRAP, GUIDED
+from nmf_zoo.kernels.hmm.particles.smoothing_sums import Backward, carry
+from nmf_zoo.kernels.hmm.particles.statistics import add_sample, begin_sums, total_sums
+from nmf_zoo.kernels.hmm.particles.step_densities import prepare_steps
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.kernels.random.resampling import MULTINOMIAL, RESIDUAL, SYSTEMATIC
+from tests.naive.hmm import smoothing as naive_particles
 from tests.sizes import size
 from tests.statistical.gates import check_frequencies, check_means
 

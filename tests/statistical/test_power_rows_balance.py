@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nmf_zoo.kernels import power_rows
-from nmf_zoo.kernels.power_rows import LOUD, PowerRows, PowerStride, RowPowers
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.kernels.hmc import power_rows
+from nmf_zoo.kernels.hmc.power_rows import LOUD, PowerRows, PowerStride, RowPowers
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from tests.blocks_of_rows import in_blocks
 from tests.sizes import size
 from tests.statistical.gates import ALARM

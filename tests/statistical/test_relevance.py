@@ -22,7 +22,7 @@ import nmf_zoo as nz
 pytestmark = pytest.mark.statistical
 TRUE, RANK, ALPHA_W = 3, 8, 0.3
 EMPTY = 1e-3  # counts
-ONE_PER_COMPONENT = nz.free("sample")
+ONE_PER_COMPONENT = nz.free("obs")
 
 
 class Solution(NamedTuple):

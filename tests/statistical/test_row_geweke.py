@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nmf_zoo.inference.prior_cells import prior_cells
-from nmf_zoo.kernels.row_trajectories import move_rows
-from nmf_zoo.kernels.streams import child
-from tests import naive_rows
+from nmf_zoo.inference.shared.factor_view import prior_cells
+from nmf_zoo.kernels.hmc.poisson_rows import move_rows
+from nmf_zoo.kernels.random.keyed_rng import child
 from tests.blocks_of_rows import from_blocks, room_for, row_counts, rows_of, stride_of
+from tests.naive.hmc import poisson_rows as naive_rows
 from tests.sizes import size
 from tests.statistical.geweke import check_geweke, laid_out_cells
 from tests.structures import gamma, model

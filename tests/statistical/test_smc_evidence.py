@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nmf_zoo.inference.evidence import Job, particles, smc
-from nmf_zoo.inference.evidence.lineages import begin, standard_error
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.resampling import resample
-from nmf_zoo.kernels.streams import child, seed_key
-from tests import naive_smc
+from nmf_zoo.inference.evidence import smc
+from nmf_zoo.inference.evidence.contract import Job
+from nmf_zoo.inference.evidence.smc import begin, standard_error
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.kernels.random.resampling import resample
+from nmf_zoo.runtime.workers import SERIAL
+from tests.naive.evidence import tempering as naive_smc
 from tests.sizes import size
 from tests.statistical.enumeration import Case
 from tests.statistical.exact_evidence import exact_log_evidence
@@ -84,13 +85,13 @@ def check(problem, exact, n_runs=RUNS, step=None):
 @pytest.mark.parametrize("name", CASES)
 def test_evidence_and_its_error(name):
     structure, exact = CASES[name]()
-    check(particles.prepare(structure), exact())
+    check(smc.prepare(structure), exact())
 
 
 def test_the_last_particles_are_posterior_draws():
     """One component: h_n given the sum of w is gamma, and w's shares are Dirichlet whatever the rest."""
     structure, _ = rank_one()
-    problem, options = particles.prepare(structure), smc.SMC(particles=2000, length=5, draws=0)
+    problem, options = smc.prepare(structure), smc.SMC(particles=2000, length=5, draws=0)
     job = Job(0, seed_key(3), SERIAL, lambda *_, **__: None, lambda: False)
     W = smc.one_run(problem, options, job).population.W[:, :, 0]
     shapes = 1.5 + LARGE.sum(axis=1)
@@ -104,19 +105,19 @@ def test_the_last_particles_are_posterior_draws():
 def test_a_rate_without_its_temperature_is_seen(monkeypatch):
     """The likelihood's part of the rates at full temperature, beside counts that are tempered."""
     structure, exact = both()
-    right = particles.target_at
+    right = smc.target_at
     wrong = lambda problem, t: right(problem, t)._replace(temperature=np.array([1.0]))  # noqa: E731
     monkeypatch.setattr(smc, "target_at", wrong)
     with pytest.raises(AssertionError, match="gate 1"):
-        check(particles.prepare(structure), exact(), size(100, 300))
+        check(smc.prepare(structure), exact(), size(100, 300))
 
 
 def test_a_scale_move_with_a_wrong_jacobian_is_seen():
     structure, exact = both()
-    problem = particles.prepare(structure)
+    problem = smc.prepare(structure)
     wrong = problem.priors._replace(tilt=problem.priors.tilt + 3.0)
     with pytest.raises(AssertionError, match="gate 1"):
-        check(particles.Problem(**{**vars(problem), "priors": wrong}), exact(), size(100, 300))
+        check(smc.Problem(**{**vars(problem), "priors": wrong}), exact(), size(100, 300))
 
 
 def step_that_keeps_weights(problem, options, state, job):
@@ -132,7 +133,7 @@ def step_that_keeps_weights(problem, options, state, job):
     state.temperature = 1.0 if rise == 1.0 - state.temperature else state.temperature + rise
     state.lineages = begin(np.exp(log_weights - smc.log_mean_exp(log_weights)), len(ancestors))
     target = smc.target_at(problem, state.temperature)
-    particles.move(problem, target, state.paces, (population, state.spare), ancestors, SERIAL, child(key, smc.MOVES))
+    smc.move(problem, target, state.paces, (population, state.spare), ancestors, SERIAL, child(key, smc.MOVES))
     state.population, state.spare = state.spare, population
     state.stages.append(smc.Stage(state.temperature, share, 1.0, 1.0))
 
@@ -140,4 +141,4 @@ def step_that_keeps_weights(problem, options, state, job):
 def test_resampling_without_resetting_weights_is_seen():
     structure, exact = rank_one()
     with pytest.raises(AssertionError, match="gate 1"):
-        check(particles.prepare(structure), exact(), step=step_that_keeps_weights)
+        check(smc.prepare(structure), exact(), step=step_that_keeps_weights)

@@ -13,9 +13,9 @@ from nmf_zoo.inference.hmm.laws import law_of
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, plan_of
 from nmf_zoo.inference.hmm.particle_options import ParticleOptions
 from nmf_zoo.inference.hmm.samples import read_samples
-from nmf_zoo.kernels.chain_draws import unit_path
-from nmf_zoo.kernels.particles.emission import Target
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.kernels.hmm.particles.emission import Target
+from nmf_zoo.kernels.random.chain_draws import unit_path
+from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.reading import read
 from tests.sizes import size
 

@@ -6,7 +6,7 @@ import pymc as pm
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.inference import gibbs
+from nmf_zoo.inference.counts import gibbs
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
 from tests.statistical.test_gibbs_calibration import UNKNOWN, W_PRIOR
@@ -25,7 +25,7 @@ def with_unknown_scales():
 
 def with_an_unknown_scale_of_powers():
     with pm.Model():
-        return nz.is_nmf(None, 2, alpha=2.5, beta=pm.Gamma("s", 4.0, 3.0), alpha_w=3.0, beta_w=2.0, shape=(3, 4))
+        return nz.is_nmf(None, 2, alpha_h=2.5, beta_h=pm.Gamma("s", 4.0, 3.0), alpha_w=3.0, beta_w=2.0, shape=(3, 4))
 
 
 def with_a_wide_rate():

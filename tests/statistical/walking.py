@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from nmf_zoo.inference import gibbs
-from nmf_zoo.inference.sweeps import make_room
-from nmf_zoo.inference.trajectories import blocks_of
-from nmf_zoo.kernels import tuning
-from nmf_zoo.kernels.streams import child
-from nmf_zoo.kernels.sweeps import walk
+from nmf_zoo.inference.counts import gibbs
+from nmf_zoo.inference.counts.sweeps import blocks_of, make_room
+from nmf_zoo.kernels.counts.sweeps import walk
+from nmf_zoo.kernels.hmc import adaptation
+from nmf_zoo.kernels.random.keyed_rng import child
 
 SCALE, STEP, LENGTH = 0.8, 0.7, 4
 
@@ -25,7 +24,7 @@ def refresh(problem):
 
 def settle(state, scale=SCALE, step=STEP):
     """Give the tuning these numbers, as if the warm-up had found and frozen them."""
-    state.tuning.pace[[tuning.IS_READY, tuning.IS_FROZEN]] = 1.0
+    state.tuning.pace[[adaptation.IS_READY, adaptation.IS_FROZEN]] = 1.0
     for side in (state.tuning.W, state.tuning.H):
         side.scale[:], side.step[:], side.length[:] = scale, step, LENGTH
 
@@ -37,7 +36,8 @@ def walk_alone(wrong=lambda sweeps: sweeps, **options):
         refresh(problem)
         settle(state, **options)
         sweeps, factors = wrong(problem.sweeps), gibbs._factors(state)
-        walk(sweeps, factors, state.tuning, make_room(sweeps, factors), False, child(key, gibbs.TRAJECTORIES))
+        what = adaptation.begin_sweep(state.tuning, False, gibbs.ORBIT_EVERY)
+        walk(sweeps, factors, state.tuning, make_room(sweeps, factors), what, child(key, gibbs.TRAJECTORIES))
         return state, None
 
     return step

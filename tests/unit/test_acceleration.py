@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmf_zoo.inference import acceleration, em, vb
-from nmf_zoo.inference.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse
-from nmf_zoo.inference.layout import compress, turn
-from nmf_zoo.inference.multiplicative import FLOOR
-from nmf_zoo.inference.newton import Pull, newton
-from nmf_zoo.inference.sources import expected_sources
-from nmf_zoo.inference.workers import SERIAL, Workers
-from nmf_zoo.kernels.block_newton import solve_quadratic
+from nmf_zoo.inference.counts import em, vb
+from nmf_zoo.inference.counts.newton import Pull, newton
+from nmf_zoo.inference.shared import acceleration
+from nmf_zoo.inference.shared.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse, push_or_retreat
+from nmf_zoo.inference.shared.layout import compress, expected_sources, turn
+from nmf_zoo.inference.shared.multiplicative import FLOOR
+from nmf_zoo.kernels.counts.newton import solve_quadratic
+from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Cells, Normal
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, model, parameter, unknown
@@ -208,3 +208,13 @@ def test_each_improvement_is_one_from_anywhere(seed, scale, power, listed):
         assert after <= before + 1e-10 * max(abs(before), 1.0)
         # means are carried along, and from such starts steps of 1e5 cancel in them
         np.testing.assert_allclose(log_mean, sources.gather(W, Ht, "W").log_mean, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("pushed", "found", "after"), [(3.0, 3.0, "faster"), (9.0, 5.0, "slower"), (np.nan, 5.0, "slower")]
+)
+def test_a_push_that_loses_is_taken_back(pushed, found, after):
+    momentum = Momentum(0.5)
+    result = push_or_retreat(momentum, lambda: pushed, lambda: 5.0, lambda objective: objective <= 6.0)
+    assert result == (found, getattr(momentum, after)())
+    assert push_or_retreat(momentum, None, lambda: 5.0, lambda objective: False) == (5.0, momentum)

@@ -8,11 +8,11 @@ import xarray as xr
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
+from nmf_zoo.diagnostics.align import Components, correspondence, cosines
 from nmf_zoo.errors import InputError
-from nmf_zoo.workbench.matching import Components, correspondence, cosines
 
 F, N, K = 7, 9, 3
-DIMS = {"W": ("feature", "component"), "H": ("component", "sample")}
+DIMS = {"W": ("feature", "component"), "H": ("component", "obs")}
 
 
 def truth(seed=0):
@@ -54,7 +54,7 @@ def test_every_draw_ends_up_in_the_order_of_the_reference():
 
 def test_without_a_reference_the_components_come_in_falling_order_of_size():
     aligned = nz.align(shuffled()[0])
-    sizes = group(aligned)["H"].sum("sample")
+    sizes = group(aligned)["H"].sum("obs")
     mean, spread = sizes.mean(("chain", "draw")).to_numpy(), sizes.std(("chain", "draw")).to_numpy()
     assert np.all(np.diff(mean) < 0)
     assert np.all(spread < 0.1 * mean)
@@ -97,7 +97,7 @@ def test_other_variables_of_components_are_reordered_and_others_are_not():
 def test_factors_of_other_names_orientations_and_dims():
     idata, _ = shuffled()
     named = group(idata).rename(W="topics", H="shares", component="part")
-    swapped = named.transpose("chain", "draw", "part", "feature", "sample")
+    swapped = named.transpose("chain", "draw", "part", "feature", "obs")
     given = _compat.inference_data({"posterior": swapped}, {})
     aligned = nz.align(given, weights="topics", activations="shares")
     assert group(aligned)["topics"].dims == ("chain", "draw", "part", "feature")

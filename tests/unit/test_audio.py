@@ -380,7 +380,7 @@ def test_a_spectrogram_is_declared_with_its_labels(tmp_path):
     P = nz.power_spectrogram(tmp_path / "a.wav")
     model = nz.is_nmf(P, 2)
     np.testing.assert_array_equal(model.coords["feature"], P["frequency"])
-    np.testing.assert_array_equal(model.coords["sample"], P["time"])
+    np.testing.assert_array_equal(model.coords["obs"], P["time"])
 
 
 @pytest.mark.parametrize(

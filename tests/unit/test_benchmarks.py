@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from benchmarks import __main__ as command
-from benchmarks import rows, start, threads
+from benchmarks import house, rows, start, threads
 from benchmarks.effective import bulk_ess
 from benchmarks.iterations import Stepper
 from benchmarks.mixing import Run, until_enough
@@ -96,3 +96,36 @@ def test_every_part_is_there():
 def test_parts_run(part):
     lines = list(command.table([part], quick=True))
     assert sum(line.startswith("|") for line in lines) > 4
+
+
+def test_lines_of_code_hold_more_than_words():
+    source = '''"""What it is.
+
+More.
+"""
+
+import math  # a reason
+
+
+def double(x):
+    """Twice."""
+    # why
+    return (
+        2 * x
+    )
+
+
+TEXT = """one
+two"""
+'''
+    assert house.lines_of_code(source) == 1 + 1 + 3 + 2
+
+
+def test_modules_with_one_importer(tmp_path):
+    files = {
+        "a": "from nmf_zoo import b\nimport nmf_zoo.c",
+        "b": "from nmf_zoo.c import x\nfrom nmf_zoo.c import y",
+        "c": "",
+    }
+    sources = {tmp_path / "nmf_zoo" / f"{name}.py": source for name, source in files.items()}
+    assert house.one_importer(tmp_path, sources) == ["nmf_zoo.b"]

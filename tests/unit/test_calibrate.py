@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -12,7 +15,7 @@ import nmf_zoo as nz
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.reading import read
 from nmf_zoo.workbench import calibrate
-from nmf_zoo.workbench.uniform_ranks import judge_ranks
+from nmf_zoo.workbench.sbc_uniformity import judge_ranks
 
 SHORT = {"simulations": 20, "draws": 9, "thin": 1, "tune": 10, "random_seed": 1, "progressbar": False}
 
@@ -37,6 +40,16 @@ def test_ranks_are_of_quantities_that_ignore_labels():
 def test_ranks_do_not_depend_on_the_cores():
     one, two = (nz.calibrate(declare, cores=cores, **SHORT)["rank"] for cores in (1, 2))
     np.testing.assert_array_equal(one, two)
+
+
+def test_ranks_do_not_depend_on_where_they_are_made():
+    """Processes that begin anew know nothing but what they are sent."""
+    here = nz.calibrate(declare, "vb", **SHORT)
+    with ProcessPoolExecutor(1, get_context("spawn")) as executor:
+        there = nz.calibrate(declare, "vb", executor=executor, **SHORT)
+        np.testing.assert_array_equal(here["rank"], there["rank"])
+        with pytest.raises(InputError, match="executor: got ProcessPoolExecutor with nuts; expected None"):
+            nz.calibrate(declare, "nuts", executor=executor, **SHORT)
 
 
 def test_more_simulations_begin_with_the_same_ones_and_go_on_from_a_checkpoint(tmp_path):
@@ -168,7 +181,6 @@ def test_bad_arguments(arguments, error, message):
 
 
 @pytest.mark.statistical
-@pytest.mark.filterwarnings("ignore:Found dimension named 'sample'")  # ArviZ 1.x
 def test_nuts_by_nutpie_compiles_once(monkeypatch):
     nutpie = pytest.importorskip("nutpie")
     compiled, compile_model = [], nutpie.compile_pymc_model
@@ -182,7 +194,6 @@ def test_nuts_by_nutpie_compiles_once(monkeypatch):
 
 
 @pytest.mark.statistical
-@pytest.mark.filterwarnings("ignore:Found dimension named 'sample'")  # ArviZ 1.x
 def test_nuts_by_pymc_can_be_calibrated(monkeypatch):
     monkeypatch.setattr(calibrate, "FEWEST", 1)  # every simulation compiles
     sampler = nz.NUTS(sampler="pymc")

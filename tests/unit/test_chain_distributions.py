@@ -177,10 +177,10 @@ def test_draws_of_log_normal_chains(mode, initial):
 
 
 def test_variables_of_a_model_take_their_length_from_dims():
-    with pm.Model(coords={"component": range(K), "sample": range(T)}) as model:
+    with pm.Model(coords={"component": range(K), "obs": range(T)}) as model:
         for name, chain in {"B": BasisChain, "U": UnitChain}.items():
-            chain(name, *([0.8] * (2 if chain is BasisChain else 1)), dims=("component", "sample"))
-        LogNormalAR("L", pm.Normal("m"), 0.5, pm.HalfNormal("s"), dims=("component", "sample"))
+            chain(name, *([0.8] * (2 if chain is BasisChain else 1)), dims=("component", "obs"))
+        LogNormalAR("L", pm.Normal("m"), 0.5, pm.HalfNormal("s"), dims=("component", "obs"))
     assert {name: shape for name, shape in model.eval_rv_shapes().items() if name in "BUL"} == dict.fromkeys(
         "BUL", (K, T)
     )

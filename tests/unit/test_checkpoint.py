@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.inference import checkpoint as files
-from nmf_zoo.inference.checkpoint import Part, open_checkpoint
-from nmf_zoo.inference.driver import run_chains
-from nmf_zoo.inference.facts import differences
-from nmf_zoo.inference.tree_patterns import Cells
-from nmf_zoo.inference.trees import write_tree
+from nmf_zoo.runtime import checkpoint as files
+from nmf_zoo.runtime.checkpoint import Part, open_checkpoint
+from nmf_zoo.runtime.driver import run_chains
+from nmf_zoo.runtime.run_fingerprint import differences
+from nmf_zoo.runtime.state_io import write_tree
+from nmf_zoo.runtime.state_patterns import Cells
 from tests.unit.test_driver import KEY, interrupt_at, run_fit, sample_run, sweeps_of, toy, toy_fit
 
 RUN_ID = "0123"
@@ -477,14 +477,14 @@ def test_what_is_no_file(tmp_path, name, kind):
         "[]",
         "5",
         "[" * 10**5,
-        '{"format": 3}',
-        '{"format": 3, "entropy": {"a": 1}, "facts": {}}',
-        '{"format": 3, "entropy": [], "facts": {}}',
-        '{"format": 3, "entropy": -1, "facts": {}}',
-        '{"format": 3, "entropy": true, "facts": {}}',
-        '{"format": 3, "entropy": 1, "facts": {"tune": 5}}',
-        '{"format": 3, "entropy": 1, "facts": [["tune", "5"]]}',
-        '{"format": 3, "entropy": 1' + "0" * 5000 + "}",
+        '{"format": 4}',
+        '{"format": 4, "entropy": {"a": 1}, "facts": {}}',
+        '{"format": 4, "entropy": [], "facts": {}}',
+        '{"format": 4, "entropy": -1, "facts": {}}',
+        '{"format": 4, "entropy": true, "facts": {}}',
+        '{"format": 4, "entropy": 1, "facts": {"tune": 5}}',
+        '{"format": 4, "entropy": 1, "facts": [["tune", "5"]]}',
+        '{"format": 4, "entropy": 1' + "0" * 5000 + "}",
     ],
 )
 def test_run_json_that_was_made_up(folder, text):
@@ -497,8 +497,8 @@ def test_run_json_that_was_made_up(folder, text):
 
 def test_a_checkpoint_of_the_format_before(folder):
     folder.mkdir()
-    (folder / "run.json").write_text('{"entropy": 1, "facts": {"random_seed": "1"}}')
-    with pytest.raises(InputError, match=r"which another version of nmf_zoo wrote; expected one of format 3; use"):
+    (folder / "run.json").write_text('{"format": 3, "entropy": 1, "facts": {"random_seed": "1"}}')
+    with pytest.raises(InputError, match=r"which another version of nmf_zoo wrote; expected one of format 4; use"):
         open_checkpoint(folder, {}, 1, is_seeded=True)
 
 

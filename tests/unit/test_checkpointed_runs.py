@@ -15,14 +15,14 @@ import pytest
 import scipy.sparse as sp
 
 import nmf_zoo as nz
-from nmf_zoo import _compat, run_arguments
-from nmf_zoo.cli import main
+from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.inference import blocks, driver
-from nmf_zoo.inference import checkpoint as files
-from nmf_zoo.inference.checkpoint import open_checkpoint
-from nmf_zoo.inference.trees import HEAD, write_tree
+from nmf_zoo.interfaces.cli import main
 from nmf_zoo.results import checkpoints
+from nmf_zoo.runtime import arguments, blocks, compile_times, run_one
+from nmf_zoo.runtime import checkpoint as files
+from nmf_zoo.runtime.checkpoint import open_checkpoint
+from nmf_zoo.runtime.state_io import HEAD, write_tree
 
 X = np.random.default_rng(1).poisson(3.0, (12, 15)).astype(float)
 
@@ -37,7 +37,7 @@ def model(x=X, **options):
 
 
 def powers():
-    return nz.is_nmf(X + 0.5, 2, alpha=2.0, alpha_w=2.0)
+    return nz.is_nmf(X + 0.5, 2, alpha_h=2.0, alpha_w=2.0)
 
 
 def sample(folder, x=X, **options):
@@ -77,6 +77,7 @@ def test_a_call_without_a_seed_can_be_repeated(folder):
         ({"initvals": {"W": np.ones((12, 2))}}, r"initvals\[0\].W was absent"),
         ({"draws": 19}, "draws: got 19; expected at least the 20"),
         ({"engine": "nuts"}, "with nuts; expected None"),
+        ({"engine": "smc"}, "with smc; expected None"),
     ],
 )
 def test_another_run_is_refused(folder, other, message):
@@ -90,9 +91,15 @@ def test_another_run_is_refused(folder, other, message):
 
 def test_another_version_is_refused(folder, monkeypatch):
     sample(folder, random_seed=2)
-    monkeypatch.setattr("nmf_zoo.inference.facts.DRAWS", 10**6)
+    monkeypatch.setattr("nmf_zoo.runtime.run_fingerprint.DRAWS", 10**6)
     with pytest.raises(InputError, match=r"version.nmf_zoo was .*now .*1000000"):
         sample(folder, random_seed=2)
+
+
+def test_what_is_said_of_compilation_is_no_part_of_a_run(folder, monkeypatch):
+    first = sample(folder)
+    monkeypatch.setattr(compile_times, "compile_times", lambda: {"gibbs for poisson data": 1e6})  # measured anew
+    np.testing.assert_array_equal(draws(sample(folder))["W"], draws(first)["W"])
 
 
 @pytest.mark.parametrize("path", [5, True, b"run"])
@@ -102,7 +109,7 @@ def test_checkpoint_is_a_path(path):
 
 
 def test_a_disk_without_room(folder, monkeypatch):
-    monkeypatch.setattr(run_arguments.shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1000))
+    monkeypatch.setattr(arguments.shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1000))
     with pytest.raises(InputError, match=r"checkpoint: got .*; expected at most the 0.0 GiB free on that disk"):
         sample(folder)
     assert not folder.exists()
@@ -112,7 +119,7 @@ def test_what_is_there_has_its_room(folder, monkeypatch):
     sample(folder, random_seed=1)
     held = sum(path.stat().st_size for path in folder.iterdir())
     monkeypatch.setattr(checkpoints, "STATES", 0)
-    monkeypatch.setattr(run_arguments.shutil, "disk_usage", lambda path: types.SimpleNamespace(free=0))
+    monkeypatch.setattr(arguments.shutil, "disk_usage", lambda path: types.SimpleNamespace(free=0))
     assert held > 0
     sample(folder, random_seed=1)
 
@@ -135,7 +142,7 @@ def in_short_blocks(monkeypatch, dies_after=None):
     """Blocks of three sweeps, a save after each; the process dies in block ``dies_after``."""
     monkeypatch.setattr(files, "EVERY", 0.0)
     monkeypatch.setattr(files, "SHARE", np.inf)
-    monkeypatch.setattr(driver, "longest_block", lambda engine: 3)
+    monkeypatch.setattr(run_one, "longest_block", lambda engine: 3)
     begun, run_block = iter(range(10**6)), blocks.run_block
 
     def dying(*args):
@@ -143,7 +150,7 @@ def in_short_blocks(monkeypatch, dies_after=None):
             raise Killed
         return run_block(*args)
 
-    monkeypatch.setattr(driver, "run_block", dying)
+    monkeypatch.setattr(run_one, "run_block", dying)
 
 
 @pytest.mark.parametrize("dies_after", [1, 6, 11, 19])

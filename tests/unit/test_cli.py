@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +15,14 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.cli import catalogue, main
-from nmf_zoo.cli.fit import make_options
-from nmf_zoo.cli.output import check_output
-from nmf_zoo.cli.parser import make_parser
-from nmf_zoo.cli.show import print_lines, rounded
-from nmf_zoo.cli.values import parse_value
-from nmf_zoo.cli.wording import shell_words
 from nmf_zoo.errors import InputError
+from nmf_zoo.interfaces.cli import catalogue, main
+from nmf_zoo.interfaces.cli.fit import make_options
+from nmf_zoo.interfaces.cli.output import check_output
+from nmf_zoo.interfaces.cli.parser import make_parser
+from nmf_zoo.interfaces.cli.show import print_lines, rounded
+from nmf_zoo.interfaces.cli.values import parse_value
+from nmf_zoo.interfaces.cli.wording import shell_words
 
 ROOT = Path(__file__).parents[2]
 pytest.importorskip("zarr")
@@ -54,21 +53,11 @@ QUICK = ("--draws", "20", "--tune", "20", "--chains", "2", "--random-seed", "1",
 # -- the catalogue -------------------------------------------------------------------------------------------------
 
 
-def test_catalogue_is_what_the_registries_hold():
-    from dataclasses import fields
-    from inspect import signature
+def test_the_catalogue_is_what_the_registries_hold():
+    from nmf_zoo.interfaces.cli import inventory
 
-    from nmf_zoo.engines import OPTIONS, VERBS
-    from nmf_zoo.models import MODELS
-
-    assert set(catalogue.models()) == set(MODELS)
-    for name, builder in MODELS.items():
-        assert ["X", "rank", *catalogue.models()[name].arguments] == list(signature(builder).parameters)
-    assert {name: entry.verb for name, entry in catalogue.engines().items()} == VERBS
-    for name, options in OPTIONS.items():
-        assert list(catalogue.engines()[name].arguments) == [field.name for field in fields(options)]
-    for verb in ("sample", "fit"):
-        assert list(catalogue.runs()[verb].arguments) == list(signature(getattr(nz, verb)).parameters)
+    do = "run python -m nmf_zoo.interfaces.cli.inventory"
+    assert catalogue.FILE.read_text(encoding="utf-8") == inventory.text(), do
 
 
 def test_every_argument_is_an_option(capsys):
@@ -77,8 +66,8 @@ def test_every_argument_is_an_option(capsys):
     text = capsys.readouterr().out
     entries = [*catalogue.models().values(), *catalogue.engines().values(), *catalogue.runs().values()]
     # The matrix and its labels come from files, the shape from the matrix, the model and engine from their names,
-    # and draws are stored at the output.
-    elsewhere = {"coords", "shape", "idata_kwargs", "store"}
+    # and draws are stored at the output; a function can't be typed.
+    elsewhere = {"coords", "shape", "idata_kwargs", "store", "on_step"}
     for entry in entries:
         for argument in entry.arguments.values():
             assert argument.name in elsewhere or argument.flag in text, (entry.name, argument)
@@ -86,7 +75,7 @@ def test_every_argument_is_an_option(capsys):
 
 @pytest.mark.parametrize("words", [["--help"], ["fit", "--help"]])
 def test_help_answers_at_once(words):
-    code = f"import sys, nmf_zoo.cli as c; sys.argv[0] = 'nmf-zoo'; c.main({words})"
+    code = f"import sys, nmf_zoo.interfaces.cli as c; sys.argv[0] = 'nmf-zoo'; c.main({words})"
     begun = _seconds_of_children()
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
     assert _seconds_of_children() - begun < 2.0  # 0.5 s on a quiet machine; what it imports is tested below
@@ -99,7 +88,10 @@ def _seconds_of_children():
 
 
 def test_help_imports_nothing_slow():
-    code = "import sys, nmf_zoo.cli as c\ntry: c.main(['fit', '--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
+    code = (
+        "import sys\nfrom nmf_zoo.interfaces import cli\n"
+        "try: cli.main(['fit', '--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert not {"numpy", "scipy", "pandas", "numba", "arviz", "pymc"} & set(done.stdout.split())
 
@@ -140,7 +132,7 @@ def test_fit_by_gibbs_keeps_labels_and_options(counts, output, capsys):
     posterior = _compat.group(idata, "posterior")
     assert dict(posterior["W"].sizes) == {"chain": 2, "draw": 10, "feature": 5, "component": 2}
     assert list(posterior["feature"].values) == [f"g{f}" for f in range(5)]
-    assert list(posterior["sample"].values) == [f"s{n}" for n in range(8)]
+    assert list(posterior["obs"].values) == [f"s{n}" for n in range(8)]
     assert '"scale"' in idata.attrs["options"]
     assert "shear" not in idata.attrs["options"]
     capsys.readouterr()
@@ -260,6 +252,15 @@ def test_plot_of_many_features(tmp_path, monkeypatch):
     assert run("plot", "out.zarr", "-o", "out.svg") == 0
 
 
+def test_a_run_ends_when_its_time_is_over(counts, capsys):
+    pytest.importorskip("h5py")
+    words = "fit counts.csv -o out.nc --rank 2 --engine em --max-iter 1000000 --tol 0 --random-seed 1 --no-progressbar"
+    assert run(*words.split(), "--max-seconds", "0.2", "--checkpoint", "half") == 0
+    ending = "s, when --max-seconds were over; the same command with --force goes on from half"
+    assert capsys.readouterr().out.strip().endswith(ending)
+    assert nz.load("out.nc").attrs["status"] == "max_seconds reached: the same call goes on from half"
+
+
 @pytest.mark.parametrize("engine", ["em", "vb", "gibbs"])
 def test_powers(tmp_path, monkeypatch, engine, capsys):
     """A spectrogram as text: frequencies in its rows, times in its header."""
@@ -271,17 +272,17 @@ def test_powers(tmp_path, monkeypatch, engine, capsys):
     words = ["fit", "power.csv", "--row-labels", "yes", "--model", "is-nmf", "--rank", "2", "--engine", engine]
     words += ["-o", "out.zarr", "--quiet"]
     run_length = ["--draws", "5", "--tune", "5"] if engine == "gibbs" else ["--max-iter", "5"]
-    assert run(*words, "--alpha", "2,3", "--alpha-w", "2", *run_length) == 0
+    assert run(*words, "--alpha-h", "2,3", "--alpha-w", "2", *run_length) == 0
     posterior = _compat.group(nz.load("out.zarr"), "posterior")
     assert list(posterior["feature"].values) == ["0.0", "62.5", "125.0", "187.5"]
-    assert posterior["H"].dims[2:] == ("component", "sample")
+    assert posterior["H"].dims[2:] == ("component", "obs")
     assert run(*words, "--force", "--beta-w", "2") == 2
     assert "--beta-w: got a scale without a shape; expected --alpha-w as well" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.npy", "x.npz"])
 def test_simulate_writes_what_fit_reads(tmp_path, monkeypatch, name):
-    from nmf_zoo.tables import read_matrix
+    from nmf_zoo.interfaces.tables import read_matrix
 
     monkeypatch.chdir(tmp_path)
     words = ("--model", "gamma-nmf", "--shape", "4x6", "--rank", "2", "--random-seed", "3")
@@ -317,8 +318,8 @@ def test_the_table_says_what_depends_on_the_data(capsys):
     said = capsys.readouterr().out
     (line,) = (line for line in said.splitlines() if line.startswith("gap "))
     in_time = ["no", "(4)", "no", "(5)", "no", "(5)"]
-    assert line.split()[1:] == ["yes", "no", "(8)", "yes", "yes", "(9)", *in_time, "yes", "(9)"]
-    assert "9. not for every X, e.g. of 5 features x 2 samples: W has no prior" in said
+    assert line.split()[1:] == ["yes", "no", "(9)", "yes", "yes", "(10)", *in_time, "no", "(11)", "yes", "(10)"]
+    assert "10. not for every X, e.g. of 5 features x 2 samples: W has no prior" in said
 
 
 def test_the_table_of_the_guide_is_the_registry_s(capsys):
@@ -345,6 +346,8 @@ def test_the_table_of_the_guide_is_the_registry_s(capsys):
             "no; engines that can: nz.fit(engine='em'), nz.sample(engine='nuts')",
             "no; engines that can: --engine em, --engine nuts",
         ),
+        ("e.g. engine=nz.SMC(particles=2000)", "e.g. --particles 2000"),
+        ("Take more particles (engine=nz.SMC(particles=)).", "Take more particles (--particles)."),
         ("tune=3.csv: got no such file; expected a file", "tune=3.csv: got no such file; expected a file"),
         ("a.csv, line 2: got 'tune=1'; expected a number", "a.csv, line 2: got 'tune=1'; expected a number"),
         ("row_labels: got 3; expected nothing", "--row-labels: got 3; expected nothing"),
@@ -381,7 +384,7 @@ def test_messages_speak_of_options_and_files(said, meant):
         ("fit counts.csv --rank 2 -o x.zarr --header maybe", "--header: got 'maybe'"),
         ("fit counts.csv --rank 2 -o x.zarr --model poisson-nmf", "engines that can: --engine em"),
         ("fit counts.csv --rank 2 -o x.zarr --labels short.txt", "short.txt: got 2 lines; expected 5"),
-        ("fit negative.csv --rank 2 -o x.zarr", "negative.csv: got the negative cell -4.0 at feature 1 (g2), sample 0"),
+        ("fit negative.csv --rank 2 -o x.zarr", "negative.csv: got the negative cell -4.0 at feature 1 (g2), obs 0"),
         ("fit counts.csv --rank 2 -o x.zarr --mask half.npy", "half.npy: got the cell 0.5; expected 1 (observed) or 0"),
         ("fit counts.csv --rank 2 -o x.zarr --key X", "--key: got 'X'"),
         ("fit counts.csv --rank 2 -o x.zarr --exposure words.csv", "words.csv, line 2, column 3"),
@@ -469,17 +472,17 @@ def test_a_missing_writer_is_found_before_the_run(tmp_path):
 
 
 def test_options_that_an_engine_refuses_are_bad_input():
-    from nmf_zoo.engines import OPTIONS
-
     with pytest.raises(InputError, match=r"^--target-accept: got 2.0; expected a number between 0 and 1$"):
-        make_options(OPTIONS["nuts"], {"target_accept": 2.0})
+        make_options(nz.NUTS, {"target_accept": 2.0})
 
 
 def use_step(monkeypatch, step):
-    from nmf_zoo.inference import ENGINES
+    from nmf_zoo.inference import registry
+    from nmf_zoo.inference.counts.gibbs import ENGINE
+    from tests.registered import with_changed
 
-    gibbs = ENGINES["gibbs"]
-    monkeypatch.setitem(ENGINES, "gibbs", replace(gibbs, step=step(gibbs.step), tune=None, run=None))  # step by step
+    step_by_step = with_changed(ENGINE, step=step(ENGINE.step), tune=None, run=None)
+    monkeypatch.setattr(registry, "REGISTRY", step_by_step)
 
 
 def test_a_failing_run_is_exit_code_1(counts, monkeypatch, capsys):

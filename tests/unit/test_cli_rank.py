@@ -9,10 +9,10 @@ import pytest
 import xarray as xr
 
 import nmf_zoo as nz
-from nmf_zoo.cli import catalogue, main
-from nmf_zoo.cli.rank import table_lines
-from nmf_zoo.cli.values import parse_ranks
 from nmf_zoo.errors import InputError
+from nmf_zoo.interfaces.cli import main
+from nmf_zoo.interfaces.cli.rank import table_lines
+from nmf_zoo.interfaces.cli.values import parse_ranks
 
 pytest.importorskip("h5netcdf")
 QUICK = ("--ranks", "1:3", "--restarts", "2", "--random-seed", "1", "--cores", "1")
@@ -34,16 +34,6 @@ def run(*words):
         return main([*words])
     except SystemExit as stop:
         return stop.code
-
-
-def test_the_catalogue_is_what_the_registry_holds():
-    from dataclasses import fields
-
-    from nmf_zoo.workbench.rank import METHODS
-
-    assert set(catalogue.methods()) == set(METHODS)
-    for name, method in METHODS.items():
-        assert list(catalogue.methods()[name].arguments) == [field.name for field in fields(method.options)]
 
 
 def test_files_hold_what_python_finds(counts, capsys):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.cli import main
+from nmf_zoo.interfaces.cli import main
 
 pytest.importorskip("matplotlib")
 

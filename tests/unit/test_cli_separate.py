@@ -22,10 +22,10 @@ from nmf_zoo.audio.learning import shuffled, spread_frames
 from nmf_zoo.audio.recordings import open_recording
 from nmf_zoo.audio.sound import listen
 from nmf_zoo.audio.spectra import make_framing
-from nmf_zoo.cli import main
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.inference import checkpoint as checkpoints
-from nmf_zoo.streaming import Stream
+from nmf_zoo.interfaces.cli import main
+from nmf_zoo.runtime import checkpoint as checkpoints
+from nmf_zoo.streaming.stream import Stream
 from tests.sounds import RATE, distortion, three_sources
 from tests.unit.test_audio import read_all, write
 
@@ -384,7 +384,7 @@ def test_the_start_is_from_all_over_the_recording(short, monkeypatch):
 
 KILLED = """
 import sys
-from nmf_zoo.inference import checkpoint
+from nmf_zoo.runtime import checkpoint
 import nmf_zoo as nz
 checkpoint.EVERY = 0.0
 checkpoint.SHARE = 1e9

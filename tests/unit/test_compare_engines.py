@@ -7,8 +7,8 @@ import pytest
 import xarray as xr
 
 import nmf_zoo as nz
+from nmf_zoo.diagnostics.agreement import compare_draws
 from nmf_zoo.errors import InputError, UnsupportedModel
-from nmf_zoo.workbench.agreement import compare_draws
 from nmf_zoo.workbench.compare_engines import label_of
 
 X = np.random.default_rng(0).poisson(np.random.default_rng(1).gamma(2.0, 3.0, (6, 8)))

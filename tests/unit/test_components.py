@@ -80,9 +80,9 @@ def test_transposed_factors_of_a_users_model():
 
 @pytest.mark.parametrize("dims", [True, False])
 def test_unit_sum_leaves_the_product_alone(dims):
-    with pm.Model(coords=COORDS | {"sample": range(4)}) as model:
+    with pm.Model(coords=COORDS | {"obs": range(4)}) as model:
         W = pm.Gamma("W", 2, 1, **({"dims": ("feature", "component")} if dims else {"shape": (3, 2)}))
-        H = pm.Gamma("H", 2, 1, **({"dims": ("component", "sample")} if dims else {"shape": (2, 4)}))
+        H = pm.Gamma("H", 2, 1, **({"dims": ("component", "obs")} if dims else {"shape": (2, 4)}))
         pm.Poisson("X", W @ H, observed=X)
     idata = random_idata(model, np.random.default_rng(0))
     stats = xr.Dataset({"lp": (("chain", "draw"), np.zeros((2, 3)))})

@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import nmf_zoo as nz
-from nmf_zoo.diagnostics import summarise_draws
+from nmf_zoo.diagnostics.invariants import summarise_draws
 
 X = np.random.default_rng(1).poisson(3.0, (5, 8))
 

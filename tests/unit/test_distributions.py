@@ -11,7 +11,7 @@ from scipy.special import gammaln
 from scipy.stats import kstest, poisson
 
 from nmf_zoo.distributions import RealPoisson, SparsePoisson, cell_rates
-from nmf_zoo.kernels import cells
+from nmf_zoo.kernels.numerics import cells
 
 F, K, N = 7, 3, 5
 MODES = ["NUMBA", "FAST_COMPILE"]
@@ -35,7 +35,7 @@ def sparse_model(data, complete):
     with pm.Model(coords={"cell": np.arange(len(rows))}) as model:
         W = pm.Gamma("W", np.float64(1), np.float64(1), shape=(F, K))
         H = pm.Gamma("H", np.float64(1), np.float64(1), shape=(K, N))
-        cells = pm.Data("cell_feature", rows, dims="cell"), pm.Data("cell_sample", cols, dims="cell")
+        cells = pm.Data("cell_feature", rows, dims="cell"), pm.Data("cell_obs", cols, dims="cell")
         SparsePoisson("X", W, H, *cells, complete=complete, observed=data[rows, cols].astype(float), dims="cell")
     return model
 

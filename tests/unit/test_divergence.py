@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, polygamma, psi
 
-from nmf_zoo.inference.divergence import LARGE, gamma_divergence
+from nmf_zoo.inference.shared.hyperparameters import LARGE, gamma_divergence
 
 RNG = np.random.default_rng(5)
 

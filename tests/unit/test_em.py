@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference import em
-from nmf_zoo.inference.multiplicative import FLOOR, peak_on_simplex
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.counts import em
+from nmf_zoo.inference.shared.multiplicative import FLOOR, peak_on_simplex
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Cells, Imputed, Normal
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, model, parameter, unknown

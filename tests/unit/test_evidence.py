@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 import nmf_zoo as nz
 from nmf_zoo._compat import group, group_names
-from nmf_zoo.inference.evidence import Estimate, EvidenceRun, combine
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, combine
+from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.workbench.evidence import METHODS, answer, probabilities
 
 X = np.array([[1, 0, 2], [2, 1, 0]])
@@ -20,7 +20,7 @@ QUICK = {
     "bound": nz.Bound(restarts=2, draws=10),
     "chib": nz.Chib(draws=200, tune=50),
     "smc": nz.SMC(particles=100, draws=20),
-    "exact": nz.Enumeration(),
+    "enumeration": nz.Enumeration(),
 }
 
 
@@ -33,7 +33,7 @@ def model():
 def test_result(model, name):
     result = nz.evidence(model, QUICK[name], random_seed=1, cores=1, quiet=True)
     stats, attrs = group(result, "sample_stats"), result.attrs
-    n = METHODS[name].chains
+    n = METHODS[name].runs
     assert stats["log_marginal_likelihood"].dims == stats["log_marginal_likelihood_error"].dims == ("chain",)
     assert stats["log_marginal_likelihood"].shape == (n,)
     assert not [dim for dim in stats.dims if "_dim_" in str(dim)]
@@ -44,8 +44,8 @@ def test_result(model, name):
     assert attrs["seconds"] > 0
     assert json.loads(attrs["options"]).keys() == QUICK[name].__dataclass_fields__.keys()
     assert attrs["is_lower_bound"] == ("yes" if name == "bound" else "no")
-    assert ("posterior" in group_names(result)) == (name != "exact")
-    if name != "exact":
+    assert ("posterior" in group_names(result)) == (name != "enumeration")
+    if name != "enumeration":
         posterior = group(result, "posterior")
         assert posterior["W"].dims == ("chain", "draw", "feature", "component")
         assert posterior.sizes["chain"] == n
@@ -64,12 +64,12 @@ def test_same_seed_same_estimate_on_any_number_of_cores(model, name):
 
 def test_model_of_the_context(model):
     with model:
-        assert nz.evidence(method="exact").attrs["log_evidence"] == pytest.approx(-9.283556607912, abs=1e-9)
+        assert nz.evidence(method="enumeration").attrs["log_evidence"] == pytest.approx(-9.283556607912, abs=1e-9)
 
 
 def test_sparse_and_missing_cells():
     """Sparse counts have the evidence of dense ones; a missing cell is integrated out, as if it had not been there."""
-    dense, sparse = (nz.evidence(nz.gamma_nmf(x, rank=2), "exact").attrs for x in (X, sp.csc_array(X)))
+    dense, sparse = (nz.evidence(nz.gamma_nmf(x, rank=2), "enumeration").attrs for x in (X, sp.csc_array(X)))
     assert sparse["log_evidence"] == pytest.approx(dense["log_evidence"], abs=1e-12)
     assert sparse["data"] == dense["data"]
     masked = np.ma.masked_array(X, np.array([[0, 0, 0], [0, 0, 1]]))
@@ -84,19 +84,19 @@ def test_free_hyperparameters_only_by_the_bound():
     assert "mean_h" in group(result, "posterior")
     known = nz.gamma_nmf(X, rank=2, mean_h=1.0)
     assert result.attrs["log_evidence"] >= nz.evidence(known, "bound", random_seed=1, quiet=True).attrs["log_evidence"]
-    for method in ("chib", "smc", "exact"):
+    for method in ("chib", "smc", "enumeration"):
         with pytest.raises(nz.UnsupportedModel, match=r"mean_h.*unknown.*methods that can: 'bound'"):
             nz.evidence(model, method)
 
 
 REFUSED = {
-    "flat W": (lambda: nz.gap(X, rank=2), ("bound", "chib", "smc", "exact"), "no prior"),
-    "no priors": (lambda: nz.poisson_nmf(X, rank=1), ("chib", "exact"), r"nz\.gamma_nmf.*engine='mcem'"),
-    "fractions": (lambda: nz.gamma_nmf(X + 0.5, rank=1), ("chib", "smc", "exact"), "not integers.*'bound'"),
-    "normal": (lambda: nz.normal_nmf(X * 1.0, rank=1), ("bound", "chib", "smc", "exact"), "normal"),
+    "flat W": (lambda: nz.gap(X, rank=2), ("bound", "chib", "smc", "enumeration"), "no prior"),
+    "no priors": (lambda: nz.poisson_nmf(X, rank=1), ("chib", "enumeration"), r"nz\.gamma_nmf.*engine='mcem'"),
+    "fractions": (lambda: nz.gamma_nmf(X + 0.5, rank=1), ("chib", "smc", "enumeration"), "not integers.*'bound'"),
+    "normal": (lambda: nz.normal_nmf(X * 1.0, rank=1), ("bound", "chib", "smc", "enumeration"), "normal"),
     "no data": (lambda: nz.gamma_nmf(None, rank=1, shape=(2, 2)), ("chib", "bound"), "nothing is observed"),
-    "many counts": (lambda: nz.gamma_nmf(100 * X, rank=2), ("exact",), r"ways to share out.*'chib'"),
-    "masked": (lambda: nz.gamma_nmf(X, rank=2, mask=X > 0), ("exact",), r"one-dimensional.*'smc'"),
+    "many counts": (lambda: nz.gamma_nmf(100 * X, rank=2), ("enumeration",), r"ways to share out.*'chib'"),
+    "masked": (lambda: nz.gamma_nmf(X, rank=2, mask=X > 0), ("enumeration",), r"one-dimensional.*'smc'"),
 }
 
 
@@ -128,7 +128,7 @@ def test_bad_options(make):
 
 
 def test_bad_arguments(model):
-    with pytest.raises(nz.InputError, match=r"harmonic.*'bound', 'chib', 'smc', 'exact'"):
+    with pytest.raises(nz.InputError, match=r"harmonic.*'bound', 'chib', 'smc', 'enumeration'"):
         nz.evidence(model, "harmonic")
     with pytest.raises(nz.InputError, match="chains"):
         nz.evidence(model, "chib", chains=0)
@@ -145,9 +145,9 @@ def test_chib_by_sources_says_when_it_fails():
 
 def test_interrupted_runs_keep_the_chains_that_ended():
     def work(job):
-        if job.chain == 1:
+        if job.number == 1:
             raise KeyboardInterrupt
-        return job.chain
+        return job.number
 
     run = EvidenceRun(chains=3, key=seed_key(1))
     assert run.each(work, 1) == [0, 2]
@@ -194,8 +194,8 @@ def test_two_runs_far_apart_have_a_large_error():
 
 def test_comparison():
     models = {f"rank {rank}": nz.gamma_nmf(X, rank=rank, beta_h=2.0) for rank in (1, 2)}
-    table = nz.compare_evidence(models, "exact")
-    exact = {name: nz.evidence(model, "exact").attrs["log_evidence"] for name, model in models.items()}
+    table = nz.compare_evidence(models, "enumeration")
+    exact = {name: nz.evidence(model, "enumeration").attrs["log_evidence"] for name, model in models.items()}
     assert list(table.index) == sorted(exact, key=lambda name: -exact[name])
     assert table["log_bayes_factor"].iloc[0] == 0.0
     assert table["log_bayes_factor"].iloc[1] == pytest.approx(-abs(exact["rank 1"] - exact["rank 2"]))
@@ -211,17 +211,17 @@ def test_comparison_takes_results():
     assert "lower bound" in table.attrs["answer"]
     results[3] = nz.gamma_nmf(X, rank=1)
     with pytest.raises(nz.InputError, match="lower bounds beside estimates"):
-        nz.compare_evidence(results, "exact")
+        nz.compare_evidence(results, "enumeration")
 
 
 def test_comparison_refuses():
     with pytest.raises(nz.InputError, match="different data"):
-        nz.compare_evidence({"a": nz.gamma_nmf(X, rank=1), "b": nz.gamma_nmf(2 * X, rank=1)}, "exact")
+        nz.compare_evidence({"a": nz.gamma_nmf(X, rank=1), "b": nz.gamma_nmf(2 * X, rank=1)}, "enumeration")
     for models in ({}, {"a": nz.gamma_nmf(X, rank=1)}, [1, 2]):
         with pytest.raises(nz.InputError, match="two models or more"):
             nz.compare_evidence(models)
     with pytest.raises(nz.InputError, match=r"what nz\.evidence returned"):
-        nz.compare_evidence({"a": nz.gamma_nmf(X, rank=1), "b": 1.0}, "exact")
+        nz.compare_evidence({"a": nz.gamma_nmf(X, rank=1), "b": 1.0}, "enumeration")
 
 
 @pytest.mark.parametrize(

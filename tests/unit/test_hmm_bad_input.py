@@ -8,9 +8,9 @@ import pytest
 import scipy.sparse
 
 import nmf_zoo as nz
-from nmf_zoo.cli import main
-from nmf_zoo.engines import verdict
 from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed, UnsupportedModel
+from nmf_zoo.inference.registry import verdict
+from nmf_zoo.interfaces.cli import main
 from nmf_zoo.reading import read
 
 F, K, T = 4, 2, 9
@@ -133,7 +133,7 @@ def test_a_distribution_is_no_recipe():
 
 @pytest.mark.parametrize("tie", ["feature", "component", None])
 def test_ties_that_a_chain_does_not_have(tie):
-    with pytest.raises(InputError, match=r"p: got free.*; expected tie 'all', or 'sample'"):
+    with pytest.raises(InputError, match=r"p: got free.*; expected tie 'all', or 'obs'"):
         declare(nz.BasisChain(nz.free(tie=tie), 0.5))
 
 
@@ -144,7 +144,7 @@ def test_ties_that_a_chain_does_not_have(tie):
     ("x", "message"),
     [
         (-X, "X: got the negative cell"),
-        (changed(1, 2, np.inf), "X: got the infinite cell inf at feature 1, sample 2"),
+        (changed(1, 2, np.inf), "X: got the infinite cell inf at feature 1, obs 2"),
         (np.full((F, T), np.nan), "X: got only missing cells"),
         ("x", "X: got 0 axes"),
         ([["a", "b"], ["c", "d"]], "X: got the non-numeric cell 'a'"),
@@ -183,7 +183,7 @@ def fit(model, **run):
     [X[:, :1], X[:1, :1], X[:1], np.zeros((F, T), int), changed(slice(None), slice(1, 8), np.nan), X + 0.5, X * 10**8],
     ids=["one time", "one cell", "one feature", "only zeros", "two times far apart", "fractions", "large counts"],
 )
-@pytest.mark.parametrize("chain", ["basis", nz.BasisChain(nz.free(), nz.free(tie="sample"), "stationary")], ids=str)
+@pytest.mark.parametrize("chain", ["basis", nz.BasisChain(nz.free(), nz.free(tie="obs"), "stationary")], ids=str)
 def test_edges_that_are_right(chain, x):
     """Exact EM takes them: all finite, and the log-likelihood never falls."""
     found = fit(declare(chain, x))
@@ -218,7 +218,7 @@ def test_starts(start, message):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("engine", [nz.ParticleEM(particles=20), nz.NUTS(sampler="pymc")], ids=["smc", "nuts"])
+@pytest.mark.parametrize("engine", [nz.ParticleEM(particles=20), nz.NUTS(sampler="pymc")], ids=["particle_em", "nuts"])
 def test_a_mean_of_logarithms_may_start_below_zero(engine):
     with pm.Model() as model:
         mean, persistence = pm.Normal("mean", -1.0, 0.1), pm.Normal("persistence", 0.0, 0.1)
@@ -244,10 +244,10 @@ def test_too_many_states_for_exact_sums(rank):
     model = declare(rank=rank)
     reason = verdict(read(model), "hmm_exact").reason
     assert f"{rank} components have 2^{rank} states" in reason
-    assert "engine='smc'" in reason
+    assert "engine='particle_em'" in reason
     memory = float(reason.split("which take ")[1].split(" GB")[0]) * 1e9
     assert 8 * F * 2**rank < memory < 8 * (4 * F + 3 * T + rank + 20) * 2**rank  # two tables and the rows of a block
-    with pytest.raises(UnsupportedModel, match=r"engine 'hmm_exact' can't run this model: .*'smc'"):
+    with pytest.raises(UnsupportedModel, match=r"engine 'hmm_exact' can't run this model: .*'particle_em'"):
         fit(model)
 
 
@@ -270,7 +270,7 @@ def stream(chain=FREE, rank=K, **arguments):
 @pytest.mark.parametrize(
     ("x", "message"),
     [
-        (X + 0.5, "x: got the non-integer cell 3.5 at feature 0, sample 0"),
+        (X + 0.5, "x: got the non-integer cell 3.5 at feature 0, obs 0"),
         (-X, "x: got the negative cell"),
         (changed(0, 0, np.inf), "x: got the infinite cell"),
         ("x", "x: got 'x'; expected one column"),
@@ -377,7 +377,7 @@ def test_particles_at_the_edges(name, edge):
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_fractions_are_no_counts_where_counts_are_shared_out(name):
-    assert all_are_finite(fit(declare(CHAINS[name], X + 0.5), engine="smc", max_iter=2, draws=5))
+    assert all_are_finite(fit(declare(CHAINS[name], X + 0.5), engine="particle_em", max_iter=2, draws=5))
     with pytest.raises(UnsupportedModel, match=r"values that are not integers \(36 of them\), the first 3.5") as error:
         nz.sample(model=declare(CHAINS[name], X + 0.5, alpha_w=1.0), engine="particle_gibbs")
     one_line(error)
@@ -420,7 +420,7 @@ def test_options_of_particles(kind, option):
 
 
 def test_more_particles_than_memory():
-    reason = verdict(read(declare("unit")), "smc", nz.ParticleEM(particles=9_000_000)).reason
+    reason = verdict(read(declare("unit")), "particle_em", nz.ParticleEM(particles=9_000_000)).reason
     assert "9000000 particles would take" in reason
     assert "take fewer" in reason
 
@@ -451,7 +451,7 @@ def fit_from_a_shell(*arguments):
         ("basis:p=0.9,p=0.8", "--chain: got p twice"),
         ("basis:rate=1", "expected parameters of basis: p, q, initial"),
         ("log-normal:scale=-1", "scale: got values from -1.0"),
-        ("unit", "engine 'hmm_exact' can't run this model: H is no binary chain"),
+        ("unit", "engine 'hmm_exact' can't run this model: H is a bounded chain"),
     ],
 )
 def test_command_line(folder, capsys, chain, message):

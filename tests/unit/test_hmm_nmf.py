@@ -8,12 +8,12 @@ import pytest
 import scipy.sparse
 
 import nmf_zoo as nz
-from nmf_zoo.cli import main
-from nmf_zoo.engines import VERBS, verdict
 from nmf_zoo.errors import InputError, UnreadableModel, UnsupportedModel
-from nmf_zoo.inference.hmm.support import CHAIN_ENGINES
+from nmf_zoo.inference.registry import verdict
+from nmf_zoo.interfaces.cli import main
 from nmf_zoo.reading import check, describe, read
 from nmf_zoo.structure import BasisChainPrior, Fixed, LogNormalARPrior, UnitChainPrior
+from tests.registered import OF_CHAINS, OURS
 
 F, K, T = 4, 2, 9
 RNG = np.random.default_rng(8)
@@ -34,10 +34,10 @@ CHAINS = {
     "log-normal": "log-normal",
     "basis, known": nz.BasisChain(0.9, 0.8, 0.2),
     "basis, stationary": nz.BasisChain(0.9, nz.free(), "stationary"),
-    "basis, per component": nz.BasisChain(np.array([0.9, 0.7]), nz.free(tie="sample")),
+    "basis, per component": nz.BasisChain(np.array([0.9, 0.7]), nz.free(tie="obs")),
     "unit, per component": nz.UnitChain([0.9, 0.8]),
     "log-normal, known": nz.LogNormalAR(0.0, 0.5, 1.0, initial=(0.3, 2.0)),
-    "log-normal, per component": nz.LogNormalAR(nz.free(tie="sample"), 0.5, np.ones(K), initial="stationary"),
+    "log-normal, per component": nz.LogNormalAR(nz.free(tie="obs"), 0.5, np.ones(K), initial="stationary"),
 }
 
 
@@ -113,7 +113,7 @@ def test_description():
 def test_simulation(name):
     model = declare(CHAINS[name], X=None, shape=(F, 500), alpha_w=2.0)
     drawn = nz.simulate(model, random_seed=2)
-    assert dict(drawn["H"].sizes) == {"component": K, "sample": 500}
+    assert dict(drawn["H"].sizes) == {"component": K, "obs": 500}
     mean = (drawn["W"].to_numpy() @ drawn["H"].to_numpy() + 0.1).mean()
     assert drawn["X"].to_numpy().mean() == pytest.approx(mean, abs=5 * np.sqrt(mean / (500 * F)))
 
@@ -166,7 +166,7 @@ def test_unreadable_chains():
         read(model)
 
 
-@pytest.mark.parametrize("engine", [name for name in VERBS if name not in (*CHAIN_ENGINES, "nuts")])
+@pytest.mark.parametrize("engine", [name for name in OURS if name not in OF_CHAINS])
 def test_engines_for_independent_columns_refuse_chains(engine):
     for chain in ("basis", "unit", "log-normal"):
         assert "Markov chain" in verdict(read(declare(chain)), engine).reason
@@ -191,7 +191,7 @@ def test_fit_and_projection():
     """New samples are smoothed under the W, p and q that were found; a stream's result projects as well."""
     model = declare(CHAINS["basis, per component"])
     fitted = nz.fit(model=model, engine="hmm_exact", max_iter=20, draws=3, random_seed=1, quiet=True)
-    assert fitted.posterior["H"].dims == ("chain", "draw", "component", "sample")
+    assert fitted.posterior["H"].dims == ("chain", "draw", "component", "obs")
     assert set(fitted.posterior["H"].to_numpy().ravel()) <= {0, 1}
     assert np.all((fitted.fit["H_mean"] >= 0) & (fitted.fit["H_mean"] <= 1))
     assert np.all(np.diff(fitted.fit["objective"]) > -1e-9)

@@ -8,7 +8,7 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError, RunFailed, UnsupportedModel
-from tests import naive_chains
+from tests.naive.hmm import basis_chain as naive_chains
 
 F, K, T = 4, 2, 60
 RNG = np.random.default_rng(3)
@@ -17,7 +17,7 @@ X = RNG.poisson(W0 @ RNG.integers(0, 2, (K, T)) + 0.2).astype(float)
 GAPS = np.where(RNG.random(X.shape) < 0.9, X, np.nan)
 GAPS[:, :7], GAPS[:, 20] = X[:, :7], np.nan
 EXPOSURE = RNG.uniform(0.5, 2.0, (F, 1))
-EACH = nz.BasisChain(nz.free(), nz.free(tie="sample"), 0.3)
+EACH = nz.BasisChain(nz.free(), nz.free(tie="obs"), 0.3)
 
 
 def declare(chain=EACH, n_features=F, **arguments):
@@ -93,7 +93,7 @@ def test_priors_hold_the_parameters_back():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"chain": nz.UnitChain(0.9)}, "no binary chain"),
+        ({"chain": nz.UnitChain(0.9)}, "its updates are for binary chains"),
         ({"shape": (F, 2), "exposure": np.array([1.0, 2.0])}, "differs between samples"),
     ],
 )
@@ -159,7 +159,7 @@ def test_activations_are_those_of_a_series():
         expected = smoothed(GAPS[:, 15:21], W, np.full(K, p), q, np.broadcast_to(initial, K))
         np.testing.assert_allclose(found["H_mean"], expected, rtol=1e-8)
         np.testing.assert_allclose(found["H_sd"], np.sqrt(expected * (1 - expected)), rtol=1e-6)
-    assert found["sample"].to_numpy().tolist() == list(range(15, 21))
+    assert found["obs"].to_numpy().tolist() == list(range(15, 21))
 
 
 def test_what_is_said_of_the_last_column():
@@ -167,7 +167,7 @@ def test_what_is_said_of_the_last_column():
     stream = follow(GAPS[:, :6], start=W0, burn_in=100)
     found, expected = stream.filtered, smoothed(GAPS[:, :6], W0, np.full(K, 0.5), np.full(K, 0.5), np.full(K, 0.3))
     np.testing.assert_allclose(found["H_mean"].to_numpy()[:, 0], expected[:, -1], rtol=1e-8)
-    assert found["sample"].item() == 5
+    assert found["obs"].item() == 5
     with pytest.raises(InputError, match="no column yet"):
         _ = nz.stream(declare()).filtered
     with pytest.raises(InputError, match="without a chain"):

@@ -42,10 +42,12 @@ SAME = {
     "fortran": np.asfortranarray(X),
     "frame": FRAME,
     "nullable frame": FRAME.astype("Int64"),
-    "array": xr.DataArray(X, dims=("feature", "sample")),
+    "array": xr.DataArray(X, dims=("feature", "obs")),
     "other dims": xr.DataArray(X, dims=("word", "document")),
-    "transposed by name": xr.DataArray(X.T, dims=("sample", "feature")),
-    "one name": xr.DataArray(X.T, dims=("sample", "word")),
+    "transposed by name": xr.DataArray(X.T, dims=("obs", "feature")),
+    "one name": xr.DataArray(X.T, dims=("obs", "word")),
+    "former name": xr.DataArray(X.T, dims=("sample", "word")),
+    "former name of rows": xr.DataArray(X, dims=("sample", "obs")),
     "masked array without gaps": np.ma.array(X),
 }
 
@@ -147,20 +149,30 @@ def test_nan_among_stored_cells_is_missing():
     [
         FRAME,
         xr.DataArray(X, dims=("gene", "cell"), coords={"gene": GENES, "cell": CELLS}),
-        xr.DataArray(X.T, dims=("sample", "feature"), coords={"feature": GENES, "sample": CELLS}),
+        xr.DataArray(X.T, dims=("obs", "feature"), coords={"feature": GENES, "obs": CELLS}),
     ],
 )
 def test_labels_become_coords(given):
     coords = poisson_nmf(given, 2).coords
     assert list(coords["feature"]) == GENES
-    assert list(coords["sample"]) == CELLS
+    assert list(coords["obs"]) == CELLS
     assert list(coords["component"]) == [0, 1]
+
+
+def test_labels_of_the_former_dim():
+    """A DataArray has them, coords= doesn't; those of the enclosing model are somebody's own, and nothing silent."""
+    given = xr.DataArray(X, dims=("feature", "sample"), coords={"sample": CELLS})
+    assert list(poisson_nmf(given, 2).coords["obs"]) == CELLS
+    with pm.Model(coords={"sample": CELLS}), pytest.warns(NmfZooWarning, match="labels of 'sample' .*; use 'obs'"):
+        assert list(poisson_nmf(X, 2).coords["obs"]) == list(range(N))
+    with pm.Model(coords={"sample": [*CELLS, "another"]}):
+        poisson_nmf(X, 2)
 
 
 def test_given_coords_win_and_repeats_are_allowed():
     coords = check(FRAME, coords={"feature": ["a", "a", "b"]}).coords
     assert list(coords["feature"]) == ["a", "a", "b"]
-    assert list(coords["sample"]) == CELLS
+    assert list(coords["obs"]) == CELLS
 
 
 def test_levels_become_one_label():
@@ -195,7 +207,7 @@ def test_labels_of_the_enclosing_model():
 
 def test_size_without_data():
     assert check(None, shape=(7, 3)).shape == (7, 3)
-    assert check(None, coords={"feature": GENES, "sample": CELLS}).shape == (F, N)
+    assert check(None, coords={"feature": GENES, "obs": CELLS}).shape == (F, N)
 
 
 # -- said once ---------------------------------------------------------------------------------------------------
@@ -234,19 +246,19 @@ NON_NUMERIC.loc["g2", "c3"] = "many"
 REFUSALS = {
     "negative": (
         {"X": changed(1, 2, -3)},
-        "X: got the negative cell -3.0 at feature 1, sample 2; expected numbers >= 0",
+        "X: got the negative cell -3.0 at feature 1, obs 2; expected numbers >= 0",
     ),
-    "negative int": ({"X": changed(0, 1, -3, int)}, "X: got the negative cell -3 at feature 0, sample 1;"),
-    "several": ({"X": -X}, r"X: got the negative cell -1 at feature 0, sample 0 \(and 11 more\)"),
-    "labels": ({"X": -FRAME}, "negative cell -1 at feature 'g1', sample 'c1'"),
-    "infinite": ({"X": changed(2, 0, np.inf)}, "X: got the infinite cell inf at feature 2, sample 0; expected finite"),
+    "negative int": ({"X": changed(0, 1, -3, int)}, "X: got the negative cell -3 at feature 0, obs 1;"),
+    "several": ({"X": -X}, r"X: got the negative cell -1 at feature 0, obs 0 \(and 11 more\)"),
+    "labels": ({"X": -FRAME}, "negative cell -1 at feature 'g1', obs 'c1'"),
+    "infinite": ({"X": changed(2, 0, np.inf)}, "X: got the infinite cell inf at feature 2, obs 0; expected finite"),
     "minus infinite": ({"X": changed(2, 0, -np.inf)}, "infinite cell -inf"),
-    "text": ({"X": [["1", "2"], ["3", "4"]]}, "X: got the non-numeric cell .*'1'.* at feature 0, sample 0"),
-    "text column": ({"X": NON_NUMERIC}, "X: got the non-numeric cell 'many' at feature 'g2', sample 'c3'; .*column"),
+    "text": ({"X": [["1", "2"], ["3", "4"]]}, "X: got the non-numeric cell .*'1'.* at feature 0, obs 0"),
+    "text column": ({"X": NON_NUMERIC}, "X: got the non-numeric cell 'many' at feature 'g2', obs 'c3'; .*column"),
     "complex": ({"X": X + 1j}, "non-numeric cell"),
     "dates": ({"X": np.full((2, 2), np.datetime64("2020-01-01"))}, "non-numeric cell"),
     "scalar": ({"X": 3}, r"X: got 0 axes, shape \(\); expected 2"),
-    "vector": ({"X": X[0]}, r"X: got 1 axes, shape \(4,\); expected 2: \(feature, sample\); .*X\[:, None\]"),
+    "vector": ({"X": X[0]}, r"X: got 1 axes, shape \(4,\); expected 2: \(feature, obs\); .*X\[:, None\]"),
     "cube": ({"X": X[None]}, "X: got 3 axes"),
     "empty": ({"X": np.ones((0, 4))}, r"X: got shape \(0, 4\); expected at least one feature"),
     "empty list": ({"X": []}, "X: got 1 axes"),
@@ -254,13 +266,13 @@ REFUSALS = {
     "ragged": ({"X": [[1, 2], [3]]}, "X: got rows of different lengths"),
     "large count": (
         {"X": changed(1, 1, 2**31, np.int64)},
-        "X: got the count 2147483648 at feature 1, sample 1; .*2147483647",
+        "X: got the count 2147483648 at feature 1, obs 1; .*2147483647",
     ),
     "large unsigned": ({"X": np.full((2, 2), 2**63, np.uint64)}, "X: got the count 9223372036854775808"),
     "large float": ({"X": changed(0, 0, 3e9)}, "X: got the count 3000000000.0"),
     "large float32": (
         {"X": np.full((2, 2), 2**31, np.float32)},
-        "X: got the count 2147483648.0 at feature 0, sample 0",
+        "X: got the count 2147483648.0 at feature 0, obs 0",
     ),
     "all missing": ({"X": np.full((2, 2), np.nan)}, "X: got only missing cells"),
     "nothing left": ({"X": X, "mask": ~np.ones((F, N), bool)}, "X: got only missing cells"),
@@ -275,10 +287,10 @@ REFUSALS = {
     "sparse mask type": ({"X": SPARSE, "mask": SPARSE}, "mask: got dtype int64"),
     "observed": ({"X": SPARSE, "observed": "some"}, "observed: got 'some'; expected None or 'stored'"),
     "stored dense": ({"X": X, "observed": "stored"}, "observed: got 'stored' with a dense X"),
-    "sparse negative": ({"X": -SPARSE}, r"X: got the negative cell -1.0 at feature 0, sample 0 \(and 11 more\)"),
+    "sparse negative": ({"X": -SPARSE}, r"X: got the negative cell -1.0 at feature 0, obs 0 \(and 11 more\)"),
     "sparse infinite": (
         {"X": scipy.sparse.csr_array(changed(1, 1, np.inf))},
-        "infinite cell inf at feature 1, sample 1",
+        "infinite cell inf at feature 1, obs 1",
     ),
     "sparse nan": ({"X": scipy.sparse.csr_array(changed(1, 1, np.nan))}, "X: got 1 NaN cells in a sparse X"),
     "sparse count": ({"X": scipy.sparse.csr_array(changed(1, 1, 2**31))}, "X: got the count 2147483648.0"),
@@ -293,6 +305,7 @@ REFUSALS = {
         {"X": X, "coords": {"gene": GENES}},
         "coords: got the keys .*expected a dict with some of the keys feature",
     ),
+    "former dim": ({"X": X, "coords": {"sample": CELLS}}, r"coords: got the keys \['sample'\]; .*, obs; use 'obs'"),
     "coords type": ({"X": X, "coords": GENES}, "coords: got list"),
     "coords length": ({"X": X, "coords": {"feature": ["a"]}}, "coords: got 1 labels for 'feature'; expected 3"),
     "NUL": (
@@ -300,8 +313,8 @@ REFUSALS = {
         r"coords: got the label 'b\\x00' of 'feature' at place 1; .*control",
     ),
     "half a pair": (
-        {"X": X, "coords": {"sample": ["a", "b", "\ud800", "d"]}},
-        "coords: got the label .* of 'sample' at",
+        {"X": X, "coords": {"obs": ["a", "b", "\ud800", "d"]}},
+        "coords: got the label .* of 'obs' at",
     ),
     "bytes": ({"X": X, "coords": {"component": np.array([b"a", b"b\0c"], object)}}, "of 'component' at place 1"),
     "rank 0": ({"X": X, "rank": 0}, "rank: got 0; expected a positive integer"),
@@ -355,7 +368,7 @@ def test_a_mask_with_the_labels_of_x_must_be_in_its_order():
 def test_labelled_exposures_must_be_in_the_order_of_x():
     table = pd.DataFrame(X, index=GENES, columns=CELLS)
     depth, width = pd.Series([1.0, 2.0, 3.0, 4.0], index=CELLS), pd.DataFrame({"width": [1.0, 2.0, 3.0]}, index=GENES)
-    for given, dim in ((depth, "sample"), (width, "feature")):
+    for given, dim in ((depth, "obs"), (width, "feature")):
         np.testing.assert_array_equal(check_inputs(table, 2, exposure=given).exposure, given)
         with pytest.raises(InputError, match=f"exposure: got labels of '{dim}' that differ from X's"):
             gap(table, 2, exposure=given[::-1])

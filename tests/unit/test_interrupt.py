@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo import api
+from nmf_zoo.verbs import sample_and_fit
 
 SOURCE = """
 import os, signal, threading, time
@@ -46,7 +46,7 @@ def test_a_stream_survives_ctrl_c_inside_a_kernel():
 def test_a_command_saves_what_was_drawn_and_says_who_stopped_it(tmp_path):
     """Real processes, stopped once their first checkpoint shows that they are sampling."""
     np.save(tmp_path / "x.npy", np.random.default_rng(0).poisson(5.0, (3, 4)))
-    command = "from nmf_zoo.cli import main; raise SystemExit(main())"
+    command = "from nmf_zoo.interfaces.cli import main; raise SystemExit(main())"
     running = {}
     for number in (signal.SIGINT, signal.SIGTERM):
         words = f"fit x.npy --rank 1 --chains 1 --tune 10 --draws 400000000 --thin 100000 -o {int(number)}.nc".split()
@@ -73,7 +73,7 @@ def test_ctrl_c_in_the_checks_after_a_run_keeps_its_draws(monkeypatch):
     def stop(*given, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(api, "warn_unconverged", stop)
+    monkeypatch.setattr(sample_and_fit, "warn_unconverged", stop)
     model = nz.gamma_nmf(np.ones((3, 4), dtype=int), 1)
     with pytest.warns(nz.NmfZooWarning, match="convergence checks: stopped by the user and left out"):
         idata = nz.sample(5, tune=5, chains=1, random_seed=1, progressbar=False, model=model)

@@ -11,16 +11,17 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.inference import checkpoint as files
-from nmf_zoo.inference import em_support, engine_for
-from nmf_zoo.inference.checkpoint import open_checkpoint
-from nmf_zoo.inference.driver import FitRun, run_restarts
-from nmf_zoo.inference.em import EM
-from nmf_zoo.inference.itakura_saito import em
-from nmf_zoo.inference.layout import weigh
-from nmf_zoo.inference.start import STARTS, start_factors
-from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.counts import em as em_of_counts
+from nmf_zoo.inference.counts.em import EM
+from nmf_zoo.inference.powers import em
+from nmf_zoo.inference.registry import resolve_engine
+from nmf_zoo.inference.shared.layout import weigh
+from nmf_zoo.inference.shared.start import STARTS, start_factors
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.runtime import checkpoint as files
+from nmf_zoo.runtime.checkpoint import open_checkpoint
+from nmf_zoo.runtime.driver import FitRun, run_restarts
+from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Cells, Imputed
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, inverse_gamma, model, unknown
@@ -38,8 +39,8 @@ def powers(x=X, prior_w=None, prior_h=None, rank=K, **rest):
 
 
 def test_the_engine_of_exponential_data_is_found_by_its_name():
-    assert engine_for("em", powers()) is em.ENGINE
-    assert engine_for("em", model(X, K, None, None)) is not em.ENGINE
+    assert resolve_engine("em", "fit", powers())[0] is em.ENGINE
+    assert resolve_engine("em", "fit", model(X, K, None, None))[0] is not em.ENGINE
 
 
 def test_the_option_is_checked():
@@ -48,12 +49,12 @@ def test_the_option_is_checked():
 
 
 def test_other_likelihoods_take_no_update():
-    assert em_support.supports(model(X, K, None, None), EM())
+    assert em_of_counts.supports(model(X, K, None, None), EM())
     assert (
         "update='sage' is for exponential data"
-        in em_support.supports(model(X, K, None, None), EM(update="sage")).reason
+        in em_of_counts.supports(model(X, K, None, None), EM(update="sage")).reason
     )
-    assert "an inverse-gamma prior" in em_support.supports(model(X, K, None, H_PRIOR), EM()).reason
+    assert "an inverse-gamma prior" in em_of_counts.supports(model(X, K, None, H_PRIOR), EM()).reason
 
 
 FREE = unknown("b", "flat")
@@ -261,7 +262,7 @@ def test_from_a_table_to_a_fit_with_its_labels(rule):
     )
     posterior, found = (_compat.group(idata, name) for name in ("posterior", "fit"))
     np.testing.assert_array_equal(posterior["W"].coords["feature"], frequencies)
-    np.testing.assert_array_equal(posterior["H"].coords["sample"], times)
+    np.testing.assert_array_equal(posterior["H"].coords["obs"], times)
     factors = {name: posterior[name].values[0, 0] for name in ("W", "H")}
     log_density = declared.compile_logp(jacobian=False)
     values = {name + "_log__": np.log(array) for name, array in factors.items()}

@@ -11,19 +11,19 @@ import pytest
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.errors import UnsupportedModel
-from nmf_zoo.inference import checkpoint as files
-from nmf_zoo.inference.checkpoint import open_checkpoint
-from nmf_zoo.inference.driver import SampleRun, run_chains
-from nmf_zoo.inference.gibbs import Gibbs
-from nmf_zoo.inference.itakura_saito import gibbs, gibbs_steps
-from nmf_zoo.inference.itakura_saito.gibbs_support import supports
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.counts.gibbs import Gibbs
+from nmf_zoo.inference.powers import gibbs
+from nmf_zoo.inference.powers.gibbs import supports
+from nmf_zoo.inference.shared.factor_view import impute
+from nmf_zoo.kernels.random.keyed_rng import children, generator_of, seed_key
+from nmf_zoo.runtime import checkpoint as files
+from nmf_zoo.runtime.checkpoint import open_checkpoint
+from nmf_zoo.runtime.driver import SampleRun, run_chains
 from nmf_zoo.structure import Imputed
 from tests.structures import gamma, inverse_gamma, model, unknown
 from tests.unit.test_driver import press_control_c
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:Found dimension named 'sample'"),
     pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning"),
 ]
 RNG = np.random.default_rng(7)
@@ -50,8 +50,8 @@ def own_model_with_hyperprior():
 
 
 DECLARED = {
-    "W without a prior": lambda: nz.is_nmf(X, 2, alpha=2.0),
-    "both with": lambda: nz.is_nmf(X, 3, alpha=2.0, alpha_w=1.5, beta_w=0.5),
+    "W without a prior": lambda: nz.is_nmf(X, 2, alpha_h=2.0),
+    "both with": lambda: nz.is_nmf(X, 3, alpha_h=2.0, alpha_w=1.5, beta_w=0.5),
     "missing cells": lambda: nz.is_nmf(X, 2, alpha_w=1.5, mask=MASK, background=np.full((9, 1), 0.2)),
     "W known": lambda: pm.do(nz.is_nmf(X, 2), {"W": RNG.gamma(2.0, size=(9, 2))}),
     "a user's own": own_model,
@@ -128,7 +128,7 @@ MODELS = {
 
 @pytest.fixture
 def many_chunks(monkeypatch):
-    monkeypatch.setattr(gibbs_steps, "CHUNK_CELLS", 32)
+    monkeypatch.setattr(gibbs, "CHUNK_CELLS", 32)
     monkeypatch.setattr(files, "EVERY", 0.0)
     monkeypatch.setattr(files, "SHARE", np.inf)
 
@@ -157,7 +157,7 @@ class TestTheSameBits:
     @pytest.mark.parametrize("trajectories", ["never", "always"])
     def test_step_by_step_and_in_one_call(self, name, trajectories, monkeypatch):
         """Frames of one chunk, whose sweeps are compiled into one, with and without it."""
-        monkeypatch.setattr(gibbs_steps, "CHUNK_CELLS", 1 << 20)
+        monkeypatch.setattr(gibbs, "CHUNK_CELLS", 1 << 20)
         alone = dataclasses.replace(
             gibbs.ENGINE,
             prepare=lambda *arguments: dataclasses.replace(gibbs.prepare(*arguments), sweeps=None),
@@ -186,7 +186,7 @@ def test_missing_cells_are_drawn_from_their_means():
         imputed=Imputed(name="X_unobserved", rows=rows, cols=cols),
     )
     W, H = RNG.gamma(2.0, size=(9, 2)), RNG.gamma(2.0, size=(2, 14))
-    drawn = np.array([gibbs_steps.draw_imputed(structure, W, H, child(seed_key(1), i)) for i in range(4000)])
+    drawn = impute(structure, [W] * 4000, [H.T] * 4000, map(generator_of, children(seed_key(1), 4000)))
     ratio = drawn / (exposure * (W @ H) + background)[rows, cols]
     assert np.max(np.abs(ratio.mean(axis=0) - 1.0)) < 5.0 / np.sqrt(len(drawn))
     np.testing.assert_allclose(np.mean(ratio**2), 2.0, rtol=0.05)

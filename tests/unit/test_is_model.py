@@ -13,15 +13,14 @@ from scipy import stats
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.engines import verdict
 from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
-from nmf_zoo.inference.start import start_factors
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.registry import verdict
+from nmf_zoo.inference.shared.start import start_factors
+from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.models import is_nmf
 from tests.results import idata_of, random_idata
 from tests.unit.test_models import factors, log_joint
 
-pytestmark = pytest.mark.filterwarnings("ignore:Found dimension named 'sample'")
 F, N, K = 6, 5, 2  # of ``factors``
 POWER = np.random.default_rng(0).exponential(2.0, (F, N))
 SEEN = np.random.default_rng(1).random((F, N)) < 0.7
@@ -45,9 +44,9 @@ def test_the_density_equals_scipys(offsets, seen):
     terms = stats.expon.logpdf(POWER, scale=mean)
     likelihood = terms.sum() if seen is None else terms[seen].sum()
     prior_h = log_inverse_gamma(H, 1.5, 0.4)
-    free = is_nmf(POWER, K, alpha=1.5, beta=0.4, mask=seen, **offsets)
+    free = is_nmf(POWER, K, alpha_h=1.5, beta_h=0.4, mask=seen, **offsets)
     np.testing.assert_allclose(log_joint(free, W=W, H=H), likelihood + prior_h, rtol=1e-12)
-    proper = is_nmf(POWER, K, alpha=1.5, beta=0.4, alpha_w=2.0, mask=seen, **offsets)
+    proper = is_nmf(POWER, K, alpha_h=1.5, beta_h=0.4, alpha_w=2.0, mask=seen, **offsets)
     expected = likelihood + prior_h + log_inverse_gamma(W, 2.0, 1.0)
     np.testing.assert_allclose(log_joint(proper, W=W, H=H), expected, rtol=1e-12)
 
@@ -79,18 +78,18 @@ def test_many_cells_are_summed_in_blocks(seen):
 
 
 def test_starts_have_the_proportions_of_the_priors():
-    structure = nz.read(is_nmf(1e-9 * POWER, K, alpha=2.0, beta=6.0, alpha_w=1.0, beta_w=0.03))
+    structure = nz.read(is_nmf(1e-9 * POWER, K, alpha_h=2.0, beta_h=6.0, alpha_w=1.0, beta_w=0.03))
     sizes = [[part.mean() for part in start_factors(structure, seed_key(seed), {})] for seed in range(200)]
     of_w, of_h = np.mean(sizes, axis=0)
     assert of_w / of_h == pytest.approx(0.03 / 3.0, rel=0.1)
 
 
-@pytest.mark.parametrize("tie", ["all", "sample", "component", None])
+@pytest.mark.parametrize("tie", ["all", "obs", "component", None])
 def test_hyperparameters_are_tied_by_shape(tie):
-    model = is_nmf(POWER, K, alpha=nz.free(tie), alpha_w=nz.free("all"), beta_w=nz.free("feature"))
+    model = is_nmf(POWER, K, alpha_h=nz.free(tie), alpha_w=nz.free("all"), beta_w=nz.free("feature"))
     structure = nz.read(model)
-    shapes = {"all": (), "sample": (K, 1), "component": (1, N), None: (K, N)}
-    assert structure.unknowns["alpha"].shape == shapes[tie]
+    shapes = {"all": (), "obs": (K, 1), "component": (1, N), None: (K, N)}
+    assert structure.unknowns["alpha_h"].shape == shapes[tie]
     assert structure.unknowns["alpha_w"].shape == ()
     assert structure.unknowns["beta_w"].shape == (1, K)
     nz.check(model)
@@ -101,24 +100,24 @@ def test_hyperparameters_are_tied_by_shape(tie):
 
 def test_labels_in_hertz_and_seconds_become_coords():
     model = is_nmf(TABLE, K)
-    assert model.named_vars_to_dims["X"] == ("feature", "sample")
+    assert model.named_vars_to_dims["X"] == ("feature", "obs")
     np.testing.assert_array_equal(model.coords["feature"], HZ)
-    np.testing.assert_array_equal(model.coords["sample"], SECONDS)
+    np.testing.assert_array_equal(model.coords["obs"], SECONDS)
     drawn = nz.predict(random_idata(model, np.random.default_rng(1)), model, features=[HZ[1]], random_seed=1)
     assert drawn.dtype == np.float64
     assert drawn["feature"].to_numpy() == [HZ[1]]
 
 
 def test_describe():
-    model = is_nmf(np.where(SEEN, POWER, np.nan), K, alpha=2.0, beta=nz.free("sample"), background=0.5)
+    model = is_nmf(np.where(SEEN, POWER, np.nan), K, alpha_h=2.0, beta_h=nz.free("obs"), background=0.5)
     missing = F * N - SEEN.sum()
     assert nz.describe(model).splitlines()[:7] == [
         f"X: 6 x 5 real values, {SEEN.sum()} non-zero (100.0%), {missing} cells missing",
         "X ~ Exponential(W @ H + background), rank 2",
         "W: 6 x 2, no prior (flat on [0, inf))",
-        "H: 2 x 5, InverseGamma(shape=2, scale=beta)",
+        "H: 2 x 5, InverseGamma(shape=2, scale=beta_h)",
         "background: 0.5",
-        "beta: 2 values, one for each row, free (no prior)",
+        "beta_h: 2 values, one for each row, free (no prior)",
     ]
 
 
@@ -141,12 +140,12 @@ BAD = {
     "rank of nothing": ({"X": None, "shape": (2, 50), "rank": 3}, "rank: got 3; expected at most 2"),
     "rank zero": ({"X": POWER, "rank": 0}, "rank: got 0; expected a positive integer"),
     "scale alone": ({"X": POWER, "beta_w": 1.0}, "beta_w: got a scale without a shape; expected alpha_w= as well"),
-    "shape zero": ({"X": POWER, "alpha": 0.0}, "alpha: got values from 0.0 to 0.0; expected finite numbers > 0"),
-    "scale negative": ({"X": POWER, "beta": -1.0}, "beta: got values from -1.0"),
+    "shape zero": ({"X": POWER, "alpha_h": 0.0}, "alpha_h: got values from 0.0 to 0.0; expected finite numbers > 0"),
+    "scale negative": ({"X": POWER, "beta_h": -1.0}, "beta_h: got values from -1.0"),
     "scale NaN": ({"X": POWER, "alpha_w": 1.0, "beta_w": np.nan}, "beta_w: got values that are NaN"),
-    "column": ({"X": POWER, "alpha": np.ones(K)}, r"alpha: got shape \(2,\).*use shape \(2, 1\)"),
+    "column": ({"X": POWER, "alpha_h": np.ones(K)}, r"alpha_h: got shape \(2,\).*use shape \(2, 1\)"),
     "wide": ({"X": POWER, "alpha_w": np.ones((K, 1))}, r"alpha_w: got shape \(2, 1\)"),
-    "tie": ({"X": POWER, "alpha": nz.free("feature")}, r"alpha: got free\(tie='feature'\)"),
+    "tie": ({"X": POWER, "alpha_h": nz.free("feature")}, r"alpha_h: got free\(tie='feature'\)"),
     "no exposure": ({"X": POWER, "exposure": 0.0}, "exposure: got values from 0.0"),
     "background negative": ({"X": POWER, "background": -0.1}, "background: got values from -0.1"),
 }
@@ -175,9 +174,9 @@ def test_a_known_factor_that_is_silent_where_x_was_seen_is_refused():
 
 
 def test_free_hyperparameters_are_not_sampled():
-    model = is_nmf(POWER, K, alpha_w=2.0, beta=nz.free())
+    model = is_nmf(POWER, K, alpha_w=2.0, beta_h=nz.free())
     for engine in ("gibbs", "nuts"):
-        assert "hyperparameter beta is free: give it a proper prior" in verdict(nz.read(model), engine).reason
+        assert "hyperparameter beta_h is free: give it a proper prior" in verdict(nz.read(model), engine).reason
     with pytest.raises(UnsupportedModel, match="engine 'mcem' can't run this model: X is exponential, and"):
         nz.fit(model=model, engine="mcem")
 
@@ -191,7 +190,7 @@ def test_simulation_has_the_moments_of_the_declaration():
         nz.simulate(is_nmf(None, K, shape=(F, N)), random_seed=1)
     given = pm.do(model, {"W": np.ones((F, K)), "H": np.full((K, 4000), 3.0)})
     drawn = nz.simulate(given, random_seed=1)["X"]
-    assert drawn.dims == ("feature", "sample")
+    assert drawn.dims == ("feature", "obs")
     assert drawn.dtype == np.float64
     np.testing.assert_array_equal(drawn["feature"], HZ)
     assert stats.kstest(drawn.to_numpy().ravel(), stats.expon(scale=12.5).cdf).pvalue > 1e-4
@@ -254,7 +253,7 @@ def masked_array():
 
 NUTS_RUNS = {
     "complete": lambda: is_nmf(TABLE, K, alpha_w=2.0),
-    "W free, mask": lambda: is_nmf(TABLE, 1, alpha=2.0, mask=SEEN, background=0.1),
+    "W free, mask": lambda: is_nmf(TABLE, 1, alpha_h=2.0, mask=SEEN, background=0.1),
     "masked array": masked_array,
 }
 
@@ -271,7 +270,7 @@ def test_nuts_hands_back_labels_and_our_lp(name):
         np.testing.assert_allclose(stats_["lp"][1, draw], log_joint(model, **values), rtol=1e-10)
     if name != "masked array":
         np.testing.assert_array_equal(posterior["feature"], HZ)
-        np.testing.assert_array_equal(posterior["sample"], SECONDS)
+        np.testing.assert_array_equal(posterior["obs"], SECONDS)
     cells = pm.compute_log_likelihood(idata, model=model, progressbar=False, extend_inferencedata=False)
     assert next(iter(cells.data_vars.values())).size == 12 * (F * N if name == "complete" else SEEN.sum())
     predictive = pm.sample_posterior_predictive(idata, model=model, progressbar=False, random_seed=1)

@@ -14,10 +14,10 @@ from scipy.optimize import minimize
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.inference.itakura_saito import online_em, online_start, online_weights
-from nmf_zoo.kernels import frames
-from nmf_zoo.kernels.streams import child, seed_key
-from tests.naive_frames import stream_weights
+from nmf_zoo.inference.powers import online_em
+from nmf_zoo.kernels.powers import frame_gibbs
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from tests.naive.powers.frame_gibbs import stream_weights
 
 F, K, N = 7, 2, 40
 HERTZ = np.arange(F) * 62.5
@@ -56,7 +56,7 @@ FORMS = {
     "list": lambda x: x.tolist(),
     "fortran": np.asfortranarray,
     "frame": lambda x: pd.DataFrame(x, index=HERTZ),
-    "turned": lambda x: xr.DataArray(x.T, dims=("sample", "feature"), coords={"feature": HERTZ}),
+    "turned": lambda x: xr.DataArray(x.T, dims=("obs", "feature"), coords={"feature": HERTZ}),
     "csc": sp.csc_array,
     "masked": lambda x: np.ma.masked_array(x, np.zeros_like(x, dtype=bool)),
 }
@@ -119,7 +119,7 @@ CASES = {
     "offset": ({"offset": 3.0, "exponent": 0.9}, {}, POWER, 0.0, 0.0),
     "plain": ({"statistic": "plain"}, {}, POWER, 0.0, 0.0),
     "batches": ({"batch": 6}, {"alpha_w": 0.5, "beta_w": 2.0}, HOLES, 1.5, 2.0),
-    "expanded": ({"expand": True}, {"alpha": 2.0, "beta": 5.0}, HOLES, 0.0, 0.0),
+    "expanded": ({"expand": True}, {"alpha_h": 2.0, "beta_h": 5.0}, HOLES, 0.0, 0.0),
     "expanded, batches": ({"expand": True, "batch": 6, "smoothing": (1.0, 0.2)}, {}, HOLES, 1.0, 0.2),
     "expanded, offset": ({"expand": True, "offset": 3.0}, {}, POWER, 0.0, 0.0),
 }
@@ -131,16 +131,16 @@ def test_w_follows_eq_9(case):
     model = declared(**prior)
     batch = options.get("batch", 1)
     key = child(seed_key(1), 1)
-    of_h = [np.full(K, prior.get(name, 1.0)) for name in ("alpha", "beta")]
-    plan = frames.Chain(*of_h, np.empty(0), 12, 4, options.get("statistic") == "plain")
-    room, statistics, counts, inverses, path = frames.make_room(F, K), [], [], [], []
+    of_h = [np.full(K, prior.get(name, 1.0)) for name in ("alpha_h", "beta_h")]
+    plan = frame_gibbs.Chain(*of_h, np.empty(0), 12, 4, options.get("statistic") == "plain")
+    room, statistics, counts, inverses, path = frame_gibbs.make_room(F, K), [], [], [], []
     stream = begun(model=model, initvals={"W": START}, **options)
     for first in range(0, N, batch):
         block = data[:, first : first + batch].T
         Wt = np.array((START if stream._state is None else stream.W.values).T, order="C")
         s, m, v, seen = np.zeros((K, F)), np.zeros(F), np.zeros(K), np.ascontiguousarray(~np.isnan(block))
-        part = frames.Frames(np.ascontiguousarray(np.where(seen, block, 0.0)), seen, first)
-        frames.expect_frames(frames.Statistics(s, m, v), part, Wt, plan, room, key)
+        part = frame_gibbs.Frames(np.ascontiguousarray(np.where(seen, block, 0.0)), seen, first)
+        frame_gibbs.expect_frames(frame_gibbs.Statistics(s, m, v), part, Wt, plan, room, key)
         stream.update(block.T)
         for found, new in ((statistics, s.T), (counts, m), (inverses, v), (path, stream.W.values)):
             found.append(new)
@@ -184,7 +184,7 @@ def test_silence():
     stream.update(np.zeros(F))
     np.testing.assert_allclose(stream.W.values, (1 - 41**-0.6) * before, rtol=1e-12)
     begun_silent = fed([np.zeros((F, 3))], model=one)
-    np.testing.assert_array_equal(begun_silent.W.values, online_weights.LEAST)
+    np.testing.assert_array_equal(begun_silent.W.values, online_em.LEAST)
     begun_silent.update(POWER)  # the scale stays low, which H makes up for; the profile is learnt
     profiles = [np.log(one.W.values[:, 0]) for one in (begun_silent, fed([POWER], model=one))]
     assert np.corrcoef(*profiles)[0, 1] > 0.9
@@ -269,8 +269,8 @@ def test_the_best_start_is_taken():
     stream = fed([HOLES[:, :20]], first_frames=30)
     problem, state = stream._problem, stream._state
     power, seen = state.waiting, state.waiting_seen
-    found = [online_start.fit(problem, Wt, power, seen) for Wt in state.start]
-    costs = [online_start.cost(problem, *both, power, seen) for both in found]
+    found = [online_em.fit(problem, Wt, power, seen) for Wt in state.start]
+    costs = [online_em.cost(problem, *both, power, seen) for both in found]
     assert max(costs) > min(costs)
     np.testing.assert_array_equal(stream.W.values, found[int(np.argmin(costs))][0].T)
 
@@ -285,7 +285,7 @@ PRIORS = {
 @pytest.mark.parametrize("case", PRIORS)
 def test_the_start_maximises_the_joint_density(case, monkeypatch):
     """The gradient vanishes at its W, under the activations that are best for it; updates never go down."""
-    problem = begun(model=declared(alpha=2.0, beta=3.0, **PRIORS[case]))._problem
+    problem = begun(model=declared(alpha_h=2.0, beta_h=3.0, **PRIORS[case]))._problem
     a, b = (3.0, 0.3) if case == "prior" else (0.0, 0.0)
     power, seen = np.where(np.isnan(HOLES), 0.0, HOLES).T, ~np.isnan(HOLES).T
     background = problem.chain.background if case == "background" else 0.0
@@ -299,10 +299,10 @@ def test_the_start_maximises_the_joint_density(case, monkeypatch):
     heights, rng = [], np.random.default_rng(0)
     begin = rng.gamma(1.0, size=(K, F)) + 0.1
     for updates in (1, 2, 5, 10, 100, 1000, 4000):
-        monkeypatch.setattr(online_start, "UPDATES", updates)
-        W, H = online_start.fit(problem, begin, power, seen)
+        monkeypatch.setattr(online_em, "UPDATES", updates)
+        W, H = online_em.fit(problem, begin, power, seen)
         heights.append(height(np.log(np.concatenate([W.ravel(), H.ravel()]))))
-        np.testing.assert_allclose(online_start.cost(problem, W, H, power, seen), heights[-1], rtol=1e-10)
+        np.testing.assert_allclose(online_em.cost(problem, W, H, power, seen), heights[-1], rtol=1e-10)
     assert np.all(np.diff(heights) <= 1e-9)
     best = minimize(height, np.log(np.concatenate([W.ravel(), H.ravel()])), method="L-BFGS-B")
     assert heights[-1] - best.fun < 0.02, (heights, best.fun)
@@ -341,11 +341,11 @@ def test_activations():
     stream = fed([POWER], sweeps=40, keep=20)
     before = stream.W.values
     found = stream.activations(pd.DataFrame(POWER, index=HERTZ, columns=np.arange(N) * 0.016), shares=True)
-    assert found["H_mean"].dims == found["H_sd"].dims == ("component", "sample")
-    assert found["share"].dims == ("component", "feature", "sample")
+    assert found["H_mean"].dims == found["H_sd"].dims == ("component", "obs")
+    assert found["share"].dims == ("component", "feature", "obs")
     assert list(found["component"].values) == ["hum", "drum"]
     np.testing.assert_array_equal(found["feature"], HERTZ)
-    np.testing.assert_array_equal(found["sample"], np.arange(N) * 0.016)
+    np.testing.assert_array_equal(found["obs"], np.arange(N) * 0.016)
     np.testing.assert_allclose(found["share"].sum("component"), 1.0, rtol=1e-12)
     assert np.all(found["H_sd"] > 0)
     assert np.all(found["H_mean"] > 0)
@@ -358,14 +358,14 @@ def test_activations_do_not_depend_on_blocks_nor_threads(monkeypatch):
     stream = fed([HOLES])
     whole = stream.activations(HOLES, first=100, shares=True)
     parts = [stream.activations(HOLES[:, n : n + 9], first=100 + n, shares=True) for n in range(0, N, 9)]
-    xr.testing.assert_identical(xr.concat(parts, "sample").transpose("component", "feature", "sample"), whole)
+    xr.testing.assert_identical(xr.concat(parts, "obs").transpose("component", "feature", "obs"), whole)
     monkeypatch.setattr(online_em, "CHUNK_WORK", 1)
     xr.testing.assert_identical(fed([HOLES], cores=4).activations(HOLES, first=100, shares=True), whole)
     assert np.all(stream.activations(HOLES)["H_mean"] != whole["H_mean"])
 
 
 def test_activations_of_missing_frames_are_the_prior():
-    model = nz.is_nmf(None, K, shape=(F, 1), alpha=3.0, beta=5.0)
+    model = nz.is_nmf(None, K, shape=(F, 1), alpha_h=3.0, beta_h=5.0)
     stream = fed([POWER], model=model)
     found = stream.activations(np.full(F, np.nan), shares=True)
     np.testing.assert_allclose(found["H_mean"], 5.0 / 2.0)
@@ -480,7 +480,7 @@ def test_memory_does_not_grow():
 BAD = {
     "negative": (
         np.where(POWER.max() == POWER, -1.0, POWER),
-        r"^x: got the negative cell -1\.0 at feature \S+, sample \d+; expected numbers >= 0; mark",
+        r"^x: got the negative cell -1\.0 at feature \S+, obs \d+; expected numbers >= 0; mark",
     ),
     "infinite": (np.where(POWER.max() == POWER, np.inf, POWER), r"^x: got the infinite cell inf at feature "),
     "complex": (POWER[:, :2] + 1j, r"^x: got the non-numeric cell .*; expected numbers"),
@@ -518,9 +518,9 @@ UNSUPPORTED = {
         {"smoothing": (1.0, 0.1)},
         r"smoothing= is the prior of a free W; here it has one",
     ),
-    "unknown": (lambda: declared(beta=nz.free()), {}, "hyperparameters are unknown: beta"),
+    "unknown": (lambda: declared(beta_h=nz.free()), {}, "hyperparameters are unknown: beta"),
     "untied": (
-        lambda: nz.is_nmf(POWER, K, alpha=np.linspace(1, 2, N)),
+        lambda: nz.is_nmf(POWER, K, alpha_h=np.linspace(1, 2, N)),
         {},
         "the hyperparameters of H differ between samples",
     ),
@@ -562,6 +562,16 @@ def test_bad_options(options, message):
 
 @pytest.mark.parametrize("power", [5e-324, 1e-300, 1e-200])
 def test_powers_next_to_0_start_as_0_does(power):
-    stream = nz.stream(nz.is_nmf(None, 2, shape=(2, 1), alpha=0.01), random_seed=1)
+    stream = nz.stream(nz.is_nmf(None, 2, shape=(2, 1), alpha_h=0.01), random_seed=1)
     stream.update(np.full((2, 3), power))
     assert np.all(np.isfinite(stream.W))
+
+
+def test_powers_whose_squares_are_beyond_all_numbers():
+    """W near 1e-9 makes H as large as 1e155 in the fit to the first frames."""
+    rng = np.random.default_rng(543)
+    X = rng.choice([0.0, 1e-300, 1.0, 1e150], (2, 3))
+    model = nz.is_nmf(X, 1, alpha_w=rng.choice([1e3, 1e12], ()), beta_w=1e3)
+    stream = nz.stream(model, engine=nz.SimulatedOnlineEM(sweeps=10, keep=1, first_frames=5), random_seed=0)
+    stream.update(rng.gamma(0.05, 1e12, (2, 2)))
+    assert np.all(np.isfinite(_compat.group(stream.result(), "posterior")["W"]))

@@ -10,14 +10,14 @@ from scipy.special import gammaln
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.errors import NmfZooWarning
-from nmf_zoo.inference.itakura_saito import gig_factors, vb
-from nmf_zoo.inference.itakura_saito.spectra import read_spectra
-from nmf_zoo.inference.joint import log_joints
-from nmf_zoo.inference.vb import VB
-from nmf_zoo.inference.workers import SERIAL, Workers
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.counts.vb import VB
+from nmf_zoo.inference.powers import vb
+from nmf_zoo.inference.powers.spectra import read_spectra
+from nmf_zoo.inference.shared.joint import log_joints
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Cells, GammaPrior, Imputed, InverseGammaPrior
-from tests import naive_is_vb as naive
+from tests.naive.powers import variational as naive
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, inverse_gamma, model, unknown
 
@@ -279,12 +279,12 @@ def _prior_forgotten(side, q, sums, values):
 
 
 def _harmonic_once(side, q, sums, values):
-    rate, scale = gig_factors.prior_terms(side, values)
+    rate, scale = vb.prior_terms(side, values)
     return vb.Law(2.0 * (rate + sums.arithmetic), 2.0 * (scale + q.harmonic * sums.harmonic))
 
 
 def _without_the_half(side, q, sums, values):
-    rate, scale = gig_factors.prior_terms(side, values)
+    rate, scale = vb.prior_terms(side, values)
     return vb.Law(rate + sums.arithmetic, scale + q.harmonic * sums.harmonic * q.harmonic)
 
 
@@ -413,7 +413,7 @@ def test_a_fit_has_labels_and_goes_on_from_a_checkpoint(tmp_path):
 
     table = pd.DataFrame(X, index=[f"{50 * f} Hz" for f in range(F)], columns=[f"t{n}" for n in range(N)])
     table.iloc[2, 3] = np.nan
-    declared = nz.is_nmf(table, K, alpha=1.5, beta=0.5, alpha_w=2.0)
+    declared = nz.is_nmf(table, K, alpha_h=1.5, beta_h=0.5, alpha_w=2.0)
 
     def run(**options):
         return nz.fit(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.inference import layout as layouts
-from nmf_zoo.inference.layout import compress, likelihood_constant, weigh
+from nmf_zoo.inference.shared import layout as layouts
+from nmf_zoo.inference.shared.layout import compress, likelihood_constant, weigh
 from nmf_zoo.structure import Cells
 from tests.structures import gamma, model
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nmf_zoo.inference import em, em_by_slopes
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.counts import em
+from nmf_zoo.inference.general import em as em_by_slopes
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Cells, Exponential, Imputed, Likelihood, Normal, Poisson
 from tests.structures import gamma, model, parameter
 

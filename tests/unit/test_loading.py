@@ -6,16 +6,19 @@ import warnings
 import zipfile
 from types import MappingProxyType
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.cli import main
 from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.interfaces.cli import main
 from nmf_zoo.results import loading
 from tests.property.files.readers import result
+
+STATS = "sample_stats"
 
 
 @pytest.fixture
@@ -36,7 +39,76 @@ def test_what_is_whole_is_read(folder):
         found = nz.load(name)
         for group in _compat.group_names(result()):
             xr.testing.assert_equal(group_of(found, group), group_of(result(), group))
-        assert "all_chunks" not in found.attrs
+        assert dict(found.attrs) == dict(result().attrs)
+
+
+def of_layout_1(idata):
+    """A result as it was written before layouts had numbers; its columns listed as cells, too."""
+    groups = {name: group_of(idata, name).rename(obs="sample") for name in _compat.group_names(idata) if name != STATS}
+    listed = xr.Dataset({"cell_sample": ("cell", [0, 2])}, coords={"sample": ("cell", ["a", "b"])})
+    return _compat.inference_data({**groups, STATS: group_of(idata, STATS), "constant_data": listed}, idata.attrs)
+
+
+def without_layout(path):
+    """Take the number of the layout out of a file."""
+    if path.suffix == ".zarr":
+        (path / ".zmetadata").unlink()
+        attrs = json.loads((path / ".zattrs").read_text())
+        del attrs["layout"]
+        (path / ".zattrs").write_text(json.dumps(attrs))
+        return
+    with h5py.File(path, "a") as file:
+        del file.attrs["layout"]
+
+
+@pytest.mark.parametrize("name", ["old.nc", "old.zarr"])
+def test_the_dim_of_columns_in_files_of_layout_1(folder, name):
+    """Renamed in all groups, those left on disk and those of listed cells, and once saved again of this layout."""
+    nz.save(of_layout_1(result()), name)
+    without_layout(folder / name)
+    found = nz.load(name)
+    for group in _compat.group_names(result()):
+        xr.testing.assert_identical(
+            group_of(found, group), group_of(nz.load(f"x{folder.joinpath(name).suffix}"), group)
+        )
+    listed = group_of(found, "constant_data")
+    assert listed["cell_obs"].coords["obs"].to_numpy().tolist() == ["a", "b"]
+    assert group_of(found, "posterior")["H"].variable._in_memory == name.endswith(".nc")
+    assert "layout" not in found.attrs
+    nz.save(found, name)
+    xr.testing.assert_equal(group_of(nz.load(name), "posterior"), group_of(result(), "posterior"))
+
+
+def test_an_unfinished_store_of_layout_1(folder):
+    nz.save(of_layout_1(result()), "old.zarr")
+    without_layout(folder / "old.zarr")
+    attrs = json.loads((folder / "old.zarr/.zattrs").read_text())
+    del attrs["inference_library"]
+    attrs |= {"status": "running", "readable": {"chains": [0, 1], "draws": 4}}
+    (folder / "old.zarr/.zattrs").write_text(json.dumps(attrs))
+    with pytest.warns(NmfZooWarning, match="of an unfinished run"):
+        assert group_of(nz.load("old.zarr"), "posterior")["H"].dims == ("chain", "draw", "component", "obs")
+
+
+def test_a_dim_that_somebody_called_sample_keeps_its_name(folder):
+    """In files of this layout; in old ones where "obs" stands for something else; in those of others."""
+    named = of_layout_1(result())
+    nz.save(named, "own.nc")
+    nz.save(_compat.with_groups(named, {"rest": xr.Dataset({"x": ("obs", [1.0])})}), "both.nc")
+    nz.save(_compat.inference_data({"posterior": group_of(named, "posterior").drop_attrs()}, {}), "theirs.nc")
+    for name in ("both.nc", "theirs.nc"):
+        without_layout(folder / name)
+    for name in ("own.nc", "both.nc", "theirs.nc"):
+        assert group_of(nz.load(name), "posterior")["H"].dims == ("chain", "draw", "component", "sample")
+
+
+@pytest.mark.parametrize("name", ["x.nc", "x.zarr"])
+def test_a_layout_of_the_future_is_refused(folder, monkeypatch, name):
+    with monkeypatch.context() as patch:
+        patch.setattr(_compat, "THIS_LAYOUT", 3)
+        nz.save(result(), name)
+    with pytest.raises(InputError, match=r"got layout .*3.*; expected a layout from 1 to 2; read it with the nmf_zoo"):
+        nz.load(name)
 
 
 def test_draws_of_a_store_stay_on_disk_and_can_be_indexed(folder):
@@ -131,7 +203,7 @@ def test_a_draw_that_cannot_be_read_is_said_when_it_is_used(folder):
 def test_chunks_of_nothing_but_nan_or_zero_are_there(folder):
     odd = group_of(result(), "posterior") * np.nan
     stats = xr.Dataset({"diverging": (("chain", "draw"), np.zeros((2, 6), bool))}, {"chain": [0, 1], "draw": range(6)})
-    data = xr.Dataset({"X": (("feature", "sample"), np.zeros((5, 4), int))})
+    data = xr.Dataset({"X": (("feature", "obs"), np.zeros((5, 4), int))})
     nz.save(_compat.inference_data({"posterior": odd, "sample_stats": stats, "observed_data": data}, {}), "n.zarr")
     found = nz.load("n.zarr")
     assert np.isnan(group_of(found, "posterior")["W"]).all()
@@ -164,7 +236,7 @@ def draws(*dims, dtype=float):
     return ("chain", "draw", *dims), RANDOM.normal(size=(2, 10, *[3] * len(dims))).astype(dtype)
 
 
-FACTORS = {"W": draws("feature", "component"), "H": draws("component", "sample")}
+FACTORS = {"W": draws("feature", "component"), "H": draws("component", "obs")}
 FOREIGN = {
     "no posterior": {"observed_data": {"X": (("a", "b"), np.ones((2, 2)))}},
     "no draws": {"posterior": {"W": (("feature", "component"), np.ones((3, 2)))}},

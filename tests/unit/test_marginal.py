@@ -13,10 +13,10 @@ import xarray as xr
 from scipy.special import gammaln
 
 import nmf_zoo as nz
-from nmf_zoo.inference import marginal
-from nmf_zoo.inference.importance import estimate_log_likelihoods
-from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.marginal import exact as exactly
+from nmf_zoo.inference.marginal.importance import estimate_log_likelihoods
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.runtime.workers import Workers
 from tests.sizes import size
 from tests.structures import gamma, model
 
@@ -37,8 +37,8 @@ def exact(*arguments, **options):
 def test_labels_total_and_enumeration():
     table = pd.DataFrame(np.minimum(X, 2), columns=[f"day {n}" for n in range(6)])
     found, enumerated = exact(gap(table), W), exact(gap(table), W, method="enumeration")
-    assert found["log_likelihood"].dims == ("sample",)
-    assert list(found["sample"].values) == list(table.columns)
+    assert found["log_likelihood"].dims == ("obs",)
+    assert list(found["obs"].values) == list(table.columns)
     assert found.attrs["log_marginal_likelihood"] == pytest.approx(float(found["log_likelihood"].sum()))
     assert not found["standard_error"].any()
     np.testing.assert_allclose(found["log_likelihood"], enumerated["log_likelihood"], rtol=1e-12)
@@ -90,7 +90,7 @@ def test_gamma_nmf_is_taken_at_its_weights():
 
 
 def test_a_fits_weights_and_hyperparameters():
-    free = nz.gamma_nmf(X, 3, alpha_h=nz.free(tie="sample"), beta_h=BETA)
+    free = nz.gamma_nmf(X, 3, alpha_h=nz.free(tie="obs"), beta_h=BETA)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         idata = nz.fit(model=free, engine="vb", max_iter=20, draws=1, random_seed=1, quiet=True)
@@ -149,12 +149,12 @@ def test_terms_by_importance_sampling():
 @pytest.mark.parametrize("background", [None, 0.3])
 def test_expectations(background):
     found = nz.marginal_expectations(gap(background=background), W)
-    cells = X[found["cell_feature"].values, found["cell_sample"].values]
+    cells = X[found["cell_feature"].values, found["cell_obs"].values]
     total = found["C"].sum("component") + (0.0 if background is None else found["background"])
     np.testing.assert_allclose(total, cells, rtol=1e-12)
     assert len(cells) == np.count_nonzero(X)
     own = np.zeros((3, 6))
-    np.add.at(own.T, found["cell_sample"].values, found["C"].values)
+    np.add.at(own.T, found["cell_obs"].values, found["C"].values)
     np.testing.assert_allclose(found["H"], (ALPHA + own) / (BETA + W.sum(axis=0)[:, None]), rtol=1e-12)
 
 
@@ -244,7 +244,7 @@ def problem(rank, mean, alike, alpha, n_samples, seed):
     W = rng.gamma(alike, 1 / alike, size=(12, rank)) * mean / 12 / rank
     X = rng.poisson(W @ rng.gamma(alpha, 1.0, size=(rank, n_samples)))
     structure = model(X, rank, None, gamma(alpha, 1.0))
-    return marginal.observe(structure), W, *marginal.activation_prior(structure, {})
+    return exactly.observe(structure), W, *exactly.activation_prior(structure, {})
 
 
 @pytest.mark.parametrize("alike", [0.1, 1.0, 10.0])
@@ -255,7 +255,7 @@ def problem(rank, mean, alike, alpha, n_samples, seed):
 def test_importance_equals_exact(rank, mean, alpha, alike):
     """Small errors, and not smaller than they are said to be: of normal z the mean square has the variance 2 / n."""
     given = problem(rank, mean, alike, np.array(alpha), size(100, 1000), seed=rank)
-    expected = marginal.log_likelihoods(*given)
+    expected = exactly.log_likelihoods(*given)
     found = estimate_log_likelihoods(*given, draws=1000, key=seed_key(3))
     needs_draws = found.standard_error > 0
     np.testing.assert_allclose(found.log_likelihood[~needs_draws], expected[~needs_draws], rtol=1e-12)
@@ -272,9 +272,9 @@ def test_importance_at_corpus_size_where_the_answer_is_known(alpha):
     column = rng.gamma(0.3, size=(500, 1)) * 20
     X = rng.poisson(column @ np.ones((1, 20)))
     structure = model(X, 10, None, gamma(alpha, 1.0))
-    prior = marginal.activation_prior(structure, {})
+    prior = exactly.activation_prior(structure, {})
     found = estimate_log_likelihoods(
-        marginal.observe(structure), np.repeat(column, 10, axis=1), *prior, draws=256, key=seed_key(1)
+        exactly.observe(structure), np.repeat(column, 10, axis=1), *prior, draws=256, key=seed_key(1)
     )
     total, n, p = 10 * alpha, X.sum(axis=0), column / (1 + column.sum())
     expected = gammaln(total + n) - gammaln(total) - total * np.log1p(column.sum())
@@ -291,7 +291,7 @@ def test_effective_sample_sizes_at_corpus_size(noise):
     W = 15 * shared * np.exp(noise * rng.normal(size=(1000, 10)) - noise**2 / 2)
     X = rng.poisson(W @ rng.gamma(1.0, size=(10, 40)) * 1500 / W.sum())
     structure = model(X, 10, None, gamma(1.0, 1.0), data=None)
-    given = marginal.observe(structure), W * 1500 / W.sum(), *marginal.activation_prior(structure, {})
+    given = exactly.observe(structure), W * 1500 / W.sum(), *exactly.activation_prior(structure, {})
     one, two = (estimate_log_likelihoods(*given, draws=256, key=seed_key(seed)) for seed in (1, 2))
     assert np.median(one.effective) > 0.4
     assert one.effective.min() > 0.01
@@ -306,8 +306,8 @@ def test_importance_with_shapes_of_any_size(alpha):
     rng = np.random.default_rng(4)
     W = rng.gamma(1.0, size=(3, 3)) * [1e-3, 1.0, 1e3]
     structure = model(rng.poisson(1.5, size=(3, 40)), 3, None, gamma(np.array(alpha)[:, None], 1.0))
-    given = marginal.observe(structure), W, *marginal.activation_prior(structure, {})
-    found, expected = estimate_log_likelihoods(*given, draws=2000, key=seed_key(1)), marginal.log_likelihoods(*given)
+    given = exactly.observe(structure), W, *exactly.activation_prior(structure, {})
+    found, expected = estimate_log_likelihoods(*given, draws=2000, key=seed_key(1)), exactly.log_likelihoods(*given)
     drawn = found.standard_error > 0
     z = (found.log_likelihood - expected)[drawn] / found.standard_error[drawn]
     print(found.effective.min(), np.abs(z).max())
@@ -340,7 +340,7 @@ def test_an_interruption_ends_the_other_threads_work():
 
     try:
         with pytest.raises(KeyboardInterrupt):
-            marginal.over_samples(work, np.arange(10_001), workers)
+            exactly.over_samples(work, np.arange(10_001), workers)
     finally:
         workers.close()
     assert len(begun) < 10_000

@@ -10,16 +10,16 @@ import pytest
 import nmf_zoo as nz
 from nmf_zoo import _compat, memory
 from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
-from nmf_zoo.inference.layout import compress, turn
-from nmf_zoo.inference.marginal import marginal_log_likelihoods
-from nmf_zoo.inference.mcem import engine as mcem
-from nmf_zoo.inference.mcem.expectations import GivenW
-from nmf_zoo.inference.mcem.updates import best_shapes, has_no_root
-from nmf_zoo.inference.workers import SERIAL, Workers
-from nmf_zoo.kernels.chains import Chains, make_plan, make_room, run_chains
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.counts import mcem as mcem
+from nmf_zoo.inference.counts.mcem_expectations import GivenW
+from nmf_zoo.inference.counts.mcem_updates import best_shapes, has_no_root
+from nmf_zoo.inference.marginal.exact import marginal_log_likelihoods
+from nmf_zoo.inference.shared.layout import compress, turn
+from nmf_zoo.kernels.counts.mcem_sweeps import Chains, make_plan, make_room, run_chains
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import HyperPrior, Unknown
-from tests import naive_mcem
+from tests.naive.counts import mcem as naive_mcem
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:X. .* no positive observed cell"),
@@ -408,3 +408,12 @@ def test_known_activations_prune_nothing():
     )
     found = nz.fit(engine=nz.MCEM(sweeps=10, exact=False), max_iter=3, tol=0, random_seed=1, quiet=True, model=model)
     assert not np.any(_compat.group(found, "fit")["pruned"])
+
+
+def test_the_error_of_a_density_that_all_sweeps_agree_on_is_a_number():
+    """One count: the estimate's variance is 0, and a little less by rounding."""
+    options = nz.MCEM(sweeps=10, burn_in=5, explore=3, start="deterministic", rao_blackwell=False)
+    start = {"W": np.ones((1, 3))}
+    model = nz.gap(np.ones((1, 1), dtype=int), 3, mean_h=2.0)
+    result = nz.fit(engine=options, max_iter=15, tol=0, random_seed=46, quiet=True, initvals=start, model=model)
+    assert np.all(np.isfinite(result.fit["objective"]))

@@ -11,8 +11,6 @@ from nmf_zoo.distributions import RealPoissonRV, SparsePoissonRV
 from nmf_zoo.errors import InputError
 from nmf_zoo.models import MODELS, free, gamma_nmf, gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 
-# ArviZ 1 takes our dim "sample" for a misnamed chain or draw.
-pytestmark = pytest.mark.filterwarnings("ignore:Found dimension named 'sample'")
 F, N, K = 6, 5, 2
 COUNTS = np.random.default_rng(0).poisson(3.0, (F, N))
 REALS = COUNTS + np.where(COUNTS > 0, 0.25, 0.0)
@@ -118,8 +116,8 @@ def test_dims_and_coords():
     model = gamma_nmf(COUNTS, K, coords={"component": ["low", "high"]})
     assert model.named_vars_to_dims == {
         "W": ("feature", "component"),
-        "H": ("component", "sample"),
-        "X": ("feature", "sample"),
+        "H": ("component", "obs"),
+        "X": ("feature", "obs"),
     }
     assert list(model.coords["component"]) == ["low", "high"]
     assert list(model.coords["feature"]) == list(range(F))
@@ -129,7 +127,7 @@ def test_missing_cells_are_listed_by_index():
     model = poisson_nmf(np.where(SEEN, COUNTS, np.nan), K)
     rows, cols = np.nonzero(SEEN)
     np.testing.assert_array_equal(model["cell_feature"].get_value(), rows)
-    np.testing.assert_array_equal(model["cell_sample"].get_value(), cols)
+    np.testing.assert_array_equal(model["cell_obs"].get_value(), cols)
     assert model.named_vars_to_dims["X"] == ("cell",)
     assert [rv.name for rv in model.free_RVs] == ["W", "H"]
 
@@ -181,7 +179,7 @@ def test_known_hyperparameters_broadcast(shape):
 
 
 TIES = {
-    "alpha_h": {"all": None, "sample": ("component",), "component": ("sample",), None: ("component", "sample")},
+    "alpha_h": {"all": None, "obs": ("component",), "component": ("obs",), None: ("component", "obs")},
     "mean_w": {"all": None, "feature": ("component",), "component": ("feature",), None: ("feature", "component")},
 }
 
@@ -193,8 +191,8 @@ def test_free_hyperparameters_are_tied_by_shape(name, tie):
     assert model.named_vars_to_dims.get(name) == TIES[name][tie]
     shape = model.eval_rv_shapes()[name]
     value = np.random.default_rng(12).gamma(2.0, size=shape)
-    is_left = {("component",): (None, slice(None)), ("feature",): (slice(None), None), ("sample",): (None, slice(None))}
-    index = (slice(None), None) if (name, tie) == ("alpha_h", "sample") else is_left.get(TIES[name][tie], ...)
+    is_left = {("component",): (None, slice(None)), ("feature",): (slice(None), None), ("obs",): (None, slice(None))}
+    index = (slice(None), None) if (name, tie) == ("alpha_h", "obs") else is_left.get(TIES[name][tie], ...)
     full = value[index]
     expected = stats.poisson.logpmf(COUNTS, W @ H).sum()
     expected += log_gamma(H, full, 1.0) - W.sum() if name == "alpha_h" else log_gamma(W, 1.0, 1 / full) - H.sum()
@@ -233,7 +231,7 @@ HYPER_REFUSALS = {
     "shape": ({"alpha_w": np.ones((3, 1))}, r"alpha_w: got shape \(3, 1\)"),
     "axes": ({"alpha_w": np.ones((1, 1, 1))}, r"alpha_w: got shape \(1, 1, 1\)"),
     "ragged": ({"alpha_w": [[1.0], [1.0, 2.0]]}, "alpha_w: got rows of different lengths"),
-    "tie": ({"alpha_w": free("sample")}, r"alpha_w: got free\(tie='sample'\)"),
+    "tie": ({"alpha_w": free("obs")}, r"alpha_w: got free\(tie='obs'\)"),
 }
 
 
@@ -247,6 +245,8 @@ def test_bad_hyperparameters_are_refused(case):
 def test_other_bad_hyperparameters():
     with pytest.raises(InputError, match="tie: got 'rows'; expected one of 'all', 'feature'"):
         free("rows")
+    with pytest.raises(InputError, match=r"tie: got 'sample'; expected one of .*'obs', None; use 'obs', as the dim"):
+        free("sample")
     with pytest.raises(InputError, match=r"sigma: got free\(tie=None\)"):
         normal_nmf(REALS, K, sigma=free(None))
     with pytest.raises(InputError, match=r"sigma: got shape \(5,\)"):

@@ -9,15 +9,14 @@ import scipy.sparse
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.cli import main
-from nmf_zoo.engines import verdict
 from nmf_zoo.errors import RunFailed, UnsupportedModel
 from nmf_zoo.inference.hmm import particle_em
-from nmf_zoo.inference.hmm.particle_report import combine
-from nmf_zoo.inference.hmm.particle_windows import WINDOW, Window, look_back
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.hmm.particle_em import WINDOW, Window, combine, look_back
+from nmf_zoo.inference.registry import verdict
+from nmf_zoo.interfaces.cli import main
+from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.reading import read
+from nmf_zoo.runtime.workers import SERIAL
 
 F, K, T = 4, 2, 30
 RNG = np.random.default_rng(8)
@@ -39,7 +38,7 @@ TABLES = {
     "exposure of cells": {"X": X, "exposure": RNG.uniform(0.5, 2.0, (F, T))},
     "background of cells": {"X": X, "background": RNG.uniform(0.1, 0.3, (F, T))},
     "one time": {"X": X[:, :1]},
-    "labels": {"X": X, "coords": {"feature": list("abcd"), "sample": [f"day {t}" for t in range(T)]}},
+    "labels": {"X": X, "coords": {"feature": list("abcd"), "obs": [f"day {t}" for t in range(T)]}},
 }
 pytestmark = pytest.mark.filterwarnings("ignore:rank. got [26]")
 
@@ -173,7 +172,9 @@ def test_what_the_result_is_for():
     assert nz.impute(fitted, model, random_seed=1).shape == (1, 4, np.isnan(GAPS).sum())
     assert np.all(np.isfinite(group(nz.log_likelihood(fitted, model), "log_likelihood")["X"]))
     assert "log_likelihood" in _compat.group_names(fitted)
-    new = nz.project(fitted, X[:, :5], model=model, engine="smc", random_seed=1, draws=3, quiet=True, max_iter=5)
+    new = nz.project(
+        fitted, X[:, :5], model=model, engine="particle_em", random_seed=1, draws=3, quiet=True, max_iter=5
+    )
     assert group(new, "posterior")["H"].shape == (1, 3, K, 5)
     assert group(new, "fit")["status"][0] == "converged"
 
@@ -183,7 +184,7 @@ def test_command_line(tmp_path, monkeypatch):
     model = ["--model", "hmm-nmf", "--rank", "2", "--chain", "unit:alpha=0.95"]
     simulate = ["simulate", *model, "--alpha-w", "2", "--shape", "6x30", "-o", "x.csv", "--random-seed", "3"]
     assert main(simulate) == 0
-    fit = ["fit", "x.csv", *model, "--engine", "smc", "--quiet", "--max-iter", "3", "-o", "fit.nc"]
+    fit = ["fit", "x.csv", *model, "--engine", "particle_em", "--quiet", "--max-iter", "3", "-o", "fit.nc"]
     assert main([*fit, "--background", "0.1"]) == 0
     assert group(nz.load("fit.nc"), "posterior")["H"].shape[-1] == 30
 
@@ -196,7 +197,7 @@ def test_all_particles_at_zero_weight():
         fit(impossible)
     message = str(failure.value)
     assert "\n" not in message
-    assert "smc: no particle can make the counts of sample 7" in message
+    assert "particle_em: no particle can make the counts of obs 7" in message
     for what in ("background", "W with a positive entry", "more than particles=60"):
         assert what in message
 
@@ -224,17 +225,17 @@ def test_options(wrong, message):
 
 def test_verdicts():
     for name in CHAINS:
-        assert verdict(read(declare(CHAINS[name])), "smc")
-    assert "nothing is observed" in verdict(read(declare("unit", X=None, shape=(F, T))), "smc").reason
-    assert "no chain in time" in verdict(read(nz.gap(X + 1, K, alpha_h=2.0)), "smc").reason
-    with pytest.raises(UnsupportedModel, match=r"nz\.fit\(engine='smc'\)"):
+        assert verdict(read(declare(CHAINS[name])), "particle_em")
+    assert "nothing is observed" in verdict(read(declare("unit", X=None, shape=(F, T))), "particle_em").reason
+    assert "no chain in time" in verdict(read(nz.gap(X + 1, K, alpha_h=2.0)), "particle_em").reason
+    with pytest.raises(UnsupportedModel, match=r"nz\.fit\(engine='particle_em'\)"):
         nz.sample(model=declare("unit", alpha_w=2.0), engine="gibbs")
     too_many = read(nz.hmm_nmf(X, 20, chain=nz.BasisChain(0.9, 0.8)))
     refusal = verdict(too_many, "hmm_exact").reason
     assert "2^20 states, which take" in refusal
-    assert "GB: lower rank, or engine='smc' draws from them, in" in refusal
-    assert verdict(too_many, "smc")
-    huge = verdict(read(declare("unit")), "smc", nz.ParticleEM(particles=10_000_000))
+    assert "GB: lower rank, or engine='particle_em' draws from them, in" in refusal
+    assert verdict(too_many, "particle_em")
+    huge = verdict(read(declare("unit")), "particle_em", nz.ParticleEM(particles=10_000_000))
     assert "10000000 particles would take" in huge.reason
 
 
@@ -262,6 +263,7 @@ def test_estimates_are_combined_on_their_own_scale():
     assert close[1] == pytest.approx(0.5e-4, rel=1e-6)
     assert combine(np.array([-50.0, 0.0]))[1] == pytest.approx(25.0)  # not 1, where the spread of ratios stops
     assert combine(np.array([-5.0]))[0] == -5.0
+    assert combine(np.array([-5e300, -1e300]))[1] == pytest.approx(2e300)  # whose squares are no numbers
 
 
 def test_a_mean_that_lags_is_not_the_solution():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -10,16 +12,16 @@ from scipy import stats
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.engines import verdict
 from nmf_zoo.errors import NmfZooWarning, RunFailed, UnsupportedModel
-from nmf_zoo.inference.hmm import gibbs_chain, gibbs_moves, gibbs_start, gibbs_weights, particle_gibbs
+from nmf_zoo.inference.counts.sweeps import make_side
+from nmf_zoo.inference.hmm import gibbs_activations, gibbs_chain, particle_gibbs
 from nmf_zoo.inference.hmm.gibbs_activations import bytes_of_room, make_room
-from nmf_zoo.inference.hmm.gibbs_weights import walk_weights
-from nmf_zoo.inference.layout import compress, weigh
-from nmf_zoo.inference.prior_cells import prior_cells
-from nmf_zoo.inference.trajectories import make_side
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.hmm.particle_gibbs import walk_weights
+from nmf_zoo.inference.registry import verdict
+from nmf_zoo.inference.shared.factor_view import prior_cells
+from nmf_zoo.inference.shared.layout import compress, weigh
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import BasisChainPrior, LogNormalARPrior, UnitChainPrior
 from tests.structures import gamma, model, parameter, unknown
 
@@ -69,9 +71,9 @@ def test_what_comes_back(chain, data):
     idata = sample(declared)
     draws, structure = idata.posterior, nz.read(declared)
     assert set(draws.data_vars) == {variable.name for variable in declared.free_RVs}
-    assert draws["H"].dims == ("chain", "draw", "component", "sample")
+    assert draws["H"].dims == ("chain", "draw", "component", "obs")
     if data is TABLE:
-        assert list(draws["sample"].to_numpy()) == list(TABLE.columns)
+        assert list(draws["obs"].to_numpy()) == list(TABLE.columns)
     H = draws["H"].to_numpy()
     assert {"basis": set(np.unique(H)) <= {0, 1}, "unit": np.all((H > 0) & (H < 1)), "log-normal": np.all(H > 0)}[chain]
     lp = stats_of(idata)["lp"].to_numpy()
@@ -122,7 +124,7 @@ def test_starts_lie_inside_the_support():
         own = prior or LogNormalARPrior(
             mean=parameter(0.0), persistence=parameter(0.5), scale=parameter(1.0), initial_mean=None, initial_scale=None
         )
-        inside, beside = gibbs_start.with_companion(own, h)
+        inside, beside = gibbs_activations.with_companion(own, h)
         assert np.all(inside > 0)
         assert np.all(np.isfinite(beside))
         assert np.isfinite(own.log_density(inside, {}))
@@ -144,7 +146,7 @@ def test_trajectories_of_weights_are_the_same_from_a_grid_and_from_a_list():
 
 
 def test_weights_of_large_data_are_allocated_only(monkeypatch):
-    monkeypatch.setattr(gibbs_weights, "MOST_NONZEROS", 3)
+    monkeypatch.setattr(particle_gibbs, "MOST_NONZEROS", 3)
     for given in (declare("unit"), pm.do(declare("unit"), {"W": np.ones((F, K))})):
         assert np.all(np.isnan(stats_of(sample(given))["accept_W"].to_numpy()))
 
@@ -213,7 +215,7 @@ def test_bad_options(options, message):
 def test_impossible_counts_are_named():
     """W known and 0 where nothing else can make the count: refused before, or at the sample where it is."""
     declared = pm.do(nz.hmm_nmf(np.eye(2, dtype=int), 1, chain=nz.UnitChain(0.9)), {"W": np.array([[1.0], [1e-320]])})
-    with pytest.raises(RunFailed, match=r"particle_gibbs: .* counts of sample 1"):
+    with pytest.raises(RunFailed, match=r"particle_gibbs: .* counts of obs 1"):
         sample(declared)
 
 
@@ -263,8 +265,8 @@ PRIORS = {
 def paths_of(prior):
     rng = np.random.default_rng(2)
     if isinstance(prior, BasisChainPrior):
-        return gibbs_start.with_companion(prior, rng.integers(0, 2, (2, 9)).astype(float))
-    return gibbs_start.with_companion(prior, rng.random((2, 9)) * 0.9 + 0.05)
+        return gibbs_activations.with_companion(prior, rng.integers(0, 2, (2, 9)).astype(float))
+    return gibbs_activations.with_companion(prior, rng.random((2, 9)) * 0.9 + 0.05)
 
 
 @pytest.mark.parametrize("name", PRIORS)
@@ -274,7 +276,7 @@ def test_the_sums_hold_all_that_the_parameters_see(name):
     h, aux = paths_of(prior)
     sums = gibbs_chain.sum_paths(prior, h, aux)
     changed = {role: parameter(own.value * 0.9) for role, own in prior.parameters.items()}
-    other = type(prior)(**{**dict.fromkeys(prior.__dataclass_fields__), **changed})
+    other = type(prior)(**({own.name: None for own in fields(prior)} | changed))
     by_sums = [float(np.sum(np.broadcast_to(gibbs_chain.log_paths(own, sums, {}), (2, 1)))) for own in (prior, other)]
     by_paths = [own.log_density(h, {}) for own in (prior, other)]
     assert np.diff(by_sums) == pytest.approx(np.diff(by_paths), rel=1e-10)
@@ -284,7 +286,7 @@ def test_the_sums_hold_all_that_the_parameters_see(name):
 def test_how_levels_pull(name):
     prior = PRIORS[name]
     h, aux = paths_of(prior)
-    slope, bend = gibbs_moves.pull_of_level(prior, gibbs_chain.sum_paths(prior, h, aux), {})
+    slope, bend = gibbs_chain.pull_of_level(prior, gibbs_chain.sum_paths(prior, h, aux), {})
     shift = np.array([[0.3], [-0.2]])
     gain = prior.log_density(np.exp(aux - shift), {}) - prior.log_density(h, {}) - float(np.sum(9 * shift))
     assert gain == pytest.approx(float(np.sum((slope - 0.5 * bend * shift) * shift)), rel=1e-9)

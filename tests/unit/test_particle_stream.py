@@ -9,7 +9,7 @@ import pytest
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError, RunFailed, UnsupportedModel
 from nmf_zoo.inference.hmm import particle_online
-from tests import naive_chains
+from tests.naive.hmm import basis_chain as naive_chains
 
 F, K, T = 4, 2, 60
 RNG = np.random.default_rng(5)
@@ -18,7 +18,7 @@ X = RNG.poisson(W0 @ RNG.random((K, T)) + 0.2).astype(float)
 GAPS = np.where(RNG.random(X.shape) < 0.9, X, np.nan)
 GAPS[:, :7], GAPS[:, 20] = X[:, :7], np.nan
 EXPOSURE = RNG.uniform(0.5, 2.0, (F, 1))
-UNIT = nz.UnitChain(nz.free(tie="sample"))
+UNIT = nz.UnitChain(nz.free(tie="obs"))
 LOG_NORMAL = nz.LogNormalAR(0.0, nz.free(), nz.free(), "stationary")
 CHAINS = {"basis": nz.BasisChain(nz.free(), 0.7, nz.free()), "unit": UNIT, "log-normal": LOG_NORMAL}
 
@@ -199,7 +199,7 @@ def test_activations_are_those_of_a_series():
         expected = naive_chains.smooth(x, weight, background, W0, *law)[1].T
         error = np.sqrt(expected * (1 - expected) / 400) + 0.01
         assert np.all(np.abs(found["H_mean"] - expected) < 5 * error)
-        assert found["H_sd"].dims == ("component", "sample")
+        assert found["H_sd"].dims == ("component", "obs")
     again = stream.activations(GAPS[:, 16:22], first=9)
     np.testing.assert_array_equal(again["H_mean"], found["H_mean"])
 
@@ -212,7 +212,7 @@ def test_the_last_column():
         stream.update(GAPS[:, :22])
     np.testing.assert_allclose(ours.filtered["H_mean"], exact.filtered["H_mean"], atol=0.03)
     np.testing.assert_allclose(ours.filtered["H_sd"], exact.filtered["H_sd"], atol=0.03)
-    assert ours.filtered["sample"].item() == 21
+    assert ours.filtered["obs"].item() == 21
     with pytest.raises(InputError, match="no column yet"):
         _ = begin().filtered
 

@@ -13,7 +13,7 @@ import xarray as xr
 from scipy import stats
 
 import nmf_zoo as nz
-from nmf_zoo import _compat, posterior
+from nmf_zoo import _compat
 from nmf_zoo.audio import learning, parts, pictures, recordings
 from nmf_zoo.audio import sound as sounds
 from nmf_zoo.audio.recordings import open_recording, survey
@@ -21,12 +21,12 @@ from nmf_zoo.audio.samples import FORMATS, decode
 from nmf_zoo.audio.sinks import Files, Memory
 from nmf_zoo.audio.sound import listen
 from nmf_zoo.audio.spectra import Framing, Synthesis, transform
-from nmf_zoo.components import mean_over_draws
 from nmf_zoo.errors import NmfZooWarning
-from nmf_zoo.inference.trees import Damaged
 from nmf_zoo.plots import activations as drawn_activations
 from nmf_zoo.reading import read
-from nmf_zoo.results import stores
+from nmf_zoo.results import posterior, stores
+from nmf_zoo.results.components import mean_over_draws
+from nmf_zoo.runtime.state_io import Damaged
 from nmf_zoo.structure import Cells
 from nmf_zoo.workbench import holdout
 from tests.pieces import EXACT, Place, inputs, of_places
@@ -196,7 +196,7 @@ def points_of_a_line(length: int, monkeypatch: pytest.MonkeyPatch, folder) -> No
     assert len(times) == len(groups) <= 4
     np.testing.assert_allclose(mean, [values[0, 0, group].mean() for group in groups], **EXACT)
     np.testing.assert_allclose(sd**2, [np.mean(values[1, 0, group] ** 2) for group in groups], **EXACT)
-    sizes = xr.DataArray(values, dims=("draw", "component", "sample"), coords={"sample": np.arange(length)})
+    sizes = xr.DataArray(values, dims=("draw", "component", "obs"), coords={"obs": np.arange(length)})
     at, mean, low, high = drawn_activations._summary(sizes)
     np.testing.assert_array_equal(at, [group[0] for group in groups])
     np.testing.assert_allclose(mean[0], [values[:, 0, group].mean() for group in groups], **EXACT)
@@ -313,8 +313,8 @@ def columns_that_are_predicted(length: int, monkeypatch: pytest.MonkeyPatch, fol
     assert len(list(posterior.column_parts(1, length))) == -(-length // 4)
     xr.testing.assert_identical(nz.predict(idata, nmf, random_seed=1), whole)
     blocks = list(nz.predict_blocks(idata, nmf, width=4, random_seed=1))
-    assert all(block.sizes["sample"] == 4 for block in blocks[:-1])
-    xr.testing.assert_identical(xr.concat(blocks, "sample"), whole)
+    assert all(block.sizes["obs"] == 4 for block in blocks[:-1])
+    xr.testing.assert_identical(xr.concat(blocks, "obs"), whole)
     group = posterior.posterior_group(idata)
     mean = np.einsum("cdfk,cdkn->cdfn", group["W"], group["H"])
     found = _compat.group(nz.log_likelihood(idata, nmf, per="cell"), "log_likelihood")["X"]

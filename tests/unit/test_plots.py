@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import nmf_zoo as nz
+from nmf_zoo.results.components import component_shares
 
 pytest.importorskip("matplotlib")
 
@@ -17,6 +18,18 @@ def result():
 @pytest.mark.parametrize("how", [{}, {"shape": (2, 2)}, {"chain": 1}])
 def test_notebooks_show_components(result, how):
     assert nz.plot_components(result, **how)._repr_png_().startswith(b"\x89PNG")
+
+
+def test_all_chains_once_they_are_aligned(result):
+    aligned = nz.align(result)
+    shares = component_shares(aligned, None)
+    assert shares.sizes["draw"] == 40
+    for chain in (0, 1):
+        own = component_shares(aligned, chain)
+        np.testing.assert_array_equal(shares[20 * chain : 20 * chain + 20], own)
+    assert "all chains" in nz.plot_components(aligned, chain=None, shape=(2, 2)).get_suptitle()
+    with pytest.raises(nz.InputError, match="chain: got None with chains that are not aligned"):
+        nz.plot_components(result, chain=None)
 
 
 def test_notebooks_show_traces(result):

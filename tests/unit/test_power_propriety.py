@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nmf_zoo.inference.propriety import is_proper
+from nmf_zoo.inference.shared.propriety import is_proper
 from tests.structures import gamma, inverse_gamma, model, unknown
 
 SOME = np.arange(1.0, 13.0).reshape(3, 4)

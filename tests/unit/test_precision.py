@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from nmf_zoo.inference import em, vb
-from nmf_zoo.inference.workers import SERIAL, Workers
+from nmf_zoo.inference.counts import em, vb
+from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Cells
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, model

@@ -13,11 +13,10 @@ import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.distributions.counts import LARGEST
 from nmf_zoo.errors import InputError
-from nmf_zoo.kernels import counts
+from nmf_zoo.kernels.random import counts
 from nmf_zoo.structure.likelihoods.poisson import LARGEST_MEAN
 from tests.results import idata_of, random_idata
 
-pytestmark = pytest.mark.filterwarnings("ignore:Found dimension named 'sample'")  # ArviZ 1.x, on any model with it
 F, K, N = 4, 2, 5
 RNG = np.random.default_rng(11)
 X = RNG.poisson(2.0, (F, N)) * (RNG.uniform(size=(F, N)) < 0.8)
@@ -79,11 +78,11 @@ def means_of(idata, model):
 def test_predict_has_the_labels_of_x():
     model = MODELS["dense"]()
     draws = nz.predict(random_idata(model, np.random.default_rng(1)), model, random_seed=1)
-    assert draws.dims == ("chain", "draw", "feature", "sample")
+    assert draws.dims == ("chain", "draw", "feature", "obs")
     assert draws.name == "X"
     assert draws.dtype == np.int64
     assert list(draws["feature"]) == list("abcd")
-    assert list(draws["sample"]) == list(TABLE.columns)
+    assert list(draws["obs"]) == list(TABLE.columns)
 
 
 def test_predict_has_the_labels_of_a_users_model():
@@ -185,7 +184,7 @@ def test_log_likelihood_keeps_the_other_groups_and_the_labels():
     idata = random_idata(model, np.random.default_rng(2))
     result = nz.log_likelihood(idata, model)
     xr.testing.assert_identical(loaded(result, "posterior"), loaded(idata, "posterior"))
-    assert list(loaded(result, "log_likelihood")["sample"]) == list(TABLE.columns)
+    assert list(loaded(result, "log_likelihood")["obs"]) == list(TABLE.columns)
     assert "log_likelihood" not in _compat.group_names(idata)
 
 
@@ -195,7 +194,7 @@ def test_samples_without_an_observed_cell_are_left_out():
     with pytest.warns(nz.NmfZooWarning, match="no positive observed cell"):
         model = nz.gamma_nmf(TABLE, K, mask=mask)
     result = nz.log_likelihood(random_idata(model, np.random.default_rng(2)), model)
-    assert list(loaded(result, "log_likelihood")["sample"]) == ["s0", "s1", "s3", "s4"]
+    assert list(loaded(result, "log_likelihood")["obs"]) == ["s0", "s1", "s3", "s4"]
 
 
 # -- impute ------------------------------------------------------------------------------------------------------
@@ -209,7 +208,7 @@ def test_imputed_cells_are_predictive_draws_of_the_missing_ones(name):
     missing = np.nonzero((X == 0) if name == "ratings" else ~MASK)
     assert imputed.dims == ("chain", "draw", "missing")
     np.testing.assert_array_equal(imputed, whole.to_numpy()[:, :, *missing])
-    np.testing.assert_array_equal(imputed["sample"], whole["sample"][missing[1]])
+    np.testing.assert_array_equal(imputed["obs"], whole["obs"][missing[1]])
 
 
 def test_imputed_cells_of_a_masked_array():
@@ -221,7 +220,7 @@ def test_imputed_cells_of_a_masked_array():
     rows, cols = np.nonzero(~MASK)
     imputed = nz.impute(idata, model, random_seed=1)
     np.testing.assert_array_equal(imputed["feature"], rows)
-    np.testing.assert_array_equal(imputed["sample"], cols)
+    np.testing.assert_array_equal(imputed["obs"], cols)
 
 
 # -- project -----------------------------------------------------------------------------------------------------
@@ -232,7 +231,7 @@ QUIET = {"quiet": True, "random_seed": 5}
 
 def test_projection_draws_from_the_posterior_given_w():
     """With one component H_n | W is Gamma(alpha + sum x, rate + sum w)."""
-    model = nz.gamma_nmf(TABLE, 1, alpha_h=nz.free(), mean_h=nz.free(tie="sample"))
+    model = nz.gamma_nmf(TABLE, 1, alpha_h=nz.free(), mean_h=nz.free(tie="obs"))
     idata = random_idata(model, np.random.default_rng(1))
     new, draws = X[:, :2] + 3, 4000
     result = nz.project(idata, new, model=model, chain=1, draws=draws, tune=10, chains=1, **QUIET)
@@ -247,12 +246,12 @@ def test_projection_draws_from_the_posterior_given_w():
 
 def test_projection_of_powers_draws_from_the_posterior_given_w():
     """With one component 1 / H_n | W is Gamma(alpha + F, beta + sum x / w)."""
-    model = nz.is_nmf(TABLE + 0.5, 1, alpha=3.0, beta=nz.free(tie="sample"))
+    model = nz.is_nmf(TABLE + 0.5, 1, alpha_h=3.0, beta_h=nz.free(tie="obs"))
     idata = random_idata(model, np.random.default_rng(1))
     new, draws = TABLE.iloc[::-1, :2] + 3.5, 4000
     result = nz.project(idata, new, model=model, chain=1, draws=draws, tune=10, chains=1, **QUIET)
     means = loaded(idata, "posterior").sel(chain=1).mean("draw")
-    rate = float(means["beta"].squeeze()) + np.sum(new.loc[TABLE.index].to_numpy() / means["W"].to_numpy(), axis=0)
+    rate = float(means["beta_h"].squeeze()) + np.sum(new.loc[TABLE.index].to_numpy() / means["W"].to_numpy(), axis=0)
     inverse = 1 / loaded(result, "posterior")["H"].to_numpy()[0, :, 0]
     np.testing.assert_array_less(np.abs(inverse.mean(axis=0) - (3 + F) / rate), 5 * np.sqrt((3 + F) / draws) / rate)
     np.testing.assert_allclose(inverse.var(axis=0), (3 + F) / rate**2, rtol=0.2)
@@ -262,7 +261,7 @@ def test_projection_needs_activations_that_we_declare():
     with pm.Model() as model:
         W, H = pm.Gamma("W", 2, 1, shape=(F, K)), pm.Gamma("H", 2, 1, shape=(K, N))
         pm.Exponential("X", scale=W @ H, observed=X + 0.5)
-    expected = "model: got exponential data with Gamma activations; expected inverse-gamma ones"
+    expected = "model: got exponential data with gamma activations; expected inverse-gamma ones"
     with pytest.raises(InputError, match=expected):
         nz.project(random_idata(model, np.random.default_rng(1)), X[:, :2] + 0.5, model=model)
 
@@ -273,8 +272,8 @@ def test_projection_puts_labelled_rows_in_order():
     new = TABLE.iloc[:, :3]
     arguments = {"model": model, "draws": 4, "tune": 2, "chains": 1, **QUIET}
     expected = nz.project(idata, new, **arguments)
-    assert list(loaded(expected, "posterior")["sample"]) == ["s0", "s1", "s2"]
-    turned = xr.DataArray(new.iloc[::-1].T, dims=("sample", "feature"))
+    assert list(loaded(expected, "posterior")["obs"]) == ["s0", "s1", "s2"]
+    turned = xr.DataArray(new.iloc[::-1].T, dims=("obs", "feature"))
     mask = np.array([True, False, True, True])[:, None] & np.ones((4, 3), dtype=bool)
     for shuffled in (new.iloc[[2, 0, 3, 1]], turned):
         found = nz.project(idata, shuffled, **arguments)
@@ -326,7 +325,7 @@ def test_what_is_too_large_is_refused_with_advice(monkeypatch):
     monkeypatch.setattr("nmf_zoo.memory._physical_memory", lambda: 800.0)
     with pytest.raises(InputError, match=r"n_draws: got 2 x 3 draws of 20 cells, .*nz.predict_blocks"):
         nz.predict(idata, dense)
-    with pytest.raises(InputError, match="use per='sample'"):
+    with pytest.raises(InputError, match="use per='obs'"):
         nz.log_likelihood(idata, dense, per="cell")
     monkeypatch.setattr("nmf_zoo.memory._physical_memory", lambda: 8.0)
     with pytest.raises(InputError, match="cells="):
@@ -360,6 +359,7 @@ REFUSED = {
         "a posterior of W; expected one that holds H",
     ),
     "per": (lambda i, m: nz.log_likelihood(i, m, per="row"), "per: got 'row'"),
+    "former dim": (lambda i, m: nz.log_likelihood(i, m, per="sample"), "per: got 'sample'; .*; use 'obs'"),
     "nothing observed": (lambda i, m: nz.log_likelihood(i, NO_DATA), "model: got nothing observed"),
     "nothing missing": (lambda i, m: nz.impute(i, m), "model: got no missing cells"),
     "no data": (lambda i, m: nz.impute(i, NO_DATA), "model: got no data"),

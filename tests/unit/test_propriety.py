@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference import gibbs
-from nmf_zoo.inference.propriety import is_proper
-from nmf_zoo.inference.start import start_hyperparameters
+from nmf_zoo.inference.counts import gibbs
+from nmf_zoo.inference.shared.propriety import is_proper
+from nmf_zoo.inference.shared.start import start_hyperparameters
 from nmf_zoo.structure import Cells
 from tests.structures import gamma, model, unknown
 

@@ -6,7 +6,9 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -16,13 +18,12 @@ from scipy.stats import poisson
 
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed, UnsupportedModel
-from nmf_zoo.inference import vb
-from nmf_zoo.inference.checkpoint import Part
-from nmf_zoo.inference.engine import START
-from nmf_zoo.inference.evidence import Method
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import child, seed_key
+from nmf_zoo.inference.counts import vb
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.reading import read
+from nmf_zoo.runtime.checkpoint import Part
+from nmf_zoo.runtime.engine import START
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Cells
 from nmf_zoo.workbench import bounds, holdout, ranking, search
 from nmf_zoo.workbench.rank import _spans
@@ -196,7 +197,7 @@ def test_spans():
 
 def judged_by(estimate, monkeypatch, **options):
     """select() with a method of the test's own, under the name of the bound."""
-    method = Method(name="bound", options=bounds.RankBound, supports=bounds.supports, estimate=estimate, is_bound=True)
+    method = replace(bounds.METHOD, estimate=estimate, runs=4)
     monkeypatch.setattr("nmf_zoo.workbench.rank.METHODS", {"bound": method})
     return select(**options)
 
@@ -270,6 +271,13 @@ def test_a_killed_search_goes_on_to_the_same_numbers(tmp_path, found):
         np.testing.assert_array_equal(array, numbers(found)[name])
 
 
+def test_runs_may_be_made_anywhere(found):
+    with ProcessPoolExecutor(1, get_context("spawn")) as executor:
+        there = select(executor=executor)
+    for name, array in numbers(there).items():
+        np.testing.assert_array_equal(array, numbers(found)[name])
+
+
 def _save_and_die(save):
     saves = []
 
@@ -287,7 +295,7 @@ def test_more_ranks_and_restarts_make_what_is_missing(tmp_path, monkeypatch, fou
     select([2, 3], restarts=1, checkpoint=folder)
     judged = []
     inner = search.Search.judge
-    monkeypatch.setattr(search.Search, "judge", lambda self, *job: judged.append(job[:2]) or inner(self, *job))
+    monkeypatch.setattr(search.Search, "judge", lambda self, item, job: judged.append(item) or inner(self, item, job))
     table = select(checkpoint=folder)
     assert sorted(judged) == [(1, 0), (1, 1), (2, 1), (3, 1)]
     for name, array in numbers(table).items():
@@ -330,7 +338,7 @@ def table_of(rows, method, errors=0.1, shortfall=np.nan):
 
 
 def method_named(name, **options):
-    return Method(name=name, options=bounds.RankBound, supports=bounds.supports, estimate=bounds.estimate, **options)
+    return replace(bounds.METHOD, **({"name": name, "is_bound": False, "runs": 4} | options))
 
 
 CHIB, BOUND, HOLDOUT = method_named("chib"), method_named("bound", is_bound=True), method_named("holdout")
@@ -559,7 +567,7 @@ def test_what_cannot_be_held_out():
     for x, options, message in (
         (X, {"share": 1e-6}, "less than one cell"),
         (sp.csr_array(X * 0.5), {}, "some cells are no integers"),
-        (X, {"engine": "nuts"}, "PyMC's samplers can't"),
+        (X, {"engine": "nuts"}, "'nuts' can't fit a part of the data"),
     ):
         with pytest.raises(UnsupportedModel, match=message):
             select(method=nz.Holdout(**options), declare=lambda rank, x=x: declare(rank, x))

@@ -509,7 +509,7 @@ def test_describe():
         B = pm.Gamma("B", a, a / pm.Gamma("m", two, two), shape=(K, N))
         pm.Poisson("counts", (two * (gamma("A", F, K) @ B) + 0.5)[ROWS, COLS], observed=X[ROWS, COLS])
 
-    found = describe(build(declare), engines=lambda structure: {"em": "", "smc": "needs a chain"})
+    found = describe(build(declare), engines=lambda structure: {"em": "", "particle_em": "needs a chain"})
     non_zero = np.count_nonzero(X[MASK])
     assert found.splitlines() == [
         f"counts: 5 x 7 counts, {non_zero} non-zero ({non_zero / MASK.sum():.1%}), {F * N - MASK.sum()} cells missing",
@@ -521,5 +521,5 @@ def test_describe():
         "a: 3 values, one for each row, free (no prior)",
         "m: 1 value, shared by all cells, sampled, gamma(2, 2) prior",
         "engines: em",
-        "not smc: needs a chain",
+        "not particle_em: needs a chain",
     ]

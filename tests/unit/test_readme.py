@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nmf_zoo.cli import main
+from nmf_zoo.interfaces.cli import main
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -70,7 +70,7 @@ def test_shell(page, capsys, monkeypatch, tmp_path):
 @pytest.mark.parametrize("page", FOR_CONTRIBUTORS, ids=named)
 @pytest.mark.filterwarnings("ignore::nmf_zoo.NmfZooWarning")
 def test_pages_for_contributors(page, tmp_path):
-    """Each page's blocks, run as one file: numba caches kernels beside their source."""
+    """Each page's blocks, run as one file: kernels without one are not kept."""
     source = "".join(blocks(page, "python"))
     assert source
     path = tmp_path / f"{page.stem}.py"

@@ -9,9 +9,10 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.engines import verdict
-from nmf_zoo.inference import ENGINES, em, gibbs
-from nmf_zoo.inference.engine import Verdict
+from nmf_zoo.inference import registry
+from nmf_zoo.inference.counts import em, gibbs
+from nmf_zoo.inference.registry import verdict
+from nmf_zoo.runtime.engine import Verdict
 
 X = np.arange(12).reshape(3, 4)
 RUN = {"random_seed": 1, "quiet": True, "model": nz.gamma_nmf(X, rank=2)}
@@ -73,7 +74,7 @@ def test_a_second_one_of_its_name_replaces_the_first():
     nz.register_engine(own(verb="fit", finish=em.ENGINE.finish))
     nz.register_engine(own())
     assert draws("own").shape == (2, 8, 3, 2)
-    assert ENGINES["own"].verb == "sample"
+    assert [entry.verb for entry in registry.named("own")] == ["sample"]
 
 
 @dataclass(frozen=True)
@@ -103,4 +104,4 @@ class Incomplete:
 def test_what_is_refused(changed, message):
     with pytest.raises(nz.InputError, match=message):
         nz.register_engine(own(**changed))
-    assert "own" not in ENGINES
+    assert not registry.named("own")

@@ -13,9 +13,9 @@ import scipy.sparse as sp
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
-from nmf_zoo.workbench.report import page as page_module
-from nmf_zoo.workbench.report import pictures, source
-from nmf_zoo.workbench.report.declaration import model_parts
+from nmf_zoo.reports import page as page_module
+from nmf_zoo.reports import pictures, source
+from nmf_zoo.reports.declaration import model_parts
 
 pytest.importorskip("matplotlib")
 

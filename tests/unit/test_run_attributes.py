@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo import _compat, run_attributes
+from nmf_zoo import _compat
 from nmf_zoo.reading.drawing import graph_from_text, make_graph
-from nmf_zoo.run_attributes import GRAPH, MODEL, model_attributes
+from nmf_zoo.results import run_attributes
+from nmf_zoo.results.run_attributes import GRAPH, MODEL, model_attributes
 
 X = np.random.default_rng(0).poisson(3.0, (5, 8))
 RUN = {"draws": 20, "tune": 5, "chains": 2, "random_seed": 1, "quiet": True}
@@ -16,7 +17,7 @@ RUN = {"draws": 20, "tune": 5, "chains": 2, "random_seed": 1, "quiet": True}
 
 @pytest.fixture(scope="module")
 def model():
-    return nz.gamma_nmf(X, rank=2, alpha_h=nz.free(tie="sample"), exposure=np.full(X.shape, 2.0))
+    return nz.gamma_nmf(X, rank=2, alpha_h=nz.free(tie="obs"), exposure=np.full(X.shape, 2.0))
 
 
 @pytest.fixture(scope="module")

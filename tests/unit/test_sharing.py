@@ -8,9 +8,10 @@ import scipy.sparse as sp
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.inference import heap, newton
-from nmf_zoo.inference.layout import compress, turn
-from nmf_zoo.inference.workers import SERIAL
+from nmf_zoo.inference.counts import newton
+from nmf_zoo.inference.shared.layout import compress, turn
+from nmf_zoo.runtime import memory
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import CHUNK, Dense, Factorisation, is_rising
 from tests.structures import gamma, model
 
@@ -56,7 +57,7 @@ def test_the_result_shows_them_without_a_copy_and_read_only(declared):
     shown, constants = (_compat.group(result, name) for name in ("observed_data", "constant_data"))
     X = shown["X"].values
     assert np.shares_memory(X, observed(declared))
-    assert np.shares_memory(constants["cell_sample"].values, declared["cell_sample"].get_value(borrow=True))
+    assert np.shares_memory(constants["cell_obs"].values, declared["cell_obs"].get_value(borrow=True))
     with pytest.raises(ValueError, match="read-only"):
         X[0] = 1.0
 
@@ -66,7 +67,7 @@ def test_cells_show_labels_of_their_own_where_there_are_some():
     result = nz.fit(engine="em", max_iter=2, model=nz.gamma_nmf(COUNTS, 2, coords={"feature": names}), **QUIET)
     shown, rows = _compat.group(result, "observed_data"), COUNTS.tocoo().coords[0]
     assert shown["feature"].values.tolist() == [names[row] for row in rows]
-    np.testing.assert_array_equal(shown["sample"], COUNTS.tocoo().coords[1])
+    np.testing.assert_array_equal(shown["obs"], COUNTS.tocoo().coords[1])
 
 
 def test_turned_cells_are_those_of_a_stable_sort(declared):
@@ -119,11 +120,11 @@ def test_rising_cells():
 
 def test_freed_memory_goes_back_between_the_stages_of_a_large_run(declared, monkeypatch):
     asked = []
-    monkeypatch.setattr(heap, "_trim", asked.append)
+    monkeypatch.setattr(memory, "_trim", asked.append)
     nz.fit(engine="em", max_iter=2, model=declared, **QUIET)
     assert not asked, "a search of the heap costs more than a small run leaves behind"
-    monkeypatch.setattr(heap, "WORTHWHILE", 1)
+    monkeypatch.setattr(memory, "WORTHWHILE", 1)
     nz.fit(engine="em", max_iter=2, model=declared, **QUIET)
     assert asked == [0]
-    monkeypatch.setattr(heap, "_trim", None)  # another C library
+    monkeypatch.setattr(memory, "_trim", None)  # another C library
     nz.fit(engine="em", max_iter=2, model=declared, **QUIET)

@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse
 
 import nmf_zoo as nz
-from nmf_zoo.simulation import simulate
+from nmf_zoo.prediction.simulation import simulate
 from tests.sizes import size
 
 F, N, K = 6, 40, 2
@@ -25,7 +25,7 @@ LAYOUTS = {
 def test_every_layout_is_drawn_whole(layout):
     model = nz.gamma_nmf(rank=K, alpha_h=20.0, mean_h=30.0, coords={"component": ["a", "b"]}, **LAYOUTS[layout])
     drawn = simulate(model, random_seed=1)
-    assert drawn["X"].dims == ("feature", "sample")
+    assert drawn["X"].dims == ("feature", "obs")
     assert drawn["W"].dims == ("feature", "component")
     assert list(drawn["component"].values) == ["a", "b"]
     assert drawn["X"].dtype == np.int64
@@ -105,4 +105,4 @@ def test_moments_of_X():
 def test_draws_beyond_all_numbers_are_refused():
     """An inverse gamma of this shape is above 1e308 about as often as not."""
     with pytest.raises(nz.InputError, match=r"draws are beyond all numbers; expected draws that float64 holds"):
-        nz.simulate(nz.is_nmf(None, 1, shape=(3, 20), alpha=0.001, alpha_w=2.0), random_seed=1)
+        nz.simulate(nz.is_nmf(None, 1, shape=(3, 20), alpha_h=0.001, alpha_w=2.0), random_seed=1)

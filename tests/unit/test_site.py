@@ -108,7 +108,7 @@ def test_the_page_of_the_command_line_has_every_option(extensions):
     pytest.importorskip("sphinx")
     from command_line import commands, section
 
-    from nmf_zoo.cli.parser import make_parser
+    from nmf_zoo.interfaces.cli.parser import make_parser
 
     found = commands(make_parser())
     assert {"fit", "rank", "report"} <= set(found)

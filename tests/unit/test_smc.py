@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from nmf_zoo.errors import InputError, RunFailed
-from nmf_zoo.inference.evidence import EvidenceRun, Job, lineages, particles, smc
-from nmf_zoo.inference.workers import SERIAL, Workers
-from nmf_zoo.kernels import tempering
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.evidence import smc
+from nmf_zoo.inference.evidence.contract import EvidenceRun, Job
+from nmf_zoo.kernels.evidence import tempering
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.runtime.workers import SERIAL, Workers
 from tests.structures import gamma, model, unknown
 
 RNG = np.random.default_rng(5)
@@ -58,7 +59,7 @@ def test_one_factor_may_be_known():
 
 
 def test_temperatures_rise_to_one_by_steps_that_leave_the_share():
-    state = smc.one_run(particles.prepare(structure()), OPTIONS, job())
+    state = smc.one_run(smc.prepare(structure()), OPTIONS, job())
     temperatures = [stage.temperature for stage in state.stages]
     assert np.all(np.diff(temperatures) > 0)
     assert temperatures[-1] == 1.0
@@ -91,7 +92,7 @@ def test_results_do_not_depend_on_threads():
 
 
 def test_threads_inside_a_run():
-    problem, workers = particles.prepare(structure()), Workers(3)
+    problem, workers = smc.prepare(structure()), Workers(3)
     one, many = (smc.one_run(problem, OPTIONS, job(workers=some)) for some in (SERIAL, workers))
     workers.close()
     assert one.log_evidence == many.log_evidence
@@ -148,32 +149,32 @@ def test_counts_that_cannot_be():
     known = np.ones((6, 2))
     known[2] = 0.0
     with pytest.raises(RunFailed, match="-inf"):
-        smc.one_run(particles.prepare(model(X, 2, known, gamma(1.0, 1.0))), OPTIONS, job())
+        smc.one_run(smc.prepare(model(X, 2, known, gamma(1.0, 1.0))), OPTIONS, job())
 
 
 def test_columns_and_rows_without_counts():
     empty = X.copy()
     empty[1], empty[:, 3] = 0.0, 0.0
-    state = smc.one_run(particles.prepare(model(empty, 3, gamma(0.05, 1.0), gamma(0.1, 0.5))), OPTIONS, job())
+    state = smc.one_run(smc.prepare(model(empty, 3, gamma(0.05, 1.0), gamma(0.1, 0.5))), OPTIONS, job())
     assert np.isfinite(state.log_evidence)
     assert np.isfinite(state.population.W).all()
 
 
 def test_all_ranks_share_one_compiled_kernel():
-    smc.one_run(particles.prepare(structure(1)), OPTIONS, job())
+    smc.one_run(smc.prepare(structure(1)), OPTIONS, job())
     compiled = len(tempering.move_chains.signatures)
     for rank in (2, 3, 9):
-        smc.one_run(particles.prepare(structure(rank)), OPTIONS, job())
-    smc.one_run(particles.prepare(structure(2, mask=X < 6, exposure=X + 1.0, background=X + 0.1)), OPTIONS, job())
+        smc.one_run(smc.prepare(structure(rank)), OPTIONS, job())
+    smc.one_run(smc.prepare(structure(2, mask=X < 6, exposure=X + 1.0, background=X + 0.1)), OPTIONS, job())
     assert len(tempering.move_chains.signatures) == compiled
 
 
 def test_lineages():
     """Two chains of two particles; those of the first one are the better ones at the second stage."""
-    state = lineages.begin(np.array([1.0, 1.0, 1.0, 1.0]), 2)
+    state = smc.begin(np.array([1.0, 1.0, 1.0, 1.0]), 2)
     assert state.first == 0.0
-    state = lineages.follow(state, np.array([1.2, 1.2, 0.8, 0.8]), np.array([0, 3]))
+    state = smc.follow(state, np.array([1.2, 1.2, 0.8, 0.8]), np.array([0, 3]))
     np.testing.assert_array_equal(state.founders, [0, 0, 1, 1])
-    np.testing.assert_allclose(lineages.standard_error(state), np.sqrt(2 * 0.1**2))
-    state = lineages.follow(state, np.array([1.2, 1.2, 0.8, 0.8]), np.array([0, 1]))
-    assert np.isnan(lineages.standard_error(state))
+    np.testing.assert_allclose(smc.standard_error(state), np.sqrt(2 * 0.1**2))
+    state = smc.follow(state, np.array([1.2, 1.2, 0.8, 0.8]), np.array([0, 1]))
+    assert np.isnan(smc.standard_error(state))

@@ -7,8 +7,8 @@ import scipy.sparse
 
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError
+from nmf_zoo.interfaces.tables import read_matrix
 from nmf_zoo.sparse import LAYOUTS, check_sparse, from_parts, read_sparse
-from nmf_zoo.tables import read_matrix
 
 X = np.array([[5, 0, 2, 1], [0, 3, 0, 4], [1, 1, 0, 0], [0, 0, 6, 2]])
 N = len(X)

@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from nmf_zoo.inference import em, vb
-from nmf_zoo.inference.layout import weigh
-from nmf_zoo.inference.start import STARTS, start_factors
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.counts import em, vb
+from nmf_zoo.inference.shared.layout import weigh
+from nmf_zoo.inference.shared.start import STARTS, start_factors
+from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.structure import Cells, Normal, Poisson
 from tests.structures import gamma, model, parameter
 

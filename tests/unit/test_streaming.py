@@ -16,12 +16,12 @@ import xarray as xr
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.inference import online_em
-from nmf_zoo.inference.checkpoint import Part
-from nmf_zoo.inference.trees import write_tree
-from nmf_zoo.kernels import column_statistics as clock
-from nmf_zoo.streaming import OWNER, tree_of
-from tests.naive_streams import running_means
+from nmf_zoo.inference.counts import online_em
+from nmf_zoo.kernels.counts import column_sweeps as clock
+from nmf_zoo.runtime.checkpoint import Part
+from nmf_zoo.runtime.state_io import write_tree
+from nmf_zoo.streaming.stream import OWNER, tree_of
+from tests.naive.counts.column_sweeps import running_means
 
 F, K = 6, 3
 LABELS = list("abcdef")
@@ -58,8 +58,8 @@ FORMS = {
     "list": lambda x: x.tolist(),
     "floats": lambda x: x.astype(float),
     "frame": lambda x: pd.DataFrame(x, index=LABELS),
-    "array": lambda x: xr.DataArray(x, dims=("feature", "sample"), coords={"feature": LABELS}),
-    "turned": lambda x: xr.DataArray(x.T, dims=("sample", "feature"), coords={"feature": LABELS}),
+    "array": lambda x: xr.DataArray(x, dims=("feature", "obs"), coords={"feature": LABELS}),
+    "turned": lambda x: xr.DataArray(x.T, dims=("obs", "feature"), coords={"feature": LABELS}),
     "csc": sp.csc_array,
     "csr": sp.csr_matrix,
     "coo": sp.coo_array,
@@ -179,7 +179,7 @@ def test_result_is_saved_and_read(tmp_path):
 
 
 def test_the_trace_is_thinned(monkeypatch):
-    monkeypatch.setattr("nmf_zoo.streaming.MOST_RECORDS", 16)
+    monkeypatch.setattr("nmf_zoo.streaming.stream.MOST_RECORDS", 16)
     fit = _compat.group(fed([X, X]).result(), "fit")
     assert 8 <= fit.sizes["record"] < 16
     assert list(fit["record"].values) == list(range(16, 121, 16))[: fit.sizes["record"]] or np.all(
@@ -388,9 +388,9 @@ BAD = {
     "turned": (X[:, :5].T, r"^x: got 5 features; expected 6, as the model has; transpose it"),
     "negative": (
         X - 9.0,
-        r"^x: got the negative cell -\S+ at feature 'a', sample 10 \(and \d+ more\); expected numbers",
+        r"^x: got the negative cell -\S+ at feature 'a', obs 10 \(and \d+ more\); expected numbers",
     ),
-    "real": (X + 0.5, r"^x: got the non-integer cell \S+ at feature 'a', sample 10 .*expected counts"),
+    "real": (X + 0.5, r"^x: got the non-integer cell \S+ at feature 'a', obs 10 .*expected counts"),
     "infinite": (np.where(X.max() == X, np.inf, X), r"^x: got the infinite cell inf at feature "),
     "too large": (X * 10.0**12, r"^x: got the count \S+ at feature "),
     "words": ([["one"]] * F, r"^x: got the non-numeric cell .*'one'.* at"),
@@ -405,8 +405,8 @@ BAD = {
         pd.Series(X[:, 0], index=LABELS[::-1]),
         r"^x: got labels of 'feature' .* reindex it like the model$",
     ),
-    "sparse, negative": (sp.csr_array(X - 9.0), r"^x: got the negative cell -\S+ at feature .*, sample 10 "),
-    "sparse, real": (sp.csr_array(X * 0.3), r"^x: got the non-integer cell \S+ at feature '.', sample 1\d "),
+    "sparse, negative": (sp.csr_array(X - 9.0), r"^x: got the negative cell -\S+ at feature .*, obs 10 "),
+    "sparse, real": (sp.csr_array(X * 0.3), r"^x: got the non-integer cell \S+ at feature '.', obs 1\d "),
     "sparse, NaN": (sp.csr_array(np.where(X.max() == X, np.nan, X)), r"^x: got \d+ NaN cells in a sparse x"),
     "sparse, nothing": (sp.csr_array((F, 0)), r"^x: got a sparse array of shape \(6, 0\)"),
     "sparse, features": (sp.csr_array(X[:4]), r"^x: got 4 features"),
@@ -498,6 +498,14 @@ def test_bad_arguments(arguments, message):
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         nz.OnlineEM(**options)
+
+
+def test_a_stream_of_the_format_before(tmp_path):
+    path = tmp_path / "s"
+    fed([X]).save(path)
+    path.write_bytes(b"nmf3" + path.read_bytes()[4:])
+    with pytest.raises(nz.InputError, match=r"^path: got .*, not of the format 'nmf4', which this version writes; exp"):
+        nz.resume_stream(path)
 
 
 def test_files_that_are_no_stream(tmp_path):

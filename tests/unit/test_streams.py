@@ -7,10 +7,10 @@ import pytest
 from numba import njit
 from scipy import stats
 
-from nmf_zoo.kernels import counts, draws, gig, streams
-from nmf_zoo.kernels.borrow import borrowed
-from nmf_zoo.kernels.streams import child, children, fold, random_bits, seed_key, uniform
-from tests import naive_draws
+from nmf_zoo.kernels.random import counts, draws, keyed_rng
+from nmf_zoo.kernels.random.keyed_rng import child, children, fold, random_bits, seed_key, uniform
+from nmf_zoo.kernels.simd.unowned_views import borrowed
+from tests.naive.random import draws as naive_draws
 
 P_BOUND = 1e-6  # per test; about 60 of them here: a false alarm has probability below 1e-4
 KEY = seed_key(20)
@@ -28,7 +28,7 @@ def some_keys(n):
 def test_streams_equal_naive(name):
     for key in some_keys(20):
         for word in (0, 1, 2, 1000, 2**31, 2**40):
-            assert getattr(streams, name)(key, word) == getattr(naive_draws, name)(key, word)
+            assert getattr(keyed_rng, name)(key, word) == getattr(naive_draws, name)(key, word)
 
 
 @pytest.mark.parametrize("mean", [1e-3, 0.5, 3.0, 9.9])
@@ -77,9 +77,9 @@ def assert_same_allocation(x, weights, key):
 
 
 CALLS = {
-    "fold": (streams.fold, (KEY, 5)),
-    "random_bits": (streams.random_bits, (KEY, 5)),
-    "uniform": (streams.uniform, (KEY, 5)),
+    "fold": (keyed_rng.fold, (KEY, 5)),
+    "random_bits": (keyed_rng.random_bits, (KEY, 5)),
+    "uniform": (keyed_rng.uniform, (KEY, 5)),
     "exponential": (draws.draw_exponential, (KEY,)),
     "normal": (draws.draw_normal, (KEY,)),
     "gamma": (draws.draw_gamma, (2.5, KEY)),
@@ -90,8 +90,8 @@ CALLS = {
     "binomial": (counts.draw_binomial, (20, 0.3, KEY)),
     "tossed binomial": (counts.draw_binomial, (100, 0.7, KEY)),
     "large binomial": (counts.draw_binomial, (10**9, 0.3, KEY)),
-    "gig": (gig.draw_gig, (0.5, 2.0, 3.0, KEY)),
-    "large gig": (gig.draw_gig, (-1e5, 2.0, 3.0, KEY)),
+    "gig": (draws.draw_gig, (0.5, 2.0, 3.0, KEY)),
+    "large gig": (draws.draw_gig, (-1e5, 2.0, 3.0, KEY)),
 }
 PINNED = {
     "fold": 18149849953509258792,
@@ -124,7 +124,9 @@ def test_compiled_equals_python(name):
     function, arguments = CALLS[name]
     for i in range(50):
         key = child(KEY, i)
-        swapped = (key, *arguments[1:]) if function in (streams.fold, random_bits, uniform) else (*arguments[:-1], key)
+        swapped = (
+            (key, *arguments[1:]) if function in (keyed_rng.fold, random_bits, uniform) else (*arguments[:-1], key)
+        )
         with np.errstate(over="ignore"):
             assert function(*swapped) == pytest.approx(function.py_func(*swapped), rel=1e-12, abs=0)
 
@@ -308,14 +310,14 @@ def test_allocation_refuses_unusable_weights(bad, x):
 @pytest.mark.parametrize("a", [1e-8, 1.0, 1e8])
 @pytest.mark.parametrize("b", [1e-8, 1.0, 1e8])
 def test_gig_is_positive_and_finite(p, a, b):
-    assert all(0 < gig.draw_gig(p, a, b, k) < math.inf for k in some_keys(20))
+    assert all(0 < draws.draw_gig(p, a, b, k) < math.inf for k in some_keys(20))
 
 
 @pytest.mark.parametrize(
     ("p", "a", "b"), [(1e-3, 1e-200, 1e-200), (0.0, 1e-300, 1e-300), (1e-9, 1.0, 0.0), (-1e-9, 0.0, 1.0)]
 )
 def test_gig_ends_where_products_underflow(p, a, b):
-    assert all(0 < gig.draw_gig(p, a, b, k) < math.inf for k in some_keys(20))
+    assert all(0 < draws.draw_gig(p, a, b, k) < math.inf for k in some_keys(20))
 
 
 @pytest.mark.parametrize(
@@ -323,12 +325,12 @@ def test_gig_ends_where_products_underflow(p, a, b):
     [(0.0, 0.0, 1.0), (1.0, 0.0, 1.0), (-1.0, 1.0, 0.0), (1.0, -1.0, 1.0), (math.nan, 1.0, 1.0), (1.0, math.inf, 1.0)],
 )
 def test_impossible_gig_is_nan(p, a, b):
-    assert math.isnan(gig.draw_gig(p, a, b, KEY))
+    assert math.isnan(draws.draw_gig(p, a, b, KEY))
 
 
 def test_gig_reciprocal_symmetry():
     for key in some_keys(50):
-        assert gig.draw_gig(-2.5, 3.0, 0.7, key) == pytest.approx(1 / gig.draw_gig(2.5, 0.7, 3.0, key), rel=1e-12)
+        assert draws.draw_gig(-2.5, 3.0, 0.7, key) == pytest.approx(1 / draws.draw_gig(2.5, 0.7, 3.0, key), rel=1e-12)
 
 
 # -- independence of keys and words --------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from nmf_zoo.results import as_dataset
+from nmf_zoo.results.groups import as_dataset
 from nmf_zoo.structure import Cells
 from tests.structures import model
 
@@ -35,7 +35,7 @@ def test_sparse_data_equal_dense_whatever_the_exposure_and_background(of_exposur
 
 
 def test_labels_of_cells_share_their_text():
-    dims, labels = {"W": ("feature", "component"), "H": ("component", "sample")}, np.array(["x" * 50] * F)
+    dims, labels = {"W": ("feature", "component"), "H": ("component", "obs")}, np.array(["x" * 50] * F)
     structure = dataclasses.replace(
         as_cells(model(COUNTS, K, None, None)), cells=np.nonzero(COUNTS), dims=dims, coords={"feature": labels}
     )

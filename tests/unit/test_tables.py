@@ -9,7 +9,7 @@ import scipy.io
 import scipy.sparse
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.tables import READERS, read_labels, read_matrix
+from nmf_zoo.interfaces.tables import READERS, read_labels, read_matrix
 
 COUNTS = np.array([[1, 0, 2], [0, 3, 4]])
 ROWS, COLUMNS = ["a", "b"], ["s1", "s2", "s3"]

@@ -13,14 +13,14 @@ import xarray as xr
 
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.inference.driver import SampleRun
-from nmf_zoo.inference.moments import MomentTraces
-from nmf_zoo.inference.traces import Traces, fullest
-from nmf_zoo.kernels.moments import add_draws
+from nmf_zoo.kernels.numerics.moments import add_draws
 from nmf_zoo.results import stores
-from nmf_zoo.results.keeping import chain_groups, finish_store
 from nmf_zoo.results.stores import CHUNK_BYTES, Column, Store, StoredTraces, chunk_shape
-from tests.naive_moments import naive_moments
+from nmf_zoo.results.trace_storage import chain_groups, finish_store
+from nmf_zoo.runtime.driver import SampleRun
+from nmf_zoo.runtime.moments import MomentTraces
+from nmf_zoo.runtime.traces import Traces, fullest
+from tests.naive.numerics.moments import naive_moments
 from tests.structures import gamma, model
 
 pytest.importorskip("zarr")

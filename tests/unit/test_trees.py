@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from nmf_zoo.inference.tree_patterns import Cells, Each, Growing, Like, require
-from nmf_zoo.inference.trees import HEAD, MAGIC, Damaged, read_tree, write_tree
+from nmf_zoo.runtime.state_io import HEAD, MAGIC, Damaged, read_tree, write_tree
+from nmf_zoo.runtime.state_patterns import Cells, Each, Growing, Like, require
 
 
 class Pair(NamedTuple):
@@ -170,7 +170,7 @@ def test_a_length_beyond_the_file_takes_no_memory():
 
 def test_the_format_before_this_one():
     text = b"[5,[]]"
-    with pytest.raises(Damaged, match="not of the format 'nmf3'"):
+    with pytest.raises(Damaged, match="not of the format 'nmf4'"):
         read_tree(io.BytesIO(zlib.crc32(text).to_bytes(4) + len(text).to_bytes(4) + text))
 
 

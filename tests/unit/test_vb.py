@@ -11,10 +11,10 @@ from scipy import optimize
 from scipy.special import psi
 
 from nmf_zoo.errors import NmfZooWarning
-from nmf_zoo.inference import vb
-from nmf_zoo.inference.hyperparameters import Moments, update_hyperparameters
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.streams import seed_key
+from nmf_zoo.inference.counts import vb
+from nmf_zoo.inference.shared.hyperparameters import Moments, update_hyperparameters
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Imputed, Normal
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, model, parameter, unknown

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nmf_zoo.diagnostics import Advice
-from nmf_zoo.workbench.report.convergence import check_convergence
-from nmf_zoo.workbench.report.source import Source
-from nmf_zoo.workbench.verdict import of_fit, of_sampler
+from nmf_zoo.diagnostics.convergence import of_fit, of_sampler
+from nmf_zoo.diagnostics.invariants import Advice
+from nmf_zoo.reports.convergence import check_convergence
+from nmf_zoo.reports.source import Source
 from tests.unit.test_convergence import draws_of
 
 GOOD = Advice("", False, "chains")
@@ -31,7 +31,7 @@ GOOD = Advice("", False, "chains")
     ],
 )
 def test_samplers(advice, text, do):
-    verdict = of_sampler(advice, " (draws=8)")
+    verdict = of_sampler(advice, " for longer (draws=8)")
     assert text in verdict.text
     assert do in verdict.do
     assert verdict.is_warning == any(one.is_warning for one in advice)

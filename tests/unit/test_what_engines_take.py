@@ -5,9 +5,10 @@ import pymc as pm
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.engines import VERBS, verdict
 from nmf_zoo.errors import UnsupportedModel
-from nmf_zoo.inference.start import STARTS
+from nmf_zoo.inference.registry import verdict
+from nmf_zoo.inference.shared.start import STARTS
+from tests.registered import VERBS
 
 DECLARATIONS = {
     one.__name__: one for one in (nz.poisson_nmf, nz.gamma_nmf, nz.gap, nz.is_nmf, nz.normal_nmf, nz.hmm_nmf)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError
 from nmf_zoo.plots.calibration import bin_edges, excess, histogram_band, relative_counts, uniform_band
-from nmf_zoo.workbench.uniform_ranks import judge_ranks
+from nmf_zoo.workbench.sbc_uniformity import judge_ranks
 
 X = np.random.default_rng(0).poisson(4.0, (5, 6))
 
@@ -120,7 +120,7 @@ def test_samples_that_are_images(model):
     figure = nz.plot_reconstruction(idata, model, samples=2, shape=(1, 5))
     images = [axes for axes in figure.axes if axes.images and axes.get_label() != "<colorbar>"][3:]
     assert [axes.get_title() for axes in images[:4]] == ["data", "posterior mean", "residual / sd", "sd of the mean"]
-    assert [axes.get_ylabel() for axes in images[::4]] == ["sample 0", "sample 5"]
+    assert [axes.get_ylabel() for axes in images[::4]] == ["obs 0", "obs 5"]
     np.testing.assert_array_equal(images[4].images[0].get_array(), X[:, [-1]].T)
     rates = np.einsum("...fk,...kn->...fn", *(idata["posterior"][name].to_numpy() for name in "WH"))
     np.testing.assert_allclose(images[5].images[0].get_array(), rates.mean((0, 1))[:, [-1]].T)
@@ -138,7 +138,7 @@ def test_powers_are_drawn_in_decades():
     assert not np.ma.getmaskarray(shown).any()  # the faintest is drawn, and not as missing
     np.testing.assert_array_equal(shown[0, 1:], powers[0, 1:])
     samples = [axes for axes in figure.axes if "inside" in axes.get_title()]
-    assert [axes.get_title().partition(":")[0] for axes in samples] == ["sample 0", "sample 0.6667"]
+    assert [axes.get_title().partition(":")[0] for axes in samples] == ["obs 0", "obs 0.6667"]
     assert all(axes.get_yscale() == "log" for axes in samples)
 
 

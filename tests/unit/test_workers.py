@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from nmf_zoo.inference.workers import WORTH_SHARING, Workers
+from nmf_zoo.runtime.workers import WORTH_SHARING, Workers
 from tests.unit.test_driver import run_toy, toy
 
 

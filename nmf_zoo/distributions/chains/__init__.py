@@ -1,4 +1,4 @@
-"""Markov chains in time, the rows of H: distributions of a (component, sample) matrix whose last axis is time."""
+"""Markov chains in time, the rows of H: distributions of a (component, obs) matrix whose last axis is time."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from nmf_zoo.distributions.chains.chain import (
     size_of,
     times_like,
 )
-from nmf_zoo.kernels.chain_draws import basis_path
+from nmf_zoo.kernels.random.chain_draws import basis_path
 
 
 class BasisChainRV(RandomVariable):

@@ -17,7 +17,7 @@ from pymc.distributions.shape_utils import convert_shape
 from pymc.logprob.transforms import LogOddsTransform, LogTransform
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.kernels import chain_draws
+from nmf_zoo.kernels.random import chain_draws
 
 # PyTensor keeps compiled graphs on disk and can't see the kernels' source; a changed source must not meet old code.
 CACHE_VERSION = zlib.crc32(Path(chain_draws.__file__).read_bytes())
@@ -33,9 +33,9 @@ class Recipe:
 
 
 class ChainDistribution(Distribution):
-    """Independent Markov chains in time: a matrix (component, sample), or a single row (sample,).
+    """Independent Markov chains in time: a matrix (component, obs), or a single row (obs,).
 
-    ``Chain("H", ..., dims=("component", "sample"))`` declares a variable of the model, ``Chain.dist(..., shape=...)``
+    ``Chain("H", ..., dims=("component", "obs"))`` declares a variable of the model, ``Chain.dist(..., shape=...)``
     makes one without a model, and ``Chain(...)`` without a name is a recipe for :func:`~nmf_zoo.hmm_nmf`. Parameters
     are numbers, shared by all components, or vectors, one for each.
     """
@@ -81,7 +81,7 @@ def times_like(shape: Any, n_times: Any) -> pt.TensorVariable:
     """A vector as long as the chain, by which its operation knows the number of times."""
     if shape is None and n_times is None:
         expected = "shape=, dims= or n_times=: how many times the chain has"
-        raise InputError("chain", "no length", expected, 'give dims=("component", "sample")')
+        raise InputError("chain", "no length", expected, 'give dims=("component", "obs")')
     return pt.zeros(n_times if shape is None else convert_shape(shape)[-1], dtype="int8")
 
 

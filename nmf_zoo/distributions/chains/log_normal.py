@@ -25,7 +25,7 @@ from nmf_zoo.distributions.chains.chain import (
     times_like,
 )
 from nmf_zoo.errors import InputError
-from nmf_zoo.kernels.chain_draws import log_normal_path
+from nmf_zoo.kernels.random.chain_draws import log_normal_path
 
 HALF_LOG_2_PI = np.float64(0.5 * np.log(2 * np.pi))
 

@@ -22,7 +22,7 @@ from nmf_zoo.distributions.chains.chain import (
     size_of,
     times_like,
 )
-from nmf_zoo.kernels.chain_draws import unit_path
+from nmf_zoo.kernels.random.chain_draws import unit_path
 
 
 class UnitChainRV(RandomVariable):

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference import vb
-from nmf_zoo.inference.driver import FitRun, run_restarts
-from nmf_zoo.inference.engine import Verdict
+from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, check_whole, has_evidence
 from nmf_zoo.options import check_types
-from nmf_zoo.structure import Factorisation, Flat
+from nmf_zoo.runtime.driver import FitRun, run_restarts
+from nmf_zoo.runtime.engine import Verdict
+from nmf_zoo.structure import Factorisation, Flat, Poisson
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,8 @@ def estimate(structure: Factorisation, options: Bound, run: EvidenceRun) -> Esti
     fit = FitRun(
         max_iter=options.max_iter, tol=options.tol, draws=options.draws, cores=run.cores, progressbar=run.progressbar
     )
-    solutions, run.stopped = run_restarts(vb.ENGINE, structure, vb.VB(), fit, run.key, [{}] * options.restarts)
+    solutions, early = run_restarts(vb.ENGINE, structure, vb.VB(), fit, run.key, [{}] * options.restarts)
+    run.stopped = bool(early)
     return Estimate(
         log_evidence=np.array([solutions[0].objective[-1]]),
         standard_error=np.zeros(1),
@@ -68,4 +69,12 @@ def estimate(structure: Factorisation, options: Bound, run: EvidenceRun) -> Esti
     )
 
 
-METHOD = Method(name="bound", options=Bound, supports=supports, estimate=estimate, is_bound=True, chains=1)
+METHOD = Method(
+    name="bound",
+    likelihoods=(Poisson,),
+    options=Bound,
+    supports=supports,
+    estimate=estimate,
+    is_bound=True,
+    runs=1,
+)

@@ -23,45 +23,23 @@ An interrupted chain raises KeyboardInterrupt: the chains that had ended count, 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from scipy.special import logsumexp
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference.engine import CAN_RUN, Verdict, has_data
-from nmf_zoo.inference.families import takes_likelihood, takes_priors
-from nmf_zoo.inference.progress import Watch
-from nmf_zoo.inference.workers import OneBlasThread, Workers
-from nmf_zoo.kernels.streams import child
+from nmf_zoo.inference.shared.requirements import takes_likelihood, takes_priors
+from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.runtime.engine import CAN_RUN, Registration, Verdict, has_data
+from nmf_zoo.runtime.jobs import Job, Jobs
+from nmf_zoo.runtime.progress import KERNELS
 from nmf_zoo.structure import Array, Factorisation, Fixed, Flat, GammaPrior, Poisson
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Job:
-    """One chain's place in a run.
-
-    Attributes
-    ----------
-    chain : its number
-    key : its random stream
-    workers : threads for maps inside the chain
-    report : report(done, note) moves its progress bar
-    is_stopped : whether Ctrl-C asked it to end
-    """
-
-    chain: int
-    key: np.uint64
-    workers: Workers
-    report: Callable[..., None]
-    is_stopped: Callable[[], bool]
+VALUE, ERROR = "log_marginal_likelihood", "log_marginal_likelihood_error"  # in sample_stats, the first as in PyMC's
 
 
 @dataclass
@@ -72,33 +50,20 @@ class EvidenceRun:
     key: np.uint64
     cores: int = 1
     progressbar: bool = False
+    compiles: str = KERNELS
     stopped: bool = field(default=False, init=False)
 
     def each(self, work: Callable[[Job], Result], total: int) -> list[Result]:
         """``work(job)`` for every chain, side by side; ``total`` steps fill a progress bar."""
-        side_by_side = max(1, min(self.chains, self.cores))
-        stop = threading.Event()
-        shared = closing(Workers(self.cores - side_by_side + 1))
-        watching = Watch(self.progressbar, "run", self.chains, total)
-        with OneBlasThread(), watching as watch, shared as workers, ThreadPoolExecutor(side_by_side) as pool:
-
-            def start(chain: int) -> Future:
-                def report(done: int, note: str = "", last: bool = False) -> None:
-                    watch.report(chain, done, note, last=last)
-
-                return pool.submit(work, Job(chain, child(self.key, chain), workers, report, stop.is_set))
-
-            futures = [start(chain) for chain in range(self.chains)]
-            try:
-                wait(futures, return_when="FIRST_EXCEPTION")
-            except KeyboardInterrupt:
-                self.stopped = True
-            finally:
-                stop.set()
-        kept = [future for future in futures if not isinstance(future.exception(), KeyboardInterrupt)]
-        if not kept:
+        chains = range(self.chains)
+        bars: dict[str, Any] = {"word": "run", "total": total, "progressbar": self.progressbar}
+        bars["compiles"] = self.compiles
+        with Jobs(self.chains, cores=self.cores, **bars) as jobs:
+            found = jobs.run(lambda chain, job: work(job), chains, [child(self.key, chain) for chain in chains])
+        self.stopped = bool(jobs.stop)
+        if not found:
             raise KeyboardInterrupt
-        return [future.result() for future in kept]
+        return list(found.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,28 +85,30 @@ class Estimate:
     statistics: Mapping[str, Array] = field(default_factory=dict)
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def sample_stats(self) -> dict[str, tuple[tuple[str, ...], Array]]:
+        """All of it but the draws, as (dims, array) by the names in ``sample_stats``."""
+        found = {VALUE: self.log_evidence, ERROR: self.standard_error, **self.statistics}
+        return {name: (("chain", *self.dims.get(name, ())), array) for name, array in found.items()}
+
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
-    """A way to the evidence under its name.
+class Method(Registration):
+    """A way to the evidence, or to judge ranks, under its name.
 
     Attributes
     ----------
-    name : word for ``method=``
-    options : the frozen dataclass of its own options
-    supports, estimate : see above
+    estimate : see above
     is_bound : it gives a lower bound, not an estimate
     is_unbiased : each run's exp(log_evidence) is an unbiased estimate of p(X), so that runs average on that scale
-    chains : how many runs when the caller does not say; a method without chance takes one
+    runs : how many when the caller does not say; a method without chance takes one
     """
 
-    name: str
-    options: type
-    supports: Callable[[Factorisation, Any], Verdict]
+    verb: Literal["evidence", "rank"] = "evidence"
     estimate: Callable[[Factorisation, Any, EvidenceRun], Estimate]
     is_bound: bool = False
     is_unbiased: bool = False
-    chains: int = 4
+    runs: int = 4
 
 
 def combine(estimate: Estimate, is_unbiased: bool) -> tuple[float, float]:

@@ -24,12 +24,12 @@ import numpy as np
 from scipy.special import comb, gammaln, logsumexp, xlogy
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference.engine import CAN_RUN, Verdict
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, check_whole, has_evidence
-from nmf_zoo.inference.layout import likelihood_constant, nonzero_cells, weigh
-from nmf_zoo.inference.prior_cells import prior_cells
+from nmf_zoo.inference.shared.factor_view import prior_cells
+from nmf_zoo.inference.shared.layout import likelihood_constant, nonzero_cells, weigh
 from nmf_zoo.options import check_types
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.runtime.engine import CAN_RUN, Verdict
+from nmf_zoo.structure import Array, Factorisation, Poisson
 
 EQUAL = 1e-12  # relative difference of rates that count as one
 DECAY = 45.0  # the integrand at the ends of the grid is e^-45 of its peak
@@ -274,4 +274,11 @@ def _is_one_rate(rate: Array, exposure: Array) -> bool:
     return bool(np.all(np.ptp(ratio, axis=0) <= EQUAL * ratio.max(axis=0)))
 
 
-METHOD = Method(name="exact", options=Enumeration, supports=supports, estimate=estimate, chains=1)
+METHOD = Method(
+    name="enumeration",
+    likelihoods=(Poisson,),
+    options=Enumeration,
+    supports=supports,
+    estimate=estimate,
+    runs=1,
+)

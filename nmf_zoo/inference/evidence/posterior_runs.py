@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.inference import gibbs
-from nmf_zoo.inference.blocks import Block, run_block
-from nmf_zoo.inference.engine import START, STEPS
-from nmf_zoo.inference.evidence.contract import Job
-from nmf_zoo.inference.joint import LogJoint
-from nmf_zoo.inference.layout import compress, weigh
-from nmf_zoo.inference.prior_cells import prior_cells
-from nmf_zoo.inference.sides import two_sides
-from nmf_zoo.inference.sweeps import weight_arrays
-from nmf_zoo.inference.workers import SERIAL
-from nmf_zoo.kernels.evidence import log_joints
-from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Factorisation, Fixed, GammaPrior, Known, spans
+from nmf_zoo.inference.counts import gibbs
+from nmf_zoo.inference.counts.sweeps import weight_arrays
+from nmf_zoo.inference.shared.factor_view import prior_cells, two_sides
+from nmf_zoo.inference.shared.joint import LogJoint
+from nmf_zoo.inference.shared.layout import compress, weigh
+from nmf_zoo.kernels.counts.joint import log_joints
+from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.runtime.engine import START, STEPS
+from nmf_zoo.runtime.jobs import Job
+from nmf_zoo.runtime.run_one import Sweeps, run_one
+from nmf_zoo.runtime.workers import SERIAL
+from nmf_zoo.structure import Array, Factorisation, Fixed, GammaPrior, Known
 
 SWEEPS = 50  # of a block
 BETWEEN = STEPS + 1  # child of a chain's stream, beside those of the engine
@@ -64,29 +63,22 @@ def draw_posterior(
     """
     problem = gibbs.prepare(structure, gibbs.Gibbs(), job.workers)
     state = gibbs.init(problem, child(key, START), {} if start is None else as_variables(structure, start))
-    kept: list[tuple[dict, dict]] = []
-    for block in _blocks(tune, draws):
-        if job.is_stopped():
-            raise KeyboardInterrupt
-        state, values, stats = run_block(gibbs.ENGINE, problem, state, key, block)
-        if block.kept:
-            kept.append((values, stats))
+    length, kept, sweeps = Sweeps(tune=tune, draws=draws, block=SWEEPS), [], 0
+    for at in run_one(gibbs.ENGINE, problem, state, length, replace(job, key=key)):
+        sweeps = at.step.number
+        if at.stats:
+            kept.append((as_pair(structure, at.values), at.stats["lp"]))
         if between is not None:
-            between(state, child(key, BETWEEN, block.stop))
-        job.report(done + block.stop, "")
-    pairs = [_as_pair(structure, values) for values, _ in kept]
-    pair = Pair(*(np.concatenate(parts) for parts in zip(*pairs, strict=True)))
-    return Draws(pair, np.concatenate([stats["lp"] for _, stats in kept]))
+            between(at.state, child(key, BETWEEN, sweeps))
+        job.report(done + sweeps, "")
+    if sweeps < length.total:
+        raise KeyboardInterrupt
+    pairs, lp = zip(*kept, strict=True)
+    return Draws(Pair(*(np.concatenate(parts) for parts in zip(*pairs, strict=True))), np.concatenate(lp))
 
 
-def _blocks(tune: int, draws: int) -> Iterator[Block]:
-    """Blocks of one length: what happens between them must not depend on how fast they are."""
-    for first, stop, is_tuning in ((0, tune, True), (tune, tune + draws, False)):
-        for begin, end in spans(stop, SWEEPS, first):
-            yield Block(begin, end, first, 0 if is_tuning else 1, is_tuning)
-
-
-def _as_pair(structure: Factorisation, values: dict[str, Array]) -> Pair:
+def as_pair(structure: Factorisation, values: Mapping[str, Array]) -> Pair:
+    """A stack of draws from the unknown factors' values by name, (draws, ...) in the model's orientation."""
     n = len(next(iter(values.values())))
     arrays = []
     for side in two_sides(structure):

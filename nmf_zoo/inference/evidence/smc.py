@@ -16,59 +16,239 @@ alone leaves next to none of the particles; and where binomial thinning grows th
 step's length and not with its square, so that shorter steps do not cure it.
 
 With fixed temperatures and steps exp(log p(X)) would be unbiased. Here both follow the particles, which biases it by
-less than a run's error; the error to trust is the spread of independent runs. What a run can say of its own error is in
-:mod:`nmf_zoo.inference.evidence.lineages`.
+less than a run's error; the error to trust is the spread of independent runs. What a run can say of its own error is
+below.
+
+The work on a population is cut into fixed chunks of chains, each with streams of its own, so that nothing depends on
+the threads.
+
+**Lineages.** A run tells its own error from the lineages of its particles. Sequential Monte Carlo sums log mean
+weights, so to first order its error is the sum over stages t and particles i of (g_ti - 1) / n, with g_t the weights
+over their mean. Particles that descend from one particle of the first stage are dependent, others are taken for
+independent::
+
+    variance of log p(X) = var(g_0) / n + sum_e ( sum_t sum_{i descends from e} (g_ti - 1) / n )^2
+
+with e the chains that the first stage starts (after Chan, Lai 2013; Lee, Whiteley 2018, whose estimate is of the final
+weights and would count the resampling of few ancestors from many particles as an error).
 """
 
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from nmf_zoo.errors import InputError, RunFailed
-from nmf_zoo.inference.engine import Verdict
+from nmf_zoo.inference.counts.sweeps import make_side_room, make_sides, weight_arrays
 from nmf_zoo.inference.evidence.bridging import effective_share
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method, has_evidence
-from nmf_zoo.inference.evidence.lineages import Lineages, begin, follow, standard_error
-from nmf_zoo.inference.evidence.particles import (
+from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells, two_sides
+from nmf_zoo.inference.shared.layout import Layout, compress, likelihood_constant, weigh
+from nmf_zoo.kernels.counts.joint import WeightArrays
+from nmf_zoo.kernels.evidence.tempering import (
     Pace,
     Population,
-    Problem,
-    adapt,
-    draw_prior,
-    empty_population,
-    first_paces,
-    mean_acceptance,
-    move,
-    prepare,
-    require_room,
-    target_at,
-    variables,
+    Scratch,
+    SideScratch,
+    Target,
+    draw_from_prior,
+    move_chains,
 )
-from nmf_zoo.kernels.resampling import resample
-from nmf_zoo.kernels.streams import child
+from nmf_zoo.kernels.hmc.adaptation import Side
+from nmf_zoo.kernels.hmc.poisson_rows import Stride
+from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.kernels.random.resampling import resample
 from nmf_zoo.options import check_types
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.runtime.engine import Verdict
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Array, Factorisation, Poisson, spans
+
+CHAINS = 32  # of a chunk
+FIRST_STEP, PATH, SHORTEST, LONGEST = 0.5, 3.0, 3, 32  # of trajectories: length * step is about PATH
+TARGET, GAIN = 0.85, 1.0  # acceptance, and change of log step per acceptance amiss
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What all runs share; ``constant`` is what the log-likelihood holds beside the factors."""
+
+    structure: Factorisation
+    layout: Layout
+    weights: WeightArrays
+    priors: PriorCells
+    by_component: tuple[Array, ...]
+    sides: tuple[Side, Side]
+    constant: float
+
+
+class Moved(NamedTuple):
+    """Acceptance of W's and H's rows, (blocks, width) each; 0 where a factor is known."""
+
+    W: Array
+    H: Array
+
+
+def prepare(structure: Factorisation) -> Problem:
+    """Lay out the data and the priors, hyperparameters being known."""
+    layout, weights = compress(structure), weigh(structure)
+    priors = PriorCells(*(np.array(cells, dtype=np.float64, order="C") for cells in prior_cells(structure, {})))
+    turned = tuple(np.ascontiguousarray(cells.T) for cells in priors[:4])
+    sides = make_sides(structure, layout, priors)
+    constant = likelihood_constant(structure)
+    return Problem(structure, layout, weight_arrays(weights), priors, turned, sides, constant)
+
+
+def first_paces(problem: Problem) -> tuple[Pace, Pace]:
+    """Of W and H, before anything is known."""
+    W, H = (_first_pace(side) for side in problem.sides)
+    return W, H
+
+
+def _first_pace(side: Side) -> Pace:
+    blocks, _, width = side.prior_rate.shape
+    return Pace(np.full((blocks, width), FIRST_STEP), np.array([math.ceil(PATH / FIRST_STEP)]))
+
+
+def target_at(problem: Problem, temperature: float) -> Target:
+    """The target at a temperature."""
+    structure = problem.structure
+    W, H = (_heated(side, temperature) for side in problem.sides)
+    draws = not structure.W.is_fixed, not structure.H.is_fixed
+    layout = problem.layout
+    return Target(np.array([temperature]), draws, layout, problem.weights, problem.priors, problem.by_component, (W, H))
+
+
+def _heated(side: Side, temperature: float) -> Side:
+    data = side.data
+    layout = data.layout._replace(values=temperature * data.layout.values)
+    return side._replace(data=data._replace(grid=temperature * data.grid, layout=layout))
+
+
+def empty_population(problem: Problem, n_particles: int) -> Population:
+    """Room for particles; a known factor stands in all of them."""
+    (n_features, n_samples), rank = problem.structure.shape, problem.structure.rank
+    W, Ht = np.empty((n_particles, n_features, rank)), np.empty((n_particles, n_samples, rank))
+    if problem.structure.W.is_fixed:
+        W[:] = problem.structure.W.prior.value
+    if problem.structure.H.is_fixed:
+        Ht[:] = problem.structure.H.prior.value.T
+    return Population(W, Ht, np.empty(n_particles))
+
+
+def require_room(structure: Factorisation, n_particles: int, at_once: int) -> None:
+    """Refuse more particles than memory holds, two populations for each of the runs ``at_once``."""
+    needed = 2 * 8.0 * at_once * n_particles * (sum(structure.shape) * structure.rank + 1)
+    names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
+    known = hasattr(os, "sysconf") and all(name in os.sysconf_names for name in names)
+    there = float(math.prod(map(os.sysconf, names))) if known else np.inf
+    if needed > 0.8 * there:
+        got = f"{n_particles} for {at_once} runs at once, {needed / 2**30:.1f} GiB"
+        raise InputError("particles", got, f"less than 80% of the memory, {there / 2**30:.1f} GiB", "take fewer")
+
+
+def draw_prior(problem: Problem, population: Population, workers: Workers, key: np.uint64) -> None:
+    """Overwrite a population with draws from the prior."""
+    target, paces = target_at(problem, 0.0), first_paces(problem)
+
+    def chunk(first: int, last: int) -> None:
+        draw_from_prior(target, population, make_scratch(problem, paces), first, last, key)
+
+    workers.map(chunk, *zip(*spans(len(population.W), CHAINS), strict=True))
+
+
+def move(
+    problem: Problem,
+    target: Target,
+    paces: tuple[Pace, Pace],
+    populations: tuple[Population, Population],
+    ancestors: Array,
+    workers: Workers,
+    key: np.uint64,
+) -> Moved:
+    """Chains from the ancestors in the first population fill the second; the mean acceptance of every row."""
+    before, after = populations
+
+    def chunk(first: int, last: int) -> tuple[Array, Array]:
+        scratch = make_scratch(problem, paces)
+        move_chains(target, before, ancestors, after, scratch, np.array([first, last]), key)
+        return scratch.sides[0].accepted, scratch.sides[1].accepted
+
+    parts = workers.map(chunk, *zip(*spans(len(ancestors), CHAINS), strict=True))
+    W, H = (sum(part[side] for part in parts) / len(after.W) for side in (0, 1))
+    return Moved(W, H)
+
+
+def make_scratch(problem: Problem, paces: tuple[Pace, Pace]) -> Scratch:
+    (n_features, n_samples), rank = problem.structure.shape, problem.structure.rank
+    shapes = problem.priors.shape_w, problem.priors.shape_h
+    W, H = (_side_scratch(*arguments) for arguments in zip(problem.sides, shapes, paces, strict=True))
+    return Scratch(
+        (W, H),
+        np.empty((n_features, rank)),
+        np.empty((n_samples, rank)),
+        np.empty((rank, n_features)),
+        np.empty((rank, n_samples)),
+        np.empty((3, rank)),
+        np.empty(len(problem.layout.values)),
+    )
+
+
+def _side_scratch(side: Side, shape: Array, pace: Pace) -> SideScratch:
+    room = make_side_room(side, shape)
+    blocks, rank, width = side.prior_rate.shape
+    stride = Stride(np.ones((blocks, rank, width)), np.zeros((blocks, rank, rank, width)), pace.step, pace.length)
+    return SideScratch(room.rows, stride, room.block, np.empty(shape.shape), np.zeros((blocks, width)))
+
+
+def adapt(problem: Problem, paces: tuple[Pace, Pace], moved: Moved) -> None:
+    """Every row's step by its acceptance in the population, and a length that suits three rows in four; in place."""
+    for side, pace, accepted in zip(problem.sides, paces, moved, strict=True):
+        pace.step[:] = np.minimum(pace.step * np.exp(GAIN * (accepted - TARGET)), PATH / SHORTEST)
+        quarter = max(float(np.quantile(pace.step.ravel()[: side.n_rows], 0.25)), PATH / LONGEST)
+        pace.length[0] = max(math.ceil(PATH / quarter), SHORTEST)
+
+
+def mean_acceptance(problem: Problem, moved: Moved) -> tuple[float, float]:
+    """Of W's and H's rows; NaN where a factor is known."""
+    factors = problem.structure.W, problem.structure.H
+    W, H = (
+        np.nan if factor.is_fixed else float(np.mean(accepted.ravel()[: side.n_rows]))
+        for factor, side, accepted in zip(factors, problem.sides, moved, strict=True)
+    )
+    return W, H
+
+
+def variables(problem: Problem, population: Population, which: Array) -> dict[str, Array]:
+    """The model's variables at some of the particles."""
+    sides = zip(two_sides(problem.structure), (population.W[which], population.Ht[which]), strict=True)
+    return {side.factor.name: np.array(side.as_variable(array)) for side, array in sides if not side.is_fixed}
+
+
+# -- the sampler -----------------------------------------------------------------------------------------------------
+
 
 PRIOR, STAGES = range(2)  # children of a run's stream
 ANCESTORS, MOVES = range(2)  # children of a stage's
 USUAL_DRAWS = 500
+MOST_STAGES = 20_000  # steps in temperature shrink as counts grow: beyond, a run has no end in sight
 HALVINGS = 40  # of the interval that holds the next temperature
 
 
 @dataclass(frozen=True, kw_only=True)
 class SMC:
-    """Options of sequential Monte Carlo.
+    """Options of sequential Monte Carlo: of the evidence by it, and of draws from the posterior.
 
     Attributes
     ----------
     particles : states of a stage
     length : states of a chain; there are particles / length ancestors
     ess : share of the particles that is left as their effective size by a step in temperature, in (0, 1)
-    draws : posterior draws that each run hands back, at most ``particles``; 0 for none, None for 500 or fewer
+    draws : posterior draws that each run of the evidence hands back, at most ``particles``; 0 for none, None for 500 or
+        fewer. :func:`~nmf_zoo.sample` has an argument for it, and refuses this one
     """
 
     particles: int = 1000
@@ -176,11 +356,14 @@ def next_rise(log_likelihood: Array, share: float, most: float) -> tuple[float, 
 
 
 def one_run(problem: Problem, options: SMC, job: Job) -> State | None:
-    """From the prior to the posterior; None when Ctrl-C came first."""
+    """From the prior to the posterior; None when Ctrl-C came first. RunFailed after `MOST_STAGES`."""
     state = init(problem, options, job)
     while state.temperature < 1.0:
         if job.is_stopped():
             return None
+        if len(state.stages) == MOST_STAGES:
+            reached = f"temperature {state.temperature:.2g} after {MOST_STAGES:,} stages"
+            raise RunFailed(f"smc: {reached}: the counts are too large for it; use another method or engine")
         step(problem, options, state, job)
         job.report(_percent(state.stages), f"temperature {state.temperature:.3g}", last=state.temperature == 1.0)
     return state
@@ -203,7 +386,7 @@ def estimate(structure: Factorisation, options: SMC, run: EvidenceRun) -> Estima
 
     finished = [part for part in run.each(one, total=100) if part is not None]
     if not finished:
-        raise RunFailed("smc: stopped before a run had ended, and one that has not ended says nothing of the evidence")
+        raise RunFailed("smc: stopped before a run had ended, and one that has not ended has not come to the posterior")
     states, draws = [part[0] for part in finished], [part[1] for part in finished]
     return Estimate(
         log_evidence=np.array([state.log_evidence for state in states]),
@@ -232,8 +415,41 @@ def _statistics(runs: list[list[Stage]]) -> dict[str, Array]:
 
 METHOD = Method(
     name="smc",
+    likelihoods=(Poisson,),
     options=SMC,
     supports=supports,
     estimate=estimate,
     is_unbiased=True,
 )
+
+
+# -- lineages --------------------------------------------------------------------------------------------------------
+
+
+class Lineages(NamedTuple):
+    """first : variance from the first stage; founders (particles,) and sums (chains,), by founder, of what follows."""
+
+    first: float
+    founders: Array
+    sums: Array
+
+
+def begin(weights: Array, n_chains: int) -> Lineages:
+    """After the first stage, of independent particles with these weights (n,) of mean 1."""
+    founders = np.repeat(np.arange(n_chains), len(weights) // n_chains)
+    return Lineages(float(np.var(weights, ddof=1)) / len(weights), founders, np.zeros(n_chains))
+
+
+def follow(lineages: Lineages, weights: Array, ancestors: Array) -> Lineages:
+    """After a stage in which ``ancestors`` (chains,) were drawn of particles with these weights (n,) of mean 1."""
+    n, chains = len(weights), len(ancestors)
+    shares = np.bincount(lineages.founders, weights - 1.0, minlength=chains) / n
+    founders = np.repeat(lineages.founders[ancestors], n // chains)
+    return lineages._replace(founders=founders, sums=lineages.sums + shares)
+
+
+def standard_error(lineages: Lineages) -> float:
+    """Of log p(X); NaN where all particles descend from one, so that none are left to compare."""
+    if np.ptp(lineages.founders) == 0:
+        return np.nan
+    return float(np.sqrt(lineages.first + np.sum(lineages.sums**2)))

@@ -19,19 +19,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.engine import Engine, Verdict
-from nmf_zoo.inference.hmm.chain_updates import ChainCounts, keep_inside, update_chain
+from nmf_zoo.inference.hmm.m_step import ChainCounts, keep_inside, update_chain
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
 from nmf_zoo.inference.hmm.samples import Samples, read_samples
 from nmf_zoo.inference.hmm.support import supports_exact
-from nmf_zoo.inference.multiplicative import FLOOR, update
-from nmf_zoo.inference.sides import Side, two_sides
-from nmf_zoo.inference.start import SPREAD, start_hyperparameters
-from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
-from nmf_zoo.kernels.basis_states import Chain
-from nmf_zoo.kernels.gibbs import draw_factor
-from nmf_zoo.kernels.streams import child
+from nmf_zoo.inference.shared.factor_view import Side, two_sides
+from nmf_zoo.inference.shared.multiplicative import FLOOR, update
+from nmf_zoo.inference.shared.start import SPREAD, start_hyperparameters
+from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
+from nmf_zoo.kernels.hmm.basis_states import Chain
+from nmf_zoo.kernels.random.draws import draw_factor
+from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.runtime.engine import Engine, Verdict
+from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, Fixed, Poisson
 
 
@@ -158,6 +158,7 @@ ENGINE = Engine(
     name="hmm_exact",
     verb="fit",
     likelihoods=(Poisson,),
+    chains=(BasisChainPrior,),
     options=HMMExact,
     supports=supports,
     prepare=prepare,

@@ -8,7 +8,7 @@ anew in every sweep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,15 +19,54 @@ from nmf_zoo.inference.hmm.gibbs_chain import chain_of
 from nmf_zoo.inference.hmm.laws import law_of, make_population
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
 from nmf_zoo.inference.hmm.samples import Samples
-from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
-from nmf_zoo.kernels.basis_states import Chain, Counts
-from nmf_zoo.kernels.particles.backgrounds import add_components
-from nmf_zoo.kernels.particles.conditional_filter import History, renew_path
-from nmf_zoo.kernels.particles.emission import Target
-from nmf_zoo.kernels.particles.filter import Plan, Population
-from nmf_zoo.kernels.particles.laws import BASIS, Cloud, Law
-from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Factorisation, slices
+from nmf_zoo.kernels.hmm import basis_states
+from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
+from nmf_zoo.kernels.hmm.basis_states import Counts
+from nmf_zoo.kernels.hmm.particles.conditional_filter import History, renew_path
+from nmf_zoo.kernels.hmm.particles.emission import Target, add_standing_components
+from nmf_zoo.kernels.hmm.particles.filter import Plan, Population
+from nmf_zoo.kernels.hmm.particles.laws import BASIS, UNIT, Cloud, Law
+from nmf_zoo.kernels.random.chain_draws import LARGEST, SMALLEST, log_normal_path, unit_path
+from nmf_zoo.kernels.random.keyed_rng import child, generator_of
+from nmf_zoo.structure import Array, BasisChainPrior, ChainPrior, Factorisation, UnitChainPrior, slices
+
+# -- starts ----------------------------------------------------------------------------------------------------------
+
+
+def start_paths(
+    structure: Factorisation, values: Mapping[str, Array], key: np.uint64, start: Mapping[str, Array]
+) -> tuple[Array, Array]:
+    """(h, aux), (K, T): given, or drawn from the prior; of binary chains all on, which no count makes impossible."""
+    H, prior = structure.H, chain_of(structure)
+    if H.name in start:
+        return with_companion(prior, np.array(start[H.name], dtype=np.float64))
+    if isinstance(prior, BasisChainPrior):
+        return np.ones(H.shape), np.ones(H.shape)
+    law = law_of(prior, values, structure.rank)
+    generator = generator_of(key)
+    return with_companion(prior, np.stack([_draw_path(law, k, H.shape[1], generator) for k in range(H.shape[0])]))
+
+
+def with_companion(prior: ChainPrior, h: Array) -> tuple[Array, Array]:
+    """Activations moved inside their support, and what stands beside them (see `kernels.particles.laws.Cloud`)."""
+    if isinstance(prior, BasisChainPrior):
+        h = (h > 0.5).astype(np.float64)
+        return h, h.copy()
+    if isinstance(prior, UnitChainPrior):
+        h = np.clip(h, SMALLEST, LARGEST)
+        return h, 1.0 - h
+    h = np.maximum(h, SMALLEST)
+    return h, np.log(h)
+
+
+def _draw_path(law: Law, k: int, n_times: int, generator: np.random.Generator) -> Array:
+    assert law.kind != BASIS
+    if law.kind == UNIT:
+        return unit_path(generator.random((2, n_times)), float(law.parameters[0, k]))
+    mean, persistence, scale = map(float, law.parameters[:, k])
+    first = float(law.initial[0, k]), float(law.initial[1, k])
+    return log_normal_path(generator.standard_normal(n_times), mean, persistence, scale, first)
+
 
 MOST_EXACT = 8  # binary rows drawn together exactly: 256 states
 ORDER, BLOCKS = range(2)  # children of the key
@@ -63,7 +102,7 @@ class Rows:
     def blocks(self, key: np.uint64) -> Iterator[Array]:
         """A random partition of the components."""
         rank = self.structure.rank
-        order = np.random.Generator(np.random.Philox(key=int(key))).permutation(rank)
+        order = generator_of(key).permutation(rank)
         return (np.sort(order[part]) for part in slices(rank, self.block))
 
 
@@ -97,14 +136,16 @@ def _target(samples: Samples, W: Array, h: Array, law: Law, block: Array) -> Tar
 def _with_others(counts: Counts, base: Array, W: Array, h: Array) -> Counts:
     """The counts with base_f + sum_k w_fk h_kt of these components added to the offsets."""
     offset = base[counts.indices] + (counts.offset if counts.offset.size else 0.0)
-    add_components(offset, counts, np.ascontiguousarray(W), np.ascontiguousarray(h.T))
+    add_standing_components(offset, counts, np.ascontiguousarray(W), np.ascontiguousarray(h.T))
     return counts._replace(offset=offset)
 
 
 def _draw_exactly(structure: Factorisation, target: Target, key: np.uint64) -> Array:
     """The path of a block of binary rows, (B, T)."""
     (p, q, _), (initial, _) = target.law.parameters, target.law.initial
-    _, impossible, paths = Recursions(target.counts, target.base, target.W, Chain(p, q, initial)).draw_paths(1, key)
+    _, impossible, paths = Recursions(
+        target.counts, target.base, target.W, basis_states.Chain(p, q, initial)
+    ).draw_paths(1, key)
     _require_possible(structure, impossible)
     return as_activations(paths, len(p))[0].astype(np.float64)
 

@@ -10,6 +10,16 @@ In closed form go probabilities with beta or whole uniform priors, where the cha
 law, and the mean of a log-normal chain with a normal prior; one number for all components, or one for each. Everything
 else is drawn on the real line, by the logit, artanh or logarithm that its role asks for, entry by entry: whatever the
 prior, and also where one variable serves several roles, those of W's prior among them.
+
+Moves of log-normal chains along what the data cannot see: w_k -> c w_k, h_k -> h_k / c leaves W H alone.
+
+With s = log c the logarithms of a chain's row fall by s and those of W's column rise by it, volumes stay, and s has
+the density::
+
+    prod_f p(w_fk e^s) e^s  p(log h_k - s)
+
+of which the last is the chain's own. Where the chain returns to an unknown mean, a second move takes the mean along,
+so that only the priors of W, of the mean, and of the first time hold it back. Both are by slice sampling.
 """
 
 from __future__ import annotations
@@ -20,16 +30,18 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from scipy.special import expit, logit
 
-from nmf_zoo.inference.sides import sum_to
-from nmf_zoo.inference.slice_sampling import log_prior_of_groups, slice_draw, sum_groups
+from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells, sum_to
+from nmf_zoo.inference.shared.slice_sampling import log_prior_of_groups, slice_draw, sum_groups
+from nmf_zoo.kernels.random.draws import TINY
 from nmf_zoo.structure import (
     Array,
     BasisChainPrior,
-    Chain,
+    ChainPrior,
     Factor,
     Factorisation,
     GammaPrior,
     LogNormalARPrior,
+    UnitChainPrior,
     Unknown,
 )
 from nmf_zoo.structure.chains import POSITIVE, PROBABILITY, REAL, SYMMETRIC, supports_of
@@ -53,9 +65,9 @@ COORDINATES = {
 }
 
 
-def chain_of(structure: Factorisation) -> Chain:
+def chain_of(structure: Factorisation) -> ChainPrior:
     """The prior of an H that is a chain."""
-    return cast(Chain, structure.H.prior)
+    return cast(ChainPrior, structure.H.prior)
 
 
 class ChainSums(NamedTuple):
@@ -71,8 +83,8 @@ class ChainSums(NamedTuple):
     centre: Array
 
 
-def sum_paths(prior: Chain, h: Array, aux: Array) -> ChainSums:
-    """The sums of paths (K, T) and their exact companions (see :class:`nmf_zoo.kernels.particles.laws.Cloud`)."""
+def sum_paths(prior: ChainPrior, h: Array, aux: Array) -> ChainSums:
+    """The sums of paths (K, T) and their exact companions (see :class:`nmf_zoo.kernels.hmm.particles.laws.Cloud`)."""
     n_steps, centre = h.shape[1] - 1, np.zeros((len(h), 1))
     before, after = h[:, :-1], h[:, 1:]
     if isinstance(prior, BasisChainPrior):
@@ -93,7 +105,7 @@ def _row_sums(parts: Sequence[Array]) -> Array:
     return np.stack([part.sum(axis=1, keepdims=True, dtype=np.float64) for part in parts])
 
 
-def log_paths(prior: Chain, sums: ChainSums, values: Mapping[str, Array]) -> Array:
+def log_paths(prior: ChainPrior, sums: ChainSums, values: Mapping[str, Array]) -> Array:
     """log p(paths | parameters) of every component, (K, 1), up to a constant."""
     if isinstance(prior, BasisChainPrior):
         p, q, initial = prior.law(values)
@@ -105,6 +117,7 @@ def log_paths(prior: Chain, sums: ChainSums, values: Mapping[str, Array]) -> Arr
         squares = _squares(sums, mean - sums.centre, persistence)
         steps = -0.5 * squares / scale**2 - sums.n_steps * np.log(scale)
         return steps - 0.5 * ((sums.first - begins[0]) / begins[1]) ** 2 - np.log(begins[1])
+    assert isinstance(prior, UnitChainPrior)
     alpha = prior.alpha.resolve(values)
     return sums.steps[0] * np.log(alpha) + sums.steps[1] * np.log1p(-alpha)
 
@@ -161,7 +174,7 @@ def _entries(of_components: Array, unknown: Unknown) -> Array:
     return sum_to(of_components, unknown.shape).reshape(unknown.variable_shape)
 
 
-def _stays_and_leaves(prior: Chain, roles: list[str], sums: ChainSums) -> tuple[Array, Array]:
+def _stays_and_leaves(prior: ChainPrior, roles: list[str], sums: ChainSums) -> tuple[Array, Array]:
     """(K, 1) each: how often the probability's event came about, and how often it did not."""
     counts = {"alpha": sums.steps}
     if isinstance(prior, BasisChainPrior):
@@ -214,3 +227,98 @@ def _support(structure: Factorisation, unknown: Unknown) -> tuple[float, float]:
     if isinstance(structure.W.prior, GammaPrior) and _use(structure.W, unknown.name) is not None:
         low = max(low, POSITIVE[0])
     return low, high
+
+
+# -- moves of levels and scales --------------------------------------------------------------------------------------
+
+
+def move_levels(
+    structure: Factorisation,
+    W: Array,
+    z: Array,
+    sums: ChainSums,
+    values: dict[str, Array],
+    generator: np.random.Generator,
+) -> ChainSums:
+    """Move W (F, K), z = log h (K, T) and the mean's entry of ``values``, in place; returns the sums of the new z."""
+    priors = prior_cells(structure, values)  # the chain's mean has no part in them where it moves
+    weights = _density_of_weights(priors, W)
+    slope, bend = pull_of_level(_chain(structure), sums, values)
+
+    def of_level(s: Array) -> Array:
+        return weights(s) + (slope - 0.5 * bend * s) * s
+
+    sums = _apply(slice_draw(of_level, np.zeros(sums.first.shape), generator), W, z, sums)
+    mean = _free_mean(structure)
+    if mean is None:
+        return sums
+    return _move_with_mean(_chain(structure), mean, _density_of_weights(priors, W), (W, z), sums, values, generator)
+
+
+def _move_with_mean(
+    prior: LogNormalARPrior,
+    mean: Unknown,
+    weights: Callable[[Array], Array],
+    moved: tuple[Array, Array],
+    sums: ChainSums,
+    values: dict[str, Array],
+    generator: np.random.Generator,
+) -> ChainSums:
+    """The levels of all chains that share a mean move with it: a stationary chain does not notice.
+
+    ``weights`` is the density of W; ``moved`` are W and z.
+    """
+    slope, bend = pull_of_first(prior, sums, values)
+    old = values[mean.name]
+
+    def of_mean(s: Array) -> Array:
+        by_row = s.reshape(mean.shape)
+        rows = weights(by_row) + (slope - 0.5 * bend * by_row) * by_row
+        return sum_to(rows, mean.shape).reshape(mean.variable_shape) + mean.prior.log_density(old - s)
+
+    s = slice_draw(of_mean, np.zeros(mean.variable_shape), generator)
+    values[mean.name] = old - s
+    return _apply(np.broadcast_to(s.reshape(mean.shape), sums.first.shape), *moved, sums)
+
+
+def pull_of_level(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str, Array]) -> tuple[Array, Array]:
+    """(slope, bend), (K, 1): log p(z - s) = log p(z) + slope s - bend s^2 / 2."""
+    mean, persistence, scale, first, spread = prior.law(values)
+    room, away = 1.0 - persistence, sums.centre - mean
+    residuals = sums.steps[1] - persistence * sums.steps[0] + sums.n_steps * room * away
+    slope = room * residuals / scale**2 + (sums.first - first) / spread**2
+    return slope, np.broadcast_to(sums.n_steps * room**2 / scale**2 + 1.0 / spread**2, slope.shape)
+
+
+def pull_of_first(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str, Array]) -> tuple[Array, Array]:
+    """The same where the chain's mean falls with it: only a first time with a mean of its own notices."""
+    _, _, _, first, spread = prior.law(values)
+    if prior.is_stationary:
+        return np.zeros_like(sums.first), np.zeros_like(sums.first)
+    return (sums.first - first) / spread**2, np.broadcast_to(1.0 / spread**2, sums.first.shape)
+
+
+def _density_of_weights(priors: PriorCells, W: Array) -> Callable[[Array], Array]:
+    """log of prod_f p(w_fk e^s) e^s as a function of s (K, 1)."""
+    shape, pull = (part.sum(axis=0)[:, None] for part in (priors.shape_w, priors.rate_w * W))
+    return lambda s: shape * s - pull * np.exp(s)
+
+
+def _chain(structure: Factorisation) -> LogNormalARPrior:
+    return cast(LogNormalARPrior, structure.H.prior)
+
+
+def _free_mean(structure: Factorisation) -> Unknown | None:
+    """The unknown that is the chain's mean, if it is that and nothing else."""
+    mean = _chain(structure).mean
+    if not isinstance(mean, Unknown):
+        return None
+    uses = [own for own in structure.W.unknowns + structure.H.unknowns if own.name == mean.name]
+    return mean if len(uses) == 1 else None
+
+
+def _apply(s: Array, W: Array, z: Array, sums: ChainSums) -> ChainSums:
+    """Move by s (K, 1)."""
+    np.maximum(W * np.exp(s[:, 0]), TINY, out=W)
+    z -= s
+    return sums._replace(first=sums.first - s, centre=sums.centre - s)

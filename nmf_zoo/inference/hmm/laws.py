@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from nmf_zoo import structure
-from nmf_zoo.kernels.particles.filter import Population
-from nmf_zoo.kernels.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law
-from nmf_zoo.kernels.particles.proposals import BOOTSTRAP, make_ahead
-from nmf_zoo.structure import Array, BasisChainPrior, LogNormalARPrior
+from nmf_zoo.kernels.hmm.particles.filter import Population
+from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law
+from nmf_zoo.kernels.hmm.particles.proposals import BOOTSTRAP, make_ahead
+from nmf_zoo.structure import Array, BasisChainPrior, LogNormalARPrior, UnitChainPrior
 
 
-def law_of(prior: structure.Chain, values: Mapping[str, Array], rank: int) -> Law:
+def law_of(prior: structure.ChainPrior, values: Mapping[str, Array], rank: int) -> Law:
     """The law of ``rank`` chains, given the values of the unknowns."""
     if isinstance(prior, BasisChainPrior):
         p, q, initial = prior.law(values)
@@ -21,6 +21,7 @@ def law_of(prior: structure.Chain, values: Mapping[str, Array], rank: int) -> La
     if isinstance(prior, LogNormalARPrior):
         mean, persistence, scale, *first = prior.law(values)
         return Law(LOG_NORMAL, _rows(3, rank, mean, persistence, scale), _rows(2, rank, *first))
+    assert isinstance(prior, UnitChainPrior)
     return Law(UNIT, _rows(3, rank, prior.alpha.resolve(values)), _rows(2, rank))
 
 

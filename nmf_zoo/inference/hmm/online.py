@@ -1,9 +1,9 @@
 """Exact online EM for binary chains: W, p and q from a stream of samples (Yildirim, Cemgil, Singh 2012, section 3.2).
 
-Every sample is a step of size t^-exponent; see :mod:`nmf_zoo.kernels.basis_online` for the recursion. Its statistics
-are 2^K rows of numbers, whatever has been seen. Samples are the times of the chain, in the order in which they come;
-one without an observed cell is a missing time. The statistics are averages: beside them what the priors of W, p and q
-say is divided by the samples so far.
+Every sample is a step of size t^-exponent; see :mod:`nmf_zoo.kernels.hmm.basis_online` for the recursion. Its
+statistics are 2^K rows of numbers, whatever has been seen. Samples are the times of the chain, in the order in which
+they come; one without an observed cell is a missing time. The statistics are averages: beside them what the priors of
+W, p and q say is divided by the samples so far.
 
 There is one first time and ever more that are not, and the steps forget it: its law is used, and not learned. One
 that is unknown stays where it started; a stationary one is that of p and q at the start, whose updates leave it out.
@@ -13,37 +13,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.engine import CAN_RUN, Verdict
-from nmf_zoo.inference.hmm.chain_updates import keep_inside
-from nmf_zoo.inference.hmm.log_normal_updates import as_variable
-from nmf_zoo.inference.hmm.online_rows import (
-    copy,
-    counts_of,
-    cut,
-    nothing_seen,
-    series_of,
-    weight_rows_of,
-    weights_of,
-    with_room,
-)
-from nmf_zoo.inference.hmm.online_start import gamma_of, shared_offsets, start_weights, takes_stream
+from nmf_zoo.inference.hmm.m_step import ROLES, Entries, as_variable, keep_inside, rules_of, why_not
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
 from nmf_zoo.inference.hmm.support import MOST_COMPONENTS, MOST_MEMORY
-from nmf_zoo.inference.hmm.update_rules import ROLES, Entries, rules_of
-from nmf_zoo.inference.start import start_hyperparameters
-from nmf_zoo.inference.step_options import check_steps
-from nmf_zoo.inference.stream_engine import Columns, StreamEngine
-from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
-from nmf_zoo.kernels.basis_online import Online, Rules, learn
-from nmf_zoo.kernels.basis_states import Chain
+from nmf_zoo.inference.shared.multiplicative import FLOOR
+from nmf_zoo.inference.shared.start import SPREAD, start_hyperparameters
+from nmf_zoo.inference.shared.step_options import check_steps
+from nmf_zoo.kernels.hmm import basis_states
+from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
+from nmf_zoo.kernels.hmm.basis_online import Online, Rules, learn
+from nmf_zoo.kernels.hmm.basis_states import Counts, Tables, set_rates
+from nmf_zoo.kernels.random.draws import draw_factor
+from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.options import check_types
-from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, Poisson
+from nmf_zoo.runtime.engine import CAN_RUN, Verdict
+from nmf_zoo.runtime.stream_engine import START, Columns, StreamEngine
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Array, BasisChainPrior, ChainPrior, Factorisation, Fixed, Flat, GammaPrior, Poisson
 
 FEW_COMPONENTS = 12  # 4,096 states: more of them cost more than particles do
 DO = "give the model a background, or start W with a positive entry for every feature"
@@ -223,7 +214,7 @@ def activations(problem: Problem, state: ChainState, columns: Columns, key: np.u
     is_first = columns.number == 0 and not problem.prior.is_stationary
     initial = online.initial if is_first else (1.0 - p) / (2.0 - p - q)
     counts = series_of(columns, online.W, problem.rules.of_features)
-    recursions = Recursions(counts, problem.rules.base, online.W, Chain(p, q, initial))
+    recursions = Recursions(counts, problem.rules.base, online.W, basis_states.Chain(p, q, initial))
     _, impossible, sums = recursions.smooth()
     if impossible != WITHOUT_DATA:
         number = columns.number + impossible
@@ -236,9 +227,137 @@ def _moments(chance: Array) -> dict[str, Array]:
     return {"mean": np.ascontiguousarray(chance), "sd": np.sqrt(np.maximum(chance * (1.0 - chance), 0.0))}
 
 
+# -- rows of statistics, and samples as the kernels take them --------------------------------------------------------
+
+
+def nothing_seen(W: Array, law: tuple[Array, Array, Array], base: Array) -> Online:
+    """The statistics of no sample, under these parameters: p, q and P(on) at the first time, () or (K, 1) each."""
+    n_features, rank = W.shape
+    n_states, n_columns = 1 << rank, 1 + (1 + n_features + 4) * rank
+    tables = Tables(np.empty((n_features, n_states)), np.empty((n_features, n_states)))
+    set_rates(tables, W, base)
+    rooms = np.zeros(n_states), np.zeros(n_states), np.zeros(n_columns)
+    p, q, initial = (np.broadcast_to(part, (rank, 1))[:, 0] for part in law)
+    return Online(np.zeros((n_states, n_columns)), W, np.stack([p, q]), initial.copy(), tables, *rooms)
+
+
+def copy(tree: Any) -> Any:
+    """The same in arrays of its own: a block that fails half-way leaves the stream as it was."""
+    if isinstance(tree, np.ndarray):
+        return tree.copy()
+    return type(tree)(*map(copy, tree)) if isinstance(tree, tuple) else tree
+
+
+def weight_rows_of(online: Online) -> int:
+    """R: whether activations are gathered once for all features, or for each."""
+    n_features, rank = online.W.shape
+    return (online.table.shape[1] - 1) // rank - n_features - 4
+
+
+def with_room(online: Online, of_features: Array) -> Online:
+    """With weighted activations of every feature, which differ by more than ``of_features`` once a cell is missing."""
+    rank = online.W.shape[1]
+    shared, rest = online.table[:, 1 : 1 + rank], online.table[:, 1 + rank :]
+    table = np.concatenate([online.table[:, :1], np.kron(of_features, shared), rest], axis=1)
+    return online._replace(table=table, sums=np.zeros(table.shape[1]))
+
+
+def cut(columns: Columns, has_room: bool) -> list[Columns]:
+    """The columns, cut where the first one with missing cells changes what is gathered: never at the end of a block."""
+    first = int(np.argmin(columns.complete))
+    if np.all(columns.complete) or first == 0 or has_room:
+        return [columns]
+    return [columns.part(0, first), columns.part(first, columns.n_columns)]
+
+
+def weights_of(columns: Columns, weight_rows: int, n_features: int) -> Array:
+    """The mask of the columns: (n, 1) where all are complete, else (n, F)."""
+    if weight_rows == 1 < n_features:
+        return np.ones((columns.n_columns, 1))
+    weights = np.repeat(columns.complete[:, None], n_features, axis=1).astype(np.float64)
+    weights[np.repeat(np.arange(columns.n_columns), np.diff(columns.indptr)), columns.rows] = 1.0
+    return weights
+
+
+def counts_of(columns: Columns, rank: int) -> Counts:
+    """The cells with counts; ``drag`` is room."""
+    positive = columns.values > 0
+    before = np.concatenate([[0], np.cumsum(positive)])
+    rows = columns.rows[positive].astype(np.int32)
+    return Counts(before[columns.indptr], rows, columns.values[positive], np.empty(0), np.zeros((1, rank)))
+
+
+def series_of(columns: Columns, W: Array, of_features: Array) -> Counts:
+    """The columns as a series of its own, under this W."""
+    weights = weights_of(columns, len(W), len(W)) * of_features
+    return counts_of(columns, W.shape[1])._replace(drag=np.ascontiguousarray(weights @ W))
+
+
+# -- where it begins -------------------------------------------------------------------------------------------------
+
+
+def shared_offsets(structure: Factorisation) -> tuple[Array, Array] | None:
+    """(exposure (F,), background (F,)) of every sample; None where they differ between samples."""
+    likelihood, found = structure.likelihood, []
+    for array, default in ((likelihood.exposure, 1.0), (likelihood.background, 0.0)):
+        full = np.broadcast_to(default if array is None else array, structure.shape)
+        if np.any(full != full[:, :1]):
+            return None
+        found.append(np.array(full[:, 0], dtype=np.float64))
+    return found[0], found[1]
+
+
+def takes_stream(structure: Factorisation) -> Verdict:
+    """Counts with offsets that all samples share, W free, gamma or known, and priors of the chain that steps take."""
+    likelihood, W, H = structure.likelihood, structure.W, structure.H
+    if not isinstance(H.prior, ChainPrior):
+        return Verdict(f"{H.name or 'H'} is no chain in time: its columns are independent given {W.name}")
+    if not isinstance(W.prior, Flat | GammaPrior | Fixed) or W.unknowns:
+        return Verdict(f"{W.name} has neither a known gamma prior, nor none, nor a known value")
+    if shared_offsets(structure) is None:
+        return Verdict(f"{likelihood.name} has an exposure or a background that differs between samples")
+    reason = why_not(H.prior)
+    return Verdict(reason) if reason else CAN_RUN
+
+
+def gamma_of(structure: Factorisation) -> tuple[Array, Array]:
+    """a - 1 and r of W's gamma prior, (F, K) each; zeros where it has none."""
+    if not isinstance(structure.W.prior, GammaPrior):
+        return np.zeros(structure.W.shape), np.zeros(structure.W.shape)
+    a, r = structure.W.prior.shape_and_rate({})
+    return np.array(np.broadcast_to(a - 1.0, structure.W.shape)), np.array(np.broadcast_to(r, structure.W.shape))
+
+
+def start_weights(
+    structure: Factorisation,
+    exposure: Array,
+    first: Columns,
+    typical: Array,
+    key: np.uint64,
+    start: Mapping[str, Array],
+) -> Array:
+    """W (F, K): known, given, or random with the mean of the first columns where activations are ``typical``."""
+    factor = structure.W
+    if isinstance(factor.prior, Fixed):
+        return np.array(factor.prior.value, dtype=np.float64, order="C")
+    if factor.name in start:
+        given = factor.orient(np.asarray(start[factor.name], dtype=np.float64))
+        return np.array(np.maximum(given, FLOOR), order="C")
+    exposed = np.where(first.complete, exposure.sum(), 0.0).sum()
+    listed = np.repeat(~first.complete, np.diff(first.indptr))
+    exposed += exposure[first.rows[listed]].sum()
+    total = float(np.broadcast_to(typical, (structure.rank, 1)).sum())
+    scale = max(first.values.sum(), 1.0) / (exposed if exposed > 0 else 1.0) / total
+    out = np.empty(factor.shape)
+    shape, rate = (np.broadcast_to(number, factor.shape) for number in (SPREAD, SPREAD / scale))
+    draw_factor(out, shape, rate, 0, len(out), child(key, START))
+    return out
+
+
 STREAM = StreamEngine(
     name="online_em",
     likelihoods=(Poisson,),
+    chains=(BasisChainPrior,),
     options=ChainOnlineEM,
     is_counts=True,
     block=Columns,

@@ -10,9 +10,12 @@ with a = 1, r = 0 where W has no prior. The objective is the particles' estimate
 integrated out, and the log-density of the priors: in nats, and noisy. It need not rise in each iteration. Its error
 falls as particles^-1/2; exp of it is unbiased, so that itself it is low, by half its variance.
 
-So the residual compares means over windows of iterations (:mod:`nmf_zoo.inference.hmm.particle_windows`), and the
-solution is the mean over the last whole one, unless that lags behind a climb. Where nothing is unknown, one pass of the
-filter is the whole fit.
+So the residual compares means over windows of iterations and the solution is the mean over the last whole one, unless
+that lags behind a climb. Where nothing is unknown, one pass of the filter is the whole fit.
+
+The residual compares the mean of the parameters over a window of iterations (10, or a quarter of those before it) with
+that of the window before, per iteration from middle to middle. The noise of single iterations goes to and fro and
+averages out of it; what it falls to is the larger of the drift and of the noise of two means.
 """
 
 from __future__ import annotations
@@ -22,21 +25,27 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference.engine import Engine, Verdict
-from nmf_zoo.inference.hmm.chain_updates import update_chain
+from nmf_zoo.inference.hmm.m_step import update_chain
 from nmf_zoo.inference.hmm.particle_expectations import Particles, read_particles
-from nmf_zoo.inference.hmm.particle_options import ParticleOptions, require_integer, require_word
-from nmf_zoo.inference.hmm.particle_report import Judged, judge, report
-from nmf_zoo.inference.hmm.particle_start import start_values, start_weights
-from nmf_zoo.inference.hmm.particle_windows import Window, look_back
-from nmf_zoo.inference.hmm.support import supports_particles
-from nmf_zoo.inference.multiplicative import update
-from nmf_zoo.inference.sides import Side, two_sides
-from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Factorisation, Poisson
+from nmf_zoo.inference.hmm.particle_filter import ParticleFilter
+from nmf_zoo.inference.hmm.particle_options import (
+    ParticleOptions,
+    require_integer,
+    require_word,
+    start_values,
+    start_weights,
+)
+from nmf_zoo.inference.hmm.support import CHAINS, supports_particles
+from nmf_zoo.inference.shared.factor_view import Side, two_sides
+from nmf_zoo.inference.shared.multiplicative import update
+from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.results.groups import Series, variable_dims
+from nmf_zoo.runtime.engine import Engine, Verdict
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, Poisson
 
 SMOOTHERS = ("backward", "forward", "path")
 
@@ -203,10 +212,116 @@ def _window_mean(problem: Problem, state: ParticleState) -> tuple[Array, dict[st
     return W, values
 
 
+# -- averages of the last iterations ---------------------------------------------------------------------------------
+
+
+WINDOW = 10  # iterations that the residual looks back on at first
+
+
+class Window(NamedTuple):
+    """Parameters summed over the iterations of this window, and their mean over the last whole one.
+
+    start, end : the iterations before this window, and its last one; last_middle : the last one's mean iteration
+    """
+
+    total: Any = None
+    start: int = 0
+    end: int = WINDOW
+    last_mean: Any = None
+    last_middle: float = 0.0
+    residual: float = np.inf
+
+
+def look_back(window: Window, iteration: int, W: Array, others: Array) -> Window:
+    """The parameters after an iteration (from 1) added to its window; at its end the move becomes the residual.
+
+    It is sum |move| / sum W of the weights, and the largest |move| of the others.
+    """
+    now = np.concatenate([W.ravel(), others])
+    total = now if window.total is None else window.total + now
+    if iteration < window.end:
+        return window._replace(total=total)
+    mean, middle = total / (window.end - window.start), 0.5 * (window.start + window.end + 1)
+    residual = np.inf
+    if window.last_mean is not None:
+        moves = np.abs(mean - window.last_mean) / (middle - window.last_middle)
+        of_w = moves[: W.size].sum() / max(mean[: W.size].sum(), np.finfo(np.float64).tiny)
+        residual = float(max(of_w, moves[W.size :].max(initial=0.0)))
+    return Window(None, iteration, iteration + max(WINDOW, iteration // 4), mean, middle, residual)
+
+
+# -- what the result tells -------------------------------------------------------------------------------------------
+
+
+class Judged(NamedTuple):
+    """Parameters, and what filters say of them.
+
+    W : (F, K); values : of the chain's unknowns, by name
+    log_p : an estimate of log p(X | W, values); error : its standard error; filtering : the first filter, with moments
+    """
+
+    W: Array
+    values: dict[str, Array]
+    log_p: float
+    error: float
+    filtering: ParticleFilter
+
+
+def judge(
+    particles: Particles, W: Array, values: dict[str, Array], repeats: int, workers: Workers, key: np.uint64
+) -> Judged:
+    """Run ``repeats`` filters."""
+    filters = [particles.filter(W, values, moments=number == 0) for number in range(repeats)]
+    keys = [child(key, number) for number in range(repeats)]
+    estimates = np.array(workers.map(particles.log_likelihood, filters, keys))
+    return Judged(W, values, *combine(estimates), filters[0])
+
+
+def report(particles: Particles, judged: Judged, draws: int, key: np.uint64) -> tuple[Array, dict[str, Any]]:
+    """(draws of H's paths (draws, K, T), what goes to ``fit``)"""
+    structure, filtering = particles.structure, judged.filtering
+    paths = particles.paths(judged.W, judged.values, draws, key)
+    if isinstance(structure.H.prior, BasisChainPrior):
+        paths = paths.astype(np.int8)
+    name, (of_component, of_sample) = structure.H.name, variable_dims(structure, structure.H.name, 2)
+    said = {
+        f"{name}_mean": paths.mean(axis=0),
+        f"{name}_sd": paths.std(axis=0),
+        f"{name}_filtered": np.ascontiguousarray(filtering.track.means.T),
+        f"{name}_filtered_sd": Series((of_component, of_sample), np.ascontiguousarray(filtering.track.sds.T)),
+        "ess": Series((of_sample,), filtering.track.sizes),
+        "resampled": Series((), np.array(share_resampled(filtering))),
+        "log_likelihood": Series((), np.array(judged.log_p)),
+        "log_likelihood_error": Series((), np.array(judged.error)),
+    }
+    return paths, said
+
+
+def combine(estimates: Array) -> tuple[float, float]:
+    """(log of the mean of e^estimates, its standard error): log p(X) from unbiased estimates of p(X); NaN for one.
+
+    Relative to their mean, n estimates spread by sqrt(n) at most, however noisy; their logarithms tell then.
+    """
+    n = len(estimates)
+    log_p = float(logsumexp(estimates) - np.log(n))
+    if n == 1:
+        return log_p, np.nan
+    ratios = np.exp(estimates - log_p)
+    unit = max(1.0, float(np.max(np.abs(estimates))) / 1e150)  # squares of what is in it are numbers
+    spread = unit * np.std(estimates / unit, ddof=1)
+    return log_p, float(max(np.std(ratios, ddof=1), spread) / np.sqrt(n))
+
+
+def share_resampled(filtering: ParticleFilter) -> float:
+    """The share of the samples after the first at which the particles were resampled."""
+    return float(filtering.track.resampled[1:].mean()) if filtering.n_times > 1 else 0.0
+
+
 ENGINE = Engine(
-    name="smc",
+    name="particle_em",
     verb="fit",
     likelihoods=(Poisson,),
+    chains=CHAINS,
     options=ParticleEM,
     supports=supports,
     prepare=prepare,

@@ -6,13 +6,18 @@ X_t ~ Poisson(W h_t), H a chain in time (Yildirim, Cemgil, Singh 2012; Lindsten,
                                                       particle filter with ancestor sampling; C summed out
     C[f, :, t] ~ Multinomial(x_ft, w_f * h_t / (w_f . h_t))            only where x_ft > 0 and observed
     w_fk ~ Gamma(a_w + sum_t C, r_w + sum_t M_ft h_kt)
-    rows of W given H, C summed out                   each along a Hamiltonian trajectory (`gibbs_weights`)
-    w_k -> c w_k, h_k -> h_k / c                      log-normal chains: along what the data can't see (`gibbs_moves`)
+    rows of W given H, C summed out                   each along a Hamiltonian trajectory (`walk_weights`)
+    w_k -> c w_k, h_k -> h_k / c                      log-normal chains: along what the data can't see (`move_levels`)
     hyperparameters of the chain and of W             in closed form or by slice sampling (`gibbs_chain`)
 
 M is the mask times the exposure; a background is one more source, of no component. W without a prior has a_w = 1 and
 r_w = 0. Each of these leaves the posterior invariant, however few the particles.
-"""
+
+**Trajectories of W**, with the sources of the counts summed out. Given H the rows of W are independent Poisson
+regressions with a gamma prior. How they bend follows from H, the counts and the prior alone
+(:mod:`nmf_zoo.kernels.hmc.mass`), so that nothing has to be learnt, and a sweep leaves the conditional as it is from
+the first on. Allocating counts, in which W's cells move apart from each other, mixes slowly where counts are large;
+trajectories do where cells are nearly 0. A sweep does both: next to drawing H they cost little."""
 
 from __future__ import annotations
 
@@ -24,28 +29,46 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference.engine import Engine, Verdict
-from nmf_zoo.inference.gibbs_steps import GibbsState, draw_side, draw_sources
-from nmf_zoo.inference.hmm.gibbs_activations import Rows, draw_rows
-from nmf_zoo.inference.hmm.gibbs_chain import chain_of, draw_parameters, sum_paths
-from nmf_zoo.inference.hmm.gibbs_moves import move_levels
-from nmf_zoo.inference.hmm.gibbs_start import start_paths
-from nmf_zoo.inference.hmm.gibbs_support import BLIND_BLOCK, BLOCK, supports_gibbs, takes_proposal
-from nmf_zoo.inference.hmm.gibbs_weights import side_of_weights, walk_weights
-from nmf_zoo.inference.hmm.particle_options import PROPOSALS, RESAMPLING, ParticleOptions, require_integer
-from nmf_zoo.inference.hmm.particle_start import start_values, start_weights
+from nmf_zoo.inference.counts.gibbs import GibbsState, draw_side, draw_sources
+from nmf_zoo.inference.counts.sweeps import blocks_of, is_filled, make_side, make_side_room
+from nmf_zoo.inference.hmm.gibbs_activations import MOST_EXACT, Rows, bytes_of_room, draw_rows, start_paths
+from nmf_zoo.inference.hmm.gibbs_chain import chain_of, draw_parameters, move_levels, sum_paths
+from nmf_zoo.inference.hmm.particle_options import (
+    PROPOSALS,
+    RESAMPLING,
+    ParticleOptions,
+    require_integer,
+    start_values,
+    start_weights,
+)
 from nmf_zoo.inference.hmm.samples import read_samples
-from nmf_zoo.inference.joint import LogJoint
-from nmf_zoo.inference.layout import Layout, Weights, by_count, compress, weigh
-from nmf_zoo.inference.prior_cells import prior_cells
-from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.cells import rates_at_cells
-from nmf_zoo.kernels.chain_draws import LARGEST
-from nmf_zoo.kernels.particles.filter import Plan
-from nmf_zoo.kernels.streams import child, children
-from nmf_zoo.kernels.tuning import Side
-from nmf_zoo.results import checked_cells
-from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, LogNormalARPrior, Poisson, UnitChainPrior
+from nmf_zoo.inference.hmm.support import CHAINS
+from nmf_zoo.inference.shared import requirements as allocation
+from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells
+from nmf_zoo.inference.shared.joint import LogJoint
+from nmf_zoo.inference.shared.layout import Layout, Weights, by_count, compress, weigh
+from nmf_zoo.inference.shared.propriety import is_proper
+from nmf_zoo.kernels.hmc.adaptation import Side, SideTuning, from_blocks, move_side
+from nmf_zoo.kernels.hmc.mass import set_strides
+from nmf_zoo.kernels.hmc.poisson_rows import Stride
+from nmf_zoo.kernels.hmm.particles.filter import Plan
+from nmf_zoo.kernels.numerics.cells import rates_at_cells
+from nmf_zoo.kernels.random.chain_draws import LARGEST
+from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
+from nmf_zoo.results.groups import checked_cells
+from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import (
+    Array,
+    BasisChainPrior,
+    Factorisation,
+    Fixed,
+    Flat,
+    GammaPrior,
+    LogNormalARPrior,
+    Poisson,
+    UnitChainPrior,
+)
 
 ACTIVATIONS, SOURCES, WEIGHTS, TRAJECTORIES, LEVELS, HYPERPARAMETERS = range(6)  # children of a sweep's key
 
@@ -135,9 +158,51 @@ class Problem:
 
 
 def supports(structure: Factorisation, options: ParticleGibbs) -> Verdict:
-    """Chains of every kind with proper posteriors; see :mod:`nmf_zoo.inference.hmm.gibbs_support`."""
+    """Chains of every kind with proper posteriors."""
     verdict = supports_gibbs(structure, options.block_for(structure), options.particles)
     return verdict and takes_proposal(structure, options.proposal_for(structure))
+
+
+# -- what it can run -------------------------------------------------------------------------------------------------
+
+
+BLIND_BLOCK, BLOCK = 2, 4  # rows drawn together unless said otherwise: by particles that don't look ahead, and else
+MOST_MEMORY = 4e9  # bytes of all particles of all times
+
+
+def supports_gibbs(structure: Factorisation, block: int, n_particles: int) -> Verdict:
+    """Counts, W gamma or known or properly flat, any chain, and room for the particles of all times."""
+    if not structure.H.is_chain:
+        return Verdict(f"{structure.H.name or 'H'} is no chain in time: its columns are independent given W")
+    if structure.imputed is not None:
+        return Verdict(f"{structure.imputed.name} is a variable: declare missing cells with mask= or NaN instead")
+    if not isinstance(structure.W.prior, Flat | GammaPrior | Fixed):
+        return Verdict(f"{structure.W.name} has neither a gamma prior, nor none, nor a known value")
+    for verdict in (allocation.takes_counts(structure), is_proper(structure)):
+        if not verdict:
+            return verdict
+    return is_room_small(structure, block, n_particles)
+
+
+def takes_proposal(structure: Factorisation, proposal: str) -> Verdict:
+    """The path's own particle weighs by a proposal's density, which not every one tells."""
+    if proposal == "bootstrap" or not isinstance(structure.H.prior, BasisChainPrior):
+        return CAN_RUN
+    return Verdict(f"{structure.H.name} is binary: with proposal={proposal!r} it runs chains with a density only")
+
+
+def is_room_small(structure: Factorisation, block: int, n_particles: int) -> Verdict:
+    """Whether all particles of all times of a block fit in memory."""
+    if isinstance(structure.H.prior, BasisChainPrior) and block <= MOST_EXACT:
+        return CAN_RUN
+    memory = bytes_of_room(block, structure.shape[1], n_particles)
+    if memory <= MOST_MEMORY:
+        return CAN_RUN
+    found = f"{n_particles} particles of {structure.shape[1]} times, {block} components together"
+    return Verdict(f"{found}, would take {memory / 1e9:.2g} GB in each chain: take fewer particles, or a smaller block")
+
+
+# -- how it runs -----------------------------------------------------------------------------------------------------
 
 
 def prepare(structure: Factorisation, options: ParticleGibbs, workers: Workers) -> Problem:
@@ -175,9 +240,9 @@ def step(problem: Problem, state: ParticleGibbsState, key: np.uint64) -> tuple[P
     if moves or structure.unknowns:
         sums = sum_paths(chain_of(structure), state.h, state.aux)
         if moves:
-            sums = move_levels(structure, state.W, state.aux, sums, state.values, _generator(keys[LEVELS]))
+            sums = move_levels(structure, state.W, state.aux, sums, state.values, generator_of(keys[LEVELS]))
             np.exp(state.aux, out=state.h)
-        draw_parameters(structure, state.W, sums, state.values, _generator(keys[HYPERPARAMETERS]))
+        draw_parameters(structure, state.W, sums, state.values, generator_of(keys[HYPERPARAMETERS]))
     return state, ParticleGibbsInfo(float(renewed), float(first), accepted)
 
 
@@ -193,10 +258,6 @@ def draw_weights(problem: Problem, state: ParticleGibbsState, keys: Sequence[np.
     weight = problem.weights.over_samples(Ht)
     draw_side(problem.workers, state.W, (priors.shape_w, sources.of_features), (priors.rate_w, weight), keys[1])
     return math.nan if problem.side is None else walk_weights(problem.side, state.W, Ht, priors, weight, keys[2])
-
-
-def _generator(key: np.uint64) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=int(key)))
 
 
 def draw(problem: Problem, state: ParticleGibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -219,10 +280,44 @@ def draw(problem: Problem, state: ParticleGibbsState, key: np.uint64) -> tuple[d
     return drawn, {"lp": np.float64(problem.log_joint(W, Ht, values)), "mean": mean}
 
 
+# -- trajectories of W -----------------------------------------------------------------------------------------------
+
+
+MOST_NONZEROS = 1 << 18  # beyond, threads, which allocation has, are worth more
+STEP, LENGTH = 0.6, 5  # together between a quarter and half a turn
+
+
+def side_of_weights(structure: Factorisation, layout: Layout) -> Side | None:
+    """The data as the rows of W see them; None where W is known or the data are large."""
+    if structure.W.is_fixed or len(layout.values) > MOST_NONZEROS:
+        return None
+    idle = np.ones(structure.W.shape)  # the prior's rate may be unknown, and is handed over with every sweep
+    return make_side(structure, layout, idle, is_filled(structure, layout), of_features=True)
+
+
+def walk_weights(side: Side, W: Array, Ht: Array, priors: PriorCells, weight: Array, key: np.uint64) -> float:
+    """Move W (F, K) in place given Ht (T, K); returns the mean acceptance probability.
+
+    ``weight`` : (F, K) or (1, K), the likelihood's part of the rate, sum_t M_ft h_kt
+    """
+    room = make_side_room(side, priors.shape_w)
+    blocks, rank, width = side.prior_rate.shape
+    room.rows.values[:] = blocks_of(W, width, 1.0)
+    room.rows.rate[:] = blocks_of(priors.rate_w + weight, width, 1.0)
+    scale, root = np.ones((blocks, rank, width)), np.zeros((blocks, rank, rank, width))
+    stride = Stride(scale, root, np.full((blocks, width), STEP), np.array([LENGTH]))
+    set_strides(side.data, Ht, room.rows, stride, room.block, blocks_of(priors.rate_w, width, 1.0))
+    nothing = np.zeros((0, 0, 0, 0)), np.zeros((blocks, rank, width)), np.zeros((blocks, width))
+    accepted = move_side(side, Ht, SideTuning(*stride, *nothing), room, key)
+    from_blocks(W, room.rows.values)
+    return accepted
+
+
 ENGINE = Engine(
     name="particle_gibbs",
     verb="sample",
     likelihoods=(Poisson,),
+    chains=CHAINS,
     options=ParticleGibbs,
     supports=supports,
     prepare=prepare,

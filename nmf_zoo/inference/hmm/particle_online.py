@@ -1,8 +1,8 @@
 """Online EM by particles for any chain: W and its parameters from a stream (Yildirim, Cemgil, Singh 2012, section 3.3).
 
 Every sample is a step of size t^-exponent: the particles move on and are weighed, carry smoothed sums along, and W and
-the chain's parameters go to where these say; see :mod:`nmf_zoo.kernels.particles.online`. What is kept is particles and
-sums, whatever has been seen. Samples are the times of the chain, in the order in which they come; one without an
+the chain's parameters go to where these say; see :mod:`nmf_zoo.kernels.hmm.particles.online`. What is kept is particles
+and sums, whatever has been seen. Samples are the times of the chain, in the order in which they come; one without an
 observed cell is a missing time. The sums are averages: beside them what the priors of W and of the chain's parameters
 say is divided by the samples so far.
 
@@ -19,37 +19,43 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.engine import CAN_RUN, Verdict
-from nmf_zoo.inference.hmm.chain_updates import keep_inside
 from nmf_zoo.inference.hmm.laws import law_of, make_population, swap
-from nmf_zoo.inference.hmm.log_normal_updates import as_variable
-from nmf_zoo.inference.hmm.online_rows import copy, counts_of, cut, series_of, weights_of
-from nmf_zoo.inference.hmm.online_start import gamma_of, shared_offsets, start_weights, takes_stream
-from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, plan_of
+from nmf_zoo.inference.hmm.m_step import ROLES, Entries, as_variable, keep_inside, rules_of
+from nmf_zoo.inference.hmm.online import (
+    copy,
+    counts_of,
+    cut,
+    gamma_of,
+    series_of,
+    shared_offsets,
+    start_weights,
+    takes_stream,
+    weights_of,
+)
+from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, Wanted, make_carried
+from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, draw_paths, plan_of
 from nmf_zoo.inference.hmm.particle_options import ParticleOptions, require_word
-from nmf_zoo.inference.hmm.particle_paths import draw_paths
-from nmf_zoo.inference.hmm.particle_sums import SMOOTHERS, Wanted, make_carried
-from nmf_zoo.inference.hmm.support import MOST_MEMORY
-from nmf_zoo.inference.hmm.update_rules import ROLES, Entries, rules_of
-from nmf_zoo.inference.start import start_hyperparameters
-from nmf_zoo.inference.step_options import check_steps
-from nmf_zoo.inference.stream_engine import ACTIVATIONS, Columns, StreamEngine
-from nmf_zoo.inference.workers import Workers
-from nmf_zoo.kernels.basis_chain import WITHOUT_DATA
-from nmf_zoo.kernels.particles.emission import Target
-from nmf_zoo.kernels.particles.filter import Population
-from nmf_zoo.kernels.particles.laws import BASIS, UNIT, Law
-from nmf_zoo.kernels.particles.online import SEEN, Step, Updates, learn
-from nmf_zoo.kernels.particles.statistics import FIRSTS, PAIRS, Carried
-from nmf_zoo.kernels.streams import child
-from nmf_zoo.structure import Array, Chain, Factorisation, Flat, Known, LogNormalARPrior, Poisson
+from nmf_zoo.inference.hmm.support import CHAINS, MOST_MEMORY
+from nmf_zoo.inference.shared.start import start_hyperparameters
+from nmf_zoo.inference.shared.step_options import check_steps
+from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
+from nmf_zoo.kernels.hmm.particles.emission import Target
+from nmf_zoo.kernels.hmm.particles.filter import Population
+from nmf_zoo.kernels.hmm.particles.laws import BASIS, UNIT, Law
+from nmf_zoo.kernels.hmm.particles.online import SEEN, Step, Updates, learn
+from nmf_zoo.kernels.hmm.particles.statistics import FIRSTS, PAIRS, Carried
+from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.runtime.engine import CAN_RUN, Verdict
+from nmf_zoo.runtime.stream_engine import ACTIVATIONS, Columns, StreamEngine
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Array, ChainPrior, Factorisation, Flat, Known, LogNormalARPrior, Poisson
 
 STEPS = 3  # child of a stream's key, beside START and ACTIVATIONS
 PATHS_OF_BLOCKS, MOST_NUMBERS = (20, 400), 1 << 24  # paths drawn for the activations of a block, and numbers in them
 
 
 class ParticleState(NamedTuple):
-    """Particles with what they carry, parameters, and the clock of :func:`~nmf_zoo.kernels.particles.online.learn`.
+    """Particles with what they carry, parameters, and the clock of :func:`~nmf_zoo.kernels.hmm.particles.online.learn`.
 
     ``others`` holds the values of unknowns that are not learned: those of the first time.
     """
@@ -155,7 +161,7 @@ def _can_recentre(structure: Factorisation) -> bool:
 
 def _chain(structure: Factorisation) -> Any:
     prior = structure.H.prior
-    assert isinstance(prior, Chain)
+    assert isinstance(prior, ChainPrior)
     return prior
 
 
@@ -289,6 +295,7 @@ def law_in_the_middle(law: Law) -> Law:
 STREAM = StreamEngine(
     name="online_em",
     likelihoods=(Poisson,),
+    chains=CHAINS,
     options=ParticleOnlineEM,
     is_counts=True,
     block=Columns,

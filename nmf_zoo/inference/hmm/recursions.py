@@ -1,7 +1,7 @@
 """The exact recursions of the basis chain over blocks of times: in memory for about 2 sqrt(T) rows of 2^K numbers.
 
-See :mod:`nmf_zoo.kernels.basis_chain`. All functions are of one (counts, W, chain) at a time, as :class:`Recursions`
-holds them; blocks depend on T and K alone, so that results don't depend on anything else.
+See :mod:`nmf_zoo.kernels.hmm.basis_chain`. All functions are of one (counts, W, chain) at a time, as
+:class:`Recursions` holds them; blocks depend on T and K alone, so that results don't depend on anything else.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from nmf_zoo.kernels.basis_chain import (
+from nmf_zoo.kernels.hmm.basis_chain import (
     WITHOUT_DATA,
     Rows,
     Sums,
@@ -21,7 +21,7 @@ from nmf_zoo.kernels.basis_chain import (
     smooth_block,
     trace_block,
 )
-from nmf_zoo.kernels.basis_states import Chain, Counts, Tables, set_rates
+from nmf_zoo.kernels.hmm.basis_states import Chain, Counts, Tables, set_rates
 from nmf_zoo.structure import Array, spans
 
 KEPT = 1 << 21  # numbers in the rows of a block, unless sqrt(T) rows are more: 16 MB

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nmf_zoo.inference.layout import Layout, Weights, compress, likelihood_constant, turn, weigh
-from nmf_zoo.kernels.basis_states import Counts
+from nmf_zoo.inference.shared.layout import Layout, Weights, compress, likelihood_constant, turn, weigh
+from nmf_zoo.kernels.hmm.basis_states import Counts
 from nmf_zoo.structure import Array, Factorisation
 
 

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import math
 
-from nmf_zoo.inference.engine import CAN_RUN, Verdict, has_data
-from nmf_zoo.inference.families import takes_likelihood
 from nmf_zoo.inference.hmm.particle_options import ParticleOptions
 from nmf_zoo.inference.hmm.recursions import block_length
-from nmf_zoo.structure import BasisChainPrior, Factorisation, Fixed, Flat, GammaPrior, Poisson, UnitChainPrior
+from nmf_zoo.inference.shared.requirements import takes_likelihood
+from nmf_zoo.runtime.engine import CAN_RUN, Verdict, has_data
+from nmf_zoo.structure import (
+    BasisChainPrior,
+    Factorisation,
+    Fixed,
+    Flat,
+    GammaPrior,
+    LogNormalARPrior,
+    Poisson,
+    UnitChainPrior,
+)
 
 MOST_COMPONENTS = 16
 MOST_MEMORY = 4e9  # bytes of rows of 2^K numbers
 HYPER_PRIORS = ("uniform", "beta")
-CHAIN_ENGINES = ("hmm_exact", "smc", "particle_gibbs")  # these know that columns follow each other
+CHAINS = (BasisChainPrior, UnitChainPrior, LogNormalARPrior)  # that particles can move by
 
 
 def supports_exact(structure: Factorisation) -> Verdict:
@@ -59,7 +68,7 @@ def are_states_few(structure: Factorisation) -> Verdict:
     memory = 8.0 * n_rows * 2.0**rank
     if rank > MOST_COMPONENTS or memory > MOST_MEMORY:
         found = f"{rank} components have 2^{rank} states, which take {memory / 1e9:.2g} GB"
-        few = f"engine='smc' draws from them, in {cloud_memory(structure) / 1e6:.2g} MB"
+        few = f"engine='particle_em' draws from them, in {cloud_memory(structure) / 1e6:.2g} MB"
         return Verdict(f"{found}: lower rank, or {few}")
     return CAN_RUN
 
@@ -77,17 +86,3 @@ def cloud_memory(structure: Factorisation, n_particles: int = ParticleOptions.pa
     rank, (n_features, n_times) = structure.rank, structure.shape
     of_sums = 2.0 * rank * (2 * n_features + 5)
     return 8.0 * n_particles * (of_sums + 3.0 * (2 * rank + 3) * math.sqrt(n_times))
-
-
-def chain_verdict(structure: Factorisation, name: str) -> Verdict:
-    """Why an engine that knows no chains can't run a model with one; CAN_RUN where that is not the reason."""
-    H = structure.H
-    if not H.is_chain or name in CHAIN_ENGINES:
-        return CAN_RUN
-    if name != "nuts":
-        return Verdict(f"the columns of {H.name} are a Markov chain, and it takes them for independent")
-    if isinstance(H.prior, BasisChainPrior):
-        return Verdict(f"{H.name} is discrete")
-    if isinstance(H.prior, UnitChainPrior):
-        return Verdict(f"the density of {H.name} jumps: use slice or Metropolis steps of pm.sample")
-    return CAN_RUN

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from nmf_zoo.kernels.predictions import draw_uniforms_at
+from nmf_zoo.kernels.random.predictions import draw_uniforms_at
 from nmf_zoo.structure.parameters import Array, Parameter, Unknown
 
 Values = Mapping[str, Array]  # of the model's unknowns, by name

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from nmf_zoo.kernels.predictions import draw_powers_at
+from nmf_zoo.kernels.random.predictions import draw_powers_at
 from nmf_zoo.structure.likelihoods.base import Likelihood, Values
 from nmf_zoo.structure.parameters import Array
 

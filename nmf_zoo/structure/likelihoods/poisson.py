@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.kernels.predictions import draw_counts_at
+from nmf_zoo.kernels.random.predictions import draw_counts_at
 from nmf_zoo.structure.likelihoods.base import Likelihood, Values
 from nmf_zoo.structure.parameters import Array
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo import _compat
-from nmf_zoo.inference import ENGINES
+from nmf_zoo.inference.registry import is_maximised
 from nmf_zoo.reading import read
-from nmf_zoo.run_arguments import variable_shapes
+from nmf_zoo.runtime.arguments import variable_shapes
 from nmf_zoo.structure import Known, Normal, Poisson
 
 GROUPS = ("posterior", "warmup_posterior", "posterior_moments")
@@ -88,7 +88,7 @@ def descent(fit: Any, attrs: Any, structure: Any) -> None:
         engine = attrs["engine"]
         if engine not in MONOTONE or "float32" in str(attrs):
             continue
-        steps = np.diff(values) * (-1.0 if ENGINES[engine].maximise else 1.0)
+        steps = np.diff(values) * (-1.0 if is_maximised(engine) else 1.0)
         allowed = ROUNDING * np.maximum(np.abs(values[1:]), 1.0) + rounding(structure, values[1:])
         assert np.all(steps <= allowed), f"{engine}: the objective moved the wrong way: {values}"
 

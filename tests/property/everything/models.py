@@ -111,7 +111,7 @@ def models(pick, names, suited=SUITED_TO_ALL, illegal="", needs_data=True):
         )
         keywords[key] = wrong
     elif pick.once_in(12):
-        dim, size = pick([("component", rank), ("feature", shape[0]), ("sample", shape[1])])
+        dim, size = pick([("component", rank), ("feature", shape[0]), ("obs", shape[1])])
         keywords["coords"] = f"{{{dim!r}: {[f'{dim[0]}{i}' for i in range(size)]}}}"
     given = ", ".join(["X" if table else "None", given_rank, *(f"{key}={value}" for key, value in keywords.items())])
     lines = [*(table.lines if table else []), "with pm.Model() as model:", f"    nz.{name}({given})"]
@@ -160,7 +160,7 @@ def without_other(keywords, chosen):
 
 def hyperparameters(pick, name, shape, rank, suited):
     (F, N), found = shape, {}
-    of_w, of_h = (("feature", F), ("component", rank)), (("component", rank), ("sample", N))
+    of_w, of_h = (("feature", F), ("component", rank)), (("component", rank), ("obs", N))
     if name == "normal_nmf":
         if pick((False, True)):
             found["sigma"] = values(pick, "sigma", (), suited.unknowns)
@@ -228,7 +228,7 @@ def chain_values(pick, role, numbers, rank, unknowns):
         plain = [number for number in numbers if "'" not in number]
         return f"[{', '.join(pick(plain) for _ in range(rank))}]"
     if form == "free":
-        return f"nz.free(tie={pick(['all', 'sample'])!r})"
+        return f"nz.free(tie={pick(['all', 'obs'])!r})"
     priors = {
         "mean": 'pm.Normal("{}", 0.0, 1.0{})',
         "scale": 'pm.HalfNormal("{}", 1.0{})',

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from nmf_zoo.engines import OPTIONS
 from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed, UnreadableModel, UnsupportedModel
+from nmf_zoo.inference.registry import named
 from tests.property.everything.cases import IMPORTS, Case
 
 OURS = (InputError, UnreadableModel, UnsupportedModel, RunFailed)
@@ -60,7 +60,7 @@ def judge_refusal(error: Exception, has_run: bool) -> Outcome:
     if "\n" in said or len(said) > MOST_LETTERS:
         return Outcome("failed", f"{type(error).__name__} of more than a line: {said!r}", place_of(error))
     if isinstance(error, UnsupportedModel):
-        unknown = [name for name in ABLE.findall(said) if name not in OPTIONS]
+        unknown = [name for name in ABLE.findall(said) if not named(name)]
         if unknown:
             return Outcome("failed", f"names engines that don't exist: {unknown}", place_of(error))
     return Outcome("ran" if has_run else "refused", f"{type(error).__name__}: {said}")

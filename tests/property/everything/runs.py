@@ -6,10 +6,9 @@ from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
-from nmf_zoo.engines import OPTIONS, VERBS
-from nmf_zoo.inference import ENGINES as ENGINES_BY_NAME
-from nmf_zoo.streaming import STREAMS
+from nmf_zoo.inference.registry import is_maximised
 from tests.property.everything.models import Model, Suited
+from tests.registered import OPTIONS, STREAMS, VERBS
 
 STREAM_OPTIONS = {engine.options.__name__: engine.options for engine in STREAMS}
 ENGINES = (*OPTIONS, *STREAM_OPTIONS)
@@ -22,8 +21,9 @@ DECLARATIONS = {  # that an engine is for; others are drawn now and then, to be 
     "mcem": ("gap", "gap", "gamma_nmf"),
     "gibbs": ("gamma_nmf", "gamma_nmf", "gap", "is_nmf"),
     "hmm_exact": ("hmm_nmf",),
-    "smc": ("hmm_nmf",),
+    "particle_em": ("hmm_nmf",),
     "particle_gibbs": ("hmm_nmf",),
+    "smc": ("gamma_nmf",),
     "nuts": ("gamma_nmf", "gap", "is_nmf"),
     "OnlineEM": ("gap",),
     "SimulatedOnlineEM": ("is_nmf",),
@@ -36,8 +36,9 @@ SUITED = {
     "mcem": Suited(unknowns=("free",)),
     "gibbs": Suited(unknowns=("prior",)),
     "hmm_exact": Suited(unknowns=("free",), chains=("basis",)),
-    "smc": Suited(unknowns=("free",)),
+    "particle_em": Suited(unknowns=("free",)),
     "particle_gibbs": Suited(unknowns=("prior",), weights=True),
+    "smc": Suited(unknowns=()),
     "nuts": Suited(unknowns=("prior",)),
     "OnlineEM": Suited(unknowns=(), with_edges=True),
     "SimulatedOnlineEM": Suited(unknowns=()),
@@ -68,8 +69,10 @@ def options(pick, name, kind, is_illegal=False):
         is_for = kind in OF_KIND.get(field.name, (kind,)) or pick.once_in(20)
         if field.name in COSTLY or (is_for and pick.once_in(3)):
             given[field.name] = option_values(pick, field.name, hints[field.name])
-    if name in ("particle_gibbs", "smc", "ParticleOnlineEM"):
+    if name in ("particle_gibbs", "particle_em", "ParticleOnlineEM"):
         given["particles"] = pick(COSTLY["particles"])
+    if name == "smc":  # particles in chains of five
+        given = {"particles": pick(["20", "10", "50"]), "ess": pick(["0.5", "0.8"])}
     names = {field.name for field in fields(chosen)}
     given = {key: value for key, value in given.items() if key in names}
     if is_illegal and given:
@@ -107,12 +110,15 @@ def seeds(pick):
 
 def fits(pick):
     """Arguments of nz.fit."""
-    return {
+    given = {
         "max_iter": pick(["4", "1", "2", "15"]),
         "tol": pick(["0", "1e-4", "1e-9", "1e3"]),
         "restarts": pick(["1", "1", "1", "2", "3"]),
         "draws": pick(["3", "1"]),
     }
+    if pick.once_in(6):
+        given["search"] = pick(["'auto'", "nz.Search(fits=9)", "nz.Search(fits=7, starts=2)"])
+    return given
 
 
 def samples(pick, name):
@@ -124,8 +130,12 @@ def samples(pick, name):
     }
     if name == "nuts":
         given |= {"draws": "5", "tune": "5", "chains": "1"}
+    if name == "smc" and not pick.once_in(8):  # to which the others say nothing
+        return given
     if pick.once_in(5):
         given["thin"] = pick(["1", "2", "5"])
+    if pick.once_in(10):
+        given["start"] = pick(["nz.Search(fits=6)", "'random'"])
     if pick.once_in(8):
         given["discard_tuned_samples"] = "False"
     if name != "nuts" and pick.once_in(8):
@@ -147,6 +157,8 @@ ILLEGAL_RUNS = (
     ("tol", "-1.0"),
     ("tol", "np.nan"),
     ("restarts", "0"),
+    ("search", "'all'"),
+    ("start", "'nndsvd'"),
     ("draws", "0"),
     ("draws", "1.5"),
     TOO_MANY,
@@ -191,7 +203,7 @@ def runs(pick, name, model: Model, engine, is_illegal=False):
     wrong = ""
     if is_illegal:
         wrongs = [pair for pair in ILLEGAL_RUNS if pair[0] in given or pair[0] in EVERYWHERE]
-        if VERBS[name] == "fit" and not ENGINES_BY_NAME[name].maximise:  # a point, however many draws are asked for
+        if VERBS[name] == "fit" and not is_maximised(name):  # a point, however many draws are asked for
             wrongs.remove(TOO_MANY)
         key, given[key] = pick(wrongs)
         wrong = f"{key}={given[key]}"

@@ -59,7 +59,7 @@ ILLEGAL = (
     "X = np.full(X.shape, np.nan)",
     "X = np.ma.masked_array(X, True)",
     "X = sp.csr_array(-1.0 - X)",
-    "X = sp.csr_array(np.where(X > 0, np.nan, 1.0))",
+    "X = sp.csr_array(np.where(X >= 0, np.nan, 1.0))",
     "X = sp.csr_array(X.astype(complex) * 1j + 1j)",
 )
 
@@ -164,8 +164,8 @@ def frames(pick, table):
 
 
 def dataarrays(pick, table):
-    dims = pick(['("feature", "sample")', '("gene", "cell")', '("Hz", "s")'])
-    turned = ', dims=("sample", "feature")).T' if pick.once_in(4) else f", dims={dims})"
+    dims = pick(['("feature", "obs")', '("gene", "cell")', '("Hz", "s")'])
+    turned = ', dims=("obs", "feature")).T' if pick.once_in(4) else f", dims={dims})"
     table.lines.append(f"X = xr.DataArray(X.T{turned}" if turned.endswith(".T") else f"X = xr.DataArray(X{turned}")
     table.is_labelled = True
 

@@ -45,8 +45,8 @@ class Reader:
 
 
 def read_table(path: Path) -> None:
+    from nmf_zoo.interfaces.tables import read_matrix
     from nmf_zoo.sparse import check_sparse
-    from nmf_zoo.tables import read_matrix
 
     matrix = read_matrix(path)
     require(len(matrix.shape) == 2 and 0 not in matrix.shape, f"shape {matrix.shape}")
@@ -102,6 +102,8 @@ def cells_of_mtx(path: Path, matrix: Any) -> Any:
     sizes = [int(word) for word in lines[0].split()]
     if layout == "array":
         return np.array([float(line) for line in lines[1:]]).reshape(sizes[::-1]).T
+    if np.prod(sizes[:2], dtype=float) > 1e7:
+        return None  # a lie in the head that sparse matrices can hold
     found = np.zeros(sizes[:2])
     for line in lines[1:]:
         row, column, *value = line.split()
@@ -278,7 +280,7 @@ def write_parquet(path: Path, random: np.random.Generator) -> str:
 
 
 def read_lines(path: Path) -> None:
-    from nmf_zoo.tables import read_labels
+    from nmf_zoo.interfaces.tables import read_labels
 
     found = read_labels(path)
     content = path.read_bytes().decode("utf-8-sig")
@@ -343,12 +345,12 @@ def result() -> Any:
     random = np.random.default_rng(1)
     leading = {"chain": [0, 1], "draw": np.arange(6)}
     W = ("chain", "draw", "feature", "component"), random.gamma(1.0, 1.0, (2, 6, 5, 2))
-    H = ("chain", "draw", "component", "sample"), random.gamma(1.0, 1.0, (2, 6, 2, 4))
-    labels = {"feature": ROWS, "component": [0, 1], "sample": COLUMNS}
+    H = ("chain", "draw", "component", "obs"), random.gamma(1.0, 1.0, (2, 6, 2, 4))
+    labels = {"feature": ROWS, "component": [0, 1], "obs": COLUMNS}
     groups = {
         "posterior": xr.Dataset({"W": W, "H": H}, leading | labels),
         "sample_stats": xr.Dataset({"lp": (("chain", "draw"), random.normal(size=(2, 6)))}, leading),
-        "observed_data": xr.Dataset({"X": (("feature", "sample"), X)}, {k: labels[k] for k in ("feature", "sample")}),
+        "observed_data": xr.Dataset({"X": (("feature", "obs"), X)}, {k: labels[k] for k in ("feature", "obs")}),
     }
     attrs = {"engine": "gibbs", "options": "{}", "seconds": 0.5, "status": "complete", "inference_library": "nmf_zoo"}
     return _compat.inference_data(groups, attrs)

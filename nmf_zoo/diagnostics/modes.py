@@ -1,0 +1,107 @@
+"""Whether chains that disagree would agree later: each chain against itself first, then against the others.
+
+The posterior of a factorisation has modes that are no permutations of each other, and no chain of ours goes from one to
+another. A chain whose second half differs from its first by more than their Monte-Carlo errors is still on its way, and
+more draws help. Chains that have settled and differ all the same are in different modes, and stay there.
+
+In doubt a chain is on its way: of four chains that stand still and are followed in nine quantities, none was called so
+in 200 runs of 400 or 1,000 draws of autocorrelation 0.3, but one or more in 153 of 200 where it is 0.9, which leaves a
+chain some 50 effective draws. There "draw longer" is right for another reason.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import norm
+
+from nmf_zoo.diagnostics.align import CLEARER, Components, cosines
+from nmf_zoo.diagnostics.invariants import CLEAR_RHAT, ess, rhat
+
+FEWEST_EFFECTIVE = 5.0  # draws of half a chain, below which its mean has no error that could be told
+ALARM = 1e-3  # how often halves of settled chains may be called different, over all chains and quantities
+
+
+def modes_of_chains(draws: xr.Dataset) -> list[list[int]] | None:
+    """The chains by the modes that they have settled in; None while one of them is still on its way.
+
+    ``draws`` : invariants, (chain, draw, ...). Two chains are in one mode when R-hat of the two alone is clear of no
+    more than `CLEAR_RHAT` in every quantity; so are two of which each is in one with a third.
+    """
+    if not np.all(have_settled(draws)):
+        return None
+    modes: list[list[int]] = []
+    for chain in range(draws.sizes["chain"]):
+        near = [mode for mode in modes if any(_agree(draws, chain, other) for other in mode)]
+        modes = [mode for mode in modes if mode not in near] + [[*(one for mode in near for one in mode), chain]]
+    return sorted(modes)
+
+
+def have_settled(draws: xr.Dataset) -> np.ndarray:
+    """Of every chain, whether its two halves have the same means, of every quantity, within their errors."""
+    n = draws.sizes["draw"]
+    halves = [draws.isel(draw=slice(None, n // 2)), draws.isel(draw=slice(n - n // 2, None))]
+    return np.array(
+        [_is_settled([half.isel(chain=[chain]) for half in halves], draws) for chain in range(draws.sizes["chain"])]
+    )
+
+
+def _is_settled(halves: list[xr.Dataset], draws: xr.Dataset) -> bool:
+    means, variances, effective = [], [], []
+    for half in halves:
+        n = ess(half, "mean")
+        effective += [_flat(n)]
+        means.append(_flat(half.mean(("chain", "draw"))))
+        variances.append(_flat(half.var(("chain", "draw"), ddof=1) / n))
+    moves = np.abs(means[1] - means[0])
+    still = moves == 0.0  # what does not vary at all
+    limit = norm.isf(ALARM / (2 * moves.size * draws.sizes["chain"]))
+    with np.errstate(invalid="ignore"):
+        is_small = moves <= limit * np.sqrt(variances[0] + variances[1])
+        is_known = np.minimum(*effective) >= FEWEST_EFFECTIVE
+    return bool(np.all(still | (is_small & is_known)))
+
+
+def _agree(draws: xr.Dataset, one: int, other: int) -> bool:
+    found = _flat(rhat(draws.isel(chain=[one, other])))
+    return bool(np.all(~(found > CLEAR_RHAT)))
+
+
+def _flat(values: xr.Dataset) -> np.ndarray:
+    return np.concatenate([np.atleast_1d(variable.to_numpy()).ravel() for variable in values.data_vars.values()])
+
+
+# -- labellings ------------------------------------------------------------------------------------------------------
+
+
+APART = -1e300  # of a match that is not allowed
+
+
+def split_labellings(modes: list[list[int]], means: Components, classes: np.ndarray) -> list[list[int]]:
+    """Modes with the same W H, split where their chains number unlike components differently.
+
+    ``means`` : of each chain, W (chain, F, K) and H (chain, K, N). ``classes`` : (K,), components of one class have the
+    same priors, and trade places without any change of the posterior. Others do not, so that each order of them is a
+    mode of its own, which neither lp nor W H need show.
+    """
+    return sorted(part for mode in modes for part in _by_labelling(mode, means, classes))
+
+
+def _by_labelling(mode: list[int], means: Components, classes: np.ndarray) -> list[list[int]]:
+    parts: list[list[int]] = []
+    for chain in mode:
+        like = next((part for part in parts if _is_labelled_alike(means, part[0], chain, classes)), None)
+        if like is None:
+            parts.append([chain])
+        else:
+            like.append(chain)
+    return parts
+
+
+def _is_labelled_alike(means: Components, one: int, other: int, classes: np.ndarray) -> bool:
+    """Whether no exchange of unlike components brings the chains nearer than exchanges of alike ones do."""
+    table = cosines(*(Components(means.W[at], None if means.H is None else means.H[at]) for at in (one, other)))
+    allowed = np.where(classes[:, None] == classes, table, APART)
+    free, own = (each[linear_sum_assignment(each, maximize=True)].mean() for each in (table, allowed))
+    return bool(free - own <= CLEARER)

@@ -1,0 +1,446 @@
+"""Expectation-maximisation: Poisson (Kullback-Leibler) and squared-error NMF, maximum likelihood or a posteriori.
+
+Poisson (Lee and Seung; Cemgil 2009, eq. 10-11, 20-21, 30-31; Paisley eq. 19-20), M the mask times the exposure::
+
+    E[c_fkn] = x_fn w_fk h_kn / ((W H)_fn + background / exposure)
+    w_fk = (a_w - 1 + sum_n E[C]) / (r_w + sum_n M h_kn)      then H alike, at the new W
+
+with a = 1, r = 0 for a factor without a prior, and a in the place of a - 1 for the mode in the logarithms (Cemgil's
+ICM). Under a normal likelihood the same loop runs on :mod:`nmf_zoo.inference.counts.em_losses`.
+
+GaP (Filstroff 2018, eq. 3-6: W without a prior, H gamma): where W could grow and H shrink for ever (a shape of 1, or a
+free rate or mean), the columns of the factor without a prior sum to one, a constraint inside its update. A free rate is
+then sum a / sum h over the cells that share it.
+
+By default Poisson data are not updated so, but by Newton steps (:mod:`nmf_zoo.inference.counts.newton`), and either
+gets momentum (:mod:`nmf_zoo.inference.shared.acceleration`): the fixed points are the same, the iterations far fewer.
+
+The objective is -log p(X, factors), everything included, in nats; it never rises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.inference.counts.em_losses import LOSSES, Loss, NormalLoss, PoissonLoss, View, can_square
+from nmf_zoo.inference.counts.newton import Newton, Pull, newton
+from nmf_zoo.inference.shared.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse, push_or_retreat
+from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, sum_to, two_sides
+from nmf_zoo.inference.shared.layout import check_precision
+from nmf_zoo.inference.shared.multiplicative import FLOOR, peak_on_simplex, stationarity, update
+from nmf_zoo.inference.shared.requirements import takes_priors, takes_scale
+from nmf_zoo.inference.shared.start import check_start, start_factors, start_hyperparameters
+from nmf_zoo.options import check_types
+from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
+from nmf_zoo.runtime.memory import release
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Array, Factorisation, GammaPrior, Known, Normal, Poisson, Unknown
+
+MODES = ("density", "log")
+ACCELERATIONS = ("newton", "momentum", None)
+FAR = 1e4  # of a column, in one step: means that followed it have four digits less
+UPDATES = ("auto", "monotone", "heuristic", "sage")
+
+
+class EMState(NamedTuple):
+    """W (F, K), Ht (N, K), free parameters by name, and what the data say at these factors (None for Newton steps).
+
+    objective : at these factors; momentum : how hard the next step is pushed; and what it is pushed from: ``other``
+    is the point ahead, where the next Newton steps start, or the last update, which led to W and Ht by a push
+    """
+
+    W: Array
+    Ht: Array
+    values: dict[str, Array]
+    view: Any
+    objective: float = np.inf
+    momentum: Momentum = Momentum()
+    other: tuple[Array, Array] | None = None
+
+
+class EMInfo(NamedTuple):
+    """objective: -log p at the new factors; residual: the KKT residual, 0 at a stationary point."""
+
+    objective: float
+    residual: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class EM:
+    """Options of EM.
+
+    Attributes
+    ----------
+    mode : what a prior means: "density" seeks the mode of the density of W and H, "log" that of log W and log H
+    accelerate : "newton" takes Newton steps with momentum for Poisson data in float64, and "momentum" where there are
+        none, which is for squared error and powers, in float32 and for GaP with columns that sum to one; "momentum"
+        pushes EM's own updates; None leaves these alone. The objective never rises, and stationary points are the same
+    inner : of EM's own updates: the expected sources are frozen for so many rounds of W and H; None refreshes them
+        between W and H too, as Lee and Seung do (1.5 times the work for a slightly longer step). Squared error and
+        powers have none and always refresh
+    start : where ``initvals`` say nothing: "random", "nndsvd" (singular vectors of X) or "kmeans++" (samples far apart)
+    precision : "float32" rounds what is computed at the cells of Poisson data, factors and sums, to six to seven
+        digits, in up to half the time. The factors themselves and the objective stay float64; the objective is off
+        by a relative 1e-6 at the most and may rise by as much, and the residual does not get much below 1e-6
+    update : of exponential data (Itakura-Saito; :mod:`nmf_zoo.inference.powers.em`): "monotone" minimises a
+        majoriser, "heuristic" goes about twice as far, to where that is as high as before, and "sage" is EM of the
+        composite model, component by component; "auto" is monotone for ten iterations, then heuristic. It is proven of
+        each that the objective never rises
+    """
+
+    mode: Literal["density", "log"] = "density"
+    accelerate: Literal["newton", "momentum"] | None = "newton"
+    inner: int | None = 1
+    start: Literal["random", "nndsvd", "kmeans++"] = "random"
+    precision: Literal["float64", "float32"] = "float64"
+    update: Literal["auto", "monotone", "heuristic", "sage"] = "auto"
+
+    def __post_init__(self):
+        check_types(self)
+        if self.mode not in MODES:
+            raise InputError("mode", repr(self.mode), f"one of {list(MODES)}")
+        if self.accelerate not in ACCELERATIONS:
+            raise InputError("accelerate", repr(self.accelerate), f"one of {list(ACCELERATIONS)}")
+        if self.inner is not None and (type(self.inner) is not int or self.inner < 1):
+            raise InputError("inner", repr(self.inner), "None or an integer >= 1")
+        if self.update not in UPDATES:
+            raise InputError("update", repr(self.update), f"one of {list(UPDATES)}")
+        check_start(self.start)
+        check_precision(self.precision)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What all restarts share.
+
+    ``constrained`` : the side whose columns sum to one, or None; ``newton`` : what takes Newton steps, or None
+    """
+
+    structure: Factorisation
+    options: EM
+    sides: tuple[Side, Side]
+    loss: Loss
+    constrained: Side | None
+    newton: Newton | None
+    workers: Workers
+
+
+# -- what it can run -------------------------------------------------------------------------------------------------
+
+
+SCALES = 1e-120, 1e120  # of the largest cell
+
+
+def supports(structure: Factorisation, options: Any) -> Verdict:
+    """Poisson or normal data with known hyperparameters, or the free rate of a GaP model."""
+    if structure.data is None:
+        return has_data(structure)
+    checks = (
+        *(_check_update, _check_families, _check_hyperparameters, _check_shapes, _check_free_rates, _check_normal),
+        _check_scale,
+    )
+    return next((verdict for verdict in (check(structure, options) for check in checks) if not verdict), CAN_RUN)
+
+
+def constrained(structure: Factorisation, mode: str) -> Side | None:
+    """The factor without a prior that would grow for ever while the other shrinks, or None."""
+    for flat, other in _flat_and_gamma(structure):
+        shape = other.gamma.shape
+        if other.factor.unknowns or (mode == "density" and isinstance(shape, Known) and np.any(shape.value <= 1.0)):
+            return flat
+    return None
+
+
+def _flat_and_gamma(structure: Factorisation) -> list[tuple[Side, Side]]:
+    W, H = two_sides(structure)
+    return [(flat, other) for flat, other in ((W, H), (H, W)) if flat.is_flat and other.is_gamma]
+
+
+def _check_update(structure: Factorisation, options: Any) -> Verdict:
+    if options.update == "auto":
+        return CAN_RUN
+    family = structure.likelihood.family
+    return Verdict(f'update={options.update!r} is for exponential data, and these are {family}: leave it at "auto"')
+
+
+def _check_families(structure: Factorisation, options: Any) -> Verdict:
+    return takes_priors(structure, GammaPrior)
+
+
+def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
+    """Free rates and means are estimated in GaP only, shapes nowhere: with the factors they have no joint maximum."""
+    allowed = set()
+    if isinstance(structure.likelihood, Poisson):
+        for _, other in _flat_and_gamma(structure):
+            second = [p for role, p in other.gamma.parameters.items() if role != "shape" and isinstance(p, Unknown)]
+            allowed = {p.name for p in second if p.prior.is_flat and p != other.gamma.shape}
+    allowed |= {unknown.name for unknown in structure.likelihood.unknowns if unknown.prior.is_flat}
+    refused = [name for name in structure.unknowns if name not in allowed]
+    if refused:
+        return Verdict(
+            f"hyperparameter {', '.join(refused)} is unknown, and estimated jointly with the factors it has no maximum"
+        )
+    return CAN_RUN
+
+
+def _check_shapes(structure: Factorisation, options: Any) -> Verdict:
+    for side in two_sides(structure):
+        if not side.is_gamma or options.mode == "log":
+            continue
+        least = float(np.min(side.gamma.shape.resolve({})))
+        if least < 1.0:
+            name = side.factor.name
+            return Verdict(f'the density of {name} has shape {least:g} < 1 and is unbounded at 0: use EM(mode="log")')
+    return CAN_RUN
+
+
+def _check_free_rates(structure: Factorisation, options: Any) -> Verdict:
+    """As a component empties, its own free rate rises, and the density of its cells with it, whatever the data say."""
+    for side in two_sides(structure):
+        for unknown in side.factor.unknowns:
+            per_component = side.turn(np.empty(np.broadcast_shapes(unknown.shape, (1, 1)))).shape[1] > 1
+            if options.mode == "density" and per_component:
+                return Verdict(
+                    f"{unknown.name} is free for each component, and as one empties, the density of {side.factor.name} "
+                    'has no bound: share it among the components or use EM(mode="log")'
+                )
+    return CAN_RUN
+
+
+def _check_scale(structure: Factorisation, options: Any) -> Verdict:
+    """Factors are at least FLOOR, and squares have to be finite."""
+    return takes_scale(structure, "EM", *SCALES, options.precision)
+
+
+def _check_normal(structure: Factorisation, options: Any) -> Verdict:
+    if not isinstance(structure.likelihood, Normal):
+        return CAN_RUN
+    if options.inner not in (None, 1):
+        return Verdict("inner= freezes expected sources, and a normal likelihood has none: leave it out")
+    if options.precision != "float64":
+        return Verdict("precision= rounds expected sources, and a normal likelihood has none: leave it out")
+    for side in two_sides(structure):
+        if side.is_gamma and (options.mode == "log" or np.any(side.gamma.shape.resolve({}) != 1.0)):
+            return Verdict(
+                f"squared-error updates take {side.factor.name} without a prior, or with a gamma prior of shape 1 and "
+                'mode="density"'
+            )
+    for flat, other in _flat_and_gamma(structure):
+        return Verdict(
+            f"{flat.factor.name} has no prior, so it can grow while {other.factor.name} shrinks to 0: give both a prior"
+        )
+    sigma, factors = structure.likelihood.sigma, (structure.W, structure.H)
+    if isinstance(sigma, Unknown) and structure.rank >= min(structure.shape) and not any(f.is_fixed for f in factors):
+        return Verdict(
+            f"{sigma.name} is free and rank {structure.rank} can fit X exactly, where the density has no bound: "
+            f"lower the rank below {min(structure.shape)} or give {sigma.name}"
+        )
+    if not can_square(structure):
+        return Verdict("sparse data with an exposure or a background would have to be made dense: pass X as an array")
+    return CAN_RUN
+
+
+# -- how it runs -----------------------------------------------------------------------------------------------------
+
+
+def prepare(structure: Factorisation, options: EM, workers: Workers) -> Problem:
+    """Lay out the data for the updates."""
+    loss = LOSSES[type(structure.likelihood)](structure, workers, options.precision)
+    if isinstance(loss, NormalLoss):  # which has no sources to freeze
+        options = replace(options, inner=None)
+    simplex = constrained(structure, options.mode)
+    steps = _newton(structure, options, loss, simplex, workers)
+    release(structure)
+    return Problem(structure, options, two_sides(structure), loss, simplex, steps, workers)
+
+
+def _newton(structure: Factorisation, options: EM, loss: Loss, simplex: Side | None, workers: Workers) -> Newton | None:
+    """What takes Newton steps, where they were asked for and there are any."""
+    asked = options.accelerate == "newton" and options.precision == "float64"
+    return newton(structure, workers, loss.sources) if asked and isinstance(loss, PoissonLoss) and not simplex else None
+
+
+def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> EMState:
+    """The start given, or a random one at the scale of the data."""
+    W, Ht = start_factors(problem.structure, key, start, problem.options.start)
+    for side, array in zip(problem.sides, (W, Ht), strict=True):
+        if not side.is_fixed:
+            np.maximum(array, FLOOR, out=array)
+    if problem.constrained is not None:
+        inside, outside = (Ht, W) if problem.constrained.is_right else (W, Ht)
+        total = inside.sum(axis=0)
+        inside /= total
+        outside *= total
+    values = start_hyperparameters(problem.structure, start)
+    view = None if problem.newton is not None else _look(problem, W, Ht, values)
+    return EMState(W, Ht, values, view)
+
+
+def step(problem: Problem, state: EMState, key: np.uint64 | None = None) -> tuple[EMState, EMInfo]:
+    """One iteration: W, then H, then the free parameters."""
+    if problem.newton is not None:
+        return _newton_step(problem, problem.newton, state)
+    W, Ht, residual = _step_factors(problem, state)
+    new, momentum = push_or_retreat(
+        state.momentum,
+        None if state.other is None else lambda: _pushed(problem, W, Ht, state),
+        lambda: _at(problem, W, Ht, state.values),
+        lambda new: new.objective <= state.objective,
+    )
+    other = None if problem.options.accelerate is None else (W, Ht)
+    return new._replace(momentum=momentum, other=other), EMInfo(new.objective, residual)
+
+
+def _pushed(problem: Problem, W: Array, Ht: Array, state: EMState) -> EMState:
+    """Beyond the update W, Ht, as seen from the one before."""
+    factors = []
+    for side, new, old in zip(problem.sides, (W, Ht), state.other or (), strict=True):
+        beyond = new if side.is_fixed else ahead_by_ratio(new, old, state.momentum.push)
+        factors.append(beyond / beyond.sum(axis=0) if side == problem.constrained else beyond)
+    return _at(problem, factors[0], factors[1], state.values)
+
+
+def _newton_step(problem: Problem, steps: Newton, state: EMState) -> tuple[EMState, EMInfo]:
+    """Newton steps from the point ahead; if that loses, from where we are; and EM's own update if rounding spoils both.
+
+    A base step can lose only to rounding, in extreme data.
+    """
+    beyond = state.other
+    (new, residual), momentum = push_or_retreat(
+        state.momentum,
+        None if beyond is None else lambda: _descend(problem, steps, *beyond, state.values),
+        lambda: _descend(problem, steps, state.W, state.Ht, state.values),
+        lambda found: found[0].objective <= state.objective,
+    )
+    if not is_no_worse(new.objective, state.objective):
+        W, Ht, residual = _step_factors(problem, _at(problem, state.W, state.Ht, state.values))
+        new = _at(problem, W, Ht, state.values)
+    left, right = problem.sides
+    W = new.W if left.is_fixed else ahead(new.W, state.W, momentum.push)
+    Ht = new.Ht if right.is_fixed else ahead(new.Ht, state.Ht, momentum.push)
+    return new._replace(view=None, momentum=momentum, other=(W, Ht)), EMInfo(new.objective, residual)
+
+
+def _descend(problem: Problem, steps: Newton, W: Array, Ht: Array, values: dict[str, Array]) -> tuple[EMState, float]:
+    """(where Newton steps of W and then of H lead, KKT residual on the way)"""
+    factors, loss, residual, log_mean = [W, Ht], cast(PoissonLoss, problem.loss), 0.0, None
+    before = W, Ht
+    for which, side in enumerate(problem.sides):
+        if not side.is_fixed:
+            other = factors[1 - which]
+            drag = loss.weights.over_features(other) if which else loss.weights.over_samples(other)
+            factors[which] = np.array(factors[which], order="C")
+            pull = pull_of(side, problem.options.mode, drag, values)
+            at_side, log_mean = steps.improve(which, factors[which], other, pull)
+            residual = max(residual, at_side)
+    W, Ht = factors
+    if log_mean is None or _is_far((W, Ht), before):  # both are known, or the means on the way have lost digits
+        return _at(problem, W, Ht, values), residual
+    objective = -loss.log_likelihood(log_mean, W, Ht) - log_prior(problem.sides, problem.options.mode, W, Ht, values)
+    return EMState(W, Ht, values, None, objective), residual
+
+
+def _is_far(factors: tuple[Array, Array], before: tuple[Array, Array]) -> bool:
+    """A column's total fell or rose by more than FAR: means that follow it keep the rounding of what they were."""
+    ends = [(new.sum(axis=0), old.sum(axis=0)) for new, old in zip(factors, before, strict=True)]
+    return any(bool(np.any((new > FAR * old) | (old > FAR * new))) for new, old in ends)
+
+
+def _step_factors(problem: Problem, state: EMState) -> tuple[Array, Array, float]:
+    """(W, Ht, KKT residual) of EM's own update"""
+    loss, values, view = problem.loss, state.values, state.view
+    W, at_W = _update(problem, 0, state.W, view.pull_W, loss.drag_W(view, state.Ht), values)
+    pull_H, drag_H = loss.for_H(W, state.Ht, values) if problem.options.inner is None else (view.pull_H, loss.drag_H(W))
+    Ht, at_H = _update(problem, 1, state.Ht, pull_H, drag_H, values)
+    for _ in range(1, problem.options.inner or 1):
+        W, _unused = _update(problem, 0, W, view.pull_W, loss.drag_W(view, Ht), values)
+        Ht, _unused = _update(problem, 1, Ht, view.pull_H, loss.drag_H(W), values)
+    return W, Ht, max(at_W, at_H)
+
+
+def _at(problem: Problem, W: Array, Ht: Array, values: dict[str, Array]) -> EMState:
+    """The state at these factors, free parameters at their best."""
+    values = update_rates(problem.sides, W, Ht, values)
+    view = _look(problem, W, Ht, values)
+    return EMState(
+        W, Ht, values, view, -view.log_likelihood - log_prior(problem.sides, problem.options.mode, W, Ht, values)
+    )
+
+
+def _look(problem: Problem, W: Array, Ht: Array, values: dict[str, Array]) -> View:
+    """What the data say at new factors; a free sigma moves to its best value there."""
+    return problem.loss.look(W, Ht, values, both=problem.options.inner is not None)
+
+
+def _update(problem: Problem, which: int, old: Array, pull: Array, drag: Array, values) -> tuple[Array, float]:
+    """(the factor's new value, how far from stationary the old one was)"""
+    side = problem.sides[which]
+    if side.is_fixed:
+        return old, 0.0
+    if side == problem.constrained:
+        new = peak_on_simplex(old, pull, drag)
+        return new, stationarity(old, new)
+    return update(side, problem.options.mode, old, pull, drag, values, problem.workers)
+
+
+def finish(problem: Problem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The solution as a posterior of one draw, whatever ``draws`` is; missing cells at their likelihood's point."""
+    return as_one_draw(problem.structure, state.W, state.Ht, state.values), {}
+
+
+# -- priors ----------------------------------------------------------------------------------------------------------
+
+
+def pull_of(side: Side, mode: str, drag: Array, values: Mapping[str, Array]) -> Pull:
+    """The linear and the logarithmic term of a factor's objective: what the zeros and the prior say."""
+    if not side.is_gamma:
+        return Pull(np.ascontiguousarray(drag), np.zeros((1, drag.shape[1])))
+    shape, rate = side.prior(values)
+    power, linear = np.broadcast_arrays(shape - 1.0 if mode == "density" else shape, drag + rate, subok=False)
+    return Pull(np.ascontiguousarray(linear), np.ascontiguousarray(power))
+
+
+def update_rates(sides: tuple[Side, Side], W: Array, Ht: Array, values: dict[str, Array]) -> dict[str, Array]:
+    """Free rates or means in closed form: sum a / sum h, or sum a h / sum a, over the cells that share one."""
+    values = dict(values)
+    for side, array in zip(sides, (W, Ht), strict=True):
+        for role, unknown in side.gamma.parameters.items() if side.is_gamma else ():
+            if isinstance(unknown, Unknown):
+                cells = side.turn(array)
+                a = np.broadcast_to(side.gamma.shape.resolve(values), cells.shape)
+                top, bottom = (a, cells) if role == "rate" else (a * cells, a)
+                best = sum_to(top, unknown.shape) / sum_to(bottom, unknown.shape)
+                values[unknown.name] = best.reshape(unknown.variable_shape)
+    return values
+
+
+def log_prior(sides: tuple[Side, Side], mode: str, W: Array, Ht: Array, values: Mapping[str, Array]) -> float:
+    """Log prior density of the factors, or of their logarithms."""
+    total = 0.0
+    for side, array in zip(sides, (W, Ht), strict=True):
+        if side.is_gamma:
+            shape, rate = side.prior(values)
+            power = shape - 1.0 if mode == "density" else shape
+            constant = np.broadcast_to(xlogy(shape, rate) - gammaln(shape), array.shape)
+            logs = float(np.sum(power * np.log(array))) if np.any(power) else 0.0
+            total += logs - float(np.sum(rate * array)) + float(np.sum(constant))
+    return total
+
+
+ENGINE = Engine(
+    name="em",
+    verb="fit",
+    likelihoods=tuple(LOSSES),
+    options=EM,
+    supports=supports,
+    prepare=prepare,
+    init=init,
+    step=step,
+    finish=finish,
+)

@@ -1,0 +1,221 @@
+"""What the data say at given factors, for EM: one class per likelihood, with the same four methods.
+
+``look`` gives the log-likelihood and the pull on W (and on H where sources are frozen), ``for_H`` the pull and drag on
+H at a new W, ``drag_W`` and ``drag_H`` the rest: the pulls and drags of :mod:`nmf_zoo.inference.shared.multiplicative`.
+
+Squared error under a normal likelihood, for multiplicative updates (Lee and Seung; Paisley eq. 1).
+
+With y = x - background, e the exposure and M the mask, split y = y+ - y-::
+
+    pull_W = W o ((M e y+) H^T),    drag_W = (M e^2 (W H)) H^T + (M e y-) H^T,    W = pull_W / drag_W
+
+and alike for H; both are divided by sigma^2, so that prior and noise are on one scale. The mean is built in blocks of
+columns, and for sparse data, all of whose other cells are 0, not at all: Gram matrices hold all there is to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from nmf_zoo.inference.shared.layout import BLOCK_CELLS, expected_sources, likelihood_constant, weigh
+from nmf_zoo.kernels.numerics.cells import rates_at_cells
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Array, Cells, Dense, Factorisation, Likelihood, Normal, Poisson, Unknown, slices
+
+NOISE_FLOOR = 1e-10  # of a free sigma, relative to the data: a perfect fit would send it to 0
+
+
+class View(NamedTuple):
+    """log_likelihood; pull_W (F, K); pull_H (N, K) or None; drag_W (F, K) where it depends on W, else None."""
+
+    log_likelihood: float
+    pull_W: Array
+    pull_H: Any = None
+    drag_W: Any = None
+
+
+class PoissonLoss:
+    """Poisson counts, or non-negative real data under the same density."""
+
+    def __init__(self, structure: Factorisation, workers: Workers, precision: str):
+        self.sources, self.weights = expected_sources(structure, workers, precision), weigh(structure)
+        self.constant = likelihood_constant(structure)
+
+    def look(self, W: Array, Ht: Array, values: dict[str, Array], both: bool) -> View:
+        statistics = self.sources.gather(W, Ht, "WH" if both else "W")
+        return View(self.log_likelihood(statistics.log_mean, W, Ht), statistics.of_W, statistics.of_H)
+
+    def log_likelihood(self, log_mean: float, W: Array, Ht: Array) -> float:
+        """log p(X | W, H) from sum x log mean."""
+        return log_mean - self.weights.total(W, Ht) + self.constant
+
+    def for_H(self, W: Array, Ht: Array, values: dict[str, Array]) -> tuple[Array, Array]:
+        return self.sources.gather(W, Ht, "H").of_H, self.drag_H(W)
+
+    def drag_W(self, view: View, Ht: Array) -> Array:
+        return self.weights.over_samples(Ht)
+
+    def drag_H(self, W: Array) -> Array:
+        return self.weights.over_features(W)
+
+
+class NormalLoss:
+    """A normal likelihood, sigma known or free; in float64 whatever ``precision`` is."""
+
+    def __init__(self, structure: Factorisation, workers: Workers, precision: str):
+        self.squares, self.sigma = squares(structure), structure.likelihood.parameters["sigma"]
+        x = structure.data.observed_values
+        self.least_sigma = max(NOISE_FLOOR * float(np.sqrt(np.mean(np.square(x)))), 1e-150) if x.size else 1.0
+
+    def look(self, W: Array, Ht: Array, values: dict[str, Array], both: bool) -> View:
+        pull, drag, error = self.squares.for_W(W, Ht)
+        size = max(self.squares.size, 1)
+        if isinstance(self.sigma, Unknown):
+            values[self.sigma.name] = np.array(max(np.sqrt(error / size), self.least_sigma)).reshape(
+                self.sigma.variable_shape
+            )
+        variance = self._variance(values)
+        log_likelihood = -0.5 * (error / variance + self.squares.size * np.log(2.0 * np.pi * variance))
+        return View(float(log_likelihood), W * pull / variance, None, drag / variance)
+
+    def for_H(self, W: Array, Ht: Array, values: dict[str, Array]) -> tuple[Array, Array]:
+        pull, drag = self.squares.for_H(W, Ht)
+        return Ht * pull / self._variance(values), drag / self._variance(values)
+
+    def drag_W(self, view: View, Ht: Array) -> Array:
+        return view.drag_W
+
+    def drag_H(self, W: Array) -> Array:
+        raise NotImplementedError("squared error has no sources to freeze")
+
+    def _variance(self, values: dict[str, Array]) -> float:
+        return float(np.square(self.sigma.resolve(values)).reshape(()))
+
+
+Loss = PoissonLoss | NormalLoss
+LOSSES: dict[type[Likelihood], Callable[[Factorisation, Workers, str], Loss]] = {
+    Poisson: PoissonLoss,
+    Normal: NormalLoss,
+}
+
+
+# -- squared error ---------------------------------------------------------------------------------------------------
+
+
+class CompleteSparse:
+    """Sparse data whose other cells are 0."""
+
+    def __init__(self, structure: Factorisation):
+        data = structure.data
+        self.X = sp.csr_array((data.values, (data.rows, data.cols)), shape=data.shape)
+        self.XT = sp.csr_array(self.X.T)
+        self.size, self.norm = data.shape[0] * data.shape[1], float(data.values @ data.values)
+
+    def for_W(self, W: Array, Ht: Array) -> tuple[Array, Array, float]:
+        """(pull / W, drag, squared error)"""
+        pull, gram = self.X @ Ht, Ht.T @ Ht
+        error = self.norm - 2.0 * float(np.sum(W * pull)) + float(np.sum((W.T @ W) * gram))
+        return pull, W @ gram, max(error, 0.0)
+
+    def for_H(self, W: Array, Ht: Array) -> tuple[Array, Array]:
+        """(pull / H, drag)"""
+        return self.XT @ W, Ht @ (W.T @ W)
+
+
+class DenseMatrix:
+    """A dense matrix, in blocks of columns."""
+
+    def __init__(self, structure: Factorisation):
+        likelihood, data = structure.likelihood, structure.data
+        seen = 1.0 if data.mask is None else data.mask
+        y = data.values if likelihood.background is None else seen * (data.values - likelihood.background)
+        self.exposure = likelihood.exposure
+        self.weight = None if self.exposure is None and data.mask is None else seen * _square(self.exposure, data.shape)
+        self.y, self.seen = y, data.mask
+        self.pulled = _scale(np.maximum(y, 0.0) if y.min(initial=0.0) < 0 else y, self.exposure)
+        self.pushed = _scale(np.maximum(-y, 0.0), self.exposure) if y.min(initial=0.0) < 0 else None
+        self.size = y.size if data.mask is None else int(data.mask.sum())
+        self.width = max(16, BLOCK_CELLS // max(1, y.shape[0]))
+
+    def for_W(self, W: Array, Ht: Array) -> tuple[Array, Array, float]:
+        """(pull / W, drag, squared error)"""
+        drag = W @ (Ht.T @ Ht) if self.weight is None else np.zeros_like(W)
+        error = 0.0
+        for block, mean in self._blocks(W, Ht):
+            if self.weight is not None:
+                drag += (self.weight[:, block] * mean) @ Ht[block]
+            rest = self.y[:, block] - _scale(mean, self.exposure, block)
+            error += float(np.sum(np.square(rest), where=True if self.seen is None else self.seen[:, block]))
+        return self.pulled @ Ht, drag if self.pushed is None else drag + self.pushed @ Ht, error
+
+    def for_H(self, W: Array, Ht: Array) -> tuple[Array, Array]:
+        """(pull / H, drag)"""
+        drag = Ht @ (W.T @ W) if self.weight is None else np.empty_like(Ht)
+        if self.weight is not None:
+            for block, mean in self._blocks(W, Ht):
+                drag[block] = (self.weight[:, block] * mean).T @ W
+        return self.pulled.T @ W, drag if self.pushed is None else drag + self.pushed.T @ W
+
+    def _blocks(self, W: Array, Ht: Array):
+        for block in slices(len(Ht), self.width):
+            yield block, W @ Ht[block].T
+
+
+class ListedCells:
+    """A list of observed cells; all others are missing."""
+
+    def __init__(self, structure: Factorisation):
+        data, likelihood = structure.data, structure.likelihood
+        self.rows, self.cols, self.shape, self.size = data.rows, data.cols, data.shape, len(data.rows)
+        self.exposure = structure.at_cells(likelihood.exposure, data.rows, data.cols, 1.0)
+        self.y = data.values - structure.at_cells(likelihood.background, data.rows, data.cols, 0.0)
+        self.pulled = self._matrix(self.exposure * np.maximum(self.y, 0.0))
+        self.pushed = self._matrix(self.exposure * np.maximum(-self.y, 0.0))
+
+    def _matrix(self, values: Array) -> sp.csr_array:
+        return sp.csr_array((values, (self.rows, self.cols)), shape=self.shape)
+
+    def _mean(self, W: Array, Ht: Array) -> Array:
+        mean = np.empty(self.size)
+        rates_at_cells(mean, W, Ht, self.rows, self.cols)
+        return self.exposure * mean
+
+    def for_W(self, W: Array, Ht: Array) -> tuple[Array, Array, float]:
+        """(pull / W, drag, squared error)"""
+        mean = self._mean(W, Ht)
+        drag = (self._matrix(self.exposure * mean) + self.pushed) @ Ht
+        return self.pulled @ Ht, drag, float(np.sum(np.square(self.y - mean)))
+
+    def for_H(self, W: Array, Ht: Array) -> tuple[Array, Array]:
+        """(pull / H, drag)"""
+        drag = (self._matrix(self.exposure * self._mean(W, Ht)) + self.pushed).T @ W
+        return self.pulled.T @ W, drag
+
+
+def squares(structure: Factorisation) -> CompleteSparse | DenseMatrix | ListedCells:
+    """The way to the squared error that suits the data."""
+    if isinstance(structure.data, Cells):
+        return CompleteSparse(structure) if structure.data.is_complete else ListedCells(structure)
+    return DenseMatrix(structure)
+
+
+def can_square(structure: Factorisation) -> bool:
+    """Sparse data keep their zeros out of memory only without an exposure or a background."""
+    likelihood = structure.likelihood
+    plain = likelihood.exposure is None and likelihood.background is None
+    return isinstance(structure.data, Dense) or not structure.data.is_complete or plain
+
+
+def _scale(array: Array, exposure: Array | None, block: slice | None = None) -> Array:
+    if exposure is None:
+        return array
+    exposure = np.atleast_2d(exposure)
+    return array * (exposure if block is None or exposure.shape[1] == 1 else exposure[:, block])
+
+
+def _square(exposure: Array | None, shape: tuple[int, int]) -> Array:
+    return np.broadcast_to(1.0 if exposure is None else np.square(exposure), shape)

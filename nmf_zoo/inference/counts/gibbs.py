@@ -1,0 +1,425 @@
+"""Gibbs sampling for Gamma-Poisson factorisations (Cemgil 2009, Algorithm 2), with exact moves beside it.
+
+With C[f, k, n] the sources of a count, X = sum_k C, one sweep draws in this order::
+
+    C[f, :, n] ~ Multinomial(x_fn, w_f * h_n / (w_f . h_n))            only where x_fn > 0 and observed
+    w_fk ~ Gamma(a_w + sum_n C, r_w + sum_n M_fn h_kn)
+    h_kn ~ Gamma(a_h + sum_f C, r_h + sum_f M_fn w_fk)
+    scale  w_k -> c w_k, h_k -> h_k / c            c generalised inverse Gaussian
+    shear  w_k -> w_k + e w_j, h_j -> h_j - e h_k  e by slice sampling, all ordered pairs
+    hyperparameters with a proper prior            slice sampling on the log scale
+    unknown scales of a prior with their factor    slice sampling (see ``slice_sampling.py``)
+
+M is the mask times the exposure; a background is one more source that belongs to no component. A factor without a
+prior has shape 1 and rate 0 in these conditionals. Scale and shear leave W H alone, and so the likelihood: they draw
+from the prior along directions that the data cannot see. The shear changes the allocation, so it comes after H and
+before the next C.
+
+Allocating counts mixes slowly where they are large or few. Where `Gibbs.trajectories` says so, and once the warm-up has
+adapted it, a sweep is therefore a Hamiltonian trajectory of every row of H given W, then of W given H (in
+``nmf_zoo/kernels/hmc/poisson_rows.py``), and the moves; each leaves the same posterior invariant. One sweep in twenty
+allocates as well.
+
+Small data sweep without Python: :mod:`nmf_zoo.kernels.counts.sweeps` takes the same steps with the same keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from nmf_zoo.errors import InputError, RunFailed
+from nmf_zoo.inference.counts.sweeps import (
+    has_masses,
+    is_small,
+    make_kept,
+    make_room,
+    make_sweeps,
+    make_tuning,
+    walks_pay,
+    with_priors,
+)
+from nmf_zoo.inference.shared.factor_view import PriorCells, as_variables, impute_counts, prior_cells
+from nmf_zoo.inference.shared.joint import LogJoint
+from nmf_zoo.inference.shared.layout import Layout, Weights, by_count, compress, weigh
+from nmf_zoo.inference.shared.propriety import is_proper
+from nmf_zoo.inference.shared.requirements import (
+    takes_counts,
+    takes_gammas,
+)
+from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_scale_moves
+from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
+from nmf_zoo.kernels.counts.allocation import allocate_sources, make_scratch
+from nmf_zoo.kernels.counts.gibbs import draw_scales, move_shears
+from nmf_zoo.kernels.counts.joint import weigh_features, weigh_samples
+from nmf_zoo.kernels.counts.sweeps import (
+    ACTIVATIONS,
+    HYPERPARAMETERS,
+    ORBIT,
+    ORBIT_EVERY,
+    SCALES,
+    SHEARS,
+    SOURCES,
+    TRAJECTORIES,
+    WEIGHTS,
+    Factors,
+    Kept,
+    Sweeps,
+    apply_scales,
+    keep,
+    pull_of_components,
+    run_sweeps,
+    walk,
+)
+from nmf_zoo.kernels.hmc.adaptation import Tuning, begin_sweep, end_sweep
+from nmf_zoo.kernels.numerics.cells import rates_at_cells
+from nmf_zoo.kernels.random.draws import draw_factor
+from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
+from nmf_zoo.options import check_types
+from nmf_zoo.results.groups import checked_cells
+from nmf_zoo.runtime.blocks import Block
+from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, Engine, Verdict
+from nmf_zoo.runtime.memory import release
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Array, Factorisation, Poisson
+
+MOVES = ("scale", "shear")
+TRAJECTORY_WORDS = ("auto", "always", "never")
+
+
+class GibbsState(NamedTuple):
+    """W (F, K), Ht (N, K), the hyperparameters by name, each side's counts by component, what trajectories learnt."""
+
+    W: Array
+    Ht: Array
+    values: dict[str, Array]
+    of_features: Array
+    of_samples: Array
+    tuning: Tuning | None
+
+
+class GibbsInfo(NamedTuple):
+    """scale_move: root mean square of log c over the components, 0 without the move."""
+
+    scale_move: float
+
+
+class WalkInfo(NamedTuple):
+    """The same where trajectories run: their mean acceptance probabilities (NaN before they do) and leapfrog steps."""
+
+    scale_move: float
+    accept_W: float
+    accept_H: float
+    n_steps_W: float
+    n_steps_H: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gibbs:
+    """Options of Gibbs sampling.
+
+    Attributes
+    ----------
+    moves : which moves along the orbit follow each sweep: any of "scale" and "shear". They need both factors unknown.
+        "scale" also moves an unknown mean, rate or scale of a prior together with its factor.
+        Powers have the same two, under inverse-gamma priors; beside trajectories they follow every tenth sweep.
+    trajectories : where Hamiltonian trajectories take over once the warm-up has adapted them: "auto" where there are
+        enough counts for the cells of W and H (about 0.7 each with prior shapes of 1, and more with smaller shapes),
+        "always" on any, "never". Tables with more than 262,144 filled cells go without. Where the data are powers,
+        "auto" is "always", and nothing goes without.
+    """
+
+    moves: tuple[str, ...] = MOVES
+    trajectories: Literal["auto", "always", "never"] = "auto"
+
+    def __post_init__(self):
+        check_types(self)
+        given = (self.moves,) if isinstance(self.moves, str) else self.moves
+        wrong = [move for move in given if move not in MOVES] if isinstance(given, Sequence) else given
+        if wrong or not isinstance(given, Sequence):
+            raise InputError("moves", repr(wrong), f"a selection of {list(MOVES)}; () for none")
+        if self.trajectories not in TRAJECTORY_WORDS:
+            raise InputError("trajectories", repr(self.trajectories), f"one of {list(TRAJECTORY_WORDS)}")
+        object.__setattr__(self, "moves", tuple(given))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What all chains share.
+
+    ``priors`` is None when hyperparameters are drawn; ``checked`` are the cells of ``mean``; ``sweeps`` is what a
+    small problem needs to sweep without Python, or for trajectories, else None. With unknown hyperparameters its priors
+    are a guess that every sweep replaces.
+    """
+
+    structure: Factorisation
+    options: Gibbs
+    layout: Layout
+    order: Array
+    weights: Weights
+    workers: Workers
+    log_joint: LogJoint
+    priors: PriorCells | None
+    checked: tuple[Array, Array]
+    sweeps: Sweeps | None
+
+    @property
+    def compiled(self) -> Sweeps | None:
+        """What sweeps need to follow each other without Python; None where they can't."""
+        return None if self.priors is None else self.sweeps
+
+    @property
+    def walks(self) -> bool:
+        """Whether trajectories run."""
+        return self.sweeps is not None and self.sweeps.plan.walks
+
+    def over_samples(self, Ht: Array) -> Array:
+        """sum_n weight_fn h_kn, by the kernel that a small problem's sweeps use."""
+        if self.sweeps is None:
+            return self.weights.over_samples(Ht)
+        out = np.empty((self.structure.shape[0], Ht.shape[1]))
+        weigh_samples(out, self.sweeps.weights, Ht)
+        return out
+
+    def over_features(self, W: Array) -> Array:
+        """sum_f weight_fn w_fk"""
+        if self.sweeps is None:
+            return self.weights.over_features(W)
+        out = np.empty((self.structure.shape[1], W.shape[1]))
+        weigh_features(out, self.sweeps.weights, W)
+        return out
+
+
+def supports(structure: Factorisation, options: Any) -> Verdict:
+    """Poisson counts with gamma (or proper flat) factors and proper hyperpriors."""
+    checks = (takes_counts, takes_gammas, is_proper)
+    return next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
+
+
+def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Problem:
+    """Lay out the data for the sweeps."""
+    layout, weights = compress(structure), weigh(structure)
+    values = start_hyperparameters(structure, {})
+    priors, asked = prior_cells(structure, values), options.trajectories
+    checked, sweeps = checked_cells(structure.shape), None
+    walks = asked == "always" or (asked == "auto" and walks_pay(structure, layout, values))
+    if (walks or not values) and is_small(layout, weights, walks):
+        sweeps = make_sweeps(structure, options.moves, walks, layout, weights, priors, checked)
+    order = by_count(layout)
+    release(structure)
+    return Problem(
+        structure=structure,
+        options=options,
+        layout=layout,
+        order=order,
+        weights=weights,
+        workers=workers,
+        log_joint=LogJoint(structure, layout, weights, workers),
+        priors=None if values else priors,
+        checked=checked,
+        sweeps=sweeps,
+    )
+
+
+def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> GibbsState:
+    """The start given, or a random one at the scale of the data."""
+    W, Ht = start_factors(problem.structure, key, start)
+    values = start_hyperparameters(problem.structure, start)
+    sides = None if problem.sweeps is None else problem.sweeps.sides
+    tuning = None if sides is None else make_tuning(sides, has_masses(problem.structure))
+    return GibbsState(W, Ht, values, np.zeros_like(W), np.zeros_like(Ht), tuning)
+
+
+def step(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo | WalkInfo]:
+    """One sweep."""
+    return _sweep(problem, state, key, is_tuning=False)
+
+
+def tune(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo | WalkInfo]:
+    """One sweep of the warm-up, which adapts the trajectories."""
+    return _sweep(problem, state, key, is_tuning=True)
+
+
+def _sweep(problem: Problem, state: GibbsState, key: np.uint64, is_tuning: bool):
+    if problem.sweeps is None or state.tuning is None or not problem.walks:
+        return state, GibbsInfo(_draw_by_sources(problem, state, key))
+    sweeps, tuning, scale_move = problem.sweeps, state.tuning, 0.0
+    what = begin_sweep(tuning, is_tuning, ORBIT_EVERY)
+    if what.allocates:
+        scale_move = _draw_by_sources(problem, state, key)
+    if problem.priors is None:
+        sweeps = with_priors(sweeps, prior_cells(problem.structure, state.values))
+    lengths = float(tuning.W.length[0]), float(tuning.H.length[0])
+    factors = _factors(state)
+    room = make_room(sweeps, factors)
+    of_W, of_H = walk(sweeps, factors, tuning, room, what, child(key, TRAJECTORIES))
+    if what.moves and sweeps.plan.draws_W and sweeps.plan.draws_H:
+        scale_move = move_along_orbit(problem.options.moves, state, sweeps.priors, child(key, ORBIT))
+    end_sweep(tuning, sweeps.sides, room.sides, is_tuning)
+    _draw_unknowns(problem, state, child(key, TRAJECTORIES, HYPERPARAMETERS))
+    return state, WalkInfo(scale_move, of_W, of_H, *lengths)
+
+
+def _factors(state: GibbsState) -> Factors:
+    return Factors(state.W, state.Ht, state.of_features, state.of_samples)
+
+
+def _draw_by_sources(problem: Problem, state: GibbsState, key: np.uint64) -> float:
+    """Counts by source, factors, moves and hyperparameters; returns the size of the scale move."""
+    structure = problem.structure
+    keys = children(key, HYPERPARAMETERS + 1)
+    priors = problem.priors or prior_cells(structure, state.values)
+    draw_sources(problem.layout, problem.order, problem.workers, state, keys[SOURCES])
+    if not structure.W.is_fixed:
+        counts, weight = state.of_features, problem.over_samples(state.Ht)
+        draw_side(problem.workers, state.W, (priors.shape_w, counts), (priors.rate_w, weight), keys[WEIGHTS])
+    if not structure.H.is_fixed:
+        counts, weight = state.of_samples, problem.over_features(state.W)
+        draw_side(problem.workers, state.Ht, (priors.shape_h, counts), (priors.rate_h, weight), keys[ACTIVATIONS])
+    scale_move = 0.0
+    if not structure.W.is_fixed and not structure.H.is_fixed:
+        scale_move = move_along_orbit(problem.options.moves, state, priors, key)
+    _draw_unknowns(problem, state, keys[HYPERPARAMETERS])
+    return scale_move
+
+
+def _draw_unknowns(problem: Problem, state: GibbsState, key: np.uint64) -> None:
+    """Draw the unknown hyperparameters, and move those that scale a factor together with it."""
+    if not problem.structure.unknowns:
+        return
+    given = problem.structure, state.W, state.Ht.T, state.values, generator_of(key)
+    draw_hyperparameters(*given)
+    if "scale" in problem.options.moves:
+        for scale in draw_scale_moves(*given):
+            apply_scales(state.W, state.Ht, scale)
+
+
+def draw(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The variables of the model at this state, and their log joint density with the followed cells of W H."""
+    factors = _factors(state)
+    if problem.compiled is not None:
+        sweeps = problem.compiled
+        kept = make_kept(sweeps, factors, 1)
+        keep(sweeps, factors, make_room(sweeps, factors), kept, 0)
+        values, stats = _collect(problem, kept, [key])
+        return {name: value[0] for name, value in values.items()}, {name: stats[name][0] for name in ("lp", "mean")}
+    values = as_variables(problem.structure, state.W, state.Ht) | state.values
+    if problem.structure.imputed is not None:
+        values[problem.structure.imputed.name] = impute_counts(problem.structure, state.W[None], state.Ht[None], [key])[
+            0
+        ]
+    rows, cols = problem.checked
+    mean = np.empty(len(rows))
+    rates_at_cells(mean, state.W, state.Ht, rows, cols)
+    return values, {"lp": np.float64(problem.log_joint(state.W, state.Ht, values)), "mean": mean}
+
+
+def run(
+    problem: Problem, state: GibbsState, key: np.uint64, block: Block
+) -> tuple[GibbsState, dict[str, Array], dict[str, Array]] | None:
+    """The sweeps of a block in one compiled call, and their draws; None where sweeps must go step by step."""
+    sweeps, factors = problem.compiled, _factors(state)
+    if sweeps is None:
+        return None
+    kept = make_kept(sweeps, factors, block.kept)
+    steps, room = child(key, STEPS), make_room(sweeps, factors)
+    check_allocation(run_sweeps(sweeps, factors, state.tuning, room, kept, tuple(block), steps))
+    keys = [child(key, DRAW, sweep) for sweep in range(block.first, block.stop) if block.keeps(sweep)]
+    return state, *(_collect(problem, kept, keys) if keys else ({}, {}))
+
+
+def _collect(problem: Problem, kept: Kept, keys: list[np.uint64]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The variables and statistics of the kept sweeps of a small problem; ``keys`` are the draws' streams."""
+    structure = problem.structure
+    values = as_variables(structure, kept.W, kept.Ht)
+    if structure.imputed is not None:
+        values[structure.imputed.name] = impute_counts(structure, kept.W, kept.Ht, keys)
+    lp = problem.log_joint.complete(kept.lp, kept.W, kept.Ht, values)
+    infos = dict(zip((WalkInfo if problem.walks else GibbsInfo)._fields, kept.infos.T, strict=False))
+    return values, {**infos, "lp": lp, "mean": kept.mean}
+
+
+# -- the steps of a sweep on data of any size ------------------------------------------------------------------------
+
+
+def draw_sources(layout: Layout, order: Array, workers: Workers, state: GibbsState, key: np.uint64) -> None:
+    """Allocate all counts; chunks own their rows of the long side, and sum into the short side in order.
+
+    ``order`` as :func:`~nmf_zoo.inference.shared.layout.by_count` gives it.
+    """
+    major, minor = layout.sides(state.W, state.Ht)
+    of_major, of_minor = layout.sides(state.of_features, state.of_samples)
+
+    def chunk_counts(chunk: int) -> tuple[int, Array]:
+        part, scratch = np.zeros_like(of_minor), make_scratch(layout, major.shape[1], order)
+        return allocate_sources(layout, major, minor, chunk, of_major, part, scratch, key), part
+
+    of_minor[:] = 0.0
+    failures = 0
+
+    def add(found: tuple[int, Array]) -> None:
+        nonlocal failures, of_minor
+        failures += found[0]
+        of_minor += found[1]
+
+    workers.fold(chunk_counts, range(layout.n_chunks), add)
+    check_allocation(failures)
+
+
+def check_allocation(failures: int) -> None:
+    """Stop where counts could not be allocated."""
+    if failures:
+        raise RunFailed(
+            f"gibbs: {failures} counts lie where W H is 0 or not finite: give a start with positive W H there"
+        )
+
+
+def draw_side(
+    workers: Workers, out: Array, shape: tuple[Array, Array], rate: tuple[Array, Array], key: np.uint64
+) -> None:
+    """Draw one factor (rows, K) from its gamma conditional, prior and counts added up, rows shared by the threads."""
+
+    shapes, rates = np.empty_like(out), np.empty_like(out)
+
+    def draw_rows(first: int, last: int) -> None:
+        for cells, (of_prior, of_data) in ((shapes, shape), (rates, rate)):
+            data = of_data[first:last] if len(of_data) > 1 else of_data
+            np.add(of_prior[first:last], data, out=cells[first:last])
+        draw_factor(out, shapes, rates, first, last, key)
+
+    workers.map_rows(draw_rows, out)
+
+
+def move_along_orbit(moves: tuple[str, ...], state: GibbsState, priors: PriorCells, key: np.uint64) -> float:
+    """Move along the orbit of equal W H, in place; returns the size of the scale move."""
+    W, Ht, scale_move = state.W, state.Ht, 0.0
+    if "scale" in moves:
+        scale = np.empty(W.shape[1])
+        a, b = np.empty_like(scale), np.empty_like(scale)
+        pull_of_components(a, priors.rate_w, W)
+        pull_of_components(b, priors.rate_h, Ht)
+        draw_scales(scale, priors.tilt, a, b, child(key, SCALES))
+        scale_move = apply_scales(W, Ht, scale)
+    if "shear" in moves and W.shape[1] > 1:
+        by_component = np.ascontiguousarray(W.T), np.ascontiguousarray(Ht.T)
+        move_shears(*by_component, *(array.T for array in priors[:4]), child(key, SHEARS))
+        W[:], Ht[:] = by_component[0].T, by_component[1].T
+    return scale_move
+
+
+ENGINE = Engine(
+    name="gibbs",
+    verb="sample",
+    likelihoods=(Poisson,),
+    options=Gibbs,
+    supports=supports,
+    prepare=prepare,
+    init=init,
+    step=step,
+    tune=tune,
+    draw=draw,
+    run=run,
+)

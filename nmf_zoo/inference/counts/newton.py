@@ -1,0 +1,136 @@
+"""Newton steps in place of EM's multiplicative ones: far fewer iterations, each never a loss.
+
+A list of cells goes cell by cell, at O(non-zeros * K) time and with the data laid out along both sides; a dense matrix
+by BLAS in blocks of rows (:mod:`nmf_zoo.kernels.counts.newton`). Both take a factor's rows one by one or block by
+block, so that results don't depend on the threads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nmf_zoo.inference.shared.layout import MOST_CHUNKS, DenseSources, Layout, SparseSources, turn
+from nmf_zoo.kernels.counts.newton import advance, descend, fill_bends, solve_quadratic, step_lengths, sum_logs
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Array, Factorisation, slices
+
+ROWS = 128  # of a dense block: they share one approximation of the curvature, and their buffers stay in cache
+ROUNDS = 20  # over a row's cells for its quadratic
+LEAST_BEND = 1e-12  # of a row, relative to all of its block: rows without counts can be divided by
+NOTHING = np.empty((0, 0))
+
+
+class Pull(NamedTuple):
+    """What the zeros and the prior say of a factor: drag . w - power . log w, (rows or 1, K) each."""
+
+    drag: Array
+    power: Array
+
+
+class CoordinateDescent:
+    """Steps for a list of cells."""
+
+    def __init__(self, structure: Factorisation, workers: Workers, layout: Layout):
+        turned = turn(layout._replace(values=_narrow(layout.values)), min(structure.shape))
+        self.layouts, self.workers = layout.sides(layout, turned), workers
+
+    def improve(self, which: int, factor: Array, other: Array, pull: Pull) -> tuple[float, float]:
+        """Move W (``which`` 0) or Ht (1), in place; returns (KKT residual, sum x log mean at the new factors)."""
+        layout, largest = self.layouts[which], factor.max(axis=0)
+        chunks = self.workers.map(
+            lambda chunk: descend(layout, factor, other, *pull, largest, chunk), range(layout.n_chunks)
+        )
+        return max(residual for _, residual in chunks), sum(log_mean for log_mean, _ in chunks)
+
+
+def _narrow(values: Array) -> Array:
+    """Single precision where it holds the same numbers, as it does counts below 2^24: half the memory, same bits."""
+    narrow = values.astype(np.float32)
+    return narrow if np.array_equal(narrow, values) else values
+
+
+class BlockNewton:
+    """Steps for a dense matrix, missing cells 0."""
+
+    def __init__(self, structure: Factorisation, workers: Workers):
+        likelihood, self.workers = structure.likelihood, workers
+        self.spare: list[Array] = []  # buffers between uses: new ones would cost a page fault per page
+        self.values = structure.data.values
+        self.offset = None
+        if likelihood.background is not None:
+            exposure = 1.0 if likelihood.exposure is None else likelihood.exposure
+            self.offset = np.broadcast_to(likelihood.background / exposure, structure.shape)
+
+    def improve(self, which: int, factor: Array, other: Array, pull: Pull) -> tuple[float, float]:
+        """Move W (``which`` 0) or Ht (1), in place; returns (KKT residual, sum x log mean at the new factors)."""
+        values, offset = self.values, self.offset
+        if which:
+            values, offset = values.T, None if offset is None else offset.T
+        other, largest = np.ascontiguousarray(other), factor.max(axis=0)
+        blocks = list(slices(len(factor), ROWS))
+        parts = np.array_split(np.arange(len(blocks)), min(MOST_CHUNKS, len(blocks)))
+
+        def improve_chunk(numbers: Array) -> tuple[float, float]:
+            buffers, residual, log_mean = self._take_buffers(), 0.0, 0.0
+            for rows in (blocks[number] for number in numbers):
+                x, means, *room = (
+                    part[: (rows.stop - rows.start) * len(other)].reshape(-1, len(other)) for part in buffers
+                )
+                np.copyto(x, values[rows])
+                np.dot(factor[rows], other.T, out=means)
+                if offset is not None:
+                    means += offset[rows]
+                own = Pull(*(part[rows] if len(part) > 1 else part for part in pull))
+                with np.errstate(over="ignore", invalid="ignore"):  # who looks at the objective takes such a step back
+                    residual = max(residual, _improve_block(x, means, room, factor[rows], other, own, largest))
+                log_mean += sum_logs(x.ravel(), means.ravel())
+            self.spare.append(buffers)
+            return residual, log_mean
+
+        chunks = self.workers.map(improve_chunk, parts)
+        return max(residual for residual, _ in chunks), sum(log_mean for _, log_mean in chunks)
+
+    def _take_buffers(self) -> Array:
+        try:
+            return self.spare.pop()
+        except IndexError:
+            return np.empty((4, ROWS * max(self.values.shape)))
+
+
+def _improve_block(
+    x: Array, means: Array, room: list[Array], u: Array, other: Array, pull: Pull, largest: Array
+) -> float:
+    """Move some rows u and their means, in place; ``room`` for two arrays like x. Returns the KKT residual."""
+    ratios, bends = room
+    fill_bends(ratios, bends, x, means)
+    pulls = ratios @ other + pull.power / u
+    slopes = pull.drag - pulls
+    of_cols, of_rows = bends.sum(axis=0), bends.sum(axis=1)
+    total = of_cols.sum() or 1.0
+    gram = (other.T * (of_cols / total)) @ other
+    own = pull.power / np.square(u) if np.any(pull.power) else NOTHING
+    steps, lengths = np.empty_like(u), np.empty(len(u))
+    solve_quadratic(steps, u, slopes, np.maximum(of_rows, LEAST_BEND * total), gram, own, ROUNDS)
+    changes = np.dot(steps, other.T, out=ratios)
+    step_lengths(lengths, u, steps, slopes, pull.power, bends, changes, means)
+    residual = _residual(u, pulls, pull.drag, largest)
+    advance(u, means, steps, changes, lengths)
+    return residual
+
+
+def _residual(u: Array, pulls: Array, drag: Array, largest: Array) -> float:
+    drag = np.broadcast_to(drag, u.shape)
+    slope = 1.0 - np.divide(pulls, drag, out=np.ones_like(u), where=drag > 0)
+    share = np.divide(u, largest, out=np.zeros_like(u), where=np.broadcast_to(largest > 0, u.shape))
+    return float(np.abs(np.minimum(share, slope)).max(initial=0.0))
+
+
+Newton = BlockNewton | CoordinateDescent
+
+
+def newton(structure: Factorisation, workers: Workers, sources: DenseSources | SparseSources) -> Newton:
+    """The way to Newton steps that suits the data."""
+    if isinstance(sources, DenseSources):
+        return BlockNewton(structure, workers)
+    return CoordinateDescent(structure, workers, sources.layout)

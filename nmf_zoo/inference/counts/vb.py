@@ -1,0 +1,374 @@
+"""Variational Bayes for Gamma-Poisson factorisations (Cemgil 2009, Algorithm 1; Paisley, eq. 28-36).
+
+q(W) q(H) q(C) is gamma, gamma, multinomial. With E = E_q[.], L = exp(E_q[log .]) and M the mask times the exposure::
+
+    S_w = sum_n E[C], S_h = sum_f E[C]       E[c_fkn] = x_fn L_w L_h / (L_w . L_h + background / exposure)
+    q(w) = Gamma(a_w + S_w, r_w + sum_n M E_h)
+    q(h) = Gamma(a_h + S_h, r_h + sum_f M E_w)      with the new E_w
+    free hyperparameters to the bound's peak, then L = exp(psi(shape)) / rate
+
+Cemgil shares the counts among the components once per iteration, Paisley again between W and H: other paths, same fixed
+points. The bound, exact and tight at the newest L (its log X! and all constants included), never falls::
+
+    B = sum M (x log(mean of L_w L_h) - log x!) - sum M E_w E_h - KL(q_w || p_w) - KL(q_h || p_h)
+
+For shapes far below 1, L underflows: log L = psi(shape) - log rate is kept beside it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, push_or_retreat
+from nmf_zoo.inference.shared.factor_view import Side, impute, two_sides
+from nmf_zoo.inference.shared.hyperparameters import LARGE, gamma_divergence, moments_of, untied, update_hyperparameters
+from nmf_zoo.inference.shared.layout import (
+    MOST_CHUNKS,
+    DenseSources,
+    Logs,
+    SparseSources,
+    Statistics,
+    Weights,
+    check_precision,
+    expected_sources,
+    likelihood_constant,
+    weigh,
+)
+from nmf_zoo.inference.shared.requirements import takes_likelihood, takes_priors, takes_scale
+from nmf_zoo.inference.shared.start import check_start, start_factors, start_hyperparameters
+from nmf_zoo.kernels.counts.variational import fill_moments
+from nmf_zoo.kernels.numerics.multiplicative import column_changes
+from nmf_zoo.kernels.random.draws import draw_factor
+from nmf_zoo.kernels.random.keyed_rng import child, generator_of
+from nmf_zoo.options import check_types
+from nmf_zoo.runtime.engine import Engine, Verdict, has_data
+from nmf_zoo.runtime.memory import release
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Array, Factorisation, GammaPrior, Poisson, even_bounds
+
+ORDERS = ("cemgil", "paisley")
+ACCELERATIONS = ("momentum", None)
+SCALES = 1e-250, 1e250  # of the largest cell
+GENTLE = 0.05  # the first push: a hard one early on leads to worse optima (NIPS counts, held-out words)
+W_DRAWS, H_DRAWS, IMPUTED = range(3)  # children of the stream of the final draws
+
+
+class VBState(NamedTuple):
+    """q of W and of H, the free hyperparameters by name, and the expected sources at the newest L.
+
+    bound : of this q; momentum : how hard the next update is pushed; updated : (shape, rate) of W and of H where the
+    last update led, before it was pushed
+    """
+
+    W: Approximation
+    H: Approximation
+    values: dict[str, Array]
+    sources: Statistics
+    bound: float = -np.inf
+    momentum: Momentum = Momentum(GENTLE)
+    updated: Any = None
+
+
+class VBInfo(NamedTuple):
+    """objective: the bound, in nats; residual: 0 at a fixed point.
+
+    The residual is the largest change of an expected cell, relative to its column's largest, or of a hyperparameter,
+    relative to itself.
+    """
+
+    objective: float
+    residual: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class VB:
+    """Options of variational Bayes.
+
+    Attributes
+    ----------
+    order : "cemgil" shares the counts once per iteration, "paisley" again between W and H (1.5 times the work); powers
+        are always shared out again between W and H, and take the default only
+    accelerate : "momentum" pushes each update on in the direction in which it led, unless the bound would fall; None
+        leaves it alone
+    start : where ``initvals`` say nothing: "random", "nndsvd" (singular vectors of X) or "kmeans++" (samples far apart)
+    precision : "float32" rounds what is computed at the cells, factors and sums, to six to seven digits, in up to half
+        the time. q and the bound stay float64; the bound is off by a relative 1e-6 at the most and may fall by as much,
+        and the residual does not get much below 1e-6. Powers take "float64" only
+    """
+
+    order: Literal["cemgil", "paisley"] = "cemgil"
+    accelerate: Literal["momentum"] | None = "momentum"
+    start: Literal["random", "nndsvd", "kmeans++"] = "random"
+    precision: Literal["float64", "float32"] = "float64"
+
+    def __post_init__(self):
+        check_types(self)
+        if self.order not in ORDERS:
+            raise InputError("order", repr(self.order), f"one of {list(ORDERS)}")
+        if self.accelerate not in ACCELERATIONS:
+            raise InputError("accelerate", repr(self.accelerate), f"one of {list(ACCELERATIONS)}")
+        check_start(self.start)
+        check_precision(self.precision)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What all restarts share."""
+
+    structure: Factorisation
+    options: VB
+    sides: tuple[Side, Side]
+    sources: DenseSources | SparseSources
+    weights: Weights
+    constant: float
+
+
+def supports(structure: Factorisation, options: VB) -> Verdict:
+    """Poisson data; each factor with a gamma prior or known; hyperparameters known or free."""
+    if structure.data is None:
+        return has_data(structure)
+    asked = takes_likelihood(structure, (Poisson,)) and takes_priors(structure, GammaPrior)
+    if not asked:
+        return asked
+    flat = [side.factor.name for side in two_sides(structure) if side.is_flat]
+    if flat:
+        return Verdict(f"without a prior of {' and '.join(flat)} there is no proper distribution to approximate")
+    sampled = [name for name, unknown in structure.unknowns.items() if not unknown.prior.is_flat]
+    if sampled:
+        return Verdict(f"hyperparameter {', '.join(sampled)} has a prior: VB takes known or free hyperparameters")
+    return takes_scale(structure, "VB", *SCALES, options.precision)
+
+
+def prepare(structure: Factorisation, options: VB, workers: Workers) -> Problem:
+    """Lay out the data; warn of hyperparameters that nothing holds back."""
+    loose = [name for side in two_sides(structure) for name in untied(side.factor)]
+    if loose:
+        message = "one free value per cell runs away to maximum likelihood; tie it over features or samples"
+        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=5)  # the caller of fit()
+    sources, weights = expected_sources(structure, workers, options.precision), weigh(structure)
+    return Problem(structure, options, two_sides(structure), sources, weights, likelihood_constant(structure))
+
+
+def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> VBState:
+    """E = L = the start given, or a random one at the scale of the data."""
+    W, H = (point(array) for array in start_factors(problem.structure, key, start, problem.options.start))
+    return VBState(W, H, start_hyperparameters(problem.structure, start), _gather(problem, W, H, "WH"))
+
+
+def step(problem: Problem, state: VBState, key: np.uint64 | None = None) -> tuple[VBState, VBInfo]:
+    """One iteration."""
+    updated = _update_both(problem, state)
+    pushes = problem.options.accelerate is not None and state.updated is not None
+    new, momentum = push_or_retreat(
+        state.momentum,
+        (lambda: _at(problem, _push(updated, state), state)) if pushes else None,
+        lambda: _at(problem, updated, state),
+        lambda new: new.bound >= state.bound,
+    )
+    return new._replace(momentum=momentum, updated=updated), VBInfo(new.bound, _residual(state, new))
+
+
+def _push(updated: list[Gamma], state: VBState) -> list[Gamma]:
+    """Shapes and rates beyond an update, as seen from the one before."""
+    return [ahead(new, old, state.momentum.push) for new, old in zip(updated, state.updated, strict=True)]
+
+
+def _at(problem: Problem, gammas: list[Gamma], state: VBState) -> VBState:
+    """The state at new shapes and rates, free hyperparameters at the bound's peak."""
+    workers = problem.sources.workers
+    W, H = (moments_at(gamma, q, workers) for gamma, q in zip(gammas, (state.W, state.H), strict=True))
+    values = state.values
+    if problem.structure.unknowns:
+        free = zip(problem.sides, (W, H), strict=True)
+        values = update_hyperparameters([moments_of(side, q.mean, q.log) for side, q in free if side.is_gamma], values)
+    new = VBState(W, H, values, _gather(problem, W, H, "WH" if problem.options.order == "cemgil" else "W"))
+    new = new._replace(bound=_bound(problem, new))
+    if problem.options.order == "cemgil":  # nothing asks for them again: "paisley" alone gathers a second time
+        W, H = (
+            q if side.is_fixed else q._replace(geometric=None) for side, q in zip(problem.sides, (W, H), strict=True)
+        )
+    return new._replace(W=W, H=H)
+
+
+def _update_both(problem: Problem, state: VBState) -> list[Gamma]:
+    """q of W and of H, by their shapes and rates; a known factor's are None."""
+    weights, (left, right) = problem.weights, problem.sides
+    W = update(left, state.sources.of_W, weights.over_samples(state.H.mean), state.values)
+    of_H = state.sources.of_H
+    if problem.options.order == "paisley":
+        of_H = _gather(problem, moments_at(W, state.W, problem.sources.workers), state.H, "H").of_H
+    return [W, update(right, of_H, weigh_W(weights, W, state.W.mean), state.values)]
+
+
+def _gather(problem: Problem, W: Approximation, H: Approximation, sides: str) -> Statistics:
+    return problem.sources.gather(W.geometric, H.geometric, sides, Logs(W.log, H.log))
+
+
+def _bound(problem: Problem, state: VBState) -> float:
+    """The evidence lower bound at the newest L."""
+    fit = state.sources.log_mean - total_mean(problem.weights, state.W, state.H) + problem.constant
+    parts = zip(problem.sides, (state.W, state.H), strict=True)
+    return fit - sum(divergence(q, *side.prior(state.values)) for side, q in parts if side.is_gamma)
+
+
+def _residual(old: VBState, new: VBState) -> float:
+    changes = [new.W.change, new.H.change]
+    changes += [np.max(np.abs(value / old.values[name] - 1.0), initial=0.0) for name, value in new.values.items()]
+    return float(max(changes))
+
+
+def finish(problem: Problem, state: VBState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Independent draws from q, free hyperparameters as they are; the parameters of q for ``fit``."""
+    release(problem.structure)
+    values = {name: np.repeat(value[None], draws, axis=0) for name, value in state.values.items()}
+    parameters: dict[str, Array] = {}
+    factors = []
+    for side, q, child_of in zip(problem.sides, (state.W, state.H), (W_DRAWS, H_DRAWS), strict=True):
+        if side.is_fixed:
+            factors.append(np.broadcast_to(q.mean, (draws, *q.mean.shape)))
+            continue
+        factors.append(draw_from(q, draws, child(key, child_of)))
+        name = side.factor.name
+        values[name] = side.as_variable(factors[-1])
+        parameters |= {
+            f"{name}_shape": side.as_variable(q.shape),
+            f"{name}_rate": side.as_variable(np.array(np.broadcast_to(q.rate, q.shape.shape))),
+        }
+    if problem.structure.imputed is not None:
+        generators = repeat(generator_of(child(key, IMPUTED)))
+        values[problem.structure.imputed.name] = impute(problem.structure, factors[0], factors[1], generators)
+    return values, parameters
+
+
+# -- q of one factor -------------------------------------------------------------------------------------------------
+
+
+SMALL = 1 << 14  # cells of a factor that are not worth sharing out among threads
+SMALLEST_MEAN = 1e-300  # of a start: its logarithm must exist
+
+
+class Approximation(NamedTuple):
+    """q of one factor, (rows, K) each; a known factor has mean and the logarithm of its value only.
+
+    shape, rate : of the gammas, rate (1, K) when it is the same for all rows; mean, log : E[v], E[log v];
+    geometric : exp(log), between iterations None where nothing asks for it again; own : what the divergence from any
+    prior owes to the shapes alone; sums : (2, K), of mean and of log over the rows; change : the largest of a mean from
+    the one before, relative to its column's largest
+    """
+
+    mean: Array
+    log: Array
+    geometric: Any
+    shape: Any = None
+    rate: Any = None
+    own: float = 0.0
+    sums: Any = None
+    change: float = 0.0
+
+
+class Gamma(NamedTuple):
+    """Shape (rows, K) and rate (rows or 1, K) of q of a factor."""
+
+    shape: Any
+    rate: Any
+
+
+def point(value: Array) -> Approximation:
+    """All mass at one value."""
+    with np.errstate(divide="ignore"):
+        return Approximation(value, np.log(value), value)
+
+
+def update(side: Side, counts: Array, weight: Array, values: Mapping[str, Array]) -> Gamma:
+    """q = Gamma(prior shape + counts, prior rate + weight)"""
+    if side.is_fixed:
+        return Gamma(None, None)
+    prior_shape, prior_rate = side.prior(values)
+    return Gamma(prior_shape + counts, prior_rate + weight)
+
+
+def ahead(new: Gamma, old: Gamma, push: float) -> Gamma:
+    """Beyond the new law, as seen from the old one."""
+    return new if new.shape is None else Gamma(*(ahead_by_ratio(a, b, push) for a, b in zip(new, old, strict=True)))
+
+
+def moments_at(gamma: Gamma, before: Approximation, workers: Workers) -> Approximation:
+    """q of a factor with its moments, and how far its means are from those before."""
+    shape, rate = gamma
+    if shape is None:
+        return before
+    log_rate = np.log(rate)
+    mean, log, geometric = (np.empty_like(shape) for _ in range(3))
+
+    def fill(first: int, last: int) -> tuple[float, Array, Array]:
+        own = fill_moments(mean, log, geometric, shape, rate, log_rate, first, last)
+        np.exp(log[first:last], out=geometric[first:last])
+        ones = np.ones(last - first)
+        sums = np.stack([ones @ mean[first:last], ones @ log[first:last]])
+        return own, sums, column_changes(before.mean, mean, first, last)
+
+    bounds = even_bounds(len(shape), int(np.clip(shape.size // SMALL, 1, MOST_CHUNKS)))
+    owns, sums, largest = zip(*workers.map(fill, bounds[:-1], bounds[1:]), strict=True)
+    steps, tops = np.max(largest, axis=0)
+    change = float(np.max(steps / np.maximum(tops, SMALLEST_MEAN)))
+    return Approximation(mean, log, geometric, shape, rate, sum(owns), sum(sums), change)
+
+
+def weigh_W(weights: Weights, W: Gamma, known: Array) -> Array:
+    """sum_f weight E[w]; a rate shared by all rows divides their sum."""
+    if W.shape is None:
+        return weights.over_features(known)
+    return weights.over_features(W.shape) / W.rate if len(W.rate) == 1 else weights.over_features(W.shape / W.rate)
+
+
+def total_mean(weights: Weights, W: Approximation, H: Approximation) -> float:
+    """sum weight E[w] E[h]"""
+    if weights.are_ones and W.sums is not None and H.sums is not None:
+        return float(W.sums[0] @ H.sums[0])
+    return weights.total(W.mean, H.mean)
+
+
+def divergence(q: Approximation, shape: Array, rate: Array) -> float:
+    """KL(q || Gamma(shape, rate)), summed over the cells."""
+    if np.any(shape > LARGE):
+        return float(np.sum(gamma_divergence(q.shape, q.rate, shape, rate)))
+    constants = gammaln(shape) - shape * np.log(rate)
+    repeats = q.mean.size / constants.size
+    products = _sum_product(rate, q.mean, q.sums[0]) - _sum_product(shape, q.log, q.sums[1])
+    return q.own + products + float(np.sum(constants)) * repeats
+
+
+def _sum_product(prior: Array, cells: Array, sums: Array) -> float:
+    """The sum of prior * cells, of (1 or rows, 1 or K) and (rows, K); ``sums`` (K,) are those of the cells' rows."""
+    return float(np.sum(prior[0] * sums)) if len(prior) == 1 else float(np.sum(prior * cells))
+
+
+def draw_from(q: Approximation, draws: int, key: np.uint64) -> Array:
+    """Independent draws, (draws, rows, K)."""
+    rate = np.broadcast_to(q.rate, q.shape.shape)
+    out = np.empty((draws, *q.shape.shape))
+    for draw in range(draws):
+        draw_factor(out[draw], q.shape, rate, 0, len(q.shape), child(key, draw))
+    return out
+
+
+ENGINE = Engine(
+    name="vb",
+    verb="fit",
+    likelihoods=(Poisson,),
+    options=VB,
+    supports=supports,
+    prepare=prepare,
+    init=init,
+    step=step,
+    finish=finish,
+    maximise=True,
+)

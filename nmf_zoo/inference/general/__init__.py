@@ -1,0 +1,1 @@
+"""Engines for any likelihood that can say what they need of it."""

@@ -1,0 +1,189 @@
+"""Trajectories of rows and compiled sweeps of composite Gibbs: what their kernels need of a problem, and room.
+
+Trajectories run on any problem unless they are refused. One with known hyperparameters whose frames lie in one chunk
+sweeps without Python in between; others do the same step by step, blocks of rows spread over threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from nmf_zoo.inference.counts.sweeps import NO_GRID, block_width, blocks_of
+from nmf_zoo.inference.powers.spectra import NOWHERE, Spectra
+from nmf_zoo.kernels.hmc import power_rows
+from nmf_zoo.kernels.hmc.adaptation import FIRST_STEP, PLAIN, SHORTEST, Schedule, SideTuning, Tuning
+from nmf_zoo.kernels.hmc.power_rows import LOUD, PowerRows, RowPowers
+from nmf_zoo.kernels.powers import composite
+from nmf_zoo.kernels.powers.composite import Factors
+from nmf_zoo.kernels.powers.sweeps import (
+    Kept,
+    PowerSide,
+    PowerSideRoom,
+    PowerSweeps,
+    Room,
+    end_walk,
+    set_rows,
+    walk_blocks,
+)
+from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Array
+
+N_INFOS = 5  # as in inference/counts/sweeps.py
+MOST_MASSES = 1 << 22  # numbers; fewer than the data's cells are always allowed
+
+
+class ByComponent(NamedTuple):
+    """Shape and scale of the priors' cells, components as rows: W's (K, F), H's (K, N)."""
+
+    shape_w: Array
+    scale_w: Array
+    shape_h: Array
+    scale_h: Array
+
+
+# -- what sweeps read ----------------------------------------------------------------------------------------------
+
+
+def make_sides(spectra: Spectra) -> tuple[PowerSide, PowerSide]:
+    """W's and H's."""
+    return _make_side(*(table.T for table in spectra)), _make_side(*spectra)
+
+
+def _make_side(power: Array, seen: Array, background: Array) -> PowerSide:
+    """Tables (rows, cells)."""
+    width = block_width(*power.shape)
+    offset = np.zeros_like(power) if seen.size or background.size else NOWHERE
+    if background.size:
+        offset += background
+    if seen.size:
+        offset[~seen] = LOUD
+    blocks = blocks_of(offset, width, 1.0) if offset.size else NO_GRID
+    return PowerSide(RowPowers(blocks_of(power, width, 1.0), blocks), len(power))
+
+
+def log_normalisers(priors: ByComponent) -> float:
+    """What the inverse gammas' log-densities have beside the part that depends on the factors."""
+    total = 0.0
+    for shape, scale in (priors[:2], priors[2:]):
+        proper = scale > 0
+        total += float(np.sum(shape[proper] * np.log(scale[proper]) - gammaln(shape[proper])))
+    return total
+
+
+# -- what a chain owns ---------------------------------------------------------------------------------------------
+
+
+def make_tuning(sides: tuple[PowerSide, PowerSide], rank: int) -> Tuning:
+    """At the start of a chain."""
+    pace = np.zeros(8)
+    pace[3] = PLAIN
+    n_cells = sides[0].n_rows * sides[1].n_rows
+    masses = (sides[0].n_rows + sides[1].n_rows) * rank * rank <= max(4 * n_cells, MOST_MASSES)
+    W, H = (_make_side_tuning(side, rank, masses) for side in sides)
+    return Tuning(W, H, pace)
+
+
+def _make_side_tuning(side: PowerSide, rank: int, masses: bool) -> SideTuning:
+    blocks, _, width = side.data.grid.shape
+    root, curvature = np.zeros((1, 0, 0, 0)), np.zeros((0, 0, 0, 0))
+    if masses:
+        root = np.array(np.broadcast_to(np.eye(rank)[:, :, None], (blocks, rank, rank, width)), order="C")
+        curvature = np.zeros_like(root)
+    return SideTuning(
+        scale=np.empty((0, 0, 0)),
+        root=root,
+        step=np.full((blocks, width), FIRST_STEP),
+        length=np.array([SHORTEST]),
+        curvature=curvature,
+        width=np.empty((0, 0, 0)),
+        chance=np.zeros((blocks, width)),
+    )
+
+
+def make_room(sweeps: PowerSweeps, factors: Factors) -> Room:
+    """Scratch of one chain."""
+    rank, n_frequencies = factors.Wt.shape
+    return Room(
+        composite.make_room(rank, n_frequencies),
+        np.empty((n_frequencies, rank)),
+        np.empty((rank, len(factors.Ht))),
+        np.empty(rank),
+        make_side_rooms(sweeps.sides, sweeps.priors),
+    )
+
+
+def make_side_rooms(sides: tuple[PowerSide, PowerSide], priors: ByComponent) -> tuple[PowerSideRoom, PowerSideRoom]:
+    """Rows and room of either side."""
+    return _make_side_room(sides[0], *priors[:2]), _make_side_room(sides[1], *priors[2:])
+
+
+def _make_side_room(side: PowerSide, shape: Array, scale: Array) -> PowerSideRoom:
+    """``shape`` and ``scale``: (K, rows)."""
+    (blocks, n_cells, width), rank = side.data.grid.shape, len(shape)
+    values, chance = np.ones((blocks, rank, width)), np.zeros((blocks, width))
+    rows = PowerRows(values, blocks_of(shape.T, width, 1.0), blocks_of(scale.T, width, 1.0), chance)
+    return PowerSideRoom(rows, power_rows.make_room(n_cells, rank, width))
+
+
+def make_kept(sweeps: PowerSweeps, factors: Factors, n_kept: int) -> Kept:
+    """Room for the kept draws of a block."""
+    (rank, n_frequencies), n_frames = factors.Wt.shape, len(factors.Ht)
+    return Kept(
+        np.empty((n_kept, n_frequencies, rank)),
+        np.empty((n_kept, n_frames, rank)),
+        np.empty((n_kept, len(sweeps.followed[0]))),
+        np.empty(n_kept),
+        np.empty((n_kept, N_INFOS)),
+    )
+
+
+# -- step by step --------------------------------------------------------------------------------------------------
+
+
+def walk_in_threads(
+    sides: tuple[PowerSide, PowerSide],
+    rooms: tuple[PowerSideRoom, PowerSideRoom],
+    workers: Workers,
+    draws: tuple[bool, bool],
+    factors: Factors,
+    tuning: Tuning,
+    what: Schedule,
+    key: np.uint64,
+) -> tuple[float, float]:
+    """What a sweep of :mod:`nmf_zoo.kernels.powers.sweeps` does, blocks of rows side by side."""
+    chance_W, chance_H = np.nan, np.nan
+    if not (what.walks or what.measures):
+        return chance_W, chance_H
+    W = np.ascontiguousarray(factors.Wt.T)
+    if draws[1]:
+        chance_H = _walk_side(workers, sides[1], rooms[1], (factors.Ht, W), tuning.H, what, child(key, 1))
+    if draws[0]:
+        chance_W = _walk_side(workers, sides[0], rooms[0], (W, factors.Ht), tuning.W, what, child(key, 0))
+        factors.Wt[:] = W.T
+    return chance_W, chance_H
+
+
+def _walk_side(
+    workers: Workers,
+    side: PowerSide,
+    room: PowerSideRoom,
+    arrays: tuple[Array, Array],
+    tuning: SideTuning,
+    what: Schedule,
+    key: np.uint64,
+) -> float:
+    """``arrays``: the factor, which moves, and the other one."""
+    blocks, n_cells, width = side.data.grid.shape
+    factor, other = arrays
+    set_rows(room.rows.values, factor)
+
+    def walk_block(block: int) -> Any:
+        own = room._replace(block=power_rows.make_room(n_cells, other.shape[1], width))
+        walk_blocks(side.data, other, tuning, own, (block, block + 1), what, key)
+
+    workers.map(walk_block, range(blocks))
+    return end_walk(side, factor, room.rows, what.walks)

@@ -1,0 +1,399 @@
+"""Variational Bayes for Itakura-Saito factorisations (Hoffman, Blei & Cook 2010, section 3).
+
+q(W) q(H) has generalised inverse Gaussian cells, densities proportional to v^(p - 1) exp(-(rho v + tau / v) / 2). With
+E = E_q[.], G = 1 / E_q[1 / .] and sums over observed cells, whose powers x have means l = W H + b::
+
+    -E[log l] >= -log omega - (sum_k E_w E_h + b - omega) / omega                  best at m = sum_k E_w E_h + b
+    -E[x / l] >= -x (sum_k phi_k^2 / (G_w G_h) + phi_0^2 / b)                      best at phi_k = G_w G_h / l,
+                                                                                   l = sum_k G_w G_h + b
+    W: rho / 2 = r + sum_n E_h / m                  p, r, t by prior: inverse gamma (a, s)     -a, 0, s
+       tau / 2 = t + G_w^2 sum_n x G_h / l^2                          gamma (a, rate c)         a, c, 0
+    H: alike, with m and l at the new q(W)                            none                      1, 0, 0
+
+The order p never moves, so that E[log v] drops out of the bound, which is exact in everything else and never falls::
+
+    B = constant - sum (log m + x / l) + sum over cells of W and H (log of the integral of q's unnormalised density
+        + E[(rho v + tau / v) / 2] - r E[v] - t E[1 / v] + log of the prior's normaliser)
+
+Without a prior, B bounds the logarithm of the integral over dW. The first line costs about half of q's variance where
+the other factor is known: q(v) has var(log v) near 1 / (2 cells), the posterior 1 / cells. A free scale of an inverse
+gamma goes to the bound's peak, shape * cells / sum E[1 / v].
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from nmf_zoo.errors import NmfZooWarning
+from nmf_zoo.inference.counts.vb import GENTLE, VB
+from nmf_zoo.inference.powers.spectra import Spectra, read_spectra
+from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, push_or_retreat
+from nmf_zoo.inference.shared.factor_view import Side, impute, sum_to, two_sides
+from nmf_zoo.inference.shared.hyperparameters import untied
+from nmf_zoo.inference.shared.layout import MOST_CHUNKS
+from nmf_zoo.inference.shared.propriety import is_proper
+from nmf_zoo.inference.shared.requirements import takes_powers, takes_priors
+from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
+from nmf_zoo.kernels.numerics.gig_moments import Orders, draw_gig_factor, fill_gig_moments, tabulate
+from nmf_zoo.kernels.numerics.multiplicative import column_changes
+from nmf_zoo.kernels.powers.composite_bound import Pair, gather_features, gather_frames, make_cells, spread
+from nmf_zoo.kernels.random.keyed_rng import child, generator_of
+from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
+from nmf_zoo.runtime.memory import release
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Array, Exponential, Factorisation, GammaPrior, InverseGammaPrior, Unknown, even_bounds
+
+CHUNK_CELLS = 1 << 15  # of the spectrogram: a chunk has at least so many
+LARGEST = 1e150  # of a start: its products stay numbers
+W_DRAWS, H_DRAWS, IMPUTED = range(3)  # children of the stream of the final draws
+
+
+class VBState(NamedTuple):
+    """q of W and of H, the free scales by name, and what W's update needs: sums (F, K) of E / m and of G x / l^2.
+
+    bound : of this q; momentum : how hard the next update is pushed; updated : laws of W and of H where the last update
+    led, before it was pushed
+    """
+
+    W: Approximation
+    H: Approximation
+    values: dict[str, Array]
+    sums: Pair
+    bound: float = -np.inf
+    momentum: Momentum = Momentum(GENTLE)
+    updated: Any = None
+
+
+class VBInfo(NamedTuple):
+    """objective: the bound, in nats; residual: 0 at a fixed point.
+
+    The residual is the largest change of a harmonic mean, relative to its column's largest, or of a scale, relative to
+    itself.
+    """
+
+    objective: float
+    residual: float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What all restarts share. ``orders``: of q(W) and of q(H), None of a known factor; ``chunks``: of frames."""
+
+    structure: Factorisation
+    options: VB
+    sides: tuple[Side, Side]
+    spectra: Spectra
+    constant: float
+    orders: tuple[Orders | None, Orders | None]
+    chunks: Array
+    workers: Workers
+
+
+# -- what it can run -------------------------------------------------------------------------------------------------
+
+
+def supports(structure: Factorisation, options: VB) -> Verdict:
+    """Powers; known hyperparameters, or free scales of inverse gammas; a posterior that exists."""
+    verdict = takes_powers(structure) and takes_priors(structure, GammaPrior, InverseGammaPrior)
+    verdict = verdict and _takes_options(options)
+    return verdict and (_takes_unknowns(structure) if structure.unknowns else is_proper(structure))
+
+
+def _takes_options(options: VB) -> Verdict:
+    if options.order != "cemgil":
+        return Verdict(f"order={options.order!r} is for counts: leave it out")
+    if options.precision != "float64":
+        return Verdict(f"precision={options.precision!r} is for counts: leave it out")
+    return CAN_RUN
+
+
+def _takes_unknowns(structure: Factorisation) -> Verdict:
+    sampled = [name for name, unknown in structure.unknowns.items() if not unknown.prior.is_flat]
+    if sampled:
+        return Verdict(f"hyperparameter {', '.join(sampled)} has a prior: VB takes known or free hyperparameters")
+    scales = {unknown.name for side in two_sides(structure) for unknown in free_scales(side)}
+    others = [name for name in structure.unknowns if name not in scales or _is_elsewhere(structure, name)]
+    if others:
+        return Verdict(
+            f"hyperparameter {', '.join(others)} is free: of powers' priors only inverse-gamma scales may be"
+        )
+    flat = [side.factor.name for side in two_sides(structure) if side.is_flat]
+    if flat:
+        return Verdict(f"{', '.join(flat)} has no prior and the other factor's scale is free: nothing pins the scale")
+    return CAN_RUN
+
+
+def free_scales(side: Side) -> list[Unknown]:
+    prior = side.factor.prior
+    return [prior.scale] if isinstance(prior, InverseGammaPrior) and isinstance(prior.scale, Unknown) else []
+
+
+def _is_elsewhere(structure: Factorisation, name: str) -> bool:
+    """Whether this scale is something else, too."""
+    uses = [unknown.name for factor in (structure.W, structure.H) for unknown in factor.unknowns]
+    scales = [unknown.name for side in two_sides(structure) for unknown in free_scales(side)]
+    return uses.count(name) > scales.count(name)
+
+
+# -- how it runs -----------------------------------------------------------------------------------------------------
+
+
+def prepare(structure: Factorisation, options: VB, workers: Workers) -> Problem:
+    """Lay out the data; warn of scales that nothing holds back."""
+    sides = two_sides(structure)
+    loose = [name for side in sides for name in untied(side.factor)]
+    if loose:
+        message = "one free value per cell runs away to maximum likelihood; tie it over features or samples"
+        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=5)  # the caller of fit()
+    spectra, constant = read_spectra(structure)
+    n_chunks = int(np.clip(spectra.power.size // CHUNK_CELLS, 1, MOST_CHUNKS))
+    chunks = even_bounds(len(spectra.power), n_chunks)
+    of_W, of_H = (None if side.is_fixed else orders_of(side) for side in sides)
+    return Problem(structure, options, sides, spectra, constant, (of_W, of_H), chunks, workers)
+
+
+def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> VBState:
+    """q sharp at the start given, or at a random one at the scale of the data."""
+    factors = start_factors(problem.structure, key, start, problem.options.start)
+    W, H = (Approximation(value, value) for value in (np.minimum(factor, LARGEST) for factor in factors))
+    values = start_hyperparameters(problem.structure, start)
+    return VBState(W, H, values, _look_at_features(problem, W, H)[0])
+
+
+def step(problem: Problem, state: VBState, key: np.uint64 | None = None) -> tuple[VBState, VBInfo]:
+    """One iteration."""
+    updated, W = _update_both(problem, state)
+    pushes = problem.options.accelerate is not None and state.updated is not None
+    new, momentum = push_or_retreat(
+        state.momentum,
+        (lambda: _at(problem, _push(updated, state), state)) if pushes else None,
+        lambda: _at(problem, updated, state, W),
+        lambda new: new.bound >= state.bound,
+    )
+    return new._replace(momentum=momentum, updated=updated), VBInfo(new.bound, _residual(state, new))
+
+
+def _update_both(problem: Problem, state: VBState) -> tuple[list[Law], Approximation]:
+    """Laws of W and of H where their updates lead, and q(W) there."""
+    left, right = problem.sides
+    law = update(left, state.W, state.sums, state.values)
+    W = moments_at(problem.orders[0], law, state.W, problem.workers)
+    if right.is_fixed:
+        return [law, Law(None, None)], W
+    return [law, update(right, state.H, _look_at_frames(problem, W, state.H), state.values)], W
+
+
+def _push(updated: list[Law], state: VBState) -> list[Law]:
+    """Laws beyond an update, as seen from the one before; what is 0 stays."""
+    return [
+        Law(*(None if a is None else ahead(a, b, state.momentum.push) for a, b in zip(new, old, strict=True)))
+        for new, old in zip(updated, state.updated, strict=True)
+    ]
+
+
+def _at(problem: Problem, laws: list[Law], state: VBState, W: Approximation | None = None) -> VBState:
+    """The state at new laws, free scales at the bound's peak; ``W`` when its moments are known."""
+    W = moments_at(problem.orders[0], laws[0], state.W, problem.workers) if W is None else W
+    H = moments_at(problem.orders[1], laws[1], state.H, problem.workers)
+    values = _peak_scales(problem, (W, H), state.values) if state.values else state.values
+    sums, fit = _look_at_features(problem, W, H)
+    own = sum(own_part(side, q, values) for side, q in zip(problem.sides, (W, H), strict=True) if not side.is_fixed)
+    return VBState(W, H, values, sums, fit + own + problem.constant)
+
+
+def _peak_scales(problem: Problem, qs: tuple[Approximation, ...], values: Mapping[str, Array]) -> dict[str, Array]:
+    """The free scales at which the bound is highest, sum of shapes / sum E[1 / v] over the cells they serve."""
+    shapes, inverses = ({name: np.zeros(np.shape(value)) for name, value in values.items()} for _ in range(2))
+    for side, q in zip(problem.sides, qs, strict=True):
+        for unknown in free_scales(side):
+            prior_shape = np.broadcast_to(side.factor.prior.shape.resolve(values), side.factor.shape)
+            shapes[unknown.name] += sum_to(prior_shape, unknown.shape).reshape(unknown.variable_shape)
+            served = sum_to(side.turn(1.0 / q.harmonic), unknown.shape)
+            inverses[unknown.name] += served.reshape(unknown.variable_shape)
+    return {name: shapes[name] / inverses[name] for name in values}
+
+
+def _look_at_features(problem: Problem, W: Approximation, H: Approximation) -> tuple[Pair, float]:
+    """(what W's update needs, the spectrogram's part of the bound)"""
+    n_features, rank = W.mean.shape
+    spread_W, of_H = _spread(W), Pair(np.ascontiguousarray(H.mean), np.ascontiguousarray(H.harmonic))
+
+    def look(first: int, last: int) -> tuple[float, Pair]:
+        sums = Pair(spread(rank, n_features), spread(rank, n_features))
+        fit = gather_features(sums, spread_W, of_H, problem.spectra, make_cells(n_features), first, last)
+        return fit, Pair(*(part.values[:, :n_features].T for part in sums))
+
+    fits, sums = zip(*problem.workers.map(look, problem.chunks[:-1], problem.chunks[1:]), strict=True)
+    return Pair(*(np.ascontiguousarray(sum(part)) for part in zip(*sums, strict=True))), sum(fits)
+
+
+def _look_at_frames(problem: Problem, W: Approximation, H: Approximation) -> Pair:
+    """What H's update needs: sums (N, K)."""
+    spread_W, of_H = _spread(W), Pair(np.ascontiguousarray(H.mean), np.ascontiguousarray(H.harmonic))
+    sums = Pair(np.empty(of_H.arithmetic.shape), np.empty(of_H.arithmetic.shape))
+
+    def look(first: int, last: int) -> None:
+        gather_frames(sums, spread_W, of_H, problem.spectra, make_cells(len(W.mean)), first, last)
+
+    problem.workers.map(look, problem.chunks[:-1], problem.chunks[1:])
+    return sums
+
+
+def _spread(W: Approximation) -> Pair:
+    """W's means as the kernels want them: frequencies contiguous, in whole tiles."""
+    pair = Pair(*(spread(*value.shape[::-1]) for value in (W.mean, W.harmonic)))
+    for padded, value in zip(pair, (W.mean, W.harmonic), strict=True):
+        padded.values[:, : len(value)] = value.T
+    return pair
+
+
+def _residual(old: VBState, new: VBState) -> float:
+    changes = [np.max(np.abs(value / old.values[name] - 1.0), initial=0.0) for name, value in new.values.items()]
+    return float(max([new.W.change, new.H.change, *changes]))
+
+
+def finish(problem: Problem, state: VBState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Independent draws from q, free scales as they are; the parameters and means of q for ``fit``."""
+    release(problem.structure)
+    values = {name: np.repeat(value[None], draws, axis=0) for name, value in state.values.items()}
+    parameters: dict[str, Array] = {}
+    factors = []
+    for side, orders, q, child_of in zip(
+        problem.sides, problem.orders, (state.W, state.H), (W_DRAWS, H_DRAWS), strict=True
+    ):
+        if orders is None:
+            factors.append(np.broadcast_to(q.mean, (draws, *q.mean.shape)))
+            continue
+        factors.append(draw_from(q, orders, draws, child(key, child_of)))
+        name = side.factor.name
+        values[name] = side.as_variable(factors[-1])
+        of_q = {"order": np.broadcast_to(orders.p, q.rho.shape), "rho": q.rho, "tau": q.tau, "mean": q.mean}
+        parameters |= {f"{name}_{word}": side.as_variable(np.array(array)) for word, array in of_q.items()}
+    if problem.structure.imputed is not None:
+        generators = repeat(generator_of(child(key, IMPUTED)))
+        values[problem.structure.imputed.name] = impute(problem.structure, factors[0], factors[1], generators)
+    return values, parameters
+
+
+# -- q of one factor -------------------------------------------------------------------------------------------------
+
+
+SMALL = 1 << 12  # cells of a factor that are not worth sharing out among threads
+MOST_TABLES, WORTH_A_TABLE = 32, 1 << 10  # distinct orders of a factor with tables; cells of the factor for each
+SMALLEST, LARGEST_CHANGE = 1e-300, 1e300
+
+
+class Approximation(NamedTuple):
+    """q of one factor, (rows, K) each; a known factor and the start have a value only, which is both means.
+
+    mean : E[v]; harmonic : 1 / E[1/v]; rho, tau : see above; height : what the bound owes to rho and tau alone;
+    change : the largest of a harmonic mean from the one before, relative to its column's largest
+    """
+
+    mean: Array
+    harmonic: Array
+    rho: Any = None
+    tau: Any = None
+    height: float = 0.0
+    change: float = 0.0
+
+
+class Law(NamedTuple):
+    """rho and tau of q of a factor, (rows, K); None of a known one."""
+
+    rho: Any
+    tau: Any
+
+
+def orders_of(side: Side) -> Orders:
+    """The orders of q of a factor, with tables of those that many cells share."""
+    if side.is_gamma:
+        p = side.prior({})[0]
+    else:
+        scales = {unknown.name: np.ones(unknown.variable_shape) for unknown in free_scales(side)}
+        p = -side.shape_and_scale(scales)[0]
+    p = np.ascontiguousarray(p, dtype=np.float64)
+    distinct, which = np.unique(np.abs(p), return_inverse=True)
+    size = side.factor.shape[0] * side.factor.shape[1]
+    if len(distinct) > min(MOST_TABLES, size // WORTH_A_TABLE):
+        return Orders(p, np.full(p.shape, -1), np.empty((0, *_table(1.0).shape)))
+    return Orders(p, which.reshape(p.shape), np.stack([_table(float(nu)) for nu in distinct]))
+
+
+_table = lru_cache(MOST_TABLES)(tabulate)
+
+
+def update(side: Side, q: Approximation, sums: Pair, values: Mapping[str, Array]) -> Law:
+    if side.is_fixed:
+        return Law(None, None)
+    rate, scale = prior_terms(side, values)
+    return Law(2.0 * (rate + sums.arithmetic), 2.0 * (scale + q.harmonic * sums.harmonic * q.harmonic))
+
+
+def prior_terms(side: Side, values: Mapping[str, Array]) -> tuple[Array, Array]:
+    """(r, t) of the prior: its density is proportional to v^(p - 1) exp(-r v - t / v)."""
+    zero = np.zeros((1, 1))
+    return (side.prior(values)[1], zero) if side.is_gamma else (zero, side.shape_and_scale(values)[1])
+
+
+def ahead(new: Array, old: Array, push: float) -> Array:
+    with np.errstate(over="ignore"):  # ratios are clipped
+        beyond = ahead_by_ratio(np.maximum(new, SMALLEST), np.maximum(old, SMALLEST), push)
+    return np.where((new > SMALLEST) & (old > SMALLEST), beyond, new)
+
+
+def moments_at(orders: Orders | None, law: Law, before: Approximation, workers: Workers) -> Approximation:
+    """q of a factor with its moments, and how far from those before."""
+    if orders is None:
+        return before
+    mean, harmonic = np.empty_like(law.rho), np.empty_like(law.rho)
+
+    def fill(first: int, last: int) -> tuple[float, Array]:
+        height = fill_gig_moments(mean, harmonic, law.rho, law.tau, orders, first, last)
+        return height, column_changes(before.harmonic, harmonic, first, last)
+
+    bounds = even_bounds(len(mean), int(np.clip(mean.size // SMALL, 1, MOST_CHUNKS)))
+    heights, changes = zip(*workers.map(fill, bounds[:-1], bounds[1:]), strict=True)
+    steps, tops = np.max(changes, axis=0)
+    with np.errstate(over="ignore"):  # from the smallest numbers to the largest
+        change = float(np.max(steps / np.maximum(tops, SMALLEST), initial=0.0))
+    return Approximation(mean, harmonic, law.rho, law.tau, sum(heights), min(change, LARGEST_CHANGE))
+
+
+def own_part(side: Side, q: Approximation, values: Mapping[str, Array]) -> float:
+    """What the bound owes to a factor beside the cells of X: all of B but the constant and sum (log m + x / l)."""
+    if side.is_flat:
+        return q.height
+    shape, pull = side.prior(values) if side.is_gamma else side.shape_and_scale(values)
+    moments = q.mean if side.is_gamma else 1.0 / q.harmonic
+    constants = shape * np.log(pull) - gammaln(shape)
+    return q.height - float(np.sum(pull * moments)) + float(np.sum(constants)) * (moments.size / constants.size)
+
+
+def draw_from(q: Approximation, orders: Orders, draws: int, key: np.uint64) -> Array:
+    out = np.empty((draws, *q.rho.shape))
+    for draw in range(draws):
+        draw_gig_factor(out[draw], q.rho, q.tau, orders, child(key, draw))
+    return out
+
+
+ENGINE = Engine(
+    name="vb",
+    verb="fit",
+    likelihoods=(Exponential,),
+    options=VB,
+    supports=supports,
+    prepare=prepare,
+    init=init,
+    step=step,
+    finish=finish,
+    maximise=True,
+)

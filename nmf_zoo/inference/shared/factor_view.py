@@ -1,0 +1,155 @@
+"""A factor as engines see it: (rows, K), one row per feature or sample, whichever side of the product it is.
+
+And what engines hand back: the model's variables, with the cells that it leaves unobserved as draws or at a point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from nmf_zoo.errors import RunFailed
+from nmf_zoo.kernels.random.predictions import Cells, draw_cells
+from nmf_zoo.structure import Array, Factor, Factorisation, Flat, GammaPrior, InverseGammaPrior
+
+
+@dataclass(frozen=True)
+class Side:
+    """A factor and which side of the product it is on."""
+
+    factor: Factor
+    is_right: bool
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.factor.is_fixed
+
+    @property
+    def is_flat(self) -> bool:
+        return isinstance(self.factor.prior, Flat)
+
+    @property
+    def is_gamma(self) -> bool:
+        return isinstance(self.factor.prior, GammaPrior)
+
+    @property
+    def gamma(self) -> GammaPrior:
+        """The prior of a side that ``is_gamma``."""
+        return cast(GammaPrior, self.factor.prior)
+
+    @property
+    def is_inverse_gamma(self) -> bool:
+        return isinstance(self.factor.prior, InverseGammaPrior)
+
+    def turn(self, array: Array) -> Array:
+        """From (rows, K) to the structure's orientation, or back; leading axes stay."""
+        return np.swapaxes(array, -1, -2) if self.is_right else array
+
+    def as_variable(self, array: Array) -> Array:
+        """From (rows, K) to the model variable's orientation."""
+        return self.factor.orient(self.turn(array))
+
+    def prior(self, values: Mapping[str, Array]) -> tuple[Array, Array]:
+        """(shape, rate) of a gamma prior, two-dimensional, broadcasting to (rows, K)."""
+        shape, rate = self.gamma.shape_and_rate(values)
+        return self.turn(np.atleast_2d(shape)), self.turn(np.atleast_2d(rate))
+
+    def shape_and_scale(self, values: Mapping[str, Array]) -> tuple[Array, Array]:
+        """(shape, scale) of an inverse-gamma prior, two-dimensional, broadcasting to (rows, K).
+
+        A factor without a prior has shape -1 and scale 0: that is the density it adds to an inverse-gamma conditional.
+        """
+        if self.is_flat:
+            return np.full((1, 1), -1.0), np.zeros((1, 1))
+        shape, scale = cast(InverseGammaPrior, self.factor.prior).shape_and_scale(values)
+        return self.turn(np.atleast_2d(shape)), self.turn(np.atleast_2d(scale))
+
+
+def two_sides(structure: Factorisation) -> tuple[Side, Side]:
+    """(W's side, H's side)"""
+    return Side(structure.W, False), Side(structure.H, True)
+
+
+def sum_to(array: Array, shape: tuple[int, ...]) -> Array:
+    """Sum an array over the axes along which ``shape``, which broadcasts to it, has length 1 or no axis."""
+    padded = (1,) * (array.ndim - len(shape)) + tuple(shape)
+    axes = tuple(axis for axis, length in enumerate(padded) if length == 1)
+    return array.sum(axis=axes, keepdims=True).reshape(shape)
+
+
+def as_variables(structure: Factorisation, W: Array, Ht: Array) -> dict[str, Array]:
+    """The factors (..., F, K) and (..., N, K) that are unknown, by name, in the model's orientation."""
+    sides = zip(two_sides(structure), (W, Ht), strict=True)
+    return {side.factor.name: side.as_variable(array) for side, array in sides if not side.is_fixed}
+
+
+# -- cells of the priors ---------------------------------------------------------------------------------------------
+
+
+class PriorCells(NamedTuple):
+    """shape_w, rate_w (F, K) and shape_h, rate_h (N, K), read-only views; tilt (K,): sum of W's shapes minus H's.
+
+    A factor without a prior has shape 1 and rate 0: that is the density it adds to a gamma conditional.
+    """
+
+    shape_w: Array
+    rate_w: Array
+    shape_h: Array
+    rate_h: Array
+    tilt: Array
+
+
+def prior_cells(structure: Factorisation, values: Mapping[str, Array]) -> PriorCells:
+    """The priors' cells, given the values of the unknown hyperparameters."""
+    W, H = two_sides(structure)
+    shape_w, rate_w = _cells(W, structure.W.shape, values)
+    shape_h, rate_h = _cells(H, structure.H.shape[::-1], values)
+    return PriorCells(shape_w, rate_w, shape_h, rate_h, shape_w.sum(axis=0) - shape_h.sum(axis=0))
+
+
+def _cells(side: Side, shape: tuple[int, int], values: Mapping[str, Array]) -> tuple[Array, Array]:
+    pair = side.prior(values) if side.is_gamma else (np.float64(1.0), np.float64(0.0))
+    shapes, rates = (np.broadcast_to(array, shape) for array in pair)
+    return shapes, rates
+
+
+# -- what engines hand back ------------------------------------------------------------------------------------------
+
+
+def impute(structure: Factorisation, Ws: Array, Hts: Array, generators: Iterable[np.random.Generator]) -> Array:
+    """(draws, cells), one of every missing cell at each draw of the factors (draws, F, K) and (draws, N, K)."""
+    assert structure.imputed is not None
+    rows, cols = structure.imputed.rows, structure.imputed.cols
+    draws = []
+    for W, Ht, generator in zip(Ws, Hts, generators, strict=False):  # of which there may be more
+        mean = structure.mean_at(W, Ht.T, rows, cols)
+        structure.likelihood.require_drawable(mean)
+        draws.append(structure.likelihood.draw(mean, {}, generator))
+    return np.stack(draws)
+
+
+def impute_counts(structure: Factorisation, Ws: Array, Hts: Array, keys: Iterable[np.uint64]) -> Array:
+    """The same of Poisson counts, int64, each cell from a stream of its own of the draw's key."""
+    assert structure.imputed is not None
+    rows, cols = (np.array(places, np.int64) for places in (structure.imputed.rows, structure.imputed.cols))
+    ends = (structure.likelihood.exposure, 1.0), (structure.likelihood.background, 0.0)
+    cells = Cells(rows, cols, *(structure.at_cells(values, rows, cols, none) for values, none in ends))
+    out = np.empty((len(Ws), len(rows)), np.int64)
+    for drawn, W, Ht, key in zip(out, Ws, Hts, keys, strict=True):
+        draw_cells(drawn, W, Ht, cells, key)
+    if np.any(out < 0):
+        raise RunFailed(f"the mean of a missing cell of {structure.imputed.name} is too large to draw it")
+    return out
+
+
+def as_one_draw(structure: Factorisation, W: Array, Ht: Array, values: Mapping[str, Array]) -> dict[str, Array]:
+    """Factors and free parameters by name, with an axis of one draw; missing cells are at their point."""
+    found = {name: value[None] for name, value in values.items()}
+    found |= {name: value[None].copy() for name, value in as_variables(structure, W, Ht).items()}
+    if structure.imputed is not None:
+        mean = structure.mean_at(W, Ht.T, structure.imputed.rows, structure.imputed.cols)
+        found[structure.imputed.name] = structure.likelihood.point(mean)[None]
+    return found

@@ -1,0 +1,198 @@
+"""Slice sampling of hyperparameters of gamma and inverse-gamma priors, all entries of a variable at once.
+
+Given the factors, the entries of one hyperparameter are independent, and each depends on its cells only through their
+number, their sum and the sum of their logarithms; of an inverse-gamma prior, those of the cells' inverses, which are
+gamma (the Jacobian does not depend on hyperparameters). The draws are on the log scale, by stepping out and shrinking
+(Neal 2003, Slice sampling, figures 3 and 5), exact for every prior density.
+
+Unknown scales of a prior, moved together with the factor that has it.
+
+Given H, its prior mean m can only take a step as small as H's many cells allow, and given m neither can H: together
+they creep. But W H stays as it is on the line m -> c m, H -> c H, W -> W / c, and so does H's prior density against the
+change of volume; what is left is the prior of W, and that of m. This move draws c from there: log c is slice sampled,
+one for each component where m has one, one for all where m is common. So it goes for a rate (m -> m / c) and for the
+scale of an inverse-gamma prior, of W as of H. It is a partial resampling in the sense of Liu and Sabatti (2000),
+Generalised Gibbs sampler and multigrid Monte Carlo, Biometrika 87(2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from nmf_zoo.inference.shared.factor_view import sum_to
+from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, GammaPrior, InverseGammaPrior, Unknown
+
+WIDTH = 1.0  # of the first bracket, in log units
+MAX_STEPS = 200  # of stepping out, split at random between the two sides, without which a limit would not be exact
+
+
+class Sums(NamedTuple):
+    """What a gamma prior sees of a factor (or of its inverses), per group of cells that share shape and rate."""
+
+    prior: GammaPrior
+    n_cells: Array
+    total: Array
+    log_total: Array
+
+
+def sum_groups(factor: Factor, value: Array) -> Sums:
+    """Reduce a factor (our orientation) to its groups' sums: arrays of the prior parameters' joint shape."""
+    prior = factor.prior
+    if isinstance(prior, InverseGammaPrior):
+        prior, value = prior.of_inverses, 1.0 / value
+    assert isinstance(prior, GammaPrior)
+    ties = np.broadcast_shapes((1, 1), *(p.shape for p in prior.parameters.values()))
+    n_cells = np.full(ties, value.size / np.prod(ties))
+    return Sums(prior, n_cells, sum_to(value, ties), sum_to(np.log(value), ties))
+
+
+def log_prior_of_groups(sums: Sums, values: Mapping[str, Array]) -> Array:
+    """log p(factor | hyperparameters), summed over the cells of each group, up to the Jacobian of inverses."""
+    shape, rate = sums.prior.shape_and_rate(values)
+    constant = shape * np.log(rate) - gammaln(shape)
+    return sums.n_cells * constant + (shape - 1) * sums.log_total - rate * sums.total
+
+
+def draw_hyperparameters(
+    structure: Factorisation, W: Array, H: Array, values: dict[str, Array], generator: np.random.Generator
+) -> None:
+    """Draw every unknown hyperparameter of the factors' priors in turn, in place of its entry in ``values``."""
+    groups = [
+        (factor, sum_groups(factor, value)) for factor, value in ((structure.W, W), (structure.H, H)) if factor.unknowns
+    ]
+    for name, unknown in structure.unknowns.items():
+
+        def log_density(log_value: Array, name: str = name, unknown: Unknown = unknown) -> Array:
+            proposed = {**values, name: np.exp(log_value)}
+            density = unknown.prior.log_density(proposed[name]) + log_value
+            for factor, sums in groups:
+                for use in (u for u in factor.unknowns if u.name == name):
+                    of_entries = sum_to(log_prior_of_groups(sums, proposed), use.shape)
+                    density = density + of_entries.reshape(use.variable_shape)
+                    break  # the groups' density already holds every use within one factor
+            return density
+
+        values[name] = np.exp(slice_draw(log_density, np.log(values[name]), generator))
+
+
+def slice_draw(log_density: Callable[[Array], Array], start: Array, generator: np.random.Generator) -> Array:
+    """One slice-sampling step for each entry of ``start``, whose densities are independent of each other."""
+    shape = np.shape(start)
+    start = np.array(start, dtype=np.float64).ravel()
+
+    def density(entries: Array) -> Array:
+        return np.asarray(log_density(entries.reshape(shape))).ravel()
+
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        level = density(start) - generator.exponential(size=start.shape)
+        lower = start - WIDTH * generator.random(start.shape)
+        upper = lower + WIDTH
+        steps_down = np.floor(MAX_STEPS * generator.random(start.shape))
+        _step_out(density, level, lower, -WIDTH, steps_down)
+        _step_out(density, level, upper, WIDTH, MAX_STEPS - 1 - steps_down)
+        return _shrink(density, level, start, lower, upper, generator).reshape(shape)
+
+
+def _step_out(density, level: Array, end: Array, by: float, steps: Array) -> None:
+    """Move each end outwards, in place, until it leaves the slice or its steps are used up."""
+    for step in range(MAX_STEPS):
+        inside = (density(end) > level) & (step < steps)
+        if not inside.any():
+            return
+        end[inside] += by
+
+
+def _shrink(density, level, start, lower, upper, generator) -> Array:
+    current, pending = start.copy(), np.ones(start.shape, dtype=bool)
+    while pending.any():
+        proposal = np.where(pending, lower + (upper - lower) * generator.random(start.shape), current)
+        accepted = pending & (density(proposal) >= level)
+        current[accepted] = proposal[accepted]
+        pending &= ~accepted & (upper - lower > 1e-14 * (1 + np.abs(start)))
+        below = proposal < start
+        lower[pending & below] = proposal[pending & below]
+        upper[pending & ~below] = proposal[pending & ~below]
+    return current
+
+
+# -- a prior's scale together with its factor ------------------------------------------------------------------------
+
+
+DIRECTIONS = {"mean": 1.0, "scale": 1.0, "rate": -1.0}  # how a parameter follows its factor
+
+
+class Scale(NamedTuple):
+    """An unknown that is the scale of a factor: of which (0 is W, 1 is H), and how it follows it."""
+
+    unknown: Unknown
+    of: int
+    direction: float
+
+
+def scales_of(structure: Factorisation) -> list[Scale]:
+    """The unknowns that scale one factor and do nothing else, where the other factor can make up for it."""
+    factors, found = (structure.W, structure.H), []
+    if any(isinstance(factor.prior, Fixed) for factor in factors):
+        return []
+    names = [unknown.name for factor in factors for unknown in factor.unknowns]
+    for of, factor in enumerate(factors):
+        for role, parameter in factor.prior.parameters.items() if factor.unknowns else ():
+            if role not in DIRECTIONS or not isinstance(parameter, Unknown) or not _is_by_component(parameter, of):
+                continue
+            if names.count(parameter.name) == 1:
+                found.append(Scale(parameter, of, DIRECTIONS[role]))
+    return found
+
+
+def _is_by_component(unknown: Unknown, of: int) -> bool:
+    """One value, or one for each component."""
+    shape = (1,) * (2 - len(unknown.shape)) + tuple(unknown.shape)
+    return shape[of] == 1
+
+
+def draw_scale_moves(
+    structure: Factorisation, W: Array, H: Array, values: dict[str, Array], generator: np.random.Generator
+) -> Iterator[Array]:
+    """Move each unknown scale, in ``values``; yields (K,) by which W (F, K) is to be multiplied and H (K, N) divided.
+
+    W and H are read again for the next one, so that the caller has to have moved them by then.
+    """
+    for scale in scales_of(structure):
+        name, start = scale.unknown.name, np.zeros(scale.unknown.variable_shape)
+        log_c = slice_draw(log_density_along(structure, scale, W, H, values), start, generator)
+        values[name] = values[name] * np.exp(scale.direction * log_c)
+        c = np.broadcast_to(np.exp(log_c).ravel(), structure.rank)
+        yield c if scale.of == 0 else 1.0 / c
+
+
+def log_density_along(
+    structure: Factorisation, scale: Scale, W: Array, H: Array, values: dict[str, Array]
+) -> Callable[[Array], Array]:
+    """Log density of log c, entry by entry of the unknown, up to a constant."""
+    unknown, of, direction = scale
+    other, value = ((structure.H, H), (structure.W, W))[of]
+    of_components = log_prior_scaled(other, value, 1 - of, values)
+
+    def log_density(log_c: Array) -> Array:
+        cells = of_components(np.broadcast_to(-log_c.ravel(), structure.rank))
+        cells = cells.reshape(log_c.shape) if log_c.size == structure.rank else cells.sum()
+        return unknown.prior.log_density(values[unknown.name] * np.exp(direction * log_c)) + direction * log_c + cells
+
+    return log_density
+
+
+def log_prior_scaled(factor: Factor, value: Array, axis: int, values: dict[str, Array]) -> Callable[[Array], Array]:
+    """log p(e^s v), with the change of volume, of each component's cells v, which lie along ``axis``; s is (K,)."""
+    if isinstance(factor.prior, GammaPrior):
+        shape, rate = factor.prior.shape_and_rate(values)
+        shapes, pull = np.broadcast_to(shape, factor.shape).sum(axis=axis), (rate * value).sum(axis=axis)
+        return lambda s: shapes * s - pull * np.exp(s)
+    if isinstance(factor.prior, InverseGammaPrior):
+        shape, scale = factor.prior.shape_and_scale(values)
+        shapes, pull = np.broadcast_to(shape, factor.shape).sum(axis=axis), (scale / value).sum(axis=axis)
+        return lambda s: -shapes * s - pull * np.exp(-s)
+    return lambda s: factor.shape[axis] * s

@@ -1,0 +1,1 @@
+"""Other ways in: the command line and its tables, PyMC step methods, the demo."""

@@ -1,0 +1,230 @@
+"""``nmf-zoo fit``: everything that can be refused is refused before the data are read, then read, build, run, write."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nmf_zoo.errors import InputError, NotWritten
+from nmf_zoo.files import replacing
+from nmf_zoo.interfaces.cli import catalogue
+from nmf_zoo.interfaces.cli.catalogue import Entry
+from nmf_zoo.interfaces.cli.output import RESULTS, check_output, exit_code
+from nmf_zoo.interfaces.cli.parser import FILES
+from nmf_zoo.interfaces.cli.show import draws_of
+from nmf_zoo.interfaces.cli.values import parse_hyperparameter, parse_seed, parse_value, parse_yes_no
+
+
+def run_fit(arguments: argparse.Namespace) -> int:
+    engine = catalogue.engines()[arguments.engine]
+    run = run_arguments(arguments, engine)
+    options = {name: parse_value(engine.arguments[name], text) for name, text in chosen(arguments, "engine", engine)}
+    goes_to_disk = is_streamed(arguments, engine, run)
+    check_output(arguments.output, RESULTS, arguments.force or (goes_to_disk and "checkpoint" in run))
+    data = read_data(arguments)
+
+    import nmf_zoo as nz
+    from nmf_zoo.inference.registry import named
+    from nmf_zoo.models import MODELS
+
+    hyperparameters = model_arguments(arguments)
+    try:
+        model = MODELS[arguments.model](rank=arguments.rank, **data, **hyperparameters)
+    except InputError as error:
+        raise InputError(error.name, name_cell(error.got, data["coords"]), error.expected, error.do) from error
+    run |= {"model": model, "engine": make_options(named(engine.name)[0].options, options)}
+    if goes_to_disk:
+        idata = stream(arguments.output, run)
+    else:
+        idata = (nz.sample if engine.verb == "sample" else nz.fit)(**run)
+        with replacing(arguments.output, "output") as partial:
+            nz.save(idata, partial)
+    return report(arguments, idata, run.get("quiet", False))
+
+
+def is_streamed(arguments: argparse.Namespace, engine: Entry, run: Mapping[str, Any]) -> bool:
+    """Whether draws go to the output while they are made: to Zarr, where the run keeps draws and needs them no more."""
+    keeps_draws = engine.verb == "sample" and run.get("keep", "draws") == "draws"
+    return arguments.output.suffix == ".zarr" and keeps_draws and not (engine.is_whole or arguments.log_likelihood)
+
+
+def stream(output: Path, run: Mapping[str, Any]) -> Any:
+    """Sample to a Zarr output; under its own name where a checkpoint may have begun it, else absent until complete."""
+    import nmf_zoo as nz
+
+    try:
+        if "checkpoint" in run:
+            return nz.sample(store=output, **run)
+        with replacing(output, "output") as partial:
+            return nz.sample(store=partial, **run)
+    except NotWritten:
+        raise
+    except InputError as error:
+        name = "output" if error.name == "store" else error.name
+        raise InputError(name, error.got, error.expected, error.do) from error
+
+
+def read_search(fits: int) -> Any:
+    """``--search 16``"""
+    import nmf_zoo as nz
+
+    try:
+        return nz.Search(fits=fits)
+    except InputError as error:
+        raise InputError("--search", error.got, error.expected) from error
+
+
+def make_options(kind: type, options: Mapping[str, Any]) -> Any:
+    """The engine's options object; what it refuses is bad input."""
+    try:
+        return kind(**options)
+    except (TypeError, ValueError) as error:
+        name, _, rest = str(error).partition(": got ")
+        got, _, expected = rest.partition("; expected ")
+        raise InputError("--" + name.replace("_", "-"), got, expected) from error
+
+
+def name_cell(text: str, labels: Mapping[str, Any]) -> str:
+    """``feature 1`` with the label that the file has for it."""
+
+    def named(match: re.Match) -> str:
+        own = labels.get(match[1])
+        return match[0] if own is None else f"{match[0]} ({own[int(match[2])]})"
+
+    return re.sub(r"\b(feature|obs) (\d+)", named, text)
+
+
+def report(arguments: argparse.Namespace, idata: Any, quiet: bool) -> int:
+    """The closing line."""
+    sizes, status = idata["sample_stats"].sizes, str(idata.attrs.get("status"))
+    is_fit = catalogue.engines()[arguments.engine].verb == "fit"
+    what = f"{draws_of(sizes, is_fit)} of {arguments.model} by {arguments.engine}"
+    _, goes_on, path = status.partition(" goes on from ")
+    then = f"; the same command with --force{goes_on}{path}" if goes_on else ""
+    if status.startswith("interrupted"):
+        print(f"nmf-zoo: interrupted; {arguments.output} holds what was there: {what}{then}", file=sys.stderr)
+        return exit_code()
+    if not quiet:
+        early = f", when --max-seconds were over{then}" if status.startswith("max_seconds") else ""
+        print(f"wrote {arguments.output}: {what} in {float(idata.attrs['seconds']):.1f} s{early}")
+    return 0
+
+
+def chosen(arguments: argparse.Namespace, prefix: str, owner: Entry) -> list[tuple[str, str]]:
+    """The (name, text) given for an entry; refused when they belong to another one."""
+    given = {key.partition(".")[2]: text for key, text in vars(arguments).items() if key.startswith(f"{prefix}.")}
+    has = [name for name in given if name in owner.arguments]
+    for name, text in given.items():
+        if text is not None and name not in has:
+            flags = ", ".join(owner.arguments[other].flag for other in has) or "none of these options"
+            who = f"{arguments.engine} ({owner.name})" if prefix == "run" else owner.name.replace("_", "-")
+            raise InputError("--" + name.replace("_", "-"), f"an option that {who} doesn't have", flags)
+    return [(name, given[name]) for name in has if given[name] is not None]
+
+
+def run_arguments(arguments: argparse.Namespace, engine: Entry) -> dict[str, Any]:
+    """Keyword arguments of ``nz.sample`` or ``nz.fit``."""
+    entry = catalogue.runs()[engine.verb]
+    run = {}
+    for name, text in chosen(arguments, "run", entry):
+        argument = entry.arguments[name]
+        run[name] = parse_seed(argument.flag, text) if name == "random_seed" else parse_value(argument, text)
+    if arguments.initvals is not None:
+        run["initvals"] = read_start(arguments.initvals)
+    if arguments.search is not None:
+        run["start" if engine.verb == "sample" else "search"] = read_search(arguments.search)
+    if arguments.log_likelihood:
+        run["idata_kwargs"] = {"log_likelihood": True}
+    return run
+
+
+def model_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The hyperparameters that were given."""
+    entry = catalogue.models()[arguments.model]
+    given = chosen(arguments, "model", entry)
+    return {name: parse_hyperparameter(entry.arguments[name], text) for name, text in given}
+
+
+def read_data(arguments: argparse.Namespace) -> dict[str, Any]:
+    """X, its labels, and the files that go with it, as arguments of a builder."""
+    from nmf_zoo.interfaces.tables import read_labels, read_matrix
+
+    layout = {
+        name: None if text is None else parse_yes_no(f"--{name.replace('_', '-')}", text)
+        for name, text in (("header", arguments.header), ("row_labels", arguments.row_labels))
+    }
+    matrix = read_matrix(arguments.input, transpose=arguments.transpose, key=arguments.key, **layout)
+    features = matrix.rows if arguments.labels is None else read_labels(arguments.labels)
+    if features is not None and len(features) != matrix.shape[0]:
+        expected = f"{matrix.shape[0]}, one per feature of {arguments.input}"
+        raise InputError(
+            str(arguments.labels),
+            f"{len(features)} lines",
+            expected,
+            "or --transpose" if not arguments.transpose else "",
+        )
+    data: dict[str, Any] = {"X": matrix.values, "coords": {"feature": features, "obs": matrix.columns}}
+    for name in FILES:
+        path = getattr(arguments, name)
+        number = None if path is None or name == "mask" else as_number(str(path))
+        if number is not None:
+            data[name] = number
+        elif path is not None:
+            values = read_matrix(path, transpose=arguments.transpose).values
+            data[name] = values if isinstance(values, _array()) else values.toarray()
+    if "mask" in data:
+        data["mask"] = as_mask(arguments.mask, data["mask"])
+    return data | ({"observed": arguments.observed} if arguments.observed else {})
+
+
+def as_number(text: str) -> float | None:
+    """The number it is, or None."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def as_mask(path: Path, values: Any) -> Any:
+    """0 and 1 as False and True."""
+    wrong = (values != 0) & (values != 1)
+    if wrong.any():
+        raise InputError(str(path), f"the cell {values[wrong][0]}", "1 (observed) or 0 (missing) in every cell")
+    return values.astype(bool)
+
+
+def _array() -> type:
+    import numpy as np
+
+    return np.ndarray
+
+
+def read_start(path: Path) -> Any:
+    """A result, or the arrays of an archive."""
+    if path.suffix not in RESULTS:
+        return read_arrays(path)
+    from nmf_zoo.results.loading import load
+
+    return load(path)
+
+
+def read_arrays(path: Any) -> dict[str, Any]:
+    """All arrays of an .npz archive by name."""
+    from nmf_zoo.interfaces.tables import read_archive
+
+    return read_archive(path)
+
+
+def declare(arguments: argparse.Namespace, rank: int) -> Any:
+    """The model of ``--model`` and its hyperparameters on the file ``input``; cells are named by the file's labels."""
+    data, hyperparameters = read_data(arguments), model_arguments(arguments)
+    from nmf_zoo.models import MODELS
+
+    try:
+        return MODELS[arguments.model](rank=rank, **data, **hyperparameters)
+    except InputError as error:
+        raise InputError(error.name, name_cell(error.got, data["coords"]), error.expected, error.do) from error

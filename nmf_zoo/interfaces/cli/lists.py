@@ -1,0 +1,68 @@
+"""``nmf-zoo models`` and ``nmf-zoo engines``: what there is, from the registries."""
+
+from __future__ import annotations
+
+import argparse
+
+from nmf_zoo.interfaces.cli import catalogue
+from nmf_zoo.interfaces.cli.parser import NOT_HYPERPARAMETERS
+
+WIDE = [[3, 0, 5, 1, 2], [1, 4, 0, 2, 6]]  # more samples than features, so that a flat W has a proper posterior
+OF_POWERS = ("is-nmf",)  # models whose data are positive numbers; of all others they are counts
+
+
+def run_models(arguments: argparse.Namespace) -> int:
+    for name, entry in catalogue.models().items():
+        own = [argument for argument in entry.arguments.values() if argument.name not in NOT_HYPERPARAMETERS]
+        print(f"{name:13}{entry.summary.replace('``', '')}")
+        print(f"{'':13}{' '.join(argument.flag for argument in own) or 'no hyperparameters'}")
+    return 0
+
+
+def run_engines(arguments: argparse.Namespace) -> int:
+    print(engine_table(arguments.markdown))
+    return 0
+
+
+def engine_table(markdown: bool = False) -> str:
+    """Model x engine, by the engines' verdicts on small complete matrices; the reasons stand below."""
+    import numpy as np
+
+    from nmf_zoo.inference.registry import names, verb_of, verdict
+    from nmf_zoo.models import MODELS
+    from nmf_zoo.reading import read
+
+    notes: list[str] = []
+    rows = [["model", *(f"{name} ({verb_of(name)})" for name in names())]]
+    for name, builder in MODELS.items():
+        data = np.array(WIDE) + (0.5 if name in OF_POWERS else 0)
+        wide, tall = (read(builder(X, rank=1)) for X in (data, data.T))
+        rows.append(
+            [name, *(_mark(verdict(wide, engine).reason, verdict(tall, engine).reason, notes) for engine in names())]
+        )
+    table = _as_markdown(rows) if markdown else _as_text(rows)
+    return "\n".join([*table, "", *(f"{number}. {note}" for number, note in enumerate(notes, start=1))])
+
+
+def _mark(on_wide: str, on_tall: str, notes: list[str]) -> str:
+    """yes or no, with the number of the note that says why not; ``on_...`` are the reasons of a refusal, or ""."""
+    if not (on_wide or on_tall):
+        return "yes"
+    note = (
+        f"no: {on_wide}"
+        if on_wide
+        else f"not for every X, e.g. of {len(WIDE[0])} features x {len(WIDE)} samples: {on_tall}"
+    )
+    if note not in notes:
+        notes.append(note)
+    return f"{'no' if on_wide else 'yes'} ({notes.index(note) + 1})"
+
+
+def _as_text(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
+    return ["".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _as_markdown(rows: list[list[str]]) -> list[str]:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]

@@ -1,0 +1,113 @@
+"""``nmf-zoo rank``: which number of components the data prefer, as a table and a sentence."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.files import replacing, write_figure
+from nmf_zoo.interfaces.cli import catalogue
+from nmf_zoo.interfaces.cli.fit import make_options, model_arguments, name_cell, read_data
+from nmf_zoo.interfaces.cli.output import NETCDF, PICTURES, Formats, check_output, exit_code
+from nmf_zoo.interfaces.cli.values import parse_ranks, parse_seed, parse_value
+
+TABLES: Formats = {".csv": ((), ""), ".nc": NETCDF}
+
+
+def run_rank(arguments: argparse.Namespace) -> int:
+    outputs, ranks = arguments.output or [], parse_ranks("--ranks", arguments.ranks)
+    for path in outputs:
+        check_output(path, {**TABLES, **PICTURES}, arguments.force)
+    method = catalogue.methods()[arguments.method]
+    options = {name: parse_value(method.arguments[name], text) for name, text in _chosen(arguments)}
+    seed = None if arguments.random_seed is None else parse_seed("--random-seed", arguments.random_seed)
+    data, hyperparameters = read_data(arguments), model_arguments(arguments)
+
+    import nmf_zoo as nz
+    from nmf_zoo.models import MODELS
+    from nmf_zoo.workbench.rank import METHODS
+
+    def declare(rank: int) -> Any:
+        try:
+            return MODELS[arguments.model](rank=rank, **data, **hyperparameters)
+        except InputError as error:
+            raise InputError(error.name, name_cell(error.got, data["coords"]), error.expected, error.do) from error
+
+    table = nz.select_rank(
+        declare,
+        ranks,
+        method=make_options(METHODS[arguments.method].options, options),
+        restarts=arguments.restarts,
+        cores=arguments.cores,
+        random_seed=seed,
+        quiet=arguments.quiet,
+        checkpoint=arguments.checkpoint,
+    )
+    for path in outputs:
+        with replacing(path, "output") as partial:
+            _write(table, partial)
+    return _report(table, outputs, arguments)
+
+
+def _chosen(arguments: argparse.Namespace) -> list[tuple[str, str]]:
+    """The options given for the method; those of another one are refused."""
+    has = catalogue.methods()[arguments.method].arguments
+    given = {key.partition(".")[2]: text for key, text in vars(arguments).items() if key.startswith("method.")}
+    for name, text in given.items():
+        if text is not None and name not in has:
+            flags = (
+                ", ".join(argument.flag for option, argument in has.items() if option in given)
+                or "none of these options"
+            )
+            flag = "--" + name.replace("_", "-")
+            raise InputError(flag, f"an option that {arguments.method} doesn't have", flags)
+    return [(name, text) for name, text in given.items() if text is not None]
+
+
+def _write(table: Any, path: Path) -> None:
+    if path.suffix == ".nc":
+        from nmf_zoo.netcdf import write_netcdf
+
+        write_netcdf(table.assign(plausible=table["plausible"].astype("int8")), path)
+    elif path.suffix == ".csv":
+        table.to_dataframe().reset_index().to_csv(path, index=False)
+    else:
+        from nmf_zoo.plots import plot_rank
+
+        write_figure(plot_rank(table), path)
+
+
+def _report(table: Any, outputs: list[Path], arguments: argparse.Namespace) -> int:
+    if not arguments.quiet:
+        print("\n".join(table_lines(table)))
+    print(table.attrs["answer"])
+    written = ", ".join(map(str, outputs))
+    if table.attrs["status"] == "interrupted":
+        goes_on = f"; the same command goes on from {arguments.checkpoint}" if arguments.checkpoint else ""
+        force = " with --force" if goes_on and outputs else ""
+        there = f"{written} holds what was there" if outputs else "the table holds what was there"
+        print(f"nmf-zoo: interrupted; {there}{goes_on}{force}", file=sys.stderr)
+        return exit_code()
+    if outputs and not arguments.quiet:
+        print(f"wrote {written} in {float(table.attrs['seconds']):.1f} s")
+    return 0
+
+
+def table_lines(table: Any) -> Iterator[str]:
+    """One line per rank; * the best, ~ not ruled out."""
+    has_gap = "shortfall" in table
+    method = table.attrs["method"]
+    heads = {"bound": "corrected" if has_gap else "bound", "holdout": "held out"}
+    columns = [heads.get(method, "log evidence"), "behind" if has_gap or method == "bound" else "error", "difference"]
+    yield f"  {'rank':>5}" + (f"{'bound':>13}" if has_gap else "") + "".join(f"{head:>13}" for head in columns)
+    for row in (table.isel(rank=i) for i in range(table.sizes["rank"])):
+        rank = int(row["rank"])
+        mark = "*" if rank == table.attrs["best"] else "~" if bool(row["plausible"]) else " "
+        bound = f"{float(row['bound'].max()):>13.2f}" if has_gap else ""
+        numbers = (float(row[name]) for name in ("combined", "combined_error", "difference"))
+        yield f"{mark} {rank:>5}{bound}" + "".join(f"{number:>13.2f}" for number in numbers)
+    yield "* best, ~ not ruled out" + ("; behind: how far the next restart is" if method == "bound" else "")

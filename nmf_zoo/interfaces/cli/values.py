@@ -1,0 +1,148 @@
+"""Text from the command line to Python values, by the annotation of the argument it is for."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.files import shortened
+from nmf_zoo.interfaces.cli.catalogue import Argument
+from nmf_zoo.memory import MOST_RANKS
+
+LONGEST = 100  # letters of a number
+YES, NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
+
+
+def parse_value(argument: Argument, text: str | bool) -> Any:
+    """``text`` as the type that ``argument`` is annotated with: "a,b" for a sequence, "none" where it is optional."""
+    if isinstance(text, bool):
+        return text
+    kinds = [kind.strip() for kind in argument.annotation.split("|")]
+    if "None" in kinds and text.lower() == "none":
+        return None
+    for kind in kinds:
+        if kind != "None":
+            return _parse_kind(argument.flag, kind, text)
+    raise InputError(argument.flag, repr(text), "none")
+
+
+def _parse_kind(flag: str, kind: str, text: str) -> Any:
+    if kind == "int":
+        return _parse_number(flag, text, int, "an integer")
+    if kind == "float":
+        return _parse_number(flag, text, float, "a number")
+    if kind == "Path":
+        return Path(text)
+    if kind.startswith(("tuple[", "Sequence[", "list[")):
+        return tuple(_plain(part) for part in text.split(",") if part)
+    if kind.startswith("Literal["):
+        allowed = ast.literal_eval(f"({kind[len('Literal[') : -1]},)")
+        if _plain(text) not in allowed:
+            raise InputError(flag, repr(text), f"one of {', '.join(map(str, allowed))}")
+    return _plain(text)
+
+
+def _parse_number(flag: str, text: str, kind: type, expected: str) -> Any:
+    try:
+        if len(text) > LONGEST:
+            raise ValueError
+        return kind(text)
+    except ValueError:
+        raise InputError(flag, shortened(text), expected) from None
+
+
+def _plain(text: str) -> Any:
+    """An integer, a number, or the text itself."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def parse_yes_no(flag: str, text: str) -> bool:
+    if text.lower() not in YES + NO:
+        raise InputError(flag, repr(text), "yes or no")
+    return text.lower() in YES
+
+
+def parse_seed(flag: str, text: str) -> int | list[int]:
+    """One integer, or several separated by commas."""
+    words = [_parse_number(flag, part, int, "an integer, or several separated by commas") for part in text.split(",")]
+    return words[0] if len(words) == 1 else words
+
+
+def parse_shape(flag: str, text: str) -> tuple[int, int]:
+    """``64x100``"""
+    parts = text.lower().split("x")
+    if len(parts) != 2 or not all(_is_size(part) for part in parts):
+        raise InputError(flag, shortened(text), "two positive integers, e.g. 64x100")
+    return int(parts[0]), int(parts[1])
+
+
+def _is_size(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= LONGEST and int(text) > 0
+
+
+def parse_hyperparameter(argument: Argument, text: str) -> Any:
+    """A number, one per component (1,2,3), a file with an array, ``free``, or ``free:TIE`` as in ``nz.free(tie=)``."""
+    if argument.name == "chain":
+        return parse_chain(argument.flag, text)
+    word, _, tie = text.partition(":")
+    if word == "free":
+        import nmf_zoo as nz
+
+        return nz.free(tie={"": "all", "none": None}.get(tie, tie))
+    if Path(text).suffix and Path(text).exists():
+        from nmf_zoo.interfaces.tables import read_matrix
+
+        return read_matrix(text).values
+    expected = "a number, numbers separated by commas, a file, free, or free:TIE"
+    numbers = [_parse_number(argument.flag, part, float, expected) for part in text.split(",")]
+    if len(numbers) == 1:
+        return numbers[0]
+    # One per component: the last axis of W, the first of H.
+    return np.array(numbers) if argument.name.endswith("_w") else np.array(numbers)[:, None]
+
+
+def parse_chain(flag: str, text: str) -> Any:
+    """``basis``, ``unit`` or ``log-normal`` with all parameters free, or some of them known: ``basis:p=0.9,q=0.8``."""
+    from nmf_zoo.models.chains import NAMED
+
+    name, _, rest = text.partition(":")
+    if name not in NAMED:
+        raise InputError(flag, repr(text), f"{', '.join(NAMED)}, or with parameters, e.g. basis:p=0.9,q=0.8")
+    recipe = NAMED[name]()
+    given: dict[str, Any] = {}
+    for role, _, value in (part.partition("=") for part in rest.split(",") if part):
+        if role not in recipe.arguments:
+            raise InputError(flag, repr(text), f"parameters of {name}: {', '.join(recipe.arguments)}")
+        if role in given:
+            raise InputError(flag, f"{role} twice", "each parameter once")
+        expected = f"a number for {role}, e.g. {role}=0.9" + ', or "stationary"' * (role == "initial")
+        given[role] = value if value == "stationary" else _parse_number(flag, value, float, expected)
+    return replace(recipe, arguments={**recipe.arguments, **given})
+
+
+def parse_ranks(flag: str, text: str) -> list[int]:
+    """``1:10`` (both ends included), ``10:50:5`` in steps, ``3``, or several of these separated by commas."""
+    ranks: list[int] = []
+    expected = "whole numbers and ranges, e.g. 1:10, 10:50:5 or 2,4,8"
+    for part in text.split(","):
+        numbers = [_parse_number(flag, number, int, expected) for number in part.split(":")]
+        if len(numbers) > 3 or (len(numbers) == 3 and numbers[2] < 1):
+            raise InputError(flag, repr(part), expected)
+        first, last = numbers[0], numbers[min(1, len(numbers) - 1)]
+        if last < first:
+            raise InputError(flag, repr(part), expected, f"{first} is above {last}")
+        step = numbers[2] if len(numbers) == 3 else 1
+        if (last - first) // step >= MOST_RANKS:
+            raise InputError(flag, repr(part), f"at most {MOST_RANKS:,} ranks")
+        ranks += range(first, last + 1, step)
+    return ranks

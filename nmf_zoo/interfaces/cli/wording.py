@@ -1,0 +1,43 @@
+"""What Python says, in the words of the shell: options for arguments, engine names for calls, the file for X."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from nmf_zoo.interfaces.cli import catalogue
+from nmf_zoo.interfaces.cli.parser import FILES
+
+ENGINE = re.compile(r"nz\.(?:sample|fit)\(engine='(\w+)'\)")
+OPTION = re.compile(r"engine=nz\.\w+\((\w+=\w*)\)")  # options of engines are the shell's, too
+
+
+def shell_words(message: str, path: Path | None = None) -> str:
+    """One line: ``--draws 5`` for ``draws=5``, ``--draws: got`` for ``draws: got``; ``path`` is where X came from."""
+    line = " ".join(OPTION.sub(r"\1", ENGINE.sub(r"--engine \1", message)).split())
+    # What was got is the user's own text and may hold anything; advice comes after it.
+    got, expected, advice = line.rpartition("; expected ") if ": got " in line else ("", "", line)
+    names = "|".join(sorted(_names()))
+    got = re.sub(rf"^({names}|shape)(?=: )", _flag, got)
+    advice = re.sub(rf"\b({names})=(?=['\w])", lambda match: f"{_flag(match)} ", advice)
+    line = got + expected + re.sub(rf"\b({names})=", _flag, advice)
+    return f"{path}: {line[3:]}" if path is not None and line.startswith("X: ") else line
+
+
+def _flag(match: re.Match) -> str:
+    return f"--{match[1].replace('_', '-')}"
+
+
+def _names() -> set[str]:
+    """The arguments that are options of the shell under the same name."""
+    kinds = (catalogue.models(), catalogue.engines(), catalogue.methods(), catalogue.runs())
+    entries = [entry for kind in kinds for entry in kind.values()]
+    named = {name for entry in entries for name in entry.arguments}
+    return (named | {*FILES, "rank", "ranks", "method", "engines", "key", "header", "row_labels"}) - {
+        "model",
+        "coords",
+        "idata_kwargs",
+        "shape",
+        "store",
+        "on_step",
+    }

@@ -1,0 +1,134 @@
+"""Input files: tables, arrays and sparse matrices, read with one clear line when something is wrong with them.
+
+=====================  ========================================================================================
+``.csv  .tsv  .txt``   numbers, with or without a header and row labels (rules: :mod:`.text`); ``.gz`` too
+``.npy``               one 2-D array
+``.npz``               a SciPy sparse matrix, or an archive with one 2-D array (``key=`` chooses among several)
+``.mtx``               Matrix Market, sparse or dense; ``.gz`` too
+``.parquet``           a data frame of numbers, with or without a first column of row labels
+=====================  ========================================================================================
+
+Pandas and SciPy are imported only where a format needs them, PyMC never.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.interfaces.tables.arrays import Archive, Matrix, read_mtx, read_npy, read_npz, read_parquet
+from nmf_zoo.interfaces.tables.text import open_text, read_text
+from nmf_zoo.labels import WRITABLE, find_unwritable
+
+READERS: dict[str, Callable[..., Matrix]] = {
+    ".csv": read_text,
+    ".tsv": read_text,
+    ".txt": read_text,
+    ".npy": read_npy,
+    ".npz": read_npz,
+    ".mtx": read_mtx,
+    ".parquet": read_parquet,
+}
+ZIPPED = (".csv", ".tsv", ".txt", ".mtx")  # may also end in .gz
+OPTIONS = {read_text: ("header", "row_labels"), read_npz: ("key",)}
+
+
+def read_matrix(
+    path: str | Path,
+    *,
+    transpose: bool = False,
+    key: str | None = None,
+    header: bool | None = None,
+    row_labels: bool | None = None,
+) -> Matrix:
+    """Read a matrix of numbers, features in rows.
+
+    Parameters
+    ----------
+    path : its extension says what it is, see the module
+    transpose : True when the samples are in the rows
+    key : the array to take from a NumPy archive
+    header, row_labels : whether a text file has them; None decides by its first lines
+
+    Raises
+    ------
+    InputError : naming the file, the line and column where there are some, and what was expected
+    """
+    path = Path(path)
+    suffix = format_of(path)
+    reader = READERS[suffix]
+    given = {"key": key, "header": header, "row_labels": row_labels}
+    for name, value in given.items():
+        if value is not None and name not in OPTIONS.get(reader, ()):
+            raise InputError(name, repr(value), f"nothing: {path.name} is no file that has it")
+    with reading(path):
+        matrix = reader(path, suffix, **{name: given[name] for name in OPTIONS.get(reader, ())})
+    if 0 in matrix.shape:
+        raise InputError(str(path), f"an empty matrix of shape {matrix.shape}", "at least one row and one column")
+    for names, what in ((matrix.rows, "row"), (matrix.columns, "column")):
+        _check_labels(f"{path}, label of {what}", names or [])
+    return matrix.transposed() if transpose else matrix
+
+
+def _check_labels(where: str, labels: list[str]) -> None:
+    bad = find_unwritable(labels)
+    if bad is not None:
+        raise InputError(f"{where} {bad + 1}", repr(labels[bad]), WRITABLE)
+
+
+def format_of(path: Path) -> str:
+    """The extension that says how to read a file, in lower case and without .gz."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    suffix = suffixes[-1] if suffixes else ""
+    if suffix == ".gz" and len(suffixes) > 1 and suffixes[-2] in ZIPPED:
+        return suffixes[-2]
+    if suffix not in READERS:
+        allowed = ", ".join([*READERS, *(f"{zipped}.gz" for zipped in ZIPPED)])
+        raise InputError(str(path), f"the extension {suffix!r}", f"one of {allowed}")
+    return suffix
+
+
+def read_labels(path: str | Path) -> list[str]:
+    """The lines of a text file (``.gz`` too): one label each; blank lines at the end don't count."""
+    path = Path(path)
+    with reading(path), open_text(path) as file:
+        labels = [line.strip() for line in re.split("\r\n|\r|\n", file.read().rstrip())]
+    _check_labels(f"{path}, line", labels)
+    return labels
+
+
+def read_archive(path: str | Path) -> dict[str, Any]:
+    """All arrays of a NumPy archive (.npz) by name."""
+    path = Path(path)
+    with reading(path), open(path, "rb") as file:
+        archive = Archive(path, file)
+        return {name: archive[name] for name in archive.entries}
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn whatever goes wrong with a file into one clear line."""
+    if not path.exists():
+        raise InputError(str(path), "no such file", "a file that exists")
+    if not path.is_file():
+        raise InputError(str(path), "a folder", "a file")
+    try:
+        if path.stat().st_size == 0:
+            raise InputError(str(path), "an empty file", "a complete file of its kind")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other libraries, on what they make of the file
+            yield
+    except InputError:
+        raise
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), f"a byte that isn't UTF-8 text ({error.reason})", "a text file in UTF-8") from error
+    except MemoryError as error:
+        raise InputError(str(path), "a file for more memory than there is", "one that fits into memory") from error
+    except Exception as error:  # the standard library, NumPy, SciPy and Arrow raise all sorts of them
+        problem = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(str(path), f"a file that can't be read ({problem})", "a complete file of its kind") from error

@@ -1,0 +1,274 @@
+"""Whole blocks of Gibbs sweeps in one call, for data of one chunk: a small problem pays no Python per sweep.
+
+The kernels are those that :func:`nmf_zoo.inference.counts.gibbs.step` and ``draw`` call one by one, and so are the
+keys: the draws are the same, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nmf_zoo.kernels.compile import kernel
+from nmf_zoo.kernels.counts.gibbs import allocate_cell_by_cell, draw_scales, move_shears
+from nmf_zoo.kernels.counts.joint import WeightArrays, log_joint, weigh_features, weigh_samples
+from nmf_zoo.kernels.hmc.adaptation import (
+    Side,
+    SideRoom,
+    begin_sweep,
+    end_sweep,
+    from_blocks,
+    measure_side,
+    move_side,
+    to_blocks,
+    turn,
+)
+from nmf_zoo.kernels.numerics.cells import rates_at_cells
+from nmf_zoo.kernels.random.draws import TINY, draw_factor
+from nmf_zoo.kernels.random.keyed_rng import fold
+
+# children of a sweep's stream
+SOURCES, WEIGHTS, ACTIVATIONS, SCALES, SHEARS, HYPERPARAMETERS, TRAJECTORIES, ORBIT = range(8)
+ORBIT_EVERY = 4  # sweeps with trajectories, which move along the orbit themselves if slowly
+
+
+class Plan(NamedTuple):
+    """What a sweep does: which factors are drawn, which moves follow, and whether trajectories do."""
+
+    draws_W: bool
+    draws_H: bool
+    scales: bool
+    shears: bool
+    walks: bool
+
+
+class Sweeps(NamedTuple):
+    """What every sweep reads.
+
+    Attributes
+    ----------
+    priors, by_component : the priors' cells, full arrays, with rows and with components first
+    sides : W's and H's, for trajectories
+    """
+
+    plan: Plan
+    layout: Any
+    weights: WeightArrays
+    priors: Any
+    by_component: Any
+    followed: tuple[np.ndarray, np.ndarray]
+    sides: tuple[Side, Side]
+
+
+class Factors(NamedTuple):
+    """The chain's state: W, of_features (F, K); Ht, of_samples (N, K)."""
+
+    W: np.ndarray
+    Ht: np.ndarray
+    of_features: np.ndarray
+    of_samples: np.ndarray
+
+
+class Room(NamedTuple):
+    """Scratch of a sweep, each array written before it is read.
+
+    Attributes
+    ----------
+    sources : room of ``allocate_cell_by_cell``
+    shape_w, rate_w : (F, K); shape_h, rate_h : (N, K)
+    W : (K, F); H : (K, N)
+    scale : (3, K)
+    means : (non-zeros,)
+    sides : room of W's and H's trajectories
+    """
+
+    sources: Any
+    shape_w: np.ndarray
+    rate_w: np.ndarray
+    shape_h: np.ndarray
+    rate_h: np.ndarray
+    W: np.ndarray
+    H: np.ndarray
+    scale: np.ndarray
+    means: np.ndarray
+    sides: tuple[SideRoom, SideRoom]
+
+
+class Kept(NamedTuple):
+    """Where the kept sweeps go, along the first axis."""
+
+    W: np.ndarray
+    Ht: np.ndarray
+    mean: np.ndarray
+    lp: np.ndarray
+    infos: np.ndarray
+
+
+@kernel
+def run_sweeps(sweeps, factors, tuning, room, kept, block, key):
+    """Sweeps first, ..., stop - 1 of ``block`` (first, stop, base, thin, tuning); returns an allocation's failures.
+
+    ``key`` is the stream of the steps. ``kept`` has room for the sweeps that ``block`` keeps. A failure ends the block.
+    """
+    first, stop, base, thin, is_tuning = block
+    row = 0
+    for number in range(first, stop):
+        failures, info = _sweep(sweeps, factors, tuning, room, is_tuning, fold(key, number))
+        if failures > 0:
+            return failures
+        if thin > 0 and (number - base) % thin == 0:
+            keep(sweeps, factors, room, kept, row)
+            for i in range(len(info)):
+                kept.infos[row, i] = info[i]
+            row += 1
+    return 0
+
+
+@kernel
+def _sweep(sweeps, factors, tuning, room, is_tuning, key):
+    """One sweep: (failures of the allocation, (size of the scale move, acceptance and steps of W and of H))."""
+    failures, scale_move, chances = 0, 0.0, (np.nan, np.nan)
+    if not sweeps.plan.walks:
+        failures, scale_move = _draw_by_sources(sweeps, factors, room, key)
+        return failures, (scale_move, np.nan, np.nan, 0.0, 0.0)
+    what = begin_sweep(tuning, is_tuning, ORBIT_EVERY)
+    if what.allocates:
+        failures, scale_move = _draw_by_sources(sweeps, factors, room, key)
+        if failures > 0:
+            return failures, (scale_move, np.nan, np.nan, 0.0, 0.0)
+    lengths = np.float64(tuning.W.length[0]), np.float64(tuning.H.length[0])
+    chances = walk(sweeps, factors, tuning, room, what, fold(key, TRAJECTORIES))
+    if what.moves:
+        scale_move = _move_along_orbit(sweeps, factors, room, fold(key, ORBIT))
+    end_sweep(tuning, sweeps.sides, room.sides, is_tuning)
+    return failures, (scale_move, chances[0], chances[1], lengths[0], lengths[1])
+
+
+@kernel
+def walk(sweeps, factors, tuning, room, what, key):
+    """Trajectories of H's rows given W, then of W's given H, if this sweep has them: mean acceptance of W and H."""
+    chance_W, chance_H = np.nan, np.nan
+    if not (what.walks or what.measures):
+        return chance_W, chance_H
+    W, Ht, plan = factors.W, factors.Ht, sweeps.plan
+    if plan.draws_H:
+        weigh_features(room.rate_h, sweeps.weights, W)
+        _add(room.rate_h, sweeps.priors.rate_h, room.rate_h)
+        arrays = Ht, room.rate_h, W
+        chance_H = _walk_side(sweeps.sides[1], arrays, tuning.H, room.sides[1], what, fold(key, 1))
+    if plan.draws_W:
+        weigh_samples(room.rate_w, sweeps.weights, Ht)
+        _add(room.rate_w, sweeps.priors.rate_w, room.rate_w)
+        arrays = W, room.rate_w, Ht
+        chance_W = _walk_side(sweeps.sides[0], arrays, tuning.W, room.sides[0], what, fold(key, 0))
+    return chance_W, chance_H
+
+
+@kernel
+def _walk_side(side, arrays, tuning, room, what, key):
+    """``arrays``: the factor, its rates, the other factor; ``what``: the sweep's Schedule."""
+    factor, rate, other = arrays
+    chance = np.nan
+    to_blocks(room.rows.values, factor)
+    to_blocks(room.rows.rate, rate)
+    if what.walks:
+        chance = move_side(side, other, tuning, room, key)
+        from_blocks(factor, room.rows.values)
+    if what.measures:
+        measure_side(side, other, tuning, room)
+    return chance
+
+
+@kernel
+def _draw_by_sources(sweeps, factors, room, key):
+    """Plain Gibbs with its moves: (failures of the allocation, size of the scale move)."""
+    plan, priors, W, Ht = sweeps.plan, sweeps.priors, factors.W, factors.Ht
+    failures = _allocate(sweeps.layout, factors, room.sources, fold(key, SOURCES))
+    if failures > 0:
+        return failures, 0.0
+    if plan.draws_W:
+        weigh_samples(room.rate_w, sweeps.weights, Ht)
+        _add(room.rate_w, priors.rate_w, room.rate_w)
+        _add(room.shape_w, priors.shape_w, factors.of_features)
+        draw_factor(W, room.shape_w, room.rate_w, 0, W.shape[0], fold(key, WEIGHTS))
+    if plan.draws_H:
+        weigh_features(room.rate_h, sweeps.weights, W)
+        _add(room.rate_h, priors.rate_h, room.rate_h)
+        _add(room.shape_h, priors.shape_h, factors.of_samples)
+        draw_factor(Ht, room.shape_h, room.rate_h, 0, Ht.shape[0], fold(key, ACTIVATIONS))
+    return 0, _move_along_orbit(sweeps, factors, room, key)
+
+
+@kernel
+def _move_along_orbit(sweeps, factors, room, key):
+    """Scale and shear; returns the size of the scale move."""
+    plan, priors, W, Ht, scale_move = sweeps.plan, sweeps.priors, factors.W, factors.Ht, 0.0
+    if plan.scales:
+        pull_of_components(room.scale[1], priors.rate_w, W)
+        pull_of_components(room.scale[2], priors.rate_h, Ht)
+        draw_scales(room.scale[0], priors.tilt, room.scale[1], room.scale[2], fold(key, SCALES))
+        scale_move = apply_scales(W, Ht, room.scale[0])
+    if plan.shears:
+        turn(room.W, W)
+        turn(room.H, Ht)
+        turned = sweeps.by_component
+        move_shears(room.W, room.H, turned[0], turned[1], turned[2], turned[3], fold(key, SHEARS))
+        turn(W, room.W)
+        turn(Ht, room.H)
+    return scale_move
+
+
+@kernel
+def _allocate(layout, factors, scratch, key):
+    """Sources of all counts; sums of whole numbers are the same in any order."""
+    major, minor = (factors.W, factors.Ht) if layout.by_features else (factors.Ht, factors.W)
+    of_features, of_samples = factors.of_features, factors.of_samples
+    of_major, of_minor = (of_features, of_samples) if layout.by_features else (of_samples, of_features)
+    of_minor[:] = 0.0
+    failures = 0
+    for chunk in range(layout.chunks.size - 1):
+        failures += allocate_cell_by_cell(layout, major, minor, chunk, of_major, of_minor, scratch, key)
+    return failures
+
+
+@kernel
+def _add(out, left, right):
+    for i in range(out.shape[0]):
+        for k in range(out.shape[1]):
+            out[i, k] = left[i, k] + right[i, k]
+
+
+@kernel
+def pull_of_components(out, rate, factor):
+    """Overwrite out (K,): twice the sum of rate * factor over the rows, as the scale's law has it."""
+    out[:] = 0.0
+    for i in range(factor.shape[0]):
+        for k in range(out.size):
+            out[k] += 2.0 * rate[i, k] * factor[i, k]
+
+
+@kernel
+def apply_scales(W, Ht, scale):
+    """w_k -> c_k w_k, h_k -> h_k / c_k, never 0; returns the root mean square of log c."""
+    for k in range(scale.size):
+        for f in range(W.shape[0]):
+            W[f, k] = max(W[f, k] * scale[k], TINY)
+        for n in range(Ht.shape[0]):
+            Ht[n, k] = max(Ht[n, k] / scale[k], TINY)
+    total = 0.0
+    for k in range(scale.size):
+        total += math.log(scale[k]) ** 2
+    return math.sqrt(total / scale.size)
+
+
+@kernel
+def keep(sweeps, factors, room, kept, row):
+    """Store a draw and what is reported of it."""
+    W, Ht = factors.W, factors.Ht
+    kept.W[row] = W
+    kept.Ht[row] = Ht
+    rows, cols = sweeps.followed
+    rates_at_cells(kept.mean[row], W, Ht, rows, cols)
+    kept.lp[row] = log_joint(sweeps.layout, sweeps.weights, sweeps.priors, W, Ht, (room.means, room.rate_w))

@@ -1,0 +1,1 @@
+"""Hamiltonian trajectories of the rows of a factor, and how they adapt."""

@@ -1,0 +1,120 @@
+"""Steps and masses for trajectories of rows that depend on the other factor alone, never on the rows themselves.
+
+A particle's components have an order of their own, so that no mass learnt from other particles fits it. But given the
+other factor u, where a row's conditional peaks and how it bends there are functions of u, the counts and the prior. A
+trajectory with such a mass leaves the conditional as it is, exactly.
+
+The peak is approached by a few EM steps from equal shares of every count::
+
+    v_k <- (shape_k + v_k sum_c u_ck x_c / m_c) / rate_k                m_c = sum_k u_ck v_k + offset_c
+
+The scale of v's coordinates is 1 / sqrt(curvature), and the mass is the curvature in these coordinates.
+"""
+
+from __future__ import annotations
+
+import math
+
+from nmf_zoo.kernels.compile import in_lanes, kernel
+from nmf_zoo.kernels.hmc.poisson_rows import add_curvature, add_plain_curvature, pull
+from nmf_zoo.kernels.numerics.special import to_free
+
+EM_STEPS = 4
+RIDGE = 0.25  # what the coordinates' own bend holds, at the least
+
+
+@kernel
+def set_strides(data, other, rows, stride, room, prior_rate):
+    """Overwrite scale and root of a stride for all blocks; ``prior_rate`` (blocks, K, width)."""
+    for block in range(rows.values.shape[0]):
+        shape, rate = rows.shape[block], rows.rate[block]
+        _climb(data, other, block, shape, rate, room)
+        scale, root = stride.scale[block], stride.root[block]
+        scale[:] = 0.0
+        add_plain_curvature(data, other, block, room.means, scale)
+        _set_scales(scale, shape, prior_rate[block], rate)
+        to_free(room.u, room.slope, room.v, scale)
+        root[:] = 0.0
+        add_curvature(data, other, block, room.means, room.slope, root)
+        _add_prior_curvature(root, room.slope, room.v, shape)
+        _factor(root)
+        _invert(root)
+
+
+@kernel
+def _climb(data, other, block, shape, rate, room):
+    """room.v and room.means: near the peak of the rows' conditionals, by EM."""
+    v = room.v
+    v[:] = shape
+    _divide(v, rate)
+    for _ in range(EM_STEPS):
+        pull(data, other, block, v, room.means, room.gradient)
+        _update(v, room.gradient, shape, rate)
+    pull(data, other, block, v, room.means, room.gradient)
+
+
+# -- elementwise work in SIMD lanes ----------------------------------------------------------------------------------
+
+
+@in_lanes
+def _divide(v, rate):
+    for k in range(v.shape[0]):
+        for b in range(v.shape[1]):
+            v[k, b] /= rate[k, b]
+
+
+@in_lanes
+def _update(v, pulls, shape, rate):
+    for k in range(v.shape[0]):
+        for b in range(v.shape[1]):
+            v[k, b] = (shape[k, b] + v[k, b] * pulls[k, b]) / rate[k, b]
+
+
+@in_lanes
+def _set_scales(curvature, shape, prior_rate, rate):
+    """1 / sqrt of the curvature and the prior's at its mean; the whole conditional's where both are 0."""
+    for k in range(shape.shape[0]):
+        for b in range(shape.shape[1]):
+            total = curvature[k, b] + prior_rate[k, b] * prior_rate[k, b] / shape[k, b]
+            total = total if total > 0.0 else rate[k, b] * rate[k, b] / shape[k, b]
+            curvature[k, b] = 1.0 / math.sqrt(total)
+
+
+@in_lanes
+def _add_prior_curvature(mass, slope, v, shape):
+    for k in range(v.shape[0]):
+        for b in range(v.shape[1]):
+            relative = slope[k, b] / v[k, b]
+            mass[k, k, b] += max(shape[k, b] - 1.0, 0.0) * relative * relative + RIDGE
+
+
+@in_lanes
+def _factor(mass):
+    """Overwrite the lower triangle of masses M (K, K, width) with L, lower triangular, M = L^T L."""
+    rank, width = mass.shape[0], mass.shape[2]
+    for j in range(rank - 1, -1, -1):
+        for b in range(width):
+            mass[j, j, b] = math.sqrt(max(mass[j, j, b], RIDGE))
+        for i in range(j):
+            for b in range(width):
+                mass[j, i, b] /= mass[j, j, b]
+        for i in range(j):
+            for k in range(i + 1):
+                for b in range(width):
+                    mass[i, k, b] -= mass[j, i, b] * mass[j, k, b]
+
+
+@in_lanes
+def _invert(lower):
+    """Overwrite lower triangular L (K, K, width) with its inverse, the root."""
+    rank, width = lower.shape[0], lower.shape[2]
+    for j in range(rank):
+        for b in range(width):
+            lower[j, j, b] = 1.0 / lower[j, j, b]
+    for j in range(rank - 1, -1, -1):
+        for i in range(rank - 1, j, -1):
+            for b in range(width):  # (L^-1)_ij = -sum_{j < k <= i} (L^-1)_ik L_kj / L_jj
+                total = 0.0
+                for k in range(j + 1, i + 1):
+                    total -= lower[i, k, b] * lower[k, j, b]
+                lower[i, j, b] = total * lower[j, j, b]

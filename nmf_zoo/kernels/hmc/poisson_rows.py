@@ -1,0 +1,393 @@
+"""Hamiltonian trajectories of the rows of one factor, each on its own, given the other factor.
+
+Rows are independent given the other factor, so each has a step, a mass and a Metropolis test of its own: the step does
+not shrink with the size of the table. A row's coordinates are u, v = scale * softplus(u)
+(:mod:`nmf_zoo.kernels.numerics.special`), its log density there, the Jacobian included, is::
+
+    sum_c x_c log m_c - sum_k (rate_k + 1 / scale_k) v_k + sum_k (shape_k - 1) log v_k + sum_k u_k
+
+where ``rate`` holds the prior's and the likelihood's. Trajectories are those of :mod:`nmf_zoo.kernels.hmc.leapfrog`.
+
+**The counts as the rows see them.** With u the other factor, of row i the log-likelihood is::
+
+    sum_c x_ci log m_ci - sum_k rate_ki v_ki       m_ci = sum_k u_ck v_ki + offset_ci,  rate_ki = sum_c weight_ci u_ck
+
+(weight = mask * exposure, offset = background / exposure): cells without counts enter through the rates alone. Its
+gradient is pull - rate with pull_ki = sum_c u_ck x_ci / m_ci.
+
+Rows are cut into blocks of equal width, a multiple of eight, one row in each SIMD lane; arrays of a block are
+(K, width). The last block is filled up with rows that have no counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nmf_zoo.kernels.compile import in_lanes, kernel, summing_signless
+from nmf_zoo.kernels.hmc.leapfrog import SLOPES, TEST, decide, leap, set_off
+from nmf_zoo.kernels.numerics.special import fast_log, to_free, to_plain
+from nmf_zoo.kernels.random.keyed_rng import fold
+from nmf_zoo.kernels.simd.blocked_gradients import pull_of_grid
+
+
+class RowCounts(NamedTuple):
+    """The data, by row. ``grid`` has cells if they are dense; else they are in ``layout``.
+
+    Attributes
+    ----------
+    grid : (blocks, cells, width) the counts, 0 where not observed; or size 0
+    offset : the same of background / exposure, or size 0 for none
+    layout : a :class:`nmf_zoo.inference.shared.layout.Layout` whose major side are these rows
+    """
+
+    grid: np.ndarray
+    offset: np.ndarray
+    layout: Any
+
+
+@kernel
+def pull(data, other, block, values, means, pulls):
+    """Overwrite means (the block's cells, flat) with those at ``values`` (K, width), and pulls (K, width).
+
+    ``other`` is (cells, K), contiguous.
+    """
+    pull_into(data, other, block, values, table_of(data, block, values.shape[1], means), pulls)
+
+
+@kernel
+def pull_into(data, other, block, values, table, pulls):
+    """The same with the means as a :func:`table_of` the block, which callers may keep."""
+    if data.grid.size > 0:
+        if data.offset.size > 0:
+            table[:] = data.offset[block]
+        else:
+            table[:] = 0.0
+        pull_of_grid(other, data.grid[block], values, table, pulls)
+    else:
+        _pull_of_cells(data.layout, other, block, values, table[:, 0], pulls)
+
+
+@kernel
+def table_of(data, block, width, flat):
+    """The beginning of a flat array as a table with a place for each cell of a block: (cells, width), or (cells, 1)."""
+    if data.grid.size > 0:
+        n_cells = data.grid.shape[1]
+        return flat[: n_cells * width].reshape(n_cells, width)
+    first, last = block_rows(data.layout, block, width)
+    n_cells = data.layout.indptr[last] - data.layout.indptr[first]
+    return flat[:n_cells].reshape(n_cells, 1)
+
+
+@kernel
+def block_rows(layout, block, width):
+    """(first, last) row of a block."""
+    return block * width, min((block + 1) * width, layout.indptr.size - 1)
+
+
+@kernel
+def _pull_of_cells(layout, other, block, values, means, pulls):
+    rank, width = values.shape
+    first, last = block_rows(layout, block, width)
+    v, sums, start = np.empty(rank), np.empty(rank), layout.indptr[first]
+    pulls[:] = 0.0
+    for i in range(first, last):
+        for k in range(rank):
+            v[k] = values[k, i - first]
+        begin, end = layout.indptr[i], layout.indptr[i + 1]
+        _pull_of_row(layout, other, (begin, end), v, means[begin - start : end - start], sums)
+        for k in range(rank):
+            pulls[k, i - first] = sums[k]
+
+
+@summing_signless
+def _pull_of_row(layout, other, cells, v, means, sums):
+    first, last = cells
+    has_offset = layout.offset.size > 0
+    sums[:] = 0.0
+    for cell in range(first, last):
+        u = other[layout.indices[cell]]
+        mean = layout.offset[cell] if has_offset else 0.0
+        for k in range(v.size):
+            mean += u[k] * v[k]
+        means[cell - first] = mean
+        ratio = layout.values[cell] / mean
+        for k in range(v.size):
+            sums[k] += ratio * u[k]
+
+
+@kernel
+def add_log_ratios(data, block, means, before, out):
+    """Add to out (width,) each row's sum of x log(means / before); both as :func:`pull` leaves them."""
+    if data.grid.size > 0:
+        after, start = table_of(data, block, out.size, means), table_of(data, block, out.size, before)
+        _add_log_ratios(data.grid[block], after, start, out)
+        return
+    layout = data.layout
+    first, last = block_rows(layout, block, out.size)
+    start = layout.indptr[first]
+    for i in range(first, last):
+        begin, end = layout.indptr[i], layout.indptr[i + 1]
+        inside = slice(begin - start, end - start)
+        out[i - first] += _sum_log_ratios(layout.values[begin:end], means[inside], before[inside])
+
+
+@summing_signless
+def _add_log_ratios(counts, means, before, out):
+    for c in range(counts.shape[0]):
+        for b in range(out.size):
+            out[b] += counts[c, b] * fast_log(means[c, b] / before[c, b])
+
+
+@summing_signless
+def _sum_log_ratios(counts, means, before):
+    total = 0.0
+    for c in range(counts.size):
+        total += counts[c] * fast_log(means[c] / before[c])
+    return total
+
+
+@kernel
+def add_curvature(data, other, block, means, slope, out):
+    """Add slope_k slope_j sum_c (x / m^2) u_ck u_cj to out (K, K, width), k >= j; means as :func:`pull` leaves them.
+
+    That is minus the second derivative of the log-likelihood in coordinates of which v has this slope (K, width), less
+    what the bend of the coordinates adds.
+    """
+    if data.grid.size > 0:
+        _add_curvature_of_grid(data.grid[block], other, means, slope, out)
+    else:
+        _add_curvature_of_cells(data.layout, other, block, means, slope, out)
+
+
+@kernel
+def add_plain_curvature(data, other, block, means, out):
+    """Add sum_c (x / m^2) u_ck^2 to out (K, width)."""
+    rank, width = out.shape
+    if data.grid.size > 0:
+        counts, share = data.grid[block], np.empty(width)
+        for c in range(counts.shape[0]):
+            _divide_squared(counts[c], means[c * width : (c + 1) * width], share)
+            for k in range(rank):
+                _add_scaled(out[k], other[c, k] * other[c, k], share)
+        return
+    layout = data.layout
+    first, last = block_rows(layout, block, width)
+    start = layout.indptr[first]
+    for i in range(first, last):
+        for cell in range(layout.indptr[i], layout.indptr[i + 1]):
+            u, mean = other[layout.indices[cell]], means[cell - start]
+            for k in range(rank):
+                out[k, i - first] += layout.values[cell] / (mean * mean) * u[k] * u[k]
+
+
+@kernel
+def _add_curvature_of_grid(counts, other, means, slope, out):
+    rank, width = slope.shape
+    share, sums = np.empty(width), np.zeros(out.shape)
+    for c in range(counts.shape[0]):
+        _divide_squared(counts[c], means[c * width : (c + 1) * width], share)
+        for k in range(rank):
+            for j in range(k + 1):
+                _add_scaled(sums[k, j], other[c, k] * other[c, j], share)
+    for k in range(rank):
+        for j in range(k + 1):
+            _add_product(out[k, j], sums[k, j], slope[k], slope[j])
+
+
+@summing_signless
+def _divide_squared(counts, means, out):
+    for b in range(out.size):
+        out[b] = counts[b] / (means[b] * means[b])
+
+
+@summing_signless
+def _add_scaled(out, factor, x):
+    for b in range(out.size):
+        out[b] += factor * x[b]
+
+
+@summing_signless
+def _add_product(out, x, y, z):
+    for b in range(out.size):
+        out[b] += x[b] * y[b] * z[b]
+
+
+@kernel
+def _add_curvature_of_cells(layout, other, block, means, slope, out):
+    rank, width = slope.shape
+    first, last = block_rows(layout, block, width)
+    start = layout.indptr[first]
+    for i in range(first, last):
+        b = i - first
+        for cell in range(layout.indptr[i], layout.indptr[i + 1]):
+            u, mean = other[layout.indices[cell]], means[cell - start]
+            share = layout.values[cell] / (mean * mean)
+            for k in range(rank):
+                for j in range(k + 1):
+                    out[k, j, b] += share * slope[k, b] * slope[j, b] * u[k] * u[j]
+
+
+# -- trajectories ----------------------------------------------------------------------------------------------------
+
+
+class Rows(NamedTuple):
+    """A factor's rows and their gamma conditionals less the counts: (blocks, K, width) each, and ``chance``.
+
+    Attributes
+    ----------
+    values, shape, rate : positive; the rate is the prior's plus the likelihood's
+    chance : (blocks, width) acceptance probability of the last trajectory
+    """
+
+    values: np.ndarray
+    shape: np.ndarray
+    rate: np.ndarray
+    chance: np.ndarray
+
+
+class Stride(NamedTuple):
+    """How rows move: adapted in warm-up, then fixed.
+
+    Attributes
+    ----------
+    scale : (blocks, K, width) of the coordinates
+    root : (blocks, K, K, width) lower triangular, root root^T the inverse mass; size 0: identity
+    step : (blocks, width)
+    length : (1,) leapfrog steps
+    """
+
+    scale: np.ndarray
+    root: np.ndarray
+    step: np.ndarray
+    length: np.ndarray
+
+
+class Room(NamedTuple):
+    """Room for one block, overwritten.
+
+    Attributes
+    ----------
+    means, before : (cells,) at the end and at the start
+    u, v, slope : (K, width) coordinates, values and dv / du
+    momentum, gradient : (K, width) of the trajectory
+    gain : (width,) log density less kinetic energy, end less start
+    step : (width,) jittered
+    """
+
+    means: np.ndarray
+    before: np.ndarray
+    u: np.ndarray
+    v: np.ndarray
+    slope: np.ndarray
+    momentum: np.ndarray
+    gradient: np.ndarray
+    gain: np.ndarray
+    step: np.ndarray
+
+
+def make_room(most_cells: int, rank: int, width: int) -> Room:
+    """Room for blocks of up to ``most_cells`` cells (a grid's, padding included, or non-zeros)."""
+    tables = (np.empty((rank, width)) for _ in range(5))
+    return Room(np.empty(most_cells), np.empty(most_cells), *tables, np.empty(width), np.empty(width))
+
+
+class CountsTarget(NamedTuple):
+    """What the trajectories of a block of rows follow; ``means`` is the room of its cells."""
+
+    data: RowCounts
+    other: np.ndarray
+    block: int
+    scale: np.ndarray
+    shape: np.ndarray
+    rate: np.ndarray
+    means: np.ndarray
+
+
+@kernel
+def move_rows(data, other, rows, stride, room, block, key):
+    """One trajectory for each row of a block, in place; ``other`` (cells, K) is the other factor."""
+    values, shape, rate, scale = rows.values[block], rows.shape[block], rows.rate[block], stride.scale[block]
+    root = stride.root[block] if stride.root.size > 0 else stride.root[0]
+    u, v, momentum, width = room.u, room.v, room.momentum, room.step.size
+    before, means = table_of(data, block, width, room.before), table_of(data, block, width, room.means)
+    v[:] = values
+    to_free(u, room.slope, v, scale)
+    set_off(room, stride.step[block], key)
+    pull_into(data, other, block, v, before, room.gradient)
+    _add_prior(room.gradient, v, room.slope, scale, shape, rate)
+    _subtract_energy(room.gain, -1.0, u, v, momentum)
+    _add_log_prior(room.gain, -1.0, v, scale, shape, rate)
+    leap(CountsTarget(data, other, block, scale, shape, rate, means), room, root, stride.length[0])
+    _subtract_energy(room.gain, 1.0, u, v, momentum)
+    _add_log_prior(room.gain, 1.0, v, scale, shape, rate)
+    add_log_ratios(data, block, room.means, room.before, room.gain)
+    decide(values, v, room.gain, rows.chance[block], fold(key, TEST))
+
+
+@kernel
+def _slope_of_counts(target, room):
+    to_plain(room.v, room.slope, room.u, target.scale)
+    pull_into(target.data, target.other, target.block, room.v, target.means, room.gradient)
+    _add_prior(room.gradient, room.v, room.slope, target.scale, target.shape, target.rate)
+
+
+SLOPES[CountsTarget] = _slope_of_counts
+
+
+# -- elementwise work in SIMD lanes ----------------------------------------------------------------------------------
+
+
+@in_lanes
+def _add_prior(gradient, v, slope, scale, shape, rate):
+    """From the counts' pull to the gradient in u."""
+    for k in range(v.shape[0]):
+        for b in range(v.shape[1]):
+            inner = gradient[k, b] - rate[k, b] - 1.0 / scale[k, b] + (shape[k, b] - 1.0) / v[k, b]
+            gradient[k, b] = slope[k, b] * inner + 1.0
+
+
+@in_lanes
+def _subtract_energy(gain, sign, u, v, momentum):
+    """Add sign * (u - kinetic energy) of every row."""
+    for k in range(v.shape[0]):
+        for b in range(v.shape[1]):
+            gain[b] += sign * (u[k, b] - 0.5 * momentum[k, b] * momentum[k, b])
+
+
+@in_lanes
+def _add_log_prior(gain, sign, v, scale, shape, rate):
+    """Add sign * the part of the log density that depends on v but not on the counts."""
+    for k in range(v.shape[0]):
+        for b in range(v.shape[1]):
+            bend = (shape[k, b] - 1.0) * fast_log(v[k, b])
+            gain[b] += sign * (bend - (rate[k, b] + 1.0 / scale[k, b]) * v[k, b])
+
+
+@in_lanes
+def _add_bend(out, room, scale, shape, rate):
+    """Add to the diagonals what the prior and the bend of the coordinates, v'' = v' (1 - v' / scale), contribute."""
+    for k in range(scale.shape[0]):
+        for b in range(scale.shape[1]):
+            slope, relative = room.slope[k, b], room.slope[k, b] / room.v[k, b]
+            bend = 1.0 - slope / scale[k, b]
+            linear = slope * (rate[k, b] + 1.0 / scale[k, b] - room.gradient[k, b])
+            out[k, k, b] += linear * bend + (shape[k, b] - 1.0) * relative * (relative - bend)
+
+
+@kernel
+def measure_rows(data, other, rows, stride, room, block, sums):
+    """Add the curvature where the rows are to ``sums``: (K, K, width) in coordinates, or size 0, and (K, width) plain.
+
+    The lower triangle of the first, minus the second derivative of the log density in u, is what the mass of a row
+    should be like. The second is the counts' part in v.
+    """
+    in_coordinates, plain = sums
+    room.v[:] = rows.values[block]
+    to_free(room.u, room.slope, room.v, stride.scale[block])
+    pull(data, other, block, room.v, room.means, room.gradient)
+    if in_coordinates.size > 0:
+        add_curvature(data, other, block, room.means, room.slope, in_coordinates)
+        _add_bend(in_coordinates, room, stride.scale[block], rows.shape[block], rows.rate[block])
+    add_plain_curvature(data, other, block, room.means, plain)

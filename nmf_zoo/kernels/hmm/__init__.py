@@ -1,0 +1,1 @@
+"""Kernels of chains in time: exact recursions over binary states, and particles."""

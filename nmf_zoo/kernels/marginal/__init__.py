@@ -1,0 +1,1 @@
+"""One sample's likelihood with its activations integrated out."""

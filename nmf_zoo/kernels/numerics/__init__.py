@@ -1,0 +1,1 @@
+"""Special functions, moments and products that kernels of all families call."""

@@ -1,0 +1,1 @@
+"""Draws from keyed streams: what every sampler is made of."""

@@ -1,0 +1,57 @@
+"""Random paths of the chains that a row of activations can be, from uniforms or normals drawn before."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from nmf_zoo.kernels.compile import kernel
+
+SMALLEST, LARGEST = 2.0**-1022, 1.0 - 2.0**-53  # of the numbers strictly inside (0, 1)
+
+
+@kernel
+def basis_path(uniforms, p, q, initial):
+    """A path in {0, 1}, (T,) int64: p = P(0 -> 0), q = P(1 -> 1), initial = P(1) at the first time; uniforms (T,)."""
+    path = np.empty(uniforms.size, np.int64)
+    on = initial
+    for t in range(uniforms.size):
+        path[t] = 1 if uniforms[t] < on else 0
+        on = q if path[t] == 1 else 1.0 - p
+    return path
+
+
+@kernel
+def unit_path(uniforms, alpha):
+    """A path in (0, 1), (T,): x goes to U(0, x) or U(x, 1), to the nearer end with probability alpha; uniforms (2, T).
+
+    Near an end the distance to it shrinks to nothing, so both distances are kept: 1 - x is exact where x rounds to 1.
+    """
+    path = np.empty(uniforms.shape[1])
+    below, above = 0.5, 0.5
+    for t in range(path.size):
+        if t == 0:
+            below, above = uniforms[1, 0], 1.0 - uniforms[1, 0]
+        elif uniforms[0, t] < (alpha if below <= above else 1.0 - alpha):
+            below *= uniforms[1, t]
+            above = 1.0 - below
+        else:
+            above *= 1.0 - uniforms[1, t]
+            below = 1.0 - above
+        path[t] = min(max(below, SMALLEST), LARGEST)
+    return path
+
+
+@kernel
+def log_normal_path(normals, mean, persistence, scale, initial):
+    """A positive path, (T,), whose logarithm is an AR(1) around ``mean``; normals (T,), initial (mean, deviation)."""
+    path = np.empty(normals.size)
+    level = 0.0
+    for t in range(path.size):
+        if t == 0:
+            level = initial[0] + initial[1] * normals[0]
+        else:
+            level = mean + persistence * (level - mean) + scale * normals[t]
+        path[t] = math.exp(level)
+    return path

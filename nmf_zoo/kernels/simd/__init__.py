@@ -1,0 +1,1 @@
+"""Rows in SIMD registers, and views without reference counts."""

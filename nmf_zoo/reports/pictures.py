@@ -1,0 +1,129 @@
+"""The sections with pictures: components, activations, reconstruction and the course of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nmf_zoo import _compat
+from nmf_zoo.errors import InputError
+from nmf_zoo.plots import plot_activations, plot_components, plot_objective, plot_reconstruction, plot_trace
+from nmf_zoo.plots.figure import INK, clear_frame, make_figure
+from nmf_zoo.reports.page import paragraph, picture, table
+from nmf_zoo.reports.product import most_cells_shown, plot_product
+from nmf_zoo.reports.source import MOST_COMPONENTS, Source
+from nmf_zoo.results.components import component_sizes, top_features
+
+TOP = 8  # features of a component in the table
+
+
+def drawn(draw: Callable[[], Any], alt: str, caption: str = "") -> str:
+    """The picture, or why there is none."""
+    try:
+        return picture(draw(), alt, caption)
+    except InputError as error:
+        return paragraph(f"Not drawn: {error}.")
+
+
+def component_parts(source: Source) -> list[str]:
+    """Which components, their picture, and their top features."""
+    group = _compat.group(source.shown, "posterior")
+    if source.weights not in group:
+        return [paragraph(f"The result holds no {source.weights}: it was known, or not kept.")]
+    features = int(source.shape[0] or 0)
+    how: dict[str, Any] = {"chain": source.chain, "weights": source.weights, "shape": source.image_shape}
+    figure = drawn(
+        lambda: plot_components(source.drawable, **how),
+        f"Share of each of {features} features in each component, with 90% intervals where there are draws; "
+        "the largest shares are in the table below",
+    )
+    return [paragraph(_which(source)), figure, _top_table(source)]
+
+
+def _which(source: Source) -> str:
+    rank = source.shape[2] or 0
+    one = "the stream" if source.is_stream else f"{'restart' if source.is_fit else 'chain'} {source.chain}"
+    of = f"{source.weights} {source.activations}" if source.activations in source.posterior else source.weights
+    aligned = "" if source.aligned is None else ", aligned"
+    order = f"in falling order of what they add to {of}"
+    few = f"The {MOST_COMPONENTS} largest of {rank} components" if rank > MOST_COMPONENTS else "The components"
+    return f"{few} of {one}{aligned}, {order}. Each column of {source.weights} is scaled to sum to one."
+
+
+def _top_table(source: Source) -> str:
+    found = top_features(source.shown, TOP, chain=source.chain, **source.names)
+    parts = _parts_of_total(source)
+    rows = []
+    for component, top in found.groupby("component", sort=False):
+        features = ", ".join(f"{name} {share:.3f}" for name, share in zip(top["feature"], top["share"], strict=True))
+        part = (parts[component],) if parts else ()
+        rows.append((str(component), *part, features))
+    head = ("component", *(("part of W H",) if parts else ()), "top features and their shares")
+    return table("Top features of each component", head, rows, texts=head[-1:])
+
+
+def _parts_of_total(source: Source) -> dict[Any, str]:
+    """How much of the sum of W H each component makes up, of all components of the chain."""
+    if source.activations not in source.posterior:
+        return {}
+    sizes = component_sizes(source.shown, source.chain, **source.names)
+    total = component_sizes(source.whole, source.chain, **source.names).sum()
+    parts = sizes.sum("obs").mean("draw") * len(sizes["draw"]) / total
+    labels = sizes["component"].to_numpy()
+    return {label: f"{float(part):.1%}" for label, part in zip(labels, parts.to_numpy(), strict=True)}
+
+
+def activation_parts(source: Source) -> list[str]:
+    if source.activations not in source.posterior:
+        why = "a stream keeps none" if source.is_stream else "they were known, or not kept"
+        return [paragraph(f"The result holds no {source.activations}: {why}.")]
+    if source.weights not in source.posterior:
+        return [paragraph(f"Without draws of {source.weights} the scale of {source.activations} says nothing.")]
+    alt = f"What each component adds to each of {source.shape[1]} samples, with 90% intervals where there are draws"
+    return [drawn(lambda: plot_activations(source.drawable, chain=source.chain, **source.names), alt)]
+
+
+def reconstruction_parts(source: Source) -> list[str]:
+    """With the model its mean and predictive intervals; without it W H beside complete data."""
+    if source.structure is not None and source.has("posterior") and source.has("observed_data"):
+        samples = "samples with 90% predictive intervals" if source.image_shape is None else "the same of some samples"
+        alt = f"Images of the data, their posterior mean and residuals, and {samples}"
+        return [drawn(lambda: plot_reconstruction(source.idata, source.model, shape=source.image_shape), alt)]
+    if not {source.weights, source.activations} <= set(source.posterior.data_vars):
+        return [paragraph("W and H are needed, and the result does not hold both.")]
+    data = source.complete_data
+    if data is None:
+        needed = "the result holds no complete matrix of data; give the model as well (in the shell: --data FILE)"
+        return [paragraph(f"Not drawn: {needed}.")]
+    caption = (
+        "W H alone: a known exposure or background is in the model, not in the result, nor is the spread of the data."
+    )
+    alt = "Images of the data, of the posterior mean of W H, and of their difference"
+    return [drawn(lambda: plot_product(source), alt, f"{caption} {most_cells_shown(data.shape)}".strip())]
+
+
+def course_parts(source: Source) -> list[str]:
+    """lp draw by draw, an objective by iteration, or a stream's columns of W."""
+    if source.is_stream:
+        return [drawn(lambda: _plot_norms(source), "Sums of the columns of W by columns of data seen")]
+    if source.is_fit:
+        alt = "Objective by iteration, and its distance from the best value on a log scale, a line for each restart"
+        return [drawn(lambda: plot_objective(source.idata), alt)]
+    if not source.has("sample_stats") or "lp" not in source.group("sample_stats"):
+        return [paragraph("The result holds no lp.")]
+    return [drawn(lambda: plot_trace(source.idata), "Log joint density draw by draw, a line for each chain")]
+
+
+def _plot_norms(source: Source) -> Any:
+    """How a stream's components grew."""
+    norms = source.group("fit")["column_norm"].isel(chain=0).transpose("record", ...)
+    figure = make_figure(figsize=(8.0, 3.5), layout="constrained")
+    axes = figure.add_subplot()
+    for label, line in zip(norms[norms.dims[1]].to_numpy(), norms.to_numpy().T, strict=True):
+        axes.plot(norms["record"].to_numpy(), line, color=INK, lw=1.0, alpha=0.8)
+        axes.annotate(f" {label}", (float(norms["record"][-1]), float(line[-1])), fontsize=7)
+    axes.set(xlabel="columns seen", ylabel="sum of the column of W", ylim=(0, 1.05 * float(np.nanmax(norms)) or 1.0))
+    clear_frame(axes)
+    return figure

@@ -1,0 +1,205 @@
+"""What the sections of a report are made from: a result, its model where that is given, and the chain that is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from nmf_zoo import _compat
+from nmf_zoo.diagnostics.align import align
+from nmf_zoo.inference.registry import named
+from nmf_zoo.inference.shared.joint import log_joints
+from nmf_zoo.results.components import REPORT, weights_of
+from nmf_zoo.results.posterior import draws_or_means, spaced, variable_of
+from nmf_zoo.runtime.engine import Engine
+from nmf_zoo.structure import Factorisation
+
+MOST_BYTES = 1 << 30  # of draws of W and H that are aligned
+MOST_DRAWS = 500  # of a chain that pictures are made of
+MOST_COMPONENTS = 24  # that are drawn
+LONGEST_LABEL = 24  # letters of a label in a picture
+
+
+@dataclass(frozen=True)
+class Source:
+    """A result and what is known of it.
+
+    Attributes
+    ----------
+    idata : the result
+    model, structure : its declaration, or None
+    weights, activations : names of the factors
+    image_shape : of a feature vector that is an image, or None
+    """
+
+    idata: Any
+    model: pm.Model | None
+    structure: Factorisation | None
+    weights: str
+    activations: str
+    image_shape: tuple[int, int] | None
+
+    def has(self, name: str) -> bool:
+        return name in _compat.group_names(self.idata)
+
+    def group(self, name: str) -> xr.Dataset:
+        return _compat.group(self.idata, name)
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        return {str(name): value for name, value in self.idata.attrs.items()}
+
+    @cached_property
+    def posterior(self) -> xr.Dataset:
+        """Draws, or one draw of each chain that is the mean."""
+        return draws_or_means(self.idata)
+
+    @property
+    def names(self) -> dict[str, Any]:
+        return {"weights": self.weights, "activations": self.activations}
+
+    @property
+    def is_fit(self) -> bool:
+        return self.has("fit")
+
+    @property
+    def is_stream(self) -> bool:
+        return self.is_fit and "objective" not in self.group("fit")
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether there are draws of a sampler, whose convergence is in question."""
+        return self.has("posterior") and not self.is_fit
+
+    @property
+    def draws_text(self) -> str:
+        """``4 chains x 1000 draws``"""
+        group = self.posterior if self.has("posterior") or not self.has("sample_stats") else self.group("sample_stats")
+        one = "restart" if self.is_fit and not self.is_stream else "chain"
+        words = ((one, group.sizes["chain"]), ("draw", group.sizes["draw"]))
+        return " x ".join(f"{n} {word}{'s' * (n != 1)}" for word, n in words)
+
+    @property
+    def shape(self) -> tuple[int | None, int | None, int | None]:
+        """Features, samples and components; None where neither the model nor the result tells."""
+        if self.structure is not None:
+            return (*self.structure.shape, self.structure.rank)
+        features = samples = rank = None
+        if self.weights in self.posterior:
+            W, component = weights_of(self.posterior, self.weights, self.activations)
+            rank = W.sizes[component]
+            features = int(np.prod([W.sizes[dim] for dim in W.dims if dim not in {"chain", "draw", component}]))
+        if self.activations in self.posterior:
+            sizes = self.posterior[self.activations].transpose("chain", "draw", ...).shape[2:]
+            rank = sizes[0] if rank is None else rank
+            samples = sizes[1] if sizes[0] == rank else sizes[0]
+        return features, samples, rank
+
+    def check_model(self) -> None:
+        """Refuse a model whose factors have another shape than the draws."""
+        for factor in () if self.structure is None else (self.structure.W, self.structure.H):
+            if factor.name in self.posterior:
+                variable_of(self.posterior, factor.name, factor.variable_shape)
+
+    @cached_property
+    def log_joints(self) -> tuple[float, float] | None:
+        """lp of the last draw as the result has it and as the model does, where one of our engines wrote it."""
+        found = named(str(self.attrs.get("engine")))
+        ours = any(isinstance(entry, Engine) for entry in found) and self.has("posterior") and self.has("sample_stats")
+        if self.structure is None or self.structure.data is None or not ours:
+            return None
+        factors = [factor.name for factor in (self.structure.W, self.structure.H) if not factor.is_fixed]
+        names = [*factors, *self.structure.unknowns]
+        if self.structure.imputed is not None or not set(names) <= set(self.posterior.data_vars):
+            return None
+        last = {name: self.posterior[name].transpose("chain", "draw", ...)[0, -1:].to_numpy() for name in names}
+        stored = self.group("sample_stats")["lp"].transpose("chain", "draw")[0, -1]
+        return float(stored), float(log_joints(self.structure, last)[0])
+
+    @cached_property
+    def why_unaligned(self) -> str:
+        """Why the components are shown as they were drawn; empty where they are aligned."""
+        if self.is_fit:
+            return "restarts are shown one by one"
+        if not self.has("posterior"):
+            return "means and variances were kept, and alignment needs draws"
+        missing = [name for name in (self.weights, self.activations) if name not in self.posterior]
+        if missing:
+            return f"the result holds no {' and no '.join(missing)}"
+        size = sum(self.posterior[name].nbytes for name in self.names.values())
+        return "" if size <= MOST_BYTES else f"{size / (1 << 30):.1f} GB of draws are more than a report aligns"
+
+    @cached_property
+    def aligned(self) -> Any:
+        """The result with its components aligned, the largest first unless it was aligned; None where they can't be."""
+        if REPORT in _compat.group_names(self.idata):
+            return self.idata
+        return None if self.why_unaligned else align(self.idata, **self.names)
+
+    @cached_property
+    def chain(self) -> int:
+        """The chain that is shown: of a fit the best restart, else that with the highest mean lp."""
+        if not self.is_fit and self.has("sample_stats") and "lp" in self.group("sample_stats"):
+            return int(self.group("sample_stats")["lp"].mean("draw").idxmax("chain"))
+        return int(self.posterior["chain"].to_numpy()[0])
+
+    @cached_property
+    def whole(self) -> Any:
+        """One chain of the result, aligned where that can be, not more draws than a picture can use."""
+        group = self.posterior if self.aligned is None else _compat.group(self.aligned, "posterior")
+        one = group.sel(chain=[self.chain])
+        one = one.isel(draw=spaced(one.sizes["draw"], min(one.sizes["draw"], MOST_DRAWS)))
+        return _compat.inference_data({"posterior": one.load()}, self.attrs)
+
+    @cached_property
+    def complete_data(self) -> np.ndarray | None:
+        """X where the result holds all of it, as a matrix that fits W and H."""
+        if not self.has("observed_data"):
+            return None
+        for array in self.group("observed_data").data_vars.values():
+            values = array.to_numpy()
+            if values.shape == self.shape[:2] and np.isfinite(values).all():
+                return values
+        return None
+
+    @cached_property
+    def shown(self) -> Any:
+        """The same with no more components than a picture has room for, the largest first."""
+        one = _compat.group(self.whole, "posterior")
+        return _compat.inference_data({"posterior": _largest(one, self.weights, self.activations)}, self.attrs)
+
+    @cached_property
+    def drawable(self) -> Any:
+        """The same with labels that pictures have room for."""
+        group = _compat.group(self.shown, "posterior")
+        texts = {name: coord for name, coord in group.coords.items() if coord.dtype.kind in "UO"}
+        short = {name: (coord.dims, [_short(str(text)) for text in coord.values]) for name, coord in texts.items()}
+        return _compat.inference_data({"posterior": group.assign_coords(short)}, self.attrs)
+
+
+def _short(label: str) -> str:
+    """Its beginning, and dollar signs that don't begin a formula."""
+    cut = label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
+    return cut.replace("$", r"\$")
+
+
+def _largest(group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:
+    """The components that add most to W H, in falling order."""
+    if weights not in group:
+        return group
+    W, component = weights_of(group, weights, activations)
+    sizes = W.sum([dim for dim in W.dims if dim not in {"chain", "draw", component}])
+    dims = [component]
+    if activations in group:
+        H = group[activations]
+        of_h = [dim for dim in H.dims if dim not in {"chain", "draw"}]
+        own = component if component in of_h else of_h[0]
+        total = H.sum([dim for dim in of_h if dim != own])
+        sizes, dims = sizes * total.rename({own: component} if own != component else {}), [component, own]
+    order = np.argsort(-sizes.mean(("chain", "draw")).to_numpy(), kind="stable")[:MOST_COMPONENTS]
+    return group.isel(dict.fromkeys(dims, order))

@@ -1,0 +1,241 @@
+"""The posterior of an InferenceData as its model sees it: factors draw by draw, in our orientation, and X's labels.
+
+Draws that lie on disk are read some at a time (`BLOCK`), and let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from nmf_zoo import _compat
+from nmf_zoo.errors import InputError
+from nmf_zoo.kernels.numerics.cells import cell_rates
+from nmf_zoo.results.trace_storage import MEAN, MOMENTS
+from nmf_zoo.runtime.arguments import needed_shapes, require_memory
+from nmf_zoo.structure import CHUNK, Array, Factorisation, slices
+
+LEADING = ("chain", "draw")
+BLOCK = 1 << 23  # bytes of draws that are read at once
+
+
+class Axis(NamedTuple):
+    """A dim and its labels."""
+
+    dim: str
+    labels: Array
+
+
+class Draw(NamedTuple):
+    """One draw: W (F, K), H (K, N), the values by name, and where it stands in the answer and in the posterior."""
+
+    W: Array
+    H: Array
+    values: dict[str, Array]
+    at: tuple[int, int]
+    place: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The draws of the factors (and of sigma) that are asked for.
+
+    Attributes
+    ----------
+    structure : the model
+    arrays : variable name -> (chain, draw, ...), all draws, in memory or on disk
+    chains : labels of the chains
+    draws : labels of the draws that are kept
+    kept : their positions among all draws
+    """
+
+    structure: Factorisation
+    arrays: dict[str, xr.Variable]
+    chains: Array
+    draws: Array
+    kept: Array
+
+    @property
+    def lead(self) -> tuple[int, int]:
+        """(chains, kept draws)"""
+        return len(self.chains), len(self.draws)
+
+    @property
+    def coords(self) -> dict[str, Array]:
+        return {"chain": self.chains, "draw": self.draws}
+
+    def __iter__(self) -> Iterator[Draw]:
+        structure = self.structure
+        for at, place, values in self._values():
+            W, H = (structure.factor_value(factor, values) for factor in (structure.W, structure.H))
+            yield Draw(W, H, values, at, place)
+
+    def _values(self) -> Iterator[tuple[tuple[int, int], tuple[int, int], dict[str, Array]]]:
+        """The values of each draw, with the places that a Draw has."""
+        chains, draws = self.lead
+        size = sum(array.nbytes // (array.shape[0] * array.shape[1]) for array in self.arrays.values())
+        for chain in range(chains):
+            for part in draw_parts(draws, size):
+                kept = self.kept[part]
+                block = {name: array[chain, _as_slice(kept)].to_numpy() for name, array in self.arrays.items()}
+                for i, place in enumerate(kept):
+                    values = {name: array[i] for name, array in block.items()}
+                    yield (chain, part.start + i), (chain, int(place)), values
+
+
+def open_posterior(idata: Any, structure: Factorisation, n_draws: int | None = None) -> Posterior:
+    """The posterior group, checked against the model; ``n_draws`` of each chain, evenly spaced."""
+    group = posterior_group(idata)
+    arrays = {name: variable_of(group, name, shape).variable for name, shape in needed_shapes(structure).items()}
+    kept = spaced(group.sizes["draw"], n_draws)
+    chains, draws = group["chain"].to_numpy(), group["draw"].to_numpy()
+    return Posterior(structure, arrays, chains, draws[kept], kept)
+
+
+def draw_parts(n_draws: int, size: int) -> Iterator[slice]:
+    """Slices of draws of ``size`` bytes each, about `BLOCK` bytes together."""
+    step = max(1, BLOCK // max(1, size))
+    return slices(n_draws, step)
+
+
+def _as_slice(positions: Array) -> Any:
+    """Consecutive positions as a slice, which copies nothing."""
+    first, last = int(positions[0]), int(positions[-1])
+    return slice(first, last + 1) if last - first == len(positions) - 1 else positions
+
+
+def posterior_group(idata: Any) -> xr.Dataset:
+    """The draws."""
+    names = _group_names(idata)
+    if "posterior" not in names:
+        means = MOMENTS in names
+        got, do = ("means and variances only", 'sample with keep="draws"') if means else ("no posterior group", "")
+        raise InputError("idata", got, "draws" if means else "the result of nz.sample or nz.fit", do)
+    return _compat.group(idata, "posterior")
+
+
+def draws_or_means(idata: Any) -> xr.Dataset:
+    """The draws; of a run that kept moments only, one draw of each chain, the mean."""
+    if MOMENTS not in _group_names(idata):
+        return posterior_group(idata)
+    moments = _compat.group(idata, MOMENTS)
+    means = {str(name).removesuffix(MEAN): moments[name] for name in moments if str(name).endswith(MEAN)}
+    return xr.Dataset({name: mean.expand_dims(draw=1, axis=1) for name, mean in means.items()})
+
+
+def _group_names(idata: Any) -> list[str]:
+    if not isinstance(idata, _compat.INFERENCE_DATA):
+        raise InputError("idata", type(idata).__name__, "the result of nz.sample or nz.fit")
+    return _compat.group_names(idata)
+
+
+def mean_over_draws(array: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray] = lambda part: part) -> Any:
+    """The mean over the draws of what ``of`` makes of them, a part of the draws at a time."""
+    n_draws = array.sizes["draw"]
+    parts = draw_parts(n_draws, array.nbytes // n_draws)
+    return sum(of(array.isel(draw=part).compute()).sum("draw") for part in parts) / n_draws
+
+
+def variable_of(group: xr.Dataset, name: str, shape: tuple[int, ...]) -> xr.DataArray:
+    """(chain, draw, ...) draws of a variable of the model."""
+    if name not in group:
+        found = f"a posterior of {', '.join(map(str, group.data_vars)) or 'nothing'}"
+        raise InputError("idata", found, f"one that holds {name}", f"sample with var_names that include {name!r}")
+    array = group[name].transpose("chain", "draw", ...)
+    if array.shape[2:] != shape:
+        raise InputError(
+            "idata", f"{name} of shape {array.shape[2:]}", f"{shape}, as in the model", "give the model it came from"
+        )
+    return array
+
+
+def spaced(available: int, wanted: int | None) -> Array:
+    """Positions of ``wanted`` draws, evenly spaced; all when None."""
+    if wanted is None:
+        return np.arange(available)
+    if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer) or not 1 <= wanted <= available:
+        raise InputError("n_draws", repr(wanted), f"an integer from 1 to {available}, the draws of each chain")
+    return np.round(np.linspace(0, available - 1, wanted)).astype(np.int64)
+
+
+def axes_of(structure: Factorisation) -> tuple[Axis, Axis]:
+    """Dims and labels of X: the model's where it has some, else feature and obs, counted from 0."""
+    of_x = structure.dims.get(structure.likelihood.name, ())
+    if len(of_x) != 2:
+        left = structure.W.orient_dims(structure.dims.get(structure.W.name, ("feature", "component")))
+        right = structure.H.orient_dims(structure.dims.get(structure.H.name, ("component", "obs")))
+        of_x = left[0], right[1]
+    feature, obs = (Axis(d, structure.coords.get(d, np.arange(n))) for d, n in zip(of_x, structure.shape, strict=True))
+    return feature, obs
+
+
+def positions_of(axis: Axis, name: str, labels: Any) -> Array:
+    """Positions of labels on an axis; all when None."""
+    if labels is None:
+        return np.arange(len(axis.labels))
+    wanted = np.atleast_1d(np.asarray(labels))
+    found = pd.Index(axis.labels).get_indexer_for(wanted)
+    if not wanted.size or np.any(found < 0):
+        missing = [str(label) for label in wanted[: len(found)][found[: len(wanted)] < 0][:5]]
+        got = f"unknown labels {', '.join(missing)}" if wanted.size else "no labels"
+        known = ", ".join(map(str, axis.labels[:3]))
+        raise InputError(name, got, f"labels of the dim {axis.dim!r}: {known}, ... ({len(axis.labels)} in all)")
+    return found
+
+
+def cells_of(structure: Factorisation, cells: Any) -> tuple[Array, Array]:
+    """``cells=(rows, cols)``, positions counted from 0, as two integer arrays."""
+    expected = "(rows, cols), two lists of positions of the same length"
+    try:
+        rows, cols = (np.asarray(index) for index in cells)
+    except (TypeError, ValueError) as error:
+        raise InputError("cells", repr(cells)[:60], expected) from error
+    if rows.ndim != 1 or rows.shape != cols.shape or rows.dtype.kind not in "iu" or cols.dtype.kind not in "iu":
+        raise InputError(
+            "cells", f"shapes {rows.shape} and {cols.shape}, dtypes {rows.dtype} and {cols.dtype}", expected
+        )
+    for index, size, what in ((rows, structure.shape[0], "rows"), (cols, structure.shape[1], "cols")):
+        if not index.size or index.min() < 0 or index.max() >= size:
+            got = f"{what} from {index.min()} to {index.max()}" if index.size else "no cell"
+            raise InputError("cells", got, f"positions from 0 to {size - 1}")
+    return rows.astype(np.int64), cols.astype(np.int64)
+
+
+def cell_coords(structure: Factorisation, dim: str, rows: Array, cols: Array) -> dict[str, Any]:
+    """Feature and sample labels of listed cells, along ``dim``."""
+    places = zip(axes_of(structure), (rows, cols), strict=True)
+    return {dim: np.arange(len(rows))} | {axis.dim: (dim, axis.labels[at]) for axis, at in places}
+
+
+def mean_at(structure: Factorisation, draw: Draw, rows: Array, cols: Array) -> Array:
+    """The mean of X at listed cells, (cells,): to the last bit the same whichever other cells are listed."""
+    rates = cell_rates(np.ascontiguousarray(draw.W), draw.H, rows, cols)
+    exposure = structure.at_cells(structure.likelihood.exposure, rows, cols, 1.0)
+    return exposure * rates + structure.at_cells(structure.likelihood.background, rows, cols, 0.0)
+
+
+def grid_cells(rows: Array, cols: Array) -> tuple[Array, Array]:
+    """Every cell of these rows and columns, row by row."""
+    return np.repeat(rows, len(cols)), np.tile(cols, len(rows))
+
+
+def labelled_grid(out: Array, posterior: Posterior, rows: Array, cols: Array) -> xr.DataArray:
+    feature, obs = axes_of(posterior.structure)
+    coords = posterior.coords | {feature.dim: feature.labels[rows], obs.dim: obs.labels[cols]}
+    dims = (*LEADING, feature.dim, obs.dim)
+    return xr.DataArray(out, dims=dims, coords=coords, name=posterior.structure.likelihood.name)
+
+
+def column_parts(n_rows: int, n_cols: int) -> Iterator[slice]:
+    """Slices of columns of about 4 chunks of cells."""
+    return slices(n_cols, max(1, 4 * CHUNK // n_rows))
+
+
+def require_answer(posterior: Posterior, n_cells: int, do: str) -> None:
+    chains, draws = posterior.lead
+    require_memory("n_draws", f"{chains} x {draws} draws of {n_cells} cells", 8.0 * chains * draws * n_cells, do)

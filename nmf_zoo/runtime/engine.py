@@ -1,0 +1,117 @@
+"""What an engine is: the seam between the driver, which owns everything engines share, and the algorithms.
+
+An engine file defines, in this order: its ``State`` (all that the next step needs, owned and overwritten in place; as
+it is saved in checkpoints: arrays, numbers, text, dicts and NamedTuples at the top of a module, nested), its
+``Info`` (what is reported, never fed back), its frozen options, and the functions gathered in an :class:`Engine`::
+
+    supports(structure, options) -> Verdict
+    prepare(structure, options, workers) -> problem      read-only, made once, shared by all chains or restarts
+    init(problem, key, start)    -> State
+    step(problem, state, key)    -> State, Info    one sweep or iteration; can be called alone
+    tune(problem, state, key)    -> State, Info    optional: a sampler's step in the warm-up, which adapts it
+    draw(problem, state, key)    -> dict, dict     variables of one draw and its statistics, lp among them (samplers)
+    run(problem, state, key, block)    -> State, dict, dict    optional: the steps and draws of a block in one call;
+                                                               None declines, and the steps are made one by one
+    finish(problem, state, key, draws) -> dict, dict     draws of the variables, and what goes to ``fit`` (optimisers)
+
+``workers`` map kernels over chunks (:mod:`nmf_zoo.runtime.workers`). ``key`` is a stream of
+:mod:`nmf_zoo.kernels.random.keyed_rng`; ``start`` maps variable names to values in the model's own orientation and may
+be empty or partial. The dicts are keyed by the model's variable names, in the model's orientation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Factorisation, Likelihood
+
+START, DRAW, STEPS = 0, 1, 2  # children of a chain's stream; sweep s draws from child(key, STEPS, s)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether an engine can run a model, and why not. True in a boolean context when it can."""
+
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return not self.reason
+
+
+CAN_RUN = Verdict()
+
+
+def has_data(structure: Factorisation) -> Verdict:
+    """Whether anything is observed: what every engine asks first."""
+    if structure.data is not None:
+        return CAN_RUN
+    name = structure.likelihood.name
+    return Verdict(
+        f"nothing is observed in {name}: declare the model with data instead of shape=, or pm.observe(model, "
+        f"{{{name!r}: data}})"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """What the registry knows of whatever runs on a model: name x likelihood x kind of H.
+
+    Attributes
+    ----------
+    name : word for ``engine=`` or ``method=``, and on the command line
+    verb : what it is for. A name may stand for several of a verb, for other likelihoods or chains
+    likelihoods : the classes of :mod:`nmf_zoo.structure.likelihoods` that it has updates for; all others are refused
+    chains : the priors of an H that is a chain in time which it knows; an H with another is refused
+    asks : methods of a likelihood that it calls beside those which every likelihood has, where that is all it needs:
+        :func:`nmf_zoo.register_likelihood` adds to its likelihoods. None: it has updates of its own for each
+    options : the frozen dataclass of its own options
+    supports : (structure, options) -> Verdict, once likelihood and chain are known to be among its own
+    """
+
+    name: str
+    verb: Literal["sample", "fit", "stream", "evidence", "rank"]
+    likelihoods: tuple[type[Likelihood], ...]
+    chains: tuple[type, ...] = ()
+    asks: tuple[str, ...] | None = None
+    options: type
+    supports: Callable[[Factorisation, Any], Verdict]
+    needs_data: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeSampler(Registration):
+    """A sampler that makes all its draws in one call, not sweep by sweep in the driver: NUTS, sequential Monte Carlo.
+
+    Its draws can be neither stored nor saved nor looked at before it ends.
+
+    Attributes
+    ----------
+    sample : (model, structure, options, run, key, starts) -> groups, whether Ctrl-C stopped it; ``model`` is PyMC's
+    has_starts : its chains begin where they are told to; otherwise with draws of the prior
+    """
+
+    sample: Callable[..., tuple[dict, bool]]
+    has_starts: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine(Registration):
+    """An algorithm that the driver runs; its verb is "sample" (a Markov chain) or "fit" (iterations to a solution).
+
+    Attributes
+    ----------
+    prepare, init, step, tune, draw, run, finish : see above; samplers have ``draw``, optimisers ``finish``
+    maximise : an optimiser's objective rises (a bound) instead of falling
+    """
+
+    prepare: Callable[[Factorisation, Any, Workers], Any]
+    init: Callable[..., Any]
+    step: Callable[..., tuple[Any, Any]]
+    draw: Callable[..., tuple[dict, dict]] | None = None
+    tune: Callable[..., tuple[Any, Any]] | None = None
+    run: Callable[..., tuple[Any, dict, dict] | None] | None = None
+    finish: Callable[..., tuple[dict, dict]] | None = None
+    maximise: bool = False

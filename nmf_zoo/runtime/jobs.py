@@ -1,0 +1,273 @@
+"""Many independent pieces of work, side by side: chains, restarts, ranks to be judged, simulations.
+
+What a piece gives depends on its item and its random stream, never on who else is there, on the order in which pieces
+end, or on where they run::
+
+    with Jobs(len(items), cores=4, word="chain", total=100) as jobs:
+        problem = prepare(jobs.workers)
+        found = jobs.run(work, items, keys)      {number: work(item, job)}, in the order of the items
+
+Ctrl-C, or whoever else sets ``jobs.stop``, asks all pieces to end after their step; each decides what to make of that:
+it returns what it has, or raises KeyboardInterrupt and is left out. The first failure stops the others and is raised.
+A shelf keeps the results of pieces on disk, so that those which were done are not done again.
+
+Pieces run in threads. Any other ``concurrent.futures.Executor`` will do for work, items and results that can be sent
+to where it runs them. Nobody can ask a piece in another process to stop: those that run come to their end, the others
+are not begun; and it has one thread, and no progress bar of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
+from contextvars import copy_context
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.runtime.progress import KERNELS, Watch
+from nmf_zoo.runtime.stopping import FAILED, INTERRUPTED, Observer, OnStep, Step, Stop
+from nmf_zoo.runtime.workers import SERIAL, OneBlasThread, Workers
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def _go_on() -> str:
+    return ""
+
+
+def _say_nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _nobody_looks(step: Step) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One piece's place in a run.
+
+    Attributes
+    ----------
+    number : among the pieces; of a chain or restart its own
+    key : its random stream
+    workers : threads for maps inside the piece
+    report : report(done, note) moves its progress bar
+    is_stopped : true when it is asked to end: the reason
+    observe : to be called after a step of an engine, "" or why it ends here
+    """
+
+    number: int
+    key: np.uint64
+    workers: Workers = SERIAL
+    report: Callable[..., None] = _say_nothing
+    is_stopped: Callable[[], Any] = _go_on
+    observe: Callable[[Step], str] = _nobody_looks
+
+    def ends_after(self, step: Step) -> str:
+        """Why it ends after this step; "" when it goes on."""
+        return self.observe(step) or (INTERRUPTED if self.is_stopped() else "")
+
+
+Work = Callable[[Any, Job], Any]
+
+
+class Shelf(Protocol):
+    """Keeps the results of pieces by their number."""
+
+    def load(self, number: int) -> Any | None:
+        """The result of an earlier session."""
+
+    def save(self, number: int, result: Any) -> None:
+        """Keep a result."""
+
+
+class Jobs:
+    """The pieces of a run, as a context.
+
+    Parameters
+    ----------
+    n_jobs : how many pieces there are
+    cores : threads in all; those without a piece help the others
+    word : what a piece is called beside its progress bar
+    total : steps of a piece, which then has a bar of its own; without it one bar counts the pieces
+    progressbar : whether bars are shown
+    compiles : what is compiled where kernels are not in the cache; see :class:`~nmf_zoo.runtime.progress.Watch`
+    on_step, max_seconds : see :func:`nmf_zoo.sample`
+    executor : where the pieces run; default threads of our own. It is left open
+    turns : parts of ``max_seconds``, one after the other; default as often as pieces take each other's places
+
+    Attributes
+    ----------
+    workers : threads that the pieces share, those of cores without a piece
+    stop : asks the pieces to end, and says why they were asked
+    """
+
+    def __init__(
+        self,
+        n_jobs: int,
+        *,
+        cores: int,
+        word: str,
+        total: int | None = None,
+        progressbar: bool = False,
+        compiles: str = KERNELS,
+        on_step: OnStep | None = None,
+        max_seconds: float | None = None,
+        executor: Executor | None = None,
+        turns: int | None = None,
+    ):
+        self._is_near = executor is None or type(executor) is ThreadPoolExecutor
+        self._has_bars = total is not None and self._is_near
+        bars = (1, n_jobs) if total is None or not self._is_near else (n_jobs, total)
+        for name, value in (("on_step", on_step), ("max_seconds", max_seconds)):
+            if value is not None and not self._is_near:
+                got, expected = f"{value!r} with {type(executor).__name__}", "None where chains run in other processes"
+                raise InputError(name, got, expected, "leave one of them out")
+        self._n, self._side_by_side, self._executor = n_jobs, max(1, min(n_jobs, cores)), executor
+        self._watch, self._resources = Watch(progressbar, word, *bars, compiles), ExitStack()
+        self.stop, self.workers = Stop(), Workers(cores - self._side_by_side + 1 if executor is None else 1)
+        self._turns = -(-n_jobs // self._side_by_side) if turns is None else turns
+        self._observer = Observer(on_step, max_seconds, self._turns, self.stop)
+
+    def __enter__(self) -> Jobs:
+        for resource in (OneBlasThread(), self._watch, closing(self.workers)):
+            self._resources.enter_context(resource)
+        if self._executor is None:  # the workers outlive the pieces
+            self._executor = self._resources.enter_context(ThreadPoolExecutor(self._side_by_side))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.stop(FAILED if error[0] else "")
+        self._resources.__exit__(*error)
+
+    def run(
+        self,
+        work: Callable[[Item, Job], Result],
+        items: Sequence[Item],
+        keys: Sequence[np.uint64],
+        shelf: Shelf | None = None,
+        note: Callable[[int, Result], str] = lambda number, result: "",
+        first: int = 0,
+    ) -> dict[int, Result]:
+        """``work(item, job)`` of every item, by number; pieces that raised KeyboardInterrupt are left out.
+
+        ``shelf`` keeps results. ``note(number, result)`` goes beside the one bar; it is called in this thread.
+        ``first`` is the number of the first piece, where others ran before: a run may be called again.
+        """
+        numbers = range(first, first + len(items))
+        found = {} if shelf is None else _from(shelf, numbers)
+        for done, (number, result) in enumerate(found.items(), start=1):
+            self._count(first + done, note(number, result))
+
+        def finish(number: int, result: Result) -> None:
+            if shelf is not None and number not in found:
+                shelf.save(number, result)
+            found[number] = result
+            self._count(first + len(found), note(number, result))
+
+        todo = [number for number in numbers if number not in found]
+        submit = self._submitter(work, len(todo))
+        self._collect(
+            ((number, submit(number, items[number - first], keys[number - first])) for number in todo), finish
+        )
+        if self._is_near:
+            self.workers.add_cores(-self._side_by_side)  # all of its pieces gave theirs away
+        if self._observer.failure is not None:
+            raise self._observer.failure
+        return dict(sorted(found.items()))
+
+    def _count(self, done: int, note: str) -> None:
+        if not self._has_bars:
+            self._watch.report(0, done, note, last=done == self._n)
+
+    def _submitter(self, work: Work, n_todo: int) -> Callable[..., Future]:
+        """``submit(number, item, key)``."""
+        executor = self._executor
+        assert executor is not None, "use Jobs as a context"
+        if not self._is_near:
+            return lambda number, item, key: executor.submit(_far_away, work, item, number, key)
+        waiting = iter(range(n_todo - self._side_by_side))
+        self.workers.add_cores(max(self._side_by_side - n_todo, 0))
+
+        def near(number: int, item: Any, key: np.uint64) -> Any:
+            """One piece, unless another has failed; if none takes its place, its core goes to those that still run."""
+            if self.stop.reason == FAILED:
+                raise KeyboardInterrupt
+            try:
+                return work(item, self._job(number, key))
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
+                self.stop(FAILED)
+                raise
+            finally:
+                if next(waiting, None) is None:
+                    self.workers.add_cores(1)
+
+        return lambda number, item, key: executor.submit(copy_context().run, near, number, item, key)
+
+    def _job(self, number: int, key: np.uint64) -> Job:
+        turn = min(number // self._side_by_side, self._turns - 1)
+
+        def report(done: int, note: str = "", *, last: bool = False) -> None:
+            if self._has_bars:
+                self._watch.report(number, done, note, last=last)
+
+        return Job(
+            number, key, self.workers, report, lambda: self.stop.reason, lambda step: self._observer.after(step, turn)
+        )
+
+    def _collect(self, submitted: Iterable[tuple[int, Future]], finish: Callable[[int, Any], None]) -> None:
+        """Finish each piece when it ends, in this thread. A second Ctrl-C gives up."""
+        left: dict[Future, int] = {}
+        ended: SimpleQueue[Future] = SimpleQueue()
+        try:
+            for number, future in submitted:
+                left[future] = number
+                future.add_done_callback(ended.put)
+            while left and not _has_failed(future := ended.get()):
+                if future.exception() is None:
+                    finish(left[future], future.result())
+                del left[future]
+        except KeyboardInterrupt:
+            self.stop(INTERRUPTED)
+        if left and (not self._is_near or self.stop.reason == FAILED):
+            _cancel(left)
+        try:
+            wait(left)
+        finally:
+            _cancel(left)
+        for future, number in left.items():
+            if not future.cancelled() and future.exception() is None:
+                finish(number, future.result())
+        for future in filter(_has_failed, left):
+            future.result()
+
+
+def _has_failed(future: Future) -> bool:
+    """Whether it raised anything but KeyboardInterrupt, by which a piece says that it was cut short."""
+    return not future.cancelled() and not isinstance(future.exception(), KeyboardInterrupt | None)
+
+
+def _cancel(futures: Iterable[Future]) -> None:
+    """Those that have not begun."""
+    for future in futures:
+        future.cancel()
+
+
+def _from(shelf: Shelf, numbers: Iterable[int]) -> dict[int, Any]:
+    loaded = {number: shelf.load(number) for number in numbers}
+    return {number: result for number, result in loaded.items() if result is not None}
+
+
+def _far_away(work: Work, item: Any, number: int, key: np.uint64) -> Any:
+    """One piece in another process."""
+    with OneBlasThread():
+        return work(item, Job(number, key))

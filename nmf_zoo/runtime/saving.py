@@ -1,0 +1,93 @@
+"""What a chain and a restart save of themselves, and how they go on from it; without a checkpoint, nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.runtime.checkpoint import Part
+from nmf_zoo.runtime.state_io import Damaged
+from nmf_zoo.runtime.state_patterns import Cells, Each, Like
+from nmf_zoo.runtime.traces import Chain
+from nmf_zoo.structure import Array
+
+DO = "ask for as many, or give another checkpoint"
+Draw = Callable[[Any], tuple[Mapping[str, Array], Mapping[str, Array]]]
+
+
+class SavedChain:
+    """Saves a chain: its state after a number of sweeps, and what its traces have gained since the last save."""
+
+    def __init__(self, part: Part | None, chain: Chain):
+        self._part, self._traces = part, {"warmup": chain.warmup, "draws": chain.draws}
+        self._sweeps, self._filled = 0, dict.fromkeys(self._traces, 0)
+
+    def load(self, tune: int, draws: int, fresh: Any, draw: Draw) -> tuple[int, Any]:
+        """(sweeps done, state) with the traces as they were then; (0, ``fresh``) when there is nothing to go on from.
+
+        What was saved must look like the fresh state, and like what ``draw`` keeps of it.
+        """
+        each = dict.fromkeys(self._traces, int)
+        pattern = {"sweeps": int, "filled": each, "traces": dict.fromkeys(self._traces, dict), "state": Like(fresh)}
+        saved = None if self._part is None else self._part.load(pattern)
+        if self._part is None or saved is None:
+            return 0, fresh
+        self._sweeps, self._filled = saved.tree["sweeps"], saved.tree["filled"]
+        if self._sweeps > tune + draws:
+            expected = f"at least the {self._sweeps - tune} that the checkpoint holds"
+            raise InputError("draws", str(draws), expected, DO)
+        values, stats = draw(fresh)
+        for rows in saved.rows(Each(Each(np.ndarray))):
+            with self._part.refused():
+                for name, gained in rows.items():
+                    self._trace(name).add_rows(gained, values, stats)
+        with self._part.refused():
+            for name, trace in self._traces.items():
+                trace.restore(self._filled[name], saved.tree["traces"][name], values)
+        return self._sweeps, saved.tree["state"]
+
+    def _trace(self, name: str) -> Any:
+        if name not in self._traces:
+            raise Damaged(f"damaged: rows of {name!r}")
+        return self._traces[name]
+
+    def save(self, sweeps: int, state: Any, *, last: bool = False) -> None:
+        """Save if it is time to, or the chain ends here with something new."""
+        if self._part is None or sweeps == self._sweeps or not (last or self._part.is_due()):
+            return
+        rows = {name: trace.rows(self._filled[name]) for name, trace in self._traces.items()}
+        filled = {name: trace.filled for name, trace in self._traces.items()}
+        summaries = {name: trace.state() for name, trace in self._traces.items()}
+        tree = {"sweeps": sweeps, "state": state, "filled": filled, "traces": summaries}
+        if self._part.save(tree, {name: gained for name, gained in rows.items() if gained}):
+            self._sweeps, self._filled = sweeps, filled
+
+
+class SavedFit:
+    """Saves a restart: its state and residual, and the objective of every iteration."""
+
+    def __init__(self, part: Part | None):
+        self._part, self._iterations = part, 0
+
+    def load(self, max_iter: int, fresh: Any) -> tuple[Any, list[float], float]:
+        """(state, objective so far, residual); (``fresh``, [], inf) when there is nothing to go on from."""
+        saved = None if self._part is None else self._part.load({"state": Like(fresh), "residual": float})
+        if self._part is None or saved is None:
+            return fresh, [], np.inf
+        objective = [value for rows in saved.rows({"objective": Cells("f", (None,))}) for value in rows["objective"]]
+        self._iterations = len(objective)
+        if self._iterations > max_iter:
+            expected = f"at least the {self._iterations} that the checkpoint holds"
+            raise InputError("max_iter", str(max_iter), expected, DO)
+        return saved.tree["state"], [float(value) for value in objective], saved.tree["residual"]
+
+    def save(self, state: Any, objective: list[float], residual: float, *, last: bool = False) -> None:
+        """Save if it is time to, or the restart ends here with something new."""
+        if self._part is None or len(objective) == self._iterations or not (last or self._part.is_due()):
+            return
+        rows = {"objective": np.array(objective[self._iterations :])}
+        if self._part.save({"state": state, "residual": residual}, rows):
+            self._iterations = len(objective)

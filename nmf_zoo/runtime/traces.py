@@ -1,0 +1,175 @@
+"""What a run keeps of its chains, block by block: here every draw, in arrays that the chains share.
+
+Each chain fills its own row of arrays (chain, draw, *variable), which become the result as they are: nothing is stacked
+or copied at the end. :mod:`~nmf_zoo.runtime.moments` keeps means and variances instead, and
+:mod:`~nmf_zoo.inference.stored_traces` sends the draws to disk.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nmf_zoo.runtime.state_io import Damaged
+from nmf_zoo.runtime.state_patterns import Cells, Like, require
+from nmf_zoo.structure import Array
+
+
+class Rows:
+    """Arrays (chain, draw, *variable) by name, made when a name is first met; each chain fills a row of its own."""
+
+    def __init__(self, n_chains: int, length: int):
+        self.n_chains, self.length = n_chains, length
+        self.arrays: dict[str, Array] = {}
+        self._making = threading.Lock()
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """The array of a variable of this shape, (chain, draw, *shape)."""
+        with self._making:
+            if name not in self.arrays:
+                self.arrays[name] = np.empty((self.n_chains, self.length, *shape), dtype=dtype)
+            return self.arrays[name]
+
+    def of_chain(self, chain: int, first: int, stop: int) -> dict[str, Array]:
+        """Draws first, ..., stop - 1 of one chain, (stop - first, *variable) each."""
+        return {name: array[chain, first:stop] for name, array in self.arrays.items()} if stop > first else {}
+
+    def keep(self, chains: Sequence[int], length: int) -> None:
+        """Drop all but some chains, and the draws from ``length`` on."""
+        for name, array in self.arrays.items():
+            for place, chain in enumerate(chains):
+                if place != chain:
+                    array[place] = array[chain]
+            self.arrays[name] = array[: len(chains), :length]
+
+
+class Trace:
+    """Draws and statistics of one chain, in the warm-up or after it.
+
+    Attributes
+    ----------
+    length, filled : draws there will be, and draws there are
+    """
+
+    def __init__(self, values: Rows, stats: Rows, chain: int):
+        self.length, self.filled, self.chain = stats.length, 0, chain
+        self._values, self._stats = values, stats
+
+    @property
+    def values(self) -> dict[str, Array]:
+        """Draws of the variables, (filled, *variable)."""
+        return self._values.of_chain(self.chain, 0, self.filled)
+
+    @property
+    def stats(self) -> dict[str, Array]:
+        """Statistics of the draws, (filled, ...)."""
+        return self._stats.of_chain(self.chain, 0, self.filled)
+
+    def extend(self, values: Mapping[str, Array], stats: Mapping[str, Array]) -> None:
+        """Append the kept sweeps of a block, (kept, *variable) each."""
+        stop = self.filled + len(next(iter(stats.values())))
+        for rows, new in ((self._values, values), (self._stats, stats)):
+            for name, array in new.items():
+                rows.array(name, array.shape[1:], array.dtype)[self.chain, self.filled : stop] = array
+        self.filled = stop
+
+    def rows(self, first: int) -> dict[str, Array]:
+        """For a checkpoint: what draws first, ..., filled - 1 added, to be saved once. Views."""
+        of_values = self._values.of_chain(self.chain, first, self.filled)
+        of_stats = self._stats.of_chain(self.chain, first, self.filled)
+        return {f"values/{name}": array for name, array in of_values.items()} | {
+            f"stats/{name}": array for name, array in of_stats.items()
+        }
+
+    def state(self) -> dict[str, Array]:
+        """For a checkpoint: what each one saves anew."""
+        return {}
+
+    def add_rows(self, rows: Mapping[str, Array], values: Mapping[str, Any], stats: Mapping[str, Any]) -> None:
+        """Append what an earlier :meth:`rows` gave, if that is draws like this one (``values``, ``stats``).
+
+        There may be more statistics: those of a sweep.
+        """
+        parts: dict[str, dict[str, Array]] = {"values": {}, "stats": {}}
+        for name, array in rows.items():
+            kind, _, variable = name.partition("/")
+            parts.setdefault(kind, {})[variable] = array
+        n = len(next(iter(parts["stats"].values()), ()))
+        if not 0 < n <= self.length - self.filled:
+            raise Damaged(f"damaged: {n} draws after {self.filled} of {self.length}")
+        others = {name: Cells(array.dtype.kind, (n, *array.shape[1:])) for name, array in parts["stats"].items()}
+        require(
+            parts, {"values": _draws_like(self.in_rows(values), n), "stats": others | _draws_like(stats, n)}, "rows"
+        )
+        self.extend(parts["values"], parts["stats"])
+
+    def in_rows(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those of the variables whose draws are in the rows."""
+        return values
+
+    def restore(self, filled: int, state: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        """Go back to ``filled`` draws like ``values``, whose rows have been added, and to what :meth:`state` gave."""
+        if self.filled != filled:
+            raise Damaged(f"damaged: rows of {self.filled} draws, and a state after {filled}")
+
+
+def _draws_like(draw: Mapping[str, Any], n: int) -> dict[str, Like]:
+    """The pattern of ``n`` draws."""
+    return {name: Like(np.broadcast_to(value, (n, *np.shape(value)))) for name, value in draw.items()}
+
+
+@dataclass
+class Chain:
+    """What sampling one chain gave."""
+
+    warmup: Trace
+    draws: Trace
+
+
+class Traces:
+    """The traces of all chains of a run, in memory.
+
+    Attributes
+    ----------
+    chains : one Chain each, for its own thread to fill
+    rows : "warmup" and "draws" -> arrays of the variables, and of the statistics
+    """
+
+    def __init__(self, n_chains: int, kept_warmup: int, kept_draws: int):
+        self.rows: dict[str, list[Rows]] = {"warmup": [], "draws": []}
+        traces = {
+            part: self.make_part(part, n_chains, length)
+            for part, length in (("warmup", kept_warmup), ("draws", kept_draws))
+        }
+        self.chains = [Chain(*pair) for pair in zip(traces["warmup"], traces["draws"], strict=True)]
+
+    def make_part(self, part: str, n_chains: int, length: int) -> Sequence[Trace]:
+        """One trace per chain for a part of the run."""
+        values, stats = self.rows[part] = [Rows(n_chains, length), Rows(n_chains, length)]
+        return [Trace(values, stats, chain) for chain in range(n_chains)]
+
+    def level(self) -> list[Chain]:
+        """The chains, cut to the same length; those that an interruption left far behind are dropped."""
+        kept = fullest([chain.draws.filled for chain in self.chains])
+        for part in self.rows:
+            traces: list[Trace] = [getattr(self.chains[chain], part) for chain in kept]
+            self.cut(part, traces, min(trace.filled for trace in traces))
+        self.chains = [self.chains[chain] for chain in kept]
+        return self.chains
+
+    def cut(self, part: str, traces: Sequence[Trace], length: int) -> None:
+        """Keep ``length`` draws of these traces and nothing of the others."""
+        for rows in self.rows[part]:
+            rows.keep([trace.chain for trace in traces], length)
+        for place, trace in enumerate(traces):
+            trace.chain, trace.filled = place, length
+
+
+def fullest(lengths: Sequence[int]) -> list[int]:
+    """The chains that hold most draws together when cut to their shortest: after Ctrl-C some may not have begun."""
+    shortest = max(lengths, key=lambda length: (length * sum(other >= length for other in lengths), length))
+    return [chain for chain, length in enumerate(lengths) if length >= shortest]

@@ -1,0 +1,122 @@
+"""The optima that a search has found: which fits came to the same one, how often, and what found it first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from nmf_zoo.search.components import Components, likeness, paired
+from nmf_zoo.structure import Array
+
+Point = Mapping[str, Array]  # values by variable name, as ``initvals``
+
+SAME = 1e-5  # relative difference of two objectives at one optimum: fits stop short of it
+KEPT = 32  # optima whose components are kept
+ALIKE = 0.98  # likeness of all paired components of two fits at one optimum
+
+
+@dataclass
+class Optimum:
+    """One of them.
+
+    Attributes
+    ----------
+    objective : the best of the fits that came here
+    point, components : of that fit: values by variable name, and its components; None far below the best
+    way, number : how the fit that came here first began, and its number
+    found : how many fits came here
+    """
+
+    objective: float
+    point: Point | None
+    components: Components | None
+    way: str
+    number: int
+    found: int = 1
+
+
+@dataclass
+class Optima:
+    """All that were found, the best first.
+
+    Attributes
+    ----------
+    maximise : whether a higher objective is better
+    fitted, number : where the best fit of all ended, and its number
+    fits, iterations : the work done
+    """
+
+    maximise: bool
+    found: list[Optimum] = field(default_factory=list)
+    fitted: Any = None
+    number: int = 0
+    fits: int = 0
+    iterations: int = 0
+
+    def add(self, new: Optimum, fitted: Any) -> None:
+        """Count a fit."""
+        self.fits += 1
+        self.iterations += len(fitted.objective)
+        if not self.found or self._goodness(new) > self._goodness(self.best):
+            self.fitted, self.number = fitted, new.number
+        known = next((one for one in self.found if are_same(one, new)), None)
+        if known is None:
+            self.found.append(new)
+        else:
+            known.found += 1
+            if self._goodness(new) > self._goodness(known):
+                known.objective, known.point, known.components = new.objective, new.point, new.components
+        self.found.sort(key=self._goodness, reverse=True)
+        for one in self.found[KEPT:]:
+            one.point = one.components = None
+
+    def _goodness(self, optimum: Optimum) -> float:
+        return optimum.objective if self.maximise else -optimum.objective
+
+    @property
+    def best(self) -> Optimum:
+        """The best one."""
+        return self.found[0]
+
+    def dataset(self) -> xr.Dataset:
+        """The group ``search``: by optimum its objective, how often and by what it was found, and how near the best."""
+        each = {
+            "objective": [one.objective for one in self.found],
+            "found": [one.found for one in self.found],
+            "way": [one.way for one in self.found],
+            "first": [one.number for one in self.found],
+            "likeness": [closeness(self.best.components, one.components) for one in self.found],
+        }
+        dataset = xr.Dataset({name: ("optimum", np.array(values)) for name, values in each.items()})
+        return dataset.assign_coords(optimum=np.arange(len(self.found))).assign_attrs(
+            fits=self.fits, iterations=self.iterations
+        )
+
+    def note(self) -> str:
+        """For the progress bar."""
+        if not self.found:
+            return ""
+        return f"best {self.best.objective:.8g} ({self.best.way}), found {self.best.found} of {self.fits} times"
+
+
+def are_same(one: Optimum, other: Optimum) -> bool:
+    """Whether two fits came to one optimum, short of it by their tolerance."""
+    near = abs(one.objective - other.objective) <= SAME * max(abs(one.objective), abs(other.objective))
+    if not near or one.components is None or other.components is None:
+        return near
+    return bool(np.min(_of_pairs(one.components, other.components)) >= ALIKE)
+
+
+def closeness(one: Components | None, other: Components | None) -> float:
+    """The mean likeness of paired components, weighted by their sizes; NaN where they were not kept."""
+    if one is None or other is None:
+        return np.nan
+    return float(np.average(_of_pairs(one, other), weights=np.maximum(one.sizes, 1e-300)))
+
+
+def _of_pairs(one: Components, other: Components) -> Array:
+    return np.diag(likeness(one, paired(one, other)))

@@ -1,0 +1,80 @@
+"""How much is searched: what ``nz.fit(search=)`` and ``nz.sample(start=)`` take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.options import check_types
+from nmf_zoo.runtime.engine import Verdict
+from nmf_zoo.structure import Factorisation
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A search for the best of the modes, by local fits that learn from one another.
+
+    The first fit is the plain one of the same seed, so that a search never ends below it. The next start at random,
+    from samples far apart and from singular vectors, until there are ``starts``; from then on from components of the
+    best found so far: exchanged between two fits, pooled and merged, split, or drawn anew
+    (:mod:`nmf_zoo.search.proposals`). What is found depends on the seed and ``fits`` alone, not on the threads.
+
+    Attributes
+    ----------
+    fits : local fits in all: the budget. Those that begin at components found take about two thirds of the iterations
+    starts : how many begin anew, of the first four all; None for a third of them
+    """
+
+    fits: int = 16
+    starts: int | None = None
+
+    def __post_init__(self):
+        check_types(self)
+        if self.fits < 1:
+            raise InputError("fits", str(self.fits), "an integer >= 1")
+        if self.starts is not None and not 1 <= self.starts <= self.fits:
+            raise InputError("starts", str(self.starts), f"an integer from 1 to fits, {self.fits}, or None")
+
+    @property
+    def fresh(self) -> int:
+        """The fits that begin anew."""
+        return min(self.fits, max(4, self.fits // 3)) if self.starts is None else self.starts
+
+
+def search_of(
+    asked: Any, restarts: int, options: Any, initvals: Any, structure: Factorisation, argument: str = "search"
+) -> Search | None:
+    """The search that a fit is asked for: "auto" where there is something to search, a :class:`Search`, or None.
+
+    Raises
+    ------
+    InputError : it is none of these; a search can't be made of this run; or it says its number of starts twice
+    """
+    if asked is None:
+        return None
+    if asked != AUTO and not isinstance(asked, Search):
+        raise InputError(argument, repr(asked), f"None, {AUTO!r} or nz.Search(...)", f"e.g. search={AUTO!r}")
+    can = can_search(options, initvals, structure)
+    if not can:
+        if asked == AUTO:
+            return None
+        raise InputError(argument, repr(asked), f"none, since {can.reason}", "leave it out")
+    if restarts == 1:
+        return Search() if asked == AUTO else asked
+    if asked != AUTO:
+        raise InputError("restarts", f"{restarts} with {asked}", "1", "say how many begin anew with nz.Search(starts=)")
+    return Search(fits=max(Search.fits, 3 * restarts), starts=restarts)
+
+
+def can_search(options: Any, initvals: Any, structure: Factorisation) -> Verdict:
+    """Whether there are starts to choose from, and two factors to find."""
+    known = [name for name, factor in (("W", structure.W), ("H", structure.H)) if factor.is_fixed]
+    if known:
+        return Verdict(f"{' and '.join(known)} is known")
+    if initvals is not None:
+        return Verdict("initvals say where the fit begins")
+    way = getattr(options, "start", "random")
+    return Verdict("" if way == "random" else f"start={way!r} says where the fit begins")

@@ -1,0 +1,107 @@
+"""Where the next local fit begins: anew, or at components of fits that are done.
+
+Every proposal takes its randomness from the stream it is given. Components that come from elsewhere stand in the places
+of those they are most alike, so that priors, exposures and hyperparameters of a component stay with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from nmf_zoo.inference.shared.start import FLOOR, start_factors
+from nmf_zoo.kernels.random.keyed_rng import child, generator_of
+from nmf_zoo.search.components import Components, likeness, merged, paired, pooled
+from nmf_zoo.search.optima import Point
+from nmf_zoo.structure import Array, Factorisation
+
+FRESH = ("random", "kmeans++", "random", "nndsvd")  # how those that begin anew do, in turn
+POOLED = 3  # solutions whose components are pooled: of two, or four, fewer children beat their parents (digits)
+UNEVEN = (0.1, 0.9)  # shares of a sample's part in the halves of a component that is split
+
+
+def fresh_start(structure: Factorisation, number: int, key: np.uint64) -> tuple[str, Point]:
+    """The way in which the fit of this number begins anew, and its start: empty for the engine's own random one."""
+    way = FRESH[number % len(FRESH)]
+    if way == "random" or structure.W.is_fixed or structure.H.is_fixed:
+        return "random", {}
+    return way, point_of(structure, Components(*start_factors(structure, key, {}, way)), {})
+
+
+def next_start(structure: Factorisation, best: Sequence[Point], number: int, key: np.uint64) -> tuple[str, Point]:
+    """A start made of the best solutions, which differ and stand best first."""
+    ways = list(PROPOSALS) if len(best) > 1 else [way for way in PROPOSALS if way not in OF_SEVERAL]
+    way = ways[number % len(ways)]
+    made = PROPOSALS[way](structure, [components_of(structure, point) for point in best], key)
+    return way, point_of(structure, made, best[0])
+
+
+def components_of(structure: Factorisation, point: Point) -> Components:
+    """The components of a solution."""
+    W, H = (factor.orient(np.asarray(point[factor.name], np.float64)) for factor in (structure.W, structure.H))
+    return Components(W, H.T)
+
+
+def point_of(structure: Factorisation, components: Components, others: Point) -> Point:
+    """Components as values of the model's variables; the rest as in ``others``. A chain's states follow from W."""
+    W, H = structure.W, structure.H
+    rest = {name: others[name] for name in structure.unknowns if name in others}
+    of_samples = {} if H.is_chain else {H.name: H.orient(_positive(components.Ht).T)}
+    return {**rest, W.name: W.orient(_positive(components.W)), **of_samples}
+
+
+def _positive(array: Array) -> Array:
+    """With cells that an update can leave again, also where all of them ended at 0: of a table without counts."""
+    return np.maximum(array, FLOOR * (np.max(array, initial=0.0) or 1.0))
+
+
+def exchange(structure: Factorisation, best: list[Components], key: np.uint64) -> Components:
+    """Two solutions, paired; of every pair one, by a coin."""
+    rng = generator_of(key)
+    one, other = (best[i] for i in rng.choice(len(best), 2, replace=False))
+    taken = np.flatnonzero(rng.random(structure.rank) < 0.5)
+    return one.replaced(taken, paired(one, other).take(taken))
+
+
+def pool(structure: Factorisation, best: list[Components], key: np.uint64) -> Components:
+    """Three solutions side by side, the cheapest pairs merged until the rank is reached."""
+    chosen = generator_of(key).choice(len(best), min(POOLED, len(best)), replace=False)
+    return paired(best[chosen[0]], merged(pooled([best[i] for i in chosen]), structure.rank))
+
+
+def split(structure: Factorisation, best: list[Components], key: np.uint64) -> Components:
+    """Two components of the best merged, the more alike the likelier; another, the larger the likelier, split."""
+    rng, found = generator_of(key), best[0]
+    rank = structure.rank
+    if rank < 2:
+        return found
+    pairs = np.array(np.triu_indices(rank, 1)).T
+    alike = likeness(found, found)[pairs[:, 0], pairs[:, 1]] + 1.0 / rank
+    i, j = pairs[rng.choice(len(pairs), p=alike / alike.sum())]
+    whole = merged(found.take(np.array([i, j])), 1)
+    found = found.replaced(np.array([i]), whole)
+    sizes = np.where(np.arange(rank) == j, 0.0, found.sizes)
+    at = int(rng.choice(rank, p=sizes / sizes.sum())) if sizes.sum() > 0 else int(i)
+    share = rng.choice(UNEVEN, len(found.Ht))
+    halves = np.stack([found.Ht[:, at] * share, found.Ht[:, at] * (1.0 - share)], axis=1)
+    apart = np.exp(0.3 * rng.standard_normal((len(found.W), 2)))
+    return found.replaced(np.array([at, j]), Components(found.W[:, [at, at]] * apart, halves))
+
+
+def redraw(structure: Factorisation, best: list[Components], key: np.uint64) -> Components:
+    """From two components of the best to half of them drawn anew: a fit gets one alone back to where it was."""
+    rng, found = generator_of(key), best[0]
+    count = int(rng.integers(2, max(3, structure.rank // 2 + 1)))
+    places = rng.choice(structure.rank, min(count, structure.rank), replace=False)
+    fresh = Components(*start_factors(structure, child(key, 1), {}))
+    return found.replaced(places, fresh.take(places))
+
+
+PROPOSALS: dict[str, Callable[[Factorisation, list[Components], np.uint64], Components]] = {
+    "pool": pool,
+    "redraw": redraw,
+    "exchange": exchange,
+    "split": split,
+}
+OF_SEVERAL = ("pool", "exchange")

@@ -1,0 +1,279 @@
+"""Fold new columns into a posterior: H of the new samples, with W known from the old ones."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+
+from nmf_zoo.distributions import BasisChain, LogNormalAR, UnitChain
+from nmf_zoo.distributions.chains import Recipe
+from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.inference.registry import verb_of, verdict
+from nmf_zoo.models import gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
+from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
+from nmf_zoo.reading import read
+from nmf_zoo.results.posterior import Axis, axes_of, draws_or_means, mean_over_draws, variable_of
+from nmf_zoo.runtime.arguments import variable_shapes
+from nmf_zoo.structure import (
+    Array,
+    BasisChainPrior,
+    ChainPrior,
+    Exponential,
+    Factorisation,
+    Flat,
+    GammaPrior,
+    InverseGammaPrior,
+    LogNormalARPrior,
+    Normal,
+    Poisson,
+    UnitChainPrior,
+    Unknown,
+)
+from nmf_zoo.verbs.sample_and_fit import fit, sample
+
+# Where no engine is named: what draws before what finds a point, exact sums before particles.
+PREFERRED = ("gibbs", "hmm_exact", "particle_gibbs", "em")
+
+
+def project(
+    idata: Any,
+    X_new: Any,
+    *,
+    model: pm.Model,
+    engine: Any = None,
+    chain: int = 0,
+    mask: Any = None,
+    observed: str | None = None,
+    exposure: Any = None,
+    background: Any = None,
+    **arguments: Any,
+) -> Any:
+    """The activations H of new samples, given W.
+
+    W and the hyperparameters are held at their posterior mean over the draws of one chain, since components swap places
+    between chains; of a fit, chain 0 is the best restart. H of the new samples has the prior that the model gives to H.
+    The uncertainty about W is not carried over: it is small when the old samples are many.
+
+    Parameters
+    ----------
+    idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
+    X_new : (features, new samples), in every form that the declarations take. Labelled rows (DataFrame, DataArray) are
+        put in the model's order, when its own rows have labels
+    model : the model that ``idata`` came from
+    engine : any engine that can run the model with W known, or its options. None is the first that can of "gibbs",
+        "hmm_exact" and "particle_gibbs", which draw, and "em", which finds a point
+    chain : whose W to use
+    mask, observed, exposure, background : of ``X_new``, as in :func:`~nmf_zoo.poisson_nmf`. Those of the model
+        are used again when they are the same for all samples, and must be given when they are not
+    arguments : run arguments of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`: draws, random_seed, quiet, ...
+
+    Returns
+    -------
+    InferenceData or DataTree as of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`: H (component, obs) in the
+    posterior, W in constant_data
+    """
+    new = projection_model(
+        idata, X_new, model=model, chain=chain, mask=mask, observed=observed, exposure=exposure, background=background
+    )
+    if engine is None:
+        known = read(new)
+        engine = next((name for name in PREFERRED if verdict(known, name)), PREFERRED[0])
+    return (fit if verb_of(engine) == "fit" else sample)(engine=engine, model=new, **arguments)
+
+
+def projection_model(
+    idata: Any,
+    X_new: Any,
+    *,
+    model: pm.Model,
+    chain: int = 0,
+    mask: Any = None,
+    observed: str | None = None,
+    exposure: Any = None,
+    background: Any = None,
+) -> pm.Model:
+    """The declaration that :func:`project` runs: the model's own, of new samples, with W known. Arguments as there."""
+    structure = read(model)
+    if structure.H.is_fixed:
+        raise InputError(
+            "model", "known activations", "activations with a prior, or free ones", "there is nothing to project"
+        )
+    feature = axes_of(structure)[0]
+    X_new, mask = _align(X_new, mask, feature)
+    values = _mean_values(idata, structure, chain)
+    offsets = {
+        "exposure": _offset(structure, "exposure", exposure),
+        "background": _offset(structure, "background", background),
+    }
+    coords = {"feature": feature.labels, "component": _component_labels(structure)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NmfZooWarning)  # high rank and empty rows: no matter in a few new samples
+        new = _declare(structure, values, X_new, mask=mask, observed=observed, coords=coords, **offsets)
+    return pm.do(new, {"W": structure.factor_value(structure.W, values)})
+
+
+def _declare(structure: Factorisation, values: dict[str, Array], X_new: Any, **inputs: Any) -> pm.Model:
+    """A declaration of the new samples, its W still unknown."""
+    likelihood, prior = structure.likelihood, structure.H.prior
+    declared = {of_H: declare for (of_X, of_H), declare in DECLARATIONS.items() if of_X is type(likelihood)}
+    if type(prior) not in declared:
+        words = " or ".join(of_H.family for of_H in declared)
+        expected = f"{words} ones" if declared else "data of another likelihood: no declaration of ours has this one"
+        raise InputError("model", f"{likelihood.family} data with {prior.family} activations", expected)
+    make, arguments = declared[type(prior)](structure, values)
+    return make(X_new, structure.rank, **arguments, **inputs)
+
+
+Declared = tuple[Callable[..., pm.Model], dict[str, Any]]  # one of nz.models, and its arguments for H and X
+
+
+def _normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    return normal_nmf, {role: own.resolve(values) for role, own in structure.likelihood.parameters.items()}
+
+
+def _free(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    return poisson_nmf, {}
+
+
+def _gamma(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    shape, rate = (_tied(array, structure.H.shape) for array in structure.H.prior.shape_and_rate(values))
+    return gap, {"alpha_h": shape, "beta_h": rate}
+
+
+def _inverse_gamma(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    shape, scale = (_tied(array, structure.H.shape) for array in structure.H.prior.shape_and_scale(values))
+    return is_nmf, {"alpha_h": shape, "beta_h": scale}
+
+
+def _chain(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    return hmm_nmf, {"chain": _known_chain(cast(ChainPrior, structure.H.prior), values, structure.rank)}
+
+
+# (likelihood of X, prior of H) -> the declaration that has them
+DECLARATIONS: dict[tuple[type, Any], Callable[[Factorisation, dict[str, Array]], Declared]] = {
+    (Poisson, Flat): _free,
+    (Poisson, GammaPrior): _gamma,
+    (Poisson, BasisChainPrior): _chain,
+    (Poisson, UnitChainPrior): _chain,
+    (Poisson, LogNormalARPrior): _chain,
+    (Normal, Flat): _normal,
+    (Exponential, InverseGammaPrior): _inverse_gamma,
+}
+
+
+def _known_chain(prior: ChainPrior, values: dict[str, Array], rank: int) -> Recipe:
+    """The chain with its parameters as they are, for new samples, of which the first starts it anew."""
+    found = {role: np.broadcast_to(own.resolve(values), (rank, 1))[:, 0] for role, own in prior.parameters.items()}
+    if isinstance(prior, UnitChainPrior):
+        return UnitChain(**found)
+    if isinstance(prior, BasisChainPrior):
+        return BasisChain(found["p"], found["q"], found.get("initial", "stationary"))
+    initial = "stationary" if prior.is_stationary else (found["initial_mean"], found["initial_scale"])
+    return LogNormalAR(found["mean"], found["persistence"], found["scale"], initial)
+
+
+def _tied(array: Array, shape: tuple[int, int]) -> Array:
+    """A hyperparameter of H that is the same for all samples, (K, 1)."""
+    full = np.broadcast_to(array, shape)
+    if np.any(full != full[:, :1]):
+        expected = "one value for all samples, or per component"
+        raise InputError("model", "hyperparameters of H that differ between samples", expected, "new samples have none")
+    return np.array(full[:, :1])
+
+
+def _mean_values(idata: Any, structure: Factorisation, chain: int) -> dict[str, Array]:
+    """Posterior means, over one chain, of W and the hyperparameters that new samples depend on."""
+    group, shapes = draws_or_means(idata), variable_shapes(structure)
+    if chain not in group["chain"].to_numpy():
+        raise InputError("chain", repr(chain), f"one of {group['chain'].to_numpy().tolist()}")
+    needed = [] if structure.W.is_fixed else [structure.W.name]
+    for unknown in (*structure.H.unknowns, *structure.likelihood.unknowns):
+        _refuse_untied(unknown, structure.H.shape)
+        needed.append(unknown.name)
+    one = group.sel(chain=[chain])
+    return {name: mean_over_draws(variable_of(one, name, shapes[name])[0]).to_numpy() for name in needed}
+
+
+def _refuse_untied(unknown: Unknown, shape: tuple[int, int]) -> None:
+    if len(unknown.shape) and unknown.shape[-1] != 1 and shape[1] != 1:
+        got = f"{unknown.name}, unknown for each sample"
+        raise InputError("model", got, "hyperparameters of H tied over samples", "use nz.free(tie='obs') or tie='all'")
+
+
+def _offset(structure: Factorisation, name: str, given: Any) -> Any:
+    """The exposure or background of new samples: as given, or the model's where all samples share it."""
+    own = getattr(structure.likelihood, name)
+    if given is not None or own is None:
+        return given
+    full = np.atleast_2d(own)
+    if np.any(full != full[:, :1]):
+        raise InputError(name, "None", "that of the new samples: the model's differs between samples", f"give {name}=")
+    return np.array(full[:, :1])
+
+
+def _component_labels(structure: Factorisation) -> Array:
+    of_w = structure.W.orient_dims(structure.dims.get(structure.W.name, ()))
+    of_h = structure.H.orient_dims(structure.dims.get(structure.H.name, ()))
+    dim = of_h[0] if of_h else of_w[1] if of_w else ""
+    return structure.coords.get(dim, np.arange(structure.rank))
+
+
+def _align(X_new: Any, mask: Any, feature: Axis) -> tuple[Any, Any]:
+    """X_new and its mask with their rows in the model's order."""
+    n_features = len(feature.labels)
+    index, X_new, mask = _row_labels(X_new, mask, feature.dim)
+    if index is None or _is_count(feature.labels):
+        found = X_new.shape[0] if hasattr(X_new, "shape") and len(X_new.shape) else len(X_new)
+        if found != n_features:
+            raise InputError("X_new", f"{found} features", f"{n_features}, as many as the model has")
+        return X_new, mask
+    _check_labels(index, feature)
+    order, own = index.get_indexer(feature.labels), read_labels(X_new)[1]
+    X_new = X_new.iloc[order] if isinstance(X_new, pd.DataFrame) else X_new.isel({X_new.dims[0]: order})
+    if mask is not None:
+        mask = read_mask(mask, X_new.shape, own)[order]
+    return X_new, mask
+
+
+def _row_labels(X_new: Any, mask: Any, dim: str) -> tuple[pd.Index | None, Any, Any]:
+    """The rows' labels if there are some; a DataArray comes back with its features first."""
+    if isinstance(X_new, pd.DataFrame):
+        return pd.Index(flat_labels(X_new.index)), X_new, mask
+    if not isinstance(X_new, xr.DataArray) or X_new.ndim != 2:
+        return None, X_new, mask
+    if dim in X_new.dims:
+        X_new = X_new.transpose(dim, ...)
+    if isinstance(mask, xr.DataArray):
+        mask = read_dataarray(mask)[0]
+    rows = X_new.dims[0]
+    return (pd.Index(flat_labels(X_new.indexes[rows])) if rows in X_new.indexes else None), X_new, mask
+
+
+def _is_count(labels: Array) -> bool:
+    """The labels only count the rows: the model was given none."""
+    return labels.dtype.kind in "iu" and np.array_equal(labels, np.arange(len(labels)))
+
+
+def _check_labels(index: pd.Index, feature: Axis) -> None:
+    """Each feature of the model once, and no other."""
+    expected = f"each of the model's {len(feature.labels)} features once"
+    if not index.is_unique:
+        raise InputError("X_new", f"rows that repeat: {_some(index[index.duplicated()])}", expected, "add them up")
+    missing, extra = pd.Index(feature.labels).difference(index), index.difference(feature.labels)
+    if len(missing) or len(extra):
+        found = [
+            f"{what} features {_some(rows)}" for what, rows in (("missing", missing), ("unknown", extra)) if len(rows)
+        ]
+        do = "add rows of NaN (not observed) or 0 for the missing ones, drop the unknown ones"
+        raise InputError("X_new", " and ".join(found), expected, do)
+
+
+def _some(labels: pd.Index) -> str:
+    more = f" and {len(labels) - 5} more" if len(labels) > 5 else ""
+    return ", ".join(repr(str(label)) for label in labels[:5]) + more

@@ -1,0 +1,309 @@
+"""The two verbs: read the model, check that the engine can run it, run, pack the result."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pymc as pm
+
+from nmf_zoo.diagnostics.convergence import warn_unconverged
+from nmf_zoo.errors import NmfZooWarning
+from nmf_zoo.inference.registry import require_support, resolve_engine
+from nmf_zoo.inference.shared.joint import log_joints
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.prediction.pointwise import finest, log_likelihood
+from nmf_zoo.reading import constant_data, observed_data, read
+from nmf_zoo.results.checkpoints import checkpointed
+from nmf_zoo.results.groups import data_groups, pack, solution_groups
+from nmf_zoo.results.run_attributes import model_attributes, run_attributes
+from nmf_zoo.results.trace_storage import chain_groups, finish_store, make_traces
+from nmf_zoo.runtime.arguments import (
+    check_counts,
+    check_initvals,
+    check_keep,
+    check_memory,
+    check_possible,
+    check_room,
+    check_runs,
+    check_starts,
+    check_stopping,
+    check_tol,
+    check_var_names,
+    entropy_of,
+    wants_log_likelihood,
+)
+from nmf_zoo.runtime.checkpoint import Checkpoint
+from nmf_zoo.runtime.compile_times import what_compiles
+from nmf_zoo.runtime.driver import STATUS, FitRun, SampleRun, available_cores, run_chains, run_restarts
+from nmf_zoo.runtime.engine import Engine, WholeSampler
+from nmf_zoo.runtime.stopping import EARLY, INTERRUPTED, OnStep
+from nmf_zoo.runtime.workers import OneBlasThread
+from nmf_zoo.search.options import search_of
+from nmf_zoo.search.run import run_search
+from nmf_zoo.verbs.starts import chain_search, left_of, searched_starts, starts_of
+
+
+def sample(
+    draws: int = 1000,
+    *,
+    engine: Any = "gibbs",
+    tune: int = 1000,
+    chains: int = 4,
+    cores: int | None = None,
+    random_seed: Any = None,
+    thin: int = 1,
+    progressbar: bool = True,
+    quiet: bool = False,
+    var_names: Sequence[str] | None = None,
+    initvals: Any = None,
+    start: Any = "random",
+    discard_tuned_samples: bool = True,
+    compute_convergence_checks: bool = True,
+    idata_kwargs: Mapping[str, Any] | None = None,
+    keep: Literal["draws", "moments"] = "draws",
+    store: Path | str | None = None,
+    checkpoint: Path | str | None = None,
+    on_step: OnStep | None = None,
+    max_seconds: float | None = None,
+    model: pm.Model | None = None,
+) -> Any:
+    """Draw from the posterior of a factorisation model.
+
+    Parameters
+    ----------
+    draws, tune : sweeps kept and warm-up sweeps of each chain. Of ``"smc"`` a chain is an independent run and draws are
+        of its particles, as many at the most; ``tune`` says nothing to it
+    engine : name of a sampling engine, or its options, e.g. ``"gibbs"``, ``nz.Gibbs(moves="scale")``, ``"smc"``
+    chains : number of chains, in threads
+    cores : threads in all; default every core. Draws do not depend on it
+    random_seed : integer, sequence of integers or NumPy Generator; None for a new one, which the attributes record
+    thin : keep every ``thin``-th of the ``draws``; not for ``"smc"``
+    progressbar : one bar per chain, on standard error
+    quiet : no bars and no convergence warnings
+    var_names : variables to keep; default all
+    initvals : starting values by variable name, for all chains or a list with one mapping per chain; what is not given
+        is random. Any (W, H) will do, scikit-learn's too. Or a result: of :func:`fit` draws of its best restart, so
+        that all chains start in one mode of the posterior; of :func:`sample` its last draws. Not for ``"smc"``
+    start : where the chains begin if ``initvals`` is None: "random", each for itself; or "search", or a
+        :class:`~nmf_zoo.Search`: all around the best mode that an optimiser's search found (draws of VB's q, where VB
+        can run the model). The posterior has many modes, chains from random starts end in different ones, and none
+        leaves its own. The result's group ``search`` tells what else was found. Not for ``"smc"``
+    discard_tuned_samples : False keeps the warm-up in ``warmup_posterior`` and ``warmup_sample_stats``. Not for
+        ``"smc"``
+    compute_convergence_checks : warn when R-hat or the effective sample size is poor, of invariants and, unless the
+        draws go to a ``store``, of aligned components; see :func:`~nmf_zoo.check_convergence`
+    idata_kwargs : ``{"log_likelihood": True}`` adds that group: per cell, or per sample where sparse data hold zeros
+    keep : "draws", or "moments": only the means and standard deviations of the variables, in ``posterior_moments``, and
+        the statistics of every draw; see :func:`~nmf_zoo.moments`. It takes the memory of a few draws
+    store : new Zarr store (``.zarr``) that the draws go to while they are made; the result reads them from there when
+        they are used. For posteriors larger than memory. Not for ``"nuts"`` and ``"smc"``
+    checkpoint : folder to save the run in every few seconds, from which the same call goes on after a kill. The draws
+        are those of a run that was not stopped, bit for bit (same machine and versions). After the end the same call
+        returns the result at once, and one with more ``draws`` (or ``max_iter``) makes those that are missing. Other
+        calls are refused. Delete the folder when it is no longer wanted. Not for ``"nuts"`` and ``"smc"``
+    on_step : called with a :class:`~nmf_zoo.Step` after every block of sweeps (or iteration of a fit), for one chain at
+        a time, in the thread of that chain. When it returns True the run ends there, as after Ctrl-C; an exception in
+        it ends the run the same way and is raised. Draws do not depend on it. Not for ``"nuts"`` and ``"smc"``
+    max_seconds : end the run, as Ctrl-C does, once it has taken so long. It is asked after each block or iteration, of
+        which every chain makes at least one. Where chains wait for cores, each has its share. Not for ``"nuts"``
+        and ``"smc"``
+    model : the model; default the one of the ``with`` context
+
+    Returns
+    -------
+    InferenceData (ArviZ 0.x) or DataTree (ArviZ 1.x) with groups posterior, sample_stats, observed_data, constant_data.
+    ``sample_stats`` holds ``lp``, the log joint density, and ``mean``, some cells of W H; of ``"smc"`` also
+    ``log_marginal_likelihood`` of each chain, as ``pm.sample_smc`` does, its error, and what its stages say. A run
+    that ended early holds what was drawn, and ``attrs["status"]`` says why: "interrupted" (Ctrl-C), "stopped by
+    on_step" or "max_seconds reached"; with a ``checkpoint`` it also says how to go on.
+
+    Raises
+    ------
+    UnreadableModel : the model is no factorisation we know
+    UnsupportedModel : the engine can't run it; the message names those that can
+    InputError : an argument is wrong
+    RunFailed : ``on_step`` or ``max_seconds`` ended the run before the first draw
+    """
+    model = pm.modelcontext(model)
+    check_counts(draws=(draws, 1), tune=(tune, 0), chains=(chains, 1), thin=(thin, 1))
+    cores = _cores(cores)
+    structure = read(model)
+    chosen, options = resolve_engine(engine, "sample", structure)
+    require_support(structure, chosen, options)
+    check_possible(structure)
+    check_var_names(structure, var_names)
+    with_log_likelihood = wants_log_likelihood(idata_kwargs, structure, var_names)
+    is_ours = isinstance(chosen, Engine)
+    check_stopping(on_step, max_seconds, chosen)
+    check_starts(initvals, start, chosen)
+    run = SampleRun(
+        keep=check_keep(keep, store, chosen, with_log_likelihood),
+        draws=draws,
+        tune=tune,
+        thin=thin,
+        keep_warmup=not discard_tuned_samples,
+        cores=cores,
+        progressbar=progressbar and not quiet,
+        compiles=what_compiles(chosen.name, structure),
+        search=chain_search(start, initvals, structure),
+        var_names=None if var_names is None else tuple(var_names),
+        on_step=on_step,
+        max_seconds=max_seconds,
+    )
+    stored = (run.kept_draws + run.kept_warmup) * chains
+    check_runs("chains", chains, structure, 2.0 if run.keep == "moments" else 0.0, "run fewer")
+    check_room(structure, stored, run, store, copies=1 if is_ours else 2)
+    starts, searched = check_initvals(structure, starts_of(initvals, structure, chains), chains), {}
+    entropy = entropy_of(random_seed)
+    began, data = time.perf_counter(), data_groups(structure, observed_data(model), constant_data(model))
+    seeded, rows = random_seed is not None, stored if run.keep == "draws" else 0
+    with checkpointed(checkpoint, chosen, options, structure, run, starts, entropy, seeded, rows) as saved:
+        entropy = saved.entropy if saved else entropy
+        if run.search is not None:
+            starts, searched["search"] = searched_starts(structure, run.search, run, chains, seed_key(entropy))
+            run = left_of(run, time.perf_counter() - began)
+        if isinstance(chosen, WholeSampler):
+            groups, stopped = chosen.sample(model, structure, options, run, seed_key(entropy), starts)
+            early = INTERRUPTED if stopped else ""
+        else:
+            run_id = saved.run_id if saved else None
+            with make_traces(structure, run, chains, store, {**searched, **data}, run_id) as traces:
+                _, early = run_chains(chosen, structure, options, run, seed_key(entropy), starts, traces, saved)
+                groups = chain_groups(structure, traces, _status(early, saved))
+        status = _status(early, saved) or "complete"
+        attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
+        attrs |= {"thin": thin, "tune": tune, **model_attributes(structure)}
+        if is_ours:
+            finish_store(traces, attrs)
+    idata = pack({**groups, **searched, **data}, attrs)
+    if with_log_likelihood:
+        with _left_out("log_likelihood"):
+            idata = log_likelihood(idata, model, per=finest(structure))
+    if compute_convergence_checks and not quiet:
+        with _left_out("convergence checks"):
+            warn_unconverged(idata, structure, with_components=store is None)
+    return idata
+
+
+def fit(
+    *,
+    engine: Any = "em",
+    max_iter: int = 2000,
+    tol: float = 1e-4,
+    restarts: int = 1,
+    search: Any = None,
+    draws: int = 200,
+    cores: int | None = None,
+    random_seed: Any = None,
+    progressbar: bool = True,
+    quiet: bool = False,
+    var_names: Sequence[str] | None = None,
+    initvals: Any = None,
+    idata_kwargs: Mapping[str, Any] | None = None,
+    checkpoint: Path | str | None = None,
+    on_step: OnStep | None = None,
+    max_seconds: float | None = None,
+    model: pm.Model | None = None,
+) -> Any:
+    """Fit by an optimiser: EM for a point, MCEM for W with H integrated out, VB for an approximate posterior.
+
+    Parameters
+    ----------
+    engine : name of an optimising engine, or its options, e.g. ``"em"``, ``nz.EM(mode="log")``, ``"vb"``, or
+        ``"mcem"``: maximum marginal likelihood of ``nz.gap``, or of free hyperparameters of ``nz.gamma_nmf``;
+        ``"hmm_exact"``: of ``nz.hmm_nmf`` with binary chains; ``"particle_em"``: with chains of every kind
+    max_iter : iterations at the most
+    tol : stop when the engine's residual (see its ``Info``) falls below; 0 runs all iterations. MCEM's is the relative
+        move of W's mean, per iteration, from one window of iterations to the next, so that noise averages out of it
+    restarts : number of random starts, in threads; the result has the best first, one chain each
+    search : None; "auto", or a :class:`~nmf_zoo.Search`: fits that learn from one another, of which the result has the
+        best alone. Its group ``search`` tells which optima were found, how often and by what. ``restarts`` is then how
+        many begin anew. "auto" does without where ``initvals``, the engine's ``start`` or a known factor leave no
+        choice
+    draws : draws from VB's approximate posterior; a point estimate is one draw
+    others : as in :func:`sample`
+
+    Returns
+    -------
+    InferenceData or DataTree with groups posterior, sample_stats (``lp``), fit, observed_data, constant_data. ``fit``
+    holds the objective per iteration, the residual, whether it converged, its status, the reason, and VB's parameters.
+    A best restart that stopped at ``max_iter`` is worth a warning.
+    """
+    model = pm.modelcontext(model)
+    check_counts(max_iter=(max_iter, 1), restarts=(restarts, 1), draws=(draws, 1))
+    check_tol(tol)
+    structure = read(model)
+    chosen, options = resolve_engine(engine, "fit", structure)
+    require_support(structure, chosen, options)
+    check_possible(structure)
+    check_var_names(structure, var_names)
+    with_log_likelihood = wants_log_likelihood(idata_kwargs, structure, var_names)
+    assert isinstance(chosen, Engine)  # others only sample
+    check_stopping(on_step, max_seconds, chosen)
+    if chosen.maximise:  # a bound comes with a distribution to draw from, another objective with one point
+        copies = 1 if restarts == 1 else 2  # several are stacked
+        check_memory(structure, draws * restarts, None, "ask for fewer draws or restarts", copies)
+    check_runs("restarts", restarts, structure, 1.0, "run fewer")
+    starts = check_initvals(structure, starts_of(initvals, structure, restarts), restarts)
+    entropy = entropy_of(random_seed)
+    run = FitRun(
+        max_iter=max_iter,
+        tol=tol,
+        draws=draws,
+        cores=_cores(cores),
+        progressbar=progressbar and not quiet,
+        compiles=what_compiles(chosen.name, structure),
+        search=search_of(search, restarts, options, initvals, structure),
+        on_step=on_step,
+        max_seconds=max_seconds,
+    )
+    began, searched = time.perf_counter(), {}
+    seeded = random_seed is not None
+    with checkpointed(checkpoint, chosen, options, structure, run, starts, entropy, seeded) as saved:
+        entropy = saved.entropy if saved else entropy
+        if run.search is None:
+            solutions, _ = run_restarts(chosen, structure, options, run, seed_key(entropy), starts, saved)
+            early = solutions[0].status if solutions[0].status in EARLY else ""
+        else:
+            best, optima, early = run_search(chosen, structure, options, run, run.search, seed_key(entropy), saved)
+            solutions, searched = [best], {"search": optima.dataset()}
+    with OneBlasThread():
+        lp = [log_joints(structure, solution.values) for solution in solutions]
+    groups = solution_groups(structure, solutions, lp, STATUS, var_names)
+    status = _status(early, saved) or solutions[0].status
+    attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
+    attrs |= {"max_iter": max_iter, "tol": tol, **model_attributes(structure)}
+    idata = pack({**groups, **searched, **data_groups(structure, observed_data(model), constant_data(model))}, attrs)
+    if solutions[0].status == "max_iter" and not quiet:
+        message = f"the best restart did not converge: {STATUS['max_iter']}"
+        warnings.warn(message, NmfZooWarning, stacklevel=2)
+    if with_log_likelihood:
+        with _left_out("log_likelihood"):
+            idata = log_likelihood(idata, model, per=finest(structure))
+    return idata
+
+
+@contextmanager
+def _left_out(what: str) -> Iterator[None]:
+    """Ctrl-C in what follows a run stops that alone: the result is there and stays."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        warnings.warn(f"{what}: stopped by the user and left out; the result is kept", NmfZooWarning, stacklevel=4)
+
+
+def _status(early: str, saved: Checkpoint | None) -> str:
+    """Why the run ended early, and how to go on; "" when it did not."""
+    return f"{early}: the same call goes on from {saved.path}" if early and saved else early
+
+
+def _cores(cores: int | None) -> int:
+    if cores is None:
+        return available_cores()
+    check_counts(cores=(cores, 1))
+    return cores

@@ -1,0 +1,1 @@
+"""Slow, obvious twins of the kernels, in the folders that these have."""

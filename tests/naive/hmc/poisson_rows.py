@@ -1,0 +1,71 @@
+"""Slow, obvious twins of the kernels that move rows: one row at a time, in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import expit, xlogy
+
+from nmf_zoo.kernels.hmc.leapfrog import JITTER, MOMENTUM, TEST
+from nmf_zoo.kernels.random.draws import normal_from
+from nmf_zoo.kernels.random.keyed_rng import child, uniform
+
+
+def pull(x, u, offset, v):
+    """(means (C,), pulls (K,)) of a row with counts x (C,), u (C, K)."""
+    means = u @ v + offset
+    return means, u.T @ (x / means)
+
+
+def curvature(x, u, offset, v, slope):
+    """(K, K) minus the second derivative of sum x log mean, in coordinates of this slope."""
+    part = u * slope
+    return part.T @ ((x / (u @ v + offset) ** 2)[:, None] * part)
+
+
+def log_density(free, x, u, offset, shape, rate, scale):
+    """Of a row's coordinates, up to a constant."""
+    v = scale * np.logaddexp(0.0, free)
+    log_jacobian = np.log(scale * expit(free))
+    return xlogy(x, u @ v + offset).sum() - rate @ v + (shape - 1) @ np.log(v) + log_jacobian.sum()
+
+
+def gradient(free, x, u, offset, shape, rate, scale):
+    """Of log_density."""
+    v = scale * np.logaddexp(0.0, free)
+    of_v = pull(x, u, offset, v)[1] - rate + (shape - 1) / v
+    return of_v * scale * expit(free) + (1 - expit(free))
+
+
+def momenta(rank, width, key):
+    """(K, width) standard normals, in the kernel's order."""
+    out, word = np.empty(rank * width), np.uint64(0)
+    for i in range(out.size):
+        out[i], word = normal_from(child(key, MOMENTUM), np.uint64(word))
+    return out.reshape(rank, width)
+
+
+def move_row(v, row, stride, momentum, jitter, test, density=log_density):
+    """(new v, acceptance probability). ``row``: what log_density takes after the coordinates but the scale."""
+    scale, root, step, length = stride
+    x, u, offset, shape, rate = row
+    step = step * (0.7 + 0.6 * jitter)
+    free = start = np.log(np.expm1(v / scale))
+    p = momentum
+    for _ in range(length):
+        p = p + step / 2 * root.T @ gradient(free, x, u, offset, shape, rate, scale)
+        free = free + step * root @ p
+        p = p + step / 2 * root.T @ gradient(free, x, u, offset, shape, rate, scale)
+    gain = density(free, x, u, offset, shape, rate, scale) - density(start, x, u, offset, shape, rate, scale)
+    gain += (momentum @ momentum - p @ p) / 2
+    chance = np.exp(min(gain, 0.0))
+    return (scale * np.logaddexp(0.0, free) if test < chance else v), chance
+
+
+def move_rows(v, rows, strides, key, width, density=log_density):
+    """(new v (K, rows), chances) of the rows of one block; ``rows`` and ``strides`` are lists."""
+    p, out, chances = momenta(len(v), width, key), v.copy(), []
+    for i, (row, stride) in enumerate(zip(rows, strides, strict=True)):
+        draws = (uniform(child(key, stream), i) for stream in (JITTER, TEST))
+        out[:, i], chance = move_row(v[:, i], row, stride, p[:, i], *draws, density)
+        chances.append(chance)
+    return out, np.array(chances)

@@ -1,0 +1,139 @@
+"""Posterior draws by sequential Monte Carlo: each mode gets its share, where a chain of sweeps stays where it began."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nmf_zoo as nz
+from nmf_zoo.inference.counts import gibbs
+from nmf_zoo.inference.evidence import smc, smc_draws
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.kernels.random.resampling import resample
+from nmf_zoo.runtime.driver import SampleRun, run_chains
+from tests.sizes import size
+from tests.statistical.gates import effective_sizes
+from tests.statistical.two_modes import Case, exact
+
+pytestmark = pytest.mark.statistical
+RUNS = size(24, 100)
+OPTIONS = smc.SMC(particles=1000, length=5)
+SHARE, OTHERS = 3.0, 4.0  # standard errors allowed
+
+SHAPE_W = np.array([[3.0, 3.0], [3.0, 3.0], [2.0, 2.0]])
+MEAN_W = np.array([[4.0, 1.0], [1.0, 4.0], [1.0, 1.0]])
+MEAN_H = np.array([[1.0, 4.0], [4.0, 1.0]])
+EXPOSURE = np.array([[1.0, 0.8], [1.2, 1.0], [1.0, 1.0]])
+
+
+def case(transposed=False):
+    shape_h = np.array([[3.0, 3.5], [3.0, 3.0]])
+    return Case(
+        x=np.array([[30.0, 1.0], [0.0, 20.0], [5.0, 3.0]]),
+        shape_w=SHAPE_W,
+        rate_w=SHAPE_W / MEAN_W,
+        shape_h=shape_h,
+        rate_h=shape_h / MEAN_H,
+        exposure=EXPOSURE,
+        grid=np.arange(-4.6, 4.4, 0.15),
+        transposed=transposed,
+    )
+
+
+def run(draws, tune=0):
+    return SampleRun(draws=draws, tune=tune, thin=1, keep_warmup=False, cores=1, progressbar=False)
+
+
+def scores_of(of, n_runs=RUNS, seed=1):
+    """Of every statistic, and of log p(X), how many standard errors the runs' mean is from the exact value."""
+    groups, _ = smc_draws.sample(None, of.structure(), OPTIONS, run(1000), seed_key(seed), [{}] * n_runs)
+    drawn = of.statistics({name: groups["posterior"][name].to_numpy() for name in "WH"})
+    log_evidence, means = exact(of)
+    found = {name: _score(draws.mean(axis=1), means[name]) for name, draws in drawn.items()}
+    ratios = np.exp(groups["sample_stats"]["log_marginal_likelihood"].to_numpy() - log_evidence)
+    return found | {"p(X)": _score(ratios, 1.0)}
+
+
+def _score(values, expected):
+    return (values.mean() - expected) / (values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def check(of, **how):
+    scores = scores_of(of, **how)
+    assert abs(scores["share"]) < SHARE, f"gate 1, share of a mode: {scores['share']:.1f} standard errors"
+    wrong = {name: round(float(score), 1) for name, score in scores.items() if not abs(score) < OTHERS}
+    assert not wrong, f"gate 2, standard errors: {wrong}"
+
+
+def test_the_modes_are_comparable_and_sweeps_stay_in_theirs():
+    """Otherwise the tests below would show nothing."""
+    share = exact(case())[1]["share"]
+    assert 0.3 < share < 0.8
+    for trajectories in ("never", "always"):
+        options = gibbs.Gibbs(trajectories=trajectories)
+        chains, _ = run_chains(gibbs.ENGINE, case().structure(), options, run(4000, 500), seed_key(1), [{}] * 8)
+        shares = np.array([case().statistics(chain.draws.values)["share"].mean() for chain in chains])
+        assert np.all(np.minimum(shares, 1.0 - shares) < 0.01)  # a trajectory may look over the border and come back
+        assert np.ptp(shares) > 0.9
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["3 x 2", "2 x 3"])
+def test_each_mode_gets_its_share(transposed):
+    check(case(transposed))
+
+
+def test_the_exact_values_do_not_depend_on_the_grid():
+    (coarse, means), finer = exact(case()), exact(Case(**{**vars(case()), "grid": np.arange(-5.2, 4.5, 0.14)}))
+    np.testing.assert_allclose(coarse, finer[0], atol=1e-3)
+    np.testing.assert_allclose(list(means.values()), list(finer[1].values()), atol=2e-3)
+
+
+def test_effective_draws_of_neighbours_tell_the_spread_of_runs():
+    """Relatives stand together, so that what looks at neighbours sees them: its error is near the runs' own."""
+    groups, _ = smc_draws.sample(None, case().structure(), OPTIONS, run(1000), seed_key(2), [{}] * RUNS)
+    share = case().statistics({name: groups["posterior"][name].to_numpy() for name in "WH"})["share"]
+    own = [_error(draws) for draws in share]
+    assert 0.4 < np.mean(own) / share.mean(axis=1).std(ddof=1) < 2.0
+    shuffled = np.random.default_rng(1).permuted(share, axis=1)
+    assert np.mean([_error(draws) for draws in shuffled]) < 0.7 * np.mean(own)
+
+
+def _error(draws):
+    n = effective_sizes(draws[:, None])[0]
+    return draws.std(ddof=1) / np.sqrt(n)
+
+
+def test_calibration():
+    found = nz.calibrate(
+        lambda: nz.gamma_nmf(None, rank=2, shape=(3, 4), alpha_w=0.8, beta_w=0.5, alpha_h=1.5),
+        smc.SMC(particles=500, length=5),
+        simulations=size(200, 1000),
+        draws=49,
+        random_seed=1,
+        progressbar=False,
+    )
+    assert set(found["verdict"].to_numpy()) == {"calibrated"}
+
+
+# -- planted errors ----------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_power_in_the_weights_is_seen(monkeypatch):
+    """Ancestors by the weights' squares."""
+    monkeypatch.setattr(smc, "resample", lambda out, log_weights, key: resample(out, 2.0 * log_weights, key))
+    with pytest.raises(AssertionError, match="gate 1"):
+        check(case())
+
+
+def test_resampling_without_weights_is_seen(monkeypatch):
+    monkeypatch.setattr(smc, "resample", lambda out, log_weights, key: resample(out, 0.0 * log_weights, key))
+    with pytest.raises(AssertionError, match="gate 1"):
+        check(case())
+
+
+def test_moves_at_another_power_are_seen(monkeypatch):
+    """The particles of every stage walk at a temperature below it."""
+    right = smc.target_at
+    monkeypatch.setattr(smc, "target_at", lambda problem, temperature: right(problem, 0.7 * temperature))
+    with pytest.raises(AssertionError, match="gate"):
+        check(case())

@@ -1,0 +1,296 @@
+"""How kernels are compiled: once, the same bits either way; and kept, under names that no change survives."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import warnings
+from importlib import import_module
+from unittest.mock import patch
+
+import numba
+import numpy as np
+import pytest
+
+from nmf_zoo.errors import NmfZooWarning
+from nmf_zoo.interfaces.cli import main
+from nmf_zoo.kernels.compile import cache, is_tested, kernel
+from nmf_zoo.kernels.random.draws import draw_gamma
+from nmf_zoo.kernels.random.keyed_rng import child, fold, seed_key
+
+INNER = "from nmf_zoo.kernels.compile import kernel\n\n\n@kernel\ndef add(x):\n    return x + {}\n"
+OUTER = """
+from nmf_zoo.kernels.compile import kernel
+from {}_inner import add
+
+
+@kernel
+def twice(x):
+    return 2 * add(x)
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """``package(term)``: a kernel 2 (x + term) anew, as another process would import it, its callee in another file."""
+    monkeypatch.setenv("NMF_ZOO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # files of one time and size would be taken for one another
+    (tmp_path / "outer.py").write_text(OUTER.format("our"))
+
+    def made(term):
+        write(tmp_path / "our_inner.py", INNER.format(term))
+        write(tmp_path / "outer.py", OUTER.format("our"))
+        for name in ("outer", "our_inner"):
+            sys.modules.pop(name, None)
+        for found in (cache.source_stamp, cache._text, cache._imported, import_module("importlib").invalidate_caches):
+            getattr(found, "cache_clear", found)()
+        return import_module("outer").twice
+
+    yield made
+    for name in ("outer", "our_inner"):
+        sys.modules.pop(name, None)
+
+
+def write(path, text):
+    """Before this process began."""
+    path.write_text(text)
+    os.utime(path, (1e9, 1e9))
+
+
+def kept(tmp_path):
+    return sorted((tmp_path / "cache" / "kernels").glob("*"))
+
+
+def hits(made):
+    return sum(made.stats.cache_hits.values())
+
+
+# -- once --------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _half(x):
+    return 0.5 * x
+
+
+@kernel
+def _quarter(x):
+    return _half(_half(x))
+
+
+@pytest.mark.skipif(not is_tested or numba.config.DISABLE_JIT, reason="another numba compiles its own way")
+def test_a_kernel_that_only_kernels_call_gets_no_machine_code():
+    _quarter._cache.flush()  # what an earlier run left is loaded, not compiled
+    assert _quarter(2.0) == 0.5
+    assert (len(_quarter.overloads), len(_half.overloads), len(_half._parts)) == (1, 0, 1)
+    assert _half(2.0) == 1.0  # until Python calls it
+    assert len(_half.overloads) == 1
+
+
+def test_compiled_code_of_others_calls_kernels():
+    keys = [child(seed_key(1), i) for i in range(5)]
+
+    @numba.njit
+    def drawn(key):
+        return draw_gamma(0.3, fold(key, 1))
+
+    assert [drawn(key) for key in keys] == [draw_gamma(0.3, np.uint64(fold(key, 1))) for key in keys]
+
+
+DRAWS = """
+import numba, numpy as np
+{}
+from nmf_zoo.kernels import compile
+from nmf_zoo.kernels.counts.newton import sum_logs
+from nmf_zoo.kernels.random.draws import draw_gamma, draw_normal
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+keys = [child(seed_key(1), i) for i in range(50)]
+values = np.array([draw_gamma(0.3, key) for key in keys])
+print(compile.is_tested, values.tobytes().hex(), sum_logs(values, values).hex(), draw_normal(keys[0]).hex())
+"""
+
+
+@pytest.mark.skipif(not is_tested, reason="another numba compiles its own way")
+def test_a_numba_that_was_not_tested_gives_the_same_bits(tmp_path):
+    environment, found = os.environ | {"NMF_ZOO_CACHE": str(tmp_path)}, []
+    for version in (numba.__version__, "0.99.0"):
+        command = [sys.executable, "-c", DRAWS.format(f"numba.__version__ = {version!r}")]
+        found.append(
+            subprocess.run(command, env=environment, check=True, text=True, capture_output=True).stdout.split()
+        )
+    assert [one[0] for one in found] == ["True", "False"]
+    assert found[0][1:] == found[1][1:]
+
+
+# -- kept --------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_compiled_is_found_again(package, tmp_path):
+    assert package(1)(2.0) == 6.0
+    (file,) = kept(tmp_path)
+    again = package(1)
+    assert again(2.0) == 6.0
+    assert hits(again) == 1
+    assert kept(tmp_path) == [file]
+
+
+def test_who_listens_is_told_what_is_compiled_and_not_what_is_found(package):
+    heard = []
+    with cache.when_compiling(heard.append):
+        package(1)(2.0)
+    assert heard == ["outer.twice"]
+    with cache.when_compiling(heard.append):
+        package(1)(2.0)
+    package(3)(2.0)  # nobody listens any more
+    assert heard == ["outer.twice"]
+
+
+def test_an_edited_callee_in_another_file_is_seen(package, tmp_path):
+    assert package(1)(2.0) == 6.0
+    assert package(3)(2.0) == 10.0
+    before = package(1)
+    assert before(2.0) == 6.0
+    assert hits(before) == 1  # and what was compiled before the edit is still there
+    assert len(kept(tmp_path)) == 2
+
+
+def test_a_file_that_was_written_since_we_started_is_not_trusted(package, tmp_path):
+    made = package(1)
+    os.utime(tmp_path / "our_inner.py")
+    assert made(2.0) == 6.0
+    assert kept(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from nmf_zoo.kernels.random.draws import draw_gamma",
+        "from nmf_zoo.kernels.random import (\n    gig,  # a word, another\n    draws,\n)",
+        "import math, nmf_zoo.kernels.random.draws as ours",
+        "    from ..random import draws",
+        "from ..random.draws import draw_gamma",
+    ],
+)
+def test_a_kernel_is_made_of_what_its_file_imports(line, tmp_path, monkeypatch):
+    importer, draws = cache.ROOT / "kernels" / "counts" / "new.py", cache.ROOT / "kernels" / "random" / "draws.py"
+    monkeypatch.setattr(cache, "_text", lambda path: line.encode() if path == importer else path.read_bytes())
+    cache._imported.cache_clear()
+    assert draws in cache._imported(importer)
+    assert draws.with_name("keyed_rng.py") in cache._sources(importer)
+    cache._imported.cache_clear()
+
+
+@pytest.mark.parametrize("damage", [lambda raw: raw[: len(raw) // 2], lambda raw: b"", lambda raw: raw[:-1] + b"\0"])
+def test_a_damaged_file_is_compiled_again(package, tmp_path, damage):
+    package(1)(2.0)
+    (file,) = kept(tmp_path)
+    whole = file.read_bytes()
+    file.write_bytes(damage(whole))
+    again = package(1)
+    assert again(2.0) == 6.0
+    assert hits(again) == 0
+    assert kept(tmp_path) == [file]
+    assert len(file.read_bytes()) == pytest.approx(len(whole), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        patch.object(cache.numba, "__version__", "0.99.0"),
+        patch.object(cache.llvmlite, "__version__", "0.99.0"),
+        patch.object(cache.numba.config, "BOUNDSCHECK", 1),
+        patch("numba.core.codegen.JITCPUCodegen.magic_tuple", lambda self: ("x86_64", "generic", "")),
+    ],
+    ids=["numba", "llvm", "settings", "processor"],
+)
+def test_another_numba_or_processor_compiles_anew(package, tmp_path, change):
+    package(1)(2.0)
+    with change:
+        other = package(1)
+        assert other(2.0) == 6.0
+        assert hits(other) == 0
+    assert len(kept(tmp_path)) == 2
+
+
+def test_tuples_of_two_classes_of_one_name_are_two_types(package, tmp_path):
+    from collections import namedtuple
+
+    made, classes = package(1), [namedtuple("Room", names) for names in ("a b", "b a")]
+    paths = {made._cache._path((numba.typeof(cls(1, 2.0)),), made.targetctx.codegen()) for cls in classes}
+    assert len(paths) == 2
+
+
+def test_two_processes_at_once(package, tmp_path):
+    package(1)
+    command = [sys.executable, "-c", "import outer; print(outer.twice(2.0), outer.twice(2))"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    runs = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [run.communicate()[0].split() for run in runs] == [["6.0", "6"]] * 2
+    assert [path.suffix for path in kept(tmp_path)] == [cache.SUFFIX] * 2
+
+
+def test_a_folder_that_cannot_be_written(package, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NMF_ZOO_CACHE", str(tmp_path / "file"))
+    made = package(1)
+    with pytest.warns(
+        NmfZooWarning, match=r"kernels cannot be kept in .*/file/kernels .*: they go to .*NMF_ZOO_CACHE"
+    ) as found:
+        assert made(2.0) == 6.0
+    assert len(found) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert made(2) == 6  # said once
+    assert len(list(cache.folder().glob("outer.twice-*"))) == 2
+
+
+def test_a_disk_that_is_full_costs_no_run(package, tmp_path):
+    with patch("pathlib.Path.write_bytes", side_effect=OSError(28, "No space left on device")):
+        assert package(1)(2.0) == 6.0
+    assert kept(tmp_path) == []
+
+
+def test_files_that_nobody_reads_go(package, tmp_path):
+    package(1)(2.0)
+    (file,) = kept(tmp_path)
+    os.utime(file, (1e9, 1e9))
+    cache._remove_old.cache_clear()
+    package(3)(2.0)
+    assert file not in kept(tmp_path)
+    assert len(kept(tmp_path)) == 1
+
+
+def test_the_command_shows_and_clears(package, tmp_path, capsys):
+    assert main(["cache"]) == 0
+    assert capsys.readouterr().out == f"no compiled kernels in {tmp_path}/cache/kernels\n"
+    package(1)(2.0)
+    package(1)(2)
+    assert main(["cache"]) == 0
+    assert re.fullmatch(rf"2 compiled kernels, 0.0 MB, in {tmp_path}/cache/kernels\n", capsys.readouterr().out)
+    (tmp_path / "cache" / "kernels" / "notes").touch()  # of somebody else
+    assert main(["cache", "--clear"]) == 0
+    assert capsys.readouterr().out == f"removed 2 compiled kernels, 0.0 MB, from {tmp_path}/cache/kernels\n"
+    assert [path.name for path in kept(tmp_path)] == ["notes"]
+    assert package(1)(2.0) == 6.0
+
+
+@pytest.mark.parametrize(
+    ("platform", "environment", "end"),
+    [
+        ("linux", {}, ".cache/nmf_zoo/kernels"),
+        ("linux", {"XDG_CACHE_HOME": "/somewhere"}, "/somewhere/nmf_zoo/kernels"),
+        ("darwin", {"XDG_CACHE_HOME": "/somewhere"}, "Library/Caches/nmf_zoo/kernels"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/nmf_zoo/kernels"),
+        ("linux", {"NMF_ZOO_CACHE": "/mine", "XDG_CACHE_HOME": "/somewhere"}, "/mine/kernels"),
+    ],
+)
+def test_where_compiled_kernels_belong(platform, environment, end, monkeypatch):
+    for name in ("NMF_ZOO_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert cache.chosen_folder().as_posix().endswith(end)

@@ -1,0 +1,130 @@
+"""Chains that disagree: whether longer runs would help, or they have settled in different modes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import nmf_zoo as nz
+from nmf_zoo import _compat
+from nmf_zoo.diagnostics.convergence import judge, verdict_on
+from nmf_zoo.diagnostics.modes import have_settled, modes_of_chains
+from nmf_zoo.errors import InputError
+from nmf_zoo.verbs.starts import starts_of
+
+CELLS = 8
+
+
+def draws_of(levels, n_draws=400, drift=0.0, memory=0.3, seed=1):
+    """Autoregressive chains around their levels, (chain,), which move by ``drift`` over the run."""
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(size=(n_draws, len(levels), CELLS + 1))
+    for t in range(1, n_draws):
+        noise[t] = memory * noise[t - 1] + np.sqrt(1 - memory**2) * noise[t]
+    path = np.asarray(levels)[None, :, None] + noise + drift * np.linspace(0, 1, n_draws)[:, None, None]
+    chains = path.transpose(1, 0, 2)
+    places = {"checked_row": ("checked_cell", np.arange(CELLS)), "checked_col": ("checked_cell", np.arange(CELLS))}
+    dims = ("chain", "draw")
+    return xr.Dataset({"lp": (dims, chains[..., 0]), "mean": ((*dims, "checked_cell"), chains[..., 1:])}, places)
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ([0, 0, 0, 0], [[0, 1, 2, 3]]),
+        ([0, 9, 0, 9], [[0, 2], [1, 3]]),
+        ([0, 9, 20, -9], [[0], [1], [2], [3]]),
+        ([5, 5, 5, 0], [[0, 1, 2], [3]]),
+    ],
+)
+def test_chains_are_told_apart(levels, expected):
+    assert modes_of_chains(draws_of(levels)) == expected
+
+
+def test_a_chain_on_its_way_is_in_no_mode_yet():
+    assert modes_of_chains(draws_of([0, 9], drift=2.0)) is None
+    one = xr.concat([draws_of([0.0]), draws_of([9.0], drift=2.0)], "chain")
+    np.testing.assert_array_equal(have_settled(one), [True, False])
+
+
+def test_a_chain_that_hardly_moves_says_nothing():
+    """Its halves differ by less than errors that can't be told."""
+    assert modes_of_chains(draws_of([0, 9], n_draws=200, memory=0.99)) is None
+
+
+def test_settled_chains_are_rarely_called_drifting():
+    """Of chains that mix well; errors and effective sizes of half a chain are estimates, hence not ALARM itself."""
+    alarms = sum(not np.all(have_settled(draws_of([0, 9], seed=seed))) for seed in range(60))
+    assert alarms <= 3
+
+
+def test_drift_of_a_few_errors_is_seen():
+    """400 draws of memory 0.3 are worth some 215: the halves differ by drift / 2, with an error of about 0.14."""
+    assert modes_of_chains(draws_of([0, 9], drift=2.5)) is None
+
+
+def result_of(draws):
+    return _compat.inference_data({"sample_stats": draws}, {"draws": 400})
+
+
+def test_the_advice_is_to_start_together():
+    (advice,) = judge(result_of(draws_of([0, 9, 0, 9])), "W", "H").advice
+    assert advice.about == "modes"
+    assert "in 2 different modes: chains 0, 2 (mean lp" in advice.text
+    assert "Drawing longer will not bring them together" in advice.text
+    verdict = verdict_on(result_of(draws_of([0, 9, 0, 9])))
+    assert "in a mode of its own" in verdict.text
+    assert "start='search'" in verdict.do
+    assert "longer" not in verdict.do
+
+
+def test_the_advice_is_to_go_on():
+    verdict = verdict_on(result_of(draws_of([0, 9, 0, 9], drift=2.0)))
+    assert verdict.do.startswith("run again for longer")
+
+
+# -- starts ------------------------------------------------------------------------------------------------------
+
+X = np.random.default_rng(1).poisson(5.0, (6, 8))
+SHORT = {"random_seed": 1, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return nz.gamma_nmf(X, 2)
+
+
+def test_chains_start_at_draws_of_the_best_restart(model):
+    found = nz.fit(engine="vb", restarts=3, draws=5, max_iter=20, tol=0, model=model, **SHORT)
+    posterior = _compat.group(found, "posterior")
+    starts = starts_of(found, nz.read(model), 7)
+    for i, start in enumerate(starts):
+        assert set(start) == {"W", "H"}
+        np.testing.assert_array_equal(start["W"], posterior["W"].to_numpy()[0, i % 5])
+    again = nz.fit(engine="em", max_iter=1, tol=0, initvals=found, restarts=2, model=model, **SHORT)
+    first, second = _compat.group(again, "posterior")["W"].to_numpy()[:, 0]
+    assert not np.array_equal(first, second)
+
+
+def test_a_point_is_the_start_of_all(model):
+    found = nz.fit(engine="em", max_iter=3, tol=0, model=model, **SHORT)
+    first, second = starts_of(found, nz.read(model), 2)
+    np.testing.assert_array_equal(first["H"], second["H"])
+
+
+def test_chains_go_on_from_chains(model):
+    W = np.arange(1.0, 1 + 2 * 4 * 12).reshape(2, 4, 6, 2)
+    dims = ("chain", "draw", "feature", "component")
+    result = _compat.inference_data({"posterior": xr.Dataset({"W": (dims, W)})}, {})
+    for i, start in enumerate(starts_of(result, nz.read(model), 3)):
+        np.testing.assert_array_equal(start["W"], W[i % 2, -1])
+
+
+def test_a_result_of_another_model_is_refused(model):
+    other = nz.fit(engine="em", max_iter=1, tol=0, model=nz.gamma_nmf(X, 3), **SHORT)
+    with pytest.raises(InputError, match=r"initvals\['W'\]: got shape \(6, 3\); expected shape \(6, 2\)"):
+        nz.fit(engine="em", initvals=other, model=model, **SHORT)
+    unrelated = _compat.inference_data({"posterior": xr.Dataset({"z": (("chain", "draw"), np.ones((1, 1)))})}, {})
+    with pytest.raises(InputError, match=r"initvals: got a result with \['z'\]; expected some of"):
+        nz.fit(engine="em", initvals=unrelated, model=model, **SHORT)

@@ -1,0 +1,369 @@
+"""The search for the best mode: its moves, its record, and that the seed alone decides."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import nmf_zoo as nz
+from nmf_zoo import _compat
+from nmf_zoo.diagnostics.convergence import verdict_on
+from nmf_zoo.errors import InputError
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.search import proposals
+from nmf_zoo.search.components import Components, likeness, merged, paired, pooled
+from nmf_zoo.search.optima import Optima, Optimum
+
+RUN = {"random_seed": 3, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def counts():
+    """Five sharp components in 30 x 24 counts: enough optima for a search to have something to do."""
+    rng = np.random.default_rng(1)
+    W, H = rng.gamma(0.2, size=(30, 5)), rng.gamma(0.3, size=(5, 24))
+    return rng.poisson(40 * W @ H + 0.3)
+
+
+@pytest.fixture(scope="module")
+def model(counts):
+    return nz.gamma_nmf(counts, 5, alpha_w=1.0, alpha_h=1.0)
+
+
+def random_components(seed, K, F=7, N=9):
+    rng = np.random.default_rng(seed)
+    return Components(rng.gamma(0.5, size=(F, K)), rng.gamma(0.5, size=(N, K)))
+
+
+def product(components):
+    return components.W @ components.Ht.T
+
+
+# -- components --------------------------------------------------------------------------------------------------
+
+
+def test_paired_undoes_a_permutation_and_scales():
+    one, order = random_components(1, 6), np.random.default_rng(2).permutation(6)
+    other = Components(3.0 * one.W[:, order], one.Ht[:, order] / 7.0)
+    again = paired(one, other)
+    np.testing.assert_allclose(again.W, 3.0 * one.W)
+    np.testing.assert_allclose(np.diag(likeness(one, again)), 1.0)
+
+
+def test_pooled_has_the_total_of_one():
+    parts = [random_components(seed, 3) for seed in range(3)]
+    np.testing.assert_allclose(product(pooled(parts)), np.mean([product(part) for part in parts], axis=0))
+
+
+def test_what_is_merged_keeps_the_margins_of_its_sum():
+    """The total of every feature and of every sample: of rank one matrices that is the best there is."""
+    parts = random_components(3, 5)
+    for rank in (1, 2, 4):
+        both = merged(parts, rank)
+        assert both.W.shape == (7, rank)
+        np.testing.assert_allclose(product(both).sum(axis=1), product(parts).sum(axis=1))
+        np.testing.assert_allclose(product(both).sum(axis=0), product(parts).sum(axis=0))
+
+
+def test_copies_are_merged_first():
+    one = random_components(4, 4)
+    twice = merged(pooled([one, one.take(np.array([2, 0, 3, 1]))]), 4)
+    np.testing.assert_allclose(product(twice), product(one))
+    again = paired(one, twice)
+    np.testing.assert_allclose(np.diag(likeness(one, again)), 1.0)
+
+
+def hellinger(p, q):
+    return np.sum((np.sqrt(p) - np.sqrt(q)) ** 2)
+
+
+def test_the_cheapest_pair_is_merged():
+    found = random_components(5, 4)
+    P, Q, sizes = found.W / found.W.sum(axis=0), found.Ht / found.Ht.sum(axis=0), found.sizes
+
+    def cost(i, j):
+        apart = hellinger(P[:, i], P[:, j]) + hellinger(Q[:, i], Q[:, j])
+        return sizes[i] * sizes[j] / (sizes[i] + sizes[j]) * apart
+
+    i, j = min(itertools.combinations(range(4), 2), key=lambda pair: cost(*pair))
+    left = merged(found, 3)
+    others = [k for k in range(4) if k not in (i, j)]
+    alike = likeness(found.take(np.array(others)), left).max(axis=1)
+    np.testing.assert_allclose(alike, 1.0)
+    assert likeness(found.take(np.array([i, j])), left).max() < 1.0
+
+
+def test_components_without_mass_are_merged_without_a_warning():
+    nothing = Components(np.zeros((4, 3)), np.zeros((5, 3)))
+    assert np.all(product(merged(nothing, 1)) == 0.0)
+
+
+# -- proposals ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", proposals.PROPOSALS)
+@pytest.mark.parametrize("rank", [1, 2, 5])
+def test_a_proposal_is_a_positive_point_of_its_stream(way, rank, counts):
+    structure = nz.read(nz.gamma_nmf(counts, rank))
+    best = [random_components(seed, rank, *counts.shape) for seed in range(4)]
+    made = proposals.PROPOSALS[way](structure, best, seed_key(1))
+    again = proposals.PROPOSALS[way](structure, best, seed_key(1))
+    assert made.W.shape == (30, rank)
+    assert made.Ht.shape == (24, rank)
+    for array, same in zip(made, again, strict=True):
+        assert np.all(np.isfinite(array) & (array >= 0.0))
+        np.testing.assert_array_equal(array, same)
+    if rank == 5:
+        other = proposals.PROPOSALS[way](structure, best, seed_key(2))
+        assert not np.array_equal(made.W, other.W)
+
+
+def test_exchange_takes_whole_components_into_their_places(counts):
+    structure = nz.read(nz.gamma_nmf(counts, 5))
+    one = random_components(1, 5, *counts.shape)
+    other = one.take(np.array([3, 1, 0, 4, 2]))
+    made = proposals.exchange(structure, [one, other], seed_key(1))
+    np.testing.assert_allclose(product(made), product(one))  # the same solution in another order
+
+
+def test_a_split_keeps_what_it_does_not_touch(counts):
+    structure = nz.read(nz.gamma_nmf(counts, 5))
+    one = random_components(1, 5, *counts.shape)
+    made = proposals.split(structure, [one], seed_key(1))
+    untouched = np.all(made.W == one.W, axis=0)
+    assert 2 <= untouched.sum() <= 3
+    np.testing.assert_allclose(made.Ht[:, untouched], one.Ht[:, untouched])
+
+
+# -- the record --------------------------------------------------------------------------------------------------
+
+
+class Fitted:
+    objective = (1.0, 2.0)
+
+
+def test_optima_are_counted_by_place_and_objective():
+    found = Optima(maximise=True)
+    one, other = random_components(1, 3), random_components(2, 3)
+    for number, (objective, components) in enumerate([(-9.0, one), (-5.0, other), (-5.00001, other), (-5.0, one)]):
+        found.add(Optimum(objective, {}, components, "random", number), Fitted())
+    table = found.dataset()
+    assert table["found"].values.tolist() == [2, 1, 1]
+    assert table["objective"].values.tolist() == [-5.0, -5.0, -9.0]
+    assert table["likeness"].values[0] == pytest.approx(1.0)
+    assert (found.number, found.fits, found.iterations) == (1, 4, 8)
+
+
+# -- runs --------------------------------------------------------------------------------------------------------
+
+
+def search_of(idata):
+    return _compat.group(idata, "search")
+
+
+def last(idata):
+    return float(_compat.group(idata, "fit")["objective"].isel(chain=0).dropna("iteration")[-1])
+
+
+@pytest.mark.parametrize("engine", ["em", "vb"])
+def test_the_threads_decide_nothing(engine, model):
+    one, three = (nz.fit(engine=engine, search=nz.Search(fits=11), cores=cores, model=model, **RUN) for cores in (1, 3))
+    for name in ("posterior", "search", "fit"):
+        xr.testing.assert_equal(_compat.group(one, name), _compat.group(three, name))
+    table = search_of(one)
+    assert int(table["found"].sum()) == 11
+    assert table.attrs["fits"] == 11
+    assert set(table["way"].values) <= {*proposals.FRESH, *proposals.PROPOSALS}
+
+
+@pytest.mark.parametrize("engine", ["em", "vb"])
+def test_the_first_fit_is_the_plain_one(engine, model):
+    """So that no search ends below the fit of the same seed."""
+    plain = nz.fit(engine=engine, model=model, **RUN)
+    first = nz.fit(engine=engine, search=nz.Search(fits=1), model=model, **RUN)
+    xr.testing.assert_equal(_compat.group(plain, "posterior"), _compat.group(first, "posterior"))
+    xr.testing.assert_equal(_compat.group(plain, "fit"), _compat.group(first, "fit"))
+
+
+def test_a_search_finds_more_than_its_starts(counts):
+    """Over ten seeds: never worse than the best of its own starts, and better in some."""
+    gained, model = 0, nz.gamma_nmf(counts, 8, alpha_w=0.3, alpha_h=0.3)
+    for seed in range(10):
+        run = {"engine": "vb", "model": model, "random_seed": seed, "quiet": True}
+        starts = nz.fit(search=nz.Search(fits=5, starts=5), **run)
+        found = nz.fit(search=nz.Search(fits=20, starts=5), **run)
+        assert last(found) >= last(starts) - 1e-9 * abs(last(starts))
+        gained += last(found) > last(starts) + 1e-3
+    assert gained >= 3
+
+
+def test_few_starts(model):
+    """Fewer than a round has fits: the first round has nothing else to begin at."""
+    found = nz.fit(engine="vb", search=nz.Search(fits=6, starts=1), max_iter=3, tol=0, model=model, **RUN)
+    assert int(search_of(found)["found"].sum()) == 6
+
+
+@pytest.mark.filterwarnings("ignore:X. .*no positive observed cell")
+@pytest.mark.parametrize("engine", ["em", "vb", "mcem"])
+def test_a_table_without_counts_is_searched(engine):
+    empty = np.zeros((3, 4), dtype=int)
+    model = nz.gap(empty, 2) if engine == "mcem" else nz.gamma_nmf(empty, 2)
+    found = nz.fit(engine=engine, search=nz.Search(fits=9), max_iter=5, tol=0, model=model, **RUN)
+    assert np.all(np.isfinite(search_of(found)["objective"]))
+
+
+def test_powers_and_chains_are_searched():
+    rng = np.random.default_rng(1)
+    powers = nz.fit(engine="em", search="auto", model=nz.is_nmf(rng.gamma(1.0, size=(8, 12)), 2), **RUN)
+    assert search_of(powers).attrs["fits"] == nz.Search().fits
+    chains = nz.hmm_nmf(rng.poisson(3.0, (6, 20)), 2)
+    found = nz.fit(engine="hmm_exact", search=nz.Search(fits=7), model=chains, **RUN)
+    assert search_of(found).attrs["fits"] == 7
+
+
+def test_a_search_goes_on_from_its_checkpoint(model, tmp_path):
+    run = {"engine": "vb", "search": nz.Search(fits=9), "model": model, **RUN}
+    whole, steps = nz.fit(**run), []
+
+    def stop(step):
+        steps.append(step.number)
+        return len(steps) > 300
+
+    early = nz.fit(checkpoint=tmp_path / "c", on_step=stop, **run)
+    assert str(early.attrs["status"]).startswith("stopped by on_step")
+    again = nz.fit(checkpoint=tmp_path / "c", **run)
+    for name in ("posterior", "search"):
+        xr.testing.assert_equal(_compat.group(whole, name), _compat.group(again, name))
+    with pytest.raises(InputError, match=r"search\.fits was 9, now 10"):
+        nz.fit(**run | {"checkpoint": tmp_path / "c", "search": nz.Search(fits=10)})
+
+
+def test_time_that_is_over_ends_the_search(model):
+    found = nz.fit(engine="vb", search=nz.Search(fits=10**6), max_seconds=0.5, model=model, **RUN)
+    assert 0 < search_of(found).attrs["fits"] < 10**6
+    assert str(found.attrs["status"]).startswith("max_seconds")
+
+
+def test_the_group_is_saved(model, tmp_path):
+    found = nz.fit(engine="vb", search=nz.Search(fits=5), model=model, **RUN)
+    for name in ("x.nc", "x.zarr"):
+        if name.endswith("zarr"):
+            pytest.importorskip("zarr")
+        nz.save(found, tmp_path / name)
+        xr.testing.assert_equal(search_of(nz.load(tmp_path / name)), search_of(found))
+
+
+def test_restarts_are_the_starts_of_a_search(model):
+    found = nz.fit(engine="vb", restarts=7, search="auto", model=model, **RUN)
+    assert search_of(found).attrs["fits"] == 21
+
+
+def test_nothing_is_searched_where_nothing_is_left_to_choose(model):
+    known = pm.do(model, {"W": np.ones((30, 5))})
+    for asked in (
+        {"model": known},
+        {"model": model, "engine": nz.EM(start="nndsvd")},
+        {"model": model, "initvals": {}},
+    ):
+        found = nz.fit(search="auto", max_iter=5, **asked, **RUN)
+        assert "search" not in _compat.group_names(found)
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"search": "x"}, r"search: got 'x'; expected None, 'auto' or nz.Search\(...\)"),
+        ({"search": nz.Search(), "initvals": {}}, "initvals say where the fit begins"),
+        ({"search": nz.Search(), "engine": nz.VB(start="kmeans++")}, "start='kmeans\\+\\+' says where"),
+        ({"search": nz.Search(), "restarts": 3}, r"restarts: got 3 with Search\(.*expected 1"),
+    ],
+)
+def test_what_a_fit_refuses(asked, text, model):
+    with pytest.raises(InputError, match=text):
+        nz.fit(model=model, **asked, **RUN)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [({"fits": 0}, "fits: got 0"), ({"fits": 2, "starts": 3}, "starts: got 3"), ({"fits": 1.5}, "fits: got 1.5")],
+)
+def test_what_a_search_refuses(options, text):
+    with pytest.raises(InputError, match=text):
+        nz.Search(**options)
+
+
+# -- what is said of it ------------------------------------------------------------------------------------------
+
+
+def table_of(found, objective):
+    each = {"found": ("optimum", found), "objective": ("optimum", objective)}
+    return xr.Dataset(each, attrs={"fits": sum(found)})
+
+
+@pytest.mark.parametrize(
+    ("found", "objective", "text", "is_warning"),
+    [
+        ([5, 11], [-3.0, -143.0], "found by 5 of 16 fits; the next best objective is 140 worse", False),
+        ([16], [-3.0], "found by 16 of 16 fits.", False),
+        ([1, 15], [-3.0, -143.0], "only one fit of the search came to its optimum", True),
+    ],
+)
+def test_the_verdict_on_a_fit(found, objective, text, is_warning, model):
+    result = nz.fit(engine="vb", model=model, **RUN)
+    searched = _compat.with_groups(result, {"search": table_of(found, objective)})
+    verdict = verdict_on(searched)
+    assert text in verdict.text
+    assert verdict.is_warning == is_warning
+
+
+def test_the_verdict_on_chains(model):
+    result = nz.sample(400, tune=200, chains=2, start=nz.Search(fits=6), model=model, **RUN)
+    assert "All chains began in the mode that was found by" in verdict_on(result).text
+
+
+# -- chains ------------------------------------------------------------------------------------------------------
+
+
+def test_chains_start_around_the_best_optimum(model):
+    """In one mode: before any warm-up the chains agree better than those from random starts."""
+    run = {"draws": 50, "tune": 0, "chains": 4, "model": model, **RUN}
+    apart = nz.sample(**run)
+    near = nz.sample(start=nz.Search(fits=6), **run)
+    table = search_of(near)
+    assert (table.attrs["engine"], table.attrs["fits"]) == ("vb", 6)
+    firsts = [_compat.group(idata, "sample_stats")["lp"].isel(draw=0).to_numpy() for idata in (near, apart)]
+    assert np.ptp(firsts[0]) < np.ptp(firsts[1])
+    assert len(np.unique(firsts[0])) == 4  # dispersed, not one point
+    again = nz.sample(start=nz.Search(fits=6), cores=1, **run)
+    xr.testing.assert_equal(_compat.group(near, "posterior"), _compat.group(again, "posterior"))
+
+
+def test_a_store_holds_the_search(model, tmp_path):
+    pytest.importorskip("zarr")
+    found = nz.sample(10, tune=5, chains=2, start=nz.Search(fits=4), store=tmp_path / "x.zarr", model=model, **RUN)
+    xr.testing.assert_equal(search_of(nz.load(tmp_path / "x.zarr")), search_of(found))
+
+
+def test_a_run_with_a_search_goes_on_from_its_checkpoint(model, tmp_path):
+    run = {"tune": 10, "chains": 2, "start": nz.Search(fits=4), "model": model, **RUN}
+    nz.sample(10, checkpoint=tmp_path / "c", **run)
+    longer = nz.sample(20, checkpoint=tmp_path / "c", **run)
+    xr.testing.assert_equal(_compat.group(longer, "posterior"), _compat.group(nz.sample(20, **run), "posterior"))
+    with pytest.raises(InputError, match="search"):
+        nz.sample(20, checkpoint=tmp_path / "c", **run | {"start": "random"})
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"start": "nndsvd"}, r"start: got 'nndsvd'; expected 'random', 'search' or nz.Search\(...\)"),
+        ({"start": "search", "initvals": {}}, "start: got .*initvals say where"),
+    ],
+)
+def test_what_a_sampler_refuses(asked, text, model):
+    with pytest.raises(InputError, match=text):
+        nz.sample(model=model, **asked, **RUN)
