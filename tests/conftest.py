@@ -1,7 +1,8 @@
 """Test set-up: PyTensor's numba backend (no C compiler needed), one BLAS thread, no plots on a screen, Ctrl-C heard,
-engines and likelihoods that a test registers forgotten.
+engines and likelihoods that a test registers forgotten, a test that hangs ended.
 """
 
+import faulthandler
 import os
 import signal
 from contextlib import ExitStack
@@ -13,6 +14,25 @@ os.environ["PYTENSOR_FLAGS"] = "cxx=,mode=NUMBA," + os.environ.get("PYTENSOR_FLA
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored
+
+STDERR = pytest.StashKey()
+HANGS = 900  # seconds: no test takes a tenth of it
+
+
+def pytest_configure(config):
+    """Where a test that hangs can be heard: stderr, before it is captured."""
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        config.stash[STDERR] = os.fdopen(os.dup(2), "w")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """A test that hangs says where, and ends its process: the others go on in a new one."""
+    faulthandler.dump_traceback_later(HANGS, exit=True, file=item.config.stash[STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(autouse=True)

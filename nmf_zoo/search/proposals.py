@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nmf_zoo.inference.shared.start import FLOOR, start_factors
+from nmf_zoo.inference.shared.start import start_factors
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.search.components import Components, likeness, merged, paired, pooled
 from nmf_zoo.search.optima import Point
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Factorisation
 
 FRESH = ("random", "kmeans++", "random", "nndsvd")  # how those that begin anew do, in turn
 POOLED = 3  # solutions whose components are pooled: of two, or four, fewer children beat their parents (digits)
@@ -47,13 +47,8 @@ def point_of(structure: Factorisation, components: Components, others: Point) ->
     """Components as values of the model's variables; the rest as in ``others``. A chain's states follow from W."""
     W, H = structure.W, structure.H
     rest = {name: others[name] for name in structure.unknowns if name in others}
-    of_samples = {} if H.is_chain else {H.name: H.orient(_positive(components.Ht).T)}
-    return {**rest, W.name: W.orient(_positive(components.W)), **of_samples}
-
-
-def _positive(array: Array) -> Array:
-    """With cells that an update can leave again, also where all of them ended at 0: of a table without counts."""
-    return np.maximum(array, FLOOR * (np.max(array, initial=0.0) or 1.0))
+    of_samples = {} if H.is_chain else {H.name: H.orient(components.Ht.T)}
+    return {**rest, W.name: W.orient(components.W), **of_samples}
 
 
 def exchange(structure: Factorisation, best: list[Components], key: np.uint64) -> Components:

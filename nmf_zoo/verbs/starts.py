@@ -10,7 +10,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference.registry import names, resolve_engine, verdict
+from nmf_zoo.inference.registry import is_maximised, names, resolve_engine, verdict
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.results.posterior import posterior_group
 from nmf_zoo.runtime.arguments import variable_shapes
@@ -23,7 +23,6 @@ from nmf_zoo.structure import Array, Factorisation
 
 RANDOM, BY_SEARCH = "random", "search"
 SEARCH = 1 << 40  # the search's stream among those of the chains, which are numbered from 0
-BEST = "vb"  # its draws are dispersed around an optimum, as chains should be; other optimisers find a point
 SHARE = 0.2  # of the time
 MAX_ITER, TOL = 2000, 1e-4  # of a fit, as by default
 
@@ -101,6 +100,9 @@ def left_of(run: SampleRun, seconds: float) -> SampleRun:
 
 
 def _optimisers(structure: Factorisation) -> list[str]:
-    """Those that can run the model with default options, VB first."""
+    """Those that can run the model with default options.
+
+    First those with a bound: its distribution has draws around an optimum, as chains should start; others find a point.
+    """
     able = [name for name in names("fit") if verdict(structure, name)]
-    return sorted(able, key=lambda name: name != BEST)
+    return sorted(able, key=lambda name: not is_maximised(name))

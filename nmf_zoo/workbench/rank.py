@@ -30,8 +30,8 @@ from nmf_zoo.runtime.arguments import check_counts, entropy_of
 from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.structure import Factorisation
 from nmf_zoo.workbench import bounds, evidence, holdout
+from nmf_zoo.workbench.rank_search import Outcome, Outcomes, RankSearch, run_rank_search, search_folder
 from nmf_zoo.workbench.ranking import rank_table
-from nmf_zoo.workbench.search import Outcome, Outcomes, Search, run_search, search_folder
 
 METHODS: dict[str, Method] = evidence.METHODS | {method.name: method for method in (bounds.METHOD, holdout.METHOD)}
 MANY = 10  # a bound is as good as its best restart
@@ -114,7 +114,7 @@ def select_rank(
     entropy = entropy_of(random_seed)
     with search_folder(checkpoint, judge, options, entropy, random_seed is not None) as folder:
         entropy = entropy if folder is None else folder.entropy
-        search = Search(
+        search = RankSearch(
             method=judge,
             options=options,
             structures=structures,
@@ -123,7 +123,7 @@ def select_rank(
             same_splits=judge is holdout.METHOD,
         )
         shelf = Outcomes(search, folder)
-        outcomes = run_search(search, shelf, cores or available_cores(), progressbar and not quiet, executor)
+        outcomes = run_rank_search(search, shelf, cores or available_cores(), progressbar and not quiet, executor)
     table = rank_table(outcomes, judge, wanted, n_restarts)
     table.attrs |= plain_attrs(
         {

@@ -16,7 +16,7 @@ from scipy.stats import t as student_t
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.evidence.contract import Estimate, Method, combine
 from nmf_zoo.structure import Array
-from nmf_zoo.workbench.search import Outcome
+from nmf_zoo.workbench.rank_search import Outcome
 
 STRENGTH = ((1.0, "barely worth a mention"), (3.0, "positive"), (5.0, "strong"), (np.inf, "very strong"))
 CLEAR = 2.0  # errors that a difference must exceed

@@ -25,9 +25,9 @@ from nmf_zoo.runtime.checkpoint import Part
 from nmf_zoo.runtime.engine import START
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Cells
-from nmf_zoo.workbench import bounds, holdout, ranking, search
+from nmf_zoo.workbench import bounds, holdout, rank_search, ranking
 from nmf_zoo.workbench.rank import _spans
-from nmf_zoo.workbench.search import INTERRUPTED, Outcome
+from nmf_zoo.workbench.rank_search import INTERRUPTED, Outcome
 
 RNG = np.random.default_rng(4)
 X = RNG.poisson(RNG.gamma(2.0, size=(9, 2)) @ RNG.gamma(2.0, size=(2, 12)) * 5.0)
@@ -238,7 +238,7 @@ def test_ctrl_c_keeps_what_was_done_and_the_same_call_goes_on(monkeypatch, tmp_p
         calls.append(structure.rank)
         if len(calls) == 4:
             threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-            run.each(lambda job: [time.sleep(0.001) for _ in iter(job.is_stopped, True)], total=1)
+            run.each(lambda job: [time.sleep(0.001) for _ in iter(job.is_stopped, "interrupted")], total=1)
         return bounds.estimate(structure, options, run)
 
     stopped = judged_by(estimate, monkeypatch, checkpoint=tmp_path / "search")
@@ -294,8 +294,10 @@ def test_more_ranks_and_restarts_make_what_is_missing(tmp_path, monkeypatch, fou
     folder = tmp_path / "search"
     select([2, 3], restarts=1, checkpoint=folder)
     judged = []
-    inner = search.Search.judge
-    monkeypatch.setattr(search.Search, "judge", lambda self, item, job: judged.append(item) or inner(self, item, job))
+    inner = rank_search.RankSearch.judge
+    monkeypatch.setattr(
+        rank_search.RankSearch, "judge", lambda self, item, job: judged.append(item) or inner(self, item, job)
+    )
     table = select(checkpoint=folder)
     assert sorted(judged) == [(1, 0), (1, 1), (2, 1), (3, 1)]
     for name, array in numbers(table).items():

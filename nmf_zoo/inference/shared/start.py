@@ -163,7 +163,7 @@ def _roots(stored: Any, totals: Array) -> Any:
 
 STARTS = ("random", "nndsvd", "kmeans++")
 SPREAD = 2.0  # gamma shape of the random start: chains start apart, but no cell starts near zero
-FLOOR = 1e-10  # of a start, relative to its largest cell: an exact zero could never be left by an update
+FLOOR = 1e-10  # of a start, relative to its largest cell, or to 1: an exact zero could never be left by an update
 
 
 def start_factors(
@@ -192,7 +192,7 @@ def _start_factor(
     given = factor.prior.value if isinstance(factor.prior, Fixed) else None
     if given is None and factor.name in start:
         given = factor.orient(np.asarray(start[factor.name], dtype=np.float64))
-        given = np.maximum(given, FLOOR * given.max())
+        given = np.maximum(given, FLOOR * (given.max() or 1.0))
     if given is not None:
         return np.array(given.T if turn else given, dtype=np.float64, order="C")
     out = np.empty(shape)

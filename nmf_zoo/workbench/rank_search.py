@@ -58,7 +58,7 @@ class OneRun(EvidenceRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class RankSearch:
     """What is searched, and how.
 
     Attributes
@@ -109,7 +109,7 @@ class Search:
 class Outcomes:
     """Where the outcomes of a search are kept on disk; without a checkpoint, nowhere."""
 
-    def __init__(self, search: Search, checkpoint: Checkpoint | None):
+    def __init__(self, search: RankSearch, checkpoint: Checkpoint | None):
         self._jobs = search.jobs
         self._folders = {} if checkpoint is None else dict(_rank_folders(search, checkpoint))
 
@@ -128,7 +128,7 @@ class Outcomes:
         return self._folders[rank].part(restart) if rank in self._folders else None
 
 
-def _rank_folders(search: Search, checkpoint: Checkpoint):
+def _rank_folders(search: RankSearch, checkpoint: Checkpoint):
     """Yields (rank, its folder), each with the facts of its model; the lock is the search's."""
     for rank, structure in search.structures.items():
         facts = run_facts(search.method, search.options, structure)  # type: ignore[arg-type]
@@ -148,8 +148,8 @@ def search_folder(path: Any, method: Method, options: Any, entropy: Any, is_seed
         yield opened
 
 
-def run_search(
-    search: Search, shelf: Outcomes, cores: int, progressbar: bool, executor: Executor | None = None
+def run_rank_search(
+    search: RankSearch, shelf: Outcomes, cores: int, progressbar: bool, executor: Executor | None = None
 ) -> dict[tuple[int, int], Outcome]:
     """The outcomes by (rank, restart), those of an earlier session among them. Ctrl-C leaves the others interrupted."""
     items, leader = search.jobs, Leader(search)
@@ -161,7 +161,7 @@ def run_search(
 class Leader:
     """Which rank leads, for the progress bar."""
 
-    def __init__(self, search: Search):
+    def __init__(self, search: RankSearch):
         self._jobs, self._best = search.jobs, (-np.inf, 0)
 
     def note(self, number: int, outcome: Outcome) -> str:
