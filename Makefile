@@ -9,7 +9,8 @@ BASE ?= HEAD
 CASES ?= 20000
 KILLS ?= 200
 BIN := $(VENV)/bin
-RUN_TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+# A worker that dies, by a test that hangs (tests/conftest.py) or crashes, is not begun again: its test would be too.
+RUN_TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0
 
 .PHONY: demo test test-fast test-full slowest golden fuzz crash notebooks docs bench lint types clean
 

@@ -70,10 +70,10 @@ TABLES: dict[str, tuple[str, Callable[[], Any | None]]] = {
 }
 
 
-def run(engine: str, model: Any, seed: int, **how: Any) -> tuple[float, float]:
+def run(engine: str, model: Any, seed: int, search: Any = None, **how: Any) -> tuple[float, float]:
     """(CPU seconds, loss) of a fit: the objective, lower is better."""
     began = time.process_time()
-    idata = nz.fit(engine=engine, model=model, random_seed=seed, cores=1, draws=1, quiet=True, **how)
+    idata = nz.fit(engine=engine, model=model, search=search, random_seed=seed, cores=1, draws=1, quiet=True, **how)
     seconds = time.process_time() - began
     last = float(_compat.group(idata, "fit")["objective"].isel(chain=0).dropna("iteration")[-1])
     return seconds, -last if is_maximised(engine) else last

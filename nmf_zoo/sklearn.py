@@ -55,13 +55,15 @@ class _Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         seed = self._seed()
         engine, length = self.engine, {"random_seed": seed, "quiet": True, "cores": self.n_jobs or 1, "model": model}
         if verb_of(engine) == "fit":
-            found = fit(engine=engine, max_iter=self.max_iter, tol=self.tol, restarts=self.restarts, **length)
+            how = {"max_iter": self.max_iter, "tol": self.tol, "restarts": self.restarts, "search": self.search}
+            found = fit(engine=engine, **how, **length)
             group = _compat.group(found, "fit").isel(chain=0)
             self.n_iter_ = int(group["iterations"])
             if self.tol > 0 and not bool(group["converged"]):
                 warnings.warn(f"{group['reason'].item()} ({self.n_iter_})", ConvergenceWarning, stacklevel=2)
         else:
-            found = sample(self.draws, engine=engine, tune=self.tune, chains=1, **length)
+            start = "random" if self.search is None else self.search
+            found = sample(self.draws, engine=engine, tune=self.tune, chains=1, start=start, **length)
             self.n_iter_ = self.draws + self.tune
         self.inference_data_ = found
         W = _compat.group(found, "posterior")["W"].isel(chain=0).mean("draw")
@@ -187,6 +189,7 @@ class GammaPoissonNMF(_Factorisation):
         activations; numbers. ``mean_h=None``: such that the prior mean of X is its mean in the data
     engine : "vb", "em" or "gibbs", or options such as ``nz.VB()``
     max_iter, tol, restarts : of "vb" and "em"
+    search : for the best mode: "auto", None, or a :class:`~nmf_zoo.Search`; see :func:`nmf_zoo.fit`
     draws, tune : of "gibbs", one chain
     random_state : seed, generator or None
     n_jobs : threads, default 1. Results do not depend on it
@@ -219,6 +222,7 @@ class GammaPoissonNMF(_Factorisation):
         max_iter: int = 1000,
         tol: float = 1e-4,
         restarts: int = 1,
+        search: Any = "auto",
         draws: int = 500,
         tune: int = 500,
         random_state: Any = None,
@@ -226,7 +230,8 @@ class GammaPoissonNMF(_Factorisation):
     ):
         self.n_components = n_components
         self.alpha_w, self.mean_w, self.alpha_h, self.mean_h = alpha_w, mean_w, alpha_h, mean_h
-        self.engine, self.max_iter, self.tol, self.restarts = engine, max_iter, tol, restarts
+        self.engine, self.max_iter, self.tol = engine, max_iter, tol
+        self.restarts, self.search = restarts, search
         self.draws, self.tune, self.random_state, self.n_jobs = draws, tune, random_state, n_jobs
 
     def _settle(self, mean: float) -> None:
@@ -252,7 +257,7 @@ class ItakuraSaitoNMF(_Factorisation):
     alpha : shape of the inverse-gamma prior of the activations
     beta : its scale; None: such that it is at the scale of the data
     engine : "vb" or "em", or options such as ``nz.EM()``
-    max_iter, tol, restarts, random_state, n_jobs : as of :class:`GammaPoissonNMF`
+    max_iter, tol, restarts, search, random_state, n_jobs : as of :class:`GammaPoissonNMF`
 
     Attributes
     ----------
@@ -281,11 +286,13 @@ class ItakuraSaitoNMF(_Factorisation):
         max_iter: int = 1000,
         tol: float = 1e-4,
         restarts: int = 1,
+        search: Any = "auto",
         random_state: Any = None,
         n_jobs: int | None = None,
     ):
         self.n_components, self.alpha, self.beta = n_components, alpha, beta
-        self.engine, self.max_iter, self.tol, self.restarts = engine, max_iter, tol, restarts
+        self.engine, self.max_iter, self.tol = engine, max_iter, tol
+        self.restarts, self.search = restarts, search
         self.random_state, self.n_jobs = random_state, n_jobs
 
     def _settle(self, mean: float) -> None:

@@ -27,7 +27,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """A test that hangs says where, and ends its process: the others go on in a new one."""
+    """A test that hangs says where, and ends its process."""
     faulthandler.dump_traceback_later(HANGS, exit=True, file=item.config.stash[STDERR])
     try:
         return (yield)

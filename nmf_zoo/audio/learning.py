@@ -60,6 +60,7 @@ def first_profiles(sound: Sound, rank: int, entropy: Any, cores: int | None) -> 
         best = fit(
             model=model,
             engine="em",
+            search=None,
             restarts=RESTARTS,
             max_iter=ITERATIONS,
             random_seed=seed,

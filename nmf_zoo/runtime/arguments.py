@@ -58,8 +58,8 @@ def check_starts(initvals: Any, start: Any, engine: Registration) -> None:
     if initvals is not None:
         got, expected = f"values with {engine.name}", "None: it begins with draws of the prior"
         raise InputError("initvals", got, expected, "leave it out")
-    if not (isinstance(start, str) and start == "random"):
-        got, expected = f"{start!r} with {engine.name}", "'random': it begins with draws of the prior"
+    if start not in ("auto", "random"):
+        got, expected = f"{start!r} with {engine.name}", "'auto' or 'random': it begins with draws of the prior"
         raise InputError("start", got, expected, "leave it out")
 
 

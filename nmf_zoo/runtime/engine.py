@@ -105,6 +105,7 @@ class Engine(Registration):
     ----------
     prepare, init, step, tune, draw, run, finish : see above; samplers have ``draw``, optimisers ``finish``
     maximise : an optimiser's objective rises (a bound) instead of falling
+    is_noisy : an optimiser's objective has Monte-Carlo error, so that the best of many is not the best
     """
 
     prepare: Callable[[Factorisation, Any, Workers], Any]
@@ -115,3 +116,4 @@ class Engine(Registration):
     run: Callable[..., tuple[Any, dict, dict] | None] | None = None
     finish: Callable[..., tuple[dict, dict]] | None = None
     maximise: bool = False
+    is_noisy: bool = False

@@ -82,25 +82,32 @@ class Optima:
         """The best one."""
         return self.found[0]
 
-    def dataset(self) -> xr.Dataset:
-        """The group ``search``: by optimum its objective, how often and by what it was found, and how near the best."""
-        each = {
-            "objective": [one.objective for one in self.found],
+    def table(self) -> dict[str, list]:
+        """By optimum its objective, how often and by what it was found, and how near the best."""
+        return {
+            "objective": [float(one.objective) for one in self.found],
             "found": [one.found for one in self.found],
             "way": [one.way for one in self.found],
             "first": [one.number for one in self.found],
             "likeness": [closeness(self.best.components, one.components) for one in self.found],
         }
-        dataset = xr.Dataset({name: ("optimum", np.array(values)) for name, values in each.items()})
-        return dataset.assign_coords(optimum=np.arange(len(self.found))).assign_attrs(
-            fits=self.fits, iterations=self.iterations
-        )
+
+    @property
+    def work(self) -> dict[str, int]:
+        """What was done."""
+        return {"fits": self.fits, "iterations": self.iterations}
 
     def note(self) -> str:
         """For the progress bar."""
         if not self.found:
             return ""
         return f"best {self.best.objective:.8g} ({self.best.way}), found {self.best.found} of {self.fits} times"
+
+
+def search_group(table: Mapping[str, list], **attrs: Any) -> xr.Dataset:
+    """The group ``search`` of a result."""
+    dataset = xr.Dataset({name: ("optimum", np.array(values)) for name, values in table.items()})
+    return dataset.assign_coords(optimum=np.arange(dataset.sizes["optimum"])).assign_attrs(attrs)
 
 
 def are_same(one: Optimum, other: Optimum) -> bool:

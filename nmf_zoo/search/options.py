@@ -7,7 +7,7 @@ from typing import Any
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.options import check_types
-from nmf_zoo.runtime.engine import Verdict
+from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.structure import Factorisation
 
 AUTO = "auto"
@@ -20,16 +20,19 @@ class Search:
     The first fit is the plain one of the same seed, so that a search never ends below it. The next start at random,
     from samples far apart and from singular vectors, until there are ``starts``; from then on from components of the
     best found so far: exchanged between two fits, pooled and merged, split, or drawn anew
-    (:mod:`nmf_zoo.search.proposals`). What is found depends on the seed and ``fits`` alone, not on the threads.
+    (:mod:`nmf_zoo.search.proposals`). What is found depends on the seed and the work alone, not on the threads.
 
     Attributes
     ----------
     fits : local fits in all: the budget. Those that begin at components found take about two thirds of the iterations
     starts : how many begin anew, of the first four all; None for a third of them
+    iterations : of all fits together, at the most; what is left is divided among the fits of a round. None: each fit
+        has those that the call gives to one
     """
 
     fits: int = 16
     starts: int | None = None
+    iterations: int | None = None
 
     def __post_init__(self):
         check_types(self)
@@ -37,6 +40,8 @@ class Search:
             raise InputError("fits", str(self.fits), "an integer >= 1")
         if self.starts is not None and not 1 <= self.starts <= self.fits:
             raise InputError("starts", str(self.starts), f"an integer from 1 to fits, {self.fits}, or None")
+        if self.iterations is not None and self.iterations < 1:
+            raise InputError("iterations", str(self.iterations), "an integer >= 1, or None")
 
     @property
     def fresh(self) -> int:
@@ -45,9 +50,9 @@ class Search:
 
 
 def search_of(
-    asked: Any, restarts: int, options: Any, initvals: Any, structure: Factorisation, argument: str = "search"
+    asked: Any, restarts: int, engine: Engine, options: Any, initvals: Any, structure: Factorisation
 ) -> Search | None:
-    """The search that a fit is asked for: "auto" where there is something to search, a :class:`Search`, or None.
+    """The search that a fit is asked for: None, a :class:`Search`, or "auto": the default one where it makes sense.
 
     Raises
     ------
@@ -56,12 +61,12 @@ def search_of(
     if asked is None:
         return None
     if asked != AUTO and not isinstance(asked, Search):
-        raise InputError(argument, repr(asked), f"None, {AUTO!r} or nz.Search(...)", f"e.g. search={AUTO!r}")
+        raise InputError("search", repr(asked), f"None, {AUTO!r} or nz.Search(...)", f"e.g. search={AUTO!r}")
     can = can_search(options, initvals, structure)
+    if asked == AUTO and (engine.is_noisy or not can):
+        return None
     if not can:
-        if asked == AUTO:
-            return None
-        raise InputError(argument, repr(asked), f"none, since {can.reason}", "leave it out")
+        raise InputError("search", repr(asked), f"none, since {can.reason}", "leave it out")
     if restarts == 1:
         return Search() if asked == AUTO else asked
     if asked != AUTO:

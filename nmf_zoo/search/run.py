@@ -8,6 +8,8 @@ threads decide nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -49,12 +51,15 @@ def run_search(
     optima, early = Optima(engine.maximise), ""
 
     def fit(item: tuple[str, Point], job: Job) -> Fitted:
-        part = None if checkpoint is None else checkpoint.part(job.number)
-        return fit_once(engine, problem, run, item[1], part, job)
+        part = None if checkpoint is None else checkpoint.part(_name(job.number, item[1]))
+        return fit_once(engine, problem, length, item[1], part, job)
 
     with _jobs(run, search.fits) as jobs:
         problem = engine.prepare(structure, options, jobs.workers)
         for numbers in _rounds(search.fits):
+            length = _length(run, search, optima.iterations, len(numbers))
+            if length.max_iter == 0:
+                break
             keys = [child(key, number) for number in numbers]
             items = [_start(structure, search, optima, number, key) for number, key in zip(numbers, keys, strict=True)]
             found = jobs.run(fit, items, keys, note=lambda *_: optima.note(), first=numbers[0])
@@ -72,6 +77,20 @@ def run_search(
 def _rounds(fits: int) -> Iterator[range]:
     """The numbers of the fits of each round."""
     return (range(first, min(first + ROUND, fits)) for first in range(0, fits, ROUND))
+
+
+def _name(number: int, start: Point) -> str:
+    """Of a fit's part of a checkpoint: in a session with more iterations it may begin elsewhere than it did before."""
+    digest = blake2b(b"".join(np.ascontiguousarray(start[name]).tobytes() for name in sorted(start)), digest_size=8)
+    return f"{number}-{digest.hexdigest()}" if start else str(number)
+
+
+def _length(run: FitRun, search: Search, done: int, fits: int) -> FitRun:
+    """How long each fit of a round may be: its part of the iterations that are left; none but in the first round."""
+    if search.iterations is None:
+        return run
+    share = max(search.iterations - done, 0) // fits
+    return replace(run, max_iter=min(run.max_iter, share if done else max(share, 1)))
 
 
 def _start(structure: Factorisation, search: Search, optima: Optima, number: int, key: np.uint64) -> tuple[str, Point]:

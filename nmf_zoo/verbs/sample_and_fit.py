@@ -43,7 +43,8 @@ from nmf_zoo.runtime.driver import STATUS, FitRun, SampleRun, available_cores, r
 from nmf_zoo.runtime.engine import Engine, WholeSampler
 from nmf_zoo.runtime.stopping import EARLY, INTERRUPTED, OnStep
 from nmf_zoo.runtime.workers import OneBlasThread
-from nmf_zoo.search.options import search_of
+from nmf_zoo.search.optima import search_group
+from nmf_zoo.search.options import AUTO, search_of
 from nmf_zoo.search.run import run_search
 from nmf_zoo.verbs.starts import chain_search, left_of, searched_starts, starts_of
 
@@ -61,7 +62,7 @@ def sample(
     quiet: bool = False,
     var_names: Sequence[str] | None = None,
     initvals: Any = None,
-    start: Any = "random",
+    start: Any = AUTO,
     discard_tuned_samples: bool = True,
     compute_convergence_checks: bool = True,
     idata_kwargs: Mapping[str, Any] | None = None,
@@ -92,7 +93,9 @@ def sample(
     start : where the chains begin if ``initvals`` is None: "random", each for itself; or "search", or a
         :class:`~nmf_zoo.Search`: all around the best mode that an optimiser's search found (draws of VB's q, where VB
         can run the model). The posterior has many modes, chains from random starts end in different ones, and none
-        leaves its own. The result's group ``search`` tells what else was found. Not for ``"smc"``
+        leaves its own. The result's group ``search`` tells what else was found. "auto" searches where an optimiser
+        with an exact objective can run the model, for four iterations per sweep of warm-up; not before NUTS.
+        Not for ``"smc"``
     discard_tuned_samples : False keeps the warm-up in ``warmup_posterior`` and ``warmup_sample_stats``. Not for
         ``"smc"``
     compute_convergence_checks : warn when R-hat or the effective sample size is poor, of invariants and, unless the
@@ -150,7 +153,7 @@ def sample(
         cores=cores,
         progressbar=progressbar and not quiet,
         compiles=what_compiles(chosen.name, structure),
-        search=chain_search(start, initvals, structure),
+        search=chain_search(start, initvals, chosen, structure, tune),
         var_names=None if var_names is None else tuple(var_names),
         on_step=on_step,
         max_seconds=max_seconds,
@@ -165,7 +168,8 @@ def sample(
     with checkpointed(checkpoint, chosen, options, structure, run, starts, entropy, seeded, rows) as saved:
         entropy = saved.entropy if saved else entropy
         if run.search is not None:
-            starts, searched["search"] = searched_starts(structure, run.search, run, chains, seed_key(entropy))
+            key = seed_key(entropy)
+            starts, searched["search"] = searched_starts(structure, run.search, run, chains, key, saved)
             run = left_of(run, time.perf_counter() - began)
         if isinstance(chosen, WholeSampler):
             groups, stopped = chosen.sample(model, structure, options, run, seed_key(entropy), starts)
@@ -196,7 +200,7 @@ def fit(
     max_iter: int = 2000,
     tol: float = 1e-4,
     restarts: int = 1,
-    search: Any = None,
+    search: Any = AUTO,
     draws: int = 200,
     cores: int | None = None,
     random_seed: Any = None,
@@ -220,11 +224,11 @@ def fit(
     max_iter : iterations at the most
     tol : stop when the engine's residual (see its ``Info``) falls below; 0 runs all iterations. MCEM's is the relative
         move of W's mean, per iteration, from one window of iterations to the next, so that noise averages out of it
-    restarts : number of random starts, in threads; the result has the best first, one chain each
-    search : None; "auto", or a :class:`~nmf_zoo.Search`: fits that learn from one another, of which the result has the
-        best alone. Its group ``search`` tells which optima were found, how often and by what. ``restarts`` is then how
-        many begin anew. "auto" does without where ``initvals``, the engine's ``start`` or a known factor leave no
-        choice
+    restarts : number of random starts, in threads; without a search the result has the best first, one chain each
+    search : a :class:`~nmf_zoo.Search`: fits that learn from one another, of which the result has the best alone. Its
+        group ``search`` tells which optima were found, how often and by what. "auto" is ``nz.Search()``, and
+        ``restarts`` then how many of its fits begin anew; but None where ``initvals``, the engine's ``start`` or a
+        known factor leave no choice, or the objective has Monte-Carlo error. None: only ``restarts``
     draws : draws from VB's approximate posterior; a point estimate is one draw
     others : as in :func:`sample`
 
@@ -258,7 +262,7 @@ def fit(
         cores=_cores(cores),
         progressbar=progressbar and not quiet,
         compiles=what_compiles(chosen.name, structure),
-        search=search_of(search, restarts, options, initvals, structure),
+        search=search_of(search, restarts, chosen, options, initvals, structure),
         on_step=on_step,
         max_seconds=max_seconds,
     )
@@ -271,7 +275,7 @@ def fit(
             early = solutions[0].status if solutions[0].status in EARLY else ""
         else:
             best, optima, early = run_search(chosen, structure, options, run, run.search, seed_key(entropy), saved)
-            solutions, searched = [best], {"search": optima.dataset()}
+            solutions, searched = [best], {"search": search_group(optima.table(), **optima.work)}
     with OneBlasThread():
         lp = [log_joints(structure, solution.values) for solution in solutions]
     groups = solution_groups(structure, solutions, lp, STATUS, var_names)

@@ -10,20 +10,25 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference.registry import is_maximised, names, resolve_engine, verdict
+from nmf_zoo.inference.registry import names, resolve_engine, verdict
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.results.posterior import posterior_group
-from nmf_zoo.runtime.arguments import variable_shapes
+from nmf_zoo.runtime.arguments import check_initvals, variable_shapes
+from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.compile_times import what_compiles
 from nmf_zoo.runtime.driver import FitRun, SampleRun
+from nmf_zoo.runtime.engine import Engine, Registration
+from nmf_zoo.runtime.state_patterns import Each
 from nmf_zoo.runtime.stopping import INTERRUPTED
-from nmf_zoo.search.options import Search, search_of
+from nmf_zoo.search.optima import search_group
+from nmf_zoo.search.options import AUTO, Search, can_search
 from nmf_zoo.search.run import run_search
 from nmf_zoo.structure import Array, Factorisation
 
 RANDOM, BY_SEARCH = "random", "search"
 SEARCH = 1 << 40  # the search's stream among those of the chains, which are numbered from 0
 SHARE = 0.2  # of the time
+PER_SWEEP = 4  # iterations of a search by default for a sweep of warm-up of a chain; each costs 0.02 to 0.8 of it
 MAX_ITER, TOL = 2000, 1e-4  # of a fit, as by default
 
 
@@ -50,29 +55,51 @@ def _at(variable: Any, chain: int, draw: int) -> Array:
     return np.asarray(variable.isel(chain=chain, draw=draw).to_numpy(), dtype=np.float64)
 
 
-def chain_search(start: Any, initvals: Any, structure: Factorisation) -> Search | None:
-    """The search before the chains that ``start`` asks for: "search" or a :class:`Search`; None for "random"."""
-    if start == RANDOM and isinstance(start, str):
+def chain_search(start: Any, initvals: Any, engine: Registration, structure: Factorisation, tune: int) -> Search | None:
+    """The search before the chains that ``start`` asks for; None for "random".
+
+    "auto" asks for one where it makes sense, of the work that fits beside ``tune`` sweeps of warm-up; what it finds is
+    the same for any number of chains. Not before NUTS, which can't be nutpie's where values are given.
+    """
+    if not isinstance(start, Search) and start not in (AUTO, RANDOM, BY_SEARCH):
+        expected = f"{AUTO!r}, {RANDOM!r}, {BY_SEARCH!r} or nz.Search(...)"
+        raise InputError("start", repr(start), expected, f"e.g. start={BY_SEARCH!r}")
+    if start == RANDOM:
         return None
-    if start != BY_SEARCH and not isinstance(start, Search):
-        raise InputError("start", repr(start), f"{RANDOM!r}, {BY_SEARCH!r} or nz.Search(...)", "e.g. start='search'")
-    if not _optimisers(structure):
-        raise InputError("start", repr(start), f"{RANDOM!r}: no optimiser can run this model", "leave it out")
-    return search_of(Search() if start == BY_SEARCH else start, 1, None, initvals, structure, argument="start")
+    able, can = _optimisers(structure), can_search(None, initvals, structure)
+    if start == AUTO:
+        makes_sense = isinstance(engine, Engine) and tune and can and able and not able[0].is_noisy
+        return Search(iterations=PER_SWEEP * tune) if makes_sense else None
+    reason = can.reason or ("" if able else "no optimiser can run this model")
+    if reason:
+        raise InputError("start", repr(start), f"{RANDOM!r}, since {reason}", "leave it out")
+    return Search() if start == BY_SEARCH else start
 
 
 def searched_starts(
-    structure: Factorisation, search: Search, run: SampleRun, chains: int, key: np.uint64
+    structure: Factorisation,
+    search: Search,
+    run: SampleRun,
+    chains: int,
+    key: np.uint64,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[list[dict[str, Array]], xr.Dataset]:
     """One start per chain, all around the best optimum that an optimiser found: draws of VB's q, or a point.
 
-    With them the group ``search`` of the result. Of ``max_seconds`` the search takes a fifth at the most.
+    With them the group ``search`` of the result. Of ``max_seconds`` the search takes a fifth at the most. A
+    ``checkpoint`` keeps what was found, so that a run that goes on from it does not search again.
 
     Raises
     ------
     KeyboardInterrupt : Ctrl-C ended the search
     """
-    engine, options = resolve_engine(_optimisers(structure)[0], "fit", structure)
+    part = None if checkpoint is None else checkpoint.part("starts")
+    kept = None if part is None else part.load({"starts": Each(Each(np.ndarray)), "table": dict, "attrs": dict})
+    if kept is not None:
+        return check_initvals(structure, kept.tree["starts"], chains), search_group(
+            kept.tree["table"], **kept.tree["attrs"]
+        )
+    engine = _optimisers(structure)[0]
     length = FitRun(
         max_iter=MAX_ITER,
         tol=TOL,
@@ -82,14 +109,17 @@ def searched_starts(
         compiles=what_compiles(engine.name, structure),
         max_seconds=None if run.max_seconds is None else SHARE * run.max_seconds,
     )
-    solution, optima, early = run_search(engine, structure, options, length, search, child(key, SEARCH))
+    solution, optima, early = run_search(engine, structure, engine.options(), length, search, child(key, SEARCH))
     if early == INTERRUPTED:
         raise KeyboardInterrupt("stopped before the first draw")
     starts: list[dict[str, Array]] = [
         {name: np.asarray(draws[i % len(draws)], np.float64) for name, draws in solution.values.items()}
         for i in range(chains)
     ]
-    return starts, optima.dataset().assign_attrs(engine=engine.name)
+    table, attrs = optima.table(), {**optima.work, "engine": engine.name}
+    if part is not None:
+        part.save({"starts": starts, "table": table, "attrs": attrs}, {})
+    return starts, search_group(table, **attrs)
 
 
 def left_of(run: SampleRun, seconds: float) -> SampleRun:
@@ -99,10 +129,10 @@ def left_of(run: SampleRun, seconds: float) -> SampleRun:
     return replace(run, max_seconds=max(run.max_seconds - seconds, (1.0 - SHARE) * run.max_seconds))
 
 
-def _optimisers(structure: Factorisation) -> list[str]:
-    """Those that can run the model with default options.
+def _optimisers(structure: Factorisation) -> list[Engine]:
+    """Those that can run the model with default options; first those with an exact objective, and of them with a bound.
 
-    First those with a bound: its distribution has draws around an optimum, as chains should start; others find a point.
+    A bound comes with a distribution: its draws are around an optimum, as chains should begin. Others find a point.
     """
-    able = [name for name in names("fit") if verdict(structure, name)]
-    return sorted(able, key=lambda name: not is_maximised(name))
+    able = [resolve_engine(name, "fit", structure)[0] for name in names("fit") if verdict(structure, name)]
+    return sorted(able, key=lambda engine: (engine.is_noisy, not engine.maximise))

@@ -169,8 +169,8 @@ def _run(engine: Any, run: Mapping[str, Any], *, draws: int, tune: int, chains: 
     """The result of one engine."""
     if verb_of(engine) == "sample":
         how: dict[str, Any] = {"draws": draws, "tune": tune, "chains": chains, "compute_convergence_checks": False}
-        return sample(engine=engine, **how, **run)
-    return fit(engine=engine, draws=draws * chains, max_iter=max_iter, **run)
+        return sample(engine=engine, start="random", **how, **run)
+    return fit(engine=engine, search=None, draws=draws * chains, max_iter=max_iter, **run)
 
 
 def _timed(engine: Any, run: Mapping[str, Any], length: Mapping[str, int]) -> tuple[Any, float]:

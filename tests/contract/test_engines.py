@@ -150,7 +150,7 @@ def run(engine, model, **arguments):
     short = {"random_seed": 1, "quiet": True, "model": model, "engine": engine}
     if verb_of(engine) == "sample":
         return nz.sample(**{"draws": 6, "tune": 3, "chains": 2, **short, **arguments})
-    return nz.fit(**{"max_iter": 5, "draws": 6, "restarts": 2, **short, **arguments})
+    return nz.fit(**{"max_iter": 5, "draws": 6, "restarts": 2, "search": None, **short, **arguments})
 
 
 def posterior(idata):

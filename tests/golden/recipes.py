@@ -22,7 +22,10 @@ from tests.contract.test_engines import MAKERS, F
 
 Case = tuple[str, Callable[[], Any]]
 
-CALLS: dict[str, Callable[..., Any]] = {"sample": nz.sample, "fit": nz.fit}
+CALLS: dict[str, Callable[..., Any]] = {
+    "sample": partial(nz.sample, start="random"),
+    "fit": partial(nz.fit, search=None),
+}
 SEED: dict[str, Any] = {"random_seed": 1, "quiet": True, "cores": 1}
 FEW = {"sample": {"draws": 6, "tune": 3, "chains": 2}, "fit": {"max_iter": 5, "draws": 6, "restarts": 2}}
 MORE: dict[str, dict[str, Any]] = {

@@ -44,8 +44,8 @@ def solve(X, rank, mean_h, initvals=None):
     """The best of three starts, or what becomes of one."""
     model = nz.gamma_nmf(X, rank, alpha_w=ALPHA_W, mean_w=1.0, alpha_h=2.0, mean_h=mean_h)
     fit = nz.fit(
-        model=model, engine="vb", restarts=1 if initvals else 3, max_iter=5000, tol=1e-4, draws=1, random_seed=1,
-        initvals=initvals, cores=1, quiet=True,
+        model=model, engine="vb", restarts=1 if initvals else 3, search=None, max_iter=5000, tol=1e-4, draws=1,
+        random_seed=1, initvals=initvals, cores=1, quiet=True,
     )  # fmt: skip
     q = fit.fit.isel(chain=0)
     counts = (q["W_shape"] - ALPHA_W).sum("feature").values

@@ -164,7 +164,7 @@ def test_chains_that_swap_have_a_bad_raw_rhat_and_a_good_aligned_one():
     rng = np.random.default_rng(0)
     X = rng.poisson(rng.gamma(0.3, 1.0, (12, 3)) @ rng.gamma(0.5, 20.0, (3, 30)))
     model = nz.gamma_nmf(X, rank=3)
-    idata = nz.sample(400, tune=400, chains=4, random_seed=3, quiet=True, model=model)
+    idata = nz.sample(400, tune=400, chains=4, start="random", random_seed=3, quiet=True, model=model)
     table = nz.summarise_components(nz.align(idata))
     assert table["rhat_raw"].max() > 1.5
     assert table["rhat"].max() < 1.05

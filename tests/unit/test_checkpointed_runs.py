@@ -42,7 +42,8 @@ def powers():
 
 def sample(folder, x=X, **options):
     return nz.sample(
-        **{"draws": 20, "tune": 10, "chains": 2, "quiet": True, "model": model(), **options}, checkpoint=folder
+        **{"draws": 20, "tune": 10, "chains": 2, "start": "random", "quiet": True, "model": model(), **options},
+        checkpoint=folder,
     )
 
 
@@ -52,7 +53,8 @@ def draws(idata):
 
 def test_a_call_without_a_seed_can_be_repeated(folder):
     first, again = sample(folder), sample(folder)
-    other = nz.sample(20, tune=10, chains=2, quiet=True, model=model(), random_seed=int(first.attrs["random_seed"]))
+    run = {"tune": 10, "chains": 2, "start": "random", "quiet": True, "model": model()}
+    other = nz.sample(20, random_seed=int(first.attrs["random_seed"]), **run)
     for name, array in draws(first).items():
         np.testing.assert_array_equal(draws(again)[name], array)
         np.testing.assert_array_equal(draws(other)[name], array)
@@ -183,7 +185,17 @@ def test_moments_and_stores_go_on_too(folder, tmp_path, monkeypatch, thing, dies
 @pytest.mark.parametrize("engine", ["em", "vb"])
 def test_fit_takes_a_checkpoint(folder, engine, declare):
     def fit(**options):
-        return nz.fit(engine=engine, tol=0, restarts=2, draws=3, quiet=True, model=declare(), random_seed=1, **options)
+        return nz.fit(
+            engine=engine,
+            model=declare(),
+            tol=0,
+            restarts=2,
+            search=None,
+            draws=3,
+            quiet=True,
+            random_seed=1,
+            **options,
+        )
 
     once = fit(max_iter=30)
     fit(max_iter=10, checkpoint=folder)
@@ -219,7 +231,8 @@ def test_ctrl_c_says_how_to_go_on(folder, monkeypatch):
     opened.close()
     done = opened.part(0).load().tree["sweeps"] - 10
     again = sample(folder, draws=done + 50, chains=1, random_seed=4, thin=1000)
-    whole = nz.sample(done + 50, tune=10, chains=1, random_seed=4, thin=1000, quiet=True, model=model())
+    run = {"tune": 10, "chains": 1, "start": "random", "thin": 1000, "quiet": True, "model": model()}
+    whole = nz.sample(done + 50, random_seed=4, **run)
     assert again.attrs["status"] == "complete"
     for name, array in draws(whole).items():
         np.testing.assert_array_equal(draws(again)[name], array)
@@ -253,7 +266,7 @@ def test_run_json_can_be_read(folder):
 @pytest.mark.parametrize("kinds", [["state"], ["rows"], ["state", "rows"]])
 def test_a_restart_s_files_in_another_s_place(folder, kinds):
     def fit(max_iter):
-        run = {"engine": "em", "tol": 0, "restarts": 2, "random_seed": 1, "quiet": True}
+        run = {"engine": "em", "tol": 0, "restarts": 2, "search": None, "random_seed": 1, "quiet": True}
         return nz.fit(max_iter=max_iter, model=model(), checkpoint=folder, **run)
 
     fit(10)

@@ -202,6 +202,8 @@ def test_fit_by_an_optimiser(counts, capsys):
         "30",
         "--restarts",
         "2",
+        "--search",
+        "0",
         "--tol",
         "0",
     )

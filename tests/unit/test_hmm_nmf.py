@@ -206,7 +206,7 @@ def test_fit_and_projection():
 
 def test_a_run_goes_on_from_its_checkpoint(tmp_path):
     """Bit for bit as one that was not stopped, on any number of cores."""
-    run = {"model": declare(X=GAPS), "engine": "hmm_exact", "tol": 0, "restarts": 2, "draws": 3}
+    run = {"model": declare(X=GAPS), "engine": "hmm_exact", "tol": 0, "restarts": 2, "search": None, "draws": 3}
     run |= {"random_seed": 1, "quiet": True}
     whole = nz.fit(**run, max_iter=9, cores=2)
     for length in (4, 9):

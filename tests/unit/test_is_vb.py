@@ -417,7 +417,16 @@ def test_a_fit_has_labels_and_goes_on_from_a_checkpoint(tmp_path):
 
     def run(**options):
         return nz.fit(
-            engine="vb", model=declared, tol=0, restarts=2, draws=3, quiet=True, random_seed=1, cores=2, **options
+            engine="vb",
+            model=declared,
+            tol=0,
+            restarts=2,
+            search=None,
+            draws=3,
+            quiet=True,
+            random_seed=1,
+            cores=2,
+            **options,
         )
 
     once = run(max_iter=30)

@@ -138,8 +138,9 @@ def test_a_run_says_what_it_compiles(quiet, compiling_vb, capsys):
 
 def test_a_run_whose_kernels_are_there_says_nothing(capsys):
     model = nz.gamma_nmf([[1, 2], [3, 4]], rank=1)
-    nz.fit(engine="vb", max_iter=3, tol=0.0, model=model, random_seed=1, quiet=True)
-    nz.fit(engine="vb", max_iter=3, tol=0.0, model=model, random_seed=1)
+    run = {"engine": "vb", "max_iter": 3, "tol": 0.0, "search": None, "model": model, "random_seed": 1}
+    nz.fit(quiet=True, **run)
+    nz.fit(**run)
     said = capsys.readouterr().err
     assert "3/3" in said
     assert "compiling" not in said

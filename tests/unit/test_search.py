@@ -16,7 +16,7 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.search import proposals
 from nmf_zoo.search.components import Components, likeness, merged, paired, pooled
-from nmf_zoo.search.optima import Optima, Optimum
+from nmf_zoo.search.optima import Optima, Optimum, search_group
 
 RUN = {"random_seed": 3, "quiet": True}
 
@@ -151,7 +151,7 @@ def test_optima_are_counted_by_place_and_objective():
     one, other = random_components(1, 3), random_components(2, 3)
     for number, (objective, components) in enumerate([(-9.0, one), (-5.0, other), (-5.00001, other), (-5.0, one)]):
         found.add(Optimum(objective, {}, components, "random", number), Fitted())
-    table = found.dataset()
+    table = search_group(found.table(), **found.work)
     assert table["found"].values.tolist() == [2, 1, 1]
     assert table["objective"].values.tolist() == [-5.0, -5.0, -9.0]
     assert table["likeness"].values[0] == pytest.approx(1.0)
@@ -183,7 +183,7 @@ def test_the_threads_decide_nothing(engine, model):
 @pytest.mark.parametrize("engine", ["em", "vb"])
 def test_the_first_fit_is_the_plain_one(engine, model):
     """So that no search ends below the fit of the same seed."""
-    plain = nz.fit(engine=engine, model=model, **RUN)
+    plain = nz.fit(engine=engine, search=None, model=model, **RUN)
     first = nz.fit(engine=engine, search=nz.Search(fits=1), model=model, **RUN)
     xr.testing.assert_equal(_compat.group(plain, "posterior"), _compat.group(first, "posterior"))
     xr.testing.assert_equal(_compat.group(plain, "fit"), _compat.group(first, "fit"))
@@ -238,6 +238,24 @@ def test_a_search_goes_on_from_its_checkpoint(model, tmp_path):
         xr.testing.assert_equal(_compat.group(whole, name), _compat.group(again, name))
     with pytest.raises(InputError, match=r"search\.fits was 9, now 10"):
         nz.fit(**run | {"checkpoint": tmp_path / "c", "search": nz.Search(fits=10)})
+
+
+def test_a_longer_search_goes_on_from_the_checkpoint_of_a_shorter_one(model, tmp_path):
+    """Some of its fits then begin elsewhere than they did in the shorter one."""
+    run = {"engine": "vb", "search": nz.Search(fits=9), "tol": 0, "model": model, **RUN}
+    nz.fit(checkpoint=tmp_path / "c", max_iter=5, **run)
+    longer, whole = nz.fit(checkpoint=tmp_path / "c", max_iter=30, **run), nz.fit(max_iter=30, **run)
+    for name in ("posterior", "search", "fit"):
+        xr.testing.assert_equal(_compat.group(whole, name), _compat.group(longer, name))
+
+
+@pytest.mark.parametrize("most", [1, 7, 50, 400])
+def test_iterations_are_a_budget(most, model):
+    """A round takes no more than is left; but each fit of the first makes one."""
+    found = nz.fit(engine="vb", search=nz.Search(iterations=most), tol=0, max_iter=40, model=model, **RUN)
+    done = search_of(found).attrs["iterations"]
+    assert most - 4 < done <= max(most, 4)
+    assert _compat.group(found, "fit")["objective"].sizes["iteration"] <= 40
 
 
 def test_time_that_is_over_ends_the_search(model):
@@ -358,7 +376,7 @@ def test_a_run_with_a_search_goes_on_from_its_checkpoint(model, tmp_path):
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
-        ({"start": "nndsvd"}, r"start: got 'nndsvd'; expected 'random', 'search' or nz.Search\(...\)"),
+        ({"start": "nndsvd"}, r"start: got 'nndsvd'; expected 'auto', 'random', 'search' or nz.Search\(...\)"),
         ({"start": "search", "initvals": {}}, "start: got .*initvals say where"),
     ],
 )

@@ -60,7 +60,7 @@ def test_bands_hold_95_percent_of_whole_curves():
 
 
 def test_restarts_of_a_fit_are_lines(model):
-    idata = nz.fit(engine="em", restarts=3, model=model, random_seed=1, quiet=True)
+    idata = nz.fit(engine="em", restarts=3, search=None, model=model, random_seed=1, quiet=True)
     whole, gap = nz.plot_objective(idata).axes
     assert len(whole.lines) == len(gap.lines) == 3
     assert gap.get_yscale() == "log"

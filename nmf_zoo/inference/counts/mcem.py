@@ -463,4 +463,5 @@ ENGINE = Engine(
     init=init,
     step=step,
     finish=finish,
+    is_noisy=True,
 )

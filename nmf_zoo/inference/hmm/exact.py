@@ -112,7 +112,8 @@ def finish(problem: Problem, state: ExactState, key: np.uint64, draws: int) -> t
     name = structure.H.name
     values[name] = as_activations(paths, structure.rank)
     best = as_activations(recursions.best_path()[2], structure.rank)
-    return values, {f"{name}_mean": np.ascontiguousarray(state.marginals.T), f"{name}_best": best}
+    chance = np.ascontiguousarray(np.minimum(state.marginals.T, 1.0))  # a sum over states may round above 1
+    return values, {f"{name}_mean": chance, f"{name}_best": best}
 
 
 def _start_weights(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> Array:

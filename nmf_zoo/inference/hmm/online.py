@@ -223,8 +223,9 @@ def activations(problem: Problem, state: ChainState, columns: Columns, key: np.u
 
 
 def _moments(chance: Array) -> dict[str, Array]:
-    """Of activations that are 1 with this probability, else 0."""
-    return {"mean": np.ascontiguousarray(chance), "sd": np.sqrt(np.maximum(chance * (1.0 - chance), 0.0))}
+    """Of activations that are 1 with this probability, a sum over states that may round above 1, else 0."""
+    mean = np.ascontiguousarray(np.minimum(chance, 1.0))
+    return {"mean": mean, "sd": np.sqrt(mean * (1.0 - mean))}
 
 
 # -- rows of statistics, and samples as the kernels take them --------------------------------------------------------

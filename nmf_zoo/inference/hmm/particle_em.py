@@ -329,4 +329,5 @@ ENGINE = Engine(
     step=step,
     finish=finish,
     maximise=True,
+    is_noisy=True,
 )

@@ -68,12 +68,16 @@ def stream(output: Path, run: Mapping[str, Any]) -> Any:
         raise InputError(name, error.got, error.expected, error.do) from error
 
 
-def read_search(fits: int) -> Any:
-    """``--search 16``"""
+def read_search(fits: int, verb: str) -> dict[str, Any]:
+    """``--search 16`` as an argument of ``nz.sample`` or ``nz.fit``."""
     import nmf_zoo as nz
 
+    name, without = ("start", "random") if verb == "sample" else ("search", None)
+    if fits == 0:
+        return {name: without}
+
     try:
-        return nz.Search(fits=fits)
+        return {name: nz.Search(fits=fits)}
     except InputError as error:
         raise InputError("--search", error.got, error.expected) from error
 
@@ -136,7 +140,7 @@ def run_arguments(arguments: argparse.Namespace, engine: Entry) -> dict[str, Any
     if arguments.initvals is not None:
         run["initvals"] = read_start(arguments.initvals)
     if arguments.search is not None:
-        run["start" if engine.verb == "sample" else "search"] = read_search(arguments.search)
+        run |= read_search(arguments.search, engine.verb)
     if arguments.log_likelihood:
         run["idata_kwargs"] = {"log_likelihood": True}
     return run

@@ -108,7 +108,8 @@ def _fill_fit(parser: Parser) -> None:
         "--search",
         type=int,
         metavar="FITS",
-        help="search for the best mode by so many local fits, e.g. 16; sampling engines start all chains there",
+        help="search for the best mode by so many local fits, sampling engines start all chains there; 0: no search "
+        "(default 16, for sampling engines as many as fit beside their warm-up)",
     )
     run.add_argument("--log-likelihood", action="store_true", help="also store the log-likelihood of every cell")
     _add_options(run, "run", catalogue.runs(), NOT_OPTIONS)

@@ -156,11 +156,11 @@ def run(entry: Registration, models: Iterable[str]) -> float:
 
 
 def _sample(model: pm.Model, options: Any) -> None:
-    predict(sample(20, tune=40, chains=1, engine=options, model=model, **QUIET), model, random_seed=1)
+    predict(sample(20, tune=40, chains=1, start="random", engine=options, model=model, **QUIET), model, random_seed=1)
 
 
 def _fit(model: pm.Model, options: Any) -> None:
-    predict(fit(max_iter=3, tol=0.0, draws=2, engine=options, model=model, **QUIET), model, random_seed=1)
+    predict(fit(max_iter=3, tol=0.0, draws=2, search=None, engine=options, model=model, **QUIET), model, random_seed=1)
 
 
 def _stream(model: pm.Model, options: Any) -> None:

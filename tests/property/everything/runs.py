@@ -116,8 +116,9 @@ def fits(pick):
         "restarts": pick(["1", "1", "1", "2", "3"]),
         "draws": pick(["3", "1"]),
     }
-    if pick.once_in(6):
-        given["search"] = pick(["'auto'", "nz.Search(fits=9)", "nz.Search(fits=7, starts=2)"])
+    if not pick.once_in(4):
+        searches = ["nz.Search(fits=9)", "nz.Search(fits=7, starts=2)", "nz.Search(iterations=20)"]
+        given["search"] = pick(["None", "None", "'auto'", *searches])
     return given
 
 
@@ -134,8 +135,8 @@ def samples(pick, name):
         return given
     if pick.once_in(5):
         given["thin"] = pick(["1", "2", "5"])
-    if pick.once_in(10):
-        given["start"] = pick(["nz.Search(fits=6)", "'random'"])
+    if not pick.once_in(4):
+        given["start"] = pick(["'random'", "'random'", "'auto'", "nz.Search(fits=6)"])
     if pick.once_in(8):
         given["discard_tuned_samples"] = "False"
     if name != "nuts" and pick.once_in(8):
