@@ -17,6 +17,7 @@ from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.search import proposals
 from nmf_zoo.search.components import Components, likeness, merged, paired, pooled
 from nmf_zoo.search.optima import Optima, Optimum, search_group
+from nmf_zoo.verbs import starts
 
 RUN = {"random_seed": 3, "quiet": True}
 
@@ -347,7 +348,7 @@ def test_the_verdict_on_chains(model):
 def test_chains_start_around_the_best_optimum(model):
     """In one mode: before any warm-up the chains agree better than those from random starts."""
     run = {"draws": 50, "tune": 0, "chains": 4, "model": model, **RUN}
-    apart = nz.sample(**run)
+    apart = nz.sample(start="random", **run)
     near = nz.sample(start=nz.Search(fits=6), **run)
     table = search_of(near)
     assert (table.attrs["engine"], table.attrs["fits"]) == ("vb", 6)
@@ -371,6 +372,64 @@ def test_a_run_with_a_search_goes_on_from_its_checkpoint(model, tmp_path):
     xr.testing.assert_equal(_compat.group(longer, "posterior"), _compat.group(nz.sample(20, **run), "posterior"))
     with pytest.raises(InputError, match="search"):
         nz.sample(20, checkpoint=tmp_path / "c", **run | {"start": "random"})
+
+
+def test_a_run_that_goes_on_does_not_search_again(model, tmp_path, monkeypatch):
+    run = {"tune": 10, "chains": 3, "model": model, **RUN}
+    once = nz.sample(10, checkpoint=tmp_path / "c", **run)
+    monkeypatch.delattr(starts, "run_search")
+    again = nz.sample(10, checkpoint=tmp_path / "c", **run)
+    xr.testing.assert_equal(_compat.group(once, "posterior"), _compat.group(again, "posterior"))
+    xr.testing.assert_equal(search_of(once), search_of(again))
+    assert search_of(again).attrs["engine"] == search_of(once).attrs["engine"] == "vb"
+
+
+# -- by default --------------------------------------------------------------------------------------------------
+
+
+def known(model):
+    return pm.do(model, {"W": np.ones((30, 5))})
+
+
+def searches(call, **arguments):
+    return "search" in _compat.group_names(call(**{**RUN, **arguments}))
+
+
+@pytest.mark.parametrize("engine", ["em", "vb"])
+def test_a_fit_searches(engine, model):
+    assert searches(nz.fit, engine=engine, max_iter=2, model=model)
+    assert not searches(nz.fit, engine=engine, max_iter=2, search=None, model=model)
+    assert not searches(nz.fit, engine=engine, max_iter=2, initvals={"W": np.ones((30, 5))}, model=model)
+    assert not searches(nz.fit, engine=engine, max_iter=2, model=known(model))
+
+
+def test_a_noisy_objective_is_searched_when_told_to(counts):
+    run = {"engine": "mcem", "max_iter": 2, "model": nz.gap(counts, 2)}
+    assert not searches(nz.fit, **run)
+    assert searches(nz.fit, search=nz.Search(fits=2), **run)
+
+
+def test_chains_begin_where_a_search_ends(model):
+    run = {"draws": 2, "chains": 2, "model": model}
+    assert searches(nz.sample, tune=2, **run)
+    assert not searches(nz.sample, tune=0, **run)
+    assert not searches(nz.sample, tune=2, start="random", **run)
+    assert not searches(nz.sample, tune=2, initvals={"W": np.ones((30, 5))}, **run)
+    assert not searches(nz.sample, tune=2, **run | {"model": known(model)})
+    assert not searches(nz.sample, engine="smc", **run)
+
+
+@pytest.mark.filterwarnings("ignore:.*")
+@pytest.mark.parametrize("asked", [{}, {"start": "search"}])
+def test_nuts_begins_there_when_told_to(asked):
+    run = {"engine": nz.NUTS(sampler="pymc"), "draws": 4, "tune": 4, "chains": 1}
+    assert searches(nz.sample, model=nz.gamma_nmf([[1, 2], [3, 4]], 1), **run, **asked) == bool(asked)
+
+
+def test_the_search_is_no_longer_than_its_budget(model):
+    """Four iterations for a sweep of warm-up, but one for each fit of the first round."""
+    found = nz.sample(2, tune=50, chains=1, model=model, **RUN)
+    assert 100 < search_of(found).attrs["iterations"] <= 200
 
 
 @pytest.mark.parametrize(
