@@ -214,6 +214,28 @@ def test_fit_by_an_optimiser(counts, capsys):
     assert "(lower is better) after 30 iterations" in said
 
 
+@pytest.mark.parametrize(
+    ("words", "fits"),
+    [
+        (("--engine", "em", "--max-iter", "3", "--tol", "0", "--search", "3"), 3),
+        (("--engine", "em", "--max-iter", "3", "--tol", "0"), 16),
+        (("--engine", "em", "--max-iter", "3", "--tol", "0", "--search", "0"), None),
+        ((*QUICK, "--search", "2"), 2),
+        ((*QUICK, "--search", "0"), None),
+    ],
+)
+def test_how_much_is_searched(counts, words, fits):
+    assert run("fit", "counts.csv", "-o", "out.nc", "--rank", "2", "--random-seed", "1", "--quiet", *words) == 0
+    found = nz.load("out.nc")
+    assert ("search" in _compat.group_names(found)) == (fits is not None)
+    assert fits is None or _compat.group(found, "search").attrs["fits"] == fits
+
+
+def test_a_search_of_less_than_nothing(counts, capsys):
+    assert run("fit", "counts.csv", "-o", "out.nc", "--rank", "2", "--search", "-1") == 2
+    assert capsys.readouterr().err == "nmf-zoo: --search: got -1; expected an integer >= 0\n"
+
+
 def test_an_optimiser_that_stops_early_says_so(counts, capsys):
     words = ("--engine", "em", "--rank", "2", "--max-iter", "2", "--random-seed", "1", "--no-progressbar")
     assert run("fit", "counts.csv", "-o", "out.zarr", *words) == 0

@@ -72,14 +72,11 @@ def read_search(fits: int, verb: str) -> dict[str, Any]:
     """``--search 16`` as an argument of ``nz.sample`` or ``nz.fit``."""
     import nmf_zoo as nz
 
-    name, without = ("start", "random") if verb == "sample" else ("search", None)
-    if fits == 0:
-        return {name: without}
-
-    try:
-        return {name: nz.Search(fits=fits)}
-    except InputError as error:
-        raise InputError("--search", error.got, error.expected) from error
+    if fits < 0:
+        raise InputError("--search", str(fits), "an integer >= 0")
+    if verb == "sample":
+        return {"start": nz.Search(fits=fits) if fits else "random"}
+    return {"search": nz.Search(fits=fits) if fits else None}
 
 
 def make_options(kind: type, options: Mapping[str, Any]) -> Any:
