@@ -48,9 +48,9 @@ def measure(work: str) -> None:
     model: pm.Model = getattr(nz, maker)(X, rank=3)
     arguments = {"model": model, "engine": engine, "random_seed": 1, "quiet": True, "cores": 1}
     if engine == "gibbs":
-        nz.sample(2, tune=2, chains=1, **arguments)
+        nz.sample(2, tune=2, chains=1, start="random", **arguments)
     else:
-        nz.fit(max_iter=2, draws=2, **arguments)
+        nz.fit(max_iter=2, draws=2, search=None, **arguments)
     print(time.process_time() - began)
 
 

@@ -99,6 +99,7 @@ def convergence(model: pm.Model, name: str, most: int) -> Iterator[Row]:
 
 def iterations(model: pm.Model, options: nz.VB, tol: float, most: int) -> tuple[int, float]:
     """How many it took, and the bound at their end."""
-    idata = nz.fit(engine=options, model=model, random_seed=1, tol=tol, max_iter=most, draws=1, quiet=True, cores=2)
+    run = {"search": None, "random_seed": 1, "tol": tol, "max_iter": most, "draws": 1, "quiet": True, "cores": 2}
+    idata = nz.fit(engine=options, model=model, **run)
     objective = _compat.group(idata, "fit")["objective"].values[0]
     return len(objective), float(objective[-1])

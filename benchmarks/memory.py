@@ -32,9 +32,9 @@ def run(engine: str, X: Any) -> Any:
     before = memory("VmRSS")
     if engine == "gibbs":
         options = nz.Gibbs(trajectories="never")  # as data of this size go anyway, and so the part that warms up
-        nz.sample(KEPT, model=model, engine=options, tune=10, chains=1, **SETTINGS)
+        nz.sample(KEPT, model=model, engine=options, tune=10, chains=1, start="random", **SETTINGS)
     else:
-        nz.fit(model=model, engine=engine, max_iter=20, tol=0, draws=KEPT, **SETTINGS)
+        nz.fit(model=model, engine=engine, max_iter=20, tol=0, search=None, draws=KEPT, **SETTINGS)
     return memory("VmHWM") - before
 
 

@@ -27,7 +27,7 @@ from nmf_zoo import _compat
 
 ENOUGH_ESS, ENOUGH_SECONDS, MOST_DOUBLINGS = 1000.0, 1.0, 9
 MOST_CELLS = 1000
-OURS = {"chains": 2, "cores": 1, "quiet": True, "compute_convergence_checks": False}
+OURS = {"chains": 2, "cores": 1, "start": "random", "quiet": True, "compute_convergence_checks": False}
 TARGET_ACCEPTS = (0.8, 0.95)
 
 

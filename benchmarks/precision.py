@@ -26,7 +26,8 @@ def rows(quick: bool) -> Iterator[Row]:
                 options = [replace(PLAIN[name], precision=p) for p in ("float32", "float64")]
                 steppers = [Stepper(nz.read(model), one) for one in options]
                 single, double = fastest(steppers, 2 if quick else 7)
-                arguments = {"model": model, "random_seed": 1, "max_iter": 5 if quick else 50, "tol": 0, "quiet": True}
+                length = {"max_iter": 5 if quick else 50, "tol": 0, "search": None}
+                arguments = {"model": model, "random_seed": 1, "quiet": True, **length}
                 ends = [objective(nz.fit(engine=one, **arguments)) for one in options]
                 off = abs(ends[0] / ends[1] - 1)
                 work = f"float32, one plain {name.upper()} iteration, {label}, K={rank}"

@@ -29,7 +29,7 @@ def measure(engine: str) -> None:
     if engine == "gibbs":
         nz.sample(1, engine=engine, tune=0, chains=1, cores=1, **arguments)
     else:
-        nz.fit(engine=engine, max_iter=1, draws=1, **arguments)
+        nz.fit(engine=engine, max_iter=1, draws=1, search=None, **arguments)
     print(imported - began, time.perf_counter() - imported)
 
 

@@ -95,7 +95,15 @@ def stream_weights(X: sp.csc_array, **options: Any) -> np.ndarray:
 
 def batch_weights(X: sp.csc_array, iterations: int) -> np.ndarray:
     model = nz.gamma_nmf(X, RANK, alpha_w=0.5, alpha_h=SHAPE)
-    settings = {"max_iter": iterations, "tol": 0, "draws": 20, "cores": 1, "random_seed": 1, "quiet": True}
+    settings = {
+        "max_iter": iterations,
+        "tol": 0,
+        "search": None,
+        "draws": 20,
+        "cores": 1,
+        "random_seed": 1,
+        "quiet": True,
+    }
     return nz.fit(model=model, engine="vb", var_names=["W"], **settings).posterior["W"][0].mean("draw").to_numpy()
 
 
