@@ -74,11 +74,13 @@ nz.check(model)
 # %% [markdown]
 # ## Sample
 #
-# Four chains of Gibbs sampling, of which every second draw is kept (`thin=2`). The first run on a machine compiles
-# the sampler, which takes a minute or two; later ones start at once.
+# Four chains of Gibbs sampling, of which every second draw is kept (`thin=2`). By default they would all start at the
+# best that a search finds; here each starts at random, so that we see whether they arrive at the same place. The first
+# run on a machine compiles the sampler, which takes up to a minute; later ones start at once.
 
 # %%
-idata = nz.sample(DRAWS, model=model, tune=DRAWS, chains=CHAINS, thin=2, cores=2, random_seed=1, progressbar=False)
+length = {"tune": DRAWS, "chains": CHAINS, "thin": 2, "cores": 2}
+idata = nz.sample(DRAWS, model=model, start="random", random_seed=1, progressbar=False, **length)
 print(f"{DRAWS} sweeps of each of {CHAINS} chains in {idata.attrs['seconds']:.1f} s")
 nz.summarise(idata).head(5).round(2)
 
@@ -151,8 +153,9 @@ shares.groupby(shares.index.str[-1].rename("digit")).mean().round(2)
 # so they start several times.
 
 # %%
-point = nz.fit(model=model, engine=nz.EM(mode="log"), restarts=5, cores=2, random_seed=1, progressbar=False)
-bound = nz.fit(model=model, engine="vb", restarts=5, cores=2, random_seed=1, progressbar=False)
+starts = {"restarts": 5, "search": None, "cores": 2, "random_seed": 1, "progressbar": False}
+point = nz.fit(model=model, engine=nz.EM(mode="log"), **starts)
+bound = nz.fit(model=model, engine="vb", **starts)
 nz.plot_objective(bound)
 
 # %% [markdown]

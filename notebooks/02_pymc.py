@@ -133,7 +133,8 @@ hold_against({name: found["prior_predictive"]["X"] for name, found in drawn.item
 # apply. But a raw cell of W, a colour for each chain, makes a bad picture:
 
 # %%
-gibbs = nz.sample(DRAWS, model=model, tune=DRAWS, chains=4, cores=CORES, random_seed=1, quiet=True)
+# each chain from a start of its own; by default all begin at the best that a search finds
+gibbs = nz.sample(DRAWS, model=model, tune=DRAWS, chains=4, start="random", cores=CORES, random_seed=1, quiet=True)
 one_cell = {"var_names": ["W"], "coords": {"feature": ["coot"], "component": [0]}}
 if OLD:
     one_cell |= {"compact": False, "figsize": (10, 2.5)}  # a colour for each chain
@@ -362,7 +363,7 @@ if SMALL:
 for name, start in starts.items():
     top = pm.find_MAP(model=smooth, start=start, progressbar=False, **most)
     print(f"find_MAP, start {name}: {float(log_joint({v: top[v] for v in smooth.initial_point()})):.2f}")
-point = nz.fit(model=smooth, engine="em", restarts=5, cores=CORES, random_seed=1, quiet=True)
+point = nz.fit(model=smooth, engine="em", restarts=5, search=None, cores=CORES, random_seed=1, quiet=True)
 print("EM, five starts:", point["sample_stats"]["lp"].to_numpy().ravel().round(2))
 
 # %% [markdown]

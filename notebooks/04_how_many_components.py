@@ -259,7 +259,7 @@ priors[["log_evidence", "error", "log_bayes_factor", "factor_error"]].round(1)
 def sampled(rank):
     length = {"draws": 50, "tune": 100} if SMALL else {"draws": 1000, "tune": 1000}
     model = declare(rank)
-    return model, nz.sample(**length, chains=4, model=model, **RUN)
+    return model, nz.sample(**length, chains=4, start="random", model=model, **RUN)
 
 
 def misfit(model, idata):

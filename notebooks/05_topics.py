@@ -85,7 +85,7 @@ print(nz.describe(model))
 
 # %%
 mcem = nz.fit(model=model, engine=nz.MCEM(sweeps=10, burn_in=3, explore=100), max_iter=ITERATIONS, **RUN)
-joint = nz.fit(model=model, engine=nz.EM(mode="log"), max_iter=500, **RUN)
+joint = nz.fit(model=model, engine=nz.EM(mode="log"), max_iter=500, search=None, **RUN)
 print(f"MCEM: {mcem.attrs['seconds']:.0f} s, joint EM: {joint.attrs['seconds']:.0f} s")
 nz.plot_objective(mcem)
 
@@ -157,7 +157,7 @@ for n in (50, 100) if SMALL else (100, 400, 1600):
     truth = pm.do(nz.gap(None, given, shape=(len(W), n)), {"W": W})
     drawn = nz.gap(sp.csc_array(nz.simulate(truth, random_seed=3)["X"].to_numpy()), ten)
     for way, engine in (("MCEM", nz.MCEM(sweeps=10, burn_in=3, explore=100)), ("joint EM", "em")):
-        group = nz.fit(model=drawn, engine=engine, max_iter=ITERATIONS, **RUN)["posterior"]
+        group = nz.fit(model=drawn, engine=engine, max_iter=ITERATIONS, search=None, **RUN)["posterior"]
         size = np.sort((group["W"].sum("feature") * group["H"].sum("obs"))[0, 0])[::-1]
         surplus.append({"documents": n, "way": way, "shares": (size / size.sum()).round(3)})
 

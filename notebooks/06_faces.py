@@ -113,7 +113,7 @@ SHAPES, RANK = ((10.0, 10.0), (0.1, 0.1), (10.0, 0.2), (0.1, 10.0)), 9 if SMALL 
 unknown, X, fits, rows = nz.free("all"), faces[:, :MANY], {}, {}
 for of_w, of_h in SHAPES:
     model = nz.gamma_nmf(X, RANK, alpha_w=of_w, mean_w=unknown, alpha_h=of_h, mean_h=unknown)
-    found = nz.fit(model=model, engine="vb", max_iter=100 if SMALL else 800, draws=100, **HOW)
+    found = nz.fit(model=model, engine="vb", search=None, max_iter=100 if SMALL else 800, draws=100, **HOW)
     mean = found["posterior"].isel(chain=0).mean("draw")
     W, H = fits[of_w, of_h] = mean["W"].to_numpy(), mean["H"].to_numpy()
     rows[f"{of_w:g}, {of_h:g}"] = {
@@ -193,7 +193,8 @@ def run(method, rank):
         sweeps = {"tune": 50, "draws": 50} if SMALL else {"tune": 500, "draws": 250}
         return nz.sample(model=model, engine="gibbs", chains=2, **sweeps, **HOW), model
     engine, most = "em" if method == "ML" else "vb", 100 if SMALL else 600
-    return nz.fit(model=model, engine=engine, max_iter=most, draws=1 if method == "ML" else 500, **HOW), model
+    draws = 1 if method == "ML" else 500
+    return nz.fit(model=model, engine=engine, search=None, max_iter=most, draws=draws, **HOW), model
 
 
 METHODS = {"ML": ORANGE, "VB": BLUE, "VB, learned": "#56B4E9", "Gibbs": GREEN}

@@ -106,7 +106,8 @@ print(nz.describe(model))
 # %%
 began = time.perf_counter()
 starts, most = (1, 30) if SMALL else (4, 200)
-em = nz.fit(model=model, engine="em", restarts=starts, max_iter=most, random_seed=1, progressbar=False)
+run = {"search": None, "random_seed": 1, "progressbar": False}
+em = nz.fit(model=model, engine="em", restarts=starts, max_iter=most, **run)
 seconds = time.perf_counter() - began
 W, H = (em["posterior"][factor].to_numpy()[0, 0] for factor in "WH")
 
@@ -190,7 +191,7 @@ excerpt = (excerpt / excerpt.mean()).assign_coords(time=excerpt.time.to_numpy().
 small = nz.is_nmf(excerpt, 2, alpha_w=1.0, beta_w=0.01)
 draws = 50 if SMALL else 1000
 gibbs = nz.sample(draws, model=small, engine="gibbs", tune=draws, chains=2, random_seed=1, progressbar=False)
-vb = nz.fit(model=small, engine="vb", restarts=4, max_iter=500, draws=draws, random_seed=1, progressbar=False)
+vb = nz.fit(model=small, engine="vb", restarts=4, max_iter=500, draws=draws, **run)
 print(f"{excerpt.sizes['frequency']} x {excerpt.sizes['time']}: {float(gibbs.attrs['seconds']):.1f} s")
 nz.summarise(gibbs).head(6).round(3)
 

@@ -128,7 +128,8 @@ print(nz.describe(model))
 def start(x, restarts=4):
     """W at the scale of the chain's mean: of median activation 1."""
     plain = nz.poisson_nmf(x, TOPICS)
-    em = nz.fit(model=plain, engine="em", restarts=restarts, max_iter=200, random_seed=1, progressbar=False)
+    run = {"restarts": restarts, "search": None, "max_iter": 200, "random_seed": 1, "progressbar": False}
+    em = nz.fit(model=plain, engine="em", **run)
     W, H = (em["posterior"][factor].to_numpy()[0, 0] for factor in "WH")
     return {"W": W * np.median(H + 1 / W.sum(axis=0)[:, None], axis=1) + 1e-3}
 
@@ -339,7 +340,8 @@ frequency = P.frequency.to_numpy()
 each = nz.free(tie="obs")
 played = nz.hmm_nmf(notes, 6, chain=nz.BasisChain(p=each, q=each), background=0.1)
 began = time.perf_counter()
-restarts = {"restarts": 4 if SMALL else 12, "max_iter": 150, "random_seed": 1, "progressbar": False, "quiet": True}
+restarts = {"restarts": 4 if SMALL else 12, "search": None, "max_iter": 150}
+restarts |= {"random_seed": 1, "progressbar": False, "quiet": True}
 exact = nz.fit(model=played, engine="hmm_exact", **restarts)
 print(f"{notes.shape[1]} times, 64 states: {time.perf_counter() - began:.1f} s")
 V, best = exact["posterior"]["W"].to_numpy()[0, 0], exact["fit"]["H_best"].to_numpy()[0]

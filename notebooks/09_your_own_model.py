@@ -122,7 +122,9 @@ print("left to NUTS:", [variable.name for variable in model.value_vars if variab
 def start_of(X, exposure, rank):
     """Factors at the maximum under fixed hyperparameters, the columns of W made to sum to 1."""
     plain = nz.gamma_nmf(X, rank, exposure=exposure, alpha_w=1.0, beta_w=len(X), alpha_h=1.0, beta_h=1e-3)
-    em = nz.fit(model=plain, engine="em", restarts=2 if SMALL else 10, random_seed=1, quiet=True)["posterior"]
+    em = nz.fit(model=plain, engine="em", restarts=2 if SMALL else 10, search=None, random_seed=1, quiet=True)[
+        "posterior"
+    ]
     W, H = (em[name].to_numpy()[0, 0] for name in "WH")
     return {"W": W / W.sum(axis=0) + 1e-6, "H": H * W.sum(axis=0)[:, None] + 1e-3}
 
@@ -310,7 +312,8 @@ readable = with_hyperpriors(x, chances)
 print(nz.describe(readable))
 free = nz.gamma_nmf(x, RANK, exposure=chances, alpha_w=nz.free(), mean_w=1 / 96, mean_h=nz.free(tie="obs"))
 print(nz.describe(free))
-estimate = nz.fit(model=free, engine="vb", restarts=2, max_iter=50 if SMALL else 1000, random_seed=1, quiet=True)
+length = {"restarts": 2, "search": None, "max_iter": 50 if SMALL else 1000}
+estimate = nz.fit(model=free, engine="vb", random_seed=1, quiet=True, **length)
 {name: estimate["posterior"][name].to_numpy()[0, 0].round(2) for name in ("alpha_w", "mean_h")}
 
 # %% [markdown]

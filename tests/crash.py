@@ -75,7 +75,15 @@ def numbers_of(idata: Any) -> dict[str, np.ndarray]:
 
 def fit(declare: Callable[[], Any], engine: Any, length: int, **options: Any) -> Run:
     def run(folder: Path | None, cores: int) -> dict[str, np.ndarray]:
-        options_ = {"restarts": 2, "draws": 3, "tol": 0, "random_seed": 5, "quiet": True, "cores": cores} | options
+        options_ = {
+            "restarts": 2,
+            "search": None,
+            "draws": 3,
+            "tol": 0,
+            "random_seed": 5,
+            "quiet": True,
+            "cores": cores,
+        } | options
         path = None if folder is None else folder / "checkpoint"
         return numbers_of(nz.fit(engine=engine, max_iter=length, model=declare(), checkpoint=path, **options_))
 
@@ -194,6 +202,7 @@ CASES = {
     "em": Case(fit(counts, "em", 250)),
     "em, sparse": Case(fit(lambda: counts(sp.csr_array(X)), "em", 250)),
     "vb": Case(fit(masked, "vb", 250)),
+    "vb, search": Case(fit(masked, "vb", 100, restarts=1, search=nz.Search(fits=6))),
     "mcem": Case(fit(lambda: nz.gap(X[:12, :15], 3), "mcem", 60)),
     "gibbs": Case(sample(counts, "gibbs", 400)),
     "gibbs, moments": Case(sample(masked, "gibbs", 400, keep="moments")),

@@ -29,7 +29,7 @@ def writers():
     X = np.random.default_rng(1).poisson(3.0, (50, 80))
     np.savetxt("../x.csv", X, delimiter=",", fmt="%d")
     model = nz.gamma_nmf(X, 3)
-    idata = nz.fit(model=model, engine="em", max_iter=20, restarts=3, random_seed=1, quiet=True)
+    idata = nz.fit(model=model, engine="em", max_iter=20, restarts=3, search=None, random_seed=1, quiet=True)
     nz.save(idata, "../result.nc")
     rate = 8000
     t = np.arange(2 * rate) / rate

@@ -41,7 +41,10 @@ COMPILED = (KERNELS, "nmf_zoo.distributions.")  # what calls a kernel there is c
 FIRST_CALLS = 2  # of a kernel in a case that are recorded, beside the last
 TOLERANCE, SINGLE_TOLERANCE = 1e-10, 1e-5
 LONG_TOLERANCE = 1e-6  # of what many steps have made, in which a rounding grows; each has calls of its own
-FEW = {"sample": {"draws": 2, "tune": 1, "chains": 1}, "fit": {"max_iter": 2, "draws": 2, "restarts": 1}}
+FEW = {
+    "sample": {"draws": 2, "tune": 1, "chains": 1},
+    "fit": {"max_iter": 2, "draws": 2, "restarts": 1, "search": None},
+}
 SMALL = {"particles": 12, "draws": 5, "tune": 2, "max_iter": 3, "restarts": 1, "burn_in": 1, "batch": 2}
 
 

@@ -47,7 +47,7 @@ model = nz.poisson_nmf(np.random.default_rng(1).poisson(3.0, (4, 5)), 2)
 for seed in range(last):
     if seed == first:
         before = resident()
-    nz.fit(engine=nz.EM(), model=model, max_iter=3, random_seed=seed, quiet=True)
+    nz.fit(engine=nz.EM(), model=model, max_iter=3, search=None, random_seed=seed, quiet=True)
 print(resident() - before)
 """
 
