@@ -26,8 +26,8 @@ class Search:
     ----------
     fits : local fits in all: the budget. Those that begin at components found take about two thirds of the iterations
     starts : how many begin anew, of the first four all; None for a third of them
-    iterations : of all fits together, at the most; what is left is divided among the fits of a round. None: each fit
-        has those that the call gives to one
+    iterations : of all fits together, at the most. What is left is divided among the fits of a round; none is begun
+        where others took more. None: each fit has those that the call gives to one
     """
 
     fits: int = 16

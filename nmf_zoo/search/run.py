@@ -57,7 +57,7 @@ def run_search(
     with _jobs(run, search.fits) as jobs:
         problem = engine.prepare(structure, options, jobs.workers)
         for numbers in _rounds(search.fits):
-            length = _length(run, search, optima.iterations, len(numbers))
+            length = _length(run, search, optima, len(numbers))
             if length.max_iter == 0:
                 break
             keys = [child(key, number) for number in numbers]
@@ -85,12 +85,19 @@ def _name(number: int, start: Point) -> str:
     return f"{number}-{digest.hexdigest()}" if start else str(number)
 
 
-def _length(run: FitRun, search: Search, done: int, fits: int) -> FitRun:
-    """How long each fit of a round may be: its part of the iterations that are left; none but in the first round."""
+def _length(run: FitRun, search: Search, optima: Optima, fits: int) -> FitRun:
+    """How long each fit of a round may be: its part of the iterations that are left.
+
+    After the first round none, if that is less than fits have taken so far: they would end on their way.
+    """
     if search.iterations is None:
         return run
-    share = max(search.iterations - done, 0) // fits
-    return replace(run, max_iter=min(run.max_iter, share if done else max(share, 1)))
+    share = max(search.iterations - optima.iterations, 0) // fits
+    if not optima.fits:
+        share = max(share, 1)
+    elif share < optima.iterations / optima.fits:
+        share = 0
+    return replace(run, max_iter=min(run.max_iter, share))
 
 
 def _start(structure: Factorisation, search: Search, optima: Optima, number: int, key: np.uint64) -> tuple[str, Point]:

@@ -94,7 +94,7 @@ def sample(
         :class:`~nmf_zoo.Search`: all around the best mode that an optimiser's search found (draws of VB's q, where VB
         can run the model). The posterior has many modes, chains from random starts end in different ones, and none
         leaves its own. The result's group ``search`` tells what else was found. "auto" searches where an optimiser
-        with an exact objective can run the model, for four iterations per sweep of warm-up; not before NUTS.
+        with an exact objective can run the model, for six iterations per sweep of warm-up; not before NUTS.
         Not for ``"smc"``
     discard_tuned_samples : False keeps the warm-up in ``warmup_posterior`` and ``warmup_sample_stats``. Not for
         ``"smc"``

@@ -28,7 +28,7 @@ from nmf_zoo.structure import Array, Factorisation
 RANDOM, BY_SEARCH = "random", "search"
 SEARCH = 1 << 40  # the search's stream among those of the chains, which are numbered from 0
 SHARE = 0.2  # of the time
-PER_SWEEP = 4  # iterations of a search by default for a sweep of warm-up of a chain; each costs 0.02 to 0.8 of it
+PER_SWEEP = 6  # iterations of a search by default for a sweep of warm-up of a chain; each costs 0.02 to 0.8 of it
 MAX_ITER, TOL = 2000, 1e-4  # of a fit, as by default
 
 
