@@ -185,7 +185,8 @@ pd.DataFrame(table).sort_index(axis=1).round(1)
 
 # %%
 more = nz.gamma_nmf(everything.iloc[:, :IMAGES], rank=10, alpha_w=0.5, alpha_h=0.5, mean_h=1.0)
-draws = nz.sample(DRAWS // 4, model=more, tune=DRAWS // 2, chains=3, cores=2, random_seed=1, progressbar=False)
+length = {"tune": DRAWS // 2, "chains": 3, "cores": 2, "random_seed": 1, "progressbar": False}
+draws = nz.sample(DRAWS // 4, model=more, start="random", **length)
 compared = nz.align(draws)
 print(f"worst R-hat of lp and W H: {nz.summarise(draws)['rhat'].max():.2f}")
 print("mean lp of each chain:", draws["sample_stats"]["lp"].mean("draw").to_numpy().round().astype(int))
@@ -194,13 +195,24 @@ compared["alignment"]["became"].to_pandas()
 # %% [markdown]
 # R-hat is bad even for W H, on which the order of components has no influence, and no alignment can mend that: the
 # chains sit on different hills, far apart in `lp`, and each finds some templates that others do not have
-# ("different"). Somewhat longer chains would not help, as chains hardly ever cross such valleys. What to do? Say so;
-# start more chains and keep the one with the highest `lp`, knowing that its uncertainty is that of one hill; or ask
-# whether so many components are needed. The chain with the highest `lp` has these templates:
+# ("different"). Somewhat longer chains would not help, as chains hardly ever cross such valleys. So `nz.sample`, left
+# alone, first looks for a high hill: VB climbs from several starts, then from what the climbs found, and all chains
+# begin at the best.
 
 # %%
-best = int(draws["sample_stats"]["lp"].mean("draw").argmax())
-nz.plot_components(compared, chain=best, shape=(8, 8))
+together = nz.sample(DRAWS // 4, model=more, **length)
+print(f"worst R-hat of lp and W H: {nz.summarise(together)['rhat'].max():.2f}")
+print("mean lp of each chain:", together["sample_stats"]["lp"].mean("draw").to_numpy().round().astype(int))
+together["search"].to_dataframe().head(4).round(2)
+
+# %% [markdown]
+# Now the chains agree, and describe one hill. The table says what the search saw: a row per hill, with VB's bound, how
+# many climbs ended there, and how alike its components are to those of the best. Agreement on one hill does not tell
+# that there is no higher one: `nz.Search(fits=64)` looks for longer, and whoever needs fewer hills may ask whether so
+# many components are needed. The templates of all three chains:
+
+# %%
+nz.plot_components(nz.align(together), chain=None, shape=(8, 8))
 
 # %% [markdown]
 # ## Keep it
