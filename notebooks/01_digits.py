@@ -206,7 +206,8 @@ print("mean lp of each chain:", together["sample_stats"]["lp"].mean("draw").to_n
 together["search"].to_dataframe().head(4).round(2)
 
 # %% [markdown]
-# Now the chains agree, and describe one hill. The table says what the search saw: a row per hill, with VB's bound, how
+# Now the chains agree, and describe one hill. (`lp` is a density and not a mass: the hill of a chain that stood higher
+# above need not hold more of the posterior.) The table says what the search saw: a row per hill, with VB's bound, how
 # many climbs ended there, and how alike its components are to those of the best. Agreement on one hill does not tell
 # that there is no higher one: `nz.Search(fits=64)` looks for longer, and whoever needs fewer hills may ask whether so
 # many components are needed. The templates of all three chains:
