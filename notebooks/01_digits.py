@@ -203,7 +203,8 @@ compared["alignment"]["became"].to_pandas()
 together = nz.sample(DRAWS // 4, model=more, **length)
 print(f"worst R-hat of lp and W H: {nz.summarise(together)['rhat'].max():.2f}")
 print("mean lp of each chain:", together["sample_stats"]["lp"].mean("draw").to_numpy().round().astype(int))
-together["search"].to_dataframe().head(4).round(2)
+columns = ("objective", "found", "way", "likeness")
+pd.DataFrame({name: together["search"][name].to_numpy() for name in columns}).head(4).round(2)
 
 # %% [markdown]
 # Now the chains agree, and describe one hill. (`lp` is a density and not a mass: the hill of a chain that stood higher
