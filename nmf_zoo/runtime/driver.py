@@ -34,6 +34,7 @@ STATUS = {
     BY_ON_STEP: "on_step ended the run; the solution is the last iterate",
     OUT_OF_TIME: "the time was over; the solution is the last iterate: raise max_seconds if it is not near enough",
 }
+NOTHING_DONE = "stopped before the first iteration"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +184,10 @@ def run_restarts(
     """Fit from each start. Returns the solutions, best objective first, and why the run ended early, else "".
 
     With a ``checkpoint`` the restarts go on from it, and save themselves there.
+
+    Raises
+    ------
+    KeyboardInterrupt : Ctrl-C came before the first iteration
     """
 
     def fit(restart: int, job: Job) -> Solution:
@@ -193,6 +198,8 @@ def run_restarts(
         problem = engine.prepare(structure, options, jobs.workers)
         keys = [child(key, restart) for restart in range(len(starts))]
         solutions = list(jobs.run(fit, range(len(starts)), keys).values())
+    if not solutions:
+        raise KeyboardInterrupt(NOTHING_DONE)
     sign = -1.0 if engine.maximise else 1.0
     early = next((solution.status for solution in solutions if solution.status in EARLY), "")
     return sorted(solutions, key=lambda solution: sign * solution.objective[-1]), early

@@ -16,7 +16,7 @@ import numpy as np
 
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.runtime.checkpoint import Checkpoint
-from nmf_zoo.runtime.driver import FitRun, Fitted, Solution, fit_once, solution_of
+from nmf_zoo.runtime.driver import NOTHING_DONE, FitRun, Fitted, Solution, fit_once, solution_of
 from nmf_zoo.runtime.engine import DRAW, Engine
 from nmf_zoo.runtime.jobs import Job, Jobs
 from nmf_zoo.runtime.stopping import EARLY
@@ -47,6 +47,7 @@ def run_search(
     Raises
     ------
     RunFailed : a fit failed
+    KeyboardInterrupt : Ctrl-C came before the first iteration
     """
     optima, early = Optima(engine.maximise), ""
 
@@ -71,6 +72,8 @@ def run_search(
             early = jobs.stop.reason or next((one.status for one in found.values() if one.status in EARLY), "")
             if early:
                 break
+        if not optima.found:
+            raise KeyboardInterrupt(NOTHING_DONE)
         return solution_of(engine, problem, run, optima.fitted, child(key, optima.number)), optima, early
 
 

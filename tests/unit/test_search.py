@@ -382,6 +382,22 @@ def test_a_run_that_goes_on_does_not_search_again(model, tmp_path, monkeypatch):
     assert search_of(again).attrs["engine"] == search_of(once).attrs["engine"] == "vb"
 
 
+@pytest.mark.parametrize("asked", [None, "auto"])
+def test_ctrl_c_before_the_first_iteration(asked, model, monkeypatch):
+    """It found no fit to go on with: the call ends as it does wherever nothing is done yet."""
+
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nmf_zoo.search.run.fit_once", stopped)
+    monkeypatch.setattr("nmf_zoo.runtime.driver.fit_once", stopped)
+    with pytest.raises(KeyboardInterrupt, match="stopped before the first iteration"):
+        nz.fit(search=asked, model=model, **RUN)
+    if asked:
+        with pytest.raises(KeyboardInterrupt, match="stopped before the first iteration"):
+            nz.sample(2, tune=2, chains=1, model=model, **RUN)
+
+
 # -- by default --------------------------------------------------------------------------------------------------
 
 
