@@ -58,7 +58,7 @@ def check_starts(initvals: Any, start: Any, engine: Registration) -> None:
     if initvals is not None:
         got, expected = f"values with {engine.name}", "None: it begins with draws of the prior"
         raise InputError("initvals", got, expected, "leave it out")
-    if start not in ("auto", "random"):
+    if not (isinstance(start, str) and start in ("auto", "random")):
         got, expected = f"{start!r} with {engine.name}", "'auto' or 'random': it begins with draws of the prior"
         raise InputError("start", got, expected, "leave it out")
 

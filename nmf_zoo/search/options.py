@@ -60,18 +60,19 @@ def search_of(
     """
     if asked is None:
         return None
-    if asked != AUTO and not isinstance(asked, Search):
+    is_auto = isinstance(asked, str) and asked == AUTO
+    if not (is_auto or isinstance(asked, Search)):
         raise InputError("search", repr(asked), f"None, {AUTO!r} or nz.Search(...)", f"e.g. search={AUTO!r}")
     can = can_search(options, initvals, structure)
-    if asked == AUTO and (engine.is_noisy or not can):
-        return None
+    if is_auto:
+        if engine.is_noisy or not can:
+            return None
+        return Search() if restarts == 1 else Search(fits=max(Search.fits, 3 * restarts), starts=restarts)
     if not can:
         raise InputError("search", repr(asked), f"none, since {can.reason}", "leave it out")
-    if restarts == 1:
-        return Search() if asked == AUTO else asked
-    if asked != AUTO:
+    if restarts > 1:
         raise InputError("restarts", f"{restarts} with {asked}", "1", "say how many begin anew with nz.Search(starts=)")
-    return Search(fits=max(Search.fits, 3 * restarts), starts=restarts)
+    return asked
 
 
 def can_search(options: Any, initvals: Any, structure: Factorisation) -> Verdict:

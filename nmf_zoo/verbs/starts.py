@@ -61,7 +61,8 @@ def chain_search(start: Any, initvals: Any, engine: Registration, structure: Fac
     "auto" asks for one where it makes sense, of the work that fits beside ``tune`` sweeps of warm-up; what it finds is
     the same for any number of chains. Not before NUTS, which can't be nutpie's where values are given.
     """
-    if not isinstance(start, Search) and start not in (AUTO, RANDOM, BY_SEARCH):
+    is_word = isinstance(start, str) and start in (AUTO, RANDOM, BY_SEARCH)
+    if not (is_word or isinstance(start, Search)):
         expected = f"{AUTO!r}, {RANDOM!r}, {BY_SEARCH!r} or nz.Search(...)"
         raise InputError("start", repr(start), expected, f"e.g. start={BY_SEARCH!r}")
     if start == RANDOM:

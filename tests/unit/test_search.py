@@ -451,6 +451,11 @@ def test_the_search_is_no_longer_than_its_budget(model):
     ("asked", "text"),
     [
         ({"start": "nndsvd"}, r"start: got 'nndsvd'; expected 'auto', 'random', 'search' or nz.Search\(...\)"),
+        ({"start": np.ones(2)}, r"start: got array\(\[1., 1.\]\); expected 'auto', 'random', 'search' or nz.Search"),
+        (
+            {"start": np.ones(2), "engine": "smc"},
+            r"start: got array\(\[1., 1.\]\) with smc; expected 'auto' or 'random'",
+        ),
         ({"start": "search", "initvals": {}}, "start: got .*initvals say where"),
     ],
 )
