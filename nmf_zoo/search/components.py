@@ -62,6 +62,10 @@ def merged(components: Components, rank: int) -> Components:
     (1963) for profiles in that distance.
     """
     sizes = components.sizes
+    exponent = int(
+        np.frexp(np.max(sizes))[1]
+    )  # products of two sizes may be beyond all numbers; powers of 2 round nothing
+    sizes = np.ldexp(sizes, -exponent)
     profiles = [_profiles(components.W), _profiles(components.Ht)]
     roots = [np.sqrt(profile) for profile in profiles]
     cost = _cost(sizes, sum(2.0 - 2.0 * root.T @ root for root in roots))
@@ -77,7 +81,7 @@ def merged(components: Components, rank: int) -> Components:
         row = np.where(alive, sizes[i] * sizes / np.maximum(sizes[i] + sizes, LEAST) * distances, np.inf)
         row[i] = np.inf
         cost[i], cost[:, i], cost[j], cost[:, j] = row, row, np.inf, np.inf
-    scale = np.sqrt(sizes[alive])
+    scale = np.sqrt(np.ldexp(sizes[alive], exponent))
     return Components(profiles[0][:, alive] * scale, profiles[1][:, alive] * scale)
 
 

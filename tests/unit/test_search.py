@@ -147,6 +147,15 @@ class Fitted:
     objective = (1.0, 2.0)
 
 
+@pytest.mark.parametrize("power", [-400, 400])
+def test_merging_does_not_depend_on_the_unit(power):
+    """Sizes whose product is beyond all numbers, or below."""
+    components, unit = random_components(1, 5), 2.0**power
+    plain, scaled = merged(components, 3), merged(Components(components.W * unit, components.Ht * unit), 3)
+    np.testing.assert_array_equal(plain.W * unit, scaled.W)
+    np.testing.assert_array_equal(plain.Ht * unit, scaled.Ht)
+
+
 def test_optima_are_counted_by_place_and_objective():
     found = Optima(maximise=True)
     one, other = random_components(1, 3), random_components(2, 3)
