@@ -4,6 +4,7 @@
     lock         held while a run writes here
     0.rows       all that chain 0 has recorded, appended at each save and never rewritten
     0.state      where chain 0 is: the engine's state, and how many bytes of 0.rows belong to it
+    starts.state where the chains began, if a search said so
 
 A save appends to the rows, and then replaces the state by a rename: the state before that moment, the new one after.
 Bytes of a save that was cut short lie beyond what the state vouches for, and are dropped. Both are check-summed, and

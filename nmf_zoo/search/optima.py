@@ -104,8 +104,8 @@ class Optima:
         return f"best {self.best.objective:.8g} ({self.best.way}), found {self.best.found} of {self.fits} times"
 
 
-def search_group(table: Mapping[str, list], **attrs: Any) -> xr.Dataset:
-    """The group ``search`` of a result."""
+def dataset_of(table: Mapping[str, list], **attrs: Any) -> xr.Dataset:
+    """The group ``search`` of a result, of :meth:`Optima.table`."""
     dataset = xr.Dataset({name: ("optimum", np.array(values)) for name, values in table.items()})
     return dataset.assign_coords(optimum=np.arange(dataset.sizes["optimum"])).assign_attrs(attrs)
 

@@ -43,7 +43,7 @@ from nmf_zoo.runtime.driver import STATUS, FitRun, SampleRun, available_cores, r
 from nmf_zoo.runtime.engine import Engine, WholeSampler
 from nmf_zoo.runtime.stopping import EARLY, INTERRUPTED, OnStep
 from nmf_zoo.runtime.workers import OneBlasThread
-from nmf_zoo.search.optima import search_group
+from nmf_zoo.search.optima import dataset_of
 from nmf_zoo.search.options import AUTO, search_of
 from nmf_zoo.search.run import run_search
 from nmf_zoo.verbs.starts import chain_search, left_of, searched_starts, starts_of
@@ -275,7 +275,7 @@ def fit(
             early = solutions[0].status if solutions[0].status in EARLY else ""
         else:
             best, optima, early = run_search(chosen, structure, options, run, run.search, seed_key(entropy), saved)
-            solutions, searched = [best], {"search": search_group(optima.table(), **optima.work)}
+            solutions, searched = [best], {"search": dataset_of(optima.table(), **optima.work)}
     with OneBlasThread():
         lp = [log_joints(structure, solution.values) for solution in solutions]
     groups = solution_groups(structure, solutions, lp, STATUS, var_names)

@@ -20,7 +20,7 @@ from nmf_zoo.runtime.driver import FitRun, SampleRun
 from nmf_zoo.runtime.engine import Engine, Registration
 from nmf_zoo.runtime.state_patterns import Each
 from nmf_zoo.runtime.stopping import INTERRUPTED
-from nmf_zoo.search.optima import search_group
+from nmf_zoo.search.optima import dataset_of
 from nmf_zoo.search.options import AUTO, Search, can_search
 from nmf_zoo.search.run import run_search
 from nmf_zoo.structure import Array, Factorisation
@@ -30,6 +30,17 @@ SEARCH = 1 << 40  # the search's stream among those of the chains, which are num
 SHARE = 0.2  # of the time
 PER_SWEEP = 6  # iterations of a search by default for a sweep of warm-up of a chain; each costs 0.02 to 0.8 of it
 MAX_ITER, TOL = 2000, 1e-4  # of a fit, as by default
+KEPT = {  # of a search, in the checkpoint of a run
+    "starts": Each(Each(np.ndarray)),
+    "table": {
+        "objective": Each(float),
+        "found": Each(int),
+        "way": Each(str),
+        "first": Each(int),
+        "likeness": Each(float),
+    },
+    "attrs": {"fits": int, "iterations": int, "engine": str},
+}
 
 
 def starts_of(initvals: Any, structure: Factorisation, chains: int) -> Any:
@@ -95,11 +106,10 @@ def searched_starts(
     KeyboardInterrupt : Ctrl-C ended the search
     """
     part = None if checkpoint is None else checkpoint.part("starts")
-    kept = None if part is None else part.load({"starts": Each(Each(np.ndarray)), "table": dict, "attrs": dict})
+    kept = None if part is None else part.load(KEPT)
     if kept is not None:
-        return check_initvals(structure, kept.tree["starts"], chains), search_group(
-            kept.tree["table"], **kept.tree["attrs"]
-        )
+        found = kept.tree
+        return check_initvals(structure, found["starts"], chains), dataset_of(found["table"], **found["attrs"])
     engine = _optimisers(structure)[0]
     length = FitRun(
         max_iter=MAX_ITER,
@@ -120,7 +130,7 @@ def searched_starts(
     table, attrs = optima.table(), {**optima.work, "engine": engine.name}
     if part is not None:
         part.save({"starts": starts, "table": table, "attrs": attrs}, {})
-    return starts, search_group(table, **attrs)
+    return starts, dataset_of(table, **attrs)
 
 
 def left_of(run: SampleRun, seconds: float) -> SampleRun:

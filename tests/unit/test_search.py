@@ -16,7 +16,7 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.search import proposals
 from nmf_zoo.search.components import Components, likeness, merged, paired, pooled
-from nmf_zoo.search.optima import Optima, Optimum, search_group
+from nmf_zoo.search.optima import Optima, Optimum, dataset_of
 from nmf_zoo.verbs import starts
 
 RUN = {"random_seed": 3, "quiet": True}
@@ -161,7 +161,7 @@ def test_optima_are_counted_by_place_and_objective():
     one, other = random_components(1, 3), random_components(2, 3)
     for number, (objective, components) in enumerate([(-9.0, one), (-5.0, other), (-5.00001, other), (-5.0, one)]):
         found.add(Optimum(objective, {}, components, "random", number), Fitted())
-    table = search_group(found.table(), **found.work)
+    table = dataset_of(found.table(), **found.work)
     assert table["found"].values.tolist() == [2, 1, 1]
     assert table["objective"].values.tolist() == [-5.0, -5.0, -9.0]
     assert table["likeness"].values[0] == pytest.approx(1.0)
