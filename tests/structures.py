@@ -18,7 +18,9 @@ from nmf_zoo.structure import (
     HyperPrior,
     InverseGammaPrior,
     Known,
+    Listed,
     Normal,
+    Outer,
     Parameter,
     Poisson,
     Proper,
@@ -56,7 +58,11 @@ def model(x, rank, prior_w, prior_h, mask=None, exposure=None, background=None, 
     if data is None:
         data = Dense(values=x if mask is None else np.where(mask, x, 0.0), mask=mask)
     optional = {"exposure": exposure, "background": background}
-    arrays = {name: np.asarray(value, dtype=np.float64) for name, value in optional.items() if value is not None}
+    arrays = {
+        name: value if isinstance(value, Outer | Listed) else np.asarray(value, dtype=np.float64)
+        for name, value in optional.items()
+        if value is not None
+    }
     own = {"sigma": parameter(1.0 if sigma is None else sigma)} if kind == "normal" else {}
     return Factorisation(
         likelihood=LIKELIHOODS[kind](**own, **arrays),

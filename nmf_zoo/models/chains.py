@@ -13,7 +13,8 @@ from pytensor.tensor.variable import TensorVariable
 from nmf_zoo.distributions.chains import BasisChain, LogNormalAR, Recipe, UnitChain
 from nmf_zoo.errors import InputError
 from nmf_zoo.models.hyperparameters import Free, free, is_symbolic, variable_shape
-from nmf_zoo.models.inputs import Inputs, as_float_array, span
+from nmf_zoo.models.inputs import Inputs
+from nmf_zoo.models.matrices import as_float_array, span
 
 # As in structure/chains.py: declarations know nothing of structures.
 PROBABILITY, SYMMETRIC, POSITIVE, REAL = (0.0, 1.0), (-1.0, 1.0), (0.0, np.inf), (-np.inf, np.inf)

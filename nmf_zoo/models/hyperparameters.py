@@ -20,7 +20,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.labels import OBS, hint_of
-from nmf_zoo.models.inputs import Inputs, as_float_array, check_broadcast, current_model, span
+from nmf_zoo.models.inputs import Inputs, current_model
+from nmf_zoo.models.matrices import as_float_array, check_broadcast, span
 
 WEIGHTS = ("feature", "component")
 ACTIVATIONS = ("component", OBS)

@@ -15,8 +15,9 @@ import scipy.sparse
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.labels import FORMER, hint_of, writable_labels
 from nmf_zoo.memory import PER_LABEL, require_memory
-from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_labels
-from nmf_zoo.models.observed import Observed, check_sparse_accepted, read_dense, read_listed
+from nmf_zoo.models.matrices import COLUMNS, ROWS
+from nmf_zoo.models.observed import Observed, read_dense, read_listed
+from nmf_zoo.models.offsets import Offset, check_offset
 
 Array = np.ndarray
 Labels = dict[str, Array]
@@ -32,15 +33,15 @@ class Inputs:
     shape : (F, N)
     rank : K
     observed : the observed cells, or None when nothing is observed
-    exposure, background : arrays with as many axes as given, broadcasting to (F, N), or None
+    exposure, background : as :mod:`nmf_zoo.models.offsets` has them, or None
     coords : labels of "feature", "component" and "obs"
     """
 
     shape: tuple[int, int]
     rank: int
     observed: Observed | None
-    exposure: Array | None
-    background: Array | None
+    exposure: Offset | None
+    background: Offset | None
     coords: Labels
 
     def model(self) -> pm.Model:
@@ -61,12 +62,14 @@ def check_inputs(
     coords: Mapping[str, Sequence] | None = None,
     shape: tuple[int, int] | None = None,
     is_counts: bool = True,
+    sparse: str = "all",
     is_low_rank: bool = False,
     in_time: bool = False,
 ) -> Inputs:
     """Check and normalise the arguments that all declarations share; see :func:`nmf_zoo.poisson_nmf` for them.
 
-    ``is_counts``: the likelihood is Poisson's; otherwise X must be dense, and may hold integers of any size.
+    ``is_counts``: the likelihood is Poisson's; otherwise X may hold integers of any size.
+    ``sparse``: a sparse X is taken with "all" of its cells, with "stored" ones alone, or not at all ("none").
     ``is_low_rank``: more components than features are an error.
     ``in_time``: samples are times, of which any may be empty.
     """
@@ -77,8 +80,8 @@ def check_inputs(
             raise InputError("X", "None with mask= or observed=", "data", "leave mask and observed out to simulate")
         cells, labels, found = None, {}, None
     elif scipy.sparse.issparse(X):
-        check_sparse_accepted(is_counts, exposure, background)
-        cells, labels, found = *read_listed(X, mask, observed), tuple(X.shape)
+        check_sparse_accepted(sparse, mask, observed)
+        cells, labels, found = *read_listed(X, mask, observed, is_counts), tuple(X.shape)
     else:
         cells, labels, found = read_dense(X, mask, observed, is_counts)
     labels = labels | read_coords(coords)
@@ -89,12 +92,21 @@ def check_inputs(
         shape=matrix_shape,
         rank=rank,
         observed=cells,
-        exposure=check_offset("exposure", exposure, matrix_shape, labels, is_positive=True),
-        background=check_offset("background", background, matrix_shape, labels, is_positive=False),
+        exposure=check_offset("exposure", exposure, matrix_shape, labels, cells, positive=True),
+        background=check_offset("background", background, matrix_shape, labels, cells, positive=False),
         coords=check_labels(labels, (matrix_shape[0], rank, matrix_shape[1])),
     )
     note_empty(cells, matrix_shape, in_time)
     return inputs
+
+
+def check_sparse_accepted(accepted: str, mask: Any, observed: str | None) -> None:
+    """A likelihood that sees the zeros takes a sparse X whose other cells are missing, if any."""
+    if accepted == "none":
+        raise InputError("X", "a sparse matrix", "a dense one: its likelihood sees every cell", "use X.toarray()")
+    if accepted == "stored" and mask is None and observed is None:
+        expected = "a dense one, or observed='stored' if only stored cells were observed: its likelihood sees zeros"
+        raise InputError("X", "a sparse matrix", expected, "use X.toarray() if the others are zeros")
 
 
 def note_empty(observed: Observed | None, shape: tuple[int, int], in_time: bool) -> None:
@@ -192,50 +204,6 @@ def check_labels(labels: Labels, sizes: tuple[int, int, int]) -> Labels:
             raise InputError("coords", f"labels for {dim!r} that differ from the model's", "the model's labels", do)
         checked[dim] = ours
     return checked
-
-
-def check_offset(name: str, value: Any, shape: tuple[int, int], labels: Labels, *, is_positive: bool) -> Array | None:
-    """Exposure (> 0) or background (>= 0) as a float64 array; a labelled one has the labels of X."""
-    if value is None:
-        return None
-    value, own = read_labels(value)
-    check_same_labels(name, {dim: found for dim, found in own.items() if len(found) > 1}, labels)
-    array = as_float_array(name, value)
-    check_broadcast(name, array.shape, shape)
-    if not np.all(np.isfinite(array)) or np.any(array < 0) or (is_positive and np.any(array == 0)):
-        expected = f"finite numbers {'>' if is_positive else '>='} 0"
-        raise InputError(name, span(array), expected)
-    return array
-
-
-def span(array: Array) -> str:
-    """What is wrong with numbers, in words: how many are not finite, else their range."""
-    n_odd = int(np.sum(~np.isfinite(array)))
-    return (
-        f"values that are NaN or infinite ({n_odd} of them)"
-        if n_odd
-        else f"values from {np.min(array)} to {np.max(array)}"
-    )
-
-
-def as_float_array(name: str, value: Any) -> Array:
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise InputError(name, "rows of different lengths", "a number or an array") from error
-    if array.dtype.kind not in "biuf":
-        raise InputError(name, f"{type(value).__name__} {value!r}"[:80], "a number or an array of numbers")
-    return array.astype(np.float64)
-
-
-def check_broadcast(name: str, found: tuple[int | None, ...], shape: tuple[int, ...]) -> None:
-    """``found`` broadcasts to ``shape`` by NumPy's rules; None is a length not known yet."""
-    pairs = list(zip(found[::-1], shape[::-1], strict=False))
-    if len(found) <= len(shape) and all(a in (1, None, b) for a, b in pairs):
-        return
-    fits_column = len(found) == 1 and len(shape) == 2 and found[0] == shape[0]
-    do = f"use shape ({found[0]}, 1), e.g. value[:, None]" if fits_column else ""
-    raise InputError(name, f"shape {found}", f"a shape that broadcasts to {shape}", do)
 
 
 def current_model() -> pm.Model | None:

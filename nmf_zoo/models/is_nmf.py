@@ -85,6 +85,7 @@ def is_nmf(
         coords=coords,
         shape=shape,
         is_counts=False,
+        sparse="none",
         is_low_rank=True,
     )
     if alpha_w is None and beta_w is not None:

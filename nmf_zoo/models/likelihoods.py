@@ -6,8 +6,9 @@ import numpy as np
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from nmf_zoo.distributions import RealPoisson, SparsePoisson
+from nmf_zoo.distributions import RealPoisson, SparsePoisson, cell_rates
 from nmf_zoo.models.inputs import Inputs
+from nmf_zoo.models.offsets import Offset, Outer, PerCell, declare_at_cells, declare_offset, declare_sides
 
 
 def declare_counts(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> TensorVariable:
@@ -15,49 +16,64 @@ def declare_counts(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> Tens
     seen = inputs.observed
     if seen is None:
         return pm.Poisson("X", mu=declare_mean(W, H, inputs), dims=("feature", "obs"))
-    if seen.is_sparse and seen.cells is not None:
-        rows, cols = declare_cells(seen.cells)
-        return SparsePoisson("X", W, H, rows, cols, complete=seen.is_complete, observed=seen.values, dims="cell")
-    poisson = pm.Poisson if seen.is_integer else RealPoisson
-    return poisson(
-        "X", mu=at_observed(declare_mean(W, H, inputs), inputs), observed=seen.values, dims=data_dims(inputs)
-    )
+    is_per_cell = isinstance(inputs.exposure, PerCell) or isinstance(inputs.background, PerCell)
+    if seen.is_sparse and seen.cells is not None and not is_per_cell:
+        W, exposure = declare_sparse_exposure(W, inputs.exposure)
+        background = None if inputs.background is None else declare_offset("background", inputs.background)
+        cells, known = declare_cells(seen.cells), {"complete": seen.is_complete, "observed": seen.values}
+        return SparsePoisson("X", W, H, *cells, exposure=exposure, background=background, **known, dims="cell")
+    poisson = pm.Poisson if seen.is_integer and not seen.is_sparse else RealPoisson
+    return poisson("X", mu=declare_observed_mean(W, H, inputs), observed=seen.values, dims=data_dims(inputs))
+
+
+def declare_sparse_exposure(W: TensorVariable, exposure: Offset | None) -> tuple[TensorVariable, TensorVariable | None]:
+    """W, times what multiplies its rows beside another number per sample; and the rest of the exposure."""
+    if isinstance(exposure, Outer):
+        of_features, of_samples = declare_sides("exposure", exposure)
+        return of_features * W, of_samples
+    return W, None if exposure is None else declare_offset("exposure", exposure)
 
 
 def declare_normal(W: TensorVariable, H: TensorVariable, sigma: TensorVariable, inputs: Inputs) -> TensorVariable:
     """X ~ Normal(exposure * (W @ H) + background, sigma) at the observed cells."""
-    mean = at_observed(declare_mean(W, H, inputs), inputs)
+    mean = declare_observed_mean(W, H, inputs)
     values = None if inputs.observed is None else inputs.observed.values.astype(np.float64)
     return pm.Normal("X", mu=mean, sigma=sigma, observed=values, dims=data_dims(inputs))
 
 
 def declare_powers(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> TensorVariable:
     """X ~ Exponential with mean exposure * (W @ H) + background at the observed cells."""
-    mean = at_observed(declare_mean(W, H, inputs), inputs)
+    mean = declare_observed_mean(W, H, inputs)
     values = None if inputs.observed is None else inputs.observed.values.astype(np.float64)
     return pm.Exponential("X", scale=mean, observed=values, dims=data_dims(inputs))
+
+
+def declare_observed_mean(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> TensorVariable:
+    """The mean at the observed cells: all of it, or the listed ones; of sparse data without the rest."""
+    seen = inputs.observed
+    if seen is None or seen.cells is None:
+        return declare_mean(W, H, inputs)
+    if not seen.is_sparse:
+        return declare_mean(W, H, inputs)[declare_cells(seen.cells)]
+    mean = cell_rates(W, H, *declare_cells(seen.cells))
+    if inputs.exposure is not None:
+        mean = declare_at_cells("exposure", inputs.exposure, seen.cells, inputs.shape) * mean
+    if inputs.background is not None:
+        mean = mean + declare_at_cells("background", inputs.background, seen.cells, inputs.shape)
+    return mean
 
 
 def declare_mean(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> TensorVariable:
     """exposure * (W @ H) + background, each only if given."""
     mean = W @ H
-    if inputs.exposure is not None:
+    if isinstance(inputs.exposure, Outer):
+        of_features, of_samples = declare_sides("exposure", inputs.exposure)
+        mean = of_features * mean * of_samples
+    elif inputs.exposure is not None:
         mean = declare_offset("exposure", inputs.exposure) * mean
     if inputs.background is not None:
         mean = mean + declare_offset("background", inputs.background)
     return mean
-
-
-def declare_offset(name: str, value: np.ndarray) -> TensorVariable:
-    """Known data; axes of length 1 are declared as such, since PyTensor refuses to broadcast any other."""
-    return pm.Data(name, value, shape=tuple(1 if size == 1 else None for size in value.shape))
-
-
-def at_observed(mean: TensorVariable, inputs: Inputs) -> TensorVariable:
-    """The mean at the observed cells: all of it, or the listed ones."""
-    if inputs.observed is None or inputs.observed.cells is None:
-        return mean
-    return mean[declare_cells(inputs.observed.cells)]
 
 
 def declare_cells(cells: tuple[np.ndarray, np.ndarray]) -> tuple[TensorVariable, TensorVariable]:

@@ -162,3 +162,36 @@ def read_mask(
         return found
     found = read_sparse("mask", found, dtype=bool)
     return found if keeps_sparse else found.toarray()
+
+
+# -- arrays of known numbers -------------------------------------------------------------------------------------
+
+
+def span(array: Array) -> str:
+    """What is wrong with numbers, in words: how many are not finite, else their range."""
+    n_odd = int(np.sum(~np.isfinite(array)))
+    return (
+        f"values that are NaN or infinite ({n_odd} of them)"
+        if n_odd
+        else f"values from {np.min(array)} to {np.max(array)}"
+    )
+
+
+def as_float_array(name: str, value: Any) -> Array:
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(name, "rows of different lengths", "a number or an array") from error
+    if array.dtype.kind not in "biuf":
+        raise InputError(name, f"{type(value).__name__} {value!r}"[:80], "a number or an array of numbers")
+    return array.astype(np.float64)
+
+
+def check_broadcast(name: str, found: tuple[int | None, ...], shape: tuple[int, ...]) -> None:
+    """``found`` broadcasts to ``shape`` by NumPy's rules; None is a length not known yet."""
+    pairs = list(zip(found[::-1], shape[::-1], strict=False))
+    if len(found) <= len(shape) and all(a in (1, None, b) for a, b in pairs):
+        return
+    fits_column = len(found) == 1 and len(shape) == 2 and found[0] == shape[0]
+    do = f"use shape ({found[0]}, 1), e.g. value[:, None]" if fits_column else ""
+    raise InputError(name, f"shape {found}", f"a shape that broadcasts to {shape}", do)

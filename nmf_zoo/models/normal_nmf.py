@@ -31,7 +31,7 @@ def normal_nmf(
         X_{fn} \sim \mathrm{Normal}\Big(e_{fn} \sum_k W_{fk} H_{kn} + b_{fn}, \ \sigma\Big),
         \qquad p(W) \propto 1, \quad p(H) \propto 1 \quad \text{on } [0, \infty)
 
-    X must be >= 0 (multiplicative updates need that) and dense.
+    X must be >= 0 (multiplicative updates need that), and dense unless ``observed="stored"``: zeros are not free.
 
     Parameters
     ----------
@@ -68,6 +68,7 @@ def normal_nmf(
         coords=coords,
         shape=shape,
         is_counts=False,
+        sparse="stored",
     )
     spread = check_hyperparameter("sigma", sigma, (), inputs)
     with inputs.model() as model:

@@ -81,15 +81,7 @@ def as_counts(values: Array) -> Array:
     return values.astype(np.int64 if fits else np.float64)
 
 
-def check_sparse_accepted(is_counts: bool, exposure: Any, background: Any) -> None:
-    if not is_counts:
-        raise InputError("X", "a sparse matrix", "a dense one: its likelihood sees every cell", "use X.toarray()")
-    for name, value in (("exposure", exposure), ("background", background)):
-        if value is not None:
-            raise InputError(name, "an array with a sparse X", "None, or a dense X", "use X.toarray()")
-
-
-def read_listed(X: Any, mask: Any, observed: str | None) -> tuple[Observed, Labels]:
+def read_listed(X: Any, mask: Any, observed: str | None, is_counts: bool) -> tuple[Observed, Labels]:
     """The listed cells of a sparse matrix; without mask and ``observed`` all others were observed and are zeros."""
     check_matrix_shape("X", X.shape)
     matrix = sparse.read_sparse("X", X)
@@ -104,7 +96,7 @@ def read_listed(X: Any, mask: Any, observed: str | None) -> tuple[Observed, Labe
         keep = values_at(allowed, rows, cols)
         rows, cols = rows[keep], cols[keep]
     values = matrix.data if allowed is None else values_at(matrix, rows, cols)
-    return check_listed(values, rows, cols, is_complete), {}
+    return check_listed(values, rows, cols, is_complete, is_counts), {}
 
 
 def nonzero_cells(matrix: Any) -> tuple[Array, Array]:
@@ -118,7 +110,7 @@ def nonzero_cells(matrix: Any) -> tuple[Array, Array]:
     return rows, matrix.indices.astype(np.int64)
 
 
-def check_listed(values: Array, rows: Array, cols: Array, is_complete: bool) -> Observed:
+def check_listed(values: Array, rows: Array, cols: Array, is_complete: bool, is_counts: bool) -> Observed:
     """Listed cells are finite and not negative; NaN among them is a missing cell."""
     is_gap = np.isnan(values)
     if is_gap.any() and is_complete:
@@ -132,7 +124,7 @@ def check_listed(values: Array, rows: Array, cols: Array, is_complete: bool) -> 
     limits = (
         (np.isinf(values), "infinite cell", "finite numbers"),
         (values < 0, "negative cell", "numbers >= 0"),
-        ((values > MAX_COUNT) & is_whole(values), "count", f"counts up to 2^31 - 1 = {MAX_COUNT}"),
+        ((values > MAX_COUNT) & is_whole(values) & is_counts, "count", f"counts up to 2^31 - 1 = {MAX_COUNT}"),
     )
     for is_bad, what, expected in limits:
         if is_bad.any():

@@ -43,10 +43,13 @@ def poisson_nmf(
         True = observed.
     observed : {None, "stored"}
         "stored": only the stored cells of a sparse X were observed, as for ratings; stored zeros count.
-    exposure : number or array, optional
-        Known factor e > 0 of the mean, broadcasting to (feature, obs).
-    background : number or array, optional
-        Known term b >= 0 of the mean, broadcasting to (feature, obs).
+    exposure : number, array, tuple or sparse matrix, optional
+        Known factor e > 0 of the mean, broadcasting to (feature, obs): (1, obs) for depths of samples, (feature, 1) for
+        lengths of features, a tuple of these two arrays for their product. Of a sparse X of which only listed cells
+        were observed, also a sparse matrix that has those cells. An exposure of its own for every cell of a sparse X
+        costs time as if X were dense; all others do not.
+    background : as exposure, optional
+        Known term b >= 0 of the mean.
     coords : dict, optional
         Labels for "feature", "component", "obs"; they win over the labels of X.
     shape : (int, int), optional

@@ -18,6 +18,8 @@ from nmf_zoo.structure import (
     GammaPrior,
     InverseGammaPrior,
     LogNormalARPrior,
+    Offset,
+    Outer,
     Parameter,
     UnitChainPrior,
     Unknown,
@@ -115,7 +117,17 @@ def offset_lines(structure: Factorisation) -> Iterator[str]:
     for role in ("exposure", "background"):
         value = getattr(structure.likelihood, role)
         if value is not None:
-            yield f"{role}: {array_text(value)}"
+            yield f"{role}: {offset_text(value)}"
+
+
+def offset_text(offset: Offset) -> str:
+    """``column times row, 2000 x 500 in [0.1, 40]``"""
+    if isinstance(offset, np.ndarray):
+        return array_text(offset)
+    low, high = offset.ends()
+    if isinstance(offset, Outer):
+        return f"column times row, {' x '.join(map(str, offset.shape))} in [{low:g}, {high:g}]"
+    return f"of the {len(offset.values):,} listed cells, in [{low:g}, {high:g}]"
 
 
 def unknown_line(unknown: Unknown) -> str:

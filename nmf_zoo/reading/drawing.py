@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nmf_zoo.reading.describe import PRIOR_NAMES, array_text, parameter_text, prior_name, product_line, tying
+from nmf_zoo.reading.describe import PRIOR_NAMES, offset_text, parameter_text, prior_name, product_line, tying
 from nmf_zoo.structure import Factor, Factorisation, Fixed, Flat, Unknown
 
 LONGEST = 30  # letters of a line in a box
@@ -37,7 +37,7 @@ def make_graph(structure: Factorisation) -> Graph:
     for role in ("exposure", "background"):
         value = getattr(likelihood, role)
         if value is not None:
-            known.append(make_box(role, array_text(np.asarray(value)), kind="known"))
+            known.append(make_box(role, offset_text(value), kind="known"))
             arrows.append((role, likelihood.name))
     for name, factor in zip(names, factors, strict=True):
         parameters = {} if isinstance(factor.prior, Fixed | Flat) else factor.prior.parameters

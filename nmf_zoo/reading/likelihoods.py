@@ -15,12 +15,23 @@ from pytensor.graph.basic import Variable
 from pytensor.scalar import Pow, Reciprocal, TrueDiv
 
 from nmf_zoo.distributions import RealPoisson, SparsePoisson
+from nmf_zoo.distributions.counts import NO_BACKGROUND, NO_EXPOSURE, is_constant
 from nmf_zoo.errors import UnreadableModel
 from nmf_zoo.reading.graph import ModelGraph, View, as_scalar_source, is_elemwise, known_value, name_of, spell
 from nmf_zoo.reading.hyperparameters import as_parameter
-from nmf_zoo.reading.products import PRODUCTS, CellIndex, Mean, Operand, as_indexed_mean, cell_index, split_index
+from nmf_zoo.reading.offsets import read_offsets
+from nmf_zoo.reading.products import (
+    PRODUCTS,
+    CellIndex,
+    Mean,
+    Operand,
+    as_indexed_mean,
+    cell_index,
+    product_of,
+    split_index,
+)
 from nmf_zoo.reading.registry import distribution_name, find, names, parameters
-from nmf_zoo.structure import Exponential, Known, Likelihood, Normal, Parameter, Poisson
+from nmf_zoo.structure import Data, Dense, Exponential, Known, Likelihood, Listed, Normal, Parameter, Poisson
 
 Array = np.ndarray
 
@@ -64,10 +75,15 @@ def as_real_poisson(variable: Variable) -> Observation | None:
 
 
 def as_sparse_poisson(variable: Variable) -> Observation | None:
-    left, right, rows, cols = parameters(variable)
-    if not (ModelGraph.is_known(rows) and ModelGraph.is_known(cols)):
+    left, right, *known = parameters(variable)
+    if not all(map(ModelGraph.is_known, known)):
         return None
-    mean, cells = Mean(Operand.of(left), Operand.of(right)), cell_index(rows, cols)
+    rows, cols, exposure, background = known
+    mean, cells = product_of(Operand.of(left), Operand.of(right)), cell_index(rows, cols)
+    if not is_constant(exposure, NO_EXPOSURE):
+        mean = mean.times(known_value(exposure))
+    if not is_constant(background, NO_BACKGROUND):
+        mean = mean.plus(known_value(background))
     return Observation(variable, Poisson, mean, cells, is_complete=variable.owner.op.complete)
 
 
@@ -133,31 +149,17 @@ def read_observation(variable: Variable) -> Observation:
     return observation
 
 
-def read_likelihood(graph: ModelGraph, seen: Observation, shape: tuple[int, int]) -> Likelihood:
-    """How X depends on W @ H, its offsets checked against the (F, N) shape."""
+def read_likelihood(
+    graph: ModelGraph, seen: Observation, shape: tuple[int, int], data: Data | None, cells: tuple[Array, Array] | None
+) -> Likelihood:
+    """How X depends on W @ H, ``data`` and the listed ``cells`` as they were read."""
     name = seen.name
-    exposure = check_offset(name, "exposure", seen.mean.exposure, shape)
-    background = check_offset(name, "background", seen.mean.background, shape)
-    if exposure is not None and np.any(exposure <= 0):
-        raise UnreadableModel(name, f"exposure {exposure.min()}", "exposure > 0", "list missing cells as such")
-    if background is not None and np.any(background < 0):
-        raise UnreadableModel(name, f"background {background.min()}", "background >= 0", "check the added array")
+    offsets = read_offsets(name, seen.mean, seen.cells, shape, cells)
+    if isinstance(data, Dense):  # listed cells too many for a list
+        offsets = {role: own.table() if isinstance(own, Listed) else own for role, own in offsets.items()}
     parameters = {role: read_parameter(graph, name, role, variable) for role, variable in seen.parameters.items()}
-    return seen.likelihood(name=name, exposure=exposure, background=background, **parameters, **seen.options)
-
-
-def check_offset(name: str, role: str, value: Array | None, shape: tuple[int, int]) -> Array | None:
-    """A finite float64 array that broadcasts to (F, N)."""
-    if value is None:
-        return None
-    fits = value.ndim <= 2 and all(a in (1, b) for a, b in zip(value.shape[::-1], shape[::-1], strict=False))
-    if not fits:
-        raise UnreadableModel(
-            name, f"{role} of shape {value.shape}", f"a shape that broadcasts to {shape}", "reshape it"
-        )
-    if not np.all(np.isfinite(value)):
-        raise UnreadableModel(name, f"infinite or NaN {role}", "finite numbers", "check the data you gave")
-    return np.asarray(value, dtype=np.float64)
+    arguments: dict[str, Any] = {**offsets, **parameters, **seen.options}
+    return seen.likelihood(name=name, **arguments)
 
 
 def read_parameter(graph: ModelGraph, name: str, role: str, variable: Variable) -> Parameter:

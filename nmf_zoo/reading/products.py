@@ -1,7 +1,8 @@
 """Recognise exposure * (W @ H) + background, in any of the ways to write it.
 
 Each spelling of a product is a function variable -> (left, right) or None, registered in :data:`PRODUCTS`. Transposes
-are pushed to the factors, so that ``(A @ B).T`` is the product of B.T and A.T.
+are pushed to the factors, so that ``(A @ B).T`` is the product of B.T and A.T. Known numbers that multiply the rows of
+the left factor or the columns of the right one are part of the exposure.
 """
 
 from __future__ import annotations
@@ -43,21 +44,28 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Mean:
-    """exposure * (left @ right) + background; None stands for ones and for zeros."""
+    """exposure * (left @ right) + background.
+
+    ``exposure`` : arrays, of which it is the product; ``background`` : an array, or None for zeros
+    """
 
     left: Operand
     right: Operand
-    exposure: Array | None = None
+    exposure: tuple[Array, ...] = ()
     background: Array | None = None
 
     @property
     def T(self) -> Mean:
-        exposure, background = (a if a is None else np.atleast_2d(a).T for a in (self.exposure, self.background))
-        return Mean(self.right.T, self.left.T, exposure, background)
+        exposure = tuple(np.atleast_2d(part).T for part in self.exposure)
+        return Mean(
+            self.right.T, self.left.T, exposure, None if self.background is None else np.atleast_2d(self.background).T
+        )
 
-    def times(self, known: Array) -> Mean:
-        exposure = known if self.exposure is None else self.exposure * known
-        return replace(self, exposure=exposure, background=None if self.background is None else self.background * known)
+    def times(self, *known: Array) -> Mean:
+        background = self.background
+        for part in known if background is not None else ():
+            background = background * part
+        return replace(self, exposure=(*self.exposure, *known), background=background)
 
     def plus(self, known: Array) -> Mean:
         return replace(self, background=known if self.background is None else self.background + known)
@@ -65,9 +73,22 @@ class Mean:
 
 @dataclass(frozen=True, eq=False)
 class CellIndex:
-    """The cells of a (F, N) matrix that an observed vector lists: ``rows`` and ``cols``, or a boolean ``mask``."""
+    """The cells of a (F, N) matrix that an observed vector lists: ``rows`` and ``cols``, or a boolean ``mask``.
+
+    ``exposure`` and ``background`` : (cells,) of these cells alone, beside those of the whole matrix; or None
+    """
 
     parts: tuple[Array, ...]
+    exposure: Array | None = None
+    background: Array | None = None
+
+    def times(self, known: Array) -> CellIndex:
+        """One number for each cell."""
+        background = None if self.background is None else self.background * known
+        return replace(self, exposure=known if self.exposure is None else self.exposure * known, background=background)
+
+    def plus(self, known: Array) -> CellIndex:
+        return replace(self, background=known if self.background is None else self.background + known)
 
     def rows_and_cols(self) -> tuple[Array, Array]:
         rows, cols = np.nonzero(self.parts[0]) if len(self.parts) == 1 else self.parts
@@ -116,7 +137,39 @@ def as_product(variable: Variable) -> Mean | None:
     if variable.owner is None or ndim(variable) != 2:
         return None
     found = (spelling(variable) for spelling in PRODUCTS.values())
-    return next((Mean(*pair) for pair in found if pair is not None), None)
+    return next((product_of(*pair) for pair in found if pair is not None), None)
+
+
+def product_of(left: Operand, right: Operand) -> Mean:
+    """left @ right; what is known to multiply the one's rows or the other's columns is an exposure."""
+    left, of_rows = unscaled(left)
+    right, of_columns = unscaled(right.T)
+    return Mean(left, right.T, tuple(of_rows) + tuple(scale.T for scale in of_columns))
+
+
+def unscaled(operand: Operand) -> tuple[Operand, list[Array]]:
+    """The operand without known numbers that multiply its rows, and those, (rows or 1, 1) each."""
+    found: list[Array] = []
+    while (inner := split_scale(operand)) is not None:
+        operand, scale = inner
+        found.append(scale)
+    return operand, found
+
+
+def split_scale(operand: Operand) -> tuple[Operand, Array] | None:
+    variable = operand.variable
+    is_quotient = is_elemwise(variable, TrueDiv)
+    if not (is_quotient or is_elemwise(variable, Mul)) or ModelGraph.is_known(variable):
+        return None
+    terms = variable.owner.inputs
+    unknown = [term for term in terms if not ModelGraph.is_known(term)]
+    if len(unknown) != 1 or ndim(unknown[0]) != 2 or (is_quotient and unknown[0] is not terms[0]):
+        return None
+    known = [np.atleast_2d(known_value(term).astype(np.float64)) for term in terms if term is not unknown[0]]
+    scale = np.prod(np.broadcast_arrays(*known), axis=0)
+    scale = 1.0 / scale if is_quotient else scale
+    scale = scale.T if operand.transposed else scale
+    return (Operand.of(unknown[0], operand.transposed), scale) if scale.shape[1] == 1 else None
 
 
 # -- the mean around it ------------------------------------------------------------------------------------------
@@ -143,7 +196,7 @@ def as_sum(variable: Variable) -> Mean | None:
 
 def as_multiple(variable: Variable) -> Mean | None:
     mean, known = split_known(variable, Mul)
-    return None if mean is None else mean.times(np.prod(np.broadcast_arrays(*known), axis=0))
+    return None if mean is None else mean.times(*known)
 
 
 def as_quotient(variable: Variable) -> Mean | None:
@@ -190,9 +243,29 @@ def as_indexed_mean(variable: Variable) -> tuple[Mean | None, CellIndex | None]:
     node = strip(variable).owner
     if node is not None and isinstance(node.op, CellRates):
         left, right, rows, cols = node.inputs
-        return Mean(Operand.of(left), Operand.of(right)), cell_index(rows, cols)
+        return product_of(Operand.of(left), Operand.of(right)), cell_index(rows, cols)
     matrix, cells = split_index(variable)
+    if cells is None and ndim(variable) == 1:
+        return as_offset_cells(strip(variable))
     return as_mean(matrix), cells
+
+
+def as_offset_cells(variable: Variable) -> tuple[Mean | None, CellIndex | None]:
+    """exposure * mean[rows, cols] + background, with known numbers for each listed cell or for all."""
+    operation = next((op for op in (Add, Mul, TrueDiv) if is_elemwise(variable, op)), None)
+    terms = [] if operation is None else variable.owner.inputs
+    unknown = [term for term in terms if not ModelGraph.is_known(term)]
+    if len(unknown) != 1 or (operation is TrueDiv and unknown[0] is not terms[0]):
+        return None, None
+    mean, cells = as_indexed_mean(unknown[0])
+    if mean is None or cells is None:
+        return None, None
+    for term in terms:
+        if term is not unknown[0]:
+            known = known_value(term).astype(np.float64)
+            known = 1.0 / known if operation is TrueDiv else known
+            cells = cells.plus(known) if operation is Add else cells.times(known)
+    return mean, cells
 
 
 def cell_index(rows: Variable, cols: Variable) -> CellIndex:

@@ -46,7 +46,7 @@ def read(model: pm.Model) -> Factorisation:
     shape = (W.shape[0], H.shape[1])
     data, cells = read_data(graph, seen, shape)
     structure = Factorisation(
-        likelihood=read_likelihood(graph, seen, shape),
+        likelihood=read_likelihood(graph, seen, shape, data, cells),
         W=W,
         H=H,
         data=data,

@@ -215,8 +215,7 @@ def cell_coords(structure: Factorisation, dim: str, rows: Array, cols: Array) ->
 def mean_at(structure: Factorisation, draw: Draw, rows: Array, cols: Array) -> Array:
     """The mean of X at listed cells, (cells,): to the last bit the same whichever other cells are listed."""
     rates = cell_rates(np.ascontiguousarray(draw.W), draw.H, rows, cols)
-    exposure = structure.at_cells(structure.likelihood.exposure, rows, cols, 1.0)
-    return exposure * rates + structure.at_cells(structure.likelihood.background, rows, cols, 0.0)
+    return structure.exposure_at(rows, cols) * rates + structure.background_at(rows, cols)
 
 
 def grid_cells(rows: Array, cols: Array) -> tuple[Array, Array]:

@@ -178,7 +178,7 @@ def check_possible(structure: Factorisation) -> None:
         if needed is None:
             return
         needs, word = needed
-        background = structure.at_cells(structure.likelihood.background, rows, cols, 0.0)
+        background = structure.background_at(rows, cols)
         along = rows if axis == 0 else cols
         bad = np.flatnonzero(needs & (background == 0) & empty[along])
         if bad.size:

@@ -9,8 +9,8 @@ Shapes, used everywhere in this package::
 
 A :class:`Factorisation` can be built by hand (to test an engine without PyMC) or read from a ``pm.Model`` by
 :func:`nmf_zoo.read`. Engines read it and nothing else. Parameters of priors are in ``parameters``, the factors that
-have them in ``factors`` and ``chains``, X in ``data``, its law given its mean in ``likelihoods``, and all of it
-together in ``factorisation``; pieces of rows, cells or times are cut by ``spans``.
+have them in ``factors`` and ``chains``, X in ``data``, its law given its mean in ``likelihoods``, exposures and
+backgrounds in ``offsets``, and all of it together in ``factorisation``. Pieces of rows, cells or times: ``spans``.
 """
 
 from nmf_zoo.structure.chains import BasisChainPrior, ChainPrior, LogNormalARPrior, UnitChainPrior
@@ -18,6 +18,15 @@ from nmf_zoo.structure.data import Cells, Data, Dense, Imputed, is_rising
 from nmf_zoo.structure.factorisation import CHUNK, Factorisation
 from nmf_zoo.structure.factors import Factor, Fixed, Flat, GammaPrior, InverseGammaPrior, Prior, Proper
 from nmf_zoo.structure.likelihoods import Exponential, Likelihood, Normal, Poisson
+from nmf_zoo.structure.offsets import (
+    Listed,
+    Offset,
+    Outer,
+    ends_of,
+    offset_at,
+    scaled_offset,
+    shared_column,
+)
 from nmf_zoo.structure.parameters import HYPER_PRIORS, Array, HyperPrior, Known, Parameter, Unknown
 from nmf_zoo.structure.spans import even_bounds, slices, spans
 
@@ -41,16 +50,23 @@ __all__ = [
     "InverseGammaPrior",
     "Known",
     "Likelihood",
+    "Listed",
     "LogNormalARPrior",
     "Normal",
+    "Offset",
+    "Outer",
     "Parameter",
     "Poisson",
     "Prior",
     "Proper",
     "UnitChainPrior",
     "Unknown",
+    "ends_of",
     "even_bounds",
     "is_rising",
+    "offset_at",
+    "scaled_offset",
+    "shared_column",
     "slices",
     "spans",
 ]

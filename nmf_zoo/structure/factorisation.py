@@ -12,6 +12,7 @@ from nmf_zoo.structure.chains import ChainPrior, supports_of
 from nmf_zoo.structure.data import Cells, Data, Dense, Imputed
 from nmf_zoo.structure.factors import Factor, Fixed
 from nmf_zoo.structure.likelihoods import Likelihood
+from nmf_zoo.structure.offsets import Outer, offset_at, offset_table
 from nmf_zoo.structure.parameters import Array, Unknown
 from nmf_zoo.structure.spans import slices
 
@@ -68,40 +69,54 @@ class Factorisation:
         values = np.empty(0) if self.data is None else self.data.observed_values
         return all(np.array_equal(values[part], np.floor(values[part])) for part in slices(values.size, CHUNK))
 
-    def at_cells(self, array: Array | None, rows: Array, cols: Array, default: float) -> Array:
-        """Values of an array that broadcasts to (F, N) at the given cells; ``default`` everywhere when it is None."""
-        if array is None:
-            return np.full(len(rows), default)
-        full = np.broadcast_to(array, self.shape)
-        return np.asarray(full[rows, cols], dtype=np.float64)
+    def exposure_at(self, rows: Array, cols: Array) -> Array:
+        """(cells,); ones without an exposure."""
+        return offset_at(self.likelihood.exposure, rows, cols, self.shape, 1.0)
+
+    def background_at(self, rows: Array, cols: Array) -> Array:
+        """(cells,); zeros without a background."""
+        return offset_at(self.likelihood.background, rows, cols, self.shape, 0.0)
+
+    def exposure_table(self, columns: slice = slice(None)) -> Array:
+        """(F, columns), of dense data or in blocks: a view of an array, the product of an outer one."""
+        return offset_table(self.likelihood.exposure, self.shape, 1.0, columns)
+
+    def background_table(self, columns: slice = slice(None)) -> Array:
+        """(F, columns), as :meth:`exposure_table`."""
+        return offset_table(self.likelihood.background, self.shape, 0.0, columns)
+
+    def offset_table(self) -> Array | None:
+        """background / exposure, (F, N), which is all that sharing a cell out needs of the two; None for zeros."""
+        return None if self.likelihood.background is None else self.background_table() / self.exposure_table()
 
     def mean_at(self, W: Array, H: Array, rows: Array, cols: Array) -> Array:
         """exposure * (W @ H) + background at the given cells, (cells,)."""
         mean = np.empty(len(rows))
         for part in slices(len(rows), CHUNK):
             mean[part] = np.einsum("ck,kc->c", W[rows[part]], H[:, cols[part]])
-        exposure = self.at_cells(self.likelihood.exposure, rows, cols, 1.0)
-        return exposure * mean + self.at_cells(self.likelihood.background, rows, cols, 0.0)
+        return self.exposure_at(rows, cols) * mean + self.background_at(rows, cols)
 
     def mean_of(self, W: Array, H: Array, columns: slice) -> Array:
         """exposure * (W @ H) + background of a block of samples, (F, columns)."""
         mean = W @ H[:, columns]
         if self.likelihood.exposure is not None:
-            mean *= np.broadcast_to(self.likelihood.exposure, self.shape)[:, columns]
+            mean *= self.exposure_table(columns)
         if self.likelihood.background is not None:
-            mean += np.broadcast_to(self.likelihood.background, self.shape)[:, columns]
+            mean += self.background_table(columns)
         return mean
 
     def total_mean(self, W: Array, H: Array) -> float:
         """Sum of the mean over all (F, N) cells, without building them unless each has an exposure of its own."""
-        exposure, background = self.likelihood.exposure, self.likelihood.background
-        if exposure is not None and 1 not in np.atleast_2d(exposure).shape:
-            return sum(float(np.sum(self.mean_of(W, H, columns))) for columns in self.column_blocks())
-        total = 0.0 if background is None else float(np.sum(np.broadcast_to(background, self.shape)))
-        if exposure is not None:
+        exposure = self.likelihood.exposure
+        if isinstance(exposure, Outer):
+            W, H = W * exposure.of_features, H * exposure.of_samples
+        elif isinstance(exposure, np.ndarray):
             exposure = np.atleast_2d(exposure)
+            if 1 not in exposure.shape:
+                return sum(float(np.sum(self.mean_of(W, H, columns))) for columns in self.column_blocks())
             W, H = (W * exposure, H) if exposure.shape[1] == 1 else (W, H * exposure)
-        return total + float(W.sum(axis=0) @ H.sum(axis=1))
+        background = 0.0 if self.likelihood.background is None else float(np.sum(self.background_table()))
+        return background + float(W.sum(axis=0) @ H.sum(axis=1))
 
     def column_blocks(self, chunks: int = 16) -> Iterator[slice]:
         """Slices of samples, each holding about so many chunks of cells: for work that must see every cell."""

@@ -34,6 +34,7 @@ from nmf_zoo.structure import (
     Poisson,
     UnitChainPrior,
     Unknown,
+    shared_column,
 )
 from nmf_zoo.verbs.sample_and_fit import fit, sample
 
@@ -211,10 +212,10 @@ def _offset(structure: Factorisation, name: str, given: Any) -> Any:
     own = getattr(structure.likelihood, name)
     if given is not None or own is None:
         return given
-    full = np.atleast_2d(own)
-    if np.any(full != full[:, :1]):
+    column = shared_column(own, structure.shape[0], 1.0)
+    if column is None:
         raise InputError(name, "None", "that of the new samples: the model's differs between samples", f"give {name}=")
-    return np.array(full[:, :1])
+    return column[:, None]
 
 
 def _component_labels(structure: Factorisation) -> Array:

@@ -119,11 +119,10 @@ def log_det_precision(structure: Factorisation, q: Posterior, values: dict[str, 
 
 def _fisher(structure: Factorisation, q: Posterior) -> Array:
     """mask exposure^2 / m, (F, N); 0 where the mean is."""
-    likelihood, data = structure.likelihood, structure.data
+    data = structure.data
     mean = structure.mean_of(q.mean_w, q.mean_h.T, slice(None))
-    exposure = 1.0 if likelihood.exposure is None else np.broadcast_to(likelihood.exposure, structure.shape)
     seen = mean > 0 if data.mask is None else data.mask & (mean > 0)
-    return np.where(seen, np.square(exposure), 0.0) / np.where(mean > 0, mean, 1.0)
+    return np.where(seen, np.square(structure.exposure_table()), 0.0) / np.where(mean > 0, mean, 1.0)
 
 
 def _curvature(side: Side, mean: Array, shape: Array | None, values: dict[str, Array]) -> Array | None:

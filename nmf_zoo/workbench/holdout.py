@@ -27,13 +27,13 @@ from scipy.special import gammaln, xlogy
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method
 from nmf_zoo.inference.registry import named, names, resolve_engine, verb_of, verdict
-from nmf_zoo.inference.shared.layout import weigh
+from nmf_zoo.inference.shared.layout import background_of_samples, weigh
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.options import check_types
 from nmf_zoo.results.posterior import Draw, mean_at
 from nmf_zoo.runtime.engine import DRAW, START, Engine, Verdict, has_data
 from nmf_zoo.runtime.run_one import Iterations, Sweeps, run_one
-from nmf_zoo.structure import Array, Cells, Dense, Factorisation
+from nmf_zoo.structure import Array, Cells, Dense, Factorisation, scaled_offset
 
 SPLIT, FIT = range(2)  # children of a restart's stream
 
@@ -162,8 +162,8 @@ def _thin(structure: Factorisation, share: float, generator: np.random.Generator
 def _dimmed(structure: Factorisation, share: float) -> Factorisation:
     """The model of counts of which each was seen with the probability ``share``; W and H keep their priors."""
     likelihood = structure.likelihood
-    exposure = np.full((1, 1), share) if likelihood.exposure is None else share * likelihood.exposure
-    background = None if likelihood.background is None else share * likelihood.background
+    exposure = np.full((1, 1), share) if likelihood.exposure is None else scaled_offset(likelihood.exposure, share)
+    background = scaled_offset(likelihood.background, share)
     return replace(structure, likelihood=replace(likelihood, exposure=exposure, background=background))
 
 
@@ -234,15 +234,14 @@ def cell_scores(split: Split, draws: Iterator[Draw]) -> Array:
 def thinned_scores(split: Split, draws: Iterator[Draw]) -> Array:
     """log p(held-out counts | posterior mean of W H) of each column, (N,)."""
     structure, n_samples = split.tested, split.tested.shape[1]
-    weights, background = weigh(structure), structure.likelihood.background
+    weights = weigh(structure)
     mean, totals, n_draws = np.zeros(len(split.values)), np.zeros(n_samples), 0
     for draw in draws:
         mean += mean_at(structure, draw, split.rows, split.cols)
         totals += np.sum(weights.over_features(draw.W) * draw.H.T, axis=1)
         n_draws += 1
     mean, totals = mean / n_draws, totals / n_draws
-    if background is not None:
-        totals += np.broadcast_to(background, structure.shape).sum(axis=0)
+    totals += background_of_samples(structure)
     listed = xlogy(split.values, mean) - gammaln(split.values + 1)
     return np.bincount(split.cols, listed, n_samples) - totals
 

@@ -52,9 +52,7 @@ def climb_small(problem: vb.Problem, state: vb.VBState, max_iter: int, tol: floa
 
 def _table(problem: vb.Problem) -> Table:
     structure = problem.structure
-    likelihood, data, shape = structure.likelihood, structure.data, structure.shape
-    exposure = np.broadcast_to(1.0 if likelihood.exposure is None else likelihood.exposure, shape)
-    background = np.broadcast_to(0.0 if likelihood.background is None else likelihood.background, shape)
+    data, exposure, background = structure.data, structure.exposure_table(), structure.background_table()
     weight = np.array(exposure if data.mask is None else data.mask * exposure, dtype=np.float64)
     priors = sum(_prior_constant(*(_full(each, side) for each in side.prior({}))) for side in problem.sides)
     return Table(np.ascontiguousarray(data.values), weight, background / exposure, problem.constant - priors)

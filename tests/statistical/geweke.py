@@ -16,7 +16,7 @@ from scipy.special import gammaln, xlogy
 from nmf_zoo.inference.counts import gibbs
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
-from nmf_zoo.structure import Cells, InverseGammaPrior, Unknown
+from nmf_zoo.structure import Cells, InverseGammaPrior, Outer, Unknown
 from tests.statistical.gates import LEAST, check_means
 from tests.structures import stack
 
@@ -75,6 +75,8 @@ def resolve(parameter, factor, values, n):
 def mean_of(structure, W, H):
     """Mean of X, with any leading axes."""
     exposure, background = structure.likelihood.exposure, structure.likelihood.background
+    if isinstance(exposure, Outer):
+        exposure = exposure.of_features * exposure.of_samples
     return (1.0 if exposure is None else exposure) * (W @ H) + (0.0 if background is None else background)
 
 

@@ -11,7 +11,7 @@ from nmf_zoo.inference.counts import gibbs
 from nmf_zoo.inference.shared import slice_sampling
 from nmf_zoo.inference.shared.factor_view import prior_cells
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.structure import HYPER_PRIORS, Cells
+from nmf_zoo.structure import HYPER_PRIORS, Cells, Outer
 from tests.sizes import size
 from tests.statistical.geweke import DRAWS_OF_HYPER_PRIORS, check_geweke
 from tests.structures import gamma, model, unknown
@@ -29,6 +29,10 @@ BACKGROUND = np.array([[0.5, 0.1, 0.9], [0.3, 1.2, 0.6]])
 LISTED = Cells(
     rows=np.array([0, 0, 1, 1]), cols=np.array([0, 2, 0, 1]), values=np.zeros(4), shape=(2, 3), is_complete=False
 )
+SPARSE = Cells(
+    rows=np.repeat([0, 1], 3), cols=np.tile([0, 1, 2], 2), values=np.zeros(6), shape=(2, 3), is_complete=True
+)
+OUTER = Outer(of_features=np.array([[0.4], [2.5]]), of_samples=np.array([[0.5, 1.0, 1.6]]))
 FIXED = np.array([[0.8, 1.9], [1.4, 0.3]])
 
 
@@ -59,6 +63,7 @@ MODELS = {
     "background": plain(background=BACKGROUND),
     "mask, exposure, background": plain(mask=MASK, exposure=EXPOSURE, background=BACKGROUND),
     "listed cells, exposure": plain(data=LISTED, exposure=EXPOSURE),
+    "sparse, exposure of both": plain(data=SPARSE, exposure=OUTER, background=[[0.2], [0.5]]),
     "W fixed": model(X23, 2, FIXED, gamma(COMPONENTS_H, 1.7), exposure=EXPOSURE),
     "H fixed": model(X32, 2, gamma(COMPONENTS_W, 1.7), FIXED, mask=MASK.T),
 }
@@ -171,6 +176,14 @@ def test_an_inverted_mask_is_seen(monkeypatch):
 
     monkeypatch.setattr(gibbs, "weigh", inverted)
     check_is_seen(model(X23, 2, gamma(COMPONENTS_W, 4.0), gamma(COMPONENTS_H, 4.0), mask=MASK))
+
+
+def test_an_exposure_of_features_forgotten_beside_that_of_samples_is_seen(monkeypatch):
+    weigh = gibbs.weigh
+    monkeypatch.setattr(
+        gibbs, "weigh", lambda structure: dataclasses.replace(weigh(structure), of_features=np.ones((1, 1)))
+    )
+    check_is_seen(MODELS["sparse, exposure of both"])
 
 
 def sweep_with_early_moves(problem, state, key):

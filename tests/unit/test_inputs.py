@@ -295,8 +295,21 @@ REFUSALS = {
     "sparse nan": ({"X": scipy.sparse.csr_array(changed(1, 1, np.nan))}, "X: got 1 NaN cells in a sparse X"),
     "sparse count": ({"X": scipy.sparse.csr_array(changed(1, 1, 2**31))}, "X: got the count 2147483648.0"),
     "sparse complex": ({"X": scipy.sparse.csr_array(X + 1j)}, "X: got dtype complex128"),
-    "sparse exposure": ({"X": SPARSE, "exposure": 2.0}, r"exposure: got an array with a sparse X; .*X.toarray\(\)"),
-    "sparse background": ({"X": SPARSE, "background": 2.0}, "background: got an array with a sparse X"),
+    "sparse exposure": ({"X": SPARSE, "exposure": SPARSE}, "exposure: got a sparse matrix; .*observed='stored'"),
+    "sparse exposure of a dense X": ({"X": X, "exposure": SPARSE}, "exposure: got a sparse matrix; .*a sparse X"),
+    "exposure of cells that are not stored": (
+        {"X": SPARSE, "observed": "stored", "exposure": scipy.sparse.csr_array(SPARSE.shape)},
+        "exposure: got values from 0.0 to 0.0; expected finite numbers > 0",
+    ),
+    "shape of a sparse exposure": (
+        {"X": SPARSE, "observed": "stored", "exposure": SPARSE.T},
+        r"exposure: got shape \(4, 3\); expected \(3, 4\), the shape of X",
+    ),
+    "a pair of the wrong shapes": (
+        {"X": X, "exposure": (np.ones((N, 1)), np.ones((1, F)))},
+        r"exposure: got shape \(4, 1\); expected a shape that broadcasts to \(3, 4\)",
+    ),
+    "a pair with a zero": ({"X": X, "exposure": (np.zeros((F, 1)), np.ones((1, N)))}, "exposure: got values from 0.0"),
     "exposure shape": ({"X": X, "exposure": np.ones(F)}, r"exposure: got shape \(3,\); .*use shape \(3, 1\)"),
     "exposure zero": ({"X": X, "exposure": 0.0}, "exposure: got values from 0.0 to 0.0; expected finite numbers > 0"),
     "background": ({"X": X, "background": -1.0}, "background: got values from -1.0 to -1.0; .*>= 0"),

@@ -363,8 +363,8 @@ REFUSED = {
     ),
     "random exposure": (mean(lambda P: P * pm.HalfNormal("s", two)), "counts", "mean (A @ B) * s"),
     "factor inside an expression": (
-        lambda: poisson((EXPOSURE[:F, None] * gamma("A", F, K)) @ gamma("B", K, N)),
-        "array[5,1] * A",
+        lambda: poisson((pt.exp(gamma("A", F, K))) @ gamma("B", K, N)),
+        "exp(A)",
         "an expression as a factor",
     ),
     "exposure zero": (mean(lambda P: P * np.arange(float(N))), "counts", "exposure 0.0"),

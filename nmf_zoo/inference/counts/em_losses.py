@@ -132,8 +132,8 @@ class DenseMatrix:
     def __init__(self, structure: Factorisation):
         likelihood, data = structure.likelihood, structure.data
         seen = 1.0 if data.mask is None else data.mask
-        y = data.values if likelihood.background is None else seen * (data.values - likelihood.background)
-        self.exposure = likelihood.exposure
+        y = data.values if likelihood.background is None else seen * (data.values - structure.background_table())
+        self.exposure = None if likelihood.exposure is None else structure.exposure_table()
         self.weight = None if self.exposure is None and data.mask is None else seen * _square(self.exposure, data.shape)
         self.y, self.seen = y, data.mask
         self.pulled = _scale(np.maximum(y, 0.0) if y.min(initial=0.0) < 0 else y, self.exposure)
@@ -169,10 +169,10 @@ class ListedCells:
     """A list of observed cells; all others are missing."""
 
     def __init__(self, structure: Factorisation):
-        data, likelihood = structure.data, structure.likelihood
+        data = structure.data
         self.rows, self.cols, self.shape, self.size = data.rows, data.cols, data.shape, len(data.rows)
-        self.exposure = structure.at_cells(likelihood.exposure, data.rows, data.cols, 1.0)
-        self.y = data.values - structure.at_cells(likelihood.background, data.rows, data.cols, 0.0)
+        self.exposure = structure.exposure_at(data.rows, data.cols)
+        self.y = data.values - structure.background_at(data.rows, data.cols)
         self.pulled = self._matrix(self.exposure * np.maximum(self.y, 0.0))
         self.pushed = self._matrix(self.exposure * np.maximum(-self.y, 0.0))
 

@@ -54,13 +54,10 @@ class BlockNewton:
     """Steps for a dense matrix, missing cells 0."""
 
     def __init__(self, structure: Factorisation, workers: Workers):
-        likelihood, self.workers = structure.likelihood, workers
+        self.workers = workers
         self.spare: list[Array] = []  # buffers between uses: new ones would cost a page fault per page
         self.values = structure.data.values
-        self.offset = None
-        if likelihood.background is not None:
-            exposure = 1.0 if likelihood.exposure is None else likelihood.exposure
-            self.offset = np.broadcast_to(likelihood.background / exposure, structure.shape)
+        self.offset = structure.offset_table()
 
     def improve(self, which: int, factor: Array, other: Array, pull: Pull) -> tuple[float, float]:
         """Move W (``which`` 0) or Ht (1), in place; returns (KKT residual, sum x log mean at the new factors)."""

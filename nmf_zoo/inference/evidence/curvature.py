@@ -74,9 +74,7 @@ def tabulate(structure: Factorisation) -> Tables:
     rows, cols, values = nonzero_cells(structure)
     x = np.zeros(structure.shape)
     x[rows, cols] = values
-    likelihood, priors = structure.likelihood, prior_cells(structure, {})
-    exposure = np.broadcast_to(1.0 if likelihood.exposure is None else likelihood.exposure, structure.shape)
-    background = np.broadcast_to(0.0 if likelihood.background is None else likelihood.background, structure.shape)
+    priors, exposure, background = prior_cells(structure, {}), structure.exposure_table(), structure.background_table()
     seen = np.zeros(structure.shape)
     at = structure.observed_cells()
     seen[at[0], at[1]] = 1.0

@@ -130,14 +130,12 @@ def share_out(structure: Factorisation) -> Shared:
     words, mixers = (generator.integers(2**64, size=n, dtype=np.uint64) | ODD for n in (n_features + n_samples, rank))
     shared = Shared(np.zeros((1, rank, n_features + n_samples), np.int32), np.zeros((1, rank), np.uint64), np.zeros(1))
     rows, columns, x = nonzero_cells(structure)
-    likelihood = structure.likelihood
-    if likelihood.background is not None:
-        ratio = likelihood.background / (1.0 if likelihood.exposure is None else likelihood.exposure)
+    ratio = structure.offset_table()
     for row, column, count in zip(rows, columns, x.astype(int), strict=True):
-        parts = compositions(count, rank + (likelihood.background is not None))
+        parts = compositions(count, rank + (ratio is not None))
         log_ways = gammaln(count + 1) - gammaln(parts + 1).sum(axis=1)
-        if likelihood.background is not None:
-            log_ways = log_ways + xlogy(parts[:, -1], np.broadcast_to(ratio, structure.shape)[row, column])
+        if ratio is not None:
+            log_ways = log_ways + xlogy(parts[:, -1], ratio[row, column])
         shared = _merge(_extend(shared, parts[:, :rank], log_ways, (row, n_features + column), words), mixers)
     return shared
 

@@ -115,7 +115,7 @@ def _slopes(structure: Factorisation, which: int, W: Array, Ht: Array) -> tuple[
         mean, x = structure.mean_of(W, Ht.T, columns), structure.data.values[:, columns]
         weight = 1.0 if structure.data.mask is None else structure.data.mask[:, columns].astype(float)
         if structure.likelihood.exposure is not None:
-            weight = weight * np.broadcast_to(structure.likelihood.exposure, structure.shape)[:, columns]
+            weight = weight * structure.exposure_table(columns)
         for total, slope in zip(sums, structure.likelihood.slopes(x, mean, {}), strict=True):
             if which:
                 total[columns] = (slope * weight).T @ W
@@ -128,7 +128,7 @@ def _slopes_of_cells(structure: Factorisation, which: int, W: Array, Ht: Array) 
     """The same of listed cells."""
     rows, cols, x = structure.observed_cells()
     mean = structure.mean_at(W, Ht.T, rows, cols)
-    weight = structure.at_cells(structure.likelihood.exposure, rows, cols, 1.0)
+    weight = structure.exposure_at(rows, cols)
     pull, drag = (
         sp.csr_array((slope * weight, (rows, cols)), structure.shape)
         for slope in structure.likelihood.slopes(x, mean, {})

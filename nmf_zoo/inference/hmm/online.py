@@ -34,7 +34,17 @@ from nmf_zoo.options import check_types
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.runtime.stream_engine import START, Columns, StreamEngine
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, BasisChainPrior, ChainPrior, Factorisation, Fixed, Flat, GammaPrior, Poisson
+from nmf_zoo.structure import (
+    Array,
+    BasisChainPrior,
+    ChainPrior,
+    Factorisation,
+    Fixed,
+    Flat,
+    GammaPrior,
+    Poisson,
+    shared_column,
+)
 
 FEW_COMPONENTS = 12  # 4,096 states: more of them cost more than particles do
 DO = "give the model a background, or start W with a positive entry for every feature"
@@ -299,13 +309,9 @@ def series_of(columns: Columns, W: Array, of_features: Array) -> Counts:
 
 def shared_offsets(structure: Factorisation) -> tuple[Array, Array] | None:
     """(exposure (F,), background (F,)) of every sample; None where they differ between samples."""
-    likelihood, found = structure.likelihood, []
-    for array, default in ((likelihood.exposure, 1.0), (likelihood.background, 0.0)):
-        full = np.broadcast_to(default if array is None else array, structure.shape)
-        if np.any(full != full[:, :1]):
-            return None
-        found.append(np.array(full[:, 0], dtype=np.float64))
-    return found[0], found[1]
+    exposure = shared_column(structure.likelihood.exposure, structure.shape[0], 1.0)
+    background = shared_column(structure.likelihood.background, structure.shape[0], 0.0)
+    return None if exposure is None or background is None else (exposure, background)
 
 
 def takes_stream(structure: Factorisation) -> Verdict:

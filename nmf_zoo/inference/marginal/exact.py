@@ -79,10 +79,10 @@ def observe(structure: Factorisation) -> Samples:
     table.sort_indices()
     rows, x = table.indices, table.data
     cols = np.repeat(np.arange(structure.shape[1]), np.diff(table.indptr))
-    exposure = structure.at_cells(structure.likelihood.exposure, rows, cols, 1.0)
+    exposure = structure.exposure_at(rows, cols)
     offset = np.empty(0)
     if structure.likelihood.background is not None:
-        offset = structure.at_cells(structure.likelihood.background, rows, cols, 0.0) / exposure
+        offset = structure.background_at(rows, cols) / exposure
     constant = np.bincount(cols, xlogy(x, exposure) - gammaln(x + 1), structure.shape[1]) - background_of_samples(
         structure
     )

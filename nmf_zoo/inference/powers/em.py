@@ -222,7 +222,7 @@ def _without_background(structure: Factorisation, side: Side, rows: np.ndarray) 
     elif data.mask is not None:
         seen = data.mask
     if structure.likelihood.background is not None:
-        seen = seen & (np.broadcast_to(structure.likelihood.background, structure.shape) == 0.0)
+        seen = seen & (structure.background_table() == 0.0)
     return side.turn(seen)[rows]
 
 

@@ -75,7 +75,7 @@ from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.runtime.state_patterns import Growing
 from nmf_zoo.runtime.stream_engine import ACTIVATIONS, SWEEPS, StreamEngine
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Exponential, Factorisation, Flat, InverseGammaPrior, spans
+from nmf_zoo.structure import Array, Exponential, Factorisation, Flat, InverseGammaPrior, shared_column, spans
 
 STATISTICS = ("rao_blackwell", "plain")
 
@@ -209,8 +209,7 @@ def supports(structure: Factorisation, options: SimulatedOnlineEM) -> Verdict:
     if any(_varies(array) for array in _full_prior(H)):
         return Verdict(f"the hyperparameters of {H.name} differ between samples, and new samples have none")
     for name in ("exposure", "background"):
-        array = getattr(likelihood, name)
-        if array is not None and _varies(array):
+        if shared_column(getattr(likelihood, name), W.shape[0], 1.0) is None:
             return Verdict(f"the {name} differs between samples, and new samples have none")
     return CAN_RUN
 
@@ -230,10 +229,9 @@ def _varies(array: Array) -> bool:
 def prepare(structure: Factorisation, options: SimulatedOnlineEM, workers: Workers) -> Problem:
     """The priors, and what is known of every frame."""
     likelihood, (F, K) = structure.likelihood, structure.W.shape
-    exposure = None if likelihood.exposure is None else _of_frequencies(likelihood.exposure, F)
-    background = np.empty(0)
-    if likelihood.background is not None:
-        background = _of_frequencies(likelihood.background, F) / (1.0 if exposure is None else exposure)
+    exposure = None if likelihood.exposure is None else shared_column(likelihood.exposure, F, 1.0)
+    ratio = structure.offset_table()
+    background = np.empty(0) if ratio is None else np.ascontiguousarray(ratio[:, 0])
     shape, scale = (np.array(array[:, 0], dtype=np.float64) for array in _full_prior(structure.H))
     is_plain = options.statistic == "plain"
     chain = Chain(shape, scale, background, options.sweeps, options.keep, is_plain, options.leaps)
@@ -243,12 +241,6 @@ def prepare(structure: Factorisation, options: SimulatedOnlineEM, workers: Worke
         of_w = _full_prior(structure.W)
         a, b = np.array(of_w[0].T + 1.0, order="C"), np.array(of_w[1].T, order="C", dtype=np.float64)
     return Problem(structure, options, chain, a, b, exposure, workers, [])
-
-
-def _of_frequencies(array: Array, n_frequencies: int) -> Array:
-    """What is known of every frame, (F,)."""
-    column = np.atleast_2d(np.asarray(array, dtype=np.float64))[:, :1]
-    return np.array(np.broadcast_to(column, (n_frequencies, 1))[:, 0])
 
 
 def relative_powers(problem: Problem, frames: Frames) -> Array:

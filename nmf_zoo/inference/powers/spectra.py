@@ -46,13 +46,11 @@ def read_spectra(structure: Factorisation) -> tuple[Spectra, float]:
     values, seen = _dense(structure)
     power, constant = np.array(values.T, order="C"), 0.0
     if likelihood.exposure is not None:
-        exposure = np.broadcast_to(likelihood.exposure, structure.shape).T
+        exposure = structure.exposure_table().T
         power /= exposure
         constant = -float(np.sum(np.log(exposure), where=True if seen is None else seen.T))
-    background = NOWHERE
-    if likelihood.background is not None:
-        ratio = likelihood.background / (1.0 if likelihood.exposure is None else likelihood.exposure)
-        background = np.array(np.broadcast_to(ratio, structure.shape).T, dtype=np.float64, order="C")
+    ratio = structure.offset_table()
+    background = NOWHERE if ratio is None else np.array(ratio.T, dtype=np.float64, order="C")
     mask = np.empty((0, 0), np.bool_) if seen is None else np.array(seen.T, order="C")
     return Spectra(power, mask, background), constant
 

@@ -135,8 +135,7 @@ def impute_counts(structure: Factorisation, Ws: Array, Hts: Array, keys: Iterabl
     """The same of Poisson counts, int64, each cell from a stream of its own of the draw's key."""
     assert structure.imputed is not None
     rows, cols = (np.array(places, np.int64) for places in (structure.imputed.rows, structure.imputed.cols))
-    ends = (structure.likelihood.exposure, 1.0), (structure.likelihood.background, 0.0)
-    cells = Cells(rows, cols, *(structure.at_cells(values, rows, cols, none) for values, none in ends))
+    cells = Cells(rows, cols, structure.exposure_at(rows, cols), structure.background_at(rows, cols))
     out = np.empty((len(Ws), len(rows)), np.int64)
     for drawn, W, Ht, key in zip(out, Ws, Hts, keys, strict=True):
         draw_cells(drawn, W, Ht, cells, key)

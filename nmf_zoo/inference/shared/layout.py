@@ -32,7 +32,7 @@ from nmf_zoo.errors import InputError, RunFailed
 from nmf_zoo.kernels.counts.sources import divide, fill_means, gather, smallest_mean
 from nmf_zoo.kernels.simd.lanes import Padded, padded_zeros
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import CHUNK, Array, Cells, Dense, Factorisation, even_bounds, is_rising, slices
+from nmf_zoo.structure import CHUNK, Array, Cells, Dense, Factorisation, Listed, Outer, even_bounds, is_rising, slices
 
 MOST_CHUNKS, CHUNK_NONZEROS = 8, 1 << 14  # chunks depend on the data alone, so that no sum depends on the threads
 LARGEST_INT32 = np.iinfo(np.int32).max
@@ -131,10 +131,9 @@ def nonzero_cells(structure: Factorisation) -> tuple[Array, Array, Array]:
 
 
 def _offset_at(structure: Factorisation, layout: Layout) -> Array:
-    background, exposure = structure.likelihood.background, structure.likelihood.exposure
     major = np.repeat(np.arange(len(layout.indptr) - 1), np.diff(layout.indptr))
     rows, cols = layout.sides(major, layout.indices)
-    return structure.at_cells(background, rows, cols, 0.0) / structure.at_cells(exposure, rows, cols, 1.0)
+    return structure.background_at(rows, cols) / structure.exposure_at(rows, cols)
 
 
 def _boundaries(indptr: Array) -> Array:
@@ -193,12 +192,15 @@ def _sum_rows(weight: Array, factor: Array) -> Array:
 def weigh(structure: Factorisation) -> Weights:
     """The weights of a structure's mask and exposure."""
     data, exposure = structure.data, structure.likelihood.exposure
-    exposure = np.ones((1, 1)) if exposure is None else np.atleast_2d(exposure)
     if isinstance(data, Cells) and not data.is_complete:
-        weight = structure.at_cells(exposure, data.rows, data.cols, 1.0)
+        weight = structure.exposure_at(data.rows, data.cols)
         return Weights(*_ones(), sp.csr_array((weight, (data.rows, data.cols)), shape=structure.shape))
     if isinstance(data, Dense) and data.mask is not None:
-        return Weights(*_ones(), data.mask * np.broadcast_to(exposure, structure.shape))
+        return Weights(*_ones(), data.mask * structure.exposure_table())
+    if isinstance(exposure, Outer):
+        return Weights(exposure.of_features, np.ascontiguousarray(exposure.of_samples.T))
+    assert not isinstance(exposure, Listed)  # which is of incomplete data alone
+    exposure = np.ones((1, 1)) if exposure is None else np.atleast_2d(exposure)
     if exposure.shape[0] == 1:
         return Weights(np.ones((1, 1)), np.ascontiguousarray(exposure.T, dtype=np.float64))
     if exposure.shape[1] == 1:
@@ -212,13 +214,13 @@ def _ones() -> tuple[Array, Array]:
 
 def background_of_samples(structure: Factorisation) -> Array | float:
     """The sum of the background over each sample's observed cells, (N,)."""
-    background, data = structure.likelihood.background, structure.data
-    if background is None:
+    data = structure.data
+    if structure.likelihood.background is None:
         return 0.0
-    full = np.broadcast_to(background, structure.shape)
     if isinstance(data, Cells) and not data.is_complete:
-        return np.bincount(data.cols, full[data.rows, data.cols], structure.shape[1])
-    return full.sum(axis=0, where=data.mask if isinstance(data, Dense) and data.mask is not None else True)
+        return np.bincount(data.cols, structure.background_at(data.rows, data.cols), structure.shape[1])
+    seen = data.mask if isinstance(data, Dense) and data.mask is not None else True
+    return structure.background_table().sum(axis=0, where=seen)
 
 
 def likelihood_constant(structure: Factorisation) -> float:
@@ -229,25 +231,25 @@ def likelihood_constant(structure: Factorisation) -> float:
     constant = sum(float(np.sum(xlogy(x, exposure) - gammaln(x + 1))) for x, exposure in _counts(structure))
     if structure.likelihood.background is None:
         return constant
-    background = np.broadcast_to(structure.likelihood.background, structure.shape)
-    if isinstance(structure.data, Dense):
-        return constant - float(np.sum(background, where=True if structure.data.mask is None else structure.data.mask))
-    if structure.data.is_complete:
-        return constant - float(np.sum(background))
-    return constant - float(np.sum(background[structure.data.rows, structure.data.cols]))
+    data = structure.data
+    if isinstance(data, Dense):
+        return constant - float(np.sum(structure.background_table(), where=True if data.mask is None else data.mask))
+    if data.is_complete:
+        return constant - float(np.sum(structure.background_table()))
+    return constant - float(np.sum(structure.background_at(data.rows, data.cols)))
 
 
 def _counts(structure: Factorisation) -> Iterator[tuple[Array, Array]]:
     """Yields (counts, their exposures), missing cells as 0, part by part."""
-    data, exposure = structure.data, structure.likelihood.exposure
+    data = structure.data
     if isinstance(data, Dense):
-        exposure = np.broadcast_to(1.0 if exposure is None else exposure, structure.shape)
+        exposure = structure.exposure_table()
         height = max(1, CHUNK // max(1, structure.shape[1]))
         for part in slices(len(data.values), height):
             yield data.values[part], exposure[part]
         return
     for part in slices(len(data.values), CHUNK):
-        yield data.values[part], structure.at_cells(exposure, data.rows[part], data.cols[part], 1.0)
+        yield data.values[part], structure.exposure_at(data.rows[part], data.cols[part])
 
 
 # -- expected sources ------------------------------------------------------------------------------------------------
@@ -327,11 +329,8 @@ class DenseSources:
     def __init__(self, structure: Factorisation, workers: Workers, precision: str = "float64"):
         self.by_features = structure.shape[0] >= structure.shape[1]
         self.workers, self.dtype = workers, np.dtype(precision)
-        self.values, self.offset = self._turn(structure.data.values), None
-        likelihood = structure.likelihood
-        if likelihood.background is not None:
-            exposure = 1.0 if likelihood.exposure is None else likelihood.exposure
-            self.offset = self._turn(np.broadcast_to(likelihood.background / exposure, structure.shape))
+        ratio = structure.offset_table()
+        self.values, self.offset = self._turn(structure.data.values), None if ratio is None else self._turn(ratio)
         n_major, n_minor = self.values.shape
         self.height = max(16, BLOCK_CELLS // max(1, n_minor))
         n_chunks = min(MOST_CHUNKS, 1 << max(0, (n_major * n_minor // CHUNK_CELLS).bit_length() - 1))

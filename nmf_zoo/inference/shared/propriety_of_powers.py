@@ -57,7 +57,7 @@ def _seen(structure: Factorisation, axis: int) -> Seen:
         nothing = np.empty(0, np.intp)
         return Seen(nothing, nothing, nothing.astype(bool), nothing.astype(bool))
     rows, cols, x = structure.observed_cells()
-    has_no_floor = structure.at_cells(structure.likelihood.background, rows, cols, 0.0) == 0
+    has_no_floor = structure.background_at(rows, cols) == 0
     own, across = (rows, cols) if axis == 0 else (cols, rows)
     return Seen(own, across, has_no_floor & (x == 0), has_no_floor & (x > 0))
 

@@ -23,6 +23,7 @@ from nmf_zoo.structure import (
     Likelihood,
     Normal,
     Poisson,
+    ends_of,
 )
 
 UNITS = 1e-120, 1e120  # of an exposure and of sigma
@@ -106,7 +107,7 @@ def takes_scale(structure: Factorisation, name: str, least: float, most: float, 
     found, others = [(of_X, largest)], []
     with np.errstate(over="ignore"):
         if likelihood.exposure is not None:
-            ends = np.min(likelihood.exposure), np.max(likelihood.exposure)
+            ends = ends_of(likelihood.exposure)
             found += [(f"{of_X} over an exposure of {end:g}", np.divide(largest, end)) for end in ends]
             others += [("an exposure", end) for end in ends]
         if isinstance(likelihood, Normal) and isinstance(likelihood.sigma, Known):

@@ -55,14 +55,14 @@ def _rescaled(array: Array, largest: int = 0) -> Array:
 
 
 def _see(structure: Factorisation) -> Seen:
-    data, likelihood = structure.data, structure.likelihood
+    data = structure.data
     if isinstance(data, Dense):
         rows, cols = np.nonzero(np.ones(data.shape, bool) if data.mask is None else data.mask)
         values = data.values[rows, cols]
     else:
         rows, cols, values = data.rows, data.cols, data.values
-    exposure = structure.at_cells(likelihood.exposure, rows, cols, 1.0)
-    values = np.maximum(values - structure.at_cells(likelihood.background, rows, cols, 0.0), 0.0)
+    exposure = structure.exposure_at(rows, cols)
+    values = np.maximum(values - structure.background_at(rows, cols), 0.0)
     values, exposure = _rescaled(values, EXTREME), _rescaled(exposure, EXTREME)
     values = _rescaled(np.divide(values, exposure, out=np.zeros(len(values)), where=exposure > 0), EXTREME)
     F, N = structure.shape

@@ -116,7 +116,7 @@ def _structure(model: pm.Model, seen: Observation, free: Sequence[Variable]) -> 
     W, H = read_factor(graph, again.mean.left), read_factor(graph, again.mean.right)
     shape = (W.shape[0], H.shape[1])
     data, cells = read_data(graph, again, shape)
-    likelihood = read_likelihood(graph, again, shape)
+    likelihood = read_likelihood(graph, again, shape, data, cells)
     return Factorisation(likelihood=likelihood, W=W, H=H, data=data, cells=cells)
 
 

@@ -55,6 +55,17 @@ def cell_rates(weights, activations, rows, cols):
 
 
 @kernel
+def cell_means(weights, activations, rows, cols, exposure, background):
+    """(cells,) array of exposure * rate + background; either is (F or 1, N or 1)."""
+    out = cell_rates(weights, activations, rows, cols)
+    for c in range(out.size):
+        e = exposure[rows[c] if exposure.shape[0] > 1 else 0, cols[c] if exposure.shape[1] > 1 else 0]
+        b = background[rows[c] if background.shape[0] > 1 else 0, cols[c] if background.shape[1] > 1 else 0]
+        out[c] = e * out[c] + b
+    return out
+
+
+@kernel
 def cell_rate_gradients(weights, activations, rows, cols, upstream):
     """Gradients of sum_c upstream_c rate_c: (F, K) in the weights and (K, N) in the activations."""
     by_sample = np.ascontiguousarray(activations.T)

@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from nmf_zoo.kernels.random.predictions import draw_uniforms_at
+from nmf_zoo.structure.offsets import Offset
 from nmf_zoo.structure.parameters import Array, Parameter, Unknown
 
 Values = Mapping[str, Array]  # of the model's unknowns, by name
@@ -27,8 +28,8 @@ class Likelihood(ABC):
     Attributes
     ----------
     name : the observed variable
-    exposure : positive array that broadcasts to (F, N), or None (ones)
-    background : non-negative array that broadcasts to (F, N), or None (zeros)
+    exposure : positive, as :mod:`nmf_zoo.structure.offsets` has it, or None (ones)
+    background : non-negative, alike, or None (zeros)
 
     Notes
     -----
@@ -49,8 +50,8 @@ class Likelihood(ABC):
     least_total: ClassVar[float] = 1.0
 
     name: str = "X"
-    exposure: Array | None = None
-    background: Array | None = None
+    exposure: Offset | None = None
+    background: Offset | None = None
 
     @property
     def parameters(self) -> dict[str, Parameter]:
