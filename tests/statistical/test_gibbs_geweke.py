@@ -178,11 +178,10 @@ def test_an_inverted_mask_is_seen(monkeypatch):
     check_is_seen(model(X23, 2, gamma(COMPONENTS_W, 4.0), gamma(COMPONENTS_H, 4.0), mask=MASK))
 
 
-def test_an_exposure_of_features_forgotten_beside_that_of_samples_is_seen(monkeypatch):
-    weigh = gibbs.weigh
-    monkeypatch.setattr(
-        gibbs, "weigh", lambda structure: dataclasses.replace(weigh(structure), of_features=np.ones((1, 1)))
-    )
+def test_one_exposure_for_all_features_is_seen(monkeypatch):
+    """The largest: with a smaller one the counts of the chain would grow without end."""
+    weigh, largest = gibbs.weigh, np.full_like(OUTER.of_features, OUTER.of_features.max())
+    monkeypatch.setattr(gibbs, "weigh", lambda structure: dataclasses.replace(weigh(structure), of_features=largest))
     check_is_seen(MODELS["sparse, exposure of both"])
 
 
