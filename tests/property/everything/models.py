@@ -128,15 +128,23 @@ def known_factor(pick, shape, rank, is_chain):
 
 
 def offsets(pick, shape, is_sparse):
-    """Exposure and background, of every broadcasting shape."""
+    """Exposure and background, of every broadcasting shape, a pair, and of sparse data also a sparse matrix."""
     found = {}
-    for name, of in (("exposure", 4), ("background", 4)):
-        if not pick.once_in(of) or (is_sparse and not pick.once_in(10)):
+    for name in ("exposure", "background"):
+        if not pick.once_in(4):
             continue
         numbers = ["1.0", "0.5", "1e12", "1e-12", "1e-3"] + (["0.0"] if name == "background" else [])
         scale = pick(numbers)
-        size = pick([None, (1, 1), (shape[1],), (1, shape[1]), (shape[0], 1), shape])
-        found[name] = scale if size is None else f"{scale} * rng.gamma(2.0, 1.0, {size})"
+        of_features, of_samples = (shape[0], 1), (1, shape[1])
+        form = pick(
+            [None, (1, 1), (shape[1],), of_samples, of_features, shape, "pair", "sparse" if is_sparse else None]
+        )
+        if form == "pair":
+            found[name] = f"({scale} * rng.gamma(2.0, 1.0, {of_features}), rng.gamma(2.0, 1.0, {of_samples}))"
+        elif form == "sparse":
+            found[name] = f"sp.csr_array({scale} * rng.gamma(2.0, 1.0, {shape}))"
+        else:
+            found[name] = scale if form is None else f"{scale} * rng.gamma(2.0, 1.0, {form})"
     return found
 
 
