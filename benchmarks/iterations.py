@@ -80,6 +80,7 @@ def rows(quick: bool) -> Iterator[Row]:
         for declare, rank, most in ((gap_given_W, 10, 25.0), (nz.gamma_nmf, 10, 25.0), (nz.gamma_nmf, 50, None)):
             if not (quick and rank > 10):
                 yield sweep(declare, rank, most, quick)
+        yield from with_exposure(quick)
 
 
 def gap_given_W(X: Any, rank: int) -> pm.Model:
@@ -95,3 +96,18 @@ def sweep(declare: Callable, rank: int, most: float | None, quick: bool) -> Row:
     work = f"one Gibbs sweep, {declare.__name__}, {label}, K={rank}"
     cost = f"{1e3 * seconds:.1f} ms, {1e9 * seconds / X.nnz:.0f} ns per non-zero"
     return note(work, cost) if most is None else at_most(work, cost, 1e3 * seconds, most, f"{most:g} ms")
+
+
+def with_exposure(quick: bool) -> Iterator[Row]:
+    """What an exposure per sample, or one per feature and sample, adds to sparse data: the plain run is the peer."""
+    X, label = nips()
+    rng = np.random.default_rng(1)
+    of_features, of_samples = rng.uniform(0.5, 2.0, (X.shape[0], 1)), rng.uniform(0.5, 2.0, (1, X.shape[1]))
+    forms = {"an exposure per sample": of_samples, "one per feature times one per sample": (of_features, of_samples)}
+    models = [nz.read(nz.gamma_nmf(X, 10, exposure=exposure)) for exposure in (None, *forms.values())]
+    for name, engine, verb in (("EM", PLAIN["em"], "fit"), ("VB", PLAIN["vb"], "fit"), ("Gibbs", "gibbs", "sample")):
+        plain, *exposed = fastest([Stepper(model, engine, verb) for model in models], 2 if quick else 15)
+        for form, seconds in zip(forms, exposed, strict=True):
+            work = f"one iteration or sweep of {name} with {form}, {label}, K=10"
+            took = f"{1e3 * seconds:.2f} ms"
+            yield at_most(work, took, seconds / plain, 1.15, "1.15 times the plain one", f"{1e3 * plain:.2f} ms")

@@ -22,6 +22,7 @@ FEW_ROWS, FEW_COLS = np.array([3, 0, 4]), np.array([6, 2, 0])
 EXPOSURE = RNG.uniform(0.5, 2.0, N)
 BACKGROUND = RNG.uniform(0.1, 1.0, (F, 1))
 KNOWN_B = RNG.gamma(1.0, size=(K, N))
+LENGTHS, DEPTHS, OF_FEW = np.linspace(0.5, 2.0, F)[:, None], np.linspace(0.8, 1.7, N)[None], np.array([0.5, 3.0, 1.5])
 COORDS = {"word": list("abcde"), "topic": range(K), "text": range(10, 10 + N)}
 one, two, three = np.float64(1.0), np.float64(2.0), np.float64(3.0)
 
@@ -224,6 +225,26 @@ def rates():
     RealPoisson("counts", mean, observed=X[FEW_ROWS, FEW_COLS].astype(float))
 
 
+def sparse_with_offsets():
+    A, B = LENGTHS * gamma("A", F, K), gamma("B", K, N)
+    observed = X[ROWS, COLS].astype(float)
+    SparsePoisson("counts", A, B, ROWS, COLS, exposure=DEPTHS, background=pm.Data("b", 0.4), observed=observed)
+
+
+def rates_with_offsets():
+    mean = cell_rates(gamma("A", F, K), gamma("B", K, N), FEW_ROWS, FEW_COLS)
+    mean = two * (OF_FEW * mean + 0.3) / OF_FEW + OF_FEW
+    RealPoisson("counts", mean, observed=X[FEW_ROWS, FEW_COLS].astype(float))
+
+
+def scaled():
+    poisson((LENGTHS * gamma("A", F, K)) @ (gamma("B", K, N) * DEPTHS))
+
+
+def scaled_and_turned():
+    poisson(two * ((gamma("B", N, K) / DEPTHS.T) @ (LENGTHS * gamma("A", F, K) * two).T).T)
+
+
 def with_dims():
     a = pm.HalfFlat("a", dims="topic")
     A = pm.Gamma("A", two, three, dims=("word", "topic"))
@@ -256,7 +277,11 @@ WHOLE = {
     "sparse, incomplete": lambda: sparse(False),
     "sparse, turned": lambda: sparse(True, turned=True),
     "sparse, real": lambda: sparse(True, values=X + 0.5),
+    "sparse with offsets": sparse_with_offsets,
     "rates of cells": rates,
+    "rates of cells with offsets": rates_with_offsets,
+    "rows and columns scaled": scaled,
+    "rows and columns scaled, turned": scaled_and_turned,
     "dims": with_dims,
     "dims, masked": with_dims_masked,
     "one hyperparameter for both": shared_by_both,

@@ -18,17 +18,20 @@ from nmf_zoo.reading.hyperparameters import HYPER_PRIOR_READERS
 from nmf_zoo.reading.likelihoods import LIKELIHOODS
 from nmf_zoo.reading.priors import FACTOR_PRIORS
 from nmf_zoo.structure import HYPER_PRIORS as DENSITIES
-from nmf_zoo.structure import Cells, Dense, Fixed, Flat, GammaPrior, InverseGammaPrior, Known
+from nmf_zoo.structure import Cells, Dense, Fixed, Flat, GammaPrior, InverseGammaPrior, Known, Outer
 from tests.readable import (
     BACKGROUND,
     COLS,
     DATA,
+    DEPTHS,
     EXPOSURE,
     FEW_COLS,
     FEW_ROWS,
     HYPER_PRIORS,
     KNOWN_B,
+    LENGTHS,
     MASK,
+    OF_FEW,
     OFFSETS,
     PRIORS,
     PRODUCTS,
@@ -231,6 +234,33 @@ def test_offsets_of_listed_cells(name):
     np.testing.assert_array_equal(np.broadcast_to(likelihood.background, (F, N)), np.broadcast_to(BACKGROUND, (F, N)))
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("rows and columns scaled", LENGTHS * DEPTHS),
+        ("rows and columns scaled, turned", 4 * LENGTHS / DEPTHS),
+        ("sparse with offsets", LENGTHS * DEPTHS),
+    ],
+)
+def test_what_multiplies_rows_and_columns_is_an_exposure(name, expected):
+    structure = read(build(WHOLE[name]))
+    assert isinstance(structure.likelihood.exposure, Outer)  # not multiplied out
+    np.testing.assert_allclose(structure.exposure_table(), expected, rtol=1e-14)
+
+
+def test_offsets_of_each_listed_cell():
+    """2 (e m + 0.3) / e + e"""
+    likelihood = read(build(WHOLE["rates of cells with offsets"])).likelihood
+    np.testing.assert_allclose(likelihood.exposure.values, 2.0)
+    np.testing.assert_allclose(likelihood.background.values, 0.6 / OF_FEW + OF_FEW, rtol=1e-14)
+
+
+def test_what_multiplies_components_is_no_exposure():
+    by_component = np.arange(1.0, K + 1)
+    with pytest.raises(UnreadableModel, match="an expression as a factor"):
+        read(build(lambda: poisson((by_component * gamma("A", F, K)) @ gamma("B", K, N))))
+
+
 @pytest.mark.parametrize("complete", [True, False])
 def test_sparse_counts(complete):
     structure = read(build(lambda: sparse(complete)))
@@ -364,7 +394,7 @@ REFUSED = {
     "random exposure": (mean(lambda P: P * pm.HalfNormal("s", two)), "counts", "mean (A @ B) * s"),
     "factor inside an expression": (
         lambda: poisson((pt.exp(gamma("A", F, K))) @ gamma("B", K, N)),
-        "exp(A)",
+        "Exp(A)",
         "an expression as a factor",
     ),
     "exposure zero": (mean(lambda P: P * np.arange(float(N))), "counts", "exposure 0.0"),

@@ -176,7 +176,8 @@ def read_data(arguments: argparse.Namespace) -> dict[str, Any]:
             data[name] = number
         elif path is not None:
             values = read_matrix(path, transpose=arguments.transpose).values
-            data[name] = values if isinstance(values, _array()) else values.toarray()
+            stays = isinstance(values, _array()) or (name != "mask" and not isinstance(matrix.values, _array()))
+            data[name] = values if stays else values.toarray()  # sparse beside sparse X
     if "mask" in data:
         data["mask"] = as_mask(arguments.mask, data["mask"])
     return data | ({"observed": arguments.observed} if arguments.observed else {})

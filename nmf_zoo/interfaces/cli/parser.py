@@ -15,8 +15,8 @@ from nmf_zoo.interfaces.cli.catalogue import Argument, Entry
 
 FILES = {
     "mask": "which cells were observed: 1 or 0",
-    "exposure": "known factor > 0 of the mean, cell by cell, or one number",
-    "background": "known term >= 0 of the mean, cell by cell, or one number",
+    "exposure": "known factor > 0 of the mean: a table like X, a row (per sample), a column (per feature) or a number",
+    "background": "known term >= 0 of the mean, as --exposure",
 }
 NOT_HYPERPARAMETERS = {*FILES, "observed", "coords", "shape"}
 NOT_OPTIONS = {
