@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nmf_zoo.models.gamma_nmf import gamma_nmf
 from nmf_zoo.models.gap import gap
+from nmf_zoo.models.hierarchies import ARD, HPF
 from nmf_zoo.models.hmm_nmf import hmm_nmf
 from nmf_zoo.models.hyperparameters import free
 from nmf_zoo.models.is_nmf import is_nmf
@@ -15,4 +16,4 @@ MODELS = {
     for builder in (poisson_nmf, normal_nmf, gamma_nmf, gap, is_nmf, hmm_nmf)
 }
 
-__all__ = ["MODELS", "free", "gamma_nmf", "gap", "hmm_nmf", "is_nmf", "normal_nmf", "poisson_nmf"]
+__all__ = ["ARD", "HPF", "MODELS", "free", "gamma_nmf", "gap", "hmm_nmf", "is_nmf", "normal_nmf", "poisson_nmf"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pymc as pm
 
+from nmf_zoo.models.hierarchies import ARD, HPF, check_hierarchy
 from nmf_zoo.models.hyperparameters import check_gamma
 from nmf_zoo.models.inputs import check_inputs
 from nmf_zoo.models.likelihoods import declare_counts
@@ -16,12 +17,13 @@ def gamma_nmf(
     X: Any,
     rank: int,
     *,
-    alpha_w: Any = 1.0,
+    alpha_w: Any = None,
     beta_w: Any = None,
     mean_w: Any = None,
-    alpha_h: Any = 1.0,
+    alpha_h: Any = None,
     beta_h: Any = None,
     mean_h: Any = None,
+    prior: str | HPF | ARD | None = None,
     mask: Any = None,
     observed: str | None = None,
     exposure: Any = None,
@@ -38,20 +40,23 @@ def gamma_nmf(
         X_{fn} &\sim \mathrm{Poisson}\Big(e_{fn} \sum_k W_{fk} H_{kn} + b_{fn}\Big)
 
     Two parametrisations: shape and rate (Paisley), or shape and mean (Cemgil), where beta = alpha / mean stands in the
-    graph.
+    graph. Two hierarchies that shrink: ``prior="hpf"`` gives every row of W and column of H a rate with a gamma prior,
+    ``prior="ard"`` every component a relevance.
 
     Parameters
     ----------
     X, rank
         As in :func:`~nmf_zoo.poisson_nmf`.
     alpha_w, alpha_h : number, array, PyMC variable or nz.free(tie=...)
-        Shapes. They broadcast to W (feature, component) or H (component, obs) by NumPy's rules: one value per
-        component is (K,) for W and (K, 1) for H. A PyMC variable of the same ``with pm.Model()`` is a hyperprior;
-        :func:`~nmf_zoo.free` is a variable without a prior, to be estimated.
+        Shapes, 1 unless given (with ``prior="hpf"`` 0.3). They broadcast to W (feature, component) or H (component,
+        obs) by NumPy's rules: one value per component is (K,) for W and (K, 1) for H. A PyMC variable of the same
+        ``with pm.Model()`` is a hyperprior; :func:`~nmf_zoo.free` is a variable without a prior, to be estimated.
     beta_w, beta_h : as alpha_w, alpha_h; 1 when neither rate nor mean is given
         Rates.
     mean_w, mean_h : as alpha_w, alpha_h
         Means, instead of the rates.
+    prior : {None, "hpf", "ard"}, :class:`~nmf_zoo.HPF` or :class:`~nmf_zoo.ARD`
+        Where rates or means come from, instead of beta and mean.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`.
 
@@ -63,6 +68,7 @@ def gamma_nmf(
     ----------
     A. T. Cemgil (2009), Bayesian inference for nonnegative matrix factorisation models, eq. 3-5 and 12 (shape, mean).
     J. Paisley (2016), lecture 12, eq. 21-22 (shape, rate).
+    Of the hierarchies: :class:`~nmf_zoo.HPF`, :class:`~nmf_zoo.ARD`.
 
     Examples
     --------
@@ -81,9 +87,14 @@ def gamma_nmf(
         coords=coords,
         shape=shape,
     )
-    prior_w = check_gamma("w", inputs, alpha_w, beta_w, mean_w)
-    prior_h = check_gamma("h", inputs, alpha_h, beta_h, mean_h)
+    hierarchy = check_hierarchy(prior, {"beta_w": beta_w, "mean_w": mean_w, "beta_h": beta_h, "mean_h": mean_h})
+    alpha = 1.0 if hierarchy is None else hierarchy.alpha
+    prior_w = check_gamma("w", inputs, alpha if alpha_w is None else alpha_w, beta_w, mean_w)
+    prior_h = check_gamma("h", inputs, alpha if alpha_h is None else alpha_h, beta_h, mean_h)
     with inputs.model() as model:
+        if hierarchy is not None:
+            of_w, of_h = hierarchy.declare(inputs)
+            prior_w, prior_h = prior_w.given(of_w, hierarchy.is_mean), prior_h.given(of_h, hierarchy.is_mean)
         W = pm.Gamma("W", **prior_w.declare(), dims=("feature", "component"))
         H = pm.Gamma("H", **prior_h.declare(), dims=("component", "obs"))
         declare_counts(W, H, inputs)

@@ -6,7 +6,7 @@ A shape that broadcasts to the factor says which cells share a value, by NumPy's
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
 
@@ -95,6 +95,10 @@ class GammaParameters:
         """``alpha`` and ``beta`` for ``pm.Gamma``; a given mean enters as beta = alpha / mean."""
         alpha, second = self.alpha.declare(), self.second.declare()
         return {"alpha": alpha, "beta": alpha / second if self.is_mean else second}
+
+    def given(self, second: TensorVariable, is_mean: bool) -> GammaParameters:
+        """The same shape with a rate or mean of the model."""
+        return replace(self, second=replace(self.second, value=second), is_mean=is_mean)
 
 
 def check_inverse_gamma(

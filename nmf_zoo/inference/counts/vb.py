@@ -5,7 +5,8 @@ q(W) q(H) q(C) is gamma, gamma, multinomial. With E = E_q[.], L = exp(E_q[log .]
     S_w = sum_n E[C], S_h = sum_f E[C]       E[c_fkn] = x_fn L_w L_h / (L_w . L_h + background / exposure)
     q(w) = Gamma(a_w + S_w, r_w + sum_n M E_h)
     q(h) = Gamma(a_h + S_h, r_h + sum_f M E_w)      with the new E_w
-    free hyperparameters to the bound's peak, then L = exp(psi(shape)) / rate
+    free hyperparameters to the bound's peak, q of others by :mod:`nmf_zoo.inference.shared.conjugate`
+    L = exp(psi(shape)) / rate
 
 Cemgil shares the counts among the components once per iteration, Paisley again between W and H: other paths, same fixed
 points. The bound, exact and tight at the newest L (its log X! and all constants included), never falls::
@@ -28,6 +29,14 @@ from scipy.special import gammaln
 
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, push_or_retreat
+from nmf_zoo.inference.shared.conjugate import (
+    Conjugate,
+    conjugate_bound,
+    conjugates,
+    draw_conjugates,
+    update_conjugates,
+    why_not,
+)
 from nmf_zoo.inference.shared.factor_view import Side, impute, two_sides
 from nmf_zoo.inference.shared.hyperparameters import LARGE, gamma_divergence, moments_of, untied, update_hyperparameters
 from nmf_zoo.inference.shared.layout import (
@@ -58,11 +67,11 @@ ORDERS = ("cemgil", "paisley")
 ACCELERATIONS = ("momentum", None)
 SCALES = 1e-250, 1e250  # of the largest cell
 GENTLE = 0.05  # the first push: a hard one early on leads to worse optima (NIPS counts, held-out words)
-W_DRAWS, H_DRAWS, IMPUTED = range(3)  # children of the stream of the final draws
+W_DRAWS, H_DRAWS, IMPUTED, HYPERPARAMETERS = range(4)  # children of the stream of the final draws
 
 
 class VBState(NamedTuple):
-    """q of W and of H, the free hyperparameters by name, and the expected sources at the newest L.
+    """q of W and of H, hyperparameters by name (free ones, and what stands for q of others), and the expected sources.
 
     bound : of this q; momentum : how hard the next update is pushed; updated : (shape, rate) of W and of H where the
     last update led, before it was pushed
@@ -129,10 +138,11 @@ class Problem:
     sources: DenseSources | SparseSources
     weights: Weights
     constant: float
+    conjugates: dict[str, Conjugate]
 
 
 def supports(structure: Factorisation, options: VB) -> Verdict:
-    """Poisson data; each factor with a gamma prior or known; hyperparameters known or free."""
+    """Poisson data; each factor with a gamma prior or known; hyperparameters known, free or with a conjugate prior."""
     if structure.data is None:
         return has_data(structure)
     asked = takes_likelihood(structure, (Poisson,)) and takes_priors(structure, GammaPrior)
@@ -141,9 +151,9 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     flat = [side.factor.name for side in two_sides(structure) if side.is_flat]
     if flat:
         return Verdict(f"without a prior of {' and '.join(flat)} there is no proper distribution to approximate")
-    sampled = [name for name, unknown in structure.unknowns.items() if not unknown.prior.is_flat]
-    if sampled:
-        return Verdict(f"hyperparameter {', '.join(sampled)} has a prior: VB takes known or free hyperparameters")
+    reason = why_not(structure)
+    if reason:
+        return Verdict(reason)
     return takes_scale(structure, "VB", *SCALES, options.precision)
 
 
@@ -154,7 +164,8 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> Problem:
         message = "one free value per cell runs away to maximum likelihood; tie it over features or samples"
         warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=5)  # the caller of fit()
     sources, weights = expected_sources(structure, workers, options.precision), weigh(structure)
-    return Problem(structure, options, two_sides(structure), sources, weights, likelihood_constant(structure))
+    sides, constant = two_sides(structure), likelihood_constant(structure)
+    return Problem(structure, options, sides, sources, weights, constant, conjugates(structure))
 
 
 def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> VBState:
@@ -182,13 +193,14 @@ def _push(updated: list[Gamma], state: VBState) -> list[Gamma]:
 
 
 def _at(problem: Problem, gammas: list[Gamma], state: VBState) -> VBState:
-    """The state at new shapes and rates, free hyperparameters at the bound's peak."""
+    """The state at new shapes and rates, q of hyperparameters and the free ones at the bound's peak."""
     workers = problem.sources.workers
     W, H = (moments_at(gamma, q, workers) for gamma, q in zip(gammas, (state.W, state.H), strict=True))
     values = state.values
     if problem.structure.unknowns:
-        free = zip(problem.sides, (W, H), strict=True)
-        values = update_hyperparameters([moments_of(side, q.mean, q.log) for side, q in free if side.is_gamma], values)
+        pairs = zip(problem.sides, (W, H), strict=True)
+        moments = [moments_of(side, q.mean, q.log) for side, q in pairs if side.is_gamma]
+        values = update_conjugates(problem.conjugates, moments, update_hyperparameters(moments, values))
     new = VBState(W, H, values, _gather(problem, W, H, "WH" if problem.options.order == "cemgil" else "W"))
     new = new._replace(bound=_bound(problem, new))
     if problem.options.order == "cemgil":  # nothing asks for them again: "paisley" alone gathers a second time
@@ -216,7 +228,8 @@ def _bound(problem: Problem, state: VBState) -> float:
     """The evidence lower bound at the newest L."""
     fit = state.sources.log_mean - total_mean(problem.weights, state.W, state.H) + problem.constant
     parts = zip(problem.sides, (state.W, state.H), strict=True)
-    return fit - sum(divergence(q, *side.prior(state.values)) for side, q in parts if side.is_gamma)
+    fit -= sum(divergence(q, *side.prior(state.values)) for side, q in parts if side.is_gamma)
+    return fit + conjugate_bound(problem.conjugates, state.values)
 
 
 def _residual(old: VBState, new: VBState) -> float:
@@ -229,7 +242,8 @@ def finish(problem: Problem, state: VBState, key: np.uint64, draws: int) -> tupl
     """Independent draws from q, free hyperparameters as they are; the parameters of q for ``fit``."""
     release(problem.structure)
     values = {name: np.repeat(value[None], draws, axis=0) for name, value in state.values.items()}
-    parameters: dict[str, Array] = {}
+    drawn, parameters = draw_conjugates(problem.conjugates, state.values, draws, child(key, HYPERPARAMETERS))
+    values |= drawn
     factors = []
     for side, q, child_of in zip(problem.sides, (state.W, state.H), (W_DRAWS, H_DRAWS), strict=True):
         if side.is_fixed:

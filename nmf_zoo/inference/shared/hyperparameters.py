@@ -49,7 +49,7 @@ class Use(NamedTuple):
 def update_hyperparameters(moments: list[Moments], values: Mapping[str, Array]) -> dict[str, Array]:
     """The free hyperparameters' new values, by name."""
     values = dict(values)
-    names = {unknown.name: None for part in moments for unknown in part.factor.unknowns}
+    names = {unknown.name: None for part in moments for unknown in part.factor.unknowns if unknown.prior.is_flat}
     for part in moments:
         if _moves_together(part, moments):
             for name in _update_pair(part, values):
@@ -62,7 +62,8 @@ def update_hyperparameters(moments: list[Moments], values: Mapping[str, Array]) 
 def untied(factor: Factor) -> list[str]:
     """Free hyperparameters with one value per cell of the factor: they follow the data and regularise nothing."""
     size = factor.shape[0] * factor.shape[1]
-    return [unknown.name for unknown in factor.unknowns if size > 1 and int(np.prod(unknown.shape)) == size]
+    free = [unknown for unknown in factor.unknowns if unknown.prior.is_flat]
+    return [unknown.name for unknown in free if size > 1 and int(np.prod(unknown.shape)) == size]
 
 
 def _moves_together(part: Moments, moments: list[Moments]) -> bool:

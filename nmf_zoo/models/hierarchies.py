@@ -1,0 +1,133 @@
+"""Priors of priors that shrink: rates of rows and columns (HPF), and a relevance for each component (ARD).
+
+Both are plain PyMC statements, which one can write out and change; engines read them like any other declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pytensor.tensor.variable import TensorVariable
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.models.inputs import Inputs
+from nmf_zoo.models.offsets import Outer, PerCell
+from nmf_zoo.options import check_types
+
+OF_DATA = 1.0  # the mean of X where there are no data
+
+
+@dataclass(frozen=True, kw_only=True)
+class HPF:
+    """Hierarchical Poisson factorisation: every row of W and every column of H has a rate with a gamma prior.
+
+    Features and samples may be as popular and as active as they are: what is common to a row or a column is in its
+    rate, and components tell the rest. The model of hpfrec and scHPF.
+
+    Attributes
+    ----------
+    shape, mean : of the rates, ``beta_w`` (feature) and ``beta_h`` (obs), a priori
+
+    References
+    ----------
+    P. Gopalan, J. M. Hofman, D. M. Blei (2015), Scalable recommendation with hierarchical Poisson factorization, UAI.
+    H. M. Levitin et al. (2019), De novo gene signature identification from single-cell RNA-seq with hierarchical
+    Poisson factorization, Molecular Systems Biology 15, e8557.
+    """
+
+    shape: float = 0.3
+    mean: float = 1.0
+
+    def __post_init__(self):
+        check_types(self)
+        check_positive(self, "shape", "mean")
+
+    alpha = 0.3  # of the cells, where none is given: no field, hence no annotation
+    is_mean = False
+
+    def declare(self, inputs: Inputs) -> tuple[TensorVariable, TensorVariable]:
+        """Rates of W (F, 1) and of H (1, N)."""
+        own = {"alpha": np.float64(self.shape), "beta": np.float64(self.shape / self.mean)}
+        of_w, of_h = pm.Gamma("beta_w", **own, dims="feature"), pm.Gamma("beta_h", **own, dims="obs")
+        return of_w[:, None], of_h[None, :]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ARD:
+    """Automatic relevance determination: one relevance for each component, the mean of its cells in both W and H.
+
+    A component that the data don't need keeps a small relevance. ``alpha_w`` and ``alpha_h`` are 1 unless given:
+    exponential cells, Tan and Fevotte's l1-ARD.
+
+    Attributes
+    ----------
+    shape : of the inverse-gamma prior of ``relevance`` (component), above 2
+    scale : of that prior; None: so that the prior mean of X is that of the data (their eq. 38)
+
+    References
+    ----------
+    V. Y. F. Tan, C. Fevotte (2013), Automatic relevance determination in nonnegative matrix factorization with the
+    beta-divergence, IEEE Trans. Pattern Analysis and Machine Intelligence 35(7).
+    """
+
+    shape: float = 5.0
+    scale: float | None = None
+
+    def __post_init__(self):
+        check_types(self)
+        check_positive(self, "shape", *(["scale"] if self.scale is not None else []))
+        if not self.shape > 2:
+            raise InputError("shape", repr(self.shape), "a number > 2: below, X has no mean a priori")
+
+    alpha = 1.0
+    is_mean = True
+
+    def declare(self, inputs: Inputs) -> tuple[TensorVariable, TensorVariable]:
+        """Means of W (1, K) and of H (K, 1)."""
+        scale = self.scale
+        if scale is None:
+            scale = np.sqrt((self.shape - 1) * (self.shape - 2) * mean_of_data(inputs) / inputs.rank)
+        relevance = pm.InverseGamma("relevance", np.float64(self.shape), np.float64(scale), dims="component")
+        return relevance[None, :], relevance[:, None]
+
+
+Hierarchy = HPF | ARD
+NAMED: dict[str, type[HPF] | type[ARD]] = {"hpf": HPF, "ard": ARD}
+
+
+def check_hierarchy(prior: Any, others: Mapping[str, Any]) -> Hierarchy | None:
+    """``prior=``: a name or a recipe, beside which the arguments that it stands for are left out."""
+    if prior is None:
+        return None
+    if isinstance(prior, str) and prior in NAMED:
+        prior = NAMED[prior]()
+    if not isinstance(prior, Hierarchy):
+        raise InputError("prior", repr(prior)[:80], f"one of {', '.join(map(repr, NAMED))}, nz.HPF(...) or nz.ARD(...)")
+    given = [name for name, value in others.items() if value is not None]
+    if given:
+        expected = f"{given[0]} to be left out beside prior=, which declares the rates or means"
+        raise InputError(given[0], "a value", expected, "drop one of them")
+    return prior
+
+
+def check_positive(recipe: Any, *names: str) -> None:
+    for name in names:
+        if not 0 < getattr(recipe, name) < np.inf:
+            raise InputError(name, repr(getattr(recipe, name)), "a finite number > 0")
+
+
+def mean_of_data(inputs: Inputs) -> float:
+    """The mean of the observed cells in units of the exposure; of nothing, or of zeros, `OF_DATA`."""
+    seen, exposure = inputs.observed, inputs.exposure
+    if seen is None or not seen.values.any():
+        return OF_DATA
+    n_cells = inputs.shape[0] * inputs.shape[1] if seen.is_complete and seen.is_sparse else seen.values.size
+    if isinstance(exposure, Outer):
+        unit = np.mean(exposure.of_features) * np.mean(exposure.of_samples)
+    else:
+        unit = np.mean(exposure.values if isinstance(exposure, PerCell) else 1.0 if exposure is None else exposure)
+    return float(np.sum(seen.values) / n_cells / unit)
