@@ -19,6 +19,7 @@ PARTS = (
     "kernels",
     "iterations",
     "convergence",
+    "hierarchies",
     "search",
     "mixing",
     "itakura_saito_mixing",

@@ -127,13 +127,13 @@ def faces_row(quick: bool) -> Row:
     )
 
 
-def thinned() -> tuple[Any, Any]:
+def thinned(seed: int = 0) -> tuple[Any, Any]:
     """NIPS counts with a tenth of each held out, binomially."""
     X, _ = nips()
     X = sp.csr_array(X)
     X = X[np.asarray(X.sum(axis=1)).ravel() > 0]
     held, train = X.copy(), X.copy()
-    held.data = np.random.default_rng(0).binomial(X.data.astype(np.int64), 0.1).astype(np.float64)
+    held.data = np.random.default_rng(seed).binomial(X.data.astype(np.int64), 0.1).astype(np.float64)
     train.data = X.data - held.data
     for part in (held, train):
         part.eliminate_zeros()
