@@ -1,4 +1,7 @@
-"""Hierarchical Poisson factorisation by our VB beside the published updates of scHPF, written in NumPy and SciPy."""
+"""Hierarchical Poisson factorisation by our VB beside the published updates of scHPF, written in NumPy and SciPy.
+
+Both from the same starts: from different ones the ends of either differ by several thousandths of a nat a token.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ class Published:
 
     def __call__(self) -> None:
         """One iteration."""
-        of_W, of_H = (np.exp(psi(shape) - np.log(rate)) for shape, rate, _ in (self.W, self.H))
+        of_W, of_H = self.geometric
         ratios = self.X.copy()
         for first in range(0, self.X.nnz, CHUNK):
             part = slice(first, first + CHUNK)
@@ -64,6 +67,12 @@ class Published:
         return total
 
     @property
+    def geometric(self) -> tuple[np.ndarray, np.ndarray]:
+        """exp(E[log .]): all that the next iteration asks of q."""
+        W, H = (np.exp(psi(shape) - np.log(rate)) for shape, rate, _ in (self.W, self.H))
+        return W, H
+
+    @property
     def means(self) -> tuple[np.ndarray, np.ndarray]:
         return self.W[0] / self.W[1], self.H[0] / self.H[1]
 
@@ -82,10 +91,11 @@ def run_published(train: Any, seed: int, most: int) -> tuple[float, int, Publish
 
 
 def run_vb(train: Any, seed: int, most: int) -> tuple[float, int, Any]:
-    """(CPU seconds, iterations, the last state) of ours, reading and laying out included, by that rule for the bound."""
+    """(CPU seconds, iterations, the last state) of ours from the same start, with reading and laying out."""
     began = time.process_time()
     structure = nz.read(nz.gamma_nmf(train, RANK, prior=nz.HPF(shape=SHAPE)))
-    stepper, before = Stepper(structure, "vb"), -np.inf
+    W, H = Published(train, seed).geometric
+    stepper, before = Stepper(structure, "vb", start={"W": W, "H": H.T}), -np.inf
     for iteration in range(1, most + 1):
         stepper()
         if iteration % EVERY == 0:

@@ -27,11 +27,11 @@ BOTH = "scikit-learn, one multiplicative update of W and H"
 class Stepper:
     """A run of ours, iteration by iteration: a call does the next one."""
 
-    def __init__(self, structure: Any, engine: Any, verb: str = "fit", workers: Workers = SERIAL):
+    def __init__(self, structure: Any, engine: Any, verb: str = "fit", workers: Workers = SERIAL, start: Any = None):
         self.engine, options = resolve_engine(engine, verb, structure)
         self.problem = self.engine.prepare(structure, options, workers)
         self.key, self.steps = seed_key(1), 0
-        self.state = self.engine.init(self.problem, self.key, {})
+        self.state = self.engine.init(self.problem, self.key, start or {})
 
     def __call__(self) -> None:
         self.state, _ = self.engine.step(self.problem, self.state, child(self.key, self.steps))

@@ -28,6 +28,7 @@ from nmf_zoo.structure import Factorisation
 ROUND = 4  # fits whose starts know the same of one another: as many cores as a search can use at once
 PARENTS = 6  # optima that new starts are made of
 DRAWS = 8  # of an optimum's distribution, whose mean stands for it
+LARGEST = 1e140  # cell of that mean: products of totals are numbers still
 PROPOSAL = 3  # stream of a fit's start
 
 
@@ -112,11 +113,12 @@ def _start(structure: Factorisation, search: Search, optima: Optima, number: int
 
 
 def _point(engine: Engine, structure: Factorisation, problem: Any, fitted: Fitted, key: np.uint64) -> Point:
-    """The factors and the hyperparameters of a solution, about the mean of its distribution."""
+    """Factors and hyperparameters of a solution, about the mean of its distribution, none beyond `LARGEST`."""
     assert engine.finish is not None
     values, _ = engine.finish(problem, fitted.state, child(key, DRAW), DRAWS)
     names = {structure.W.name, structure.H.name, *structure.unknowns}
-    return {name: np.sum(value / len(value), axis=0) for name, value in values.items() if name in names}  # no overflow
+    means = {name: np.sum(value / len(value), axis=0) for name, value in values.items() if name in names}
+    return {name: np.clip(mean, -LARGEST, LARGEST) for name, mean in means.items()}
 
 
 def _jobs(run: FitRun, fits: int) -> Jobs:

@@ -225,7 +225,7 @@ HYPER_REFUSALS = {
     "negative": ({"mean_h": [[1.0], [-1.0]]}, "mean_h: got values from -1.0"),
     "nan": ({"beta_w": np.nan}, "beta_w: got values that are NaN or infinite .1 of them.; expected"),
     "text": ({"beta_w": "one"}, "beta_w: got str 'one'; expected a number"),
-    "none": ({"alpha_w": None}, "alpha_w: got NoneType None"),
+    "no number": ({"alpha_w": {}}, "alpha_w: got dict {}"),
     "column": ({"alpha_h": np.ones(K)}, r"alpha_h: got shape \(2,\).*use shape \(2, 1\)"),
     "features": ({"alpha_w": np.ones(F)}, r"alpha_w: got shape \(6,\).*use shape \(6, 1\)"),
     "shape": ({"alpha_w": np.ones((3, 1))}, r"alpha_w: got shape \(3, 1\)"),

@@ -471,3 +471,14 @@ def test_the_search_is_no_longer_than_its_budget(model):
 def test_what_a_sampler_refuses(asked, text, model):
     with pytest.raises(InputError, match=text):
         nz.sample(model=model, **asked, **RUN)
+
+
+@pytest.mark.filterwarnings("ignore:(rank. got 2, above|X. 2 features have no)")
+def test_a_search_among_draws_that_are_nearly_infinite():
+    """Inverse-gamma draws of shape 1e-3 reach 1e300: their means, totals and products are made without a warning."""
+    rng = np.random.default_rng(793)
+    X, mask = rng.gamma(1.0, 1.0, (15, 1)), rng.random((15, 1)) >= 0.2
+    model = nz.is_nmf(X, 2, mask=mask, alpha_w=1e-3, beta_w=1.0)
+    engine = nz.VB(accelerate=None)
+    found = nz.fit(engine=engine, model=model, max_iter=2, tol=1e-9, restarts=3, draws=1, random_seed=30, quiet=True)
+    assert np.isfinite(_compat.group(found, "fit")["objective"]).all()

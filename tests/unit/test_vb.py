@@ -35,7 +35,7 @@ REFUSED = {
         "X is normal",
     ),
     "flat": (model(X, 2, None, PLAIN), "without a prior of W there is"),
-    "hyperprior": (model(X, 2, PLAIN, gamma(1.0, unknown("b", "gamma", 1.0, 1.0))), "b has a prior"),
+    "hyperprior": (model(X, 2, PLAIN, gamma(1.0, unknown("b", "lognormal", 1.0, 1.0))), "b has a prior, and not one"),
     "no data": (dataclasses.replace(model(X, 2, PLAIN, PLAIN), data=None), "nothing is observed"),
 }
 

@@ -180,12 +180,14 @@ def hyperparameters(pick, name, shape, rank, suited):
         return found
     if name == "hmm_nmf":
         found["chain"] = chains(pick, rank, suited)
+    if name == "gamma_nmf" and pick.once_in(8):
+        found["prior"] = pick(["'hpf'", "'ard'", "nz.HPF(shape=1e-2, mean=1e3)", "nz.ARD(shape=2.5, scale=1e-3)"])
     sides = {"gamma_nmf": "wh", "gap": "h", "hmm_nmf": "w"}.get(name, "")
     for side in sides:
         dims = of_w if side == "w" else of_h
         if suited.weights or pick((False, True)):
             found[f"alpha_{side}"] = values(pick, f"alpha_{side}", dims, suited.unknowns)
-        second = pick([None, "beta", "mean"])
+        second = None if "prior" in found and not pick.once_in(10) else pick([None, "beta", "mean"])
         if second and (name != "hmm_nmf" or "alpha_w" in found or pick.once_in(10)):
             found[f"{second}_{side}"] = values(pick, f"{second}_{side}", dims, suited.unknowns)
     return found
