@@ -12,7 +12,7 @@ from nmf_zoo.structure.chains import ChainPrior, supports_of
 from nmf_zoo.structure.data import Cells, Data, Dense, Imputed
 from nmf_zoo.structure.factors import Factor, Fixed
 from nmf_zoo.structure.likelihoods import Likelihood
-from nmf_zoo.structure.offsets import Outer, offset_at, offset_table
+from nmf_zoo.structure.offsets import Listed, Outer, offset_at, offset_table
 from nmf_zoo.structure.parameters import Array, Unknown
 from nmf_zoo.structure.spans import slices
 
@@ -85,9 +85,17 @@ class Factorisation:
         """(F, columns), as :meth:`exposure_table`."""
         return offset_table(self.likelihood.background, self.shape, 0.0, columns)
 
-    def offset_table(self) -> Array | None:
-        """background / exposure, (F, N), which is all that sharing a cell out needs of the two; None for zeros."""
-        return None if self.likelihood.background is None else self.background_table() / self.exposure_table()
+    def background_ratio(self) -> Array | None:
+        """background / exposure, (F, N), which is all that sharing a cell out needs of the two; None for zeros.
+
+        A view where neither has a number for each cell.
+        """
+        background, exposure = self.likelihood.background, self.likelihood.exposure
+        if background is None:
+            return None
+        if isinstance(background, Outer | Listed) or isinstance(exposure, Outer | Listed):
+            return self.background_table() / self.exposure_table()
+        return np.broadcast_to(background / (1.0 if exposure is None else exposure), self.shape)
 
     def mean_at(self, W: Array, H: Array, rows: Array, cols: Array) -> Array:
         """exposure * (W @ H) + background at the given cells, (cells,)."""

@@ -57,7 +57,7 @@ class BlockNewton:
         self.workers = workers
         self.spare: list[Array] = []  # buffers between uses: new ones would cost a page fault per page
         self.values = structure.data.values
-        self.offset = structure.offset_table()
+        self.offset = structure.background_ratio()
 
     def improve(self, which: int, factor: Array, other: Array, pull: Pull) -> tuple[float, float]:
         """Move W (``which`` 0) or Ht (1), in place; returns (KKT residual, sum x log mean at the new factors)."""

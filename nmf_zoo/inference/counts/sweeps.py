@@ -182,7 +182,7 @@ def make_side(structure: Factorisation, layout: Layout, prior_rate: Array, dense
     rows = np.repeat(np.arange(n_rows), np.diff(along.indptr))
     grid, offset = np.zeros((rates.shape[0], n_cells, width)), NO_GRID
     grid[rows // width, along.indices, rows % width] = along.values
-    ratio = structure.offset_table()
+    ratio = structure.background_ratio()
     if ratio is not None:
         offset = blocks_of(ratio if of_features else ratio.T, width, 1.0)
     return Side(RowCounts(grid, offset, along), rates, n_rows)

@@ -130,7 +130,7 @@ def share_out(structure: Factorisation) -> Shared:
     words, mixers = (generator.integers(2**64, size=n, dtype=np.uint64) | ODD for n in (n_features + n_samples, rank))
     shared = Shared(np.zeros((1, rank, n_features + n_samples), np.int32), np.zeros((1, rank), np.uint64), np.zeros(1))
     rows, columns, x = nonzero_cells(structure)
-    ratio = structure.offset_table()
+    ratio = structure.background_ratio()
     for row, column, count in zip(rows, columns, x.astype(int), strict=True):
         parts = compositions(count, rank + (ratio is not None))
         log_ways = gammaln(count + 1) - gammaln(parts + 1).sum(axis=1)

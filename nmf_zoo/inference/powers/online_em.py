@@ -230,7 +230,7 @@ def prepare(structure: Factorisation, options: SimulatedOnlineEM, workers: Worke
     """The priors, and what is known of every frame."""
     likelihood, (F, K) = structure.likelihood, structure.W.shape
     exposure = None if likelihood.exposure is None else shared_column(likelihood.exposure, F, 1.0)
-    ratio = structure.offset_table()
+    ratio = structure.background_ratio()
     background = np.empty(0) if ratio is None else np.ascontiguousarray(ratio[:, 0])
     shape, scale = (np.array(array[:, 0], dtype=np.float64) for array in _full_prior(structure.H))
     is_plain = options.statistic == "plain"

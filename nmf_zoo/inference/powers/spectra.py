@@ -49,7 +49,7 @@ def read_spectra(structure: Factorisation) -> tuple[Spectra, float]:
         exposure = structure.exposure_table().T
         power /= exposure
         constant = -float(np.sum(np.log(exposure), where=True if seen is None else seen.T))
-    ratio = structure.offset_table()
+    ratio = structure.background_ratio()
     background = NOWHERE if ratio is None else np.array(ratio.T, dtype=np.float64, order="C")
     mask = np.empty((0, 0), np.bool_) if seen is None else np.array(seen.T, order="C")
     return Spectra(power, mask, background), constant

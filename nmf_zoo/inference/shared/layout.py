@@ -329,7 +329,7 @@ class DenseSources:
     def __init__(self, structure: Factorisation, workers: Workers, precision: str = "float64"):
         self.by_features = structure.shape[0] >= structure.shape[1]
         self.workers, self.dtype = workers, np.dtype(precision)
-        ratio = structure.offset_table()
+        ratio = structure.background_ratio()
         self.values, self.offset = self._turn(structure.data.values), None if ratio is None else self._turn(ratio)
         n_major, n_minor = self.values.shape
         self.height = max(16, BLOCK_CELLS // max(1, n_minor))
