@@ -103,8 +103,10 @@ def little_room(limit):
     if limit is not None:
         old = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
-        yield
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, old)
         return
     with open("filler", "wb", buffering=0) as file, suppress(OSError):
         while file.write(bytes(1 << 12)):

@@ -16,7 +16,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +57,9 @@ class Store:
             require(self.drawn, {part: [int] * n_chains for part in GROUPS}, DRAWN)
         self._writing, self._labelled = threading.Lock(), set[str]()
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """What the system says about writing, in one line; what is there can be read, and gone on from."""
-        try:
-            yield
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise NotWritten("store", str(self.path), error.errno or 0, reason) from error
+    def writing(self) -> AbstractContextManager[None]:
+        """As :func:`writing_to`; what is there can be read, and gone on from."""
+        return writing_to(self.path)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -80,9 +75,10 @@ class Store:
 
     def add_groups(self, groups: Mapping[str, xr.Dataset], mode: Any = "w") -> None:
         """Write whole groups; what a kill left of them is replaced. With mode "a", add to them."""
-        for name, dataset in groups.items():
-            options: Any = {"zarr_format": 2, "consolidated": False, "write_empty_chunks": True}
-            dataset.to_zarr(str(self.path), group=name, mode=mode, **options)
+        options: Any = {"zarr_format": 2, "consolidated": False, "write_empty_chunks": True}
+        with self.writing():
+            for name, dataset in groups.items():
+                dataset.to_zarr(str(self.path), group=name, mode=mode, **options)
 
     def array(self, group: str, name: str, skeleton: xr.Dataset) -> Any:
         """The Zarr array of a variable of ``skeleton``, made with its coords when it isn't there.
@@ -129,12 +125,13 @@ class Store:
 
     def cut(self, group: str, chains: Sequence[int], length: int) -> None:
         """Keep ``length`` draws of these chains and nothing of the others."""
-        for array in map(writing_all, self.root[group].array_values()):
-            if array.metadata.attributes[DIMS][:2] == list(LEADING):
-                for place, chain in enumerate(chains):
-                    if place != chain:
-                        _copy_chain(array, chain, place, length)
-        resize(self.root[group], (len(chains), length))
+        with self.writing():
+            for array in map(writing_all, self.root[group].array_values()):
+                if array.metadata.attributes[DIMS][:2] == list(LEADING):
+                    for place, chain in enumerate(chains):
+                        if place != chain:
+                            _copy_chain(array, chain, place, length)
+            resize(self.root[group], (len(chains), length))
 
     def read(self, group: str) -> xr.Dataset:
         """A group, its draws left on disk."""
@@ -153,6 +150,17 @@ class Store:
             if is_whole:
                 self.root.attrs.pop(READABLE, None)
             _zarr().consolidate_metadata(str(self.path), zarr_format=2)
+
+
+@contextmanager
+def writing_to(path: Path) -> Iterator[None]:
+    """What the system says about writing to the store, in one line."""
+    try:
+        yield
+    except NotWritten:
+        raise
+    except OSError as error:
+        raise NotWritten("store", str(path), error.errno or 0, error.strerror or str(error)) from error
 
 
 def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -197,21 +205,20 @@ def _open_root(path: Path, run_id: str | None) -> Any:
     if run_id is not None and _is_unbegun(path):
         shutil.rmtree(path)
     if not path.exists():
-        try:
+        with writing_to(path):
             root = zarr.open_group(str(path), mode="w-", zarr_format=2)
             own = {RUN_ID: run_id} if run_id else {}
             root.attrs.update({"status": "running", ALL_CHUNKS: True, LAYOUT: THIS_LAYOUT} | own)
-        except OSError as error:
-            raise NotWritten("store", str(path), error.errno or 0, error.strerror or str(error)) from error
         return root
     root = None
     with suppress(OSError, ValueError, KeyError):
         root = zarr.open_group(str(path), mode="r+", zarr_format=2, use_consolidated=False)
     if root is None or run_id is None or root.attrs.get(RUN_ID) != run_id:
         raise InputError("store", f"{str(path)!r}, which exists", "a new name, or the store of this run's checkpoint")
-    for rest in (path / ".zmetadata", *path.rglob("*.partial")):  # of the finished run, and of files at a kill
-        rest.unlink(missing_ok=True)
-    root.attrs.update({"status": "running"})
+    with writing_to(path):
+        for rest in (path / ".zmetadata", *path.rglob("*.partial")):  # of the finished run, and of files at a kill
+            rest.unlink(missing_ok=True)
+        root.attrs.update({"status": "running"})
     return root
 
 

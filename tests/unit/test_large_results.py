@@ -542,3 +542,15 @@ def test_a_streamed_run_with_a_checkpoint_returns_at_once(counts, capsys):
     capsys.readouterr()
     assert fit("-o", "b.zarr", "--checkpoint", "run", *QUICK) == 2
     assert "output: got 'b.zarr', which exists" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of Unix")
+@pytest.mark.parametrize("room", [0, 50, 400, 1700, 9000, 15_000])
+def test_a_store_says_in_a_line_that_the_disk_is_full(tmp_path, room):
+    """Wherever it ends: at the first attributes, at the data that the model holds (16 kB), or at draws."""
+    from tests.full_disk import little_room
+
+    table = np.random.default_rng(0).poisson(2.0, (40, 50)) + 1
+    length = {"draws": 20, "tune": 4, "chains": 1, "start": "random", "quiet": True, "random_seed": 1}
+    with little_room(room), pytest.raises(nz.NotWritten, match=r"^store: got .*the disk is full"):
+        nz.sample(model=nz.gamma_nmf(table, 3), engine="gibbs", store=tmp_path / "draws.zarr", **length)
