@@ -66,7 +66,7 @@ class ARD:
     Attributes
     ----------
     shape : of the inverse-gamma prior of ``relevance`` (component), above 2
-    scale : of that prior; None: so that the prior mean of X is that of the data (their eq. 38)
+    scale : of that prior; None: so that the prior mean of X is that of the data
 
     References
     ----------

@@ -80,8 +80,8 @@ def check_inputs(
             raise InputError("X", "None with mask= or observed=", "data", "leave mask and observed out to simulate")
         cells, labels, found = None, {}, None
     elif scipy.sparse.issparse(X):
-        check_sparse_accepted(sparse, mask, observed)
         cells, labels, found = *read_listed(X, mask, observed, is_counts), tuple(X.shape)
+        check_sparse_accepted(sparse, cells)
     else:
         cells, labels, found = read_dense(X, mask, observed, is_counts)
     labels = labels | read_coords(coords)
@@ -100,11 +100,11 @@ def check_inputs(
     return inputs
 
 
-def check_sparse_accepted(accepted: str, mask: Any, observed: str | None) -> None:
+def check_sparse_accepted(accepted: str, cells: Observed) -> None:
     """A likelihood that sees the zeros takes a sparse X whose other cells are missing, if any."""
     if accepted == "none":
         raise InputError("X", "a sparse matrix", "a dense one: its likelihood sees every cell", "use X.toarray()")
-    if accepted == "stored" and mask is None and observed is None:
+    if accepted == "stored" and cells.is_complete:
         expected = "a dense one, or observed='stored' if only stored cells were observed: its likelihood sees zeros"
         raise InputError("X", "a sparse matrix", expected, "use X.toarray() if the others are zeros")
 

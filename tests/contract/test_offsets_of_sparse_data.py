@@ -271,6 +271,8 @@ def test_offsets_of_listed_cells_are_known_there_alone():
 def test_zeros_of_a_normal_are_not_free():
     with pytest.raises(InputError, match=r"X: got a sparse matrix; expected a dense one, or observed='stored'"):
         nz.normal_nmf(SPARSE, K)
+    with pytest.raises(InputError, match=r"X: got a sparse matrix; expected a dense one, or observed='stored'"):
+        nz.normal_nmf(SPARSE, K, mask=np.ones((F, N), dtype=bool))
     with pytest.raises(InputError, match="X: got a sparse matrix; expected a dense one"):
         nz.is_nmf(SPARSE, K, observed="stored")
 
