@@ -608,3 +608,17 @@ def test_out_of_memory_is_one_line(counts, monkeypatch, capsys):
     monkeypatch.setattr(nz, "simulate", fail)
     assert run("simulate", "--model", "gamma-nmf", "--rank", "2", "--shape", "4x5", "-o", "x.npy") == 1
     assert "out of memory: Unable to allocate 745. GiB; ask for a smaller rank" in capsys.readouterr().err
+
+
+def test_priors_that_shrink(counts, capsys):
+    assert run("fit", "counts.csv", "--rank", "2", "--engine", "vb", "--prior", "ard:shape=4,scale=2", "-o", "r.nc") == 0
+    assert dict(_compat.group(nz.load("r.nc"), "posterior")["relevance"].sizes)["component"] == 2
+    capsys.readouterr()
+    for text, said in (
+        ("hfp", "--prior: got 'hfp'; expected hpf, ard, or with parameters, e.g. ard:shape=5,scale=2"),
+        ("ard:shape=1", "--prior: got shape=1.0; expected a number > 2"),
+        ("hpf:rate=1", "--prior: got 'hpf:rate=1'; expected parameters of hpf: shape, mean"),
+        ("hpf:shape=1,shape=2", "--prior: got shape twice; expected each parameter once"),
+    ):
+        assert run("fit", "counts.csv", "--rank", "2", "--prior", text, "-o", "s.nc") == 2
+        assert said in capsys.readouterr().err

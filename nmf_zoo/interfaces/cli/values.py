@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,8 @@ def parse_hyperparameter(argument: Argument, text: str) -> Any:
     """A number, one per component (1,2,3), a file with an array, ``free``, or ``free:TIE`` as in ``nz.free(tie=)``."""
     if argument.name == "chain":
         return parse_chain(argument.flag, text)
+    if argument.name == "prior":
+        return parse_prior(argument.flag, text)
     word, _, tie = text.partition(":")
     if word == "free":
         import nmf_zoo as nz
@@ -115,19 +118,49 @@ def parse_chain(flag: str, text: str) -> Any:
     """``basis``, ``unit`` or ``log-normal`` with all parameters free, or some of them known: ``basis:p=0.9,q=0.8``."""
     from nmf_zoo.models.chains import NAMED
 
-    name, _, rest = text.partition(":")
-    if name not in NAMED:
-        raise InputError(flag, repr(text), f"{', '.join(NAMED)}, or with parameters, e.g. basis:p=0.9,q=0.8")
+    name, rest = _named(flag, text, NAMED, "basis:p=0.9,q=0.8")
     recipe = NAMED[name]()
     given: dict[str, Any] = {}
-    for role, _, value in (part.partition("=") for part in rest.split(",") if part):
-        if role not in recipe.arguments:
-            raise InputError(flag, repr(text), f"parameters of {name}: {', '.join(recipe.arguments)}")
-        if role in given:
-            raise InputError(flag, f"{role} twice", "each parameter once")
+    for role, value in _roles(flag, text, rest, name, recipe.arguments):
         expected = f"a number for {role}, e.g. {role}=0.9" + ', or "stationary"' * (role == "initial")
         given[role] = value if value == "stationary" else _parse_number(flag, value, float, expected)
     return replace(recipe, arguments={**recipe.arguments, **given})
+
+
+def parse_prior(flag: str, text: str) -> Any:
+    """``hpf`` or ``ard``, or with numbers: ``ard:shape=5,scale=2``."""
+    from nmf_zoo.models.hierarchies import NAMED
+
+    name, rest = _named(flag, text, NAMED, "ard:shape=5,scale=2")
+    roles = [field.name for field in fields(NAMED[name])]
+    given = {
+        role: _parse_number(flag, value, float, f"a number for {role}, e.g. {role}=5")
+        for role, value in _roles(flag, text, rest, name, roles)
+    }
+    try:
+        return NAMED[name](**given)
+    except InputError as error:
+        raise InputError(flag, f"{error.name}={error.got}", error.expected, error.do) from None
+
+
+def _named(flag: str, text: str, names: Iterable[str], example: str) -> tuple[str, str]:
+    """The name and what comes after its colon."""
+    name, _, rest = text.partition(":")
+    if name not in names:
+        raise InputError(flag, repr(text), f"{', '.join(names)}, or with parameters, e.g. {example}")
+    return name, rest
+
+
+def _roles(flag: str, text: str, rest: str, name: str, roles: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yields (parameter, its value) of ``p=0.9,q=0.8``."""
+    seen = set[str]()
+    for role, _, value in (part.partition("=") for part in rest.split(",") if part):
+        if role not in roles:
+            raise InputError(flag, repr(text), f"parameters of {name}: {', '.join(roles)}")
+        if role in seen:
+            raise InputError(flag, f"{role} twice", "each parameter once")
+        seen.add(role)
+        yield role, value
 
 
 def parse_ranks(flag: str, text: str) -> list[int]:
