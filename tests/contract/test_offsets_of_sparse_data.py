@@ -64,16 +64,22 @@ def models(exposure="both", background="none", make=nz.gamma_nmf, **arguments):
 # -- the declaration -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("exposure", "background"), PAIRS)
+@pytest.mark.parametrize(("exposure", "background"), [("samples", "none"), ("both", "features"), ("cells", "cells")])
 def test_the_density_and_its_gradient_are_those_of_dense_data(exposure, background):
+    """A few: PyMC compiles each for seconds. What is read of the others is compared below."""
     dense, sparse = models(exposure, background)
     point = {f"{name}_log__": np.log(value) for name, value in FACTORS.items()}
     expected = dense.compile_logp(jacobian=False)(point)
     assert sparse.compile_logp(jacobian=False)(point) == pytest.approx(expected, rel=1e-12)
-    structure = nz.read(sparse)
-    assert isinstance(structure.data, Cells)
-    assert structure.log_joint(FACTORS) == pytest.approx(expected, rel=1e-12)
     np.testing.assert_allclose(sparse.compile_dlogp()(point), dense.compile_dlogp()(point), rtol=1e-10)
+    assert nz.read(sparse).log_joint(FACTORS) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("exposure", "background"), PAIRS)
+def test_what_is_read_has_the_density_of_dense_data(exposure, background):
+    dense, sparse = map(nz.read, models(exposure, background))
+    assert isinstance(sparse.data, Cells)
+    assert sparse.log_joint(FACTORS) == pytest.approx(dense.log_joint(FACTORS), rel=1e-12)
 
 
 @pytest.mark.parametrize(("exposure", "background"), PAIRS)
@@ -229,18 +235,23 @@ def listed_models(exposure, background, make=nz.gamma_nmf, **arguments):
 @pytest.mark.parametrize(("exposure", "background"), [(e, b) for e in FORMS for b in ("none", "number", "stored")])
 def test_listed_cells_are_those_of_a_mask(exposure, background):
     dense, sparse = listed_models(exposure, background, **PRIORS)
-    point = {f"{name}_log__": np.log(value) for name, value in FACTORS.items()}
-    expected = dense.compile_logp(jacobian=False)(point)
-    assert sparse.compile_logp(jacobian=False)(point) == pytest.approx(expected, rel=1e-12)
     structure = nz.read(sparse)
     assert isinstance(structure.data, Cells)
     assert not structure.data.is_complete
-    assert structure.log_joint(FACTORS) == pytest.approx(expected, rel=1e-12)
+    assert structure.log_joint(FACTORS) == pytest.approx(nz.read(dense).log_joint(FACTORS), rel=1e-12)
     fits = [
         nz.fit(engine=PLAIN, model=model, max_iter=10, initvals=FACTORS, search=None, quiet=True)
         for model in (dense, sparse)
     ]
     np.testing.assert_allclose(fits[1].posterior["W"], fits[0].posterior["W"], rtol=1e-10)
+
+
+@pytest.mark.parametrize("make", [nz.gamma_nmf, nz.normal_nmf])
+def test_the_density_of_listed_cells_is_pymcs(make):
+    _, sparse = listed_models("stored", "stored", make)
+    point = {f"{name}_log__": np.log(value) for name, value in FACTORS.items()}
+    expected = nz.read(sparse).log_joint(FACTORS)
+    assert sparse.compile_logp(jacobian=False)(point) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(("exposure", "background"), [("none", "none"), ("both", "number"), ("stored", "stored")])

@@ -611,7 +611,9 @@ def test_out_of_memory_is_one_line(counts, monkeypatch, capsys):
 
 
 def test_priors_that_shrink(counts, capsys):
-    assert run("fit", "counts.csv", "--rank", "2", "--engine", "vb", "--prior", "ard:shape=4,scale=2", "-o", "r.nc") == 0
+    assert (
+        run("fit", "counts.csv", "--rank", "2", "--engine", "vb", "--prior", "ard:shape=4,scale=2", "-o", "r.nc") == 0
+    )
     assert dict(_compat.group(nz.load("r.nc"), "posterior")["relevance"].sizes)["component"] == 2
     capsys.readouterr()
     for text, said in (

@@ -41,7 +41,7 @@ EXTREME = (
     "rng.choice([0.0, 1e-300, 1.0, 1e150], {shape})",
 )
 ILLEGAL = (
-    "X[0, 0] = -1",
+    "X = X.astype(float); X[0, 0] = -1",
     "X = X.astype(float); X[0, 0] = np.inf",
     "X = X.astype(float); X[0, 0] = -np.inf",
     "X = X.astype(object); X[0, 0] = 'many'",
