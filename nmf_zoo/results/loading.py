@@ -137,7 +137,8 @@ def load(path: str | Path) -> Any:
     try:
         is_folder, is_there = path.is_dir(), path.exists()
     except (OSError, ValueError) as error:  # a name that is too long, or has a NUL in it
-        raise InputError(repr(str(path))[:200], f"no name of a file ({error})", "the path of a result") from error
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(repr(str(path))[:200], f"no name of a file ({reason})", "the path of a result") from error
     if not is_there:
         raise InputError(str(path), "no such file", "a result that exists, .nc or .zarr")
     if path.suffix == ".zarr":

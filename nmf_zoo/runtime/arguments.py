@@ -203,7 +203,7 @@ def check_keep(keep: Any, store: Any, engine: Registration, with_log_likelihood:
         return keep
     if not isinstance(store, str | os.PathLike) or Path(store).suffix != ".zarr":
         raise InputError("store", repr(store), "a path that ends in .zarr, or None")
-    if not Path(store).absolute().parent.is_dir():
+    if not os.path.isdir(Path(store).absolute().parent):
         raise InputError("store", f"{got} in a folder that does not exist", "a folder that does", "make it")
     if keep == "moments":
         raise InputError("store", f"{got} with keep='moments'", "draws to store", "leave one of them out")

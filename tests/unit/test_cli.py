@@ -624,3 +624,18 @@ def test_priors_that_shrink(counts, capsys):
     ):
         assert run("fit", "counts.csv", "--rank", "2", "--prior", text, "-o", "s.nc") == 2
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--labels", "--mask", "--exposure", "--alpha-h", "--initvals"])
+def test_a_name_that_is_too_long_for_the_system_is_bad_input(counts, option, capsys):
+    assert run("fit", "counts.csv", "--rank", "2", option, "a" * 300 + ".nc", "-o", "r.nc") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert len(said) < 500
+
+
+def test_recordings_and_stores_of_such_names_are_bad_input(counts, capsys):
+    assert run("separate", "a" * 300 + ".wav", "--rank", "2", "-o", "out") == 2
+    assert run("fit", "counts.csv", "--rank", "2", "-o", "a" * 300 + ".zarr") == 2
+    assert run("fit", "counts.csv", "--rank", "2", "-o", "b" * 300 + "/x.zarr") == 2
+    assert capsys.readouterr().err.count("\n") == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -102,7 +103,7 @@ def parse_hyperparameter(argument: Argument, text: str) -> Any:
         import nmf_zoo as nz
 
         return nz.free(tie={"": "all", "none": None}.get(tie, tie))
-    if Path(text).suffix and Path(text).exists():
+    if Path(text).suffix and os.path.exists(text):
         from nmf_zoo.interfaces.tables import read_matrix
 
         return read_matrix(text).values

@@ -13,6 +13,7 @@ Pandas and SciPy are imported only where a format needs them, PyMC never.
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.files import LONGEST_SHOWN
 from nmf_zoo.interfaces.tables.arrays import Archive, Matrix, read_mtx, read_npy, read_npz, read_parquet
 from nmf_zoo.interfaces.tables.text import open_text, read_text
 from nmf_zoo.labels import WRITABLE, find_unwritable
@@ -113,8 +115,8 @@ def read_archive(path: str | Path) -> dict[str, Any]:
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn whatever goes wrong with a file into one clear line."""
-    if not path.exists():
-        raise InputError(str(path), "no such file", "a file that exists")
+    if not os.path.exists(path):  # pathlib's would raise where a name is too long for the system
+        raise InputError(str(path)[:LONGEST_SHOWN], "no such file", "a file that exists")
     if not path.is_file():
         raise InputError(str(path), "a folder", "a file")
     try:
