@@ -639,3 +639,10 @@ def test_recordings_and_stores_of_such_names_are_bad_input(counts, capsys):
     assert run("fit", "counts.csv", "--rank", "2", "-o", "a" * 300 + ".zarr") == 2
     assert run("fit", "counts.csv", "--rank", "2", "-o", "b" * 300 + "/x.zarr") == 2
     assert capsys.readouterr().err.count("\n") == 3
+
+
+def test_a_demo_with_a_bad_seed_makes_no_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run("demo", "--folder", "out", "--random-seed", "-1") == 2
+    assert "--random-seed: got -1; expected a non-negative integer" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
