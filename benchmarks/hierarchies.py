@@ -40,7 +40,7 @@ class Published:
     def _start(self, rng: np.random.Generator, n: int) -> list[np.ndarray]:
         """[shape, rate] of q of the cells, [rate] of q of the rates, each about its prior."""
         shape, rate = SHAPE * rng.uniform(0.5, 1.5, (n, RANK)), rng.uniform(0.5, 1.5, (n, RANK))
-        return [shape, rate, np.full(n, (SHAPE + RANK * SHAPE) * 1.0)]
+        return [shape, rate, np.full(n, SHAPE + RANK * SHAPE)]
 
     def __call__(self) -> None:
         """One iteration."""

@@ -57,6 +57,12 @@ def replacing(path: Path | str, name: str = "path") -> Iterator[Path]:
             sync(place.parent)
 
 
+def require_there(path: Path, expected: str) -> None:
+    """Refuse a name that nothing has, or that is too long for the system, of which pathlib's ``exists`` would raise."""
+    if not os.path.exists(path):
+        raise InputError(str(path)[:LONGEST_SHOWN], "no such file", expected)
+
+
 def check_place(path: Path | str, name: str = "path") -> Path:
     """Where ``path`` leads, with links followed; refused when nothing can be written there. Nothing is changed."""
     if "\0" in str(path):

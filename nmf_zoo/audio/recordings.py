@@ -6,7 +6,6 @@ WAV is read here (:mod:`nmf_zoo.audio.wav`); everything else, FLAC, Ogg, MP3, AI
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import numpy as np
 from nmf_zoo.audio.samples import FORMATS, SampleFormat
 from nmf_zoo.audio.wav import NotOurs, read_blocks, read_layout
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.files import LONGEST_SHOWN
+from nmf_zoo.files import require_there
 from nmf_zoo.structure import Array, slices
 
 OF_LIBRARY = {"PCM_S8": "int16", "PCM_U8": "uint8", "PCM_16": "int16", "PCM_24": "int24", "PCM_32": "int32"}
@@ -65,8 +64,7 @@ def open_recording(source: Any, rate: int | None = None) -> Recording:
 
 
 def _of_file(path: Path) -> Recording:
-    if not os.path.exists(path):  # pathlib's would raise where a name is too long for the system
-        raise InputError(str(path)[:LONGEST_SHOWN], "no such file", "a sound file")
+    require_there(path, "a sound file")
     if not path.is_file():
         got = "a folder" if path.is_dir() else "a pipe or device, and the recording is gone through several times"
         raise InputError(str(path), got, "a sound file")

@@ -155,7 +155,7 @@ def read_likelihood(
     """How X depends on W @ H, ``data`` and the listed ``cells`` as they were read."""
     name = seen.name
     offsets = read_offsets(name, seen.mean, seen.cells, shape, cells)
-    if isinstance(data, Dense):  # listed cells too many for a list
+    if isinstance(data, Dense) and data.mask is None:  # every cell was listed
         offsets = {role: own.table() if isinstance(own, Listed) else own for role, own in offsets.items()}
     parameters = {role: read_parameter(graph, name, role, variable) for role, variable in seen.parameters.items()}
     arguments: dict[str, Any] = {**offsets, **parameters, **seen.options}

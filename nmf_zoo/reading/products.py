@@ -264,8 +264,24 @@ def as_offset_cells(variable: Variable) -> tuple[Mean | None, CellIndex | None]:
         if term is not unknown[0]:
             known = known_value(term).astype(np.float64)
             known = 1.0 / known if operation is TrueDiv else known
-            cells = cells.plus(known) if operation is Add else cells.times(known)
+            mean, cells = plus_known(mean, cells, known) if operation is Add else times_known(mean, cells, known)
     return mean, cells
+
+
+def times_known(mean: Mean, cells: CellIndex, known: Array) -> tuple[Mean, CellIndex]:
+    """One number is one of the whole matrix, of cells that are not listed, too."""
+    if known.size > 1:
+        return mean, cells.times(known)
+    known = known.reshape(1, 1)
+    background = None if cells.background is None else cells.background * known[0]
+    return mean.times(known), replace(cells, background=background)
+
+
+def plus_known(mean: Mean, cells: CellIndex, known: Array) -> tuple[Mean, CellIndex]:
+    """The same, but where each listed cell has an exposure, which one number is outside of."""
+    if known.size > 1 or cells.exposure is not None:
+        return mean, cells.plus(known)
+    return mean.plus(known.reshape(1, 1)), cells
 
 
 def cell_index(rows: Variable, cols: Variable) -> CellIndex:

@@ -46,8 +46,8 @@ class Outer:
         return Outer(of_features=self.of_features, of_samples=factor * self.of_samples)
 
     def ends(self) -> tuple[float, float]:
-        (low, high), (least, most) = ((np.min(side), np.max(side)) for side in (self.of_features, self.of_samples))
-        return low * least, high * most
+        ends = np.multiply.outer(*([np.min(side), np.max(side)] for side in (self.of_features, self.of_samples)))
+        return np.min(ends), np.max(ends)  # of any signs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import scipy.sparse
 import nmf_zoo as nz
 from nmf_zoo._compat import group
 from nmf_zoo.errors import InputError
-from nmf_zoo.structure import Cells, Listed, Outer
+from nmf_zoo.structure import Cells, Dense, Listed, Outer
 
 pytestmark = pytest.mark.filterwarnings("ignore:X. .*no positive observed cell")
 F, N, K = 9, 12, 2
@@ -96,9 +96,9 @@ def test_means_are_those_of_dense_data(exposure, background):
 
 def test_a_pair_stays_apart():
     """Multiplied out it would be an array of the size of X."""
-    for model in models("both"):
-        read = nz.read(model).likelihood.exposure
-        assert isinstance(read, Outer) or not isinstance(nz.read(model).data, Cells)
+    sparse = nz.read(models("both")[1]).likelihood.exposure
+    assert isinstance(sparse, Outer)
+    np.testing.assert_array_equal(sparse.table(), PER_FEATURE * PER_SAMPLE)
     dense = nz.read(nz.gamma_nmf(X, K, exposure=EXPOSURES["both"], **PRIORS)).likelihood.exposure
     assert isinstance(dense, Outer)
     np.testing.assert_array_equal(dense.table(), PER_FEATURE * PER_SAMPLE)
@@ -274,9 +274,29 @@ def test_offsets_of_listed_cells_are_known_there_alone():
     rows, cols = np.nonzero(SEEN)
     np.testing.assert_allclose(structure.exposure_at(rows[::-1], cols[::-1]), PER_CELL[SEEN][::-1])
     fitted = nz.fit(engine="vb", model=sparse, max_iter=5, search=None, quiet=True)
-    assert nz.log_likelihood(fitted, model=sparse, per="cell") is not None
+    of_cells = group(nz.log_likelihood(fitted, model=sparse, per="cell"), "log_likelihood")["X"]
+    assert of_cells.sizes["cell"] == SEEN.sum()
+    assert np.isfinite(of_cells).all()
     with pytest.raises(InputError, match=r"cells: got row .* lists no exposure"):
         nz.predict(fitted, model=sparse)
+
+
+def test_so_they_are_where_listed_cells_make_a_matrix_with_a_mask():
+    half = np.zeros((F, N), dtype=bool)
+    half[:, ::2] = True
+    stored = [scipy.sparse.csr_array((table[half] + 0.0, np.nonzero(half)), shape=(F, N)) for table in (X, PER_CELL)]
+    model = nz.gamma_nmf(stored[0], K, observed="stored", exposure=stored[1], **PRIORS)
+    structure = nz.read(model)
+    assert isinstance(structure.data, Dense)
+    dense = nz.read(nz.gamma_nmf(X + 0.0, K, mask=half, exposure=PER_CELL, **PRIORS))
+    assert structure.log_joint(FACTORS) == pytest.approx(dense.log_joint(FACTORS), rel=1e-12)
+    fits = [
+        nz.fit(engine="vb", model=own, max_iter=10, initvals=FACTORS, search=None, random_seed=1, quiet=True)
+        for own in (model, nz.gamma_nmf(X + 0.0, K, mask=half, exposure=PER_CELL, **PRIORS))
+    ]
+    np.testing.assert_allclose(fits[1].posterior["W"], fits[0].posterior["W"], rtol=1e-10)
+    with pytest.raises(InputError, match=r"cells: got row .* lists no exposure"):
+        nz.predict(fits[0], model=model)
 
 
 def test_zeros_of_a_normal_are_not_free():

@@ -250,9 +250,26 @@ def test_what_multiplies_rows_and_columns_is_an_exposure(name, expected):
 
 def test_offsets_of_each_listed_cell():
     """2 (e m + 0.3) / e + e"""
-    likelihood = read(build(WHOLE["rates of cells with offsets"])).likelihood
-    np.testing.assert_allclose(likelihood.exposure.values, 2.0)
+    structure = read(build(WHOLE["rates of cells with offsets"]))
+    likelihood = structure.likelihood
+    np.testing.assert_allclose(structure.exposure_at(FEW_ROWS, FEW_COLS), 2.0)
     np.testing.assert_allclose(likelihood.background.values, 0.6 / OF_FEW + OF_FEW, rtol=1e-14)
+
+
+def test_one_number_beside_listed_cells_is_of_all_cells():
+    def declare():
+        pm.Poisson("counts", np.float64(3.0) * product()[FEW_ROWS, FEW_COLS] + two, observed=X[FEW_ROWS, FEW_COLS])
+
+    structure = read(build(declare))
+    np.testing.assert_allclose(structure.exposure_table(), 3.0)
+    np.testing.assert_allclose(structure.background_table(), 2.0)
+
+
+def test_exposures_of_mixed_signs_are_refused():
+    """Though the product of both smallest numbers is positive."""
+    signs = LENGTHS - 1.0
+    with pytest.raises(UnreadableModel, match="exposure -"):
+        read(build(lambda: poisson((signs * gamma("A", F, K)) @ (gamma("B", K, N) * -DEPTHS))))
 
 
 def test_what_multiplies_components_is_no_exposure():

@@ -5,8 +5,8 @@ q(W) q(H) q(C) is gamma, gamma, multinomial. With E = E_q[.], L = exp(E_q[log .]
     S_w = sum_n E[C], S_h = sum_f E[C]       E[c_fkn] = x_fn L_w L_h / (L_w . L_h + background / exposure)
     q(w) = Gamma(a_w + S_w, r_w + sum_n M E_h)
     q(h) = Gamma(a_h + S_h, r_h + sum_f M E_w)      with the new E_w
-    free hyperparameters to the bound's peak, q of others by :mod:`nmf_zoo.inference.shared.conjugate`
-    L = exp(psi(shape)) / rate
+    free hyperparameters to the bound's peak, q of those with a prior as in inference/shared/conjugate.py,
+    then L = exp(psi(shape)) / rate
 
 Cemgil shares the counts among the components once per iteration, Paisley again between W and H: other paths, same fixed
 points. The bound, exact and tight at the newest L (its log X! and all constants included), never falls::

@@ -117,7 +117,7 @@ def draw_conjugates(
     return drawn, parameters
 
 
-class Use(NamedTuple):
+class Place(NamedTuple):
     """Where a hyperparameter enters."""
 
     factor: Factor
@@ -126,16 +126,16 @@ class Use(NamedTuple):
     unknown: Unknown
 
 
-def _uses(structure: Factorisation, name: str) -> list[Use]:
+def _uses(structure: Factorisation, name: str) -> list[Place]:
     return [*_uses_in(structure.W, name), *_uses_in(structure.H, name)]
 
 
-def _uses_in(factor: Factor, name: str) -> list[Use]:
+def _uses_in(factor: Factor, name: str) -> list[Place]:
     if not isinstance(factor.prior, GammaPrior):
         return []
     parameters = factor.prior.parameters.items()
     return [
-        Use(factor, factor.prior, role, own)
+        Place(factor, factor.prior, role, own)
         for role, own in parameters
         if isinstance(own, Unknown) and own.name == name
     ]

@@ -13,8 +13,9 @@ from nmf_zoo.interfaces.cli.show import print_lines, summary_lines
 
 
 def run_demo(arguments: argparse.Namespace) -> int:
-    if arguments.random_seed < 0:
-        raise InputError("--random-seed", str(arguments.random_seed), "a non-negative integer", "e.g. --random-seed 1")
+    from nmf_zoo.runtime.arguments import entropy_of
+
+    entropy_of(arguments.random_seed)  # refused before a folder is made
     result, picture = make_places(arguments.folder, arguments.force)
     print(
         "The 1797 handwritten digits of scikit-learn, 64 pixels each; gamma-nmf of rank 10; Gibbs, 4 chains", flush=True

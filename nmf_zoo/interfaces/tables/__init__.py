@@ -13,7 +13,6 @@ Pandas and SciPy are imported only where a format needs them, PyMC never.
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.files import LONGEST_SHOWN
+from nmf_zoo.files import require_there
 from nmf_zoo.interfaces.tables.arrays import Archive, Matrix, read_mtx, read_npy, read_npz, read_parquet
 from nmf_zoo.interfaces.tables.text import open_text, read_text
 from nmf_zoo.labels import WRITABLE, find_unwritable
@@ -115,8 +114,7 @@ def read_archive(path: str | Path) -> dict[str, Any]:
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn whatever goes wrong with a file into one clear line."""
-    if not os.path.exists(path):  # pathlib's would raise where a name is too long for the system
-        raise InputError(str(path)[:LONGEST_SHOWN], "no such file", "a file that exists")
+    require_there(path, "a file that exists")
     if not path.is_file():
         raise InputError(str(path), "a folder", "a file")
     try:
