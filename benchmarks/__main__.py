@@ -20,6 +20,7 @@ PARTS = (
     "iterations",
     "convergence",
     "hierarchies",
+    "shrinkage",
     "search",
     "mixing",
     "itakura_saito_mixing",

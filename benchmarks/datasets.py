@@ -21,6 +21,14 @@ def nips() -> tuple[sp.csc_array, str]:
     ), "simulated stand-in for NIPS (set NMF_ZOO_DATA for the real counts)"
 
 
+def brca21() -> np.ndarray | None:
+    """Counts of 96 kinds of mutations in 21 breast cancers; None without the data."""
+    path = Path(os.environ.get("NMF_ZOO_DATA", "")) / "brca21" / "brca21_sbs96.tsv"
+    if not path.exists():
+        return None
+    return np.loadtxt(path, delimiter="\t", skiprows=1, usecols=range(1, 22), dtype=np.int64)
+
+
 def simulated_counts(n_rows: int, n_cols: int, n_nonzeros: int) -> sp.csc_array:
     """Sparse counts of about this many non-zeros with heavy-tailed row totals, as words have."""
     rng = np.random.default_rng(0)

@@ -19,7 +19,7 @@ from nmf_zoo.distributions.chains import Recipe
 from nmf_zoo.inference.hmm.laws import law_of, make_population
 from nmf_zoo.inference.hmm.samples import read_samples
 from nmf_zoo.kernels.hmm.particles.emission import Target
-from nmf_zoo.kernels.hmm.particles.filter import Plan, advance, begin
+from nmf_zoo.kernels.hmm.particles.filter import FilterPlan, advance, begin
 from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY, BOOTSTRAP, GUIDED
 from nmf_zoo.kernels.random.chain_draws import log_normal_path, unit_path
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
@@ -113,7 +113,7 @@ def run(target: Target, proposal: int, particles: int, key: np.uint64) -> Found:
     """Filter all times, step by step."""
     n_times = len(target.counts.indptr) - 1
     population = make_population(target.W.shape[1], particles, proposal, target.law.kind)
-    plan = Plan(proposal, SYSTEMATIC, 0.5)
+    plan = FilterPlan(proposal, SYSTEMATIC, 0.5)
     log_p, _ = begin(population, target, 0, plan, child(key, 0))
     sizes, distinct, seconds = [], [], 0.0
     for t in range(1, n_times):

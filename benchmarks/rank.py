@@ -29,10 +29,10 @@ def small(quick: bool, learned: bool) -> Row:
     def declare(rank: int):
         return nz.gamma_nmf(X, rank, **prior)
 
-    nz.select_rank(declare, [1, 2], restarts=1, quiet=True)  # compiles
+    nz.select_rank(declare, [1, 2], restarts=1, search=None, quiet=True)  # compiles
     ranks, restarts = (range(1, 4), 2) if quick else (range(1, 11), 10)
     began = time.perf_counter()
-    table = nz.select_rank(declare, ranks, restarts=restarts, cores=CORES, random_seed=1, quiet=True)
+    table = nz.select_rank(declare, ranks, restarts=restarts, search=None, cores=CORES, random_seed=1, quiet=True)
     seconds = time.perf_counter() - began
     which = "learned" if learned else "known"
     search = f"rank 1..{len(ranks)} by the bound, {restarts} restarts each"
@@ -53,6 +53,7 @@ def faces_of_16(quick: bool) -> Row:
         ranks,
         method=nz.RankBound(max_iter=50 if quick else 2000, tol=1e-5, corrected=False),
         restarts=1,
+        search=None,
         cores=CORES,
         random_seed=1,
         quiet=True,

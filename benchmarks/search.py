@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 import nmf_zoo as nz
 from benchmarks.convergence import faces
-from benchmarks.datasets import nips
+from benchmarks.datasets import brca21, nips
 from benchmarks.rows import Row, note
 from nmf_zoo import _compat
 from nmf_zoo.inference.registry import is_maximised
@@ -33,10 +33,9 @@ def digits() -> Any:
 
 def breast_cancer() -> Any | None:
     """21 genomes, 96 kinds of mutations; None without the data."""
-    path = Path(os.environ.get("NMF_ZOO_DATA", "")) / "brca21" / "brca21_sbs96.tsv"
-    if not path.exists():
+    counts = brca21()
+    if counts is None:
         return None
-    counts = np.loadtxt(path, delimiter="\t", skiprows=1, usecols=range(1, 22), dtype=np.int64)
     return nz.gamma_nmf(counts, 5, alpha_w=0.5, beta_w=0.5, alpha_h=0.5, mean_h=counts.sum() / (5 * 21))
 
 

@@ -18,7 +18,7 @@ import nmf_zoo as nz
 from benchmarks.mixing import ours
 from benchmarks.rows import Row
 from benchmarks.rows import compare as compared
-from nmf_zoo.inference.counts.sweeps import walks_pay
+from nmf_zoo.inference.counts.sweeps import trajectories_pay
 from nmf_zoo.inference.shared.layout import compress
 
 LEAST = 0.8  # of the better way, for a choice to be right
@@ -72,7 +72,7 @@ def rows(quick: bool, names: tuple[str, ...] = tuple(TABLES)) -> Iterator[Row]:
                 word: ours(model, quick, most=1, engine=nz.Gibbs(trajectories=word)) for word in ("always", "never")
             }
         structure = nz.read(model)
-        chosen = "always" if walks_pay(structure, compress(structure), {}) else "never"
+        chosen = "always" if trajectories_pay(structure, compress(structure), {}) else "never"
         other = "never" if chosen == "always" else "always"
         mean = X[X > 0].mean()
         yield compared(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # of a disk, a file, a user's share
@@ -38,6 +40,17 @@ class InputError(ValueError):
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickle, by which an error comes back from another process."""
         return type(self), (self.name, self.got, self.expected, self.do)
+
+
+@contextmanager
+def under_names(**names: str) -> Iterator[None]:
+    """Errors on arguments of what is called here, under the names of those who asked for it: ``alpha_h="alpha"``."""
+    try:
+        yield
+    except InputError as error:
+        if error.name not in names:
+            raise
+        raise InputError(names[error.name], error.got, error.expected, error.do) from None
 
 
 class NotWritten(InputError, OSError):

@@ -27,6 +27,21 @@ def check_types(options: Any) -> None:
             raise InputError(field.name, repr(value)[:200], " or ".join(expected))
 
 
+def check_least(options: Any, **least: float) -> None:
+    """Refuse numbers below ``name=least``; what is no number by its annotation, None or a word, is left alone."""
+    for name, bound in least.items():
+        value = getattr(options, name)
+        if isinstance(value, numbers.Real) and not float(value) >= bound:
+            kinds = next(_kinds(str(field.type)) for field in fields(options) if field.name == name)
+            raise InputError(name, repr(value), f"{'an integer' if 'int' in kinds else 'a number'} >= {bound:g}")
+
+
+def check_share(options: Any, name: str) -> None:
+    """Refuse a number that is not between 0 and 1."""
+    if not 0.0 < getattr(options, name) < 1.0:
+        raise InputError(name, repr(getattr(options, name)), "a number between 0 and 1")
+
+
 def _kinds(annotation: str) -> list[str]:
     """The parts of a union."""
     return [kind.strip() for kind in re.split(r"\|(?![^\[]*\])", annotation)]

@@ -19,10 +19,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError, NmfZooWarning, under_names
 from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.registry import verb_of
 from nmf_zoo.models import gamma_nmf, gap, is_nmf
+from nmf_zoo.models.hyperparameters import require_positive
+from nmf_zoo.models.matrices import as_float_array
+from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.sparse import check_sparse
 from nmf_zoo.streaming.stream import stream
 from nmf_zoo.verbs.sample_and_fit import fit, sample
@@ -132,7 +135,14 @@ class _Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Forget the stream, and settle the scale of the priors."""
         if hasattr(self, "_stream"):
             del self._stream
+        check_counts(n_components=(self.n_components, 1))
         self._settle(max(float(X.mean()), SMALLEST) / self.n_components)
+
+    def _positive(self, name: str) -> Any:
+        """A parameter of a prior, which is positive."""
+        array = as_float_array(name, getattr(self, name))
+        require_positive(name, array)
+        return array[()]
 
     def _settle(self, mean: float) -> None:
         """The scale of the activations' prior; ``mean`` is what a component adds to a cell on average."""
@@ -235,7 +245,8 @@ class GammaPoissonNMF(_Factorisation):
         self.draws, self.tune, self.random_state, self.n_jobs = draws, tune, random_state, n_jobs
 
     def _settle(self, mean: float) -> None:
-        self.mean_h_ = mean / self.mean_w if self.mean_h is None else float(self.mean_h)
+        mean_w = self._positive("mean_w")
+        self.mean_h_ = mean / mean_w if self.mean_h is None else self._positive("mean_h")
 
     def _declare(self, X: Any) -> pm.Model:
         of_w, of_h = (self.alpha_w, self.mean_w), (self.alpha_h, self.mean_h_)
@@ -296,13 +307,17 @@ class ItakuraSaitoNMF(_Factorisation):
         self.random_state, self.n_jobs = random_state, n_jobs
 
     def _settle(self, mean: float) -> None:
-        self.beta_ = mean * self.alpha if self.beta is None else float(self.beta)
+        alpha = self._positive("alpha")
+        self.beta_ = mean * alpha if self.beta is None else self._positive("beta")
 
     def _declare(self, X: Any) -> pm.Model:
-        return is_nmf(X, self.n_components, alpha_h=self.alpha, beta_h=self.beta_)
+        with under_names(alpha_h="alpha", beta_h="beta"):
+            return is_nmf(X, self.n_components, alpha_h=self.alpha, beta_h=self.beta_)
 
     def _declare_stream(self, n_features: int) -> pm.Model:
-        return is_nmf(None, self.n_components, alpha_h=self.alpha, beta_h=self.beta_, shape=(n_features, 1))
+        shape = (n_features, 1)
+        with under_names(alpha_h="alpha", beta_h="beta"):
+            return is_nmf(None, self.n_components, alpha_h=self.alpha, beta_h=self.beta_, shape=shape)
 
     def _mean(self, group: Any) -> np.ndarray:
         return group["H_mean"].isel(chain=0).to_numpy()

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nmf_zoo.inference.shared.layout import Layout
-from nmf_zoo.kernels.hmc.poisson_rows import RowCounts, Rows, Stride, make_room
+from nmf_zoo.kernels.hmc.poisson_rows import FactorRows, RowCounts, Stride, make_room
 
 NO_LAYOUT = Layout(True, np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0), np.zeros(0), np.zeros(2, np.int64))
 NO_GRID = np.empty((0, 0, 0))
@@ -44,7 +44,7 @@ def row_counts(x, offset, width, dense):
 def rows_of(v, shape, rate, width):
     """Rows at v (K, rows)."""
     blocks = [in_blocks(np.broadcast_to(table, v.shape), width, 1.0) for table in (v, shape, rate)]
-    return Rows(*blocks, np.zeros((len(blocks[0]), width)))
+    return FactorRows(*blocks, np.zeros((len(blocks[0]), width)))
 
 
 def stride_of(scale, roots, step, length, width):

@@ -8,7 +8,7 @@ from nmf_zoo.inference.hmm.gibbs_activations import make_room
 from nmf_zoo.kernels.hmm.basis_states import Counts
 from nmf_zoo.kernels.hmm.particles import conditional_filter
 from nmf_zoo.kernels.hmm.particles.emission import Target
-from nmf_zoo.kernels.hmm.particles.filter import Plan
+from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
 from nmf_zoo.kernels.hmm.particles.laws import Cloud, Law
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 
@@ -40,7 +40,7 @@ def draw_paths(target, start, n_draws, particles, plan=(0, 0, 1.0), seed=0, rene
     room = make_room(*path.h.shape, particles, (plan[0], target.law.kind))
     key, draws, renewed = seed_key(seed), np.empty((n_draws, 2, *path.h.shape)), 0
     for draw in range(n_draws):
-        _, first, impossible = renew(path, room.history, room.population, target, Plan(*plan), child(key, draw))
+        _, first, impossible = renew(path, room.history, room.population, target, FilterPlan(*plan), child(key, draw))
         assert impossible == -1
         renewed += first
         draws[draw] = path

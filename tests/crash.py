@@ -138,7 +138,7 @@ def search(method: Any, **options: Any) -> Run:
             quiet=True,
             cores=cores,
             checkpoint=path,
-            **options,
+            **{"search": None, **options},
         )
         return {str(name): found[name].values for name in found if name != "seconds"}
 
@@ -216,6 +216,7 @@ CASES = {
     ),
     "particle_gibbs": Case(sample(series, "particle_gibbs", 60)),
     "rank by bound": Case(search(nz.RankBound(max_iter=200), restarts=8)),
+    "rank by a search": Case(search(nz.RankBound(max_iter=200), search=nz.Search(fits=8))),
     "rank by holdout": Case(search("holdout", restarts=6)),
     "calibrate": Case(calibration),
     "separate": Case(separation),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args, get_type_hints
 
 from nmf_zoo.inference import registry
+from nmf_zoo.inference.counts.em import EM
+from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.runtime.engine import Engine
 from nmf_zoo.structure import Exponential
 
@@ -14,6 +17,8 @@ OURS = {name: verb for name, verb in VERBS.items() if isinstance(registry.named(
 OF_CHAINS = tuple(name for name in OURS if registry.named(name)[0].chains)
 OF_POWERS = tuple(name for name in OURS if any(Exponential in entry.likelihoods for entry in registry.named(name)))
 STREAMS = registry.entries("stream")
+STARTS = get_args(get_type_hints(EM)["start"])
+ORDERS = get_args(get_type_hints(VB)["order"])
 
 
 def with_changed(entry, **changes):

@@ -1,4 +1,4 @@
-"""Short runs of an optimiser's own functions, without the driver."""
+"""Short runs: of an optimiser's own functions, without the driver, and of streams."""
 
 from __future__ import annotations
 
@@ -19,6 +19,18 @@ def fit(engine, structure, options, iterations, seed=0, start=None, tol=0.0, wor
         if info.residual < tol:
             break
     return problem, state, info, np.array(objective)
+
+
+def feed(stream, blocks):
+    """The stream, once it has taken the blocks."""
+    for block in blocks:
+        stream.update(block)
+    return stream
+
+
+def assert_same_stream(one, other):
+    np.testing.assert_array_equal(one.W.values, other.W.values)
+    assert one.columns_seen == other.columns_seen
 
 
 def largest_loss(objective, maximise):

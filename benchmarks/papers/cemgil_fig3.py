@@ -70,10 +70,10 @@ def settings(quick: bool) -> dict[str, tuple[Any, dict[str, Any]]]:
     free = dict.fromkeys(KNOWN, nz.free("all"))
     draws = 1000 if quick else 10_000
     return {
-        "bound": (nz.Bound(), KNOWN),
+        "bound": (nz.Bound(search=None), KNOWN),
         "Chib, tightened": (nz.Chib(draws=1000 if quick else 2000), KNOWN),
         "Chib, as printed": (nz.Chib(ordinate="sources", draws=draws, tune=draws // 2), KNOWN),
-        "bound, learned": (nz.Bound(), free),
+        "bound, learned": (nz.Bound(search=None), free),
     }
 
 
@@ -92,7 +92,11 @@ def many(quick: bool, cores: int) -> None:
         counts = cemgil_counts(seed)
         bounds = {
             rank: nz.evidence(
-                nz.gamma_nmf(counts, rank, **KNOWN), nz.Bound(draws=1), random_seed=rank, cores=cores, quiet=True
+                nz.gamma_nmf(counts, rank, **KNOWN),
+                nz.Bound(search=None, draws=1),
+                random_seed=rank,
+                cores=cores,
+                quiet=True,
             ).attrs["log_evidence"]
             for rank in range(1, 8)
         }

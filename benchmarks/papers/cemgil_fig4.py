@@ -58,6 +58,7 @@ def search(size: int, arguments: argparse.Namespace) -> xr.Dataset:
         ranks,
         method=nz.RankBound(vb=engine, max_iter=max_iter, tol=1e-5, corrected=False),
         restarts=1,
+        search=None,
         cores=arguments.cores,
         random_seed=1,
         checkpoint=FIGURES / f"cemgil_fig4_{size}_{'plain' if arguments.plain else 'fast'}_{max_iter}.search",

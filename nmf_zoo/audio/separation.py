@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,20 +20,20 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo import __version__
-from nmf_zoo.audio.learning import SavedLearning, learn
+from nmf_zoo.audio.learning import SavedLearning, first_profiles, learn
 from nmf_zoo.audio.parts import Found, SavedActivations, separate_frames
-from nmf_zoo.audio.plan import Plan, resolve
 from nmf_zoo.audio.recordings import open_recording
 from nmf_zoo.audio.sinks import PICTURE, RESULT, Files, Memory, check_folder, choose_format
 from nmf_zoo.audio.sound import Sound, listen
 from nmf_zoo.audio.spectra import FREQUENCY, TIME, make_framing
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError, NmfZooWarning, under_names
 from nmf_zoo.files import replacing, write_figure
 from nmf_zoo.inference.powers.online_em import SimulatedOnlineEM
+from nmf_zoo.models import is_nmf
 from nmf_zoo.netcdf import write_netcdf
 from nmf_zoo.runtime.arguments import check_counts, entropy_of
 from nmf_zoo.runtime.checkpoint import Checkpoint, open_checkpoint
-from nmf_zoo.streaming.stream import Stream
+from nmf_zoo.streaming.stream import Stream, stream
 
 COMPONENT, COMPLETE = "component", "complete"
 
@@ -106,7 +107,7 @@ def separate(
     True
     """
     began = time.perf_counter()
-    plan = Plan(rank, alpha, beta, resolve(engine), passes)
+    plan = SeparationPlan(rank, alpha, beta, resolve(engine), passes)
     check_counts(cores=(1 if cores is None else cores, 1))
     source = open_recording(recording, rate)
     framing, form = make_framing(source.rate, window, hop), choose_format(source.form, sample_format)
@@ -142,7 +143,7 @@ def _check_rank(rank: int, n_lines: int, do: str) -> None:
 
 @contextmanager
 def _checkpoint(
-    path: Path | str | None, sound: Sound, plan: Plan, random_seed: Any
+    path: Path | str | None, sound: Sound, plan: SeparationPlan, random_seed: Any
 ) -> Iterator[tuple[Checkpoint | None, Any]]:
     """The checkpoint of this separation, if one is asked for, and the entropy of its seed."""
     entropy = entropy_of(random_seed)
@@ -159,7 +160,7 @@ def _checkpoint(
 
 
 def _learn(
-    sound: Sound, plan: Plan, saved: SavedLearning, entropy: Any, cores: int | None, quiet: bool
+    sound: Sound, plan: SeparationPlan, saved: SavedLearning, entropy: Any, cores: int | None, quiet: bool
 ) -> tuple[Stream, dict[str, Any]]:
     """The first pass, from where it was left; a stream, and what a result says of how that went."""
     begun = saved.load(cores)
@@ -197,3 +198,57 @@ def _write(result: xr.Dataset, folder: Path) -> None:
     from nmf_zoo.audio.pictures import draw_components
 
     write_figure(draw_components(result), folder / PICTURE)
+
+
+# -- the plan --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SeparationPlan:
+    """What is asked for, beside the recording; see :func:`separate`."""
+
+    rank: int
+    alpha: float
+    beta: float
+    engine: SimulatedOnlineEM
+    passes: int
+
+    def __post_init__(self) -> None:
+        check_counts(rank=(self.rank, 1), passes=(self.passes, 1))
+        self._model((self.rank, 1), None)  # refuses alpha and beta before any work
+
+    def _model(self, shape: tuple[int, int], floor: float | None, coords: Any = None) -> Any:
+        priors = {"alpha_h": self.alpha, "beta_h": self.beta}
+        with under_names(alpha_h="alpha", beta_h="beta"):  # the model has such of W, too
+            return is_nmf(None, self.rank, **priors, background=floor, shape=shape, coords=coords)
+
+    def begin(self, sound: Sound, entropy: Any, cores: int | None) -> Stream:
+        """A stream that has seen nothing."""
+        model = self._model((len(sound.lines), 1), sound.floor, {"feature": sound.frequencies.tolist()})
+        start = {"W": first_profiles(sound, self.rank, entropy, cores)}
+        return stream(model, engine=self.engine, random_seed=entropy, initvals=start, cores=cores)
+
+    def facts(self, sound: Sound) -> dict[str, Any]:
+        """What decides the result, flat."""
+        options = {f"engine.{name}": value for name, value in asdict(self.engine).items()}
+        mine = {name: getattr(self, name) for name in ("rank", "alpha", "beta", "passes")}
+        framing = {"rate": sound.framing.rate, "window": sound.framing.length, "hop": sound.framing.hop}
+        return mine | framing | options
+
+    def attributes(self, sound: Sound, entropy: Any) -> dict[str, Any]:
+        """What a result says of itself."""
+        recording = sound.recording
+        about = {"recording": recording.name, "samples": recording.form.name, "channels": recording.channels}
+        about |= {"seconds_of_sound": sound.seconds, "frames": sound.n_frames, "random_seed": str(entropy)}
+        facts = self.facts(sound).items()
+        known = {name: value if type(value) in (int, float, str) else str(value) for name, value in facts}
+        return about | known | {"inference_library": "nmf_zoo", "inference_library_version": __version__}
+
+
+def resolve(engine: SimulatedOnlineEM | str) -> SimulatedOnlineEM:
+    """Options of the engine."""
+    if isinstance(engine, SimulatedOnlineEM):
+        return engine
+    if engine != "online_em":
+        raise InputError("engine", repr(engine), "'online_em', or options of it, nz.SimulatedOnlineEM(...)")
+    return SimulatedOnlineEM()

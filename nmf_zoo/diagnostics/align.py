@@ -83,12 +83,14 @@ def cosines(one: Components, other: Components) -> Array:
     return np.divide(products(one, other), scale, out=np.zeros(scale.shape), where=scale > 0)
 
 
-def match(components: Components, reference: Components) -> Matching:
-    """The components (..., F, K) in the order of the reference's (F, K)."""
+def match(components: Components, reference: Components, known: Array | None = None) -> Matching:
+    """The components (..., F, K) in the order of the reference's (F, K); those ``known``, (K,) bool, stay in place."""
     table = cosines(reference, components)
     order = np.empty(table.shape[:-1], dtype=np.int64)
+    order[...] = np.arange(reference.rank)
+    free = np.arange(reference.rank) if known is None else np.flatnonzero(~known)
     for at in np.ndindex(table.shape[:-2]):
-        order[at] = linear_sum_assignment(table[at], maximize=True)[1]
+        order[(*at, free)] = free[linear_sum_assignment(table[at][np.ix_(free, free)], maximize=True)[1]]
     return Matching(order, np.take_along_axis(table, order[..., None], -1)[..., 0])
 
 
@@ -188,11 +190,12 @@ def align(
         raise InputError("scale", repr(scale), f"one of {list(SCALES)}")
     group = posterior_group(idata)
     factors = read_factors(group, weights, activations)
+    known = known_components(factors.draws)
     if reference is None:
-        chosen = _own_reference(factors.draws, _best_chain(idata))
+        chosen = _own_reference(factors.draws, _best_chain(idata), known)
     else:
         chosen = _given_reference(reference, factors)
-    order, cosine = match(factors.draws, chosen)
+    order, cosine = match(factors.draws, chosen, known)
     factor = column_sums(factors.draws) if scale == "unit_sum" else np.ones(order.shape)
     aligned = _reordered(_rescaled(group, factors, factor), factors, order)
     report = _report(aligned, factors, chosen, (order, np.take_along_axis(factor, order, -1), cosine))
@@ -279,18 +282,36 @@ def _best_chain(idata: Any) -> int:
     return 0
 
 
-def _own_reference(draws: Components, chain: int) -> Components:
-    """The mean of a chain's draws once they are aligned, beginning with its last draw, the largest component first."""
+def known_components(draws: Components) -> Array:
+    """(K,) which components have a column of W, or a row of H, that is the same in all of several draws.
+
+    Nobody drew it: it has its place from the model, and no other component can take it.
+    """
+    W = draws.W.reshape(-1, *draws.W.shape[-2:])
+    known = np.all(W[0] == W, axis=(0, 1))
+    if draws.H is not None:
+        H = draws.H.reshape(-1, *draws.H.shape[-2:])
+        known |= np.all(H[0] == H, axis=(0, 2))
+    return known & (len(W) > 1)
+
+
+def _own_reference(draws: Components, chain: int, known: Array) -> Components:
+    """The mean of a chain's draws once they are aligned, beginning with its last draw, the largest component first.
+
+    Components that are known stay in place.
+    """
     of_chain = _unit_sum(Components(draws.W[chain], None if draws.H is None else draws.H[chain]))
     found = Components(of_chain.W[-1], None if of_chain.H is None else of_chain.H[-1])
     order = np.empty((0, 0))
     for _ in range(MOST_ROUNDS):
-        before, order = order, match(of_chain, found).order
+        before, order = order, match(of_chain, found, known).order
         if np.array_equal(before, order):
             break
         found = mean_over(of_chain.reordered(order), axis=0)
     sizes = found.W.sum(axis=0) if found.H is None else found.H.sum(axis=1)
-    return found.reordered(np.argsort(-sizes, kind="stable"))
+    by_size, free = np.arange(found.rank), np.flatnonzero(~known)
+    by_size[free] = free[np.argsort(-sizes[free], kind="stable")]
+    return found.reordered(by_size)
 
 
 def _unit_sum(draws: Components) -> Components:

@@ -311,7 +311,7 @@ def _largest(factor: xr.DataArray, along: Any, n: int) -> np.ndarray:
 # -- the sentence ----------------------------------------------------------------------------------------------------
 
 
-class Verdict(NamedTuple):
+class Sentence(NamedTuple):
     """A sentence, what to do next, and whether to take care."""
 
     text: str
@@ -378,41 +378,41 @@ FITTED = (
 GRAVEST = ("draws", "chains", "modes", "divergences", "nearly", "effective", "depth", "one chain")  # then components
 
 
-def verdict_on(idata: Any, weights: str = "W", activations: str = "H") -> Verdict | None:
+def verdict_on(idata: Any, weights: str = "W", activations: str = "H") -> Sentence | None:
     """Of draws or of a fit, and whether the run was let come to its end; None of a stream, which does not converge."""
     found, status = _verdict_on(idata, weights, activations), str(idata.attrs.get("status", "")).partition(":")[0]
     if found is None or status not in EARLY:
         return found
     do = TO_THE_END if found.do == OF_FITS["iterations"][1] else found.do
-    return Verdict(f"The run ended early ({status}). {found.text}", do, found.is_warning)
+    return Sentence(f"The run ended early ({status}). {found.text}", do, found.is_warning)
 
 
-def _verdict_on(idata: Any, weights: str, activations: str) -> Verdict | None:
+def _verdict_on(idata: Any, weights: str, activations: str) -> Sentence | None:
     if "fit" in _compat.group_names(idata):
         fit = _compat.group(idata, "fit")
         return of_fit(list(advise_on_fit(fit, search_group(idata)))) if "objective" in fit else None
     return of_sampler(judge(idata, weights, activations).advice, longer(idata.attrs, run_size(idata)[1]))
 
 
-def of_sampler(advice: Sequence[Advice], run: str) -> Verdict:
+def of_sampler(advice: Sequence[Advice], run: str) -> Sentence:
     """``run``: `` for longer (draws=2000, tune=2000)``, or what else makes it better."""
     began = "".join(f" {one.text}" for one in advice if one.about == "search")
     warnings = [one.about for one in advice if one.is_warning]
     warnings.sort(key=lambda about: GRAVEST.index(about) if about in GRAVEST else len(GRAVEST))
     if warnings:
         text, do = OF_SAMPLERS[warnings[0]]
-        return Verdict(text + began, do.format(run), True)
+        return Sentence(text + began, do.format(run), True)
     knows_components = any(one.about == "components" for one in advice)
-    return Verdict(GOOD[0].format(" and on every component" if knows_components else "") + began, GOOD[1], False)
+    return Sentence(GOOD[0].format(" and on every component" if knows_components else "") + began, GOOD[1], False)
 
 
-def of_fit(advice: Sequence[Advice]) -> Verdict:
+def of_fit(advice: Sequence[Advice]) -> Sentence:
     """Of an optimiser's restarts."""
     about = [one.about for one in advice if one.is_warning]
     if about:
-        return Verdict(*OF_FITS[about[0]], True)
+        return Sentence(*OF_FITS[about[0]], True)
     found = next((one.text for one in advice if one.about == "search"), "")
-    return Verdict(f"The fit converged. {found}", FITTED[1], False) if found else Verdict(*FITTED, False)
+    return Sentence(f"The fit converged. {found}", FITTED[1], False) if found else Sentence(*FITTED, False)
 
 
 def longer(attrs: dict[str, Any], n_draws: int) -> str:

@@ -19,6 +19,7 @@ import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
+from nmf_zoo.results.groups import DRAWS_ARE, PARTICLES
 
 RHAT_LIMIT = 1.01
 CLEAR_RHAT = 1.05  # above, more than too few draws is amiss
@@ -134,8 +135,8 @@ MORE_PARTICLES = "Take more particles (engine=nz.SMC(particles=))"
 
 
 def is_of_particles(attrs: Mapping[str, Any]) -> bool:
-    """Whether chains are runs of sequential Monte Carlo."""
-    return attrs.get("engine") == "smc"
+    """Whether chains are runs with particles, by what the result says of them."""
+    return attrs.get(DRAWS_ARE) == PARTICLES
 
 
 def what_helps(attrs: Mapping[str, Any]) -> str:

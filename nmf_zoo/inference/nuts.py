@@ -6,21 +6,24 @@ that it can be compared with the other samplers'.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pymc as pm
 import xarray as xr
+from pytensor import shared
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.shared.joint import invariants_of_chains
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.start import FLOOR
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_share, check_types
 from nmf_zoo.results.groups import stats_dataset
 from nmf_zoo.runtime.driver import SampleRun
 from nmf_zoo.runtime.engine import Verdict, WholeSampler, has_data
@@ -35,7 +38,7 @@ from nmf_zoo.structure import (
     UnitChainPrior,
 )
 
-SAMPLERS = ("auto", "pymc", "nutpie")
+DATA = "data of a simulation"
 IS_PYMC_5 = pm.__version__.startswith("5.")
 
 
@@ -54,10 +57,7 @@ class NUTS:
 
     def __post_init__(self):
         check_types(self)
-        if not isinstance(self.target_accept, float) or not 0 < self.target_accept < 1:
-            raise InputError("target_accept", repr(self.target_accept), "a number between 0 and 1")
-        if self.sampler not in SAMPLERS:
-            raise InputError("sampler", repr(self.sampler), f"one of {list(SAMPLERS)}")
+        check_share(self, "target_accept")
 
     @property
     def nuts_sampler(self) -> str:
@@ -103,13 +103,13 @@ def sample(
         progressbar=run.progressbar,
         quiet=not run.progressbar,
         discard_tuned_samples=not run.keep_warmup,
-        initvals=[_positive(start, structure.signed) for start in starts] if any(starts) else None,
+        initvals=[_positive(start, structure) for start in starts] if any(starts) else None,
         nuts_sampler=_sampler(options, starts),
         target_accept=options.target_accept,
         compute_convergence_checks=False,
         model=model,
     )
-    names = [v.name for v in model.free_RVs]
+    names = list(dict.fromkeys([v.name for v in model.free_RVs] + [*structure.W.shapes, *structure.H.shapes]))
     groups = {}
     for prefix in ("", "warmup_") if run.keep_warmup else ("",):  # nutpie always keeps the warm-up
         if f"{prefix}posterior" in _compat.group_names(idata):
@@ -131,9 +131,15 @@ def _sampler(options: NUTS, starts: Sequence[Mapping[str, Array]]) -> str:
     return "pymc"
 
 
-def _positive(start: Mapping[str, Array], signed: Collection[str]) -> dict[str, Array]:
-    """Starting values without exact zeros, whose logarithm NUTS needs; ``signed`` ones as they are."""
-    return {name: value if name in signed else np.maximum(value, FLOOR * value.max()) for name, value in start.items()}
+def _positive(start: Mapping[str, Array], structure: Factorisation) -> dict[str, Array]:
+    """Starting values of free variables, without exact zeros, whose logarithm NUTS needs; signed ones as they are."""
+    values = dict(start)
+    for factor in (structure.W, structure.H):
+        if factor.known is not None and set(factor.shapes) & set(start):
+            values |= factor.variables(factor.value(start))
+            values.pop(factor.name)
+    signed = structure.signed
+    return {name: value if name in signed else np.maximum(value, FLOOR * value.max()) for name, value in values.items()}
 
 
 def _thinned(draws: xr.Dataset, thin: int) -> xr.Dataset:
@@ -154,13 +160,57 @@ def _invariants(structure: Factorisation, posterior: xr.Dataset) -> xr.Dataset:
     return stats_dataset(structure, invariants_of_chains(structure, arrays))
 
 
+# -- again and again -------------------------------------------------------------------------------------------------
+
+
+class RepeatedNUTS:
+    """NUTS on a model whose X is not observed, given one X after the other.
+
+    nutpie compiles the density once and takes other data after that. PyMC's own NUTS is part of ``pm.sample``, which
+    compiles the density, the starting point and what it stores whenever it is called, on both lines of PyMC.
+    """
+
+    def __init__(self, model: pm.Model, structure: Factorisation, options: NUTS):
+        self.model, self.structure, self.options = model, structure, options
+        self.X = model[structure.likelihood.name]
+
+    def __call__(self, observed: Factorisation, X: Array, run: SampleRun, key: np.uint64) -> dict[str, Array]:
+        """Draws of one chain from the posterior given X, every ``thin``-th, as (draws, *variable) by name."""
+        if self.options.nuts_sampler == "nutpie":
+            return self._draw_by_nutpie(X, run, key)
+        groups, _ = sample(pm.observe(self.model, {self.X: X}), observed, self.options, run, key, [{}])
+        return {str(name): array.to_numpy()[0] for name, array in groups["posterior"].items()}
+
+    def _draw_by_nutpie(self, X: Array, run: SampleRun, key: np.uint64) -> dict[str, Array]:
+        trace = import_module("nutpie").sample(
+            self._compiled.with_data(**{DATA: X.astype(self.X.dtype)}),
+            draws=run.draws,
+            tune=run.tune,
+            chains=1,
+            cores=1,
+            seed=int(key >> np.uint64(33)),
+            target_accept=self.options.target_accept,
+            progress_bar=False,
+        )
+        posterior = _compat.group(trace, "posterior")
+        names = [variable.name for variable in self.model.free_RVs if variable is not self.X]
+        return {name: posterior[name].to_numpy()[0, :: run.thin] for name in names}
+
+    @cached_property
+    def _compiled(self) -> Any:
+        data = shared(np.ones(self.structure.shape, dtype=self.X.dtype), name=DATA)
+        return import_module("nutpie").compile_pymc_model(pm.observe(self.model, {self.X: data}))
+
+
 SAMPLER = WholeSampler(
     name="nuts",
     verb="sample",
     likelihoods=(Poisson, Normal, Exponential),
     chains=(BasisChainPrior, UnitChainPrior, LogNormalARPrior),  # two of them refused in words of their own
     asks=(),
+    takes_known=True,
     options=NUTS,
     supports=supports,
     sample=sample,
+    repeat=RepeatedNUTS,
 )

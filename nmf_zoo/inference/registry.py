@@ -22,7 +22,7 @@ from nmf_zoo.inference.powers import em as powers_em
 from nmf_zoo.inference.powers import gibbs as powers_gibbs
 from nmf_zoo.inference.powers import online_em as powers_online_em
 from nmf_zoo.inference.powers import vb as powers_vb
-from nmf_zoo.inference.shared.requirements import takes_chain, takes_likelihood
+from nmf_zoo.inference.shared.requirements import takes_chain, takes_known, takes_likelihood
 from nmf_zoo.reading.likelihoods import LIKELIHOODS, Observation
 from nmf_zoo.reading.registry import names as names_of
 from nmf_zoo.runtime.engine import Engine, Registration, Verdict, has_data
@@ -86,7 +86,7 @@ def resolve_engine(engine: Any, verb: str, structure: Factorisation) -> tuple[An
 
 def fitting(found: Sequence[Any], structure: Factorisation) -> list[Any]:
     """Of engines with one name those for the model's likelihood and chain; where there are none, those to refuse it."""
-    near = [entry for entry in found if takes_likelihood(structure, entry.likelihoods)] or list(found)
+    near = [entry for entry in found if takes_likelihood(structure, entry.likelihoods or ())] or list(found)
     return [entry for entry in near if takes_chain(structure, entry.chains)] or near
 
 
@@ -95,9 +95,11 @@ def verdict(structure: Factorisation, engine: Registration | str, options: Any =
     entry = fitting(named(engine), structure)[0] if isinstance(engine, str) else engine
     if entry.needs_data and not has_data(structure):
         return has_data(structure)
-    for found in (takes_chain(structure, entry.chains), takes_likelihood(structure, entry.likelihoods)):
-        if not found:
-            return found
+    if entry.likelihoods is not None:
+        asked = takes_chain(structure, entry.chains), takes_likelihood(structure, entry.likelihoods)
+        for found in (*asked, takes_known(structure, entry.takes_known)):
+            if not found:
+                return found
     return entry.supports(structure, entry.options() if options is None else options)
 
 
@@ -194,7 +196,7 @@ def register_likelihood(
                 raise InputError("engines", repr(engines), expected, "write it")
     LIKELIHOODS[distribution] = recognise
     REGISTRY[:] = [
-        replace(entry, likelihoods=(*entry.likelihoods, likelihood))
+        replace(entry, likelihoods=(*(entry.likelihoods or ()), likelihood))
         if entry.asks is not None and entry.name in engines
         else entry
         for entry in REGISTRY

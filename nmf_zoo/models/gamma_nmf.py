@@ -7,9 +7,11 @@ from typing import Any
 
 import pymc as pm
 
+from nmf_zoo.errors import InputError
 from nmf_zoo.models.hierarchies import ARD, HPF, check_hierarchy
 from nmf_zoo.models.hyperparameters import check_gamma
 from nmf_zoo.models.inputs import check_inputs
+from nmf_zoo.models.known import around_known, check_known, declare_weights, require_left_out, weights_dims
 from nmf_zoo.models.likelihoods import declare_counts
 
 
@@ -24,6 +26,8 @@ def gamma_nmf(
     beta_h: Any = None,
     mean_h: Any = None,
     prior: str | HPF | ARD | None = None,
+    known: Any = None,
+    known_strength: float | None = None,
     mask: Any = None,
     observed: str | None = None,
     exposure: Any = None,
@@ -57,6 +61,12 @@ def gamma_nmf(
         Means, instead of the rates.
     prior : {None, "hpf", "ard"}, :class:`~nmf_zoo.HPF` or :class:`~nmf_zoo.ARD`
         Where rates or means come from, instead of beta and mean.
+    known : array, DataFrame or DataArray, optional
+        Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
+    known_strength : number, optional
+        The known components are believed, not fixed: each cell of them has a gamma prior with this shape around its
+        value, so that its coefficient of variation is 1 / sqrt(known_strength) a priori. Cells below a thousandth of
+        their component's mean have their prior around that.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`.
 
@@ -87,15 +97,22 @@ def gamma_nmf(
         coords=coords,
         shape=shape,
     )
+    fixed, inputs = check_known(known, known_strength, inputs)
     hierarchy = check_hierarchy(prior, {"beta_w": beta_w, "mean_w": mean_w, "beta_h": beta_h, "mean_h": mean_h})
     alpha = 1.0 if hierarchy is None else hierarchy.alpha
-    prior_w = check_gamma("w", inputs, alpha if alpha_w is None else alpha_w, beta_w, mean_w)
+    if fixed is not None and hierarchy is not None:
+        raise InputError("prior", repr(prior), "None beside known components", "give alpha_w and beta_w")
+    require_left_out(fixed, inputs, alpha_w=alpha_w, beta_w=beta_w, mean_w=mean_w)
+    prior_w = check_gamma("w", inputs, alpha if alpha_w is None else alpha_w, beta_w, mean_w, weights_dims(inputs))
     prior_h = check_gamma("h", inputs, alpha if alpha_h is None else alpha_h, beta_h, mean_h)
     with inputs.model() as model:
         if hierarchy is not None:
             of_w, of_h = hierarchy.declare(inputs)
             prior_w, prior_h = prior_w.given(of_w, hierarchy.is_mean), prior_h.given(of_h, hierarchy.is_mean)
-        W = pm.Gamma("W", **prior_w.declare(), dims=("feature", "component"))
+        own = prior_w.declare()
+        if fixed is not None and fixed.strength is not None:
+            own = around_known(fixed, own, inputs.shape)
+        W = declare_weights(fixed, lambda name, dims: pm.Gamma(name, **own, dims=dims))
         H = pm.Gamma("H", **prior_h.declare(), dims=("component", "obs"))
         declare_counts(W, H, inputs)
     return model

@@ -9,6 +9,7 @@ import pymc as pm
 
 from nmf_zoo.models.hyperparameters import check_gamma
 from nmf_zoo.models.inputs import check_inputs
+from nmf_zoo.models.known import check_known, declare_weights
 from nmf_zoo.models.likelihoods import declare_counts
 
 
@@ -19,6 +20,7 @@ def gap(
     alpha_h: Any = 1.0,
     beta_h: Any = None,
     mean_h: Any = None,
+    known: Any = None,
     mask: Any = None,
     observed: str | None = None,
     exposure: Any = None,
@@ -42,6 +44,8 @@ def gap(
     alpha_h, beta_h, mean_h
         Shape, and rate (1 when neither is given) or mean, as in :func:`~nmf_zoo.gamma_nmf`. The paper's alpha_k and
         beta_k are arrays of shape (K, 1).
+    known : array, DataFrame or DataArray, optional
+        Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`.
 
@@ -71,9 +75,10 @@ def gap(
         coords=coords,
         shape=shape,
     )
+    fixed, inputs = check_known(known, None, inputs)
     prior = check_gamma("h", inputs, alpha_h, beta_h, mean_h)
     with inputs.model() as model:
-        W = pm.HalfFlat("W", dims=("feature", "component"))
+        W = declare_weights(fixed, lambda name, dims: pm.HalfFlat(name, dims=dims))
         H = pm.Gamma("H", **prior.declare(), dims=("component", "obs"))
         declare_counts(W, H, inputs)
     return model

@@ -9,8 +9,9 @@ import pymc as pm
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.models.chains import check_chain, declare_chain
-from nmf_zoo.models.hyperparameters import ACTIVATIONS, WEIGHTS, check_gamma
+from nmf_zoo.models.hyperparameters import ACTIVATIONS, check_gamma
 from nmf_zoo.models.inputs import check_inputs
+from nmf_zoo.models.known import check_known, declare_weights, require_left_out, weights_dims
 from nmf_zoo.models.likelihoods import declare_counts
 
 
@@ -22,6 +23,7 @@ def hmm_nmf(
     alpha_w: Any = None,
     beta_w: Any = None,
     mean_w: Any = None,
+    known: Any = None,
     mask: Any = None,
     observed: str | None = None,
     exposure: Any = None,
@@ -52,6 +54,8 @@ def hmm_nmf(
         chain has all parameters free.
     alpha_w, beta_w, mean_w : number, array, PyMC variable or nz.free(tie=...)
         Shape, and rate or mean, of a gamma prior on W (feature, component). Without them W is free.
+    known : array, DataFrame or DataArray, optional
+        Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`. Without a background no count can come while all components are off.
 
@@ -83,13 +87,19 @@ def hmm_nmf(
         shape=shape,
         in_time=True,
     )
+    fixed, inputs = check_known(known, None, inputs)
     recipe = check_chain(chain, inputs)
+    require_left_out(fixed, inputs, alpha_w=alpha_w, beta_w=beta_w, mean_w=mean_w)
     if alpha_w is None and (beta_w is not None or mean_w is not None):
         name = "beta_w" if beta_w is not None else "mean_w"
         raise InputError(name, "a value without a shape", "alpha_w as well", "give alpha_w, or none of them")
-    prior_w = None if alpha_w is None else check_gamma("w", inputs, alpha_w, beta_w, mean_w)
+    prior_w = None if alpha_w is None else check_gamma("w", inputs, alpha_w, beta_w, mean_w, weights_dims(inputs))
     with inputs.model() as model:
-        W = pm.HalfFlat("W", dims=WEIGHTS) if prior_w is None else pm.Gamma("W", **prior_w.declare(), dims=WEIGHTS)
+        if prior_w is None:
+            W = declare_weights(fixed, lambda name, dims: pm.HalfFlat(name, dims=dims))
+        else:
+            own = prior_w.declare()
+            W = declare_weights(fixed, lambda name, dims: pm.Gamma(name, **own, dims=dims))
         H = declare_chain("H", recipe, ACTIVATIONS)
         declare_counts(W, H, inputs)
     return model

@@ -109,9 +109,11 @@ def check_inverse_gamma(
     return check_hyperparameter(*shape, dims, inputs), check_hyperparameter(*scale, dims, inputs)
 
 
-def check_gamma(suffix: str, inputs: Inputs, alpha: Any, beta: Any, mean: Any) -> GammaParameters:
+def check_gamma(
+    suffix: str, inputs: Inputs, alpha: Any, beta: Any, mean: Any, dims: tuple[str, str] | None = None
+) -> GammaParameters:
     """The parameters of W (suffix "w") or H (suffix "h"): shape, and mean or rate (1 when neither is given)."""
-    dims = WEIGHTS if suffix == "w" else ACTIVATIONS
+    dims = dims or (WEIGHTS if suffix == "w" else ACTIVATIONS)
     rate_name, mean_name = f"beta_{suffix}", f"mean_{suffix}"
     if beta is not None and mean is not None:
         raise InputError(
@@ -134,10 +136,14 @@ def check_hyperparameter(name: str, value: Any, dims: tuple[str, ...], inputs: I
         return Hyperparameter(name, value, dims)
     array = as_float_array(name, value)
     check_broadcast(name, array.shape, shape)
-    if not np.all(np.isfinite(array)) or np.any(array <= 0):
-        raise InputError(name, span(array), "finite numbers > 0")
+    require_positive(name, array)
     # Not a Python float: PyMC stores those as float32 when they fit, which moves the log-density by 1e-7.
     return Hyperparameter(name, pt.constant(array, dtype="float64"), dims)
+
+
+def require_positive(name: str, array: np.ndarray) -> None:
+    if not np.all(np.isfinite(array)) or np.any(array <= 0):
+        raise InputError(name, span(array), "finite numbers > 0")
 
 
 def is_symbolic(value: Any) -> bool:

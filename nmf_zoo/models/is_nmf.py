@@ -8,8 +8,9 @@ from typing import Any
 import pymc as pm
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.models.hyperparameters import ACTIVATIONS, WEIGHTS, check_inverse_gamma, renamed
+from nmf_zoo.models.hyperparameters import ACTIVATIONS, check_inverse_gamma, renamed
 from nmf_zoo.models.inputs import check_inputs
+from nmf_zoo.models.known import check_known, declare_weights, require_left_out, weights_dims
 from nmf_zoo.models.likelihoods import declare_powers
 
 
@@ -22,6 +23,7 @@ def is_nmf(
     beta_h: Any = 1.0,
     alpha_w: Any = None,
     beta_w: Any = None,
+    known: Any = None,
     mask: Any = None,
     observed: str | None = None,
     exposure: Any = None,
@@ -53,6 +55,8 @@ def is_nmf(
     alpha_w, beta_w : as alpha_h, beta_h, broadcasting to W (feature, component)
         Shape and scale of W's prior; beta_w is 1 when only the shape is given. Without both W is free, and can be
         sampled where every frequency has more observed frames than components, and not too many of them silent.
+    known : array, DataFrame or DataArray, optional
+        Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`. A background is a known noise floor.
 
@@ -88,18 +92,21 @@ def is_nmf(
         sparse="none",
         is_low_rank=True,
     )
+    fixed, inputs = check_known(known, None, inputs)
     if alpha_w is None and beta_w is not None:
         raise InputError("beta_w", "a scale without a shape", "alpha_w= as well", "or leave it out")
+    require_left_out(fixed, inputs, alpha_w=alpha_w, beta_w=beta_w)
     prior_h = check_inverse_gamma(("alpha_h", "beta_h"), alpha_h, beta_h, ACTIVATIONS, inputs)
     prior_w = None
     if alpha_w is not None:
         scale = 1.0 if beta_w is None else beta_w
-        prior_w = check_inverse_gamma(("alpha_w", "beta_w"), alpha_w, scale, WEIGHTS, inputs)
+        prior_w = check_inverse_gamma(("alpha_w", "beta_w"), alpha_w, scale, weights_dims(inputs), inputs)
     with inputs.model() as model:
         if prior_w is None:
-            W = pm.HalfFlat("W", dims=WEIGHTS)
+            W = declare_weights(fixed, lambda name, dims: pm.HalfFlat(name, dims=dims))
         else:
-            W = pm.InverseGamma("W", *(part.declare() for part in prior_w), dims=WEIGHTS)
+            own = [part.declare() for part in prior_w]
+            W = declare_weights(fixed, lambda name, dims: pm.InverseGamma(name, *own, dims=dims))
         H = pm.InverseGamma("H", *(part.declare() for part in prior_h), dims=ACTIVATIONS)
         declare_powers(W, H, inputs)
     return model

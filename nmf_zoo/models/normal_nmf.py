@@ -9,6 +9,7 @@ import pymc as pm
 
 from nmf_zoo.models.hyperparameters import Free, check_hyperparameter
 from nmf_zoo.models.inputs import check_inputs
+from nmf_zoo.models.known import check_known, declare_weights
 from nmf_zoo.models.likelihoods import declare_normal
 
 
@@ -17,6 +18,7 @@ def normal_nmf(
     rank: int,
     *,
     sigma: float | pm.Distribution | Free = 1.0,
+    known: Any = None,
     mask: Any = None,
     observed: str | None = None,
     exposure: Any = None,
@@ -39,6 +41,8 @@ def normal_nmf(
         As in :func:`~nmf_zoo.poisson_nmf`.
     sigma : number, PyMC variable or nz.free()
         Standard deviation of a cell.
+    known : array, DataFrame or DataArray, optional
+        Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`.
 
@@ -70,9 +74,10 @@ def normal_nmf(
         is_counts=False,
         sparse="stored",
     )
+    fixed, inputs = check_known(known, None, inputs)
     spread = check_hyperparameter("sigma", sigma, (), inputs)
     with inputs.model() as model:
-        W = pm.HalfFlat("W", dims=("feature", "component"))
+        W = declare_weights(fixed, lambda name, dims: pm.HalfFlat(name, dims=dims))
         H = pm.HalfFlat("H", dims=("component", "obs"))
         declare_normal(W, H, spread.declare(), inputs)
     return model

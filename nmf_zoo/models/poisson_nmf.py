@@ -8,6 +8,7 @@ from typing import Any
 import pymc as pm
 
 from nmf_zoo.models.inputs import check_inputs
+from nmf_zoo.models.known import check_known, declare_weights
 from nmf_zoo.models.likelihoods import declare_counts
 
 
@@ -15,6 +16,7 @@ def poisson_nmf(
     X: Any,
     rank: int,
     *,
+    known: Any = None,
     mask: Any = None,
     observed: str | None = None,
     exposure: Any = None,
@@ -39,6 +41,10 @@ def poisson_nmf(
         never rounded (:class:`~nmf_zoo.distributions.RealPoisson`). None: nothing is observed, X is a free variable.
     rank : int
         Number of components.
+    known : array, DataFrame or DataArray (feature, component), optional
+        The first components of W, >= 0, where they are known; ``rank`` counts them, too, and the others are new. Rows
+        that are labelled like X's features go to them in any order; columns label the components. With new components
+        beside them, W is a Deterministic, and its free variable is W_new.
     mask : bool array or sparse matrix (feature, obs), optional
         True = observed.
     observed : {None, "stored"}
@@ -83,8 +89,9 @@ def poisson_nmf(
         coords=coords,
         shape=shape,
     )
+    fixed, inputs = check_known(known, None, inputs)
     with inputs.model() as model:
-        W = pm.HalfFlat("W", dims=("feature", "component"))
+        W = declare_weights(fixed, lambda name, dims: pm.HalfFlat(name, dims=dims))
         H = pm.HalfFlat("H", dims=("component", "obs"))
         declare_counts(W, H, inputs)
     return model

@@ -7,6 +7,7 @@ from nmf_zoo.plots.calibration import plot_calibration
 from nmf_zoo.plots.comparison import plot_comparison
 from nmf_zoo.plots.components import plot_components
 from nmf_zoo.plots.filter import plot_filter
+from nmf_zoo.plots.matching import plot_match
 from nmf_zoo.plots.modes import plot_modes
 from nmf_zoo.plots.objective import plot_objective
 from nmf_zoo.plots.rank import plot_rank
@@ -19,6 +20,7 @@ __all__ = [
     "plot_comparison",
     "plot_components",
     "plot_filter",
+    "plot_match",
     "plot_modes",
     "plot_objective",
     "plot_rank",

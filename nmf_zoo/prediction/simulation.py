@@ -88,7 +88,7 @@ def _beyond(what: str) -> InputError:
 
 def draw_data(structure: Factorisation, values: Mapping[str, Array], rng: np.random.Generator) -> Array:
     """X (F, N), drawn block by block."""
-    W, H = (structure.factor_value(factor, values) for factor in (structure.W, structure.H))
+    W, H = (factor.value(values) for factor in (structure.W, structure.H))
     likelihood = structure.likelihood
     out: Array = np.empty(structure.shape, dtype=likelihood.dtype)
     for columns in structure.column_blocks():

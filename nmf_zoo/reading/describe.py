@@ -17,6 +17,7 @@ from nmf_zoo.structure import (
     Flat,
     GammaPrior,
     InverseGammaPrior,
+    KnownComponents,
     LogNormalARPrior,
     Offset,
     Outer,
@@ -85,7 +86,13 @@ def product_line(structure: Factorisation) -> str:
 def factor_line(factor: Factor) -> str:
     """``H: 10 x 1797, Gamma(shape=alpha_h, mean=1)``"""
     rows, cols = factor.variable_shape
-    return f"{factor.name or 'known matrix'}: {rows} x {cols}, {prior_text(factor)}"
+    known = "" if factor.known is None else f"{known_text(factor.known)}, {factor.variable} "
+    return f"{factor.name or 'known matrix'}: {rows} x {cols}, {known}{prior_text(factor)}"
+
+
+def known_text(known: KnownComponents) -> str:
+    """``3 of 5 components known``"""
+    return f"{np.sum(~known.are_free)} of {len(known.are_free)} components known"
 
 
 def prior_text(factor: Factor) -> str:

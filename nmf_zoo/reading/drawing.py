@@ -7,7 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nmf_zoo.reading.describe import PRIOR_NAMES, offset_text, parameter_text, prior_name, product_line, tying
+from nmf_zoo.reading.describe import (
+    PRIOR_NAMES,
+    known_text,
+    offset_text,
+    parameter_text,
+    prior_name,
+    product_line,
+    tying,
+)
 from nmf_zoo.structure import Factor, Factorisation, Fixed, Flat, Unknown
 
 LONGEST = 30  # letters of a line in a box
@@ -69,12 +77,13 @@ def _factor_box(factor: Factor, name: str) -> Box:
     size = "{:,} x {:,}".format(*factor.variable_shape)
     if isinstance(factor.prior, Fixed):
         return make_box(name, "known", size, kind="known")
+    known = [] if factor.known is None else [known_text(factor.known)]
     if isinstance(factor.prior, Flat):
-        return make_box(name, "no prior (flat)", size)
+        return make_box(name, *known, "no prior (flat)", size)
     lines = [f"{role} = {parameter_text(each)}" for role, each in factor.prior.parameters.items()]
     if factor.is_chain and factor.prior.is_stationary:
         lines.append("begins stationary")
-    return make_box(name, PRIOR_NAMES[type(factor.prior)], *lines, size)
+    return make_box(name, *known, PRIOR_NAMES[type(factor.prior)], *lines, size)
 
 
 def _unknown_box(unknown: Unknown) -> Box:

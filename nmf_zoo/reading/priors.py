@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.scalar import Reciprocal, TrueDiv
+from pytensor.tensor.basic import Join
 
 from nmf_zoo.errors import UnreadableModel
 from nmf_zoo.reading.chains import CHAIN_PRIORS
-from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, known_value, name_of, spell
+from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, known_value, name_of, ndim, spell, strip
 from nmf_zoo.reading.hyperparameters import as_parameter, orient
 from nmf_zoo.reading.products import Operand
 from nmf_zoo.reading.registry import distribution_name, find, names, parameters
-from nmf_zoo.structure import Factor, Fixed, Flat, GammaPrior, InverseGammaPrior, Known, Parameter, Prior
+from nmf_zoo.structure import (
+    Factor,
+    Fixed,
+    Flat,
+    GammaPrior,
+    InverseGammaPrior,
+    Known,
+    KnownComponents,
+    Parameter,
+    Prior,
+)
 
 KNOWN_OR_FREE = "a known value, a free variable (indexed by None only), or shape / mean with the same shape"
 
 
-def read_factor(graph: ModelGraph, operand: Operand) -> Factor:
-    """One side of the product: a matrix with a prior, or a known one."""
+LEFT, RIGHT = 1, 0  # of the product: the axis of a factor's components
+
+
+def read_factor(graph: ModelGraph, operand: Operand, side: int) -> Factor:
+    """One side of the product, `LEFT` or `RIGHT`: a matrix with a prior, a known one, or one beside the other."""
     variable = operand.variable
     if ModelGraph.is_known(variable):
         return read_fixed(operand)
+    if (terms := as_joined(variable)) is not None:
+        return read_joined(graph, operand, side, *terms)
     if not graph.is_free(variable):
         expected = "a free variable or a known matrix on each side of the product"
         raise UnreadableModel(
@@ -57,6 +74,48 @@ def read_fixed(operand: Operand) -> Factor:
         raise UnreadableModel(name or "known factor", found, "a finite matrix >= 0", "check the data you gave")
     value = np.ascontiguousarray(value.T) if operand.transposed else value
     return Factor(name=name, shape=value.shape, prior=Fixed(value=value), transposed=operand.transposed)
+
+
+def read_joined(graph: ModelGraph, operand: Operand, side: int, axis: int, terms: list[Variable]) -> Factor:
+    """Known components beside those of one free variable: ``pt.concatenate([known, W_new], axis=1)``."""
+    named = [own for own in graph.model.deterministics if strip(own) is operand.variable]
+    free = [strip(term) for term in terms if not ModelGraph.is_known(term)]
+    if axis != (1 - side if operand.transposed else side):
+        found, expected = f"a concatenation along axis {axis}", "one along the components"
+        raise UnreadableModel(spell(operand.variable), found, expected, "join whole components, or use pm.sample")
+    if len(free) != 1 or not graph.is_free(free[0]):
+        found, expected = f"{len(free)} unknown parts of one factor", "one free variable beside known arrays"
+        raise UnreadableModel(spell(operand.variable), found, expected, "declare the new components in one variable")
+    if not named:
+        expected = 'a name for it: pm.Deterministic("W", pt.concatenate([known, W_new], axis=1))'
+        raise UnreadableModel(name_of(free[0]), "a concatenation without a name", expected, "give it one")
+    beside = read_factor(graph, Operand.of(free[0], operand.transposed), side)
+    if beside.is_chain:
+        found, expected = f"a {beside.prior.family} beside known rows", "rows that are all known, or none"
+        raise UnreadableModel(beside.name, found, expected, "use pm.sample")
+    parts = [
+        beside.shape if term is free[0] else read_fixed(Operand.of(term, operand.transposed)).prior
+        for term in map(strip, terms)
+    ]
+    arrays = [np.zeros(part) if isinstance(part, tuple) else part.value for part in parts]
+    ends = np.cumsum([0, *(array.shape[side] for array in arrays)])
+    at = next(i for i, part in enumerate(parts) if isinstance(part, tuple))
+    values = np.concatenate(arrays, axis=side)
+    known = KnownComponents(
+        variable=beside.name, values=values, free=slice(int(ends[at]), int(ends[at + 1])), axis=side
+    )
+    return replace(beside, name=name_of(named[0]), shape=values.shape, known=known)
+
+
+def as_joined(variable: Variable) -> tuple[int, list[Variable]] | None:
+    """(axis, terms) of a concatenation of matrices."""
+    node = variable.owner
+    if node is None or not isinstance(node.op, Join) or ndim(variable) != 2:
+        return None
+    if hasattr(node.op, "axis"):
+        return int(node.op.axis) % 2, list(node.inputs)
+    axis, *terms = node.inputs  # of PyTensor 2
+    return (int(known_value(axis)) % 2, terms) if ModelGraph.is_known(axis) else None
 
 
 # -- priors of factors: (graph, variable, transposed) -> Prior -----------------------------------------------------

@@ -14,7 +14,7 @@ from nmf_zoo.errors import InputError, UnreadableModel
 from nmf_zoo.reading.data import as_imputed, read_data
 from nmf_zoo.reading.graph import ModelGraph, name_of
 from nmf_zoo.reading.likelihoods import LIKELIHOODS, Observation, read_likelihood, read_observation
-from nmf_zoo.reading.priors import read_factor
+from nmf_zoo.reading.priors import LEFT, RIGHT, read_factor
 from nmf_zoo.reading.registry import find, names, operation
 from nmf_zoo.structure import Factor, Factorisation, Imputed
 
@@ -41,7 +41,7 @@ def read(model: pm.Model) -> Factorisation:
     graph = ModelGraph(model)
     refuse_potentials(model)
     seen = read_observation(observed_variable(model))
-    W, H = read_factor(graph, seen.mean.left), read_factor(graph, seen.mean.right)
+    W, H = read_factor(graph, seen.mean.left, LEFT), read_factor(graph, seen.mean.right, RIGHT)
     refuse_repeats(W, H)
     shape = (W.shape[0], H.shape[1])
     data, cells = read_data(graph, seen, shape)
@@ -51,7 +51,7 @@ def read(model: pm.Model) -> Factorisation:
         H=H,
         data=data,
         cells=cells,
-        imputed=find_imputed(graph, seen, (W.name, H.name)),
+        imputed=find_imputed(graph, seen, (W.variable, H.variable)),
     )
     refuse_unused(model, structure)
     refuse_constraints(model)
@@ -89,8 +89,8 @@ def data_like(model: pm.Model) -> list[Variable]:
 def refuse_repeats(W: Factor, H: Factor) -> None:
     if W.is_chain:
         raise UnreadableModel(W.name, "a chain on the left of the product", "chains in H only", "write W @ H")
-    if not W.is_fixed and W.name == H.name:
-        raise UnreadableModel(W.name, "one variable on both sides of the product", "two factors", "use pm.sample")
+    if not W.is_fixed and W.variable == H.variable:
+        raise UnreadableModel(W.variable, "one variable on both sides of the product", "two factors", "use pm.sample")
     if W.shape[1] != H.shape[0]:
         found = f"shapes {W.shape} and {H.shape} in one product"
         raise UnreadableModel(W.name or "W", found, "as many columns as the other has rows", "check the dims")
@@ -105,7 +105,7 @@ def find_imputed(graph: ModelGraph, seen: Observation, factors: tuple[str, str])
 
 def refuse_unused(model: pm.Model, structure: Factorisation) -> None:
     """Each free variable has exactly one place."""
-    places = [factor.name for factor in (structure.W, structure.H) if not factor.is_fixed]
+    places = [factor.variable for factor in (structure.W, structure.H) if not factor.is_fixed]
     places += list(structure.unknowns)
     places += [structure.imputed.name] if structure.imputed is not None else []
     places += [structure.likelihood.name] if structure.data is None else []

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from nmf_zoo import __version__, _compat
-from nmf_zoo.diagnostics.convergence import Verdict, judge, longer, of_fit, of_sampler, search_group
+from nmf_zoo.diagnostics.convergence import Sentence, judge, longer, of_fit, of_sampler, search_group
 from nmf_zoo.diagnostics.invariants import Advice, advise_on_fit, last_objectives, run_size
 from nmf_zoo.inference.registry import is_maximised, named
 from nmf_zoo.plots.modes import plot_modes
@@ -70,7 +70,7 @@ RAW_IS_BAD = 1.1  # R-hat from which swapped components are pointed out
 class Findings(NamedTuple):
     """The verdict, the sentences, and the tables and paragraphs behind them."""
 
-    verdict: Verdict | None
+    verdict: Sentence | None
     advice: list[Advice]
     parts: list[str]
 

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo import _compat
+from nmf_zoo.diagnostics.align import read_factors
 from nmf_zoo.errors import InputError
 from nmf_zoo.plots import plot_activations, plot_components, plot_objective, plot_reconstruction, plot_trace
 from nmf_zoo.plots.figure import INK, clear_frame, make_figure
 from nmf_zoo.reports.page import paragraph, picture, table
-from nmf_zoo.reports.product import most_cells_shown, plot_product
 from nmf_zoo.reports.source import MOST_COMPONENTS, Source
 from nmf_zoo.results.components import component_sizes, top_features
+from nmf_zoo.results.components_in_use import RELEVANCE, components_in_use
+from nmf_zoo.results.posterior import spaced
 
 TOP = 8  # features of a component in the table
 
@@ -39,7 +41,7 @@ def component_parts(source: Source) -> list[str]:
         f"Share of each of {features} features in each component, with 90% intervals where there are draws; "
         "the largest shares are in the table below",
     )
-    return [paragraph(_which(source)), figure, _top_table(source)]
+    return [paragraph(_which(source)), *_in_use(source), figure, _top_table(source)]
 
 
 def _which(source: Source) -> str:
@@ -50,6 +52,13 @@ def _which(source: Source) -> str:
     order = f"in falling order of what they add to {of}"
     few = f"The {MOST_COMPONENTS} largest of {rank} components" if rank > MOST_COMPONENTS else "The components"
     return f"{few} of {one}{aligned}, {order}. Each column of {source.weights} is scaled to sum to one."
+
+
+def _in_use(source: Source) -> list[str]:
+    """How many components are in use, where a relevance shrinks those that are not."""
+    if not {RELEVANCE, source.activations} <= set(source.posterior.data_vars):
+        return []
+    return [paragraph(components_in_use(source.whole, **source.names).attrs["answer"])]
 
 
 def _top_table(source: Source) -> str:
@@ -127,3 +136,54 @@ def _plot_norms(source: Source) -> Any:
     axes.set(xlabel="columns seen", ylabel="sum of the column of W", ylim=(0, 1.05 * float(np.nanmax(norms)) or 1.0))
     clear_frame(axes)
     return figure
+
+
+# -- data beside W H, where the model is not at hand -----------------------------------------------------------------
+
+
+MOST_ROWS, MOST_COLUMNS = 300, 600  # of the images: of larger tables some rows and columns are shown
+MOST_DRAWS = 50  # of each chain that the mean is made of
+
+
+def most_cells_shown(shape: tuple[int, int]) -> str:
+    """Says so where not all cells are drawn."""
+    rows, cols = min(shape[0], MOST_ROWS), min(shape[1], MOST_COLUMNS)
+    return "" if (rows, cols) == shape else f"{rows} of {shape[0]:,} rows and {cols} of {shape[1]:,} columns are shown."
+
+
+def plot_product(source: Source) -> Any:
+    """Images of X, of the posterior mean of W H (mean W times mean H where only means were kept), and X - W H."""
+    from matplotlib.colors import PowerNorm
+
+    data = np.asarray(source.complete_data)
+    rows, cols = (spaced(n, min(n, most)) for n, most in zip(data.shape, (MOST_ROWS, MOST_COLUMNS), strict=True))
+    mean = _mean(source, rows, cols)
+    X = data[np.ix_(rows, cols)]
+    top, far = max(float(X.max()), float(mean.max()), 1e-300), max(float(np.quantile(np.abs(X - mean), 0.99)), 1e-300)
+    same = {"cmap": "viridis", "norm": PowerNorm(0.5, vmin=0.0, vmax=top)}
+    panels = [("data", X, same), ("posterior mean of W H", mean, same)]
+    panels += [("data - W H", X - mean, {"cmap": "RdBu_r", "vmin": -far, "vmax": far})]
+    figure = make_figure(figsize=(10.0, 3.6), layout="constrained")
+    for axes, (title, image, how) in zip(figure.subplots(1, 3), panels, strict=True):
+        shown = axes.imshow(image, aspect="auto", interpolation="nearest", **how)
+        axes.set_title(title, fontsize=9)
+        axes.set(xticks=[], yticks=[], xlabel="samples", ylabel="features")
+        bar = figure.colorbar(shown, ax=axes, fraction=0.05, pad=0.02)
+        bar.ax.tick_params(labelsize=7)
+        bar.outline.set_visible(False)
+    return figure
+
+
+def _mean(source: Source, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+    """The mean over draws of W H at rows x columns."""
+    n_draws = source.posterior.sizes["draw"]
+    group = source.posterior.isel(draw=spaced(n_draws, min(n_draws, MOST_DRAWS)))
+    draws = read_factors(group, source.weights, source.activations).draws
+    assert draws.H is not None
+    pairs = zip(_flat(draws.W[..., rows, :]), _flat(draws.H[..., cols]), strict=True)
+    return sum(W @ H for W, H in pairs) / np.prod(draws.W.shape[:2])
+
+
+def _flat(draws: np.ndarray) -> np.ndarray:
+    """(chain, draw, ...) as (chain * draw, ...)"""
+    return draws.reshape(-1, *draws.shape[2:])

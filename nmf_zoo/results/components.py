@@ -147,7 +147,7 @@ def component_shares(idata: Any, chain: int | None, weights: str = "W", activati
 
 def component_sizes(idata: Any, chain: int, weights: str = "W", activations: str = "H") -> xr.DataArray:
     """(draw, component, obs) what components add to samples, sum_f w_fk h_kn, in one chain."""
-    group = _unit_sum(_with_known(idata, _one_chain(idata, chain), weights), weights, activations)
+    group = _unit_sum(with_known_weights(idata, _one_chain(idata, chain), weights), weights, activations)
     _, component = weights_of(group, weights, activations)
     H = group[activations][0].drop_vars("chain")
     own = component if component in H.dims else next(dim for dim in H.dims if dim != "draw")
@@ -156,7 +156,7 @@ def component_sizes(idata: Any, chain: int, weights: str = "W", activations: str
     return named.assign_attrs(obs=str(obs))
 
 
-def _with_known(idata: Any, group: xr.Dataset, weights: str) -> xr.Dataset:
+def with_known_weights(idata: Any, group: xr.Dataset, weights: str) -> xr.Dataset:
     """The draws, joined by the weights where they were known, as those of a projection are."""
     if weights in group or "constant_data" not in _compat.group_names(idata):
         return group

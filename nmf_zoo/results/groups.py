@@ -17,6 +17,7 @@ from nmf_zoo import _compat
 from nmf_zoo.structure import Array, Factorisation
 
 LEADING = ("chain", "draw")
+DRAWS_ARE, PARTICLES = "draws_are", "particles"  # an attribute of results whose draws are no steps of a chain
 CHECKED_CELLS = 32  # cells of W H whose mixing is followed, whatever the labelling of the components
 
 

@@ -22,6 +22,7 @@ from nmf_zoo.structure import CHUNK, Array, Factorisation, slices
 
 LEADING = ("chain", "draw")
 BLOCK = 1 << 23  # bytes of draws that are read at once
+SMALLEST_MEAN = float(np.nextafter(0.0, 1.0))
 
 
 class Axis(NamedTuple):
@@ -72,7 +73,7 @@ class Posterior:
     def __iter__(self) -> Iterator[Draw]:
         structure = self.structure
         for at, place, values in self._values():
-            W, H = (structure.factor_value(factor, values) for factor in (structure.W, structure.H))
+            W, H = (factor.value(values) for factor in (structure.W, structure.H))
             yield Draw(W, H, values, at, place)
 
     def _values(self) -> Iterator[tuple[tuple[int, int], tuple[int, int], dict[str, Array]]]:
@@ -213,9 +214,20 @@ def cell_coords(structure: Factorisation, dim: str, rows: Array, cols: Array) ->
 
 
 def mean_at(structure: Factorisation, draw: Draw, rows: Array, cols: Array) -> Array:
-    """The mean of X at listed cells, (cells,): to the last bit the same whichever other cells are listed."""
+    """The mean of X at listed cells, (cells,): to the last bit the same whichever other cells are listed.
+
+    A mean that is positive, but smaller than any double, is the smallest one: of a factor drawn at 1e-170 and one at
+    1e-300 the logarithm is finite.
+    """
     rates = cell_rates(np.ascontiguousarray(draw.W), draw.H, rows, cols)
-    return structure.exposure_at(rows, cols) * rates + structure.background_at(rows, cols)
+    mean = structure.exposure_at(rows, cols) * rates + structure.background_at(rows, cols)
+    lost = np.flatnonzero(mean == 0.0)
+    if lost.size:
+        is_positive = np.zeros(lost.size, dtype=bool)
+        for w, h in zip(draw.W.T > 0.0, draw.H > 0.0, strict=True):
+            is_positive |= w[rows[lost]] & h[cols[lost]]
+        mean[lost[is_positive]] = SMALLEST_MEAN
+    return mean
 
 
 def grid_cells(rows: Array, cols: Array) -> tuple[Array, Array]:

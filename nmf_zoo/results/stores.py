@@ -28,7 +28,7 @@ from nmf_zoo.errors import InputError, NotWritten
 from nmf_zoo.results.groups import LEADING, as_dataset, stats_dataset
 from nmf_zoo.runtime.state_io import Damaged
 from nmf_zoo.runtime.state_patterns import Each, require
-from nmf_zoo.runtime.traces import Rows, Trace, Traces, fullest
+from nmf_zoo.runtime.traces import Trace, TraceArrays, Traces, fullest
 from nmf_zoo.structure import Array, Factorisation, slices
 
 CHUNK_BYTES = 1 << 22
@@ -283,7 +283,7 @@ class StoredTrace(Trace):
     """Draws of one chain, in the store."""
 
     def __init__(self, traces: StoredTraces, part: str, chain: int, n_chains: int, length: int):
-        super().__init__(Rows(n_chains, length), Rows(n_chains, length), chain)
+        super().__init__(TraceArrays(n_chains, length), TraceArrays(n_chains, length), chain)
         self._traces, self._part, self._lead = traces, part, (n_chains, length)
         self._columns: dict[tuple[str, str], Column] = {}
         self._due, self._resumed = time.monotonic() + FLUSH_EVERY, 0

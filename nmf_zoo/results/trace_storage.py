@@ -14,9 +14,8 @@ from nmf_zoo.errors import RunFailed
 from nmf_zoo.results.groups import LEADING, as_dataset, plain_attrs, stats_dataset
 from nmf_zoo.results.stores import Store, StoredTraces
 from nmf_zoo.runtime.driver import SampleRun
-from nmf_zoo.runtime.moments import MomentTraces
 from nmf_zoo.runtime.stopping import INTERRUPTED
-from nmf_zoo.runtime.traces import Traces
+from nmf_zoo.runtime.traces import MomentTraces, Traces
 from nmf_zoo.structure import Array, Factorisation
 
 MOMENTS, MEAN, SD = "posterior_moments", "_mean", "_sd"

@@ -95,9 +95,7 @@ def entropy_of(random_seed: Any) -> int | list[int]:
 
 def variable_shapes(structure: Factorisation) -> dict[str, tuple[int, ...]]:
     """The shape of every variable that a posterior holds."""
-    shapes: dict[str, tuple[int, ...]] = {
-        factor.name: factor.variable_shape for factor in (structure.W, structure.H) if not factor.is_fixed
-    }
+    shapes: dict[str, tuple[int, ...]] = {**structure.W.shapes, **structure.H.shapes}
     shapes |= {name: unknown.variable_shape for name, unknown in structure.unknowns.items()}
     if structure.imputed is not None:
         shapes[structure.imputed.name] = structure.imputed.rows.shape

@@ -63,19 +63,22 @@ class Registration:
     ----------
     name : word for ``engine=`` or ``method=``, and on the command line
     verb : what it is for. A name may stand for several of a verb, for other likelihoods or chains
-    likelihoods : the classes of :mod:`nmf_zoo.structure.likelihoods` that it has updates for; all others are refused
+    likelihoods : the classes of :mod:`nmf_zoo.structure.likelihoods` that it has updates for; all others are refused.
+        None: likelihood and chain are the affair of an engine that it is given, which it asks itself
     chains : the priors of an H that is a chain in time which it knows; an H with another is refused
     asks : methods of a likelihood that it calls beside those which every likelihood has, where that is all it needs:
         :func:`nmf_zoo.register_likelihood` adds to its likelihoods. None: it has updates of its own for each
+    takes_known : a factor may have known components beside unknown ones; otherwise such a model is refused
     options : the frozen dataclass of its own options
     supports : (structure, options) -> Verdict, once likelihood and chain are known to be among its own
     """
 
     name: str
     verb: Literal["sample", "fit", "stream", "evidence", "rank"]
-    likelihoods: tuple[type[Likelihood], ...]
+    likelihoods: tuple[type[Likelihood], ...] | None
     chains: tuple[type, ...] = ()
     asks: tuple[str, ...] | None = None
+    takes_known: bool = False
     options: type
     supports: Callable[[Factorisation, Any], Verdict]
     needs_data: ClassVar[bool] = True
@@ -90,11 +93,16 @@ class WholeSampler(Registration):
     Attributes
     ----------
     sample : (model, structure, options, run, key, starts) -> groups, whether Ctrl-C stopped it; ``model`` is PyMC's
+    repeat : (model, structure, options) -> draw(observed, X, run, key), draws by name given one X after the other; of
+        samplers that run PyMC's model, and compile it whenever ``sample`` is called. None: ``sample`` needs no model
     has_starts : its chains begin where they are told to; otherwise with draws of the prior
+    has_particles : a chain is a run with ``particles``, of which its draws are a selection; its result says so
     """
 
     sample: Callable[..., tuple[dict, bool]]
+    repeat: Callable[..., Callable[..., dict[str, Any]]] | None = None
     has_starts: bool = True
+    has_particles: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -209,9 +209,9 @@ def _tree(skeleton: Any, arrays: list[Array], depth: int = 0) -> Any:
     if kind in ("list", "tuple"):
         return items if kind == "list" else tuple(items)
     named = _named(kind)
-    if named is None or len(named._fields) != len(items):
+    if named is None or not 0 <= len(named._fields) - len(items) <= len(named._field_defaults):
         raise Damaged(f"a state of class {_short(kind)}, which was not imported or has other fields")
-    return named._make(items)
+    return named(*items)  # of a version before there may be fewer: fields added since have defaults
 
 
 def _numbered(number: Any, arrays: list[Array], kind: str) -> Any:

@@ -6,7 +6,6 @@ as it is), its ``Info``, its frozen options, and the functions gathered in a :cl
     supports(structure, options) -> Verdict
     prepare(structure, options, workers) -> problem         read-only; of the structure without its data
     init(problem, columns, key, start) -> State             at the first columns, which are not consumed
-    check(problem, state, columns) -> None                  raises InputError for columns it can't take
     update(problem, state, columns, key) -> State, Info     one step: all columns of a mini-batch
     seen(state) -> int                                      columns so far
     track(problem, state) -> (n,) array                     what is followed along the stream, e.g. norms of components
@@ -19,6 +18,8 @@ as it is), its ``Info``, its frozen options, and the functions gathered in a :cl
     widened(problem, state) -> State                        of engines whose state gets larger arrays with the first
                                                             missing cell: the state with these
     suits(structure) -> bool                                of engines with one name, who suits is asked first
+    check(problem, state, columns) -> None                  of engines that can't take all columns: raises InputError
+    takes_exposures(structure) -> Verdict                   whether columns may have exposures of their own
 
 Columns come as the engine wants them: as :class:`Columns` of cells, or as
 :class:`~nmf_zoo.kernels.powers.frame_gibbs.Frames`.
@@ -37,7 +38,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from nmf_zoo.kernels.powers.frame_gibbs import Frames
-from nmf_zoo.runtime.engine import Registration
+from nmf_zoo.runtime.engine import CAN_RUN, Registration, Verdict
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation
 
@@ -54,6 +55,7 @@ class Columns(NamedTuple):
     values : (cells,) float64
     complete : (n,) bool: the features not listed are zeros. Otherwise they are missing
     number : how many columns of the stream came before
+    exposure : (n,) float64, what multiplies the means of each column beside what all columns share
     """
 
     indptr: Array
@@ -61,6 +63,7 @@ class Columns(NamedTuple):
     values: Array
     complete: Array
     number: int
+    exposure: Array
 
     def part(self, first: int, last: int) -> Columns:
         """Columns first, ..., last - 1."""
@@ -72,6 +75,7 @@ class Columns(NamedTuple):
             self.values[inside],
             self.complete[first:last],
             self.number + first,
+            self.exposure[first:last],
         )
 
     @property
@@ -88,7 +92,8 @@ class StreamEngine(Registration):
     is_counts : values must be integers
     has_shares : ``activations`` also tells each component's share of every cell
     block : Columns or Frames
-    prepare, init, check, update, seen, track, finish, activations, filtered, widened, suits : see above
+    prepare, init, update, seen, track, finish, activations, filtered, widened, suits, check, takes_exposures : see
+        above
     """
 
     verb: Literal["stream"] = "stream"
@@ -97,7 +102,6 @@ class StreamEngine(Registration):
     block: type
     prepare: Callable[[Factorisation, Any, Workers], Any]
     init: Callable[..., Any]
-    check: Callable[[Any, Any, Any], None]
     update: Callable[..., tuple[Any, Any]]
     seen: Callable[[Any], int]
     track: Callable[[Any, Any], Array]
@@ -106,18 +110,29 @@ class StreamEngine(Registration):
     filtered: Callable[[Any, Any], dict[str, Array]] | None = None
     widened: Callable[[Any, Any], Any] = lambda problem, state: state
     suits: Callable[[Factorisation], bool] = lambda structure: True
+    check: Callable[[Any, Any, Any], None] = lambda problem, state, columns: None
+    takes_exposures: Callable[[Factorisation], Verdict]
     has_shares: bool = False
 
 
 Block = Columns | Frames
 
 
-def columns_of(indptr: Any, rows: Any, values: Any, complete: Any, number: int) -> Columns:
-    """Columns with the dtypes that kernels are compiled for."""
+def takes_exposures(structure: Factorisation) -> Verdict:
+    """Whether an exposure of a column is all that it has of its own: not beside a background, which it divides."""
+    if structure.likelihood.background is None:
+        return CAN_RUN
+    name = structure.likelihood.name
+    return Verdict(f"{name} has a background, which a stream takes only where all columns have one exposure")
+
+
+def columns_of(indptr: Any, rows: Any, values: Any, complete: Any, number: int, exposure: Any = 1.0) -> Columns:
+    """Columns with the dtypes that kernels are compiled for; ``exposure`` (n,), or one for all."""
     return Columns(
         indptr=np.ascontiguousarray(indptr, np.int64),
         rows=np.ascontiguousarray(rows, np.int64),
         values=np.ascontiguousarray(values, np.float64),
         complete=np.ascontiguousarray(complete, np.bool_),
         number=number,
+        exposure=np.array(np.broadcast_to(exposure, np.shape(complete)), np.float64),
     )

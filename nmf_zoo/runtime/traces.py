@@ -1,8 +1,9 @@
 """What a run keeps of its chains, block by block: here every draw, in arrays that the chains share.
 
 Each chain fills its own row of arrays (chain, draw, *variable), which become the result as they are: nothing is stacked
-or copied at the end. :mod:`~nmf_zoo.runtime.moments` keeps means and variances instead, and
-:mod:`~nmf_zoo.inference.stored_traces` sends the draws to disk.
+or copied at the end. :class:`MomentTraces` keeps means and variances instead, memory of a few models however many are
+drawn; the statistics of the draws, which tell convergence, are kept draw by draw as ever. :mod:`nmf_zoo.results.stores`
+sends the draws to disk.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from nmf_zoo.kernels.numerics.moments import add_draws
 from nmf_zoo.runtime.state_io import Damaged
 from nmf_zoo.runtime.state_patterns import Cells, Like, require
 from nmf_zoo.structure import Array
 
 
-class Rows:
+class TraceArrays:
     """Arrays (chain, draw, *variable) by name, made when a name is first met; each chain fills a row of its own."""
 
     def __init__(self, n_chains: int, length: int):
@@ -55,7 +57,7 @@ class Trace:
     length, filled : draws there will be, and draws there are
     """
 
-    def __init__(self, values: Rows, stats: Rows, chain: int):
+    def __init__(self, values: TraceArrays, stats: TraceArrays, chain: int):
         self.length, self.filled, self.chain = stats.length, 0, chain
         self._values, self._stats = values, stats
 
@@ -140,7 +142,7 @@ class Traces:
     """
 
     def __init__(self, n_chains: int, kept_warmup: int, kept_draws: int):
-        self.rows: dict[str, list[Rows]] = {"warmup": [], "draws": []}
+        self.rows: dict[str, list[TraceArrays]] = {"warmup": [], "draws": []}
         traces = {
             part: self.make_part(part, n_chains, length)
             for part, length in (("warmup", kept_warmup), ("draws", kept_draws))
@@ -149,7 +151,7 @@ class Traces:
 
     def make_part(self, part: str, n_chains: int, length: int) -> Sequence[Trace]:
         """One trace per chain for a part of the run."""
-        values, stats = self.rows[part] = [Rows(n_chains, length), Rows(n_chains, length)]
+        values, stats = self.rows[part] = [TraceArrays(n_chains, length), TraceArrays(n_chains, length)]
         return [Trace(values, stats, chain) for chain in range(n_chains)]
 
     def level(self) -> list[Chain]:
@@ -173,3 +175,62 @@ def fullest(lengths: Sequence[int]) -> list[int]:
     """The chains that hold most draws together when cut to their shortest: after Ctrl-C some may not have begun."""
     shortest = max(lengths, key=lambda length: (length * sum(other >= length for other in lengths), length))
     return [chain for chain, length in enumerate(lengths) if length >= shortest]
+
+
+# -- moments in the place of the draws -------------------------------------------------------------------------------
+
+
+class MomentTrace(Trace):
+    """Running moments of one chain: a row of arrays (chain, 1, *variable) ``mean`` and ``squares``.
+
+    Attributes
+    ----------
+    added : draws that are in the moments; after an interruption there may be fewer statistics
+    """
+
+    def __init__(self, mean: TraceArrays, squares: TraceArrays, stats: TraceArrays, chain: int):
+        super().__init__(TraceArrays(stats.n_chains, stats.length), stats, chain)
+        self._mean, self._squares, self.added = mean, squares, 0
+
+    def extend(self, values: Mapping[str, Array], stats: Mapping[str, Array]) -> None:
+        """Add the kept sweeps of a block to the moments, and append their statistics."""
+        for name, draws in values.items():
+            mean, squares = self._moments(name, draws.shape[1:])
+            add_draws(mean.ravel(), squares.ravel(), np.reshape(draws, (len(draws), -1)), self.added)
+        super().extend({}, stats)
+        self.added = self.filled
+
+    def _moments(self, name: str, shape: tuple[int, ...]) -> tuple[Array, Array]:
+        """This chain's mean and sum of squares of a variable, 0 before its first draw. Views, contiguous."""
+        mean, squares = (rows.array(name, shape, np.dtype(float))[self.chain] for rows in (self._mean, self._squares))
+        if self.added == 0:
+            mean[...], squares[...] = 0.0, 0.0
+        return mean, squares
+
+    def state(self) -> dict[str, Array]:
+        """The moments."""
+        mean, squares = (rows.of_chain(self.chain, 0, min(self.added, 1)) for rows in (self._mean, self._squares))
+        return {f"mean/{name}": array for name, array in mean.items()} | {
+            f"squares/{name}": array for name, array in squares.items()
+        }
+
+    def in_rows(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {}
+
+    def restore(self, filled: int, state: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        """Take the moments up again."""
+        like = {name: Like(np.empty((1, *np.shape(value)))) for name, value in values.items() if filled}
+        require(state, {f"{kind}/{name}": like[name] for kind in ("mean", "squares") for name in like}, "the moments")
+        for key, saved in state.items():
+            kind, _, name = key.partition("/")
+            rows = self._mean if kind == "mean" else self._squares
+            rows.array(name, saved.shape[1:], saved.dtype)[self.chain] = saved
+        super().restore(filled, state, values)
+
+
+class MomentTraces(Traces):
+    """The moments of all chains of a run, and the statistics of their draws; ``rows``: means, squares, statistics."""
+
+    def make_part(self, part: str, n_chains: int, length: int) -> Sequence[Trace]:
+        mean, squares, stats = self.rows[part] = [TraceArrays(n_chains, n) for n in (1, 1, length)]
+        return [MomentTrace(mean, squares, stats, chain) for chain in range(n_chains)]

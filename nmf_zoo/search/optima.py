@@ -46,7 +46,7 @@ class Optima:
     Attributes
     ----------
     maximise : whether a higher objective is better
-    fitted, number : where the best fit of all ended, and its number
+    fitted, number : what the best fit of all gave, and its number
     fits, iterations : the work done
     """
 
@@ -57,10 +57,10 @@ class Optima:
     fits: int = 0
     iterations: int = 0
 
-    def add(self, new: Optimum, fitted: Any) -> None:
+    def add(self, new: Optimum, fitted: Any, iterations: int) -> None:
         """Count a fit."""
         self.fits += 1
-        self.iterations += len(fitted.objective)
+        self.iterations += iterations
         if not self.found or self._goodness(new) > self._goodness(self.best):
             self.fitted, self.number = fitted, new.number
         known = next((one for one in self.found if are_same(one, new)), None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_least, check_types
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.structure import Factorisation
 
@@ -36,12 +36,9 @@ class Search:
 
     def __post_init__(self):
         check_types(self)
-        if self.fits < 1:
-            raise InputError("fits", str(self.fits), "an integer >= 1")
+        check_least(self, fits=1, iterations=1)
         if self.starts is not None and not 1 <= self.starts <= self.fits:
             raise InputError("starts", str(self.starts), f"an integer from 1 to fits, {self.fits}, or None")
-        if self.iterations is not None and self.iterations < 1:
-            raise InputError("iterations", str(self.iterations), "an integer >= 1, or None")
 
     @property
     def fresh(self) -> int:
@@ -77,9 +74,9 @@ def search_of(
 
 def can_search(options: Any, initvals: Any, structure: Factorisation) -> Verdict:
     """Whether there are starts to choose from, and two factors to find."""
-    known = [name for name, factor in (("W", structure.W), ("H", structure.H)) if factor.is_fixed]
-    if known:
-        return Verdict(f"{' and '.join(known)} is known")
+    for name, factor in (("W", structure.W), ("H", structure.H)):
+        if not factor.is_free:
+            return Verdict(f"{name} is known" if factor.is_fixed else f"some components of {name} are known")
     if initvals is not None:
         return Verdict("initvals say where the fit begins")
     way = getattr(options, "start", "random")

@@ -7,10 +7,11 @@ threads decide nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,7 +30,7 @@ ROUND = 4  # fits whose starts know the same of one another: as many cores as a 
 PARENTS = 6  # optima that new starts are made of
 DRAWS = 8  # of an optimum's distribution, whose mean stands for it
 LARGEST = 1e140  # cell of that mean: products of totals are numbers still
-PROPOSAL = 3  # stream of a fit's start
+PROPOSAL, FIT = 3, 4  # streams of a fit's start, and, within a job, of other fits than the first
 
 
 def run_search(
@@ -50,32 +51,112 @@ def run_search(
     RunFailed : a fit failed
     KeyboardInterrupt : Ctrl-C came before the first iteration
     """
-    optima, early = Optima(engine.maximise), ""
+    optima = Optima(engine.maximise)
 
-    def fit(item: tuple[str, Point], job: Job) -> Fitted:
-        part = None if checkpoint is None else checkpoint.part(_name(job.number, item[1]))
-        return fit_once(engine, problem, length, item[1], part, job)
+    def make(round_: Round) -> tuple[dict[int, Local], str]:
+        def fit(start: Point, job: Job) -> Fitted:
+            part = None if checkpoint is None else checkpoint.part(_name(job.number, start))
+            return fit_once(engine, problem, round_.length, start, part, job)
+
+        first = round_.numbers[0]
+        found = jobs.run(fit, round_.starts, round_.keys, note=lambda *_: optima.note(), first=first)
+        early = jobs.stop.reason or next((one.status for one in found.values() if one.status in EARLY), "")
+        return {number: local(number, fitted) for number, fitted in found.items()}, early
+
+    def local(number: int, fitted: Fitted) -> Local:
+        point = point_of_solution(engine, structure, problem, fitted.state, child(key, number))
+        return Local(fitted.objective[-1], len(fitted.objective), point, fitted)
 
     with _jobs(run, search.fits) as jobs:
         problem = engine.prepare(structure, options, jobs.workers)
-        for numbers in _rounds(search.fits):
-            length = _length(run, search, optima, len(numbers))
-            if length.max_iter == 0:
-                break
-            keys = [child(key, number) for number in numbers]
-            items = [_start(structure, search, optima, number, key) for number, key in zip(numbers, keys, strict=True)]
-            found = jobs.run(fit, items, keys, note=lambda *_: optima.note(), first=numbers[0])
-            for number, fitted in found.items():
-                point = _point(engine, structure, problem, fitted, keys[number - numbers[0]])
-                way = items[number - numbers[0]][0]
-                components = components_of(structure, point)
-                optima.add(Optimum(fitted.objective[-1], point, components, way, number), fitted)
-            early = jobs.stop.reason or next((one.status for one in found.values() if one.status in EARLY), "")
-            if early:
-                break
+        early = _fill(optima, structure, run, search, partial(child, key), make)
         if not optima.found:
             raise KeyboardInterrupt(NOTHING_DONE)
         return solution_of(engine, problem, run, optima.fitted, child(key, optima.number)), optima, early
+
+
+def search_within(
+    job: Job,
+    structure: Factorisation,
+    search: Search,
+    max_iter: int,
+    fit: Callable[[Point, int, Job], Local],
+    maximise: bool,
+) -> Optima:
+    """Search in one piece of work of many, one fit after the other: for a rank, for a split of the data.
+
+    Parameters
+    ----------
+    max_iter : of a fit
+    fit : (start, max_iter, job) -> a fit from there; the first job is this one, others have streams of their own
+    maximise : whether a higher objective is better
+
+    Raises
+    ------
+    KeyboardInterrupt : the piece was asked to stop
+    """
+    optima = Optima(maximise)
+
+    def make(round_: Round) -> tuple[dict[int, Local], str]:
+        found = {}
+        for number, start, key in zip(round_.numbers, round_.starts, round_.keys, strict=True):
+            found[number] = fit(start, round_.length.max_iter, replace(job, key=key))
+            if job.is_stopped():
+                raise KeyboardInterrupt
+        return found, ""
+
+    run = FitRun(max_iter=max_iter, tol=0.0, draws=1, cores=1, progressbar=False)
+    _fill(optima, structure, run, search, partial(key_within, job.key), make)
+    return optima
+
+
+def key_within(key: np.uint64, number: int) -> np.uint64:
+    """The stream of a fit of :func:`search_within`: the first has the job's, as the fit without a search."""
+    return child(key, FIT, number) if number else key
+
+
+class Local(NamedTuple):
+    """Where a local fit came to: its objective, after how many iterations, values by variable name, all it gave."""
+
+    objective: float
+    iterations: int
+    point: Point
+    fitted: Any
+
+
+class Round(NamedTuple):
+    """Fits whose starts know the same: their numbers and streams, where they begin, and how long they may be."""
+
+    numbers: range
+    keys: list[np.uint64]
+    starts: list[Point]
+    length: FitRun
+
+
+def _fill(
+    optima: Optima,
+    structure: Factorisation,
+    run: FitRun,
+    search: Search,
+    keys: Callable[[int], np.uint64],
+    make: Callable[[Round], tuple[dict[int, Local], str]],
+) -> str:
+    """All rounds; why they ended early, else ""."""
+    for numbers in _rounds(search.fits):
+        length = _length(run, search, optima, len(numbers))
+        if length.max_iter == 0:
+            break
+        own = [keys(number) for number in numbers]
+        begun = [_start(structure, search, optima, number, key) for number, key in zip(numbers, own, strict=True)]
+        found, early = make(Round(numbers, own, [start for _, start in begun], length))
+        for number, local in found.items():
+            way, _ = begun[number - numbers[0]]
+            components = components_of(structure, local.point)
+            optimum = Optimum(local.objective, local.point, components, way, number)
+            optima.add(optimum, local.fitted, local.iterations)
+        if early:
+            return early
+    return ""
 
 
 def _rounds(fits: int) -> Iterator[range]:
@@ -112,10 +193,10 @@ def _start(structure: Factorisation, search: Search, optima: Optima, number: int
     return next_start(structure, parents, number, child(key, PROPOSAL))
 
 
-def _point(engine: Engine, structure: Factorisation, problem: Any, fitted: Fitted, key: np.uint64) -> Point:
+def point_of_solution(engine: Engine, structure: Factorisation, problem: Any, state: Any, key: np.uint64) -> Point:
     """Factors and hyperparameters of a solution, about the mean of its distribution, none beyond `LARGEST`."""
     assert engine.finish is not None
-    values, _ = engine.finish(problem, fitted.state, child(key, DRAW), DRAWS)
+    values, _ = engine.finish(problem, state, child(key, DRAW), DRAWS)
     names = {structure.W.name, structure.H.name, *structure.unknowns}
     means = {name: np.sum(value / len(value), axis=0) for name, value in values.items() if name in names}
     return {name: np.clip(mean, -LARGEST, LARGEST) for name, mean in means.items()}

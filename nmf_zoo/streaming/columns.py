@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import xarray as xr
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.inference.shared.requirements import UNITS
 from nmf_zoo.kernels.powers.frame_gibbs import Frames
 from nmf_zoo.labels import writable_labels
 from nmf_zoo.models.matrices import (
@@ -22,8 +23,10 @@ from nmf_zoo.models.matrices import (
     read_labels,
     read_mask,
     read_table,
+    span,
 )
 from nmf_zoo.models.observed import MAX_COUNT
+from nmf_zoo.models.offsets import check_numbers, is_pair, read_array
 from nmf_zoo.runtime.stream_engine import Block, Columns, StreamEngine, columns_of
 from nmf_zoo.sparse import read_sparse
 from nmf_zoo.structure import Array, Factorisation
@@ -32,9 +35,59 @@ Labels = dict[str, Array]
 
 
 def read_block(
-    x: Any, structure: Factorisation, number: int, engine: StreamEngine, mask: Any = None, observed: str | None = None
+    x: Any,
+    structure: Factorisation,
+    number: int,
+    engine: StreamEngine,
+    mask: Any = None,
+    observed: str | None = None,
+    exposure: Any = None,
 ) -> Block:
     """What the engine wants of one column or a block (feature, n), dense or sparse; ``number`` came before them."""
+    block = _read_cells(x, structure, number, engine, mask, observed)
+    if exposure is None:
+        return block
+    shape = structure.shape[0], block.n_columns
+    return with_exposures(block, _read_exposures(exposure, x, shape, structure, engine))
+
+
+def _read_exposures(
+    given: Any, x: Any, shape: tuple[int, int], structure: Factorisation, engine: StreamEngine
+) -> Array:
+    """One for each column, (n,)."""
+    if refusal := engine.takes_exposures(structure).reason:
+        raise InputError("exposure", "exposures of columns", "None", refusal)
+    expected, do = f"a number, or one per column, {shape[1]}", "declare exposures of features with the model"
+    if is_pair(given):
+        raise InputError("exposure", "a pair", expected, do)
+    labels = {} if sp.issparse(x) else read_labels(_as_block(x))[1]
+    array = check_numbers("exposure", read_array("exposure", given, shape, labels), positive=True)
+    if array.ndim == 2 and len(array) > 1:
+        raise InputError("exposure", f"shape {array.shape}", expected, do)
+    if not UNITS[0] <= array.min() <= array.max() <= UNITS[1]:
+        raise InputError("exposure", span(array), f"numbers from {UNITS[0]:g} to {UNITS[1]:g}", "change its unit")
+    return np.broadcast_to(np.atleast_2d(array)[0], shape[1:])
+
+
+def with_exposures(block: Block, exposure: Array) -> Block:
+    """The columns with an exposure of their own each, (n,): powers are divided by it, which is all that it is to them.
+
+    Raises
+    ------
+    InputError : a power over its exposure is no number
+    """
+    if isinstance(block, Columns):
+        return block._replace(exposure=np.array(exposure, dtype=np.float64))
+    with np.errstate(over="ignore"):
+        power = block.power / exposure[:, None]
+    if not np.all(np.isfinite(power)):
+        raise InputError("exposure", f"{np.min(exposure):g}, by which x has infinite powers", "a larger one")
+    return block._replace(power=power)
+
+
+def _read_cells(
+    x: Any, structure: Factorisation, number: int, engine: StreamEngine, mask: Any, observed: str | None
+) -> Block:
     if observed not in (None, "stored"):
         raise InputError("observed", repr(observed), "None or 'stored'")
     if sp.issparse(x):

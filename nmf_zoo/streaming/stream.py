@@ -28,9 +28,9 @@ from nmf_zoo.runtime.state_io import Damaged, read_tree, write_tree
 from nmf_zoo.runtime.state_patterns import Each, Like, OneOf, require
 from nmf_zoo.runtime.stream_engine import START, Block, StreamEngine
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.streaming.columns import block_of_data, labels_of_columns, read_block
+from nmf_zoo.streaming.columns import block_of_data, labels_of_columns, read_block, with_exposures
 from nmf_zoo.streaming.structure_trees import as_tree, structure_of
-from nmf_zoo.structure import Array, Factorisation, Fixed, spans
+from nmf_zoo.structure import Array, Factorisation, Fixed, sides_of, spans
 
 
 def own_dims(structure: Factorisation) -> tuple[str, ...]:
@@ -94,6 +94,7 @@ SAVED = {  # a stream as a tree
     "state": Any,
     "trace": {"columns": Each(int), "norms": Each(np.ndarray), "stride": int, "steps": int},
     "seconds": float,
+    "has_exposures": bool,
 }
 NO_COLUMN = ("stream", "no column yet", "at least one", "call update first")
 COPIES = 4  # of the weights that every stream holds: themselves, their start, statistics, and those that follow
@@ -114,7 +115,8 @@ def stream(
     ----------
     model : the declaration; default the one of the ``with`` context. With ``X=None`` its features come from ``shape=``
         or ``coords=``, and its number of samples means nothing: a stream has no end. Data that it was declared with are
-        the first columns of the stream
+        the first columns of the stream. An exposure of the model is of its features; one per sample is of these
+        columns, and those to come are given theirs by ``update``
     engine : name of a streaming engine, or its options, e.g. ``"online_em"``, ``nz.OnlineEM(exponent=0.7)`` for counts,
         ``nz.SimulatedOnlineEM(sweeps=40, keep=30)`` for power spectrograms, ``nz.ChainOnlineEM()`` for binary chains,
         ``nz.ParticleOnlineEM(particles=1000)`` for chains of every kind. The name takes what suits the model
@@ -138,8 +140,10 @@ def stream(
     >>> stream.result().posterior["W"].dims
     ('chain', 'draw', 'feature', 'component')
     """
-    structure = read(pm.modelcontext(model))
+    structure, exposures = _apart(read(pm.modelcontext(model)))
     chosen, options = _resolve(engine, structure)
+    if exposures is not None and not (can := chosen.takes_exposures(structure)):
+        raise UnsupportedModel(_refusal(chosen.name, can.reason))
     (start,) = check_initvals(structure, initvals, 1)
     if structure.H.name in start:
         raise InputError("initvals", f"a value of {structure.H.name}", "none: new samples have their own", "drop it")
@@ -147,7 +151,7 @@ def stream(
     own = replace(structure, data=None, cells=None, imputed=None, coords=_lasting_coords(structure))
     begun = Stream(chosen, options, own, entropy_of(random_seed), start, _cores(cores))
     if first is not None:
-        begun._take(first)
+        begun._take(first if exposures is None else with_exposures(first, exposures), exposures is not None)
     return begun
 
 
@@ -167,6 +171,7 @@ def resume_stream(path: Path | str, *, cores: int | None = None) -> Stream:
 
 def stream_of(tree: Any, cores: int | None) -> Stream:
     """The stream that was saved as this tree; Damaged when there is none."""
+    tree = {**tree, "has_exposures": tree.get("has_exposures", False)} if isinstance(tree, dict) else tree  # as of old
     require(tree, SAVED, "the stream")
     kinds = {engine.options.__name__: engine.options for engine in entries("stream")}
     if tree["engine"] not in kinds:
@@ -178,6 +183,7 @@ def stream_of(tree: Any, cores: int | None) -> Stream:
         found = Stream(chosen, options, structure, entropy_of(tree["entropy"]), start, _cores(cores))
     except (TypeError, ValueError) as error:  # what options say to wrong names and values, and engines to the model
         raise Damaged(f"damaged: {error}") from None
+    found._has_exposures = tree["has_exposures"]
     found._restore(tree["state"], tree["trace"], tree["seconds"])
     return found
 
@@ -200,6 +206,7 @@ class Stream:
         self._entropy, self._start, self._key = entropy, start, seed_key(entropy)
         self._problem = engine.prepare(structure, options, Workers(cores))
         self._state: Any = None
+        self._has_exposures = False  # columns so far: those to come must have some, too
         self._seconds = 0.0
         self._trace: dict[str, Any] = {"columns": [], "norms": [], "stride": 1, "steps": 0}
 
@@ -208,7 +215,7 @@ class Stream:
         (features, _), rank, seen = self._structure.shape, self._structure.rank, self.columns_seen
         return f"<Stream of {self._engine.name}: {features} features, {rank} components, {seen} columns seen>"
 
-    def update(self, x: Any, *, mask: Any = None, observed: str | None = None) -> None:
+    def update(self, x: Any, *, mask: Any = None, observed: str | None = None, exposure: Any = None) -> None:
         """Learn from new columns.
 
         Parameters
@@ -217,6 +224,8 @@ class Stream:
             Labels of features must be the model's, in its order. NaN and masked cells are missing. A column of zeros
             is data like any other; one without any observed cell only counts as seen
         mask, observed : of ``x``, as in :func:`~nmf_zoo.poisson_nmf`
+        exposure : of the columns, a number or (columns,): what multiplies their means, beside the model's own exposure
+            of the features. None is 1, and an error once columns had exposures
 
         Raises
         ------
@@ -228,7 +237,13 @@ class Stream:
         After Ctrl-C and RunFailed the stream holds the mini-batches that were done and says how many
         ``columns_seen`` that makes; it can be used, saved or updated.
         """
-        self._take(read_block(x, self._structure, self.columns_seen, self._engine, mask, observed))
+        self._take(self._read(x, self.columns_seen, mask, observed, exposure), exposure is not None)
+
+    def _read(self, x: Any, number: int, mask: Any, observed: str | None, exposure: Any) -> Block:
+        if exposure is None and self._has_exposures:
+            expected = "a number, or one per column, since columns before these had exposures"
+            raise InputError("exposure", "None", expected, "give 1.0 where there is none")
+        return read_block(x, self._structure, number, self._engine, mask, observed, exposure)
 
     def _restore(self, state: Any, trace: dict[str, Any], seconds: float) -> None:
         """Be where another stream was; its state must be laid out as one of ours is."""
@@ -238,14 +253,14 @@ class Stream:
             require(state, OneOf(Like(fresh), Like(self._engine.widened(self._problem, fresh))), "state")
         self._state, self._trace, self._seconds = state, trace, seconds
 
-    def _take(self, columns: Block) -> None:
+    def _take(self, columns: Block, has_exposures: bool) -> None:
         """Step through the mini-batches of a block."""
         began, engine = time.perf_counter(), self._engine
         state, size = self._state, self._options.batch
         if state is None:
             state = engine.init(self._problem, columns, child(self._key, START), self._start)
         engine.check(self._problem, state, columns)
-        self._state = state
+        self._state, self._has_exposures = state, self._has_exposures or has_exposures
         try:
             for span in spans(columns.n_columns, size):
                 self._state, _ = engine.update(self._problem, self._state, columns.part(*span), self._key)
@@ -293,13 +308,20 @@ class Stream:
         return activations_dataset(self._structure, found, np.array([self.columns_seen - 1]))
 
     def activations(
-        self, x: Any, *, first: int = 0, shares: bool = False, mask: Any = None, observed: str | None = None
+        self,
+        x: Any,
+        *,
+        first: int = 0,
+        shares: bool = False,
+        mask: Any = None,
+        observed: str | None = None,
+        exposure: Any = None,
     ) -> xr.Dataset:
         """The activations of columns under the W of the result: for a second pass, block by block.
 
         Parameters
         ----------
-        x, mask, observed : columns, as in :meth:`update`. The stream does not change
+        x, mask, observed, exposure : columns, as in :meth:`update`. The stream does not change
         first : how many columns came before these in the pass. It keys the draws: a column with the same number has the
             same activations, bit for bit, however a pass is cut into blocks, unless columns are a chain's
         shares : of a power spectrogram, each component's share of every cell, too: what a Wiener filter leaves of it
@@ -324,7 +346,7 @@ class Stream:
             raise InputError("shares", "True", "False", f"the columns of this stream are {family}")
         if self._state is None:
             raise InputError(*NO_COLUMN)
-        block = read_block(x, self._structure, first, self._engine, mask, observed)
+        block = self._read(x, first, mask, observed, exposure)
         more = (True,) if shares else ()
         found = self._engine.activations(self._problem, self._state, block, self._key, *more)
         return activations_dataset(self._structure, found, labels_of_columns(x, first, block.n_columns))
@@ -374,6 +396,7 @@ def tree_of(stream: Stream) -> dict[str, Any]:
         "state": stream._state,
         "trace": stream._trace,
         "seconds": stream._seconds,
+        "has_exposures": stream._has_exposures,
     }
 
 
@@ -391,7 +414,27 @@ def _resolve(engine: Any, structure: Factorisation) -> tuple[StreamEngine, Any]:
         if can_run:
             return one, options
         reasons.append(can_run.reason)
-    raise UnsupportedModel(f"engine {found[0].name!r} can't stream this model: {'; '.join(dict.fromkeys(reasons))}")
+    raise UnsupportedModel(_refusal(found[0].name, "; ".join(dict.fromkeys(reasons))))
+
+
+def _refusal(engine: str, reason: str) -> str:
+    return f"engine {engine!r} can't stream this model: {reason}"
+
+
+def _apart(structure: Factorisation) -> tuple[Factorisation, Array | None]:
+    """The model with the exposure that all samples share, and what each of its samples has beside it, (N,) or None.
+
+    An exposure that differs from cell to cell stays, for the engine to refuse.
+    """
+    sides = None if structure.likelihood.exposure is None else sides_of(structure.likelihood.exposure)
+    if sides is None or sides.is_shared:
+        return structure, None
+    if structure.data is None:
+        got = f"an exposure for each sample of {structure.likelihood.name}, which holds none"
+        do = "give columns theirs: stream.update(x, exposure=...)"
+        raise InputError("model", got, "an exposure of the features alone", do)
+    likelihood = replace(structure.likelihood, exposure=sides.of_features)
+    return replace(structure, likelihood=likelihood), sides.of_samples[0]
 
 
 def _lasting_coords(structure: Factorisation) -> dict[str, Array]:

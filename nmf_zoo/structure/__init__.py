@@ -16,7 +16,16 @@ backgrounds in ``offsets``, and all of it together in ``factorisation``. Pieces 
 from nmf_zoo.structure.chains import BasisChainPrior, ChainPrior, LogNormalARPrior, UnitChainPrior
 from nmf_zoo.structure.data import Cells, Data, Dense, Imputed, is_rising
 from nmf_zoo.structure.factorisation import CHUNK, Factorisation
-from nmf_zoo.structure.factors import Factor, Fixed, Flat, GammaPrior, InverseGammaPrior, Prior, Proper
+from nmf_zoo.structure.factors import (
+    Factor,
+    Fixed,
+    Flat,
+    GammaPrior,
+    InverseGammaPrior,
+    KnownComponents,
+    Prior,
+    Proper,
+)
 from nmf_zoo.structure.likelihoods import Exponential, Likelihood, Normal, Poisson
 from nmf_zoo.structure.offsets import (
     Listed,
@@ -26,6 +35,7 @@ from nmf_zoo.structure.offsets import (
     offset_at,
     scaled_offset,
     shared_column,
+    sides_of,
 )
 from nmf_zoo.structure.parameters import HYPER_PRIORS, Array, HyperPrior, Known, Parameter, Unknown
 from nmf_zoo.structure.spans import even_bounds, slices, spans
@@ -49,6 +59,7 @@ __all__ = [
     "Imputed",
     "InverseGammaPrior",
     "Known",
+    "KnownComponents",
     "Likelihood",
     "Listed",
     "LogNormalARPrior",
@@ -67,6 +78,7 @@ __all__ = [
     "offset_at",
     "scaled_offset",
     "shared_column",
+    "sides_of",
     "slices",
     "spans",
 ]

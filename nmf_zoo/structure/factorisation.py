@@ -10,7 +10,7 @@ import numpy as np
 
 from nmf_zoo.structure.chains import ChainPrior, supports_of
 from nmf_zoo.structure.data import Cells, Data, Dense, Imputed
-from nmf_zoo.structure.factors import Factor, Fixed
+from nmf_zoo.structure.factors import Factor
 from nmf_zoo.structure.likelihoods import Likelihood
 from nmf_zoo.structure.offsets import Listed, Outer, offset_at, offset_table
 from nmf_zoo.structure.parameters import Array, Unknown
@@ -167,7 +167,7 @@ class Factorisation:
 
         Equals ``model.compile_logp(jacobian=False)`` of the model it was read from.
         """
-        W, H = self.factor_value(self.W, values), self.factor_value(self.H, values)
+        W, H = self.W.value(values), self.H.value(values)
         total = self.log_likelihood(W, H, values)
         total += self.W.log_density(W, values) + self.H.log_density(H, values)
         for unknown in self.unknowns.values():
@@ -211,13 +211,6 @@ class Factorisation:
             label = self.coords[dim][at] if dim in self.coords else at
             words.append(f"{dim} {str(label)!r}" if isinstance(label, str) else f"{dim} {label}")
         return ", ".join(words)
-
-    @staticmethod
-    def factor_value(factor: Factor, values: Mapping[str, Array]) -> Array:
-        """The factor's value in our orientation."""
-        if isinstance(factor.prior, Fixed):
-            return factor.prior.value
-        return factor.orient(np.asarray(values[factor.name], dtype=np.float64))
 
 
 def _labels_at(labels: Array, at: Array) -> Array:

@@ -103,33 +103,117 @@ Prior = Flat | Proper | Fixed
 
 
 @dataclass(frozen=True, kw_only=True)
+class KnownComponents:
+    """The components of a factor whose values are known, beside those of a free variable.
+
+    Attributes
+    ----------
+    variable : name of the free variable, which holds the other components
+    values : (F, K) or (K, N) in our orientation, 0 where components are free
+    free : which components the free variable holds, one after the other
+    axis : of the components: 1 of the left factor, 0 of the right one
+    """
+
+    variable: str
+    values: Array
+    free: slice
+    axis: int
+
+    def part(self, whole: Array) -> Array:
+        """The free components of a factor (..., F, K) or (..., K, N) in our orientation: a view."""
+        return whole[..., self.free] if self.axis == 1 else whole[..., self.free, :]
+
+    def whole(self, part: Array) -> Array:
+        """The factor whose free components are these."""
+        out = np.array(np.broadcast_to(self.values, (*part.shape[:-2], *self.values.shape)))
+        self.part(out)[...] = part
+        return out
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the free components, in our orientation."""
+        rows, cols = self.part(self.values).shape
+        return rows, cols
+
+    @property
+    def are_free(self) -> Array:
+        """(K,) bool"""
+        found = np.zeros(self.values.shape[self.axis], dtype=bool)
+        found[self.free] = True
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
 class Factor:
     """One factor of the product.
 
     Attributes
     ----------
-    name : the model's variable (of a fixed factor: its data's name, or "")
+    name : the model's variable (of a fixed factor: its data's name, or ""; with known components the Deterministic)
     shape : (F, K) for the left factor, (K, N) for the right one
-    prior : Flat, GammaPrior, InverseGammaPrior, a chain in time (H), Fixed; parameter arrays broadcast to ``shape``
+    prior : Flat, GammaPrior, InverseGammaPrior, a chain in time (H), Fixed; parameter arrays broadcast to ``shape``,
+        with known components to the shape of the others
     transposed : the model's variable is the transpose of this factor
+    known : the components that are known, where others are not
     """
 
     name: str
     shape: tuple[int, int]
     prior: Prior
     transposed: bool = False
+    known: KnownComponents | None = None
 
     @property
     def is_fixed(self) -> bool:
         return isinstance(self.prior, Fixed)
 
     @property
+    def is_free(self) -> bool:
+        """Nothing of it is known."""
+        return not self.is_fixed and self.known is None
+
+    @property
+    def free_shape(self) -> tuple[int, int]:
+        """Shape, in our orientation, of what has the prior: all, unless some components are known."""
+        return self.shape if self.known is None else self.known.shape
+
+    @property
     def is_chain(self) -> bool:
         return isinstance(self.prior, ChainPrior)
 
     @property
+    def variable(self) -> str:
+        """Name of the model's free variable."""
+        return self.name if self.known is None else self.known.variable
+
+    @property
     def variable_shape(self) -> tuple[int, int]:
         return self.shape[::-1] if self.transposed else self.shape
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """Of what a posterior holds of this factor: the whole and, beside known components, the free variable."""
+        if self.is_fixed:
+            return {}
+        if self.known is None:
+            return {self.name: self.variable_shape}
+        rows, cols = self.known.shape
+        return {self.name: self.variable_shape, self.known.variable: (cols, rows) if self.transposed else (rows, cols)}
+
+    def variables(self, whole: Array) -> dict[str, Array]:
+        """The same arrays, of a value (..., F, K) or (..., K, N) in our orientation."""
+        if self.is_fixed:
+            return {}
+        found = {self.name: self.orient(whole)}
+        return found if self.known is None else found | {self.known.variable: self.orient(self.known.part(whole))}
+
+    def value(self, values: Mapping[str, Array]) -> Array:
+        """In our orientation, from the values of the model's variables: the whole's or the free variable's."""
+        if isinstance(self.prior, Fixed):
+            return self.prior.value
+        if self.known is not None and self.name not in values:
+            return self.known.whole(self.orient(np.asarray(values[self.known.variable], dtype=np.float64)))
+        return self.orient(np.asarray(values[self.name], dtype=np.float64))
 
     def orient(self, array: Array) -> Array:
         """Turn the last two axes from our orientation to the model variable's, or back."""
@@ -141,6 +225,7 @@ class Factor:
 
     def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
         """Log prior density at ``factor`` (our orientation); 0 where there is no prior."""
+        factor = factor if self.known is None else self.known.part(factor)
         return self.prior.log_density(factor, values) if isinstance(self.prior, Proper) else 0.0
 
     @property

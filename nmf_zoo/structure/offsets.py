@@ -36,6 +36,11 @@ class Outer:
     def shape(self) -> Shape:
         return len(self.of_features), self.of_samples.shape[1]
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is the same for all samples."""
+        return bool(np.all(self.of_samples == self.of_samples[:, :1]))
+
     def at(self, rows: Array, cols: Array) -> Array:
         return self.of_features[rows, 0] * self.of_samples[0, cols]
 
@@ -130,10 +135,21 @@ def ends_of(offset: Offset) -> tuple[float, float]:
 
 def shared_column(offset: Offset | None, n_features: int, none: float) -> Array | None:
     """Its values in every sample, (F,); None where samples differ, or are known at listed cells alone."""
-    if isinstance(offset, Listed):
+    sides = sides_of(np.asarray(none) if offset is None else offset)
+    if sides is None or not sides.is_shared:
         return None
-    varying = np.atleast_2d(offset.of_samples if isinstance(offset, Outer) else none if offset is None else offset)
-    if np.any(varying != varying[:, :1]):
-        return None
-    column = varying[:, :1] * (offset.of_features if isinstance(offset, Outer) else 1.0)
+    column = sides.of_samples[:, :1] * sides.of_features
     return np.array(np.broadcast_to(column, (n_features, 1))[:, 0], dtype=np.float64)
+
+
+def sides_of(offset: Offset) -> Outer | None:
+    """It as a product of one number per feature and one per sample, (F or 1, 1) and (1, N or 1); None if it is none.
+
+    A table of which neither all columns nor all rows are the same is not taken apart.
+    """
+    if isinstance(offset, Outer | Listed):
+        return offset if isinstance(offset, Outer) else None
+    table, one = np.atleast_2d(np.asarray(offset, dtype=np.float64)), np.ones((1, 1))
+    if np.all(table == table[:, :1]):
+        return Outer(of_features=table[:, :1], of_samples=one)
+    return Outer(of_features=one, of_samples=table[:1]) if np.all(table == table[:1]) else None

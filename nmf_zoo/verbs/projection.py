@@ -101,7 +101,7 @@ def projection_model(
 ) -> pm.Model:
     """The declaration that :func:`project` runs: the model's own, of new samples, with W known. Arguments as there."""
     structure = read(model)
-    if structure.H.is_fixed:
+    if not structure.H.is_free:
         raise InputError(
             "model", "known activations", "activations with a prior, or free ones", "there is nothing to project"
         )
@@ -116,7 +116,7 @@ def projection_model(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NmfZooWarning)  # high rank and empty rows: no matter in a few new samples
         new = _declare(structure, values, X_new, mask=mask, observed=observed, coords=coords, **offsets)
-    return pm.do(new, {"W": structure.factor_value(structure.W, values)})
+    return pm.do(new, {"W": structure.W.value(values)})
 
 
 def _declare(structure: Factorisation, values: dict[str, Array], X_new: Any, **inputs: Any) -> pm.Model:

@@ -19,7 +19,7 @@ from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.prediction.pointwise import finest, log_likelihood
 from nmf_zoo.reading import constant_data, observed_data, read
 from nmf_zoo.results.checkpoints import checkpointed
-from nmf_zoo.results.groups import data_groups, pack, solution_groups
+from nmf_zoo.results.groups import DRAWS_ARE, PARTICLES, data_groups, pack, solution_groups
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
 from nmf_zoo.results.trace_storage import chain_groups, finish_store, make_traces
 from nmf_zoo.runtime.arguments import (
@@ -182,6 +182,7 @@ def sample(
         status = _status(early, saved) or "complete"
         attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
         attrs |= {"thin": thin, "tune": tune, **model_attributes(structure)}
+        attrs |= {DRAWS_ARE: PARTICLES} if isinstance(chosen, WholeSampler) and chosen.has_particles else {}
         if is_ours:
             finish_store(traces, attrs)
     idata = pack({**groups, **searched, **data}, attrs)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
-from nmf_zoo.errors import InputError
-from nmf_zoo.inference.counts import vb as variational
+from nmf_zoo.errors import InputError, RunFailed
+from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method
+from nmf_zoo.inference.shared.factor_view import Side
+from nmf_zoo.inference.shared.hyperparameters import LARGE
+from nmf_zoo.kernels.counts import small_bound
+from nmf_zoo.kernels.counts.small_bound import BOUND, PUSH, PUSH_BOUND, RESIDUAL, Cells, Led, Table
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_least, check_types
 from nmf_zoo.runtime.engine import START, Verdict
 from nmf_zoo.runtime.run_one import Iterations, run_one
-from nmf_zoo.structure import Array, Factorisation, Poisson
+from nmf_zoo.search.optima import Point
+from nmf_zoo.search.options import Search
+from nmf_zoo.search.run import Local, point_of_solution, search_within
+from nmf_zoo.structure import Array, Dense, Factorisation, Poisson
 from nmf_zoo.workbench.bound_correction import Posterior, shortfall, shortfall_error
-from nmf_zoo.workbench.small_bounds import climb_small, is_small
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +48,19 @@ class RankBound:
         check_types(self)
         if not isinstance(self.vb, VB):
             raise InputError("vb", repr(self.vb), "options of variational Bayes, e.g. nz.VB()")
-        if isinstance(self.max_iter, bool) or not isinstance(self.max_iter, int) or self.max_iter < 1:
-            raise InputError("max_iter", repr(self.max_iter), "an integer >= 1")
-        if not self.tol >= 0.0:
-            raise InputError("tol", repr(self.tol), "a number >= 0")
+        check_least(self, max_iter=1, tol=0)
 
 
 def supports(structure: Factorisation, options: RankBound) -> Verdict:
-    return variational.supports(structure, options.vb)
+    return vb.supports(structure, options.vb)
 
 
 def estimate(structure: Factorisation, options: RankBound, run: EvidenceRun) -> Estimate:
-    """The bound of every chain; ``shortfall``, its error and ``status`` beside it."""
-    found = run.each(lambda job: climb(structure, options, job), total=options.max_iter)
+    """The bound of every chain, or of every fit of a search; ``shortfall``, its error and ``status`` beside it."""
+    if run.search is None:
+        found = run.each(lambda job: climb(structure, options, job), total=options.max_iter)
+    else:
+        (found,) = run.each(lambda job: search_bounds(structure, options, run.search, job), total=options.max_iter)
     bounds, shortfalls, errors, statuses = (np.array(column) for column in zip(*found, strict=True))
     return Estimate(
         log_evidence=bounds,
@@ -62,30 +69,136 @@ def estimate(structure: Factorisation, options: RankBound, run: EvidenceRun) -> 
     )
 
 
-def climb(structure: Factorisation, options: RankBound, job: Job) -> tuple[float, float, float, str]:
-    """One restart: (bound, shortfall, its error, status)."""
-    problem = variational.prepare(structure, options.vb, job.workers)
-    state = variational.init(problem, child(job.key, START), {})
+Row = tuple[float, float, float, str]  # bound, shortfall, its error, status
+
+
+def climb(structure: Factorisation, options: RankBound, job: Job) -> Row:
+    """One restart."""
+    problem = vb.prepare(structure, options.vb, job.workers)
+    return row_of(problem, options, climb_from(problem, options, {}, job))
+
+
+def search_bounds(structure: Factorisation, options: RankBound, search: Search, job: Job) -> list[Row]:
+    """All fits of a search, in the order in which they were made; the first is what :func:`climb` finds."""
+    problem, rows = vb.prepare(structure, options.vb, job.workers), []
+
+    def fit(start: Point, max_iter: int, own: Job) -> Local:
+        found = climb_from(problem, replace(options, max_iter=max_iter), start, own)
+        rows.append(row_of(problem, options, found))
+        return Local(found.bound, found.iterations, point_of(problem, found, own.key), None)
+
+    search_within(job, structure, search, options.max_iter, fit, vb.ENGINE.maximise)
+    return rows
+
+
+class Climbed(NamedTuple):
+    """Where a climb ended: q, its bound and residual, after how many iterations; the state if the engine made them."""
+
+    q: Posterior
+    bound: float
+    residual: float
+    iterations: int
+    state: Any
+
+
+def climb_from(problem: vb.VBProblem, options: RankBound, start: Point, job: Job) -> Climbed:
+    """A fit, by a compiled loop where the table is small."""
+    state = vb.init(problem, child(job.key, START), start)
     found = climb_small(problem, state, options.max_iter, options.tol, job) if is_small(problem) else None
-    if found is None:
-        found = climb_by_steps(problem, state, options, job)
-    q, bound, residual = found
-    missing = shortfall(structure, q, state.values) if options.corrected else np.nan
-    return bound, missing, shortfall_error(q, missing), "converged" if residual < options.tol else "max_iter"
+    return climb_by_steps(problem, state, options, job) if found is None else Climbed(*found, None)
 
 
-def climb_by_steps(problem: Any, state: Any, options: RankBound, job: Job) -> tuple[Posterior, float, float]:
-    """(q, bound, residual) of the engine's own iterations, one by one."""
-    for at in run_one(variational.ENGINE, problem, state, Iterations(max_iter=options.max_iter, tol=options.tol), job):
-        state, info = at.state, at.step.info
-        job.report(at.step.number, f"bound {info['objective']:.6g}")
-    return posterior_of(state), state.bound, float(info["residual"])
+def climb_by_steps(problem: vb.VBProblem, state: Any, options: RankBound, job: Job) -> Climbed:
+    """By the engine's own iterations, one by one."""
+    for at in run_one(vb.ENGINE, problem, state, Iterations(max_iter=options.max_iter, tol=options.tol), job):
+        state, info, done = at.state, at.step.info, at.step.number
+        job.report(done, f"bound {info['objective']:.6g}")
+    return Climbed(posterior_of(state), state.bound, float(info["residual"]), done, state)
+
+
+def row_of(problem: vb.VBProblem, options: RankBound, found: Climbed) -> Row:
+    missing = shortfall(problem.structure, found.q, {}) if options.corrected else np.nan
+    status = "converged" if found.residual < options.tol else "max_iter"
+    return found.bound, missing, shortfall_error(found.q, missing), status
+
+
+def point_of(problem: vb.VBProblem, found: Climbed, key: np.uint64) -> Point:
+    """Values of the model's variables where a climb ended."""
+    structure = problem.structure
+    if found.state is not None:
+        return point_of_solution(vb.ENGINE, structure, problem, found.state, key)
+    W, H = structure.W, structure.H
+    return {W.name: W.orient(found.q.mean_w), H.name: H.orient(found.q.mean_h.T)}
 
 
 def posterior_of(state: Any) -> Posterior:
     """What the shortfall needs of a state of variational Bayes."""
     shapes: list[Array | None] = [q.shape for q in (state.W, state.H)]
     return Posterior(state.W.mean, state.H.mean, *shapes)
+
+
+# -- small dense tables, by one compiled loop (nmf_zoo.kernels.counts.small_bound) -----------------------------------
+
+
+MOST_WORK = 1 << 15  # cells of X times components: above, BLAS is faster
+BLOCK = 250  # iterations of one call: an interruption waits for one
+
+
+def is_small(problem: vb.VBProblem) -> bool:
+    """Whether the loop can do it, and fast: a small dense table, gamma priors of known hyperparameters."""
+    structure = problem.structure
+    if not isinstance(structure.data, Dense) or np.prod(structure.shape) * structure.rank > MOST_WORK:
+        return False
+    if structure.unknowns or not all(side.is_gamma for side in problem.sides) or problem.options != vb.VB():
+        return False
+    return all(np.max(side.prior({})[0]) <= LARGE for side in problem.sides)
+
+
+def climb_small(
+    problem: vb.VBProblem, state: vb.VBState, max_iter: int, tol: float, job: Any
+) -> tuple[Posterior, float, float, int] | None:
+    """(q, bound, residual, iterations) of a climb from a starting state; None where a mean underflows."""
+    table, pair = _table(problem), (state.W.mean, state.H.mean)
+    sources = (state.sources.of_W, state.sources.of_H)
+    W, H = (_cells(*each) for each in zip(problem.sides, pair, sources, strict=True))
+    spares = tuple(Cells(*(np.copy(array) for array in side)) for side in (W, H))
+    led = tuple(Led(*(np.ones_like(side.mean) for _ in Led._fields)) for side in (W, H))
+    numbers = np.array([-np.inf, vb.GENTLE, 1.0, np.inf, 0.0])
+    numbers[PUSH], numbers[PUSH_BOUND] = state.momentum
+    done = 0
+    while done < max_iter and numbers[RESIDUAL] >= tol and not job.is_stopped():
+        more = small_bound.climb(table, W, H, spares, led, numbers, min(BLOCK, max_iter - done), tol)
+        if more < 0:
+            return None
+        done += more
+        if not np.isfinite(numbers[BOUND]):
+            raise RunFailed(f"the bound became {numbers[BOUND]} within {done} iterations")
+        job.report(done, f"bound {numbers[BOUND]:.6g}")
+    return Posterior(W.mean, H.mean, W.shape, H.shape), float(numbers[BOUND]), float(numbers[RESIDUAL]), done
+
+
+def _table(problem: vb.VBProblem) -> Table:
+    structure = problem.structure
+    data, exposure, background = structure.data, structure.exposure_table(), structure.background_table()
+    weight = np.array(exposure if data.mask is None else data.mask * exposure, dtype=np.float64)
+    priors = sum(_prior_constant(*(_full(each, side) for each in side.prior({}))) for side in problem.sides)
+    return Table(np.ascontiguousarray(data.values), weight, background / exposure, problem.constant - priors)
+
+
+def _prior_constant(shape: Array, rate: Array) -> float:
+    return float(np.sum(gammaln(shape) - shape * np.log(rate)))
+
+
+def _full(prior: Array, side: Side) -> Array:
+    return np.array(np.broadcast_to(prior, side.turn(np.empty(side.factor.shape)).shape), dtype=np.float64)
+
+
+def _cells(side: Side, start: Array, sources: Array) -> Cells:
+    shape, rate = (_full(each, side) for each in side.prior({}))
+    mean = np.array(start, dtype=np.float64)
+    empty = [np.ones_like(mean) for _ in range(4)]
+    q_shape, q_rate, log, geometric = empty
+    return Cells(shape, rate, q_shape, q_rate, mean, log, geometric, np.array(sources, dtype=np.float64))
 
 
 METHOD = Method(

@@ -8,7 +8,7 @@ ends, one that is too wide in the middle, and one that is off to one side at the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import xarray as xr
+from scipy import stats
 
 from nmf_zoo.errors import InputError, RunFailed
-from nmf_zoo.inference import nuts
 from nmf_zoo.inference.registry import require_support, resolve_engine, verb_of
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.prediction.simulation import draw_data, draw_unobserved, refuse_flat, refuse_large
@@ -35,8 +35,6 @@ from nmf_zoo.runtime.jobs import Job, Jobs
 from nmf_zoo.runtime.run_fingerprint import run_facts
 from nmf_zoo.runtime.state_patterns import Cells, Each
 from nmf_zoo.structure import Array, Dense, Factorisation
-from nmf_zoo.workbench.repeated_nuts import RepeatedNUTS
-from nmf_zoo.workbench.sbc_uniformity import check_alarm, judge_ranks
 
 Quantities = Callable[[Factorisation, Mapping[str, Array]], Mapping[str, float]]
 CELLS = 12  # of W H
@@ -115,19 +113,19 @@ def calibrate(
     require_support(_with_data(structure, np.ones(structure.shape)), chosen, options)
     if isinstance(chosen, Engine) and verb == "fit" and not chosen.maximise:
         raise InputError("engine", repr(chosen.name), "one that draws from a posterior", "this one finds a point")
-    is_external = chosen is nuts.SAMPLER
-    if is_external and structure.data is not None:
+    repeat = chosen.repeat if isinstance(chosen, WholeSampler) else None
+    if repeat and structure.data is not None:
         do = "declare it with X=None and shape="
         raise InputError("declare", "a model with data", f"one without, for {chosen.name}", do)
-    if is_external and executor is not None:
+    if repeat and executor is not None:
         raise InputError("executor", f"{type(executor).__name__} with {chosen.name}", "None", "it runs in this process")
     length = Length(draws=draws, thin=thin, tune=tune, max_iter=max_iter)
-    repeated = RepeatedNUTS(model, structure, options) if is_external else None
+    repeated = repeat(model, structure, options) if repeat else None
     trial = Trial(structure, options, chosen, length, quantities or invariants, repeated)
     facts = _facts(trial, quantities)
     with _folder(checkpoint, facts, entropy, random_seed is not None) as saved:
         entropy = saved.entropy if saved else entropy
-        key, side_by_side = seed_key(entropy), 1 if is_external else cores or available_cores()
+        key, side_by_side = seed_key(entropy), 1 if repeat else cores or available_cores()
         keys = [child(key, 1, number) for number in range(simulations)]
         bar: dict[str, Any] = {"word": "simulations", "progressbar": progressbar}
         bar["compiles"] = what_compiles(chosen.name, structure)
@@ -166,7 +164,7 @@ class Trial:
     engine: Any
     length: Length
     quantities: Quantities
-    nuts: RepeatedNUTS | None
+    repeated: Callable[..., dict[str, Array]] | None
 
     def rank(self, truth: Mapping[str, Array], job: Job) -> Ranked:
         """One simulation. Ties are broken at random."""
@@ -197,8 +195,8 @@ class Trial:
             cores=1,
             progressbar=False,
         )
-        if self.nuts is not None:
-            return self.nuts.draw(observed, X, run, key)
+        if self.repeated is not None:
+            return self.repeated(observed, X, run, key)
         if isinstance(self.engine, WholeSampler):
             whole = replace(run, draws=length.draws, thin=1)  # draws of particles are thinned already
             groups, _ = self.engine.sample(None, observed, self.options, whole, key, [{}])
@@ -213,12 +211,12 @@ class Trial:
 
 def invariants(structure: Factorisation, values: Mapping[str, Array]) -> dict[str, float]:
     """Quantities of a draw that do not care how components are labelled. What is known is none of them."""
-    W, H = (structure.factor_value(factor, values) for factor in (structure.W, structure.H))
+    W, H = (factor.value(values) for factor in (structure.W, structure.H))
     found = {"lp": float(structure.log_joint(values))}
-    drawn = [factor.name for factor in (structure.W, structure.H) if not factor.is_fixed]
+    drawn = [factor.variable for factor in (structure.W, structure.H) if not factor.is_fixed]
     drawn += [] if structure.imputed is None else [structure.imputed.name]
     found |= {f"sum {name}": np.sum(values[name]) for name in drawn}
-    is_known = structure.W.is_fixed or structure.H.is_fixed  # which component is which
+    is_known = not (structure.W.is_free and structure.H.is_free)  # which component is which
     for name in structure.unknowns:
         entries = np.ravel(values[name]) if is_known else np.sort(np.ravel(values[name]))
         found |= {name if entries.size == 1 else f"{name}[{i}]": entry for i, entry in enumerate(entries)}
@@ -285,3 +283,67 @@ class _Ranks:
     def save(self, number: int, ranked: Ranked) -> None:
         if self._checkpoint is not None:
             self._checkpoint.part(number).save(ranked._asdict(), {})
+
+
+# -- whether ranks are uniform ---------------------------------------------------------------------------------------
+
+
+CALIBRATED = "calibrated"
+CLEAR = 3.0  # standard errors from which a lean or a spread is named
+BINS = 8  # few are best at seeing that ranks lean or pile up, which is how posteriors are wrong
+LEAST_IN_BIN = 10  # ranks expected
+
+
+def check_alarm(alarm: Any) -> None:
+    """Refuse what is no chance of a false alarm."""
+    if not isinstance(alarm, float) or not 0.0 < alarm < 1.0:
+        raise InputError("alarm", repr(alarm), "a number between 0 and 1")
+
+
+def judge_ranks(
+    ranks: Array, names: Sequence[str], draws: int, attrs: Mapping[str, Any], alarm: float = 0.01
+) -> xr.Dataset:
+    """Whether ranks (simulation, quantity) from 0 to ``draws`` are uniform, and what is wrong where they are not.
+
+    ``alarm`` is the chance of calling an exact engine wrong, over all quantities together.
+    """
+    shares = (ranks + 0.5) / (draws + 1)
+    p_values = np.array([uniform_p_value(column, draws) for column in ranks.T])
+    n = len(ranks)
+    lean = (shares.mean(axis=0) - 0.5) * np.sqrt(12 * n)
+    spread = (((shares - 0.5) ** 2).mean(axis=0) - 1 / 12) * np.sqrt(180 * n)
+    verdicts = [_verdict(p * len(names) < alarm, *z) for p, *z in zip(p_values, lean, spread, strict=True)]
+    wrong = [f"{name} {verdict}" for name, verdict in zip(names, verdicts, strict=True) if verdict != CALIBRATED]
+    sentence = (
+        f"{len(wrong)} of {len(names)} quantities are off: {', '.join(wrong)}"
+        if wrong
+        else (f"no sign of miscalibration in {n} simulations of {len(names)} quantities")
+    )
+    by_quantity = {"p_value": p_values, "lean": lean, "spread": spread, "verdict": np.array(verdicts)}
+    return xr.Dataset(
+        {"rank": (("simulation", "quantity"), ranks)}
+        | {name: ("quantity", column) for name, column in by_quantity.items()},
+        coords={"quantity": list(names), "simulation": np.arange(n)},
+        attrs={**attrs, "draws": draws, "verdict": sentence},
+    )
+
+
+def uniform_p_value(ranks: Array, draws: int) -> float:
+    """Of ranks being uniform on 0, ..., draws: by the counts in bins and by the largest gap of their distribution."""
+    n_bins = max(2, min(draws + 1, len(ranks) // LEAST_IN_BIN, BINS))
+    edges = np.linspace(0, draws + 1, n_bins + 1).astype(int)
+    counts, expected = np.histogram(ranks, edges - 0.5)[0], len(ranks) * np.diff(edges) / (draws + 1)
+    spread = np.random.default_rng(0).random(len(ranks))  # a uniform rank plus a uniform number is uniform
+    gap = stats.kstest((ranks + spread) / (draws + 1), "uniform").pvalue
+    return float(min(1.0, 2.0 * min(stats.chisquare(counts, expected).pvalue, gap)))
+
+
+def _verdict(is_off: bool, lean: float, spread: float) -> str:
+    """In words; ``lean`` and ``spread`` are standard normal where ranks are uniform."""
+    if not is_off:
+        return CALIBRATED
+    if max(abs(lean), abs(spread)) < CLEAR:
+        return "off"
+    if abs(lean) >= abs(spread):
+        return "too high" if lean < 0 else "too low"
+    return "too narrow" if spread > 0 else "too wide"

@@ -23,12 +23,12 @@ from nmf_zoo.diagnostics.align import align
 from nmf_zoo.diagnostics.convergence import summarise_components
 from nmf_zoo.diagnostics.invariants import ess, summarise
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference import nuts
 from nmf_zoo.inference.registry import is_maximised, named, require_support, resolve_engine, verb_of
 from nmf_zoo.reading import read
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.results.posterior import open_posterior
 from nmf_zoo.runtime.arguments import check_counts, check_memory, check_runs
+from nmf_zoo.runtime.engine import WholeSampler
 from nmf_zoo.structure import Factorisation
 from nmf_zoo.verbs.sample_and_fit import fit, sample
 
@@ -175,7 +175,8 @@ def _run(engine: Any, run: Mapping[str, Any], *, draws: int, tune: int, chains: 
 
 def _timed(engine: Any, run: Mapping[str, Any], length: Mapping[str, int]) -> tuple[Any, float]:
     """The result, and how many seconds it took once all loops of ours were compiled."""
-    if named(engine)[0] is not nuts.SAMPLER:  # PyMC compiles in every call
+    entry = named(engine)[0]
+    if not (isinstance(entry, WholeSampler) and entry.repeat):  # PyMC compiles in every call
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that two draws are few
             _run(engine, run, **{**length, **WARM})

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,19 @@ import xarray as xr
 
 from nmf_zoo import __version__, _compat
 from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo.inference.counts import vb
+from nmf_zoo.inference.evidence import bound
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, combine
-from nmf_zoo.inference.registry import entries, renamed, stands_for
+from nmf_zoo.inference.registry import entries, renamed, stands_for, verdict
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.reading import constant_data, observed_data, read
 from nmf_zoo.results.groups import LEADING, as_dataset, data_groups, pack
 from nmf_zoo.runtime.arguments import check_counts, check_possible, entropy_of
 from nmf_zoo.runtime.compile_times import what_compiles
 from nmf_zoo.runtime.driver import available_cores
+from nmf_zoo.search.optima import dataset_of
+from nmf_zoo.search.options import Search, search_of
+from nmf_zoo.search.run import run_search
 from nmf_zoo.structure import Factorisation
 
 SIMULATED = 10_000  # of the evidences' errors, for the uncertainty of model probabilities
@@ -49,8 +55,8 @@ def evidence(
     model : the model; default the one of the ``with`` context
     method : name of a method, or its options, e.g. ``"chib"`` or ``nz.Chib(draws=10_000)``:
 
-        - ``"bound"`` (:class:`~nmf_zoo.Bound`): VB's lower bound, best of several starts. The fastest, and the only one
-          for free hyperparameters, which it puts at its peak. It favours low ranks
+        - ``"bound"`` (:class:`~nmf_zoo.Bound`): VB's lower bound, the best that a search finds. The fastest, and the
+          only one for free hyperparameters, which it puts at its peak. It favours low ranks
         - ``"chib"`` (:class:`~nmf_zoo.Chib`): Chib's identity, with a posterior tightened around a point
         - ``"smc"`` (:class:`~nmf_zoo.SMC`): particles from the prior to the posterior
         - ``"enumeration"`` (:class:`~nmf_zoo.Enumeration`): every way to share out the counts, for tables of
@@ -64,7 +70,8 @@ def evidence(
     InferenceData or DataTree. ``sample_stats`` holds ``log_marginal_likelihood`` (chain,) and the Monte-Carlo error of
     each, ``log_marginal_likelihood_error`` (chain,), where PyMC's SMC puts the evidence; ``attrs`` hold what all
     chains say together, ``log_evidence`` and ``log_evidence_error``, and ``is_lower_bound`` ("yes" or "no");
-    ``posterior`` draws, where the method makes some.
+    ``posterior`` draws, where the method makes some; ``search`` the optima that a search found, as in
+    :func:`~nmf_zoo.fit`.
 
     Raises
     ------
@@ -84,8 +91,9 @@ def evidence(
     if cores is not None:
         check_counts(cores=(cores, 1))
     structure = replace(read(model), imputed=None)  # missing cells integrate to 1
-    require_method(structure, chosen, options)
+    require_method(structure, chosen, options, METHODS, "can't have this model's evidence")
     check_possible(structure)
+    search = _search_of(structure, options) if chosen is bound.METHOD else None
     entropy, began = entropy_of(random_seed), time.perf_counter()
     run = EvidenceRun(
         chains=chosen.runs if chains is None or chosen.runs == 1 else chains,
@@ -93,6 +101,7 @@ def evidence(
         cores=available_cores() if cores is None else cores,
         progressbar=progressbar and not quiet,
         compiles=what_compiles(chosen.name, structure),
+        search=None if search is None else partial(_searched, search),
     )
     estimate = chosen.estimate(structure, options, run)
     value, error = combine(estimate, chosen.is_unbiased)
@@ -113,6 +122,14 @@ def evidence(
     return pack(groups, attrs)
 
 
+def _search_of(structure: Factorisation, options: bound.Bound) -> Search | None:
+    return search_of(options.search, options.restarts or 1, vb.ENGINE, vb.VB(), None, structure)
+
+
+def _searched(search: Search, engine: Any, structure: Factorisation, options: Any, run: Any, key: np.uint64) -> Any:
+    return run_search(engine, structure, options, run, search, key)
+
+
 def resolve_method(method: Any, methods: Mapping[str, Method] = METHODS) -> tuple[Method, Any]:
     """A method and its options, from its name or its options."""
     for known in methods.values():
@@ -123,16 +140,16 @@ def resolve_method(method: Any, methods: Mapping[str, Method] = METHODS) -> tupl
     raise InputError("method", repr(method), f"one of {list(methods)}, or options of {classes}", do)
 
 
-def require_method(structure: Factorisation, method: Method, options: Any) -> None:
-    """Refuse a model whose evidence the method can't have, with the reason and the methods that can."""
-    refusal = method.supports(structure, options)
+def require_method(
+    structure: Factorisation, method: Method, options: Any, methods: Mapping[str, Method], what: str
+) -> None:
+    """Refuse a model that the method can't work on, with the reason and those of ``methods`` that can."""
+    refusal = verdict(structure, method, options)
     if refusal:
         return
-    able = [
-        name for name, other in METHODS.items() if other is not method and other.supports(structure, other.options())
-    ]
-    do = f"methods that can: {', '.join(map(repr, able))}" if able else "no method can"
-    raise UnsupportedModel(f"method {method.name!r} can't have this model's evidence: {refusal.reason}; {do}")
+    able = [repr(name) for name, other in methods.items() if verdict(structure, other)]
+    do = f"methods that can: {', '.join(able)}" if able else "no method can with its default options"
+    raise UnsupportedModel(f"method {method.name!r} {what}: {refusal.reason}; {do}")
 
 
 def digest(structure: Factorisation) -> str:
@@ -149,6 +166,8 @@ def _groups(structure: Factorisation, estimate: Estimate) -> dict[str, xr.Datase
     groups = {"sample_stats": xr.Dataset(estimate.sample_stats, coords={"chain": chain})}
     if estimate.draws:
         groups["posterior"] = as_dataset(structure, estimate.draws, LEADING)
+    if estimate.optima is not None:
+        groups["search"] = dataset_of(estimate.optima.table(), **estimate.optima.work)
     return groups
 
 

@@ -24,15 +24,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.errors import InputError
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method
 from nmf_zoo.inference.registry import named, names, resolve_engine, verb_of, verdict
 from nmf_zoo.inference.shared.layout import background_of_samples, weigh
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_least, check_share, check_types
 from nmf_zoo.results.posterior import Draw, mean_at
 from nmf_zoo.runtime.engine import DRAW, START, Engine, Verdict, has_data
 from nmf_zoo.runtime.run_one import Iterations, Sweeps, run_one
+from nmf_zoo.search.optima import Point
+from nmf_zoo.search.options import Search
+from nmf_zoo.search.run import Local, key_within, point_of_solution, search_within
 from nmf_zoo.structure import Array, Cells, Dense, Factorisation, scaled_offset
 
 SPLIT, FIT = range(2)  # children of a restart's stream
@@ -60,14 +62,8 @@ class Holdout:
 
     def __post_init__(self):
         check_types(self)
-        if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0.0 < self.share < 1.0:
-            raise InputError("share", repr(self.share), "a number between 0 and 1")
-        for name, least in (("draws", 1), ("tune", 0), ("max_iter", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(name, repr(value), f"an integer >= {least}")
-        if not self.tol >= 0.0:
-            raise InputError("tol", repr(self.tol), "a number >= 0")
+        check_share(self, "share")
+        check_least(self, draws=1, tune=0, max_iter=1, tol=0)
 
 
 class Split(NamedTuple):
@@ -93,7 +89,7 @@ def supports(structure: Factorisation, options: Holdout) -> Verdict:
     """Any model that the engine can run, with counts where they are thinned."""
     if structure.data is None:
         return has_data(structure)
-    engine, engine_options = _resolve(options.engine, structure)
+    engine, engine_options = resolve(options.engine, structure)
     if not isinstance(engine, Engine):
         return Verdict(f"{engine.name!r} can't fit a part of the data here: use engine='gibbs' or 'vb'")
     if _is_thinned(structure) and not structure.is_integer:
@@ -110,15 +106,18 @@ def supports(structure: Factorisation, options: Holdout) -> Verdict:
 
 def estimate(structure: Factorisation, options: Holdout, run: EvidenceRun) -> Estimate:
     """The held-out log-likelihood in nats, one split per chain; its error is the spread over the held-out cells."""
-    pairs = run.each(lambda job: score(structure, options, job), total=1)
+    pairs = run.each(lambda job: score(structure, options, run.search, job), total=1)
     log_likelihood, errors = np.array(pairs).T
     return Estimate(log_evidence=log_likelihood, standard_error=errors)
 
 
-def score(structure: Factorisation, options: Holdout, job: Job) -> tuple[float, float]:
-    """(held-out log-likelihood, its standard error over cells, or over the columns of thinned counts)"""
+def score(structure: Factorisation, options: Holdout, search: Search | None, job: Job) -> tuple[float, float]:
+    """(held-out log-likelihood, its standard error over cells, or over the columns of thinned counts)
+
+    With a ``search`` an optimiser's fit is the best that it finds.
+    """
     split = hold_out(structure, options.share, child(job.key, SPLIT))
-    draws = fitted_draws(split.training, options, job)
+    draws = fitted_draws(split.training, options, search, job)
     parts = thinned_scores(split, draws) if split.is_thinned else cell_scores(split, draws)
     spread = float(np.std(parts, ddof=1)) if len(parts) > 1 else np.nan
     return float(np.sum(parts)), float(np.sqrt(len(parts))) * spread
@@ -181,26 +180,49 @@ def _n_held_out(structure: Factorisation, share: float) -> int:
 # -- the fit ---------------------------------------------------------------------------------------------------------
 
 
-def fitted_draws(structure: Factorisation, options: Holdout, job: Job) -> Iterator[Draw]:
+def fitted_draws(structure: Factorisation, options: Holdout, search: Search | None, job: Job) -> Iterator[Draw]:
     """Draws of (W, H) given the data of ``structure``."""
-    engine, engine_options = _resolve(options.engine, structure)
+    engine, engine_options = resolve(options.engine, structure)
     assert engine is not None  # refused by supports
-    key = child(job.key, FIT, structure.rank)
+    own = replace(job, key=child(job.key, FIT, structure.rank))
     problem = engine.prepare(structure, engine_options, job.workers)
-    values = (_optimised if engine.verb == "fit" else _sampled)(engine, problem, options, replace(job, key=key))
+    if engine.verb == "sample":
+        values = _sampled(engine, problem, options, own)
+    elif search is None:
+        values = _drawn(engine, problem, options, _optimise(engine, problem, options, {}, own).fitted, own.key)
+    else:
+        values = _searched(engine, structure, problem, options, search, own)
     n_draws = len(next(iter(values.values())))
     for i in range(n_draws):
-        own = {name: array[i] for name, array in values.items()}
-        W, H = (structure.factor_value(factor, own) for factor in (structure.W, structure.H))
-        yield Draw(W, H, own, (0, i), (0, i))
+        draw = {name: array[i] for name, array in values.items()}
+        W, H = (factor.value(draw) for factor in (structure.W, structure.H))
+        yield Draw(W, H, draw, (0, i), (0, i))
 
 
-def _optimised(engine: Engine, problem: Any, options: Holdout, job: Job) -> dict[str, Array]:
+def _searched(
+    engine: Engine, structure: Factorisation, problem: Any, options: Holdout, search: Search, job: Job
+) -> dict[str, Array]:
+    """Draws from the best optimum that a search finds."""
+
+    def fit(start: Point, max_iter: int, own: Job) -> Local:
+        found = _optimise(engine, problem, replace(options, max_iter=max_iter), start, own)
+        return found._replace(point=point_of_solution(engine, structure, problem, found.fitted, own.key))
+
+    optima = search_within(job, structure, search, options.max_iter, fit, engine.maximise)
+    return _drawn(engine, problem, options, optima.fitted, key_within(job.key, optima.number))
+
+
+def _optimise(engine: Engine, problem: Any, options: Holdout, start: Point, job: Job) -> Local:
+    """A fit from this start, its state as what it gave."""
     length = Iterations(max_iter=options.max_iter, tol=options.tol)
-    for at in run_one(engine, problem, engine.init(problem, child(job.key, START), {}), length, job):
-        state = at.state
+    for at in run_one(engine, problem, engine.init(problem, child(job.key, START), start), length, job):
+        state, objective, done = at.state, float(at.step.info["objective"]), at.step.number
+    return Local(objective, done, {}, state)
+
+
+def _drawn(engine: Engine, problem: Any, options: Holdout, state: Any, key: np.uint64) -> dict[str, Array]:
     assert engine.finish is not None
-    values, _ = engine.finish(problem, state, child(job.key, DRAW), options.draws)
+    values, _ = engine.finish(problem, state, child(key, DRAW), options.draws)
     return values
 
 
@@ -213,7 +235,8 @@ def _sampled(engine: Engine, problem: Any, options: Holdout, job: Job) -> dict[s
     return {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
 
 
-def _resolve(engine: Any, structure: Factorisation) -> tuple[Any, Any]:
+def resolve(engine: Any, structure: Factorisation) -> tuple[Any, Any]:
+    """The engine that fits, and its options."""
     return resolve_engine(engine, verb_of(engine), structure)
 
 
@@ -249,7 +272,7 @@ def thinned_scores(split: Split, draws: Iterator[Draw]) -> Array:
 METHOD = Method(
     name="holdout",
     verb="rank",
-    likelihoods=(),  # those of the engine that it is given, which it asks
+    likelihoods=None,  # those of the engine that it is given, which it asks
     options=Holdout,
     supports=supports,
     estimate=estimate,

@@ -36,12 +36,12 @@ from nmf_zoo.diagnostics.align import RAW, Components, cosines
 from nmf_zoo.diagnostics.invariants import invariants
 from nmf_zoo.diagnostics.modes import have_settled, modes_of_chains, split_labellings
 from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed, UnsupportedModel
+from nmf_zoo.inference.evidence import chib
 from nmf_zoo.inference.evidence.bridging import exchangeable, log_exchanges, orders_like, orders_of_best
-from nmf_zoo.inference.evidence.chib import TYPICAL_LEVELS
 from nmf_zoo.inference.evidence.chib_bridge import CurvatureBridge, End, bridge_to_normal, tighten_from
-from nmf_zoo.inference.evidence.contract import has_evidence
 from nmf_zoo.inference.evidence.curvature import has_curvature
 from nmf_zoo.inference.evidence.posterior_runs import Draws, LogJoints, Pair, as_pair, typical_point
+from nmf_zoo.inference.registry import verdict
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.memory import require_memory
 from nmf_zoo.reading import read
@@ -135,16 +135,16 @@ def weigh_modes(
         check_counts(cores=(cores, 1))
     declared = read(model)
     structure = replace(declared, imputed=None)  # missing cells integrate to 1
-    verdict = has_evidence(structure)
-    if not verdict:
-        raise UnsupportedModel(f"weigh_modes can't have this model's evidence: {verdict.reason}")
+    refusal = verdict(structure, chib.METHOD)
+    if not refusal:
+        raise UnsupportedModel(f"weigh_modes can't have this model's evidence: {refusal.reason}")
     drawn, classes = _as_drawn(idata, structure), exchangeable(structure)
     _check_model(idata, drawn, declared)
     chains = _tell_apart(idata, drawn, classes) if modes is None else _positions(modes, drawn)
     pairs = [_aligned(structure, _draws_of(drawn, mode, draws), classes) for mode in chains]
     entropy, began = entropy_of(random_seed), time.perf_counter()
     keys = [child(seed_key(entropy), mode[0]) for mode in chains]
-    bars: dict[str, Any] = {"word": "mode", "total": TYPICAL_LEVELS * (draws + tune)}
+    bars: dict[str, Any] = {"word": "mode", "total": chib.TYPICAL_LEVELS * (draws + tune)}
     bars["progressbar"] = progressbar and not quiet
     with Jobs(len(pairs), cores=cores or available_cores(), **bars) as jobs:
         found = jobs.run(lambda own, job: _integrate(structure, own, draws, tune, job), pairs, keys)
@@ -276,7 +276,7 @@ def _ends(structure: Factorisation) -> list[End]:
 
 def _size(structure: Factorisation) -> int:
     """How many cells are unknown."""
-    return int(sum(np.prod(factor.shape) for factor in (structure.W, structure.H) if not factor.is_fixed))
+    return int(sum(np.prod(factor.free_shape) for factor in (structure.W, structure.H) if not factor.is_fixed))
 
 
 # -- what is decided -------------------------------------------------------------------------------------------------

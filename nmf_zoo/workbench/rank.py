@@ -19,7 +19,8 @@ import pymc as pm
 import xarray as xr
 
 from nmf_zoo import __version__
-from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
+from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.evidence.bound import Bound
 from nmf_zoo.inference.evidence.contract import Method
 from nmf_zoo.kernels.random.keyed_rng import seed_key
@@ -28,6 +29,7 @@ from nmf_zoo.reading import read
 from nmf_zoo.results.groups import plain_attrs
 from nmf_zoo.runtime.arguments import check_counts, entropy_of
 from nmf_zoo.runtime.driver import available_cores
+from nmf_zoo.search.options import AUTO, Search, search_of
 from nmf_zoo.structure import Factorisation
 from nmf_zoo.workbench import bounds, evidence, holdout
 from nmf_zoo.workbench.rank_search import Outcome, Outcomes, RankSearch, run_rank_search, search_folder
@@ -43,6 +45,7 @@ def select_rank(
     *,
     method: Any = "bound",
     restarts: int | None = None,
+    search: Any = AUTO,
     cores: int | None = None,
     random_seed: Any = None,
     progressbar: bool = True,
@@ -58,8 +61,12 @@ def select_rank(
     ranks : the numbers of components to compare, e.g. ``range(1, 11)``
     method : "bound" (variational bound of the log evidence, corrected), "chib", "smc" or "enumeration" (estimates of
         the log evidence), "holdout" (log-likelihood of held-out data), or options such as ``nz.Holdout(share=0.2)``
-    restarts : independent runs of each rank; default 10 for the bound, else what the method asks for. For "holdout" as
-        many random splits of the data, the same for every rank
+    restarts : independent runs of each rank; default 10 for the bound without a search, else what the method asks for.
+        For "holdout" as many random splits of the data, the same for every rank
+    search : for the best mode of every rank, as in :func:`~nmf_zoo.fit`, so that none is judged by a bad one: of the
+        bound, with ``restarts`` as there, and of each split's fit by an optimiser. "auto" is ``nz.Search()``, 16 fits
+        for the work of some 12 of them alone, where one makes sense. None: a bound is the best of ``restarts``, and a
+        split has one fit. Estimates of the evidence have no search
     cores : threads; default every core. Results do not depend on it
     random_seed : as in :func:`~nmf_zoo.sample`
     progressbar, quiet : a bar on standard error; ``quiet`` also drops warnings about runs that failed
@@ -70,14 +77,15 @@ def select_rank(
 
     Returns
     -------
-    Dataset with, by (rank, restart), ``estimate`` in nats, ``standard_error`` of that run alone, ``seconds`` and
-    ``status``. For "bound", ``estimate`` is ``bound + shortfall``, both of which are there, and ``shortfall_error``
-    stands for the standard error; where the bound is not corrected ``estimate`` is the bound. By rank, ``combined``
-    with ``combined_error`` (the best restart of a bound with what it has over the next, else the mean of the restarts,
-    on the scale of the evidence where each is unbiased), ``difference`` to the best rank with ``difference_error``,
-    ``plausible``, the ranks that are not ruled out, and ``probability``, all ranks being equally likely beforehand and
-    ``combined`` being exact (not for "holdout"). ``attrs["answer"]`` says in words what was found and how decided it
-    is; ``best``, ``runner_up`` and ``log_bayes_factor`` are there too.
+    Dataset with, by (rank, restart), of a search for the best bound by (rank, fit) under the same names,
+    ``estimate`` in nats, ``standard_error`` of that run alone, ``seconds`` and ``status``. For "bound",
+    ``estimate`` is ``bound + shortfall``, both of which are there, and ``shortfall_error`` stands for the standard
+    error; where the bound is not corrected ``estimate`` is the bound. By rank, ``combined`` with ``combined_error``
+    (the best restart of a bound with what it has over the next, else the mean of the restarts, on the scale of the
+    evidence where each is unbiased), ``difference`` to the best rank with ``difference_error``, ``plausible``, the
+    ranks that are not ruled out, and ``probability``, all ranks being equally likely beforehand and ``combined``
+    being exact (not for "holdout"). ``attrs["answer"]`` says in words what was found and how decided it is;
+    ``best``, ``runner_up`` and ``log_bayes_factor`` are there too.
 
     Notes
     -----
@@ -103,32 +111,39 @@ def select_rank(
     began = time.perf_counter()
     wanted, chosen = check_ranks(ranks), resolve_method(method)
     judge, options = chosen
-    n_restarts = restarts if restarts is not None else (MANY if judge.is_bound else judge.runs)
-    check_counts(restarts=(n_restarts, 1), cores=(available_cores() if cores is None else cores, 1))
-    runs = f"{n_restarts} of {len(wanted)} ranks each"
-    require_memory("restarts", runs, PER_RUN * n_restarts * len(wanted), "ask for fewer")
+    asked = MANY if restarts is None else restarts
+    check_counts(restarts=(asked, 1), cores=(available_cores() if cores is None else cores, 1))
+    _require_memory("restarts", asked, wanted)
     _check_folder(checkpoint)
     structures = declared(declare, wanted)
     for rank, structure in structures.items():
-        _require_support(rank, structure, judge, options)
+        what = f"can't judge the model of rank {rank}"
+        evidence.require_method(structure, judge, options, METHODS, what)
+    of_modes = search_for(structures, judge, options, restarts, search)
+    is_one_search = of_modes is not None and judge.is_bound
+    n_restarts = 1 if is_one_search else restarts or (MANY if judge.is_bound else judge.runs)
+    if of_modes is not None and is_one_search:
+        _require_memory("search", of_modes.fits, wanted)
     entropy = entropy_of(random_seed)
-    with search_folder(checkpoint, judge, options, entropy, random_seed is not None) as folder:
+    with search_folder(checkpoint, judge, options, entropy, random_seed is not None, of_modes) as folder:
         entropy = entropy if folder is None else folder.entropy
-        search = RankSearch(
+        jobs = RankSearch(
             method=judge,
             options=options,
             structures=structures,
             restarts=n_restarts,
             key=seed_key(entropy),
             same_splits=judge is holdout.METHOD,
+            of_modes=of_modes,
         )
-        shelf = Outcomes(search, folder)
-        outcomes = run_rank_search(search, shelf, cores or available_cores(), progressbar and not quiet, executor)
-    table = rank_table(outcomes, judge, wanted, n_restarts)
+        shelf = Outcomes(jobs, folder)
+        outcomes = run_rank_search(jobs, shelf, cores or available_cores(), progressbar and not quiet, executor)
+    table = rank_table(outcomes, judge, wanted, jobs.runs, is_one_search)
     table.attrs |= plain_attrs(
         {
             "method": judge.name,
             "options": json.dumps(asdict(options), default=repr),
+            "search": "" if of_modes is None else repr(of_modes),
             "random_seed": str(entropy),
             "seconds": time.perf_counter() - began,
             "inference_library": "nmf_zoo",
@@ -138,6 +153,40 @@ def select_rank(
     if not quiet:
         _warn_of_failures(outcomes)
     return table
+
+
+def search_for(
+    structures: Mapping[int, Factorisation], judge: Method, options: Any, restarts: int | None, asked: Any
+) -> Search | None:
+    """The search in every job, as :func:`nmf_zoo.fit` understands it; None where one of the ranks can have none.
+
+    Raises
+    ------
+    InputError : it is no search, this method has none, or a model leaves it no choice
+    """
+    found = [_search_of(structure, judge, options, restarts, asked) for structure in structures.values()]
+    return None if None in found else found[0]
+
+
+def _search_of(
+    structure: Factorisation, judge: Method, options: Any, restarts: int | None, asked: Any
+) -> Search | None:
+    if judge is holdout.METHOD:
+        engine, own = holdout.resolve(options.engine, structure)
+        if engine.verb == "fit":
+            return search_of(asked, 1, engine, own, None, structure)
+        reason = f"{engine.name!r} draws"
+    elif judge.is_bound:
+        return search_of(asked, restarts or 1, vb.ENGINE, getattr(options, "vb", None), None, structure)
+    else:
+        reason = f"method {judge.name!r} looks for no mode"
+    if isinstance(asked, Search):
+        raise InputError("search", repr(asked), f"none, since {reason}", "leave it out")
+    return search_of(asked, 1, vb.ENGINE, None, {}, structure)  # a word is checked; there is nothing to search
+
+
+def _require_memory(name: str, runs: int, ranks: list[int]) -> None:
+    require_memory(name, f"{runs} of {len(ranks)} ranks each", PER_RUN * runs * len(ranks), "ask for fewer")
 
 
 def check_ranks(ranks: Any) -> list[int]:
@@ -160,7 +209,7 @@ def check_ranks(ranks: Any) -> list[int]:
 
 
 def resolve_method(method: Any) -> tuple[Method, Any]:
-    """The method and its options, from a name or an options object; those of ``nz.Bound`` are understood."""
+    """The method and its options, from a name or an options object; of ``nz.Bound`` the length of a fit is taken."""
     if isinstance(method, Bound):
         method = bounds.RankBound(max_iter=method.max_iter, tol=method.tol)
     return evidence.resolve_method(method, METHODS)
@@ -235,15 +284,6 @@ def _spans(ranks: list[int]) -> str:
         else:
             words.append([rank])
     return ", ".join(f"{span[0]} to {span[-1]}" if len(span) > 1 else str(span[0]) for span in words)
-
-
-def _require_support(rank: int, structure: Factorisation, method: Method, options: Any) -> None:
-    refusal = method.supports(structure, options)
-    if refusal:
-        return
-    able = [name for name, other in METHODS.items() if other.supports(structure, other.options())]
-    do = f"methods that can: {', '.join(map(repr, able))}" if able else "no method can with its default options"
-    raise UnsupportedModel(f"method {method.name!r} can't judge the model of rank {rank}: {refusal.reason}; {do}")
 
 
 def _check_folder(path: Any) -> None:

@@ -28,6 +28,8 @@ from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.runtime.checkpoint import Checkpoint, Part, open_checkpoint
 from nmf_zoo.runtime.jobs import Job, Jobs
 from nmf_zoo.runtime.run_fingerprint import run_facts
+from nmf_zoo.runtime.state_patterns import Each, OneOf
+from nmf_zoo.search.options import Search
 from nmf_zoo.structure import Factorisation
 
 
@@ -43,14 +45,15 @@ class Outcome(NamedTuple):
 
 
 OUTCOME = [float, float, float, float, str, float]  # as it is saved
+LEFT_OUT = "left out"  # of fits that a search had no iterations left for
 INTERRUPTED = Outcome(np.nan, np.nan, np.nan, np.nan, "interrupted")
 
 
 class OneRun(EvidenceRun):
     """A method's run of a single chain: the search's job is its chain."""
 
-    def __init__(self, job: Job):
-        super().__init__(chains=1, key=job.key)
+    def __init__(self, job: Job, search: Search | None = None):
+        super().__init__(chains=1, key=job.key, search=search)
         self._job = replace(job, number=0)
 
     def each(self, work: Any, total: int) -> list[Any]:
@@ -68,6 +71,7 @@ class RankSearch:
     restarts : jobs of every rank
     key : the search's stream
     same_splits : restart j of every rank has the same stream, so that all see the same random split of the data
+    of_modes : the search for the best mode in every job, or None. A job of a bound then gives an outcome for each fit
     """
 
     method: Method
@@ -76,6 +80,13 @@ class RankSearch:
     restarts: int
     key: np.uint64
     same_splits: bool = False
+    of_modes: Search | None = None
+
+    @property
+    def runs(self) -> int:
+        """Outcomes of every rank: of restarts, or of the fits of the one search for the best bound."""
+        is_one_search = self.of_modes is not None and self.method.is_bound
+        return self.of_modes.fits if is_one_search and self.of_modes is not None else self.restarts
 
     @property
     def jobs(self) -> list[tuple[int, int]]:
@@ -86,24 +97,28 @@ class RankSearch:
         """The stream of a job."""
         return child(self.key, restart) if self.same_splits else child(self.key, restart, rank)
 
-    def judge(self, item: tuple[int, int], job: Job) -> Outcome:
-        """Do one job. What a run found that was cut short is dropped."""
+    def judge(self, item: tuple[int, int], job: Job) -> list[Outcome]:
+        """Do one job: its outcome, or those of its fits. What a run found that was cut short is dropped."""
         if job.is_stopped():
             raise KeyboardInterrupt
         began = time.perf_counter()
         try:
-            found = self.method.estimate(self.structures[item[0]], self.options, OneRun(job))
+            found = self.method.estimate(self.structures[item[0]], self.options, OneRun(job, self.of_modes))
         except RunFailed as error:
             if job.is_stopped():
                 raise KeyboardInterrupt from None
-            return INTERRUPTED._replace(seconds=time.perf_counter() - began, status=f"failed: {error}")
+            return [INTERRUPTED._replace(seconds=time.perf_counter() - began, status=f"failed: {error}")]
         if job.is_stopped():
             raise KeyboardInterrupt
-        status: Any = found.statistics.get("status", ["complete"])
-        missing, off = (found.statistics.get(name, [np.nan]) for name in ("shortfall", "shortfall_error"))
-        numbers: Any = (found.log_evidence, found.standard_error, missing, off)
-        value, spread, lacks, doubt = (float(array[0]) for array in numbers)
-        return Outcome(value, spread, lacks, time.perf_counter() - began, str(status[0]), doubt)
+        n = len(found.log_evidence)
+        missing, off = (found.statistics.get(name, np.full(n, np.nan)) for name in ("shortfall", "shortfall_error"))
+        seconds = np.full(n, (time.perf_counter() - began) / n)
+        status: Any = found.statistics.get("status", ["complete"] * n)
+        numbers = np.transpose([found.log_evidence, found.standard_error, missing, seconds, off]).tolist()
+        return [
+            Outcome(value, spread, lacks, took, str(word), doubt)
+            for (value, spread, lacks, took, doubt), word in zip(numbers, status, strict=True)
+        ]
 
 
 class Outcomes:
@@ -113,15 +128,18 @@ class Outcomes:
         self._jobs = search.jobs
         self._folders = {} if checkpoint is None else dict(_rank_folders(search, checkpoint))
 
-    def load(self, number: int) -> Outcome | None:
+    def load(self, number: int) -> list[Outcome] | None:
         part = self._part(number)
-        saved = None if part is None else part.load(OUTCOME)
-        return None if saved is None else Outcome(*saved.tree)
+        saved = None if part is None else part.load(OneOf(OUTCOME, Each(OUTCOME)))
+        if saved is None:
+            return None
+        is_one = isinstance(saved.tree[0], float)
+        return [Outcome(*tree) for tree in ([saved.tree] if is_one else saved.tree)]
 
-    def save(self, number: int, outcome: Outcome) -> None:
+    def save(self, number: int, outcomes: list[Outcome]) -> None:
         part = self._part(number)
         if part is not None:
-            part.save(list(outcome), {})
+            part.save(list(outcomes[0]) if len(outcomes) == 1 else [list(outcome) for outcome in outcomes], {})
 
     def _part(self, number: int) -> Part | None:
         rank, restart = self._jobs[number]
@@ -138,12 +156,14 @@ def _rank_folders(search: RankSearch, checkpoint: Checkpoint):
 
 
 @contextmanager
-def search_folder(path: Any, method: Method, options: Any, entropy: Any, is_seeded: bool):
+def search_folder(
+    path: Any, method: Method, options: Any, entropy: Any, is_seeded: bool, of_modes: Search | None = None
+):
     """The checkpoint of a search, new or to go on from; None without a path."""
     if path is None:
         yield None
         return
-    facts = {"method": method.name, "options": repr(options)}
+    facts = {"method": method.name, "options": repr(options)} | ({"search": repr(of_modes)} if of_modes else {})
     with closing(open_checkpoint(Path(path), facts, entropy, is_seeded)) as opened:
         yield opened
 
@@ -151,11 +171,20 @@ def search_folder(path: Any, method: Method, options: Any, entropy: Any, is_seed
 def run_rank_search(
     search: RankSearch, shelf: Outcomes, cores: int, progressbar: bool, executor: Executor | None = None
 ) -> dict[tuple[int, int], Outcome]:
-    """The outcomes by (rank, restart), those of an earlier session among them. Ctrl-C leaves the others interrupted."""
+    """The outcomes by (rank, restart), those of an earlier session among them. Ctrl-C leaves the others interrupted.
+
+    Of jobs that are searches there is one for each fit, in the place of restarts.
+    """
     items, leader = search.jobs, Leader(search)
     with Jobs(len(items), cores=cores, word="models", progressbar=progressbar, executor=executor) as jobs:
         found = jobs.run(search.judge, items, [search.stream(*item) for item in items], shelf, leader.note)
-    return {item: found.get(number, INTERRUPTED) for number, item in enumerate(items)}
+    made = {item: found.get(number, [INTERRUPTED]) for number, item in enumerate(items)}
+    runs, left_out = search.runs, [INTERRUPTED._replace(status=LEFT_OUT)]
+    return {
+        (rank, restart + fit): outcome
+        for (rank, restart), outcomes in made.items()
+        for fit, outcome in enumerate((outcomes + runs * left_out)[: runs // search.restarts])
+    }
 
 
 class Leader:
@@ -164,8 +193,9 @@ class Leader:
     def __init__(self, search: RankSearch):
         self._jobs, self._best = search.jobs, (-np.inf, 0)
 
-    def note(self, number: int, outcome: Outcome) -> str:
-        """After one more outcome."""
-        value = outcome.estimate + (outcome.shortfall if np.isfinite(outcome.shortfall) else 0.0)
-        self._best = max(self._best, (value, self._jobs[number][0]), key=lambda pair: pair[0])
+    def note(self, number: int, outcomes: list[Outcome]) -> str:
+        """After one more job."""
+        for outcome in outcomes:
+            value = outcome.estimate + (outcome.shortfall if np.isfinite(outcome.shortfall) else 0.0)
+            self._best = max(self._best, (value, self._jobs[number][0]), key=lambda pair: pair[0])
         return f"best {self._best[0]:.6g} at rank {self._best[1]}" if self._best[1] else ""

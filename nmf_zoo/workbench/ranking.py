@@ -16,7 +16,7 @@ from scipy.stats import t as student_t
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.evidence.contract import Estimate, Method, combine
 from nmf_zoo.structure import Array
-from nmf_zoo.workbench.rank_search import Outcome
+from nmf_zoo.workbench.rank_search import LEFT_OUT, Outcome
 
 STRENGTH = ((1.0, "barely worth a mention"), (3.0, "positive"), (5.0, "strong"), (np.inf, "very strong"))
 CLEAR = 2.0  # errors that a difference must exceed
@@ -34,28 +34,33 @@ class Kind(NamedTuple):
     is_unbiased: bool
     is_paired: bool
     is_corrected: bool
+    is_searched: bool = False
 
 
-def kind_of(method: Method, shortfall: Array) -> Kind:
+def kind_of(method: Method, shortfall: Array, is_searched: bool) -> Kind:
     """Bounds are corrected when there is a shortfall for every rank."""
     is_paired, is_corrected = method.name == "holdout", bool(np.all(np.any(np.isfinite(shortfall), axis=1)))
     noun = "held-out log-likelihood" if is_paired else "log evidence"
     if method.is_bound:
         noun = "corrected bound" if is_corrected else "bound"
-    return Kind(noun, method.is_bound, method.is_unbiased, is_paired, method.is_bound and is_corrected)
+    return Kind(noun, method.is_bound, method.is_unbiased, is_paired, method.is_bound and is_corrected, is_searched)
 
 
 def rank_table(
-    outcomes: Mapping[tuple[int, int], Outcome], method: Method, ranks: Sequence[int], restarts: int
+    outcomes: Mapping[tuple[int, int], Outcome],
+    method: Method,
+    ranks: Sequence[int],
+    restarts: int,
+    is_searched: bool = False,
 ) -> xr.Dataset:
-    """The Dataset that ``nz.select_rank`` returns, its answer in the attributes."""
+    """The Dataset that ``nz.select_rank`` returns, its answer in the attributes; restarts may be a search's fits."""
     grid = [[outcomes[rank, restart] for restart in range(restarts)] for rank in ranks]
     columns = {
         name: (("rank", "restart"), np.array([[getattr(outcome, name) for outcome in row] for row in grid]))
         for name in Outcome._fields
     }
     table = xr.Dataset(columns, coords={"rank": list(ranks), "restart": np.arange(restarts)})
-    kind = kind_of(method, table["shortfall"].to_numpy())
+    kind = kind_of(method, table["shortfall"].to_numpy(), is_searched)
     if not np.any(table["estimate"].to_numpy() > -np.inf):
         status = outcomes[ranks[0], 0].status
         raise KeyboardInterrupt if status == "interrupted" else RunFailed(f"no run gave a number; the first: {status}")
@@ -232,24 +237,23 @@ def strength_of(log_bayes_factor: float) -> str:
 def _caveats(table: xr.Dataset, kind: Kind, best: int) -> list[str]:
     """What would make the answer surer."""
     ranks, status = table["rank"].to_numpy(), table["status"].to_numpy()
-    said = []
+    word, do = ("fit", "search longer") if kind.is_searched else ("restart", "try more restarts")
+    said: list[str] = []
     if len(ranks) > 1 and best == len(ranks) - 1:
         said.append("It is the largest rank of all: try larger ones.")
     if len(ranks) > 1 and best == 0 and ranks[0] > 1:
         said.append("It is the smallest rank of all: try smaller ones.")
     if kind.is_bound and len(ranks) > 1 and table.sizes["restart"] == 1:
-        said.append("One run of each rank can't tell a better rank from a luckier start: try more restarts.")
+        said.append(f"One run of each rank can't tell a better rank from a luckier start: {do}.")
     if kind.is_bound and table.sizes["restart"] > 1 and float(table["combined_error"][best]) > 1.0:
         gap = float(table["combined_error"][best])
-        said.append(
-            f"Only one restart of {ranks[best]} came so high, {gap:.1f} nats above the next: try more restarts."
-        )
-    early = int(np.sum(status == "max_iter"))
+        said.append(f"Only one {word} of {ranks[best]} came so high, {gap:.1f} nats above the next: {do}.")
+    early, made = int(np.sum(status == "max_iter")), int(np.sum(status != LEFT_OUT))
     if kind.is_bound and early:
-        said.append(f"{early} of {status.size} runs stopped at max_iter, below what they would have reached.")
+        said.append(f"{early} of {made} runs stopped at max_iter, below what they would have reached.")
     if kind.is_bound and not kind.is_corrected:
         said.append("Bounds as they are favour small ranks where counts are large.")
-    missing = int(np.sum(~np.isfinite(table["estimate"].to_numpy())))
+    missing = int(np.sum(~np.isfinite(table["estimate"].to_numpy()) & (status != LEFT_OUT)))
     if missing:
-        said.append(f"{missing} of {status.size} runs gave no finite number: see status.")
+        said.append(f"{missing} of {made} runs gave no finite number: see status.")
     return said

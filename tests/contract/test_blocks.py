@@ -132,7 +132,7 @@ def test_these_models_run_in_one_call(name):
 
 def test_larger_data_and_unknown_hyperparameters_go_step_by_step(monkeypatch):
     hyper = plain(prior_w=gamma(unknown("a", "gamma", 6.0, 5.0), 0.8))
-    assert gibbs.prepare(hyper, gibbs.Gibbs(), SERIAL).walks
+    assert gibbs.prepare(hyper, gibbs.Gibbs(), SERIAL).runs_hmc
     assert gibbs.prepare(hyper, gibbs.Gibbs(), SERIAL).compiled is None
     assert_same(run_in_blocks(hyper, gibbs.MOVES, [0, 9]), run_in_blocks(hyper, gibbs.MOVES, [0, 1, 5, 9]))
     whole = run_in_blocks(plain(), gibbs.MOVES, [0, 9], trajectories="never")
@@ -154,25 +154,25 @@ def test_where_trajectories_run_several_chunks_are_one_call_too(monkeypatch):
 
 def test_trajectories_run_by_themselves_only_where_counts_say_enough_of_the_factors():
     sparse = plain(np.eye(12, 30), data=None)
-    assert not gibbs.prepare(sparse, gibbs.Gibbs(), SERIAL).walks
-    assert gibbs.prepare(sparse, gibbs.Gibbs(trajectories="always"), SERIAL).walks
-    assert gibbs.prepare(plain(), gibbs.Gibbs(), SERIAL).walks
-    assert not gibbs.prepare(plain(), gibbs.Gibbs(trajectories="never"), SERIAL).walks
+    assert not gibbs.prepare(sparse, gibbs.Gibbs(), SERIAL).runs_hmc
+    assert gibbs.prepare(sparse, gibbs.Gibbs(trajectories="always"), SERIAL).runs_hmc
+    assert gibbs.prepare(plain(), gibbs.Gibbs(), SERIAL).runs_hmc
+    assert not gibbs.prepare(plain(), gibbs.Gibbs(trajectories="never"), SERIAL).runs_hmc
 
 
 def test_large_sparse_tables_go_to_allocation(monkeypatch):
     x = np.where(RNG.random((40, 60)) < 0.05, 50.0, 0.0)
-    assert gibbs.prepare(model(x, 2, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL).walks
+    assert gibbs.prepare(model(x, 2, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL).runs_hmc
     monkeypatch.setattr(sweeps, "MOST_LISTED", 10)
-    assert not gibbs.prepare(model(x, 2, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL).walks
+    assert not gibbs.prepare(model(x, 2, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL).runs_hmc
 
 
 def test_small_prior_shapes_need_more_counts_for_trajectories():
     x, priors = np.full((12, 30), 4.0), [gamma(shape, 1.0) for shape in (1.0, 0.1)]
     wide, narrow = (model(x, 2, prior, prior) for prior in reversed(priors))
-    assert gibbs.prepare(narrow, gibbs.Gibbs(), SERIAL).walks
-    assert not gibbs.prepare(wide, gibbs.Gibbs(), SERIAL).walks
-    assert gibbs.prepare(model(10 * x, 2, priors[1], priors[1]), gibbs.Gibbs(), SERIAL).walks
+    assert gibbs.prepare(narrow, gibbs.Gibbs(), SERIAL).runs_hmc
+    assert not gibbs.prepare(wide, gibbs.Gibbs(), SERIAL).runs_hmc
+    assert gibbs.prepare(model(10 * x, 2, priors[1], priors[1]), gibbs.Gibbs(), SERIAL).runs_hmc
 
 
 def test_nothing_is_kept_of_a_block_without_kept_sweeps():

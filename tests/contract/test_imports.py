@@ -40,7 +40,10 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "results.groups": ({"structure", "_compat"}, {"numpy", "xarray"}),
     "runtime": ({"structure", "kernels", "results.groups"}, {"numpy", "threadpoolctl", "rich"}),
     "inference": ({"structure", "kernels", "results.groups", "runtime"}, {"numpy", "scipy"}),
-    "inference.nuts": ({"structure", "results.groups", "runtime", "inference", "_compat"}, {"numpy", "pymc", "xarray"}),
+    "inference.nuts": (
+        {"structure", "results.groups", "runtime", "inference", "_compat"},
+        {"numpy", "pymc", "pytensor", "xarray"},
+    ),
     "inference.registry": ({"structure", "reading", "runtime", "inference", "inference.nuts"}, set()),
     "search": ({"structure", "kernels", "runtime", "inference"}, {"numpy", "scipy", "xarray"}),
     # what is done with it
@@ -59,7 +62,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     ),
     "streaming": (BELOW_VERBS | {"sparse", "labels"}, {"numpy", "pandas", "scipy", "pymc", "xarray"}),
     "workbench": (
-        {*BELOW_VERBS, "diagnostics", "prediction", "verbs", "_compat"},
+        {*BELOW_VERBS, "search", "diagnostics", "prediction", "verbs", "_compat"},
         {"numpy", "pandas", "scipy", "pymc", "pytensor", "xarray"},
     ),
     "plots": (

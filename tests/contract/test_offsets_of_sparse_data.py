@@ -158,7 +158,9 @@ def test_other_fits_find_the_same(name, exposure, background):
     np.testing.assert_allclose(sparse.posterior["W"], dense.posterior["W"], rtol=1e-8)
 
 
-@pytest.mark.parametrize("method", [nz.Bound(max_iter=50), nz.SMC(particles=60), nz.Chib(draws=100, tune=30)])
+@pytest.mark.parametrize(
+    "method", [nz.Bound(max_iter=50, search=None), nz.SMC(particles=60), nz.Chib(draws=100, tune=30)]
+)
 def test_the_evidence_is_the_same(method):
     dense, sparse = (
         nz.evidence(model, method, chains=1, random_seed=3, quiet=True).attrs for model in models("both", "none")
@@ -205,6 +207,7 @@ def test_held_out_counts_of_both_forms_score_alike():
             [1, 2],
             method=nz.Holdout(max_iter=30),
             restarts=2,
+            search=None,
             random_seed=1,
             quiet=True,
         )

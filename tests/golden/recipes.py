@@ -34,7 +34,7 @@ MORE: dict[str, dict[str, Any]] = {
 }
 SMALL = {  # options of streams and methods, where they have them
     **{"particles": 120, "draws": 100, "tune": 20, "max_iter": 40, "restarts": 2},
-    **{"burn_in": 3, "batch": 4, "first_frames": 4, "start_columns": 4},
+    **{"burn_in": 3, "batch": 4, "first_frames": 4, "start_columns": 4, "search": None},
 }
 
 RNG = np.random.default_rng(5)
@@ -195,7 +195,7 @@ def evidence(own: type, name: str, change: Any = None, **arguments: Any) -> Any:
 
 
 def ranked(own: type, name: str) -> Any:
-    return nz.select_rank(RANKED[name], [1, 2], method=small(own), restarts=2, **SEED)
+    return nz.select_rank(RANKED[name], [1, 2], method=small(own), restarts=2, search=None, **SEED)
 
 
 def calibrated(own: type, name: str) -> Any:

@@ -7,7 +7,7 @@ import pytest
 
 from nmf_zoo.inference.counts.online_em import averaged, empty
 from nmf_zoo.kernels.counts import column_sweeps as clock
-from nmf_zoo.kernels.counts.column_sweeps import Plan, Weights, expect_columns, make_room, take_step
+from nmf_zoo.kernels.counts.column_sweeps import ColumnPlan, Weights, expect_columns, make_room, take_step
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.stream_engine import columns_of
 from tests.naive.counts import column_sweeps as naive
@@ -22,18 +22,18 @@ def weights_of(W):
     return Weights(W / top, np.empty((0, K)), top, np.ones(K), np.ones(W.shape), W.sum(axis=0), False)
 
 
-def columns_from(X, seen):
+def columns_from(X, seen, exposure=1.0):
     lists = [np.flatnonzero(x if s.all() else s) for x, s in zip(X.T, seen.T, strict=True)]
     indptr = np.concatenate([[0], np.cumsum([len(rows) for rows in lists])])
     values = [x[rows] for x, rows in zip(X.T, lists, strict=True)]
-    return columns_of(indptr, np.concatenate(lists), np.concatenate(values), seen.all(axis=0), 7)
+    return columns_of(indptr, np.concatenate(lists), np.concatenate(values), seen.all(axis=0), 7, exposure)
 
 
-def run(X, seen, W, shape, rate, sweeps, keep, key=KEY):
-    """(E[c | x] (F, K, N), E[h | x] (N, K)) by the kernel."""
-    columns = columns_from(X, seen)
+def run(X, seen, W, shape, rate, sweeps, keep, key=KEY, exposure=1.0):
+    """(E[c | x] (F, K, N), E[h | x] (N, K) times the exposures) by the kernel."""
+    columns = columns_from(X, seen, exposure)
     room = make_room(len(columns.values), int(np.diff(columns.indptr).max()), X.shape[1], W.shape[1])
-    plan = Plan(shape, rate, sweeps, keep)
+    plan = ColumnPlan(shape, rate, sweeps, keep)
     total = expect_columns(columns, 0, X.shape[1], weights_of(W), plan, room, key)
     assert total == X.sum()
     sources = np.zeros((*W.shape, X.shape[1]))
@@ -51,6 +51,19 @@ def problem(K, mean, seed=0, F=6, N=5):
     seen = np.ones((F, N), dtype=bool)
     seen[[1, 4], 2] = False
     return np.where(seen, X, 0.0), seen, W, rng.uniform(0.3, 2.0, K), rng.uniform(0.3, 2.0, K)
+
+
+@pytest.mark.parametrize("K", [2, 5])
+def test_exposures_are_rates(K):
+    """Of activations times their column's exposure, whose law this is."""
+    X, seen, W, shape, rate = problem(K, 1.0)
+    exposure = np.array([1.0, 0.3, 2.5, 40.0, 1e-3])
+    sources, active = run(X, seen, W, shape, rate, sweeps=6, keep=4, exposure=exposure)
+    for n in range(X.shape[1]):
+        key = child(KEY, 7 + n)
+        expected = naive.expect_column(X[:, n], seen[:, n], W, shape, rate / exposure[n], 6, 4, key)
+        np.testing.assert_allclose(sources[:, :, n], expected[0], rtol=1e-10, atol=1e-14)
+        np.testing.assert_allclose(active[n], expected[1], rtol=1e-10)
 
 
 @pytest.mark.parametrize("K", [2, 3, 5, 9, 17])
@@ -80,17 +93,19 @@ def test_sweeps_survive_rows_and_activations_of_any_size():
     np.testing.assert_allclose(sources.sum(axis=1), X, rtol=1e-12)
 
 
+@pytest.mark.parametrize("exposure", [1.0, 0.4, 3.0])
 @pytest.mark.parametrize("is_complete", [True, False])
 @pytest.mark.parametrize("shapes", [(1.0, 1.5), (0.3, 0.4), (0.5, 2.0, 1.0)])
-def test_averages_tend_to_the_exact_expectations(shapes, is_complete):
+def test_averages_tend_to_the_exact_expectations(shapes, is_complete, exposure):
     """Many sweeps of many copies of one column, against enumeration: within 5 standard errors over the copies."""
     shape, K, copies = np.array(shapes), len(shapes), 400
     rng = np.random.default_rng(1)
     W, rate = rng.gamma(1.0, size=(3, K)), rng.uniform(0.5, 1.5, K)
     x, seen = np.array([3.0, 0.0, 2.0]), np.array([True, is_complete, True])
     block = np.tile(x[:, None], copies)
-    sources, active = run(block, np.tile(seen[:, None], copies), W, shape, rate, sweeps=120, keep=100)
-    _, expected_c, expected_h = naive.exact_column(x, seen, W, shape, rate)
+    sources, active = run(block, np.tile(seen[:, None], copies), W, shape, rate, 120, 100, exposure=exposure)
+    active = active / exposure
+    _, expected_c, expected_h = naive.exact_column(x, seen, W, shape, rate, exposure)
     error_c = sources.std(axis=2) / np.sqrt(copies) + 1e-12
     error_h = active.std(axis=0) / np.sqrt(copies)
     assert np.all(error_c < 0.02)

@@ -173,7 +173,7 @@ def test_a_unit_chain_near_an_end_keeps_its_distance():
 def test_a_step_weighs_by_all_that_happened(kind, proposal):
     """The increment is the ratio of the sums of weights before and after, whatever was drawn."""
     law, x = LAWS[kind], np.array([4, 0, 2])
-    target, plan = target_of(law, x), steps.Plan(proposal, resampling.SYSTEMATIC, 0.0)
+    target, plan = target_of(law, x), steps.FilterPlan(proposal, resampling.SYSTEMATIC, 0.0)
     population = make_population(K, N, proposal, kind)
     log_p, _ = steps.begin(population, target, 0, plan, child(KEY, 0))
     emission = naive.log_emission(population.cloud.h, W, BASE, x, 0, DRAG[0])
@@ -192,7 +192,7 @@ def test_a_step_weighs_by_all_that_happened(kind, proposal):
 
 def test_look_corrects_for_itself():
     """After resampling with a look the weights are the sum's share over the look, so that nothing is counted twice."""
-    population, plan = make_population(K, N), steps.Plan(proposals.AUXILIARY, resampling.STRATIFIED, 1.0)
+    population, plan = make_population(K, N), steps.FilterPlan(proposals.AUXILIARY, resampling.STRATIFIED, 1.0)
     look, before = RNG.normal(0, 1, N), naive.normalise(RNG.normal(0, 1, N))[0]
     population.look[:], population.log_weights[:] = look, np.log(before)
     assert steps.resample_if_due(population, plan, KEY) == 1
@@ -203,7 +203,7 @@ def test_look_corrects_for_itself():
 def test_what_a_pass_keeps():
     """Means and standard deviations are those of the weighted particles; a missing time weighs nothing."""
     law, population = LAWS[UNIT], make_population(K, N)
-    target, plan = target_of(law, np.array([4, 0, 2])), steps.Plan(0, 0, 0.5)
+    target, plan = target_of(law, np.array([4, 0, 2])), steps.FilterPlan(0, 0, 0.5)
     counts = target.counts._replace(indptr=np.array([0, 2, 2]), drag=np.vstack([DRAG, 0 * DRAG]))
     track = passes.Track(np.zeros((2, K)), np.zeros((2, K)), np.zeros(2), np.zeros(2, dtype=bool), np.ones(2))
     target = target._replace(counts=counts)

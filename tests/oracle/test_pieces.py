@@ -38,7 +38,7 @@ from nmf_zoo.structure import Factorisation, even_bounds, slices, spans
 from nmf_zoo.structure import factorisation as factorisations
 from tests.naive.counts import newton as naive_newton
 from tests.oracle import test_guided_basis, test_guided_log_normal, test_guided_unit
-from tests.oracle import test_particle_sums as particle_sums
+from tests.oracle import test_smoothing_sums as particle_sums
 from tests.pieces import EXACT, Place, inputs, lengths_around, of_places
 from tests.structures import gamma, inverse_gamma, model
 
@@ -309,7 +309,7 @@ def blocks_of_particles(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for block in (4, length + 1):
         target = particle_sums.Target(particle_sums.counts_of(x, drag=W.sum(axis=0)[None]), W, np.full(4, 0.2),
                                       particle_sums.law_of(particle_sums.UNIT))  # fmt: skip
-        filtering = ParticleFilter(target, particle_sums.Plan(0, 0, 0.5), 20, block=block)
+        filtering = ParticleFilter(target, particle_sums.FilterPlan(0, 0, 0.5), 20, block=block)
         total, _, population = filtering.run(seed_key(4))
         paths = draw_paths(filtering, 5, seed_key(5), 0, block)
         values.append([total, filtering.track.means, population.cloud.h, paths.h])

@@ -22,9 +22,9 @@ from nmf_zoo.streaming.columns import block_of_data
 from nmf_zoo.structure import factorisation as factorisations
 from tests.naive.hmm import smoothing as naive_particles
 from tests.naive.powers import frame_gibbs as naive_frames
-from tests.oracle import test_frames as frame_tests
+from tests.oracle import test_frame_gibbs as frame_tests
 from tests.oracle import test_gibbs_kernels as gibbs_tests
-from tests.oracle import test_particle_sums as sum_tests
+from tests.oracle import test_smoothing_sums as sum_tests
 from tests.pieces import EXACT, Place, inputs, of_places
 from tests.structures import gamma, inverse_gamma, model
 

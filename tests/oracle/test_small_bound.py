@@ -22,8 +22,7 @@ from nmf_zoo.workbench.bound_correction import (
     shortfall_error,
     stirling_error,
 )
-from nmf_zoo.workbench.bounds import RankBound, climb, posterior_of
-from nmf_zoo.workbench.small_bounds import climb_small, is_small
+from nmf_zoo.workbench.bounds import RankBound, climb, climb_small, is_small, posterior_of
 
 RNG = np.random.default_rng(1)
 X = RNG.poisson(RNG.gamma(1.0, size=(7, 3)) @ RNG.gamma(1.0, size=(3, 11)) * 20.0)
@@ -48,7 +47,8 @@ def started(model):
 def test_the_climb_is_that_of_the_engine(name, iterations):
     problem, state = started(MODELS[name]())
     assert is_small(problem)
-    q, bound, residual = climb_small(problem, state, iterations, 0.0, JOB)
+    q, bound, residual, done = climb_small(problem, state, iterations, 0.0, JOB)
+    assert done == iterations
     for _ in range(iterations):
         state, info = vb.step(problem, state)
     assert bound == pytest.approx(state.bound, rel=1e-11)
@@ -61,7 +61,7 @@ def test_the_climb_is_that_of_the_engine(name, iterations):
 def test_a_climb_in_pieces_is_one_climb(monkeypatch):
     problem, state = started(MODELS["plain"]())
     whole = climb_small(problem, state, 300, 0.0, JOB)
-    monkeypatch.setattr("nmf_zoo.workbench.small_bounds.BLOCK", 7)
+    monkeypatch.setattr("nmf_zoo.workbench.bounds.BLOCK", 7)
     parts = climb_small(problem, state, 300, 0.0, JOB)
     np.testing.assert_array_equal(parts[0].mean_w, whole[0].mean_w)
     assert parts[1] == whole[1]
@@ -71,7 +71,7 @@ def test_the_climb_never_falls_and_stops_at_tol():
     problem, state = started(MODELS["plain"]())
     values = [climb_small(problem, state, n, 0.0, JOB)[1] for n in range(1, 80)]
     assert np.min(np.diff(values)) >= -1e-9 * abs(values[-1])
-    _, _, residual = climb_small(problem, state, 100_000, 1e-5, JOB)
+    _, _, residual, _ = climb_small(problem, state, 100_000, 1e-5, JOB)
     assert residual < 1e-5
 
 
@@ -111,7 +111,7 @@ def test_kernels_without_numba():
     with pytest.MonkeyPatch.context() as patch:
         for name in names:
             patch.setattr(small_bound, name, getattr(small_bound, name).py_func)
-        patch.setattr("nmf_zoo.workbench.small_bounds.climb", small_bound.climb)
+        patch.setattr("nmf_zoo.workbench.bounds.climb", small_bound.climb)
         plain = climb_small(problem, state, 3, 0.0, JOB)
     assert plain[1] == pytest.approx(compiled[1], rel=1e-12)
     np.testing.assert_allclose(plain[0].mean_h, compiled[0].mean_h, rtol=1e-12)

@@ -10,9 +10,9 @@ from nmf_zoo.inference.counts import em, gibbs, mcem, vb
 from nmf_zoo.inference.powers import em as power_em
 from nmf_zoo.inference.powers import gibbs as power_gibbs
 from nmf_zoo.inference.powers import vb as power_vb
-from nmf_zoo.inference.shared.start import STARTS
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
+from tests.registered import STARTS
 from tests.structures import gamma, inverse_gamma, model
 
 X = np.random.default_rng(1).poisson(4.0, (6, 8)).astype(float)

@@ -14,11 +14,22 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from nmf_zoo.inference.counts import gibbs
+from nmf_zoo.inference.shared import slice_sampling
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Cells, InverseGammaPrior, Outer, Unknown
 from tests.statistical.gates import LEAST, check_means
 from tests.structures import stack
+
+# Tables of other shapes, and what stands beside W H: no two rows or columns are alike.
+X23, X32 = np.zeros((2, 3)), np.zeros((3, 2))
+MASK = np.array([[True, False, True], [True, True, False]])
+EXPOSURE = np.array([[0.4, 1.0, 2.0], [1.5, 0.7, 1.2]])
+BACKGROUND = np.array([[0.5, 0.1, 0.9], [0.3, 1.2, 0.6]])
+LISTED = Cells(
+    rows=np.array([0, 0, 1, 1]), cols=np.array([0, 2, 0, 1]), values=np.zeros(4), shape=(2, 3), is_complete=False
+)
+FIXED = np.array([[0.8, 1.9], [1.4, 0.3]])
 
 DRAWS_OF_HYPER_PRIORS = {
     "gamma": lambda rng, size, shape, rate: rng.gamma(shape, 1 / rate, size),
@@ -48,7 +59,13 @@ def draw_factor_prior(factor, values, n, rng):
         return np.broadcast_to(factor.prior.value, (n, *factor.shape))
     shape, rate = shape_and_rate(factor, values, n)
     log_value = log_gamma(rng, shape) - np.log(rate)
-    return np.exp(-log_value if isinstance(factor.prior, InverseGammaPrior) else log_value)
+    drawn = np.exp(-log_value if isinstance(factor.prior, InverseGammaPrior) else log_value)
+    return drawn if factor.known is None else factor.known.whole(drawn)
+
+
+def free_part(factor, draws):
+    """The components of a factor that are drawn."""
+    return draws if factor.known is None else factor.known.part(draws)
 
 
 def log_gamma(rng, shape):
@@ -57,7 +74,7 @@ def log_gamma(rng, shape):
 
 
 def shape_and_rate(factor, values, n):
-    """A gamma prior's parameters for n draws at once, (n, *factor.shape) each; of the inverses if that is gamma."""
+    """A gamma prior's parameters for n draws at once, of all that is drawn; of the inverses if that is gamma."""
     prior = factor.prior.of_inverses if isinstance(factor.prior, InverseGammaPrior) else factor.prior
     shape = resolve(prior.shape, factor, values, n)
     return shape, shape / resolve(prior.mean, factor, values, n) if prior.rate is None else resolve(
@@ -66,10 +83,11 @@ def shape_and_rate(factor, values, n):
 
 
 def resolve(parameter, factor, values, n):
+    drawn = factor.shape if factor.known is None else factor.known.shape
     if not isinstance(parameter, Unknown):
-        return np.broadcast_to(parameter.value, (n, *factor.shape))
+        return np.broadcast_to(parameter.value, (n, *drawn))
     padded = (1,) * (2 - len(parameter.shape)) + parameter.shape
-    return np.broadcast_to(values[parameter.name].reshape(n, *padded), (n, *factor.shape))
+    return np.broadcast_to(values[parameter.name].reshape(n, *padded), (n, *drawn))
 
 
 def mean_of(structure, W, H):
@@ -137,6 +155,24 @@ def simulate_successively(structure, sweeps, moves=gibbs.MOVES, seed=0, step=Non
     return stack(kept)
 
 
+# -- planted errors ------------------------------------------------------------------------------------------------
+
+
+def step_on(engine, wrong):
+    """The engine's step on wrong(problem) in the place of the problem that it prepared."""
+    return lambda problem, state, key: engine.step(wrong(problem), state, key)
+
+
+def drop_jacobian(monkeypatch):
+    """Draw hyperparameters as if their logarithms had the density of the values."""
+    right = slice_sampling.slice_draw
+
+    def wrong(log_density, start, generator):
+        return right(lambda log_value: log_density(log_value) - log_value, start, generator)
+
+    monkeypatch.setattr(slice_sampling, "slice_draw", wrong)
+
+
 # -- statistics ----------------------------------------------------------------------------------------------------
 
 
@@ -144,8 +180,9 @@ def quantities(structure, draws):
     """Scalars worth comparing, as columns: logs of all cells and hyperparameters, means, data, the log joint."""
     n = len(draws["X"])
     mean = mean_of(structure, draws["W"], draws["H"])
-    random = [factor.name for factor in (structure.W, structure.H) if not factor.is_fixed]
-    tables = {f"log {name}": np.log(draws[name]) for name in (*random, *structure.unknowns)}
+    random = [factor for factor in (structure.W, structure.H) if not factor.is_fixed]
+    tables = {f"log {factor.name}": np.log(free_part(factor, draws[factor.name])) for factor in random}
+    tables |= {f"log {name}": np.log(draws[name]) for name in structure.unknowns}
     tables |= {
         "log mean": np.log(mean),
         "log(1 + sum X)": np.log1p(draws["X"].sum((1, 2))),
@@ -164,7 +201,8 @@ def log_joint(structure, draws):
         if not factor.is_fixed:
             shape, rate = shape_and_rate(factor, draws, n)
             is_inverse = isinstance(factor.prior, InverseGammaPrior)
-            v = 1 / draws[factor.name] if is_inverse else draws[factor.name]
+            own = free_part(factor, draws[factor.name])
+            v = 1 / own if is_inverse else own
             log_jacobian = 2 * np.log(v) if is_inverse else 0.0
             cells = (shape - 1) * np.log(v) - rate * v + shape * np.log(rate) - gammaln(shape) + log_jacobian
             total = total + np.sum(cells, axis=(1, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,12 +11,21 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo.inference.powers import gibbs
-from nmf_zoo.inference.shared import slice_sampling
-from nmf_zoo.structure import Cells
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
 from tests.statistical.composite_chain import simulate_successively
-from tests.statistical.geweke import check_geweke
+from tests.statistical.geweke import (
+    BACKGROUND,
+    EXPOSURE,
+    FIXED,
+    LISTED,
+    MASK,
+    X23,
+    X32,
+    check_geweke,
+    drop_jacobian,
+    step_on,
+)
 from tests.structures import inverse_gamma, model, unknown
 
 pytestmark = pytest.mark.statistical
@@ -28,14 +38,6 @@ power_model = partial(model, kind="exponential")
 
 # No two priors are alike, so that an exchange of factors, components or signs shows.
 COMPONENTS_W, COMPONENTS_H = np.array([[1.5, 3.0]]), np.array([[2.6], [1.2]])
-X23, X32 = np.zeros((2, 3)), np.zeros((3, 2))
-MASK = np.array([[True, False, True], [True, True, False]])
-EXPOSURE = np.array([[0.4, 1.0, 2.0], [1.5, 0.7, 1.2]])
-BACKGROUND = np.array([[0.5, 0.1, 0.9], [0.3, 1.2, 0.6]])
-LISTED = Cells(
-    rows=np.array([0, 0, 1, 1]), cols=np.array([0, 2, 0, 1]), values=np.zeros(4), shape=(2, 3), is_complete=False
-)
-FIXED = np.array([[0.8, 1.9], [1.4, 0.3]])
 
 
 def plain(**options):
@@ -168,6 +170,11 @@ def test_a_scale_at_that_place_is_right():
     check(MODELS["square"], SWEEPS, seed=4, step=sweep_in_numpy(correct_prior_draws, move_early("scale")))
 
 
+def with_given(wrong):
+    """A sweep by wrong(Given, priors) in the place of the factors' laws given the powers."""
+    return step_on(gibbs, lambda problem: replace(problem, given=wrong(problem.given, problem.priors)))
+
+
 WRONG_GIVENS = {
     "F instead of alpha + F": lambda given, priors: given._replace(shape_h=given.shape_h - priors.shape_h.T),
     "N instead of alpha + N": lambda given, priors: given._replace(shape_w=given.shape_w - priors.shape_w),
@@ -177,11 +184,9 @@ WRONG_GIVENS = {
 
 
 @pytest.mark.parametrize("name", WRONG_GIVENS)
-def test_wrong_conditionals_are_seen(name, monkeypatch):
+def test_wrong_conditionals_are_seen(name):
     """Where the priors say much, so that little of them is missed soon."""
-    right, wrong = gibbs.given_powers, WRONG_GIVENS[name]
-    monkeypatch.setattr(gibbs, "given_powers", lambda priors, spectra: wrong(right(priors, spectra), priors))
-    check_is_seen(MODELS["light tails"], sweeps=PLANTED_SWEEPS // 2)
+    check_is_seen(MODELS["light tails"], sweeps=PLANTED_SWEEPS // 2, step=with_given(WRONG_GIVENS[name]))
 
 
 WRONG_TILTS = {
@@ -192,15 +197,9 @@ WRONG_TILTS = {
 
 
 @pytest.mark.parametrize("name", WRONG_TILTS)
-def test_a_wrong_order_of_the_scales_law_is_seen(name, monkeypatch):
-    right, wrong = gibbs.given_powers, WRONG_TILTS[name]
-
-    def given_powers(*arguments):
-        given = right(*arguments)
-        return given._replace(tilt=wrong(given.tilt))
-
-    monkeypatch.setattr(gibbs, "given_powers", given_powers)
-    check_is_seen(MODELS["plain"], moves=("scale",))
+def test_a_wrong_order_of_the_scales_law_is_seen(name):
+    wrong = with_given(lambda given, _: given._replace(tilt=WRONG_TILTS[name](given.tilt)))
+    check_is_seen(MODELS["plain"], moves=("scale",), step=wrong)
 
 
 def test_an_exchanged_scale_is_seen(monkeypatch):
@@ -225,35 +224,27 @@ def test_a_wrong_shear_is_seen(name, monkeypatch):
     check_is_seen(MODELS["plain"], moves=("shear",))
 
 
-def test_an_inverted_mask_is_seen(monkeypatch):
-    right = gibbs.read_spectra
+def with_spectra(wrong):
+    """A sweep that sees wrong(Spectra)."""
 
-    def inverted(structure):
-        spectra, constant = right(structure)
-        return spectra._replace(seen=~spectra.seen), constant
+    def other(problem):
+        frames = problem.frames
+        return replace(problem, frames=frames._replace(spectra=wrong(frames.spectra)))
 
-    monkeypatch.setattr(gibbs, "read_spectra", inverted)
-    check_is_seen(MODELS["mask"])
+    return step_on(gibbs, other)
 
 
-def test_a_forgotten_background_is_seen(monkeypatch):
-    right = gibbs.read_spectra
+def test_an_inverted_mask_is_seen():
+    check_is_seen(MODELS["mask"], step=with_spectra(lambda spectra: spectra._replace(seen=~spectra.seen)))
 
-    def without(structure):
-        spectra, constant = right(structure)
-        return spectra._replace(background=np.empty((0, 0))), constant
 
-    monkeypatch.setattr(gibbs, "read_spectra", without)
-    check_is_seen(MODELS["background"])
+def test_a_forgotten_background_is_seen():
+    forgotten = with_spectra(lambda spectra: spectra._replace(background=np.empty((0, 0))))
+    check_is_seen(MODELS["background"], step=forgotten)
 
 
 def test_a_missing_jacobian_of_hyperparameters_is_seen(monkeypatch):
-    right = slice_sampling.slice_draw
-
-    def wrong(log_density, start, generator):
-        return right(lambda log_value: log_density(log_value) - log_value, start, generator)
-
-    monkeypatch.setattr(slice_sampling, "slice_draw", wrong)
+    drop_jacobian(monkeypatch)
     check_is_seen(next(iter(HYPER_MODELS.values())), sweeps=PLANTED_SWEEPS // 2)
 
 

@@ -7,8 +7,8 @@ import pymc as pm
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.interfaces.step_methods import block
-from nmf_zoo.workbench.sbc_uniformity import judge_ranks
+from nmf_zoo.interfaces import step_methods
+from nmf_zoo.workbench.calibrate import judge_ranks
 from tests.sizes import size
 
 pytestmark = pytest.mark.statistical
@@ -60,13 +60,13 @@ def test_steps_draw_from_the_conditional_of_the_block():
 
 
 def test_a_prior_at_another_point_is_seen(monkeypatch):
-    right = block._gammas
+    right = step_methods._gammas
 
     def mirrored(model, free):
         gammas = right(model, free)
         return lambda point: gammas({**point, "slope": -point["slope"]})
 
-    monkeypatch.setattr(block, "_gammas", mirrored)
+    monkeypatch.setattr(step_methods, "_gammas", mirrored)
     assert not judged(60).startswith("no sign")
 
 

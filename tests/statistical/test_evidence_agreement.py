@@ -135,7 +135,7 @@ def test_bound_with_learned_hyperparameters_finds_five_components(counts):
     found = {
         rank: nz.evidence(
             nz.gamma_nmf(counts, rank, alpha_w=free, mean_w=free, alpha_h=free, mean_h=free),
-            nz.Bound(restarts=3, draws=1),
+            nz.Bound(restarts=3, search=None, draws=1),
             random_seed=rank,
             cores=1,
             quiet=True,

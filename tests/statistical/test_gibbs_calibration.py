@@ -8,9 +8,9 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo.inference.counts import gibbs
-from nmf_zoo.inference.shared import slice_sampling
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
+from tests.statistical.geweke import drop_jacobian
 
 pytestmark = pytest.mark.statistical
 SIMULATIONS = size(128, 1000)
@@ -74,10 +74,5 @@ def test_a_dropped_prior_rate_is_seen(monkeypatch):
 
 
 def test_a_missing_jacobian_is_seen(monkeypatch):
-    right = slice_sampling.slice_draw
-
-    def wrong(log_density, start, generator):
-        return right(lambda log_value: log_density(log_value) - log_value, start, generator)
-
-    monkeypatch.setattr(slice_sampling, "slice_draw", wrong)
+    drop_jacobian(monkeypatch)
     check_is_seen(lambda: with_unknown_rates(1.5, 1.0, n_samples=2, alpha_h=0.7))

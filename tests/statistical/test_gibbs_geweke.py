@@ -11,9 +11,21 @@ from nmf_zoo.inference.counts import gibbs
 from nmf_zoo.inference.shared import slice_sampling
 from nmf_zoo.inference.shared.factor_view import prior_cells
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.structure import HYPER_PRIORS, Cells, Outer
+from nmf_zoo.structure import HYPER_PRIORS, Cells, KnownComponents, Outer
 from tests.sizes import size
-from tests.statistical.geweke import DRAWS_OF_HYPER_PRIORS, check_geweke
+from tests.statistical.geweke import (
+    BACKGROUND,
+    DRAWS_OF_HYPER_PRIORS,
+    EXPOSURE,
+    FIXED,
+    LISTED,
+    MASK,
+    X23,
+    X32,
+    check_geweke,
+    drop_jacobian,
+    step_on,
+)
 from tests.structures import gamma, model, unknown
 
 pytestmark = pytest.mark.statistical
@@ -22,26 +34,41 @@ PLANTED_SWEEPS = 4_000
 
 # No two priors are alike, so that an exchange of factors, components or signs shows.
 COMPONENTS_W, COMPONENTS_H = np.array([[0.5, 2.0]]), np.array([[1.6], [0.7]])
-X23, X32 = np.zeros((2, 3)), np.zeros((3, 2))
-MASK = np.array([[True, False, True], [True, True, False]])
-EXPOSURE = np.array([[0.4, 1.0, 2.0], [1.5, 0.7, 1.2]])
-BACKGROUND = np.array([[0.5, 0.1, 0.9], [0.3, 1.2, 0.6]])
-LISTED = Cells(
-    rows=np.array([0, 0, 1, 1]), cols=np.array([0, 2, 0, 1]), values=np.zeros(4), shape=(2, 3), is_complete=False
-)
 SPARSE = Cells(
     rows=np.repeat([0, 1], 3), cols=np.tile([0, 1, 2], 2), values=np.zeros(6), shape=(2, 3), is_complete=True
 )
 OUTER = Outer(of_features=np.array([[0.4], [2.5]]), of_samples=np.array([[0.5, 1.0, 1.6]]))
-FIXED = np.array([[0.8, 1.9], [1.4, 0.3]])
 
 
 def plain(**options):
     return model(X23, 2, gamma(COMPONENTS_W, 0.8), gamma(COMPONENTS_H, 1.7), **options)
 
 
+def beside(factor, values, free):
+    """The same factor with known components beside those of its prior; ``values`` are of all, of which these count."""
+    axis = 1 if factor.name == "W" else 0
+    known = KnownComponents(variable=f"{factor.name}_new", values=np.array(values), free=slice(*free), axis=axis)
+    return dataclasses.replace(factor, known=known)
+
+
+def partly_known(of_w=None, of_h=None):
+    """Rank 3 with one component of W known, or one of H, or a different one of each."""
+    W = gamma([[0.5, 2.0]] if of_w else [[0.5, 2.0, 1.0]], 0.8)
+    H = gamma([[1.6], [0.7]] if of_h else [[1.6], [0.7], [1.0]], 1.7)
+    structure = model(X23, 3, W, H, exposure=EXPOSURE)
+    if of_w:
+        structure = dataclasses.replace(structure, W=beside(structure.W, [[0.8, 0.0, 0.0], [1.4, 0.0, 0.0]], of_w))
+    if of_h:
+        rows = [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.6, 1.9, 0.4]]
+        structure = dataclasses.replace(structure, H=beside(structure.H, rows, of_h))
+    return structure
+
+
 MODELS = {
     "plain": plain(),
+    "a component of W known": partly_known(of_w=(1, 3)),
+    "a component of H known": partly_known(of_h=(0, 2)),
+    "one of W, another of H": partly_known(of_w=(1, 3), of_h=(0, 2)),
     "tall": model(X32, 2, gamma(COMPONENTS_W, 0.8), gamma(COMPONENTS_H, 1.7)),
     "rank 3": model(
         np.zeros((2, 2)), 3, gamma([[0.5, 2.0, 1.0]], [[1.0, 0.6, 2.0]]), gamma([[1.6], [0.7], [1.0]], 1.7)
@@ -148,41 +175,47 @@ def check_is_seen(structure, sweeps=PLANTED_SWEEPS, **options):
         check_geweke(structure, sweeps, seed=4, least=50, **options)  # wrong chains may mix slowly
 
 
-def plant_priors(monkeypatch, wrong):
-    """Sweep with other shapes and rates: wrong(PriorCells) -> PriorCells."""
-    right = gibbs.prior_cells
-    monkeypatch.setattr(gibbs, "prior_cells", lambda *arguments: wrong(right(*arguments)))
+def with_priors(wrong):
+    """A sweep with other shapes and rates: wrong(PriorCells) -> PriorCells."""
+    return step_on(gibbs, lambda problem: dataclasses.replace(problem, priors=wrong(problem.priors)))
 
 
-def test_half_the_prior_rate_is_seen(monkeypatch):
+def test_half_the_prior_rate_is_seen():
     """Without any rate there is no joint distribution: that error is planted where the data stay."""
-    plant_priors(monkeypatch, lambda priors: priors._replace(rate_h=priors.rate_h / 2))
-    check_is_seen(MODELS["plain"], moves=())  # the moves ask for the prior too
+    halved = with_priors(lambda priors: priors._replace(rate_h=priors.rate_h / 2))
+    check_is_seen(MODELS["plain"], moves=(), step=halved)  # the moves ask for the prior too
 
 
-def test_exchanged_priors_are_seen(monkeypatch):
+def test_exchanged_priors_are_seen():
     exchanged = prior_cells(model(X23, 2, gamma(1.1, 1.0), gamma(0.7, 0.8)), {})
-    plant_priors(monkeypatch, lambda priors: exchanged)
-    check_is_seen(model(X23, 2, gamma(0.7, 0.8), gamma(1.1, 1.0)), moves=())
+    check_is_seen(model(X23, 2, gamma(0.7, 0.8), gamma(1.1, 1.0)), moves=(), step=with_priors(lambda _: exchanged))
 
 
-def test_an_inverted_mask_is_seen(monkeypatch):
-    weigh = gibbs.weigh
-
-    def inverted(structure):
-        return weigh(
-            dataclasses.replace(structure, data=dataclasses.replace(structure.data, mask=~structure.data.mask))
-        )
-
-    monkeypatch.setattr(gibbs, "weigh", inverted)
-    check_is_seen(model(X23, 2, gamma(COMPONENTS_W, 4.0), gamma(COMPONENTS_H, 4.0), mask=MASK))
+def with_weights(wrong):
+    """A sweep with another mask * exposure: wrong(Weights) -> Weights."""
+    return step_on(gibbs, lambda problem: dataclasses.replace(problem, weights=wrong(problem.weights), sweeps=None))
 
 
-def test_one_exposure_for_all_features_is_seen(monkeypatch):
+def test_an_inverted_mask_is_seen():
+    inverted = with_weights(lambda weights: dataclasses.replace(weights, matrix=1.0 - weights.matrix))
+    check_is_seen(model(X23, 2, gamma(COMPONENTS_W, 4.0), gamma(COMPONENTS_H, 4.0), mask=MASK), step=inverted)
+
+
+def test_one_exposure_for_all_features_is_seen():
     """The largest: with a smaller one the counts of the chain would grow without end."""
-    weigh, largest = gibbs.weigh, np.full_like(OUTER.of_features, OUTER.of_features.max())
-    monkeypatch.setattr(gibbs, "weigh", lambda structure: dataclasses.replace(weigh(structure), of_features=largest))
-    check_is_seen(MODELS["sparse, exposure of both"])
+    largest = np.full_like(OUTER.of_features, OUTER.of_features.max())
+    same = with_weights(lambda weights: dataclasses.replace(weights, of_features=largest))
+    check_is_seen(MODELS["sparse, exposure of both"], step=same)
+
+
+def test_moves_that_take_known_components_along_are_seen(monkeypatch):
+    monkeypatch.setattr(gibbs, "movable", lambda structure: None)
+    check_is_seen(MODELS["a component of W known"], moves=("scale",))
+
+
+def test_new_components_with_the_priors_of_others_are_seen():
+    step = with_priors(lambda priors: priors._replace(shape_w=priors.shape_w[:, ::-1]))
+    check_is_seen(MODELS["a component of W known"], moves=(), step=step)
 
 
 def sweep_with_early_moves(problem, state, key):
@@ -242,12 +275,7 @@ def test_a_wrong_scale_is_seen(name, monkeypatch):
 
 
 def test_a_missing_jacobian_of_hyperparameters_is_seen(monkeypatch):
-    right = slice_sampling.slice_draw
-
-    def wrong(log_density, start, generator):
-        return right(lambda log_value: log_density(log_value) - log_value, start, generator)
-
-    monkeypatch.setattr(slice_sampling, "slice_draw", wrong)
+    drop_jacobian(monkeypatch)
     check_is_seen(HYPER_MODELS["gamma: shape of W"])
 
 

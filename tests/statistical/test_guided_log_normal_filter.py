@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter
-from nmf_zoo.kernels.hmm.particles.filter import Plan
+from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
 from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY, BOOTSTRAP, GUIDED
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from tests.naive.hmm.guided_log_normal import target_of
@@ -28,7 +28,7 @@ X = {
 
 def log_likelihoods(target, proposal, particles, n_runs, threshold=0.5, seed=1):
     """Estimates of log p(X), (n_runs,)."""
-    filtering = ParticleFilter(target, Plan(proposal, 0, threshold), particles, moments=False)
+    filtering = ParticleFilter(target, FilterPlan(proposal, 0, threshold), particles, moments=False)
     return np.array([filtering.run(child(seed_key(seed), run))[0] for run in range(n_runs)])
 
 
@@ -88,7 +88,7 @@ def test_means_are_those_of_the_bootstrap_filter(proposal):
     target = several(3, 6, 2.0, 8, 5)
     runs = []
     for which, particles in ((BOOTSTRAP, 50_000), (proposal, 5_000)):
-        filtering = ParticleFilter(target, Plan(which, 0, 0.5), particles)
+        filtering = ParticleFilter(target, FilterPlan(which, 0, 0.5), particles)
         means = []
         for run in range(size(12, 50)):
             filtering.run(child(seed_key(which + 7), run))
@@ -123,7 +123,7 @@ def test_particles_hold_up_at_twenty_components():
     target.law.initial[:] = np.array([[0.0], [1.6]])
     sizes = []
     for proposal in (BOOTSTRAP, GUIDED, AUXILIARY):
-        filtering = ParticleFilter(target, Plan(proposal, 0, 0.5), 1000, moments=False)
+        filtering = ParticleFilter(target, FilterPlan(proposal, 0, 0.5), 1000, moments=False)
         filtering.run(seed_key(2))
         sizes.append(filtering.track.sizes[1:].mean() / 1000)
     assert sizes[0] < 0.01

@@ -13,7 +13,7 @@ import pytest
 from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.inference.counts.sweeps import blocks_of
 from nmf_zoo.inference.powers import gibbs
-from nmf_zoo.inference.powers.trajectories import make_side_rooms, make_sides, make_tuning, walk_in_threads
+from nmf_zoo.inference.powers.trajectories import make_side_rooms, make_sides, make_tuning, run_in_threads
 from nmf_zoo.kernels.hmc import adaptation
 from nmf_zoo.kernels.hmc.power_rows import LOUD
 from nmf_zoo.kernels.powers import sweeps as power_sweeps
@@ -56,7 +56,7 @@ def walk_alone(wrong=lambda sides, rooms: (sides, rooms), step=STEP):
         for side, table in zip(sides, (power.T, power), strict=True):
             side.data.grid[:] = blocks_of(table, side.data.grid.shape[2], 1.0)
         what = adaptation.begin_sweep(learnt, False, gibbs.ORBIT_EVERY)
-        walk_in_threads(sides, rooms, SERIAL, problem.draws, state.factors, learnt, what, key)
+        run_in_threads(sides, rooms, SERIAL, problem.draws, state.factors, learnt, what, key)
         return state, None
 
     return walk

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -79,6 +80,79 @@ def test_with_missing_cells():
     assert lost < 3e-3 + 5 * error, (lost, error)
 
 
+EXPOSURES = np.array([0.2, 1.0, 4.0])
+
+
+def draw_exposed(n, seed):
+    """Columns with an exposure of their own each, and features with theirs: (X, of columns, of features)."""
+    rng = np.random.default_rng(seed)
+    own, of_features = rng.choice(EXPOSURES, size=n), np.array([[0.5], [1.0], [2.0], [0.7]])
+    return rng.poisson(own * of_features * (TRUE @ rng.gamma(SHAPE, 1 / RATE, size=(n, 2)).T)), own, of_features
+
+
+def run_exposed(n):
+    X, own, of_features = draw_exposed(n, 0)
+    model = nz.gap(None, 2, shape=(4, 2), alpha_h=SHAPE[:, None], beta_h=RATE[:, None], exposure=of_features)
+    engine = nz.OnlineEM(average_after=n // 5)
+    stream = nz.stream(model, engine=engine, initvals={"W": START}, random_seed=3, cores=1)
+    stream.update(X, exposure=own)
+    return stream.W.values
+
+
+def log_marginal_exposed(W):
+    """Of new columns: h times a column's exposure has the rate over it."""
+    X, own, of_features = draw_exposed(HELD_OUT, 1)
+    found = np.empty(HELD_OUT)
+    for exposure in EXPOSURES:
+        some = own == exposure
+        found[some] = log_marginal(X[:, some], of_features * W, SHAPE, RATE / exposure)
+    return found
+
+
+@cache
+def best_exposed():
+    return log_marginal_exposed(TRUE)
+
+
+def loss_exposed(W):
+    """As :func:`loss`, of columns with exposures."""
+    lost = best_exposed() - log_marginal_exposed(np.maximum(W, 1e-12))
+    return lost.mean(), lost.std() / np.sqrt(HELD_OUT)
+
+
+def test_with_exposures():
+    lost, error = loss_exposed(run_exposed(COLUMNS))
+    print(lost, error)
+    assert error < 1e-3
+    assert lost < 2e-3 + 5 * error, (lost, error)
+
+
+def expect_without_exposures(problem, weights, columns, key):
+    return EXPECT(problem, weights, columns._replace(exposure=np.ones(columns.n_columns)), key)
+
+
+def expect_unexposed_activations(problem, weights, columns, key):
+    """E[h | x] gathered where E[g h | x] belongs."""
+    shares, active, counts = EXPECT(problem, weights, columns, key)
+    return shares, active / columns.exposure[:, None], counts
+
+
+WRONG_EXPOSURES = {
+    "none in the E-step": {"expect": expect_without_exposures},
+    "none in the M-step": {"expect": expect_unexposed_activations},
+    "eq. 48": {"with_exposures": lambda state: state},
+}
+
+
+@pytest.mark.parametrize("name", WRONG_EXPOSURES)
+def test_wrong_exposures_are_seen(name, monkeypatch):
+    for where, wrong in WRONG_EXPOSURES[name].items():
+        monkeypatch.setattr(online_em, where, wrong)
+    lost, error = loss_exposed(run_exposed(COLUMNS // 4))
+    print(name, lost, error)
+    assert lost > 2 * (2e-3 + 5 * error), (lost, error)
+
+
 def take_step_without_decay(running, columns, first, last, shares, active, gain, is_averaged):
     running.clock[column_sweeps.MASS] = 1.0
     column_sweeps.add_columns(running, columns, first, last, shares, active, gain / (last - first))
@@ -92,7 +166,7 @@ def take_step_with_halved_activations(running, columns, first, last, shares, act
 def prepare_with_the_wrong_divisor(structure, options, workers):
     """beta / alpha left out of eq. 48."""
     problem = PREPARE(structure, options, workers)
-    return online_em.Problem(structure, options, problem.plan, np.ones(2), workers)
+    return replace(problem, mean_h=np.ones(2))
 
 
 def expect_by_the_prior(problem, weights, columns, key):
@@ -167,13 +241,16 @@ def test_memory_is_that_of_w():
 
 
 @pytest.mark.filterwarnings("ignore:X. .* no positive observed cell")
-def test_as_good_as_the_batch_on_columns_that_neither_has_seen():
+@pytest.mark.parametrize("is_exposed", [False, True], ids=["", "exposures"])
+def test_as_good_as_the_batch_on_columns_that_neither_has_seen(is_exposed):
     """Two passes of the stream over columns, against Monte-Carlo EM that holds all of them."""
     n = size(1000, 4000)
-    model = nz.gap(draw(n, 5), 2, alpha_h=SHAPE[:, None], beta_h=RATE[:, None])
+    X, own, of_features = draw_exposed(n, 5) if is_exposed else (draw(n, 5), None, None)
+    exposure = (of_features, own[None]) if is_exposed else None
+    model = nz.gap(X, 2, alpha_h=SHAPE[:, None], beta_h=RATE[:, None], exposure=exposure)
     batch = nz.fit(model=model, engine="mcem", initvals={"W": START}, max_iter=200, random_seed=1, cores=1, quiet=True)
     stream = nz.stream(model, engine=nz.OnlineEM(average_after=n), initvals={"W": START}, random_seed=1, cores=1)
-    stream.update(draw(n, 5))
+    stream.update(X, exposure=own)
     of_batch = _compat.group(batch, "posterior")["W"].to_numpy()[0, 0]
     new = draw(2000, 6)
     one, other = (

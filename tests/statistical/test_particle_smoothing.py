@@ -21,7 +21,7 @@ from nmf_zoo.inference.shared.layout import Weights
 from nmf_zoo.kernels.hmm.basis_states import Chain, Counts
 from nmf_zoo.kernels.hmm.particles.ancestor_sampling import Walk, go_on, start_walk
 from nmf_zoo.kernels.hmm.particles.emission import Target
-from nmf_zoo.kernels.hmm.particles.filter import Plan
+from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
 from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law
 from nmf_zoo.kernels.hmm.particles.passes import filter_block
 from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY, BOOTSTRAP, GUIDED
@@ -49,9 +49,9 @@ LAWS = {
     "log-normal": Law(LOG_NORMAL, np.array([[0.1], [0.7], [0.6]]), np.array([[0.2], [0.8]])),
 }
 PLANS = {
-    "bootstrap": Plan(BOOTSTRAP, SYSTEMATIC, 0.5),
-    "guided": Plan(GUIDED, RESIDUAL, 0.7),
-    "auxiliary": Plan(AUXILIARY, MULTINOMIAL, 1.0),
+    "bootstrap": FilterPlan(BOOTSTRAP, SYSTEMATIC, 0.5),
+    "guided": FilterPlan(GUIDED, RESIDUAL, 0.7),
+    "auxiliary": FilterPlan(AUXILIARY, MULTINOMIAL, 1.0),
 }
 EACH = SMOOTHERS | {"backward, 3 drawn": Backward(3, 2)}
 

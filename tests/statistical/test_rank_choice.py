@@ -23,7 +23,7 @@ def declare(X):
 
 
 def select(X, method, ranks, **options):
-    return nz.select_rank(declare(X), ranks, method=method, random_seed=1, quiet=True, **options)
+    return nz.select_rank(declare(X), ranks, method=method, search=None, random_seed=1, quiet=True, **options)
 
 
 SMC = nz.SMC(particles=400, draws=0)
@@ -77,7 +77,7 @@ def test_the_correction_is_as_near_the_evidence_as_it_says_where_counts_are_few(
     tables = [
         nz.select_rank(
             lambda rank: nz.gamma_nmf(X, rank, alpha_w=1.0, mean_w=1.0, alpha_h=1.0, mean_h=2.0), (3, 5),
-            method=method, restarts=restarts, random_seed=1, quiet=True,
+            method=method, restarts=restarts, search=None, random_seed=1, quiet=True,
         )
         for method, restarts in (("bound", 5), (SMC, 3))
     ]  # fmt: skip
@@ -113,7 +113,7 @@ def test_thinned_sparse_counts_find_what_there_is():
     for x in (X, sp.csr_array(X)):
         table = nz.select_rank(
             lambda rank, x=x: nz.gamma_nmf(x, rank, alpha_w=0.5, alpha_h=0.5), (1, 2, 3), method=nz.Holdout(draws=50),
-            restarts=4, random_seed=1, quiet=True,
+            restarts=4, search=None, random_seed=1, quiet=True,
         )  # fmt: skip
         assert table.attrs["best"] == 3
         assert not table["plausible"].sel(rank=[1, 2]).any()

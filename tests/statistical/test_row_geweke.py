@@ -11,17 +11,13 @@ from nmf_zoo.kernels.random.keyed_rng import child
 from tests.blocks_of_rows import from_blocks, room_for, row_counts, rows_of, stride_of
 from tests.naive.hmc import poisson_rows as naive_rows
 from tests.sizes import size
-from tests.statistical.geweke import check_geweke, laid_out_cells
+from tests.statistical.geweke import BACKGROUND, EXPOSURE, MASK, X23, check_geweke, laid_out_cells
 from tests.structures import gamma, model
 
 pytestmark = pytest.mark.statistical
 SWEEPS, PLANTED_SWEEPS, WIDTH, LENGTH = size(6_000, 60_000), 4_000, 8, 4
 
 COMPONENTS_W, COMPONENTS_H = np.array([[0.5, 2.0]]), np.array([[1.6], [0.7]])
-X23 = np.zeros((2, 3))
-MASK = np.array([[True, False, True], [True, True, False]])
-EXPOSURE = np.array([[0.4, 1.0, 2.0], [1.5, 0.7, 1.2]])
-BACKGROUND = np.array([[0.5, 0.1, 0.9], [0.3, 1.2, 0.6]])
 MODELS = {
     "plain": model(X23, 2, gamma(COMPONENTS_W, 0.8), gamma(COMPONENTS_H, 1.7)),
     "small shapes": model(X23, 2, gamma(0.25, 0.3), gamma(0.15, 0.2)),

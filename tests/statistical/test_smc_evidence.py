@@ -117,7 +117,7 @@ def test_a_scale_move_with_a_wrong_jacobian_is_seen():
     problem = smc.prepare(structure)
     wrong = problem.priors._replace(tilt=problem.priors.tilt + 3.0)
     with pytest.raises(AssertionError, match="gate 1"):
-        check(smc.Problem(**{**vars(problem), "priors": wrong}), exact(), size(100, 300))
+        check(smc.SMCProblem(**{**vars(problem), "priors": wrong}), exact(), size(100, 300))
 
 
 def step_that_keeps_weights(problem, options, state, job):

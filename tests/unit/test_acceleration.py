@@ -16,6 +16,7 @@ from nmf_zoo.inference.shared.multiplicative import FLOOR
 from nmf_zoo.kernels.counts.newton import solve_quadratic
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Cells, Normal
+from tests.registered import ORDERS
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, model, parameter, unknown
 
@@ -93,7 +94,7 @@ def test_momentum_leads_down_faster(name):
         np.testing.assert_allclose(state.W.sum(axis=0), 1.0, rtol=1e-12)
 
 
-@pytest.mark.parametrize("order", vb.ORDERS)
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("free", [False, True])
 def test_the_bound_rises_faster_to_the_same_fixed_points(order, free):
     prior = gamma(0.5, unknown("b", "flat")) if free else gamma(0.5, 1.0)

@@ -15,7 +15,7 @@ import nmf_zoo as nz
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.reading import read
 from nmf_zoo.workbench import calibrate
-from nmf_zoo.workbench.sbc_uniformity import judge_ranks
+from nmf_zoo.workbench.calibrate import judge_ranks
 
 SHORT = {"simulations": 20, "draws": 9, "thin": 1, "tune": 10, "random_seed": 1, "progressbar": False}
 

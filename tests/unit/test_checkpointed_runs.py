@@ -281,7 +281,7 @@ def test_a_restart_s_files_in_another_s_place(folder, kinds):
 
 def search(folder):
     declare = lambda rank: model(rank=rank)  # noqa: E731
-    return nz.select_rank(declare, [1, 2], restarts=2, random_seed=1, quiet=True, checkpoint=folder)
+    return nz.select_rank(declare, [1, 2], restarts=2, search=None, random_seed=1, quiet=True, checkpoint=folder)
 
 
 def calibrate(folder):
@@ -310,8 +310,8 @@ def test_outcomes_of_other_jobs(folder, run, place, source, message):
 @pytest.mark.parametrize(
     ("run", "place", "tree", "message"),
     [
-        (search, "rank_2", [1.0, 2.0], "the state.tree is list .*, not a list of 6"),
-        (search, "rank_2", [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], r"the state.tree\[4\] is float 5.0, not str"),
+        (search, "rank_2", [[1.0, 2.0]], "the state.tree.0 is list .*, not a list of 6"),
+        (search, "rank_2", [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]], r"the state.tree.0\[4\] is float 5.0, not str"),
         (calibrate, "", {"names": [1], "ranks": np.zeros(1, int)}, "the state.tree.names.0 is int"),
         (calibrate, "", {"names": ["lp"], "ranks": np.zeros((2, 2), int)}, "the state.tree.ranks is int64"),
     ],

@@ -258,6 +258,44 @@ def test_files_that_go_with_the_data(counts):
     assert _compat.group(idata, "observed_data")["X"].size == np.sum(np.arange(40) % 7 != 0)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("option", ["--exposure", "--background"])
+def test_a_pair_of_features_and_samples(counts, option, order, monkeypatch):
+    of_features, of_samples = np.arange(1.0, 6.0)[:, None], np.arange(1.0, 9.0)[None]
+    np.savetxt("features.csv", of_features, delimiter=",")
+    np.save("samples.npy", of_samples)
+    pair, models = ["features.csv", "samples.npy"][::order], []
+    monkeypatch.setattr("nmf_zoo.fit", lambda model, **_: models.append(model) or sys.exit(0))
+    words = (option, pair[0], option, pair[1])
+    assert run("fit", "counts.csv", "-o", "out.nc", "--rank", "2", "--engine", "em", *words) == 0
+    structure = nz.read(models[0])
+    table = structure.exposure_table() if option == "--exposure" else structure.background_table()
+    np.testing.assert_array_equal(table, of_features * of_samples)
+
+
+def test_pairs_that_are_none(counts, capsys):
+    np.save("table.npy", np.ones((5, 8)))
+    np.save("row.npy", np.ones((1, 8)))
+    for given, said in (
+        (
+            ["table.npy", "row.npy"],
+            "--exposure: got table.npy of shape (5, 8) and row.npy of shape (1, 8); expected a n",
+        ),
+        (
+            ["row.npy", "row.npy"],
+            "--exposure: got row.npy of shape (1, 8) and row.npy of shape (1, 8); expected a number",
+        ),
+        (["2.0", "row.npy"], "--exposure: got '2.0' and 'row.npy'; expected a number, a file, or a file of one column"),
+        (["row.npy"] * 3, "--exposure: got 'row.npy' and 'row.npy' and 'row.npy'; expected a number"),
+        (["none.npy", "row.npy"], "none.npy"),
+    ):
+        words = [word for path in given for word in ("--exposure", path)]
+        assert run("fit", "counts.csv", "-o", "out.nc", "--rank", "2", *words) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+
+
 @pytest.mark.parametrize("words", [(), ("--shape", "1x5"), ("--kind", "trace"), ("--kind", "activations")])
 def test_plot(counts, words):
     pytest.importorskip("matplotlib")

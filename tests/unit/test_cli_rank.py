@@ -15,7 +15,7 @@ from nmf_zoo.interfaces.cli.rank import table_lines
 from nmf_zoo.interfaces.cli.values import parse_ranks
 
 pytest.importorskip("h5netcdf")
-QUICK = ("--ranks", "1:3", "--restarts", "2", "--random-seed", "1", "--cores", "1")
+QUICK = ("--ranks", "1:3", "--restarts", "2", "--search", "0", "--random-seed", "1", "--cores", "1")
 
 
 @pytest.fixture
@@ -41,7 +41,12 @@ def test_files_hold_what_python_finds(counts, capsys):
     assert run("rank", "counts.csv", *QUICK, "--alpha-h", "2", "-o", "r.nc", "-o", "r.csv", "-o", "r.png") == 0
     said = capsys.readouterr().out.splitlines()
     table = nz.select_rank(
-        lambda rank: nz.gamma_nmf(counts, rank, alpha_h=2), range(1, 4), restarts=2, random_seed=1, quiet=True
+        lambda rank: nz.gamma_nmf(counts, rank, alpha_h=2),
+        range(1, 4),
+        restarts=2,
+        search=None,
+        random_seed=1,
+        quiet=True,
     )
     assert table.attrs["answer"] in said
     assert [line.split()[1] if line[0] in "*~" else line.split()[0] for line in said[1:4]] == ["1", "2", "3"]
@@ -54,6 +59,27 @@ def test_files_hold_what_python_finds(counts, capsys):
     assert lines[0].startswith("rank,restart,shortfall,seconds,status,shortfall_error,bound,estimate,combined")
     assert len(lines) == 1 + 6
     assert Path("r.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_search_of_the_shell_is_that_of_python(counts, capsys):
+    ranks = ("--ranks", "1:3", "--random-seed", "1", "--cores", "1", "-o", "r.nc")
+    assert run("rank", "counts.csv", *ranks, "--search", "5") == 0
+    assert "behind: how far the next fit is" in capsys.readouterr().out
+    table = nz.select_rank(
+        lambda rank: nz.gamma_nmf(counts, rank), range(1, 4), search=nz.Search(fits=5), random_seed=1, quiet=True
+    )
+    with xr.open_dataset("r.nc", engine="h5netcdf") as stored:
+        np.testing.assert_array_equal(stored["estimate"], table["estimate"])
+        assert stored.sizes["restart"] == 5
+    for words, said in (
+        (("--search", "-1"), "--search: got -1; expected an integer >= 0"),
+        (("--search", "many"), "--search: invalid int value: 'many'"),
+        (("--search", "4", "--method", "smc"), "--search: got Search(fits=4"),
+    ):
+        assert run("rank", "counts.csv", "--ranks", "1:2", *words) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
 
 
 def test_quiet_says_the_answer_alone(counts, capfd):
@@ -146,5 +172,7 @@ def test_wrong_ranks_of_the_shell(text):
 
 
 def test_lines_fit_a_narrow_terminal(counts):
-    table = nz.select_rank(lambda rank: nz.gamma_nmf(counts, rank), [1, 6], restarts=1, random_seed=1, quiet=True)
+    table = nz.select_rank(
+        lambda rank: nz.gamma_nmf(counts, rank), [1, 6], restarts=1, search=None, random_seed=1, quiet=True
+    )
     assert max(map(len, table_lines(table))) <= 80

@@ -39,7 +39,11 @@ REFUSED = {
     "shape below 1": (model(X, 2, gamma(0.5, 1.0), None), em.EM(), 'unbounded at 0.*mode="log"'),
     "unknown shape": (model(X, 2, None, gamma(FREE, 1.0)), em.EM(), "free is unknown"),
     "unknown rate, both gamma": (model(X, 2, gamma(1.0, 1.0), gamma(1.0, FREE)), em.EM(), "free is unknown"),
-    "rate with a prior": (model(X, 2, None, gamma(1.0, unknown("b", "gamma", 1.0, 1.0))), em.EM(), "b is unknown"),
+    "rate with a prior that is not conjugate": (
+        model(X, 2, None, gamma(1.0, unknown("b", "lognormal", 0.0, 1.0))),
+        em.EM(),
+        "b has a prior, and not one of the conjugate ones",
+    ),
     "rate per component": (
         model(X, 2, None, gamma(2.0, unknown("b", "flat", variable_shape=(2,), shape=(2, 1)))),
         em.EM(),
@@ -64,6 +68,7 @@ ACCEPTED = {
     "flat": (model(X, 2, None, None), em.EM()),
     "log": (model(X, 2, gamma(0.1, 1.0), None), em.EM(mode="log")),
     "gap": (model(X, 2, None, gamma(2.0, FREE)), em.EM()),
+    "rate with a prior": (model(X, 2, None, gamma(1.0, unknown("b", "gamma", 1.0, 1.0))), em.EM()),
     "gap mean": (model(X, 2, None, gamma(2.0, mean=FREE)), em.EM()),
     "normal free sigma": (normal(X, None, None, sigma=FREE), em.EM()),
 }

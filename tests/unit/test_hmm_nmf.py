@@ -183,7 +183,7 @@ def test_other_refusals():
         nz.marginal_log_likelihood(declare(nz.BasisChain(0.9, 0.8)), np.ones((F, K)))
     with pytest.raises(UnsupportedModel, match="can't stream"):
         nz.stream(declare("unit"), engine=nz.ChainOnlineEM())
-    with pytest.raises(UnsupportedModel, match="chain prior"):
+    with pytest.raises(UnsupportedModel, match="columns of H are a Markov chain"):
         nz.evidence(declare(nz.BasisChain(0.9, 0.8), alpha_w=2.0))
 
 

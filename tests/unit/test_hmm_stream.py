@@ -94,7 +94,7 @@ def test_priors_hold_the_parameters_back():
     ("arguments", "message"),
     [
         ({"chain": nz.UnitChain(0.9)}, "its updates are for binary chains"),
-        ({"shape": (F, 2), "exposure": np.array([1.0, 2.0])}, "differs between samples"),
+        ({"shape": (F, 2), "exposure": 1.0 + np.arange(2 * F).reshape(F, 2)}, "differs between samples"),
     ],
 )
 def test_what_it_cannot_run(arguments, message):

@@ -16,13 +16,14 @@ from nmf_zoo.inference.counts.em import EM
 from nmf_zoo.inference.powers import em
 from nmf_zoo.inference.registry import resolve_engine
 from nmf_zoo.inference.shared.layout import weigh
-from nmf_zoo.inference.shared.start import STARTS, start_factors
+from nmf_zoo.inference.shared.start import start_factors
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime import checkpoint as files
 from nmf_zoo.runtime.checkpoint import open_checkpoint
 from nmf_zoo.runtime.driver import FitRun, run_restarts
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Cells, Imputed
+from tests.registered import STARTS
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, inverse_gamma, model, unknown
 

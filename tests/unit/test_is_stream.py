@@ -18,6 +18,7 @@ from nmf_zoo.inference.powers import online_em
 from nmf_zoo.kernels.powers import frame_gibbs
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from tests.naive.powers.frame_gibbs import stream_weights
+from tests.runs import assert_same_stream, feed
 
 F, K, N = 7, 2, 40
 HERTZ = np.arange(F) * 62.5
@@ -39,15 +40,7 @@ def begun(seed=1, model=None, cores=1, initvals=None, **options):
 
 
 def fed(blocks, **options):
-    stream = begun(**options)
-    for block in blocks:
-        stream.update(block)
-    return stream
-
-
-def assert_same(one, other):
-    np.testing.assert_array_equal(one.W.values, other.W.values)
-    assert one.columns_seen == other.columns_seen
+    return feed(begun(**options), blocks)
 
 
 # -- what it takes -------------------------------------------------------------------------------------------------
@@ -64,11 +57,11 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_the_same_frames_is_the_same(form):
-    assert_same(fed([FORMS[form](POWER)]), fed([POWER]))
+    assert_same_stream(fed([FORMS[form](POWER)]), fed([POWER]))
 
 
 def test_frames_one_by_one_are_a_block():
-    assert_same(fed(POWER.T), fed([POWER]))
+    assert_same_stream(fed(POWER.T), fed([POWER]))
 
 
 def test_missing_cells_in_every_form():
@@ -79,7 +72,7 @@ def test_missing_cells_in_every_form():
     masked.update(POWER, mask=seen)
     stored.update(listed, observed="stored")
     for stream in (masked, stored, fed([np.ma.masked_array(POWER, ~seen)])):
-        assert_same(stream, whole)
+        assert_same_stream(stream, whole)
 
 
 def test_a_declaration_with_data_begins_with_them():
@@ -162,7 +155,7 @@ def test_a_prior_per_cell_is_smoothing_per_cell():
 
 
 def test_smoothing_is_the_prior_with_one_less():
-    assert_same(fed([POWER], smoothing=(3.0, 0.3)), fed([POWER], model=declared(alpha_w=2.0, beta_w=0.3)))
+    assert_same_stream(fed([POWER], smoothing=(3.0, 0.3)), fed([POWER], model=declared(alpha_w=2.0, beta_w=0.3)))
 
 
 def test_where_nothing_was_observed_w_is_the_start():
@@ -248,11 +241,11 @@ def test_the_first_frames_wait_for_a_start():
     waiting.update(HOLES[:, 14])
     assert waiting._state.steps == 15
     given = fed([HOLES[:, :15]], initvals={"W": waiting._state.start[0].T}, first_frames=15)
-    assert_same(waiting, given)
+    assert_same_stream(waiting, given)
     assert len(fitted.start) == 4
     waiting.update(HOLES[:, 15:])
     given.update(HOLES[:, 15:])
-    assert_same(waiting, given)
+    assert_same_stream(waiting, given)
 
 
 def test_a_waiting_stream_has_a_fitted_w():
@@ -410,14 +403,14 @@ def test_blocks_do_not_matter(case):
     options, data = STREAMS[case]
     whole = fed([data], **options)
     for size in (4, 8, 20):
-        assert_same(fed([data[:, n : n + size] for n in range(0, N, size)], **options), whole)
+        assert_same_stream(fed([data[:, n : n + size] for n in range(0, N, size)], **options), whole)
 
 
 def test_threads_do_not_matter(monkeypatch):
     monkeypatch.setattr(online_em, "CHUNK_WORK", 3 * F * K * OPTIONS["sweeps"])
     whole = fed([HOLES], batch=20)
     for cores in (2, 4):
-        assert_same(fed([HOLES], cores=cores, batch=20), whole)
+        assert_same_stream(fed([HOLES], cores=cores, batch=20), whole)
 
 
 @pytest.mark.parametrize("case", STREAMS)
@@ -432,7 +425,7 @@ def test_going_on_from_a_file_is_going_on(case, tmp_path):
         stream.save(path)
         stream = nz.resume_stream(path, cores=1)
         assert stream.columns_seen == seen
-    assert_same(stream, whole)
+    assert_same_stream(stream, whole)
     found, expected = (_compat.group(one.result(), "fit") for one in (stream, whole))
     xr.testing.assert_equal(found, expected)
     xr.testing.assert_identical(stream.activations(data), whole.activations(data))
@@ -457,7 +450,7 @@ def test_interruptions_leave_whole_steps(moment, monkeypatch):
             stream.update(HOLES)
     assert stream.columns_seen == (moment - 1) // 3 * 10
     stream.update(HOLES[:, stream.columns_seen :])
-    assert_same(stream, expected)
+    assert_same_stream(stream, expected)
 
 
 def test_memory_does_not_grow():
@@ -501,7 +494,7 @@ def test_bad_frames_change_nothing(case):
             call(x)
         assert "\n" not in str(refusal.value)
     stream.update(POWER[:, 10:])
-    assert_same(stream, fed([POWER]))
+    assert_same_stream(stream, fed([POWER]))
 
 
 def test_activations_need_a_stream_that_has_begun():

@@ -12,6 +12,7 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import RunFailed, UnsupportedModel
 from nmf_zoo.inference.hmm import particle_em
 from nmf_zoo.inference.hmm.particle_em import WINDOW, Window, combine, look_back
+from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS
 from nmf_zoo.inference.registry import verdict
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.kernels.random.keyed_rng import seed_key
@@ -86,7 +87,7 @@ def test_every_chain_on_every_table(name, table):
         assert set(np.unique(H)) <= {0, 1}
 
 
-@pytest.mark.parametrize("smoother", particle_em.SMOOTHERS)
+@pytest.mark.parametrize("smoother", SMOOTHERS)
 def test_a_map_estimate_with_every_smoother(smoother):
     """Priors on W and on the chain's parameters; W fixed and only the chain unknown."""
     with pm.Model() as model:

@@ -226,7 +226,7 @@ def test_the_name_takes_what_suits():
     ("model", "message"),
     [
         (lambda: nz.gap(None, rank=2, shape=(F, 1)), "no chain in time"),
-        (lambda: declare(shape=(F, 2), exposure=np.array([1.0, 2.0])), "differs between samples"),
+        (lambda: declare(shape=(F, 2), exposure=1.0 + np.arange(2 * F).reshape(F, 2)), "differs between samples"),
         (lambda: with_prior(pm.Gamma, alpha=2.0, beta=3.0), "alpha has a gamma prior"),
     ],
 )

@@ -168,6 +168,15 @@ def test_log_likelihood_is_right_in_each_cell_and_sample(pair):
     np.testing.assert_allclose(samples, np.nansum(expected, axis=2), rtol=1e-10)
 
 
+def test_a_mean_smaller_than_any_double_has_a_log_likelihood():
+    model = nz.gamma_nmf([[2e-200, 3e-200]], 1)
+    idata = idata_of(model, W=np.full((1, 1, 1, 1), 1e-170), H=np.array([1e-300, 1e-200]).reshape(1, 1, 1, 2))
+    ours = loaded(nz.log_likelihood(idata, model, per="cell"), "log_likelihood")["X"].to_numpy()
+    np.testing.assert_allclose(ours, 0.0, atol=1e-190)
+    without = idata_of(model, W=np.zeros((1, 1, 1, 1)), H=np.ones((1, 1, 1, 2)))
+    assert loaded(nz.log_likelihood(without, model), "log_likelihood")["X"].to_numpy()[0, 0, 0] == -np.inf
+
+
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in ("sparse", "ratings")])
 def test_cells_are_those_of_pymc(name):
     model = MODELS[name]()

@@ -31,7 +31,7 @@ from nmf_zoo.workbench.rank_search import INTERRUPTED, Outcome
 
 RNG = np.random.default_rng(4)
 X = RNG.poisson(RNG.gamma(2.0, size=(9, 2)) @ RNG.gamma(2.0, size=(2, 12)) * 5.0)
-FAST = {"random_seed": 1, "quiet": True, "cores": 1, "restarts": 2}
+FAST = {"random_seed": 1, "quiet": True, "cores": 1, "restarts": 2, "search": None}
 
 
 def declare(rank, x=X, **options):

@@ -143,10 +143,6 @@ def test_a_split_keeps_what_it_does_not_touch(counts):
 # -- the record --------------------------------------------------------------------------------------------------
 
 
-class Fitted:
-    objective = (1.0, 2.0)
-
-
 @pytest.mark.parametrize("power", [-400, 400])
 def test_merging_does_not_depend_on_the_unit(power):
     """Sizes whose product is beyond all numbers, or below."""
@@ -160,7 +156,7 @@ def test_optima_are_counted_by_place_and_objective():
     found = Optima(maximise=True)
     one, other = random_components(1, 3), random_components(2, 3)
     for number, (objective, components) in enumerate([(-9.0, one), (-5.0, other), (-5.00001, other), (-5.0, one)]):
-        found.add(Optimum(objective, {}, components, "random", number), Fitted())
+        found.add(Optimum(objective, {}, components, "random", number), None, 2)
     table = dataset_of(found.table(), **found.work)
     assert table["found"].values.tolist() == [2, 1, 1]
     assert table["objective"].values.tolist() == [-5.0, -5.0, -9.0]

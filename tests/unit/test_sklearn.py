@@ -156,3 +156,22 @@ def test_bad_input(fitted):
         fitted.inverse_transform(np.ones((3, 3)))
     with pytest.raises(InputError, match="engine: got 'hmc'"):
         GammaPoissonNMF(engine="hmc").fit(X)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (GammaPoissonNMF(0), "n_components: got 0; expected an integer >= 1"),
+        (GammaPoissonNMF(2.5), "n_components: got 2.5; expected an integer >= 1"),
+        (GammaPoissonNMF(mean_w=0), "mean_w: got values from 0.0 to 0.0; expected finite numbers > 0"),
+        (GammaPoissonNMF(mean_h="q"), "mean_h: got str 'q'; expected a number"),
+        (GammaPoissonNMF(alpha_h=-1), "alpha_h: got values from -1.0"),
+        (ItakuraSaitoNMF(alpha="a"), "alpha: got str 'a'; expected a number"),
+        (ItakuraSaitoNMF(alpha=np.ones(3)), r"alpha: got shape \(3,\)"),
+        (ItakuraSaitoNMF(beta=-1.0), "beta: got values from -1.0"),
+    ],
+)
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_wrong_parameters_have_the_names_of_the_estimators(estimator, message, method):
+    with pytest.raises(InputError, match=f"^{message}"):
+        getattr(estimator, method)(X)

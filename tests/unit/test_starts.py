@@ -7,9 +7,10 @@ import pytest
 
 from nmf_zoo.inference.counts import em, vb
 from nmf_zoo.inference.shared.layout import weigh
-from nmf_zoo.inference.shared.start import STARTS, start_factors
+from nmf_zoo.inference.shared.start import start_factors
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.structure import Cells, Normal, Poisson
+from tests.registered import STARTS
 from tests.structures import gamma, model, parameter
 
 RNG = np.random.default_rng(2)

@@ -22,6 +22,7 @@ from nmf_zoo.runtime.checkpoint import Part
 from nmf_zoo.runtime.state_io import write_tree
 from nmf_zoo.streaming.stream import OWNER, tree_of
 from tests.naive.counts.column_sweeps import running_means
+from tests.runs import assert_same_stream, feed
 
 F, K = 6, 3
 LABELS = list("abcdef")
@@ -41,15 +42,7 @@ def begun(seed=1, model=None, cores=1, **options):
 
 
 def fed(blocks, **options):
-    stream = begun(**options)
-    for block in blocks:
-        stream.update(block)
-    return stream
-
-
-def assert_same(one, other):
-    np.testing.assert_array_equal(one.W.values, other.W.values)
-    assert one.columns_seen == other.columns_seen
+    return feed(begun(**options), blocks)
 
 
 # -- what it takes -------------------------------------------------------------------------------------------------
@@ -73,7 +66,7 @@ def test_every_form_of_the_same_columns_is_the_same(form):
     stream = begun()
     mask = {"mask": np.ones((F, 30), dtype=bool)} if form == "with a mask" else {}
     stream.update(FORMS[form](X[:, :30]), **mask)
-    assert_same(stream, fed([X[:, :30]]))
+    assert_same_stream(stream, fed([X[:, :30]]))
 
 
 @pytest.mark.parametrize("one", [list, pd.Series, "labels", "xarray", sp.csc_array])
@@ -83,7 +76,7 @@ def test_single_columns(one):
         "xarray": lambda x: xr.DataArray(x, dims="feature", coords={"feature": LABELS}),
         sp.csc_array: lambda x: sp.csc_array(x[:, None]),
     }
-    assert_same(fed([makers.get(one, one)(x) for x in X[:, :8].T]), fed([X[:, :8]]))
+    assert_same_stream(fed([makers.get(one, one)(x) for x in X[:, :8].T]), fed([X[:, :8]]))
 
 
 def test_a_declaration_with_data_begins_with_them():
@@ -91,14 +84,14 @@ def test_a_declaration_with_data_begins_with_them():
         stream = begun(model=nz.gap(first, K))
         assert stream.columns_seen == 20
         stream.update(X[:, 20:])
-        assert_same(stream, fed([X]))
+        assert_same_stream(stream, fed([X]))
     holes = np.where(RNG.random(X.shape) < 0.2, np.nan, X)
     listed = sp.csr_array(np.where(np.isnan(holes), 0.0, holes + 1))  # stored cells, zeros among them
     listed.data -= 1
     stream = begun(complete="CH")
     stream.update(listed, observed="stored")
-    assert_same(begun(model=nz.gap(holes, K)), fed([holes]))
-    assert_same(stream, fed([holes]))
+    assert_same_stream(begun(model=nz.gap(holes, K)), fed([holes]))
+    assert_same_stream(stream, fed([holes]))
 
 
 def test_columns_of_zeros_are_data_and_empty_ones_are_nothing():
@@ -118,11 +111,11 @@ def test_columns_of_zeros_are_data_and_empty_ones_are_nothing():
 
 def test_a_stream_without_missing_cells_is_c_and_goes_on_as_ch():
     """The statistics are those of both; before the first missing cell they are maximised as "C", after it as "CH"."""
-    assert_same(fed([X]), fed([X], complete="C"))
+    assert_same_stream(fed([X]), fed([X], complete="C"))
     assert np.any(fed([X]).W.values != fed([X], complete="CH").W.values)
     found = fed([LATE_HOLES, LATE_HOLES])
     assert found._state.complete == "CH"
-    assert_same(fed([HOLES], start_columns=60), fed([HOLES], complete="CH", start_columns=60))
+    assert_same_stream(fed([HOLES], start_columns=60), fed([HOLES], complete="CH", start_columns=60))
 
 
 def test_the_norms_are_those_of_w_where_features_were_never_observed():
@@ -236,7 +229,7 @@ def test_blocks_do_not_matter(case):
     options, data = CASES[case]
     whole = fed([data], **options)
     for size in (4, 12, 20):
-        assert_same(fed([data[:, n : n + size] for n in range(0, 60, size)], **options), whole)
+        assert_same_stream(fed([data[:, n : n + size] for n in range(0, 60, size)], **options), whole)
     other = fed([data], seed=2, **options)
     assert np.any(other.W.values != whole.W.values)
 
@@ -247,7 +240,7 @@ def test_threads_do_not_matter(data, monkeypatch):
     options = {"batch": 30, "complete": "CH", "average_after": 10}
     whole = fed([data], **options)
     for cores in (2, 4):
-        assert_same(fed([data], cores=cores, **options), whole)
+        assert_same_stream(fed([data], cores=cores, **options), whole)
 
 
 def test_chunks_do_not_matter_much(monkeypatch):
@@ -271,7 +264,7 @@ def test_going_on_from_a_file_is_going_on(case, tmp_path):
         last = min(60, seen + size * random.randrange(1, 9))
         stream.update(data[:, seen:last])
         seen = last
-    assert_same(stream, whole)
+    assert_same_stream(stream, whole)
     found, expected = (_compat.group(one.result(), "fit") for one in (stream, whole))
     xr.testing.assert_equal(found, expected)
     assert list(stream.W["feature"].values) == LABELS
@@ -281,7 +274,7 @@ def test_the_number_of_samples_of_a_stream_without_data_means_nothing():
     """No warning of a rank above it, either."""
     stream = begun(model=nz.gap(None, K, shape=(F, 1), coords=COORDS))
     stream.update(X)
-    assert_same(stream, fed([X]))
+    assert_same_stream(stream, fed([X]))
 
 
 def test_labels_of_other_kinds_survive_a_file(tmp_path):
@@ -314,7 +307,7 @@ def test_after_kills_while_saving(tmp_path):
     assert kills
     stream = nz.resume_stream(path)
     stream.update(X[:, stream.columns_seen :]) if stream.columns_seen < 60 else None
-    assert_same(stream, whole)
+    assert_same_stream(stream, whole)
 
 
 def test_a_save_that_fails_leaves_the_last_one(tmp_path, monkeypatch):
@@ -362,7 +355,7 @@ def test_interruptions_leave_whole_steps(moment, monkeypatch):
     assert stream.columns_seen % 10 == 0
     assert stream.columns_seen < 60
     stream.update(HOLES[:, stream.columns_seen :])
-    assert_same(stream, expected)
+    assert_same_stream(stream, expected)
 
 
 def test_memory_does_not_grow():
@@ -420,9 +413,9 @@ def test_bad_columns_change_nothing(case):
     with pytest.raises(nz.InputError, match=message) as refusal:
         stream.update(x)
     assert "\n" not in str(refusal.value)
-    assert_same(stream, fed([X[:, :10]]))
+    assert_same_stream(stream, fed([X[:, :10]]))
     stream.update(X[:, 10:])
-    assert_same(stream, fed([X]))
+    assert_same_stream(stream, fed([X]))
 
 
 def test_missing_cells_where_c_was_asked_for():
@@ -431,7 +424,7 @@ def test_missing_cells_where_c_was_asked_for():
         nz.InputError, match=r"^x: got missing cells in column 11; expected every cell observed, .*'auto'"
     ):
         stream.update(np.where(np.arange(5) == 1, np.nan, X[:, 10:15]))
-    assert_same(stream, fed([X[:, :10]], complete="C"))
+    assert_same_stream(stream, fed([X[:, :10]], complete="C"))
 
 
 def test_a_bad_first_column_leaves_the_stream_unbegun():
@@ -441,7 +434,7 @@ def test_a_bad_first_column_leaves_the_stream_unbegun():
     with pytest.raises(nz.InputError, match=r"^stream: got no column yet; expected at least one; call update first"):
         stream.result()
     stream.update(X)
-    assert_same(stream, fed([X]))
+    assert_same_stream(stream, fed([X]))
 
 
 MODELS = {
@@ -451,7 +444,7 @@ MODELS = {
     "real": (lambda: nz.gap(X + 0.5, K), "values that are not integers"),
     "free": (lambda: nz.gap(X, K, beta_h=nz.free()), "are unknown"),
     "untied": (lambda: nz.gap(X, K, alpha_h=np.arange(1.0, 61.0)), "differ between samples"),
-    "exposure": (lambda: nz.gap(X, K, exposure=2.0), "an exposure or a background"),
+    "background": (lambda: nz.gap(X, K, background=2.0), "X has a background"),
 }
 
 

@@ -18,8 +18,7 @@ from nmf_zoo.results import stores
 from nmf_zoo.results.stores import CHUNK_BYTES, Column, Store, StoredTraces, chunk_shape
 from nmf_zoo.results.trace_storage import chain_groups, finish_store
 from nmf_zoo.runtime.driver import SampleRun
-from nmf_zoo.runtime.moments import MomentTraces
-from nmf_zoo.runtime.traces import Traces, fullest
+from nmf_zoo.runtime.traces import MomentTraces, Traces, fullest
 from tests.naive.numerics.moments import naive_moments
 from tests.structures import gamma, model
 

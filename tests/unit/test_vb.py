@@ -16,6 +16,7 @@ from nmf_zoo.inference.shared.hyperparameters import Moments, update_hyperparame
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Imputed, Normal
+from tests.registered import ORDERS
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, model, parameter, unknown
 
@@ -144,7 +145,7 @@ def test_shapes_whose_geometric_means_underflow(shape, scale):
         st.lists(st.sampled_from([0.0, 0.0, 1.0, 2.7, 40.0]), min_size=3, max_size=3), min_size=2, max_size=6
     ),
     shape=st.sampled_from([1e-4, 0.1, 2.0, "free"]),
-    order=st.sampled_from(vb.ORDERS),
+    order=st.sampled_from(ORDERS),
     seed=st.integers(0, 5),
 )
 def test_no_bound_falls_and_nothing_is_nan(counts, shape, order, seed):

@@ -7,8 +7,7 @@ import pytest
 import nmf_zoo as nz
 from nmf_zoo.errors import UnsupportedModel
 from nmf_zoo.inference.registry import verdict
-from nmf_zoo.inference.shared.start import STARTS
-from tests.registered import VERBS
+from tests.registered import STARTS, VERBS
 
 DECLARATIONS = {
     one.__name__: one for one in (nz.poisson_nmf, nz.gamma_nmf, nz.gap, nz.is_nmf, nz.normal_nmf, nz.hmm_nmf)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError
 from nmf_zoo.plots.calibration import bin_edges, excess, histogram_band, relative_counts, uniform_band
-from nmf_zoo.workbench.sbc_uniformity import judge_ranks
+from nmf_zoo.workbench.calibrate import judge_ranks
 
 X = np.random.default_rng(0).poisson(4.0, (5, 6))
 

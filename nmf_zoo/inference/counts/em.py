@@ -12,6 +12,10 @@ GaP (Filstroff 2018, eq. 3-6: W without a prior, H gamma): where W could grow an
 free rate or mean), the columns of the factor without a prior sum to one, a constraint inside its update. A free rate is
 then sum a / sum h over the cells that share it.
 
+A rate with a gamma prior or a mean with an inverse-gamma prior is maximised with the factors, in closed form after each
+of their updates (:mod:`nmf_zoo.inference.shared.conjugate`). With a relevance for each component (``prior="ard"``) that
+is the algorithm of Tan and Fevotte (2013): components that the data don't need go to 0.
+
 By default Poisson data are not updated so, but by Newton steps (:mod:`nmf_zoo.inference.counts.newton`), and either
 gets momentum (:mod:`nmf_zoo.inference.shared.acceleration`): the fixed points are the same, the iterations far fewer.
 
@@ -20,32 +24,38 @@ The objective is -log p(X, factors), everything included, in nats; it never rise
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.inference.counts.duality import has_normal_gap, is_refit, normal_gap, poisson_gap
 from nmf_zoo.inference.counts.em_losses import LOSSES, Loss, NormalLoss, PoissonLoss, View, can_square
 from nmf_zoo.inference.counts.newton import Newton, Pull, newton
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse, push_or_retreat
+from nmf_zoo.inference.shared.conjugate import (
+    Conjugate,
+    at_modes,
+    conjugates,
+    log_hyperprior,
+    update_conjugates,
+    why_not,
+)
 from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, sum_to, two_sides
-from nmf_zoo.inference.shared.layout import check_precision
+from nmf_zoo.inference.shared.hyperparameters import moments_of
 from nmf_zoo.inference.shared.multiplicative import FLOOR, peak_on_simplex, stationarity, update
-from nmf_zoo.inference.shared.requirements import takes_priors, takes_scale
-from nmf_zoo.inference.shared.start import check_start, start_factors, start_hyperparameters
-from nmf_zoo.options import check_types
+from nmf_zoo.inference.shared.requirements import has_known_hyperparameters, takes_priors, takes_scale
+from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
+from nmf_zoo.options import check_least, check_types
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
 from nmf_zoo.runtime.memory import release
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, GammaPrior, Known, Normal, Poisson, Unknown
 
-MODES = ("density", "log")
-ACCELERATIONS = ("newton", "momentum", None)
+NOTHING = np.zeros((0, 0))
 FAR = 1e4  # of a column, in one step: means that followed it have four digits less
-UPDATES = ("auto", "monotone", "heuristic", "sage")
 
 
 class EMState(NamedTuple):
@@ -103,23 +113,15 @@ class EM:
 
     def __post_init__(self):
         check_types(self)
-        if self.mode not in MODES:
-            raise InputError("mode", repr(self.mode), f"one of {list(MODES)}")
-        if self.accelerate not in ACCELERATIONS:
-            raise InputError("accelerate", repr(self.accelerate), f"one of {list(ACCELERATIONS)}")
-        if self.inner is not None and (type(self.inner) is not int or self.inner < 1):
-            raise InputError("inner", repr(self.inner), "None or an integer >= 1")
-        if self.update not in UPDATES:
-            raise InputError("update", repr(self.update), f"one of {list(UPDATES)}")
-        check_start(self.start)
-        check_precision(self.precision)
+        check_least(self, inner=1)
 
 
 @dataclass(frozen=True)
-class Problem:
+class EMProblem:
     """What all restarts share.
 
-    ``constrained`` : the side whose columns sum to one, or None; ``newton`` : what takes Newton steps, or None
+    ``constrained`` : the side whose columns sum to one, or None; ``newton`` : what takes Newton steps, or None;
+    ``conjugates`` : hyperparameters with conjugate priors, which go to their modes
     """
 
     structure: Factorisation
@@ -129,6 +131,7 @@ class Problem:
     constrained: Side | None
     newton: Newton | None
     workers: Workers
+    conjugates: dict[str, Conjugate]
 
 
 # -- what it can run -------------------------------------------------------------------------------------------------
@@ -138,12 +141,12 @@ SCALES = 1e-120, 1e120  # of the largest cell
 
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
-    """Poisson or normal data with known hyperparameters, or the free rate of a GaP model."""
+    """Poisson or normal data with hyperparameters known or with conjugate priors, or the free rate of a GaP model."""
     if structure.data is None:
         return has_data(structure)
     checks = (
-        *(_check_update, _check_families, _check_hyperparameters, _check_shapes, _check_free_rates, _check_normal),
-        _check_scale,
+        *(_check_update, _check_families, _check_known, _check_hyperparameters, _check_shapes, _check_free_rates),
+        *(_check_normal, _check_scale),
     )
     return next((verdict for verdict in (check(structure, options) for check in checks) if not verdict), CAN_RUN)
 
@@ -152,7 +155,8 @@ def constrained(structure: Factorisation, mode: str) -> Side | None:
     """The factor without a prior that would grow for ever while the other shrinks, or None."""
     for flat, other in _flat_and_gamma(structure):
         shape = other.gamma.shape
-        if other.factor.unknowns or (mode == "density" and isinstance(shape, Known) and np.any(shape.value <= 1.0)):
+        has_free = any(unknown.prior.is_flat for unknown in other.factor.unknowns)
+        if has_free or (mode == "density" and isinstance(shape, Known) and np.any(shape.value <= 1.0)):
             return flat
     return None
 
@@ -173,20 +177,36 @@ def _check_families(structure: Factorisation, options: Any) -> Verdict:
     return takes_priors(structure, GammaPrior)
 
 
+def _check_known(structure: Factorisation, options: Any) -> Verdict:
+    side = constrained(structure, options.mode)
+    if side is not None and side.factor.known is not None:
+        return Verdict(
+            f"{side.factor.variable} has no prior, so it can grow while the other factor shrinks to 0, beside known "
+            "components whose columns keep their sums: give it a prior"
+        )
+    return has_known_hyperparameters(structure)
+
+
 def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
-    """Free rates and means are estimated in GaP only, shapes nowhere: with the factors they have no joint maximum."""
+    """Free rates and means are estimated in GaP only, shapes nowhere: with the factors they have no joint maximum.
+
+    With a conjugate prior that is proper they have one wherever the factors have.
+    """
     allowed = set()
     if isinstance(structure.likelihood, Poisson):
         for _, other in _flat_and_gamma(structure):
             second = [p for role, p in other.gamma.parameters.items() if role != "shape" and isinstance(p, Unknown)]
             allowed = {p.name for p in second if p.prior.is_flat and p != other.gamma.shape}
     allowed |= {unknown.name for unknown in structure.likelihood.unknowns if unknown.prior.is_flat}
+    of_factors = {unknown.name for factor in (structure.W, structure.H) for unknown in factor.unknowns}
+    allowed |= {name for name in of_factors if not structure.unknowns[name].prior.is_flat}
     refused = [name for name in structure.unknowns if name not in allowed]
     if refused:
         return Verdict(
             f"hyperparameter {', '.join(refused)} is unknown, and estimated jointly with the factors it has no maximum"
         )
-    return CAN_RUN
+    reason = why_not(structure)
+    return Verdict(reason) if reason else CAN_RUN
 
 
 def _check_shapes(structure: Factorisation, options: Any) -> Verdict:
@@ -204,6 +224,8 @@ def _check_free_rates(structure: Factorisation, options: Any) -> Verdict:
     """As a component empties, its own free rate rises, and the density of its cells with it, whatever the data say."""
     for side in two_sides(structure):
         for unknown in side.factor.unknowns:
+            if not unknown.prior.is_flat:
+                continue
             per_component = side.turn(np.empty(np.broadcast_shapes(unknown.shape, (1, 1)))).shape[1] > 1
             if options.mode == "density" and per_component:
                 return Verdict(
@@ -249,7 +271,7 @@ def _check_normal(structure: Factorisation, options: Any) -> Verdict:
 # -- how it runs -----------------------------------------------------------------------------------------------------
 
 
-def prepare(structure: Factorisation, options: EM, workers: Workers) -> Problem:
+def prepare(structure: Factorisation, options: EM, workers: Workers) -> EMProblem:
     """Lay out the data for the updates."""
     loss = LOSSES[type(structure.likelihood)](structure, workers, options.precision)
     if isinstance(loss, NormalLoss):  # which has no sources to freeze
@@ -257,7 +279,8 @@ def prepare(structure: Factorisation, options: EM, workers: Workers) -> Problem:
     simplex = constrained(structure, options.mode)
     steps = _newton(structure, options, loss, simplex, workers)
     release(structure)
-    return Problem(structure, options, two_sides(structure), loss, simplex, steps, workers)
+    own = at_modes(conjugates(structure), options.mode)
+    return EMProblem(structure, options, two_sides(structure), loss, simplex, steps, workers, own)
 
 
 def _newton(structure: Factorisation, options: EM, loss: Loss, simplex: Side | None, workers: Workers) -> Newton | None:
@@ -266,12 +289,12 @@ def _newton(structure: Factorisation, options: EM, loss: Loss, simplex: Side | N
     return newton(structure, workers, loss.sources) if asked and isinstance(loss, PoissonLoss) and not simplex else None
 
 
-def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> EMState:
+def init(problem: EMProblem, key: np.uint64, start: Mapping[str, Array]) -> EMState:
     """The start given, or a random one at the scale of the data."""
     W, Ht = start_factors(problem.structure, key, start, problem.options.start)
     for side, array in zip(problem.sides, (W, Ht), strict=True):
         if not side.is_fixed:
-            np.maximum(array, FLOOR, out=array)
+            np.maximum(array[:, side.free], FLOOR, out=array[:, side.free])
     if problem.constrained is not None:
         inside, outside = (Ht, W) if problem.constrained.is_right else (W, Ht)
         total = inside.sum(axis=0)
@@ -282,7 +305,7 @@ def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> EMStat
     return EMState(W, Ht, values, view)
 
 
-def step(problem: Problem, state: EMState, key: np.uint64 | None = None) -> tuple[EMState, EMInfo]:
+def step(problem: EMProblem, state: EMState, key: np.uint64 | None = None) -> tuple[EMState, EMInfo]:
     """One iteration: W, then H, then the free parameters."""
     if problem.newton is not None:
         return _newton_step(problem, problem.newton, state)
@@ -297,16 +320,21 @@ def step(problem: Problem, state: EMState, key: np.uint64 | None = None) -> tupl
     return new._replace(momentum=momentum, other=other), EMInfo(new.objective, residual)
 
 
-def _pushed(problem: Problem, W: Array, Ht: Array, state: EMState) -> EMState:
+def _pushed(problem: EMProblem, W: Array, Ht: Array, state: EMState) -> EMState:
     """Beyond the update W, Ht, as seen from the one before."""
     factors = []
     for side, new, old in zip(problem.sides, (W, Ht), state.other or (), strict=True):
-        beyond = new if side.is_fixed else ahead_by_ratio(new, old, state.momentum.push)
+        beyond = new if side.is_fixed else _beyond(ahead_by_ratio, side, new, old, state.momentum.push)
         factors.append(beyond / beyond.sum(axis=0) if side == problem.constrained else beyond)
     return _at(problem, factors[0], factors[1], state.values)
 
 
-def _newton_step(problem: Problem, steps: Newton, state: EMState) -> tuple[EMState, EMInfo]:
+def _beyond(ahead_of: Callable[[Array, Array, float], Array], side: Side, new: Array, old: Array, push: float) -> Array:
+    """Ahead of ``new``, seen from ``old``, where components are not known."""
+    return side.with_free(new, ahead_of(new[:, side.free], old[:, side.free], push))
+
+
+def _newton_step(problem: EMProblem, steps: Newton, state: EMState) -> tuple[EMState, EMInfo]:
     """Newton steps from the point ahead; if that loses, from where we are; and EM's own update if rounding spoils both.
 
     A base step can lose only to rounding, in extreme data.
@@ -322,12 +350,12 @@ def _newton_step(problem: Problem, steps: Newton, state: EMState) -> tuple[EMSta
         W, Ht, residual = _step_factors(problem, _at(problem, state.W, state.Ht, state.values))
         new = _at(problem, W, Ht, state.values)
     left, right = problem.sides
-    W = new.W if left.is_fixed else ahead(new.W, state.W, momentum.push)
-    Ht = new.Ht if right.is_fixed else ahead(new.Ht, state.Ht, momentum.push)
+    W = new.W if left.is_fixed else _beyond(ahead, left, new.W, state.W, momentum.push)
+    Ht = new.Ht if right.is_fixed else _beyond(ahead, right, new.Ht, state.Ht, momentum.push)
     return new._replace(view=None, momentum=momentum, other=(W, Ht)), EMInfo(new.objective, residual)
 
 
-def _descend(problem: Problem, steps: Newton, W: Array, Ht: Array, values: dict[str, Array]) -> tuple[EMState, float]:
+def _descend(problem: EMProblem, steps: Newton, W: Array, Ht: Array, values: dict[str, Array]) -> tuple[EMState, float]:
     """(where Newton steps of W and then of H lead, KKT residual on the way)"""
     factors, loss, residual, log_mean = [W, Ht], cast(PoissonLoss, problem.loss), 0.0, None
     before = W, Ht
@@ -337,12 +365,13 @@ def _descend(problem: Problem, steps: Newton, W: Array, Ht: Array, values: dict[
             drag = loss.weights.over_features(other) if which else loss.weights.over_samples(other)
             factors[which] = np.array(factors[which], order="C")
             pull = pull_of(side, problem.options.mode, drag, values)
-            at_side, log_mean = steps.improve(which, factors[which], other, pull)
+            at_side, log_mean = steps.improve(which, factors[which], other, pull, side.free)
             residual = max(residual, at_side)
     W, Ht = factors
     if log_mean is None or _is_far((W, Ht), before):  # both are known, or the means on the way have lost digits
         return _at(problem, W, Ht, values), residual
-    objective = -loss.log_likelihood(log_mean, W, Ht) - log_prior(problem.sides, problem.options.mode, W, Ht, values)
+    values = _update_conjugates(problem, W, Ht, values)
+    objective = -loss.log_likelihood(log_mean, W, Ht) - _log_priors(problem, W, Ht, values)
     return EMState(W, Ht, values, None, objective), residual
 
 
@@ -352,7 +381,7 @@ def _is_far(factors: tuple[Array, Array], before: tuple[Array, Array]) -> bool:
     return any(bool(np.any((new > FAR * old) | (old > FAR * new))) for new, old in ends)
 
 
-def _step_factors(problem: Problem, state: EMState) -> tuple[Array, Array, float]:
+def _step_factors(problem: EMProblem, state: EMState) -> tuple[Array, Array, float]:
     """(W, Ht, KKT residual) of EM's own update"""
     loss, values, view = problem.loss, state.values, state.view
     W, at_W = _update(problem, 0, state.W, view.pull_W, loss.drag_W(view, state.Ht), values)
@@ -364,21 +393,35 @@ def _step_factors(problem: Problem, state: EMState) -> tuple[Array, Array, float
     return W, Ht, max(at_W, at_H)
 
 
-def _at(problem: Problem, W: Array, Ht: Array, values: dict[str, Array]) -> EMState:
+def _at(problem: EMProblem, W: Array, Ht: Array, values: dict[str, Array]) -> EMState:
     """The state at these factors, free parameters at their best."""
-    values = update_rates(problem.sides, W, Ht, values)
+    values = _update_conjugates(problem, W, Ht, update_rates(problem.sides, W, Ht, values))
     view = _look(problem, W, Ht, values)
-    return EMState(
-        W, Ht, values, view, -view.log_likelihood - log_prior(problem.sides, problem.options.mode, W, Ht, values)
-    )
+    return EMState(W, Ht, values, view, -view.log_likelihood - _log_priors(problem, W, Ht, values))
 
 
-def _look(problem: Problem, W: Array, Ht: Array, values: dict[str, Array]) -> View:
+def _update_conjugates(problem: EMProblem, W: Array, Ht: Array, values: dict[str, Array]) -> dict[str, Array]:
+    """Hyperparameters with conjugate priors at the mode given the factors."""
+    if not problem.conjugates:
+        return values
+    pairs = zip(problem.sides, (W, Ht), strict=True)
+    moments = [moments_of(side, array, NOTHING) for side, array in pairs if side.is_gamma]
+    return update_conjugates(problem.conjugates, moments, values)
+
+
+def _log_priors(problem: EMProblem, W: Array, Ht: Array, values: Mapping[str, Array]) -> float:
+    """Of the factors and of the hyperparameters that have one, or of their logarithms."""
+    mode = problem.options.mode
+    of_factors = log_prior(problem.sides, mode, W, Ht, values)
+    return of_factors + log_hyperprior(problem.structure, problem.conjugates, mode, values)
+
+
+def _look(problem: EMProblem, W: Array, Ht: Array, values: dict[str, Array]) -> View:
     """What the data say at new factors; a free sigma moves to its best value there."""
     return problem.loss.look(W, Ht, values, both=problem.options.inner is not None)
 
 
-def _update(problem: Problem, which: int, old: Array, pull: Array, drag: Array, values) -> tuple[Array, float]:
+def _update(problem: EMProblem, which: int, old: Array, pull: Array, drag: Array, values) -> tuple[Array, float]:
     """(the factor's new value, how far from stationary the old one was)"""
     side = problem.sides[which]
     if side.is_fixed:
@@ -386,19 +429,46 @@ def _update(problem: Problem, which: int, old: Array, pull: Array, drag: Array, 
     if side == problem.constrained:
         new = peak_on_simplex(old, pull, drag)
         return new, stationarity(old, new)
-    return update(side, problem.options.mode, old, pull, drag, values, problem.workers)
+    free = side.free
+    parts = old[:, free], pull[:, free], drag[:, free]
+    new, residual = update(side, problem.options.mode, *parts, values, problem.workers)
+    return side.with_free(old, new), residual
 
 
-def finish(problem: Problem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The solution as a posterior of one draw, whatever ``draws`` is; missing cells at their likelihood's point."""
-    return as_one_draw(problem.structure, state.W, state.Ht, state.values), {}
+def finish(problem: EMProblem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The solution as a posterior of one draw, whatever ``draws`` is; missing cells at their likelihood's point.
+
+    With one factor known also ``duality_gap``: what the objective lacks to the optimum at most, in nats.
+    """
+    return as_one_draw(problem.structure, state.W, state.Ht, state.values), _gap(problem, state)
+
+
+def _gap(problem: EMProblem, state: EMState) -> dict[str, Any]:
+    """Of a convex problem: see :mod:`nmf_zoo.inference.counts.duality`."""
+    structure, loss, sides = problem.structure, problem.loss, problem.sides
+    if structure.unknowns or problem.constrained or not is_refit(sides):
+        return {}
+    if isinstance(loss, NormalLoss):
+        if not has_normal_gap(structure):
+            return {}
+        rate = sides[1].prior(state.values)[1] if sides[1].is_gamma else np.zeros((1, 1))
+        return {"duality_gap": np.float64(normal_gap(structure, state.Ht.T, rate.T, state.values))}
+    which = int(sides[0].is_fixed)
+    u, v = (state.W, state.Ht)[:: -1 if which else 1]
+    drag = loss.weights.over_features(v) if which else loss.weights.over_samples(v)
+    pull = pull_of(sides[which], problem.options.mode, drag, state.values)
+    return {"duality_gap": np.float64(poisson_gap(structure, which, u, v, pull))}
 
 
 # -- priors ----------------------------------------------------------------------------------------------------------
 
 
 def pull_of(side: Side, mode: str, drag: Array, values: Mapping[str, Array]) -> Pull:
-    """The linear and the logarithmic term of a factor's objective: what the zeros and the prior say."""
+    """The linear and the logarithmic term of a factor's objective: what the zeros and the prior say.
+
+    Of its free columns: see `side.free`.
+    """
+    drag = drag[:, side.free]
     if not side.is_gamma:
         return Pull(np.ascontiguousarray(drag), np.zeros((1, drag.shape[1])))
     shape, rate = side.prior(values)
@@ -411,7 +481,7 @@ def update_rates(sides: tuple[Side, Side], W: Array, Ht: Array, values: dict[str
     values = dict(values)
     for side, array in zip(sides, (W, Ht), strict=True):
         for role, unknown in side.gamma.parameters.items() if side.is_gamma else ():
-            if isinstance(unknown, Unknown):
+            if isinstance(unknown, Unknown) and unknown.prior.is_flat:
                 cells = side.turn(array)
                 a = np.broadcast_to(side.gamma.shape.resolve(values), cells.shape)
                 top, bottom = (a, cells) if role == "rate" else (a * cells, a)
@@ -425,7 +495,7 @@ def log_prior(sides: tuple[Side, Side], mode: str, W: Array, Ht: Array, values: 
     total = 0.0
     for side, array in zip(sides, (W, Ht), strict=True):
         if side.is_gamma:
-            shape, rate = side.prior(values)
+            array, (shape, rate) = array[:, side.free], side.prior(values)
             power = shape - 1.0 if mode == "density" else shape
             constant = np.broadcast_to(xlogy(shape, rate) - gammaln(shape), array.shape)
             logs = float(np.sum(power * np.log(array))) if np.any(power) else 0.0
@@ -437,6 +507,7 @@ ENGINE = Engine(
     name="em",
     verb="fit",
     likelihoods=tuple(LOSSES),
+    takes_known=True,
     options=EM,
     supports=supports,
     prepare=prepare,

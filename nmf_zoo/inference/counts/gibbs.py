@@ -39,17 +39,14 @@ from nmf_zoo.inference.counts.sweeps import (
     make_room,
     make_sweeps,
     make_tuning,
-    walks_pay,
+    trajectories_pay,
     with_priors,
 )
 from nmf_zoo.inference.shared.factor_view import PriorCells, as_variables, impute_counts, prior_cells
 from nmf_zoo.inference.shared.joint import LogJoint
 from nmf_zoo.inference.shared.layout import Layout, Weights, by_count, compress, weigh
 from nmf_zoo.inference.shared.propriety import is_proper
-from nmf_zoo.inference.shared.requirements import (
-    takes_counts,
-    takes_gammas,
-)
+from nmf_zoo.inference.shared.requirements import has_known_hyperparameters, takes_counts, takes_gammas
 from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_scale_moves
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.counts.allocation import allocate_sources, make_scratch
@@ -66,15 +63,14 @@ from nmf_zoo.kernels.counts.sweeps import (
     TRAJECTORIES,
     WEIGHTS,
     Factors,
-    Kept,
     Sweeps,
     apply_scales,
     keep,
     pull_of_components,
+    run_hmc,
     run_sweeps,
-    walk,
 )
-from nmf_zoo.kernels.hmc.adaptation import Tuning, begin_sweep, end_sweep
+from nmf_zoo.kernels.hmc.adaptation import Kept, Tuning, begin_sweep, end_sweep
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
@@ -84,10 +80,9 @@ from nmf_zoo.runtime.blocks import Block
 from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, Engine, Verdict
 from nmf_zoo.runtime.memory import release
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Factorisation, Poisson
+from nmf_zoo.structure import Array, Factor, Factorisation, Poisson
 
 MOVES = ("scale", "shear")
-TRAJECTORY_WORDS = ("auto", "always", "never")
 
 
 class GibbsState(NamedTuple):
@@ -107,7 +102,7 @@ class GibbsInfo(NamedTuple):
     scale_move: float
 
 
-class WalkInfo(NamedTuple):
+class TrajectoryInfo(NamedTuple):
     """The same where trajectories run: their mean acceptance probabilities (NaN before they do) and leapfrog steps."""
 
     scale_move: float
@@ -141,13 +136,11 @@ class Gibbs:
         wrong = [move for move in given if move not in MOVES] if isinstance(given, Sequence) else given
         if wrong or not isinstance(given, Sequence):
             raise InputError("moves", repr(wrong), f"a selection of {list(MOVES)}; () for none")
-        if self.trajectories not in TRAJECTORY_WORDS:
-            raise InputError("trajectories", repr(self.trajectories), f"one of {list(TRAJECTORY_WORDS)}")
         object.__setattr__(self, "moves", tuple(given))
 
 
 @dataclass(frozen=True)
-class Problem:
+class GibbsProblem:
     """What all chains share.
 
     ``priors`` is None when hyperparameters are drawn; ``checked`` are the cells of ``mean``; ``sweeps`` is what a
@@ -172,9 +165,9 @@ class Problem:
         return None if self.priors is None else self.sweeps
 
     @property
-    def walks(self) -> bool:
+    def runs_hmc(self) -> bool:
         """Whether trajectories run."""
-        return self.sweeps is not None and self.sweeps.plan.walks
+        return self.sweeps is not None and self.sweeps.plan.runs_hmc
 
     def over_samples(self, Ht: Array) -> Array:
         """sum_n weight_fn h_kn, by the kernel that a small problem's sweeps use."""
@@ -195,22 +188,22 @@ class Problem:
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Poisson counts with gamma (or proper flat) factors and proper hyperpriors."""
-    checks = (takes_counts, takes_gammas, is_proper)
+    checks = (takes_counts, takes_gammas, has_known_hyperparameters, is_proper)
     return next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
 
 
-def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Problem:
+def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> GibbsProblem:
     """Lay out the data for the sweeps."""
     layout, weights = compress(structure), weigh(structure)
     values = start_hyperparameters(structure, {})
     priors, asked = prior_cells(structure, values), options.trajectories
     checked, sweeps = checked_cells(structure.shape), None
-    walks = asked == "always" or (asked == "auto" and walks_pay(structure, layout, values))
-    if (walks or not values) and is_small(layout, weights, walks):
-        sweeps = make_sweeps(structure, options.moves, walks, layout, weights, priors, checked)
+    runs_hmc = asked == "always" or (asked == "auto" and trajectories_pay(structure, layout, values))
+    if (runs_hmc or not values) and is_small(layout, weights, runs_hmc) and all_free(structure):
+        sweeps = make_sweeps(structure, options.moves, runs_hmc, layout, weights, priors, checked)
     order = by_count(layout)
     release(structure)
-    return Problem(
+    return GibbsProblem(
         structure=structure,
         options=options,
         layout=layout,
@@ -224,27 +217,30 @@ def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Probl
     )
 
 
-def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> GibbsState:
+def init(problem: GibbsProblem, key: np.uint64, start: Mapping[str, Array]) -> GibbsState:
     """The start given, or a random one at the scale of the data."""
     W, Ht = start_factors(problem.structure, key, start)
     values = start_hyperparameters(problem.structure, start)
     sides = None if problem.sweeps is None else problem.sweeps.sides
-    tuning = None if sides is None else make_tuning(sides, has_masses(problem.structure))
+    tuning = None
+    if sides is not None:
+        of_W, of_H = (side.prior_rate.shape for side in sides)
+        tuning = make_tuning(of_W, of_H, has_masses(problem.structure))
     return GibbsState(W, Ht, values, np.zeros_like(W), np.zeros_like(Ht), tuning)
 
 
-def step(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo | WalkInfo]:
+def step(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo | TrajectoryInfo]:
     """One sweep."""
     return _sweep(problem, state, key, is_tuning=False)
 
 
-def tune(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo | WalkInfo]:
+def tune(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo | TrajectoryInfo]:
     """One sweep of the warm-up, which adapts the trajectories."""
     return _sweep(problem, state, key, is_tuning=True)
 
 
-def _sweep(problem: Problem, state: GibbsState, key: np.uint64, is_tuning: bool):
-    if problem.sweeps is None or state.tuning is None or not problem.walks:
+def _sweep(problem: GibbsProblem, state: GibbsState, key: np.uint64, is_tuning: bool):
+    if problem.sweeps is None or state.tuning is None or not problem.runs_hmc:
         return state, GibbsInfo(_draw_by_sources(problem, state, key))
     sweeps, tuning, scale_move = problem.sweeps, state.tuning, 0.0
     what = begin_sweep(tuning, is_tuning, ORBIT_EVERY)
@@ -255,19 +251,19 @@ def _sweep(problem: Problem, state: GibbsState, key: np.uint64, is_tuning: bool)
     lengths = float(tuning.W.length[0]), float(tuning.H.length[0])
     factors = _factors(state)
     room = make_room(sweeps, factors)
-    of_W, of_H = walk(sweeps, factors, tuning, room, what, child(key, TRAJECTORIES))
+    of_W, of_H = run_hmc(sweeps, factors, tuning, room, what, child(key, TRAJECTORIES))
     if what.moves and sweeps.plan.draws_W and sweeps.plan.draws_H:
         scale_move = move_along_orbit(problem.options.moves, state, sweeps.priors, child(key, ORBIT))
     end_sweep(tuning, sweeps.sides, room.sides, is_tuning)
     _draw_unknowns(problem, state, child(key, TRAJECTORIES, HYPERPARAMETERS))
-    return state, WalkInfo(scale_move, of_W, of_H, *lengths)
+    return state, TrajectoryInfo(scale_move, of_W, of_H, *lengths)
 
 
 def _factors(state: GibbsState) -> Factors:
     return Factors(state.W, state.Ht, state.of_features, state.of_samples)
 
 
-def _draw_by_sources(problem: Problem, state: GibbsState, key: np.uint64) -> float:
+def _draw_by_sources(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> float:
     """Counts by source, factors, moves and hyperparameters; returns the size of the scale move."""
     structure = problem.structure
     keys = children(key, HYPERPARAMETERS + 1)
@@ -276,17 +272,19 @@ def _draw_by_sources(problem: Problem, state: GibbsState, key: np.uint64) -> flo
     if not structure.W.is_fixed:
         counts, weight = state.of_features, problem.over_samples(state.Ht)
         draw_side(problem.workers, state.W, (priors.shape_w, counts), (priors.rate_w, weight), keys[WEIGHTS])
+        restore_known(structure.W, state.W)
     if not structure.H.is_fixed:
         counts, weight = state.of_samples, problem.over_features(state.W)
         draw_side(problem.workers, state.Ht, (priors.shape_h, counts), (priors.rate_h, weight), keys[ACTIVATIONS])
+        restore_known(structure.H, state.Ht.T)
     scale_move = 0.0
     if not structure.W.is_fixed and not structure.H.is_fixed:
-        scale_move = move_along_orbit(problem.options.moves, state, priors, key)
+        scale_move = move_along_orbit(problem.options.moves, state, priors, key, movable(structure))
     _draw_unknowns(problem, state, keys[HYPERPARAMETERS])
     return scale_move
 
 
-def _draw_unknowns(problem: Problem, state: GibbsState, key: np.uint64) -> None:
+def _draw_unknowns(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> None:
     """Draw the unknown hyperparameters, and move those that scale a factor together with it."""
     if not problem.structure.unknowns:
         return
@@ -297,12 +295,12 @@ def _draw_unknowns(problem: Problem, state: GibbsState, key: np.uint64) -> None:
             apply_scales(state.W, state.Ht, scale)
 
 
-def draw(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:
+def draw(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:
     """The variables of the model at this state, and their log joint density with the followed cells of W H."""
     factors = _factors(state)
     if problem.compiled is not None:
         sweeps = problem.compiled
-        kept = make_kept(sweeps, factors, 1)
+        kept = make_kept(problem.structure, sweeps.followed, 1)
         keep(sweeps, factors, make_room(sweeps, factors), kept, 0)
         values, stats = _collect(problem, kept, [key])
         return {name: value[0] for name, value in values.items()}, {name: stats[name][0] for name in ("lp", "mean")}
@@ -314,31 +312,34 @@ def draw(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[dict[str,
     rows, cols = problem.checked
     mean = np.empty(len(rows))
     rates_at_cells(mean, state.W, state.Ht, rows, cols)
-    return values, {"lp": np.float64(problem.log_joint(state.W, state.Ht, values)), "mean": mean}
+    lp = np.float64(problem.log_joint(state.W, state.Ht, values))
+    check_finite(lp, state.W, state.Ht)
+    return values, {"lp": lp, "mean": mean}
 
 
 def run(
-    problem: Problem, state: GibbsState, key: np.uint64, block: Block
+    problem: GibbsProblem, state: GibbsState, key: np.uint64, block: Block
 ) -> tuple[GibbsState, dict[str, Array], dict[str, Array]] | None:
     """The sweeps of a block in one compiled call, and their draws; None where sweeps must go step by step."""
     sweeps, factors = problem.compiled, _factors(state)
     if sweeps is None:
         return None
-    kept = make_kept(sweeps, factors, block.kept)
+    kept = make_kept(problem.structure, sweeps.followed, block.kept)
     steps, room = child(key, STEPS), make_room(sweeps, factors)
     check_allocation(run_sweeps(sweeps, factors, state.tuning, room, kept, tuple(block), steps))
     keys = [child(key, DRAW, sweep) for sweep in range(block.first, block.stop) if block.keeps(sweep)]
     return state, *(_collect(problem, kept, keys) if keys else ({}, {}))
 
 
-def _collect(problem: Problem, kept: Kept, keys: list[np.uint64]) -> tuple[dict[str, Array], dict[str, Array]]:
+def _collect(problem: GibbsProblem, kept: Kept, keys: list[np.uint64]) -> tuple[dict[str, Array], dict[str, Array]]:
     """The variables and statistics of the kept sweeps of a small problem; ``keys`` are the draws' streams."""
     structure = problem.structure
     values = as_variables(structure, kept.W, kept.Ht)
     if structure.imputed is not None:
         values[structure.imputed.name] = impute_counts(structure, kept.W, kept.Ht, keys)
     lp = problem.log_joint.complete(kept.lp, kept.W, kept.Ht, values)
-    infos = dict(zip((WalkInfo if problem.walks else GibbsInfo)._fields, kept.infos.T, strict=False))
+    check_finite(lp, kept.W, kept.Ht)
+    infos = dict(zip((TrajectoryInfo if problem.runs_hmc else GibbsInfo)._fields, kept.infos.T, strict=False))
     return values, {**infos, "lp": lp, "mean": kept.mean}
 
 
@@ -377,6 +378,15 @@ def check_allocation(failures: int) -> None:
         )
 
 
+def check_finite(lp: Array | np.float64, W: Array, Ht: Array) -> None:
+    """Stop where a posterior that is hardly proper has led a factor beyond all numbers."""
+    if not np.all(np.isfinite(lp)) and not (np.all(np.isfinite(W)) and np.all(np.isfinite(Ht))):
+        raise RunFailed(
+            "gibbs: a draw of a factor is beyond all numbers, as its prior and the data hardly hold it: give a factor "
+            "without a prior a prior, or raise the shapes of the other's"
+        )
+
+
 def draw_side(
     workers: Workers, out: Array, shape: tuple[Array, Array], rate: tuple[Array, Array], key: np.uint64
 ) -> None:
@@ -393,8 +403,42 @@ def draw_side(
     workers.map_rows(draw_rows, out)
 
 
-def move_along_orbit(moves: tuple[str, ...], state: GibbsState, priors: PriorCells, key: np.uint64) -> float:
-    """Move along the orbit of equal W H, in place; returns the size of the scale move."""
+def restore_known(factor: Factor, array: Array) -> None:
+    """The known components of a factor that was drawn as a whole, in our orientation, as they were."""
+    if factor.known is not None:
+        array[...] = factor.known.whole(factor.known.part(array))
+
+
+def all_free(structure: Factorisation) -> bool:
+    """Whether no factor has known components beside unknown ones."""
+    return structure.W.known is None and structure.H.known is None
+
+
+def movable(structure: Factorisation) -> Array | None:
+    """The components that are known neither in W nor in H, which may move along the orbit; None for all."""
+    if all_free(structure):
+        return None
+    free = [factor.known.are_free for factor in (structure.W, structure.H) if factor.known is not None]
+    return np.flatnonzero(np.all(free, axis=0))
+
+
+def move_along_orbit(
+    moves: tuple[str, ...], state: GibbsState, priors: PriorCells, key: np.uint64, movable: Array | None = None
+) -> float:
+    """Move along the orbit of equal W H, in place; returns the size of the scale move.
+
+    ``movable`` : the components that may move, None for all
+    """
+    if movable is not None:
+        if not movable.size:
+            return 0.0
+        arrays = (np.ascontiguousarray(array[:, movable]) for array in state[:2])
+        shape_w, rate_w, shape_h, rate_h = (cells[:, movable] for cells in priors[:4])
+        own = PriorCells(shape_w, rate_w, shape_h, rate_h, priors.tilt[movable])
+        part = state._replace(W=next(arrays), Ht=next(arrays))
+        size = move_along_orbit(moves, part, own, key)
+        state.W[:, movable], state.Ht[:, movable] = part.W, part.Ht
+        return size
     W, Ht, scale_move = state.W, state.Ht, 0.0
     if "scale" in moves:
         scale = np.empty(W.shape[1])
@@ -414,6 +458,7 @@ ENGINE = Engine(
     name="gibbs",
     verb="sample",
     likelihoods=(Poisson,),
+    takes_known=True,
     options=Gibbs,
     supports=supports,
     prepare=prepare,

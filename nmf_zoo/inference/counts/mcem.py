@@ -53,16 +53,13 @@ from nmf_zoo.inference.shared.start import SPREAD, start_factors, start_hyperpar
 from nmf_zoo.kernels.random.draws import TINY, draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.memory import require_memory
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_least, check_types
 from nmf_zoo.results.groups import Series
 from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
 from nmf_zoo.runtime.state_patterns import Growing
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, Poisson, Unknown
-
-COMPLETE = ("auto", "C", "H", "CH")
-STARTS = ("random", "deterministic")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,23 +100,11 @@ class MCEM:
 
     def __post_init__(self):
         check_types(self)
-        if self.complete not in COMPLETE:
-            raise InputError("complete", repr(self.complete), f"one of {list(COMPLETE)}")
-        if self.start not in STARTS:
-            raise InputError("start", repr(self.start), f"one of {list(STARTS)}")
-        for name, least in (("sweeps", 1), ("burn_in", 0), ("explore", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise InputError(name, repr(value), f"an integer >= {least}")
+        check_least(self, sweeps=1, burn_in=0, explore=0)
         if self.burn_in >= self.sweeps:
             raise InputError("burn_in", f"{self.burn_in} of {self.sweeps} sweeps", "fewer than sweeps")
-        if self.step is not None and not (isinstance(self.step, float | int) and 0.5 < self.step <= 1.0):
+        if self.step is not None and not 0.5 < self.step <= 1.0:
             raise InputError("step", repr(self.step), "None or a number above 0.5 and at most 1")
-        for name in ("rao_blackwell", "average"):
-            if type(getattr(self, name)) is not bool:
-                raise InputError(name, repr(getattr(self, name)), "True or False")
-        if type(self.exact) is not bool and self.exact != "auto":
-            raise InputError("exact", repr(self.exact), "True, False or 'auto'")
 
 
 PRUNED = 1e-3  # a component with less than this share of the expected total has been emptied
@@ -221,7 +206,7 @@ FEW_SECONDS, MOST_SECONDS = 0.01, 600.0  # of an exact likelihood: worth it unas
 
 
 @dataclass(frozen=True)
-class Problem:
+class MCEMProblem:
     """What all restarts share.
 
     ``complete`` : "C", "H" or "CH", "" where W is not maximised over; ``likelihood`` : the exact one, where affordable
@@ -234,7 +219,7 @@ class Problem:
     likelihood: ExactLikelihood | None
 
 
-def prepare(structure: Factorisation, options: MCEM, workers: Workers) -> Problem:
+def prepare(structure: Factorisation, options: MCEM, workers: Workers) -> MCEMProblem:
     """Lay out the data for the chains; warn of hyperparameters that nothing holds back."""
     loose = [name for side in two_sides(structure) for name in untied(side.factor)]
     if loose:
@@ -251,9 +236,9 @@ def prepare(structure: Factorisation, options: MCEM, workers: Workers) -> Proble
     )
     W, H = two_sides(structure)
     if W.is_gamma or H.is_fixed:
-        return Problem(structure, options, complete, Jointly(structure, workers, wanted), None)
+        return MCEMProblem(structure, options, complete, Jointly(structure, workers, wanted), None)
     likelihood = _exact_likelihood(structure, options, workers)
-    return Problem(structure, options, complete, GivenW(structure, workers, wanted), likelihood)
+    return MCEMProblem(structure, options, complete, GivenW(structure, workers, wanted), likelihood)
 
 
 def _exact_likelihood(structure: Factorisation, options: MCEM, workers: Workers) -> ExactLikelihood | None:
@@ -274,7 +259,7 @@ def _exact_likelihood(structure: Factorisation, options: MCEM, workers: Workers)
 # -- where it starts -------------------------------------------------------------------------------------------------
 
 
-def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> MCEMState:
+def init(problem: MCEMProblem, key: np.uint64, start: Mapping[str, Array]) -> MCEMState:
     """The start given; else W as the options say, and H at the mean of its prior."""
     structure = problem.structure
     values = start_hyperparameters(structure, start)
@@ -288,7 +273,7 @@ def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> MCEMSt
     return MCEMState(W, Ht, values, {}, Ht.copy(), np.empty((0, W.shape[1])), np.empty(0), Window())
 
 
-def _share_mean(problem: Problem, Ht: Array, key: np.uint64) -> Array:
+def _share_mean(problem: MCEMProblem, Ht: Array, key: np.uint64) -> Array:
     """W with which the mean of the data is theirs, at a given H: all columns alike (eq. 51), or shared at random."""
     expect = problem.expect
     assert isinstance(expect, GivenW)
@@ -306,7 +291,7 @@ def _share_mean(problem: Problem, Ht: Array, key: np.uint64) -> Array:
 # -- an iteration ----------------------------------------------------------------------------------------------------
 
 
-def step(problem: Problem, state: MCEMState, key: np.uint64) -> tuple[MCEMState, MCEMInfo]:
+def step(problem: MCEMProblem, state: MCEMState, key: np.uint64) -> tuple[MCEMState, MCEMInfo]:
     """Sweeps, their averages, and the best parameters given these."""
     found = problem.expect(state.W, state.Ht, state.values, state.Ht_mean, key)
     iteration = len(state.norms)
@@ -333,7 +318,7 @@ def _mix(old: Mapping[str, Array], new: Mapping[str, Array], weight: float) -> d
 
 
 def _maximise(
-    problem: Problem, found: Expectations, averaged: dict[str, Array], state: MCEMState
+    problem: MCEMProblem, found: Expectations, averaged: dict[str, Array], state: MCEMState
 ) -> tuple[Array, dict[str, Array]]:
     """The M-step: free hyperparameters, then W."""
     structure, values = problem.structure, state.values
@@ -361,7 +346,9 @@ def _maximise(
     return divide_by_exposure(averaged["sources"], state.W, exposure), values
 
 
-def finish(problem: Problem, state: MCEMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
+def finish(
+    problem: MCEMProblem, state: MCEMState, key: np.uint64, draws: int
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """W, the posterior mean of H given it, and free hyperparameters, as a posterior of one draw."""
     structure = problem.structure
     best, free = solution(problem, state)
@@ -377,7 +364,7 @@ def _mean_activations(structure: Factorisation, Ht: Array, free: Mapping[str, Ar
     return np.mean(priors.shape_h / priors.rate_h, axis=0)
 
 
-def _report(problem: Problem, state: MCEMState, free: Mapping[str, Array]) -> dict[str, Any]:
+def _report(problem: MCEMProblem, state: MCEMState, free: Mapping[str, Array]) -> dict[str, Any]:
     """What goes to ``fit``; a free shape at the end of its range is worth a warning."""
     expected = state.norms[-1] * _mean_activations(problem.structure, state.Ht_mean, free)
     for name, value in free.items():

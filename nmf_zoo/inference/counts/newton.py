@@ -12,6 +12,7 @@ import numpy as np
 
 from nmf_zoo.inference.shared.layout import MOST_CHUNKS, DenseSources, Layout, SparseSources, turn
 from nmf_zoo.kernels.counts.newton import advance, descend, fill_bends, solve_quadratic, step_lengths, sum_logs
+from nmf_zoo.kernels.numerics.multiplicative import FLOOR
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, slices
 
@@ -35,13 +36,27 @@ class CoordinateDescent:
         turned = turn(layout._replace(values=_narrow(layout.values)), min(structure.shape))
         self.layouts, self.workers = layout.sides(layout, turned), workers
 
-    def improve(self, which: int, factor: Array, other: Array, pull: Pull) -> tuple[float, float]:
-        """Move W (``which`` 0) or Ht (1), in place; returns (KKT residual, sum x log mean at the new factors)."""
-        layout, largest = self.layouts[which], factor.max(axis=0)
+    def improve(
+        self, which: int, factor: Array, other: Array, pull: Pull, free: slice = slice(None)
+    ) -> tuple[float, float]:
+        """Move the ``free`` columns of W (``which`` 0) or Ht (1), in place; ``pull`` is on them.
+
+        Returns (KKT residual, sum x log mean at the new factors).
+        """
+        layout, largest = self.layouts[which], _largest(factor)
+        if len(pull.drag[0]) < factor.shape[1]:
+            pull = Pull(*(_beside_zeros(part, factor.shape[1], free) for part in pull))
         chunks = self.workers.map(
             lambda chunk: descend(layout, factor, other, *pull, largest, chunk), range(layout.n_chunks)
         )
         return max(residual for _, residual in chunks), sum(log_mean for log_mean, _ in chunks)
+
+
+def _beside_zeros(part: Array, rank: int, free: slice) -> Array:
+    """(rows or 1, K) from the free columns: without drag and power the kernel leaves a cell as it is."""
+    out = np.zeros((len(part), rank))
+    out[:, free] = part
+    return out
 
 
 def _narrow(values: Array) -> Array:
@@ -59,12 +74,18 @@ class BlockNewton:
         self.values = structure.data.values
         self.offset = structure.background_ratio()
 
-    def improve(self, which: int, factor: Array, other: Array, pull: Pull) -> tuple[float, float]:
-        """Move W (``which`` 0) or Ht (1), in place; returns (KKT residual, sum x log mean at the new factors)."""
+    def improve(
+        self, which: int, factor: Array, other: Array, pull: Pull, free: slice = slice(None)
+    ) -> tuple[float, float]:
+        """Move the ``free`` columns of W (``which`` 0) or Ht (1), in place; ``pull`` is on them.
+
+        Returns (KKT residual, sum x log mean at the new factors).
+        """
         values, offset = self.values, self.offset
         if which:
             values, offset = values.T, None if offset is None else offset.T
-        other, largest = np.ascontiguousarray(other), factor.max(axis=0)
+        other, largest = np.ascontiguousarray(other), _largest(factor[:, free])
+        free_of_other = np.ascontiguousarray(other[:, free])
         blocks = list(slices(len(factor), ROWS))
         parts = np.array_split(np.arange(len(blocks)), min(MOST_CHUNKS, len(blocks)))
 
@@ -80,7 +101,10 @@ class BlockNewton:
                     means += offset[rows]
                 own = Pull(*(part[rows] if len(part) > 1 else part for part in pull))
                 with np.errstate(over="ignore", invalid="ignore"):  # who looks at the objective takes such a step back
-                    residual = max(residual, _improve_block(x, means, room, factor[rows], other, own, largest))
+                    u = np.ascontiguousarray(factor[rows, free])  # a view where all columns are free
+                    residual = max(residual, _improve_block(x, means, room, u, free_of_other, own, largest))
+                    if u.shape[1] < factor.shape[1]:
+                        factor[rows, free] = u
                 log_mean += sum_logs(x.ravel(), means.ravel())
             self.spare.append(buffers)
             return residual, log_mean
@@ -114,6 +138,12 @@ def _improve_block(
     residual = _residual(u, pulls, pull.drag, largest)
     advance(u, means, steps, changes, lengths)
     return residual
+
+
+def _largest(factor: Array) -> Array:
+    """Of each column, which the residual's cells are relative to; infinite where all are at FLOOR, as good as 0."""
+    largest = factor.max(axis=0)
+    return np.where(largest > FLOOR, largest, np.inf)
 
 
 def _residual(u: Array, pulls: Array, drag: Array, largest: Array) -> float:

@@ -15,6 +15,13 @@ observed; CH also with missing cells. S and T are gathered with both, so that a 
 The statistics are as large as W, whatever has been seen, and a column of few counts costs what these cost: see
 :mod:`nmf_zoo.kernels.counts.column_sweeps`. W follows from them; it is the start's until ``start_columns`` columns were
 seen. ``mean_h`` (K,) is alpha / beta.
+
+**Exposures**, x_fn ~ Poisson(e_f g_n w_f . h_n): those of features make e_f w_fk out of w_fk, and all above is about
+these; only what comes in and goes out is W. g_n h_kn has the rate beta_k / g_n, and T_k is the mean of it. With CH
+W would take its scale from the prior alone, ever more slowly the larger the counts; so C becomes EM with expanded
+parameters (Liu, Rubin, Wu 1998), H at a scale r_k of its own, which W then takes over::
+
+        w_fk = (S_fk / T_k) r_k        r_k = (beta_k / alpha_k) mean of h_kn        eq. 48 where all g_n are 1
 """
 
 from __future__ import annotations
@@ -27,11 +34,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.inference.shared.requirements import takes_units
 from nmf_zoo.inference.shared.start import SPREAD
 from nmf_zoo.inference.shared.step_options import check_steps
 from nmf_zoo.kernels.counts import column_sweeps as clock
 from nmf_zoo.kernels.counts.column_sweeps import (
-    Plan,
+    ColumnPlan,
     Running,
     Weights,
     add_columns,
@@ -46,11 +54,10 @@ from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.options import check_types
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
-from nmf_zoo.runtime.stream_engine import ACTIVATIONS, SWEEPS, Columns, StreamEngine
+from nmf_zoo.runtime.stream_engine import ACTIVATIONS, SWEEPS, Columns, StreamEngine, takes_exposures
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Factorisation, Flat, GammaPrior, Poisson, slices
+from nmf_zoo.structure import Array, Factorisation, Flat, GammaPrior, Poisson, shared_column, sides_of, slices
 
-COMPLETE = ("auto", "C", "CH")
 CHUNK_NUMBERS, SIDE_BY_SIDE = 1 << 16, 8  # numbers in the shares of one chunk; chunks whose shares wait for each other
 
 
@@ -92,23 +99,22 @@ class OnlineEM:
     def __post_init__(self):
         check_types(self)
         check_steps(self)
-        if self.complete not in COMPLETE:
-            raise InputError("complete", repr(self.complete), f"one of {list(COMPLETE)}")
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What a stream keeps of its model; ``mean_h`` (K,) is alpha / beta."""
+class OnlineProblem:
+    """What a stream keeps of its model; ``mean_h`` (K,) is alpha / beta, ``of_features`` (F, 1) the exposure or 1."""
 
     structure: Factorisation
     options: OnlineEM
-    plan: Plan
+    plan: ColumnPlan
     mean_h: Array
     workers: Workers
+    of_features: Array
 
 
 def supports(structure: Factorisation, options: OnlineEM) -> Verdict:
-    """GaP: Poisson counts, W free, gamma activations with known hyperparameters that are the same for all samples."""
+    """GaP: counts, W free, gamma activations; exposure and known hyperparameters that are the same for all samples."""
     likelihood, W, H = structure.likelihood, structure.W, structure.H
     if not isinstance(W.prior, Flat):
         return Verdict(
@@ -120,8 +126,13 @@ def supports(structure: Factorisation, options: OnlineEM) -> Verdict:
         return Verdict(f"the hyperparameters of {H.name} are unknown: {', '.join(u.name for u in H.unknowns)}")
     if any(np.any(full != full[:, :1]) for full in _prior_of_columns(structure, columns=structure.shape[1])):
         return Verdict(f"the hyperparameters of {H.name} differ between samples, and new samples have none")
-    if likelihood.exposure is not None or likelihood.background is not None:
-        return Verdict(f"{likelihood.name} has an exposure or a background")
+    if likelihood.background is not None:
+        return Verdict(f"{likelihood.name} has a background")
+    sides = None if likelihood.exposure is None else sides_of(likelihood.exposure)
+    if likelihood.exposure is not None and (sides is None or not sides.is_shared):
+        return Verdict(f"{likelihood.name} has an exposure of its own for every cell, and new samples have none")
+    if refusal := takes_units("a stream", likelihood.exposure).reason:
+        return Verdict(refusal)
     if not structure.is_integer:
         return Verdict(f"it allocates counts, and {likelihood.name} holds values that are not integers")
     return CAN_RUN
@@ -133,18 +144,21 @@ def _prior_of_columns(structure: Factorisation, columns: int = 1) -> list[Array]
     return [np.broadcast_to(array, structure.H.shape)[:, :columns] for array in pair]
 
 
-def prepare(structure: Factorisation, options: OnlineEM, workers: Workers) -> Problem:
-    """The prior of a column's activations."""
+def prepare(structure: Factorisation, options: OnlineEM, workers: Workers) -> OnlineProblem:
+    """The prior of a column's activations, and the exposure that all columns share."""
     shape, rate = (np.array(array[:, 0], dtype=np.float64) for array in _prior_of_columns(structure))
-    return Problem(structure, options, Plan(shape, rate, options.sweeps, options.keep), shape / rate, workers)
+    of_features = shared_column(structure.likelihood.exposure, structure.shape[0], 1.0)
+    assert of_features is not None
+    plan = ColumnPlan(shape, rate, options.sweeps, options.keep)
+    return OnlineProblem(structure, options, plan, shape / rate, workers, of_features[:, None])
 
 
-def init(problem: Problem, columns: Columns, key: np.uint64, start: Mapping[str, Array]) -> OnlineState:
+def init(problem: OnlineProblem, columns: Columns, key: np.uint64, start: Mapping[str, Array]) -> OnlineState:
     """Empty statistics, and a W whose mean is that of the first mini-batch: given, else random."""
     F, K = problem.structure.shape[0], problem.structure.rank
     W = problem.structure.W
     if W.name in start:
-        first = np.array(W.orient(np.asarray(start[W.name], dtype=np.float64)), order="C")
+        first = np.array(W.orient(np.asarray(start[W.name], dtype=np.float64)) * problem.of_features, order="C")
         first = np.maximum(first, 1e-10 * first.max())
     else:
         typical = _typical(columns.part(0, min(problem.options.batch, columns.n_columns)), F)
@@ -155,13 +169,13 @@ def init(problem: Problem, columns: Columns, key: np.uint64, start: Mapping[str,
 
 
 def _typical(columns: Columns, n_features: int) -> float:
-    """The mean of the observed cells; 1 if it is 0."""
-    seen = np.where(columns.complete, n_features, np.diff(columns.indptr)).sum()
-    mean = columns.values.sum() / max(seen, 1)
+    """The mean of the observed cells, for an exposure of 1; 1 if it is 0."""
+    seen = np.where(columns.complete, n_features, np.diff(columns.indptr)) @ columns.exposure
+    mean = columns.values.sum() / seen if seen > 0 else 0.0
     return float(mean) if mean > 0 else 1.0
 
 
-def check(problem: Problem, state: OnlineState, columns: Columns) -> None:
+def check(problem: OnlineProblem, state: OnlineState, columns: Columns) -> None:
     """Refuse missing cells where the maximisation is only right without."""
     if problem.options.complete == "C" and not np.all(columns.complete):
         n = columns.number + int(np.argmin(columns.complete))
@@ -169,9 +183,13 @@ def check(problem: Problem, state: OnlineState, columns: Columns) -> None:
         raise InputError("x", f"missing cells in column {n}", "every cell observed, as complete='C' needs", do)
 
 
-def update(problem: Problem, state: OnlineState, columns: Columns, key: np.uint64) -> tuple[OnlineState, OnlineInfo]:
+def update(
+    problem: OnlineProblem, state: OnlineState, columns: Columns, key: np.uint64
+) -> tuple[OnlineState, OnlineInfo]:
     """One step, from a mini-batch of columns."""
     options, state = problem.options, state if np.all(columns.complete) else with_room(state)
+    if np.any(columns.exposure != 1.0):
+        state = with_exposures(state)
     running, weights = state.running, weights_now(state, problem.mean_h, options.start_columns)
     size = (running.clock[clock.STEPS] + 1.0 + options.offset) ** -options.exponent
     seen, after = running.clock[clock.COLUMNS] + columns.n_columns, options.average_after
@@ -203,18 +221,18 @@ def cut(columns: Columns, rank: int) -> list[tuple[int, int]]:
 
 
 def expect(
-    problem: Problem, weights: Weights, columns: Columns, key: np.uint64, purpose: int = SWEEPS
+    problem: OnlineProblem, weights: Weights, columns: Columns, key: np.uint64, purpose: int = SWEEPS
 ) -> tuple[Array, Array, float]:
-    """(E[c | x] at the cells, E[h | x] of the columns, number of counts) of some columns."""
+    """(E[c | x] at the cells, E[h | x] of the columns times their exposures, number of counts) of some columns."""
     longest = int(np.diff(columns.indptr).max())
     room = make_room(len(columns.values), longest, columns.n_columns, problem.structure.rank)
     counts = expect_columns(columns, 0, columns.n_columns, weights, problem.plan, room, child(key, purpose))
     return room.shares, room.active, counts
 
 
-def finish(problem: Problem, state: OnlineState) -> tuple[dict[str, Array], dict[str, Array]]:
+def finish(problem: OnlineProblem, state: OnlineState) -> tuple[dict[str, Array], dict[str, Array]]:
     """W, of the averaged statistics if there are some."""
-    W = weights_of(state, problem.mean_h, problem.options.start_columns)
+    W = as_array(final_weights(state, problem.mean_h, problem.options.start_columns)) / problem.of_features
     return {problem.structure.W.name: problem.structure.W.orient(W)}, {}
 
 
@@ -223,24 +241,27 @@ def seen(state: OnlineState) -> int:
     return int(state.running.clock[clock.COLUMNS])
 
 
-def track(problem: Problem, state: OnlineState) -> Array:
+def track(problem: OnlineProblem, state: OnlineState) -> Array:
     """Sums of W's columns, (K,), as the last step left them."""
-    return weights_now(state, problem.mean_h, problem.options.start_columns).norms
+    weights = weights_now(state, problem.mean_h, problem.options.start_columns)
+    if np.all(problem.of_features == 1.0):
+        return weights.norms  # which cost nothing to have
+    return (as_array(weights) / problem.of_features).sum(axis=0)
 
 
-def activations(problem: Problem, state: OnlineState, columns: Columns, key: np.uint64) -> dict[str, Array]:
+def activations(problem: OnlineProblem, state: OnlineState, columns: Columns, key: np.uint64) -> dict[str, Array]:
     """Means (K, n) of H given the columns and the final W."""
     weights = final_weights(state, problem.mean_h, problem.options.start_columns)
     parts = [columns.part(first, last) for first, last in cut(columns, problem.structure.rank)]
     found = problem.workers.map(lambda part: expect(problem, weights, part, key, ACTIVATIONS)[1], parts)
-    return {"mean": np.concatenate(found).T}
+    return {"mean": np.concatenate(found).T / columns.exposure}
 
 
 # -- running statistics ----------------------------------------------------------------------------------------------
 
 
 class OnlineState(NamedTuple):
-    """The statistics; start (F, K), the W of the first columns; complete: "C" or "CH"."""
+    """The statistics; start (F, K), the W of the first columns times the exposure; complete: "C" or "CH"."""
 
     running: Running
     start: Array
@@ -278,12 +299,23 @@ def with_room(state: OnlineState) -> OnlineState:
     return state._replace(running=own, complete="CH")
 
 
+def with_exposures(state: OnlineState) -> OnlineState:
+    """Room for activations without their exposures, which have been 1 so far."""
+    if state.running.unexposed.size:
+        return state
+    own = copy(state.running)
+    own = own._replace(unexposed=own.everywhere.copy(), unexposed_sums=own.everywhere_sums.copy())
+    return state._replace(running=own)
+
+
 def weights_now(state: OnlineState, mean_h: Array, start_columns: int) -> Weights:
     """W as it is in the statistics."""
     running = state.running
     is_start = not running.clock[clock.MASS] or running.clock[clock.COLUMNS] < start_columns
     if state.complete == "C":
         top, bottom = running.clock[clock.SCALE] / mean_h, np.ones_like(mean_h)
+        if running.unexposed.size and not is_start:
+            top = top * (running.unexposed / running.everywhere)
     else:  # the scale is that of both
         top, bottom = np.ones_like(mean_h), running.everywhere
     weights = Weights(running.sources, running.some, top, bottom, state.start, np.empty(0), bool(is_start))
@@ -302,10 +334,9 @@ def final_weights(state: OnlineState, mean_h: Array, start_columns: int) -> Weig
     return weights_now(state._replace(running=running), mean_h, start_columns)
 
 
-def weights_of(state: OnlineState, mean_h: Array, start_columns: int) -> Array:
+def as_array(weights: Weights) -> Array:
     """The same as an array, (F, K)."""
-    weights = final_weights(state, mean_h, start_columns)
-    return state.start.copy() if weights.is_start else _divided(weights)
+    return weights.start.copy() if weights.is_start else _divided(weights)
 
 
 def _divided(weights: Weights) -> Array:
@@ -321,7 +352,9 @@ def averaged(running: Running) -> Running:
     renew(own)
     n = own.clock[clock.AVERAGED]
     some = own.some_sums / n if own.some.size else own.some
-    return own._replace(sources=own.sums / n, everywhere=own.everywhere_sums / n, some=some, totals=own.sums.sum(0) / n)
+    unexposed = own.unexposed_sums / n if own.unexposed.size else own.unexposed
+    means = {"sources": own.sums / n, "everywhere": own.everywhere_sums / n, "totals": own.sums.sum(0) / n}
+    return own._replace(some=some, unexposed=unexposed, **means)
 
 
 STREAM = StreamEngine(
@@ -339,4 +372,5 @@ STREAM = StreamEngine(
     track=track,
     finish=finish,
     activations=activations,
+    takes_exposures=takes_exposures,
 )

@@ -16,18 +16,28 @@ from nmf_zoo.inference.shared.factor_view import PriorCells
 from nmf_zoo.inference.shared.layout import Layout, Weights, turn
 from nmf_zoo.kernels.counts.gibbs import make_cell_scratch
 from nmf_zoo.kernels.counts.joint import WeightArrays
-from nmf_zoo.kernels.counts.sweeps import Factors, Kept, Plan, Room, Sweeps
+from nmf_zoo.kernels.counts.sweeps import Factors, Sweeps, SweepWorkspace
 from nmf_zoo.kernels.hmc import poisson_rows
-from nmf_zoo.kernels.hmc.adaptation import FIRST_STEP, PLAIN, SHORTEST, Side, SideRoom, SideTuning, Tuning
-from nmf_zoo.kernels.hmc.poisson_rows import RowCounts, Rows
+from nmf_zoo.kernels.hmc.adaptation import (
+    FIRST_STEP,
+    N_INFOS,
+    PLAIN,
+    SHORTEST,
+    Kept,
+    Side,
+    SideRoom,
+    SideTuning,
+    SweepPlan,
+    Tuning,
+)
+from nmf_zoo.kernels.hmc.poisson_rows import FactorRows, RowCounts
 from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior
 
-N_INFOS = 5  # size of the scale move; acceptance probability and steps of the trajectories of W and H
 MOST_NONZEROS = 1 << 18  # beyond, threads are worth more than trajectories
 MOST_WEIGHTS = 1 << 20  # of a mask or an exposure by cell: above it, products with it belong to BLAS
 
 
-def is_small(layout: Layout, weights: Weights, walks: bool) -> bool:
+def is_small(layout: Layout, weights: Weights, runs_hmc: bool) -> bool:
     """Whether sweeps run one after the other in a single call: data of one chunk, and more where trajectories run.
 
     Of weights of another class only the sums are known.
@@ -36,14 +46,14 @@ def is_small(layout: Layout, weights: Weights, walks: bool) -> bool:
         return False
     matrix = weights.matrix
     stored = 0 if matrix is None else matrix.nnz if isinstance(matrix, sp.csr_array) else matrix.size
-    fits = layout.n_chunks == 1 or (walks and len(layout.values) <= MOST_NONZEROS)
+    fits = layout.n_chunks == 1 or (runs_hmc and len(layout.values) <= MOST_NONZEROS)
     return fits and stored <= MOST_WEIGHTS
 
 
 def make_sweeps(
     structure: Factorisation,
     moves: tuple[str, ...],
-    walks: bool,
+    runs_hmc: bool,
     layout: Layout,
     weights: Weights,
     priors: PriorCells,
@@ -54,7 +64,7 @@ def make_sweeps(
     draws_W, draws_H = not structure.W.is_fixed, not structure.H.is_fixed
     scales, shears = (draws_W and draws_H and move in moves for move in ("scale", "shear"))
     return Sweeps(
-        plan=Plan(draws_W, draws_H, scales, shears and structure.rank > 1, walks),
+        plan=SweepPlan(draws_W, draws_H, scales, shears and structure.rank > 1, runs_hmc),
         layout=layout,
         weights=arrays,
         priors=own,
@@ -96,11 +106,11 @@ def weight_arrays(weights: Weights) -> WeightArrays:
     )
 
 
-def make_room(sweeps: Sweeps, factors: Factors) -> Room:
+def make_room(sweeps: Sweeps, factors: Factors) -> SweepWorkspace:
     """Scratch of one chain."""
     layout, (n_features, rank), n_samples = sweeps.layout, factors.W.shape, len(factors.Ht)
     W, H = map(make_side_room, sweeps.sides, (sweeps.priors.shape_w, sweeps.priors.shape_h))
-    return Room(
+    return SweepWorkspace(
         make_cell_scratch(layout, rank),
         np.empty((n_features, rank)),
         np.empty((n_features, rank)),
@@ -114,12 +124,13 @@ def make_room(sweeps: Sweeps, factors: Factors) -> Room:
     )
 
 
-def make_kept(sweeps: Sweeps, factors: Factors, n_kept: int) -> Kept:
-    """Room for the kept draws of a block."""
+def make_kept(structure: Factorisation, followed: tuple[Array, Array], n_kept: int) -> Kept:
+    """Room for the kept draws of a block; ``followed``: rows and columns of the cells of W H that are reported."""
+    (n_features, n_samples), rank = structure.shape, structure.rank
     return Kept(
-        np.empty((n_kept, *factors.W.shape)),
-        np.empty((n_kept, *factors.Ht.shape)),
-        np.empty((n_kept, len(sweeps.followed[0]))),
+        np.empty((n_kept, n_features, rank)),
+        np.empty((n_kept, n_samples, rank)),
+        np.empty((n_kept, len(followed[0]))),
         np.empty(n_kept),
         np.empty((n_kept, N_INFOS)),
     )
@@ -133,9 +144,10 @@ MOST_LISTED = 1 << 15  # of counts too sparse for a grid: of more nothing was me
 LEAST_FILLED = 0.1  # share of non-zero cells from which on a grid is faster than a list
 LANES, BLOCK_CELLS, NARROWEST, WIDEST = 8, 1 << 15, 32, 256  # a block's cells stay in cache
 NO_GRID = np.empty((0, 0, 0))
+Blocks = tuple[int, int, int]  # a shape: blocks of rows, components, rows of a block
 
 
-def walks_pay(structure: Factorisation, layout: Layout, values: Mapping[str, Array]) -> bool:
+def trajectories_pay(structure: Factorisation, layout: Layout, values: Mapping[str, Array]) -> bool:
     """Whether trajectories beat allocation: where the data say enough of every cell of the factors.
 
     With few counts per cell allocation moves far, and with small prior shapes cells lie along logarithms so wide that
@@ -145,7 +157,7 @@ def walks_pay(structure: Factorisation, layout: Layout, values: Mapping[str, Arr
     if len(layout.values) > MOST_LISTED and not is_filled(structure, layout):
         return False
     free = [factor for factor in (structure.W, structure.H) if not factor.is_fixed]
-    n_cells = sum(factor.shape[0] * factor.shape[1] for factor in free)
+    n_cells = sum(factor.free_shape[0] * factor.free_shape[1] for factor in free)
     spread = sum(float(np.sum(_spread_of_logs(factor, values))) for factor in free)
     return float(layout.values.sum()) >= LEAST_COUNTS * max(spread, n_cells)
 
@@ -153,7 +165,7 @@ def walks_pay(structure: Factorisation, layout: Layout, values: Mapping[str, Arr
 def _spread_of_logs(factor: Factor, values: Mapping[str, Array]) -> Array:
     """Prior variance of every cell's logarithm; of a factor without a prior as if its shape were 1."""
     shape = factor.prior.shape_and_rate(values)[0] if isinstance(factor.prior, GammaPrior) else 1.0
-    return np.broadcast_to(polygamma(1, shape), factor.shape)
+    return np.broadcast_to(polygamma(1, shape), factor.free_shape)
 
 
 def is_filled(structure: Factorisation, layout: Layout) -> bool:
@@ -215,27 +227,27 @@ def has_masses(structure: Factorisation) -> bool:
     return rows * rank * rank <= max(4 * structure.shape[0] * structure.shape[1], 1 << 16)
 
 
-def make_tuning(sides: tuple[Side, Side], masses: bool) -> Tuning:
-    """At the start of a chain."""
+def make_tuning(of_W: Blocks, of_H: Blocks, masses: bool, scales: bool = True) -> Tuning:
+    """At the start of a chain, for rows in blocks (blocks, K, width); whether there are masses, and scales."""
     pace = np.zeros(8)
     pace[3] = PLAIN
-    W, H = (_make_side_tuning(side, masses) for side in sides)
+    W, H = (_make_side_tuning(shape, masses, shape if scales else (0, 0, 0)) for shape in (of_W, of_H))
     return Tuning(W, H, pace)
 
 
-def _make_side_tuning(side: Side, masses: bool) -> SideTuning:
-    blocks, rank, width = side.prior_rate.shape
+def _make_side_tuning(shape: Blocks, masses: bool, scaled: Blocks) -> SideTuning:
+    blocks, rank, width = shape
     root, curvature = np.zeros((1, 0, 0, 0)), np.zeros((0, 0, 0, 0))
     if masses:
         root = np.array(np.broadcast_to(np.eye(rank)[:, :, None], (blocks, rank, rank, width)), order="C")
         curvature = np.zeros_like(root)
     return SideTuning(
-        scale=np.ones((blocks, rank, width)),
+        scale=np.ones(scaled),
         root=root,
         step=np.full((blocks, width), FIRST_STEP),
         length=np.array([SHORTEST]),
         curvature=curvature,
-        width=np.zeros((blocks, rank, width)),
+        width=np.zeros(scaled),
         chance=np.zeros((blocks, width)),
     )
 
@@ -248,5 +260,5 @@ def make_side_room(side: Side, shape: Array) -> SideRoom:
         ends = side.data.layout.indptr[np.minimum(np.arange(blocks + 1) * width, side.n_rows)]
         most = int(np.diff(ends).max())
     ones = np.ones((blocks, rank, width))
-    rows = Rows(ones, blocks_of(shape, width, 1.0), ones.copy(), np.zeros((blocks, width)))
+    rows = FactorRows(ones, blocks_of(shape, width, 1.0), ones.copy(), np.zeros((blocks, width)))
     return SideRoom(rows, poisson_rows.make_room(most, rank, width))

@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import NmfZooWarning
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, push_or_retreat
 from nmf_zoo.inference.shared.conjugate import (
     Conjugate,
@@ -46,13 +46,17 @@ from nmf_zoo.inference.shared.layout import (
     SparseSources,
     Statistics,
     Weights,
-    check_precision,
     expected_sources,
     likelihood_constant,
     weigh,
 )
-from nmf_zoo.inference.shared.requirements import takes_likelihood, takes_priors, takes_scale
-from nmf_zoo.inference.shared.start import check_start, start_factors, start_hyperparameters
+from nmf_zoo.inference.shared.requirements import (
+    has_known_hyperparameters,
+    takes_likelihood,
+    takes_priors,
+    takes_scale,
+)
+from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.counts.variational import fill_moments
 from nmf_zoo.kernels.numerics.multiplicative import column_changes
 from nmf_zoo.kernels.random.draws import draw_factor
@@ -63,8 +67,6 @@ from nmf_zoo.runtime.memory import release
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, GammaPrior, Poisson, even_bounds
 
-ORDERS = ("cemgil", "paisley")
-ACCELERATIONS = ("momentum", None)
 SCALES = 1e-250, 1e250  # of the largest cell
 GENTLE = 0.05  # the first push: a hard one early on leads to worse optima (NIPS counts, held-out words)
 W_DRAWS, H_DRAWS, IMPUTED, HYPERPARAMETERS = range(4)  # children of the stream of the final draws
@@ -120,16 +122,10 @@ class VB:
 
     def __post_init__(self):
         check_types(self)
-        if self.order not in ORDERS:
-            raise InputError("order", repr(self.order), f"one of {list(ORDERS)}")
-        if self.accelerate not in ACCELERATIONS:
-            raise InputError("accelerate", repr(self.accelerate), f"one of {list(ACCELERATIONS)}")
-        check_start(self.start)
-        check_precision(self.precision)
 
 
 @dataclass(frozen=True)
-class Problem:
+class VBProblem:
     """What all restarts share."""
 
     structure: Factorisation
@@ -154,10 +150,12 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     reason = why_not(structure)
     if reason:
         return Verdict(reason)
+    if not has_known_hyperparameters(structure):
+        return has_known_hyperparameters(structure)
     return takes_scale(structure, "VB", *SCALES, options.precision)
 
 
-def prepare(structure: Factorisation, options: VB, workers: Workers) -> Problem:
+def prepare(structure: Factorisation, options: VB, workers: Workers) -> VBProblem:
     """Lay out the data; warn of hyperparameters that nothing holds back."""
     loose = [name for side in two_sides(structure) for name in untied(side.factor)]
     if loose:
@@ -165,16 +163,16 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> Problem:
         warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=5)  # the caller of fit()
     sources, weights = expected_sources(structure, workers, options.precision), weigh(structure)
     sides, constant = two_sides(structure), likelihood_constant(structure)
-    return Problem(structure, options, sides, sources, weights, constant, conjugates(structure))
+    return VBProblem(structure, options, sides, sources, weights, constant, conjugates(structure))
 
 
-def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> VBState:
+def init(problem: VBProblem, key: np.uint64, start: Mapping[str, Array]) -> VBState:
     """E = L = the start given, or a random one at the scale of the data."""
     W, H = (point(array) for array in start_factors(problem.structure, key, start, problem.options.start))
     return VBState(W, H, start_hyperparameters(problem.structure, start), _gather(problem, W, H, "WH"))
 
 
-def step(problem: Problem, state: VBState, key: np.uint64 | None = None) -> tuple[VBState, VBInfo]:
+def step(problem: VBProblem, state: VBState, key: np.uint64 | None = None) -> tuple[VBState, VBInfo]:
     """One iteration."""
     updated = _update_both(problem, state)
     pushes = problem.options.accelerate is not None and state.updated is not None
@@ -192,10 +190,11 @@ def _push(updated: list[Gamma], state: VBState) -> list[Gamma]:
     return [ahead(new, old, state.momentum.push) for new, old in zip(updated, state.updated, strict=True)]
 
 
-def _at(problem: Problem, gammas: list[Gamma], state: VBState) -> VBState:
+def _at(problem: VBProblem, gammas: list[Gamma], state: VBState) -> VBState:
     """The state at new shapes and rates, q of hyperparameters and the free ones at the bound's peak."""
     workers = problem.sources.workers
-    W, H = (moments_at(gamma, q, workers) for gamma, q in zip(gammas, (state.W, state.H), strict=True))
+    sides = zip(problem.sides, gammas, (state.W, state.H), strict=True)
+    W, H = (moments_at(gamma, q, workers, side.free) for side, gamma, q in sides)
     values = state.values
     if problem.structure.unknowns:
         pairs = zip(problem.sides, (W, H), strict=True)
@@ -210,25 +209,26 @@ def _at(problem: Problem, gammas: list[Gamma], state: VBState) -> VBState:
     return new._replace(W=W, H=H)
 
 
-def _update_both(problem: Problem, state: VBState) -> list[Gamma]:
+def _update_both(problem: VBProblem, state: VBState) -> list[Gamma]:
     """q of W and of H, by their shapes and rates; a known factor's are None."""
     weights, (left, right) = problem.weights, problem.sides
     W = update(left, state.sources.of_W, weights.over_samples(state.H.mean), state.values)
     of_H = state.sources.of_H
     if problem.options.order == "paisley":
-        of_H = _gather(problem, moments_at(W, state.W, problem.sources.workers), state.H, "H").of_H
-    return [W, update(right, of_H, weigh_W(weights, W, state.W.mean), state.values)]
+        at_W = moments_at(W, state.W, problem.sources.workers, left.free)
+        of_H = _gather(problem, at_W, state.H, "H").of_H
+    return [W, update(right, of_H, weigh_W(weights, W, state.W.mean, left), state.values)]
 
 
-def _gather(problem: Problem, W: Approximation, H: Approximation, sides: str) -> Statistics:
+def _gather(problem: VBProblem, W: Approximation, H: Approximation, sides: str) -> Statistics:
     return problem.sources.gather(W.geometric, H.geometric, sides, Logs(W.log, H.log))
 
 
-def _bound(problem: Problem, state: VBState) -> float:
+def _bound(problem: VBProblem, state: VBState) -> float:
     """The evidence lower bound at the newest L."""
     fit = state.sources.log_mean - total_mean(problem.weights, state.W, state.H) + problem.constant
     parts = zip(problem.sides, (state.W, state.H), strict=True)
-    fit -= sum(divergence(q, *side.prior(state.values)) for side, q in parts if side.is_gamma)
+    fit -= sum(divergence(q, *side.prior(state.values), side.free) for side, q in parts if side.is_gamma)
     return fit + conjugate_bound(problem.conjugates, state.values)
 
 
@@ -238,7 +238,7 @@ def _residual(old: VBState, new: VBState) -> float:
     return float(max(changes))
 
 
-def finish(problem: Problem, state: VBState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
+def finish(problem: VBProblem, state: VBState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
     """Independent draws from q, free hyperparameters as they are; the parameters of q for ``fit``."""
     release(problem.structure)
     values = {name: np.repeat(value[None], draws, axis=0) for name, value in state.values.items()}
@@ -249,9 +249,11 @@ def finish(problem: Problem, state: VBState, key: np.uint64, draws: int) -> tupl
         if side.is_fixed:
             factors.append(np.broadcast_to(q.mean, (draws, *q.mean.shape)))
             continue
-        factors.append(draw_from(q, draws, child(key, child_of)))
-        name = side.factor.name
-        values[name] = side.as_variable(factors[-1])
+        drawn_part = draw_from(q, draws, child(key, child_of))
+        known = side.factor.known
+        factors.append(drawn_part if known is None else side.turn(known.whole(side.turn(drawn_part))))
+        name = side.factor.variable
+        values |= side.factor.variables(side.turn(factors[-1]))
         parameters |= {
             f"{name}_shape": side.as_variable(q.shape),
             f"{name}_rate": side.as_variable(np.array(np.broadcast_to(q.rate, q.shape.shape))),
@@ -271,6 +273,8 @@ SMALLEST_MEAN = 1e-300  # of a start: its logarithm must exist
 
 class Approximation(NamedTuple):
     """q of one factor, (rows, K) each; a known factor has mean and the logarithm of its value only.
+
+    Beside known components shape and rate are those of the others, in order.
 
     shape, rate : of the gammas, rate (1, K) when it is the same for all rows; mean, log : E[v], E[log v];
     geometric : exp(log), between iterations None where nothing asks for it again; own : what the divergence from any
@@ -306,7 +310,7 @@ def update(side: Side, counts: Array, weight: Array, values: Mapping[str, Array]
     if side.is_fixed:
         return Gamma(None, None)
     prior_shape, prior_rate = side.prior(values)
-    return Gamma(prior_shape + counts, prior_rate + weight)
+    return Gamma(prior_shape + counts[:, side.free], prior_rate + weight[:, side.free])
 
 
 def ahead(new: Gamma, old: Gamma, push: float) -> Gamma:
@@ -314,11 +318,13 @@ def ahead(new: Gamma, old: Gamma, push: float) -> Gamma:
     return new if new.shape is None else Gamma(*(ahead_by_ratio(a, b, push) for a, b in zip(new, old, strict=True)))
 
 
-def moments_at(gamma: Gamma, before: Approximation, workers: Workers) -> Approximation:
-    """q of a factor with its moments, and how far its means are from those before."""
+def moments_at(gamma: Gamma, before: Approximation, workers: Workers, free: slice = slice(None)) -> Approximation:
+    """q of a factor with its moments, and how far its means are from those before, in its ``free`` columns."""
     shape, rate = gamma
     if shape is None:
         return before
+    if shape.shape[1] < before.mean.shape[1]:
+        return _beside_known(gamma, before, workers, free)
     log_rate = np.log(rate)
     mean, log, geometric = (np.empty_like(shape) for _ in range(3))
 
@@ -336,10 +342,23 @@ def moments_at(gamma: Gamma, before: Approximation, workers: Workers) -> Approxi
     return Approximation(mean, log, geometric, shape, rate, sum(owns), sum(sums), change)
 
 
-def weigh_W(weights: Weights, W: Gamma, known: Array) -> Array:
-    """sum_f weight E[w]; a rate shared by all rows divides their sum."""
+def _beside_known(gamma: Gamma, before: Approximation, workers: Workers, free: slice = slice(None)) -> Approximation:
+    """q whose other columns are known: they stay as they were."""
+    part = Approximation(np.ascontiguousarray(before.mean[:, free]), before.log, None)
+    part = moments_at(gamma, part, workers, slice(None))
+    mean, log = before.mean.copy(), before.log.copy()
+    mean[:, free], log[:, free] = part.mean, part.log
+    with np.errstate(invalid="ignore"):  # the logarithm of a known 0 is in no divergence
+        sums = np.stack([mean.sum(axis=0), log.sum(axis=0)])
+    return part._replace(mean=mean, log=log, geometric=np.exp(log), sums=sums)
+
+
+def weigh_W(weights: Weights, W: Gamma, before: Array, side: Side) -> Array:
+    """sum_f weight E[w]; a rate shared by all rows divides their sum. What is known is as ``before``."""
     if W.shape is None:
-        return weights.over_features(known)
+        return weights.over_features(before)
+    if side.factor.known is not None:
+        return weights.over_features(side.with_free(before, W.shape / W.rate))
     return weights.over_features(W.shape) / W.rate if len(W.rate) == 1 else weights.over_features(W.shape / W.rate)
 
 
@@ -350,13 +369,17 @@ def total_mean(weights: Weights, W: Approximation, H: Approximation) -> float:
     return weights.total(W.mean, H.mean)
 
 
-def divergence(q: Approximation, shape: Array, rate: Array) -> float:
-    """KL(q || Gamma(shape, rate)), summed over the cells."""
+def divergence(q: Approximation, shape: Array, rate: Array, free: slice = slice(None)) -> float:
+    """KL(q || Gamma(shape, rate)), summed over the cells of the ``free`` columns."""
     if np.any(shape > LARGE):
         return float(np.sum(gamma_divergence(q.shape, q.rate, shape, rate)))
     constants = gammaln(shape) - shape * np.log(rate)
-    repeats = q.mean.size / constants.size
-    products = _sum_product(rate, q.mean, q.sums[0]) - _sum_product(shape, q.log, q.sums[1])
+    repeats = q.shape.size / constants.size
+    means, logs = (
+        _sum_product(rate, q.mean[:, free], q.sums[0][free]),
+        _sum_product(shape, q.log[:, free], q.sums[1][free]),
+    )
+    products = means - logs
     return q.own + products + float(np.sum(constants)) * repeats
 
 
@@ -378,6 +401,7 @@ ENGINE = Engine(
     name="vb",
     verb="fit",
     likelihoods=(Poisson,),
+    takes_known=True,
     options=VB,
     supports=supports,
     prepare=prepare,

@@ -8,16 +8,18 @@ depend on each other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from nmf_zoo.errors import InputError
 from nmf_zoo.inference.counts import vb
-from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, check_whole, has_evidence
-from nmf_zoo.options import check_types
+from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, has_evidence
+from nmf_zoo.options import check_least, check_types
 from nmf_zoo.runtime.driver import FitRun, run_restarts
 from nmf_zoo.runtime.engine import Verdict
 from nmf_zoo.structure import Factorisation, Flat, Poisson
+
+RESTARTS = 10  # without a search
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,22 +28,22 @@ class Bound:
 
     Attributes
     ----------
-    restarts : random starts
+    restarts, search : as in :func:`~nmf_zoo.fit`: by default a search of 16 fits that learn from one another, for the
+        work of some 12 of them alone, or of 3 fits for each of ``restarts`` where these are given. ``search=None``: the
+        best of ``restarts`` random starts, 10 if that is None
     max_iter, tol : of each, as in ``nz.fit``
     draws : draws from the best q that the result holds
     """
 
-    restarts: int = 10
+    restarts: int | None = None
+    search: Any = "auto"
     max_iter: int = 10_000
     tol: float = 1e-4
     draws: int = 200
 
     def __post_init__(self):
         check_types(self)
-        for name in ("restarts", "max_iter", "draws"):
-            check_whole(name, getattr(self, name), 1)
-        if not self.tol >= 0:
-            raise InputError("tol", repr(self.tol), "a number >= 0")
+        check_least(self, restarts=1, max_iter=1, draws=1, tol=0)
 
 
 def supports(structure: Factorisation, options: Bound) -> Verdict:
@@ -51,27 +53,33 @@ def supports(structure: Factorisation, options: Bound) -> Verdict:
 
 
 def estimate(structure: Factorisation, options: Bound, run: EvidenceRun) -> Estimate:
-    """One chain: the best restart."""
+    """One chain: the best of a search, or of restarts."""
     fit = FitRun(
         max_iter=options.max_iter, tol=options.tol, draws=options.draws, cores=run.cores, progressbar=run.progressbar
     )
-    solutions, early = run_restarts(vb.ENGINE, structure, vb.VB(), fit, run.key, [{}] * options.restarts)
+    statistics, optima = {}, None
+    if run.search is None:
+        starts: list[dict] = [{}] * (options.restarts or RESTARTS)
+        solutions, early = run_restarts(vb.ENGINE, structure, vb.VB(), fit, run.key, starts)
+        best, bounds = solutions[0], [solution.objective[-1] for solution in solutions]
+        statistics["bound_of_restart"] = np.array([bounds])
+    else:
+        best, optima, early = run.search(vb.ENGINE, structure, vb.VB(), fit, run.key)
     run.stopped = bool(early)
     return Estimate(
-        log_evidence=np.array([solutions[0].objective[-1]]),
+        log_evidence=np.array([best.objective[-1]]),
         standard_error=np.zeros(1),
-        draws={name: value[None] for name, value in solutions[0].values.items()},
-        statistics={
-            "bound_of_restart": np.array([[solution.objective[-1] for solution in solutions]]),
-            "converged": np.array([solutions[0].status == "converged"]),
-        },
+        draws={name: value[None] for name, value in best.values.items()},
+        statistics={**statistics, "converged": np.array([best.status == "converged"])},
         dims={"bound_of_restart": ("restart",)},
+        optima=optima,
     )
 
 
 METHOD = Method(
     name="bound",
     likelihoods=(Poisson,),
+    takes_known=True,
     options=Bound,
     supports=supports,
     estimate=estimate,

@@ -34,7 +34,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.special import logsumexp, xlogy
 
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import NmfZooWarning
 from nmf_zoo.inference.evidence.bridging import (
     BATCHES,
     batch_deviations,
@@ -47,14 +47,14 @@ from nmf_zoo.inference.evidence.bridging import (
     without_batch,
 )
 from nmf_zoo.inference.evidence.chib_bridge import tighten
-from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method, check_whole, has_evidence
+from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method, has_evidence
 from nmf_zoo.inference.evidence.posterior_runs import LogJoints, Pair, as_variables, draw_posterior, typical_point
 from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells
 from nmf_zoo.inference.shared.layout import Layout, Weights, compress, weigh
 from nmf_zoo.kernels.counts.joint import sum_log_means
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_least, check_types
 from nmf_zoo.runtime.engine import Verdict
 from nmf_zoo.structure import CHUNK, Array, Factorisation, Poisson, slices
 from nmf_zoo.structure.parameters import log_gamma_density
@@ -195,7 +195,6 @@ def _deviations(series: Array) -> Array:
 # -- the method ------------------------------------------------------------------------------------------------------
 
 
-WAYS = ("tightening", "sources")
 FEW = 100  # effective draws: below it, the average over sources is not to be trusted
 TYPICAL_LEVELS = 20  # for the progress bar
 
@@ -220,10 +219,7 @@ class Chib:
 
     def __post_init__(self):
         check_types(self)
-        if self.ordinate not in WAYS:
-            raise InputError("ordinate", repr(self.ordinate), f"one of {list(WAYS)}")
-        check_whole("draws", self.draws, 100)
-        check_whole("tune", self.tune, 0)
+        check_least(self, draws=100, tune=0)
 
 
 def supports(structure: Factorisation, options: Chib) -> Verdict:

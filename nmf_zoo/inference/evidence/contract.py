@@ -30,13 +30,13 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from scipy.special import logsumexp
 
-from nmf_zoo.errors import InputError
-from nmf_zoo.inference.shared.requirements import takes_likelihood, takes_priors
+from nmf_zoo.inference.shared.conjugate import why_not
+from nmf_zoo.inference.shared.requirements import takes_priors
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.runtime.engine import CAN_RUN, Registration, Verdict, has_data
+from nmf_zoo.runtime.engine import CAN_RUN, Registration, Verdict
 from nmf_zoo.runtime.jobs import Job, Jobs
 from nmf_zoo.runtime.progress import KERNELS
-from nmf_zoo.structure import Array, Factorisation, Fixed, Flat, GammaPrior, Poisson
+from nmf_zoo.structure import Array, Factorisation, Fixed, Flat, GammaPrior
 
 Result = TypeVar("Result")
 VALUE, ERROR = "log_marginal_likelihood", "log_marginal_likelihood_error"  # in sample_stats, the first as in PyMC's
@@ -44,13 +44,19 @@ VALUE, ERROR = "log_marginal_likelihood", "log_marginal_likelihood_error"  # in 
 
 @dataclass
 class EvidenceRun:
-    """How many independent runs, with which stream and cores. ``stopped`` tells afterwards whether Ctrl-C ended it."""
+    """How many independent runs, with which stream and cores. ``stopped`` tells afterwards whether Ctrl-C ended it.
+
+    ``search`` is what an optimiser's fits go through, or None: an :class:`nmf_zoo.Search` for a method that ranks are
+    judged by; for one of the registry, which stands below the searches, a function (engine, structure, options, run,
+    key) -> (solution, optima, why it ended early).
+    """
 
     chains: int
     key: np.uint64
     cores: int = 1
     progressbar: bool = False
     compiles: str = KERNELS
+    search: Any = None
     stopped: bool = field(default=False, init=False)
 
     def each(self, work: Callable[[Job], Result], total: int) -> list[Result]:
@@ -77,6 +83,7 @@ class Estimate:
     draws : variable name -> (chains, draws, *variable) draws from the posterior, in the model's orientation; or None
     statistics : name -> (chains, ...) more to report in ``sample_stats``
     dims : name -> dims of a statistic after the chains, where it has any
+    optima : what a search found, or None
     """
 
     log_evidence: Array
@@ -84,6 +91,7 @@ class Estimate:
     draws: Mapping[str, Array] | None = None
     statistics: Mapping[str, Array] = field(default_factory=dict)
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    optima: Any = None
 
     @property
     def sample_stats(self) -> dict[str, tuple[tuple[str, ...], Array]]:
@@ -131,22 +139,15 @@ def combine(estimate: Estimate, is_unbiased: bool) -> tuple[float, float]:
     return float(logsumexp(values) - np.log(n)), float(np.nanmax([max(spreads) / np.sqrt(n), within]))
 
 
-def check_whole(name: str, value: object, least: int) -> None:
-    """An option is a whole number, not below its minimum."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(name, repr(value), f"an integer >= {least}")
+def has_evidence(structure: Factorisation, *, over_conjugates: bool = False) -> Verdict:
+    """Whether p(X) exists and the methods that integrate over W and H alone reach it: of counts.
 
-
-def has_evidence(structure: Factorisation) -> Verdict:
-    """Whether p(X) exists and the methods that integrate over W and H alone reach it."""
+    ``over_conjugates`` : the method integrates over rates and means with conjugate priors, too
+    """
     likelihood, factors = structure.likelihood, (structure.W, structure.H)
-    for verdict in (
-        takes_likelihood(structure, (Poisson,)),
-        has_data(structure),
-        takes_priors(structure, GammaPrior),
-    ):
-        if not verdict:
-            return verdict
+    asked = takes_priors(structure, GammaPrior)
+    if not asked:
+        return asked
     flat = [factor.name for factor in factors if isinstance(factor.prior, Flat)]
     if flat:
         verb = "has" if len(flat) == 1 else "have"
@@ -158,6 +159,10 @@ def has_evidence(structure: Factorisation) -> Verdict:
         return Verdict("both factors are known: there is nothing to integrate over")
     if not structure.is_integer:
         return Verdict(f"{likelihood.name} holds values that are not integers, and no Poisson density sums to 1 there")
+    has_free = any(unknown.prior.is_flat for unknown in structure.unknowns.values())
+    if over_conjugates and structure.unknowns and not has_free:
+        reason = why_not(structure)
+        return Verdict(reason) if reason else CAN_RUN
     if structure.unknowns:
         names, known = ", ".join(structure.unknowns), " and ".join(factor.name for factor in factors)
         return Verdict(f"hyperparameter {names} is unknown, and the method integrates over {known} alone")

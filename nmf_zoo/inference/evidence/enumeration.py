@@ -24,10 +24,10 @@ import numpy as np
 from scipy.special import comb, gammaln, logsumexp, xlogy
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, check_whole, has_evidence
+from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, has_evidence
 from nmf_zoo.inference.shared.factor_view import prior_cells
 from nmf_zoo.inference.shared.layout import likelihood_constant, nonzero_cells, weigh
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_least, check_types
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.structure import Array, Factorisation, Poisson
 
@@ -51,7 +51,7 @@ class Enumeration:
 
     def __post_init__(self):
         check_types(self)
-        check_whole("most_allocations", self.most_allocations, 1)
+        check_least(self, most_allocations=1)
 
 
 def supports(structure: Factorisation, options: Enumeration) -> Verdict:

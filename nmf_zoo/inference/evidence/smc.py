@@ -19,6 +19,9 @@ With fixed temperatures and steps exp(log p(X)) would be unbiased. Here both fol
 less than a run's error; the error to trust is the spread of independent runs. What a run can say of its own error is
 below.
 
+Rates with gamma priors and means with inverse-gamma priors may be unknown: then a particle has values of its own, drawn
+from the hyperprior at first and from their law given W and H after each sweep of a chain, whatever the temperature is.
+
 The work on a population is cut into fixed chunks of chains, each with streams of its own, so that nothing depends on
 the threads.
 
@@ -37,6 +40,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -46,8 +50,10 @@ from nmf_zoo.errors import InputError, RunFailed
 from nmf_zoo.inference.counts.sweeps import make_side_room, make_sides, weight_arrays
 from nmf_zoo.inference.evidence.bridging import effective_share
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method, has_evidence
+from nmf_zoo.inference.shared.conjugate import Conjugate, conjugates, draw_given_cells, draw_hyperpriors, rates_of
 from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells, two_sides
 from nmf_zoo.inference.shared.layout import Layout, compress, likelihood_constant, weigh
+from nmf_zoo.inference.shared.start import start_hyperparameters
 from nmf_zoo.kernels.counts.joint import WeightArrays
 from nmf_zoo.kernels.evidence.tempering import (
     Pace,
@@ -58,14 +64,14 @@ from nmf_zoo.kernels.evidence.tempering import (
     draw_from_prior,
     move_chains,
 )
-from nmf_zoo.kernels.hmc.adaptation import Side
+from nmf_zoo.kernels.hmc.adaptation import Side, to_blocks
 from nmf_zoo.kernels.hmc.poisson_rows import Stride
-from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.kernels.random.resampling import resample
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_share, check_types
 from nmf_zoo.runtime.engine import Verdict
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Factorisation, Poisson, spans
+from nmf_zoo.structure import Array, Factor, Factorisation, Poisson, spans
 
 CHAINS = 32  # of a chunk
 FIRST_STEP, PATH, SHORTEST, LONGEST = 0.5, 3.0, 3, 32  # of trajectories: length * step is about PATH
@@ -73,8 +79,12 @@ TARGET, GAIN = 0.85, 1.0  # acceptance, and change of log step per acceptance am
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What all runs share; ``constant`` is what the log-likelihood holds beside the factors."""
+class SMCProblem:
+    """What all runs share.
+
+    ``priors`` : at the middle of what is unknown; ``constant`` : what the log-likelihood holds beside the factors;
+    ``conjugates`` : hyperparameters that are integrated over
+    """
 
     structure: Factorisation
     layout: Layout
@@ -83,6 +93,14 @@ class Problem:
     by_component: tuple[Array, ...]
     sides: tuple[Side, Side]
     constant: float
+    conjugates: dict[str, Conjugate]
+
+
+class Rates(NamedTuple):
+    """The priors' rates of W (n, F, K) and H (n, N, K); of a factor without a gamma prior anything."""
+
+    W: Array
+    H: Array
 
 
 class Moved(NamedTuple):
@@ -92,17 +110,18 @@ class Moved(NamedTuple):
     H: Array
 
 
-def prepare(structure: Factorisation) -> Problem:
-    """Lay out the data and the priors, hyperparameters being known."""
-    layout, weights = compress(structure), weigh(structure)
-    priors = PriorCells(*(np.array(cells, dtype=np.float64, order="C") for cells in prior_cells(structure, {})))
+def prepare(structure: Factorisation) -> SMCProblem:
+    """Lay out the data and the priors."""
+    layout, weights, middle = compress(structure), weigh(structure), start_hyperparameters(structure, {})
+    priors = PriorCells(*(np.array(cells, dtype=np.float64, order="C") for cells in prior_cells(structure, middle)))
     turned = tuple(np.ascontiguousarray(cells.T) for cells in priors[:4])
     sides = make_sides(structure, layout, priors)
     constant = likelihood_constant(structure)
-    return Problem(structure, layout, weight_arrays(weights), priors, turned, sides, constant)
+    own = conjugates(structure)
+    return SMCProblem(structure, layout, weight_arrays(weights), priors, turned, sides, constant, own)
 
 
-def first_paces(problem: Problem) -> tuple[Pace, Pace]:
+def first_paces(problem: SMCProblem) -> tuple[Pace, Pace]:
     """Of W and H, before anything is known."""
     W, H = (_first_pace(side) for side in problem.sides)
     return W, H
@@ -113,7 +132,7 @@ def _first_pace(side: Side) -> Pace:
     return Pace(np.full((blocks, width), FIRST_STEP), np.array([math.ceil(PATH / FIRST_STEP)]))
 
 
-def target_at(problem: Problem, temperature: float) -> Target:
+def target_at(problem: SMCProblem, temperature: float) -> Target:
     """The target at a temperature."""
     structure = problem.structure
     W, H = (_heated(side, temperature) for side in problem.sides)
@@ -128,7 +147,7 @@ def _heated(side: Side, temperature: float) -> Side:
     return side._replace(data=data._replace(grid=temperature * data.grid, layout=layout))
 
 
-def empty_population(problem: Problem, n_particles: int) -> Population:
+def empty_population(problem: SMCProblem, n_particles: int) -> Population:
     """Room for particles; a known factor stands in all of them."""
     (n_features, n_samples), rank = problem.structure.shape, problem.structure.rank
     W, Ht = np.empty((n_particles, n_features, rank)), np.empty((n_particles, n_samples, rank))
@@ -150,18 +169,52 @@ def require_room(structure: Factorisation, n_particles: int, at_once: int) -> No
         raise InputError("particles", got, f"less than 80% of the memory, {there / 2**30:.1f} GiB", "take fewer")
 
 
-def draw_prior(problem: Problem, population: Population, workers: Workers, key: np.uint64) -> None:
-    """Overwrite a population with draws from the prior."""
-    target, paces = target_at(problem, 0.0), first_paces(problem)
+def draw_prior(problem: SMCProblem, population: Population, workers: Workers, key: np.uint64) -> dict[str, Array]:
+    """Overwrite a population with draws from the prior; those of the hyperparameters."""
+    target, paces, n = target_at(problem, 0.0), first_paces(problem), len(population.W)
+    values = draw_hyperpriors(problem.conjugates, n, generator_of(child(key, n)))
+    rates = rates_at(problem, values, n)
 
     def chunk(first: int, last: int) -> None:
-        draw_from_prior(target, population, make_scratch(problem, paces), first, last, key)
+        scratch = make_scratch(problem, paces)
+        for own, start, stop in with_rates(target, rates, first, last):
+            draw_from_prior(own, population, scratch, start, stop, key)
 
-    workers.map(chunk, *zip(*spans(len(population.W), CHAINS), strict=True))
+    workers.map(chunk, *zip(*spans(n, CHAINS), strict=True))
+    return values
+
+
+def rates_at(problem: SMCProblem, values: Mapping[str, Array], n: int) -> Rates | None:
+    """The priors' rates for each of n particles or chains; None where they are the same for all."""
+    if not problem.conjugates:
+        return None
+    sides = two_sides(problem.structure)
+    W, H = (side.turn(rates_of(side.factor, values, n)) if side.is_gamma else np.zeros((n, 1, 1)) for side in sides)
+    return Rates(W, H)
+
+
+def with_rates(target: Target, rates: Rates | None, first: int, last: int) -> Iterator[tuple[Target, int, int]]:
+    """(a target, from which one, to which it holds): that of all, or one after the other with its own rates."""
+    if rates is None:
+        yield target, first, last
+        return
+    W, H = (side._replace(prior_rate=side.prior_rate.copy()) for side in target.sides)
+    own = target._replace(
+        priors=target.priors._replace(rate_w=target.priors.rate_w.copy(), rate_h=target.priors.rate_h.copy()),
+        by_component=tuple(array.copy() for array in target.by_component),
+        sides=(W, H),
+    )
+    by_row = own.priors.rate_w, own.priors.rate_h
+    for i in range(first, last):
+        for which, rate in enumerate(rates):
+            by_row[which][:] = rate[i]
+            own.by_component[2 * which + 1][:] = by_row[which].T
+            to_blocks(own.sides[which].prior_rate, by_row[which])
+        yield own, i, i + 1
 
 
 def move(
-    problem: Problem,
+    problem: SMCProblem,
     target: Target,
     paces: tuple[Pace, Pace],
     populations: tuple[Population, Population],
@@ -182,7 +235,56 @@ def move(
     return Moved(W, H)
 
 
-def make_scratch(problem: Problem, paces: tuple[Pace, Pace]) -> Scratch:
+def move_with_hyperparameters(
+    problem: SMCProblem,
+    target: Target,
+    paces: tuple[Pace, Pace],
+    populations: tuple[Population, Population],
+    values: Mapping[str, Array],
+    ancestors: Array,
+    workers: Workers,
+    key: np.uint64,
+) -> tuple[Moved, dict[str, Array]]:
+    """The same where particles have hyperparameters: a sweep of all chains, then these given W and H, and so on.
+
+    Returns the acceptance and the values that belong to the second population.
+    """
+    before, after = populations
+    n_chains, n = len(ancestors), len(after.W)
+    now = Population(before.W[ancestors], before.Ht[ancestors], before.log_likelihood[ancestors])
+    then = empty_population(problem, n_chains)
+    own = {name: value[ancestors] for name, value in values.items()}
+    moved = {name: np.empty_like(value) for name, value in values.items()}
+    all_chains = np.arange(n_chains)
+    accepted = Moved(*(np.zeros((side.prior_rate.shape[0], side.prior_rate.shape[2])) for side in problem.sides))
+    for sweep in range(n // n_chains):
+        sweep_key, rates = child(key, sweep), rates_at(problem, own, n_chains)
+
+        def chunk(first: int, last: int, now=now, then=then, rates=rates, key=sweep_key) -> tuple[Array, Array]:
+            scratch = make_scratch(problem, paces)
+            for target_of_one, start, stop in with_rates(target, rates, first, last):
+                move_chains(target_of_one, now, all_chains, then, scratch, np.array([start, stop]), key)
+            return scratch.sides[0].accepted, scratch.sides[1].accepted
+
+        parts = workers.map(chunk, *zip(*spans(n_chains, CHAINS), strict=True))
+        for total, *of_chunks in zip(accepted, *parts, strict=True):
+            total += sum(of_chunks) / n
+        own = draw_given_cells(problem.conjugates, _cells(problem, then), generator_of(child(sweep_key, n)))
+        for array, new in zip(after, then, strict=True):
+            array[sweep :: n // n_chains] = new
+        for name, value in own.items():
+            moved[name][sweep :: n // n_chains] = value
+        now, then = then, now
+    return accepted, moved
+
+
+def _cells(problem: SMCProblem, population: Population) -> list[tuple[Factor, Array]]:
+    """Factors with gamma priors, and their cells in every particle."""
+    sides = zip(two_sides(problem.structure), (population.W, population.Ht), strict=True)
+    return [(side.factor, side.turn(array)) for side, array in sides if side.is_gamma]
+
+
+def make_scratch(problem: SMCProblem, paces: tuple[Pace, Pace]) -> Scratch:
     (n_features, n_samples), rank = problem.structure.shape, problem.structure.rank
     shapes = problem.priors.shape_w, problem.priors.shape_h
     W, H = (_side_scratch(*arguments) for arguments in zip(problem.sides, shapes, paces, strict=True))
@@ -204,7 +306,7 @@ def _side_scratch(side: Side, shape: Array, pace: Pace) -> SideScratch:
     return SideScratch(room.rows, stride, room.block, np.empty(shape.shape), np.zeros((blocks, width)))
 
 
-def adapt(problem: Problem, paces: tuple[Pace, Pace], moved: Moved) -> None:
+def adapt(problem: SMCProblem, paces: tuple[Pace, Pace], moved: Moved) -> None:
     """Every row's step by its acceptance in the population, and a length that suits three rows in four; in place."""
     for side, pace, accepted in zip(problem.sides, paces, moved, strict=True):
         pace.step[:] = np.minimum(pace.step * np.exp(GAIN * (accepted - TARGET)), PATH / SHORTEST)
@@ -212,7 +314,7 @@ def adapt(problem: Problem, paces: tuple[Pace, Pace], moved: Moved) -> None:
         pace.length[0] = max(math.ceil(PATH / quarter), SHORTEST)
 
 
-def mean_acceptance(problem: Problem, moved: Moved) -> tuple[float, float]:
+def mean_acceptance(problem: SMCProblem, moved: Moved) -> tuple[float, float]:
     """Of W's and H's rows; NaN where a factor is known."""
     factors = problem.structure.W, problem.structure.H
     W, H = (
@@ -222,7 +324,7 @@ def mean_acceptance(problem: Problem, moved: Moved) -> tuple[float, float]:
     return W, H
 
 
-def variables(problem: Problem, population: Population, which: Array) -> dict[str, Array]:
+def variables(problem: SMCProblem, population: Population, which: Array) -> dict[str, Array]:
     """The model's variables at some of the particles."""
     sides = zip(two_sides(problem.structure), (population.W[which], population.Ht[which]), strict=True)
     return {side.factor.name: np.array(side.as_variable(array)) for side, array in sides if not side.is_fixed}
@@ -258,8 +360,7 @@ class SMC:
 
     def __post_init__(self):
         check_types(self)
-        if not 0.0 < self.ess < 1.0:
-            raise InputError("ess", repr(self.ess), "a number between 0 and 1")
+        check_share(self, "ess")
         if self.length < 1 or self.particles < 2 * self.length or self.particles % self.length:
             got = f"{self.particles!r} with length={self.length!r}"
             raise InputError("particles", got, "a multiple of length, twice of it at the least")
@@ -291,6 +392,7 @@ class State:
     lineages : from whom the particles descend; None before the first stage
     paces : of W's and H's trajectories
     temperature, log_evidence : reached so far
+    values : hyperparameters of the particles, by name (particles, *variable)
     stages : what was reported
     """
 
@@ -300,24 +402,25 @@ class State:
     paces: tuple[Pace, Pace]
     temperature: float
     log_evidence: float
+    values: dict[str, Array] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
 
 
 def supports(structure: Factorisation, options: SMC) -> Verdict:
-    """Poisson counts, and factors with gamma priors of known hyperparameters; one factor may be known."""
-    return has_evidence(structure)
+    """Poisson counts, factors with gamma priors, one maybe known; hyperparameters known or with conjugate priors."""
+    return has_evidence(structure, over_conjugates=True)
 
 
-def init(problem: Problem, options: SMC, job: Job) -> State:
+def init(problem: SMCProblem, options: SMC, job: Job) -> State:
     """Particles from the prior."""
     population, spare = (empty_population(problem, options.particles) for _ in range(2))
-    draw_prior(problem, population, job.workers, child(job.key, PRIOR))
+    values = draw_prior(problem, population, job.workers, child(job.key, PRIOR))
     if not np.any(np.isfinite(population.log_likelihood)):
         raise RunFailed("smc: counts lie where W H is 0 whatever the unknown factor is, so that log p(X) is -inf")
-    return State(population, spare, None, first_paces(problem), 0.0, problem.constant)
+    return State(population, spare, None, first_paces(problem), 0.0, problem.constant, values)
 
 
-def step(problem: Problem, options: SMC, state: State, job: Job) -> None:
+def step(problem: SMCProblem, options: SMC, state: State, job: Job) -> None:
     """One stage: the next temperature, its weights, ancestors by these, and chains from them."""
     key, population = child(job.key, STAGES, len(state.stages)), state.population
     rise, share = next_rise(population.log_likelihood, options.ess, 1.0 - state.temperature)
@@ -332,7 +435,12 @@ def step(problem: Problem, options: SMC, state: State, job: Job) -> None:
     else:
         state.lineages = follow(state.lineages, weights, ancestors)
     target = target_at(problem, state.temperature)
-    moved = move(problem, target, state.paces, (population, state.spare), ancestors, job.workers, child(key, MOVES))
+    how = problem, target, state.paces, (population, state.spare)
+    if problem.conjugates:
+        own = state.values, ancestors, job.workers, child(key, MOVES)
+        moved, state.values = move_with_hyperparameters(*how, *own)
+    else:
+        moved = move(*how, ancestors, job.workers, child(key, MOVES))
     adapt(problem, state.paces, moved)
     state.population, state.spare = state.spare, population
     state.stages.append(Stage(state.temperature, share, *mean_acceptance(problem, moved)))
@@ -355,7 +463,7 @@ def next_rise(log_likelihood: Array, share: float, most: float) -> tuple[float, 
     return low, effective_share(low * log_likelihood)
 
 
-def one_run(problem: Problem, options: SMC, job: Job) -> State | None:
+def one_run(problem: SMCProblem, options: SMC, job: Job) -> State | None:
     """From the prior to the posterior; None when Ctrl-C came first. RunFailed after `MOST_STAGES`."""
     state = init(problem, options, job)
     while state.temperature < 1.0:
@@ -397,10 +505,10 @@ def estimate(structure: Factorisation, options: SMC, run: EvidenceRun) -> Estima
     )
 
 
-def _draws(problem: Problem, options: SMC, state: State) -> dict[str, Array]:
+def _draws(problem: SMCProblem, options: SMC, state: State) -> dict[str, Array]:
     """Particles of the last stage, evenly over its chains; room for the others is given back."""
     which = np.arange(options.kept) * options.particles // max(options.kept, 1)
-    draws = variables(problem, state.population, which)
+    draws = variables(problem, state.population, which) | {name: own[which] for name, own in state.values.items()}
     state.population = state.spare = Population(*(np.empty(0) for _ in Population._fields))
     return draws
 

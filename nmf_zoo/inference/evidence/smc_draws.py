@@ -43,7 +43,7 @@ def supports(structure: Factorisation, options: SMC) -> Verdict:
     if structure.data is not None and flat:
         verb = "has" if len(flat) == 1 else "have"
         return Verdict(f"{' and '.join(flat)} {verb} no prior, and its particles begin as draws of the prior")
-    return has_evidence(structure)
+    return has_evidence(structure, over_conjugates=True)
 
 
 def sample(
@@ -83,7 +83,7 @@ def _refuse(options: SMC, run: SampleRun) -> None:
 def _imputed(structure: Factorisation, values: Mapping[str, Array], key: np.uint64) -> Array:
     """Missing cells that are variables of the model, (chain, draw, cell): Poisson draws, each from its own stream."""
     lead = next(iter(values.values())).shape[:2]
-    W, H = (structure.factor_value(factor, values) for factor in (structure.W, structure.H))
+    W, H = (factor.value(values) for factor in (structure.W, structure.H))
     Ws, Hs = (np.broadcast_to(factor, (*lead, *factor.shape[-2:])) for factor in (W, H))
     keys = [children(child(key, chain, IMPUTED), lead[1]) for chain in range(lead[0])]
     chains = zip(Ws, np.swapaxes(Hs, -1, -2), keys, strict=True)
@@ -98,4 +98,5 @@ SAMPLER = WholeSampler(
     supports=supports,
     sample=sample,
     has_starts=False,
+    has_particles=True,
 )

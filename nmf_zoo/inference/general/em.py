@@ -38,7 +38,7 @@ class SlopesState(NamedTuple):
     objective: float
 
 
-class Problem(NamedTuple):
+class SlopesProblem(NamedTuple):
     """What all restarts share; ``mode`` and ``start`` are the options'."""
 
     structure: Factorisation
@@ -64,19 +64,19 @@ def supports(structure: Factorisation, options: EM) -> Verdict:
     return takes_priors(structure, GammaPrior)
 
 
-def prepare(structure: Factorisation, options: EM, workers: Workers) -> Problem:
+def prepare(structure: Factorisation, options: EM, workers: Workers) -> SlopesProblem:
     """There is nothing to lay out: the likelihood sees the data as they are."""
-    return Problem(structure, options.mode, options.start, two_sides(structure), workers)
+    return SlopesProblem(structure, options.mode, options.start, two_sides(structure), workers)
 
 
-def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> SlopesState:
+def init(problem: SlopesProblem, key: np.uint64, start: Mapping[str, Array]) -> SlopesState:
     """The start given, or one at the scale of the data."""
     factors = start_factors(problem.structure, key, start, problem.start)
     W, Ht = (own if side.is_fixed else np.maximum(own, FLOOR) for side, own in zip(problem.sides, factors, strict=True))
     return SlopesState(W, Ht, _objective(problem, W, Ht))
 
 
-def step(problem: Problem, state: SlopesState, key: np.uint64 | None = None) -> tuple[SlopesState, EMInfo]:
+def step(problem: SlopesProblem, state: SlopesState, key: np.uint64 | None = None) -> tuple[SlopesState, EMInfo]:
     """One iteration: W, then H."""
     residual = 0.0
     for which, side in enumerate(problem.sides):
@@ -86,7 +86,7 @@ def step(problem: Problem, state: SlopesState, key: np.uint64 | None = None) -> 
     return state, EMInfo(state.objective, residual)
 
 
-def _descend(problem: Problem, which: int, state: SlopesState) -> tuple[SlopesState, float]:
+def _descend(problem: SlopesProblem, which: int, state: SlopesState) -> tuple[SlopesState, float]:
     """(one factor's update, or as much of it as does not lose; KKT residual before)"""
     old = (state.W, state.Ht)[which]
     pull, drag = _slopes(problem.structure, which, state.W, state.Ht)
@@ -101,7 +101,7 @@ def _descend(problem: Problem, which: int, state: SlopesState) -> tuple[SlopesSt
     return state, residual
 
 
-def _objective(problem: Problem, W: Array, Ht: Array) -> float:
+def _objective(problem: SlopesProblem, W: Array, Ht: Array) -> float:
     with np.errstate(all="ignore"):  # what is not finite is no step
         return -problem.structure.log_likelihood(W, Ht.T, {}) - log_prior(problem.sides, problem.mode, W, Ht, {})
 
@@ -136,7 +136,9 @@ def _slopes_of_cells(structure: Factorisation, which: int, W: Array, Ht: Array) 
     return (pull.T @ W, drag.T @ W) if which else (pull @ Ht, drag @ Ht)
 
 
-def finish(problem: Problem, state: SlopesState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
+def finish(
+    problem: SlopesProblem, state: SlopesState, key: np.uint64, draws: int
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """The solution as a posterior of one draw."""
     return as_one_draw(problem.structure, state.W, state.Ht, {}), {}
 

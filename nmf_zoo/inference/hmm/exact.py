@@ -14,25 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.hmm.m_step import ChainCounts, keep_inside, update_chain
+from nmf_zoo.inference.hmm.m_step import ChainCounts, update_chain
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
 from nmf_zoo.inference.hmm.samples import Samples, read_samples
+from nmf_zoo.inference.hmm.starts import mean_of_weights, start_values, start_weights
 from nmf_zoo.inference.hmm.support import supports_exact
 from nmf_zoo.inference.shared.factor_view import Side, two_sides
-from nmf_zoo.inference.shared.multiplicative import FLOOR, update
-from nmf_zoo.inference.shared.start import SPREAD, start_hyperparameters
+from nmf_zoo.inference.shared.multiplicative import update
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.basis_states import Chain
-from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, Fixed, Poisson
+from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, Poisson
 
 
 class ExactState(NamedTuple):
@@ -63,7 +63,7 @@ class HMMExact:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ExactProblem:
     """What all restarts share."""
 
     structure: Factorisation
@@ -77,18 +77,21 @@ def supports(structure: Factorisation, options: HMMExact) -> Verdict:
     return supports_exact(structure)
 
 
-def prepare(structure: Factorisation, options: HMMExact, workers: Workers) -> Problem:
+def prepare(structure: Factorisation, options: HMMExact, workers: Workers) -> ExactProblem:
     """Lay out the data by samples."""
-    return Problem(structure, read_samples(structure), two_sides(structure)[0], workers)
+    return ExactProblem(structure, read_samples(structure), two_sides(structure)[0], workers)
 
 
-def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> ExactState:
+def init(problem: ExactProblem, key: np.uint64, start: Mapping[str, Array]) -> ExactState:
     """W given, or random with the mean of the data; p and q given, or in the middle of their priors. H is not used."""
-    values = keep_inside(problem.structure.H.prior, start_hyperparameters(problem.structure, start))
-    return _look(problem, _start_weights(problem, key, start), values)
+    values = start_values(problem.structure, start)
+    structure, half = problem.structure, np.full(problem.structure.H.shape[::-1], 0.5)  # on half of the time
+    mean = partial(mean_of_weights, structure, problem.samples.weights, half)
+    W = start_weights(structure.W, start, mean, child(key, 0))
+    return _look(problem, W, values)
 
 
-def step(problem: Problem, state: ExactState, key: np.uint64 | None = None) -> tuple[ExactState, ExactInfo]:
+def step(problem: ExactProblem, state: ExactState, key: np.uint64 | None = None) -> tuple[ExactState, ExactInfo]:
     """One iteration: maximise over W and the chain, then smooth at the new parameters."""
     W, residual = state.W, 0.0
     if not problem.side.is_fixed:
@@ -101,7 +104,9 @@ def step(problem: Problem, state: ExactState, key: np.uint64 | None = None) -> t
     return new, ExactInfo(new.objective, float(max([residual, *moves])))
 
 
-def finish(problem: Problem, state: ExactState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
+def finish(
+    problem: ExactProblem, state: ExactState, key: np.uint64, draws: int
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """Draws of H's paths given everything else, which stays as it is; their marginals and the best path for ``fit``."""
     structure, recursions = problem.structure, _recursions(problem, state.W, state.values)
     paths = recursions.draw_paths(draws, key)[2]
@@ -116,32 +121,14 @@ def finish(problem: Problem, state: ExactState, key: np.uint64, draws: int) -> t
     return values, {f"{name}_mean": chance, f"{name}_best": best}
 
 
-def _start_weights(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> Array:
-    """W (F, K): known, given, or random with the mean of the data where every component is on half of the time."""
-    structure, factor = problem.structure, problem.structure.W
-    if isinstance(factor.prior, Fixed):
-        return np.array(factor.prior.value, dtype=np.float64, order="C")
-    if factor.name in start:
-        given = factor.orient(np.asarray(start[factor.name], dtype=np.float64))
-        return np.ascontiguousarray(np.maximum(given, FLOOR))
-    ones, half = np.ones(factor.shape), np.full(structure.H.shape[::-1], 0.5)
-    scale = max(float(structure.data.observed_values.sum()), 1.0) / max(
-        problem.samples.weights.total(ones, half), FLOOR
-    )
-    out = np.empty(factor.shape)
-    shape, rate = (np.broadcast_to(number, factor.shape) for number in (SPREAD, SPREAD / scale))
-    draw_factor(out, shape, rate, 0, len(out), child(key, 0))
-    return out
-
-
-def _recursions(problem: Problem, W: Array, values: Mapping[str, Array]) -> Recursions:
+def _recursions(problem: ExactProblem, W: Array, values: Mapping[str, Array]) -> Recursions:
     prior = problem.structure.H.prior
     assert isinstance(prior, BasisChainPrior)
     law = (np.array(np.broadcast_to(part, (W.shape[1], 1))[:, 0]) for part in prior.law(values))
     return Recursions(problem.samples.counts(W), problem.samples.base, W, Chain(*law))
 
 
-def _look(problem: Problem, W: Array, values: dict[str, Array]) -> ExactState:
+def _look(problem: ExactProblem, W: Array, values: dict[str, Array]) -> ExactState:
     """Smooth at these parameters."""
     recursions = _recursions(problem, W, values)
     log_p, impossible, sums = recursions.smooth()

@@ -24,7 +24,7 @@ from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.basis_states import Counts
 from nmf_zoo.kernels.hmm.particles.conditional_filter import History, renew_path
 from nmf_zoo.kernels.hmm.particles.emission import Target, add_standing_components
-from nmf_zoo.kernels.hmm.particles.filter import Plan, Population
+from nmf_zoo.kernels.hmm.particles.filter import FilterPlan, Population
 from nmf_zoo.kernels.hmm.particles.laws import BASIS, UNIT, Cloud, Law
 from nmf_zoo.kernels.random.chain_draws import LARGEST, SMALLEST, log_normal_path, unit_path
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
@@ -72,7 +72,7 @@ MOST_EXACT = 8  # binary rows drawn together exactly: 256 states
 ORDER, BLOCKS = range(2)  # children of the key
 
 
-class Room(NamedTuple):
+class FilterWorkspace(NamedTuple):
     """What one block's particle filter needs."""
 
     history: History
@@ -80,7 +80,7 @@ class Room(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rows:
+class ActivationRows:
     """How the rows of H are drawn.
 
     Attributes
@@ -96,8 +96,8 @@ class Rows:
     samples: Samples
     block: int
     n_particles: int
-    plan: Plan
-    rooms: dict[int, list[Room]] = field(default_factory=dict)
+    plan: FilterPlan
+    rooms: dict[int, list[FilterWorkspace]] = field(default_factory=dict)
 
     def blocks(self, key: np.uint64) -> Iterator[Array]:
         """A random partition of the components."""
@@ -106,7 +106,7 @@ class Rows:
         return (np.sort(order[part]) for part in slices(rank, self.block))
 
 
-def draw_rows(rows: Rows, W: Array, h: Array, aux: Array, values: dict[str, Array], key: np.uint64) -> Array:
+def draw_rows(rows: ActivationRows, W: Array, h: Array, aux: Array, values: dict[str, Array], key: np.uint64) -> Array:
     """Draw h (K, T) and aux in place; returns (2,) the shares of h, and of its first time, of new particles."""
     law, renewed = law_of(chain_of(rows.structure), values, len(h)), np.zeros(2)
     for number, block in enumerate(rows.blocks(child(key, ORDER))):
@@ -150,7 +150,7 @@ def _draw_exactly(structure: Factorisation, target: Target, key: np.uint64) -> A
     return as_activations(paths, len(p))[0].astype(np.float64)
 
 
-def _renew(rows: Rows, path: Cloud, target: Target, key: np.uint64) -> tuple[int, int]:
+def _renew(rows: ActivationRows, path: Cloud, target: Target, key: np.uint64) -> tuple[int, int]:
     """Renew the path of a block in place; returns the times that are of new particles, and whether the first is."""
     n_rows, n_times = path.h.shape
     rooms = rows.rooms.setdefault(n_rows, [])
@@ -164,7 +164,7 @@ def _renew(rows: Rows, path: Cloud, target: Target, key: np.uint64) -> tuple[int
     return times, first
 
 
-def make_room(n_rows: int, n_times: int, n_particles: int, way: tuple[int, int]) -> Room:
+def make_room(n_rows: int, n_times: int, n_particles: int, way: tuple[int, int]) -> FilterWorkspace:
     """Room for all particles of all times; ``way`` is the proposal and the kind of chain."""
     history = History(
         h=np.empty((n_times, n_rows, n_particles)),
@@ -173,7 +173,7 @@ def make_room(n_rows: int, n_times: int, n_particles: int, way: tuple[int, int])
         ready=np.empty((2 * n_rows, n_particles)),
         order=np.empty(n_particles, np.int64),
     )
-    return Room(history, make_population(n_rows, n_particles, *way))
+    return FilterWorkspace(history, make_population(n_rows, n_particles, *way))
 
 
 def bytes_of_room(n_rows: int, n_times: int, n_particles: int) -> float:

@@ -13,26 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.hmm.m_step import ROLES, Entries, as_variable, keep_inside, rules_of, why_not
+from nmf_zoo.inference.hmm.m_step import ROLES, Entries, as_variable, rules_of, why_not
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
+from nmf_zoo.inference.hmm.starts import start_values, start_weights
 from nmf_zoo.inference.hmm.support import MOST_COMPONENTS, MOST_MEMORY
-from nmf_zoo.inference.shared.multiplicative import FLOOR
-from nmf_zoo.inference.shared.start import SPREAD, start_hyperparameters
 from nmf_zoo.inference.shared.step_options import check_steps
 from nmf_zoo.kernels.hmm import basis_states
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.basis_online import Online, Rules, learn
 from nmf_zoo.kernels.hmm.basis_states import Counts, Tables, set_rates
-from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.options import check_types
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
-from nmf_zoo.runtime.stream_engine import START, Columns, StreamEngine
+from nmf_zoo.runtime.stream_engine import START, Columns, StreamEngine, takes_exposures
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import (
     Array,
@@ -90,7 +89,7 @@ class ChainOnlineEM:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ChainProblem:
     """What a stream keeps of its model."""
 
     structure: Factorisation
@@ -124,7 +123,7 @@ def suits(structure: Factorisation) -> bool:
     return structure.rank <= FEW_COMPONENTS
 
 
-def prepare(structure: Factorisation, options: ChainOnlineEM, workers: Workers) -> Problem:
+def prepare(structure: Factorisation, options: ChainOnlineEM, workers: Workers) -> ChainProblem:
     """The rules of a step."""
     prior, offsets = structure.H.prior, shared_offsets(structure)
     assert isinstance(prior, BasisChainPrior)
@@ -142,23 +141,21 @@ def prepare(structure: Factorisation, options: ChainOnlineEM, workers: Workers) 
         drag=drag,
         chain=chain,
     )
-    return Problem(structure, options, prior, rules, entries)
+    return ChainProblem(structure, options, prior, rules, entries)
 
 
-def init(problem: Problem, columns: Columns, key: np.uint64, start: Mapping[str, Array]) -> ChainState:
+def init(problem: ChainProblem, columns: Columns, key: np.uint64, start: Mapping[str, Array]) -> ChainState:
     """Nothing seen; W and the chain given, or W random at the scale of the first samples and p, q in their middle."""
-    values = keep_inside(problem.prior, start_hyperparameters(problem.structure, start))
+    values = start_values(problem.structure, start)
     first = columns.part(0, min(problem.options.burn_in, columns.n_columns))
-    W = start_weights(problem.structure, problem.rules.of_features, first, np.asarray(0.5), key, start)
+    structure, exposure = problem.structure, problem.rules.of_features
+    mean = partial(mean_of_first, exposure, first, np.asarray(0.5), structure.rank)
+    W = start_weights(structure.W, start, mean, child(key, START))
     others = {name: value for name, value in values.items() if name not in problem.entries}
     return ChainState(nothing_seen(W, problem.prior.law(values), problem.rules.base), others, 0, 0.0)
 
 
-def check(problem: Problem, state: ChainState, columns: Columns) -> None:
-    """Any columns will do."""
-
-
-def update(problem: Problem, state: ChainState, columns: Columns, key: np.uint64) -> tuple[ChainState, ChainInfo]:
+def update(problem: ChainProblem, state: ChainState, columns: Columns, key: np.uint64) -> tuple[ChainState, ChainInfo]:
     """A step for each of the columns."""
     online, total, done = copy(state.online), 0.0, state.seen
     for part in cut(columns, weight_rows_of(online) > 1):
@@ -169,16 +166,16 @@ def update(problem: Problem, state: ChainState, columns: Columns, key: np.uint64
     return ChainState(online, state.others, done, state.log_p + total), ChainInfo(total)
 
 
-def _with_room(problem: Problem, online: Online) -> Online:
+def _with_room(problem: ChainProblem, online: Online) -> Online:
     return with_room(online, problem.rules.of_features) if weight_rows_of(online) == 1 < len(online.W) else online
 
 
-def widened(problem: Problem, state: ChainState) -> ChainState:
+def widened(problem: ChainProblem, state: ChainState) -> ChainState:
     """With what missing cells need."""
     return state._replace(online=_with_room(problem, state.online))
 
 
-def _learn(problem: Problem, online: Online, columns: Columns, before: int) -> float:
+def _learn(problem: ChainProblem, online: Online, columns: Columns, before: int) -> float:
     """Step through the columns, ``before`` of which came in all before; the log-likelihood."""
     rules, weights = problem.rules, weights_of(columns, weight_rows_of(online), len(online.W))
     if weights.shape[1] > 1:
@@ -197,12 +194,12 @@ def seen(state: ChainState) -> int:
     return state.seen
 
 
-def track(problem: Problem, state: ChainState) -> Array:
+def track(problem: ChainProblem, state: ChainState) -> Array:
     """Sums of W's columns, (K,)."""
     return state.online.W.sum(axis=0)
 
 
-def finish(problem: Problem, state: ChainState) -> tuple[dict[str, Array], dict[str, Array]]:
+def finish(problem: ChainProblem, state: ChainState) -> tuple[dict[str, Array], dict[str, Array]]:
     """W, p and q as they are now."""
     structure, values = problem.structure, dict(state.others)
     if not structure.W.is_fixed:
@@ -212,13 +209,13 @@ def finish(problem: Problem, state: ChainState) -> tuple[dict[str, Array], dict[
     return values, {}
 
 
-def filtered(problem: Problem, state: ChainState) -> dict[str, Array]:
+def filtered(problem: ChainProblem, state: ChainState) -> dict[str, Array]:
     """Of the last column's activations given all columns so far: mean and standard deviation, (K, 1) each."""
     on = as_activations(np.arange(len(state.online.table)), problem.structure.rank)
     return _moments(on @ state.online.table[:, :1])
 
 
-def activations(problem: Problem, state: ChainState, columns: Columns, key: np.uint64) -> dict[str, Array]:
+def activations(problem: ChainProblem, state: ChainState, columns: Columns, key: np.uint64) -> dict[str, Array]:
     """Mean and standard deviation of each column's activations given all of the block: a series under the result."""
     online, (p, q) = state.online, state.online.parameters
     is_first = columns.number == 0 and not problem.prior.is_stationary
@@ -282,12 +279,12 @@ def cut(columns: Columns, has_room: bool) -> list[Columns]:
 
 
 def weights_of(columns: Columns, weight_rows: int, n_features: int) -> Array:
-    """The mask of the columns: (n, 1) where all are complete, else (n, F)."""
+    """The mask of the columns times their exposures: (n, 1) where all are complete, else (n, F)."""
     if weight_rows == 1 < n_features:
-        return np.ones((columns.n_columns, 1))
+        return columns.exposure[:, None]
     weights = np.repeat(columns.complete[:, None], n_features, axis=1).astype(np.float64)
     weights[np.repeat(np.arange(columns.n_columns), np.diff(columns.indptr)), columns.rows] = 1.0
-    return weights
+    return weights * columns.exposure[:, None]
 
 
 def counts_of(columns: Columns, rank: int) -> Counts:
@@ -335,30 +332,13 @@ def gamma_of(structure: Factorisation) -> tuple[Array, Array]:
     return np.array(np.broadcast_to(a - 1.0, structure.W.shape)), np.array(np.broadcast_to(r, structure.W.shape))
 
 
-def start_weights(
-    structure: Factorisation,
-    exposure: Array,
-    first: Columns,
-    typical: Array,
-    key: np.uint64,
-    start: Mapping[str, Array],
-) -> Array:
-    """W (F, K): known, given, or random with the mean of the first columns where activations are ``typical``."""
-    factor = structure.W
-    if isinstance(factor.prior, Fixed):
-        return np.array(factor.prior.value, dtype=np.float64, order="C")
-    if factor.name in start:
-        given = factor.orient(np.asarray(start[factor.name], dtype=np.float64))
-        return np.array(np.maximum(given, FLOOR), order="C")
-    exposed = np.where(first.complete, exposure.sum(), 0.0).sum()
-    listed = np.repeat(~first.complete, np.diff(first.indptr))
-    exposed += exposure[first.rows[listed]].sum()
-    total = float(np.broadcast_to(typical, (structure.rank, 1)).sum())
-    scale = max(first.values.sum(), 1.0) / (exposed if exposed > 0 else 1.0) / total
-    out = np.empty(factor.shape)
-    shape, rate = (np.broadcast_to(number, factor.shape) for number in (SPREAD, SPREAD / scale))
-    draw_factor(out, shape, rate, 0, len(out), child(key, START))
-    return out
+def mean_of_first(exposure: Array, first: Columns, typical: Array, rank: int) -> float:
+    """The mean of W by the first columns, were the activations ``typical``."""
+    exposed = (np.where(first.complete, exposure.sum(), 0.0) * first.exposure).sum()
+    listed, own = (np.repeat(each, np.diff(first.indptr)) for each in (~first.complete, first.exposure))
+    exposed += (exposure[first.rows[listed]] * own[listed]).sum()
+    total = float(np.broadcast_to(typical, (rank, 1)).sum())
+    return max(first.values.sum(), 1.0) / (exposed if exposed > 0 else 1.0) / total
 
 
 STREAM = StreamEngine(
@@ -371,13 +351,13 @@ STREAM = StreamEngine(
     supports=supports,
     prepare=prepare,
     init=init,
-    check=check,
     update=update,
     seen=seen,
     track=track,
     finish=finish,
     activations=activations,
     filtered=filtered,
+    takes_exposures=takes_exposures,
     widened=widened,
     suits=suits,
 )

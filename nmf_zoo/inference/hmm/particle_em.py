@@ -22,32 +22,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
-from nmf_zoo.errors import InputError
 from nmf_zoo.inference.hmm.m_step import update_chain
 from nmf_zoo.inference.hmm.particle_expectations import Particles, read_particles
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter
 from nmf_zoo.inference.hmm.particle_options import (
     ParticleOptions,
-    require_integer,
-    require_word,
-    start_values,
-    start_weights,
 )
+from nmf_zoo.inference.hmm.starts import mean_of_weights, start_values, start_weights, typical_activations
 from nmf_zoo.inference.hmm.support import CHAINS, supports_particles
 from nmf_zoo.inference.shared.factor_view import Side, two_sides
 from nmf_zoo.inference.shared.multiplicative import update
 from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.options import check_least
 from nmf_zoo.results.groups import Series, variable_dims
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, Poisson
-
-SMOOTHERS = ("backward", "forward", "path")
 
 
 class ParticleState(NamedTuple):
@@ -101,14 +97,11 @@ class ParticleEM(ParticleOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        require_word("smoother", self.smoother, SMOOTHERS)
-        require_integer("repeats", self.repeats, 1)
-        if type(self.average) is not bool:
-            raise InputError("average", repr(self.average), "True or False")
+        check_least(self, repeats=1)
 
 
 @dataclass(frozen=True)
-class Problem:
+class ParticleProblem:
     """What all restarts share."""
 
     structure: Factorisation
@@ -128,19 +121,21 @@ def supports(structure: Factorisation, options: ParticleEM) -> Verdict:
     return supports_particles(structure, options)
 
 
-def prepare(structure: Factorisation, options: ParticleEM, workers: Workers) -> Problem:
+def prepare(structure: Factorisation, options: ParticleEM, workers: Workers) -> ParticleProblem:
     """Lay out the data by samples."""
-    return Problem(structure, options, read_particles(structure, options), two_sides(structure)[0], workers)
+    return ParticleProblem(structure, options, read_particles(structure, options), two_sides(structure)[0], workers)
 
 
-def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> ParticleState:
+def init(problem: ParticleProblem, key: np.uint64, start: Mapping[str, Array]) -> ParticleState:
     """W given, or random with the mean of the data; the chain given, or in the middle of its priors. H is not used."""
-    values = start_values(problem.structure, start)
-    W = start_weights(problem.structure, problem.particles.samples.weights, values, child(key, 0), start)
+    structure, values = problem.structure, start_values(problem.structure, start)
+    weights, typical = problem.particles.samples.weights, typical_activations(structure, values)
+    mean = partial(mean_of_weights, structure, weights, typical)
+    W = start_weights(structure.W, start, mean, child(key, 0))
     return _look(problem, W, values, 0, Window(), child(key, 1))
 
 
-def step(problem: Problem, state: ParticleState, key: np.uint64) -> tuple[ParticleState, ParticleInfo]:
+def step(problem: ParticleProblem, state: ParticleState, key: np.uint64) -> tuple[ParticleState, ParticleInfo]:
     """One iteration: maximise over W and the chain, then filter and smooth at the new parameters."""
     if not problem.learns:
         return state, ParticleInfo(state.objective, 0.0)
@@ -155,7 +150,7 @@ def step(problem: Problem, state: ParticleState, key: np.uint64) -> tuple[Partic
 
 
 def finish(
-    problem: Problem, state: ParticleState, key: np.uint64, draws: int
+    problem: ParticleProblem, state: ParticleState, key: np.uint64, draws: int
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Draws of H's paths at the solution, which stays as it is, and what the filter says of it."""
     structure, solution = problem.structure, _solution(problem, state, child(key, 1))
@@ -169,7 +164,7 @@ def finish(
 
 
 def _look(
-    problem: Problem, W: Array, values: dict[str, Array], iterations: int, window: Window, key: np.uint64
+    problem: ParticleProblem, W: Array, values: dict[str, Array], iterations: int, window: Window, key: np.uint64
 ) -> ParticleState:
     """Filter, and smooth where something is unknown."""
     structure, particles = problem.structure, problem.particles
@@ -184,13 +179,13 @@ def _log_prior(structure: Factorisation, W: Array, values: Mapping[str, Array]) 
     return float(structure.W.log_density(W, values)) + sum(others)
 
 
-def _parameters(problem: Problem, W: Array, values: Mapping[str, Array]) -> tuple[Array, Array]:
+def _parameters(problem: ParticleProblem, W: Array, values: Mapping[str, Array]) -> tuple[Array, Array]:
     """What is maximised: of W, and of the chain."""
     others = [np.ravel(values[name]) for name in problem.structure.unknowns]
     return np.empty(0) if problem.side.is_fixed else W, np.concatenate([np.empty(0), *others])
 
 
-def _solution(problem: Problem, state: ParticleState, key: np.uint64) -> Judged:
+def _solution(problem: ParticleProblem, state: ParticleState, key: np.uint64) -> Judged:
     """The last iterate, or the mean over the last whole window where that is as good."""
     options = problem.options
     last = judge(problem.particles, state.W, state.values, options.repeats, problem.workers, key)
@@ -201,7 +196,7 @@ def _solution(problem: Problem, state: ParticleState, key: np.uint64) -> Judged:
     return last if of_last - of_mean > np.nansum([last.error, mean.error]) else mean
 
 
-def _window_mean(problem: Problem, state: ParticleState) -> tuple[Array, dict[str, Array]]:
+def _window_mean(problem: ParticleProblem, state: ParticleState) -> tuple[Array, dict[str, Array]]:
     """(W, values) averaged over the last whole window."""
     mean, W, values, at = state.window.last_mean, state.W, dict(state.values), 0
     if not problem.side.is_fixed:

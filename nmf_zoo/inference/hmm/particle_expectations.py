@@ -23,9 +23,9 @@ from nmf_zoo.inference.hmm.samples import Samples, read_samples
 from nmf_zoo.inference.shared.layout import Weights
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.particles.emission import Target
-from nmf_zoo.kernels.hmm.particles.filter import Plan
+from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
 from nmf_zoo.kernels.hmm.particles.smoothing_sums import Backward, Forward, Paths, Smoother, sum_block
-from nmf_zoo.kernels.hmm.particles.statistics import FIRSTS, PAIRS, Carried, Rows, total_sums
+from nmf_zoo.kernels.hmm.particles.statistics import FIRSTS, PAIRS, Carried, StatisticRows, total_sums
 from nmf_zoo.structure import Array, ChainPrior, Factorisation
 
 EXACT = 2e9  # densities of steps: up to there paths are drawn exactly, which takes seconds
@@ -56,7 +56,7 @@ class Particles:
     structure: Factorisation
     samples: Samples
     options: Any
-    plan: Plan
+    plan: FilterPlan
 
     def filter(self, W: Array, values: Mapping[str, Array], moments: bool = False) -> ParticleFilter:
         """The filter at these parameters."""
@@ -197,7 +197,9 @@ def make_carried(
     """
     n_features, rank = shape
     sizes = (weight_rows * rank, n_features * rank, PAIRS[kind] * rank, FIRSTS[kind] * rank)
-    rows = Rows(*(int(end) for end in np.cumsum([size if use else 0 for size, use in zip(sizes, wanted, strict=True)])))
+    rows = StatisticRows(
+        *(int(end) for end in np.cumsum([size if use else 0 for size, use in zip(sizes, wanted, strict=True)]))
+    )
     needs_densities, needs_spare = not isinstance(smoother, Paths), isinstance(smoother, Forward)
     return Carried(
         table=np.zeros((rows.end, n_particles)),
@@ -211,7 +213,7 @@ def make_carried(
     )
 
 
-def split_sums(sums: Array, rows: Rows, shape: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
+def split_sums(sums: Array, rows: StatisticRows, shape: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
     """(activations (R, K), sources (F, K), pairs (K, P), first (K, D)) of sums; empty where not carried."""
     activations, sources, pairs, first = np.split(sums, (rows.sources, rows.pairs, rows.first))
     rank = shape[1]

@@ -23,7 +23,7 @@ from nmf_zoo.inference.hmm.particle_options import PROPOSALS, RESAMPLING, Partic
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.particles.ancestor_sampling import Walk
 from nmf_zoo.kernels.hmm.particles.emission import Target
-from nmf_zoo.kernels.hmm.particles.filter import Plan, Population
+from nmf_zoo.kernels.hmm.particles.filter import FilterPlan, Population
 from nmf_zoo.kernels.hmm.particles.laws import Cloud
 from nmf_zoo.kernels.hmm.particles.passes import Track, filter_block
 from nmf_zoo.kernels.hmm.particles.path_draws import History, Paths, draw_block, store_block
@@ -34,10 +34,10 @@ WORK = 1 << 24  # particles x components x features of a block: a tenth of a sec
 Report = Callable[[int], None]
 
 
-def plan_of(options: ParticleOptions, structure: Factorisation) -> Plan:
+def plan_of(options: ParticleOptions, structure: Factorisation) -> FilterPlan:
     """The options as the kernels take them."""
     proposal = PROPOSALS.index(options.proposal_for(structure))
-    return Plan(proposal, RESAMPLING.index(options.resampling), float(options.ess))
+    return FilterPlan(proposal, RESAMPLING.index(options.resampling), float(options.ess))
 
 
 class ParticleFilter:
@@ -56,7 +56,9 @@ class ParticleFilter:
     track : Track of the last run: means, sds (T, K), sizes, resampled, log_p (T,)
     """
 
-    def __init__(self, target: Target, plan: Plan, n_particles: int, moments: bool = True, block: int | None = None):
+    def __init__(
+        self, target: Target, plan: FilterPlan, n_particles: int, moments: bool = True, block: int | None = None
+    ):
         self.target, self.plan, self.n_particles = target, plan, n_particles
         (n_features, self.rank), self.n_times = target.W.shape, len(target.counts.indptr) - 1
         self.block = max(1, WORK // (n_particles * n_features * self.rank)) if block is None else block

@@ -24,24 +24,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.errors import InputError
 from nmf_zoo.inference.counts.gibbs import GibbsState, draw_side, draw_sources
 from nmf_zoo.inference.counts.sweeps import blocks_of, is_filled, make_side, make_side_room
-from nmf_zoo.inference.hmm.gibbs_activations import MOST_EXACT, Rows, bytes_of_room, draw_rows, start_paths
+from nmf_zoo.inference.hmm.gibbs_activations import MOST_EXACT, ActivationRows, bytes_of_room, draw_rows, start_paths
 from nmf_zoo.inference.hmm.gibbs_chain import chain_of, draw_parameters, move_levels, sum_paths
 from nmf_zoo.inference.hmm.particle_options import (
     PROPOSALS,
     RESAMPLING,
     ParticleOptions,
-    require_integer,
-    start_values,
-    start_weights,
 )
 from nmf_zoo.inference.hmm.samples import read_samples
+from nmf_zoo.inference.hmm.starts import mean_of_weights, start_values, start_weights, typical_activations
 from nmf_zoo.inference.hmm.support import CHAINS
 from nmf_zoo.inference.shared import requirements as allocation
 from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells
@@ -51,10 +49,11 @@ from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.kernels.hmc.adaptation import Side, SideTuning, from_blocks, move_side
 from nmf_zoo.kernels.hmc.mass import set_strides
 from nmf_zoo.kernels.hmc.poisson_rows import Stride
-from nmf_zoo.kernels.hmm.particles.filter import Plan
+from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.kernels.random.chain_draws import LARGEST
 from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
+from nmf_zoo.options import check_least
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
 from nmf_zoo.runtime.workers import Workers
@@ -124,10 +123,7 @@ class ParticleGibbs(ParticleOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.block != "auto":
-            if isinstance(self.block, str):
-                raise InputError("block", repr(self.block), "'auto' or an integer >= 1")
-            require_integer("block", self.block, 1)
+        check_least(self, block=1)
 
     def proposal_for(self, structure: Factorisation) -> str:
         """The proposal's name."""
@@ -143,11 +139,11 @@ class ParticleGibbs(ParticleOptions):
 
 
 @dataclass(frozen=True)
-class Problem:
+class ParticleGibbsProblem:
     """What all chains share; ``side`` is what trajectories of W's rows need; ``checked`` are the cells of ``mean``."""
 
     structure: Factorisation
-    rows: Rows
+    rows: ActivationRows
     layout: Layout
     order: Array
     weights: Weights
@@ -205,14 +201,14 @@ def is_room_small(structure: Factorisation, block: int, n_particles: int) -> Ver
 # -- how it runs -----------------------------------------------------------------------------------------------------
 
 
-def prepare(structure: Factorisation, options: ParticleGibbs, workers: Workers) -> Problem:
+def prepare(structure: Factorisation, options: ParticleGibbs, workers: Workers) -> ParticleGibbsProblem:
     """Lay out the data: by samples for the filter, along their longer side for the allocation of counts."""
     layout, weights = compress(structure), weigh(structure)
     proposal = PROPOSALS.index(options.proposal_for(structure))
-    plan = Plan(proposal, RESAMPLING.index(options.resampling), float(options.ess))
-    return Problem(
+    plan = FilterPlan(proposal, RESAMPLING.index(options.resampling), float(options.ess))
+    return ParticleGibbsProblem(
         structure=structure,
-        rows=Rows(structure, read_samples(structure), options.block_for(structure), options.particles, plan),
+        rows=ActivationRows(structure, read_samples(structure), options.block_for(structure), options.particles, plan),
         layout=layout,
         order=by_count(layout),
         weights=weights,
@@ -223,15 +219,18 @@ def prepare(structure: Factorisation, options: ParticleGibbs, workers: Workers) 
     )
 
 
-def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> ParticleGibbsState:
+def init(problem: ParticleGibbsProblem, key: np.uint64, start: Mapping[str, Array]) -> ParticleGibbsState:
     """The start given, else H from its prior, W at the scale of the data, hyperparameters amid their priors."""
-    values = start_values(problem.structure, start)
-    h, aux = start_paths(problem.structure, values, child(key, 0), start)
-    W = start_weights(problem.structure, problem.weights, values, child(key, 1), start)
+    structure, values = problem.structure, start_values(problem.structure, start)
+    h, aux = start_paths(structure, values, child(key, 0), start)
+    mean = partial(mean_of_weights, structure, problem.weights, typical_activations(structure, values))
+    W = start_weights(structure.W, start, mean, child(key, 1))
     return ParticleGibbsState(W, h, aux, values)
 
 
-def step(problem: Problem, state: ParticleGibbsState, key: np.uint64) -> tuple[ParticleGibbsState, ParticleGibbsInfo]:
+def step(
+    problem: ParticleGibbsProblem, state: ParticleGibbsState, key: np.uint64
+) -> tuple[ParticleGibbsState, ParticleGibbsInfo]:
     """One sweep."""
     structure, keys = problem.structure, children(key, HYPERPARAMETERS + 1)
     renewed, first = draw_rows(problem.rows, state.W, state.h, state.aux, state.values, keys[ACTIVATIONS])
@@ -246,7 +245,7 @@ def step(problem: Problem, state: ParticleGibbsState, key: np.uint64) -> tuple[P
     return state, ParticleGibbsInfo(float(renewed), float(first), accepted)
 
 
-def draw_weights(problem: Problem, state: ParticleGibbsState, keys: Sequence[np.uint64]) -> float:
+def draw_weights(problem: ParticleGibbsProblem, state: ParticleGibbsState, keys: Sequence[np.uint64]) -> float:
     """Allocate the counts, draw W in place from its gamma conditional, and move its rows; returns their acceptance.
 
     ``keys`` of the three steps.
@@ -260,7 +259,9 @@ def draw_weights(problem: Problem, state: ParticleGibbsState, keys: Sequence[np.
     return math.nan if problem.side is None else walk_weights(problem.side, state.W, Ht, priors, weight, keys[2])
 
 
-def draw(problem: Problem, state: ParticleGibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:
+def draw(
+    problem: ParticleGibbsProblem, state: ParticleGibbsState, key: np.uint64
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """The variables of the model at this state, their log joint density and the followed cells of W H.
 
     Activations of a unit chain that have rounded to 1 are the largest number below it, which has a density.

@@ -14,29 +14,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.hmm.laws import law_of, make_population, swap
-from nmf_zoo.inference.hmm.m_step import ROLES, Entries, as_variable, keep_inside, rules_of
+from nmf_zoo.inference.hmm.m_step import ROLES, Entries, as_variable, rules_of
 from nmf_zoo.inference.hmm.online import (
     copy,
     counts_of,
     cut,
     gamma_of,
+    mean_of_first,
     series_of,
     shared_offsets,
-    start_weights,
     takes_stream,
     weights_of,
 )
 from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, Wanted, make_carried
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, draw_paths, plan_of
-from nmf_zoo.inference.hmm.particle_options import ParticleOptions, require_word
+from nmf_zoo.inference.hmm.particle_options import ParticleOptions
+from nmf_zoo.inference.hmm.starts import start_values, start_weights
 from nmf_zoo.inference.hmm.support import CHAINS, MOST_MEMORY
-from nmf_zoo.inference.shared.start import start_hyperparameters
 from nmf_zoo.inference.shared.step_options import check_steps
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.particles.emission import Target
@@ -46,7 +47,7 @@ from nmf_zoo.kernels.hmm.particles.online import SEEN, Step, Updates, learn
 from nmf_zoo.kernels.hmm.particles.statistics import FIRSTS, PAIRS, Carried
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
-from nmf_zoo.runtime.stream_engine import ACTIVATIONS, Columns, StreamEngine
+from nmf_zoo.runtime.stream_engine import ACTIVATIONS, START, Columns, StreamEngine, takes_exposures
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, ChainPrior, Factorisation, Flat, Known, LogNormalARPrior, Poisson
 
@@ -98,11 +99,10 @@ class ParticleOnlineEM(ParticleOptions):
     def __post_init__(self):
         super().__post_init__()
         check_steps(self)
-        require_word("smoother", self.smoother, tuple(SMOOTHERS))
 
 
 @dataclass(frozen=True)
-class Problem:
+class ParticleProblem:
     """What a stream keeps of its model."""
 
     structure: Factorisation
@@ -130,7 +130,7 @@ def n_rows(structure: Factorisation) -> int:
     return rank * (2 * n_features + max(PAIRS) + max(FIRSTS))
 
 
-def prepare(structure: Factorisation, options: ParticleOnlineEM, workers: Workers) -> Problem:
+def prepare(structure: Factorisation, options: ParticleOnlineEM, workers: Workers) -> ParticleProblem:
     """The rules of a step."""
     prior, rank = _chain(structure), structure.rank
     offsets = shared_offsets(structure)
@@ -150,7 +150,7 @@ def prepare(structure: Factorisation, options: ParticleOnlineEM, workers: Worker
         sums=np.zeros(0),
         nothing=np.zeros((rank, 3)),
     )
-    return Problem(structure, options, step, updates, entries, background / exposure)
+    return ParticleProblem(structure, options, step, updates, entries, background / exposure)
 
 
 def _can_recentre(structure: Factorisation) -> bool:
@@ -165,20 +165,21 @@ def _chain(structure: Factorisation) -> Any:
     return prior
 
 
-def init(problem: Problem, columns: Columns, key: np.uint64, start: Mapping[str, Array]) -> ParticleState:
+def init(problem: ParticleProblem, columns: Columns, key: np.uint64, start: Mapping[str, Array]) -> ParticleState:
     """Nothing seen; W and the chain given, or W random at the scale of the first samples, the chain in the middle."""
     structure, options, prior = problem.structure, problem.options, _chain(problem.structure)
-    values = keep_inside(prior, start_hyperparameters(structure, start))
+    values = start_values(structure, start)
     first = columns.part(0, min(options.burn_in, columns.n_columns))
     typical = np.exp(prior.law(values)[0]) if isinstance(prior, LogNormalARPrior) else np.asarray(0.5)
-    W = start_weights(structure, problem.updates.of_features, first, typical, key, start)
+    mean = partial(mean_of_first, problem.updates.of_features, first, typical, structure.rank)
+    W = start_weights(structure.W, start, mean, child(key, START))
     others = {name: value for name, value in values.items() if name not in problem.entries}
     law = law_of(prior, values, structure.rank)
     population = make_population(structure.rank, options.particles, problem.step.plan.proposal, law.kind)
     return ParticleState(population, _carried(problem, law.kind, 1), W, law, others, np.zeros(3))
 
 
-def _carried(problem: Problem, kind: int, weight_rows: int) -> Carried:
+def _carried(problem: ParticleProblem, kind: int, weight_rows: int) -> Carried:
     learns, options = bool(problem.updates.learns_weights), problem.options
     needs_pairs = bool(problem.entries) or problem.updates.recentres == 1
     wanted = Wanted(activations=learns, sources=learns, pairs=needs_pairs, first=False)
@@ -186,12 +187,8 @@ def _carried(problem: Problem, kind: int, weight_rows: int) -> Carried:
     return make_carried(kind, shape, options.particles, smoother, weight_rows, wanted)
 
 
-def check(problem: Problem, state: ParticleState, columns: Columns) -> None:
-    """Any columns will do."""
-
-
 def update(
-    problem: Problem, state: ParticleState, columns: Columns, key: np.uint64
+    problem: ParticleProblem, state: ParticleState, columns: Columns, key: np.uint64
 ) -> tuple[ParticleState, ParticleInfo]:
     """A step for each of the columns."""
     state = copy(state)
@@ -202,13 +199,13 @@ def update(
     return state, ParticleInfo(float(state.clock[2]))
 
 
-def _gathers_for_each(problem: Problem, state: ParticleState) -> bool:
+def _gathers_for_each(problem: ParticleProblem, state: ParticleState) -> bool:
     """Whether activations are weighted for each feature; also where they are not gathered at all."""
     n_features, rank = problem.structure.W.shape
     return problem.structure.W.is_fixed or state.carried.rows.sources == n_features * rank
 
 
-def widened(problem: Problem, state: ParticleState) -> ParticleState:
+def widened(problem: ParticleProblem, state: ParticleState) -> ParticleState:
     """With weighted activations of every feature, which differ by more than ``of_features`` once a cell is missing."""
     if _gathers_for_each(problem, state):
         return state
@@ -219,7 +216,7 @@ def widened(problem: Problem, state: ParticleState) -> ParticleState:
     return state._replace(carried=wide._replace(scale=carried.scale, before=carried.before))
 
 
-def _learn(problem: Problem, state: ParticleState, columns: Columns, key: np.uint64) -> ParticleState:
+def _learn(problem: ParticleProblem, state: ParticleState, columns: Columns, key: np.uint64) -> ParticleState:
     """Step through the columns; overwrites the state's arrays."""
     updates, n_features = problem.updates._replace(sums=np.zeros(len(state.carried.table))), len(state.W)
     weights = weights_of(columns, n_features if _gathers_for_each(problem, state) else 1, n_features)
@@ -248,12 +245,12 @@ def seen(state: ParticleState) -> int:
     return int(state.clock[SEEN])
 
 
-def track(problem: Problem, state: ParticleState) -> Array:
+def track(problem: ParticleProblem, state: ParticleState) -> Array:
     """Sums of W's columns, (K,)."""
     return state.W.sum(axis=0)
 
 
-def finish(problem: Problem, state: ParticleState) -> tuple[dict[str, Array], dict[str, Array]]:
+def finish(problem: ParticleProblem, state: ParticleState) -> tuple[dict[str, Array], dict[str, Array]]:
     """W and the chain's unknowns as they are now."""
     structure, values = problem.structure, dict(state.others)
     if not structure.W.is_fixed:
@@ -263,14 +260,14 @@ def finish(problem: Problem, state: ParticleState) -> tuple[dict[str, Array], di
     return values, {}
 
 
-def filtered(problem: Problem, state: ParticleState) -> dict[str, Array]:
+def filtered(problem: ParticleProblem, state: ParticleState) -> dict[str, Array]:
     """Of the last column's activations given all columns so far: mean and standard deviation, (K, 1) each."""
     h, weights = state.population.cloud.h, state.population.weights
     mean = h @ weights
     return {"mean": mean[:, None], "sd": np.sqrt((h - mean[:, None]) ** 2 @ weights)[:, None]}
 
 
-def activations(problem: Problem, state: ParticleState, columns: Columns, key: np.uint64) -> dict[str, Array]:
+def activations(problem: ParticleProblem, state: ParticleState, columns: Columns, key: np.uint64) -> dict[str, Array]:
     """Mean and standard deviation of each column's activations given all of the block: a series under the result."""
     counts = series_of(columns, state.W, problem.updates.of_features)
     is_first = columns.number == 0 and not getattr(_chain(problem.structure), "is_stationary", False)
@@ -302,12 +299,12 @@ STREAM = StreamEngine(
     supports=supports,
     prepare=prepare,
     init=init,
-    check=check,
     update=update,
     seen=seen,
     track=track,
     finish=finish,
     activations=activations,
     filtered=filtered,
+    takes_exposures=takes_exposures,
     widened=widened,
 )

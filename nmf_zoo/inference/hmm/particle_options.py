@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference.hmm.m_step import keep_inside
-from nmf_zoo.inference.shared.layout import Weights
-from nmf_zoo.inference.shared.multiplicative import FLOOR
-from nmf_zoo.inference.shared.start import SPREAD, start_hyperparameters
-from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.options import check_types
-from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, Fixed, LogNormalARPrior
+from nmf_zoo.structure import BasisChainPrior, Factorisation, LogNormalARPrior
 
 PROPOSALS = ("bootstrap", "guided", "auxiliary")  # in the order of the kernels' codes
 RESAMPLING = ("systematic", "stratified", "residual", "multinomial")
@@ -49,10 +41,10 @@ class ParticleOptions:
 
     def __post_init__(self):
         check_types(self)
-        require_integer("particles", self.particles, 2, MOST_PARTICLES)
-        require_word("proposal", self.proposal, ("auto", *PROPOSALS))
-        require_word("resampling", self.resampling, RESAMPLING)
-        require_number("ess", self.ess, 0.0, 1.0)
+        if not 2 <= self.particles <= MOST_PARTICLES:
+            raise InputError("particles", repr(self.particles), f"an integer >= 2 and <= {MOST_PARTICLES}")
+        if not 0.0 <= self.ess <= 1.0:
+            raise InputError("ess", repr(self.ess), "a number from 0 to 1")
 
     def proposal_for(self, structure: Factorisation) -> str:
         """The proposal's name, "auto" replaced by what serves the chain of H best."""
@@ -69,54 +61,3 @@ def counts_of_component(structure: Factorisation) -> float:
     if structure.data is None:
         return 0.0
     return float(structure.data.observed_values.sum()) / (structure.shape[1] * structure.rank)
-
-
-def require_word(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in allowed:
-        raise InputError(name, repr(value), f"one of {list(allowed)}")
-
-
-def require_integer(name: str, value: object, least: int, most: int | None = None) -> None:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
-        upper = "" if most is None else f" and <= {most}"
-        raise InputError(name, repr(value), f"an integer >= {least}{upper}")
-
-
-def require_number(name: str, value: object, low: float, high: float) -> None:
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not is_number or not low <= float(value) <= high:  # type: ignore[arg-type]
-        raise InputError(name, repr(value), f"a number from {low:g} to {high:g}")
-
-
-# -- starts ----------------------------------------------------------------------------------------------------------
-
-
-def start_values(structure: Factorisation, start: Mapping[str, Array]) -> dict[str, Array]:
-    """A value of every unknown of the chain, off the ends of its support."""
-    return keep_inside(structure.H.prior, start_hyperparameters(structure, start))
-
-
-def start_weights(
-    structure: Factorisation, weights: Weights, values: Mapping[str, Array], key: np.uint64, start: Mapping[str, Array]
-) -> Array:
-    """W (F, K): known, given, or random with the mean of the data where activations are at their typical size."""
-    factor = structure.W
-    if isinstance(factor.prior, Fixed):
-        return np.array(factor.prior.value, dtype=np.float64, order="C")
-    if factor.name in start:
-        given = factor.orient(np.asarray(start[factor.name], dtype=np.float64))
-        return np.ascontiguousarray(np.maximum(given, FLOOR))
-    typical = np.broadcast_to(_typical(structure, values), structure.H.shape).T
-    total = max(float(structure.data.observed_values.sum()), 1.0)
-    scale = total / max(weights.total(np.ones(factor.shape), typical), FLOOR)
-    out = np.empty(factor.shape)
-    shape, rate = (np.broadcast_to(number, factor.shape) for number in (SPREAD, SPREAD / scale))
-    draw_factor(out, shape, rate, 0, len(out), key)
-    return out
-
-
-def _typical(structure: Factorisation, values: Mapping[str, Array]) -> Array:
-    """A typical activation, () or (K, 1): one half where it is at most one, e^mean of a log-normal chain."""
-    prior = structure.H.prior
-    return np.exp(prior.law(values)[0]) if isinstance(prior, LogNormalARPrior) else np.asarray(0.5)

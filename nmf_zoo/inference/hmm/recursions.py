@@ -13,7 +13,7 @@ import numpy as np
 
 from nmf_zoo.kernels.hmm.basis_chain import (
     WITHOUT_DATA,
-    Rows,
+    BlockRows,
     Sums,
     best_block,
     draw_block,
@@ -65,7 +65,7 @@ class Recursions:
         )
         beta = np.ones(self.n_states)
 
-        def back(rows: Rows, first: int, last: int) -> None:
+        def back(rows: BlockRows, first: int, last: int) -> None:
             smooth_block(rows, beta, self.counts, self.tables, self.chain, sums, first, last)
 
         return *self._there_and_back(filter_block, back), sums
@@ -74,7 +74,7 @@ class Recursions:
         """As :meth:`log_likelihood`, with draws of the states given X, (n_paths, T) int32."""
         paths, room = np.zeros((n_paths, self.n_times), np.int32), np.empty(self.n_states)
 
-        def back(rows: Rows, first: int, last: int) -> None:
+        def back(rows: BlockRows, first: int, last: int) -> None:
             draw_block(paths, rows, self.chain, room, first, last, self.n_times, key)
 
         return *self._there_and_back(filter_block, back), paths
@@ -83,7 +83,7 @@ class Recursions:
         """(log p(X, path) up to the terms without states, -1 or an impossible time, the most probable path (T,))."""
         path, room = np.zeros(self.n_times, np.int32), np.empty(self.n_states)
 
-        def back(rows: Rows, first: int, last: int) -> None:
+        def back(rows: BlockRows, first: int, last: int) -> None:
             trace_block(path, rows, self.chain, room, first, last)
 
         return *self._there_and_back(best_block, back), path
@@ -96,11 +96,11 @@ class Recursions:
             shares = shares / np.where(rates > 0, rates, 1.0)
         return W * np.stack([part[:, 1].sum(axis=(1, 2)) for part in by_component(shares, self.rank)], axis=1)
 
-    def _there_and_back(self, forward: Forward, back: Callable[[Rows, int, int], None]) -> tuple[float, int]:
+    def _there_and_back(self, forward: Forward, back: Callable[[BlockRows, int, int], None]) -> tuple[float, int]:
         """Forward over all blocks, keeping the ends; then ``back`` over each block with its rows."""
         spans, ends = list(self._spans()), []
         rows, total = self._rows(self.block), 0.0
-        passing = Rows(np.empty((1, self.n_states)), rows.emissions[:1], rows.stages)
+        passing = BlockRows(np.empty((1, self.n_states)), rows.emissions[:1], rows.stages)
         for first, last in spans:
             is_last = last == self.n_times
             ends.append(passing.filtered[0].copy())
@@ -119,10 +119,10 @@ class Recursions:
     def _spans(self) -> Iterator[tuple[int, int]]:
         return spans(self.n_times, self.block)
 
-    def _rows(self, kept: int) -> Rows:
+    def _rows(self, kept: int) -> BlockRows:
         """Rows of ``kept`` times; for 1, none are kept."""
         size = self.n_states
-        return Rows(
+        return BlockRows(
             np.zeros((kept + 1 if kept > 1 else 1, size)), np.empty((kept, size)), np.empty((self.rank + 1, size))
         )
 

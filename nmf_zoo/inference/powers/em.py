@@ -64,9 +64,9 @@ from nmf_zoo.kernels.powers.factor_steps import (
 )
 from nmf_zoo.kernels.powers.itakura_saito import (
     FRAMES,
+    BlockWorkspace,
     Moves,
     PriorTerms,
-    Room,
     make_room,
     sums_of_W,
     tile_spectra,
@@ -116,7 +116,7 @@ class EMState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Problem:
+class EMProblem:
     """What all restarts share: ``terms`` of W's prior (K, F) and of H's (N or 1, K), ``bounds`` of chunks of frames.
 
     constant : what the objective has beside the divergence and the costs of the factors
@@ -131,7 +131,7 @@ class Problem:
     terms: tuple[PriorTerms, PriorTerms]
     bounds: Array
     workers: Workers
-    rooms: list[Room]
+    rooms: list[BlockWorkspace]
 
     def is_heuristic(self, state: EMState) -> bool:
         """Whether the next step has exponent 1."""
@@ -229,7 +229,7 @@ def _without_background(structure: Factorisation, side: Side, rows: np.ndarray) 
 # -- how it runs -----------------------------------------------------------------------------------------------------
 
 
-def prepare(structure: Factorisation, options: EM, workers: Workers) -> Problem:
+def prepare(structure: Factorisation, options: EM, workers: Workers) -> EMProblem:
     """Lay out the spectrogram, and floor it where a factor is free."""
     sides = two_sides(structure)
     spectra, constant = read_spectra(structure)
@@ -240,7 +240,7 @@ def prepare(structure: Factorisation, options: EM, workers: Workers) -> Problem:
     constant = -constant + sum(prior_constant(side) for side in sides)
     release(structure)
     bounds = chunk_bounds(*spectra.power.shape)
-    return Problem(structure, options, sides, spectra, constant, (whole, H_terms), bounds, workers, [])
+    return EMProblem(structure, options, sides, spectra, constant, (whole, H_terms), bounds, workers, [])
 
 
 def floored(spectra: Spectra) -> Spectra:
@@ -262,7 +262,7 @@ def chunk_bounds(n_frames: int, n_frequencies: int) -> Array:
     return np.minimum(FRAMES * even_bounds(groups, chunks), n_frames)
 
 
-def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> EMState:
+def init(problem: EMProblem, key: np.uint64, start: Mapping[str, Array]) -> EMState:
     """The start given, or one by ``start``."""
     W, Ht = start_factors(problem.structure, key, start, problem.options.start)
     Wt = np.array(W.T, order="C")
@@ -272,7 +272,7 @@ def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> EMStat
     return look(problem, Wt, Ht)
 
 
-def look(problem: Problem, Wt: Array, Ht: Array) -> EMState:
+def look(problem: EMProblem, Wt: Array, Ht: Array) -> EMState:
     """The state at these factors."""
     divergence, _, of_W = pass_frames(problem, Wt, lambda tiles, sums, room, *frames: (
         kernels.gather(problem.spectra, tiles, Ht, sums, room, *frames), 0.0
@@ -280,7 +280,7 @@ def look(problem: Problem, Wt: Array, Ht: Array) -> EMState:
     return EMState(Wt, Ht, of_W, divergence + problem.constant + cost(problem, Wt, Ht))
 
 
-def cost(problem: Problem, Wt: Array, Ht: Array) -> float:
+def cost(problem: EMProblem, Wt: Array, Ht: Array) -> float:
     """What the priors make of the factors, up to a constant."""
     W_terms, H_terms = problem.terms
     left, right = problem.sides
@@ -288,7 +288,7 @@ def cost(problem: Problem, Wt: Array, Ht: Array) -> float:
     return total if right.is_flat or right.is_fixed else total + cost_of_rows(problem.workers, Ht, H_terms)
 
 
-def pass_frames(problem: Problem, Wt: Array, work: Any) -> tuple[float, float, OfW]:
+def pass_frames(problem: EMProblem, Wt: Array, work: Any) -> tuple[float, float, OfW]:
     """(divergence, squared slopes of H, what all frames say of W) from ``work`` on chunks of frames, added in order."""
     rank, F = Wt.shape
     tiles, wanted = tile_spectra(Wt), 0 if problem.sides[0].is_fixed else rank
@@ -308,7 +308,7 @@ def pass_frames(problem: Problem, Wt: Array, work: Any) -> tuple[float, float, O
     return sum(divergence for divergence, _, _ in chunks), sum(squares for _, squares, _ in chunks), of_W
 
 
-def take_room(problem: Problem) -> Room:
+def take_room(problem: EMProblem) -> BlockWorkspace:
     """A room that is free, or a new one."""
     try:
         return problem.rooms.pop()
@@ -316,7 +316,7 @@ def take_room(problem: Problem) -> Room:
         return make_room(problem.structure.rank, problem.structure.shape[0])
 
 
-def step(problem: Problem, state: EMState, key: np.uint64 | None = None) -> tuple[EMState, EMInfo]:
+def step(problem: EMProblem, state: EMState, key: np.uint64 | None = None) -> tuple[EMState, EMInfo]:
     """One iteration: W, then H, or component by component."""
     move = move_by_sage if problem.options.update == "sage" else move_factors
     pushes = problem.options.accelerate is not None and state.update is not None
@@ -329,7 +329,7 @@ def step(problem: Problem, state: EMState, key: np.uint64 | None = None) -> tupl
     return new._replace(momentum=momentum, iteration=state.iteration + 1), EMInfo(new.objective, residual)
 
 
-def move_factors(problem: Problem, state: EMState, push: float) -> tuple[EMState, float]:
+def move_factors(problem: EMProblem, state: EMState, push: float) -> tuple[EMState, float]:
     """(the state after W and then H moved and were pushed, residual on the way)"""
     before = (state.Wt, state.Ht) if state.update is None else state.update
     new_W, Wt, at_W = move_W(problem, state, before[0], push)
@@ -346,7 +346,7 @@ def move_factors(problem: Problem, state: EMState, push: float) -> tuple[EMState
     )
 
 
-def move_W(problem: Problem, state: EMState, before: Array, push: float) -> tuple[Array, Array, float]:
+def move_W(problem: EMProblem, state: EMState, before: Array, push: float) -> tuple[Array, Array, float]:
     """(update of W, what a push makes of it, residual of the old one)"""
     old = state.Wt
     if problem.sides[0].is_fixed:
@@ -361,7 +361,7 @@ def move_W(problem: Problem, state: EMState, before: Array, push: float) -> tupl
     return new.reshape(old.shape), out.reshape(old.shape), residual_of(slopes.squares.sum(), old, state.Ht.T)
 
 
-def slopes_of_W(problem: Problem, state: EMState) -> Slopes:
+def slopes_of_W(problem: EMProblem, state: EMState) -> Slopes:
     """What data and prior say of W's cells."""
     size = state.Wt.size
     pull, drag, power, scale, rate = (part.ravel() for part in (*state.of_W, *problem.terms[0]))
@@ -373,7 +373,7 @@ def residual_of(squares: float, factor: Array, other: Array) -> float:
     return float(np.sqrt(squares / max(factor.size, 1))) / max(other.shape[1], 1)
 
 
-def move_by_sage(problem: Problem, state: EMState, push: float) -> tuple[EMState, float]:
+def move_by_sage(problem: EMProblem, state: EMState, push: float) -> tuple[EMState, float]:
     """(the state after each component moved and was pushed, residual on the way)"""
     before = (state.Wt, state.Ht) if state.update is None else state.update
     fixed = problem.sides[0].is_fixed, problem.sides[1].is_fixed
@@ -389,7 +389,7 @@ def move_by_sage(problem: Problem, state: EMState, push: float) -> tuple[EMState
     return look(problem, *pushed)._replace(update=new, momentum=state.momentum), residual
 
 
-def at_W(problem: Problem, state: EMState) -> float:
+def at_W(problem: EMProblem, state: EMState) -> float:
     """The residual of W."""
     if problem.sides[0].is_fixed:
         return 0.0
@@ -398,7 +398,7 @@ def at_W(problem: Problem, state: EMState) -> float:
     return residual_of(slopes.squares.sum(), state.Wt, state.Ht.T)
 
 
-def finish(problem: Problem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
+def finish(problem: EMProblem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
     """The solution as a posterior of one draw, whatever ``draws`` is.
 
     Declared missing cells are at their mean: their mode is 0, whatever the factors are.

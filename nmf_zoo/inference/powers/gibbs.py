@@ -30,17 +30,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.inference.counts.gibbs import Gibbs, GibbsInfo, WalkInfo
+from nmf_zoo.inference.counts.gibbs import Gibbs, GibbsInfo, TrajectoryInfo
+from nmf_zoo.inference.counts.sweeps import make_kept
 from nmf_zoo.inference.powers.spectra import Spectra, read_spectra
 from nmf_zoo.inference.powers.trajectories import (
     ByComponent,
     log_normalisers,
-    make_kept,
     make_room,
     make_side_rooms,
     make_sides,
     make_tuning,
-    walk_in_threads,
+    run_in_threads,
 )
 from nmf_zoo.inference.shared.factor_view import Side, as_variables, impute, two_sides
 from nmf_zoo.inference.shared.propriety import is_proper
@@ -50,7 +50,7 @@ from nmf_zoo.inference.shared.requirements import (
 )
 from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_scale_moves
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
-from nmf_zoo.kernels.hmc.adaptation import begin_sweep, end_sweep
+from nmf_zoo.kernels.hmc.adaptation import Kept, SweepPlan, begin_sweep, end_sweep
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.kernels.powers import composite
 from nmf_zoo.kernels.powers.composite import (
@@ -74,8 +74,6 @@ from nmf_zoo.kernels.powers.sweeps import (
     SHEARS,
     TRAJECTORIES,
     WEIGHTS,
-    Kept,
-    Plan,
     PowerSide,
     PowerSweeps,
     keep,
@@ -105,7 +103,7 @@ class GibbsState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Problem:
+class GibbsProblem:
     """What all chains share.
 
     ``constant`` of log p(X | W, H); ``priors`` and ``given`` are None when hyperparameters are drawn; ``draws`` says
@@ -131,7 +129,7 @@ def supports(structure: Factorisation, options: Any) -> Verdict:
     return next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
 
 
-def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Problem:
+def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> GibbsProblem:
     """Lay out the spectrogram for the sweeps."""
     spectra, constant = read_spectra(structure)
     priors = None if structure.unknowns else priors_by_component(structure, {})
@@ -142,10 +140,10 @@ def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Probl
     sweeps = None
     if priors is not None and given is not None and len(frames.chunks) == 1:
         scales, shears = (all(draws) and move in options.moves for move in ("scale", "shear"))
-        plan = Plan(*draws, scales, shears and structure.rank > 1, sides is not None)
+        plan = SweepPlan(*draws, scales, shears and structure.rank > 1, sides is not None)
         sweeps = PowerSweeps(plan, spectra, given, priors, checked, sides or make_sides(spectra))
     release(structure)
-    return Problem(
+    return GibbsProblem(
         structure=structure,
         options=options,
         frames=frames,
@@ -159,7 +157,7 @@ def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Probl
     )
 
 
-def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> GibbsState:
+def init(problem: GibbsProblem, key: np.uint64, start: Mapping[str, Array]) -> GibbsState:
     """The start given, or a random one at the scale of the data.
 
     A known factor's zeros become `LEAST`: what is drawn there is the prior's, and adds nothing that could be heard.
@@ -171,21 +169,22 @@ def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> GibbsS
     return GibbsState(np.ascontiguousarray(W.T), Ht, values, tuning)
 
 
-def step(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo | WalkInfo]:
+def step(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo | TrajectoryInfo]:
     """One sweep."""
     return _sweep(problem, state, key, is_tuning=False)
 
 
-def tune(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo | WalkInfo]:
+def tune(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo | TrajectoryInfo]:
     """One sweep of the warm-up, which adapts the trajectories."""
     return _sweep(problem, state, key, is_tuning=True)
 
 
-def _sweep(problem: Problem, state: GibbsState, key: np.uint64, is_tuning: bool):
+def _sweep(problem: GibbsProblem, state: GibbsState, key: np.uint64, is_tuning: bool):
     structure, factors, sweeps, tuning = problem.structure, state.factors, problem.sweeps, state.tuning
     if sweeps is not None:
-        room, block = (make_room(sweeps, factors), make_kept(sweeps, factors, 0)), (0, 1, 0, 0, is_tuning)
-        return state, _info(problem, run_sweeps(sweeps, factors, tuning, *room, block, np.array([key])))
+        room, kept = make_room(sweeps, factors), make_kept(structure, sweeps.followed, 0)
+        block = (0, 1, 0, 0, is_tuning)
+        return state, _info(problem, run_sweeps(sweeps, factors, tuning, room, kept, block, np.array([key])))
     priors = problem.priors or priors_by_component(structure, state.values)
     given = problem.given or given_powers(priors, problem.frames.spectra)
     moves, scale_move = problem.options.moves if all(problem.draws) else (), 0.0
@@ -198,7 +197,7 @@ def _sweep(problem: Problem, state: GibbsState, key: np.uint64, is_tuning: bool)
         lengths = float(tuning.W.length[0]), float(tuning.H.length[0])
         rooms, own = make_side_rooms(problem.sides, priors), child(key, TRAJECTORIES)
         data = problem.sides, rooms, problem.frames.workers
-        chances = walk_in_threads(*data, problem.draws, factors, tuning, what, own)
+        chances = run_in_threads(*data, problem.draws, factors, tuning, what, own)
         if what.moves:
             scale_move = move_along_orbit(moves, factors, given, priors, child(key, ORBIT))
         end_sweep(tuning, problem.sides, rooms, is_tuning)
@@ -212,15 +211,15 @@ def _sweep(problem: Problem, state: GibbsState, key: np.uint64, is_tuning: bool)
     return state, _info(problem, info)
 
 
-def _info(problem: Problem, numbers: tuple[float, ...]) -> GibbsInfo | WalkInfo:
-    return GibbsInfo(numbers[0]) if problem.sides is None else WalkInfo(*numbers)
+def _info(problem: GibbsProblem, numbers: tuple[float, ...]) -> GibbsInfo | TrajectoryInfo:
+    return GibbsInfo(numbers[0]) if problem.sides is None else TrajectoryInfo(*numbers)
 
 
-def draw(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:
+def draw(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:
     """The variables of the model at this state, and their log joint density with the followed cells of W H."""
     structure, factors = problem.structure, state.factors
     if problem.sweeps is not None:
-        kept = make_kept(problem.sweeps, factors, 1)
+        kept = make_kept(problem.structure, problem.sweeps.followed, 1)
         keep(problem.sweeps, factors, make_room(problem.sweeps, factors), kept, 0)
         values, stats = _collect(problem, kept, [key])
         return {name: value[0] for name, value in values.items()}, {name: stats[name][0] for name in ("lp", "mean")}
@@ -236,20 +235,20 @@ def draw(problem: Problem, state: GibbsState, key: np.uint64) -> tuple[dict[str,
 
 
 def run(
-    problem: Problem, state: GibbsState, key: np.uint64, block: Block
+    problem: GibbsProblem, state: GibbsState, key: np.uint64, block: Block
 ) -> tuple[GibbsState, dict[str, Array], dict[str, Array]] | None:
     """The sweeps of a block in one compiled call, and their draws; None where sweeps must go step by step."""
     sweeps, factors = problem.sweeps, state.factors
     if sweeps is None:
         return None
-    kept, room = make_kept(sweeps, factors, block.kept), make_room(sweeps, factors)
+    kept, room = make_kept(problem.structure, sweeps.followed, block.kept), make_room(sweeps, factors)
     steps = children(child(key, STEPS), block.stop)[block.first :]
     run_sweeps(sweeps, factors, state.tuning, room, kept, tuple(block), steps)
     keys = [child(key, DRAW, sweep) for sweep in range(block.first, block.stop) if block.keeps(sweep)]
     return state, *(_collect(problem, kept, keys) if keys else ({}, {}))
 
 
-def _collect(problem: Problem, kept: Kept, keys: list[np.uint64]) -> tuple[dict[str, Array], dict[str, Array]]:
+def _collect(problem: GibbsProblem, kept: Kept, keys: list[np.uint64]) -> tuple[dict[str, Array], dict[str, Array]]:
     """The variables and statistics of the kept sweeps of a small problem; ``keys`` are the draws' streams."""
     structure = problem.structure
     values = as_variables(structure, kept.W, kept.Ht)
@@ -262,7 +261,7 @@ def _collect(problem: Problem, kept: Kept, keys: list[np.uint64]) -> tuple[dict[
             structure.log_imputed(W, Ht.T, {structure.imputed.name: cells})
             for W, Ht, cells in zip(kept.W, kept.Ht, imputed, strict=True)
         ]
-    infos = dict(zip((GibbsInfo if problem.sides is None else WalkInfo)._fields, kept.infos.T, strict=False))
+    infos = dict(zip((GibbsInfo if problem.sides is None else TrajectoryInfo)._fields, kept.infos.T, strict=False))
     return values, {**infos, "lp": lp, "mean": kept.mean}
 
 

@@ -62,7 +62,7 @@ from nmf_zoo.kernels.powers.frame_gibbs import (
     Activations,
     Chain,
     Frames,
-    Room,
+    FrameWorkspace,
     Statistics,
     activate_frames,
     expect_frames,
@@ -73,11 +73,9 @@ from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.options import check_types
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.runtime.state_patterns import Growing
-from nmf_zoo.runtime.stream_engine import ACTIVATIONS, SWEEPS, StreamEngine
+from nmf_zoo.runtime.stream_engine import ACTIVATIONS, SWEEPS, StreamEngine, takes_exposures
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Exponential, Factorisation, Flat, InverseGammaPrior, shared_column, spans
-
-STATISTICS = ("rao_blackwell", "plain")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,12 +144,8 @@ class SimulatedOnlineEM:
     def __post_init__(self):
         check_types(self)
         check_steps(self)
-        if self.statistic not in STATISTICS:
-            raise InputError("statistic", repr(self.statistic), f"one of {list(STATISTICS)}")
         if self.smoothing is not None:
             object.__setattr__(self, "smoothing", _pair(self.smoothing))
-        if not isinstance(self.expand, bool | np.bool_):
-            raise InputError("expand", repr(self.expand), "True or False")
 
 
 def _pair(smoothing: Any) -> tuple[float, float]:
@@ -174,7 +168,7 @@ class FrameInfo(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Problem:
+class FrameProblem:
     """What a stream keeps of its model.
 
     Attributes
@@ -192,7 +186,7 @@ class Problem:
     b: Array
     exposure: Array | None
     workers: Workers
-    rooms: list[Room]
+    rooms: list[FrameWorkspace]
 
 
 def supports(structure: Factorisation, options: SimulatedOnlineEM) -> Verdict:
@@ -226,7 +220,7 @@ def _varies(array: Array) -> bool:
     return bool(np.any(full != full[:, :1]))
 
 
-def prepare(structure: Factorisation, options: SimulatedOnlineEM, workers: Workers) -> Problem:
+def prepare(structure: Factorisation, options: SimulatedOnlineEM, workers: Workers) -> FrameProblem:
     """The priors, and what is known of every frame."""
     likelihood, (F, K) = structure.likelihood, structure.W.shape
     exposure = None if likelihood.exposure is None else shared_column(likelihood.exposure, F, 1.0)
@@ -240,10 +234,10 @@ def prepare(structure: Factorisation, options: SimulatedOnlineEM, workers: Worke
     else:
         of_w = _full_prior(structure.W)
         a, b = np.array(of_w[0].T + 1.0, order="C"), np.array(of_w[1].T, order="C", dtype=np.float64)
-    return Problem(structure, options, chain, a, b, exposure, workers, [])
+    return FrameProblem(structure, options, chain, a, b, exposure, workers, [])
 
 
-def relative_powers(problem: Problem, frames: Frames) -> Array:
+def relative_powers(problem: FrameProblem, frames: Frames) -> Array:
     """Powers over their exposure."""
     return frames.power if problem.exposure is None else frames.power / problem.exposure
 
@@ -251,11 +245,7 @@ def relative_powers(problem: Problem, frames: Frames) -> Array:
 # -- a step ----------------------------------------------------------------------------------------------------------
 
 
-def check(problem: Problem, state: FrameState, frames: Frames) -> None:
-    """Any frame can be taken."""
-
-
-def update(problem: Problem, state: FrameState, frames: Frames, key: np.uint64) -> tuple[FrameState, FrameInfo]:
+def update(problem: FrameProblem, state: FrameState, frames: Frames, key: np.uint64) -> tuple[FrameState, FrameInfo]:
     """One step, from a mini-batch of frames; the first ones wait until W's start is fitted to them."""
     if not state.is_waiting:
         return _step(problem, state, frames, key)
@@ -268,7 +258,7 @@ def update(problem: Problem, state: FrameState, frames: Frames, key: np.uint64) 
     return state, info
 
 
-def _step(problem: Problem, state: FrameState, frames: Frames, key: np.uint64) -> tuple[FrameState, FrameInfo]:
+def _step(problem: FrameProblem, state: FrameState, frames: Frames, key: np.uint64) -> tuple[FrameState, FrameInfo]:
     options, n = problem.options, frames.n_columns
     size = (state.steps + 1.0 + options.offset) ** -options.exponent
     found = _map(problem, lambda part, room: _expect(problem, state.Wt, part, room, key), frames)
@@ -289,7 +279,7 @@ def _step(problem: Problem, state: FrameState, frames: Frames, key: np.uint64) -
     return maximise(problem, averaged(problem, expand(problem, new))), FrameInfo(size)
 
 
-def _map(problem: Problem, work: Any, frames: Frames, has_shares: bool = False) -> list[Any]:
+def _map(problem: FrameProblem, work: Any, frames: Frames, has_shares: bool = False) -> list[Any]:
     """``work(frames, room)`` of all chunks of frames, whose size does not depend on threads."""
     (F, K), rooms = problem.structure.W.shape, [] if has_shares else problem.rooms
     most = max(1, CHUNK_WORK // (F * K * problem.options.sweeps))
@@ -307,20 +297,20 @@ def _map(problem: Problem, work: Any, frames: Frames, has_shares: bool = False) 
     return problem.workers.map(in_a_room, parts)
 
 
-def _expect(problem: Problem, Wt: Array, frames: Frames, room: Room, key: np.uint64) -> Statistics:
+def _expect(problem: FrameProblem, Wt: Array, frames: Frames, room: FrameWorkspace, key: np.uint64) -> Statistics:
     """Sums over frames."""
     out = Statistics(np.zeros_like(Wt), np.zeros(Wt.shape[1]), np.zeros(len(Wt)))
     expect_frames(out, frames, Wt, problem.chain, room, child(key, SWEEPS))
     return out
 
 
-def finish(problem: Problem, state: FrameState) -> tuple[dict[str, Array], dict[str, Array]]:
+def finish(problem: FrameProblem, state: FrameState) -> tuple[dict[str, Array], dict[str, Array]]:
     """W, of the averaged statistics if there are some."""
     W = problem.structure.W
     return {W.name: W.orient(_current_weights(problem, state).T)}, {}
 
 
-def _current_weights(problem: Problem, state: FrameState) -> Array:
+def _current_weights(problem: FrameProblem, state: FrameState) -> Array:
     """W (K, F); while frames wait, fitted to those there are."""
     return begin(problem, state).Wt if state.is_waiting else final_weights(problem, state)
 
@@ -330,18 +320,18 @@ def seen(state: FrameState) -> int:
     return state.frames + len(state.waiting)
 
 
-def track(problem: Problem, state: FrameState) -> Array:
+def track(problem: FrameProblem, state: FrameState) -> Array:
     """Sums of W's columns, (K,), as the last step left them."""
     return state.Wt.sum(axis=1)
 
 
 def activations(
-    problem: Problem, state: FrameState, frames: Frames, key: np.uint64, has_shares: bool = False
+    problem: FrameProblem, state: FrameState, frames: Frames, key: np.uint64, has_shares: bool = False
 ) -> dict[str, Array]:
     """Mean and standard deviation of H given the frames and the final W; shares of every cell, if they are wanted."""
     Wt, own_key = _current_weights(problem, state), child(key, ACTIVATIONS)
 
-    def work(part: Frames, room: Room) -> Activations:
+    def work(part: Frames, room: FrameWorkspace) -> Activations:
         shares = np.zeros((part.n_columns, *Wt.shape) if has_shares else (0, 0, 0))
         mean, square = np.empty((2, part.n_columns, len(Wt)))
         out = Activations(mean, square, shares)
@@ -362,7 +352,7 @@ def activations(
 RESTARTS, UPDATES = 4, 100  # updates of W and H
 
 
-def init(problem: Problem, frames: Frames, key: np.uint64, start: Mapping[str, Array]) -> FrameState:
+def init(problem: FrameProblem, frames: Frames, key: np.uint64, start: Mapping[str, Array]) -> FrameState:
     """Empty statistics, and a W that is given, or random at the size of the first mini-batch."""
     (F, K), W = problem.structure.W.shape, problem.structure.W
     is_waiting = W.name not in start and problem.options.first_frames > 0
@@ -378,7 +368,7 @@ def init(problem: Problem, frames: Frames, key: np.uint64, start: Mapping[str, A
     return FrameState(starts[0], starts, *statistics, *averages, 0, 0, 0, is_waiting, *_no_frames(F))
 
 
-def _draw_starts(problem: Problem, typical: float, n: int, key: np.uint64) -> Array:
+def _draw_starts(problem: FrameProblem, typical: float, n: int, key: np.uint64) -> Array:
     """Random W for frames of this typical power, (n, K, F)."""
     F, K = problem.structure.W.shape
     active = problem.chain.scale / problem.chain.shape  # the harmonic mean of h: its mean may be infinite
@@ -387,7 +377,7 @@ def _draw_starts(problem: Problem, typical: float, n: int, key: np.uint64) -> Ar
     return np.array(first.reshape(n, F, K).transpose(0, 2, 1), order="C")
 
 
-def _typical(problem: Problem, frames: Frames) -> float:
+def _typical(problem: FrameProblem, frames: Frames) -> float:
     """The mean of the observed powers; 1 if it is 0, or so near that it can't be divided by."""
     power = relative_powers(problem, frames)
     mean = power.sum() / max(frames.seen.sum() if frames.seen.size else power.size, 1)
@@ -413,7 +403,7 @@ def waiting_frames(state: FrameState) -> Frames:
     return Frames(state.waiting, np.empty((0, 0), dtype=bool) if seen.all() else seen, 0)
 
 
-def begin(problem: Problem, state: FrameState) -> FrameState:
+def begin(problem: FrameProblem, state: FrameState) -> FrameState:
     """W fitted to the frames that wait, which are let go."""
     power, seen = relative_powers(problem, waiting_frames(state)), state.waiting_seen
     found = [fit(problem, Wt, power, seen) for Wt in state.start]
@@ -422,7 +412,7 @@ def begin(problem: Problem, state: FrameState) -> FrameState:
     return state._replace(Wt=Wt, start=Wt[None], is_waiting=False, waiting=waiting, waiting_seen=waiting_seen)
 
 
-def fit(problem: Problem, Wt: Array, power: Array, seen: Array) -> tuple[Array, Array]:
+def fit(problem: FrameProblem, Wt: Array, power: Array, seen: Array) -> tuple[Array, Array]:
     """W (K, F) and H (n, K) of frames (n, F) from a start of W; ``einsum``, whose bits do not depend on threads."""
     (alpha, beta, background), any_cell = problem.chain[:3], seen.any(axis=0)
     H = np.tile(beta / alpha, (len(power), 1))
@@ -438,7 +428,7 @@ def fit(problem: Problem, Wt: Array, power: Array, seen: Array) -> tuple[Array, 
     return Wt, H
 
 
-def cost(problem: Problem, Wt: Array, H: Array, power: Array, seen: Array) -> float:
+def cost(problem: FrameProblem, Wt: Array, H: Array, power: Array, seen: Array) -> float:
     """What the updates lower."""
     mean = _means(Wt, H, problem.chain.background)
     misfit = np.sum(np.log(mean) + power / mean, where=seen)
@@ -492,7 +482,7 @@ class FrameState(NamedTuple):
     waiting_seen: Growing
 
 
-def expand(problem: Problem, state: FrameState) -> FrameState:
+def expand(problem: FrameProblem, state: FrameState) -> FrameState:
     """Statistics of activations at the scale r, once W is maximised."""
     if not problem.options.expand:
         return state
@@ -500,7 +490,7 @@ def expand(problem: Problem, state: FrameState) -> FrameState:
     return state._replace(statistics=state.statistics * r[:, None], inverse=state.inverse * r)
 
 
-def averaged(problem: Problem, state: FrameState) -> FrameState:
+def averaged(problem: FrameProblem, state: FrameState) -> FrameState:
     """Add to the averages of the statistics, if it is time to."""
     after = problem.options.average_after
     if after is None or state.frames <= after:
@@ -512,20 +502,20 @@ def averaged(problem: Problem, state: FrameState) -> FrameState:
     )
 
 
-def maximise(problem: Problem, state: FrameState) -> FrameState:
+def maximise(problem: FrameProblem, state: FrameState) -> FrameState:
     """W from the statistics."""
     Wt = _weights(problem, state, state.statistics / state.mass, state.counts / state.mass)
     return state._replace(Wt=Wt)
 
 
-def _weights(problem: Problem, state: FrameState, statistics: Array, counts: Array) -> Array:
+def _weights(problem: FrameProblem, state: FrameState, statistics: Array, counts: Array) -> Array:
     """Eq. 9, (K, F): with the average of whether a cell was observed in the place of 1."""
     below = counts + problem.a / state.frames
     Wt = np.divide(statistics + problem.b / state.frames, below, out=state.start[0].copy(), where=counts > 0)
     return np.maximum(Wt, LEAST, out=Wt)
 
 
-def final_weights(problem: Problem, state: FrameState) -> Array:
+def final_weights(problem: FrameProblem, state: FrameState) -> Array:
     """W (K, F), of the averaged statistics if there are some."""
     if state.averaged == 0:
         return state.Wt
@@ -536,13 +526,13 @@ STREAM = StreamEngine(
     name="online_em",
     likelihoods=(Exponential,),
     has_shares=True,
+    takes_exposures=takes_exposures,
     options=SimulatedOnlineEM,
     is_counts=False,
     block=Frames,
     supports=supports,
     prepare=prepare,
     init=init,
-    check=check,
     update=update,
     seen=seen,
     track=track,

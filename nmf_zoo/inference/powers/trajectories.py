@@ -11,28 +11,27 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
+from nmf_zoo.inference.counts import sweeps as of_counts
 from nmf_zoo.inference.counts.sweeps import NO_GRID, block_width, blocks_of
 from nmf_zoo.inference.powers.spectra import NOWHERE, Spectra
 from nmf_zoo.kernels.hmc import power_rows
-from nmf_zoo.kernels.hmc.adaptation import FIRST_STEP, PLAIN, SHORTEST, Schedule, SideTuning, Tuning
+from nmf_zoo.kernels.hmc.adaptation import Schedule, SideTuning, Tuning
 from nmf_zoo.kernels.hmc.power_rows import LOUD, PowerRows, RowPowers
 from nmf_zoo.kernels.powers import composite
 from nmf_zoo.kernels.powers.composite import Factors
 from nmf_zoo.kernels.powers.sweeps import (
-    Kept,
     PowerSide,
     PowerSideRoom,
     PowerSweeps,
-    Room,
-    end_walk,
+    SweepWorkspace,
+    end_trajectories,
+    run_blocks,
     set_rows,
-    walk_blocks,
 )
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array
 
-N_INFOS = 5  # as in inference/counts/sweeps.py
 MOST_MASSES = 1 << 22  # numbers; fewer than the data's cells are always allowed
 
 
@@ -79,35 +78,16 @@ def log_normalisers(priors: ByComponent) -> float:
 
 def make_tuning(sides: tuple[PowerSide, PowerSide], rank: int) -> Tuning:
     """At the start of a chain."""
-    pace = np.zeros(8)
-    pace[3] = PLAIN
-    n_cells = sides[0].n_rows * sides[1].n_rows
-    masses = (sides[0].n_rows + sides[1].n_rows) * rank * rank <= max(4 * n_cells, MOST_MASSES)
-    W, H = (_make_side_tuning(side, rank, masses) for side in sides)
-    return Tuning(W, H, pace)
+    rows = sides[0].n_rows + sides[1].n_rows
+    masses = rows * rank * rank <= max(4 * sides[0].n_rows * sides[1].n_rows, MOST_MASSES)
+    of_W, of_H = ((grid.shape[0], rank, grid.shape[2]) for grid in (side.data.grid for side in sides))
+    return of_counts.make_tuning(of_W, of_H, masses, scales=False)
 
 
-def _make_side_tuning(side: PowerSide, rank: int, masses: bool) -> SideTuning:
-    blocks, _, width = side.data.grid.shape
-    root, curvature = np.zeros((1, 0, 0, 0)), np.zeros((0, 0, 0, 0))
-    if masses:
-        root = np.array(np.broadcast_to(np.eye(rank)[:, :, None], (blocks, rank, rank, width)), order="C")
-        curvature = np.zeros_like(root)
-    return SideTuning(
-        scale=np.empty((0, 0, 0)),
-        root=root,
-        step=np.full((blocks, width), FIRST_STEP),
-        length=np.array([SHORTEST]),
-        curvature=curvature,
-        width=np.empty((0, 0, 0)),
-        chance=np.zeros((blocks, width)),
-    )
-
-
-def make_room(sweeps: PowerSweeps, factors: Factors) -> Room:
+def make_room(sweeps: PowerSweeps, factors: Factors) -> SweepWorkspace:
     """Scratch of one chain."""
     rank, n_frequencies = factors.Wt.shape
-    return Room(
+    return SweepWorkspace(
         composite.make_room(rank, n_frequencies),
         np.empty((n_frequencies, rank)),
         np.empty((rank, len(factors.Ht))),
@@ -129,22 +109,10 @@ def _make_side_room(side: PowerSide, shape: Array, scale: Array) -> PowerSideRoo
     return PowerSideRoom(rows, power_rows.make_room(n_cells, rank, width))
 
 
-def make_kept(sweeps: PowerSweeps, factors: Factors, n_kept: int) -> Kept:
-    """Room for the kept draws of a block."""
-    (rank, n_frequencies), n_frames = factors.Wt.shape, len(factors.Ht)
-    return Kept(
-        np.empty((n_kept, n_frequencies, rank)),
-        np.empty((n_kept, n_frames, rank)),
-        np.empty((n_kept, len(sweeps.followed[0]))),
-        np.empty(n_kept),
-        np.empty((n_kept, N_INFOS)),
-    )
-
-
 # -- step by step --------------------------------------------------------------------------------------------------
 
 
-def walk_in_threads(
+def run_in_threads(
     sides: tuple[PowerSide, PowerSide],
     rooms: tuple[PowerSideRoom, PowerSideRoom],
     workers: Workers,
@@ -156,18 +124,18 @@ def walk_in_threads(
 ) -> tuple[float, float]:
     """What a sweep of :mod:`nmf_zoo.kernels.powers.sweeps` does, blocks of rows side by side."""
     chance_W, chance_H = np.nan, np.nan
-    if not (what.walks or what.measures):
+    if not (what.runs_hmc or what.measures):
         return chance_W, chance_H
     W = np.ascontiguousarray(factors.Wt.T)
     if draws[1]:
-        chance_H = _walk_side(workers, sides[1], rooms[1], (factors.Ht, W), tuning.H, what, child(key, 1))
+        chance_H = _run_side(workers, sides[1], rooms[1], (factors.Ht, W), tuning.H, what, child(key, 1))
     if draws[0]:
-        chance_W = _walk_side(workers, sides[0], rooms[0], (W, factors.Ht), tuning.W, what, child(key, 0))
+        chance_W = _run_side(workers, sides[0], rooms[0], (W, factors.Ht), tuning.W, what, child(key, 0))
         factors.Wt[:] = W.T
     return chance_W, chance_H
 
 
-def _walk_side(
+def _run_side(
     workers: Workers,
     side: PowerSide,
     room: PowerSideRoom,
@@ -181,9 +149,9 @@ def _walk_side(
     factor, other = arrays
     set_rows(room.rows.values, factor)
 
-    def walk_block(block: int) -> Any:
+    def run_block(block: int) -> Any:
         own = room._replace(block=power_rows.make_room(n_cells, other.shape[1], width))
-        walk_blocks(side.data, other, tuning, own, (block, block + 1), what, key)
+        run_blocks(side.data, other, tuning, own, (block, block + 1), what, key)
 
-    workers.map(walk_block, range(blocks))
-    return end_walk(side, factor, room.rows, what.walks)
+    workers.map(run_block, range(blocks))
+    return end_trajectories(side, factor, room.rows, what.runs_hmc)

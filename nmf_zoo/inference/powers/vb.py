@@ -84,7 +84,7 @@ class VBInfo(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Problem:
+class VBProblem:
     """What all restarts share. ``orders``: of q(W) and of q(H), None of a known factor; ``chunks``: of frames."""
 
     structure: Factorisation
@@ -146,7 +146,7 @@ def _is_elsewhere(structure: Factorisation, name: str) -> bool:
 # -- how it runs -----------------------------------------------------------------------------------------------------
 
 
-def prepare(structure: Factorisation, options: VB, workers: Workers) -> Problem:
+def prepare(structure: Factorisation, options: VB, workers: Workers) -> VBProblem:
     """Lay out the data; warn of scales that nothing holds back."""
     sides = two_sides(structure)
     loose = [name for side in sides for name in untied(side.factor)]
@@ -157,10 +157,10 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> Problem:
     n_chunks = int(np.clip(spectra.power.size // CHUNK_CELLS, 1, MOST_CHUNKS))
     chunks = even_bounds(len(spectra.power), n_chunks)
     of_W, of_H = (None if side.is_fixed else orders_of(side) for side in sides)
-    return Problem(structure, options, sides, spectra, constant, (of_W, of_H), chunks, workers)
+    return VBProblem(structure, options, sides, spectra, constant, (of_W, of_H), chunks, workers)
 
 
-def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> VBState:
+def init(problem: VBProblem, key: np.uint64, start: Mapping[str, Array]) -> VBState:
     """q sharp at the start given, or at a random one at the scale of the data."""
     factors = start_factors(problem.structure, key, start, problem.options.start)
     W, H = (Approximation(value, value) for value in (np.minimum(factor, LARGEST) for factor in factors))
@@ -168,7 +168,7 @@ def init(problem: Problem, key: np.uint64, start: Mapping[str, Array]) -> VBStat
     return VBState(W, H, values, _look_at_features(problem, W, H)[0])
 
 
-def step(problem: Problem, state: VBState, key: np.uint64 | None = None) -> tuple[VBState, VBInfo]:
+def step(problem: VBProblem, state: VBState, key: np.uint64 | None = None) -> tuple[VBState, VBInfo]:
     """One iteration."""
     updated, W = _update_both(problem, state)
     pushes = problem.options.accelerate is not None and state.updated is not None
@@ -181,7 +181,7 @@ def step(problem: Problem, state: VBState, key: np.uint64 | None = None) -> tupl
     return new._replace(momentum=momentum, updated=updated), VBInfo(new.bound, _residual(state, new))
 
 
-def _update_both(problem: Problem, state: VBState) -> tuple[list[Law], Approximation]:
+def _update_both(problem: VBProblem, state: VBState) -> tuple[list[Law], Approximation]:
     """Laws of W and of H where their updates lead, and q(W) there."""
     left, right = problem.sides
     law = update(left, state.W, state.sums, state.values)
@@ -199,7 +199,7 @@ def _push(updated: list[Law], state: VBState) -> list[Law]:
     ]
 
 
-def _at(problem: Problem, laws: list[Law], state: VBState, W: Approximation | None = None) -> VBState:
+def _at(problem: VBProblem, laws: list[Law], state: VBState, W: Approximation | None = None) -> VBState:
     """The state at new laws, free scales at the bound's peak; ``W`` when its moments are known."""
     W = moments_at(problem.orders[0], laws[0], state.W, problem.workers) if W is None else W
     H = moments_at(problem.orders[1], laws[1], state.H, problem.workers)
@@ -209,7 +209,7 @@ def _at(problem: Problem, laws: list[Law], state: VBState, W: Approximation | No
     return VBState(W, H, values, sums, fit + own + problem.constant)
 
 
-def _peak_scales(problem: Problem, qs: tuple[Approximation, ...], values: Mapping[str, Array]) -> dict[str, Array]:
+def _peak_scales(problem: VBProblem, qs: tuple[Approximation, ...], values: Mapping[str, Array]) -> dict[str, Array]:
     """The free scales at which the bound is highest, sum of shapes / sum E[1 / v] over the cells they serve."""
     shapes, inverses = ({name: np.zeros(np.shape(value)) for name, value in values.items()} for _ in range(2))
     for side, q in zip(problem.sides, qs, strict=True):
@@ -221,7 +221,7 @@ def _peak_scales(problem: Problem, qs: tuple[Approximation, ...], values: Mappin
     return {name: shapes[name] / inverses[name] for name in values}
 
 
-def _look_at_features(problem: Problem, W: Approximation, H: Approximation) -> tuple[Pair, float]:
+def _look_at_features(problem: VBProblem, W: Approximation, H: Approximation) -> tuple[Pair, float]:
     """(what W's update needs, the spectrogram's part of the bound)"""
     n_features, rank = W.mean.shape
     spread_W, of_H = _spread(W), Pair(np.ascontiguousarray(H.mean), np.ascontiguousarray(H.harmonic))
@@ -235,7 +235,7 @@ def _look_at_features(problem: Problem, W: Approximation, H: Approximation) -> t
     return Pair(*(np.ascontiguousarray(sum(part)) for part in zip(*sums, strict=True))), sum(fits)
 
 
-def _look_at_frames(problem: Problem, W: Approximation, H: Approximation) -> Pair:
+def _look_at_frames(problem: VBProblem, W: Approximation, H: Approximation) -> Pair:
     """What H's update needs: sums (N, K)."""
     spread_W, of_H = _spread(W), Pair(np.ascontiguousarray(H.mean), np.ascontiguousarray(H.harmonic))
     sums = Pair(np.empty(of_H.arithmetic.shape), np.empty(of_H.arithmetic.shape))
@@ -260,7 +260,7 @@ def _residual(old: VBState, new: VBState) -> float:
     return float(max([new.W.change, new.H.change, *changes]))
 
 
-def finish(problem: Problem, state: VBState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
+def finish(problem: VBProblem, state: VBState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
     """Independent draws from q, free scales as they are; the parameters and means of q for ``fit``."""
     release(problem.structure)
     values = {name: np.repeat(value[None], draws, axis=0) for name, value in state.values.items()}

@@ -32,6 +32,19 @@ class Side:
         return isinstance(self.factor.prior, Flat)
 
     @property
+    def free(self) -> slice:
+        """The columns of (rows, K) that are not known: all, unless some components are."""
+        return slice(None) if self.factor.known is None else self.factor.known.free
+
+    def with_free(self, whole: Array, part: Array) -> Array:
+        """``whole`` (rows, K) with its free columns replaced; ``part`` itself where all are free."""
+        if self.factor.known is None:
+            return part
+        out = whole.copy()
+        out[:, self.free] = part
+        return out
+
+    @property
     def is_gamma(self) -> bool:
         return isinstance(self.factor.prior, GammaPrior)
 
@@ -53,7 +66,7 @@ class Side:
         return self.factor.orient(self.turn(array))
 
     def prior(self, values: Mapping[str, Array]) -> tuple[Array, Array]:
-        """(shape, rate) of a gamma prior, two-dimensional, broadcasting to (rows, K)."""
+        """(shape, rate) of a gamma prior, two-dimensional, broadcasting to (rows, K), or to its free columns."""
         shape, rate = self.gamma.shape_and_rate(values)
         return self.turn(np.atleast_2d(shape)), self.turn(np.atleast_2d(rate))
 
@@ -83,7 +96,10 @@ def sum_to(array: Array, shape: tuple[int, ...]) -> Array:
 def as_variables(structure: Factorisation, W: Array, Ht: Array) -> dict[str, Array]:
     """The factors (..., F, K) and (..., N, K) that are unknown, by name, in the model's orientation."""
     sides = zip(two_sides(structure), (W, Ht), strict=True)
-    return {side.factor.name: side.as_variable(array) for side, array in sides if not side.is_fixed}
+    found: dict[str, Array] = {}
+    for side, array in sides:
+        found |= side.factor.variables(side.turn(array))
+    return found
 
 
 # -- cells of the priors ---------------------------------------------------------------------------------------------
@@ -92,7 +108,8 @@ def as_variables(structure: Factorisation, W: Array, Ht: Array) -> dict[str, Arr
 class PriorCells(NamedTuple):
     """shape_w, rate_w (F, K) and shape_h, rate_h (N, K), read-only views; tilt (K,): sum of W's shapes minus H's.
 
-    A factor without a prior has shape 1 and rate 0: that is the density it adds to a gamma conditional.
+    A factor without a prior, and a known component, has shape 1 and rate 0: that is the density it adds to a gamma
+    conditional.
     """
 
     shape_w: Array
@@ -112,8 +129,11 @@ def prior_cells(structure: Factorisation, values: Mapping[str, Array]) -> PriorC
 
 def _cells(side: Side, shape: tuple[int, int], values: Mapping[str, Array]) -> tuple[Array, Array]:
     pair = side.prior(values) if side.is_gamma else (np.float64(1.0), np.float64(0.0))
-    shapes, rates = (np.broadcast_to(array, shape) for array in pair)
-    return shapes, rates
+    free = side.turn(np.empty(side.factor.free_shape)).shape
+    shapes, rates = (np.broadcast_to(array, free) for array in pair)
+    if side.factor.known is None:
+        return shapes, rates
+    return side.with_free(np.ones(shape), shapes), side.with_free(np.zeros(shape), rates)
 
 
 # -- what engines hand back ------------------------------------------------------------------------------------------

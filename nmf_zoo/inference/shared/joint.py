@@ -32,7 +32,7 @@ class LogJoint:
         total = 0.0
         for factor in (self.structure.W, self.structure.H):
             if isinstance(factor.prior, GammaPrior):
-                shape, rate = (np.broadcast_to(array, factor.shape) for array in factor.prior.shape_and_rate({}))
+                shape, rate = (np.broadcast_to(array, factor.free_shape) for array in factor.prior.shape_and_rate({}))
                 total += float(np.sum(xlogy(shape, rate) - gammaln(shape)))
         return total
 
@@ -64,7 +64,7 @@ def log_joints(structure: Factorisation, values: Mapping[str, Array]) -> Array:
     log_joint = LogJoint(structure, compress(structure), weigh(structure), SERIAL)
 
     def at(draw: dict[str, Array]) -> float:
-        W, H = (structure.factor_value(factor, draw) for factor in (structure.W, structure.H))
+        W, H = (factor.value(draw) for factor in (structure.W, structure.H))
         return log_joint(np.ascontiguousarray(W), np.ascontiguousarray(H.T), draw)
 
     return np.array([at(draw) for draw in draws])
@@ -80,7 +80,7 @@ def invariants_of_chains(structure: Factorisation, values: Mapping[str, Array]) 
     lp, mean = np.empty((n_chains, n_draws)), np.empty((n_chains, n_draws, len(rows)))
     for at in np.ndindex(n_chains, n_draws):
         draw = {name: array[at] for name, array in values.items()}
-        W, H = structure.factor_value(structure.W, draw), structure.factor_value(structure.H, draw)
+        W, H = structure.W.value(draw), structure.H.value(draw)
         lp[at] = structure.log_joint(draw)
         mean[at] = np.einsum("ck,kc->c", W[rows], H[:, cols])
     return {"lp": lp, "mean": mean}

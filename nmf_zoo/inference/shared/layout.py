@@ -28,7 +28,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.errors import InputError, RunFailed
+from nmf_zoo.errors import RunFailed
 from nmf_zoo.kernels.counts.sources import divide, fill_means, gather, smallest_mean
 from nmf_zoo.kernels.simd.lanes import Padded, padded_zeros
 from nmf_zoo.runtime.workers import Workers
@@ -255,7 +255,6 @@ def _counts(structure: Factorisation) -> Iterator[tuple[Array, Array]]:
 # -- expected sources ------------------------------------------------------------------------------------------------
 
 
-PRECISIONS = ("float64", "float32")
 BLOCK_CELLS = 1 << 17  # cells of a dense block: its buffers stay in cache
 CHUNK_CELLS = 1 << 16  # a chunk of dense data has at least so many: BLAS likes them large
 APART = 34  # where of_minor begins in its page, minor at 0: stores to one don't hold up loads from the other
@@ -411,12 +410,6 @@ def require_held(factor: Array, dtype: np.dtype) -> Array:
     if dtype == np.float32 and np.max(factor, initial=0.0) > np.finfo(np.float32).max:
         raise RunFailed('a factor has grown beyond what single precision holds, 3.4e38: use precision="float64"')
     return factor
-
-
-def check_precision(precision: str) -> None:
-    """The option of this name, of EM and VB."""
-    if precision not in PRECISIONS:
-        raise InputError("precision", repr(precision), f"one of {list(PRECISIONS)}")
 
 
 def _add_up(workers: Workers, work: Callable, n_chunks: int) -> tuple[float, float, Array | None]:

@@ -60,6 +60,8 @@ def is_proper(structure: Factorisation) -> Verdict:
 def _is_pinned(structure: Factorisation, flat: Factor, other: Factor, axis: int) -> Verdict:
     if isinstance(other.prior, Fixed):
         return _is_seen(structure, flat, other.prior.value, axis)
+    if other.known is not None:
+        return Verdict(f"{flat.variable} has no prior and some components of {other.name} are known: give it a prior")
     if other.unknowns:
         return Verdict(f"{flat.name} has no prior and the hyperparameters of {other.name} are unknown")
     if isinstance(other.prior, BasisChainPrior | UnitChainPrior):

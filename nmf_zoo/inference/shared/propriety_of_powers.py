@@ -43,6 +43,9 @@ class Seen(NamedTuple):
 def is_proper(structure: Factorisation) -> Verdict:
     """CAN_RUN when the posterior is known to be proper, else the reason; hyperparameters have proper priors."""
     W, H = structure.W, structure.H
+    mixed = [factor for factor in (W, H) if factor.known is not None]
+    if mixed:
+        return Verdict(f"some components of {mixed[0].name} are known, beside which nothing is known of its posterior")
     flat = [factor for factor in (W, H) if isinstance(factor.prior, Flat)]
     if len(flat) == 2:
         return Verdict(f"{W.name} and {H.name} have no prior: their posterior is improper")

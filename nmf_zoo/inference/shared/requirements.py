@@ -22,6 +22,7 @@ from nmf_zoo.structure import (
     Known,
     Likelihood,
     Normal,
+    Offset,
     Poisson,
     ends_of,
 )
@@ -51,6 +52,24 @@ def takes_chain(structure: Factorisation, taken: Sequence[Any]) -> Verdict:
         return Verdict(f"the columns of {H.name} are a Markov chain, and it takes them for independent")
     words = " or ".join(f"{own.family}s" for own in taken)
     return Verdict(f"{H.name} is {_a(H.prior.family)}, and its updates are for {words}")
+
+
+def takes_known(structure: Factorisation, does: bool) -> Verdict:
+    """CAN_RUN when no factor has known components beside unknown ones, unless that is taken."""
+    mixed = [factor for factor in (structure.W, structure.H) if factor.known is not None]
+    if does or not mixed:
+        return CAN_RUN
+    known = int(np.sum(~mixed[0].known.are_free))
+    return Verdict(f"{known} of the {structure.rank} components of {mixed[0].name} are known, and it takes all or none")
+
+
+def has_known_hyperparameters(structure: Factorisation) -> Verdict:
+    """CAN_RUN when no unknown hyperparameter belongs to a factor of which some components are known."""
+    for factor in (structure.W, structure.H):
+        if factor.known is not None and factor.unknowns:
+            names = ", ".join(unknown.name for unknown in factor.unknowns)
+            return Verdict(f"hyperparameter {names} of {factor.variable} is unknown, beside known components: give it")
+    return CAN_RUN
 
 
 def takes_priors(structure: Factorisation, *families: Any) -> Verdict:
@@ -118,6 +137,14 @@ def takes_scale(structure: Factorisation, name: str, least: float, most: float, 
     for what, size, low, high in checks:
         if not low <= size <= high:
             return Verdict(f"{what} is {size:g}, and {name} takes {low:g} to {high:g}: change its unit")
+    return CAN_RUN
+
+
+def takes_units(name: str, exposure: Offset | None) -> Verdict:
+    """Whether an exposure lies in `UNITS`."""
+    for end in () if exposure is None else ends_of(exposure):
+        if not UNITS[0] <= end <= UNITS[1]:
+            return Verdict(f"an exposure is {end:g}, and {name} takes {UNITS[0]:g} to {UNITS[1]:g}: change its unit")
     return CAN_RUN
 
 

@@ -161,7 +161,6 @@ def _roots(stored: Any, totals: Array) -> Any:
     )
 
 
-STARTS = ("random", "nndsvd", "kmeans++")
 SPREAD = 2.0  # gamma shape of the random start: chains start apart, but no cell starts near zero
 FLOOR = 1e-10  # of a start, relative to its largest cell, or to 1: an exact zero could never be left by an update
 
@@ -175,7 +174,8 @@ def start_factors(
     """
     values = start_hyperparameters(structure, start)
     scale_w, scale_h = _scales(structure, values)
-    known = any(factor.is_fixed or factor.name in start for factor in (structure.W, structure.H))
+    factors = structure.W, structure.H
+    known = any(not factor.is_free or set(factor.shapes) & set(start) for factor in factors)
     if method != "random" and not known and structure.data is not None:
         W, Ht = informed_start(structure, key, method)
         balance = np.sqrt(scale_w / scale_h * Ht.mean() / W.mean())
@@ -190,14 +190,16 @@ def _start_factor(
     factor: Factor, shape, scale: float, key: np.uint64, start: Mapping[str, Array], turn: bool = False
 ) -> Array:
     given = factor.prior.value if isinstance(factor.prior, Fixed) else None
-    if given is None and factor.name in start:
-        given = factor.orient(np.asarray(start[factor.name], dtype=np.float64))
+    if given is None and set(factor.shapes) & set(start):
+        given = factor.value(start)
         given = np.maximum(given, FLOOR * (given.max() or 1.0))
-    if given is not None:
-        return np.array(given.T if turn else given, dtype=np.float64, order="C")
-    out = np.empty(shape)
-    draw_factor(out, np.broadcast_to(SPREAD, shape), np.broadcast_to(SPREAD / scale, shape), 0, shape[0], key)
-    return out
+    if given is None:
+        out = np.empty(shape)
+        draw_factor(out, np.broadcast_to(SPREAD, shape), np.broadcast_to(SPREAD / scale, shape), 0, shape[0], key)
+        given = out.T if turn else out
+    if factor.known is not None:
+        given = factor.known.whole(factor.known.part(given))
+    return np.array(given.T if turn else given, dtype=np.float64, order="C")
 
 
 def _scales(structure: Factorisation, values: Mapping[str, Array]) -> tuple[float, float]:
@@ -207,11 +209,20 @@ def _scales(structure: Factorisation, values: Mapping[str, Array]) -> tuple[floa
     if structure.data is None:
         return prior_w, prior_h
     # with cells of the right proportion, the total mean is off by one factor, shared by what is not fixed
-    Ht = H.prior.value.T if H.is_fixed else np.full(H.shape[::-1], prior_h)
-    left = W.prior.value if W.is_fixed else np.full(W.shape, prior_w)
-    ratio = _ratio_to_data(structure, left, Ht)
-    share = ratio if W.is_fixed or H.is_fixed else np.sqrt(ratio)
-    return prior_w * share, prior_h * share
+    ratio = _ratio_to_data(structure, _typical(W, prior_w), _typical(H, prior_h, turn=True))
+    of_w, of_h = W.is_free, H.is_free
+    share = np.sqrt(ratio) if of_w == of_h else ratio
+    return prior_w * (share if of_w or not of_h else 1.0), prior_h * (share if of_h or not of_w else 1.0)
+
+
+def _typical(factor: Factor, size: float, turn: bool = False) -> Array:
+    """The factor, (rows, K), with unknown cells of one size."""
+    if isinstance(factor.prior, Fixed):
+        return factor.prior.value.T if turn else factor.prior.value
+    whole = np.full(factor.shape[::-1] if turn else factor.shape, size)
+    if factor.known is not None:
+        np.copyto(whole.T if turn else whole, factor.known.whole(np.full(factor.known.shape, size)))
+    return whole
 
 
 def _ratio_to_data(structure: Factorisation, W: Array, Ht: Array) -> float:
@@ -222,20 +233,15 @@ def _ratio_to_data(structure: Factorisation, W: Array, Ht: Array) -> float:
 
 
 def _prior_mean(factor: Factor, values: Mapping[str, Array]) -> float:
-    """The typical size of a cell under its prior; 1 where there is none."""
+    """The typical size of a cell under its prior; where there is none that of the known components, else 1."""
     if isinstance(factor.prior, InverseGammaPrior):  # its mean may be infinite, and is far above most cells
         shape, scale = factor.prior.shape_and_scale(values)
         return float(np.exp(np.mean(np.log(scale / shape))))
     if not isinstance(factor.prior, GammaPrior):
-        return 1.0
+        known = np.empty(0) if factor.known is None else factor.known.values
+        return float(known[known > 0].mean()) if np.any(known > 0) else 1.0
     shape, rate = factor.prior.shape_and_rate(values)
     return float(np.exp(np.mean(np.log(shape / rate))))
-
-
-def check_start(method: str) -> None:
-    """Refuse a way to start that does not exist."""
-    if method not in STARTS:
-        raise InputError("start", repr(method), f"one of {list(STARTS)}")
 
 
 def start_hyperparameters(structure: Factorisation, start: Mapping[str, Array]) -> dict[str, Array]:

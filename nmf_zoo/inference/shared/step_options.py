@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.options import check_least
 
 LEAST = {  # of options that are whole numbers
     "batch": 1,
@@ -20,28 +21,19 @@ LEAST = {  # of options that are whole numbers
     "first_frames": 0,
     "average_after": 0,
 }
-CAN_BE_NONE = ("average_after",)
 
 
 def check_steps(options: Any) -> None:
     """Whatever a dataclass of options has of ``exponent``, ``offset``, ``keep`` and the names in ``LEAST``."""
     given = {field.name: getattr(options, field.name) for field in fields(options)}
-    if "exponent" in given and not (is_real(given["exponent"]) and 0.5 < given["exponent"] <= 1.0):
+    if "exponent" in given and not 0.5 < given["exponent"] <= 1.0:
         raise InputError("exponent", repr(given["exponent"]), "a number in (1/2, 1]")
-    if "offset" in given and not (is_real(given["offset"]) and 0.0 <= given["offset"] < np.inf):
+    if "offset" in given and not 0.0 <= given["offset"] < np.inf:
         raise InputError("offset", repr(given["offset"]), "a finite number >= 0")
-    for name, least in LEAST.items():
-        value = given.get(name, least)
-        is_none = value is None and name in CAN_BE_NONE
-        if not is_none and not (is_whole(value) and value >= least):
-            raise InputError(name, repr(value), f"an integer >= {least}")
+    check_least(options, **{name: least for name, least in LEAST.items() if name in given})
     if "keep" in given and given["keep"] > given["sweeps"]:
         raise InputError("keep", repr(given["keep"]), f"at most sweeps={given['sweeps']}")
 
 
 def is_real(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)

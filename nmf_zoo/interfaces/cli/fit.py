@@ -169,18 +169,34 @@ def read_data(arguments: argparse.Namespace) -> dict[str, Any]:
             "or --transpose" if not arguments.transpose else "",
         )
     data: dict[str, Any] = {"X": matrix.values, "coords": {"feature": features, "obs": matrix.columns}}
+    is_dense = isinstance(matrix.values, _array())
     for name in FILES:
-        path = getattr(arguments, name)
-        number = None if path is None or name == "mask" else as_number(str(path))
-        if number is not None:
-            data[name] = number
-        elif path is not None:
-            values = read_matrix(path, transpose=arguments.transpose).values
-            stays = isinstance(values, _array()) or (name != "mask" and not isinstance(matrix.values, _array()))
-            data[name] = values if stays else values.toarray()  # sparse beside sparse X
-    if "mask" in data:
-        data["mask"] = as_mask(arguments.mask, data["mask"])
+        given = getattr(arguments, name)
+        if name != "mask" and given is not None:
+            data[name] = read_offset(f"--{name}", given, arguments.transpose, is_dense)
+        elif given is not None:
+            data[name] = as_mask(given, _dense(read_matrix(given, transpose=arguments.transpose).values))
     return data | ({"observed": arguments.observed} if arguments.observed else {})
+
+
+def read_offset(flag: str, given: list[Path], transpose: bool, is_dense: bool) -> Any:
+    """What one file or number says; of two files, a column and a row, both as a pair."""
+    from nmf_zoo.interfaces.tables import read_matrix
+
+    numbers = [as_number(str(path)) for path in given]
+    if len(given) == 1 and numbers[0] is not None:
+        return numbers[0]
+    expected = "a number, a file, or a file of one column (per feature) and one of one row (per sample)"
+    if len(given) > 2 or set(numbers) != {None}:
+        raise InputError(flag, " and ".join(repr(str(path)) for path in given), expected)
+    found = [read_matrix(path, transpose=transpose).values for path in given]
+    if len(found) == 1:  # sparse beside sparse X
+        return _dense(found[0]) if is_dense else found[0]
+    of_features, of_samples = sorted(map(_dense, found), key=lambda values: values.shape[1])
+    if of_features.shape[1] != 1 or of_samples.shape[0] != 1:
+        got = " and ".join(f"{path} of shape {values.shape}" for path, values in zip(given, found, strict=True))
+        raise InputError(flag, got, expected)
+    return of_features, of_samples
 
 
 def as_number(text: str) -> float | None:
@@ -197,6 +213,10 @@ def as_mask(path: Path, values: Any) -> Any:
     if wrong.any():
         raise InputError(str(path), f"the cell {values[wrong][0]}", "1 (observed) or 0 (missing) in every cell")
     return values.astype(bool)
+
+
+def _dense(values: Any) -> Any:
+    return values if isinstance(values, _array()) else values.toarray()
 
 
 def _array() -> type:

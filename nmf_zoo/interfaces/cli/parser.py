@@ -15,7 +15,8 @@ from nmf_zoo.interfaces.cli.catalogue import Argument, Entry
 
 FILES = {
     "mask": "which cells were observed: 1 or 0",
-    "exposure": "known factor > 0 of the mean: a table like X, a row (per sample), a column (per feature) or a number",
+    "exposure": "known factor > 0 of the mean: a table like X, a row (per sample), a column (per feature) or a number; "
+    "given twice, a row and a column: their product",
     "background": "known term >= 0 of the mean, as --exposure",
 }
 NOT_HYPERPARAMETERS = {*FILES, "observed", "coords", "shape"}
@@ -130,7 +131,17 @@ def _fill_rank(parser: Parser) -> None:
     _add_model(parser, with_rank=False)
     _add_input(parser)
     run = parser.add_argument_group("the search")
-    run.add_argument("--restarts", type=int, help="runs of each rank (default 10 for the bound, 5 for holdout, else 4)")
+    text = (
+        "runs of each rank, splits of holdout, or of a search the fits that begin anew (default 5 splits, else 4 runs)"
+    )
+    run.add_argument("--restarts", type=int, help=text)
+    run.add_argument(
+        "--search",
+        type=int,
+        metavar="FITS",
+        help="search for the best mode of every rank by so many local fits, of bound and holdout (default 16); 0: no "
+        "search, the bound is the best of --restarts (default 10)",
+    )
     run.add_argument("--random-seed", metavar="SEED", help="the same seed gives the same numbers")
     run.add_argument("--cores", type=int, help="threads (default every core)")
     run.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="the same command goes on from there")
@@ -149,7 +160,8 @@ def _add_input(parser: Parser) -> None:
     )
     data = parser.add_argument_group("the data's model")
     for name, text in FILES.items():
-        data.add_argument(f"--{name}", type=Path, metavar="FILE", help=text)
+        action = "store" if name == "mask" else "append"
+        data.add_argument(f"--{name}", type=Path, metavar="FILE", help=text, action=action)
     data.add_argument("--observed", choices=["stored"], help="only the stored cells of a sparse matrix were observed")
 
 

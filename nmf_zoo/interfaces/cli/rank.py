@@ -11,7 +11,7 @@ from typing import Any
 from nmf_zoo.errors import InputError
 from nmf_zoo.files import replacing, write_figure
 from nmf_zoo.interfaces.cli import catalogue
-from nmf_zoo.interfaces.cli.fit import make_options, model_arguments, name_cell, read_data
+from nmf_zoo.interfaces.cli.fit import make_options, model_arguments, name_cell, read_data, read_search
 from nmf_zoo.interfaces.cli.output import NETCDF, PICTURES, Formats, check_output, exit_code
 from nmf_zoo.interfaces.cli.values import parse_ranks, parse_seed, parse_value
 
@@ -25,6 +25,7 @@ def run_rank(arguments: argparse.Namespace) -> int:
     method = catalogue.methods()[arguments.method]
     options = {name: parse_value(method.arguments[name], text) for name, text in _chosen(arguments)}
     seed = None if arguments.random_seed is None else parse_seed("--random-seed", arguments.random_seed)
+    search = {} if arguments.search is None else read_search(arguments.search, "fit")
     data, hyperparameters = read_data(arguments), model_arguments(arguments)
 
     import nmf_zoo as nz
@@ -42,6 +43,7 @@ def run_rank(arguments: argparse.Namespace) -> int:
         ranks,
         method=make_options(METHODS[arguments.method].options, options),
         restarts=arguments.restarts,
+        **search,
         cores=arguments.cores,
         random_seed=seed,
         quiet=arguments.quiet,
@@ -100,7 +102,7 @@ def _report(table: Any, outputs: list[Path], arguments: argparse.Namespace) -> i
 def table_lines(table: Any) -> Iterator[str]:
     """One line per rank; * the best, ~ not ruled out."""
     has_gap = "shortfall" in table
-    method = table.attrs["method"]
+    method, word = table.attrs["method"], "fit" if table.attrs.get("search") else "restart"
     heads = {"bound": "corrected" if has_gap else "bound", "holdout": "held out"}
     columns = [heads.get(method, "log evidence"), "behind" if has_gap or method == "bound" else "error", "difference"]
     yield f"  {'rank':>5}" + (f"{'bound':>13}" if has_gap else "") + "".join(f"{head:>13}" for head in columns)
@@ -110,4 +112,4 @@ def table_lines(table: Any) -> Iterator[str]:
         bound = f"{float(row['bound'].max()):>13.2f}" if has_gap else ""
         numbers = (float(row[name]) for name in ("combined", "combined_error", "difference"))
         yield f"{mark} {rank:>5}{bound}" + "".join(f"{number:>13.2f}" for number in numbers)
-    yield "* best, ~ not ruled out" + ("; behind: how far the next restart is" if method == "bound" else "")
+    yield "* best, ~ not ruled out" + (f"; behind: how far the next {word} is" if method == "bound" else "")

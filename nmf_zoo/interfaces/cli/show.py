@@ -86,6 +86,7 @@ def summary_lines(idata: Any, n_features: int, all_cells: bool = False) -> Itera
         yield from _convergence_lines(idata, all_cells)
     yield from _verdict_lines(idata)
     yield from _mode_lines(idata)
+    yield from _in_use_lines(idata, set(posterior.data_vars))
     if n_features and "W" in posterior:
         yield from _feature_lines(idata, n_features)
 
@@ -109,6 +110,14 @@ def _mode_lines(idata: Any) -> Iterator[str]:
     modes = weighed_modes(idata)
     if modes is not None:
         yield f"modes       {describe_modes(modes)}"
+
+
+def _in_use_lines(idata: Any, names: set[Any]) -> Iterator[str]:
+    """How many components are in use, where a relevance shrinks those that are not."""
+    from nmf_zoo.results.components_in_use import RELEVANCE, components_in_use
+
+    if {RELEVANCE, "W", "H"} <= names:
+        yield f"in use      {components_in_use(idata).attrs['answer']}"
 
 
 def draws_of(sizes: Any, is_fit: bool) -> str:

@@ -6,7 +6,9 @@ For a column x of counts with weights w (F, K) and h_k ~ Gamma(shape_k, rate_k),
     h_k ~ Gamma(shape_k + sum_f c_fk, rate_k + sum_f w_fk)        over the observed f
 
 and what is kept are averages of the conditional expectations E[c_fk | x, h] = x_f w_fk h_k / (w_f . h) and
-E[h_k | c]. A new column has no previous state, so h starts at a fixed point of h = (shape + sum_f E[c | x, h]) / rate.
+E[h_k | c]. Where the means of a column are e times w_f . h, all of this holds for e h_k, whose prior has the rate
+rate_k / e: that is what h stands for here, in the statistics too. A new column has no previous state, so h starts at a
+fixed point of h = (shape + sum_f E[c | x, h]) / rate.
 
 Only the proportions of a row w_f matter for c, so rows are divided by their largest weight, and h by its own: products
 keep their size whatever the scale of W. Cells are drawn as in :mod:`nmf_zoo.kernels.counts.allocation`.
@@ -50,6 +52,9 @@ COLUMNS, STEPS, SCALE, MASS, TIME, AVERAGED = range(6)  # of the clock
 SMALLEST_SCALE = 1e-6  # TIME - row_times loses as many digits as the scale has fallen by
 
 
+NOTHING = np.zeros(0)
+
+
 class Running(NamedTuple):
     """The statistics of a stream, owned and overwritten in place.
 
@@ -62,6 +67,7 @@ class Running(NamedTuple):
     sums, some_sums, everywhere_sums : sums of the three over the averaged steps; (0, K) without averages
     row_times : (F,) when the rows of the sums were brought up to date; (0,) without averages
     clock : (6,) columns seen, steps made, scale, weight of the steps so far, time, averaged steps
+    unexposed, unexposed_sums : as ``everywhere`` and its sums, not times the exposures; (0,) until a column has one
     """
 
     sources: np.ndarray
@@ -73,6 +79,8 @@ class Running(NamedTuple):
     everywhere_sums: np.ndarray
     row_times: np.ndarray
     clock: np.ndarray
+    unexposed: np.ndarray = NOTHING
+    unexposed_sums: np.ndarray = NOTHING
 
 
 @kernel
@@ -106,6 +114,8 @@ def renew(running):
     running.row_times[:] = 0.0
     for k in range(rank):
         running.everywhere[k] *= scale
+    for k in range(running.unexposed.size):
+        running.unexposed[k] *= scale
     running.clock[SCALE], running.clock[TIME] = 1.0, 0.0
 
 
@@ -139,6 +149,8 @@ def add_columns(running, columns, first, last, shares, active, weight):
         if columns.complete[n]:
             for k in range(running.totals.size):
                 running.everywhere[k] += scaled * active[n - first, k]
+            for k in range(running.unexposed.size):
+                running.unexposed[k] += scaled * active[n - first, k] / columns.exposure[n]
 
 
 @kernel
@@ -150,6 +162,8 @@ def end_step(running, n_columns, is_averaged):
     if is_averaged:
         for k in range(running.everywhere_sums.shape[0]):
             running.everywhere_sums[k] += running.everywhere[k] * clock[SCALE]
+        for k in range(running.unexposed_sums.shape[0]):
+            running.unexposed_sums[k] += running.unexposed[k] * clock[SCALE]
         clock[TIME] += clock[SCALE]
         clock[AVERAGED] += 1.0
 
@@ -192,7 +206,7 @@ class Weights(NamedTuple):
     is_start: bool
 
 
-class Plan(NamedTuple):
+class ColumnPlan(NamedTuple):
     """The priors' shape and rate of h, (K,); how many sweeps, and how many of the last are kept."""
 
     shape: np.ndarray
@@ -201,14 +215,14 @@ class Plan(NamedTuple):
     keep: int
 
 
-class Room(NamedTuple):
+class ColumnWorkspace(NamedTuple):
     """What a chunk of columns gives, and room to get it.
 
     Attributes
     ----------
     width : as of :class:`nmf_zoo.kernels.simd.lanes.Padded`
     shares : (cells, lanes) E[c | x] of the chunk's cells
-    active : (columns, K) E[h | x]
+    active : (columns, K) E[h | x], times the exposure
     rows : (cells of the longest column, lanes) weights, each row divided by its largest
     row : (2, lanes) h over its largest cell; counts of "component k or later"
     small : (4, K) rate, logarithm of h, and two rows of scratch
@@ -224,13 +238,13 @@ class Room(NamedTuple):
     counts: np.ndarray
 
 
-def make_room(n_cells: int, longest: int, n_columns: int, rank: int) -> Room:
+def make_room(n_cells: int, longest: int, n_columns: int, rank: int) -> ColumnWorkspace:
     """Room for a chunk of so many cells and columns."""
     width = width_for(rank, np.float64)
     lanes = tile_lanes(Padded(np.empty(0), width))
     shares, rows, row = (_aligned_zeros(size, lanes) for size in (n_cells, longest, 2))
     small, counts = np.empty((4, rank)), np.empty(rank, np.int64)
-    return Room(width, shares, np.empty((n_columns, rank)), rows, row, small, counts)
+    return ColumnWorkspace(width, shares, np.empty((n_columns, rank)), rows, row, small, counts)
 
 
 def _aligned_zeros(rows: int, lanes: int) -> np.ndarray:
@@ -244,14 +258,14 @@ def _aligned_zeros(rows: int, lanes: int) -> np.ndarray:
 def expect_columns(columns, first, last, weights, plan, room, key):
     """Overwrite room.shares and room.active for the columns first, ..., last - 1; returns the sum of their counts.
 
-    Draws are keyed by a column's number in the stream.
+    Activations are times the exposure of their column. Draws are keyed by a column's number in the stream.
     """
     base, total = columns.indptr[first], 0.0
     for n in range(first, last):
         begin, end = columns.indptr[n], columns.indptr[n + 1]
         _gather(columns, begin, end, columns.complete[n], weights, room)
         for k in range(plan.rate.size):
-            room.small[0, k] += plan.rate[k]
+            room.small[0, k] += plan.rate[k] / columns.exposure[n]
         x = columns.values[begin:end]
         shares = Padded(room.shares[begin - base : end - base], room.width)
         _begin(x, plan, room)

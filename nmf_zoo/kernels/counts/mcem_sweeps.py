@@ -24,7 +24,7 @@ from nmf_zoo.kernels.simd.unowned_views import borrowed
 SOURCES, ACTIVATIONS = 0, 1  # children of the stream of one sweep of one sample
 
 
-class Plan(NamedTuple):
+class MCEMPlan(NamedTuple):
     """How to run and what to gather from the sweeps after the first ``burn_in``.
 
     width : as of :class:`nmf_zoo.kernels.simd.lanes.Padded`, with a lane for each component, and one for a background
@@ -60,7 +60,7 @@ class Chains(NamedTuple):
     density: Any
 
 
-class Room(NamedTuple):
+class MCEMWorkspace(NamedTuple):
     """Room for one chunk, rows padded to whole vectors.
 
     row : (3, lanes) h; counts of "component k or later", of small cells and of large ones
@@ -76,17 +76,17 @@ class Room(NamedTuple):
     counts: Any
 
 
-def make_plan(layout, rank: int, sweeps: int, burn_in: int, expects: bool, conditional: bool) -> Plan:
+def make_plan(layout, rank: int, sweeps: int, burn_in: int, expects: bool, conditional: bool) -> MCEMPlan:
     """A plan for ``rank`` components."""
-    return Plan(_width(layout, rank), sweeps, burn_in, expects, conditional)
+    return MCEMPlan(_width(layout, rank), sweeps, burn_in, expects, conditional)
 
 
-def make_room(layout, rank: int) -> Room:
+def make_room(layout, rank: int) -> MCEMWorkspace:
     """Room for :func:`run_chains` over the samples of any chunk."""
     sources = rank + 1 if layout.offset.size else rank
     lanes, cells = tile_lanes(Padded(np.empty(0), _width(layout, rank))), int(np.diff(layout.indptr).max(initial=0))
     rows = np.zeros((3, lanes)), np.zeros((cells, lanes)), np.zeros((cells, lanes))
-    return Room(*rows, np.empty(sources), np.empty(sources), np.empty(sources, np.int64))
+    return MCEMWorkspace(*rows, np.empty(sources), np.empty(sources), np.empty(sources, np.int64))
 
 
 def _width(layout, rank: int) -> tuple:

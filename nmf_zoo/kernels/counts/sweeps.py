@@ -17,6 +17,7 @@ from nmf_zoo.kernels.counts.joint import WeightArrays, log_joint, weigh_features
 from nmf_zoo.kernels.hmc.adaptation import (
     Side,
     SideRoom,
+    SweepPlan,
     begin_sweep,
     end_sweep,
     from_blocks,
@@ -34,16 +35,6 @@ SOURCES, WEIGHTS, ACTIVATIONS, SCALES, SHEARS, HYPERPARAMETERS, TRAJECTORIES, OR
 ORBIT_EVERY = 4  # sweeps with trajectories, which move along the orbit themselves if slowly
 
 
-class Plan(NamedTuple):
-    """What a sweep does: which factors are drawn, which moves follow, and whether trajectories do."""
-
-    draws_W: bool
-    draws_H: bool
-    scales: bool
-    shears: bool
-    walks: bool
-
-
 class Sweeps(NamedTuple):
     """What every sweep reads.
 
@@ -53,7 +44,7 @@ class Sweeps(NamedTuple):
     sides : W's and H's, for trajectories
     """
 
-    plan: Plan
+    plan: SweepPlan
     layout: Any
     weights: WeightArrays
     priors: Any
@@ -71,7 +62,7 @@ class Factors(NamedTuple):
     of_samples: np.ndarray
 
 
-class Room(NamedTuple):
+class SweepWorkspace(NamedTuple):
     """Scratch of a sweep, each array written before it is read.
 
     Attributes
@@ -94,16 +85,6 @@ class Room(NamedTuple):
     scale: np.ndarray
     means: np.ndarray
     sides: tuple[SideRoom, SideRoom]
-
-
-class Kept(NamedTuple):
-    """Where the kept sweeps go, along the first axis."""
-
-    W: np.ndarray
-    Ht: np.ndarray
-    mean: np.ndarray
-    lp: np.ndarray
-    infos: np.ndarray
 
 
 @kernel
@@ -130,7 +111,7 @@ def run_sweeps(sweeps, factors, tuning, room, kept, block, key):
 def _sweep(sweeps, factors, tuning, room, is_tuning, key):
     """One sweep: (failures of the allocation, (size of the scale move, acceptance and steps of W and of H))."""
     failures, scale_move, chances = 0, 0.0, (np.nan, np.nan)
-    if not sweeps.plan.walks:
+    if not sweeps.plan.runs_hmc:
         failures, scale_move = _draw_by_sources(sweeps, factors, room, key)
         return failures, (scale_move, np.nan, np.nan, 0.0, 0.0)
     what = begin_sweep(tuning, is_tuning, ORBIT_EVERY)
@@ -139,7 +120,7 @@ def _sweep(sweeps, factors, tuning, room, is_tuning, key):
         if failures > 0:
             return failures, (scale_move, np.nan, np.nan, 0.0, 0.0)
     lengths = np.float64(tuning.W.length[0]), np.float64(tuning.H.length[0])
-    chances = walk(sweeps, factors, tuning, room, what, fold(key, TRAJECTORIES))
+    chances = run_hmc(sweeps, factors, tuning, room, what, fold(key, TRAJECTORIES))
     if what.moves:
         scale_move = _move_along_orbit(sweeps, factors, room, fold(key, ORBIT))
     end_sweep(tuning, sweeps.sides, room.sides, is_tuning)
@@ -147,33 +128,33 @@ def _sweep(sweeps, factors, tuning, room, is_tuning, key):
 
 
 @kernel
-def walk(sweeps, factors, tuning, room, what, key):
+def run_hmc(sweeps, factors, tuning, room, what, key):
     """Trajectories of H's rows given W, then of W's given H, if this sweep has them: mean acceptance of W and H."""
     chance_W, chance_H = np.nan, np.nan
-    if not (what.walks or what.measures):
+    if not (what.runs_hmc or what.measures):
         return chance_W, chance_H
     W, Ht, plan = factors.W, factors.Ht, sweeps.plan
     if plan.draws_H:
         weigh_features(room.rate_h, sweeps.weights, W)
         _add(room.rate_h, sweeps.priors.rate_h, room.rate_h)
         arrays = Ht, room.rate_h, W
-        chance_H = _walk_side(sweeps.sides[1], arrays, tuning.H, room.sides[1], what, fold(key, 1))
+        chance_H = _run_side(sweeps.sides[1], arrays, tuning.H, room.sides[1], what, fold(key, 1))
     if plan.draws_W:
         weigh_samples(room.rate_w, sweeps.weights, Ht)
         _add(room.rate_w, sweeps.priors.rate_w, room.rate_w)
         arrays = W, room.rate_w, Ht
-        chance_W = _walk_side(sweeps.sides[0], arrays, tuning.W, room.sides[0], what, fold(key, 0))
+        chance_W = _run_side(sweeps.sides[0], arrays, tuning.W, room.sides[0], what, fold(key, 0))
     return chance_W, chance_H
 
 
 @kernel
-def _walk_side(side, arrays, tuning, room, what, key):
+def _run_side(side, arrays, tuning, room, what, key):
     """``arrays``: the factor, its rates, the other factor; ``what``: the sweep's Schedule."""
     factor, rate, other = arrays
     chance = np.nan
     to_blocks(room.rows.values, factor)
     to_blocks(room.rows.rate, rate)
-    if what.walks:
+    if what.runs_hmc:
         chance = move_side(side, other, tuning, room, key)
         from_blocks(factor, room.rows.values)
     if what.measures:

@@ -17,7 +17,7 @@ from nmf_zoo.kernels.counts.joint import WeightArrays, dot, dot_log, weigh_featu
 from nmf_zoo.kernels.counts.sweeps import apply_scales, pull_of_components
 from nmf_zoo.kernels.hmc.adaptation import Side, from_blocks, to_blocks, turn
 from nmf_zoo.kernels.hmc.mass import set_strides
-from nmf_zoo.kernels.hmc.poisson_rows import Room, Rows, Stride, move_rows
+from nmf_zoo.kernels.hmc.poisson_rows import FactorRows, RowWorkspace, Stride, move_rows
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import fold
 
@@ -65,9 +65,9 @@ class Pace(NamedTuple):
 class SideScratch(NamedTuple):
     """Room of one factor's rows, and sums of their acceptance (blocks, width)."""
 
-    rows: Rows
+    rows: FactorRows
     stride: Stride
-    block: Room
+    block: RowWorkspace
     rate: np.ndarray
     accepted: np.ndarray
 
@@ -110,7 +110,7 @@ def move_chains(target, before, ancestors, after, scratch, chains, key):
         Ht[:] = before.Ht[ancestors[chain]]
         for sweep in range(length):
             move = chain * length + sweep
-            _walk(target, scratch, fold(key, move))
+            _run_trajectory(target, scratch, fold(key, move))
             if sweep % ORBIT_EVERY == 0 and target.draws[0] and target.draws[1]:
                 move_along_orbit(target, scratch, fold(key, move))
             after.W[move] = W
@@ -119,7 +119,7 @@ def move_chains(target, before, ancestors, after, scratch, chains, key):
 
 
 @kernel
-def _walk(target, scratch, key):
+def _run_trajectory(target, scratch, key):
     """Trajectories of H's rows given W, then of W's given H."""
     W, Ht, priors, (side_W, side_H) = scratch.W, scratch.Ht, target.priors, scratch.sides
     if target.draws[1]:

@@ -15,9 +15,9 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import kernel
 from nmf_zoo.kernels.hmc.poisson_rows import (
-    Room,
+    FactorRows,
     RowCounts,
-    Rows,
+    RowWorkspace,
     Stride,
     add_plain_curvature,
     measure_rows,
@@ -33,6 +33,8 @@ EVERY, MEASURED = 20, 4  # one sweep in so many allocates as a guard where a fac
 TARGET, GAIN, LEAST_GAIN, FIRST_STEP = 0.9, 1.5, 0.3, 0.5  # acceptance; change of log step per acceptance amiss
 PATH, PLAIN_PATH, SHORTEST, LONGEST = 3.0, 4.0, 3, 32  # length * step with masses and without; least and most length
 RIDGE = 0.25  # least square of a mass's pivot: averages of few sweeps may be anything
+
+N_INFOS = 5  # size of the scale move; acceptance probability and steps of the trajectories of W and H
 
 SWEEPS, IS_FROZEN, IS_READY, WINDOW, INDEX, SEEN, CHANGES, IN_BURST = range(8)  # entries of Tuning.pace
 
@@ -77,8 +79,28 @@ class Side(NamedTuple):
 class SideRoom(NamedTuple):
     """Room for one side."""
 
-    rows: Rows
-    block: Room
+    rows: FactorRows
+    block: RowWorkspace
+
+
+class SweepPlan(NamedTuple):
+    """What a sweep does: which factors are drawn, which moves follow, and whether trajectories run."""
+
+    draws_W: bool
+    draws_H: bool
+    scales: bool
+    shears: bool
+    runs_hmc: bool
+
+
+class Kept(NamedTuple):
+    """Where the kept sweeps go, along the first axis; ``infos``: what each says of itself, as ``N_INFOS`` numbers."""
+
+    W: np.ndarray
+    Ht: np.ndarray
+    mean: np.ndarray
+    lp: np.ndarray
+    infos: np.ndarray
 
 
 class Schedule(NamedTuple):
@@ -87,13 +109,13 @@ class Schedule(NamedTuple):
     Attributes
     ----------
     allocates : draws sources and factors as plain Gibbs does
-    walks : moves rows along trajectories
+    runs_hmc : moves rows along trajectories
     measures : takes note of the curvature
     moves : along the orbit, after the trajectories
     """
 
     allocates: bool
-    walks: bool
+    runs_hmc: bool
     measures: bool
     moves: bool
 
@@ -110,9 +132,14 @@ def begin_sweep(tuning, is_tuning, orbit_every):
         pace[IS_READY] = 1.0 if pace[SWEEPS] >= LEAST else 0.0
         _bound_steps(tuning.W)
         _bound_steps(tuning.H)
-    sweeps, walks = pace[SWEEPS], pace[IS_READY] > 0.0
+    sweeps, runs_hmc = pace[SWEEPS], pace[IS_READY] > 0.0
     measures = is_tuning and _is_measured(pace)
-    return Schedule(not walks or sweeps % EVERY == 0.0, walks, measures, walks and sweeps % orbit_every == 0.0)
+    return Schedule(
+        not runs_hmc or sweeps % EVERY == 0.0,
+        runs_hmc,
+        measures,
+        runs_hmc and sweeps % orbit_every == 0.0,
+    )
 
 
 @kernel

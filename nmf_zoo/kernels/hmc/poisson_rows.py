@@ -232,7 +232,7 @@ def _add_curvature_of_cells(layout, other, block, means, slope, out):
 # -- trajectories ----------------------------------------------------------------------------------------------------
 
 
-class Rows(NamedTuple):
+class FactorRows(NamedTuple):
     """A factor's rows and their gamma conditionals less the counts: (blocks, K, width) each, and ``chance``.
 
     Attributes
@@ -264,7 +264,7 @@ class Stride(NamedTuple):
     length: np.ndarray
 
 
-class Room(NamedTuple):
+class RowWorkspace(NamedTuple):
     """Room for one block, overwritten.
 
     Attributes
@@ -287,10 +287,10 @@ class Room(NamedTuple):
     step: np.ndarray
 
 
-def make_room(most_cells: int, rank: int, width: int) -> Room:
+def make_room(most_cells: int, rank: int, width: int) -> RowWorkspace:
     """Room for blocks of up to ``most_cells`` cells (a grid's, padding included, or non-zeros)."""
     tables = (np.empty((rank, width)) for _ in range(5))
-    return Room(np.empty(most_cells), np.empty(most_cells), *tables, np.empty(width), np.empty(width))
+    return RowWorkspace(np.empty(most_cells), np.empty(most_cells), *tables, np.empty(width), np.empty(width))
 
 
 class CountsTarget(NamedTuple):

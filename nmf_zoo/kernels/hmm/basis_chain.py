@@ -41,7 +41,7 @@ from nmf_zoo.kernels.simd.unowned_views import borrowed
 WITHOUT_DATA = -1  # no time was impossible
 
 
-class Rows(NamedTuple):
+class BlockRows(NamedTuple):
     """The rows of one block of at most B times.
 
     Attributes

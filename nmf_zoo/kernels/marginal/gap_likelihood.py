@@ -186,7 +186,7 @@ FULL = 1e290  # the state's sum after a rescaling: sums only fall, so this leave
 RESCALE = 8  # counts between two rescalings
 
 
-class Rows(NamedTuple):
+class StateRows(NamedTuple):
     """Where the state of n counts lies.
 
     Attributes
@@ -216,7 +216,7 @@ def _binomial(n, k):
 
 @kernel
 def lay_out(n, rank):
-    """The :class:`Rows` of n counts and ``rank`` >= 2 components."""
+    """The :class:`StateRows` of n counts and ``rank`` >= 2 components."""
     depth = rank - 2
     n_rows = _binomial(n + depth, depth)
     start, used = np.zeros(n_rows + 1, np.int64), np.zeros(n_rows, np.int64)
@@ -236,7 +236,7 @@ def lay_out(n, rank):
         _advance(sums)
     for m in range(1, n + 1):
         active[m] = max(active[m], active[m - 1])
-    return Rows(start, used, outer, below, active)
+    return StateRows(start, used, outer, below, active)
 
 
 @kernel

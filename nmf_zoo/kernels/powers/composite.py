@@ -63,7 +63,7 @@ class Given(NamedTuple):
     tilt: Any
 
 
-class Room(NamedTuple):
+class ChunkWorkspace(NamedTuple):
     """Scratch of one chunk of frames.
 
     Attributes
@@ -82,10 +82,10 @@ class Room(NamedTuple):
     of_weights: Any
 
 
-def make_room(rank: int, n_frequencies: int) -> Room:
+def make_room(rank: int, n_frequencies: int) -> ChunkWorkspace:
     """Room for :func:`draw_frames`."""
     parts, rest, of_weights = (np.zeros((rows, n_frequencies)) for rows in (rank, rank + 1, rank))
-    return Room(parts, rest, np.empty(n_frequencies), np.empty(rank, np.uint64), of_weights)
+    return ChunkWorkspace(parts, rest, np.empty(n_frequencies), np.empty(rank, np.uint64), of_weights)
 
 
 # -- powers of the components --------------------------------------------------------------------------------------

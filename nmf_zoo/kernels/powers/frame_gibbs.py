@@ -169,7 +169,7 @@ class Frames(NamedTuple):
 
     Attributes
     ----------
-    power : (n, F) float64 >= 0
+    power : (n, F) float64 >= 0, over the frame's own exposure
     seen : (n, F) bool, True = observed; (0, 0) when every cell is
     number : how many frames of the stream came before
     """
@@ -208,7 +208,7 @@ class Chain(NamedTuple):
     leaps: int = 0
 
 
-class Room(NamedTuple):
+class FrameWorkspace(NamedTuple):
     """Room for one frame, D cells with the padding; overwritten.
 
     Attributes
@@ -271,7 +271,7 @@ class Activations(NamedTuple):
     shares: np.ndarray
 
 
-def make_room(n_frequencies: int, rank: int, has_shares: bool = False) -> Room:
+def make_room(n_frequencies: int, rank: int, has_shares: bool = False) -> FrameWorkspace:
     """Room for frames of so many frequencies."""
     padded = -(-n_frequencies // LANES) * LANES
     tables = [np.zeros((rows, padded)) for rows in (rank, rank + 1, rank, rank, rank if has_shares else 0)]
@@ -279,7 +279,7 @@ def make_room(n_frequencies: int, rank: int, has_shares: bool = False) -> Room:
     cells, (power, left, excess) = np.zeros(n_frequencies, np.int64), np.zeros((3, padded))
     small = np.zeros(rank), np.zeros(rank), np.zeros(rank, np.uint64)
     tables = ratio, shares, *(np.zeros((rows, rank)) for rows in (3, 4, rank))
-    return Room(cells, weights, power, rest, parts, left, excess, *small, *tables)
+    return FrameWorkspace(cells, weights, power, rest, parts, left, excess, *small, *tables)
 
 
 @kernel
@@ -292,7 +292,7 @@ def expect_frames(out, frames, weights, chain, room, key):
                 out.inverse[k] += chain.shape[k] / chain.scale[k]
             continue
         _begin(chain, room, n_cells)
-        _walk(chain, room, n_cells, fold(key, frames.number + n))
+        _run_trajectory(chain, room, n_cells, fold(key, frames.number + n))
         for k in range(weights.shape[0]):
             for i in range(n_cells):
                 w, mean = room.weights[k, i], room.ratio[k, i] / chain.keep
@@ -309,7 +309,7 @@ def activate_frames(out, frames, weights, chain, room, key):
     for n in range(frames.power.shape[0]):
         n_cells = _gather(frames, n, weights, chain, room)
         _begin(chain, room, n_cells)
-        _walk(chain, room, n_cells, fold(key, frames.number + n))
+        _run_trajectory(chain, room, n_cells, fold(key, frames.number + n))
         for k in range(weights.shape[0]):
             out.mean[n, k] = room.moments[0, k] / chain.keep
             out.square[n, k] = room.moments[1, k] / chain.keep
@@ -365,7 +365,7 @@ def _begin(chain, room, n_cells):
 
 
 @kernel
-def _walk(chain, room, n_cells, key):
+def _run_trajectory(chain, room, n_cells, key):
     """All sweeps of a frame, and the sums over the last."""
     padded, rank = -(-n_cells // LANES) * LANES, room.h.size
     weights, rest, parts = borrowed(room.weights), borrowed(room.rest), borrowed(room.parts)

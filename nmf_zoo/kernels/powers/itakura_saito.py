@@ -50,7 +50,7 @@ class OfW(NamedTuple):
     drag: Padded
 
 
-class Room(NamedTuple):
+class BlockWorkspace(NamedTuple):
     """Room for a block of frames.
 
     Attributes
@@ -91,10 +91,10 @@ def sums_of_W(rank: int, F: int) -> OfW:
     return OfW(in_tiles(rank + rank % 2, F, 256), in_tiles(rank + rank % 2, F, 1280))
 
 
-def make_room(rank: int, F: int) -> Room:
+def make_room(rank: int, F: int) -> BlockWorkspace:
     """An empty room."""
     h = np.zeros((FRAMES, rank + rank % 2))
-    return Room(in_tiles(FRAMES, F), in_tiles(FRAMES, F, 2048), h)
+    return BlockWorkspace(in_tiles(FRAMES, F), in_tiles(FRAMES, F, 2048), h)
 
 
 # -- divergence, pulls and drags -------------------------------------------------------------------------------------

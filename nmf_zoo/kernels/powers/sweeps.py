@@ -15,6 +15,7 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import kernel, spliced
 from nmf_zoo.kernels.hmc.adaptation import (
+    SweepPlan,
     begin_sweep,
     end_sweep,
     from_blocks,
@@ -50,16 +51,6 @@ ORBIT_EVERY = 10  # sweeps: a shear costs as much as they do, and trajectories m
 PAIRS = 2  # exchanges of a sweep, at the most one less than components
 
 
-class Plan(NamedTuple):
-    """What a sweep does: which factors are drawn, which moves follow, and whether trajectories run."""
-
-    draws_W: bool
-    draws_H: bool
-    scales: bool
-    shears: bool
-    walks: bool
-
-
 class PowerSide(NamedTuple):
     """The data as the rows of a factor see them; the last block is filled up with idle rows."""
 
@@ -86,7 +77,7 @@ class PowerSweeps(NamedTuple):
     sides : W's and H's
     """
 
-    plan: Plan
+    plan: SweepPlan
     spectra: Any
     given: Any
     priors: Any
@@ -94,7 +85,7 @@ class PowerSweeps(NamedTuple):
     sides: tuple[PowerSide, PowerSide]
 
 
-class Room(NamedTuple):
+class SweepWorkspace(NamedTuple):
     """Scratch of a sweep: the composite sweep's, W (F, K), H (K, N), scales (K,), and of both sides."""
 
     chunk: Any
@@ -102,16 +93,6 @@ class Room(NamedTuple):
     H: np.ndarray
     scales: np.ndarray
     sides: tuple[PowerSideRoom, PowerSideRoom]
-
-
-class Kept(NamedTuple):
-    """Where the kept sweeps go, along the first axis."""
-
-    W: np.ndarray
-    Ht: np.ndarray
-    mean: np.ndarray
-    lp: np.ndarray
-    infos: np.ndarray
 
 
 @kernel
@@ -137,19 +118,19 @@ def run_sweeps(sweeps, factors, tuning, room, kept, block, keys):
 def _sweep(sweeps, factors, tuning, room, is_tuning, key):
     """One sweep: (size of the scale move, acceptance of W's and of H's trajectories, steps of W's and of H's)."""
     scale_move, chance_W, chance_H, length_W, length_H = 0.0, np.nan, np.nan, 0.0, 0.0
-    if not sweeps.plan.walks:
+    if not sweeps.plan.runs_hmc:
         scale_move = draw_by_components(sweeps, factors, room, key)
     else:
         what, own = begin_sweep(tuning, is_tuning, ORBIT_EVERY), fold(key, TRAJECTORIES)
         if what.allocates:
             scale_move = draw_by_components(sweeps, factors, room, key)
         length_W, length_H = np.float64(tuning.W.length[0]), np.float64(tuning.H.length[0])
-        if what.walks or what.measures:
+        if what.runs_hmc or what.measures:
             turn(room.W, factors.Wt)
             if sweeps.plan.draws_H:
-                chance_H = walk(sweeps.sides[1], factors.Ht, room.W, tuning.H, room.sides[1], what, fold(own, 1))
+                chance_H = run_hmc(sweeps.sides[1], factors.Ht, room.W, tuning.H, room.sides[1], what, fold(own, 1))
             if sweeps.plan.draws_W:
-                chance_W = walk(sweeps.sides[0], room.W, factors.Ht, tuning.W, room.sides[0], what, fold(own, 0))
+                chance_W = run_hmc(sweeps.sides[0], room.W, factors.Ht, tuning.W, room.sides[0], what, fold(own, 0))
                 turn(factors.Wt, room.W)
         if what.moves:
             scale_move = _move_along_orbit(sweeps, factors, room, fold(key, ORBIT))
@@ -184,20 +165,20 @@ def _move_along_orbit(sweeps, factors, room, key):
 
 
 @kernel
-def walk(side, factor, other, tuning, room, what, key):
+def run_hmc(side, factor, other, tuning, room, what, key):
     """Move and measure the rows of one factor given the other, or only either: mean acceptance, nan without moves."""
     set_rows(room.rows.values, factor)
-    walk_blocks(side.data, other, tuning, room, (0, room.rows.values.shape[0]), what, key)
-    return end_walk(side, factor, room.rows, what.walks)
+    run_blocks(side.data, other, tuning, room, (0, room.rows.values.shape[0]), what, key)
+    return end_trajectories(side, factor, room.rows, what.runs_hmc)
 
 
 @kernel
-def walk_blocks(data, other, tuning, room, blocks, what, key):
+def run_blocks(data, other, tuning, room, blocks, what, key):
     """Move and measure the rows of blocks[0], ..., blocks[1] - 1, or only either: see ``what``."""
     stride, pairs = PowerStride(tuning.root, tuning.step, tuning.length), min(PAIRS, other.shape[1] - 1)
     for block in range(blocks[0], blocks[1]):
         own = fold(key, block)
-        if what.walks:
+        if what.runs_hmc:
             move_rows(data, other, room.rows, stride, room.block, block, own)
             exchange_components(data, other, room.rows, room.block, block, pairs, fold(own, EXCHANGES))
         if what.measures and tuning.curvature.size > 0:
@@ -212,9 +193,9 @@ def set_rows(values, factor):
 
 
 @kernel
-def end_walk(side, factor, rows, walked):
+def end_trajectories(side, factor, rows, has_run):
     """Take over what was moved; returns the mean acceptance."""
-    if not walked:
+    if not has_run:
         return np.nan
     from_blocks(factor, rows.values)
     return mean_chance(rows.chance, side.n_rows)

@@ -36,8 +36,9 @@ def expect_column(x, seen, W, shape, rate, sweeps, keep, key):
     return sources, active
 
 
-def exact_column(x, seen, W, shape, rate):
+def exact_column(x, seen, W, shape, rate, exposure=1.0):
     """(log p(x | W), E[c | x] (F, K), E[h | x] (K,)) by enumeration of all ways to share the counts out."""
+    W = exposure * W
     below = rate + W[seen].sum(axis=0)
     log_total, sources, active = -np.inf, np.zeros(W.shape), np.zeros(len(rate))
     rows = [list(shares_of(int(n), len(rate))) for n in x]

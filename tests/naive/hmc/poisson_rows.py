@@ -61,11 +61,11 @@ def move_row(v, row, stride, momentum, jitter, test, density=log_density):
     return (scale * np.logaddexp(0.0, free) if test < chance else v), chance
 
 
-def move_rows(v, rows, strides, key, width, density=log_density):
+def move_rows(v, rows, strides, key, width, density=log_density, move=move_row):
     """(new v (K, rows), chances) of the rows of one block; ``rows`` and ``strides`` are lists."""
     p, out, chances = momenta(len(v), width, key), v.copy(), []
     for i, (row, stride) in enumerate(zip(rows, strides, strict=True)):
         draws = (uniform(child(key, stream), i) for stream in (JITTER, TEST))
-        out[:, i], chance = move_row(v[:, i], row, stride, p[:, i], *draws, density)
+        out[:, i], chance = move(v[:, i], row, stride, p[:, i], *draws, density)
         chances.append(chance)
     return out, np.array(chances)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nmf_zoo.kernels.hmc.leapfrog import JITTER, TEST
+from nmf_zoo.kernels.hmc.leapfrog import TEST
 from nmf_zoo.kernels.random.keyed_rng import child, uniform
-from tests.naive.hmc.poisson_rows import momenta
+from tests.naive.hmc import poisson_rows
 
 
 def log_likelihood(v, power, u, offset):
@@ -53,13 +53,8 @@ def move_row(v, row, stride, momentum, jitter, test, density=log_density):
 
 
 def move_rows(v, rows, strides, key, width, density=log_density):
-    """(new v (K, rows), chances) of the rows of one block; ``rows`` and ``strides`` are lists."""
-    p, out, chances = momenta(len(v), width, key), v.copy(), []
-    for i, (row, stride) in enumerate(zip(rows, strides, strict=True)):
-        draws = (uniform(child(key, stream), i) for stream in (JITTER, TEST))
-        out[:, i], chance = move_row(v[:, i], row, stride, p[:, i], *draws, density)
-        chances.append(chance)
-    return out, np.array(chances)
+    """As of counts."""
+    return poisson_rows.move_rows(v, rows, strides, key, width, density, move_row)
 
 
 def exchanged(v, u, k, j):

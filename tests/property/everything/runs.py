@@ -232,10 +232,11 @@ def streams(pick, name, model: Model, engine):
             f"rng.integers(0, 2**31, {size})",
         ],
     }[model.kind]
-    lines += [f"stream.update({pick(new)})" for _ in range(pick((1, 2, 3)))]
+    own = pick(["", "", "", ", exposure=2.5", ", exposure=1e-12"])
+    lines += [f"stream.update({pick(new)}{own})" for _ in range(pick((1, 2, 3)))]
     more = pick([None, None, "activations", "filtered", "saved"])
     if more == "activations":
-        lines.append(f"check.activations(stream.activations({pick(new)}))")
+        lines.append(f"check.activations(stream.activations({pick(new)}{own}))")
     elif more == "filtered":
         lines.append("check.finite(stream.filtered)")
     elif more == "saved":
@@ -243,7 +244,7 @@ def streams(pick, name, model: Model, engine):
             "stream.save(folder / 'stream')",
             "again = nz.resume_stream(folder / 'stream', cores=1)",
             f"new = {pick(new)}",
-            "stream.update(new), again.update(new)",
+            f"stream.update(new{own}), again.update(new{own})",
             "check.same(stream.result(), again.result())",
         ]
     return [*lines, "idata = stream.result()"]

@@ -26,7 +26,7 @@ from nmf_zoo.kernels.random.resampling import resample_by
 RESAMPLE, PROPOSE = range(2)  # children of a step's key
 
 
-class Plan(NamedTuple):
+class FilterPlan(NamedTuple):
     """How to filter.
 
     Attributes

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.kernels.compile import in_lanes, kernel
+from nmf_zoo.kernels.compile import in_lanes, kernel, spliced
 from nmf_zoo.kernels.numerics.special import LARGEST_POWER, fast_log
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 
@@ -441,3 +441,40 @@ def set_increments(increments, block):
     for lane in range(increments.size):
         ratio = min(block.log_z[lane], LARGEST_POWER)
         increments[lane] = -math.log((1.0 - OWN_SHARE) * math.exp(ratio) + OWN_SHARE)
+
+
+# -- the look and the proposal: what chains differ in comes as functions of their files ------------------------------
+
+
+@spliced
+def see(ahead, population, cloud, target, law, t, pool, seek):
+    """Overwrite what is ``ahead`` of the particles and, in ``look``, the log of how well they explain sample t."""
+    look = population.look
+    ahead.seen[0] = 1 if is_informative(target, t) else 0
+    if ahead.seen[0] == 0:
+        look[:] = 0.0
+        return
+    pool(ahead.vectors, np.exp(population.log_weights), cloud, law)
+    approximate(ahead, target, t, 1.0)
+    block = block_of(cloud.h.shape[0])
+    for start in range(0, look.size, LANES):
+        gather(block, cloud, start)
+        seek(block, ahead, law)
+        keep(ahead, look, block, start)
+
+
+@spliced
+def draw(ahead, population, new, old, law, key, move, draw_block):
+    """Move particle i from ancestors[i] of ``old`` to ``new`` by what was seen; increments = log f - log q."""
+    ancestors, increments = population.ancestors, population.increments
+    if ahead.seen[0] == 0:
+        move(new, old, ancestors, law, key)
+        increments[:] = 0.0
+        return
+    block = block_of(old.h.shape[0])
+    for start in range(0, ancestors.size, LANES):
+        count = min(LANES, ancestors.size - start)
+        fetch(block, ahead, old, ancestors[start : start + count])
+        take_apart(block, ahead.shared[: old.h.shape[0]], ahead.vectors[2])
+        draw_block(block, new, law, start, key)
+        set_increments(increments[start : start + count], block)

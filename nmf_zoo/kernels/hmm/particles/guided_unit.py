@@ -16,23 +16,16 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import in_lanes, kernel, spliced, summing
 from nmf_zoo.kernels.hmm.particles.guided_sites import (
-    LANES,
     LEAST_VARIANCE,
-    approximate,
     begin_block,
-    block_of,
     condition,
-    fetch,
+    draw,
     finish_log_z,
     follow,
-    gather,
     hedge,
     is_by_own_law,
-    is_informative,
-    keep,
     put_in,
-    set_increments,
-    take_apart,
+    see,
     take_out,
 )
 from nmf_zoo.kernels.hmm.particles.laws import Law
@@ -47,7 +40,7 @@ CHANCE_UP, DOWN, UP = range(3)  # rows of ``moments`` that set_chances overwrite
 @spliced
 def look(ahead, population, target, t):
     """Overwrite ``population.look`` with how well each particle explains sample t."""
-    see(ahead, population.look, population.log_weights, population.cloud, target, target.law, t)
+    see(ahead, population, population.cloud, target, target.law, t, pool, seek)
     if ahead.seen[0] == 1:
         hedge(population.look, population.log_weights)
 
@@ -55,8 +48,7 @@ def look(ahead, population, target, t):
 @spliced
 def propose(ahead, population, target, t, key):
     """Move particle i from ancestors[i] of ``cloud`` to ``other``; increments = log f - log q."""
-    old, new, ancestors = population.cloud, population.other, population.ancestors
-    draw(ahead, new, old, ancestors, population.increments, target.law, key)
+    draw(ahead, population, population.other, population.cloud, target.law, key, move, draw_block)
 
 
 @spliced
@@ -69,24 +61,8 @@ def propose_first(ahead, population, target, t, key):
     middle.h[:] = 0.5
     middle.aux[:] = 0.5
     even = Law(law.kind, np.full_like(law.parameters, 0.5), law.initial)
-    see(ahead, population.look, population.log_weights, middle, target, even, t)
-    draw(ahead, new, middle, population.ancestors, population.increments, even, key)
-
-
-@spliced
-def see(ahead, look, log_weights, cloud, target, law, t):
-    """Overwrite what is ``ahead`` of the particles and, in ``look``, the log of how well they explain sample t."""
-    ahead.seen[0] = 1 if is_informative(target, t) else 0
-    if ahead.seen[0] == 0:
-        look[:] = 0.0
-        return
-    pool(ahead.vectors, np.exp(log_weights), cloud, law)
-    approximate(ahead, target, t, 1.0)
-    block = block_of(cloud.h.shape[0])
-    for start in range(0, look.size, LANES):
-        gather(block, cloud, start)
-        seek(block, ahead, law)
-        keep(ahead, look, block, start)
+    see(ahead, population, middle, target, even, t, pool, seek)
+    draw(ahead, population, new, middle, even, key, move, draw_block)
 
 
 @kernel
@@ -162,22 +138,6 @@ def set_moments(block, k, alpha):
         moments[0, lane] = top + fast_log(1.0 + odds)
         moments[1, lane] = mean_0 + up * gap
         moments[2, lane] = variance_0 + up * (variance_1 - variance_0) + up * (1.0 - up) * gap * gap
-
-
-@spliced
-def draw(ahead, new, old, ancestors, increments, law, key):
-    """Move particle i from ancestors[i] of ``old`` to ``new`` by what was seen; increments = log f - log q."""
-    if ahead.seen[0] == 0:
-        move(new, old, ancestors, law, key)
-        increments[:] = 0.0
-        return
-    block = block_of(old.h.shape[0])
-    for start in range(0, ancestors.size, LANES):
-        count = min(LANES, ancestors.size - start)
-        fetch(block, ahead, old, ancestors[start : start + count])
-        take_apart(block, ahead.shared[: old.h.shape[0]], ahead.vectors[2])
-        draw_block(block, new, law, start, key)
-        set_increments(increments[start : start + count], block)
 
 
 @kernel

@@ -31,7 +31,7 @@ FIRSTS = (1, 0, 2)  # of a component's first time: h; nothing; z and z z
 SMALLEST_SCALE = 1e-100  # of the table: below it the table is brought up to date
 
 
-class Rows(NamedTuple):
+class StatisticRows(NamedTuple):
     """Where the rows of each part begin; a part that nobody wants has none.
 
     Attributes
@@ -48,6 +48,9 @@ class Rows(NamedTuple):
     end: int
 
 
+Rows = StatisticRows  # by this name streams were saved
+
+
 class Carried(NamedTuple):
     """What the particles carry, overwritten in place.
 
@@ -56,7 +59,7 @@ class Carried(NamedTuple):
     table : (R, N): a particle's statistics are scale * its column, so that a decay costs nothing
     scale : (1,)
     before : (2, N) logarithms of the filter's weights at the last sample, and the weights
-    rows : Rows
+    rows : StatisticRows
     ready : (2 K, N) room for the densities of steps, (0, 0) where no smoother needs them
     spare : (R, N) room of the forward smoother, else (0, 0)
     room : (4, N) room
@@ -66,7 +69,7 @@ class Carried(NamedTuple):
     table: Any
     scale: Any
     before: Any
-    rows: Rows
+    rows: StatisticRows
     ready: Any
     spare: Any
     room: Any

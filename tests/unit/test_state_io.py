@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from nmf_zoo.kernels.hmm.particles.statistics import StatisticRows
 from nmf_zoo.runtime.state_io import HEAD, MAGIC, Damaged, read_tree, write_tree
 from nmf_zoo.runtime.state_patterns import Cells, Each, Growing, Like, require
 
@@ -53,6 +54,21 @@ def test_a_tree_comes_back_as_it_was():
         np.testing.assert_array_equal(found[3][name], array)
         assert found[3][name].dtype == array.dtype
     assert found[3]["F"].flags.f_contiguous
+
+
+def test_a_class_comes_back_by_the_name_that_it_had():
+    """As streams of particles were saved before it was renamed."""
+    file = io.BytesIO()
+    name, StatisticRows.__qualname__ = StatisticRows.__qualname__, "Rows"
+    try:
+        write_tree(file, StatisticRows(1, 2, 3, 4))
+    finally:
+        StatisticRows.__qualname__ = name
+    assert b"statistics:Rows" in file.getvalue()
+    file.seek(0)
+    found = read_tree(file)[0]
+    assert type(found) is StatisticRows
+    assert found == (1, 2, 3, 4)
 
 
 def test_nan_and_its_bits_survive():

@@ -12,7 +12,7 @@ from nmf_zoo.inference.shared.layout import Weights
 from nmf_zoo.kernels.hmm.basis_states import Counts
 from nmf_zoo.kernels.hmm.particles.ancestor_sampling import draw_by_guide, set_guide
 from nmf_zoo.kernels.hmm.particles.emission import Target
-from nmf_zoo.kernels.hmm.particles.filter import Plan
+from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
 from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law, log_step
 from nmf_zoo.kernels.hmm.particles.path_draws import draw_one
 from nmf_zoo.kernels.hmm.particles.smoothing_sums import Backward, Forward, Paths, carry
@@ -254,7 +254,7 @@ def filter_of(kind, n_particles=60, block=None):
     weights = Weights(np.ones((1, 1)), np.ones((1, 1)), WEIGHT)
     counts = counts_of(X, drag=np.ascontiguousarray(weights.over_features(W)))
     target = Target(counts, W, BASE, law_of(KINDS[kind]))
-    return ParticleFilter(target, Plan(0, 0, 0.5), n_particles, moments=False, block=block), weights
+    return ParticleFilter(target, FilterPlan(0, 0, 0.5), n_particles, moments=False, block=block), weights
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -285,7 +285,7 @@ def test_weights_of_samples_and_of_features():
 def test_counts_that_no_particle_can_make():
     counts = counts_of(X)
     target = Target(counts, np.zeros((F, K)), np.zeros(F), law_of(UNIT))
-    filtering = ParticleFilter(target, Plan(0, 0, 0.5), 10)
+    filtering = ParticleFilter(target, FilterPlan(0, 0, 0.5), 10)
     first = int(np.flatnonzero(X.sum(axis=0))[0])
     found = smoothed_sums(filtering, Weights(np.ones((1, 1)), np.ones((1, 1))), SMOOTHERS["backward"], KEY)
     assert (found.log_likelihood, found.impossible) == (-np.inf, first)

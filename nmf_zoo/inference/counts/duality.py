@@ -1,0 +1,81 @@
+"""How far a fit of activations to a known factor is from the optimum at most, by Fenchel duality.
+
+With one factor V known the objective in the rows u of the other is convex: Poisson data, the cells' x and offset o::
+
+    P(u) = d . u - p . log u - sum_c x_c log(u . v_c + o_c)
+
+(d, p as :class:`nmf_zoo.inference.counts.newton.Pull` has them). For any theta >= 0 with s = d - sum_c theta_c v_c >= 0
+it is at least::
+
+    D(theta) = sum_c (x_c - x_c log(x_c / theta_c)) - theta . o + sum_k (p_k - p_k log(p_k / s_k))
+
+(the last sum over p_k > 0 alone). At the optimum theta = x / m, and D = P. Of squared error, with A the rows e v, y the
+data less the background, r the prior's rate::
+
+    P(u) = |A u - y|^2 / (2 sigma^2) + r . u,    D(l) = -sigma^2 |l|^2 / 2 - l . y    for r + A' l >= 0
+
+theta is scaled, and l moved along the ones, until they are feasible: whatever the fit, the gap P - D is an upper bound
+of what it lacks to the optimum, in nats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import xlogy
+
+from nmf_zoo.inference.counts.newton import Pull
+from nmf_zoo.inference.shared.factor_view import Side
+from nmf_zoo.inference.shared.layout import nonzero_cells
+from nmf_zoo.structure import Array, Dense, Factorisation, Known, Normal
+
+INSIDE = 1.0 - 1e-9  # of the way to where a cell with a shape above 1 has no slack left
+
+
+def poisson_gap(structure: Factorisation, which: int, u: Array, v: Array, pull: Pull) -> float:
+    """Of u (rows, K), W (``which`` 0) or Ht (1), at the known v (cols, K)."""
+    rows, cols, x = nonzero_cells(structure)
+    offset = structure.background_at(rows, cols) / structure.exposure_at(rows, cols)
+    own, other = (cols, rows) if which else (rows, cols)
+    mean = structure.mean_at(u if not which else v, (v if not which else u).T, rows, cols)
+    mean = mean / structure.exposure_at(rows, cols)
+    slopes = sp.csr_array((x / mean, (own, other)), shape=(len(u), len(v))) @ v
+    drag, power = (np.broadcast_to(part, u.shape) for part in pull)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        room = np.where(slopes > 0, drag * np.where(power > 0, INSIDE, 1.0) / slopes, np.inf)
+    scale = np.minimum(room.min(axis=1), 1.0)
+    slack = drag - scale[:, None] * slopes
+    primal = np.sum(drag * u) - np.sum(xlogy(power, u)) - np.sum(xlogy(x, mean))
+    theta = scale[own] * x / mean
+    dual = np.sum(x - xlogy(x, x / theta)) - theta @ offset
+    dual += np.sum(power - xlogy(power, np.divide(power, slack, out=np.ones_like(slack), where=power > 0)))
+    return float(primal - dual)
+
+
+def normal_gap(structure: Factorisation, H: Array, rate: Array, values: Mapping[str, Array]) -> float:
+    """Of H (K, N) at a known W, of dense data; ``rate`` broadcasts to H, zeros without a prior."""
+    data, W = structure.data, structure.W.value(values)
+    variance = float(np.square(structure.likelihood.parameters["sigma"].resolve(values)))
+    seen = np.ones(structure.shape) if data.mask is None else data.mask.astype(np.float64)
+    weight = seen * structure.exposure_table()
+    y = seen * (data.values - structure.background_table())
+    error = weight * (W @ H) - y
+    primal = np.sum(error**2) / (2 * variance) + np.sum(rate * H)
+    short, along = rate + W.T @ (weight * error) / variance, W.T @ weight
+    step = np.max(np.divide(-short, along, out=np.zeros_like(along), where=along > 0), axis=0, initial=0.0)
+    multiplier = error / variance + seen * step
+    return float(primal + variance * np.sum(multiplier**2) / 2 + np.sum(multiplier * y))
+
+
+def has_normal_gap(structure: Factorisation) -> bool:
+    """Dense normal data with a known sigma, W known and H not."""
+    likelihood = structure.likelihood
+    known = isinstance(likelihood, Normal) and isinstance(likelihood.sigma, Known)
+    return known and isinstance(structure.data, Dense) and structure.W.is_fixed and structure.H.is_free
+
+
+def is_refit(sides: tuple[Side, Side]) -> bool:
+    """One factor is known and nothing of the other."""
+    return sides[0].is_fixed != sides[1].is_fixed and any(side.factor.is_free for side in sides)

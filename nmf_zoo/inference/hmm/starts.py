@@ -1,0 +1,45 @@
+"""Where engines of chains begin: hyperparameters off the ends of their support, and W at the scale of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from nmf_zoo.inference.hmm.m_step import keep_inside
+from nmf_zoo.inference.shared.layout import Weights
+from nmf_zoo.inference.shared.multiplicative import FLOOR
+from nmf_zoo.inference.shared.start import SPREAD, start_hyperparameters
+from nmf_zoo.kernels.random.draws import draw_factor
+from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, LogNormalARPrior
+
+
+def start_values(structure: Factorisation, start: Mapping[str, Array]) -> dict[str, Array]:
+    """A value of every unknown of the chain, off the ends of its support."""
+    return keep_inside(structure.H.prior, start_hyperparameters(structure, start))
+
+
+def start_weights(factor: Factor, start: Mapping[str, Array], mean: Callable[[], float], key: np.uint64) -> Array:
+    """W (F, K): known, given, or random with this mean."""
+    if isinstance(factor.prior, Fixed):
+        return np.array(factor.prior.value, dtype=np.float64, order="C")
+    if factor.name in start:
+        given = factor.orient(np.asarray(start[factor.name], dtype=np.float64))
+        return np.array(np.maximum(given, FLOOR), order="C")
+    out = np.empty(factor.shape)
+    shape, rate = (np.broadcast_to(number, factor.shape) for number in (SPREAD, SPREAD / mean()))
+    draw_factor(out, shape, rate, 0, len(out), key)
+    return out
+
+
+def mean_of_weights(structure: Factorisation, weights: Weights, typical: Array) -> float:
+    """The mean of W by the data, were the activations ``typical`` (N, K)."""
+    total = max(float(structure.data.observed_values.sum()), 1.0)
+    return total / max(weights.total(np.ones(structure.W.shape), typical), FLOOR)
+
+
+def typical_activations(structure: Factorisation, values: Mapping[str, Array]) -> Array:
+    """(N, K): one half where an activation is at most one, e^mean of a log-normal chain."""
+    prior = structure.H.prior
+    typical = np.exp(prior.law(values)[0]) if isinstance(prior, LogNormalARPrior) else np.asarray(0.5)
+    return np.broadcast_to(typical, structure.H.shape).T

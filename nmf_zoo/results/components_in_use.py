@@ -1,0 +1,159 @@
+"""How many components a result uses, where its rank was chosen too large and its prior shrinks what is not needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from nmf_zoo import _compat
+from nmf_zoo.errors import InputError
+from nmf_zoo.results.components import LEADING, weights_of, with_known_weights
+from nmf_zoo.results.posterior import draw_parts, draws_or_means
+
+LEAST = 0.05
+INTERVAL = (0.05, 0.95)
+RELEVANCE = "relevance"  # of nz.ARD
+
+
+def components_in_use(
+    idata: Any,
+    *,
+    least: float = LEAST,
+    chain: int | None = None,
+    weights: str = "W",
+    activations: str = "H",
+    relevance: str | None = None,
+) -> xr.Dataset:
+    """How many components are in use, in every draw and in all.
+
+    A component's size is its part of W H, ``sum_f w_fk * sum_n h_kn``. It is in use where that is at least ``least``
+    times the largest component's, and where the square of its relevance is, too, if the model has one: the mean of its
+    cells in both W and H, as with ``prior="ard"``. So the largest component always is, components that are all alike
+    all are, and neither the unit of X nor further empty components change the count.
+
+    Parameters
+    ----------
+    idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
+    least : part of the largest component that counts, between 0 and 1
+    chain : whose draws; default those of all chains, and of a fit the best restart's
+    weights, activations : names of the two factors
+    relevance : name of the means (component) that W and H share; default "relevance" where there is one
+
+    Returns
+    -------
+    Dataset with ``count`` (chain, draw), ``share`` (chain, draw, component), what each component is of all of W H, and
+    ``probability`` (chain, component) of being in use. ``attrs``: ``count``, the most frequent one (of several the
+    smallest), ``lower`` and ``upper``, the ends of its 90 % interval over the draws, and ``answer``, which says so
+
+    Raises
+    ------
+    InputError : ``least`` beyond (0, 1], no result, a name or a chain that is not there
+
+    Notes
+    -----
+    The draws of a fit by EM are one point, and those of VB come from q, in which a count varies less than in the
+    posterior. A prior that does not shrink may leave surplus components in use; :func:`~nmf_zoo.select_rank` compares
+    ranks under any. After a run that kept moments only, the count is that of the means.
+
+    References
+    ----------
+    V. Y. F. Tan, C. Fevotte (2013), count the relevances that are above the least that their prior allows, which only a
+    mode reaches (see :class:`~nmf_zoo.ARD`).
+
+    Examples
+    --------
+    >>> import nmf_zoo as nz
+    >>> model = nz.gamma_nmf([[40, 0, 35], [0, 50, 2]], rank=2, prior="ard")
+    >>> idata = nz.fit(model=model, engine="vb", random_seed=1, quiet=True)
+    >>> nz.components_in_use(idata).attrs["count"]
+    2
+    """
+    if isinstance(least, bool) or not isinstance(least, int | float | np.number) or not 0 < least <= 1:
+        raise InputError("least", repr(least), "a number above 0 and at most 1")
+    group = _chosen(idata, chain)
+    factors = with_known_weights(idata, group, weights)
+    W, component = weights_of(factors, weights, activations)
+    if activations not in factors:
+        raise InputError("activations", repr(activations), f"one of {', '.join(map(str, group.data_vars))}")
+    logs = _log_sizes(W, component, factors[activations])
+    is_used = _is_large(logs, least)
+    means = _relevances(group, relevance, logs.sizes["component"])
+    if means is not None:
+        is_used &= _is_large(2.0 * _log(means), least)
+    count = np.maximum(is_used.sum("component"), 1)
+    with np.errstate(invalid="ignore"):
+        parts = np.exp((logs - logs.max("component")).to_numpy())
+    shares = logs.copy(data=np.nan_to_num(parts))  # nothing at all: no shares
+    table = xr.Dataset(
+        {
+            "count": count,
+            "share": shares / np.maximum(shares.sum("component"), 1.0),
+            "probability": is_used.mean("draw"),
+        }
+    )
+    return table.assign_attrs(_answer(count.to_numpy().ravel(), logs.sizes["component"], least))
+
+
+def _chosen(idata: Any, chain: int | None) -> xr.Dataset:
+    """The draws of one chain, of the best restart of a fit, or of all chains."""
+    group = draws_or_means(idata)
+    if chain is None:
+        return group.isel(chain=[0]) if "fit" in _compat.group_names(idata) else group
+    if chain not in group["chain"].to_numpy():
+        raise InputError("chain", repr(chain), f"one of {group['chain'].to_numpy().tolist()}")
+    return group.sel(chain=[chain])
+
+
+def _log_sizes(W: xr.DataArray, component: Any, H: xr.DataArray) -> xr.DataArray:
+    """(chain, draw, component) logarithms of the components' totals; a product of two may be beyond all numbers."""
+    of_H = component if component in H.dims else next(dim for dim in H.dims if dim not in LEADING)
+    parts = ((W, component), (H, of_H))
+    totals = [
+        _total(part, own).rename({own: "component"}).drop_vars("component", errors="ignore") for part, own in parts
+    ]
+    labels = {"component": W[component].to_numpy()} if component in W.coords else {}
+    return (_log(totals[0]) + _log(totals[1])).assign_coords(labels)
+
+
+def _total(array: xr.DataArray, own: Any) -> xr.DataArray:
+    """Over all dims but the component's, some draws at a time."""
+    others = [dim for dim in array.dims if dim not in LEADING | {own}]
+    n_draws = array.sizes["draw"]
+    parts = draw_parts(n_draws, array.nbytes // n_draws)
+    summed = [array.isel(draw=part).compute().sum(others) for part in parts]
+    return xr.concat(summed, dim="draw").transpose("chain", "draw", own)
+
+
+def _log(array: xr.DataArray) -> xr.DataArray:
+    with np.errstate(divide="ignore"):
+        return array.copy(data=np.log(array.to_numpy()))
+
+
+def _is_large(logs: xr.DataArray, least: float) -> xr.DataArray:
+    """Of at least this part of the largest; where all are 0, none."""
+    return (logs >= logs.max("component") + np.log(least)) & np.isfinite(logs)
+
+
+def _relevances(group: xr.Dataset, name: str | None, rank: int) -> xr.DataArray | None:
+    """(chain, draw, component), or None where there are none."""
+    found = group.get(name or RELEVANCE)
+    is_one = found is not None and found.ndim == 3 and found.shape[2] == rank
+    if name is not None and not is_one:
+        got = "no such variable" if found is None else f"one of shape {found.shape[2:]}"
+        raise InputError("relevance", f"{name!r}, {got}", f"a variable of shape ({rank},), one value per component")
+    if found is None or not is_one:
+        return None
+    own = next(dim for dim in found.dims if dim not in LEADING)
+    return found.rename({own: "component"}).drop_vars("component", errors="ignore")
+
+
+def _answer(counts: np.ndarray, rank: int, least: float) -> dict[str, Any]:
+    values, times = np.unique(counts, return_counts=True)
+    best = int(values[np.argmax(times)])
+    lower, upper = (int(end) for end in np.quantile(counts, INTERVAL, method="inverted_cdf"))
+    spread = f" (90 % interval {lower} to {upper})" if counts.size > 1 else ""
+    are = f"component{'s' if rank > 1 else ''} {'is' if best == 1 else 'are'} in use"
+    said = f"{best} of {rank} {are}{spread}: at least {least:.3g} times the largest."
+    return {"count": best, "lower": lower, "upper": upper, "answer": said}

@@ -1,0 +1,241 @@
+"""Known components beside unknown ones: what is read, what engines make of it, and how it is told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import scipy.sparse
+
+import nmf_zoo as nz
+from nmf_zoo._compat import group
+from nmf_zoo.errors import InputError, UnreadableModel, UnsupportedModel
+from nmf_zoo.inference import registry
+from nmf_zoo.reading import read
+
+F, N = 7, 9
+RNG = np.random.default_rng(4)
+KNOWN = RNG.dirichlet(np.ones(F), 2).T
+X = RNG.poisson(np.c_[KNOWN, RNG.dirichlet(np.ones(F))] @ RNG.gamma(1.0, 60.0, (3, N))) + 1
+NAMES = [f"gene{i}" for i in range(F)]
+CATALOGUE = pd.DataFrame(KNOWN, index=NAMES, columns=["SBS1", "SBS5"])
+TABLE = pd.DataFrame(X, index=NAMES)
+PRIORS = {"alpha_w": 1.5, "beta_w": 1.5 * F, "alpha_h": 1.2, "beta_h": 0.02}
+
+
+def written(left=True, first=True, transposed=False, prior=pm.Gamma, named=True):
+    """The same model by hand: known columns of W or rows of H, before or after the new ones."""
+    known, x = (KNOWN, X) if left else (KNOWN.T, X.T)
+    own = {} if prior is pm.HalfFlat else {"alpha": np.float64(1.5), "beta": np.float64(1.5 * F)}
+    with pm.Model() as model:
+        new = prior("new", **own, shape=(F, 1) if left != transposed else (1, F))
+        given = known.T if transposed else known
+        axis = int(left != transposed)
+        whole = pt.concatenate([given, new] if first else [new, given], axis=axis)
+        whole = pm.Deterministic("V", whole) if named else whole
+        whole = whole.T if transposed else whole
+        other = pm.Gamma("U", np.float64(1.2), np.float64(0.02), shape=(3, N) if left else (N, 3))
+        pm.Poisson("X", whole @ other if left else other @ whole, observed=x)
+    return model
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("transposed", [True, False])
+def test_concatenations_are_read(left, first, transposed):
+    model = written(left, first, transposed)
+    nz.check(model)
+    structure = read(model)
+    factor = structure.W if left else structure.H
+    assert (factor.name, factor.variable, factor.transposed) == ("V", "new", transposed)
+    places = slice(0, 2) if first else slice(1, 3)
+    given = factor.known.values[:, places] if left else factor.known.values.T[:, places]
+    np.testing.assert_array_equal(given, KNOWN)
+    assert "2 of 3 components known, new Gamma" in str(nz.describe(model))
+
+
+def test_what_is_not_read_is_said():
+    with pytest.raises(UnreadableModel, match=r"new: .*without a name.*pm\.Deterministic"):
+        read(written(named=False))
+    with pm.Model() as two:
+        parts = [pm.HalfFlat(name, shape=(F, 1)) for name in ("one", "other")]
+        W = pm.Deterministic("W", pt.concatenate([KNOWN, *parts], axis=1))
+        pm.Poisson("X", W @ pm.HalfFlat("H", shape=(4, N)), observed=X)
+    with pytest.raises(UnreadableModel, match="2 unknown parts of one factor"):
+        read(two)
+    with pm.Model() as rows:
+        W = pm.Deterministic("W", pt.concatenate([KNOWN[:3], pm.HalfFlat("new", shape=(4, 2))], axis=0))
+        pm.Poisson("X", W @ pm.HalfFlat("H", shape=(2, N)), observed=X)
+    with pytest.raises(UnreadableModel, match="axis 0"):
+        read(rows)
+
+
+BUILDERS = {
+    "gamma_nmf": lambda X, rank, **o: nz.gamma_nmf(X, rank, **o),
+    "poisson_nmf": lambda X, rank, **o: nz.poisson_nmf(X, rank, **o),
+    "gap": lambda X, rank, **o: nz.gap(X, rank, alpha_h=1.5, **o),
+    "normal_nmf": lambda X, rank, **o: nz.normal_nmf(X, rank, **o),
+    "is_nmf": lambda X, rank, **o: nz.is_nmf(X, rank, **o),
+    "hmm_nmf": lambda X, rank, **o: nz.hmm_nmf(X, rank, chain=nz.BasisChain(0.9, 0.5), **o),
+}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_every_builder_takes_them(name):
+    beside = BUILDERS[name](TABLE, 3, known=CATALOGUE.iloc[::-1])
+    nz.check(beside)
+    structure = read(beside)
+    np.testing.assert_array_equal(structure.W.known.values[:, :2], KNOWN)  # features by their labels
+    assert list(structure.coords["component"]) == ["SBS1", "SBS5", "new 1"]
+    assert list(structure.coords["new_component"]) == ["new 1"]
+    refit = BUILDERS[name](TABLE, 2, known=CATALOGUE)
+    assert read(refit).W.is_fixed
+    assert list(refit.coords["component"]) == ["SBS1", "SBS5"]
+
+
+def test_beliefs_are_priors_around_the_catalogue():
+    zero = CATALOGUE.copy()
+    zero.iloc[0, 0] = 0.0
+    structure = read(nz.gamma_nmf(TABLE, 3, known=zero, known_strength=50.0, alpha_w=2.0, mean_w=0.1))
+    shape, rate = structure.W.prior.shape_and_rate({})
+    expected = np.maximum(zero.to_numpy(), 1e-3 * zero.to_numpy().mean(axis=0))
+    np.testing.assert_allclose(shape, np.c_[np.full((F, 2), 50.0), np.full((F, 1), 2.0)])
+    np.testing.assert_allclose(shape / rate, np.c_[expected, np.full((F, 1), 0.1)])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"known": CATALOGUE.T}, r"known: got 2 rows; expected 7, the features of X"),
+        ({"known": -CATALOGUE}, r"known: got values from .*expected finite numbers >= 0"),
+        ({"known": 0 * CATALOGUE}, r"known: got a component of zeros"),
+        ({"known": CATALOGUE, "rank": 1}, r"rank: got 1; expected at least 2, the known components"),
+        ({"known": CATALOGUE, "prior": "hpf"}, r"prior: got 'hpf'; expected None beside known components"),
+        ({"known": CATALOGUE, "known_strength": -1.0}, r"known_strength: got -1\.0"),
+        ({"known_strength": 3.0}, r"known_strength: got 3\.0; expected components to believe in"),
+        ({"known": CATALOGUE, "rank": 2, "alpha_w": 2.0}, r"alpha_w: got a value; expected none: all components"),
+        ({"known": CATALOGUE.rename(index={"gene0": "other"})}, r"known: got labels of 'feature' that differ"),
+    ],
+)
+def test_bad_catalogues_are_refused_in_one_line(given, said):
+    with pytest.raises(InputError, match=said):
+        nz.gamma_nmf(TABLE, **({"rank": 3} | given))
+
+
+def fit(model, engine, **options):
+    return nz.fit(model=model, engine=engine, random_seed=1, quiet=True, **options)
+
+
+FITS = {"em": nz.EM(), "plain em": nz.EM(accelerate=None), "vb": nz.VB(), "paisley": nz.VB(order="paisley")}
+STORED = {"dense": X, "sparse": scipy.sparse.csr_array(X)}
+
+
+@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize("stored", STORED)
+def test_optimisers_keep_them_and_never_lose(name, stored):
+    model = nz.gamma_nmf(STORED[stored], 3, known=KNOWN, **PRIORS)
+    result = fit(model, FITS[name], tol=1e-8)
+    W, new = group(result, "posterior")["W"].to_numpy(), group(result, "posterior")["W_new"].to_numpy()
+    np.testing.assert_array_equal(W[..., :2], np.broadcast_to(KNOWN, (*W.shape[:-1], 2)))
+    np.testing.assert_array_equal(W[..., 2:], new)
+    objective = group(result, "fit")["objective"].to_numpy()[0]
+    rises = np.diff(objective[np.isfinite(objective)])
+    scale = 1e-12 * np.abs(objective[0])
+    assert np.all(rises >= -scale) if isinstance(FITS[name], nz.VB) else np.all(rises <= scale)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_em_ends_where_pymc_says_there_is_no_slope(first):
+    """The gradient of PyMC's log-density in the free cells is 0, but for cells at 0 that want to fall."""
+    model = written(first=first)
+    posterior = group(fit(model, nz.EM(), tol=1e-9), "posterior")
+    at = {name: posterior[name].to_numpy()[0, 0] for name in ("new", "U")}
+    slopes = model.compile_dlogp(vars=[model["new"], model["U"]], jacobian=False)(
+        {model.rvs_to_values[model[name]].name: np.log(value) for name, value in at.items()}
+    )
+    scale = X.sum() / 30
+    assert np.max(np.abs(slopes)) < 1e-5 * scale  # with respect to logarithms: cells at 0 have none
+
+
+@pytest.mark.parametrize("order", [True, False])
+@pytest.mark.parametrize("engine", ["em", "vb"])
+def test_which_come_first_does_not_matter(order, engine):
+    start = RNG.gamma(2.0, 1.0, (3, N))
+    ends = []
+    for first in (True, order):
+        places = [0, 1, 2] if first else [1, 2, 0]  # of known, known, new
+        U = np.empty((3, N))
+        U[places] = start
+        initvals = {"new": np.ones((F, 1)) / F, "U": U}
+        posterior = group(fit(written(first=first), engine, tol=1e-9, initvals=initvals), "fit")
+        ends.append(float(posterior["objective"].to_numpy()[0, -1]))
+    np.testing.assert_allclose(*ends, rtol=1e-9)
+
+
+@pytest.mark.parametrize("engine", ["em", "vb"])
+def test_strong_beliefs_are_known_components(engine):
+    """A prior of shape 1e7 around the catalogue: the same answer to the digits that this leaves."""
+    H = []
+    start = {"H": np.full((3, N), 30.0)}
+    for strength in (None, 1e7):
+        model = nz.gamma_nmf(X, 3, known=KNOWN, known_strength=strength, **PRIORS)
+        new = {"W_new": np.full((F, 1), 1 / F)} if strength is None else {"W": np.c_[KNOWN, np.full(F, 1 / F)]}
+        found = fit(model, engine, tol=1e-7, max_iter=20_000, initvals=start | new)
+        of_q = group(found, "fit")
+        H.append(of_q["H_shape"] / of_q["H_rate"] if engine == "vb" else group(found, "posterior")["H"])
+    np.testing.assert_allclose(H[0].to_numpy().ravel(), H[1].to_numpy().ravel(), rtol=2e-3, atol=0.05)
+
+
+def test_refusals_say_which():
+    model = nz.gamma_nmf(X, 3, known=KNOWN)
+    structure = read(model)
+    taken = {entry.name for entry in registry.REGISTRY if registry.verdict(structure, entry)}
+    assert taken == {"em", "vb", "gibbs", "nuts", "bound"}
+    with pytest.raises(UnsupportedModel, match="2 of the 3 components of W are known, and it takes all or none"):
+        nz.fit(engine="mcem", model=model)
+    free = nz.gamma_nmf(X, 3, known=KNOWN, alpha_w=nz.free())
+    with pytest.raises(UnsupportedModel, match="alpha_w of W_new is unknown, beside known components"):
+        nz.fit(engine="vb", model=free)
+    with pytest.raises(UnsupportedModel, match="W_new has no prior, so it can grow"):
+        nz.fit(engine="em", model=nz.gap(X, 3, known=KNOWN, alpha_h=1.0))
+
+
+@pytest.fixture(scope="module")
+def sampled():
+    model = nz.gamma_nmf(TABLE, 4, known=CATALOGUE, **PRIORS)
+    return model, nz.sample(40, tune=20, chains=2, engine="gibbs", random_seed=1, quiet=True, model=model)
+
+
+@pytest.mark.filterwarnings("ignore::nmf_zoo.errors.NmfZooWarning")
+def test_results_speak_of_all_components(sampled):
+    model, idata = sampled
+    posterior = group(idata, "posterior")
+    assert posterior["W"].sizes["component"] == 4
+    assert posterior["W_new"].sizes["new_component"] == 2
+    lp = [
+        read(model).log_joint({name: posterior[name].to_numpy()[0, draw] for name in ("W", "H")}) for draw in range(3)
+    ]
+    np.testing.assert_allclose(group(idata, "sample_stats")["lp"].to_numpy()[0, :3], lp)
+    assert nz.predict(idata, model, random_seed=1).shape == (2, 40, F, N)
+    assert np.all(np.isfinite(group(nz.log_likelihood(idata, model), "log_likelihood")["X"]))
+
+
+@pytest.mark.filterwarnings("ignore::nmf_zoo.errors.NmfZooWarning")
+def test_alignment_leaves_them_in_place(sampled):
+    _, idata = sampled
+    order = group(nz.align(idata), "alignment")["order"].to_numpy()
+    np.testing.assert_array_equal(order[..., :2], np.broadcast_to([0, 1], order[..., :2].shape))
+    assert set(np.unique(order[..., 2:])) <= {2, 3}
+
+
+def test_known_components_that_are_zero_somewhere():
+    """A catalogue's exact zeros stay, in a dense table and in a sparse one."""
+    known = KNOWN.copy()
+    known[2] = 0.0
+    for x in STORED.values():
+        for name in ("em", "plain em", "vb"):
+            result = fit(nz.gamma_nmf(x, 3, known=known, **PRIORS), FITS[name], max_iter=200)
+            assert np.all(np.isfinite(group(result, "fit")["objective"].to_numpy()[0][:5]))
+            np.testing.assert_array_equal(group(result, "posterior")["W"].to_numpy()[0, 0, 2, :2], 0.0)
