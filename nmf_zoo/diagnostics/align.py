@@ -58,7 +58,9 @@ class Matching(NamedTuple):
 def products(one: Components, other: Components) -> Array:
     """(..., K, K) inner products of the sources of ``one`` (rows) and of ``other``."""
     of_w = np.swapaxes(one.W, -1, -2) @ other.W
-    return of_w if one.H is None or other.H is None else of_w * (one.H @ np.swapaxes(other.H, -1, -2))
+    if one.H is None or other.H is None:
+        return of_w
+    return of_w * np.matmul(one.H, np.swapaxes(other.H, -1, -2), dtype=np.float64)  # states have one byte each
 
 
 def comparable(one: Components, other: Components) -> tuple[Components, Components]:
@@ -73,7 +75,7 @@ def norms(components: Components) -> Array:
     of_w = np.sqrt(np.einsum("...fk,...fk->...k", components.W, components.W))
     if components.H is None:
         return of_w
-    return of_w * np.sqrt(np.einsum("...kn,...kn->...k", components.H, components.H))
+    return of_w * np.sqrt(np.einsum("...kn,...kn->...k", components.H, components.H, dtype=np.float64))
 
 
 def cosines(one: Components, other: Components) -> Array:
@@ -285,14 +287,18 @@ def _best_chain(idata: Any) -> int:
 def known_components(draws: Components) -> Array:
     """(K,) which components have a column of W, or a row of H, that is the same in all of several draws.
 
-    Nobody drew it: it has its place from the model, and no other component can take it.
+    Nobody drew it: it has its place from the model, and no other component can take it. Where all columns are the same
+    the whole factor is a point, of a fit perhaps, and says nothing of places; nor do rows of states.
     """
-    W = draws.W.reshape(-1, *draws.W.shape[-2:])
-    known = np.all(W[0] == W, axis=(0, 1))
-    if draws.H is not None:
-        H = draws.H.reshape(-1, *draws.H.shape[-2:])
-        known |= np.all(H[0] == H, axis=(0, 2))
-    return known & (len(W) > 1)
+    known = np.zeros(draws.W.shape[-1], dtype=bool)
+    for factor, cells in ((draws.W, -2), (draws.H, -1)):
+        if factor is None or factor.dtype.kind != "f":
+            continue
+        of_draws = factor.reshape(-1, *factor.shape[2:])
+        constant = np.all(of_draws == of_draws[:1], axis=(0, cells))
+        if not constant.all():  # one draw is the same as itself
+            known |= constant
+    return known
 
 
 def _own_reference(draws: Components, chain: int, known: Array) -> Components:

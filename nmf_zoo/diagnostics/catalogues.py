@@ -12,11 +12,10 @@ from scipy.optimize import linear_sum_assignment, nnls
 
 from nmf_zoo.diagnostics.align import ALIKE, align, factor_dims
 from nmf_zoo.errors import InputError
-from nmf_zoo.results.posterior import posterior_group
+from nmf_zoo.results.posterior import INTERVAL, posterior_group
 
 Array = np.ndarray
 LEAST_SHARE = 0.05  # of a mixture: entries with less are left out of it
-INTERVAL = (0.05, 0.95)
 
 
 @dataclass(frozen=True)

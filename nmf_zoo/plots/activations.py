@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from nmf_zoo.plots.figure import ACCENT, INK, INTERVAL, clear_frame, make_figure
+from nmf_zoo.plots.figure import ACCENT, INK, clear_frame, make_figure
 from nmf_zoo.results.components import component_sizes
+from nmf_zoo.results.posterior import INTERVAL
 
 MOST_POINTS = 4000  # of a line: more samples are drawn as means over equal stretches
 MOST_BARS = 60  # samples that are drawn as points with intervals: more become a line with a band

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from nmf_zoo.plots.figure import ACCENT, INK, INTERVAL, check_image_shape, clear_frame, make_figure
+from nmf_zoo.plots.figure import ACCENT, INK, check_image_shape, clear_frame, make_figure
 from nmf_zoo.results.components import component_shares
+from nmf_zoo.results.posterior import INTERVAL
 
 MOST_BARS = 120  # features that can be told apart as bars; above, the top ones are shown
 MOST_IMAGES = 12  # in one line

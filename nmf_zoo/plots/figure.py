@@ -9,7 +9,6 @@ import numpy as np
 
 from nmf_zoo.errors import InputError
 
-INTERVAL = (0.05, 0.95)
 INK, ACCENT = "#22304a", "#c4552d"
 # Okabe and Ito's, told apart by all eyes: for lines that are of equal standing, such as chains.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
-from nmf_zoo.plots.figure import ACCENT, INK, INTERVAL, as_text, check_image_shape, clear_frame, make_figure
+from nmf_zoo.plots.figure import ACCENT, INK, as_text, check_image_shape, clear_frame, make_figure
 from nmf_zoo.prediction.predictive import predict
 from nmf_zoo.reading import read
-from nmf_zoo.results.posterior import axes_of, mean_at, open_posterior
+from nmf_zoo.results.posterior import INTERVAL, axes_of, mean_at, open_posterior
 from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.structure import Cells, Factorisation
 

@@ -10,10 +10,9 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.results.components import LEADING, weights_of, with_known_weights
-from nmf_zoo.results.posterior import draw_parts, draws_or_means
+from nmf_zoo.results.posterior import INTERVAL, draw_parts, draws_or_means
 
 LEAST = 0.05
-INTERVAL = (0.05, 0.95)
 RELEVANCE = "relevance"  # of nz.ARD
 
 

@@ -21,6 +21,7 @@ from nmf_zoo.runtime.arguments import needed_shapes, require_memory
 from nmf_zoo.structure import CHUNK, Array, Factorisation, slices
 
 LEADING = ("chain", "draw")
+INTERVAL = (0.05, 0.95)  # of draws, in tables and pictures
 BLOCK = 1 << 23  # bytes of draws that are read at once
 SMALLEST_MEAN = float(np.nextafter(0.0, 1.0))
 

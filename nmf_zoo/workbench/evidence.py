@@ -24,6 +24,7 @@ from nmf_zoo.inference.registry import entries, renamed, stands_for, verdict
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.reading import constant_data, observed_data, read
 from nmf_zoo.results.groups import LEADING, as_dataset, data_groups, pack
+from nmf_zoo.results.posterior import INTERVAL
 from nmf_zoo.runtime.arguments import check_counts, check_possible, entropy_of
 from nmf_zoo.runtime.compile_times import what_compiles
 from nmf_zoo.runtime.driver import available_cores
@@ -220,7 +221,7 @@ def compare_evidence(
     if 0 < bounds.sum() < len(bounds):
         raise InputError("models", "lower bounds beside estimates", "one kind of evidence", "use one method for all")
     best, simulated = int(np.argmax(values)), simulate(values, errors)
-    low, high = np.quantile(probabilities(simulated), [0.05, 0.95], axis=0)
+    low, high = np.quantile(probabilities(simulated), INTERVAL, axis=0)
     table = pd.DataFrame(
         {
             "log_evidence": values,

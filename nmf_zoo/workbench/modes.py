@@ -46,7 +46,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.memory import require_memory
 from nmf_zoo.reading import read
 from nmf_zoo.results.modes import DECIDED, LEFT_OUT, MODES, UNDECIDED, describe_modes
-from nmf_zoo.results.posterior import Posterior, open_posterior, posterior_group, spaced
+from nmf_zoo.results.posterior import INTERVAL, Posterior, open_posterior, posterior_group, spaced
 from nmf_zoo.runtime.arguments import check_counts, entropy_of
 from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.runtime.jobs import Job, Jobs
@@ -303,7 +303,7 @@ def _bounds(values: Array, errors: Array, shares: Array) -> Array:
     bounds, open_ = np.stack([shares, shares]), np.flatnonzero((shares > 0) & (shares < 1))
     if len(open_):
         simulated = probabilities(simulate(values[open_], errors[open_]))
-        bounds[:, open_] = np.quantile(simulated, [0.05, 0.95], axis=0)
+        bounds[:, open_] = np.quantile(simulated, INTERVAL, axis=0)
     return bounds
 
 

@@ -60,6 +60,46 @@ def test_without_a_reference_the_components_come_in_falling_order_of_size():
     assert np.all(spread < 0.1 * mean)
 
 
+def with_constant(name, component=None, are_states=False):
+    """Draws in one order, with one component of a factor, or all, the same throughout; the larger ones come last."""
+    idata, _ = shuffled()
+    posterior = group(nz.align(idata))[["W", "H"]].isel(component=[2, 1, 0]).assign_coords(component=["a", "b", "c"])
+    array, which = posterior[name].copy(), {} if component is None else {"component": component}
+    array[which] = array.isel(chain=0, draw=0)[which]
+    array = (array > 0.1).astype(np.int8) if are_states else array
+    return _compat.inference_data({"posterior": posterior.assign({name: array})}, {})
+
+
+def orders_of(idata):
+    return np.unique(group(nz.align(idata), "alignment")["order"].to_numpy().reshape(-1, K), axis=0).tolist()
+
+
+@pytest.mark.parametrize("name", ["W", "H"])
+def test_a_component_that_nobody_drew_keeps_its_place(name):
+    posterior = group(with_constant(name, 1))
+    sizes = (posterior["W"].sum("feature") * posterior["H"].sum("obs")).mean(("chain", "draw")).to_numpy()
+    by_size = np.argsort(-sizes)
+    ((first, second, third),) = orders_of(with_constant(name, 1))
+    assert second == 1
+    assert [first, third] == [k for k in by_size if k != 1]
+
+
+def test_a_factor_that_is_one_point_fixes_no_place():
+    """As fits with point estimates of W have it."""
+    assert orders_of(with_constant("W")) != [[0, 1, 2]]
+
+
+def test_rows_of_states_fix_no_place():
+    assert orders_of(with_constant("H", 0, are_states=True)) != [[0, 1, 2]]
+
+
+def test_sums_over_states_may_be_beyond_a_byte():
+    rng = np.random.default_rng(3)
+    W, H = rng.gamma(1.0, 1.0, (F, 2)), (rng.random((2, 700)) < [[0.7], [0.4]]).astype(np.int8)
+    as_states, as_numbers = (cosines(Components(W, h), Components(W, h)) for h in (H, H.astype(float)))
+    np.testing.assert_allclose(as_states, as_numbers, rtol=1e-12)
+
+
 def test_the_product_does_not_change_and_columns_sum_to_one():
     idata, _ = shuffled()
     aligned = nz.align(idata)

@@ -342,14 +342,13 @@ def moments_at(gamma: Gamma, before: Approximation, workers: Workers, free: slic
     return Approximation(mean, log, geometric, shape, rate, sum(owns), sum(sums), change)
 
 
-def _beside_known(gamma: Gamma, before: Approximation, workers: Workers, free: slice = slice(None)) -> Approximation:
+def _beside_known(gamma: Gamma, before: Approximation, workers: Workers, free: slice) -> Approximation:
     """q whose other columns are known: they stay as they were."""
     part = Approximation(np.ascontiguousarray(before.mean[:, free]), before.log, None)
     part = moments_at(gamma, part, workers, slice(None))
     mean, log = before.mean.copy(), before.log.copy()
     mean[:, free], log[:, free] = part.mean, part.log
-    with np.errstate(invalid="ignore"):  # the logarithm of a known 0 is in no divergence
-        sums = np.stack([mean.sum(axis=0), log.sum(axis=0)])
+    sums = np.stack([mean.sum(axis=0), log.sum(axis=0)])
     return part._replace(mean=mean, log=log, geometric=np.exp(log), sums=sums)
 
 

@@ -129,7 +129,7 @@ def prior_cells(structure: Factorisation, values: Mapping[str, Array]) -> PriorC
 
 def _cells(side: Side, shape: tuple[int, int], values: Mapping[str, Array]) -> tuple[Array, Array]:
     pair = side.prior(values) if side.is_gamma else (np.float64(1.0), np.float64(0.0))
-    free = side.turn(np.empty(side.factor.free_shape)).shape
+    free = side.factor.free_shape[::-1] if side.is_right else side.factor.free_shape
     shapes, rates = (np.broadcast_to(array, free) for array in pair)
     if side.factor.known is None:
         return shapes, rates
