@@ -5,16 +5,40 @@ helper five calls down is optimised six times, five of them in vain. Here a kern
 *part*: code as numba wrote it, without wrapper, optimisation, machine code or file in the cache. What Python calls is a
 *whole*: it links its parts and theirs, and is optimised and compiled. The same kernel may be both.
 
-This rests on private parts of numba (`CPUCodeLibrary`, `Dispatcher`), so it is done for versions that were tested;
-others compile kernels their own way, to the same bits.
+Most kernels own no memory: their arrays are the caller's, who holds them until the call is over. Counting references to
+them would be a quarter of all code, with a branch at each assignment. So a kernel that makes no arrays and hands none
+back does not count; all others do, and whoever takes arrays from them.
+
+This rests on private parts of numba (`CPUCodeLibrary`, `Dispatcher`, `CallStack`), so it is done for versions that were
+tested; others compile kernels their own way, to the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from types import CodeType
 from typing import Any
 
-from numba.core import codegen, compiler, dispatcher, registry, typing
+from numba.core import codegen, compiler, dispatcher, errors, registry, typing
+from numba.core.targetconfig import ConfigStack
+
+ARRAY_MAKERS = {"arange", "array", "ascontiguousarray", "astype", "borrowed", "concatenate", "copy", "cumsum", "diff"}
+ARRAY_MAKERS |= {
+    "dot",
+    "empty",
+    "empty_like",
+    "eye",
+    "full",
+    "full_like",
+    "ones",
+    "ones_like",
+    "outer",
+    "sort",
+    "where",
+}
+ARRAY_MAKERS |= {"zeros", "zeros_like"}
+IS_PART = {"no_compile": True, "no_cpython_wrapper": True}
 
 
 class Part(codegen.JITCodeLibrary):
@@ -70,13 +94,24 @@ def _callers_first(libraries: Iterable[codegen.CodeLibrary]) -> list[codegen.Cod
 
 
 class _PartCompiler(dispatcher._FunctionCompiler):
-    def _compile_core(self, args: Any, return_type: Any) -> Any:
-        return self._compiled(args, return_type, Part, no_compile=True, no_cpython_wrapper=True)
+    def plain(self, args: Any) -> Any:
+        """The part without counts, or None if that can't be."""
+        return self._without_counts(args, None, Part, **IS_PART)
 
-    def _compiled(self, args: Any, return_type: Any, library_class: type, **more: bool) -> Any:
+    def counting(self, args: Any) -> Any:
+        return self._compiled(args, None, Part, nrt=True, **IS_PART)
+
+    def _without_counts(self, args: Any, return_type: Any, library_class: type, **how: bool) -> Any:
+        if ARRAY_MAKERS.isdisjoint(_names(self.py_func.__code__)):
+            with suppress(errors.NumbaError):  # numba refuses what makes arrays by other names
+                return self._compiled(args, return_type, library_class, nrt=False, **how)
+            self.targetdescr.typing_context.callstack._fail_cache.clear()
+        return None
+
+    def _compiled(self, args: Any, return_type: Any, library_class: type, **how: bool) -> Any:
         flags = compiler.Flags()
         self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
-        for name, value in {"no_cfunc_wrapper": True, **more}.items():
+        for name, value in {"no_cfunc_wrapper": True, **how}.items():
             setattr(flags, name, value)
         target = self.targetdescr.target_context
         library = library_class(target.codegen(), self.py_func.__qualname__)
@@ -87,9 +122,25 @@ class _PartCompiler(dispatcher._FunctionCompiler):
         )
 
 
+def _names(code: CodeType) -> Iterator[str]:
+    """All names that the code, or code within it, looks up."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def holds_arrays(made: Any) -> bool:
+    """Whether what a compiled function hands back has arrays in it."""
+    model = made.target_context.data_model_manager[made.signature.return_type]
+    return bool(model.contains_nrt_meminfo())
+
+
 class _WholeCompiler(_PartCompiler):
     def _compile_core(self, args: Any, return_type: Any) -> Any:
-        made = self._compiled(args, return_type, Whole)
+        made = self._without_counts(args, return_type, Whole)
+        if made is None or holds_arrays(made):  # Python counts what it is given
+            made = self._compiled(args, return_type, Whole, nrt=True)
         for environment in made._find_referenced_environments():  # the globals of its parts
             made.codegen.set_env(environment.env_name, environment)
         return made
@@ -102,24 +153,36 @@ class Kernel(registry.CPUDispatcher):
         super().__init__(py_func, locals, targetoptions)
         own = (py_func, self.targetdescr, self.targetoptions, self.locals, compiler.Compiler)
         self._compiler, self._part_compiler = _WholeCompiler(*own), _PartCompiler(*own)
-        self._parts: dict[tuple[Any, ...], Any] = {}
+        self._plain: dict[tuple[Any, ...], Any] = {}
+        self._counting: dict[tuple[Any, ...], Any] = {}
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """numba's question: how a caller in compiled code calls it."""
         pysig, args = self._compiler.fold_argument_types(args, kws)
-        self._make_part(tuple(args))
-        name = self.py_func.__name__
-        signatures = [part.signature for part in self._parts.values()]
-        template = typing.make_concrete_template(f"CallTemplate({name})", key=name, signatures=signatures)
+        part, name = self._part(tuple(args)), self.py_func.__name__
+        template = typing.make_concrete_template(f"CallTemplate({name})", key=name, signatures=[part.signature])
         return template, pysig, args, {}
 
     def get_overload(self, sig: Any) -> Any:
         """numba's question: which code that is."""
-        return self._parts[tuple(sig)].library
+        return self._part(tuple(sig)).library
 
-    def _make_part(self, args: tuple[Any, ...]) -> None:
-        if args not in self._parts:
+    def _part(self, args: tuple[Any, ...]) -> Any:
+        """For the kernel that is being compiled: whether it counts, too, matters for arrays that it is handed."""
+        caller_counts = ConfigStack().top().nrt
+        part = self._kept(self._plain, self._part_compiler.plain, args)
+        if part is not None and not (caller_counts and holds_arrays(part)):
+            return part
+        part = self._kept(self._counting, self._part_compiler.counting, args)
+        if holds_arrays(part) and not caller_counts:
+            raise errors.TypingError(f"{self.py_func.__name__} hands back arrays that have to be counted")
+        return part
+
+    def _kept(self, parts: dict[tuple[Any, ...], Any], make: Callable, args: tuple[Any, ...]) -> Any:
+        if args not in parts:
             with self._compiling_counter:
-                part = self._part_compiler.compile(args, None)
-            self.targetctx.insert_user_function(part.library, part.fndesc, [part.library])
-            self._parts[args] = part
+                part = make(args)
+            if part is not None:
+                self.targetctx.insert_user_function(part.library, part.fndesc, [part.library])
+            parts[args] = part
+        return parts[args]

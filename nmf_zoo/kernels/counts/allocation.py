@@ -17,6 +17,7 @@ from llvmlite import ir
 from numba import types
 
 from nmf_zoo.kernels.compile import kernel
+from nmf_zoo.kernels.numerics.copies import copy_row
 from nmf_zoo.kernels.random.counts import SMALL_TOTAL, SPLIT, allocate
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 from nmf_zoo.kernels.simd.lanes import (
@@ -74,14 +75,13 @@ def allocate_sources(layout, major, minor, chunk, of_major, of_minor, scratch, k
     (major, K) is overwritten at the chunk's rows, ``of_minor`` (minor, K) is added to; ``scratch`` is the chunk's own.
     Returns the number of cells whose mean is 0 or not finite, where no allocation exists.
     """
-    rank, failures = major.shape[1], 0
-    has_offset = layout.offset.size > 0
+    failures, has_offset = 0, layout.offset.size > 0
     padded_minor = Padded(_widened(minor, scratch.row.shape[1]), scratch.width)
     later_minor = Padded(np.zeros_like(padded_minor.values), scratch.width)
     row = Padded(scratch.row, scratch.width)
     for i in range(layout.chunks[chunk], layout.chunks[chunk + 1]):
         of_major[i] = 0.0
-        scratch.row[0, :rank] = major[i]
+        copy_row(scratch.row[0], major[i])
         u = load(row, 0, 0)
         row_key, later = fold(key, i), nothing(u)
         first = np.uint64(layout.indptr[i])  # unsigned: no index counts from the end

@@ -14,6 +14,7 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import kernel
 from nmf_zoo.kernels.counts.allocation import count_at_most, plus, sums_before
+from nmf_zoo.kernels.numerics.copies import copy_row
 from nmf_zoo.kernels.numerics.special import digamma_and_log_gamma
 from nmf_zoo.kernels.random.counts import SMALL_TOTAL, SPLIT, allocate
 from nmf_zoo.kernels.random.draws import draw_factor
@@ -106,7 +107,7 @@ def run_chains(layout, W, chains, plan, samples, of_features, reached, rooms_and
     for n in range(samples[0], samples[1]):
         first, last = layout.indptr[n], layout.indptr[n + 1]
         for c in range(first, last):
-            room.W[c - first, :rank] = W[layout.indices[c]]
+            copy_row(room.W[c - first], W[layout.indices[c]])
         room.shares[: last - first] = 0.0
         sample_key = fold(key, n)
         failures += _run_chain(layout, chains, plan, n, reached, room, sample_key)
@@ -130,7 +131,7 @@ def _run_chain(layout, chains, plan, n, reached, room, key):
     level, total, squares = -np.inf, 0.0, 0.0
     for sweep in range(plan.sweeps):
         sweep_key, keeps = fold(key, sweep), sweep >= plan.burn_in
-        room.row[0, :rank] = chains.activations[n]
+        copy_row(room.row[0], chains.activations[n])
         failures += _allocate_sample(layout, n, rank, plan, keeps, room, fold(sweep_key, SOURCES))
         for k in range(rank):
             count = room.row[1, k] - (room.row[1, k + 1] if k + 1 < room.row.shape[1] else 0.0)
@@ -145,9 +146,10 @@ def _run_chain(layout, chains, plan, n, reached, room, key):
             total += math.exp(here - level)
             squares += math.exp(2.0 * (here - level))
         draw_factor(chains.activations, chains.drawn_shape, chains.rate, n, n + 1, fold(sweep_key, ACTIVATIONS))
-    chains.mean[n] /= kept
-    if chains.log.size > 0:
-        chains.log[n] /= kept
+    for k in range(rank):
+        chains.mean[n, k] /= kept
+        if chains.log.size > 0:
+            chains.log[n, k] /= kept
     chains.density[n, 0] = level + math.log(total / kept)
     excess = max(squares / total**2 - 1.0 / kept, 0.0)  # below 0 by rounding where all sweeps gave the same
     chains.density[n, 1] = excess * kept / max(kept - 1.0, 1.0)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.kernels.compile import kernel
+from nmf_zoo.kernels.numerics.copies import copy_table
 from nmf_zoo.kernels.numerics.multiplicative import largest_change
 from nmf_zoo.kernels.numerics.special import digamma_and_log_gamma, fast_log
 
@@ -92,8 +93,8 @@ def climb(table, W, H, spares, led, numbers, most, tol):
 @kernel
 def _keep(led):
     for part in led:
-        part.old_shape[:] = part.shape
-        part.old_rate[:] = part.rate
+        copy_table(part.old_shape, part.shape)
+        copy_table(part.old_rate, part.rate)
 
 
 @kernel
@@ -181,9 +182,9 @@ def _fill_moments(cells):
 
 @kernel
 def _copy(cells, other):
-    cells.shape[:] = other.shape
-    cells.rate[:] = other.rate
-    cells.mean[:] = other.mean
-    cells.log[:] = other.log
-    cells.geometric[:] = other.geometric
-    cells.sources[:] = other.sources
+    copy_table(cells.shape, other.shape)
+    copy_table(cells.rate, other.rate)
+    copy_table(cells.mean, other.mean)
+    copy_table(cells.log, other.log)
+    copy_table(cells.geometric, other.geometric)
+    copy_table(cells.sources, other.sources)

@@ -27,6 +27,7 @@ from nmf_zoo.kernels.hmc.adaptation import (
     turn,
 )
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
+from nmf_zoo.kernels.numerics.copies import copy_table
 from nmf_zoo.kernels.random.draws import TINY, draw_factor
 from nmf_zoo.kernels.random.keyed_rng import fold
 
@@ -248,8 +249,8 @@ def apply_scales(W, Ht, scale):
 def keep(sweeps, factors, room, kept, row):
     """Store a draw and what is reported of it."""
     W, Ht = factors.W, factors.Ht
-    kept.W[row] = W
-    kept.Ht[row] = Ht
+    copy_table(kept.W[row], W)
+    copy_table(kept.Ht[row], Ht)
     rows, cols = sweeps.followed
     rates_at_cells(kept.mean[row], W, Ht, rows, cols)
     kept.lp[row] = log_joint(sweeps.layout, sweeps.weights, sweeps.priors, W, Ht, (room.means, room.rate_w))

@@ -18,6 +18,7 @@ from nmf_zoo.kernels.counts.sweeps import apply_scales, pull_of_components
 from nmf_zoo.kernels.hmc.adaptation import Side, from_blocks, to_blocks, turn
 from nmf_zoo.kernels.hmc.mass import set_strides
 from nmf_zoo.kernels.hmc.poisson_rows import FactorRows, RowWorkspace, Stride, move_rows
+from nmf_zoo.kernels.numerics.copies import copy_table
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import fold
 
@@ -106,8 +107,8 @@ def move_chains(target, before, ancestors, after, scratch, chains, key):
     length = after.log_likelihood.size // ancestors.size
     W, Ht = scratch.W, scratch.Ht
     for chain in range(chains[0], chains[1]):
-        W[:] = before.W[ancestors[chain]]
-        Ht[:] = before.Ht[ancestors[chain]]
+        copy_table(W, before.W[ancestors[chain]])
+        copy_table(Ht, before.Ht[ancestors[chain]])
         for sweep in range(length):
             move = chain * length + sweep
             _run_trajectory(target, scratch, fold(key, move))

@@ -25,8 +25,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.kernels.compile import in_lanes, kernel, summing_signless
+from nmf_zoo.kernels.compile import in_lanes, kernel, spliced, summing_signless
 from nmf_zoo.kernels.hmc.leapfrog import SLOPES, TEST, decide, leap, set_off
+from nmf_zoo.kernels.numerics.copies import copy_table
 from nmf_zoo.kernels.numerics.special import fast_log, to_free, to_plain
 from nmf_zoo.kernels.random.keyed_rng import fold
 from nmf_zoo.kernels.simd.blocked_gradients import pull_of_grid
@@ -61,7 +62,7 @@ def pull_into(data, other, block, values, table, pulls):
     """The same with the means as a :func:`table_of` the block, which callers may keep."""
     if data.grid.size > 0:
         if data.offset.size > 0:
-            table[:] = data.offset[block]
+            copy_table(table, data.offset[block])
         else:
             table[:] = 0.0
         pull_of_grid(other, data.grid[block], values, table, pulls)
@@ -69,7 +70,7 @@ def pull_into(data, other, block, values, table, pulls):
         _pull_of_cells(data.layout, other, block, values, table[:, 0], pulls)
 
 
-@kernel
+@spliced
 def table_of(data, block, width, flat):
     """The beginning of a flat array as a table with a place for each cell of a block: (cells, width), or (cells, 1)."""
     if data.grid.size > 0:
@@ -312,7 +313,7 @@ def move_rows(data, other, rows, stride, room, block, key):
     root = stride.root[block] if stride.root.size > 0 else stride.root[0]
     u, v, momentum, width = room.u, room.v, room.momentum, room.step.size
     before, means = table_of(data, block, width, room.before), table_of(data, block, width, room.means)
-    v[:] = values
+    copy_table(v, values)
     to_free(u, room.slope, v, scale)
     set_off(room, stride.step[block], key)
     pull_into(data, other, block, v, before, room.gradient)
@@ -384,7 +385,7 @@ def measure_rows(data, other, rows, stride, room, block, sums):
     should be like. The second is the counts' part in v.
     """
     in_coordinates, plain = sums
-    room.v[:] = rows.values[block]
+    copy_table(room.v, rows.values[block])
     to_free(room.u, room.slope, room.v, stride.scale[block])
     pull(data, other, block, room.v, room.means, room.gradient)
     if in_coordinates.size > 0:

@@ -31,6 +31,7 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import in_lanes, kernel
 from nmf_zoo.kernels.hmc.leapfrog import SLOPES, TEST, decide, leap, set_off
+from nmf_zoo.kernels.numerics.copies import copy_table
 from nmf_zoo.kernels.numerics.special import fast_exp, fast_log
 from nmf_zoo.kernels.powers.composite import LEAST, MOST
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
@@ -206,14 +207,6 @@ def pull_at(data, other, block, values, inverses, pulls):
 
 
 # -- elementwise work in SIMD lanes ----------------------------------------------------------------------------------
-
-
-@in_lanes
-def copy_table(out, table):
-    """What ``out[:] = table`` does, without the seconds of compilation of the error that this could raise."""
-    for k in range(out.shape[0]):
-        for b in range(out.shape[1]):
-            out[k, b] = table[k, b]
 
 
 @in_lanes

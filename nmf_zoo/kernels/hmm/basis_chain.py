@@ -23,7 +23,6 @@ from nmf_zoo.kernels.compile import comparing, in_lanes, kernel, summing
 from nmf_zoo.kernels.hmm.basis_states import (
     Tables,
     borrowed_counts,
-    copy_row,
     dot,
     largest,
     log_emission,
@@ -33,8 +32,10 @@ from nmf_zoo.kernels.hmm.basis_states import (
     set_drags,
     set_initial,
     set_leaving,
+    subtract,
     weigh_counts,
 )
+from nmf_zoo.kernels.numerics.copies import copy_row
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 from nmf_zoo.kernels.simd.unowned_views import borrowed
 
@@ -185,7 +186,7 @@ def move_back(beta, message, stages, chain, pairs, marginals):
         marginals[k] = up + stay_on
         source, target = target, source
     if rank % 2 == 0:
-        beta[:] = message
+        copy_row(beta, message)
 
 
 @summing
@@ -214,7 +215,7 @@ def draw_block(paths, rows, chain, room, first, last, n_times, key):
         filtered = rows.filtered[t - first + 1]
         for d in range(paths.shape[0]):
             if t == n_times - 1:
-                room[:] = filtered
+                copy_row(room, filtered)
             else:
                 set_leaving(room, chain, paths[d, t + 1])
                 reweigh(room, room, filtered, 1.0)
@@ -256,7 +257,7 @@ def best_block(rows, counts, tables, chain, first, last):
         peak = largest(best[new])
         if not peak > -math.inf:
             return -math.inf, t
-        best[new] -= peak
+        subtract(best[new], peak)
         total += peak
     return total, WITHOUT_DATA
 

@@ -210,10 +210,10 @@ def move_on(stages, p, q):
 
 
 @in_lanes
-def copy_row(out, row):
-    """out = row; an assignment of arrays takes longer than these few numbers are worth."""
-    for s in range(out.size):
-        out[s] = row[s]
+def subtract(row, number):
+    """row -= number"""
+    for s in range(row.size):
+        row[s] -= number
 
 
 @summing

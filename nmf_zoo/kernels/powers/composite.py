@@ -29,6 +29,7 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import in_lanes, kernel, summing
 from nmf_zoo.kernels.counts.gibbs import LOG_CHANGES, ROUNDING, add_row, divide_rows, draw_shear_step
+from nmf_zoo.kernels.numerics.copies import copy_row
 from nmf_zoo.kernels.numerics.special import fast_log
 from nmf_zoo.kernels.powers.frame_splits import add_scaled, add_variances, split_power, sum_row
 from nmf_zoo.kernels.random.draws import SMALL_SHAPE, draw_gamma, draw_gig, draw_log_gamma
@@ -96,7 +97,7 @@ def sum_variances(room, spectra, factors, n):
     """Overwrite ``room.rest`` for frame n: its first row becomes the mean of the frame's power."""
     rank, n_frequencies = factors.Wt.shape
     if spectra.background.size > 0:
-        room.rest[rank] = spectra.background[n]
+        copy_row(room.rest[rank], spectra.background[n])
     add_variances(room.rest, factors.Wt, factors.Ht[n], n_frequencies)
 
 

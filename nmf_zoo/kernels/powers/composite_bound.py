@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmf_zoo.kernels.compile import in_lanes, kernel, summing
+from nmf_zoo.kernels.numerics.copies import copy_table
 from nmf_zoo.kernels.numerics.special import fast_log
 from nmf_zoo.kernels.simd.lanes import PAGE_BYTES, Padded, add_scaled, load, nothing, store, tile_lanes
 
@@ -86,8 +87,8 @@ def gather_frames(sums, W, H, spectra, cells, start, stop):
         _divide(cells, spectra, first, n_frames)
         _sum_frequencies(rows_e, W.arithmetic.values, cells.arithmetic.values)
         _sum_frequencies(rows_g, W.harmonic.values, cells.harmonic.values)
-        sums.arithmetic[first : first + n_frames] = rows_e[:n_frames]
-        sums.harmonic[first : first + n_frames] = rows_g[:n_frames]
+        copy_table(sums.arithmetic[first : first + n_frames], rows_e)
+        copy_table(sums.harmonic[first : first + n_frames], rows_g)
 
 
 @kernel

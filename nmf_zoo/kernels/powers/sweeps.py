@@ -29,11 +29,11 @@ from nmf_zoo.kernels.hmc.power_rows import (
     PowerStride,
     RowPowers,
     add_curvature,
-    copy_table,
     exchange_components,
     move_rows,
 )
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
+from nmf_zoo.kernels.numerics.copies import copy_table
 from nmf_zoo.kernels.powers.composite import (
     apply_scales,
     draw_frames,

@@ -21,6 +21,7 @@ from nmf_zoo.kernels.hmm.particles.laws import Cloud
 from nmf_zoo.kernels.hmm.particles.passes import filter_times
 from nmf_zoo.kernels.hmm.particles.smoothing_sums import to_shares
 from nmf_zoo.kernels.hmm.particles.step_densities import prepare_steps, steps_to
+from nmf_zoo.kernels.numerics.copies import copy_row, copy_table
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 
 DRAW = 3  # child of a step's key, beside those of the filter and the smoother
@@ -71,9 +72,11 @@ def store_block(population, target, plan, track, history, span, key):
         population, impossible = filter_times(population, target, plan, track, t, t + 1, key)
         if impossible != WITHOUT_DATA:
             return impossible
-        history.h[t - first], history.aux[t - first] = population.cloud.h, population.cloud.aux
-        history.log_weights[t - first], history.weights[t - first] = population.log_weights, population.weights
-        history.ancestors[t - first] = population.ancestors
+        copy_table(history.h[t - first], population.cloud.h)
+        copy_table(history.aux[t - first], population.cloud.aux)
+        copy_row(history.log_weights[t - first], population.log_weights)
+        copy_row(history.weights[t - first], population.weights)
+        copy_row(history.ancestors[t - first], population.ancestors)
     return WITHOUT_DATA
 
 

@@ -60,6 +60,7 @@ from nmf_zoo.kernels.hmm.particles.passes import filter_times
 from nmf_zoo.kernels.hmm.particles.rows import mean_of
 from nmf_zoo.kernels.hmm.particles.statistics import add_pairs, add_sample, begin_sums, fade, scale_row
 from nmf_zoo.kernels.hmm.particles.step_densities import prepare_steps, steps_to
+from nmf_zoo.kernels.numerics.copies import copy_row
 from nmf_zoo.kernels.numerics.special import LARGEST_POWER, fast_exp
 from nmf_zoo.kernels.random.keyed_rng import child, fold
 
@@ -266,13 +267,6 @@ def draw_origins(carried, population, law, smoother, key):
     for m in range(1, draws):
         go_on(walk, new, old, law, smoother.steps, fold(key, m))
         copy_row(drawn[m], walk.current)
-
-
-@in_lanes
-def copy_row(out, row):
-    """out = row, which does not overlap."""
-    for i in range(row.size):
-        out[i] = row[i]
 
 
 @in_lanes

@@ -22,6 +22,7 @@ from nmf_zoo.kernels.compile import in_lanes, kernel
 from nmf_zoo.kernels.hmm.particles.emission import set_rates
 from nmf_zoo.kernels.hmm.particles.laws import BASIS, UNIT
 from nmf_zoo.kernels.hmm.particles.rows import add_row, mean_of
+from nmf_zoo.kernels.numerics.copies import copy_row
 
 # Statistics of a component's step, by the kind of law.
 # BASIS: 0 -> 0, 0 -> 1, 1 -> 0, 1 -> 1.  UNIT: towards the end that was nearer, away from it.
@@ -116,8 +117,8 @@ def add_sample(carried, population, target, weights, gain, t):
     if carried.rows.pairs > carried.rows.sources:
         for c in range(target.counts.indptr[t], target.counts.indptr[t + 1]):
             add_sources(carried, h, target, share, c)
-    carried.before[0] = population.log_weights
-    carried.before[1] = population.weights
+    copy_row(carried.before[0], population.log_weights)
+    copy_row(carried.before[1], population.weights)
 
 
 @kernel
