@@ -85,7 +85,7 @@ def _quarter(x):
 def test_a_kernel_that_only_kernels_call_gets_no_machine_code():
     _quarter._cache.flush()  # what an earlier run left is loaded, not compiled
     assert _quarter(2.0) == 0.5
-    assert (len(_quarter.overloads), len(_half.overloads), len(_half._parts)) == (1, 0, 1)
+    assert (len(_quarter.overloads), len(_half.overloads), len(_half._plain)) == (1, 0, 1)
     assert _half(2.0) == 1.0  # until Python calls it
     assert len(_half.overloads) == 1
 

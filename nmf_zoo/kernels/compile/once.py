@@ -17,27 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from types import CodeType
 from typing import Any
 
 from numba.core import codegen, compiler, dispatcher, errors, registry, typing
 from numba.core.targetconfig import ConfigStack
 
-ARRAY_MAKERS = {"arange", "array", "ascontiguousarray", "astype", "borrowed", "concatenate", "copy", "cumsum", "diff"}
-ARRAY_MAKERS |= {
-    "dot",
-    "empty",
-    "empty_like",
-    "eye",
-    "full",
-    "full_like",
-    "ones",
-    "ones_like",
-    "outer",
-    "sort",
-    "where",
-}
-ARRAY_MAKERS |= {"zeros", "zeros_like"}
+ARRAY_MAKERS = {"arange", "array", "borrowed", "copy", "empty", "empty_like", "full", "sort", "zeros", "zeros_like"}
 IS_PART = {"no_compile": True, "no_cpython_wrapper": True}
 
 
@@ -113,13 +100,19 @@ class _PartCompiler(dispatcher._FunctionCompiler):
         self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
         for name, value in {"no_cfunc_wrapper": True, **how}.items():
             setattr(flags, name, value)
-        target = self.targetdescr.target_context
+        target = self.targetdescr.target_context if flags.nrt else _target_without_counts()
         library = library_class(target.codegen(), self.py_func.__qualname__)
         library.enable_object_caching()
         typer, pipeline = self.targetdescr.typing_context, self.pipeline_class
         return compiler.compile_extra(
             typer, target, self.py_func, args, return_type, flags, self.locals, library, pipeline
         )
+
+
+@cache
+def _target_without_counts() -> Any:
+    """numba's own subroutines count as their first caller did, and it keeps them: those of others are others."""
+    return registry.cpu_target.target_context.subtarget(cached_internal_func={})
 
 
 def _names(code: CodeType) -> Iterator[str]:

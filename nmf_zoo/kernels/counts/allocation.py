@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import types
 
 from nmf_zoo.kernels.compile import kernel
-from nmf_zoo.kernels.numerics.copies import copy_row
+from nmf_zoo.kernels.numerics.arrays import copy_row
 from nmf_zoo.kernels.random.counts import SMALL_TOTAL, SPLIT, allocate
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 from nmf_zoo.kernels.simd.lanes import (

@@ -12,6 +12,7 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import kernel, summing
 from nmf_zoo.kernels.counts.sources import SMALLEST
+from nmf_zoo.kernels.numerics.arrays import flat
 from nmf_zoo.kernels.numerics.special import fast_log
 
 
@@ -99,9 +100,9 @@ def log_joint(layout, weights, priors, W, Ht, scratch):
     means, rates = scratch
     total = _log_means(layout, W, Ht, means)
     weigh_samples(rates, weights, Ht)
-    total -= dot(W.ravel(), rates.ravel())
-    total += _log_prior(W.ravel(), priors.shape_w.ravel(), priors.rate_w.ravel())
-    return total + _log_prior(Ht.ravel(), priors.shape_h.ravel(), priors.rate_h.ravel())
+    total -= dot(flat(W), flat(rates))
+    total += _log_prior(flat(W), flat(priors.shape_w), flat(priors.rate_w))
+    return total + _log_prior(flat(Ht), flat(priors.shape_h), flat(priors.rate_h))
 
 
 @kernel

@@ -14,7 +14,7 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import kernel
 from nmf_zoo.kernels.counts.allocation import count_at_most, plus, sums_before
-from nmf_zoo.kernels.numerics.copies import copy_row
+from nmf_zoo.kernels.numerics.arrays import copy_row
 from nmf_zoo.kernels.numerics.special import digamma_and_log_gamma
 from nmf_zoo.kernels.random.counts import SMALL_TOTAL, SPLIT, allocate
 from nmf_zoo.kernels.random.draws import draw_factor

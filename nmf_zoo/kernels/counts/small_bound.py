@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.kernels.compile import kernel
-from nmf_zoo.kernels.numerics.copies import copy_table
+from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.multiplicative import largest_change
 from nmf_zoo.kernels.numerics.special import digamma_and_log_gamma, fast_log
 

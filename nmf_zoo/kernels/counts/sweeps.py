@@ -26,8 +26,8 @@ from nmf_zoo.kernels.hmc.adaptation import (
     to_blocks,
     turn,
 )
+from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
-from nmf_zoo.kernels.numerics.copies import copy_table
 from nmf_zoo.kernels.random.draws import TINY, draw_factor
 from nmf_zoo.kernels.random.keyed_rng import fold
 

@@ -18,7 +18,7 @@ from nmf_zoo.kernels.counts.sweeps import apply_scales, pull_of_components
 from nmf_zoo.kernels.hmc.adaptation import Side, from_blocks, to_blocks, turn
 from nmf_zoo.kernels.hmc.mass import set_strides
 from nmf_zoo.kernels.hmc.poisson_rows import FactorRows, RowWorkspace, Stride, move_rows
-from nmf_zoo.kernels.numerics.copies import copy_table
+from nmf_zoo.kernels.numerics.arrays import copy_table, flat
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import fold
 
@@ -114,8 +114,8 @@ def move_chains(target, before, ancestors, after, scratch, chains, key):
             _run_trajectory(target, scratch, fold(key, move))
             if sweep % ORBIT_EVERY == 0 and target.draws[0] and target.draws[1]:
                 move_along_orbit(target, scratch, fold(key, move))
-            after.W[move] = W
-            after.Ht[move] = Ht
+            copy_table(after.W[move], W)
+            copy_table(after.Ht[move], Ht)
             after.log_likelihood[move] = log_likelihood(target, W, Ht, scratch)
 
 
@@ -176,7 +176,7 @@ def log_likelihood(target, W, Ht, scratch):
     """log p(X | W, H) but for a constant: sum x log(W H + offset) - sum weight W H."""
     rate = scratch.sides[0].rate
     weigh_samples(rate, target.weights, Ht)
-    return _log_means(target.layout, W, Ht, scratch.means) - dot(W.ravel(), rate.ravel())
+    return _log_means(target.layout, W, Ht, scratch.means) - dot(flat(W), flat(rate))
 
 
 @kernel

@@ -24,6 +24,7 @@ from nmf_zoo.kernels.hmc.poisson_rows import (
     move_rows,
     pull,
 )
+from nmf_zoo.kernels.numerics.arrays import flat
 from nmf_zoo.kernels.random.draws import TINY
 from nmf_zoo.kernels.random.keyed_rng import fold
 
@@ -188,9 +189,9 @@ def move_side(side, other, tuning, room, key):
 @kernel
 def mean_chance(chance, n_rows):
     """The mean over the rows that are not idle."""
-    total, flat = 0.0, chance.ravel()
+    total, chances = 0.0, flat(chance)
     for i in range(n_rows):
-        total += flat[i]
+        total += chances[i]
     return total / n_rows
 
 
@@ -258,7 +259,7 @@ def end_sweep(tuning, sides, rooms, is_tuning):
 @kernel
 def _bound_steps(tuning):
     """No row goes further than the path."""
-    longest, steps = _path(tuning) / tuning.length[0], tuning.step.ravel()
+    longest, steps = _path(tuning) / tuning.length[0], flat(tuning.step)
     for i in range(steps.size):
         steps[i] = min(steps[i], longest)
 
@@ -285,13 +286,13 @@ def _end_burst(tuning, sides, rooms):
 @kernel
 def _add(out, more):
     for i in range(out.size):
-        out.ravel()[i] += more.ravel()[i]
+        flat(out)[i] += flat(more)[i]
 
 
 @kernel
 def _adapt_steps(tuning, n_rows, gain):
     """Every row's step by its acceptance in the burst, and a length that suits three rows in four."""
-    step, chance, path = tuning.step.ravel(), tuning.chance.ravel(), _path(tuning)
+    step, chance, path = flat(tuning.step), flat(tuning.chance), _path(tuning)
     for i in range(n_rows):
         step[i] = min(step[i] * math.exp(gain * (chance[i] / BURST - TARGET)), path / SHORTEST)
     quarter = np.sort(step[:n_rows])[n_rows // 4]

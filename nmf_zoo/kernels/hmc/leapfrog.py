@@ -20,6 +20,7 @@ import numpy as np
 from numba.extending import overload
 
 from nmf_zoo.kernels.compile import in_lanes, kernel
+from nmf_zoo.kernels.numerics.arrays import flat
 from nmf_zoo.kernels.numerics.special import fast_exp
 from nmf_zoo.kernels.random.draws import normal_from
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
@@ -46,7 +47,7 @@ def _compiled_set_slope(target, room):
 def set_off(room, step, key):
     """Momenta and jittered steps, and no gain yet."""
     room.gain[:] = 0.0
-    draw_momenta(room.momentum.ravel(), fold(key, MOMENTUM))
+    draw_momenta(flat(room.momentum), fold(key, MOMENTUM))
     jitter_steps(room.step, step, fold(key, JITTER))
 
 

@@ -17,6 +17,7 @@ import math
 
 from nmf_zoo.kernels.compile import in_lanes, kernel
 from nmf_zoo.kernels.hmc.poisson_rows import add_curvature, add_plain_curvature, pull
+from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.special import to_free
 
 EM_STEPS = 4
@@ -45,7 +46,7 @@ def set_strides(data, other, rows, stride, room, prior_rate):
 def _climb(data, other, block, shape, rate, room):
     """room.v and room.means: near the peak of the rows' conditionals, by EM."""
     v = room.v
-    v[:] = shape
+    copy_table(v, shape)
     _divide(v, rate)
     for _ in range(EM_STEPS):
         pull(data, other, block, v, room.means, room.gradient)

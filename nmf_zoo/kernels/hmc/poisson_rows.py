@@ -27,7 +27,7 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import in_lanes, kernel, spliced, summing_signless
 from nmf_zoo.kernels.hmc.leapfrog import SLOPES, TEST, decide, leap, set_off
-from nmf_zoo.kernels.numerics.copies import copy_table
+from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.special import fast_log, to_free, to_plain
 from nmf_zoo.kernels.random.keyed_rng import fold
 from nmf_zoo.kernels.simd.blocked_gradients import pull_of_grid

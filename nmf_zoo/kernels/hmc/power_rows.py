@@ -31,7 +31,7 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import in_lanes, kernel
 from nmf_zoo.kernels.hmc.leapfrog import SLOPES, TEST, decide, leap, set_off
-from nmf_zoo.kernels.numerics.copies import copy_table
+from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.special import fast_exp, fast_log
 from nmf_zoo.kernels.powers.composite import LEAST, MOST
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform

@@ -35,7 +35,7 @@ from nmf_zoo.kernels.hmm.basis_states import (
     subtract,
     weigh_counts,
 )
-from nmf_zoo.kernels.numerics.copies import copy_row
+from nmf_zoo.kernels.numerics.arrays import copy_row
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 from nmf_zoo.kernels.simd.unowned_views import borrowed
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import in_lanes, kernel, summing
 from nmf_zoo.kernels.counts.gibbs import LOG_CHANGES, ROUNDING, add_row, divide_rows, draw_shear_step
-from nmf_zoo.kernels.numerics.copies import copy_row
+from nmf_zoo.kernels.numerics.arrays import copy_row
 from nmf_zoo.kernels.numerics.special import fast_log
 from nmf_zoo.kernels.powers.frame_splits import add_scaled, add_variances, split_power, sum_row
 from nmf_zoo.kernels.random.draws import SMALL_SHAPE, draw_gamma, draw_gig, draw_log_gamma

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmf_zoo.kernels.compile import in_lanes, kernel, summing
-from nmf_zoo.kernels.numerics.copies import copy_table
+from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.special import fast_log
 from nmf_zoo.kernels.simd.lanes import PAGE_BYTES, Padded, add_scaled, load, nothing, store, tile_lanes
 

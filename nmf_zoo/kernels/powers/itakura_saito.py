@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.kernels.compile import in_lanes, kernel, summing
+from nmf_zoo.kernels.numerics.arrays import flat
 from nmf_zoo.kernels.powers.factor_steps import add_squares, fill_ratios, make_slopes, push_beyond, take_step
 from nmf_zoo.kernels.simd.lanes import (
     PAGE_BYTES,
@@ -194,7 +195,7 @@ def _move(moves, slopes, start, stop):
     """Update the activations of the frames from their sums, and push them."""
     rank = moves.at.shape[1]
     first, size = start * rank, (stop - start) * rank
-    old, new, out, before = moves.at.ravel(), moves.update.ravel(), moves.next.ravel(), moves.before.ravel()
+    old, new, out, before = flat(moves.at), flat(moves.update), flat(moves.next), flat(moves.before)
     if moves.prior.power.shape[0] > 1:
         for n in range(start, stop):
             _copy_terms(slopes, moves.prior, n - start, n)

@@ -32,8 +32,8 @@ from nmf_zoo.kernels.hmc.power_rows import (
     exchange_components,
     move_rows,
 )
+from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
-from nmf_zoo.kernels.numerics.copies import copy_table
 from nmf_zoo.kernels.powers.composite import (
     apply_scales,
     draw_frames,

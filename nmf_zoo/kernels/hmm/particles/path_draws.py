@@ -21,7 +21,7 @@ from nmf_zoo.kernels.hmm.particles.laws import Cloud
 from nmf_zoo.kernels.hmm.particles.passes import filter_times
 from nmf_zoo.kernels.hmm.particles.smoothing_sums import to_shares
 from nmf_zoo.kernels.hmm.particles.step_densities import prepare_steps, steps_to
-from nmf_zoo.kernels.numerics.copies import copy_row, copy_table
+from nmf_zoo.kernels.numerics.arrays import copy_row, copy_table
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 
 DRAW = 3  # child of a step's key, beside those of the filter and the smoother

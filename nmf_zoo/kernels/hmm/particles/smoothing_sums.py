@@ -60,7 +60,7 @@ from nmf_zoo.kernels.hmm.particles.passes import filter_times
 from nmf_zoo.kernels.hmm.particles.rows import mean_of
 from nmf_zoo.kernels.hmm.particles.statistics import add_pairs, add_sample, begin_sums, fade, scale_row
 from nmf_zoo.kernels.hmm.particles.step_densities import prepare_steps, steps_to
-from nmf_zoo.kernels.numerics.copies import copy_row
+from nmf_zoo.kernels.numerics.arrays import copy_row
 from nmf_zoo.kernels.numerics.special import LARGEST_POWER, fast_exp
 from nmf_zoo.kernels.random.keyed_rng import child, fold
 

@@ -22,7 +22,7 @@ from nmf_zoo.kernels.compile import in_lanes, kernel
 from nmf_zoo.kernels.hmm.particles.emission import set_rates
 from nmf_zoo.kernels.hmm.particles.laws import BASIS, UNIT
 from nmf_zoo.kernels.hmm.particles.rows import add_row, mean_of
-from nmf_zoo.kernels.numerics.copies import copy_row
+from nmf_zoo.kernels.numerics.arrays import copy_row
 
 # Statistics of a component's step, by the kind of law.
 # BASIS: 0 -> 0, 0 -> 1, 1 -> 0, 1 -> 1.  UNIT: towards the end that was nearer, away from it.
