@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from numba import njit
 from scipy.special import logsumexp
 
 from nmf_zoo.kernels.hmm.particles import conditional_filter, emission
@@ -236,8 +235,6 @@ def uncompiled(monkeypatch, draw_ancestor):
     given = conditional_filter.resample_given
     monkeypatch.setattr(conditional_filter, "resample_given", given.py_func)
     monkeypatch.setattr(conditional_filter, "draw_ancestor", draw_ancestor)
-    for name in ("look_ahead", "propose", "propose_first", "increment_given"):
-        monkeypatch.setattr(conditional_filter, name, AS_COMPILED[name])
     monkeypatch.setattr(conditional_filter, "fold", child)  # compiled functions hand keys back as plain integers
     return conditional_filter.renew_path.py_func
 
@@ -256,15 +253,6 @@ def without_steps(population, ready, path, law, t, key):
 
 
 RIGHT = conditional_filter.draw_ancestor
-look_ahead, propose, propose_first, increment_given = (
-    getattr(conditional_filter, name) for name in ("look_ahead", "propose", "propose_first", "increment_given")
-)
-AS_COMPILED = {
-    "look_ahead": njit(lambda ahead, population, target, t: look_ahead(ahead, population, target, t)),
-    "propose": njit(lambda ahead, population, target, t, key: propose(ahead, population, target, t, key)),
-    "propose_first": njit(lambda ahead, population, target, t, key: propose_first(ahead, population, target, t, key)),
-    "increment_given": njit(lambda ahead, population, law, t, i: increment_given(ahead, population, law, t, i)),
-}  # which way is decided by type, in compiled code only
 
 
 @pytest.mark.statistical

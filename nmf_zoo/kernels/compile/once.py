@@ -15,7 +15,7 @@ tested; others compile kernels their own way, to the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from types import CodeType
@@ -179,3 +179,17 @@ class Kernel(registry.CPUDispatcher):
                 self.targetctx.insert_user_function(part.library, part.fndesc, [part.library])
             parts[args] = part
         return parts[args]
+
+
+class Choice(Kernel):
+    """One of several kernels, by the class of the argument at a place. It is no code of its own."""
+
+    def __init__(self, py_func: Any, place: int, kernels: Mapping[type, Kernel]) -> None:
+        super().__init__(py_func, targetoptions={"nopython": True})
+        self._place, self._kernels = place, kernels
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._kernels[type(arguments[self._place])](*arguments)
+
+    def _part(self, args: tuple[Any, ...]) -> Any:
+        return self._kernels[args[self._place].instance_class]._part(args)

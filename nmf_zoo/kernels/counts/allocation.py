@@ -111,7 +111,8 @@ def allocate_sources(layout, major, minor, chunk, of_major, of_minor, scratch, k
 @kernel
 def _widened(matrix, columns):
     out = np.zeros((matrix.shape[0], columns))
-    out[:, : matrix.shape[1]] = matrix
+    for i in range(matrix.shape[0]):
+        copy_row(out[i], matrix[i])
     return out
 
 

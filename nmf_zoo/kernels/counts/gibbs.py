@@ -10,9 +10,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
-from nmf_zoo.kernels.compile import kernel
+from nmf_zoo.kernels.compile import chosen_by, kernel
 from nmf_zoo.kernels.random.counts import allocate
 from nmf_zoo.kernels.random.draws import TINY, draw_exponential, draw_gig
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
@@ -167,15 +166,9 @@ def _change_of_gammas(row, step):
 LOG_CHANGES = {GammaRow: _change_of_gammas}  # and of other priors' rows
 
 
+@chosen_by("row", LOG_CHANGES)
 def log_change(row, step):
     """Change of the log prior when a row's cells v become v (1 + step ratio), but for what is linear in step."""
-    return LOG_CHANGES[type(row)](row, step)
-
-
-@overload(log_change)
-def _compiled_log_change(row, step):
-    change = LOG_CHANGES[row.instance_class]
-    return lambda row, step: change(row, step)
 
 
 @kernel

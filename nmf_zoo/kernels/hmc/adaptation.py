@@ -24,7 +24,7 @@ from nmf_zoo.kernels.hmc.poisson_rows import (
     move_rows,
     pull,
 )
-from nmf_zoo.kernels.numerics.arrays import flat
+from nmf_zoo.kernels.numerics.arrays import copy_row, flat, smallest
 from nmf_zoo.kernels.random.draws import TINY
 from nmf_zoo.kernels.random.keyed_rng import fold
 
@@ -295,7 +295,8 @@ def _adapt_steps(tuning, n_rows, gain):
     step, chance, path = flat(tuning.step), flat(tuning.chance), _path(tuning)
     for i in range(n_rows):
         step[i] = min(step[i] * math.exp(gain * (chance[i] / BURST - TARGET)), path / SHORTEST)
-    quarter = np.sort(step[:n_rows])[n_rows // 4]
+    copy_row(chance, step[:n_rows])  # the burst's chances are spent
+    quarter = smallest(chance[:n_rows], n_rows // 4)
     tuning.length[0] = int(min(max(math.ceil(path / quarter), SHORTEST), LONGEST))
     tuning.chance[:] = 0.0
 

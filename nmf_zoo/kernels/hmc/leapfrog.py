@@ -6,7 +6,7 @@ The mass of a row is the inverse of root root^T, a K x K matrix, fixed: a trajec
 
 ``length`` times, with p standard normal and the step jittered by up to 30%, so that no path length resonates. A path
 between a quarter and half a turn over-relaxes, which speeds up alternating between the factors (Adler 1981). A density
-is a class of targets, and a function in `SLOPES` that overwrites values and gradient at the coordinates u.
+is a class of targets, and a kernel in `SLOPES` that overwrites values and gradient at the coordinates u.
 
 Duane et al. (1987); Neal (2011), MCMC using Hamiltonian dynamics.
 """
@@ -17,9 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba.extending import overload
 
-from nmf_zoo.kernels.compile import in_lanes, kernel
+from nmf_zoo.kernels.compile import chosen_by, in_lanes, kernel
 from nmf_zoo.kernels.numerics.arrays import flat
 from nmf_zoo.kernels.numerics.special import fast_exp
 from nmf_zoo.kernels.random.draws import normal_from
@@ -32,15 +31,9 @@ ZERO = np.uint64(0)
 SLOPES: dict[type, Callable[[Any, Any], None]] = {}  # by the class of target
 
 
+@chosen_by("target", SLOPES)
 def set_slope(target, room):
     """Overwrite ``room.v`` and ``room.gradient`` (K, width) with values and gradient at ``room.u``."""
-    SLOPES[type(target)](target, room)
-
-
-@overload(set_slope)
-def _compiled_set_slope(target, room):
-    slope = SLOPES[target.instance_class]
-    return lambda target, room: slope(target, room)
 
 
 @kernel

@@ -1,12 +1,12 @@
-"""Copies and views of arrays by kernels, which own no memory.
+"""What NumPy does with arrays, by kernels that own no memory.
 
-Compiled, ``out[:] = array`` also holds a copy for arrays that overlap and an error for shapes that differ: both own
-memory, and take longer to compile than most kernels. `ravel` may be a copy, too.
+Compiled, ``out[:] = array`` and ``out -= number`` also hold a copy for arrays that overlap and an error for shapes that
+differ: both own memory, and take longer to compile than most kernels. `ravel` may be a copy, `sort` makes one.
 """
 
 from __future__ import annotations
 
-from nmf_zoo.kernels.compile import in_lanes, spliced
+from nmf_zoo.kernels.compile import in_lanes, kernel, spliced
 
 
 @in_lanes
@@ -28,3 +28,28 @@ def copy_table(out, table):
 def flat(array):
     """A contiguous array as one row."""
     return array.reshape(array.size)
+
+
+@kernel
+def smallest(values, place):
+    """What stands at ``place`` of the sorted values (n,), which end in another order. They are parted again and again
+    around one of them (Hoare 1961, Algorithm 65)."""
+    low, high = 0, values.size
+    while True:
+        pivot = values[(low + high) // 2]
+        below, i, above = low, low, high
+        while i < above:
+            if values[i] < pivot:
+                values[i], values[below] = values[below], values[i]
+                below, i = below + 1, i + 1
+            elif values[i] > pivot:
+                above -= 1
+                values[i], values[above] = values[above], values[i]
+            else:
+                i += 1
+        if place < below:
+            high = below
+        elif place >= above:
+            low = above
+        else:
+            return pivot

@@ -34,9 +34,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
-from nmf_zoo.kernels.compile import kernel
+from nmf_zoo.kernels.compile import chosen_by, kernel
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA, pick
 from nmf_zoo.kernels.hmm.particles import guided_log_normal
 from nmf_zoo.kernels.hmm.particles.filter import PROPOSE, RESAMPLE, Population, normalise, weigh
@@ -124,7 +123,9 @@ def add_residual_others(n_children, weights, given, key):
     certain = n_children[given]
     is_certain = uniform(fold(key, CHOSEN), 0) * weights[given] * n < certain or left == 0
     if left > 0:
-        chances = weights * n - n_children
+        chances = np.empty(n)
+        for i in range(n):
+            chances[i] = weights[i] * n - n_children[i]
         add_children(n_children, chances, left if is_certain else left - 1, MULTINOMIAL, fold(key, LEVELS))
     if is_certain:
         n_children[given] -= 1
@@ -162,25 +163,14 @@ def pick_by_logs(log_weights, room, level):
 # -- proposals -------------------------------------------------------------------------------------------------------
 
 
-def increment_given(ahead, population, law, t, i):
-    """log f - log q of particle i of ``cloud`` from its ancestor in ``other``; at the first time from none."""
-    return _increment_of(type(ahead))(ahead, population, law, t, i)
+@kernel
+def no_increment(ahead, population, law, t, i):
+    return 0.0
 
 
-def _increment_of(kind):
-    if kind is Blind:
-        return lambda ahead, population, law, t, i: 0.0
-    if kind is LogNormalAhead:
-        given = guided_log_normal.increment_given
-        return lambda ahead, population, law, t, i: given(ahead, population.cloud, i, population.ancestors[i])
-    if kind is UnitAhead:
-        return lambda ahead, population, law, t, i: unit_increment(ahead, population, law, t, i)
-    return None
-
-
-@overload(increment_given)
-def _compiled_increment_given(ahead, population, law, t, i):
-    return _increment_of(ahead.instance_class)
+@kernel
+def log_normal_increment(ahead, population, law, t, i):
+    return guided_log_normal.increment_given(ahead, population.cloud, i, population.ancestors[i])
 
 
 @kernel
@@ -201,6 +191,14 @@ def unit_increment(ahead, population, law, t, i):
         add_log_ratio(block, k, new.h[k, i], new.aux[k, i])
     set_increments(increment, block)
     return increment[0]
+
+
+INCREMENTS = {Blind: no_increment, LogNormalAhead: log_normal_increment, UnitAhead: unit_increment}
+
+
+@chosen_by("ahead", INCREMENTS)
+def increment_given(ahead, population, law, t, i):
+    """log f - log q of particle i of ``cloud`` from its ancestor in ``other``; at the first time from none."""
 
 
 @kernel

@@ -57,13 +57,19 @@ def recentre(population, carried, law, sums, transitions, samples):
             continue
         first = carried.rows.pairs + 5 * k
         away = (sums[first + 1] - persistence * sums[first]) / (transitions * (1.0 - persistence)) - mean
-        population.cloud.aux[k] -= away
+        take_away(population.cloud.aux[k], away)
         for r in range(carried.rows.sources // rank):
             scale_row(carried.table[r * rank + k], math.exp(-away))
             sums[r * rank + k] *= math.exp(-away)
         move_moments(carried.table[first : first + 5], away, transitions / carried.scale[0])
         move_moments(sums[first : first + 5].reshape(5, 1), away, transitions)
     set_activations(population.cloud)
+
+
+@in_lanes
+def take_away(row, away):
+    for i in range(row.size):
+        row[i] -= away
 
 
 @in_lanes

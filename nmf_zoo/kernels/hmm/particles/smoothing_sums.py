@@ -50,9 +50,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
-from nmf_zoo.kernels.compile import comparing, in_lanes, kernel, summing
+from nmf_zoo.kernels.compile import chosen_by, comparing, in_lanes, kernel, summing
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.particles.ancestor_sampling import Walk, go_on, start_walk
 from nmf_zoo.kernels.hmm.particles.laws import BASIS, UNIT
@@ -62,7 +61,7 @@ from nmf_zoo.kernels.hmm.particles.statistics import add_pairs, add_sample, begi
 from nmf_zoo.kernels.hmm.particles.step_densities import prepare_steps, steps_to
 from nmf_zoo.kernels.numerics.arrays import copy_row
 from nmf_zoo.kernels.numerics.special import LARGEST_POWER, fast_exp
-from nmf_zoo.kernels.random.keyed_rng import child, fold
+from nmf_zoo.kernels.random.keyed_rng import fold
 
 # -- along paths -----------------------------------------------------------------------------------------------------
 
@@ -325,32 +324,27 @@ class Backward(Smoother):
     """From some that are drawn, O(N)."""
 
 
+@kernel
+def advance_paths(carried, smoother, population, law, decay, gain, key):
+    fade(carried, decay)
+    carry_along_paths(carried, population, law, gain)
+
+
+@kernel
+def advance_forward(carried, smoother, population, law, decay, gain, key):
+    fade(carried, decay)
+    carry_forward(carried, population, law, gain)
+
+
+@kernel
+def advance_backward(carried, smoother, population, law, decay, gain, key):
+    fade(carried, decay)
+    carry_backward(carried, population, law, gain, smoother, fold(key, SMOOTH))
+
+
+@chosen_by("smoother", {Paths: advance_paths, Forward: advance_forward, Backward: advance_backward})
 def carry(carried, smoother, population, law, decay, gain, key):
     """Take the statistics to the next sample's particles, times ``decay``; add ``gain`` times those of the step."""
-    fade(carried, decay)
-    if isinstance(smoother, Paths):
-        carry_along_paths(carried, population, law, gain)
-    elif isinstance(smoother, Forward):
-        carry_forward(carried, population, law, gain)
-    else:
-        carry_backward(carried, population, law, gain, smoother, child(key, SMOOTH))
-
-
-@overload(carry)
-def _compiled_carry(carried, smoother, population, law, decay, gain, key):
-    def along_paths(carried, smoother, population, law, decay, gain, key):
-        fade(carried, decay)
-        carry_along_paths(carried, population, law, gain)
-
-    def forward(carried, smoother, population, law, decay, gain, key):
-        fade(carried, decay)
-        carry_forward(carried, population, law, gain)
-
-    def backward(carried, smoother, population, law, decay, gain, key):
-        fade(carried, decay)
-        carry_backward(carried, population, law, gain, smoother, fold(key, SMOOTH))
-
-    return {Paths: along_paths, Forward: forward, Backward: backward}[smoother.instance_class]
 
 
 # -- over a block of times -------------------------------------------------------------------------------------------
