@@ -163,7 +163,8 @@ values = np.array([draw_gamma(0.3, key) for key in keys])
 ratios, shapes = np.linspace(-0.5, 0.5, 7), np.linspace(0.1, 3.0, 7)
 rows = GammaRow(ratios, shapes, np.nan), InverseGammaRow(ratios, shapes, 0.1 * shapes)
 steps = [draw_shear_step(-1.5, 1.5, one, other, 0.2, keys[0]) for one in rows for other in rows]
-print(compile.is_tested, *[step.hex() for step in steps], values.tobytes().hex(), sum_logs(values, values).hex(), draw_normal(keys[0]).hex())
+sums = sum_logs(values, values), draw_normal(keys[0])
+print(compile.is_tested, *[number.hex() for number in [*steps, *sums]], values.tobytes().hex())
 """
 
 
