@@ -22,6 +22,7 @@ PARTS = (
     "hierarchies",
     "shrinkage",
     "search",
+    "posterior",
     "mixing",
     "itakura_saito_mixing",
     "mcem",

@@ -29,6 +29,12 @@ def brca21() -> np.ndarray | None:
     return np.loadtxt(path, delimiter="\t", skiprows=1, usecols=range(1, 22), dtype=np.int64)
 
 
+def kos() -> sp.csc_array | None:
+    """Word counts of blog entries (words x entries); None without the data."""
+    path = Path(os.environ.get("NMF_ZOO_DATA", "")) / "kos_uci" / "kos_counts.npz"
+    return sp.csc_array(sp.load_npz(path)) if path.exists() else None
+
+
 def simulated_counts(n_rows: int, n_cols: int, n_nonzeros: int) -> sp.csc_array:
     """Sparse counts of about this many non-zeros with heavy-tailed row totals, as words have."""
     rng = np.random.default_rng(0)
