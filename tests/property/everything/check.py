@@ -55,15 +55,17 @@ def shapes_and_labels(group: Any, structure: Any, attrs: Any) -> None:
 def rounding(structure: Any, objective: np.ndarray) -> np.ndarray:
     """What rounding alone may do to an objective beside its own last digits.
 
-    A Poisson objective of large counts is the small difference of large terms, and so are the normalisers of priors and
-    posteriors of large shapes. A normal one squares (x - mean) / sigma, and these differences carry x's last digits.
+    A Poisson objective of large counts is the small difference of large terms: x log(mean) and, in a bound, the
+    normalisers of both posteriors, whose shapes are sums of counts. So are normalisers of priors of large shapes. A
+    normal one squares (x - mean) / sigma, and these differences carry x's last digits.
     """
     if structure is None or structure.data is None:
         return np.zeros(len(objective))
     x, likelihood = structure.data.observed_values, structure.likelihood
     terms = sum(map(normalisers, (structure.W, structure.H)))
     if isinstance(likelihood, Poisson):
-        terms += float(np.sum(x * (1.0 + np.log1p(x))))
+        large = 1 + sum(not factor.is_fixed for factor in (structure.W, structure.H))
+        terms += large * float(np.sum(x * (1.0 + np.log1p(x))))
     found = np.full(len(objective), EPSILON * terms)
     if isinstance(likelihood, Normal) and isinstance(likelihood.sigma, Known):
         last = float(np.linalg.norm(EPSILON * x / likelihood.sigma.value))
