@@ -25,7 +25,7 @@ from scipy.optimize import linear_sum_assignment
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.results.components import REPORT, weights_of
-from nmf_zoo.results.posterior import LEADING, posterior_group
+from nmf_zoo.results.posterior import LEADING, best_chain, posterior_group
 
 Array = np.ndarray
 ALIKE = 0.9  # cosine above which two sources count as the same one
@@ -194,7 +194,7 @@ def align(
     factors = read_factors(group, weights, activations)
     known = known_components(factors.draws)
     if reference is None:
-        chosen = _own_reference(factors.draws, _best_chain(idata), known)
+        chosen = _own_reference(factors.draws, best_chain(idata), known)
     else:
         chosen = _given_reference(reference, factors)
     order, cosine = match(factors.draws, chosen, known)
@@ -273,15 +273,6 @@ def column_sums(draws: Components) -> np.ndarray:
     """Sums of W's columns, 1 for one of zeros."""
     sums = draws.W.sum(axis=-2)
     return np.where(sums > 0, sums, 1.0)
-
-
-def _best_chain(idata: Any) -> int:
-    """The chain with the highest mean lp."""
-    if "sample_stats" in _compat.group_names(idata):
-        stats = _compat.group(idata, "sample_stats")
-        if "lp" in stats:
-            return int(np.argmax(stats["lp"].mean("draw").to_numpy()))
-    return 0
 
 
 def known_components(draws: Components) -> Array:

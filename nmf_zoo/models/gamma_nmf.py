@@ -61,7 +61,7 @@ def gamma_nmf(
         Means, instead of the rates.
     prior : {None, "hpf", "ard"}, :class:`~nmf_zoo.HPF` or :class:`~nmf_zoo.ARD`
         Where rates or means come from, instead of beta and mean.
-    known : array, DataFrame or DataArray, optional
+    known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
     known_strength : number, optional
         The known components are believed, not fixed: each cell of them has a gamma prior with this shape around its

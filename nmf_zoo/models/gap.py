@@ -44,7 +44,7 @@ def gap(
     alpha_h, beta_h, mean_h
         Shape, and rate (1 when neither is given) or mean, as in :func:`~nmf_zoo.gamma_nmf`. The paper's alpha_k and
         beta_k are arrays of shape (K, 1).
-    known : array, DataFrame or DataArray, optional
+    known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`.

@@ -55,7 +55,7 @@ def is_nmf(
     alpha_w, beta_w : as alpha_h, beta_h, broadcasting to W (feature, component)
         Shape and scale of W's prior; beta_w is 1 when only the shape is given. Without both W is free, and can be
         sampled where every frequency has more observed frames than components, and not too many of them silent.
-    known : array, DataFrame or DataArray, optional
+    known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`. A background is a known noise floor.

@@ -11,6 +11,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
+from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.labels import writable_labels
 from nmf_zoo.models.inputs import Inputs
@@ -41,7 +42,7 @@ def check_known(known: Any, strength: Any, inputs: Inputs) -> tuple[Known | None
         if strength is not None:
             raise InputError("known_strength", repr(strength), "components to believe in", "give known= as well")
         return None, inputs
-    table = read_table("known", known)
+    table = read_table("known", of_result(known) if isinstance(known, _compat.INFERENCE_DATA) else known)
     values, labels = np.asarray(table.values, dtype=np.float64), table.labels
     values = in_order_of_features(values, labels, inputs)
     if values.shape[0] != inputs.shape[0]:
@@ -63,6 +64,16 @@ def check_known(known: Any, strength: Any, inputs: Inputs) -> tuple[Known | None
         coords |= {KNOWN: coords["component"][:n_known], NEW: coords["component"][n_known:]}
     found = Known(values=values, strength=None if strength is None else float(strength))
     return found, replace(inputs, coords=coords)
+
+
+def of_result(idata: Any) -> Any:
+    """The mean of W in an earlier result."""
+    from nmf_zoo.results.components import mean_weights
+
+    try:
+        return mean_weights(idata)
+    except InputError as error:
+        raise InputError("known", error.got, "a result that holds W", error.do) from error
 
 
 def in_order_of_features(values: Array, labels: dict[str, Array], inputs: Inputs) -> Array:

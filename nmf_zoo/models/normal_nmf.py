@@ -41,7 +41,7 @@ def normal_nmf(
         As in :func:`~nmf_zoo.poisson_nmf`.
     sigma : number, PyMC variable or nz.free()
         Standard deviation of a cell.
-    known : array, DataFrame or DataArray, optional
+    known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`.

@@ -41,10 +41,11 @@ def poisson_nmf(
         never rounded (:class:`~nmf_zoo.distributions.RealPoisson`). None: nothing is observed, X is a free variable.
     rank : int
         Number of components.
-    known : array, DataFrame or DataArray (feature, component), optional
+    known : array, DataFrame or DataArray (feature, component), or an earlier result, optional
         The first components of W, >= 0, where they are known; ``rank`` counts them, too, and the others are new. Rows
-        that are labelled like X's features go to them in any order; columns label the components. With new components
-        beside them, W is a Deterministic, and its free variable is W_new.
+        that are labelled like X's features go to them in any order; columns label the components. Of a result the
+        posterior mean of W: over all chains once they are aligned, else over the chain with the highest lp, of a fit
+        its best restart. With new components beside them, W is a Deterministic, and its free variable is W_new.
     mask : bool array or sparse matrix (feature, obs), optional
         True = observed.
     observed : {None, "stored"}

@@ -10,7 +10,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
-from nmf_zoo.results.posterior import draws_or_means, mean_over_draws, posterior_group
+from nmf_zoo.results.posterior import best_chain, draws_or_means, mean_over_draws, posterior_group
 from nmf_zoo.runtime.arguments import check_counts
 
 LEADING = {"chain", "draw"}
@@ -107,6 +107,20 @@ def _ranked(weight: xr.DataArray, share: xr.DataArray, order: np.ndarray, k: int
 
 def _labels(array: xr.DataArray, dim: Any) -> np.ndarray:
     return array[dim].to_numpy() if dim in array.coords else np.arange(array.sizes[dim])
+
+
+def mean_weights(idata: Any, weights: str = "W", activations: str = "H") -> pd.DataFrame:
+    """The posterior mean of W (features, components), labelled: of all chains once they are aligned, else of the best.
+
+    Of draws as they are: a column has the scale that it was sampled with.
+    """
+    is_aligned = REPORT in _compat.group_names(idata)
+    group = draws_or_means(idata)
+    group = group if is_aligned else group.isel(chain=[best_chain(idata)])
+    W, component = weights_of(with_known_weights(idata, group, weights), weights, activations)
+    (feature,) = (dim for dim in W.dims if dim not in LEADING | {component})
+    mean = mean_over_draws(W).mean("chain").transpose(feature, component)
+    return pd.DataFrame(mean.to_numpy(), index=_labels(mean, feature), columns=_labels(mean, component))
 
 
 def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Any:

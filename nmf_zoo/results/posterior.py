@@ -130,6 +130,15 @@ def draws_or_means(idata: Any) -> xr.Dataset:
     return xr.Dataset({name: mean.expand_dims(draw=1, axis=1) for name, mean in means.items()})
 
 
+def best_chain(idata: Any) -> int:
+    """Where the chain with the highest mean lp stands; 0, of a fit the best restart, where there is no lp."""
+    if "sample_stats" in _compat.group_names(idata):
+        stats = _compat.group(idata, "sample_stats")
+        if "lp" in stats:
+            return int(np.argmax(stats["lp"].mean("draw").to_numpy()))
+    return 0
+
+
 def _group_names(idata: Any) -> list[str]:
     if not isinstance(idata, _compat.INFERENCE_DATA):
         raise InputError("idata", type(idata).__name__, "the result of nz.sample or nz.fit")

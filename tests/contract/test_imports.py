@@ -34,7 +34,10 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "kernels": (set(), {"numpy", "numba", "llvmlite"}),  # numba is made of llvmlite
     "structure": ({"kernels"}, {"numpy", "scipy"}),  # draws of a likelihood are kernels
     "distributions": ({"kernels"}, {"pymc", "pytensor", "numpy"}),  # the sparse density's loops are kernels
-    "models": ({"distributions", "labels", "sparse"}, {"pymc", "pytensor", "numpy", "scipy", "pandas", "xarray"}),
+    "models": (  # the known components of a model may be an earlier result
+        {"distributions", "labels", "sparse", "results", "_compat"},
+        {"pymc", "pytensor", "numpy", "scipy", "pandas", "xarray"},
+    ),
     "reading": ({"distributions", "structure"}, {"pymc", "pytensor", "numpy"}),
     # how it is run
     "results.groups": ({"structure", "_compat"}, {"numpy", "xarray"}),

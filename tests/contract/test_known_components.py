@@ -13,6 +13,7 @@ import nmf_zoo as nz
 from nmf_zoo._compat import group
 from nmf_zoo.errors import InputError, UnreadableModel, UnsupportedModel
 from nmf_zoo.inference import registry
+from nmf_zoo.interfaces.cli import main
 from nmf_zoo.reading import read
 
 F, N = 7, 9
@@ -238,3 +239,70 @@ def test_known_components_that_are_zero_somewhere():
             result = fit(nz.gamma_nmf(x, 3, known=known, **PRIORS), FITS[name], max_iter=200)
             assert np.all(np.isfinite(group(result, "fit")["objective"].to_numpy()[0][:5]))
             np.testing.assert_array_equal(group(result, "posterior")["W"].to_numpy()[0, 0, 2, :2], 0.0)
+
+
+# -- from an earlier result, and from the shell ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def earlier():
+    model = nz.gamma_nmf(TABLE, 2, **PRIORS)
+    return nz.sample(30, tune=20, chains=2, start="random", random_seed=1, quiet=True, model=model)
+
+
+def test_the_mean_of_an_earlier_result_is_known(earlier):
+    best = int(np.argmax(group(earlier, "sample_stats")["lp"].mean("draw").to_numpy()))
+    mean = group(earlier, "posterior")["W"][best].mean("draw").to_numpy()
+    assert not np.allclose(mean, group(earlier, "posterior")["W"][1 - best].mean("draw"))
+    order = RNG.permutation(F)
+    structure = read(nz.gamma_nmf(TABLE.iloc[order], 3, known=earlier, **PRIORS))  # rows go by their labels
+    np.testing.assert_allclose(structure.W.known.values[:, :2], mean[order], rtol=1e-12)
+    aligned = nz.align(earlier)
+    both = group(aligned, "posterior")["W"].mean(("chain", "draw")).to_numpy()
+    structure = read(nz.gamma_nmf(TABLE, 2, known=aligned, known_strength=50.0))
+    prior_mean = structure.W.prior.shape.value / structure.W.prior.rate.value
+    np.testing.assert_allclose(prior_mean, np.maximum(both, 1e-3 * both.mean(axis=0)), rtol=1e-12)
+
+
+def test_a_refit_and_moments_are_earlier_results_too(earlier):
+    refit = nz.fit(model=nz.gamma_nmf(TABLE, 2, known=CATALOGUE, alpha_h=1.2), engine="em", quiet=True, max_iter=5)
+    np.testing.assert_array_equal(read(nz.poisson_nmf(TABLE, 3, known=refit)).W.known.values[:, :2], KNOWN)
+    kept = {"keep": "moments", "chains": 1, "start": "random", "random_seed": 1, "quiet": True}
+    idata = nz.sample(5, tune=5, model=nz.gamma_nmf(TABLE, 2, **PRIORS), **kept)
+    mean = group(idata, "posterior_moments")["W_mean"][0]
+    np.testing.assert_allclose(read(nz.gamma_nmf(TABLE, 3, known=idata)).W.known.values[:, :2], mean)
+
+
+def test_an_earlier_result_of_other_features_is_refused(earlier):
+    with pytest.raises(InputError, match="known: got 7 rows; expected 6"):
+        nz.gamma_nmf(TABLE.iloc[:6], 3, known=earlier)
+    with pytest.raises(InputError, match="known: got labels of 'feature' that differ from X's"):
+        nz.gamma_nmf(TABLE.rename(index={"gene0": "other"}), 3, known=earlier)
+    without = nz.sample(2, tune=2, chains=1, var_names=["H"], start="random", model=nz.gamma_nmf(TABLE, 2), quiet=True)
+    with pytest.raises(InputError, match="known: got a posterior of H; expected a result that holds W"):
+        nz.gamma_nmf(TABLE, 3, known=without)
+
+
+@pytest.mark.parametrize("form", [".csv", ".npy", ".nc"])
+def test_from_the_shell(earlier, form, tmp_path, capsys):
+    known = tmp_path / f"known{form}"
+    TABLE.to_csv(tmp_path / "x.csv")
+    if form == ".csv":
+        CATALOGUE.iloc[::-1].to_csv(known)
+    elif form == ".npy":
+        np.save(known, KNOWN)
+    else:
+        nz.save(earlier, known)
+    words = f"fit {tmp_path}/x.csv --rank 3 --engine em --max-iter 4 --random-seed 1 --quiet -o {tmp_path}/out.nc"
+    assert main([*words.split(), "--known", str(known)]) == 0
+    given = {".csv": CATALOGUE, ".npy": KNOWN, ".nc": earlier}[form]
+    model = nz.gamma_nmf(TABLE, 3, known=given)
+    expected = nz.fit(model=model, engine="em", max_iter=4, random_seed=1, quiet=True)
+    found = group(nz.load(tmp_path / "out.nc"), "posterior")["W"]
+    np.testing.assert_array_equal(found, group(expected, "posterior")["W"])
+    assert list(found["component"].to_numpy()) == list(group(expected, "posterior")["component"].to_numpy())
+    assert main([*words.split(), "--force", "--known", str(known), "--known-strength", "0"]) == 2
+    assert "--known-strength: got 0.0; expected a finite number > 0" in capsys.readouterr().err
+    assert main([*words.split(), "--force", "--known", str(tmp_path / "none.csv")]) == 2
+    assert main([*words.split(), "--force", "--known", "free"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2

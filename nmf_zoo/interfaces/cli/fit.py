@@ -25,17 +25,11 @@ def run_fit(arguments: argparse.Namespace) -> int:
     options = {name: parse_value(engine.arguments[name], text) for name, text in chosen(arguments, "engine", engine)}
     goes_to_disk = is_streamed(arguments, engine, run)
     check_output(arguments.output, RESULTS, arguments.force or (goes_to_disk and "checkpoint" in run))
-    data = read_data(arguments)
+    model = declare(arguments, arguments.rank)
 
     import nmf_zoo as nz
     from nmf_zoo.inference.registry import named
-    from nmf_zoo.models import MODELS
 
-    hyperparameters = model_arguments(arguments)
-    try:
-        model = MODELS[arguments.model](rank=arguments.rank, **data, **hyperparameters)
-    except InputError as error:
-        raise InputError(error.name, name_cell(error.got, data["coords"]), error.expected, error.do) from error
     run |= {"model": model, "engine": make_options(named(engine.name)[0].options, options)}
     if goes_to_disk:
         idata = stream(arguments.output, run)

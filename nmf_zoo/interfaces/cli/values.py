@@ -14,6 +14,7 @@ import numpy as np
 from nmf_zoo.errors import InputError
 from nmf_zoo.files import shortened
 from nmf_zoo.interfaces.cli.catalogue import Argument
+from nmf_zoo.interfaces.cli.output import RESULTS
 from nmf_zoo.memory import MOST_RANKS
 
 LONGEST = 100  # letters of a number
@@ -98,6 +99,8 @@ def parse_hyperparameter(argument: Argument, text: str) -> Any:
         return parse_chain(argument.flag, text)
     if argument.name == "prior":
         return parse_prior(argument.flag, text)
+    if argument.name == "known":
+        return read_known(Path(text))
     word, _, tie = text.partition(":")
     if word == "free":
         import nmf_zoo as nz
@@ -113,6 +116,23 @@ def parse_hyperparameter(argument: Argument, text: str) -> Any:
         return numbers[0]
     # One per component: the last axis of W, the first of H.
     return np.array(numbers) if argument.name.endswith("_w") else np.array(numbers)[:, None]
+
+
+def read_known(path: Path) -> Any:
+    """Known components: a table of features x components with its labels, or a result."""
+    if path.suffix in RESULTS:
+        from nmf_zoo.results.loading import load
+
+        return load(path)
+    from nmf_zoo.interfaces.tables import read_matrix
+
+    matrix = read_matrix(path)
+    values = matrix.values if isinstance(matrix.values, np.ndarray) else matrix.values.toarray()
+    if matrix.rows is None and matrix.columns is None:
+        return values
+    import pandas as pd
+
+    return pd.DataFrame(values, index=matrix.rows, columns=matrix.columns)
 
 
 def parse_chain(flag: str, text: str) -> Any:
