@@ -20,6 +20,7 @@ PARTS = (
     "iterations",
     "convergence",
     "hierarchies",
+    "refit",
     "shrinkage",
     "search",
     "posterior",

@@ -42,7 +42,7 @@ def poisson_gap(structure: Factorisation, which: int, u: Array, v: Array, pull: 
     mean = structure.mean_at(u if not which else v, (v if not which else u).T, rows, cols)
     mean = mean / structure.exposure_at(rows, cols)
     slopes = sp.csr_array((x / mean, (own, other)), shape=(len(u), len(v))) @ v
-    drag, power = (np.broadcast_to(part, u.shape) for part in pull)
+    drag, power = (np.broadcast_to(part, u.shape) for part in (pull.drag, pull.power))
     with np.errstate(divide="ignore", invalid="ignore"):
         room = np.where(slopes > 0, drag * np.where(power > 0, INSIDE, 1.0) / slopes, np.inf)
     scale = np.minimum(room.min(axis=1), 1.0)

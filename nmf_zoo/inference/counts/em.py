@@ -16,8 +16,9 @@ A rate with a gamma prior or a mean with an inverse-gamma prior is maximised wit
 of their updates (:mod:`nmf_zoo.inference.shared.conjugate`). With a relevance for each component (``prior="ard"``) that
 is the algorithm of Tan and Fevotte (2013): components that the data don't need go to 0.
 
-By default Poisson data are not updated so, but by Newton steps (:mod:`nmf_zoo.inference.counts.newton`), and either
-gets momentum (:mod:`nmf_zoo.inference.shared.acceleration`): the fixed points are the same, the iterations far fewer.
+By default factors are not updated so, but by Newton steps of a Poisson and exact steps of a normal likelihood
+(:mod:`nmf_zoo.inference.counts.newton`), and either gets momentum (:mod:`nmf_zoo.inference.shared.acceleration`): the
+fixed points are the same, the iterations far fewer.
 
 The objective is -log p(X, factors), everything included, in nats; it never rises.
 """
@@ -33,7 +34,7 @@ from scipy.special import gammaln, xlogy
 
 from nmf_zoo.inference.counts.duality import has_normal_gap, is_refit, normal_gap, poisson_gap
 from nmf_zoo.inference.counts.em_losses import LOSSES, Loss, NormalLoss, PoissonLoss, View, can_square
-from nmf_zoo.inference.counts.newton import Newton, Pull, newton
+from nmf_zoo.inference.counts.newton import Newton, Pull
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse, push_or_retreat
 from nmf_zoo.inference.shared.conjugate import (
     Conjugate,
@@ -88,9 +89,10 @@ class EM:
     Attributes
     ----------
     mode : what a prior means: "density" seeks the mode of the density of W and H, "log" that of log W and log H
-    accelerate : "newton" takes Newton steps with momentum for Poisson data in float64, and "momentum" where there are
-        none, which is for squared error and powers, in float32 and for GaP with columns that sum to one; "momentum"
-        pushes EM's own updates; None leaves these alone. The objective never rises, and stationary points are the same
+    accelerate : "newton" takes Newton steps with momentum for Poisson data in float64, for squared error coordinate
+        descent to the minimum over each row, and "momentum" where there are none, which is for powers, for listed cells
+        of squared error, in float32 and for GaP with columns that sum to one; "momentum" pushes EM's own updates; None
+        leaves these alone. The objective never rises, and stationary points are the same
     inner : of EM's own updates: the expected sources are frozen for so many rounds of W and H; None refreshes them
         between W and H too, as Lee and Seung do (1.5 times the work for a slightly longer step). Squared error and
         powers have none and always refresh
@@ -286,7 +288,7 @@ def prepare(structure: Factorisation, options: EM, workers: Workers) -> EMProble
 def _newton(structure: Factorisation, options: EM, loss: Loss, simplex: Side | None, workers: Workers) -> Newton | None:
     """What takes Newton steps, where they were asked for and there are any."""
     asked = options.accelerate == "newton" and options.precision == "float64"
-    return newton(structure, workers, loss.sources) if asked and isinstance(loss, PoissonLoss) and not simplex else None
+    return loss.newton(structure, workers) if asked and not simplex else None
 
 
 def init(problem: EMProblem, key: np.uint64, start: Mapping[str, Array]) -> EMState:
@@ -357,21 +359,21 @@ def _newton_step(problem: EMProblem, steps: Newton, state: EMState) -> tuple[EMS
 
 def _descend(problem: EMProblem, steps: Newton, W: Array, Ht: Array, values: dict[str, Array]) -> tuple[EMState, float]:
     """(where Newton steps of W and then of H lead, KKT residual on the way)"""
-    factors, loss, residual, log_mean = [W, Ht], cast(PoissonLoss, problem.loss), 0.0, None
+    factors, loss, residual, log_mean = [W, Ht], problem.loss, 0.0, None
     before = W, Ht
     for which, side in enumerate(problem.sides):
         if not side.is_fixed:
             other = factors[1 - which]
-            drag = loss.weights.over_features(other) if which else loss.weights.over_samples(other)
             factors[which] = np.array(factors[which], order="C")
-            pull = pull_of(side, problem.options.mode, drag, values)
+            pull = pull_of(side, problem.options.mode, loss.zeros(which, other), values)
+            pull = pull._replace(noise=loss.noise(values))
             at_side, log_mean = steps.improve(which, factors[which], other, pull, side.free)
             residual = max(residual, at_side)
     W, Ht = factors
-    if log_mean is None or _is_far((W, Ht), before):  # both are known, or the means on the way have lost digits
+    if log_mean is None or _is_far((W, Ht), before):  # nobody knows it, or the means on the way have lost digits
         return _at(problem, W, Ht, values), residual
     values = _update_conjugates(problem, W, Ht, values)
-    objective = -loss.log_likelihood(log_mean, W, Ht) - _log_priors(problem, W, Ht, values)
+    objective = -cast(PoissonLoss, loss).log_likelihood(log_mean, W, Ht) - _log_priors(problem, W, Ht, values)
     return EMState(W, Ht, values, None, objective), residual
 
 

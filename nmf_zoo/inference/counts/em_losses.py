@@ -15,18 +15,20 @@ columns, and for sparse data, all of whose other cells are 0, not at all: Gram m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from nmf_zoo.inference.counts.newton import CellWeights, LeastSquares, Newton, newton
 from nmf_zoo.inference.shared.layout import BLOCK_CELLS, expected_sources, likelihood_constant, weigh
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Cells, Dense, Factorisation, Likelihood, Normal, Poisson, Unknown, slices
 
 NOISE_FLOOR = 1e-10  # of a free sigma, relative to the data: a perfect fit would send it to 0
+LEAST_WEIGHT = 1e-12  # of a row, relative to the largest: rows without observed cells can be divided by
 
 
 class View(NamedTuple):
@@ -62,6 +64,17 @@ class PoissonLoss:
     def drag_H(self, W: Array) -> Array:
         return self.weights.over_features(W)
 
+    def newton(self, structure: Factorisation, workers: Workers) -> Newton | None:
+        """Steps in place of updates."""
+        return newton(structure, workers, self.sources)
+
+    def zeros(self, which: int, other: Array) -> Array:
+        """What cells without counts, and the parts of the others' means, say of W (``which`` 0) or Ht: a drag."""
+        return self.weights.over_features(other) if which else self.weights.over_samples(other)
+
+    def noise(self, values: Mapping[str, Array]) -> float:
+        return 1.0
+
 
 class NormalLoss:
     """A normal likelihood, sigma known or free; in float64 whatever ``precision`` is."""
@@ -92,7 +105,19 @@ class NormalLoss:
     def drag_H(self, W: Array) -> Array:
         raise NotImplementedError("squared error has no sources to freeze")
 
-    def _variance(self, values: dict[str, Array]) -> float:
+    def newton(self, structure: Factorisation, workers: Workers) -> Newton | None:
+        """Steps in place of updates; None for listed cells, where rows have little in common."""
+        return None if isinstance(self.squares, ListedCells) else LeastSquares(self.squares, workers)
+
+    def zeros(self, which: int, other: Array) -> Array:
+        """Nothing apart from the squares."""
+        return np.zeros((1, other.shape[1]))
+
+    def noise(self, values: Mapping[str, Array]) -> float:
+        """The variance."""
+        return self._variance(values)
+
+    def _variance(self, values: Mapping[str, Array]) -> float:
         return float(np.square(self.sigma.resolve(values)).reshape(()))
 
 
@@ -124,6 +149,13 @@ class CompleteSparse:
     def for_H(self, W: Array, Ht: Array) -> tuple[Array, Array]:
         """(pull / H, drag)"""
         return self.XT @ W, Ht @ (W.T @ W)
+
+    def pulls(self, which: int, factor: Array, other: Array) -> tuple[Array, Array]:
+        """(pull / factor, drag) of W (``which`` 0) or Ht (1)."""
+        return (self.XT if which else self.X) @ other, factor @ (other.T @ other)
+
+    def weights(self, which: int) -> None:
+        """All cells weigh one."""
 
 
 class DenseMatrix:
@@ -159,6 +191,24 @@ class DenseMatrix:
             for block, mean in self._blocks(W, Ht):
                 drag[block] = (self.weight[:, block] * mean).T @ W
         return self.pulled.T @ W, drag if self.pushed is None else drag + self.pushed.T @ W
+
+    def pulls(self, which: int, factor: Array, other: Array) -> tuple[Array, Array]:
+        """(pull / factor, drag) of W (``which`` 0) or Ht (1)."""
+        if which:
+            return self.for_H(other, factor)
+        drag = factor @ (other.T @ other) if self.weight is None else np.zeros_like(factor)
+        if self.weight is not None:
+            for block, mean in self._blocks(factor, other):
+                drag += (self.weight[:, block] * mean) @ other[block]
+        return self.pulled @ other, drag if self.pushed is None else drag + self.pushed @ other
+
+    def weights(self, which: int) -> CellWeights | None:
+        """Of the cells, W's features (``which`` 0) or H's samples in the rows; None where all weigh one."""
+        if self.weight is None:
+            return None
+        weight = self.weight.T if which else self.weight
+        of_rows, total = weight.sum(axis=1), weight.sum() or 1.0
+        return CellWeights(weight, np.maximum(of_rows, LEAST_WEIGHT * total), weight.sum(axis=0) / total)
 
     def _blocks(self, W: Array, Ht: Array):
         for block in slices(len(Ht), self.width):

@@ -1,12 +1,13 @@
 """Newton steps in place of EM's multiplicative ones: far fewer iterations, each never a loss.
 
-A list of cells goes cell by cell, at O(non-zeros * K) time and with the data laid out along both sides; a dense matrix
-by BLAS in blocks of rows (:mod:`nmf_zoo.kernels.counts.newton`). Both take a factor's rows one by one or block by
-block, so that results don't depend on the threads."""
+A list of Poisson cells goes cell by cell, at O(non-zeros * K) time and with the data laid out along both sides; a dense
+matrix by BLAS in blocks of rows (:mod:`nmf_zoo.kernels.counts.newton`). Squared error is a quadratic, minimised as it
+is. All take a factor's rows one by one or block by block, so that results don't depend on the threads.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,10 +24,30 @@ NOTHING = np.empty((0, 0))
 
 
 class Pull(NamedTuple):
-    """What the zeros and the prior say of a factor: drag . w - power . log w, (rows or 1, K) each."""
+    """What the zeros and the prior say of a factor: drag . w - power . log w, (rows or 1, K) each.
+
+    ``noise`` : what the rest of the objective is divided by, a variance
+    """
 
     drag: Array
     power: Array
+    noise: float = 1.0
+
+
+class CellWeights(NamedTuple):
+    """Weights of squares, (rows, cols), the sums of their rows, and of their columns as parts of all."""
+
+    cells: Array
+    of_rows: Array
+    of_cols: Array
+
+
+class Squares(Protocol):
+    """Squared error: see :mod:`nmf_zoo.inference.counts.em_losses`."""
+
+    def pulls(self, which: int, factor: Array, other: Array) -> tuple[Array, Array]: ...
+
+    def weights(self, which: int) -> CellWeights | None: ...
 
 
 class CoordinateDescent:
@@ -45,9 +66,10 @@ class CoordinateDescent:
         """
         layout, largest = self.layouts[which], _largest(factor)
         if len(pull.drag[0]) < factor.shape[1]:
-            pull = Pull(*(_beside_zeros(part, factor.shape[1], free) for part in pull))
+            drag, power = (_beside_zeros(part, factor.shape[1], free) for part in (pull.drag, pull.power))
+            pull = pull._replace(drag=drag, power=power)
         chunks = self.workers.map(
-            lambda chunk: descend(layout, factor, other, *pull, largest, chunk), range(layout.n_chunks)
+            lambda chunk: descend(layout, factor, other, pull.drag, pull.power, largest, chunk), range(layout.n_chunks)
         )
         return max(residual for _, residual in chunks), sum(log_mean for log_mean, _ in chunks)
 
@@ -99,7 +121,8 @@ class BlockNewton:
                 np.dot(factor[rows], other.T, out=means)
                 if offset is not None:
                     means += offset[rows]
-                own = Pull(*(part[rows] if len(part) > 1 else part for part in pull))
+                drag, power = (part[rows] if len(part) > 1 else part for part in (pull.drag, pull.power))
+                own = Pull(drag, power)
                 with np.errstate(over="ignore", invalid="ignore"):  # who looks at the objective takes such a step back
                     u = np.ascontiguousarray(factor[rows, free])  # a view where all columns are free
                     residual = max(residual, _improve_block(x, means, room, u, free_of_other, own, largest))
@@ -153,7 +176,48 @@ def _residual(u: Array, pulls: Array, drag: Array, largest: Array) -> float:
     return float(np.abs(np.minimum(share, slope)).max(initial=0.0))
 
 
-Newton = BlockNewton | CoordinateDescent
+class LeastSquares:
+    """Steps for squared error: a row goes to the minimum of its quadratic over cells >= 0, by coordinate descent.
+
+    Rows share the second derivative where all cells weigh alike (Cichocki and Phan 2009, who call one round HALS). With
+    weights it is approximated by that of an outer product, and each row goes along its step as far as is best.
+    """
+
+    def __init__(self, squares: Squares, workers: Workers):
+        self.squares, self.workers = squares, workers
+
+    def improve(
+        self, which: int, factor: Array, other: Array, pull: Pull, free: slice = slice(None)
+    ) -> tuple[float, None]:
+        """Move the ``free`` columns of W (``which`` 0) or Ht (1), in place; ``pull`` is on them, linear only.
+
+        Returns (KKT residual, None: the squared error has to be looked at).
+        """
+        pulls, drag = (part[:, free] for part in self.squares.pulls(which, factor, other))
+        drag = drag + pull.noise * pull.drag  # all is multiplied by the noise
+        u, slopes, v = np.ascontiguousarray(factor[:, free]), drag - pulls, np.ascontiguousarray(other[:, free])
+        weights, steps = self.squares.weights(which), np.empty_like(u)
+        gram = v.T @ v if weights is None else (v.T * weights.of_cols) @ v
+        bends = np.ones(len(u)) if weights is None else weights.of_rows
+
+        def minimise(rows: slice) -> None:
+            solve_quadratic(steps[rows], u[rows], slopes[rows], bends[rows], gram, NOTHING, ROUNDS)
+            if weights is not None:
+                steps[rows] *= _lengths(steps[rows], slopes[rows], v, weights.cells[rows])[:, None]
+
+        list(self.workers.map(minimise, list(slices(len(u), ROWS))))
+        factor[:, free] = np.maximum(u + steps, FLOOR)
+        return _residual(u, pulls, drag, _largest(u)), None
+
+
+def _lengths(steps: Array, slopes: Array, other: Array, weights: Array) -> Array:
+    """How far along its step each row's squared error falls, at most the whole of it: cells stay >= 0."""
+    gains = -np.sum(slopes * steps, axis=1)
+    curvature = np.sum(weights * np.square(steps @ other.T), axis=1)
+    return np.divide(gains, curvature, out=np.ones_like(gains), where=gains < curvature)
+
+
+Newton = BlockNewton | CoordinateDescent | LeastSquares
 
 
 def newton(structure: Factorisation, workers: Workers, sources: DenseSources | SparseSources) -> Newton:
