@@ -43,9 +43,9 @@ from nmf_zoo.inference.shared.step_options import check_steps
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.hmm.particles.filter import Population
-from nmf_zoo.kernels.hmm.particles.laws import Law
+from nmf_zoo.kernels.hmm.particles.laws import FIRSTS, PAIRS, Law
 from nmf_zoo.kernels.hmm.particles.online import SEEN, Step, Updates, learn
-from nmf_zoo.kernels.hmm.particles.statistics import FIRSTS, PAIRS, Carried
+from nmf_zoo.kernels.hmm.particles.statistics import Carried
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.runtime.stream_engine import ACTIVATIONS, START, Columns, StreamEngine, takes_exposures
