@@ -207,6 +207,7 @@ SAMPLER = WholeSampler(
     chains=CHAINS,  # some of them refused in words of their own
     asks=(),
     takes_known=True,
+    has_kernels=False,
     options=NUTS,
     supports=supports,
     sample=sample,

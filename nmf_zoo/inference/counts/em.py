@@ -510,6 +510,7 @@ ENGINE = Engine(
     verb="fit",
     likelihoods=tuple(LOSSES),
     takes_known=True,
+    projects=4,
     options=EM,
     supports=supports,
     prepare=prepare,

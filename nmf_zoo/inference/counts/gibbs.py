@@ -459,6 +459,7 @@ ENGINE = Engine(
     verb="sample",
     likelihoods=(Poisson,),
     takes_known=True,
+    projects=1,
     options=Gibbs,
     supports=supports,
     prepare=prepare,

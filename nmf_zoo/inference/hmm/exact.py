@@ -148,6 +148,7 @@ ENGINE = Engine(
     verb="fit",
     likelihoods=(Poisson,),
     chains=(BasisChainPrior,),
+    projects=2,
     options=HMMExact,
     supports=supports,
     prepare=prepare,

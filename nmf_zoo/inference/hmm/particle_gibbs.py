@@ -314,6 +314,7 @@ ENGINE = Engine(
     verb="sample",
     likelihoods=(Poisson,),
     chains=CHAINS,
+    projects=3,
     options=ParticleGibbs,
     supports=supports,
     prepare=prepare,

@@ -492,6 +492,7 @@ ENGINE = Engine(
     name="em",
     verb="fit",
     likelihoods=(Exponential,),
+    projects=4,
     options=EM,
     supports=supports,
     prepare=prepare,

@@ -374,6 +374,7 @@ ENGINE = Engine(
     name="gibbs",
     verb="sample",
     likelihoods=(Exponential,),
+    projects=1,
     options=Gibbs,
     supports=supports,
     prepare=prepare,
