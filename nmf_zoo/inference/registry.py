@@ -43,6 +43,7 @@ OURS = tuple(REGISTRY)  # nothing may take their place
 SEE_TABLE = "see the table of engines"
 VERBS = ("sample", "fit")  # of what `engine=` names; a stream's engines and the methods have their own
 RENAMED = {"exact": "enumeration"}  # methods, by the names that they had
+FORMERLY = {("smc", "fit"): "particle_em"}  # engines of a verb, by names that are now those of another verb's
 
 
 def entries(*verbs: str) -> list[Any]:
@@ -208,6 +209,8 @@ def _unknown(engine: Any, verb: str) -> InputError:
     known = names(verb)
     for entry in named(engine):
         do = f"use nz.{entry.verb}(engine={entry.name!r})"
+        if (entry.name, verb) in FORMERLY:
+            do = f"it is now {FORMERLY[entry.name, verb]!r}, or {do}"
         return InputError("engine", repr(entry.name), f"one of {known} for {verb}()", do)
     classes = list(dict.fromkeys(entry.options.__name__ for entry in entries(verb)))
     return InputError("engine", repr(engine), f"one of {known}, or options of {classes}", SEE_TABLE)

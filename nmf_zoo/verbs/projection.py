@@ -11,8 +11,7 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from nmf_zoo.distributions import BasisChain, LogNormalAR, UnitChain
-from nmf_zoo.distributions.chains import Recipe
+from nmf_zoo.distributions.chains import CHAINS, Recipe
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.registry import verb_of, verdict
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
@@ -22,17 +21,14 @@ from nmf_zoo.results.posterior import Axis, axes_of, draws_or_means, mean_over_d
 from nmf_zoo.runtime.arguments import variable_shapes
 from nmf_zoo.structure import (
     Array,
-    BasisChainPrior,
     ChainPrior,
     Exponential,
     Factorisation,
     Flat,
     GammaPrior,
     InverseGammaPrior,
-    LogNormalARPrior,
     Normal,
     Poisson,
-    UnitChainPrior,
     Unknown,
     shared_column,
 )
@@ -160,9 +156,7 @@ def _chain(structure: Factorisation, values: dict[str, Array]) -> Declared:
 DECLARATIONS: dict[tuple[type, Any], Callable[[Factorisation, dict[str, Array]], Declared]] = {
     (Poisson, Flat): _free,
     (Poisson, GammaPrior): _gamma,
-    (Poisson, BasisChainPrior): _chain,
-    (Poisson, UnitChainPrior): _chain,
-    (Poisson, LogNormalARPrior): _chain,
+    **{(Poisson, chain.prior): _chain for chain in CHAINS},
     (Normal, Flat): _normal,
     (Exponential, InverseGammaPrior): _inverse_gamma,
 }
@@ -171,12 +165,8 @@ DECLARATIONS: dict[tuple[type, Any], Callable[[Factorisation, dict[str, Array]],
 def _known_chain(prior: ChainPrior, values: dict[str, Array], rank: int) -> Recipe:
     """The chain with its parameters as they are, for new samples, of which the first starts it anew."""
     found = {role: np.broadcast_to(own.resolve(values), (rank, 1))[:, 0] for role, own in prior.parameters.items()}
-    if isinstance(prior, UnitChainPrior):
-        return UnitChain(**found)
-    if isinstance(prior, BasisChainPrior):
-        return BasisChain(found["p"], found["q"], found.get("initial", "stationary"))
-    initial = "stationary" if prior.is_stationary else (found["initial_mean"], found["initial_scale"])
-    return LogNormalAR(found["mean"], found["persistence"], found["scale"], initial)
+    distribution = next(own for own in CHAINS if own.prior is type(prior))
+    return Recipe(distribution, distribution.arguments(**distribution.of_roles(found)))
 
 
 def _tied(array: Array, shape: tuple[int, int]) -> Array:

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.hmm.m_step import ChainCounts, update_chain
+from nmf_zoo.inference.hmm.chains import update_chain
+from nmf_zoo.inference.hmm.m_step import ChainCounts
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
 from nmf_zoo.inference.hmm.samples import Samples, read_samples
 from nmf_zoo.inference.hmm.starts import mean_of_weights, start_values, start_weights

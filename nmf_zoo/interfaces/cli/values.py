@@ -143,7 +143,8 @@ def parse_chain(flag: str, text: str) -> Any:
     recipe = NAMED[name]()
     given: dict[str, Any] = {}
     for role, value in _roles(flag, text, rest, name, recipe.arguments):
-        expected = f"a number for {role}, e.g. {role}=0.9" + ', or "stationary"' * (role == "initial")
+        word = ', or "stationary"' * recipe.distribution.takes_stationary(role)
+        expected = f"a number for {role}, e.g. {role}=0.9{word}"
         given[role] = value if value == "stationary" else _parse_number(flag, value, float, expected)
     return replace(recipe, arguments={**recipe.arguments, **given})
 
