@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -12,9 +11,10 @@ import pymc as pm
 import xarray as xr
 
 from nmf_zoo.distributions.chains import CHAINS, Recipe
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import verb_of, verdict
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
+from nmf_zoo.models.inputs import new_samples
 from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
 from nmf_zoo.reading import read
 from nmf_zoo.results.posterior import Axis, axes_of, draws_or_means, mean_over_draws, variable_of
@@ -109,8 +109,7 @@ def projection_model(
         "background": _offset(structure, "background", background),
     }
     coords = {"feature": feature.labels, "component": _component_labels(structure)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NmfZooWarning)  # high rank and empty rows: no matter in a few new samples
+    with new_samples():
         new = _declare(structure, values, X_new, mask=mask, observed=observed, coords=coords, **offsets)
     return pm.do(new, {"W": structure.W.value(values)})
 

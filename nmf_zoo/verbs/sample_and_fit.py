@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pymc as pm
 
 from nmf_zoo.diagnostics.convergence import warn_unconverged
-from nmf_zoo.errors import NmfZooWarning
+from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.registry import require_support, resolve_engine
 from nmf_zoo.inference.shared.joint import log_joints
 from nmf_zoo.kernels.random.keyed_rng import seed_key
@@ -132,6 +132,8 @@ def sample(
     InputError : an argument is wrong
     RunFailed : ``on_step`` or ``max_seconds`` ended the run before the first draw
     """
+    if isinstance(draws, pm.Model):
+        raise InputError("draws", "a pm.Model", "an integer >= 1", "give the model by name, nz.sample(model=m)")
     model = pm.modelcontext(model)
     check_counts(draws=(draws, 1), tune=(tune, 0), chains=(chains, 1), thin=(thin, 1))
     cores = _cores(cores)
@@ -196,6 +198,7 @@ def sample(
 
 
 def fit(
+    model: pm.Model | None = None,
     *,
     engine: Any = "em",
     max_iter: int = 2000,
@@ -213,12 +216,12 @@ def fit(
     checkpoint: Path | str | None = None,
     on_step: OnStep | None = None,
     max_seconds: float | None = None,
-    model: pm.Model | None = None,
 ) -> Any:
     """Fit by an optimiser: EM for a point, MCEM for W with H integrated out, VB for an approximate posterior.
 
     Parameters
     ----------
+    model : the model; default the one of the ``with`` context
     engine : name of an optimising engine, or its options, e.g. ``"em"``, ``nz.EM(mode="log")``, ``"vb"``, or
         ``"mcem"``: maximum marginal likelihood of ``nz.gap``, or of free hyperparameters of ``nz.gamma_nmf``;
         ``"hmm_exact"``: of ``nz.hmm_nmf`` with binary chains; ``"particle_em"``: with chains of every kind

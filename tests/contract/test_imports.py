@@ -61,7 +61,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
         BELOW | {"kernels", "reading", "inference", "labels"},
         {"numpy", "scipy", "pymc", "xarray"},
     ),
-    "diagnostics": (BELOW, {"numpy", "pandas", "scipy", "xarray", "arviz"}),
+    "diagnostics": (BELOW, {"numpy", "pandas", "scipy", "xarray"}),
     "verbs": (
         {*BELOW_VERBS, "search", "diagnostics", "prediction", "_compat"},
         {"numpy", "pandas", "pymc", "xarray"},
