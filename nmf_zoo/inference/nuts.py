@@ -23,7 +23,7 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.inference.shared.joint import invariants_of_chains
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.start import FLOOR
-from nmf_zoo.options import check_share, check_types
+from nmf_zoo.options import check_share, check_types, names_checked
 from nmf_zoo.results.groups import stats_dataset
 from nmf_zoo.runtime.driver import SampleRun
 from nmf_zoo.runtime.engine import Verdict, WholeSampler, has_data
@@ -42,6 +42,7 @@ DATA = "data of a simulation"
 IS_PYMC_5 = pm.__version__.startswith("5.")
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class NUTS:
     """Options of NUTS.

@@ -125,7 +125,7 @@ def note_empty(observed: Observed | None, shape: tuple[int, int], in_time: bool)
 
 
 def note(message: str) -> None:
-    warnings.warn(message, NmfZooWarning, stacklevel=5)
+    warnings.warn(message, NmfZooWarning, stacklevel=6)
 
 
 # -- sizes and labels --------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.results.posterior import best_chain, draws_or_means, mean_over_draws, posterior_group
 from nmf_zoo.runtime.arguments import check_counts
 
@@ -54,7 +54,7 @@ def top_features(
     """
     check_counts(n=(n, 1))
     if by not in ORDERS:
-        raise InputError("by", repr(by), f"one of {list(ORDERS)}")
+        raise not_one_of("by", by, ORDERS)
     W, component = weights_of(_one_chain(idata, chain), weights, activations)
     W = W[0]
     (feature,) = (dim for dim in W.dims if dim not in {"draw", component})

@@ -16,6 +16,7 @@ from nmf_zoo.errors import NmfZooWarning
 from nmf_zoo.inference.registry import require_support, resolve_engine
 from nmf_zoo.inference.shared.joint import log_joints
 from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.options import names_checked
 from nmf_zoo.prediction.pointwise import finest, log_likelihood
 from nmf_zoo.reading import constant_data, observed_data, read
 from nmf_zoo.results.checkpoints import checkpointed
@@ -49,6 +50,7 @@ from nmf_zoo.search.run import run_search
 from nmf_zoo.verbs.starts import chain_search, left_of, searched_starts, starts_of
 
 
+@names_checked
 def sample(
     draws: int = 1000,
     *,
@@ -195,6 +197,7 @@ def sample(
     return idata
 
 
+@names_checked
 def fit(
     *,
     engine: Any = "em",
@@ -286,7 +289,7 @@ def fit(
     idata = pack({**groups, **searched, **data_groups(structure, observed_data(model), constant_data(model))}, attrs)
     if solutions[0].status == "max_iter" and not quiet:
         message = f"the best restart did not converge: {STATUS['max_iter']}"
-        warnings.warn(message, NmfZooWarning, stacklevel=2)
+        warnings.warn(message, NmfZooWarning, stacklevel=3)
     if with_log_likelihood:
         with _left_out("log_likelihood"):
             idata = log_likelihood(idata, model, per=finest(structure))
@@ -299,7 +302,7 @@ def _left_out(what: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        warnings.warn(f"{what}: stopped by the user and left out; the result is kept", NmfZooWarning, stacklevel=4)
+        warnings.warn(f"{what}: stopped by the user and left out; the result is kept", NmfZooWarning, stacklevel=5)
 
 
 def _status(early: str, saved: Checkpoint | None) -> str:

@@ -30,6 +30,7 @@ from nmf_zoo.inference.shared.multiplicative import update
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.basis_states import Chain
 from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.options import names_checked
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, Poisson
@@ -57,6 +58,7 @@ class ExactInfo(NamedTuple):
     residual: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class HMMExact:
     """Options of exact EM for binary chains: none."""

@@ -46,6 +46,7 @@ from nmf_zoo.kernels.hmm.particles.laws import BASIS, UNIT, Law
 from nmf_zoo.kernels.hmm.particles.online import SEEN, Step, Updates, learn
 from nmf_zoo.kernels.hmm.particles.statistics import FIRSTS, PAIRS, Carried
 from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.options import names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.runtime.stream_engine import ACTIVATIONS, START, Columns, StreamEngine, takes_exposures
 from nmf_zoo.runtime.workers import Workers
@@ -75,6 +76,7 @@ class ParticleInfo(NamedTuple):
     log_p: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class ParticleOnlineEM(ParticleOptions):
     """Options of online EM by particles, for chains of every kind.
