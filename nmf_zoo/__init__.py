@@ -80,7 +80,7 @@ _HOMES = {
     "nmf_zoo.diagnostics.measures": ("snr", "sparseness"),
     "nmf_zoo.audio.separation": ("separate",),
     "nmf_zoo.audio.spectra": ("power_spectrogram",),
-    "nmf_zoo._compat": ("save",),
+    "nmf_zoo._compat": ("save", "Result"),
     "nmf_zoo.results.loading": ("load",),
     "nmf_zoo.errors": (
         "InputError",

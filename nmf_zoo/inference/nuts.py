@@ -203,7 +203,7 @@ class RepeatedNUTS:
         return import_module("nutpie").compile_pymc_model(pm.observe(self.model, {self.X: data}))
 
 
-SAMPLER = WholeSampler(
+SAMPLER: WholeSampler = WholeSampler(
     name="nuts",
     verb="sample",
     likelihoods=(Poisson, Normal, Exponential),

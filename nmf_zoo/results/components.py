@@ -9,6 +9,7 @@ import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
+from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.results.posterior import best_chain, draws_or_means, mean_over_draws, posterior_group
 from nmf_zoo.runtime.arguments import check_counts
@@ -123,7 +124,7 @@ def mean_weights(idata: Any, weights: str = "W", activations: str = "H") -> pd.D
     return pd.DataFrame(mean.to_numpy(), index=_labels(mean, feature), columns=_labels(mean, component))
 
 
-def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Any:
+def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Result:
     """Draws with W's columns summing to one and H scaled up to match: W H does not change.
 
     Parameters

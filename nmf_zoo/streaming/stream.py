@@ -14,6 +14,7 @@ import pymc as pm
 import xarray as xr
 
 from nmf_zoo import __version__
+from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of
 from nmf_zoo.files import replacing
 from nmf_zoo.inference.registry import entries, fitting, named, names, verdict
@@ -362,7 +363,7 @@ class Stream:
         """For pickle: as it is saved."""
         return stream_of, (tree_of(self), None)
 
-    def result(self) -> Any:
+    def result(self) -> Result:
         """The factorisation so far.
 
         Returns

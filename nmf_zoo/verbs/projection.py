@@ -11,6 +11,7 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
+from nmf_zoo._compat import Result
 from nmf_zoo.distributions import BasisChain, LogNormalAR, UnitChain
 from nmf_zoo.distributions.chains import Recipe
 from nmf_zoo.errors import InputError, NmfZooWarning
@@ -56,7 +57,7 @@ def project(
     exposure: Any = None,
     background: Any = None,
     **arguments: Any,
-) -> Any:
+) -> Result:
     """The activations H of new samples, given W.
 
     W and the hyperparameters are held at their posterior mean over the draws of one chain, since components swap places

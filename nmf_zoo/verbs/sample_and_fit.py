@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import pymc as pm
 
+from nmf_zoo._compat import Result
 from nmf_zoo.diagnostics.convergence import warn_unconverged
 from nmf_zoo.errors import NmfZooWarning
 from nmf_zoo.inference.registry import require_support, resolve_engine
@@ -74,7 +75,7 @@ def sample(
     on_step: OnStep | None = None,
     max_seconds: float | None = None,
     model: pm.Model | None = None,
-) -> Any:
+) -> Result:
     """Draw from the posterior of a factorisation model.
 
     Parameters
@@ -217,7 +218,7 @@ def fit(
     on_step: OnStep | None = None,
     max_seconds: float | None = None,
     model: pm.Model | None = None,
-) -> Any:
+) -> Result:
     """Fit by an optimiser: EM for a point, MCEM for W with H integrated out, VB for an approximate posterior.
 
     Parameters

@@ -202,7 +202,7 @@ def _cells(side: Side, start: Array, sources: Array) -> Cells:
     return Cells(shape, rate, q_shape, q_rate, mean, log, geometric, np.array(sources, dtype=np.float64))
 
 
-METHOD = Method(
+METHOD: Method = Method(
     name="bound",
     verb="rank",
     likelihoods=(Poisson,),

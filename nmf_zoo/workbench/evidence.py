@@ -16,6 +16,7 @@ import pymc as pm
 import xarray as xr
 
 from nmf_zoo import __version__, _compat
+from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of
 from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.evidence import bound
@@ -50,7 +51,7 @@ def evidence(
     random_seed: Any = None,
     progressbar: bool = True,
     quiet: bool = False,
-) -> Any:
+) -> Result:
     """Estimate the evidence log p(X) of a factorisation model.
 
     Parameters

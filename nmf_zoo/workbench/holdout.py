@@ -270,7 +270,7 @@ def thinned_scores(split: Split, draws: Iterator[Draw]) -> Array:
     return np.bincount(split.cols, listed, n_samples) - totals
 
 
-METHOD = Method(
+METHOD: Method = Method(
     name="holdout",
     verb="rank",
     likelihoods=None,  # those of the engine that it is given, which it asks

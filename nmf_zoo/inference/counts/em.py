@@ -506,7 +506,7 @@ def log_prior(sides: tuple[Side, Side], mode: str, W: Array, Ht: Array, values: 
     return total
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="em",
     verb="fit",
     likelihoods=tuple(LOSSES),

@@ -455,7 +455,7 @@ def move_along_orbit(
     return scale_move
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="gibbs",
     verb="sample",
     likelihoods=(Poisson,),

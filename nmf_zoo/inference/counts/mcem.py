@@ -441,7 +441,7 @@ def solution(problem: Any, state: Any) -> tuple[Array, dict[str, Array]]:
     return W, values
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="mcem",
     verb="fit",
     likelihoods=(Poisson,),

@@ -358,7 +358,7 @@ def averaged(running: Running) -> Running:
     return own._replace(some=some, unexposed=unexposed, **means)
 
 
-STREAM = StreamEngine(
+STREAM: StreamEngine = StreamEngine(
     name="online_em",
     likelihoods=(Poisson,),
     options=OnlineEM,

@@ -397,7 +397,7 @@ def draw_from(q: Approximation, draws: int, key: np.uint64) -> Array:
     return out
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="vb",
     verb="fit",
     likelihoods=(Poisson,),

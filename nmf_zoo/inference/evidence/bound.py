@@ -77,7 +77,7 @@ def estimate(structure: Factorisation, options: Bound, run: EvidenceRun) -> Esti
     )
 
 
-METHOD = Method(
+METHOD: Method = Method(
     name="bound",
     likelihoods=(Poisson,),
     takes_known=True,

@@ -273,7 +273,7 @@ def _stack(structure: Factorisation, pairs: list[Pair]) -> dict[str, Array]:
     return as_variables(structure, Pair(*(np.stack(arrays) for arrays in zip(*pairs, strict=True))))
 
 
-METHOD = Method(
+METHOD: Method = Method(
     name="chib",
     likelihoods=(Poisson,),
     options=Chib,

@@ -273,7 +273,7 @@ def _is_one_rate(rate: Array, exposure: Array) -> bool:
     return bool(np.all(np.ptp(ratio, axis=0) <= EQUAL * ratio.max(axis=0)))
 
 
-METHOD = Method(
+METHOD: Method = Method(
     name="enumeration",
     likelihoods=(Poisson,),
     options=Enumeration,

@@ -522,7 +522,7 @@ def _statistics(runs: list[list[Stage]]) -> dict[str, Array]:
     return {name: table[:, :, column] for column, name in enumerate(Stage._fields)}
 
 
-METHOD = Method(
+METHOD: Method = Method(
     name="smc",
     likelihoods=(Poisson,),
     options=SMC,

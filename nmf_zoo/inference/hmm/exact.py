@@ -144,7 +144,7 @@ def _look(problem: ExactProblem, W: Array, values: dict[str, Array]) -> ExactSta
     return ExactState(W, values, sums.marginals, sums.pairs, recursions.sources(sums, W), objective)
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="hmm_exact",
     verb="fit",
     likelihoods=(Poisson,),

@@ -342,7 +342,7 @@ def mean_of_first(exposure: Array, first: Columns, typical: Array, rank: int) ->
     return max(first.values.sum(), 1.0) / (exposed if exposed > 0 else 1.0) / total
 
 
-STREAM = StreamEngine(
+STREAM: StreamEngine = StreamEngine(
     name="online_em",
     likelihoods=(Poisson,),
     chains=(BasisChainPrior,),

@@ -313,7 +313,7 @@ def share_resampled(filtering: ParticleFilter) -> float:
     return float(filtering.track.resampled[1:].mean()) if filtering.n_times > 1 else 0.0
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="particle_em",
     verb="fit",
     likelihoods=(Poisson,),

@@ -315,7 +315,7 @@ def walk_weights(side: Side, W: Array, Ht: Array, priors: PriorCells, weight: Ar
     return accepted
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="particle_gibbs",
     verb="sample",
     likelihoods=(Poisson,),

@@ -291,7 +291,7 @@ def law_in_the_middle(law: Law) -> Law:
     return law if law.kind == UNIT else law._replace(initial=np.stack([a, scale / np.sqrt(1.0 - b**2)]))
 
 
-STREAM = StreamEngine(
+STREAM: StreamEngine = StreamEngine(
     name="online_em",
     likelihoods=(Poisson,),
     chains=CHAINS,

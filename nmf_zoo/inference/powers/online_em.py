@@ -523,7 +523,7 @@ def final_weights(problem: FrameProblem, state: FrameState) -> Array:
     return _weights(problem, state, state.sums / state.averaged, state.count_sums / state.averaged)
 
 
-STREAM = StreamEngine(
+STREAM: StreamEngine = StreamEngine(
     name="online_em",
     likelihoods=(Exponential,),
     has_shares=True,

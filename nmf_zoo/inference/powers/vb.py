@@ -385,7 +385,7 @@ def draw_from(q: Approximation, orders: Orders, draws: int, key: np.uint64) -> A
     return out
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="vb",
     verb="fit",
     likelihoods=(Exponential,),
