@@ -34,6 +34,7 @@ from nmf_zoo.inference.nuts import NUTS
 from nmf_zoo.inference.powers.online_em import SimulatedOnlineEM
 from nmf_zoo.inference.registry import register_engine, register_likelihood
 from nmf_zoo.interfaces.compiling import compile
+from nmf_zoo.interfaces.pymc_sampler import PyMCSampler
 from nmf_zoo.interfaces.step_methods import ConjugateGibbs
 from nmf_zoo.models import ARD, HPF, free, gamma_nmf, gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.plots import (
@@ -109,6 +110,7 @@ __all__ = [
     "ParticleOnlineEM",
     "NUTS",
     "ConjugateGibbs",
+    "PyMCSampler",
     "compile",
     "register_engine",
     "register_likelihood",

@@ -78,10 +78,15 @@ def is_maximised(name: str) -> bool:
 
 def resolve_engine(engine: Any, verb: str, structure: Factorisation) -> tuple[Any, Any]:
     """The engine that a name or an options object stands for on this model, and its options."""
-    if not named(engine, verb):
-        raise _unknown(engine, verb)
+    require_verb(engine, verb)
     entry = fitting(named(engine, verb), structure)[0]
     return entry, entry.options() if isinstance(engine, str) else engine
+
+
+def require_verb(engine: Any, verb: str) -> None:
+    """Refuse what is no engine of ``nz.sample`` or ``nz.fit``, whichever is asked for."""
+    if not named(engine, verb):
+        raise _unknown(engine, verb)
 
 
 def fitting(found: Sequence[Any], structure: Factorisation) -> list[Any]:
