@@ -136,7 +136,7 @@ def note_empty(observed: Observed | None, shape: tuple[int, int], in_time: bool)
 
 def note(message: str) -> None:
     if not _OF_NEW_SAMPLES.get():
-        warnings.warn(message, NmfZooWarning, stacklevel=5)
+        warnings.warn(message, NmfZooWarning, stacklevel=6)
 
 
 _OF_NEW_SAMPLES = ContextVar("_OF_NEW_SAMPLES", default=False)

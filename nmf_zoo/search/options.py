@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.options import check_least, check_types
+from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.structure import Factorisation
 
 AUTO = "auto"
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class Search:
     """A search for the best of the modes, by local fits that learn from one another.

@@ -10,12 +10,14 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
+from nmf_zoo._compat import Result
 from nmf_zoo.distributions.chains import CHAINS, Recipe
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import verb_of, verdict
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
 from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.results.posterior import Axis, axes_of, draws_or_means, mean_over_draws, variable_of
 from nmf_zoo.runtime.arguments import variable_shapes
@@ -38,6 +40,7 @@ from nmf_zoo.verbs.sample_and_fit import fit, sample
 PREFERRED = ("gibbs", "hmm_exact", "particle_gibbs", "em")
 
 
+@names_checked
 def project(
     idata: Any,
     X_new: Any,
@@ -50,7 +53,7 @@ def project(
     exposure: Any = None,
     background: Any = None,
     **arguments: Any,
-) -> Any:
+) -> Result:
     """The activations H of new samples, given W.
 
     W and the hyperparameters are held at their posterior mean over the draws of one chain, since components swap places

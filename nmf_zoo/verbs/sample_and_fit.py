@@ -11,11 +11,13 @@ from typing import Any, Literal
 
 import pymc as pm
 
+from nmf_zoo._compat import Result
 from nmf_zoo.diagnostics.convergence import warn_unconverged
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.registry import require_support, resolve_engine
 from nmf_zoo.inference.shared.joint import log_joints
 from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.options import names_checked
 from nmf_zoo.prediction.pointwise import finest, log_likelihood
 from nmf_zoo.reading import constant_data, observed_data, read
 from nmf_zoo.results.checkpoints import checkpointed
@@ -49,6 +51,7 @@ from nmf_zoo.search.run import run_search
 from nmf_zoo.verbs.starts import chain_search, left_of, searched_starts, starts_of
 
 
+@names_checked
 def sample(
     draws: int = 1000,
     *,
@@ -72,7 +75,7 @@ def sample(
     on_step: OnStep | None = None,
     max_seconds: float | None = None,
     model: pm.Model | None = None,
-) -> Any:
+) -> Result:
     """Draw from the posterior of a factorisation model.
 
     Parameters
@@ -197,6 +200,7 @@ def sample(
     return idata
 
 
+@names_checked
 def fit(
     model: pm.Model | None = None,
     *,
@@ -216,7 +220,7 @@ def fit(
     checkpoint: Path | str | None = None,
     on_step: OnStep | None = None,
     max_seconds: float | None = None,
-) -> Any:
+) -> Result:
     """Fit by an optimiser: EM for a point, MCEM for W with H integrated out, VB for an approximate posterior.
 
     Parameters
@@ -289,7 +293,7 @@ def fit(
     idata = pack({**groups, **searched, **data_groups(structure, observed_data(model), constant_data(model))}, attrs)
     if solutions[0].status == "max_iter" and not quiet:
         message = f"the best restart did not converge: {STATUS['max_iter']}"
-        warnings.warn(message, NmfZooWarning, stacklevel=2)
+        warnings.warn(message, NmfZooWarning, stacklevel=3)
     if with_log_likelihood:
         with _left_out("log_likelihood"):
             idata = log_likelihood(idata, model, per=finest(structure))
@@ -302,7 +306,7 @@ def _left_out(what: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        warnings.warn(f"{what}: stopped by the user and left out; the result is kept", NmfZooWarning, stacklevel=4)
+        warnings.warn(f"{what}: stopped by the user and left out; the result is kept", NmfZooWarning, stacklevel=5)
 
 
 def _status(early: str, saved: Checkpoint | None) -> str:

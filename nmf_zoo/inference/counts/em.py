@@ -50,7 +50,7 @@ from nmf_zoo.inference.shared.hyperparameters import moments_of
 from nmf_zoo.inference.shared.multiplicative import FLOOR, peak_on_simplex, stationarity, update
 from nmf_zoo.inference.shared.requirements import has_known_hyperparameters, takes_priors, takes_scale
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
-from nmf_zoo.options import check_least, check_types
+from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
 from nmf_zoo.runtime.memory import release
 from nmf_zoo.runtime.workers import Workers
@@ -83,6 +83,7 @@ class EMInfo(NamedTuple):
     residual: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class EM:
     """Options of EM.
@@ -516,7 +517,7 @@ def log_prior(sides: tuple[Side, Side], mode: str, W: Array, Ht: Array, values: 
     return total
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="em",
     verb="fit",
     likelihoods=tuple(LOSSES),

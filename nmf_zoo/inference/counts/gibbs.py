@@ -74,7 +74,7 @@ from nmf_zoo.kernels.hmc.adaptation import Kept, Tuning, begin_sweep, end_sweep
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_types, names_checked
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.blocks import Block
 from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, Engine, Verdict
@@ -112,6 +112,7 @@ class TrajectoryInfo(NamedTuple):
     n_steps_H: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class Gibbs:
     """Options of Gibbs sampling.
@@ -454,7 +455,7 @@ def move_along_orbit(
     return scale_move
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="gibbs",
     verb="sample",
     likelihoods=(Poisson,),

@@ -40,7 +40,7 @@ from nmf_zoo.inference.shared.factor_view import Side, two_sides
 from nmf_zoo.inference.shared.multiplicative import update
 from nmf_zoo.kernels.numerics.moments import standard_deviation
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.options import check_least
+from nmf_zoo.options import check_least, names_checked
 from nmf_zoo.results.groups import Series, variable_dims
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.runtime.workers import Workers
@@ -69,6 +69,7 @@ class ParticleInfo(NamedTuple):
     residual: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class ParticleEM(ParticleOptions):
     """Options of EM by sequential Monte Carlo, for chains of every kind.
@@ -311,7 +312,7 @@ def share_resampled(filtering: ParticleFilter) -> float:
     return float(filtering.track.resampled[1:].mean()) if filtering.n_times > 1 else 0.0
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="particle_em",
     verb="fit",
     likelihoods=(Poisson,),

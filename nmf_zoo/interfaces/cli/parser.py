@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nmf_zoo import __version__
+from nmf_zoo.errors import did_you_mean
 from nmf_zoo.interfaces.cli import catalogue
 from nmf_zoo.interfaces.cli.catalogue import Argument, Entry
 
@@ -48,8 +49,20 @@ class Parser(argparse.ArgumentParser):
         """A command refuses what it doesn't know by itself, so that its own help is the one to see."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            hints = (did_you_mean(word.partition("=")[0], self._option_string_actions) for word in unknown)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{_after(next(filter(None, hints), ''))}")
         return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            hint = did_you_mean(value, action.choices or ())
+            raise argparse.ArgumentError(action, f"{error.message}{_after(hint)}") from None
+
+
+def _after(hint: str) -> str:
+    return f"; {hint}" if hint else ""
 
 
 def make_parser() -> Parser:
