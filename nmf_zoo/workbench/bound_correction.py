@@ -99,7 +99,7 @@ def log_orders(structure: Factorisation, q: Posterior, values: dict[str, Array])
     Of K components that are free in both factors the e without counts are as one: K! / e! orders.
     """
     sides = two_sides(structure)
-    in_both = np.logical_and(*(side.are_free for side in sides))
+    in_both = structure.free_in_both
     if not in_both.any():
         return 0.0
     counts = np.full(int(in_both.sum()), np.inf)
