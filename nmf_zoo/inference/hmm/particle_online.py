@@ -45,6 +45,7 @@ from nmf_zoo.kernels.hmm.particles.filter import Population
 from nmf_zoo.kernels.hmm.particles.laws import BASIS, UNIT, Law
 from nmf_zoo.kernels.hmm.particles.online import SEEN, Step, Updates, learn
 from nmf_zoo.kernels.hmm.particles.statistics import FIRSTS, PAIRS, Carried
+from nmf_zoo.kernels.numerics.moments import standard_deviation
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.runtime.stream_engine import ACTIVATIONS, START, Columns, StreamEngine, takes_exposures
@@ -278,7 +279,7 @@ def activations(problem: ParticleProblem, state: ParticleState, columns: Columns
     found = draw_paths(filtering, n_paths, child(key, ACTIVATIONS, columns.number), steps=1)
     if found.impossible != WITHOUT_DATA:
         raise RunFailed(refusal("activations", columns.number + found.impossible, problem.options))
-    return {"mean": found.h.mean(axis=0), "sd": found.h.std(axis=0)}
+    return {"mean": found.h.mean(axis=0), "sd": standard_deviation(found.h)}
 
 
 def law_in_the_middle(law: Law) -> Law:
