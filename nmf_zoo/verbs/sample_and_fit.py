@@ -97,8 +97,8 @@ def sample(
         :class:`~nmf_zoo.Search`: all around the best mode that an optimiser's search found (draws of VB's q, where VB
         can run the model). The posterior has many modes, chains from random starts end in different ones, and none
         leaves its own. The result's group ``search`` tells what else was found. "auto" searches where an optimiser
-        with an exact objective can run the model, for six iterations per sweep of warm-up; not before NUTS.
-        Not for ``"smc"``
+        with an exact objective can run the model and some component is unknown in both factors, for six iterations per
+        sweep of warm-up; not before NUTS. Not for ``"smc"``
     discard_tuned_samples : False keeps the warm-up in ``warmup_posterior`` and ``warmup_sample_stats``. Not for
         ``"smc"``
     compute_convergence_checks : warn when R-hat or the effective sample size is poor, of invariants and, unless the
@@ -235,8 +235,9 @@ def fit(
     restarts : number of random starts, in threads; without a search the result has the best first, one chain each
     search : a :class:`~nmf_zoo.Search`: fits that learn from one another, of which the result has the best alone. Its
         group ``search`` tells which optima were found, how often and by what. "auto" is ``nz.Search()``, and
-        ``restarts`` then how many of its fits begin anew; but None where ``initvals``, the engine's ``start`` or a
-        known factor leave no choice, or the objective has Monte-Carlo error. None: only ``restarts``
+        ``restarts`` then how many of its fits begin anew; but None where ``initvals`` or the engine's ``start`` leave
+        no choice, one factor is known and the objective convex in the other, or it has Monte-Carlo error. One factor
+        known and no convex objective: 8 random starts, the best alone. None: only ``restarts``
     draws : draws from VB's approximate posterior; a point estimate is one draw
     others : as in :func:`sample`
 

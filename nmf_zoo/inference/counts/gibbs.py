@@ -417,10 +417,7 @@ def all_free(structure: Factorisation) -> bool:
 
 def movable(structure: Factorisation) -> Array | None:
     """The components that are known neither in W nor in H, which may move along the orbit; None for all."""
-    if all_free(structure):
-        return None
-    free = [factor.known.are_free for factor in (structure.W, structure.H) if factor.known is not None]
-    return np.flatnonzero(np.all(free, axis=0))
+    return None if all_free(structure) else np.flatnonzero(structure.free_in_both)
 
 
 def move_along_orbit(
