@@ -7,7 +7,7 @@ With C[f, k, n] the sources of a count, X = sum_k C, one sweep draws in this ord
     h_kn ~ Gamma(a_h + sum_f C, r_h + sum_f M_fn w_fk)
     scale  w_k -> c w_k, h_k -> h_k / c            c generalised inverse Gaussian
     shear  w_k -> w_k + e w_j, h_j -> h_j - e h_k  e by slice sampling, all ordered pairs
-    hyperparameters with a proper prior            slice sampling on the log scale
+    hyperparameters with a proper prior            from their conditional if conjugate, else by slice sampling
     unknown scales of a prior with their factor    slice sampling (see ``slice_sampling.py``)
 
 M is the mask times the exposure; a background is one more source that belongs to no component. A factor without a
