@@ -20,6 +20,7 @@ from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.options import names_checked
 from nmf_zoo.prediction.pointwise import finest, log_likelihood
 from nmf_zoo.reading import constant_data, observed_data, read
+from nmf_zoo.results.beginnings import SEARCH
 from nmf_zoo.results.checkpoints import checkpointed
 from nmf_zoo.results.groups import DRAWS_ARE, PARTICLES, data_groups, pack, solution_groups
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
@@ -48,7 +49,7 @@ from nmf_zoo.runtime.workers import OneBlasThread
 from nmf_zoo.search.optima import dataset_of
 from nmf_zoo.search.options import AUTO, search_of
 from nmf_zoo.search.run import run_search
-from nmf_zoo.verbs.starts import chain_search, left_of, searched_starts, starts_of
+from nmf_zoo.verbs.starts import beginnings, chain_search, left_of, searched_starts, starts_of
 
 
 @names_checked
@@ -166,7 +167,8 @@ def sample(
     stored = (run.kept_draws + run.kept_warmup) * chains
     check_runs("chains", chains, structure, 2.0 if run.keep == "moments" else 0.0, "run fewer")
     check_room(structure, stored, run, store, copies=1 if is_ours else 2)
-    starts, searched = check_initvals(structure, starts_of(initvals, structure, chains), chains), {}
+    starts = check_initvals(structure, starts_of(initvals, structure, chains), chains)
+    beginning, searched = beginnings(initvals, starts, run.search, chosen, structure)
     entropy = entropy_of(random_seed)
     began, data = time.perf_counter(), data_groups(structure, observed_data(model), constant_data(model))
     seeded, rows = random_seed is not None, stored if run.keep == "draws" else 0
@@ -174,7 +176,7 @@ def sample(
         entropy = saved.entropy if saved else entropy
         if run.search is not None:
             key = seed_key(entropy)
-            starts, searched["search"] = searched_starts(structure, run.search, run, chains, key, saved)
+            starts, searched[SEARCH] = searched_starts(structure, run.search, run, chains, key, saved)
             run = left_of(run, time.perf_counter() - began)
         if isinstance(chosen, WholeSampler):
             groups, stopped = chosen.sample(model, structure, options, run, seed_key(entropy), starts)
@@ -186,7 +188,7 @@ def sample(
                 groups = chain_groups(structure, traces, _status(early, saved))
         status = _status(early, saved) or "complete"
         attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
-        attrs |= {"thin": thin, "tune": tune, **model_attributes(structure)}
+        attrs |= {"thin": thin, "tune": tune, **beginning, **model_attributes(structure)}
         attrs |= {DRAWS_ARE: PARTICLES} if isinstance(chosen, WholeSampler) and chosen.has_particles else {}
         if is_ours:
             finish_store(traces, attrs)
@@ -284,7 +286,7 @@ def fit(
             early = solutions[0].status if solutions[0].status in EARLY else ""
         else:
             best, optima, early = run_search(chosen, structure, options, run, run.search, seed_key(entropy), saved)
-            solutions, searched = [best], {"search": dataset_of(optima.table(), **optima.work)}
+            solutions, searched = [best], {SEARCH: dataset_of(optima.table(), **optima.work)}
     with OneBlasThread():
         lp = [log_joints(structure, solution.values) for solution in solutions]
     groups = solution_groups(structure, solutions, lp, STATUS, var_names)
