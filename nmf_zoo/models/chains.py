@@ -12,7 +12,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.distributions.chains import CHAINS, ChainDistribution, Recipe
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, did_you_mean
 from nmf_zoo.models.hyperparameters import Free, free, is_symbolic, variable_shape
 from nmf_zoo.models.inputs import Inputs
 from nmf_zoo.models.matrices import as_float_array, span
@@ -42,7 +42,8 @@ def check_chain(chain: Any, inputs: Inputs) -> Recipe:
     if not isinstance(chain, Recipe):
         got = repr(chain) if isinstance(chain, str | type(None)) else f"{type(chain).__name__} {str(chain)[:60]}"
         expected = f"a chain such as nz.BasisChain(0.9, 0.8), or one of {', '.join(map(repr, NAMED))}"
-        raise InputError("chain", got, expected, "give it its parameters, no name, and no .dist")
+        do = did_you_mean(chain, NAMED) or "give it its parameters, no name, and no .dist"
+        raise InputError("chain", got, expected, do)
     checked = {name: check_parameter(chain.distribution, name, own, inputs) for name, own in chain.arguments.items()}
     return Recipe(chain.distribution, checked)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -11,11 +10,14 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
+from nmf_zoo._compat import Result
 from nmf_zoo.distributions.chains import CHAINS, Recipe
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import of_projection, verb_of, verdict
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
+from nmf_zoo.models.inputs import new_samples
 from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.results.posterior import Axis, axes_of, draws_or_means, mean_over_draws, variable_of
 from nmf_zoo.runtime.arguments import variable_shapes
@@ -35,6 +37,7 @@ from nmf_zoo.structure import (
 from nmf_zoo.verbs.sample_and_fit import fit, sample
 
 
+@names_checked
 def project(
     idata: Any,
     X_new: Any,
@@ -47,7 +50,7 @@ def project(
     exposure: Any = None,
     background: Any = None,
     **arguments: Any,
-) -> Any:
+) -> Result:
     """The activations H of new samples, given W.
 
     W and the hyperparameters are held at their posterior mean over the draws of one chain, since components swap places
@@ -106,8 +109,7 @@ def projection_model(
         "background": _offset(structure, "background", background),
     }
     coords = {"feature": feature.labels, "component": _component_labels(structure)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NmfZooWarning)  # high rank and empty rows: no matter in a few new samples
+    with new_samples():
         new = _declare(structure, values, X_new, mask=mask, observed=observed, coords=coords, **offsets)
     return pm.do(new, {"W": structure.W.value(values)})
 

@@ -61,12 +61,12 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
         BELOW | {"kernels", "reading", "inference", "labels"},
         {"numpy", "scipy", "pymc", "xarray"},
     ),
-    "diagnostics": (BELOW, {"numpy", "pandas", "scipy", "xarray", "arviz"}),
+    "diagnostics": (BELOW, {"numpy", "pandas", "scipy", "xarray"}),
     "verbs": (
         {*BELOW_VERBS, "search", "diagnostics", "prediction", "_compat"},
         {"numpy", "pandas", "pymc", "xarray"},
     ),
-    "streaming": (BELOW_VERBS | {"sparse", "labels"}, {"numpy", "pandas", "scipy", "pymc", "xarray"}),
+    "streaming": (BELOW_VERBS | {"sparse", "labels", "_compat"}, {"numpy", "pandas", "scipy", "pymc", "xarray"}),
     "workbench": (
         {*BELOW_VERBS, "search", "diagnostics", "prediction", "verbs", "_compat"},
         {"numpy", "pandas", "scipy", "pymc", "pytensor", "xarray"},

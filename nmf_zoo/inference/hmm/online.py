@@ -30,7 +30,7 @@ from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.basis_online import Online, Rules, learn
 from nmf_zoo.kernels.hmm.basis_states import Counts, Tables, set_rates
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_types, names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.runtime.stream_engine import START, Columns, StreamEngine, takes_exposures
 from nmf_zoo.runtime.workers import Workers
@@ -68,6 +68,7 @@ class ChainInfo(NamedTuple):
     log_p: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class ChainOnlineEM:
     """Options of exact online EM for binary chains.
@@ -342,7 +343,7 @@ def mean_of_first(exposure: Array, first: Columns, typical: Array, rank: int) ->
     return max(first.values.sum(), 1.0) / (exposed if exposed > 0 else 1.0) / total
 
 
-STREAM = StreamEngine(
+STREAM: StreamEngine = StreamEngine(
     name="online_em",
     likelihoods=(Poisson,),
     chains=(BasisChainPrior,),

@@ -52,7 +52,7 @@ from nmf_zoo.kernels.hmc.poisson_rows import Stride
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
-from nmf_zoo.options import check_least
+from nmf_zoo.options import check_least, names_checked
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
 from nmf_zoo.runtime.workers import Workers
@@ -92,6 +92,7 @@ class ParticleGibbsInfo(NamedTuple):
     accept_W: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class ParticleGibbs(ParticleOptions):
     """Options of particle Gibbs.
@@ -309,7 +310,7 @@ def walk_weights(side: Side, W: Array, Ht: Array, priors: PriorCells, weight: Ar
     return accepted
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="particle_gibbs",
     verb="sample",
     likelihoods=(Poisson,),

@@ -46,7 +46,9 @@ from nmf_zoo.kernels.hmm.particles.filter import Population
 from nmf_zoo.kernels.hmm.particles.laws import FIRSTS, PAIRS, Law
 from nmf_zoo.kernels.hmm.particles.online import SEEN, Step, Updates, learn
 from nmf_zoo.kernels.hmm.particles.statistics import Carried
+from nmf_zoo.kernels.numerics.moments import standard_deviation
 from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.options import names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.runtime.stream_engine import ACTIVATIONS, START, Columns, StreamEngine, takes_exposures
 from nmf_zoo.runtime.workers import Workers
@@ -76,6 +78,7 @@ class ParticleInfo(NamedTuple):
     log_p: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class ParticleOnlineEM(ParticleOptions):
     """Options of online EM by particles, for chains of every kind.
@@ -279,10 +282,10 @@ def activations(problem: ParticleProblem, state: ParticleState, columns: Columns
     found = draw_paths(filtering, n_paths, child(key, ACTIVATIONS, columns.number), steps=1)
     if found.impossible != WITHOUT_DATA:
         raise RunFailed(refusal("activations", columns.number + found.impossible, problem.options))
-    return {"mean": found.h.mean(axis=0), "sd": found.h.std(axis=0)}
+    return {"mean": found.h.mean(axis=0), "sd": standard_deviation(found.h)}
 
 
-STREAM = StreamEngine(
+STREAM: StreamEngine = StreamEngine(
     name="online_em",
     likelihoods=(Poisson,),
     chains=CHAINS,
