@@ -68,7 +68,7 @@ def test_projection_hands_on_what_fit_takes():
     model, few = nz.gap(X, 1, alpha_h=2.0), {"engine": "em", "max_iter": 2, "tol": 0.0, "search": None, "quiet": True}
     fitted = nz.fit(model=model, random_seed=1, **few)
     assert nz.project(fitted, X, model=model, random_seed=7, **few).attrs["random_seed"] == "7"
-    with pytest.raises(UnknownArgument, match="an argument that fit doesn't have; .*did you mean 'random_seed'"):
+    with pytest.raises(UnknownArgument, match=r"an argument that fit doesn't have; .*did you mean 'random_seed'"):
         nz.project(fitted, X, model=model, random_sed=7, **few)
 
 
