@@ -431,10 +431,7 @@ def _update(problem: EMProblem, which: int, old: Array, pull: Array, drag: Array
     if side == problem.constrained:
         new = peak_on_simplex(old, pull, drag)
         return new, stationarity(old, new)
-    free = side.free
-    parts = old[:, free], pull[:, free], drag[:, free]
-    new, residual = update(side, problem.options.mode, *parts, values, problem.workers)
-    return side.with_free(old, new), residual
+    return update(side, problem.options.mode, old, pull, drag, values, problem.workers)
 
 
 def finish(problem: EMProblem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
