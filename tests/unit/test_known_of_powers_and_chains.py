@@ -7,7 +7,6 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo._compat import group
-from nmf_zoo.errors import UnsupportedModel
 from nmf_zoo.inference import registry
 from nmf_zoo.inference.hmm import exact
 from nmf_zoo.inference.powers import em
@@ -15,6 +14,7 @@ from nmf_zoo.inference.shared.propriety_of_powers import is_proper
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.reading import read
 from nmf_zoo.runtime.workers import SERIAL
+from tests.naive.powers import variational as naive
 
 F, N = 6, 40
 RNG = np.random.default_rng(8)
@@ -120,9 +120,12 @@ def test_a_posterior_beside_known_components_is_proper_where_its_integral_is_fin
     assert bool(is_proper(read(model))) == expected
 
 
-def test_what_is_not_known_to_be_proper_is_refused():
-    with pytest.raises(UnsupportedModel, match="alpha_w of W_new is unknown, beside known components: give it"):
-        fit(nz.is_nmf(POWERS, 3, known=KNOWN, alpha_w=nz.free()), "vb")
+def test_a_free_scale_is_learned_from_new_components_alone():
+    result = fit(nz.is_nmf(POWERS, 3, known=KNOWN, alpha_w=2.0, beta_w=nz.free()), "vb", tol=1e-9)
+    rho, tau = (group(result, "fit")[f"W_new_{word}"].to_numpy()[0] for word in ("rho", "tau"))
+    inverses = [1.0 / naive.means(-2.0, *cell)[1] for cell in zip(rho.ravel(), tau.ravel(), strict=True)]
+    expected = 2.0 * F / np.sum(inverses)
+    np.testing.assert_allclose(group(result, "posterior")["beta_w"].to_numpy()[0, 0], expected, rtol=1e-5)
 
 
 def test_known_components_of_h_are_refused_in_one_line():

@@ -47,7 +47,7 @@ from nmf_zoo.inference.shared.conjugate import (
 from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, sum_to, two_sides
 from nmf_zoo.inference.shared.hyperparameters import moments_of
 from nmf_zoo.inference.shared.multiplicative import FLOOR, peak_on_simplex, stationarity, update
-from nmf_zoo.inference.shared.requirements import has_known_hyperparameters, takes_priors, takes_scale
+from nmf_zoo.inference.shared.requirements import takes_priors, takes_scale
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.options import check_least, check_types
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
@@ -186,7 +186,7 @@ def _check_known(structure: Factorisation, options: Any) -> Verdict:
             f"{side.factor.variable} has no prior, so it can grow while the other factor shrinks to 0, beside known "
             "components whose columns keep their sums: give it a prior"
         )
-    return has_known_hyperparameters(structure)
+    return CAN_RUN
 
 
 def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:

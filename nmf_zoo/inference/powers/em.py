@@ -432,7 +432,7 @@ def finish(problem: EMProblem, state: EMState, key: np.uint64, draws: int) -> tu
 
 
 def prior_terms(side: Side, mode: str) -> PriorTerms:
-    """The terms of a factor's prior, or of its logarithm's for ``mode`` "log": (rows or 1, K) each; 0 if it is known."""
+    """Terms of a factor's prior, or of its logarithm's for ``mode`` "log": (rows or 1, K) each; 0 of what is known."""
     power, scale, rate = np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 1))
     in_logs = 1.0 if mode == "log" else 0.0
     if side.is_inverse_gamma:

@@ -40,7 +40,7 @@ from nmf_zoo.inference.shared.factor_view import Side, impute, sum_to, two_sides
 from nmf_zoo.inference.shared.hyperparameters import untied
 from nmf_zoo.inference.shared.layout import MOST_CHUNKS
 from nmf_zoo.inference.shared.propriety import is_proper
-from nmf_zoo.inference.shared.requirements import has_known_hyperparameters, takes_powers, takes_priors
+from nmf_zoo.inference.shared.requirements import takes_powers, takes_priors
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.numerics.gig_moments import Orders, draw_gig_factor, fill_gig_moments, tabulate
 from nmf_zoo.kernels.numerics.multiplicative import column_changes
@@ -104,7 +104,6 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     """Powers; known hyperparameters, or free scales of inverse gammas; a posterior that exists."""
     verdict = takes_powers(structure) and takes_priors(structure, GammaPrior, InverseGammaPrior)
     verdict = verdict and _takes_options(options)
-    verdict = verdict and has_known_hyperparameters(structure)
     return verdict and (_takes_unknowns(structure) if structure.unknowns else is_proper(structure))
 
 
@@ -216,9 +215,9 @@ def _peak_scales(problem: VBProblem, qs: tuple[Approximation, ...], values: Mapp
     shapes, inverses = ({name: np.zeros(np.shape(value)) for name, value in values.items()} for _ in range(2))
     for side, q in zip(problem.sides, qs, strict=True):
         for unknown in free_scales(side):
-            prior_shape = np.broadcast_to(side.factor.prior.shape.resolve(values), side.factor.shape)
+            prior_shape = np.broadcast_to(side.factor.prior.shape.resolve(values), side.factor.free_shape)
             shapes[unknown.name] += sum_to(prior_shape, unknown.shape).reshape(unknown.variable_shape)
-            served = sum_to(side.turn(1.0 / q.harmonic), unknown.shape)
+            served = sum_to(side.turn(1.0 / q.harmonic[:, side.free]), unknown.shape)
             inverses[unknown.name] += served.reshape(unknown.variable_shape)
     return {name: shapes[name] / inverses[name] for name in values}
 

@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nmf_zoo.inference.shared.requirements import has_known_hyperparameters
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, Flat, GammaPrior, InverseGammaPrior
 
@@ -72,7 +71,6 @@ def _is_told_beside(structure: Factorisation) -> Verdict:
             return Verdict(f"{words} unless {other.name} has a prior")
         if other.known is not None and isinstance(factor.prior, Flat):
             return Verdict(f"{words} without a prior of {factor.variable}")
-        return has_known_hyperparameters(structure)
     return CAN_RUN
 
 

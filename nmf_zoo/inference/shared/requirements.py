@@ -71,15 +71,6 @@ def knows_weights_only(structure: Factorisation) -> Verdict:
     return Verdict(f"some components of {H.name} are known, and it takes known ones of W alone: exchange the factors")
 
 
-def has_known_hyperparameters(structure: Factorisation) -> Verdict:
-    """CAN_RUN when no unknown hyperparameter belongs to a factor of which some components are known."""
-    for factor in (structure.W, structure.H):
-        if factor.known is not None and factor.unknowns:
-            names = ", ".join(unknown.name for unknown in factor.unknowns)
-            return Verdict(f"hyperparameter {names} of {factor.variable} is unknown, beside known components: give it")
-    return CAN_RUN
-
-
 def takes_priors(structure: Factorisation, *families: Any) -> Verdict:
     """CAN_RUN when every factor's prior, if it has one, is of one of these families."""
     for factor in (structure.W, structure.H):
