@@ -12,8 +12,10 @@ from nmf_zoo.models.hyperparameters import check_gamma
 from nmf_zoo.models.inputs import check_inputs
 from nmf_zoo.models.known import around_known, check_known, declare_weights, is_refit, weights_dims
 from nmf_zoo.models.likelihoods import declare_counts
+from nmf_zoo.options import names_checked
 
 
+@names_checked
 def gamma_nmf(
     X: Any,
     rank: int,

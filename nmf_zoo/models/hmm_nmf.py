@@ -13,8 +13,10 @@ from nmf_zoo.models.hyperparameters import ACTIVATIONS, check_gamma
 from nmf_zoo.models.inputs import check_inputs
 from nmf_zoo.models.known import check_known, declare_weights, weights_dims
 from nmf_zoo.models.likelihoods import declare_counts
+from nmf_zoo.options import names_checked
 
 
+@names_checked
 def hmm_nmf(
     X: Any,
     rank: int,

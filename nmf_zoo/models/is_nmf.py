@@ -12,9 +12,11 @@ from nmf_zoo.models.hyperparameters import ACTIVATIONS, check_inverse_gamma, ren
 from nmf_zoo.models.inputs import check_inputs
 from nmf_zoo.models.known import check_known, declare_weights, weights_dims
 from nmf_zoo.models.likelihoods import declare_powers
+from nmf_zoo.options import names_checked
 
 
 @renamed(alpha="alpha_h", beta="beta_h")
+@names_checked
 def is_nmf(
     X: Any,
     rank: int,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.options import check_least, check_types
+from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.structure import Factorisation, GammaPrior, Known, Normal, Poisson
 
@@ -16,6 +16,7 @@ AUTO = "auto"
 REFITS = 8  # of the activations of known components, where their objective may have several optima
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class Search:
     """A search for the best of the modes, by local fits that learn from one another.

@@ -17,7 +17,7 @@ from nmf_zoo.inference.shared.hyperparameters import LARGE
 from nmf_zoo.kernels.counts import small_bound
 from nmf_zoo.kernels.counts.small_bound import BOUND, PUSH, PUSH_BOUND, RESIDUAL, Cells, Led, Table
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.options import check_least, check_types
+from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import START, Verdict
 from nmf_zoo.runtime.run_one import Iterations, run_one
 from nmf_zoo.search.optima import Point
@@ -27,6 +27,7 @@ from nmf_zoo.structure import Array, Dense, Factorisation, Poisson
 from nmf_zoo.workbench.bound_correction import Posterior, shortfall, shortfall_error
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class RankBound:
     """Options of the bound where ranks are compared.
@@ -203,7 +204,7 @@ def _cells(side: Side, start: Array, sources: Array) -> Cells:
     return Cells(shape, rate, q_shape, q_rate, mean, log, geometric, np.array(sources, dtype=np.float64))
 
 
-METHOD = Method(
+METHOD: Method = Method(
     name="bound",
     verb="rank",
     likelihoods=(Poisson,),

@@ -25,6 +25,7 @@ from nmf_zoo.inference.evidence.bound import Bound
 from nmf_zoo.inference.evidence.contract import Method
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.memory import MOST_RANKS, PER_RUN, require_memory
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.results.groups import plain_attrs
 from nmf_zoo.runtime.arguments import check_counts, entropy_of
@@ -39,6 +40,7 @@ METHODS: dict[str, Method] = evidence.METHODS | {method.name: method for method 
 MANY = 10  # a bound is as good as its best restart
 
 
+@names_checked
 def select_rank(
     declare: Callable[[int], pm.Model],
     ranks: Iterable[int],
@@ -237,7 +239,7 @@ def declared(declare: Any, ranks: list[int]) -> dict[int, Factorisation]:
     above = [rank for rank in ranks if rank > min(shape)]
     if above:
         message = f"ranks: got {_spans(above)}, above min(features, samples) = {min(shape)}"
-        warnings.warn(f"{message}; allowed, but the factors are not unique", NmfZooWarning, stacklevel=3)
+        warnings.warn(f"{message}; allowed, but the factors are not unique", NmfZooWarning, stacklevel=4)
     return structures
 
 
@@ -275,7 +277,7 @@ def _repeat_warnings(caught: list[warnings.WarningMessage]) -> None:
     for warning in caught:
         text = str(warning.message)
         if text not in said and not text.startswith("rank: got"):
-            warnings.warn(text, warning.category, stacklevel=4)
+            warnings.warn(text, warning.category, stacklevel=5)
         said.add(text)
 
 
@@ -300,4 +302,4 @@ def _warn_of_failures(outcomes: Mapping[tuple[int, int], Outcome]) -> None:
     if failed:
         (rank, restart), status = failed[0]
         message = f"{len(failed)} of {len(outcomes)} runs failed; the first, restart {restart} of rank {rank}: {status}"
-        warnings.warn(message, NmfZooWarning, stacklevel=3)
+        warnings.warn(message, NmfZooWarning, stacklevel=4)

@@ -23,28 +23,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from scipy.special import logsumexp
 
-from nmf_zoo.inference.hmm.m_step import update_chain
+from nmf_zoo.inference.hmm.chains import CHAINS, update_chain
 from nmf_zoo.inference.hmm.particle_expectations import Particles, read_particles
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter
 from nmf_zoo.inference.hmm.particle_options import (
     ParticleOptions,
 )
 from nmf_zoo.inference.hmm.starts import mean_of_weights, start_values, start_weights, typical_activations
-from nmf_zoo.inference.hmm.support import CHAINS, supports_particles
+from nmf_zoo.inference.hmm.support import supports_particles
 from nmf_zoo.inference.shared.factor_view import Side, two_sides
 from nmf_zoo.inference.shared.multiplicative import update
 from nmf_zoo.kernels.numerics.moments import standard_deviation
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.options import check_least
+from nmf_zoo.options import check_least, names_checked
 from nmf_zoo.results.groups import Series, variable_dims
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, Poisson
+from nmf_zoo.structure import Array, ChainPrior, Factorisation, Poisson
 
 
 class ParticleState(NamedTuple):
@@ -69,6 +69,7 @@ class ParticleInfo(NamedTuple):
     residual: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class ParticleEM(ParticleOptions):
     """Options of EM by sequential Monte Carlo, for chains of every kind.
@@ -275,7 +276,7 @@ def report(particles: Particles, judged: Judged, draws: int, key: np.uint64) -> 
     """(draws of H's paths (draws, K, T), what goes to ``fit``)"""
     structure, filtering = particles.structure, judged.filtering
     paths = particles.paths(judged.W, judged.values, draws, key)
-    if isinstance(structure.H.prior, BasisChainPrior):
+    if cast(ChainPrior, structure.H.prior).is_binary:
         paths = paths.astype(np.int8)
     name, (of_component, of_sample) = structure.H.name, variable_dims(structure, structure.H.name, 2)
     said = {
@@ -309,7 +310,7 @@ def share_resampled(filtering: ParticleFilter) -> float:
     return float(filtering.track.resampled[1:].mean()) if filtering.n_times > 1 else 0.0
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="particle_em",
     verb="fit",
     likelihoods=(Poisson,),
