@@ -56,7 +56,7 @@ UNKNOWN = {
 }
 BESIDE = {
     "hpf beside known components": lambda: nz.gamma_nmf(
-        None, 3, known=TEMPLATES[:, :1], prior=nz.HPF(shape=3.0), alpha_w=1.2, alpha_h=0.8, shape=(3, 4)
+        None, 3, known=TEMPLATES, prior=nz.HPF(shape=3.0), alpha_w=1.2, alpha_h=0.8, shape=(3, 4)
     )
 }
 HIERARCHIES = {
