@@ -175,7 +175,7 @@ def warn_unconverged(idata: Any, structure: Factorisation, with_components: bool
     """The same of a run of ours, on behalf of the verb that its user called."""
     names = structure.W.name, structure.H.name
     for text in judge(_in_memory(idata, structure, with_components), *names).warnings:
-        warnings.warn(text, NmfZooWarning, stacklevel=3)
+        warnings.warn(text, NmfZooWarning, stacklevel=4)
 
 
 def _in_memory(idata: Any, structure: Factorisation, with_components: bool) -> Any:

@@ -81,16 +81,12 @@ def summarise_draws(draws: xr.Dataset) -> pd.DataFrame:
 
 def rhat(draws: xr.Dataset) -> xr.Dataset:
     """R-hat of every entry of each variable (chain, draw, ...); NaN of one chain."""
-    import arviz as az  # with ArviZ 1 that takes a second, matplotlib included
-
-    return _diagnosed(draws, 2, az.rhat)
+    return _diagnosed(draws, 2, _compat.arviz_statistics().rhat)
 
 
 def ess(draws: xr.Dataset, method: Literal["bulk", "tail", "mean"]) -> xr.Dataset:
     """The effective sample size of every entry."""
-    import arviz as az
-
-    return _diagnosed(draws, 1, partial(az.ess, method=method))
+    return _diagnosed(draws, 1, partial(_compat.arviz_statistics().ess, method=method))
 
 
 def _diagnosed(draws: xr.Dataset, fewest_chains: int, diagnostic: Callable[[xr.Dataset], Any]) -> xr.Dataset:

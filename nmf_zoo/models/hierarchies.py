@@ -13,14 +13,15 @@ import numpy as np
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.models.inputs import Inputs
 from nmf_zoo.models.offsets import Outer, PerCell
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_types, names_checked
 
 OF_DATA = 1.0  # the mean of X where there are no data
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class HPF:
     """Hierarchical Poisson factorisation: every row of W and every column of H has a rate with a gamma prior.
@@ -56,6 +57,7 @@ class HPF:
         return of_w[:, None], of_h[None, :]
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class ARD:
     """Automatic relevance determination: one relevance for each component, the mean of its cells in both W and H.
@@ -106,7 +108,7 @@ def check_hierarchy(prior: Any, others: Mapping[str, Any]) -> Hierarchy | None:
     if isinstance(prior, str) and prior in NAMED:
         prior = NAMED[prior]()
     if not isinstance(prior, Hierarchy):
-        raise InputError("prior", repr(prior)[:80], f"one of {', '.join(map(repr, NAMED))}, nz.HPF(...) or nz.ARD(...)")
+        raise not_one_of("prior", prior, NAMED, ", nz.HPF(...) or nz.ARD(...)")
     given = [name for name, value in others.items() if value is not None]
     if given:
         expected = f"{given[0]} to be left out beside prior=, which declares the rates or means"

@@ -11,8 +11,10 @@ from nmf_zoo.models.hyperparameters import Free, check_hyperparameter
 from nmf_zoo.models.inputs import check_inputs
 from nmf_zoo.models.known import check_known, declare_weights
 from nmf_zoo.models.likelihoods import declare_normal
+from nmf_zoo.options import names_checked
 
 
+@names_checked
 def normal_nmf(
     X: Any,
     rank: int,

@@ -10,8 +10,10 @@ import pymc as pm
 from nmf_zoo.models.inputs import check_inputs
 from nmf_zoo.models.known import check_known, declare_weights
 from nmf_zoo.models.likelihoods import declare_counts
+from nmf_zoo.options import names_checked
 
 
+@names_checked
 def poisson_nmf(
     X: Any,
     rank: int,

@@ -108,7 +108,8 @@ def chain_search(start: Any, initvals: Any, engine: Registration, structure: Fac
         return None
     able, can = _optimisers(structure), can_search(None, initvals, structure)
     if start == AUTO:
-        makes_sense = isinstance(engine, Engine) and tune and can and able and not able[0].is_noisy
+        can_move = structure.free_in_both.any()  # chains do not stay in the modes of activations alone
+        makes_sense = isinstance(engine, Engine) and tune and can and can_move and able and not able[0].is_noisy
         return Search(iterations=PER_SWEEP * tune) if makes_sense else None
     reason = can.reason or ("" if able else "no optimiser can run this model")
     if reason:

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo import _compat
+from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError
 from nmf_zoo.results.modes import DECIDED, MODES, POOLED, UNDECIDED, describe_modes, require_modes
 from nmf_zoo.results.posterior import LEADING, posterior_group
@@ -17,7 +18,7 @@ from nmf_zoo.structure import Array
 MODE = "mode"  # of every draw, in sample_stats
 
 
-def pool(idata: Any, *, draws: int | None = None, random_seed: Any = None) -> Any:
+def pool(idata: Any, *, draws: int | None = None, random_seed: Any = None) -> Result:
     """Resample the draws of chains in several modes by the modes' shares, into one posterior.
 
     Parameters

@@ -116,13 +116,24 @@ def test_beliefs_are_priors_around_the_catalogue():
         ({"known": CATALOGUE, "prior": "hpf"}, r"prior: got 'hpf'; expected None beside known components"),
         ({"known": CATALOGUE, "known_strength": -1.0}, r"known_strength: got -1\.0"),
         ({"known_strength": 3.0}, r"known_strength: got 3\.0; expected components to believe in"),
-        ({"known": CATALOGUE, "rank": 2, "alpha_w": 2.0}, r"alpha_w: got a value; expected none: all components"),
         ({"known": CATALOGUE.rename(index={"gene0": "other"})}, r"known: got labels of 'feature' that differ"),
     ],
 )
 def test_bad_catalogues_are_refused_in_one_line(given, said):
     with pytest.raises(InputError, match=said):
         nz.gamma_nmf(TABLE, **({"rank": 3} | given))
+
+
+def test_with_no_new_component_there_are_no_hyperparameters_of_new_ones():
+    """So that one declaration serves ranks from that of the catalogue on."""
+    for alpha_w in (2.0, nz.free()):
+        models = {
+            "gamma": nz.gamma_nmf(X, 2, known=KNOWN, alpha_w=alpha_w),
+            "powers": nz.is_nmf(X, 2, known=KNOWN, alpha_w=alpha_w),
+            "chains": nz.hmm_nmf(X, 2, chain=nz.BasisChain(0.9, 0.5), known=KNOWN, alpha_w=alpha_w),
+        }
+        for model in models.values():
+            assert set(model.named_vars) == {"W", "H", "X"}
 
 
 def fit(model, engine, **options):

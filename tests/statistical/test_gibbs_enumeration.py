@@ -12,7 +12,7 @@ from scipy import stats
 from nmf_zoo.inference.counts import gibbs
 from tests.sizes import size
 from tests.statistical.enumeration import Case, check_draws, check_sources, enumerate_posterior
-from tests.structures import gamma, model, sample_gibbs, unknown
+from tests.structures import beside, gamma, model, sample_gibbs, unknown
 
 pytestmark = pytest.mark.statistical
 SWEEPS = size(6_000, 80_000)
@@ -50,6 +50,18 @@ def tall(prior_w, prior_h, priors, **options):
     return dataclasses.replace(case, transposed=True)
 
 
+def partly_known(of_w=True, **cells):
+    """Two features and two samples with one component of W known, or of H."""
+    known, free = [[0.8, 0.0], [1.4, 0.0]], gamma([[0.6], [2.4]], [[1.3], [0.8]])
+    if of_w:
+        structure = model(X22, 2, free, gamma(A22, R22), **cells)
+        structure = dataclasses.replace(structure, W=beside(structure.W, known, (1, 2)))
+        return Case(structure=structure, priors=lambda v: ([[0.6], [2.4]], [[1.3], [0.8]], A22, R22))
+    structure = model(X22, 2, gamma(A22, R22), gamma([[0.6, 2.4]], [[1.3, 0.8]]), **cells)
+    structure = dataclasses.replace(structure, H=beside(structure.H, np.transpose(known), (1, 2)))
+    return Case(structure=structure, priors=lambda v: (A22, R22, [[0.6, 2.4]], [[1.3, 0.8]]), transposed=True)
+
+
 def log_gamma_prior(a, r):
     return stats.gamma(a, scale=1 / r).logpdf
 
@@ -71,6 +83,8 @@ CASES = {
     "W fixed, mask, exposure, background": lambda: fixed_left(**CELLS22),
     "H fixed": lambda: fixed_right(),
     "H fixed, mask, exposure, background": lambda: fixed_right(**CELLS22),
+    "a component of W": lambda: partly_known(),
+    "a component of H, mask, exposure, background": lambda: partly_known(of_w=False, **CELLS22),
     "both gamma": lambda: wide(gamma(ROW, 1.5), gamma(A22, R22), lambda v: (ROW, 1.5, A22, R22)),
     "both gamma, tall": lambda: tall(gamma(A22, R22), gamma(COLUMN, 0.7), lambda v: (A22, R22, COLUMN, 0.7)),
     "mask, exposure, background": lambda: wide(

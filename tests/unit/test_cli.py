@@ -684,3 +684,17 @@ def test_a_demo_with_a_bad_seed_makes_no_folder(tmp_path, monkeypatch, capsys):
     assert run("demo", "--folder", "out", "--random-seed", "-1") == 2
     assert "--random-seed: got -1; expected a non-negative integer" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_said_of_a_result_imports_neither_pymc_nor_pictures(counts):
+    """Tables answer in the time that ArviZ takes to load; ArviZ 0.x loads matplotlib with it."""
+    assert run("fit", "counts.csv", "-o", "x.nc", "--rank", "2", *QUICK) == 0
+    code = (
+        "import sys, nmf_zoo as nz\nfrom nmf_zoo.interfaces import cli\n"
+        "assert cli.main(['summary', 'x.nc']) == 0\nidata = nz.load('x.nc')\n"
+        "nz.top_features(idata); nz.summarise(idata); nz.summarise_components(nz.align(idata))\n"
+        "print('loaded:', *sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = set(done.stdout.partition("loaded:")[2].split())
+    assert not {"pymc", "pytensor", *(("matplotlib",) if _compat.IS_TREE else ())} & loaded

@@ -7,7 +7,7 @@ With C[f, k, n] the sources of a count, X = sum_k C, one sweep draws in this ord
     h_kn ~ Gamma(a_h + sum_f C, r_h + sum_f M_fn w_fk)
     scale  w_k -> c w_k, h_k -> h_k / c            c generalised inverse Gaussian
     shear  w_k -> w_k + e w_j, h_j -> h_j - e h_k  e by slice sampling, all ordered pairs
-    hyperparameters with a proper prior            slice sampling on the log scale
+    hyperparameters with a proper prior            from their conditional if conjugate, else by slice sampling
     unknown scales of a prior with their factor    slice sampling (see ``slice_sampling.py``)
 
 M is the mask times the exposure; a background is one more source that belongs to no component. A factor without a
@@ -74,7 +74,7 @@ from nmf_zoo.kernels.hmc.adaptation import Kept, Tuning, begin_sweep, end_sweep
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_types, names_checked
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.blocks import Block
 from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, Engine, Verdict
@@ -113,6 +113,7 @@ class TrajectoryInfo(NamedTuple):
     n_steps_H: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class Gibbs:
     """Options of Gibbs sampling.
@@ -441,10 +442,7 @@ def all_free(structure: Factorisation) -> bool:
 
 def movable(structure: Factorisation) -> Array | None:
     """The components that are known neither in W nor in H, which may move along the orbit; None for all."""
-    if all_free(structure):
-        return None
-    free = [factor.known.are_free for factor in (structure.W, structure.H) if factor.known is not None]
-    return np.flatnonzero(np.all(free, axis=0))
+    return None if all_free(structure) else np.flatnonzero(structure.free_in_both)
 
 
 def move_along_orbit(
@@ -479,7 +477,7 @@ def move_along_orbit(
     return scale_move
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="gibbs",
     verb="sample",
     likelihoods=(Poisson,),

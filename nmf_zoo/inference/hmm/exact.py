@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.hmm.m_step import ChainCounts, update_chain
+from nmf_zoo.inference.hmm.chains import update_chain
+from nmf_zoo.inference.hmm.m_step import ChainCounts
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
 from nmf_zoo.inference.hmm.samples import Samples, read_samples
 from nmf_zoo.inference.hmm.starts import mean_of_weights, start_values, start_weights
@@ -30,6 +31,7 @@ from nmf_zoo.inference.shared.multiplicative import update
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.basis_states import Chain
 from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.options import names_checked
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, Poisson
@@ -57,6 +59,7 @@ class ExactInfo(NamedTuple):
     residual: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class HMMExact:
     """Options of exact EM for binary chains: none."""
@@ -142,7 +145,7 @@ def _look(problem: ExactProblem, W: Array, values: dict[str, Array]) -> ExactSta
     return ExactState(W, values, sums.marginals, sums.pairs, recursions.sources(sums, W), objective)
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="hmm_exact",
     verb="fit",
     likelihoods=(Poisson,),

@@ -488,7 +488,7 @@ def _component(sage: Sage, w: Array, before: Array, after: Array, k: int) -> Com
     return Component(w, before, after, power, scale, rate, sage.fixed[1])
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="em",
     verb="fit",
     likelihoods=(Exponential,),

@@ -372,7 +372,7 @@ def log_priors(structure: Factorisation, W: Array, H: Array, values: Mapping[str
     return total + structure.log_imputed(W, H, values)
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="gibbs",
     verb="sample",
     likelihoods=(Exponential,),

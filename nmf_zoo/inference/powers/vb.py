@@ -152,7 +152,7 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> VBProble
     loose = [name for side in sides for name in untied(side.factor)]
     if loose:
         message = "one free value per cell runs away to maximum likelihood; tie it over features or samples"
-        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=5)  # the caller of fit()
+        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=6)  # the caller of fit()
     spectra, constant = read_spectra(structure)
     n_chunks = int(np.clip(spectra.power.size // CHUNK_CELLS, 1, MOST_CHUNKS))
     chunks = even_bounds(len(spectra.power), n_chunks)
@@ -385,7 +385,7 @@ def draw_from(q: Approximation, orders: Orders, draws: int, key: np.uint64) -> A
     return out
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="vb",
     verb="fit",
     likelihoods=(Exponential,),

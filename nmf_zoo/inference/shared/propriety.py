@@ -18,18 +18,16 @@ from nmf_zoo.inference.shared.layout import weigh
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.structure import (
     Array,
-    BasisChainPrior,
     Cells,
+    ChainPrior,
     Exponential,
     Factor,
     Factorisation,
     Fixed,
     Flat,
     InverseGammaPrior,
-    LogNormalARPrior,
     Normal,
     Poisson,
-    UnitChainPrior,
 )
 
 
@@ -64,13 +62,12 @@ def _is_pinned(structure: Factorisation, flat: Factor, other: Factor, axis: int)
         return Verdict(f"{flat.variable} has no prior and some components of {other.name} are known: give it a prior")
     if other.unknowns:
         return Verdict(f"{flat.name} has no prior and the hyperparameters of {other.name} are unknown")
-    if isinstance(other.prior, BasisChainPrior | UnitChainPrior):
-        never = "off at all times" if isinstance(other.prior, BasisChainPrior) else "near 0 at all times"
+    if isinstance(other.prior, ChainPrior) and other.prior.never:
         return Verdict(
-            f"{flat.name} has no prior, and nothing is known of the weights of a component that is {never}: "
-            f"give {flat.name} a prior"
+            f"{flat.name} has no prior, and nothing is known of the weights of a component that is "
+            f"{other.prior.never}: give {flat.name} a prior"
         )
-    if isinstance(other.prior, InverseGammaPrior | LogNormalARPrior):
+    if isinstance(other.prior, InverseGammaPrior | ChainPrior):
         # all moments of 1 / h are finite, and one seen cell holds a row's
         return CAN_RUN
     least = _least_share(structure, other, axis)

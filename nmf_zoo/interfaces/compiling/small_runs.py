@@ -17,7 +17,7 @@ import numpy as np
 import pymc as pm
 import scipy.sparse as sp
 
-from nmf_zoo.distributions import BasisChain, LogNormalAR, UnitChain
+from nmf_zoo.distributions.chains import CHAINS
 from nmf_zoo.inference import registry
 from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.inference.nuts import NUTS
@@ -40,7 +40,6 @@ EXPOSURE, BACKGROUND = np.full((F, N), 1.5), np.full((F, N), 0.5)
 LARGE = _rng.poisson(3.0, (200, 220)) + 1  # for several chunks
 THIN = sp.csr_array(_rng.poisson(0.08, (700, 700)))  # as counts of words are
 ALPHA: dict[str, Any] = {"alpha_w": 2.0, "alpha_h": 2.0}
-CHAINS = {"binary": BasisChain(0.9, 0.8), "bounded": UnitChain(0.9), "log-normal": LogNormalAR(0.0, 0.5, 1.0)}
 
 
 def _with_hyperpriors(builder: Callable[..., pm.Model], data: Any, of_all: str, of_each: str, **more: Any) -> pm.Model:
@@ -78,13 +77,14 @@ MODELS: dict[str, Callable[[], pm.Model]] = {
     "powers with flat W": lambda: is_nmf(POWERS, K),
     "powers with known W": lambda: pm.do(is_nmf(POWERS, K), {"W": np.full((F, K), 0.5)}),
 }
-for kind, chain in CHAINS.items():
+for own in CHAINS:
+    kind, chain = f"{own.prior.family}s", own(*own.example)
     plain = partial(hmm_nmf, X, K, chain=chain, background=0.5)
     MODELS |= {
-        f"{kind} chains": partial(plain, alpha_w=2.0),
-        f"{kind} chains of sparse counts": partial(hmm_nmf, sp.csr_array(X), K, chain=chain, alpha_w=2.0),
-        f"{kind} chains of missing counts": partial(plain, alpha_w=2.0, mask=MASK),
-        f"{kind} chains without a prior of W": plain,
+        kind: partial(plain, alpha_w=2.0),
+        f"{kind} of sparse counts": partial(hmm_nmf, sp.csr_array(X), K, chain=chain, alpha_w=2.0),
+        f"{kind} of missing counts": partial(plain, alpha_w=2.0, mask=MASK),
+        f"{kind} without a prior of W": plain,
     }
 MANY: dict[str, Callable[[], pm.Model]] = {  # estimates of evidence would take minutes, of the same kernels
     "many counts": lambda: gamma_nmf(LARGE, K, **ALPHA),

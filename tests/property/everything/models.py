@@ -79,6 +79,8 @@ def models(pick, names, suited=SUITED_TO_ALL, illegal="", needs_data=True):
         rank = min(rank, shape[0])
     keywords = dict(table.keywords) if table else {"shape": str(shape)}
     wrong = table.illegal if table else ""
+    if table and table.is_empty and name != "hmm_nmf":  # in time there may be silence
+        wrong = wrong or "X[:] = 0"
     keywords |= offsets(pick, shape, table is not None and table.is_sparse)
     keywords |= hyperparameters(pick, name, shape, rank, suited)
     given_rank = str(rank)
