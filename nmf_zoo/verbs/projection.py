@@ -18,7 +18,6 @@ from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.registry import verb_of, verdict
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
-from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.results.posterior import Axis, axes_of, draws_or_means, mean_over_draws, variable_of
 from nmf_zoo.runtime.arguments import variable_shapes
@@ -44,7 +43,6 @@ from nmf_zoo.verbs.sample_and_fit import fit, sample
 PREFERRED = ("gibbs", "hmm_exact", "particle_gibbs", "em")
 
 
-@names_checked
 def project(
     idata: Any,
     X_new: Any,

@@ -18,7 +18,7 @@ X = [[3, 0, 2], [1, 4, 2]]
 CALLS = {
     *MODELS.values(),
     *(entry.options for entry in [*OURS, *METHODS.values()]),
-    *(nz.sample, nz.fit, nz.select_rank, nz.evidence, nz.stream, nz.compare_engines, nz.calibrate, nz.project),
+    *(nz.sample, nz.fit, nz.select_rank, nz.evidence, nz.stream, nz.compare_engines, nz.calibrate),
     *(nz.predict, nz.Search, nz.HPF, nz.ARD),
 }
 
