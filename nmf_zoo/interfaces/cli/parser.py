@@ -32,6 +32,7 @@ NOT_OPTIONS = {
     "on_step",
 }  # objects of Python; --initvals, --search, --log-likelihood and an output that ends in .zarr stand for most
 
+INPUTS = ".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet, features in rows; .h5ad; a folder: 10x, AnnData's Zarr"
 KINDS = ("components", "activations", "trace", "objective")  # pictures that need a result and nothing else
 EXIT_CODES = "0 done, 1 failed, 2 bad input, 130 interrupted by Ctrl-C, 143 by SIGTERM; what was drawn is then saved"
 NOT_OF_RANKS = {"vb"}  # of a method: objects of Python
@@ -101,7 +102,7 @@ def _later(home: str, name: str) -> Callable[[argparse.Namespace], int]:
 
 
 def _fill_fit(parser: Parser) -> None:
-    parser.add_argument("input", type=Path, help=".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet; features in rows")
+    parser.add_argument("input", type=Path, help=INPUTS)
     parser.add_argument(
         "-o", "--output", type=Path, required=True, help="result, .nc, or .zarr: draws go there as they come"
     )
@@ -132,7 +133,7 @@ def _fill_fit(parser: Parser) -> None:
 
 
 def _fill_rank(parser: Parser) -> None:
-    parser.add_argument("input", type=Path, help=".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet; features in rows")
+    parser.add_argument("input", type=Path, help=INPUTS)
     parser.add_argument("--ranks", required=True, help="numbers of components: 1:10, 10:50:5, or 2,4,8")
     parser.add_argument(
         "--method", default="bound", choices=catalogue.methods(), help="how a rank is judged (default bound)"
@@ -166,7 +167,8 @@ def _add_input(parser: Parser) -> None:
     table = parser.add_argument_group("the input file")
     table.add_argument("--transpose", action="store_true", help="samples are in the rows")
     table.add_argument("--labels", "--vocab", type=Path, metavar="FILE", help="feature names, one per line (.gz too)")
-    table.add_argument("--key", help="which array of an .npz archive")
+    table.add_argument("--key", help="which array of an .npz archive, or kind of features of a folder of 10x")
+    table.add_argument("--layer", help="which layer of an AnnData file (default X)")
     table.add_argument("--header", metavar="yes|no", help="a text file has a header line (default: by its first lines)")
     table.add_argument(
         "--row-labels", metavar="yes|no", help="its first column holds labels (default: by its first lines)"
@@ -252,7 +254,7 @@ def _fill_report(parser: Parser) -> None:
 
 
 def _fill_compare(parser: Parser) -> None:
-    parser.add_argument("input", type=Path, help=".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet; features in rows")
+    parser.add_argument("input", type=Path, help=INPUTS)
     text = "default gibbs,nuts; with options of an engine: gibbs,gibbs:moves=scale,nuts:target_accept=0.9"
     parser.add_argument("--engines", default="gibbs,nuts", metavar="A,B,...", help=text)
     parser.add_argument(
