@@ -16,6 +16,7 @@ from nmf_zoo.structure import (
     Fixed,
     Flat,
     GammaPrior,
+    HalfNormalPrior,
     InverseGammaPrior,
     KnownComponents,
     LogNormalARPrior,
@@ -30,6 +31,7 @@ Engines = Callable[[Factorisation], Mapping[str, str]]
 PRIOR_NAMES = {
     GammaPrior: "Gamma",
     InverseGammaPrior: "InverseGamma",
+    HalfNormalPrior: "HalfNormal",
     BasisChainPrior: "BasisChain",
     UnitChainPrior: "UnitChain",
     LogNormalARPrior: "LogNormalAR",

@@ -1,4 +1,4 @@
-"""Hyperparameters with conjugate priors, in VB, EM and SMC: rates with gamma, means with inverse-gamma priors.
+"""Hyperparameters with conjugate priors, in VB, EM, Gibbs and SMC: rates with gamma, means with inverse-gamma priors.
 
 The cells v ~ Gamma(s, c u) of one factor or of both share an unknown u ~ Gamma(a, b): it is the rate itself (c = 1), or
 1 / u is the mean (c = s). In VB the best factor of q, given q of the cells, is exact (Gopalan, Hofman and Blei 2015,
@@ -11,9 +11,12 @@ beside what it has at u = E[u], with E[log u] = psi(A) - log B::
 
     (A - a) (psi(A) - log A) - KL(q(u) || p(u))
 
-EM has the value at which the joint density is highest, given the cells: of a rate u that is (A - 1) / B, of a mean
-1 / u it is B / (A + 1), as in Tan and Fevotte (2013), and the densities of their logarithms are highest at A / B and
-B / A.
+Half-normal cells, with a precision u (c = 1) or a variance 1 / u, are alike with v^2 / 2 in the place of v and s = 1/2:
+where q is a point, that is in EM, and given the cells, in Gibbs.
+
+EM has the value at which the joint density is highest, given the cells: of a rate or precision u that is (A - 1) / B,
+of a mean or variance 1 / u it is B / (A + 1), as in Tan and Fevotte (2013), and the densities of their logarithms are
+highest at A / B and B / A.
 """
 
 from __future__ import annotations
@@ -27,16 +30,26 @@ from scipy.special import psi
 from nmf_zoo.inference.shared.factor_view import sum_to
 from nmf_zoo.inference.shared.hyperparameters import Moments, gamma_divergence
 from nmf_zoo.kernels.random.keyed_rng import generator_of
-from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, Known, Unknown
+from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, HalfNormalPrior, Known, Unknown
 
 LARGEST = 1e120  # of a particle's rate
-CONJUGATE = {"rate": "gamma", "mean": "inverse_gamma"}  # role -> the prior that is conjugate
+CONJUGATE = {  # role -> the prior that is conjugate
+    "rate": "gamma",
+    "mean": "inverse_gamma",
+    "precision": "gamma",
+    "variance": "inverse_gamma",
+}
+INVERSES = ("mean", "variance")  # roles of 1 / u
+PLURALS: dict[type, dict[str, str]] = {
+    GammaPrior: {"rate": "rates", "mean": "means"},
+    HalfNormalPrior: {"precision": "precisions", "variance": "variances"},
+}
 
 
 class Conjugate(NamedTuple):
     """One of them; arrays have the variable's shape.
 
-    role : "rate" or "mean"; prior_shape, prior_rate : a and b of u; shape : A of q(u), which the data don't change
+    role : of `CONJUGATE`; prior_shape, prior_rate : a and b of u; shape : A of q(u), which the data don't change
     """
 
     role: str
@@ -46,7 +59,7 @@ class Conjugate(NamedTuple):
 
     def value(self, u: Array) -> Array:
         """The variable, of u or back."""
-        return u if self.role == "rate" else 1.0 / u
+        return 1.0 / u if self.role in INVERSES else u
 
     def rate(self, value: Array) -> Array:
         """B of q(u), of the value that stands for it."""
@@ -61,7 +74,7 @@ def conjugates(structure: Factorisation) -> dict[str, Conjugate]:
             continue
         uses = _uses(structure, name)
         first, second = (np.broadcast_to(arg, unknown.variable_shape) for arg in unknown.prior.args)
-        shapes = (np.broadcast_to(use.prior.shape.resolve({}), use.factor.shape) for use in uses)
+        shapes = (np.broadcast_to(use.shape, use.factor.shape) for use in uses)
         total = sum(_over_cells(shape, use.unknown) for shape, use in zip(shapes, uses, strict=True))
         found[name] = Conjugate(uses[0].role, first, second, first + total)
     return found
@@ -73,13 +86,14 @@ def why_not(structure: Factorisation) -> str:
         if unknown.prior.is_flat:
             continue
         uses = _uses(structure, name)
-        roles = {use.role for use in uses}
-        if not uses or len(roles) > 1 or len(uses) > len({use.factor.name for use in uses}):
+        kinds = {CONJUGATE.get(use.role) for use in uses}
+        if not uses or len(kinds) > 1 or len(uses) > len({use.factor.name for use in uses}):
             return f"hyperparameter {name} has a prior and more than one role"
-        if CONJUGATE.get(uses[0].role) != unknown.prior.kind:
-            pairs = " and ".join(f"{kind.replace('_', '-')} priors of {role}s" for role, kind in CONJUGATE.items())
+        if kinds != {unknown.prior.kind}:
+            plurals = PLURALS[type(uses[0].prior)].items()
+            pairs = " and ".join(f"{CONJUGATE[role].replace('_', '-')} priors of {own}" for role, own in plurals)
             return f"hyperparameter {name} has a prior, and not one of the conjugate ones, {pairs}"
-        if not all(isinstance(use.prior.shape, Known) for use in uses):
+        if any(isinstance(use.prior, GammaPrior) and not isinstance(use.prior.shape, Known) for use in uses):
             return f"hyperparameter {name} has a prior, and the shape beside it is unknown"
     return ""
 
@@ -93,16 +107,18 @@ def update_conjugates(
         rate = own.prior_rate
         for part in moments:
             for use in _uses_in(part.factor, name):
-                multiple = use.prior.shape.resolve({}) if own.role == "mean" else 1.0
-                rate = rate + _over_cells(multiple * part.mean, use.unknown)
+                rate = rate + _over_cells(use.of_cells(part.mean), use.unknown)
         values[name] = own.value(own.shape / rate)
     return values
 
 
 def at_modes(found: Mapping[str, Conjugate], mode: str) -> dict[str, Conjugate]:
     """With shapes A such that :func:`update_conjugates` leads to modes: of the "density", or of that of the "log"."""
-    shift = {"rate": -1.0, "mean": 1.0} if mode == "density" else {"rate": 0.0, "mean": 0.0}
-    return {name: own._replace(shape=own.shape + shift[own.role]) for name, own in found.items()}
+
+    def shift(own: Conjugate) -> float:
+        return 0.0 if mode == "log" else 1.0 if own.role in INVERSES else -1.0
+
+    return {name: own._replace(shape=own.shape + shift(own)) for name, own in found.items()}
 
 
 def log_hyperprior(structure: Factorisation, names: Iterable[str], mode: str, values: Mapping[str, Array]) -> float:
@@ -159,9 +175,8 @@ def draw_given_cells(
         rate = own.prior_rate[None]
         for factor, array in cells:
             for use in _uses_in(factor, name):
-                multiple = use.prior.shape.resolve({}) if own.role == "mean" else 1.0
                 padded = (1,) * (2 - len(use.unknown.shape)) + use.unknown.shape
-                own_cells = sum_to(multiple * array, (len(array), *padded))
+                own_cells = sum_to(use.of_cells(array), (len(array), *padded))
                 rate = rate + own_cells.reshape(len(array), *use.unknown.variable_shape)
         values[name] = own.value(_within(generator.gamma(np.broadcast_to(own.shape, rate.shape)) / rate))
     return values
@@ -192,9 +207,20 @@ class Place(NamedTuple):
     """Where a hyperparameter enters."""
 
     factor: Factor
-    prior: GammaPrior
+    prior: GammaPrior | HalfNormalPrior
     role: str
     unknown: Unknown
+
+    @property
+    def shape(self) -> Array:
+        """s of the cells."""
+        return self.prior.shape.resolve({}) if isinstance(self.prior, GammaPrior) else np.array(0.5)
+
+    def of_cells(self, cells: Array) -> Array:
+        """c v, or v^2 / 2."""
+        if isinstance(self.prior, HalfNormalPrior):
+            return np.square(cells) / 2
+        return self.shape * cells if self.role == "mean" else 1.0 * cells
 
 
 def _uses(structure: Factorisation, name: str) -> list[Place]:
@@ -202,7 +228,7 @@ def _uses(structure: Factorisation, name: str) -> list[Place]:
 
 
 def _uses_in(factor: Factor, name: str) -> list[Place]:
-    if not isinstance(factor.prior, GammaPrior):
+    if not isinstance(factor.prior, GammaPrior | HalfNormalPrior):
         return []
     parameters = factor.prior.parameters.items()
     return [
