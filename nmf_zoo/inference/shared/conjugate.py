@@ -9,7 +9,9 @@ sec. 3)::
 and all that the cells' updates need of it is E[u] = A / B, which is kept as the hyperparameter's value. The bound has,
 beside what it has at u = E[u], with E[log u] = psi(A) - log B::
 
-    (A - a) (psi(A) - log A) - KL(q(u) || p(u))
+    (A - a) (psi(A) - log A) - KL(q(u) || p(u)) = a log(b u) - b u - log Gamma(a) + log Gamma(A) - A log A + A
+
+at u = A / B: what the data don't change is computed once.
 
 Half-normal cells, with a precision u (c = 1) or a variance 1 / u, are alike with v^2 / 2 in the place of v and s = 1/2:
 where q is a point, that is in EM, and given the cells, in Gibbs.
@@ -25,10 +27,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
-from scipy.special import psi
+from scipy.special import gammaln
 
 from nmf_zoo.inference.shared.factor_view import sum_to
-from nmf_zoo.inference.shared.hyperparameters import Moments, gamma_divergence
+from nmf_zoo.inference.shared.hyperparameters import LARGE, Moments
 from nmf_zoo.kernels.random.keyed_rng import generator_of
 from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, HalfNormalPrior, Known, Unknown
 
@@ -49,13 +51,15 @@ PLURALS: dict[type, dict[str, str]] = {
 class Conjugate(NamedTuple):
     """One of them; arrays have the variable's shape.
 
-    role : of `CONJUGATE`; prior_shape, prior_rate : a and b of u; shape : A of q(u), which the data don't change
+    role : of `CONJUGATE`; prior_shape, prior_rate : a and b of u; shape : A of q(u), which the data don't change; own :
+    of the bound, what depends on A and a alone, summed over the entries
     """
 
     role: str
     prior_shape: Array
     prior_rate: Array
     shape: Array
+    own: float = 0.0
 
     def value(self, u: Array) -> Array:
         """The variable, of u or back."""
@@ -76,8 +80,16 @@ def conjugates(structure: Factorisation) -> dict[str, Conjugate]:
         first, second = (np.broadcast_to(arg, unknown.variable_shape) for arg in unknown.prior.args)
         shapes = (np.broadcast_to(use.shape, use.factor.shape) for use in uses)
         total = sum(_over_cells(shape, use.unknown) for shape, use in zip(shapes, uses, strict=True))
-        found[name] = Conjugate(uses[0].role, first, second, first + total)
+        own = float(np.sum(_stirling_rest(first + total) - gammaln(first)))
+        found[name] = Conjugate(uses[0].role, first, second, first + total, own)
     return found
+
+
+def _stirling_rest(shape: Array) -> Array:
+    """log Gamma(A) - A log A + A; its series where the terms are so large that their digits cancel."""
+    is_large = shape > LARGE
+    near, far = np.where(is_large, 1.0, shape), np.where(is_large, shape, LARGE)
+    return np.where(is_large, np.log(2 * np.pi / far) / 2 + 1 / (12 * far), gammaln(near) - near * np.log(near) + near)
 
 
 def why_not(structure: Factorisation) -> str:
@@ -135,9 +147,8 @@ def conjugate_bound(found: Mapping[str, Conjugate], values: Mapping[str, Array])
     """What they add to the bound beside what it has at u = E[u]."""
     total = 0.0
     for name, own in found.items():
-        spread = (own.shape - own.prior_shape) * (psi(own.shape) - np.log(own.shape))
-        divergence = gamma_divergence(own.shape, own.rate(values[name]), own.prior_shape, own.prior_rate)
-        total += float(np.sum(spread - divergence))
+        scaled = own.prior_rate * own.value(values[name])  # b u
+        total += own.own + float(np.sum(own.prior_shape * np.log(scaled) - scaled))
     return total
 
 
