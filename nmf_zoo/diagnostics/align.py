@@ -23,7 +23,8 @@ import xarray as xr
 from scipy.optimize import linear_sum_assignment
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError
+from nmf_zoo._compat import Result
+from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.results.components import REPORT, weights_of
 from nmf_zoo.results.posterior import LEADING, best_chain, posterior_group
 
@@ -149,7 +150,7 @@ def align(
     scale: Literal["unit_sum", "drawn"] = "unit_sum",
     weights: str = "W",
     activations: str = "H",
-) -> Any:
+) -> Result:
     """Match the components of all draws of all chains, and put them on one scale.
 
     Parameters
@@ -189,7 +190,7 @@ def align(
     ('chain', 'component')
     """
     if scale not in SCALES:
-        raise InputError("scale", repr(scale), f"one of {list(SCALES)}")
+        raise not_one_of("scale", scale, SCALES)
     group = posterior_group(idata)
     factors = read_factors(group, weights, activations)
     known = known_components(factors.draws)

@@ -13,15 +13,16 @@ import numpy as np
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.models.hyperparameters import ACTIVATIONS, WEIGHTS
 from nmf_zoo.models.inputs import Inputs
 from nmf_zoo.models.offsets import Outer, PerCell
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_types, names_checked
 
 OF_DATA = 1.0  # the mean of X where there are no data
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class HPF:
     """Hierarchical Poisson factorisation: every row of W and every column of H has a rate with a gamma prior.
@@ -52,11 +53,17 @@ class HPF:
 
     def declare(self, inputs: Inputs) -> tuple[TensorVariable, TensorVariable]:
         """Rates of W (F, 1) and of H (1, N)."""
-        own = {"alpha": np.float64(self.shape), "beta": np.float64(self.shape / self.mean)}
-        of_w, of_h = pm.Gamma("beta_w", **own, dims="feature"), pm.Gamma("beta_h", **own, dims="obs")
-        return of_w[:, None], of_h[None, :]
+        return self._rates("beta_w", "feature")[:, None], self.declare_h()
+
+    def declare_h(self) -> TensorVariable:
+        """Rates of H (1, N) alone, where all of W is known."""
+        return self._rates("beta_h", "obs")[None, :]
+
+    def _rates(self, name: str, dim: str) -> TensorVariable:
+        return pm.Gamma(name, np.float64(self.shape), np.float64(self.shape / self.mean), dims=dim)
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class ARD:
     """Automatic relevance determination: one relevance for each component, the mean of its cells in both W and H.
@@ -143,7 +150,7 @@ def check_hierarchy(prior: Any, others: Mapping[str, Any], shapes: Mapping[str, 
     if isinstance(prior, str) and prior in NAMED:
         prior = NAMED[prior]()
     if not isinstance(prior, Hierarchy):
-        raise InputError("prior", repr(prior)[:80], f"one of {', '.join(map(repr, NAMED))}, nz.HPF(...) or nz.ARD(...)")
+        raise not_one_of("prior", prior, NAMED, ", nz.HPF(...) or nz.ARD(...)")
     given = [name for name, value in others.items() if value is not None]
     if given:
         expected = f"{given[0]} to be left out beside prior=, which declares the rates or means"
@@ -159,6 +166,14 @@ def declare_half_normals(prior: ARD, inputs: Inputs) -> tuple[TensorVariable, Te
     of_w, of_h = prior.declare(inputs)
     W = pm.HalfNormal("W", **prior.half_normal(of_w), dims=WEIGHTS)
     return W, pm.HalfNormal("H", **prior.half_normal(of_h), dims=ACTIVATIONS)
+
+
+def check_beside_known(prior: Any, hierarchy: Hierarchy | None, strength: float | None) -> None:
+    """Beside known components a hierarchy is of rows and columns, and the components are fixed."""
+    if hierarchy is None or (isinstance(hierarchy, HPF) and strength is None):
+        return
+    allowed = "None beside known_strength=" if strength is not None else "None or 'hpf' beside known components"
+    raise InputError("prior", repr(prior), allowed, "give alpha_w and beta_w")
 
 
 def check_positive(recipe: Any, *names: str) -> None:

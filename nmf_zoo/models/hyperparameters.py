@@ -18,7 +18,7 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.labels import OBS, hint_of
 from nmf_zoo.models.inputs import Inputs, current_model
 from nmf_zoo.models.matrices import as_float_array, check_broadcast, span
@@ -55,7 +55,7 @@ def free(tie: str | None = "all") -> Free:
     1
     """
     if tie not in TIES:
-        raise InputError("tie", repr(tie), f"one of {', '.join(map(repr, TIES))}", hint_of(tie))
+        raise not_one_of("tie", tie, TIES, do=hint_of(tie))
     return Free(tie)
 
 

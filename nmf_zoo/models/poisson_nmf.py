@@ -9,10 +9,12 @@ import pymc as pm
 
 from nmf_zoo.models.hyperparameters import check_half_normal
 from nmf_zoo.models.inputs import check_inputs
-from nmf_zoo.models.known import check_known, declare_weights, require_left_out, weights_dims
+from nmf_zoo.models.known import check_known, declare_weights, weights_dims
 from nmf_zoo.models.likelihoods import declare_counts
+from nmf_zoo.options import names_checked
 
 
+@names_checked
 def poisson_nmf(
     X: Any,
     rank: int,
@@ -99,7 +101,6 @@ def poisson_nmf(
         shape=shape,
     )
     fixed, inputs = check_known(known, None, inputs)
-    require_left_out(fixed, inputs, sigma_w=sigma_w)
     prior_w = check_half_normal("w", inputs, sigma_w, weights_dims(inputs))
     prior_h = check_half_normal("h", inputs, sigma_h)
     with inputs.model() as model:

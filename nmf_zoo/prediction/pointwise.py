@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import xarray as xr
 
 from nmf_zoo import _compat
+from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.shared.layout import background_of_samples, nonzero_cells, weigh
 from nmf_zoo.labels import hint_of
@@ -31,7 +32,7 @@ from nmf_zoo.results.posterior import (
 from nmf_zoo.structure import Array, Cells, Dense, Factorisation
 
 
-def log_likelihood(idata: Any, model: pm.Model, *, per: Literal["obs", "cell"] = "obs") -> Any:
+def log_likelihood(idata: Any, model: pm.Model, *, per: Literal["obs", "cell"] = "obs") -> Result:
     """Add the pointwise log-likelihood of the data, for ``az.loo``. Zeros of sparse data are counted in.
 
     Parameters

@@ -9,7 +9,8 @@ import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError
+from nmf_zoo._compat import Result
+from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.results.posterior import best_chain, draws_or_means, mean_over_draws, posterior_group
 from nmf_zoo.runtime.arguments import check_counts
 
@@ -54,7 +55,7 @@ def top_features(
     """
     check_counts(n=(n, 1))
     if by not in ORDERS:
-        raise InputError("by", repr(by), f"one of {list(ORDERS)}")
+        raise not_one_of("by", by, ORDERS)
     W, component = weights_of(_one_chain(idata, chain), weights, activations)
     W = W[0]
     (feature,) = (dim for dim in W.dims if dim not in {"draw", component})
@@ -123,7 +124,7 @@ def mean_weights(idata: Any, weights: str = "W", activations: str = "H") -> pd.D
     return pd.DataFrame(mean.to_numpy(), index=_labels(mean, feature), columns=_labels(mean, component))
 
 
-def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Any:
+def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Result:
     """Draws with W's columns summing to one and H scaled up to match: W H does not change.
 
     Parameters

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.results.components import LEADING, weights_of, with_known_weights
 from nmf_zoo.results.posterior import INTERVAL, draw_parts, draws_or_means
 
@@ -77,7 +77,7 @@ def components_in_use(
     factors = with_known_weights(idata, group, weights)
     W, component = weights_of(factors, weights, activations)
     if activations not in factors:
-        raise InputError("activations", repr(activations), f"one of {', '.join(map(str, group.data_vars))}")
+        raise not_one_of("activations", activations, map(str, group.data_vars))
     logs = _log_sizes(W, component, factors[activations])
     is_used = _is_large(logs, least)
     for name in [relevance] if relevance else relevances_in(group):

@@ -38,6 +38,7 @@ class GammaPrior:
     """
 
     family: ClassVar[str] = "gamma"
+    distribution: ClassVar[str] = "Gamma"
     shape: Parameter
     rate: Parameter | None = None
     mean: Parameter | None = None
@@ -76,6 +77,7 @@ class InverseGammaPrior:
     """
 
     family: ClassVar[str] = "inverse-gamma"
+    distribution: ClassVar[str] = "InverseGamma"
     shape: Parameter
     scale: Parameter
 
@@ -107,6 +109,7 @@ class HalfNormalPrior:
     """
 
     family: ClassVar[str] = "half-normal"
+    distribution: ClassVar[str] = "HalfNormal"
     sigma: Parameter | None = None
     variance: Parameter | None = None
     precision: Parameter | None = None

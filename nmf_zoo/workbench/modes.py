@@ -32,6 +32,7 @@ import pymc as pm
 import xarray as xr
 
 from nmf_zoo import _compat
+from nmf_zoo._compat import Result
 from nmf_zoo.diagnostics.align import RAW, Components, cosines
 from nmf_zoo.diagnostics.invariants import invariants
 from nmf_zoo.diagnostics.modes import have_settled, modes_of_chains, split_labellings
@@ -73,7 +74,7 @@ def weigh_modes(
     random_seed: Any = None,
     progressbar: bool = True,
     quiet: bool = False,
-) -> Any:
+) -> Result:
     """Weigh the modes of the posterior that chains have settled in, by the evidence within each.
 
     Parameters

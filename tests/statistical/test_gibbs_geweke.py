@@ -11,7 +11,7 @@ from nmf_zoo.inference.counts import gibbs
 from nmf_zoo.inference.shared import slice_sampling
 from nmf_zoo.inference.shared.factor_view import prior_cells
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.structure import HYPER_PRIORS, Cells, KnownComponents, Outer
+from nmf_zoo.structure import HYPER_PRIORS, Cells, Outer
 from tests.sizes import size
 from tests.statistical.geweke import (
     BACKGROUND,
@@ -26,7 +26,7 @@ from tests.statistical.geweke import (
     drop_jacobian,
     step_on,
 )
-from tests.structures import gamma, model, unknown
+from tests.structures import beside, gamma, model, unknown
 
 pytestmark = pytest.mark.statistical
 SWEEPS = size(5_000, 60_000)
@@ -42,13 +42,6 @@ OUTER = Outer(of_features=np.array([[0.4], [2.5]]), of_samples=np.array([[0.5, 1
 
 def plain(**options):
     return model(X23, 2, gamma(COMPONENTS_W, 0.8), gamma(COMPONENTS_H, 1.7), **options)
-
-
-def beside(factor, values, free):
-    """The same factor with known components beside those of its prior; ``values`` are of all, of which these count."""
-    axis = 1 if factor.name == "W" else 0
-    known = KnownComponents(variable=f"{factor.name}_new", values=np.array(values), free=slice(*free), axis=axis)
-    return dataclasses.replace(factor, known=known)
 
 
 def partly_known(of_w=None, of_h=None):

@@ -50,7 +50,7 @@ from nmf_zoo.inference.shared.factor_view import PriorCells, Side, as_variables,
 from nmf_zoo.inference.shared.joint import LogJoint
 from nmf_zoo.inference.shared.layout import Layout, Weights, by_count, compress, weigh
 from nmf_zoo.inference.shared.propriety import is_proper
-from nmf_zoo.inference.shared.requirements import has_known_hyperparameters, takes_counts, takes_priors
+from nmf_zoo.inference.shared.requirements import takes_counts, takes_priors
 from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_orbit_scales, draw_scale_moves
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.counts.allocation import allocate_sources, make_scratch
@@ -79,7 +79,7 @@ from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
 from nmf_zoo.kernels.random.modified_half_normal import draw_half_normal_factor
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_types, names_checked
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.blocks import Block
 from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, Engine, Verdict
@@ -117,6 +117,7 @@ class TrajectoryInfo(NamedTuple):
     n_steps_H: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class Gibbs:
     """Options of Gibbs sampling.
@@ -193,7 +194,7 @@ class GibbsProblem:
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Poisson counts with gamma, half-normal (or proper flat) factors and proper hyperpriors."""
-    checks = (takes_counts, _takes_families, has_known_hyperparameters, is_proper)
+    checks = (takes_counts, _takes_families, is_proper)
     found = next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
     if found and options.trajectories == "always" and has_half_normals(structure):
         given = 'trajectories="always", which are for gamma priors, and there is a half-normal one'
@@ -469,10 +470,7 @@ def all_free(structure: Factorisation) -> bool:
 
 def movable(structure: Factorisation) -> Array | None:
     """The components that are known neither in W nor in H, which may move along the orbit; None for all."""
-    if all_free(structure):
-        return None
-    free = [factor.known.are_free for factor in (structure.W, structure.H) if factor.known is not None]
-    return np.flatnonzero(np.all(free, axis=0))
+    return None if all_free(structure) else np.flatnonzero(structure.free_in_both)
 
 
 def move_along_orbit(
@@ -507,11 +505,12 @@ def move_along_orbit(
     return scale_move
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="gibbs",
     verb="sample",
     likelihoods=(Poisson,),
     takes_known=True,
+    projects=1,
     options=Gibbs,
     supports=supports,
     prepare=prepare,

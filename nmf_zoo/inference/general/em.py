@@ -143,11 +143,12 @@ def finish(
     return as_one_draw(problem.structure, state.W, state.Ht, {}), {}
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="em",
     verb="fit",
     likelihoods=(),  # those that are registered for it
     asks=("slopes",),
+    projects=4,
     options=EM,
     supports=supports,
     prepare=prepare,
