@@ -231,7 +231,7 @@ class Place(NamedTuple):
         """c v, or v^2 / 2."""
         if isinstance(self.prior, HalfNormalPrior):
             return np.square(cells) / 2
-        return self.shape * cells if self.role == "mean" else 1.0 * cells
+        return self.shape * cells if self.role == "mean" else cells
 
 
 def _uses(structure: Factorisation, name: str) -> list[Place]:
@@ -250,5 +250,10 @@ def _uses_in(factor: Factor, name: str) -> list[Place]:
 
 
 def _over_cells(cells: Array, unknown: Unknown) -> Array:
-    """Sums over the cells that share an entry, in the variable's shape."""
+    """Sums over the cells that share an entry, in the variable's shape; those of rows or columns as products."""
+    rows, cols = (1,) * (2 - len(unknown.shape)) + unknown.shape
+    if cols == 1 < rows:
+        return (cells @ np.ones(cells.shape[1])).reshape(unknown.variable_shape)
+    if rows == 1 < cols:
+        return (np.ones(cells.shape[0]) @ cells).reshape(unknown.variable_shape)
     return sum_to(cells, unknown.shape).reshape(unknown.variable_shape)
