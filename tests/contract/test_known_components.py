@@ -254,6 +254,13 @@ def test_rates_of_samples_are_learned_where_all_components_are_known():
     nz.check(model)
 
 
+@pytest.mark.parametrize("engine", ["em", "gibbs"])
+def test_a_model_without_unknowns_is_refused_in_one_line(engine):
+    model = pm.do(nz.poisson_nmf(X, 2, known=KNOWN), {"H": np.ones((2, N))})
+    with pytest.raises(UnsupportedModel, match="W and H are known, and so is all else"):
+        (nz.fit if engine == "em" else nz.sample)(engine=engine, model=model, quiet=True)
+
+
 @pytest.fixture(scope="module")
 def sampled():
     model = nz.gamma_nmf(TABLE, 4, known=CATALOGUE, **PRIORS)
