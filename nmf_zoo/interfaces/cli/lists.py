@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import Any
 
 from nmf_zoo.interfaces.cli import catalogue
 from nmf_zoo.interfaces.cli.parser import NOT_HYPERPARAMETERS
@@ -34,14 +36,39 @@ def engine_table(markdown: bool = False) -> str:
 
     notes: list[str] = []
     rows = [["model", *(f"{name} ({verb_of(name)})" for name in names())]]
-    for name, builder in MODELS.items():
+    for (name, form), declare in declarations().items():
         data = np.array(WIDE) + (0.5 if name in OF_POWERS else 0)
-        wide, tall = (read(builder(X, rank=1)) for X in (data, data.T))
-        rows.append(
-            [name, *(_mark(verdict(wide, engine).reason, verdict(tall, engine).reason, notes) for engine in names())]
-        )
+        wide, tall = (read(declare(MODELS[name], X)) for X in (data, data.T))
+        marks = (_mark(verdict(wide, engine).reason, verdict(tall, engine).reason, notes) for engine in names())
+        rows.append([f"{name}, {form}" if form else name, *marks])
     table = _as_markdown(rows) if markdown else _as_text(rows)
     return "\n".join([*table, "", *(f"{number}. {note}" for number, note in enumerate(notes, start=1))])
+
+
+def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
+    """(model, form) -> a declaration by its builder, of a table: every model as it is, then other forms of some."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    from nmf_zoo.models import MODELS
+
+    def plain(**options: Any) -> Callable[[Any, Any], Any]:
+        return lambda build, X: build(X, **options)
+
+    def known(**options: Any) -> Callable[[Any, Any], Any]:
+        """The first component of W known."""
+        return lambda build, X: build(X, known=np.ones((len(X), 1)), **options)
+
+    def sparse(build: Any, X: Any) -> Any:
+        depths = 1.0 + np.arange(X.shape[1])[None]
+        return build(sp.csr_array(X), 1, exposure=(np.ones((len(X), 1)), depths), background=0.5)
+
+    found: dict[tuple[str, str], Callable[[Any, Any], Any]] = {(name, ""): plain(rank=1) for name in MODELS}
+    found |= {("gamma-nmf", word): plain(rank=1, prior=word) for word in ("hpf", "ard")}
+    found |= {(name, "known beside new"): known(rank=2) for name in MODELS}
+    found |= {(name, "all known"): known(rank=1) for name in MODELS}
+    found |= {("gamma-nmf", "known_strength"): known(rank=2, known_strength=9.0)}
+    return found | {(name, "sparse, with offsets"): sparse for name in ("poisson-nmf", "gamma-nmf", "gap", "hmm-nmf")}
 
 
 def _mark(on_wide: str, on_tall: str, notes: list[str]) -> str:
