@@ -112,6 +112,7 @@ def test_beliefs_are_priors_around_the_catalogue():
         ({"known": CATALOGUE.T}, r"known: got 2 rows; expected 7, the features of X"),
         ({"known": -CATALOGUE}, r"known: got values from .*expected finite numbers >= 0"),
         ({"known": 0 * CATALOGUE}, r"known: got a component of zeros"),
+        ({"known": CATALOGUE.to_xarray()}, r"known: got a Dataset; expected a matrix"),
         ({"known": CATALOGUE, "rank": 1}, r"rank: got 1; expected at least 2, the known components"),
         ({"known": CATALOGUE, "prior": "ard"}, r"prior: got 'ard'; expected None or 'hpf' beside known components"),
         (
