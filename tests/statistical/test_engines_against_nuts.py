@@ -41,15 +41,14 @@ def gamma(beta_h=0.3):
 
 
 def beside(beta_h=0.3):
-    """Sparse counts with an exposure of features and samples and a background, a component known beside two."""
+    """Sparse counts with an exposure of features and samples and a background, one component known and one not."""
     rng = np.random.default_rng(5)
     exposure = rng.uniform(0.3, 1.5, (8, 1)), rng.uniform(0.3, 1.5, (1, 12))
     known = rng.gamma(1.0, 1.0, (8, 1))
-    X = rng.poisson(
-        exposure[0] * exposure[1] * np.c_[known, rng.gamma(1.0, 1.0, (8, 2))] @ rng.gamma(1.0, 3.0, (3, 12))
-    )
-    own = {"alpha_w": 0.8, "alpha_h": 1.2, "beta_h": beta_h, "known": known}
-    return nz.gamma_nmf(scipy.sparse.csr_array(X), 3, exposure=exposure, background=0.1, **own)
+    mean = np.c_[known, rng.gamma(1.0, 1.0, (8, 1))] @ rng.gamma(1.0, 6.0, (2, 12))
+    X = rng.poisson(exposure[0] * exposure[1] * mean + 0.1)
+    own = {"alpha_w": 2.0, "alpha_h": 2.0, "beta_h": beta_h, "known": known}
+    return nz.gamma_nmf(scipy.sparse.csr_array(X), 2, exposure=exposure, background=0.1, **own)
 
 
 def powers(alpha=2.0):
