@@ -692,7 +692,8 @@ def test_what_is_said_of_a_result_imports_neither_pymc_nor_pictures(counts):
     code = (
         "import sys, nmf_zoo as nz\nfrom nmf_zoo.interfaces import cli\n"
         "assert cli.main(['summary', 'x.nc']) == 0\nidata = nz.load('x.nc')\n"
-        "nz.top_features(idata); nz.summarise(idata); nz.summarise_components(nz.align(idata))\nprint('loaded:', *sys.modules)"
+        "nz.top_features(idata); nz.summarise(idata); nz.summarise_components(nz.align(idata))\n"
+        "print('loaded:', *sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     loaded = set(done.stdout.partition("loaded:")[2].split())

@@ -233,7 +233,8 @@ def _fill_plot(parser: Parser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite the output")
     parser.add_argument("--kind", choices=KINDS, default="components", help="default components; objective is of a fit")
     parser.add_argument("--shape", metavar="RxC", help="of an image whose pixels the features are, e.g. 8x8")
-    parser.add_argument("--chain", type=int, default=0, help="components of this chain or restart (default 0)")
+    text = "components of this chain or restart (default: of the chains in the mode of the best one)"
+    parser.add_argument("--chain", type=int, help=text)
 
 
 def _fill_report(parser: Parser) -> None:
