@@ -70,6 +70,7 @@ _HOMES = {
     ),
     "nmf_zoo.diagnostics.align": ("align",),
     "nmf_zoo.diagnostics.catalogues": ("match",),
+    "nmf_zoo.diagnostics.export": ("export",),
     "nmf_zoo.workbench.compare_engines": ("compare_engines",),
     "nmf_zoo.workbench.calibrate": ("calibrate",),
     "nmf_zoo.diagnostics.convergence": ("check_convergence", "summarise_components"),
