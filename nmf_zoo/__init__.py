@@ -77,6 +77,7 @@ _HOMES = {
     "nmf_zoo.reports": ("report",),
     "nmf_zoo.reports.model_graph": ("plot_model",),
     "nmf_zoo.results.components": ("top_features", "unit_sum"),
+    "nmf_zoo.results.component_order": ("name_components",),
     "nmf_zoo.results.components_in_use": ("components_in_use",),
     "nmf_zoo.diagnostics.measures": ("snr", "sparseness"),
     "nmf_zoo.audio.separation": ("separate",),

@@ -17,7 +17,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
-from nmf_zoo.results.component_order import GROUP, REPORT, component_order, reordered
+from nmf_zoo.results.component_order import GROUP, REPORT, component_order, reordered, with_names
 from nmf_zoo.results.factor_draws import Factors, factor_dims, read_factors
 from nmf_zoo.results.matching import (
     Components,
@@ -87,13 +87,19 @@ def align(
         raise InputError("scale", repr(scale), f"one of {list(SCALES)}")
     group = posterior_group(idata)
     factors = read_factors(group, weights, activations)
+    own = None
     if reference is None:
-        chosen, (order, cosine) = _in_own_order(idata, factors)
+        own = component_order(idata, weights, activations)
+        assert own is not None  # the factors have been read
+        chosen, (order, cosine) = _in_own_order(own["order"].to_numpy(), best_chain(idata), factors)
     else:
         chosen = _given_reference(reference, factors)
         order, cosine = match(factors.draws, chosen, known_components(factors.draws))
     factor = column_sums(factors.draws) if scale == "unit_sum" else np.ones(order.shape)
-    aligned = reordered(_rescaled(group, factors, factor), factor_dims(group, weights, activations), order)
+    dims = factor_dims(group, weights, activations)
+    aligned = reordered(_rescaled(group, factors, factor), dims, order)
+    if own is not None:
+        aligned = with_names(aligned, own, dims)
     report = _report(aligned, factors, chosen, (order, np.take_along_axis(factor, order, -1), cosine))
     groups = {name: _compat.group(idata, name) for name in _compat.group_names(idata) if name != GROUP}
     raw = groups.get(RAW, group)
@@ -101,11 +107,8 @@ def align(
     return _compat.inference_data({**groups, "posterior": aligned, RAW: raw, REPORT: report}, attrs)
 
 
-def _in_own_order(idata: Any, factors: Factors) -> tuple[Components, Matching]:
-    """The mean of the best chain in the result's order, and that order of all draws."""
-    found = component_order(idata, factors.weights, factors.activations)
-    assert found is not None  # the factors have been read
-    order, best = found["order"].to_numpy(), best_chain(idata)
+def _in_own_order(order: np.ndarray, best: int, factors: Factors) -> tuple[Components, Matching]:
+    """The mean of the best chain in the result's order, and how near to it the others are in theirs."""
     H = factors.draws.H
     of_chain = Components(factors.draws.W[best], None if H is None else H[best])
     chosen = mean_over(with_unit_sums(of_chain.reordered(order[best])), axis=0)

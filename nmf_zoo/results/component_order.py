@@ -11,7 +11,7 @@ asked for. Tables and pictures show the chains that are in the mode of the best 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
+from nmf_zoo.labels import writable_labels
 from nmf_zoo.results.factor_draws import FactorDims, factor_dims, log_totals
 from nmf_zoo.results.matching import (
     Array,
@@ -68,6 +69,61 @@ def component_order(idata: Any, weights: str = "W", activations: str = "H") -> x
         return found
     lost = np.sum(np.where(became == "matched", 0.0, found["share"].to_numpy()), axis=1)
     return _dataset(group, dims, order, became, is_best | (lost < MOST_LOST))
+
+
+def name_components(
+    idata: Any, names: Sequence[str] | Mapping[Any, str], *, weights: str = "W", activations: str = "H"
+) -> Any:
+    """Give the components names, under which every table, picture, report and file shows them.
+
+    Parameters
+    ----------
+    idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`, or anyone's draws of W and H
+    names : a name for each component in the order that tables and pictures have; or names by number, or by name as it
+        is, of some of them
+    weights, activations : names of the two factors
+
+    Returns
+    -------
+    A new InferenceData or DataTree. The draws keep their labels: they are in an order of their own, until
+    :func:`~nmf_zoo.align` puts them into that of the names
+
+    Raises
+    ------
+    InputError : too few or too many names, one twice, one that can't be saved, or a component that is not there
+
+    Examples
+    --------
+    >>> import nmf_zoo as nz
+    >>> idata = nz.fit(nz.poisson_nmf([[9, 8, 0], [0, 1, 7]], 2), engine="em", random_seed=1, quiet=True)
+    >>> list(nz.top_features(nz.name_components(idata, ["days", "nights"]), 1)["component"])
+    ['days', 'nights']
+    """
+    order = component_order(idata, weights, activations)
+    if order is None:
+        raise InputError("idata", f"a result without {weights}", "one whose weights were kept")
+    component = order["share"].dims[0]
+    old = order[component].to_numpy() if component in order.coords else np.arange(order.sizes[component])
+    given = _names_of([str(label) for label in old], names)
+    if len(set(given)) < len(given):
+        raise InputError("names", ", ".join(given), "each name once")
+    labels = writable_labels("component", np.array(given))
+    return _compat.with_groups(idata, {GROUP: order.assign_coords({component: labels})})
+
+
+def _names_of(labels: list[str], names: Any) -> list[str]:
+    """A name for each of the components with these labels."""
+    if isinstance(names, Mapping):
+        unknown = [str(key) for key in names if str(key) not in labels]
+        if unknown:
+            raise InputError("names", f"a name for {unknown[0]!r}", f"names of some of {', '.join(labels)}")
+        by_label = {str(key): str(name) for key, name in names.items()}
+        return [by_label.get(label, label) for label in labels]
+    is_list = isinstance(names, Sequence | np.ndarray) and not isinstance(names, str)
+    if not is_list or len(names) != len(labels):
+        got = f"{len(names)} names" if is_list else repr(names)[:80]
+        raise InputError("names", got, f"{len(labels)}, one for each component, or a mapping of some of them")
+    return [str(name) for name in names]
 
 
 def as_they_are(group: xr.Dataset, weights: str, activations: str) -> dict[str, xr.Dataset]:
@@ -267,8 +323,15 @@ def draws_in_order(
     dims = factor_dims(group, weights, activations)
     for at in np.flatnonzero(found["shown"].to_numpy() if chain is None else labels == chain):
         one = reordered(kept.isel(chain=slice(at, at + 1)), dims, found["order"].to_numpy()[[at]])
-        named = {dim: found[dims.component].to_numpy() for dim in {dims.component, dims.own} if dim in one.dims}
-        yield one.assign_coords(named) if dims.component in found.coords else one
+        yield with_names(one, found, dims)
+
+
+def with_names(group: xr.Dataset, order: xr.Dataset, dims: FactorDims) -> xr.Dataset:
+    """Draws in order, under the names that the order has for components."""
+    if dims.component not in order.coords:
+        return group
+    names = order[dims.component].to_numpy()
+    return group.assign_coords({dim: names for dim in {dims.component, dims.own} if dim in group.dims})
 
 
 def reordered(group: xr.Dataset, dims: FactorDims, order: Array) -> xr.Dataset:

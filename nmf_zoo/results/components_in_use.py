@@ -9,7 +9,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
-from nmf_zoo.results.component_order import component_order, reordered
+from nmf_zoo.results.component_order import component_order, reordered, with_names
 from nmf_zoo.results.components import with_known_weights
 from nmf_zoo.results.factor_draws import factor_dims, log_of, log_totals
 from nmf_zoo.results.posterior import INTERVAL, LEADING, draws_or_means
@@ -101,7 +101,8 @@ def _chosen(idata: Any, chain: int | None, weights: str, activations: str) -> xr
     """The draws of one chain, of the best restart of a fit, or of all chains; their components in order."""
     group, found = draws_or_means(idata), component_order(idata, weights, activations)
     if found is not None:
-        group = reordered(group, factor_dims(group, weights, activations), found["order"].to_numpy())
+        dims = factor_dims(group, weights, activations)
+        group = with_names(reordered(group, dims, found["order"].to_numpy()), found, dims)
     if chain is None:
         return group.isel(chain=[0]) if "fit" in _compat.group_names(idata) else group
     if chain not in group["chain"].to_numpy():

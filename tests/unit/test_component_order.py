@@ -194,3 +194,45 @@ def test_convergence_is_judged_in_that_order(run, monkeypatch):
     with pytest.warns(nz.NmfZooWarning):
         nz.sample(20, tune=50, chains=2, random_seed=1, progressbar=False, model=model)
     assert made == [1]
+
+
+def test_names_go_everywhere(run, tmp_path):
+    _, idata = run
+    names = ["large", "middle", "small"]
+    named = nz.name_components(idata, names)
+    nz.save(named, tmp_path / "x.nc")
+    named = nz.load(tmp_path / "x.nc")
+    assert list(nz.top_features(named, 1)["component"]) == names
+    assert component_shares(named)["component"].to_numpy().tolist() == names
+    assert list(mean_weights(named).columns) == names
+    assert list(nz.match(named, mean_weights(idata)).table.index) == names
+    assert nz.components_in_use(named)["component"].to_numpy().tolist() == names
+    assert list(nz.summarise_components(nz.align(named)).index[:3]) == [f"W[{name}]" for name in names]
+    assert any(line.split()[:1] == ["large"] for line in summary_lines(named, 1))
+    assert [axes.get_ylabel() for axes in nz.plot_activations(named).axes] == names
+    assert "middle" in nz.report(named, tmp_path / "x.html").read_text(encoding="utf-8")
+    nz.export(named, tmp_path / "tables", diagnostics=False)
+    assert (tmp_path / "tables" / "components.csv").read_text().splitlines()[1].startswith("large,")
+    assert _compat.group(named, "posterior")["component"].to_numpy().tolist() == [0, 1, 2]
+    again = nz.name_components(named, {"middle": "second"})
+    assert list(nz.top_features(again, 1)["component"]) == ["large", "second", "small"]
+    assert list(nz.top_features(nz.name_components(idata, {2: "last"}), 1)["component"].astype(str)) == [
+        "0",
+        "1",
+        "last",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["a", "b"], "names: got 2 names; expected 3, one for each component"),
+        ("abc", "names: got 'abc'; expected 3"),
+        (["a", "b", "a"], "names: got a, b, a; expected each name once"),
+        ({7: "x"}, "names: got a name for '7'; expected names of some of 0, 1, 2"),
+        (["a", "b\x1b", "c"], "control characters"),
+    ],
+)
+def test_names_that_are_refused(run, names, said):
+    with pytest.raises(nz.InputError, match=said):
+        nz.name_components(run[1], names)
