@@ -131,8 +131,8 @@ def draws_or_means(idata: Any) -> xr.Dataset:
 
 
 def best_chain(idata: Any) -> int:
-    """Where the chain with the highest mean lp stands; 0, of a fit the best restart, where there is no lp."""
-    if "sample_stats" in _compat.group_names(idata):
+    """Where the chain with the highest mean lp stands; 0 where there is no lp, and of a fit: its best restart."""
+    if "fit" not in _compat.group_names(idata) and "sample_stats" in _compat.group_names(idata):
         stats = _compat.group(idata, "sample_stats")
         if "lp" in stats:
             return int(np.argmax(stats["lp"].mean("draw").to_numpy()))

@@ -55,7 +55,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     # what is done with it
     "results": (
         {*("structure", "kernels", "reading", "results.groups", "runtime"), *("_compat", "labels")},
-        {"numpy", "pandas", "xarray", "zarr"},
+        {"numpy", "pandas", "scipy", "xarray", "zarr"},
     ),
     "prediction": (
         BELOW | {"kernels", "reading", "inference", "labels"},
