@@ -14,6 +14,7 @@ from nmf_zoo import _compat
 START = "start"  # the attribute
 RANDOM, BY_SEARCH, OF_FIT, ONE, EACH = "random", "search", "fit", "one point", "points of their own"
 SEARCH = "search"  # the group
+OPTIMUM_OF_CHAIN = "optimum_of_chain"  # in it, where chains began by a search
 
 
 def search_group(idata: Any) -> xr.Dataset | None:
@@ -36,7 +37,8 @@ def one_mode(idata: Any) -> str:
     """The mode that all chains began in, after "within" or "in"; "" where they began apart, or nothing is known."""
     search, start = search_group(idata), idata.attrs.get(START)
     if search is not None and start in (None, BY_SEARCH):
-        return _searched(search)
+        is_one = OPTIMUM_OF_CHAIN not in search or not search[OPTIMUM_OF_CHAIN].any()
+        return _searched(search) if is_one else ""
     if start == OF_FIT:
         return "the mode of the fit that they were given, which says nothing of other modes"
     return "the mode of the one start that they were given, which says nothing of other modes" if start == ONE else ""

@@ -9,6 +9,7 @@ import xarray as xr
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.diagnostics.align import Components
+from nmf_zoo.diagnostics.convergence import verdict_on
 from nmf_zoo.diagnostics.modes import split_labellings
 from nmf_zoo.interfaces.cli.show import summary_lines
 from nmf_zoo.results.modes import describe_modes
@@ -327,3 +328,32 @@ def test_another_library_s_group_of_that_name_is_passed_over(idata, tmp_path):
     assert "modes" not in nz.summarise_components(nz.align(foreign)).attrs
     assert not [line for line in summary_lines(foreign, 0) if line.startswith("modes")]
     nz.report(foreign, tmp_path / "report.html")
+
+
+# -- chains that began by a search -------------------------------------------------------------------------------
+
+
+def test_chains_begin_in_all_modes_that_bounds_call_near(model):
+    """Three modes of comparable mass: by default there is a chain in each, and what found it is told."""
+    run = {"draws": 600, "tune": 300, "model": model, **QUICK}
+    idata = nz.sample(chains=4, **run)
+    search = _compat.group(idata, "search")
+    np.testing.assert_array_equal(search["optimum_of_chain"], [0, 1, 2, 0])
+    verdict = verdict_on(idata)
+    assert "in a mode of its own" in verdict.text
+    assert "the mode that the search found" not in verdict.text
+    weighed = nz.weigh_modes(idata, model, **QUICK)
+    modes = modes_of(weighed)
+    np.testing.assert_array_equal(modes["mode_of_chain"], [0, 1, 2, 0])
+    np.testing.assert_array_equal(modes["found"], search["found"][:3])
+    np.testing.assert_array_equal(modes["way"], search["way"][:3])
+    first = int(search["found"][0])
+    assert f"share 0.5{str(float(modes['share'][0]))[3]}" in verdict_on(weighed).text
+    assert f"found by {first} of {search.attrs['fits']} fits" in describe_modes(modes)
+    one = _compat.group(nz.sample(chains=1, **run), "search")
+    np.testing.assert_array_equal(one["optimum_of_chain"], [0])
+
+
+def test_one_optimum_is_where_all_begin():
+    idata = nz.sample(10, tune=20, chains=3, model=nz.gamma_nmf([[9, 0, 8], [0, 9, 1]], rank=1), **QUICK)
+    np.testing.assert_array_equal(_compat.group(idata, "search")["optimum_of_chain"], [0, 0, 0])
