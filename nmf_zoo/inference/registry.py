@@ -72,6 +72,12 @@ def renamed(word: Any) -> str:
     return f"{word!r} is now {new!r}" if new else ""
 
 
+def of_projection() -> list[str]:
+    """Names of the engines that fold new samples in where none is asked for, in the order in which they are tried."""
+    found = [entry for entry in entries(*VERBS) if entry.projects is not None]
+    return list(dict.fromkeys(entry.name for entry in sorted(found, key=lambda entry: entry.projects)))
+
+
 def is_maximised(name: str) -> bool:
     """Whether the objective of the optimiser of this name rises."""
     return any(isinstance(entry, Engine) and entry.maximise for entry in named(name, "fit"))

@@ -378,10 +378,12 @@ def test_lists(capsys):
 def test_the_table_says_what_depends_on_the_data(capsys):
     assert run("engines") == 0
     said = capsys.readouterr().out
-    (line,) = (line for line in said.splitlines() if line.startswith("gap "))
+    line, of_others = (line for line in said.splitlines() if line.startswith("gap "))
     in_time = ["no", "(4)", "no", "(5)", "no", "(5)"]
     assert line.split()[1:] == ["yes", "no", "(9)", "yes", "yes", "(10)", *in_time, "no", "(11)", "yes", "(10)"]
     assert "10. not for every X, e.g. of 5 features x 2 samples: W has no prior" in said
+    assert of_others.split()[1:] == ["yes", *("no", "(19)") * 4]
+    assert "online_em (stream)" in said
 
 
 def test_the_table_of_the_guide_is_the_registry_s(capsys):

@@ -46,7 +46,7 @@ from nmf_zoo.inference.shared.factor_view import PriorCells, as_variables, imput
 from nmf_zoo.inference.shared.joint import LogJoint
 from nmf_zoo.inference.shared.layout import Layout, Weights, by_count, compress, weigh
 from nmf_zoo.inference.shared.propriety import is_proper
-from nmf_zoo.inference.shared.requirements import has_known_hyperparameters, takes_counts, takes_gammas
+from nmf_zoo.inference.shared.requirements import takes_counts, takes_gammas
 from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_scale_moves
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.counts.allocation import allocate_sources, make_scratch
@@ -214,7 +214,7 @@ class GibbsProblem:
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Poisson counts with gamma (or proper flat) factors and proper hyperpriors."""
-    checks = (takes_counts, takes_gammas, has_known_hyperparameters, is_proper)
+    checks = (takes_counts, takes_gammas, is_proper)
     return next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
 
 
@@ -482,6 +482,7 @@ ENGINE: Engine = Engine(
     verb="sample",
     likelihoods=(Poisson,),
     takes_known=True,
+    projects=1,
     options=Gibbs,
     supports=supports,
     prepare=prepare,

@@ -11,6 +11,8 @@ then the F weights of its component reach up to 1 / e.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from nmf_zoo.inference.shared import propriety_of_powers as powers
@@ -26,6 +28,7 @@ from nmf_zoo.structure import (
     Fixed,
     Flat,
     InverseGammaPrior,
+    Likelihood,
     Normal,
     Poisson,
 )
@@ -36,14 +39,25 @@ def is_proper(structure: Factorisation) -> Verdict:
     free = [name for name, unknown in structure.unknowns.items() if unknown.prior.is_flat]
     if free:
         return Verdict(f"hyperparameter {', '.join(free)} is free: give it a proper prior to sample it")
-    if isinstance(structure.likelihood, Exponential):
-        return powers.is_proper(structure)
-    W, H = structure.W, structure.H
-    flat = [factor for factor in (W, H) if isinstance(factor.prior, Flat)]
+    rule = RULES.get(type(structure.likelihood))
+    if rule is not None:
+        return rule(structure)
+    flat = _flat_factors(structure)
     if not flat:
         return CAN_RUN
-    if not isinstance(structure.likelihood, Poisson | Normal):
-        return Verdict(f"{flat[0].name} has no prior, and what {structure.likelihood.family} data hold is not known")
+    return Verdict(f"{flat[0].name} has no prior, and what {structure.likelihood.family} data hold is not known")
+
+
+def _flat_factors(structure: Factorisation) -> list[Factor]:
+    return [factor for factor in (structure.W, structure.H) if isinstance(factor.prior, Flat)]
+
+
+def _is_scale_held(structure: Factorisation) -> Verdict:
+    """Counts and squared error: one flat factor at the most, which the other one's prior and the data hold."""
+    W, H = structure.W, structure.H
+    flat = _flat_factors(structure)
+    if not flat:
+        return CAN_RUN
     if len(flat) == 2:
         return Verdict(f"{W.name} and {H.name} have no prior: their posterior is improper")
     axis = 0 if flat[0] is W else 1
@@ -53,6 +67,14 @@ def is_proper(structure: Factorisation) -> Verdict:
             f"{flat[0].name} has no prior and {unseen} of X's rows or columns along it have no observed cell"
         )
     return _is_pinned(structure, flat[0], H if axis == 0 else W, axis)
+
+
+# What is known of each likelihood; of another one, that two proper priors make a proper posterior.
+RULES: dict[type[Likelihood], Callable[[Factorisation], Verdict]] = {
+    Poisson: _is_scale_held,
+    Normal: _is_scale_held,
+    Exponential: powers.is_proper,
+}
 
 
 def _is_pinned(structure: Factorisation, flat: Factor, other: Factor, axis: int) -> Verdict:

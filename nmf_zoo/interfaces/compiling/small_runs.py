@@ -20,7 +20,6 @@ import scipy.sparse as sp
 from nmf_zoo.distributions.chains import CHAINS
 from nmf_zoo.inference import registry
 from nmf_zoo.inference.counts.gibbs import Gibbs
-from nmf_zoo.inference.nuts import NUTS
 from nmf_zoo.models import free, gamma_nmf, gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.prediction.predictive import predict
 from nmf_zoo.reading import read
@@ -115,7 +114,7 @@ def units(names: Sequence[str]) -> list[Unit]:
     """Those of entries of these names."""
     found: dict[tuple[str, int], list[str]] = {}
     for place, entry in enumerate(registry.REGISTRY):
-        if entry.name in names and entry.options is not NUTS:  # PyMC's
+        if entry.name in names and entry.has_kernels:
             is_long = entry.verb == "evidence" or isinstance(entry, WholeSampler)
             for model in MODELS if is_long else MODELS | MANY:
                 structure = structure_of(model)
