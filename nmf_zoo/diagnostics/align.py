@@ -26,6 +26,7 @@ from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.results.components import REPORT, weights_of
+from nmf_zoo.results.modes import weighed_modes
 from nmf_zoo.results.posterior import LEADING, best_chain, posterior_group
 
 Array = np.ndarray
@@ -157,8 +158,8 @@ def align(
     ----------
     idata : InferenceData or DataTree whose posterior holds W and H: of :func:`~nmf_zoo.sample`, ``pm.sample``, anyone's
     reference : what to match: a result (the mean of its aligned draws is meant), or a Dataset or mapping with W and H;
-        default the mean of the chain with the highest mean ``lp`` (of the first one where there is no ``lp``), its
-        components in falling order of what they add to W H
+        default the mean of the chain with the highest mean ``lp`` (of the first one where there is no ``lp``; of the
+        heaviest mode where modes have been weighed), its components in falling order of what they add to W H
     scale : "unit_sum": columns of W sum to 1, and H is in the units of the data; "drawn": as the draws have it, which
         means something only where the priors of W and H fix it
     weights, activations : names of the two factors. Without draws of H the columns of W alone are matched
@@ -173,6 +174,7 @@ def align(
         cosine     how near its source w_k h_k' is to the reference's, from 0 to 1
         became     by (chain, component): "matched", "split", "merged" with another, or "different", of the chain's mean
         switches   by (chain): draws whose order differs from that of the draw before
+        mode       by (chain): the one that it is in, the heaviest first, where :func:`~nmf_zoo.weigh_modes` has told
 
     and the reference itself. :func:`~nmf_zoo.summarise_components` judges how well components mix. Hyperparameters with
     a dim of components are reordered, not rescaled.
@@ -202,6 +204,8 @@ def align(
     factor = column_sums(factors.draws) if scale == "unit_sum" else np.ones(order.shape)
     aligned = _reordered(_rescaled(group, factors, factor), factors, order)
     report = _report(aligned, factors, chosen, (order, np.take_along_axis(factor, order, -1), cosine))
+    if (modes := weighed_modes(idata)) is not None:
+        report = report.assign(mode=("chain", modes["mode_of_chain"].to_numpy()))
     groups = {name: _compat.group(idata, name) for name in _compat.group_names(idata)}
     raw = groups.get(RAW, group)
     attrs = {**idata.attrs, "aligned": scale}
