@@ -101,10 +101,11 @@ def sample(
         that all chains start in one mode of the posterior; of :func:`sample` its last draws. Not for ``"smc"``
     start : where the chains begin if ``initvals`` is None: "random", each for itself; or "search", or a
         :class:`~nmf_zoo.Search`: all around the best mode that an optimiser's search found (draws of VB's q, where VB
-        can run the model). The posterior has many modes, chains from random starts end in different ones, and none
-        leaves its own. The result's group ``search`` tells what else was found. "auto" searches where an optimiser
-        with an exact objective can run the model and some component is unknown in both factors, for six iterations per
-        sweep of warm-up; not before NUTS. Not for ``"smc"``
+        can run the model), or in turn at the best ones where their bounds are within 5 nats. The posterior has many
+        modes, chains from random starts end in different ones, and none leaves its own. The result's group ``search``
+        tells what else was found, and ``optimum_of_chain`` in it where each chain began. "auto" searches where an
+        optimiser with an exact objective can run the model and some component is unknown in both factors, for six
+        iterations per sweep of warm-up; not before NUTS. Not for ``"smc"``
     discard_tuned_samples : False keeps the warm-up in ``warmup_posterior`` and ``warmup_sample_stats``. Not for
         ``"smc"``
     compute_convergence_checks : warn when R-hat or the effective sample size is poor, of invariants and, unless the
@@ -292,8 +293,8 @@ def fit(
             solutions, _ = run_restarts(chosen, structure, options, run, seed_key(entropy), starts, saved)
             early = solutions[0].status if solutions[0].status in EARLY else ""
         else:
-            best, optima, early = run_search(chosen, structure, options, run, run.search, seed_key(entropy), saved)
-            solutions, searched = [best], {SEARCH: dataset_of(optima.table(), **optima.work)}
+            solutions, optima, early = run_search(chosen, structure, options, run, run.search, seed_key(entropy), saved)
+            searched = {SEARCH: dataset_of(optima.table(), **optima.work)}
     with OneBlasThread():
         lp = [log_joints(structure, solution.values) for solution in solutions]
     groups = solution_groups(structure, solutions, lp, STATUS, var_names)

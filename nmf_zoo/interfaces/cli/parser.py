@@ -86,6 +86,7 @@ def make_parser() -> Parser:
     _fill_plot(command("plot", "show", "draw a result: components or activations with their uncertainty, or its trace"))
     _fill_export(command("export", "export", "write a result as tables, CSV or Parquet"))
     _fill_report(command("report", "report", "write one self-contained web page on a result"))
+    _fill_modes(command("modes", "modes", "weigh the modes that a result's chains are in, and pool its draws by these"))
     _fill_compare(command("compare", "compare", "run several engines on one model and compare them"))
     command("models", "lists", "list the models and their hyperparameters")
     engines = command("engines", "lists", "show which engine runs which model, and why not")
@@ -275,6 +276,23 @@ def _fill_report(parser: Parser) -> None:
     _add_model(parser, with_rank=False)
     parser.set_defaults(model=None)
     _add_input(parser)
+
+
+def _fill_modes(parser: Parser) -> None:
+    parser.add_argument("input", type=Path, help="a result of the Gibbs engine, .nc or .zarr")
+    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="the data that it is of")
+    text = "result .nc .zarr with what the modes weigh, or picture .png .pdf .svg; may be repeated"
+    parser.add_argument("-o", "--output", type=Path, action="append", help=text)
+    parser.add_argument("--force", action="store_true", help="overwrite the outputs")
+    parser.add_argument("--pool", action="store_true", help="write one posterior, of each mode as much as it weighs")
+    _add_model(parser, with_rank=False)
+    _add_input(parser)
+    run = parser.add_argument_group("the estimate")
+    run.add_argument("--draws", type=int, help="of each mode, at the most (default 2000)")
+    run.add_argument("--tune", type=int, help="warm-up sweeps before those of a sharper density (default 200)")
+    run.add_argument("--random-seed", metavar="SEED", help="the same seed gives the same estimate")
+    run.add_argument("--cores", type=int, help="threads (default every core)")
+    run.add_argument("--quiet", action="store_true", help="no bars")
 
 
 def _fill_compare(parser: Parser) -> None:
