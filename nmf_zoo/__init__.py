@@ -31,6 +31,7 @@ _HOMES = {
     "nmf_zoo.inference.nuts": ("NUTS",),
     "nmf_zoo.interfaces.step_methods": ("ConjugateGibbs",),
     "nmf_zoo.interfaces.pymc_sampler": ("PyMCSampler",),
+    "nmf_zoo.interfaces.annotated": ("tl",),
     "nmf_zoo.interfaces.compiling": ("compile",),
     "nmf_zoo.inference.registry": ("register_engine", "register_likelihood"),
     "nmf_zoo.streaming.stream": ("stream", "resume_stream"),

@@ -33,6 +33,7 @@ from nmf_zoo.inference.hmm.particle_online import ParticleOnlineEM
 from nmf_zoo.inference.nuts import NUTS
 from nmf_zoo.inference.powers.online_em import SimulatedOnlineEM
 from nmf_zoo.inference.registry import register_engine, register_likelihood
+from nmf_zoo.interfaces.annotated import tl
 from nmf_zoo.interfaces.compiling import compile
 from nmf_zoo.interfaces.pymc_sampler import PyMCSampler
 from nmf_zoo.interfaces.step_methods import ConjugateGibbs
@@ -111,6 +112,7 @@ __all__ = [
     "NUTS",
     "ConjugateGibbs",
     "PyMCSampler",
+    "tl",
     "compile",
     "register_engine",
     "register_likelihood",
