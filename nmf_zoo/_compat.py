@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,11 @@ OF_STORE = DRAWN, READABLE, RUN_ID, ALL_CHUNKS = "drawn", "readable", "run_id", 
 # The attribute of a file that numbers how groups and dims are named in it. In 1, which has no number, the columns of X
 # were the dim "sample".
 LAYOUT, THIS_LAYOUT = "layout", 2
+
+
+def arviz_statistics() -> Any:
+    """The module with ArviZ's ``rhat`` and ``ess``: of ArviZ 1 the part that draws no pictures and loads sooner."""
+    return import_module("arviz_stats" if IS_TREE else "arviz")
 
 
 class Group(Protocol):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from nmf_zoo.inference.counts import gibbs
@@ -18,6 +20,7 @@ from nmf_zoo.structure import (
     HyperPrior,
     InverseGammaPrior,
     Known,
+    KnownComponents,
     Listed,
     Normal,
     Outer,
@@ -76,6 +79,13 @@ def _prior(prior):
     if prior is None:
         return Flat()
     return prior if isinstance(prior, Proper) else Fixed(value=np.asarray(prior, dtype=np.float64))
+
+
+def beside(factor, values, free):
+    """The same factor with known components beside those of its prior; ``values`` are of all, of which these count."""
+    axis = 1 if factor.name == "W" else 0
+    known = KnownComponents(variable=f"{factor.name}_new", values=np.array(values), free=slice(*free), axis=axis)
+    return dataclasses.replace(factor, known=known)
 
 
 def weight_of(structure):

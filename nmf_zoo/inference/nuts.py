@@ -28,14 +28,12 @@ from nmf_zoo.results.groups import stats_dataset
 from nmf_zoo.runtime.driver import SampleRun
 from nmf_zoo.runtime.engine import Verdict, WholeSampler, has_data
 from nmf_zoo.structure import (
+    CHAINS,
     Array,
-    BasisChainPrior,
     Exponential,
     Factorisation,
-    LogNormalARPrior,
     Normal,
     Poisson,
-    UnitChainPrior,
 )
 
 DATA = "data of a simulation"
@@ -207,9 +205,10 @@ SAMPLER: WholeSampler = WholeSampler(
     name="nuts",
     verb="sample",
     likelihoods=(Poisson, Normal, Exponential),
-    chains=(BasisChainPrior, UnitChainPrior, LogNormalARPrior),  # two of them refused in words of their own
+    chains=CHAINS,  # some of them refused in words of their own
     asks=(),
     takes_known=True,
+    has_kernels=False,
     options=NUTS,
     supports=supports,
     sample=sample,

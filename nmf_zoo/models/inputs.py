@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import scipy.sparse
 
@@ -96,6 +99,7 @@ def check_inputs(
         background=check_offset("background", background, matrix_shape, labels, cells, positive=False),
         coords=check_labels(labels, (matrix_shape[0], rank, matrix_shape[1])),
     )
+    note_repeats(labels)
     note_empty(cells, matrix_shape, in_time)
     return inputs
 
@@ -110,10 +114,16 @@ def check_sparse_accepted(accepted: str, cells: Observed) -> None:
 
 
 def note_empty(observed: Observed | None, shape: tuple[int, int], in_time: bool) -> None:
-    """Rows and columns (not those in time) without a positive cell are accepted, and said once."""
+    """Rows and columns (not those in time) without a positive cell are accepted, and said once; a table of none is not.
+
+    A series may be silent throughout, and new samples of known components have a table of their own.
+    """
     if observed is None:
         return
     positive = np.nonzero(observed.values > 0)
+    if not len(positive[0]) and not in_time and not _OF_NEW_SAMPLES.get():
+        got = "no positive cell among those that were observed"
+        raise InputError("X", got, "at least one: of zeros there is nothing to learn", "use X=None to simulate")
     if observed.cells is not None:
         positive = tuple(index[positive] for index in observed.cells)
     sizes = [size - len(np.unique(index)) for size, index in zip(shape, positive, strict=True)]
@@ -125,7 +135,21 @@ def note_empty(observed: Observed | None, shape: tuple[int, int], in_time: bool)
 
 
 def note(message: str) -> None:
-    warnings.warn(message, NmfZooWarning, stacklevel=6)
+    if not _OF_NEW_SAMPLES.get():
+        warnings.warn(message, NmfZooWarning, stacklevel=6)
+
+
+_OF_NEW_SAMPLES = ContextVar("_OF_NEW_SAMPLES", default=False)
+
+
+@contextmanager
+def new_samples() -> Iterator[None]:
+    """What is declared here are a few new samples of known components: empty ones and a high rank are no matter."""
+    token = _OF_NEW_SAMPLES.set(True)
+    try:
+        yield
+    finally:
+        _OF_NEW_SAMPLES.reset(token)
 
 
 # -- sizes and labels --------------------------------------------------------------------------------------------
@@ -204,6 +228,20 @@ def check_labels(labels: Labels, sizes: tuple[int, int, int]) -> Labels:
             raise InputError("coords", f"labels for {dim!r} that differ from the model's", "the model's labels", do)
         checked[dim] = ours
     return checked
+
+
+def note_repeats(labels: Labels) -> None:
+    """What labels name is told apart by its place, so that one may be there twice; it is said once."""
+    repeated = {dim: index[index.duplicated()] for dim, index in ((dim, pd.Index(own)) for dim, own in labels.items())}
+    said = [
+        f"{len(again)} label{'s' * (len(again) > 1)} of {dim!r} (the first is {str(again[0])!r})"
+        for dim, again in repeated.items()
+        if len(again)
+    ]
+    if said:
+        note(
+            f"coords: got repeated labels: {' and '.join(said)}; allowed, but tables and pictures can't tell them apart"
+        )
 
 
 def current_model() -> pm.Model | None:

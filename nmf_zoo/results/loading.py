@@ -149,6 +149,7 @@ def load(path: str | Path) -> Result:
     with _border(path):
         _check_signature(path)
         with xr.open_datatree(str(path), engine="h5netcdf") as tree:
+            _require_groups(path, tree)
             groups = {name: tree[name].to_dataset() for name in tree.children}
             _check_sizes(path, groups)
             loaded = {name: dataset.load() for name, dataset in groups.items()}
@@ -186,6 +187,14 @@ def _check_signature(path: Path) -> None:
             at = max(512, 2 * at)
     kind = next((name for begin, name in KNOWN.items() if head.startswith(begin)), "something else")
     raise InputError(str(path), f"{kind}, not netCDF 4 (HDF5)", WHOLE)
+
+
+def _require_groups(path: Path, tree: xr.DataTree) -> None:
+    """Refuse a file of arrays alone, which are read by xarray: the stems of a recording, say."""
+    if not tree.children:
+        names = ", ".join(sorted(map(str, tree.variables)))[:80]
+        got = f"arrays without groups ({names})" if names else "a file without groups"
+        raise InputError(str(path), got, WHOLE, f"open it with xarray.open_dataset({path.name!r})" if names else "")
 
 
 def _check_sizes(path: Path, groups: Mapping[str, xr.Dataset]) -> None:
@@ -245,6 +254,7 @@ def _read_store(path: Path) -> tuple[dict[str, xr.Dataset], dict[str, Any], str]
     is_open = (path / ".zgroup").exists() and not (path / ".zmetadata").exists()
     _require_labels(path)
     tree = xr.open_datatree(str(path), engine="zarr", cache=False, chunks=None, consolidated=False if is_open else None)
+    _require_groups(path, tree)
     groups = {name: tree[name].to_dataset() for name in tree.children}
     readable = tree.attrs.get(READABLE)
     if readable is not None and not isinstance(readable, Mapping):

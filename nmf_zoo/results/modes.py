@@ -10,6 +10,7 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 
 MODES = "modes"
+POOLED = "pooled"  # an attribute of what nz.pool made: what the modes were
 DECIDED, UNDECIDED, LEFT_OUT = "decided", "undecided", "left out"
 BY_MODE = ("log_evidence", "log_evidence_error", "share", "share_low", "share_high", "verdict", "lp", "cosine")
 
@@ -22,6 +23,11 @@ def weighed_modes(idata: Any) -> xr.Dataset | None:
     dims = {**dict.fromkeys(BY_MODE, "mode"), "mode_of_chain": "chain"}
     is_ours = all(name in group and group[name].dims[:1] == (dim,) for name, dim in dims.items())
     return group if is_ours else None
+
+
+def pooled_modes(idata: Any) -> str:
+    """What the modes weighed that draws were pooled of; "" where they were not."""
+    return str(idata.attrs.get(POOLED, ""))
 
 
 def require_modes(idata: Any) -> xr.Dataset:

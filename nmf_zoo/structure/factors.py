@@ -31,6 +31,7 @@ class GammaPrior:
     """
 
     family: ClassVar[str] = "gamma"
+    distribution: ClassVar[str] = "Gamma"
     shape: Parameter
     rate: Parameter | None = None
     mean: Parameter | None = None
@@ -69,6 +70,7 @@ class InverseGammaPrior:
     """
 
     family: ClassVar[str] = "inverse-gamma"
+    distribution: ClassVar[str] = "InverseGamma"
     shape: Parameter
     scale: Parameter
 

@@ -13,13 +13,14 @@ import pymc as pm
 
 from nmf_zoo._compat import Result
 from nmf_zoo.diagnostics.convergence import warn_unconverged
-from nmf_zoo.errors import NmfZooWarning
+from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.registry import require_support, resolve_engine
 from nmf_zoo.inference.shared.joint import log_joints
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.options import names_checked
 from nmf_zoo.prediction.pointwise import add_log_likelihood, finest
 from nmf_zoo.reading import constant_data, observed_data, read
+from nmf_zoo.results.beginnings import SEARCH
 from nmf_zoo.results.checkpoints import checkpointed
 from nmf_zoo.results.groups import DRAWS_ARE, PARTICLES, data_groups, pack, solution_groups
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
@@ -48,7 +49,7 @@ from nmf_zoo.runtime.workers import OneBlasThread
 from nmf_zoo.search.optima import dataset_of
 from nmf_zoo.search.options import AUTO, search_of
 from nmf_zoo.search.run import run_search
-from nmf_zoo.verbs.starts import chain_search, left_of, searched_starts, starts_of
+from nmf_zoo.verbs.starts import beginnings, chain_search, left_of, searched_starts, starts_of
 
 
 @names_checked
@@ -97,8 +98,8 @@ def sample(
         :class:`~nmf_zoo.Search`: all around the best mode that an optimiser's search found (draws of VB's q, where VB
         can run the model). The posterior has many modes, chains from random starts end in different ones, and none
         leaves its own. The result's group ``search`` tells what else was found. "auto" searches where an optimiser
-        with an exact objective can run the model, for six iterations per sweep of warm-up; not before NUTS.
-        Not for ``"smc"``
+        with an exact objective can run the model and some component is unknown in both factors, for six iterations per
+        sweep of warm-up; not before NUTS. Not for ``"smc"``
     discard_tuned_samples : False keeps the warm-up in ``warmup_posterior`` and ``warmup_sample_stats``. Not for
         ``"smc"``
     compute_convergence_checks : warn when R-hat or the effective sample size is poor, of invariants and, unless the
@@ -135,6 +136,8 @@ def sample(
     InputError : an argument is wrong
     RunFailed : ``on_step`` or ``max_seconds`` ended the run before the first draw
     """
+    if isinstance(draws, pm.Model):
+        raise InputError("draws", "a pm.Model", "an integer >= 1", "give the model by name, nz.sample(model=m)")
     model = pm.modelcontext(model)
     check_counts(draws=(draws, 1), tune=(tune, 0), chains=(chains, 1), thin=(thin, 1))
     cores = _cores(cores)
@@ -164,7 +167,8 @@ def sample(
     stored = (run.kept_draws + run.kept_warmup) * chains
     check_runs("chains", chains, structure, 2.0 if run.keep == "moments" else 0.0, "run fewer")
     check_room(structure, stored, run, store, copies=1 if is_ours else 2)
-    starts, searched = check_initvals(structure, starts_of(initvals, structure, chains), chains), {}
+    starts = check_initvals(structure, starts_of(initvals, structure, chains), chains)
+    beginning, searched = beginnings(initvals, starts, run.search, chosen, structure)
     entropy = entropy_of(random_seed)
     began, data = time.perf_counter(), data_groups(structure, observed_data(model), constant_data(model))
     seeded, rows = random_seed is not None, stored if run.keep == "draws" else 0
@@ -172,7 +176,7 @@ def sample(
         entropy = saved.entropy if saved else entropy
         if run.search is not None:
             key = seed_key(entropy)
-            starts, searched["search"] = searched_starts(structure, run.search, run, chains, key, saved)
+            starts, searched[SEARCH] = searched_starts(structure, run.search, run, chains, key, saved)
             run = left_of(run, time.perf_counter() - began)
         if isinstance(chosen, WholeSampler):
             groups, stopped = chosen.sample(model, structure, options, run, seed_key(entropy), starts)
@@ -184,7 +188,7 @@ def sample(
                 groups = chain_groups(structure, traces, _status(early, saved))
         status = _status(early, saved) or "complete"
         attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
-        attrs |= {"thin": thin, "tune": tune, **model_attributes(structure)}
+        attrs |= {"thin": thin, "tune": tune, **beginning, **model_attributes(structure)}
         attrs |= {DRAWS_ARE: PARTICLES} if isinstance(chosen, WholeSampler) and chosen.has_particles else {}
         if is_ours:
             finish_store(traces, attrs)
@@ -200,6 +204,7 @@ def sample(
 
 @names_checked
 def fit(
+    model: pm.Model | None = None,
     *,
     engine: Any = "em",
     max_iter: int = 2000,
@@ -217,12 +222,12 @@ def fit(
     checkpoint: Path | str | None = None,
     on_step: OnStep | None = None,
     max_seconds: float | None = None,
-    model: pm.Model | None = None,
 ) -> Result:
     """Fit by an optimiser: EM for a point, MCEM for W with H integrated out, VB for an approximate posterior.
 
     Parameters
     ----------
+    model : the model; default the one of the ``with`` context
     engine : name of an optimising engine, or its options, e.g. ``"em"``, ``nz.EM(mode="log")``, ``"vb"``, or
         ``"mcem"``: maximum marginal likelihood of ``nz.gap``, or of free hyperparameters of ``nz.gamma_nmf``;
         ``"hmm_exact"``: of ``nz.hmm_nmf`` with binary chains; ``"particle_em"``: with chains of every kind
@@ -232,8 +237,9 @@ def fit(
     restarts : number of random starts, in threads; without a search the result has the best first, one chain each
     search : a :class:`~nmf_zoo.Search`: fits that learn from one another, of which the result has the best alone. Its
         group ``search`` tells which optima were found, how often and by what. "auto" is ``nz.Search()``, and
-        ``restarts`` then how many of its fits begin anew; but None where ``initvals``, the engine's ``start`` or a
-        known factor leave no choice, or the objective has Monte-Carlo error. None: only ``restarts``
+        ``restarts`` then how many of its fits begin anew; but None where ``initvals`` or the engine's ``start`` leave
+        no choice, one factor is known and the objective convex in the other, or it has Monte-Carlo error. One factor
+        known and no convex objective: 8 random starts, the best alone. None: only ``restarts``
     draws : draws from VB's approximate posterior; a point estimate is one draw
     others : as in :func:`sample`
 
@@ -280,7 +286,7 @@ def fit(
             early = solutions[0].status if solutions[0].status in EARLY else ""
         else:
             best, optima, early = run_search(chosen, structure, options, run, run.search, seed_key(entropy), saved)
-            solutions, searched = [best], {"search": dataset_of(optima.table(), **optima.work)}
+            solutions, searched = [best], {SEARCH: dataset_of(optima.table(), **optima.work)}
     with OneBlasThread():
         lp = [log_joints(structure, solution.values) for solution in solutions]
     groups = solution_groups(structure, solutions, lp, STATUS, var_names)

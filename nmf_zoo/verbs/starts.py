@@ -12,12 +12,14 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import names, resolve_engine, verdict
 from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.results.beginnings import BY_SEARCH, EACH, ONE, RANDOM, START, beginning_of
+from nmf_zoo.results.beginnings import SEARCH as SEARCH_GROUP
 from nmf_zoo.results.posterior import posterior_group
 from nmf_zoo.runtime.arguments import check_initvals, variable_shapes
 from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.compile_times import what_compiles
 from nmf_zoo.runtime.driver import FitRun, SampleRun
-from nmf_zoo.runtime.engine import Engine, Registration
+from nmf_zoo.runtime.engine import Engine, Registration, WholeSampler
 from nmf_zoo.runtime.state_patterns import Each
 from nmf_zoo.runtime.stopping import INTERRUPTED
 from nmf_zoo.search.optima import dataset_of
@@ -25,7 +27,6 @@ from nmf_zoo.search.options import AUTO, Search, can_search
 from nmf_zoo.search.run import run_search
 from nmf_zoo.structure import Array, Factorisation
 
-RANDOM, BY_SEARCH = "random", "search"
 SEARCH = 1 << 40  # the search's stream among those of the chains, which are numbered from 0
 SHARE = 0.2  # of the time
 PER_SWEEP = 6  # iterations of a search by default for a sweep of warm-up of a chain; each costs 0.02 to 0.8 of it
@@ -66,6 +67,33 @@ def _at(variable: Any, chain: int, draw: int) -> Array:
     return np.asarray(variable.isel(chain=chain, draw=draw).to_numpy(), dtype=np.float64)
 
 
+def beginnings(
+    initvals: Any, starts: list[dict[str, Array]], search: Search | None, engine: Registration, structure: Factorisation
+) -> tuple[dict[str, str], dict[str, xr.Dataset]]:
+    """Where the chains begin, as an attribute of the result, and the search that found a result given as ``initvals``.
+
+    ``starts`` : the values of every chain. What has none is random; particles have none.
+    """
+    if isinstance(engine, WholeSampler) and not engine.has_starts:
+        return {}, {}
+    if isinstance(initvals, _compat.INFERENCE_DATA):
+        start, found = beginning_of(initvals)
+        return {START: start}, {} if found is None else {SEARCH_GROUP: found}
+    return {START: BY_SEARCH if search is not None else _by_values(starts, structure)}, {}
+
+
+def _by_values(starts: list[dict[str, Array]], structure: Factorisation) -> str:
+    factors = structure.W.variable, structure.H.variable
+    if not any(name in start for start in starts for name in factors):
+        return RANDOM
+    first = starts[0]
+    return ONE if all(start.keys() == first.keys() and _are_equal(first, start) for start in starts) else EACH
+
+
+def _are_equal(one: dict[str, Array], other: dict[str, Array]) -> bool:
+    return all(np.array_equal(value, other[name]) for name, value in one.items())
+
+
 def chain_search(start: Any, initvals: Any, engine: Registration, structure: Factorisation, tune: int) -> Search | None:
     """The search before the chains that ``start`` asks for; None for "random".
 
@@ -80,7 +108,8 @@ def chain_search(start: Any, initvals: Any, engine: Registration, structure: Fac
         return None
     able, can = _optimisers(structure), can_search(None, initvals, structure)
     if start == AUTO:
-        makes_sense = isinstance(engine, Engine) and tune and can and able and not able[0].is_noisy
+        can_move = structure.free_in_both.any()  # chains do not stay in the modes of activations alone
+        makes_sense = isinstance(engine, Engine) and tune and can and can_move and able and not able[0].is_noisy
         return Search(iterations=PER_SWEEP * tune) if makes_sense else None
     reason = can.reason or ("" if able else "no optimiser can run this model")
     if reason:

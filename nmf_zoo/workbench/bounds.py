@@ -148,6 +148,8 @@ BLOCK = 250  # iterations of one call: an interruption waits for one
 def is_small(problem: vb.VBProblem) -> bool:
     """Whether the loop can do it, and fast: a small dense table, gamma priors of known hyperparameters."""
     structure = problem.structure
+    if any(side.factor.known is not None for side in problem.sides):
+        return False
     if not isinstance(structure.data, Dense) or np.prod(structure.shape) * structure.rank > MOST_WORK:
         return False
     if structure.unknowns or not all(side.is_gamma for side in problem.sides) or problem.options != vb.VB():
@@ -206,6 +208,7 @@ METHOD: Method = Method(
     name="bound",
     verb="rank",
     likelihoods=(Poisson,),
+    takes_known=True,
     options=RankBound,
     supports=supports,
     estimate=estimate,

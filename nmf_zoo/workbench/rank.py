@@ -162,11 +162,15 @@ def search_for(
 ) -> Search | None:
     """The search in every job, as :func:`nmf_zoo.fit` understands it; None where one of the ranks can have none.
 
+    A rank at which no component is unknown has no say.
+
     Raises
     ------
     InputError : it is no search, this method has none, or a model leaves it no choice
     """
-    found = [_search_of(structure, judge, options, restarts, asked) for structure in structures.values()]
+    told = [structure for structure in structures.values() if structure.free_in_both.any()]
+    asks = told or list(structures.values())
+    found = [_search_of(structure, judge, options, restarts, asked) for structure in asks]
     return None if None in found else found[0]
 
 

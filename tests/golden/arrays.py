@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+DERIVED = ("divergence",)  # parts of the names of what the rest decides
 TIMES = ("seconds", "time", "perf_counter")  # parts of the names of what no seed decides
 
 
 def arrays_of(result: Any, name: str = "") -> dict[str, np.ndarray]:
-    """Every array of every group by its path; of the attributes of the whole the numbers. Without times and labels."""
+    """Every array of every group by its path; of the attributes of the whole the numbers. Without times and labels.
+
+    Nor what follows from the rest: it may come to results that are otherwise as they were.
+    """
     parts = dict(_parts(result))
     if not parts:
         return {name: _plain(result)}
@@ -22,7 +26,7 @@ def arrays_of(result: Any, name: str = "") -> dict[str, np.ndarray]:
         parts |= {key: value for key, value in getattr(result, "attrs", {}).items() if isinstance(value, Real)}
     found: dict[str, np.ndarray] = {}
     for part, value in parts.items():
-        if not any(word in part for word in TIMES):
+        if not any(word in part for word in (*TIMES, *DERIVED)):
             found |= arrays_of(value, f"{name}/{part}" if name else part)
     return found
 

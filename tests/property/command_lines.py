@@ -30,6 +30,7 @@ from nmf_zoo.interfaces.cli.parser import make_parser
 
 SECONDS = 5.0  # of a refusal at the most; a fifth of it on a quiet machine once all is imported
 GOOD = {  # short, should a bad value turn out to be a good one
+    "describe": "x.csv",
     "fit": "x.csv --rank 2 --engine em --max-iter 3 -o out.nc --quiet",
     "rank": "x.csv --ranks 1:2 --restarts 1 -o out.csv --quiet",
     "summary": "result.nc",

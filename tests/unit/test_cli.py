@@ -378,10 +378,12 @@ def test_lists(capsys):
 def test_the_table_says_what_depends_on_the_data(capsys):
     assert run("engines") == 0
     said = capsys.readouterr().out
-    (line,) = (line for line in said.splitlines() if line.startswith("gap "))
+    line, of_others = (line for line in said.splitlines() if line.startswith("gap "))
     in_time = ["no", "(4)", "no", "(5)", "no", "(5)"]
     assert line.split()[1:] == ["yes", "no", "(9)", "yes", "yes", "(10)", *in_time, "no", "(11)", "yes", "(10)"]
     assert "10. not for every X, e.g. of 5 features x 2 samples: W has no prior" in said
+    assert of_others.split()[1:] == ["yes", *("no", "(19)") * 4]
+    assert "online_em (stream)" in said
 
 
 def test_the_table_of_the_guide_is_the_registry_s(capsys):
@@ -684,3 +686,17 @@ def test_a_demo_with_a_bad_seed_makes_no_folder(tmp_path, monkeypatch, capsys):
     assert run("demo", "--folder", "out", "--random-seed", "-1") == 2
     assert "--random-seed: got -1; expected a non-negative integer" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_said_of_a_result_imports_neither_pymc_nor_pictures(counts):
+    """Tables answer in the time that ArviZ takes to load; ArviZ 0.x loads matplotlib with it."""
+    assert run("fit", "counts.csv", "-o", "x.nc", "--rank", "2", *QUICK) == 0
+    code = (
+        "import sys, nmf_zoo as nz\nfrom nmf_zoo.interfaces import cli\n"
+        "assert cli.main(['summary', 'x.nc']) == 0\nidata = nz.load('x.nc')\n"
+        "nz.top_features(idata); nz.summarise(idata); nz.summarise_components(nz.align(idata))\n"
+        "print('loaded:', *sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = set(done.stdout.partition("loaded:")[2].split())
+    assert not {"pymc", "pytensor", *(("matplotlib",) if _compat.IS_TREE else ())} & loaded

@@ -27,7 +27,8 @@ def files(tmp_path_factory):
     """A table, and draws and a fit of it."""
     folder = tmp_path_factory.mktemp("report")
     X = np.random.default_rng(1).poisson(3.0, (5, 8))
-    np.savetxt(folder / "counts.csv", X, delimiter=",", fmt="%d")
+    for name, table in (("counts", X), ("turned", X.T), ("negative", X - 2)):
+        np.savetxt(folder / f"{name}.csv", table, delimiter=",", fmt="%d")
     model = nz.gamma_nmf(X, rank=2, alpha_w=0.5)
     nz.save(nz.sample(20, tune=20, chains=2, random_seed=1, quiet=True, model=model), folder / "draws.nc")
     nz.save(nz.fit(model=model, engine="vb", max_iter=5, random_seed=1, quiet=True), folder / "fit.nc")
@@ -72,7 +73,9 @@ def test_report_with_the_model(folder, alpha_w, words):
         ("report draws.nc -o out.html --model gap", "--model: got an option of the model; expected --data FILE"),
         ("report draws.nc -o out.html --alpha-w 2", "--alpha-w: got an option of the model"),
         ("report draws.nc -o out.html --transpose", "--transpose: got an option of the model"),
-        ("report draws.nc -o out.html --data counts.csv --transpose", "the rows of the file want --transpose"),
+        ("report draws.nc -o out.html --data turned.csv", "the rows of the file want --transpose"),
+        ("report draws.nc -o out.html --data counts.csv --transpose", "leave --transpose out"),
+        ("report draws.nc -o out.html --data negative.csv", "negative.csv: got the negative cell"),
         ("plot draws.nc -o out.png --kind objective", "--kind: got objective, of a result of draws"),
         ("compare counts.csv --rank 2 --engines gibbs,mcmc", "--engines: got 'mcmc'"),
         ("compare counts.csv --rank 2 --engines gibbs,gibbs", "engines separated by commas, each once"),

@@ -170,7 +170,8 @@ def test_labels_of_the_former_dim():
 
 
 def test_given_coords_win_and_repeats_are_allowed():
-    coords = check(FRAME, coords={"feature": ["a", "a", "b"]}).coords
+    with pytest.warns(NmfZooWarning, match="repeated labels: 1 label of 'feature'"):
+        coords = check(FRAME, coords={"feature": ["a", "a", "b"]}).coords
     assert list(coords["feature"]) == ["a", "a", "b"]
     assert list(coords["obs"]) == CELLS
 
@@ -232,6 +233,19 @@ def test_only_what_is_empty_is_said():
         poisson_nmf(given.T, 2)
 
 
+@pytest.mark.parametrize(("dim", "axis"), [("feature", "index"), ("obs", "columns")])
+def test_labels_that_repeat_are_said_once(dim, axis):
+    table = FRAME.copy()
+    labels = list(getattr(table, axis))
+    labels[2] = labels[1]
+    setattr(table, axis, labels)
+    with pytest.warns(NmfZooWarning, match=rf"^coords: .*1 label of '{dim}' \(the first is '{labels[1]}'\)") as seen:
+        model = poisson_nmf(table, 2)
+    assert len(seen) == 1
+    assert seen[0].filename == __file__
+    assert list(model.coords[dim]) == labels
+
+
 def test_a_large_rank_is_allowed_with_a_note():
     with pytest.warns(NmfZooWarning, match=r"rank: got 4, above min\(features, samples\) = 3") as seen:
         poisson_nmf(X, 4)
@@ -274,6 +288,12 @@ REFUSALS = {
         {"X": np.full((2, 2), 2**31, np.float32)},
         "X: got the count 2147483648.0 at feature 0, obs 0",
     ),
+    "only zeros": ({"X": 0 * FRAME}, "X: got no positive cell among those that were observed; expected at least one"),
+    "zeros among the observed": (
+        {"X": changed(0, slice(None), 0), "mask": np.arange(F)[:, None] + 0 * X < 1},
+        "X: got no p",
+    ),
+    "sparse zeros": ({"X": scipy.sparse.csr_array((3, 4))}, "X: got no positive cell"),
     "all missing": ({"X": np.full((2, 2), np.nan)}, "X: got only missing cells"),
     "nothing left": ({"X": X, "mask": ~np.ones((F, N), bool)}, "X: got only missing cells"),
     "no size": ({"X": None}, r"X: got None without a size; expected shape=\(F, N\)"),

@@ -42,6 +42,15 @@ def test_what_is_whole_is_read(folder):
         assert dict(found.attrs) == dict(result().attrs)
 
 
+@pytest.mark.parametrize("name", ["arrays.nc", "arrays.zarr"])
+def test_arrays_without_groups_are_no_result(folder, name):
+    """components.nc of nmf-zoo separate, say."""
+    arrays = xr.Dataset({"power": ("f", [1.0, 2.0])})
+    arrays.to_netcdf(name, engine="h5netcdf") if name.endswith("nc") else arrays.to_zarr(name, zarr_format=2)
+    with pytest.raises(InputError, match=rf"^{name}: got arrays without groups \(power\); .*xarray.open_dataset"):
+        nz.load(name)
+
+
 def of_layout_1(idata):
     """A result as it was written before layouts had numbers; its columns listed as cells, too."""
     groups = {name: group_of(idata, name).rename(obs="sample") for name in _compat.group_names(idata) if name != STATS}

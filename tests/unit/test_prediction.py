@@ -1,5 +1,7 @@
 """Predictive draws, pointwise log-likelihood, imputation and projection, against W H and PyMC."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -14,6 +16,7 @@ from nmf_zoo import _compat
 from nmf_zoo.distributions.counts import LARGEST
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random import counts
+from nmf_zoo.reading import read
 from nmf_zoo.structure.likelihoods.poisson import LARGEST_MEAN
 from tests.results import idata_of, random_idata
 
@@ -204,6 +207,15 @@ def test_samples_without_an_observed_cell_are_left_out():
         model = nz.gamma_nmf(TABLE, K, mask=mask)
     result = nz.log_likelihood(random_idata(model, np.random.default_rng(2)), model)
     assert list(loaded(result, "log_likelihood")["obs"]) == ["s0", "s1", "s3", "s4"]
+
+
+def test_new_samples_may_all_be_empty():
+    model = MODELS["dense"]()
+    idata = random_idata(model, np.random.default_rng(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        new = nz.projection_model(idata, 0 * TABLE, model=model)
+    assert read(new).data.observed_values.sum() == 0
 
 
 # -- impute ------------------------------------------------------------------------------------------------------

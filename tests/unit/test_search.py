@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 import xarray as xr
 
@@ -14,7 +15,7 @@ from nmf_zoo import _compat
 from nmf_zoo.diagnostics.convergence import verdict_on
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.keyed_rng import seed_key
-from nmf_zoo.search import proposals
+from nmf_zoo.search import options, proposals
 from nmf_zoo.search.components import Components, likeness, merged, paired, pooled
 from nmf_zoo.search.optima import Optima, Optimum, dataset_of
 from nmf_zoo.verbs import starts
@@ -293,6 +294,85 @@ def test_nothing_is_searched_where_nothing_is_left_to_choose(model):
         assert "search" not in _compat.group_names(found)
 
 
+def partly_known(counts, **options):
+    """Two components that the simulation had, of W or of H, beside three that are unknown."""
+    rng = np.random.default_rng(5)
+    known = rng.gamma(1.0, size=(len(counts), 2))
+    return known, nz.gamma_nmf(counts, 5, known=known, **options)
+
+
+def test_known_components_stay_where_they_are_and_others_are_searched(counts):
+    known, model = partly_known(counts)
+    structure = nz.read(model)
+    best = []
+    for seed in range(4):
+        one = random_components(seed, 5, *counts.shape)
+        best.append(proposals.point_of(structure, one.replaced(np.arange(2), Components(known, one.Ht[:, :2])), {}))
+    for number in range(len(proposals.PROPOSALS)):
+        way, start = proposals.next_start(structure, best, number, seed_key(3))
+        np.testing.assert_array_equal(start["W"][:, :2], known, err_msg=way)
+        np.testing.assert_array_equal(start["H"][:2], best[0]["H"][:2], err_msg=way)
+        assert not np.array_equal(start["W"][:, 2:], best[0]["W"][:, 2:]), way
+    found = nz.fit(engine="vb", search=nz.Search(fits=9), model=model, **RUN)
+    assert set(search_of(found)["way"].to_numpy()) <= {"random", *proposals.PROPOSALS}
+    alone = nz.fit(engine="vb", search=None, model=model, **RUN)
+    assert _compat.group(found, "fit")["objective"].max() >= _compat.group(alone, "fit")["objective"].max()
+    np.testing.assert_array_equal(_compat.group(found, "posterior")["W"][0, 0, :, :2], known)
+
+
+def test_chains_beside_known_components_begin_where_a_search_ends(counts):
+    known, model = partly_known(counts)
+    run = {"draws": 2, "tune": 10, "chains": 2, "engine": "gibbs", "model": model}
+    found = nz.sample(**run, **RUN)
+    assert search_of(found).attrs["engine"] == "vb"
+    np.testing.assert_array_equal(_compat.group(found, "posterior")["W"][0, 0, :, :2], known)
+
+
+REFITS = {
+    "sparse activations": lambda x, W: nz.gamma_nmf(x, 2, known=W, alpha_h=0.3),
+    "powers": lambda x, W: nz.is_nmf(x + 0.5, 2, known=W),
+}
+
+
+@pytest.mark.parametrize("name", REFITS)
+def test_activations_with_more_than_one_optimum_are_fitted_from_several_starts(name, counts):
+    known, _ = partly_known(counts)
+    model = REFITS[name](counts, known)
+    engine = {"engine": nz.EM(mode="density") if name == "powers" else nz.VB()}
+    found = nz.fit(model=model, **engine, **RUN)
+    assert search_of(found).attrs["fits"] == options.REFITS
+    assert set(search_of(found)["way"].to_numpy()) == {"random"}
+    assert "search" not in _compat.group_names(nz.fit(model=model, restarts=2, **engine, **RUN))
+
+
+def test_which_objectives_have_one_optimum(counts):
+    known = np.random.default_rng(5).gamma(1.0, size=(len(counts), 2))
+    H = np.random.default_rng(6).gamma(1.0, size=(3, counts.shape[1]))
+
+    def linear(x):
+        """Component 0 is known in W, component 1 in H."""
+        with pm.Model() as model:
+            W = pm.Deterministic("W", pt.concatenate([known[:, :1], pm.HalfFlat("V", shape=(len(x), 1))], axis=1))
+            U = pm.Deterministic("U", pt.concatenate([pm.HalfFlat("G", shape=(1, x.shape[1])), H[:1]], axis=0))
+            pm.Poisson("X", W @ U, observed=x)
+        return model
+
+    told = {
+        "flat": (nz.poisson_nmf(counts, 2, known=known), "density", True),
+        "exponential": (nz.gamma_nmf(counts, 2, known=known), "density", True),
+        "sparse": (nz.gamma_nmf(counts, 2, known=known, alpha_h=0.3), "density", False),
+        "their logarithms": (nz.gamma_nmf(counts, 2, known=known, alpha_h=0.3), "log", True),
+        "normal": (nz.normal_nmf(counts, 2, known=known), "density", True),
+        "unknown shape": (nz.gamma_nmf(counts, 2, known=known, alpha_h=nz.free()), "density", False),
+        "powers": (nz.is_nmf(counts + 0.5, 2, known=known), "density", False),
+        "beside new ones": (nz.gamma_nmf(counts, 3, known=known), "density", False),
+        "each known in one": (linear(counts), "density", True),
+    }
+    assert {name: options.is_told(nz.read(model), mode) for name, (model, mode, _) in told.items()} == {
+        name: expected for name, (*_, expected) in told.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
@@ -308,12 +388,12 @@ def test_what_a_fit_refuses(asked, text, model):
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    ("asked", "text"),
     [({"fits": 0}, "fits: got 0"), ({"fits": 2, "starts": 3}, "starts: got 3"), ({"fits": 1.5}, "fits: got 1.5")],
 )
-def test_what_a_search_refuses(options, text):
+def test_what_a_search_refuses(asked, text):
     with pytest.raises(InputError, match=text):
-        nz.Search(**options)
+        nz.Search(**asked)
 
 
 # -- what is said of it ------------------------------------------------------------------------------------------
@@ -341,8 +421,12 @@ def test_the_verdict_on_a_fit(found, objective, text, is_warning, model):
 
 
 def test_the_verdict_on_chains(model):
+    """Chains that began together agree within the mode that they began in: the verdict says what else was found."""
     result = nz.sample(400, tune=200, chains=2, start=nz.Search(fits=6), model=model, **RUN)
-    assert "All chains began in the mode that was found by" in verdict_on(result).text
+    assert result.attrs["start"] == "search"
+    searched = _compat.with_groups(result, {"search": table_of([5, 11], [-3.0, -143.0])})
+    verdict = verdict_on(searched)
+    assert "the mode that the search found 5 of 16 times; the next best lies 140 nats below." in verdict.text
 
 
 # -- chains ------------------------------------------------------------------------------------------------------

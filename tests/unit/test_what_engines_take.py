@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.errors import UnsupportedModel
+from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference.registry import verdict
 from tests.registered import STARTS, VERBS
 
@@ -50,8 +50,10 @@ EXTREME = {
 @pytest.mark.parametrize("case", EXTREME)
 def test_units_that_arithmetic_cannot_take(case):
     arguments, size, message = EXTREME[case]
+    table = np.full((3, 4), size)
+    table[0, 0] = size or 1.0
     with pytest.raises(UnsupportedModel, match=message):
-        nz.fit(engine="em", model=nz.normal_nmf(np.full((3, 4), size), 2, **arguments), quiet=True)
+        nz.fit(engine="em", model=nz.normal_nmf(table, 2, **arguments), quiet=True)
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -63,3 +65,12 @@ def test_starts_take_data_of_any_unit(declare, size, start):
     idata = nz.fit(engine=nz.EM(start=start), model=declare(x, 1), random_seed=1, max_iter=200, quiet=True)
     product = idata.posterior["W"].to_numpy()[0, 0] @ idata.posterior["H"].to_numpy()[0, 0]
     np.testing.assert_allclose(product.sum(), x.sum(), rtol=0.1)
+
+
+def test_a_model_given_first():
+    """``pm.sample``'s first argument is the number of draws; a fit has no number to begin with."""
+    model = nz.gamma_nmf([[3, 0, 1], [0, 2, 5]], 1)
+    with pytest.raises(InputError, match=r"^draws: got a pm.Model; expected an integer >= 1; .*nz.sample\(model=m\)$"):
+        nz.sample(model)
+    found = nz.fit(model, engine="em", max_iter=3, tol=0, random_seed=1, quiet=True, search=None)
+    assert found.posterior["W"].dims == ("chain", "draw", "feature", "component")

@@ -20,7 +20,8 @@ By default factors are not updated so, but by Newton steps of a Poisson and exac
 (:mod:`nmf_zoo.inference.counts.newton`), and either gets momentum (:mod:`nmf_zoo.inference.shared.acceleration`): the
 fixed points are the same, the iterations far fewer.
 
-The objective is -log p(X, factors), everything included, in nats; it never rises.
+The objective is -log p(X, factors), everything included, in nats; it never rises. Of counts it is the Kullback-Leibler
+divergence of X from its mean plus sum log x! + x - x log x, which only the data decide, less the log priors.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from nmf_zoo.inference.shared.conjugate import (
 from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, sum_to, two_sides
 from nmf_zoo.inference.shared.hyperparameters import moments_of
 from nmf_zoo.inference.shared.multiplicative import FLOOR, peak_on_simplex, stationarity, update
-from nmf_zoo.inference.shared.requirements import has_known_hyperparameters, takes_priors, takes_scale
+from nmf_zoo.inference.shared.requirements import takes_priors, takes_scale
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
@@ -187,7 +188,7 @@ def _check_known(structure: Factorisation, options: Any) -> Verdict:
             f"{side.factor.variable} has no prior, so it can grow while the other factor shrinks to 0, beside known "
             "components whose columns keep their sums: give it a prior"
         )
-    return has_known_hyperparameters(structure)
+    return CAN_RUN
 
 
 def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
@@ -432,18 +433,25 @@ def _update(problem: EMProblem, which: int, old: Array, pull: Array, drag: Array
     if side == problem.constrained:
         new = peak_on_simplex(old, pull, drag)
         return new, stationarity(old, new)
-    free = side.free
-    parts = old[:, free], pull[:, free], drag[:, free]
-    new, residual = update(side, problem.options.mode, *parts, values, problem.workers)
-    return side.with_free(old, new), residual
+    return update(side, problem.options.mode, old, pull, drag, values, problem.workers)
 
 
 def finish(problem: EMProblem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
     """The solution as a posterior of one draw, whatever ``draws`` is; missing cells at their likelihood's point.
 
-    With one factor known also ``duality_gap``: what the objective lacks to the optimum at most, in nats.
+    ``divergence`` is that of X from its mean, over the observed cells: of counts sum x log(x / mean) - x + mean, after
+    Kullback and Leibler, under a normal likelihood sum (x - mean)^2 / 2. With one factor known also ``duality_gap``:
+    what the objective lacks to the optimum at most, in nats.
     """
-    return as_one_draw(problem.structure, state.W, state.Ht, state.values), _gap(problem, state)
+    values = as_one_draw(problem.structure, state.W, state.Ht, state.values)
+    return values, {"divergence": _divergence(problem, state), **_gap(problem, state)}
+
+
+def _divergence(problem: EMProblem, state: EMState) -> np.float64:
+    """What the log-likelihood lacks to that of a mean that is X itself, times the variance of the noise."""
+    log_likelihood = -state.objective - _log_priors(problem, state.W, state.Ht, state.values)
+    lacks = problem.loss.at_data(state.values) - log_likelihood
+    return np.float64(max(lacks, 0.0) * problem.loss.noise(state.values))
 
 
 def _gap(problem: EMProblem, state: EMState) -> dict[str, Any]:
@@ -511,6 +519,7 @@ ENGINE: Engine = Engine(
     verb="fit",
     likelihoods=tuple(LOSSES),
     takes_known=True,
+    projects=4,
     options=EM,
     supports=supports,
     prepare=prepare,

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import gammaln, xlogy
 
 from nmf_zoo.inference.counts.newton import CellWeights, LeastSquares, Newton, newton
 from nmf_zoo.inference.shared.layout import BLOCK_CELLS, expected_sources, likelihood_constant, weigh
@@ -46,6 +47,7 @@ class PoissonLoss:
     def __init__(self, structure: Factorisation, workers: Workers, precision: str):
         self.sources, self.weights = expected_sources(structure, workers, precision), weigh(structure)
         self.constant = likelihood_constant(structure)
+        self.structure = structure
 
     def look(self, W: Array, Ht: Array, values: dict[str, Array], both: bool) -> View:
         statistics = self.sources.gather(W, Ht, "WH" if both else "W")
@@ -74,6 +76,11 @@ class PoissonLoss:
 
     def noise(self, values: Mapping[str, Array]) -> float:
         return 1.0
+
+    def at_data(self, values: Mapping[str, Array]) -> float:
+        """The log-likelihood if the mean were X itself: no factors have a higher one."""
+        x = self.structure.data.observed_values
+        return float(np.sum(xlogy(x, x) - x - gammaln(x + 1.0)))
 
 
 class NormalLoss:
@@ -116,6 +123,10 @@ class NormalLoss:
     def noise(self, values: Mapping[str, Array]) -> float:
         """The variance."""
         return self._variance(values)
+
+    def at_data(self, values: Mapping[str, Array]) -> float:
+        """The log-likelihood if the mean were X itself."""
+        return float(-0.5 * self.squares.size * np.log(2.0 * np.pi * self._variance(values)))
 
     def _variance(self, values: Mapping[str, Array]) -> float:
         return float(np.square(self.sigma.resolve(values)).reshape(()))

@@ -20,6 +20,7 @@ from nmf_zoo.structure import Array, Factorisation, slices
 ROWS = 128  # of a dense block: they share one approximation of the curvature, and their buffers stay in cache
 ROUNDS = 20  # over a row's cells for its quadratic
 LEAST_BEND = 1e-12  # of a row, relative to all of its block: rows without counts can be divided by
+OFF = 1e-50  # of a component's size, relative to the largest: there is nothing to divide by
 NOTHING = np.empty((0, 0))
 
 
@@ -180,7 +181,8 @@ class LeastSquares:
     """Steps for squared error: a row goes to the minimum of its quadratic over cells >= 0, by coordinate descent.
 
     Rows share the second derivative where all cells weigh alike (Cichocki and Phan 2009, who call one round HALS). With
-    weights it is approximated by that of an outer product, and each row goes along its step as far as is best.
+    weights it is approximated by that of an outer product, and each row goes along its step as far as is best. Where a
+    component's other factor is off, only the prior says where its cells go; without one they stay.
     """
 
     def __init__(self, squares: Squares, workers: Workers):
@@ -194,11 +196,15 @@ class LeastSquares:
         Returns (KKT residual, None: the squared error has to be looked at).
         """
         pulls, drag = (part[:, free] for part in self.squares.pulls(which, factor, other))
-        drag = drag + pull.noise * pull.drag  # all is multiplied by the noise
+        prior = pull.noise * pull.drag  # all is multiplied by the noise
+        drag = drag + prior
         u, slopes, v = np.ascontiguousarray(factor[:, free]), drag - pulls, np.ascontiguousarray(other[:, free])
         weights, steps = self.squares.weights(which), np.empty_like(u)
         gram = v.T @ v if weights is None else (v.T * weights.of_cols) @ v
         bends = np.ones(len(u)) if weights is None else weights.of_rows
+        off = gram.diagonal() <= OFF**2 * gram.diagonal().max(initial=0.0)
+        gram[off], gram[:, off] = 0.0, 0.0
+        slopes[:, off] = prior[:, off]
 
         def minimise(rows: slice) -> None:
             solve_quadratic(steps[rows], u[rows], slopes[rows], bends[rows], gram, NOTHING, ROUNDS)

@@ -148,6 +148,7 @@ ENGINE: Engine = Engine(
     verb="fit",
     likelihoods=(),  # those that are registered for it
     asks=("slopes",),
+    projects=4,
     options=EM,
     supports=supports,
     prepare=prepare,

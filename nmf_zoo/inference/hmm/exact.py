@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.hmm.m_step import ChainCounts, update_chain
+from nmf_zoo.inference.hmm.chains import update_chain
+from nmf_zoo.inference.hmm.m_step import ChainCounts
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
 from nmf_zoo.inference.hmm.samples import Samples, read_samples
 from nmf_zoo.inference.hmm.starts import mean_of_weights, start_values, start_weights
@@ -113,9 +114,7 @@ def finish(
     structure, recursions = problem.structure, _recursions(problem, state.W, state.values)
     paths = recursions.draw_paths(draws, key)[2]
     values = {name: np.broadcast_to(value, (draws, *value.shape)) for name, value in state.values.items()}
-    if not structure.W.is_fixed:
-        W = structure.W.orient(state.W)
-        values[structure.W.name] = np.broadcast_to(W, (draws, *W.shape))
+    values |= structure.W.variables(np.broadcast_to(state.W, (draws, *state.W.shape)))
     name = structure.H.name
     values[name] = as_activations(paths, structure.rank)
     best = as_activations(recursions.best_path()[2], structure.rank)
@@ -149,6 +148,8 @@ ENGINE: Engine = Engine(
     verb="fit",
     likelihoods=(Poisson,),
     chains=(BasisChainPrior,),
+    projects=2,
+    takes_known=True,
     options=HMMExact,
     supports=supports,
     prepare=prepare,

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.hmm.m_step import ROLES, Entries, as_variable, rules_of, why_not
+from nmf_zoo.inference.hmm.chains import formulas_of
+from nmf_zoo.inference.hmm.m_step import Entries, as_variable, why_not
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
 from nmf_zoo.inference.hmm.starts import start_values, start_weights
 from nmf_zoo.inference.hmm.support import MOST_COMPONENTS, MOST_MEMORY
@@ -131,7 +132,7 @@ def prepare(structure: Factorisation, options: ChainOnlineEM, workers: Workers) 
     assert offsets is not None
     exposure, background = offsets
     pull, drag = gamma_of(structure)
-    chain, entries = rules_of(prior.parameters, ROLES[BasisChainPrior], structure.rank)
+    chain, entries = formulas_of(prior).rules(prior, structure.rank)
     rules = Rules(
         base=background / exposure,
         of_features=exposure,

@@ -36,6 +36,13 @@ class Side:
         """The columns of (rows, K) that are not known: all, unless some components are."""
         return slice(None) if self.factor.known is None else self.factor.known.free
 
+    @property
+    def are_free(self) -> Array:
+        """(K,) bool"""
+        known = self.factor.known
+        rank = self.turn(np.empty(self.factor.shape)).shape[1]
+        return np.full(rank, not self.is_fixed) if known is None else known.are_free
+
     def with_free(self, whole: Array, part: Array) -> Array:
         """``whole`` (rows, K) with its free columns replaced; ``part`` itself where all are free."""
         if self.factor.known is None:

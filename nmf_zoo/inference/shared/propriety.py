@@ -11,6 +11,8 @@ then the F weights of its component reach up to 1 / e.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from nmf_zoo.inference.shared import propriety_of_powers as powers
@@ -18,18 +20,17 @@ from nmf_zoo.inference.shared.layout import weigh
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.structure import (
     Array,
-    BasisChainPrior,
     Cells,
+    ChainPrior,
     Exponential,
     Factor,
     Factorisation,
     Fixed,
     Flat,
     InverseGammaPrior,
-    LogNormalARPrior,
+    Likelihood,
     Normal,
     Poisson,
-    UnitChainPrior,
 )
 
 
@@ -38,14 +39,25 @@ def is_proper(structure: Factorisation) -> Verdict:
     free = [name for name, unknown in structure.unknowns.items() if unknown.prior.is_flat]
     if free:
         return Verdict(f"hyperparameter {', '.join(free)} is free: give it a proper prior to sample it")
-    if isinstance(structure.likelihood, Exponential):
-        return powers.is_proper(structure)
-    W, H = structure.W, structure.H
-    flat = [factor for factor in (W, H) if isinstance(factor.prior, Flat)]
+    rule = RULES.get(type(structure.likelihood))
+    if rule is not None:
+        return rule(structure)
+    flat = _flat_factors(structure)
     if not flat:
         return CAN_RUN
-    if not isinstance(structure.likelihood, Poisson | Normal):
-        return Verdict(f"{flat[0].name} has no prior, and what {structure.likelihood.family} data hold is not known")
+    return Verdict(f"{flat[0].name} has no prior, and what {structure.likelihood.family} data hold is not known")
+
+
+def _flat_factors(structure: Factorisation) -> list[Factor]:
+    return [factor for factor in (structure.W, structure.H) if isinstance(factor.prior, Flat)]
+
+
+def _is_scale_held(structure: Factorisation) -> Verdict:
+    """Counts and squared error: one flat factor at the most, which the other one's prior and the data hold."""
+    W, H = structure.W, structure.H
+    flat = _flat_factors(structure)
+    if not flat:
+        return CAN_RUN
     if len(flat) == 2:
         return Verdict(f"{W.name} and {H.name} have no prior: their posterior is improper")
     axis = 0 if flat[0] is W else 1
@@ -57,6 +69,14 @@ def is_proper(structure: Factorisation) -> Verdict:
     return _is_pinned(structure, flat[0], H if axis == 0 else W, axis)
 
 
+# What is known of each likelihood; of another one, that two proper priors make a proper posterior.
+RULES: dict[type[Likelihood], Callable[[Factorisation], Verdict]] = {
+    Poisson: _is_scale_held,
+    Normal: _is_scale_held,
+    Exponential: powers.is_proper,
+}
+
+
 def _is_pinned(structure: Factorisation, flat: Factor, other: Factor, axis: int) -> Verdict:
     if isinstance(other.prior, Fixed):
         return _is_seen(structure, flat, other.prior.value, axis)
@@ -64,13 +84,12 @@ def _is_pinned(structure: Factorisation, flat: Factor, other: Factor, axis: int)
         return Verdict(f"{flat.variable} has no prior and some components of {other.name} are known: give it a prior")
     if other.unknowns:
         return Verdict(f"{flat.name} has no prior and the hyperparameters of {other.name} are unknown")
-    if isinstance(other.prior, BasisChainPrior | UnitChainPrior):
-        never = "off at all times" if isinstance(other.prior, BasisChainPrior) else "near 0 at all times"
+    if isinstance(other.prior, ChainPrior) and other.prior.never:
         return Verdict(
-            f"{flat.name} has no prior, and nothing is known of the weights of a component that is {never}: "
-            f"give {flat.name} a prior"
+            f"{flat.name} has no prior, and nothing is known of the weights of a component that is "
+            f"{other.prior.never}: give {flat.name} a prior"
         )
-    if isinstance(other.prior, InverseGammaPrior | LogNormalARPrior):
+    if isinstance(other.prior, InverseGammaPrior | ChainPrior):
         # all moments of 1 / h are finite, and one seen cell holds a row's
         return CAN_RUN
     least = _least_share(structure, other, axis)

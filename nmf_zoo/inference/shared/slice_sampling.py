@@ -1,9 +1,11 @@
-"""Slice sampling of hyperparameters of gamma and inverse-gamma priors, all entries of a variable at once.
+"""Draws of hyperparameters of gamma and inverse-gamma priors, all entries of a variable at once.
 
 Given the factors, the entries of one hyperparameter are independent, and each depends on its cells only through their
 number, their sum and the sum of their logarithms; of an inverse-gamma prior, those of the cells' inverses, which are
-gamma (the Jacobian does not depend on hyperparameters). The draws are on the log scale, by stepping out and shrinking
-(Neal 2003, Slice sampling, figures 3 and 5), exact for every prior density.
+gamma (the Jacobian does not depend on hyperparameters). A rate with a gamma prior and a mean with an inverse-gamma
+prior have conditionals of the same kind, with A and B of :mod:`nmf_zoo.inference.shared.conjugate` at the cells, and
+are drawn from them. All others are slice sampled on the log scale, by stepping out and shrinking (Neal 2003, Slice
+sampling, figures 3 and 5), exact for every prior density.
 
 Unknown scales of a prior, moved together with the factor that has it.
 
@@ -23,8 +25,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
+from nmf_zoo.inference.shared.conjugate import CONJUGATE
 from nmf_zoo.inference.shared.factor_view import sum_to
-from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, GammaPrior, InverseGammaPrior, Unknown
+from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, InverseGammaPrior, Unknown
 
 WIDTH = 1.0  # of the first bracket, in log units
 MAX_STEPS = 200  # of stepping out, split at random between the two sides, without which a limit would not be exact
@@ -41,7 +44,7 @@ class Sums(NamedTuple):
 
 def sum_groups(factor: Factor, value: Array) -> Sums:
     """Reduce a factor (our orientation) to its groups' sums: arrays of the prior parameters' joint shape."""
-    prior = factor.prior
+    prior, value = factor.prior, value if factor.known is None else factor.known.part(value)
     if isinstance(prior, InverseGammaPrior):
         prior, value = prior.of_inverses, 1.0 / value
     assert isinstance(prior, GammaPrior)
@@ -65,6 +68,10 @@ def draw_hyperparameters(
         (factor, sum_groups(factor, value)) for factor, value in ((structure.W, W), (structure.H, H)) if factor.unknowns
     ]
     for name, unknown in structure.unknowns.items():
+        drawn = draw_conjugate(unknown, [sums for _, sums in groups], values, generator)
+        if drawn is not None:
+            values[name] = drawn
+            continue
 
         def log_density(log_value: Array, name: str = name, unknown: Unknown = unknown) -> Array:
             proposed = {**values, name: np.exp(log_value)}
@@ -77,6 +84,29 @@ def draw_hyperparameters(
             return density
 
         values[name] = np.exp(slice_draw(log_density, np.log(values[name]), generator))
+
+
+def draw_conjugate(
+    unknown: Unknown, groups: list[Sums], values: Mapping[str, Array], generator: np.random.Generator
+) -> Array | None:
+    """A draw of a hyperparameter whose conditional is gamma or inverse-gamma; None of one whose isn't."""
+    uses = [
+        (sums, role, own)
+        for sums in groups
+        for role, own in sums.prior.parameters.items()
+        if isinstance(own, Unknown) and own.name == unknown.name
+    ]
+    roles = {role for _, role, _ in uses}
+    if len(roles) != 1 or CONJUGATE.get(role := roles.pop()) != unknown.prior.kind:
+        return None
+    shape, rate = (np.broadcast_to(arg, unknown.variable_shape) for arg in unknown.prior.args)
+    for sums, _, own in uses:
+        cells = sums.prior.shape.resolve(values)
+        for_rate = cells * sums.total if role == "mean" else sums.total
+        shape = shape + sum_to(cells * sums.n_cells, own.shape).reshape(unknown.variable_shape)
+        rate = rate + sum_to(for_rate, own.shape).reshape(unknown.variable_shape)
+    u = generator.gamma(shape) / rate
+    return u if role == "rate" else 1.0 / u
 
 
 def slice_draw(log_density: Callable[[Array], Array], start: Array, generator: np.random.Generator) -> Array:
@@ -134,9 +164,12 @@ class Scale(NamedTuple):
 
 
 def scales_of(structure: Factorisation) -> list[Scale]:
-    """The unknowns that scale one factor and do nothing else, where the other factor can make up for it."""
+    """The unknowns that scale one factor and do nothing else, where the other factor can make up for it.
+
+    Beside known components none: what is known can't.
+    """
     factors, found = (structure.W, structure.H), []
-    if any(isinstance(factor.prior, Fixed) for factor in factors):
+    if not structure.free_in_both.all():
         return []
     names = [unknown.name for factor in factors for unknown in factor.unknowns]
     for of, factor in enumerate(factors):

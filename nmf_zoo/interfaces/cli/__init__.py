@@ -18,6 +18,7 @@ import warnings
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from nmf_zoo.errors import InputError, NmfZooWarning, NotWritten, UnreadableModel, UnsupportedModel
 from nmf_zoo.interfaces.cli.output import exit_code, stopping, was_stopped
@@ -60,11 +61,16 @@ def _interrupted(more: str) -> int:
 def _describe(error: Exception, arguments: Namespace) -> str:
     """What went wrong, in the words of the shell."""
     if isinstance(error, BAD_INPUT):
-        return shell_words(str(error), getattr(arguments, "input", None))
+        return shell_words(str(error), _file_of_x(arguments))
     if isinstance(error, MemoryError):
         said = f": {error}" if str(error) else ""
         return f"out of memory{said}; ask for a smaller rank, or fewer draws, chains or restarts"
     return f"{type(error).__name__}: {error} (--debug shows where)"
+
+
+def _file_of_x(arguments: Namespace) -> Path | None:
+    """Where the data came from: a command on a result may have a file of data beside it."""
+    return getattr(arguments, "data", None) or getattr(arguments, "input", None)
 
 
 def _report(message: str, code: int) -> int:
@@ -75,7 +81,7 @@ def _report(message: str, code: int) -> int:
 def _show_warning(arguments, message, category, filename, lineno, file=None, line=None) -> None:
     """Ours in one line; those of other libraries speak to developers."""
     if issubclass(category, NmfZooWarning):
-        _report(f"warning: {shell_words(str(message), getattr(arguments, 'input', None))}", 0)
+        _report(f"warning: {shell_words(str(message), _file_of_x(arguments))}", 0)
 
 
 def _print_any_label() -> None:

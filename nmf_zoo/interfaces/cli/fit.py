@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +144,8 @@ def model_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: parse_hyperparameter(entry.arguments[name], text) for name, text in given}
 
 
-def read_data(arguments: argparse.Namespace) -> dict[str, Any]:
-    """X, its labels, and the files that go with it, as arguments of a builder."""
+def read_table(arguments: argparse.Namespace) -> tuple[Any, Sequence[str] | None, Sequence[str] | None]:
+    """The numbers of the input file, and labels of features and samples where it, or ``--labels``, has them."""
     from nmf_zoo.interfaces.tables import read_labels, read_matrix
 
     matrix = read_matrix(
@@ -165,8 +165,16 @@ def read_data(arguments: argparse.Namespace) -> dict[str, Any]:
             expected,
             "or --transpose" if not arguments.transpose else "",
         )
-    data: dict[str, Any] = {"X": matrix.values, "coords": {"feature": features, "obs": matrix.columns}}
-    is_dense = isinstance(matrix.values, _array())
+    return matrix.values, features, matrix.columns
+
+
+def read_data(arguments: argparse.Namespace) -> dict[str, Any]:
+    """X, its labels, and the files that go with it, as arguments of a builder."""
+    from nmf_zoo.interfaces.tables import read_matrix
+
+    values, features, samples = read_table(arguments)
+    data: dict[str, Any] = {"X": values, "coords": {"feature": features, "obs": samples}}
+    is_dense = isinstance(values, _array())
     for name in FILES:
         given = getattr(arguments, name)
         if name != "mask" and given is not None:

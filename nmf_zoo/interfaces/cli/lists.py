@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from nmf_zoo.interfaces.cli import catalogue
 from nmf_zoo.interfaces.cli.parser import NOT_HYPERPARAMETERS
 
+if TYPE_CHECKING:
+    from nmf_zoo.structure import Factorisation
+
+OTHERS = ("stream", "evidence")  # verbs beside those of `engine=`
 WIDE = [[3, 0, 5, 1, 2], [1, 4, 0, 2, 6]]  # more samples than features, so that a flat W has a proper posterior
-OF_POWERS = ("is-nmf",)  # models whose data are positive numbers; of all others they are counts
 
 
 def run_models(arguments: argparse.Namespace) -> int:
@@ -25,23 +30,34 @@ def run_engines(arguments: argparse.Namespace) -> int:
 
 
 def engine_table(markdown: bool = False) -> str:
-    """Model x engine, by the engines' verdicts on small complete matrices; the reasons stand below."""
+    """Model x engine, then x stream and method, by their verdicts on small complete matrices; reasons stand below."""
     import numpy as np
 
-    from nmf_zoo.inference.registry import names, verb_of, verdict
+    from nmf_zoo.inference.registry import fitting, named, names, verb_of, verdict
     from nmf_zoo.models import MODELS
     from nmf_zoo.reading import read
 
+    def reason(name: str, verb: str, structure: Factorisation) -> str:
+        """Why none of this name runs it; "" when one does."""
+        reasons = [verdict(structure, entry).reason for entry in fitting(named(name, verb), structure)]
+        return "" if "" in reasons else reasons[0]
+
+    def declare(builder: Callable[..., Any], data: Any) -> Factorisation:
+        structure = read(builder(data, rank=1))
+        return structure if structure.likelihood.is_discrete else read(builder(data + 0.5, rank=1))
+
+    data = np.array(WIDE)
+    wide, tall = ({name: declare(builder, X) for name, builder in MODELS.items()} for X in (data, data.T))
     notes: list[str] = []
-    rows = [["model", *(f"{name} ({verb_of(name)})" for name in names())]]
-    for name, builder in MODELS.items():
-        data = np.array(WIDE) + (0.5 if name in OF_POWERS else 0)
-        wide, tall = (read(builder(X, rank=1)) for X in (data, data.T))
-        rows.append(
-            [name, *(_mark(verdict(wide, engine).reason, verdict(tall, engine).reason, notes) for engine in names())]
-        )
-    table = _as_markdown(rows) if markdown else _as_text(rows)
-    return "\n".join([*table, "", *(f"{number}. {note}" for number, note in enumerate(notes, start=1))])
+    lines: list[str] = []
+    # Those of `engine=`, then streams and methods for the evidence.
+    for columns in ([(name, verb_of(name)) for name in names()], [(name, v) for v in OTHERS for name in names(v)]):
+        rows = [["model", *(f"{name} ({verb})" for name, verb in columns)]]
+        for model in MODELS:
+            reasons = ((reason(*column, wide[model]), reason(*column, tall[model])) for column in columns)
+            rows.append([model, *(_mark(*pair, notes) for pair in reasons)])
+        lines += [*(_as_markdown(rows) if markdown else _as_text(rows)), ""]
+    return "\n".join([*lines, *(f"{number}. {note}" for number, note in enumerate(notes, start=1))])
 
 
 def _mark(on_wide: str, on_tall: str, notes: list[str]) -> str:

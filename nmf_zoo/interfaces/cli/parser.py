@@ -32,7 +32,7 @@ NOT_OPTIONS = {
     "on_step",
 }  # objects of Python; --initvals, --search, --log-likelihood and an output that ends in .zarr stand for most
 
-INPUTS = ".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet, features in rows; .h5ad; a folder: 10x, AnnData's Zarr"
+TABLE = ".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet, features in rows; .h5ad; a folder: 10x, AnnData's Zarr"
 KINDS = ("components", "activations", "trace", "objective")  # pictures that need a result and nothing else
 EXIT_CODES = "0 done, 1 failed, 2 bad input, 130 interrupted by Ctrl-C, 143 by SIGTERM; what was drawn is then saved"
 NOT_OF_RANKS = {"vb"}  # of a method: objects of Python
@@ -79,6 +79,7 @@ def make_parser() -> Parser:
         added.add_argument("--debug", action="store_true", help="show the traceback of an error")
         return added
 
+    _fill_describe(command("describe", "describe", "say what a table holds, and which model suits it"))
     _fill_fit(command("fit", "fit", "sample or fit a model on a file of counts or powers"))
     _fill_rank(command("rank", "rank", "choose the number of components"))
     _fill_summary(command("summary", "show", "say what a result holds and whether it converged"))
@@ -101,8 +102,13 @@ def _later(home: str, name: str) -> Callable[[argparse.Namespace], int]:
     return lambda arguments: getattr(import_module(f"nmf_zoo.interfaces.cli.{home}"), f"run_{name}")(arguments)
 
 
+def _fill_describe(parser: Parser) -> None:
+    parser.add_argument("input", type=Path, help=TABLE)
+    _add_table(parser)
+
+
 def _fill_fit(parser: Parser) -> None:
-    parser.add_argument("input", type=Path, help=INPUTS)
+    parser.add_argument("input", type=Path, help=TABLE)
     parser.add_argument(
         "-o", "--output", type=Path, required=True, help="result, .nc, or .zarr: draws go there as they come"
     )
@@ -133,7 +139,7 @@ def _fill_fit(parser: Parser) -> None:
 
 
 def _fill_rank(parser: Parser) -> None:
-    parser.add_argument("input", type=Path, help=INPUTS)
+    parser.add_argument("input", type=Path, help=TABLE)
     parser.add_argument("--ranks", required=True, help="numbers of components: 1:10, 10:50:5, or 2,4,8")
     parser.add_argument(
         "--method", default="bound", choices=catalogue.methods(), help="how a rank is judged (default bound)"
@@ -163,7 +169,7 @@ def _fill_rank(parser: Parser) -> None:
     _add_options(parser.add_argument_group("options of the method"), "method", catalogue.methods(), NOT_OF_RANKS)
 
 
-def _add_input(parser: Parser) -> None:
+def _add_table(parser: Parser) -> None:
     table = parser.add_argument_group("the input file")
     table.add_argument("--transpose", action="store_true", help="samples are in the rows")
     table.add_argument("--labels", "--vocab", type=Path, metavar="FILE", help="feature names, one per line (.gz too)")
@@ -173,6 +179,10 @@ def _add_input(parser: Parser) -> None:
     table.add_argument(
         "--row-labels", metavar="yes|no", help="its first column holds labels (default: by its first lines)"
     )
+
+
+def _add_input(parser: Parser) -> None:
+    _add_table(parser)
     data = parser.add_argument_group("the data's model")
     for name, text in FILES.items():
         action = "store" if name == "mask" else "append"
@@ -254,7 +264,7 @@ def _fill_report(parser: Parser) -> None:
 
 
 def _fill_compare(parser: Parser) -> None:
-    parser.add_argument("input", type=Path, help=INPUTS)
+    parser.add_argument("input", type=Path, help=TABLE)
     text = "default gibbs,nuts; with options of an engine: gibbs,gibbs:moves=scale,nuts:target_accept=0.9"
     parser.add_argument("--engines", default="gibbs,nuts", metavar="A,B,...", help=text)
     parser.add_argument(

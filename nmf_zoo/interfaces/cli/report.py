@@ -57,15 +57,16 @@ def _model_of(arguments: argparse.Namespace, idata: Any) -> Any:
         raise InputError("--data", "a result without W and H", "a result that tells the number of components")
     words = {**vars(arguments), "input": arguments.data, "model": arguments.model or "gamma-nmf"}
     model = declare(argparse.Namespace(**words), rank)
-    _check_cells(arguments.data, read(model).shape, tuple(cells))
+    _check_cells(arguments.data, read(model).shape, tuple(cells), arguments.transpose)
     return model
 
 
-def _check_cells(path: Path, got: tuple[int, int], expected: tuple[int | None, ...]) -> None:
+def _check_cells(path: Path, got: tuple[int, int], expected: tuple[int | None, ...], is_turned: bool) -> None:
     """Refuse data of another shape than the result's."""
     if any(known is not None and known != own for own, known in zip(got, expected, strict=True)):
         whole = " x ".join("?" if size is None else str(size) for size in expected)
-        hint = "samples in the rows of the file want --transpose" if got[::-1] == expected else "give the file it is of"
+        turn = "leave --transpose out" if is_turned else "samples in the rows of the file want --transpose"
+        hint = turn if got[::-1] == expected else "give the file it is of"
         raise InputError(
             str(path), f"{got[0]} x {got[1]} cells", f"{whole}, features x samples, as in the result", hint
         )

@@ -151,6 +151,8 @@ def _fit_lines(fit: Any, engine: str | None) -> Iterator[str]:
         after = f"{int(one['iterations'])} iterations, residual {float(one['residual']):.2g}"
         yield f"restart {chain}   objective {objective:.6g}{better} after {after}"
         yield f"            {one['status'].item()}: {one['reason'].item()}"
+        if "divergence" in one:
+            yield f"            divergence of X from its mean {float(one['divergence']):.6g}"
 
 
 def _convergence_lines(idata: Any, all_cells: bool) -> Iterator[str]:

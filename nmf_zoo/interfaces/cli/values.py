@@ -28,7 +28,8 @@ def parse_value(argument: Argument, text: str | bool) -> Any:
     kinds = [kind.strip() for kind in argument.annotation.split("|")]
     if "None" in kinds and text.lower() == "none":
         return None
-    for kind in kinds:
+    several = [kind for kind in kinds if kind.startswith("tuple[")] if "," in text else []
+    for kind in several or kinds:
         if kind != "None":
             return _parse_kind(argument.flag, kind, text)
     raise InputError(argument.flag, repr(text), "none")
@@ -143,7 +144,8 @@ def parse_chain(flag: str, text: str) -> Any:
     recipe = NAMED[name]()
     given: dict[str, Any] = {}
     for role, value in _roles(flag, text, rest, name, recipe.arguments):
-        expected = f"a number for {role}, e.g. {role}=0.9" + ', or "stationary"' * (role == "initial")
+        word = ', or "stationary"' * recipe.distribution.takes_stationary(role)
+        expected = f"a number for {role}, e.g. {role}=0.9{word}"
         given[role] = value if value == "stationary" else _parse_number(flag, value, float, expected)
     return replace(recipe, arguments={**recipe.arguments, **given})
 

@@ -68,7 +68,7 @@ ILLEGAL = (
 class Table:
     """Lines that make X, the keywords that go with it, and what is known of it.
 
-    ``is_sparse``, ``is_labelled`` : as it is handed in. ``illegal`` : why it must be refused, or ""
+    ``is_sparse``, ``is_labelled`` : as handed in. ``is_empty`` : of zeros. ``illegal`` : why it must be refused, or ""
     """
 
     shape: tuple[int, int]
@@ -76,6 +76,7 @@ class Table:
     keywords: dict[str, str] = field(default_factory=dict)
     is_sparse: bool = False
     is_labelled: bool = False
+    is_empty: bool = False
     illegal: str = ""
 
 
@@ -118,6 +119,7 @@ def empties(pick, table):
     """Rows, columns or everything without a positive cell."""
     wipes = {"rows": "X[0] = 0", "columns": "X[:, -1] = 0", "all": "X[:] = 0", "but one": "X[:] = 0; X[-1, 0] = 7"}
     chosen = pick([None] * 12 + ["rows", "columns", "all", "but one"])
+    table.is_empty = chosen == "all"
     table.lines += wipes[chosen].split("; ") if chosen else []
 
 
