@@ -49,6 +49,7 @@ from nmf_zoo.plots import (
     plot_objective,
     plot_rank,
     plot_reconstruction,
+    plot_stability,
     plot_trace,
 )
 from nmf_zoo.prediction.pointwise import log_likelihood
@@ -75,6 +76,7 @@ from nmf_zoo.workbench.marginal import marginal_expectations, marginal_log_likel
 from nmf_zoo.workbench.modes import weigh_modes
 from nmf_zoo.workbench.pooling import pool
 from nmf_zoo.workbench.rank import select_rank
+from nmf_zoo.workbench.stability import stability
 
 __version__: str
 __all__ = [
@@ -126,6 +128,7 @@ __all__ = [
     "plot_trace",
     "plot_objective",
     "plot_rank",
+    "plot_stability",
     "plot_comparison",
     "plot_calibration",
     "plot_filter",
@@ -147,6 +150,7 @@ __all__ = [
     "weigh_modes",
     "pool",
     "select_rank",
+    "stability",
     "RankBound",
     "Holdout",
     "marginal_log_likelihood",
