@@ -31,6 +31,7 @@ _HOMES = {
     "nmf_zoo.inference.nuts": ("NUTS",),
     "nmf_zoo.interfaces.step_methods": ("ConjugateGibbs",),
     "nmf_zoo.interfaces.pymc_sampler": ("PyMCSampler",),
+    "nmf_zoo.interfaces.annotated": ("tl",),
     "nmf_zoo.interfaces.compiling": ("compile",),
     "nmf_zoo.inference.registry": ("register_engine", "register_likelihood"),
     "nmf_zoo.streaming.stream": ("stream", "resume_stream"),
@@ -43,6 +44,7 @@ _HOMES = {
         "plot_trace",
         "plot_objective",
         "plot_rank",
+        "plot_stability",
         "plot_comparison",
         "plot_calibration",
         "plot_filter",
@@ -61,6 +63,7 @@ _HOMES = {
     "nmf_zoo.workbench.modes": ("weigh_modes",),
     "nmf_zoo.workbench.pooling": ("pool",),
     "nmf_zoo.workbench.rank": ("select_rank",),
+    "nmf_zoo.workbench.stability": ("stability",),
     "nmf_zoo.workbench.bounds": ("RankBound",),
     "nmf_zoo.workbench.holdout": ("Holdout",),
     "nmf_zoo.workbench.marginal": (

@@ -34,6 +34,7 @@ from nmf_zoo.inference.hmm.particle_online import ParticleOnlineEM
 from nmf_zoo.inference.nuts import NUTS
 from nmf_zoo.inference.powers.online_em import SimulatedOnlineEM
 from nmf_zoo.inference.registry import register_engine, register_likelihood
+from nmf_zoo.interfaces.annotated import tl
 from nmf_zoo.interfaces.compiling import compile
 from nmf_zoo.interfaces.pymc_sampler import PyMCSampler
 from nmf_zoo.interfaces.step_methods import ConjugateGibbs
@@ -49,6 +50,7 @@ from nmf_zoo.plots import (
     plot_objective,
     plot_rank,
     plot_reconstruction,
+    plot_stability,
     plot_trace,
 )
 from nmf_zoo.prediction.pointwise import log_likelihood
@@ -76,6 +78,7 @@ from nmf_zoo.workbench.marginal import marginal_expectations, marginal_log_likel
 from nmf_zoo.workbench.modes import weigh_modes
 from nmf_zoo.workbench.pooling import pool
 from nmf_zoo.workbench.rank import select_rank
+from nmf_zoo.workbench.stability import stability
 
 __version__: str
 __all__ = [
@@ -113,6 +116,7 @@ __all__ = [
     "NUTS",
     "ConjugateGibbs",
     "PyMCSampler",
+    "tl",
     "compile",
     "register_engine",
     "register_likelihood",
@@ -126,6 +130,7 @@ __all__ = [
     "plot_trace",
     "plot_objective",
     "plot_rank",
+    "plot_stability",
     "plot_comparison",
     "plot_calibration",
     "plot_filter",
@@ -147,6 +152,7 @@ __all__ = [
     "weigh_modes",
     "pool",
     "select_rank",
+    "stability",
     "RankBound",
     "Holdout",
     "marginal_log_likelihood",

@@ -164,6 +164,12 @@ def _fill_rank(parser: Parser) -> None:
         help="search for the best mode of every rank by so many local fits, of bound and holdout (default 16); 0: no "
         "search, the bound is the best of --restarts (default 10)",
     )
+    run.add_argument(
+        "--stability",
+        type=int,
+        metavar="FITS",
+        help="also fit each rank so many times without random parts of the data: which components come again",
+    )
     run.add_argument("--random-seed", metavar="SEED", help="the same seed gives the same numbers")
     run.add_argument("--cores", type=int, help="threads (default every core)")
     run.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="the same command goes on from there")
