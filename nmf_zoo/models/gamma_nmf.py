@@ -7,11 +7,10 @@ from typing import Any
 
 import pymc as pm
 
-from nmf_zoo.errors import InputError
-from nmf_zoo.models.hierarchies import ARD, HPF, check_hierarchy
+from nmf_zoo.models.hierarchies import ARD, HPF, check_beside_known, check_hierarchy
 from nmf_zoo.models.hyperparameters import check_gamma
 from nmf_zoo.models.inputs import check_inputs
-from nmf_zoo.models.known import around_known, check_known, declare_weights, weights_dims
+from nmf_zoo.models.known import around_known, check_known, declare_weights, is_refit, weights_dims
 from nmf_zoo.models.likelihoods import declare_counts
 from nmf_zoo.options import names_checked
 
@@ -62,7 +61,8 @@ def gamma_nmf(
     mean_w, mean_h : as alpha_w, alpha_h
         Means, instead of the rates.
     prior : {None, "hpf", "ard"}, :class:`~nmf_zoo.HPF` or :class:`~nmf_zoo.ARD`
-        Where rates or means come from, instead of beta and mean.
+        Where rates or means come from, instead of beta and mean. Beside ``known`` "hpf" alone: the rates of rows are
+        those of the new components.
     known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
     known_strength : number, optional
@@ -102,12 +102,14 @@ def gamma_nmf(
     fixed, inputs = check_known(known, known_strength, inputs)
     hierarchy = check_hierarchy(prior, {"beta_w": beta_w, "mean_w": mean_w, "beta_h": beta_h, "mean_h": mean_h})
     alpha = 1.0 if hierarchy is None else hierarchy.alpha
-    if fixed is not None and hierarchy is not None:
-        raise InputError("prior", repr(prior), "None beside known components", "give alpha_w and beta_w")
+    if fixed is not None:
+        check_beside_known(prior, hierarchy, fixed.strength)
     prior_w = check_gamma("w", inputs, alpha if alpha_w is None else alpha_w, beta_w, mean_w, weights_dims(inputs))
     prior_h = check_gamma("h", inputs, alpha if alpha_h is None else alpha_h, beta_h, mean_h)
     with inputs.model() as model:
-        if hierarchy is not None:
+        if isinstance(hierarchy, HPF) and fixed is not None and is_refit(inputs):
+            prior_h = prior_h.given(hierarchy.declare_h(), hierarchy.is_mean)
+        elif hierarchy is not None:
             of_w, of_h = hierarchy.declare(inputs)
             prior_w, prior_h = prior_w.given(of_w, hierarchy.is_mean), prior_h.given(of_h, hierarchy.is_mean)
         W = declare_weights(

@@ -52,9 +52,14 @@ class HPF:
 
     def declare(self, inputs: Inputs) -> tuple[TensorVariable, TensorVariable]:
         """Rates of W (F, 1) and of H (1, N)."""
-        own = {"alpha": np.float64(self.shape), "beta": np.float64(self.shape / self.mean)}
-        of_w, of_h = pm.Gamma("beta_w", **own, dims="feature"), pm.Gamma("beta_h", **own, dims="obs")
-        return of_w[:, None], of_h[None, :]
+        return self._rates("beta_w", "feature")[:, None], self.declare_h()
+
+    def declare_h(self) -> TensorVariable:
+        """Rates of H (1, N) alone, where all of W is known."""
+        return self._rates("beta_h", "obs")[None, :]
+
+    def _rates(self, name: str, dim: str) -> TensorVariable:
+        return pm.Gamma(name, np.float64(self.shape), np.float64(self.shape / self.mean), dims=dim)
 
 
 @names_checked
@@ -114,6 +119,14 @@ def check_hierarchy(prior: Any, others: Mapping[str, Any]) -> Hierarchy | None:
         expected = f"{given[0]} to be left out beside prior=, which declares the rates or means"
         raise InputError(given[0], "a value", expected, "drop one of them")
     return prior
+
+
+def check_beside_known(prior: Any, hierarchy: Hierarchy | None, strength: float | None) -> None:
+    """Beside known components a hierarchy is of rows and columns, and the components are fixed."""
+    if hierarchy is None or (isinstance(hierarchy, HPF) and strength is None):
+        return
+    allowed = "None beside known_strength=" if strength is not None else "None or 'hpf' beside known components"
+    raise InputError("prior", repr(prior), allowed, "give alpha_w and beta_w")
 
 
 def check_positive(recipe: Any, *names: str) -> None:

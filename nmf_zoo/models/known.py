@@ -108,6 +108,11 @@ def weights_dims(inputs: Inputs) -> tuple[str, str]:
     return ROWS, NEW if NEW in inputs.coords else "component"
 
 
+def is_refit(inputs: Inputs) -> bool:
+    """Of inputs with known components: whether there is no new one."""
+    return NEW not in inputs.coords
+
+
 def around_known(
     known: Known | None, given: dict[str, TensorVariable], shape: tuple[int, int]
 ) -> dict[str, TensorVariable]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -52,11 +54,16 @@ UNKNOWN = {
     "gap, rates unknown": lambda: with_unknown_rates(),
     "gamma_nmf, shape and mean unknown": with_unknown_shape_and_mean,
 }
+BESIDE = {
+    "hpf beside known components": lambda: nz.gamma_nmf(
+        None, 3, known=TEMPLATES, prior=nz.HPF(shape=3.0), alpha_w=1.2, alpha_h=0.8, shape=(3, 4)
+    )
+}
 HIERARCHIES = {
     "hpf": lambda: nz.gamma_nmf(None, 2, prior=nz.HPF(shape=3.0), alpha_w=1.2, alpha_h=0.8, shape=(3, 4)),
     "ard": lambda: nz.gamma_nmf(None, 2, prior="ard", shape=(3, 4)),
 }
-MODELS = KNOWN | UNKNOWN | HIERARCHIES
+MODELS = KNOWN | UNKNOWN | HIERARCHIES | BESIDE
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -93,3 +100,9 @@ def test_rates_of_twice_the_cells_are_seen(name, monkeypatch):
 
     monkeypatch.setattr(slice_sampling, "sum_groups", wrong)
     check_is_seen(MODELS[name])
+
+
+def test_known_cells_among_those_that_rates_are_learned_from_are_seen(monkeypatch):
+    right = slice_sampling.sum_groups
+    monkeypatch.setattr(slice_sampling, "sum_groups", lambda factor, value: right(replace(factor, known=None), value))
+    check_is_seen(next(iter(BESIDE.values())))

@@ -40,7 +40,7 @@ def wide(prior_w, prior_h, priors, x=X12, **options):
     """One feature, two samples: a plane of log W."""
     hyper = options.pop("hyper", {})
     w_grid = options.pop("w_grid", np.arange(-45.0, 8.0, 0.5))
-    structure = model(x, 2, prior_w, prior_h, **options)
+    structure = model(x, options.pop("rank", 2), prior_w, prior_h, **options)
     return Case(structure=structure, priors=priors, hyper=hyper, w_grid=w_grid)
 
 
@@ -60,6 +60,14 @@ def partly_known(of_w=True, **cells):
     structure = model(X22, 2, gamma(A22, R22), gamma([[0.6, 2.4]], [[1.3, 0.8]]), **cells)
     structure = dataclasses.replace(structure, H=beside(structure.H, np.transpose(known), (1, 2)))
     return Case(structure=structure, priors=lambda v: (A22, R22, [[0.6, 2.4]], [[1.3, 0.8]]), transposed=True)
+
+
+def new_beside_known(prior_w, prior_h, priors, **options):
+    """One feature, two samples, of three components the first known."""
+    case = wide(prior_w, prior_h, priors, rank=3, w_grid=np.arange(-24.0, 8.0, 0.5), **options)
+    structure = case.structure
+    W = beside(structure.W, [[0.8, 0.0, 0.0]], (1, 3))
+    return dataclasses.replace(case, structure=dataclasses.replace(structure, W=W))
 
 
 def log_gamma_prior(a, r):
@@ -85,6 +93,15 @@ CASES = {
     "H fixed, mask, exposure, background": lambda: fixed_right(**CELLS22),
     "a component of W": lambda: partly_known(),
     "a component of H, mask, exposure, background": lambda: partly_known(of_w=False, **CELLS22),
+    "rate of new components": lambda: new_beside_known(
+        gamma(0.8, RATE_W),
+        gamma(0.9, 0.8),
+        lambda v: (0.8, v["s"], 0.9, 0.8),
+        hyper={"s": (np.arange(-12.0, 2.2, 0.5), stats.halfnorm(scale=1.5).logpdf)},
+    ),
+    "one shape of new components and of H": lambda: new_beside_known(
+        gamma(SHAPE, 1.5), gamma(SHAPE, 0.8), lambda v: (v["a"], 1.5, v["a"], 0.8), hyper=HYPER_A
+    ),
     "both gamma": lambda: wide(gamma(ROW, 1.5), gamma(A22, R22), lambda v: (ROW, 1.5, A22, R22)),
     "both gamma, tall": lambda: tall(gamma(A22, R22), gamma(COLUMN, 0.7), lambda v: (A22, R22, COLUMN, 0.7)),
     "mask, exposure, background": lambda: wide(

@@ -48,7 +48,7 @@ from nmf_zoo.inference.shared.conjugate import (
 from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, sum_to, two_sides
 from nmf_zoo.inference.shared.hyperparameters import moments_of
 from nmf_zoo.inference.shared.multiplicative import FLOOR, peak_on_simplex, stationarity, update
-from nmf_zoo.inference.shared.requirements import has_known_hyperparameters, takes_priors, takes_scale
+from nmf_zoo.inference.shared.requirements import takes_priors, takes_scale
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
@@ -188,7 +188,7 @@ def _check_known(structure: Factorisation, options: Any) -> Verdict:
             f"{side.factor.variable} has no prior, so it can grow while the other factor shrinks to 0, beside known "
             "components whose columns keep their sums: give it a prior"
         )
-    return has_known_hyperparameters(structure)
+    return CAN_RUN
 
 
 def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
@@ -433,10 +433,7 @@ def _update(problem: EMProblem, which: int, old: Array, pull: Array, drag: Array
     if side == problem.constrained:
         new = peak_on_simplex(old, pull, drag)
         return new, stationarity(old, new)
-    free = side.free
-    parts = old[:, free], pull[:, free], drag[:, free]
-    new, residual = update(side, problem.options.mode, *parts, values, problem.workers)
-    return side.with_free(old, new), residual
+    return update(side, problem.options.mode, old, pull, drag, values, problem.workers)
 
 
 def finish(problem: EMProblem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:

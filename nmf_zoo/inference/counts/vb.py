@@ -51,7 +51,6 @@ from nmf_zoo.inference.shared.layout import (
     weigh,
 )
 from nmf_zoo.inference.shared.requirements import (
-    has_known_hyperparameters,
     takes_likelihood,
     takes_priors,
     takes_scale,
@@ -151,8 +150,6 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     reason = why_not(structure)
     if reason:
         return Verdict(reason)
-    if not has_known_hyperparameters(structure):
-        return has_known_hyperparameters(structure)
     return takes_scale(structure, "VB", *SCALES, options.precision)
 
 

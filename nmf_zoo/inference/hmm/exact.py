@@ -114,9 +114,7 @@ def finish(
     structure, recursions = problem.structure, _recursions(problem, state.W, state.values)
     paths = recursions.draw_paths(draws, key)[2]
     values = {name: np.broadcast_to(value, (draws, *value.shape)) for name, value in state.values.items()}
-    if not structure.W.is_fixed:
-        W = structure.W.orient(state.W)
-        values[structure.W.name] = np.broadcast_to(W, (draws, *W.shape))
+    values |= structure.W.variables(np.broadcast_to(state.W, (draws, *state.W.shape)))
     name = structure.H.name
     values[name] = as_activations(paths, structure.rank)
     best = as_activations(recursions.best_path()[2], structure.rank)
@@ -151,6 +149,7 @@ ENGINE: Engine = Engine(
     likelihoods=(Poisson,),
     chains=(BasisChainPrior,),
     projects=2,
+    takes_known=True,
     options=HMMExact,
     supports=supports,
     prepare=prepare,

@@ -158,9 +158,7 @@ def finish(
     structure, solution = problem.structure, _solution(problem, state, child(key, 1))
     paths, said = report(problem.particles, solution, draws, child(key, 0))
     values = {name: np.broadcast_to(value, (draws, *value.shape)) for name, value in solution.values.items()}
-    if not structure.W.is_fixed:
-        oriented = structure.W.orient(solution.W)
-        values[structure.W.name] = np.broadcast_to(oriented, (draws, *oriented.shape))
+    values |= structure.W.variables(np.broadcast_to(solution.W, (draws, *solution.W.shape)))
     values[structure.H.name] = paths
     return values, said
 
@@ -317,6 +315,7 @@ ENGINE: Engine = Engine(
     verb="fit",
     likelihoods=(Poisson,),
     chains=CHAINS,
+    takes_known=True,
     options=ParticleEM,
     supports=supports,
     prepare=prepare,

@@ -21,16 +21,16 @@ def start_values(structure: Factorisation, start: Mapping[str, Array]) -> dict[s
 
 
 def start_weights(factor: Factor, start: Mapping[str, Array], mean: Callable[[], float], key: np.uint64) -> Array:
-    """W (F, K): known, given, or random with this mean."""
+    """W (F, K): known, given, or random with this mean; known components as they are."""
     if isinstance(factor.prior, Fixed):
         return np.array(factor.prior.value, dtype=np.float64, order="C")
-    if factor.name in start:
-        given = factor.orient(np.asarray(start[factor.name], dtype=np.float64))
-        return np.array(np.maximum(given, FLOOR), order="C")
-    out = np.empty(factor.shape)
-    shape, rate = (np.broadcast_to(number, factor.shape) for number in (SPREAD, SPREAD / mean()))
-    draw_factor(out, shape, rate, 0, len(out), key)
-    return out
+    if set(factor.shapes) & set(start):
+        out = np.array(np.maximum(factor.value(start), FLOOR), order="C")
+    else:
+        out = np.empty(factor.shape)
+        shape, rate = (np.broadcast_to(number, factor.shape) for number in (SPREAD, SPREAD / mean()))
+        draw_factor(out, shape, rate, 0, len(out), key)
+    return out if factor.known is None else factor.known.whole(factor.known.part(out))
 
 
 def mean_of_weights(structure: Factorisation, weights: Weights, typical: Array) -> float:

@@ -61,7 +61,7 @@ def conjugates(structure: Factorisation) -> dict[str, Conjugate]:
             continue
         uses = _uses(structure, name)
         first, second = (np.broadcast_to(arg, unknown.variable_shape) for arg in unknown.prior.args)
-        shapes = (np.broadcast_to(use.prior.shape.resolve({}), use.factor.shape) for use in uses)
+        shapes = (np.broadcast_to(use.prior.shape.resolve({}), use.factor.free_shape) for use in uses)
         total = sum(_over_cells(shape, use.unknown) for shape, use in zip(shapes, uses, strict=True))
         found[name] = Conjugate(uses[0].role, first, second, first + total)
     return found

@@ -22,11 +22,21 @@ from nmf_zoo.structure import Array
 def update(
     side: Side, mode: str, old: Array, pull: Array, drag: Array, values: Mapping[str, Array], workers: Workers
 ) -> tuple[Array, float]:
-    """(update, KKT residual of the old) of a flat or gamma factor (rows, K).
+    """(update, KKT residual of the old) of a flat or gamma factor (rows, K); known columns stay.
 
     A cell where nothing is observed and there is no prior stays. The residual is 0 at a stationary point:
     max |min(w / its column's largest, 1 - w_new / w)|, where 1 - w_new / w is the gradient, scaled by w's denominator.
     """
+    if side.factor.known is not None:
+        free = side.free
+        new, residual = _update(side, mode, old[:, free], pull[:, free], drag[:, free], values, workers)
+        return side.with_free(old, new), residual
+    return _update(side, mode, old, pull, drag, values, workers)
+
+
+def _update(
+    side: Side, mode: str, old: Array, pull: Array, drag: Array, values: Mapping[str, Array], workers: Workers
+) -> tuple[Array, float]:
     if old.size == 0:
         return old.copy(), 0.0
     power = np.zeros((1, 1))

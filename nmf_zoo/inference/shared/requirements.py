@@ -61,13 +61,12 @@ def takes_known(structure: Factorisation, does: bool) -> Verdict:
     return Verdict(f"{known} of the {structure.rank} components of {mixed[0].name} are known, and it takes all or none")
 
 
-def has_known_hyperparameters(structure: Factorisation) -> Verdict:
-    """CAN_RUN when no unknown hyperparameter belongs to a factor of which some components are known."""
-    for factor in (structure.W, structure.H):
-        if factor.known is not None and factor.unknowns:
-            names = ", ".join(unknown.name for unknown in factor.unknowns)
-            return Verdict(f"hyperparameter {names} of {factor.variable} is unknown, beside known components: give it")
-    return CAN_RUN
+def knows_weights_only(structure: Factorisation) -> Verdict:
+    """CAN_RUN when no component of H is known beside unknown ones: for passes that move whole columns of H."""
+    H = structure.H
+    if H.known is None:
+        return CAN_RUN
+    return Verdict(f"some components of {H.name} are known, and it takes known ones of W alone: exchange the factors")
 
 
 def takes_priors(structure: Factorisation, *families: Any) -> Verdict:

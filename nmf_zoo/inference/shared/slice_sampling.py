@@ -27,7 +27,7 @@ from scipy.special import gammaln
 
 from nmf_zoo.inference.shared.conjugate import CONJUGATE
 from nmf_zoo.inference.shared.factor_view import sum_to
-from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, GammaPrior, InverseGammaPrior, Unknown
+from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, InverseGammaPrior, Unknown
 
 WIDTH = 1.0  # of the first bracket, in log units
 MAX_STEPS = 200  # of stepping out, split at random between the two sides, without which a limit would not be exact
@@ -44,7 +44,7 @@ class Sums(NamedTuple):
 
 def sum_groups(factor: Factor, value: Array) -> Sums:
     """Reduce a factor (our orientation) to its groups' sums: arrays of the prior parameters' joint shape."""
-    prior = factor.prior
+    prior, value = factor.prior, value if factor.known is None else factor.known.part(value)
     if isinstance(prior, InverseGammaPrior):
         prior, value = prior.of_inverses, 1.0 / value
     assert isinstance(prior, GammaPrior)
@@ -164,9 +164,12 @@ class Scale(NamedTuple):
 
 
 def scales_of(structure: Factorisation) -> list[Scale]:
-    """The unknowns that scale one factor and do nothing else, where the other factor can make up for it."""
+    """The unknowns that scale one factor and do nothing else, where the other factor can make up for it.
+
+    Beside known components none: what is known can't.
+    """
     factors, found = (structure.W, structure.H), []
-    if any(isinstance(factor.prior, Fixed) for factor in factors):
+    if not structure.free_in_both.all():
         return []
     names = [unknown.name for factor in factors for unknown in factor.unknowns]
     for of, factor in enumerate(factors):

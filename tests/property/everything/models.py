@@ -82,7 +82,11 @@ def models(pick, names, suited=SUITED_TO_ALL, illegal="", needs_data=True):
     if table and table.is_empty and name != "hmm_nmf":  # in time there may be silence
         wrong = wrong or "X[:] = 0"
     keywords |= offsets(pick, shape, table is not None and table.is_sparse)
-    keywords |= hyperparameters(pick, name, shape, rank, suited)
+    known, n_new = known_components(pick, name, shape, rank) if pick.once_in(8) else ({}, rank)
+    keywords |= known
+    keywords |= hyperparameters(pick, name, shape, rank, suited, n_new)
+    if known and "prior" in keywords and not pick.once_in(4):
+        keywords["prior"] = "'hpf'"
     given_rank = str(rank)
     if illegal == "rank":
         given_rank = wrong = pick(["0", "-1", "1.5", "'two'", "None", "True", "[2]"])
@@ -96,6 +100,11 @@ def models(pick, names, suited=SUITED_TO_ALL, illegal="", needs_data=True):
             chosen = pick(own)
             keywords[chosen] = wrong = pick([*ILLEGAL_NUMBERS, "pm.Gamma.dist(1.0, 1.0)"])
             keywords = without_other(keywords, chosen)
+    elif illegal == "known":
+        keywords["known"] = wrong = pick(illegal_components(shape, rank))
+        if name == "gamma_nmf" and pick((False, True)):
+            keywords["known"] = f"np.ones(({shape[0]}, 1))"
+            keywords["known_strength"] = wrong = pick(["0.0", "-1.0", "np.nan", "np.inf", "'one'", "[1.0]"])
     elif illegal == "keyword":
         key, wrong = pick(
             [
@@ -118,13 +127,36 @@ def models(pick, names, suited=SUITED_TO_ALL, illegal="", needs_data=True):
     given = ", ".join(["X" if table else "None", given_rank, *(f"{key}={value}" for key, value in keywords.items())])
     lines = [*(table.lines if table else []), "with pm.Model() as model:", f"    nz.{name}({given})"]
     if not illegal and pick.once_in(12):
-        lines.append(known_factor(pick, shape, rank, name == "hmm_nmf"))
+        lines.append(known_factor(pick, shape, rank, name == "hmm_nmf", bool(known)))
     return Model(name, table, rank, shape, lines, wrong)
 
 
-def known_factor(pick, shape, rank, is_chain):
+def known_components(pick, name, shape, rank):
+    """``known=``, fixed or believed, and how many components of W have hyperparameters beside them."""
+    count = pick(range(1, rank + 1))
+    form = pick(
+        ["rng.gamma(1.0, 1.0, {})", "np.ones({})", "1.0 * (rng.random({}) < 0.7) + np.eye({})", "1e-9 + rng.random({})"]
+    )
+    found = {"known": form.replace("{}", str((shape[0], count)), 1).replace("{}", f"{shape[0]}, {count}")}
+    if name != "gamma_nmf" or not pick.once_in(3):
+        return found, rank - count or rank
+    return found | {"known_strength": pick(["50.0", "1.0", "0.3", "1e6"])}, rank - count or rank
+
+
+def illegal_components(shape, rank):
+    """What ``known=`` refuses."""
+    sizes = [(shape[0] + 1, 1), (shape[0], rank + 1), (shape[0],), (shape[0], 0)]
+    return [f"np.ones({size})" for size in sizes] + [
+        *(f"{sign} * np.ones(({shape[0]}, 1))" for sign in ("0.0", "-1.0", "np.nan", "np.inf")),
+        "'one'",
+        "xr.Dataset()",
+    ]
+
+
+def known_factor(pick, shape, rank, is_chain, is_partly_known):
     """One of the factors known; zeros among it may make data impossible. A chain's H may be of integers."""
-    side, size = pick([("W", (shape[0], rank)), ("H", (rank, shape[1]))][: 1 if is_chain else 2])
+    sides = [("W", (shape[0], rank)), ("H", (rank, shape[1]))]
+    side, size = pick(sides[1:] if is_partly_known and not is_chain else sides[: 1 if is_chain else 2])
     value = pick(["rng.gamma(1.0, 1.0, {})", "np.ones({})", "rng.poisson(0.7, {}).astype(float)"])
     return f'model = pm.do(model, {{"{side}": {value.format(size)}}})'
 
@@ -168,9 +200,10 @@ def without_other(keywords, chosen):
     return {key: value for key, value in keywords.items() if key == chosen or key != other}
 
 
-def hyperparameters(pick, name, shape, rank, suited):
+def hyperparameters(pick, name, shape, rank, suited, n_new):
+    """Of W those of ``n_new`` components."""
     (F, N), found = shape, {}
-    of_w, of_h = (("feature", F), ("component", rank)), (("component", rank), ("obs", N))
+    of_w, of_h = (("feature", F), ("component", n_new)), (("component", rank), ("obs", N))
     if name == "normal_nmf":
         if pick((False, True)):
             found["sigma"] = values(pick, "sigma", (), suited.unknowns)
