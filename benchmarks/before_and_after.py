@@ -215,10 +215,10 @@ def _chains() -> Any:
 
 
 ROWS: dict[str, Callable[[], Callable[[], float]]] = {
-    "EM, NIPS counts, K=10": lambda: fit(_free_counts(), "em", 10),
-    "VB, NIPS counts, K=10": lambda: fit(_counts(), "vb", 20),
-    "Gibbs, NIPS counts, K=10": lambda: sample(_counts(), "gibbs", 0, 20),
-    "Gibbs trajectories, 40 x 100, K=4": lambda: sample(_small_counts(), "gibbs", 200, 200),
+    "EM, NIPS counts, K=10": lambda: fit(_free_counts(), "em", 30),
+    "VB, NIPS counts, K=10": lambda: fit(_counts(), "vb", 100),
+    "Gibbs, NIPS counts, K=10": lambda: sample(_counts(), "gibbs", 0, 60),
+    "Gibbs trajectories, 40 x 100, K=4": lambda: sample(_small_counts(), "gibbs", 500, 2000),
     "IS-NMF EM, 257 x 300, K=8": lambda: fit(_powers(), "em", 400),
     "IS-NMF VB, 257 x 300, K=8": lambda: fit(_powers(), "vb", 200),
     "IS-NMF Gibbs, 257 x 300, K=8": lambda: sample(_powers(), "gibbs", 0, 20),
