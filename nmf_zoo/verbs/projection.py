@@ -27,6 +27,7 @@ from nmf_zoo.structure import (
     Factorisation,
     Flat,
     GammaPrior,
+    HalfNormalPrior,
     InverseGammaPrior,
     Normal,
     Poisson,
@@ -131,6 +132,12 @@ def _normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
     return normal_nmf, {role: own.resolve(values) for role, own in structure.likelihood.parameters.items()}
 
 
+def _half_normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    sigma = _tied(structure.H.prior.precision_of(values) ** -0.5, structure.H.shape)
+    make, arguments = (_normal if isinstance(structure.likelihood, Normal) else _free)(structure, values)
+    return make, {**arguments, "sigma_h": sigma}
+
+
 def _free(structure: Factorisation, values: dict[str, Array]) -> Declared:
     return poisson_nmf, {}
 
@@ -153,8 +160,10 @@ def _chain(structure: Factorisation, values: dict[str, Array]) -> Declared:
 DECLARATIONS: dict[tuple[type, Any], Callable[[Factorisation, dict[str, Array]], Declared]] = {
     (Poisson, Flat): _free,
     (Poisson, GammaPrior): _gamma,
+    (Poisson, HalfNormalPrior): _half_normal,
     **{(Poisson, chain.prior): _chain for chain in CHAINS},
     (Normal, Flat): _normal,
+    (Normal, HalfNormalPrior): _half_normal,
     (Exponential, InverseGammaPrior): _inverse_gamma,
 }
 

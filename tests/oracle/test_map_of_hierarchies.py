@@ -16,6 +16,7 @@ from nmf_zoo.inference.counts import em
 from nmf_zoo.inference.shared.multiplicative import FLOOR
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, model, unknown
+from tests.tan_fevotte import tan_fevotte
 
 RNG = np.random.default_rng(8)
 F, N, K = 6, 7, 2
@@ -191,25 +192,6 @@ def ours(V, W, H, t, a, b, iterations, **options):
     start = {"W": H.T, "H": W.T, "t": t}
     _, state, _, objective = fit(em, structure, em.EM(**options), iterations, start=start)
     return state.Ht, state.W.T, state.values["t"], objective
-
-
-def tan_fevotte(V, W, H, relevance, a, b, iterations):
-    """Tan and Fevotte (2013), algorithm 1: l1-ARD under the Kullback-Leibler divergence, beta = 1 and phi = 1.
-
-    (W, H, relevance, objective after every iteration) of D(V | W H) + sum_k (|w_k| + |h_k| + b) / r_k + c log r_k.
-
-    Multiplicative updates of H, then of W, then of the relevances r, with c = F + N + a + 1.
-    """
-    c = sum(V.shape) + a + 1.0
-    costs = []
-    for _ in range(iterations):
-        H = H * (W.T @ (V / (W @ H))) / (W.sum(axis=0)[:, None] + 1.0 / relevance[:, None])
-        W = W * ((V / (W @ H)) @ H.T) / (H.sum(axis=1) + 1.0 / relevance)
-        size = W.sum(axis=0) + H.sum(axis=1)
-        relevance = (size + b) / c
-        fit = np.sum(W @ H) - np.sum(V * np.log(W @ H))
-        costs.append(fit + np.sum((size + b) / relevance + c * np.log(relevance)))
-    return W, H, relevance, np.array(costs)
 
 
 def test_updates_are_tan_and_fevottes():

@@ -655,8 +655,12 @@ def test_priors_that_shrink(counts, capsys):
         run("fit", "counts.csv", "--rank", "2", "--engine", "vb", "--prior", "ard:shape=4,scale=2", "-o", "r.nc") == 0
     )
     assert dict(_compat.group(nz.load("r.nc"), "posterior")["relevance"].sizes)["component"] == 2
+    words = "ard:cells=half-normal,law=gamma"
+    assert run("fit", "counts.csv", "--rank", "2", "--engine", "em", "--prior", words, "-o", "h.nc") == 0
+    assert "relevance_precision" in _compat.group(nz.load("h.nc"), "posterior")
     capsys.readouterr()
     for text, said in (
+        ("ard:cells=normal", "--prior: got cells='normal'; expected"),
         ("hfp", "--prior: got 'hfp'; expected hpf, ard, or with parameters, e.g. ard:shape=5,scale=2"),
         ("ard:shape=1", "--prior: got shape=1.0; expected a number > 2"),
         ("hpf:rate=1", "--prior: got 'hpf:rate=1'; expected parameters of hpf: shape, mean"),

@@ -1,7 +1,8 @@
 """Whether a posterior exists at all when a factor has no prior: what samplers must ask before they start.
 
 A flat factor can grow while the other one shrinks. Its posterior is proper only when the other factor's prior pins the
-scale: for GaP, W flat and H ~ Gamma(alpha, beta), when alpha_k N > F. Powers have rules of their own
+scale: for GaP, W flat and H ~ Gamma(alpha, beta), when alpha_k N > F. A half-normal density is below a multiple of an
+exponential one and like it near 0, a gamma density of shape 1. Powers have rules of their own
 (:mod:`nmf_zoo.inference.shared.propriety_of_powers`).
 
 Of chains, log-normal ones pin it. Binary ones do not: a component is off at all times with a positive probability, and
@@ -27,6 +28,7 @@ from nmf_zoo.structure import (
     Factorisation,
     Fixed,
     Flat,
+    HalfNormalPrior,
     InverseGammaPrior,
     Likelihood,
     Normal,
@@ -95,14 +97,17 @@ def _is_pinned(structure: Factorisation, flat: Factor, other: Factor, axis: int)
     least = _least_share(structure, other, axis)
     if least > 1:
         return CAN_RUN
+    shapes = "gamma shapes"
+    if isinstance(other.prior, HalfNormalPrior):
+        shapes = "cells (a half-normal counts as a gamma shape of 1)"
     if is_complete(structure):
         return Verdict(
-            f"{flat.name} has no prior, so that its posterior is proper only if the gamma shapes of {other.name} "
+            f"{flat.name} has no prior, so that its posterior is proper only if the {shapes} of {other.name} "
             f"sum to more than {flat.shape[axis]} in each component; the least sum is {least * flat.shape[axis]:.6g}"
         )
     return Verdict(
         f"{flat.name} has no prior and cells are missing, so that its posterior is known to be proper only if the "
-        f"gamma shapes of {other.name}, each divided by the observed cells it serves, sum to more than 1 over the "
+        f"{shapes} of {other.name}, each divided by the observed cells it serves, sum to more than 1 over the "
         f"observed cells of every row or column of X along {flat.name}; the least sum is {least:.6g}"
     )
 
@@ -113,7 +118,8 @@ def _least_share(structure: Factorisation, other: Factor, axis: int) -> float:
     Above 1 the posterior is proper, because integrating the other factor out leaves at most prod_f (r + w_f)^-share_f;
     of complete data this is alpha_k N > F itself, which is necessary too.
     """
-    shapes = np.broadcast_to(other.prior.shape.resolve({}), other.shape)
+    is_half_normal = isinstance(other.prior, HalfNormalPrior)
+    shapes = np.broadcast_to(1.0 if is_half_normal else other.prior.shape.resolve({}), other.shape)
     shapes = shapes.T if axis == 0 else shapes  # (columns along the other factor, K)
     if is_complete(structure):
         return float(shapes.sum(axis=0).min() / structure.shape[axis])

@@ -151,15 +151,15 @@ def parse_chain(flag: str, text: str) -> Any:
 
 
 def parse_prior(flag: str, text: str) -> Any:
-    """``hpf`` or ``ard``, or with numbers: ``ard:shape=5,scale=2``."""
+    """``hpf`` or ``ard``, or with numbers and words: ``ard:shape=5,cells=half-normal``."""
     from nmf_zoo.models.hierarchies import NAMED
 
     name, rest = _named(flag, text, NAMED, "ard:shape=5,scale=2")
-    roles = [field.name for field in fields(NAMED[name])]
-    given = {
-        role: _parse_number(flag, value, float, f"a number for {role}, e.g. {role}=5")
-        for role, value in _roles(flag, text, rest, name, roles)
-    }
+    defaults = {field.name: field.default for field in fields(NAMED[name])}
+    given: dict[str, Any] = {}
+    for role, value in _roles(flag, text, rest, name, defaults):
+        is_word, expected = isinstance(defaults[role], str), f"a number for {role}, e.g. {role}=5"
+        given[role] = value if is_word else _parse_number(flag, value, float, expected)
     try:
         return NAMED[name](**given)
     except InputError as error:
