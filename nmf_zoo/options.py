@@ -29,6 +29,8 @@ def names_checked(callee: Callee) -> Callee:
 
 def _checked(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     parameters = signature(function).parameters.values()
+    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters):  # what it does not know it hands on
+        return function
     known = [each.name for each in parameters if each.kind is not Parameter.POSITIONAL_ONLY and each.name != "self"]
 
     @wraps(function)

@@ -17,6 +17,7 @@ from nmf_zoo.structure import (
     Fixed,
     Flat,
     GammaPrior,
+    HalfNormalPrior,
     HyperPrior,
     InverseGammaPrior,
     Known,
@@ -52,6 +53,12 @@ def gamma(shape, rate=None, mean=None):
 
 def inverse_gamma(shape, scale):
     return InverseGammaPrior(shape=parameter(shape), scale=parameter(scale))
+
+
+def half_normal(sigma=None, **other):
+    """With one of sigma, variance and precision."""
+    own = other if sigma is None else {"sigma": sigma}
+    return HalfNormalPrior(**{role: parameter(value) for role, value in own.items()})
 
 
 def model(x, rank, prior_w, prior_h, mask=None, exposure=None, background=None, data=None, kind="poisson", sigma=None):

@@ -208,6 +208,7 @@ SAMPLER: WholeSampler = WholeSampler(
     chains=CHAINS,  # some of them refused in words of their own
     asks=(),
     takes_known=True,
+    has_kernels=False,
     options=NUTS,
     supports=supports,
     sample=sample,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pymc as pm
 
-from nmf_zoo.models.hierarchies import ARD, HPF, check_beside_known, check_hierarchy
+from nmf_zoo.models.hierarchies import ARD, HPF, check_beside_known, check_hierarchy, declare_half_normals
 from nmf_zoo.models.hyperparameters import check_gamma
 from nmf_zoo.models.inputs import check_inputs
 from nmf_zoo.models.known import around_known, check_known, declare_weights, is_refit, weights_dims
@@ -46,7 +46,8 @@ def gamma_nmf(
 
     Two parametrisations: shape and rate (Paisley), or shape and mean (Cemgil), where beta = alpha / mean stands in the
     graph. Two hierarchies that shrink: ``prior="hpf"`` gives every row of W and column of H a rate with a gamma prior,
-    ``prior="ard"`` every component a relevance.
+    ``prior="ard"`` every component a relevance. ``nz.ARD(cells="half-normal")`` has half-normal cells in place of gamma
+    ones.
 
     Parameters
     ----------
@@ -100,13 +101,17 @@ def gamma_nmf(
         shape=shape,
     )
     fixed, inputs = check_known(known, known_strength, inputs)
-    hierarchy = check_hierarchy(prior, {"beta_w": beta_w, "mean_w": mean_w, "beta_h": beta_h, "mean_h": mean_h})
+    seconds = {"beta_w": beta_w, "mean_w": mean_w, "beta_h": beta_h, "mean_h": mean_h}
+    hierarchy = check_hierarchy(prior, seconds, {"alpha_w": alpha_w, "alpha_h": alpha_h})
     alpha = 1.0 if hierarchy is None else hierarchy.alpha
     if fixed is not None:
         check_beside_known(prior, hierarchy, fixed.strength)
     prior_w = check_gamma("w", inputs, alpha if alpha_w is None else alpha_w, beta_w, mean_w, weights_dims(inputs))
     prior_h = check_gamma("h", inputs, alpha if alpha_h is None else alpha_h, beta_h, mean_h)
     with inputs.model() as model:
+        if isinstance(hierarchy, ARD) and hierarchy.is_half_normal:
+            declare_counts(*declare_half_normals(hierarchy, inputs), inputs)
+            return model
         if isinstance(hierarchy, HPF) and fixed is not None and is_refit(inputs):
             prior_h = prior_h.given(hierarchy.declare_h(), hierarchy.is_mean)
         elif hierarchy is not None:

@@ -101,6 +101,27 @@ class GammaParameters:
         return replace(self, second=replace(self.second, value=second), is_mean=is_mean)
 
 
+@dataclass(frozen=True)
+class HalfNormalOrFlat:
+    """A half-normal prior of this scale, or none."""
+
+    sigma: Hyperparameter | None
+
+    def declare(self, name: str, dims: tuple[str, ...]) -> TensorVariable:
+        """The factor."""
+        if self.sigma is None:
+            return pm.HalfFlat(name, dims=dims)
+        return pm.HalfNormal(name, sigma=self.sigma.declare(), dims=dims)
+
+
+def check_half_normal(suffix: str, inputs: Inputs, sigma: Any, dims: tuple[str, str] | None = None) -> HalfNormalOrFlat:
+    """The prior of W (suffix "w") or H (suffix "h"); none where sigma is None."""
+    if sigma is None:
+        return HalfNormalOrFlat(None)
+    dims = dims or (WEIGHTS if suffix == "w" else ACTIVATIONS)
+    return HalfNormalOrFlat(check_hyperparameter(f"sigma_{suffix}", sigma, dims, inputs))
+
+
 def check_inverse_gamma(
     names: tuple[str, str], alpha: Any, beta: Any, dims: tuple[str, ...], inputs: Inputs
 ) -> tuple[Hyperparameter, Hyperparameter]:

@@ -13,11 +13,10 @@ import xarray as xr
 from nmf_zoo._compat import Result
 from nmf_zoo.distributions.chains import CHAINS, Recipe
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference.registry import verb_of, verdict
+from nmf_zoo.inference.registry import of_projection, verb_of, verdict
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
 from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
-from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.results.posterior import Axis, axes_of, draws_or_means, mean_over_draws, variable_of
 from nmf_zoo.runtime.arguments import variable_shapes
@@ -28,6 +27,7 @@ from nmf_zoo.structure import (
     Factorisation,
     Flat,
     GammaPrior,
+    HalfNormalPrior,
     InverseGammaPrior,
     Normal,
     Poisson,
@@ -36,11 +36,7 @@ from nmf_zoo.structure import (
 )
 from nmf_zoo.verbs.sample_and_fit import fit, sample
 
-# Where no engine is named: what draws before what finds a point, exact sums before particles.
-PREFERRED = ("gibbs", "hmm_exact", "particle_gibbs", "em")
 
-
-@names_checked
 def project(
     idata: Any,
     X_new: Any,
@@ -83,7 +79,7 @@ def project(
     )
     if engine is None:
         known = read(new)
-        engine = next((name for name in PREFERRED if verdict(known, name)), PREFERRED[0])
+        engine = next((name for name in of_projection() if verdict(known, name)), of_projection()[0])
     return (fit if verb_of(engine) == "fit" else sample)(engine=engine, model=new, **arguments)
 
 
@@ -136,6 +132,12 @@ def _normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
     return normal_nmf, {role: own.resolve(values) for role, own in structure.likelihood.parameters.items()}
 
 
+def _half_normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    sigma = _tied(structure.H.prior.precision_of(values) ** -0.5, structure.H.shape)
+    make, arguments = (_normal if isinstance(structure.likelihood, Normal) else _free)(structure, values)
+    return make, {**arguments, "sigma_h": sigma}
+
+
 def _free(structure: Factorisation, values: dict[str, Array]) -> Declared:
     return poisson_nmf, {}
 
@@ -158,8 +160,10 @@ def _chain(structure: Factorisation, values: dict[str, Array]) -> Declared:
 DECLARATIONS: dict[tuple[type, Any], Callable[[Factorisation, dict[str, Array]], Declared]] = {
     (Poisson, Flat): _free,
     (Poisson, GammaPrior): _gamma,
+    (Poisson, HalfNormalPrior): _half_normal,
     **{(Poisson, chain.prior): _chain for chain in CHAINS},
     (Normal, Flat): _normal,
+    (Normal, HalfNormalPrior): _half_normal,
     (Exponential, InverseGammaPrior): _inverse_gamma,
 }
 

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from benchmarks import __main__ as command
-from benchmarks import house, rows, start, threads
+from benchmarks import before_and_after, house, rows, start, threads
 from benchmarks.effective import bulk_ess
 from benchmarks.iterations import Stepper
 from benchmarks.mixing import Run, until_enough
@@ -129,3 +129,28 @@ def test_modules_with_one_importer(tmp_path):
     }
     sources = {tmp_path / "nmf_zoo" / f"{name}.py": source for name, source in files.items()}
     assert house.one_importer(tmp_path, sources) == ["nmf_zoo.b"]
+
+
+# -- two commits in turn ---------------------------------------------------------------------------------------------
+
+
+def test_the_interval_holds_the_median_as_often_as_it_says():
+    rng, n = np.random.default_rng(1), 15
+    held = 0
+    for _ in range(2000):
+        low, high, coverage = before_and_after.interval_of_median(rng.gamma(2.0, size=n))
+        held += low <= 1.6783469900166605 <= high  # the median of that gamma
+    assert coverage == pytest.approx(1 - 2 * 576 / 2**15)  # from the 4th to the 12th
+    assert held / 2000 == pytest.approx(coverage, abs=0.015)
+    assert before_and_after.interval_of_median([3.0, 1.0, 2.0]) == (1.0, 3.0, 0.75)
+
+
+@pytest.mark.parametrize(
+    ("factor", "word"), [(1.3, "slower"), (0.7, "faster"), (1.0, "no difference seen")], ids=["slow", "fast", "same"]
+)
+def test_what_is_said_of_two_commits(factor, word):
+    base = 1.0 + 0.05 * np.random.default_rng(2).standard_normal(15)
+    head = factor * (1.0 + 0.05 * np.random.default_rng(3).standard_normal(15))
+    said = before_and_after.told("EM", base, head, 1.0, 1.0)
+    assert said.endswith(f"{word}; same result")
+    assert before_and_after.told("EM", base, head, 1.0, 1.0 + 1e-9).endswith("another result: 1, 1.000000001")

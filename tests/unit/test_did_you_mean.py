@@ -18,7 +18,7 @@ X = [[3, 0, 2], [1, 4, 2]]
 CALLS = {
     *MODELS.values(),
     *(entry.options for entry in [*OURS, *METHODS.values()]),
-    *(nz.sample, nz.fit, nz.select_rank, nz.evidence, nz.stream, nz.compare_engines, nz.calibrate, nz.project),
+    *(nz.sample, nz.fit, nz.select_rank, nz.evidence, nz.stream, nz.compare_engines, nz.calibrate),
     *(nz.predict, nz.Search, nz.HPF, nz.ARD),
 }
 
@@ -62,6 +62,14 @@ def test_an_unknown_argument_is_refused_by_name(call):
             call(**{wrong: 1})
     with pytest.raises(InputError, match=f"zzz: got an argument that {call.__name__} doesn't have"):
         call(zzz=1)
+
+
+def test_projection_hands_on_what_fit_takes():
+    model, few = nz.gap(X, 1, alpha_h=2.0), {"engine": "em", "max_iter": 2, "tol": 0.0, "search": None, "quiet": True}
+    fitted = nz.fit(model=model, random_seed=1, **few)
+    assert nz.project(fitted, X, model=model, random_seed=7, **few).attrs["random_seed"] == "7"
+    with pytest.raises(UnknownArgument, match=r"an argument that fit doesn't have; .*did you mean 'random_seed'"):
+        nz.project(fitted, X, model=model, random_sed=7, **few)
 
 
 def test_the_refusal_of_an_argument_comes_back_from_another_process():

@@ -382,7 +382,9 @@ def divergence(q: Approximation, shape: Array, rate: Array, free: slice = slice(
 
 def _sum_product(prior: Array, cells: Array, sums: Array) -> float:
     """The sum of prior * cells, of (1 or rows, 1 or K) and (rows, K); ``sums`` (K,) are those of the cells' rows."""
-    return float(np.sum(prior[0] * sums)) if len(prior) == 1 else float(np.sum(prior * cells))
+    if len(prior) == 1:
+        return float(np.sum(prior[0] * sums))
+    return float(np.sum(prior[:, 0] @ cells)) if prior.shape[1] == 1 else float(np.sum(prior * cells))
 
 
 def draw_from(q: Approximation, draws: int, key: np.uint64) -> Array:

@@ -148,6 +148,7 @@ ENGINE: Engine = Engine(
     verb="fit",
     likelihoods=(Poisson,),
     chains=(BasisChainPrior,),
+    projects=2,
     takes_known=True,
     options=HMMExact,
     supports=supports,

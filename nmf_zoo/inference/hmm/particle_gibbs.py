@@ -315,6 +315,7 @@ ENGINE: Engine = Engine(
     verb="sample",
     likelihoods=(Poisson,),
     chains=CHAINS,
+    projects=3,
     options=ParticleGibbs,
     supports=supports,
     prepare=prepare,

@@ -515,6 +515,7 @@ ENGINE: Engine = Engine(
     name="em",
     verb="fit",
     likelihoods=(Exponential,),
+    projects=4,
     takes_known=True,
     options=EM,
     supports=supports,

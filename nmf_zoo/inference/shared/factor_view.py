@@ -13,7 +13,15 @@ import numpy as np
 
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.kernels.random.predictions import Cells, draw_cells
-from nmf_zoo.structure import Array, Factor, Factorisation, Flat, GammaPrior, InverseGammaPrior
+from nmf_zoo.structure import Array, Factor, Factorisation, Flat, GammaPrior, HalfNormalPrior, InverseGammaPrior
+
+
+class Terms(NamedTuple):
+    """A log prior but for its constant: power log v - rate v - curve v^2 / 2, each broadcasting to (rows, K)."""
+
+    power: Array
+    rate: Array
+    curve: Array
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,27 @@ class Side:
     def gamma(self) -> GammaPrior:
         """The prior of a side that ``is_gamma``."""
         return cast(GammaPrior, self.factor.prior)
+
+    @property
+    def is_half_normal(self) -> bool:
+        return isinstance(self.factor.prior, HalfNormalPrior)
+
+    def terms(self, mode: str, values: Mapping[str, Array]) -> Terms:
+        """Of the density of a flat, gamma or half-normal factor, or in the mode "log" of that of its logarithms.
+
+        A factor without a prior has none in either.
+        """
+        nothing = np.zeros((1, 1))
+        if self.is_gamma:
+            shape, rate = self.prior(values)
+            return Terms(shape if mode == "log" else shape - 1.0, rate, nothing)
+        if self.is_half_normal:
+            return Terms(np.full((1, 1), float(mode == "log")), nothing, self.curve(values))
+        return Terms(nothing, nothing, nothing)
+
+    def curve(self, values: Mapping[str, Array]) -> Array:
+        """1 / sigma^2 of a half-normal prior, two-dimensional, broadcasting to (rows, K), or to its free columns."""
+        return self.turn(np.atleast_2d(cast(HalfNormalPrior, self.factor.prior).precision_of(values)))
 
     @property
     def is_inverse_gamma(self) -> bool:

@@ -17,7 +17,8 @@ Where some components of W are known and m are not, s is a sum over the latter, 
 component is positive, w_k h_kn is a background whose inverse has all moments, and its zeros are not bare.
 
 The rest are moments of 1 / h. A gamma factor (shape a) has such moments below a only: sampled beside bare zeros, whose
-1 / l <= const prod_k (w_k h_k)^(-1/K), it must have shapes above z / K along every row.
+1 / l <= const prod_k (w_k h_k)^(-1/K), it must have shapes above z / K along every row. Near 0 a half-normal density is
+that of a gamma with shape 1.
 """
 
 from __future__ import annotations
@@ -27,7 +28,16 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
-from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, Flat, GammaPrior, InverseGammaPrior
+from nmf_zoo.structure import (
+    Array,
+    Factor,
+    Factorisation,
+    Fixed,
+    Flat,
+    GammaPrior,
+    HalfNormalPrior,
+    InverseGammaPrior,
+)
 
 
 class Seen(NamedTuple):
@@ -92,8 +102,8 @@ def _is_pinned(structure: Factorisation, axis: int, seen: Seen) -> Verdict:
     if other.unknowns:
         return Verdict(f"{flat.name} has no prior and the hyperparameters of {other.name} are unknown")
     if not isinstance(other.prior, InverseGammaPrior):
-        reason = f"under a gamma prior of {other.name}, whose cells come close to 0, it is not known to be proper"
-        return Verdict(f"{flat.name} has no prior, and {reason}")
+        reason = "whose cells come close to 0, it is not known to be proper"
+        return Verdict(f"{flat.name} has no prior, and under a {other.prior.family} prior of {other.name}, {reason}")
     rank, cells = int(structure.free_in_both.sum()), seen.per_row(slice(None), flat.shape[axis])
     if np.any(cells <= rank):
         return _too_few(flat, int(cells.min()), rank)
@@ -148,7 +158,7 @@ def _is_seen(flat: Factor, known: Array, length: int, seen: Seen) -> Verdict:
 def _bears_zeros(structure: Factorisation) -> Verdict:
     """Both factors have a prior or are known: only bare zeros can make the posterior improper."""
     for axis, (factor, other) in enumerate(((structure.W, structure.H), (structure.H, structure.W))):
-        if not factor.unknowns and not isinstance(factor.prior, GammaPrior):
+        if not factor.unknowns and not isinstance(factor.prior, GammaPrior | HalfNormalPrior):
             continue
         seen = _seen(structure, axis)
         if not np.any(seen.is_bare):
@@ -159,12 +169,13 @@ def _bears_zeros(structure: Factorisation) -> Verdict:
                 f"hyperparameter {names} is unknown, and X holds {int(seen.is_bare.sum())} zeros, where the density "
                 f"has no bound as {factor.name} goes to 0: give X a background or {names} a value"
             )
-        if isinstance(factor.prior, GammaPrior):
+        if isinstance(factor.prior, GammaPrior | HalfNormalPrior):
             shared = 1 if isinstance(other.prior, Fixed) and np.any(other.prior.value == 0) else structure.rank
-            shapes = np.broadcast_to(factor.prior.shape.resolve({}), factor.shape).min(axis=1 - axis)
+            shape = 1.0 if isinstance(factor.prior, HalfNormalPrior) else factor.prior.shape.resolve({})
+            shapes = np.broadcast_to(shape, factor.shape).min(axis=1 - axis)
             if np.any(seen.per_row(seen.is_bare, factor.shape[axis]) >= shared * shapes):
                 return Verdict(
-                    f"{factor.name} has a gamma prior, and X holds too many zeros for its posterior to be known to be "
-                    f"proper: give {factor.name} an inverse-gamma prior or X a background"
+                    f"{factor.name} has a {factor.prior.family} prior, and X holds too many zeros for its posterior to "
+                    f"be known to be proper: give {factor.name} an inverse-gamma prior or X a background"
                 )
     return CAN_RUN

@@ -19,9 +19,7 @@ from nmf_zoo.structure import (
     Flat,
     GammaPrior,
     InverseGammaPrior,
-    Known,
     Likelihood,
-    Normal,
     Offset,
     Poisson,
     ends_of,
@@ -117,7 +115,7 @@ def takes_powers(structure: Factorisation) -> Verdict:
 
 
 def takes_scale(structure: Factorisation, name: str, least: float, most: float, precision: str = "float64") -> Verdict:
-    """Whether the largest X, unless 0, also over exposure or sigma, lies in ``least`` to ``most``; they in `UNITS`."""
+    """Whether the largest X, unless 0, also over exposure or scale, lies in ``least`` to ``most``; they in `UNITS`."""
     if precision == "float32":
         name, (least, most) = f'{name}(precision="float32")', SINGLE
     largest = float(np.max(np.abs(structure.data.observed_values), initial=0.0))
@@ -128,10 +126,10 @@ def takes_scale(structure: Factorisation, name: str, least: float, most: float, 
             ends = ends_of(likelihood.exposure)
             found += [(f"{of_X} over an exposure of {end:g}", np.divide(largest, end)) for end in ends]
             others += [("an exposure", end) for end in ends]
-        if isinstance(likelihood, Normal) and isinstance(likelihood.sigma, Known):
-            sigma = float(likelihood.sigma.value)
-            found.append((f"{of_X} over sigma", np.divide(largest, sigma)))
-            others.append(("sigma", sigma))
+        if likelihood.known_scale is not None:
+            of_scale, scale = likelihood.known_scale
+            found.append((f"{of_X} over {of_scale}", np.divide(largest, scale)))
+            others.append((of_scale, scale))
     checks = [(*other, *UNITS) for other in others] + [(*one, least, most) for one in found if largest]
     for what, size, low, high in checks:
         if not low <= size <= high:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nmf_zoo.interfaces.cli import catalogue
 from nmf_zoo.interfaces.cli.parser import NOT_HYPERPARAMETERS
 
+if TYPE_CHECKING:
+    from nmf_zoo.structure import Factorisation
+
+OTHERS = ("stream", "evidence")  # verbs beside those of `engine=`
 WIDE = [[3, 0, 5, 1, 2], [1, 4, 0, 2, 6]]  # more samples than features, so that a flat W has a proper posterior
-OF_POWERS = ("is-nmf",)  # models whose data are positive numbers; of all others they are counts
 
 
 def run_models(arguments: argparse.Namespace) -> int:
@@ -27,22 +30,38 @@ def run_engines(arguments: argparse.Namespace) -> int:
 
 
 def engine_table(markdown: bool = False) -> str:
-    """Model x engine, by the engines' verdicts on small complete matrices; the reasons stand below."""
+    """Model x engine, then x stream and method, by their verdicts on small complete matrices; reasons stand below."""
     import numpy as np
 
-    from nmf_zoo.inference.registry import names, verb_of, verdict
+    from nmf_zoo.inference.registry import fitting, named, names, verb_of, verdict
     from nmf_zoo.models import MODELS
     from nmf_zoo.reading import read
 
+    def reason(name: str, verb: str, structure: Factorisation) -> str:
+        """Why none of this name runs it; "" when one does."""
+        reasons = [verdict(structure, entry).reason for entry in fitting(named(name, verb), structure)]
+        return "" if "" in reasons else reasons[0]
+
+    def structures(data: Any) -> dict[str, Factorisation]:
+        found = {}
+        for (name, form), declare in declarations().items():
+            structure = read(declare(MODELS[name], data))
+            is_discrete = structure.likelihood.is_discrete
+            structure = structure if is_discrete else read(declare(MODELS[name], data + 0.5))
+            found[f"{name}, {form}" if form else name] = structure
+        return found
+
+    wide, tall = structures(np.array(WIDE)), structures(np.transpose(WIDE))
     notes: list[str] = []
-    rows = [["model", *(f"{name} ({verb_of(name)})" for name in names())]]
-    for (name, form), declare in declarations().items():
-        data = np.array(WIDE) + (0.5 if name in OF_POWERS else 0)
-        wide, tall = (read(declare(MODELS[name], X)) for X in (data, data.T))
-        marks = (_mark(verdict(wide, engine).reason, verdict(tall, engine).reason, notes) for engine in names())
-        rows.append([f"{name}, {form}" if form else name, *marks])
-    table = _as_markdown(rows) if markdown else _as_text(rows)
-    return "\n".join([*table, "", *(f"{number}. {note}" for number, note in enumerate(notes, start=1))])
+    lines: list[str] = []
+    # Those of `engine=`, then streams and methods for the evidence.
+    for columns in ([(name, verb_of(name)) for name in names()], [(name, v) for v in OTHERS for name in names(v)]):
+        rows = [["model", *(f"{name} ({verb})" for name, verb in columns)]]
+        for model in wide:
+            reasons = ((reason(*column, wide[model]), reason(*column, tall[model])) for column in columns)
+            rows.append([model, *(_mark(*pair, notes) for pair in reasons)])
+        lines += [*(_as_markdown(rows) if markdown else _as_text(rows)), ""]
+    return "\n".join([*lines, *(f"{number}. {note}" for number, note in enumerate(notes, start=1))])
 
 
 def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
@@ -51,6 +70,7 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
     import scipy.sparse as sp
 
     from nmf_zoo.models import MODELS
+    from nmf_zoo.models.hierarchies import ARD
 
     def plain(**options: Any) -> Callable[[Any, Any], Any]:
         return lambda build, X: build(X, **options)
@@ -65,6 +85,8 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
 
     found: dict[tuple[str, str], Callable[[Any, Any], Any]] = {(name, ""): plain(rank=1) for name in MODELS}
     found |= {("gamma-nmf", word): plain(rank=1, prior=word) for word in ("hpf", "ard")}
+    found |= {("gamma-nmf", "ard, half-normal"): plain(rank=1, prior=ARD(cells="half-normal"))}
+    found |= {(name, "half-normal"): plain(rank=1, sigma_w=1.0, sigma_h=1.0) for name in ("poisson-nmf", "normal-nmf")}
     found |= {(name, "known beside new"): known(rank=2) for name in MODELS}
     found |= {(name, "all known"): known(rank=1) for name in MODELS}
     found |= {("gamma-nmf", "known_strength"): known(rank=2, known_strength=9.0)}

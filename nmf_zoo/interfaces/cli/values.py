@@ -28,7 +28,8 @@ def parse_value(argument: Argument, text: str | bool) -> Any:
     kinds = [kind.strip() for kind in argument.annotation.split("|")]
     if "None" in kinds and text.lower() == "none":
         return None
-    for kind in kinds:
+    several = [kind for kind in kinds if kind.startswith("tuple[")] if "," in text else []
+    for kind in several or kinds:
         if kind != "None":
             return _parse_kind(argument.flag, kind, text)
     raise InputError(argument.flag, repr(text), "none")
@@ -150,15 +151,15 @@ def parse_chain(flag: str, text: str) -> Any:
 
 
 def parse_prior(flag: str, text: str) -> Any:
-    """``hpf`` or ``ard``, or with numbers: ``ard:shape=5,scale=2``."""
+    """``hpf`` or ``ard``, or with numbers and words: ``ard:shape=5,cells=half-normal``."""
     from nmf_zoo.models.hierarchies import NAMED
 
     name, rest = _named(flag, text, NAMED, "ard:shape=5,scale=2")
-    roles = [field.name for field in fields(NAMED[name])]
-    given = {
-        role: _parse_number(flag, value, float, f"a number for {role}, e.g. {role}=5")
-        for role, value in _roles(flag, text, rest, name, roles)
-    }
+    defaults = {field.name: field.default for field in fields(NAMED[name])}
+    given: dict[str, Any] = {}
+    for role, value in _roles(flag, text, rest, name, defaults):
+        is_word, expected = isinstance(defaults[role], str), f"a number for {role}, e.g. {role}=5"
+        given[role] = value if is_word else _parse_number(flag, value, float, expected)
     try:
         return NAMED[name](**given)
     except InputError as error:

@@ -185,11 +185,13 @@ def offsets(pick, shape, is_sparse):
 def own_hyperparameters(name):
     """The names that a model's hyperparameters have."""
     of_w, of_h = ["alpha_w", "beta_w", "mean_w"], ["alpha_h", "beta_h", "mean_h"]
+    sigmas = ["sigma_w", "sigma_h"]
     return {
+        "poisson_nmf": sigmas,
         "gamma_nmf": of_w + of_h,
         "gap": of_h,
         "hmm_nmf": of_w,
-        "normal_nmf": ["sigma"],
+        "normal_nmf": ["sigma", *sigmas],
         "is_nmf": ["alpha_h", "beta_h", "alpha_w", "beta_w"],
     }.get(name, [])
 
@@ -204,9 +206,12 @@ def hyperparameters(pick, name, shape, rank, suited, n_new):
     """Of W those of ``n_new`` components."""
     (F, N), found = shape, {}
     of_w, of_h = (("feature", F), ("component", n_new)), (("component", rank), ("obs", N))
-    if name == "normal_nmf":
-        if pick((False, True)):
+    if name in ("poisson_nmf", "normal_nmf"):
+        if name == "normal_nmf" and pick((False, True)):
             found["sigma"] = values(pick, "sigma", (), suited.unknowns)
+        for key, dims in (("sigma_w", of_w), ("sigma_h", of_h)):
+            if pick.once_in(3):
+                found[key] = values(pick, key, dims, suited.unknowns)
         return found
     if name == "is_nmf":
         for key, dims in (("alpha_h", of_h), ("beta_h", of_h), ("alpha_w", of_w), ("beta_w", of_w)):
@@ -216,7 +221,11 @@ def hyperparameters(pick, name, shape, rank, suited, n_new):
     if name == "hmm_nmf":
         found["chain"] = chains(pick, rank, suited)
     if name == "gamma_nmf" and pick.once_in(8):
-        found["prior"] = pick(["'hpf'", "'ard'", "nz.HPF(shape=1e-2, mean=1e3)", "nz.ARD(shape=2.5, scale=1e-3)"])
+        recipes = ["nz.HPF(shape=1e-2, mean=1e3)", "nz.ARD(shape=2.5, scale=1e-3)", "nz.ARD(law='gamma')"]
+        of_half_normals = ["nz.ARD(cells='half-normal')", "nz.ARD(shape=1.5, cells='half-normal', law='gamma')"]
+        found["prior"] = pick(["'hpf'", "'ard'", *recipes, *of_half_normals])
+        if found["prior"] in of_half_normals and not pick.once_in(10):
+            return found
     sides = {"gamma_nmf": "wh", "gap": "h", "hmm_nmf": "w"}.get(name, "")
     for side in sides:
         dims = of_w if side == "w" else of_h
