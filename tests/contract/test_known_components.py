@@ -7,14 +7,18 @@ import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import scipy.optimize
 import scipy.sparse
 
 import nmf_zoo as nz
 from nmf_zoo._compat import group
 from nmf_zoo.errors import InputError, UnreadableModel, UnsupportedModel
 from nmf_zoo.inference import registry
+from nmf_zoo.inference.counts import mcem
+from nmf_zoo.inference.counts.mcem_expectations import ExactLikelihood
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.reading import read
+from nmf_zoo.runtime.workers import SERIAL
 
 F, N = 7, 9
 RNG = np.random.default_rng(4)
@@ -261,9 +265,44 @@ def test_refusals_say_which():
     taken = {entry.name for entry in registry.REGISTRY if registry.verdict(structure, entry)}
     assert taken == {"em", "vb", "gibbs", "nuts", "bound"}
     with pytest.raises(UnsupportedModel, match="2 of the 3 components of W are known, and it takes all or none"):
+        nz.sample(engine="smc", model=model)
+    with pytest.raises(UnsupportedModel, match="W_new has a prior, and beside known components it maximises over new"):
         nz.fit(engine="mcem", model=model)
+    with pytest.raises(UnsupportedModel, match="hyperparameter alpha_h is unknown, beside known components of W"):
+        nz.fit(engine="mcem", model=nz.gap(X, 3, known=KNOWN, alpha_h=nz.free()))
     with pytest.raises(UnsupportedModel, match="W_new has no prior, so it can grow"):
         nz.fit(engine="em", model=nz.gap(X, 3, known=KNOWN, alpha_h=1.0))
+
+
+FEW = RNG.poisson(np.c_[[0.5, 0.2, 0.0], [0.1, 0.6, 0.9]] @ RNG.gamma(1.0, 2.0, (2, 25))) + [[1], [0], [0]]
+
+
+def gap_beside(complete):
+    model = nz.gap(FEW, 2, known=[[0.5], [0.2], [0.0]], alpha_h=1.0, beta_h=0.5)
+    options = nz.MCEM(complete=complete, sweeps=200, burn_in=20, exact=True)
+    return fit(model, options, max_iter=60, tol=0), model
+
+
+@pytest.mark.parametrize("complete", ["C", "H", "CH"])
+def test_mcem_maximises_the_marginal_likelihood_over_new_components(complete):
+    """The exact log p(X | W) is as high at the end as where a search by it ends, up to its Monte-Carlo error."""
+    result, model = gap_beside(complete)
+    W = group(result, "posterior")["W"].to_numpy()[0, 0]
+    np.testing.assert_array_equal(W[:, 0], [0.5, 0.2, 0.0])
+    likelihood = ExactLikelihood(read(model), SERIAL)
+
+    def loss(log_w):
+        return -likelihood(np.c_[W[:, 0], np.exp(log_w)], {})
+
+    best = scipy.optimize.minimize(loss, np.log(W[:, 1]), method="Nelder-Mead", options={"maxiter": 400}).fun
+    assert best <= loss(np.log(W[:, 1])) < best + 0.02
+
+
+def test_an_exposure_that_is_off_is_seen(monkeypatch):
+    right = mcem.divide_by_exposure
+    monkeypatch.setattr(mcem, "divide_by_exposure", lambda sources, old, exposure: right(sources, old, 1.3 * exposure))
+    with pytest.raises(AssertionError):
+        test_mcem_maximises_the_marginal_likelihood_over_new_components("CH")
 
 
 HYPER = {
