@@ -224,7 +224,7 @@ class Convergence:
     def warnings(self) -> list[str]:
         """What should be said aloud: of components only what the posterior of W H does not explain already."""
         rest = [one for one in (self.of_invariants, self.of_components) if one is not None and one.is_warning]
-        return [one.text for one in (*self.of_sampler, *rest[:1])]
+        return [one.text for one in (*(one for one in self.of_sampler if one.is_warning), *rest[:1])]
 
 
 class Weighed(NamedTuple):
@@ -248,8 +248,9 @@ def judge(idata: Any, weights: str, activations: str) -> Convergence:
     """Judge the draws of any sampler, aligned or not."""
     groups = _compat.group_names(idata)
     size, do, weighed = run_size(idata), what_helps(idata.attrs), weighed_of(idata)
-    mode = "" if weighed else one_mode(idata)
     of_sampler = list(advise_on_sampler(_compat.group(idata, "sample_stats"))) if "sample_stats" in groups else []
+    has_moved = any(one.about == "temperatures" and not one.is_warning for one in of_sampler)  # from mode to mode
+    mode = "" if weighed or has_moved else one_mode(idata)
     followed = followed_draws(idata, weights, activations)
     table = summarise_draws(followed)
     of_invariants = advise_on_followed(table, followed, *size, do, mode) if len(table) else None
@@ -360,6 +361,11 @@ OF_SAMPLERS = {
         "raise target_accept, choose a prior that is less extreme near 0, or use another engine",
     ),
     "depth": ("The sampler moved slowly, and results may be rough.", "use another engine, or rescale the data"),
+    "temperatures": (
+        "Replicas have not gone to the hottest temperature and back: chains may have stayed in the modes that they "
+        "began in.",
+        f"take more temperatures=, or {AGAIN}",
+    ),
     "lost components": (
         "The reconstruction W H can be relied on, single components can't: chains explain the data by different ones.",
         "try a smaller rank, and read components as one explanation among several",
@@ -407,7 +413,8 @@ FITTED = (
     "The fit converged, and its restarts agree.",
     "look at the components and the reconstruction; for uncertainty, sample (the Gibbs engine)",
 )
-GRAVEST = ("draws", "chains", "modes", "divergences", "nearly", "effective", "depth", "one chain")  # then components
+# then components
+GRAVEST = ("draws", "chains", "modes", "divergences", "nearly", "effective", "depth", "temperatures", "one chain")
 
 
 def verdict_on(idata: Any, weights: str = "W", activations: str = "H") -> Sentence | None:

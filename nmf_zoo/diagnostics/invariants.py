@@ -27,6 +27,7 @@ ESS_LIMIT = 100  # effective draws, per chain
 FEWEST_DRAWS = 4  # ArviZ has no R-hat and no effective sample size below
 FEW_DRAWS = 100  # of a chain: below, PyMC does not judge them
 DEEP = 0.05  # part of a chain's draws that may reach the maximum tree depth
+ROUND_TRIPS = "round_trips"  # of replica exchange
 DEPTH_REACHED = ("reached_max_treedepth", "maxdepth_reached")  # PyMC's name of it, and nutpie's
 
 
@@ -110,7 +111,9 @@ def _rows(draws: xr.Dataset) -> list[str]:
 
 
 def advise_on_sampler(stats: xr.Dataset) -> Iterator[Advice]:
-    """What NUTS says of itself: divergences, and chains that reached the maximum tree depth."""
+    """What samplers say of themselves: divergences, maximum tree depth, round trips of replicas."""
+    if ROUND_TRIPS in stats:
+        yield _on_round_trips(stats)
     if "diverging" in stats and (n := int(stats["diverging"].sum())):
         verb, word = ("was", "divergence") if n == 1 else ("were", "divergences")
         do = "Increase target_accept=, or choose a prior that is less extreme near 0."
@@ -124,6 +127,20 @@ def advise_on_sampler(stats: xr.Dataset) -> Iterator[Advice]:
             who = f"Chain {deep[0]}" if len(deep) == 1 else f"Chains {', '.join(deep[:-1])} and {deep[-1]}"
             do = "Draws are slow to make and mix badly; try another engine."
             yield Advice(f"{who} reached the maximum tree depth. {do}", True, "depth")
+
+
+def _on_round_trips(stats: xr.Dataset) -> Advice:
+    """Whether replicas went to the hot end of their ladder and back in every chain, which takes them to all modes."""
+    trips = int(stats[ROUND_TRIPS].isel(draw=-1).min())
+    rates = stats["exchange_rate"].mean(("chain", "draw"))
+    if trips == 0:
+        text = "In a chain no replica went from the posterior to the hottest temperature and back"
+        do = f"Neighbours exchanged with a probability of {float(rates.min()):.2g} or more: take more temperatures="
+        return Advice(f"{text}. {do}, or draw longer.", True, "temperatures")
+    barrier = float(stats["barrier"].isel(draw=-1).mean())
+    many = f"{trips:,} round trip{'s' * (trips != 1)} or more in each chain"
+    text = f"Replicas made {many}, across a barrier of {barrier:.1f}."
+    return Advice(text, False, "temperatures")
 
 
 LONGER = "Draw longer (tune=, draws=)"

@@ -14,7 +14,7 @@ from typing import Any
 from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of
 from nmf_zoo.inference import nuts
 from nmf_zoo.inference.counts import em, gibbs, mcem, online_em, vb
-from nmf_zoo.inference.evidence import bound, chib, enumeration, smc, smc_draws
+from nmf_zoo.inference.evidence import bound, chib, enumeration, replicas, smc, smc_draws
 from nmf_zoo.inference.general import em as general_em
 from nmf_zoo.inference.hmm import exact, particle_em, particle_gibbs, particle_online
 from nmf_zoo.inference.hmm import online as exact_online
@@ -87,7 +87,10 @@ def resolve_engine(engine: Any, verb: str, structure: Factorisation) -> tuple[An
     """The engine that a name or an options object stands for on this model, and its options."""
     require_verb(engine, verb)
     entry = fitting(named(engine, verb), structure)[0]
-    return entry, entry.options() if isinstance(engine, str) else engine
+    options = entry.options() if isinstance(engine, str) else engine
+    if entry is gibbs.ENGINE and options.temperatures is not None:
+        return replicas.ENGINE, options  # the same name and options, but a chain is several
+    return entry, options
 
 
 def require_verb(engine: Any, verb: str) -> None:

@@ -18,7 +18,7 @@ from nmf_zoo.inference.registry import require_support, resolve_engine
 from nmf_zoo.inference.shared.joint import log_joints
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.options import names_checked
-from nmf_zoo.prediction.pointwise import finest, log_likelihood
+from nmf_zoo.prediction.pointwise import add_log_likelihood, finest
 from nmf_zoo.reading import constant_data, observed_data, read
 from nmf_zoo.results.beginnings import SEARCH
 from nmf_zoo.results.checkpoints import checkpointed
@@ -195,7 +195,7 @@ def sample(
     idata = pack({**groups, **searched, **data}, attrs)
     if with_log_likelihood:
         with _left_out("log_likelihood"):
-            idata = log_likelihood(idata, model, per=finest(structure))
+            idata = add_log_likelihood(idata, model, finest(structure))
     if compute_convergence_checks and not quiet:
         with _left_out("convergence checks"):
             warn_unconverged(idata, structure, with_components=store is None)
@@ -299,7 +299,7 @@ def fit(
         warnings.warn(message, NmfZooWarning, stacklevel=3)
     if with_log_likelihood:
         with _left_out("log_likelihood"):
-            idata = log_likelihood(idata, model, per=finest(structure))
+            idata = add_log_likelihood(idata, model, finest(structure))
     return idata
 
 

@@ -88,6 +88,7 @@ from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, HalfNormalPrior, Poisson
 
 MOVES = ("scale", "shear")
+MOST_REPLICAS = 10_000  # no table takes so many
 
 
 class GibbsState(NamedTuple):
@@ -131,10 +132,15 @@ class Gibbs:
         enough counts for the cells of W and H (about 0.7 each with prior shapes of 1, and more with smaller shapes),
         "always" on any, "never". Tables with more than 262,144 filled cells go without. Where the data are powers,
         "auto" is "always", and nothing goes without.
+    temperatures : replica exchange, for posteriors with several modes: how many replicas of each chain, from the
+        posterior to the prior; or powers of the likelihood, falling from 1 to 0 or more. Powers in between are adapted
+        in the warm-up. None for none. Of counts, with gamma priors of known hyperparameters
+        (:mod:`nmf_zoo.inference.evidence.replicas`)
     """
 
     moves: tuple[str, ...] = MOVES
     trajectories: Literal["auto", "always", "never"] = "auto"
+    temperatures: int | tuple[float, ...] | None = None
 
     def __post_init__(self):
         check_types(self)
@@ -143,6 +149,25 @@ class Gibbs:
         if wrong or not isinstance(given, Sequence):
             raise InputError("moves", repr(wrong), f"a selection of {list(MOVES)}; () for none")
         object.__setattr__(self, "moves", tuple(given))
+        object.__setattr__(self, "temperatures", check_temperatures(self.temperatures))
+
+
+def check_temperatures(given: Any) -> int | tuple[float, ...] | None:
+    """How many replicas, or their temperatures as floats."""
+    if given is None:
+        return None
+    expected = "an integer >= 2, or numbers that fall from 1 to 0 or more"
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        if not 2 <= given <= MOST_REPLICAS:
+            raise InputError("temperatures", repr(given), expected)
+        return int(given)
+    try:
+        ladder = np.array(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("temperatures", repr(given)[:60], expected) from None
+    if ladder.ndim != 1 or len(ladder) < 2 or ladder[0] != 1.0 or not np.all(np.diff(ladder) < 0.0) or ladder[-1] < 0.0:
+        raise InputError("temperatures", repr(given)[:60], expected, "e.g. temperatures=8 or (1, 0.3, 0.1, 0)")
+    return tuple(ladder.tolist())
 
 
 @dataclass(frozen=True)

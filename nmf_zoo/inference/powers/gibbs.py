@@ -128,6 +128,8 @@ class GibbsProblem:
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Powers with inverse-gamma (or proper flat) factors and proper hyperpriors."""
+    if options.temperatures is not None:
+        return Verdict("temperatures= is for counts: leave it out, or start='search' and say that it is one mode")
     checks = (takes_powers, takes_inverse_gammas, knows_weights_only, is_proper)
     return next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
 

@@ -32,7 +32,7 @@ NOT_OPTIONS = {
     "on_step",
 }  # objects of Python; --initvals, --search, --log-likelihood and an output that ends in .zarr stand for most
 
-TABLE = ".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet; features in rows"
+TABLE = ".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet, features in rows; .h5ad; a folder: 10x, AnnData's Zarr"
 KINDS = ("components", "activations", "trace", "objective")  # pictures that need a result and nothing else
 EXIT_CODES = "0 done, 1 failed, 2 bad input, 130 interrupted by Ctrl-C, 143 by SIGTERM; what was drawn is then saved"
 NOT_OF_RANKS = {"vb"}  # of a method: objects of Python
@@ -173,7 +173,8 @@ def _add_table(parser: Parser) -> None:
     table = parser.add_argument_group("the input file")
     table.add_argument("--transpose", action="store_true", help="samples are in the rows")
     table.add_argument("--labels", "--vocab", type=Path, metavar="FILE", help="feature names, one per line (.gz too)")
-    table.add_argument("--key", help="which array of an .npz archive")
+    table.add_argument("--key", help="which array of an .npz archive, or kind of features of a folder of 10x")
+    table.add_argument("--layer", help="which layer of an AnnData file (default X)")
     table.add_argument("--header", metavar="yes|no", help="a text file has a header line (default: by its first lines)")
     table.add_argument(
         "--row-labels", metavar="yes|no", help="its first column holds labels (default: by its first lines)"

@@ -28,7 +28,8 @@ def parse_value(argument: Argument, text: str | bool) -> Any:
     kinds = [kind.strip() for kind in argument.annotation.split("|")]
     if "None" in kinds and text.lower() == "none":
         return None
-    for kind in kinds:
+    several = [kind for kind in kinds if kind.startswith("tuple[")] if "," in text else []
+    for kind in several or kinds:
         if kind != "None":
             return _parse_kind(argument.flag, kind, text)
     raise InputError(argument.flag, repr(text), "none")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ import scipy.sparse as sp
 
 from nmf_zoo.distributions.chains import CHAINS
 from nmf_zoo.inference import registry
+from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.models import free, gamma_nmf, gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.prediction.predictive import predict
 from nmf_zoo.reading import read
@@ -156,7 +157,16 @@ def run(entry: Registration, models: Iterable[str]) -> float:
 
 
 def _sample(model: pm.Model, options: Any) -> None:
+    if isinstance(options, Gibbs):
+        _exchange(model, replace(options, temperatures=3))
     predict(sample(20, tune=40, chains=1, start="random", engine=options, model=model, **QUIET), model, random_seed=1)
+
+
+def _exchange(model: pm.Model, options: Gibbs) -> None:
+    """Replica exchange, which has kernels of its own, where it runs."""
+    structure = read(model)
+    if registry.verdict(structure, *registry.resolve_engine(options, "sample", structure)):
+        sample(2, tune=2, chains=1, start="random", engine=options, model=model, **QUIET)
 
 
 def _fit(model: pm.Model, options: Any) -> None:
