@@ -112,6 +112,7 @@ def test_beliefs_are_priors_around_the_catalogue():
         ({"known": CATALOGUE.T}, r"known: got 2 rows; expected 7, the features of X"),
         ({"known": -CATALOGUE}, r"known: got values from .*expected finite numbers >= 0"),
         ({"known": 0 * CATALOGUE}, r"known: got a component of zeros"),
+        ({"known": CATALOGUE.to_xarray()}, r"known: got a Dataset; expected a matrix"),
         ({"known": CATALOGUE, "rank": 1}, r"rank: got 1; expected at least 2, the known components"),
         ({"known": CATALOGUE, "prior": "ard"}, r"prior: got 'ard'; expected None or 'hpf' beside known components"),
         (
@@ -252,6 +253,13 @@ def test_rates_of_samples_are_learned_where_all_components_are_known():
     model = nz.gamma_nmf(X, 2, known=KNOWN, prior="hpf")
     assert set(model.named_vars) == {"W", "H", "X", "beta_h"}
     nz.check(model)
+
+
+@pytest.mark.parametrize("engine", ["em", "gibbs"])
+def test_a_model_without_unknowns_is_refused_in_one_line(engine):
+    model = pm.do(nz.poisson_nmf(X, 2, known=KNOWN), {"H": np.ones((2, N))})
+    with pytest.raises(UnsupportedModel, match="W and H are known, and so is all else"):
+        (nz.fit if engine == "em" else nz.sample)(engine=engine, model=model, quiet=True)
 
 
 @pytest.fixture(scope="module")

@@ -42,22 +42,48 @@ def engine_table(markdown: bool = False) -> str:
         reasons = [verdict(structure, entry).reason for entry in fitting(named(name, verb), structure)]
         return "" if "" in reasons else reasons[0]
 
-    def declare(builder: Callable[..., Any], data: Any) -> Factorisation:
-        structure = read(builder(data, rank=1))
-        return structure if structure.likelihood.is_discrete else read(builder(data + 0.5, rank=1))
+    def structure(model: str, declare: Callable[[Any, Any], Any], data: Any) -> Factorisation:
+        found = read(declare(MODELS[model], data))
+        return found if found.likelihood.is_discrete else read(declare(MODELS[model], data + 0.5))
 
-    data = np.array(WIDE)
-    wide, tall = ({name: declare(builder, X) for name, builder in MODELS.items()} for X in (data, data.T))
+    data, forms = np.array(WIDE), declarations()
+    wide, tall = ({at: structure(at[0], declare, X) for at, declare in forms.items()} for X in (data, data.T))
     notes: list[str] = []
     lines: list[str] = []
     # Those of `engine=`, then streams and methods for the evidence.
     for columns in ([(name, verb_of(name)) for name in names()], [(name, v) for v in OTHERS for name in names(v)]):
         rows = [["model", *(f"{name} ({verb})" for name, verb in columns)]]
-        for model in MODELS:
-            reasons = ((reason(*column, wide[model]), reason(*column, tall[model])) for column in columns)
-            rows.append([model, *(_mark(*pair, notes) for pair in reasons)])
+        for at in forms:
+            reasons = ((reason(*column, wide[at]), reason(*column, tall[at])) for column in columns)
+            rows.append([", ".join(filter(None, at)), *(_mark(*pair, notes) for pair in reasons)])
         lines += [*(_as_markdown(rows) if markdown else _as_text(rows)), ""]
     return "\n".join([*lines, *(f"{number}. {note}" for number, note in enumerate(notes, start=1))])
+
+
+def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
+    """(model, form) -> a declaration of a table by the builder: every model as it is, then other forms of some."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    from nmf_zoo.models import MODELS
+
+    def plain(**options: Any) -> Callable[[Any, Any], Any]:
+        return lambda build, X: build(X, **options)
+
+    def known(**options: Any) -> Callable[[Any, Any], Any]:
+        """The first component of W known."""
+        return lambda build, X: build(X, known=np.ones((len(X), 1)), **options)
+
+    def sparse(build: Any, X: Any) -> Any:
+        depths = 1.0 + np.arange(X.shape[1])[None]
+        return build(sp.csr_array(X), 1, exposure=(np.ones((len(X), 1)), depths), background=0.5)
+
+    found: dict[tuple[str, str], Callable[[Any, Any], Any]] = {(name, ""): plain(rank=1) for name in MODELS}
+    found |= {("gamma-nmf", word): plain(rank=1, prior=word) for word in ("hpf", "ard")}
+    found |= {(name, "known beside new"): known(rank=2) for name in MODELS}
+    found |= {(name, "all known"): known(rank=1) for name in MODELS}
+    found |= {("gamma-nmf", "known_strength"): known(rank=2, known_strength=9.0)}
+    return found | {(name, "sparse, with offsets"): sparse for name in ("poisson-nmf", "gamma-nmf", "gap", "hmm-nmf")}
 
 
 def _mark(on_wide: str, on_tall: str, notes: list[str]) -> str:
