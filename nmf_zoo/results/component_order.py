@@ -338,6 +338,8 @@ def reordered(group: xr.Dataset, dims: FactorDims, order: Array) -> xr.Dataset:
     """Every variable with a dim of components, draw by draw; ``order`` (chain, draw, component)."""
     own = {dims.component, dims.own}
     first = order[0, 0]
+    if np.all(order == np.arange(len(first))):
+        return group
     if np.all(order == first):
         coords = {dim: group[dim] for dim in own if dim in group.coords}
         return group.isel({dim: first for dim in own if dim in group.dims}).assign_coords(coords)
