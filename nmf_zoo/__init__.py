@@ -30,6 +30,8 @@ _HOMES = {
     "nmf_zoo.inference.hmm.particle_online": ("ParticleOnlineEM",),
     "nmf_zoo.inference.nuts": ("NUTS",),
     "nmf_zoo.interfaces.step_methods": ("ConjugateGibbs",),
+    "nmf_zoo.interfaces.pymc_sampler": ("PyMCSampler",),
+    "nmf_zoo.interfaces.annotated": ("tl",),
     "nmf_zoo.interfaces.compiling": ("compile",),
     "nmf_zoo.inference.registry": ("register_engine", "register_likelihood"),
     "nmf_zoo.streaming.stream": ("stream", "resume_stream"),
@@ -42,6 +44,7 @@ _HOMES = {
         "plot_trace",
         "plot_objective",
         "plot_rank",
+        "plot_stability",
         "plot_comparison",
         "plot_calibration",
         "plot_filter",
@@ -60,6 +63,7 @@ _HOMES = {
     "nmf_zoo.workbench.modes": ("weigh_modes",),
     "nmf_zoo.workbench.pooling": ("pool",),
     "nmf_zoo.workbench.rank": ("select_rank",),
+    "nmf_zoo.workbench.stability": ("stability",),
     "nmf_zoo.workbench.bounds": ("RankBound",),
     "nmf_zoo.workbench.holdout": ("Holdout",),
     "nmf_zoo.workbench.marginal": (
@@ -82,9 +86,17 @@ _HOMES = {
     "nmf_zoo.diagnostics.measures": ("snr", "sparseness"),
     "nmf_zoo.audio.separation": ("separate",),
     "nmf_zoo.audio.spectra": ("power_spectrogram",),
-    "nmf_zoo._compat": ("save",),
+    "nmf_zoo._compat": ("save", "Result"),
     "nmf_zoo.results.loading": ("load",),
-    "nmf_zoo.errors": ("InputError", "UnreadableModel", "UnsupportedModel", "NotWritten", "RunFailed", "NmfZooWarning"),
+    "nmf_zoo.errors": (
+        "InputError",
+        "UnknownArgument",
+        "UnreadableModel",
+        "UnsupportedModel",
+        "NotWritten",
+        "RunFailed",
+        "NmfZooWarning",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = ["__version__", *_HOME_OF]
@@ -93,7 +105,10 @@ __all__ = ["__version__", *_HOME_OF]
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use, so that ``import nmf_zoo`` and the command line start at once."""
     if name not in _HOME_OF:
-        raise AttributeError(f"module 'nmf_zoo' has no attribute {name!r}")
+        from nmf_zoo.errors import did_you_mean
+
+        hint = did_you_mean(name, __all__)
+        raise AttributeError(f"module 'nmf_zoo' has no attribute {name!r}{hint and f'; {hint}'}")
     value = getattr(import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value

@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import xarray as xr
 
@@ -31,6 +31,41 @@ LAYOUT, THIS_LAYOUT = "layout", 2
 def arviz_statistics() -> Any:
     """The module with ArviZ's ``rhat`` and ``ess``: of ArviZ 1 the part that draws no pictures and loads sooner."""
     return import_module("arviz_stats" if IS_TREE else "arviz")
+
+
+class Group(Protocol):
+    """What a type checker knows of a group of a result, an ``xarray.Dataset`` or a node of a ``DataTree``."""
+
+    attrs: dict[Any, Any]
+
+    def __getitem__(self, name: str, /) -> xr.DataArray: ...
+
+    def __getattr__(self, name: str) -> Any: ...
+
+
+class Result(Protocol):
+    """What type checkers know of a result, whether it is an ``az.InferenceData`` or, of ArviZ 1.x, an ``xr.DataTree``.
+
+    Attributes
+    ----------
+    posterior, sample_stats, observed_data : groups that all results have; others can be had by their names, too
+    attrs : engine, options, seed, versions
+    """
+
+    attrs: dict[Any, Any]
+
+    @property
+    def posterior(self) -> Group: ...
+
+    @property
+    def sample_stats(self) -> Group: ...
+
+    @property
+    def observed_data(self) -> Group: ...
+
+    def __getitem__(self, group: str, /) -> Group: ...
+
+    def __getattr__(self, name: str) -> Any: ...
 
 
 def inference_data(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any:

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # of a disk, a file, a user's share
+
+LONGEST = 200  # letters of a value that is shown
+ALIKE = 0.6  # share of letters that a wrong name has in common with a right one, of which it may be a slip
+# What other libraries call an argument of ours.
+ELSEWHERE = {
+    **dict.fromkeys(("n_components", "n_topics", "k"), "rank"),
+    **dict.fromkeys(("seed", "random_state", "rng"), "random_seed"),
+    **dict.fromkeys(("warmup", "num_warmup", "burn_in", "burnin"), "tune"),
+    **dict.fromkeys(("samples", "n_samples", "num_samples"), "draws"),
+    **dict.fromkeys(("n_chains", "num_chains"), "chains"),
+    **dict.fromkeys(("n_jobs", "threads", "n_threads"), "cores"),
+    **dict.fromkeys(("n_iter", "iterations"), "max_iter"),
+    **dict.fromkeys(("n_init", "nrun"), "restarts"),
+    **dict.fromkeys(("init", "inits", "initial"), "initvals"),
+}
 
 
 class NmfZooWarning(UserWarning):
@@ -40,6 +55,52 @@ class InputError(ValueError):
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickle, by which an error comes back from another process."""
         return type(self), (self.name, self.got, self.expected, self.do)
+
+
+class UnknownArgument(InputError, TypeError):
+    """A keyword argument that a function or an options object doesn't have; a ``TypeError`` too, as Python's own."""
+
+
+def did_you_mean(word: Any, allowed: Iterable[Any]) -> str:
+    """``did you mean 'gibbs'?``: the names most like a wrong one, as they are written in code; "" where none is.
+
+    Letters of either case, dashes and underscores are the same; names of other libraries for the same thing count.
+    """
+    from difflib import SequenceMatcher
+
+    if not isinstance(word, str):
+        return ""
+    names = {_plain(name): name for name in allowed if isinstance(name, str)}
+    wrong = _plain(word)
+    if wrong in names or ELSEWHERE.get(wrong) in names:
+        near = [names[wrong if wrong in names else ELSEWHERE[wrong]]]
+    else:
+        likeness = {name: SequenceMatcher(None, name, wrong).ratio() for name in names}
+        least = max(ALIKE, max(likeness.values(), default=0.0) - 0.05)
+        near = [own for name, own in names.items() if likeness[name] >= least][:2]
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def _plain(name: str) -> str:
+    return name.strip("-").lower().replace("-", "_").replace(" ", "_")
+
+
+def not_one_of(name: str, got: Any, allowed: Iterable[Any], more: str = "", do: str = "") -> InputError:
+    """The refusal of a word that is not among those allowed: the nearest, else what else to do.
+
+    Parameters
+    ----------
+    more : what is allowed beside the words, e.g. ", or their options"
+    do : what to do where no word is near
+    """
+    words = list(allowed)
+    return InputError(name, shown(got), f"one of {words}{more}", did_you_mean(got, words) or do)
+
+
+def shown(value: Any) -> str:
+    """A value in an error, at a length that can be read."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Options objects: what each field holds is what its annotation says, before its own rules are asked."""
+"""Arguments by name, and options objects: what each field holds is what its annotation says, before its own rules."""
 
 from __future__ import annotations
 
@@ -7,11 +7,41 @@ import numbers
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, TypeVar
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, UnknownArgument, did_you_mean, shown
 
 LARGEST = 2**63 - 1  # of a whole number, which loops count in 64 bits
+
+
+Callee = TypeVar("Callee", bound=Callable[..., Any])
+
+
+def names_checked(callee: Callee) -> Callee:
+    """Decorator of a function, or of a class above ``@dataclass``: of unknown arguments the nearest known is said."""
+    if isinstance(callee, type):
+        callee.__init__ = _checked(callee.__init__, callee.__name__)  # type: ignore[misc]
+        return callee
+    return _checked(callee, callee.__name__)  # type: ignore[return-value]
+
+
+def _checked(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    parameters = signature(function).parameters.values()
+    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters):  # what it does not know it hands on
+        return function
+    known = [each.name for each in parameters if each.kind is not Parameter.POSITIONAL_ONLY and each.name != "self"]
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs.keys() <= set(known):
+            wrong = next(word for word in kwargs if word not in known)
+            expected = f"one of {', '.join(known)}"
+            raise UnknownArgument(wrong, f"an argument that {name} doesn't have", expected, did_you_mean(wrong, known))
+        return function(*args, **kwargs)
+
+    return call
 
 
 def check_types(options: Any) -> None:
@@ -24,7 +54,7 @@ def check_types(options: Any) -> None:
             continue
         if not any(is_so(value) for is_so, _ in known) and not (isinstance(value, str | int) and value in allowed):
             expected = [words for _, words in known] + [f"one of {allowed}"] * bool(allowed)
-            raise InputError(field.name, repr(value)[:200], " or ".join(expected))
+            raise InputError(field.name, shown(value), " or ".join(expected), did_you_mean(value, allowed))
 
 
 def check_least(options: Any, **least: float) -> None:

@@ -141,6 +141,18 @@ PRIORS = {
     "InverseGamma, both of each sample": lambda: pm.InverseGamma(
         "B", positive("a", shape=N), pm.Gamma("b", two, three, shape=(1, N)), shape=(K, N)
     ),
+    "HalfNormal": lambda: pm.HalfNormal("B", three, shape=(K, N)),
+    "HalfNormal, of each sample": lambda: pm.HalfNormal("B", sigma=np.arange(1.0, N + 1), shape=(K, N)),
+    "HalfNormal, known tau": lambda: pm.HalfNormal("B", tau=np.float64(4.0), shape=(K, N)),
+    "HalfNormal, free sigma": lambda: pm.HalfNormal("B", sigma=positive("s", shape=K)[:, None], shape=(K, N)),
+    "HalfNormal, root": lambda: pm.HalfNormal("B", sigma=pm.math.sqrt(positive("v")), shape=(K, N)),
+    "HalfNormal, root of each component": lambda: pm.HalfNormal(
+        "B", sigma=pm.math.sqrt(positive("v", shape=K)[:, None]), shape=(K, N)
+    ),
+    "HalfNormal, root as a power": lambda: pm.HalfNormal("B", sigma=positive("v", shape=N) ** 0.5, shape=(K, N)),
+    "HalfNormal, tau": lambda: pm.HalfNormal("B", tau=positive("p", shape=K)[:, None], shape=(K, N)),
+    "HalfNormal, one over a root": lambda: pm.HalfNormal("B", sigma=1 / pm.math.sqrt(positive("p")), shape=(K, N)),
+    "HalfNormal, power of a precision": lambda: pm.HalfNormal("B", sigma=positive("p") ** -0.5, shape=(K, N)),
     "known": lambda: pt.as_tensor(KNOWN_B),
     "known data": lambda: pm.Data("B", KNOWN_B),
     "known data of integers": lambda: pm.Data("B", np.full((K, N), 2)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from nmf_zoo.inference.counts import gibbs
@@ -15,9 +17,11 @@ from nmf_zoo.structure import (
     Fixed,
     Flat,
     GammaPrior,
+    HalfNormalPrior,
     HyperPrior,
     InverseGammaPrior,
     Known,
+    KnownComponents,
     Listed,
     Normal,
     Outer,
@@ -51,6 +55,12 @@ def inverse_gamma(shape, scale):
     return InverseGammaPrior(shape=parameter(shape), scale=parameter(scale))
 
 
+def half_normal(sigma=None, **other):
+    """With one of sigma, variance and precision."""
+    own = other if sigma is None else {"sigma": sigma}
+    return HalfNormalPrior(**{role: parameter(value) for role, value in own.items()})
+
+
 def model(x, rank, prior_w, prior_h, mask=None, exposure=None, background=None, data=None, kind="poisson", sigma=None):
     """A factorisation of x (F, N), Poisson's unless said; an array as a prior is a fixed factor, None a flat one."""
     x = np.asarray(x, dtype=np.float64)
@@ -76,6 +86,13 @@ def _prior(prior):
     if prior is None:
         return Flat()
     return prior if isinstance(prior, Proper) else Fixed(value=np.asarray(prior, dtype=np.float64))
+
+
+def beside(factor, values, free):
+    """The same factor with known components beside those of its prior; ``values`` are of all, of which these count."""
+    axis = 1 if factor.name == "W" else 0
+    known = KnownComponents(variable=f"{factor.name}_new", values=np.array(values), free=slice(*free), axis=axis)
+    return dataclasses.replace(factor, known=known)
 
 
 def weight_of(structure):

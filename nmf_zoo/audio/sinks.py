@@ -12,7 +12,7 @@ import numpy as np
 
 from nmf_zoo.audio.samples import FORMATS, SampleFormat, whole_steps
 from nmf_zoo.audio.wav import WavWriter
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError, NmfZooWarning, not_one_of
 from nmf_zoo.files import check_place
 from nmf_zoo.structure import Array
 
@@ -78,7 +78,7 @@ def choose_format(own: SampleFormat, asked: str | None) -> SampleFormat:
     if asked is None:
         return own
     if asked not in FORMATS:
-        raise InputError("sample_format", repr(asked), f"one of {', '.join(FORMATS)}")
+        raise not_one_of("sample_format", asked, FORMATS)
     return FORMATS[asked]
 
 

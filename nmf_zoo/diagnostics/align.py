@@ -16,7 +16,8 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError
+from nmf_zoo._compat import Result
+from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.results.component_order import GROUP, REPORT, component_order, reordered, with_names
 from nmf_zoo.results.factor_draws import Factors, factor_dims, read_factors
 from nmf_zoo.results.matching import (
@@ -30,6 +31,7 @@ from nmf_zoo.results.matching import (
     mean_over,
     with_unit_sums,
 )
+from nmf_zoo.results.modes import weighed_modes
 from nmf_zoo.results.posterior import LEADING, best_chain, posterior_group
 
 RAW = "unaligned_posterior"
@@ -43,16 +45,16 @@ def align(
     scale: Literal["unit_sum", "drawn"] = "unit_sum",
     weights: str = "W",
     activations: str = "H",
-) -> Any:
+) -> Result:
     """Match the components of all draws of all chains, and put them on one scale.
 
     Parameters
     ----------
     idata : InferenceData or DataTree whose posterior holds W and H: of :func:`~nmf_zoo.sample`, ``pm.sample``, anyone's
     reference : what to match: a result (the mean of its aligned draws is meant), or a Dataset or mapping with W and H;
-        default the mean of the chain with the highest mean ``lp`` (of the first one where there is no ``lp``), its
-        components in the order that everything shows them in: the result's group ``components``, else in falling order
-        of what they add to W H, unless the model labels them
+        default the mean of the chain with the highest mean ``lp`` (of the first one where there is no ``lp``; of the
+        heaviest mode where modes have been weighed), its components in the order that everything shows them in: the
+        result's group ``components``, else in falling order of what they add to W H, unless the model labels them
     scale : "unit_sum": columns of W sum to 1, and H is in the units of the data; "drawn": as the draws have it, which
         means something only where the priors of W and H fix it
     weights, activations : names of the two factors. Without draws of H the columns of W alone are matched
@@ -67,6 +69,7 @@ def align(
         cosine     how near its source w_k h_k' is to the reference's, from 0 to 1
         became     by (chain, component): "matched", "split", "merged" with another, or "different", of the chain's mean
         switches   by (chain): draws whose order differs from that of the draw before
+        mode       by (chain): the one that it is in, the heaviest first, where :func:`~nmf_zoo.weigh_modes` has told
 
     and the reference itself. :func:`~nmf_zoo.summarise_components` judges how well components mix. Hyperparameters with
     a dim of components are reordered, not rescaled.
@@ -84,7 +87,7 @@ def align(
     ('chain', 'component')
     """
     if scale not in SCALES:
-        raise InputError("scale", repr(scale), f"one of {list(SCALES)}")
+        raise not_one_of("scale", scale, SCALES)
     group = posterior_group(idata)
     factors = read_factors(group, weights, activations)
     own = None
@@ -101,6 +104,8 @@ def align(
     if own is not None:
         aligned = with_names(aligned, own, dims)
     report = _report(aligned, factors, chosen, (order, np.take_along_axis(factor, order, -1), cosine))
+    if (modes := weighed_modes(idata)) is not None:
+        report = report.assign(mode=("chain", modes["mode_of_chain"].to_numpy()))
     groups = {name: _compat.group(idata, name) for name in _compat.group_names(idata) if name != GROUP}
     raw = groups.get(RAW, group)
     attrs = {**idata.attrs, "aligned": scale}

@@ -33,7 +33,6 @@ from nmf_zoo.diagnostics.invariants import (
     advise_on_modes,
     advise_on_sampler,
     ess,
-    found_by,
     invariants,
     is_of_particles,
     rhat,
@@ -43,6 +42,7 @@ from nmf_zoo.diagnostics.invariants import (
 )
 from nmf_zoo.diagnostics.modes import modes_of_chains
 from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.results.beginnings import began_at_several, one_mode, search_group
 from nmf_zoo.results.component_order import (
     FEWEST,
     GROUP,
@@ -54,7 +54,7 @@ from nmf_zoo.results.component_order import (
 )
 from nmf_zoo.results.factor_draws import factor_dims, read_factors
 from nmf_zoo.results.groups import checked_cells
-from nmf_zoo.results.modes import MODES, describe_modes, weighed_modes
+from nmf_zoo.results.modes import DECIDED, MODES, POOLED, UNDECIDED, describe_modes, pooled_modes, weighed_modes
 from nmf_zoo.results.posterior import LEADING, posterior_group
 from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.runtime.stopping import EARLY
@@ -182,7 +182,7 @@ def warn_unconverged(idata: Any, structure: Factorisation, with_components: bool
     """The same of a run of ours, on behalf of the verb that its user called."""
     names = structure.W.name, structure.H.name
     for text in judge(_in_memory(idata, structure, with_components), *names).warnings:
-        warnings.warn(text, NmfZooWarning, stacklevel=3)
+        warnings.warn(text, NmfZooWarning, stacklevel=4)
 
 
 def _in_memory(idata: Any, structure: Factorisation, with_components: bool) -> Any:
@@ -208,6 +208,8 @@ class Convergence:
     invariants : as :func:`~nmf_zoo.summarise`
     components : as :func:`~nmf_zoo.summarise_components`; None where there are no draws of W
     of_sampler, of_invariants, of_components : sentences on them; None where the draws can't tell
+    mode : the one that all chains began in; "" where they began apart
+    weighed : what the modes weigh, where that is known
     """
 
     invariants: pd.DataFrame
@@ -215,6 +217,8 @@ class Convergence:
     of_sampler: list[Advice]
     of_invariants: Advice | None
     of_components: Advice | None
+    mode: str = ""
+    weighed: Weighed | None = None
 
     @property
     def tables(self) -> list[pd.DataFrame]:
@@ -228,32 +232,55 @@ class Convergence:
     def warnings(self) -> list[str]:
         """What should be said aloud: of components only what the posterior of W H does not explain already."""
         rest = [one for one in (self.of_invariants, self.of_components) if one is not None and one.is_warning]
-        return [one.text for one in (*self.of_sampler, *rest[:1])]
+        return [one.text for one in (*(one for one in self.of_sampler if one.is_warning), *rest[:1])]
 
 
-def search_group(idata: Any) -> xr.Dataset | None:
-    """The group ``search``; None where there was none."""
-    return _compat.group(idata, "search") if "search" in _compat.group_names(idata) else None
+class Weighed(NamedTuple):
+    """What several modes weigh: a sentence, and whether it is "decided" or "undecided", or draws are "pooled" by it."""
+
+    text: str
+    word: str
+
+
+def weighed_of(idata: Any) -> Weighed | None:
+    """What a result says of the modes that its chains are in, or that its draws are pooled of; None of one mode."""
+    if pooled := pooled_modes(idata):
+        return Weighed(pooled, POOLED)
+    modes = weighed_modes(idata)
+    if modes is None or modes.sizes["mode"] == 1:
+        return None
+    return Weighed(describe_modes(modes), UNDECIDED if UNDECIDED in modes["verdict"] else DECIDED)
 
 
 def judge(idata: Any, weights: str, activations: str) -> Convergence:
     """Judge the draws of any sampler, aligned or not."""
     groups = _compat.group_names(idata)
-    size, do = run_size(idata), what_helps(idata.attrs)
+    size, do, weighed = run_size(idata), what_helps(idata.attrs), weighed_of(idata)
     of_sampler = list(advise_on_sampler(_compat.group(idata, "sample_stats"))) if "sample_stats" in groups else []
-    if (search := search_group(idata)) is not None:
-        of_sampler.append(Advice(f"All chains began in the mode that was {found_by(search)}.", False, "search"))
+    has_moved = any(one.about == "temperatures" and not one.is_warning for one in of_sampler)  # from mode to mode
+    mode = "" if weighed or has_moved else one_mode(idata)
     followed = followed_draws(idata, weights, activations)
     table = summarise_draws(followed)
-    of_invariants = advise_on_followed(table, followed, *size, do) if len(table) else None
+    near = began_at_several(idata)
+    of_invariants = advise_on_followed(table, followed, *size, do, mode, near) if len(table) else None
+    if mode and (of_invariants is None or of_invariants.is_warning):
+        of_sampler.append(Advice(f"All chains began in {mode}.", False, "start"))
     components = judge_components(idata, weights, activations)
     of_components = None if components is None else advise_on_components(components, *size, do)
-    return Convergence(table, components, of_sampler, of_invariants, of_components)
+    return Convergence(table, components, of_sampler, of_invariants, of_components, mode, weighed)
 
 
-def advise_on_followed(table: pd.DataFrame, draws: xr.Dataset, n_chains: int, n_draws: int, do: str = LONGER) -> Advice:
+def advise_on_followed(
+    table: pd.DataFrame,
+    draws: xr.Dataset,
+    n_chains: int,
+    n_draws: int,
+    do: str = LONGER,
+    mode: str = "",
+    near: bool = False,
+) -> Advice:
     """What lp and cells of W H say; where chains disagree, whether drawing longer would help."""
-    advice = advise_on_invariants(table, n_chains, n_draws, do)
+    advice = advise_on_invariants(table, n_chains, n_draws, do, mode)
     disagree = advice.about == "chains" and advice.is_warning
     modes = modes_of_chains(draws) if disagree and do == LONGER else None  # particles are in all modes at once
     if modes is None or len(modes) == 1:
@@ -261,7 +288,7 @@ def advise_on_followed(table: pd.DataFrame, draws: xr.Dataset, n_chains: int, n_
     lp = None
     if "lp" in draws:
         lp = np.array([float(draws["lp"].isel(chain=mode).mean()) for mode in modes])
-    return advise_on_modes(table["rhat"], modes, lp)
+    return advise_on_modes(table["rhat"], modes, lp, near)
 
 
 def followed_draws(idata: Any, weights: str, activations: str) -> xr.Dataset:
@@ -331,7 +358,14 @@ OF_SAMPLERS = {
         "Each chain has settled, but in a mode of its own: they explain the data in different ways, and a longer run "
         "will not change that.",
         "start all chains in the best mode that a search finds, start='search' (--search 16), or choose a smaller "
-        "rank; then say that the results are of one mode; or weigh the modes: nz.weigh_modes, nz.pool",
+        "rank; then say that the results are of one mode; or weigh the modes: nz.weigh_modes, nz.pool "
+        "(nmf-zoo modes)",
+    ),
+    "near modes": (
+        "Each chain has settled, but in a mode of its own, and the search's bounds of these are near: each may hold a "
+        "part of the posterior.",
+        "weigh the modes and pool the draws by what they weigh: nz.weigh_modes, nz.pool (nmf-zoo modes --pool); on a "
+        "small table let chains go from mode to mode: nz.Gibbs(temperatures=8)",
     ),
     "nearly": (
         "The chains nearly agree: the results are a first impression, and a longer run will settle them.",
@@ -344,6 +378,11 @@ OF_SAMPLERS = {
         "raise target_accept, choose a prior that is less extreme near 0, or use another engine",
     ),
     "depth": ("The sampler moved slowly, and results may be rough.", "use another engine, or rescale the data"),
+    "temperatures": (
+        "Replicas have not gone to the hottest temperature and back: chains may have stayed in the modes that they "
+        "began in.",
+        f"take more temperatures=, or {AGAIN}",
+    ),
     "lost components": (
         "The reconstruction W H can be relied on, single components can't: chains explain the data by different ones.",
         "try a smaller rank, and read components as one explanation among several",
@@ -351,6 +390,19 @@ OF_SAMPLERS = {
     "components": (
         "The reconstruction W H can be relied on, single components are not settled yet.",
         f"{AGAIN} before reading components one by one",
+    ),
+}
+# The same where the modes have been weighed, by what that showed: what they weigh follows.
+OF_WEIGHED = {
+    DECIDED: (
+        "Each chain has settled, but in a mode of its own. What the modes weigh is known:",
+        "make one posterior of them by their shares, nz.pool(idata) (nmf-zoo modes --pool); then say "
+        "that modes which no chain has found are left out",
+    ),
+    UNDECIDED: (
+        "Each chain has settled, but in a mode of its own, and what the modes weigh is undecided:",
+        "weigh them with more draws=, or read each mode by itself, idata.sel(chain=[...]), and say that it is one "
+        "of several",
     ),
 }
 GOOD = (
@@ -378,7 +430,9 @@ FITTED = (
     "The fit converged, and its restarts agree.",
     "look at the components and the reconstruction; for uncertainty, sample (the Gibbs engine)",
 )
-GRAVEST = ("draws", "chains", "modes", "divergences", "nearly", "effective", "depth", "one chain")  # then components
+# then components
+APART = ("modes", "near modes")
+GRAVEST = ("draws", "chains", *APART, "divergences", "nearly", "effective", "depth", "temperatures", "one chain")
 
 
 def verdict_on(idata: Any, weights: str = "W", activations: str = "H") -> Sentence | None:
@@ -394,19 +448,34 @@ def _verdict_on(idata: Any, weights: str, activations: str) -> Sentence | None:
     if "fit" in _compat.group_names(idata):
         fit = _compat.group(idata, "fit")
         return of_fit(list(advise_on_fit(fit, search_group(idata)))) if "objective" in fit else None
-    return of_sampler(judge(idata, weights, activations).advice, longer(idata.attrs, run_size(idata)[1]))
+    found = judge(idata, weights, activations)
+    return of_sampler(found.advice, longer(idata.attrs, run_size(idata)[1]), found.mode, found.weighed)
 
 
-def of_sampler(advice: Sequence[Advice], run: str) -> Sentence:
-    """``run``: `` for longer (draws=2000, tune=2000)``, or what else makes it better."""
-    began = "".join(f" {one.text}" for one in advice if one.about == "search")
+def of_sampler(advice: Sequence[Advice], run: str, mode: str = "", weighed: Weighed | None = None) -> Sentence:
+    """The gravest of the findings, and what is known of modes.
+
+    ``run`` : `` for longer (draws=2000, tune=2000)``, or what else makes it better; ``mode`` : the one that all chains
+    began in; ``weighed`` : what the modes weigh
+    """
     warnings = [one.about for one in advice if one.is_warning]
     warnings.sort(key=lambda about: GRAVEST.index(about) if about in GRAVEST else len(GRAVEST))
+    rest = f" {_of_weights(weighed)}" if weighed else ""
+    if warnings and warnings[0] in APART and weighed is not None and weighed.word in OF_WEIGHED:
+        text, do = OF_WEIGHED[weighed.word]
+        return Sentence(f"{text} {weighed.text}", do, True)
     if warnings:
         text, do = OF_SAMPLERS[warnings[0]]
-        return Sentence(text + began, do.format(run), True)
+        began = f" All chains began in {mode}." if mode else ""
+        return Sentence(f"{text}{began}{rest}", do.format(run), True)
     knows_components = any(one.about == "components" for one in advice)
-    return Sentence(GOOD[0].format(" and on every component" if knows_components else "") + began, GOOD[1], False)
+    what = (" and on every component" if knows_components else "") + (f", within {mode}" if mode else "")
+    return Sentence(GOOD[0].format(what) + rest, GOOD[1], False)
+
+
+def _of_weights(weighed: Weighed) -> str:
+    """A sentence beside one on something else."""
+    return f"Draws of the modes were pooled by their shares. {weighed.text}" if weighed.word == POOLED else weighed.text
 
 
 def of_fit(advice: Sequence[Advice]) -> Sentence:

@@ -27,6 +27,7 @@ ESS_LIMIT = 100  # effective draws, per chain
 FEWEST_DRAWS = 4  # ArviZ has no R-hat and no effective sample size below
 FEW_DRAWS = 100  # of a chain: below, PyMC does not judge them
 DEEP = 0.05  # part of a chain's draws that may reach the maximum tree depth
+ROUND_TRIPS = "round_trips"  # of replica exchange
 DEPTH_REACHED = ("reached_max_treedepth", "maxdepth_reached")  # PyMC's name of it, and nutpie's
 
 
@@ -110,7 +111,9 @@ def _rows(draws: xr.Dataset) -> list[str]:
 
 
 def advise_on_sampler(stats: xr.Dataset) -> Iterator[Advice]:
-    """What NUTS says of itself: divergences, and chains that reached the maximum tree depth."""
+    """What samplers say of themselves: divergences, maximum tree depth, round trips of replicas."""
+    if ROUND_TRIPS in stats:
+        yield _on_round_trips(stats)
     if "diverging" in stats and (n := int(stats["diverging"].sum())):
         verb, word = ("was", "divergence") if n == 1 else ("were", "divergences")
         do = "Increase target_accept=, or choose a prior that is less extreme near 0."
@@ -124,6 +127,20 @@ def advise_on_sampler(stats: xr.Dataset) -> Iterator[Advice]:
             who = f"Chain {deep[0]}" if len(deep) == 1 else f"Chains {', '.join(deep[:-1])} and {deep[-1]}"
             do = "Draws are slow to make and mix badly; try another engine."
             yield Advice(f"{who} reached the maximum tree depth. {do}", True, "depth")
+
+
+def _on_round_trips(stats: xr.Dataset) -> Advice:
+    """Whether replicas went to the hot end of their ladder and back in every chain, which takes them to all modes."""
+    trips = int(stats[ROUND_TRIPS].isel(draw=-1).min())
+    rates = stats["exchange_rate"].mean(("chain", "draw"))
+    if trips == 0:
+        text = "In a chain no replica went from the posterior to the hottest temperature and back"
+        do = f"Neighbours exchanged with a probability of {float(rates.min()):.2g} or more: take more temperatures="
+        return Advice(f"{text}. {do}, or draw longer.", True, "temperatures")
+    barrier = float(stats["barrier"].isel(draw=-1).mean())
+    many = f"{trips:,} round trip{'s' * (trips != 1)} or more in each chain"
+    text = f"Replicas made {many}, across a barrier of {barrier:.1f}."
+    return Advice(text, False, "temperatures")
 
 
 LONGER = "Draw longer (tune=, draws=)"
@@ -140,8 +157,12 @@ def what_helps(attrs: Mapping[str, Any]) -> str:
     return MORE_PARTICLES if is_of_particles(attrs) else LONGER
 
 
-def advise_on_invariants(table: pd.DataFrame, n_chains: int, n_draws: int, do: str = LONGER) -> Advice:
-    """What the table of :func:`summarise` says of the posterior of W H: the gravest finding. ``do``: what helps."""
+def advise_on_invariants(table: pd.DataFrame, n_chains: int, n_draws: int, do: str = LONGER, mode: str = "") -> Advice:
+    """What the table of :func:`summarise` says of the posterior of W H: the gravest finding.
+
+    ``do`` : what helps; ``mode`` : the one that all chains began in, if they did: more than agreement within it they
+    can't show
+    """
     worst, least = table["rhat"].max(), table["ess_bulk"].min()
     if n_draws < FEW_DRAWS:
         text = f"Only {n_draws} draws per chain: too few to judge convergence reliably; raise draws=."
@@ -158,19 +179,26 @@ def advise_on_invariants(table: pd.DataFrame, n_chains: int, n_draws: int, do: s
     if n_chains == 1:
         text = "Only one chain was sampled: R-hat, which compares chains, is unknown; run chains=4."
         return Advice(text, True, "one chain")
+    agree = f"The chains agree within {mode}" if mode else "The chains agree"
     size = f"R-hat is at most {worst:.3f}, and there are {least:,.0f} effective draws or more"
-    return Advice(f"W H converged: {size}, of lp and cells of W H.", False, "chains")
+    return Advice(f"{agree}. {size}, of lp and cells of W H.", False, "chains")
 
 
-def advise_on_modes(rhat: pd.Series, modes: list[list[int]], lp: np.ndarray | None) -> Advice:
-    """That chains have settled apart. ``modes`` : their chains; ``lp`` : its mean over each mode's draws, if known."""
+def advise_on_modes(rhat: pd.Series, modes: list[list[int]], lp: np.ndarray | None, are_near: bool = False) -> Advice:
+    """That chains have settled apart.
+
+    ``modes`` : their chains; ``lp`` : its mean over each mode's draws, if known; ``are_near`` : they are the best that
+    a search found, and each may have a part of the posterior
+    """
     words = [f"{'chain' if len(mode) == 1 else 'chains'} {', '.join(map(str, mode))}" for mode in modes]
     if lp is not None:
         words = [f"{word} (mean lp {value:,.0f})" for word, value in zip(words, lp, strict=True)]
     found = f"{_large_rhat(rhat, INVARIANTS)}: each chain has settled, but in {len(modes)} different modes"
-    do = "Drawing longer will not bring them together. Start all in the best mode that a search finds: start='search'"
-    weigh = "or say what each weighs: nz.weigh_modes(idata, model)"
-    return Advice(f"{found}: {'; '.join(words)}. {do}, {weigh}.", True, "modes")
+    apart, weigh = "Drawing longer will not bring them together.", "what each weighs: nz.weigh_modes(idata, model)"
+    do = f"Their bounds are near; ask {weigh}"
+    if not are_near:
+        do = f"Start all in the best mode that a search finds: start='search', or ask {weigh}"
+    return Advice(f"{found}: {'; '.join(words)}. {apart} {do}.", True, "near modes" if are_near else "modes")
 
 
 def advise_on_components(table: pd.DataFrame, n_chains: int, n_draws: int, do: str = LONGER) -> Advice | None:
@@ -195,7 +223,8 @@ def advise_on_components(table: pd.DataFrame, n_chains: int, n_draws: int, do: s
     if least < ESS_LIMIT * n_chains:
         found = _small_ess(table["ess_bulk"], n_chains, ALIGNED)
         return Advice(f"{found}: single components are rough. {do}", True, "components")
-    return Advice(f"Single components converged: once aligned, R-hat is at most {worst:.3f}.", False, "components")
+    text = f"The chains agree on single components: once aligned, R-hat is at most {worst:.3f}."
+    return Advice(text, False, "components")
 
 
 def advise_on_fit(fit: xr.Dataset, search: xr.Dataset | None = None) -> Iterator[Advice]:

@@ -23,25 +23,24 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.inference.shared.joint import invariants_of_chains
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.start import FLOOR
-from nmf_zoo.options import check_share, check_types
+from nmf_zoo.options import check_share, check_types, names_checked
 from nmf_zoo.results.groups import stats_dataset
 from nmf_zoo.runtime.driver import SampleRun
 from nmf_zoo.runtime.engine import Verdict, WholeSampler, has_data
 from nmf_zoo.structure import (
+    CHAINS,
     Array,
-    BasisChainPrior,
     Exponential,
     Factorisation,
-    LogNormalARPrior,
     Normal,
     Poisson,
-    UnitChainPrior,
 )
 
 DATA = "data of a simulation"
 IS_PYMC_5 = pm.__version__.startswith("5.")
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class NUTS:
     """Options of NUTS.
@@ -202,13 +201,14 @@ class RepeatedNUTS:
         return import_module("nutpie").compile_pymc_model(pm.observe(self.model, {self.X: data}))
 
 
-SAMPLER = WholeSampler(
+SAMPLER: WholeSampler = WholeSampler(
     name="nuts",
     verb="sample",
     likelihoods=(Poisson, Normal, Exponential),
-    chains=(BasisChainPrior, UnitChainPrior, LogNormalARPrior),  # two of them refused in words of their own
+    chains=CHAINS,  # some of them refused in words of their own
     asks=(),
     takes_known=True,
+    has_kernels=False,
     options=NUTS,
     supports=supports,
     sample=sample,

@@ -11,10 +11,10 @@ from dataclasses import MISSING, fields, replace
 from inspect import isabstract
 from typing import Any
 
-from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of
 from nmf_zoo.inference import nuts
 from nmf_zoo.inference.counts import em, gibbs, mcem, online_em, vb
-from nmf_zoo.inference.evidence import bound, chib, enumeration, smc, smc_draws
+from nmf_zoo.inference.evidence import bound, chib, enumeration, replicas, smc, smc_draws
 from nmf_zoo.inference.general import em as general_em
 from nmf_zoo.inference.hmm import exact, particle_em, particle_gibbs, particle_online
 from nmf_zoo.inference.hmm import online as exact_online
@@ -43,6 +43,7 @@ OURS = tuple(REGISTRY)  # nothing may take their place
 SEE_TABLE = "see the table of engines"
 VERBS = ("sample", "fit")  # of what `engine=` names; a stream's engines and the methods have their own
 RENAMED = {"exact": "enumeration"}  # methods, by the names that they had
+FORMERLY = {("smc", "fit"): "particle_em"}  # engines of a verb, by names that are now those of another verb's
 
 
 def entries(*verbs: str) -> list[Any]:
@@ -71,6 +72,12 @@ def renamed(word: Any) -> str:
     return f"{word!r} is now {new!r}" if new else ""
 
 
+def of_projection() -> list[str]:
+    """Names of the engines that fold new samples in where none is asked for, in the order in which they are tried."""
+    found = [entry for entry in entries(*VERBS) if entry.projects is not None]
+    return list(dict.fromkeys(entry.name for entry in sorted(found, key=lambda entry: entry.projects)))
+
+
 def is_maximised(name: str) -> bool:
     """Whether the objective of the optimiser of this name rises."""
     return any(isinstance(entry, Engine) and entry.maximise for entry in named(name, "fit"))
@@ -78,10 +85,18 @@ def is_maximised(name: str) -> bool:
 
 def resolve_engine(engine: Any, verb: str, structure: Factorisation) -> tuple[Any, Any]:
     """The engine that a name or an options object stands for on this model, and its options."""
+    require_verb(engine, verb)
+    entry = fitting(named(engine, verb), structure)[0]
+    options = entry.options() if isinstance(engine, str) else engine
+    if entry is gibbs.ENGINE and options.temperatures is not None:
+        return replicas.ENGINE, options  # the same name and options, but a chain is several
+    return entry, options
+
+
+def require_verb(engine: Any, verb: str) -> None:
+    """Refuse what is no engine of ``nz.sample`` or ``nz.fit``, whichever is asked for."""
     if not named(engine, verb):
         raise _unknown(engine, verb)
-    entry = fitting(named(engine, verb), structure)[0]
-    return entry, entry.options() if isinstance(engine, str) else engine
 
 
 def fitting(found: Sequence[Any], structure: Factorisation) -> list[Any]:
@@ -95,6 +110,8 @@ def verdict(structure: Factorisation, engine: Registration | str, options: Any =
     entry = fitting(named(engine), structure)[0] if isinstance(engine, str) else engine
     if entry.needs_data and not has_data(structure):
         return has_data(structure)
+    if entry.verb in VERBS and is_all_known(structure):
+        return Verdict(f"{structure.W.name or 'W'} and {structure.H.name or 'H'} are known, and so is all else")
     if entry.likelihoods is not None:
         asked = takes_chain(structure, entry.chains), takes_likelihood(structure, entry.likelihoods)
         for found in (*asked, takes_known(structure, entry.takes_known)):
@@ -103,11 +120,17 @@ def verdict(structure: Factorisation, engine: Registration | str, options: Any =
     return entry.supports(structure, entry.options() if options is None else options)
 
 
+def is_all_known(structure: Factorisation) -> bool:
+    """Whether a model of observed data has no unknown at all."""
+    has_unknowns = bool(structure.unknowns) or structure.imputed is not None
+    return structure.W.is_fixed and structure.H.is_fixed and not has_unknowns
+
+
 def verb_of(engine: Any) -> str:
     """ "sample" or "fit": what an engine, by its name or its options, is for."""
     found = named(engine)
     if not found:
-        raise InputError("engine", repr(engine), f"one of {names()}, or their options", SEE_TABLE)
+        raise not_one_of("engine", engine, names(), ", or their options", SEE_TABLE)
     return found[0].verb
 
 
@@ -141,7 +164,7 @@ def register_engine(engine: Engine) -> None:
     ending = "draw" if engine.verb == "sample" else "finish"
     others = [entry for entry in entries(*VERBS) if entry.name != engine.name]
     if engine.verb not in VERBS:
-        raise InputError("engine.verb", repr(engine.verb), f"one of {list(VERBS)}")
+        raise not_one_of("engine.verb", engine.verb, VERBS)
     if not engine.likelihoods:
         raise InputError("engine.likelihoods", "none", "the likelihoods that it has updates for", "e.g. (Poisson,)")
     ours = list(dict.fromkeys(entry.name for entry in OURS if entry.verb in VERBS))
@@ -208,6 +231,8 @@ def _unknown(engine: Any, verb: str) -> InputError:
     known = names(verb)
     for entry in named(engine):
         do = f"use nz.{entry.verb}(engine={entry.name!r})"
+        if (entry.name, verb) in FORMERLY:
+            do = f"it is now {FORMERLY[entry.name, verb]!r}, or {do}"
         return InputError("engine", repr(entry.name), f"one of {known} for {verb}()", do)
     classes = list(dict.fromkeys(entry.options.__name__ for entry in entries(verb)))
-    return InputError("engine", repr(engine), f"one of {known}, or options of {classes}", SEE_TABLE)
+    return not_one_of("engine", engine, known, f", or options of {classes}", SEE_TABLE)

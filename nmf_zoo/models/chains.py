@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,37 +11,28 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from nmf_zoo.distributions.chains import BasisChain, LogNormalAR, Recipe, UnitChain
-from nmf_zoo.errors import InputError
+from nmf_zoo.distributions.chains import CHAINS, ChainDistribution, Recipe
+from nmf_zoo.errors import InputError, did_you_mean
 from nmf_zoo.models.hyperparameters import Free, free, is_symbolic, variable_shape
 from nmf_zoo.models.inputs import Inputs
 from nmf_zoo.models.matrices import as_float_array, span
+from nmf_zoo.structure.chains import POSITIVE, PROBABILITY, REAL, SYMMETRIC, Support
 
-# As in structure/chains.py: declarations know nothing of structures.
-PROBABILITY, SYMMETRIC, POSITIVE, REAL = (0.0, 1.0), (-1.0, 1.0), (0.0, np.inf), (-np.inf, np.inf)
-SUPPORTS = {
-    "p": PROBABILITY,
-    "q": PROBABILITY,
-    "initial": PROBABILITY,
-    "alpha": PROBABILITY,
-    "mean": REAL,
-    "persistence": SYMMETRIC,
-    "scale": POSITIVE,
-    "initial_mean": REAL,
-    "initial_scale": POSITIVE,
-}
-STATIONARY = ("initial", "stationary"), ("initial_mean", None), ("initial_scale", None)
 FREE: dict[tuple[float, float], Callable[..., TensorVariable]] = {
     PROBABILITY: lambda name, **dims: pm.Uniform(name, 0, 1, **dims),
     SYMMETRIC: lambda name, **dims: pm.Uniform(name, -1, 1, **dims),
     POSITIVE: pm.HalfFlat,
     REAL: pm.Flat,
 }
-NAMED: dict[str, Callable[[], Recipe]] = {
-    "basis": lambda: BasisChain(free(), free()),
-    "unit": lambda: UnitChain(free()),
-    "log-normal": lambda: LogNormalAR(free(), free(), free()),
-}
+
+
+def with_free_parameters(distribution: type[ChainDistribution]) -> Recipe:
+    """A chain whose parameters are all free, but for those of the first time."""
+    required = [role for role in distribution.prior.supports if role not in distribution.prior.of_first]
+    return Recipe(distribution, distribution.arguments(**{role: free() for role in required}))
+
+
+NAMED: dict[str, Callable[[], Recipe]] = {own.word: partial(with_free_parameters, own) for own in CHAINS}
 
 
 def check_chain(chain: Any, inputs: Inputs) -> Recipe:
@@ -50,17 +42,18 @@ def check_chain(chain: Any, inputs: Inputs) -> Recipe:
     if not isinstance(chain, Recipe):
         got = repr(chain) if isinstance(chain, str | type(None)) else f"{type(chain).__name__} {str(chain)[:60]}"
         expected = f"a chain such as nz.BasisChain(0.9, 0.8), or one of {', '.join(map(repr, NAMED))}"
-        raise InputError("chain", got, expected, "give it its parameters, no name, and no .dist")
-    checked = {name: check_parameter(name, own, inputs) for name, own in chain.arguments.items()}
+        do = did_you_mean(chain, NAMED) or "give it its parameters, no name, and no .dist"
+        raise InputError("chain", got, expected, do)
+    checked = {name: check_parameter(chain.distribution, name, own, inputs) for name, own in chain.arguments.items()}
     return Recipe(chain.distribution, checked)
 
 
-def check_parameter(name: str, value: Any, inputs: Inputs) -> Any:
+def check_parameter(chain: type[ChainDistribution], name: str, value: Any, inputs: Inputs) -> Any:
     """A number, or one for each component, inside the support; a variable of the model; or free."""
     if value is None or isinstance(value, str):
-        if (name, value) in STATIONARY:
+        if name in chain.stationary and value == chain.stationary[name]:
             return value
-        raise InputError(name, repr(value), "numbers" + ' or "stationary"' * (name == "initial"))
+        raise InputError(name, repr(value), "numbers" + ' or "stationary"' * chain.takes_stationary(name))
     if isinstance(value, Free):
         if value.tie not in ("all", "obs"):
             expected = "tie 'all', or 'obs' for one value for each component"
@@ -70,7 +63,7 @@ def check_parameter(name: str, value: Any, inputs: Inputs) -> Any:
     check_components(name, variable_shape(name, value) if array is None else array.shape, inputs.rank)
     if array is None:
         return value
-    low, high = SUPPORTS[name]
+    low, high = chain.prior.supports[name]
     if not np.all((array > low) & (array < high)):
         raise InputError(
             name, span(array), "finite numbers" if (low, high) == REAL else f"numbers inside ({low:g}, {high:g})"
@@ -86,20 +79,12 @@ def check_components(name: str, shape: tuple[int | None, ...], rank: int) -> Non
 
 def declare_chain(name: str, recipe: Recipe, dims: tuple[str, str]) -> TensorVariable:
     """The variable, with variables for its free parameters."""
-    given = {role: declare_parameter(role, value, dims[0]) for role, value in recipe.arguments.items()}
-    return recipe.distribution(name, **with_initial(given), dims=dims)
+    distribution, supports = recipe.distribution, recipe.distribution.prior.supports
+    given = {role: declare_parameter(role, value, supports[role], dims[0]) for role, value in recipe.arguments.items()}
+    return distribution(name, **distribution.of_roles(given), dims=dims)
 
 
-def declare_parameter(name: str, value: Any, dim: str) -> Any:
+def declare_parameter(name: str, value: Any, support: Support, dim: str) -> Any:
     if not isinstance(value, Free):
         return value
-    return FREE[SUPPORTS[name]](name, **({} if value.tie == "all" else {"dims": dim}))
-
-
-def with_initial(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments as the distribution takes them: the two of a log-normal beginning as a pair."""
-    given = dict(given)
-    if "initial_mean" in given:
-        pair = given.pop("initial_mean"), given.pop("initial_scale")
-        given["initial"] = "stationary" if pair[0] is None else pair
-    return given
+    return FREE[support](name, **({} if value.tie == "all" else {"dims": dim}))

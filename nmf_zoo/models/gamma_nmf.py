@@ -7,14 +7,15 @@ from typing import Any
 
 import pymc as pm
 
-from nmf_zoo.errors import InputError
-from nmf_zoo.models.hierarchies import ARD, HPF, check_hierarchy
+from nmf_zoo.models.hierarchies import ARD, HPF, check_beside_known, check_hierarchy, declare_half_normals
 from nmf_zoo.models.hyperparameters import check_gamma
 from nmf_zoo.models.inputs import check_inputs
-from nmf_zoo.models.known import around_known, check_known, declare_weights, require_left_out, weights_dims
+from nmf_zoo.models.known import around_known, check_known, declare_weights, is_refit, weights_dims
 from nmf_zoo.models.likelihoods import declare_counts
+from nmf_zoo.options import names_checked
 
 
+@names_checked
 def gamma_nmf(
     X: Any,
     rank: int,
@@ -45,7 +46,8 @@ def gamma_nmf(
 
     Two parametrisations: shape and rate (Paisley), or shape and mean (Cemgil), where beta = alpha / mean stands in the
     graph. Two hierarchies that shrink: ``prior="hpf"`` gives every row of W and column of H a rate with a gamma prior,
-    ``prior="ard"`` every component a relevance.
+    ``prior="ard"`` every component a relevance. ``nz.ARD(cells="half-normal")`` has half-normal cells in place of gamma
+    ones.
 
     Parameters
     ----------
@@ -60,7 +62,8 @@ def gamma_nmf(
     mean_w, mean_h : as alpha_w, alpha_h
         Means, instead of the rates.
     prior : {None, "hpf", "ard"}, :class:`~nmf_zoo.HPF` or :class:`~nmf_zoo.ARD`
-        Where rates or means come from, instead of beta and mean.
+        Where rates or means come from, instead of beta and mean. Beside ``known`` "hpf" alone: the rates of rows are
+        those of the new components.
     known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
     known_strength : number, optional
@@ -98,21 +101,26 @@ def gamma_nmf(
         shape=shape,
     )
     fixed, inputs = check_known(known, known_strength, inputs)
-    hierarchy = check_hierarchy(prior, {"beta_w": beta_w, "mean_w": mean_w, "beta_h": beta_h, "mean_h": mean_h})
+    seconds = {"beta_w": beta_w, "mean_w": mean_w, "beta_h": beta_h, "mean_h": mean_h}
+    hierarchy = check_hierarchy(prior, seconds, {"alpha_w": alpha_w, "alpha_h": alpha_h})
     alpha = 1.0 if hierarchy is None else hierarchy.alpha
-    if fixed is not None and hierarchy is not None:
-        raise InputError("prior", repr(prior), "None beside known components", "give alpha_w and beta_w")
-    require_left_out(fixed, inputs, alpha_w=alpha_w, beta_w=beta_w, mean_w=mean_w)
+    if fixed is not None:
+        check_beside_known(prior, hierarchy, fixed.strength)
     prior_w = check_gamma("w", inputs, alpha if alpha_w is None else alpha_w, beta_w, mean_w, weights_dims(inputs))
     prior_h = check_gamma("h", inputs, alpha if alpha_h is None else alpha_h, beta_h, mean_h)
     with inputs.model() as model:
-        if hierarchy is not None:
+        if isinstance(hierarchy, ARD) and hierarchy.is_half_normal:
+            declare_counts(*declare_half_normals(hierarchy, inputs), inputs)
+            return model
+        if isinstance(hierarchy, HPF) and fixed is not None and is_refit(inputs):
+            prior_h = prior_h.given(hierarchy.declare_h(), hierarchy.is_mean)
+        elif hierarchy is not None:
             of_w, of_h = hierarchy.declare(inputs)
             prior_w, prior_h = prior_w.given(of_w, hierarchy.is_mean), prior_h.given(of_h, hierarchy.is_mean)
-        own = prior_w.declare()
-        if fixed is not None and fixed.strength is not None:
-            own = around_known(fixed, own, inputs.shape)
-        W = declare_weights(fixed, lambda name, dims: pm.Gamma(name, **own, dims=dims))
+        W = declare_weights(
+            fixed,
+            lambda name, dims: pm.Gamma(name, **around_known(fixed, prior_w.declare(), inputs.shape), dims=dims),
+        )
         H = pm.Gamma("H", **prior_h.declare(), dims=("component", "obs"))
         declare_counts(W, H, inputs)
     return model

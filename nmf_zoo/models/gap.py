@@ -11,8 +11,10 @@ from nmf_zoo.models.hyperparameters import check_gamma
 from nmf_zoo.models.inputs import check_inputs
 from nmf_zoo.models.known import check_known, declare_weights
 from nmf_zoo.models.likelihoods import declare_counts
+from nmf_zoo.options import names_checked
 
 
+@names_checked
 def gap(
     X: Any,
     rank: int,

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, not_one_of
+from nmf_zoo.models.hyperparameters import ACTIVATIONS, WEIGHTS
 from nmf_zoo.models.inputs import Inputs
 from nmf_zoo.models.offsets import Outer, PerCell
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_types, names_checked
 
 OF_DATA = 1.0  # the mean of X where there are no data
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class HPF:
     """Hierarchical Poisson factorisation: every row of W and every column of H has a rate with a gamma prior.
@@ -47,26 +49,37 @@ class HPF:
         check_positive(self, "shape", "mean")
 
     alpha = 0.3  # of the cells, where none is given: no field, hence no annotation
-    is_mean = False
+    is_mean, is_half_normal = False, False
 
     def declare(self, inputs: Inputs) -> tuple[TensorVariable, TensorVariable]:
         """Rates of W (F, 1) and of H (1, N)."""
-        own = {"alpha": np.float64(self.shape), "beta": np.float64(self.shape / self.mean)}
-        of_w, of_h = pm.Gamma("beta_w", **own, dims="feature"), pm.Gamma("beta_h", **own, dims="obs")
-        return of_w[:, None], of_h[None, :]
+        return self._rates("beta_w", "feature")[:, None], self.declare_h()
+
+    def declare_h(self) -> TensorVariable:
+        """Rates of H (1, N) alone, where all of W is known."""
+        return self._rates("beta_h", "obs")[None, :]
+
+    def _rates(self, name: str, dim: str) -> TensorVariable:
+        return pm.Gamma(name, np.float64(self.shape), np.float64(self.shape / self.mean), dims=dim)
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class ARD:
     """Automatic relevance determination: one relevance for each component, the mean of its cells in both W and H.
 
-    A component that the data don't need keeps a small relevance. ``alpha_w`` and ``alpha_h`` are 1 unless given:
-    exponential cells, Tan and Fevotte's l1-ARD.
+    A component that the data don't need keeps a small relevance. Of exponential cells, Tan and Fevotte's l1-ARD, it is
+    the mean (``alpha_w`` and ``alpha_h`` are 1 unless given), and the variable is ``relevance``. Of half-normal ones,
+    their l2-ARD, it is the variance, ``relevance_variance``.
 
     Attributes
     ----------
-    shape : of the inverse-gamma prior of ``relevance`` (component), above 2
-    scale : of that prior; None: so that the prior mean of X is that of the data
+    shape : of the inverse-gamma prior of the relevance (component), above 2, or above 1 with half-normal cells
+    scale : of that prior; None: so that the prior mean of X is that of the data, at shapes of 1
+    cells : of W and H: "exponential" (gamma with other shapes), or "half-normal"
+    law : "inverse-gamma" of the relevance, or "gamma" of one over it, ``relevance_rate`` or ``relevance_precision``
+        (component), with the same shape and, as its rate, the same scale. It is the same model in another variable, so
+        that the mode of the density is another point (EM), and nothing else changes
 
     References
     ----------
@@ -76,42 +89,91 @@ class ARD:
 
     shape: float = 5.0
     scale: float | None = None
+    cells: Literal["exponential", "half-normal"] = "exponential"
+    law: Literal["inverse-gamma", "gamma"] = "inverse-gamma"
 
     def __post_init__(self):
         check_types(self)
         check_positive(self, "shape", *(["scale"] if self.scale is not None else []))
-        if not self.shape > 2:
-            raise InputError("shape", repr(self.shape), "a number > 2: below, X has no mean a priori")
+        least = 1 if self.is_half_normal else 2
+        if not self.shape > least:
+            raise InputError("shape", repr(self.shape), f"a number > {least}: below, X has no mean a priori")
 
     alpha = 1.0
-    is_mean = True
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether what is declared are means, not rates (variances, not precisions)."""
+        return self.law == "inverse-gamma"
+
+    @property
+    def is_half_normal(self) -> bool:
+        return self.cells == "half-normal"
+
+    @property
+    def name(self) -> str:
+        """Of the variable: by what it is to the cells."""
+        if self.is_half_normal:
+            return "relevance_variance" if self.is_mean else "relevance_precision"
+        return "relevance" if self.is_mean else "relevance_rate"
 
     def declare(self, inputs: Inputs) -> tuple[TensorVariable, TensorVariable]:
-        """Means of W (1, K) and of H (K, 1)."""
-        scale = self.scale
-        if scale is None:
-            scale = np.sqrt((self.shape - 1) * (self.shape - 2) * mean_of_data(inputs) / inputs.rank)
-        relevance = pm.InverseGamma("relevance", np.float64(self.shape), np.float64(scale), dims="component")
+        """Means or rates, variances or precisions, of W (1, K) and of H (K, 1)."""
+        own = np.float64(self.shape), np.float64(self._scale(inputs) if self.scale is None else self.scale)
+        law = pm.InverseGamma if self.is_mean else pm.Gamma
+        relevance = law(self.name, *own, dims="component")
         return relevance[None, :], relevance[:, None]
+
+    def _scale(self, inputs: Inputs) -> float:
+        """With the relevances' moments E[W H] = K E[r^2], or K (2 / pi) E[r] of half-normal cells with variance r."""
+        mean = mean_of_data(inputs) / inputs.rank
+        if self.is_half_normal:
+            return (self.shape - 1) * mean * np.pi / 2
+        return np.sqrt((self.shape - 1) * (self.shape - 2) * mean)
+
+    def half_normal(self, relevance: TensorVariable) -> dict[str, TensorVariable]:
+        """The parameter of ``pm.HalfNormal``, of what `declare` gives."""
+        return {"sigma": pm.math.sqrt(relevance)} if self.is_mean else {"tau": relevance}
 
 
 Hierarchy = HPF | ARD
 NAMED: dict[str, type[HPF] | type[ARD]] = {"hpf": HPF, "ard": ARD}
 
 
-def check_hierarchy(prior: Any, others: Mapping[str, Any]) -> Hierarchy | None:
-    """``prior=``: a name or a recipe, beside which the arguments that it stands for are left out."""
+def check_hierarchy(prior: Any, others: Mapping[str, Any], shapes: Mapping[str, Any]) -> Hierarchy | None:
+    """``prior=``: a name or a recipe, beside which the arguments that it stands for are left out.
+
+    ``others`` are rates and means, ``shapes`` those of gamma cells.
+    """
     if prior is None:
         return None
     if isinstance(prior, str) and prior in NAMED:
         prior = NAMED[prior]()
     if not isinstance(prior, Hierarchy):
-        raise InputError("prior", repr(prior)[:80], f"one of {', '.join(map(repr, NAMED))}, nz.HPF(...) or nz.ARD(...)")
+        raise not_one_of("prior", prior, NAMED, ", nz.HPF(...) or nz.ARD(...)")
     given = [name for name, value in others.items() if value is not None]
     if given:
         expected = f"{given[0]} to be left out beside prior=, which declares the rates or means"
         raise InputError(given[0], "a value", expected, "drop one of them")
+    given = [name for name, value in shapes.items() if value is not None]
+    if given and prior.is_half_normal:
+        raise InputError(given[0], "a value", f"{given[0]} to be left out: half-normal cells have no shape")
     return prior
+
+
+def declare_half_normals(prior: ARD, inputs: Inputs) -> tuple[TensorVariable, TensorVariable]:
+    """W and H with half-normal cells."""
+    of_w, of_h = prior.declare(inputs)
+    W = pm.HalfNormal("W", **prior.half_normal(of_w), dims=WEIGHTS)
+    return W, pm.HalfNormal("H", **prior.half_normal(of_h), dims=ACTIVATIONS)
+
+
+def check_beside_known(prior: Any, hierarchy: Hierarchy | None, strength: float | None) -> None:
+    """Beside known components a hierarchy is of rows and columns, and the components are fixed."""
+    if hierarchy is None or (isinstance(hierarchy, HPF) and strength is None):
+        return
+    allowed = "None beside known_strength=" if strength is not None else "None or 'hpf' beside known components"
+    raise InputError("prior", repr(prior), allowed, "give alpha_w and beta_w")
 
 
 def check_positive(recipe: Any, *names: str) -> None:

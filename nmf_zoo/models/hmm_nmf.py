@@ -11,10 +11,12 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.models.chains import check_chain, declare_chain
 from nmf_zoo.models.hyperparameters import ACTIVATIONS, check_gamma
 from nmf_zoo.models.inputs import check_inputs
-from nmf_zoo.models.known import check_known, declare_weights, require_left_out, weights_dims
+from nmf_zoo.models.known import check_known, declare_weights, weights_dims
 from nmf_zoo.models.likelihoods import declare_counts
+from nmf_zoo.options import names_checked
 
 
+@names_checked
 def hmm_nmf(
     X: Any,
     rank: int,
@@ -89,7 +91,6 @@ def hmm_nmf(
     )
     fixed, inputs = check_known(known, None, inputs)
     recipe = check_chain(chain, inputs)
-    require_left_out(fixed, inputs, alpha_w=alpha_w, beta_w=beta_w, mean_w=mean_w)
     if alpha_w is None and (beta_w is not None or mean_w is not None):
         name = "beta_w" if beta_w is not None else "mean_w"
         raise InputError(name, "a value without a shape", "alpha_w as well", "give alpha_w, or none of them")
@@ -98,8 +99,7 @@ def hmm_nmf(
         if prior_w is None:
             W = declare_weights(fixed, lambda name, dims: pm.HalfFlat(name, dims=dims))
         else:
-            own = prior_w.declare()
-            W = declare_weights(fixed, lambda name, dims: pm.Gamma(name, **own, dims=dims))
+            W = declare_weights(fixed, lambda name, dims: pm.Gamma(name, **prior_w.declare(), dims=dims))
         H = declare_chain("H", recipe, ACTIVATIONS)
         declare_counts(W, H, inputs)
     return model

@@ -18,7 +18,7 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.labels import OBS, hint_of
 from nmf_zoo.models.inputs import Inputs, current_model
 from nmf_zoo.models.matrices import as_float_array, check_broadcast, span
@@ -55,7 +55,7 @@ def free(tie: str | None = "all") -> Free:
     1
     """
     if tie not in TIES:
-        raise InputError("tie", repr(tie), f"one of {', '.join(map(repr, TIES))}", hint_of(tie))
+        raise not_one_of("tie", tie, TIES, do=hint_of(tie))
     return Free(tie)
 
 
@@ -99,6 +99,27 @@ class GammaParameters:
     def given(self, second: TensorVariable, is_mean: bool) -> GammaParameters:
         """The same shape with a rate or mean of the model."""
         return replace(self, second=replace(self.second, value=second), is_mean=is_mean)
+
+
+@dataclass(frozen=True)
+class HalfNormalOrFlat:
+    """A half-normal prior of this scale, or none."""
+
+    sigma: Hyperparameter | None
+
+    def declare(self, name: str, dims: tuple[str, ...]) -> TensorVariable:
+        """The factor."""
+        if self.sigma is None:
+            return pm.HalfFlat(name, dims=dims)
+        return pm.HalfNormal(name, sigma=self.sigma.declare(), dims=dims)
+
+
+def check_half_normal(suffix: str, inputs: Inputs, sigma: Any, dims: tuple[str, str] | None = None) -> HalfNormalOrFlat:
+    """The prior of W (suffix "w") or H (suffix "h"); none where sigma is None."""
+    if sigma is None:
+        return HalfNormalOrFlat(None)
+    dims = dims or (WEIGHTS if suffix == "w" else ACTIVATIONS)
+    return HalfNormalOrFlat(check_hyperparameter(f"sigma_{suffix}", sigma, dims, inputs))
 
 
 def check_inverse_gamma(

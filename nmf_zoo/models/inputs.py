@@ -126,7 +126,8 @@ def note_empty(observed: Observed | None, shape: tuple[int, int], in_time: bool)
         raise InputError("X", got, "at least one: of zeros there is nothing to learn", "use X=None to simulate")
     if observed.cells is not None:
         positive = tuple(index[positive] for index in observed.cells)
-    sizes = [size - len(np.unique(index)) for size, index in zip(shape, positive, strict=True)]
+    counts = (np.bincount(index, minlength=size) for size, index in zip(shape, positive, strict=True))
+    sizes = [int(np.sum(count == 0)) for count in counts]
     sizes = sizes[:1] if in_time else sizes
     empty = [f"{n} {word}{'s' * (n > 1)}" for n, word in zip(sizes, ("feature", "sample"), strict=False) if n]
     if empty:
@@ -136,7 +137,7 @@ def note_empty(observed: Observed | None, shape: tuple[int, int], in_time: bool)
 
 def note(message: str) -> None:
     if not _OF_NEW_SAMPLES.get():
-        warnings.warn(message, NmfZooWarning, stacklevel=5)
+        warnings.warn(message, NmfZooWarning, stacklevel=6)
 
 
 _OF_NEW_SAMPLES = ContextVar("_OF_NEW_SAMPLES", default=False)

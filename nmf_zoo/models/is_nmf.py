@@ -10,11 +10,13 @@ import pymc as pm
 from nmf_zoo.errors import InputError
 from nmf_zoo.models.hyperparameters import ACTIVATIONS, check_inverse_gamma, renamed
 from nmf_zoo.models.inputs import check_inputs
-from nmf_zoo.models.known import check_known, declare_weights, require_left_out, weights_dims
+from nmf_zoo.models.known import check_known, declare_weights, weights_dims
 from nmf_zoo.models.likelihoods import declare_powers
+from nmf_zoo.options import names_checked
 
 
 @renamed(alpha="alpha_h", beta="beta_h")
+@names_checked
 def is_nmf(
     X: Any,
     rank: int,
@@ -95,7 +97,6 @@ def is_nmf(
     fixed, inputs = check_known(known, None, inputs)
     if alpha_w is None and beta_w is not None:
         raise InputError("beta_w", "a scale without a shape", "alpha_w= as well", "or leave it out")
-    require_left_out(fixed, inputs, alpha_w=alpha_w, beta_w=beta_w)
     prior_h = check_inverse_gamma(("alpha_h", "beta_h"), alpha_h, beta_h, ACTIVATIONS, inputs)
     prior_w = None
     if alpha_w is not None:
@@ -105,8 +106,9 @@ def is_nmf(
         if prior_w is None:
             W = declare_weights(fixed, lambda name, dims: pm.HalfFlat(name, dims=dims))
         else:
-            own = [part.declare() for part in prior_w]
-            W = declare_weights(fixed, lambda name, dims: pm.InverseGamma(name, *own, dims=dims))
+            W = declare_weights(
+                fixed, lambda name, dims: pm.InverseGamma(name, *(part.declare() for part in prior_w), dims=dims)
+            )
         H = pm.InverseGamma("H", *(part.declare() for part in prior_h), dims=ACTIVATIONS)
         declare_powers(W, H, inputs)
     return model

@@ -89,7 +89,10 @@ def in_order_of_features(values: Array, labels: dict[str, Array], inputs: Inputs
 
 
 def declare_weights(known: Known | None, declare: Callable[[str, tuple[str, str]], TensorVariable]) -> TensorVariable:
-    """W (feature, component): as ``declare(name, dims)`` has it, beside what is known."""
+    """W (feature, component): as ``declare(name, dims)`` has it, beside what is known.
+
+    Where all components are known nothing is declared: no hyperparameter of new ones either.
+    """
     if known is None or known.strength is not None:
         return declare("W", (ROWS, "component"))
     model = pm.modelcontext(None)
@@ -105,18 +108,20 @@ def weights_dims(inputs: Inputs) -> tuple[str, str]:
     return ROWS, NEW if NEW in inputs.coords else "component"
 
 
-def require_left_out(known: Known | None, inputs: Inputs, **others: Any) -> None:
-    """Where all of W is known, it has no hyperparameters."""
-    given = [name for name, value in others.items() if value is not None]
-    if known is not None and NEW not in inputs.coords and given:
-        raise InputError(given[0], "a value", "none: all components are known", "leave it out, or raise rank")
+def is_refit(inputs: Inputs) -> bool:
+    """Of inputs with known components: whether there is no new one."""
+    return NEW not in inputs.coords
 
 
-def around_known(known: Known, given: dict[str, TensorVariable], shape: tuple[int, int]) -> dict[str, TensorVariable]:
-    """``alpha`` and ``beta`` of gamma priors on W: around the known components, as ``given`` for the others.
+def around_known(
+    known: Known | None, given: dict[str, TensorVariable], shape: tuple[int, int]
+) -> dict[str, TensorVariable]:
+    """``alpha`` and ``beta`` of gamma priors on W: around components that are believed, as ``given`` for the others.
 
     The prior mean of a known cell is its value, or a thousandth of its component's mean cell where that is more.
     """
+    if known is None or known.strength is None:
+        return given
     values = np.maximum(known.values, LEAST * known.values.mean(axis=0))
     of_known = {"alpha": np.full(values.shape, known.strength), "beta": known.strength / values}
     size = shape[0], len(pm.modelcontext(None).coords.get(NEW, ()))

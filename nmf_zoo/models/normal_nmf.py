@@ -7,17 +7,21 @@ from typing import Any
 
 import pymc as pm
 
-from nmf_zoo.models.hyperparameters import Free, check_hyperparameter
+from nmf_zoo.models.hyperparameters import Free, check_half_normal, check_hyperparameter
 from nmf_zoo.models.inputs import check_inputs
-from nmf_zoo.models.known import check_known, declare_weights
+from nmf_zoo.models.known import check_known, declare_weights, weights_dims
 from nmf_zoo.models.likelihoods import declare_normal
+from nmf_zoo.options import names_checked
 
 
+@names_checked
 def normal_nmf(
     X: Any,
     rank: int,
     *,
     sigma: float | pm.Distribution | Free = 1.0,
+    sigma_w: Any = None,
+    sigma_h: Any = None,
     known: Any = None,
     mask: Any = None,
     observed: str | None = None,
@@ -41,6 +45,8 @@ def normal_nmf(
         As in :func:`~nmf_zoo.poisson_nmf`.
     sigma : number, PyMC variable or nz.free()
         Standard deviation of a cell.
+    sigma_w, sigma_h : as in :func:`~nmf_zoo.poisson_nmf`
+        Scales of half-normal priors on W and H.
     known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
     mask, observed, exposure, background, coords, shape
@@ -75,9 +81,11 @@ def normal_nmf(
         sparse="stored",
     )
     fixed, inputs = check_known(known, None, inputs)
+    prior_w = check_half_normal("w", inputs, sigma_w, weights_dims(inputs))
+    prior_h = check_half_normal("h", inputs, sigma_h)
     spread = check_hyperparameter("sigma", sigma, (), inputs)
     with inputs.model() as model:
-        W = declare_weights(fixed, lambda name, dims: pm.HalfFlat(name, dims=dims))
-        H = pm.HalfFlat("H", dims=("component", "obs"))
+        W = declare_weights(fixed, prior_w.declare)
+        H = prior_h.declare("H", ("component", "obs"))
         declare_normal(W, H, spread.declare(), inputs)
     return model

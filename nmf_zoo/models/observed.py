@@ -118,7 +118,8 @@ def check_listed(values: Array, rows: Array, cols: Array, is_complete: bool, is_
         raise InputError(
             "X", got, "numbers", "use observed='stored' if only stored cells were observed, or X.toarray()"
         )
-    values, rows, cols = values[~is_gap], rows[~is_gap], cols[~is_gap]
+    if is_gap.any():
+        values, rows, cols = values[~is_gap], rows[~is_gap], cols[~is_gap]
     if not is_complete and not values.size:
         raise InputError("X", "only missing cells", "at least one observed cell", "use X=None to simulate")
     limits = (

@@ -7,15 +7,20 @@ from typing import Any
 
 import pymc as pm
 
+from nmf_zoo.models.hyperparameters import check_half_normal
 from nmf_zoo.models.inputs import check_inputs
-from nmf_zoo.models.known import check_known, declare_weights
+from nmf_zoo.models.known import check_known, declare_weights, weights_dims
 from nmf_zoo.models.likelihoods import declare_counts
+from nmf_zoo.options import names_checked
 
 
+@names_checked
 def poisson_nmf(
     X: Any,
     rank: int,
     *,
+    sigma_w: Any = None,
+    sigma_h: Any = None,
     known: Any = None,
     mask: Any = None,
     observed: str | None = None,
@@ -31,7 +36,8 @@ def poisson_nmf(
         X_{fn} \sim \mathrm{Poisson}\Big(e_{fn} \sum_k W_{fk} H_{kn} + b_{fn}\Big),
         \qquad p(W) \propto 1, \quad p(H) \propto 1 \quad \text{on } [0, \infty)
 
-    Both factors are free: engines maximise over them. Their joint posterior is improper, so they can't be sampled.
+    Both factors are free: engines maximise over them. Their joint posterior is improper, so they can't be sampled,
+    unless ``sigma_w`` and ``sigma_h`` give them half-normal priors.
 
     Parameters
     ----------
@@ -41,6 +47,10 @@ def poisson_nmf(
         never rounded (:class:`~nmf_zoo.distributions.RealPoisson`). None: nothing is observed, X is a free variable.
     rank : int
         Number of components.
+    sigma_w, sigma_h : number, array or PyMC variable, optional
+        Scales of half-normal priors on W and H, which have none where these are left out: the penalty w^2 / (2 sigma^2)
+        (ridge) in a fit. They broadcast to W (feature, component) or H (component, obs) by NumPy's rules: one per
+        component is (K,) for W and (K, 1) for H.
     known : array, DataFrame or DataArray (feature, component), or an earlier result, optional
         The first components of W, >= 0, where they are known; ``rank`` counts them, too, and the others are new. Rows
         that are labelled like X's features go to them in any order; columns label the components. Of a result the
@@ -91,8 +101,10 @@ def poisson_nmf(
         shape=shape,
     )
     fixed, inputs = check_known(known, None, inputs)
+    prior_w = check_half_normal("w", inputs, sigma_w, weights_dims(inputs))
+    prior_h = check_half_normal("h", inputs, sigma_h)
     with inputs.model() as model:
-        W = declare_weights(fixed, lambda name, dims: pm.HalfFlat(name, dims=dims))
-        H = pm.HalfFlat("H", dims=("component", "obs"))
+        W = declare_weights(fixed, prior_w.declare)
+        H = prior_h.declare("H", ("component", "obs"))
         declare_counts(W, H, inputs)
     return model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -11,9 +12,11 @@ import scipy.sparse as sp
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError
+from nmf_zoo._compat import Result
+from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.shared.layout import background_of_samples, nonzero_cells, weigh
 from nmf_zoo.labels import hint_of
+from nmf_zoo.prediction.pareto import FEWEST, largest_k, pareto_k
 from nmf_zoo.reading import read
 from nmf_zoo.results.posterior import (
     LEADING,
@@ -30,26 +33,51 @@ from nmf_zoo.results.posterior import (
 )
 from nmf_zoo.structure import Array, Cells, Dense, Factorisation
 
+MOST_JUDGED = 2000  # columns, evenly among all, of which Pareto's k is computed
 
-def log_likelihood(idata: Any, model: pm.Model, *, per: Literal["obs", "cell"] = "obs") -> Any:
+
+def log_likelihood(idata: Any, model: pm.Model, *, per: Literal["obs", "cell"] = "obs") -> Result:
     """Add the pointwise log-likelihood of the data, for ``az.loo``. Zeros of sparse data are counted in.
 
     Parameters
     ----------
     idata, model : as in :func:`predict`
     per : "obs": the sum over each column's observed cells, in O(non-zeros * K) per draw; columns that have none
-        are left out. "cell": each observed cell
+        are left out. "cell": each observed cell, as ``pm.compute_log_likelihood`` has them
 
     Returns
     -------
     A new InferenceData or DataTree: ``idata`` with the group ``log_likelihood``. Its variable has the name of X and the
     dims (chain, draw, obs); per cell (chain, draw, feature, obs), or (chain, draw, cell) when some are missing.
 
+    Warns
+    -----
+    NmfZooWarning : per "obs", where Pareto's k says that ``az.loo`` of whole columns can't be trusted: in at least 100
+        draws, k is above min(1 - 1 / log10(draws), 0.7) for some of them. The message says for how many
+
     Notes
     -----
-    A column's log-likelihood is conditional on its own H, which no other column informs: leaving a whole column out by
-    importance sampling is hard, and the Pareto k of ``az.loo`` will say so. Cells are easier.
+    The two are answers to different questions. "cell": how well is a cell foretold by all others, those of its own
+    column among them? "obs": how well is a whole column foretold? A column's log-likelihood is conditional on its own
+    H, which no other column informs. Draws of H that have seen the column say next to nothing of what H would be
+    without it, so that k is bad for most columns with many counts. Then leave cells out, or hold data out and fit
+    again: ``nz.select_rank(method="holdout")``. Models are compared by ``az.compare`` as long as all have the same
+    kind of values: cells with cells, whether of this function or of ``pm.compute_log_likelihood`` (of sparse data
+    PyMC has one value for the whole table, and no cells).
+
+    References
+    ----------
+    A. Vehtari, A. Gelman, J. Gabry (2017), Practical Bayesian model evaluation using leave-one-out cross-validation
+    and WAIC, Statistics and Computing 27.
     """
+    found = add_log_likelihood(idata, model, per)
+    if per == "obs":
+        _warn_of_tails(next(iter(_compat.group(found, "log_likelihood").data_vars.values())))
+    return found
+
+
+def add_log_likelihood(idata: Any, model: pm.Model, per: Literal["obs", "cell"]) -> Any:
+    """The same without a word on whether it can be used."""
     structure = read(model)
     if per not in ("obs", "cell"):
         raise InputError("per", repr(per), "'obs' or 'cell'", hint_of(per))
@@ -58,6 +86,25 @@ def log_likelihood(idata: Any, model: pm.Model, *, per: Literal["obs", "cell"] =
     posterior = open_posterior(idata, structure)
     array = _per_column(posterior) if per == "obs" else _per_cell(posterior)
     return _compat.with_groups(idata, {"log_likelihood": array.to_dataset(name=structure.likelihood.name)})
+
+
+def _warn_of_tails(array: xr.DataArray) -> None:
+    """Say for how many columns importance sampling without them fails."""
+    values = array.to_numpy().reshape(-1, array.shape[-1])
+    n_draws, n_columns = values.shape
+    if n_draws < FEWEST:
+        return
+    judged = np.unique(np.linspace(0, n_columns - 1, min(n_columns, MOST_JUDGED)).astype(np.int64))
+    values = values[:, judged]
+    values = values[:, np.all(np.isfinite(values), axis=0)]
+    is_bad = pareto_k(values) > largest_k(n_draws)
+    if is_bad.any():
+        message = (
+            f"log_likelihood: Pareto's k is above {largest_k(n_draws):.2f} for {is_bad.sum()} of {len(is_bad)} "
+            "samples, so that az.loo of whole samples is not to be trusted: each has an H of its own. Take per='cell', "
+            "or held-out data, nz.select_rank(method='holdout')"
+        )
+        warnings.warn(message, NmfZooWarning, stacklevel=3)
 
 
 def finest(structure: Factorisation) -> Literal["obs", "cell"]:

@@ -11,6 +11,7 @@ import xarray as xr
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.results.posterior import (
     LEADING,
@@ -31,6 +32,7 @@ from nmf_zoo.runtime.arguments import check_counts, entropy_of
 from nmf_zoo.structure import Array, Dense, Factorisation, slices
 
 
+@names_checked
 def predict(
     idata: Any,
     model: pm.Model,

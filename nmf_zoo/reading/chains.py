@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from nmf_zoo.distributions.chains import BasisChain, LogNormalAR, UnitChain
+from nmf_zoo.distributions.chains import CHAINS, ChainDistribution
 from nmf_zoo.errors import UnreadableModel
 from nmf_zoo.reading.graph import ModelGraph, View, name_of, spell
 from nmf_zoo.reading.hyperparameters import HYPER_PRIOR_READERS, read_hyper_prior
 from nmf_zoo.reading.registry import parameters
-from nmf_zoo.structure import HyperPrior, Known, Parameter, Unknown
-from nmf_zoo.structure.chains import SUPPORTS, BasisChainPrior, ChainPrior, LogNormalARPrior, UnitChainPrior
+from nmf_zoo.structure import ChainPrior, HyperPrior, Known, Parameter, Unknown
+from nmf_zoo.structure.chains import Support
 
 KNOWN_OR_FREE = "a known value or a free variable, one number or one for each component"
 
@@ -27,40 +28,22 @@ CHAIN_HYPER_PRIORS: dict[type, Callable[..., HyperPrior | None]] = {
 }
 
 
-def read_basis_chain(graph: ModelGraph, variable: Variable, transposed: bool) -> BasisChainPrior:
+def read_chain(
+    distribution: type[ChainDistribution], graph: ModelGraph, variable: Variable, transposed: bool
+) -> ChainPrior:
     refuse_transposed(variable, transposed)
-    p, q, initial, _ = parameters(variable)
-    first = None if variable.owner.op.stationary else chain_parameter(graph, variable, "initial", initial)
-    return BasisChainPrior(
-        p=chain_parameter(graph, variable, "p", p),
-        q=chain_parameter(graph, variable, "q", q),
-        initial=first,
-    )
-
-
-def read_unit_chain(graph: ModelGraph, variable: Variable, transposed: bool) -> UnitChainPrior:
-    refuse_transposed(variable, transposed)
-    alpha, _ = parameters(variable)
-    return UnitChainPrior(alpha=chain_parameter(graph, variable, "alpha", alpha))
-
-
-def read_log_normal_ar(graph: ModelGraph, variable: Variable, transposed: bool) -> LogNormalARPrior:
-    refuse_transposed(variable, transposed)
-    mean, persistence, scale, first_mean, first_scale, _ = parameters(variable)
-    stationary = variable.owner.op.stationary
-    return LogNormalARPrior(
-        mean=chain_parameter(graph, variable, "mean", mean),
-        persistence=chain_parameter(graph, variable, "persistence", persistence),
-        scale=chain_parameter(graph, variable, "scale", scale),
-        initial_mean=None if stationary else chain_parameter(graph, variable, "initial_mean", first_mean),
-        initial_scale=None if stationary else chain_parameter(graph, variable, "initial_scale", first_scale),
-    )
+    make: Callable[..., ChainPrior] = distribution.prior
+    supports, given = distribution.prior.supports, parameters(variable)[:-1]  # the last is the times
+    left_out = distribution.prior.of_first if getattr(variable.owner.op, "stationary", False) else ()
+    read = {
+        role: None if role in left_out else chain_parameter(graph, variable, role, support, parameter)
+        for (role, support), parameter in zip(supports.items(), given, strict=True)
+    }
+    return make(**read)
 
 
 CHAIN_PRIORS: dict[type, Callable[[ModelGraph, Variable, bool], ChainPrior]] = {
-    BasisChain: read_basis_chain,
-    UnitChain: read_unit_chain,
-    LogNormalAR: read_log_normal_ar,
+    own: partial(read_chain, own) for own in CHAINS
 }
 
 
@@ -71,10 +54,11 @@ def refuse_transposed(variable: Variable, transposed: bool) -> None:
         raise UnreadableModel(name_of(variable), "a transposed chain", expected, do)
 
 
-def chain_parameter(graph: ModelGraph, variable: Variable, role: str, parameter: Variable) -> Parameter:
+def chain_parameter(
+    graph: ModelGraph, variable: Variable, role: str, support: Support, parameter: Variable
+) -> Parameter:
     """A chain's parameter as it broadcasts against H: () or (K, 1)."""
-    word, support = role.replace("_", " "), SUPPORTS[role]
-    view, rank = View.of(parameter), graph.shapes[name_of(variable)][0]
+    word, view, rank = role.replace("_", " "), View.of(parameter), graph.shapes[name_of(variable)][0]
     do = "make it a variable of its own, or use pm.sample"
     if ModelGraph.is_known(view.source):
         value = np.asarray(view.value, dtype=np.float64)

@@ -8,14 +8,16 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from nmf_zoo.distributions import BasisChainRV
+from nmf_zoo.distributions.chains import CHAINS
 from nmf_zoo.reading.read import read
+from nmf_zoo.reading.registry import operation
 from nmf_zoo.structure import Factorisation
 
 Array = np.ndarray
 SPREAD = 0.5  # standard deviation of the points around PyMC's initial point, on the transformed scale
 SINGLE_RTOL = 1e-6  # PyMC keeps Python floats such as 2.0 in single precision, and computes with them so
 SMALL_INTEGERS = ("bool", "int8", "int16", "uint8", "uint16")
+BINARY = {operation(chain) for chain in CHAINS if chain.prior.is_binary}
 UNCOMPILED = "FAST_COMPILE"  # a few evaluations don't pay for compilation
 
 
@@ -69,7 +71,7 @@ def random_points(model: pm.Model, n: int, random_seed: int) -> Iterator[tuple[d
         on_unused_input="ignore",
     )
     names = [rv.name for rv in model.free_RVs]
-    binary = {rv.name for rv in model.free_RVs if isinstance(rv.owner.op, BasisChainRV)}
+    binary = {rv.name for rv in model.free_RVs if type(rv.owner.op) in BINARY}
     for _ in range(n):
         point = {name: scattered(value, rng, name in binary) for name, value in start.items()}
         yield point, dict(zip(names, to_values(point), strict=True))

@@ -9,31 +9,19 @@ import pymc as pm
 
 from nmf_zoo.reading.read import read
 from nmf_zoo.structure import (
-    BasisChainPrior,
     Cells,
     Factor,
     Factorisation,
     Fixed,
     Flat,
-    GammaPrior,
-    InverseGammaPrior,
     KnownComponents,
-    LogNormalARPrior,
     Offset,
     Outer,
     Parameter,
-    UnitChainPrior,
     Unknown,
 )
 
 Engines = Callable[[Factorisation], Mapping[str, str]]
-PRIOR_NAMES = {
-    GammaPrior: "Gamma",
-    InverseGammaPrior: "InverseGamma",
-    BasisChainPrior: "BasisChain",
-    UnitChainPrior: "UnitChain",
-    LogNormalARPrior: "LogNormalAR",
-}
 SHOWN = 4  # known entries printed in full
 
 
@@ -103,7 +91,7 @@ def prior_text(factor: Factor) -> str:
     parts = [f"{role}={parameter_text(p)}" for role, p in factor.prior.parameters.items()]
     if factor.is_chain and factor.prior.is_stationary:
         parts.append("initial=stationary")
-    return f"{PRIOR_NAMES[type(factor.prior)]}({', '.join(parts)})"
+    return f"{factor.prior.distribution}({', '.join(parts)})"
 
 
 def parameter_text(parameter: Parameter) -> str:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.reading.describe import (
-    PRIOR_NAMES,
     known_text,
     offset_text,
     parameter_text,
@@ -83,7 +82,7 @@ def _factor_box(factor: Factor, name: str) -> Box:
     lines = [f"{role} = {parameter_text(each)}" for role, each in factor.prior.parameters.items()]
     if factor.is_chain and factor.prior.is_stationary:
         lines.append("begins stationary")
-    return make_box(name, *known, PRIOR_NAMES[type(factor.prior)], *lines, size)
+    return make_box(name, *known, factor.prior.distribution, *lines, size)
 
 
 def _unknown_box(unknown: Unknown) -> Box:

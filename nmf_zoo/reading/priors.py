@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.scalar import Reciprocal, TrueDiv
+from pytensor.scalar import Abs, Mul, Pow, Reciprocal, Sign, Sqrt, TrueDiv
 from pytensor.tensor.basic import Join
 
 from nmf_zoo.errors import UnreadableModel
@@ -23,6 +23,7 @@ from nmf_zoo.structure import (
     Fixed,
     Flat,
     GammaPrior,
+    HalfNormalPrior,
     InverseGammaPrior,
     Known,
     KnownComponents,
@@ -148,10 +149,22 @@ def read_inverse_gamma(graph: ModelGraph, variable: Variable, transposed: bool) 
     return InverseGammaPrior(**found)
 
 
+def read_half_normal(graph: ModelGraph, variable: Variable, transposed: bool) -> Prior:
+    """With its sigma, or what it is a power of: sqrt(variance), 1 / sqrt(precision), PyMC's tau."""
+    view = View.of(parameters(variable)[1])
+    role, inside = as_variance_or_precision(view) or ("sigma", view)
+    found = as_parameter(graph, inside, transposed)
+    if found is None:
+        raise unreadable_parameter(variable, role, inside)
+    check_parameters(graph, variable, {role: found}, transposed)
+    return HalfNormalPrior(**{role: found})
+
+
 FACTOR_PRIORS: dict[type, Callable[[ModelGraph, Variable, bool], Prior]] = {
     pm.Gamma: read_gamma,
     pm.Exponential: read_exponential,
     pm.InverseGamma: read_inverse_gamma,
+    pm.HalfNormal: read_half_normal,
     pm.HalfFlat: read_flat,
     **CHAIN_PRIORS,
 }
@@ -203,6 +216,47 @@ def as_rate_or_mean(graph: ModelGraph, shape: View, scale: View, transposed: boo
             return {"mean": mean}
     found = as_parameter(graph, rate, transposed)
     return None if found is None else {"rate": found}
+
+
+def as_variance_or_precision(sigma: View) -> tuple[str, View] | None:
+    """("variance", v) of sqrt(v) or v ** 0.5; ("precision", p) of 1 / sqrt(p), p ** -0.5 or PyMC's ``tau=p``."""
+    if ModelGraph.is_known(sigma.source):
+        return None
+    if is_elemwise(sigma.source, Mul):  # of tau: abs(p) ** -0.5 * sign(p)
+        return as_precision_of_tau(sigma)
+    if is_elemwise(sigma.source, Sqrt):
+        return "variance", sigma.inside()
+    if is_elemwise(sigma.source, Pow):
+        return as_root(sigma)
+    is_ratio = is_elemwise(sigma.source, TrueDiv) and is_one(sigma.inside(0))
+    if is_ratio or is_elemwise(sigma.source, Reciprocal):
+        found = as_variance_or_precision(sigma.inside(1 if is_ratio else 0))
+        return None if found is None or found[0] != "variance" else ("precision", found[1])
+    return None
+
+
+def as_root(power: View) -> tuple[str, View] | None:
+    """What a power is the root of, or one over the root of."""
+    exponent = power.inside(1)
+    if not ModelGraph.is_known(exponent.source):
+        return None
+    role = {0.5: "variance", -0.5: "precision"}.get(float(np.ravel(exponent.value)[0]))
+    return None if role is None or np.ptp(exponent.value) else (role, power.inside(0))
+
+
+def as_precision_of_tau(sigma: View) -> tuple[str, View] | None:
+    root, sign = sigma.inside(0), sigma.inside(1)
+    if not is_elemwise(sign.source, Sign) or not is_elemwise(root.source, Pow):
+        return None
+    found = as_root(root)
+    if found is None or found[0] != "precision" or not is_elemwise(found[1].source, Abs):
+        return None
+    inside = found[1].inside()
+    return ("precision", inside) if inside.source is sign.inside().source else None
+
+
+def is_one(view: View) -> bool:
+    return ModelGraph.is_known(view.source) and bool(np.all(view.value == 1.0))
 
 
 def as_plain_scale(graph: ModelGraph, shape: View, scale: View, transposed: bool) -> dict[str, Parameter] | None:

@@ -9,7 +9,7 @@ import pymc as pm
 from pymc.logprob.transforms import IntervalTransform, LogOddsTransform, LogTransform
 from pytensor.graph.basic import Variable
 
-from nmf_zoo.distributions.chains import RowLogOdds, UnitChain
+from nmf_zoo.distributions.chains import CHAINS
 from nmf_zoo.errors import InputError, UnreadableModel
 from nmf_zoo.reading.data import as_imputed, read_data
 from nmf_zoo.reading.graph import ModelGraph, name_of
@@ -19,7 +19,10 @@ from nmf_zoo.reading.registry import find, names, operation
 from nmf_zoo.structure import Factor, Factorisation, Imputed
 
 # Transforms to an interval and the distributions whose own they are: on others they narrow the support.
-OWN_TRANSFORMS = (IntervalTransform, pm.Uniform), (LogOddsTransform, pm.Beta), (RowLogOdds, UnitChain)
+OWN_TRANSFORMS = (
+    *((IntervalTransform, pm.Uniform), (LogOddsTransform, pm.Beta)),
+    *((chain.transform, chain) for chain in CHAINS if chain.transform is not None),
+)
 
 
 def read(model: pm.Model) -> Factorisation:

@@ -15,12 +15,13 @@ import numpy as np
 import pandas as pd
 
 from nmf_zoo import __version__, _compat
-from nmf_zoo.diagnostics.convergence import Sentence, judge, longer, of_fit, of_sampler, search_group
+from nmf_zoo.diagnostics.convergence import Sentence, judge, longer, of_fit, of_sampler
 from nmf_zoo.diagnostics.invariants import Advice, advise_on_fit, last_objectives, run_size
 from nmf_zoo.inference.registry import is_maximised, named
 from nmf_zoo.plots.modes import plot_modes
 from nmf_zoo.reports.page import advice, facts, heading, paragraph, picture, table
 from nmf_zoo.reports.source import Source
+from nmf_zoo.results.beginnings import search_group
 from nmf_zoo.results.component_order import REPORT
 from nmf_zoo.results.modes import describe_modes, weighed_modes
 from nmf_zoo.results.run_attributes import GRAPH, MODEL
@@ -122,7 +123,8 @@ def _of_sampler(source: Source) -> Findings:
         sentences += list(_on_raw(found.components))
         parts += _component_parts(source, found.components)
     parts += _mode_parts(source)
-    return Findings(of_sampler(sentences, longer(source.attrs, run_size(source.idata)[1])), sentences, parts)
+    run = longer(source.attrs, run_size(source.idata)[1])
+    return Findings(of_sampler(sentences, run, found.mode, found.weighed), sentences, parts)
 
 
 def _mode_parts(source: Source) -> list[str]:

@@ -15,7 +15,7 @@ from nmf_zoo.reports.page import paragraph, picture, table
 from nmf_zoo.reports.source import MOST_COMPONENTS, Source
 from nmf_zoo.results.component_order import component_order, describe_shown
 from nmf_zoo.results.components import top_features
-from nmf_zoo.results.components_in_use import RELEVANCE, components_in_use
+from nmf_zoo.results.components_in_use import components_in_use, relevances_in
 from nmf_zoo.results.factor_draws import read_factors
 from nmf_zoo.results.posterior import spaced
 
@@ -60,7 +60,8 @@ def _which(source: Source) -> str:
 
 def _in_use(source: Source) -> list[str]:
     """How many components are in use, where a relevance shrinks those that are not."""
-    if not {RELEVANCE, source.activations} <= set(source.posterior.data_vars):
+    names = set(source.posterior.data_vars)
+    if not relevances_in(names) or source.activations not in names:
         return []
     return [paragraph(components_in_use(source.whole, **source.names).attrs["answer"])]
 

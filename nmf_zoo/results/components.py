@@ -11,7 +11,8 @@ import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError
+from nmf_zoo._compat import Result
+from nmf_zoo.errors import not_one_of
 from nmf_zoo.results.component_order import draws_in_order, is_aligned
 from nmf_zoo.results.factor_draws import factor_dims, missing_variable, weights_of
 from nmf_zoo.results.posterior import (
@@ -66,7 +67,7 @@ def top_features(
     """
     check_counts(n=(n, 1))
     if by not in ORDERS:
-        raise InputError("by", repr(by), f"one of {list(ORDERS)}")
+        raise not_one_of("by", by, ORDERS)
     chains = list(draws_in_order(idata, chain, weights, activations))
     dims = factor_dims(chains[0], weights, activations)
     of_chains = [one[weights][0].drop_vars("chain", errors="ignore") for one in chains]
@@ -147,7 +148,7 @@ def mean_weights(idata: Any, weights: str = "W", activations: str = "H") -> pd.D
     return pd.DataFrame(mean.to_numpy(), index=_labels(mean, feature), columns=_labels(mean, component))
 
 
-def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Any:
+def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Result:
     """Draws with W's columns summing to one and H scaled up to match: W H does not change.
 
     Parameters

@@ -8,14 +8,15 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.results.component_order import component_order, reordered, with_names
 from nmf_zoo.results.components import with_known_weights
 from nmf_zoo.results.factor_draws import factor_dims, log_of, log_totals
 from nmf_zoo.results.posterior import INTERVAL, LEADING, draws_or_means
 
 LEAST = 0.05
-RELEVANCE = "relevance"  # of nz.ARD
+# of nz.ARD -> the power of it that components' sizes follow
+RELEVANCES = {"relevance": 2.0, "relevance_rate": -2.0, "relevance_variance": 1.0, "relevance_precision": -1.0}
 
 
 def components_in_use(
@@ -31,8 +32,9 @@ def components_in_use(
 
     A component's size is its part of W H, ``sum_f w_fk * sum_n h_kn``. It is in use where that is at least ``least``
     times the largest component's, and where the square of its relevance is, too, if the model has one: the mean of its
-    cells in both W and H, as with ``prior="ard"``. So the largest component always is, components that are all alike
-    all are, and neither the unit of X nor further empty components change the count.
+    cells in both W and H, as with ``prior="ard"`` (of half-normal cells the variance itself, of rates the inverse). So
+    the largest component always is, components that are all alike all are, and neither the unit of X nor further empty
+    components change the count.
 
     Parameters
     ----------
@@ -40,7 +42,7 @@ def components_in_use(
     least : part of the largest component that counts, between 0 and 1
     chain : whose draws; default those of all chains, and of a fit the best restart's
     weights, activations : names of the two factors
-    relevance : name of the means (component) that W and H share; default "relevance" where there is one
+    relevance : name of the means (component) that W and H share; default what :class:`~nmf_zoo.ARD` declares
 
     Returns
     -------
@@ -77,12 +79,13 @@ def components_in_use(
     factors = with_known_weights(idata, group, weights)
     dims = factor_dims(factors, weights, activations)
     if dims.obs is None:
-        raise InputError("activations", repr(activations), f"one of {', '.join(map(str, group.data_vars))}")
+        raise not_one_of("activations", activations, map(str, group.data_vars))
     logs = log_totals(factors, dims)
     is_used = _is_large(logs, least)
-    means = _relevances(group, relevance, logs.sizes["component"])
-    if means is not None:
-        is_used &= _is_large(2.0 * log_of(means), least)
+    for name in [relevance] if relevance else relevances_in(group):
+        own = _relevances(group, name, logs.sizes["component"], is_asked=relevance is not None)
+        if own is not None:
+            is_used &= _is_large(RELEVANCES.get(name, 2.0) * log_of(own), least)
     count = np.maximum(is_used.sum("component"), 1)
     with np.errstate(invalid="ignore"):
         parts = np.exp((logs - logs.max("component")).to_numpy())
@@ -115,11 +118,16 @@ def _is_large(logs: xr.DataArray, least: float) -> xr.DataArray:
     return (logs >= logs.max("component") + np.log(least)) & np.isfinite(logs)
 
 
-def _relevances(group: xr.Dataset, name: str | None, rank: int) -> xr.DataArray | None:
+def relevances_in(variables: Any) -> list[str]:
+    """Names of what :class:`~nmf_zoo.ARD` declares among these."""
+    return [name for name in RELEVANCES if name in variables]
+
+
+def _relevances(group: xr.Dataset, name: str, rank: int, *, is_asked: bool) -> xr.DataArray | None:
     """(chain, draw, component), or None where there are none."""
-    found = group.get(name or RELEVANCE)
+    found = group.get(name)
     is_one = found is not None and found.ndim == 3 and found.shape[2] == rank
-    if name is not None and not is_one:
+    if is_asked and not is_one:
         got = "no such variable" if found is None else f"one of shape {found.shape[2:]}"
         raise InputError("relevance", f"{name!r}, {got}", f"a variable of shape ({rank},), one value per component")
     if found is None or not is_one:

@@ -18,6 +18,7 @@ from nmf_zoo.structure import Array, Factorisation
 
 LEADING = ("chain", "draw")
 DRAWS_ARE, PARTICLES = "draws_are", "particles"  # an attribute of results whose draws are no steps of a chain
+OF_STATS = {"temperature": ("replica",), "exchange_rate": ("pair",)}  # dims of statistics beside LEADING
 CHECKED_CELLS = 32  # cells of W H whose mixing is followed, whatever the labelling of the components
 
 
@@ -61,8 +62,10 @@ def as_dataset(
 
 
 def stats_dataset(structure: Factorisation, stats: Mapping[str, Array]) -> xr.Dataset:
-    """Sampler statistics, (chain, draw) each, but ``mean`` (chain, draw, checked_cell) with its cells' labels."""
-    scalars = {name: xr.Variable(("chain", "draw"), value) for name, value in stats.items() if name != "mean"}
+    """Sampler statistics, (chain, draw) each, but those of `OF_STATS`; ``mean`` with its cells' labels."""
+    scalars = {
+        name: xr.Variable((*LEADING, *OF_STATS.get(name, ())), value) for name, value in stats.items() if name != "mean"
+    }
     shape = next(iter(stats.values())).shape
     dataset = xr.Dataset(scalars, coords={"chain": np.arange(shape[0]), "draw": np.arange(shape[1])})
     if "mean" not in stats:

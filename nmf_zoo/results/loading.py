@@ -24,6 +24,7 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from nmf_zoo import _compat
+from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.labels import FORMER, OBS, WRITABLE, find_unwritable
 from nmf_zoo.results.groups import LEADING
@@ -121,7 +122,7 @@ DRAWN, READABLE, _, ALL_CHUNKS = _compat.OF_STORE
 RENAMED = {FORMER: OBS, f"cell_{FORMER}": f"cell_{OBS}"}  # since layout 1
 
 
-def load(path: str | Path) -> Any:
+def load(path: str | Path) -> Result:
     """Read what :func:`save` wrote, or a run with ``store=``.
 
     NetCDF is read into memory. Of a Zarr store the groups of draws stay on disk, and what is used of them is read at

@@ -10,6 +10,7 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 
 MODES = "modes"
+POOLED = "pooled"  # an attribute of what nz.pool made: what the modes were
 DECIDED, UNDECIDED, LEFT_OUT = "decided", "undecided", "left out"
 BY_MODE = ("log_evidence", "log_evidence_error", "share", "share_low", "share_high", "verdict", "lp", "cosine")
 
@@ -22,6 +23,11 @@ def weighed_modes(idata: Any) -> xr.Dataset | None:
     dims = {**dict.fromkeys(BY_MODE, "mode"), "mode_of_chain": "chain"}
     is_ours = all(name in group and group[name].dims[:1] == (dim,) for name, dim in dims.items())
     return group if is_ours else None
+
+
+def pooled_modes(idata: Any) -> str:
+    """What the modes weighed that draws were pooled of; "" where they were not."""
+    return str(idata.attrs.get(POOLED, ""))
 
 
 def require_modes(idata: Any) -> xr.Dataset:
@@ -46,4 +52,5 @@ def _describe(modes: xr.Dataset, mode: int) -> str:
     word, share = str(one["verdict"].item()), one["share"].item()
     weight = f"share {share:.3g}" if word == DECIDED else word
     evidence = f"log evidence {one['log_evidence'].item():,.2f} ± {one['log_evidence_error'].item():.2g}"
-    return f"{'chain' if len(chains) == 1 else 'chains'} {', '.join(map(str, chains))} ({evidence}, {weight})"
+    found = f", found by {int(one['found'])} of {int(modes.attrs['fits'])} fits" if "found" in modes else ""
+    return f"{'chain' if len(chains) == 1 else 'chains'} {', '.join(map(str, chains))} ({evidence}, {weight}{found})"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, did_you_mean, not_one_of
 from nmf_zoo.memory import PER_RUN, require_memory
 from nmf_zoo.options import LARGEST
 from nmf_zoo.results.groups import CHECKED_CELLS
@@ -117,7 +117,9 @@ def check_var_names(structure: Factorisation, var_names: Sequence[str] | None) -
     known = list(variable_shapes(structure))
     is_list = isinstance(var_names, Sequence) and not isinstance(var_names, str)
     if not is_list or not len(var_names) or not set(var_names) <= set(known):
-        raise InputError("var_names", repr(var_names), f"a selection of {known}, in a list", "leave it out to keep all")
+        unknown = [name for name in var_names if name not in known] if is_list else []
+        do = did_you_mean(next(iter(unknown), None), known) or "leave it out to keep all"
+        raise InputError("var_names", repr(var_names), f"a selection of {known}, in a list", do)
 
 
 def check_initvals(structure: Factorisation, initvals: Any, chains: int) -> list[dict[str, Array]]:
@@ -138,7 +140,8 @@ def _check_start(structure: Factorisation, start: Mapping[Any, Any]) -> dict[str
     for key, value in start.items():
         name = getattr(key, "name", key)
         if name not in shapes:
-            raise InputError("initvals", f"a value for {name!r}", f"names among {list(shapes)}", "remove it")
+            do = did_you_mean(name, shapes) or "remove it"
+            raise InputError("initvals", f"a value for {name!r}", f"names among {list(shapes)}", do)
         try:
             array = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError) as error:
@@ -188,7 +191,7 @@ def check_possible(structure: Factorisation) -> None:
 def check_keep(keep: Any, store: Any, engine: Registration, with_log_likelihood: bool) -> str:
     """What a run's traces keep: "draws", "moments", or "store" for draws on disk."""
     if keep not in KEEP:
-        raise InputError("keep", repr(keep), f"one of {list(KEEP)}")
+        raise not_one_of("keep", keep, KEEP)
     if store is None and keep == "draws":
         return keep
     name, got = ("keep", repr(keep)) if store is None else ("store", repr(str(store)))

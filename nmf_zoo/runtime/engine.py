@@ -69,6 +69,8 @@ class Registration:
     asks : methods of a likelihood that it calls beside those which every likelihood has, where that is all it needs:
         :func:`nmf_zoo.register_likelihood` adds to its likelihoods. None: it has updates of its own for each
     takes_known : a factor may have known components beside unknown ones; otherwise such a model is refused
+    projects : its place among those that :func:`nmf_zoo.project` tries where none is named; None: it is not one
+    has_kernels : it runs kernels of ours, which can be compiled ahead
     options : the frozen dataclass of its own options
     supports : (structure, options) -> Verdict, once likelihood and chain are known to be among its own
     """
@@ -79,6 +81,8 @@ class Registration:
     chains: tuple[type, ...] = ()
     asks: tuple[str, ...] | None = None
     takes_known: bool = False
+    projects: int | None = None
+    has_kernels: bool = True
     options: type
     supports: Callable[[Factorisation, Any], Verdict]
     needs_data: ClassVar[bool] = True

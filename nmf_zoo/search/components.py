@@ -24,6 +24,11 @@ class Components(NamedTuple):
     Ht: Array
 
     @property
+    def rank(self) -> int:
+        """K"""
+        return self.W.shape[1]
+
+    @property
     def sizes(self) -> Array:
         """The totals of the components' parts of W H, (K,)."""
         return self.W.sum(axis=0) * self.Ht.sum(axis=0)

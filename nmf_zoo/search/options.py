@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from nmf_zoo.errors import InputError
-from nmf_zoo.options import check_least, check_types
+from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import Engine, Verdict
-from nmf_zoo.structure import Factorisation
+from nmf_zoo.structure import Factorisation, GammaPrior, Known, Normal, Poisson
 
 AUTO = "auto"
+REFITS = 8  # of the activations of known components, where their objective may have several optima
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class Search:
     """A search for the best of the modes, by local fits that learn from one another.
@@ -20,7 +24,8 @@ class Search:
     The first fit is the plain one of the same seed, so that a search never ends below it. The next start at random,
     from samples far apart and from singular vectors, until there are ``starts``; from then on from components of the
     best found so far: exchanged between two fits, pooled and merged, split, or drawn anew
-    (:mod:`nmf_zoo.search.proposals`). What is found depends on the seed and the work alone, not on the threads.
+    (:mod:`nmf_zoo.search.proposals`). What is found depends on the seed and the work alone, not on the threads. Where
+    ``max_seconds`` ends it, ``attrs["replay"]`` of the group ``search`` is the search that makes the same fits.
 
     Attributes
     ----------
@@ -64,6 +69,8 @@ def search_of(
     if is_auto:
         if engine.is_noisy or not can:
             return None
+        if not structure.free_in_both.any():
+            return Search(fits=REFITS, starts=REFITS) if restarts == 1 else None
         return Search() if restarts == 1 else Search(fits=max(Search.fits, 3 * restarts), starts=restarts)
     if not can:
         raise InputError("search", repr(asked), f"none, since {can.reason}", "leave it out")
@@ -73,11 +80,26 @@ def search_of(
 
 
 def can_search(options: Any, initvals: Any, structure: Factorisation) -> Verdict:
-    """Whether there are starts to choose from, and two factors to find."""
-    for name, factor in (("W", structure.W), ("H", structure.H)):
-        if not factor.is_free:
-            return Verdict(f"{name} is known" if factor.is_fixed else f"some components of {name} are known")
+    """Whether there are starts to choose from, and other optima to find."""
+    if is_told(structure, getattr(options, "mode", "density")):
+        known = "W is" if structure.W.is_fixed else "H is" if structure.H.is_fixed else "a part of every component is"
+        return Verdict(f"{known} known, and every start leads to one optimum")
     if initvals is not None:
         return Verdict("initvals say where the fit begins")
     way = getattr(options, "start", "random")
     return Verdict("" if way == "random" else f"start={way!r} says where the fit begins")
+
+
+def is_told(structure: Factorisation, mode: str) -> bool:
+    """Whether no component is unknown in both factors, and the objective is convex in what is; or a chain's states.
+
+    The mean is linear then. A gamma prior's shape counts one more where the density of logarithms is maximised.
+    """
+    if structure.free_in_both.any():
+        return False
+    if structure.H.is_chain:
+        return True
+    least = 0.0 if mode == "log" else 1.0
+    shapes = [factor.prior.shape for factor in (structure.W, structure.H) if isinstance(factor.prior, GammaPrior)]
+    is_convex = type(structure.likelihood) in (Poisson, Normal) and not structure.unknowns
+    return is_convex and all(isinstance(shape, Known) and bool(np.all(shape.value >= least)) for shape in shapes)

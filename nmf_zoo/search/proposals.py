@@ -1,7 +1,8 @@
 """Where the next local fit begins: anew, or at components of fits that are done.
 
 Every proposal takes its randomness from the stream it is given. Components that come from elsewhere stand in the places
-of those they are most alike, so that priors, exposures and hyperparameters of a component stay with it.
+of those they are most alike, so that priors, exposures and hyperparameters of a component stay with it. A component of
+which something is known stays in its place, with what belongs to it in the best solution; proposals are about others.
 """
 
 from __future__ import annotations
@@ -24,23 +25,29 @@ UNEVEN = (0.1, 0.9)  # shares of a sample's part in the halves of a component th
 def fresh_start(structure: Factorisation, number: int, key: np.uint64) -> tuple[str, Point]:
     """The way in which the fit of this number begins anew, and its start: empty for the engine's own random one."""
     way = FRESH[number % len(FRESH)]
-    if way == "random" or structure.W.is_fixed or structure.H.is_fixed:
+    if way == "random" or not structure.free_in_both.all():
         return "random", {}
     return way, point_of(structure, Components(*start_factors(structure, key, {}, way)), {})
 
 
 def next_start(structure: Factorisation, best: Sequence[Point], number: int, key: np.uint64) -> tuple[str, Point]:
     """A start made of the best solutions, which differ and stand best first."""
+    free = np.flatnonzero(structure.free_in_both)
+    if not len(free):
+        return fresh_start(structure, number, key)
     ways = list(PROPOSALS) if len(best) > 1 else [way for way in PROPOSALS if way not in OF_SEVERAL]
     way = ways[number % len(ways)]
-    made = PROPOSALS[way](structure, [components_of(structure, point) for point in best], key)
+    found = [components_of(structure, point) for point in best]
+    if len(free) == structure.rank:
+        made = PROPOSALS[way](structure, found, key)
+    else:
+        made = found[0].replaced(free, PROPOSALS[way](structure, [one.take(free) for one in found], key))
     return way, point_of(structure, made, best[0])
 
 
 def components_of(structure: Factorisation, point: Point) -> Components:
     """The components of a solution."""
-    W, H = (factor.orient(np.asarray(point[factor.name], np.float64)) for factor in (structure.W, structure.H))
-    return Components(W, H.T)
+    return Components(structure.W.value(point), structure.H.value(point).T)
 
 
 def point_of(structure: Factorisation, components: Components, others: Point) -> Point:
@@ -55,20 +62,20 @@ def exchange(structure: Factorisation, best: list[Components], key: np.uint64) -
     """Two solutions, paired; of every pair one, by a coin."""
     rng = generator_of(key)
     one, other = (best[i] for i in rng.choice(len(best), 2, replace=False))
-    taken = np.flatnonzero(rng.random(structure.rank) < 0.5)
+    taken = np.flatnonzero(rng.random(one.rank) < 0.5)
     return one.replaced(taken, paired(one, other).take(taken))
 
 
 def pool(structure: Factorisation, best: list[Components], key: np.uint64) -> Components:
     """Three solutions side by side, the cheapest pairs merged until the rank is reached."""
     chosen = generator_of(key).choice(len(best), min(POOLED, len(best)), replace=False)
-    return paired(best[chosen[0]], merged(pooled([best[i] for i in chosen]), structure.rank))
+    return paired(best[chosen[0]], merged(pooled([best[i] for i in chosen]), best[0].rank))
 
 
 def split(structure: Factorisation, best: list[Components], key: np.uint64) -> Components:
     """Two components of the best merged, the more alike the likelier; another, the larger the likelier, split."""
     rng, found = generator_of(key), best[0]
-    rank = structure.rank
+    rank = found.rank
     if rank < 2:
         return found
     pairs = np.array(np.triu_indices(rank, 1)).T
@@ -87,10 +94,10 @@ def split(structure: Factorisation, best: list[Components], key: np.uint64) -> C
 def redraw(structure: Factorisation, best: list[Components], key: np.uint64) -> Components:
     """From two components of the best to half of them drawn anew: a fit gets one alone back to where it was."""
     rng, found = generator_of(key), best[0]
-    count = int(rng.integers(2, max(3, structure.rank // 2 + 1)))
-    places = rng.choice(structure.rank, min(count, structure.rank), replace=False)
+    count = int(rng.integers(2, max(3, found.rank // 2 + 1)))
+    places = rng.choice(found.rank, min(count, found.rank), replace=False)
     fresh = Components(*start_factors(structure, child(key, 1), {}))
-    return found.replaced(places, fresh.take(places))
+    return found.replaced(places, fresh.take(np.flatnonzero(structure.free_in_both)[places]))
 
 
 PROPOSALS: dict[str, Callable[[Factorisation, list[Components], np.uint64], Components]] = {

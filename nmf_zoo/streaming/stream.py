@@ -14,10 +14,12 @@ import pymc as pm
 import xarray as xr
 
 from nmf_zoo import __version__
-from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo._compat import Result
+from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of
 from nmf_zoo.files import replacing
-from nmf_zoo.inference.registry import entries, fitting, named, verdict
+from nmf_zoo.inference.registry import entries, fitting, named, names, verdict
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.results.groups import LEADING, as_dataset, pack, variable_dims
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
@@ -101,6 +103,7 @@ COPIES = 4  # of the weights that every stream holds: themselves, their start, s
 MOST_RECORDS = 512  # of the trace: when there are so many, every second is dropped
 
 
+@names_checked
 def stream(
     model: pm.Model | None = None,
     *,
@@ -360,7 +363,7 @@ class Stream:
         """For pickle: as it is saved."""
         return stream_of, (tree_of(self), None)
 
-    def result(self) -> Any:
+    def result(self) -> Result:
         """The factorisation so far.
 
         Returns
@@ -405,8 +408,7 @@ def _resolve(engine: Any, structure: Factorisation) -> tuple[StreamEngine, Any]:
     found = named(engine, "stream")
     if not found:
         classes = [one.options.__name__ for one in entries("stream")]
-        expected = f"one of {sorted({one.name for one in entries('stream')})}, or options of {classes}"
-        raise InputError("engine", repr(engine), expected)
+        raise not_one_of("engine", engine, sorted(set(names("stream"))), f", or options of {classes}")
     reasons = []
     for one in sorted(fitting(found, structure), key=lambda one: not one.suits(structure)):
         options = one.options() if isinstance(engine, str) else engine

@@ -13,7 +13,7 @@ have them in ``factors`` and ``chains``, X in ``data``, its law given its mean i
 backgrounds in ``offsets``, and all of it together in ``factorisation``. Pieces of rows, cells or times: ``spans``.
 """
 
-from nmf_zoo.structure.chains import BasisChainPrior, ChainPrior, LogNormalARPrior, UnitChainPrior
+from nmf_zoo.structure.chains import CHAINS, BasisChainPrior, ChainPrior, LogNormalARPrior, UnitChainPrior
 from nmf_zoo.structure.data import Cells, Data, Dense, Imputed, is_rising
 from nmf_zoo.structure.factorisation import CHUNK, Factorisation
 from nmf_zoo.structure.factors import (
@@ -21,6 +21,7 @@ from nmf_zoo.structure.factors import (
     Fixed,
     Flat,
     GammaPrior,
+    HalfNormalPrior,
     InverseGammaPrior,
     KnownComponents,
     Prior,
@@ -41,6 +42,7 @@ from nmf_zoo.structure.parameters import HYPER_PRIORS, Array, HyperPrior, Known,
 from nmf_zoo.structure.spans import even_bounds, slices, spans
 
 __all__ = [
+    "CHAINS",
     "CHUNK",
     "HYPER_PRIORS",
     "Array",
@@ -55,6 +57,7 @@ __all__ = [
     "Fixed",
     "Flat",
     "GammaPrior",
+    "HalfNormalPrior",
     "HyperPrior",
     "Imputed",
     "InverseGammaPrior",

@@ -52,6 +52,15 @@ class Factorisation:
         return self.W.shape[1]
 
     @cached_property
+    def free_in_both(self) -> Array:
+        """(K,) bool: components of which nothing is known. Without any the mean is linear in what is unknown."""
+        found = np.full(self.rank, not (self.W.is_fixed or self.H.is_fixed))
+        for factor in (self.W, self.H):
+            if factor.known is not None:
+                found &= factor.known.are_free
+        return found
+
+    @cached_property
     def unknowns(self) -> dict[str, Unknown]:
         """The unknown hyperparameters by name, in the order shape, rate or mean; W before H, the likelihood's last."""
         return {u.name: u for u in (*self.W.unknowns, *self.H.unknowns, *self.likelihood.unknowns)}

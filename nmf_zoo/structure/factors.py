@@ -9,7 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from nmf_zoo.structure.chains import ChainPrior
-from nmf_zoo.structure.parameters import Array, Parameter, Unknown, log_gamma_density, log_inverse_gamma_density
+from nmf_zoo.structure.parameters import (
+    Array,
+    Parameter,
+    Unknown,
+    log_gamma_density,
+    log_half_normal_density,
+    log_inverse_gamma_density,
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,7 @@ class GammaPrior:
     """
 
     family: ClassVar[str] = "gamma"
+    distribution: ClassVar[str] = "Gamma"
     shape: Parameter
     rate: Parameter | None = None
     mean: Parameter | None = None
@@ -69,6 +77,7 @@ class InverseGammaPrior:
     """
 
     family: ClassVar[str] = "inverse-gamma"
+    distribution: ClassVar[str] = "InverseGamma"
     shape: Parameter
     scale: Parameter
 
@@ -91,6 +100,42 @@ class InverseGammaPrior:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HalfNormalPrior:
+    """Independent cells |v|, v normal with mean 0: density proportional to exp(-v^2 / (2 sigma^2)).
+
+    Attributes
+    ----------
+    sigma, variance, precision : Parameter or None; exactly one is given: sigma, sigma^2 or 1 / sigma^2
+    """
+
+    family: ClassVar[str] = "half-normal"
+    distribution: ClassVar[str] = "HalfNormal"
+    sigma: Parameter | None = None
+    variance: Parameter | None = None
+    precision: Parameter | None = None
+
+    def __post_init__(self):
+        if len(self.parameters) != 1:
+            got = ", ".join(self.parameters) or "none of them"
+            raise ValueError(f"HalfNormalPrior: got {got}; expected exactly one of sigma, variance and precision")
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameter by its role."""
+        roles = {"sigma": self.sigma, "variance": self.variance, "precision": self.precision}
+        return {role: parameter for role, parameter in roles.items() if parameter is not None}
+
+    def precision_of(self, values: Mapping[str, Array]) -> Array:
+        """1 / sigma^2 as an array that broadcasts to the factor, given the values of the unknowns."""
+        ((role, parameter),) = self.parameters.items()
+        value = parameter.resolve(values)
+        return {"sigma": lambda: value**-2.0, "variance": lambda: 1.0 / value, "precision": lambda: value}[role]()
+
+    def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
+        return float(np.sum(log_half_normal_density(factor, self.precision_of(values) ** -0.5)))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Fixed:
     """A factor whose value is known (plain data, or ``pm.do``)."""
 
@@ -98,7 +143,7 @@ class Fixed:
     value: Array
 
 
-Proper = GammaPrior | InverseGammaPrior | ChainPrior
+Proper = GammaPrior | InverseGammaPrior | HalfNormalPrior | ChainPrior
 Prior = Flat | Proper | Fixed
 
 
@@ -151,8 +196,8 @@ class Factor:
     ----------
     name : the model's variable (of a fixed factor: its data's name, or ""; with known components the Deterministic)
     shape : (F, K) for the left factor, (K, N) for the right one
-    prior : Flat, GammaPrior, InverseGammaPrior, a chain in time (H), Fixed; parameter arrays broadcast to ``shape``,
-        with known components to the shape of the others
+    prior : Flat, GammaPrior, InverseGammaPrior, HalfNormalPrior, a chain in time (H), Fixed; parameter arrays broadcast
+        to ``shape``, with known components to the shape of the others
     transposed : the model's variable is the transpose of this factor
     known : the components that are known, where others are not
     """

@@ -45,7 +45,7 @@ def _log_lognormal_density(v, mu, sigma):
     return -0.5 * ((np.log(v) - mu) / sigma) ** 2 - np.log(v * sigma) - 0.5 * np.log(2 * np.pi)
 
 
-def _log_half_normal_density(v, sigma):
+def log_half_normal_density(v, sigma):
     return -0.5 * (v / sigma) ** 2 - np.log(sigma) + 0.5 * np.log(2 / np.pi)
 
 
@@ -66,7 +66,7 @@ HYPER_PRIORS: dict[str, Callable[..., Array]] = {
     "gamma": log_gamma_density,
     "inverse_gamma": log_inverse_gamma_density,
     "lognormal": _log_lognormal_density,
-    "half_normal": _log_half_normal_density,
+    "half_normal": log_half_normal_density,
     "uniform": _log_uniform_density,
     "beta": _log_beta_density,
     "normal": _log_normal_density,

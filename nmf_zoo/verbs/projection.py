@@ -10,10 +10,10 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from nmf_zoo.distributions import BasisChain, LogNormalAR, UnitChain
-from nmf_zoo.distributions.chains import Recipe
+from nmf_zoo._compat import Result
+from nmf_zoo.distributions.chains import CHAINS, Recipe
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference.registry import verb_of, verdict
+from nmf_zoo.inference.registry import of_projection, verb_of, verdict
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
 from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
@@ -22,24 +22,19 @@ from nmf_zoo.results.posterior import Axis, axes_of, draws_or_means, mean_over_d
 from nmf_zoo.runtime.arguments import variable_shapes
 from nmf_zoo.structure import (
     Array,
-    BasisChainPrior,
     ChainPrior,
     Exponential,
     Factorisation,
     Flat,
     GammaPrior,
+    HalfNormalPrior,
     InverseGammaPrior,
-    LogNormalARPrior,
     Normal,
     Poisson,
-    UnitChainPrior,
     Unknown,
     shared_column,
 )
 from nmf_zoo.verbs.sample_and_fit import fit, sample
-
-# Where no engine is named: what draws before what finds a point, exact sums before particles.
-PREFERRED = ("gibbs", "hmm_exact", "particle_gibbs", "em")
 
 
 def project(
@@ -54,7 +49,7 @@ def project(
     exposure: Any = None,
     background: Any = None,
     **arguments: Any,
-) -> Any:
+) -> Result:
     """The activations H of new samples, given W.
 
     W and the hyperparameters are held at their posterior mean over the draws of one chain, since components swap places
@@ -84,7 +79,7 @@ def project(
     )
     if engine is None:
         known = read(new)
-        engine = next((name for name in PREFERRED if verdict(known, name)), PREFERRED[0])
+        engine = next((name for name in of_projection() if verdict(known, name)), of_projection()[0])
     return (fit if verb_of(engine) == "fit" else sample)(engine=engine, model=new, **arguments)
 
 
@@ -137,6 +132,12 @@ def _normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
     return normal_nmf, {role: own.resolve(values) for role, own in structure.likelihood.parameters.items()}
 
 
+def _half_normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    sigma = _tied(structure.H.prior.precision_of(values) ** -0.5, structure.H.shape)
+    make, arguments = (_normal if isinstance(structure.likelihood, Normal) else _free)(structure, values)
+    return make, {**arguments, "sigma_h": sigma}
+
+
 def _free(structure: Factorisation, values: dict[str, Array]) -> Declared:
     return poisson_nmf, {}
 
@@ -159,10 +160,10 @@ def _chain(structure: Factorisation, values: dict[str, Array]) -> Declared:
 DECLARATIONS: dict[tuple[type, Any], Callable[[Factorisation, dict[str, Array]], Declared]] = {
     (Poisson, Flat): _free,
     (Poisson, GammaPrior): _gamma,
-    (Poisson, BasisChainPrior): _chain,
-    (Poisson, UnitChainPrior): _chain,
-    (Poisson, LogNormalARPrior): _chain,
+    (Poisson, HalfNormalPrior): _half_normal,
+    **{(Poisson, chain.prior): _chain for chain in CHAINS},
     (Normal, Flat): _normal,
+    (Normal, HalfNormalPrior): _half_normal,
     (Exponential, InverseGammaPrior): _inverse_gamma,
 }
 
@@ -170,12 +171,8 @@ DECLARATIONS: dict[tuple[type, Any], Callable[[Factorisation, dict[str, Array]],
 def _known_chain(prior: ChainPrior, values: dict[str, Array], rank: int) -> Recipe:
     """The chain with its parameters as they are, for new samples, of which the first starts it anew."""
     found = {role: np.broadcast_to(own.resolve(values), (rank, 1))[:, 0] for role, own in prior.parameters.items()}
-    if isinstance(prior, UnitChainPrior):
-        return UnitChain(**found)
-    if isinstance(prior, BasisChainPrior):
-        return BasisChain(found["p"], found["q"], found.get("initial", "stationary"))
-    initial = "stationary" if prior.is_stationary else (found["initial_mean"], found["initial_scale"])
-    return LogNormalAR(found["mean"], found["persistence"], found["scale"], initial)
+    distribution = next(own for own in CHAINS if own.prior is type(prior))
+    return Recipe(distribution, distribution.arguments(**distribution.of_roles(found)))
 
 
 def _tied(array: Array, shape: tuple[int, int]) -> Array:

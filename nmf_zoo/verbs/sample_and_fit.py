@@ -12,13 +12,16 @@ from typing import Any, Literal
 import pymc as pm
 
 from nmf_zoo import _compat
+from nmf_zoo._compat import Result
 from nmf_zoo.diagnostics.convergence import warn_unconverged
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.registry import require_support, resolve_engine
 from nmf_zoo.inference.shared.joint import log_joints
 from nmf_zoo.kernels.random.keyed_rng import seed_key
-from nmf_zoo.prediction.pointwise import finest, log_likelihood
+from nmf_zoo.options import names_checked
+from nmf_zoo.prediction.pointwise import add_log_likelihood, finest
 from nmf_zoo.reading import constant_data, observed_data, read
+from nmf_zoo.results.beginnings import SEARCH
 from nmf_zoo.results.checkpoints import checkpointed
 from nmf_zoo.results.component_order import GROUP, component_order
 from nmf_zoo.results.factor_draws import factor_dims
@@ -51,9 +54,10 @@ from nmf_zoo.search.optima import dataset_of
 from nmf_zoo.search.options import AUTO, search_of
 from nmf_zoo.search.run import run_search
 from nmf_zoo.structure import Factorisation
-from nmf_zoo.verbs.starts import chain_search, left_of, searched_starts, starts_of
+from nmf_zoo.verbs.starts import beginnings, chain_search, left_of, searched_starts, starts_of
 
 
+@names_checked
 def sample(
     draws: int = 1000,
     *,
@@ -77,7 +81,7 @@ def sample(
     on_step: OnStep | None = None,
     max_seconds: float | None = None,
     model: pm.Model | None = None,
-) -> Any:
+) -> Result:
     """Draw from the posterior of a factorisation model.
 
     Parameters
@@ -97,10 +101,11 @@ def sample(
         that all chains start in one mode of the posterior; of :func:`sample` its last draws. Not for ``"smc"``
     start : where the chains begin if ``initvals`` is None: "random", each for itself; or "search", or a
         :class:`~nmf_zoo.Search`: all around the best mode that an optimiser's search found (draws of VB's q, where VB
-        can run the model). The posterior has many modes, chains from random starts end in different ones, and none
-        leaves its own. The result's group ``search`` tells what else was found. "auto" searches where an optimiser
-        with an exact objective can run the model, for six iterations per sweep of warm-up; not before NUTS.
-        Not for ``"smc"``
+        can run the model), or in turn at the best ones where their bounds are within 5 nats. The posterior has many
+        modes, chains from random starts end in different ones, and none leaves its own. The result's group ``search``
+        tells what else was found, and ``optimum_of_chain`` in it where each chain began. "auto" searches where an
+        optimiser with an exact objective can run the model and some component is unknown in both factors, for six
+        iterations per sweep of warm-up; not before NUTS. Not for ``"smc"``
     discard_tuned_samples : False keeps the warm-up in ``warmup_posterior`` and ``warmup_sample_stats``. Not for
         ``"smc"``
     compute_convergence_checks : warn when R-hat or the effective sample size is poor, of invariants and, unless the
@@ -168,7 +173,8 @@ def sample(
     stored = (run.kept_draws + run.kept_warmup) * chains
     check_runs("chains", chains, structure, 2.0 if run.keep == "moments" else 0.0, "run fewer")
     check_room(structure, stored, run, store, copies=1 if is_ours else 2)
-    starts, searched = check_initvals(structure, starts_of(initvals, structure, chains), chains), {}
+    starts = check_initvals(structure, starts_of(initvals, structure, chains), chains)
+    beginning, searched = beginnings(initvals, starts, run.search, chosen, structure)
     entropy = entropy_of(random_seed)
     began, data = time.perf_counter(), data_groups(structure, observed_data(model), constant_data(model))
     seeded, rows = random_seed is not None, stored if run.keep == "draws" else 0
@@ -176,7 +182,7 @@ def sample(
         entropy = saved.entropy if saved else entropy
         if run.search is not None:
             key = seed_key(entropy)
-            starts, searched["search"] = searched_starts(structure, run.search, run, chains, key, saved)
+            starts, searched[SEARCH] = searched_starts(structure, run.search, run, chains, key, saved)
             run = left_of(run, time.perf_counter() - began)
         if isinstance(chosen, WholeSampler):
             groups, stopped = chosen.sample(model, structure, options, run, seed_key(entropy), starts)
@@ -188,7 +194,7 @@ def sample(
                 groups = chain_groups(structure, traces, _status(early, saved))
         status = _status(early, saved) or "complete"
         attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
-        attrs |= {"thin": thin, "tune": tune, **model_attributes(structure)}
+        attrs |= {"thin": thin, "tune": tune, **beginning, **model_attributes(structure)}
         attrs |= {DRAWS_ARE: PARTICLES} if isinstance(chosen, WholeSampler) and chosen.has_particles else {}
         if is_ours:
             finish_store(traces, attrs)
@@ -197,13 +203,14 @@ def sample(
         idata = _with_order(idata, structure)
     if with_log_likelihood:
         with _left_out("log_likelihood"):
-            idata = log_likelihood(idata, model, per=finest(structure))
+            idata = add_log_likelihood(idata, model, finest(structure))
     if compute_convergence_checks and not quiet:
         with _left_out("convergence checks"):
             warn_unconverged(idata, structure, with_components=store is None)
     return idata
 
 
+@names_checked
 def fit(
     model: pm.Model | None = None,
     *,
@@ -223,7 +230,7 @@ def fit(
     checkpoint: Path | str | None = None,
     on_step: OnStep | None = None,
     max_seconds: float | None = None,
-) -> Any:
+) -> Result:
     """Fit by an optimiser: EM for a point, MCEM for W with H integrated out, VB for an approximate posterior.
 
     Parameters
@@ -238,8 +245,9 @@ def fit(
     restarts : number of random starts, in threads; without a search the result has the best first, one chain each
     search : a :class:`~nmf_zoo.Search`: fits that learn from one another, of which the result has the best alone. Its
         group ``search`` tells which optima were found, how often and by what. "auto" is ``nz.Search()``, and
-        ``restarts`` then how many of its fits begin anew; but None where ``initvals``, the engine's ``start`` or a
-        known factor leave no choice, or the objective has Monte-Carlo error. None: only ``restarts``
+        ``restarts`` then how many of its fits begin anew; but None where ``initvals`` or the engine's ``start`` leave
+        no choice, one factor is known and the objective convex in the other, or it has Monte-Carlo error. One factor
+        known and no convex objective: 8 random starts, the best alone. None: only ``restarts``
     draws : draws from VB's approximate posterior; a point estimate is one draw
     others : as in :func:`sample`
 
@@ -285,8 +293,8 @@ def fit(
             solutions, _ = run_restarts(chosen, structure, options, run, seed_key(entropy), starts, saved)
             early = solutions[0].status if solutions[0].status in EARLY else ""
         else:
-            best, optima, early = run_search(chosen, structure, options, run, run.search, seed_key(entropy), saved)
-            solutions, searched = [best], {"search": dataset_of(optima.table(), **optima.work)}
+            solutions, optima, early = run_search(chosen, structure, options, run, run.search, seed_key(entropy), saved)
+            searched = {SEARCH: dataset_of(optima.table(), **optima.work)}
     with OneBlasThread():
         lp = [log_joints(structure, solution.values) for solution in solutions]
     groups = solution_groups(structure, solutions, lp, STATUS, var_names)
@@ -297,10 +305,10 @@ def fit(
     idata = _with_order(idata, structure)
     if solutions[0].status == "max_iter" and not quiet:
         message = f"the best restart did not converge: {STATUS['max_iter']}"
-        warnings.warn(message, NmfZooWarning, stacklevel=2)
+        warnings.warn(message, NmfZooWarning, stacklevel=3)
     if with_log_likelihood:
         with _left_out("log_likelihood"):
-            idata = log_likelihood(idata, model, per=finest(structure))
+            idata = add_log_likelihood(idata, model, finest(structure))
     return idata
 
 
@@ -310,7 +318,7 @@ def _left_out(what: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        warnings.warn(f"{what}: stopped by the user and left out; the result is kept", NmfZooWarning, stacklevel=4)
+        warnings.warn(f"{what}: stopped by the user and left out; the result is kept", NmfZooWarning, stacklevel=5)
 
 
 def _with_order(idata: Any, structure: Factorisation) -> Any:

@@ -12,12 +12,14 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import names, resolve_engine, verdict
 from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.results.beginnings import BY_SEARCH, EACH, ONE, OPTIMUM_OF_CHAIN, RANDOM, START, beginning_of
+from nmf_zoo.results.beginnings import SEARCH as SEARCH_GROUP
 from nmf_zoo.results.posterior import posterior_group
 from nmf_zoo.runtime.arguments import check_initvals, variable_shapes
 from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.compile_times import what_compiles
-from nmf_zoo.runtime.driver import FitRun, SampleRun
-from nmf_zoo.runtime.engine import Engine, Registration
+from nmf_zoo.runtime.driver import FitRun, SampleRun, Solution
+from nmf_zoo.runtime.engine import Engine, Registration, WholeSampler
 from nmf_zoo.runtime.state_patterns import Each
 from nmf_zoo.runtime.stopping import INTERRUPTED
 from nmf_zoo.search.optima import dataset_of
@@ -25,7 +27,6 @@ from nmf_zoo.search.options import AUTO, Search, can_search
 from nmf_zoo.search.run import run_search
 from nmf_zoo.structure import Array, Factorisation
 
-RANDOM, BY_SEARCH = "random", "search"
 SEARCH = 1 << 40  # the search's stream among those of the chains, which are numbered from 0
 SHARE = 0.2  # of the time
 PER_SWEEP = 6  # iterations of a search by default for a sweep of warm-up of a chain; each costs 0.02 to 0.8 of it
@@ -39,7 +40,8 @@ KEPT = {  # of a search, in the checkpoint of a run
         "first": Each(int),
         "likeness": Each(float),
     },
-    "attrs": {"fits": int, "iterations": int, "engine": str},
+    "attrs": {"fits": int, "iterations": int, "replay": str, "engine": str},
+    "optimum_of_chain": Each(int),
 }
 
 
@@ -66,6 +68,33 @@ def _at(variable: Any, chain: int, draw: int) -> Array:
     return np.asarray(variable.isel(chain=chain, draw=draw).to_numpy(), dtype=np.float64)
 
 
+def beginnings(
+    initvals: Any, starts: list[dict[str, Array]], search: Search | None, engine: Registration, structure: Factorisation
+) -> tuple[dict[str, str], dict[str, xr.Dataset]]:
+    """Where the chains begin, as an attribute of the result, and the search that found a result given as ``initvals``.
+
+    ``starts`` : the values of every chain. What has none is random; particles have none.
+    """
+    if isinstance(engine, WholeSampler) and not engine.has_starts:
+        return {}, {}
+    if isinstance(initvals, _compat.INFERENCE_DATA):
+        start, found = beginning_of(initvals)
+        return {START: start}, {} if found is None else {SEARCH_GROUP: found}
+    return {START: BY_SEARCH if search is not None else _by_values(starts, structure)}, {}
+
+
+def _by_values(starts: list[dict[str, Array]], structure: Factorisation) -> str:
+    factors = structure.W.variable, structure.H.variable
+    if not any(name in start for start in starts for name in factors):
+        return RANDOM
+    first = starts[0]
+    return ONE if all(start.keys() == first.keys() and _are_equal(first, start) for start in starts) else EACH
+
+
+def _are_equal(one: dict[str, Array], other: dict[str, Array]) -> bool:
+    return all(np.array_equal(value, other[name]) for name, value in one.items())
+
+
 def chain_search(start: Any, initvals: Any, engine: Registration, structure: Factorisation, tune: int) -> Search | None:
     """The search before the chains that ``start`` asks for; None for "random".
 
@@ -80,7 +109,8 @@ def chain_search(start: Any, initvals: Any, engine: Registration, structure: Fac
         return None
     able, can = _optimisers(structure), can_search(None, initvals, structure)
     if start == AUTO:
-        makes_sense = isinstance(engine, Engine) and tune and can and able and not able[0].is_noisy
+        can_move = structure.free_in_both.any()  # chains do not stay in the modes of activations alone
+        makes_sense = isinstance(engine, Engine) and tune and can and can_move and able and not able[0].is_noisy
         return Search(iterations=PER_SWEEP * tune) if makes_sense else None
     reason = can.reason or ("" if able else "no optimiser can run this model")
     if reason:
@@ -96,8 +126,9 @@ def searched_starts(
     key: np.uint64,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[list[dict[str, Array]], xr.Dataset]:
-    """One start per chain, all around the best optimum that an optimiser found: draws of VB's q, or a point.
+    """One start per chain, around the best optimum that an optimiser found: draws of VB's q, or a point.
 
+    Where bounds of other optima are near, each has a part of the posterior: the chains begin at all of these, in turn.
     With them the group ``search`` of the result. Of ``max_seconds`` the search takes a fifth at the most. A
     ``checkpoint`` keeps what was found, so that a run that goes on from it does not search again.
 
@@ -109,7 +140,8 @@ def searched_starts(
     kept = None if part is None else part.load(KEPT)
     if kept is not None:
         found = kept.tree
-        return check_initvals(structure, found["starts"], chains), dataset_of(found["table"], **found["attrs"])
+        starts = check_initvals(structure, found["starts"], chains)
+        return starts, _with_chains(dataset_of(found["table"], **found["attrs"]), found["optimum_of_chain"])
     engine = _optimisers(structure)[0]
     length = FitRun(
         max_iter=MAX_ITER,
@@ -120,17 +152,26 @@ def searched_starts(
         compiles=what_compiles(engine.name, structure),
         max_seconds=None if run.max_seconds is None else SHARE * run.max_seconds,
     )
-    solution, optima, early = run_search(engine, structure, engine.options(), length, search, child(key, SEARCH))
+    options, own = engine.options(), child(key, SEARCH)
+    solutions, optima, early = run_search(engine, structure, options, length, search, own, most=chains)
     if early == INTERRUPTED:
         raise KeyboardInterrupt("stopped before the first draw")
-    starts: list[dict[str, Array]] = [
-        {name: np.asarray(draws[i % len(draws)], np.float64) for name, draws in solution.values.items()}
-        for i in range(chains)
-    ]
+    began = [chain % len(solutions) for chain in range(chains)]
+    starts = [_draw_of(solutions[optimum], chain // len(solutions)) for chain, optimum in enumerate(began)]
     table, attrs = optima.table(), {**optima.work, "engine": engine.name}
     if part is not None:
-        part.save({"starts": starts, "table": table, "attrs": attrs}, {})
-    return starts, dataset_of(table, **attrs)
+        part.save({"starts": starts, "table": table, "attrs": attrs, "optimum_of_chain": began}, {})
+    return starts, _with_chains(dataset_of(table, **attrs), began)
+
+
+def _draw_of(solution: Solution, number: int) -> dict[str, Array]:
+    """One of the draws of an optimum's distribution; the point itself where it is one."""
+    return {name: np.asarray(draws[number % len(draws)], np.float64) for name, draws in solution.values.items()}
+
+
+def _with_chains(search: xr.Dataset, optimum_of_chain: list[int]) -> xr.Dataset:
+    """With the optimum that each chain began at."""
+    return search.assign({OPTIMUM_OF_CHAIN: ("chain", np.array(optimum_of_chain))})
 
 
 def left_of(run: SampleRun, seconds: float) -> SampleRun:

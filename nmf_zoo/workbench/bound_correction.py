@@ -49,8 +49,14 @@ EMPTY = 0.5  # counts: a cell, or a whole component, with fewer has none
 RELATIVE, OF_STIRLING = 0.08, 4.0  # of the shortfall; of the error of Stirling's formula. Measured against SMC
 
 
+Pair = tuple[Array, Array]
+
+
 class Posterior(NamedTuple):
-    """q of the two factors: mean and gamma shape, (F, K) and (N, K); the shapes of a known factor are None."""
+    """q of the two factors: mean and gamma shape, (F, K) and (N, K).
+
+    The shapes of a known factor are None; beside known components they are those of the others alone.
+    """
 
     mean_w: Array
     mean_h: Array
@@ -90,17 +96,21 @@ def stirling_error(shape: Array) -> Array:
 def log_orders(structure: Factorisation, q: Posterior, values: dict[str, Array]) -> float:
     """log of the number of modes that differ by the order of components alone; 0 where the priors tell them apart.
 
-    Of K components the e without counts are as one: K! / e! orders.
+    Of K components that are free in both factors the e without counts are as one: K! / e! orders.
     """
-    counts = np.full(structure.rank, np.inf)
-    for side, shape in zip(two_sides(structure), (q.shape_w, q.shape_h), strict=True):
-        if shape is None:
-            return 0.0
-        priors = side.prior(values)
+    sides = two_sides(structure)
+    in_both = structure.free_in_both
+    if not in_both.any():
+        return 0.0
+    counts = np.full(int(in_both.sum()), np.inf)
+    for side, shape in zip(sides, (q.shape_w, q.shape_h), strict=True):
+        assert shape is not None
+        own = in_both[side.are_free]
+        priors = [np.broadcast_to(prior, shape.shape)[:, own] for prior in side.prior(values)]
         if any(np.ptp(prior, axis=1).max() > 0 for prior in priors):
             return 0.0
-        counts = np.minimum(counts, np.sum(shape - priors[0], axis=0))
-    return float(gammaln(structure.rank + 1.0) - gammaln(np.sum(counts <= EMPTY) + 1.0))
+        counts = np.minimum(counts, np.sum(shape[:, own] - priors[0], axis=0))
+    return float(gammaln(len(counts) + 1.0) - gammaln(np.sum(counts <= EMPTY) + 1.0))
 
 
 def log_det_precision(structure: Factorisation, q: Posterior, values: dict[str, Array]) -> float:
@@ -108,13 +118,14 @@ def log_det_precision(structure: Factorisation, q: Posterior, values: dict[str, 
     left, right = two_sides(structure)
     weight, W, Ht = _fisher(structure, q), q.mean_w, q.mean_h
     curve_w, curve_h = _curvature(left, W, q.shape_w, values), _curvature(right, Ht, q.shape_h, values)
+    of_w, of_h = (W[:, left.free], Ht[:, left.free]), (Ht[:, right.free], W[:, right.free])
     if curve_h is None:
-        return 0.0 if curve_w is None else float(np.sum(np.linalg.slogdet(_blocks(weight, W, Ht, curve_w))[1]))
+        return 0.0 if curve_w is None else float(np.sum(np.linalg.slogdet(_blocks(weight, *of_w, curve_w))[1]))
     if curve_w is None:
-        return float(np.sum(np.linalg.slogdet(_blocks(weight.T, Ht, W, curve_h))[1]))
+        return float(np.sum(np.linalg.slogdet(_blocks(weight.T, *of_h, curve_h))[1]))
     if len(W) >= len(Ht):
-        return _log_det(weight, W, Ht, curve_w, curve_h)
-    return _log_det(weight.T, Ht, W, curve_h, curve_w)
+        return _log_det(weight, of_w, of_h, curve_w, curve_h)
+    return _log_det(weight.T, of_h, of_w, curve_h, curve_w)
 
 
 def _fisher(structure: Factorisation, q: Posterior) -> Array:
@@ -126,11 +137,11 @@ def _fisher(structure: Factorisation, q: Posterior) -> Array:
 
 
 def _curvature(side: Side, mean: Array, shape: Array | None, values: dict[str, Array]) -> Array | None:
-    """The diagonal beside the Fisher information, (rows, K); None for a known factor."""
+    """The diagonal beside the Fisher information, (rows, K) or of what is free; None for a known factor."""
     if shape is None:
         return None
     prior_shape, prior_rate = side.prior(values)
-    return np.where(shape - prior_shape < EMPTY, shape, prior_rate * mean)
+    return np.where(shape - prior_shape < EMPTY, shape, prior_rate * mean[:, side.free])
 
 
 def _blocks(weight: Array, U: Array, V: Array, curve: Array) -> Array:
@@ -141,16 +152,21 @@ def _blocks(weight: Array, U: Array, V: Array, curve: Array) -> Array:
     return blocks
 
 
-def _log_det(weight: Array, U: Array, V: Array, curve_u: Array, curve_v: Array) -> float:
-    """log det P by eliminating the rows of U."""
-    rank = U.shape[1]
-    of_u, of_v = _blocks(weight, U, V, curve_u), _blocks(weight.T, V, U, curve_v)
+def _log_det(weight: Array, own: Pair, others: Pair, curve: Array, of_others: Array) -> float:
+    """log det P by eliminating the rows of the first factor.
+
+    ``own`` : its free columns, and the other factor's of the same components; ``others`` : that factor's free columns,
+    and the first one's of the same components.
+    """
+    (U, beside_U), (V, beside_V) = own, others
+    rank = V.shape[1]
     whole, total = np.zeros((len(V), rank, len(V), rank)), 0.0
-    whole[np.arange(len(V)), :, np.arange(len(V)), :] = of_v
+    whole[np.arange(len(V)), :, np.arange(len(V)), :] = _blocks(weight.T, V, beside_V, of_others)
     rest = whole.reshape(len(V) * rank, -1)
-    for i, block in enumerate(of_u):
+    for i, block in enumerate(_blocks(weight, U, beside_U, curve)):
         # P between (i, k) and (j, l): weight_ij u_ik v_jk u_il v_jl
-        cross = np.einsum("j,k,jk,l,jl->kjl", weight[i], U[i], V, U[i], V, optimize=True).reshape(rank, -1)
+        cross = np.einsum("j,k,jk,l,jl->kjl", weight[i], U[i], beside_U, beside_V[i], V, optimize=True)
+        cross = cross.reshape(U.shape[1], -1)
         factor = cho_factor(block, lower=True)
         rest -= cross.T @ cho_solve(factor, cross)
         total += 2.0 * float(np.sum(np.log(np.diag(factor[0]))))

@@ -17,7 +17,7 @@ from nmf_zoo.inference.shared.hyperparameters import LARGE
 from nmf_zoo.kernels.counts import small_bound
 from nmf_zoo.kernels.counts.small_bound import BOUND, PUSH, PUSH_BOUND, RESIDUAL, Cells, Led, Table
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.options import check_least, check_types
+from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import START, Verdict
 from nmf_zoo.runtime.run_one import Iterations, run_one
 from nmf_zoo.search.optima import Point
@@ -27,6 +27,7 @@ from nmf_zoo.structure import Array, Dense, Factorisation, Poisson
 from nmf_zoo.workbench.bound_correction import Posterior, shortfall, shortfall_error
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class RankBound:
     """Options of the bound where ranks are compared.
@@ -147,6 +148,8 @@ BLOCK = 250  # iterations of one call: an interruption waits for one
 def is_small(problem: vb.VBProblem) -> bool:
     """Whether the loop can do it, and fast: a small dense table, gamma priors of known hyperparameters."""
     structure = problem.structure
+    if any(side.factor.known is not None for side in problem.sides):
+        return False
     if not isinstance(structure.data, Dense) or np.prod(structure.shape) * structure.rank > MOST_WORK:
         return False
     if structure.unknowns or not all(side.is_gamma for side in problem.sides) or problem.options != vb.VB():
@@ -201,10 +204,11 @@ def _cells(side: Side, start: Array, sources: Array) -> Cells:
     return Cells(shape, rate, q_shape, q_rate, mean, log, geometric, np.array(sources, dtype=np.float64))
 
 
-METHOD = Method(
+METHOD: Method = Method(
     name="bound",
     verb="rank",
     likelihoods=(Poisson,),
+    takes_known=True,
     options=RankBound,
     supports=supports,
     estimate=estimate,

@@ -23,6 +23,7 @@ from scipy import stats
 from nmf_zoo.errors import InputError, RunFailed
 from nmf_zoo.inference.registry import require_support, resolve_engine, verb_of
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.options import names_checked
 from nmf_zoo.prediction.simulation import draw_data, draw_unobserved, refuse_flat, refuse_large
 from nmf_zoo.reading import read
 from nmf_zoo.results.groups import checked_cells
@@ -41,6 +42,7 @@ CELLS = 12  # of W H
 FEWEST = 20  # simulations below which nothing is said
 
 
+@names_checked
 def calibrate(
     declare: Callable[[], pm.Model],
     engine: Any = "gibbs",

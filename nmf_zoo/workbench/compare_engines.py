@@ -22,8 +22,9 @@ from nmf_zoo.diagnostics.agreement import compare_draws
 from nmf_zoo.diagnostics.align import align
 from nmf_zoo.diagnostics.convergence import summarise_components
 from nmf_zoo.diagnostics.invariants import ess, summarise
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.inference.registry import is_maximised, named, require_support, resolve_engine, verb_of
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.results.posterior import open_posterior
@@ -59,6 +60,7 @@ class EngineComparison:
         return self.table.to_html(float_format="{:.3g}".format)
 
 
+@names_checked
 def compare_engines(
     model: pm.Model | None = None,
     engines: Sequence[Any] = ("gibbs", "nuts"),
@@ -160,7 +162,7 @@ def label_of(engine: Any) -> str:
 def _reference(reference: str | None, labelled: Mapping[str, Any]) -> str:
     """The engine that is the standard: the first sampler, or the first engine where none samples."""
     if reference is not None and reference not in labelled:
-        raise InputError("reference", repr(reference), f"one of {list(labelled)}")
+        raise not_one_of("reference", reference, labelled)
     samplers = [label for label, engine in labelled.items() if verb_of(engine) == "sample"]
     return reference or (samplers or list(labelled))[0]
 

@@ -16,12 +16,14 @@ import pymc as pm
 import xarray as xr
 
 from nmf_zoo import __version__, _compat
-from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo._compat import Result
+from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of
 from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.evidence import bound
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, combine
 from nmf_zoo.inference.registry import entries, renamed, stands_for, verdict
 from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import constant_data, observed_data, read
 from nmf_zoo.results.groups import LEADING, as_dataset, data_groups, pack
 from nmf_zoo.results.posterior import INTERVAL
@@ -39,6 +41,7 @@ DECIDED = 0.95
 SCALE = ((1.0, "hardly"), (3.0, "positively"), (5.0, "strongly"), (np.inf, "very strongly"))  # Kass & Raftery (1995)
 
 
+@names_checked
 def evidence(
     model: pm.Model | None = None,
     method: Any = "smc",
@@ -48,7 +51,7 @@ def evidence(
     random_seed: Any = None,
     progressbar: bool = True,
     quiet: bool = False,
-) -> Any:
+) -> Result:
     """Estimate the evidence log p(X) of a factorisation model.
 
     Parameters
@@ -128,7 +131,8 @@ def _search_of(structure: Factorisation, options: bound.Bound) -> Search | None:
 
 
 def _searched(search: Search, engine: Any, structure: Factorisation, options: Any, run: Any, key: np.uint64) -> Any:
-    return run_search(engine, structure, options, run, search, key)
+    solutions, optima, early = run_search(engine, structure, options, run, search, key)
+    return solutions[0], optima, early
 
 
 def resolve_method(method: Any, methods: Mapping[str, Method] = METHODS) -> tuple[Method, Any]:
@@ -137,8 +141,9 @@ def resolve_method(method: Any, methods: Mapping[str, Method] = METHODS) -> tupl
         if stands_for(method, known):
             return known, known.options() if isinstance(method, str) else method
     classes = [known.options.__name__ for known in methods.values()]
-    do = renamed(method) or "e.g. method='chib'"
-    raise InputError("method", repr(method), f"one of {list(methods)}, or options of {classes}", do)
+    if renamed(method):
+        raise InputError("method", repr(method), f"one of {list(methods)}", renamed(method))
+    raise not_one_of("method", method, methods, f", or options of {classes}", "e.g. method='chib'")
 
 
 def require_method(

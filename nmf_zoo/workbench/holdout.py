@@ -28,7 +28,7 @@ from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Meth
 from nmf_zoo.inference.registry import named, names, resolve_engine, verb_of, verdict
 from nmf_zoo.inference.shared.layout import background_of_samples, weigh
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
-from nmf_zoo.options import check_least, check_share, check_types
+from nmf_zoo.options import check_least, check_share, check_types, names_checked
 from nmf_zoo.results.posterior import Draw, mean_at
 from nmf_zoo.runtime.engine import DRAW, START, Engine, Verdict, has_data
 from nmf_zoo.runtime.run_one import Iterations, Sweeps, run_one
@@ -40,6 +40,7 @@ from nmf_zoo.structure import Array, Cells, Dense, Factorisation, scaled_offset
 SPLIT, FIT = range(2)  # children of a restart's stream
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class Holdout:
     """Options of the held-out log-likelihood.
@@ -209,7 +210,7 @@ def _searched(
         return found._replace(point=point_of_solution(engine, structure, problem, found.fitted, own.key))
 
     optima = search_within(job, structure, search, options.max_iter, fit, engine.maximise)
-    return _drawn(engine, problem, options, optima.fitted, key_within(job.key, optima.number))
+    return _drawn(engine, problem, options, optima.best.fitted, key_within(job.key, optima.best.source))
 
 
 def _optimise(engine: Engine, problem: Any, options: Holdout, start: Point, job: Job) -> Local:
@@ -269,7 +270,7 @@ def thinned_scores(split: Split, draws: Iterator[Draw]) -> Array:
     return np.bincount(split.cols, listed, n_samples) - totals
 
 
-METHOD = Method(
+METHOD: Method = Method(
     name="holdout",
     verb="rank",
     likelihoods=None,  # those of the engine that it is given, which it asks

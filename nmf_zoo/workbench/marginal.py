@@ -17,7 +17,7 @@ import scipy.sparse as sp
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
+from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel, not_one_of
 from nmf_zoo.inference.marginal import exact, importance
 from nmf_zoo.inference.shared.requirements import takes_likelihood
 from nmf_zoo.kernels.random.keyed_rng import seed_key
@@ -230,7 +230,7 @@ class How(NamedTuple):
 
 def check_how(method: Any, draws: Any, random_seed: Any, cores: int | None, max_seconds: Any, progressbar: bool) -> How:
     if method not in METHODS:
-        raise InputError("method", repr(method), f"one of {list(METHODS)}")
+        raise not_one_of("method", method, METHODS)
     check_counts(draws=(draws, 2))
     require_max_seconds(max_seconds)
     return How(method, draws, seed_key(entropy_of(random_seed)), check_threads(cores), max_seconds, progressbar)

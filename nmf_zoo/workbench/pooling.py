@@ -8,8 +8,9 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo import _compat
+from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError
-from nmf_zoo.results.modes import DECIDED, MODES, UNDECIDED, describe_modes, require_modes
+from nmf_zoo.results.modes import DECIDED, MODES, POOLED, UNDECIDED, describe_modes, require_modes
 from nmf_zoo.results.posterior import LEADING, posterior_group
 from nmf_zoo.runtime.arguments import check_counts, entropy_of
 from nmf_zoo.structure import Array
@@ -17,7 +18,7 @@ from nmf_zoo.structure import Array
 MODE = "mode"  # of every draw, in sample_stats
 
 
-def pool(idata: Any, *, draws: int | None = None, random_seed: Any = None) -> Any:
+def pool(idata: Any, *, draws: int | None = None, random_seed: Any = None) -> Result:
     """Resample the draws of chains in several modes by the modes' shares, into one posterior.
 
     Parameters
@@ -67,7 +68,7 @@ def pool(idata: Any, *, draws: int | None = None, random_seed: Any = None) -> An
     pooled = {name: _resampled(group, chain, draw) for name, group in kept.items()}
     if "sample_stats" in pooled:
         pooled["sample_stats"] = pooled["sample_stats"].assign({MODE: (LEADING, mode_of_chain[chain])})
-    return _compat.inference_data(pooled, {**idata.attrs, "pooled": describe_modes(modes)})
+    return _compat.inference_data(pooled, {**idata.attrs, POOLED: describe_modes(modes)})
 
 
 def _decided(idata: Any) -> xr.Dataset:

@@ -25,6 +25,7 @@ from nmf_zoo.inference.evidence.bound import Bound
 from nmf_zoo.inference.evidence.contract import Method
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.memory import MOST_RANKS, PER_RUN, require_memory
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.results.groups import plain_attrs
 from nmf_zoo.runtime.arguments import check_counts, entropy_of
@@ -39,6 +40,7 @@ METHODS: dict[str, Method] = evidence.METHODS | {method.name: method for method 
 MANY = 10  # a bound is as good as its best restart
 
 
+@names_checked
 def select_rank(
     declare: Callable[[int], pm.Model],
     ranks: Iterable[int],
@@ -160,11 +162,15 @@ def search_for(
 ) -> Search | None:
     """The search in every job, as :func:`nmf_zoo.fit` understands it; None where one of the ranks can have none.
 
+    A rank at which no component is unknown has no say.
+
     Raises
     ------
     InputError : it is no search, this method has none, or a model leaves it no choice
     """
-    found = [_search_of(structure, judge, options, restarts, asked) for structure in structures.values()]
+    told = [structure for structure in structures.values() if structure.free_in_both.any()]
+    asks = told or list(structures.values())
+    found = [_search_of(structure, judge, options, restarts, asked) for structure in asks]
     return None if None in found else found[0]
 
 
@@ -233,7 +239,7 @@ def declared(declare: Any, ranks: list[int]) -> dict[int, Factorisation]:
     above = [rank for rank in ranks if rank > min(shape)]
     if above:
         message = f"ranks: got {_spans(above)}, above min(features, samples) = {min(shape)}"
-        warnings.warn(f"{message}; allowed, but the factors are not unique", NmfZooWarning, stacklevel=3)
+        warnings.warn(f"{message}; allowed, but the factors are not unique", NmfZooWarning, stacklevel=4)
     return structures
 
 
@@ -271,7 +277,7 @@ def _repeat_warnings(caught: list[warnings.WarningMessage]) -> None:
     for warning in caught:
         text = str(warning.message)
         if text not in said and not text.startswith("rank: got"):
-            warnings.warn(text, warning.category, stacklevel=4)
+            warnings.warn(text, warning.category, stacklevel=5)
         said.add(text)
 
 
@@ -296,4 +302,4 @@ def _warn_of_failures(outcomes: Mapping[tuple[int, int], Outcome]) -> None:
     if failed:
         (rank, restart), status = failed[0]
         message = f"{len(failed)} of {len(outcomes)} runs failed; the first, restart {restart} of rank {rank}: {status}"
-        warnings.warn(message, NmfZooWarning, stacklevel=3)
+        warnings.warn(message, NmfZooWarning, stacklevel=4)

@@ -11,17 +11,23 @@ from nmf_zoo.errors import UnsupportedModel
 from nmf_zoo.inference.registry import require_support, resolve_engine, verdict
 from nmf_zoo.workbench.rank import METHODS
 from tests.registered import OF_CHAINS, OF_POWERS, OURS
-from tests.structures import gamma, inverse_gamma, model
+from tests.structures import gamma, half_normal, inverse_gamma, model
 
 X = np.arange(1.0, 22.0).reshape(3, 7)
 SIDES = {
     "flat": lambda shape: None,
     "gamma": lambda shape: gamma(3.0, 1.0),
     "inverse gamma": lambda shape: inverse_gamma(3.0, 1.0),
+    "half normal": lambda shape: half_normal(1.5),
     "known": np.ones,
 }
-BOTH = ("gamma", "inverse gamma")
-TAKEN = {"exponential": {"gibbs": ("inverse gamma",), "em": BOTH, "vb": BOTH}}  # else gamma priors only
+FAMILIES = ("gamma", "inverse gamma", "half normal")
+OF_POWERS_TAKEN, OF_COUNTS_TAKEN = FAMILIES[:2], ("gamma", "half normal")
+TAKEN = {  # else gamma priors only
+    "exponential": {"gibbs": ("inverse gamma",), "em": OF_POWERS_TAKEN, "vb": OF_POWERS_TAKEN},
+    "poisson": {"gibbs": OF_COUNTS_TAKEN, "em": OF_COUNTS_TAKEN},
+    "normal": {"em": OF_COUNTS_TAKEN},
+}
 CASES = [*product(("poisson", "normal", "exponential"), SIDES, SIDES)]
 
 
@@ -33,7 +39,7 @@ def case(kind, of_w, of_h):
 def strange(kind, engine, of_w, of_h):
     """The factors that have a prior of a family that the engine has no formulas for."""
     taken = TAKEN.get(kind, {}).get(engine, ("gamma",))
-    return [name for name, of in (("W", of_w), ("H", of_h)) if of in BOTH and of not in taken]
+    return [name for name, of in (("W", of_w), ("H", of_h)) if of in FAMILIES and of not in taken]
 
 
 @pytest.mark.parametrize("engine", [name for name in OURS if name not in OF_CHAINS])
@@ -50,7 +56,9 @@ def test_engines_take_what_they_have_formulas_for(kind, of_w, of_h, engine):
     with pytest.raises(UnsupportedModel, match=r"engines that can|no engine can"):
         require_support(structure, *resolve_engine(engine, OURS[engine], structure))
     if kind == "poisson":
-        assert any(f"{name} has an inverse-gamma prior" in found.reason for name in refused), found.reason
+        said = {"inverse gamma": "an inverse-gamma", "half normal": "a half-normal"}
+        words = [f"{name} has {said[{'W': of_w, 'H': of_h}[name]]} prior" for name in refused]
+        assert any(word in found.reason for word in words), found.reason
 
 
 @pytest.mark.parametrize(("kind", "of_w", "of_h"), CASES)
@@ -61,7 +69,7 @@ def test_nuts_runs_what_is_proper(kind, of_w, of_h):
     assert bool(found) if not flats else not found if flats == 2 else True
     if flats == 1:
         other = of_h if of_w == "flat" else of_w
-        assert bool(found) or (kind, other) in [("exponential", "gamma"), ("normal", "gamma"), ("poisson", "gamma")]
+        assert bool(found) or other in ("gamma", "half normal")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -69,7 +77,7 @@ def test_nuts_runs_what_is_proper(kind, of_w, of_h):
 def test_evidence_is_of_counts_with_gamma_priors(kind, of_w, of_h, method):
     found = verdict(case(kind, of_w, of_h), METHODS[method])
     assert "\n" not in found.reason
-    if method != "holdout" and (kind != "poisson" or "inverse gamma" in (of_w, of_h)):
+    if method != "holdout" and (kind != "poisson" or {"inverse gamma", "half normal"} & {of_w, of_h}):
         assert not found
 
 
@@ -78,6 +86,6 @@ def test_nuts_is_named_where_it_alone_can():
     with pytest.raises(UnsupportedModel) as caught:
         require_support(structure, *resolve_engine("gibbs", "sample", structure))
     assert str(caught.value) == (
-        "engine 'gibbs' can't run this model: H has an inverse-gamma prior, and its updates are for gamma ones; "
-        "engines that can: nz.sample(engine='nuts')"
+        "engine 'gibbs' can't run this model: H has an inverse-gamma prior, and its updates are for gamma or "
+        "half-normal ones; engines that can: nz.sample(engine='nuts')"
     )

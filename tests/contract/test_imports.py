@@ -33,9 +33,12 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     # what a model is
     "kernels": (set(), {"numpy", "numba", "llvmlite"}),  # numba is made of llvmlite
     "structure": ({"kernels"}, {"numpy", "scipy"}),  # draws of a likelihood are kernels
-    "distributions": ({"kernels"}, {"pymc", "pytensor", "numpy"}),  # the sparse density's loops are kernels
-    "models": (  # the known components of a model may be an earlier result
-        {"distributions", "labels", "sparse", "results", "_compat"},
+    "distributions": (  # the sparse density's loops are kernels; a chain says which prior it is read as
+        {"kernels", "structure"},
+        {"pymc", "pytensor", "numpy"},
+    ),
+    "models": (  # the known components of a model may be an earlier result; a prior knows where its parameters lie
+        {"distributions", "structure", "labels", "sparse", "results", "_compat"},
         {"pymc", "pytensor", "numpy", "scipy", "pandas", "xarray"},
     ),
     "reading": ({"distributions", "structure"}, {"pymc", "pytensor", "numpy"}),
@@ -63,7 +66,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
         {*BELOW_VERBS, "search", "diagnostics", "prediction", "_compat"},
         {"numpy", "pandas", "pymc", "xarray"},
     ),
-    "streaming": (BELOW_VERBS | {"sparse", "labels"}, {"numpy", "pandas", "scipy", "pymc", "xarray"}),
+    "streaming": (BELOW_VERBS | {"sparse", "labels", "_compat"}, {"numpy", "pandas", "scipy", "pymc", "xarray"}),
     "workbench": (
         {*BELOW_VERBS, "search", "diagnostics", "prediction", "verbs", "_compat"},
         {"numpy", "pandas", "scipy", "pymc", "pytensor", "xarray"},

@@ -112,17 +112,33 @@ def test_beliefs_are_priors_around_the_catalogue():
         ({"known": CATALOGUE.T}, r"known: got 2 rows; expected 7, the features of X"),
         ({"known": -CATALOGUE}, r"known: got values from .*expected finite numbers >= 0"),
         ({"known": 0 * CATALOGUE}, r"known: got a component of zeros"),
+        ({"known": CATALOGUE.to_xarray()}, r"known: got a Dataset; expected a matrix"),
         ({"known": CATALOGUE, "rank": 1}, r"rank: got 1; expected at least 2, the known components"),
-        ({"known": CATALOGUE, "prior": "hpf"}, r"prior: got 'hpf'; expected None beside known components"),
+        ({"known": CATALOGUE, "prior": "ard"}, r"prior: got 'ard'; expected None or 'hpf' beside known components"),
+        (
+            {"known": CATALOGUE, "prior": "hpf", "known_strength": 9.0},
+            r"prior: got 'hpf'; expected None beside known_strength=",
+        ),
         ({"known": CATALOGUE, "known_strength": -1.0}, r"known_strength: got -1\.0"),
         ({"known_strength": 3.0}, r"known_strength: got 3\.0; expected components to believe in"),
-        ({"known": CATALOGUE, "rank": 2, "alpha_w": 2.0}, r"alpha_w: got a value; expected none: all components"),
         ({"known": CATALOGUE.rename(index={"gene0": "other"})}, r"known: got labels of 'feature' that differ"),
     ],
 )
 def test_bad_catalogues_are_refused_in_one_line(given, said):
     with pytest.raises(InputError, match=said):
         nz.gamma_nmf(TABLE, **({"rank": 3} | given))
+
+
+def test_with_no_new_component_there_are_no_hyperparameters_of_new_ones():
+    """So that one declaration serves ranks from that of the catalogue on."""
+    for alpha_w in (2.0, nz.free()):
+        models = {
+            "gamma": nz.gamma_nmf(X, 2, known=KNOWN, alpha_w=alpha_w),
+            "powers": nz.is_nmf(X, 2, known=KNOWN, alpha_w=alpha_w),
+            "chains": nz.hmm_nmf(X, 2, chain=nz.BasisChain(0.9, 0.5), known=KNOWN, alpha_w=alpha_w),
+        }
+        for model in models.values():
+            assert set(model.named_vars) == {"W", "H", "X"}
 
 
 def fit(model, engine, **options):
@@ -195,11 +211,55 @@ def test_refusals_say_which():
     assert taken == {"em", "vb", "gibbs", "nuts", "bound"}
     with pytest.raises(UnsupportedModel, match="2 of the 3 components of W are known, and it takes all or none"):
         nz.fit(engine="mcem", model=model)
-    free = nz.gamma_nmf(X, 3, known=KNOWN, alpha_w=nz.free())
-    with pytest.raises(UnsupportedModel, match="alpha_w of W_new is unknown, beside known components"):
-        nz.fit(engine="vb", model=free)
     with pytest.raises(UnsupportedModel, match="W_new has no prior, so it can grow"):
         nz.fit(engine="em", model=nz.gap(X, 3, known=KNOWN, alpha_h=1.0))
+
+
+HYPER = {
+    "free shapes": {"alpha_w": nz.free(), "mean_w": nz.free(), "alpha_h": nz.free(tie="all"), "mean_h": nz.free("obs")},
+    "hpf": {"prior": "hpf"},
+}
+
+
+@pytest.mark.parametrize("name", HYPER)
+@pytest.mark.parametrize("order", ["cemgil", "paisley"])
+def test_hyperparameters_of_new_components_are_learned_from_these_alone(name, order):
+    """VB never falls; at its end no value of a free one, by the bound's own terms of new cells, is better."""
+    model = nz.gamma_nmf(X, 4, known=KNOWN, **HYPER[name])
+    result = fit(model, nz.VB(order=order), tol=1e-9, search=None)
+    of_q, posterior = group(result, "fit"), group(result, "posterior")
+    bound = of_q["objective"].to_numpy()[0]
+    assert np.all(np.diff(bound[np.isfinite(bound)]) >= -1e-11 * np.abs(bound[0]))
+    shape, rate = (of_q[f"W_new_{word}"].to_numpy()[0] for word in ("shape", "rate"))
+    if name == "hpf":
+        found = of_q["beta_w_shape"].to_numpy()[0], of_q["beta_w_rate"].to_numpy()[0]
+        np.testing.assert_allclose(found[0], 0.3 + 2 * 0.3)  # of two new cells in a row, none of the known ones
+        np.testing.assert_allclose(found[1], 0.3 + (shape / rate).sum(axis=1), rtol=1e-5)
+    else:
+        np.testing.assert_allclose(posterior["mean_w"].to_numpy()[0, 0], (shape / rate).mean(), rtol=1e-5)
+
+
+def test_em_learns_rates_of_rows_from_new_components_alone():
+    model = nz.gamma_nmf(X, 4, known=KNOWN, prior=nz.HPF(shape=3.0), alpha_w=1.5, alpha_h=1.5)
+    result = fit(model, "em", tol=1e-10, search=None)
+    posterior = group(result, "posterior")
+    W, beta = (posterior[own].to_numpy()[0, 0] for own in ("W_new", "beta_w"))
+    np.testing.assert_allclose(beta, (3.0 + 2 * 1.5 - 1.0) / (3.0 + W.sum(axis=1)), rtol=1e-5)
+    objective = group(result, "fit")["objective"].to_numpy()[0]
+    assert np.all(np.diff(objective[np.isfinite(objective)]) <= 1e-11 * np.abs(objective[0]))
+
+
+def test_rates_of_samples_are_learned_where_all_components_are_known():
+    model = nz.gamma_nmf(X, 2, known=KNOWN, prior="hpf")
+    assert set(model.named_vars) == {"W", "H", "X", "beta_h"}
+    nz.check(model)
+
+
+@pytest.mark.parametrize("engine", ["em", "gibbs"])
+def test_a_model_without_unknowns_is_refused_in_one_line(engine):
+    model = pm.do(nz.poisson_nmf(X, 2, known=KNOWN), {"H": np.ones((2, N))})
+    with pytest.raises(UnsupportedModel, match="W and H are known, and so is all else"):
+        (nz.fit if engine == "em" else nz.sample)(engine=engine, model=model, quiet=True)
 
 
 @pytest.fixture(scope="module")

@@ -185,6 +185,7 @@ def test_az_loo_with_the_log_likelihood_of_the_run(name, models):
 
 @pytest.mark.parametrize("per", ["obs", "cell"])
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.filterwarnings("ignore:log_likelihood:nmf_zoo.NmfZooWarning")
 def test_az_loo_after_our_log_likelihood(name, per, models, results):
     result = az.loo(nz.log_likelihood(results[name, "gibbs"], models[name], per=per))
     assert result.n_data_points == (N if per == "obs" else MASK.sum() if name == "mask" else F * N)

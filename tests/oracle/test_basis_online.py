@@ -10,6 +10,7 @@ from nmf_zoo.inference.hmm.m_step import rules_of
 from nmf_zoo.inference.hmm.samples import read_samples
 from nmf_zoo.kernels.hmm.basis_online import Online, Rules, learn
 from nmf_zoo.kernels.hmm.basis_states import Tables, set_rates
+from nmf_zoo.structure import BasisChainPrior
 from tests.naive.hmm import basis_chain as naive_chains
 from tests.structures import model, parameter, unknown, weight_of
 
@@ -49,9 +50,8 @@ def run(structure, updates=(0, "known", "known"), exponent=0.8, burn_in=np.inf, 
     rooms = np.empty(n_states), np.empty(n_states), np.empty(n_columns)
     online = Online(np.zeros((n_states, n_columns)), W.copy(), np.stack([P, Q]), INITIAL, tables, *rooms)
     none = np.zeros(W.shape)
-    chain, _ = rules_of(
-        {name: chain_parameter(name, how) for name, how in zip("pq", updates[1:], strict=True)}, "pq", RANK
-    )
+    parameters = {name: chain_parameter(name, how) for name, how in zip("pq", updates[1:], strict=True)}
+    chain, _ = rules_of(BasisChainPrior(**parameters, initial=None), "pq", RANK)
     rules = Rules(samples.base, of_features, exponent, burn_in, updates[0], none, none, chain)
     total = samples.constant
     for first, last in zip((0, *cuts), (*cuts, n_times), strict=True):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nmf_zoo.inference.hmm import m_step
-from nmf_zoo.inference.hmm.m_step import ROLES, ChainCounts, keep_inside, rules_of, update_chain, why_not
+from nmf_zoo.inference.hmm.chains import basis, formulas_of, unit, update_chain
+from nmf_zoo.inference.hmm.chains.log_normal import log_normal_chain
+from nmf_zoo.inference.hmm.m_step import ChainCounts, keep_inside, why_not
 from nmf_zoo.inference.shared.start import MIDDLES
 from nmf_zoo.kernels.hmm.chain_updates import update_regression, update_shares
 from nmf_zoo.structure import BasisChainPrior, Factor, LogNormalARPrior, UnitChainPrior
@@ -112,11 +113,11 @@ def counts_of(prior, seed=0, n_paths=4):
 
 def objective(prior, unknowns, counts, values):
     if isinstance(prior, LogNormalARPrior):
-        return m_step.log_normal_chain(prior, unknowns, *counts, values)
+        return log_normal_chain(prior, unknowns, *counts, values)
     if isinstance(prior, BasisChainPrior):
-        shares = m_step.count(counts.pairs, counts.first)
-        return m_step.log_basis_chain(prior, unknowns, shares, values)
-    return m_step.log_unit_chain(prior, unknowns, {"alpha": (counts.pairs[:, :1], counts.pairs[:, 1:])}, values)
+        shares = basis.count(counts.pairs, counts.first)
+        return basis.log_basis_chain(prior, unknowns, shares, values)
+    return unit.log_unit_chain(prior, unknowns, {"alpha": (counts.pairs[:, :1], counts.pairs[:, 1:])}, values)
 
 
 def start(prior):
@@ -194,8 +195,8 @@ def test_the_compiled_twin_finds_the_same(case):
     assert why_not(prior) == ""
     counts, before = counts_of(prior), start(prior)
     expected = update_chain(Factor(name="H", shape=(K, T), prior=prior), counts, before)
-    roles = ROLES[type(prior)]
-    rules, entries = rules_of(prior.parameters, roles, K)
+    roles = formulas_of(prior).learned
+    rules, entries = formulas_of(prior).rules(prior, K)
     parameters = np.zeros((3, K))
     for row, role in enumerate(roles):
         parameters[row] = np.broadcast_to(prior.parameters[role].resolve(before), (K, 1))[:, 0]

@@ -109,6 +109,19 @@ def test_components_that_are_known_stay(which):
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["W", "H"])
+@pytest.mark.parametrize(("rate", "floor_of_off"), [(0.0, 0.0), (0.4, newton.OFF), (0.0, newton.OFF)])
+def test_a_component_that_is_off_on_the_other_side(which, rate, floor_of_off, monkeypatch):
+    """It has no data: the prior says where it goes, without one it stays; divided by its size, it was 1e92."""
+    factor, other = (W.copy(), Ht.copy()) if which == 0 else (Ht.copy(), W.copy())
+    other[:, 2], before = FLOOR, factor.copy()
+    monkeypatch.setattr(newton, "OFF", floor_of_off)
+    steps_for("plain").improve(which, factor, other, Pull(np.full((1, K), rate), np.zeros((1, K)), SIGMA**2))
+    assert (factor[:, 2].max() > 1e50) == (floor_of_off == 0.0)
+    if floor_of_off:
+        np.testing.assert_array_equal(factor[:, 2], FLOOR if rate else before[:, 2])
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["W", "H"])
 def test_sparse_data_take_the_steps_of_dense_ones(which):
     rows, cols = np.nonzero(MASK)
     thin = np.where(MASK, X, 0.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -23,9 +25,12 @@ from nmf_zoo.workbench.bound_correction import (
     stirling_error,
 )
 from nmf_zoo.workbench.bounds import RankBound, climb, climb_small, is_small, posterior_of
+from tests.structures import beside, gamma
+from tests.structures import model as structure_of
 
 RNG = np.random.default_rng(1)
 X = RNG.poisson(RNG.gamma(1.0, size=(7, 3)) @ RNG.gamma(1.0, size=(3, 11)) * 20.0)
+KNOWN = RNG.gamma(1.0, size=(7, 1))
 JOB = Job(0, seed_key(1), SERIAL, lambda *_: None, lambda: False)
 MODELS = {
     "plain": lambda x=X: nz.gamma_nmf(x, 3, alpha_w=2.0, mean_w=1.0, alpha_h=0.5, mean_h=5.0),
@@ -97,6 +102,7 @@ def test_what_underflows_is_left_to_the_engine(monkeypatch):
         lambda: nz.gamma_nmf(sp.csr_array(X), 2),
         lambda: nz.gamma_nmf(X, 2, alpha_w=1e6, beta_w=1e6),
         lambda: nz.gamma_nmf(np.tile(X, (30, 10)), 2),
+        lambda: nz.gamma_nmf(X, 3, known=KNOWN),
     ],
 )
 def test_other_problems_are_not_small(model):
@@ -161,6 +167,64 @@ def test_a_known_factor_leaves_blocks():
     whole = dense_precision(problem, q)[21:, 21:]
     assert log_det_precision(problem.structure, q, {}) == pytest.approx(np.linalg.slogdet(whole)[1], rel=1e-9)
     assert log_orders(problem.structure, q, {}) == 0.0
+
+
+PARTLY = {  # components of W and of H that are free
+    "of W": ((1, 3), None),
+    "of H": (None, (0, 2)),
+    "different ones": ((1, 3), (0, 2)),
+    "of W, H known": ((1, 3), (0, 0)),
+}
+
+
+def partly_known(of_w, of_h, x=X):
+    """Rank 3; a factor whose free components are (0, 0) is known, one with None has no known ones."""
+    W, H = (np.random.default_rng(5).gamma(1.0, size=shape) for shape in ((len(x), 3), (3, x.shape[1])))
+    priors = gamma(2.0, 1.5), H if of_h == (0, 0) else gamma(0.5, 0.1)
+    structure = structure_of(x, 3, *priors)
+    if of_w:
+        structure = replace(structure, W=beside(structure.W, W, of_w))
+    return replace(structure, H=beside(structure.H, H, of_h)) if of_h and of_h != (0, 0) else structure
+
+
+@pytest.mark.parametrize("x", [X, X.T])
+@pytest.mark.parametrize("name", PARTLY)
+def test_the_precision_beside_known_components_is_of_the_others(name, x):
+    problem = vb.prepare(partly_known(*PARTLY[name], x=x), vb.VB(), SERIAL)
+    state = vb.init(problem, child(seed_key(1), 0), {})
+    for _ in range(20):
+        state, _ = vb.step(problem, state)
+    q = posterior_of(state)
+    shapes = [
+        own if own is None else side.with_free(np.ones((len(mean), 3)), own)
+        for own, side, mean in zip((q.shape_w, q.shape_h), problem.sides, (q.mean_w, q.mean_h), strict=True)
+    ]
+    free = np.concatenate([np.tile(side.are_free, len(mean)) for side, mean in zip(problem.sides, q[:2], strict=True)])
+    whole = dense_precision(problem, q._replace(shape_w=shapes[0], shape_h=shapes[1]))
+    expected = np.linalg.slogdet(whole[free][:, free])[1]
+    assert log_det_precision(problem.structure, q, {}) == pytest.approx(expected, rel=1e-9)
+    assert np.isfinite(shortfall(problem.structure, q, {}))
+
+
+def test_orders_are_those_of_the_components_that_are_free():
+    shape = np.full((11, 3), 5.0)
+    for name, free, orders in (("of W", (7, 2), 2.0), ("different ones", (7, 2), 1.0), ("of W, H known", (7, 2), 1.0)):
+        of_h = {"of W": shape, "different ones": shape[:, :2], "of W, H known": None}[name]
+        q = Posterior(np.ones((7, 3)), np.ones((11, 3)), np.full(free, 5.0), of_h)
+        assert log_orders(partly_known(*PARTLY[name]), q, {}) == pytest.approx(np.log(orders))
+
+
+def test_ranks_beside_known_components_are_judged():
+    """Two known components, and one that is not: three in all are found, more or less by the corrected bound."""
+    rng = np.random.default_rng(3)
+    W = rng.dirichlet(np.full(12, 0.3), 3).T
+    x = rng.poisson(W @ rng.gamma(1.0, 80.0, (3, 15)))
+    table = nz.select_rank(
+        lambda rank: nz.gamma_nmf(x, rank, known=W[:, :2], alpha_w=0.5, mean_w=1 / 12, mean_h=80.0),
+        (2, 3, 4), restarts=2, search=None, random_seed=1, quiet=True,
+    )  # fmt: skip
+    assert np.all(np.isfinite(table["shortfall"].sel(rank=[3, 4])))
+    assert table.attrs["best"] == 3
 
 
 def test_orders_tell_components_without_counts_apart_from_those_with_but_not_among_themselves():

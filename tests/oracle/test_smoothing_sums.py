@@ -13,11 +13,20 @@ from nmf_zoo.kernels.hmm.basis_states import Counts
 from nmf_zoo.kernels.hmm.particles.ancestor_sampling import draw_by_guide, set_guide
 from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
-from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law, log_step
+from nmf_zoo.kernels.hmm.particles.laws import (
+    BASIS,
+    LOG_NORMAL,
+    UNIT,
+    Cloud,
+    Law,
+    log_step,
+    prepare_steps,
+    steps_between,
+    steps_to,
+)
 from nmf_zoo.kernels.hmm.particles.path_draws import draw_one
 from nmf_zoo.kernels.hmm.particles.smoothing_sums import Backward, Forward, Paths, carry
 from nmf_zoo.kernels.hmm.particles.statistics import add_sample, begin_sums, total_sums
-from nmf_zoo.kernels.hmm.particles.step_densities import prepare_steps, steps_between, steps_to
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.kernels.random.resampling import resample_by
 from tests.naive.hmm import basis_chain as naive_chains

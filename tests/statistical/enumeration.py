@@ -37,7 +37,8 @@ class Case:
     priors : hyperparameters by name -> (shape_w, rate_w, shape_h, rate_h); rate_w = 0 stands for a flat W
     hyper : name of an unknown -> (grid of its logarithm, log-density of its prior); every entry uses the same grid
     w_grid : the grid of each log w
-    transposed : the enumeration exchanges the sides (it always integrates out the right one)
+    transposed : the enumeration exchanges the sides (it always integrates out the right one, all of whose components
+        are unknown)
     """
 
     structure: Any
@@ -84,6 +85,8 @@ class Problem:
         self.rank = structure.rank
         left = structure.H if case.transposed else structure.W
         self.fixed = turn(left.prior.value) if left.is_fixed else None
+        self.free = slice(None) if left.known is None else left.known.free  # components of the left side
+        self.known = None if left.known is None else turn(left.known.values)
         self.C = list_sources(self.x, self.rank + (self.background is not None))
         own = self.C[..., : self.rank]
         self.of_left, self.of_right = own.sum(axis=2), own.sum(axis=1).transpose(0, 2, 1)  # (S, F, K), (S, K, N)
@@ -104,9 +107,18 @@ class Problem:
         """W at every grid point (G, F, K), and the log of the volume element dW there (but for a constant)."""
         if self.fixed is not None:
             return self.fixed[None], np.zeros(1)
-        n_cells = self.x.shape[0] * self.rank
+        shape = np.empty((self.x.shape[0], self.rank))[:, self.free].shape
+        n_cells = shape[0] * shape[1]
         log_w = np.stack(np.meshgrid(*[self.case.w_grid] * n_cells, indexing="ij"), axis=-1).reshape(-1, n_cells)
-        return np.exp(log_w).reshape(-1, self.x.shape[0], self.rank), log_w.sum(axis=1)
+        W = np.exp(log_w).reshape(-1, *shape)
+        if self.known is not None:
+            W, new = np.tile(self.known, (len(W), 1, 1)), W
+            W[..., self.free] = new
+        return W, log_w.sum(axis=1)
+
+    def log_prior(self, W, shape_w, rate_w):
+        """Of the free components of W at every grid point, (G,)."""
+        return log_gamma_density(W, shape_w, rate_w)[..., self.free].sum(axis=(1, 2))
 
     def priors(self, values):
         """(shape_w, rate_w, shape_h, rate_h) as full arrays, left and right."""
@@ -129,7 +141,7 @@ def enumerate_posterior(case):
         log_p, L, log_rate = log_weights(problem, W, shape_h, rate_h)
         log_p = log_p + log_volume + log_prior
         if problem.fixed is None:
-            log_p = log_p + log_gamma_density(W, shape_w, rate_w).sum(axis=(1, 2))
+            log_p = log_p + problem.log_prior(W, shape_w, rate_w)
         top = log_p.max()
         parts.append((top, sum_moments(problem, np.exp(log_p - top), W, shape_h + L, log_rate, values)))
     return _combine(problem, parts)
@@ -209,13 +221,22 @@ def check_draws(case, draws):
     exact = enumerate_posterior(case)
     names = list(exact.means)
     table = np.stack([statistic(name, draws) for name in names], axis=1)
-    moving = [i for i, name in enumerate(names) if not _is_of_fixed(name, case)]
+    moving = [i for i, name in enumerate(names) if not _is_known(name, case)]
     check_means([names[i] for i in moving], table[:, moving], np.array([exact.means[names[i]] for i in moving]))
     check_sources(exact, draws)
 
 
-def _is_of_fixed(name, case):
-    return (case.structure.W.is_fixed and "log W" in name) or (case.structure.H.is_fixed and "log H" in name)
+def _is_known(name, case):
+    """Whether one of the cells in a statistic's name is known."""
+    return any(_is_known_cell(part.split()[-1], case.structure) for part in name.split(" x "))
+
+
+def _is_known_cell(cell, structure):
+    """``cell`` : W and two positions, or H; or an entry of a hyperparameter, which none is."""
+    factor = {"W": structure.W, "H": structure.H}.get(cell[0])
+    if factor is None or factor.known is None:
+        return factor is not None and factor.is_fixed
+    return not factor.known.are_free[int(cell[2] if factor is structure.W else cell[1])]
 
 
 def statistic(name, draws):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logsumexp
 
-from tests.statistical.enumeration import Problem, log_gamma_density, log_weights
+from tests.statistical.enumeration import Problem, log_weights
 
 
 def exact_log_evidence(case):
@@ -18,10 +18,10 @@ def exact_log_evidence(case):
         log_p, _, _ = log_weights(problem, W[part], shape_h, rate_h)
         log_p = log_p + log_volume[part]
         if problem.fixed is None:
-            log_p = log_p + log_gamma_density(W[part], shape_w, rate_w).sum(axis=(1, 2))
+            log_p = log_p + problem.log_prior(W[part], shape_w, rate_w)
         total = np.logaddexp(total, logsumexp(log_p))
     if problem.fixed is None:
-        total += W[0].size * np.log(case.w_grid[1] - case.w_grid[0])
+        total += W[0][:, problem.free].size * np.log(case.w_grid[1] - case.w_grid[0])
     return float(total) - _total_background(case.structure)
 
 

@@ -17,7 +17,7 @@ from nmf_zoo.inference.counts import gibbs
 from nmf_zoo.inference.shared import slice_sampling
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
-from nmf_zoo.structure import Cells, InverseGammaPrior, Outer, Unknown
+from nmf_zoo.structure import Cells, HalfNormalPrior, InverseGammaPrior, Outer, Unknown
 from tests.statistical.gates import LEAST, check_means
 from tests.structures import stack
 
@@ -57,6 +57,9 @@ def draw_prior(structure, n, rng):
 def draw_factor_prior(factor, values, n, rng):
     if factor.is_fixed:
         return np.broadcast_to(factor.prior.value, (n, *factor.shape))
+    if isinstance(factor.prior, HalfNormalPrior):
+        drawn = np.abs(rng.normal(0.0, sigma_of(factor, values, n)))
+        return drawn if factor.known is None else factor.known.whole(drawn)
     shape, rate = shape_and_rate(factor, values, n)
     log_value = log_gamma(rng, shape) - np.log(rate)
     drawn = np.exp(-log_value if isinstance(factor.prior, InverseGammaPrior) else log_value)
@@ -80,6 +83,13 @@ def shape_and_rate(factor, values, n):
     return shape, shape / resolve(prior.mean, factor, values, n) if prior.rate is None else resolve(
         prior.rate, factor, values, n
     )
+
+
+def sigma_of(factor, values, n):
+    """Of a half-normal prior, for n draws at once."""
+    ((role, parameter),) = factor.prior.parameters.items()
+    value = resolve(parameter, factor, values, n)
+    return {"sigma": value, "variance": np.sqrt(value), "precision": 1 / np.sqrt(value)}[role]
 
 
 def resolve(parameter, factor, values, n):
@@ -198,7 +208,10 @@ def log_joint(structure, draws):
     mean, n = mean_of(structure, draws["W"], draws["H"]), len(draws["X"])
     total = np.sum(log_density_of_data(structure, draws["X"], mean) * seen(structure), axis=(1, 2))
     for factor in (structure.W, structure.H):
-        if not factor.is_fixed:
+        if isinstance(factor.prior, HalfNormalPrior):
+            sigma, v = sigma_of(factor, draws, n), free_part(factor, draws[factor.name])
+            total = total + np.sum(-np.log(sigma) - v**2 / (2 * sigma**2), axis=(1, 2))
+        elif not factor.is_fixed:
             shape, rate = shape_and_rate(factor, draws, n)
             is_inverse = isinstance(factor.prior, InverseGammaPrior)
             own = free_part(factor, draws[factor.name])

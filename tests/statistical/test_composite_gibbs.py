@@ -26,7 +26,7 @@ from tests.statistical.geweke import (
     drop_jacobian,
     step_on,
 )
-from tests.structures import inverse_gamma, model, unknown
+from tests.structures import beside, inverse_gamma, model, unknown
 
 pytestmark = pytest.mark.statistical
 SWEEPS = size(5_000, 60_000)
@@ -42,6 +42,13 @@ COMPONENTS_W, COMPONENTS_H = np.array([[1.5, 3.0]]), np.array([[2.6], [1.2]])
 
 def plain(**options):
     return power_model(X23, 2, inverse_gamma(COMPONENTS_W, 0.8), inverse_gamma(COMPONENTS_H, 1.7), **options)
+
+
+def partly_known(**options):
+    """Rank 3 with the first component of W known, 0 in one frequency."""
+    W, H = inverse_gamma([[1.5, 3.0]], 0.8), inverse_gamma([[2.6], [1.2], [1.9]], 1.7)
+    structure = power_model(X23, 3, W, H, **options)
+    return replace(structure, W=beside(structure.W, [[0.8, 0.0, 0.0], [0.0, 0.0, 0.0]], (1, 3)))
 
 
 MODELS = {
@@ -71,6 +78,7 @@ MODELS = {
     "mask, exposure, background": plain(mask=MASK, exposure=EXPOSURE, background=BACKGROUND),
     "listed cells, exposure": plain(data=LISTED, exposure=EXPOSURE),
     "W known": power_model(X23, 2, FIXED, inverse_gamma(COMPONENTS_H, 1.7), exposure=EXPOSURE),
+    "a component of W known": partly_known(exposure=EXPOSURE),
     "H known": power_model(X32, 2, inverse_gamma(COMPONENTS_W, 1.7), FIXED, mask=MASK.T),
 }
 
@@ -208,6 +216,11 @@ def test_an_exchanged_scale_is_seen(monkeypatch):
     right = gibbs.apply_scales
     monkeypatch.setattr(gibbs, "apply_scales", lambda factors, scale: right(factors, 1 / scale))
     check_is_seen(MODELS["rank 1"], moves=("scale",))
+
+
+def test_new_components_with_the_priors_of_others_are_seen():
+    exchanged = with_given(lambda given, _: given._replace(shape_w=given.shape_w[[0, 2, 1]]))
+    check_is_seen(MODELS["a component of W known"], step=exchanged)
 
 
 WRONG_SHEARS = {

@@ -10,10 +10,13 @@ from scipy.special import gammaln
 from scipy.stats import chi2
 
 import nmf_zoo as nz
+from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.evidence import bound, bridging, chib, chib_bridge, enumeration, smc
 from nmf_zoo.inference.evidence.contract import EvidenceRun, combine
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from tests.sizes import size
+from tests.statistical.exact_evidence import exact_log_evidence
+from tests.statistical.test_gibbs_enumeration import CASES
 from tests.structures import gamma, model
 
 pytestmark = pytest.mark.statistical
@@ -53,6 +56,17 @@ def test_bound_is_below_exact(problem):
     exact = enumeration.log_evidence(structure)
     found = bound.estimate(structure, bound.Bound(restarts=3), EvidenceRun(chains=1, key=seed_key(1)))
     assert exact - 10.0 < found.log_evidence[0] <= exact + 1e-9
+
+
+@pytest.mark.parametrize("case", ["a component of W", "a component of H, mask, exposure, background"])
+def test_bound_is_below_exact_beside_known_components(case, monkeypatch):
+    """And above it where the distance of q from the prior is forgotten."""
+    case = CASES[case]()
+    exact = exact_log_evidence(case)
+    run = EvidenceRun(chains=1, key=seed_key(1))
+    assert exact - 4.0 < bound.estimate(case.structure, bound.Bound(restarts=3), run).log_evidence[0] <= exact + 1e-9
+    monkeypatch.setattr(vb, "divergence", lambda *_: 0.0)
+    assert bound.estimate(case.structure, bound.Bound(restarts=3), run).log_evidence[0] > exact
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
 
 import nmf_zoo as nz
 from nmf_zoo.inference.counts import gibbs
+from nmf_zoo.inference.shared import slice_sampling
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
 from tests.statistical.geweke import drop_jacobian
@@ -27,10 +30,10 @@ def with_known_templates(X, **priors):
     return pm.do(nz.gap(X, 2, **priors), {"W": TEMPLATES})
 
 
-def with_unknown_rates(shape, rate, n_samples=4, alpha_h=((0.7,), (1.8,))):
+def with_unknown_rates(prior=pm.Gamma, args=(6.0, 4.0), n_samples=4, alpha_h=((0.7,), (1.8,))):
     """Of each component's activations; which component is which, the templates say."""
     with pm.Model():
-        rates = pm.Gamma("r", shape, rate, shape=(2, 1))
+        rates = prior("r", *args, shape=(2, 1))
         return with_known_templates(None, alpha_h=alpha_h, beta_h=rates, shape=(3, n_samples))
 
 
@@ -48,10 +51,19 @@ KNOWN = {
     ),
 }
 UNKNOWN = {
-    "gap, rates unknown": lambda: with_unknown_rates(6.0, 4.0),
+    "gap, rates unknown": lambda: with_unknown_rates(),
     "gamma_nmf, shape and mean unknown": with_unknown_shape_and_mean,
 }
-MODELS = KNOWN | UNKNOWN
+BESIDE = {
+    "hpf beside known components": lambda: nz.gamma_nmf(
+        None, 3, known=TEMPLATES, prior=nz.HPF(shape=3.0), alpha_w=1.2, alpha_h=0.8, shape=(3, 4)
+    )
+}
+HIERARCHIES = {
+    "hpf": lambda: nz.gamma_nmf(None, 2, prior=nz.HPF(shape=3.0), alpha_w=1.2, alpha_h=0.8, shape=(3, 4)),
+    "ard": lambda: nz.gamma_nmf(None, 2, prior="ard", shape=(3, 4)),
+}
+MODELS = KNOWN | UNKNOWN | HIERARCHIES | BESIDE
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -75,4 +87,22 @@ def test_a_dropped_prior_rate_is_seen(monkeypatch):
 
 def test_a_missing_jacobian_is_seen(monkeypatch):
     drop_jacobian(monkeypatch)
-    check_is_seen(lambda: with_unknown_rates(1.5, 1.0, n_samples=2, alpha_h=0.7))
+    check_is_seen(lambda: with_unknown_rates(pm.LogNormal, (0.0, 1.0), n_samples=2, alpha_h=0.7))
+
+
+@pytest.mark.parametrize("name", HIERARCHIES)
+def test_rates_of_twice_the_cells_are_seen(name, monkeypatch):
+    right = slice_sampling.sum_groups
+
+    def wrong(factor, value):
+        sums = right(factor, value)
+        return sums._replace(n_cells=2 * sums.n_cells)
+
+    monkeypatch.setattr(slice_sampling, "sum_groups", wrong)
+    check_is_seen(MODELS[name])
+
+
+def test_known_cells_among_those_that_rates_are_learned_from_are_seen(monkeypatch):
+    right = slice_sampling.sum_groups
+    monkeypatch.setattr(slice_sampling, "sum_groups", lambda factor, value: right(replace(factor, known=None), value))
+    check_is_seen(next(iter(BESIDE.values())))

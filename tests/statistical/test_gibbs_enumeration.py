@@ -12,7 +12,7 @@ from scipy import stats
 from nmf_zoo.inference.counts import gibbs
 from tests.sizes import size
 from tests.statistical.enumeration import Case, check_draws, check_sources, enumerate_posterior
-from tests.structures import gamma, model, sample_gibbs, unknown
+from tests.structures import beside, gamma, model, sample_gibbs, unknown
 
 pytestmark = pytest.mark.statistical
 SWEEPS = size(6_000, 80_000)
@@ -40,7 +40,7 @@ def wide(prior_w, prior_h, priors, x=X12, **options):
     """One feature, two samples: a plane of log W."""
     hyper = options.pop("hyper", {})
     w_grid = options.pop("w_grid", np.arange(-45.0, 8.0, 0.5))
-    structure = model(x, 2, prior_w, prior_h, **options)
+    structure = model(x, options.pop("rank", 2), prior_w, prior_h, **options)
     return Case(structure=structure, priors=priors, hyper=hyper, w_grid=w_grid)
 
 
@@ -48,6 +48,26 @@ def tall(prior_w, prior_h, priors, **options):
     """The same turned over: two features, one sample, so that the features are the long side."""
     case = wide(prior_w, prior_h, priors, x=options.pop("x", X12.T), **options)
     return dataclasses.replace(case, transposed=True)
+
+
+def partly_known(of_w=True, **cells):
+    """Two features and two samples with one component of W known, or of H."""
+    known, free = [[0.8, 0.0], [1.4, 0.0]], gamma([[0.6], [2.4]], [[1.3], [0.8]])
+    if of_w:
+        structure = model(X22, 2, free, gamma(A22, R22), **cells)
+        structure = dataclasses.replace(structure, W=beside(structure.W, known, (1, 2)))
+        return Case(structure=structure, priors=lambda v: ([[0.6], [2.4]], [[1.3], [0.8]], A22, R22))
+    structure = model(X22, 2, gamma(A22, R22), gamma([[0.6, 2.4]], [[1.3, 0.8]]), **cells)
+    structure = dataclasses.replace(structure, H=beside(structure.H, np.transpose(known), (1, 2)))
+    return Case(structure=structure, priors=lambda v: (A22, R22, [[0.6, 2.4]], [[1.3, 0.8]]), transposed=True)
+
+
+def new_beside_known(prior_w, prior_h, priors, **options):
+    """One feature, two samples, of three components the first known."""
+    case = wide(prior_w, prior_h, priors, rank=3, w_grid=np.arange(-24.0, 8.0, 0.5), **options)
+    structure = case.structure
+    W = beside(structure.W, [[0.8, 0.0, 0.0]], (1, 3))
+    return dataclasses.replace(case, structure=dataclasses.replace(structure, W=W))
 
 
 def log_gamma_prior(a, r):
@@ -71,6 +91,17 @@ CASES = {
     "W fixed, mask, exposure, background": lambda: fixed_left(**CELLS22),
     "H fixed": lambda: fixed_right(),
     "H fixed, mask, exposure, background": lambda: fixed_right(**CELLS22),
+    "a component of W": lambda: partly_known(),
+    "a component of H, mask, exposure, background": lambda: partly_known(of_w=False, **CELLS22),
+    "rate of new components": lambda: new_beside_known(
+        gamma(0.8, RATE_W),
+        gamma(0.9, 0.8),
+        lambda v: (0.8, v["s"], 0.9, 0.8),
+        hyper={"s": (np.arange(-12.0, 2.2, 0.5), stats.halfnorm(scale=1.5).logpdf)},
+    ),
+    "one shape of new components and of H": lambda: new_beside_known(
+        gamma(SHAPE, 1.5), gamma(SHAPE, 0.8), lambda v: (v["a"], 1.5, v["a"], 0.8), hyper=HYPER_A
+    ),
     "both gamma": lambda: wide(gamma(ROW, 1.5), gamma(A22, R22), lambda v: (ROW, 1.5, A22, R22)),
     "both gamma, tall": lambda: tall(gamma(A22, R22), gamma(COLUMN, 0.7), lambda v: (A22, R22, COLUMN, 0.7)),
     "mask, exposure, background": lambda: wide(

@@ -11,7 +11,7 @@ from nmf_zoo.inference.counts import gibbs
 from nmf_zoo.inference.shared import slice_sampling
 from nmf_zoo.inference.shared.factor_view import prior_cells
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.structure import HYPER_PRIORS, Cells, KnownComponents, Outer
+from nmf_zoo.structure import HYPER_PRIORS, Cells, Outer
 from tests.sizes import size
 from tests.statistical.geweke import (
     BACKGROUND,
@@ -26,7 +26,7 @@ from tests.statistical.geweke import (
     drop_jacobian,
     step_on,
 )
-from tests.structures import gamma, model, unknown
+from tests.structures import beside, gamma, model, unknown
 
 pytestmark = pytest.mark.statistical
 SWEEPS = size(5_000, 60_000)
@@ -42,13 +42,6 @@ OUTER = Outer(of_features=np.array([[0.4], [2.5]]), of_samples=np.array([[0.5, 1
 
 def plain(**options):
     return model(X23, 2, gamma(COMPONENTS_W, 0.8), gamma(COMPONENTS_H, 1.7), **options)
-
-
-def beside(factor, values, free):
-    """The same factor with known components beside those of its prior; ``values`` are of all, of which these count."""
-    axis = 1 if factor.name == "W" else 0
-    known = KnownComponents(variable=f"{factor.name}_new", values=np.array(values), free=slice(*free), axis=axis)
-    return dataclasses.replace(factor, known=known)
 
 
 def partly_known(of_w=None, of_h=None):
@@ -139,6 +132,18 @@ HYPER_MODELS = {
     "one rate by component of both": hyper(
         gamma(0.7, by_component("r", "gamma", 8.0, 6.0, of="W")),
         gamma(1.4, by_component("r", "gamma", 8.0, 6.0, of="H")),
+    ),
+    "relevances of both": hyper(
+        gamma(1.3, mean=by_component("t", "inverse_gamma", [6.0, 4.0], [5.0, 4.0], of="W")),
+        gamma(0.9, mean=by_component("t", "inverse_gamma", [6.0, 4.0], [5.0, 4.0], of="H")),
+    ),
+    "rates of rows and columns": hyper(
+        gamma(0.7, unknown("u", "gamma", [5.0, 7.0], 6.0, variable_shape=(2,), shape=(2, 1))),
+        gamma(1.4, by_sample("v", "gamma", 6.0, [5.0, 4.0, 6.0])),
+    ),
+    "a rate beside an unknown shape": hyper(
+        gamma(unknown("a", "lognormal", 0.2, 0.4), unknown("r", "gamma", 6.0, 5.0, variable_shape=(2,), shape=(1, 2))),
+        gamma(COMPONENTS_H, 1.7),
     ),
     "shape of W by cell, its rate, mean of H": hyper(
         gamma(unknown("a", "gamma", 6.0, 5.0, variable_shape=(2, 2)), unknown("r", "lognormal", 0.0, 0.5)),
@@ -301,6 +306,49 @@ def test_a_use_of_a_shared_hyperparameter_forgotten_is_seen(monkeypatch):
 
     monkeypatch.setattr(gibbs, "draw_hyperparameters", wrong)
     check_is_seen(HYPER_MODELS["uniform: shape of both"])
+
+
+def only_of_w(monkeypatch):
+    """Conjugate hyperparameters are drawn as if H had nothing to say of them."""
+    right = slice_sampling.draw_conjugate
+    monkeypatch.setattr(slice_sampling, "draw_conjugate", lambda own, groups, *rest: right(own, groups[:1], *rest))
+
+
+def with_other_cells(monkeypatch):
+    """Of a wrong number of cells."""
+    right = slice_sampling.sum_groups
+
+    def wrong(factor, value):
+        sums = right(factor, value)
+        return sums._replace(n_cells=sums.n_cells + 1)
+
+    monkeypatch.setattr(slice_sampling, "sum_groups", wrong)
+
+
+def without_inverses(monkeypatch):
+    """Means as if they were rates."""
+    right = slice_sampling.draw_conjugate
+
+    def wrong(own, *rest):
+        drawn = right(own, *rest)
+        return 1.0 / drawn if own.prior.kind == "inverse_gamma" else drawn
+
+    monkeypatch.setattr(slice_sampling, "draw_conjugate", wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "plant"),
+    [
+        ("relevances of both", only_of_w),
+        ("relevances of both", with_other_cells),
+        ("relevances of both", without_inverses),
+        ("rates of rows and columns", with_other_cells),
+        ("a rate beside an unknown shape", with_other_cells),
+    ],
+)
+def test_a_wrong_conjugate_draw_is_seen(name, plant, monkeypatch):
+    plant(monkeypatch)
+    check_is_seen(HYPER_MODELS[name])
 
 
 def test_a_factor_that_moves_less_than_its_scale_is_seen(monkeypatch):

@@ -251,7 +251,7 @@ def test_what_is_not_conjugate_is_refused(name):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"prior": "hfp"}, r"prior: got 'hfp'; expected one of 'hpf', 'ard', nz.HPF"),
+        ({"prior": "hfp"}, r"prior: got 'hfp'; expected one of \['hpf', 'ard'\], nz.HPF"),
         ({"prior": "hpf", "beta_w": 1.0}, "beta_w: got a value; expected beta_w to be left out beside prior="),
         ({"prior": "ard", "mean_h": nz.free()}, "mean_h: got a value"),
     ],

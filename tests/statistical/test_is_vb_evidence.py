@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import logsumexp
@@ -16,7 +18,7 @@ from tests.runs import fit
 from tests.sizes import size
 from tests.statistical.composite_chain import sample_composite
 from tests.statistical.gates import check_means
-from tests.structures import gamma, inverse_gamma, model
+from tests.structures import beside, gamma, inverse_gamma, model
 
 pytestmark = pytest.mark.statistical
 STEP = 0.35  # of a logarithm: the trapezoidal rule is exact to 1e-6 for what is integrated here
@@ -104,6 +106,27 @@ def test_with_a_background():
     exact = evidence_of_one_component(x, *PRIORS["inverse gamma"], background)
     bound = best_bound(powers(x, 1, *PRIORS["inverse gamma"], background=np.full((1, 1), background)))
     assert exact - 1.5 < bound < exact
+
+
+def evidence_beside_a_known_component(x, known, prior_w, priors_h):
+    """N = 1: for each pair of activations (of the known component and the new one) the rows are independent."""
+    of_known, of_new = (log_density(prior, GRID) for prior in priors_h)
+    total = of_known[:, None] + of_new[None]
+    for cell, profile in zip(x, known, strict=True):
+        mean = profile * GRID[:, None, None] + GRID[None, :, None] * GRID  # known h, new h, w
+        total = total + logsumexp(log_density(prior_w, GRID) + log_cells(cell, mean), axis=2)
+    return logsumexp(total) + (len(x) + 2) * np.log(STEP)
+
+
+def test_beside_a_known_component(monkeypatch):
+    """And where the priors of what is free are left out, planted, the bound leaves the interval."""
+    x, known, prior_w = [1.3, 0.4], [0.7, 0.0], inverse_gamma(1.5, 0.8)
+    exact = evidence_beside_a_known_component(x, known, prior_w, (inverse_gamma(2.5, 1.2), inverse_gamma(1.0, 0.5)))
+    structure = powers(np.transpose([x]), 2, prior_w, inverse_gamma([[2.5], [1.0]], [[1.2], [0.5]]))
+    structure = replace(structure, W=beside(structure.W, [[0.7, 0.0], [0.0, 0.0]], (1, 2)))
+    assert exact - 2.0 < best_bound(structure, starts=3) < exact
+    monkeypatch.setattr(vb, "own_part", lambda side, q, values: q.height)
+    assert not exact - 2.0 < best_bound(structure) < exact
 
 
 def test_a_bound_without_a_normaliser_would_be_seen(monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo.inference.hmm import gibbs_chain, particle_gibbs
+from nmf_zoo.inference.hmm.chains import log_normal as log_normal_chain
 from nmf_zoo.inference.hmm.particle_gibbs import ParticleGibbs
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
@@ -190,14 +191,14 @@ def test_a_missing_jacobian_is_seen(monkeypatch):
 
 
 def test_a_level_that_forgets_the_first_time_is_seen(monkeypatch):
-    pull_of_level = gibbs_chain.pull_of_level
+    pull_of_level = log_normal_chain.pull_of_level
 
     def without_first(prior, sums, values):
         slope, bend = pull_of_level(prior, sums, values)
         spread = prior.law(values)[4]
         return slope - (sums.first - prior.law(values)[3]) / spread**2, bend - 1.0 / spread**2
 
-    monkeypatch.setattr(gibbs_chain, "pull_of_level", without_first)
+    monkeypatch.setattr(log_normal_chain, "pull_of_level", without_first)
     check_is_seen("log-normal")
 
 
@@ -205,12 +206,12 @@ def test_a_mean_that_forgets_its_prior_is_seen(monkeypatch):
     wide = declare(
         log_normal(unknown("m", "normal", 0.3, 6.0), PERSISTENCE, SCALE, (0.1, 0.5)),
     ).H.prior
-    draw_mean = gibbs_chain._draw_mean
+    draw_mean = log_normal_chain.draw_mean
 
     def wrong(prior, own, sums, values, generator):
         return draw_mean(prior, wide.mean, sums, values, generator)
 
-    monkeypatch.setattr(gibbs_chain, "_draw_mean", wrong)
+    monkeypatch.setattr(log_normal_chain, "draw_mean", wrong)
     check_is_seen("log-normal")
 
 

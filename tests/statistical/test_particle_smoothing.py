@@ -22,12 +22,11 @@ from nmf_zoo.kernels.hmm.basis_states import Chain, Counts
 from nmf_zoo.kernels.hmm.particles.ancestor_sampling import Walk, go_on, start_walk
 from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
-from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law
+from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law, prepare_steps
 from nmf_zoo.kernels.hmm.particles.passes import filter_block
 from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY, BOOTSTRAP, GUIDED
 from nmf_zoo.kernels.hmm.particles.smoothing_sums import Backward, carry
 from nmf_zoo.kernels.hmm.particles.statistics import add_sample, begin_sums, total_sums
-from nmf_zoo.kernels.hmm.particles.step_densities import prepare_steps
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.kernels.random.resampling import MULTINOMIAL, RESIDUAL, SYSTEMATIC
 from tests.naive.hmm import smoothing as naive_particles

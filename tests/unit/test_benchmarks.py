@@ -8,11 +8,12 @@ import pytest
 import xarray as xr
 
 from benchmarks import __main__ as command
-from benchmarks import house, rows, start, threads
+from benchmarks import before_and_after, house, rows, split_merge, start, threads
 from benchmarks.effective import bulk_ess
 from benchmarks.iterations import Stepper
 from benchmarks.mixing import Run, until_enough
-from nmf_zoo import gamma_nmf, read
+from nmf_zoo import gamma_nmf, read, sample
+from tests.statistical.gates import check_means, effective_sizes
 
 
 def correlated(n_draws, rng, n_cells=12):
@@ -129,3 +130,53 @@ def test_modules_with_one_importer(tmp_path):
     }
     sources = {tmp_path / "nmf_zoo" / f"{name}.py": source for name, source in files.items()}
     assert house.one_importer(tmp_path, sources) == ["nmf_zoo.b"]
+
+
+# -- two commits in turn ---------------------------------------------------------------------------------------------
+
+
+def test_the_interval_holds_the_median_as_often_as_it_says():
+    rng, n = np.random.default_rng(1), 15
+    held = 0
+    for _ in range(2000):
+        low, high, coverage = before_and_after.interval_of_median(rng.gamma(2.0, size=n))
+        held += low <= 1.6783469900166605 <= high  # the median of that gamma
+    assert coverage == pytest.approx(1 - 2 * 576 / 2**15)  # from the 4th to the 12th
+    assert held / 2000 == pytest.approx(coverage, abs=0.015)
+    assert before_and_after.interval_of_median([3.0, 1.0, 2.0]) == (1.0, 3.0, 0.75)
+
+
+@pytest.mark.parametrize(
+    ("factor", "word"), [(1.3, "slower"), (0.7, "faster"), (1.0, "no difference seen")], ids=["slow", "fast", "same"]
+)
+def test_what_is_said_of_two_commits(factor, word):
+    base = 1.0 + 0.05 * np.random.default_rng(2).standard_normal(15)
+    head = factor * (1.0 + 0.05 * np.random.default_rng(3).standard_normal(15))
+    said = before_and_after.told("EM", base, head, 1.0, 1.0)
+    assert said.endswith(f"{word}; same result")
+    assert before_and_after.told("EM", base, head, 1.0, 1.0 + 1e-9).endswith("another result: 1, 1.000000001")
+
+
+def test_a_chain_of_splits_draws_from_the_posterior():
+    """So that what is measured is the acceptance of a move that is right; with another ratio the means are others."""
+    X = np.array([[4, 0], [1, 2]])
+
+    def chain(steps, wrong=0.0):
+        rng = np.random.default_rng(1)
+        W, H = rng.gamma(1.0, size=(2, 2)), rng.gamma(1.0, size=(2, 2))
+        x, kept = split_merge.Parts(split_merge.allocate(rng, X, W, H), W, H), []
+        for _ in range(steps):
+            new, log_ratio = split_merge.split_anew(rng, x, 1)
+            x = new if np.log(rng.random()) < log_ratio - wrong * split_merge.log_joint(new) else x
+            kept.append(np.log(x.W @ x.H).ravel())
+        return np.array(kept[100:])
+
+    model = gamma_nmf(X, 2, alpha_w=0.5, beta_w=0.5, alpha_h=0.5, beta_h=0.5)
+    idata = sample(4000, tune=200, chains=1, start="random", random_seed=1, quiet=True, model=model)
+    W, H = (idata["posterior"][name].to_numpy()[0] for name in "WH")
+    names = [f"log mean {cell}" for cell in range(4)]
+    exact = np.log(W @ H).reshape(len(W), -1)
+    errors = exact.std(axis=0) / np.sqrt(effective_sizes(exact))
+    check_means(names, chain(3000), exact.mean(axis=0), errors, least=100)
+    with pytest.raises(AssertionError, match="gate 2"):
+        check_means(names, chain(3000, wrong=0.5), exact.mean(axis=0), errors, least=50)

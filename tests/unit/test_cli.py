@@ -378,10 +378,12 @@ def test_lists(capsys):
 def test_the_table_says_what_depends_on_the_data(capsys):
     assert run("engines") == 0
     said = capsys.readouterr().out
-    (line,) = (line for line in said.splitlines() if line.startswith("gap "))
+    line, of_others = (line for line in said.splitlines() if line.startswith("gap "))
     in_time = ["no", "(4)", "no", "(5)", "no", "(5)"]
     assert line.split()[1:] == ["yes", "no", "(9)", "yes", "yes", "(10)", *in_time, "no", "(11)", "yes", "(10)"]
     assert "10. not for every X, e.g. of 5 features x 2 samples: W has no prior" in said
+    assert of_others.split()[1:] == ["yes", *("no", "(19)") * 4]
+    assert "online_em (stream)" in said
 
 
 def test_the_table_of_the_guide_is_the_registry_s(capsys):
@@ -653,8 +655,12 @@ def test_priors_that_shrink(counts, capsys):
         run("fit", "counts.csv", "--rank", "2", "--engine", "vb", "--prior", "ard:shape=4,scale=2", "-o", "r.nc") == 0
     )
     assert dict(_compat.group(nz.load("r.nc"), "posterior")["relevance"].sizes)["component"] == 2
+    words = "ard:cells=half-normal,law=gamma"
+    assert run("fit", "counts.csv", "--rank", "2", "--engine", "em", "--prior", words, "-o", "h.nc") == 0
+    assert "relevance_precision" in _compat.group(nz.load("h.nc"), "posterior")
     capsys.readouterr()
     for text, said in (
+        ("ard:cells=normal", "--prior: got cells='normal'; expected"),
         ("hfp", "--prior: got 'hfp'; expected hpf, ard, or with parameters, e.g. ard:shape=5,scale=2"),
         ("ard:shape=1", "--prior: got shape=1.0; expected a number > 2"),
         ("hpf:rate=1", "--prior: got 'hpf:rate=1'; expected parameters of hpf: shape, mean"),

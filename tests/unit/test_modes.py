@@ -128,3 +128,99 @@ def test_a_result_of_another_model_is_refused(model):
     unrelated = _compat.inference_data({"posterior": xr.Dataset({"z": (("chain", "draw"), np.ones((1, 1)))})}, {})
     with pytest.raises(InputError, match=r"initvals: got a result with \['z'\]; expected some of"):
         nz.fit(engine="em", initvals=unrelated, model=model, **SHORT)
+
+
+# -- what agreement shows, by where the chains began -------------------------------------------------------------
+
+
+def test_where_chains_began_is_recorded(model):
+    def began(**how):
+        idata = nz.sample(5, tune=0, chains=2, model=model, **how, **SHORT)
+        return idata.attrs.get("start"), "search" in _compat.group_names(idata)
+
+    W = np.ones((6, 2))
+    assert began(start="random") == ("random", False)
+    assert began(start=nz.Search(fits=2)) == ("search", True)
+    assert began(initvals={"W": W}) == began(initvals=[{"W": W}, {"W": W}]) == ("one point", False)
+    assert began(initvals=[{"W": W}, {"W": 2 * W}]) == ("points of their own", False)
+    plain = nz.fit(engine="vb", search=None, max_iter=5, tol=0, model=model, **SHORT)
+    searched = nz.fit(engine="vb", search=nz.Search(fits=2), max_iter=5, tol=0, model=model, **SHORT)
+    assert began(initvals=plain) == ("fit", False)
+    assert began(initvals=searched) == ("search", True)
+    chains = nz.sample(5, tune=0, chains=2, initvals=plain, model=model, **SHORT)
+    assert began(initvals=chains) == ("fit", False)
+
+
+def begun(start, levels=(0, 0, 0, 0)):
+    return _compat.inference_data({"sample_stats": draws_of(list(levels))}, {"draws": 400, "start": start})
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        ("fit", "within the mode of the fit that they were given, which says nothing of other modes"),
+        ("one point", "within the mode of the one start that they were given"),
+        ("random", ""),
+        ("points of their own", ""),
+    ],
+)
+def test_chains_that_began_together_agree_within_a_mode(start, words):
+    verdict = verdict_on(begun(start))
+    assert not verdict.is_warning
+    assert verdict.text.startswith("No sign of trouble: the chains agree on the reconstruction W H")
+    assert ("within" in verdict.text) == bool(words)
+    assert words in verdict.text
+    (advice,) = judge(begun(start), "W", "H").advice
+    assert words in advice.text
+    assert "converged" not in advice.text
+
+
+def test_agreement_around_what_a_search_found():
+    found = {"objective": ("optimum", [-3.0, -143.0]), "found": ("optimum", [5, 11])}
+    idata = _compat.with_groups(begun("search"), {"search": xr.Dataset(found, attrs={"fits": 16})})
+    words = "within the mode that the search found 5 of 16 times; the next best lies 140 nats below."
+    (advice,) = judge(idata, "W", "H").advice
+    assert advice.text.startswith(f"The chains agree {words} R-hat is at most")
+    assert verdict_on(idata).text == f"No sign of trouble: the chains agree on the reconstruction W H, {words}"
+
+
+def test_chains_that_began_together_and_disagree():
+    """Still on their way: longer helps, and where they began is said."""
+    idata = _compat.inference_data({"sample_stats": draws_of([0, 9], drift=2.0)}, {"draws": 400, "start": "fit"})
+    verdict = verdict_on(idata)
+    assert verdict.do.startswith("run again for longer")
+    assert "All chains began in the mode of the fit" in verdict.text
+
+
+# -- what modes weigh, in the verdict ----------------------------------------------------------------------------
+
+
+def weighed_as(verdicts, shares):
+    values = {"share": shares, "share_low": shares, "share_high": shares, "verdict": verdicts}
+    values |= {"log_evidence": [-3.0, -4.0], "log_evidence_error": [0.1, 0.1], "lp": [9.0, 0.0]}
+    own = {name: ("mode", value) for name, value in values.items()}
+    own |= {"cosine": (("mode", "component"), np.ones((2, 2))), "mode_of_chain": ("chain", [1, 0, 1, 0])}
+    modes = xr.Dataset(own, {"mode": [0, 1], "chain": [0, 1, 2, 3]})
+    return _compat.with_groups(result_of(draws_of([0, 9, 0, 9])), {"modes": modes})
+
+
+def test_the_verdict_on_weighed_modes():
+    verdict = verdict_on(weighed_as(["decided", "decided"], [0.73, 0.27]))
+    assert "What the modes weigh is known: 2 modes: chains 1, 3 (" in verdict.text
+    assert "share 0.73" in verdict.text
+    assert "nz.pool(idata)" in verdict.do
+    assert verdict.is_warning
+
+
+def test_the_verdict_on_undecided_modes():
+    verdict = verdict_on(weighed_as(["undecided", "undecided"], [np.nan, np.nan]))
+    assert "what the modes weigh is undecided: 2 modes:" in verdict.text
+    assert "weigh them with more draws=" in verdict.do
+    assert "pool" not in verdict.do
+
+
+def test_the_verdict_on_pooled_modes():
+    pooled = _compat.inference_data({"sample_stats": draws_of([0, 0, 0, 0])}, {"pooled": "2 modes: these."})
+    verdict = verdict_on(pooled)
+    assert not verdict.is_warning
+    assert verdict.text.endswith("Draws of the modes were pooled by their shares. 2 modes: these.")

@@ -14,7 +14,9 @@ import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.errors import NmfZooWarning, RunFailed, UnsupportedModel
 from nmf_zoo.inference.counts.sweeps import make_side
-from nmf_zoo.inference.hmm import gibbs_activations, gibbs_chain, particle_gibbs
+from nmf_zoo.inference.hmm import gibbs_chain, particle_gibbs
+from nmf_zoo.inference.hmm.chains import formulas_of
+from nmf_zoo.inference.hmm.chains.log_normal import pull_of_level
 from nmf_zoo.inference.hmm.gibbs_activations import bytes_of_room, make_room
 from nmf_zoo.inference.hmm.particle_gibbs import walk_weights
 from nmf_zoo.inference.registry import verdict
@@ -124,7 +126,7 @@ def test_starts_lie_inside_the_support():
         own = prior or LogNormalARPrior(
             mean=parameter(0.0), persistence=parameter(0.5), scale=parameter(1.0), initial_mean=None, initial_scale=None
         )
-        inside, beside = gibbs_activations.with_companion(own, h)
+        inside, beside = formulas_of(own).with_companion(h)
         assert np.all(inside > 0)
         assert np.all(np.isfinite(beside))
         assert np.isfinite(own.log_density(inside, {}))
@@ -265,8 +267,8 @@ PRIORS = {
 def paths_of(prior):
     rng = np.random.default_rng(2)
     if isinstance(prior, BasisChainPrior):
-        return gibbs_activations.with_companion(prior, rng.integers(0, 2, (2, 9)).astype(float))
-    return gibbs_activations.with_companion(prior, rng.random((2, 9)) * 0.9 + 0.05)
+        return formulas_of(prior).with_companion(rng.integers(0, 2, (2, 9)).astype(float))
+    return formulas_of(prior).with_companion(rng.random((2, 9)) * 0.9 + 0.05)
 
 
 @pytest.mark.parametrize("name", PRIORS)
@@ -274,10 +276,12 @@ def test_the_sums_hold_all_that_the_parameters_see(name):
     """The density by the sums differs from the density of the paths by a constant."""
     prior, other = PRIORS[name], None
     h, aux = paths_of(prior)
-    sums = gibbs_chain.sum_paths(prior, h, aux)
+    sums = formulas_of(prior).sum_paths(h, aux)
     changed = {role: parameter(own.value * 0.9) for role, own in prior.parameters.items()}
     other = type(prior)(**({own.name: None for own in fields(prior)} | changed))
-    by_sums = [float(np.sum(np.broadcast_to(gibbs_chain.log_paths(own, sums, {}), (2, 1)))) for own in (prior, other)]
+    by_sums = [
+        float(np.sum(np.broadcast_to(formulas_of(own).log_paths(own, sums, {}), (2, 1)))) for own in (prior, other)
+    ]
     by_paths = [own.log_density(h, {}) for own in (prior, other)]
     assert np.diff(by_sums) == pytest.approx(np.diff(by_paths), rel=1e-10)
 
@@ -286,7 +290,7 @@ def test_the_sums_hold_all_that_the_parameters_see(name):
 def test_how_levels_pull(name):
     prior = PRIORS[name]
     h, aux = paths_of(prior)
-    slope, bend = gibbs_chain.pull_of_level(prior, gibbs_chain.sum_paths(prior, h, aux), {})
+    slope, bend = pull_of_level(prior, formulas_of(prior).sum_paths(h, aux), {})
     shift = np.array([[0.3], [-0.2]])
     gain = prior.log_density(np.exp(aux - shift), {}) - prior.log_density(h, {}) - float(np.sum(9 * shift))
     assert gain == pytest.approx(float(np.sum((slope - 0.5 * bend * shift) * shift)), rel=1e-9)
@@ -308,7 +312,7 @@ def test_a_beta_posterior():
     chain = BasisChainPrior(p=p, q=parameter(0.8), initial=parameter(0.5))
     structure = model(np.ones((1, 9)), 2, gamma(1.0, 1.0), chain)
     h, aux = paths_of(chain)
-    sums = gibbs_chain.sum_paths(chain, h, aux)
+    sums = formulas_of(chain).sum_paths(h, aux)
     values, generator, drawn = {"p": np.array(0.5)}, np.random.default_rng(3), []
     for _ in range(500):
         gibbs_chain.draw_parameters(structure, np.ones((1, 2)), sums, values, generator)

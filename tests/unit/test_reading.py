@@ -18,7 +18,17 @@ from nmf_zoo.reading.hyperparameters import HYPER_PRIOR_READERS
 from nmf_zoo.reading.likelihoods import LIKELIHOODS
 from nmf_zoo.reading.priors import FACTOR_PRIORS
 from nmf_zoo.structure import HYPER_PRIORS as DENSITIES
-from nmf_zoo.structure import Cells, Dense, Fixed, Flat, GammaPrior, InverseGammaPrior, Known, Outer
+from nmf_zoo.structure import (
+    Cells,
+    Dense,
+    Fixed,
+    Flat,
+    GammaPrior,
+    HalfNormalPrior,
+    InverseGammaPrior,
+    Known,
+    Outer,
+)
 from tests.readable import (
     BACKGROUND,
     COLS,
@@ -129,21 +139,34 @@ INVERSE_PRIORS = {
     "InverseGamma, one variable": {"shape": ("a", ()), "scale": ("a", ())},
     "InverseGamma, both of each sample": {"shape": ("a", (1, N)), "scale": ("b", (1, N))},
 }
+HALF_NORMALS = {
+    "HalfNormal": {"sigma": 3.0},
+    "HalfNormal, of each sample": {"sigma": [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]]},
+    "HalfNormal, known tau": {"sigma": 0.5},
+    "HalfNormal, free sigma": {"sigma": ("s", (K, 1))},
+    "HalfNormal, root": {"variance": ("v", ())},
+    "HalfNormal, root of each component": {"variance": ("v", (K, 1))},
+    "HalfNormal, root as a power": {"variance": ("v", (1, N))},
+    "HalfNormal, tau": {"precision": ("p", (K, 1))},
+    "HalfNormal, one over a root": {"precision": ("p", ())},
+    "HalfNormal, power of a precision": {"precision": ("p", ())},
+}
+WITH_PARAMETERS = {GammaPrior: EXPECTED_PRIORS, InverseGammaPrior: INVERSE_PRIORS, HalfNormalPrior: HALF_NORMALS}
 
 
-@pytest.mark.parametrize("name", [*EXPECTED_PRIORS, *INVERSE_PRIORS])
-def test_priors_with_parameters(name):
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, own in WITH_PARAMETERS.items() for name in own])
+def test_priors_with_parameters(kind, name):
     prior = read(build(lambda: poisson(gamma("A", F, K) @ PRIORS[name]()))).H.prior
-    assert isinstance(prior, InverseGammaPrior if name in INVERSE_PRIORS else GammaPrior)
+    assert isinstance(prior, kind)
     found = {role: text(parameter) for role, parameter in prior.parameters.items()}
-    expected = (EXPECTED_PRIORS | INVERSE_PRIORS)[name]
+    expected = WITH_PARAMETERS[kind][name]
     assert found.keys() == expected.keys()
     for role, value in expected.items():
         assert found[role] == (value if isinstance(value, tuple | list) else pytest.approx(value, rel=1e-14))
 
 
 def test_other_priors_are_flat_or_fixed():
-    others = PRIORS.keys() - EXPECTED_PRIORS.keys() - INVERSE_PRIORS.keys()
+    others = PRIORS.keys() - {name for own in WITH_PARAMETERS.values() for name in own}
     found = {name: read(build(prior_of_b(PRIORS[name]))).H for name in others}
     assert isinstance(found.pop("HalfFlat").prior, Flat)
     assert found
@@ -444,7 +467,17 @@ REFUSED = {
     ),
     "scale zero": (prior_of_b(lambda: pm.InverseGamma("B", two, np.zeros(()), shape=(K, N))), "B", "scale 0.0"),
     "Flat factor": (prior_of_b(lambda: pm.Flat("B", shape=(K, N))), "B", "a Flat prior"),
-    "HalfNormal factor": (prior_of_b(lambda: pm.HalfNormal("B", two, shape=(K, N))), "B", "a HalfN"),
+    "HalfNormal of a sum": (
+        prior_of_b(lambda: pm.HalfNormal("B", pm.math.sqrt(positive("s") + two), shape=(K, N))),
+        "B",
+        "variance = s + 2.0",
+    ),
+    "HalfNormal of another power": (
+        prior_of_b(lambda: pm.HalfNormal("B", positive("s") ** 2.0, shape=(K, N))),
+        "B",
+        "sigma = s ** 2.0",
+    ),
+    "HalfCauchy factor": (prior_of_b(lambda: pm.HalfCauchy("B", two, shape=(K, N))), "B", "a HalfC"),
     "truncated factor": (
         prior_of_b(lambda: pm.Truncated("B", pm.Gamma.dist(two, two), upper=9.0, shape=(K, N))),
         "B",

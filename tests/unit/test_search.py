@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 import xarray as xr
 
@@ -13,10 +14,13 @@ import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.diagnostics.convergence import verdict_on
 from nmf_zoo.errors import InputError
-from nmf_zoo.kernels.random.keyed_rng import seed_key
-from nmf_zoo.search import proposals
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.driver import FitRun, Fitted
+from nmf_zoo.runtime.stopping import BY_ON_STEP, OUT_OF_TIME
+from nmf_zoo.search import options, proposals
 from nmf_zoo.search.components import Components, likeness, merged, paired, pooled
 from nmf_zoo.search.optima import Optima, Optimum, dataset_of
+from nmf_zoo.search.run import Local, _fill, replay_of
 from nmf_zoo.verbs import starts
 
 RUN = {"random_seed": 3, "quiet": True}
@@ -161,7 +165,41 @@ def test_optima_are_counted_by_place_and_objective():
     assert table["found"].values.tolist() == [2, 1, 1]
     assert table["objective"].values.tolist() == [-5.0, -5.0, -9.0]
     assert table["likeness"].values[0] == pytest.approx(1.0)
-    assert (found.number, found.fits, found.iterations) == (1, 4, 8)
+    assert (found.best.source, found.fits, found.iterations) == (1, 4, 8)
+
+
+def test_optima_near_the_best_are_kept_whole():
+    """Of a bound, whose differences are nats: what is far below holds no part of the posterior."""
+    for maximise, kept in ((True, ["b", "c"]), (False, ["b"])):
+        found = Optima(maximise=maximise)
+        for number, (objective, fitted) in enumerate([(-19.0, "a"), (-5.0, "b"), (-7.0, "c"), (-99.0, "d")]):
+            objective = objective if maximise else -objective
+            found.add(Optimum(objective, {}, random_components(number, 3), "random", number), fitted, 2)
+        near = [one.fitted for one in found.near()]
+        assert near == kept
+        assert sum(one.fitted is not None for one in found.found) == len(near)
+
+
+def test_a_round_that_the_time_cuts_short_is_left_out(model, monkeypatch):
+    """No clock would cut it at the same iterations: without it the same search is one of fewer fits."""
+
+    def cut(status, done):
+        def make(round_):
+            whole = round_.numbers[0] < done
+            fits = {n: Fitted([float(n)], 0.0, "converged" if whole else status, None) for n in round_.numbers}
+            found = {n: Local(float(n), 1, {"W": np.ones((30, 5)), "H": np.ones((5, 24))}, fits[n]) for n in fits}
+            return found, "" if whole else status
+
+        optima = Optima(maximise=True)
+        run = FitRun(max_iter=5, tol=0.0, draws=1, cores=1, progressbar=False)
+        early = _fill(optima, nz.read(model), run, nz.Search(fits=30), lambda number: child(seed_key(1), number), make)
+        return early, optima.fits, optima.replay
+
+    assert cut(OUT_OF_TIME, 8) == (OUT_OF_TIME, 8, "nz.Search(fits=8, starts=8, iterations=None)")
+    assert cut(OUT_OF_TIME, 12) == (OUT_OF_TIME, 12, "nz.Search(fits=12, starts=10, iterations=None)")
+    assert cut(OUT_OF_TIME, 0) == (OUT_OF_TIME, 4, "")  # something must come of it
+    assert cut(BY_ON_STEP, 8) == (BY_ON_STEP, 12, "")
+    assert cut(OUT_OF_TIME, 30) == ("", 30, "nz.Search(fits=30, starts=None, iterations=None)")
 
 
 # -- runs --------------------------------------------------------------------------------------------------------
@@ -268,6 +306,15 @@ def test_time_that_is_over_ends_the_search(model):
     assert str(found.attrs["status"]).startswith("max_seconds")
 
 
+def test_what_was_done_can_be_given_again(model):
+    run = {"engine": "vb", "model": model, **RUN}
+    found = nz.fit(search=nz.Search(fits=9, starts=3), **run)
+    assert search_of(found).attrs["replay"] == "nz.Search(fits=9, starts=3, iterations=None)"
+    shorter = nz.fit(search=eval(replay_of(nz.Search(fits=40, starts=3), 8), {"nz": nz}), **run)
+    part = search_of(nz.fit(search=nz.Search(fits=8, starts=3), **run))
+    xr.testing.assert_equal(search_of(shorter), part)
+
+
 def test_the_group_is_saved(model, tmp_path):
     found = nz.fit(engine="vb", search=nz.Search(fits=5), model=model, **RUN)
     for name in ("x.nc", "x.zarr"):
@@ -293,6 +340,85 @@ def test_nothing_is_searched_where_nothing_is_left_to_choose(model):
         assert "search" not in _compat.group_names(found)
 
 
+def partly_known(counts, **options):
+    """Two components that the simulation had, of W or of H, beside three that are unknown."""
+    rng = np.random.default_rng(5)
+    known = rng.gamma(1.0, size=(len(counts), 2))
+    return known, nz.gamma_nmf(counts, 5, known=known, **options)
+
+
+def test_known_components_stay_where_they_are_and_others_are_searched(counts):
+    known, model = partly_known(counts)
+    structure = nz.read(model)
+    best = []
+    for seed in range(4):
+        one = random_components(seed, 5, *counts.shape)
+        best.append(proposals.point_of(structure, one.replaced(np.arange(2), Components(known, one.Ht[:, :2])), {}))
+    for number in range(len(proposals.PROPOSALS)):
+        way, start = proposals.next_start(structure, best, number, seed_key(3))
+        np.testing.assert_array_equal(start["W"][:, :2], known, err_msg=way)
+        np.testing.assert_array_equal(start["H"][:2], best[0]["H"][:2], err_msg=way)
+        assert not np.array_equal(start["W"][:, 2:], best[0]["W"][:, 2:]), way
+    found = nz.fit(engine="vb", search=nz.Search(fits=9), model=model, **RUN)
+    assert set(search_of(found)["way"].to_numpy()) <= {"random", *proposals.PROPOSALS}
+    alone = nz.fit(engine="vb", search=None, model=model, **RUN)
+    assert _compat.group(found, "fit")["objective"].max() >= _compat.group(alone, "fit")["objective"].max()
+    np.testing.assert_array_equal(_compat.group(found, "posterior")["W"][0, 0, :, :2], known)
+
+
+def test_chains_beside_known_components_begin_where_a_search_ends(counts):
+    known, model = partly_known(counts)
+    run = {"draws": 2, "tune": 10, "chains": 2, "engine": "gibbs", "model": model}
+    found = nz.sample(**run, **RUN)
+    assert search_of(found).attrs["engine"] == "vb"
+    np.testing.assert_array_equal(_compat.group(found, "posterior")["W"][0, 0, :, :2], known)
+
+
+REFITS = {
+    "sparse activations": lambda x, W: nz.gamma_nmf(x, 2, known=W, alpha_h=0.3),
+    "powers": lambda x, W: nz.is_nmf(x + 0.5, 2, known=W),
+}
+
+
+@pytest.mark.parametrize("name", REFITS)
+def test_activations_with_more_than_one_optimum_are_fitted_from_several_starts(name, counts):
+    known, _ = partly_known(counts)
+    model = REFITS[name](counts, known)
+    engine = {"engine": nz.EM(mode="density") if name == "powers" else nz.VB()}
+    found = nz.fit(model=model, **engine, **RUN)
+    assert search_of(found).attrs["fits"] == options.REFITS
+    assert set(search_of(found)["way"].to_numpy()) == {"random"}
+    assert "search" not in _compat.group_names(nz.fit(model=model, restarts=2, **engine, **RUN))
+
+
+def test_which_objectives_have_one_optimum(counts):
+    known = np.random.default_rng(5).gamma(1.0, size=(len(counts), 2))
+    H = np.random.default_rng(6).gamma(1.0, size=(3, counts.shape[1]))
+
+    def linear(x):
+        """Component 0 is known in W, component 1 in H."""
+        with pm.Model() as model:
+            W = pm.Deterministic("W", pt.concatenate([known[:, :1], pm.HalfFlat("V", shape=(len(x), 1))], axis=1))
+            U = pm.Deterministic("U", pt.concatenate([pm.HalfFlat("G", shape=(1, x.shape[1])), H[:1]], axis=0))
+            pm.Poisson("X", W @ U, observed=x)
+        return model
+
+    told = {
+        "flat": (nz.poisson_nmf(counts, 2, known=known), "density", True),
+        "exponential": (nz.gamma_nmf(counts, 2, known=known), "density", True),
+        "sparse": (nz.gamma_nmf(counts, 2, known=known, alpha_h=0.3), "density", False),
+        "their logarithms": (nz.gamma_nmf(counts, 2, known=known, alpha_h=0.3), "log", True),
+        "normal": (nz.normal_nmf(counts, 2, known=known), "density", True),
+        "unknown shape": (nz.gamma_nmf(counts, 2, known=known, alpha_h=nz.free()), "density", False),
+        "powers": (nz.is_nmf(counts + 0.5, 2, known=known), "density", False),
+        "beside new ones": (nz.gamma_nmf(counts, 3, known=known), "density", False),
+        "each known in one": (linear(counts), "density", True),
+    }
+    assert {name: options.is_told(nz.read(model), mode) for name, (model, mode, _) in told.items()} == {
+        name: expected for name, (*_, expected) in told.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
@@ -308,12 +434,12 @@ def test_what_a_fit_refuses(asked, text, model):
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    ("asked", "text"),
     [({"fits": 0}, "fits: got 0"), ({"fits": 2, "starts": 3}, "starts: got 3"), ({"fits": 1.5}, "fits: got 1.5")],
 )
-def test_what_a_search_refuses(options, text):
+def test_what_a_search_refuses(asked, text):
     with pytest.raises(InputError, match=text):
-        nz.Search(**options)
+        nz.Search(**asked)
 
 
 # -- what is said of it ------------------------------------------------------------------------------------------
@@ -341,8 +467,12 @@ def test_the_verdict_on_a_fit(found, objective, text, is_warning, model):
 
 
 def test_the_verdict_on_chains(model):
+    """Chains that began together agree within the mode that they began in: the verdict says what else was found."""
     result = nz.sample(400, tune=200, chains=2, start=nz.Search(fits=6), model=model, **RUN)
-    assert "All chains began in the mode that was found by" in verdict_on(result).text
+    assert result.attrs["start"] == "search"
+    searched = _compat.with_groups(result, {"search": table_of([5, 11], [-3.0, -143.0])})
+    verdict = verdict_on(searched)
+    assert "the mode that the search found 5 of 16 times; the next best lies 140 nats below." in verdict.text
 
 
 # -- chains ------------------------------------------------------------------------------------------------------

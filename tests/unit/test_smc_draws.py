@@ -119,7 +119,9 @@ def test_a_flat_factor_has_nothing_to_begin_with():
 
 
 def test_the_other_verb_says_where_it_is(model):
-    with pytest.raises(nz.InputError, match=r"engine: got 'smc'; .*; use nz.sample\(engine='smc'\)"):
+    with pytest.raises(
+        nz.InputError, match=r"engine: got 'smc'; .*; it is now 'particle_em', or use nz.sample\(engine='smc'\)$"
+    ):
         nz.fit(engine="smc", model=model)
 
 

@@ -13,7 +13,7 @@ import xarray as xr
 
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.kernels.numerics.moments import add_draws
+from nmf_zoo.kernels.numerics.moments import add_draws, standard_deviation
 from nmf_zoo.results import stores
 from nmf_zoo.results.stores import CHUNK_BYTES, Column, Store, StoredTraces, chunk_shape
 from nmf_zoo.results.trace_storage import chain_groups, finish_store
@@ -424,3 +424,14 @@ def test_a_full_disk_is_said_in_one_line(tmp_path, monkeypatch):
     assert isinstance(error.value, OSError)
     with pytest.warns(NmfZooWarning, match="x.zarr is of an unfinished run: 12 draws of 3 chains"):
         assert nz.load(tmp_path / "x.zarr").posterior.sizes["draw"] == 12
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e200, 1e300])
+def test_deviations_whose_squares_are_beyond_all_numbers(scale):
+    draws = np.random.default_rng(2).normal(size=(50, 3))
+    np.testing.assert_allclose(standard_deviation(scale * draws, ddof=1), scale * draws.std(axis=0, ddof=1), rtol=1e-12)
+
+
+def test_deviations_of_usual_size_keep_their_bits():
+    draws = np.random.default_rng(2).normal(size=(50, 3))
+    np.testing.assert_array_equal(standard_deviation(draws), draws.std(axis=0))

@@ -7,7 +7,10 @@ from nmf_zoo.distributions.chains.chain import ChainDistribution, Recipe, RowLog
 from nmf_zoo.distributions.chains.log_normal import LogNormalAR, LogNormalARRV
 from nmf_zoo.distributions.chains.unit import UnitChain, UnitChainRV
 
+CHAINS: tuple[type[ChainDistribution], ...] = (BasisChain, UnitChain, LogNormalAR)
+
 __all__ = [
+    "CHAINS",
     "BasisChain",
     "BasisChainRV",
     "ChainDistribution",

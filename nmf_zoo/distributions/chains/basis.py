@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import pytensor.tensor as pt
@@ -22,6 +23,7 @@ from nmf_zoo.distributions.chains.chain import (
     times_like,
 )
 from nmf_zoo.kernels.random.chain_draws import basis_path
+from nmf_zoo.structure.chains import BasisChainPrior, ChainPrior
 
 
 class BasisChainRV(RandomVariable):
@@ -76,11 +78,19 @@ class BasisChain(ChainDistribution, Discrete):
     (3, 100)
     """
 
+    prior: ClassVar[type[ChainPrior]] = BasisChainPrior
+    word: ClassVar[str] = "basis"
+    stationary: ClassVar[Mapping[str, str | None]] = {"initial": STATIONARY}
+    example: ClassVar[tuple[float, ...]] = (0.9, 0.8)
     rv_op = BasisChainRV()
 
     @classmethod
     def arguments(cls, p: Any, q: Any, initial: Any = 0.5) -> dict[str, Any]:
         return {"p": p, "q": q, "initial": initial}
+
+    @classmethod
+    def of_roles(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {"initial": STATIONARY, **values}
 
     @classmethod
     def dist(cls, p, q, initial=0.5, *, n_times=None, **kwargs):

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
@@ -18,6 +18,7 @@ from pymc.logprob.transforms import LogOddsTransform, LogTransform
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random import chain_draws
+from nmf_zoo.structure.chains import ChainPrior
 
 # PyTensor keeps compiled graphs on disk and can't see the kernels' source; a changed source must not meet old code.
 CACHE_VERSION = zlib.crc32(Path(chain_draws.__file__).read_bytes())
@@ -38,7 +39,23 @@ class ChainDistribution(Distribution):
     ``Chain("H", ..., dims=("component", "obs"))`` declares a variable of the model, ``Chain.dist(..., shape=...)``
     makes one without a model, and ``Chain(...)`` without a name is a recipe for :func:`~nmf_zoo.hmm_nmf`. Parameters
     are numbers, shared by all components, or vectors, one for each.
+
+    Notes
+    -----
+    Of the class:
+
+    prior : what it is read as; the inputs of its operation are that prior's parameters, in its order, and the times
+    word : ``hmm_nmf(chain=word)``
+    stationary : by role of the first time, what stands among the arguments where that has the stationary law
+    example : arguments to try it with
+    transform : its own transform, which does not narrow the support
     """
+
+    prior: ClassVar[type[ChainPrior]]
+    word: ClassVar[str]
+    stationary: ClassVar[Mapping[str, str | None]] = {}
+    example: ClassVar[tuple[float, ...]]
+    transform: ClassVar[type | None] = None
 
     def __new__(cls, *args, **kwargs):
         if args and isinstance(args[0], str):
@@ -55,8 +72,20 @@ class ChainDistribution(Distribution):
 
     @classmethod
     def arguments(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The parameters by name, defaults filled in."""
+        """The parameters by role, defaults filled in."""
         raise NotImplementedError
+
+    @classmethod
+    def takes_stationary(cls, role: str) -> bool:
+        """Whether "stationary" may stand in the place of this parameter."""
+        return cls.stationary.get(role) == STATIONARY
+
+    @classmethod
+    def of_roles(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What ``dist`` takes, from :meth:`arguments` or from a prior's parameters, without those of the first time
+        where that has the stationary law.
+        """
+        return dict(values)
 
 
 class RowLog(LogTransform):

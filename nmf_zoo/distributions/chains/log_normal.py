@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import pytensor.tensor as pt
@@ -26,6 +27,7 @@ from nmf_zoo.distributions.chains.chain import (
 )
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.chain_draws import log_normal_path
+from nmf_zoo.structure.chains import ChainPrior, LogNormalARPrior
 
 HALF_LOG_2_PI = np.float64(0.5 * np.log(2 * np.pi))
 
@@ -85,6 +87,11 @@ class LogNormalAR(ChainDistribution, Continuous):
     (3, 100)
     """
 
+    prior: ClassVar[type[ChainPrior]] = LogNormalARPrior
+    word: ClassVar[str] = "log-normal"
+    stationary: ClassVar[Mapping[str, str | None]] = {"initial_mean": None, "initial_scale": None}
+    example: ClassVar[tuple[float, ...]] = (0.0, 0.5, 1.0)
+    transform: ClassVar[type | None] = RowLog
     rv_op = LogNormalARRV()
 
     @classmethod
@@ -92,6 +99,13 @@ class LogNormalAR(ChainDistribution, Continuous):
         first_mean, first_scale = (None, None) if is_stationary(initial) else first_law(initial)
         own = {"mean": mean, "persistence": persistence, "scale": scale}
         return own | {"initial_mean": first_mean, "initial_scale": first_scale}
+
+    @classmethod
+    def of_roles(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The two of the first time as a pair."""
+        others = dict(values)
+        first = others.pop("initial_mean", None), others.pop("initial_scale", None)
+        return {**others, "initial": STATIONARY if first[0] is None else first}
 
     @classmethod
     def dist(cls, mean, persistence, scale, initial=STATIONARY, *, n_times=None, **kwargs):

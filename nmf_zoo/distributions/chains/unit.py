@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytensor.tensor as pt
@@ -23,6 +23,7 @@ from nmf_zoo.distributions.chains.chain import (
     times_like,
 )
 from nmf_zoo.kernels.random.chain_draws import unit_path
+from nmf_zoo.structure.chains import ChainPrior, UnitChainPrior
 
 
 class UnitChainRV(RandomVariable):
@@ -66,6 +67,10 @@ class UnitChain(ChainDistribution, Continuous):
     (3, 100)
     """
 
+    prior: ClassVar[type[ChainPrior]] = UnitChainPrior
+    word: ClassVar[str] = "unit"
+    example: ClassVar[tuple[float, ...]] = (0.9,)
+    transform: ClassVar[type | None] = RowLogOdds
     rv_op = UnitChainRV()
 
     @classmethod

@@ -8,13 +8,17 @@ Poisson (Lee and Seung; Cemgil 2009, eq. 10-11, 20-21, 30-31; Paisley eq. 19-20)
 with a = 1, r = 0 for a factor without a prior, and a in the place of a - 1 for the mode in the logarithms (Cemgil's
 ICM). Under a normal likelihood the same loop runs on :mod:`nmf_zoo.inference.counts.em_losses`.
 
+Under a half-normal prior of precision q, which takes q w^2 / 2 off the log density, w_fk is the root of a quadratic
+(:mod:`nmf_zoo.inference.shared.multiplicative`).
+
 GaP (Filstroff 2018, eq. 3-6: W without a prior, H gamma): where W could grow and H shrink for ever (a shape of 1, or a
 free rate or mean), the columns of the factor without a prior sum to one, a constraint inside its update. A free rate is
 then sum a / sum h over the cells that share it.
 
-A rate with a gamma prior or a mean with an inverse-gamma prior is maximised with the factors, in closed form after each
-of their updates (:mod:`nmf_zoo.inference.shared.conjugate`). With a relevance for each component (``prior="ard"``) that
-is the algorithm of Tan and Fevotte (2013): components that the data don't need go to 0.
+A rate or precision with a gamma prior, a mean or variance with an inverse-gamma prior is maximised with the factors, in
+closed form after each of their updates (:mod:`nmf_zoo.inference.shared.conjugate`). With a relevance for each component
+(``prior="ard"``) that is the algorithm of Tan and Fevotte (2013), l1-ARD of exponential cells and l2-ARD of half-normal
+ones: components that the data don't need go to 0.
 
 By default factors are not updated so, but by Newton steps of a Poisson and exact steps of a normal likelihood
 (:mod:`nmf_zoo.inference.counts.newton`), and either gets momentum (:mod:`nmf_zoo.inference.shared.acceleration`): the
@@ -48,13 +52,14 @@ from nmf_zoo.inference.shared.conjugate import (
 from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, sum_to, two_sides
 from nmf_zoo.inference.shared.hyperparameters import moments_of
 from nmf_zoo.inference.shared.multiplicative import FLOOR, peak_on_simplex, stationarity, update
-from nmf_zoo.inference.shared.requirements import has_known_hyperparameters, takes_priors, takes_scale
+from nmf_zoo.inference.shared.requirements import takes_priors, takes_scale
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
-from nmf_zoo.options import check_least, check_types
+from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
 from nmf_zoo.runtime.memory import release
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Factorisation, GammaPrior, Known, Normal, Poisson, Unknown
+from nmf_zoo.structure import Array, Factorisation, GammaPrior, HalfNormalPrior, Known, Normal, Poisson, Unknown
+from nmf_zoo.structure.parameters import log_half_normal_density
 
 NOTHING = np.zeros((0, 0))
 FAR = 1e4  # of a column, in one step: means that followed it have four digits less
@@ -83,6 +88,7 @@ class EMInfo(NamedTuple):
     residual: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class EM:
     """Options of EM.
@@ -156,7 +162,11 @@ def supports(structure: Factorisation, options: Any) -> Verdict:
 
 def constrained(structure: Factorisation, mode: str) -> Side | None:
     """The factor without a prior that would grow for ever while the other shrinks, or None."""
-    for flat, other in _flat_and_gamma(structure):
+    for flat, other in _flat_and_other(structure):
+        if other.is_half_normal:
+            if mode == "density":
+                return flat
+            continue
         shape = other.gamma.shape
         has_free = any(unknown.prior.is_flat for unknown in other.factor.unknowns)
         if has_free or (mode == "density" and isinstance(shape, Known) and np.any(shape.value <= 1.0)):
@@ -164,9 +174,15 @@ def constrained(structure: Factorisation, mode: str) -> Side | None:
     return None
 
 
-def _flat_and_gamma(structure: Factorisation) -> list[tuple[Side, Side]]:
+def _flat_and_other(structure: Factorisation) -> list[tuple[Side, Side]]:
+    """A factor without a prior beside one with a gamma or half-normal prior."""
     W, H = two_sides(structure)
-    return [(flat, other) for flat, other in ((W, H), (H, W)) if flat.is_flat and other.is_gamma]
+    return [(flat, other) for flat, other in ((W, H), (H, W)) if flat.is_flat and is_pulled(other)]
+
+
+def is_pulled(side: Side) -> bool:
+    """Whether the factor has a prior that EM takes."""
+    return side.is_gamma or side.is_half_normal
 
 
 def _check_update(structure: Factorisation, options: Any) -> Verdict:
@@ -177,7 +193,7 @@ def _check_update(structure: Factorisation, options: Any) -> Verdict:
 
 
 def _check_families(structure: Factorisation, options: Any) -> Verdict:
-    return takes_priors(structure, GammaPrior)
+    return takes_priors(structure, GammaPrior, HalfNormalPrior)
 
 
 def _check_known(structure: Factorisation, options: Any) -> Verdict:
@@ -187,7 +203,7 @@ def _check_known(structure: Factorisation, options: Any) -> Verdict:
             f"{side.factor.variable} has no prior, so it can grow while the other factor shrinks to 0, beside known "
             "components whose columns keep their sums: give it a prior"
         )
-    return has_known_hyperparameters(structure)
+    return CAN_RUN
 
 
 def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
@@ -197,7 +213,9 @@ def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
     """
     allowed = set()
     if isinstance(structure.likelihood, Poisson):
-        for _, other in _flat_and_gamma(structure):
+        for _, other in _flat_and_other(structure):
+            if other.is_half_normal:
+                continue
             second = [p for role, p in other.gamma.parameters.items() if role != "shape" and isinstance(p, Unknown)]
             allowed = {p.name for p in second if p.prior.is_flat and p != other.gamma.shape}
     allowed |= {unknown.name for unknown in structure.likelihood.unknowns if unknown.prior.is_flat}
@@ -251,12 +269,14 @@ def _check_normal(structure: Factorisation, options: Any) -> Verdict:
     if options.precision != "float64":
         return Verdict("precision= rounds expected sources, and a normal likelihood has none: leave it out")
     for side in two_sides(structure):
-        if side.is_gamma and (options.mode == "log" or np.any(side.gamma.shape.resolve({}) != 1.0)):
+        if (is_pulled(side) and options.mode == "log") or (
+            side.is_gamma and np.any(side.gamma.shape.resolve({}) != 1.0)
+        ):
             return Verdict(
-                f"squared-error updates take {side.factor.name} without a prior, or with a gamma prior of shape 1 and "
-                'mode="density"'
+                f"squared-error updates take {side.factor.name} without a prior, or with a half-normal prior or a "
+                'gamma prior of shape 1 and mode="density"'
             )
-    for flat, other in _flat_and_gamma(structure):
+    for flat, other in _flat_and_other(structure):
         return Verdict(
             f"{flat.factor.name} has no prior, so it can grow while {other.factor.name} shrinks to 0: give both a prior"
         )
@@ -408,7 +428,7 @@ def _update_conjugates(problem: EMProblem, W: Array, Ht: Array, values: dict[str
     if not problem.conjugates:
         return values
     pairs = zip(problem.sides, (W, Ht), strict=True)
-    moments = [moments_of(side, array, NOTHING) for side, array in pairs if side.is_gamma]
+    moments = [moments_of(side, array, NOTHING) for side, array in pairs if is_pulled(side)]
     return update_conjugates(problem.conjugates, moments, values)
 
 
@@ -432,10 +452,7 @@ def _update(problem: EMProblem, which: int, old: Array, pull: Array, drag: Array
     if side == problem.constrained:
         new = peak_on_simplex(old, pull, drag)
         return new, stationarity(old, new)
-    free = side.free
-    parts = old[:, free], pull[:, free], drag[:, free]
-    new, residual = update(side, problem.options.mode, *parts, values, problem.workers)
-    return side.with_free(old, new), residual
+    return update(side, problem.options.mode, old, pull, drag, values, problem.workers)
 
 
 def finish(problem: EMProblem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -459,7 +476,8 @@ def _divergence(problem: EMProblem, state: EMState) -> np.float64:
 def _gap(problem: EMProblem, state: EMState) -> dict[str, Any]:
     """Of a convex problem: see :mod:`nmf_zoo.inference.counts.duality`."""
     structure, loss, sides = problem.structure, problem.loss, problem.sides
-    if structure.unknowns or problem.constrained or not is_refit(sides):
+    is_curved = any(side.is_half_normal for side in sides)  # the duals are for linear priors and logarithms
+    if structure.unknowns or problem.constrained or is_curved or not is_refit(sides):
         return {}
     if isinstance(loss, NormalLoss):
         if not has_normal_gap(structure):
@@ -477,16 +495,17 @@ def _gap(problem: EMProblem, state: EMState) -> dict[str, Any]:
 
 
 def pull_of(side: Side, mode: str, drag: Array, values: Mapping[str, Array]) -> Pull:
-    """The linear and the logarithmic term of a factor's objective: what the zeros and the prior say.
+    """The terms of a factor's objective that have no data: what the zeros and the prior say.
 
     Of its free columns: see `side.free`.
     """
     drag = drag[:, side.free]
-    if not side.is_gamma:
+    if not is_pulled(side):
         return Pull(np.ascontiguousarray(drag), np.zeros((1, drag.shape[1])))
-    shape, rate = side.prior(values)
-    power, linear = np.broadcast_arrays(shape - 1.0 if mode == "density" else shape, drag + rate, subok=False)
-    return Pull(np.ascontiguousarray(linear), np.ascontiguousarray(power))
+    terms = side.terms(mode, values)
+    power, linear, curve = np.broadcast_arrays(terms.power, drag + terms.rate, terms.curve, subok=False)
+    of_squares = np.ascontiguousarray(curve) if side.is_half_normal else None
+    return Pull(np.ascontiguousarray(linear), np.ascontiguousarray(power), curve=of_squares)
 
 
 def update_rates(sides: tuple[Side, Side], W: Array, Ht: Array, values: dict[str, Array]) -> dict[str, Array]:
@@ -507,6 +526,10 @@ def log_prior(sides: tuple[Side, Side], mode: str, W: Array, Ht: Array, values: 
     """Log prior density of the factors, or of their logarithms."""
     total = 0.0
     for side, array in zip(sides, (W, Ht), strict=True):
+        if side.is_half_normal:
+            own, curve = array[:, side.free], side.curve(values)
+            total += float(np.sum(log_half_normal_density(own, curve**-0.5)))
+            total += float(np.sum(np.log(own))) if mode == "log" else 0.0
         if side.is_gamma:
             array, (shape, rate) = array[:, side.free], side.prior(values)
             power = shape - 1.0 if mode == "density" else shape
@@ -516,11 +539,12 @@ def log_prior(sides: tuple[Side, Side], mode: str, W: Array, Ht: Array, values: 
     return total
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="em",
     verb="fit",
     likelihoods=tuple(LOSSES),
     takes_known=True,
+    projects=4,
     options=EM,
     supports=supports,
     prepare=prepare,

@@ -7,8 +7,12 @@ With C[f, k, n] the sources of a count, X = sum_k C, one sweep draws in this ord
     h_kn ~ Gamma(a_h + sum_f C, r_h + sum_f M_fn w_fk)
     scale  w_k -> c w_k, h_k -> h_k / c            c generalised inverse Gaussian
     shear  w_k -> w_k + e w_j, h_j -> h_j - e h_k  e by slice sampling, all ordered pairs
-    hyperparameters with a proper prior            slice sampling on the log scale
+    hyperparameters with a proper prior            from their conditional if conjugate, else by slice sampling
     unknown scales of a prior with their factor    slice sampling (see ``slice_sampling.py``)
+
+Under a half-normal prior of precision q a cell has the density w^n exp(-r w - q w^2 / 2), with n its counts, of which
+there are exact draws by rejection (:mod:`nmf_zoo.kernels.random.modified_half_normal`); scales are then slice sampled,
+and there is no shear, nor are there trajectories.
 
 M is the mask times the exposure; a background is one more source that belongs to no component. A factor without a
 prior has shape 1 and rate 0 in these conditionals. Scale and shear leave W H alone, and so the likelihood: they draw
@@ -42,12 +46,12 @@ from nmf_zoo.inference.counts.sweeps import (
     trajectories_pay,
     with_priors,
 )
-from nmf_zoo.inference.shared.factor_view import PriorCells, as_variables, impute_counts, prior_cells
+from nmf_zoo.inference.shared.factor_view import PriorCells, Side, as_variables, impute_counts, prior_cells, two_sides
 from nmf_zoo.inference.shared.joint import LogJoint
 from nmf_zoo.inference.shared.layout import Layout, Weights, by_count, compress, weigh
 from nmf_zoo.inference.shared.propriety import is_proper
-from nmf_zoo.inference.shared.requirements import has_known_hyperparameters, takes_counts, takes_gammas
-from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_scale_moves
+from nmf_zoo.inference.shared.requirements import takes_counts, takes_priors
+from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_orbit_scales, draw_scale_moves
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.counts.allocation import allocate_sources, make_scratch
 from nmf_zoo.kernels.counts.gibbs import draw_scales, move_shears
@@ -74,15 +78,17 @@ from nmf_zoo.kernels.hmc.adaptation import Kept, Tuning, begin_sweep, end_sweep
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
-from nmf_zoo.options import check_types
+from nmf_zoo.kernels.random.modified_half_normal import draw_half_normal_factor
+from nmf_zoo.options import check_types, names_checked
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.blocks import Block
 from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, Engine, Verdict
 from nmf_zoo.runtime.memory import release
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Factor, Factorisation, Poisson
+from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, HalfNormalPrior, Poisson
 
 MOVES = ("scale", "shear")
+MOST_REPLICAS = 10_000  # no table takes so many
 
 
 class GibbsState(NamedTuple):
@@ -112,6 +118,7 @@ class TrajectoryInfo(NamedTuple):
     n_steps_H: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class Gibbs:
     """Options of Gibbs sampling.
@@ -125,10 +132,15 @@ class Gibbs:
         enough counts for the cells of W and H (about 0.7 each with prior shapes of 1, and more with smaller shapes),
         "always" on any, "never". Tables with more than 262,144 filled cells go without. Where the data are powers,
         "auto" is "always", and nothing goes without.
+    temperatures : replica exchange, for posteriors with several modes: how many replicas of each chain, from the
+        posterior to the prior; or powers of the likelihood, falling from 1 to 0 or more. Powers in between are adapted
+        in the warm-up. None for none. Of counts, with gamma priors of known hyperparameters
+        (:mod:`nmf_zoo.inference.evidence.replicas`)
     """
 
     moves: tuple[str, ...] = MOVES
     trajectories: Literal["auto", "always", "never"] = "auto"
+    temperatures: int | tuple[float, ...] | None = None
 
     def __post_init__(self):
         check_types(self)
@@ -137,6 +149,25 @@ class Gibbs:
         if wrong or not isinstance(given, Sequence):
             raise InputError("moves", repr(wrong), f"a selection of {list(MOVES)}; () for none")
         object.__setattr__(self, "moves", tuple(given))
+        object.__setattr__(self, "temperatures", check_temperatures(self.temperatures))
+
+
+def check_temperatures(given: Any) -> int | tuple[float, ...] | None:
+    """How many replicas, or their temperatures as floats."""
+    if given is None:
+        return None
+    expected = "an integer >= 2, or numbers that fall from 1 to 0 or more"
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        if not 2 <= given <= MOST_REPLICAS:
+            raise InputError("temperatures", repr(given), expected)
+        return int(given)
+    try:
+        ladder = np.array(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("temperatures", repr(given)[:60], expected) from None
+    if ladder.ndim != 1 or len(ladder) < 2 or ladder[0] != 1.0 or not np.all(np.diff(ladder) < 0.0) or ladder[-1] < 0.0:
+        raise InputError("temperatures", repr(given)[:60], expected, "e.g. temperatures=8 or (1, 0.3, 0.1, 0)")
+    return tuple(ladder.tolist())
 
 
 @dataclass(frozen=True)
@@ -187,9 +218,22 @@ class GibbsProblem:
 
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
-    """Poisson counts with gamma (or proper flat) factors and proper hyperpriors."""
-    checks = (takes_counts, takes_gammas, has_known_hyperparameters, is_proper)
-    return next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
+    """Poisson counts with gamma, half-normal (or proper flat) factors and proper hyperpriors."""
+    checks = (takes_counts, _takes_families, is_proper)
+    found = next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
+    if found and options.trajectories == "always" and has_half_normals(structure):
+        given = 'trajectories="always", which are for gamma priors, and there is a half-normal one'
+        return Verdict(f'{given}: leave it at "auto"')
+    return found
+
+
+def _takes_families(structure: Factorisation) -> Verdict:
+    return takes_priors(structure, GammaPrior, HalfNormalPrior)
+
+
+def has_half_normals(structure: Factorisation) -> bool:
+    """Whether a factor has a half-normal prior."""
+    return any(side.is_half_normal for side in two_sides(structure))
 
 
 def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> GibbsProblem:
@@ -199,7 +243,8 @@ def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Gibbs
     priors, asked = prior_cells(structure, values), options.trajectories
     checked, sweeps = checked_cells(structure.shape), None
     runs_hmc = asked == "always" or (asked == "auto" and trajectories_pay(structure, layout, values))
-    if (runs_hmc or not values) and is_small(layout, weights, runs_hmc) and all_free(structure):
+    in_blocks = all_free(structure) and not has_half_normals(structure)
+    if (runs_hmc or not values) and is_small(layout, weights, runs_hmc) and in_blocks:
         sweeps = make_sweeps(structure, options.moves, runs_hmc, layout, weights, priors, checked)
     order = by_count(layout)
     release(structure)
@@ -266,22 +311,45 @@ def _factors(state: GibbsState) -> Factors:
 def _draw_by_sources(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> float:
     """Counts by source, factors, moves and hyperparameters; returns the size of the scale move."""
     structure = problem.structure
+    W, H = two_sides(structure)
     keys = children(key, HYPERPARAMETERS + 1)
     priors = problem.priors or prior_cells(structure, state.values)
     draw_sources(problem.layout, problem.order, problem.workers, state, keys[SOURCES])
     if not structure.W.is_fixed:
         counts, weight = state.of_features, problem.over_samples(state.Ht)
-        draw_side(problem.workers, state.W, (priors.shape_w, counts), (priors.rate_w, weight), keys[WEIGHTS])
+        given = (priors.shape_w, counts), (priors.rate_w, weight), keys[WEIGHTS]
+        draw_side(problem.workers, state.W, *given, _curve(W, state))
         restore_known(structure.W, state.W)
     if not structure.H.is_fixed:
         counts, weight = state.of_samples, problem.over_features(state.W)
-        draw_side(problem.workers, state.Ht, (priors.shape_h, counts), (priors.rate_h, weight), keys[ACTIVATIONS])
+        given = (priors.shape_h, counts), (priors.rate_h, weight), keys[ACTIVATIONS]
+        draw_side(problem.workers, state.Ht, *given, _curve(H, state))
         restore_known(structure.H, state.Ht.T)
     scale_move = 0.0
     if not structure.W.is_fixed and not structure.H.is_fixed:
-        scale_move = move_along_orbit(problem.options.moves, state, priors, key, movable(structure))
+        scale_move = _move(problem, state, priors, key)
     _draw_unknowns(problem, state, keys[HYPERPARAMETERS])
     return scale_move
+
+
+def _curve(side: Side, state: GibbsState) -> Array | None:
+    """(rows, K) precisions of a half-normal prior, any number where components are known; None of another prior."""
+    if not side.is_half_normal:
+        return None
+    whole = np.ones_like(state.Ht if side.is_right else state.W)
+    whole[:, side.free] = side.curve(state.values)
+    return whole
+
+
+def _move(problem: GibbsProblem, state: GibbsState, priors: PriorCells, key: np.uint64) -> float:
+    """Along the orbit of equal W H, in place; returns the size of the scale move."""
+    structure, moves = problem.structure, problem.options.moves
+    if not has_half_normals(structure):
+        return move_along_orbit(moves, state, priors, key, movable(structure))
+    if "scale" not in moves or not all_free(structure):
+        return 0.0
+    generator = generator_of(child(key, SCALES))
+    return apply_scales(state.W, state.Ht, draw_orbit_scales(structure, state.W, state.Ht.T, state.values, generator))
 
 
 def _draw_unknowns(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> None:
@@ -388,9 +456,17 @@ def check_finite(lp: Array | np.float64, W: Array, Ht: Array) -> None:
 
 
 def draw_side(
-    workers: Workers, out: Array, shape: tuple[Array, Array], rate: tuple[Array, Array], key: np.uint64
+    workers: Workers,
+    out: Array,
+    shape: tuple[Array, Array],
+    rate: tuple[Array, Array],
+    key: np.uint64,
+    curve: Array | None = None,
 ) -> None:
-    """Draw one factor (rows, K) from its gamma conditional, prior and counts added up, rows shared by the threads."""
+    """Draw one factor (rows, K) from its conditional, prior and counts added up, rows shared by the threads.
+
+    It is gamma, with a ``curve`` (rows, K), the precisions of a half-normal prior, modified half-normal.
+    """
 
     shapes, rates = np.empty_like(out), np.empty_like(out)
 
@@ -398,7 +474,10 @@ def draw_side(
         for cells, (of_prior, of_data) in ((shapes, shape), (rates, rate)):
             data = of_data[first:last] if len(of_data) > 1 else of_data
             np.add(of_prior[first:last], data, out=cells[first:last])
-        draw_factor(out, shapes, rates, first, last, key)
+        if curve is None:
+            draw_factor(out, shapes, rates, first, last, key)
+        else:
+            draw_half_normal_factor(out, shapes, rates, curve, first, last, key)
 
     workers.map_rows(draw_rows, out)
 
@@ -416,10 +495,7 @@ def all_free(structure: Factorisation) -> bool:
 
 def movable(structure: Factorisation) -> Array | None:
     """The components that are known neither in W nor in H, which may move along the orbit; None for all."""
-    if all_free(structure):
-        return None
-    free = [factor.known.are_free for factor in (structure.W, structure.H) if factor.known is not None]
-    return np.flatnonzero(np.all(free, axis=0))
+    return None if all_free(structure) else np.flatnonzero(structure.free_in_both)
 
 
 def move_along_orbit(
@@ -454,11 +530,12 @@ def move_along_orbit(
     return scale_move
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="gibbs",
     verb="sample",
     likelihoods=(Poisson,),
     takes_known=True,
+    projects=1,
     options=Gibbs,
     supports=supports,
     prepare=prepare,

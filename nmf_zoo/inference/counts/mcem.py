@@ -53,7 +53,7 @@ from nmf_zoo.inference.shared.start import SPREAD, start_factors, start_hyperpar
 from nmf_zoo.kernels.random.draws import TINY, draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.memory import require_memory
-from nmf_zoo.options import check_least, check_types
+from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.results.groups import Series
 from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
@@ -62,6 +62,7 @@ from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, Poisson, Unknown
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class MCEM:
     """Options of Monte-Carlo EM: GaP's W at the maximum of log p(X | W), H integrated out (Filstroff 2018, section 5).
@@ -224,7 +225,7 @@ def prepare(structure: Factorisation, options: MCEM, workers: Workers) -> MCEMPr
     loose = [name for side in two_sides(structure) for name in untied(side.factor)]
     if loose:
         message = "one free value per cell runs away to maximum likelihood; tie it over features or samples"
-        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=5)  # the caller of fit()
+        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=6)  # the caller of fit()
     complete, averages = complete_set(structure, options), options.rao_blackwell
     wanted = Wanted(
         options.sweeps,
@@ -440,7 +441,7 @@ def solution(problem: Any, state: Any) -> tuple[Array, dict[str, Array]]:
     return W, values
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="mcem",
     verb="fit",
     likelihoods=(Poisson,),

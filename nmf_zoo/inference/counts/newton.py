@@ -7,6 +7,8 @@ is. All take a factor's rows one by one or block by block, so that results don't
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -20,18 +22,30 @@ from nmf_zoo.structure import Array, Factorisation, slices
 ROWS = 128  # of a dense block: they share one approximation of the curvature, and their buffers stay in cache
 ROUNDS = 20  # over a row's cells for its quadratic
 LEAST_BEND = 1e-12  # of a row, relative to all of its block: rows without counts can be divided by
+OFF = 1e-50  # of a component's size, relative to the largest: there is nothing to divide by
 NOTHING = np.empty((0, 0))
 
 
 class Pull(NamedTuple):
-    """What the zeros and the prior say of a factor: drag . w - power . log w, (rows or 1, K) each.
+    """What the zeros and the prior say of a factor: drag . w - power . log w + curve . w^2 / 2, (rows or 1, K) each.
 
-    ``noise`` : what the rest of the objective is divided by, a variance
+    ``noise`` : what the rest of the objective is divided by, a variance; ``curve`` : None for zeros
     """
 
     drag: Array
     power: Array
     noise: float = 1.0
+    curve: Array | None = None
+
+    @property
+    def prior(self) -> tuple[Array, Array]:
+        """(power, curve), both as arrays."""
+        return self.power, np.zeros((1, self.power.shape[1])) if self.curve is None else self.curve
+
+    def of(self, part: Callable[[Array], Array]) -> Pull:
+        """Each array through ``part``."""
+        curve = None if self.curve is None else part(self.curve)
+        return self._replace(drag=part(self.drag), power=part(self.power), curve=curve)
 
 
 class CellWeights(NamedTuple):
@@ -66,16 +80,16 @@ class CoordinateDescent:
         """
         layout, largest = self.layouts[which], _largest(factor)
         if len(pull.drag[0]) < factor.shape[1]:
-            drag, power = (_beside_zeros(part, factor.shape[1], free) for part in (pull.drag, pull.power))
-            pull = pull._replace(drag=drag, power=power)
+            pull = pull.of(lambda array: _beside_zeros(array, factor.shape[1], free))
+        drag, prior = pull.drag, pull.prior
         chunks = self.workers.map(
-            lambda chunk: descend(layout, factor, other, pull.drag, pull.power, largest, chunk), range(layout.n_chunks)
+            lambda chunk: descend(layout, factor, other, drag, prior, largest, chunk), range(layout.n_chunks)
         )
         return max(residual for _, residual in chunks), sum(log_mean for log_mean, _ in chunks)
 
 
 def _beside_zeros(part: Array, rank: int, free: slice) -> Array:
-    """(rows or 1, K) from the free columns: without drag and power the kernel leaves a cell as it is."""
+    """(rows or 1, K) from the free columns: where all is 0 the kernel leaves a cell as it is."""
     out = np.zeros((len(part), rank))
     out[:, free] = part
     return out
@@ -121,8 +135,7 @@ class BlockNewton:
                 np.dot(factor[rows], other.T, out=means)
                 if offset is not None:
                     means += offset[rows]
-                drag, power = (part[rows] if len(part) > 1 else part for part in (pull.drag, pull.power))
-                own = Pull(drag, power)
+                own = pull.of(partial(_rows_of, rows))
                 with np.errstate(over="ignore", invalid="ignore"):  # who looks at the objective takes such a step back
                     u = np.ascontiguousarray(factor[rows, free])  # a view where all columns are free
                     residual = max(residual, _improve_block(x, means, room, u, free_of_other, own, largest))
@@ -142,6 +155,11 @@ class BlockNewton:
             return np.empty((4, ROWS * max(self.values.shape)))
 
 
+def _rows_of(rows: slice, array: Array) -> Array:
+    """Of (rows or 1, K)."""
+    return array[rows] if len(array) > 1 else array
+
+
 def _improve_block(
     x: Array, means: Array, room: list[Array], u: Array, other: Array, pull: Pull, largest: Array
 ) -> float:
@@ -149,16 +167,19 @@ def _improve_block(
     ratios, bends = room
     fill_bends(ratios, bends, x, means)
     pulls = ratios @ other + pull.power / u
-    slopes = pull.drag - pulls
+    drag = pull.drag if pull.curve is None else pull.drag + pull.curve * u
+    slopes = drag - pulls
     of_cols, of_rows = bends.sum(axis=0), bends.sum(axis=1)
     total = of_cols.sum() or 1.0
     gram = (other.T * (of_cols / total)) @ other
     own = pull.power / np.square(u) if np.any(pull.power) else NOTHING
+    if pull.curve is not None:
+        own = np.ascontiguousarray(np.broadcast_to(pull.curve, u.shape)) + (own if own.size else 0.0)
     steps, lengths = np.empty_like(u), np.empty(len(u))
     solve_quadratic(steps, u, slopes, np.maximum(of_rows, LEAST_BEND * total), gram, own, ROUNDS)
     changes = np.dot(steps, other.T, out=ratios)
-    step_lengths(lengths, u, steps, slopes, pull.power, bends, changes, means)
-    residual = _residual(u, pulls, pull.drag, largest)
+    step_lengths(lengths, u, steps, slopes, pull.prior, bends, changes, means)
+    residual = _residual(u, pulls, drag, largest)
     advance(u, means, steps, changes, lengths)
     return residual
 
@@ -180,7 +201,8 @@ class LeastSquares:
     """Steps for squared error: a row goes to the minimum of its quadratic over cells >= 0, by coordinate descent.
 
     Rows share the second derivative where all cells weigh alike (Cichocki and Phan 2009, who call one round HALS). With
-    weights it is approximated by that of an outer product, and each row goes along its step as far as is best.
+    weights it is approximated by that of an outer product, and each row goes along its step as far as is best. Where a
+    component's other factor is off, only the prior says where its cells go; without one they stay.
     """
 
     def __init__(self, squares: Squares, workers: Workers):
@@ -189,31 +211,43 @@ class LeastSquares:
     def improve(
         self, which: int, factor: Array, other: Array, pull: Pull, free: slice = slice(None)
     ) -> tuple[float, None]:
-        """Move the ``free`` columns of W (``which`` 0) or Ht (1), in place; ``pull`` is on them, linear only.
+        """Move the ``free`` columns of W (``which`` 0) or Ht (1), in place; ``pull`` is on them, without logarithms.
 
         Returns (KKT residual, None: the squared error has to be looked at).
         """
         pulls, drag = (part[:, free] for part in self.squares.pulls(which, factor, other))
-        drag = drag + pull.noise * pull.drag  # all is multiplied by the noise
-        u, slopes, v = np.ascontiguousarray(factor[:, free]), drag - pulls, np.ascontiguousarray(other[:, free])
+        prior = pull.noise * pull.drag  # all is multiplied by the noise
+        u, v = np.ascontiguousarray(factor[:, free]), np.ascontiguousarray(other[:, free])
+        own = NOTHING
+        if pull.curve is not None:
+            own = np.array(np.broadcast_to(pull.noise * pull.curve, u.shape))
+            prior = prior + own * u
+        drag = drag + prior
+        slopes = drag - pulls
         weights, steps = self.squares.weights(which), np.empty_like(u)
         gram = v.T @ v if weights is None else (v.T * weights.of_cols) @ v
         bends = np.ones(len(u)) if weights is None else weights.of_rows
+        off = gram.diagonal() <= OFF**2 * gram.diagonal().max(initial=0.0)
+        gram[off], gram[:, off] = 0.0, 0.0
+        slopes[:, off] = prior[:, off]
 
         def minimise(rows: slice) -> None:
-            solve_quadratic(steps[rows], u[rows], slopes[rows], bends[rows], gram, NOTHING, ROUNDS)
+            curve = own[rows] if own.size else NOTHING
+            solve_quadratic(steps[rows], u[rows], slopes[rows], bends[rows], gram, curve, ROUNDS)
             if weights is not None:
-                steps[rows] *= _lengths(steps[rows], slopes[rows], v, weights.cells[rows])[:, None]
+                steps[rows] *= _lengths(steps[rows], slopes[rows], v, weights.cells[rows], curve)[:, None]
 
         list(self.workers.map(minimise, list(slices(len(u), ROWS))))
         factor[:, free] = np.maximum(u + steps, FLOOR)
         return _residual(u, pulls, drag, _largest(u)), None
 
 
-def _lengths(steps: Array, slopes: Array, other: Array, weights: Array) -> Array:
+def _lengths(steps: Array, slopes: Array, other: Array, weights: Array, curve: Array) -> Array:
     """How far along its step each row's squared error falls, at most the whole of it: cells stay >= 0."""
     gains = -np.sum(slopes * steps, axis=1)
     curvature = np.sum(weights * np.square(steps @ other.T), axis=1)
+    if curve.size:
+        curvature += np.sum(curve * np.square(steps), axis=1)
     return np.divide(gains, curvature, out=np.ones_like(gains), where=gains < curvature)
 
 

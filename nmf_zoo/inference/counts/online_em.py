@@ -52,7 +52,7 @@ from nmf_zoo.kernels.counts.column_sweeps import (
 )
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_types, names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.runtime.stream_engine import ACTIVATIONS, SWEEPS, Columns, StreamEngine, takes_exposures
 from nmf_zoo.runtime.workers import Workers
@@ -68,6 +68,7 @@ class OnlineInfo(NamedTuple):
     counts: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class OnlineEM:
     """Options of online EM.
@@ -357,7 +358,7 @@ def averaged(running: Running) -> Running:
     return own._replace(some=some, unexposed=unexposed, **means)
 
 
-STREAM = StreamEngine(
+STREAM: StreamEngine = StreamEngine(
     name="online_em",
     likelihoods=(Poisson,),
     options=OnlineEM,

@@ -51,7 +51,6 @@ from nmf_zoo.inference.shared.layout import (
     weigh,
 )
 from nmf_zoo.inference.shared.requirements import (
-    has_known_hyperparameters,
     takes_likelihood,
     takes_priors,
     takes_scale,
@@ -61,7 +60,7 @@ from nmf_zoo.kernels.counts.variational import fill_moments
 from nmf_zoo.kernels.numerics.multiplicative import column_changes
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_types, names_checked
 from nmf_zoo.runtime.engine import Engine, Verdict, has_data
 from nmf_zoo.runtime.memory import release
 from nmf_zoo.runtime.workers import Workers
@@ -99,6 +98,7 @@ class VBInfo(NamedTuple):
     residual: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class VB:
     """Options of variational Bayes.
@@ -150,8 +150,6 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     reason = why_not(structure)
     if reason:
         return Verdict(reason)
-    if not has_known_hyperparameters(structure):
-        return has_known_hyperparameters(structure)
     return takes_scale(structure, "VB", *SCALES, options.precision)
 
 
@@ -160,7 +158,7 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> VBProble
     loose = [name for side in two_sides(structure) for name in untied(side.factor)]
     if loose:
         message = "one free value per cell runs away to maximum likelihood; tie it over features or samples"
-        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=5)  # the caller of fit()
+        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=6)  # the caller of fit()
     sources, weights = expected_sources(structure, workers, options.precision), weigh(structure)
     sides, constant = two_sides(structure), likelihood_constant(structure)
     return VBProblem(structure, options, sides, sources, weights, constant, conjugates(structure))
@@ -384,7 +382,9 @@ def divergence(q: Approximation, shape: Array, rate: Array, free: slice = slice(
 
 def _sum_product(prior: Array, cells: Array, sums: Array) -> float:
     """The sum of prior * cells, of (1 or rows, 1 or K) and (rows, K); ``sums`` (K,) are those of the cells' rows."""
-    return float(np.sum(prior[0] * sums)) if len(prior) == 1 else float(np.sum(prior * cells))
+    if len(prior) == 1:
+        return float(np.sum(prior[0] * sums))
+    return float(np.sum(prior[:, 0] @ cells)) if prior.shape[1] == 1 else float(np.sum(prior * cells))
 
 
 def draw_from(q: Approximation, draws: int, key: np.uint64) -> Array:
@@ -396,7 +396,7 @@ def draw_from(q: Approximation, draws: int, key: np.uint64) -> Array:
     return out
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="vb",
     verb="fit",
     likelihoods=(Poisson,),

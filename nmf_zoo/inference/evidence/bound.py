@@ -14,7 +14,7 @@ import numpy as np
 
 from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, has_evidence
-from nmf_zoo.options import check_least, check_types
+from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.driver import FitRun, run_restarts
 from nmf_zoo.runtime.engine import Verdict
 from nmf_zoo.structure import Factorisation, Flat, Poisson
@@ -22,6 +22,7 @@ from nmf_zoo.structure import Factorisation, Flat, Poisson
 RESTARTS = 10  # without a search
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class Bound:
     """Options of the variational bound.
@@ -76,7 +77,7 @@ def estimate(structure: Factorisation, options: Bound, run: EvidenceRun) -> Esti
     )
 
 
-METHOD = Method(
+METHOD: Method = Method(
     name="bound",
     likelihoods=(Poisson,),
     takes_known=True,

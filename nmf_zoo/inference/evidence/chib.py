@@ -54,7 +54,7 @@ from nmf_zoo.inference.shared.layout import Layout, Weights, compress, weigh
 from nmf_zoo.kernels.counts.joint import sum_log_means
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.options import check_least, check_types
+from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import Verdict
 from nmf_zoo.structure import CHUNK, Array, Factorisation, Poisson, slices
 from nmf_zoo.structure.parameters import log_gamma_density
@@ -199,6 +199,7 @@ FEW = 100  # effective draws: below it, the average over sources is not to be tr
 TYPICAL_LEVELS = 20  # for the progress bar
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class Chib:
     """Options of Chib's method.
@@ -259,7 +260,7 @@ def _by_sources(structure: Factorisation, options: Chib, run: EvidenceRun) -> Es
             f"p(C~ | X) rests on {effective.min():.3g} effective draws, so that neither it nor its error is to be "
             "trusted: use nz.Chib(ordinate='tightening')"
         )
-        warnings.warn(message, NmfZooWarning, stacklevel=4)  # the caller of evidence()
+        warnings.warn(message, NmfZooWarning, stacklevel=5)  # the caller of evidence()
     return Estimate(
         log_evidence=np.array([each.log_evidence for each in found]),
         standard_error=np.array([each.error for each in found]),
@@ -272,7 +273,7 @@ def _stack(structure: Factorisation, pairs: list[Pair]) -> dict[str, Array]:
     return as_variables(structure, Pair(*(np.stack(arrays) for arrays in zip(*pairs, strict=True))))
 
 
-METHOD = Method(
+METHOD: Method = Method(
     name="chib",
     likelihoods=(Poisson,),
     options=Chib,

@@ -27,7 +27,7 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, has_evidence
 from nmf_zoo.inference.shared.factor_view import prior_cells
 from nmf_zoo.inference.shared.layout import likelihood_constant, nonzero_cells, weigh
-from nmf_zoo.options import check_least, check_types
+from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.structure import Array, Factorisation, Poisson
 
@@ -38,6 +38,7 @@ ODD = np.uint64(1)
 GRID_CELLS = 1 << 22  # of the table of integrands held at once
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class Enumeration:
     """Options of exact enumeration.
@@ -272,7 +273,7 @@ def _is_one_rate(rate: Array, exposure: Array) -> bool:
     return bool(np.all(np.ptp(ratio, axis=0) <= EQUAL * ratio.max(axis=0)))
 
 
-METHOD = Method(
+METHOD: Method = Method(
     name="enumeration",
     likelihoods=(Poisson,),
     options=Enumeration,

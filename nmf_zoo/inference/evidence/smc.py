@@ -68,7 +68,7 @@ from nmf_zoo.kernels.hmc.adaptation import Side, to_blocks
 from nmf_zoo.kernels.hmc.poisson_rows import Stride
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.kernels.random.resampling import resample
-from nmf_zoo.options import check_share, check_types
+from nmf_zoo.options import check_share, check_types, names_checked
 from nmf_zoo.runtime.engine import Verdict
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factor, Factorisation, Poisson, spans
@@ -340,6 +340,7 @@ MOST_STAGES = 20_000  # steps in temperature shrink as counts grow: beyond, a ru
 HALVINGS = 40  # of the interval that holds the next temperature
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class SMC:
     """Options of sequential Monte Carlo: of the evidence by it, and of draws from the posterior.
@@ -521,7 +522,7 @@ def _statistics(runs: list[list[Stage]]) -> dict[str, Array]:
     return {name: table[:, :, column] for column, name in enumerate(Stage._fields)}
 
 
-METHOD = Method(
+METHOD: Method = Method(
     name="smc",
     likelihoods=(Poisson,),
     options=SMC,

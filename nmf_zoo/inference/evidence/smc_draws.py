@@ -90,7 +90,7 @@ def _imputed(structure: Factorisation, values: Mapping[str, Array], key: np.uint
     return np.stack([impute_counts(structure, W, Ht, own) for W, Ht, own in chains])
 
 
-SAMPLER = WholeSampler(
+SAMPLER: WholeSampler = WholeSampler(
     name="smc",
     verb="sample",
     likelihoods=(Poisson,),

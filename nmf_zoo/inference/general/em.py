@@ -25,7 +25,7 @@ from nmf_zoo.inference.shared.requirements import takes_priors
 from nmf_zoo.inference.shared.start import start_factors
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Cells, Factorisation, GammaPrior
+from nmf_zoo.structure import Array, Cells, Factorisation, GammaPrior, HalfNormalPrior
 
 HALVINGS = 50  # of a change in the logarithms: what is left of it is rounding
 
@@ -49,7 +49,7 @@ class SlopesProblem(NamedTuple):
 
 
 def supports(structure: Factorisation, options: EM) -> Verdict:
-    """Slopes that are written; flat or gamma factors, or known; hyperparameters known; plain options."""
+    """Slopes that are written; flat, gamma or half-normal factors, or known; hyperparameters known; plain options."""
     name, family = structure.likelihood.name, structure.likelihood.family
     if structure.unknowns:
         return Verdict(f"hyperparameter {', '.join(structure.unknowns)} is unknown, and it takes known ones")
@@ -61,7 +61,7 @@ def supports(structure: Factorisation, options: EM) -> Verdict:
     for side in two_sides(structure):
         if side.is_gamma and options.mode == "density" and float(np.min(side.gamma.shape.resolve({}))) < 1.0:
             return Verdict(f'the density of {side.factor.name} is unbounded at 0: use EM(mode="log")')
-    return takes_priors(structure, GammaPrior)
+    return takes_priors(structure, GammaPrior, HalfNormalPrior)
 
 
 def prepare(structure: Factorisation, options: EM, workers: Workers) -> SlopesProblem:
@@ -143,11 +143,12 @@ def finish(
     return as_one_draw(problem.structure, state.W, state.Ht, {}), {}
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="em",
     verb="fit",
     likelihoods=(),  # those that are registered for it
     asks=("slopes",),
+    projects=4,
     options=EM,
     supports=supports,
     prepare=prepare,

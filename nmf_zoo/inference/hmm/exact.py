@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.hmm.m_step import ChainCounts, update_chain
+from nmf_zoo.inference.hmm.chains import update_chain
+from nmf_zoo.inference.hmm.m_step import ChainCounts
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
 from nmf_zoo.inference.hmm.samples import Samples, read_samples
 from nmf_zoo.inference.hmm.starts import mean_of_weights, start_values, start_weights
@@ -30,6 +31,7 @@ from nmf_zoo.inference.shared.multiplicative import update
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.basis_states import Chain
 from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.options import names_checked
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, Poisson
@@ -57,6 +59,7 @@ class ExactInfo(NamedTuple):
     residual: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class HMMExact:
     """Options of exact EM for binary chains: none."""
@@ -111,9 +114,7 @@ def finish(
     structure, recursions = problem.structure, _recursions(problem, state.W, state.values)
     paths = recursions.draw_paths(draws, key)[2]
     values = {name: np.broadcast_to(value, (draws, *value.shape)) for name, value in state.values.items()}
-    if not structure.W.is_fixed:
-        W = structure.W.orient(state.W)
-        values[structure.W.name] = np.broadcast_to(W, (draws, *W.shape))
+    values |= structure.W.variables(np.broadcast_to(state.W, (draws, *state.W.shape)))
     name = structure.H.name
     values[name] = as_activations(paths, structure.rank)
     best = as_activations(recursions.best_path()[2], structure.rank)
@@ -142,11 +143,13 @@ def _look(problem: ExactProblem, W: Array, values: dict[str, Array]) -> ExactSta
     return ExactState(W, values, sums.marginals, sums.pairs, recursions.sources(sums, W), objective)
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="hmm_exact",
     verb="fit",
     likelihoods=(Poisson,),
     chains=(BasisChainPrior,),
+    projects=2,
+    takes_known=True,
     options=HMMExact,
     supports=supports,
     prepare=prepare,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
+from nmf_zoo.inference.hmm.chains import formulas_of
 from nmf_zoo.inference.hmm.gibbs_chain import chain_of
 from nmf_zoo.inference.hmm.laws import law_of, make_population
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
@@ -25,10 +26,9 @@ from nmf_zoo.kernels.hmm.basis_states import Counts
 from nmf_zoo.kernels.hmm.particles.conditional_filter import History, renew_path
 from nmf_zoo.kernels.hmm.particles.emission import Target, add_standing_components
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan, Population
-from nmf_zoo.kernels.hmm.particles.laws import BASIS, UNIT, Cloud, Law
-from nmf_zoo.kernels.random.chain_draws import LARGEST, SMALLEST, log_normal_path, unit_path
+from nmf_zoo.kernels.hmm.particles.laws import Cloud, Law
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
-from nmf_zoo.structure import Array, BasisChainPrior, ChainPrior, Factorisation, UnitChainPrior, slices
+from nmf_zoo.structure import Array, Factorisation, slices
 
 # -- starts ----------------------------------------------------------------------------------------------------------
 
@@ -36,36 +36,14 @@ from nmf_zoo.structure import Array, BasisChainPrior, ChainPrior, Factorisation,
 def start_paths(
     structure: Factorisation, values: Mapping[str, Array], key: np.uint64, start: Mapping[str, Array]
 ) -> tuple[Array, Array]:
-    """(h, aux), (K, T): given, or drawn from the prior; of binary chains all on, which no count makes impossible."""
-    H, prior = structure.H, chain_of(structure)
+    """(h, aux), (K, T): given, or drawn from the prior, or of binary chains all on."""
+    H, prior, formulas = structure.H, chain_of(structure), formulas_of(structure.H.prior)
     if H.name in start:
-        return with_companion(prior, np.array(start[H.name], dtype=np.float64))
-    if isinstance(prior, BasisChainPrior):
-        return np.ones(H.shape), np.ones(H.shape)
-    law = law_of(prior, values, structure.rank)
-    generator = generator_of(key)
-    return with_companion(prior, np.stack([_draw_path(law, k, H.shape[1], generator) for k in range(H.shape[0])]))
-
-
-def with_companion(prior: ChainPrior, h: Array) -> tuple[Array, Array]:
-    """Activations moved inside their support, and what stands beside them (see `kernels.particles.laws.Cloud`)."""
-    if isinstance(prior, BasisChainPrior):
-        h = (h > 0.5).astype(np.float64)
-        return h, h.copy()
-    if isinstance(prior, UnitChainPrior):
-        h = np.clip(h, SMALLEST, LARGEST)
-        return h, 1.0 - h
-    h = np.maximum(h, SMALLEST)
-    return h, np.log(h)
-
-
-def _draw_path(law: Law, k: int, n_times: int, generator: np.random.Generator) -> Array:
-    assert law.kind != BASIS
-    if law.kind == UNIT:
-        return unit_path(generator.random((2, n_times)), float(law.parameters[0, k]))
-    mean, persistence, scale = map(float, law.parameters[:, k])
-    first = float(law.initial[0, k]), float(law.initial[1, k])
-    return log_normal_path(generator.standard_normal(n_times), mean, persistence, scale, first)
+        return formulas.with_companion(np.array(start[H.name], dtype=np.float64))
+    law, generator = law_of(prior, values, structure.rank), generator_of(key)
+    return formulas.with_companion(
+        np.stack([formulas.start_path(law, k, H.shape[1], generator) for k in range(H.shape[0])])
+    )
 
 
 MOST_EXACT = 8  # binary rows drawn together exactly: 256 states
@@ -108,11 +86,12 @@ class ActivationRows:
 
 def draw_rows(rows: ActivationRows, W: Array, h: Array, aux: Array, values: dict[str, Array], key: np.uint64) -> Array:
     """Draw h (K, T) and aux in place; returns (2,) the shares of h, and of its first time, of new particles."""
-    law, renewed = law_of(chain_of(rows.structure), values, len(h)), np.zeros(2)
+    prior, renewed = chain_of(rows.structure), np.zeros(2)
+    law = law_of(prior, values, len(h))
     for number, block in enumerate(rows.blocks(child(key, ORDER))):
         target = _target(rows.samples, W, h, law, block)
         block_key = child(key, BLOCKS, number)
-        if law.kind == BASIS and len(block) <= MOST_EXACT:
+        if prior.is_binary and len(block) <= MOST_EXACT:
             h[block] = aux[block] = _draw_exactly(rows.structure, target, block_key)
             renewed += len(block)
         else:

@@ -6,23 +6,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nmf_zoo import structure
+from nmf_zoo.inference.hmm.chains import formulas_of
 from nmf_zoo.kernels.hmm.particles.filter import Population
-from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law
+from nmf_zoo.kernels.hmm.particles.laws import BASIS, Cloud, Law
 from nmf_zoo.kernels.hmm.particles.proposals import BOOTSTRAP, make_ahead
-from nmf_zoo.structure import Array, BasisChainPrior, LogNormalARPrior, UnitChainPrior
+from nmf_zoo.structure import Array, ChainPrior
 
 
-def law_of(prior: structure.ChainPrior, values: Mapping[str, Array], rank: int) -> Law:
+def law_of(prior: ChainPrior, values: Mapping[str, Array], rank: int) -> Law:
     """The law of ``rank`` chains, given the values of the unknowns."""
-    if isinstance(prior, BasisChainPrior):
-        p, q, initial = prior.law(values)
-        return Law(BASIS, _rows(3, rank, p, q), _rows(2, rank, initial))
-    if isinstance(prior, LogNormalARPrior):
-        mean, persistence, scale, *first = prior.law(values)
-        return Law(LOG_NORMAL, _rows(3, rank, mean, persistence, scale), _rows(2, rank, *first))
-    assert isinstance(prior, UnitChainPrior)
-    return Law(UNIT, _rows(3, rank, prior.alpha.resolve(values)), _rows(2, rank))
+    formulas = formulas_of(prior)
+    parameters, initial = formulas.law_rows(prior, values)
+    return Law(formulas.code, _rows(3, rank, *parameters), _rows(2, rank, *initial))
 
 
 def _rows(n_rows: int, rank: int, *given: Array) -> Array:

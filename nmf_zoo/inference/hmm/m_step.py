@@ -1,41 +1,15 @@
-"""
+"""What M-steps of chains share: shares of events, rules for compiled updates, and a search where neither serves.
 
-The M-step of any chain: its parameters at their best given the expected statistics of its paths.
+What each chain counts over its transitions (z = h_{t-1} and z' = h_t, or their logarithms), for every component, and
+how its parameters are maximised given that, is in its file in :mod:`nmf_zoo.inference.hmm.chains`:
 
-What each chain counts over its transitions (z = h_{t-1} and z' = h_t, or their logarithms), for every component:
-
-    basis        0->0, 0->1, 1->0, 1->1                                                `update_basis`
-    unit         moves towards the nearer end, moves away from it                      `update_unit`
-    log-normal   z, z', z z, z z', z' z'                                               `update_log_normal`
+    basis        0->0, 0->1, 1->0, 1->1
+    unit         moves towards the nearer end, moves away from it
+    log-normal   z, z', z z, z z', z' z'
 
 Any of the parameters may be known; the others may be one number for all components or one for each, free or with a
-prior, which then adds its log-density to the chains' own. :func:`update_chain` is for whole series, where the step may
-search; `nmf_zoo.kernels.hmm.chain_updates` is its compiled twin for streams.
-
-**The basis chain.** Of p, its stays and its leaves are the expected transitions 0->0 and 0->1; of q, 1->1 and 1->0; of
-the initial law, on and off at the first time. Where the initial law is a number (Yildirim, Cemgil, Singh 2012, section
-4.1, with the states *left* in the denominators), each is a share of its own: stays / (stays + leaves), with the counts
-of a beta prior added, over all components and roles that the unknown serves. A stationary initial law ties p and q
-together::
-
-    sum stays log p + leaves log(1 - p) + ... + on log r + off log(1 - r),   r = (1 - p) / (2 - p - q)
-
-whose maximum is found numerically.
-
-**The unit chain.** alpha is the share of moves towards the nearer end,
-alpha = towards / (towards + away), summed over the components that share it (Yildirim, Cemgil, Singh 2012, section 4.2,
-which leaves out that sum), with the counts of a beta prior added. The first time says nothing of alpha.
-
-**The log-normal chain** has a mean, a persistence, a scale and a law of the first time. With z = log h, the expected
-log-density of the steps is that of a regression of z_t on z_{t-1}::
-
-    - n log s - 1 / (2 s^2) sum (z_t - m - phi (z_{t-1} - m))^2,      n transitions
-
-and a first time with a law of its own is a regression on nothing: mean and scale of one sample for each component. A
-stationary one ties them: z_1 ~ N(m, s^2 / (1 - phi^2)) adds (1 - phi^2) (z_1 - m)^2 to the squares. Where mean and
-persistence are tied alike the maximum has a closed form; otherwise the three are maximised in turn until they stand
-still (`nmf_zoo.kernels.hmm.chain_updates`). Other priors than uniform, normal, beta (of a persistence) and gamma,
-inverse-gamma, half-normal and log-normal (of a scale), and variables in two roles, are left to a numerical search.
+prior, which then adds its log-density to the chains' own. These M-steps are for whole series, where the step may
+search; `nmf_zoo.kernels.hmm.chain_updates` is their compiled twin for streams.
 """
 
 from __future__ import annotations
@@ -48,21 +22,14 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from nmf_zoo.inference.shared.factor_view import sum_to
-from nmf_zoo.kernels.hmm.chain_updates import EDGE, KNOWN, Rules, update_regression
+from nmf_zoo.kernels.hmm.chain_updates import EDGE, KNOWN, Rules
 from nmf_zoo.structure import (
     Array,
-    BasisChainPrior,
     ChainPrior,
-    Factor,
     HyperPrior,
-    LogNormalARPrior,
-    Parameter,
-    UnitChainPrior,
     Unknown,
 )
-from nmf_zoo.structure.chains import POSITIVE, PROBABILITY, REAL, SUPPORTS, SYMMETRIC, supports_of
-
-__all__ = ["ChainCounts", "bounds", "keep_inside", "update_chain"]
+from nmf_zoo.structure.chains import POSITIVE, PROBABILITY, REAL, SYMMETRIC, supports_of
 
 
 class ChainCounts(NamedTuple):
@@ -78,19 +45,6 @@ class ChainCounts(NamedTuple):
     pairs: Array
     first: Array
     transitions: float
-
-
-def update_chain(factor: Factor, counts: ChainCounts, values: Mapping[str, Array]) -> dict[str, Array]:
-    """The values of the hyperparameters, those of the chain at their best."""
-    prior, unknowns = factor.prior, {unknown.name: unknown for unknown in factor.unknowns}
-    if not unknowns:
-        return dict(values)
-    if isinstance(prior, BasisChainPrior):
-        return update_basis(prior, unknowns, counts.pairs, counts.first, values)
-    if isinstance(prior, UnitChainPrior):
-        return update_unit(prior, unknowns, counts.pairs, values)
-    assert isinstance(prior, LogNormalARPrior)
-    return update_log_normal(prior, unknowns, *counts, values)
 
 
 # -- shares ----------------------------------------------------------------------------------------------------------
@@ -132,124 +86,9 @@ def log_shares(counts: Shares, probabilities: tuple[Array, ...]) -> float:
     return total
 
 
-# -- basis chain -----------------------------------------------------------------------------------------------------
-
-
-def count(pairs: Array, first: Array) -> Shares:
-    """From the expected transitions (K, 4) and P(on) at the first time (K, 1)."""
-    stay_off, turn_on, turn_off, stay_on = pairs.T[:, :, None]
-    return {"p": (stay_off, turn_on), "q": (stay_on, turn_off), "initial": (first, 1.0 - first)}
-
-
-def update_basis(
-    prior: BasisChainPrior, unknowns: Mapping[str, Unknown], pairs: Array, first: Array, old: Mapping[str, Array]
-) -> dict[str, Array]:
-    """The values of the hyperparameters, those of the chain at their best."""
-    counts = count(pairs, first)
-    values = update_shares(prior, unknowns, counts, old)
-    if not prior.is_stationary and all(own.prior.kind in CLOSED_FORM for own in unknowns.values()):
-        return values
-    return climb(lambda v: log_basis_chain(prior, unknowns, counts, v), prior, unknowns, (old, values))
-
-
-def log_basis_chain(prior: BasisChainPrior, unknowns: Mapping[str, Unknown], counts: Shares, values) -> float:
-    """What the M-step maximises: the expected log-density of the chains and the priors of their parameters."""
-    return log_shares(counts, prior.law(values)) + log_priors(unknowns, values)
-
-
-# -- unit chain ------------------------------------------------------------------------------------------------------
-
-
-def update_unit(
-    prior: UnitChainPrior, unknowns: Mapping[str, Unknown], pairs: Array, old: Mapping[str, Array]
-) -> dict[str, Array]:
-    """The values of the hyperparameters, alpha at its best given pairs (K, 2): towards the nearer end, or away."""
-    counts: Shares = {"alpha": (pairs[:, :1], pairs[:, 1:])}
-    values = update_shares(prior, unknowns, counts, old)
-    if all(own.prior.kind in CLOSED_FORM for own in unknowns.values()):
-        return values
-    return climb(lambda v: log_unit_chain(prior, unknowns, counts, v), prior, unknowns, (old, values))
-
-
-def log_unit_chain(prior: UnitChainPrior, unknowns: Mapping[str, Unknown], counts: Shares, values) -> float:
-    """What the M-step maximises, up to what does not depend on alpha."""
-    return log_shares(counts, (prior.alpha.resolve(values),)) + log_priors(unknowns, values)
-
-
-# -- log-normal chain ------------------------------------------------------------------------------------------------
-
-
-STEP, FIRST = ("mean", "persistence", "scale"), ("initial_mean", None, "initial_scale")
-MOST_SWEEPS = 20_000  # a fifth of a microsecond each; few where the chain returns to its mean within the series
-
-
-def update_log_normal(
-    prior: LogNormalARPrior,
-    unknowns: Mapping[str, Unknown],
-    pairs: Array,
-    first: Array,
-    transitions: float,
-    old: Mapping[str, Array],
-) -> dict[str, Array]:
-    """The values of the hyperparameters, those of the chain at their best.
-
-    ``pairs`` (K, 5) expected sums of z, z', z z, z z', z' z' over the transitions; ``first`` (K, 2) of z_1 and z_1^2.
-    """
-    if why_not(prior):
-        return climb(
-            lambda values: log_normal_chain(prior, unknowns, pairs, first, transitions, values), prior, unknowns, (old,)
-        )
-    values, none = dict(old), np.zeros((len(pairs), 3))
-    with_first = np.column_stack([np.ones(len(first)), first]) if prior.is_stationary else none
-    _regress(prior.parameters, STEP, values, pairs, transitions, with_first)
-    if not prior.is_stationary:
-        alone = np.column_stack([none, first])[:, [0, 3, 1, 2, 4]]  # z' is z_1, and z is 0
-        _regress(prior.parameters, FIRST, values, alone, 1.0, none)
-    return values
-
-
-def _regress(
-    parameters: Mapping[str, Parameter],
-    roles: tuple[str | None, ...],
-    values: dict[str, Array],
-    pairs: Array,
-    transitions: float,
-    first: Array,
-) -> None:
-    """Overwrite the values of the unknowns among three roles; a role without a name is 0."""
-    found = np.zeros((3, len(pairs)))
-    for row, role in enumerate(roles):
-        if role is not None:
-            found[row] = np.broadcast_to(parameters[role].resolve(values), (len(pairs), 1))[:, 0]
-    rules, entries = rules_of(parameters, roles, len(pairs))
-    update_regression(found, np.ascontiguousarray(pairs), float(transitions), first, rules, 1.0, MOST_SWEEPS)
-    for name, (row, unknown) in entries.items():
-        values[name] = as_variable(found[row], unknown)
-
-
 def as_variable(row: Array, unknown: Unknown) -> Array:
     """One number for each component (K,) in the variable's own shape."""
     return np.array((row if unknown.shape else row[:1]).reshape(unknown.variable_shape))
-
-
-def log_normal_chain(
-    prior: LogNormalARPrior,
-    unknowns: Mapping[str, Unknown],
-    pairs: Array,
-    first: Array,
-    transitions: float,
-    values: Mapping[str, Array],
-) -> float:
-    """What the M-step maximises, up to a constant: the expected log-density of log h and of the parameters."""
-    rank = len(pairs)
-    m, phi, s, first_m, first_s = (np.broadcast_to(part, (rank, 1))[:, 0] for part in prior.law(values))
-    z, after, squares, products, squares_after = pairs.T
-    c = m * (1.0 - phi)
-    left = squares_after - 2.0 * phi * products + phi**2 * squares
-    left = left + transitions * c**2 - 2.0 * c * (after - phi * z)
-    total = -transitions * np.log(s) - left / (2.0 * s**2)
-    total = total - np.log(first_s) - (first[:, 1] - 2.0 * first_m * first[:, 0] + first_m**2) / (2.0 * first_s**2)
-    return float(np.sum(total)) + log_priors(unknowns, values)
 
 
 # -- which parameters are updated how --------------------------------------------------------------------------------
@@ -277,22 +116,7 @@ SIZE: dict[str, Callable[..., tuple]] = {
     "half_normal": lambda sigma: (0, 0, 0, 1 / sigma**2, 0, 0),
     "lognormal": lambda mu, sigma: (-1, 0, 0, 0, 1 / sigma**2, mu),
 }
-TERMS = {
-    "p": SHARE,
-    "q": SHARE,
-    "initial": SHARE,
-    "alpha": SHARE,
-    "mean": LEVEL,
-    "persistence": SLOPE,
-    "scale": SIZE,
-    "initial_mean": LEVEL,
-    "initial_scale": SIZE,
-}
-ROLES: dict[type, tuple[str, ...]] = {
-    BasisChainPrior: ("p", "q"),
-    UnitChainPrior: ("alpha",),
-    LogNormalARPrior: ("mean", "persistence", "scale"),
-}
+TERMS = {PROBABILITY: SHARE, REAL: LEVEL, SYMMETRIC: SLOPE, POSITIVE: SIZE}  # by where a parameter lies
 
 
 def why_not(prior: ChainPrior) -> str:
@@ -301,20 +125,24 @@ def why_not(prior: ChainPrior) -> str:
     for role, parameter in prior.parameters.items():
         if not isinstance(parameter, Unknown):
             continue
-        kind, name = parameter.prior.kind, parameter.name
-        if kind not in TERMS[role]:
-            words = ", ".join(sorted(TERMS[role]))
+        kind, name, support = parameter.prior.kind, parameter.name, prior.supports[role]
+        if kind not in TERMS[support]:
+            words = ", ".join(sorted(TERMS[support]))
             return f"{name} has a {kind} prior: as a chain's {role.replace('_', ' ')} it takes {words}"
-        if role == "persistence" and kind == "beta" and any(np.any(arg < 1) for arg in parameter.prior.args):
+        if support == SYMMETRIC and kind == "beta" and any(np.any(arg < 1) for arg in parameter.prior.args):
             return f"{name} has a beta prior with a parameter below 1, whose density has no peak"
-        if name in served and not SUPPORTS[role] == SUPPORTS[served[name]] == PROBABILITY:
+        if name in served and not support == prior.supports[served[name]] == PROBABILITY:
             return f"{name} is both {served[name]} and {role} of the chain"
         served[name] = role
     return ""
 
 
-def rules_of(parameters: Mapping[str, Parameter], roles: Sequence[str | None], rank: int) -> tuple[Rules, Entries]:
-    """The rules for these roles' parameters, row by row, and where each unknown is."""
+def rules_of(prior: ChainPrior, roles: Sequence[str | None], rank: int, joint: bool = False) -> tuple[Rules, Entries]:
+    """The rules for these roles' parameters, row by row, and where each unknown is.
+
+    ``joint``: the first two have a maximum in closed form together
+    """
+    parameters = prior.parameters
     group = np.full((3, rank), KNOWN)
     edges: list[list[float]] = []
     terms: list[tuple] = []
@@ -327,16 +155,16 @@ def rules_of(parameters: Mapping[str, Parameter], roles: Sequence[str | None], r
         if unknown.name not in starts:
             starts[unknown.name], entries[unknown.name] = len(edges), (row, unknown)
             for e in range(int(np.prod(unknown.shape, dtype=int))):
-                edges.append([_entry(edge, unknown, e) for edge in bounds(unknown.prior, SUPPORTS[role])])
+                edges.append([_entry(edge, unknown, e) for edge in bounds(unknown.prior, prior.supports[role])])
                 args = [_entry(arg, unknown, e) for arg in unknown.prior.args]
-                terms.append(TERMS[role][unknown.prior.kind](*args))
+                terms.append(TERMS[prior.supports[role]][unknown.prior.kind](*args))
         group[row] = starts[unknown.name] + (np.arange(rank) if unknown.shape else 0)
     n = len(edges)
     rules = Rules(
         group=group,
         bounds=np.array(edges, dtype=np.float64).reshape(n, 2),
         priors=np.array(terms, dtype=np.float64).reshape(n, 6),
-        joint=int(_has_closed_form(parameters, roles)),
+        joint=int(joint),
         sums=np.zeros((n, 2)),
     )
     return rules, entries
@@ -344,17 +172,6 @@ def rules_of(parameters: Mapping[str, Parameter], roles: Sequence[str | None], r
 
 def _entry(array: Array, unknown: Unknown, e: int) -> float:
     return float(np.broadcast_to(array, unknown.variable_shape).ravel()[e])
-
-
-def _has_closed_form(parameters: Mapping[str, Parameter], roles: Sequence[str | None]) -> bool:
-    """Mean and persistence are free and tied alike, and so is what each of their steps weighs."""
-    if tuple(roles) != ROLES[LogNormalARPrior]:
-        return False
-    mean, slope, scale = (parameters[role] for role in ROLES[LogNormalARPrior])
-    if not isinstance(mean, Unknown) or not isinstance(slope, Unknown):
-        return False
-    is_free = mean.prior.is_flat and slope.prior.kind in ("flat", "uniform")
-    return is_free and mean.shape == slope.shape and (mean.shape != () or scale.shape == ())
 
 
 # -- numerical search ------------------------------------------------------------------------------------------------

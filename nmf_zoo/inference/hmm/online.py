@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.hmm.m_step import ROLES, Entries, as_variable, rules_of, why_not
+from nmf_zoo.inference.hmm.chains import formulas_of
+from nmf_zoo.inference.hmm.m_step import Entries, as_variable, why_not
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
 from nmf_zoo.inference.hmm.starts import start_values, start_weights
 from nmf_zoo.inference.hmm.support import MOST_COMPONENTS, MOST_MEMORY
@@ -29,7 +30,7 @@ from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.basis_online import Online, Rules, learn
 from nmf_zoo.kernels.hmm.basis_states import Counts, Tables, set_rates
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_types, names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.runtime.stream_engine import START, Columns, StreamEngine, takes_exposures
 from nmf_zoo.runtime.workers import Workers
@@ -67,6 +68,7 @@ class ChainInfo(NamedTuple):
     log_p: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class ChainOnlineEM:
     """Options of exact online EM for binary chains.
@@ -130,7 +132,7 @@ def prepare(structure: Factorisation, options: ChainOnlineEM, workers: Workers) 
     assert offsets is not None
     exposure, background = offsets
     pull, drag = gamma_of(structure)
-    chain, entries = rules_of(prior.parameters, ROLES[BasisChainPrior], structure.rank)
+    chain, entries = formulas_of(prior).rules(prior, structure.rank)
     rules = Rules(
         base=background / exposure,
         of_features=exposure,
@@ -341,7 +343,7 @@ def mean_of_first(exposure: Array, first: Columns, typical: Array, rank: int) ->
     return max(first.values.sum(), 1.0) / (exposed if exposed > 0 else 1.0) / total
 
 
-STREAM = StreamEngine(
+STREAM: StreamEngine = StreamEngine(
     name="online_em",
     likelihoods=(Poisson,),
     chains=(BasisChainPrior,),

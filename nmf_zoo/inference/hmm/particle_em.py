@@ -23,27 +23,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from scipy.special import logsumexp
 
-from nmf_zoo.inference.hmm.m_step import update_chain
+from nmf_zoo.inference.hmm.chains import CHAINS, update_chain
 from nmf_zoo.inference.hmm.particle_expectations import Particles, read_particles
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter
 from nmf_zoo.inference.hmm.particle_options import (
     ParticleOptions,
 )
 from nmf_zoo.inference.hmm.starts import mean_of_weights, start_values, start_weights, typical_activations
-from nmf_zoo.inference.hmm.support import CHAINS, supports_particles
+from nmf_zoo.inference.hmm.support import supports_particles
 from nmf_zoo.inference.shared.factor_view import Side, two_sides
 from nmf_zoo.inference.shared.multiplicative import update
+from nmf_zoo.kernels.numerics.moments import standard_deviation
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.options import check_least
+from nmf_zoo.options import check_least, names_checked
 from nmf_zoo.results.groups import Series, variable_dims
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, BasisChainPrior, Factorisation, Poisson
+from nmf_zoo.structure import Array, ChainPrior, Factorisation, Poisson
 
 
 class ParticleState(NamedTuple):
@@ -68,6 +69,7 @@ class ParticleInfo(NamedTuple):
     residual: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class ParticleEM(ParticleOptions):
     """Options of EM by sequential Monte Carlo, for chains of every kind.
@@ -156,9 +158,7 @@ def finish(
     structure, solution = problem.structure, _solution(problem, state, child(key, 1))
     paths, said = report(problem.particles, solution, draws, child(key, 0))
     values = {name: np.broadcast_to(value, (draws, *value.shape)) for name, value in solution.values.items()}
-    if not structure.W.is_fixed:
-        oriented = structure.W.orient(solution.W)
-        values[structure.W.name] = np.broadcast_to(oriented, (draws, *oriented.shape))
+    values |= structure.W.variables(np.broadcast_to(solution.W, (draws, *solution.W.shape)))
     values[structure.H.name] = paths
     return values, said
 
@@ -276,12 +276,12 @@ def report(particles: Particles, judged: Judged, draws: int, key: np.uint64) -> 
     """(draws of H's paths (draws, K, T), what goes to ``fit``)"""
     structure, filtering = particles.structure, judged.filtering
     paths = particles.paths(judged.W, judged.values, draws, key)
-    if isinstance(structure.H.prior, BasisChainPrior):
+    if cast(ChainPrior, structure.H.prior).is_binary:
         paths = paths.astype(np.int8)
     name, (of_component, of_sample) = structure.H.name, variable_dims(structure, structure.H.name, 2)
     said = {
         f"{name}_mean": paths.mean(axis=0),
-        f"{name}_sd": paths.std(axis=0),
+        f"{name}_sd": standard_deviation(paths),
         f"{name}_filtered": np.ascontiguousarray(filtering.track.means.T),
         f"{name}_filtered_sd": Series((of_component, of_sample), np.ascontiguousarray(filtering.track.sds.T)),
         "ess": Series((of_sample,), filtering.track.sizes),
@@ -302,9 +302,7 @@ def combine(estimates: Array) -> tuple[float, float]:
     if n == 1:
         return log_p, np.nan
     ratios = np.exp(estimates - log_p)
-    unit = max(1.0, float(np.max(np.abs(estimates))) / 1e150)  # squares of what is in it are numbers
-    spread = unit * np.std(estimates / unit, ddof=1)
-    return log_p, float(max(np.std(ratios, ddof=1), spread) / np.sqrt(n))
+    return log_p, float(max(np.std(ratios, ddof=1), standard_deviation(estimates, ddof=1)) / np.sqrt(n))
 
 
 def share_resampled(filtering: ParticleFilter) -> float:
@@ -312,11 +310,12 @@ def share_resampled(filtering: ParticleFilter) -> float:
     return float(filtering.track.resampled[1:].mean()) if filtering.n_times > 1 else 0.0
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="particle_em",
     verb="fit",
     likelihoods=(Poisson,),
     chains=CHAINS,
+    takes_known=True,
     options=ParticleEM,
     supports=supports,
     prepare=prepare,

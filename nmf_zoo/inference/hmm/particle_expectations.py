@@ -24,8 +24,9 @@ from nmf_zoo.inference.shared.layout import Weights
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
+from nmf_zoo.kernels.hmm.particles.laws import FIRSTS, PAIRS
 from nmf_zoo.kernels.hmm.particles.smoothing_sums import Backward, Forward, Paths, Smoother, sum_block
-from nmf_zoo.kernels.hmm.particles.statistics import FIRSTS, PAIRS, Carried, StatisticRows, total_sums
+from nmf_zoo.kernels.hmm.particles.statistics import Carried, StatisticRows, total_sums
 from nmf_zoo.structure import Array, ChainPrior, Factorisation
 
 EXACT = 2e9  # densities of steps: up to there paths are drawn exactly, which takes seconds
@@ -131,7 +132,7 @@ class SmoothedSums(NamedTuple):
     impossible : WITHOUT_DATA (-1), or the time at which they did: then the sums say nothing
     activations : (F, K) sum_t w_ft E[h_kt | X], w = mask * exposure, or (1, K) where that is the same for all features
     sources : (F, K) sum_t E[c_fkt | X]
-    pairs : (K, P) over times 2..T, see PAIRS of ``statistics``
+    pairs : (K, P) over times 2..T, see PAIRS of ``laws``
     first : (K, D) see FIRSTS
     """
 

@@ -31,8 +31,9 @@ import numpy as np
 
 from nmf_zoo.inference.counts.gibbs import GibbsState, draw_side, draw_sources
 from nmf_zoo.inference.counts.sweeps import blocks_of, is_filled, make_side, make_side_room
+from nmf_zoo.inference.hmm.chains import CHAINS, formulas_of
 from nmf_zoo.inference.hmm.gibbs_activations import MOST_EXACT, ActivationRows, bytes_of_room, draw_rows, start_paths
-from nmf_zoo.inference.hmm.gibbs_chain import chain_of, draw_parameters, move_levels, sum_paths
+from nmf_zoo.inference.hmm.gibbs_chain import chain_of, draw_parameters
 from nmf_zoo.inference.hmm.particle_options import (
     PROPOSALS,
     RESAMPLING,
@@ -40,7 +41,6 @@ from nmf_zoo.inference.hmm.particle_options import (
 )
 from nmf_zoo.inference.hmm.samples import read_samples
 from nmf_zoo.inference.hmm.starts import mean_of_weights, start_values, start_weights, typical_activations
-from nmf_zoo.inference.hmm.support import CHAINS
 from nmf_zoo.inference.shared import requirements as allocation
 from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells
 from nmf_zoo.inference.shared.joint import LogJoint
@@ -51,22 +51,18 @@ from nmf_zoo.kernels.hmc.mass import set_strides
 from nmf_zoo.kernels.hmc.poisson_rows import Stride
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
-from nmf_zoo.kernels.random.chain_draws import LARGEST
 from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
-from nmf_zoo.options import check_least
+from nmf_zoo.options import check_least, names_checked
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import (
     Array,
-    BasisChainPrior,
     Factorisation,
     Fixed,
     Flat,
     GammaPrior,
-    LogNormalARPrior,
     Poisson,
-    UnitChainPrior,
 )
 
 ACTIVATIONS, SOURCES, WEIGHTS, TRAJECTORIES, LEVELS, HYPERPARAMETERS = range(6)  # children of a sweep's key
@@ -96,6 +92,7 @@ class ParticleGibbsInfo(NamedTuple):
     accept_W: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class ParticleGibbs(ParticleOptions):
     """Options of particle Gibbs.
@@ -129,11 +126,11 @@ class ParticleGibbs(ParticleOptions):
         """The proposal's name."""
         if self.proposal != "auto":
             return self.proposal
-        return "guided" if isinstance(structure.H.prior, LogNormalARPrior) else "bootstrap"
+        return "bootstrap" if chain_of(structure).is_bounded else "guided"
 
     def block_for(self, structure: Factorisation) -> int:
         """Rows that are drawn together."""
-        is_blind = self.proposal_for(structure) == "bootstrap" and not isinstance(structure.H.prior, BasisChainPrior)
+        is_blind = self.proposal_for(structure) == "bootstrap" and not chain_of(structure).is_binary
         auto = BLIND_BLOCK if is_blind else BLOCK
         return min(auto if self.block == "auto" else int(self.block), structure.rank)
 
@@ -155,6 +152,8 @@ class ParticleGibbsProblem:
 
 def supports(structure: Factorisation, options: ParticleGibbs) -> Verdict:
     """Chains of every kind with proper posteriors."""
+    if not structure.H.is_chain:
+        return Verdict(f"{structure.H.name or 'H'} is no chain in time: its columns are independent given W")
     verdict = supports_gibbs(structure, options.block_for(structure), options.particles)
     return verdict and takes_proposal(structure, options.proposal_for(structure))
 
@@ -168,8 +167,6 @@ MOST_MEMORY = 4e9  # bytes of all particles of all times
 
 def supports_gibbs(structure: Factorisation, block: int, n_particles: int) -> Verdict:
     """Counts, W gamma or known or properly flat, any chain, and room for the particles of all times."""
-    if not structure.H.is_chain:
-        return Verdict(f"{structure.H.name or 'H'} is no chain in time: its columns are independent given W")
     if structure.imputed is not None:
         return Verdict(f"{structure.imputed.name} is a variable: declare missing cells with mask= or NaN instead")
     if not isinstance(structure.W.prior, Flat | GammaPrior | Fixed):
@@ -182,14 +179,14 @@ def supports_gibbs(structure: Factorisation, block: int, n_particles: int) -> Ve
 
 def takes_proposal(structure: Factorisation, proposal: str) -> Verdict:
     """The path's own particle weighs by a proposal's density, which not every one tells."""
-    if proposal == "bootstrap" or not isinstance(structure.H.prior, BasisChainPrior):
+    if proposal == "bootstrap" or not chain_of(structure).is_binary:
         return CAN_RUN
     return Verdict(f"{structure.H.name} is binary: with proposal={proposal!r} it runs chains with a density only")
 
 
 def is_room_small(structure: Factorisation, block: int, n_particles: int) -> Verdict:
     """Whether all particles of all times of a block fit in memory."""
-    if isinstance(structure.H.prior, BasisChainPrior) and block <= MOST_EXACT:
+    if chain_of(structure).is_binary and block <= MOST_EXACT:
         return CAN_RUN
     memory = bytes_of_room(block, structure.shape[1], n_particles)
     if memory <= MOST_MEMORY:
@@ -235,11 +232,12 @@ def step(
     structure, keys = problem.structure, children(key, HYPERPARAMETERS + 1)
     renewed, first = draw_rows(problem.rows, state.W, state.h, state.aux, state.values, keys[ACTIVATIONS])
     accepted = math.nan if structure.W.is_fixed else draw_weights(problem, state, keys[SOURCES : TRAJECTORIES + 1])
-    moves = isinstance(structure.H.prior, LogNormalARPrior) and not structure.W.is_fixed
+    formulas = formulas_of(structure.H.prior)
+    moves = formulas.moves_levels and not structure.W.is_fixed
     if moves or structure.unknowns:
-        sums = sum_paths(chain_of(structure), state.h, state.aux)
+        sums = formulas.sum_paths(state.h, state.aux)
         if moves:
-            sums = move_levels(structure, state.W, state.aux, sums, state.values, generator_of(keys[LEVELS]))
+            sums = formulas.move_levels(structure, state.W, state.aux, sums, state.values, generator_of(keys[LEVELS]))
             np.exp(state.aux, out=state.h)
         draw_parameters(structure, state.W, sums, state.values, generator_of(keys[HYPERPARAMETERS]))
     return state, ParticleGibbsInfo(float(renewed), float(first), accepted)
@@ -267,15 +265,13 @@ def draw(
     Activations of a unit chain that have rounded to 1 are the largest number below it, which has a density.
     """
     structure, (W, h, _, values) = problem.structure, state
-    if isinstance(structure.H.prior, UnitChainPrior):
-        h = np.minimum(h, LARGEST)
+    h = formulas_of(structure.H.prior).inside(h)
     Ht = np.ascontiguousarray(h.T)
     rows, cols = problem.checked
     mean = np.empty(len(rows))
     rates_at_cells(mean, W, Ht, rows, cols)
-    is_binary = isinstance(structure.H.prior, BasisChainPrior)
     drawn = {name: np.array(value) for name, value in values.items()}
-    drawn[structure.H.name] = h.astype(np.int8) if is_binary else h
+    drawn[structure.H.name] = h.astype(np.int8) if chain_of(structure).is_binary else h
     if not structure.W.is_fixed:
         drawn[structure.W.name] = structure.W.orient(W)
     return drawn, {"lp": np.float64(problem.log_joint(W, Ht, values)), "mean": mean}
@@ -314,11 +310,12 @@ def walk_weights(side: Side, W: Array, Ht: Array, priors: PriorCells, weight: Ar
     return accepted
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="particle_gibbs",
     verb="sample",
     likelihoods=(Poisson,),
     chains=CHAINS,
+    projects=3,
     options=ParticleGibbs,
     supports=supports,
     prepare=prepare,

@@ -20,8 +20,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
+from nmf_zoo.inference.hmm.chains import CHAINS, formulas_of
 from nmf_zoo.inference.hmm.laws import law_of, make_population, swap
-from nmf_zoo.inference.hmm.m_step import ROLES, Entries, as_variable, rules_of
+from nmf_zoo.inference.hmm.m_step import Entries, as_variable
 from nmf_zoo.inference.hmm.online import (
     copy,
     counts_of,
@@ -37,19 +38,21 @@ from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, Wanted, make_
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, draw_paths, plan_of
 from nmf_zoo.inference.hmm.particle_options import ParticleOptions
 from nmf_zoo.inference.hmm.starts import start_values, start_weights
-from nmf_zoo.inference.hmm.support import CHAINS, MOST_MEMORY
+from nmf_zoo.inference.hmm.support import MOST_MEMORY
 from nmf_zoo.inference.shared.step_options import check_steps
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.hmm.particles.filter import Population
-from nmf_zoo.kernels.hmm.particles.laws import BASIS, UNIT, Law
+from nmf_zoo.kernels.hmm.particles.laws import FIRSTS, PAIRS, Law
 from nmf_zoo.kernels.hmm.particles.online import SEEN, Step, Updates, learn
-from nmf_zoo.kernels.hmm.particles.statistics import FIRSTS, PAIRS, Carried
+from nmf_zoo.kernels.hmm.particles.statistics import Carried
+from nmf_zoo.kernels.numerics.moments import standard_deviation
 from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.options import names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.runtime.stream_engine import ACTIVATIONS, START, Columns, StreamEngine, takes_exposures
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, ChainPrior, Factorisation, Flat, Known, LogNormalARPrior, Poisson
+from nmf_zoo.structure import Array, ChainPrior, Factorisation, Flat, Poisson
 
 STEPS = 3  # child of a stream's key, beside START and ACTIVATIONS
 PATHS_OF_BLOCKS, MOST_NUMBERS = (20, 400), 1 << 24  # paths drawn for the activations of a block, and numbers in them
@@ -75,6 +78,7 @@ class ParticleInfo(NamedTuple):
     log_p: float
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class ParticleOnlineEM(ParticleOptions):
     """Options of online EM by particles, for chains of every kind.
@@ -137,7 +141,7 @@ def prepare(structure: Factorisation, options: ParticleOnlineEM, workers: Worker
     assert offsets is not None
     exposure, background = offsets
     pull, drag = gamma_of(structure)
-    rules, entries = rules_of(prior.parameters, ROLES[type(prior)], rank)
+    rules, entries = formulas_of(prior).rules(prior, rank)
     smoother = SMOOTHERS[options.smoother]
     step = Step(plan_of(options, structure), smoother, float(options.exponent), float(options.burn_in))
     updates = Updates(
@@ -154,9 +158,9 @@ def prepare(structure: Factorisation, options: ParticleOnlineEM, workers: Worker
 
 
 def _can_recentre(structure: Factorisation) -> bool:
-    """The scale of W is free, and a log-normal chain says what it is."""
-    prior, is_flat = structure.H.prior, isinstance(structure.W.prior, Flat)
-    return is_flat and isinstance(prior, LogNormalARPrior) and isinstance(prior.mean, Known)
+    """The scale of W is free, and the chain says what it is."""
+    prior = structure.H.prior
+    return isinstance(structure.W.prior, Flat) and formulas_of(prior).fixes_scale(prior)
 
 
 def _chain(structure: Factorisation) -> Any:
@@ -170,8 +174,7 @@ def init(problem: ParticleProblem, columns: Columns, key: np.uint64, start: Mapp
     structure, options, prior = problem.structure, problem.options, _chain(problem.structure)
     values = start_values(structure, start)
     first = columns.part(0, min(options.burn_in, columns.n_columns))
-    typical = np.exp(prior.law(values)[0]) if isinstance(prior, LogNormalARPrior) else np.asarray(0.5)
-    mean = partial(mean_of_first, problem.updates.of_features, first, typical, structure.rank)
+    mean = partial(mean_of_first, problem.updates.of_features, first, prior.typical(values), structure.rank)
     W = start_weights(structure.W, start, mean, child(key, START))
     others = {name: value for name, value in values.items() if name not in problem.entries}
     law = law_of(prior, values, structure.rank)
@@ -270,26 +273,19 @@ def filtered(problem: ParticleProblem, state: ParticleState) -> dict[str, Array]
 def activations(problem: ParticleProblem, state: ParticleState, columns: Columns, key: np.uint64) -> dict[str, Array]:
     """Mean and standard deviation of each column's activations given all of the block: a series under the result."""
     counts = series_of(columns, state.W, problem.updates.of_features)
-    is_first = columns.number == 0 and not getattr(_chain(problem.structure), "is_stationary", False)
-    law = state.law if is_first else law_in_the_middle(state.law)
+    prior = _chain(problem.structure)
+    is_first = columns.number == 0 and not prior.is_stationary
+    law = state.law if is_first else formulas_of(prior).in_the_middle(state.law)
     target = Target(counts, state.W, problem.base, law)
     filtering = ParticleFilter(target, problem.step.plan, problem.options.particles, moments=False)
     n_paths = int(np.clip(MOST_NUMBERS // (problem.structure.rank * columns.n_columns), *PATHS_OF_BLOCKS))
     found = draw_paths(filtering, n_paths, child(key, ACTIVATIONS, columns.number), steps=1)
     if found.impossible != WITHOUT_DATA:
         raise RunFailed(refusal("activations", columns.number + found.impossible, problem.options))
-    return {"mean": found.h.mean(axis=0), "sd": found.h.std(axis=0)}
+    return {"mean": found.h.mean(axis=0), "sd": standard_deviation(found.h)}
 
 
-def law_in_the_middle(law: Law) -> Law:
-    """The law with a first time that is like any other: stationary, where that is known."""
-    a, b, scale = law.parameters
-    if law.kind == BASIS:
-        return law._replace(initial=np.stack([(1.0 - a) / (2.0 - a - b), 0.0 * a]))
-    return law if law.kind == UNIT else law._replace(initial=np.stack([a, scale / np.sqrt(1.0 - b**2)]))
-
-
-STREAM = StreamEngine(
+STREAM: StreamEngine = StreamEngine(
     name="online_em",
     likelihoods=(Poisson,),
     chains=CHAINS,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.options import check_types
-from nmf_zoo.structure import BasisChainPrior, Factorisation, LogNormalARPrior
+from nmf_zoo.structure import ChainPrior, Factorisation
 
 PROPOSALS = ("bootstrap", "guided", "auxiliary")  # in the order of the kernels' codes
 RESAMPLING = ("systematic", "stratified", "residual", "multinomial")
@@ -50,9 +50,10 @@ class ParticleOptions:
         """The proposal's name, "auto" replaced by what serves the chain of H best."""
         if self.proposal != "auto":
             return self.proposal
-        if structure.rank > FEW or isinstance(structure.H.prior, LogNormalARPrior):
+        prior = cast(ChainPrior, structure.H.prior)
+        if structure.rank > FEW or not prior.is_bounded:
             return "auxiliary"
-        is_covered = isinstance(structure.H.prior, BasisChainPrior) and structure.rank <= MOST_COVERED
+        is_covered = prior.is_binary and structure.rank <= MOST_COVERED
         return "auxiliary" if counts_of_component(structure) > MANY_COUNTS and not is_covered else "bootstrap"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from nmf_zoo.inference.shared.layout import Weights
 from nmf_zoo.inference.shared.multiplicative import FLOOR
 from nmf_zoo.inference.shared.start import SPREAD, start_hyperparameters
 from nmf_zoo.kernels.random.draws import draw_factor
-from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, LogNormalARPrior
+from nmf_zoo.structure import Array, ChainPrior, Factor, Factorisation, Fixed
 
 
 def start_values(structure: Factorisation, start: Mapping[str, Array]) -> dict[str, Array]:
@@ -20,16 +21,16 @@ def start_values(structure: Factorisation, start: Mapping[str, Array]) -> dict[s
 
 
 def start_weights(factor: Factor, start: Mapping[str, Array], mean: Callable[[], float], key: np.uint64) -> Array:
-    """W (F, K): known, given, or random with this mean."""
+    """W (F, K): known, given, or random with this mean; known components as they are."""
     if isinstance(factor.prior, Fixed):
         return np.array(factor.prior.value, dtype=np.float64, order="C")
-    if factor.name in start:
-        given = factor.orient(np.asarray(start[factor.name], dtype=np.float64))
-        return np.array(np.maximum(given, FLOOR), order="C")
-    out = np.empty(factor.shape)
-    shape, rate = (np.broadcast_to(number, factor.shape) for number in (SPREAD, SPREAD / mean()))
-    draw_factor(out, shape, rate, 0, len(out), key)
-    return out
+    if set(factor.shapes) & set(start):
+        out = np.array(np.maximum(factor.value(start), FLOOR), order="C")
+    else:
+        out = np.empty(factor.shape)
+        shape, rate = (np.broadcast_to(number, factor.shape) for number in (SPREAD, SPREAD / mean()))
+        draw_factor(out, shape, rate, 0, len(out), key)
+    return out if factor.known is None else factor.known.whole(factor.known.part(out))
 
 
 def mean_of_weights(structure: Factorisation, weights: Weights, typical: Array) -> float:
@@ -40,6 +41,4 @@ def mean_of_weights(structure: Factorisation, weights: Weights, typical: Array) 
 
 def typical_activations(structure: Factorisation, values: Mapping[str, Array]) -> Array:
     """(N, K): one half where an activation is at most one, e^mean of a log-normal chain."""
-    prior = structure.H.prior
-    typical = np.exp(prior.law(values)[0]) if isinstance(prior, LogNormalARPrior) else np.asarray(0.5)
-    return np.broadcast_to(typical, structure.H.shape).T
+    return np.broadcast_to(cast(ChainPrior, structure.H.prior).typical(values), structure.H.shape).T

@@ -14,15 +14,12 @@ from nmf_zoo.structure import (
     Fixed,
     Flat,
     GammaPrior,
-    LogNormalARPrior,
     Poisson,
-    UnitChainPrior,
 )
 
 MOST_COMPONENTS = 16
 MOST_MEMORY = 4e9  # bytes of rows of 2^K numbers
 HYPER_PRIORS = ("uniform", "beta")
-CHAINS = (BasisChainPrior, UnitChainPrior, LogNormalARPrior)  # that particles can move by
 
 
 def supports_exact(structure: Factorisation) -> Verdict:

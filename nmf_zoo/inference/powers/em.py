@@ -50,7 +50,7 @@ from nmf_zoo.inference.powers.spectra import Spectra, read_spectra
 from nmf_zoo.inference.shared.acceleration import Momentum, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, two_sides
 from nmf_zoo.inference.shared.layout import MOST_CHUNKS
-from nmf_zoo.inference.shared.requirements import takes_powers, takes_priors, takes_scale
+from nmf_zoo.inference.shared.requirements import knows_weights_only, takes_powers, takes_priors, takes_scale
 from nmf_zoo.inference.shared.start import start_factors
 from nmf_zoo.kernels.powers import itakura_saito as kernels
 from nmf_zoo.kernels.powers.factor_steps import (
@@ -148,7 +148,10 @@ SCALES = 1e-120, 1e120  # of the largest power
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Powers with known hyperparameters: free, inverse-gamma and most gamma factors."""
     verdict = takes_powers(structure) and takes_priors(structure, GammaPrior, InverseGammaPrior)
-    checks = (_check_hyperparameters, _check_options, _check_gamma, _check_silence, _check_scale, _check_fixed)
+    checks = (
+        *(_check_hyperparameters, _check_options, _check_gamma, _check_silence, _check_scale, _check_fixed),
+        _check_known,
+    )
     return next(
         (found for found in (verdict, *(check(structure, options) for check in checks if verdict)) if not found),
         CAN_RUN,
@@ -192,6 +195,10 @@ def _check_silence(structure: Factorisation, options: Any) -> Verdict:
     if free and structure.likelihood.background is None and not np.any(values):
         return Verdict(f"all power is 0, and {free[0]} has no prior: the density has no bound")
     return CAN_RUN
+
+
+def _check_known(structure: Factorisation, options: Any) -> Verdict:
+    return knows_weights_only(structure)
 
 
 def _check_scale(structure: Factorisation, options: Any) -> Verdict:
@@ -268,7 +275,7 @@ def init(problem: EMProblem, key: np.uint64, start: Mapping[str, Array]) -> EMSt
     Wt = np.array(W.T, order="C")
     for side, array in zip(problem.sides, (Wt, Ht), strict=True):
         if not side.is_fixed:
-            np.maximum(array, FLOOR, out=array)
+            np.maximum(array[side.free], FLOOR, out=array[side.free])  # known components are rows of W
     return look(problem, Wt, Ht)
 
 
@@ -284,7 +291,8 @@ def cost(problem: EMProblem, Wt: Array, Ht: Array) -> float:
     """What the priors make of the factors, up to a constant."""
     W_terms, H_terms = problem.terms
     left, right = problem.sides
-    total = 0.0 if left.is_flat or left.is_fixed else cost_of_rows(problem.workers, Wt, W_terms)
+    W_terms = PriorTerms(*(part[left.free] for part in W_terms))
+    total = 0.0 if left.is_flat or left.is_fixed else cost_of_rows(problem.workers, Wt[left.free], W_terms)
     return total if right.is_flat or right.is_fixed else total + cost_of_rows(problem.workers, Ht, H_terms)
 
 
@@ -348,23 +356,35 @@ def move_factors(problem: EMProblem, state: EMState, push: float) -> tuple[EMSta
 
 def move_W(problem: EMProblem, state: EMState, before: Array, push: float) -> tuple[Array, Array, float]:
     """(update of W, what a push makes of it, residual of the old one)"""
-    old = state.Wt
-    if problem.sides[0].is_fixed:
-        return old, old, 0.0
+    side = problem.sides[0]
+    if side.is_fixed:
+        return state.Wt, state.Wt, 0.0
+    old = state.Wt[side.free]
     flat, size = old.ravel(), old.size
     slopes = slopes_of_W(problem, state)
     new, out = np.empty(size), np.empty(size)
     fill_ratios(slopes, flat, 0, size)
     add_squares(slopes, flat, 0, size)
     take_step(new, flat, slopes, 0, size, problem.is_heuristic(state))
-    push_beyond(out, new, before.ravel(), 0, size, push)
-    return new.reshape(old.shape), out.reshape(old.shape), residual_of(slopes.squares.sum(), old, state.Ht.T)
+    push_beyond(out, new, before[side.free].ravel(), 0, size, push)
+    residual = residual_of(slopes.squares.sum(), old, state.Ht.T)
+    return _beside(side, state.Wt, new), _beside(side, state.Wt, out), residual
+
+
+def _beside(side: Side, whole: Array, part: Array) -> Array:
+    """W (K, F) with the free components ``part``, flat, beside what is known in ``whole``; H, of which all are free."""
+    if side.factor.known is None:
+        return part.reshape(whole.shape)
+    out = whole.copy()
+    out[side.free] = part.reshape(out[side.free].shape)
+    return out
 
 
 def slopes_of_W(problem: EMProblem, state: EMState) -> Slopes:
-    """What data and prior say of W's cells."""
-    size = state.Wt.size
-    pull, drag, power, scale, rate = (part.ravel() for part in (*state.of_W, *problem.terms[0]))
+    """What data and prior say of W's cells that are not known."""
+    free = problem.sides[0].free
+    size = state.Wt[free].size
+    pull, drag, power, scale, rate = (part[free].ravel() for part in (*state.of_W, *problem.terms[0]))
     return Slopes(pull, drag, power, scale, rate, np.empty(size), np.zeros(size))
 
 
@@ -376,15 +396,17 @@ def residual_of(squares: float, factor: Array, other: Array) -> float:
 def move_by_sage(problem: EMProblem, state: EMState, push: float) -> tuple[EMState, float]:
     """(the state after each component moved and was pushed, residual on the way)"""
     before = (state.Wt, state.Ht) if state.update is None else state.update
-    fixed = problem.sides[0].is_fixed, problem.sides[1].is_fixed
+    fixed = ~problem.sides[0].are_free, problem.sides[1].is_fixed
     sage = Sage(problem.spectra, problem.terms, fixed, problem.bounds, problem.workers)
     Wt, Ht, squares = update_components(sage, state.Wt, state.Ht)
     new, pushed = (Wt, Ht), []
     for side, update, last in zip(problem.sides, new, before, strict=True):
-        out = update if side.is_fixed else np.empty(update.size)
+        out = update
         if not side.is_fixed:
-            push_beyond(out, update.ravel(), last.ravel(), 0, update.size, push)
-        pushed.append(out.reshape(update.shape))
+            part = np.empty(update[side.free].size)
+            push_beyond(part, update[side.free].ravel(), last[side.free].ravel(), 0, part.size, push)
+            out = _beside(side, update, part)
+        pushed.append(out)
     residual = max(at_W(problem, state), residual_of(squares, state.Ht, state.Wt))
     return look(problem, *pushed)._replace(update=new, momentum=state.momentum), residual
 
@@ -393,9 +415,9 @@ def at_W(problem: EMProblem, state: EMState) -> float:
     """The residual of W."""
     if problem.sides[0].is_fixed:
         return 0.0
-    slopes = slopes_of_W(problem, state)
-    add_squares(slopes, state.Wt.ravel(), 0, state.Wt.size)
-    return residual_of(slopes.squares.sum(), state.Wt, state.Ht.T)
+    slopes, free = slopes_of_W(problem, state), state.Wt[problem.sides[0].free]
+    add_squares(slopes, free.ravel(), 0, free.size)
+    return residual_of(slopes.squares.sum(), free, state.Ht.T)
 
 
 def finish(problem: EMProblem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -410,7 +432,7 @@ def finish(problem: EMProblem, state: EMState, key: np.uint64, draws: int) -> tu
 
 
 def prior_terms(side: Side, mode: str) -> PriorTerms:
-    """The terms of a factor's prior, or of its logarithm's for ``mode`` "log": (rows or 1, K) each."""
+    """Terms of a factor's prior, or of its logarithm's for ``mode`` "log": (rows or 1, K) each; 0 of what is known."""
     power, scale, rate = np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 1))
     in_logs = 1.0 if mode == "log" else 0.0
     if side.is_inverse_gamma:
@@ -420,15 +442,16 @@ def prior_terms(side: Side, mode: str) -> PriorTerms:
         shape, rate = side.prior({})
         power = 1.0 - shape - in_logs
     K = side.turn(np.empty(side.factor.shape)).shape[1]
-    terms = np.broadcast_arrays(power, scale, rate, np.zeros((1, K)))[:3]
-    return PriorTerms(*(np.ascontiguousarray(part, dtype=np.float64) for part in terms))
+    terms = np.broadcast_arrays(power, scale, rate, np.zeros((1, K))[:, side.free])[:3]
+    whole = (side.with_free(np.zeros((len(part), K)), part) for part in terms)
+    return PriorTerms(*(np.ascontiguousarray(part, dtype=np.float64) for part in whole))
 
 
 def prior_constant(side: Side) -> float:
     """What minus the log prior density has beside its terms."""
     if side.is_inverse_gamma or side.is_gamma:
         shape, second = side.shape_and_scale({}) if side.is_inverse_gamma else side.prior({})
-        cells = side.turn(np.empty(side.factor.shape)).shape
+        cells = side.turn(np.empty(side.factor.free_shape)).shape
         return float(np.sum(np.broadcast_to(gammaln(shape) - shape * np.log(second), cells)))
     return 0.0
 
@@ -448,13 +471,13 @@ class Sage(NamedTuple):
     Attributes
     ----------
     terms : of W's prior (K, F) and of H's (N or 1, K)
-    fixed : whether W and H are known
+    fixed : which components of W are known, (K,) bool, and whether H is
     bounds : of chunks of frames
     """
 
     spectra: Spectra
     terms: tuple[PriorTerms, PriorTerms]
-    fixed: tuple[bool, bool]
+    fixed: tuple[Array, bool]
     bounds: Array
     workers: Workers
 
@@ -476,7 +499,7 @@ def update_components(sage: Sage, Wt: Array, Ht: Array) -> tuple[Array, Array, f
 
         found = sage.workers.map(move, *frames)
         squares += sum(part for _, part in found)
-        if not sage.fixed[0]:
+        if not sage.fixed[0][k]:
             terms = np.array([part[k] for part in sage.terms[0]])
             move_profile(Wt[k], sum(sums for sums, _ in found), terms, n_seen)
         change = Change(before_H[k], component.w, by_component[k], Wt[k])
@@ -488,10 +511,12 @@ def _component(sage: Sage, w: Array, before: Array, after: Array, k: int) -> Com
     return Component(w, before, after, power, scale, rate, sage.fixed[1])
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="em",
     verb="fit",
     likelihoods=(Exponential,),
+    projects=4,
+    takes_known=True,
     options=EM,
     supports=supports,
     prepare=prepare,

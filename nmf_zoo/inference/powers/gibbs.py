@@ -44,10 +44,7 @@ from nmf_zoo.inference.powers.trajectories import (
 )
 from nmf_zoo.inference.shared.factor_view import Side, as_variables, impute, two_sides
 from nmf_zoo.inference.shared.propriety import is_proper
-from nmf_zoo.inference.shared.requirements import (
-    takes_inverse_gammas,
-    takes_powers,
-)
+from nmf_zoo.inference.shared.requirements import knows_weights_only, takes_inverse_gammas, takes_powers
 from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_scale_moves
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.hmc.adaptation import Kept, SweepPlan, begin_sweep, end_sweep
@@ -107,8 +104,9 @@ class GibbsProblem:
     """What all chains share.
 
     ``constant`` of log p(X | W, H); ``priors`` and ``given`` are None when hyperparameters are drawn; ``draws`` says
-    whether W and H are; ``checked`` are the cells of ``mean``; ``sides`` are the data by row where trajectories run,
-    else None; ``sweeps`` is what a small problem with known hyperparameters needs to sweep without Python, else None.
+    whether W and H are, of W the ``free`` components; ``checked`` are the cells of ``mean``; ``sides`` are the data by
+    row where trajectories run, else None; ``sweeps`` is what a small problem with known hyperparameters, and nothing
+    known beside what is not, needs to sweep without Python, else None.
     """
 
     structure: Factorisation
@@ -122,10 +120,17 @@ class GibbsProblem:
     sides: tuple[PowerSide, PowerSide] | None
     sweeps: PowerSweeps | None
 
+    @property
+    def free(self) -> slice:
+        """The components of which nothing is known, where some are known."""
+        return two_sides(self.structure)[0].free
+
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Powers with inverse-gamma (or proper flat) factors and proper hyperpriors."""
-    checks = (takes_powers, takes_inverse_gammas, is_proper)
+    if options.temperatures is not None:
+        return Verdict("temperatures= is for counts: leave it out, or start='search' and say that it is one mode")
+    checks = (takes_powers, takes_inverse_gammas, knows_weights_only, is_proper)
     return next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
 
 
@@ -136,9 +141,10 @@ def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Gibbs
     given = None if priors is None else given_powers(priors, spectra)
     frames, checked = cut_frames(spectra, structure.rank, workers), checked_cells(structure.shape)
     draws = not structure.W.is_fixed, not structure.H.is_fixed
-    sides = None if options.trajectories == "never" else make_sides(spectra)
+    moves_rows = structure.W.known is None  # what is compiled moves whole rows
+    sides = None if options.trajectories == "never" or not moves_rows else make_sides(spectra)
     sweeps = None
-    if priors is not None and given is not None and len(frames.chunks) == 1:
+    if priors is not None and given is not None and len(frames.chunks) == 1 and moves_rows:
         scales, shears = (all(draws) and move in options.moves for move in ("scale", "shear"))
         plan = SweepPlan(*draws, scales, shears and structure.rank > 1, sides is not None)
         sweeps = PowerSweeps(plan, spectra, given, priors, checked, sides or make_sides(spectra))
@@ -160,7 +166,7 @@ def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Gibbs
 def init(problem: GibbsProblem, key: np.uint64, start: Mapping[str, Array]) -> GibbsState:
     """The start given, or a random one at the scale of the data.
 
-    A known factor's zeros become `LEAST`: what is drawn there is the prior's, and adds nothing that could be heard.
+    Known zeros become `LEAST`: what is drawn there is the prior's, and adds nothing that could be heard.
     """
     W, Ht = (np.clip(factor, LEAST, MOST) for factor in start_factors(problem.structure, key, start))
     values = start_hyperparameters(problem.structure, start)
@@ -190,8 +196,8 @@ def _sweep(problem: GibbsProblem, state: GibbsState, key: np.uint64, is_tuning: 
     moves, scale_move = problem.options.moves if all(problem.draws) else (), 0.0
     what = None if tuning is None else begin_sweep(tuning, is_tuning, ORBIT_EVERY)
     if what is None or what.allocates:
-        draw_by_components(problem.frames, factors, given, problem.draws, key)
-        scale_move = move_along_orbit(moves, factors, given, priors, key)
+        draw_by_components(problem.frames, factors, given, problem.draws, key, problem.free)
+        scale_move = move_free(moves, factors, given, priors, key, problem.free)
     info: tuple[float, ...] = (scale_move,)
     if what is not None and problem.sides is not None:
         lengths = float(tuning.W.length[0]), float(tuning.H.length[0])
@@ -224,6 +230,8 @@ def draw(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[dict
         values, stats = _collect(problem, kept, [key])
         return {name: value[0] for name, value in values.items()}, {name: stats[name][0] for name in ("lp", "mean")}
     W, Ht = np.ascontiguousarray(state.Wt.T), state.Ht
+    if structure.W.known is not None:
+        W = structure.W.known.whole(structure.W.known.part(W))
     values = as_variables(structure, W, Ht) | state.values
     if structure.imputed is not None:
         values[structure.imputed.name] = impute(structure, W[None], Ht[None], [generator_of(key)])[0]
@@ -301,10 +309,10 @@ def priors_by_component(structure: Factorisation, values: Mapping[str, Array]) -
 
 
 def _prior_cells(side: Side, shape: tuple[int, int], values: Mapping[str, Array]) -> tuple[Array, Array]:
-    """Shape and scale of every cell, (rows, K); of a fixed factor, those of a flat one, which nobody uses."""
+    """Shape and scale of every cell, (rows, K); of what is known those of a flat factor, which nobody uses."""
     pair = (-1.0, 0.0) if side.is_fixed else side.shape_and_scale(values)
-    shapes, scales = (np.broadcast_to(cells, shape) for cells in pair)
-    return shapes, scales
+    shapes, scales = (np.broadcast_to(cells, np.empty(shape)[:, side.free].shape) for cells in pair)
+    return side.with_free(np.full(shape, -1.0), shapes), side.with_free(np.zeros(shape), scales)
 
 
 def given_powers(priors: ByComponent, spectra: Spectra) -> Given:
@@ -316,9 +324,14 @@ def given_powers(priors: ByComponent, spectra: Spectra) -> Given:
 
 
 def draw_by_components(
-    frames: Frames, factors: Factors, given: Given, draws: tuple[bool, bool], key: np.uint64
+    frames: Frames,
+    factors: Factors,
+    given: Given,
+    draws: tuple[bool, bool],
+    key: np.uint64,
+    free: slice = slice(None),
 ) -> None:
-    """Powers of the components, H and W, in place; ``draws``: whether W and H are drawn.
+    """Powers of the components, H and W, in place; ``draws``: whether W and H are drawn, of W the ``free`` components.
 
     Chunks own their frames, and their sums for W are added in order.
     """
@@ -334,7 +347,22 @@ def draw_by_components(
 
     frames.workers.fold(draw_chunk, frames.chunks, add)
     if draws[0]:
-        draw_weights(factors.Wt, of_weights, given, child(key, WEIGHTS))
+        of_free = given._replace(shape_w=given.shape_w[free], scale_w=given.scale_w[free])
+        draw_weights(factors.Wt[free], of_weights[free], of_free, child(key, WEIGHTS))
+
+
+def move_free(
+    moves: tuple[str, ...], factors: Factors, given: Given, priors: ByComponent, key: np.uint64, free: slice
+) -> float:
+    """Move the ``free`` components along the orbit, in place; returns the size of the scale move."""
+    if free == slice(None):
+        return move_along_orbit(moves, factors, given, priors, key)
+    part = Factors(factors.Wt[free].copy(), np.ascontiguousarray(factors.Ht[:, free]))
+    shape_h, scale_h = (np.ascontiguousarray(cells[:, free]) for cells in (given.shape_h, given.scale_h))
+    own = Given(given.shape_w[free], given.scale_w[free], shape_h, scale_h, given.tilt[free])
+    size = move_along_orbit(moves, part, own, ByComponent(*(cells[free] for cells in priors)), key)
+    factors.Wt[free], factors.Ht[:, free] = part.Wt, part.Ht
+    return size
 
 
 def move_along_orbit(
@@ -370,10 +398,12 @@ def log_priors(structure: Factorisation, W: Array, H: Array, values: Mapping[str
     return total + structure.log_imputed(W, H, values)
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="gibbs",
     verb="sample",
     likelihoods=(Exponential,),
+    projects=1,
+    takes_known=True,
     options=Gibbs,
     supports=supports,
     prepare=prepare,

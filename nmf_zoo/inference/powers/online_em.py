@@ -70,7 +70,7 @@ from nmf_zoo.kernels.powers.frame_gibbs import (
 )
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.options import check_types
+from nmf_zoo.options import check_types, names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.runtime.state_patterns import Growing
 from nmf_zoo.runtime.stream_engine import ACTIVATIONS, SWEEPS, StreamEngine, takes_exposures
@@ -78,6 +78,7 @@ from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Exponential, Factorisation, Flat, InverseGammaPrior, shared_column, spans
 
 
+@names_checked
 @dataclass(frozen=True, kw_only=True)
 class SimulatedOnlineEM:
     """Options of simulated online EM, for exponential data (Cappe, Fevotte, Rohde 2011).
@@ -522,7 +523,7 @@ def final_weights(problem: FrameProblem, state: FrameState) -> Array:
     return _weights(problem, state, state.sums / state.averaged, state.count_sums / state.averaged)
 
 
-STREAM = StreamEngine(
+STREAM: StreamEngine = StreamEngine(
     name="online_em",
     likelihoods=(Exponential,),
     has_shares=True,

@@ -152,7 +152,7 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> VBProble
     loose = [name for side in sides for name in untied(side.factor)]
     if loose:
         message = "one free value per cell runs away to maximum likelihood; tie it over features or samples"
-        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=5)  # the caller of fit()
+        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=6)  # the caller of fit()
     spectra, constant = read_spectra(structure)
     n_chunks = int(np.clip(spectra.power.size // CHUNK_CELLS, 1, MOST_CHUNKS))
     chunks = even_bounds(len(spectra.power), n_chunks)
@@ -185,7 +185,7 @@ def _update_both(problem: VBProblem, state: VBState) -> tuple[list[Law], Approxi
     """Laws of W and of H where their updates lead, and q(W) there."""
     left, right = problem.sides
     law = update(left, state.W, state.sums, state.values)
-    W = moments_at(problem.orders[0], law, state.W, problem.workers)
+    W = moments_at(problem.orders[0], law, state.W, problem.workers, left.free)
     if right.is_fixed:
         return [law, Law(None, None)], W
     return [law, update(right, state.H, _look_at_frames(problem, W, state.H), state.values)], W
@@ -201,8 +201,9 @@ def _push(updated: list[Law], state: VBState) -> list[Law]:
 
 def _at(problem: VBProblem, laws: list[Law], state: VBState, W: Approximation | None = None) -> VBState:
     """The state at new laws, free scales at the bound's peak; ``W`` when its moments are known."""
-    W = moments_at(problem.orders[0], laws[0], state.W, problem.workers) if W is None else W
-    H = moments_at(problem.orders[1], laws[1], state.H, problem.workers)
+    left, right = problem.sides
+    W = moments_at(problem.orders[0], laws[0], state.W, problem.workers, left.free) if W is None else W
+    H = moments_at(problem.orders[1], laws[1], state.H, problem.workers, right.free)
     values = _peak_scales(problem, (W, H), state.values) if state.values else state.values
     sums, fit = _look_at_features(problem, W, H)
     own = sum(own_part(side, q, values) for side, q in zip(problem.sides, (W, H), strict=True) if not side.is_fixed)
@@ -214,9 +215,9 @@ def _peak_scales(problem: VBProblem, qs: tuple[Approximation, ...], values: Mapp
     shapes, inverses = ({name: np.zeros(np.shape(value)) for name, value in values.items()} for _ in range(2))
     for side, q in zip(problem.sides, qs, strict=True):
         for unknown in free_scales(side):
-            prior_shape = np.broadcast_to(side.factor.prior.shape.resolve(values), side.factor.shape)
+            prior_shape = np.broadcast_to(side.factor.prior.shape.resolve(values), side.factor.free_shape)
             shapes[unknown.name] += sum_to(prior_shape, unknown.shape).reshape(unknown.variable_shape)
-            served = sum_to(side.turn(1.0 / q.harmonic), unknown.shape)
+            served = sum_to(side.turn(1.0 / q.harmonic[:, side.free]), unknown.shape)
             inverses[unknown.name] += served.reshape(unknown.variable_shape)
     return {name: shapes[name] / inverses[name] for name in values}
 
@@ -272,10 +273,15 @@ def finish(problem: VBProblem, state: VBState, key: np.uint64, draws: int) -> tu
         if orders is None:
             factors.append(np.broadcast_to(q.mean, (draws, *q.mean.shape)))
             continue
-        factors.append(draw_from(q, orders, draws, child(key, child_of)))
-        name = side.factor.name
-        values[name] = side.as_variable(factors[-1])
-        of_q = {"order": np.broadcast_to(orders.p, q.rho.shape), "rho": q.rho, "tau": q.tau, "mean": q.mean}
+        drawn, known, name = draw_from(q, orders, draws, child(key, child_of)), side.factor.known, side.factor.variable
+        factors.append(drawn if known is None else side.turn(known.whole(side.turn(drawn))))
+        values |= side.factor.variables(side.turn(factors[-1]))
+        of_q = {
+            "order": np.broadcast_to(orders.p, q.rho.shape),
+            "rho": q.rho,
+            "tau": q.tau,
+            "mean": q.mean[:, side.free],
+        }
         parameters |= {f"{name}_{word}": side.as_variable(np.array(array)) for word, array in of_q.items()}
     if problem.structure.imputed is not None:
         generators = repeat(generator_of(child(key, IMPUTED)))
@@ -296,6 +302,8 @@ class Approximation(NamedTuple):
 
     mean : E[v]; harmonic : 1 / E[1/v]; rho, tau : see above; height : what the bound owes to rho and tau alone;
     change : the largest of a harmonic mean from the one before, relative to its column's largest
+
+    Beside known components rho and tau are those of the others, in order.
     """
 
     mean: Array
@@ -322,7 +330,7 @@ def orders_of(side: Side) -> Orders:
         p = -side.shape_and_scale(scales)[0]
     p = np.ascontiguousarray(p, dtype=np.float64)
     distinct, which = np.unique(np.abs(p), return_inverse=True)
-    size = side.factor.shape[0] * side.factor.shape[1]
+    size = side.factor.free_shape[0] * side.factor.free_shape[1]
     if len(distinct) > min(MOST_TABLES, size // WORTH_A_TABLE):
         return Orders(p, np.full(p.shape, -1), np.empty((0, *_table(1.0).shape)))
     return Orders(p, which.reshape(p.shape), np.stack([_table(float(nu)) for nu in distinct]))
@@ -334,8 +342,9 @@ _table = lru_cache(MOST_TABLES)(tabulate)
 def update(side: Side, q: Approximation, sums: Pair, values: Mapping[str, Array]) -> Law:
     if side.is_fixed:
         return Law(None, None)
-    rate, scale = prior_terms(side, values)
-    return Law(2.0 * (rate + sums.arithmetic), 2.0 * (scale + q.harmonic * sums.harmonic * q.harmonic))
+    (rate, scale), harmonic = prior_terms(side, values), q.harmonic[:, side.free]
+    arithmetic, of_inverses = (part[:, side.free] for part in sums)
+    return Law(2.0 * (rate + arithmetic), 2.0 * (scale + harmonic * of_inverses * harmonic))
 
 
 def prior_terms(side: Side, values: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -350,10 +359,18 @@ def ahead(new: Array, old: Array, push: float) -> Array:
     return np.where((new > SMALLEST) & (old > SMALLEST), beyond, new)
 
 
-def moments_at(orders: Orders | None, law: Law, before: Approximation, workers: Workers) -> Approximation:
-    """q of a factor with its moments, and how far from those before."""
+def moments_at(
+    orders: Orders | None, law: Law, before: Approximation, workers: Workers, free: slice = slice(None)
+) -> Approximation:
+    """q of a factor with its moments, and how far from those before, in its ``free`` columns; others stay."""
     if orders is None:
         return before
+    if law.rho.shape[1] < before.mean.shape[1]:
+        mean, harmonic = before.mean.copy(), before.harmonic.copy()
+        old = (np.ascontiguousarray(array[:, free]) for array in (mean, harmonic))
+        part = moments_at(orders, law, Approximation(next(old), next(old)), workers)
+        mean[:, free], harmonic[:, free] = part.mean, part.harmonic
+        return part._replace(mean=mean, harmonic=harmonic)
     mean, harmonic = np.empty_like(law.rho), np.empty_like(law.rho)
 
     def fill(first: int, last: int) -> tuple[float, Array]:
@@ -373,7 +390,7 @@ def own_part(side: Side, q: Approximation, values: Mapping[str, Array]) -> float
     if side.is_flat:
         return q.height
     shape, pull = side.prior(values) if side.is_gamma else side.shape_and_scale(values)
-    moments = q.mean if side.is_gamma else 1.0 / q.harmonic
+    moments = q.mean[:, side.free] if side.is_gamma else 1.0 / q.harmonic[:, side.free]
     constants = shape * np.log(pull) - gammaln(shape)
     return q.height - float(np.sum(pull * moments)) + float(np.sum(constants)) * (moments.size / constants.size)
 
@@ -385,10 +402,11 @@ def draw_from(q: Approximation, orders: Orders, draws: int, key: np.uint64) -> A
     return out
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     name="vb",
     verb="fit",
     likelihoods=(Exponential,),
+    takes_known=True,
     options=VB,
     supports=supports,
     prepare=prepare,

@@ -1,4 +1,4 @@
-"""Hyperparameters with conjugate priors, in VB, EM and SMC: rates with gamma, means with inverse-gamma priors.
+"""Hyperparameters with conjugate priors, in VB, EM, Gibbs and SMC: rates with gamma, means with inverse-gamma priors.
 
 The cells v ~ Gamma(s, c u) of one factor or of both share an unknown u ~ Gamma(a, b): it is the rate itself (c = 1), or
 1 / u is the mean (c = s). In VB the best factor of q, given q of the cells, is exact (Gopalan, Hofman and Blei 2015,
@@ -9,11 +9,16 @@ sec. 3)::
 and all that the cells' updates need of it is E[u] = A / B, which is kept as the hyperparameter's value. The bound has,
 beside what it has at u = E[u], with E[log u] = psi(A) - log B::
 
-    (A - a) (psi(A) - log A) - KL(q(u) || p(u))
+    (A - a) (psi(A) - log A) - KL(q(u) || p(u)) = a log(b u) - b u - log Gamma(a) + log Gamma(A) - A log A + A
 
-EM has the value at which the joint density is highest, given the cells: of a rate u that is (A - 1) / B, of a mean
-1 / u it is B / (A + 1), as in Tan and Fevotte (2013), and the densities of their logarithms are highest at A / B and
-B / A.
+at u = A / B: what the data don't change is computed once.
+
+Half-normal cells, with a precision u (c = 1) or a variance 1 / u, are alike with v^2 / 2 in the place of v and s = 1/2:
+where q is a point, that is in EM, and given the cells, in Gibbs.
+
+EM has the value at which the joint density is highest, given the cells: of a rate or precision u that is (A - 1) / B,
+of a mean or variance 1 / u it is B / (A + 1), as in Tan and Fevotte (2013), and the densities of their logarithms are
+highest at A / B and B / A.
 """
 
 from __future__ import annotations
@@ -22,31 +27,43 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
-from scipy.special import psi
+from scipy.special import gammaln
 
 from nmf_zoo.inference.shared.factor_view import sum_to
-from nmf_zoo.inference.shared.hyperparameters import Moments, gamma_divergence
+from nmf_zoo.inference.shared.hyperparameters import LARGE, Moments
 from nmf_zoo.kernels.random.keyed_rng import generator_of
-from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, Known, Unknown
+from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, HalfNormalPrior, Known, Unknown
 
 LARGEST = 1e120  # of a particle's rate
-CONJUGATE = {"rate": "gamma", "mean": "inverse_gamma"}  # role -> the prior that is conjugate
+CONJUGATE = {  # role -> the prior that is conjugate
+    "rate": "gamma",
+    "mean": "inverse_gamma",
+    "precision": "gamma",
+    "variance": "inverse_gamma",
+}
+INVERSES = ("mean", "variance")  # roles of 1 / u
+PLURALS: dict[type, dict[str, str]] = {
+    GammaPrior: {"rate": "rates", "mean": "means"},
+    HalfNormalPrior: {"precision": "precisions", "variance": "variances"},
+}
 
 
 class Conjugate(NamedTuple):
     """One of them; arrays have the variable's shape.
 
-    role : "rate" or "mean"; prior_shape, prior_rate : a and b of u; shape : A of q(u), which the data don't change
+    role : of `CONJUGATE`; prior_shape, prior_rate : a and b of u; shape : A of q(u), which the data don't change; own :
+    of the bound, what depends on A and a alone, summed over the entries
     """
 
     role: str
     prior_shape: Array
     prior_rate: Array
     shape: Array
+    own: float = 0.0
 
     def value(self, u: Array) -> Array:
         """The variable, of u or back."""
-        return u if self.role == "rate" else 1.0 / u
+        return 1.0 / u if self.role in INVERSES else u
 
     def rate(self, value: Array) -> Array:
         """B of q(u), of the value that stands for it."""
@@ -61,10 +78,18 @@ def conjugates(structure: Factorisation) -> dict[str, Conjugate]:
             continue
         uses = _uses(structure, name)
         first, second = (np.broadcast_to(arg, unknown.variable_shape) for arg in unknown.prior.args)
-        shapes = (np.broadcast_to(use.prior.shape.resolve({}), use.factor.shape) for use in uses)
+        shapes = (np.broadcast_to(use.shape, use.factor.free_shape) for use in uses)
         total = sum(_over_cells(shape, use.unknown) for shape, use in zip(shapes, uses, strict=True))
-        found[name] = Conjugate(uses[0].role, first, second, first + total)
+        own = float(np.sum(_stirling_rest(first + total) - gammaln(first)))
+        found[name] = Conjugate(uses[0].role, first, second, first + total, own)
     return found
+
+
+def _stirling_rest(shape: Array) -> Array:
+    """log Gamma(A) - A log A + A; its series where the terms are so large that their digits cancel."""
+    is_large = shape > LARGE
+    near, far = np.where(is_large, 1.0, shape), np.where(is_large, shape, LARGE)
+    return np.where(is_large, np.log(2 * np.pi / far) / 2 + 1 / (12 * far), gammaln(near) - near * np.log(near) + near)
 
 
 def why_not(structure: Factorisation) -> str:
@@ -73,13 +98,14 @@ def why_not(structure: Factorisation) -> str:
         if unknown.prior.is_flat:
             continue
         uses = _uses(structure, name)
-        roles = {use.role for use in uses}
-        if not uses or len(roles) > 1 or len(uses) > len({use.factor.name for use in uses}):
+        kinds = {CONJUGATE.get(use.role) for use in uses}
+        if not uses or len(kinds) > 1 or len(uses) > len({use.factor.name for use in uses}):
             return f"hyperparameter {name} has a prior and more than one role"
-        if CONJUGATE.get(uses[0].role) != unknown.prior.kind:
-            pairs = " and ".join(f"{kind.replace('_', '-')} priors of {role}s" for role, kind in CONJUGATE.items())
+        if kinds != {unknown.prior.kind}:
+            plurals = PLURALS[type(uses[0].prior)].items()
+            pairs = " and ".join(f"{CONJUGATE[role].replace('_', '-')} priors of {own}" for role, own in plurals)
             return f"hyperparameter {name} has a prior, and not one of the conjugate ones, {pairs}"
-        if not all(isinstance(use.prior.shape, Known) for use in uses):
+        if any(isinstance(use.prior, GammaPrior) and not isinstance(use.prior.shape, Known) for use in uses):
             return f"hyperparameter {name} has a prior, and the shape beside it is unknown"
     return ""
 
@@ -93,16 +119,18 @@ def update_conjugates(
         rate = own.prior_rate
         for part in moments:
             for use in _uses_in(part.factor, name):
-                multiple = use.prior.shape.resolve({}) if own.role == "mean" else 1.0
-                rate = rate + _over_cells(multiple * part.mean, use.unknown)
+                rate = rate + _over_cells(use.of_cells(part.mean), use.unknown)
         values[name] = own.value(own.shape / rate)
     return values
 
 
 def at_modes(found: Mapping[str, Conjugate], mode: str) -> dict[str, Conjugate]:
     """With shapes A such that :func:`update_conjugates` leads to modes: of the "density", or of that of the "log"."""
-    shift = {"rate": -1.0, "mean": 1.0} if mode == "density" else {"rate": 0.0, "mean": 0.0}
-    return {name: own._replace(shape=own.shape + shift[own.role]) for name, own in found.items()}
+
+    def shift(own: Conjugate) -> float:
+        return 0.0 if mode == "log" else 1.0 if own.role in INVERSES else -1.0
+
+    return {name: own._replace(shape=own.shape + shift(own)) for name, own in found.items()}
 
 
 def log_hyperprior(structure: Factorisation, names: Iterable[str], mode: str, values: Mapping[str, Array]) -> float:
@@ -119,9 +147,8 @@ def conjugate_bound(found: Mapping[str, Conjugate], values: Mapping[str, Array])
     """What they add to the bound beside what it has at u = E[u]."""
     total = 0.0
     for name, own in found.items():
-        spread = (own.shape - own.prior_shape) * (psi(own.shape) - np.log(own.shape))
-        divergence = gamma_divergence(own.shape, own.rate(values[name]), own.prior_shape, own.prior_rate)
-        total += float(np.sum(spread - divergence))
+        scaled = own.prior_rate * own.value(values[name])  # b u
+        total += own.own + float(np.sum(own.prior_shape * np.log(scaled) - scaled))
     return total
 
 
@@ -159,9 +186,8 @@ def draw_given_cells(
         rate = own.prior_rate[None]
         for factor, array in cells:
             for use in _uses_in(factor, name):
-                multiple = use.prior.shape.resolve({}) if own.role == "mean" else 1.0
                 padded = (1,) * (2 - len(use.unknown.shape)) + use.unknown.shape
-                own_cells = sum_to(multiple * array, (len(array), *padded))
+                own_cells = sum_to(use.of_cells(array), (len(array), *padded))
                 rate = rate + own_cells.reshape(len(array), *use.unknown.variable_shape)
         values[name] = own.value(_within(generator.gamma(np.broadcast_to(own.shape, rate.shape)) / rate))
     return values
@@ -192,9 +218,20 @@ class Place(NamedTuple):
     """Where a hyperparameter enters."""
 
     factor: Factor
-    prior: GammaPrior
+    prior: GammaPrior | HalfNormalPrior
     role: str
     unknown: Unknown
+
+    @property
+    def shape(self) -> Array:
+        """s of the cells."""
+        return self.prior.shape.resolve({}) if isinstance(self.prior, GammaPrior) else np.array(0.5)
+
+    def of_cells(self, cells: Array) -> Array:
+        """c v, or v^2 / 2."""
+        if isinstance(self.prior, HalfNormalPrior):
+            return np.square(cells) / 2
+        return self.shape * cells if self.role == "mean" else cells
 
 
 def _uses(structure: Factorisation, name: str) -> list[Place]:
@@ -202,7 +239,7 @@ def _uses(structure: Factorisation, name: str) -> list[Place]:
 
 
 def _uses_in(factor: Factor, name: str) -> list[Place]:
-    if not isinstance(factor.prior, GammaPrior):
+    if not isinstance(factor.prior, GammaPrior | HalfNormalPrior):
         return []
     parameters = factor.prior.parameters.items()
     return [
@@ -213,5 +250,10 @@ def _uses_in(factor: Factor, name: str) -> list[Place]:
 
 
 def _over_cells(cells: Array, unknown: Unknown) -> Array:
-    """Sums over the cells that share an entry, in the variable's shape."""
+    """Sums over the cells that share an entry, in the variable's shape; those of rows or columns as products."""
+    rows, cols = (1,) * (2 - len(unknown.shape)) + unknown.shape
+    if cols == 1 < rows:
+        return (cells @ np.ones(cells.shape[1])).reshape(unknown.variable_shape)
+    if rows == 1 < cols:
+        return (np.ones(cells.shape[0]) @ cells).reshape(unknown.variable_shape)
     return sum_to(cells, unknown.shape).reshape(unknown.variable_shape)

@@ -13,7 +13,15 @@ import numpy as np
 
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.kernels.random.predictions import Cells, draw_cells
-from nmf_zoo.structure import Array, Factor, Factorisation, Flat, GammaPrior, InverseGammaPrior
+from nmf_zoo.structure import Array, Factor, Factorisation, Flat, GammaPrior, HalfNormalPrior, InverseGammaPrior
+
+
+class Terms(NamedTuple):
+    """A log prior but for its constant: power log v - rate v - curve v^2 / 2, each broadcasting to (rows, K)."""
+
+    power: Array
+    rate: Array
+    curve: Array
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,13 @@ class Side:
         """The columns of (rows, K) that are not known: all, unless some components are."""
         return slice(None) if self.factor.known is None else self.factor.known.free
 
+    @property
+    def are_free(self) -> Array:
+        """(K,) bool"""
+        known = self.factor.known
+        rank = self.turn(np.empty(self.factor.shape)).shape[1]
+        return np.full(rank, not self.is_fixed) if known is None else known.are_free
+
     def with_free(self, whole: Array, part: Array) -> Array:
         """``whole`` (rows, K) with its free columns replaced; ``part`` itself where all are free."""
         if self.factor.known is None:
@@ -52,6 +67,27 @@ class Side:
     def gamma(self) -> GammaPrior:
         """The prior of a side that ``is_gamma``."""
         return cast(GammaPrior, self.factor.prior)
+
+    @property
+    def is_half_normal(self) -> bool:
+        return isinstance(self.factor.prior, HalfNormalPrior)
+
+    def terms(self, mode: str, values: Mapping[str, Array]) -> Terms:
+        """Of the density of a flat, gamma or half-normal factor, or in the mode "log" of that of its logarithms.
+
+        A factor without a prior has none in either.
+        """
+        nothing = np.zeros((1, 1))
+        if self.is_gamma:
+            shape, rate = self.prior(values)
+            return Terms(shape if mode == "log" else shape - 1.0, rate, nothing)
+        if self.is_half_normal:
+            return Terms(np.full((1, 1), float(mode == "log")), nothing, self.curve(values))
+        return Terms(nothing, nothing, nothing)
+
+    def curve(self, values: Mapping[str, Array]) -> Array:
+        """1 / sigma^2 of a half-normal prior, two-dimensional, broadcasting to (rows, K), or to its free columns."""
+        return self.turn(np.atleast_2d(cast(HalfNormalPrior, self.factor.prior).precision_of(values)))
 
     @property
     def is_inverse_gamma(self) -> bool:

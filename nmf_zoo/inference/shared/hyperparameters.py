@@ -27,7 +27,7 @@ LIMIT = 46.0  # |log t|: a hyperparameter that runs away stops at 1e20
 
 
 class Moments(NamedTuple):
-    """E[v] and E[log v] of a factor's cells, in the factor's own orientation."""
+    """E[v] and E[log v] of a factor's cells that are not known, in the factor's own orientation."""
 
     factor: Factor
     mean: Array
@@ -61,7 +61,7 @@ def update_hyperparameters(moments: list[Moments], values: Mapping[str, Array]) 
 
 def untied(factor: Factor) -> list[str]:
     """Free hyperparameters with one value per cell of the factor: they follow the data and regularise nothing."""
-    size = factor.shape[0] * factor.shape[1]
+    size = factor.free_shape[0] * factor.free_shape[1]
     free = [unknown for unknown in factor.unknowns if unknown.prior.is_flat]
     return [unknown.name for unknown in free if size > 1 and int(np.prod(unknown.shape)) == size]
 
@@ -120,7 +120,7 @@ def _uses(name: str, part: Moments, values: Mapping[str, Array]) -> list[Use]:
     in_shape = float("shape" in roles)
     in_rate = float("rate" in roles) if prior.mean is None else in_shape - float("mean" in roles)
     shared = np.broadcast_shapes(*(np.shape(array) for array in prior.shape_and_rate(values)), mine[0].shape, (1, 1))
-    cells = float(np.prod(part.factor.shape) / np.prod(shared))
+    cells = float(part.mean.size / np.prod(shared))
     return [Use(prior, mine[0], in_shape, in_rate, cells, sum_to(part.mean, shared), sum_to(part.log, shared))]
 
 
@@ -141,7 +141,7 @@ def _derivatives(uses: list[Use], values: Mapping[str, Array], shape: tuple[int,
 
 def moments_of(side: Side, mean: Array, log: Array) -> Moments:
     """Moments from (rows, K) arrays."""
-    return Moments(side.factor, side.turn(mean), side.turn(log))
+    return Moments(side.factor, side.turn(mean[:, side.free]), side.turn(log[:, side.free]))
 
 
 # -- divergence ------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from nmf_zoo.inference.shared.layout import Layout, SparseSources, Weights, compress, likelihood_constant, weigh
+from nmf_zoo.inference.shared.requirements import takes_likelihood
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Array, Factorisation, GammaPrior, Poisson
@@ -58,7 +59,7 @@ def log_joints(structure: Factorisation, values: Mapping[str, Array]) -> Array:
     """``structure.log_joint`` at every draw of ``values``, name -> (draws, *variable); (draws,)."""
     n_draws = len(next(iter(values.values())))
     draws = ({name: array[draw] for name, array in values.items()} for draw in range(n_draws))
-    if not isinstance(structure.likelihood, Poisson) or structure.data is None:
+    if not takes_likelihood(structure, (Poisson,)) or structure.data is None:
         with np.errstate(over="ignore"):  # a draw of a heavy tail may have a mean beyond all numbers, and lp = -inf
             return np.array([structure.log_joint(draw) for draw in draws])
     log_joint = LogJoint(structure, compress(structure), weigh(structure), SERIAL)

@@ -5,6 +5,13 @@ that touches the objective at the old w (Poisson: pull = sum E[C], drag = sum we
 
     w = (pull + a - 1) / (drag + r)        mode of the density
     w = (pull + a) / (drag + r)            mode of the density of log w (Cemgil 2009, eq. 20 and 21)
+
+A half-normal prior of precision q leads to the root of a quadratic, with p = 0, and 1 of log w::
+
+    w = 2 (pull + p) / (drag + sqrt(drag^2 + 4 q (pull + p)))
+
+Of squared error pull and drag belong to a minorant that is quadratic itself, and this lies between the old w and its
+peak.
 """
 
 from __future__ import annotations
@@ -22,22 +29,39 @@ from nmf_zoo.structure import Array
 def update(
     side: Side, mode: str, old: Array, pull: Array, drag: Array, values: Mapping[str, Array], workers: Workers
 ) -> tuple[Array, float]:
-    """(update, KKT residual of the old) of a flat or gamma factor (rows, K).
+    """(update, KKT residual of the old) of a flat, gamma or half-normal factor (rows, K); known columns stay.
 
     A cell where nothing is observed and there is no prior stays. The residual is 0 at a stationary point:
     max |min(w / its column's largest, 1 - w_new / w)|, where 1 - w_new / w is the gradient, scaled by w's denominator.
     """
+    if side.factor.known is not None:
+        free = side.free
+        new, residual = _update(side, mode, old[:, free], pull[:, free], drag[:, free], values, workers)
+        return side.with_free(old, new), residual
+    return _update(side, mode, old, pull, drag, values, workers)
+
+
+def _update(
+    side: Side, mode: str, old: Array, pull: Array, drag: Array, values: Mapping[str, Array], workers: Workers
+) -> tuple[Array, float]:
     if old.size == 0:
         return old.copy(), 0.0
-    power = np.zeros((1, 1))
-    if side.is_gamma:
-        shape, rate = side.prior(values)
-        power, drag = shape - 1.0 if mode == "density" else shape, drag + rate
+    power, rate, curve = side.terms(mode, values)
+    drag = drag + rate
+    if side.is_half_normal:
+        new = np.maximum(root_of_quadratic(pull + power, drag, curve), FLOOR)
+        return new, stationarity(old, new)
     row, new, top = np.zeros((1, old.shape[1])), np.empty(old.shape), largest_of_columns(old)
     drag, power = np.ascontiguousarray(drag + row), np.ascontiguousarray(power + row)
     old, pull = np.ascontiguousarray(old), np.ascontiguousarray(pull)
     residuals = workers.map_rows(lambda *rows: update_rows(new, old, pull, drag, power, top, *rows), old)
     return new, max(residuals)
+
+
+def root_of_quadratic(pull: Array, drag: Array, curve: Array) -> Array:
+    """Where pull log w - drag w - curve w^2 / 2 is highest, of curves > 0."""
+    bottom = drag + np.hypot(drag, 2.0 * np.sqrt(curve * pull))
+    return 2.0 * _ratio(pull, np.broadcast_to(bottom, pull.shape))
 
 
 def peak_on_simplex(old: Array, pull: Array, drag: Array) -> Array:

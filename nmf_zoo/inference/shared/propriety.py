@@ -1,7 +1,8 @@
 """Whether a posterior exists at all when a factor has no prior: what samplers must ask before they start.
 
 A flat factor can grow while the other one shrinks. Its posterior is proper only when the other factor's prior pins the
-scale: for GaP, W flat and H ~ Gamma(alpha, beta), when alpha_k N > F. Powers have rules of their own
+scale: for GaP, W flat and H ~ Gamma(alpha, beta), when alpha_k N > F. A half-normal density is below a multiple of an
+exponential one and like it near 0, a gamma density of shape 1. Powers have rules of their own
 (:mod:`nmf_zoo.inference.shared.propriety_of_powers`).
 
 Of chains, log-normal ones pin it. Binary ones do not: a component is off at all times with a positive probability, and
@@ -11,6 +12,8 @@ then the F weights of its component reach up to 1 / e.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from nmf_zoo.inference.shared import propriety_of_powers as powers
@@ -18,18 +21,18 @@ from nmf_zoo.inference.shared.layout import weigh
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.structure import (
     Array,
-    BasisChainPrior,
     Cells,
+    ChainPrior,
     Exponential,
     Factor,
     Factorisation,
     Fixed,
     Flat,
+    HalfNormalPrior,
     InverseGammaPrior,
-    LogNormalARPrior,
+    Likelihood,
     Normal,
     Poisson,
-    UnitChainPrior,
 )
 
 
@@ -38,14 +41,25 @@ def is_proper(structure: Factorisation) -> Verdict:
     free = [name for name, unknown in structure.unknowns.items() if unknown.prior.is_flat]
     if free:
         return Verdict(f"hyperparameter {', '.join(free)} is free: give it a proper prior to sample it")
-    if isinstance(structure.likelihood, Exponential):
-        return powers.is_proper(structure)
-    W, H = structure.W, structure.H
-    flat = [factor for factor in (W, H) if isinstance(factor.prior, Flat)]
+    rule = RULES.get(type(structure.likelihood))
+    if rule is not None:
+        return rule(structure)
+    flat = _flat_factors(structure)
     if not flat:
         return CAN_RUN
-    if not isinstance(structure.likelihood, Poisson | Normal):
-        return Verdict(f"{flat[0].name} has no prior, and what {structure.likelihood.family} data hold is not known")
+    return Verdict(f"{flat[0].name} has no prior, and what {structure.likelihood.family} data hold is not known")
+
+
+def _flat_factors(structure: Factorisation) -> list[Factor]:
+    return [factor for factor in (structure.W, structure.H) if isinstance(factor.prior, Flat)]
+
+
+def _is_scale_held(structure: Factorisation) -> Verdict:
+    """Counts and squared error: one flat factor at the most, which the other one's prior and the data hold."""
+    W, H = structure.W, structure.H
+    flat = _flat_factors(structure)
+    if not flat:
+        return CAN_RUN
     if len(flat) == 2:
         return Verdict(f"{W.name} and {H.name} have no prior: their posterior is improper")
     axis = 0 if flat[0] is W else 1
@@ -57,6 +71,14 @@ def is_proper(structure: Factorisation) -> Verdict:
     return _is_pinned(structure, flat[0], H if axis == 0 else W, axis)
 
 
+# What is known of each likelihood; of another one, that two proper priors make a proper posterior.
+RULES: dict[type[Likelihood], Callable[[Factorisation], Verdict]] = {
+    Poisson: _is_scale_held,
+    Normal: _is_scale_held,
+    Exponential: powers.is_proper,
+}
+
+
 def _is_pinned(structure: Factorisation, flat: Factor, other: Factor, axis: int) -> Verdict:
     if isinstance(other.prior, Fixed):
         return _is_seen(structure, flat, other.prior.value, axis)
@@ -64,26 +86,28 @@ def _is_pinned(structure: Factorisation, flat: Factor, other: Factor, axis: int)
         return Verdict(f"{flat.variable} has no prior and some components of {other.name} are known: give it a prior")
     if other.unknowns:
         return Verdict(f"{flat.name} has no prior and the hyperparameters of {other.name} are unknown")
-    if isinstance(other.prior, BasisChainPrior | UnitChainPrior):
-        never = "off at all times" if isinstance(other.prior, BasisChainPrior) else "near 0 at all times"
+    if isinstance(other.prior, ChainPrior) and other.prior.never:
         return Verdict(
-            f"{flat.name} has no prior, and nothing is known of the weights of a component that is {never}: "
-            f"give {flat.name} a prior"
+            f"{flat.name} has no prior, and nothing is known of the weights of a component that is "
+            f"{other.prior.never}: give {flat.name} a prior"
         )
-    if isinstance(other.prior, InverseGammaPrior | LogNormalARPrior):
+    if isinstance(other.prior, InverseGammaPrior | ChainPrior):
         # all moments of 1 / h are finite, and one seen cell holds a row's
         return CAN_RUN
     least = _least_share(structure, other, axis)
     if least > 1:
         return CAN_RUN
+    shapes = "gamma shapes"
+    if isinstance(other.prior, HalfNormalPrior):
+        shapes = "cells (a half-normal counts as a gamma shape of 1)"
     if is_complete(structure):
         return Verdict(
-            f"{flat.name} has no prior, so that its posterior is proper only if the gamma shapes of {other.name} "
+            f"{flat.name} has no prior, so that its posterior is proper only if the {shapes} of {other.name} "
             f"sum to more than {flat.shape[axis]} in each component; the least sum is {least * flat.shape[axis]:.6g}"
         )
     return Verdict(
         f"{flat.name} has no prior and cells are missing, so that its posterior is known to be proper only if the "
-        f"gamma shapes of {other.name}, each divided by the observed cells it serves, sum to more than 1 over the "
+        f"{shapes} of {other.name}, each divided by the observed cells it serves, sum to more than 1 over the "
         f"observed cells of every row or column of X along {flat.name}; the least sum is {least:.6g}"
     )
 
@@ -94,7 +118,8 @@ def _least_share(structure: Factorisation, other: Factor, axis: int) -> float:
     Above 1 the posterior is proper, because integrating the other factor out leaves at most prod_f (r + w_f)^-share_f;
     of complete data this is alpha_k N > F itself, which is necessary too.
     """
-    shapes = np.broadcast_to(other.prior.shape.resolve({}), other.shape)
+    is_half_normal = isinstance(other.prior, HalfNormalPrior)
+    shapes = np.broadcast_to(1.0 if is_half_normal else other.prior.shape.resolve({}), other.shape)
     shapes = shapes.T if axis == 0 else shapes  # (columns along the other factor, K)
     if is_complete(structure):
         return float(shapes.sum(axis=0).min() / structure.shape[axis])

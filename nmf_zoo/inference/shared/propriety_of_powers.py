@@ -13,8 +13,12 @@ integral over w is one over s: dw = const s^(K-1) ds / prod_k m_k.
   l <= s max_k h_kn / m_k: then s^(K-1-z+sum q) is integrable when **z < K + sum_n q_fn**. It costs h_kn^q, whose
   expectation is finite when sum_f q_fn < alpha_kn. Each column's least alpha goes to the rows in need in equal parts.
 
+Where some components of W are known and m are not, s is a sum over the latter, and K becomes m. In a row where a known
+component is positive, w_k h_kn is a background whose inverse has all moments, and its zeros are not bare.
+
 The rest are moments of 1 / h. A gamma factor (shape a) has such moments below a only: sampled beside bare zeros, whose
-1 / l <= const prod_k (w_k h_k)^(-1/K), it must have shapes above z / K along every row.
+1 / l <= const prod_k (w_k h_k)^(-1/K), it must have shapes above z / K along every row. Near 0 a half-normal density is
+that of a gamma with shape 1.
 """
 
 from __future__ import annotations
@@ -24,7 +28,16 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
-from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, Flat, GammaPrior, InverseGammaPrior
+from nmf_zoo.structure import (
+    Array,
+    Factor,
+    Factorisation,
+    Fixed,
+    Flat,
+    GammaPrior,
+    HalfNormalPrior,
+    InverseGammaPrior,
+)
 
 
 class Seen(NamedTuple):
@@ -43,9 +56,9 @@ class Seen(NamedTuple):
 def is_proper(structure: Factorisation) -> Verdict:
     """CAN_RUN when the posterior is known to be proper, else the reason; hyperparameters have proper priors."""
     W, H = structure.W, structure.H
-    mixed = [factor for factor in (W, H) if factor.known is not None]
-    if mixed:
-        return Verdict(f"some components of {mixed[0].name} are known, beside which nothing is known of its posterior")
+    told = _is_told_beside(structure)
+    if not told:
+        return told
     flat = [factor for factor in (W, H) if isinstance(factor.prior, Flat)]
     if len(flat) == 2:
         return Verdict(f"{W.name} and {H.name} have no prior: their posterior is improper")
@@ -53,6 +66,22 @@ def is_proper(structure: Factorisation) -> Verdict:
         axis = 0 if flat[0] is W else 1
         return _is_pinned(structure, axis, _seen(structure, axis))
     return _bears_zeros(structure)
+
+
+def _is_told_beside(structure: Factorisation) -> Verdict:
+    """Whether what follows holds beside known components."""
+    W, H = structure.W, structure.H
+    for factor, other in ((W, H), (H, W)):
+        if factor.known is None:
+            continue
+        words = f"some components of {factor.name} are known, beside which it is not known to be proper"
+        if any(isinstance(own.prior, GammaPrior) for own in (W, H)):
+            return Verdict(f"{words} under gamma priors")
+        if isinstance(other.prior, Flat) or not structure.free_in_both.any():
+            return Verdict(f"{words} unless {other.name} has a prior")
+        if other.known is not None and isinstance(factor.prior, Flat):
+            return Verdict(f"{words} without a prior of {factor.variable}")
+    return CAN_RUN
 
 
 def _seen(structure: Factorisation, axis: int) -> Seen:
@@ -73,11 +102,14 @@ def _is_pinned(structure: Factorisation, axis: int, seen: Seen) -> Verdict:
     if other.unknowns:
         return Verdict(f"{flat.name} has no prior and the hyperparameters of {other.name} are unknown")
     if not isinstance(other.prior, InverseGammaPrior):
-        reason = f"under a gamma prior of {other.name}, whose cells come close to 0, it is not known to be proper"
-        return Verdict(f"{flat.name} has no prior, and {reason}")
-    rank, cells = structure.rank, seen.per_row(slice(None), flat.shape[axis])
+        reason = "whose cells come close to 0, it is not known to be proper"
+        return Verdict(f"{flat.name} has no prior, and under a {other.prior.family} prior of {other.name}, {reason}")
+    rank, cells = int(structure.free_in_both.sum()), seen.per_row(slice(None), flat.shape[axis])
     if np.any(cells <= rank):
         return _too_few(flat, int(cells.min()), rank)
+    if flat.known is not None:
+        is_free = ~np.any(flat.known.values > 0, axis=1 - axis)[seen.own]
+        seen = seen._replace(is_bare=seen.is_bare & is_free, is_forcing=seen.is_forcing & is_free)
     shapes = np.broadcast_to(other.prior.shape.resolve({}), other.shape).min(axis=axis)
     zeros = seen.per_row(seen.is_bare, flat.shape[axis])
     return _outweighed(flat, zeros, zeros >= rank + _credit(seen, zeros >= rank, shapes))
@@ -126,7 +158,7 @@ def _is_seen(flat: Factor, known: Array, length: int, seen: Seen) -> Verdict:
 def _bears_zeros(structure: Factorisation) -> Verdict:
     """Both factors have a prior or are known: only bare zeros can make the posterior improper."""
     for axis, (factor, other) in enumerate(((structure.W, structure.H), (structure.H, structure.W))):
-        if not factor.unknowns and not isinstance(factor.prior, GammaPrior):
+        if not factor.unknowns and not isinstance(factor.prior, GammaPrior | HalfNormalPrior):
             continue
         seen = _seen(structure, axis)
         if not np.any(seen.is_bare):
@@ -137,12 +169,13 @@ def _bears_zeros(structure: Factorisation) -> Verdict:
                 f"hyperparameter {names} is unknown, and X holds {int(seen.is_bare.sum())} zeros, where the density "
                 f"has no bound as {factor.name} goes to 0: give X a background or {names} a value"
             )
-        if isinstance(factor.prior, GammaPrior):
+        if isinstance(factor.prior, GammaPrior | HalfNormalPrior):
             shared = 1 if isinstance(other.prior, Fixed) and np.any(other.prior.value == 0) else structure.rank
-            shapes = np.broadcast_to(factor.prior.shape.resolve({}), factor.shape).min(axis=1 - axis)
+            shape = 1.0 if isinstance(factor.prior, HalfNormalPrior) else factor.prior.shape.resolve({})
+            shapes = np.broadcast_to(shape, factor.shape).min(axis=1 - axis)
             if np.any(seen.per_row(seen.is_bare, factor.shape[axis]) >= shared * shapes):
                 return Verdict(
-                    f"{factor.name} has a gamma prior, and X holds too many zeros for its posterior to be known to be "
-                    f"proper: give {factor.name} an inverse-gamma prior or X a background"
+                    f"{factor.name} has a {factor.prior.family} prior, and X holds too many zeros for its posterior to "
+                    f"be known to be proper: give {factor.name} an inverse-gamma prior or X a background"
                 )
     return CAN_RUN

@@ -19,9 +19,7 @@ from nmf_zoo.structure import (
     Flat,
     GammaPrior,
     InverseGammaPrior,
-    Known,
     Likelihood,
-    Normal,
     Offset,
     Poisson,
     ends_of,
@@ -63,13 +61,12 @@ def takes_known(structure: Factorisation, does: bool) -> Verdict:
     return Verdict(f"{known} of the {structure.rank} components of {mixed[0].name} are known, and it takes all or none")
 
 
-def has_known_hyperparameters(structure: Factorisation) -> Verdict:
-    """CAN_RUN when no unknown hyperparameter belongs to a factor of which some components are known."""
-    for factor in (structure.W, structure.H):
-        if factor.known is not None and factor.unknowns:
-            names = ", ".join(unknown.name for unknown in factor.unknowns)
-            return Verdict(f"hyperparameter {names} of {factor.variable} is unknown, beside known components: give it")
-    return CAN_RUN
+def knows_weights_only(structure: Factorisation) -> Verdict:
+    """CAN_RUN when no component of H is known beside unknown ones: for passes that move whole columns of H."""
+    H = structure.H
+    if H.known is None:
+        return CAN_RUN
+    return Verdict(f"some components of {H.name} are known, and it takes known ones of W alone: exchange the factors")
 
 
 def takes_priors(structure: Factorisation, *families: Any) -> Verdict:
@@ -118,7 +115,7 @@ def takes_powers(structure: Factorisation) -> Verdict:
 
 
 def takes_scale(structure: Factorisation, name: str, least: float, most: float, precision: str = "float64") -> Verdict:
-    """Whether the largest X, unless 0, also over exposure or sigma, lies in ``least`` to ``most``; they in `UNITS`."""
+    """Whether the largest X, unless 0, also over exposure or scale, lies in ``least`` to ``most``; they in `UNITS`."""
     if precision == "float32":
         name, (least, most) = f'{name}(precision="float32")', SINGLE
     largest = float(np.max(np.abs(structure.data.observed_values), initial=0.0))
@@ -129,10 +126,10 @@ def takes_scale(structure: Factorisation, name: str, least: float, most: float, 
             ends = ends_of(likelihood.exposure)
             found += [(f"{of_X} over an exposure of {end:g}", np.divide(largest, end)) for end in ends]
             others += [("an exposure", end) for end in ends]
-        if isinstance(likelihood, Normal) and isinstance(likelihood.sigma, Known):
-            sigma = float(likelihood.sigma.value)
-            found.append((f"{of_X} over sigma", np.divide(largest, sigma)))
-            others.append(("sigma", sigma))
+        if likelihood.known_scale is not None:
+            of_scale, scale = likelihood.known_scale
+            found.append((f"{of_X} over {of_scale}", np.divide(largest, scale)))
+            others.append((of_scale, scale))
     checks = [(*other, *UNITS) for other in others] + [(*one, least, most) for one in found if largest]
     for what, size, low, high in checks:
         if not low <= size <= high:

@@ -1,9 +1,12 @@
-"""Slice sampling of hyperparameters of gamma and inverse-gamma priors, all entries of a variable at once.
+"""Draws of hyperparameters of gamma, inverse-gamma and half-normal priors, all entries of a variable at once.
 
 Given the factors, the entries of one hyperparameter are independent, and each depends on its cells only through their
 number, their sum and the sum of their logarithms; of an inverse-gamma prior, those of the cells' inverses, which are
-gamma (the Jacobian does not depend on hyperparameters). The draws are on the log scale, by stepping out and shrinking
-(Neal 2003, Slice sampling, figures 3 and 5), exact for every prior density.
+gamma (the Jacobian does not depend on hyperparameters), and of a half-normal prior the sum of squares. A rate or
+precision with a gamma prior and a mean or variance with an inverse-gamma prior have conditionals of the same kind, with
+A and B of :mod:`nmf_zoo.inference.shared.conjugate` at the cells, and are drawn from them. All others are slice sampled
+on the log scale, by stepping out and shrinking (Neal 2003, Slice sampling, figures 3 and 5), exact for every prior
+density.
 
 Unknown scales of a prior, moved together with the factor that has it.
 
@@ -11,8 +14,8 @@ Given H, its prior mean m can only take a step as small as H's many cells allow,
 they creep. But W H stays as it is on the line m -> c m, H -> c H, W -> W / c, and so does H's prior density against the
 change of volume; what is left is the prior of W, and that of m. This move draws c from there: log c is slice sampled,
 one for each component where m has one, one for all where m is common. So it goes for a rate (m -> m / c) and for the
-scale of an inverse-gamma prior, of W as of H. It is a partial resampling in the sense of Liu and Sabatti (2000),
-Generalised Gibbs sampler and multigrid Monte Carlo, Biometrika 87(2).
+scale of an inverse-gamma or half-normal prior, of W as of H. It is a partial resampling in the sense of Liu and Sabatti
+(2000), Generalised Gibbs sampler and multigrid Monte Carlo, Biometrika 87(2).
 """
 
 from __future__ import annotations
@@ -23,17 +26,21 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
+from nmf_zoo.inference.shared.conjugate import CONJUGATE
 from nmf_zoo.inference.shared.factor_view import sum_to
-from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, GammaPrior, InverseGammaPrior, Unknown
+from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, HalfNormalPrior, InverseGammaPrior, Unknown
 
 WIDTH = 1.0  # of the first bracket, in log units
 MAX_STEPS = 200  # of stepping out, split at random between the two sides, without which a limit would not be exact
 
 
 class Sums(NamedTuple):
-    """What a gamma prior sees of a factor (or of its inverses), per group of cells that share shape and rate."""
+    """What a gamma prior sees of a factor (or of its inverses), per group of cells that share shape and rate.
 
-    prior: GammaPrior
+    Of a half-normal prior ``total`` is that of half the squares, and there are no logarithms.
+    """
+
+    prior: GammaPrior | HalfNormalPrior
     n_cells: Array
     total: Array
     log_total: Array
@@ -41,17 +48,22 @@ class Sums(NamedTuple):
 
 def sum_groups(factor: Factor, value: Array) -> Sums:
     """Reduce a factor (our orientation) to its groups' sums: arrays of the prior parameters' joint shape."""
-    prior = factor.prior
+    prior, value = factor.prior, value if factor.known is None else factor.known.part(value)
     if isinstance(prior, InverseGammaPrior):
         prior, value = prior.of_inverses, 1.0 / value
-    assert isinstance(prior, GammaPrior)
+    assert isinstance(prior, GammaPrior | HalfNormalPrior)
     ties = np.broadcast_shapes((1, 1), *(p.shape for p in prior.parameters.values()))
     n_cells = np.full(ties, value.size / np.prod(ties))
+    if isinstance(prior, HalfNormalPrior):
+        return Sums(prior, n_cells, sum_to(np.square(value) / 2, ties), np.zeros(ties))
     return Sums(prior, n_cells, sum_to(value, ties), sum_to(np.log(value), ties))
 
 
 def log_prior_of_groups(sums: Sums, values: Mapping[str, Array]) -> Array:
     """log p(factor | hyperparameters), summed over the cells of each group, up to the Jacobian of inverses."""
+    if isinstance(sums.prior, HalfNormalPrior):
+        precision = sums.prior.precision_of(values)
+        return sums.n_cells * np.log(precision) / 2 - precision * sums.total
     shape, rate = sums.prior.shape_and_rate(values)
     constant = shape * np.log(rate) - gammaln(shape)
     return sums.n_cells * constant + (shape - 1) * sums.log_total - rate * sums.total
@@ -65,6 +77,10 @@ def draw_hyperparameters(
         (factor, sum_groups(factor, value)) for factor, value in ((structure.W, W), (structure.H, H)) if factor.unknowns
     ]
     for name, unknown in structure.unknowns.items():
+        drawn = draw_conjugate(unknown, [sums for _, sums in groups], values, generator)
+        if drawn is not None:
+            values[name] = drawn
+            continue
 
         def log_density(log_value: Array, name: str = name, unknown: Unknown = unknown) -> Array:
             proposed = {**values, name: np.exp(log_value)}
@@ -77,6 +93,28 @@ def draw_hyperparameters(
             return density
 
         values[name] = np.exp(slice_draw(log_density, np.log(values[name]), generator))
+
+
+def draw_conjugate(
+    unknown: Unknown, groups: list[Sums], values: Mapping[str, Array], generator: np.random.Generator
+) -> Array | None:
+    """A draw of a hyperparameter whose conditional is gamma or inverse-gamma; None of one whose isn't."""
+    uses = [
+        (sums, role, own)
+        for sums in groups
+        for role, own in sums.prior.parameters.items()
+        if isinstance(own, Unknown) and own.name == unknown.name
+    ]
+    if {CONJUGATE.get(role) for _, role, _ in uses} != {unknown.prior.kind}:
+        return None
+    shape, rate = (np.broadcast_to(arg, unknown.variable_shape) for arg in unknown.prior.args)
+    for sums, role, own in uses:
+        cells = sums.prior.shape.resolve(values) if isinstance(sums.prior, GammaPrior) else 0.5
+        for_rate = cells * sums.total if role == "mean" else sums.total
+        shape = shape + sum_to(cells * sums.n_cells, own.shape).reshape(unknown.variable_shape)
+        rate = rate + sum_to(for_rate, own.shape).reshape(unknown.variable_shape)
+    u = generator.gamma(shape) / rate
+    return u if unknown.prior.kind == "gamma" else 1.0 / u
 
 
 def slice_draw(log_density: Callable[[Array], Array], start: Array, generator: np.random.Generator) -> Array:
@@ -122,7 +160,8 @@ def _shrink(density, level, start, lower, upper, generator) -> Array:
 # -- a prior's scale together with its factor ------------------------------------------------------------------------
 
 
-DIRECTIONS = {"mean": 1.0, "scale": 1.0, "rate": -1.0}  # how a parameter follows its factor
+# how a parameter follows its factor, as powers of it
+DIRECTIONS = {"mean": 1.0, "scale": 1.0, "rate": -1.0, "sigma": 1.0, "variance": 2.0, "precision": -2.0}
 
 
 class Scale(NamedTuple):
@@ -134,9 +173,12 @@ class Scale(NamedTuple):
 
 
 def scales_of(structure: Factorisation) -> list[Scale]:
-    """The unknowns that scale one factor and do nothing else, where the other factor can make up for it."""
+    """The unknowns that scale one factor and do nothing else, where the other factor can make up for it.
+
+    Beside known components none: what is known can't.
+    """
     factors, found = (structure.W, structure.H), []
-    if any(isinstance(factor.prior, Fixed) for factor in factors):
+    if not structure.free_in_both.all():
         return []
     names = [unknown.name for factor in factors for unknown in factor.unknowns]
     for of, factor in enumerate(factors):
@@ -169,6 +211,14 @@ def draw_scale_moves(
         yield c if scale.of == 0 else 1.0 / c
 
 
+def draw_orbit_scales(
+    structure: Factorisation, W: Array, H: Array, values: Mapping[str, Array], generator: np.random.Generator
+) -> Array:
+    """(K,) by which W is to be multiplied and H divided: W H stays, and the priors say how likely each is."""
+    of_W, of_H = log_prior_scaled(structure.W, W, 0, values), log_prior_scaled(structure.H, H, 1, values)
+    return np.exp(slice_draw(lambda s: of_W(s) + of_H(-s), np.zeros(structure.rank), generator))
+
+
 def log_density_along(
     structure: Factorisation, scale: Scale, W: Array, H: Array, values: dict[str, Array]
 ) -> Callable[[Array], Array]:
@@ -185,7 +235,7 @@ def log_density_along(
     return log_density
 
 
-def log_prior_scaled(factor: Factor, value: Array, axis: int, values: dict[str, Array]) -> Callable[[Array], Array]:
+def log_prior_scaled(factor: Factor, value: Array, axis: int, values: Mapping[str, Array]) -> Callable[[Array], Array]:
     """log p(e^s v), with the change of volume, of each component's cells v, which lie along ``axis``; s is (K,)."""
     if isinstance(factor.prior, GammaPrior):
         shape, rate = factor.prior.shape_and_rate(values)
@@ -195,4 +245,7 @@ def log_prior_scaled(factor: Factor, value: Array, axis: int, values: dict[str, 
         shape, scale = factor.prior.shape_and_scale(values)
         shapes, pull = np.broadcast_to(shape, factor.shape).sum(axis=axis), (scale / value).sum(axis=axis)
         return lambda s: -shapes * s - pull * np.exp(-s)
+    if isinstance(factor.prior, HalfNormalPrior):
+        halves = (factor.prior.precision_of(values) * np.square(value) / 2).sum(axis=axis)
+        return lambda s: factor.shape[axis] * s - halves * np.exp(2 * s)
     return lambda s: factor.shape[axis] * s

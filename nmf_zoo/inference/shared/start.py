@@ -24,7 +24,17 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.inference.shared.layout import weigh
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
-from nmf_zoo.structure import Array, Dense, Factor, Factorisation, Fixed, GammaPrior, HyperPrior, InverseGammaPrior
+from nmf_zoo.structure import (
+    Array,
+    Dense,
+    Factor,
+    Factorisation,
+    Fixed,
+    GammaPrior,
+    HalfNormalPrior,
+    HyperPrior,
+    InverseGammaPrior,
+)
 
 FILL = 0.01  # of the mean cell, in place of NNDSVD's zeros
 MIXED = 0.3  # how much of the mean profile every k-means++ profile holds
@@ -237,6 +247,8 @@ def _prior_mean(factor: Factor, values: Mapping[str, Array]) -> float:
     if isinstance(factor.prior, InverseGammaPrior):  # its mean may be infinite, and is far above most cells
         shape, scale = factor.prior.shape_and_scale(values)
         return float(np.exp(np.mean(np.log(scale / shape))))
+    if isinstance(factor.prior, HalfNormalPrior):
+        return float(np.exp(-np.mean(np.log(factor.prior.precision_of(values))) / 2))
     if not isinstance(factor.prior, GammaPrior):
         known = np.empty(0) if factor.known is None else factor.known.values
         return float(known[known > 0].mean()) if np.any(known > 0) else 1.0

@@ -8,7 +8,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, did_you_mean
 from nmf_zoo.files import replacing, write_figure
 from nmf_zoo.interfaces.cli import catalogue
 from nmf_zoo.interfaces.cli.fit import declare, make_options
@@ -83,7 +83,8 @@ def _parse_engine(flag: str, text: str) -> tuple[str, dict[str, Any]]:
     if name not in catalogue.engines() or (not colon and "," in text):
         wrong = name.partition(",")[2] or name  # what follows an engine without options is meant to be another one
         allowed = f"engines separated by commas: {', '.join(catalogue.engines())}"
-        raise InputError(flag, repr(wrong), allowed, "options follow a colon, e.g. gibbs:moves=scale")
+        do = did_you_mean(wrong, catalogue.engines()) or "options follow a colon, e.g. gibbs:moves=scale"
+        raise InputError(flag, repr(wrong), allowed, do)
     options = catalogue.engines()[name].arguments
     values: dict[str, str] = {}
     for part in rest.split(",") if rest else []:
@@ -94,7 +95,8 @@ def _parse_engine(flag: str, text: str) -> tuple[str, dict[str, Any]]:
         elif not equals and values:
             values[last] += f",{part}"
         else:
-            raise InputError(flag, repr(text), f"options of {name}, each once: {', '.join(options) or 'it has none'}")
+            expected = f"options of {name}, each once: {', '.join(options) or 'it has none'}"
+            raise InputError(flag, repr(text), expected, "" if option in values else did_you_mean(option, options))
     return name, {option: _parse_option(options[option], value) for option, value in values.items()}
 
 

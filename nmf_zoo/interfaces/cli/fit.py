@@ -148,11 +148,14 @@ def read_table(arguments: argparse.Namespace) -> tuple[Any, Sequence[str] | None
     """The numbers of the input file, and labels of features and samples where it, or ``--labels``, has them."""
     from nmf_zoo.interfaces.tables import read_labels, read_matrix
 
-    layout = {
-        name: None if text is None else parse_yes_no(f"--{name.replace('_', '-')}", text)
-        for name, text in (("header", arguments.header), ("row_labels", arguments.row_labels))
-    }
-    matrix = read_matrix(arguments.input, transpose=arguments.transpose, key=arguments.key, **layout)
+    matrix = read_matrix(
+        arguments.input,
+        transpose=arguments.transpose,
+        key=arguments.key,
+        layer=arguments.layer,
+        header=_yes_no("--header", arguments.header),
+        row_labels=_yes_no("--row-labels", arguments.row_labels),
+    )
     features = matrix.rows if arguments.labels is None else read_labels(arguments.labels)
     if features is not None and len(features) != matrix.shape[0]:
         expected = f"{matrix.shape[0]}, one per feature of {arguments.input}"
@@ -179,6 +182,10 @@ def read_data(arguments: argparse.Namespace) -> dict[str, Any]:
         elif given is not None:
             data[name] = as_mask(given, _dense(read_matrix(given, transpose=arguments.transpose).values))
     return data | ({"observed": arguments.observed} if arguments.observed else {})
+
+
+def _yes_no(flag: str, text: str | None) -> bool | None:
+    return None if text is None else parse_yes_no(flag, text)
 
 
 def read_offset(flag: str, given: list[Path], transpose: bool, is_dense: bool) -> Any:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from nmf_zoo.interfaces.cli import catalogue
 from nmf_zoo.interfaces.cli.parser import NOT_HYPERPARAMETERS
 
+if TYPE_CHECKING:
+    from nmf_zoo.structure import Factorisation
+
+OTHERS = ("stream", "evidence")  # verbs beside those of `engine=`
 WIDE = [[3, 0, 5, 1, 2], [1, 4, 0, 2, 6]]  # more samples than features, so that a flat W has a proper posterior
-OF_POWERS = ("is-nmf",)  # models whose data are positive numbers; of all others they are counts
 
 
 def run_models(arguments: argparse.Namespace) -> int:
@@ -25,23 +30,60 @@ def run_engines(arguments: argparse.Namespace) -> int:
 
 
 def engine_table(markdown: bool = False) -> str:
-    """Model x engine, by the engines' verdicts on small complete matrices; the reasons stand below."""
+    """Model x engine, then x stream and method, by their verdicts on small complete matrices; reasons stand below."""
     import numpy as np
 
-    from nmf_zoo.inference.registry import names, verb_of, verdict
+    from nmf_zoo.inference.registry import fitting, named, names, verb_of, verdict
     from nmf_zoo.models import MODELS
     from nmf_zoo.reading import read
 
+    def reason(name: str, verb: str, structure: Factorisation) -> str:
+        """Why none of this name runs it; "" when one does."""
+        reasons = [verdict(structure, entry).reason for entry in fitting(named(name, verb), structure)]
+        return "" if "" in reasons else reasons[0]
+
+    def structure(model: str, declare: Callable[[Any, Any], Any], data: Any) -> Factorisation:
+        found = read(declare(MODELS[model], data))
+        return found if found.likelihood.is_discrete else read(declare(MODELS[model], data + 0.5))
+
+    data, forms = np.array(WIDE), declarations()
+    wide, tall = ({at: structure(at[0], declare, X) for at, declare in forms.items()} for X in (data, data.T))
     notes: list[str] = []
-    rows = [["model", *(f"{name} ({verb_of(name)})" for name in names())]]
-    for name, builder in MODELS.items():
-        data = np.array(WIDE) + (0.5 if name in OF_POWERS else 0)
-        wide, tall = (read(builder(X, rank=1)) for X in (data, data.T))
-        rows.append(
-            [name, *(_mark(verdict(wide, engine).reason, verdict(tall, engine).reason, notes) for engine in names())]
-        )
-    table = _as_markdown(rows) if markdown else _as_text(rows)
-    return "\n".join([*table, "", *(f"{number}. {note}" for number, note in enumerate(notes, start=1))])
+    lines: list[str] = []
+    # Those of `engine=`, then streams and methods for the evidence.
+    for columns in ([(name, verb_of(name)) for name in names()], [(name, v) for v in OTHERS for name in names(v)]):
+        rows = [["model", *(f"{name} ({verb})" for name, verb in columns)]]
+        for at in forms:
+            reasons = ((reason(*column, wide[at]), reason(*column, tall[at])) for column in columns)
+            rows.append([", ".join(filter(None, at)), *(_mark(*pair, notes) for pair in reasons)])
+        lines += [*(_as_markdown(rows) if markdown else _as_text(rows)), ""]
+    return "\n".join([*lines, *(f"{number}. {note}" for number, note in enumerate(notes, start=1))])
+
+
+def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
+    """(model, form) -> a declaration of a table by the builder: every model as it is, then other forms of some."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    from nmf_zoo.models import MODELS
+
+    def plain(**options: Any) -> Callable[[Any, Any], Any]:
+        return lambda build, X: build(X, **options)
+
+    def known(**options: Any) -> Callable[[Any, Any], Any]:
+        """The first component of W known."""
+        return lambda build, X: build(X, known=np.ones((len(X), 1)), **options)
+
+    def sparse(build: Any, X: Any) -> Any:
+        depths = 1.0 + np.arange(X.shape[1])[None]
+        return build(sp.csr_array(X), 1, exposure=(np.ones((len(X), 1)), depths), background=0.5)
+
+    found: dict[tuple[str, str], Callable[[Any, Any], Any]] = {(name, ""): plain(rank=1) for name in MODELS}
+    found |= {("gamma-nmf", word): plain(rank=1, prior=word) for word in ("hpf", "ard")}
+    found |= {(name, "known beside new"): known(rank=2) for name in MODELS}
+    found |= {(name, "all known"): known(rank=1) for name in MODELS}
+    found |= {("gamma-nmf", "known_strength"): known(rank=2, known_strength=9.0)}
+    return found | {(name, "sparse, with offsets"): sparse for name in ("poisson-nmf", "gamma-nmf", "gap", "hmm-nmf")}
 
 
 def _mark(on_wide: str, on_tall: str, notes: list[str]) -> str:

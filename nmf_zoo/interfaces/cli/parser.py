@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nmf_zoo import __version__
+from nmf_zoo.errors import did_you_mean
 from nmf_zoo.interfaces.cli import catalogue
 from nmf_zoo.interfaces.cli.catalogue import Argument, Entry
 
@@ -31,7 +32,7 @@ NOT_OPTIONS = {
     "on_step",
 }  # objects of Python; --initvals, --search, --log-likelihood and an output that ends in .zarr stand for most
 
-TABLE = ".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet; features in rows"
+TABLE = ".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet, features in rows; .h5ad; a folder: 10x, AnnData's Zarr"
 KINDS = ("components", "activations", "trace", "objective")  # pictures that need a result and nothing else
 EXIT_CODES = "0 done, 1 failed, 2 bad input, 130 interrupted by Ctrl-C, 143 by SIGTERM; what was drawn is then saved"
 NOT_OF_RANKS = {"vb"}  # of a method: objects of Python
@@ -48,8 +49,20 @@ class Parser(argparse.ArgumentParser):
         """A command refuses what it doesn't know by itself, so that its own help is the one to see."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            hints = (did_you_mean(word.partition("=")[0], self._option_string_actions) for word in unknown)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{_after(next(filter(None, hints), ''))}")
         return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            hint = did_you_mean(value, action.choices or ())
+            raise argparse.ArgumentError(action, f"{error.message}{_after(hint)}") from None
+
+
+def _after(hint: str) -> str:
+    return f"; {hint}" if hint else ""
 
 
 def make_parser() -> Parser:
@@ -73,6 +86,7 @@ def make_parser() -> Parser:
     _fill_plot(command("plot", "show", "draw a result: components or activations with their uncertainty, or its trace"))
     _fill_export(command("export", "export", "write a result as tables, CSV or Parquet"))
     _fill_report(command("report", "report", "write one self-contained web page on a result"))
+    _fill_modes(command("modes", "modes", "weigh the modes that a result's chains are in, and pool its draws by these"))
     _fill_compare(command("compare", "compare", "run several engines on one model and compare them"))
     command("models", "lists", "list the models and their hyperparameters")
     engines = command("engines", "lists", "show which engine runs which model, and why not")
@@ -150,6 +164,12 @@ def _fill_rank(parser: Parser) -> None:
         help="search for the best mode of every rank by so many local fits, of bound and holdout (default 16); 0: no "
         "search, the bound is the best of --restarts (default 10)",
     )
+    run.add_argument(
+        "--stability",
+        type=int,
+        metavar="FITS",
+        help="also fit each rank so many times without random parts of the data: which components come again",
+    )
     run.add_argument("--random-seed", metavar="SEED", help="the same seed gives the same numbers")
     run.add_argument("--cores", type=int, help="threads (default every core)")
     run.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="the same command goes on from there")
@@ -161,7 +181,8 @@ def _add_table(parser: Parser) -> None:
     table = parser.add_argument_group("the input file")
     table.add_argument("--transpose", action="store_true", help="samples are in the rows")
     table.add_argument("--labels", "--vocab", type=Path, metavar="FILE", help="feature names, one per line (.gz too)")
-    table.add_argument("--key", help="which array of an .npz archive")
+    table.add_argument("--key", help="which array of an .npz archive, or kind of features of a folder of 10x")
+    table.add_argument("--layer", help="which layer of an AnnData file (default X)")
     table.add_argument("--header", metavar="yes|no", help="a text file has a header line (default: by its first lines)")
     table.add_argument(
         "--row-labels", metavar="yes|no", help="its first column holds labels (default: by its first lines)"
@@ -261,6 +282,23 @@ def _fill_report(parser: Parser) -> None:
     _add_model(parser, with_rank=False)
     parser.set_defaults(model=None)
     _add_input(parser)
+
+
+def _fill_modes(parser: Parser) -> None:
+    parser.add_argument("input", type=Path, help="a result of the Gibbs engine, .nc or .zarr")
+    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="the data that it is of")
+    text = "result .nc .zarr with what the modes weigh, or picture .png .pdf .svg; may be repeated"
+    parser.add_argument("-o", "--output", type=Path, action="append", help=text)
+    parser.add_argument("--force", action="store_true", help="overwrite the outputs")
+    parser.add_argument("--pool", action="store_true", help="write one posterior, of each mode as much as it weighs")
+    _add_model(parser, with_rank=False)
+    _add_input(parser)
+    run = parser.add_argument_group("the estimate")
+    run.add_argument("--draws", type=int, help="of each mode, at the most (default 2000)")
+    run.add_argument("--tune", type=int, help="warm-up sweeps before those of a sharper density (default 200)")
+    run.add_argument("--random-seed", metavar="SEED", help="the same seed gives the same estimate")
+    run.add_argument("--cores", type=int, help="threads (default every core)")
+    run.add_argument("--quiet", action="store_true", help="no bars")
 
 
 def _fill_compare(parser: Parser) -> None:

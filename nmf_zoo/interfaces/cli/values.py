@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, did_you_mean
 from nmf_zoo.files import shortened
 from nmf_zoo.interfaces.cli.catalogue import Argument
 from nmf_zoo.interfaces.cli.output import RESULTS
@@ -28,7 +28,8 @@ def parse_value(argument: Argument, text: str | bool) -> Any:
     kinds = [kind.strip() for kind in argument.annotation.split("|")]
     if "None" in kinds and text.lower() == "none":
         return None
-    for kind in kinds:
+    several = [kind for kind in kinds if kind.startswith("tuple[")] if "," in text else []
+    for kind in several or kinds:
         if kind != "None":
             return _parse_kind(argument.flag, kind, text)
     raise InputError(argument.flag, repr(text), "none")
@@ -46,7 +47,7 @@ def _parse_kind(flag: str, kind: str, text: str) -> Any:
     if kind.startswith("Literal["):
         allowed = ast.literal_eval(f"({kind[len('Literal[') : -1]},)")
         if _plain(text) not in allowed:
-            raise InputError(flag, repr(text), f"one of {', '.join(map(str, allowed))}")
+            raise InputError(flag, repr(text), f"one of {', '.join(map(str, allowed))}", did_you_mean(text, allowed))
     return _plain(text)
 
 
@@ -143,21 +144,22 @@ def parse_chain(flag: str, text: str) -> Any:
     recipe = NAMED[name]()
     given: dict[str, Any] = {}
     for role, value in _roles(flag, text, rest, name, recipe.arguments):
-        expected = f"a number for {role}, e.g. {role}=0.9" + ', or "stationary"' * (role == "initial")
+        word = ', or "stationary"' * recipe.distribution.takes_stationary(role)
+        expected = f"a number for {role}, e.g. {role}=0.9{word}"
         given[role] = value if value == "stationary" else _parse_number(flag, value, float, expected)
     return replace(recipe, arguments={**recipe.arguments, **given})
 
 
 def parse_prior(flag: str, text: str) -> Any:
-    """``hpf`` or ``ard``, or with numbers: ``ard:shape=5,scale=2``."""
+    """``hpf`` or ``ard``, or with numbers and words: ``ard:shape=5,cells=half-normal``."""
     from nmf_zoo.models.hierarchies import NAMED
 
     name, rest = _named(flag, text, NAMED, "ard:shape=5,scale=2")
-    roles = [field.name for field in fields(NAMED[name])]
-    given = {
-        role: _parse_number(flag, value, float, f"a number for {role}, e.g. {role}=5")
-        for role, value in _roles(flag, text, rest, name, roles)
-    }
+    defaults = {field.name: field.default for field in fields(NAMED[name])}
+    given: dict[str, Any] = {}
+    for role, value in _roles(flag, text, rest, name, defaults):
+        is_word, expected = isinstance(defaults[role], str), f"a number for {role}, e.g. {role}=5"
+        given[role] = value if is_word else _parse_number(flag, value, float, expected)
     try:
         return NAMED[name](**given)
     except InputError as error:
@@ -168,7 +170,8 @@ def _named(flag: str, text: str, names: Iterable[str], example: str) -> tuple[st
     """The name and what comes after its colon."""
     name, _, rest = text.partition(":")
     if name not in names:
-        raise InputError(flag, repr(text), f"{', '.join(names)}, or with parameters, e.g. {example}")
+        expected = f"{', '.join(names)}, or with parameters, e.g. {example}"
+        raise InputError(flag, repr(text), expected, did_you_mean(name, names))
     return name, rest
 
 
@@ -177,7 +180,8 @@ def _roles(flag: str, text: str, rest: str, name: str, roles: Iterable[str]) -> 
     seen = set[str]()
     for role, _, value in (part.partition("=") for part in rest.split(",") if part):
         if role not in roles:
-            raise InputError(flag, repr(text), f"parameters of {name}: {', '.join(roles)}")
+            expected = f"parameters of {name}: {', '.join(roles)}"
+            raise InputError(flag, repr(text), expected, did_you_mean(role, roles))
         if role in seen:
             raise InputError(flag, f"{role} twice", "each parameter once")
         seen.add(role)

@@ -33,7 +33,9 @@ def _names() -> set[str]:
     kinds = (catalogue.models(), catalogue.engines(), catalogue.methods(), catalogue.runs())
     entries = [entry for kind in kinds for entry in kind.values()]
     named = {name for entry in entries for name in entry.arguments}
-    return (named | {*FILES, "rank", "ranks", "method", "engines", "key", "header", "row_labels"}) - {
+    return (
+        named | {*FILES, "rank", "ranks", "method", "engines", "key", "layer", "transpose", "header", "row_labels"}
+    ) - {
         "model",
         "coords",
         "idata_kwargs",

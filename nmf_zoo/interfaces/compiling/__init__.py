@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, did_you_mean
 from nmf_zoo.inference.registry import names, renamed
 from nmf_zoo.interfaces.compiling.helpers import in_helpers
 from nmf_zoo.interfaces.compiling.small_runs import RUNS, Unit, run, units
@@ -79,7 +79,7 @@ def _check(engines: str | Sequence[str] | None) -> list[str]:
     chosen = known if engines is None else [engines] if isinstance(engines, str) else list(engines)
     for name in chosen:
         if name not in known:
-            raise InputError("engines", repr(name), f"names among {known}", renamed(name))
+            raise InputError("engines", repr(name), f"names among {known}", renamed(name) or did_you_mean(name, known))
     return chosen
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -17,9 +17,9 @@ import numpy as np
 import pymc as pm
 import scipy.sparse as sp
 
-from nmf_zoo.distributions import BasisChain, LogNormalAR, UnitChain
+from nmf_zoo.distributions.chains import CHAINS
 from nmf_zoo.inference import registry
-from nmf_zoo.inference.nuts import NUTS
+from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.models import free, gamma_nmf, gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.prediction.predictive import predict
 from nmf_zoo.reading import read
@@ -39,7 +39,6 @@ EXPOSURE, BACKGROUND = np.full((F, N), 1.5), np.full((F, N), 0.5)
 LARGE = _rng.poisson(3.0, (200, 220)) + 1  # for several chunks
 THIN = sp.csr_array(_rng.poisson(0.08, (700, 700)))  # as counts of words are
 ALPHA: dict[str, Any] = {"alpha_w": 2.0, "alpha_h": 2.0}
-CHAINS = {"binary": BasisChain(0.9, 0.8), "bounded": UnitChain(0.9), "log-normal": LogNormalAR(0.0, 0.5, 1.0)}
 
 
 def _with_hyperpriors(builder: Callable[..., pm.Model], data: Any, of_all: str, of_each: str, **more: Any) -> pm.Model:
@@ -77,13 +76,14 @@ MODELS: dict[str, Callable[[], pm.Model]] = {
     "powers with flat W": lambda: is_nmf(POWERS, K),
     "powers with known W": lambda: pm.do(is_nmf(POWERS, K), {"W": np.full((F, K), 0.5)}),
 }
-for kind, chain in CHAINS.items():
+for own in CHAINS:
+    kind, chain = f"{own.prior.family}s", own(*own.example)
     plain = partial(hmm_nmf, X, K, chain=chain, background=0.5)
     MODELS |= {
-        f"{kind} chains": partial(plain, alpha_w=2.0),
-        f"{kind} chains of sparse counts": partial(hmm_nmf, sp.csr_array(X), K, chain=chain, alpha_w=2.0),
-        f"{kind} chains of missing counts": partial(plain, alpha_w=2.0, mask=MASK),
-        f"{kind} chains without a prior of W": plain,
+        kind: partial(plain, alpha_w=2.0),
+        f"{kind} of sparse counts": partial(hmm_nmf, sp.csr_array(X), K, chain=chain, alpha_w=2.0),
+        f"{kind} of missing counts": partial(plain, alpha_w=2.0, mask=MASK),
+        f"{kind} without a prior of W": plain,
     }
 MANY: dict[str, Callable[[], pm.Model]] = {  # estimates of evidence would take minutes, of the same kernels
     "many counts": lambda: gamma_nmf(LARGE, K, **ALPHA),
@@ -114,7 +114,7 @@ def units(names: Sequence[str]) -> list[Unit]:
     """Those of entries of these names."""
     found: dict[tuple[str, int], list[str]] = {}
     for place, entry in enumerate(registry.REGISTRY):
-        if entry.name in names and entry.options is not NUTS:  # PyMC's
+        if entry.name in names and entry.has_kernels:
             is_long = entry.verb == "evidence" or isinstance(entry, WholeSampler)
             for model in MODELS if is_long else MODELS | MANY:
                 structure = structure_of(model)
@@ -156,7 +156,16 @@ def run(entry: Registration, models: Iterable[str]) -> float:
 
 
 def _sample(model: pm.Model, options: Any) -> None:
+    if isinstance(options, Gibbs):
+        _exchange(model, replace(options, temperatures=3))
     predict(sample(20, tune=40, chains=1, start="random", engine=options, model=model, **QUIET), model, random_seed=1)
+
+
+def _exchange(model: pm.Model, options: Gibbs) -> None:
+    """Replica exchange, which has kernels of its own, where it runs."""
+    structure = read(model)
+    if registry.verdict(structure, *registry.resolve_engine(options, "sample", structure)):
+        sample(2, tune=2, chains=1, start="random", engine=options, model=model, **QUIET)
 
 
 def _fit(model: pm.Model, options: Any) -> None:

@@ -6,6 +6,8 @@
 ``.npz``               a SciPy sparse matrix, or an archive with one 2-D array (``key=`` chooses among several)
 ``.mtx``               Matrix Market, sparse or dense; ``.gz`` too
 ``.parquet``           a data frame of numbers, with or without a first column of row labels
+``.h5ad  .zarr``       AnnData, X or a layer (``layer=``); its samples become columns
+a folder               counts as 10x writes them: matrix, features, barcodes (``key=`` chooses a kind of features)
 =====================  ========================================================================================
 
 Pandas and SciPy are imported only where a format needs them, PyMC never.
@@ -13,6 +15,7 @@ Pandas and SciPy are imported only where a format needs them, PyMC never.
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,8 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.files import require_there
+from nmf_zoo.files import STORE_FILES, require_there
+from nmf_zoo.interfaces.tables.annotated import read_annotated
 from nmf_zoo.interfaces.tables.arrays import Archive, Matrix, read_mtx, read_npy, read_npz, read_parquet
+from nmf_zoo.interfaces.tables.cells import read_folder
 from nmf_zoo.interfaces.tables.text import open_text, read_text
 from nmf_zoo.labels import WRITABLE, find_unwritable
 
@@ -34,9 +39,16 @@ READERS: dict[str, Callable[..., Matrix]] = {
     ".npz": read_npz,
     ".mtx": read_mtx,
     ".parquet": read_parquet,
+    ".h5ad": read_annotated,
 }
+FOLDERS: dict[str, Callable[..., Matrix]] = {".zarr": read_annotated, "": read_folder}
 ZIPPED = (".csv", ".tsv", ".txt", ".mtx")  # may also end in .gz
-OPTIONS = {read_text: ("header", "row_labels"), read_npz: ("key",)}
+OPTIONS = {
+    read_text: ("header", "row_labels"),
+    read_npz: ("key",),
+    read_annotated: ("layer",),
+    read_folder: ("key",),
+}
 
 
 def read_matrix(
@@ -44,6 +56,7 @@ def read_matrix(
     *,
     transpose: bool = False,
     key: str | None = None,
+    layer: str | None = None,
     header: bool | None = None,
     row_labels: bool | None = None,
 ) -> Matrix:
@@ -52,8 +65,9 @@ def read_matrix(
     Parameters
     ----------
     path : its extension says what it is, see the module
-    transpose : True when the samples are in the rows
-    key : the array to take from a NumPy archive
+    transpose : True when the samples are in the rows; AnnData says so itself
+    key : the array to take from a NumPy archive, the kind of features from a folder of 10x
+    layer : the layer to take from an AnnData file, in place of X
     header, row_labels : whether a text file has them; None decides by its first lines
 
     Raises
@@ -62,12 +76,14 @@ def read_matrix(
     """
     path = Path(path)
     suffix = format_of(path)
-    reader = READERS[suffix]
-    given = {"key": key, "header": header, "row_labels": row_labels}
+    reader = (FOLDERS if os.path.isdir(path) else READERS)[suffix]
+    given = {"key": key, "layer": layer, "header": header, "row_labels": row_labels}
     for name, value in given.items():
         if value is not None and name not in OPTIONS.get(reader, ()):
             raise InputError(name, repr(value), f"nothing: {path.name} is no file that has it")
-    with reading(path):
+    if transpose and reader is read_annotated:
+        raise InputError("transpose", "True", "False: the samples of AnnData are known", "leave it out")
+    with reading(path, is_folder=True):
         matrix = reader(path, suffix, **{name: given[name] for name in OPTIONS.get(reader, ())})
     if 0 in matrix.shape:
         raise InputError(str(path), f"an empty matrix of shape {matrix.shape}", "at least one row and one column")
@@ -83,13 +99,15 @@ def _check_labels(where: str, labels: list[str]) -> None:
 
 
 def format_of(path: Path) -> str:
-    """The extension that says how to read a file, in lower case and without .gz."""
+    """The extension that says how to read a file, in lower case and without .gz; of folders ".zarr" or ""."""
+    if os.path.isdir(path):
+        return ".zarr" if any((path / name).exists() for name in STORE_FILES) else ""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     suffix = suffixes[-1] if suffixes else ""
     if suffix == ".gz" and len(suffixes) > 1 and suffixes[-2] in ZIPPED:
         return suffixes[-2]
     if suffix not in READERS:
-        allowed = ", ".join([*READERS, *(f"{zipped}.gz" for zipped in ZIPPED)])
+        allowed = ", ".join([*READERS, *(f"{zipped}.gz" for zipped in ZIPPED), "or a folder of 10x or AnnData's Zarr"])
         raise InputError(str(path), f"the extension {suffix!r}", f"one of {allowed}")
     return suffix
 
@@ -112,13 +130,13 @@ def read_archive(path: str | Path) -> dict[str, Any]:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn whatever goes wrong with a file into one clear line."""
+def reading(path: Path, is_folder: bool = False) -> Iterator[None]:
+    """Turn whatever goes wrong with a file, or a folder where that may be one, into one clear line."""
     require_there(path, "a file that exists")
-    if not path.is_file():
-        raise InputError(str(path), "a folder", "a file")
+    if not (path.is_file() or (is_folder and os.path.isdir(path))):
+        raise InputError(str(path), "a folder" if os.path.isdir(path) else "no regular file", "a file")
     try:
-        if path.stat().st_size == 0:
+        if path.is_file() and path.stat().st_size == 0:
             raise InputError(str(path), "an empty file", "a complete file of its kind")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of other libraries, on what they make of the file

@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.interfaces.tables.market import read_entries
 from nmf_zoo.sparse import from_parts, read_sparse
 
@@ -135,7 +135,7 @@ def _choose(path: Path, archive: Archive, key: str | None) -> np.ndarray:
     names = list(archive.entries)
     if key is not None:
         if key not in names:
-            raise InputError(f"{path}, array", repr(key), f"one of {names}")
+            raise not_one_of(f"{path}, array", key, names)
         return archive[key]
     headers = {name: archive.header(name) for name in names}
     found = [name for name, header in headers.items() if len(header.shape) == 2 and header.dtype.kind in "biuf"]

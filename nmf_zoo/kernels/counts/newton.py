@@ -4,18 +4,22 @@
 
 Given the other factor the rows u of a factor are independent, and each minimises the convex function::
 
-    drag . u - sum_c x_c log(m_c) - power . log(u),      m_c = u . v_c + offset_c,    u >= 0
+    drag . u - sum_c x_c log(m_c) - power . log(u) + curve . u^2 / 2,      m_c = u . v_c + offset_c,    u >= 0
 
-over the row's non-zero cells c (zeros, missing cells and a prior's rate are in ``drag``; a prior's shape in ``power``).
+over the row's non-zero cells c (zeros, missing cells and a prior's rate are in ``drag``; a gamma prior's shape in
+``power``, a half-normal prior's precision in ``curve``).
 A cell w with slope pull(w) = sum x v / m + power / w, falling in w, and bend = -pull' is moved to the root of the line
 through 1 / pull = 1 / drag, whose left side is concave in w (Cauchy-Schwarz)::
 
     w + (pull - drag) / bend * pull / drag
 
+With a curve q it is the root of the line through 1 / pull = 1 / (drag + q w), a quadratic's.
+
 Upwards this never overshoots and is longer than Newton's own step. Downwards it may: then it is cut to
 (drag - pull) / (bend + (drag - pull) / w), along which the function, being self-concordant, can't rise (Hien and Gillis
-2021, section 3.2, where the scalar Newton method is due). Where the slope at 0 still points below 0, w becomes FLOOR at
-once. Unlike a multiplicative update this leaves FLOOR again when the data want it.
+2021, section 3.2, where the scalar Newton method is due; a quadratic keeps a function self-concordant). Where the slope
+at 0 still points below 0, w becomes FLOOR at once. Unlike a multiplicative update this leaves FLOOR again when the data
+want it.
 
 **A dense matrix**: all rows at once, each by a damped Newton step. Given the other factor V (cols, K) each row u
 minimises the convex function above. Its second derivative is V^T diag(b_i) V + diag(power / u^2) with b_ij = x_ij /
@@ -44,12 +48,13 @@ LEAST_NORMAL = 1e-300
 
 
 @kernel
-def descend(layout, factor, other, drag, power, largest, chunk):
+def descend(layout, factor, other, drag, prior, largest, chunk):
     """Move the chunk's rows of ``factor`` (major, K), in place, at ``other`` (minor, K).
 
-    ``drag`` and ``power`` are (major or 1, K), ``largest`` (K,) the columns' largest cells. Returns (sum x log m at the
-    new rows, KKT residual of the cells as they were met).
+    ``drag`` and both of ``prior``, power and curve, are (major or 1, K), ``largest`` (K,) the columns' largest cells.
+    Returns (sum x log m at the new rows, KKT residual of the cells as they were met).
     """
+    power, curve = prior
     rank, longest = factor.shape[1], 0
     for i in range(layout.chunks[chunk], layout.chunks[chunk + 1]):
         longest = max(longest, layout.indptr[i + 1] - layout.indptr[i])
@@ -62,7 +67,8 @@ def descend(layout, factor, other, drag, power, largest, chunk):
         _fill_means(m, factor[i], v, layout.offset, first)
         row_drag = drag[i if drag.shape[0] > 1 else 0]
         row_power = power[i if power.shape[0] > 1 else 0]
-        residual = max(residual, _descend_row(factor[i], x, m, v, row_drag, row_power, largest))
+        row_prior = row_power, curve[i if curve.shape[0] > 1 else 0]
+        residual = max(residual, _descend_row(factor[i], x, m, v, row_drag, row_prior, largest))
         _fill_means(m, factor[i], v, layout.offset, first)
         total += sum_logs(x, m)
     return total, residual
@@ -88,18 +94,20 @@ def _fill_means(m, u, v, offset, first):
 
 
 @kernel
-def _descend_row(u, x, m, v, drag, power, largest):
+def _descend_row(u, x, m, v, drag, prior, largest):
     """One round over the cells of a row; m follows. Returns the residual."""
     residual, moved, before = 0.0, 0.0, v[0]
+    power, curve = prior
     for k in range(u.size):
-        w, d, p = u[k], drag[k], power[k]
+        w, p, q = u[k], power[k], curve[k]
+        d = drag[k] + q * w
         pull, bend = _slope_after(x, m, before, moved, v[k])
         pull, bend = pull + p / w, bend + p / w / w
         before, moved = v[k], 0.0
         if d > 0.0:
             share = w / largest[k] if largest[k] > 0.0 else 0.0
             residual = max(residual, abs(min(share, 1.0 - pull / d)))
-            u[k] = _move(w, d, p, pull, bend, x, m, v[k])
+            u[k] = _move(w, (d, p, q), pull, bend, x, m, v[k])
             moved = u[k] - w
     return residual
 
@@ -119,19 +127,28 @@ def _slope_after(x, m, before, moved, v):
 
 
 @kernel
-def _move(w, d, p, pull, bend, x, m, v):
-    """Where a cell goes."""
+def _move(w, prior, pull, bend, x, m, v):
+    """Where a cell goes; ``prior`` is (drag at the cell, power, curve)."""
+    d, p, q = prior
     if bend <= 0.0:
         return FLOOR
-    step = (pull - d) / bend * (pull / d)
+    step = (pull - d) / bend * (pull / d) if q == 0.0 else _curved_step(d, q, pull, bend)
     if step >= 0.0:
         return w + step
     shrink, excess = -step / w, d - pull
-    if p == 0.0 and shrink > 0.5 and _slope_at_zero(x, m, v, w) <= d:
+    if p == 0.0 and shrink > 0.5 and _slope_at_zero(x, m, v, w) <= d - q * w:
         return FLOOR
+    bend += q
     if shrink >= 1.0 or excess * shrink < bend * w * (-math.log1p(-shrink) - shrink):
         step = -excess / (bend + excess / w)
     return max(w + step, w * LEAST_SHARE, FLOOR)
+
+
+@kernel
+def _curved_step(d, q, pull, bend):
+    """The step s at which the line through 1 / pull meets 1 / (d + q s): pull^2 / (pull + s bend) = d + q s."""
+    root = math.hypot(q * pull - d * bend, 2.0 * pull * math.sqrt(q) * math.sqrt(bend))
+    return 2.0 * (pull - d) * pull / (q * pull + d * bend + root)
 
 
 @summing
@@ -242,15 +259,20 @@ def _along(bends, changes, means):
 
 
 @kernel
-def step_lengths(lengths, factor, steps, slopes, power, bends, changes, means):
-    """Overwrite lengths (rows,) with how far each row goes along its step; ``changes`` are the steps' means."""
+def step_lengths(lengths, factor, steps, slopes, prior, bends, changes, means):
+    """Overwrite lengths (rows,) with how far each row goes along its step; ``changes`` are the steps' means.
+
+    ``prior`` is (power, curve), each (rows or 1, K).
+    """
+    power, curve = prior
     for i in range(lengths.size):
         bend, pole = _along(bends[i], changes[i], means[i])
         p, gain, room = power[i if power.shape[0] > 1 else 0], 0.0, np.inf
+        q = curve[i if curve.shape[0] > 1 else 0]
         for k in range(factor.shape[1]):
             w, s = factor[i, k], steps[i, k]
             gain -= slopes[i, k] * s
-            bend += p[k] * (s / w) * (s / w)
+            bend += p[k] * (s / w) * (s / w) + q[k] * s * s
             if s < 0.0:
                 room = min(room, -w / s)
                 pole = max(pole, -s / w) if p[k] > 0.0 else pole

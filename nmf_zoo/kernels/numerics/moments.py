@@ -1,8 +1,13 @@
-"""Running means and sums of squared deviations of draws that are not kept (Welford 1962)."""
+"""Moments of draws: running means and sums of squared deviations of those that are not kept (Welford 1962), and
+deviations of heavy tails."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from nmf_zoo.kernels.compile import kernel
+
+LARGE = 1e150  # the square of what is beyond may be no number
 
 
 @kernel
@@ -17,3 +22,9 @@ def add_draws(mean, squares, draws, before):
             step = draws[i, c] - mean[c]
             mean[c] += step * share
             squares[c] += step * (draws[i, c] - mean[c])
+
+
+def standard_deviation(values: np.ndarray, ddof: int = 0) -> np.ndarray:
+    """Of values (n, ...) over their first axis, also where squares of deviations are beyond all numbers."""
+    unit = max(1.0, float(np.max(np.abs(values), initial=0.0)) / LARGE)
+    return np.std(values, axis=0, ddof=ddof) if unit == 1.0 else unit * np.std(values / unit, axis=0, ddof=ddof)

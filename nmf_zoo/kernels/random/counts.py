@@ -1,7 +1,7 @@
 """Discrete draws from a keyed stream: Poisson, binomial, and the allocation of a count to categories.
 
 Each is a pure function of its parameters and its key, and reads the words 0, 1, ... of that key: two draws need two
-keys (see `streams`). Counts are int64.
+keys (see `keyed_rng`). Counts are int64.
 
 - binomial of few trials: as many coins, 64 at a time in the bits of a word;
 - Poisson and binomial: inversion by sequential search for small means, in steps of eight that are never branched on;

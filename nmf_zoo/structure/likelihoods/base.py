@@ -63,6 +63,11 @@ class Likelihood(ABC):
         """Those of them that are unknown."""
         return [parameter for parameter in self.parameters.values() if isinstance(parameter, Unknown)]
 
+    @property
+    def known_scale(self) -> tuple[str, float] | None:
+        """What engines divide X by beside its exposure, and its name, where there is such a number and it is known."""
+        return None
+
     # -- densities ---------------------------------------------------------------------------------------------------
 
     @abstractmethod

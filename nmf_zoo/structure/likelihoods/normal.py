@@ -9,7 +9,7 @@ import numpy as np
 
 from nmf_zoo.kernels.random.predictions import draw_normals_at
 from nmf_zoo.structure.likelihoods.base import Likelihood, Values
-from nmf_zoo.structure.parameters import Array, Parameter
+from nmf_zoo.structure.parameters import Array, Known, Parameter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,10 @@ class Normal(Likelihood):
     @property
     def parameters(self) -> dict[str, Parameter]:
         return {"sigma": self.sigma}
+
+    @property
+    def known_scale(self) -> tuple[str, float] | None:
+        return ("sigma", float(self.sigma.value)) if isinstance(self.sigma, Known) else None
 
     def log_kernel(self, x: Array, mean: Array, values: Values) -> Array:
         sigma = self.sigma.resolve(values)

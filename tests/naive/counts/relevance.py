@@ -1,4 +1,4 @@
-"""Tan and Fevotte (2013), algorithm 1: l1-ARD under the Kullback-Leibler divergence, beta = 1 and phi = 1, in NumPy."""
+"""Tan and Fevotte (2013): l1- and l2-ARD under the Kullback-Leibler divergence, beta = 1 and phi = 1, in NumPy."""
 
 from __future__ import annotations
 
@@ -20,3 +20,21 @@ def tan_fevotte(V, W, H, relevance, a, b, iterations):
         fit = np.sum(W @ H) - np.sum(V * np.log(W @ H))
         costs.append(fit + np.sum((size + b) / relevance + c * np.log(relevance)))
     return W, H, relevance, np.array(costs)
+
+
+def tan_fevotte_l2(V, W, H, variance, a, b, iterations):
+    """(W, H, variances) of D(V | W H) + sum_k (|w_k|^2 / 2 + |h_k|^2 / 2 + b) / r_k + c log r_k, by exact M steps.
+
+    Their majoriser of the divergence and the penalty as it is, of H, then of W, then of r, with
+    c = (F + N) / 2 + a + 1.
+    """
+    c = sum(V.shape) / 2 + a + 1.0
+
+    def root(pull, drag, curve):
+        return (-drag + np.sqrt(drag**2 + 4 * curve * pull)) / (2 * curve)
+
+    for _ in range(iterations):
+        H = root(H * (W.T @ (V / (W @ H))), W.sum(axis=0)[:, None], 1 / variance[:, None])
+        W = root(W * ((V / (W @ H)) @ H.T), H.sum(axis=1), 1 / variance)
+        variance = (np.sum(W**2, axis=0) / 2 + np.sum(H**2, axis=1) / 2 + b) / c
+    return W, H, variance

@@ -24,7 +24,7 @@ from tests.property.everything import check
 WEIGHTS = {"em": 25, "vb": 16, "gibbs": 18, "mcem": 8, "hmm_exact": 6, "particle_em": 5, "particle_gibbs": 6, "nuts": 1}
 WEIGHTS |= {"smc": 3, "OnlineEM": 5, "SimulatedOnlineEM": 4, "ChainOnlineEM": 3, "ParticleOnlineEM": 3}
 assert set(WEIGHTS) == set(ENGINES), "an engine without cases, or cases without an engine"
-PLACES = ("table", "rank", "hyperparameter", "offset", "keyword", "options", "run")
+PLACES = ("table", "rank", "hyperparameter", "offset", "known", "keyword", "options", "run")
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,9 @@ def result(idata: Any, model: Any) -> None:
         for variable in ("W", "H"):
             if variable in group and (structure is None or variable not in structure.signed):
                 assert group[variable].min() >= 0, f"{variable} is negative"
+        if structure is not None and name == "posterior" and structure.W.known is not None and "W" in group:
+            known, W = structure.W.known, group["W"].to_numpy()
+            assert np.array_equal(W, known.whole(known.part(W))), "known components have moved"
     if structure is not None and "posterior" in found:
         shapes_and_labels(_compat.group(idata, "posterior"), structure, idata.attrs)
     if "sample_stats" in _compat.group_names(idata):
@@ -78,7 +81,7 @@ def normalisers(factor: Any) -> float:
     shape = getattr(factor.prior, "shape", None)
     if not isinstance(shape, Known):
         return 0.0
-    return float(np.sum(np.broadcast_to(shape.value * (1.0 + np.log1p(shape.value)), factor.shape)))
+    return float(np.sum(np.broadcast_to(shape.value * (1.0 + np.log1p(shape.value)), factor.free_shape)))
 
 
 def descent(fit: Any, attrs: Any, structure: Any) -> None:

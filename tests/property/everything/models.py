@@ -82,7 +82,11 @@ def models(pick, names, suited=SUITED_TO_ALL, illegal="", needs_data=True):
     if table and table.is_empty and name != "hmm_nmf":  # in time there may be silence
         wrong = wrong or "X[:] = 0"
     keywords |= offsets(pick, shape, table is not None and table.is_sparse)
-    keywords |= hyperparameters(pick, name, shape, rank, suited)
+    known, n_new = known_components(pick, name, shape, rank) if pick.once_in(8) else ({}, rank)
+    keywords |= known
+    keywords |= hyperparameters(pick, name, shape, rank, suited, n_new)
+    if known and "prior" in keywords and not pick.once_in(4):
+        keywords["prior"] = "'hpf'"
     given_rank = str(rank)
     if illegal == "rank":
         given_rank = wrong = pick(["0", "-1", "1.5", "'two'", "None", "True", "[2]"])
@@ -96,6 +100,11 @@ def models(pick, names, suited=SUITED_TO_ALL, illegal="", needs_data=True):
             chosen = pick(own)
             keywords[chosen] = wrong = pick([*ILLEGAL_NUMBERS, "pm.Gamma.dist(1.0, 1.0)"])
             keywords = without_other(keywords, chosen)
+    elif illegal == "known":
+        keywords["known"] = wrong = pick(illegal_components(shape, rank))
+        if name == "gamma_nmf" and pick((False, True)):
+            keywords["known"] = f"np.ones(({shape[0]}, 1))"
+            keywords["known_strength"] = wrong = pick(["0.0", "-1.0", "np.nan", "np.inf", "'one'", "[1.0]"])
     elif illegal == "keyword":
         key, wrong = pick(
             [
@@ -118,13 +127,36 @@ def models(pick, names, suited=SUITED_TO_ALL, illegal="", needs_data=True):
     given = ", ".join(["X" if table else "None", given_rank, *(f"{key}={value}" for key, value in keywords.items())])
     lines = [*(table.lines if table else []), "with pm.Model() as model:", f"    nz.{name}({given})"]
     if not illegal and pick.once_in(12):
-        lines.append(known_factor(pick, shape, rank, name == "hmm_nmf"))
+        lines.append(known_factor(pick, shape, rank, name == "hmm_nmf", bool(known)))
     return Model(name, table, rank, shape, lines, wrong)
 
 
-def known_factor(pick, shape, rank, is_chain):
+def known_components(pick, name, shape, rank):
+    """``known=``, fixed or believed, and how many components of W have hyperparameters beside them."""
+    count = pick(range(1, rank + 1))
+    form = pick(
+        ["rng.gamma(1.0, 1.0, {})", "np.ones({})", "1.0 * (rng.random({}) < 0.7) + np.eye({})", "1e-9 + rng.random({})"]
+    )
+    found = {"known": form.replace("{}", str((shape[0], count)), 1).replace("{}", f"{shape[0]}, {count}")}
+    if name != "gamma_nmf" or not pick.once_in(3):
+        return found, rank - count or rank
+    return found | {"known_strength": pick(["50.0", "1.0", "0.3", "1e6"])}, rank - count or rank
+
+
+def illegal_components(shape, rank):
+    """What ``known=`` refuses."""
+    sizes = [(shape[0] + 1, 1), (shape[0], rank + 1), (shape[0],), (shape[0], 0)]
+    return [f"np.ones({size})" for size in sizes] + [
+        *(f"{sign} * np.ones(({shape[0]}, 1))" for sign in ("0.0", "-1.0", "np.nan", "np.inf")),
+        "'one'",
+        "xr.Dataset()",
+    ]
+
+
+def known_factor(pick, shape, rank, is_chain, is_partly_known):
     """One of the factors known; zeros among it may make data impossible. A chain's H may be of integers."""
-    side, size = pick([("W", (shape[0], rank)), ("H", (rank, shape[1]))][: 1 if is_chain else 2])
+    sides = [("W", (shape[0], rank)), ("H", (rank, shape[1]))]
+    side, size = pick(sides[1:] if is_partly_known and not is_chain else sides[: 1 if is_chain else 2])
     value = pick(["rng.gamma(1.0, 1.0, {})", "np.ones({})", "rng.poisson(0.7, {}).astype(float)"])
     return f'model = pm.do(model, {{"{side}": {value.format(size)}}})'
 
@@ -153,12 +185,14 @@ def offsets(pick, shape, is_sparse):
 def own_hyperparameters(name):
     """The names that a model's hyperparameters have."""
     of_w, of_h = ["alpha_w", "beta_w", "mean_w"], ["alpha_h", "beta_h", "mean_h"]
+    sigmas = ["sigma_w", "sigma_h"]
     return {
+        "poisson_nmf": sigmas,
         "gamma_nmf": of_w + of_h,
         "gap": of_h,
         "hmm_nmf": of_w,
-        "normal_nmf": ["sigma"],
-        "is_nmf": ["alpha", "beta", "alpha_w", "beta_w"],
+        "normal_nmf": ["sigma", *sigmas],
+        "is_nmf": ["alpha_h", "beta_h", "alpha_w", "beta_w"],
     }.get(name, [])
 
 
@@ -168,22 +202,30 @@ def without_other(keywords, chosen):
     return {key: value for key, value in keywords.items() if key == chosen or key != other}
 
 
-def hyperparameters(pick, name, shape, rank, suited):
+def hyperparameters(pick, name, shape, rank, suited, n_new):
+    """Of W those of ``n_new`` components."""
     (F, N), found = shape, {}
-    of_w, of_h = (("feature", F), ("component", rank)), (("component", rank), ("obs", N))
-    if name == "normal_nmf":
-        if pick((False, True)):
+    of_w, of_h = (("feature", F), ("component", n_new)), (("component", rank), ("obs", N))
+    if name in ("poisson_nmf", "normal_nmf"):
+        if name == "normal_nmf" and pick((False, True)):
             found["sigma"] = values(pick, "sigma", (), suited.unknowns)
+        for key, dims in (("sigma_w", of_w), ("sigma_h", of_h)):
+            if pick.once_in(3):
+                found[key] = values(pick, key, dims, suited.unknowns)
         return found
     if name == "is_nmf":
-        for key, dims in (("alpha", of_h), ("beta", of_h), ("alpha_w", of_w), ("beta_w", of_w)):
+        for key, dims in (("alpha_h", of_h), ("beta_h", of_h), ("alpha_w", of_w), ("beta_w", of_w)):
             if pick((False, True)) and (key != "beta_w" or "alpha_w" in found or pick.once_in(10)):
                 found[key] = values(pick, key, dims, suited.unknowns)
         return found
     if name == "hmm_nmf":
         found["chain"] = chains(pick, rank, suited)
     if name == "gamma_nmf" and pick.once_in(8):
-        found["prior"] = pick(["'hpf'", "'ard'", "nz.HPF(shape=1e-2, mean=1e3)", "nz.ARD(shape=2.5, scale=1e-3)"])
+        recipes = ["nz.HPF(shape=1e-2, mean=1e3)", "nz.ARD(shape=2.5, scale=1e-3)", "nz.ARD(law='gamma')"]
+        of_half_normals = ["nz.ARD(cells='half-normal')", "nz.ARD(shape=1.5, cells='half-normal', law='gamma')"]
+        found["prior"] = pick(["'hpf'", "'ard'", *recipes, *of_half_normals])
+        if found["prior"] in of_half_normals and not pick.once_in(10):
+            return found
     sides = {"gamma_nmf": "wh", "gap": "h", "hmm_nmf": "w"}.get(name, "")
     for side in sides:
         dims = of_w if side == "w" else of_h

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmf_zoo.kernels.compile import in_lanes, kernel
-from nmf_zoo.kernels.hmm.particles.step_densities import steps_between
+from nmf_zoo.kernels.hmm.particles.laws import steps_between
 from nmf_zoo.kernels.numerics.special import LARGEST_POWER, fast_exp
 from nmf_zoo.kernels.random.keyed_rng import ONE, fold, uniform
 
@@ -26,7 +26,7 @@ class Walk(NamedTuple):
     current, candidates : (n,) uint64
     logs : (3, n) log f of the steps from these two, and which candidates are taken
     guide : (N,) uint64, cumulative : (N,) of the weights
-    ready : (2 K, N) of :mod:`step_densities`
+    ready : (2 K, N) of `laws.prepare_steps`
     """
 
     current: Any

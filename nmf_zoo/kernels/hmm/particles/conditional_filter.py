@@ -41,7 +41,7 @@ from nmf_zoo.kernels.hmm.particles import guided_log_normal
 from nmf_zoo.kernels.hmm.particles.filter import PROPOSE, RESAMPLE, Population, normalise, weigh
 from nmf_zoo.kernels.hmm.particles.guided_sites import block_of, condition, fetch, set_increments, take_apart
 from nmf_zoo.kernels.hmm.particles.guided_unit import DOWN, UP, set_chances
-from nmf_zoo.kernels.hmm.particles.laws import Cloud
+from nmf_zoo.kernels.hmm.particles.laws import Cloud, prepare_steps, steps_to
 from nmf_zoo.kernels.hmm.particles.proposals import (
     AUXILIARY,
     Blind,
@@ -51,7 +51,6 @@ from nmf_zoo.kernels.hmm.particles.proposals import (
     propose,
     propose_first,
 )
-from nmf_zoo.kernels.hmm.particles.step_densities import prepare_steps, steps_to
 from nmf_zoo.kernels.hmm.particles.truncated import is_even
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 from nmf_zoo.kernels.random.resampling import (

@@ -32,9 +32,8 @@ import numpy as np
 from nmf_zoo.kernels.compile import in_lanes, kernel
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.basis_online import set_drag
-from nmf_zoo.kernels.hmm.chain_updates import update_regression, update_shares
 from nmf_zoo.kernels.hmm.particles.filter import advance, begin
-from nmf_zoo.kernels.hmm.particles.laws import LOG_NORMAL
+from nmf_zoo.kernels.hmm.particles.laws import update_parameters
 from nmf_zoo.kernels.hmm.particles.log_normal import set_activations
 from nmf_zoo.kernels.hmm.particles.smoothing_sums import carry
 from nmf_zoo.kernels.hmm.particles.statistics import add_sample, begin_sums, scale_row, total_sums
@@ -194,7 +193,4 @@ def update_law(law, updates, rows, transitions, prior_weight):
         return
     rank = law.parameters.shape[1]
     pairs = updates.sums[rows.pairs : rows.first].reshape(rank, (rows.first - rows.pairs) // rank)
-    if law.kind == LOG_NORMAL:
-        update_regression(law.parameters, pairs, transitions, updates.nothing, updates.chain, prior_weight, 1)
-    else:
-        update_shares(law.parameters, pairs, updates.chain, prior_weight)
+    update_parameters(law, pairs, updates.chain, transitions, prior_weight, updates.nothing)

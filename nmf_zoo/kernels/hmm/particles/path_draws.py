@@ -17,10 +17,9 @@ import numpy as np
 from nmf_zoo.kernels.compile import kernel
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.particles.ancestor_sampling import draw_by_guide, go_on, set_guide, start_walk
-from nmf_zoo.kernels.hmm.particles.laws import Cloud
+from nmf_zoo.kernels.hmm.particles.laws import Cloud, prepare_steps, steps_to
 from nmf_zoo.kernels.hmm.particles.passes import filter_times
 from nmf_zoo.kernels.hmm.particles.smoothing_sums import to_shares
-from nmf_zoo.kernels.hmm.particles.step_densities import prepare_steps, steps_to
 from nmf_zoo.kernels.numerics.arrays import copy_row, copy_table
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 

@@ -29,6 +29,28 @@ def add_row(out, row, scale):
         out[i] += scale * row[i]
 
 
+@in_lanes
+def add_product(out, a, b, scale):
+    """out += scale * a * b"""
+    for i in range(out.size):
+        out[i] += scale * a[i] * b[i]
+
+
+@in_lanes
+def add_chance(out, a, b, scale, of_a, of_b):
+    """out += scale * A * B, A and B affine in a and b."""
+    (a_0, a_1), (b_0, b_1) = of_a, of_b
+    for i in range(out.size):
+        out[i] += scale * (a_0 + a_1 * a[i]) * (b_0 + b_1 * b[i])
+
+
+@in_lanes
+def add_gathered(out, row, origins, scale):
+    """out_i += scale * row[origins_i]"""
+    for i in range(out.size):
+        out[i] += scale * row[origins[i]]
+
+
 @summing
 def mean_of(row, weights):
     """sum_i w_i row_i"""

@@ -54,11 +54,10 @@ import numpy as np
 from nmf_zoo.kernels.compile import chosen_by, comparing, in_lanes, kernel, summing
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.particles.ancestor_sampling import Walk, go_on, start_walk
-from nmf_zoo.kernels.hmm.particles.laws import BASIS, UNIT
+from nmf_zoo.kernels.hmm.particles.laws import PAIRS, expect_step, prepare_steps, steps_to
 from nmf_zoo.kernels.hmm.particles.passes import filter_times
 from nmf_zoo.kernels.hmm.particles.rows import mean_of
 from nmf_zoo.kernels.hmm.particles.statistics import add_pairs, add_sample, begin_sums, fade, scale_row
-from nmf_zoo.kernels.hmm.particles.step_densities import prepare_steps, steps_to
 from nmf_zoo.kernels.numerics.arrays import copy_row
 from nmf_zoo.kernels.numerics.special import LARGEST_POWER, fast_exp
 from nmf_zoo.kernels.random.keyed_rng import fold
@@ -181,48 +180,10 @@ def means_of_four(row, shares):
 @kernel
 def expect_pairs(carried, population, shares, i, gain, law):
     """Add to column i of ``spare`` the statistics of the step, expected over where particle i comes from."""
-    new, old = population.cloud, population.other
+    new, old, n_stats = population.cloud, population.other, PAIRS[law.kind]
     for k in range(new.h.shape[0]):
-        if law.kind == BASIS:
-            column = carried.spare[carried.rows.pairs + 4 * k : carried.rows.pairs + 4 * k + 4, i]
-            was, now = mean_of(old.h[k], shares), new.h[k, i]
-            column[0] += gain * (1.0 - was) * (1.0 - now)
-            column[1] += gain * (1.0 - was) * now
-            column[2] += gain * was * (1.0 - now)
-            column[3] += gain * was * now
-        elif law.kind == UNIT:
-            column = carried.spare[carried.rows.pairs + 2 * k : carried.rows.pairs + 2 * k + 2, i]
-            towards = chance_towards(old.h[k], old.aux[k], shares, new.h[k, i], new.aux[k, i])
-            column[0] += gain * towards
-            column[1] += gain * (1.0 - towards)
-        else:
-            column = carried.spare[carried.rows.pairs + 5 * k : carried.rows.pairs + 5 * k + 5, i]
-            first, second = two_moments(old.aux[k], shares)
-            column[0] += gain * first
-            column[1] += gain * new.aux[k, i]
-            column[2] += gain * second
-            column[3] += gain * first * new.aux[k, i]
-            column[4] += gain * new.aux[k, i] * new.aux[k, i]
-
-
-@summing
-def chance_towards(below, above, shares, new_below, new_above):
-    """How likely the step to a unit particle went towards the end that was nearer."""
-    total = 0.0
-    for j in range(shares.size):
-        is_towards = new_below <= below[j] if below[j] <= above[j] else new_above <= above[j]
-        total += shares[j] if is_towards else 0.0
-    return total
-
-
-@summing
-def two_moments(z, shares):
-    """(sum_j shares_j z_j, sum_j shares_j z_j^2)"""
-    first, second = 0.0, 0.0
-    for j in range(shares.size):
-        first += shares[j] * z[j]
-        second += shares[j] * z[j] * z[j]
-    return first, second
+        row = carried.rows.pairs + k * n_stats
+        expect_step(carried.spare[row : row + n_stats, i], new, i, old, k, shares, gain, law)
 
 
 # -- over particles drawn backwards ----------------------------------------------------------------------------------
