@@ -23,7 +23,7 @@ import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.diagnostics.align import RAW, align, factor_dims, read_factors
+from nmf_zoo.diagnostics.align import RAW, align
 from nmf_zoo.diagnostics.invariants import (
     LONGER,
     Advice,
@@ -43,7 +43,16 @@ from nmf_zoo.diagnostics.invariants import (
 from nmf_zoo.diagnostics.modes import modes_of_chains
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.results.beginnings import began_at_several, one_mode, search_group
-from nmf_zoo.results.components import REPORT
+from nmf_zoo.results.component_order import (
+    FEWEST,
+    GROUP,
+    MOST_CELLS,
+    REPORT,
+    component_order,
+    largest_cells,
+    with_cells,
+)
+from nmf_zoo.results.factor_draws import factor_dims, read_factors
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.results.modes import DECIDED, MODES, POOLED, UNDECIDED, describe_modes, pooled_modes, weighed_modes
 from nmf_zoo.results.posterior import LEADING, posterior_group
@@ -121,8 +130,6 @@ def _worst(became: xr.DataArray) -> xr.DataArray:
 # -- verdicts --------------------------------------------------------------------------------------------------------
 
 
-MOST_CELLS = 100  # features, and samples, that components are matched on
-FEWEST = 2  # of these for each component
 MOST_BYTES = 1 << 27  # of draws of these, above which draws are left out
 ENOUGH = 250  # draws of each chain that are never left out
 JUDGED = 3  # cells of a column of W, and of a row of H
@@ -188,6 +195,7 @@ def _in_memory(idata: Any, structure: Factorisation, with_components: bool) -> A
                 own = posterior[factor.name].drop_vars(posterior.coords, errors="ignore")
                 factors[factor.name] = own.rename(dict(zip(own.dims[2:], factor.orient_dims(dims), strict=True)))
         groups["posterior"] = xr.Dataset(factors)
+        groups |= {GROUP: _compat.group(idata, GROUP)} if GROUP in _compat.group_names(idata) else {}
     return _compat.inference_data(groups, {})
 
 
@@ -321,20 +329,15 @@ def narrowed(idata: Any, weights: str, activations: str) -> Any:
     size = sum(group[name].nbytes * min(1.0, largest / group.sizes[dim]) for name, dim in along.items())
     every = max(1, min(ceil(size / MOST_BYTES), group.sizes["draw"] // ENOUGH))
     few = {
-        name: group[name].isel({dim: _largest(group[name], dim, largest), "draw": slice(None, None, every)})
+        name: group[name].isel({dim: largest_cells(group[name], dim, largest), "draw": slice(None, None, every)})
         for name, dim in along.items()
     }
     posterior = xr.Dataset(few).load()
     stats = {"sample_stats": invariants(idata)} if "sample_stats" in _compat.group_names(idata) else {}
-    return _compat.inference_data({"posterior": posterior, **stats}, {})
-
-
-def _largest(factor: xr.DataArray, along: Any, n: int) -> np.ndarray:
-    """Places along a dim where the components of the last draws are largest, each in parts of its own largest cell."""
-    last = factor.isel(draw=-1).transpose("chain", ..., along).to_numpy()
-    top = last.max(axis=-1, keepdims=True)
-    score = np.divide(last, top, out=np.zeros(last.shape), where=top > 0).max(axis=(0, 1))
-    return np.sort(np.argsort(-score, kind="stable")[:n])
+    order = component_order(idata, weights, activations)
+    assert order is not None  # there are weights
+    of_few = with_cells(order.isel(draw=slice(None, None, every)), posterior, dims)
+    return _compat.inference_data({"posterior": posterior, GROUP: of_few, **stats}, {})
 
 
 # -- the sentence ----------------------------------------------------------------------------------------------------

@@ -132,15 +132,17 @@ def draws_or_means(idata: Any) -> xr.Dataset:
 
 
 def best_chain(idata: Any) -> int:
-    """Where the chain with the highest mean lp stands; 0, of a fit the best restart, where there is no lp.
+    """Where the chain with the highest mean lp stands; 0 where there is no lp, and of a fit: its best restart.
 
     Where modes have been weighed, of the heaviest: lp is a density at draws, and not what a mode weighs.
     """
     modes = weighed_modes(idata)
     eligible = None if modes is None else modes["mode_of_chain"].to_numpy() == 0
-    if "sample_stats" in _compat.group_names(idata) and "lp" in _compat.group(idata, "sample_stats"):
-        lp = _compat.group(idata, "sample_stats")["lp"].mean("draw").to_numpy()
-        return int(np.argmax(lp if eligible is None else np.where(eligible, lp, -np.inf)))
+    if "fit" not in _compat.group_names(idata) and "sample_stats" in _compat.group_names(idata):
+        stats = _compat.group(idata, "sample_stats")
+        if "lp" in stats:
+            lp = stats["lp"].mean("draw").to_numpy()
+            return int(np.argmax(lp if eligible is None else np.where(eligible, lp, -np.inf)))
     return 0 if eligible is None else int(np.argmax(eligible))
 
 

@@ -33,7 +33,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
-from nmf_zoo.diagnostics.align import RAW, Components, cosines
+from nmf_zoo.diagnostics.align import RAW
 from nmf_zoo.diagnostics.invariants import invariants
 from nmf_zoo.diagnostics.modes import have_settled, modes_of_chains, split_labellings
 from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed, UnsupportedModel
@@ -47,6 +47,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.memory import require_memory
 from nmf_zoo.reading import read
 from nmf_zoo.results.beginnings import OPTIMUM_OF_CHAIN, search_group
+from nmf_zoo.results.matching import Components, cosines
 from nmf_zoo.results.modes import DECIDED, LEFT_OUT, MODES, UNDECIDED, describe_modes
 from nmf_zoo.results.posterior import INTERVAL, Posterior, open_posterior, posterior_group, spaced
 from nmf_zoo.runtime.arguments import check_counts, entropy_of

@@ -8,10 +8,10 @@ import xarray as xr
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.diagnostics.align import Components
 from nmf_zoo.diagnostics.convergence import verdict_on
 from nmf_zoo.diagnostics.modes import split_labellings
 from nmf_zoo.interfaces.cli.show import summary_lines
+from nmf_zoo.results.matching import Components
 from nmf_zoo.results.modes import describe_modes
 from nmf_zoo.results.posterior import best_chain
 from nmf_zoo.workbench.modes import judge
