@@ -4,6 +4,7 @@ from nmf_zoo.audio.spectra import power_spectrogram
 from nmf_zoo.diagnostics.align import align
 from nmf_zoo.diagnostics.catalogues import match
 from nmf_zoo.diagnostics.convergence import check_convergence, summarise_components
+from nmf_zoo.diagnostics.export import export
 from nmf_zoo.diagnostics.invariants import summarise
 from nmf_zoo.diagnostics.measures import snr, sparseness
 from nmf_zoo.distributions import BasisChain, LogNormalAR, UnitChain
@@ -33,6 +34,7 @@ from nmf_zoo.inference.hmm.particle_online import ParticleOnlineEM
 from nmf_zoo.inference.nuts import NUTS
 from nmf_zoo.inference.powers.online_em import SimulatedOnlineEM
 from nmf_zoo.inference.registry import register_engine, register_likelihood
+from nmf_zoo.interfaces.annotated import tl
 from nmf_zoo.interfaces.compiling import compile
 from nmf_zoo.interfaces.pymc_sampler import PyMCSampler
 from nmf_zoo.interfaces.step_methods import ConjugateGibbs
@@ -48,6 +50,7 @@ from nmf_zoo.plots import (
     plot_objective,
     plot_rank,
     plot_reconstruction,
+    plot_stability,
     plot_trace,
 )
 from nmf_zoo.prediction.pointwise import log_likelihood
@@ -56,6 +59,7 @@ from nmf_zoo.prediction.simulation import simulate
 from nmf_zoo.reading import check, describe, read
 from nmf_zoo.reports import report
 from nmf_zoo.reports.model_graph import plot_model
+from nmf_zoo.results.component_order import name_components
 from nmf_zoo.results.components import top_features, unit_sum
 from nmf_zoo.results.components_in_use import components_in_use
 from nmf_zoo.results.loading import load
@@ -74,6 +78,7 @@ from nmf_zoo.workbench.marginal import marginal_expectations, marginal_log_likel
 from nmf_zoo.workbench.modes import weigh_modes
 from nmf_zoo.workbench.pooling import pool
 from nmf_zoo.workbench.rank import select_rank
+from nmf_zoo.workbench.stability import stability
 
 __version__: str
 __all__ = [
@@ -111,6 +116,7 @@ __all__ = [
     "NUTS",
     "ConjugateGibbs",
     "PyMCSampler",
+    "tl",
     "compile",
     "register_engine",
     "register_likelihood",
@@ -124,6 +130,7 @@ __all__ = [
     "plot_trace",
     "plot_objective",
     "plot_rank",
+    "plot_stability",
     "plot_comparison",
     "plot_calibration",
     "plot_filter",
@@ -145,6 +152,7 @@ __all__ = [
     "weigh_modes",
     "pool",
     "select_rank",
+    "stability",
     "RankBound",
     "Holdout",
     "marginal_log_likelihood",
@@ -153,6 +161,7 @@ __all__ = [
     "rescale_columns",
     "align",
     "match",
+    "export",
     "compare_engines",
     "calibrate",
     "check_convergence",
@@ -161,6 +170,7 @@ __all__ = [
     "plot_model",
     "top_features",
     "unit_sum",
+    "name_components",
     "components_in_use",
     "snr",
     "sparseness",

@@ -10,8 +10,10 @@ import pandas as pd
 import xarray as xr
 from scipy.optimize import linear_sum_assignment, nnls
 
-from nmf_zoo.diagnostics.align import ALIKE, align, factor_dims
+from nmf_zoo.diagnostics.align import align
 from nmf_zoo.errors import InputError
+from nmf_zoo.results.factor_draws import factor_dims
+from nmf_zoo.results.matching import ALIKE
 from nmf_zoo.results.posterior import INTERVAL, posterior_group
 
 Array = np.ndarray
@@ -75,9 +77,7 @@ def match(idata: Any, catalogue: Any, *, weights: str = "W", activations: str = 
     >>> nz.match(idata, [[0, 1], [1, 0]]).table.index.name
     'component'
     """
-    raw = posterior_group(idata)
-    many = raw.sizes["chain"] * raw.sizes["draw"] > 1
-    group = posterior_group(align(idata, weights=weights, activations=activations)) if many else raw
+    group = posterior_group(align(idata, weights=weights, activations=activations))
     dims = factor_dims(group, weights, activations)
     W = group[weights].transpose("chain", "draw", dims.feature, dims.component)
     entries = _read_catalogue(catalogue, W[dims.feature].to_numpy())

@@ -12,6 +12,7 @@ from nmf_zoo.plots.modes import plot_modes
 from nmf_zoo.plots.objective import plot_objective
 from nmf_zoo.plots.rank import plot_rank
 from nmf_zoo.plots.reconstruction import plot_reconstruction
+from nmf_zoo.plots.stability import plot_stability
 from nmf_zoo.plots.trace import plot_trace
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "plot_objective",
     "plot_rank",
     "plot_reconstruction",
+    "plot_stability",
     "plot_trace",
 ]

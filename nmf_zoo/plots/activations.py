@@ -15,13 +15,13 @@ MOST_POINTS = 4000  # of a line: more samples are drawn as means over equal stre
 MOST_BARS = 60  # samples that are drawn as points with intervals: more become a line with a band
 
 
-def plot_activations(idata: Any, *, chain: int = 0, weights: str = "W", activations: str = "H") -> Any:
+def plot_activations(idata: Any, *, chain: int | None = None, weights: str = "W", activations: str = "H") -> Any:
     """Draw what each component adds to each sample: sum_f w_fk h_kn, posterior mean and 90% interval.
 
     Parameters
     ----------
     idata : result of :func:`~nmf_zoo.sample`, :func:`~nmf_zoo.fit` or :func:`~nmf_zoo.align`
-    chain : whose draws: components swap places between chains
+    chain : whose draws; None for the chains that are in the mode of the best one, of a fit for the best restart
     weights, activations : names of the factors
 
     Returns

@@ -1,6 +1,6 @@
 """Components with their uncertainty: as images, bars, spectra or top features.
 
-Components belong to one chain (or restart), since they swap places between chains, unless these were aligned. Each
+Components have the order of the result, in every chain, and are those of the chains in the mode of the best one. Each
 draw's columns of W are scaled to sum to one first: the data see only the product W H, and the scale of a column is the
 prior's business.
 """
@@ -13,6 +13,7 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo.plots.figure import ACCENT, INK, check_image_shape, clear_frame, make_figure
+from nmf_zoo.results.component_order import component_order, describe_shown
 from nmf_zoo.results.components import component_shares
 from nmf_zoo.results.posterior import INTERVAL
 
@@ -23,24 +24,29 @@ FAINTEST = 1e-8  # share that a spectrum still shows
 
 
 def plot_components(
-    idata: Any, *, chain: int | None = 0, shape: tuple[int, int] | None = None, weights: str = "W"
+    idata: Any, *, chain: int | None = None, shape: tuple[int, int] | None = None, weights: str = "W"
 ) -> Any:
-    """Draw the components of one chain, or of all that were aligned; returns the matplotlib Figure.
+    """Draw the components in the result's order; returns the matplotlib Figure.
 
     Parameters
     ----------
     idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
-    chain : whose components; None for all chains, of a result of :func:`~nmf_zoo.align`
+    chain : whose draws; None for the chains that are in the mode of the best one, of a fit for the best restart
     shape : (rows, columns) when the features are the pixels of an image, row by row
     weights : name of W
     """
     shares = component_shares(idata, chain, weights)
     if shape is not None:
-        return _images(shares, shape, "all chains" if chain is None else f"chain {chain}")
+        return _images(shares, shape, _whose(idata, chain, weights))
     if shares.sizes["feature"] <= MOST_BARS:
         return _bars(shares)
     scale = _scale(shares["feature"].to_numpy())
     return _top_bars(shares) if scale is None else _spectra(shares, scale)
+
+
+def _whose(idata: Any, chain: int | None, weights: str) -> str:
+    order = component_order(idata, weights)
+    return f"chain {chain}" if chain is not None or order is None else describe_shown(order, idata)
 
 
 def _images(shares: xr.DataArray, shape: tuple[int, int], title: str) -> Any:

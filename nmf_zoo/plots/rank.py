@@ -37,7 +37,7 @@ def plot_rank(table: xr.Dataset) -> Any:
         axes.plot(ranks, bound, color=INK, lw=1.0, ls=":", label="bound as it is")
     best = table.attrs["best"]
     axes.axvline(best, color=ACCENT, lw=1.0, label=f"best: {best}")
-    _ticks_of_ranks(axes, ranks)
+    ticks_of_ranks(axes, ranks)
     ylabel = "held-out log-likelihood (nats)" if method == "holdout" else "log evidence (nats)"
     axes.set(xlabel="components", ylabel=ylabel)
     axes.legend(frameon=False, fontsize=8)
@@ -45,7 +45,7 @@ def plot_rank(table: xr.Dataset) -> Any:
     return figure
 
 
-def _ticks_of_ranks(axes: Any, ranks: np.ndarray) -> None:
+def ticks_of_ranks(axes: Any, ranks: np.ndarray) -> None:
     """Every rank where there are few, else as many whole numbers as have room."""
     if len(ranks) <= 20:
         axes.set_xticks(ranks)

@@ -14,6 +14,7 @@ from nmf_zoo import _compat
 START = "start"  # the attribute
 RANDOM, BY_SEARCH, OF_FIT, ONE, EACH = "random", "search", "fit", "one point", "points of their own"
 SEARCH = "search"  # the group
+OPTIMUM_OF_CHAIN = "optimum_of_chain"  # in it, where chains began by a search
 
 
 def search_group(idata: Any) -> xr.Dataset | None:
@@ -36,10 +37,16 @@ def one_mode(idata: Any) -> str:
     """The mode that all chains began in, after "within" or "in"; "" where they began apart, or nothing is known."""
     search, start = search_group(idata), idata.attrs.get(START)
     if search is not None and start in (None, BY_SEARCH):
-        return _searched(search)
+        return "" if began_at_several(idata) else _searched(search)
     if start == OF_FIT:
         return "the mode of the fit that they were given, which says nothing of other modes"
     return "the mode of the one start that they were given, which says nothing of other modes" if start == ONE else ""
+
+
+def began_at_several(idata: Any) -> bool:
+    """Whether a search found several optima near the best, and chains began at each."""
+    search = search_group(idata)
+    return search is not None and OPTIMUM_OF_CHAIN in search and bool(search[OPTIMUM_OF_CHAIN].any())
 
 
 def _searched(search: xr.Dataset) -> str:

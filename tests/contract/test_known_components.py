@@ -274,7 +274,7 @@ def test_refusals_say_which():
         nz.fit(engine="em", model=nz.gap(X, 3, known=KNOWN, alpha_h=1.0))
 
 
-FEW = RNG.poisson(np.c_[[0.5, 0.2, 0.0], [0.1, 0.6, 0.9]] @ RNG.gamma(1.0, 2.0, (2, 25))) + [[1], [0], [0]]
+FEW = np.array([[1], [0], [0]]) + RNG.poisson(np.c_[[0.5, 0.2, 0.0], [0.1, 0.6, 0.9]] @ RNG.gamma(1.0, 2.0, (2, 25)))
 
 
 def gap_beside(complete):

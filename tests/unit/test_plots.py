@@ -20,16 +20,17 @@ def test_notebooks_show_components(result, how):
     assert nz.plot_components(result, **how)._repr_png_().startswith(b"\x89PNG")
 
 
-def test_all_chains_once_they_are_aligned(result):
-    aligned = nz.align(result)
-    shares = component_shares(aligned, None)
+@pytest.mark.parametrize("is_aligned", [False, True])
+def test_all_chains_of_one_mode_are_shown(is_aligned):
+    model = nz.gamma_nmf(np.kron(np.eye(2, dtype=int), np.full((2, 3), 50)) + 1, 2)
+    result = nz.sample(20, tune=50, chains=2, random_seed=1, quiet=True, model=model)
+    result = nz.align(result) if is_aligned else result
+    shares = component_shares(result)
     assert shares.sizes["draw"] == 40
     for chain in (0, 1):
-        own = component_shares(aligned, chain)
-        np.testing.assert_array_equal(shares[20 * chain : 20 * chain + 20], own)
-    assert "all chains" in nz.plot_components(aligned, chain=None, shape=(2, 2)).get_suptitle()
-    with pytest.raises(nz.InputError, match="chain: got None with chains that are not aligned"):
-        nz.plot_components(result, chain=None)
+        np.testing.assert_array_equal(shares[20 * chain : 20 * chain + 20], component_shares(result, chain))
+    assert "all 2 chains" in nz.plot_components(result, shape=(2, 2)).get_suptitle()
+    assert "chain 1" in nz.plot_components(result, chain=1, shape=(2, 2)).get_suptitle()
 
 
 def test_notebooks_show_traces(result):

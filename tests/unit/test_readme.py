@@ -40,10 +40,20 @@ def with_blocks(language: str) -> list[Path]:
     return [page for page in PAGES if blocks(page, language)]
 
 
+NEEDS = re.compile(r"^<!-- needs (\w+) -->$", flags=re.MULTILINE)
+OF_OTHERS = [  # what other libraries say on such pages
+    "ignore:Estimated shape parameter:UserWarning",
+    "ignore:The inplace keyword",
+    "ignore:The 'future.infer_string' option",
+]
+
+
 @pytest.mark.parametrize("page", with_blocks("python"), ids=named)
-@pytest.mark.filterwarnings("ignore::nmf_zoo.NmfZooWarning")
+@pytest.mark.filterwarnings("ignore::nmf_zoo.NmfZooWarning", *OF_OTHERS)
 def test_python(page, capsys, monkeypatch, tmp_path):
     """One block after another, as a reader would; a line that says what it prints prints that."""
+    for module in NEEDS.findall(page.read_text(encoding="utf-8")):
+        pytest.importorskip(module, reason=f"the page needs {module}")
     monkeypatch.chdir(tmp_path)
     source = "".join(blocks(page, "python"))
     exec(compile(source, page.name, "exec"), {})

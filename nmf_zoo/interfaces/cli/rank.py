@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, under_names
 from nmf_zoo.files import replacing, write_figure
 from nmf_zoo.interfaces.cli import catalogue
 from nmf_zoo.interfaces.cli.fit import make_options, model_arguments, name_cell, read_data, read_search
@@ -49,10 +49,23 @@ def run_rank(arguments: argparse.Namespace) -> int:
         quiet=arguments.quiet,
         checkpoint=arguments.checkpoint,
     )
+    stability = None
+    if arguments.stability is not None and table.attrs["status"] != "interrupted":
+        run = {"cores": arguments.cores, "random_seed": seed, "quiet": arguments.quiet}
+        with under_names(restarts="--stability"):
+            stability = nz.stability(declare, ranks, arguments.stability, **run)
+        table = table.assign(_of_ranks(stability))
     for path in outputs:
         with replacing(path, "output") as partial:
-            _write(table, partial)
-    return _report(table, outputs, arguments)
+            _write(table, partial, stability)
+    return _report(table, outputs, arguments, stability)
+
+
+def _of_ranks(stability: Any) -> dict[str, Any]:
+    """What a row of the table says of the stability of a rank."""
+    of_ranks = {"came_again": stability["came_again"], "silhouette": stability["silhouette"].mean("component")}
+    of_fits = {name: stability[name].mean("restart") for name in ("heldout", "error")}
+    return {f"stability_{name}": values for name, values in (of_ranks | of_fits).items()}
 
 
 def _chosen(arguments: argparse.Namespace) -> list[tuple[str, str]]:
@@ -70,7 +83,7 @@ def _chosen(arguments: argparse.Namespace) -> list[tuple[str, str]]:
     return [(name, text) for name, text in given.items() if text is not None]
 
 
-def _write(table: Any, path: Path) -> None:
+def _write(table: Any, path: Path, stability: Any) -> None:
     if path.suffix == ".nc":
         from nmf_zoo.netcdf import write_netcdf
 
@@ -78,15 +91,18 @@ def _write(table: Any, path: Path) -> None:
     elif path.suffix == ".csv":
         table.to_dataframe().reset_index().to_csv(path, index=False)
     else:
-        from nmf_zoo.plots import plot_rank
+        from nmf_zoo.plots import plot_rank, plot_stability
 
-        write_figure(plot_rank(table), path)
+        picture = plot_rank(table) if stability is None else plot_stability(stability, evidence=table)
+        write_figure(picture, path)
 
 
-def _report(table: Any, outputs: list[Path], arguments: argparse.Namespace) -> int:
+def _report(table: Any, outputs: list[Path], arguments: argparse.Namespace, stability: Any) -> int:
     if not arguments.quiet:
         print("\n".join(table_lines(table)))
     print(table.attrs["answer"])
+    if stability is not None:
+        print(stability.attrs["answer"])
     written = ", ".join(map(str, outputs))
     if table.attrs["status"] == "interrupted":
         goes_on = f"; the same command goes on from {arguments.checkpoint}" if arguments.checkpoint else ""
@@ -105,11 +121,20 @@ def table_lines(table: Any) -> Iterator[str]:
     method, word = table.attrs["method"], "fit" if table.attrs.get("search") else "restart"
     heads = {"bound": "corrected" if has_gap else "bound", "holdout": "held out"}
     columns = [heads.get(method, "log evidence"), "behind" if has_gap or method == "bound" else "error", "difference"]
-    yield f"  {'rank':>5}" + (f"{'bound':>13}" if has_gap else "") + "".join(f"{head:>13}" for head in columns)
+    of_stability = ["came again", "silhouette"] if "stability_came_again" in table else []
+    heads_of_all = ["bound"] * has_gap + columns + of_stability
+    yield f"  {'rank':>5}" + "".join(f"{head:>13}" for head in heads_of_all)
     for row in (table.isel(rank=i) for i in range(table.sizes["rank"])):
         rank = int(row["rank"])
         mark = "*" if rank == table.attrs["best"] else "~" if bool(row["plausible"]) else " "
         bound = f"{float(row['bound'].max()):>13.2f}" if has_gap else ""
         numbers = (float(row[name]) for name in ("combined", "combined_error", "difference"))
-        yield f"{mark} {rank:>5}{bound}" + "".join(f"{number:>13.2f}" for number in numbers)
+        again = _of_stability(row) if of_stability else ""
+        yield f"{mark} {rank:>5}{bound}" + "".join(f"{number:>13.2f}" for number in numbers) + again
     yield "* best, ~ not ruled out" + (f"; behind: how far the next {word} is" if method == "bound" else "")
+
+
+def _of_stability(row: Any) -> str:
+    silhouette = float(row["stability_silhouette"])
+    again = f"{int(row['stability_came_again'])} of {int(row['rank'])}"
+    return f"{again:>13}" + (f"{silhouette:>13.2f}" if silhouette == silhouette else f"{'-':>13}")
