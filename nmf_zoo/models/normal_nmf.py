@@ -38,14 +38,15 @@ def normal_nmf(
     coords: Mapping[str, Sequence] | None = None,
     shape: tuple[int, int] | None = None,
 ) -> pm.Model:
-    r"""Normal factorisation with flat factors: maximum likelihood is NMF with squared error, for any ``sigma``.
+    r"""Normal factorisation, factors flat or half-normal: maximum likelihood is NMF with squared error.
 
     .. math::
 
         X_{fn} \sim \mathrm{Normal}\Big(e_{fn} \sum_k W_{fk} H_{kn} + b_{fn}, \ \sigma\Big),
         \qquad p(W) \propto 1, \quad p(H) \propto 1 \quad \text{on } [0, \infty)
 
-    X must be >= 0 (multiplicative updates need that), and dense unless ``observed="stored"``: zeros are not free.
+    Without priors the fit is the same for any ``sigma``. X must be >= 0 (multiplicative updates need that), and dense
+    unless ``observed="stored"``: zeros are not free.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ def poisson_nmf(
     coords: Mapping[str, Sequence] | None = None,
     shape: tuple[int, int] | None = None,
 ) -> pm.Model:
-    r"""Poisson factorisation with flat factors: maximum likelihood is NMF with the Kullback-Leibler divergence.
+    r"""Poisson factorisation, factors flat or half-normal: maximum likelihood is Kullback-Leibler NMF.
 
     .. math::
 
@@ -45,7 +45,7 @@ def poisson_nmf(
         \qquad p(W) \propto 1, \quad p(H) \propto 1 \quad \text{on } [0, \infty)
 
     Both factors are free: engines maximise over them. Their joint posterior is improper, so they can't be sampled,
-    unless ``sigma_w`` and ``sigma_h`` give them half-normal priors.
+    unless ``sigma_w`` or ``sigma_h`` gives them half-normal priors, p(W) proportional to exp(-W^2 / (2 sigma_w^2)).
 
     Parameters
     ----------
