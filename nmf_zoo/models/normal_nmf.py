@@ -9,7 +9,14 @@ import pymc as pm
 
 from nmf_zoo.models.hyperparameters import Free, check_half_normal, check_hyperparameter
 from nmf_zoo.models.inputs import check_inputs
-from nmf_zoo.models.known import check_known, declare_weights, weights_dims
+from nmf_zoo.models.known import (
+    activations_dims,
+    check_known,
+    check_known_activations,
+    declare_activations,
+    declare_weights,
+    weights_dims,
+)
 from nmf_zoo.models.likelihoods import declare_normal
 from nmf_zoo.options import names_checked
 
@@ -23,6 +30,7 @@ def normal_nmf(
     sigma_w: Any = None,
     sigma_h: Any = None,
     known: Any = None,
+    known_h: Any = None,
     mask: Any = None,
     observed: str | None = None,
     exposure: Any = None,
@@ -50,6 +58,8 @@ def normal_nmf(
         Scales of half-normal priors on W and H.
     known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
+    known_h : array, DataFrame or DataArray (component, obs), optional
+        The first components of H, where these are known, as in :func:`~nmf_zoo.poisson_nmf`.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`.
 
@@ -82,11 +92,12 @@ def normal_nmf(
         sparse="stored",
     )
     fixed, inputs = check_known(known, None, inputs)
+    of_h, inputs = check_known_activations(known_h, inputs)
     prior_w = check_half_normal("w", inputs, sigma_w, weights_dims(inputs))
-    prior_h = check_half_normal("h", inputs, sigma_h)
+    prior_h = check_half_normal("h", inputs, sigma_h, activations_dims(inputs))
     spread = check_hyperparameter("sigma", sigma, (), inputs)
     with inputs.model() as model:
         W = declare_weights(fixed, prior_w.declare)
-        H = prior_h.declare("H", ("component", "obs"))
+        H = declare_activations(of_h, prior_h.declare)
         declare_normal(W, H, spread.declare(), inputs)
     return model
