@@ -14,7 +14,7 @@ from nmf_zoo.plots.figure import INK, clear_frame, make_figure
 from nmf_zoo.reports.page import paragraph, picture, table
 from nmf_zoo.reports.source import MOST_COMPONENTS, Source
 from nmf_zoo.results.component_order import component_order, describe_shown
-from nmf_zoo.results.components import component_sizes, top_features
+from nmf_zoo.results.components import top_features
 from nmf_zoo.results.components_in_use import components_in_use, relevances_in
 from nmf_zoo.results.factor_draws import read_factors
 from nmf_zoo.results.posterior import spaced
@@ -82,11 +82,10 @@ def _parts_of_total(source: Source) -> dict[Any, str]:
     """How much of the sum of W H each component makes up, of all components of the chain."""
     if source.activations not in source.posterior:
         return {}
-    sizes = component_sizes(source.shown, **source.names)
-    total = component_sizes(source.whole, **source.names).sum()
-    parts = sizes.sum("obs").mean("draw") * len(sizes["draw"]) / total
-    labels = sizes["component"].to_numpy()
-    return {label: f"{float(part):.1%}" for label, part in zip(labels, parts.to_numpy(), strict=True)}
+    order = component_order(source.whole, **source.names)
+    assert order is not None  # W is there
+    labels = order[order["share"].dims[0]].to_numpy()
+    return {label: f"{share:.1%}" for label, share in zip(labels, order["share"].to_numpy(), strict=True)}
 
 
 def activation_parts(source: Source) -> list[str]:

@@ -157,8 +157,8 @@ class Source:
         every = [str(name) for name in self.posterior.data_vars]
         chains = list(draws_in_order(self.idata, self.shown_chain, **self.names, names=every))
         few = -(-MOST_DRAWS // len(chains))
-        thin = [one.isel(draw=spaced(one.sizes["draw"], min(one.sizes["draw"], few))).load() for one in chains]
-        return self._result(joined(thin))
+        thin = [one if one.sizes["draw"] <= few else one.isel(draw=spaced(one.sizes["draw"], few)) for one in chains]
+        return self._result(joined(one.load() for one in thin))
 
     def _result(self, group: xr.Dataset) -> Any:
         return _compat.inference_data(as_they_are(group, self.weights, self.activations), self.attrs)
@@ -211,4 +211,6 @@ def _largest(group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:
     dims = factor_dims(group, weights, activations)
     sizes = relative_sizes(log_totals(group, dims).to_numpy()).mean(axis=(0, 1))
     few = np.sort(np.argsort(-sizes, kind="stable")[:MOST_COMPONENTS])
+    if len(few) == len(sizes):
+        return group
     return group.isel({dim: few for dim in {dims.component, dims.own} if dim in group.dims})

@@ -55,9 +55,13 @@ def component_order(idata: Any, weights: str = "W", activations: str = "H") -> x
         return None
     dims, names = factor_dims(group, weights, activations), _compat.group_names(idata)
     stored, best = _compat.group(idata, GROUP) if GROUP in names else None, best_chain(idata)
-    if stored is not None and _is_of(stored, group, dims):
-        is_best = xr.DataArray(np.arange(stored.sizes["chain"]) == best, dims="chain")
-        return stored if stored["shown"].any() else stored.assign(shown=is_best)  # chains were chosen
+    is_known = stored is not None and _is_of(stored, group, dims)
+    if stored is not None and is_known:
+        shown = stored["shown"].to_numpy()
+        if not shown.any():  # chains were chosen
+            return stored.assign(shown=("chain", np.arange(len(shown)) == best))
+        if shown[best] or is_aligned(idata):
+            return stored
     if is_aligned(idata):
         became = _compat.group(idata, REPORT)["became"].to_numpy()
         order = np.broadcast_to(np.arange(became.shape[1]), (*_lead(group), became.shape[1]))
@@ -68,7 +72,10 @@ def component_order(idata: Any, weights: str = "W", activations: str = "H") -> x
     if "fit" in names:
         return found
     lost = np.sum(np.where(became == "matched", 0.0, found["share"].to_numpy()), axis=1)
-    return _dataset(group, dims, order, became, is_best | (lost < MOST_LOST))
+    found = _dataset(group, dims, order, became, is_best | (lost < MOST_LOST))
+    if stored is not None and is_known and dims.component in stored.coords:  # another mode weighs more than the best
+        return found.assign_coords({dims.component: stored[dims.component]})
+    return found
 
 
 def name_components(
@@ -338,6 +345,8 @@ def reordered(group: xr.Dataset, dims: FactorDims, order: Array) -> xr.Dataset:
     """Every variable with a dim of components, draw by draw; ``order`` (chain, draw, component)."""
     own = {dims.component, dims.own}
     first = order[0, 0]
+    if np.all(order == np.arange(len(first))):
+        return group
     if np.all(order == first):
         coords = {dim: group[dim] for dim in own if dim in group.coords}
         return group.isel({dim: first for dim in own if dim in group.dims}).assign_coords(coords)

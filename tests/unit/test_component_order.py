@@ -12,6 +12,7 @@ from nmf_zoo.interfaces.cli.show import summary_lines
 from nmf_zoo.results import component_order as component_order_module
 from nmf_zoo.results.component_order import GROUP, component_order, draws_in_order
 from nmf_zoo.results.components import component_shares, component_sizes, mean_weights
+from nmf_zoo.results.modes import BY_MODE, MODES
 
 F, N, K = 6, 9, 3
 W = np.kron(np.eye(K), np.ones((2, 1)))  # (feature, component): two features each
@@ -236,3 +237,16 @@ def test_names_go_everywhere(run, tmp_path):
 def test_names_that_are_refused(run, names, said):
     with pytest.raises(nz.InputError, match=said):
         nz.name_components(run[1], names)
+
+
+def test_the_heaviest_mode_decides_once_modes_are_weighed():
+    """Chain 1 is in a mode of lower lp that weighs more: its components are those that are shown then."""
+    idata = result([CHAINS[0], CHAINS[1]], lp=[2.0, 1.0])
+    posterior = _compat.group(idata, "posterior").copy(deep=True)
+    posterior["W"][1] = np.roll(posterior["W"][1].to_numpy(), 1, axis=1)
+    apart = _compat.with_groups(idata, {"posterior": posterior})
+    stored = _compat.with_groups(apart, {GROUP: component_order(apart)})
+    assert component_order(stored)["shown"].to_numpy().tolist() == [True, False]
+    by_mode = {name: ("mode", np.zeros(2)) for name in BY_MODE}
+    modes = xr.Dataset({**by_mode, "mode_of_chain": ("chain", [1, 0])}, coords={"chain": [0, 1]})
+    assert component_order(_compat.with_groups(stored, {MODES: modes}))["shown"].to_numpy().tolist() == [False, True]
