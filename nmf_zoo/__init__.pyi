@@ -4,6 +4,7 @@ from nmf_zoo.audio.spectra import power_spectrogram
 from nmf_zoo.diagnostics.align import align
 from nmf_zoo.diagnostics.catalogues import match
 from nmf_zoo.diagnostics.convergence import check_convergence, summarise_components
+from nmf_zoo.diagnostics.export import export
 from nmf_zoo.diagnostics.invariants import summarise
 from nmf_zoo.diagnostics.measures import snr, sparseness
 from nmf_zoo.distributions import BasisChain, LogNormalAR, UnitChain
@@ -58,6 +59,7 @@ from nmf_zoo.prediction.simulation import simulate
 from nmf_zoo.reading import check, describe, read
 from nmf_zoo.reports import report
 from nmf_zoo.reports.model_graph import plot_model
+from nmf_zoo.results.component_order import name_components
 from nmf_zoo.results.components import top_features, unit_sum
 from nmf_zoo.results.components_in_use import components_in_use
 from nmf_zoo.results.loading import load
@@ -159,6 +161,7 @@ __all__ = [
     "rescale_columns",
     "align",
     "match",
+    "export",
     "compare_engines",
     "calibrate",
     "check_convergence",
@@ -167,6 +170,7 @@ __all__ = [
     "plot_model",
     "top_features",
     "unit_sum",
+    "name_components",
     "components_in_use",
     "snr",
     "sparseness",

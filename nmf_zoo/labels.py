@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import date, datetime
 from numbers import Real
 
 import numpy as np
@@ -36,6 +36,7 @@ def find_unwritable(labels: Iterable[object]) -> int | None:
 
 def writable_labels(dim: str, labels: np.ndarray) -> np.ndarray:
     """Labels that a file can hold: objects that are neither text, numbers nor times become text."""
+    labels = as_times(labels)
     if labels.dtype.kind in "biufmM":
         return labels
     if labels.dtype.kind == "O" and any(_is_odd(label) for label in labels):
@@ -45,6 +46,27 @@ def writable_labels(dim: str, labels: np.ndarray) -> np.ndarray:
         got = f"the label {labels[bad]!r} of {dim!r} at place {bad}"
         raise InputError("coords", got, WRITABLE, "rename it: it could not be saved")
     return labels
+
+
+def as_times(labels: np.ndarray) -> np.ndarray:
+    """Dates, and pandas' periods by their beginnings, as NumPy's times, where all of the labels are such."""
+    if labels.dtype.kind != "O" or not len(labels):
+        return labels
+    if all(isinstance(label, date) for label in labels):  # a datetime is a date
+        return _in_nanoseconds(labels, labels)
+    starts = [getattr(label, "start_time", None) for label in labels]  # this file knows no pandas
+    is_period = all(hasattr(start, "to_datetime64") for start in starts)
+    return _in_nanoseconds(labels, [start.to_datetime64() for start in starts]) if is_period else labels
+
+
+def _in_nanoseconds(labels: np.ndarray, times: Iterable[object]) -> np.ndarray:
+    """As files hold times; the labels as they are where these have a time zone or lie beyond 1678 to 2262."""
+    try:
+        found = np.array(list(times), dtype="datetime64[us]")
+    except (TypeError, ValueError):
+        return labels
+    exact = found.astype("datetime64[ns]")
+    return exact if np.array_equal(exact.astype("datetime64[us]"), found) else labels
 
 
 def _is_odd(label: object) -> bool:

@@ -25,6 +25,7 @@ from nmf_zoo.inference.registry import verb_of
 from nmf_zoo.models import gamma_nmf, gap, is_nmf
 from nmf_zoo.models.hyperparameters import require_positive
 from nmf_zoo.models.matrices import as_float_array
+from nmf_zoo.results.component_order import draws_in_order
 from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.sparse import check_sparse
 from nmf_zoo.streaming.stream import stream
@@ -69,7 +70,7 @@ class _Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             found = sample(self.draws, engine=engine, tune=self.tune, chains=1, start=start, **length)
             self.n_iter_ = self.draws + self.tune
         self.inference_data_ = found
-        W = _compat.group(found, "posterior")["W"].isel(chain=0).mean("draw")
+        W = next(draws_in_order(found, None))["W"][0].mean("draw")
         self.components_ = np.ascontiguousarray(W.transpose("component", "feature").to_numpy())
         return self
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from scipy.optimize import linear_sum_assignment, nnls
 
-from nmf_zoo.diagnostics.align import ALIKE, align, factor_dims
+from nmf_zoo.diagnostics.align import align
 from nmf_zoo.errors import InputError
+from nmf_zoo.results.factor_draws import factor_dims
+from nmf_zoo.results.matching import ALIKE
 from nmf_zoo.results.posterior import INTERVAL, posterior_group
 
 Array = np.ndarray
 LEAST_SHARE = 0.05  # of a mixture: entries with less are left out of it
+MOST_DRAWS = 200  # whose mixtures are found, evenly spaced
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,16 @@ class Match:
     ----------
     table : by component: entry, the one of the catalogue that it is assigned to ("" where there are more components
         than entries); cosine, its posterior mean, with low and high, 5 % and 95 %; is_new, whether no entry and no
-        mixture has a cosine of 0.9 with it; mixture, the entries that add up to it best, with shares; mixture_cosine
+        mixture has a cosine of 0.9 with it; mixture, the entries that add up to it best, with shares; mixture_cosine;
+        mixture_error, the share of the component that its mixture has on other features (half the sum of the absolute
+        differences of the two profiles, each summing to one), its posterior mean, with error_low and error_high
     cosines : (component, entry), posterior means
+    mixtures : by component and entry of its mixture the posterior mean of the share, with low and high
     """
 
     table: pd.DataFrame
     cosines: xr.DataArray
+    mixtures: pd.DataFrame
 
     def _repr_html_(self) -> str:
         return str(self.table.to_html())
@@ -45,7 +52,8 @@ def match(idata: Any, catalogue: Any, *, weights: str = "W", activations: str = 
 
     Components are aligned first (:func:`~nmf_zoo.align`). They are assigned one to one, so that the sum of the
     posterior means of the cosines is the largest (Kuhn 1955), and each is written as a non-negative mixture of all
-    entries (Lawson and Hanson 1974), of which those with less than a twentieth are dropped.
+    entries (Lawson and Hanson 1974), of which those with less than a twentieth are dropped. The shares of what is left,
+    and what such a mixture misses, are found anew for up to 200 draws.
 
     Parameters
     ----------
@@ -69,9 +77,7 @@ def match(idata: Any, catalogue: Any, *, weights: str = "W", activations: str = 
     >>> nz.match(idata, [[0, 1], [1, 0]]).table.index.name
     'component'
     """
-    raw = posterior_group(idata)
-    many = raw.sizes["chain"] * raw.sizes["draw"] > 1
-    group = posterior_group(align(idata, weights=weights, activations=activations)) if many else raw
+    group = posterior_group(align(idata, weights=weights, activations=activations))
     dims = factor_dims(group, weights, activations)
     W = group[weights].transpose("chain", "draw", dims.feature, dims.component)
     entries = _read_catalogue(catalogue, W[dims.feature].to_numpy())
@@ -81,42 +87,79 @@ def match(idata: Any, catalogue: Any, *, weights: str = "W", activations: str = 
     means = of_draws.mean(axis=0)
     components, assigned = linear_sum_assignment(means, maximize=True)
     entry = dict(zip(components.tolist(), assigned.tolist(), strict=True))
-    shares = (draws / np.maximum(draws.sum(axis=1, keepdims=True), np.finfo(float).tiny)).mean(axis=0)
+    shares = draws / np.maximum(draws.sum(axis=1, keepdims=True), np.finfo(float).tiny)
     labels = W[dims.component].to_numpy()
-    rows = [_row(k, entry.get(k), of_draws[:, k], shares[:, k], entries) for k in range(len(labels))]
+    mixtures = [_mixture(shares[..., k], entries) for k in range(len(labels))]
+    rows = [_row(entry.get(k), of_draws[:, k], entries, mixture) for k, mixture in enumerate(mixtures)]
     table = pd.DataFrame(rows, index=pd.Index(labels, name="component"))
     coords = {"component": labels, "entry": entries.columns.to_numpy()}
-    return Match(table, xr.DataArray(means, dims=("component", "entry"), coords=coords, name="cosine"))
+    cosines = xr.DataArray(means, dims=("component", "entry"), coords=coords, name="cosine")
+    parts = pd.concat([mixture.table(entries) for mixture in mixtures], keys=labels, names=["component", "entry"])
+    return Match(table, cosines, parts)
 
 
-def _row(k: int, entry: int | None, cosines: Array, shares: Array, entries: pd.DataFrame) -> dict[str, Any]:
-    """What is said of one component; ``cosines`` (draw, entry), ``shares`` (feature,)."""
-    mixture, cosine = _mixture(shares, entries)
+def _row(entry: int | None, cosines: Array, entries: pd.DataFrame, mixture: Mixture) -> dict[str, Any]:
+    """What is said of one component; ``cosines`` (draw, entry)."""
     own = np.zeros(len(cosines)) if entry is None else cosines[:, entry]
     low, high = np.quantile(own, INTERVAL)
+    error_low, error_high = np.quantile(mixture.errors, INTERVAL)
     return {
         "entry": "" if entry is None else entries.columns[entry],
         "cosine": float(own.mean()),
         "low": float(low),
         "high": float(high),
-        "is_new": bool(max(cosines.mean(axis=0).max(), cosine) < ALIKE),
-        "mixture": mixture,
-        "mixture_cosine": cosine,
+        "is_new": bool(max(cosines.mean(axis=0).max(), mixture.cosine) < ALIKE),
+        "mixture": mixture.words(entries),
+        "mixture_cosine": mixture.cosine,
+        "mixture_error": float(mixture.errors.mean()),
+        "error_low": float(error_low),
+        "error_high": float(error_high),
     }
 
 
-def _mixture(shares: Array, entries: pd.DataFrame) -> tuple[str, float]:
-    """The entries that add up to a component, by least squares, and the cosine of their sum with it."""
-    basis = entries.to_numpy() / entries.to_numpy().sum(axis=0)
-    amounts, _ = nnls(basis, shares)
+class Mixture(NamedTuple):
+    """The entries that add up to a component.
+
+    kept : which; share : of each in the mean profile; cosine : of their sum with it; shares : (draw, kept) of draws;
+    errors : (draw,) what they miss
+    """
+
+    kept: Array
+    share: Array
+    cosine: float
+    shares: Array
+    errors: Array
+
+    def words(self, entries: pd.DataFrame) -> str:
+        """``0.60 a + 0.40 b``"""
+        order = np.argsort(-self.share, kind="stable")
+        return " + ".join(f"{self.share[i]:.2f} {entries.columns[self.kept[i]]}" for i in order if self.share[i] > 0)
+
+    def table(self, entries: pd.DataFrame) -> pd.DataFrame:
+        """By entry: the share's mean and interval over draws."""
+        low, high = np.quantile(self.shares, INTERVAL, axis=0)
+        columns = {"share": self.shares.mean(axis=0), "low": low, "high": high}
+        return pd.DataFrame(columns, index=pd.Index(entries.columns[self.kept], name="entry"))
+
+
+def _mixture(profiles: Array, entries: pd.DataFrame) -> Mixture:
+    """By least squares, of profiles (draw, feature) that sum to one."""
+    basis, mean = entries.to_numpy() / entries.to_numpy().sum(axis=0), profiles.mean(axis=0)
+    amounts, _ = nnls(basis, mean)
     kept = np.flatnonzero(amounts >= LEAST_SHARE * amounts.sum()) if amounts.any() else np.empty(0, dtype=np.intp)
-    if not kept.size:
-        return "", 0.0
-    of_kept, _ = nnls(basis[:, kept], shares)
-    order = np.argsort(-of_kept, kind="stable")
-    parts = of_kept / of_kept.sum()
-    words = " + ".join(f"{parts[i]:.2f} {entries.columns[kept[i]]}" for i in order if parts[i] > 0)
-    return words, float(_unit(shares) @ _unit(basis[:, kept] @ of_kept))
+    own = basis[:, kept]
+    share, cosine = _shares(own, mean), 0.0
+    if kept.size:
+        cosine = float(_unit(mean) @ _unit(own @ share))
+    spaced = profiles[np.unique(np.linspace(0, len(profiles) - 1, MOST_DRAWS).astype(int))]
+    shares = np.stack([_shares(own, profile) for profile in spaced])
+    return Mixture(kept, share, cosine, shares, 0.5 * np.abs(spaced - shares @ own.T).sum(axis=1))
+
+
+def _shares(basis: Array, profile: Array) -> Array:
+    """Of each column in the mixture that is nearest, summing to one; nothing of nothing."""
+    amounts = nnls(basis, profile)[0] if basis.shape[1] else np.empty(0)
+    return amounts / max(amounts.sum(), np.finfo(float).tiny)
 
 
 def _unit(array: Array) -> Array:

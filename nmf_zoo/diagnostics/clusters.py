@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nmf_zoo.diagnostics.align import ALIKE, CLEARER, Components, cosines, match
 from nmf_zoo.results.components_in_use import LEAST
+from nmf_zoo.results.matching import ALIKE, CLEARER, Components, cosines, match
 
 Array = np.ndarray
 MOST_ROUNDS = 20

@@ -23,7 +23,7 @@ import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.diagnostics.align import RAW, align, factor_dims, read_factors
+from nmf_zoo.diagnostics.align import RAW, align
 from nmf_zoo.diagnostics.invariants import (
     LONGER,
     Advice,
@@ -42,8 +42,17 @@ from nmf_zoo.diagnostics.invariants import (
 )
 from nmf_zoo.diagnostics.modes import modes_of_chains
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.results.beginnings import one_mode, search_group
-from nmf_zoo.results.components import REPORT
+from nmf_zoo.results.beginnings import began_at_several, one_mode, search_group
+from nmf_zoo.results.component_order import (
+    FEWEST,
+    GROUP,
+    MOST_CELLS,
+    REPORT,
+    component_order,
+    largest_cells,
+    with_cells,
+)
+from nmf_zoo.results.factor_draws import factor_dims, read_factors
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.results.modes import DECIDED, MODES, POOLED, UNDECIDED, describe_modes, pooled_modes, weighed_modes
 from nmf_zoo.results.posterior import LEADING, posterior_group
@@ -121,8 +130,6 @@ def _worst(became: xr.DataArray) -> xr.DataArray:
 # -- verdicts --------------------------------------------------------------------------------------------------------
 
 
-MOST_CELLS = 100  # features, and samples, that components are matched on
-FEWEST = 2  # of these for each component
 MOST_BYTES = 1 << 27  # of draws of these, above which draws are left out
 ENOUGH = 250  # draws of each chain that are never left out
 JUDGED = 3  # cells of a column of W, and of a row of H
@@ -188,6 +195,7 @@ def _in_memory(idata: Any, structure: Factorisation, with_components: bool) -> A
                 own = posterior[factor.name].drop_vars(posterior.coords, errors="ignore")
                 factors[factor.name] = own.rename(dict(zip(own.dims[2:], factor.orient_dims(dims), strict=True)))
         groups["posterior"] = xr.Dataset(factors)
+        groups |= {GROUP: _compat.group(idata, GROUP)} if GROUP in _compat.group_names(idata) else {}
     return _compat.inference_data(groups, {})
 
 
@@ -253,7 +261,10 @@ def judge(idata: Any, weights: str, activations: str) -> Convergence:
     mode = "" if weighed or has_moved else one_mode(idata)
     followed = followed_draws(idata, weights, activations)
     table = summarise_draws(followed)
-    of_invariants = advise_on_followed(table, followed, *size, do, mode) if len(table) else None
+    near = began_at_several(idata)
+    of_invariants = advise_on_followed(table, followed, *size, do, mode, near) if len(table) else None
+    if near and of_invariants is not None and of_invariants.is_warning:
+        mode = ""  # they began at several optima, which are one mode only where the chains agree
     if mode and (of_invariants is None or of_invariants.is_warning):
         of_sampler.append(Advice(f"All chains began in {mode}.", False, "start"))
     components = judge_components(idata, weights, activations)
@@ -262,7 +273,13 @@ def judge(idata: Any, weights: str, activations: str) -> Convergence:
 
 
 def advise_on_followed(
-    table: pd.DataFrame, draws: xr.Dataset, n_chains: int, n_draws: int, do: str = LONGER, mode: str = ""
+    table: pd.DataFrame,
+    draws: xr.Dataset,
+    n_chains: int,
+    n_draws: int,
+    do: str = LONGER,
+    mode: str = "",
+    near: bool = False,
 ) -> Advice:
     """What lp and cells of W H say; where chains disagree, whether drawing longer would help."""
     advice = advise_on_invariants(table, n_chains, n_draws, do, mode)
@@ -273,7 +290,7 @@ def advise_on_followed(
     lp = None
     if "lp" in draws:
         lp = np.array([float(draws["lp"].isel(chain=mode).mean()) for mode in modes])
-    return advise_on_modes(table["rhat"], modes, lp)
+    return advise_on_modes(table["rhat"], modes, lp, near)
 
 
 def followed_draws(idata: Any, weights: str, activations: str) -> xr.Dataset:
@@ -312,20 +329,15 @@ def narrowed(idata: Any, weights: str, activations: str) -> Any:
     size = sum(group[name].nbytes * min(1.0, largest / group.sizes[dim]) for name, dim in along.items())
     every = max(1, min(ceil(size / MOST_BYTES), group.sizes["draw"] // ENOUGH))
     few = {
-        name: group[name].isel({dim: _largest(group[name], dim, largest), "draw": slice(None, None, every)})
+        name: group[name].isel({dim: largest_cells(group[name], dim, largest), "draw": slice(None, None, every)})
         for name, dim in along.items()
     }
     posterior = xr.Dataset(few).load()
     stats = {"sample_stats": invariants(idata)} if "sample_stats" in _compat.group_names(idata) else {}
-    return _compat.inference_data({"posterior": posterior, **stats}, {})
-
-
-def _largest(factor: xr.DataArray, along: Any, n: int) -> np.ndarray:
-    """Places along a dim where the components of the last draws are largest, each in parts of its own largest cell."""
-    last = factor.isel(draw=-1).transpose("chain", ..., along).to_numpy()
-    top = last.max(axis=-1, keepdims=True)
-    score = np.divide(last, top, out=np.zeros(last.shape), where=top > 0).max(axis=(0, 1))
-    return np.sort(np.argsort(-score, kind="stable")[:n])
+    order = component_order(idata, weights, activations)
+    assert order is not None  # there are weights
+    of_few = with_cells(order.isel(draw=slice(None, None, every)), posterior, dims)
+    return _compat.inference_data({"posterior": posterior, GROUP: of_few, **stats}, {})
 
 
 # -- the sentence ----------------------------------------------------------------------------------------------------
@@ -348,7 +360,14 @@ OF_SAMPLERS = {
         "Each chain has settled, but in a mode of its own: they explain the data in different ways, and a longer run "
         "will not change that.",
         "start all chains in the best mode that a search finds, start='search' (--search 16), or choose a smaller "
-        "rank; then say that the results are of one mode; or weigh the modes: nz.weigh_modes, nz.pool",
+        "rank; then say that the results are of one mode; or weigh the modes: nz.weigh_modes, nz.pool "
+        "(nmf-zoo modes)",
+    ),
+    "near modes": (
+        "Each chain has settled, but in a mode of its own, and the search's bounds of these are near: each may hold a "
+        "part of the posterior.",
+        "weigh the modes and pool the draws by what they weigh: nz.weigh_modes, nz.pool (nmf-zoo modes --pool); on a "
+        "small table let chains go from mode to mode: nz.Gibbs(temperatures=8)",
     ),
     "nearly": (
         "The chains nearly agree: the results are a first impression, and a longer run will settle them.",
@@ -379,8 +398,8 @@ OF_SAMPLERS = {
 OF_WEIGHED = {
     DECIDED: (
         "Each chain has settled, but in a mode of its own. What the modes weigh is known:",
-        "make one posterior of them by their shares, nz.pool(idata); then say that modes which no chain "
-        "has found are left out",
+        "make one posterior of them by their shares, nz.pool(idata) (nmf-zoo modes --pool); then say "
+        "that modes which no chain has found are left out",
     ),
     UNDECIDED: (
         "Each chain has settled, but in a mode of its own, and what the modes weigh is undecided:",
@@ -414,7 +433,8 @@ FITTED = (
     "look at the components and the reconstruction; for uncertainty, sample (the Gibbs engine)",
 )
 # then components
-GRAVEST = ("draws", "chains", "modes", "divergences", "nearly", "effective", "depth", "temperatures", "one chain")
+APART = ("modes", "near modes")
+GRAVEST = ("draws", "chains", *APART, "divergences", "nearly", "effective", "depth", "temperatures", "one chain")
 
 
 def verdict_on(idata: Any, weights: str = "W", activations: str = "H") -> Sentence | None:
@@ -443,7 +463,7 @@ def of_sampler(advice: Sequence[Advice], run: str, mode: str = "", weighed: Weig
     warnings = [one.about for one in advice if one.is_warning]
     warnings.sort(key=lambda about: GRAVEST.index(about) if about in GRAVEST else len(GRAVEST))
     rest = f" {_of_weights(weighed)}" if weighed else ""
-    if warnings[:1] == ["modes"] and weighed is not None and weighed.word in OF_WEIGHED:
+    if warnings and warnings[0] in APART and weighed is not None and weighed.word in OF_WEIGHED:
         text, do = OF_WEIGHED[weighed.word]
         return Sentence(f"{text} {weighed.text}", do, True)
     if warnings:

@@ -16,8 +16,8 @@ import xarray as xr
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
-from nmf_zoo.diagnostics.align import CLEARER, Components, cosines
 from nmf_zoo.diagnostics.invariants import CLEAR_RHAT, ess, rhat
+from nmf_zoo.results.matching import CLEARER, Components, cosines
 
 FEWEST_EFFECTIVE = 5.0  # draws of half a chain, below which its mean has no error that could be told
 ALARM = 1e-3  # how often halves of settled chains may be called different, over all chains and quantities

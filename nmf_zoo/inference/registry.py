@@ -110,12 +110,20 @@ def verdict(structure: Factorisation, engine: Registration | str, options: Any =
     entry = fitting(named(engine), structure)[0] if isinstance(engine, str) else engine
     if entry.needs_data and not has_data(structure):
         return has_data(structure)
+    if entry.verb in VERBS and is_all_known(structure):
+        return Verdict(f"{structure.W.name or 'W'} and {structure.H.name or 'H'} are known, and so is all else")
     if entry.likelihoods is not None:
         asked = takes_chain(structure, entry.chains), takes_likelihood(structure, entry.likelihoods)
         for found in (*asked, takes_known(structure, entry.takes_known)):
             if not found:
                 return found
     return entry.supports(structure, entry.options() if options is None else options)
+
+
+def is_all_known(structure: Factorisation) -> bool:
+    """Whether a model of observed data has no unknown at all."""
+    has_unknowns = bool(structure.unknowns) or structure.imputed is not None
+    return structure.W.is_fixed and structure.H.is_fixed and not has_unknowns
 
 
 def verb_of(engine: Any) -> str:

@@ -86,6 +86,8 @@ def as_matrix(name: str, given: Any) -> Array:
         values = np.asarray(given)
     except ValueError as error:
         raise InputError(name, "rows of different lengths", "a matrix (feature, obs)") from error
+    except TypeError as error:  # xarray's Dataset, of many arrays
+        raise InputError(name, f"a {type(given).__name__}", "a matrix (feature, obs)") from error
     check_matrix_shape(name, values.shape)
     return values
 

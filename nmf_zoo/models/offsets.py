@@ -54,8 +54,16 @@ def check_offset(
 def is_pair(value: Any) -> bool:
     """Two tables, of one column and of one row."""
     tables = value if isinstance(value, tuple) and len(value) == 2 else ()
-    shapes = [np.shape(table) for table in tables if not isinstance(table, tuple | list)]
+    shapes = [shape_of(table) for table in tables]
     return len(shapes) == 2 and len(shapes[0]) == len(shapes[1]) == 2 and shapes[0][1] == shapes[1][0] == 1
+
+
+def shape_of(table: Any) -> tuple[int, ...]:
+    """Of an array or nested lists; () where rows have different lengths."""
+    try:
+        return np.shape(table)
+    except ValueError:
+        return ()
 
 
 def read_array(name: str, value: Any, shape: tuple[int, int], labels: Mapping[str, Array]) -> Array:

@@ -7,21 +7,22 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from nmf_zoo.plots.figure import ACCENT, INK, clear_frame, make_figure
+from nmf_zoo.plots.figure import ACCENT, INK, clear_frame, intervals, make_figure, what_is_drawn
 from nmf_zoo.results.components import component_sizes
-from nmf_zoo.results.posterior import INTERVAL
 
+PLACES = "iufM"  # kinds of labels that are places on an axis: numbers, dates and times
 MOST_POINTS = 4000  # of a line: more samples are drawn as means over equal stretches
 MOST_BARS = 60  # samples that are drawn as points with intervals: more become a line with a band
+MOST_NAMES = 40  # of samples without an order that stand below an axis
 
 
-def plot_activations(idata: Any, *, chain: int = 0, weights: str = "W", activations: str = "H") -> Any:
+def plot_activations(idata: Any, *, chain: int | None = None, weights: str = "W", activations: str = "H") -> Any:
     """Draw what each component adds to each sample: sum_f w_fk h_kn, posterior mean and 90% interval.
 
     Parameters
     ----------
     idata : result of :func:`~nmf_zoo.sample`, :func:`~nmf_zoo.fit` or :func:`~nmf_zoo.align`
-    chain : whose draws: components swap places between chains
+    chain : whose draws; None for the chains that are in the mode of the best one, of a fit for the best restart
     weights, activations : names of the factors
 
     Returns
@@ -33,10 +34,11 @@ def plot_activations(idata: Any, *, chain: int = 0, weights: str = "W", activati
     figure = make_figure(figsize=(9.0, 1.05 * rank + 0.9), layout="constrained")
     grid = figure.subplots(rank, 1, sharex=True, squeeze=False)[:, 0]
     at, mean, low, high = _summary(sizes)
+    has_order = sizes["obs"].dtype.kind in PLACES
     for component, axes in enumerate(grid):
-        if n_samples <= MOST_BARS:
-            axes.vlines(at, low[component], high[component], color=ACCENT, lw=1.2)
-            axes.plot(at, mean[component], "o", color=INK, ms=3)
+        if n_samples <= MOST_BARS or not has_order:  # a line would join what has no order
+            axes.vlines(at, low[component], high[component], color=ACCENT, lw=1.2 if n_samples <= MOST_BARS else 0.6)
+            axes.plot(at, mean[component], "o", color=INK, ms=3 if n_samples <= MOST_BARS else 1.5)
         else:
             axes.fill_between(at, low[component], high[component], color=ACCENT, alpha=0.35, lw=0)
             axes.plot(at, mean[component], color=INK, lw=0.8)
@@ -46,17 +48,17 @@ def plot_activations(idata: Any, *, chain: int = 0, weights: str = "W", activati
         clear_frame(axes)
     grid[-1].set_xlabel(str(sizes.attrs["obs"]), fontsize=8)
     _label_samples(grid[-1], sizes["obs"].to_numpy(), at)
-    figure.suptitle("What each component adds to a sample: posterior mean and 90% interval", fontsize=10)
+    figure.suptitle(f"What each component adds to a sample: {what_is_drawn(sizes.sizes['draw'])}", fontsize=10)
     return figure
 
 
 def _summary(sizes: xr.DataArray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Places, means and interval ends (components, places), over stretches of samples where there are very many."""
     labels = sizes["obs"].to_numpy()
-    at = labels if labels.dtype.kind in "iuf" else np.arange(len(labels))
+    at = labels if labels.dtype.kind in PLACES else np.arange(len(labels))
     stretch = -(-len(at) // MOST_POINTS)
-    mean = sizes.mean("draw").to_numpy()
-    low, high = sizes.quantile(INTERVAL, dim="draw").to_numpy()
+    mean = sizes.transpose("draw", ...).to_numpy().mean(axis=0)  # xarray's looks for NaN, in a copy
+    low, high = intervals(sizes)
     if stretch == 1:
         return at, mean, low, high
     starts = np.arange(0, len(at), stretch)
@@ -66,6 +68,13 @@ def _summary(sizes: xr.DataArray) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
 
 
 def _label_samples(axes: Any, labels: np.ndarray, at: np.ndarray) -> None:
-    """Names where samples have some and there is room."""
-    if labels.dtype.kind not in "iuf" and len(labels) <= MOST_BARS:
-        axes.set_xticks(at, [str(label) for label in labels], rotation=90, fontsize=6)
+    """Dates in few words; names where samples have some, every so-manieth where there is no room for all."""
+    if labels.dtype.kind == "M":
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+        locator = AutoDateLocator()
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    elif labels.dtype.kind not in PLACES and len(at) == len(labels):
+        few = slice(None, None, 1 if len(labels) <= MOST_BARS else -(-len(labels) // MOST_NAMES))
+        axes.set_xticks(at[few], [str(label) for label in labels[few]], rotation=90, fontsize=6)

@@ -1,6 +1,6 @@
 """Components with their uncertainty: as images, bars, spectra or top features.
 
-Components belong to one chain (or restart), since they swap places between chains, unless these were aligned. Each
+Components have the order of the result, in every chain, and are those of the chains in the mode of the best one. Each
 draw's columns of W are scaled to sum to one first: the data see only the product W H, and the scale of a column is the
 prior's business.
 """
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from nmf_zoo.plots.figure import ACCENT, INK, check_image_shape, clear_frame, make_figure
+from nmf_zoo.plots.figure import ACCENT, INK, check_image_shape, clear_frame, intervals, make_figure, what_is_drawn
+from nmf_zoo.results.component_order import component_order, describe_shown
 from nmf_zoo.results.components import component_shares
 from nmf_zoo.results.posterior import INTERVAL
 
@@ -23,24 +24,29 @@ FAINTEST = 1e-8  # share that a spectrum still shows
 
 
 def plot_components(
-    idata: Any, *, chain: int | None = 0, shape: tuple[int, int] | None = None, weights: str = "W"
+    idata: Any, *, chain: int | None = None, shape: tuple[int, int] | None = None, weights: str = "W"
 ) -> Any:
-    """Draw the components of one chain, or of all that were aligned; returns the matplotlib Figure.
+    """Draw the components in the result's order; returns the matplotlib Figure.
 
     Parameters
     ----------
     idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
-    chain : whose components; None for all chains, of a result of :func:`~nmf_zoo.align`
+    chain : whose draws; None for the chains that are in the mode of the best one, of a fit for the best restart
     shape : (rows, columns) when the features are the pixels of an image, row by row
     weights : name of W
     """
     shares = component_shares(idata, chain, weights)
     if shape is not None:
-        return _images(shares, shape, "all chains" if chain is None else f"chain {chain}")
+        return _images(shares, shape, _whose(idata, chain, weights))
     if shares.sizes["feature"] <= MOST_BARS:
         return _bars(shares)
     scale = _scale(shares["feature"].to_numpy())
     return _top_bars(shares) if scale is None else _spectra(shares, scale)
+
+
+def _whose(idata: Any, chain: int | None, weights: str) -> str:
+    order = component_order(idata, weights)
+    return f"chain {chain}" if chain is not None or order is None else describe_shown(order, idata)
 
 
 def _images(shares: xr.DataArray, shape: tuple[int, int], title: str) -> Any:
@@ -96,7 +102,7 @@ def _bars(shares: xr.DataArray) -> Any:
     figure = make_figure(figsize=(max(6.0, 0.11 * n_features + 1.5), 1.15 * rank + 0.9), layout="constrained")
     grid = figure.subplots(rank, 1, sharex=True, squeeze=False)[:, 0]
     mean = shares.mean("draw").to_numpy()
-    low, high = shares.quantile(INTERVAL, dim="draw").to_numpy()
+    low, high = intervals(shares)
     at = np.arange(n_features)
     for component, axes in enumerate(grid):
         axes.bar(at, mean[component], color=INK, width=0.75)
@@ -109,7 +115,7 @@ def _bars(shares: xr.DataArray) -> Any:
         at, [str(label) for label in shares["feature"].to_numpy()], rotation=90, fontsize=5.5 if n_features > 40 else 8
     )
     grid[-1].set_xlim(-0.7, n_features - 0.3)
-    figure.suptitle("Share of each feature in its component: posterior mean and 90% interval", fontsize=10)
+    figure.suptitle(f"Share of each feature in its component: {what_is_drawn(shares.sizes['draw'])}", fontsize=10)
     return figure
 
 
@@ -129,7 +135,7 @@ def _spectra(shares: xr.DataArray, at: np.ndarray) -> Any:
     figure = make_figure(figsize=(8.0, 1.4 * rank + 0.9), layout="constrained")
     grid = figure.subplots(rank, 1, sharex=True, squeeze=False)[:, 0]
     mean = shares.mean("draw").to_numpy()
-    low, high = np.maximum(shares.quantile(INTERVAL, dim="draw").to_numpy(), FAINTEST)
+    low, high = (np.maximum(end, FAINTEST) for end in intervals(shares))
     for component, axes in enumerate(grid):
         axes.fill_between(at, low[component], high[component], color=ACCENT, alpha=0.35, lw=0)
         axes.plot(at, np.maximum(mean[component], FAINTEST), color=INK, lw=1.0)
@@ -140,7 +146,7 @@ def _spectra(shares: xr.DataArray, at: np.ndarray) -> Any:
         clear_frame(axes)
     grid[-1].set_xlim(at[0], at[-1])
     grid[-1].set_xlabel("feature", fontsize=8)
-    figure.suptitle("Share of each feature in its component: posterior mean and 90% interval", fontsize=10)
+    figure.suptitle(f"Share of each feature in its component: {what_is_drawn(shares.sizes['draw'])}", fontsize=10)
     return figure
 
 
@@ -164,5 +170,5 @@ def _top_bars(shares: xr.DataArray) -> Any:
         clear_frame(axes)
     for axes in grid[rank:]:
         axes.set_axis_off()
-    figure.suptitle("Top features of each component: share, posterior mean and 90% interval", fontsize=10)
+    figure.suptitle(f"Top features of each component: share, {what_is_drawn(shares.sizes['draw'])}", fontsize=10)
     return figure

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.results.posterior import INTERVAL
 
 INK, ACCENT = "#22304a", "#c4552d"
 # Okabe and Ito's, told apart by all eyes: for lines that are of equal standing, such as chains.
@@ -28,6 +29,20 @@ def make_figure(**how: Any) -> Any:
             return buffer.getvalue()
 
     return Picture(**how)
+
+
+def intervals(draws: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the 90 % intervals of draws (draw, component, place), (component, place) each."""
+    array = draws.transpose("draw", ...).to_numpy()
+    low, high = np.empty((2, *array.shape[1:]))
+    for k in range(array.shape[1]):  # quantiles take a copy
+        low[k], high[k] = np.quantile(array[:, k], INTERVAL, axis=0)
+    return low, high
+
+
+def what_is_drawn(n_draws: int) -> str:
+    """What a mark and its line are: a point estimate has no interval."""
+    return "posterior mean and 90% interval" if n_draws > 1 else "point estimate"
 
 
 def clear_frame(axes: Any) -> None:

@@ -22,7 +22,7 @@ from nmf_zoo.plots.modes import plot_modes
 from nmf_zoo.reports.page import advice, facts, heading, paragraph, picture, table
 from nmf_zoo.reports.source import Source
 from nmf_zoo.results.beginnings import search_group
-from nmf_zoo.results.components import REPORT
+from nmf_zoo.results.component_order import REPORT
 from nmf_zoo.results.modes import describe_modes, weighed_modes
 from nmf_zoo.results.run_attributes import GRAPH, MODEL
 

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo import _compat
-from nmf_zoo.diagnostics.align import read_factors
 from nmf_zoo.errors import InputError
 from nmf_zoo.plots import plot_activations, plot_components, plot_objective, plot_reconstruction, plot_trace
 from nmf_zoo.plots.figure import INK, clear_frame, make_figure
 from nmf_zoo.reports.page import paragraph, picture, table
 from nmf_zoo.reports.source import MOST_COMPONENTS, Source
-from nmf_zoo.results.components import component_sizes, top_features
+from nmf_zoo.results.component_order import component_order, describe_shown
+from nmf_zoo.results.components import top_features
 from nmf_zoo.results.components_in_use import components_in_use, relevances_in
+from nmf_zoo.results.factor_draws import read_factors
 from nmf_zoo.results.posterior import spaced
 
 TOP = 8  # features of a component in the table
@@ -35,7 +36,7 @@ def component_parts(source: Source) -> list[str]:
     if source.weights not in group:
         return [paragraph(f"The result holds no {source.weights}: it was known, or not kept.")]
     features = int(source.shape[0] or 0)
-    how: dict[str, Any] = {"chain": source.chain, "weights": source.weights, "shape": source.image_shape}
+    how: dict[str, Any] = {"weights": source.weights, "shape": source.image_shape}
     figure = drawn(
         lambda: plot_components(source.drawable, **how),
         f"Share of each of {features} features in each component, with 90% intervals where there are draws; "
@@ -46,12 +47,15 @@ def component_parts(source: Source) -> list[str]:
 
 def _which(source: Source) -> str:
     rank = source.shape[2] or 0
-    one = "the stream" if source.is_stream else f"{'restart' if source.is_fit else 'chain'} {source.chain}"
+    order = component_order(source.idata, **source.names) if source.shown_chain is None else None
+    chains = f"chain {source.chain}" if order is None else describe_shown(order, source.idata)
+    one = "the stream" if source.is_stream else chains
     of = f"{source.weights} {source.activations}" if source.activations in source.posterior else source.weights
     aligned = "" if source.aligned is None else ", aligned"
-    order = f"in falling order of what they add to {of}"
+    is_largest_first = order is None or bool(np.all(np.diff(order["share"].to_numpy()) <= 0))
+    falls = f"in falling order of what they add to {of}" if is_largest_first else "in the order of their labels"
     few = f"The {MOST_COMPONENTS} largest of {rank} components" if rank > MOST_COMPONENTS else "The components"
-    return f"{few} of {one}{aligned}, {order}. Each column of {source.weights} is scaled to sum to one."
+    return f"{few} of {one}{aligned}, {falls}. Each column of {source.weights} is scaled to sum to one."
 
 
 def _in_use(source: Source) -> list[str]:
@@ -63,7 +67,7 @@ def _in_use(source: Source) -> list[str]:
 
 
 def _top_table(source: Source) -> str:
-    found = top_features(source.shown, TOP, chain=source.chain, **source.names)
+    found = top_features(source.shown, TOP, **source.names)
     parts = _parts_of_total(source)
     rows = []
     for component, top in found.groupby("component", sort=False):
@@ -78,11 +82,10 @@ def _parts_of_total(source: Source) -> dict[Any, str]:
     """How much of the sum of W H each component makes up, of all components of the chain."""
     if source.activations not in source.posterior:
         return {}
-    sizes = component_sizes(source.shown, source.chain, **source.names)
-    total = component_sizes(source.whole, source.chain, **source.names).sum()
-    parts = sizes.sum("obs").mean("draw") * len(sizes["draw"]) / total
-    labels = sizes["component"].to_numpy()
-    return {label: f"{float(part):.1%}" for label, part in zip(labels, parts.to_numpy(), strict=True)}
+    order = component_order(source.whole, **source.names)
+    assert order is not None  # W is there
+    labels = order[order["share"].dims[0]].to_numpy()
+    return {label: f"{share:.1%}" for label, share in zip(labels, order["share"].to_numpy(), strict=True)}
 
 
 def activation_parts(source: Source) -> list[str]:
@@ -92,7 +95,7 @@ def activation_parts(source: Source) -> list[str]:
     if source.weights not in source.posterior:
         return [paragraph(f"Without draws of {source.weights} the scale of {source.activations} says nothing.")]
     alt = f"What each component adds to each of {source.shape[1]} samples, with 90% intervals where there are draws"
-    return [drawn(lambda: plot_activations(source.drawable, chain=source.chain, **source.names), alt)]
+    return [drawn(lambda: plot_activations(source.drawable, **source.names), alt)]
 
 
 def reconstruction_parts(source: Source) -> list[str]:

@@ -14,7 +14,9 @@ from nmf_zoo import _compat
 from nmf_zoo.diagnostics.align import align
 from nmf_zoo.inference.registry import named
 from nmf_zoo.inference.shared.joint import log_joints
-from nmf_zoo.results.components import REPORT, weights_of
+from nmf_zoo.results.component_order import REPORT, as_they_are, draws_in_order, relative_sizes
+from nmf_zoo.results.components import joined
+from nmf_zoo.results.factor_draws import factor_dims, log_totals, weights_of
 from nmf_zoo.results.posterior import draws_or_means, spaced, variable_of
 from nmf_zoo.runtime.engine import Engine
 from nmf_zoo.structure import Factorisation
@@ -131,8 +133,9 @@ class Source:
         missing = [name for name in (self.weights, self.activations) if name not in self.posterior]
         if missing:
             return f"the result holds no {' and no '.join(missing)}"
-        size = sum(self.posterior[name].nbytes for name in self.names.values())
-        return "" if size <= MOST_BYTES else f"{size / (1 << 30):.1f} GB of draws are more than a report aligns"
+        return (
+            "" if self.size <= MOST_BYTES else f"{self.size / (1 << 30):.1f} GB of draws are more than a report aligns"
+        )
 
     @cached_property
     def aligned(self) -> Any:
@@ -150,11 +153,25 @@ class Source:
 
     @cached_property
     def whole(self) -> Any:
-        """One chain of the result, aligned where that can be, not more draws than a picture can use."""
-        group = self.posterior if self.aligned is None else _compat.group(self.aligned, "posterior")
-        one = group.sel(chain=[self.chain])
-        one = one.isel(draw=spaced(one.sizes["draw"], min(one.sizes["draw"], MOST_DRAWS)))
-        return _compat.inference_data({"posterior": one.load()}, self.attrs)
+        """The chains that are shown as one, components in order, not more draws than a picture can use."""
+        every = [str(name) for name in self.posterior.data_vars]
+        chains = list(draws_in_order(self.idata, self.shown_chain, **self.names, names=every))
+        few = -(-MOST_DRAWS // len(chains))
+        thin = [one if one.sizes["draw"] <= few else one.isel(draw=spaced(one.sizes["draw"], few)) for one in chains]
+        return self._result(joined(one.load() for one in thin))
+
+    def _result(self, group: xr.Dataset) -> Any:
+        return _compat.inference_data(as_they_are(group, self.weights, self.activations), self.attrs)
+
+    @property
+    def shown_chain(self) -> int | None:
+        """The one chain that is shown where there are too many draws for all of them."""
+        return self.chain if self.size > MOST_BYTES else None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the draws of the factors."""
+        return sum(self.posterior[name].nbytes for name in self.names.values() if name in self.posterior)
 
     @cached_property
     def complete_data(self) -> np.ndarray | None:
@@ -169,9 +186,8 @@ class Source:
 
     @cached_property
     def shown(self) -> Any:
-        """The same with no more components than a picture has room for, the largest first."""
-        one = _compat.group(self.whole, "posterior")
-        return _compat.inference_data({"posterior": _largest(one, self.weights, self.activations)}, self.attrs)
+        """The same with no more components than a picture has room for, the largest ones, in order."""
+        return self._result(_largest(_compat.group(self.whole, "posterior"), self.weights, self.activations))
 
     @cached_property
     def drawable(self) -> Any:
@@ -179,7 +195,7 @@ class Source:
         group = _compat.group(self.shown, "posterior")
         texts = {name: coord for name, coord in group.coords.items() if coord.dtype.kind in "UO"}
         short = {name: (coord.dims, [_short(str(text)) for text in coord.values]) for name, coord in texts.items()}
-        return _compat.inference_data({"posterior": group.assign_coords(short)}, self.attrs)
+        return self._result(group.assign_coords(short))
 
 
 def _short(label: str) -> str:
@@ -189,17 +205,12 @@ def _short(label: str) -> str:
 
 
 def _largest(group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:
-    """The components that add most to W H, in falling order."""
+    """The components that add most to W H, in the order that they have."""
     if weights not in group:
         return group
-    W, component = weights_of(group, weights, activations)
-    sizes = W.sum([dim for dim in W.dims if dim not in {"chain", "draw", component}])
-    dims = [component]
-    if activations in group:
-        H = group[activations]
-        of_h = [dim for dim in H.dims if dim not in {"chain", "draw"}]
-        own = component if component in of_h else of_h[0]
-        total = H.sum([dim for dim in of_h if dim != own])
-        sizes, dims = sizes * total.rename({own: component} if own != component else {}), [component, own]
-    order = np.argsort(-sizes.mean(("chain", "draw")).to_numpy(), kind="stable")[:MOST_COMPONENTS]
-    return group.isel(dict.fromkeys(dims, order))
+    dims = factor_dims(group, weights, activations)
+    sizes = relative_sizes(log_totals(group, dims).to_numpy()).mean(axis=(0, 1))
+    few = np.sort(np.argsort(-sizes, kind="stable")[:MOST_COMPONENTS])
+    if len(few) == len(sizes):
+        return group
+    return group.isel({dim: few for dim in {dims.component, dims.own} if dim in group.dims})

@@ -14,6 +14,7 @@ from nmf_zoo import _compat
 START = "start"  # the attribute
 RANDOM, BY_SEARCH, OF_FIT, ONE, EACH = "random", "search", "fit", "one point", "points of their own"
 SEARCH = "search"  # the group
+OPTIMUM_OF_CHAIN = "optimum_of_chain"  # in it, where chains began by a search
 
 
 def search_group(idata: Any) -> xr.Dataset | None:
@@ -42,12 +43,24 @@ def one_mode(idata: Any) -> str:
     return "the mode of the one start that they were given, which says nothing of other modes" if start == ONE else ""
 
 
+def began_at_several(idata: Any) -> bool:
+    """Whether a search found several optima near the best, and chains began at each."""
+    search = search_group(idata)
+    return search is not None and OPTIMUM_OF_CHAIN in search and bool(search[OPTIMUM_OF_CHAIN].any())
+
+
 def _searched(search: xr.Dataset) -> str:
-    """``the mode that the search found 3 of 16 times; the next best lies 140 nats below``"""
-    text = f"the mode that the search found {int(search['found'][0])} of {int(search.attrs['fits'])} times"
+    """``the mode that the search found 3 of 16 times; the next best lies 140 nats below``
+
+    Several optima whose bounds are near are one mode, where chains that began at them agree.
+    """
+    near = int(search.attrs.get("near", 1))
+    found = int(search["found"][:near].sum())
+    text = f"the mode that the search found {found} of {int(search.attrs['fits'])} times"
+    text += f", as {near} optima of the bound" if near > 1 else ""
     objective = search["objective"].to_numpy()
-    if len(objective) == 1:
+    if len(objective) == near:
         return text
-    gap = abs(float(objective[1] - objective[0]))
-    is_bound = objective[0] > objective[1]  # a bound on log p(X) rises, and its differences are nats
+    gap = abs(float(objective[near] - objective[0]))
+    is_bound = objective[0] > objective[near]  # a bound on log p(X) rises, and its differences are nats
     return f"{text}; the next best {f'lies {gap:.3g} nats below' if is_bound else f'is {gap:.3g} worse'}"

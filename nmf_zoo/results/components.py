@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -10,12 +12,20 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
-from nmf_zoo.errors import InputError, not_one_of
-from nmf_zoo.results.posterior import best_chain, draws_or_means, mean_over_draws, posterior_group
+from nmf_zoo.errors import not_one_of
+from nmf_zoo.results.component_order import draws_in_order, is_aligned
+from nmf_zoo.results.factor_draws import factor_dims, missing_variable, weights_of
+from nmf_zoo.results.posterior import (
+    INTERVAL,
+    LEADING,
+    best_chain,
+    draw_parts,
+    draws_or_means,
+    mean_over_draws,
+    posterior_group,
+)
 from nmf_zoo.runtime.arguments import check_counts
 
-LEADING = {"chain", "draw"}
-REPORT = "alignment"  # the group of a result whose chains number components alike
 ORDERS = ("weight", "specificity")
 
 
@@ -23,7 +33,7 @@ def top_features(
     idata: Any,
     n: int = 10,
     *,
-    chain: int = 0,
+    chain: int | None = None,
     by: Literal["weight", "specificity"] = "weight",
     weights: str = "W",
     activations: str = "H",
@@ -34,15 +44,17 @@ def top_features(
     ----------
     idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
     n : features per component
-    chain : whose draws to average: components swap places between chains. Of a fit, 0 is the best restart
+    chain : whose draws to average; None for the chains that are in the mode of the best one, of a fit for the best
+        restart. Components have the result's order in every chain: the largest first, unless the model labels them
     by : "weight": the largest mean weight; "specificity": share * log(share / mean share over the components), which
         passes over features that are large in every component
     weights, activations : names of the two factors
 
     Returns
     -------
-    DataFrame with columns component, place (from 1), feature, weight (posterior mean) and share (posterior mean of its
-    part of the component's total; after ``keep="moments"`` the mean weight's part of the mean total).
+    DataFrame with columns component, place (from 1), feature, weight (posterior mean), share (posterior mean of its
+    part of the component's total; after ``keep="moments"`` the mean weight's part of the mean total), and share_low
+    and share_high, the ends of its 90 % interval: NaN of a point estimate or of means.
     ``.pivot(index="place", columns="component", values="feature")`` gives a table
 
     Examples
@@ -56,33 +68,42 @@ def top_features(
     check_counts(n=(n, 1))
     if by not in ORDERS:
         raise not_one_of("by", by, ORDERS)
-    W, component = weights_of(_one_chain(idata, chain), weights, activations)
-    W = W[0]
-    (feature,) = (dim for dim in W.dims if dim not in {"draw", component})
-    weight = mean_over_draws(W).transpose(feature, component)
-    share = mean_over_draws(W, lambda part: part / _positive(part.sum([feature]))).transpose(feature, component)
+    chains = list(draws_in_order(idata, chain, weights, activations))
+    dims = factor_dims(chains[0], weights, activations)
+    of_chains = [one[weights][0].drop_vars("chain", errors="ignore") for one in chains]
+    weight = mean_of(mean_over_draws(W) for W in of_chains).transpose(dims.feature, dims.component)
+    share = mean_of(mean_over_draws(W, partial(_shares, dims.feature)) for W in of_chains).transpose(*weight.dims)
     order = np.argsort(-_score(by, weight, share), axis=0, kind="stable")[:n]
-    return pd.concat([_ranked(weight, share, order[:, k], k) for k in range(order.shape[1])], ignore_index=True)
+    tables = []
+    for k, top in enumerate(order.T):
+        few = [_few_shares(W, dims.feature, top, {dims.component: k}) for W in of_chains]
+        tables.append(_ranked(weight, share, np.concatenate(few), top, k))
+    return pd.concat(tables, ignore_index=True)
 
 
-def _one_chain(idata: Any, chain: int) -> xr.Dataset:
-    """The draws (or the mean) of one chain, (1, draw, ...)."""
-    group = draws_or_means(idata)
-    if chain not in group["chain"].to_numpy():
-        raise InputError("chain", repr(chain), f"one of {group['chain'].to_numpy().tolist()}")
-    return group.sel(chain=[chain])
+def mean_of(arrays: Iterable[xr.DataArray]) -> xr.DataArray:
+    found = list(arrays)
+    return sum(found[1:], found[0]) / len(found)
 
 
-def _all_chains(idata: Any) -> xr.Dataset:
-    """The draws of all chains as those of one, (1, chains * draws, ...)."""
-    if REPORT not in _compat.group_names(idata):
-        raise InputError(
-            "chain", "None with chains that are not aligned", "the number of one chain", "or call nz.align"
-        )
-    group = draws_or_means(idata)
-    parts = [group.isel(chain=[i]).assign_coords(chain=[0]) for i in range(group.sizes["chain"])]
-    joined = xr.concat(parts, dim="draw")
-    return joined.assign_coords(draw=np.arange(joined.sizes["draw"]))
+def _shares(feature: Any, W: xr.DataArray) -> xr.DataArray:
+    return W / _positive(W.sum([feature]))
+
+
+def _few_shares(W: xr.DataArray, feature: Any, top: np.ndarray, component: dict[Any, int]) -> np.ndarray:
+    """(draw, top) shares of some features in one component, a part of the draws at a time."""
+    one = W.isel(component).transpose("draw", feature)
+    parts = draw_parts(one.sizes["draw"], one.nbytes // one.sizes["draw"])
+    return np.concatenate([_shares(feature, one.isel(draw=part).compute()).to_numpy()[:, top] for part in parts])
+
+
+def joined(chains: Iterable[xr.Dataset]) -> xr.Dataset:
+    """The draws of several chains as those of one, (1, draws of all, ...)."""
+    parts = [one.assign_coords(chain=[0]) for one in chains]
+    if len(parts) == 1:
+        return parts[0]
+    whole = xr.concat(parts, dim="draw")
+    return whole.assign_coords(draw=np.arange(whole.sizes["draw"]))
 
 
 def _score(by: str, weight: xr.DataArray, share: xr.DataArray) -> np.ndarray:
@@ -93,8 +114,10 @@ def _score(by: str, weight: xr.DataArray, share: xr.DataArray) -> np.ndarray:
     return p * np.log(np.where(p > 0, p, 1.0) / np.where(mean > 0, mean, 1.0))
 
 
-def _ranked(weight: xr.DataArray, share: xr.DataArray, order: np.ndarray, k: int) -> pd.DataFrame:
+def _ranked(weight: xr.DataArray, share: xr.DataArray, draws: np.ndarray, order: np.ndarray, k: int) -> pd.DataFrame:
+    """A component's top features in ``order``; ``draws`` (draw, feature) are those of their shares."""
     feature, component = weight.dims
+    low, high = np.quantile(draws, INTERVAL, axis=0) if len(draws) > 1 else np.full((2, len(order)), np.nan)
     return pd.DataFrame(
         {
             "component": _labels(weight, component)[k],
@@ -102,6 +125,8 @@ def _ranked(weight: xr.DataArray, share: xr.DataArray, order: np.ndarray, k: int
             "feature": _labels(weight, feature)[order],
             "weight": weight.to_numpy()[order, k],
             "share": share.to_numpy()[order, k],
+            "share_low": low,
+            "share_high": high,
         }
     )
 
@@ -113,14 +138,13 @@ def _labels(array: xr.DataArray, dim: Any) -> np.ndarray:
 def mean_weights(idata: Any, weights: str = "W", activations: str = "H") -> pd.DataFrame:
     """The posterior mean of W (features, components), labelled: of all chains once they are aligned, else of the best.
 
-    Of draws as they are: a column has the scale that it was sampled with.
+    Components have the result's order. Of draws as they are: a column has the scale that it was sampled with.
     """
-    is_aligned = REPORT in _compat.group_names(idata)
-    group = draws_or_means(idata)
-    group = group if is_aligned else group.isel(chain=[best_chain(idata)])
-    W, component = weights_of(with_known_weights(idata, group, weights), weights, activations)
-    (feature,) = (dim for dim in W.dims if dim not in LEADING | {component})
-    mean = mean_over_draws(W).mean("chain").transpose(feature, component)
+    chain = None if is_aligned(idata) else int(draws_or_means(idata)["chain"][best_chain(idata)])
+    chains = [with_known_weights(idata, one, weights) for one in draws_in_order(idata, chain, weights, activations)]
+    W, component = weights_of(chains[0], weights, activations)
+    (feature,) = (dim for dim in W.dims if dim not in {*LEADING, component})
+    mean = mean_of(mean_over_draws(one[weights])[0] for one in chains).transpose(feature, component)
     return pd.DataFrame(mean.to_numpy(), index=_labels(mean, feature), columns=_labels(mean, component))
 
 
@@ -148,21 +172,19 @@ def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Resul
     return _compat.inference_data({**groups, **changed}, {**idata.attrs, "rescaled": note})
 
 
-def component_shares(idata: Any, chain: int | None, weights: str = "W", activations: str = "H") -> xr.DataArray:
-    """(draw, component, feature) shares of the features in each component of one chain; None for those of all.
-
-    Chains must be aligned then: InputError.
-    """
-    group = _all_chains(idata) if chain is None else _one_chain(idata, chain)
+def component_shares(idata: Any, chain: int | None = None, weights: str = "W", activations: str = "H") -> xr.DataArray:
+    """(draw, component, feature) shares of the features in each component, in order: of one chain, or of all shown."""
+    group = joined(draws_in_order(idata, chain, weights, activations))
     W, component = weights_of(group, weights, activations)
-    (feature,) = (dim for dim in W.dims if dim not in LEADING | {component})
-    shares = (W / _positive(W.sum([feature])))[0].drop_vars("chain")
+    (feature,) = (dim for dim in W.dims if dim not in {*LEADING, component})
+    shares = _shares(feature, W)[0].drop_vars("chain")
     return shares.rename({feature: "feature", component: "component"}).transpose("draw", "component", "feature")
 
 
-def component_sizes(idata: Any, chain: int, weights: str = "W", activations: str = "H") -> xr.DataArray:
-    """(draw, component, obs) what components add to samples, sum_f w_fk h_kn, in one chain."""
-    group = _unit_sum(with_known_weights(idata, _one_chain(idata, chain), weights), weights, activations)
+def component_sizes(idata: Any, chain: int | None = None, weights: str = "W", activations: str = "H") -> xr.DataArray:
+    """(draw, component, obs) what components add to samples, sum_f w_fk h_kn, in one chain, or in all shown."""
+    group = joined(draws_in_order(idata, chain, weights, activations))
+    group = _unit_sum(with_known_weights(idata, group, weights), weights, activations)
     _, component = weights_of(group, weights, activations)
     H = group[activations][0].drop_vars("chain")
     own = component if component in H.dims else next(dim for dim in H.dims if dim != "draw")
@@ -178,36 +200,19 @@ def with_known_weights(idata: Any, group: xr.Dataset, weights: str) -> xr.Datase
     known = _compat.group(idata, "constant_data")
     if weights not in known:
         return group
-    return group.assign({weights: known[weights].expand_dims({dim: group[dim] for dim in ("chain", "draw")})})
+    return group.assign({weights: known[weights].expand_dims({dim: group[dim] for dim in LEADING})})
 
 
 def _unit_sum(group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:
     W, component = weights_of(group, weights, activations)
     if activations not in group:
-        raise _missing(group, activations)
+        raise missing_variable(group, activations)
     H = group[activations]
-    total = _positive(W.sum([dim for dim in W.dims if dim not in LEADING | {component}]))
+    total = _positive(W.sum([dim for dim in W.dims if dim not in {*LEADING, component}]))
     of_h = total if component in H.dims else total.rename({component: H.dims[2]})
     return group.assign({weights: (W / total).transpose(*W.dims), activations: (H * of_h).transpose(*H.dims)})
-
-
-def weights_of(group: xr.Dataset, weights: str, activations: str) -> tuple[xr.DataArray, Any]:
-    """The weights, and which of their dims is the component's: the one they share with H, else their last."""
-    if weights not in group:
-        raise _missing(group, weights)
-    W = group[weights]
-    own = [dim for dim in W.dims if dim not in LEADING]
-    if len(own) != 2:
-        raise InputError("weights", f"{weights} with dims {own}", "a matrix (feature, component)", "name the factor")
-    shared = [dim for dim in own if activations in group and dim in group[activations].dims]
-    return W, shared[0] if len(shared) == 1 else own[1]
 
 
 def _positive(total: xr.DataArray) -> xr.DataArray:
     """The sums of columns, 1 for a column of zeros."""
     return total.where(total > 0, 1.0)
-
-
-def _missing(group: xr.Dataset, name: str) -> InputError:
-    found = f"a posterior of {', '.join(map(str, group.data_vars)) or 'nothing'}"
-    return InputError("idata", found, f"one that holds {name}", "name the factors: weights=, activations=")

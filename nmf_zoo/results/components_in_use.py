@@ -9,8 +9,10 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, not_one_of
-from nmf_zoo.results.components import LEADING, weights_of, with_known_weights
-from nmf_zoo.results.posterior import INTERVAL, draw_parts, draws_or_means
+from nmf_zoo.results.component_order import component_order, reordered, with_names
+from nmf_zoo.results.components import with_known_weights
+from nmf_zoo.results.factor_draws import factor_dims, log_of, log_totals
+from nmf_zoo.results.posterior import INTERVAL, LEADING, draws_or_means
 
 LEAST = 0.05
 # of nz.ARD -> the power of it that components' sizes follow
@@ -73,17 +75,17 @@ def components_in_use(
     """
     if isinstance(least, bool) or not isinstance(least, int | float | np.number) or not 0 < least <= 1:
         raise InputError("least", repr(least), "a number above 0 and at most 1")
-    group = _chosen(idata, chain)
+    group = _chosen(idata, chain, weights, activations)
     factors = with_known_weights(idata, group, weights)
-    W, component = weights_of(factors, weights, activations)
-    if activations not in factors:
+    dims = factor_dims(factors, weights, activations)
+    if dims.obs is None:
         raise not_one_of("activations", activations, map(str, group.data_vars))
-    logs = _log_sizes(W, component, factors[activations])
+    logs = log_totals(factors, dims)
     is_used = _is_large(logs, least)
     for name in [relevance] if relevance else relevances_in(group):
         own = _relevances(group, name, logs.sizes["component"], is_asked=relevance is not None)
         if own is not None:
-            is_used &= _is_large(RELEVANCES.get(name, 2.0) * _log(own), least)
+            is_used &= _is_large(RELEVANCES.get(name, 2.0) * log_of(own), least)
     count = np.maximum(is_used.sum("component"), 1)
     with np.errstate(invalid="ignore"):
         parts = np.exp((logs - logs.max("component")).to_numpy())
@@ -98,39 +100,17 @@ def components_in_use(
     return table.assign_attrs(_answer(count.to_numpy().ravel(), logs.sizes["component"], least))
 
 
-def _chosen(idata: Any, chain: int | None) -> xr.Dataset:
-    """The draws of one chain, of the best restart of a fit, or of all chains."""
-    group = draws_or_means(idata)
+def _chosen(idata: Any, chain: int | None, weights: str, activations: str) -> xr.Dataset:
+    """The draws of one chain, of the best restart of a fit, or of all chains; their components in order."""
+    group, found = draws_or_means(idata), component_order(idata, weights, activations)
+    if found is not None:
+        dims = factor_dims(group, weights, activations)
+        group = with_names(reordered(group, dims, found["order"].to_numpy()), found, dims)
     if chain is None:
         return group.isel(chain=[0]) if "fit" in _compat.group_names(idata) else group
     if chain not in group["chain"].to_numpy():
         raise InputError("chain", repr(chain), f"one of {group['chain'].to_numpy().tolist()}")
     return group.sel(chain=[chain])
-
-
-def _log_sizes(W: xr.DataArray, component: Any, H: xr.DataArray) -> xr.DataArray:
-    """(chain, draw, component) logarithms of the components' totals; a product of two may be beyond all numbers."""
-    of_H = component if component in H.dims else next(dim for dim in H.dims if dim not in LEADING)
-    parts = ((W, component), (H, of_H))
-    totals = [
-        _total(part, own).rename({own: "component"}).drop_vars("component", errors="ignore") for part, own in parts
-    ]
-    labels = {"component": W[component].to_numpy()} if component in W.coords else {}
-    return (_log(totals[0]) + _log(totals[1])).assign_coords(labels)
-
-
-def _total(array: xr.DataArray, own: Any) -> xr.DataArray:
-    """Over all dims but the component's, some draws at a time."""
-    others = [dim for dim in array.dims if dim not in LEADING | {own}]
-    n_draws = array.sizes["draw"]
-    parts = draw_parts(n_draws, array.nbytes // n_draws)
-    summed = [array.isel(draw=part).compute().sum(others) for part in parts]
-    return xr.concat(summed, dim="draw").transpose("chain", "draw", own)
-
-
-def _log(array: xr.DataArray) -> xr.DataArray:
-    with np.errstate(divide="ignore"):
-        return array.copy(data=np.log(array.to_numpy()))
 
 
 def _is_large(logs: xr.DataArray, least: float) -> xr.DataArray:

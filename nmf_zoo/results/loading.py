@@ -254,7 +254,6 @@ def _read_store(path: Path) -> tuple[dict[str, xr.Dataset], dict[str, Any], str]
     is_open = (path / ".zgroup").exists() and not (path / ".zmetadata").exists()
     _require_labels(path)
     tree = xr.open_datatree(str(path), engine="zarr", cache=False, chunks=None, consolidated=False if is_open else None)
-    _require_groups(path, tree)
     groups = {name: tree[name].to_dataset() for name in tree.children}
     readable = tree.attrs.get(READABLE)
     if readable is not None and not isinstance(readable, Mapping):
@@ -265,6 +264,7 @@ def _read_store(path: Path) -> tuple[dict[str, xr.Dataset], dict[str, Any], str]
             raise InputError("path", f"{str(path)!r}, of a run before its first draw", "a store with draws")
         n_chains = len(readable["chains"])
         unfinished = f"{readable['draws']} draws of {n_chains} chain{'s' * (n_chains > 1)}"
+    _require_groups(path, tree)
     if tree.attrs.get(ALL_CHUNKS):
         for name, dataset in groups.items():
             _require_chunks(path, name, dataset, readable)

@@ -52,4 +52,5 @@ def _describe(modes: xr.Dataset, mode: int) -> str:
     word, share = str(one["verdict"].item()), one["share"].item()
     weight = f"share {share:.3g}" if word == DECIDED else word
     evidence = f"log evidence {one['log_evidence'].item():,.2f} ± {one['log_evidence_error'].item():.2g}"
-    return f"{'chain' if len(chains) == 1 else 'chains'} {', '.join(map(str, chains))} ({evidence}, {weight})"
+    found = f", found by {int(one['found'])} of {int(modes.attrs['fits'])} fits" if "found" in modes else ""
+    return f"{'chain' if len(chains) == 1 else 'chains'} {', '.join(map(str, chains))} ({evidence}, {weight}{found})"

@@ -16,6 +16,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.numerics.cells import cell_rates
+from nmf_zoo.results.modes import weighed_modes
 from nmf_zoo.results.trace_storage import MEAN, MOMENTS
 from nmf_zoo.runtime.arguments import needed_shapes, require_memory
 from nmf_zoo.structure import CHUNK, Array, Factorisation, slices
@@ -131,12 +132,18 @@ def draws_or_means(idata: Any) -> xr.Dataset:
 
 
 def best_chain(idata: Any) -> int:
-    """Where the chain with the highest mean lp stands; 0, of a fit the best restart, where there is no lp."""
-    if "sample_stats" in _compat.group_names(idata):
+    """Where the chain with the highest mean lp stands; 0 where there is no lp, and of a fit: its best restart.
+
+    Where modes have been weighed, of the heaviest: lp is a density at draws, and not what a mode weighs.
+    """
+    modes = weighed_modes(idata)
+    eligible = None if modes is None else modes["mode_of_chain"].to_numpy() == 0
+    if "fit" not in _compat.group_names(idata) and "sample_stats" in _compat.group_names(idata):
         stats = _compat.group(idata, "sample_stats")
         if "lp" in stats:
-            return int(np.argmax(stats["lp"].mean("draw").to_numpy()))
-    return 0
+            lp = stats["lp"].mean("draw").to_numpy()
+            return int(np.argmax(lp if eligible is None else np.where(eligible, lp, -np.inf)))
+    return 0 if eligible is None else int(np.argmax(eligible))
 
 
 def _group_names(idata: Any) -> list[str]:

@@ -16,6 +16,7 @@ Point = Mapping[str, Array]  # values by variable name, as ``initvals``
 
 SAME = 1e-5  # relative difference of two objectives at one optimum: fits stop short of it
 KEPT = 32  # optima whose components are kept
+NEAR = 5.0  # nats by which a bound may be lower for its mode to hold a part of the posterior that counts
 ALIKE = 0.98  # likeness of all paired components of two fits at one optimum
 
 
@@ -29,6 +30,7 @@ class Optimum:
     point, components : of that fit: values by variable name, and its components; None far below the best
     way, number : how the fit that came here first began, and its number
     found : how many fits came here
+    fitted, source : what the best of them gave, and its number; None where it is not near the best
     """
 
     objective: float
@@ -37,6 +39,8 @@ class Optimum:
     way: str
     number: int
     found: int = 1
+    fitted: Any = None
+    source: int = 0
 
 
 @dataclass
@@ -45,24 +49,22 @@ class Optima:
 
     Attributes
     ----------
-    maximise : whether a higher objective is better
-    fitted, number : what the best fit of all gave, and its number
+    maximise : whether a higher objective is better: it is a bound
     fits, iterations : the work done
+    replay : the search that does the same work, as it is written; "" where none can
     """
 
     maximise: bool
     found: list[Optimum] = field(default_factory=list)
-    fitted: Any = None
-    number: int = 0
     fits: int = 0
     iterations: int = 0
+    replay: str = ""
 
     def add(self, new: Optimum, fitted: Any, iterations: int) -> None:
         """Count a fit."""
         self.fits += 1
         self.iterations += iterations
-        if not self.found or self._goodness(new) > self._goodness(self.best):
-            self.fitted, self.number = fitted, new.number
+        new.fitted, new.source = fitted, new.number
         known = next((one for one in self.found if are_same(one, new)), None)
         if known is None:
             self.found.append(new)
@@ -70,9 +72,20 @@ class Optima:
             known.found += 1
             if self._goodness(new) > self._goodness(known):
                 known.objective, known.point, known.components = new.objective, new.point, new.components
+                known.fitted, known.source = new.fitted, new.source
         self.found.sort(key=self._goodness, reverse=True)
         for one in self.found[KEPT:]:
             one.point = one.components = None
+        for one in self.found[1:]:
+            if not self._is_near(one):
+                one.fitted = None
+
+    def _is_near(self, optimum: Optimum) -> bool:
+        return self.maximise and self.best.objective - optimum.objective <= NEAR
+
+    def near(self) -> list[Optimum]:
+        """The best, and those that hold a part of the posterior that counts, as far as a bound can tell."""
+        return [one for one in self.found if one is self.best or self._is_near(one)]
 
     def _goodness(self, optimum: Optimum) -> float:
         return optimum.objective if self.maximise else -optimum.objective
@@ -93,9 +106,9 @@ class Optima:
         }
 
     @property
-    def work(self) -> dict[str, int]:
-        """What was done."""
-        return {"fits": self.fits, "iterations": self.iterations}
+    def work(self) -> dict[str, Any]:
+        """What was done, and the search that does it again."""
+        return {"fits": self.fits, "iterations": self.iterations, "replay": self.replay}
 
     def note(self) -> str:
         """For the progress bar."""

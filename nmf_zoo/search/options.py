@@ -24,7 +24,8 @@ class Search:
     The first fit is the plain one of the same seed, so that a search never ends below it. The next start at random,
     from samples far apart and from singular vectors, until there are ``starts``; from then on from components of the
     best found so far: exchanged between two fits, pooled and merged, split, or drawn anew
-    (:mod:`nmf_zoo.search.proposals`). What is found depends on the seed and the work alone, not on the threads.
+    (:mod:`nmf_zoo.search.proposals`). What is found depends on the seed and the work alone, not on the threads. Where
+    ``max_seconds`` ends it, ``attrs["replay"]`` of the group ``search`` is the search that makes the same fits.
 
     Attributes
     ----------

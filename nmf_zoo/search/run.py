@@ -20,7 +20,7 @@ from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.driver import NOTHING_DONE, FitRun, Fitted, Solution, fit_once, solution_of
 from nmf_zoo.runtime.engine import DRAW, Engine
 from nmf_zoo.runtime.jobs import Job, Jobs
-from nmf_zoo.runtime.stopping import EARLY
+from nmf_zoo.runtime.stopping import EARLY, OUT_OF_TIME
 from nmf_zoo.search.optima import Optima, Optimum, Point
 from nmf_zoo.search.options import Search
 from nmf_zoo.search.proposals import components_of, fresh_start, next_start
@@ -41,10 +41,12 @@ def run_search(
     search: Search,
     key: np.uint64,
     checkpoint: Checkpoint | None = None,
-) -> tuple[Solution, Optima, str]:
+    most: int = 1,
+) -> tuple[list[Solution], Optima, str]:
     """Search, and draw from the best optimum; the last is why the search ended early, else "".
 
-    With a ``checkpoint`` the search goes on from it, and saves itself there.
+    With a ``checkpoint`` the search goes on from it, and saves itself there. ``most`` : how many optima are drawn from,
+    of those that are near the best.
 
     Raises
     ------
@@ -72,7 +74,8 @@ def run_search(
         early = _fill(optima, structure, run, search, partial(child, key), make)
         if not optima.found:
             raise KeyboardInterrupt(NOTHING_DONE)
-        return solution_of(engine, problem, run, optima.fitted, child(key, optima.number)), optima, early
+        near = optima.near()[:most]
+        return [solution_of(engine, problem, run, one.fitted, child(key, one.source)) for one in near], optima, early
 
 
 def search_within(
@@ -141,7 +144,11 @@ def _fill(
     keys: Callable[[int], np.uint64],
     make: Callable[[Round], tuple[dict[int, Local], str]],
 ) -> str:
-    """All rounds; why they ended early, else ""."""
+    """All rounds; why they ended early, else "".
+
+    Of a round that the time cut short nothing is kept, unless it is the first: no clock could cut the fits at the same
+    iterations again, and without them the same search is one of fewer fits.
+    """
     for numbers in _rounds(search.fits):
         length = _length(run, search, optima, len(numbers))
         if length.max_iter == 0:
@@ -149,14 +156,28 @@ def _fill(
         own = [keys(number) for number in numbers]
         begun = [_start(structure, search, optima, number, key) for number, key in zip(numbers, own, strict=True)]
         found, early = make(Round(numbers, own, [start for _, start in begun], length))
+        is_whole = len(found) == len(numbers) and not any(_is_cut_short(local.fitted) for local in found.values())
+        if not is_whole and early == OUT_OF_TIME and optima.found:
+            return early
         for number, local in found.items():
             way, _ = begun[number - numbers[0]]
             components = components_of(structure, local.point)
             optimum = Optimum(local.objective, local.point, components, way, number)
             optima.add(optimum, local.fitted, local.iterations)
+        optima.replay = replay_of(search, numbers.stop) if is_whole else ""
         if early:
             return early
     return ""
+
+
+def _is_cut_short(fitted: Any) -> bool:
+    """Whether a fit ended before its last iteration; those within other work are not stopped."""
+    return isinstance(fitted, Fitted) and fitted.status in EARLY
+
+
+def replay_of(search: Search, fits: int) -> str:
+    """The search whose first ``fits`` fits are all: the same call with it finds the same."""
+    return f"nz.{search if fits == search.fits else replace(search, fits=fits, starts=min(search.fresh, fits))}"
 
 
 def _rounds(fits: int) -> Iterator[range]:

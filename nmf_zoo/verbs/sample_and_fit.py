@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import pymc as pm
 
+from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.diagnostics.convergence import warn_unconverged
 from nmf_zoo.errors import InputError, NmfZooWarning
@@ -22,7 +23,10 @@ from nmf_zoo.prediction.pointwise import add_log_likelihood, finest
 from nmf_zoo.reading import constant_data, observed_data, read
 from nmf_zoo.results.beginnings import SEARCH
 from nmf_zoo.results.checkpoints import checkpointed
+from nmf_zoo.results.component_order import GROUP, component_order
+from nmf_zoo.results.factor_draws import factor_dims
 from nmf_zoo.results.groups import DRAWS_ARE, PARTICLES, data_groups, pack, solution_groups
+from nmf_zoo.results.posterior import draws_or_means
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
 from nmf_zoo.results.trace_storage import chain_groups, finish_store, make_traces
 from nmf_zoo.runtime.arguments import (
@@ -49,6 +53,7 @@ from nmf_zoo.runtime.workers import OneBlasThread
 from nmf_zoo.search.optima import dataset_of
 from nmf_zoo.search.options import AUTO, search_of
 from nmf_zoo.search.run import run_search
+from nmf_zoo.structure import Factorisation
 from nmf_zoo.verbs.starts import beginnings, chain_search, left_of, searched_starts, starts_of
 
 
@@ -96,10 +101,11 @@ def sample(
         that all chains start in one mode of the posterior; of :func:`sample` its last draws. Not for ``"smc"``
     start : where the chains begin if ``initvals`` is None: "random", each for itself; or "search", or a
         :class:`~nmf_zoo.Search`: all around the best mode that an optimiser's search found (draws of VB's q, where VB
-        can run the model). The posterior has many modes, chains from random starts end in different ones, and none
-        leaves its own. The result's group ``search`` tells what else was found. "auto" searches where an optimiser
-        with an exact objective can run the model and some component is unknown in both factors, for six iterations per
-        sweep of warm-up; not before NUTS. Not for ``"smc"``
+        can run the model), or in turn at the best ones where their bounds are within 5 nats. The posterior has many
+        modes, chains from random starts end in different ones, and none leaves its own. The result's group ``search``
+        tells what else was found, and ``optimum_of_chain`` in it where each chain began. "auto" searches where an
+        optimiser with an exact objective can run the model and some component is unknown in both factors, for six
+        iterations per sweep of warm-up; not before NUTS. Not for ``"smc"``
     discard_tuned_samples : False keeps the warm-up in ``warmup_posterior`` and ``warmup_sample_stats``. Not for
         ``"smc"``
     compute_convergence_checks : warn when R-hat or the effective sample size is poor, of invariants and, unless the
@@ -193,6 +199,8 @@ def sample(
         if is_ours:
             finish_store(traces, attrs)
     idata = pack({**groups, **searched, **data}, attrs)
+    if store is None:
+        idata = _with_order(idata, structure)
     if with_log_likelihood:
         with _left_out("log_likelihood"):
             idata = add_log_likelihood(idata, model, finest(structure))
@@ -285,8 +293,8 @@ def fit(
             solutions, _ = run_restarts(chosen, structure, options, run, seed_key(entropy), starts, saved)
             early = solutions[0].status if solutions[0].status in EARLY else ""
         else:
-            best, optima, early = run_search(chosen, structure, options, run, run.search, seed_key(entropy), saved)
-            solutions, searched = [best], {SEARCH: dataset_of(optima.table(), **optima.work)}
+            solutions, optima, early = run_search(chosen, structure, options, run, run.search, seed_key(entropy), saved)
+            searched = {SEARCH: dataset_of(optima.table(), **optima.work)}
     with OneBlasThread():
         lp = [log_joints(structure, solution.values) for solution in solutions]
     groups = solution_groups(structure, solutions, lp, STATUS, var_names)
@@ -294,6 +302,7 @@ def fit(
     attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
     attrs |= {"max_iter": max_iter, "tol": tol, **model_attributes(structure)}
     idata = pack({**groups, **searched, **data_groups(structure, observed_data(model), constant_data(model))}, attrs)
+    idata = _with_order(idata, structure)
     if solutions[0].status == "max_iter" and not quiet:
         message = f"the best restart did not converge: {STATUS['max_iter']}"
         warnings.warn(message, NmfZooWarning, stacklevel=3)
@@ -310,6 +319,31 @@ def _left_out(what: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         warnings.warn(f"{what}: stopped by the user and left out; the result is kept", NmfZooWarning, stacklevel=5)
+
+
+def _with_order(idata: Any, structure: Factorisation) -> Any:
+    """The result, and the order that its components are shown in, where the dims of W and H say which are theirs."""
+    names = structure.W.name, structure.H.name
+    posterior = draws_or_means(idata)
+    if not set(names) <= set(posterior.data_vars) or not _says_components(posterior, structure):
+        return idata
+    with _left_out("the order of the components"):
+        order = component_order(idata, *names)
+        assert order is not None  # W is there
+        return _compat.with_groups(idata, {GROUP: order})
+    return idata
+
+
+def _says_components(posterior: Any, structure: Factorisation) -> bool:
+    """Whether the dims alone tell what the structure knows of W and H."""
+    (feature, component), (own, obs) = (
+        factor.orient_dims(posterior[factor.name].dims[2:]) for factor in (structure.W, structure.H)
+    )
+    try:
+        found = factor_dims(posterior, structure.W.name, structure.H.name)
+    except InputError:
+        return False
+    return (found.feature, found.component, found.own, found.obs) == (feature, component, own, obs)
 
 
 def _status(early: str, saved: Checkpoint | None) -> str:

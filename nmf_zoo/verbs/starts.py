@@ -12,13 +12,13 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import names, resolve_engine, verdict
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.results.beginnings import BY_SEARCH, EACH, ONE, RANDOM, START, beginning_of
+from nmf_zoo.results.beginnings import BY_SEARCH, EACH, ONE, OPTIMUM_OF_CHAIN, RANDOM, START, beginning_of
 from nmf_zoo.results.beginnings import SEARCH as SEARCH_GROUP
 from nmf_zoo.results.posterior import posterior_group
 from nmf_zoo.runtime.arguments import check_initvals, variable_shapes
 from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.compile_times import what_compiles
-from nmf_zoo.runtime.driver import FitRun, SampleRun
+from nmf_zoo.runtime.driver import FitRun, SampleRun, Solution
 from nmf_zoo.runtime.engine import Engine, Registration, WholeSampler
 from nmf_zoo.runtime.state_patterns import Each
 from nmf_zoo.runtime.stopping import INTERRUPTED
@@ -40,7 +40,8 @@ KEPT = {  # of a search, in the checkpoint of a run
         "first": Each(int),
         "likeness": Each(float),
     },
-    "attrs": {"fits": int, "iterations": int, "engine": str},
+    "attrs": {"fits": int, "iterations": int, "replay": str, "near": int, "engine": str},
+    "optimum_of_chain": Each(int),
 }
 
 
@@ -125,8 +126,9 @@ def searched_starts(
     key: np.uint64,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[list[dict[str, Array]], xr.Dataset]:
-    """One start per chain, all around the best optimum that an optimiser found: draws of VB's q, or a point.
+    """One start per chain, around the best optimum that an optimiser found: draws of VB's q, or a point.
 
+    Where bounds of other optima are near, each has a part of the posterior: the chains begin at all of these, in turn.
     With them the group ``search`` of the result. Of ``max_seconds`` the search takes a fifth at the most. A
     ``checkpoint`` keeps what was found, so that a run that goes on from it does not search again.
 
@@ -138,7 +140,8 @@ def searched_starts(
     kept = None if part is None else part.load(KEPT)
     if kept is not None:
         found = kept.tree
-        return check_initvals(structure, found["starts"], chains), dataset_of(found["table"], **found["attrs"])
+        starts = check_initvals(structure, found["starts"], chains)
+        return starts, _with_chains(dataset_of(found["table"], **found["attrs"]), found["optimum_of_chain"])
     engine = _optimisers(structure)[0]
     length = FitRun(
         max_iter=MAX_ITER,
@@ -149,17 +152,26 @@ def searched_starts(
         compiles=what_compiles(engine.name, structure),
         max_seconds=None if run.max_seconds is None else SHARE * run.max_seconds,
     )
-    solution, optima, early = run_search(engine, structure, engine.options(), length, search, child(key, SEARCH))
+    options, own = engine.options(), child(key, SEARCH)
+    solutions, optima, early = run_search(engine, structure, options, length, search, own, most=chains)
     if early == INTERRUPTED:
         raise KeyboardInterrupt("stopped before the first draw")
-    starts: list[dict[str, Array]] = [
-        {name: np.asarray(draws[i % len(draws)], np.float64) for name, draws in solution.values.items()}
-        for i in range(chains)
-    ]
-    table, attrs = optima.table(), {**optima.work, "engine": engine.name}
+    began = [chain % len(solutions) for chain in range(chains)]
+    starts = [_draw_of(solutions[optimum], chain // len(solutions)) for chain, optimum in enumerate(began)]
+    table, attrs = optima.table(), {**optima.work, "near": len(optima.near()), "engine": engine.name}
     if part is not None:
-        part.save({"starts": starts, "table": table, "attrs": attrs}, {})
-    return starts, dataset_of(table, **attrs)
+        part.save({"starts": starts, "table": table, "attrs": attrs, "optimum_of_chain": began}, {})
+    return starts, _with_chains(dataset_of(table, **attrs), began)
+
+
+def _draw_of(solution: Solution, number: int) -> dict[str, Array]:
+    """One of the draws of an optimum's distribution; the point itself where it is one."""
+    return {name: np.asarray(draws[number % len(draws)], np.float64) for name, draws in solution.values.items()}
+
+
+def _with_chains(search: xr.Dataset, optimum_of_chain: list[int]) -> xr.Dataset:
+    """With the optimum that each chain began at."""
+    return search.assign({OPTIMUM_OF_CHAIN: ("chain", np.array(optimum_of_chain))})
 
 
 def left_of(run: SampleRun, seconds: float) -> SampleRun:

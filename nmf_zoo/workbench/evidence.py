@@ -131,7 +131,8 @@ def _search_of(structure: Factorisation, options: bound.Bound) -> Search | None:
 
 
 def _searched(search: Search, engine: Any, structure: Factorisation, options: Any, run: Any, key: np.uint64) -> Any:
-    return run_search(engine, structure, options, run, search, key)
+    solutions, optima, early = run_search(engine, structure, options, run, search, key)
+    return solutions[0], optima, early
 
 
 def resolve_method(method: Any, methods: Mapping[str, Method] = METHODS) -> tuple[Method, Any]:

@@ -210,7 +210,7 @@ def _searched(
         return found._replace(point=point_of_solution(engine, structure, problem, found.fitted, own.key))
 
     optima = search_within(job, structure, search, options.max_iter, fit, engine.maximise)
-    return _drawn(engine, problem, options, optima.fitted, key_within(job.key, optima.number))
+    return _drawn(engine, problem, options, optima.best.fitted, key_within(job.key, optima.best.source))
 
 
 def _optimise(engine: Engine, problem: Any, options: Holdout, start: Point, job: Job) -> Local:

@@ -33,7 +33,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
-from nmf_zoo.diagnostics.align import RAW, Components, cosines
+from nmf_zoo.diagnostics.align import RAW
 from nmf_zoo.diagnostics.invariants import invariants
 from nmf_zoo.diagnostics.modes import have_settled, modes_of_chains, split_labellings
 from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed, UnsupportedModel
@@ -46,6 +46,8 @@ from nmf_zoo.inference.registry import verdict
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.memory import require_memory
 from nmf_zoo.reading import read
+from nmf_zoo.results.beginnings import OPTIMUM_OF_CHAIN, search_group
+from nmf_zoo.results.matching import Components, cosines
 from nmf_zoo.results.modes import DECIDED, LEFT_OUT, MODES, UNDECIDED, describe_modes
 from nmf_zoo.results.posterior import INTERVAL, Posterior, open_posterior, posterior_group, spaced
 from nmf_zoo.runtime.arguments import check_counts, entropy_of
@@ -102,6 +104,8 @@ def weigh_modes(
         cosine              by (mode, component): how near its sources are to those of the best mode, from 0 to 1
         levels              how many sharper densities it took, counting the posterior
         reason              why there is no estimate; empty where there is one
+        found, way          where chains began by a search: how many of its fits came to where the mode's chains began,
+                            and how the first of them had begun
 
     and ``mode_of_chain`` by (chain), -1 for a chain that was passed over. :func:`~nmf_zoo.plot_modes` draws it and
     :func:`~nmf_zoo.pool` makes one posterior of the chains.
@@ -153,7 +157,7 @@ def weigh_modes(
         raise KeyboardInterrupt
     attrs: dict[str, Any] = {"log_exchanges": log_exchanges(classes), "draws": draws, "tune": tune}
     attrs |= {"random_seed": str(entropy), "seconds": time.perf_counter() - began}
-    weighed = _as_dataset(drawn, chains, pairs, list(found.values())).assign_attrs(attrs)
+    weighed = _with_search(_as_dataset(drawn, chains, pairs, list(found.values())), idata).assign_attrs(attrs)
     if not quiet and UNDECIDED in weighed["verdict"]:
         do = "Raise draws=, here and in nz.sample, or treat each mode apart."
         message = f"{describe_modes(weighed)} The errors leave the shares open. {do}"
@@ -343,6 +347,18 @@ def _as_dataset(drawn: Posterior, chains: list[list[int]], pairs: list[Draws], f
         },
         coords={"mode": np.arange(len(order)), "chain": drawn.chains} | _labels(drawn.structure, component),
     )
+
+
+def _with_search(modes: xr.Dataset, idata: Any) -> xr.Dataset:
+    """With how often the search before the chains came to each mode, by the optima that its chains began at."""
+    search = search_group(idata)
+    if search is None or OPTIMUM_OF_CHAIN not in search or search.sizes["chain"] != modes.sizes["chain"]:
+        return modes
+    optima, of_chain = search[OPTIMUM_OF_CHAIN].to_numpy(), modes["mode_of_chain"].to_numpy()
+    began = [np.unique(optima[of_chain == mode]) for mode in range(modes.sizes["mode"])]
+    found = [int(search["found"].to_numpy()[places].sum()) for places in began]
+    way = [str(search["way"].to_numpy()[places[0]]) for places in began]
+    return modes.assign(found=("mode", found), way=("mode", way)).assign_attrs(fits=search.attrs["fits"])
 
 
 def _mean_components(pair: Pair) -> Components:

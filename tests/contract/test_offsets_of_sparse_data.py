@@ -94,6 +94,14 @@ def test_means_are_those_of_dense_data(exposure, background):
     np.testing.assert_allclose(whole, expected.reshape(F, N)[:, 2:9], rtol=1e-13)
 
 
+def test_a_pair_may_be_nested_lists():
+    pair = PER_FEATURE.tolist(), PER_SAMPLE.tolist()
+    found = nz.read(nz.gamma_nmf(np.ones((F, N), int), K, exposure=pair)).likelihood.exposure
+    np.testing.assert_array_equal(found.of_features * found.of_samples, PER_FEATURE * PER_SAMPLE)
+    with pytest.raises(InputError, match="exposure: got rows of different lengths"):
+        nz.gamma_nmf(np.ones((F, N), int), K, exposure=([[1.0], [2.0, 3.0]], PER_SAMPLE.tolist()))
+
+
 def test_a_pair_stays_apart():
     """Multiplied out it would be an array of the size of X."""
     sparse = nz.read(models("both")[1]).likelihood.exposure

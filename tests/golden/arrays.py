@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-DERIVED = ("divergence",)  # parts of the names of what the rest decides
+DERIVED = ("divergence", "components")  # names of variables and groups that the rest decides
 TIMES = ("seconds", "time", "perf_counter")  # parts of the names of what no seed decides
 
 
@@ -26,7 +26,7 @@ def arrays_of(result: Any, name: str = "") -> dict[str, np.ndarray]:
         parts |= {key: value for key, value in getattr(result, "attrs", {}).items() if isinstance(value, Real)}
     found: dict[str, np.ndarray] = {}
     for part, value in parts.items():
-        if not any(word in part for word in (*TIMES, *DERIVED)):
+        if part not in DERIVED and not any(word in part for word in TIMES):
             found |= arrays_of(value, f"{name}/{part}" if name else part)
     return found
 

@@ -8,6 +8,7 @@ import scipy.sparse
 import nmf_zoo as nz
 from nmf_zoo._compat import group
 from nmf_zoo.inference.counts import duality
+from nmf_zoo.reading import read
 
 F, K, N = 9, 3, 7
 RNG = np.random.default_rng(2)
@@ -47,6 +48,27 @@ def test_sparse_data_have_the_same(name):
     expected, _ = fit(name, 2000, tol=1e-10)
     np.testing.assert_allclose(objective, expected, rtol=1e-10)
     assert abs(gap) < 1e-5
+
+
+LISTED = scipy.sparse.coo_array(np.where(MASK, X, 0))
+
+
+@pytest.mark.filterwarnings("ignore::nmf_zoo.errors.NmfZooWarning")
+@pytest.mark.parametrize("iterations", [1, 5, 3000])
+def test_listed_normal_cells_have_that_of_a_table_with_a_mask(iterations):
+    """Never below what is missing, and 0 at the optimum."""
+    offsets = {"exposure": RNG.uniform(0.5, 2.0, (1, N)), "background": 0.4, "sigma": 2.0, "known": W}
+    sparse = nz.normal_nmf(scipy.sparse.csr_array(LISTED), K, observed="stored", **offsets)
+    dense = nz.normal_nmf(LISTED.toarray(), K, mask=LISTED.toarray() > 0, **offsets)
+    structure = read(sparse)
+    run = {"engine": "em", "max_iter": iterations, "tol": 0.0, "random_seed": 1, "quiet": True}
+    found = nz.fit(model=sparse, **run)
+    H = group(found, "posterior")["H"].to_numpy()[0, 0]
+    gap = float(group(found, "fit")["duality_gap"].to_numpy()[0])
+    np.testing.assert_allclose(gap, duality.normal_gap(read(dense), H, np.zeros((1, 1)), {}), atol=1e-8, rtol=1e-9)
+    optimum = -float(group(nz.fit(model=dense, **(run | {"max_iter": 20_000})), "sample_stats")["lp"].to_numpy()[0, 0])
+    assert gap >= -structure.log_joint({"H": H}) - optimum - 1e-9
+    assert gap < 1e-5 or iterations < 3000
 
 
 @pytest.mark.filterwarnings("ignore::nmf_zoo.errors.NmfZooWarning")

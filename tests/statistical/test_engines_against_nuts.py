@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 import pytest
+import scipy.sparse
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
@@ -39,6 +40,17 @@ def gamma(beta_h=0.3):
     return nz.gamma_nmf(counts(8, 12, 3, 3.0), 3, alpha_w=0.8, beta_w=1.0, alpha_h=1.2, beta_h=beta_h)
 
 
+def beside(beta_h=0.3):
+    """Sparse counts with an exposure of features and samples and a background, one component known and one not."""
+    rng = np.random.default_rng(5)
+    exposure = rng.uniform(0.3, 1.5, (8, 1)), rng.uniform(0.3, 1.5, (1, 12))
+    known = rng.gamma(1.0, 1.0, (8, 1))
+    mean = np.c_[known, rng.gamma(1.0, 1.0, (8, 1))] @ rng.gamma(1.0, 6.0, (2, 12))
+    X = rng.poisson(exposure[0] * exposure[1] * mean + 0.1)
+    own = {"alpha_w": 2.0, "alpha_h": 2.0, "beta_h": beta_h, "known": known}
+    return nz.gamma_nmf(scipy.sparse.csr_array(X), 2, exposure=exposure, background=0.1, **own)
+
+
 def powers(alpha=2.0):
     rng = np.random.default_rng(4)
     X = rng.exponential(rng.gamma(2.0, size=(6, 2)) @ (1 / rng.gamma(3.0, size=(2, 15))))
@@ -57,6 +69,7 @@ def chain(scale=0.6):
 CASES = {
     "gap": (gap, ["gibbs", "nuts"], {"alpha_h": 1.5}),
     "gamma": (gamma, ["gibbs", "vb", "nuts"], {"beta_h": 0.9}),  # 0.5 is 3.8 to 4.5 standard errors away: too near
+    "beside": (beside, ["gibbs", "vb", "nuts"], {"beta_h": 0.9}),
     "powers": (powers, ["gibbs", "vb", "nuts"], {"alpha": 3.0}),
     "chain": (chain, ["particle_gibbs", nz.NUTS(sampler="pymc")], {"scale": 0.9}),  # nutpie compiles for longer
 }

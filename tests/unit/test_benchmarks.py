@@ -8,11 +8,12 @@ import pytest
 import xarray as xr
 
 from benchmarks import __main__ as command
-from benchmarks import before_and_after, house, rows, start, threads
+from benchmarks import before_and_after, house, rows, split_merge, start, threads
 from benchmarks.effective import bulk_ess
 from benchmarks.iterations import Stepper
 from benchmarks.mixing import Run, until_enough
-from nmf_zoo import gamma_nmf, read
+from nmf_zoo import gamma_nmf, read, sample
+from tests.statistical.gates import check_means, effective_sizes
 
 
 def correlated(n_draws, rng, n_cells=12):
@@ -154,3 +155,29 @@ def test_what_is_said_of_two_commits(factor, word):
     said = before_and_after.told("EM", base, head, 1.0, 1.0)
     assert said.endswith(f"{word}; same result")
     assert before_and_after.told("EM", base, head, 1.0, 1.0 + 1e-9).endswith("another result: 1, 1.000000001")
+    assert "too few pairs to tell" in before_and_after.told("EM", base[:5], head[:5], 1.0, 1.0)
+
+
+def test_a_chain_of_splits_draws_from_the_posterior():
+    """So that what is measured is the acceptance of a move that is right; with another ratio the means are others."""
+    X = np.array([[4, 0], [1, 2]])
+
+    def chain(steps, wrong=0.0):
+        rng = np.random.default_rng(1)
+        W, H = rng.gamma(1.0, size=(2, 2)), rng.gamma(1.0, size=(2, 2))
+        x, kept = split_merge.Parts(split_merge.allocate(rng, X, W, H), W, H), []
+        for _ in range(steps):
+            new, log_ratio = split_merge.split_anew(rng, x, 1)
+            x = new if np.log(rng.random()) < log_ratio - wrong * split_merge.log_joint(new) else x
+            kept.append(np.log(x.W @ x.H).ravel())
+        return np.array(kept[100:])
+
+    model = gamma_nmf(X, 2, alpha_w=0.5, beta_w=0.5, alpha_h=0.5, beta_h=0.5)
+    idata = sample(4000, tune=200, chains=1, start="random", random_seed=1, quiet=True, model=model)
+    W, H = (idata["posterior"][name].to_numpy()[0] for name in "WH")
+    names = [f"log mean {cell}" for cell in range(4)]
+    exact = np.log(W @ H).reshape(len(W), -1)
+    errors = exact.std(axis=0) / np.sqrt(effective_sizes(exact))
+    check_means(names, chain(3000), exact.mean(axis=0), errors, least=100)
+    with pytest.raises(AssertionError, match="gate 2"):
+        check_means(names, chain(3000, wrong=0.5), exact.mean(axis=0), errors, least=50)

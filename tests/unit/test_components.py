@@ -30,16 +30,22 @@ def idata(model):
 
 def test_top_features_by_weight(idata):
     table = nz.top_features(idata, n=2)
-    assert list(table.columns) == ["component", "place", "feature", "weight", "share"]
+    assert list(table.columns) == ["component", "place", "feature", "weight", "share", "share_low", "share_high"]
     assert list(table["component"]) == ["warm", "warm", "cold", "cold"]
     assert list(table["place"]) == [1, 2, 1, 2]
     assert list(table["feature"]) == ["sun", "snow", "snow", "rain"]
     np.testing.assert_allclose(table["weight"], [4.0, 2.0, 2.0, 1.0])
     np.testing.assert_allclose(table["share"], [(0.6 + 0.5) / 2, (0.3 + 0.25) / 2, (0.6 + 0.5) / 2, (0.3 + 0.25) / 2])
+    assert np.all(table["share_low"] < table["share"])
+    assert np.all(table["share"] < table["share_high"])
+    shares = [0.6, 0.5, 0.6, 0.5]  # of sun in the first component, in the draws of both chains
+    np.testing.assert_allclose(table.loc[0, ["share_low", "share_high"]].to_list(), np.quantile(shares, (0.05, 0.95)))
 
 
 def test_top_features_of_another_chain(idata):
-    assert list(nz.top_features(idata, n=1, chain=1)["feature"]) == ["snow", "sun"]
+    """Its components are matched to those of the best chain, under whose labels they stand."""
+    assert list(nz.top_features(idata, n=1, chain=1)["feature"]) == ["sun", "snow"]
+    assert list(nz.top_features(idata, n=1, chain=1)["component"]) == ["warm", "cold"]
 
 
 def test_top_features_by_specificity(idata):

@@ -93,7 +93,7 @@ def test_swapped_components_are_no_alarm(what):
 def test_without_alignment_they_would_be_one(monkeypatch):
     """So that the test above can fail."""
     monkeypatch.setattr(convergence, "align", lambda idata, **names: nz.align(idata, **names))
-    monkeypatch.setattr("nmf_zoo.diagnostics.align._reordered", lambda group, factors, order: group)
+    monkeypatch.setattr("nmf_zoo.diagnostics.align.reordered", lambda group, dims, order: group)
     (text,) = said(draws_of("chains"))
     assert "counterpart" in text or "not settled" in text
 

@@ -184,7 +184,7 @@ def test_levels_become_one_label():
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        ([dt.date(2020, 1, 1), dt.date(2020, 1, 2), dt.date(2020, 1, 3)], ["2020-01-01", "2020-01-02", "2020-01-03"]),
+        ([dt.date(2020, 1, 1), dt.date(1020, 1, 2), "later"], ["2020-01-01", "1020-01-02", "later"]),
         (pd.interval_range(0, 3), ["(0, 1]", "(1, 2]", "(2, 3]"]),
         (pd.Index([("a", 1), ("b", 2), "c"], tupleize_cols=False), ["('a', 1)", "('b', 2)", "c"]),
         ([2**70, 1, 2], [str(2**70), "1", "2"]),
@@ -209,6 +209,25 @@ def test_labels_of_the_enclosing_model():
 def test_size_without_data():
     assert check(None, shape=(7, 3)).shape == (7, 3)
     assert check(None, coords={"feature": GENES, "obs": CELLS}).shape == (F, N)
+
+
+DAYS = np.array(["2020-01-01", "2020-01-02", "2020-01-03"], dtype="datetime64[ns]")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [dt.date(2020, 1, day) for day in (1, 2, 3)],
+        [dt.datetime(2020, 1, day) for day in (1, 2, 3)],
+        list(pd.period_range("2020-01-01", periods=3, freq="D")),
+        DAYS,
+    ],
+    ids=["dates", "datetimes", "periods", "times"],
+)
+def test_dates_and_times_stay_what_they_are(labels):
+    found = check(FRAME, coords={"feature": labels}).coords["feature"]
+    assert found.dtype.kind == "M"
+    np.testing.assert_array_equal(found, DAYS)
 
 
 # -- said once ---------------------------------------------------------------------------------------------------

@@ -55,6 +55,29 @@ def test_a_component_of_no_entry_is_new_and_a_sum_is_told(idata):
     assert "half" in nz.match(idata, parts).table.loc[0, "mixture"]
 
 
+def test_a_mixture_has_its_shares_and_its_error_over_draws():
+    """Half and half of two entries, with a tenth on a feature of neither: shares, and the tenth, within intervals."""
+    a, b = np.eye(F)[:3].sum(axis=0) / 3, np.eye(F)[3:6].sum(axis=0) / 3
+    profile = 0.45 * a + 0.45 * b + 0.1 * np.eye(F)[7]
+    table = pd.DataFrame(np.ones((F, N), dtype=int), index=FEATURES)
+    W = (profile * RNG.gamma(200, 1 / 200, (1, 100, F)))[..., None]
+    draws = idata_of(nz.gamma_nmf(table, 1), W=W, H=np.ones((1, 100, 1, N)))
+    found = nz.match(draws, pd.DataFrame({"a": a, "b": b}, FEATURES))
+    row = found.table.loc[0]
+    assert row["error_low"] < row["mixture_error"] < row["error_high"]
+    assert abs(row["mixture_error"] - 0.1) < 0.05
+    own = [nz.match(draws.isel(draw=[i]), pd.DataFrame({"a": a, "b": b}, FEATURES)).table.loc[0] for i in (0, 50)]
+    profiles = [W[0, i, :, 0] / W[0, i].sum() for i in (0, 50)]
+    for one, values in zip(own, profiles, strict=True):  # of a single draw the interval is a point
+        part = values[:6].reshape(2, 3).sum(axis=1)
+        share = part / part.sum()
+        missed = 0.5 * np.abs(values - share[0] * a - share[1] * b).sum()
+        np.testing.assert_allclose([one["error_low"], one["error_high"]], missed)
+    shares = found.mixtures.loc[0]
+    assert np.all((shares["low"] < 0.5) & (shares["high"] > 0.5))
+    np.testing.assert_allclose(shares["share"].sum(), 1.0)
+
+
 @pytest.mark.parametrize(
     ("catalogue", "said"),
     [

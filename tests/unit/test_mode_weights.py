@@ -8,10 +8,12 @@ import xarray as xr
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.diagnostics.align import Components
+from nmf_zoo.diagnostics.convergence import verdict_on
 from nmf_zoo.diagnostics.modes import split_labellings
 from nmf_zoo.interfaces.cli.show import summary_lines
+from nmf_zoo.results.matching import Components
 from nmf_zoo.results.modes import describe_modes
+from nmf_zoo.results.posterior import best_chain
 from nmf_zoo.workbench.modes import judge
 from nmf_zoo.workbench.pooling import apportion
 from tests import two_modes
@@ -327,3 +329,50 @@ def test_another_library_s_group_of_that_name_is_passed_over(idata, tmp_path):
     assert "modes" not in nz.summarise_components(nz.align(foreign)).attrs
     assert not [line for line in summary_lines(foreign, 0) if line.startswith("modes")]
     nz.report(foreign, tmp_path / "report.html")
+
+
+# -- chains that began by a search -------------------------------------------------------------------------------
+
+
+def test_chains_begin_in_all_modes_that_bounds_call_near(model):
+    """Three modes of comparable mass: by default there is a chain in each, and what found it is told."""
+    run = {"draws": 600, "tune": 300, "model": model, **QUICK}
+    idata = nz.sample(chains=4, **run)
+    search = _compat.group(idata, "search")
+    np.testing.assert_array_equal(search["optimum_of_chain"], [0, 1, 2, 0])
+    verdict = verdict_on(idata)
+    assert "in a mode of its own" in verdict.text
+    assert "the mode that the search found" not in verdict.text
+    assert verdict.do.startswith("weigh the modes")
+    assert "start=" not in verdict.do
+    weighed = nz.weigh_modes(idata, model, **QUICK)
+    modes = modes_of(weighed)
+    np.testing.assert_array_equal(modes["mode_of_chain"], [0, 1, 2, 0])
+    np.testing.assert_array_equal(modes["found"], search["found"][:3])
+    np.testing.assert_array_equal(modes["way"], search["way"][:3])
+    first = int(search["found"][0])
+    assert f"share 0.5{str(float(modes['share'][0]))[3]}" in verdict_on(weighed).text
+    assert f"found by {first} of {search.attrs['fits']} fits" in describe_modes(modes)
+    one = _compat.group(nz.sample(chains=1, **run), "search")
+    np.testing.assert_array_equal(one["optimum_of_chain"], [0])
+
+
+def test_one_optimum_is_where_all_begin():
+    idata = nz.sample(10, tune=20, chains=3, model=nz.gamma_nmf([[9, 0, 8], [0, 9, 1]], rank=1), **QUICK)
+    np.testing.assert_array_equal(_compat.group(idata, "search")["optimum_of_chain"], [0, 0, 0])
+
+
+def test_alignment_is_to_the_heaviest_mode(weighed):
+    aligned = nz.align(weighed)
+    np.testing.assert_array_equal(_compat.group(aligned, "alignment")["mode"], [0, 1, 2, 0])
+    modes = modes_of(weighed)
+    turned = modes.assign(mode_of_chain=("chain", [2, 0, 1, 2]))
+    other = _compat.with_groups(weighed, {"modes": turned})
+    assert best_chain(weighed) in (0, 3)
+    assert best_chain(other) == 1
+    assert "mode" not in _compat.group(nz.align(_without_modes(weighed)), "alignment")
+
+
+def _without_modes(result):
+    groups = {name: _compat.group(result, name) for name in _compat.group_names(result) if name != "modes"}
+    return _compat.inference_data(groups, result.attrs)

@@ -14,10 +14,13 @@ import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.diagnostics.convergence import verdict_on
 from nmf_zoo.errors import InputError
-from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.driver import FitRun, Fitted
+from nmf_zoo.runtime.stopping import BY_ON_STEP, OUT_OF_TIME
 from nmf_zoo.search import options, proposals
 from nmf_zoo.search.components import Components, likeness, merged, paired, pooled
 from nmf_zoo.search.optima import Optima, Optimum, dataset_of
+from nmf_zoo.search.run import Local, _fill, replay_of
 from nmf_zoo.verbs import starts
 
 RUN = {"random_seed": 3, "quiet": True}
@@ -162,7 +165,41 @@ def test_optima_are_counted_by_place_and_objective():
     assert table["found"].values.tolist() == [2, 1, 1]
     assert table["objective"].values.tolist() == [-5.0, -5.0, -9.0]
     assert table["likeness"].values[0] == pytest.approx(1.0)
-    assert (found.number, found.fits, found.iterations) == (1, 4, 8)
+    assert (found.best.source, found.fits, found.iterations) == (1, 4, 8)
+
+
+def test_optima_near_the_best_are_kept_whole():
+    """Of a bound, whose differences are nats: what is far below holds no part of the posterior."""
+    for maximise, kept in ((True, ["b", "c"]), (False, ["b"])):
+        found = Optima(maximise=maximise)
+        for number, (objective, fitted) in enumerate([(-19.0, "a"), (-5.0, "b"), (-7.0, "c"), (-99.0, "d")]):
+            objective = objective if maximise else -objective
+            found.add(Optimum(objective, {}, random_components(number, 3), "random", number), fitted, 2)
+        near = [one.fitted for one in found.near()]
+        assert near == kept
+        assert sum(one.fitted is not None for one in found.found) == len(near)
+
+
+def test_a_round_that_the_time_cuts_short_is_left_out(model, monkeypatch):
+    """No clock would cut it at the same iterations: without it the same search is one of fewer fits."""
+
+    def cut(status, done):
+        def make(round_):
+            whole = round_.numbers[0] < done
+            fits = {n: Fitted([float(n)], 0.0, "converged" if whole else status, None) for n in round_.numbers}
+            found = {n: Local(float(n), 1, {"W": np.ones((30, 5)), "H": np.ones((5, 24))}, fits[n]) for n in fits}
+            return found, "" if whole else status
+
+        optima = Optima(maximise=True)
+        run = FitRun(max_iter=5, tol=0.0, draws=1, cores=1, progressbar=False)
+        early = _fill(optima, nz.read(model), run, nz.Search(fits=30), lambda number: child(seed_key(1), number), make)
+        return early, optima.fits, optima.replay
+
+    assert cut(OUT_OF_TIME, 8) == (OUT_OF_TIME, 8, "nz.Search(fits=8, starts=8, iterations=None)")
+    assert cut(OUT_OF_TIME, 12) == (OUT_OF_TIME, 12, "nz.Search(fits=12, starts=10, iterations=None)")
+    assert cut(OUT_OF_TIME, 0) == (OUT_OF_TIME, 4, "")  # something must come of it
+    assert cut(BY_ON_STEP, 8) == (BY_ON_STEP, 12, "")
+    assert cut(OUT_OF_TIME, 30) == ("", 30, "nz.Search(fits=30, starts=None, iterations=None)")
 
 
 # -- runs --------------------------------------------------------------------------------------------------------
@@ -267,6 +304,15 @@ def test_time_that_is_over_ends_the_search(model):
     found = nz.fit(engine="vb", search=nz.Search(fits=10**6), max_seconds=0.5, model=model, **RUN)
     assert 0 < search_of(found).attrs["fits"] < 10**6
     assert str(found.attrs["status"]).startswith("max_seconds")
+
+
+def test_what_was_done_can_be_given_again(model):
+    run = {"engine": "vb", "model": model, **RUN}
+    found = nz.fit(search=nz.Search(fits=9, starts=3), **run)
+    assert search_of(found).attrs["replay"] == "nz.Search(fits=9, starts=3, iterations=None)"
+    shorter = nz.fit(search=eval(replay_of(nz.Search(fits=40, starts=3), 8), {"nz": nz}), **run)
+    part = search_of(nz.fit(search=nz.Search(fits=8, starts=3), **run))
+    xr.testing.assert_equal(search_of(shorter), part)
 
 
 def test_the_group_is_saved(model, tmp_path):

@@ -21,6 +21,7 @@ of what it lacks to the optimum, in nats.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -54,26 +55,66 @@ def poisson_gap(structure: Factorisation, which: int, u: Array, v: Array, pull: 
     return float(primal - dual)
 
 
+class Squares(NamedTuple):
+    """Sums of a squared error's columns, of the errors e = A u - y and the data y at the cells that are seen.
+
+    errors, products : e . e and e . y, (N,); sums, totals : of e and of y, (N,); cells : (N,)
+    slopes, along : A' e and A' 1, (K, N)
+    """
+
+    errors: Array
+    products: Array
+    sums: Array
+    totals: Array
+    cells: Array
+    slopes: Array
+    along: Array
+
+
 def normal_gap(structure: Factorisation, H: Array, rate: Array, values: Mapping[str, Array]) -> float:
-    """Of H (K, N) at a known W, of dense data; ``rate`` broadcasts to H, zeros without a prior."""
-    data, W = structure.data, structure.W.value(values)
+    """Of H (K, N) at a known W; ``rate`` broadcasts to H, zeros without a prior. Listed cells stay a list."""
+    W = structure.W.value(values)
     variance = float(np.square(structure.likelihood.parameters["sigma"].resolve(values)))
+    found = (_dense if isinstance(structure.data, Dense) else _listed)(structure, W, H)
+    primal = float(np.sum(found.errors)) / (2 * variance) + float(np.sum(rate * H))
+    short = rate + found.slopes / variance
+    along = found.along
+    step = np.max(np.divide(-short, along, out=np.zeros_like(along), where=along > 0), axis=0, initial=0.0)
+    squares = found.errors / variance**2 + 2.0 * step * found.sums / variance + step**2 * found.cells
+    of_data = found.products / variance + step * found.totals
+    return primal + variance * float(np.sum(squares)) / 2 + float(np.sum(of_data))
+
+
+def _dense(structure: Factorisation, W: Array, H: Array) -> Squares:
+    data = structure.data
     seen = np.ones(structure.shape) if data.mask is None else data.mask.astype(np.float64)
     weight = seen * structure.exposure_table()
     y = seen * (data.values - structure.background_table())
     error = weight * (W @ H) - y
-    primal = np.sum(error**2) / (2 * variance) + np.sum(rate * H)
-    short, along = rate + W.T @ (weight * error) / variance, W.T @ weight
-    step = np.max(np.divide(-short, along, out=np.zeros_like(along), where=along > 0), axis=0, initial=0.0)
-    multiplier = error / variance + seen * step
-    return float(primal + variance * np.sum(multiplier**2) / 2 + np.sum(multiplier * y))
+    sums = [part.sum(axis=0) for part in (error**2, error * y, error, y, seen)]
+    return Squares._make([*sums, W.T @ (weight * error), W.T @ weight])
+
+
+def _listed(structure: Factorisation, W: Array, H: Array) -> Squares:
+    """Of the cells that are listed, the only ones that were observed."""
+    rows, cols, x = structure.observed_cells()
+    weight, background = structure.exposure_at(rows, cols), structure.background_at(rows, cols)
+    y, N = x - background, structure.shape[1]
+    error = structure.mean_at(W, H, rows, cols) - x
+
+    def over(cells: Array) -> Array:
+        """W' times the cells."""
+        return np.asarray((sp.csr_array((cells, (cols, rows)), shape=structure.shape[::-1]) @ W).T)
+
+    sums = [np.bincount(cols, part, N) for part in (error**2, error * y, error, y, np.ones(len(x)))]
+    return Squares._make([*sums, over(weight * error), over(weight)])
 
 
 def has_normal_gap(structure: Factorisation) -> bool:
-    """Dense normal data with a known sigma, W known and H not."""
-    likelihood = structure.likelihood
+    """Normal data, of a table or of listed cells alone, with a known sigma, W known and H not."""
+    likelihood, data = structure.likelihood, structure.data
     known = isinstance(likelihood, Normal) and isinstance(likelihood.sigma, Known)
-    return known and isinstance(structure.data, Dense) and structure.W.is_fixed and structure.H.is_free
+    return known and (isinstance(data, Dense) or not data.is_complete) and structure.W.is_fixed and structure.H.is_free
 
 
 def is_refit(sides: tuple[Side, Side]) -> bool:

@@ -42,22 +42,55 @@ def engine_table(markdown: bool = False) -> str:
         reasons = [verdict(structure, entry).reason for entry in fitting(named(name, verb), structure)]
         return "" if "" in reasons else reasons[0]
 
-    def declare(builder: Callable[..., Any], data: Any) -> Factorisation:
-        structure = read(builder(data, rank=1))
-        return structure if structure.likelihood.is_discrete else read(builder(data + 0.5, rank=1))
+    def structures(data: Any) -> dict[str, Factorisation]:
+        found = {}
+        for (name, form), declare in declarations().items():
+            structure = read(declare(MODELS[name], data))
+            is_discrete = structure.likelihood.is_discrete
+            structure = structure if is_discrete else read(declare(MODELS[name], data + 0.5))
+            found[f"{name}, {form}" if form else name] = structure
+        return found
 
-    data = np.array(WIDE)
-    wide, tall = ({name: declare(builder, X) for name, builder in MODELS.items()} for X in (data, data.T))
+    wide, tall = structures(np.array(WIDE)), structures(np.transpose(WIDE))
     notes: list[str] = []
     lines: list[str] = []
     # Those of `engine=`, then streams and methods for the evidence.
     for columns in ([(name, verb_of(name)) for name in names()], [(name, v) for v in OTHERS for name in names(v)]):
         rows = [["model", *(f"{name} ({verb})" for name, verb in columns)]]
-        for model in MODELS:
+        for model in wide:
             reasons = ((reason(*column, wide[model]), reason(*column, tall[model])) for column in columns)
             rows.append([model, *(_mark(*pair, notes) for pair in reasons)])
         lines += [*(_as_markdown(rows) if markdown else _as_text(rows)), ""]
     return "\n".join([*lines, *(f"{number}. {note}" for number, note in enumerate(notes, start=1))])
+
+
+def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
+    """(model, form) -> a declaration by its builder, of a table: every model as it is, then other forms of some."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    from nmf_zoo.models import MODELS
+    from nmf_zoo.models.hierarchies import ARD
+
+    def plain(**options: Any) -> Callable[[Any, Any], Any]:
+        return lambda build, X: build(X, **options)
+
+    def known(**options: Any) -> Callable[[Any, Any], Any]:
+        """The first component of W known."""
+        return lambda build, X: build(X, known=np.ones((len(X), 1)), **options)
+
+    def sparse(build: Any, X: Any) -> Any:
+        depths = 1.0 + np.arange(X.shape[1])[None]
+        return build(sp.csr_array(X), 1, exposure=(np.ones((len(X), 1)), depths), background=0.5)
+
+    found: dict[tuple[str, str], Callable[[Any, Any], Any]] = {(name, ""): plain(rank=1) for name in MODELS}
+    found |= {("gamma-nmf", word): plain(rank=1, prior=word) for word in ("hpf", "ard")}
+    found |= {("gamma-nmf", "ard, half-normal"): plain(rank=1, prior=ARD(cells="half-normal"))}
+    found |= {(name, "half-normal"): plain(rank=1, sigma_w=1.0, sigma_h=1.0) for name in ("poisson-nmf", "normal-nmf")}
+    found |= {(name, "known beside new"): known(rank=2) for name in MODELS}
+    found |= {(name, "all known"): known(rank=1) for name in MODELS}
+    found |= {("gamma-nmf", "known_strength"): known(rank=2, known_strength=9.0)}
+    return found | {(name, "sparse, with offsets"): sparse for name in ("poisson-nmf", "gamma-nmf", "gap", "hmm-nmf")}
 
 
 def _mark(on_wide: str, on_tall: str, notes: list[str]) -> str:

@@ -84,7 +84,9 @@ def make_parser() -> Parser:
     _fill_rank(command("rank", "rank", "choose the number of components"))
     _fill_summary(command("summary", "show", "say what a result holds and whether it converged"))
     _fill_plot(command("plot", "show", "draw a result: components or activations with their uncertainty, or its trace"))
+    _fill_export(command("export", "export", "write a result as tables, CSV or Parquet"))
     _fill_report(command("report", "report", "write one self-contained web page on a result"))
+    _fill_modes(command("modes", "modes", "weigh the modes that a result's chains are in, and pool its draws by these"))
     _fill_compare(command("compare", "compare", "run several engines on one model and compare them"))
     command("models", "lists", "list the models and their hyperparameters")
     engines = command("engines", "lists", "show which engine runs which model, and why not")
@@ -202,7 +204,7 @@ def _add_model(parser: Parser, with_rank: bool = True) -> None:
         parser.add_argument("--rank", type=int, required=True, help="number of components")
     text = (
         "A number, one number per component (1,2,3), a file with an array, free, or free:TIE as in nz.free. "
-        "--known is a table, components in columns, or a result: the first components of W."
+        "--known is a table, components in columns, or a result: the first components of W; --known-h of H, in rows."
     )
     group = parser.add_argument_group("hyperparameters of the model", text)
     _add_options(group, "model", catalogue.models(), NOT_HYPERPARAMETERS, explain=False)
@@ -253,7 +255,20 @@ def _fill_plot(parser: Parser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite the output")
     parser.add_argument("--kind", choices=KINDS, default="components", help="default components; objective is of a fit")
     parser.add_argument("--shape", metavar="RxC", help="of an image whose pixels the features are, e.g. 8x8")
-    parser.add_argument("--chain", type=int, default=0, help="components of this chain or restart (default 0)")
+    text = "components of this chain or restart (default: of the chains in the mode of the best one)"
+    parser.add_argument("--chain", type=int, help=text)
+
+
+def _fill_export(parser: Parser) -> None:
+    parser.add_argument("input", type=Path, help="a result, .nc or .zarr")
+    text = "folder for W, H, shares, exposures and a README of their columns"
+    parser.add_argument("-o", "--output", type=Path, required=True, help=text)
+    parser.add_argument("--force", action="store_true", help="replace an earlier export")
+    parser.add_argument("--format", choices=("csv", "parquet"), default="csv", help="default csv")
+    text = "draws of this chain or restart (default: of the chains in the mode of the best one)"
+    parser.add_argument("--chain", type=int, help=text)
+    text = "R-hat and effective draws of every cell (default: of up to 20,000 cells)"
+    parser.add_argument("--diagnostics", action=argparse.BooleanOptionalAction, help=text)
 
 
 def _fill_report(parser: Parser) -> None:
@@ -267,6 +282,23 @@ def _fill_report(parser: Parser) -> None:
     _add_model(parser, with_rank=False)
     parser.set_defaults(model=None)
     _add_input(parser)
+
+
+def _fill_modes(parser: Parser) -> None:
+    parser.add_argument("input", type=Path, help="a result of the Gibbs engine, .nc or .zarr")
+    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="the data that it is of")
+    text = "result .nc .zarr with what the modes weigh, or picture .png .pdf .svg; may be repeated"
+    parser.add_argument("-o", "--output", type=Path, action="append", help=text)
+    parser.add_argument("--force", action="store_true", help="overwrite the outputs")
+    parser.add_argument("--pool", action="store_true", help="write one posterior, of each mode as much as it weighs")
+    _add_model(parser, with_rank=False)
+    _add_input(parser)
+    run = parser.add_argument_group("the estimate")
+    run.add_argument("--draws", type=int, help="of each mode, at the most (default 2000)")
+    run.add_argument("--tune", type=int, help="warm-up sweeps before those of a sharper density (default 200)")
+    run.add_argument("--random-seed", metavar="SEED", help="the same seed gives the same estimate")
+    run.add_argument("--cores", type=int, help="threads (default every core)")
+    run.add_argument("--quiet", action="store_true", help="no bars")
 
 
 def _fill_compare(parser: Parser) -> None:

@@ -27,7 +27,7 @@ def run_report(arguments: argparse.Namespace) -> int:
 
     import nmf_zoo as nz
 
-    model = None if arguments.data is None else _model_of(arguments, idata)
+    model = None if arguments.data is None else model_of(arguments, idata)
     with replacing(arguments.output, "output") as partial:
         nz.report(idata, partial, model, title=arguments.title, shape=shape)
     print(f"wrote {arguments.output}")
@@ -47,7 +47,7 @@ def _refuse_model_options(arguments: argparse.Namespace) -> None:
         )
 
 
-def _model_of(arguments: argparse.Namespace, idata: Any) -> Any:
+def model_of(arguments: argparse.Namespace, idata: Any) -> Any:
     """The declaration on the data file, of the result's rank."""
     from nmf_zoo.reading import read
     from nmf_zoo.reports.source import Source

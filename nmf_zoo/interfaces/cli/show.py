@@ -193,9 +193,13 @@ def rounded(mean: float, sd: float) -> str:
 
 def _feature_lines(idata: Any, n_features: int) -> Iterator[str]:
     import nmf_zoo as nz
+    from nmf_zoo.results.component_order import component_order, describe_shown
 
+    order = component_order(idata)
+    assert order is not None  # W is there
     yield ""
-    yield "top features of chain 0 (posterior mean share of the component)"
-    for component, rows in nz.top_features(idata, n_features).groupby("component", sort=False):
+    yield f"components of {describe_shown(order, idata)}: share of W H, top features (posterior mean share)"
+    tables = nz.top_features(idata, n_features).groupby("component", sort=False)
+    for (component, rows), size in zip(tables, order["share"].to_numpy(), strict=True):
         pairs = zip(rows["feature"], rows["share"], strict=True)
-        yield f"{component!s:>9}   " + ", ".join(f"{feature} {share:.3f}" for feature, share in pairs)
+        yield f"{component!s:>9}   {size:6.1%}   " + ", ".join(f"{feature} {share:.3f}" for feature, share in pairs)

@@ -192,7 +192,7 @@ def own_hyperparameters(name):
         "gap": of_h,
         "hmm_nmf": of_w,
         "normal_nmf": ["sigma", *sigmas],
-        "is_nmf": ["alpha", "beta", "alpha_w", "beta_w"],
+        "is_nmf": ["alpha_h", "beta_h", "alpha_w", "beta_w"],
     }.get(name, [])
 
 
@@ -214,7 +214,7 @@ def hyperparameters(pick, name, shape, rank, suited, n_new):
                 found[key] = values(pick, key, dims, suited.unknowns)
         return found
     if name == "is_nmf":
-        for key, dims in (("alpha", of_h), ("beta", of_h), ("alpha_w", of_w), ("beta_w", of_w)):
+        for key, dims in (("alpha_h", of_h), ("beta_h", of_h), ("alpha_w", of_w), ("beta_w", of_w)):
             if pick((False, True)) and (key != "beta_w" or "alpha_w" in found or pick.once_in(10)):
                 found[key] = values(pick, key, dims, suited.unknowns)
         return found

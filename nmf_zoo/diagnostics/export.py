@@ -1,0 +1,237 @@
+"""Tables of a result for other programs: what is known of W, H, shares and exposures, cell by cell, with labels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from nmf_zoo.diagnostics.invariants import ess, rhat
+from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.files import check_place, replacing
+from nmf_zoo.results.component_order import component_order, describe_shown, draws_in_order
+from nmf_zoo.results.components import with_known_weights
+from nmf_zoo.results.factor_draws import factor_dims
+from nmf_zoo.results.posterior import draws_or_means
+
+FORMATS = ("csv", "parquet")
+README = "README.md"
+QUANTILES = {"q05": 0.05, "q50": 0.5, "q95": 0.95}
+COLUMNS = {
+    "mean": "posterior mean",
+    "sd": "posterior standard deviation",
+    "q05": "5 % quantile: 90 % of the draws are between it and q95",
+    "q50": "median",
+    "q95": "95 % quantile",
+    "r_hat": "R-hat of the chains, near 1 where they agree (rank-normalised, split)",
+    "ess": "effective number of draws (bulk)",
+}
+TABLES = {
+    "components": "a row for each component: its part of the whole of W H",
+    "W": "weights of features in components, on the scale that they were drawn on",
+    "H": "activations of components in samples, on the scale that they were drawn on",
+    "shares": "the columns of W, each summing to 1: what a component is made of",
+    "exposures": "what a component adds to a sample, over all features, in units of the data",
+}
+MOST_JUDGED = 20_000  # cells whose R-hat and effective draws are told: each takes two milliseconds
+
+
+def export(
+    idata: Any,
+    folder: str | Path,
+    *,
+    format: Literal["csv", "parquet"] = "csv",
+    chain: int | None = None,
+    diagnostics: bool | None = None,
+    overwrite: bool = False,
+    weights: str = "W",
+    activations: str = "H",
+) -> Path:
+    """Write tables of a result: W, H, shares and exposures with their uncertainty, one row per cell.
+
+    Parameters
+    ----------
+    idata : result of :func:`~nmf_zoo.sample`, :func:`~nmf_zoo.fit` or :func:`~nmf_zoo.align`, or anyone's draws
+    folder : where to write, a new folder. It appears when it is complete
+    format : "csv", or "parquet", for which pyarrow must be installed
+    chain : whose draws; None for the chains that are in the mode of the best one, of a fit for the best restart
+    diagnostics : whether to tell R-hat and effective draws of every cell; None where these are 20,000 at the most
+    overwrite : True replaces an earlier export
+    weights, activations : names of the two factors
+
+    Returns
+    -------
+    The folder, with ``components``, ``W``, ``H``, ``shares`` and ``exposures`` (as far as the result has them), each
+    with labels and the columns mean, sd, q05, q50, q95, r_hat and ess, and a ``README.md`` that explains them.
+    Components are in the result's order. A cell that means nothing is empty: of a point estimate all but the mean
+
+    Raises
+    ------
+    InputError : no result, no such chain or format, or a folder that exists
+    NotWritten : the disk is full, or the system refuses for another reason; then there is no folder
+
+    Examples
+    --------
+    >>> import nmf_zoo as nz
+    >>> model = nz.gamma_nmf([[9, 0, 8], [0, 9, 1]], rank=2)
+    >>> idata = nz.sample(50, tune=50, chains=2, random_seed=1, quiet=True, model=model)
+    >>> nz.export(idata, "tables").name  # doctest: +SKIP
+    'tables'
+    """
+    check_export(folder, format, overwrite)
+    draws_or_means(idata)  # says what is missing
+    chains = [with_known_weights(idata, one, weights) for one in draws_in_order(idata, chain, weights, activations)]
+    source = _Source(chains, weights, activations)
+    tables = dict(_tables(source, _is_judged(source, diagnostics)))
+    order = component_order(idata, weights, activations)
+    whose = f"chain {chain}" if chain is not None or order is None else describe_shown(order, idata)
+    with replacing(folder, "folder") as partial:
+        partial.mkdir()
+        for name, table in tables.items():
+            _write(table, partial / f"{name}.{format}")
+        (partial / README).write_text(_explained(tables, format, whose, source), encoding="utf-8")
+    return Path(folder)
+
+
+def check_export(folder: str | Path, format: str, overwrite: bool) -> None:
+    """Refuse a format that can't be written, and a folder with anything in it that an export has not written."""
+    if format not in FORMATS:
+        raise InputError("format", repr(format), f"one of {list(FORMATS)}")
+    if format == "parquet" and find_spec("pyarrow") is None:
+        raise InputError("format", "'parquet' without pyarrow", "pyarrow installed", "pip install pyarrow")
+    place = check_place(folder, "folder")
+    if not place.exists():
+        return
+    if not overwrite:
+        raise InputError("folder", f"{str(folder)!r}, which exists", "a new name", "or overwrite=True")
+    ours = {README, *(f"{name}.{kind}" for name in TABLES for kind in FORMATS)}
+    others = [] if not place.is_dir() else sorted({path.name for path in place.iterdir()} - ours)
+    if not place.is_dir() or others:
+        got = f"{str(folder)!r}, a folder with {others[0]!r} in it" if others else f"{str(folder)!r}, a file"
+        raise InputError("folder", got, "a new name, or an earlier export")
+
+
+class _Source(NamedTuple):
+    """Draws of chains, each (1, draw, ...), components in order."""
+
+    chains: Sequence[xr.Dataset]
+    weights: str
+    activations: str
+
+    @property
+    def has_weights(self) -> bool:
+        return self.weights in self.chains[0]
+
+    @property
+    def has_activations(self) -> bool:
+        return self.activations in self.chains[0]
+
+    @property
+    def n_cells(self) -> int:
+        names = [name for name in (self.weights, self.activations) if name in self.chains[0]]
+        return 2 * sum(int(np.prod(self.chains[0][name].shape[2:])) for name in names)
+
+    def draws(self, name: str, component: Any, at: int) -> xr.DataArray:
+        """(chain, draw, cell) of one component."""
+        own = [one[name].isel({component: at}, drop=True).compute() for one in self.chains]
+        return own[0] if len(own) == 1 else xr.concat(own, dim="chain", join="override")
+
+
+def _is_judged(source: _Source, diagnostics: bool | None) -> bool:
+    if diagnostics is None and source.n_cells > MOST_JUDGED:
+        said = f"{source.n_cells:,} cells are many to judge one by one"
+        text = f"export: {said}; r_hat and ess are left empty (diagnostics=True tells them, at 2 ms each)"
+        warnings.warn(text, NmfZooWarning, stacklevel=3)
+        return False
+    return diagnostics is not False
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _tables(source: _Source, is_judged: bool) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yields name and table, one component after the other, so that only one's draws are in memory at once."""
+    if not source.has_weights:
+        raise InputError("idata", f"a result without {source.weights}", "one whose weights were kept or known")
+    dims = factor_dims(source.chains[0], source.weights, source.activations)
+    parts: dict[str, list[pd.DataFrame]] = {name: [] for name in TABLES}
+    sizes = []
+    for at, label in enumerate(_labels(source.chains[0][source.weights], dims.component)):
+        W = source.draws(source.weights, dims.component, at)
+        sums = W.sum(dims.feature)
+        parts["W"].append(_cells(W, dims.feature, "feature", label, is_judged))
+        shares = W / sums.where(sums > 0, 1.0)
+        parts["shares"].append(_cells(shares, dims.feature, "feature", label, is_judged))
+        sizes.append(sums)
+        if dims.obs is not None:
+            H = source.draws(source.activations, dims.own, at)
+            parts["H"].append(_cells(H, dims.obs, "sample", label, is_judged))
+            parts["exposures"].append(_cells(sums * H, dims.obs, "sample", label, is_judged))
+            sizes[-1] = sums * H.sum(dims.obs)
+    totals = xr.concat(sizes, dim=dims.component)
+    whole = totals.sum(dims.component)
+    labels = _labels(source.chains[0][source.weights], dims.component)
+    rows = [
+        _cells((one / whole.where(whole > 0, 1.0)).expand_dims(cell=1, axis=-1), "cell", "", label, is_judged)
+        for one, label in zip(totals, labels, strict=True)
+    ]
+    yield "components", pd.concat(rows, ignore_index=True).drop(columns="")
+    for name, tables in parts.items():
+        if tables:
+            yield name, pd.concat(tables, ignore_index=True)
+
+
+def _labels(array: xr.DataArray, dim: Any) -> np.ndarray:
+    return array[dim].to_numpy() if dim in array.coords else np.arange(array.sizes[dim])
+
+
+def _cells(draws: xr.DataArray, dim: Any, called: str, component: Any, is_judged: bool) -> pd.DataFrame:
+    """One row for each cell along ``dim``; all but the mean is NaN of a single draw."""
+    labels = _labels(draws, dim)
+    array = draws.transpose("chain", "draw", dim).to_numpy().astype(np.float64)
+    flat = array.reshape(-1, array.shape[2])
+    table = pd.DataFrame({"component": component, called: labels, "mean": flat.mean(axis=0)})
+    many = len(flat) > 1
+    table["sd"] = flat.std(axis=0, ddof=1) if many else np.nan
+    quantiles = np.quantile(flat, list(QUANTILES.values()), axis=0) if many else np.full((3, flat.shape[1]), np.nan)
+    for name, values in zip(QUANTILES, quantiles, strict=True):
+        table[name] = values
+    judged = xr.Dataset({"x": (("chain", "draw", "cell"), array)})
+    table["r_hat"] = rhat(judged)["x"].to_numpy() if is_judged and many else np.nan
+    table["ess"] = ess(judged, "bulk")["x"].to_numpy() if is_judged and many else np.nan
+    return table
+
+
+def _write(table: pd.DataFrame, path: Path) -> None:
+    if path.suffix == ".csv":
+        table.to_csv(path, index=False, encoding="utf-8")
+        return
+    texts = {name: table[name].astype(str) for name in table if table[name].dtype == object}
+    table.assign(**texts).to_parquet(path, index=False)
+
+
+def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source: _Source) -> str:
+    """The README: which tables there are, and what their columns are."""
+    n_draws = sum(one.sizes["draw"] for one in source.chains)
+    lines = [
+        "# Tables of a factorisation X ~ W H",
+        "",
+        f"Written by nmf_zoo, of {whose}: {n_draws:,} draws in all.",
+        "",
+    ]
+    lines += [f"- `{name}.{format}`: {TABLES[name]} ({len(table):,} rows)" for name, table in tables.items()]
+    lines += [
+        "",
+        "Components are numbered alike in all of them, and as in every other table and picture of the result.",
+        "",
+    ]
+    lines += ["| column | what it is |", "|---|---|", "| component | label or number of the component |"]
+    lines += ["| feature | label of the feature, a row of X |", "| sample | label of the sample, a column of X |"]
+    lines += [f"| {name} | {text} |" for name, text in COLUMNS.items()]
+    return "\n".join([*lines, "", "An empty cell means nothing there: of a point estimate all but the mean.", ""])

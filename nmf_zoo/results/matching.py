@@ -1,0 +1,174 @@
+"""Which component is which: factors of several draws matched by their sources, and read from a posterior.
+
+A component is its source, the rank-one table w_k h_k' that it adds to W H. The cosine of two sources is the product of
+the cosines of their columns of W and of their rows of H: it does not depend on how a source shares its scale between
+them. Matches are those with the largest sum of cosines (Kuhn 1955; the solver is SciPy's).
+
+All functions take factors W (..., F, K) and H (..., K, N); where either side has no H columns of W are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+Array = np.ndarray
+ALIKE = 0.9  # cosine above which two sources count as the same one
+TIE = 1e-12  # cosines nearer than this are equal
+CLEARER = 0.05  # by how much a sum of two must be nearer than either of them
+
+
+class Components(NamedTuple):
+    """W (..., F, K); H (..., K, N) or None."""
+
+    W: Array
+    H: Array | None
+
+    @property
+    def rank(self) -> int:
+        return self.W.shape[-1]
+
+    def reordered(self, order: Array) -> Components:
+        """Component j is the order[..., j]-th of these."""
+        W = np.take_along_axis(self.W, order[..., None, :], -1)
+        return Components(W, None if self.H is None else np.take_along_axis(self.H, order[..., :, None], -2))
+
+
+class Matching(NamedTuple):
+    """order : (..., K), which component matches each of the reference's; cosine : (..., K) of each match."""
+
+    order: Array
+    cosine: Array
+
+
+def products(one: Components, other: Components) -> Array:
+    """(..., K, K) inner products of the sources of ``one`` (rows) and of ``other``."""
+    of_w = np.swapaxes(one.W, -1, -2) @ other.W
+    if one.H is None or other.H is None:
+        return of_w
+    return of_w * np.matmul(one.H, np.swapaxes(other.H, -1, -2), dtype=np.float64)  # states have one byte each
+
+
+def comparable(one: Components, other: Components) -> tuple[Components, Components]:
+    """Both without H where one of them has none."""
+    if one.H is None or other.H is None:
+        return one._replace(H=None), other._replace(H=None)
+    return one, other
+
+
+def norms(components: Components) -> Array:
+    """(..., K) norms of the sources."""
+    of_w = np.sqrt(np.einsum("...fk,...fk->...k", components.W, components.W))
+    if components.H is None:
+        return of_w
+    return of_w * np.sqrt(np.einsum("...kn,...kn->...k", components.H, components.H, dtype=np.float64))
+
+
+def cosines(one: Components, other: Components) -> Array:
+    """(..., K, K) cosines of the sources of ``one`` (rows) and of ``other``; 0 with one that is empty."""
+    one, other = comparable(one, other)
+    scale = norms(one)[..., :, None] * norms(other)[..., None, :]
+    return np.divide(products(one, other), scale, out=np.zeros(scale.shape), where=scale > 0)
+
+
+def match(components: Components, reference: Components, known: Array | None = None) -> Matching:
+    """The components (..., F, K) in the order of the reference's (F, K); those ``known``, (K,) bool, stay in place.
+
+    Of equal matches it is the one that leaves components where they are.
+    """
+    table = cosines(reference, components)
+    favoured = table + TIE * np.eye(reference.rank)
+    order = np.empty(table.shape[:-1], dtype=np.int64)
+    order[...] = np.arange(reference.rank)
+    free = np.arange(reference.rank) if known is None else np.flatnonzero(~known)
+    for at in np.ndindex(table.shape[:-2]):
+        order[(*at, free)] = free[linear_sum_assignment(favoured[at][np.ix_(free, free)], maximize=True)[1]]
+    return Matching(order, np.take_along_axis(table, order[..., None], -1)[..., 0])
+
+
+def cosines_of_matches(components: Components, reference: Components, order: Array) -> Array:
+    """(..., K) cosines of each of the reference's components with the one that ``order`` says it is."""
+    return np.take_along_axis(cosines(reference, components), order[..., None], -1)[..., 0]
+
+
+def correspondence(mean: Components, reference: Components) -> list[str]:
+    """What became of each of the reference's components in ``mean``, which is in the reference's order.
+
+    "matched"; "split" into the sum of two components; "merged" with another one of the reference's in one component;
+    "different" where none of these is alike.
+    """
+    mean, reference = comparable(mean, reference)
+    own, theirs, cross = products(mean, mean), products(reference, reference), products(reference, mean)
+    return [_what_became(k, own, theirs, cross) for k in range(reference.rank)]
+
+
+def _what_became(k: int, own: Array, theirs: Array, cross: Array) -> str:
+    """``own`` and ``theirs``: products within the mean and within the reference; ``cross``: (theirs, own)."""
+    alike = _cosine(cross[k, k], theirs[k, k], own[k, k])
+    if alike >= ALIKE:
+        return "matched"
+    pairs = ~np.eye(len(own), dtype=bool)
+    of_two = _cosine(cross[k][:, None] + cross[k], theirs[k, k], _of_sums(own))
+    split = of_two.max(where=pairs, initial=0.0)
+    of_mine = _cosine(cross[k] + cross, np.diagonal(own), _of_sums(theirs)[k][:, None])  # (other reference's, mean's)
+    merged = of_mine.max(where=pairs[k][:, None], initial=0.0)
+    if max(split, merged) < ALIKE or max(split, merged) < alike + CLEARER:
+        return "different"
+    return "split" if split >= merged else "merged"
+
+
+def _of_sums(products: Array) -> Array:
+    """(K, K) squared norms of the sums of two components."""
+    squares = np.diagonal(products)
+    return squares[:, None] + 2 * products + squares
+
+
+def _cosine(product: Array, square: Array, other_square: Array) -> Array:
+    """Of sources with these squared norms; 0 with one that is empty."""
+    scale = np.sqrt(square) * np.sqrt(other_square)  # a product of squares may be beyond all numbers
+    return np.divide(product, scale, out=np.zeros(np.shape(scale)), where=scale > 0)
+
+
+def column_sums(draws: Components) -> np.ndarray:
+    """Sums of W's columns, 1 for one of zeros."""
+    sums = draws.W.sum(axis=-2)
+    return np.where(sums > 0, sums, 1.0)
+
+
+def known_components(draws: Components) -> Array:
+    """(K,) which components have a column of W, or a row of H, that is the same in all of several draws.
+
+    Nobody drew it: it has its place from the model, and no other component can take it. Where all columns are the same
+    the whole factor is a point, of a fit perhaps, and says nothing of places; nor do rows of states.
+    """
+    first = (0,) * (draws.W.ndim - 2)
+    return fixed_places([unchanged(draws, Components(draws.W[first], None if draws.H is None else draws.H[first]))])
+
+
+def unchanged(draws: Components, one: Components) -> list[Array]:
+    """Of W and of H, (K,): which components are in all draws as in the one (F, K), (K, N). None of rows of states."""
+    found = []
+    for factor, other, cells in ((draws.W, one.W, -2), (draws.H, one.H, -1)):
+        if factor is not None and factor.dtype.kind == "f":
+            found.append(np.all(factor == other, axis=(*range(factor.ndim - 2), cells)))
+    return found
+
+
+def fixed_places(parts: Iterable[list[Array]]) -> Array:
+    """(K,) the components that are known, from which are unchanged in several parts of the draws."""
+    of_factors = [np.all(of_parts, axis=0) for of_parts in zip(*parts, strict=True)]
+    fixed = [constant for constant in of_factors if not constant.all()]  # one draw is the same as itself
+    return np.any(fixed, axis=0) if fixed else np.zeros(len(of_factors[0]), dtype=bool)
+
+
+def with_unit_sums(draws: Components) -> Components:
+    sums = column_sums(draws)
+    return Components(draws.W / sums[..., None, :], None if draws.H is None else draws.H * sums[..., :, None])
+
+
+def mean_over(draws: Components, axis: int | tuple[int, ...]) -> Components:
+    """The mean of both factors."""
+    return Components(draws.W.mean(axis), None if draws.H is None else draws.H.mean(axis))

@@ -1,0 +1,146 @@
+"""``nz.export`` and ``nmf-zoo export``: what the tables hold, against NumPy on the draws; and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import nmf_zoo as nz
+from nmf_zoo import _compat
+from nmf_zoo.diagnostics import export as module
+from nmf_zoo.diagnostics.invariants import ess, rhat
+from nmf_zoo.interfaces.cli import main
+from nmf_zoo.results.component_order import component_order
+
+X = pd.DataFrame(
+    np.random.default_rng(1).poisson(20.0 * np.kron(np.eye(2), np.ones((2, 3))) + 1),
+    index=["a, b", "c", "d", "é"],
+    columns=pd.date_range("2024-01-01", periods=6, freq="D"),
+)
+STATS = ["mean", "sd", "q05", "q50", "q95", "r_hat", "ess"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return nz.gamma_nmf(X, 2, alpha_w=0.5)
+
+
+@pytest.fixture(scope="module")
+def idata(model):
+    return nz.sample(40, tune=60, chains=2, random_seed=1, quiet=True, model=model)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def expected(draws):
+    """The columns of draws (chain, draw)."""
+    flat = draws.ravel()
+    found = [flat.mean(), flat.std(ddof=1), *np.quantile(flat, (0.05, 0.5, 0.95))]
+    dataset = xr.Dataset({"x": (("chain", "draw"), draws)})
+    return [*found, rhat(dataset)["x"].item(), ess(dataset, "bulk")["x"].item()]
+
+
+def test_every_cell_of_every_table(here, idata):
+    folder = nz.export(idata, "tables")
+    names = ["H.csv", "README.md", "W.csv", "components.csv", "exposures.csv", "shares.csv"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    order = component_order(idata)["order"].to_numpy()
+    posterior = _compat.group(idata, "posterior")
+    W = np.take_along_axis(posterior["W"].to_numpy(), order[:, :, None], -1)
+    H = np.take_along_axis(posterior["H"].to_numpy(), order[..., None], -2)
+    sums = W.sum(axis=2)
+    sizes = sums * H.sum(axis=-1)
+    draws = {
+        "W": W.swapaxes(-1, -2),
+        "H": H,
+        "shares": (W / sums[:, :, None]).swapaxes(-1, -2),
+        "exposures": H * sums[..., None],
+        "components": (sizes / sizes.sum(axis=-1, keepdims=True))[..., None],
+    }
+    for name, array in draws.items():
+        table = pd.read_csv(folder / f"{name}.csv")
+        cells = array.reshape(*array.shape[:2], -1)
+        assert len(table) == cells.shape[-1]
+        for cell, row in enumerate(table[STATS].to_numpy()):
+            np.testing.assert_allclose(row, expected(cells[..., cell]), rtol=1e-9)
+        assert table["component"].to_list() == np.repeat([0, 1], array.shape[-1]).tolist()
+    assert pd.read_csv(folder / "W.csv")["feature"].to_list() == [*X.index] * 2
+    dates = pd.read_csv(folder / "H.csv", parse_dates=["sample"])["sample"]
+    assert dates.to_list() == [*X.columns] * 2
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert all(f"| {name} |" in text for name in STATS)
+    assert "all 2 chains: 80 draws" in text
+
+
+def test_one_chain_and_parquet(here, idata):
+    pytest.importorskip("pyarrow")
+    nz.export(idata, "one", chain=1)
+    nz.export(idata, "columns", format="parquet", chain=1, diagnostics=False)
+    text, columns = pd.read_csv("one/shares.csv"), pd.read_parquet("columns/shares.parquet")
+    pd.testing.assert_frame_equal(text[STATS[:5]], columns[STATS[:5]])
+    assert columns[["r_hat", "ess"]].isna().all(axis=None)
+    assert "chain 1: 40 draws" in Path("one/README.md").read_text(encoding="utf-8")
+
+
+def test_a_point_estimate_has_means_alone(here):
+    nz.export(nz.fit(nz.poisson_nmf(X, 2), engine="em", max_iter=20, random_seed=1, quiet=True), "tables")
+    table = pd.read_csv("tables/W.csv")
+    assert np.all(np.isfinite(table["mean"]))
+    assert table[STATS[1:]].isna().all(axis=None)
+
+
+def test_new_samples_of_known_components(here, idata, model):
+    new = nz.project(idata, X.iloc[:, :2], model=model, draws=20, tune=20, chains=2, random_seed=1, quiet=True)
+    nz.export(new, "tables")
+    exposures, W = pd.read_csv("tables/exposures.csv"), pd.read_csv("tables/W.csv")
+    assert len(exposures) == 4
+    assert np.all(W["sd"] < 1e-12)
+
+
+def test_many_cells_are_not_judged_unasked(here, idata, monkeypatch):
+    monkeypatch.setattr(module, "MOST_JUDGED", 3)
+    with pytest.warns(nz.NmfZooWarning, match="40 cells are many to judge one by one") as said:
+        nz.export(idata, "tables")
+    assert said[0].filename == __file__
+    assert pd.read_csv("tables/W.csv")["ess"].isna().all()
+    nz.export(idata, "judged", diagnostics=True)
+    assert np.all(pd.read_csv("judged/W.csv")["ess"] > 0)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"format": "xlsx"}, r"format: got 'xlsx'; expected one of \['csv', 'parquet'\]"),
+        ({"chain": 7}, r"chain: got 7; expected one of \[0, 1\]"),
+        ({"folder": "full"}, "folder: got 'full', which exists; expected a new name; or overwrite=True"),
+        ({"folder": "full", "overwrite": True}, "folder: got 'full', a folder with 'mine.txt' in it"),
+        ({"weights": "A"}, "idata: got a result without A"),
+    ],
+)
+def test_refusals(here, idata, how, said):
+    Path("full").mkdir()
+    Path("full/mine.txt").write_text("mine")
+    with pytest.raises(nz.InputError, match=said):
+        nz.export(idata, **{"folder": "tables", **how})
+    assert not Path("tables").exists()
+    assert Path("full/mine.txt").read_text() == "mine"
+
+
+def test_the_shell_writes_what_python_does(here, idata, capsys):
+    nz.save(idata, "x.nc")
+    nz.export(idata, "python")
+    assert main(["export", "x.nc", "-o", "shell"]) == 0
+    assert "wrote shell: H.csv, README.md, W.csv" in capsys.readouterr().out
+    for path in Path("python").iterdir():
+        assert path.read_bytes() == (Path("shell") / path.name).read_bytes()
+    assert main(["export", "x.nc", "-o", "shell"]) == 2
+    assert "or --force" in capsys.readouterr().err
+    assert main(["export", "x.nc", "-o", "shell", "--force", "--chain", "0"]) == 0
