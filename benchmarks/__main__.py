@@ -22,6 +22,7 @@ PARTS = (
     "hierarchies",
     "refit",
     "shrinkage",
+    "relevance",
     "search",
     "posterior",
     "mixing",

@@ -3,8 +3,8 @@
 Each row is one call of `nz.fit` or `nz.sample`, by the public interface alone, with one thread. Of each commit (the
 head is the working tree unless named) a process of its own makes the model, makes the call once, which compiles, and
 waits. Then both make it once in each pair, first the one and then the other, so that whatever else the machine does
-falls on both. What is told is the median over pairs of the CPU seconds, and of their ratio, head over base, with the interval
-that order statistics give it: without a distribution, and at 95 % or more from six pairs on.
+falls on both. What is told is the median over pairs of the CPU seconds, and of their ratio, head over base, with the
+interval that order statistics give it: whatever the distribution, and at 95 % or more from six pairs on.
 
 Sources of a commit go to ``build/before_and_after``, with a kernel cache of their own, and stay there.
 """
@@ -122,6 +122,7 @@ def told(row: str, base: Sequence[float], head: Sequence[float], was: float, bec
     ratios = np.asarray(head) / np.asarray(base)
     low, high, coverage = interval_of_median(ratios)
     verdict = "slower" if low > 1.0 else "faster" if high < 1.0 else "no difference seen"
+    verdict = verdict if coverage >= COVERAGE else "too few pairs to tell"
     same = "same result" if was == became else f"another result: {was:.10g}, {became:.10g}"
     times = "".join(f"{np.median(seconds):7.3f} s" for seconds in (base, head))
     return f"{row:34}{times}   {np.median(ratios):.3f} ({low:.3f} to {high:.3f}, {coverage:.0%}), {verdict}; {same}"
@@ -214,10 +215,10 @@ def _chains() -> Any:
 
 
 ROWS: dict[str, Callable[[], Callable[[], float]]] = {
-    "EM, NIPS counts, K=10": lambda: fit(_free_counts(), "em", 10),
-    "VB, NIPS counts, K=10": lambda: fit(_counts(), "vb", 20),
-    "Gibbs, NIPS counts, K=10": lambda: sample(_counts(), "gibbs", 0, 20),
-    "Gibbs trajectories, 40 x 100, K=4": lambda: sample(_small_counts(), "gibbs", 200, 200),
+    "EM, NIPS counts, K=10": lambda: fit(_free_counts(), "em", 30),
+    "VB, NIPS counts, K=10": lambda: fit(_counts(), "vb", 100),
+    "Gibbs, NIPS counts, K=10": lambda: sample(_counts(), "gibbs", 0, 60),
+    "Gibbs trajectories, 40 x 100, K=4": lambda: sample(_small_counts(), "gibbs", 500, 2000),
     "IS-NMF EM, 257 x 300, K=8": lambda: fit(_powers(), "em", 400),
     "IS-NMF VB, 257 x 300, K=8": lambda: fit(_powers(), "vb", 200),
     "IS-NMF Gibbs, 257 x 300, K=8": lambda: sample(_powers(), "gibbs", 0, 20),

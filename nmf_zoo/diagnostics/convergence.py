@@ -263,6 +263,8 @@ def judge(idata: Any, weights: str, activations: str) -> Convergence:
     table = summarise_draws(followed)
     near = began_at_several(idata)
     of_invariants = advise_on_followed(table, followed, *size, do, mode, near) if len(table) else None
+    if near and of_invariants is not None and of_invariants.is_warning:
+        mode = ""  # they began at several optima, which are one mode only where the chains agree
     if mode and (of_invariants is None or of_invariants.is_warning):
         of_sampler.append(Advice(f"All chains began in {mode}.", False, "start"))
     components = judge_components(idata, weights, activations)

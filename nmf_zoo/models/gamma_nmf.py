@@ -7,10 +7,20 @@ from typing import Any
 
 import pymc as pm
 
+from nmf_zoo.errors import InputError
 from nmf_zoo.models.hierarchies import ARD, HPF, check_beside_known, check_hierarchy, declare_half_normals
 from nmf_zoo.models.hyperparameters import check_gamma
 from nmf_zoo.models.inputs import check_inputs
-from nmf_zoo.models.known import around_known, check_known, declare_weights, is_refit, weights_dims
+from nmf_zoo.models.known import (
+    activations_dims,
+    around_known,
+    check_known,
+    check_known_activations,
+    declare_activations,
+    declare_weights,
+    is_refit,
+    weights_dims,
+)
 from nmf_zoo.models.likelihoods import declare_counts
 from nmf_zoo.options import names_checked
 
@@ -28,6 +38,7 @@ def gamma_nmf(
     mean_h: Any = None,
     prior: str | HPF | ARD | None = None,
     known: Any = None,
+    known_h: Any = None,
     known_strength: float | None = None,
     mask: Any = None,
     observed: str | None = None,
@@ -70,6 +81,8 @@ def gamma_nmf(
         The known components are believed, not fixed: each cell of them has a gamma prior with this shape around its
         value, so that its coefficient of variation is 1 / sqrt(known_strength) a priori. Cells below a thousandth of
         their component's mean have their prior around that.
+    known_h : array, DataFrame or DataArray (component, obs), optional
+        The first components of H, where these are known, as in :func:`~nmf_zoo.poisson_nmf`.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`.
 
@@ -101,13 +114,16 @@ def gamma_nmf(
         shape=shape,
     )
     fixed, inputs = check_known(known, known_strength, inputs)
+    told_h, inputs = check_known_activations(known_h, inputs)
     seconds = {"beta_w": beta_w, "mean_w": mean_w, "beta_h": beta_h, "mean_h": mean_h}
     hierarchy = check_hierarchy(prior, seconds, {"alpha_w": alpha_w, "alpha_h": alpha_h})
     alpha = 1.0 if hierarchy is None else hierarchy.alpha
+    if told_h is not None and hierarchy is not None:
+        raise InputError("prior", repr(prior), "None beside known_h=", "give alpha_h and beta_h")
     if fixed is not None:
         check_beside_known(prior, hierarchy, fixed.strength)
     prior_w = check_gamma("w", inputs, alpha if alpha_w is None else alpha_w, beta_w, mean_w, weights_dims(inputs))
-    prior_h = check_gamma("h", inputs, alpha if alpha_h is None else alpha_h, beta_h, mean_h)
+    prior_h = check_gamma("h", inputs, alpha if alpha_h is None else alpha_h, beta_h, mean_h, activations_dims(inputs))
     with inputs.model() as model:
         if isinstance(hierarchy, ARD) and hierarchy.is_half_normal:
             declare_counts(*declare_half_normals(hierarchy, inputs), inputs)
@@ -121,6 +137,6 @@ def gamma_nmf(
             fixed,
             lambda name, dims: pm.Gamma(name, **around_known(fixed, prior_w.declare(), inputs.shape), dims=dims),
         )
-        H = pm.Gamma("H", **prior_h.declare(), dims=("component", "obs"))
+        H = declare_activations(told_h, lambda name, dims: pm.Gamma(name, **prior_h.declare(), dims=dims))
         declare_counts(W, H, inputs)
     return model

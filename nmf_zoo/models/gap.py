@@ -9,7 +9,13 @@ import pymc as pm
 
 from nmf_zoo.models.hyperparameters import check_gamma
 from nmf_zoo.models.inputs import check_inputs
-from nmf_zoo.models.known import check_known, declare_weights
+from nmf_zoo.models.known import (
+    activations_dims,
+    check_known,
+    check_known_activations,
+    declare_activations,
+    declare_weights,
+)
 from nmf_zoo.models.likelihoods import declare_counts
 from nmf_zoo.options import names_checked
 
@@ -23,6 +29,7 @@ def gap(
     beta_h: Any = None,
     mean_h: Any = None,
     known: Any = None,
+    known_h: Any = None,
     mask: Any = None,
     observed: str | None = None,
     exposure: Any = None,
@@ -48,6 +55,8 @@ def gap(
         beta_k are arrays of shape (K, 1).
     known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
+    known_h : array, DataFrame or DataArray (component, obs), optional
+        The first components of H, where these are known, as in :func:`~nmf_zoo.poisson_nmf`.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`.
 
@@ -78,9 +87,10 @@ def gap(
         shape=shape,
     )
     fixed, inputs = check_known(known, None, inputs)
-    prior = check_gamma("h", inputs, alpha_h, beta_h, mean_h)
+    of_h, inputs = check_known_activations(known_h, inputs)
+    prior = check_gamma("h", inputs, alpha_h, beta_h, mean_h, activations_dims(inputs))
     with inputs.model() as model:
         W = declare_weights(fixed, lambda name, dims: pm.HalfFlat(name, dims=dims))
-        H = pm.Gamma("H", **prior.declare(), dims=("component", "obs"))
+        H = declare_activations(of_h, lambda name, dims: pm.Gamma(name, **prior.declare(), dims=dims))
         declare_counts(W, H, inputs)
     return model

@@ -8,9 +8,16 @@ from typing import Any
 import pymc as pm
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.models.hyperparameters import ACTIVATIONS, check_inverse_gamma, renamed
+from nmf_zoo.models.hyperparameters import check_inverse_gamma, renamed
 from nmf_zoo.models.inputs import check_inputs
-from nmf_zoo.models.known import check_known, declare_weights, weights_dims
+from nmf_zoo.models.known import (
+    activations_dims,
+    check_known,
+    check_known_activations,
+    declare_activations,
+    declare_weights,
+    weights_dims,
+)
 from nmf_zoo.models.likelihoods import declare_powers
 from nmf_zoo.options import names_checked
 
@@ -26,6 +33,7 @@ def is_nmf(
     alpha_w: Any = None,
     beta_w: Any = None,
     known: Any = None,
+    known_h: Any = None,
     mask: Any = None,
     observed: str | None = None,
     exposure: Any = None,
@@ -59,6 +67,8 @@ def is_nmf(
         sampled where every frequency has more observed frames than components, and not too many of them silent.
     known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
+    known_h : array, DataFrame or DataArray (component, obs), optional
+        The first components of H, where these are known; EM and Gibbs take known components of W alone.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`. A background is a known noise floor.
 
@@ -95,9 +105,10 @@ def is_nmf(
         is_low_rank=True,
     )
     fixed, inputs = check_known(known, None, inputs)
+    of_h, inputs = check_known_activations(known_h, inputs)
     if alpha_w is None and beta_w is not None:
         raise InputError("beta_w", "a scale without a shape", "alpha_w= as well", "or leave it out")
-    prior_h = check_inverse_gamma(("alpha_h", "beta_h"), alpha_h, beta_h, ACTIVATIONS, inputs)
+    prior_h = check_inverse_gamma(("alpha_h", "beta_h"), alpha_h, beta_h, activations_dims(inputs), inputs)
     prior_w = None
     if alpha_w is not None:
         scale = 1.0 if beta_w is None else beta_w
@@ -109,6 +120,8 @@ def is_nmf(
             W = declare_weights(
                 fixed, lambda name, dims: pm.InverseGamma(name, *(part.declare() for part in prior_w), dims=dims)
             )
-        H = pm.InverseGamma("H", *(part.declare() for part in prior_h), dims=ACTIVATIONS)
+        H = declare_activations(
+            of_h, lambda name, dims: pm.InverseGamma(name, *(part.declare() for part in prior_h), dims=dims)
+        )
         declare_powers(W, H, inputs)
     return model

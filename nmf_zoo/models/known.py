@@ -1,10 +1,10 @@
-"""Components of W that are known: a catalogue of signatures, say, beside which others are to be found."""
+"""Components of W, or of H, that are known: a catalogue of signatures, say, beside which others are to be found."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -15,11 +15,33 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.labels import writable_labels
 from nmf_zoo.models.inputs import Inputs
-from nmf_zoo.models.matrices import ROWS, check_same_labels, read_table, span
+from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_table, span
 
 Array = np.ndarray
-KNOWN, NEW = "known_component", "new_component"
 LEAST = 1e-3  # of a column's mean: what a prior around a smaller cell is around
+
+
+class Place(NamedTuple):
+    """Where known components stand: the factor, the argument, dims of their cells and of known and new ones."""
+
+    factor: str
+    argument: str
+    cells: str
+    known: str
+    new: str
+
+    @property
+    def axis(self) -> int:
+        """Of the components."""
+        return int(self is LEFT)
+
+    def dims(self, component: str) -> tuple[str, str]:
+        """In the order of the factor's axes."""
+        return (self.cells, component) if self is LEFT else (component, self.cells)
+
+
+LEFT = Place("W", "known", ROWS, "known_component", "new_component")
+RIGHT = Place("H", "known_h", COLUMNS, "known_h_component", "new_h_component")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +50,12 @@ class Known:
 
     Attributes
     ----------
-    values : (F, K)
+    values : (F, K) of W, (K, N) of H
     strength : shape of the gamma priors around them; None where they are fixed
     """
 
     values: Array
-    strength: float | None
+    strength: float | None = None
 
 
 def check_known(known: Any, strength: Any, inputs: Inputs) -> tuple[Known | None, Inputs]:
@@ -42,28 +64,45 @@ def check_known(known: Any, strength: Any, inputs: Inputs) -> tuple[Known | None
         if strength is not None:
             raise InputError("known_strength", repr(strength), "components to believe in", "give known= as well")
         return None, inputs
-    table = read_table("known", of_result(known) if isinstance(known, _compat.INFERENCE_DATA) else known)
-    values, labels = np.asarray(table.values, dtype=np.float64), table.labels
-    values = in_order_of_features(values, labels, inputs)
-    if values.shape[0] != inputs.shape[0]:
-        raise InputError("known", f"{values.shape[0]} rows", f"{inputs.shape[0]}, the features of X", "transpose it?")
-    if not np.all(np.isfinite(values)) or np.any(values < 0) or not np.all(np.any(values > 0, axis=0)):
-        got = "a component of zeros" if np.all(np.isfinite(values)) and not np.any(values < 0) else span(values)
-        raise InputError("known", got, "finite numbers >= 0, some of each component positive")
-    n_known = values.shape[1]
-    if n_known > inputs.rank:
-        raise InputError("rank", str(inputs.rank), f"at least {n_known}, the known components", "raise rank")
     if strength is not None and not (isinstance(strength, int | float) and 0 < strength < np.inf):
         raise InputError("known_strength", repr(strength), "a finite number > 0, or None for components that are fixed")
-    coords = dict(inputs.coords)
-    of_known = next((own for dim, own in labels.items() if dim != ROWS), np.arange(n_known))
+    given = of_result(known) if isinstance(known, _compat.INFERENCE_DATA) else known
+    values, inputs = check_components(LEFT, given, inputs)
+    return Known(values=values, strength=None if strength is None else float(strength)), inputs
+
+
+def check_known_activations(known: Any, inputs: Inputs) -> tuple[Known | None, Inputs]:
+    """``known_h=``, and the inputs with the labels of known and new components."""
+    if known is None:
+        return None, inputs
+    if isinstance(known, _compat.INFERENCE_DATA):
+        raise InputError("known_h", "a result", "a table (component, obs)", "e.g. the mean of its H")
+    values, inputs = check_components(RIGHT, known, inputs)
+    return Known(values=values), inputs
+
+
+def check_components(place: Place, given: Any, inputs: Inputs) -> tuple[Array, Inputs]:
+    """The values in the factor's orientation, and the inputs with the labels of known and new components."""
+    table, argument = read_table(place.argument, given), place.argument
+    values, labels = np.asarray(table.values, dtype=np.float64), table.labels
+    values = in_order(place, values if place is LEFT else values.T, labels, inputs)
+    size, word = inputs.shape[1 - place.axis], "features" if place is LEFT else "samples"
+    if values.shape[0] != size:
+        got = f"{values.shape[0]} {'rows' if place is LEFT else 'columns'}"
+        raise InputError(argument, got, f"{size}, the {word} of X", "transpose it?")
+    if not np.all(np.isfinite(values)) or np.any(values < 0) or not np.all(np.any(values > 0, axis=0)):
+        got = "a component of zeros" if np.all(np.isfinite(values)) and not np.any(values < 0) else span(values)
+        raise InputError(argument, got, "finite numbers >= 0, some of each component positive")
+    n_known, coords = values.shape[1], dict(inputs.coords)
+    if n_known > inputs.rank:
+        raise InputError("rank", str(inputs.rank), f"at least {n_known}, the known components", "raise rank")
+    of_known = next((own for dim, own in labels.items() if dim != place.cells), np.arange(n_known))
     if np.array_equal(coords["component"], np.arange(inputs.rank)) and not np.array_equal(of_known, np.arange(n_known)):
         new = [f"new {i}" for i in range(1, inputs.rank - n_known + 1)]
         coords["component"] = writable_labels("component", np.array([*map(str, of_known), *new]))
     if n_known < inputs.rank:
-        coords |= {KNOWN: coords["component"][:n_known], NEW: coords["component"][n_known:]}
-    found = Known(values=values, strength=None if strength is None else float(strength))
-    return found, replace(inputs, coords=coords)
+        coords |= {place.known: coords["component"][:n_known], place.new: coords["component"][n_known:]}
+    return (values if place is LEFT else values.T), replace(inputs, coords=coords)
 
 
 def of_result(idata: Any) -> Any:
@@ -76,41 +115,61 @@ def of_result(idata: Any) -> Any:
         raise InputError("known", error.got, "a result that holds W", error.do) from error
 
 
-def in_order_of_features(values: Array, labels: dict[str, Array], inputs: Inputs) -> Array:
-    """The rows in the order of X's features, where both are labelled by the same words in another order."""
-    own, theirs = labels.get(ROWS), inputs.coords[ROWS]
+def in_order(place: Place, values: Array, labels: dict[str, Array], inputs: Inputs) -> Array:
+    """The rows (cells, K) in the order of X's, where both are labelled by the same words in another order."""
+    own, theirs = labels.get(place.cells), inputs.coords[place.cells]
     if own is None or len(own) != len(theirs):
         return values
     at = {label: row for row, label in enumerate(own.tolist())}
     if len(at) == len(own) and set(at) == set(theirs.tolist()):
         return values[[at[label] for label in theirs.tolist()]]
-    check_same_labels("known", {ROWS: own}, {ROWS: theirs})
+    check_same_labels(place.argument, {place.cells: own}, {place.cells: theirs})
     return values
 
 
-def declare_weights(known: Known | None, declare: Callable[[str, tuple[str, str]], TensorVariable]) -> TensorVariable:
-    """W (feature, component): as ``declare(name, dims)`` has it, beside what is known.
+Declare = Callable[[str, tuple[str, str]], TensorVariable]
 
-    Where all components are known nothing is declared: no hyperparameter of new ones either.
-    """
+
+def declare_weights(known: Known | None, declare: Declare) -> TensorVariable:
+    """W (feature, component): as ``declare(name, dims)`` has it, beside what is known."""
+    return declare_beside(LEFT, known, declare)
+
+
+def declare_activations(known: Known | None, declare: Declare) -> TensorVariable:
+    """H (component, obs) alike."""
+    return declare_beside(RIGHT, known, declare)
+
+
+def declare_beside(place: Place, known: Known | None, declare: Declare) -> TensorVariable:
+    """Where all components are known nothing is declared: no hyperparameter of new ones either."""
+    name, whole = place.factor, place.dims("component")
     if known is None or known.strength is not None:
-        return declare("W", (ROWS, "component"))
+        return declare(name, whole)
     model = pm.modelcontext(None)
-    if NEW not in model.coords:
-        return pm.Data("W", known.values, dims=(ROWS, "component"))
-    given = pm.Data("W_known", known.values, dims=(ROWS, KNOWN))
-    new = declare("W_new", (ROWS, NEW))
-    return pm.Deterministic("W", pt.concatenate([given, new], axis=1), dims=(ROWS, "component"))
+    if place.new not in model.coords:
+        return pm.Data(name, known.values, dims=whole)
+    given = pm.Data(f"{name}_known", known.values, dims=place.dims(place.known))
+    new = declare(f"{name}_new", place.dims(place.new))
+    return pm.Deterministic(name, pt.concatenate([given, new], axis=place.axis), dims=whole)
 
 
 def weights_dims(inputs: Inputs) -> tuple[str, str]:
     """Dims of the components of W that hyperparameters belong to: the new ones, where some are known."""
-    return ROWS, NEW if NEW in inputs.coords else "component"
+    return new_dims(LEFT, inputs)
+
+
+def activations_dims(inputs: Inputs) -> tuple[str, str]:
+    """Of those of H."""
+    return new_dims(RIGHT, inputs)
+
+
+def new_dims(place: Place, inputs: Inputs) -> tuple[str, str]:
+    return place.dims(place.new if place.new in inputs.coords else "component")
 
 
 def is_refit(inputs: Inputs) -> bool:
-    """Of inputs with known components: whether there is no new one."""
-    return NEW not in inputs.coords
+    """Of inputs with known components: whether W has no new one."""
+    return LEFT.new not in inputs.coords
 
 
 def around_known(
@@ -124,5 +183,5 @@ def around_known(
         return given
     values = np.maximum(known.values, LEAST * known.values.mean(axis=0))
     of_known = {"alpha": np.full(values.shape, known.strength), "beta": known.strength / values}
-    size = shape[0], len(pm.modelcontext(None).coords.get(NEW, ()))
+    size = shape[0], len(pm.modelcontext(None).coords.get(LEFT.new, ()))
     return {role: pt.concatenate([own, pt.broadcast_to(given[role], size)], axis=1) for role, own in of_known.items()}

@@ -9,7 +9,14 @@ import pymc as pm
 
 from nmf_zoo.models.hyperparameters import Free, check_half_normal, check_hyperparameter
 from nmf_zoo.models.inputs import check_inputs
-from nmf_zoo.models.known import check_known, declare_weights, weights_dims
+from nmf_zoo.models.known import (
+    activations_dims,
+    check_known,
+    check_known_activations,
+    declare_activations,
+    declare_weights,
+    weights_dims,
+)
 from nmf_zoo.models.likelihoods import declare_normal
 from nmf_zoo.options import names_checked
 
@@ -23,6 +30,7 @@ def normal_nmf(
     sigma_w: Any = None,
     sigma_h: Any = None,
     known: Any = None,
+    known_h: Any = None,
     mask: Any = None,
     observed: str | None = None,
     exposure: Any = None,
@@ -30,14 +38,15 @@ def normal_nmf(
     coords: Mapping[str, Sequence] | None = None,
     shape: tuple[int, int] | None = None,
 ) -> pm.Model:
-    r"""Normal factorisation with flat factors: maximum likelihood is NMF with squared error, for any ``sigma``.
+    r"""Normal factorisation, factors flat or half-normal: maximum likelihood is NMF with squared error.
 
     .. math::
 
         X_{fn} \sim \mathrm{Normal}\Big(e_{fn} \sum_k W_{fk} H_{kn} + b_{fn}, \ \sigma\Big),
         \qquad p(W) \propto 1, \quad p(H) \propto 1 \quad \text{on } [0, \infty)
 
-    X must be >= 0 (multiplicative updates need that), and dense unless ``observed="stored"``: zeros are not free.
+    Without priors the fit is the same for any ``sigma``. X must be >= 0 (multiplicative updates need that), and dense
+    unless ``observed="stored"``: zeros are not free.
 
     Parameters
     ----------
@@ -49,6 +58,8 @@ def normal_nmf(
         Scales of half-normal priors on W and H.
     known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
+    known_h : array, DataFrame or DataArray (component, obs), optional
+        The first components of H, where these are known, as in :func:`~nmf_zoo.poisson_nmf`.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`.
 
@@ -81,11 +92,12 @@ def normal_nmf(
         sparse="stored",
     )
     fixed, inputs = check_known(known, None, inputs)
+    of_h, inputs = check_known_activations(known_h, inputs)
     prior_w = check_half_normal("w", inputs, sigma_w, weights_dims(inputs))
-    prior_h = check_half_normal("h", inputs, sigma_h)
+    prior_h = check_half_normal("h", inputs, sigma_h, activations_dims(inputs))
     spread = check_hyperparameter("sigma", sigma, (), inputs)
     with inputs.model() as model:
         W = declare_weights(fixed, prior_w.declare)
-        H = prior_h.declare("H", ("component", "obs"))
+        H = declare_activations(of_h, prior_h.declare)
         declare_normal(W, H, spread.declare(), inputs)
     return model

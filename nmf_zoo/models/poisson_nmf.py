@@ -9,7 +9,14 @@ import pymc as pm
 
 from nmf_zoo.models.hyperparameters import check_half_normal
 from nmf_zoo.models.inputs import check_inputs
-from nmf_zoo.models.known import check_known, declare_weights, weights_dims
+from nmf_zoo.models.known import (
+    activations_dims,
+    check_known,
+    check_known_activations,
+    declare_activations,
+    declare_weights,
+    weights_dims,
+)
 from nmf_zoo.models.likelihoods import declare_counts
 from nmf_zoo.options import names_checked
 
@@ -22,6 +29,7 @@ def poisson_nmf(
     sigma_w: Any = None,
     sigma_h: Any = None,
     known: Any = None,
+    known_h: Any = None,
     mask: Any = None,
     observed: str | None = None,
     exposure: Any = None,
@@ -29,7 +37,7 @@ def poisson_nmf(
     coords: Mapping[str, Sequence] | None = None,
     shape: tuple[int, int] | None = None,
 ) -> pm.Model:
-    r"""Poisson factorisation with flat factors: maximum likelihood is NMF with the Kullback-Leibler divergence.
+    r"""Poisson factorisation, factors flat or half-normal: maximum likelihood is Kullback-Leibler NMF.
 
     .. math::
 
@@ -37,7 +45,7 @@ def poisson_nmf(
         \qquad p(W) \propto 1, \quad p(H) \propto 1 \quad \text{on } [0, \infty)
 
     Both factors are free: engines maximise over them. Their joint posterior is improper, so they can't be sampled,
-    unless ``sigma_w`` and ``sigma_h`` give them half-normal priors.
+    unless ``sigma_w`` or ``sigma_h`` gives them half-normal priors, p(W) proportional to exp(-W^2 / (2 sigma_w^2)).
 
     Parameters
     ----------
@@ -56,6 +64,9 @@ def poisson_nmf(
         that are labelled like X's features go to them in any order; columns label the components. Of a result the
         posterior mean of W: over all chains once they are aligned, else over the chain with the highest lp, of a fit
         its best restart. With new components beside them, W is a Deterministic, and its free variable is W_new.
+    known_h : array, DataFrame or DataArray (component, obs), optional
+        The first components of H, where these are known: how much of each is in every sample. DataFrames have the
+        samples of X in their columns, in any order.
     mask : bool array or sparse matrix (feature, obs), optional
         True = observed.
     observed : {None, "stored"}
@@ -101,10 +112,11 @@ def poisson_nmf(
         shape=shape,
     )
     fixed, inputs = check_known(known, None, inputs)
+    of_h, inputs = check_known_activations(known_h, inputs)
     prior_w = check_half_normal("w", inputs, sigma_w, weights_dims(inputs))
-    prior_h = check_half_normal("h", inputs, sigma_h)
+    prior_h = check_half_normal("h", inputs, sigma_h, activations_dims(inputs))
     with inputs.model() as model:
         W = declare_weights(fixed, prior_w.declare)
-        H = prior_h.declare("H", ("component", "obs"))
+        H = declare_activations(of_h, prior_h.declare)
         declare_counts(W, H, inputs)
     return model

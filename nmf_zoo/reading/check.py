@@ -9,7 +9,7 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 
 from nmf_zoo.distributions.chains import CHAINS
-from nmf_zoo.reading.read import read
+from nmf_zoo.reading.read import in_plain_tensors, read
 from nmf_zoo.reading.registry import operation
 from nmf_zoo.structure import Factorisation
 
@@ -49,7 +49,7 @@ def check(
         When they differ at any point.
     """
     structure = read(model) if structure is None else structure
-    rtol = max(rtol, SINGLE_RTOL) if has_single_precision(model) else rtol
+    rtol = max(rtol, SINGLE_RTOL) if has_single_precision(in_plain_tensors(model)) else rtol
     log_density = model.compile_logp(jacobian=False, mode=UNCOMPILED)
     for i, (point, values) in enumerate(random_points(model, n, random_seed)):
         expected, found = float(log_density(point)), structure.log_joint(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -41,6 +42,7 @@ def read(model: pm.Model) -> Factorisation:
     if not isinstance(model, pm.Model):
         raise InputError("model", type(model).__name__, "a pm.Model")
     drop_repeats(model)
+    model = in_plain_tensors(model)
     graph = ModelGraph(model)
     refuse_potentials(model)
     seen = read_observation(observed_variable(model))
@@ -59,6 +61,15 @@ def read(model: pm.Model) -> Factorisation:
     refuse_unused(model, structure)
     refuse_constraints(model)
     return with_labels(model, structure)
+
+
+def in_plain_tensors(model: pm.Model) -> pm.Model:
+    """The model, or the twin of one of ``pymc.dims``; who has such a model has imported what it is made of."""
+    if "pytensor.xtensor" not in sys.modules:
+        return model
+    from nmf_zoo.reading.dims import without_dims
+
+    return without_dims(model)
 
 
 def drop_repeats(model: pm.Model) -> None:

@@ -37,7 +37,7 @@ def one_mode(idata: Any) -> str:
     """The mode that all chains began in, after "within" or "in"; "" where they began apart, or nothing is known."""
     search, start = search_group(idata), idata.attrs.get(START)
     if search is not None and start in (None, BY_SEARCH):
-        return "" if began_at_several(idata) else _searched(search)
+        return _searched(search)
     if start == OF_FIT:
         return "the mode of the fit that they were given, which says nothing of other modes"
     return "the mode of the one start that they were given, which says nothing of other modes" if start == ONE else ""
@@ -50,11 +50,17 @@ def began_at_several(idata: Any) -> bool:
 
 
 def _searched(search: xr.Dataset) -> str:
-    """``the mode that the search found 3 of 16 times; the next best lies 140 nats below``"""
-    text = f"the mode that the search found {int(search['found'][0])} of {int(search.attrs['fits'])} times"
+    """``the mode that the search found 3 of 16 times; the next best lies 140 nats below``
+
+    Several optima whose bounds are near are one mode, where chains that began at them agree.
+    """
+    near = int(search.attrs.get("near", 1))
+    found = int(search["found"][:near].sum())
+    text = f"the mode that the search found {found} of {int(search.attrs['fits'])} times"
+    text += f", as {near} optima of the bound" if near > 1 else ""
     objective = search["objective"].to_numpy()
-    if len(objective) == 1:
+    if len(objective) == near:
         return text
-    gap = abs(float(objective[1] - objective[0]))
-    is_bound = objective[0] > objective[1]  # a bound on log p(X) rises, and its differences are nats
+    gap = abs(float(objective[near] - objective[0]))
+    is_bound = objective[0] > objective[near]  # a bound on log p(X) rises, and its differences are nats
     return f"{text}; the next best {f'lies {gap:.3g} nats below' if is_bound else f'is {gap:.3g} worse'}"

@@ -40,7 +40,7 @@ KEPT = {  # of a search, in the checkpoint of a run
         "first": Each(int),
         "likeness": Each(float),
     },
-    "attrs": {"fits": int, "iterations": int, "replay": str, "engine": str},
+    "attrs": {"fits": int, "iterations": int, "replay": str, "near": int, "engine": str},
     "optimum_of_chain": Each(int),
 }
 
@@ -158,7 +158,7 @@ def searched_starts(
         raise KeyboardInterrupt("stopped before the first draw")
     began = [chain % len(solutions) for chain in range(chains)]
     starts = [_draw_of(solutions[optimum], chain // len(solutions)) for chain, optimum in enumerate(began)]
-    table, attrs = optima.table(), {**optima.work, "engine": engine.name}
+    table, attrs = optima.table(), {**optima.work, "near": len(optima.near()), "engine": engine.name}
     if part is not None:
         part.save({"starts": starts, "table": table, "attrs": attrs, "optimum_of_chain": began}, {})
     return starts, _with_chains(dataset_of(table, **attrs), began)

@@ -16,6 +16,7 @@ from nmf_zoo.inference.shared.factor_view import Side
 from nmf_zoo.inference.shared.hyperparameters import LARGE
 from nmf_zoo.kernels.counts import small_bound
 from nmf_zoo.kernels.counts.small_bound import BOUND, PUSH, PUSH_BOUND, RESIDUAL, Cells, Led, Table
+from nmf_zoo.kernels.numerics.momentum import FASTEST, GENTLE
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import START, Verdict
@@ -166,7 +167,7 @@ def climb_small(
     W, H = (_cells(*each) for each in zip(problem.sides, pair, sources, strict=True))
     spares = tuple(Cells(*(np.copy(array) for array in side)) for side in (W, H))
     led = tuple(Led(*(np.ones_like(side.mean) for _ in Led._fields)) for side in (W, H))
-    numbers = np.array([-np.inf, vb.GENTLE, 1.0, np.inf, 0.0])
+    numbers = np.array([-np.inf, GENTLE, FASTEST, np.inf, 0.0])
     numbers[PUSH], numbers[PUSH_BOUND] = state.momentum
     done = 0
     while done < max_iter and numbers[RESIDUAL] >= tol and not job.is_stopped():

@@ -65,6 +65,9 @@ def test_engines_take_what_they_have_formulas_for(kind, of_w, of_h, engine):
 def test_nuts_runs_what_is_proper(kind, of_w, of_h):
     found = verdict(case(kind, of_w, of_h), "nuts")
     assert "\n" not in found.reason
+    if of_w == of_h == "known":
+        assert not found  # there is nothing to draw
+        return
     flats = [of_w, of_h].count("flat")
     assert bool(found) if not flats else not found if flats == 2 else True
     if flats == 1:

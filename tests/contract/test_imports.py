@@ -192,3 +192,11 @@ def test_folders_do_not_import_each_other_in_a_circle():
         others = {part_of(name) for name in imported(path) if name.startswith("nmf_zoo.")}
         graph.setdefault(part, set()).update(others - {part, "__init__"})
     assert circles(graph) == []
+
+
+def test_slow_twins_are_where_the_kernels_are():
+    """`tests/naive` mirrors `nmf_zoo/kernels`."""
+    naive = PACKAGE.parent / "tests" / "naive"
+    found = [path.relative_to(naive) for path in naive.rglob("*.py")]
+    assert len(found) > 20
+    assert [path for path in found if not (PACKAGE / "kernels" / path).exists()] == []

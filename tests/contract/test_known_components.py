@@ -7,14 +7,18 @@ import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import scipy.optimize
 import scipy.sparse
 
 import nmf_zoo as nz
 from nmf_zoo._compat import group
 from nmf_zoo.errors import InputError, UnreadableModel, UnsupportedModel
 from nmf_zoo.inference import registry
+from nmf_zoo.inference.counts import mcem
+from nmf_zoo.inference.counts.mcem_expectations import ExactLikelihood
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.reading import read
+from nmf_zoo.runtime.workers import SERIAL
 
 F, N = 7, 9
 RNG = np.random.default_rng(4)
@@ -94,6 +98,57 @@ def test_every_builder_takes_them(name):
     refit = BUILDERS[name](TABLE, 2, known=CATALOGUE)
     assert read(refit).W.is_fixed
     assert list(refit.coords["component"]) == ["SBS1", "SBS5"]
+
+
+ROWS = RNG.gamma(1.0, 30.0, (2, N))
+SAMPLES = [f"s{i}" for i in range(N)]
+GIVEN = pd.DataFrame(ROWS, index=["light", "dark"], columns=SAMPLES)
+
+
+@pytest.mark.parametrize("name", [name for name in BUILDERS if name != "hmm_nmf"])
+def test_builders_take_known_components_of_h(name):
+    table = pd.DataFrame(X, index=NAMES, columns=SAMPLES)
+    model = BUILDERS[name](table, 3, known_h=GIVEN.iloc[:, ::-1])
+    nz.check(model)
+    structure = read(model)
+    np.testing.assert_array_equal(structure.H.known.values[:2], ROWS)  # samples by their labels
+    assert list(structure.coords["component"]) == ["light", "dark", "new 1"]
+    assert structure.dims["H_new"] == ("new_h_component", "obs")
+    both = read(BUILDERS[name](table, 3, known=KNOWN[:, :1], known_h=GIVEN))
+    assert (both.W.known.shape, both.H.known.shape) == ((F, 2), (1, N))
+    assert read(BUILDERS[name](table, 2, known_h=GIVEN)).H.is_fixed
+
+
+@pytest.mark.parametrize("name", ["em", "vb"])
+def test_known_components_of_h_are_those_of_w_of_the_transpose(name):
+    """The same objective at the end, from the same start."""
+    start_w, start_h = RNG.gamma(2.0, 0.1, (F, 3)), np.r_[ROWS, RNG.gamma(2.0, 10.0, (1, N))]
+    given = {"alpha_w": 1.5, "beta_w": 10.0, "alpha_h": 1.2, "beta_h": 0.02}
+    turned = {"alpha_w": 1.2, "beta_w": 0.02, "alpha_h": 1.5, "beta_h": 10.0}
+    runs = (
+        (nz.gamma_nmf(X, 3, known_h=ROWS, **given), {"W": start_w, "H": start_h}),
+        (nz.gamma_nmf(X.T, 3, known=ROWS.T, **turned), {"W": start_h.T, "H": start_w.T}),
+    )
+    ends = []
+    for model, start in runs:
+        found = group(fit(model, name, tol=1e-10, max_iter=20_000, initvals=start), "fit")["objective"].to_numpy()[0]
+        ends.append(found[np.isfinite(found)][-1])
+    np.testing.assert_allclose(*ends, rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"known_h": ROWS.T}, r"known_h: got 2 columns; expected 9, the samples of X"),
+        ({"known_h": -ROWS}, r"known_h: got values from"),
+        ({"known_h": ROWS, "rank": 1}, r"rank: got 1; expected at least 2"),
+        ({"known_h": ROWS, "prior": "hpf"}, r"prior: got 'hpf'; expected None beside known_h="),
+        ({"known_h": GIVEN.rename(columns={"s0": "t"})}, r"known_h: got labels of 'obs' that differ"),
+    ],
+)
+def test_bad_components_of_h_are_refused_in_one_line(given, said):
+    with pytest.raises(InputError, match=said):
+        nz.gamma_nmf(pd.DataFrame(X, index=NAMES, columns=SAMPLES), **({"rank": 3} | given))
 
 
 def test_beliefs_are_priors_around_the_catalogue():
@@ -210,9 +265,44 @@ def test_refusals_say_which():
     taken = {entry.name for entry in registry.REGISTRY if registry.verdict(structure, entry)}
     assert taken == {"em", "vb", "gibbs", "nuts", "bound"}
     with pytest.raises(UnsupportedModel, match="2 of the 3 components of W are known, and it takes all or none"):
+        nz.sample(engine="smc", model=model)
+    with pytest.raises(UnsupportedModel, match="W_new has a prior, and beside known components it maximises over new"):
         nz.fit(engine="mcem", model=model)
+    with pytest.raises(UnsupportedModel, match="hyperparameter alpha_h is unknown, beside known components of W"):
+        nz.fit(engine="mcem", model=nz.gap(X, 3, known=KNOWN, alpha_h=nz.free()))
     with pytest.raises(UnsupportedModel, match="W_new has no prior, so it can grow"):
         nz.fit(engine="em", model=nz.gap(X, 3, known=KNOWN, alpha_h=1.0))
+
+
+FEW = RNG.poisson(np.c_[[0.5, 0.2, 0.0], [0.1, 0.6, 0.9]] @ RNG.gamma(1.0, 2.0, (2, 25))) + np.array([[1], [0], [0]])
+
+
+def gap_beside(complete):
+    model = nz.gap(FEW, 2, known=[[0.5], [0.2], [0.0]], alpha_h=1.0, beta_h=0.5)
+    options = nz.MCEM(complete=complete, sweeps=200, burn_in=20, exact=True)
+    return fit(model, options, max_iter=60, tol=0), model
+
+
+@pytest.mark.parametrize("complete", ["C", "H", "CH"])
+def test_mcem_maximises_the_marginal_likelihood_over_new_components(complete):
+    """The exact log p(X | W) is as high at the end as where a search by it ends, up to its Monte-Carlo error."""
+    result, model = gap_beside(complete)
+    W = group(result, "posterior")["W"].to_numpy()[0, 0]
+    np.testing.assert_array_equal(W[:, 0], [0.5, 0.2, 0.0])
+    likelihood = ExactLikelihood(read(model), SERIAL)
+
+    def loss(log_w):
+        return -likelihood(np.c_[W[:, 0], np.exp(log_w)], {})
+
+    best = scipy.optimize.minimize(loss, np.log(W[:, 1]), method="Nelder-Mead", options={"maxiter": 400}).fun
+    assert best <= loss(np.log(W[:, 1])) < best + 0.02
+
+
+def test_an_exposure_that_is_off_is_seen(monkeypatch):
+    right = mcem.divide_by_exposure
+    monkeypatch.setattr(mcem, "divide_by_exposure", lambda sources, old, exposure: right(sources, old, 1.3 * exposure))
+    with pytest.raises(AssertionError):
+        test_mcem_maximises_the_marginal_likelihood_over_new_components("CH")
 
 
 HYPER = {
@@ -341,6 +431,14 @@ def test_an_earlier_result_of_other_features_is_refused(earlier):
     without = nz.sample(2, tune=2, chains=1, var_names=["H"], start="random", model=nz.gamma_nmf(TABLE, 2), quiet=True)
     with pytest.raises(InputError, match="known: got a posterior of H; expected a result that holds W"):
         nz.gamma_nmf(TABLE, 3, known=without)
+
+
+def test_rows_of_h_from_the_shell(tmp_path):
+    pd.DataFrame(X, index=NAMES, columns=SAMPLES).to_csv(tmp_path / "x.csv")
+    GIVEN.to_csv(tmp_path / "h.csv")
+    words = f"fit {tmp_path}/x.csv --rank 3 --engine em --max-iter 3 --random-seed 1 --quiet -o {tmp_path}/out.nc"
+    assert main([*words.split(), "--known-h", f"{tmp_path}/h.csv"]) == 0
+    np.testing.assert_allclose(group(nz.load(tmp_path / "out.nc"), "posterior")["H"].to_numpy()[0, 0, :2], ROWS)
 
 
 @pytest.mark.parametrize("form", [".csv", ".npy", ".nc"])

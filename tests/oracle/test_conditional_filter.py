@@ -14,7 +14,7 @@ from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from tests.conditional_paths import draw_paths, law_of, target_of
 from tests.naive.hmm import basis_chain as naive_chains
-from tests.naive.hmm import conditional_filter as naive_conditional
+from tests.naive.hmm.particles import conditional_filter as naive_conditional
 from tests.statistical.gates import check_frequencies, check_means
 
 SCHEMES = {"systematic": 0, "stratified": 1, "residual": 2, "multinomial": 3}

@@ -12,7 +12,7 @@ from nmf_zoo.inference.counts import em, vb
 from nmf_zoo.inference.shared.multiplicative import FLOOR
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Cells, Normal
-from tests.naive.counts import optimisers as naive
+from tests.naive.counts import sources as naive
 from tests.registered import ORDERS
 from tests.runs import fit, largest_loss, numerical_gradient
 from tests.structures import gamma, model, parameter, unknown, weight_of

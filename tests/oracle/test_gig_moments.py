@@ -18,7 +18,7 @@ from nmf_zoo.kernels.numerics.gig_moments import (
 )
 from nmf_zoo.kernels.powers import composite_bound
 from nmf_zoo.kernels.powers.composite_bound import BLOCK, TILE, Pair, gather_features, gather_frames, make_cells, spread
-from tests.naive.powers import variational as naive
+from tests.naive.powers import composite_bound as naive
 
 ORDERS = [0.01, 0.3, 0.499, 0.5, 0.75, 1.0, 1.2, 1.5, 2.0, 3.7, 10.0, 50.0]
 

@@ -15,7 +15,7 @@ from nmf_zoo.kernels.hmm.particles.filter import weigh
 from nmf_zoo.kernels.hmm.particles.laws import BASIS, Cloud, Law
 from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY
 from nmf_zoo.kernels.random.keyed_rng import seed_key
-from tests.naive.hmm import guided_unit as naive
+from tests.naive.hmm.particles import guided_unit as naive
 from tests.oracle.test_guided_unit import BASE, HARD
 from tests.oracle.test_guided_unit import target_of as unit_target
 

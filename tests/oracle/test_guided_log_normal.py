@@ -15,8 +15,8 @@ from nmf_zoo.kernels.hmm.particles.filter import weigh
 from nmf_zoo.kernels.hmm.particles.laws import LOG_NORMAL, Cloud
 from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
-from tests.naive.hmm import guided_log_normal as naive
-from tests.naive.hmm.guided_log_normal import target_of
+from tests.naive.hmm.particles import guided_log_normal as naive
+from tests.naive.hmm.particles.guided_log_normal import target_of
 
 KEY = seed_key(4)
 RNG = np.random.default_rng(4)

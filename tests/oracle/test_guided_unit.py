@@ -17,7 +17,7 @@ from nmf_zoo.kernels.hmm.particles.filter import weigh
 from nmf_zoo.kernels.hmm.particles.laws import UNIT, Cloud, Law, log_step
 from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
-from tests.naive.hmm import guided_unit as naive
+from tests.naive.hmm.particles import guided_unit as naive
 
 KEY = seed_key(4)
 RNG = np.random.default_rng(4)

@@ -13,10 +13,10 @@ from nmf_zoo._compat import group
 from nmf_zoo.inference.counts import em
 from nmf_zoo.inference.shared.multiplicative import FLOOR, root_of_quadratic
 from nmf_zoo.structure import Cells
-from tests.naive.counts.relevance import tan_fevotte_l2
 from tests.oracle.test_map_of_hierarchies import fitted_map, gradients, is_stationary
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, half_normal, model, unknown
+from tests.tan_fevotte import tan_fevotte_l2
 
 RNG = np.random.default_rng(8)
 F, N, K = 6, 7, 2

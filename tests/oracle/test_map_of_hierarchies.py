@@ -14,9 +14,9 @@ from nmf_zoo._compat import group
 from nmf_zoo.errors import UnsupportedModel
 from nmf_zoo.inference.counts import em
 from nmf_zoo.inference.shared.multiplicative import FLOOR
-from tests.naive.counts.relevance import tan_fevotte
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, model, unknown
+from tests.tan_fevotte import tan_fevotte
 
 RNG = np.random.default_rng(8)
 F, N, K = 6, 7, 2

@@ -16,7 +16,7 @@ from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, L
 from nmf_zoo.kernels.hmm.particles.rows import draw_normals, turn
 from nmf_zoo.kernels.random import resampling
 from nmf_zoo.kernels.random.keyed_rng import child, fold, seed_key
-from tests.naive.hmm import filter as naive
+from tests.naive.hmm.particles import filter as naive
 
 K, F, N = 5, 3, 301
 RNG = np.random.default_rng(2)

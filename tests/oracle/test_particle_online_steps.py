@@ -27,7 +27,7 @@ from nmf_zoo.structure import (
     Poisson,
     UnitChainPrior,
 )
-from tests.naive.hmm import smoothing as naive_particles
+from tests.naive.hmm.particles import smoothing_sums as naive_particles
 from tests.structures import gamma, parameter, unknown
 
 F, K, T, N = 3, 2, 25, 40

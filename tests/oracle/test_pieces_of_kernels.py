@@ -20,7 +20,7 @@ from nmf_zoo.runtime import blocks as run_blocks
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.streaming.columns import block_of_data
 from nmf_zoo.structure import factorisation as factorisations
-from tests.naive.hmm import smoothing as naive_particles
+from tests.naive.hmm.particles import smoothing_sums as naive_particles
 from tests.naive.powers import frame_gibbs as naive_frames
 from tests.oracle import test_frame_gibbs as frame_tests
 from tests.oracle import test_gibbs_kernels as gibbs_tests

@@ -30,7 +30,7 @@ from nmf_zoo.kernels.hmm.particles.statistics import add_sample, begin_sums, tot
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.kernels.random.resampling import resample_by
 from tests.naive.hmm import basis_chain as naive_chains
-from tests.naive.hmm import smoothing as naive_particles
+from tests.naive.hmm.particles import smoothing_sums as naive_particles
 
 K, F, N, T = 3, 4, 11, 6
 KINDS = {"basis": BASIS, "unit": UNIT, "log-normal": LOG_NORMAL}

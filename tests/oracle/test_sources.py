@@ -20,7 +20,7 @@ from nmf_zoo.kernels.numerics.special import digamma_and_log_gamma, fast_log
 from nmf_zoo.kernels.simd.lanes import padded_zeros, tile_lanes
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Cells
-from tests.naive.counts import optimisers as naive
+from tests.naive.counts import sources as naive
 from tests.structures import model
 
 

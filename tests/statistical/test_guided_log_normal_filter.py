@@ -12,7 +12,7 @@ from nmf_zoo.inference.hmm.particle_filter import ParticleFilter
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
 from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY, BOOTSTRAP, GUIDED
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
-from tests.naive.hmm.guided_log_normal import target_of
+from tests.naive.hmm.particles.guided_log_normal import target_of
 from tests.sizes import size
 from tests.statistical.gates import bound
 

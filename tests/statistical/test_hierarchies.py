@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import scipy.sparse
+from scipy import stats
 from scipy.integrate import quad
 from scipy.special import gammaln, logsumexp, psi
 
@@ -223,6 +224,63 @@ def test_sparse_counts_have_them_too():
         for table in (X, scipy.sparse.csr_array(X))
     )
     np.testing.assert_allclose(group(first, "fit")["objective"], group(second, "fit")["objective"], rtol=1e-10)
+
+
+LAWS = [(cells, law) for cells in ("exponential", "half-normal") for law in ("inverse-gamma", "gamma")]
+
+
+@pytest.mark.parametrize(("cells", "law"), LAWS)
+def test_forms_of_ard_are_what_one_would_write(cells, law):
+    prior = nz.ARD(shape=4.0, scale=2.0, cells=cells, law=law)
+    declared = nz.gamma_nmf(X, K, prior=prior)
+    W, H, t = RNG.gamma(1.0, 1.0, (F, K)), RNG.gamma(1.0, 1.0, (K, N)), RNG.gamma(2.0, 1.0, K)
+    mean = t if law == "inverse-gamma" else 1 / t
+    own = stats.invgamma(4.0, scale=2.0) if law == "inverse-gamma" else stats.gamma(4.0, scale=1 / 2.0)
+    of_cells = (
+        (lambda m: stats.expon(scale=m)) if cells == "exponential" else lambda v: stats.halfnorm(scale=np.sqrt(v))
+    )
+    expected = own.logpdf(t).sum() + of_cells(mean).logpdf(W).sum() + of_cells(mean[:, None]).logpdf(H).sum()
+    expected += stats.poisson(W @ H).logpmf(X).sum()
+    assert nz.read(declared).log_joint({"W": W, "H": H, prior.name: t}) == pytest.approx(expected, rel=1e-12)
+    assert nz.check(declared) is None
+
+
+@pytest.mark.parametrize(("cells", "law"), LAWS)
+def test_the_prior_mean_of_x_is_that_of_the_data(cells, law):
+    """By simulation, in units of its error."""
+    prior = nz.ARD(shape=6.0, cells=cells, law=law)
+    args = nz.read(nz.gamma_nmf(X, K, prior=prior)).unknowns[prior.name].prior.args
+    shape, scale = (float(np.ravel(arg)[0]) for arg in args)
+    rng = np.random.default_rng(4)
+    mean = scale / rng.gamma(shape, size=(40_000, K))
+    of_w, of_h = (rng.exponential(size=mean.shape) for _ in range(2))
+    if cells == "half-normal":
+        of_w, of_h, mean = *(np.abs(rng.normal(size=mean.shape)) for _ in range(2)), np.sqrt(mean)
+    product = np.sum(of_w * of_h * mean**2, axis=1)
+    assert abs(product.mean() - X.mean()) < 4 * product.std() / np.sqrt(len(product))
+
+
+def test_half_normal_cells_have_no_shapes_and_vb_says_why_not():
+    prior = nz.ARD(cells="half-normal")
+    with pytest.raises(InputError, match=r"alpha_w: got a value; expected alpha_w to be left out: half-normal cells"):
+        nz.gamma_nmf(X, K, prior=prior, alpha_w=2.0)
+    with pytest.raises(UnsupportedModel, match=r"W has a half-normal prior, .*engines that can: .*em.*gibbs.*nuts"):
+        nz.fit(model=nz.gamma_nmf(X, K, prior=prior), engine="vb")
+    for method in ("bound", "smc", "chib"):
+        with pytest.raises(UnsupportedModel, match="W has a half-normal prior"):
+            nz.evidence(nz.gamma_nmf(X, K, prior=prior), method)
+
+
+def test_gibbs_draws_them_and_what_comes_after_takes_them():
+    declared = nz.gamma_nmf(X, 4, prior=nz.ARD(cells="half-normal"))
+    drawn = nz.sample(model=declared, draws=40, tune=40, chains=2, random_seed=1, quiet=True)
+    assert group(drawn, "posterior")["relevance_variance"].shape == (2, 40, 4)
+    assert nz.components_in_use(drawn).attrs["count"] >= 1
+    assert nz.predict(drawn, declared, random_seed=1) is not None
+    new = nz.project(drawn, X[:, :3], model=declared, quiet=True)
+    assert group(new, "posterior")["H"].shape[-2:] == (4, 3)
+    told = nz.read(nz.poisson_nmf(X, K, sigma_w=2.0, sigma_h=[[1.0], [3.0]]))
+    assert told.H.prior.sigma.value.tolist() == [[1.0], [3.0]]
 
 
 REFUSED = {

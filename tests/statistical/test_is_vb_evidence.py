@@ -13,7 +13,7 @@ from nmf_zoo.inference.powers import vb
 from nmf_zoo.kernels.numerics.gig_moments import Orders, draw_gig_factor
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.structure import InverseGammaPrior
-from tests.naive.powers import variational as naive
+from tests.naive.powers import composite_bound as naive
 from tests.runs import fit
 from tests.sizes import size
 from tests.statistical.composite_chain import sample_composite

@@ -11,7 +11,7 @@ from nmf_zoo.inference.counts.mcem_expectations import GivenW, Wanted, estimate_
 from nmf_zoo.inference.marginal.exact import expectations, log_likelihoods, marginal_log_likelihoods, observe
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime.workers import SERIAL
-from tests.naive.counts.mcem import posterior_means
+from tests.naive.counts.mcem_sweeps import posterior_means
 from tests.sizes import size
 
 pytestmark = [

@@ -29,7 +29,7 @@ from nmf_zoo.kernels.hmm.particles.smoothing_sums import Backward, carry
 from nmf_zoo.kernels.hmm.particles.statistics import add_sample, begin_sums, total_sums
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.kernels.random.resampling import MULTINOMIAL, RESIDUAL, SYSTEMATIC
-from tests.naive.hmm import smoothing as naive_particles
+from tests.naive.hmm.particles import smoothing_sums as naive_particles
 from tests.sizes import size
 from tests.statistical.gates import check_frequencies, check_means
 

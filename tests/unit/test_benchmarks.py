@@ -155,6 +155,7 @@ def test_what_is_said_of_two_commits(factor, word):
     said = before_and_after.told("EM", base, head, 1.0, 1.0)
     assert said.endswith(f"{word}; same result")
     assert before_and_after.told("EM", base, head, 1.0, 1.0 + 1e-9).endswith("another result: 1, 1.000000001")
+    assert "too few pairs to tell" in before_and_after.told("EM", base[:5], head[:5], 1.0, 1.0)
 
 
 def test_a_chain_of_splits_draws_from_the_posterior():

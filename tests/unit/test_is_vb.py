@@ -17,7 +17,7 @@ from nmf_zoo.inference.shared.joint import log_joints
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Cells, GammaPrior, Imputed, InverseGammaPrior
-from tests.naive.powers import variational as naive
+from tests.naive.powers import composite_bound as naive
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, inverse_gamma, model, unknown
 

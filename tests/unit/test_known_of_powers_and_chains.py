@@ -14,7 +14,7 @@ from nmf_zoo.inference.shared.propriety_of_powers import is_proper
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.reading import read
 from nmf_zoo.runtime.workers import SERIAL
-from tests.naive.powers import variational as naive
+from tests.naive.powers import composite_bound as naive
 
 F, N = 6, 40
 RNG = np.random.default_rng(8)

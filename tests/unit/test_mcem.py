@@ -19,7 +19,7 @@ from nmf_zoo.kernels.counts.mcem_sweeps import Chains, make_plan, make_room, run
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import HyperPrior, Unknown
-from tests.naive.counts import mcem as naive_mcem
+from tests.naive.counts import mcem_sweeps as naive_mcem
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:X. .* no positive observed cell"),

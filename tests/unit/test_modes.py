@@ -184,6 +184,17 @@ def test_agreement_around_what_a_search_found():
     assert verdict_on(idata).text == f"No sign of trouble: the chains agree on the reconstruction W H, {words}"
 
 
+def test_optima_that_are_one_mode():
+    """Chains that began at two of them, and agree: fits of both found it."""
+    found = {"objective": ("optimum", [-3.0, -3.5, -143.0]), "found": ("optimum", [5, 2, 9])}
+    group = xr.Dataset({**found, "optimum_of_chain": ("chain", [0, 1, 0, 1])}, attrs={"fits": 16, "near": 2})
+    words = "within the mode that the search found 7 of 16 times, as 2 optima of the bound; the next best lies 140 nats"
+    assert words in verdict_on(_compat.with_groups(begun("search"), {"search": group})).text
+    apart = verdict_on(_compat.with_groups(begun("search", [0, 9, 0, 9]), {"search": group}))
+    assert "that the search found" not in apart.text
+    assert apart.do.startswith("weigh the modes")
+
+
 def test_chains_that_began_together_and_disagree():
     """Still on their way: longer helps, and where they began is said."""
     idata = _compat.inference_data({"sample_stats": draws_of([0, 9], drift=2.0)}, {"draws": 400, "start": "fit"})

@@ -48,7 +48,7 @@ from nmf_zoo.inference.counts.mcem_updates import (
 from nmf_zoo.inference.shared.factor_view import as_one_draw, prior_cells, two_sides
 from nmf_zoo.inference.shared.hyperparameters import moments_of, untied, update_hyperparameters
 from nmf_zoo.inference.shared.layout import weigh
-from nmf_zoo.inference.shared.requirements import takes_counts, takes_gammas
+from nmf_zoo.inference.shared.requirements import knows_weights_only, takes_counts, takes_gammas
 from nmf_zoo.inference.shared.start import SPREAD, start_factors, start_hyperparameters
 from nmf_zoo.kernels.random.draws import TINY, draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child
@@ -59,7 +59,7 @@ from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
 from nmf_zoo.runtime.state_patterns import Growing
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Factorisation, Poisson, Unknown
+from nmf_zoo.structure import Array, Factorisation, Flat, Poisson, Unknown
 
 
 @names_checked
@@ -140,7 +140,7 @@ class MCEMInfo(NamedTuple):
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Poisson counts: a free W under a gamma H, or gamma or known factors with free hyperparameters."""
-    checks = (_check_counts, _check_factors, _check_hyperparameters, _check_complete)
+    checks = (_check_counts, _check_known, _check_factors, _check_hyperparameters, _check_complete)
     return next((verdict for verdict in (check(structure, options) for check in checks) if not verdict), CAN_RUN)
 
 
@@ -157,6 +157,19 @@ def complete_set(structure: Factorisation, options: Any) -> str:
 def _check_counts(structure: Factorisation, options: Any) -> Verdict:
     counts = takes_counts(structure)
     return takes_gammas(structure) if counts else counts
+
+
+def _check_known(structure: Factorisation, options: Any) -> Verdict:
+    """Beside known components of W it maximises over the others; of hyperparameters there nothing is worked out."""
+    asked, W = knows_weights_only(structure), structure.W
+    if not asked or W.known is None:
+        return asked
+    if not isinstance(W.prior, Flat):
+        return Verdict(f"{W.variable} has a prior, and beside known components it maximises over new ones without")
+    if structure.unknowns:
+        names = ", ".join(structure.unknowns)
+        return Verdict(f"hyperparameter {names} is unknown, beside known components of {W.name}: give it")
+    return CAN_RUN
 
 
 def _check_factors(structure: Factorisation, options: Any) -> Verdict:
@@ -269,8 +282,9 @@ def init(problem: MCEMProblem, key: np.uint64, start: Mapping[str, Array]) -> MC
         priors = prior_cells(structure, values)
         if structure.H.name not in start:
             Ht = np.ascontiguousarray(priors.shape_h / priors.rate_h)
-        if not structure.W.is_fixed and structure.W.name not in start:
-            W = _share_mean(problem, Ht, key)
+        if not structure.W.is_fixed and not set(structure.W.shapes) & set(start):
+            side = two_sides(structure)[0]
+            W = side.with_free(W, _share_mean(problem, Ht, key)[:, side.free])
     return MCEMState(W, Ht, values, {}, Ht.copy(), np.empty((0, W.shape[1])), np.empty(0), Window())
 
 
@@ -344,7 +358,8 @@ def _maximise(
         exposure = exposure_by_prior(expect.weights, priors.shape_h, priors.rate_h)
     else:
         exposure = expect.weights.over_samples(averaged["H"])
-    return divide_by_exposure(averaged["sources"], state.W, exposure), values
+    new = divide_by_exposure(averaged["sources"], state.W, exposure)
+    return side_w.with_free(state.W, new[:, side_w.free]), values
 
 
 def finish(
@@ -434,6 +449,8 @@ def solution(problem: Any, state: Any) -> tuple[Array, dict[str, Array]]:
     if not problem.options.average or mean is None:
         return state.W, state.values
     W = mean[: state.W.size].reshape(state.W.shape) if problem.complete else state.W
+    if problem.structure.W.known is not None:  # of which a mean has rounded
+        W = problem.structure.W.known.whole(problem.structure.W.known.part(W))
     values, at = {}, mean.size - sum(value.size for value in state.values.values())
     for name, value in state.values.items():
         values[name] = np.exp(mean[at : at + value.size]).reshape(value.shape)
@@ -445,6 +462,7 @@ ENGINE: Engine = Engine(
     name="mcem",
     verb="fit",
     likelihoods=(Poisson,),
+    takes_known=True,
     options=MCEM,
     supports=supports,
     prepare=prepare,

@@ -57,6 +57,7 @@ from nmf_zoo.inference.shared.requirements import (
 )
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.counts.variational import fill_moments
+from nmf_zoo.kernels.numerics.momentum import GENTLE
 from nmf_zoo.kernels.numerics.multiplicative import column_changes
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
@@ -67,7 +68,6 @@ from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, GammaPrior, Poisson, even_bounds
 
 SCALES = 1e-250, 1e250  # of the largest cell
-GENTLE = 0.05  # the first push: a hard one early on leads to worse optima (NIPS counts, held-out words)
 W_DRAWS, H_DRAWS, IMPUTED, HYPERPARAMETERS = range(4)  # children of the stream of the final draws
 
 

@@ -35,6 +35,7 @@ from nmf_zoo.inference.counts import gibbs
 from nmf_zoo.inference.counts.gibbs import Gibbs, GibbsProblem, GibbsState
 from nmf_zoo.inference.evidence import smc
 from nmf_zoo.inference.evidence.smc import Moved, SMCProblem, adapt, make_scratch, next_rise, target_at
+from nmf_zoo.inference.shared.requirements import takes_gammas
 from nmf_zoo.kernels.evidence.tempering import (
     Pace,
     Population,
@@ -129,7 +130,7 @@ class ReplicaProblem:
 
 def supports(structure: Factorisation, options: Gibbs) -> Verdict:
     """What Gibbs runs, with gamma priors of known hyperparameters: moves at other powers know no others."""
-    asked = gibbs.supports(structure, replace(options, temperatures=None))
+    asked = gibbs.supports(structure, replace(options, temperatures=None)) and takes_gammas(structure)
     if not asked:
         return asked
     factors = structure.W, structure.H

@@ -33,7 +33,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from nmf_zoo.errors import NmfZooWarning
-from nmf_zoo.inference.counts.vb import GENTLE, VB
+from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.powers.spectra import Spectra, read_spectra
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side, impute, sum_to, two_sides
@@ -43,6 +43,7 @@ from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import takes_powers, takes_priors
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.numerics.gig_moments import Orders, draw_gig_factor, fill_gig_moments, tabulate
+from nmf_zoo.kernels.numerics.momentum import GENTLE
 from nmf_zoo.kernels.numerics.multiplicative import column_changes
 from nmf_zoo.kernels.powers.composite_bound import Pair, gather_features, gather_frames, make_cells, spread
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of

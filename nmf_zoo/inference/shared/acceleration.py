@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmf_zoo.inference.shared.multiplicative import FLOOR
+from nmf_zoo.kernels.numerics.momentum import BOUND_GROWTH, FASTEST, GROWTH, LARGEST_RATIO, SHRINK
 from nmf_zoo.structure import Array
 
-GROWTH, BOUND_GROWTH, SHRINK = 1.05, 1.01, 2.0
-FASTEST = 1.0
-LARGEST_RATIO = 100.0  # of a cell, by one push
 LEAST_SHARE = 0.1  # of a cell, after one push by differences
 ROUNDING = 1e-12  # of an objective, relative
 

@@ -42,30 +42,35 @@ def engine_table(markdown: bool = False) -> str:
         reasons = [verdict(structure, entry).reason for entry in fitting(named(name, verb), structure)]
         return "" if "" in reasons else reasons[0]
 
-    def structure(model: str, declare: Callable[[Any, Any], Any], data: Any) -> Factorisation:
-        found = read(declare(MODELS[model], data))
-        return found if found.likelihood.is_discrete else read(declare(MODELS[model], data + 0.5))
+    def structures(data: Any) -> dict[str, Factorisation]:
+        found = {}
+        for (name, form), declare in declarations().items():
+            structure = read(declare(MODELS[name], data))
+            is_discrete = structure.likelihood.is_discrete
+            structure = structure if is_discrete else read(declare(MODELS[name], data + 0.5))
+            found[f"{name}, {form}" if form else name] = structure
+        return found
 
-    data, forms = np.array(WIDE), declarations()
-    wide, tall = ({at: structure(at[0], declare, X) for at, declare in forms.items()} for X in (data, data.T))
+    wide, tall = structures(np.array(WIDE)), structures(np.transpose(WIDE))
     notes: list[str] = []
     lines: list[str] = []
     # Those of `engine=`, then streams and methods for the evidence.
     for columns in ([(name, verb_of(name)) for name in names()], [(name, v) for v in OTHERS for name in names(v)]):
         rows = [["model", *(f"{name} ({verb})" for name, verb in columns)]]
-        for at in forms:
-            reasons = ((reason(*column, wide[at]), reason(*column, tall[at])) for column in columns)
-            rows.append([", ".join(filter(None, at)), *(_mark(*pair, notes) for pair in reasons)])
+        for model in wide:
+            reasons = ((reason(*column, wide[model]), reason(*column, tall[model])) for column in columns)
+            rows.append([model, *(_mark(*pair, notes) for pair in reasons)])
         lines += [*(_as_markdown(rows) if markdown else _as_text(rows)), ""]
     return "\n".join([*lines, *(f"{number}. {note}" for number, note in enumerate(notes, start=1))])
 
 
 def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
-    """(model, form) -> a declaration of a table by the builder: every model as it is, then other forms of some."""
+    """(model, form) -> a declaration by its builder, of a table: every model as it is, then other forms of some."""
     import numpy as np
     import scipy.sparse as sp
 
     from nmf_zoo.models import MODELS
+    from nmf_zoo.models.hierarchies import ARD
 
     def plain(**options: Any) -> Callable[[Any, Any], Any]:
         return lambda build, X: build(X, **options)
@@ -80,6 +85,8 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
 
     found: dict[tuple[str, str], Callable[[Any, Any], Any]] = {(name, ""): plain(rank=1) for name in MODELS}
     found |= {("gamma-nmf", word): plain(rank=1, prior=word) for word in ("hpf", "ard")}
+    found |= {("gamma-nmf", "ard, half-normal"): plain(rank=1, prior=ARD(cells="half-normal"))}
+    found |= {(name, "half-normal"): plain(rank=1, sigma_w=1.0, sigma_h=1.0) for name in ("poisson-nmf", "normal-nmf")}
     found |= {(name, "known beside new"): known(rank=2) for name in MODELS}
     found |= {(name, "all known"): known(rank=1) for name in MODELS}
     found |= {("gamma-nmf", "known_strength"): known(rank=2, known_strength=9.0)}

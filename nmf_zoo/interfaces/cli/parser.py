@@ -204,7 +204,7 @@ def _add_model(parser: Parser, with_rank: bool = True) -> None:
         parser.add_argument("--rank", type=int, required=True, help="number of components")
     text = (
         "A number, one number per component (1,2,3), a file with an array, free, or free:TIE as in nz.free. "
-        "--known is a table, components in columns, or a result: the first components of W."
+        "--known is a table, components in columns, or a result: the first components of W; --known-h of H, in rows."
     )
     group = parser.add_argument_group("hyperparameters of the model", text)
     _add_options(group, "model", catalogue.models(), NOT_HYPERPARAMETERS, explain=False)

@@ -100,7 +100,7 @@ def parse_hyperparameter(argument: Argument, text: str) -> Any:
         return parse_chain(argument.flag, text)
     if argument.name == "prior":
         return parse_prior(argument.flag, text)
-    if argument.name == "known":
+    if argument.name in ("known", "known_h"):
         return read_known(Path(text))
     word, _, tie = text.partition(":")
     if word == "free":
@@ -120,7 +120,7 @@ def parse_hyperparameter(argument: Argument, text: str) -> Any:
 
 
 def read_known(path: Path) -> Any:
-    """Known components: a table of features x components with its labels, or a result."""
+    """Known components: a table with its labels, of features x components or of components x samples, or a result."""
     if path.suffix in RESULTS:
         from nmf_zoo.results.loading import load
 

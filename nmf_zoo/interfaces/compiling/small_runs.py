@@ -60,6 +60,7 @@ MODELS: dict[str, Callable[[], pm.Model]] = {
     "counts with unknown priors": lambda: gamma_nmf(X, K, alpha_h=free(), mean_h=free(tie="obs")),
     "counts with hyperpriors": lambda: _with_hyperpriors(gamma_nmf, X, "alpha_h", "mean_h"),
     "counts with known W": lambda: pm.do(gamma_nmf(X, K), {"W": np.full((F, K), 0.5)}),
+    "counts with half-normal priors": lambda: poisson_nmf(X, K, sigma_w=1.0, sigma_h=2.0),
     "counts without priors": lambda: poisson_nmf(X, K),
     "counts with a prior of H": lambda: gap(X, K, alpha_h=2.0),
     "sparse counts with a prior of H": lambda: gap(sp.csr_array(X), K, alpha_h=2.0),

@@ -13,11 +13,11 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import kernel
 from nmf_zoo.kernels.numerics.arrays import copy_table
+from nmf_zoo.kernels.numerics.momentum import BOUND_GROWTH, FASTEST, GROWTH, LARGEST_RATIO, SHRINK
 from nmf_zoo.kernels.numerics.multiplicative import largest_change
 from nmf_zoo.kernels.numerics.special import digamma_and_log_gamma, fast_log
 
-GROWTH, BOUND_GROWTH, SHRINK, FASTEST = 1.05, 1.01, 2.0, 1.0  # as nmf_zoo.inference.shared.acceleration
-LARGEST_LOG = math.log(100.0)  # of the ratio of a cell, by one push
+LARGEST_LOG = math.log(LARGEST_RATIO)
 FLOOR, SMALLEST_MEAN, SMALLEST_CELL = 1e-300, 1e-200, 1e-300
 BOUND, PUSH, PUSH_BOUND, RESIDUAL, BEGUN = range(5)  # places in a climb's numbers
 

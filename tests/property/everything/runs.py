@@ -53,6 +53,7 @@ LIKELY = {  # whole and real numbers that an option is tried with, legal ones fi
 ODD = ("-1", "0", "1.5", "True", "None", "'x'", "np.nan", "10**30")
 OTHER = {  # options that are neither words nor numbers
     "moves": ("()", "('scale',)", "('shear',)", "'scale'", "('scale', 'shear')"),
+    "temperatures": ("3", "2", "(1.0, 0.3, 0.0)", "1", "(0.5, 1.0)"),
     "smoothing": ("(1.0, 0.1)", "(0.0, 0.0)", "None"),
 }
 COSTLY = {"particles": ("20", "2", "50"), "sweeps": ("10", "4"), "repeats": ("1", "2"), "explore": ("0", "3")}
