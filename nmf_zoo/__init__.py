@@ -55,6 +55,7 @@ _HOMES = {
     "nmf_zoo.prediction.predictive": ("predict", "predict_blocks", "impute"),
     "nmf_zoo.prediction.pointwise": ("log_likelihood",),
     "nmf_zoo.verbs.projection": ("project", "projection_model"),
+    "nmf_zoo.workbench.filtering": ("filter",),
     "nmf_zoo.workbench.evidence": ("evidence", "compare_evidence"),
     "nmf_zoo.inference.evidence.bound": ("Bound",),
     "nmf_zoo.inference.evidence.chib": ("Chib",),

@@ -73,6 +73,7 @@ from nmf_zoo.workbench.bounds import RankBound
 from nmf_zoo.workbench.calibrate import calibrate
 from nmf_zoo.workbench.compare_engines import compare_engines
 from nmf_zoo.workbench.evidence import compare_evidence, evidence
+from nmf_zoo.workbench.filtering import filter
 from nmf_zoo.workbench.holdout import Holdout
 from nmf_zoo.workbench.marginal import marginal_expectations, marginal_log_likelihood, marginal_terms, rescale_columns
 from nmf_zoo.workbench.modes import weigh_modes
@@ -143,6 +144,7 @@ __all__ = [
     "log_likelihood",
     "project",
     "projection_model",
+    "filter",
     "evidence",
     "compare_evidence",
     "Bound",

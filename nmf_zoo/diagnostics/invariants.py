@@ -19,7 +19,7 @@ import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.results.groups import DRAWS_ARE, PARTICLES
+from nmf_zoo.results.groups import CHECKED_LABELS, DRAWS_ARE, PARTICLES
 
 RHAT_LIMIT = 1.01
 CLEAR_RHAT = 1.05  # above, more than too few draws is amiss
@@ -105,8 +105,9 @@ def _flat(values: xr.Dataset, draws: xr.Dataset) -> np.ndarray:
 def _rows(draws: xr.Dataset) -> list[str]:
     rows = ["lp"] if "lp" in draws else []
     if "mean" in draws:
-        cells = zip(draws["checked_row"].values, draws["checked_col"].values, strict=True)
-        rows += [f"mean[{row}, {col}]" for row, col in cells]
+        places = zip(CHECKED_LABELS, ("checked_row", "checked_col"), strict=True)
+        cells = (draws[label if label in draws.coords else place].values for label, place in places)
+        rows += [f"mean[{row}, {col}]" for row, col in zip(*cells, strict=True)]
     return rows
 
 

@@ -7,12 +7,14 @@ prior's business.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
 
+from nmf_zoo.errors import InputError
 from nmf_zoo.plots.figure import ACCENT, INK, check_image_shape, clear_frame, intervals, make_figure, what_is_drawn
+from nmf_zoo.results.channels import SBS96, SUBSTITUTIONS, order_of_channels
 from nmf_zoo.results.component_order import component_order, describe_shown
 from nmf_zoo.results.components import component_shares
 from nmf_zoo.results.posterior import INTERVAL
@@ -20,11 +22,19 @@ from nmf_zoo.results.posterior import INTERVAL
 MOST_BARS = 120  # features that can be told apart as bars; above, the top ones are shown
 MOST_IMAGES = 12  # in one line
 TOP = 12
+OF_SUBSTITUTIONS = dict(
+    zip(SUBSTITUTIONS, ("#1ebff0", "#050708", "#e62725", "#9b9a9a", "#86b74a", "#d68f8c"), strict=True)
+)
 FAINTEST = 1e-8  # share that a spectrum still shows
 
 
 def plot_components(
-    idata: Any, *, chain: int | None = None, shape: tuple[int, int] | None = None, weights: str = "W"
+    idata: Any,
+    *,
+    chain: int | None = None,
+    shape: tuple[int, int] | None = None,
+    layout: Literal["sbs96"] | None = None,
+    weights: str = "W",
 ) -> Any:
     """Draw the components in the result's order; returns the matplotlib Figure.
 
@@ -33,9 +43,15 @@ def plot_components(
     idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
     chain : whose draws; None for the chains that are in the mode of the best one, of a fit for the best restart
     shape : (rows, columns) when the features are the pixels of an image, row by row
+    layout : "sbs96" when the features are the 96 channels of single-base substitutions, in any order and any of the
+        usual spellings (A[C>A]A, ACA>AAA, ...): they are drawn in the field's order and colours
     weights : name of W
     """
+    if layout not in (None, "sbs96"):
+        raise InputError("layout", repr(layout), "'sbs96' or None")
     shares = component_shares(idata, chain, weights)
+    if layout is not None:
+        return _channels(shares)
     if shape is not None:
         return _images(shares, shape, _whose(idata, chain, weights))
     if shares.sizes["feature"] <= MOST_BARS:
@@ -116,6 +132,23 @@ def _bars(shares: xr.DataArray) -> Any:
     )
     grid[-1].set_xlim(-0.7, n_features - 0.3)
     figure.suptitle(f"Share of each feature in its component: {what_is_drawn(shares.sizes['draw'])}", fontsize=10)
+    return figure
+
+
+def _channels(shares: xr.DataArray) -> Any:
+    """Bars in the order and the colours that catalogues of mutational signatures have."""
+    order = order_of_channels(shares["feature"].to_numpy())
+    if order is None:
+        got = f"{shares.sizes['feature']} features, such as {str(shares['feature'].to_numpy()[0])!r}"
+        raise InputError("layout", f"'sbs96' with {got}", "the 96 channels, such as 'A[C>A]A' or 'ACA>AAA', each once")
+    figure = _bars(shares.isel(feature=order).assign_coords(feature=[f"{name[0]}{name[2]}{name[6]}" for name in SBS96]))
+    for axes in figure.axes:
+        for bar, name in zip(axes.patches, SBS96, strict=True):
+            bar.set_facecolor(OF_SUBSTITUTIONS[name[2:5]])
+    for place, (name, colour) in enumerate(OF_SUBSTITUTIONS.items()):
+        figure.axes[0].text(
+            (place + 0.5) / 6, 1.02, name, transform=figure.axes[0].transAxes, ha="center", color=colour
+        )
     return figure
 
 

@@ -19,6 +19,7 @@ from nmf_zoo.structure import Array, Factorisation
 LEADING = ("chain", "draw")
 DRAWS_ARE, PARTICLES = "draws_are", "particles"  # an attribute of results whose draws are no steps of a chain
 OF_STATS = {"temperature": ("replica",), "exchange_rate": ("pair",)}  # dims of statistics beside LEADING
+CHECKED_LABELS = ("checked_feature", "checked_obs")  # of the cells that are followed, where the model has labels
 CHECKED_CELLS = 32  # cells of W H whose mixing is followed, whatever the labelling of the components
 
 
@@ -28,6 +29,24 @@ def checked_cells(shape: tuple[int, int]) -> tuple[Array, Array]:
     flat = np.sort(np.random.default_rng(0).choice(n_cells, size=min(CHECKED_CELLS, n_cells), replace=False))
     rows, cols = np.unravel_index(flat, shape)
     return rows, cols
+
+
+class Axis(NamedTuple):
+    """A dim and its labels."""
+
+    dim: str
+    labels: Array
+
+
+def axes_of(structure: Factorisation) -> tuple[Axis, Axis]:
+    """Dims and labels of X: the model's where it has some, else feature and obs, counted from 0."""
+    of_x = structure.dims.get(structure.likelihood.name, ())
+    if len(of_x) != 2:
+        left = structure.W.orient_dims(structure.dims.get(structure.W.name, ("feature", "component")))
+        right = structure.H.orient_dims(structure.dims.get(structure.H.name, ("component", "obs")))
+        of_x = left[0], right[1]
+    feature, obs = (Axis(d, structure.coords.get(d, np.arange(n))) for d, n in zip(of_x, structure.shape, strict=True))
+    return feature, obs
 
 
 def variable_dims(structure: Factorisation, name: str, ndim: int) -> tuple[str, ...]:
@@ -62,7 +81,7 @@ def as_dataset(
 
 
 def stats_dataset(structure: Factorisation, stats: Mapping[str, Array]) -> xr.Dataset:
-    """Sampler statistics, (chain, draw) each, but those of `OF_STATS`; ``mean`` with its cells' labels."""
+    """Sampler statistics, (chain, draw) each, but those of `OF_STATS`; ``mean`` with its cells' places and labels."""
     scalars = {
         name: xr.Variable((*LEADING, *OF_STATS.get(name, ())), value) for name, value in stats.items() if name != "mean"
     }
@@ -72,8 +91,16 @@ def stats_dataset(structure: Factorisation, stats: Mapping[str, Array]) -> xr.Da
         return dataset
     rows, cols = checked_cells(structure.shape)
     dataset["mean"] = (("chain", "draw", "checked_cell"), stats["mean"])
+    labels: dict[str, Any] = {
+        name: ("checked_cell", np.asarray(axis.labels)[places])
+        for name, axis, places in zip(CHECKED_LABELS, axes_of(structure), (rows, cols), strict=True)
+        if axis.dim in structure.coords
+    }
     return dataset.assign_coords(
-        checked_cell=np.arange(len(rows)), checked_row=("checked_cell", rows), checked_col=("checked_cell", cols)
+        checked_cell=np.arange(len(rows)),
+        checked_row=("checked_cell", rows),
+        checked_col=("checked_cell", cols),
+        **labels,
     )
 
 

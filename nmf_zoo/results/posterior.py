@@ -16,6 +16,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.numerics.cells import cell_rates
+from nmf_zoo.results.groups import Axis, axes_of
 from nmf_zoo.results.modes import weighed_modes
 from nmf_zoo.results.trace_storage import MEAN, MOMENTS
 from nmf_zoo.runtime.arguments import needed_shapes, require_memory
@@ -25,13 +26,6 @@ LEADING = ("chain", "draw")
 INTERVAL = (0.05, 0.95)  # of draws, in tables and pictures
 BLOCK = 1 << 23  # bytes of draws that are read at once
 SMALLEST_MEAN = float(np.nextafter(0.0, 1.0))
-
-
-class Axis(NamedTuple):
-    """A dim and its labels."""
-
-    dim: str
-    labels: Array
 
 
 class Draw(NamedTuple):
@@ -179,17 +173,6 @@ def spaced(available: int, wanted: int | None) -> Array:
     if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer) or not 1 <= wanted <= available:
         raise InputError("n_draws", repr(wanted), f"an integer from 1 to {available}, the draws of each chain")
     return np.round(np.linspace(0, available - 1, wanted)).astype(np.int64)
-
-
-def axes_of(structure: Factorisation) -> tuple[Axis, Axis]:
-    """Dims and labels of X: the model's where it has some, else feature and obs, counted from 0."""
-    of_x = structure.dims.get(structure.likelihood.name, ())
-    if len(of_x) != 2:
-        left = structure.W.orient_dims(structure.dims.get(structure.W.name, ("feature", "component")))
-        right = structure.H.orient_dims(structure.dims.get(structure.H.name, ("component", "obs")))
-        of_x = left[0], right[1]
-    feature, obs = (Axis(d, structure.coords.get(d, np.arange(n))) for d, n in zip(of_x, structure.shape, strict=True))
-    return feature, obs
 
 
 def positions_of(axis: Axis, name: str, labels: Any) -> Array:

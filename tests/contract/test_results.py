@@ -321,3 +321,16 @@ def test_what_cannot_be_saved(name, by_nuts, tmp_path):
     with pytest.raises(nz.InputError, match="path: got"):
         nz.save(by_nuts, tmp_path / name)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("how", ["draws", "store", "moments", "smc"])
+def test_followed_cells_carry_labels(how, tmp_path):
+    """Of features and samples, as the table that came in has them."""
+    table = pd.DataFrame([[4, 0, 3], [0, 5, 1]], index=["sun", "rain"], columns=pd.date_range("2024-01-01", periods=3))
+    more = {"store": {"store": tmp_path / "x.zarr"}, "moments": {"keep": "moments"}}
+    more |= {"smc": {"engine": nz.SMC(particles=60)}}
+    run = {"draws": 6, "tune": 6, "chains": 2, "random_seed": 1, "quiet": True, **more.get(how, {})}
+    stats = _compat.group(nz.sample(model=nz.gamma_nmf(table, 1), **run), "sample_stats")
+    rows, cols = stats["checked_row"].to_numpy(), stats["checked_col"].to_numpy()
+    assert stats["checked_feature"].to_numpy().tolist() == table.index[rows].tolist()
+    np.testing.assert_array_equal(stats["checked_obs"].to_numpy(), table.columns.to_numpy()[cols])

@@ -31,3 +31,9 @@ def test_draws_that_do_not_vary_have_no_rhat():
     table = summarise_draws(lp.to_dataset(name="lp"))
     assert table["mean"].tolist() == [0.5]
     assert not np.isfinite(table["rhat"]).any()
+
+
+def test_cells_are_named_by_their_labels():
+    model = nz.gamma_nmf([[4, 0, 3], [0, 5, 1]], 1, coords={"feature": ["sun", "rain"]})
+    idata = nz.sample(6, tune=6, chains=2, random_seed=1, quiet=True, model=model)
+    assert {"mean[sun, 0]", "mean[rain, 2]", "lp"} <= set(nz.summarise(idata).index)

@@ -97,6 +97,12 @@ def test_the_picture(found, method):
     pytest.importorskip("matplotlib")
     table = found if method == "bound" else select(method=nz.Holdout(draws=5, max_iter=50))
     assert nz.plot_rank(table)._repr_png_().startswith(b"\x89PNG")
+    (axes,) = nz.plot_rank(table).axes
+    best = int(table.attrs["best"])
+    combined = table["combined"].sel(rank=best).item()
+    assert axes.get_ylabel().endswith(f"nats from that of {best} ({combined:,.1f})")
+    (line,) = axes.containers[0].lines[:1]
+    np.testing.assert_allclose(line.get_ydata(), table["combined"] - combined)
     with pytest.raises(InputError, match="table: got"):
         nz.plot_rank(table[["estimate"]])
 

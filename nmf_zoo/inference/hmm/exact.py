@@ -123,10 +123,15 @@ def finish(
 
 
 def _recursions(problem: ExactProblem, W: Array, values: Mapping[str, Array]) -> Recursions:
-    prior = problem.structure.H.prior
+    return recursions_of(problem.structure, problem.samples, W, values)
+
+
+def recursions_of(structure: Factorisation, samples: Samples, W: Array, values: Mapping[str, Array]) -> Recursions:
+    """At these parameters."""
+    prior = structure.H.prior
     assert isinstance(prior, BasisChainPrior)
     law = (np.array(np.broadcast_to(part, (W.shape[1], 1))[:, 0]) for part in prior.law(values))
-    return Recursions(problem.samples.counts(W), problem.samples.base, W, Chain(*law))
+    return Recursions(samples.counts(W), samples.base, W, Chain(*law))
 
 
 def _look(problem: ExactProblem, W: Array, values: dict[str, Array]) -> ExactState:

@@ -58,6 +58,19 @@ class Recursions:
                 return -math.inf, impossible
         return total, WITHOUT_DATA
 
+    def filtered(self) -> tuple[float, int, Array]:
+        """As :meth:`log_likelihood`, with P(component k is on at t | X up to t), (T, K)."""
+        rows, total, marginals = self._rows(self.block), 0.0, np.zeros((self.n_times, self.rank))
+        is_on = (np.arange(self.n_states)[:, None] >> np.arange(self.rank) & 1).astype(np.float64)
+        for first, last in self._spans():
+            found, impossible = filter_block(rows, self.counts, self.tables, self.chain, first, last)
+            total += found
+            if impossible != WITHOUT_DATA:
+                return -math.inf, impossible, marginals
+            marginals[first:last] = np.minimum(rows.filtered[1 : last - first + 1] @ is_on, 1.0)
+            rows.filtered[0] = rows.filtered[last - first]
+        return total, WITHOUT_DATA, marginals
+
     def smooth(self) -> tuple[float, int, Sums]:
         """As :meth:`log_likelihood`, with the smoother's sums."""
         sums = Sums(
