@@ -261,13 +261,15 @@ class GammaPoissonNMF(_Factorisation):
 
 
 class ItakuraSaitoNMF(_Factorisation):
-    """Itakura-Saito factorisation of power spectra: x_nf ~ Exponential(mean h_n . w_f), H inverse-gamma, W free.
+    """Itakura-Saito factorisation of power spectra: x_nf ~ Exponential(mean h_n . w_f), W and H inverse-gamma.
 
     Parameters
     ----------
     n_components : number of components
     alpha : shape of the inverse-gamma prior of the activations
     beta : its scale; None: such that it is at the scale of the data
+    alpha_w : shape of the components' inverse-gamma prior, at the scale 1, which is worth so many cells. With it every
+        X can be fitted, one sample or powers of 0 too; None: components are free, and X must say enough of them
     engine : "vb" or "em", or options such as ``nz.EM()``
     max_iter, tol, restarts, search, random_state, n_jobs : as of :class:`GammaPoissonNMF`
 
@@ -286,7 +288,7 @@ class ItakuraSaitoNMF(_Factorisation):
     """
 
     _takes_sparse = False
-    draws, tune = 500, 500  # of samplers, which take no free W
+    draws, tune = 500, 500
 
     def __init__(
         self,
@@ -294,6 +296,7 @@ class ItakuraSaitoNMF(_Factorisation):
         *,
         alpha: float = 1.0,
         beta: float | None = None,
+        alpha_w: float | None = 1.0,
         engine: Any = "vb",
         max_iter: int = 1000,
         tol: float = 1e-4,
@@ -302,7 +305,7 @@ class ItakuraSaitoNMF(_Factorisation):
         random_state: Any = None,
         n_jobs: int | None = None,
     ):
-        self.n_components, self.alpha, self.beta = n_components, alpha, beta
+        self.n_components, self.alpha, self.beta, self.alpha_w = n_components, alpha, beta, alpha_w
         self.engine, self.max_iter, self.tol = engine, max_iter, tol
         self.restarts, self.search = restarts, search
         self.random_state, self.n_jobs = random_state, n_jobs
@@ -312,8 +315,9 @@ class ItakuraSaitoNMF(_Factorisation):
         self.beta_ = mean * alpha if self.beta is None else self._positive("beta")
 
     def _declare(self, X: Any) -> pm.Model:
+        of_w = {} if self.alpha_w is None else {"alpha_w": self._positive("alpha_w"), "beta_w": self.alpha_w}
         with under_names(alpha_h="alpha", beta_h="beta"):
-            return is_nmf(X, self.n_components, alpha_h=self.alpha, beta_h=self.beta_)
+            return is_nmf(X, self.n_components, alpha_h=self.alpha, beta_h=self.beta_, **of_w)
 
     def _declare_stream(self, n_features: int) -> pm.Model:
         shape = (n_features, 1)

@@ -11,6 +11,7 @@ import pytest
 import nmf_zoo as nz
 from nmf_zoo.errors import UnsupportedModel
 from nmf_zoo.inference import registry
+from nmf_zoo.inference.hmm.chains import formulas_of
 from nmf_zoo.inference.registry import require_support, resolve_engine, verdict
 from nmf_zoo.streaming.stream import _resolve as resolve_stream
 from nmf_zoo.structure import ChainPrior, Parameter
@@ -76,6 +77,11 @@ def test_what_asks_the_chain_itself_works():
     assert structure.H.log_density(values["H"], {}) == -8.0
     others = structure.log_likelihood(values["W"], values["H"], values) + structure.W.log_density(values["W"], {})
     assert structure.log_joint(values) == pytest.approx(others - 8.0)
+
+
+def test_there_are_no_formulas_for_it():
+    with pytest.raises(UnsupportedModel, match="unheard-of chain, and its updates are for binary chains or"):
+        formulas_of(unheard().H.prior)
 
 
 def test_it_is_described():

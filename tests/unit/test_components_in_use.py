@@ -11,19 +11,19 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.interfaces.cli.show import summary_lines
 from tests.results import idata_of
 
-F, N = 7, 8
+F, N, ARD = 7, 8, nz.ARD()
 pytestmark = pytest.mark.filterwarnings("ignore:X. .* no positive observed cell")
 
 
-def result(sizes, relevance=None):
+def result(sizes, relevance=None, prior=ARD):
     """Draws (chain, draw) of components of these sizes, (chain, draw, component)."""
     sizes = np.asarray(sizes, dtype=np.float64)
     rank = sizes.shape[-1]
     arrays = {"W": np.ones((*sizes.shape[:2], F, rank)), "H": np.tile(sizes[..., None] / (F * N), N)}
     model = nz.gamma_nmf(np.ones((F, N)), rank)
     if relevance is not None:
-        model = nz.gamma_nmf(np.ones((F, N)), rank, prior="ard")
-        arrays["relevance"] = np.asarray(relevance, dtype=np.float64)
+        model = nz.gamma_nmf(np.ones((F, N)), rank, prior=prior)
+        arrays[prior.name] = np.asarray(relevance, dtype=np.float64)
     return idata_of(model, **arrays)
 
 
@@ -42,6 +42,23 @@ def test_the_relevance_is_squared_and_both_must_be_large():
     sizes = [[[8, 8, 0.01, 8]]]
     assert nz.components_in_use(result(sizes, [[[1, 0.25, 1, 0.2]]])).attrs["count"] == 2  # 0.0625, 0.04
     assert nz.components_in_use(result(sizes, [[[1, 0.25, 1, 0.2]]]), least=0.04).attrs["count"] == 3
+
+
+@pytest.mark.parametrize(
+    ("cells", "law", "power"),
+    [
+        ("exponential", "inverse-gamma", 1.0),
+        ("exponential", "gamma", -1.0),
+        ("half-normal", "inverse-gamma", 2.0),
+        ("half-normal", "gamma", -2.0),
+    ],
+)
+def test_a_relevance_of_any_form_is_that_of_the_mean(cells, law, power):
+    """0.25 of the largest mean is 0.0625 of its product, 0.2 is 0.04."""
+    means = np.array([1.0, 0.25, 1.0, 0.2])
+    found = result([[[8, 8, 0.01, 8]]], [[means**power]], nz.ARD(cells=cells, law=law))
+    assert nz.components_in_use(found).attrs["count"] == 2
+    assert nz.components_in_use(found, least=0.039).attrs["count"] == 3
 
 
 @pytest.mark.parametrize(

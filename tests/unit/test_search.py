@@ -251,9 +251,12 @@ def test_few_starts(model):
 
 @pytest.mark.filterwarnings("ignore:X. .*no positive observed cell")
 @pytest.mark.parametrize("engine", ["em", "vb", "mcem"])
-def test_a_table_without_counts_is_searched(engine):
-    empty = np.zeros((3, 4), dtype=int)
-    model = nz.gap(empty, 2) if engine == "mcem" else nz.gamma_nmf(empty, 2)
+def test_a_table_of_one_count_is_searched(engine):
+    """Most rows and columns are empty; of none at all a model can't be declared."""
+    counts = np.zeros((3, 4), dtype=int)
+    counts[1, 2] = 1
+    with pytest.warns(nz.NmfZooWarning, match="no positive observed cell"):
+        model = nz.gap(counts, 2) if engine == "mcem" else nz.gamma_nmf(counts, 2)
     found = nz.fit(engine=engine, search=nz.Search(fits=9), max_iter=5, tol=0, model=model, **RUN)
     assert np.all(np.isfinite(search_of(found)["objective"]))
 

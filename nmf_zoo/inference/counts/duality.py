@@ -15,7 +15,12 @@ data less the background, r the prior's rate::
     P(u) = |A u - y|^2 / (2 sigma^2) + r . u,    D(l) = -sigma^2 |l|^2 / 2 - l . y    for r + A' l >= 0
 
 theta is scaled, and l moved along the ones, until they are feasible: whatever the fit, the gap P - D is an upper bound
-of what it lacks to the optimum, in nats.
+of what it lacks to the optimum, in nats. With half-normal priors, q u^2 / 2 in P, all theta >= 0 and all l are: then D
+has, in the place of the constraint and of the last sum, the least over u >= 0 of::
+
+    s u + q u^2 / 2 - p log u,      at u = (sqrt(s^2 + 4 q p) - s) / (2 q)
+
+with s = d - sum_c theta_c v_c, or r + A' l and p = 0.
 """
 
 from __future__ import annotations
@@ -44,15 +49,26 @@ def poisson_gap(structure: Factorisation, which: int, u: Array, v: Array, pull: 
     mean = mean / structure.exposure_at(rows, cols)
     slopes = sp.csr_array((x / mean, (own, other)), shape=(len(u), len(v))) @ v
     drag, power = (np.broadcast_to(part, u.shape) for part in (pull.drag, pull.power))
+    primal = np.sum(drag * u) - np.sum(xlogy(power, u)) - np.sum(xlogy(x, mean))
+    if pull.curve is not None:
+        dual = np.sum(x - xlogy(x, mean)) - np.sum(x / mean * offset) + _least(drag - slopes, pull.curve, power)
+        return float(primal + np.sum(pull.curve * u**2) / 2 - dual)
     with np.errstate(divide="ignore", invalid="ignore"):
         room = np.where(slopes > 0, drag * np.where(power > 0, INSIDE, 1.0) / slopes, np.inf)
     scale = np.minimum(room.min(axis=1), 1.0)
     slack = drag - scale[:, None] * slopes
-    primal = np.sum(drag * u) - np.sum(xlogy(power, u)) - np.sum(xlogy(x, mean))
     theta = scale[own] * x / mean
     dual = np.sum(x - xlogy(x, x / theta)) - theta @ offset
     dual += np.sum(power - xlogy(power, np.divide(power, slack, out=np.ones_like(slack), where=power > 0)))
     return float(primal - dual)
+
+
+def _least(slope: Array, curve: Array, power: Array | float = 0.0) -> float:
+    """The sum over cells of the least that slope u + curve u^2 / 2 - power log u is for u >= 0."""
+    root = np.hypot(slope, 2.0 * np.sqrt(curve * power))
+    away = slope > 0  # where the difference of the two would lose digits
+    u = np.where(away, 2.0 * power / np.where(away, root + slope, 1.0), (root - slope) / (2.0 * curve))
+    return float(np.sum(slope * u + curve * u**2 / 2 - xlogy(power, u)))
 
 
 class Squares(NamedTuple):
@@ -71,18 +87,25 @@ class Squares(NamedTuple):
     along: Array
 
 
-def normal_gap(structure: Factorisation, H: Array, rate: Array, values: Mapping[str, Array]) -> float:
-    """Of H (K, N) at a known W; ``rate`` broadcasts to H, zeros without a prior. Listed cells stay a list."""
+def normal_gap(
+    structure: Factorisation, H: Array, rate: Array, values: Mapping[str, Array], curve: Array | None = None
+) -> float:
+    """Of H (K, N) at a known W; ``rate`` broadcasts to H, zeros without a prior. Listed cells stay a list.
+
+    ``curve`` : precisions of a half-normal prior, which broadcast to H
+    """
     W = structure.W.value(values)
     variance = float(np.square(structure.likelihood.parameters["sigma"].resolve(values)))
     found = (_dense if isinstance(structure.data, Dense) else _listed)(structure, W, H)
     primal = float(np.sum(found.errors)) / (2 * variance) + float(np.sum(rate * H))
     short = rate + found.slopes / variance
-    along = found.along
+    along, of_squares = found.along, 0.0
     step = np.max(np.divide(-short, along, out=np.zeros_like(along), where=along > 0), axis=0, initial=0.0)
+    if curve is not None:
+        step, of_squares = np.zeros_like(step), float(np.sum(curve * H**2)) / 2 - _least(short, curve)
     squares = found.errors / variance**2 + 2.0 * step * found.sums / variance + step**2 * found.cells
     of_data = found.products / variance + step * found.totals
-    return primal + variance * float(np.sum(squares)) / 2 + float(np.sum(of_data))
+    return primal + variance * float(np.sum(squares)) / 2 + float(np.sum(of_data)) + of_squares
 
 
 def _dense(structure: Factorisation, W: Array, H: Array) -> Squares:

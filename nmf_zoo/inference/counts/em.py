@@ -476,14 +476,14 @@ def _divergence(problem: EMProblem, state: EMState) -> np.float64:
 def _gap(problem: EMProblem, state: EMState) -> dict[str, Any]:
     """Of a convex problem: see :mod:`nmf_zoo.inference.counts.duality`."""
     structure, loss, sides = problem.structure, problem.loss, problem.sides
-    is_curved = any(side.is_half_normal for side in sides)  # the duals are for linear priors and logarithms
-    if structure.unknowns or problem.constrained or is_curved or not is_refit(sides):
+    if structure.unknowns or problem.constrained or not is_refit(sides):
         return {}
     if isinstance(loss, NormalLoss):
         if not has_normal_gap(structure):
             return {}
-        rate = sides[1].prior(state.values)[1] if sides[1].is_gamma else np.zeros((1, 1))
-        return {"duality_gap": np.float64(normal_gap(structure, state.Ht.T, rate.T, state.values))}
+        terms = sides[1].terms(problem.options.mode, state.values)
+        curve = terms.curve.T if sides[1].is_half_normal else None
+        return {"duality_gap": np.float64(normal_gap(structure, state.Ht.T, terms.rate.T, state.values, curve))}
     which = int(sides[0].is_fixed)
     u, v = (state.W, state.Ht)[:: -1 if which else 1]
     drag = loss.weights.over_features(v) if which else loss.weights.over_samples(v)

@@ -175,10 +175,11 @@ def move_back(beta, message, stages, chain, pairs, marginals):
     ``stages`` are those of the filter's way forward. Where j components have moved on and the others have not, one more
     splits the joint law of the two times by the old and the new value of that component: message and stage meet there.
     """
-    rank, source, target = chain.p.size, message, beta
-    for j in range(rank - 1, -1, -1):
-        k = rank - 1 - j
-        stay_off, up, down, stay_on = pull_component(target, source, stages[j], chain.p[k], chain.q[k])
+    rank, half, source, target = chain.p.size, beta.size // 2, message, beta
+    for k in range(rank):
+        stage = stages[rank - 1 - k]
+        halves = target[:half], target[half:], stage[:half], stage[half:]  # rows of their own go to SIMD lanes
+        stay_off, up, down, stay_on = pull_component(halves, source, chain.p[k], chain.q[k])
         pairs[k, 0] += stay_off
         pairs[k, 1] += up
         pairs[k, 2] += down
@@ -190,18 +191,21 @@ def move_back(beta, message, stages, chain, pairs, marginals):
 
 
 @summing
-def pull_component(target, source, stage, p, q):
-    """Take one component's transition back; returns the law of its two values (00, 01, 10, 11)."""
-    half = target.size // 2
+def pull_component(halves, source, p, q):
+    """Take one component's transition back; returns the law of its two values (00, 01, 10, 11).
+
+    ``halves``: of the target, and of the stage, where the component is off and where it is on.
+    """
+    off, on, stage_off, stage_on = halves
     stay_off, up, down, stay_on = 0.0, 0.0, 0.0, 0.0
-    for s in range(half):
+    for s in range(off.size):
         to_off, to_on = source[2 * s], source[2 * s + 1]
-        target[s] = p * to_off + (1.0 - p) * to_on
-        target[s + half] = (1.0 - q) * to_off + q * to_on
-        stay_off += stage[s] * to_off
-        up += stage[s] * to_on
-        down += stage[s + half] * to_off
-        stay_on += stage[s + half] * to_on
+        off[s] = p * to_off + (1.0 - p) * to_on
+        on[s] = (1.0 - q) * to_off + q * to_on
+        stay_off += stage_off[s] * to_off
+        up += stage_off[s] * to_on
+        down += stage_on[s] * to_off
+        stay_on += stage_on[s] * to_on
     return p * stay_off, (1.0 - p) * up, (1.0 - q) * down, q * stay_on
 
 
