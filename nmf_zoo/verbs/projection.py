@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
 
+from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.distributions.chains import CHAINS, Recipe
 from nmf_zoo.errors import InputError
@@ -18,7 +19,17 @@ from nmf_zoo.models import gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
 from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
 from nmf_zoo.reading import read
-from nmf_zoo.results.posterior import Axis, axes_of, draws_or_means, mean_over_draws, variable_of
+from nmf_zoo.results.component_order import draws_in_order
+from nmf_zoo.results.posterior import (
+    LEADING,
+    Axis,
+    axes_of,
+    best_chain,
+    draws_or_means,
+    mean_over_draws,
+    variable_of,
+)
+from nmf_zoo.results.trace_storage import MOMENTS
 from nmf_zoo.runtime.arguments import variable_shapes
 from nmf_zoo.structure import (
     Array,
@@ -43,7 +54,7 @@ def project(
     *,
     model: pm.Model,
     engine: Any = None,
-    chain: int = 0,
+    chain: int | None = None,
     mask: Any = None,
     observed: str | None = None,
     exposure: Any = None,
@@ -52,9 +63,9 @@ def project(
 ) -> Result:
     """The activations H of new samples, given W.
 
-    W and the hyperparameters are held at their posterior mean over the draws of one chain, since components swap places
-    between chains; of a fit, chain 0 is the best restart. H of the new samples has the prior that the model gives to H.
-    The uncertainty about W is not carried over: it is small when the old samples are many.
+    W and the hyperparameters are held at their posterior mean over the draws of one chain, components in the order and
+    under the names that tables and pictures have. H of the new samples has the prior that the model gives to H. The
+    uncertainty about W is not carried over: it is small when the old samples are many.
 
     Parameters
     ----------
@@ -64,7 +75,7 @@ def project(
     model : the model that ``idata`` came from
     engine : any engine that can run the model with W known, or its options. None is the first that can of "gibbs",
         "hmm_exact" and "particle_gibbs", which draw, and "em", which finds a point
-    chain : whose W to use
+    chain : whose W to use; None for the best one, of a fit the best restart
     mask, observed, exposure, background : of ``X_new``, as in :func:`~nmf_zoo.poisson_nmf`. Those of the model
         are used again when they are the same for all samples, and must be given when they are not
     arguments : run arguments of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`: draws, random_seed, quiet, ...
@@ -88,7 +99,7 @@ def projection_model(
     X_new: Any,
     *,
     model: pm.Model,
-    chain: int = 0,
+    chain: int | None = None,
     mask: Any = None,
     observed: str | None = None,
     exposure: Any = None,
@@ -102,15 +113,15 @@ def projection_model(
         )
     feature = axes_of(structure)[0]
     X_new, mask = _align(X_new, mask, feature)
-    values = _mean_values(idata, structure, chain)
+    means = _means(idata, structure, chain)
     offsets = {
         "exposure": _offset(structure, "exposure", exposure),
         "background": _offset(structure, "background", background),
     }
-    coords = {"feature": feature.labels, "component": _component_labels(structure)}
+    coords = {"feature": feature.labels, "component": means.labels}
     with new_samples():
-        new = _declare(structure, values, X_new, mask=mask, observed=observed, coords=coords, **offsets)
-    return pm.do(new, {"W": structure.W.value(values)})
+        new = _declare(structure, means.values, X_new, mask=mask, observed=observed, coords=coords, **offsets)
+    return pm.do(new, {"W": structure.W.value(means.values)})
 
 
 def _declare(structure: Factorisation, values: dict[str, Array], X_new: Any, **inputs: Any) -> pm.Model:
@@ -184,17 +195,67 @@ def _tied(array: Array, shape: tuple[int, int]) -> Array:
     return np.array(full[:, :1])
 
 
-def _mean_values(idata: Any, structure: Factorisation, chain: int) -> dict[str, Array]:
+class _Means(NamedTuple):
+    """Values by name, as the model's variables have them, and the labels (K,) of the components; both in order."""
+
+    values: dict[str, Array]
+    labels: Array
+
+
+def _means(idata: Any, structure: Factorisation, chain: int | None) -> _Means:
     """Posterior means, over one chain, of W and the hyperparameters that new samples depend on."""
-    group, shapes = draws_or_means(idata), variable_shapes(structure)
-    if chain not in group["chain"].to_numpy():
-        raise InputError("chain", repr(chain), f"one of {group['chain'].to_numpy().tolist()}")
-    needed = [] if structure.W.is_fixed else [structure.W.name]
+    W, group, shapes = structure.W, draws_or_means(idata), variable_shapes(structure)
+    chains = group["chain"].to_numpy()
+    if chain is not None and chain not in chains:
+        raise InputError("chain", repr(chain), f"one of {chains.tolist()}, or None for the best one")
+    chosen = chains[best_chain(idata)] if chain is None else chain
+    needed = [] if W.is_fixed else [W.name]
     for unknown in (*structure.H.unknowns, *structure.likelihood.unknowns):
         _refuse_untied(unknown, structure.H.shape)
         needed.append(unknown.name)
-    one = group.sel(chain=[chain])
-    return {name: mean_over_draws(variable_of(one, name, shapes[name])[0]).to_numpy() for name in needed}
+    draws = xr.Dataset({name: variable_of(group, name, shapes[name]) for name in needed})
+    if W.is_fixed:  # so are the places of its components
+        one, labels = draws.sel(chain=[chosen]) if needed else draws, _component_labels(structure)
+    else:
+        named, component = _with_one_dim(idata, draws, structure)
+        (one,) = draws_in_order(named, chosen, W.name, structure.H.name, names=needed)
+        labels = one[component].to_numpy()
+    values = {name: mean_over_draws(one[name].transpose(*LEADING, ...)[0]).to_numpy() for name in needed}
+    return _Means(values if W.is_fixed else values | {W.name: W.orient(values[W.name])}, labels)
+
+
+def _with_one_dim(idata: Any, draws: xr.Dataset, structure: Factorisation) -> tuple[Any, Any]:
+    """(the result with draws of W and H in our orientation, components along one dim in all variables; which one)
+
+    The structure knows which dims are of components, also where their names do not say so.
+    """
+    W, H, group = structure.W, structure.H, draws_or_means(idata)
+    feature, component = W.orient_dims(_own_dims(draws[W.name]))
+    own = {W.name: draws[W.name].transpose(*LEADING, feature, component)}
+    if H.name in group and group[H.name].ndim == len(LEADING) + 2:
+        of_h = group[H.name].transpose(*LEADING, ...)
+        own[H.name] = _renamed(of_h, H.orient_dims(_own_dims(of_h))[0], component)
+        own[H.name] = own[H.name].transpose(*LEADING, component, ...)
+    for unknown in H.unknowns:
+        if structure.rank in unknown.variable_shape:
+            array = draws[unknown.name]
+            at = unknown.variable_shape.index(structure.rank)
+            own[unknown.name] = _renamed(array, _own_dims(array)[at], component)
+    others = {str(name): draws[name] for name in draws.data_vars if name not in own}
+    posterior = xr.Dataset({**own, **others})
+    if component not in posterior.coords:
+        posterior = posterior.assign_coords({component: _component_labels(structure)})
+    groups = {name: _compat.group(idata, name) for name in _compat.group_names(idata) if name != MOMENTS}
+    return _compat.inference_data({**groups, "posterior": posterior}, idata.attrs), component
+
+
+def _own_dims(array: xr.DataArray) -> tuple[str, ...]:
+    return tuple(str(dim) for dim in array.dims[len(LEADING) :])
+
+
+def _renamed(array: xr.DataArray, old: Any, new: Any) -> xr.DataArray:
+    """With another dim in place of an old one, whose labels are left out."""
+    return array if old == new else array.drop_vars(old, errors="ignore").rename({old: new})
 
 
 def _refuse_untied(unknown: Unknown, shape: tuple[int, int]) -> None:

@@ -304,6 +304,62 @@ def test_projection_puts_labelled_rows_in_order():
     np.testing.assert_array_equal(nz.read(masked).data.mask, nz.read(again).data.mask)
 
 
+def turned(idata, model):
+    """The same draws, the components of chain 1 the other way round."""
+    structure, posterior = nz.read(model), loaded(idata, "posterior").copy(deep=True)
+    for factor, axis in ((structure.W, -1), (structure.H, -2)):
+        draws = factor.orient(posterior[factor.name].to_numpy())
+        draws[1] = np.flip(draws[1], axis)
+        posterior[factor.name].values = factor.orient(draws)
+    return _compat.with_groups(idata, {"posterior": posterior})
+
+
+def plain_model():
+    with pm.Model() as model:
+        W = pm.Gamma("W", 2, 1, shape=(K, F))
+        alpha = pm.Gamma("alpha", 2, 1, shape=K)
+        pm.Poisson("X", W.T @ pm.Gamma("H", alpha[:, None], 1.0, shape=(K, N)), observed=X)
+    return model
+
+
+@pytest.mark.parametrize("declare", [MODELS["dense"], plain_model])
+def test_projection_has_the_order_of_the_components(declare):
+    """The smaller component was drawn first, and chain 1 numbers them the other way round."""
+    model = declare()
+    structure, rng = nz.read(model), np.random.default_rng(1)
+    of_w = np.tile([[1.0, 0.0], [1.0, 0.0], [0.0, 3.0], [0.0, 3.0]], (2, 3, 1, 1)) + 0.01
+    of_h = np.full((2, 3, K, N), 2.0) + rng.uniform(size=(2, 3, K, N)) / 100
+    arrays = {"W": structure.W.orient(of_w), "H": of_h}
+    if "alpha" in structure.unknowns:
+        arrays["alpha"] = np.tile([2.0, 4.0], (2, 3, 1))
+    idata = idata_of(model, **arrays)
+    idata = turned(idata, model)
+    if "alpha" in structure.unknowns:
+        posterior = loaded(idata, "posterior")
+        posterior["alpha"].values[1] = posterior["alpha"].values[1, :, ::-1].copy()
+        idata = _compat.with_groups(idata, {"posterior": posterior})
+    new = np.array([0, 0, 30, 30])[:, None]  # of the larger component alone
+    for chain in (None, 0, 1):
+        known = nz.read(nz.projection_model(idata, new, model=model, chain=chain))
+        np.testing.assert_allclose(known.W.prior.value, of_w[0, 0, :, ::-1])
+        found = nz.project(idata, new, model=model, chain=chain, engine="em", **QUIET)
+        assert loaded(found, "posterior")["H"][0, 0, 0, 0] > 5 * loaded(found, "posterior")["H"][0, 0, 1, 0]
+        if "alpha" in structure.unknowns:
+            shape = known.H.prior.shape_and_rate({})[0]
+            np.testing.assert_allclose(np.ravel(shape), [4.0, 2.0])
+
+
+def test_projection_takes_the_best_chain_and_the_names():
+    model = MODELS["dense"]()
+    idata = random_idata(model, np.random.default_rng(1))
+    stats = xr.Dataset({"lp": (("chain", "draw"), [[1.0] * 3, [2.0] * 3])})
+    named = nz.name_components(_compat.with_groups(idata, {"sample_stats": stats}), ["first", "second"])
+    best = nz.read(nz.projection_model(named, TABLE, model=model))
+    assert list(best.coords["component"]) == ["first", "second"]
+    chosen = nz.read(nz.projection_model(named, TABLE, model=model, chain=1))
+    np.testing.assert_array_equal(best.W.prior.value, chosen.W.prior.value)
+
+
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array, pd.DataFrame, np.ndarray.tolist])
 def test_projection_takes_every_form_of_x(form):
     model = nz.gamma_nmf(X, K, alpha_h=0.5)
@@ -314,7 +370,7 @@ def test_projection_takes_every_form_of_x(form):
 
 def test_projection_of_a_users_model_keeps_background_and_labels():
     model = two_named_factors()
-    idata = random_idata(model, np.random.default_rng(1))
+    idata = random_idata(model, np.random.default_rng(1), draws=1)
     with pytest.raises(InputError, match="exposure: got None"):
         nz.project(idata, X[:, :2], model=model)
     structure = nz.read(nz.projection_model(idata, X[:, :2], model=model, exposure=2.0))
@@ -328,13 +384,14 @@ def test_projection_of_a_users_model_keeps_background_and_labels():
 def test_projection_by_an_optimiser_finds_the_activations():
     rng = np.random.default_rng(1)
     W, H = rng.gamma(1.0, size=(30, K)), rng.gamma(1.0, 50.0, size=(K, 4))
+    largest_first = np.argsort(-W.sum(axis=0) * H.sum(axis=1))
     model = nz.poisson_nmf(rng.poisson(W @ H), K)
     idata = idata_of(model, W=W[None, None], H=H[None, None])
     result = nz.project(idata, W @ H[:, :2], model=model, engine="em", max_iter=5000, tol=1e-8, **QUIET)
-    np.testing.assert_allclose(loaded(result, "posterior")["H"][0, 0], H[:, :2], rtol=1e-4)
+    np.testing.assert_allclose(loaded(result, "posterior")["H"][0, 0], H[largest_first, :2], rtol=1e-4)
     normal = nz.normal_nmf(W @ H, K)
     result = nz.project(idata, W @ H[:, :2], model=normal, max_iter=5000, tol=1e-8, **QUIET)
-    np.testing.assert_allclose(loaded(result, "posterior")["H"][0, 0], H[:, :2], rtol=1e-4)
+    np.testing.assert_allclose(loaded(result, "posterior")["H"][0, 0], H[largest_first, :2], rtol=1e-4)
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------
