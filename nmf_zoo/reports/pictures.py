@@ -15,8 +15,8 @@ from nmf_zoo.reports.page import paragraph, picture, table
 from nmf_zoo.reports.source import MOST_COMPONENTS, Source
 from nmf_zoo.results.component_order import component_order, describe_shown
 from nmf_zoo.results.components import top_features
-from nmf_zoo.results.components_in_use import components_in_use, relevances_in
-from nmf_zoo.results.factor_draws import read_factors
+from nmf_zoo.results.components_in_use import components_in_use
+from nmf_zoo.results.factor_draws import read_factors, relevances_in
 from nmf_zoo.results.posterior import spaced
 
 TOP = 8  # features of a component in the table

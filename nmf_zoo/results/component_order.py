@@ -5,8 +5,9 @@ says for every draw which of its components is the first, the second, ...: those
 restart) in falling order of what they add to W H, and in every other draw those that match them. Components that the
 model labels keep the places that the best chain has them in, and known ones are where the model puts them.
 
-The group is made at the end of a run. Of a result without it, an older one or another library's, it is made when it is
-asked for. Tables and pictures show the chains that are in the mode of the best one, unless they are asked for a chain.
+The group is made at the end of a run that keeps its draws in memory. Of a result without it, one with ``store=``, an
+older one or another library's, it is made when it is asked for. Tables and pictures show the chains that are in the
+mode of the best one, unless they are asked for a chain.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.labels import writable_labels
-from nmf_zoo.results.factor_draws import FactorDims, factor_dims, log_totals
+from nmf_zoo.results.factor_draws import FactorDims, factor_dims, log_totals, relevances_in
 from nmf_zoo.results.matching import (
     Array,
     Components,
@@ -55,27 +56,52 @@ def component_order(idata: Any, weights: str = "W", activations: str = "H") -> x
         return None
     dims, names = factor_dims(group, weights, activations), _compat.group_names(idata)
     stored, best = _compat.group(idata, GROUP) if GROUP in names else None, best_chain(idata)
-    is_known = stored is not None and _is_of(stored, group, dims)
-    if stored is not None and is_known:
+    if stored is not None and not _is_of(stored, group, dims):
+        stored = None
+    if stored is not None:
         shown = stored["shown"].to_numpy()
-        if not shown.any():  # chains were chosen
-            return stored.assign(shown=("chain", np.arange(len(shown)) == best))
-        if shown[best] or is_aligned(idata):
-            return stored
+        if not shown.any() and (len(shown) == 1 or "fit" in names):  # one chain, or restart, was chosen
+            return _with_shown(stored, np.arange(len(shown)) == best)
+        if shown[best] or (shown.any() and is_aligned(idata)):
+            return _with_shown(stored, shown)
     if is_aligned(idata):
         became = _compat.group(idata, REPORT)["became"].to_numpy()
         order = np.broadcast_to(np.arange(became.shape[1]), (*_lead(group), became.shape[1]))
     else:
         order, became = _matched(group, dims, best)
+    if stored is not None and not stored["shown"].any():  # chains of another mode were chosen: numbers stay
+        same = _places(stored, best, order)
+        order, became = order[..., same], became[:, same]
     is_best = np.arange(len(became)) == best
     found = _dataset(group, dims, order, became, is_best)
     if "fit" in names:
         return found
     lost = np.sum(np.where(became == "matched", 0.0, found["share"].to_numpy()), axis=1)
     found = _dataset(group, dims, order, became, is_best | (lost < MOST_LOST))
-    if stored is not None and is_known and dims.component in stored.coords:  # another mode weighs more than the best
-        return found.assign_coords({dims.component: stored[dims.component]})
-    return found
+    return found if stored is None else _with_names_of(stored, found, best)
+
+
+def _with_shown(order: xr.Dataset, shown: Array) -> xr.Dataset:
+    """The same order, of which these chains are shown."""
+    share = _shares(order["log_size"].to_numpy()[shown])
+    return order.assign(shown=("chain", shown), share=(order["share"].dims, share))
+
+
+def _places(stored: xr.Dataset, best: int, order: Array) -> Array:
+    """(K,) where another order of the same draws has what the stored one has first, second, ..., by the best chain."""
+    return np.argsort(order[best, -1])[stored["order"].to_numpy()[best, -1]]
+
+
+def _with_names_of(stored: xr.Dataset, found: xr.Dataset, best: int) -> xr.Dataset:
+    """Names that somebody gave stay with their components where another chain has become the best one."""
+    component = found["share"].dims[0]
+    if component not in stored.coords:
+        return found
+    names = stored[component].to_numpy()
+    if component in found.coords and np.array_equal(names, found[component].to_numpy()):
+        return found
+    was_at = np.argsort(_places(stored, best, found["order"].to_numpy()))
+    return found.assign_coords({component: names[was_at]})
 
 
 def name_components(
@@ -170,18 +196,24 @@ def _lead(group: xr.Dataset) -> tuple[int, int]:
 
 def _dataset(group: xr.Dataset, dims: FactorDims, order: Array, became: Array, shown: Array) -> xr.Dataset:
     logs = np.take_along_axis(log_totals(group, dims).to_numpy(), order, axis=-1)
-    sizes, component = relative_sizes(logs[shown]).mean(axis=(0, 1)), dims.component
+    component = dims.component
     found = xr.Dataset(
         {
             "order": ((*LEADING, component), order.astype(np.int32)),
             "log_size": ((*LEADING, component), logs),
             "became": (("chain", component), became),
             "shown": ("chain", shown),
-            "share": (component, sizes / max(sizes.sum(), 1e-300)),
+            "share": (component, _shares(logs[shown])),
         },
         attrs={"weights": dims.weights, "activations": dims.activations},
     )
     return found.assign_coords({dim: group[dim] for dim in (*LEADING, component) if dim in group.coords})
+
+
+def _shares(logs: Array) -> Array:
+    """(K,) parts of W H, from the logarithms (chain, draw, K) of what components add to it."""
+    sizes = relative_sizes(logs).mean(axis=(0, 1))
+    return sizes / max(sizes.sum(), 1e-300)
 
 
 def describe_shown(order: xr.Dataset, idata: Any) -> str:
@@ -341,10 +373,15 @@ def with_names(group: xr.Dataset, order: xr.Dataset, dims: FactorDims) -> xr.Dat
     return group.assign_coords({dim: names for dim in {dims.component, dims.own} if dim in group.dims})
 
 
-def reordered(group: xr.Dataset, dims: FactorDims, order: Array) -> xr.Dataset:
-    """Every variable with a dim of components, draw by draw; ``order`` (chain, draw, component)."""
-    own = {dims.component, dims.own}
-    first = order[0, 0]
+def reordered(group: xr.Dataset, dims: FactorDims, order: Array, relevances: Sequence[str] = ()) -> xr.Dataset:
+    """Every variable with a dim of components, draw by draw; ``order`` (chain, draw, component).
+
+    Relevances, these and those of :class:`~nmf_zoo.ARD`, have a value for each component whatever their dim is called.
+    """
+    own, first = {dims.component, dims.own}, order[0, 0]
+    for array in (group[name] for name in {*relevances, *relevances_in(group)} if name in group):
+        others = set(array.dims) - {*LEADING, dims.feature, dims.obs}
+        own |= others if array.ndim == len(LEADING) + 1 and array.size == order.size else set()
     if np.all(order == np.arange(len(first))):
         return group
     if np.all(order == first):

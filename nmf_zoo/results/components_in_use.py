@@ -11,12 +11,10 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.results.component_order import component_order, reordered, with_names
 from nmf_zoo.results.components import with_known_weights
-from nmf_zoo.results.factor_draws import factor_dims, log_of, log_totals
+from nmf_zoo.results.factor_draws import RELEVANCES, factor_dims, log_of, log_totals, relevances_in
 from nmf_zoo.results.posterior import INTERVAL, LEADING, draws_or_means
 
 LEAST = 0.05
-# of nz.ARD -> the power of it that components' sizes follow
-RELEVANCES = {"relevance": 2.0, "relevance_rate": -2.0, "relevance_variance": 1.0, "relevance_precision": -1.0}
 
 
 def components_in_use(
@@ -75,7 +73,7 @@ def components_in_use(
     """
     if isinstance(least, bool) or not isinstance(least, int | float | np.number) or not 0 < least <= 1:
         raise InputError("least", repr(least), "a number above 0 and at most 1")
-    group = _chosen(idata, chain, weights, activations)
+    group = _chosen(idata, chain, weights, activations, relevance)
     factors = with_known_weights(idata, group, weights)
     dims = factor_dims(factors, weights, activations)
     if dims.obs is None:
@@ -100,12 +98,13 @@ def components_in_use(
     return table.assign_attrs(_answer(count.to_numpy().ravel(), logs.sizes["component"], least))
 
 
-def _chosen(idata: Any, chain: int | None, weights: str, activations: str) -> xr.Dataset:
+def _chosen(idata: Any, chain: int | None, weights: str, activations: str, relevance: str | None) -> xr.Dataset:
     """The draws of one chain, of the best restart of a fit, or of all chains; their components in order."""
     group, found = draws_or_means(idata), component_order(idata, weights, activations)
     if found is not None:
         dims = factor_dims(group, weights, activations)
-        group = with_names(reordered(group, dims, found["order"].to_numpy()), found, dims)
+        named = () if relevance is None else (relevance,)
+        group = with_names(reordered(group, dims, found["order"].to_numpy(), named), found, dims)
     if chain is None:
         return group.isel(chain=[0]) if "fit" in _compat.group_names(idata) else group
     if chain not in group["chain"].to_numpy():
@@ -116,11 +115,6 @@ def _chosen(idata: Any, chain: int | None, weights: str, activations: str) -> xr
 def _is_large(logs: xr.DataArray, least: float) -> xr.DataArray:
     """Of at least this part of the largest; where all are 0, none."""
     return (logs >= logs.max("component") + np.log(least)) & np.isfinite(logs)
-
-
-def relevances_in(variables: Any) -> list[str]:
-    """Names of what :class:`~nmf_zoo.ARD` declares among these."""
-    return [name for name in RELEVANCES if name in variables]
 
 
 def _relevances(group: xr.Dataset, name: str, rank: int, *, is_asked: bool) -> xr.DataArray | None:

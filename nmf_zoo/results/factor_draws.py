@@ -12,6 +12,14 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.results.matching import Components
 from nmf_zoo.results.posterior import LEADING, draw_parts
 
+# what nz.ARD declares -> the power of it that components' sizes follow
+RELEVANCES = {"relevance": 2.0, "relevance_rate": -2.0, "relevance_variance": 1.0, "relevance_precision": -1.0}
+
+
+def relevances_in(variables: Any) -> list[str]:
+    """Names of what :class:`~nmf_zoo.ARD` declares among these."""
+    return [name for name in RELEVANCES if name in variables]
+
 
 def weights_of(group: xr.Dataset, weights: str, activations: str) -> tuple[xr.DataArray, Any]:
     """The weights, and which of their dims is the component's: the one they share with H, else their last."""

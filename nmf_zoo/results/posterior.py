@@ -131,13 +131,19 @@ def best_chain(idata: Any) -> int:
     Where modes have been weighed, of the heaviest: lp is a density at draws, and not what a mode weighs.
     """
     modes = weighed_modes(idata)
-    eligible = None if modes is None else modes["mode_of_chain"].to_numpy() == 0
+    eligible = None if modes is None else _in_heaviest(modes["mode_of_chain"].to_numpy())
     if "fit" not in _compat.group_names(idata) and "sample_stats" in _compat.group_names(idata):
         stats = _compat.group(idata, "sample_stats")
         if "lp" in stats:
             lp = stats["lp"].mean("draw").to_numpy()
             return int(np.argmax(lp if eligible is None else np.where(eligible, lp, -np.inf)))
     return 0 if eligible is None else int(np.argmax(eligible))
+
+
+def _in_heaviest(mode_of_chain: Array) -> Array | None:
+    """Which chains are in the heaviest mode of those that are there; None where all were passed over (-1)."""
+    weighed = mode_of_chain[mode_of_chain >= 0]
+    return mode_of_chain == weighed.min() if weighed.size else None
 
 
 def _group_names(idata: Any) -> list[str]:

@@ -13,6 +13,7 @@ from nmf_zoo.results import component_order as component_order_module
 from nmf_zoo.results.component_order import GROUP, component_order, draws_in_order
 from nmf_zoo.results.components import component_shares, component_sizes, mean_weights
 from nmf_zoo.results.modes import BY_MODE, MODES
+from nmf_zoo.results.posterior import best_chain
 
 F, N, K = 6, 9, 3
 W = np.kron(np.eye(K), np.ones((2, 1)))  # (feature, component): two features each
@@ -250,3 +251,66 @@ def test_the_heaviest_mode_decides_once_modes_are_weighed():
     by_mode = {name: ("mode", np.zeros(2)) for name in BY_MODE}
     modes = xr.Dataset({**by_mode, "mode_of_chain": ("chain", [1, 0])}, coords={"chain": [0, 1]})
     assert component_order(_compat.with_groups(stored, {MODES: modes}))["shown"].to_numpy().tolist() == [False, True]
+
+
+def in_modes(idata, mode_of_chain):
+    by_mode = {name: ("mode", np.zeros(3)) for name in BY_MODE}
+    coords = {"chain": _compat.group(idata, "posterior")["chain"]}
+    modes = xr.Dataset({**by_mode, "mode_of_chain": ("chain", mode_of_chain)}, coords=coords)
+    return _compat.with_groups(idata, {MODES: modes})
+
+
+@pytest.mark.parametrize(("mode_of_chain", "best"), [([0, 1, 1], 0), ([-1, 2, 2], 1), ([-1, 2, 1], 2), ([-1] * 3, 1)])
+def test_the_best_chain_is_in_the_heaviest_mode_that_is_left(mode_of_chain, best):
+    idata = result([*CHAINS, *CHAINS[:1]], lp=[2.0, 3.0, 1.0])
+    assert best_chain(in_modes(idata, mode_of_chain)) == best
+
+
+def of_two_modes():
+    """Chains 2 and 3, which number components differently, have other components than chains 0 and 1."""
+    orders = [[[0, 1, 2]] * 5, [[2, 0, 1]] * 5, [[0, 1, 2]] * 5, [[2, 0, 1]] * 5]
+    idata = result(orders, lp=[4.0, 3.0, 2.0, 1.0])
+    posterior = _compat.group(idata, "posterior").copy(deep=True)
+    posterior["W"][2:] = np.roll(posterior["W"][2:].to_numpy(), 1, axis=2)
+    idata = _compat.with_groups(idata, {"posterior": posterior})
+    order = component_order(idata)
+    assert order["shown"].to_numpy().tolist() == [True, True, False, False]
+    return _compat.with_groups(idata, {GROUP: order})
+
+
+def test_chosen_chains_have_shares_of_their_own():
+    sizes = np.broadcast_to(SIZES, (2, 5, 3)).copy()
+    sizes[1] = [1.0, 4.0, 9.0]
+    idata = result([CHAINS[0]] * 2, sizes=sizes, lp=[2.0, 1.0])
+    idata = _compat.with_groups(idata, {GROUP: component_order(idata)})
+    np.testing.assert_allclose(component_order(idata)["share"], np.array([6.5, 6.5, 1.0]) / 14, rtol=0.05)
+    for chain, share in ((0, [9, 4, 1]), (1, [4, 9, 1])):
+        found = component_order(idata.sel(chain=[chain]))
+        np.testing.assert_allclose(found["share"], np.array(share) / 14, rtol=0.05)
+
+
+def test_all_chosen_chains_that_agree_are_shown():
+    idata = of_two_modes()
+    found = component_order(idata.sel(chain=[2, 3]))
+    assert found["shown"].to_numpy().tolist() == [True, True]
+    np.testing.assert_array_equal(found["order"][0, -1], _compat.group(idata, GROUP)["order"][2, -1])
+    one = component_order(idata.sel(chain=[2]))
+    np.testing.assert_array_equal(one["order"], _compat.group(idata, GROUP)["order"][[2]])
+    first = [nz.top_features(idata.sel(chain=[2, 3]), 1, chain=chain)["feature"].tolist() for chain in (None, 2, 3)]
+    assert first[0] == first[1] == first[2]
+
+
+def test_names_stay_with_their_components_where_another_chain_becomes_the_best():
+    """In the heavier mode what was the largest component is the second one."""
+    sizes = np.broadcast_to(SIZES, (2, 5, 3)).copy()
+    sizes[1] = [1.0, 4.0, 9.0]
+    idata = result([CHAINS[0]] * 2, sizes=sizes, lp=[2.0, 1.0])
+    order = component_order(idata).assign(shown=("chain", [True, False]))  # as if they were apart
+    names = {"f2": "large", "f4": "middle", "f0": "small"}
+    named = nz.name_components(_compat.with_groups(idata, {GROUP: order}), list(names.values()))
+    heavier = in_modes(named, [1, 0])
+    table = nz.top_features(heavier, 1, chain=1)
+    assert table["feature"].tolist() == ["f4", "f2", "f0"]
+    assert table["component"].tolist() == ["middle", "large", "small"]
+    plain = nz.top_features(in_modes(_compat.with_groups(idata, {GROUP: order}), [1, 0]), 1, chain=1)
+    assert plain["component"].tolist() == [0, 1, 2]

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 
 import nmf_zoo as nz
+from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.interfaces.cli.show import summary_lines
 from tests.results import idata_of
@@ -59,6 +60,24 @@ def test_a_relevance_of_any_form_is_that_of_the_mean(cells, law, power):
     found = result([[[8, 8, 0.01, 8]]], [[means**power]], nz.ARD(cells=cells, law=law))
     assert nz.components_in_use(found).attrs["count"] == 2
     assert nz.components_in_use(found, least=0.039).attrs["count"] == 3
+
+
+@pytest.mark.parametrize("name", ["relevance", "tau"])
+@pytest.mark.parametrize("is_switching", [False, True])
+def test_a_relevance_with_a_dim_of_its_own_keeps_to_its_component(name, is_switching):
+    """As PyMC has it without dims; the component that is in use was drawn last, and may change places."""
+    large = np.array([[[False, True], [is_switching, not is_switching], [False, True]]])
+    blocks = np.array([[1.0] * 3 + [0.0] * 4, [0.0] * 3 + [1.0] * 4])  # (component, feature)
+    arrays = {"W": np.where(large[..., None, :], blocks[1][:, None], blocks[0][:, None])}
+    arrays["H"] = np.tile(np.where(large, 9.0, 6.0)[..., None], N)
+    idata = idata_of(nz.gamma_nmf(np.ones((F, N)), 2), **arrays)
+    relevance = (("chain", "draw", f"{name}_dim_0"), np.where(large, 1.0, 0.1))
+    posterior = _compat.group(idata, "posterior").assign({name: relevance}).assign_coords({f"{name}_dim_0": [0, 1]})
+    found = nz.components_in_use(_compat.with_groups(idata, {"posterior": posterior}), relevance=name)
+    assert found["probability"].values.tolist() == [[1.0, 0.0]]
+    if name == "relevance":
+        aligned = nz.align(_compat.with_groups(idata, {"posterior": posterior}))
+        assert nz.components_in_use(aligned)["probability"].values.tolist() == [[1.0, 0.0]]
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,8 @@ def _mode_lines(idata: Any) -> Iterator[str]:
 
 def _in_use_lines(idata: Any, names: set[Any]) -> Iterator[str]:
     """How many components are in use, where a relevance shrinks those that are not."""
-    from nmf_zoo.results.components_in_use import components_in_use, relevances_in
+    from nmf_zoo.results.components_in_use import components_in_use
+    from nmf_zoo.results.factor_draws import relevances_in
 
     if relevances_in(names) and {"W", "H"} <= names:
         yield f"in use      {components_in_use(idata).attrs['answer']}"
