@@ -117,9 +117,15 @@ def test_the_drawn_scale_is_kept_on_request():
 
 def test_raw_draws_are_kept_and_stay_the_first_ones():
     idata, _ = shuffled()
-    twice = nz.align(nz.align(idata))
-    xr.testing.assert_identical(group(twice, "unaligned_posterior")["W"], group(idata)["W"])
-    assert np.all(group(twice, "alignment")["order"] == np.arange(K))
+    once = nz.align(idata)
+    turned = {name: group(once)[name].mean(("chain", "draw")).isel(component=[1, 2, 0]) for name in ("W", "H")}
+    for twice, expected in ((nz.align(once), [0, 1, 2]), (nz.align(once, xr.Dataset(turned)), [1, 2, 0])):
+        raw, report = group(twice, "unaligned_posterior")["W"], group(twice, "alignment")
+        xr.testing.assert_identical(raw, group(idata)["W"])
+        np.testing.assert_array_equal(report["order"], group(once, "alignment")["order"][..., expected])
+        found = np.take_along_axis(raw.to_numpy(), report["order"].to_numpy()[..., None, :], -1)
+        found = found / report["factor"].to_numpy()[..., None, :]
+        np.testing.assert_allclose(group(twice)["W"], found, rtol=1e-12)
 
 
 def test_other_variables_of_components_are_reordered_and_others_are_not():
