@@ -90,7 +90,7 @@ def export(
     source = _Source(chains, weights, activations)
     tables = dict(_tables(source, _is_judged(source, diagnostics)))
     order = component_order(idata, weights, activations)
-    whose = f"chain {chain}" if chain is not None or order is None else describe_shown(order, idata)
+    whose = f"chain {chains[0]['chain'].item()}" if chain is not None or order is None else describe_shown(order, idata)
     with replacing(folder, "folder") as partial:
         partial.mkdir()
         for name, table in tables.items():

@@ -136,7 +136,7 @@ def _labels(array: xr.DataArray, dim: Any) -> np.ndarray:
 
 
 def mean_weights(idata: Any, weights: str = "W", activations: str = "H") -> pd.DataFrame:
-    """The posterior mean of W (features, components), labelled: of all chains once they are aligned, else of the best.
+    """The posterior mean of W (features, components), labelled: of the best chain; of aligned draws of all in its mode.
 
     Components have the result's order. Of draws as they are: a column has the scale that it was sampled with.
     """

@@ -103,6 +103,8 @@ def test_new_samples_of_known_components(here, idata, model):
     exposures, W = pd.read_csv("tables/exposures.csv"), pd.read_csv("tables/W.csv")
     assert len(exposures) == 4
     assert np.all(W["sd"] < 1e-12)
+    assert "of chain None" not in Path("tables/README.md").read_text()
+    assert "of chain " in Path("tables/README.md").read_text()
 
 
 def test_many_cells_are_not_judged_unasked(here, idata, monkeypatch):
