@@ -103,7 +103,7 @@ def align(
     aligned = reordered(_rescaled(group, factors, factor), dims, order)
     if own is not None:
         aligned = with_names(aligned, own, dims)
-    order_of_raw, factor_of_raw = _since_raw(idata, order, np.take_along_axis(factor, order, -1))
+    order_of_raw, factor_of_raw = _since_raw(idata, weights, order, np.take_along_axis(factor, order, -1))
     report = _report(aligned, factors, chosen, (order_of_raw, factor_of_raw, cosine))
     if (modes := weighed_modes(idata)) is not None:
         report = report.assign(mode=("chain", modes["mode_of_chain"].to_numpy()))
@@ -113,12 +113,14 @@ def align(
     return _compat.inference_data({**groups, "posterior": aligned, RAW: raw, REPORT: report}, attrs)
 
 
-def _since_raw(idata: Any, order: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``order`` and ``factor`` of the raw draws, where these draws have been aligned before."""
+def _since_raw(idata: Any, weights: str, order: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``order`` and ``factor`` of the raw draws, where these factors have been aligned before."""
     if not {RAW, REPORT} <= set(_compat.group_names(idata)):
         return order, factor
-    before, after = _compat.group(idata, REPORT), np.asarray(order)
-    first, scale = (np.take_along_axis(before[name].to_numpy(), after, -1) for name in ("order", "factor"))
+    before = _compat.group(idata, REPORT)
+    if f"{weights}_reference" not in before:  # of other factors
+        return order, factor
+    first, scale = (np.take_along_axis(before[name].to_numpy(), order, -1) for name in ("order", "factor"))
     return first, scale * factor
 
 

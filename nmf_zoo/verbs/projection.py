@@ -224,7 +224,7 @@ def _means(idata: Any, structure: Factorisation, chain: int | None) -> _Means:
     return _Means(values if W.is_fixed else values | {W.name: W.orient(values[W.name])}, labels)
 
 
-def _with_one_dim(idata: Any, draws: xr.Dataset, structure: Factorisation) -> tuple[Any, Any]:
+def _with_one_dim(idata: Any, draws: xr.Dataset, structure: Factorisation) -> tuple[Any, str]:
     """(the result with draws of W and H in our orientation, components along one dim in all variables; which one)
 
     The structure knows which dims are of components, also where their names do not say so.
@@ -232,12 +232,12 @@ def _with_one_dim(idata: Any, draws: xr.Dataset, structure: Factorisation) -> tu
     W, H, group = structure.W, structure.H, draws_or_means(idata)
     feature, component = W.orient_dims(_own_dims(draws[W.name]))
     own = {W.name: draws[W.name].transpose(*LEADING, feature, component)}
-    if H.name in group and group[H.name].ndim == len(LEADING) + 2:
-        of_h = group[H.name].transpose(*LEADING, ...)
+    if H.name in group:
+        of_h = variable_of(group, H.name, H.variable_shape)
         own[H.name] = _renamed(of_h, H.orient_dims(_own_dims(of_h))[0], component)
         own[H.name] = own[H.name].transpose(*LEADING, component, ...)
     for unknown in H.unknowns:
-        if structure.rank in unknown.variable_shape:
+        if structure.rank > 1 and structure.rank in unknown.variable_shape:
             array = draws[unknown.name]
             at = unknown.variable_shape.index(structure.rank)
             own[unknown.name] = _renamed(array, _own_dims(array)[at], component)
