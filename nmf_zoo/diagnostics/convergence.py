@@ -321,7 +321,7 @@ def judge_components(idata: Any, weights: str, activations: str) -> pd.DataFrame
 
 
 def narrowed(idata: Any, weights: str, activations: str) -> Any:
-    """W and H at the features and samples that are largest in a component of some chain's last draw, and lp."""
+    """W and H at the features and samples that are largest in a component of some chain's last draw, lp and modes."""
     group = posterior_group(idata)
     dims = factor_dims(group, weights, activations)
     largest = max(MOST_CELLS, FEWEST * group.sizes[dims.component])
@@ -337,7 +337,9 @@ def narrowed(idata: Any, weights: str, activations: str) -> Any:
     order = component_order(idata, weights, activations)
     assert order is not None  # there are weights
     of_few = with_cells(order.isel(draw=slice(None, None, every)), posterior, dims)
-    return _compat.inference_data({"posterior": posterior, GROUP: of_few, **stats}, {})
+    modes = weighed_modes(idata)
+    weighed = {} if modes is None else {MODES: modes}  # which say whose order and mean the reference is
+    return _compat.inference_data({"posterior": posterior, GROUP: of_few, **stats, **weighed}, {})
 
 
 # -- the sentence ----------------------------------------------------------------------------------------------------

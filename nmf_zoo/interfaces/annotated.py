@@ -27,6 +27,7 @@ from nmf_zoo.models.likelihoods import declare_counts
 from nmf_zoo.models.matrices import as_float_array
 from nmf_zoo.options import names_checked
 from nmf_zoo.results.means import moments
+from nmf_zoo.results.posterior import best_chain
 from nmf_zoo.structure import Array
 from nmf_zoo.verbs.sample_and_fit import fit, sample
 
@@ -271,8 +272,7 @@ def _estimates(found: Any) -> dict[str, Array]:
             shape, rate = (_ordered(group[f"{name}_{role}"].isel(chain=0), dims) for role in ("shape", "rate"))
             estimates |= {name: shape / rate, f"{name}_sd": np.sqrt(shape) / rate}
         else:
-            chain = _best_chain(found)
-            of_draws = moments(found).isel(chain=chain)
+            of_draws = moments(found).isel(chain=best_chain(found))
             estimates[name] = _ordered(of_draws[f"{name}_mean"], dims)
             if int(of_draws["draws"]) > 1:
                 estimates[f"{name}_sd"] = _ordered(of_draws[f"{name}_sd"], dims)
@@ -281,11 +281,6 @@ def _estimates(found: Any) -> dict[str, Array]:
 
 def _ordered(array: xr.DataArray, dims: tuple[str, str]) -> Array:
     return array.transpose(*dims).to_numpy() if set(dims) <= set(array.dims) else array.to_numpy()
-
-
-def _best_chain(found: Any) -> int:
-    lp = _compat.group(found, "sample_stats")["lp"]
-    return int(lp.mean("draw").argmax("chain"))
 
 
 # -- what goes out ---------------------------------------------------------------------------------------------------

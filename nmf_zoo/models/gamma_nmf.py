@@ -135,7 +135,7 @@ def gamma_nmf(
             prior_w, prior_h = prior_w.given(of_w, hierarchy.is_mean), prior_h.given(of_h, hierarchy.is_mean)
         W = declare_weights(
             fixed,
-            lambda name, dims: pm.Gamma(name, **around_known(fixed, prior_w.declare(), inputs.shape), dims=dims),
+            lambda name, dims: pm.Gamma(name, **around_known(fixed, prior_w.declare, inputs), dims=dims),
         )
         H = declare_activations(told_h, lambda name, dims: pm.Gamma(name, **prior_h.declare(), dims=dims))
         declare_counts(W, H, inputs)

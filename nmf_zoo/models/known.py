@@ -173,15 +173,17 @@ def is_refit(inputs: Inputs) -> bool:
 
 
 def around_known(
-    known: Known | None, given: dict[str, TensorVariable], shape: tuple[int, int]
+    known: Known | None, declare: Callable[[], dict[str, TensorVariable]], inputs: Inputs
 ) -> dict[str, TensorVariable]:
-    """``alpha`` and ``beta`` of gamma priors on W: around components that are believed, as ``given`` for the others.
+    """``alpha`` and ``beta`` of gamma priors on W: around components that are believed, as declared for the others.
 
     The prior mean of a known cell is its value, or a thousandth of its component's mean cell where that is more.
     """
     if known is None or known.strength is None:
-        return given
+        return declare()
     values = np.maximum(known.values, LEAST * known.values.mean(axis=0))
     of_known = {"alpha": np.full(values.shape, known.strength), "beta": known.strength / values}
-    size = shape[0], len(pm.modelcontext(None).coords.get(LEFT.new, ()))
+    if is_refit(inputs):
+        return of_known
+    given, size = declare(), (inputs.shape[0], len(inputs.coords[LEFT.new]))
     return {role: pt.concatenate([own, pt.broadcast_to(given[role], size)], axis=1) for role, own in of_known.items()}

@@ -35,6 +35,7 @@ def plot_components(
     shape: tuple[int, int] | None = None,
     layout: Literal["sbs96"] | None = None,
     weights: str = "W",
+    activations: str = "H",
 ) -> Any:
     """Draw the components in the result's order; returns the matplotlib Figure.
 
@@ -45,23 +46,23 @@ def plot_components(
     shape : (rows, columns) when the features are the pixels of an image, row by row
     layout : "sbs96" when the features are the 96 channels of single-base substitutions, in any order and any of the
         usual spellings (A[C>A]A, ACA>AAA, ...): they are drawn in the field's order and colours
-    weights : name of W
+    weights, activations : names of the two factors
     """
     if layout not in (None, "sbs96"):
         raise InputError("layout", repr(layout), "'sbs96' or None")
-    shares = component_shares(idata, chain, weights)
+    shares = component_shares(idata, chain, weights, activations)
     if layout is not None:
         return _channels(shares)
     if shape is not None:
-        return _images(shares, shape, _whose(idata, chain, weights))
+        return _images(shares, shape, _whose(idata, chain, weights, activations))
     if shares.sizes["feature"] <= MOST_BARS:
         return _bars(shares)
     scale = _scale(shares["feature"].to_numpy())
     return _top_bars(shares) if scale is None else _spectra(shares, scale)
 
 
-def _whose(idata: Any, chain: int | None, weights: str) -> str:
-    order = component_order(idata, weights)
+def _whose(idata: Any, chain: int | None, weights: str, activations: str) -> str:
+    order = component_order(idata, weights, activations)
     return f"chain {chain}" if chain is not None or order is None else describe_shown(order, idata)
 
 

@@ -36,7 +36,7 @@ def component_parts(source: Source) -> list[str]:
     if source.weights not in group:
         return [paragraph(f"The result holds no {source.weights}: it was known, or not kept.")]
     features = int(source.shape[0] or 0)
-    how: dict[str, Any] = {"weights": source.weights, "shape": source.image_shape}
+    how: dict[str, Any] = {**source.names, "shape": source.image_shape}
     figure = drawn(
         lambda: plot_components(source.drawable, **how),
         f"Share of each of {features} features in each component, with 90% intervals where there are draws; "

@@ -17,7 +17,7 @@ from nmf_zoo.inference.shared.joint import log_joints
 from nmf_zoo.results.component_order import REPORT, as_they_are, draws_in_order, relative_sizes
 from nmf_zoo.results.components import joined
 from nmf_zoo.results.factor_draws import factor_dims, log_totals, weights_of
-from nmf_zoo.results.posterior import draws_or_means, spaced, variable_of
+from nmf_zoo.results.posterior import best_chain, draws_or_means, spaced, variable_of
 from nmf_zoo.runtime.engine import Engine
 from nmf_zoo.structure import Factorisation
 
@@ -146,10 +146,8 @@ class Source:
 
     @cached_property
     def chain(self) -> int:
-        """The chain that is shown: of a fit the best restart, else that with the highest mean lp."""
-        if not self.is_fit and self.has("sample_stats") and "lp" in self.group("sample_stats"):
-            return int(self.group("sample_stats")["lp"].mean("draw").idxmax("chain"))
-        return int(self.posterior["chain"].to_numpy()[0])
+        """The chain that is shown where one is: the best one, of a fit the best restart."""
+        return int(self.posterior["chain"][best_chain(self.idata)])
 
     @cached_property
     def whole(self) -> Any:

@@ -232,10 +232,11 @@ def _with_one_dim(idata: Any, draws: xr.Dataset, structure: Factorisation) -> tu
     W, H, group = structure.W, structure.H, draws_or_means(idata)
     feature, component = W.orient_dims(_own_dims(draws[W.name]))
     own = {W.name: draws[W.name].transpose(*LEADING, feature, component)}
-    if H.name in group:
-        of_h = variable_of(group, H.name, H.variable_shape)
-        own[H.name] = _renamed(of_h, H.orient_dims(_own_dims(of_h))[0], component)
-        own[H.name] = own[H.name].transpose(*LEADING, component, ...)
+    if H.name in group and group[H.name].ndim == len(LEADING) + 2:  # maybe of other samples than the model's
+        of_h = group[H.name].transpose(*LEADING, ...)
+        turned = of_h.transpose(*LEADING, *H.orient_dims(_own_dims(of_h)))
+        if turned.shape[2] == structure.rank:
+            own[H.name] = _renamed(turned, turned.dims[2], component)
     for unknown in H.unknowns:
         if structure.rank > 1 and structure.rank in unknown.variable_shape:
             array = draws[unknown.name]

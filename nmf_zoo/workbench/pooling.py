@@ -10,12 +10,16 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError
+from nmf_zoo.results.component_order import GROUP, REPORT, component_order, relative_sizes
+from nmf_zoo.results.factor_draws import read_factors
+from nmf_zoo.results.matching import Components, correspondence, mean_over
 from nmf_zoo.results.modes import DECIDED, MODES, POOLED, UNDECIDED, describe_modes, require_modes
 from nmf_zoo.results.posterior import LEADING, posterior_group
 from nmf_zoo.runtime.arguments import check_counts, entropy_of
 from nmf_zoo.structure import Array
 
 MODE = "mode"  # of every draw, in sample_stats
+REFERENCE = "_reference"  # ends the names of the factors that draws were aligned with
 
 
 def pool(idata: Any, *, draws: int | None = None, random_seed: Any = None) -> Result:
@@ -32,9 +36,9 @@ def pool(idata: Any, *, draws: int | None = None, random_seed: Any = None) -> Re
     -------
     A new InferenceData or DataTree. Every mode has as many draws as its share says (to one draw), evenly spaced among
     its own, and they are in random order: each chain is a sample of all modes. ``sample_stats`` has the variable
-    ``mode``, by (chain, draw). Draws are neither aligned nor in the order of a chain: :func:`~nmf_zoo.align` numbers
-    the components, and effective sample sizes are to be taken from ``idata``. Groups without draws stay, warm-up and
-    ``modes`` do not.
+    ``mode``, by (chain, draw). Draws stay as they are: the group ``components``, with its names, and the ``alignment``
+    of draws that were aligned, are those of the draws taken, and all chains are shown. Effective sample sizes are to be
+    taken from ``idata``. Groups without draws stay, warm-up and ``modes`` do not.
 
     Raises
     ------
@@ -66,6 +70,7 @@ def pool(idata: Any, *, draws: int | None = None, random_seed: Any = None) -> Re
     groups = {name: _compat.group(idata, name) for name in _compat.group_names(idata)}
     kept = {name: group for name, group in groups.items() if name != MODES and not name.startswith("warmup_")}
     pooled = {name: _resampled(group, chain, draw) for name, group in kept.items()}
+    pooled |= _of_components(idata, pooled, chain, draw)
     if "sample_stats" in pooled:
         pooled["sample_stats"] = pooled["sample_stats"].assign({MODE: (LEADING, mode_of_chain[chain])})
     return _compat.inference_data(pooled, {**idata.attrs, POOLED: describe_modes(modes)})
@@ -111,3 +116,51 @@ def _resampled(group: xr.Dataset, chain: Array, draw: Array) -> xr.Dataset:
     taken = drawn.isel(at).drop_vars(LEADING).rename(new_chain="chain", new_draw="draw")
     own = {name: array.transpose(*LEADING, ...) for name, array in taken.data_vars.items()}
     return taken.assign(own).assign_coords(chain=np.arange(chain.shape[0]), draw=np.arange(chain.shape[1]))
+
+
+def _of_components(idata: Any, pooled: dict[str, xr.Dataset], chain: Array, draw: Array) -> dict[str, xr.Dataset]:
+    """The order of the components and the alignment, where the result has them, with what they say of chains."""
+    found, names = {}, _factor_names(idata)
+    order = component_order(idata, *names) if {GROUP, REPORT} & set(pooled) else None
+    if order is not None:
+        found[GROUP] = _order_of_all(order, _resampled(order, chain, draw))
+    if REPORT in pooled:
+        found[REPORT] = _alignment_of_all(_compat.group(idata, REPORT), pooled, names)
+    return found
+
+
+def _factor_names(idata: Any) -> tuple[str, str]:
+    """Weights and activations, as the alignment or the order calls them."""
+    groups = _compat.group_names(idata)
+    if REPORT in groups:
+        names = [str(name) for name in _compat.group(idata, REPORT).data_vars]
+        weights, *activations = (name.removesuffix(REFERENCE) for name in names if name.endswith(REFERENCE))
+        return weights, activations[0] if activations else "H"
+    attrs = _compat.group(idata, GROUP).attrs if GROUP in groups else {}
+    return attrs.get("weights", "W"), attrs.get("activations", "H")
+
+
+def _order_of_all(order: xr.Dataset, taken: xr.Dataset) -> xr.Dataset:
+    """Every chain is a sample of all modes, so that none is in another mode than the rest."""
+    component = order["share"].dims[0]
+    sizes = relative_sizes(taken["log_size"].to_numpy()).mean(axis=(0, 1))
+    n_chains = taken.sizes["chain"]
+    return taken.assign(
+        became=(("chain", component), np.full((n_chains, len(sizes)), "matched")),
+        shown=("chain", np.ones(n_chains, dtype=bool)),
+        share=(component, sizes / max(sizes.sum(), 1e-300)),
+    )
+
+
+def _alignment_of_all(report: xr.Dataset, pooled: dict[str, xr.Dataset], names: tuple[str, str]) -> xr.Dataset:
+    """The references stay; what became of them, and how often the order changes, is that of the new chains."""
+    references = {name: report[name] for name in (f"{own}{REFERENCE}" for own in names) if name in report}
+    reference = Components(*(array.to_numpy() for array in references.values()), *[None] * (2 - len(references)))
+    mean, taken = mean_over(read_factors(pooled["posterior"], *names).draws, axis=1), pooled[REPORT]
+    H = [None] * len(mean.W) if mean.H is None else mean.H
+    became = [correspondence(Components(*own), reference) for own in zip(mean.W, H, strict=True)]
+    order = taken["order"].to_numpy()
+    return taken.assign(references).assign(
+        became=(report["became"].dims, np.array(became)),
+        switches=("chain", np.any(order[:, 1:] != order[:, :-1], axis=-1).sum(axis=1)),
+    )

@@ -470,3 +470,28 @@ def test_from_the_shell(earlier, form, tmp_path, capsys):
     assert main([*words.split(), "--force", "--known", str(tmp_path / "none.csv")]) == 2
     assert main([*words.split(), "--force", "--known", "free"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        lambda X, h: nz.gap(X, 3, alpha_h=1.0, known_h=h),
+        lambda X, h: nz.gap(X, 3, beta_h=nz.free(), known_h=h),
+        lambda X, h: nz.poisson_nmf(X, 3, sigma_h=1.0, known_h=h),
+    ],
+    ids=["gap", "a free rate", "half-normal"],
+)
+def test_em_never_rescales_known_rows_of_h(declared):
+    """Columns of a W without a prior would be held at sums of one, and H take them up, its known rows too."""
+    rng = np.random.default_rng(1)
+    model = declared(rng.poisson(3.0, (8, 12)), rng.gamma(1.0, 1.0, (1, 12)))
+    with pytest.raises(nz.UnsupportedModel, match="known components of H keep their sums"):
+        nz.fit(engine="em", model=model, quiet=True)
+
+
+def test_all_components_are_believed_and_hyperparameters_of_others_are_given():
+    rng = np.random.default_rng(1)
+    X, W = rng.poisson(3.0, (8, 12)), rng.gamma(1.0, 1.0, (8, 2))
+    model = nz.gamma_nmf(X, 2, known=W, known_strength=5.0, alpha_w=[1.0, 2.0], beta_w=nz.free())
+    assert sorted(model.named_vars) == ["H", "W", "X"]
+    assert read(model).W.prior.shape.value.max() == 5.0

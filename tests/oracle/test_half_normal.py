@@ -225,3 +225,15 @@ def test_what_has_no_mode_in_closed_form_is_refused(name):
     verdict = em.supports(model(X, K, prior, gamma(1.0, 1.0)), em.EM())
     assert words in verdict.reason
     assert "\n" not in verdict.reason
+
+
+def test_a_rate_whose_density_has_no_mode_is_refused():
+    """Gamma(0.3) and one half-normal cell each: the shape of the conditional is 0.8."""
+    with pm.Model():
+        tau = pm.Gamma("tau", 0.3, 1.0, shape=(4, 1))
+        W = pm.HalfNormal("W", tau=tau, shape=(4, 1))
+        H = pm.HalfNormal("H", 1.0, shape=(1, 5))
+        pm.Poisson("X", W @ H, observed=np.arange(20).reshape(4, 5))
+        with pytest.raises(nz.UnsupportedModel, match=r'density of tau is unbounded at 0: use EM\(mode="log"\)'):
+            nz.fit(quiet=True)
+        assert np.isfinite(nz.fit(engine=nz.EM(mode="log"), quiet=True, max_iter=5)["fit"]["objective"][..., 0]).all()

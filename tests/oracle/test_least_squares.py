@@ -149,3 +149,15 @@ def test_fits_reach_the_objective_of_the_updates(name):
         ends.append(idata["fit"]["objective"].dropna("iteration").to_numpy()[0])
     assert ends[0][-1] == pytest.approx(ends[1][-1], rel=1e-9)
     assert len(ends[0]) < len(ends[1]) / 5
+
+
+def test_fits_with_components_that_go_off_converge():
+    """The residual forgets what the data would say of them; it stayed at 2e-3 for ever."""
+    n_off = 0
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        fitted = nz.normal_nmf(rng.gamma(1.0, 1.0, (20, 2)) @ rng.gamma(1.0, 1.0, (2, 25)), 6, sigma_w=1.0, sigma_h=1.0)
+        idata = nz.fit(model=fitted, max_iter=500, restarts=1, search=None, random_seed=seed, quiet=True)
+        assert idata["fit"]["converged"].all()
+        n_off += int(np.sum(idata["posterior"]["W"].to_numpy()[0, 0].max(axis=0) < 1e-50))
+    assert n_off > 0

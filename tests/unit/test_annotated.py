@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo.interfaces.annotated import _estimates
 
 anndata = pytest.importorskip("anndata", reason="needs anndata, of the extra anndata")
 pd = pytest.importorskip("pandas")
@@ -162,6 +163,18 @@ def test_a_sampler():
     assert np.all(cosines(adata.varm["nmf"], PROGRAMS).max(axis=1) > 0.98)
     assert np.all(adata.obsm["nmf_sd"] > 0)
     assert adata.uns["nmf"]["lp"].shape == (1, 100)
+
+
+def test_of_restarts_the_best_one_is_written():
+    """Which is the first; lp, that of other objectives, does not decide."""
+    model = nz.normal_nmf(COUNTS[:5, :4] + 0.0, 2)
+    found = nz.fit(model, engine="em", restarts=2, search=None, max_iter=3, random_seed=1, quiet=True)
+    posterior = _compat.group(found, "posterior").rename(H="H_new", component="program")
+    posterior["H_new"] = posterior["H_new"].rename(program="component")
+    stats = _compat.group(found, "sample_stats")
+    stats = stats.assign(lp=(("chain", "draw"), [[0.0], [1.0]]))
+    changed = _compat.with_groups(found, {"posterior": posterior, "sample_stats": stats})
+    np.testing.assert_array_equal(_estimates(changed)["W"], posterior["W"][0, 0])
 
 
 def test_size_factors_in_every_way():

@@ -85,6 +85,15 @@ def test_sparse_tables_and_labels(tmp_path, monkeypatch, capsys):
     assert "add --observed stored" in said
 
 
+def test_a_layer_is_read_by_what_is_suggested_too(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nmf_zoo.interfaces.cli.describe.read_table", lambda _: (COUNTS.astype(float), None, None))
+    assert main(["describe", "x.h5ad", "--layer", "raw counts"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "nmf-zoo " in line]
+    assert len(lines) == 2
+    assert all("x.h5ad --layer 'raw counts'" in line for line in lines)
+
+
 @pytest.mark.parametrize("name", ["counts", "gaps", "real", "powers"])
 def test_what_is_suggested_can_be_run(say, name, capsys):
     first, second = (line.split("nmf-zoo ")[1] for line in say(name).splitlines() if "nmf-zoo " in line)

@@ -9,6 +9,8 @@ import xarray as xr
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.interfaces.cli.show import summary_lines
+from nmf_zoo.plots import components as components_of_plots
+from nmf_zoo.plots.figure import make_figure
 from nmf_zoo.results import component_order as component_order_module
 from nmf_zoo.results.component_order import GROUP, component_order, draws_in_order
 from nmf_zoo.results.components import component_shares, component_sizes, mean_weights
@@ -81,6 +83,24 @@ def test_all_doors_number_components_alike(orders, chain, tmp_path):
     page = nz.report(idata, tmp_path / "x.html").read_text(encoding="utf-8")
     table = page.partition("Top features of each component")[2]
     assert [table.index(f"{name} 0.") for name in FIRST] == sorted(table.index(f"{name} 0.") for name in FIRST)
+
+
+def test_activations_of_another_name_decide_the_order_of_pictures(monkeypatch, tmp_path):
+    """By W's columns alone the order would be another one: that of the smallest component is the largest."""
+    pytest.importorskip("matplotlib")
+    idata = result(CHAINS)
+    posterior = _compat.group(idata, "posterior").rename(H="A")
+    first = [[0, 1, 2], [2, 0, 1]]  # of each chain
+    scale = xr.DataArray(np.array([500.0, 2.0, 1.0])[first], dims=("chain", "component"))
+    scaled = posterior.assign(W=posterior["W"] * scale, A=posterior["A"] / scale).transpose("chain", "draw", ...)
+    changed = _compat.with_groups(idata, {"posterior": scaled})
+    drawn = []
+    monkeypatch.setattr(components_of_plots, "_images", lambda shares, *_: drawn.append(shares) or make_figure())
+    nz.plot_components(changed, shape=(2, 3), activations="A")
+    nz.report(changed, tmp_path / "x.html", activations="A", shape=(2, 3))
+    assert len(drawn) == 2
+    for shares in drawn:
+        assert list(shares.mean("draw").idxmax("feature").to_numpy()) == FIRST
 
 
 def test_a_chain_in_another_mode_is_not_shown():

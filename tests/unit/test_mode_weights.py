@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.diagnostics.convergence import verdict_on
+from nmf_zoo.diagnostics.convergence import judge_components, verdict_on
 from nmf_zoo.diagnostics.modes import split_labellings
 from nmf_zoo.interfaces.cli.show import summary_lines
+from nmf_zoo.reports import source
+from nmf_zoo.results.component_order import component_order
 from nmf_zoo.results.matching import Components
 from nmf_zoo.results.modes import describe_modes
 from nmf_zoo.results.posterior import best_chain
@@ -240,6 +245,68 @@ def test_pooled_draws_belong_together(weighed):
     assert nz.summarise(pooled)["rhat"].max() < 1.02
     assert not {"modes", "warmup_posterior"} & set(_compat.group_names(pooled))
     assert "observed_data" in _compat.group_names(pooled)
+
+
+@pytest.mark.parametrize("is_aligned", [False, True])
+def test_pooled_draws_keep_the_order_of_their_components(weighed, is_aligned):
+    """Each draw has the order, and the names, that it had before; none is matched again."""
+    names = ["most", "least"]
+    before = nz.name_components(weighed, names)
+    before = nz.align(before) if is_aligned else before
+    pooled = nz.pool(before, draws=100, random_seed=1)
+    found = component_order(pooled)
+    assert found.identical(_compat.group(pooled, "components"))
+    assert list(nz.top_features(pooled, 1)["component"]) == names
+    assert found["shown"].all()
+    kept, posterior = _compat.group(before, "posterior")["W"].to_numpy(), _compat.group(pooled, "posterior")
+    of_draw = {W.tobytes(): own for W, own in zip(_flat(kept), _flat(component_order(before)["order"]), strict=True)}
+    expected = [of_draw[W.tobytes()] for W in _flat(posterior["W"])]
+    np.testing.assert_array_equal(_flat(found["order"]), expected)
+    totals = _flat(posterior["W"]).sum(axis=1) * _flat(posterior["H"]).sum(axis=2)
+    sizes = np.take_along_axis(totals / totals.max(), _flat(found["order"]), -1).mean(axis=0)
+    np.testing.assert_allclose(found["share"], sizes / sizes.sum(), rtol=0.05)
+    assert found["share"].sum() == pytest.approx(1.0)
+
+
+def _flat(array):
+    return np.asarray(array).reshape(-1, *array.shape[2:])
+
+
+@pytest.mark.parametrize("reference", [None, {"W": np.eye(3)[:, :2], "H": np.eye(3)[:2]}])
+def test_pooled_draws_keep_their_alignment(weighed, reference):
+    before = nz.align(weighed, reference)
+    pooled = nz.pool(before, draws=400, random_seed=1)
+    report, was = (_compat.group(one, "alignment") for one in (pooled, before))
+    assert set(report) == set(was) - {"mode"}  # which is of draws then, not of chains
+    for name in ("W_reference", "H_reference"):
+        xr.testing.assert_equal(report[name], was[name])
+    order = report["order"].to_numpy()
+    changes = [sum(np.any(a != b) for a, b in pairwise(one)) for one in order]
+    np.testing.assert_array_equal(report["switches"], changes)
+    assert len(nz.summarise_components(pooled)) == 4
+    if reference is not None:  # no mode has what it says
+        assert "matched" not in report["became"].to_numpy()[:, 1]
+
+
+def test_components_are_judged_by_the_heaviest_mode(weighed):
+    """Chain 1, of a lighter mode, has the highest lp; tables and the verdict take the same reference."""
+    stats = _compat.group(weighed, "sample_stats")
+    higher = stats["lp"] + xr.DataArray([0.0, 500.0, 0.0, 0.0], dims="chain")
+    changed = _compat.with_groups(weighed, {"sample_stats": stats.assign(lp=higher)})
+    found = judge_components(changed, "W", "H")
+    assert found.attrs["modes"] == describe_modes(modes_of(weighed))
+    pd.testing.assert_frame_equal(found, nz.summarise_components(nz.align(changed)))
+
+
+def test_a_large_report_shows_the_chain_that_tables_do(weighed, monkeypatch):
+    """Chain 1, of a lighter mode, has the highest lp."""
+    monkeypatch.setattr(source, "MOST_BYTES", 0)
+    stats = _compat.group(weighed, "sample_stats")
+    higher = stats["lp"] + xr.DataArray([0.0, 500.0, 0.0, 5.0], dims="chain")
+    changed = _compat.with_groups(weighed, {"sample_stats": stats.assign(lp=higher)})
+    assert source.Source(changed, None, None, "W", "H", None).shown_chain == best_chain(changed) == 3
+    chosen = changed.sel(chain=[1, 3])
+    assert source.Source(chosen, None, None, "W", "H", None).shown_chain == 3
 
 
 def lp_of(model, point):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
+import nmf_zoo as nz
 from nmf_zoo.inference.shared.propriety import is_proper
 from tests.structures import gamma, inverse_gamma, model, unknown
 
@@ -170,3 +173,20 @@ def test_an_inverse_gamma_factor_pins_a_flat_one_in_other_likelihoods(kind):
     mask = np.ones(SOME.shape, dtype=bool)
     mask[1] = False
     assert "no observed cell" in is_proper(model(SOME, 2, None, known, kind=kind, mask=mask)).reason
+
+
+@pytest.mark.parametrize("family", ["gamma", "half-normal"])
+def test_nothing_is_known_beside_known_components_under_priors_that_come_close_to_0(family):
+    """Three known profiles that are 0 where X has two zeros: the integral over the new one's row of H diverges."""
+    X = np.ones((4, 3))
+    X[0, :2] = 0.0
+    profiles = np.r_[np.zeros((1, 3)), np.eye(3)]
+    with pm.Model():
+        W_new, H = (
+            pm.HalfNormal(name, 1.0, shape=shape) if family == "half-normal" else pm.Gamma(name, 2.0, 1.0, shape=shape)
+            for name, shape in (("W_new", (4, 1)), ("H", (4, 3)))
+        )
+        W = pm.Deterministic("W", pt.concatenate([profiles, W_new], axis=1))
+        pm.Exponential("X", scale=W @ H, observed=X)
+        structure = nz.read(pm.modelcontext(None))
+    assert f"not known to be proper under {family} priors" in is_proper(structure).reason

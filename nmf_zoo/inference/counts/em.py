@@ -198,10 +198,11 @@ def _check_families(structure: Factorisation, options: Any) -> Verdict:
 
 def _check_known(structure: Factorisation, options: Any) -> Verdict:
     side = constrained(structure, options.mode)
-    if side is not None and side.factor.known is not None:
+    known = [factor.name for factor in (structure.W, structure.H) if factor.known is not None]
+    if side is not None and known:
         return Verdict(
-            f"{side.factor.variable} has no prior, so it can grow while the other factor shrinks to 0, beside known "
-            "components whose columns keep their sums: give it a prior"
+            f"{side.factor.variable} has no prior, so it can grow while the other factor shrinks to 0, and known "
+            f"components of {known[0]} keep their sums: give it a prior"
         )
     return CAN_RUN
 
@@ -227,7 +228,14 @@ def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
             f"hyperparameter {', '.join(refused)} is unknown, and estimated jointly with the factors it has no maximum"
         )
     reason = why_not(structure)
-    return Verdict(reason) if reason else CAN_RUN
+    if reason:
+        return Verdict(reason)
+    unbounded = [
+        name for name, own in at_modes(conjugates(structure), options.mode).items() if np.any(own.shape <= 0.0)
+    ]
+    if unbounded:
+        return Verdict(f'the density of {", ".join(unbounded)} is unbounded at 0: use EM(mode="log")')
+    return CAN_RUN
 
 
 def _check_shapes(structure: Factorisation, options: Any) -> Verdict:

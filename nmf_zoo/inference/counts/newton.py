@@ -223,13 +223,13 @@ class LeastSquares:
             own = np.array(np.broadcast_to(pull.noise * pull.curve, u.shape))
             prior = prior + own * u
         drag = drag + prior
-        slopes = drag - pulls
         weights, steps = self.squares.weights(which), np.empty_like(u)
         gram = v.T @ v if weights is None else (v.T * weights.of_cols) @ v
         bends = np.ones(len(u)) if weights is None else weights.of_rows
         off = gram.diagonal() <= OFF**2 * gram.diagonal().max(initial=0.0)
         gram[off], gram[:, off] = 0.0, 0.0
-        slopes[:, off] = prior[:, off]
+        pulls, drag = np.where(off, 0.0, pulls), np.where(off, prior, drag)
+        slopes = drag - pulls
 
         def minimise(rows: slice) -> None:
             curve = own[rows] if own.size else NOTHING

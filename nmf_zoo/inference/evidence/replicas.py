@@ -244,7 +244,10 @@ def _sweep(problem: ReplicaProblem, state: ReplicaState, key: np.uint64, is_tuni
 @contextmanager
 def scratch_of(problem: ReplicaProblem) -> Iterator[Scratch]:
     """Scratch of one's own: every array in it is written before it is read."""
-    scratch = problem.spare.pop() if problem.spare else make_scratch(problem.hot, smc.first_paces(problem.hot))
+    try:
+        scratch = problem.spare.pop()  # another thread may have taken the last one
+    except IndexError:
+        scratch = make_scratch(problem.hot, smc.first_paces(problem.hot))
     yield scratch
     problem.spare.append(scratch)
 

@@ -75,8 +75,9 @@ def _is_told_beside(structure: Factorisation) -> Verdict:
         if factor.known is None:
             continue
         words = f"some components of {factor.name} are known, beside which it is not known to be proper"
-        if any(isinstance(own.prior, GammaPrior) for own in (W, H)):
-            return Verdict(f"{words} under gamma priors")
+        near_0 = next((own.prior for own in (W, H) if isinstance(own.prior, GammaPrior | HalfNormalPrior)), None)
+        if near_0 is not None:
+            return Verdict(f"{words} under {near_0.family} priors")
         if isinstance(other.prior, Flat) or not structure.free_in_both.any():
             return Verdict(f"{words} unless {other.name} has a prior")
         if other.known is not None and isinstance(factor.prior, Flat):

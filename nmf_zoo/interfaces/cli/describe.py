@@ -18,7 +18,7 @@ FEW = 1 << 18  # cells of a table that Gibbs samples in minutes
 RATINGS = 10  # sparse whole numbers up to it may be marks that people gave
 WIDE = 1e3  # times the median: beyond it squared error would see the largest cells alone
 LOGARITHMS = 20.0  # fractions with many zeros and nothing above it are mostly logarithms of counts
-OF_TABLE = ("transpose", "labels", "key", "header", "row_labels")  # options that say how the file is read
+OF_TABLE = ("transpose", "labels", "key", "layer", "header", "row_labels")  # options that say how the file is read
 
 
 def run_describe(arguments: argparse.Namespace) -> int:
