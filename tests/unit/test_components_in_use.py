@@ -131,7 +131,7 @@ BAD = {
     "least of one": ({"least": True}, "least: got True"),
     "chain": ({"chain": 7}, r"chain: got 7; expected one of \[0\]"),
     "weights": ({"weights": "V"}, "expected one that holds V"),
-    "activations": ({"activations": "G"}, "activations: got 'G'; expected one of W, H"),
+    "activations": ({"activations": "G"}, r"activations: got 'G'; expected one of \['W', 'H'\]"),
     "relevance": ({"relevance": "t"}, "relevance: got 't', no such variable"),
     "not a relevance": ({"relevance": "W"}, r"relevance: got 'W', one of shape \(7, 2\)"),
 }
