@@ -185,6 +185,7 @@ def test_the_marginal_likelihood_is_the_same():
         np.testing.assert_allclose(second[name], first[name], rtol=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore:log_likelihood. Pareto's k")
 def test_projections_and_predictions_are_the_same():
     dense, sparse = models("both", "number")
     fitted = nz.fit(engine="vb", model=dense, max_iter=30, search=None, random_seed=1, quiet=True)
