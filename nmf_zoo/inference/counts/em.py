@@ -228,14 +228,7 @@ def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
             f"hyperparameter {', '.join(refused)} is unknown, and estimated jointly with the factors it has no maximum"
         )
     reason = why_not(structure)
-    if reason:
-        return Verdict(reason)
-    unbounded = [
-        name for name, own in at_modes(conjugates(structure), options.mode).items() if np.any(own.shape <= 0.0)
-    ]
-    if unbounded:
-        return Verdict(f'the density of {", ".join(unbounded)} is unbounded at 0: use EM(mode="log")')
-    return CAN_RUN
+    return Verdict(reason) if reason else CAN_RUN
 
 
 def _check_shapes(structure: Factorisation, options: Any) -> Verdict:
@@ -246,6 +239,10 @@ def _check_shapes(structure: Factorisation, options: Any) -> Verdict:
         if least < 1.0:
             name = side.factor.name
             return Verdict(f'the density of {name} has shape {least:g} < 1 and is unbounded at 0: use EM(mode="log")')
+    of_rates = at_modes(conjugates(structure), options.mode)
+    unbounded = [name for name, own in of_rates.items() if np.any(own.shape <= 0.0)]
+    if unbounded:
+        return Verdict(f'the density of {", ".join(unbounded)} is unbounded at 0: use EM(mode="log")')
     return CAN_RUN
 
 
