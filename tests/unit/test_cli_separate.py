@@ -156,7 +156,7 @@ def test_other_sample_formats_by_the_shell(short, capfd):
     assert run("separate", "song.wav", "--rank", "2", "-o", "parts", *WORDS, "--sample-format", "float32") == 0
     assert open_recording("parts/component_1.wav").form.name == "float32"
     assert run("separate", "song.wav", "--rank", "2", "-o", "more", *WORDS, "--sample-format", "int12") == 2
-    assert "--sample-format: got 'int12'; expected one of uint8, int16" in capfd.readouterr().err
+    assert "--sample-format: got 'int12'; expected one of ['uint8', 'int16'" in capfd.readouterr().err
 
 
 def test_files_and_lines_of_the_shell(short, with_picture, capfd):

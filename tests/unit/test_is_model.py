@@ -204,7 +204,8 @@ def test_many_frequencies_are_drawn_as_spectra(as_text):
     pytest.importorskip("matplotlib")
     rng, hz = np.random.default_rng(2), np.linspace(0.0, 8000.0, 257)
     model = is_nmf(rng.exponential(1.0, (257, N)), K, coords={"feature": hz.astype(str) if as_text else hz})
-    idata = idata_of(model, W=rng.gamma(2.0, size=(1, 20, 257, K)), H=np.ones((1, 20, K, N)))
+    spectra = rng.gamma(2.0, size=(257, K)) * np.arange(K, 0, -1)  # the largest first, as they are shown
+    idata = idata_of(model, W=spectra * rng.uniform(0.8, 1.2, (1, 20, 257, K)), H=np.ones((1, 20, K, N)))
     axes = nz.plot_components(idata).axes
     assert len(axes) == K
     shares = _compat.group(idata, "posterior")["W"][0] / _compat.group(idata, "posterior")["W"][0].sum("feature")
