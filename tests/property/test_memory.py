@@ -31,7 +31,7 @@ from tests.structures import gamma, inverse_gamma, model, parameter, unknown
 SHAPES = [(900, 1200, 4), (400, 500, 60)]
 ROOM = 2e6  # bytes of blocks that stay in cache
 WITHIN = 8.0  # the peak is no less than the formula over this, or it would say nothing
-FIRST, LAST = size(300, 500), size(900, 2000)  # fits; until 200 the allocator may take a MiB once, and for good
+FIRST, LAST = 500, size(1_100, 2_000)  # fits; the allocator may take a few MiB once, a leak grows in both halves
 GROWTH = """
 import ctypes, gc, pathlib, sys
 import numpy as np
@@ -44,11 +44,12 @@ def resident():
 
 first, last = map(int, sys.argv[1:])
 model = nz.poisson_nmf(np.random.default_rng(1).poisson(3.0, (4, 5)), 2)
-for seed in range(last):
-    if seed == first:
-        before = resident()
+halves, found = (first, (first + last) // 2, last), []
+for seed in range(last + 1):
+    if seed in halves:
+        found.append(resident())
     nz.fit(engine=nz.EM(), model=model, max_iter=3, search=None, random_seed=seed, quiet=True)
-print(resident() - before)
+print(2.0 * min(found[1] - found[0], found[2] - found[1]))
 """
 
 

@@ -33,7 +33,13 @@ SWEEPS, PLANTED_SWEEPS = size(4_000, 60_000), 3_000
 SIMULATIONS, TUNE, THIN = size(128, 1000), 150, size(4, 8)
 STEP, LENGTH = 0.6, 4
 MODELS = test_composite_gibbs.MODELS
-SLOW = {"heavy tails": 5, "rank 3": 2, "rank 1": 2, "light tails": 2}  # times as many sweeps
+SLOW = {
+    "a component of W known": 3,
+    "heavy tails": 5,
+    "rank 3": 2,
+    "rank 1": 2,
+    "light tails": 2,
+}  # times as many sweeps
 
 check = partial(check_geweke, simulate_successively=simulate_successively)
 
@@ -85,7 +91,7 @@ def share_and_walk(problem, state, key):
     return walk_after(problem, state, child(key, 1))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if "known" not in name])  # beside them rows mix by sweeps
 def test_moves_of_rows_alone(name):
     check(MODELS[name], SLOW.get(name, 1) * SWEEPS, seed=1, step=walk_alone())
 
