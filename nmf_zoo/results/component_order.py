@@ -83,7 +83,7 @@ def component_order(idata: Any, weights: str = "W", activations: str = "H") -> x
 
 def _with_shown(order: xr.Dataset, shown: Array) -> xr.Dataset:
     """The same order, of which these chains are shown."""
-    share = _shares(order["log_size"].to_numpy()[shown])
+    share = shares_of(order["log_size"].to_numpy()[shown])
     return order.assign(shown=("chain", shown), share=(order["share"].dims, share))
 
 
@@ -203,14 +203,14 @@ def _dataset(group: xr.Dataset, dims: FactorDims, order: Array, became: Array, s
             "log_size": ((*LEADING, component), logs),
             "became": (("chain", component), became),
             "shown": ("chain", shown),
-            "share": (component, _shares(logs[shown])),
+            "share": (component, shares_of(logs[shown])),
         },
         attrs={"weights": dims.weights, "activations": dims.activations},
     )
     return found.assign_coords({dim: group[dim] for dim in (*LEADING, component) if dim in group.coords})
 
 
-def _shares(logs: Array) -> Array:
+def shares_of(logs: Array) -> Array:
     """(K,) parts of W H, from the logarithms (chain, draw, K) of what components add to it."""
     sizes = relative_sizes(logs).mean(axis=(0, 1))
     return sizes / max(sizes.sum(), 1e-300)

@@ -10,7 +10,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError
-from nmf_zoo.results.component_order import GROUP, REPORT, component_order, relative_sizes
+from nmf_zoo.results.component_order import GROUP, REPORT, component_order, shares_of
 from nmf_zoo.results.factor_draws import read_factors
 from nmf_zoo.results.matching import Components, correspondence, mean_over
 from nmf_zoo.results.modes import DECIDED, MODES, POOLED, UNDECIDED, describe_modes, require_modes
@@ -143,12 +143,11 @@ def _factor_names(idata: Any) -> tuple[str, str]:
 def _order_of_all(order: xr.Dataset, taken: xr.Dataset) -> xr.Dataset:
     """Every chain is a sample of all modes, so that none is in another mode than the rest."""
     component = order["share"].dims[0]
-    sizes = relative_sizes(taken["log_size"].to_numpy()).mean(axis=(0, 1))
-    n_chains = taken.sizes["chain"]
+    share, n_chains = shares_of(taken["log_size"].to_numpy()), taken.sizes["chain"]
     return taken.assign(
-        became=(("chain", component), np.full((n_chains, len(sizes)), "matched")),
+        became=(("chain", component), np.full((n_chains, len(share)), "matched")),
         shown=("chain", np.ones(n_chains, dtype=bool)),
-        share=(component, sizes / max(sizes.sum(), 1e-300)),
+        share=(component, share),
     )
 
 
