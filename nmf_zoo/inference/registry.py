@@ -18,6 +18,7 @@ from nmf_zoo.inference.evidence import bound, chib, enumeration, replicas, smc, 
 from nmf_zoo.inference.general import em as general_em
 from nmf_zoo.inference.hmm import exact, particle_em, particle_gibbs, particle_online
 from nmf_zoo.inference.hmm import online as exact_online
+from nmf_zoo.inference.overdispersed import em as overdispersed_em
 from nmf_zoo.inference.powers import em as powers_em
 from nmf_zoo.inference.powers import gibbs as powers_gibbs
 from nmf_zoo.inference.powers import online_em as powers_online_em
@@ -30,7 +31,7 @@ from nmf_zoo.structure import Factorisation, Likelihood
 
 # Of one name the first that can run a model does.
 REGISTRY: list[Registration] = [
-    *(em.ENGINE, powers_em.ENGINE, general_em.ENGINE),
+    *(em.ENGINE, powers_em.ENGINE, overdispersed_em.ENGINE, general_em.ENGINE),
     *(vb.ENGINE, powers_vb.ENGINE),
     mcem.ENGINE,
     *(gibbs.ENGINE, powers_gibbs.ENGINE),

@@ -250,7 +250,8 @@ def cell_scores(split: Split, draws: Iterator[Draw]) -> Array:
     constants, total, n_draws = structure.likelihood.log_constant(x), np.full(len(x), -np.inf), 0
     for draw in draws:
         mean = mean_at(structure, draw, split.rows, split.cols)
-        total = np.logaddexp(total, structure.likelihood.log_density(x, mean, draw.values, constants))
+        likelihood = structure.likelihood_at(split.rows, split.cols, draw.values)
+        total = np.logaddexp(total, likelihood.log_density(x, mean, draw.values, constants))
         n_draws += 1
     return total - np.log(n_draws)
 

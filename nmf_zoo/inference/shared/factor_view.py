@@ -183,7 +183,7 @@ def impute(structure: Factorisation, Ws: Array, Hts: Array, generators: Iterable
     for W, Ht, generator in zip(Ws, Hts, generators, strict=False):  # of which there may be more
         mean = structure.mean_at(W, Ht.T, rows, cols)
         structure.likelihood.require_drawable(mean)
-        draws.append(structure.likelihood.draw(mean, {}, generator))
+        draws.append(structure.likelihood_at(rows, cols, {}).draw(mean, {}, generator))
     return np.stack(draws)
 
 
