@@ -68,7 +68,9 @@ class Likelihood(ABC):
     def with_parameters(self, values: Values, part: Callable[[Array], Array]) -> Likelihood:
         """Itself with what varies known at some cells: ``part`` of each such parameter, two-dimensional, at values."""
         varied = {role: own for role, own in self.parameters.items() if role in self.varying and own.shape != ()}
-        known: dict[str, Any] = {role: Known(value=part(np.atleast_2d(own.resolve(values)))) for role, own in varied.items()}
+        known: dict[str, Any] = {
+            role: Known(value=part(np.atleast_2d(own.resolve(values)))) for role, own in varied.items()
+        }
         return replace(self, **known) if known else self
 
     @property
