@@ -29,8 +29,8 @@ def target_of(X, W, base, law, seen=None):
     seen = np.ones(X.shape[1], bool) if seen is None else seen
     cols, rows = np.nonzero((X * seen).T)
     indptr = np.searchsorted(cols, np.arange(X.shape[1] + 1)).astype(np.int64)
-    drag = seen[:, None] * W.sum(axis=0)
-    counts = Counts(indptr, rows.astype(np.int32), X.T[cols, rows].astype(float), np.empty(0), drag)
+    weight_sums = seen[:, None] * W.sum(axis=0)
+    counts = Counts(indptr, rows.astype(np.int32), X.T[cols, rows].astype(float), np.empty(0), weight_sums)
     return Target(counts, W, base, law)
 
 

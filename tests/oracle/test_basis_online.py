@@ -43,7 +43,7 @@ def run(structure, updates=(0, "known", "known"), exponent=0.8, burn_in=np.inf, 
     of_features = np.ones(FEATURES)
     if separable:
         of_features, weights = weights[0] / weights[0, 0], np.ascontiguousarray(weights[:, :1])
-    counts = samples.counts(W)._replace(drag=np.zeros((1, RANK)))
+    counts = samples.counts(W)._replace(weight_sums=np.zeros((1, RANK)))
     n_columns, n_states = 1 + (weights.shape[1] + FEATURES + 4) * RANK, 2**RANK
     tables = Tables(np.empty((FEATURES, n_states)), np.empty((FEATURES, n_states)))
     set_rates(tables, W, samples.base)

@@ -163,11 +163,11 @@ def test_shear_density():
     ratios_w, ratios_h = np.empty(F), np.empty(N)
     for k, j in ((0, 2), (1, 0), (2, 1)):
         lower, upper = -divide_rows(Wt[j], Wt[k], ratios_w), divide_rows(H[k], H[j], ratios_h)
-        pulls = scale_w[k] / Wt[k], scale_h[j] / H[j]
+        quotients = scale_w[k] / Wt[k], scale_h[j] / H[j]
         start = naive.log_shear_density(0.0, k, j, Wt, H, shape_w, scale_w, shape_h, scale_h)
         for step in np.linspace(lower, upper, 9)[1:-1]:
-            change = composite._log_change(ratios_w, shape_w[k], pulls[0], step)
-            change += composite._log_change(ratios_h, shape_h[j], pulls[1], -step)
+            change = composite._log_change(ratios_w, shape_w[k], quotients[0], step)
+            change += composite._log_change(ratios_h, shape_h[j], quotients[1], -step)
             expected = naive.log_shear_density(step, k, j, Wt, H, shape_w, scale_w, shape_h, scale_h) - start
             np.testing.assert_allclose(change, expected, rtol=1e-9, atol=1e-10)
 

@@ -109,9 +109,9 @@ def run_naively(structure, problem, seen):
     return W, law.parameters
 
 
-def counts_of(x, drag):
+def counts_of(x, weight_sums):
     rows = np.nonzero(x)[0]
-    return Counts(np.array([0, len(rows)]), rows.astype(np.int32), x[rows], np.empty(0), drag[None])
+    return Counts(np.array([0, len(rows)]), rows.astype(np.int32), x[rows], np.empty(0), weight_sums[None])
 
 
 def updated_weights(structure, W, activations, sources, seen):

@@ -15,7 +15,7 @@ from scipy.special import digamma, gammaln
 
 from nmf_zoo.inference.counts import em, em_losses, gibbs, online_em, sweeps, vb
 from nmf_zoo.inference.counts import newton as newtons
-from nmf_zoo.inference.counts.newton import Pull
+from nmf_zoo.inference.counts.newton import Penalty
 from nmf_zoo.inference.evidence import chib, posterior_runs, smc
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, draw_paths
 from nmf_zoo.inference.hmm.recursions import Recursions
@@ -68,13 +68,13 @@ def test_even_bounds_hold_everything_once(n_pieces):
 
 def newton_blocks(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x, u, other = inputs(length, 3)
-    drag, power, new = other.sum(axis=0), np.full(2, 0.3), u.copy()
+    linear, power, new = other.sum(axis=0), np.full(2, 0.3), u.copy()
     steps = newtons.BlockNewton(model(x, 2, None, None), SERIAL)
-    residual, log_mean = steps.improve(0, new, other, Pull(drag[None], power[None]))
+    residual, log_mean = steps.improve(0, new, other, Penalty(linear[None], power[None]))
     pieces = np.split(np.arange(length), np.arange(newtons.ROWS, length, newtons.ROWS))
-    twin = [naive_newton.improve_block(u[rows], x[rows], other, drag, power, newtons.ROUNDS) for rows in pieces]
+    twin = [naive_newton.improve_block(u[rows], x[rows], other, linear, power, newtons.ROUNDS) for rows in pieces]
     np.testing.assert_allclose(new, np.concatenate(twin), rtol=1e-9)
-    slopes = 1.0 - ((x / (u @ other.T)) @ other + power / u) / drag
+    slopes = 1.0 - ((x / (u @ other.T)) @ other + power / u) / linear
     np.testing.assert_allclose(residual, np.abs(np.minimum(u / u.max(axis=0), slopes)).max(), **EXACT)
     np.testing.assert_allclose(log_mean, np.sum(x * np.log(new @ other.T)), **EXACT)
 
@@ -120,10 +120,10 @@ def columns_of_squares(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x, W, Ht = inputs(3, length)
     seen = np.random.default_rng(length).random(x.shape) < 0.7
     way = em_losses.DenseMatrix(model(x, 2, None, None, mask=seen, kind="normal", sigma=1.0))
-    pull, drag, error = way.for_W(W, Ht)
+    numerator, denominator, error = way.for_W(W, Ht)
     rest = np.where(seen, x - W @ Ht.T, 0.0)
-    np.testing.assert_allclose(pull, np.where(seen, x, 0.0) @ Ht, **EXACT)
-    np.testing.assert_allclose(drag, (seen * (W @ Ht.T)) @ Ht, **EXACT)
+    np.testing.assert_allclose(numerator, np.where(seen, x, 0.0) @ Ht, **EXACT)
+    np.testing.assert_allclose(denominator, (seen * (W @ Ht.T)) @ Ht, **EXACT)
     np.testing.assert_allclose(error, np.sum(rest**2), **EXACT)
     np.testing.assert_allclose(way.for_H(W, Ht)[1], (seen * (W @ Ht.T)).T @ W, **EXACT)
 
@@ -181,12 +181,12 @@ def look_of_power_em(n_features: int, n_samples: int) -> None:
     problem = power_em.prepare(structure, em.EM(accelerate=None, update="monotone"), SERIAL)
     state, mean = power_em.look(problem, np.ascontiguousarray(W.T), Ht), W @ Ht.T
     np.testing.assert_allclose(state.objective, np.sum(np.log(mean) + x / mean), **EXACT)
-    pull, drag = (x / mean**2).T @ W, (1.0 / mean).T @ W
-    np.testing.assert_allclose(power_em.step(problem, state)[0].Ht, Ht * np.sqrt(pull / drag), **EXACT)
+    numerator, denominator = (x / mean**2).T @ W, (1.0 / mean).T @ W
+    np.testing.assert_allclose(power_em.step(problem, state)[0].Ht, Ht * np.sqrt(numerator / denominator), **EXACT)
     turned = power_em.prepare(model(x, 2, None, Ht.T, kind="exponential"), em.EM(), SERIAL)
     of_W = power_em.look(turned, np.ascontiguousarray(W.T), Ht).of_W
-    np.testing.assert_allclose(of_W.pull.T, (x / mean**2) @ Ht, **EXACT)
-    np.testing.assert_allclose(of_W.drag.T, (1.0 / mean) @ Ht, **EXACT)
+    np.testing.assert_allclose(of_W.numerator.T, (x / mean**2) @ Ht, **EXACT)
+    np.testing.assert_allclose(of_W.denominator.T, (1.0 / mean) @ Ht, **EXACT)
 
 
 def frames_of_power_vb(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +307,7 @@ def blocks_of_particles(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x, W, _ = inputs(4, length, 3)
     values = []
     for block in (4, length + 1):
-        target = particle_sums.Target(particle_sums.counts_of(x, drag=W.sum(axis=0)[None]), W, np.full(4, 0.2),
+        target = particle_sums.Target(particle_sums.counts_of(x, weight_sums=W.sum(axis=0)[None]), W, np.full(4, 0.2),
                                       particle_sums.law_of(particle_sums.UNIT))  # fmt: skip
         filtering = ParticleFilter(target, particle_sums.FilterPlan(0, 0, 0.5), 20, block=block)
         total, _, population = filtering.run(seed_key(4))

@@ -12,9 +12,9 @@ from nmf_zoo.kernels.hmc.poisson_rows import (
     add_curvature,
     add_log_ratios,
     add_plain_curvature,
+    gradient_of_counts,
     measure_rows,
     move_rows,
-    pull,
 )
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from tests.blocks_of_rows import from_blocks, in_blocks, room_for, row_counts, rows_of, stride_of
@@ -42,21 +42,25 @@ def at(offset, i):
 
 
 @pytest.mark.parametrize(("dense", "offset"), FORMS)
-def test_pull_ratios_and_curvature(dense, offset):
+def test_gradient_ratios_and_curvature(dense, offset):
     data, room, values = row_counts(X, offset, WIDTH, dense), room_for(X, RANK, WIDTH), in_blocks(V, WIDTH, 1.0)
-    slope, pulls = in_blocks(SCALE, WIDTH, 1.0), np.empty_like(values)
+    slope, gradient = in_blocks(SCALE, WIDTH, 1.0), np.empty_like(values)
     bends, plain, gains = np.zeros((2, RANK, RANK, WIDTH)), np.zeros_like(values), np.zeros((2, WIDTH))
     for block in range(2):
-        pull(data, OTHER, block, 2.0 * values[block], room.before, pulls[block])
-        pull(data, OTHER, block, values[block], room.means, pulls[block])
+        gradient_of_counts(data, OTHER, block, 2.0 * values[block], room.before, gradient[block])
+        gradient_of_counts(data, OTHER, block, values[block], room.means, gradient[block])
         add_log_ratios(data, block, room.means, room.before, gains[block])
         add_curvature(data, OTHER, block, room.means, slope[block], bends[block])
         add_plain_curvature(data, OTHER, block, room.means, plain[block])
-    pulls, plain, gains = from_blocks(pulls, N_ROWS), from_blocks(plain, N_ROWS), from_blocks(gains[:, None], N_ROWS)[0]
+    gradient, plain, gains = (
+        from_blocks(gradient, N_ROWS),
+        from_blocks(plain, N_ROWS),
+        from_blocks(gains[:, None], N_ROWS)[0],
+    )
     for i in range(N_ROWS):
-        means, expected = naive_rows.pull(X[i], OTHER, at(offset, i), V[:, i])
-        before = naive_rows.pull(X[i], OTHER, at(offset, i), 2.0 * V[:, i])[0]
-        np.testing.assert_allclose(pulls[:, i], expected, rtol=1e-12)
+        means, expected = naive_rows.gradient_of_counts(X[i], OTHER, at(offset, i), V[:, i])
+        before = naive_rows.gradient_of_counts(X[i], OTHER, at(offset, i), 2.0 * V[:, i])[0]
+        np.testing.assert_allclose(gradient[:, i], expected, rtol=1e-12)
         np.testing.assert_allclose(gains[i], X[i] @ np.log(means / before), rtol=1e-12, atol=1e-12)
         bend = naive_rows.curvature(X[i], OTHER, at(offset, i), V[:, i], SCALE[:, i])
         np.testing.assert_allclose(bends[i // WIDTH, :, :, i % WIDTH], np.tril(bend), rtol=1e-12, atol=1e-12)

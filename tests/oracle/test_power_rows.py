@@ -15,7 +15,7 @@ from nmf_zoo.kernels.hmc import leapfrog, power_rows
 from nmf_zoo.kernels.hmc.adaptation import TARGET
 from nmf_zoo.kernels.hmc.power_rows import LOUD, PowerRows, PowerStride, RowPowers
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
-from nmf_zoo.kernels.simd.blocked_gradients import LANES, MOST_IN_REGISTERS, pull_of_power_grid
+from nmf_zoo.kernels.simd.blocked_gradients import LANES, MOST_IN_REGISTERS, gradient_of_power_grid
 from nmf_zoo.runtime.blocks import Block
 from nmf_zoo.runtime.engine import DRAW, STEPS
 from nmf_zoo.runtime.workers import SERIAL, Workers
@@ -57,15 +57,15 @@ def blocks():
 
 @pytest.mark.parametrize("rank", [*range(1, MOST_IN_REGISTERS + 2), 23])
 @pytest.mark.parametrize("cells", [1, 3, 9])
-def test_pull_of_power_grid(cells, rank):
+def test_gradient_of_power_grid(cells, rank):
     other, values = RNG.gamma(1.0, size=(cells, rank)), RNG.gamma(1.0, size=(rank, 2 * LANES))
     power, offset = RNG.exponential(size=(cells, 2 * LANES)), RNG.gamma(1.0, size=(cells, 2 * LANES))
     mean = other @ values + offset
-    for kernel in (pull_of_power_grid, pull_of_power_grid.py_func):
-        inverses, pulls = offset.copy(), np.full((rank, 2 * LANES), np.nan)
-        kernel(other, power, values, inverses, pulls)
+    for kernel in (gradient_of_power_grid, gradient_of_power_grid.py_func):
+        inverses, gradient = offset.copy(), np.full((rank, 2 * LANES), np.nan)
+        kernel(other, power, values, inverses, gradient)
         np.testing.assert_allclose(inverses, 1 / mean, rtol=1e-13)
-        np.testing.assert_allclose(pulls, other.T @ (power / mean**2 - 1 / mean), rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(gradient, other.T @ (power / mean**2 - 1 / mean), rtol=1e-11, atol=1e-12)
 
 
 def test_the_naive_gradient_and_curvature():
@@ -189,7 +189,7 @@ def test_exchanges_stay_where_products_are_numbers():
     """Without a prior, components of sizes that are worlds apart would swap for certain."""
     data, rows, room = arrange(None)
     other, flat = OTHER * [1e-100, 1.0, 1e100], rows._replace(shape=-np.ones_like(V_BLOCKS), scale=0 * V_BLOCKS)
-    power_rows.pull_at(data, other, 0, rows.values[0], room.inverses, room.gradient)
+    power_rows.gradient_of_powers(data, other, 0, rows.values[0], room.inverses, room.gradient)
     power_rows._log_likelihoods(room.now, data.grid[0], room.inverses)
     for sweep in range(50):
         power_rows.exchange_components(data, other, flat, room, 0, 2, child(KEY, sweep))

@@ -67,11 +67,17 @@ def cloud_of(kind, rng, n=N):
     return Cloud(np.exp(z), z)
 
 
-def counts_of(x, offset=None, drag=None):
+def counts_of(x, offset=None, weight_sums=None):
     t, f = np.nonzero(x.T)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(t, minlength=x.shape[1]))])
     offset = np.empty(0) if offset is None else offset[f, t]
-    return Counts(indptr, f.astype(np.int32), x[f, t].astype(float), offset, np.zeros((1, K)) if drag is None else drag)
+    return Counts(
+        indptr,
+        f.astype(np.int32),
+        x[f, t].astype(float),
+        offset,
+        np.zeros((1, K)) if weight_sums is None else weight_sums,
+    )
 
 
 def steps_of(kind, seed=1):
@@ -261,7 +267,7 @@ def test_draws_by_a_guide_are_by_inversion():
 
 def filter_of(kind, n_particles=60, block=None):
     weights = Weights(np.ones((1, 1)), np.ones((1, 1)), WEIGHT)
-    counts = counts_of(X, drag=np.ascontiguousarray(weights.over_features(W)))
+    counts = counts_of(X, weight_sums=np.ascontiguousarray(weights.over_features(W)))
     target = Target(counts, W, BASE, law_of(KINDS[kind]))
     return ParticleFilter(target, FilterPlan(0, 0, 0.5), n_particles, moments=False, block=block), weights
 

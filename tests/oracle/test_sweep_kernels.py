@@ -88,7 +88,7 @@ def test_log_joint_of_means_that_underflow(background):
 
 def test_scales():
     rate, scale, out = RNG.gamma(1.0, 1.0, (F, K)), np.array([0.5, 3.0, 1e-3]), np.empty(K)
-    kernels.pull_of_components(out, rate, W)
+    kernels.set_rates_of_components(out, rate, W)
     np.testing.assert_allclose(out, 2.0 * np.einsum("fk,fk->k", rate, W), rtol=1e-12)
     scaled_W, scaled_Ht = W.copy(), HT.copy()
     scaled_W[0, 0], scaled_Ht[0, 1] = 1.5 * TINY, TINY

@@ -60,8 +60,8 @@ def filter_of(law, plan, n_particles, x=X, weight=WEIGHT):
     weights = Weights(np.ones((1, 1)), np.ones((1, 1)), weight)
     t, f = np.nonzero(x.T)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(t, minlength=x.shape[1]))])
-    drag = np.ascontiguousarray(weights.over_features(W))
-    counts = Counts(indptr, f.astype(np.int32), x[f, t], np.empty(0), drag)
+    weight_sums = np.ascontiguousarray(weights.over_features(W))
+    counts = Counts(indptr, f.astype(np.int32), x[f, t], np.empty(0), weight_sums)
     target = Target(counts, np.ascontiguousarray(W), BASE, law)
     return ParticleFilter(target, plan, n_particles, moments=False), weights
 

@@ -55,7 +55,7 @@ def exchanges(data, rows, off=0.0):
     """Two of each row, reversible together (pairs are chosen alike), with log-likelihoods that are ``off`` before."""
     room = power_rows.make_room(CELLS, RANK, WIDTH)
     for block in range(N_ROWS // WIDTH):
-        power_rows.pull_at(data, OTHER, block, rows.values[block], room.inverses, room.gradient)
+        power_rows.gradient_of_powers(data, OTHER, block, rows.values[block], room.inverses, room.gradient)
         power_rows._log_likelihoods(room.now, data.grid[block], room.inverses)
         room.now[:] += off
         power_rows.exchange_components(data, OTHER, rows, room, block, 2, child(seed_key(3), block))

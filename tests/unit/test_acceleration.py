@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmf_zoo.inference.counts import em, vb
-from nmf_zoo.inference.counts.newton import Pull, newton
+from nmf_zoo.inference.counts.newton import Penalty, newton
 from nmf_zoo.inference.shared import acceleration
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse, push_or_retreat
 from nmf_zoo.inference.shared.layout import compress, expected_sources, turn
@@ -201,10 +201,10 @@ def test_each_improvement_is_one_from_anywhere(seed, scale, power, listed):
         logs = power * np.sum(np.log(W))
         return float(np.sum(W * (0.1 + Ht.sum(axis=0)))) - sources.gather(W, Ht, "W").log_mean - logs
 
-    pull = Pull(0.1 + Ht.sum(axis=0)[None], np.full((1, 4), power))
+    penalty = Penalty(0.1 + Ht.sum(axis=0)[None], np.full((1, 4), power))
     for _ in range(20):
         before = objective(W)
-        _, log_mean = steps.improve(0, W, Ht, pull)
+        _, log_mean = steps.improve(0, W, Ht, penalty)
         after = objective(W)
         assert after <= before + 1e-10 * max(abs(before), 1.0)
         # means are carried along, and from such starts steps of 1e5 cancel in them

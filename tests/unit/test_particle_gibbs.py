@@ -16,7 +16,7 @@ from nmf_zoo.errors import NmfZooWarning, RunFailed, UnsupportedModel
 from nmf_zoo.inference.counts.sweeps import make_side
 from nmf_zoo.inference.hmm import gibbs_chain, particle_gibbs
 from nmf_zoo.inference.hmm.chains import formulas_of
-from nmf_zoo.inference.hmm.chains.log_normal import pull_of_level
+from nmf_zoo.inference.hmm.chains.log_normal import slope_of_level
 from nmf_zoo.inference.hmm.gibbs_activations import bytes_of_room, make_room
 from nmf_zoo.inference.hmm.particle_gibbs import walk_weights
 from nmf_zoo.inference.registry import verdict
@@ -287,10 +287,10 @@ def test_the_sums_hold_all_that_the_parameters_see(name):
 
 
 @pytest.mark.parametrize("name", ["log-normal", "log-normal, stationary"])
-def test_how_levels_pull(name):
+def test_slopes_of_levels(name):
     prior = PRIORS[name]
     h, aux = paths_of(prior)
-    slope, bend = pull_of_level(prior, formulas_of(prior).sum_paths(h, aux), {})
+    slope, bend = slope_of_level(prior, formulas_of(prior).sum_paths(h, aux), {})
     shift = np.array([[0.3], [-0.2]])
     gain = prior.log_density(np.exp(aux - shift), {}) - prior.log_density(h, {}) - float(np.sum(9 * shift))
     assert gain == pytest.approx(float(np.sum((slope - 0.5 * bend * shift) * shift)), rel=1e-9)

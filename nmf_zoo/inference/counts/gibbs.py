@@ -70,9 +70,9 @@ from nmf_zoo.kernels.counts.sweeps import (
     Sweeps,
     apply_scales,
     keep,
-    pull_of_components,
     run_hmc,
     run_sweeps,
+    set_rates_of_components,
 )
 from nmf_zoo.kernels.hmc.adaptation import Kept, Tuning, begin_sweep, end_sweep
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
@@ -519,8 +519,8 @@ def move_along_orbit(
     if "scale" in moves:
         scale = np.empty(W.shape[1])
         a, b = np.empty_like(scale), np.empty_like(scale)
-        pull_of_components(a, priors.rate_w, W)
-        pull_of_components(b, priors.rate_h, Ht)
+        set_rates_of_components(a, priors.rate_w, W)
+        set_rates_of_components(b, priors.rate_h, Ht)
         draw_scales(scale, priors.tilt, a, b, child(key, SCALES))
         scale_move = apply_scales(W, Ht, scale)
     if "shear" in moves and W.shape[1] > 1:

@@ -98,8 +98,8 @@ def step(problem: ExactProblem, state: ExactState, key: np.uint64 | None = None)
     """One iteration: maximise over W and the chain, then smooth at the new parameters."""
     W, residual = state.W, 0.0
     if not problem.side.is_fixed:
-        drag = problem.samples.weights.over_samples(state.marginals)
-        W, residual = update(problem.side, "density", W, state.sources, drag, state.values, problem.workers)
+        denominator = problem.samples.weights.over_samples(state.marginals)
+        W, residual = update(problem.side, "density", W, state.sources, denominator, state.values, problem.workers)
     counts = ChainCounts(state.pairs, state.marginals[0][:, None], len(state.marginals) - 1)
     values = update_chain(problem.structure.H, counts, state.values)
     moves = [np.max(np.abs(values[name] - state.values[name])) for name in values]

@@ -131,7 +131,7 @@ def prepare(structure: Factorisation, options: ChainOnlineEM, workers: Workers) 
     assert isinstance(prior, BasisChainPrior)
     assert offsets is not None
     exposure, background = offsets
-    pull, drag = gamma_of(structure)
+    prior_power, prior_rate = gamma_of(structure)
     chain, entries = formulas_of(prior).rules(prior, structure.rank)
     rules = Rules(
         base=background / exposure,
@@ -139,8 +139,8 @@ def prepare(structure: Factorisation, options: ChainOnlineEM, workers: Workers) 
         exponent=float(options.exponent),
         burn_in=float(options.burn_in),
         learns_weights=int(not structure.W.is_fixed),
-        pull=pull,
-        drag=drag,
+        prior_power=prior_power,
+        prior_rate=prior_rate,
         chain=chain,
     )
     return ChainProblem(structure, options, prior, rules, entries)
@@ -290,7 +290,7 @@ def weights_of(columns: Columns, weight_rows: int, n_features: int) -> Array:
 
 
 def counts_of(columns: Columns, rank: int) -> Counts:
-    """The cells with counts; ``drag`` is room."""
+    """The cells with counts; ``weight_sums`` is room."""
     positive = columns.values > 0
     before = np.concatenate([[0], np.cumsum(positive)])
     rows = columns.rows[positive].astype(np.int32)
@@ -300,7 +300,7 @@ def counts_of(columns: Columns, rank: int) -> Counts:
 def series_of(columns: Columns, W: Array, of_features: Array) -> Counts:
     """The columns as a series of its own, under this W."""
     weights = weights_of(columns, len(W), len(W)) * of_features
-    return counts_of(columns, W.shape[1])._replace(drag=np.ascontiguousarray(weights @ W))
+    return counts_of(columns, W.shape[1])._replace(weight_sums=np.ascontiguousarray(weights @ W))
 
 
 # -- where it begins -------------------------------------------------------------------------------------------------

@@ -143,8 +143,8 @@ def step(problem: ParticleProblem, state: ParticleState, key: np.uint64) -> tupl
         return state, ParticleInfo(state.objective, 0.0)
     W, expected = state.W, state.expected
     if not problem.side.is_fixed:
-        pull, drag = expected.sources, expected.drag
-        W, _ = update(problem.side, "density", W, pull, drag, state.values, problem.workers)
+        numerator, denominator = expected.sources, expected.activations
+        W, _ = update(problem.side, "density", W, numerator, denominator, state.values, problem.workers)
     values = update_chain(problem.structure.H, expected.chain, state.values)
     window = look_back(state.window, state.iterations + 1, *_parameters(problem, W, values))
     new = _look(problem, W, values, state.iterations + 1, window, key)

@@ -40,13 +40,13 @@ class Expectations(NamedTuple):
     ----------
     log_p : the estimate of log p(X)
     sources : (F, K) sum_t E[c_fkt | X]
-    drag : (F, K) or (1, K) sum_t weight_ft E[h_kt | X]
+    activations : (F, K) or (1, K) sum_t weight_ft E[h_kt | X]
     chain : ChainCounts
     """
 
     log_p: float
     sources: Array
-    drag: Array
+    activations: Array
     chain: Any
 
 

@@ -45,7 +45,7 @@ class ParticleFilter:
 
     Parameters
     ----------
-    target : Target, whose counts' ``drag`` is that of its W
+    target : Target, whose counts' ``weight_sums`` is that of its W
     plan : Plan
     n_particles : N
     moments : keep means and standard deviations of the filter

@@ -140,7 +140,7 @@ def prepare(structure: Factorisation, options: ParticleOnlineEM, workers: Worker
     offsets = shared_offsets(structure)
     assert offsets is not None
     exposure, background = offsets
-    pull, drag = gamma_of(structure)
+    prior_power, prior_rate = gamma_of(structure)
     rules, entries = formulas_of(prior).rules(prior, rank)
     smoother = SMOOTHERS[options.smoother]
     step = Step(plan_of(options, structure), smoother, float(options.exponent), float(options.burn_in))
@@ -148,8 +148,8 @@ def prepare(structure: Factorisation, options: ParticleOnlineEM, workers: Worker
         learns_weights=int(not structure.W.is_fixed),
         recentres=int(_can_recentre(structure)),
         of_features=exposure,
-        pull=pull,
-        drag=drag,
+        prior_power=prior_power,
+        prior_rate=prior_rate,
         chain=rules,
         sums=np.zeros(0),
         nothing=np.zeros((rank, 3)),

@@ -34,7 +34,7 @@ class Recursions:
 
     Parameters
     ----------
-    counts : Counts, whose ``drag`` is that of this W
+    counts : Counts, whose ``weight_sums`` is that of this W
     base : (F,) background / exposure that all times share
     W : (F, K)
     chain : Chain

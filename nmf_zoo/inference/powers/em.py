@@ -6,23 +6,23 @@ With p the power, l = W H + background its mean (exposure divided out of both), 
 
 in nats, everything included. W moves, then H at the new W, by one of
 
-- "monotone", the minimum of a majoriser (Fevotte and Idier 2011): without a prior w (pull / drag)^(1/2), with
-  pull = sum p h / l^2 and drag = sum h / l;
-- "heuristic", exponent 1: w (pull / drag), about twice as far;
+- "monotone", the minimum of a majoriser (Fevotte and Idier 2011): without a prior w (numerator / denominator)^(1/2),
+  with numerator = sum p h / l^2 and denominator = sum h / l;
+- "heuristic", exponent 1: w (numerator / denominator), about twice as far;
 - "auto", monotone for the first CAUTIOUS iterations and heuristic from then on: as fast as heuristic, but long steps
   from a random start tend to end in worse optima;
 - "sage", EM of the composite model, component by component, each at the newest others (Fevotte, Bertin and Durrieu
   2009, algorithm 1); components that are nearly 0 hardly move.
 
-The objective never rises, by any of them. The majoriser is pull w^2 / w' + drag w' at the new w', plus a constant: it
-is as high at the heuristic w' = w pull / drag as at the old w, so that the objective can't be higher
-(majorisation-equalisation). :mod:`nmf_zoo.kernels.powers.factor_steps` has the proof, priors and all.
+The objective never rises, by any of them. The majoriser is numerator w^2 / w' + denominator w' at the new w', plus a
+constant: it is as high at the heuristic w' = w numerator / denominator as at the old w, so that the objective can't be
+higher (majorisation-equalisation). :mod:`nmf_zoo.kernels.powers.factor_steps` has the proof, priors and all.
 
-An InverseGamma(a, b) prior adds b to pull w^2 and (a + 1) / w to drag, or a / w for the mode in the logarithms; a
-Gamma(a, r) prior adds r to drag and (a - 1) / w to pull. A free factor has terms of 0: in the EM of the composite model
-w is then the mean, over the cells that were observed, of the posterior power over h. The density at a free W and an
-inverse-gamma H is bounded, since it is H's prior that says how large H is; with a gamma prior of shape 1 or less it is
-not attained, as W grows and H shrinks, and such models are refused.
+An InverseGamma(a, b) prior adds b to numerator w^2 and (a + 1) / w to the denominator, or a / w for the mode in the
+logarithms; a Gamma(a, r) prior adds r to the denominator and (a - 1) / w to the numerator. A free factor has terms of
+0: in the EM of the composite model w is then the mean, over the cells that were observed, of the posterior power over
+h. The density at a free W and an inverse-gamma H is bounded, since it is H's prior that says how large H is; with a
+gamma prior of shape 1 or less it is not attained, as W grows and H shrinks, and such models are refused.
 
 The residual is the slope of the objective in the logarithm of a factor's cells: its root mean square over the cells,
 in nats per cell of X that they meet (N of W, F of H), the worse of both factors. Cells near 0, which say next to
@@ -93,10 +93,10 @@ CHUNK_CELLS = 1 << 15  # of the spectrogram: a chunk has at least so many
 
 
 class OfW(NamedTuple):
-    """pull, drag (K, F): what the data say of W."""
+    """numerator, denominator (K, F): what the data say of W."""
 
-    pull: Array
-    drag: Array
+    numerator: Array
+    denominator: Array
 
 
 class EMState(NamedTuple):
@@ -384,8 +384,8 @@ def slopes_of_W(problem: EMProblem, state: EMState) -> Slopes:
     """What data and prior say of W's cells that are not known."""
     free = problem.sides[0].free
     size = state.Wt[free].size
-    pull, drag, power, scale, rate = (part[free].ravel() for part in (*state.of_W, *problem.terms[0]))
-    return Slopes(pull, drag, power, scale, rate, np.empty(size), np.zeros(size))
+    numerator, denominator, power, scale, rate = (part[free].ravel() for part in (*state.of_W, *problem.terms[0]))
+    return Slopes(numerator, denominator, power, scale, rate, np.empty(size), np.zeros(size))
 
 
 def residual_of(squares: float, factor: Array, other: Array) -> float:

@@ -390,10 +390,10 @@ def own_part(side: Side, q: Approximation, values: Mapping[str, Array]) -> float
     """What the bound owes to a factor beside the cells of X: all of B but the constant and sum (log m + x / l)."""
     if side.is_flat:
         return q.height
-    shape, pull = side.prior(values) if side.is_gamma else side.shape_and_scale(values)
+    shape, rate = side.prior(values) if side.is_gamma else side.shape_and_scale(values)
     moments = q.mean[:, side.free] if side.is_gamma else 1.0 / q.harmonic[:, side.free]
-    constants = shape * np.log(pull) - gammaln(shape)
-    return q.height - float(np.sum(pull * moments)) + float(np.sum(constants)) * (moments.size / constants.size)
+    constants = shape * np.log(rate) - gammaln(shape)
+    return q.height - float(np.sum(rate * moments)) + float(np.sum(constants)) * (moments.size / constants.size)
 
 
 def draw_from(q: Approximation, orders: Orders, draws: int, key: np.uint64) -> Array:

@@ -239,12 +239,12 @@ def log_prior_scaled(factor: Factor, value: Array, axis: int, values: Mapping[st
     """log p(e^s v), with the change of volume, of each component's cells v, which lie along ``axis``; s is (K,)."""
     if isinstance(factor.prior, GammaPrior):
         shape, rate = factor.prior.shape_and_rate(values)
-        shapes, pull = np.broadcast_to(shape, factor.shape).sum(axis=axis), (rate * value).sum(axis=axis)
-        return lambda s: shapes * s - pull * np.exp(s)
+        shapes, total = np.broadcast_to(shape, factor.shape).sum(axis=axis), (rate * value).sum(axis=axis)
+        return lambda s: shapes * s - total * np.exp(s)
     if isinstance(factor.prior, InverseGammaPrior):
         shape, scale = factor.prior.shape_and_scale(values)
-        shapes, pull = np.broadcast_to(shape, factor.shape).sum(axis=axis), (scale / value).sum(axis=axis)
-        return lambda s: -shapes * s - pull * np.exp(-s)
+        shapes, total = np.broadcast_to(shape, factor.shape).sum(axis=axis), (scale / value).sum(axis=axis)
+        return lambda s: -shapes * s - total * np.exp(-s)
     if isinstance(factor.prior, HalfNormalPrior):
         halves = (factor.prior.precision_of(values) * np.square(value) / 2).sum(axis=axis)
         return lambda s: factor.shape[axis] * s - halves * np.exp(2 * s)

@@ -328,12 +328,12 @@ def _begin(x, plan, room):
     for k in range(rank):
         room.row[0, k] = plan.shape[k] / room.small[0, k]
     for _ in range(FIXED_POINTS):
-        h, pull = load(row, 0, 0), nothing(load(row, 0, 0))
+        h, numerator = load(row, 0, 0), nothing(load(row, 0, 0))
         for i in range(x.size):
             if x[i] > 0.0:
                 w = load(rows, i, 0)
-                pull = add_scaled(pull, x[i] / max(dot(w, h), SMALL_TOTAL), w)
-        store(row, 1, 0, pull)
+                numerator = add_scaled(numerator, x[i] / max(dot(w, h), SMALL_TOTAL), w)
+        store(row, 1, 0, numerator)
         for k in range(rank):
             room.row[0, k] = (plan.shape[k] + room.row[1, k] * room.row[0, k]) / room.small[0, k]
     for k in range(rank):

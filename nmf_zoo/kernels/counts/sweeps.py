@@ -188,8 +188,8 @@ def _move_along_orbit(sweeps, factors, room, key):
     """Scale and shear; returns the size of the scale move."""
     plan, priors, W, Ht, scale_move = sweeps.plan, sweeps.priors, factors.W, factors.Ht, 0.0
     if plan.scales:
-        pull_of_components(room.scale[1], priors.rate_w, W)
-        pull_of_components(room.scale[2], priors.rate_h, Ht)
+        set_rates_of_components(room.scale[1], priors.rate_w, W)
+        set_rates_of_components(room.scale[2], priors.rate_h, Ht)
         draw_scales(room.scale[0], priors.tilt, room.scale[1], room.scale[2], fold(key, SCALES))
         scale_move = apply_scales(W, Ht, room.scale[0])
     if plan.shears:
@@ -223,7 +223,7 @@ def _add(out, left, right):
 
 
 @kernel
-def pull_of_components(out, rate, factor):
+def set_rates_of_components(out, rate, factor):
     """Overwrite out (K,): twice the sum of rate * factor over the rows, as the scale's law has it."""
     out[:] = 0.0
     for i in range(factor.shape[0]):

@@ -14,7 +14,7 @@ import numpy as np
 from nmf_zoo.kernels.compile import kernel
 from nmf_zoo.kernels.counts.gibbs import draw_scales, move_shears
 from nmf_zoo.kernels.counts.joint import WeightArrays, dot, dot_log, weigh_features, weigh_samples
-from nmf_zoo.kernels.counts.sweeps import apply_scales, pull_of_components
+from nmf_zoo.kernels.counts.sweeps import apply_scales, set_rates_of_components
 from nmf_zoo.kernels.hmc.adaptation import Side, from_blocks, to_blocks, turn
 from nmf_zoo.kernels.hmc.mass import set_strides
 from nmf_zoo.kernels.hmc.poisson_rows import FactorRows, RowWorkspace, Stride, move_rows
@@ -159,8 +159,8 @@ def _move_side(side, factor, other, scratch, key):
 def move_along_orbit(target, scratch, key):
     """Scale and shear the particle in ``scratch``: they draw from the prior where the likelihood is the same."""
     priors, W, Ht, turned = target.priors, scratch.W, scratch.Ht, target.by_component
-    pull_of_components(scratch.scale[1], priors.rate_w, W)
-    pull_of_components(scratch.scale[2], priors.rate_h, Ht)
+    set_rates_of_components(scratch.scale[1], priors.rate_w, W)
+    set_rates_of_components(scratch.scale[2], priors.rate_h, Ht)
     draw_scales(scratch.scale[0], priors.tilt, scratch.scale[1], scratch.scale[2], fold(key, SCALES))
     apply_scales(W, Ht, scratch.scale[0])
     if W.shape[1] > 1:

@@ -20,9 +20,9 @@ from nmf_zoo.kernels.hmc.poisson_rows import (
     RowWorkspace,
     Stride,
     add_plain_curvature,
+    gradient_of_counts,
     measure_rows,
     move_rows,
-    pull,
 )
 from nmf_zoo.kernels.numerics.arrays import copy_row, flat, smallest
 from nmf_zoo.kernels.random.draws import TINY
@@ -206,7 +206,7 @@ def measure_side(side, other, tuning, room):
             sums = tuning.curvature[block], plain
             measure_rows(side.data, other, room.rows, stride, room.block, block, sums)
         else:
-            pull(side.data, other, block, room.rows.values[block], room.block.means, room.block.gradient)
+            gradient_of_counts(side.data, other, block, room.rows.values[block], room.block.means, room.block.gradient)
             add_plain_curvature(side.data, other, block, room.block.means, plain)
         _add_widths(tuning.width[block], plain, side.prior_rate[block], room.rows, block)
     _forget_idle(tuning, side.n_rows)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 
 from nmf_zoo.kernels.compile import in_lanes, kernel
-from nmf_zoo.kernels.hmc.poisson_rows import add_curvature, add_plain_curvature, pull
+from nmf_zoo.kernels.hmc.poisson_rows import add_curvature, add_plain_curvature, gradient_of_counts
 from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.special import to_free
 
@@ -49,9 +49,9 @@ def _climb(data, other, block, shape, rate, room):
     copy_table(v, shape)
     _divide(v, rate)
     for _ in range(EM_STEPS):
-        pull(data, other, block, v, room.means, room.gradient)
+        gradient_of_counts(data, other, block, v, room.means, room.gradient)
         _update(v, room.gradient, shape, rate)
-    pull(data, other, block, v, room.means, room.gradient)
+    gradient_of_counts(data, other, block, v, room.means, room.gradient)
 
 
 # -- elementwise work in SIMD lanes ----------------------------------------------------------------------------------
@@ -65,10 +65,10 @@ def _divide(v, rate):
 
 
 @in_lanes
-def _update(v, pulls, shape, rate):
+def _update(v, gradient, shape, rate):
     for k in range(v.shape[0]):
         for b in range(v.shape[1]):
-            v[k, b] = (shape[k, b] + v[k, b] * pulls[k, b]) / rate[k, b]
+            v[k, b] = (shape[k, b] + v[k, b] * gradient[k, b]) / rate[k, b]
 
 
 @in_lanes

@@ -35,7 +35,7 @@ from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.special import fast_exp, fast_log
 from nmf_zoo.kernels.powers.composite import LEAST, MOST
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
-from nmf_zoo.kernels.simd.blocked_gradients import pull_of_power_grid
+from nmf_zoo.kernels.simd.blocked_gradients import gradient_of_power_grid
 
 LOUD = 1e150  # offset of a missing cell
 FARTHEST = math.log(MOST)  # of log v from 0: products of factors stay numbers
@@ -148,7 +148,7 @@ def _slope_of_powers(target, room):
 @kernel
 def _set_gradient(target, room):
     """The gradient in log v."""
-    pull_at(target.data, target.other, target.block, room.v, room.inverses, room.gradient)
+    gradient_of_powers(target.data, target.other, target.block, room.v, room.inverses, room.gradient)
     _add_prior(room.gradient, room.v, target.shape, target.scale)
 
 
@@ -169,7 +169,7 @@ def exchange_components(data, other, rows, room, block, pairs, key):
         k = int(uniform(own, 0) * rank)
         j = (k + 1 + int(uniform(own, 1) * (rank - 1))) % rank
         _exchange(room, values, prior, k, j)
-        pull_at(data, other, block, room.v, room.inverses, room.gradient)
+        gradient_of_powers(data, other, block, room.v, room.inverses, room.gradient)
         _log_likelihoods(room.then, data.grid[block], room.inverses)
         _decide(values, room, room.step, fold(own, TEST))
 
@@ -186,7 +186,7 @@ def _decide(values, room, chance, key):
 def add_curvature(data, other, rows, room, block, out):
     """Add to out (K, K, width) the expected curvature in log v where the rows are: its lower triangle."""
     values, scale = rows.values[block], rows.scale[block]
-    pull_at(data, other, block, values, room.inverses, room.gradient)
+    gradient_of_powers(data, other, block, values, room.inverses, room.gradient)
     rank = values.shape[0]
     for c in range(room.inverses.shape[0]):
         for k in range(rank):
@@ -197,13 +197,13 @@ def add_curvature(data, other, rows, room, block, out):
 
 
 @kernel
-def pull_at(data, other, block, values, inverses, pulls):
-    """Overwrite inverses (cells, width), of the means at ``values`` (K, width), and pulls (K, width)."""
+def gradient_of_powers(data, other, block, values, inverses, gradient):
+    """Overwrite inverses (cells, width), of the means at ``values`` (K, width), and gradient (K, width)."""
     if data.offset.size > 0:
         copy_table(inverses, data.offset[block])
     else:
         inverses[:] = 0.0
-    pull_of_power_grid(other, data.grid[block], values, inverses, pulls)
+    gradient_of_power_grid(other, data.grid[block], values, inverses, gradient)
 
 
 # -- elementwise work in SIMD lanes ----------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def _to_values(v, u):
 
 @in_lanes
 def _add_prior(gradient, v, shape, scale):
-    """From the data's pull to the gradient in log v."""
+    """From the data's part of the gradient in v to the gradient in log v."""
     for k in range(v.shape[0]):
         for b in range(v.shape[1]):
             gradient[k, b] = v[k, b] * gradient[k, b] - shape[k, b] + scale[k, b] / v[k, b]

@@ -29,9 +29,9 @@ from nmf_zoo.kernels.hmm.basis_states import (
     log_or_never,
     move_on,
     reweigh,
-    set_drags,
     set_initial,
     set_leaving,
+    set_rate_terms,
     subtract,
     weigh_counts,
 )
@@ -81,8 +81,8 @@ def filter_block(rows, counts, tables, chain, first, last):
     """
     filtered, emissions, stages = borrowed(rows.filtered), borrowed(rows.emissions), borrowed(rows.stages)
     counts, tables = borrowed_counts(counts), Tables(borrowed(tables.rates), borrowed(tables.logs))
-    p, q, drags = borrowed(chain.p), borrowed(chain.q), np.empty(stages.shape[1])
-    keeps, shares_drags, law, total = filtered.shape[0] > 1, counts.drag.shape[0] == 1, stages[p.size], 0.0
+    p, q, rate_terms = borrowed(chain.p), borrowed(chain.q), np.empty(stages.shape[1])
+    keeps, shares_sums, law, total = filtered.shape[0] > 1, counts.weight_sums.shape[0] == 1, stages[p.size], 0.0
     for t in range(first, last):
         old, new, at = (t - first, t - first + 1, t - first) if keeps else (0, 0, 0)
         if t == 0:
@@ -90,10 +90,10 @@ def filter_block(rows, counts, tables, chain, first, last):
         else:
             copy_row(stages[0], filtered[old])
             move_on(stages, p, q)
-        if t == first or not shares_drags:
-            set_drags(drags, counts.drag[0 if shares_drags else t])
+        if t == first or not shares_sums:
+            set_rate_terms(rate_terms, counts.weight_sums[0 if shares_sums else t])
         emission = emissions[at]
-        copy_row(emission, drags)
+        copy_row(emission, rate_terms)
         peak = weigh_counts(emission, counts, t, tables)
         mass = dot(law, emission)
         log_mass = log_or_never(mass)
@@ -179,7 +179,7 @@ def move_back(beta, message, stages, chain, pairs, marginals):
     for k in range(rank):
         stage = stages[rank - 1 - k]
         halves = target[:half], target[half:], stage[:half], stage[half:]  # rows of their own go to SIMD lanes
-        stay_off, up, down, stay_on = pull_component(halves, source, chain.p[k], chain.q[k])
+        stay_off, up, down, stay_on = smooth_component(halves, source, chain.p[k], chain.q[k])
         pairs[k, 0] += stay_off
         pairs[k, 1] += up
         pairs[k, 2] += down
@@ -191,7 +191,7 @@ def move_back(beta, message, stages, chain, pairs, marginals):
 
 
 @summing
-def pull_component(halves, source, p, q):
+def smooth_component(halves, source, p, q):
     """Take one component's transition back; returns the law of its two values (00, 01, 10, 11).
 
     ``halves``: of the target, and of the stage, where the component is off and where it is on.

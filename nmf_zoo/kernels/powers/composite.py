@@ -233,25 +233,25 @@ def log_likelihood(spectra, factors, frames, room):
 
 
 class InverseGammaRow(NamedTuple):
-    """A row under an inverse-gamma prior, to be sheared; ``pull`` is scale / v."""
+    """A row under an inverse-gamma prior, to be sheared; ``quotient`` is scale / v."""
 
     ratios: np.ndarray
     shape: np.ndarray
-    pull: np.ndarray
+    quotient: np.ndarray
 
 
 @summing
-def _log_change(ratios, shape, pull, step):
+def _log_change(ratios, shape, quotient, step):
     total = 0.0
     for i in range(ratios.size):
         growth = max(1.0 + step * ratios[i], ROUNDING)
-        total -= (shape[i] + 1.0) * fast_log(growth) + pull[i] * (1.0 / growth - 1.0)
+        total -= (shape[i] + 1.0) * fast_log(growth) + quotient[i] * (1.0 / growth - 1.0)
     return total
 
 
 @kernel
 def _change_of_inverse_gammas(row, step):
-    return _log_change(row.ratios, row.shape, row.pull, step)
+    return _log_change(row.ratios, row.shape, row.quotient, step)
 
 
 LOG_CHANGES[InverseGammaRow] = _change_of_inverse_gammas
@@ -277,15 +277,18 @@ def move_inverse_shears(W, H, shape_w, scale_w, shape_h, scale_h, key):
     W is (K, F) and H is (K, N), components as rows; shapes and scales of the priors alike. Leaves W^T H as it is.
     """
     ratios_w, ratios_h = np.empty(W.shape[1]), np.empty(H.shape[1])
-    pull_w, pull_h = np.empty(W.shape[1]), np.empty(H.shape[1])
+    quotient_w, quotient_h = np.empty(W.shape[1]), np.empty(H.shape[1])
     for k in range(W.shape[0]):
         for j in range(W.shape[0]):
             if j == k:
                 continue
-            _divide_rows(pull_w, scale_w[k], W[k])
-            _divide_rows(pull_h, scale_h[j], H[j])
+            _divide_rows(quotient_w, scale_w[k], W[k])
+            _divide_rows(quotient_h, scale_h[j], H[j])
             lower, upper = -divide_rows(W[j], W[k], ratios_w), divide_rows(H[k], H[j], ratios_h)
-            of_w, of_h = InverseGammaRow(ratios_w, shape_w[k], pull_w), InverseGammaRow(ratios_h, shape_h[j], pull_h)
+            of_w, of_h = (
+                InverseGammaRow(ratios_w, shape_w[k], quotient_w),
+                InverseGammaRow(ratios_h, shape_h[j], quotient_h),
+            )
             step = draw_shear_step(lower, upper, of_w, of_h, 0.0, fold(fold(key, k), j))
             add_row(W[k], W[j], step)
             add_row(H[j], H[k], -step)

@@ -1,10 +1,10 @@
-"""Itakura-Saito divergence of a power spectrogram, and what it says of each factor: pulls and drags.
+"""Itakura-Saito divergence of a power spectrogram, and what it says of each factor: numerators and denominators.
 
 Frames are rows here and frequencies contiguous: power (N, F), W (K, F), ``Ht`` (N, K), and the mean power of a cell is
 l = sum_k w_fk h_kn + background. Of minus the log-likelihood, sum log l + p / l, the slope in a cell of a factor is
-drag - pull::
+denominator - numerator::
 
-    pull_fk = sum_n p_fn h_kn / l_fn^2,    drag_fk = sum_n h_kn / l_fn        and alike for H, sums over f
+    numerator_fk = sum_n p_fn h_kn / l_fn^2,    denominator_fk = sum_n h_kn / l_fn        and alike for H, sums over f
 
 Frames are independent given W: a block of them moves its activations, renews its means and adds what it says of W to
 its sums, and shares each load of W and of these sums. Unseen cells count for nothing. A logarithm costs as much as ten
@@ -47,8 +47,8 @@ ONE_VECTOR = (0,)
 class OfW(NamedTuple):
     """Sums over frames, laid out like W; without rows when they are not wanted."""
 
-    pull: Padded
-    drag: Padded
+    numerator: Padded
+    denominator: Padded
 
 
 class BlockWorkspace(NamedTuple):
@@ -56,12 +56,12 @@ class BlockWorkspace(NamedTuple):
 
     Attributes
     ----------
-    mean, pull : (FRAMES, F in tiles) l, then 1 / l; p / l^2
+    mean, numerator : (FRAMES, F in tiles) l, then 1 / l; p / l^2
     h : (FRAMES, K or K + 1)
     """
 
     mean: Padded
-    pull: Padded
+    numerator: Padded
     h: np.ndarray
 
 
@@ -98,7 +98,7 @@ def make_room(rank: int, F: int) -> BlockWorkspace:
     return BlockWorkspace(in_tiles(FRAMES, F), in_tiles(FRAMES, F, 2048), h)
 
 
-# -- divergence, pulls and drags -------------------------------------------------------------------------------------
+# -- divergence, numerators and denominators -------------------------------------------------------------------------
 
 
 MOST_FACTORS = 1000  # that are multiplied: a product of as many mantissas below 2 does not overflow
@@ -169,9 +169,9 @@ def _look(spectra, W, Ht, of_W, room, start, n_frames):
     _fill_means(spectra, W, Ht, room, start, n_frames)
     divergence = _sum_logs(room.mean.values, n_frames, spectra.power.shape[1])
     divergence += _divide(spectra, room, start, n_frames)
-    if of_W.pull.values.size > 0:
-        _add_over_frames(of_W.pull, room.pull, room.h, spectra.power.shape[1])
-        _add_over_frames(of_W.drag, room.mean, room.h, spectra.power.shape[1])
+    if of_W.numerator.values.size > 0:
+        _add_over_frames(of_W.numerator, room.numerator, room.h, spectra.power.shape[1])
+        _add_over_frames(of_W.denominator, room.mean, room.h, spectra.power.shape[1])
     return divergence
 
 
@@ -243,22 +243,22 @@ def _multiply(out, h, W, F):
 
 @kernel
 def _divide(spectra, room, start, n_frames):
-    """Overwrite the means with 1 / l, and pull with p / l^2; 0 where a cell isn't seen. Returns the sum of p / l."""
-    means, pulls, fit = room.mean.values, room.pull.values, 0.0
+    """Overwrite means with 1 / l, the numerator with p / l^2; 0 where a cell isn't seen. Returns the sum of p / l."""
+    means, numerators, fit = room.mean.values, room.numerator.values, 0.0
     for b in range(n_frames):
-        fit += _divide_frame(means[b], pulls[b], spectra.power[start + b])
+        fit += _divide_frame(means[b], numerators[b], spectra.power[start + b])
         if spectra.seen.size > 0:
             _hide(means[b], spectra.seen[start + b], 0.0)
-    pulls[n_frames:] = 0.0
+    numerators[n_frames:] = 0.0
     return fit
 
 
 @kernel
 def _sum_over_frequencies(slopes, spectra, W, room):
-    """Overwrite pull and drag of the room's activations."""
+    """Overwrite numerator and denominator of the room's activations."""
     F = spectra.power.shape[1]
-    _sum_rows(slopes.pull, room.pull, W, F)
-    _sum_rows(slopes.drag, room.mean, W, F)
+    _sum_rows(slopes.numerator, room.numerator, W, F)
+    _sum_rows(slopes.denominator, room.mean, W, F)
 
 
 @kernel
@@ -325,12 +325,12 @@ def _hide(row, seen, value):
 
 
 @summing
-def _divide_frame(means, pulls, power):
+def _divide_frame(means, numerators, power):
     fit = 0.0
     for f in range(power.size):
         inverse = 1.0 / means[f]
         ratio = power[f] * inverse
-        means[f], pulls[f] = inverse, ratio * inverse
+        means[f], numerators[f] = inverse, ratio * inverse
         fit += ratio
     return fit
 

@@ -205,13 +205,13 @@ def draw_mean(
     _, persistence, scale, *begins = prior.law(values)
     room = 1.0 - persistence
     precision = sums.n_steps * room**2 / scale**2 + np.zeros_like(sums.first)
-    pull = room * (sums.steps[1] - persistence * sums.steps[0]) / scale**2
-    pull = pull + sums.n_steps * room**2 / scale**2 * sums.centre
+    linear = room * (sums.steps[1] - persistence * sums.steps[0]) / scale**2
+    linear = linear + sums.n_steps * room**2 / scale**2 * sums.centre
     if prior.is_stationary:
-        precision, pull = precision + 1.0 / begins[1] ** 2, pull + sums.first / begins[1] ** 2
+        precision, linear = precision + 1.0 / begins[1] ** 2, linear + sums.first / begins[1] ** 2
     mu, sigma = unknown.prior.args
     total = entries(precision, unknown) + 1.0 / sigma**2
-    centre = (entries(pull, unknown) + mu / sigma**2) / total
+    centre = (entries(linear, unknown) + mu / sigma**2) / total
     return np.asarray(generator.normal(centre, 1.0 / np.sqrt(total)))
 
 
@@ -229,7 +229,7 @@ def move_levels(
     """Move W (F, K), z = log h (K, T) and the mean's entry of ``values``, in place; returns the sums of the new z."""
     priors = prior_cells(structure, values)  # the chain's mean has no part in them where it moves
     weights = _density_of_weights(priors, W)
-    slope, bend = pull_of_level(_chain(structure), sums, values)
+    slope, bend = slope_of_level(_chain(structure), sums, values)
 
     def of_level(s: Array) -> Array:
         return weights(s) + (slope - 0.5 * bend * s) * s
@@ -254,7 +254,7 @@ def _move_with_mean(
 
     ``weights`` is the density of W; ``moved`` are W and z.
     """
-    slope, bend = pull_of_first(prior, sums, values)
+    slope, bend = slope_of_first(prior, sums, values)
     old = values[mean.name]
 
     def of_mean(s: Array) -> Array:
@@ -267,7 +267,7 @@ def _move_with_mean(
     return _apply(np.broadcast_to(s.reshape(mean.shape), sums.first.shape), *moved, sums)
 
 
-def pull_of_level(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str, Array]) -> tuple[Array, Array]:
+def slope_of_level(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str, Array]) -> tuple[Array, Array]:
     """(slope, bend), (K, 1): log p(z - s) = log p(z) + slope s - bend s^2 / 2."""
     mean, persistence, scale, first, spread = prior.law(values)
     room, away = 1.0 - persistence, sums.centre - mean
@@ -276,7 +276,7 @@ def pull_of_level(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str,
     return slope, np.broadcast_to(sums.n_steps * room**2 / scale**2 + 1.0 / spread**2, slope.shape)
 
 
-def pull_of_first(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str, Array]) -> tuple[Array, Array]:
+def slope_of_first(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str, Array]) -> tuple[Array, Array]:
     """The same where the chain's mean falls with it: only a first time with a mean of its own notices."""
     _, _, _, first, spread = prior.law(values)
     if prior.is_stationary:
@@ -286,8 +286,8 @@ def pull_of_first(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str,
 
 def _density_of_weights(priors: PriorCells, W: Array) -> Callable[[Array], Array]:
     """log of prod_f p(w_fk e^s) e^s as a function of s (K, 1)."""
-    shape, pull = (part.sum(axis=0)[:, None] for part in (priors.shape_w, priors.rate_w * W))
-    return lambda s: shape * s - pull * np.exp(s)
+    shape, linear = (part.sum(axis=0)[:, None] for part in (priors.shape_w, priors.rate_w * W))
+    return lambda s: shape * s - linear * np.exp(s)
 
 
 def _chain(structure: Factorisation) -> LogNormalARPrior:

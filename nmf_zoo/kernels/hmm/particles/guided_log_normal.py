@@ -121,9 +121,9 @@ def begin(ahead, n):
     tiles, vectors = ahead.tiles, ahead.vectors
     for k in range(vectors.shape[1]):
         s = max(vectors[CENTRE, k], 0.0) + math.log1p(math.exp(-abs(vectors[CENTRE, k])))
-        pull = vectors[PRECISION, k] * -math.expm1(-s) / s
+        factor = vectors[PRECISION, k] * -math.expm1(-s) / s
         for i in range(n):
-            tiles[GRADIENT, k, i] = pull * (tiles[M, k, i] - vectors[MEAN, k])
+            tiles[GRADIENT, k, i] = factor * (tiles[M, k, i] - vectors[MEAN, k])
     set_steps(ahead, n)
     for k in range(vectors.shape[1]):
         for i in range(n):
@@ -176,15 +176,15 @@ def explain(log_p, tiles, vectors, target, t):
     """Overwrite log_p with the log-likelihood of the sample itself, and GRADIENT with its slopes in S."""
     counts, n = target.counts, log_p.size
     h, shares = tiles[Z], tiles[ROOM, 0]
-    row = t if counts.drag.shape[0] > 1 else 0
+    row = t if counts.weight_sums.shape[0] > 1 else 0
     for i in range(n):
         log_p[i] = 0.0
     for k in range(vectors.shape[1]):
-        scale, drag = fast_exp(vectors[LOG_SCALE, k]), counts.drag[row, k]
+        scale, weight_sums = fast_exp(vectors[LOG_SCALE, k]), counts.weight_sums[row, k]
         for i in range(n):
             h[k, i] = scale * tiles[S, k, i]
-            log_p[i] -= drag * h[k, i]
-            tiles[GRADIENT, k, i] = -drag * scale
+            log_p[i] -= weight_sums * h[k, i]
+            tiles[GRADIENT, k, i] = -weight_sums * scale
     for c in range(counts.indptr[t], counts.indptr[t + 1]):
         x, weights = counts.values[c], target.W[counts.indices[c]]
         combine(shares, weights, h, 0, weights.size, n)
@@ -309,9 +309,9 @@ def clear(row):
 def what_to_see(ahead, target, t):
     """NOTHING at a missing time or an impossible sample, else BY_COUNTS or BY_QUADRATIC, with its expansion."""
     counts, total, weight = target.counts, 0.0, 0.0
-    row = t if counts.drag.shape[0] > 1 else 0
-    for k in range(counts.drag.shape[1]):
-        weight += counts.drag[row, k]
+    row = t if counts.weight_sums.shape[0] > 1 else 0
+    for k in range(counts.weight_sums.shape[1]):
+        weight += counts.weight_sums[row, k]
     for c in range(counts.indptr[t], counts.indptr[t + 1]):
         total += counts.values[c]
     if weight + total == 0.0 or not set_expansion(ahead, target, t):

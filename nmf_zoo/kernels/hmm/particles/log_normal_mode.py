@@ -105,11 +105,11 @@ def share_of(step):
 def log_joint(z, h, vectors, target, t):
     """log g(x_t | e^z) and the prior's quadratic; overwrites h with e^z."""
     counts, total = target.counts, 0.0
-    row = t if counts.drag.shape[0] > 1 else 0
+    row = t if counts.weight_sums.shape[0] > 1 else 0
     for k in range(z.size):
         away = z[k] - vectors[MEAN, k]
         h[k] = math.exp(min(z[k], LARGEST_POWER))
-        total -= 0.5 * vectors[PRECISION, k] * away * away + counts.drag[row, k] * h[k]
+        total -= 0.5 * vectors[PRECISION, k] * away * away + counts.weight_sums[row, k] * h[k]
     for c in range(counts.indptr[t], counts.indptr[t + 1]):
         rate = base_of(target, c) + dot(target.W[counts.indices[c]], h)
         total += counts.values[c] * log_or_never(rate)
@@ -127,9 +127,9 @@ def base_of(target, c):
 def set_slopes(slope, B, h, target, t, shares):
     """Overwrite slope with dl / dz and B with sum_c x_c p_ck p_cl, p_ck = w_fk h_k / rate_c."""
     counts, xs = target.counts, np.zeros(FEW)
-    row = t if counts.drag.shape[0] > 1 else 0
+    row = t if counts.weight_sums.shape[0] > 1 else 0
     for k in range(h.size):
-        slope[k] = -counts.drag[row, k] * h[k]
+        slope[k] = -counts.weight_sums[row, k] * h[k]
         for j in range(h.size):
             B[k, j] = 0.0
         for j in range(FEW):
