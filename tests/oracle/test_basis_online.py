@@ -47,8 +47,8 @@ def run(structure, updates=(0, "known", "known"), exponent=0.8, burn_in=np.inf, 
     n_columns, n_states = 1 + (weights.shape[1] + FEATURES + 4) * RANK, 2**RANK
     tables = Tables(np.empty((FEATURES, n_states)), np.empty((FEATURES, n_states)))
     set_rates(tables, W, samples.base)
-    rooms = np.empty(n_states), np.empty(n_states), np.empty(n_columns)
-    online = Online(np.zeros((n_states, n_columns)), W.copy(), np.stack([P, Q]), INITIAL, tables, *rooms)
+    workspaces = np.empty(n_states), np.empty(n_states), np.empty(n_columns)
+    online = Online(np.zeros((n_states, n_columns)), W.copy(), np.stack([P, Q]), INITIAL, tables, *workspaces)
     none = np.zeros(W.shape)
     parameters = {name: chain_parameter(name, how) for name, how in zip("pq", updates[1:], strict=True)}
     chain, _ = rules_of(BasisChainPrior(**parameters, initial=None), "pq", RANK)

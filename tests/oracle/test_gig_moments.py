@@ -234,7 +234,7 @@ def test_the_pass_takes_powers_of_any_size(scale):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_rooms_lie_apart_in_memory():
+def test_workspaces_lie_apart_in_memory():
     """A load whose address agrees with a pending quotient's in the lowest 12 bits waits for it: four times slower."""
     starts = [padded.values.ctypes.data % 4096 for padded in make_cells(256)]
     assert starts == [0, 1024, 2048]

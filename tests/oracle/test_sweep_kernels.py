@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from nmf_zoo.inference.counts import gibbs
-from nmf_zoo.inference.counts.sweeps import make_room, weight_arrays
+from nmf_zoo.inference.counts.sweeps import make_workspace, weight_arrays
 from nmf_zoo.inference.shared.layout import Weights
 from nmf_zoo.kernels.counts import sweeps as kernels
 from nmf_zoo.kernels.counts.joint import log_joint, weigh_features, weigh_samples
@@ -110,8 +110,15 @@ def test_cells_that_the_model_draws():
     np.testing.assert_array_equal(out, -1)
 
 
-def test_the_room_holds_every_shape():
+def test_the_workspace_holds_every_shape():
     problem = gibbs.prepare(model(np.ones((F, N)), K, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL)
-    room = make_room(problem.sweeps, kernels.Factors(W, HT, W, HT))
-    shapes = room.shape_w.shape, room.rate_w.shape, room.shape_h.shape, room.rate_h.shape, room.W.shape, room.H.shape
+    workspace = make_workspace(problem.sweeps, kernels.Factors(W, HT, W, HT))
+    shapes = (
+        workspace.shape_w.shape,
+        workspace.rate_w.shape,
+        workspace.shape_h.shape,
+        workspace.rate_h.shape,
+        workspace.W.shape,
+        workspace.H.shape,
+    )
     assert shapes == ((F, K), (F, K), (N, K), (N, K), (K, F), (K, N))

@@ -175,9 +175,9 @@ def test_the_quadratic_is_minimised_where_it_must_be():
     for extra in (own, np.empty((0, 0))):
         solve_quadratic(steps, factor, slopes, bends, gram, extra, 5000)
         gradient = slopes + bends[:, None] * (steps @ gram) + (extra * steps if extra.size else 0.0)
-        room = factor + steps
-        assert room.min() >= 0.0
-        assert np.abs(np.minimum(room, gradient / np.abs(slopes).max())).max() < 1e-4
+        moved = factor + steps
+        assert moved.min() >= 0.0
+        assert np.abs(np.minimum(moved, gradient / np.abs(slopes).max())).max() < 1e-4
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

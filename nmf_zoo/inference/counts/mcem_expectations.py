@@ -28,7 +28,7 @@ from nmf_zoo.inference.marginal.exact import activation_prior, estimate, log_lik
 from nmf_zoo.inference.shared.factor_view import prior_cells
 from nmf_zoo.inference.shared.joint import LogJoint
 from nmf_zoo.inference.shared.layout import Layout, compress, turn, weigh
-from nmf_zoo.kernels.counts.mcem_sweeps import Chains, make_plan, make_room, run_chains
+from nmf_zoo.kernels.counts.mcem_sweeps import Chains, make_plan, make_workspace, run_chains
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.memory import require_memory
 from nmf_zoo.runtime.engine import STEPS
@@ -102,8 +102,12 @@ class GivenW:
     def _run(self, chunk: int, W: Array, chains: Chains, key: np.uint64) -> tuple[int, Array, Array]:
         sources, reached = np.zeros_like(W), np.zeros((W.shape[1], self.most + 1))
         samples = int(self.layout.chunks[chunk]), int(self.layout.chunks[chunk + 1])
-        room_and_key = make_room(self.layout, W.shape[1]), key
-        return run_chains(self.layout, W, chains, self.plan, samples, sources, reached, room_and_key), sources, reached
+        workspace_and_key = make_workspace(self.layout, W.shape[1]), key
+        return (
+            run_chains(self.layout, W, chains, self.plan, samples, sources, reached, workspace_and_key),
+            sources,
+            reached,
+        )
 
     def _chains(self, W: Array, Ht: Array, values: Mapping[str, Array], centre: Array) -> Chains:
         priors = prior_cells(self.structure, values)

@@ -128,7 +128,7 @@ class BlockNewton:
         def improve_chunk(numbers: Array) -> tuple[float, float]:
             buffers, residual, log_mean = self._take_buffers(), 0.0, 0.0
             for rows in (blocks[number] for number in numbers):
-                x, means, *room = (
+                x, means, *workspace = (
                     part[: (rows.stop - rows.start) * len(other)].reshape(-1, len(other)) for part in buffers
                 )
                 np.copyto(x, values[rows])
@@ -138,7 +138,7 @@ class BlockNewton:
                 own = penalty.of(partial(_rows_of, rows))
                 with np.errstate(over="ignore", invalid="ignore"):  # who looks at the objective takes such a step back
                     u = np.ascontiguousarray(factor[rows, free])  # a view where all columns are free
-                    residual = max(residual, _improve_block(x, means, room, u, free_of_other, own, largest))
+                    residual = max(residual, _improve_block(x, means, workspace, u, free_of_other, own, largest))
                     if u.shape[1] < factor.shape[1]:
                         factor[rows, free] = u
                 log_mean += sum_logs(x.ravel(), means.ravel())
@@ -161,10 +161,10 @@ def _rows_of(rows: slice, array: Array) -> Array:
 
 
 def _improve_block(
-    x: Array, means: Array, room: list[Array], u: Array, other: Array, penalty: Penalty, largest: Array
+    x: Array, means: Array, workspace: list[Array], u: Array, other: Array, penalty: Penalty, largest: Array
 ) -> float:
-    """Move some rows u and their means, in place; ``room`` for two arrays like x. Returns the KKT residual."""
-    ratios, bends = room
+    """Move some rows u and their means, in place; ``workspace`` for two arrays like x. Returns the KKT residual."""
+    ratios, bends = workspace
     fill_bends(ratios, bends, x, means)
     numerators = ratios @ other + penalty.power / u
     linear = penalty.linear if penalty.curve is None else penalty.linear + penalty.curve * u

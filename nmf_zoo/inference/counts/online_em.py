@@ -46,7 +46,7 @@ from nmf_zoo.kernels.counts.column_sweeps import (
     decay,
     end_step,
     expect_columns,
-    make_room,
+    make_workspace,
     renew,
     take_step,
 )
@@ -188,7 +188,7 @@ def update(
     problem: OnlineProblem, state: OnlineState, columns: Columns, key: np.uint64
 ) -> tuple[OnlineState, OnlineInfo]:
     """One step, from a mini-batch of columns."""
-    options, state = problem.options, state if np.all(columns.complete) else with_room(state)
+    options, state = problem.options, state if np.all(columns.complete) else with_workspace(state)
     if np.any(columns.exposure != 1.0):
         state = with_exposures(state)
     running, weights = state.running, weights_now(state, problem.mean_h, options.start_columns)
@@ -226,9 +226,9 @@ def expect(
 ) -> tuple[Array, Array, float]:
     """(E[c | x] at the cells, E[h | x] of the columns times their exposures, number of counts) of some columns."""
     longest = int(np.diff(columns.indptr).max())
-    room = make_room(len(columns.values), longest, columns.n_columns, problem.structure.rank)
-    counts = expect_columns(columns, 0, columns.n_columns, weights, problem.plan, room, child(key, purpose))
-    return room.shares, room.active, counts
+    workspace = make_workspace(len(columns.values), longest, columns.n_columns, problem.structure.rank)
+    counts = expect_columns(columns, 0, columns.n_columns, weights, problem.plan, workspace, child(key, purpose))
+    return workspace.shares, workspace.active, counts
 
 
 def finish(problem: OnlineProblem, state: OnlineState) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -291,8 +291,8 @@ def copy(running: Running) -> Running:
     return Running(*(array.copy() for array in running))
 
 
-def with_room(state: OnlineState) -> OnlineState:
-    """Room for the activations of incomplete columns, from the first of these on; C is no longer right then."""
+def with_workspace(state: OnlineState) -> OnlineState:
+    """Scratch for the activations of incomplete columns, from the first of these on; C is no longer right then."""
     if state.running.some.size:
         return state
     own = copy(state.running)  # the old state stays whole if this step does not come to its end
@@ -301,7 +301,7 @@ def with_room(state: OnlineState) -> OnlineState:
 
 
 def with_exposures(state: OnlineState) -> OnlineState:
-    """Room for activations without their exposures, which have been 1 so far."""
+    """Scratch for activations without their exposures, which have been 1 so far."""
     if state.running.unexposed.size:
         return state
     own = copy(state.running)

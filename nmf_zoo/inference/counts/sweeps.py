@@ -25,8 +25,8 @@ from nmf_zoo.kernels.hmc.adaptation import (
     SHORTEST,
     Kept,
     Side,
-    SideRoom,
     SideTuning,
+    SideWorkspace,
     SweepPlan,
     Tuning,
 )
@@ -106,10 +106,10 @@ def weight_arrays(weights: Weights) -> WeightArrays:
     )
 
 
-def make_room(sweeps: Sweeps, factors: Factors) -> SweepWorkspace:
+def make_workspace(sweeps: Sweeps, factors: Factors) -> SweepWorkspace:
     """Scratch of one chain."""
     layout, (n_features, rank), n_samples = sweeps.layout, factors.W.shape, len(factors.Ht)
-    W, H = map(make_side_room, sweeps.sides, (sweeps.priors.shape_w, sweeps.priors.shape_h))
+    W, H = map(make_side_workspace, sweeps.sides, (sweeps.priors.shape_w, sweeps.priors.shape_h))
     return SweepWorkspace(
         make_cell_scratch(layout, rank),
         np.empty((n_features, rank)),
@@ -125,7 +125,7 @@ def make_room(sweeps: Sweeps, factors: Factors) -> SweepWorkspace:
 
 
 def make_kept(structure: Factorisation, followed: tuple[Array, Array], n_kept: int) -> Kept:
-    """Room for the kept draws of a block; ``followed``: rows and columns of the cells of W H that are reported."""
+    """Scratch for the kept draws of a block; ``followed``: rows and columns of the cells of W H that are reported."""
     (n_features, n_samples), rank = structure.shape, structure.rank
     return Kept(
         np.empty((n_kept, n_features, rank)),
@@ -252,8 +252,8 @@ def _make_side_tuning(shape: Blocks, masses: bool, scaled: Blocks) -> SideTuning
     )
 
 
-def make_side_room(side: Side, shape: Array) -> SideRoom:
-    """Room for a side's rows; ``shape`` (rows, K) is the prior's."""
+def make_side_workspace(side: Side, shape: Array) -> SideWorkspace:
+    """Scratch for a side's rows; ``shape`` (rows, K) is the prior's."""
     blocks, rank, width = side.prior_rate.shape
     most = side.data.grid.shape[1] * width
     if not most:
@@ -261,4 +261,4 @@ def make_side_room(side: Side, shape: Array) -> SideRoom:
         most = int(np.diff(ends).max())
     ones = np.ones((blocks, rank, width))
     rows = FactorRows(ones, blocks_of(shape, width, 1.0), ones.copy(), np.zeros((blocks, width)))
-    return SideRoom(rows, poisson_rows.make_room(most, rank, width))
+    return SideWorkspace(rows, poisson_rows.make_workspace(most, rank, width))

@@ -260,14 +260,14 @@ def move_hot(problem: SMCProblem, state: ReplicaState, replica: int, scratch: Sc
     if temperature == 0.0:
         draw_from_prior(target, own, scratch, 0, 1, key)
         return
-    W, H = map(_walking, scratch.sides, _paces(state, at))
-    walking = scratch._replace(sides=(W, H))
-    move_chains(target, own, np.zeros(1, np.int64), own, walking, np.array([0, 1]), key)
-    for total, side in zip((state.accepted_W, state.accepted_H), walking.sides, strict=True):
+    W, H = map(_at_pace, scratch.sides, _paces(state, at))
+    paced = scratch._replace(sides=(W, H))
+    move_chains(target, own, np.zeros(1, np.int64), own, paced, np.array([0, 1]), key)
+    for total, side in zip((state.accepted_W, state.accepted_H), paced.sides, strict=True):
         total[at] += side.accepted
 
 
-def _walking(scratch: SideScratch, pace: Pace) -> SideScratch:
+def _at_pace(scratch: SideScratch, pace: Pace) -> SideScratch:
     """With the pace of a temperature, and no acceptance yet."""
     scratch.accepted[:] = 0.0
     return scratch._replace(stride=scratch.stride._replace(step=pace.step, length=pace.length))

@@ -47,7 +47,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import InputError, RunFailed
-from nmf_zoo.inference.counts.sweeps import make_side_room, make_sides, weight_arrays
+from nmf_zoo.inference.counts.sweeps import make_side_workspace, make_sides, weight_arrays
 from nmf_zoo.inference.evidence.bridging import effective_share
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method, has_evidence
 from nmf_zoo.inference.shared.conjugate import Conjugate, conjugates, draw_given_cells, draw_hyperpriors, rates_of
@@ -148,7 +148,7 @@ def _heated(side: Side, temperature: float) -> Side:
 
 
 def empty_population(problem: SMCProblem, n_particles: int) -> Population:
-    """Room for particles; a known factor stands in all of them."""
+    """Scratch for particles; a known factor stands in all of them."""
     (n_features, n_samples), rank = problem.structure.shape, problem.structure.rank
     W, Ht = np.empty((n_particles, n_features, rank)), np.empty((n_particles, n_samples, rank))
     if problem.structure.W.is_fixed:
@@ -158,7 +158,7 @@ def empty_population(problem: SMCProblem, n_particles: int) -> Population:
     return Population(W, Ht, np.empty(n_particles))
 
 
-def require_room(structure: Factorisation, n_particles: int, at_once: int) -> None:
+def require_memory_of_particles(structure: Factorisation, n_particles: int, at_once: int) -> None:
     """Refuse more particles than memory holds, two populations for each of the runs ``at_once``."""
     needed = 2 * 8.0 * at_once * n_particles * (sum(structure.shape) * structure.rank + 1)
     names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
@@ -300,10 +300,10 @@ def make_scratch(problem: SMCProblem, paces: tuple[Pace, Pace]) -> Scratch:
 
 
 def _side_scratch(side: Side, shape: Array, pace: Pace) -> SideScratch:
-    room = make_side_room(side, shape)
+    workspace = make_side_workspace(side, shape)
     blocks, rank, width = side.prior_rate.shape
     stride = Stride(np.ones((blocks, rank, width)), np.zeros((blocks, rank, rank, width)), pace.step, pace.length)
-    return SideScratch(room.rows, stride, room.block, np.empty(shape.shape), np.zeros((blocks, width)))
+    return SideScratch(workspace.rows, stride, workspace.block, np.empty(shape.shape), np.zeros((blocks, width)))
 
 
 def adapt(problem: SMCProblem, paces: tuple[Pace, Pace], moved: Moved) -> None:
@@ -389,7 +389,7 @@ class State:
 
     Attributes
     ----------
-    population, spare : the particles, and room for the next ones
+    population, spare : the particles, and scratch for the next ones
     lineages : from whom the particles descend; None before the first stage
     paces : of W's and H's trajectories
     temperature, log_evidence : reached so far
@@ -486,7 +486,7 @@ def _percent(stages: list[Stage]) -> int:
 
 def estimate(structure: Factorisation, options: SMC, run: EvidenceRun) -> Estimate:
     """One run for each chain; those that Ctrl-C cut short are left out."""
-    require_room(structure, options.particles, max(1, min(run.chains, run.cores)))
+    require_memory_of_particles(structure, options.particles, max(1, min(run.chains, run.cores)))
     problem = prepare(structure)
 
     def one(job: Job) -> tuple[State, dict[str, Array]] | None:
@@ -507,7 +507,7 @@ def estimate(structure: Factorisation, options: SMC, run: EvidenceRun) -> Estima
 
 
 def _draws(problem: SMCProblem, options: SMC, state: State) -> dict[str, Array]:
-    """Particles of the last stage, evenly over its chains; room for the others is given back."""
+    """Particles of the last stage, evenly over its chains; memory of the others is given back."""
     which = np.arange(options.kept) * options.particles // max(options.kept, 1)
     draws = variables(problem, state.population, which) | {name: own[which] for name, own in state.values.items()}
     state.population = state.spare = Population(*(np.empty(0) for _ in Population._fields))

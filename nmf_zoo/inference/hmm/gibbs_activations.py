@@ -67,7 +67,7 @@ class ActivationRows:
     samples : its data, sample by sample
     block : rows that are drawn together
     n_particles, plan : of the conditional filter
-    rooms : by number of rows, those that no chain is using
+    workspaces : by number of rows, those that no chain is using
     """
 
     structure: Factorisation
@@ -75,7 +75,7 @@ class ActivationRows:
     block: int
     n_particles: int
     plan: FilterPlan
-    rooms: dict[int, list[FilterWorkspace]] = field(default_factory=dict)
+    workspaces: dict[int, list[FilterWorkspace]] = field(default_factory=dict)
 
     def blocks(self, key: np.uint64) -> Iterator[Array]:
         """A random partition of the components."""
@@ -132,19 +132,19 @@ def _draw_exactly(structure: Factorisation, target: Target, key: np.uint64) -> A
 def _renew(rows: ActivationRows, path: Cloud, target: Target, key: np.uint64) -> tuple[int, int]:
     """Renew the path of a block in place; returns the times that are of new particles, and whether the first is."""
     n_rows, n_times = path.h.shape
-    rooms = rows.rooms.setdefault(n_rows, [])
+    workspaces = rows.workspaces.setdefault(n_rows, [])
     try:
-        room = rooms.pop()
+        workspace = workspaces.pop()
     except IndexError:  # every chain has its own
-        room = make_room(n_rows, n_times, rows.n_particles, (rows.plan.proposal, target.law.kind))
-    times, first, impossible = renew_path(path, room.history, room.population, target, rows.plan, key)
-    rooms.append(room)
+        workspace = make_workspace(n_rows, n_times, rows.n_particles, (rows.plan.proposal, target.law.kind))
+    times, first, impossible = renew_path(path, workspace.history, workspace.population, target, rows.plan, key)
+    workspaces.append(workspace)
     _require_possible(rows.structure, impossible)
     return times, first
 
 
-def make_room(n_rows: int, n_times: int, n_particles: int, way: tuple[int, int]) -> FilterWorkspace:
-    """Room for all particles of all times; ``way`` is the proposal and the kind of chain."""
+def make_workspace(n_rows: int, n_times: int, n_particles: int, way: tuple[int, int]) -> FilterWorkspace:
+    """Scratch for all particles of all times; ``way`` is the proposal and the kind of chain."""
     history = History(
         h=np.empty((n_times, n_rows, n_particles)),
         aux=np.empty((n_times, n_rows, n_particles)),
@@ -155,8 +155,8 @@ def make_room(n_rows: int, n_times: int, n_particles: int, way: tuple[int, int])
     return FilterWorkspace(history, make_population(n_rows, n_particles, *way))
 
 
-def bytes_of_room(n_rows: int, n_times: int, n_particles: int) -> float:
-    """What :func:`make_room` takes, nearly."""
+def bytes_of_workspace(n_rows: int, n_times: int, n_particles: int) -> float:
+    """What :func:`make_workspace` takes, nearly."""
     return n_times * n_particles * (16.0 * n_rows + 4.0)
 
 

@@ -162,19 +162,19 @@ def update(problem: ChainProblem, state: ChainState, columns: Columns, key: np.u
     online, total, done = copy(state.online), 0.0, state.seen
     for part in cut(columns, weight_rows_of(online) > 1):
         if not np.all(part.complete):
-            online = _with_room(problem, online)
+            online = _with_workspace(problem, online)
         total += _learn(problem, online, part, done)
         done += part.n_columns
     return ChainState(online, state.others, done, state.log_p + total), ChainInfo(total)
 
 
-def _with_room(problem: ChainProblem, online: Online) -> Online:
-    return with_room(online, problem.rules.of_features) if weight_rows_of(online) == 1 < len(online.W) else online
+def _with_workspace(problem: ChainProblem, online: Online) -> Online:
+    return with_workspace(online, problem.rules.of_features) if weight_rows_of(online) == 1 < len(online.W) else online
 
 
 def widened(problem: ChainProblem, state: ChainState) -> ChainState:
     """With what missing cells need."""
-    return state._replace(online=_with_room(problem, state.online))
+    return state._replace(online=_with_workspace(problem, state.online))
 
 
 def _learn(problem: ChainProblem, online: Online, columns: Columns, before: int) -> float:
@@ -246,9 +246,9 @@ def nothing_seen(W: Array, law: tuple[Array, Array, Array], base: Array) -> Onli
     n_states, n_columns = 1 << rank, 1 + (1 + n_features + 4) * rank
     tables = Tables(np.empty((n_features, n_states)), np.empty((n_features, n_states)))
     set_rates(tables, W, base)
-    rooms = np.zeros(n_states), np.zeros(n_states), np.zeros(n_columns)
+    workspaces = np.zeros(n_states), np.zeros(n_states), np.zeros(n_columns)
     p, q, initial = (np.broadcast_to(part, (rank, 1))[:, 0] for part in law)
-    return Online(np.zeros((n_states, n_columns)), W, np.stack([p, q]), initial.copy(), tables, *rooms)
+    return Online(np.zeros((n_states, n_columns)), W, np.stack([p, q]), initial.copy(), tables, *workspaces)
 
 
 def copy(tree: Any) -> Any:
@@ -264,7 +264,7 @@ def weight_rows_of(online: Online) -> int:
     return (online.table.shape[1] - 1) // rank - n_features - 4
 
 
-def with_room(online: Online, of_features: Array) -> Online:
+def with_workspace(online: Online, of_features: Array) -> Online:
     """With weighted activations of every feature, which differ by more than ``of_features`` once a cell is missing."""
     rank = online.W.shape[1]
     shared, rest = online.table[:, 1 : 1 + rank], online.table[:, 1 + rank :]
@@ -290,7 +290,7 @@ def weights_of(columns: Columns, weight_rows: int, n_features: int) -> Array:
 
 
 def counts_of(columns: Columns, rank: int) -> Counts:
-    """The cells with counts; ``weight_sums`` is room."""
+    """The cells with counts; ``weight_sums`` is scratch."""
     positive = columns.values > 0
     before = np.concatenate([[0], np.cumsum(positive)])
     rows = columns.rows[positive].astype(np.int32)

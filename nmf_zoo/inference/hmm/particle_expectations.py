@@ -191,7 +191,7 @@ def make_carried(
     weight_rows: int = 1,
     wanted: Wanted = ALL,
 ) -> Carried:
-    """Room for the sums of chains of this kind (BASIS, UNIT, LOG_NORMAL).
+    """Scratch for the sums of chains of this kind (BASIS, UNIT, LOG_NORMAL).
 
     ``shape`` is (F, K), of W. ``weight_rows``: 1 where the weight of a sample is the same for all features, or differs
     by a factor that the caller knows; else F.
@@ -209,7 +209,7 @@ def make_carried(
         rows=rows,
         ready=np.zeros((2 * rank, n_particles) if needs_densities else (0, 0)),
         spare=np.zeros((rows.end, n_particles) if needs_spare else (0, 0)),
-        room=np.zeros((4, n_particles)),
+        workspace=np.zeros((4, n_particles)),
         drawn=np.zeros((smoother.draws + 3, n_particles), np.uint64),
     )
 

@@ -21,7 +21,7 @@ from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.hmm.laws import after_block, make_population
 from nmf_zoo.inference.hmm.particle_options import PROPOSALS, RESAMPLING, ParticleOptions
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
-from nmf_zoo.kernels.hmm.particles.ancestor_sampling import Walk
+from nmf_zoo.kernels.hmm.particles.ancestor_sampling import AncestorChains
 from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan, Population
 from nmf_zoo.kernels.hmm.particles.laws import Cloud
@@ -92,7 +92,7 @@ class ParticleFilter:
         return math.fsum(self.track.log_p)
 
     def make_population(self) -> Population:
-        """Room for its particles."""
+        """Scratch for its particles."""
         return make_population(self.rank, self.n_particles, self.plan.proposal, self.target.law.kind)
 
     def spans(self) -> Iterator[tuple[int, int]]:
@@ -177,9 +177,9 @@ def _make_paths(n_paths: int, rank: int, n_times: int, n_particles: int) -> Path
         np.zeros(n_particles),
         np.zeros((2 * rank, n_particles)),
     )
-    walk = Walk(current, candidates, np.zeros((3, n_paths)), guide, cumulative, ready)
+    chains = AncestorChains(current, candidates, np.zeros((3, n_paths)), guide, cumulative, ready)
     ends = Cloud(*(np.ones((rank, n_paths)) for _ in range(2)))
-    return Paths(h, aux, ends, np.zeros(n_paths, np.int64), walk, np.zeros(n_particles))
+    return Paths(h, aux, ends, np.zeros(n_paths, np.int64), chains, np.zeros(n_particles))
 
 
 def _make_history(n_times: int, rank: int, n_particles: int) -> History:

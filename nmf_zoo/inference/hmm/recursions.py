@@ -85,19 +85,19 @@ class Recursions:
 
     def draw_paths(self, n_paths: int, key: np.uint64) -> tuple[float, int, Array]:
         """As :meth:`log_likelihood`, with draws of the states given X, (n_paths, T) int32."""
-        paths, room = np.zeros((n_paths, self.n_times), np.int32), np.empty(self.n_states)
+        paths, workspace = np.zeros((n_paths, self.n_times), np.int32), np.empty(self.n_states)
 
         def back(rows: BlockRows, first: int, last: int) -> None:
-            draw_block(paths, rows, self.chain, room, first, last, self.n_times, key)
+            draw_block(paths, rows, self.chain, workspace, first, last, self.n_times, key)
 
         return *self._there_and_back(filter_block, back), paths
 
     def best_path(self) -> tuple[float, int, Array]:
         """(log p(X, path) up to the terms without states, -1 or an impossible time, the most probable path (T,))."""
-        path, room = np.zeros(self.n_times, np.int32), np.empty(self.n_states)
+        path, workspace = np.zeros(self.n_times, np.int32), np.empty(self.n_states)
 
         def back(rows: BlockRows, first: int, last: int) -> None:
-            trace_block(path, rows, self.chain, room, first, last)
+            trace_block(path, rows, self.chain, workspace, first, last)
 
         return *self._there_and_back(best_block, back), path
 

@@ -67,7 +67,7 @@ from nmf_zoo.kernels.powers.itakura_saito import (
     BlockWorkspace,
     Moves,
     PriorTerms,
-    make_room,
+    make_workspace,
     sums_of_W,
     tile_spectra,
     untile,
@@ -120,7 +120,7 @@ class EMProblem:
     """What all restarts share: ``terms`` of W's prior (K, F) and of H's (N or 1, K), ``bounds`` of chunks of frames.
 
     constant : what the objective has beside the divergence and the costs of the factors
-    rooms : those that are free, for whoever needs one
+    workspaces : those that are free, for whoever needs one
     """
 
     structure: Factorisation
@@ -131,7 +131,7 @@ class EMProblem:
     terms: tuple[PriorTerms, PriorTerms]
     bounds: Array
     workers: Workers
-    rooms: list[BlockWorkspace]
+    workspaces: list[BlockWorkspace]
 
     def is_heuristic(self, state: EMState) -> bool:
         """Whether the next step has exponent 1."""
@@ -281,8 +281,8 @@ def init(problem: EMProblem, key: np.uint64, start: Mapping[str, Array]) -> EMSt
 
 def look(problem: EMProblem, Wt: Array, Ht: Array) -> EMState:
     """The state at these factors."""
-    divergence, _, of_W = pass_frames(problem, Wt, lambda tiles, sums, room, *frames: (
-        kernels.gather(problem.spectra, tiles, Ht, sums, room, *frames), 0.0
+    divergence, _, of_W = pass_frames(problem, Wt, lambda tiles, sums, workspace, *frames: (
+        kernels.gather(problem.spectra, tiles, Ht, sums, workspace, *frames), 0.0
     ))  # fmt: skip
     return EMState(Wt, Ht, of_W, divergence + problem.constant + cost(problem, Wt, Ht))
 
@@ -302,9 +302,9 @@ def pass_frames(problem: EMProblem, Wt: Array, work: Any) -> tuple[float, float,
     tiles, wanted = tile_spectra(Wt), 0 if problem.sides[0].is_fixed else rank
 
     def of_chunk(first: int, last: int) -> tuple[float, float, Any]:
-        sums, room = sums_of_W(wanted, F), take_room(problem)
-        found = work(tiles, sums, room, first, last)
-        problem.rooms.append(room)
+        sums, workspace = sums_of_W(wanted, F), take_workspace(problem)
+        found = work(tiles, sums, workspace, first, last)
+        problem.workspaces.append(workspace)
         return *found, sums
 
     chunks = problem.workers.map(of_chunk, problem.bounds[:-1], problem.bounds[1:])
@@ -316,12 +316,12 @@ def pass_frames(problem: EMProblem, Wt: Array, work: Any) -> tuple[float, float,
     return sum(divergence for divergence, _, _ in chunks), sum(squares for _, squares, _ in chunks), of_W
 
 
-def take_room(problem: EMProblem) -> BlockWorkspace:
-    """A room that is free, or a new one."""
+def take_workspace(problem: EMProblem) -> BlockWorkspace:
+    """A workspace that is free, or a new one."""
     try:
-        return problem.rooms.pop()
+        return problem.workspaces.pop()
     except IndexError:
-        return make_room(problem.structure.rank, problem.structure.shape[0])
+        return make_workspace(problem.structure.rank, problem.structure.shape[0])
 
 
 def step(problem: EMProblem, state: EMState, key: np.uint64 | None = None) -> tuple[EMState, EMInfo]:

@@ -36,10 +36,10 @@ from nmf_zoo.inference.powers.spectra import Spectra, read_spectra
 from nmf_zoo.inference.powers.trajectories import (
     ByComponent,
     log_normalisers,
-    make_room,
-    make_side_rooms,
+    make_side_workspaces,
     make_sides,
     make_tuning,
+    make_workspace,
     run_in_threads,
 )
 from nmf_zoo.inference.shared.factor_view import Side, as_variables, impute, two_sides
@@ -188,9 +188,9 @@ def tune(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[Gibb
 def _sweep(problem: GibbsProblem, state: GibbsState, key: np.uint64, is_tuning: bool):
     structure, factors, sweeps, tuning = problem.structure, state.factors, problem.sweeps, state.tuning
     if sweeps is not None:
-        room, kept = make_room(sweeps, factors), make_kept(structure, sweeps.followed, 0)
+        workspace, kept = make_workspace(sweeps, factors), make_kept(structure, sweeps.followed, 0)
         block = (0, 1, 0, 0, is_tuning)
-        return state, _info(problem, run_sweeps(sweeps, factors, tuning, room, kept, block, np.array([key])))
+        return state, _info(problem, run_sweeps(sweeps, factors, tuning, workspace, kept, block, np.array([key])))
     priors = problem.priors or priors_by_component(structure, state.values)
     given = problem.given or given_powers(priors, problem.frames.spectra)
     moves, scale_move = problem.options.moves if all(problem.draws) else (), 0.0
@@ -201,12 +201,12 @@ def _sweep(problem: GibbsProblem, state: GibbsState, key: np.uint64, is_tuning: 
     info: tuple[float, ...] = (scale_move,)
     if what is not None and problem.sides is not None:
         lengths = float(tuning.W.length[0]), float(tuning.H.length[0])
-        rooms, own = make_side_rooms(problem.sides, priors), child(key, TRAJECTORIES)
-        data = problem.sides, rooms, problem.frames.workers
+        workspaces, own = make_side_workspaces(problem.sides, priors), child(key, TRAJECTORIES)
+        data = problem.sides, workspaces, problem.frames.workers
         chances = run_in_threads(*data, problem.draws, factors, tuning, what, own)
         if what.moves:
             scale_move = move_along_orbit(moves, factors, given, priors, child(key, ORBIT))
-        end_sweep(tuning, problem.sides, rooms, is_tuning)
+        end_sweep(tuning, problem.sides, workspaces, is_tuning)
         info = scale_move, *chances, *lengths
     if structure.unknowns:
         generator = generator_of(child(key, HYPERPARAMETERS))
@@ -226,7 +226,7 @@ def draw(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[dict
     structure, factors = problem.structure, state.factors
     if problem.sweeps is not None:
         kept = make_kept(problem.structure, problem.sweeps.followed, 1)
-        keep(problem.sweeps, factors, make_room(problem.sweeps, factors), kept, 0)
+        keep(problem.sweeps, factors, make_workspace(problem.sweeps, factors), kept, 0)
         values, stats = _collect(problem, kept, [key])
         return {name: value[0] for name, value in values.items()}, {name: stats[name][0] for name in ("lp", "mean")}
     W, Ht = np.ascontiguousarray(state.Wt.T), state.Ht
@@ -249,9 +249,9 @@ def run(
     sweeps, factors = problem.sweeps, state.factors
     if sweeps is None:
         return None
-    kept, room = make_kept(problem.structure, sweeps.followed, block.kept), make_room(sweeps, factors)
+    kept, workspace = make_kept(problem.structure, sweeps.followed, block.kept), make_workspace(sweeps, factors)
     steps = children(child(key, STEPS), block.stop)[block.first :]
-    run_sweeps(sweeps, factors, state.tuning, room, kept, tuple(block), steps)
+    run_sweeps(sweeps, factors, state.tuning, workspace, kept, tuple(block), steps)
     keys = [child(key, DRAW, sweep) for sweep in range(block.first, block.stop) if block.keeps(sweep)]
     return state, *(_collect(problem, kept, keys) if keys else ({}, {}))
 
@@ -338,9 +338,9 @@ def draw_by_components(
     of_weights, own = np.zeros_like(factors.Wt), child(key, POWERS)
 
     def draw_chunk(chunk: tuple[int, int]) -> Array:
-        room = composite.make_room(*factors.Wt.shape)
-        draw_frames(frames.spectra, factors, given, draws, chunk, room, own)
-        return room.of_weights
+        workspace = composite.make_workspace(*factors.Wt.shape)
+        draw_frames(frames.spectra, factors, given, draws, chunk, workspace, own)
+        return workspace.of_weights
 
     def add(sums: Array) -> None:
         np.add(of_weights, sums, out=of_weights)
@@ -385,7 +385,7 @@ def log_likelihood_of(frames: Frames, factors: Factors) -> float:
     """-sum (log l + p / l) over the observed cells."""
 
     def of_chunk(chunk: tuple[int, int]) -> float:
-        return log_likelihood(frames.spectra, factors, chunk, composite.make_room(*factors.Wt.shape))
+        return log_likelihood(frames.spectra, factors, chunk, composite.make_workspace(*factors.Wt.shape))
 
     return sum(frames.workers.map(of_chunk, frames.chunks))
 

@@ -39,7 +39,7 @@ BLOCK = 4  # lanes whose running sums wait for each other; blocks do not, until 
 
 
 class Scratch(NamedTuple):
-    """Room for one chunk.
+    """Scratch for one chunk.
 
     Attributes
     ----------
@@ -63,8 +63,8 @@ def make_scratch(layout, rank: int, order: np.ndarray) -> Scratch:
     sources = rank + 1 if layout.offset.size else rank
     width = width_for(sources, np.float64)
     lanes = tile_lanes(Padded(np.empty(0), width))
-    rooms = np.zeros((2, lanes)), np.empty(sources), np.empty(sources), np.empty(sources, np.int64)
-    return Scratch(order, width, *rooms)
+    workspaces = np.zeros((2, lanes)), np.empty(sources), np.empty(sources), np.empty(sources, np.int64)
+    return Scratch(order, width, *workspaces)
 
 
 @kernel

@@ -24,7 +24,7 @@ MAX_SHRINKS = 100  # a bracket shrunk this often has reached the current point
 
 
 class CellScratch(NamedTuple):
-    """Room for the sources of one cell: the components', and one more for a background."""
+    """Scratch for the sources of one cell: the components', and one more for a background."""
 
     weights: np.ndarray
     cumulative: np.ndarray

@@ -233,8 +233,8 @@ def _round(gradient, moved, cells, extra, gram):
         for r in range(lanes):
             bend, g = gram[k, k] + extra[k, r], gradient[k, r]
             newton = -g / bend if bend > 0.0 else (-np.inf if g > 0.0 else 0.0)  # without a bend, as far as it goes
-            room = -(cells[k, r] + moved[k, r])
-            step[r] = newton if newton > room else room
+            least = -(cells[k, r] + moved[k, r])
+            step[r] = newton if newton > least else least
             moved[k, r] += step[r]
             gradient[k, r] += step[r] * extra[k, r]
             size += step[r] * step[r] * bend
@@ -267,18 +267,18 @@ def step_lengths(lengths, factor, steps, slopes, prior, bends, changes, means):
     power, curve = prior
     for i in range(lengths.size):
         bend, pole = _along(bends[i], changes[i], means[i])
-        p, gain, room = power[i if power.shape[0] > 1 else 0], 0.0, np.inf
+        p, gain, longest = power[i if power.shape[0] > 1 else 0], 0.0, np.inf
         q = curve[i if curve.shape[0] > 1 else 0]
         for k in range(factor.shape[1]):
             w, s = factor[i, k], steps[i, k]
             gain -= slopes[i, k] * s
             bend += p[k] * (s / w) * (s / w) + q[k] * s * s
             if s < 0.0:
-                room = min(room, -w / s)
+                longest = min(longest, -w / s)
                 pole = max(pole, -s / w) if p[k] > 0.0 else pole
         newton = gain / bend if bend > 0.0 else np.inf
         safe = newton if newton * pole <= SAFE else gain / (bend + gain * pole)
-        length = min(safe, room) if gain > 0.0 else 0.0
+        length = min(safe, longest) if gain > 0.0 else 0.0
         lengths[i] = length if length < np.inf else 0.0
 
 

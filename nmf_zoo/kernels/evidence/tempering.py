@@ -64,7 +64,7 @@ class Pace(NamedTuple):
 
 
 class SideScratch(NamedTuple):
-    """Room of one factor's rows, and sums of their acceptance (blocks, width)."""
+    """Scratch of one factor's rows, and sums of their acceptance (blocks, width)."""
 
     rows: FactorRows
     stride: Stride
@@ -74,7 +74,7 @@ class SideScratch(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Room of one chunk of chains: both sides', W (F, K), Ht (N, K) and turned, scale (3, K), means (non-zeros,)."""
+    """Scratch of one chunk of chains: both sides', W (F, K), Ht (N, K) and turned, scale (3, K), means (non-zeros,)."""
 
     sides: tuple[SideScratch, SideScratch]
     W: np.ndarray

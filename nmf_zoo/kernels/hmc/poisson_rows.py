@@ -266,7 +266,7 @@ class Stride(NamedTuple):
 
 
 class RowWorkspace(NamedTuple):
-    """Room for one block, overwritten.
+    """Scratch for one block, overwritten.
 
     Attributes
     ----------
@@ -288,14 +288,14 @@ class RowWorkspace(NamedTuple):
     step: np.ndarray
 
 
-def make_room(most_cells: int, rank: int, width: int) -> RowWorkspace:
-    """Room for blocks of up to ``most_cells`` cells (a grid's, padding included, or non-zeros)."""
+def make_workspace(most_cells: int, rank: int, width: int) -> RowWorkspace:
+    """Scratch for blocks of up to ``most_cells`` cells (a grid's, padding included, or non-zeros)."""
     tables = (np.empty((rank, width)) for _ in range(5))
     return RowWorkspace(np.empty(most_cells), np.empty(most_cells), *tables, np.empty(width), np.empty(width))
 
 
 class CountsTarget(NamedTuple):
-    """What the trajectories of a block of rows follow; ``means`` is the room of its cells."""
+    """What the trajectories of a block of rows follow; ``means`` is the scratch of its cells."""
 
     data: RowCounts
     other: np.ndarray
@@ -307,31 +307,31 @@ class CountsTarget(NamedTuple):
 
 
 @kernel
-def move_rows(data, other, rows, stride, room, block, key):
+def move_rows(data, other, rows, stride, workspace, block, key):
     """One trajectory for each row of a block, in place; ``other`` (cells, K) is the other factor."""
     values, shape, rate, scale = rows.values[block], rows.shape[block], rows.rate[block], stride.scale[block]
     root = stride.root[block] if stride.root.size > 0 else stride.root[0]
-    u, v, momentum, width = room.u, room.v, room.momentum, room.step.size
-    before, means = table_of(data, block, width, room.before), table_of(data, block, width, room.means)
+    u, v, momentum, width = workspace.u, workspace.v, workspace.momentum, workspace.step.size
+    before, means = table_of(data, block, width, workspace.before), table_of(data, block, width, workspace.means)
     copy_table(v, values)
-    to_free(u, room.slope, v, scale)
-    set_off(room, stride.step[block], key)
-    gradient_into(data, other, block, v, before, room.gradient)
-    _add_prior(room.gradient, v, room.slope, scale, shape, rate)
-    _subtract_energy(room.gain, -1.0, u, v, momentum)
-    _add_log_prior(room.gain, -1.0, v, scale, shape, rate)
-    leap(CountsTarget(data, other, block, scale, shape, rate, means), room, root, stride.length[0])
-    _subtract_energy(room.gain, 1.0, u, v, momentum)
-    _add_log_prior(room.gain, 1.0, v, scale, shape, rate)
-    add_log_ratios(data, block, room.means, room.before, room.gain)
-    decide(values, v, room.gain, rows.chance[block], fold(key, TEST))
+    to_free(u, workspace.slope, v, scale)
+    set_off(workspace, stride.step[block], key)
+    gradient_into(data, other, block, v, before, workspace.gradient)
+    _add_prior(workspace.gradient, v, workspace.slope, scale, shape, rate)
+    _subtract_energy(workspace.gain, -1.0, u, v, momentum)
+    _add_log_prior(workspace.gain, -1.0, v, scale, shape, rate)
+    leap(CountsTarget(data, other, block, scale, shape, rate, means), workspace, root, stride.length[0])
+    _subtract_energy(workspace.gain, 1.0, u, v, momentum)
+    _add_log_prior(workspace.gain, 1.0, v, scale, shape, rate)
+    add_log_ratios(data, block, workspace.means, workspace.before, workspace.gain)
+    decide(values, v, workspace.gain, rows.chance[block], fold(key, TEST))
 
 
 @kernel
-def _slope_of_counts(target, room):
-    to_plain(room.v, room.slope, room.u, target.scale)
-    gradient_into(target.data, target.other, target.block, room.v, target.means, room.gradient)
-    _add_prior(room.gradient, room.v, room.slope, target.scale, target.shape, target.rate)
+def _slope_of_counts(target, workspace):
+    to_plain(workspace.v, workspace.slope, workspace.u, target.scale)
+    gradient_into(target.data, target.other, target.block, workspace.v, target.means, workspace.gradient)
+    _add_prior(workspace.gradient, workspace.v, workspace.slope, target.scale, target.shape, target.rate)
 
 
 SLOPES[CountsTarget] = _slope_of_counts
@@ -367,28 +367,28 @@ def _add_log_prior(gain, sign, v, scale, shape, rate):
 
 
 @in_lanes
-def _add_bend(out, room, scale, shape, rate):
+def _add_bend(out, workspace, scale, shape, rate):
     """Add to the diagonals what the prior and the bend of the coordinates, v'' = v' (1 - v' / scale), contribute."""
     for k in range(scale.shape[0]):
         for b in range(scale.shape[1]):
-            slope, relative = room.slope[k, b], room.slope[k, b] / room.v[k, b]
+            slope, relative = workspace.slope[k, b], workspace.slope[k, b] / workspace.v[k, b]
             bend = 1.0 - slope / scale[k, b]
-            linear = slope * (rate[k, b] + 1.0 / scale[k, b] - room.gradient[k, b])
+            linear = slope * (rate[k, b] + 1.0 / scale[k, b] - workspace.gradient[k, b])
             out[k, k, b] += linear * bend + (shape[k, b] - 1.0) * relative * (relative - bend)
 
 
 @kernel
-def measure_rows(data, other, rows, stride, room, block, sums):
+def measure_rows(data, other, rows, stride, workspace, block, sums):
     """Add the curvature where the rows are to ``sums``: (K, K, width) in coordinates, or size 0, and (K, width) plain.
 
     The lower triangle of the first, minus the second derivative of the log density in u, is what the mass of a row
     should be like. The second is the counts' part in v.
     """
     in_coordinates, plain = sums
-    copy_table(room.v, rows.values[block])
-    to_free(room.u, room.slope, room.v, stride.scale[block])
-    gradient_of_counts(data, other, block, room.v, room.means, room.gradient)
+    copy_table(workspace.v, rows.values[block])
+    to_free(workspace.u, workspace.slope, workspace.v, stride.scale[block])
+    gradient_of_counts(data, other, block, workspace.v, workspace.means, workspace.gradient)
     if in_coordinates.size > 0:
-        add_curvature(data, other, block, room.means, room.slope, in_coordinates)
-        _add_bend(in_coordinates, room, stride.scale[block], rows.shape[block], rows.rate[block])
-    add_plain_curvature(data, other, block, room.means, plain)
+        add_curvature(data, other, block, workspace.means, workspace.slope, in_coordinates)
+        _add_bend(in_coordinates, workspace, stride.scale[block], rows.shape[block], rows.rate[block])
+    add_plain_curvature(data, other, block, workspace.means, plain)

@@ -36,7 +36,7 @@ class Online(NamedTuple):
     parameters : (2, K) p and q
     initial : (K,) P(h_1 = 1)
     tables : of W
-    emissions : (2^K,), law : (2^K,), sums : (n,) room
+    emissions : (2^K,), law : (2^K,), sums : (n,) scratch
     """
 
     table: Any

@@ -37,7 +37,7 @@ class Rules(NamedTuple):
         a log v + b log(1 - v), of a mean - e/2 (v - f)^2, of a persistence both, and of a scale
         a log v - b / v - c v - d/2 v^2 - e/2 (log v - f)^2
     joint : 1 where mean and persistence have a closed form together
-    sums : (E, 2) room
+    sums : (E, 2) scratch
     """
 
     group: Any
@@ -198,9 +198,9 @@ def best_persistence(numerator, denominator, times, log_up, log_down, bounds):
     if times == 0.0 and log_up == 0.0 and log_down == 0.0:
         return v
     for _ in range(NEWTON_STEPS):
-        room = 1.0 - v * v
-        slope = numerator - denominator * v - times * v / room
-        bend = -denominator - times * (1.0 + v * v) / (room * room)
+        rest = 1.0 - v * v
+        slope = numerator - denominator * v - times * v / rest
+        bend = -denominator - times * (1.0 + v * v) / (rest * rest)
         if log_up != 0.0:
             slope, bend = slope + log_up / v, bend - log_up / (v * v)
         slope, bend = slope - log_down / (1.0 - v), bend - log_down / ((1.0 - v) * (1.0 - v))

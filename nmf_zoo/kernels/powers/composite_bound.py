@@ -37,7 +37,7 @@ class Pair(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Room for a block of frames, (BLOCK, F) each: m, then 1 / m; l, then x / l^2; x."""
+    """Scratch for a block of frames, (BLOCK, F) each: m, then 1 / m; l, then x / l^2; x."""
 
     arithmetic: Padded
     harmonic: Padded
@@ -53,7 +53,7 @@ def spread(rows: int, frequencies: int, shift: int = 0) -> Padded:
 
 
 def make_cells(frequencies: int) -> Cells:
-    """Room for a block. What lies a multiple of a page after a quotient waits for the division, hence the shifts."""
+    """Scratch for a block. What lies a multiple of a page after a quotient waits for the division, hence the shifts."""
     return Cells(*(spread(BLOCK, frequencies, shift) for shift in (0, 1024, 2048)))
 
 

@@ -52,7 +52,7 @@ class OfW(NamedTuple):
 
 
 class BlockWorkspace(NamedTuple):
-    """Room for a block of frames.
+    """Scratch for a block of frames.
 
     Attributes
     ----------
@@ -92,8 +92,8 @@ def sums_of_W(rank: int, F: int) -> OfW:
     return OfW(in_tiles(rank + rank % 2, F, 256), in_tiles(rank + rank % 2, F, 1280))
 
 
-def make_room(rank: int, F: int) -> BlockWorkspace:
-    """An empty room."""
+def make_workspace(rank: int, F: int) -> BlockWorkspace:
+    """An empty workspace."""
     h = np.zeros((FRAMES, rank + rank % 2))
     return BlockWorkspace(in_tiles(FRAMES, F), in_tiles(FRAMES, F, 2048), h)
 
@@ -138,7 +138,7 @@ class Moves(NamedTuple):
 
 
 @kernel
-def advance(spectra, W, moves, of_W, room, first, last):
+def advance(spectra, W, moves, of_W, workspace, first, last):
     """Move the activations of some frames, then look at them there; what they say of W is added to ``of_W``.
 
     W by :func:`tile_spectra`. Returns (divergence there, the sum of squared slopes in log h where they were).
@@ -147,31 +147,31 @@ def advance(spectra, W, moves, of_W, room, first, last):
     _open(moves, slopes)
     for start in range(first, last, FRAMES):
         n_frames = min(FRAMES, last - start)
-        _fill_means(spectra, W, moves.at, room, start, n_frames)
-        _divide(spectra, room, start, n_frames)
-        _sum_over_frequencies(slopes, spectra, W, room)
+        _fill_means(spectra, W, moves.at, workspace, start, n_frames)
+        _divide(spectra, workspace, start, n_frames)
+        _sum_over_frequencies(slopes, spectra, W, workspace)
         _move(moves, slopes, start, start + n_frames)
-        divergence += _look(spectra, W, moves.next, of_W, room, start, n_frames)
+        divergence += _look(spectra, W, moves.next, of_W, workspace, start, n_frames)
     return divergence, np.sum(slopes.squares)
 
 
 @kernel
-def gather(spectra, W, Ht, of_W, room, first, last):
+def gather(spectra, W, Ht, of_W, workspace, first, last):
     """Look at some frames: the divergence; what they say of W is added to ``of_W``."""
     divergence = 0.0
     for start in range(first, last, FRAMES):
-        divergence += _look(spectra, W, Ht, of_W, room, start, min(FRAMES, last - start))
+        divergence += _look(spectra, W, Ht, of_W, workspace, start, min(FRAMES, last - start))
     return divergence
 
 
 @kernel
-def _look(spectra, W, Ht, of_W, room, start, n_frames):
-    _fill_means(spectra, W, Ht, room, start, n_frames)
-    divergence = _sum_logs(room.mean.values, n_frames, spectra.power.shape[1])
-    divergence += _divide(spectra, room, start, n_frames)
+def _look(spectra, W, Ht, of_W, workspace, start, n_frames):
+    _fill_means(spectra, W, Ht, workspace, start, n_frames)
+    divergence = _sum_logs(workspace.mean.values, n_frames, spectra.power.shape[1])
+    divergence += _divide(spectra, workspace, start, n_frames)
     if of_W.numerator.values.size > 0:
-        _add_over_frames(of_W.numerator, room.numerator, room.h, spectra.power.shape[1])
-        _add_over_frames(of_W.denominator, room.mean, room.h, spectra.power.shape[1])
+        _add_over_frames(of_W.numerator, workspace.numerator, workspace.h, spectra.power.shape[1])
+        _add_over_frames(of_W.denominator, workspace.mean, workspace.h, spectra.power.shape[1])
     return divergence
 
 
@@ -209,18 +209,18 @@ def _move(moves, slopes, start, stop):
 
 
 @kernel
-def _fill_means(spectra, W, Ht, room, start, n_frames):
-    """Bring frames into the room, with their means: 1 at unseen cells, 0 in the padding and beyond the last frame."""
-    h, rank = room.h, Ht.shape[1]
+def _fill_means(spectra, W, Ht, workspace, start, n_frames):
+    """Bring frames in, with their means: 1 at unseen cells, 0 in the padding and beyond the last frame."""
+    h, rank = workspace.h, Ht.shape[1]
     for b in range(FRAMES):
         for k in range(rank):
             h[b, k] = Ht[start + b, k] if b < n_frames else 0.0
-    _multiply(room.mean, h, W, spectra.power.shape[1])
+    _multiply(workspace.mean, h, W, spectra.power.shape[1])
     for b in range(n_frames):
         if spectra.background.size > 0:
-            _add(room.mean.values[b], spectra.background[start + b])
+            _add(workspace.mean.values[b], spectra.background[start + b])
         if spectra.seen.size > 0:
-            _hide(room.mean.values[b], spectra.seen[start + b], 1.0)
+            _hide(workspace.mean.values[b], spectra.seen[start + b], 1.0)
 
 
 @kernel
@@ -242,9 +242,9 @@ def _multiply(out, h, W, F):
 
 
 @kernel
-def _divide(spectra, room, start, n_frames):
+def _divide(spectra, workspace, start, n_frames):
     """Overwrite means with 1 / l, the numerator with p / l^2; 0 where a cell isn't seen. Returns the sum of p / l."""
-    means, numerators, fit = room.mean.values, room.numerator.values, 0.0
+    means, numerators, fit = workspace.mean.values, workspace.numerator.values, 0.0
     for b in range(n_frames):
         fit += _divide_frame(means[b], numerators[b], spectra.power[start + b])
         if spectra.seen.size > 0:
@@ -254,11 +254,11 @@ def _divide(spectra, room, start, n_frames):
 
 
 @kernel
-def _sum_over_frequencies(slopes, spectra, W, room):
-    """Overwrite numerator and denominator of the room's activations."""
+def _sum_over_frequencies(slopes, spectra, W, workspace):
+    """Overwrite numerator and denominator of the workspace's activations."""
     F = spectra.power.shape[1]
-    _sum_rows(slopes.numerator, room.numerator, W, F)
-    _sum_rows(slopes.denominator, room.mean, W, F)
+    _sum_rows(slopes.numerator, workspace.numerator, W, F)
+    _sum_rows(slopes.denominator, workspace.mean, W, F)
 
 
 @kernel

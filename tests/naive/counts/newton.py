@@ -48,6 +48,6 @@ def improve_block(U, X, V, linear, power, rounds, offset=0.0):
         pole = np.max(np.where(X[f] > 0, -change / means[f], 0.0), initial=0.0)
         pole = max(pole, np.max(np.where(power > 0, -step / u, 0.0)))
         length = gain / bend if gain / bend * pole <= SAFE else gain / (bend + gain * pole)
-        room = np.min(np.where(step < 0, u / np.where(step < 0, -step, 1.0), np.inf))
-        out[f] = np.maximum(u + min(length, room) * step, FLOOR)
+        workspace = np.min(np.where(step < 0, u / np.where(step < 0, -step, 1.0), np.inf))
+        out[f] = np.maximum(u + min(length, workspace) * step, FLOOR)
     return out

@@ -203,10 +203,10 @@ def draw_mean(
 ) -> Array:
     """The normal conditional of the level that a log-normal chain returns to."""
     _, persistence, scale, *begins = prior.law(values)
-    room = 1.0 - persistence
-    precision = sums.n_steps * room**2 / scale**2 + np.zeros_like(sums.first)
-    linear = room * (sums.steps[1] - persistence * sums.steps[0]) / scale**2
-    linear = linear + sums.n_steps * room**2 / scale**2 * sums.centre
+    rest = 1.0 - persistence
+    precision = sums.n_steps * rest**2 / scale**2 + np.zeros_like(sums.first)
+    linear = rest * (sums.steps[1] - persistence * sums.steps[0]) / scale**2
+    linear = linear + sums.n_steps * rest**2 / scale**2 * sums.centre
     if prior.is_stationary:
         precision, linear = precision + 1.0 / begins[1] ** 2, linear + sums.first / begins[1] ** 2
     mu, sigma = unknown.prior.args
@@ -270,10 +270,10 @@ def _move_with_mean(
 def slope_of_level(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str, Array]) -> tuple[Array, Array]:
     """(slope, bend), (K, 1): log p(z - s) = log p(z) + slope s - bend s^2 / 2."""
     mean, persistence, scale, first, spread = prior.law(values)
-    room, away = 1.0 - persistence, sums.centre - mean
-    residuals = sums.steps[1] - persistence * sums.steps[0] + sums.n_steps * room * away
-    slope = room * residuals / scale**2 + (sums.first - first) / spread**2
-    return slope, np.broadcast_to(sums.n_steps * room**2 / scale**2 + 1.0 / spread**2, slope.shape)
+    rest, away = 1.0 - persistence, sums.centre - mean
+    residuals = sums.steps[1] - persistence * sums.steps[0] + sums.n_steps * rest * away
+    slope = rest * residuals / scale**2 + (sums.first - first) / spread**2
+    return slope, np.broadcast_to(sums.n_steps * rest**2 / scale**2 + 1.0 / spread**2, slope.shape)
 
 
 def slope_of_first(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str, Array]) -> tuple[Array, Array]:

@@ -92,10 +92,10 @@ MOST_GAIN = 2.0  # of the last step, in log-density: a larger promise is not bel
 
 
 @kernel
-def climb(ahead, look, room, target, t, first):
+def climb(ahead, look, workspace, target, t, first):
     """Overwrite ``points`` with the modes of the particles of one tile, and look with their log-densities there."""
     tiles, last = ahead.tiles, min(first + TILE, look.size)
-    look, room = look[first:last], room[first:last]
+    look, workspace = look[first:last], workspace[first:last]
     copy_columns(tiles[M], 0, ahead.spreads, first, look.size)
     begin(ahead, look.size)
     for step in range(STEPS + 1):
@@ -103,7 +103,7 @@ def climb(ahead, look, room, target, t, first):
         set_steps(ahead, look.size)
         if step == STEPS:
             add_gains(look, tiles)
-        add_steps(tiles, room)
+        add_steps(tiles, workspace)
     copy_columns(ahead.points, first, tiles[V], 0, look.size)
 
 
@@ -223,7 +223,7 @@ def set_steps(ahead, n):
 
 @in_lanes
 def add_steps(tiles, longest):
-    """Add the steps to V, each particle's cut to LONGEST; ``longest`` (n,) is room."""
+    """Add the steps to V, each particle's cut to LONGEST; ``longest`` (n,) is scratch."""
     for i in range(longest.size):
         longest[i] = LONGEST
     for k in range(tiles.shape[1]):
@@ -416,20 +416,20 @@ def put_own_draw(ahead, i):
 
 
 @kernel
-def log_ratio_at(z, m, v, ahead, room):
-    """log q - log f of one particle's log h (K,), without the share of the chain's own law; room (K,) is lost."""
+def log_ratio_at(z, m, v, ahead, workspace):
+    """log q - log f of one particle's log h (K,), without the share of the chain's own law; workspace (K,) is lost."""
     rank, total = z.size, 0.0
     for k in range(rank):
         away, precision = z[k] - m[k], ahead.vectors[PRECISION, k]
         s = math.exp(min(max(z[k] - ahead.vectors[LOG_SCALE, k], -600.0), 600.0))
         rise = -math.expm1(-s)
-        room[k] = s + math.log(rise) - v[k]
+        workspace[k] = s + math.log(rise) - v[k]
         total += 0.5 * precision * away * away - math.log(rise / s)
         total += math.log(ahead.shared[rank + k, k]) - 0.5 * math.log(precision)
     for j in range(rank):
         normal = 0.0
         for k in range(j, rank):
-            normal += ahead.shared[rank + k, j] * room[k]
+            normal += ahead.shared[rank + k, j] * workspace[k]
         total -= 0.5 * normal * normal
     return total
 
@@ -445,6 +445,6 @@ def increment_given(ahead, new, i, ancestor):
     """log f - log q of particle i of ``new``, however it was chosen, had it been proposed from this ancestor."""
     if ahead.seen[0] == NOTHING:
         return 0.0
-    room = ahead.tiles[STEP, :, 0]
-    log_ratio = log_ratio_at(new.aux[:, i], ahead.spreads[:, ancestor], ahead.points[:, ancestor], ahead, room)
+    workspace = ahead.tiles[STEP, :, 0]
+    log_ratio = log_ratio_at(new.aux[:, i], ahead.spreads[:, ancestor], ahead.points[:, ancestor], ahead, workspace)
     return increment_of(log_ratio)

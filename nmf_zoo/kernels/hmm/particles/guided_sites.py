@@ -38,7 +38,7 @@ TIGHTEST = 1e4  # a site is at most that much tighter than its cavity: taking it
 
 
 class Block(NamedTuple):
-    """L particles, the joint normals of their next activations, and room.
+    """L particles, the joint normals of their next activations, and scratch.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Block(NamedTuple):
     scale : (L,) its part that comes from the sites' masses
     cavity : (2, L) precision and shift of the component at hand, all others integrated out
     moments : (3, L) log-integral, mean and variance of f_k times the cavity
-    change : (2, L) of a site; column : (K, L) room
+    change : (2, L) of a site; column : (K, L) scratch
     """
 
     old: Any
@@ -67,7 +67,7 @@ class Block(NamedTuple):
 
 @kernel
 def block_of(rank):
-    """Room for a block."""
+    """Scratch for a block."""
     return Block(
         np.empty((2, rank, LANES)),
         np.empty((2, rank, LANES)),

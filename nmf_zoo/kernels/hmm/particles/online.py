@@ -117,7 +117,7 @@ class Updates(NamedTuple):
     of_features : (F,) the weights of a sample are v_t of_features, ones where they are given for each feature
     prior_power, prior_rate : (F, K) a - 1 and r of W's gamma prior, 0 without
     chain : Rules of `chain_updates`
-    sums : (R,) room
+    sums : (R,) scratch
     nothing : (K, 3) zeros: a stream's first time says nothing of the chain
     """
 
