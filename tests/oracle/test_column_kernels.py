@@ -7,7 +7,7 @@ import pytest
 
 from nmf_zoo.inference.counts.online_em import averaged, empty
 from nmf_zoo.kernels.counts import column_sweeps as clock
-from nmf_zoo.kernels.counts.column_sweeps import ColumnPlan, Weights, expect_columns, make_workspace, take_step
+from nmf_zoo.kernels.counts.column_sweeps import ColumnPlan, OnlineWeights, expect_columns, make_workspace, take_step
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.stream_engine import columns_of
 from tests.naive.counts import column_sweeps as naive
@@ -19,7 +19,7 @@ def weights_of(W):
     """W as statistics of a scale of their own."""
     K = W.shape[1]
     top = np.linspace(0.5, 2.0, K)
-    return Weights(W / top, np.empty((0, K)), top, np.ones(K), np.ones(W.shape), W.sum(axis=0), False)
+    return OnlineWeights(W / top, np.empty((0, K)), top, np.ones(K), np.ones(W.shape), W.sum(axis=0), False)
 
 
 def columns_from(X, seen, exposure=1.0):

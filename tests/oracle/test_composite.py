@@ -14,7 +14,7 @@ from nmf_zoo.inference.powers import gibbs
 from nmf_zoo.inference.shared.factor_view import two_sides
 from nmf_zoo.kernels.counts.gibbs import divide_rows, draw_shear_step
 from nmf_zoo.kernels.powers import composite
-from nmf_zoo.kernels.powers.composite import LEAST, MOST, Factors, apply_scales, draw_inverse_gamma, draw_scales
+from nmf_zoo.kernels.powers.composite import LEAST, MOST, PowerFactors, apply_scales, draw_inverse_gamma, draw_scales
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Cells
@@ -127,7 +127,7 @@ def test_the_scale_has_its_law(name):
     """Mean of log c by quadrature of the density written anew."""
     structure = MODELS[name]
     problem = gibbs.prepare(structure, ALONE, SERIAL)
-    factors, out = Factors(W.T.copy(), H.T.copy()), np.empty(K)
+    factors, out = PowerFactors(W.T.copy(), H.T.copy()), np.empty(K)
     draws = np.empty((20_000, K))
     for i in range(len(draws)):
         draw_scales(out, factors, problem.given, child(KEY, i))
@@ -144,7 +144,7 @@ def test_the_scale_has_its_law(name):
 
 
 def test_scales_leave_the_product_alone():
-    factors = Factors(W.T.copy(), H.T.copy())
+    factors = PowerFactors(W.T.copy(), H.T.copy())
     size = apply_scales(factors, np.array([0.5, 1.0, 3.0]))
     np.testing.assert_allclose(factors.Wt.T @ factors.Ht.T, W @ H, rtol=1e-14)
     np.testing.assert_allclose(size, np.sqrt((np.log(2) ** 2 + np.log(3) ** 2) / 3))

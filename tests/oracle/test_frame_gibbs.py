@@ -16,7 +16,7 @@ NOTHING = np.empty((0, 0), dtype=bool)
 
 def chain(K, sweeps, keep, background=None, is_plain=False, shape=1.5, scale=0.8, leaps=0):
     noise = np.empty(0) if background is None else np.asarray(background, dtype=float)
-    return frame_gibbs.Chain(np.full(K, shape), np.full(K, scale), noise, sweeps, keep, is_plain, leaps)
+    return frame_gibbs.FramePlan(np.full(K, shape), np.full(K, scale), noise, sweeps, keep, is_plain, leaps)
 
 
 def noise_of(keys, n):
@@ -115,7 +115,9 @@ def run_frames(power, W, seen=None, copies=200, sweeps=400, key=KEY, **options):
     ratio, counts, inverse = np.zeros((copies, K, F)), np.zeros(F), np.zeros((copies, K))
     for n in range(copies):
         one = frame_gibbs.Frames(block.power[n : n + 1], mask[n : n + 1], n)
-        frame_gibbs.expect_frames(frame_gibbs.Statistics(ratio[n], counts, inverse[n]), one, Wt, plan, workspace, key)
+        frame_gibbs.expect_frames(
+            frame_gibbs.FrameStatistics(ratio[n], counts, inverse[n]), one, Wt, plan, workspace, key
+        )
     return {
         "mean": out.mean,
         "square": out.square,
@@ -250,7 +252,7 @@ def test_missing_cells_are_left_out():
 def test_counts_are_of_observed_cells():
     rng = np.random.default_rng(0)
     seen, power = rng.random((5, 9)) < 0.5, rng.exponential(size=(5, 9))
-    out = frame_gibbs.Statistics(np.zeros((2, 9)), np.zeros(9), np.zeros(2))
+    out = frame_gibbs.FrameStatistics(np.zeros((2, 9)), np.zeros(9), np.zeros(2))
     block = frame_gibbs.Frames(power, seen, 0)
     frame_gibbs.expect_frames(
         out, block, rng.gamma(1.0, size=(2, 9)), chain(2, 9, 4), frame_gibbs.make_workspace(9, 2), KEY

@@ -17,7 +17,15 @@ from nmf_zoo.kernels.numerics.gig_moments import (
     tabulate,
 )
 from nmf_zoo.kernels.powers import composite_bound
-from nmf_zoo.kernels.powers.composite_bound import BLOCK, TILE, Pair, gather_features, gather_frames, make_cells, spread
+from nmf_zoo.kernels.powers.composite_bound import (
+    BLOCK,
+    TILE,
+    MeanPair,
+    gather_features,
+    gather_frames,
+    make_cells,
+    spread,
+)
 from tests.naive.powers import composite_bound as naive
 
 ORDERS = [0.01, 0.3, 0.499, 0.5, 0.75, 1.0, 1.2, 1.5, 2.0, 3.7, 10.0, 50.0]
@@ -162,14 +170,14 @@ def look(x, W, H, seen=None, background=None, cuts=()):
         np.empty((0, 0), bool) if seen is None else np.ascontiguousarray(seen.T),
         NOWHERE if background is None else np.ascontiguousarray(background.T),
     )
-    pair, sums = (Pair(spread(rank, n_features), spread(rank, n_features)) for _ in range(2))
+    pair, sums = (MeanPair(spread(rank, n_features), spread(rank, n_features)) for _ in range(2))
     for padded, value in zip(pair, W, strict=True):
         padded.values[:, :n_features] = value.T
-    of_H = Pair(np.full((n_frames, rank), np.nan), np.full((n_frames, rank), np.nan))
+    of_H = MeanPair(np.full((n_frames, rank), np.nan), np.full((n_frames, rank), np.nan))
     bound, bounds = 0.0, [0, *cuts, n_frames]
     for first, last in pairwise(bounds):
-        bound += gather_features(sums, pair, Pair(*H), spectra, make_cells(n_features), first, last)
-        gather_frames(of_H, pair, Pair(*H), spectra, make_cells(n_features), first, last)
+        bound += gather_features(sums, pair, MeanPair(*H), spectra, make_cells(n_features), first, last)
+        gather_frames(of_H, pair, MeanPair(*H), spectra, make_cells(n_features), first, last)
     return np.stack([part.values[:, :n_features].T for part in sums]), np.stack(of_H), bound
 
 

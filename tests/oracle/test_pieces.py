@@ -27,7 +27,7 @@ from nmf_zoo.inference.powers import vb as power_vb
 from nmf_zoo.inference.shared import layout
 from nmf_zoo.inference.shared import layout as layouts
 from nmf_zoo.kernels.counts import sources as source_kernels
-from nmf_zoo.kernels.hmm.basis_states import Chain
+from nmf_zoo.kernels.hmm.basis_states import BinaryChain
 from nmf_zoo.kernels.hmm.particles import guided_basis, guided_log_normal, guided_unit, proposal_scratch
 from nmf_zoo.kernels.powers import composite_bound, itakura_saito
 from nmf_zoo.kernels.powers import itakura_saito as power_kernels
@@ -144,10 +144,10 @@ def moments_of_inverse_gaussians(length: int, monkeypatch: pytest.MonkeyPatch) -
     rho, tau, _ = inputs(length, 2)
     structure = model(rho, 2, gamma(1.3, 0.4), None, kind="exponential")
     orders = power_vb.orders_of(power_vb.prepare(structure, power_vb.VB(), SERIAL).sides[0])
-    ones = power_vb.Approximation(np.ones(rho.shape), np.ones(rho.shape))
-    whole = power_vb.moments_at(orders, power_vb.Law(rho, tau), ones, SERIAL)
+    ones = power_vb.GIGApproximation(np.ones(rho.shape), np.ones(rho.shape))
+    whole = power_vb.moments_at(orders, power_vb.GIGParameters(rho, tau), ones, SERIAL)
     monkeypatch.setattr(power_vb, "SMALL", 1)
-    found = power_vb.moments_at(orders, power_vb.Law(rho, tau), ones, SERIAL)
+    found = power_vb.moments_at(orders, power_vb.GIGParameters(rho, tau), ones, SERIAL)
     np.testing.assert_array_equal(found.mean, whole.mean)
     np.testing.assert_array_equal(found.harmonic, whole.harmonic)
     np.testing.assert_allclose([found.height, found.change], [whole.height, whole.change], **EXACT)
@@ -205,7 +205,7 @@ def frequencies_of_power_vb(length: int, monkeypatch: pytest.MonkeyPatch) -> Non
 def look_of_power_vb(n_features: int, n_samples: int) -> None:
     x, W, Ht = inputs(n_features, n_samples)
     problem = power_vb.prepare(model(x, 2, gamma(1.3, 0.4), gamma(1.3, 0.4), kind="exponential"), vb.VB(), SERIAL)
-    q_W, q_H = (power_vb.Approximation(value, 0.8 * value) for value in (W, Ht))
+    q_W, q_H = (power_vb.GIGApproximation(value, 0.8 * value) for value in (W, Ht))
     m, low = W @ Ht.T, 0.64 * W @ Ht.T
     sums, fit = power_vb._look_at_features(problem, q_W, q_H)
     np.testing.assert_allclose(fit, -np.sum(np.log(m) + x / low), **EXACT)
@@ -264,7 +264,7 @@ def sweeps_of_evidence(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def cells_of_shares(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chib, "CHUNK", 4)
     x, W, Ht = inputs(length, 1)
-    shares = chib.share_sources(layouts.compress(model(x, 2, None, None)), posterior_runs.Pair(W, Ht))
+    shares = chib.share_sources(layouts.compress(model(x, 2, None, None)), posterior_runs.FactorPair(W, Ht))
     np.testing.assert_array_equal(shares[0].sum(axis=1), x[:, 0])
     np.testing.assert_array_equal(shares[0].sum(axis=0), shares[1][0])
 
@@ -294,7 +294,7 @@ def blocks_of_exact_chains(length: int, monkeypatch: pytest.MonkeyPatch) -> None
     values = []
     for block in (4, length + 1):
         found = Recursions(
-            samples.counts(W), samples.base, W, Chain(*np.array([[0.9, 0.6], [0.7, 0.5], [0.3, 0.8]])), block
+            samples.counts(W), samples.base, W, BinaryChain(*np.array([[0.9, 0.6], [0.7, 0.5], [0.3, 0.8]])), block
         )
         total, _, sums = found.smooth()
         paths, best = found.draw_paths(20, seed_key(2))[2], found.best_path()

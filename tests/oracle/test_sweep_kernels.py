@@ -100,7 +100,7 @@ def test_scales():
 
 
 def test_cells_that_the_model_draws():
-    cells = predictions.Cells(
+    cells = predictions.DrawnCells(
         np.array([0, 4, 2]), np.array([3, 3, 0]), np.array([1.0, 2.0, 0.5]), np.array([0.0, 0.3, 9.0])
     )
     out = np.empty(3, np.int64)
@@ -112,7 +112,7 @@ def test_cells_that_the_model_draws():
 
 def test_the_workspace_holds_every_shape():
     problem = gibbs.prepare(model(np.ones((F, N)), K, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL)
-    workspace = make_workspace(problem.sweeps, kernels.Factors(W, HT, W, HT))
+    workspace = make_workspace(problem.sweeps, kernels.CountFactors(W, HT, W, HT))
     shapes = (
         workspace.shape_w.shape,
         workspace.rate_w.shape,

@@ -18,7 +18,7 @@ from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, make_carried,
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, draw_paths
 from nmf_zoo.inference.hmm.recursions import Recursions
 from nmf_zoo.inference.shared.layout import Weights
-from nmf_zoo.kernels.hmm.basis_states import Chain, Counts
+from nmf_zoo.kernels.hmm.basis_states import BinaryChain, Counts
 from nmf_zoo.kernels.hmm.particles.ancestor_sampling import AncestorChains, move_chains, start_chains
 from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
@@ -116,7 +116,7 @@ def exact(kind):
     if law.kind != BASIS:
         return exact_on_grid(law)
     target = filter_of(law, PLANS["bootstrap"], 2)[0].target
-    recursions = Recursions(target.counts, BASE, W2, Chain(*law.parameters[:2], law.initial[0]))
+    recursions = Recursions(target.counts, BASE, W2, BinaryChain(*law.parameters[:2], law.initial[0]))
     total, _, sums = recursions.smooth()
     values = WEIGHT @ sums.marginals, recursions.sources(sums, W2), sums.pairs, sums.marginals[0]
     return total, np.concatenate([np.ravel(part) for part in values])

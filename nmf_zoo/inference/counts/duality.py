@@ -71,7 +71,7 @@ def _least(slope: Array, curve: Array, power: Array | float = 0.0) -> float:
     return float(np.sum(slope * u + curve * u**2 / 2 - xlogy(power, u)))
 
 
-class Squares(NamedTuple):
+class SquareSums(NamedTuple):
     """Sums of a squared error's columns, of the errors e = A u - y and the data y at the cells that are seen.
 
     errors, products : e . e and e . y, (N,); sums, totals : of e and of y, (N,); cells : (N,)
@@ -108,17 +108,17 @@ def normal_gap(
     return primal + variance * float(np.sum(squares)) / 2 + float(np.sum(of_data)) + of_squares
 
 
-def _dense(structure: Factorisation, W: Array, H: Array) -> Squares:
+def _dense(structure: Factorisation, W: Array, H: Array) -> SquareSums:
     data = structure.data
     seen = np.ones(structure.shape) if data.mask is None else data.mask.astype(np.float64)
     weight = seen * structure.exposure_table()
     y = seen * (data.values - structure.background_table())
     error = weight * (W @ H) - y
     sums = [part.sum(axis=0) for part in (error**2, error * y, error, y, seen)]
-    return Squares._make([*sums, W.T @ (weight * error), W.T @ weight])
+    return SquareSums._make([*sums, W.T @ (weight * error), W.T @ weight])
 
 
-def _listed(structure: Factorisation, W: Array, H: Array) -> Squares:
+def _listed(structure: Factorisation, W: Array, H: Array) -> SquareSums:
     """Of the cells that are listed, the only ones that were observed."""
     rows, cols, x = structure.observed_cells()
     weight, background = structure.exposure_at(rows, cols), structure.background_at(rows, cols)
@@ -130,7 +130,7 @@ def _listed(structure: Factorisation, W: Array, H: Array) -> Squares:
         return np.asarray((sp.csr_array((cells, (cols, rows)), shape=structure.shape[::-1]) @ W).T)
 
     sums = [np.bincount(cols, part, N) for part in (error**2, error * y, error, y, np.ones(len(x)))]
-    return Squares._make([*sums, over(weight * error), over(weight)])
+    return SquareSums._make([*sums, over(weight * error), over(weight)])
 
 
 def has_normal_gap(structure: Factorisation) -> bool:

@@ -38,7 +38,7 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from nmf_zoo.inference.counts.duality import has_normal_gap, is_refit, normal_gap, poisson_gap
-from nmf_zoo.inference.counts.em_losses import LOSSES, Loss, NormalLoss, PoissonLoss, View, can_square
+from nmf_zoo.inference.counts.em_losses import LOSSES, Loss, LossView, NormalLoss, PoissonLoss, can_square
 from nmf_zoo.inference.counts.newton import Newton, Penalty
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse, push_or_retreat
 from nmf_zoo.inference.shared.conjugate import (
@@ -446,7 +446,7 @@ def _log_priors(problem: EMProblem, W: Array, Ht: Array, values: Mapping[str, Ar
     return of_factors + log_hyperprior(problem.structure, problem.conjugates, mode, values)
 
 
-def _look(problem: EMProblem, W: Array, Ht: Array, values: dict[str, Array]) -> View:
+def _look(problem: EMProblem, W: Array, Ht: Array, values: dict[str, Array]) -> LossView:
     """What the data say at new factors; a free sigma moves to its best value there."""
     return problem.loss.look(W, Ht, values, both=problem.options.inner is not None)
 

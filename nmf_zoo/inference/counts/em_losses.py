@@ -33,7 +33,7 @@ NOISE_FLOOR = 1e-10  # of a free sigma, relative to the data: a perfect fit woul
 LEAST_WEIGHT = 1e-12  # of a row, relative to the largest: rows without observed cells can be divided by
 
 
-class View(NamedTuple):
+class LossView(NamedTuple):
     """The log-likelihood and parts of the updates: of W (F, K), of H (N, K) or None.
 
     ``denominator_W`` is there where it depends on W, else None.
@@ -53,9 +53,9 @@ class PoissonLoss:
         self.constant = likelihood_constant(structure)
         self.structure = structure
 
-    def look(self, W: Array, Ht: Array, values: dict[str, Array], both: bool) -> View:
+    def look(self, W: Array, Ht: Array, values: dict[str, Array], both: bool) -> LossView:
         statistics = self.sources.gather(W, Ht, "WH" if both else "W")
-        return View(self.log_likelihood(statistics.log_mean, W, Ht), statistics.of_W, statistics.of_H)
+        return LossView(self.log_likelihood(statistics.log_mean, W, Ht), statistics.of_W, statistics.of_H)
 
     def log_likelihood(self, log_mean: float, W: Array, Ht: Array) -> float:
         """log p(X | W, H) from sum x log mean."""
@@ -64,7 +64,7 @@ class PoissonLoss:
     def for_H(self, W: Array, Ht: Array, values: dict[str, Array]) -> tuple[Array, Array]:
         return self.sources.gather(W, Ht, "H").of_H, self.denominator_H(W)
 
-    def denominator_W(self, view: View, Ht: Array) -> Array:
+    def denominator_W(self, view: LossView, Ht: Array) -> Array:
         return self.weights.over_samples(Ht)
 
     def denominator_H(self, W: Array) -> Array:
@@ -95,7 +95,7 @@ class NormalLoss:
         x = structure.data.observed_values
         self.least_sigma = max(NOISE_FLOOR * float(np.sqrt(np.mean(np.square(x)))), 1e-150) if x.size else 1.0
 
-    def look(self, W: Array, Ht: Array, values: dict[str, Array], both: bool) -> View:
+    def look(self, W: Array, Ht: Array, values: dict[str, Array], both: bool) -> LossView:
         numerator, denominator, error = self.squares.for_W(W, Ht)
         size = max(self.squares.size, 1)
         if isinstance(self.sigma, Unknown):
@@ -104,13 +104,13 @@ class NormalLoss:
             )
         variance = self._variance(values)
         log_likelihood = -0.5 * (error / variance + self.squares.size * np.log(2.0 * np.pi * variance))
-        return View(float(log_likelihood), W * numerator / variance, None, denominator / variance)
+        return LossView(float(log_likelihood), W * numerator / variance, None, denominator / variance)
 
     def for_H(self, W: Array, Ht: Array, values: dict[str, Array]) -> tuple[Array, Array]:
         numerator, denominator = self.squares.for_H(W, Ht)
         return Ht * numerator / self._variance(values), denominator / self._variance(values)
 
-    def denominator_W(self, view: View, Ht: Array) -> Array:
+    def denominator_W(self, view: LossView, Ht: Array) -> Array:
         return view.denominator_W
 
     def denominator_H(self, W: Array) -> Array:

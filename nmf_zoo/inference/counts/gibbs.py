@@ -66,8 +66,8 @@ from nmf_zoo.kernels.counts.sweeps import (
     SOURCES,
     TRAJECTORIES,
     WEIGHTS,
-    Factors,
-    Sweeps,
+    CountFactors,
+    CountSweeps,
     apply_scales,
     keep,
     run_hmc,
@@ -188,10 +188,10 @@ class GibbsProblem:
     log_joint: LogJoint
     priors: PriorCells | None
     checked: tuple[Array, Array]
-    sweeps: Sweeps | None
+    sweeps: CountSweeps | None
 
     @property
-    def compiled(self) -> Sweeps | None:
+    def compiled(self) -> CountSweeps | None:
         """What sweeps need to follow each other without Python; None where they can't."""
         return None if self.priors is None else self.sweeps
 
@@ -304,8 +304,8 @@ def _sweep(problem: GibbsProblem, state: GibbsState, key: np.uint64, is_tuning: 
     return state, TrajectoryInfo(scale_move, of_W, of_H, *lengths)
 
 
-def _factors(state: GibbsState) -> Factors:
-    return Factors(state.W, state.Ht, state.of_features, state.of_samples)
+def _factors(state: GibbsState) -> CountFactors:
+    return CountFactors(state.W, state.Ht, state.of_features, state.of_samples)
 
 
 def _draw_by_sources(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> float:

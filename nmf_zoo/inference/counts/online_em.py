@@ -40,8 +40,8 @@ from nmf_zoo.inference.shared.step_options import check_steps
 from nmf_zoo.kernels.counts import column_sweeps as clock
 from nmf_zoo.kernels.counts.column_sweeps import (
     ColumnPlan,
+    OnlineWeights,
     Running,
-    Weights,
     add_columns,
     decay,
     end_step,
@@ -222,7 +222,7 @@ def cut(columns: Columns, rank: int) -> list[tuple[int, int]]:
 
 
 def expect(
-    problem: OnlineProblem, weights: Weights, columns: Columns, key: np.uint64, purpose: int = SWEEPS
+    problem: OnlineProblem, weights: OnlineWeights, columns: Columns, key: np.uint64, purpose: int = SWEEPS
 ) -> tuple[Array, Array, float]:
     """(E[c | x] at the cells, E[h | x] of the columns times their exposures, number of counts) of some columns."""
     longest = int(np.diff(columns.indptr).max())
@@ -309,7 +309,7 @@ def with_exposures(state: OnlineState) -> OnlineState:
     return state._replace(running=own)
 
 
-def weights_now(state: OnlineState, mean_h: Array, start_columns: int) -> Weights:
+def weights_now(state: OnlineState, mean_h: Array, start_columns: int) -> OnlineWeights:
     """W as it is in the statistics."""
     running = state.running
     is_start = not running.clock[clock.MASS] or running.clock[clock.COLUMNS] < start_columns
@@ -319,7 +319,7 @@ def weights_now(state: OnlineState, mean_h: Array, start_columns: int) -> Weight
             top = top * (running.unexposed / running.everywhere)
     else:  # the scale is that of both
         top, bottom = np.ones_like(mean_h), running.everywhere
-    weights = Weights(running.sources, running.some, top, bottom, state.start, np.empty(0), bool(is_start))
+    weights = OnlineWeights(running.sources, running.some, top, bottom, state.start, np.empty(0), bool(is_start))
     if is_start:
         norms = state.start.sum(axis=0)
     elif running.some.size:
@@ -329,18 +329,18 @@ def weights_now(state: OnlineState, mean_h: Array, start_columns: int) -> Weight
     return weights._replace(norms=norms)
 
 
-def final_weights(state: OnlineState, mean_h: Array, start_columns: int) -> Weights:
+def final_weights(state: OnlineState, mean_h: Array, start_columns: int) -> OnlineWeights:
     """W as it is in the averaged statistics, if there are some."""
     running = averaged(state.running) if state.running.clock[clock.AVERAGED] > 0 else state.running
     return weights_now(state._replace(running=running), mean_h, start_columns)
 
 
-def as_array(weights: Weights) -> Array:
+def as_array(weights: OnlineWeights) -> Array:
     """The same as an array, (F, K)."""
     return weights.start.copy() if weights.is_start else _divided(weights)
 
 
-def _divided(weights: Weights) -> Array:
+def _divided(weights: OnlineWeights) -> Array:
     """W (F, K) of the statistics, the start at features that no column has shown yet."""
     below = np.broadcast_to(weights.bottom, weights.start.shape)
     below = below + weights.some if weights.some.size else below

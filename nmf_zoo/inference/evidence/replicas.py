@@ -38,10 +38,10 @@ from nmf_zoo.inference.evidence.smc import Moved, SMCProblem, adapt, make_scratc
 from nmf_zoo.inference.shared.requirements import takes_gammas
 from nmf_zoo.kernels.evidence.tempering import (
     Pace,
-    Population,
-    Scratch,
     SideScratch,
-    Target,
+    TemperedPopulation,
+    TemperedTarget,
+    TemperingWorkspace,
     draw_from_prior,
     log_likelihood,
     move_chains,
@@ -122,10 +122,10 @@ class ReplicaProblem:
 
     cold: GibbsProblem
     hot: SMCProblem
-    posterior: Target
+    posterior: TemperedTarget
     options: Gibbs
     workers: Workers
-    spare: list[Scratch]
+    spare: list[TemperingWorkspace]
 
 
 def supports(structure: Factorisation, options: Gibbs) -> Verdict:
@@ -242,7 +242,7 @@ def _sweep(problem: ReplicaProblem, state: ReplicaState, key: np.uint64, is_tuni
 
 
 @contextmanager
-def scratch_of(problem: ReplicaProblem) -> Iterator[Scratch]:
+def scratch_of(problem: ReplicaProblem) -> Iterator[TemperingWorkspace]:
     """Scratch of one's own: every array in it is written before it is read."""
     try:
         scratch = problem.spare.pop()  # another thread may have taken the last one
@@ -252,10 +252,12 @@ def scratch_of(problem: ReplicaProblem) -> Iterator[Scratch]:
     problem.spare.append(scratch)
 
 
-def move_hot(problem: SMCProblem, state: ReplicaState, replica: int, scratch: Scratch, key: np.uint64) -> None:
+def move_hot(
+    problem: SMCProblem, state: ReplicaState, replica: int, scratch: TemperingWorkspace, key: np.uint64
+) -> None:
     """Move a replica at a temperature below 1, in place: by trajectories; of the prior itself it is a draw."""
     at, temperature = replica - 1, state.temperatures[replica]
-    own = Population(state.W[at:replica], state.Ht[at:replica], state.log_likelihood[replica : replica + 1])
+    own = TemperedPopulation(state.W[at:replica], state.Ht[at:replica], state.log_likelihood[replica : replica + 1])
     target = target_at(problem, temperature)
     if temperature == 0.0:
         draw_from_prior(target, own, scratch, 0, 1, key)

@@ -23,7 +23,7 @@ from nmf_zoo.inference.hmm.samples import Samples
 from nmf_zoo.kernels.hmm import basis_states
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.basis_states import Counts
-from nmf_zoo.kernels.hmm.particles.conditional_filter import History, renew_path
+from nmf_zoo.kernels.hmm.particles.conditional_filter import FilterHistory, renew_path
 from nmf_zoo.kernels.hmm.particles.emission import Target, add_standing_components
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan, Population
 from nmf_zoo.kernels.hmm.particles.laws import Cloud, Law
@@ -53,7 +53,7 @@ ORDER, BLOCKS = range(2)  # children of the key
 class FilterWorkspace(NamedTuple):
     """What one block's particle filter needs."""
 
-    history: History
+    history: FilterHistory
     population: Population
 
 
@@ -123,7 +123,7 @@ def _draw_exactly(structure: Factorisation, target: Target, key: np.uint64) -> A
     """The path of a block of binary rows, (B, T)."""
     (p, q, _), (initial, _) = target.law.parameters, target.law.initial
     _, impossible, paths = Recursions(
-        target.counts, target.base, target.W, basis_states.Chain(p, q, initial)
+        target.counts, target.base, target.W, basis_states.BinaryChain(p, q, initial)
     ).draw_paths(1, key)
     _require_possible(structure, impossible)
     return as_activations(paths, len(p))[0].astype(np.float64)
@@ -145,7 +145,7 @@ def _renew(rows: ActivationRows, path: Cloud, target: Target, key: np.uint64) ->
 
 def make_workspace(n_rows: int, n_times: int, n_particles: int, way: tuple[int, int]) -> FilterWorkspace:
     """Scratch for all particles of all times; ``way`` is the proposal and the kind of chain."""
-    history = History(
+    history = FilterHistory(
         h=np.empty((n_times, n_rows, n_particles)),
         aux=np.empty((n_times, n_rows, n_particles)),
         ancestors=np.empty((n_times, n_particles), np.int32),

@@ -27,8 +27,8 @@ from nmf_zoo.inference.hmm.support import MOST_COMPONENTS, MOST_MEMORY
 from nmf_zoo.inference.shared.step_options import check_steps
 from nmf_zoo.kernels.hmm import basis_states
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
-from nmf_zoo.kernels.hmm.basis_online import Online, Rules, learn
-from nmf_zoo.kernels.hmm.basis_states import Counts, Tables, set_rates
+from nmf_zoo.kernels.hmm.basis_online import Online, OnlineRules, learn
+from nmf_zoo.kernels.hmm.basis_states import Counts, RateTables, set_rates
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.options import check_types, names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
@@ -97,7 +97,7 @@ class ChainProblem:
     structure: Factorisation
     options: ChainOnlineEM
     prior: BasisChainPrior
-    rules: Rules
+    rules: OnlineRules
     entries: Entries
 
 
@@ -133,7 +133,7 @@ def prepare(structure: Factorisation, options: ChainOnlineEM, workers: Workers) 
     exposure, background = offsets
     prior_power, prior_rate = gamma_of(structure)
     chain, entries = formulas_of(prior).rules(prior, structure.rank)
-    rules = Rules(
+    rules = OnlineRules(
         base=background / exposure,
         of_features=exposure,
         exponent=float(options.exponent),
@@ -223,7 +223,7 @@ def activations(problem: ChainProblem, state: ChainState, columns: Columns, key:
     is_first = columns.number == 0 and not problem.prior.is_stationary
     initial = online.initial if is_first else (1.0 - p) / (2.0 - p - q)
     counts = series_of(columns, online.W, problem.rules.of_features)
-    recursions = Recursions(counts, problem.rules.base, online.W, basis_states.Chain(p, q, initial))
+    recursions = Recursions(counts, problem.rules.base, online.W, basis_states.BinaryChain(p, q, initial))
     _, impossible, sums = recursions.smooth()
     if impossible != WITHOUT_DATA:
         number = columns.number + impossible
@@ -244,7 +244,7 @@ def nothing_seen(W: Array, law: tuple[Array, Array, Array], base: Array) -> Onli
     """The statistics of no sample, under these parameters: p, q and P(on) at the first time, () or (K, 1) each."""
     n_features, rank = W.shape
     n_states, n_columns = 1 << rank, 1 + (1 + n_features + 4) * rank
-    tables = Tables(np.empty((n_features, n_states)), np.empty((n_features, n_states)))
+    tables = RateTables(np.empty((n_features, n_states)), np.empty((n_features, n_states)))
     set_rates(tables, W, base)
     workspaces = np.zeros(n_states), np.zeros(n_states), np.zeros(n_columns)
     p, q, initial = (np.broadcast_to(part, (rank, 1))[:, 0] for part in law)

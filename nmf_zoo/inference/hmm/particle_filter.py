@@ -26,7 +26,7 @@ from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan, Population
 from nmf_zoo.kernels.hmm.particles.laws import Cloud
 from nmf_zoo.kernels.hmm.particles.passes import Track, filter_block
-from nmf_zoo.kernels.hmm.particles.path_draws import History, Paths, draw_block, store_block
+from nmf_zoo.kernels.hmm.particles.path_draws import BlockHistory, Paths, draw_block, store_block
 from nmf_zoo.structure import Array, Factorisation, spans
 
 WORK = 1 << 24  # particles x components x features of a block: a tenth of a second between two looks at the clock
@@ -182,7 +182,7 @@ def _make_paths(n_paths: int, rank: int, n_times: int, n_particles: int) -> Path
     return Paths(h, aux, ends, np.zeros(n_paths, np.int64), chains, np.zeros(n_particles))
 
 
-def _make_history(n_times: int, rank: int, n_particles: int) -> History:
+def _make_history(n_times: int, rank: int, n_particles: int) -> BlockHistory:
     h, aux = (np.empty((n_times, rank, n_particles)) for _ in range(2))
     log_weights, weights = (np.empty((n_times, n_particles)) for _ in range(2))
-    return History(h, aux, log_weights, weights, np.empty((n_times, n_particles), np.int64))
+    return BlockHistory(h, aux, log_weights, weights, np.empty((n_times, n_particles), np.int64))

@@ -52,7 +52,7 @@ from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells
 from nmf_zoo.inference.shared.joint import LogJoint
 from nmf_zoo.inference.shared.layout import Layout, Weights, by_count, compress, weigh
 from nmf_zoo.inference.shared.propriety import is_proper
-from nmf_zoo.kernels.hmc.adaptation import Side, SideTuning, from_blocks, move_side
+from nmf_zoo.kernels.hmc.adaptation import CountSide, SideTuning, from_blocks, move_side
 from nmf_zoo.kernels.hmc.mass import set_strides
 from nmf_zoo.kernels.hmc.poisson_rows import Stride
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
@@ -150,7 +150,7 @@ class ParticleGibbsProblem:
     layout: Layout
     order: Array
     weights: Weights
-    side: Side | None
+    side: CountSide | None
     workers: Workers
     log_joint: LogJoint
     checked: tuple[Array, Array]
@@ -290,7 +290,7 @@ MOST_NONZEROS = 1 << 18  # beyond, threads, which allocation has, are worth more
 STEP, LENGTH = 0.6, 5  # together between a quarter and half a turn
 
 
-def side_of_weights(structure: Factorisation, layout: Layout) -> Side | None:
+def side_of_weights(structure: Factorisation, layout: Layout) -> CountSide | None:
     """The data as the rows of W see them; None where W is known or the data are large."""
     if structure.W.is_fixed or len(layout.values) > MOST_NONZEROS:
         return None
@@ -298,7 +298,7 @@ def side_of_weights(structure: Factorisation, layout: Layout) -> Side | None:
     return make_side(structure, layout, idle, is_filled(structure, layout), of_features=True)
 
 
-def move_weights(side: Side, W: Array, Ht: Array, priors: PriorCells, weight: Array, key: np.uint64) -> float:
+def move_weights(side: CountSide, W: Array, Ht: Array, priors: PriorCells, weight: Array, key: np.uint64) -> float:
     """Move W (F, K) in place given Ht (T, K); returns the mean acceptance probability.
 
     ``weight`` : (F, K) or (1, K), the likelihood's part of the rate, sum_t M_ft h_kt

@@ -60,10 +60,10 @@ from nmf_zoo.inference.shared.start import FLOOR, SPREAD
 from nmf_zoo.inference.shared.step_options import check_steps, is_real
 from nmf_zoo.kernels.powers.frame_gibbs import (
     Activations,
-    Chain,
+    FramePlan,
     Frames,
+    FrameStatistics,
     FrameWorkspace,
-    Statistics,
     activate_frames,
     expect_frames,
     make_workspace,
@@ -182,7 +182,7 @@ class FrameProblem:
 
     structure: Factorisation
     options: SimulatedOnlineEM
-    chain: Chain
+    chain: FramePlan
     a: Array
     b: Array
     exposure: Array | None
@@ -229,7 +229,7 @@ def prepare(structure: Factorisation, options: SimulatedOnlineEM, workers: Worke
     background = np.empty(0) if ratio is None else np.ascontiguousarray(ratio[:, 0])
     shape, scale = (np.array(array[:, 0], dtype=np.float64) for array in _full_prior(structure.H))
     is_plain = options.statistic == "plain"
-    chain = Chain(shape, scale, background, options.sweeps, options.keep, is_plain, options.leaps)
+    chain = FramePlan(shape, scale, background, options.sweeps, options.keep, is_plain, options.leaps)
     if isinstance(structure.W.prior, Flat):
         a, b = (np.full((K, F), value) for value in options.smoothing or (0.0, 0.0))
     else:
@@ -298,9 +298,11 @@ def _map(problem: FrameProblem, work: Any, frames: Frames, has_shares: bool = Fa
     return problem.workers.map(in_a_workspace, parts)
 
 
-def _expect(problem: FrameProblem, Wt: Array, frames: Frames, workspace: FrameWorkspace, key: np.uint64) -> Statistics:
+def _expect(
+    problem: FrameProblem, Wt: Array, frames: Frames, workspace: FrameWorkspace, key: np.uint64
+) -> FrameStatistics:
     """Sums over frames."""
-    out = Statistics(np.zeros_like(Wt), np.zeros(Wt.shape[1]), np.zeros(len(Wt)))
+    out = FrameStatistics(np.zeros_like(Wt), np.zeros(Wt.shape[1]), np.zeros(len(Wt)))
     expect_frames(out, frames, Wt, problem.chain, workspace, child(key, SWEEPS))
     return out
 

@@ -18,12 +18,12 @@ from nmf_zoo.kernels.hmc import power_rows
 from nmf_zoo.kernels.hmc.adaptation import Schedule, SideTuning, Tuning
 from nmf_zoo.kernels.hmc.power_rows import LOUD, PowerRows, RowPowers
 from nmf_zoo.kernels.powers import composite
-from nmf_zoo.kernels.powers.composite import Factors
+from nmf_zoo.kernels.powers.composite import PowerFactors
 from nmf_zoo.kernels.powers.sweeps import (
     PowerSide,
     PowerSideWorkspace,
     PowerSweeps,
-    SweepWorkspace,
+    PowerSweepWorkspace,
     end_trajectories,
     run_blocks,
     set_rows,
@@ -84,10 +84,10 @@ def make_tuning(sides: tuple[PowerSide, PowerSide], rank: int) -> Tuning:
     return of_counts.make_tuning(of_W, of_H, masses, scales=False)
 
 
-def make_workspace(sweeps: PowerSweeps, factors: Factors) -> SweepWorkspace:
+def make_workspace(sweeps: PowerSweeps, factors: PowerFactors) -> PowerSweepWorkspace:
     """Scratch of one chain."""
     rank, n_frequencies = factors.Wt.shape
-    return SweepWorkspace(
+    return PowerSweepWorkspace(
         composite.make_workspace(rank, n_frequencies),
         np.empty((n_frequencies, rank)),
         np.empty((rank, len(factors.Ht))),
@@ -119,7 +119,7 @@ def run_in_threads(
     workspaces: tuple[PowerSideWorkspace, PowerSideWorkspace],
     workers: Workers,
     draws: tuple[bool, bool],
-    factors: Factors,
+    factors: PowerFactors,
     tuning: Tuning,
     what: Schedule,
     key: np.uint64,

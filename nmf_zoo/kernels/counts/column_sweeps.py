@@ -183,7 +183,7 @@ FIXED_POINTS = 5  # rounds that bring h from its prior mean to where the sweeps 
 LOG_TINY = math.log(1e-300)  # a component that is so far below the largest takes no part in a sweep
 
 
-class Weights(NamedTuple):
+class OnlineWeights(NamedTuple):
     """W as statistics hold it: w_fk = sources_fk * top_k / (bottom_k + some_fk).
 
     Attributes

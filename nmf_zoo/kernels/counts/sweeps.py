@@ -15,7 +15,7 @@ from nmf_zoo.kernels.compile import kernel
 from nmf_zoo.kernels.counts.gibbs import allocate_cell_by_cell, draw_scales, move_shears
 from nmf_zoo.kernels.counts.joint import WeightArrays, log_joint, weigh_features, weigh_samples
 from nmf_zoo.kernels.hmc.adaptation import (
-    Side,
+    CountSide,
     SideWorkspace,
     SweepPlan,
     begin_sweep,
@@ -36,7 +36,7 @@ SOURCES, WEIGHTS, ACTIVATIONS, SCALES, SHEARS, HYPERPARAMETERS, TRAJECTORIES, OR
 ORBIT_EVERY = 4  # sweeps with trajectories, which move along the orbit themselves if slowly
 
 
-class Sweeps(NamedTuple):
+class CountSweeps(NamedTuple):
     """What every sweep reads.
 
     Attributes
@@ -51,10 +51,10 @@ class Sweeps(NamedTuple):
     priors: Any
     by_component: Any
     followed: tuple[np.ndarray, np.ndarray]
-    sides: tuple[Side, Side]
+    sides: tuple[CountSide, CountSide]
 
 
-class Factors(NamedTuple):
+class CountFactors(NamedTuple):
     """The chain's state: W, of_features (F, K); Ht, of_samples (N, K)."""
 
     W: np.ndarray

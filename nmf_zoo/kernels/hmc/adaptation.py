@@ -69,7 +69,7 @@ class Tuning(NamedTuple):
     pace: np.ndarray
 
 
-class Side(NamedTuple):
+class CountSide(NamedTuple):
     """The data as the rows of a factor see them, and the prior's rates; blocks are filled up with idle rows."""
 
     data: RowCounts

@@ -21,7 +21,7 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import comparing, in_lanes, kernel, summing
 from nmf_zoo.kernels.hmm.basis_states import (
-    Tables,
+    RateTables,
     borrowed_counts,
     dot,
     largest,
@@ -57,7 +57,7 @@ class BlockRows(NamedTuple):
     stages: Any
 
 
-class Sums(NamedTuple):
+class SmootherSums(NamedTuple):
     """What the smoother gathers.
 
     Attributes
@@ -80,7 +80,7 @@ def filter_block(rows, counts, tables, chain, first, last):
     where the data are impossible: -inf, and the time at which they are.
     """
     filtered, emissions, stages = borrowed(rows.filtered), borrowed(rows.emissions), borrowed(rows.stages)
-    counts, tables = borrowed_counts(counts), Tables(borrowed(tables.rates), borrowed(tables.logs))
+    counts, tables = borrowed_counts(counts), RateTables(borrowed(tables.rates), borrowed(tables.logs))
     p, q, rate_terms = borrowed(chain.p), borrowed(chain.q), np.empty(stages.shape[1])
     keeps, shares_sums, law, total = filtered.shape[0] > 1, counts.weight_sums.shape[0] == 1, stages[p.size], 0.0
     for t in range(first, last):

@@ -49,7 +49,7 @@ class Online(NamedTuple):
     sums: Any
 
 
-class Rules(NamedTuple):
+class OnlineRules(NamedTuple):
     """What a step does.
 
     Attributes
@@ -60,7 +60,7 @@ class Rules(NamedTuple):
     burn_in : samples before the first update
     learns_weights : 1 if W is unknown
     prior_power, prior_rate : (F, K) a - 1 and r of W's gamma prior, 0 without
-    chain : Rules of `chain_updates`, for p and q
+    chain : ChainRules of `chain_updates`, for p and q
     """
 
     base: Any

@@ -42,14 +42,14 @@ class Counts(NamedTuple):
     weight_sums: Any
 
 
-class Tables(NamedTuple):
+class RateTables(NamedTuple):
     """rates : (F, 2^K) lambda_f(s); logs : (F, 2^K) their logarithms, -inf at 0."""
 
     rates: Any
     logs: Any
 
 
-class Chain(NamedTuple):
+class BinaryChain(NamedTuple):
     """The law of the binary chains, each (K,): p = P(0 -> 0), q = P(1 -> 1), initial = P(h_1 = 1), inside (0, 1)."""
 
     p: Any

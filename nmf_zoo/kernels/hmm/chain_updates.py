@@ -26,7 +26,7 @@ CLOSE = 1e-8  # a Newton step so short lands within rounding
 DOWN, STAYS = 2, 3  # among the transitions of a binary chain: 0->0, 0->1, 1->0, 1->1
 
 
-class Rules(NamedTuple):
+class ChainRules(NamedTuple):
     """What becomes of a chain's parameters (3, K): p, q; alpha; mean, persistence, scale. E entries are unknown.
 
     Attributes

@@ -40,14 +40,14 @@ MOST_RELATIVE = 1e300  # of a relative power: its sums and products stay numbers
 LOG_LEAST, LOG_MOST = math.log(LEAST), math.log(MOST)
 
 
-class Factors(NamedTuple):
+class PowerFactors(NamedTuple):
     """Wt (K, F) and Ht (N, K), overwritten in place."""
 
     Wt: Any
     Ht: Any
 
 
-class Given(NamedTuple):
+class PowerConditionals(NamedTuple):
     """The inverse gammas that the factors have given the powers, but for the powers themselves.
 
     Attributes

@@ -189,7 +189,7 @@ class Frames(NamedTuple):
         return len(self.power)
 
 
-class Chain(NamedTuple):
+class FramePlan(NamedTuple):
     """How a frame's activations are drawn.
 
     Attributes
@@ -244,7 +244,7 @@ class FrameWorkspace(NamedTuple):
     root: np.ndarray
 
 
-class Statistics(NamedTuple):
+class FrameStatistics(NamedTuple):
     """Sums over frames of expected sufficient statistics.
 
     Attributes
@@ -286,7 +286,7 @@ def make_workspace(n_frequencies: int, rank: int, has_shares: bool = False) -> F
 
 @kernel
 def expect_frames(out, frames, weights, chain, workspace, key):
-    """Add to out, :class:`Statistics`."""
+    """Add to out, :class:`FrameStatistics`."""
     for n in range(frames.power.shape[0]):
         n_cells = _gather(frames, n, weights, chain, workspace)
         if n_cells == 0:

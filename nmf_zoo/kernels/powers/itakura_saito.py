@@ -44,7 +44,7 @@ WIDTH = (0, 0)  # of a tile, in vectors: with four frames eight sums, enough to 
 ONE_VECTOR = (0,)
 
 
-class OfW(NamedTuple):
+class WeightSums(NamedTuple):
     """Sums over frames, laid out like W; without rows when they are not wanted."""
 
     numerator: Padded
@@ -87,9 +87,9 @@ def untile(tiled: Padded, rows: int, F: int) -> np.ndarray:
     return tiled.values[:rows, :F].copy()
 
 
-def sums_of_W(rank: int, F: int) -> OfW:
+def sums_of_W(rank: int, F: int) -> WeightSums:
     """Sums of 0; without rows for a rank of 0."""
-    return OfW(in_tiles(rank + rank % 2, F, 256), in_tiles(rank + rank % 2, F, 1280))
+    return WeightSums(in_tiles(rank + rank % 2, F, 256), in_tiles(rank + rank % 2, F, 1280))
 
 
 def make_workspace(rank: int, F: int) -> BlockWorkspace:

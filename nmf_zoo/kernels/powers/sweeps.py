@@ -85,7 +85,7 @@ class PowerSweeps(NamedTuple):
     sides: tuple[PowerSide, PowerSide]
 
 
-class SweepWorkspace(NamedTuple):
+class PowerSweepWorkspace(NamedTuple):
     """Scratch of a sweep: the composite sweep's, W (F, K), H (K, N), scales (K,), and of both sides."""
 
     chunk: Any

@@ -32,7 +32,7 @@ from nmf_zoo.inference.hmm.chains.base import ChainFormulas, ChainSums, Values, 
 from nmf_zoo.inference.hmm.m_step import ChainCounts, Entries, as_variable, climb, log_priors, rules_of, why_not
 from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells, sum_to
 from nmf_zoo.inference.shared.slice_sampling import slice_draw
-from nmf_zoo.kernels.hmm.chain_updates import Rules, update_regression
+from nmf_zoo.kernels.hmm.chain_updates import ChainRules, update_regression
 from nmf_zoo.kernels.hmm.particles.laws import LOG_NORMAL, Law
 from nmf_zoo.kernels.random.chain_draws import SMALLEST, log_normal_path
 from nmf_zoo.kernels.random.draws import TINY
@@ -83,7 +83,7 @@ class LogNormalFormulas(ChainFormulas):
     ) -> dict[str, Array]:
         return update_log_normal(prior, unknowns, *counts, old)
 
-    def rules(self, prior: ChainPrior, rank: int) -> tuple[Rules, Entries]:
+    def rules(self, prior: ChainPrior, rank: int) -> tuple[ChainRules, Entries]:
         return rules_of(prior, self.learned, rank, joint=_has_closed_form(cast(LogNormalARPrior, prior)))
 
     def draw(

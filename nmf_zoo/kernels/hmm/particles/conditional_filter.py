@@ -219,7 +219,7 @@ ANCESTOR, OTHERS = range(2)  # children of the key of a step's resampling
 LAST = 0  # child of the run's key
 
 
-class History(NamedTuple):
+class FilterHistory(NamedTuple):
     """All particles of all times.
 
     Attributes

@@ -37,7 +37,7 @@ MOST_SHIFT = 1e100  # and precision: its square is far from overflow
 TIGHTEST = 1e4  # a site is at most that much tighter than its cavity: taking it out again leaves enough digits
 
 
-class Block(NamedTuple):
+class ParticleBlock(NamedTuple):
     """L particles, the joint normals of their next activations, and scratch.
 
     Attributes
@@ -68,7 +68,7 @@ class Block(NamedTuple):
 @kernel
 def block_of(rank):
     """Scratch for a block."""
-    return Block(
+    return ParticleBlock(
         np.empty((2, rank, LANES)),
         np.empty((2, rank, LANES)),
         np.empty((rank, rank, LANES)),

@@ -90,7 +90,7 @@ RECENTRE_EVERY = 32  # samples: it costs about as much as a step
 SEEN, OF_FIRST, LOG_P = range(3)  # of a clock
 
 
-class Step(NamedTuple):
+class StepPlan(NamedTuple):
     """What a step does.
 
     Attributes

@@ -26,7 +26,7 @@ from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 DRAW = 3  # child of a step's key, beside those of the filter and the smoother
 
 
-class History(NamedTuple):
+class BlockHistory(NamedTuple):
     """The particles of a block of B times.
 
     Attributes

@@ -281,7 +281,7 @@ class Smoother(NamedTuple):
     steps: int = 1
 
 
-class Paths(Smoother):
+class PathSmoother(Smoother):
     """A particle comes from its ancestor, O(N)."""
 
 
@@ -311,7 +311,7 @@ def advance_backward(carried, smoother, population, law, decay, gain, key):
     carry_backward(carried, population, law, gain, smoother, fold(key, SMOOTH))
 
 
-@chosen_by("smoother", {Paths: advance_paths, Forward: advance_forward, Backward: advance_backward})
+@chosen_by("smoother", {PathSmoother: advance_paths, Forward: advance_forward, Backward: advance_backward})
 def carry(carried, smoother, population, law, decay, gain, key):
     """Take the statistics to the next sample's particles, times ``decay``; add ``gain`` times those of the step."""
 
