@@ -186,7 +186,7 @@ def test_a_length_beyond_the_file_takes_no_memory():
 
 def test_the_format_before_this_one():
     text = b"[5,[]]"
-    with pytest.raises(Damaged, match="not of the format 'nmf4'"):
+    with pytest.raises(Damaged, match="not of the format 'nmf5'"):
         read_tree(io.BytesIO(zlib.crc32(text).to_bytes(4) + len(text).to_bytes(4) + text))
 
 

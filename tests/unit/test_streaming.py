@@ -497,7 +497,7 @@ def test_a_stream_of_the_format_before(tmp_path):
     path = tmp_path / "s"
     fed([X]).save(path)
     path.write_bytes(b"nmf3" + path.read_bytes()[4:])
-    with pytest.raises(nz.InputError, match=r"^path: got .*, not of the format 'nmf4', which this version writes; exp"):
+    with pytest.raises(nz.InputError, match=r"^path: got .*, not of the format 'nmf5', which this version writes; exp"):
         nz.resume_stream(path)
 
 

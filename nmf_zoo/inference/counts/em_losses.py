@@ -102,13 +102,13 @@ class NormalLoss:
             values[self.sigma.name] = np.array(max(np.sqrt(error / size), self.least_sigma)).reshape(
                 self.sigma.variable_shape
             )
-        variance = self._variance(values)
+        variance = self.noise(values)
         log_likelihood = -0.5 * (error / variance + self.squares.size * np.log(2.0 * np.pi * variance))
         return LossView(float(log_likelihood), W * numerator / variance, None, denominator / variance)
 
     def for_H(self, W: Array, Ht: Array, values: dict[str, Array]) -> tuple[Array, Array]:
         numerator, denominator = self.squares.for_H(W, Ht)
-        return Ht * numerator / self._variance(values), denominator / self._variance(values)
+        return Ht * numerator / self.noise(values), denominator / self.noise(values)
 
     def denominator_W(self, view: LossView, Ht: Array) -> Array:
         return view.denominator_W
@@ -124,15 +124,11 @@ class NormalLoss:
         """Nothing apart from the squares."""
         return np.zeros((1, other.shape[1]))
 
-    def noise(self, values: Mapping[str, Array]) -> float:
-        """The variance."""
-        return self._variance(values)
-
     def at_data(self, values: Mapping[str, Array]) -> float:
         """The log-likelihood if the mean were X itself."""
-        return float(-0.5 * self.squares.size * np.log(2.0 * np.pi * self._variance(values)))
+        return float(-0.5 * self.squares.size * np.log(2.0 * np.pi * self.noise(values)))
 
-    def _variance(self, values: Mapping[str, Array]) -> float:
+    def noise(self, values: Mapping[str, Array]) -> float:
         return float(np.square(self.sigma.resolve(values)).reshape(()))
 
 

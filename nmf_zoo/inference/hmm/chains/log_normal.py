@@ -81,7 +81,25 @@ class LogNormalFormulas(ChainFormulas):
     def update(
         self, prior: LogNormalARPrior, unknowns: Mapping[str, Unknown], counts: ChainCounts, old: Values
     ) -> dict[str, Array]:
-        return update_log_normal(prior, unknowns, *counts, old)
+        """The values of the hyperparameters, those of the chain at their best.
+
+        Of ``counts``: pairs (K, 5), expected sums of z, z', z z, z z', z' z'; first (K, 2), of z_1 and z_1^2.
+        """
+        pairs, first, transitions = counts
+        if why_not(prior):
+            return climb(
+                lambda values: log_normal_chain(prior, unknowns, pairs, first, transitions, values),
+                prior,
+                unknowns,
+                (old,),
+            )
+        values, none = dict(old), np.zeros((len(pairs), 3))
+        with_first = np.column_stack([np.ones(len(first)), first]) if prior.is_stationary else none
+        _regress(prior, STEP, values, pairs, transitions, with_first)
+        if not prior.is_stationary:
+            alone = np.column_stack([none, first])[:, [0, 3, 1, 2, 4]]  # z' is z_1, and z is 0
+            _regress(prior, FIRST, values, alone, 1.0, none)
+        return values
 
     def rules(self, prior: ChainPrior, rank: int) -> tuple[ChainRules, Entries]:
         return rules_of(prior, self.learned, rank, joint=_has_closed_form(cast(LogNormalARPrior, prior)))
@@ -107,35 +125,21 @@ class LogNormalFormulas(ChainFormulas):
         generator: np.random.Generator,
     ) -> ChainSums:
         """Also the mean's entry of ``values``."""
-        return move_levels(structure, W, z, sums, values, generator)
+        priors = prior_cells(structure, values)  # the chain's mean has no part in them where it moves
+        weights = _density_of_weights(priors, W)
+        slope, bend = slope_of_level(_chain(structure), sums, values)
+
+        def of_level(s: Array) -> Array:
+            return weights(s) + (slope - 0.5 * bend * s) * s
+
+        sums = _apply(slice_draw(of_level, np.zeros(sums.first.shape), generator), W, z, sums)
+        mean = _free_mean(structure)
+        if mean is None:
+            return sums
+        return _move_with_mean(_chain(structure), mean, _density_of_weights(priors, W), (W, z), sums, values, generator)
 
 
 # -- the M-step ------------------------------------------------------------------------------------------------------
-
-
-def update_log_normal(
-    prior: LogNormalARPrior,
-    unknowns: Mapping[str, Unknown],
-    pairs: Array,
-    first: Array,
-    transitions: float,
-    old: Mapping[str, Array],
-) -> dict[str, Array]:
-    """The values of the hyperparameters, those of the chain at their best.
-
-    ``pairs`` (K, 5) expected sums of z, z', z z, z z', z' z' over the transitions; ``first`` (K, 2) of z_1 and z_1^2.
-    """
-    if why_not(prior):
-        return climb(
-            lambda values: log_normal_chain(prior, unknowns, pairs, first, transitions, values), prior, unknowns, (old,)
-        )
-    values, none = dict(old), np.zeros((len(pairs), 3))
-    with_first = np.column_stack([np.ones(len(first)), first]) if prior.is_stationary else none
-    _regress(prior, STEP, values, pairs, transitions, with_first)
-    if not prior.is_stationary:
-        alone = np.column_stack([none, first])[:, [0, 3, 1, 2, 4]]  # z' is z_1, and z is 0
-        _regress(prior, FIRST, values, alone, 1.0, none)
-    return values
 
 
 def _regress(
@@ -216,29 +220,6 @@ def draw_mean(
 
 
 # -- moves of levels and scales --------------------------------------------------------------------------------------
-
-
-def move_levels(
-    structure: Factorisation,
-    W: Array,
-    z: Array,
-    sums: ChainSums,
-    values: dict[str, Array],
-    generator: np.random.Generator,
-) -> ChainSums:
-    """Move W (F, K), z = log h (K, T) and the mean's entry of ``values``, in place; returns the sums of the new z."""
-    priors = prior_cells(structure, values)  # the chain's mean has no part in them where it moves
-    weights = _density_of_weights(priors, W)
-    slope, bend = slope_of_level(_chain(structure), sums, values)
-
-    def of_level(s: Array) -> Array:
-        return weights(s) + (slope - 0.5 * bend * s) * s
-
-    sums = _apply(slice_draw(of_level, np.zeros(sums.first.shape), generator), W, z, sums)
-    mean = _free_mean(structure)
-    if mean is None:
-        return sums
-    return _move_with_mean(_chain(structure), mean, _density_of_weights(priors, W), (W, z), sums, values, generator)
 
 
 def _move_with_mean(
