@@ -39,7 +39,7 @@ def missing_variable(group: xr.Dataset, name: str) -> InputError:
 
 
 @dataclass(frozen=True)
-class Factors:
+class FactorDraws:
     """The draws of both factors, and the dims that they have in the posterior.
 
     Attributes
@@ -93,14 +93,14 @@ def factor_dims(group: xr.Dataset, weights: str, activations: str) -> FactorDims
     return FactorDims(weights, activations, feature, component, own, obs)
 
 
-def read_factors(group: xr.Dataset, weights: str, activations: str) -> Factors:
+def read_factors(group: xr.Dataset, weights: str, activations: str) -> FactorDraws:
     """Both factors of a posterior, in memory."""
     dims = factor_dims(group, weights, activations)
     W, H = group[weights].transpose(*LEADING, dims.feature, dims.component).to_numpy(), None
     if dims.obs is not None:
         H = group[activations].transpose(*LEADING, dims.own, dims.obs).to_numpy()
     component = tuple(dict.fromkeys((dims.component, dims.own)))
-    return Factors(Components(W, H), weights, activations, dims.feature, dims.obs, component)
+    return FactorDraws(Components(W, H), weights, activations, dims.feature, dims.obs, component)
 
 
 def log_totals(group: xr.Dataset, dims: FactorDims) -> xr.DataArray:
