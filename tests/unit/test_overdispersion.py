@@ -55,9 +55,9 @@ def test_rising_factorial_is_smooth_where_the_series_takes_over():
 
 def test_slopes_are_those_of_the_density():
     own, x, mean, step = likelihood(1.3), np.array([0.0, 2.0, 9.0]), np.array([0.4, 3.0, 2.0]), 1e-6
-    pull, drag = own.slopes(x, mean, {})
+    positive, negative = own.slopes(x, mean, {})
     differences = (own.log_kernel(x, mean + step, {}) - own.log_kernel(x, mean - step, {})) / (2 * step)
-    np.testing.assert_allclose(pull - drag, differences, rtol=1e-6)
+    np.testing.assert_allclose(positive - negative, differences, rtol=1e-6)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 4.0])

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.inference.counts import vb
-from nmf_zoo.inference.overdispersed import vb as overdispersed_vb
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, has_evidence
+from nmf_zoo.inference.overdispersed import vb as overdispersed_vb
 from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.driver import FitRun, run_restarts
 from nmf_zoo.runtime.engine import Engine, Verdict

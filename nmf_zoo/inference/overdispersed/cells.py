@@ -20,7 +20,7 @@ from nmf_zoo.structure import Array, Cells, Factorisation
 
 
 @dataclass(frozen=True)
-class Block:
+class SampleBlock:
     """All features of some samples.
 
     Attributes
@@ -60,8 +60,8 @@ class Block:
 
 
 @dataclass(frozen=True)
-class ListedCells:
-    """Listed cells, (cells,) each; all others are missing. Members as of :class:`Block`."""
+class CellList:
+    """Listed cells, (cells,) each; all others are missing. Members as of :class:`SampleBlock`."""
 
     rows: Array
     cols: Array
@@ -93,7 +93,7 @@ class ListedCells:
         out += np.bincount(at, values, out.size).reshape(out.shape)
 
 
-Piece = Block | ListedCells
+Piece = SampleBlock | CellList
 
 
 @dataclass(frozen=True)
@@ -118,15 +118,15 @@ class Pieces:
             seen = None if isinstance(data, Cells) or data.mask is None else data.mask[:, columns]
             exposure = None if likelihood.exposure is None else self.structure.exposure_table(columns)
             background = None if likelihood.background is None else self.structure.background_table(columns)
-            yield Block(columns, dense, seen, exposure, background)
+            yield SampleBlock(columns, dense, seen, exposure, background)
 
     @cached_property
-    def _listed(self) -> ListedCells:
+    def _listed(self) -> CellList:
         structure, data = self.structure, self.structure.data
         at, likelihood = (data.rows, data.cols), structure.likelihood
         exposure = None if likelihood.exposure is None else structure.exposure_at(*at)
         background = None if likelihood.background is None else structure.background_at(*at)
-        return ListedCells(*at, data.values, None, exposure, background, structure.shape)
+        return CellList(*at, data.values, None, exposure, background, structure.shape)
 
 
 def mean_at(piece: Piece, product: Array) -> Array:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.inference.counts.gibbs import Gibbs, check_allocation, draw_side, move_along_orbit, movable, restore_known
+from nmf_zoo.inference.counts.gibbs import Gibbs, check_allocation, draw_side, movable, move_along_orbit, restore_known
 from nmf_zoo.inference.overdispersed.cells import Pieces
 from nmf_zoo.inference.overdispersed.dispersion import alpha_of, log_likelihood_of, log_prior_of
 from nmf_zoo.inference.overdispersed.rows import cells_of_rows
@@ -34,7 +34,7 @@ from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_s
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.counts.sweeps import apply_scales
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
-from nmf_zoo.kernels.overdispersed.multipliers import CellsOfRows, Sums, draw_sums
+from nmf_zoo.kernels.overdispersed.multipliers import CellsOfRows, RowSums, draw_sums
 from nmf_zoo.kernels.random.keyed_rng import children, generator_of
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
@@ -60,7 +60,7 @@ class DispersedGibbsInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class DispersedGibbsProblem:
-    """What all chains share; ``of_factors`` is the model with the dispersion known, for the factors' hyperparameters."""
+    """What all chains share; ``of_factors`` is the model for its factors' hyperparameters, the dispersion known."""
 
     structure: Factorisation
     of_factors: Factorisation
@@ -131,18 +131,14 @@ def step(
     return state, DispersedGibbsInfo(scale_move)
 
 
-def sums_of(problem: DispersedGibbsProblem, state: DispersedGibbsState, which: int, key: np.uint64) -> Sums:
+def sums_of(problem: DispersedGibbsProblem, state: DispersedGibbsState, which: int, key: np.uint64) -> RowSums:
     """Counts and weights of one factor's rows, of multipliers and sources that are drawn and forgotten."""
     factors = (state.Ht, state.W) if which else (state.W, state.Ht)
-    sums, cells = Sums(np.empty_like(factors[0]), np.empty_like(factors[0])), problem.cells[which]
+    sums, cells = RowSums(np.empty_like(factors[0]), np.empty_like(factors[0])), problem.cells[which]
     alpha = alpha_of(problem.structure, state.values)
-    of_rows, of_columns = (alpha.T if which else alpha).shape
-    table = alpha.T if which else alpha
-    alphas = (
-        np.ascontiguousarray(np.broadcast_to(table[:, 0] if of_columns == 1 else 1.0, len(factors[0]))),
-        np.ascontiguousarray(np.broadcast_to(table[0] if of_columns > 1 else 1.0, len(factors[1]))),
-    )
-    assert of_rows == 1 or of_columns == 1
+    of_rows, of_columns = (np.ones((1, 1)), alpha) if alpha.shape[1] > 1 else (alpha, np.ones((1, 1)))
+    sides = (of_columns, of_rows) if which else (of_rows, of_columns)
+    alphas = tuple(np.array(np.broadcast_to(own.ravel(), len(rows))) for own, rows in zip(sides, factors, strict=True))
     failures = problem.workers.map_rows(
         lambda first, last: draw_sums(sums, cells, factors, alphas, first, last, key), factors[0]
     )

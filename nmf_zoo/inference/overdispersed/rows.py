@@ -28,7 +28,8 @@ def cells_of_rows(structure: Factorisation, *, by_features: bool) -> CellsOfRows
         at = rows[order], cols[order]
         listed = structure.exposure_at(*at), structure.background_at(*at)
         exposure = background = (NONE, NONE)
-    assert exposure is not None and background is not None
+    assert exposure is not None
+    assert background is not None
     ordered = other[order].astype(np.int64), values[order].astype(np.float64)
     return CellsOfRows(indptr, *ordered, np.array([is_complete]), *listed, *exposure, *background)
 

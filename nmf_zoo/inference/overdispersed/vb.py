@@ -31,8 +31,8 @@ from nmf_zoo.inference.counts.vb import (
     SCALES,
     VB,
     W_DRAWS,
-    Approximation,
     Gamma,
+    GammaApproximation,
     VBInfo,
     ahead,
     divergence,
@@ -61,8 +61,8 @@ LEAST = 1e-150  # of exp(E[log v]) in the shares of a count, so that their produ
 class DispersedVBState(NamedTuple):
     """q of W and of H, a free alpha by its name, the bound there, and where the last update led."""
 
-    W: Approximation
-    H: Approximation
+    W: GammaApproximation
+    H: GammaApproximation
     values: dict[str, Array]
     bound: float = -np.inf
     momentum: Momentum = Momentum(GENTLE)
@@ -151,7 +151,9 @@ def _update_both(problem: DispersedVBProblem, state: DispersedVBState) -> list[G
     return [W, update(right, *expected(problem.pieces, 1, at_W, state.H, alpha), {})]
 
 
-def expected(pieces: Pieces, which: int, W: Approximation, H: Approximation, alpha: Array) -> tuple[Array, Array]:
+def expected(
+    pieces: Pieces, which: int, W: GammaApproximation, H: GammaApproximation, alpha: Array
+) -> tuple[Array, Array]:
     """(sums of E[C], sums of e E[g] times the other's mean) over samples (``which`` 0) or features (1)."""
     shares = tuple(np.maximum(np.exp(q.log), LEAST) for q in (W, H))
     own, other = (W, H)[which], (H, W)[which]
@@ -179,7 +181,9 @@ def _at(problem: DispersedVBProblem, gammas: list[Gamma], state: DispersedVBStat
     return DispersedVBState(W, H, values, _bound(problem, W, H, values))
 
 
-def _bound(problem: DispersedVBProblem, W: Approximation, H: Approximation, values: Mapping[str, Array]) -> float:
+def _bound(
+    problem: DispersedVBProblem, W: GammaApproximation, H: GammaApproximation, values: Mapping[str, Array]
+) -> float:
     alpha, total = alpha_of(problem.structure, values), -problem.structure.total_log_constant
     shares = tuple(np.maximum(np.exp(q.log), LEAST) for q in (W, H))
     for piece in problem.pieces:

@@ -41,7 +41,7 @@ class CellsOfRows(NamedTuple):
     background_of_columns: np.ndarray
 
 
-class Sums(NamedTuple):
+class RowSums(NamedTuple):
     """Of a factor's rows, (rows, K): counts by component, and the sums of multiplier * exposure * other factor."""
 
     counts: np.ndarray
@@ -50,7 +50,7 @@ class Sums(NamedTuple):
 
 @kernel
 def draw_sums(out, cells, factors, alphas, first, last, key):
-    """Overwrite rows first..last of ``out`` (Sums); ``factors`` are (rows, K) and (columns, K).
+    """Overwrite rows first..last of ``out`` (RowSums); ``factors`` are (rows, K) and (columns, K).
 
     alpha of a cell is the product of ``alphas``, (rows,) and (columns,). A cell draws from streams of its own.
     Returns the number of counts that lie where the mean is 0 or not finite.
