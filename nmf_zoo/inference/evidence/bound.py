@@ -56,7 +56,7 @@ def supports(structure: Factorisation, options: Bound) -> Verdict:
 
 def engine_of(structure: Factorisation) -> Engine:
     """Variational Bayes for the model's data."""
-    return next(own for own in (vb.ENGINE, overdispersed_vb.ENGINE) if type(structure.likelihood) in own.likelihoods)
+    return overdispersed_vb.ENGINE if isinstance(structure.likelihood, NegativeBinomial) else vb.ENGINE
 
 
 def estimate(structure: Factorisation, options: Bound, run: EvidenceRun) -> Estimate:

@@ -60,7 +60,7 @@ class DispersedGibbsInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class DispersedGibbsProblem:
-    """What all chains share; ``of_factors`` is the model for its factors' hyperparameters, the dispersion known."""
+    """What all chains share; ``of_factors`` is for hyperparameters of factors, the dispersion known."""
 
     structure: Factorisation
     of_factors: Factorisation

@@ -200,7 +200,8 @@ def finish(
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Independent draws from q, a free alpha as it is; the parameters of q for ``fit``."""
     values = {name: np.repeat(value[None], draws, axis=0) for name, value in state.values.items()}
-    factors, parameters = [], {}
+    factors: list[Array] = []
+    parameters: dict[str, Any] = {}
     for side, q, child_of in zip(problem.sides, (state.W, state.H), (W_DRAWS, H_DRAWS), strict=True):
         if side.is_fixed:
             factors.append(np.broadcast_to(q.mean, (draws, *q.mean.shape)))
