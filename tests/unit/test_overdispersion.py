@@ -12,9 +12,12 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, UnreadableModel, UnsupportedModel
 from nmf_zoo.inference.overdispersed import dispersion
 from nmf_zoo.inference.overdispersed.cells import Pieces
+from nmf_zoo.inference.overdispersed.rows import cells_of_rows
+from nmf_zoo.kernels.overdispersed.multipliers import RowSums, draw_sums
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.structure import Known, NegativeBinomial
 from nmf_zoo.structure.likelihoods.negative_binomial import log_rising
+from tests.naive.overdispersed import multipliers as naive
 
 F, K, N = 7, 2, 9
 RNG = np.random.default_rng(3)
@@ -204,3 +207,24 @@ def test_a_step_of_the_dispersion_never_loses(alpha):
 def test_what_em_refuses_is_said(model, options, says):
     with pytest.raises(UnsupportedModel, match=says):
         nz.fit(engine=options, quiet=True, model=model())
+
+
+# -- the kernel of Gibbs ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_features", [True, False])
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_kernel_is_the_naive_one(by_features, mask):
+    structure = nz.read(nz.negative_binomial_nmf(X, K, alpha=ALPHAS["features"], mask=mask, **OFFSETS))
+    turn = (lambda table: table) if by_features else np.transpose
+    factors = (W, np.ascontiguousarray(H.T)) if by_features else (np.ascontiguousarray(H.T), W)
+    tables = (X, np.ones_like(X) if mask is None else mask, structure.exposure_table(), structure.background_table())
+    of_features, of_samples = ALPHAS["features"].ravel(), np.ones(N)
+    alphas = (of_features, of_samples) if by_features else (of_samples, of_features)
+    out = RowSums(np.empty_like(factors[0]), np.empty_like(factors[0]))
+    cells = cells_of_rows(structure, by_features=by_features)
+    assert draw_sums(out, cells, factors, alphas, 0, len(out.counts), seed_key(4)) == 0
+    alpha = turn(np.broadcast_to(ALPHAS["features"], (F, N)))
+    counts, weight = naive.draw_sums(*map(turn, tables), *factors, alpha, seed_key(4))
+    np.testing.assert_array_equal(out.counts, counts)
+    np.testing.assert_allclose(out.weight, weight, rtol=1e-12)
