@@ -253,6 +253,9 @@ def test_other_bad_hyperparameters():
         normal_nmf(REALS, K, sigma=np.ones(N))
     with pytest.raises(InputError, match="alpha_h: got a variable outside of a model"):
         gap(COUNTS, K, alpha_h=pm.Gamma.dist(1.0, 1.0))
+    for used in ({}, {"known": np.ones((F, K)) + np.eye(F, K)}):  # nor where all components are known
+        with pm.Model(), pytest.raises(InputError, match="sigma_w: got a distribution without a name"):
+            normal_nmf(REALS, K, sigma_w=pm.Gamma.dist(1.0, 1.0), **used)
 
 
 def test_a_refused_declaration_leaves_the_model_alone():
