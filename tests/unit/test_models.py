@@ -9,7 +9,7 @@ from scipy.special import gammaln, xlogy
 
 from nmf_zoo.distributions import RealPoissonRV, SparsePoissonRV
 from nmf_zoo.errors import InputError
-from nmf_zoo.models import MODELS, free, gamma_nmf, gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
+from nmf_zoo.models import ARD, MODELS, free, gamma_nmf, gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 
 F, N, K = 6, 5, 2
 COUNTS = np.random.default_rng(0).poisson(3.0, (F, N))
@@ -316,3 +316,9 @@ def test_nutpie_runs_on_sparse_counts():
     quick = {"progressbar": False, "random_seed": 1, "compute_convergence_checks": False}
     idata = pm.sample(10, tune=20, chains=1, cores=1, nuts_sampler="nutpie", model=model, **quick)
     assert idata["posterior"]["W"].shape == (1, 10, F, K)
+
+
+@pytest.mark.parametrize("prior", [ARD(), ARD(shape=1.5, cells="half-normal", law="gamma")])
+def test_relevances_of_data_whose_mean_has_no_reciprocal(prior):
+    with pytest.raises(InputError, match="X: got data for which the prior's scale is 0; .*or give nz.ARD"):
+        gamma_nmf(np.full((2, 3), 5e-324), K, prior=prior)
