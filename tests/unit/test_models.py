@@ -320,5 +320,5 @@ def test_nutpie_runs_on_sparse_counts():
 
 @pytest.mark.parametrize("prior", [ARD(), ARD(shape=1.5, cells="half-normal", law="gamma")])
 def test_relevances_of_data_whose_mean_has_no_reciprocal(prior):
-    with pytest.raises(InputError, match="X: got data for which the prior's scale is 0; .*or give nz.ARD"):
+    with pytest.raises(InputError, match=r"X: got data for which the prior's scale is 0; .*or give nz[.]ARD"):
         gamma_nmf(np.full((2, 3), 5e-324), K, prior=prior)
