@@ -16,6 +16,7 @@ from nmf_zoo.inference.evidence.contract import EvidenceRun, combine
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from tests.sizes import size
 from tests.statistical.exact_evidence import exact_log_evidence
+from tests.statistical.judged import judges
 from tests.statistical.test_gibbs_enumeration import CASES
 from tests.structures import gamma, model
 
@@ -79,6 +80,7 @@ def test_estimate_is_within_its_error_of_exact(problem, method):
     assert abs(value - exact) < ERRORS * error, f"{value:.4f} +- {error:.4f}, exact {exact:.4f}"
 
 
+@judges(lambda found, exact: len(found.log_evidence))
 def check_honest(found, exact):
     """z-scores of independent runs: mean 0 and variance 1, by the 0.1% quantiles of their distributions.
 

@@ -15,6 +15,7 @@ from nmf_zoo.runtime.jobs import Job
 from nmf_zoo.workbench import modes as mode_weights
 from tests import two_modes
 from tests.sizes import size
+from tests.statistical.judged import judges
 from tests.statistical.test_evidence_agreement import PROBLEMS
 
 pytestmark = pytest.mark.statistical
@@ -55,6 +56,7 @@ def scores(case, seeds=SEEDS):
     return np.array([(one["log_evidence"] - exact) / one["log_evidence_error"] for one in found])
 
 
+@judges(lambda z: z.size)
 def check_scores(z):
     """Three errors each, as often as of normal scores; mean 0 and variance 1 by their 0.1% quantiles.
 
