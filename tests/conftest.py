@@ -44,6 +44,15 @@ def pytest_runtest_protocol(item):
         faulthandler.cancel_dump_traceback_later()
 
 
+@pytest.fixture
+def uncompiled_graphs():
+    """PyTensor runs graphs operation by operation. Compiling one takes seconds, a few evaluations don't pay for it."""
+    import pytensor
+
+    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def engines_as_before():
     """Engines and likelihoods that a test, a page or a notebook registers are forgotten after it."""

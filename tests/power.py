@@ -2,7 +2,7 @@
 
 Made from what the tests did (``tests/statistical/judged.py``). A check that failed in a test that passed has seen the
 error that the test planted; the table says with how many draws, and how many the same check has in the tests of that
-file that expect no error. The latter may not be fewer: an error of that size would be missed by ``make test``.
+file that expect no error. Where none of these has as many, ``make test`` would miss an error of that size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Planted(NamedTuple):
     @property
     def is_weaker(self) -> bool:
         """Whether ``make test`` runs this check with fewer draws than see the error."""
-        return bool(self.runs) and min(self.runs) < self.seen_at
+        return bool(self.runs) and max(self.runs) < self.seen_at
 
 
 def planted() -> Iterator[Planted]:

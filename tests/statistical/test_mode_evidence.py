@@ -72,7 +72,10 @@ def check_scores(z):
 
 @pytest.mark.parametrize("case", CASES)
 def test_modes_lie_apart(case):
-    """What the masses are held against: the modes have all of the evidence, and hardly anything lies between them."""
+    """What the masses are held against: the modes have all of the evidence, and hardly anything lies between them.
+
+    Long: exact masses, on a fine grid.
+    """
     exact, between = exact_masses(case)
     whole = enumeration.log_evidence(nz.read(CASES[case][0]()))
     assert np.logaddexp.reduce(exact) == pytest.approx(whole, abs=1e-6)
