@@ -111,8 +111,7 @@ def log_totals(group: xr.Dataset, dims: FactorDims) -> xr.DataArray:
     parts = [(group[dims.weights], dims.component)]
     parts += [] if dims.obs is None else [(group[dims.activations], dims.own)]
     logs = [
-        _log_total(part, own).rename({own: "component"}).drop_vars("component", errors="ignore")
-        for part, own in parts
+        _log_total(part, own).rename({own: "component"}).drop_vars("component", errors="ignore") for part, own in parts
     ]
     labels = {"component": group[dims.component].to_numpy()} if dims.component in group.coords else {}
     return sum(logs[1:], logs[0]).assign_coords(labels)
