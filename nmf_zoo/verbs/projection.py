@@ -42,6 +42,7 @@ from nmf_zoo.structure import (
     InverseGammaPrior,
     Normal,
     Poisson,
+    TruncatedNormalPrior,
     Unknown,
     shared_column,
 )
@@ -140,13 +141,28 @@ Declared = tuple[Callable[..., pm.Model], dict[str, Any]]  # one of nz.models, a
 
 
 def _normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
-    return normal_nmf, {role: own.resolve(values) for role, own in structure.likelihood.parameters.items()}
+    sigma = structure.likelihood.sigma.resolve(values)
+    if sigma.ndim == 2 and sigma.shape[1] > 1:
+        expected = "one for all cells, or one per feature, which new samples have, too"
+        raise InputError(
+            "model", "a sigma that differs between samples", expected, "declare the new samples' own model"
+        )
+    return normal_nmf, {"sigma": sigma}
 
 
 def _half_normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
     sigma = _tied(structure.H.prior.precision_of(values) ** -0.5, structure.H.shape)
     make, arguments = (_normal if isinstance(structure.likelihood, Normal) else _free)(structure, values)
     return make, {**arguments, "sigma_h": sigma}
+
+
+def _normal_gamma(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    return normal_nmf, {**_normal(structure, values)[1], **_gamma(structure, values)[1]}
+
+
+def _truncated_normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    mu, sigma = (_tied(own.resolve(values), structure.H.shape) for own in structure.H.prior.parameters.values())
+    return normal_nmf, {**_normal(structure, values)[1], "mu_h": mu, "sigma_h": sigma}
 
 
 def _free(structure: Factorisation, values: dict[str, Array]) -> Declared:
@@ -174,6 +190,8 @@ DECLARATIONS: dict[tuple[type, Any], Callable[[Factorisation, dict[str, Array]],
     (Poisson, HalfNormalPrior): _half_normal,
     **{(Poisson, chain.prior): _chain for chain in CHAINS},
     (Normal, Flat): _normal,
+    (Normal, GammaPrior): _normal_gamma,
+    (Normal, TruncatedNormalPrior): _truncated_normal,
     (Normal, HalfNormalPrior): _half_normal,
     (Exponential, InverseGammaPrior): _inverse_gamma,
 }

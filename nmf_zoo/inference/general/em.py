@@ -116,7 +116,8 @@ def _slopes(structure: Factorisation, which: int, W: Array, Ht: Array) -> tuple[
         weight = 1.0 if structure.data.mask is None else structure.data.mask[:, columns].astype(float)
         if structure.likelihood.exposure is not None:
             weight = weight * structure.exposure_table(columns)
-        for total, slope in zip(sums, structure.likelihood.slopes(x, mean, {}), strict=True):
+        law = structure.likelihood_at(slice(None), columns)
+        for total, slope in zip(sums, law.slopes(x, mean, {}), strict=True):
             if which:
                 total[columns] = (slope * weight).T @ W
             else:
@@ -131,7 +132,7 @@ def _slopes_of_cells(structure: Factorisation, which: int, W: Array, Ht: Array) 
     weight = structure.exposure_at(rows, cols)
     pull, drag = (
         sp.csr_array((slope * weight, (rows, cols)), structure.shape)
-        for slope in structure.likelihood.slopes(x, mean, {})
+        for slope in structure.likelihood_at(rows, cols).slopes(x, mean, {})
     )
     return (pull.T @ W, drag.T @ W) if which else (pull @ Ht, drag @ Ht)
 
