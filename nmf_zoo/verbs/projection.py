@@ -15,6 +15,7 @@ from nmf_zoo._compat import Result
 from nmf_zoo.distributions.chains import CHAINS, Recipe
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import of_projection, verb_of, verdict
+from nmf_zoo.inference.shared.whitening import sigma_of
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
 from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
@@ -141,7 +142,7 @@ Declared = tuple[Callable[..., pm.Model], dict[str, Any]]  # one of nz.models, a
 
 
 def _normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
-    sigma = structure.likelihood.sigma.resolve(values)
+    sigma = sigma_of(structure).resolve(values)
     if sigma.ndim == 2 and sigma.shape[1] > 1:
         expected = "one for all cells, or one per feature, which new samples have, too"
         raise InputError(
