@@ -63,7 +63,7 @@ def draw_factor_prior(factor, values, n, rng):
         return drawn if factor.known is None else factor.known.whole(drawn)
     if isinstance(factor.prior, TruncatedNormalPrior):
         mu, sigma = (resolve(own, factor, values, n) for own in factor.prior.parameters.values())
-        drawn = truncnorm.rvs(-mu / sigma, np.inf, mu, sigma, random_state=rng)
+        drawn = truncnorm.ppf(rng.random(mu.shape), -mu / sigma, np.inf, mu, sigma)
         return drawn if factor.known is None else factor.known.whole(drawn)
     shape, rate = shape_and_rate(factor, values, n)
     log_value = log_gamma(rng, shape) - np.log(rate)

@@ -26,8 +26,8 @@ from tests.statistical.gates import check_means
 from tests.statistical.geweke import BACKGROUND, EXPOSURE, FIXED, LISTED, MASK, X23, check_geweke, draw_data, draw_prior
 from tests.structures import beside, gamma, half_normal, model, stack, unknown
 
-SWEEPS, PLANTED_SWEEPS = size(3_000, 40_000), 3_000
-SIGMA = np.array([[0.3, 0.8, 1.5], [0.6, 0.2, 2.0]])
+SWEEPS, PLANTED_SWEEPS = size(8_000, 60_000), 6_000
+SIGMA = np.array([[0.8, 2.0, 3.0], [1.5, 0.7, 4.0]])
 
 
 def truncated_normal(mu, sigma):
@@ -197,18 +197,18 @@ MODELS = {
     "listed cells": model(X23, 2, EXPONENTIAL, half_normal(0.9), data=LISTED, kind="normal", sigma=SIGMA),
     "a known factor": model(X23, 2, FIXED, half_normal(0.9), kind="normal", sigma=SIGMA[:1]),
     "one sigma": model(
-        X23, 2, EXPONENTIAL, half_normal(0.9), kind="normal", sigma=unknown("s", "inverse_gamma", 6.0, 4.0)
+        X23, 2, EXPONENTIAL, half_normal(0.9), kind="normal", sigma=unknown("s", "inverse_gamma", 6.0, 10.0)
     ),
     "a sigma per feature": model(
         *(X23, 2, EXPONENTIAL, half_normal(0.9)),
         kind="normal",
-        sigma=unknown("s", "gamma", 6.0, 8.0, variable_shape=(2,), shape=(2, 1)),
+        sigma=unknown("s", "gamma", 6.0, 3.0, variable_shape=(2,), shape=(2, 1)),
         mask=MASK,
     ),
     "a sigma per sample": model(
         *(X23, 2, EXPONENTIAL, half_normal(0.9)),
         kind="normal",
-        sigma=unknown("s", "lognormal", -0.3, 0.3, variable_shape=(3,), shape=(1, 3)),
+        sigma=unknown("s", "lognormal", 0.6, 0.3, variable_shape=(3,), shape=(1, 3)),
         data=LISTED,
     ),
     "a rate": model(X23, 2, gamma(1.0, unknown("r", "gamma", 5.0, 4.0)), half_normal(0.9), kind="normal", sigma=SIGMA),
@@ -230,9 +230,8 @@ def simulate_successively(structure, sweeps, moves, seed, step):
         X = draw_data(structure, state.W, state.Ht.T, rng, state.values)
         data = structure.data
         values = X[data.rows, data.cols] if data is LISTED else X
-        problem = gibbs.prepare(
-            dataclasses.replace(structure, data=dataclasses.replace(data, values=values)), options, SERIAL
-        )
+        given = dataclasses.replace(structure, data=dataclasses.replace(data, values=values))
+        problem = gibbs.prepare(given, options, SERIAL)
         values = {name: np.array(value) for name, value in state.values.items()}
         kept.append({"W": state.W.copy(), "H": state.Ht.T.copy(), "X": X, **values})
         state, _ = step(problem, state, child(key, 1, sweep))

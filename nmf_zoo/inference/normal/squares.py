@@ -112,7 +112,7 @@ def sigma_at(structure: Factorisation, places: tuple[Array, Array]):
 
 
 class SharedGram:
-    """No cell is missing, no exposure, precisions of a feature times those of a sample: one Gram matrix for all rows."""
+    """No cell is missing, no exposure, precisions are of a feature times of a sample: one Gram matrix for all rows."""
 
     def __init__(self, squares: Squares, of_features: Array, of_samples: Array):
         F, N = squares.shape

@@ -7,8 +7,8 @@ Given H and sigma the log density of a row of W is, with the row's Gram matrix G
 so that each cell given the others has the density w^power exp(l w - q w^2 / 2) with q = G_kk + curve_k and
 l = b_k - sum_{j != k} G_kj w_j - rate_k: a normal truncated to [0, inf) where power is 0, as under flat, exponential,
 half-normal and truncated normal priors. Other gamma shapes are slice sampled (Damien, Wakefield, Walker 1999, Gibbs
-sampling for Bayesian non-conjugate and hierarchical models by using auxiliary variables): a uniform below w^power leaves
-the same normal, truncated once more, from below where power > 0 and from above where it is negative.
+sampling for Bayesian non-conjugate and hierarchical models by using auxiliary variables): a uniform below w^power
+leaves the same normal, truncated once more, from below where power > 0 and from above where it is negative.
 """
 
 from __future__ import annotations

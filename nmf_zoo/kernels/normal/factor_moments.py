@@ -31,10 +31,10 @@ def truncated_moments(precision, shift):
         t = 1.0 / (a * a)
         mean = (1.0 - t * (2.0 - t * (10.0 - t * (74.0 - 706.0 * t)))) / a
         variance = t * (1.0 - t * (6.0 - t * (50.0 - t * (518.0 - 6354.0 * t))))
-        return mean * scale, variance * scale * scale, math.log(mills(a) * scale)
+        return mean * scale, variance * scale * scale, math.log(mills(a) * SQRT_2_PI * scale)
     if a >= 0.0:
         tail = mills(a)
-        ratio, log_total = 1.0 / (SQRT_2_PI * tail), math.log(tail * scale)
+        ratio, log_total = 1.0 / (SQRT_2_PI * tail), math.log(tail * SQRT_2_PI * scale)
     else:
         share = 0.5 * math.erfc(a / math.sqrt(2.0))  # P(Z > a)
         ratio = math.exp(-0.5 * a * a) / (SQRT_2_PI * share)
