@@ -25,7 +25,7 @@ from nmf_zoo.models.matrices import as_float_array, check_broadcast, span
 
 
 @dataclass(frozen=True)
-class Gamma:
+class GammaCells:
     """Gamma cells."""
 
     parameters: GammaParameters
@@ -35,7 +35,7 @@ class Gamma:
 
 
 @dataclass(frozen=True)
-class TruncatedNormal:
+class TruncatedNormalCells:
     """Cells with a normal density about ``mu``, on [0, inf)."""
 
     mu: TensorVariable
@@ -45,7 +45,7 @@ class TruncatedNormal:
         return pm.TruncatedNormal(name, mu=self.mu, sigma=self.sigma.declare(), lower=0.0, dims=dims)
 
 
-Positive = HalfNormalOrFlat | Gamma | TruncatedNormal
+Positive = HalfNormalOrFlat | GammaCells | TruncatedNormalCells
 
 
 def check_positive(suffix: str, inputs: Inputs, dims: tuple[str, str], **given: Any) -> Positive:
@@ -59,13 +59,13 @@ def check_positive(suffix: str, inputs: Inputs, dims: tuple[str, str], **given: 
         raise InputError(f"{of_normal[0]}_{suffix}", got, "the parameters of one prior", do)
     if of_gamma:
         alpha = 1.0 if given["alpha"] is None else given["alpha"]
-        return Gamma(check_gamma(suffix, inputs, alpha, given["beta"], given["mean"], dims))
+        return GammaCells(check_gamma(suffix, inputs, alpha, given["beta"], given["mean"], dims))
     if "mu" not in named:
         return check_half_normal(suffix, inputs, given["sigma"], dims)
     if "sigma" not in named:
         raise InputError(f"mu_{suffix}", "no scale beside it", f"sigma_{suffix}", "give both, or drop it")
     sigma = check_hyperparameter(f"sigma_{suffix}", given["sigma"], dims, inputs)
-    return TruncatedNormal(check_location(f"mu_{suffix}", given["mu"], dims, inputs), sigma)
+    return TruncatedNormalCells(check_location(f"mu_{suffix}", given["mu"], dims, inputs), sigma)
 
 
 def check_location(name: str, value: Any, dims: tuple[str, str], inputs: Inputs) -> TensorVariable:

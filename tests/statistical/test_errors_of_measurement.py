@@ -251,8 +251,8 @@ def test_joint_draws_agree(name):
 def plant(monkeypatch, wrong):
     """One error in the sampler."""
     if wrong == "precision in place of its root":
-        right = gibbs.Squares.precisions
-        monkeypatch.setattr(gibbs.Squares, "precisions", lambda self, values: np.sqrt(right(self, values)))
+        right = gibbs.MeasuredCells.precisions
+        monkeypatch.setattr(gibbs.MeasuredCells, "precisions", lambda self, values: np.sqrt(right(self, values)))
     elif wrong == "no rate":
         right = gibbs.cell_terms
         monkeypatch.setattr(gibbs, "cell_terms", lambda *given: right(*given)._replace(rate=0.0 * right(*given).rate))

@@ -26,7 +26,7 @@ import numpy as np
 
 from nmf_zoo.inference.counts.gibbs import Gibbs, GibbsInfo
 from nmf_zoo.inference.normal.priors import cell_terms
-from nmf_zoo.inference.normal.squares import Squares, Weighted
+from nmf_zoo.inference.normal.squares import MeasuredCells, Weighted
 from nmf_zoo.inference.shared.factor_view import as_variables, impute, two_sides
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import takes_priors, takes_scale
@@ -60,7 +60,7 @@ CYCLES = 2  # over the cells of a row: their Gram matrix costs more than they do
 WEIGHTS, ACTIVATIONS, MOVES, SIGMA, HYPERPARAMETERS = range(5)  # children of a sweep's stream
 
 
-class GibbsState(NamedTuple):
+class NormalGibbsState(NamedTuple):
     """W (F, K), Ht (N, K), and the unknown hyperparameters by name, sigma among them."""
 
     W: Array
@@ -69,12 +69,12 @@ class GibbsState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GibbsProblem:
+class NormalGibbsProblem:
     """What all chains share. ``weighted`` is None where sigma is drawn, ``terms`` where hyperparameters are."""
 
     structure: Factorisation
     options: Gibbs
-    squares: Squares
+    squares: MeasuredCells
     weighted: Weighted | None
     terms: tuple[CellTerms, CellTerms] | None
     checked: tuple[Array, Array]
@@ -96,14 +96,14 @@ def supports(structure: Factorisation, options: Gibbs) -> Verdict:
     return asked and is_proper(structure)
 
 
-def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> GibbsProblem:
+def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> NormalGibbsProblem:
     """Lay out the data for the sweeps."""
-    squares = Squares(structure)
+    squares = MeasuredCells(structure)
     weighted = None if structure.likelihood.unknowns else squares.weigh({})
     of_factors = structure.W.unknowns + structure.H.unknowns
     terms = None if of_factors else both_terms(structure, {})
     release(structure)
-    return GibbsProblem(structure, options, squares, weighted, terms, checked_cells(structure.shape))
+    return NormalGibbsProblem(structure, options, squares, weighted, terms, checked_cells(structure.shape))
 
 
 def both_terms(structure: Factorisation, values: Mapping[str, Array]) -> tuple[CellTerms, CellTerms]:
@@ -112,16 +112,16 @@ def both_terms(structure: Factorisation, values: Mapping[str, Array]) -> tuple[C
     return W, H
 
 
-def init(problem: GibbsProblem, key: np.uint64, start: Mapping[str, Array]) -> GibbsState:
+def init(problem: NormalGibbsProblem, key: np.uint64, start: Mapping[str, Array]) -> NormalGibbsState:
     """The start given, or a random one at the scale of the data."""
     W, Ht = (np.array(factor, order="C") for factor in start_factors(problem.structure, key, start))
     for side, factor in zip(two_sides(problem.structure), (W, Ht), strict=True):
         if not side.is_fixed:
             np.maximum(factor[:, side.free], TINY, out=factor[:, side.free])
-    return GibbsState(W, Ht, start_hyperparameters(problem.structure, start))
+    return NormalGibbsState(W, Ht, start_hyperparameters(problem.structure, start))
 
 
-def step(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo]:
+def step(problem: NormalGibbsProblem, state: NormalGibbsState, key: np.uint64) -> tuple[NormalGibbsState, GibbsInfo]:
     """One sweep."""
     structure, (W, Ht, values) = problem.structure, state
     weighted = problem.weighted or problem.squares.weigh(values)
@@ -147,7 +147,9 @@ def draw_factor(
         draw_rows(own[rows], normals, part, columns, rows.start, CYCLES, key)
 
 
-def _move(problem: GibbsProblem, state: GibbsState, terms: tuple[CellTerms, CellTerms], key: np.uint64) -> float:
+def _move(
+    problem: NormalGibbsProblem, state: NormalGibbsState, terms: tuple[CellTerms, CellTerms], key: np.uint64
+) -> float:
     """Along the orbit of equal W H, in place; returns the size of the scale move."""
     structure, (W, Ht, values), moves, size = problem.structure, state, problem.options.moves, 0.0
     if "scale" in moves:
@@ -165,7 +167,9 @@ def rescale(W: Array, Ht: Array, c: Array) -> None:
     Ht /= c
 
 
-def draw_sigma(squares: Squares, W: Array, Ht: Array, values: dict[str, Array], generator: np.random.Generator) -> None:
+def draw_sigma(
+    squares: MeasuredCells, W: Array, Ht: Array, values: dict[str, Array], generator: np.random.Generator
+) -> None:
     """An unknown sigma given W H, in place of its entry in ``values``."""
     unknown = squares.sigma
     assert isinstance(unknown, Unknown)
@@ -179,7 +183,7 @@ def draw_sigma(squares: Squares, W: Array, Ht: Array, values: dict[str, Array], 
     values[unknown.name] = np.exp(slice_draw(log_density, np.log(values[unknown.name]), generator))
 
 
-def _draw_hyperparameters(problem: GibbsProblem, state: GibbsState, generator: np.random.Generator) -> None:
+def _draw_hyperparameters(problem: NormalGibbsProblem, state: NormalGibbsState, generator: np.random.Generator) -> None:
     """Those of the factors' priors, and moves of them together with their factor."""
     structure, (W, Ht, values) = problem.structure, state
     if problem.terms is not None:
@@ -190,7 +194,9 @@ def _draw_hyperparameters(problem: GibbsProblem, state: GibbsState, generator: n
             rescale(W, Ht, c)
 
 
-def draw(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:
+def draw(
+    problem: NormalGibbsProblem, state: NormalGibbsState, key: np.uint64
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """The variables of the model at this state, and their log joint density with the followed cells of W H."""
     structure, (W, Ht, values) = problem.structure, state
     found = {**as_variables(structure, W.copy(), Ht.copy()), **values}

@@ -18,13 +18,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from nmf_zoo.inference.shared.whitening import sigma_of
-from nmf_zoo.kernels.normal.factor_draws import Normals
+from nmf_zoo.kernels.normal.factor_draws import NormalRows
 from nmf_zoo.structure import Array, Cells, Dense, Factorisation, KnownAtCells, is_shared, sides_of
 
 BLOCK = 1 << 20  # entries of the Gram matrices that are there at once
 
 
-class Squares:
+class MeasuredCells:
     """The observed cells, laid out for both factors; ``values`` hold an unknown sigma."""
 
     def __init__(self, structure: Factorisation):
@@ -114,12 +114,12 @@ def sigma_at(structure: Factorisation, places: tuple[Array, Array]):
 class SharedGram:
     """No cell is missing, no exposure, precisions are of a feature times of a sample: one Gram matrix for all rows."""
 
-    def __init__(self, squares: Squares, of_features: Array, of_samples: Array):
+    def __init__(self, squares: MeasuredCells, of_features: Array, of_samples: Array):
         F, N = squares.shape
         self.y = squares.y
         self.of_rows = np.array(np.broadcast_to(of_features, F)), np.array(np.broadcast_to(of_samples, N))
 
-    def blocks(self, which: int, mean: Array, variance: Array | None = None) -> Iterator[tuple[slice, Normals]]:
+    def blocks(self, which: int, mean: Array, variance: Array | None = None) -> Iterator[tuple[slice, NormalRows]]:
         """(rows, what is said of them) of W (``which`` 0) or Ht (1), given moments (rows, K) of the other factor."""
         own, across = self.of_rows[which], self.of_rows[1 - which]
         weighted = mean * across[:, None]
@@ -127,7 +127,7 @@ class SharedGram:
         if variance is not None:
             gram[np.diag_indices_from(gram)] += across @ variance
         linear = (self.y.T if which else self.y) @ weighted
-        yield slice(0, len(own)), Normals(np.ascontiguousarray(linear), gram[None], own)
+        yield slice(0, len(own)), NormalRows(np.ascontiguousarray(linear), gram[None], own)
 
 
 class _OwnGrams:
@@ -136,7 +136,7 @@ class _OwnGrams:
     weights: tuple[Array | sp.csr_array, Array | sp.csr_array]
     pulls: tuple[Array | sp.csr_array, Array | sp.csr_array]
 
-    def blocks(self, which: int, mean: Array, variance: Array | None = None) -> Iterator[tuple[slice, Normals]]:
+    def blocks(self, which: int, mean: Array, variance: Array | None = None) -> Iterator[tuple[slice, NormalRows]]:
         """As `SharedGram.blocks`."""
         weights, pulls, K = self.weights[which], self.pulls[which], mean.shape[1]
         first, second = np.triu_indices(K)
@@ -151,13 +151,13 @@ class _OwnGrams:
             gram[:, first, second] = upper
             gram[:, second, first] = upper
             linear = np.ascontiguousarray(pulls[rows] @ mean)
-            yield rows, Normals(linear, gram, np.ones(len(upper)))
+            yield rows, NormalRows(linear, gram, np.ones(len(upper)))
 
 
 class WeightedTable(_OwnGrams):
     """A table whose cells have weights of their own."""
 
-    def __init__(self, squares: Squares, precision: Array):
+    def __init__(self, squares: MeasuredCells, precision: Array):
         weight = np.broadcast_to(precision, squares.shape)
         pull = squares.y * precision
         if squares.exposure is not None:
@@ -171,7 +171,7 @@ class WeightedTable(_OwnGrams):
 class WeightedCells(_OwnGrams):
     """Listed cells; all others are missing."""
 
-    def __init__(self, squares: Squares, precision: Array):
+    def __init__(self, squares: MeasuredCells, precision: Array):
         weight, pull = precision * np.square(squares.exposure), precision * squares.exposure * squares.y
         matrices = [sp.csr_array((cells, squares.places), shape=squares.shape) for cells in (weight, pull)]
         self.weights, self.pulls = ((own, sp.csr_array(own.T)) for own in matrices)

@@ -21,7 +21,7 @@ import numpy as np
 
 from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.normal.gibbs import SCALES, both_terms
-from nmf_zoo.inference.normal.squares import Squares, Weighted
+from nmf_zoo.inference.normal.squares import MeasuredCells, Weighted
 from nmf_zoo.inference.shared.factor_view import Side, impute, two_sides
 from nmf_zoo.inference.shared.requirements import takes_priors, takes_scale
 from nmf_zoo.inference.shared.start import start_factors
@@ -45,7 +45,7 @@ CYCLES = 2  # over the cells of a row: their Gram matrix costs more than they do
 W_DRAWS, H_DRAWS, IMPUTED = range(3)  # children of the stream of the final draws
 
 
-class Approximation(NamedTuple):
+class TruncatedNormalApproximation(NamedTuple):
     """q of one factor: mean and variance (rows, K), and laws (2, rows, K), precision and shift before truncation.
 
     own : what it adds to the bound beside the data
@@ -57,15 +57,15 @@ class Approximation(NamedTuple):
     own: float = 0.0
 
 
-class VBState(NamedTuple):
+class NormalVBState(NamedTuple):
     """q of W and of H, and the bound there."""
 
-    W: Approximation
-    H: Approximation
+    W: TruncatedNormalApproximation
+    H: TruncatedNormalApproximation
     bound: float = -np.inf
 
 
-class VBInfo(NamedTuple):
+class NormalVBInfo(NamedTuple):
     """objective: the bound, in nats; residual: the largest change of a mean, relative to its column's largest."""
 
     objective: float
@@ -73,7 +73,7 @@ class VBInfo(NamedTuple):
 
 
 @dataclass(frozen=True)
-class VBProblem:
+class NormalVBProblem:
     """What all restarts share; ``constant`` is what the bound holds that no q changes."""
 
     structure: Factorisation
@@ -111,13 +111,15 @@ def _takes_shapes(structure: Factorisation) -> Verdict:
 # -- how it runs -----------------------------------------------------------------------------------------------------
 
 
-def prepare(structure: Factorisation, options: VB, workers: Workers) -> VBProblem:
+def prepare(structure: Factorisation, options: VB, workers: Workers) -> NormalVBProblem:
     """Lay out the data."""
-    squares, rank = Squares(structure), structure.rank
+    squares, rank = MeasuredCells(structure), structure.rank
     at_zero = squares.log_likelihood(squares.residuals(*(np.zeros((n, rank)) for n in structure.shape)), {})
     constant = at_zero + sum(_log_prior_at_zero(factor) for factor in (structure.W, structure.H))
     release(structure)
-    return VBProblem(structure, options, two_sides(structure), squares.weigh({}), both_terms(structure, {}), constant)
+    return NormalVBProblem(
+        structure, options, two_sides(structure), squares.weigh({}), both_terms(structure, {}), constant
+    )
 
 
 def _log_prior_at_zero(factor) -> float:
@@ -127,17 +129,21 @@ def _log_prior_at_zero(factor) -> float:
     return float(factor.prior.log_density(np.zeros(factor.free_shape), {}))
 
 
-def init(problem: VBProblem, key: np.uint64, start: Mapping[str, Array]) -> VBState:
+def init(problem: NormalVBProblem, key: np.uint64, start: Mapping[str, Array]) -> NormalVBState:
     """q sharp at the start given, or at a random one at the scale of the data."""
     W, H = (_sharp(factor) for factor in start_factors(problem.structure, key, start, problem.options.start))
-    return VBState(W, H)
+    return NormalVBState(W, H)
 
 
-def _sharp(factor: Array) -> Approximation:
-    return Approximation(np.array(factor, order="C"), np.zeros(factor.shape), np.zeros((2, *factor.shape)))
+def _sharp(factor: Array) -> TruncatedNormalApproximation:
+    return TruncatedNormalApproximation(
+        np.array(factor, order="C"), np.zeros(factor.shape), np.zeros((2, *factor.shape))
+    )
 
 
-def step(problem: VBProblem, state: VBState, key: np.uint64 | None = None) -> tuple[VBState, VBInfo]:
+def step(
+    problem: NormalVBProblem, state: NormalVBState, key: np.uint64 | None = None
+) -> tuple[NormalVBState, NormalVBInfo]:
     """One iteration: q(W), then q(H)."""
     qs, fit, residual = [state.W, state.H], 0.0, 0.0
     for which, side in enumerate(problem.sides):
@@ -147,10 +153,12 @@ def step(problem: VBProblem, state: VBState, key: np.uint64 | None = None) -> tu
             top = np.maximum(np.max(before, axis=0), 1e-300)
             residual = max(residual, float(np.max(np.abs(qs[which].mean - before) / top)))
     bound = problem.constant + fit + qs[0].own + qs[1].own
-    return VBState(qs[0], qs[1], bound), VBInfo(bound, residual)
+    return NormalVBState(qs[0], qs[1], bound), NormalVBInfo(bound, residual)
 
 
-def _update(problem: VBProblem, which: int, q: Approximation, other: Approximation) -> tuple[Approximation, float]:
+def _update(
+    problem: NormalVBProblem, which: int, q: TruncatedNormalApproximation, other: TruncatedNormalApproximation
+) -> tuple[TruncatedNormalApproximation, float]:
     """(q of one factor given the other, what the data add to the bound there)"""
     mean, variance, laws = (array.copy() for array in (q.mean, q.variance, q.laws))
     columns, terms = np.flatnonzero(problem.sides[which].are_free), problem.terms[which]
@@ -161,10 +169,12 @@ def _update(problem: VBProblem, which: int, q: Approximation, other: Approximati
         of_rows, of_fit = update_rows(mean[rows], variance[rows], of_laws, normals, part, columns, rows.start, CYCLES)
         laws[:, rows] = of_laws
         own, fit = own + of_rows, fit + of_fit
-    return Approximation(mean, variance, laws, own), fit
+    return TruncatedNormalApproximation(mean, variance, laws, own), fit
 
 
-def finish(problem: VBProblem, state: VBState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
+def finish(
+    problem: NormalVBProblem, state: NormalVBState, key: np.uint64, draws: int
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """Independent draws from q; its means and standard deviations for ``fit``."""
     values: dict[str, Array] = {}
     parameters: dict[str, Array] = {}
@@ -184,7 +194,7 @@ def finish(problem: VBProblem, state: VBState, key: np.uint64, draws: int) -> tu
     return values, parameters
 
 
-def _draws(side: Side, q: Approximation, draws: int, key: np.uint64) -> Array:
+def _draws(side: Side, q: TruncatedNormalApproximation, draws: int, key: np.uint64) -> Array:
     """(draws, rows, K), known components as they are."""
     out = np.repeat(q.mean[None], draws, axis=0)
     laws, part = np.ascontiguousarray(q.laws[:, :, side.free]), np.empty(q.mean[:, side.free].shape)

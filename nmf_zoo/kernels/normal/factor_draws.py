@@ -34,7 +34,7 @@ class CellTerms(NamedTuple):
     curve: np.ndarray
 
 
-class Normals(NamedTuple):
+class NormalRows(NamedTuple):
     """What the data say of some rows of a factor.
 
     linear : (rows, K); gram : (rows, K, K), or (1, K, K) where all rows share one; scale : (rows,), which multiplies
