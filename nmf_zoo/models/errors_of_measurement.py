@@ -24,7 +24,7 @@ from nmf_zoo.models.matrices import check_cells
 from nmf_zoo.models.observed import values_at
 from nmf_zoo.models.offsets import (
     Offset,
-    Outer,
+    OuterProduct,
     PerCell,
     check_offset,
     declare_at_cells,
@@ -62,7 +62,7 @@ def declare_known(value: Offset, inputs: Inputs, cells: tuple[np.ndarray, np.nda
         return declare_offset("sigma", value)
     if inputs.observed.is_sparse or isinstance(value, PerCell):
         return declare_at_cells("sigma", value, cells, inputs.shape)
-    table = value.of_features * value.of_samples if isinstance(value, Outer) else value
+    table = value.of_features * value.of_samples if isinstance(value, OuterProduct) else value
     return at_cells(declare_offset("sigma", table), table.shape)
 
 

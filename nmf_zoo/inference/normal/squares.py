@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,7 +35,7 @@ class MeasuredCells:
         if self.is_listed:
             rows, cols, x = structure.observed_cells()
             self.places = rows, cols
-            self.exposure = structure.exposure_at(rows, cols)
+            self.exposure: Any = structure.exposure_at(rows, cols)  # of a table None where there is none
             self.y = x - structure.background_at(rows, cols)
             self.seen = None
         else:
@@ -56,7 +57,7 @@ class MeasuredCells:
         if is_shared(self.sigma):
             return np.asarray(np.sum(cells)).reshape(self.sigma.shape)
         if self.is_listed:
-            rows, cols = (index if size > 1 else 0 for index, size in zip(self.places, self.sigma.shape, strict=True))
+            rows, cols = (np.where(size > 1, own, 0) for own, size in zip(self.places, self.sigma.shape, strict=True))
             out = np.zeros(self.sigma.shape)
             np.add.at(out, (rows, cols), cells)
             return out
