@@ -74,10 +74,11 @@ def renamed(word: Any) -> str:
     return f"{word!r} is now {new!r}" if new else ""
 
 
-def of_projection() -> list[str]:
+def of_projection(structure: Factorisation) -> list[str]:
     """Names of the engines that fold new samples in where none is asked for, in the order in which they are tried."""
-    found = [entry for entry in entries(*VERBS) if entry.projects is not None]
-    return list(dict.fromkeys(entry.name for entry in sorted(found, key=lambda entry: entry.projects)))
+    found = [fitting(named(name), structure)[0] for name in names()]
+    placed = [(entry.projects, entry.name) for entry in found if entry.projects is not None]
+    return [name for _, name in sorted(placed)]
 
 
 def is_maximised(name: str) -> bool:

@@ -92,7 +92,8 @@ def project(
     )
     if engine is None:
         known = read(new)
-        engine = next((name for name in of_projection() if verdict(known, name)), of_projection()[0])
+        tried = of_projection(known)
+        engine = next((name for name in tried if verdict(known, name)), tried[0])
     return (fit if verb_of(engine) == "fit" else sample)(engine=engine, model=new, **arguments)
 
 
