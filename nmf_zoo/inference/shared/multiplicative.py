@@ -27,22 +27,37 @@ from nmf_zoo.structure import Array
 
 
 def update(
-    side: Side, mode: str, old: Array, pull: Array, drag: Array, values: Mapping[str, Array], workers: Workers
+    side: Side,
+    mode: str,
+    old: Array,
+    pull: Array,
+    drag: Array,
+    values: Mapping[str, Array],
+    workers: Workers,
+    largest: Array | None = None,
 ) -> tuple[Array, float]:
     """(update, KKT residual of the old) of a flat, gamma or half-normal factor (rows, K); known columns stay.
 
     A cell where nothing is observed and there is no prior stays. The residual is 0 at a stationary point:
     max |min(w / its column's largest, 1 - w_new / w)|, where 1 - w_new / w is the gradient, scaled by w's denominator.
+    ``largest`` (K,) : of the columns, where ``old`` is only some rows of a factor.
     """
     if side.factor.known is not None:
         free = side.free
-        new, residual = _update(side, mode, old[:, free], pull[:, free], drag[:, free], values, workers)
+        new, residual = _update(side, mode, old[:, free], pull[:, free], drag[:, free], values, workers, largest)
         return side.with_free(old, new), residual
-    return _update(side, mode, old, pull, drag, values, workers)
+    return _update(side, mode, old, pull, drag, values, workers, largest)
 
 
 def _update(
-    side: Side, mode: str, old: Array, pull: Array, drag: Array, values: Mapping[str, Array], workers: Workers
+    side: Side,
+    mode: str,
+    old: Array,
+    pull: Array,
+    drag: Array,
+    values: Mapping[str, Array],
+    workers: Workers,
+    largest: Array | None,
 ) -> tuple[Array, float]:
     if old.size == 0:
         return old.copy(), 0.0
@@ -51,7 +66,8 @@ def _update(
     if side.is_half_normal:
         new = np.maximum(root_of_quadratic(pull + power, drag, curve), FLOOR)
         return new, stationarity(old, new)
-    row, new, top = np.zeros((1, old.shape[1])), np.empty(old.shape), largest_of_columns(old)
+    row, new = np.zeros((1, old.shape[1])), np.empty(old.shape)
+    top = largest_of_columns(old) if largest is None else largest
     drag, power = np.ascontiguousarray(drag + row), np.ascontiguousarray(power + row)
     old, pull = np.ascontiguousarray(old), np.ascontiguousarray(pull)
     residuals = workers.map_rows(lambda *rows: update_rows(new, old, pull, drag, power, top, *rows), old)
