@@ -48,6 +48,7 @@ class Cells:
     values : (cells,) float64
     shape : (F, N)
     is_complete : True: all other cells were observed and are 0. False: all other cells are missing.
+    indptr : (N + 1,) where the cells of each sample begin, of cells in the order of the samples; None where not known
     """
 
     rows: Array
@@ -55,6 +56,7 @@ class Cells:
     values: Array
     shape: tuple[int, int]
     is_complete: bool
+    indptr: Array | None = None
 
     @property
     def observed_values(self) -> Array:

@@ -29,10 +29,11 @@ from nmf_zoo.inference.shared.start import typical_totals
 from nmf_zoo.runtime.arguments import check_possible
 from nmf_zoo.runtime.engine import Engine
 from nmf_zoo.runtime.shelf import Shelf
-from nmf_zoo.sparse import read_sparse
+from nmf_zoo.sparse import by_sample, read_sparse
 from nmf_zoo.structure import Array, Blocked, Cells, Data, Dense, Factorisation, slices
 
-BLOCK_CELLS = 1 << 22  # stored cells of a block that is cut here, of 12 bytes; cells of a dense one, of 8
+BLOCK_CELLS = 1 << 21  # stored cells of a block that is cut here: arrays below 32 MiB, whose pages glibc hands on
+MOST_VALUES = 1 << 16  # counts below it are looked up in a table
 MEMBERS = ("shape", "bounds", "read")
 PROTOCOL = f"an array, a sparse matrix, what nz.open_blocks opens, or an object with {', '.join(MEMBERS)}"
 
@@ -73,6 +74,9 @@ class CutArray:
     """An array or a sparse matrix in memory, or an array in a file, cut into blocks of samples."""
 
     def __init__(self, X: Any, block: int | None = None):
+        if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "biuf":
+            got = f"an array of shape {X.shape} of {X.dtype}"
+            raise InputError("data", got, "a table of numbers, (features, samples)")
         self.X = read_sparse("data", X, "csc") if sp.issparse(X) else X
         self.shape = (int(X.shape[0]), int(X.shape[1]))
         size = samples_of_block(self.shape, self.X.nnz if sp.issparse(X) else X.size) if block is None else block
@@ -99,9 +103,6 @@ def as_source(data: Any) -> BlockSource:
         _check_bounds(data)
         return cast(BlockSource, data)
     if sp.issparse(data) or isinstance(data, np.ndarray):
-        if data.ndim != 2 or 0 in data.shape or data.dtype.kind not in "biuf":
-            got = f"an array of shape {data.shape} of {data.dtype}"
-            raise InputError("data", got, "a table of numbers, (features, samples)")
         return CutArray(data)
     do = (
         "open it with nz.open_blocks(...)"
@@ -161,11 +162,12 @@ def _listed(samples: Samples, shape: tuple[int, int], number: int) -> Cells:
     if samples.mask is not None or samples.observed not in (None, "stored"):
         expected = "observed='stored', or None: of a sparse X the other cells are missing, or zeros"
         raise InputError(f"data.read({number})", f"mask= or observed={samples.observed!r}", expected)
-    matrix = read_sparse(f"data.read({number})", samples.X, "csc")
+    matrix = by_sample(f"data.read({number})", samples.X)
     columns = np.repeat(np.arange(shape[1], dtype=np.int32), np.diff(matrix.indptr))
     rows = matrix.indices.astype(np.int32, copy=False)
     is_complete = samples.observed is None
-    return Cells(rows=rows, cols=columns, values=matrix.data, shape=shape, is_complete=is_complete)
+    indptr = matrix.indptr.astype(np.int64, copy=False)
+    return Cells(rows=rows, cols=columns, values=matrix.data, shape=shape, is_complete=is_complete, indptr=indptr)
 
 
 def _dense(samples: Samples, number: int) -> Dense:
@@ -223,7 +225,16 @@ def survey(structure: Factorisation, source: BlockSource, engine: Engine, option
 
 
 def _log_at_data(x: Array) -> float:
-    return float(np.sum(xlogy(x, x) - x - gammaln(x + 1.0)))
+    """The log-likelihood of counts if their mean were they themselves; of small whole ones, how often each is there."""
+    whole = x.astype(np.int64) if x.size and x.max() < MOST_VALUES else np.empty(0, np.int64)
+    if x.size and np.array_equal(whole, x):
+        often = np.bincount(whole)
+        return float(often @ _of_each(np.arange(len(often), dtype=np.float64)))
+    return float(np.sum(_of_each(x)))
+
+
+def _of_each(x: Array) -> Array:
+    return xlogy(x, x) - x - gammaln(x + 1.0)
 
 
 def _check_values(block: Factorisation, first: int) -> None:

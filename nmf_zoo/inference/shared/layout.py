@@ -79,7 +79,11 @@ def compress(structure: Factorisation, by_features: bool | None = None) -> Layou
     by_features = structure.shape[0] >= structure.shape[1] if by_features is None else by_features
     major, minor = (rows, cols) if by_features else (cols, rows)
     n_major, n_minor = structure.shape if by_features else structure.shape[::-1]
-    if is_rising(major, minor):
+    known = structure.data.indptr if isinstance(structure.data, Cells) and values is structure.data.values else None
+    if known is not None and not by_features:
+        indptr, indices = known, np.require(minor, np.int32, ("C", "W"))
+        values = np.require(values, np.float64, ("C", "W"))
+    elif is_rising(major, minor):
         indptr = np.searchsorted(major, np.arange(n_major + 1, dtype=major.dtype))
         indices, values = (np.require(own, kind, ("C", "W")) for own, kind in ((minor, np.int32), (values, np.float64)))
     else:

@@ -28,6 +28,7 @@ NOT_OPTIONS = {
     "start",
     "search",
     "idata_kwargs",
+    "data",
     "store",
     "on_step",
 }  # objects of Python; --initvals, --search, --log-likelihood and an output that ends in .zarr stand for most
