@@ -160,6 +160,16 @@ def test_where_h_lies_makes_no_difference(engine, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["result.zarr"]  # what the run kept on the way is gone
 
 
+def test_where_the_blocks_lie_makes_no_difference(tmp_path):
+    pytest.importorskip("zarr")
+    nz.write_blocks(tmp_path / "x.zarr", X)
+    np.save(tmp_path / "x.npy", X)
+    stored, mapped = (nz.open_blocks(tmp_path / name, block=7) for name in ("x.zarr", "x.npy"))
+    for inside, outside in ((sp.csc_array(X), stored), (X, mapped)):
+        found, expected = over(outside, "vb"), over(CutArray(inside, 7), "vb")
+        np.testing.assert_array_equal(weights(found), weights(expected))
+
+
 def test_results_do_not_depend_on_the_threads():
     one, two = (over(CutArray(sp.csc_array(X), 7), "vb", cores=cores) for cores in (1, 2))
     np.testing.assert_array_equal(weights(one), weights(two))
