@@ -102,8 +102,8 @@ def _turned(structure: Factorisation, pair: tuple[Any, Any]) -> tuple[Any, Any]:
     return pair[::-1] if structure.H.transposed else pair
 
 
-def blocks_of_turn(bounds: Array, shelf: Any, turn: int, name: str) -> Iterator[tuple[int, Array]]:
-    """(first sample, rows) of an array on a shelf."""
+def blocks_of_turn(bounds: Array, arrays: Any, turn: int, name: str) -> Iterator[tuple[int, Array]]:
+    """(first sample, rows) of each block's array of this name."""
     for number, first in enumerate(bounds[:-1]):
-        (rows,) = shelf.get(turn, number, name)
+        (rows,) = arrays.get(turn, number, name)
         yield int(first), rows

@@ -80,7 +80,7 @@ class Blocked:
     constants : (blocks,) what each block's log-likelihood holds beside the factors
     at_data : (blocks,) each block's log-likelihood if its mean were X itself
     totals : sums of X, and of its mean where all cells of a factor have their typical size
-    shelf : where an engine keeps arrays of each block from pass to pass
+    arrays : where an engine keeps arrays of each block from pass to pass
     """
 
     bounds: Array
@@ -90,7 +90,7 @@ class Blocked:
     constants: Array
     at_data: Array
     totals: tuple[float, float]
-    shelf: Any
+    arrays: Any
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -27,8 +27,8 @@ from nmf_zoo.inference.shared.requirements import UNITS
 from nmf_zoo.inference.shared.sample_blocks import read_ahead, structure_of_samples
 from nmf_zoo.inference.shared.start import typical_totals
 from nmf_zoo.runtime.arguments import check_possible
+from nmf_zoo.runtime.block_arrays import BlockArrays
 from nmf_zoo.runtime.engine import Engine
-from nmf_zoo.runtime.shelf import Shelf
 from nmf_zoo.sparse import by_sample, read_sparse
 from nmf_zoo.structure import Array, Blocked, Cells, Data, Dense, Factorisation, slices
 
@@ -123,7 +123,7 @@ def _check_bounds(source: Any) -> None:
 # -- blocks as engines take them -------------------------------------------------------------------------------------
 
 
-def blocked(structure: Factorisation, source: BlockSource, shelf: Shelf) -> Blocked:
+def blocked(structure: Factorisation, source: BlockSource, arrays: BlockArrays) -> Blocked:
     """The data of a source, not looked at yet."""
     n_features = structure.shape[0]
     if source.shape[0] != n_features:
@@ -143,7 +143,7 @@ def blocked(structure: Factorisation, source: BlockSource, shelf: Shelf) -> Bloc
         constants=none,
         at_data=none,
         totals=(0.0, 0.0),
-        shelf=shelf,
+        arrays=arrays,
     )
 
 

@@ -23,8 +23,8 @@ from nmf_zoo.results.block_store import OfSamples, blocks_of_turn, in_memory, on
 from nmf_zoo.results.groups import LEADING, as_dataset, data_groups, fit_dataset, stats_dataset
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
 from nmf_zoo.runtime.arguments import check_initvals
+from nmf_zoo.runtime.block_arrays import RESULT, BlockArrays, InMemory, OnDisk
 from nmf_zoo.runtime.driver import STATUS, FitRun, Solution, run_restarts
-from nmf_zoo.runtime.shelf import RESULT, InMemory, OnDisk, Shelf
 from nmf_zoo.runtime.workers import OneBlasThread, Workers
 from nmf_zoo.structure import Array, Blocked, Factorisation
 from nmf_zoo.verbs.block_source import BlockSource, as_source, blocked, labels_of, survey
@@ -45,8 +45,8 @@ def fit_blocks(
     chosen, options = resolve_engine(engine, "fit", declared)
     over = over_blocks(chosen)
     source, began = as_source(data), time.perf_counter()
-    with _shelf_of(store) as shelf:
-        structure = _with_data(declared, source, shelf)
+    with _arrays_of(store) as arrays:
+        structure = _with_data(declared, source, arrays)
         can_run = verdict(structure, over, options)
         if not can_run:
             raise UnsupportedModel(f"engine {over.name!r} can't run this model over data=: {can_run.reason}")
@@ -69,7 +69,7 @@ def _data(structure: Factorisation) -> Blocked:
     return cast(Blocked, structure.data)
 
 
-def _with_data(declared: Factorisation, source: BlockSource, shelf: Shelf) -> Factorisation:
+def _with_data(declared: Factorisation, source: BlockSource, arrays: BlockArrays) -> Factorisation:
     """The model of all samples of the source, under its labels."""
     if declared.data is not None:
         do = f"declare the model with X=None, shape=({declared.shape[0]}, 1)"
@@ -92,11 +92,11 @@ def _with_data(declared: Factorisation, source: BlockSource, shelf: Shelf) -> Fa
         coords[feature] = labels["feature"]
     coords |= {obs: labels["obs"]} if "obs" in labels else {}
     H = replace(declared.H, shape=(declared.rank, int(source.shape[1])))
-    return replace(declared, H=H, coords=coords, data=blocked(declared, source, shelf))
+    return replace(declared, H=H, coords=coords, data=blocked(declared, source, arrays))
 
 
 @contextmanager
-def _shelf_of(store: Path | str | None) -> Iterator[Shelf]:
+def _arrays_of(store: Path | str | None) -> Iterator[BlockArrays]:
     """In memory, or beside the store, where it is removed in the end."""
     if store is None:
         yield InMemory()
@@ -105,18 +105,18 @@ def _shelf_of(store: Path | str | None) -> Iterator[Shelf]:
     if path.suffix != ".zarr" or path.exists():
         got = f"{str(store)!r}, which exists" if path.exists() else repr(str(store))
         raise InputError("store", got, "a new name that ends in .zarr")
-    shelf = OnDisk(Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)))
+    arrays = OnDisk(Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)))
     try:
-        yield shelf
+        yield arrays
     finally:
-        shelf.close()
+        arrays.close()
 
 
 def _groups(
     structure: Factorisation, solution: Solution, run: FitRun, constants: Mapping[str, Array]
 ) -> tuple[dict[str, Any], list[OfSamples]]:
     """The groups without what has a number per sample, and that."""
-    bounds, shelf, name = _data(structure).bounds, _data(structure).shelf, structure.H.name
+    bounds, arrays, name = _data(structure).bounds, _data(structure).arrays, structure.H.name
     W = structure.W.value({own: array[0] for own, array in solution.values.items()})
     with OneBlasThread():
         lp = log_joint_in_blocks(structure, Workers(run.cores), W, RESULT)
@@ -127,8 +127,8 @@ def _groups(
         "fit": fit_dataset(structure, [solution], STATUS),
         "constant_data": data_groups(structure, {}, constants)["constant_data"],
     }
-    variables = [OfSamples("posterior", name, LEADING, partial(blocks_of_turn, bounds, shelf, RESULT, name))]
-    for own in shelf.names(RESULT):
+    variables = [OfSamples("posterior", name, LEADING, partial(blocks_of_turn, bounds, arrays, RESULT, name))]
+    for own in arrays.names(RESULT):
         if own != name:
-            variables.append(OfSamples("fit", own, ("chain",), partial(blocks_of_turn, bounds, shelf, RESULT, own)))
+            variables.append(OfSamples("fit", own, ("chain",), partial(blocks_of_turn, bounds, arrays, RESULT, own)))
     return groups, variables

@@ -27,8 +27,8 @@ from nmf_zoo.inference.shared.multiplicative import FLOOR, peak_on_simplex, stat
 from nmf_zoo.inference.shared.sample_blocks import SampleBlock, sample_blocks, takes_blocks
 from nmf_zoo.inference.shared.start import start_blocks
 from nmf_zoo.kernels.numerics.multiplicative import largest_of_columns
+from nmf_zoo.runtime.block_arrays import RESULT
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
-from nmf_zoo.runtime.shelf import RESULT
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Blocked, Factorisation, Poisson
 
@@ -38,15 +38,15 @@ class Sums(NamedTuple):
 
     Attributes
     ----------
-    pull : (F, K), the expected sources of W
-    drag : (F, K) or (1, K), what the weights make of H
+    numerator : (F, K), the expected sources of W
+    denominator : (F, K) or (1, K), what the weights make of H
     largest : (K,), of H's columns
     log_likelihood, log_prior : of the factors, without the prior of W
     residual : of H as it was before the pass
     """
 
-    pull: Array
-    drag: Array
+    numerator: Array
+    denominator: Array
     largest: Array
     log_likelihood: float
     log_prior: float
@@ -55,8 +55,8 @@ class Sums(NamedTuple):
     def plus(self, other: Sums) -> Sums:
         """Those of this and of the next block."""
         return Sums(
-            self.pull + other.pull,
-            self.drag + other.drag,
+            self.numerator + other.numerator,
+            self.denominator + other.denominator,
             np.maximum(self.largest, other.largest),
             self.log_likelihood + other.log_likelihood,
             self.log_prior + other.log_prior,
@@ -65,9 +65,9 @@ class Sums(NamedTuple):
 
 
 class BlockEMState(NamedTuple):
-    """W (F, K); the turn under which the shelf holds H, its pull and where its update led; the sums at these factors.
+    """W (F, K), and the turn under which ``data.arrays`` holds H, its numerator and where its update led.
 
-    led : where W's update led, before it was pushed; None without momentum
+    sums : of the pass that led here; led : where W's update led, before it was pushed; None without momentum
     """
 
     W: Array
@@ -145,7 +145,7 @@ def step(problem: BlockEMProblem, state: BlockEMState, key: np.uint64 | None = N
         lambda: _pass(problem, state, W, None),
         lambda new: new.objective <= state.objective,
     )
-    problem.data.shelf.drop(state.turn)
+    problem.data.arrays.drop(state.turn)
     led = None if problem.options.accelerate is None else W
     return new._replace(momentum=momentum, led=led), EMInfo(new.objective, max(at_W, new.sums.residual))
 
@@ -156,25 +156,25 @@ def _update_W(problem: BlockEMProblem, state: BlockEMState) -> tuple[Array, floa
     if problem.left.is_fixed:
         return old, 0.0
     if problem.simplex:
-        new = peak_on_simplex(old, sums.pull, sums.drag)
+        new = peak_on_simplex(old, sums.numerator, sums.denominator)
         return new, stationarity(old, new)
-    return update(problem.left, problem.options.mode, old, sums.pull, sums.drag, {}, problem.workers)
+    return update(problem.left, problem.options.mode, old, sums.numerator, sums.denominator, {}, problem.workers)
 
 
 def _pass(problem: BlockEMProblem, state: BlockEMState, led: Array, push: float | None) -> BlockEMState:
     """H at its update given W's, or both beyond their updates."""
-    shelf, mode = problem.data.shelf, problem.options.mode
+    arrays, mode = problem.data.arrays, problem.options.mode
     W = led if push is None or state.led is None else _pushed(problem, led, state.led, push)
 
     def move(block: SampleBlock) -> tuple[Array, dict[str, Array], float]:
-        old, pull = shelf.get(state.turn, block.number, "H", "pull")
-        drag = block.weights.over_features(led)
-        new, residual = update(block.right, mode, old, pull, drag, {}, problem.workers, state.sums.largest)
+        old, numerator = arrays.get(state.turn, block.number, "H", "numerator")
+        denominator = block.weights.over_features(led)
+        new, residual = update(block.right, mode, old, numerator, denominator, {}, problem.workers, state.sums.largest)
         if problem.options.accelerate is None:
             return new, {}, residual
         if push is None:
             return new, {"led": new}, residual
-        (before,) = shelf.get(state.turn, block.number, "led")
+        (before,) = arrays.get(state.turn, block.number, "led")
         return ahead_by_ratio(new, before, push), {"led": new}, residual
 
     sums = _look(problem, W, state.turn + 1, move)
@@ -190,16 +190,16 @@ def _pushed(problem: BlockEMProblem, new: Array, old: Array, push: float) -> Arr
 
 
 def _look(problem: BlockEMProblem, W: Array, turn: int, rows_of: Any) -> Sums:
-    """The sums at W and the rows of H that ``rows_of`` each block gives, which go to the shelf with their sources."""
+    """The sums at W and the rows of H that ``rows_of`` each block gives; these are kept with their sources."""
     total: Sums | None = None
     for block in sample_blocks(problem.structure, problem.workers, problem.options.precision):
         Ht, more, residual = rows_of(block)
         found = block.sources.gather(W, Ht, "WH")
-        problem.data.shelf.put(turn, block.number, {"H": Ht, "pull": found.of_H, **more})
+        problem.data.arrays.put(turn, block.number, {"H": Ht, "numerator": found.of_H, **more})
         log_likelihood = found.log_mean - block.weights.total(W, Ht) + block.constant
         prior = log_prior((block.right,), problem.options.mode, (Ht,), {})
-        drag, largest = block.weights.over_samples(Ht), largest_of_columns(Ht)
-        sums = Sums(found.of_W, drag, largest, log_likelihood, prior, residual)
+        denominator, largest = block.weights.over_samples(Ht), largest_of_columns(Ht)
+        sums = Sums(found.of_W, denominator, largest, log_likelihood, prior, residual)
         total = sums if total is None else total.plus(sums)
     assert total is not None
     return total
@@ -212,12 +212,12 @@ def _at(problem: BlockEMProblem, state: BlockEMState) -> BlockEMState:
 
 
 def finish(problem: BlockEMProblem, state: BlockEMState, key: np.uint64, draws: int) -> tuple[dict, dict]:
-    """W as a posterior of one draw; H, block by block, on the shelf."""
+    """W as a posterior of one draw; H, block by block, in ``data.arrays``."""
     structure, data = problem.structure, problem.data
     for number in range(data.n_blocks):
-        (Ht,) = data.shelf.get(state.turn, number, "H")
-        data.shelf.put(RESULT, number, {structure.H.name: Ht})
-    data.shelf.drop(state.turn)
+        (Ht,) = data.arrays.get(state.turn, number, "H")
+        data.arrays.put(RESULT, number, {structure.H.name: Ht})
+    data.arrays.drop(state.turn)
     lacks = max(float(np.sum(data.at_data)) - state.sums.log_likelihood, 0.0)
     values = {} if problem.left.is_fixed else structure.W.variables(state.W[None])
     return values, {"divergence": np.float64(lacks)}

@@ -21,8 +21,8 @@ import numpy as np
 from nmf_zoo.inference.counts.vb import (
     SMALLEST_MEAN,
     VB,
-    Approximation,
     Gamma,
+    GammaApproximation,
     VBInfo,
     ahead,
     divergence,
@@ -39,8 +39,8 @@ from nmf_zoo.inference.shared.sample_blocks import SampleBlock, sample_blocks, t
 from nmf_zoo.inference.shared.start import start_blocks
 from nmf_zoo.kernels.numerics.momentum import GENTLE
 from nmf_zoo.kernels.numerics.multiplicative import column_changes
+from nmf_zoo.runtime.block_arrays import RESULT
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
-from nmf_zoo.runtime.shelf import RESULT
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Blocked, Factorisation, Poisson
 
@@ -68,12 +68,12 @@ class Sums(NamedTuple):
 
 
 class BlockVBState(NamedTuple):
-    """q of W, and the turn under which the shelf holds that of H, its sources, and where its update led.
+    """q of W, and the turn under which ``data.arrays`` holds that of H, its sources, and where its update led.
 
     updated : shape and rate where W's last update led, before they were pushed; None before the first
     """
 
-    W: Approximation
+    W: GammaApproximation
     turn: int
     sums: Sums
     bound: float = -np.inf
@@ -116,7 +116,7 @@ def init(problem: BlockVBProblem, key: np.uint64, start: Mapping[str, Array]) ->
     """E = L = W as given or random at the scale of the data, and random H: one pass."""
     W, rows = start_blocks(problem.structure, key, start)
 
-    def begin(block: SampleBlock) -> tuple[Approximation, dict[str, Array], Array]:
+    def begin(block: SampleBlock) -> tuple[GammaApproximation, dict[str, Array], Array]:
         return point(rows(block.first, block.last)), {}, np.zeros((2, problem.structure.rank))
 
     first = point(W)
@@ -133,7 +133,7 @@ def step(problem: BlockVBProblem, state: BlockVBState, key: np.uint64 | None = N
         lambda: _pass(problem, state, updated, None),
         lambda new: new.bound >= state.bound,
     )
-    problem.data.shelf.drop(state.turn)
+    problem.data.arrays.drop(state.turn)
     steps, tops = new.sums.changes
     of_H = float(np.max(steps / np.maximum(tops, SMALLEST_MEAN)))
     return new._replace(momentum=momentum, updated=updated), VBInfo(new.bound, max(new.W.change, of_H))
@@ -141,17 +141,17 @@ def step(problem: BlockVBProblem, state: BlockVBState, key: np.uint64 | None = N
 
 def _pass(problem: BlockVBProblem, state: BlockVBState, led: Gamma, push: float | None) -> BlockVBState:
     """q of both factors at their updates, or beyond."""
-    shelf, left, workers = problem.data.shelf, problem.left, problem.workers
+    arrays, left, workers = problem.data.arrays, problem.left, problem.workers
     at = led if push is None or state.updated is None else ahead(led, state.updated, push)
     W = moments_at(at, state.W, workers, left.free)
 
-    def move(block: SampleBlock) -> tuple[Approximation, dict[str, Array], Array]:
-        of_H, before = shelf.get(state.turn, block.number, "sources", "mean")
+    def move(block: SampleBlock) -> tuple[GammaApproximation, dict[str, Array], Array]:
+        of_H, before = arrays.get(state.turn, block.number, "sources", "mean")
         new = update(block.right, of_H, weigh_W(block.weights, led, state.W.mean, left), {})
         at = new
         if push is not None:
-            at = ahead(new, Gamma(*shelf.get(state.turn, block.number, "led_shape", "led_rate")), push)
-        H = moments_at(at, Approximation(before, before, None), workers)
+            at = ahead(new, Gamma(*arrays.get(state.turn, block.number, "led_shape", "led_rate")), push)
+        H = moments_at(at, GammaApproximation(before, before, None), workers)
         kept = {"shape": H.shape, "rate": H.rate}
         if problem.options.accelerate is not None:
             kept |= {"led_shape": new.shape, "led_rate": new.rate}
@@ -162,13 +162,13 @@ def _pass(problem: BlockVBProblem, state: BlockVBState, led: Gamma, push: float 
     return state._replace(W=W, turn=state.turn + 1, sums=sums, bound=sums.bound + own)
 
 
-def _look(problem: BlockVBProblem, W: Approximation, turn: int, rows_of: Any) -> Sums:
-    """The sums at q of W and of the rows of H that ``rows_of`` each block gives, which go to the shelf."""
+def _look(problem: BlockVBProblem, W: GammaApproximation, turn: int, rows_of: Any) -> Sums:
+    """The sums at q of W and of the rows of H that ``rows_of`` each block gives, which go to ``data.arrays``."""
     total: Sums | None = None
     for block in sample_blocks(problem.structure, problem.workers, problem.options.precision):
         H, more, changes = rows_of(block)
         found = block.sources.gather(W.geometric, H.geometric, "WH", Logs(W.log, H.log))
-        problem.data.shelf.put(turn, block.number, {"sources": found.of_H, "mean": H.mean, **more})
+        problem.data.arrays.put(turn, block.number, {"sources": found.of_H, "mean": H.mean, **more})
         bound = found.log_mean - total_mean(block.weights, W, H) + block.constant
         if H.shape is not None:
             bound -= divergence(H, *block.right.prior({}))
@@ -179,14 +179,14 @@ def _look(problem: BlockVBProblem, W: Approximation, turn: int, rows_of: Any) ->
 
 
 def finish(problem: BlockVBProblem, state: BlockVBState, key: np.uint64, draws: int) -> tuple[dict, dict]:
-    """The mean of q(W) as a posterior of one draw, its shape and rate; those of H, block by block, on the shelf."""
+    """The mean of q(W) as a posterior of one draw, its shape and rate; those of H go to ``data.arrays``."""
     structure, data, left = problem.structure, problem.data, problem.left
     name = structure.H.name
     for number in range(data.n_blocks):
-        mean, shape, rate = data.shelf.get(state.turn, number, "mean", "shape", "rate")
+        mean, shape, rate = data.arrays.get(state.turn, number, "mean", "shape", "rate")
         of_q = {f"{name}_shape": shape, f"{name}_rate": np.broadcast_to(rate, shape.shape)}
-        data.shelf.put(RESULT, number, {name: mean, **of_q})
-    data.shelf.drop(state.turn)
+        data.arrays.put(RESULT, number, {name: mean, **of_q})
+    data.arrays.drop(state.turn)
     if left.is_fixed:
         return {}, {}
     own, W = left.factor.variable, state.W

@@ -107,11 +107,11 @@ def read_ahead(read: Callable[[int], T], n: int) -> Iterator[T]:
 
 
 def log_joint_in_blocks(structure: Factorisation, workers: Workers, W: Array, turn: int) -> float:
-    """log p(X, W, H) at rows of H that the shelf holds under the name of H, in a pass of its own."""
+    """log p(X, W, H) at rows of H that ``data.arrays`` holds under the name of H, in a pass of its own."""
     data, name = cast(Blocked, structure.data), structure.H.name
     total = structure.W.log_density(W, {})
     for block in sample_blocks(structure, workers, "float64"):
-        (Ht,) = data.shelf.get(turn, block.number, name)
+        (Ht,) = data.arrays.get(turn, block.number, name)
         statistics = block.sources.gather(W, Ht, "")
         total += statistics.log_mean - block.weights.total(W, Ht) + block.constant
         total += block.structure.H.log_density(np.ascontiguousarray(Ht.T), {})

@@ -1,6 +1,6 @@
 """Where a run that goes over its data block by block keeps arrays of each block: in memory, or in files of its own.
 
-Arrays are laid down under a turn (a pass over the data) and the number of the block, and whole turns are dropped: a
+Arrays are kept under a turn (a pass over the data) and the number of the block, and whole turns are dropped: a
 pass that turns out to be a loss is written again from the turn before.
 """
 
@@ -20,11 +20,11 @@ Arrays = Mapping[str, Array]
 RESULT = -1  # the turn of what an engine hands back
 
 
-class Shelf(Protocol):
+class BlockArrays(Protocol):
     """Arrays by turn, number of a block, and name."""
 
     def put(self, turn: int, number: int, arrays: Arrays) -> None:
-        """Lay arrays down, in place of those that are there."""
+        """Keep arrays, in place of those that are there."""
 
     def get(self, turn: int, number: int, *names: str) -> list[Array]:
         """Those of these names; they are not to be written to."""
@@ -37,7 +37,7 @@ class Shelf(Protocol):
 
 
 class InMemory:
-    """A shelf for tables whose activations fit into memory."""
+    """Arrays for tables whose activations fit into memory."""
 
     def __init__(self) -> None:
         self._turns: dict[int, dict[int, Arrays]] = {}
@@ -56,7 +56,7 @@ class InMemory:
 
 
 class OnDisk:
-    """A shelf of NumPy files below ``folder``, one for each array, which ``close`` removes."""
+    """Arrays of NumPy files below ``folder``, one for each array, which ``close`` removes."""
 
     def __init__(self, folder: Path):
         self.folder = folder
