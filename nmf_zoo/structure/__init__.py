@@ -16,7 +16,7 @@ backgrounds in ``offsets``, what differs between the cells of that law in ``cell
 
 from nmf_zoo.structure.cell_parameters import CellParameter, KnownAtCells, is_shared
 from nmf_zoo.structure.chains import CHAINS, BasisChainPrior, ChainPrior, LogNormalARPrior, UnitChainPrior
-from nmf_zoo.structure.data import Cells, Data, Dense, Imputed, is_rising
+from nmf_zoo.structure.data import Blocked, Cells, Data, Dense, Imputed, is_rising
 from nmf_zoo.structure.factorisation import CHUNK, Factorisation
 from nmf_zoo.structure.factors import (
     Factor,
@@ -51,6 +51,7 @@ __all__ = [
     "HYPER_PRIORS",
     "Array",
     "BasisChainPrior",
+    "Blocked",
     "CellParameter",
     "Cells",
     "ChainPrior",
