@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pymc as pm
 import pytest
 import scipy.sparse as sp
 from scipy import optimize, stats
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError, UnreadableModel, UnsupportedModel
+from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference.overdispersed import dispersion
 from nmf_zoo.inference.overdispersed.cells import Pieces
 from nmf_zoo.inference.overdispersed.rows import cells_of_rows
+from nmf_zoo.inference.registry import verdict
 from nmf_zoo.kernels.overdispersed.multipliers import RowSums, draw_sums
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.structure import Known, NegativeBinomial
@@ -106,13 +108,14 @@ def test_bad_input_is_one_line(arguments, says):
     assert "\n" not in str(caught.value)
 
 
-def test_an_alpha_of_each_cell_is_not_read():
-    import pymc as pm
-
+def test_an_alpha_of_each_cell_is_for_nuts_alone():
     with pm.Model() as model:
-        pm.NegativeBinomial("X", mu=pm.HalfFlat("W", shape=(F, K)) @ np.ones((K, N)), alpha=np.ones((F, N)), observed=X)
-    with pytest.raises(UnreadableModel, match=r"alpha = .* for each feature \(F, 1\) or for each sample"):
-        nz.read(model)
+        W, H = pm.Gamma("W", 2.0, 1.0, shape=(F, K)), pm.Gamma("H", 2.0, 1.0, shape=(K, N))
+        pm.NegativeBinomial("X", mu=W @ H, alpha=np.linspace(0.5, 2.0, F * N).reshape(F, N), observed=X)
+    structure = nz.read(model)
+    assert verdict(structure, "nuts")
+    for engine in ("em", "vb", "gibbs"):
+        assert "alpha is one for each cell" in verdict(structure, engine).reason
 
 
 def test_description_names_it():

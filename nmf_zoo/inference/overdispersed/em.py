@@ -21,7 +21,7 @@ import numpy as np
 
 from nmf_zoo.inference.counts.em import EM, EMInfo, constrained, log_prior
 from nmf_zoo.inference.overdispersed.cells import Pieces, exposed, mean_at
-from nmf_zoo.inference.overdispersed.dispersion import alpha_of, climb, log_likelihood_of, log_prior_of
+from nmf_zoo.inference.overdispersed.dispersion import alpha_of, climb, log_likelihood_of, log_prior_of, takes_ties
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead, is_no_worse, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, two_sides
 from nmf_zoo.inference.shared.multiplicative import FLOOR, update
@@ -66,10 +66,10 @@ def supports(structure: Factorisation, options: EM) -> Verdict:
 
 
 def takes_unknowns(structure: Factorisation, options: Any) -> Verdict:
-    """CAN_RUN when the factors' hyperparameters are known."""
+    """CAN_RUN when the factors' hyperparameters are known, and the dispersion is shared."""
     of_factors = [unknown.name for factor in (structure.W, structure.H) for unknown in factor.unknowns]
     if not of_factors:
-        return CAN_RUN
+        return takes_ties(structure)
     return Verdict(
         f"hyperparameter {', '.join(dict.fromkeys(of_factors))} is unknown, and of {structure.likelihood.family} data "
         "it takes known ones beside the dispersion"
@@ -181,7 +181,7 @@ def _with_alpha(problem: DispersedProblem, W: Array, Ht: Array, values: dict[str
 def _objective(problem: DispersedProblem, W: Array, Ht: Array, values: Mapping[str, Array]) -> float:
     structure, mode = problem.structure, problem.options.mode
     with np.errstate(all="ignore"):
-        total = structure.log_likelihood(W, Ht.T, values) + log_prior(problem.sides, mode, W, Ht, values)
+        total = structure.log_likelihood(W, Ht.T, values) + log_prior(problem.sides, mode, (W, Ht), values)
         for unknown in structure.likelihood.unknowns:
             alpha = alpha_of(structure, values)
             total += float(np.sum(log_prior_of(unknown, mode == "log")(alpha)))
