@@ -13,7 +13,7 @@ from typing import Any
 
 from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of
 from nmf_zoo.inference import nuts
-from nmf_zoo.inference.counts import em, gibbs, mcem, online_em, vb
+from nmf_zoo.inference.counts import em, em_blocks, gibbs, mcem, online_em, vb, vb_blocks
 from nmf_zoo.inference.evidence import bound, chib, enumeration, replicas, smc, smc_draws
 from nmf_zoo.inference.general import em as general_em
 from nmf_zoo.inference.hmm import exact, particle_em, particle_gibbs, particle_online
@@ -40,6 +40,7 @@ REGISTRY: list[Registration] = [
     *(bound.METHOD, chib.METHOD, smc.METHOD, enumeration.METHOD),
 ]
 OURS = tuple(REGISTRY)  # nothing may take their place
+OVER_BLOCKS: tuple[Engine, ...] = (em_blocks.ENGINE, vb_blocks.ENGINE)  # the same algorithms, of data in blocks
 SEE_TABLE = "see the table of engines"
 VERBS = ("sample", "fit")  # of what `engine=` names; a stream's engines and the methods have their own
 RENAMED = {"exact": "enumeration"}  # methods, by the names that they had
@@ -132,6 +133,20 @@ def verb_of(engine: Any) -> str:
     if not found:
         raise not_one_of("engine", engine, names(), ", or their options", SEE_TABLE)
     return found[0].verb
+
+
+def over_blocks(entry: Registration) -> Engine:
+    """The engine that runs an entry's algorithm over blocks of samples; UnsupportedModel where there is none."""
+    for engine in OVER_BLOCKS:
+        if engine.name == entry.name and set(engine.likelihoods or ()) <= set(entry.likelihoods or ()):
+            return engine
+    able = " or ".join(f"nz.fit(engine={engine.name!r}) of {_families(engine)} data" for engine in OVER_BLOCKS)
+    of = f" of {_families(entry)} data" if entry.likelihoods else ""
+    raise UnsupportedModel(f"engine {entry.name!r}{of} holds all of X in memory: data= is for {able}")
+
+
+def _families(entry: Registration) -> str:
+    return " or ".join(likelihood.family for likelihood in entry.likelihoods or ())
 
 
 def require_support(structure: Factorisation, entry: Registration, options: Any) -> None:

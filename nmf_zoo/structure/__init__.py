@@ -14,7 +14,7 @@ backgrounds in ``offsets``, and all of it together in ``factorisation``. Pieces 
 """
 
 from nmf_zoo.structure.chains import CHAINS, BasisChainPrior, ChainPrior, LogNormalARPrior, UnitChainPrior
-from nmf_zoo.structure.data import Cells, Data, Dense, Imputed, is_rising
+from nmf_zoo.structure.data import Blocked, Cells, Data, Dense, Imputed, is_rising
 from nmf_zoo.structure.factorisation import CHUNK, Factorisation
 from nmf_zoo.structure.factors import (
     Factor,
@@ -47,6 +47,7 @@ __all__ = [
     "HYPER_PRIORS",
     "Array",
     "BasisChainPrior",
+    "Blocked",
     "Cells",
     "ChainPrior",
     "Data",

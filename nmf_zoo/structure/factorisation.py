@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from nmf_zoo.structure.chains import ChainPrior, supports_of
-from nmf_zoo.structure.data import Cells, Data, Dense, Imputed
+from nmf_zoo.structure.data import Blocked, Cells, Data, Dense, Imputed
 from nmf_zoo.structure.factors import Factor
 from nmf_zoo.structure.likelihoods import Likelihood
 from nmf_zoo.structure.offsets import Listed, Outer, offset_at, offset_table
@@ -26,7 +26,7 @@ class Factorisation:
     Attributes
     ----------
     likelihood, W, H : see their classes
-    data : Dense, Cells, or None when nothing is observed
+    data : Dense, Cells, or None when nothing is observed; Blocked for engines that go over blocks of samples
     imputed : missing cells the model declares as a free variable, or None
     cells : (rows, cols) when the model's observed variable is a list of cells, in its order; else None
     dims : variable name -> its dims in the model (names as in the InferenceData)
@@ -36,7 +36,7 @@ class Factorisation:
     likelihood: Likelihood
     W: Factor
     H: Factor
-    data: Data | None = None
+    data: Data | Blocked | None = None
     imputed: Imputed | None = None
     cells: tuple[Array, Array] | None = None
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

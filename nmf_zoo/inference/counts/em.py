@@ -30,7 +30,7 @@ divergence of X from its mean plus sum log x! + x - x log x, which only the data
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, cast
 
@@ -442,7 +442,7 @@ def _update_conjugates(problem: EMProblem, W: Array, Ht: Array, values: dict[str
 def _log_priors(problem: EMProblem, W: Array, Ht: Array, values: Mapping[str, Array]) -> float:
     """Of the factors and of the hyperparameters that have one, or of their logarithms."""
     mode = problem.options.mode
-    of_factors = log_prior(problem.sides, mode, W, Ht, values)
+    of_factors = log_prior(problem.sides, mode, (W, Ht), values)
     return of_factors + log_hyperprior(problem.structure, problem.conjugates, mode, values)
 
 
@@ -531,10 +531,10 @@ def update_rates(sides: tuple[Side, Side], W: Array, Ht: Array, values: dict[str
     return values
 
 
-def log_prior(sides: tuple[Side, Side], mode: str, W: Array, Ht: Array, values: Mapping[str, Array]) -> float:
-    """Log prior density of the factors, or of their logarithms."""
+def log_prior(sides: Sequence[Side], mode: str, factors: Sequence[Array], values: Mapping[str, Array]) -> float:
+    """Log prior density of the factors, (rows, K) each, or of their logarithms."""
     total = 0.0
-    for side, array in zip(sides, (W, Ht), strict=True):
+    for side, array in zip(sides, factors, strict=True):
         if side.is_half_normal:
             own, curve = array[:, side.free], side.curve(values)
             total += float(np.sum(log_half_normal_density(own, curve**-0.5)))

@@ -104,7 +104,7 @@ def _descend(problem: SlopesProblem, which: int, state: SlopesState) -> tuple[Sl
 
 def _objective(problem: SlopesProblem, W: Array, Ht: Array) -> float:
     with np.errstate(all="ignore"):  # what is not finite is no step
-        return -problem.structure.log_likelihood(W, Ht.T, {}) - log_prior(problem.sides, problem.mode, W, Ht, {})
+        return -problem.structure.log_likelihood(W, Ht.T, {}) - log_prior(problem.sides, problem.mode, (W, Ht), {})
 
 
 def _slopes(structure: Factorisation, which: int, W: Array, Ht: Array) -> tuple[Array, Array]:
