@@ -41,6 +41,21 @@ def declare_normal(W: TensorVariable, H: TensorVariable, sigma: TensorVariable, 
     return pm.Normal("X", mu=mean, sigma=sigma, observed=values, dims=data_dims(inputs))
 
 
+def declare_overdispersed(
+    W: TensorVariable, H: TensorVariable, alpha: TensorVariable, inputs: Inputs
+) -> TensorVariable:
+    """X ~ NegativeBinomial(exposure * (W @ H) + background, alpha) at the observed cells."""
+    seen, mean = inputs.observed, declare_observed_mean(W, H, inputs)
+    if seen is None or seen.cells is None:
+        return pm.NegativeBinomial(
+            "X", mu=mean, alpha=alpha, observed=None if seen is None else seen.values, dims=data_dims(inputs)
+        )
+    if alpha.ndim == 2:
+        of_rows, of_cols = (pm.modelcontext(None)[name] for name in ("cell_feature", "cell_obs"))
+        alpha = alpha[of_rows, 0 * of_rows] if alpha.type.shape[0] != 1 else alpha[0 * of_cols, of_cols]
+    return pm.NegativeBinomial("X", mu=mean, alpha=alpha, observed=seen.values, dims=data_dims(inputs))
+
+
 def declare_powers(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> TensorVariable:
     """X ~ Exponential with mean exposure * (W @ H) + background at the observed cells."""
     mean = declare_observed_mean(W, H, inputs)

@@ -143,7 +143,8 @@ def _dense_columns(structure: Factorisation) -> Callable[[Draw], Array]:
     rows, cols, x = structure.observed_cells()
 
     def of_columns(draw: Draw) -> Array:
-        cell = structure.likelihood.log_density(x, mean_at(structure, draw, rows, cols), draw.values)
+        likelihood = structure.likelihood_at(rows, cols, draw.values)
+        cell = likelihood.log_density(x, mean_at(structure, draw, rows, cols), draw.values)
         return np.bincount(cols, cell, structure.shape[1])
 
     return of_columns
@@ -172,7 +173,8 @@ def _per_cell(posterior: Posterior) -> xr.DataArray:
         constants = structure.likelihood.log_constant(block)
         for draw in posterior:
             mean = mean_at(structure, draw, *grid_cells(rows, cols[part])).reshape(block.shape)
-            out[draw.at][:, part] = structure.likelihood.log_density(block, mean, draw.values, constants)
+            likelihood = structure.likelihood_in(part, draw.values)
+            out[draw.at][:, part] = likelihood.log_density(block, mean, draw.values, constants)
     return labelled_grid(out, posterior, rows, cols)
 
 
@@ -186,6 +188,6 @@ def _at_listed_cells(posterior: Posterior) -> xr.DataArray:
     out, constants = np.empty((*posterior.lead, len(rows))), structure.likelihood.log_constant(x)
     for draw in posterior:
         mean = mean_at(structure, draw, rows, cols)
-        out[draw.at] = structure.likelihood.log_density(x, mean, draw.values, constants)
+        out[draw.at] = structure.likelihood_at(rows, cols, draw.values).log_density(x, mean, draw.values, constants)
     coords = posterior.coords | cell_coords(structure, "cell", rows, cols)
     return xr.DataArray(out, dims=(*LEADING, "cell"), coords=coords)

@@ -169,7 +169,7 @@ def _draw_cells(structure: Factorisation, draw: Draw, rows: Array, cols: Array, 
         do = "raise the shapes of the priors, whose tails are too heavy, or ask for other cells"
         raise InputError(structure.likelihood.name, "a mean beyond all numbers", "means that float64 holds", do)
     out: Array = np.empty(len(mean), dtype=structure.likelihood.dtype)
-    structure.likelihood.draw_cells(out, mean, draw.values, rows, cols, stream)
+    structure.likelihood_at(rows, cols, draw.values).draw_cells(out, mean, draw.values, rows, cols, stream)
     return out
 
 

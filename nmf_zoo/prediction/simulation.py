@@ -94,7 +94,7 @@ def draw_data(structure: Factorisation, values: Mapping[str, Array], rng: np.ran
     for columns in structure.column_blocks():
         mean = structure.mean_of(W, H, columns)
         likelihood.require_drawable(mean)
-        out[:, columns] = likelihood.draw(mean, values, rng)
+        out[:, columns] = structure.likelihood_in(columns, values).draw(mean, values, rng)
     return out
 
 

@@ -11,14 +11,26 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.scalar import Pow, Reciprocal, TrueDiv
+from pytensor.scalar import Add, Log, Pow, Reciprocal, Sigmoid, Sub, TrueDiv
+from pytensor.tensor import subtensor
 
 from nmf_zoo.distributions import RealPoisson, SparsePoisson
 from nmf_zoo.distributions.counts import NO_BACKGROUND, NO_EXPOSURE, is_constant
 from nmf_zoo.errors import UnreadableModel
-from nmf_zoo.reading.graph import ModelGraph, View, as_scalar_source, is_elemwise, known_value, name_of, spell
-from nmf_zoo.reading.hyperparameters import as_parameter
+from nmf_zoo.reading.graph import (
+    INTERPRETED,
+    ModelGraph,
+    View,
+    as_scalar_source,
+    is_elemwise,
+    known_value,
+    name_of,
+    spell,
+)
+from nmf_zoo.reading.hyperparameters import as_parameter, read_hyper_prior
 from nmf_zoo.reading.offsets import read_offsets
 from nmf_zoo.reading.products import (
     PRODUCTS,
@@ -31,9 +43,26 @@ from nmf_zoo.reading.products import (
     split_index,
 )
 from nmf_zoo.reading.registry import distribution_name, find, names, parameters
-from nmf_zoo.structure import Data, Dense, Exponential, Known, Likelihood, Listed, Normal, Parameter, Poisson
+from nmf_zoo.structure import (
+    Data,
+    Dense,
+    Exponential,
+    Known,
+    Likelihood,
+    Listed,
+    NegativeBinomial,
+    Normal,
+    Parameter,
+    Poisson,
+    Unknown,
+)
 
 Array = np.ndarray
+INDEXED = tuple(  # of which one is gone from PyTensor 3
+    getattr(subtensor, name)
+    for name in ("Subtensor", "AdvancedSubtensor", "AdvancedSubtensor1")
+    if hasattr(subtensor, name)
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +122,63 @@ def as_normal(variable: Variable) -> Observation | None:
     return None if mean is None else Observation(variable, Normal, mean, cells, parameters={"sigma": sigma})
 
 
+def as_negative_binomial(variable: Variable) -> Observation | None:
+    """``pm.NegativeBinomial(mu=, alpha=)``, also by ``n=`` and ``p=``, where p is alpha / (alpha + mean)."""
+    alpha, p = parameters(variable)
+    p, listed = split_index(p)
+    mu = as_mean_of_odds(p, alpha)
+    if mu is None:
+        return None
+    mean, cells = as_indexed_mean(mu)
+    if mean is None or (cells is not None and listed is not None):
+        return None
+    return Observation(
+        variable, NegativeBinomial, mean, listed if cells is None else cells, parameters={"alpha": alpha}
+    )
+
+
+def as_mean_of_odds(p: Variable, alpha: Variable) -> Variable | None:
+    """m of p = alpha / (alpha + m), or of sigmoid(log alpha - log m), as the two lines of PyMC write it."""
+    if is_elemwise(p, Sigmoid):
+        odds = p.owner.inputs[0]
+        logs = odds.owner.inputs if is_elemwise(odds, Sub) else []
+        if not logs or not all(is_elemwise(stripped(log), Log) for log in logs):
+            return None
+        first, mean = (stripped(log).owner.inputs[0] for log in logs)
+        return mean if is_same_tensor(first, alpha) else None
+    if not is_elemwise(p, TrueDiv):
+        return None
+    first, total = p.owner.inputs
+    terms = total.owner.inputs if is_elemwise(total, Add) else []
+    if len(terms) != 2 or not is_same_tensor(first, alpha):
+        return None
+    others = [term for term, other in (terms, terms[::-1]) if is_same_tensor(other, alpha)]
+    return others[0] if others else None
+
+
+def stripped(variable: Variable) -> Variable:
+    """Without shuffles of dimensions that broadcasting has put around it."""
+    return View.of(variable).source
+
+
+def is_same_tensor(first: Variable, second: Variable) -> bool:
+    """The same variable, or the same numbers, but for axes of length 1."""
+    first, second = unlisted(first), unlisted(second)
+    if first is second:
+        return True
+    if not all(map(ModelGraph.is_known, (first, second))):
+        return False
+    return np.array_equal(np.squeeze(known_value(first)), np.squeeze(known_value(second)))
+
+
+def unlisted(variable: Variable) -> Variable:
+    """What is listed, indexed or repeated by broadcasting."""
+    source = stripped(variable)
+    while source.owner is not None and isinstance(source.owner.op, INDEXED):
+        source = stripped(source.owner.inputs[0])
+    return source
+
+
 def as_exponential(variable: Variable) -> Observation | None:
     mean, cells = as_uninverted_mean(parameters(variable)[0])
     return None if mean is None else Observation(variable, Exponential, mean, cells)
@@ -130,6 +216,7 @@ LIKELIHOODS: dict[type, Callable[[Variable], Observation | None]] = {
     pm.Poisson: as_poisson,
     pm.Normal: as_normal,
     pm.Exponential: as_exponential,
+    pm.NegativeBinomial: as_negative_binomial,
     RealPoisson: as_real_poisson,
     SparsePoisson: as_sparse_poisson,
 }
@@ -157,7 +244,12 @@ def read_likelihood(
     offsets = read_offsets(name, seen.mean, seen.cells, shape, cells)
     if isinstance(data, Dense) and data.mask is None:  # every cell was listed
         offsets = {role: own.table() if isinstance(own, Listed) else own for role, own in offsets.items()}
-    parameters = {role: read_parameter(graph, name, role, variable) for role, variable in seen.parameters.items()}
+    parameters = {
+        role: read_varying(graph, name, role, variable, shape, cells)
+        if role in seen.likelihood.varying
+        else read_parameter(graph, name, role, variable)
+        for role, variable in seen.parameters.items()
+    }
     arguments: dict[str, Any] = {**offsets, **parameters, **seen.options}
     return seen.likelihood(name=name, **arguments)
 
@@ -172,6 +264,68 @@ def read_parameter(graph: ModelGraph, name: str, role: str, variable: Variable) 
         expected = "one known value or one free variable, the same for all cells"
         raise UnreadableModel(name, f"{role} = {spell(variable)}", expected, f"use a scalar {role}, or use pm.sample")
     return positive_parameter(name, role, found.value) if isinstance(found, Known) else found
+
+
+def read_varying(
+    graph: ModelGraph,
+    name: str,
+    role: str,
+    variable: Variable,
+    shape: tuple[int, int],
+    cells: tuple[Array, Array] | None,
+) -> Parameter:
+    """A parameter that may differ between features or between samples; of listed cells, indexed as their mean is."""
+    source = as_scalar_source(variable)
+    if source is not None or (ModelGraph.is_known(variable) and known_value(variable).size == 1):
+        return read_parameter(graph, name, role, variable)
+    found = (
+        as_listed(graph, variable, shape, cells) if cells is not None else as_parameter(graph, View.of(variable), False)
+    )
+    expected = "one known value or free variable for all cells, for each feature (F, 1) or for each sample (1, N)"
+    tied = None if found is None else (1,) * (2 - len(found.shape)) + tuple(found.shape)
+    if found is None or tied not in ((1, 1), (shape[0], 1), (1, shape[1])):
+        raise UnreadableModel(name, f"{role} = {spell(variable)}", expected, f"reshape {role}, or use pm.sample")
+    if isinstance(found, Known):
+        value = found.value
+        if not (np.all(value > 0) and np.all(np.isfinite(value))):
+            raise UnreadableModel(name, f"{role} in [{value.min()}, {value.max()}]", "finite numbers > 0", "check it")
+    return found
+
+
+def as_listed(
+    graph: ModelGraph, variable: Variable, shape: tuple[int, int], cells: tuple[Array, Array]
+) -> Parameter | None:
+    """What an index, ``alpha[rows]`` say, lists for each cell: one entry for each feature, or for each sample."""
+    source = unlisted(variable)
+    if ModelGraph.is_known(variable):
+        return entries_of(known_value(variable), shape, cells, lambda entries: Known(value=entries.astype(np.float64)))
+    if not graph.is_free(source):
+        return None
+    variable_shape = graph.shapes[name_of(source)]
+    numbers = np.arange(np.prod(variable_shape, dtype=int), dtype=np.float64).reshape(variable_shape)
+    at = pytensor.function([], variable, givens=[(source, pt.as_tensor_variable(numbers))], mode=INTERPRETED)()
+
+    def as_unknown(entries: Array) -> Unknown | None:
+        if not np.array_equal(entries.ravel(), numbers.ravel()):
+            return None
+        prior = read_hyper_prior(source)
+        return Unknown(name=name_of(source), variable_shape=variable_shape, shape=entries.shape, prior=prior)
+
+    return entries_of(at, shape, cells, as_unknown)
+
+
+def entries_of(
+    listed: Array, shape: tuple[int, int], cells: tuple[Array, Array], make: Callable[[Array], Parameter | None]
+) -> Parameter | None:
+    """``make`` of (F, 1) or (1, N) entries that give the listed cells these numbers; None where none do."""
+    for axis, size in enumerate(shape):
+        entries = np.full(size, np.nan)
+        entries[cells[axis]] = listed
+        if np.all(np.isfinite(entries)) and np.array_equal(entries[cells[axis]], listed):
+            found = make(entries[:, None] if axis == 0 else entries[None, :])
+            if found is not None:
+                return found
+    return None
 
 
 def positive_parameter(name: str, role: str, value: Array) -> Known:

@@ -27,7 +27,7 @@ from nmf_zoo.structure.factors import (
     Prior,
     Proper,
 )
-from nmf_zoo.structure.likelihoods import Exponential, Likelihood, Normal, Poisson
+from nmf_zoo.structure.likelihoods import Exponential, Likelihood, NegativeBinomial, Normal, Poisson
 from nmf_zoo.structure.offsets import (
     Listed,
     Offset,
@@ -67,6 +67,7 @@ __all__ = [
     "Likelihood",
     "Listed",
     "LogNormalARPrior",
+    "NegativeBinomial",
     "Normal",
     "Offset",
     "Outer",

@@ -122,6 +122,16 @@ class Factorisation:
             mean += self.background_table(columns)
         return mean
 
+    def likelihood_at(self, rows: Array, cols: Array, values: Mapping[str, Array]) -> Likelihood:
+        """The likelihood with its parameters as the given cells have them."""
+        return self.likelihood.with_parameters(values, lambda own: offset_at(own, rows, cols, self.shape, np.nan))
+
+    def likelihood_in(self, columns: slice, values: Mapping[str, Array]) -> Likelihood:
+        """The likelihood with its parameters as a block of samples has them."""
+        return self.likelihood.with_parameters(
+            values, lambda own: own if own.shape[1] == 1 else np.ascontiguousarray(own[:, columns])
+        )
+
     def total_mean(self, W: Array, H: Array) -> float:
         """Sum of the mean over all (F, N) cells, without building them unless each has an exposure of its own."""
         exposure = self.likelihood.exposure
@@ -160,14 +170,23 @@ class Factorisation:
             return self._sum_of_cells(self.data.values, self.data.mask, W, H, values) - self.total_log_constant
         rows, cols, x = self.observed_cells()
         mean = self.mean_at(W, H, rows, cols)
-        listed = float(np.sum(self.likelihood.log_kernel(x, mean, values))) - self.total_log_constant
-        return listed - (self.total_mean(W, H) - float(np.sum(mean))) if self.data.is_complete else listed
+        likelihood = self.likelihood_at(rows, cols, values)
+        listed = float(np.sum(likelihood.log_kernel(x, mean, values))) - self.total_log_constant
+        if not self.data.is_complete:
+            return listed
+        if likelihood.has_free_zeros:
+            return listed - (self.total_mean(W, H) - float(np.sum(mean)))
+        zeros = self._sum_of_cells(None, None, W, H, values)
+        return listed + zeros - float(np.sum(likelihood.log_kernel(np.zeros_like(x), mean, values)))
 
-    def _sum_of_cells(self, x: Array, mask: Array | None, W: Array, H: Array, values: Mapping[str, Array]) -> float:
-        """The log-likelihood of a matrix (F, N), without the constants; in blocks that stay in cache."""
+    def _sum_of_cells(
+        self, x: Array | None, mask: Array | None, W: Array, H: Array, values: Mapping[str, Array]
+    ) -> float:
+        """The log-likelihood of a matrix (F, N), None of zeros, without the constants; in blocks that stay in cache."""
         total = 0.0
         for columns in self.column_blocks(chunks=1):
-            cells = self.likelihood.log_kernel(x[:, columns], self.mean_of(W, H, columns), values)
+            mean, own = self.mean_of(W, H, columns), np.zeros(()) if x is None else x[:, columns]
+            cells = self.likelihood_in(columns, values).log_kernel(own, mean, values)
             total += float(np.sum(cells if mask is None else cells[mask[:, columns]]))
         return total
 
@@ -196,7 +215,8 @@ class Factorisation:
             return 0.0
         mean = self.mean_at(W, H, self.imputed.rows, self.imputed.cols)
         imputed = np.asarray(values[self.imputed.name], dtype=np.float64)
-        return float(np.sum(self.likelihood.log_density(imputed, mean, values)))
+        likelihood = self.likelihood_at(self.imputed.rows, self.imputed.cols, values)
+        return float(np.sum(likelihood.log_density(imputed, mean, values)))
 
     @cached_property
     def cell_labels(self) -> dict[str, Array]:

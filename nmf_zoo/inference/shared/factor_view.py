@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -175,15 +176,24 @@ def _cells(side: Side, shape: tuple[int, int], values: Mapping[str, Array]) -> t
 # -- what engines hand back ------------------------------------------------------------------------------------------
 
 
-def impute(structure: Factorisation, Ws: Array, Hts: Array, generators: Iterable[np.random.Generator]) -> Array:
-    """(draws, cells), one of every missing cell at each draw of the factors (draws, F, K) and (draws, N, K)."""
+def impute(
+    structure: Factorisation,
+    Ws: Array,
+    Hts: Array,
+    generators: Iterable[np.random.Generator],
+    values: Mapping[str, Array] = MappingProxyType({}),
+) -> Array:
+    """(draws, cells), one of every missing cell at each draw of the factors (draws, F, K) and (draws, N, K).
+
+    ``values`` : of the likelihood's parameters, by name, the same for all draws
+    """
     assert structure.imputed is not None
     rows, cols = structure.imputed.rows, structure.imputed.cols
     draws = []
     for W, Ht, generator in zip(Ws, Hts, generators, strict=False):  # of which there may be more
         mean = structure.mean_at(W, Ht.T, rows, cols)
         structure.likelihood.require_drawable(mean)
-        draws.append(structure.likelihood.draw(mean, {}, generator))
+        draws.append(structure.likelihood_at(rows, cols, values).draw(mean, values, generator))
     return np.stack(draws)
 
 

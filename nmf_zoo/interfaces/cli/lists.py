@@ -69,7 +69,7 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
     import numpy as np
     import scipy.sparse as sp
 
-    from nmf_zoo.models import MODELS
+    from nmf_zoo.models import MODELS, free
     from nmf_zoo.models.hierarchies import ARD
 
     def plain(**options: Any) -> Callable[[Any, Any], Any]:
@@ -87,6 +87,7 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
     found |= {("gamma-nmf", word): plain(rank=1, prior=word) for word in ("hpf", "ard")}
     found |= {("gamma-nmf", "ard, half-normal"): plain(rank=1, prior=ARD(cells="half-normal"))}
     found |= {(name, "half-normal"): plain(rank=1, sigma_w=1.0, sigma_h=1.0) for name in ("poisson-nmf", "normal-nmf")}
+    found |= {("negative-binomial-nmf", "free alpha"): plain(rank=1, alpha=free())}
     found |= {(name, "known beside new"): known(rank=2) for name in MODELS}
     found |= {(name, "all known"): known(rank=1) for name in MODELS}
     found |= {("gamma-nmf", "known_strength"): known(rank=2, known_strength=9.0)}

@@ -8,15 +8,15 @@ class, with a recogniser of its PyMC distribution (:func:`nmf_zoo.register_likel
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from nmf_zoo.kernels.random.predictions import draw_uniforms_at
 from nmf_zoo.structure.offsets import Offset
-from nmf_zoo.structure.parameters import Array, Parameter, Unknown
+from nmf_zoo.structure.parameters import Array, Known, Parameter, Unknown
 
 Values = Mapping[str, Array]  # of the model's unknowns, by name
 
@@ -41,6 +41,7 @@ class Likelihood(ABC):
         such a class defines :meth:`nonzero_part`
     is_spectral : X is a power spectrogram: drawn in decades, low frequencies below
     least_total : of X, for the scale of a random start: a table of zeros still needs one
+    varying : roles of parameters that may differ between features or samples; of others there is one for all cells
     """
 
     family: ClassVar[str]
@@ -48,6 +49,7 @@ class Likelihood(ABC):
     has_free_zeros: ClassVar[bool] = False
     is_spectral: ClassVar[bool] = False
     least_total: ClassVar[float] = 1.0
+    varying: ClassVar[frozenset[str]] = frozenset()
 
     name: str = "X"
     exposure: Offset | None = None
@@ -62,6 +64,14 @@ class Likelihood(ABC):
     def unknowns(self) -> list[Unknown]:
         """Those of them that are unknown."""
         return [parameter for parameter in self.parameters.values() if isinstance(parameter, Unknown)]
+
+    def with_parameters(self, values: Values, part: Callable[[Array], Array]) -> Likelihood:
+        """Itself with what varies known at some cells: ``part`` of each such parameter, two-dimensional, at values."""
+        varied = {role: own for role, own in self.parameters.items() if role in self.varying and own.shape != ()}
+        known: dict[str, Any] = {
+            role: Known(value=part(np.atleast_2d(own.resolve(values)))) for role, own in varied.items()
+        }
+        return replace(self, **known) if known else self
 
     @property
     def known_scale(self) -> tuple[str, float] | None:
