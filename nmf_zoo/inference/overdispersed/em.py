@@ -181,7 +181,7 @@ def _with_alpha(problem: DispersedProblem, W: Array, Ht: Array, values: dict[str
 def _objective(problem: DispersedProblem, W: Array, Ht: Array, values: Mapping[str, Array]) -> float:
     structure, mode = problem.structure, problem.options.mode
     with np.errstate(all="ignore"):
-        total = structure.log_likelihood(W, Ht.T, values) + log_prior(problem.sides, mode, W, Ht, values)
+        total = structure.log_likelihood(W, Ht.T, values) + log_prior(problem.sides, mode, (W, Ht), values)
         for unknown in structure.likelihood.unknowns:
             alpha = alpha_of(structure, values)
             total += float(np.sum(log_prior_of(unknown, mode == "log")(alpha)))
