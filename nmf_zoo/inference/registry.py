@@ -18,6 +18,8 @@ from nmf_zoo.inference.evidence import bound, chib, enumeration, replicas, smc, 
 from nmf_zoo.inference.general import em as general_em
 from nmf_zoo.inference.hmm import exact, particle_em, particle_gibbs, particle_online
 from nmf_zoo.inference.hmm import online as exact_online
+from nmf_zoo.inference.normal import gibbs as normal_gibbs
+from nmf_zoo.inference.normal import vb as normal_vb
 from nmf_zoo.inference.overdispersed import em as overdispersed_em
 from nmf_zoo.inference.overdispersed import gibbs as overdispersed_gibbs
 from nmf_zoo.inference.overdispersed import vb as overdispersed_vb
@@ -34,9 +36,9 @@ from nmf_zoo.structure import Factorisation, Likelihood
 # Of one name the first that can run a model does.
 REGISTRY: list[Registration] = [
     *(em.ENGINE, powers_em.ENGINE, overdispersed_em.ENGINE, general_em.ENGINE),
-    *(vb.ENGINE, powers_vb.ENGINE, overdispersed_vb.ENGINE),
+    *(vb.ENGINE, powers_vb.ENGINE, normal_vb.ENGINE, overdispersed_vb.ENGINE),
     mcem.ENGINE,
-    *(gibbs.ENGINE, powers_gibbs.ENGINE, overdispersed_gibbs.ENGINE),
+    *(gibbs.ENGINE, powers_gibbs.ENGINE, normal_gibbs.ENGINE, overdispersed_gibbs.ENGINE),
     *(exact.ENGINE, particle_em.ENGINE, particle_gibbs.ENGINE),
     *(smc_draws.SAMPLER, nuts.SAMPLER),
     *(online_em.STREAM, powers_online_em.STREAM, exact_online.STREAM, particle_online.STREAM),
@@ -76,10 +78,11 @@ def renamed(word: Any) -> str:
     return f"{word!r} is now {new!r}" if new else ""
 
 
-def of_projection() -> list[str]:
+def of_projection(structure: Factorisation) -> list[str]:
     """Names of the engines that fold new samples in where none is asked for, in the order in which they are tried."""
-    found = [entry for entry in entries(*VERBS) if entry.projects is not None]
-    return list(dict.fromkeys(entry.name for entry in sorted(found, key=lambda entry: entry.projects)))
+    found = [fitting(named(name), structure)[0] for name in names()]
+    placed = [(entry.projects, entry.name) for entry in found if entry.projects is not None]
+    return [name for _, name in sorted(placed)]
 
 
 def is_maximised(name: str) -> bool:

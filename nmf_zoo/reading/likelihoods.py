@@ -11,26 +11,14 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
-import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.scalar import Add, Log, Pow, Reciprocal, Sigmoid, Sub, TrueDiv
-from pytensor.tensor import subtensor
 
 from nmf_zoo.distributions import RealPoisson, SparsePoisson
 from nmf_zoo.distributions.counts import NO_BACKGROUND, NO_EXPOSURE, is_constant
 from nmf_zoo.errors import UnreadableModel
-from nmf_zoo.reading.graph import (
-    INTERPRETED,
-    ModelGraph,
-    View,
-    as_scalar_source,
-    is_elemwise,
-    known_value,
-    name_of,
-    spell,
-)
-from nmf_zoo.reading.hyperparameters import as_parameter, read_hyper_prior
+from nmf_zoo.reading.cell_parameters import read_cell_parameter, source_of
+from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, known_value, name_of, spell
 from nmf_zoo.reading.offsets import read_offsets
 from nmf_zoo.reading.products import (
     PRODUCTS,
@@ -44,25 +32,18 @@ from nmf_zoo.reading.products import (
 )
 from nmf_zoo.reading.registry import distribution_name, find, names, parameters
 from nmf_zoo.structure import (
+    CellParameter,
     Data,
     Dense,
     Exponential,
-    Known,
     Likelihood,
     Listed,
     NegativeBinomial,
     Normal,
-    Parameter,
     Poisson,
-    Unknown,
 )
 
 Array = np.ndarray
-INDEXED = tuple(  # of which one is gone from PyTensor 3
-    getattr(subtensor, name)
-    for name in ("Subtensor", "AdvancedSubtensor", "AdvancedSubtensor1")
-    if hasattr(subtensor, name)
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +57,7 @@ class Observation:
     mean : of the whole matrix
     cells : the listed cells, or None for a whole matrix
     is_complete : of a sparse likelihood, whether unlisted cells are zeros (True) or missing (False); else None
-    parameters : of the likelihood beside the mean, by field: positive, one value or one free variable for all cells
+    parameters : of the likelihood beside the mean, by field: positive (:mod:`nmf_zoo.reading.cell_parameters`)
     options : fields of the likelihood that are known here
     """
 
@@ -163,20 +144,12 @@ def stripped(variable: Variable) -> Variable:
 
 def is_same_tensor(first: Variable, second: Variable) -> bool:
     """The same variable, or the same numbers, but for axes of length 1."""
-    first, second = unlisted(first), unlisted(second)
+    first, second = source_of(first), source_of(second)
     if first is second:
         return True
     if not all(map(ModelGraph.is_known, (first, second))):
         return False
     return np.array_equal(np.squeeze(known_value(first)), np.squeeze(known_value(second)))
-
-
-def unlisted(variable: Variable) -> Variable:
-    """What is listed, indexed or repeated by broadcasting."""
-    source = stripped(variable)
-    while source.owner is not None and isinstance(source.owner.op, INDEXED):
-        source = stripped(source.owner.inputs[0])
-    return source
 
 
 def as_exponential(variable: Variable) -> Observation | None:
@@ -244,92 +217,15 @@ def read_likelihood(
     offsets = read_offsets(name, seen.mean, seen.cells, shape, cells)
     if isinstance(data, Dense) and data.mask is None:  # every cell was listed
         offsets = {role: own.table() if isinstance(own, Listed) else own for role, own in offsets.items()}
-    parameters = {
-        role: read_varying(graph, name, role, variable, shape, cells)
-        if role in seen.likelihood.varying
-        else read_parameter(graph, name, role, variable)
-        for role, variable in seen.parameters.items()
-    }
+    parameters = read_parameters(graph, seen, shape)
     arguments: dict[str, Any] = {**offsets, **parameters, **seen.options}
     return seen.likelihood(name=name, **arguments)
 
 
-def read_parameter(graph: ModelGraph, name: str, role: str, variable: Variable) -> Parameter:
-    """A parameter beside the mean: one for all cells, known or a free variable."""
-    source = as_scalar_source(variable)
-    if source is None and ModelGraph.is_known(variable) and known_value(variable).size == 1:
-        return positive_parameter(name, role, known_value(variable))
-    found = None if source is None else as_parameter(graph, View.of(source), False)
-    if found is None:
-        expected = "one known value or one free variable, the same for all cells"
-        raise UnreadableModel(name, f"{role} = {spell(variable)}", expected, f"use a scalar {role}, or use pm.sample")
-    return positive_parameter(name, role, found.value) if isinstance(found, Known) else found
-
-
-def read_varying(
-    graph: ModelGraph,
-    name: str,
-    role: str,
-    variable: Variable,
-    shape: tuple[int, int],
-    cells: tuple[Array, Array] | None,
-) -> Parameter:
-    """A parameter that may differ between features or between samples; of listed cells, indexed as their mean is."""
-    source = as_scalar_source(variable)
-    if source is not None or (ModelGraph.is_known(variable) and known_value(variable).size == 1):
-        return read_parameter(graph, name, role, variable)
-    found = (
-        as_listed(graph, variable, shape, cells) if cells is not None else as_parameter(graph, View.of(variable), False)
-    )
-    expected = "one known value or free variable for all cells, for each feature (F, 1) or for each sample (1, N)"
-    tied = None if found is None else (1,) * (2 - len(found.shape)) + tuple(found.shape)
-    if found is None or tied not in ((1, 1), (shape[0], 1), (1, shape[1])):
-        raise UnreadableModel(name, f"{role} = {spell(variable)}", expected, f"reshape {role}, or use pm.sample")
-    if isinstance(found, Known):
-        value = found.value
-        if not (np.all(value > 0) and np.all(np.isfinite(value))):
-            raise UnreadableModel(name, f"{role} in [{value.min()}, {value.max()}]", "finite numbers > 0", "check it")
-    return found
-
-
-def as_listed(
-    graph: ModelGraph, variable: Variable, shape: tuple[int, int], cells: tuple[Array, Array]
-) -> Parameter | None:
-    """What an index, ``alpha[rows]`` say, lists for each cell: one entry for each feature, or for each sample."""
-    source = unlisted(variable)
-    if ModelGraph.is_known(variable):
-        return entries_of(known_value(variable), shape, cells, lambda entries: Known(value=entries.astype(np.float64)))
-    if not graph.is_free(source):
-        return None
-    variable_shape = graph.shapes[name_of(source)]
-    numbers = np.arange(np.prod(variable_shape, dtype=int), dtype=np.float64).reshape(variable_shape)
-    at = pytensor.function([], variable, givens=[(source, pt.as_tensor_variable(numbers))], mode=INTERPRETED)()
-
-    def as_unknown(entries: Array) -> Unknown | None:
-        if not np.array_equal(entries.ravel(), numbers.ravel()):
-            return None
-        prior = read_hyper_prior(source)
-        return Unknown(name=name_of(source), variable_shape=variable_shape, shape=entries.shape, prior=prior)
-
-    return entries_of(at, shape, cells, as_unknown)
-
-
-def entries_of(
-    listed: Array, shape: tuple[int, int], cells: tuple[Array, Array], make: Callable[[Array], Parameter | None]
-) -> Parameter | None:
-    """``make`` of (F, 1) or (1, N) entries that give the listed cells these numbers; None where none do."""
-    for axis, size in enumerate(shape):
-        entries = np.full(size, np.nan)
-        entries[cells[axis]] = listed
-        if np.all(np.isfinite(entries)) and np.array_equal(entries[cells[axis]], listed):
-            found = make(entries[:, None] if axis == 0 else entries[None, :])
-            if found is not None:
-                return found
-    return None
-
-
-def positive_parameter(name: str, role: str, value: Array) -> Known:
-    value = np.asarray(value, dtype=np.float64).reshape(())
-    if not (value > 0 and np.isfinite(value)):
-        raise UnreadableModel(name, f"{role} = {value}", "a finite number > 0", f"check {role}")
-    return Known(value=value)
+def read_parameters(graph: ModelGraph, seen: Observation, shape: tuple[int, int]) -> dict[str, CellParameter]:
+    """The parameters beside the mean, by role, of a likelihood of an (F, N) matrix or of its listed cells."""
+    cells = None if seen.cells is None else seen.cells.rows_and_cols()
+    return {
+        role: read_cell_parameter(graph, (seen.name, role), variable, shape, cells)
+        for role, variable in seen.parameters.items()
+    }

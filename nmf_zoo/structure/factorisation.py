@@ -122,15 +122,9 @@ class Factorisation:
             mean += self.background_table(columns)
         return mean
 
-    def likelihood_at(self, rows: Array, cols: Array, values: Mapping[str, Array]) -> Likelihood:
-        """The likelihood with its parameters as the given cells have them."""
-        return self.likelihood.with_parameters(values, lambda own: offset_at(own, rows, cols, self.shape, np.nan))
-
-    def likelihood_in(self, columns: slice, values: Mapping[str, Array]) -> Likelihood:
-        """The likelihood with its parameters as a block of samples has them."""
-        return self.likelihood.with_parameters(
-            values, lambda own: own if own.shape[1] == 1 else np.ascontiguousarray(own[:, columns])
-        )
+    def likelihood_at(self, rows: Array | slice, cols: Array | slice) -> Likelihood:
+        """The law of these cells: listed ones, or a block. Densities and draws are asked of it, with their means."""
+        return self.likelihood.at(self.shape, (rows, cols))
 
     def total_mean(self, W: Array, H: Array) -> float:
         """Sum of the mean over all (F, N) cells, without building them unless each has an exposure of its own."""
@@ -170,14 +164,14 @@ class Factorisation:
             return self._sum_of_cells(self.data.values, self.data.mask, W, H, values) - self.total_log_constant
         rows, cols, x = self.observed_cells()
         mean = self.mean_at(W, H, rows, cols)
-        likelihood = self.likelihood_at(rows, cols, values)
-        listed = float(np.sum(likelihood.log_kernel(x, mean, values))) - self.total_log_constant
+        law = self.likelihood_at(rows, cols)
+        listed = float(np.sum(law.log_kernel(x, mean, values))) - self.total_log_constant
         if not self.data.is_complete:
             return listed
-        if likelihood.has_free_zeros:
+        if law.has_free_zeros:
             return listed - (self.total_mean(W, H) - float(np.sum(mean)))
         zeros = self._sum_of_cells(None, None, W, H, values)
-        return listed + zeros - float(np.sum(likelihood.log_kernel(np.zeros_like(x), mean, values)))
+        return listed + zeros - float(np.sum(law.log_kernel(np.zeros_like(x), mean, values)))
 
     def _sum_of_cells(
         self, x: Array | None, mask: Array | None, W: Array, H: Array, values: Mapping[str, Array]
@@ -185,8 +179,9 @@ class Factorisation:
         """The log-likelihood of a matrix (F, N), None of zeros, without the constants; in blocks that stay in cache."""
         total = 0.0
         for columns in self.column_blocks(chunks=1):
-            mean, own = self.mean_of(W, H, columns), np.zeros(()) if x is None else x[:, columns]
-            cells = self.likelihood_in(columns, values).log_kernel(own, mean, values)
+            law = self.likelihood_at(slice(None), columns)
+            own = np.zeros(()) if x is None else x[:, columns]
+            cells = law.log_kernel(own, self.mean_of(W, H, columns), values)
             total += float(np.sum(cells if mask is None else cells[mask[:, columns]]))
         return total
 
@@ -213,10 +208,9 @@ class Factorisation:
         """Log-density of the missing cells that the model itself declares as a variable; 0 when it does not."""
         if self.imputed is None:
             return 0.0
-        mean = self.mean_at(W, H, self.imputed.rows, self.imputed.cols)
+        cells = self.imputed.rows, self.imputed.cols
         imputed = np.asarray(values[self.imputed.name], dtype=np.float64)
-        likelihood = self.likelihood_at(self.imputed.rows, self.imputed.cols, values)
-        return float(np.sum(likelihood.log_density(imputed, mean, values)))
+        return float(np.sum(self.likelihood_at(*cells).log_density(imputed, self.mean_at(W, H, *cells), values)))
 
     @cached_property
     def cell_labels(self) -> dict[str, Array]:

@@ -9,9 +9,10 @@ from scipy import optimize, stats
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError, UnreadableModel, UnsupportedModel
+from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference.overdispersed import dispersion
 from nmf_zoo.inference.overdispersed.cells import Pieces
+from nmf_zoo.inference.registry import verdict
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.structure import Known, NegativeBinomial
 from nmf_zoo.structure.likelihoods.negative_binomial import log_rising
@@ -103,13 +104,15 @@ def test_bad_input_is_one_line(arguments, says):
     assert "\n" not in str(caught.value)
 
 
-def test_an_alpha_of_each_cell_is_not_read():
+def test_an_alpha_of_each_cell_is_read_and_no_engine_but_nuts_takes_it():
     import pymc as pm
 
     with pm.Model() as model:
         pm.NegativeBinomial("X", mu=pm.HalfFlat("W", shape=(F, K)) @ np.ones((K, N)), alpha=np.ones((F, N)), observed=X)
-    with pytest.raises(UnreadableModel, match=r"alpha = .* for each feature \(F, 1\) or for each sample"):
-        nz.read(model)
+    structure = nz.read(model)
+    assert structure.likelihood.alpha.shape == (F, N)
+    for engine in ("em", "vb", "gibbs"):
+        assert "alpha differs from cell to cell" in verdict(structure, engine).reason
 
 
 def test_description_names_it():

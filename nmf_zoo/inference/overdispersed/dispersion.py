@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from nmf_zoo.inference.overdispersed.cells import Pieces, mean_at, where_seen
-from nmf_zoo.structure import Array, Factorisation, Unknown
+from nmf_zoo.runtime.engine import CAN_RUN, Verdict
+from nmf_zoo.structure import Array, Factorisation, Known, Unknown
 from nmf_zoo.structure.likelihoods.negative_binomial import log_rising
 
 LEAST, MOST = 1e-6, 1e8  # of an estimate: beyond, counts are Poisson's to rounding
@@ -23,6 +24,16 @@ DIFFERENCE = 1e-4  # in log alpha, of the slope's central differences
 HALVINGS = 40
 
 ByEntry = Callable[[Array], Array]  # alpha (1 or F, 1 or N) -> one number for each of its entries
+
+
+def takes_dispersion(structure: Factorisation) -> Verdict:
+    """CAN_RUN when whole rows or columns share an alpha."""
+    alpha = structure.likelihood.parameters["alpha"]
+    if isinstance(alpha, Known | Unknown) and (len(alpha.shape) < 2 or 1 in alpha.shape):
+        return CAN_RUN
+    return Verdict(
+        "alpha differs from cell to cell, and its updates are for one per feature, per sample, or of all"
+    )
 
 
 def alpha_of(structure: Factorisation, values: Mapping[str, Array]) -> Array:

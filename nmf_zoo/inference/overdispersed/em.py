@@ -21,7 +21,13 @@ import numpy as np
 
 from nmf_zoo.inference.counts.em import EM, EMInfo, constrained, log_prior
 from nmf_zoo.inference.overdispersed.cells import Pieces, exposed, mean_at
-from nmf_zoo.inference.overdispersed.dispersion import alpha_of, climb, log_likelihood_of, log_prior_of
+from nmf_zoo.inference.overdispersed.dispersion import (
+    alpha_of,
+    climb,
+    log_likelihood_of,
+    log_prior_of,
+    takes_dispersion,
+)
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead, is_no_worse, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, two_sides
 from nmf_zoo.inference.shared.multiplicative import FLOOR, update
@@ -60,12 +66,12 @@ def supports(structure: Factorisation, options: EM) -> Verdict:
     """Flat, gamma or half-normal factors of known hyperparameters, or known; alpha known, free or with a prior."""
     if structure.data is None:
         return has_data(structure)
-    checks = (takes_unknowns, _takes_options, _takes_shapes)
-    found = next((verdict for verdict in (check(structure, options) for check in checks) if not verdict), CAN_RUN)
+    of_model = takes_unknowns(structure) and takes_dispersion(structure)
+    found = of_model and _takes_options(structure, options) and _takes_shapes(structure, options)
     return found and takes_priors(structure, GammaPrior, HalfNormalPrior) and takes_scale(structure, "EM", *SCALES)
 
 
-def takes_unknowns(structure: Factorisation, options: Any) -> Verdict:
+def takes_unknowns(structure: Factorisation) -> Verdict:
     """CAN_RUN when the factors' hyperparameters are known."""
     of_factors = [unknown.name for factor in (structure.W, structure.H) for unknown in factor.unknowns]
     if not of_factors:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -181,19 +180,19 @@ def impute(
     Ws: Array,
     Hts: Array,
     generators: Iterable[np.random.Generator],
-    values: Mapping[str, Array] = MappingProxyType({}),
+    values: Mapping[str, Array] | None = None,
 ) -> Array:
     """(draws, cells), one of every missing cell at each draw of the factors (draws, F, K) and (draws, N, K).
 
-    ``values`` : of the likelihood's parameters, by name, the same for all draws
+    ``values`` : of the likelihood's unknowns, where it has some
     """
     assert structure.imputed is not None
     rows, cols = structure.imputed.rows, structure.imputed.cols
-    draws = []
+    draws, law = [], structure.likelihood_at(rows, cols)
     for W, Ht, generator in zip(Ws, Hts, generators, strict=False):  # of which there may be more
         mean = structure.mean_at(W, Ht.T, rows, cols)
-        structure.likelihood.require_drawable(mean)
-        draws.append(structure.likelihood_at(rows, cols, values).draw(mean, values, generator))
+        law.require_drawable(mean)
+        draws.append(law.draw(mean, values or {}, generator))
     return np.stack(draws)
 
 

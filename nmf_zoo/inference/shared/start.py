@@ -35,6 +35,7 @@ from nmf_zoo.structure import (
     HalfNormalPrior,
     HyperPrior,
     InverseGammaPrior,
+    TruncatedNormalPrior,
 )
 
 FILL = 0.01  # of the mean cell, in place of NNDSVD's zeros
@@ -277,6 +278,8 @@ def _prior_mean(factor: Factor, values: Mapping[str, Array]) -> float:
         return float(np.exp(np.mean(np.log(scale / shape))))
     if isinstance(factor.prior, HalfNormalPrior):
         return float(np.exp(-np.mean(np.log(factor.prior.precision_of(values))) / 2))
+    if isinstance(factor.prior, TruncatedNormalPrior):
+        return float(np.mean(np.maximum(factor.prior.mu.value, factor.prior.sigma.value)))
     if not isinstance(factor.prior, GammaPrior):
         known = np.empty(0) if factor.known is None else factor.known.values
         return float(known[known > 0].mean()) if np.any(known > 0) else 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -47,6 +48,8 @@ def run_fit(arguments: argparse.Namespace) -> int:
 
 def open_store(arguments: argparse.Namespace, engine: Entry) -> Any:
     """The blocks of a store that ``nmf-zoo convert`` wrote; None of any other file."""
+    if not os.path.isfile(arguments.input / ".zattrs"):  # before anything is imported that takes seconds
+        return None
     from nmf_zoo.interfaces.blocks.store import ZarrBlocks, is_ours
 
     if not is_ours(arguments.input):

@@ -71,6 +71,8 @@ MODELS: dict[str, Callable[[], pm.Model]] = {
     "numbers of unknown sd": lambda: normal_nmf(X, K, sigma=free(), mask=MASK),
     "overdispersed counts": lambda: negative_binomial_nmf(X, K, **ALPHA),
     "overdispersed counts of free dispersion": lambda: negative_binomial_nmf(X, K, alpha=free(), mask=MASK, **ALPHA),
+    "numbers with errors": lambda: normal_nmf(X, K, sigma=1.0 + 0.1 * X, beta_w=1.0, sigma_h=1.0),
+    "numbers of unknown sd with priors": lambda: _with_hyperpriors(normal_nmf, X, "sigma", "beta_h", alpha_w=0.5),
     "powers": lambda: is_nmf(POWERS, K, **ALPHA),
     "missing powers": lambda: is_nmf(POWERS, K, mask=MASK, **ALPHA),
     "powers with offsets": lambda: is_nmf(POWERS, K, exposure=EXPOSURE, background=BACKGROUND, **ALPHA),

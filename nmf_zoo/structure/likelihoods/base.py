@@ -8,15 +8,16 @@ class, with a recogniser of its PyMC distribution (:func:`nmf_zoo.register_likel
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from nmf_zoo.kernels.random.predictions import draw_uniforms_at
-from nmf_zoo.structure.offsets import Offset
-from nmf_zoo.structure.parameters import Array, Known, Parameter, Unknown
+from nmf_zoo.structure.cell_parameters import CellParameter, Places, is_shared, part_of
+from nmf_zoo.structure.offsets import Offset, Shape
+from nmf_zoo.structure.parameters import Array, Unknown
 
 Values = Mapping[str, Array]  # of the model's unknowns, by name
 
@@ -41,7 +42,6 @@ class Likelihood(ABC):
         such a class defines :meth:`nonzero_part`
     is_spectral : X is a power spectrogram: drawn in decades, low frequencies below
     least_total : of X, for the scale of a random start: a table of zeros still needs one
-    varying : roles of parameters that may differ between features or samples; of others there is one for all cells
     """
 
     family: ClassVar[str]
@@ -49,34 +49,38 @@ class Likelihood(ABC):
     has_free_zeros: ClassVar[bool] = False
     is_spectral: ClassVar[bool] = False
     least_total: ClassVar[float] = 1.0
-    varying: ClassVar[frozenset[str]] = frozenset()
 
     name: str = "X"
     exposure: Offset | None = None
     background: Offset | None = None
 
     @property
-    def parameters(self) -> dict[str, Parameter]:
-        """Those beside the mean, by role: known, or unknowns of the model."""
+    def parameters(self) -> dict[str, CellParameter]:
+        """Those beside the mean, by role: known, or unknowns of the model.
+
+        A role is the name of a field. Each broadcasts to (F, N): one for all cells, per feature, sample or cell.
+        """
         return {}
+
+    def at(self, size: Shape, places: Places) -> Self:
+        """The same law at some cells of an (F, N) matrix, of which it has the parameters: what densities and draws ask.
+
+        Itself where all cells have the same parameters.
+        """
+        own: dict[str, Any] = {
+            role: part_of(found, size, places) for role, found in self.parameters.items() if not is_shared(found)
+        }
+        return replace(self, **own) if own else self
 
     @property
     def unknowns(self) -> list[Unknown]:
         """Those of them that are unknown."""
         return [parameter for parameter in self.parameters.values() if isinstance(parameter, Unknown)]
 
-    def with_parameters(self, values: Values, part: Callable[[Array], Array]) -> Likelihood:
-        """Itself with what varies known at some cells: ``part`` of each such parameter, two-dimensional, at values."""
-        varied = {role: own for role, own in self.parameters.items() if role in self.varying and own.shape != ()}
-        known: dict[str, Any] = {
-            role: Known(value=part(np.atleast_2d(own.resolve(values)))) for role, own in varied.items()
-        }
-        return replace(self, **known) if known else self
-
     @property
-    def known_scale(self) -> tuple[str, float] | None:
-        """What engines divide X by beside its exposure, and its name, where there is such a number and it is known."""
-        return None
+    def known_scales(self) -> list[tuple[str, float]]:
+        """What engines divide X by beside its exposure, and its name, where there are such numbers, and known ones."""
+        return []
 
     # -- densities ---------------------------------------------------------------------------------------------------
 

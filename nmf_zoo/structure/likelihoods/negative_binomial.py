@@ -10,8 +10,9 @@ from scipy.special import gammaln, xlogy
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.predictions import draw_overdispersed_at
+from nmf_zoo.structure.cell_parameters import CellParameter
 from nmf_zoo.structure.likelihoods.base import Likelihood, Values
-from nmf_zoo.structure.parameters import Array, Parameter
+from nmf_zoo.structure.parameters import Array
 
 LARGEST_MEAN = 2.0**40  # of a count that is to be drawn: its multiplier may be many times 1
 LARGE = 1e4  # shapes from which on Stirling's series has all digits, and differences of log Gamma have lost some
@@ -26,17 +27,16 @@ class NegativeBinomial(Likelihood):
 
     Attributes
     ----------
-    alpha : inverse dispersion, a Parameter of shape () or one that broadcasts to (F, N)
+    alpha : inverse dispersion, which broadcasts to (F, N)
     """
 
     family: ClassVar[str] = "negative binomial"
     is_discrete: ClassVar[bool] = True
-    varying: ClassVar[frozenset[str]] = frozenset({"alpha"})
 
-    alpha: Parameter
+    alpha: CellParameter
 
     @property
-    def parameters(self) -> dict[str, Parameter]:
+    def parameters(self) -> dict[str, CellParameter]:
         return {"alpha": self.alpha}
 
     def log_kernel(self, x: Array, mean: Array, values: Values) -> Array:
