@@ -7,7 +7,8 @@ import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.distributions import RealPoisson, SparsePoisson, cell_rates
-from nmf_zoo.models.errors_of_measurement import Errors
+from nmf_zoo.models.errors_of_measurement import Errors, at_cells
+from nmf_zoo.models.hyperparameters import variable_shape
 from nmf_zoo.models.inputs import Inputs
 from nmf_zoo.models.offsets import Offset, OuterProduct, PerCell, declare_at_cells, declare_offset, declare_sides
 
@@ -51,9 +52,7 @@ def declare_overdispersed(
         return pm.NegativeBinomial(
             "X", mu=mean, alpha=alpha, observed=None if seen is None else seen.values, dims=data_dims(inputs)
         )
-    if alpha.ndim == 2:
-        of_rows, of_cols = (pm.modelcontext(None)[name] for name in ("cell_feature", "cell_obs"))
-        alpha = alpha[of_rows, 0 * of_rows] if alpha.type.shape[0] != 1 else alpha[0 * of_cols, of_cols]
+    alpha = at_cells(alpha, variable_shape("alpha", alpha)) if alpha.ndim == 2 else alpha
     return pm.NegativeBinomial("X", mu=mean, alpha=alpha, observed=seen.values, dims=data_dims(inputs))
 
 

@@ -179,8 +179,7 @@ class Factorisation:
         """The log-likelihood of a matrix (F, N), None of zeros, without the constants; in blocks that stay in cache."""
         total = 0.0
         for columns in self.column_blocks(chunks=1):
-            law = self.likelihood_at(slice(None), columns)
-            own = np.zeros(()) if x is None else x[:, columns]
+            law, own = self.likelihood_at(slice(None), columns), np.zeros(()) if x is None else x[:, columns]
             cells = law.log_kernel(own, self.mean_of(W, H, columns), values)
             total += float(np.sum(cells if mask is None else cells[mask[:, columns]]))
         return total

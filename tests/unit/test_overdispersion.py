@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pymc as pm
 import pytest
 import scipy.sparse as sp
 from scipy import optimize, stats
@@ -12,10 +13,13 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference.overdispersed import dispersion
 from nmf_zoo.inference.overdispersed.cells import Pieces
+from nmf_zoo.inference.overdispersed.rows import cells_of_rows
 from nmf_zoo.inference.registry import verdict
+from nmf_zoo.kernels.overdispersed.multipliers import RowSums, draw_sums
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.structure import Known, NegativeBinomial
 from nmf_zoo.structure.likelihoods.negative_binomial import log_rising
+from tests.naive.overdispersed import multipliers as naive
 
 F, K, N = 7, 2, 9
 RNG = np.random.default_rng(3)
@@ -104,15 +108,14 @@ def test_bad_input_is_one_line(arguments, says):
     assert "\n" not in str(caught.value)
 
 
-def test_an_alpha_of_each_cell_is_read_and_no_engine_but_nuts_takes_it():
-    import pymc as pm
-
+def test_an_alpha_of_each_cell_is_for_nuts_alone():
     with pm.Model() as model:
-        pm.NegativeBinomial("X", mu=pm.HalfFlat("W", shape=(F, K)) @ np.ones((K, N)), alpha=np.ones((F, N)), observed=X)
+        W, H = pm.Gamma("W", 2.0, 1.0, shape=(F, K)), pm.Gamma("H", 2.0, 1.0, shape=(K, N))
+        pm.NegativeBinomial("X", mu=W @ H, alpha=np.linspace(0.5, 2.0, F * N).reshape(F, N), observed=X)
     structure = nz.read(model)
-    assert structure.likelihood.alpha.shape == (F, N)
+    assert verdict(structure, "nuts")
     for engine in ("em", "vb", "gibbs"):
-        assert "alpha differs from cell to cell" in verdict(structure, engine).reason
+        assert "alpha is one for each cell" in verdict(structure, engine).reason
 
 
 def test_description_names_it():
@@ -207,3 +210,24 @@ def test_a_step_of_the_dispersion_never_loses(alpha):
 def test_what_em_refuses_is_said(model, options, says):
     with pytest.raises(UnsupportedModel, match=says):
         nz.fit(engine=options, quiet=True, model=model())
+
+
+# -- the kernel of Gibbs ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_features", [True, False])
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_kernel_is_the_naive_one(by_features, mask):
+    structure = nz.read(nz.negative_binomial_nmf(X, K, alpha=ALPHAS["features"], mask=mask, **OFFSETS))
+    turn = (lambda table: table) if by_features else np.transpose
+    factors = (W, np.ascontiguousarray(H.T)) if by_features else (np.ascontiguousarray(H.T), W)
+    tables = (X, np.ones_like(X) if mask is None else mask, structure.exposure_table(), structure.background_table())
+    of_features, of_samples = ALPHAS["features"].ravel(), np.ones(N)
+    alphas = (of_features, of_samples) if by_features else (of_samples, of_features)
+    out = RowSums(np.empty_like(factors[0]), np.empty_like(factors[0]))
+    cells = cells_of_rows(structure, by_features=by_features)
+    assert draw_sums(out, cells, factors, alphas, 0, len(out.counts), seed_key(4)) == 0
+    alpha = turn(np.broadcast_to(ALPHAS["features"], (F, N)))
+    counts, weight = naive.draw_sums(*map(turn, tables), *factors, alpha, seed_key(4))
+    np.testing.assert_array_equal(out.counts, counts)
+    np.testing.assert_allclose(out.weight, weight, rtol=1e-12)

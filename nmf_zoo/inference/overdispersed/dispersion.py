@@ -15,7 +15,7 @@ import numpy as np
 
 from nmf_zoo.inference.overdispersed.cells import Pieces, mean_at, where_seen
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
-from nmf_zoo.structure import Array, Factorisation, Known, Unknown
+from nmf_zoo.structure import Array, Factorisation, KnownAtCells, Unknown
 from nmf_zoo.structure.likelihoods.negative_binomial import log_rising
 
 LEAST, MOST = 1e-6, 1e8  # of an estimate: beyond, counts are Poisson's to rounding
@@ -39,6 +39,15 @@ def takes_dispersion(structure: Factorisation) -> Verdict:
 def alpha_of(structure: Factorisation, values: Mapping[str, Array]) -> Array:
     """(1 or F, 1 or N)"""
     return np.atleast_2d(np.asarray(structure.likelihood.parameters["alpha"].resolve(values), dtype=np.float64))
+
+
+def takes_ties(structure: Factorisation) -> Verdict:
+    """CAN_RUN when alpha is one for all cells, for each feature or for each sample."""
+    alpha = structure.likelihood.parameters["alpha"]
+    shape = (1,) * (2 - len(alpha.shape)) + tuple(alpha.shape)
+    if 1 in shape and not isinstance(alpha, KnownAtCells):
+        return CAN_RUN
+    return Verdict("alpha is one for each cell, and it takes one for all, for each feature or for each sample")
 
 
 def log_likelihood_of(pieces: Pieces, W: Array, Ht: Array) -> ByEntry:

@@ -21,13 +21,7 @@ import numpy as np
 
 from nmf_zoo.inference.counts.em import EM, EMInfo, constrained, log_prior
 from nmf_zoo.inference.overdispersed.cells import Pieces, exposed, mean_at
-from nmf_zoo.inference.overdispersed.dispersion import (
-    alpha_of,
-    climb,
-    log_likelihood_of,
-    log_prior_of,
-    takes_dispersion,
-)
+from nmf_zoo.inference.overdispersed.dispersion import alpha_of, climb, log_likelihood_of, log_prior_of, takes_ties
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead, is_no_worse, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, two_sides
 from nmf_zoo.inference.shared.multiplicative import FLOOR, update
@@ -71,11 +65,11 @@ def supports(structure: Factorisation, options: EM) -> Verdict:
     return found and takes_priors(structure, GammaPrior, HalfNormalPrior) and takes_scale(structure, "EM", *SCALES)
 
 
-def takes_unknowns(structure: Factorisation) -> Verdict:
-    """CAN_RUN when the factors' hyperparameters are known."""
+def takes_unknowns(structure: Factorisation, options: Any) -> Verdict:
+    """CAN_RUN when the factors' hyperparameters are known, and the dispersion is shared."""
     of_factors = [unknown.name for factor in (structure.W, structure.H) for unknown in factor.unknowns]
     if not of_factors:
-        return CAN_RUN
+        return takes_ties(structure)
     return Verdict(
         f"hyperparameter {', '.join(dict.fromkeys(of_factors))} is unknown, and of {structure.likelihood.family} data "
         "it takes known ones beside the dispersion"

@@ -25,7 +25,7 @@ import numpy as np
 
 from nmf_zoo.inference.counts.gibbs import Gibbs, check_allocation, draw_side, movable, move_along_orbit, restore_known
 from nmf_zoo.inference.overdispersed.cells import Pieces
-from nmf_zoo.inference.overdispersed.dispersion import alpha_of, log_likelihood_of, log_prior_of, takes_dispersion
+from nmf_zoo.inference.overdispersed.dispersion import alpha_of, log_likelihood_of, log_prior_of, takes_ties
 from nmf_zoo.inference.overdispersed.rows import cells_of_rows
 from nmf_zoo.inference.shared.factor_view import as_variables, impute, prior_cells, two_sides
 from nmf_zoo.inference.shared.propriety import is_proper
@@ -73,7 +73,7 @@ class DispersedGibbsProblem:
 
 def supports(structure: Factorisation, options: Gibbs) -> Verdict:
     """Gamma factors, or known ones, and a dispersion that is known or has a proper prior."""
-    checks = (has_data, takes_gammas, takes_dispersion, is_proper)
+    checks = (has_data, takes_gammas, takes_ties, is_proper)
     found = next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
     if not found:
         return found
