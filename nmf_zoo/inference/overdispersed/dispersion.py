@@ -26,16 +26,6 @@ HALVINGS = 40
 ByEntry = Callable[[Array], Array]  # alpha (1 or F, 1 or N) -> one number for each of its entries
 
 
-def takes_dispersion(structure: Factorisation) -> Verdict:
-    """CAN_RUN when whole rows or columns share an alpha."""
-    alpha = structure.likelihood.parameters["alpha"]
-    if isinstance(alpha, Known | Unknown) and (len(alpha.shape) < 2 or 1 in alpha.shape):
-        return CAN_RUN
-    return Verdict(
-        "alpha differs from cell to cell, and its updates are for one per feature, per sample, or of all"
-    )
-
-
 def alpha_of(structure: Factorisation, values: Mapping[str, Array]) -> Array:
     """(1 or F, 1 or N)"""
     return np.atleast_2d(np.asarray(structure.likelihood.parameters["alpha"].resolve(values), dtype=np.float64))

@@ -60,8 +60,8 @@ def supports(structure: Factorisation, options: EM) -> Verdict:
     """Flat, gamma or half-normal factors of known hyperparameters, or known; alpha known, free or with a prior."""
     if structure.data is None:
         return has_data(structure)
-    of_model = takes_unknowns(structure) and takes_dispersion(structure)
-    found = of_model and _takes_options(structure, options) and _takes_shapes(structure, options)
+    checks = (takes_unknowns, _takes_options, _takes_shapes)
+    found = next((verdict for verdict in (check(structure, options) for check in checks) if not verdict), CAN_RUN)
     return found and takes_priors(structure, GammaPrior, HalfNormalPrior) and takes_scale(structure, "EM", *SCALES)
 
 

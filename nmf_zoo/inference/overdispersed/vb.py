@@ -42,7 +42,7 @@ from nmf_zoo.inference.counts.vb import (
     update,
 )
 from nmf_zoo.inference.overdispersed.cells import Pieces, exposed, mean_at, where_seen
-from nmf_zoo.inference.overdispersed.dispersion import alpha_of, climb, log_likelihood_of, takes_dispersion
+from nmf_zoo.inference.overdispersed.dispersion import alpha_of, climb, log_likelihood_of
 from nmf_zoo.inference.overdispersed.em import takes_unknowns
 from nmf_zoo.inference.shared.acceleration import Momentum, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side, impute, two_sides
@@ -82,7 +82,7 @@ class DispersedVBProblem:
 
 def supports(structure: Factorisation, options: VB) -> Verdict:
     """Gamma factors of known hyperparameters, or known ones; alpha known or free."""
-    checks = (has_data, takes_gammas, takes_unknowns, takes_dispersion, _takes_prior)
+    checks = (has_data, takes_gammas, lambda structure: takes_unknowns(structure, options), _takes_dispersion)
     found = next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
     if not found:
         return found
@@ -97,7 +97,7 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     return takes_scale(structure, "VB", *SCALES)
 
 
-def _takes_prior(structure: Factorisation) -> Verdict:
+def _takes_dispersion(structure: Factorisation) -> Verdict:
     for unknown in structure.likelihood.unknowns:
         if not unknown.prior.is_flat:
             return Verdict(
