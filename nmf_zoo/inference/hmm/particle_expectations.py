@@ -127,8 +127,8 @@ class SmoothedSums(NamedTuple):
 
     Attributes
     ----------
-    log_likelihood : the estimate of log p(X), up to the terms without particles (``CountsBySample.constant``); -inf where
-        all particles lost their weight
+    log_likelihood : the estimate of log p(X), up to the terms without particles (``CountsBySample.constant``); -inf
+        where all particles lost their weight
     impossible : WITHOUT_DATA (-1), or the time at which they did: then the sums say nothing
     activations : (F, K) sum_t w_ft E[h_kt | X], w = mask * exposure, or (1, K) where that is the same for all features
     sources : (F, K) sum_t E[c_fkt | X]

@@ -20,7 +20,7 @@ from nmf_zoo.structure import Array, Cells, Factorisation
 
 
 @dataclass(frozen=True)
-class SampleBlock:
+class CellBlock:
     """All features of some samples.
 
     Attributes
@@ -61,7 +61,7 @@ class SampleBlock:
 
 @dataclass(frozen=True)
 class CellList:
-    """Listed cells, (cells,) each; all others are missing. Members as of :class:`SampleBlock`."""
+    """Listed cells, (cells,) each; all others are missing. Members as of :class:`CellBlock`."""
 
     rows: Array
     cols: Array
@@ -93,7 +93,7 @@ class CellList:
         out += np.bincount(at, values, out.size).reshape(out.shape)
 
 
-Piece = SampleBlock | CellList
+Piece = CellBlock | CellList
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Pieces:
             seen = None if isinstance(data, Cells) or data.mask is None else data.mask[:, columns]
             exposure = None if likelihood.exposure is None else self.structure.exposure_table(columns)
             background = None if likelihood.background is None else self.structure.background_table(columns)
-            yield SampleBlock(columns, dense, seen, exposure, background)
+            yield CellBlock(columns, dense, seen, exposure, background)
 
     @cached_property
     def _listed(self) -> CellList:
