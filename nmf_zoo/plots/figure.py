@@ -12,7 +12,7 @@ from nmf_zoo.results.posterior import INTERVAL
 
 INK, ACCENT = "#22304a", "#c4552d"
 # Okabe and Ito's, told apart by all eyes: for lines that are of equal standing, such as chains.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+COLOURS: tuple[str, ...] = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 
 def make_figure(**how: Any) -> Any:
@@ -50,8 +50,15 @@ def clear_frame(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def name_row(axes: Any, label: Any) -> None:
+    """What a panel in a column of panels is of, beside it: upright and clear of the numbers."""
+    axes.set_ylabel(as_text(label), rotation=0, ha="right", va="center", labelpad=6)
+
+
 def as_text(label: Any) -> str:
-    """A label as it is drawn: places on a scale, such as seconds, to four digits."""
+    """A label as it is drawn: places on a scale, such as seconds, to four digits; times without their zeros."""
+    if isinstance(label, np.datetime64):
+        return str(label).removesuffix(".000000000").removesuffix("T00:00:00")
     return f"{label:.4g}" if isinstance(label, float | np.floating) else str(label)
 
 

@@ -33,6 +33,10 @@ class Normal(Likelihood):
     def known_scale(self) -> tuple[str, float] | None:
         return ("sigma", float(self.sigma.value)) if isinstance(self.sigma, Known) else None
 
+    @property
+    def more_spread(self) -> str:
+        return "a larger sigma, or one that is learnt, sigma=nz.free()" if self.known_scale else super().more_spread
+
     def log_kernel(self, x: Array, mean: Array, values: Values) -> Array:
         sigma = self.sigma.resolve(values)
         return -0.5 * ((x - mean) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
