@@ -16,7 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.models.hyperparameters import ACTIVATIONS, WEIGHTS
 from nmf_zoo.models.inputs import Inputs
-from nmf_zoo.models.offsets import Outer, PerCell
+from nmf_zoo.models.offsets import OuterProduct, PerCell
 from nmf_zoo.options import check_types, names_checked
 
 OF_DATA = 1.0  # the mean of X where there are no data
@@ -188,7 +188,7 @@ def mean_of_data(inputs: Inputs) -> float:
     if seen is None or not seen.values.any():
         return OF_DATA
     n_cells = inputs.shape[0] * inputs.shape[1] if seen.is_complete and seen.is_sparse else seen.values.size
-    if isinstance(exposure, Outer):
+    if isinstance(exposure, OuterProduct):
         unit = np.mean(exposure.of_features) * np.mean(exposure.of_samples)
     else:
         unit = np.mean(exposure.values if isinstance(exposure, PerCell) else 1.0 if exposure is None else exposure)

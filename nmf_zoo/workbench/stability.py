@@ -24,10 +24,10 @@ from nmf_zoo.reading import read
 from nmf_zoo.results.groups import plain_attrs
 from nmf_zoo.results.posterior import Draw
 from nmf_zoo.runtime.arguments import check_counts, entropy_of
-from nmf_zoo.runtime.checkpoint import Checkpoint, Part
+from nmf_zoo.runtime.checkpoint import Checkpoint, RunFiles
 from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.runtime.jobs import Job, Jobs
-from nmf_zoo.runtime.state_patterns import Cells
+from nmf_zoo.runtime.state_patterns import ArrayPattern
 from nmf_zoo.structure import Array, Factorisation
 from nmf_zoo.workbench.evidence import require_method
 from nmf_zoo.workbench.holdout import METHOD, SPLIT, Holdout, cell_scores, fitted_draws, hold_out, thinned_scores
@@ -200,7 +200,7 @@ class _Replicates:
 
     def _fit(self, structure: Factorisation, job: Job) -> _Fit:
         key, scores = child(job.key, SPLIT), np.empty(0)
-        means = _Means()
+        means = _RunningMeans()
         if self.replicates == "holdout":
             split = hold_out(structure, self.method.share, key)
             draws = means.of(fitted_draws(split.training, self.method, None, job))
@@ -225,7 +225,7 @@ class _Shelf:
     def load(self, number: int) -> _Fit | None:
         part, (rank, _) = self._part(number), self._items[number]
         shape = self._structures[rank].shape[0], rank
-        saved = None if part is None else part.load({"W": Cells("f", shape), **dict.fromkeys(NUMBERS, float)})
+        saved = None if part is None else part.load({"W": ArrayPattern("f", shape), **dict.fromkeys(NUMBERS, float)})
         if saved is None:
             return None
         return _Fit(saved.tree["W"], **{name: saved.tree[name] for name in NUMBERS}, status="complete")
@@ -235,12 +235,12 @@ class _Shelf:
         if part is not None and fit.W is not None:
             part.save({"W": fit.W, **{name: getattr(fit, name) for name in NUMBERS}}, {})
 
-    def _part(self, number: int) -> Part | None:
+    def _part(self, number: int) -> RunFiles | None:
         rank, restart = self._items[number]
         return self._folders[rank].part(restart) if rank in self._folders else None
 
 
-class _Means:
+class _RunningMeans:
     """Means of W and H over draws that pass by."""
 
     def __init__(self) -> None:

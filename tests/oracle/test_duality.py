@@ -84,10 +84,10 @@ def test_a_gap_without_the_background_is_seen(monkeypatch):
     """Planted: theta . offset left out of the dual, which is then no bound."""
     right = duality.poisson_gap
 
-    def wrong(structure, which, u, v, pull):
+    def wrong(structure, which, u, v, penalty):
         rows, cols, x = duality.nonzero_cells(structure)
         mean = structure.mean_at(v, u.T, rows, cols)
-        return right(structure, which, u, v, pull) - float(np.sum(x / mean) * 0.1)
+        return right(structure, which, u, v, penalty) - float(np.sum(x / mean) * 0.1)
 
     monkeypatch.setattr("nmf_zoo.inference.counts.em.poisson_gap", wrong)
     with pytest.raises(AssertionError):

@@ -47,7 +47,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import InputError, RunFailed
-from nmf_zoo.inference.counts.sweeps import make_side_room, make_sides, weight_arrays
+from nmf_zoo.inference.counts.sweeps import make_side_workspace, make_sides, weight_arrays
 from nmf_zoo.inference.evidence.bridging import effective_share
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method, has_evidence
 from nmf_zoo.inference.shared.conjugate import Conjugate, conjugates, draw_given_cells, draw_hyperpriors, rates_of
@@ -57,14 +57,14 @@ from nmf_zoo.inference.shared.start import start_hyperparameters
 from nmf_zoo.kernels.counts.joint import WeightArrays
 from nmf_zoo.kernels.evidence.tempering import (
     Pace,
-    Population,
-    Scratch,
     SideScratch,
-    Target,
+    TemperedPopulation,
+    TemperedTarget,
+    TemperingWorkspace,
     draw_from_prior,
     move_chains,
 )
-from nmf_zoo.kernels.hmc.adaptation import Side, to_blocks
+from nmf_zoo.kernels.hmc.adaptation import CountSide, to_blocks
 from nmf_zoo.kernels.hmc.poisson_rows import Stride
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.kernels.random.resampling import resample
@@ -91,7 +91,7 @@ class SMCProblem:
     weights: WeightArrays
     priors: PriorCells
     by_component: tuple[Array, ...]
-    sides: tuple[Side, Side]
+    sides: tuple[CountSide, CountSide]
     constant: float
     conjugates: dict[str, Conjugate]
 
@@ -127,38 +127,40 @@ def first_paces(problem: SMCProblem) -> tuple[Pace, Pace]:
     return W, H
 
 
-def _first_pace(side: Side) -> Pace:
+def _first_pace(side: CountSide) -> Pace:
     blocks, _, width = side.prior_rate.shape
     return Pace(np.full((blocks, width), FIRST_STEP), np.array([math.ceil(PATH / FIRST_STEP)]))
 
 
-def target_at(problem: SMCProblem, temperature: float) -> Target:
+def target_at(problem: SMCProblem, temperature: float) -> TemperedTarget:
     """The target at a temperature."""
     structure = problem.structure
     W, H = (_heated(side, temperature) for side in problem.sides)
     draws = not structure.W.is_fixed, not structure.H.is_fixed
     layout = problem.layout
-    return Target(np.array([temperature]), draws, layout, problem.weights, problem.priors, problem.by_component, (W, H))
+    return TemperedTarget(
+        np.array([temperature]), draws, layout, problem.weights, problem.priors, problem.by_component, (W, H)
+    )
 
 
-def _heated(side: Side, temperature: float) -> Side:
+def _heated(side: CountSide, temperature: float) -> CountSide:
     data = side.data
     layout = data.layout._replace(values=temperature * data.layout.values)
     return side._replace(data=data._replace(grid=temperature * data.grid, layout=layout))
 
 
-def empty_population(problem: SMCProblem, n_particles: int) -> Population:
-    """Room for particles; a known factor stands in all of them."""
+def empty_population(problem: SMCProblem, n_particles: int) -> TemperedPopulation:
+    """Scratch for particles; a known factor stands in all of them."""
     (n_features, n_samples), rank = problem.structure.shape, problem.structure.rank
     W, Ht = np.empty((n_particles, n_features, rank)), np.empty((n_particles, n_samples, rank))
     if problem.structure.W.is_fixed:
         W[:] = problem.structure.W.prior.value
     if problem.structure.H.is_fixed:
         Ht[:] = problem.structure.H.prior.value.T
-    return Population(W, Ht, np.empty(n_particles))
+    return TemperedPopulation(W, Ht, np.empty(n_particles))
 
 
-def require_room(structure: Factorisation, n_particles: int, at_once: int) -> None:
+def require_memory_of_particles(structure: Factorisation, n_particles: int, at_once: int) -> None:
     """Refuse more particles than memory holds, two populations for each of the runs ``at_once``."""
     needed = 2 * 8.0 * at_once * n_particles * (sum(structure.shape) * structure.rank + 1)
     names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
@@ -169,7 +171,9 @@ def require_room(structure: Factorisation, n_particles: int, at_once: int) -> No
         raise InputError("particles", got, f"less than 80% of the memory, {there / 2**30:.1f} GiB", "take fewer")
 
 
-def draw_prior(problem: SMCProblem, population: Population, workers: Workers, key: np.uint64) -> dict[str, Array]:
+def draw_prior(
+    problem: SMCProblem, population: TemperedPopulation, workers: Workers, key: np.uint64
+) -> dict[str, Array]:
     """Overwrite a population with draws from the prior; those of the hyperparameters."""
     target, paces, n = target_at(problem, 0.0), first_paces(problem), len(population.W)
     values = draw_hyperpriors(problem.conjugates, n, generator_of(child(key, n)))
@@ -193,7 +197,9 @@ def rates_at(problem: SMCProblem, values: Mapping[str, Array], n: int) -> Rates 
     return Rates(W, H)
 
 
-def with_rates(target: Target, rates: Rates | None, first: int, last: int) -> Iterator[tuple[Target, int, int]]:
+def with_rates(
+    target: TemperedTarget, rates: Rates | None, first: int, last: int
+) -> Iterator[tuple[TemperedTarget, int, int]]:
     """(a target, from which one, to which it holds): that of all, or one after the other with its own rates."""
     if rates is None:
         yield target, first, last
@@ -215,9 +221,9 @@ def with_rates(target: Target, rates: Rates | None, first: int, last: int) -> It
 
 def move(
     problem: SMCProblem,
-    target: Target,
+    target: TemperedTarget,
     paces: tuple[Pace, Pace],
-    populations: tuple[Population, Population],
+    populations: tuple[TemperedPopulation, TemperedPopulation],
     ancestors: Array,
     workers: Workers,
     key: np.uint64,
@@ -237,9 +243,9 @@ def move(
 
 def move_with_hyperparameters(
     problem: SMCProblem,
-    target: Target,
+    target: TemperedTarget,
     paces: tuple[Pace, Pace],
-    populations: tuple[Population, Population],
+    populations: tuple[TemperedPopulation, TemperedPopulation],
     values: Mapping[str, Array],
     ancestors: Array,
     workers: Workers,
@@ -251,7 +257,7 @@ def move_with_hyperparameters(
     """
     before, after = populations
     n_chains, n = len(ancestors), len(after.W)
-    now = Population(before.W[ancestors], before.Ht[ancestors], before.log_likelihood[ancestors])
+    now = TemperedPopulation(before.W[ancestors], before.Ht[ancestors], before.log_likelihood[ancestors])
     then = empty_population(problem, n_chains)
     own = {name: value[ancestors] for name, value in values.items()}
     moved = {name: np.empty_like(value) for name, value in values.items()}
@@ -278,17 +284,17 @@ def move_with_hyperparameters(
     return accepted, moved
 
 
-def _cells(problem: SMCProblem, population: Population) -> list[tuple[Factor, Array]]:
+def _cells(problem: SMCProblem, population: TemperedPopulation) -> list[tuple[Factor, Array]]:
     """Factors with gamma priors, and their cells in every particle."""
     sides = zip(two_sides(problem.structure), (population.W, population.Ht), strict=True)
     return [(side.factor, side.turn(array)) for side, array in sides if side.is_gamma]
 
 
-def make_scratch(problem: SMCProblem, paces: tuple[Pace, Pace]) -> Scratch:
+def make_scratch(problem: SMCProblem, paces: tuple[Pace, Pace]) -> TemperingWorkspace:
     (n_features, n_samples), rank = problem.structure.shape, problem.structure.rank
     shapes = problem.priors.shape_w, problem.priors.shape_h
     W, H = (_side_scratch(*arguments) for arguments in zip(problem.sides, shapes, paces, strict=True))
-    return Scratch(
+    return TemperingWorkspace(
         (W, H),
         np.empty((n_features, rank)),
         np.empty((n_samples, rank)),
@@ -299,11 +305,11 @@ def make_scratch(problem: SMCProblem, paces: tuple[Pace, Pace]) -> Scratch:
     )
 
 
-def _side_scratch(side: Side, shape: Array, pace: Pace) -> SideScratch:
-    room = make_side_room(side, shape)
+def _side_scratch(side: CountSide, shape: Array, pace: Pace) -> SideScratch:
+    workspace = make_side_workspace(side, shape)
     blocks, rank, width = side.prior_rate.shape
     stride = Stride(np.ones((blocks, rank, width)), np.zeros((blocks, rank, rank, width)), pace.step, pace.length)
-    return SideScratch(room.rows, stride, room.block, np.empty(shape.shape), np.zeros((blocks, width)))
+    return SideScratch(workspace.rows, stride, workspace.block, np.empty(shape.shape), np.zeros((blocks, width)))
 
 
 def adapt(problem: SMCProblem, paces: tuple[Pace, Pace], moved: Moved) -> None:
@@ -324,7 +330,7 @@ def mean_acceptance(problem: SMCProblem, moved: Moved) -> tuple[float, float]:
     return W, H
 
 
-def variables(problem: SMCProblem, population: Population, which: Array) -> dict[str, Array]:
+def variables(problem: SMCProblem, population: TemperedPopulation, which: Array) -> dict[str, Array]:
     """The model's variables at some of the particles."""
     sides = zip(two_sides(problem.structure), (population.W[which], population.Ht[which]), strict=True)
     return {side.factor.name: np.array(side.as_variable(array)) for side, array in sides if not side.is_fixed}
@@ -389,7 +395,7 @@ class State:
 
     Attributes
     ----------
-    population, spare : the particles, and room for the next ones
+    population, spare : the particles, and scratch for the next ones
     lineages : from whom the particles descend; None before the first stage
     paces : of W's and H's trajectories
     temperature, log_evidence : reached so far
@@ -397,8 +403,8 @@ class State:
     stages : what was reported
     """
 
-    population: Population
-    spare: Population
+    population: TemperedPopulation
+    spare: TemperedPopulation
     lineages: Lineages | None
     paces: tuple[Pace, Pace]
     temperature: float
@@ -486,7 +492,7 @@ def _percent(stages: list[Stage]) -> int:
 
 def estimate(structure: Factorisation, options: SMC, run: EvidenceRun) -> Estimate:
     """One run for each chain; those that Ctrl-C cut short are left out."""
-    require_room(structure, options.particles, max(1, min(run.chains, run.cores)))
+    require_memory_of_particles(structure, options.particles, max(1, min(run.chains, run.cores)))
     problem = prepare(structure)
 
     def one(job: Job) -> tuple[State, dict[str, Array]] | None:
@@ -507,10 +513,10 @@ def estimate(structure: Factorisation, options: SMC, run: EvidenceRun) -> Estima
 
 
 def _draws(problem: SMCProblem, options: SMC, state: State) -> dict[str, Array]:
-    """Particles of the last stage, evenly over its chains; room for the others is given back."""
+    """Particles of the last stage, evenly over its chains; memory of the others is given back."""
     which = np.arange(options.kept) * options.particles // max(options.kept, 1)
     draws = variables(problem, state.population, which) | {name: own[which] for name, own in state.values.items()}
-    state.population = state.spare = Population(*(np.empty(0) for _ in Population._fields))
+    state.population = state.spare = TemperedPopulation(*(np.empty(0) for _ in TemperedPopulation._fields))
     return draws
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from nmf_zoo.kernels.compile import kernel
 from nmf_zoo.kernels.counts.gibbs import draw_scales, move_shears
 from nmf_zoo.kernels.counts.joint import WeightArrays, dot, dot_log, weigh_features, weigh_samples
-from nmf_zoo.kernels.counts.sweeps import apply_scales, pull_of_components
-from nmf_zoo.kernels.hmc.adaptation import Side, from_blocks, to_blocks, turn
+from nmf_zoo.kernels.counts.sweeps import apply_scales, set_rates_of_components
+from nmf_zoo.kernels.hmc.adaptation import CountSide, from_blocks, to_blocks, turn
 from nmf_zoo.kernels.hmc.mass import set_strides
 from nmf_zoo.kernels.hmc.poisson_rows import FactorRows, RowWorkspace, Stride, move_rows
 from nmf_zoo.kernels.numerics.arrays import copy_table, flat
@@ -27,7 +27,7 @@ ORBIT_EVERY = 2  # sweeps, whose trajectories move along the orbit themselves if
 SMALLEST = 1e-300  # of a mean: below it the logarithm is taken of this
 
 
-class Target(NamedTuple):
+class TemperedTarget(NamedTuple):
     """What all particles share at one temperature.
 
     Attributes
@@ -45,10 +45,10 @@ class Target(NamedTuple):
     weights: WeightArrays
     priors: Any
     by_component: Any
-    sides: tuple[Side, Side]
+    sides: tuple[CountSide, CountSide]
 
 
-class Population(NamedTuple):
+class TemperedPopulation(NamedTuple):
     """Particles: W (n, F, K), Ht (n, N, K), log_likelihood (n,) but for a constant."""
 
     W: np.ndarray
@@ -64,7 +64,7 @@ class Pace(NamedTuple):
 
 
 class SideScratch(NamedTuple):
-    """Room of one factor's rows, and sums of their acceptance (blocks, width)."""
+    """Scratch of one factor's rows, and sums of their acceptance (blocks, width)."""
 
     rows: FactorRows
     stride: Stride
@@ -73,8 +73,8 @@ class SideScratch(NamedTuple):
     accepted: np.ndarray
 
 
-class Scratch(NamedTuple):
-    """Room of one chunk of chains: both sides', W (F, K), Ht (N, K) and turned, scale (3, K), means (non-zeros,)."""
+class TemperingWorkspace(NamedTuple):
+    """Scratch of one chunk of chains: both sides', W (F, K), Ht (N, K) and turned, scale (3, K), means (non-zeros,)."""
 
     sides: tuple[SideScratch, SideScratch]
     W: np.ndarray
@@ -159,8 +159,8 @@ def _move_side(side, factor, other, scratch, key):
 def move_along_orbit(target, scratch, key):
     """Scale and shear the particle in ``scratch``: they draw from the prior where the likelihood is the same."""
     priors, W, Ht, turned = target.priors, scratch.W, scratch.Ht, target.by_component
-    pull_of_components(scratch.scale[1], priors.rate_w, W)
-    pull_of_components(scratch.scale[2], priors.rate_h, Ht)
+    set_rates_of_components(scratch.scale[1], priors.rate_w, W)
+    set_rates_of_components(scratch.scale[2], priors.rate_h, Ht)
     draw_scales(scratch.scale[0], priors.tilt, scratch.scale[1], scratch.scale[2], fold(key, SCALES))
     apply_scales(W, Ht, scratch.scale[0])
     if W.shape[1] > 1:

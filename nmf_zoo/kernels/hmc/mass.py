@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 
 from nmf_zoo.kernels.compile import in_lanes, kernel
-from nmf_zoo.kernels.hmc.poisson_rows import add_curvature, add_plain_curvature, pull
+from nmf_zoo.kernels.hmc.poisson_rows import add_curvature, add_plain_curvature, gradient_of_counts
 from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.special import to_free
 
@@ -25,33 +25,33 @@ RIDGE = 0.25  # what the coordinates' own bend holds, at the least
 
 
 @kernel
-def set_strides(data, other, rows, stride, room, prior_rate):
+def set_strides(data, other, rows, stride, workspace, prior_rate):
     """Overwrite scale and root of a stride for all blocks; ``prior_rate`` (blocks, K, width)."""
     for block in range(rows.values.shape[0]):
         shape, rate = rows.shape[block], rows.rate[block]
-        _climb(data, other, block, shape, rate, room)
+        _climb(data, other, block, shape, rate, workspace)
         scale, root = stride.scale[block], stride.root[block]
         scale[:] = 0.0
-        add_plain_curvature(data, other, block, room.means, scale)
+        add_plain_curvature(data, other, block, workspace.means, scale)
         _set_scales(scale, shape, prior_rate[block], rate)
-        to_free(room.u, room.slope, room.v, scale)
+        to_free(workspace.u, workspace.slope, workspace.v, scale)
         root[:] = 0.0
-        add_curvature(data, other, block, room.means, room.slope, root)
-        _add_prior_curvature(root, room.slope, room.v, shape)
+        add_curvature(data, other, block, workspace.means, workspace.slope, root)
+        _add_prior_curvature(root, workspace.slope, workspace.v, shape)
         _factor(root)
         _invert(root)
 
 
 @kernel
-def _climb(data, other, block, shape, rate, room):
-    """room.v and room.means: near the peak of the rows' conditionals, by EM."""
-    v = room.v
+def _climb(data, other, block, shape, rate, workspace):
+    """workspace.v and workspace.means: near the peak of the rows' conditionals, by EM."""
+    v = workspace.v
     copy_table(v, shape)
     _divide(v, rate)
     for _ in range(EM_STEPS):
-        pull(data, other, block, v, room.means, room.gradient)
-        _update(v, room.gradient, shape, rate)
-    pull(data, other, block, v, room.means, room.gradient)
+        gradient_of_counts(data, other, block, v, workspace.means, workspace.gradient)
+        _update(v, workspace.gradient, shape, rate)
+    gradient_of_counts(data, other, block, v, workspace.means, workspace.gradient)
 
 
 # -- elementwise work in SIMD lanes ----------------------------------------------------------------------------------
@@ -65,10 +65,10 @@ def _divide(v, rate):
 
 
 @in_lanes
-def _update(v, pulls, shape, rate):
+def _update(v, gradient, shape, rate):
     for k in range(v.shape[0]):
         for b in range(v.shape[1]):
-            v[k, b] = (shape[k, b] + v[k, b] * pulls[k, b]) / rate[k, b]
+            v[k, b] = (shape[k, b] + v[k, b] * gradient[k, b]) / rate[k, b]
 
 
 @in_lanes

@@ -20,7 +20,7 @@ def stride(x, u, offset, shape, rate, prior_rate):
     """(scale (K,), root (K, K)) of a row with counts x (C,), from everything but the row itself."""
     v = shape / rate
     for _ in range(EM_STEPS):
-        v = (shape + v * naive_rows.pull(x, u, offset, v)[1]) / rate
+        v = (shape + v * naive_rows.gradient_of_counts(x, u, offset, v)[1]) / rate
     plain = np.diag(naive_rows.curvature(x, u, offset, v, np.ones(len(v)))) + prior_rate**2 / shape
     scale = 1 / np.sqrt(plain)
     slope = scale * -np.expm1(-v / scale)
