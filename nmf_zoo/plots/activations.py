@@ -8,11 +8,21 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo.errors import not_one_of
-from nmf_zoo.plots.figure import ACCENT, INK, as_text, clear_frame, intervals, make_figure, name_row, what_is_drawn
+from nmf_zoo.plots.figure import (
+    ACCENT,
+    INK,
+    PLACES,
+    as_text,
+    clear_frame,
+    intervals,
+    make_figure,
+    name_row,
+    use_dates,
+    what_is_drawn,
+)
 from nmf_zoo.plots.groups import Groups, draw_headings, read_groups
 from nmf_zoo.results.components import component_sizes
 
-PLACES = "iufM"  # kinds of labels that are places on an axis: numbers, dates and times
 MOST_POINTS = 4000  # of a line: more samples are drawn as means over equal stretches
 MOST_BARS = 60  # samples that are drawn as points with intervals: more become a line with a band, or are sorted
 ORDERS = ("auto", "given", "size")
@@ -154,11 +164,7 @@ def _scale_of(axes: Any, mean: np.ndarray, scale: str) -> None:
 def _label_samples(axes: Any, labels: np.ndarray, order: np.ndarray | None) -> None:
     """Dates in few words; names where samples have some, every so-manieth where there is no room for all."""
     if order is None and labels.dtype.kind == "M":
-        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
-        locator = AutoDateLocator()
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        use_dates(axes.xaxis)
     elif order is not None or not _are_places(labels):
         shown = np.arange(len(labels)) if order is None else order
         few = np.arange(0, len(shown), -(-len(shown) // MOST_BARS))

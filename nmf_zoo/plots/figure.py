@@ -10,6 +10,7 @@ import numpy as np
 from nmf_zoo.errors import InputError
 from nmf_zoo.results.posterior import INTERVAL
 
+PLACES = "iufM"  # kinds of labels that are places on an axis: numbers, dates and times
 INK, ACCENT = "#22304a", "#c4552d"
 # Okabe and Ito's, told apart by all eyes: for lines that are of equal standing, such as chains.
 COLOURS: tuple[str, ...] = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -43,6 +44,15 @@ def intervals(draws: Any) -> tuple[np.ndarray, np.ndarray]:
 def what_is_drawn(n_draws: int) -> str:
     """What a mark and its line are: a point estimate has no interval."""
     return "posterior mean and 90% interval" if n_draws > 1 else "point estimate"
+
+
+def use_dates(axis: Any) -> None:
+    """Dates in few words."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator()
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(ConciseDateFormatter(locator))
 
 
 def clear_frame(axes: Any) -> None:

@@ -139,6 +139,17 @@ def test_what_can_not_be_drawn_is_one_line(how, message):
         nz.plot_activations(named(20), **how)
 
 
+def test_a_filter_has_dates_on_its_axis():
+    days = pd.date_range("2021-03-01", periods=8, freq="D")
+    X = pd.DataFrame(RNG.poisson(4.0, (3, 8)), columns=days)
+    model = nz.hmm_nmf(X, 2, chain=nz.LogNormalAR(0.0, 0.9, 0.3), background=0.1)
+    engine = nz.ParticleEM(particles=20, proposal="bootstrap")
+    figure = nz.plot_filter(nz.fit(model=model, engine=engine, max_iter=1, draws=2, tol=0, random_seed=1, quiet=True))
+    np.testing.assert_array_equal(figure.axes[0].lines[0].get_xdata(), days.to_numpy())
+    check_words(figure)
+    assert "2021-Mar" in figure.axes[-1].xaxis.get_offset_text().get_text()
+
+
 def test_collisions_are_seen():
     """What looks for them finds a planted one, and a text that is cut off."""
     from matplotlib.figure import Figure
