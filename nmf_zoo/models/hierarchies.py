@@ -128,8 +128,13 @@ class ARD:
         """With the relevances' moments E[W H] = K E[r^2], or K (2 / pi) E[r] of half-normal cells with variance r."""
         mean = mean_of_data(inputs) / inputs.rank
         if self.is_half_normal:
-            return (self.shape - 1) * mean * np.pi / 2
-        return np.sqrt((self.shape - 1) * (self.shape - 2) * mean)
+            scale = (self.shape - 1) * mean * np.pi / 2
+        else:
+            scale = np.sqrt((self.shape - 1) * (self.shape - 2) * mean)
+        if not np.finfo(float).tiny <= scale < np.inf:  # its reciprocal, which the prior takes, would be no number
+            do = "change their unit, or give nz.ARD(scale=...)"
+            raise InputError("X", f"data for which the prior's scale is {scale:g}", "one from 1e-307 to 1e308", do)
+        return scale
 
     def half_normal(self, relevance: TensorVariable) -> dict[str, TensorVariable]:
         """The parameter of ``pm.HalfNormal``, of what `declare` gives."""

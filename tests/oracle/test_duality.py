@@ -50,6 +50,13 @@ def test_sparse_data_have_the_same(name):
     assert abs(gap) < 1e-5
 
 
+def test_slopes_next_to_nothing_limit_nothing():
+    """A background of 1e12 leaves slopes of 1e-300, over which a rate is beyond all numbers."""
+    model = nz.gamma_nmf(np.full((2, 3), 60), 2, known=np.full((2, 2), 1e-300), background=1e12, beta_h=1e20)
+    found = nz.fit(model=model, engine="em", max_iter=1, tol=0, random_seed=1, quiet=True, search=None)
+    assert np.isfinite(group(found, "fit")["duality_gap"].to_numpy()[0])
+
+
 LISTED = scipy.sparse.coo_array(np.where(MASK, X, 0))
 
 

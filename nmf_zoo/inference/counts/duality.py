@@ -53,7 +53,7 @@ def poisson_gap(structure: Factorisation, which: int, u: Array, v: Array, penalt
     if penalty.curve is not None:
         dual = np.sum(x - xlogy(x, mean)) - np.sum(x / mean * offset) + _least(linear - slopes, penalty.curve, power)
         return float(primal + np.sum(penalty.curve * u**2) / 2 - dual)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         limits = np.where(slopes > 0, linear * np.where(power > 0, INSIDE, 1.0) / slopes, np.inf)
     scale = np.minimum(limits.min(axis=1), 1.0)
     slack = linear - scale[:, None] * slopes
