@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from nmf_zoo.results.run_attributes import COVERAGE
+from nmf_zoo.results.groups import COVERAGE
 
 ERRORS = 3.0  # standard errors of a share, beyond which it is no chance
 ENOUGH = 0.05  # a share of the cells that is worth a word

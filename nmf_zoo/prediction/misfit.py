@@ -18,8 +18,8 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
+from nmf_zoo.results.groups import COVERAGE
 from nmf_zoo.results.posterior import INTERVAL, open_posterior
-from nmf_zoo.results.run_attributes import COVERAGE
 from nmf_zoo.runtime.arguments import needed_shapes
 from nmf_zoo.structure import Array, Cells, Factorisation, slices
 

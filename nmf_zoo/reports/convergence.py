@@ -23,8 +23,9 @@ from nmf_zoo.reports.page import advice, facts, heading, paragraph, picture, tab
 from nmf_zoo.reports.source import Source
 from nmf_zoo.results.beginnings import search_group
 from nmf_zoo.results.component_order import REPORT
+from nmf_zoo.results.groups import COVERAGE
 from nmf_zoo.results.modes import describe_modes, weighed_modes
-from nmf_zoo.results.run_attributes import COVERAGE, GRAPH, MODEL
+from nmf_zoo.results.run_attributes import GRAPH, MODEL
 
 PACKAGES = ("pymc", "arviz", "numba", "numpy", "xarray")
 LIBRARY = ("inference_library", "inference_library_version")

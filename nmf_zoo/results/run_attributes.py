@@ -12,7 +12,6 @@ from nmf_zoo.reading.drawing import graph_to_text, make_graph
 from nmf_zoo.structure import Factorisation
 
 MODEL, GRAPH = "model", "model_graph"
-COVERAGE = "coverage"  # whether the data lie where the model expects them, see prediction/misfit.py
 MOST_TEXT = 8000  # characters of an attribute on the model: files hold attributes of up to 64 kB
 
 
