@@ -17,6 +17,7 @@ from tests.sizes import size
 from tests.statistical.enumeration import Case
 from tests.statistical.exact_evidence import exact_log_evidence
 from tests.statistical.gates import check_means
+from tests.statistical.judged import judges
 from tests.structures import gamma, model
 
 pytestmark = pytest.mark.statistical
@@ -70,6 +71,7 @@ def runs_of(problem, n_runs, options=OPTIONS, step=None):
     return np.array(found).T
 
 
+@judges(lambda problem, exact, n_runs=RUNS, step=None: n_runs)
 def check(problem, exact, n_runs=RUNS, step=None):
     """The mean of p(X) within 4 standard errors of exact, and runs spread as they say of themselves."""
     values, own = runs_of(problem, n_runs, step=step)

@@ -20,6 +20,7 @@ from tests.runs import fit
 from tests.sizes import size
 from tests.statistical.enumeration import Case
 from tests.statistical.exact_evidence import exact_log_evidence
+from tests.statistical.judged import judges
 from tests.structures import gamma, model, unknown
 
 pytestmark = pytest.mark.statistical
@@ -87,6 +88,7 @@ def runs_of(structure):
     return found
 
 
+@judges(lambda *_: RUNS)
 def check(structure, exact):
     """The mean of p(X), and of log u weighed by it, within 4 standard errors of exact."""
     (log_p, means), runs = exact, runs_of(structure)
