@@ -35,6 +35,8 @@ from nmf_zoo.inference.nuts import NUTS
 from nmf_zoo.inference.powers.online_em import SimulatedOnlineEM
 from nmf_zoo.inference.registry import register_engine, register_likelihood
 from nmf_zoo.interfaces.annotated import tl
+from nmf_zoo.interfaces.blocks import open_blocks
+from nmf_zoo.interfaces.blocks.store import write_blocks
 from nmf_zoo.interfaces.compiling import compile
 from nmf_zoo.interfaces.pymc_sampler import PyMCSampler
 from nmf_zoo.interfaces.step_methods import ConjugateGibbs
@@ -67,6 +69,7 @@ from nmf_zoo.results.means import moments
 from nmf_zoo.runtime.stopping import Step
 from nmf_zoo.search.options import Search
 from nmf_zoo.streaming.stream import resume_stream, stream
+from nmf_zoo.verbs.block_source import Samples
 from nmf_zoo.verbs.projection import project, projection_model
 from nmf_zoo.verbs.sample_and_fit import fit, sample
 from nmf_zoo.workbench.bounds import RankBound
@@ -101,6 +104,9 @@ __all__ = [
     "check",
     "sample",
     "fit",
+    "Samples",
+    "open_blocks",
+    "write_blocks",
     "Step",
     "Search",
     "EM",

@@ -15,6 +15,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,9 @@ def file_of(name: str) -> str:
 
 
 def costliest_first(names: Iterable[str]) -> list[int]:
-    """An order of tests: files by what they cost, tests of a file as they stand."""
+    """An order of tests: files by what they cost, unknown ones first; tests of a file as they stand."""
     files, names = kept()["files"], list(names)
-    return sorted(range(len(names)), key=lambda i: (-files.get(file_of(names[i]), 0), file_of(names[i]), i))
+    return sorted(range(len(names)), key=lambda i: (-files.get(file_of(names[i]), inf), file_of(names[i]), i))
 
 
 def main() -> None:
@@ -97,7 +98,7 @@ def main() -> None:
             print(f"{cost:8.2f}  {name}")
     if given.keep:
         found = {
-            "files": {name: round(cost) for name, cost in sorted(files.items()) if round(cost)},
+            "files": {name: round(cost) for name, cost in sorted(files.items())},
             "tests": {name: round(cost) for name, cost in sorted(tests.items()) if cost > LONG},
         }
         COSTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -17,8 +17,8 @@ from pytensor.scalar import Pow, Reciprocal, TrueDiv
 from nmf_zoo.distributions import RealPoisson, SparsePoisson
 from nmf_zoo.distributions.counts import NO_BACKGROUND, NO_EXPOSURE, is_constant
 from nmf_zoo.errors import UnreadableModel
-from nmf_zoo.reading.graph import ModelGraph, View, as_scalar_source, is_elemwise, known_value, name_of, spell
-from nmf_zoo.reading.hyperparameters import as_parameter
+from nmf_zoo.reading.cell_parameters import read_cell_parameter
+from nmf_zoo.reading.graph import ModelGraph, is_elemwise, known_value, name_of, spell
 from nmf_zoo.reading.offsets import read_offsets
 from nmf_zoo.reading.products import (
     PRODUCTS,
@@ -31,7 +31,7 @@ from nmf_zoo.reading.products import (
     split_index,
 )
 from nmf_zoo.reading.registry import distribution_name, find, names, parameters
-from nmf_zoo.structure import Data, Dense, Exponential, Known, Likelihood, Listed, Normal, Parameter, Poisson
+from nmf_zoo.structure import CellParameter, Data, Dense, Exponential, Likelihood, Listed, Normal, Poisson
 
 Array = np.ndarray
 
@@ -47,7 +47,7 @@ class Observation:
     mean : of the whole matrix
     cells : the listed cells, or None for a whole matrix
     is_complete : of a sparse likelihood, whether unlisted cells are zeros (True) or missing (False); else None
-    parameters : of the likelihood beside the mean, by field: positive, one value or one free variable for all cells
+    parameters : of the likelihood beside the mean, by field: positive (:mod:`nmf_zoo.reading.cell_parameters`)
     options : fields of the likelihood that are known here
     """
 
@@ -157,25 +157,15 @@ def read_likelihood(
     offsets = read_offsets(name, seen.mean, seen.cells, shape, cells)
     if isinstance(data, Dense) and data.mask is None:  # every cell was listed
         offsets = {role: own.table() if isinstance(own, Listed) else own for role, own in offsets.items()}
-    parameters = {role: read_parameter(graph, name, role, variable) for role, variable in seen.parameters.items()}
+    parameters = read_parameters(graph, seen, shape)
     arguments: dict[str, Any] = {**offsets, **parameters, **seen.options}
     return seen.likelihood(name=name, **arguments)
 
 
-def read_parameter(graph: ModelGraph, name: str, role: str, variable: Variable) -> Parameter:
-    """A parameter beside the mean: one for all cells, known or a free variable."""
-    source = as_scalar_source(variable)
-    if source is None and ModelGraph.is_known(variable) and known_value(variable).size == 1:
-        return positive_parameter(name, role, known_value(variable))
-    found = None if source is None else as_parameter(graph, View.of(source), False)
-    if found is None:
-        expected = "one known value or one free variable, the same for all cells"
-        raise UnreadableModel(name, f"{role} = {spell(variable)}", expected, f"use a scalar {role}, or use pm.sample")
-    return positive_parameter(name, role, found.value) if isinstance(found, Known) else found
-
-
-def positive_parameter(name: str, role: str, value: Array) -> Known:
-    value = np.asarray(value, dtype=np.float64).reshape(())
-    if not (value > 0 and np.isfinite(value)):
-        raise UnreadableModel(name, f"{role} = {value}", "a finite number > 0", f"check {role}")
-    return Known(value=value)
+def read_parameters(graph: ModelGraph, seen: Observation, shape: tuple[int, int]) -> dict[str, CellParameter]:
+    """The parameters beside the mean, by role, of a likelihood of an (F, N) matrix or of its listed cells."""
+    cells = None if seen.cells is None else seen.cells.rows_and_cols()
+    return {
+        role: read_cell_parameter(graph, (seen.name, role), variable, shape, cells)
+        for role, variable in seen.parameters.items()
+    }

@@ -247,10 +247,11 @@ def resolve(engine: Any, structure: Factorisation) -> tuple[Any, Any]:
 def cell_scores(split: Split, draws: Iterator[Draw]) -> Array:
     """log p(x | the others) of each held-out cell, (cells,)."""
     structure, x = split.tested, split.values
-    constants, total, n_draws = structure.likelihood.log_constant(x), np.full(len(x), -np.inf), 0
+    law = structure.likelihood_at(split.rows, split.cols)
+    constants, total, n_draws = law.log_constant(x), np.full(len(x), -np.inf), 0
     for draw in draws:
         mean = mean_at(structure, draw, split.rows, split.cols)
-        total = np.logaddexp(total, structure.likelihood.log_density(x, mean, draw.values, constants))
+        total = np.logaddexp(total, law.log_density(x, mean, draw.values, constants))
         n_draws += 1
     return total - np.log(n_draws)
 

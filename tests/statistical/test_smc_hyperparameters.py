@@ -155,6 +155,7 @@ def test_vbs_bound_is_below(prior):
 
 @pytest.mark.parametrize("prior", ["hpf", "ard"])
 def test_draws_are_those_of_gibbs(prior):
+    """Long: runs of particles and chains, both with unknown hyperparameters."""
     declared = nz.gamma_nmf(X, 2, prior=prior)
     drawn = nz.sample(model=declared, engine=nz.SMC(particles=1000), draws=1000, chains=4, random_seed=1, quiet=True)
     gibbs = nz.sample(model=declared, draws=2000, tune=500, chains=4, start="random", random_seed=1, quiet=True)

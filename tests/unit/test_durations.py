@@ -13,10 +13,10 @@ from tests.durations import LONG, costliest_first, kept
 LONG_ONES = kept()["tests"]
 
 
-def test_costly_files_come_first_and_tests_of_a_file_stay_in_order(monkeypatch):
-    monkeypatch.setattr(durations, "kept", lambda: {"files": {"b.py": 9, "c.py": 2}})
+def test_unknown_and_costly_files_come_first_and_tests_of_a_file_stay_in_order(monkeypatch):
+    monkeypatch.setattr(durations, "kept", lambda: {"files": {"a.py": 0, "b.py": 9, "c.py": 2}})
     names = ["a.py::x", "c.py::x", "b.py::z", "b.py::y", "d.py::x"]
-    assert [names[i] for i in costliest_first(names)] == ["b.py::z", "b.py::y", "c.py::x", "a.py::x", "d.py::x"]
+    assert [names[i] for i in costliest_first(names)] == ["d.py::x", "b.py::z", "b.py::y", "c.py::x", "a.py::x"]
 
 
 def test_those_that_are_kept_are_there():

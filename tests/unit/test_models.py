@@ -247,10 +247,10 @@ def test_other_bad_hyperparameters():
         free("rows")
     with pytest.raises(InputError, match=r"tie: got 'sample'; expected one of .*'obs', None\]; use 'obs', as the dim"):
         free("sample")
-    with pytest.raises(InputError, match=r"sigma: got free\(tie=None\)"):
-        normal_nmf(REALS, K, sigma=free(None))
-    with pytest.raises(InputError, match=r"sigma: got shape \(5,\)"):
-        normal_nmf(REALS, K, sigma=np.ones(N))
+    with pytest.raises(InputError, match=r"sigma: got free\(tie='component'\)"):
+        normal_nmf(REALS, K, sigma=free("component"))
+    with pytest.raises(InputError, match=r"sigma: got shape \(7,\)"):
+        normal_nmf(REALS, K, sigma=np.ones(7))
     with pytest.raises(InputError, match="alpha_h: got a variable outside of a model"):
         gap(COUNTS, K, alpha_h=pm.Gamma.dist(1.0, 1.0))
     for used in ({}, {"known": np.ones((F, K)) + np.eye(F, K)}):  # nor where all components are known

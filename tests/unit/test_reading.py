@@ -505,10 +505,10 @@ REFUSED = {
     "negative hyperparameter": (beta(lambda: np.float64(-2.0)), "B", "rate -2.0"),
     "indexed hyperparameter": (alpha(lambda: positive("a", shape=K)[0]), "B", "alpha = Subtensor"),
     "untied, turned": (turned_untied, "B", "beta = b"),
-    "sigma of each feature": (
-        lambda: pm.Normal("counts", product(), pm.HalfFlat("s", shape=(F, 1)), observed=X + 0.5),
+    "sigma of each feature, from the last": (
+        lambda: pm.Normal("counts", product(), pm.HalfFlat("s", shape=(F, 1))[::-1], observed=X + 0.5),
         "counts",
-        "sigma = s",
+        "sigma = Subtensor",
     ),
     "negative count": (
         lambda: pm.Poisson("counts", product(), observed=pm.Data("x", X - 100)),

@@ -69,6 +69,8 @@ MODELS: dict[str, Callable[[], pm.Model]] = {
     "few counts": lambda: gamma_nmf(np.eye(2, dtype=int), K),
     "numbers": lambda: normal_nmf(X, K),
     "numbers of unknown sd": lambda: normal_nmf(X, K, sigma=free(), mask=MASK),
+    "numbers with errors": lambda: normal_nmf(X, K, sigma=1.0 + 0.1 * X, beta_w=1.0, sigma_h=1.0),
+    "numbers of unknown sd with priors": lambda: _with_hyperpriors(normal_nmf, X, "sigma", "beta_h", alpha_w=0.5),
     "powers": lambda: is_nmf(POWERS, K, **ALPHA),
     "missing powers": lambda: is_nmf(POWERS, K, mask=MASK, **ALPHA),
     "powers with offsets": lambda: is_nmf(POWERS, K, exposure=EXPOSURE, background=BACKGROUND, **ALPHA),

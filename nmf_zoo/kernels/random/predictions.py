@@ -21,9 +21,9 @@ def draw_counts_at(out, mean, rows, cols, key):
 
 @kernel
 def draw_normals_at(out, mean, sigma, rows, cols, key):
-    """Overwrite out (cells,): Normal(mean, sigma) at the cells (rows, cols)."""
+    """Overwrite out (cells,): Normal(mean, sigma), both (cells,), at the cells (rows, cols)."""
     for c in range(out.size):
-        out[c] = mean[c] + sigma * draw_normal(fold(fold(key, rows[c]), cols[c]))
+        out[c] = mean[c] + sigma[c] * draw_normal(fold(fold(key, rows[c]), cols[c]))
 
 
 @kernel
