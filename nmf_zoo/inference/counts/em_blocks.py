@@ -33,7 +33,7 @@ from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Blocked, Factorisation, Poisson
 
 
-class Sums(NamedTuple):
+class EMBlockSums(NamedTuple):
     """What a pass adds up.
 
     Attributes
@@ -52,9 +52,9 @@ class Sums(NamedTuple):
     log_prior: float
     residual: float
 
-    def plus(self, other: Sums) -> Sums:
+    def plus(self, other: EMBlockSums) -> EMBlockSums:
         """Those of this and of the next block."""
-        return Sums(
+        return EMBlockSums(
             self.numerator + other.numerator,
             self.denominator + other.denominator,
             np.maximum(self.largest, other.largest),
@@ -72,7 +72,7 @@ class BlockEMState(NamedTuple):
 
     W: Array
     turn: int
-    sums: Sums
+    sums: EMBlockSums
     objective: float = np.inf
     momentum: Momentum = Momentum()
     led: Array | None = None
@@ -189,9 +189,9 @@ def _pushed(problem: BlockEMProblem, new: Array, old: Array, push: float) -> Arr
     return beyond / beyond.sum(axis=0) if problem.simplex else beyond
 
 
-def _look(problem: BlockEMProblem, W: Array, turn: int, rows_of: Any) -> Sums:
+def _look(problem: BlockEMProblem, W: Array, turn: int, rows_of: Any) -> EMBlockSums:
     """The sums at W and the rows of H that ``rows_of`` each block gives; these are kept with their sources."""
-    total: Sums | None = None
+    total: EMBlockSums | None = None
     for block in sample_blocks(problem.structure, problem.workers, problem.options.precision):
         Ht, more, residual = rows_of(block)
         found = block.sources.gather(W, Ht, "WH")
@@ -199,7 +199,7 @@ def _look(problem: BlockEMProblem, W: Array, turn: int, rows_of: Any) -> Sums:
         log_likelihood = found.log_mean - block.weights.total(W, Ht) + block.constant
         prior = log_prior((block.right,), problem.options.mode, (Ht,), {})
         denominator, largest = block.weights.over_samples(Ht), largest_of_columns(Ht)
-        sums = Sums(found.of_W, denominator, largest, log_likelihood, prior, residual)
+        sums = EMBlockSums(found.of_W, denominator, largest, log_likelihood, prior, residual)
         total = sums if total is None else total.plus(sums)
     assert total is not None
     return total

@@ -45,7 +45,7 @@ from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Blocked, Factorisation, Poisson
 
 
-class Sums(NamedTuple):
+class VBBlockSums(NamedTuple):
     """What a pass adds up.
 
     Attributes
@@ -61,10 +61,10 @@ class Sums(NamedTuple):
     bound: float
     changes: Array
 
-    def plus(self, other: Sums) -> Sums:
+    def plus(self, other: VBBlockSums) -> VBBlockSums:
         """Those of this and of the next block."""
         of_W, over_samples = self.of_W + other.of_W, self.over_samples + other.over_samples
-        return Sums(of_W, over_samples, self.bound + other.bound, np.maximum(self.changes, other.changes))
+        return VBBlockSums(of_W, over_samples, self.bound + other.bound, np.maximum(self.changes, other.changes))
 
 
 class BlockVBState(NamedTuple):
@@ -75,7 +75,7 @@ class BlockVBState(NamedTuple):
 
     W: GammaApproximation
     turn: int
-    sums: Sums
+    sums: VBBlockSums
     bound: float = -np.inf
     momentum: Momentum = Momentum(GENTLE)
     updated: Gamma | None = None
@@ -162,9 +162,9 @@ def _pass(problem: BlockVBProblem, state: BlockVBState, led: Gamma, push: float 
     return state._replace(W=W, turn=state.turn + 1, sums=sums, bound=sums.bound + own)
 
 
-def _look(problem: BlockVBProblem, W: GammaApproximation, turn: int, rows_of: Any) -> Sums:
+def _look(problem: BlockVBProblem, W: GammaApproximation, turn: int, rows_of: Any) -> VBBlockSums:
     """The sums at q of W and of the rows of H that ``rows_of`` each block gives, which go to ``data.arrays``."""
-    total: Sums | None = None
+    total: VBBlockSums | None = None
     for block in sample_blocks(problem.structure, problem.workers, problem.options.precision):
         H, more, changes = rows_of(block)
         found = block.sources.gather(W.geometric, H.geometric, "WH", Logs(W.log, H.log))
@@ -172,7 +172,7 @@ def _look(problem: BlockVBProblem, W: GammaApproximation, turn: int, rows_of: An
         bound = found.log_mean - total_mean(block.weights, W, H) + block.constant
         if H.shape is not None:
             bound -= divergence(H, *block.right.prior({}))
-        sums = Sums(found.of_W, block.weights.over_samples(H.mean), bound, changes)
+        sums = VBBlockSums(found.of_W, block.weights.over_samples(H.mean), bound, changes)
         total = sums if total is None else total.plus(sums)
     assert total is not None
     return total
