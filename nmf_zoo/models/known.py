@@ -117,19 +117,18 @@ def of_result(idata: Any) -> Any:
 
 
 def in_order(place: KnownPlace, values: Array, labels: dict[str, Array], inputs: Inputs) -> Array:
-    """The rows (cells, K) of X's labels in the order of X's, where all of these are there.
+    """The rows (cells, K) in the order of X's, where both are labelled by the same words in another order.
 
     Channels of mutations are the same in any of their spellings (:mod:`nmf_zoo.results.channels`).
     """
     own, theirs = labels.get(place.cells), inputs.coords[place.cells]
-    if own is None:
+    if own is None or len(own) != len(theirs):
         return values
     wanted, there = same_words(theirs, own) or (theirs.tolist(), own.tolist())
     at = {label: row for row, label in enumerate(there)}
-    if len(at) == len(there) and set(wanted) <= set(at):
+    if len(at) == len(there) and set(wanted) == set(at):
         return values[[at[label] for label in wanted]]
-    if len(own) == len(theirs):
-        check_same_labels(place.argument, {place.cells: own}, {place.cells: theirs})
+    check_same_labels(place.argument, {place.cells: own}, {place.cells: theirs})
     return values
 
 

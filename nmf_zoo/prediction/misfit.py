@@ -88,15 +88,16 @@ def _replicates(
     """Predictive draws of the cells, from draws that are spaced evenly; of fewer draws several from each."""
     whole, wanted = _compat.inference_data({"posterior": posterior}, {}), 2 * REPLICATES
     of_chain = min(posterior.sizes["draw"], -(-wanted // posterior.sizes["chain"]))
+    law = structure.likelihood_at(rows, cols)
     exposure, background = structure.exposure_at(rows, cols), structure.background_at(rows, cols)
     draws = open_posterior(whole, structure, of_chain)
     n_draws, n_done = draws.lead[0] * draws.lead[1], 0
     for number, draw in enumerate(draws, start=1):
         with np.errstate(over="ignore", invalid="ignore"):
             mean = exposure * np.einsum("ck,kc->c", draw.W[rows], draw.H[:, cols]) + background
-        structure.likelihood.require_drawable(mean)
+        law.require_drawable(mean)
         if not np.all(np.isfinite(mean)):
-            raise InputError(structure.likelihood.name, "a mean beyond all numbers", "means that float64 holds")
+            raise InputError(law.name, "a mean beyond all numbers", "means that float64 holds")
         while n_done < number * wanted // n_draws:
-            yield structure.likelihood.draw(mean, draw.values, rng)
+            yield law.draw(mean, draw.values, rng)
             n_done += 1

@@ -172,8 +172,10 @@ def test_known_components_go_by_channel(table, as_file):
     catalogue = pd.DataFrame(W[order], index=[other[i] for i in order], columns=["a", "b"])
     catalogue = catalogue.rename_axis("Type").reset_index() if as_file else catalogue
     np.testing.assert_array_equal(nz.gamma_nmf(X, 2, known=catalogue)["W"].eval(), W)
-    fewer = nz.gamma_nmf(X.iloc[3:], 3, known=catalogue)
-    np.testing.assert_array_equal(fewer["W_known"].eval(), W[3:])
+    beside = nz.gamma_nmf(X, 3, known=catalogue)
+    np.testing.assert_array_equal(beside["W_known"].eval(), W)
+    with pytest.raises(nz.InputError, match=rf"known: got {n} rows; expected {n - 3}"):
+        nz.gamma_nmf(X.iloc[3:], 3, known=catalogue)
 
 
 def test_labels_of_other_meaning_are_refused():

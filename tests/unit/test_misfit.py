@@ -20,7 +20,8 @@ from nmf_zoo.reports.source import Source
 from tests.results import idata_of
 
 RNG = np.random.default_rng(1)
-MEAN = RNG.gamma(0.7, 1.0, (30, 3)) @ RNG.gamma(1.0, 5.0, (3, 40))
+TRUTH = RNG.gamma(0.7, 1.0, (30, 3)), RNG.gamma(1.0, 5.0, (3, 40))
+MEAN = TRUTH[0] @ TRUTH[1]
 RIGHT = RNG.poisson(MEAN)
 WIDE = RNG.poisson(MEAN * RNG.gamma(2.0, 0.5, MEAN.shape))
 RUN = {"random_seed": 1, "quiet": True}
@@ -89,6 +90,19 @@ def test_sigma_is_what_to_try():
     assert "sigma=nz.free()" in verdict_on(known).do
     learnt = nz.fit(nz.normal_nmf(X, 3, sigma=nz.free()), search=None, **RUN)
     assert not coverage_of(learnt.attrs).is_misfit
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_every_cell_has_its_own_sigma(is_sparse):
+    """Errors of measurement that differ a hundredfold between rows: inside where each row's own is used."""
+    sigma = np.where(np.arange(30) < 15, 0.1, 10.0)[:, None]
+    X = (MEAN + RNG.normal(0.0, 1.0, MEAN.shape) * sigma).clip(1e-3)
+    table = sp.csr_matrix(X) if is_sparse else X
+    how = {"observed": "stored"} if is_sparse else {}
+    model = nz.normal_nmf(table, 3, sigma=sigma, **how)
+    posterior = _compat.group(idata_of(model, W=TRUTH[0][None, None], H=TRUTH[1][None, None]), "posterior")
+    coverage = coverage_of(coverage_attribute(posterior, read(model), seed_key(1)))
+    assert abs(coverage.inside - coverage.expected) < 0.05
 
 
 def test_the_same_seed_says_the_same_and_a_store_says_it_too(tmp_path):
