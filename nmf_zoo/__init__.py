@@ -11,7 +11,10 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "nmf_zoo.models": ("poisson_nmf", "normal_nmf", "gamma_nmf", "gap", "is_nmf", "hmm_nmf", "free", "HPF", "ARD"),
+    "nmf_zoo.models": (
+        *("poisson_nmf", "normal_nmf", "gamma_nmf", "negative_binomial_nmf", "gap", "is_nmf", "hmm_nmf"),
+        *("free", "HPF", "ARD"),
+    ),
     "nmf_zoo.distributions": ("BasisChain", "UnitChain", "LogNormalAR"),
     "nmf_zoo.reading": ("read", "describe", "check"),
     "nmf_zoo.verbs.sample_and_fit": ("sample", "fit"),

@@ -40,7 +40,18 @@ from nmf_zoo.interfaces.blocks.store import write_blocks
 from nmf_zoo.interfaces.compiling import compile
 from nmf_zoo.interfaces.pymc_sampler import PyMCSampler
 from nmf_zoo.interfaces.step_methods import ConjugateGibbs
-from nmf_zoo.models import ARD, HPF, free, gamma_nmf, gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
+from nmf_zoo.models import (
+    ARD,
+    HPF,
+    free,
+    gamma_nmf,
+    gap,
+    hmm_nmf,
+    is_nmf,
+    negative_binomial_nmf,
+    normal_nmf,
+    poisson_nmf,
+)
 from nmf_zoo.plots import (
     plot_activations,
     plot_calibration,
@@ -90,6 +101,7 @@ __all__ = [
     "poisson_nmf",
     "normal_nmf",
     "gamma_nmf",
+    "negative_binomial_nmf",
     "gap",
     "is_nmf",
     "hmm_nmf",

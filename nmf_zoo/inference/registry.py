@@ -20,6 +20,9 @@ from nmf_zoo.inference.hmm import exact, particle_em, particle_gibbs, particle_o
 from nmf_zoo.inference.hmm import online as exact_online
 from nmf_zoo.inference.normal import gibbs as normal_gibbs
 from nmf_zoo.inference.normal import vb as normal_vb
+from nmf_zoo.inference.overdispersed import em as overdispersed_em
+from nmf_zoo.inference.overdispersed import gibbs as overdispersed_gibbs
+from nmf_zoo.inference.overdispersed import vb as overdispersed_vb
 from nmf_zoo.inference.powers import em as powers_em
 from nmf_zoo.inference.powers import gibbs as powers_gibbs
 from nmf_zoo.inference.powers import online_em as powers_online_em
@@ -32,10 +35,10 @@ from nmf_zoo.structure import Factorisation, Likelihood
 
 # Of one name the first that can run a model does.
 REGISTRY: list[Registration] = [
-    *(em.ENGINE, powers_em.ENGINE, general_em.ENGINE),
-    *(vb.ENGINE, powers_vb.ENGINE, normal_vb.ENGINE),
+    *(em.ENGINE, powers_em.ENGINE, overdispersed_em.ENGINE, general_em.ENGINE),
+    *(vb.ENGINE, powers_vb.ENGINE, normal_vb.ENGINE, overdispersed_vb.ENGINE),
     mcem.ENGINE,
-    *(gibbs.ENGINE, powers_gibbs.ENGINE, normal_gibbs.ENGINE),
+    *(gibbs.ENGINE, powers_gibbs.ENGINE, normal_gibbs.ENGINE, overdispersed_gibbs.ENGINE),
     *(exact.ENGINE, particle_em.ENGINE, particle_gibbs.ENGINE),
     *(smc_draws.SAMPLER, nuts.SAMPLER),
     *(online_em.STREAM, powers_online_em.STREAM, exact_online.STREAM, particle_online.STREAM),

@@ -40,7 +40,7 @@ def read_cell_parameter(
     """What broadcasts to the (F, N) matrix, from what stands at it or at its listed cells; ``whose``: X's, role."""
     if ModelGraph.is_known(variable):
         return _read_known(whose, variable, shape, cells)
-    found = _as_unknown(graph, _source_of(variable), variable, shape, cells)
+    found = _as_unknown(graph, source_of(variable), variable, shape, cells)
     if found is None:
         name, role = whose
         expected = "known values or one free variable: for all cells, one per feature, per sample or per cell"
@@ -100,7 +100,7 @@ def _is_usable(table: Array) -> bool:
 # -- unknown ---------------------------------------------------------------------------------------------------------
 
 
-def _source_of(variable: Variable) -> Variable:
+def source_of(variable: Variable) -> Variable:
     """The variable that this one repeats, turns or indexes."""
     variable = strip(variable)
     while variable.owner is not None and isinstance(variable.owner.op, REPEATS):

@@ -119,12 +119,15 @@ def as_imputed(graph: ModelGraph, variable: Variable, seen: Observation, shape: 
     """The free variable that holds the cells a masked array left out: the same likelihood, other cells of one mean."""
     if seen.cells is None or type(variable.owner.op) is not type(seen.variable.owner.op):
         return None
-    matrix, cells = split_index(parameters(variable)[0])
-    if cells is None or matrix is not split_index(parameters(seen.variable)[0])[0]:
+    pairs = zip(parameters(variable), parameters(seen.variable), strict=True)
+    if not any(
+        split_index(own)[1] is not None and split_index(own)[0] is split_index(of_seen)[0] for own, of_seen in pairs
+    ):
         return None
-    if not has_same_parameters(graph, read_observation(variable), seen, shape):
+    own = read_observation(variable)
+    if own.cells is None or not has_same_parameters(graph, own, seen, shape):
         return None
-    rows, cols = (index.astype(np.int64) for index in cells.rows_and_cols())
+    rows, cols = (index.astype(np.int64) for index in own.cells.rows_and_cols())
     return Imputed(name=name_of(variable), rows=rows, cols=cols)
 
 

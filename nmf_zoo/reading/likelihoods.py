@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
-from pytensor.scalar import Pow, Reciprocal, TrueDiv
+from pytensor.scalar import Add, Log, Pow, Reciprocal, Sigmoid, Sub, TrueDiv
 
 from nmf_zoo.distributions import RealPoisson, SparsePoisson
 from nmf_zoo.distributions.counts import NO_BACKGROUND, NO_EXPOSURE, is_constant
 from nmf_zoo.errors import UnreadableModel
-from nmf_zoo.reading.cell_parameters import read_cell_parameter
-from nmf_zoo.reading.graph import ModelGraph, is_elemwise, known_value, name_of, spell
+from nmf_zoo.reading.cell_parameters import read_cell_parameter, source_of
+from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, known_value, name_of, spell
 from nmf_zoo.reading.offsets import read_offsets
 from nmf_zoo.reading.products import (
     PRODUCTS,
@@ -31,7 +31,17 @@ from nmf_zoo.reading.products import (
     split_index,
 )
 from nmf_zoo.reading.registry import distribution_name, find, names, parameters
-from nmf_zoo.structure import CellParameter, Data, Dense, Exponential, Likelihood, Listed, Normal, Poisson
+from nmf_zoo.structure import (
+    CellParameter,
+    Data,
+    Dense,
+    Exponential,
+    Likelihood,
+    Listed,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+)
 
 Array = np.ndarray
 
@@ -93,6 +103,55 @@ def as_normal(variable: Variable) -> Observation | None:
     return None if mean is None else Observation(variable, Normal, mean, cells, parameters={"sigma": sigma})
 
 
+def as_negative_binomial(variable: Variable) -> Observation | None:
+    """``pm.NegativeBinomial(mu=, alpha=)``, also by ``n=`` and ``p=``, where p is alpha / (alpha + mean)."""
+    alpha, p = parameters(variable)
+    p, listed = split_index(p)
+    mu = as_mean_of_odds(p, alpha)
+    if mu is None:
+        return None
+    mean, cells = as_indexed_mean(mu)
+    if mean is None or (cells is not None and listed is not None):
+        return None
+    return Observation(
+        variable, NegativeBinomial, mean, listed if cells is None else cells, parameters={"alpha": alpha}
+    )
+
+
+def as_mean_of_odds(p: Variable, alpha: Variable) -> Variable | None:
+    """m of p = alpha / (alpha + m), or of sigmoid(log alpha - log m), as the two lines of PyMC write it."""
+    if is_elemwise(p, Sigmoid):
+        odds = p.owner.inputs[0]
+        logs = odds.owner.inputs if is_elemwise(odds, Sub) else []
+        if not logs or not all(is_elemwise(stripped(log), Log) for log in logs):
+            return None
+        first, mean = (stripped(log).owner.inputs[0] for log in logs)
+        return mean if is_same_tensor(first, alpha) else None
+    if not is_elemwise(p, TrueDiv):
+        return None
+    first, total = p.owner.inputs
+    terms = total.owner.inputs if is_elemwise(total, Add) else []
+    if len(terms) != 2 or not is_same_tensor(first, alpha):
+        return None
+    others = [term for term, other in (terms, terms[::-1]) if is_same_tensor(other, alpha)]
+    return others[0] if others else None
+
+
+def stripped(variable: Variable) -> Variable:
+    """Without shuffles of dimensions that broadcasting has put around it."""
+    return View.of(variable).source
+
+
+def is_same_tensor(first: Variable, second: Variable) -> bool:
+    """The same variable, or the same numbers, but for axes of length 1."""
+    first, second = source_of(first), source_of(second)
+    if first is second:
+        return True
+    if not all(map(ModelGraph.is_known, (first, second))):
+        return False
+    return np.array_equal(np.squeeze(known_value(first)), np.squeeze(known_value(second)))
+
+
 def as_exponential(variable: Variable) -> Observation | None:
     mean, cells = as_uninverted_mean(parameters(variable)[0])
     return None if mean is None else Observation(variable, Exponential, mean, cells)
@@ -130,6 +189,7 @@ LIKELIHOODS: dict[type, Callable[[Variable], Observation | None]] = {
     pm.Poisson: as_poisson,
     pm.Normal: as_normal,
     pm.Exponential: as_exponential,
+    pm.NegativeBinomial: as_negative_binomial,
     RealPoisson: as_real_poisson,
     SparsePoisson: as_sparse_poisson,
 }

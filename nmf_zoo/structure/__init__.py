@@ -30,7 +30,7 @@ from nmf_zoo.structure.factors import (
     Proper,
     TruncatedNormalPrior,
 )
-from nmf_zoo.structure.likelihoods import Exponential, Likelihood, Normal, Poisson
+from nmf_zoo.structure.likelihoods import Exponential, Likelihood, NegativeBinomial, Normal, Poisson
 from nmf_zoo.structure.offsets import (
     Listed,
     Offset,
@@ -73,6 +73,7 @@ __all__ = [
     "Likelihood",
     "Listed",
     "LogNormalARPrior",
+    "NegativeBinomial",
     "Normal",
     "Offset",
     "Outer",

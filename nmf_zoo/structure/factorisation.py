@@ -164,15 +164,23 @@ class Factorisation:
             return self._sum_of_cells(self.data.values, self.data.mask, W, H, values) - self.total_log_constant
         rows, cols, x = self.observed_cells()
         mean = self.mean_at(W, H, rows, cols)
-        listed = float(np.sum(self.likelihood_at(rows, cols).log_kernel(x, mean, values))) - self.total_log_constant
-        return listed - (self.total_mean(W, H) - float(np.sum(mean))) if self.data.is_complete else listed
+        law = self.likelihood_at(rows, cols)
+        listed = float(np.sum(law.log_kernel(x, mean, values))) - self.total_log_constant
+        if not self.data.is_complete:
+            return listed
+        if law.has_free_zeros:
+            return listed - (self.total_mean(W, H) - float(np.sum(mean)))
+        zeros = self._sum_of_cells(None, None, W, H, values)
+        return listed + zeros - float(np.sum(law.log_kernel(np.zeros_like(x), mean, values)))
 
-    def _sum_of_cells(self, x: Array, mask: Array | None, W: Array, H: Array, values: Mapping[str, Array]) -> float:
-        """The log-likelihood of a matrix (F, N), without the constants; in blocks that stay in cache."""
+    def _sum_of_cells(
+        self, x: Array | None, mask: Array | None, W: Array, H: Array, values: Mapping[str, Array]
+    ) -> float:
+        """The log-likelihood of a matrix (F, N), None of zeros, without the constants; in blocks that stay in cache."""
         total = 0.0
         for columns in self.column_blocks(chunks=1):
-            law = self.likelihood_at(slice(None), columns)
-            cells = law.log_kernel(x[:, columns], self.mean_of(W, H, columns), values)
+            law, own = self.likelihood_at(slice(None), columns), np.zeros(()) if x is None else x[:, columns]
+            cells = law.log_kernel(own, self.mean_of(W, H, columns), values)
             total += float(np.sum(cells if mask is None else cells[mask[:, columns]]))
         return total
 

@@ -95,6 +95,11 @@ def supports(structure: Factorisation, options: Holdout) -> Verdict:
         return Verdict(f"{engine.name!r} can't fit a part of the data here: use engine='gibbs' or 'vb'")
     if _is_thinned(structure) and not structure.is_integer:
         return Verdict("sparse data are split count by count, and some cells are no integers: use X.toarray()")
+    if _is_thinned(structure) and not structure.likelihood.has_free_zeros:
+        family = structure.likelihood.family
+        return Verdict(
+            f"sparse data are split count by count, and parts of {family} counts depend on each other: use X.toarray()"
+        )
     if _n_held_out(structure, options.share) < 1:
         return Verdict(f"a share of {options.share} of its data is less than one cell or count")
     refusal = verdict(structure, engine, engine_options)

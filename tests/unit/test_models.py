@@ -9,7 +9,18 @@ from scipy.special import gammaln, xlogy
 
 from nmf_zoo.distributions import RealPoissonRV, SparsePoissonRV
 from nmf_zoo.errors import InputError
-from nmf_zoo.models import ARD, MODELS, free, gamma_nmf, gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
+from nmf_zoo.models import (
+    ARD,
+    MODELS,
+    free,
+    gamma_nmf,
+    gap,
+    hmm_nmf,
+    is_nmf,
+    negative_binomial_nmf,
+    normal_nmf,
+    poisson_nmf,
+)
 
 F, N, K = 6, 5, 2
 COUNTS = np.random.default_rng(0).poisson(3.0, (F, N))
@@ -53,6 +64,9 @@ def test_densities_equal_scipy(seed):
         normal_nmf(REALS, K, sigma=0.3): stats.norm.logpdf(REALS, W @ H, 0.3).sum(),
         gamma_nmf(COUNTS, K, alpha_w=0.1, beta_w=0.7, alpha_h=1.3, beta_h=0.3): likelihood + prior_w + prior_h,
         gap(COUNTS, K, alpha_h=1.3, beta_h=0.3): likelihood + prior_h,
+        negative_binomial_nmf(COUNTS, K, alpha=0.8, alpha_w=0.1, beta_w=0.7, alpha_h=1.3, beta_h=0.3): (
+            stats.nbinom.logpmf(COUNTS, 0.8, 0.8 / (0.8 + W @ H)).sum() + prior_w + prior_h
+        ),
     }
     for model, value in expected.items():
         np.testing.assert_allclose(log_joint(model, W=W, H=H), value, rtol=1e-12)
@@ -156,8 +170,10 @@ def test_nothing_observed(name):
 
 
 def test_registry_is_made_from_the_functions():
-    assert list(MODELS) == ["poisson-nmf", "normal-nmf", "gamma-nmf", "gap", "is-nmf", "hmm-nmf"]
-    assert list(MODELS.values()) == [poisson_nmf, normal_nmf, gamma_nmf, gap, is_nmf, hmm_nmf]
+    assert list(MODELS) == [
+        *("poisson-nmf", "normal-nmf", "gamma-nmf", "negative-binomial-nmf", "gap", "is-nmf", "hmm-nmf")
+    ]
+    assert list(MODELS.values()) == [*(poisson_nmf, normal_nmf, gamma_nmf, negative_binomial_nmf, gap, is_nmf, hmm_nmf)]
 
 
 # -- hyperparameters ---------------------------------------------------------------------------------------------

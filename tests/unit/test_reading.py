@@ -446,7 +446,7 @@ REFUSED = {
         "counts",
         "background of shape (5, 8)",
     ),
-    "likelihood": (lambda: pm.NegativeBinomial("counts", product(), two, observed=X), "counts", "NegativeBinomial"),
+    "likelihood": (lambda: pm.StudentT("counts", 4, mu=product(), sigma=1.0, observed=X), "counts", "StudentT"),
     "rate W H": (lambda: pm.Exponential("counts", product(), observed=X), "counts", "mean Reciprocal(A @ B)"),
     "two over W H": (lambda: pm.Exponential("counts", two / product(), observed=X), "counts", "mean Reciprocal(2.0 / "),
     "cells of cells": (

@@ -500,10 +500,11 @@ def movable(structure: Factorisation) -> Array | None:
 
 
 def move_along_orbit(
-    moves: tuple[str, ...], state: GibbsState, priors: PriorCells, key: np.uint64, movable: Array | None = None
+    moves: tuple[str, ...], state: Any, priors: PriorCells, key: np.uint64, movable: Array | None = None
 ) -> float:
     """Move along the orbit of equal W H, in place; returns the size of the scale move.
 
+    ``state`` : a NamedTuple with W and Ht, as the states of several samplers are
     ``movable`` : the components that may move, None for all
     """
     if movable is not None:

@@ -69,7 +69,7 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
     import numpy as np
     import scipy.sparse as sp
 
-    from nmf_zoo.models import MODELS
+    from nmf_zoo.models import MODELS, free
     from nmf_zoo.models.hierarchies import ARD
 
     def plain(**options: Any) -> Callable[[Any, Any], Any]:
@@ -94,6 +94,7 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
     found |= {("normal-nmf", "exponential, errors per cell"): errors(beta_w=1.0, beta_h=1.0)}
     found |= {("normal-nmf", "gamma, errors per cell"): errors(alpha_w=2.0, alpha_h=0.5)}
     found |= {("normal-nmf", "truncated normal"): plain(rank=1, mu_w=1.0, sigma_w=1.0, mu_h=1.0, sigma_h=1.0)}
+    found |= {("negative-binomial-nmf", "free alpha"): plain(rank=1, alpha=free())}
     found |= {(name, "known beside new"): known(rank=2) for name in MODELS}
     found |= {(name, "all known"): known(rank=1) for name in MODELS}
     found |= {("gamma-nmf", "known_strength"): known(rank=2, known_strength=9.0)}

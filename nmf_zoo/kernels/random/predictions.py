@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from nmf_zoo.kernels.compile import kernel
 from nmf_zoo.kernels.random.counts import draw_poisson
-from nmf_zoo.kernels.random.draws import draw_exponential, draw_normal
+from nmf_zoo.kernels.random.draws import draw_exponential, draw_log_gamma, draw_normal
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 
 
@@ -17,6 +18,15 @@ def draw_counts_at(out, mean, rows, cols, key):
     """Overwrite out (cells,), int64: Poisson(mean) at the cells (rows, cols)."""
     for c in range(out.size):
         out[c] = draw_poisson(mean[c], fold(fold(key, rows[c]), cols[c]))
+
+
+@kernel
+def draw_overdispersed_at(out, mean, alpha, rows, cols, key):
+    """Overwrite out (cells,), int64: Poisson(g mean), g ~ Gamma(alpha, alpha), alpha (cells,), at the cells."""
+    for c in range(out.size):
+        cell_key = fold(fold(key, rows[c]), cols[c])
+        multiplier = math.exp(draw_log_gamma(alpha[c], fold(cell_key, 0))) / alpha[c]
+        out[c] = draw_poisson(multiplier * mean[c], fold(cell_key, 1))
 
 
 @kernel
