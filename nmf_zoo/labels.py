@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from datetime import date, datetime
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,18 @@ INTEGERS = -(2**63), 2**64  # below the first and from the second on there is no
 def hint_of(word: object) -> str:
     """What to do about the former name of a dim; nothing about any other word."""
     return f"use {OBS!r}, as the dim of X's columns is called now" if word == FORMER else ""
+
+
+def with_row_labels(table: Any) -> Any:
+    """A DataFrame with rows named by its first column, where that is text and the rows are numbered alone.
+
+    As catalogues are laid out: COSMIC's have a column "Type". This file knows no pandas; anything else is as it was.
+    """
+    index = getattr(table, "index", None)
+    is_counted = type(index).__name__ == "RangeIndex" and hasattr(table, "set_index")
+    if is_counted and table.shape[1] > 1 and table.dtypes.iloc[0].kind not in "biufc":
+        return table.set_index(table.columns[0])
+    return table
 
 
 def find_unwritable(labels: Iterable[object]) -> int | None:

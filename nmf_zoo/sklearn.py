@@ -22,6 +22,7 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, NmfZooWarning, under_names
 from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.registry import verb_of
+from nmf_zoo.kernels.random.keyed_rng import child, generator_of, seed_key
 from nmf_zoo.models import gamma_nmf, gap, is_nmf
 from nmf_zoo.models.hyperparameters import require_positive
 from nmf_zoo.models.matrices import as_float_array
@@ -111,18 +112,27 @@ class _Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def partial_fit(self, X: Any, y: Any = None) -> Any:
         """Learn from some more samples, by the streaming engine: online EM.
 
-        The first call begins; ``fit`` begins anew. Priors of the components do not enter: W is free in the stream.
+        The first call begins; ``fit`` begins anew. Priors of the components do not enter: W is free in the stream. The
+        stream of counts allocates them one by one, so that numbers between two counts are one of them at random, with
+        the right mean.
         """
         is_first = not hasattr(self, "_stream")
         X = self._checked(X, reset=is_first)
         if is_first:
             self._begin(X)
-            self._stream = stream(self._declare_stream(X.shape[1]), random_seed=self._seed(), cores=self.n_jobs or 1)
+            self._stream_seed = self._seed()
+            declared, cores = self._declare_stream(X.shape[1]), self.n_jobs or 1
+            self._stream = stream(declared, random_seed=self._stream_seed, cores=cores)
+        X = self._streamable(X, self._stream.columns_seen)
         self._stream.update(X.T.tocsc() if hasattr(X, "tocsc") else X.T)
         self.n_iter_ = self._stream.columns_seen
         self.inference_data_ = self._stream.result()
         self.components_ = np.ascontiguousarray(self._stream.W.to_numpy().reshape(X.shape[1], -1).T)
         return self
+
+    def _streamable(self, X: Any, n_seen: int) -> Any:
+        """X as the stream takes it, after ``n_seen`` samples."""
+        return X
 
     def _checked(self, X: Any, reset: bool = False) -> Any:
         if not reset:
@@ -255,6 +265,21 @@ class GammaPoissonNMF(_Factorisation):
 
     def _declare_stream(self, n_features: int) -> pm.Model:
         return gap(None, self.n_components, alpha_h=self.alpha_h, mean_h=self.mean_h_, shape=(n_features, 1))
+
+    def _streamable(self, X: Any, n_seen: int) -> Any:
+        """Numbers between two counts become the upper one with the probability of their fraction: E[count] = x."""
+        values = X.data if issparse(X) else X
+        below = np.floor(values)
+        if np.array_equal(below, values):
+            return X
+        uniforms = generator_of(child(seed_key(self._stream_seed), n_seen)).random(values.shape)
+        counts = below + (uniforms < values - below)
+        if not issparse(X):
+            return counts
+        rounded = X.copy()
+        rounded.data = counts
+        rounded.eliminate_zeros()
+        return rounded
 
     def _mean(self, group: Any) -> np.ndarray:
         return (group["H_shape"] / group["H_rate"]).isel(chain=0).to_numpy()

@@ -12,7 +12,8 @@ from scipy.optimize import linear_sum_assignment, nnls
 
 from nmf_zoo.diagnostics.align import align
 from nmf_zoo.errors import InputError
-from nmf_zoo.results.channels import as_channels
+from nmf_zoo.labels import with_row_labels
+from nmf_zoo.results.channels import same_words
 from nmf_zoo.results.factor_draws import factor_dims
 from nmf_zoo.results.matching import ALIKE
 from nmf_zoo.results.posterior import INTERVAL, posterior_group
@@ -170,22 +171,14 @@ def _unit(array: Array) -> Array:
     return np.divide(array, length, out=np.zeros(array.shape), where=length > 0)
 
 
-def _with_row_labels(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows are named by a first column of text where they are numbered alone, as by "Type" in COSMIC's layout."""
-    if isinstance(table.index, pd.RangeIndex) and table.shape[1] > 1 and table.dtypes.iloc[0].kind not in "biufc":
-        return table.set_index(table.columns[0])
-    return table
-
-
 def _read_catalogue(catalogue: Any, features: Array) -> pd.DataFrame:
     """(feature, entry) in the order of the result's features."""
     if isinstance(catalogue, xr.DataArray) and catalogue.ndim == 2:
         catalogue = catalogue.to_pandas()
-    table = _with_row_labels(pd.DataFrame(catalogue))
+    table = with_row_labels(pd.DataFrame(catalogue))
     is_labelled = isinstance(catalogue, pd.DataFrame) and not isinstance(table.index, pd.RangeIndex)
-    ours, theirs = as_channels(features), as_channels(table.index) if is_labelled else None
-    if ours is not None and theirs is not None:  # in any of their spellings
-        table, features = table.set_axis(theirs, axis=0), np.array(ours)
+    if is_labelled and (words := same_words(features, table.index)):  # in any of their spellings
+        table, features = table.set_axis(words[1], axis=0), np.array(words[0])
     if is_labelled and set(features.tolist()) <= set(table.index) and table.index.is_unique:
         table = table.loc[features.tolist()]
     elif len(table) != len(features):

@@ -24,6 +24,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.diagnostics.align import RAW, align
+from nmf_zoo.diagnostics.coverage import Coverage, coverage_of
 from nmf_zoo.diagnostics.invariants import (
     LONGER,
     Advice,
@@ -442,10 +443,10 @@ GRAVEST = ("draws", "chains", *APART, "divergences", "nearly", "effective", "dep
 def verdict_on(idata: Any, weights: str = "W", activations: str = "H") -> Sentence | None:
     """Of draws or of a fit, and whether the run was let come to its end; None of a stream, which does not converge."""
     found, status = _verdict_on(idata, weights, activations), str(idata.attrs.get("status", "")).partition(":")[0]
-    if found is None or status not in EARLY:
-        return found
-    do = TO_THE_END if found.do == OF_FITS["iterations"][1] else found.do
-    return Sentence(f"The run ended early ({status}). {found.text}", do, found.is_warning)
+    if found is not None and status in EARLY:
+        do = TO_THE_END if found.do == OF_FITS["iterations"][1] else found.do
+        found = Sentence(f"The run ended early ({status}). {found.text}", do, found.is_warning)
+    return None if found is None else with_coverage(found, coverage_of(idata.attrs))
 
 
 def _verdict_on(idata: Any, weights: str, activations: str) -> Sentence | None:
@@ -489,6 +490,16 @@ def of_fit(advice: Sequence[Advice]) -> Sentence:
         return Sentence(*OF_FITS[about[0]], True)
     found = next((one.text for one in advice if one.about == "search"), "")
     return Sentence(f"The fit converged. {found}", FITTED[1], False) if found else Sentence(*FITTED, False)
+
+
+def with_coverage(sentence: Sentence, coverage: Coverage | None) -> Sentence:
+    """The same with what is known of predictive intervals; misfit comes after what is wrong with the run itself."""
+    if coverage is None:
+        return sentence
+    text = f"{sentence.text} {coverage.words}"
+    if not coverage.is_misfit:
+        return Sentence(text, sentence.do, sentence.is_warning)
+    return Sentence(text, f"{sentence.do}; then {coverage.do}" if sentence.is_warning else coverage.do, True)
 
 
 def longer(attrs: dict[str, Any], n_draws: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -39,6 +40,9 @@ TABLES = {
     "shares": "the columns of W, each summing to 1: what a component is made of",
     "exposures": "what a component adds to a sample, over all features, in units of the data",
 }
+NAME = re.compile(r"[\w\-]+")
+OF_CNMF = re.compile(r"[\w\-]+\.(usages|spectra|gene_spectra_tpm)\.k_\d+\.dt_2_0(\.consensus)?\.txt")
+MILLION = 1e6  # transcripts
 MOST_JUDGED = 20_000  # cells whose R-hat and effective draws are told: each takes two milliseconds
 
 
@@ -49,6 +53,7 @@ def export(
     format: Literal["csv", "parquet"] = "csv",
     chain: int | None = None,
     diagnostics: bool | None = None,
+    cnmf: str | None = None,
     overwrite: bool = False,
     weights: str = "W",
     activations: str = "H",
@@ -62,6 +67,10 @@ def export(
     format : "csv", or "parquet", for which pyarrow must be installed
     chain : whose draws; None for the chains that are in the mode of the best one, of a fit for the best restart
     diagnostics : whether to tell R-hat and effective draws of every cell; None where these are 20,000 at the most
+    cnmf : a name of the run: the means also go into wide tables under the names that cNMF gives its own (Kotliar et al.
+        2019), ``NAME.usages.k_K.dt_2_0.consensus.txt`` (exposures), ``NAME.spectra.k_K.dt_2_0.consensus.txt`` (shares)
+        and ``NAME.gene_spectra_tpm.k_K.dt_2_0.txt`` (shares times a million), for programs that read these. A distance
+        threshold of 2 leaves no component out, and none is left out here
     overwrite : True replaces an earlier export
     weights, activations : names of the two factors
 
@@ -84,7 +93,7 @@ def export(
     >>> nz.export(idata, "tables").name  # doctest: +SKIP
     'tables'
     """
-    check_export(folder, format, overwrite)
+    check_export(folder, format, overwrite, cnmf)
     draws_or_means(idata)  # says what is missing
     chains = [with_known_weights(idata, one, weights) for one in draws_in_order(idata, chain, weights, activations)]
     source = _Source(chains, weights, activations)
@@ -95,12 +104,16 @@ def export(
         partial.mkdir()
         for name, table in tables.items():
             _write(table, partial / f"{name}.{format}")
+        for name, wide in _as_cnmf(tables, cnmf).items():
+            wide.to_csv(partial / name, sep="\t", encoding="utf-8")
         (partial / README).write_text(_explained(tables, format, whose, source), encoding="utf-8")
     return Path(folder)
 
 
-def check_export(folder: str | Path, format: str, overwrite: bool) -> None:
-    """Refuse a format that can't be written, and a folder with anything in it that an export has not written."""
+def check_export(folder: str | Path, format: str, overwrite: bool, cnmf: str | None = None) -> None:
+    """Refuse what can't be written, and a folder with anything in it that an export has not written."""
+    if cnmf is not None and not (isinstance(cnmf, str) and NAME.fullmatch(cnmf)):
+        raise InputError("cnmf", repr(cnmf), "a name of letters, digits, '_' and '-', or None")
     if format not in FORMATS:
         raise InputError("format", repr(format), f"one of {list(FORMATS)}")
     if format == "parquet" and find_spec("pyarrow") is None:
@@ -111,7 +124,8 @@ def check_export(folder: str | Path, format: str, overwrite: bool) -> None:
     if not overwrite:
         raise InputError("folder", f"{str(folder)!r}, which exists", "a new name", "or overwrite=True")
     ours = {README, *(f"{name}.{kind}" for name in TABLES for kind in FORMATS)}
-    others = [] if not place.is_dir() else sorted({path.name for path in place.iterdir()} - ours)
+    there = {path.name for path in place.iterdir()} if place.is_dir() else set()
+    others = sorted(name for name in there - ours if not OF_CNMF.fullmatch(name))
     if not place.is_dir() or others:
         got = f"{str(folder)!r}, a folder with {others[0]!r} in it" if others else f"{str(folder)!r}, a file"
         raise InputError("folder", got, "a new name, or an earlier export")
@@ -214,6 +228,24 @@ def _write(table: pd.DataFrame, path: Path) -> None:
         return
     texts = {name: table[name].astype(str) for name in table if table[name].dtype == object}
     table.assign(**texts).to_parquet(path, index=False)
+
+
+def _as_cnmf(tables: dict[str, pd.DataFrame], name: str | None) -> dict[str, pd.DataFrame]:
+    """Means by file: samples x components, and components x features, in the order that they have."""
+    if name is None:
+        return {}
+    end = f"k_{len(tables['components'])}.dt_2_0"
+    shares = _wide(tables["shares"], "feature").T
+    found = {f"{name}.spectra.{end}.consensus.txt": shares, f"{name}.gene_spectra_tpm.{end}.txt": MILLION * shares}
+    if "exposures" in tables:
+        found[f"{name}.usages.{end}.consensus.txt"] = _wide(tables["exposures"], "sample")
+    return found
+
+
+def _wide(table: pd.DataFrame, rows: str) -> pd.DataFrame:
+    """(rows, component) means."""
+    columns = {label: own.set_index(rows)["mean"] for label, own in table.groupby("component", sort=False)}
+    return pd.DataFrame(columns).rename_axis(None)
 
 
 def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source: _Source) -> str:

@@ -13,9 +13,10 @@ from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
-from nmf_zoo.labels import writable_labels
+from nmf_zoo.labels import with_row_labels, writable_labels
 from nmf_zoo.models.inputs import Inputs
 from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_table, span
+from nmf_zoo.results.channels import same_words
 
 Array = np.ndarray
 LEAST = 1e-3  # of a column's mean: what a prior around a smaller cell is around
@@ -83,7 +84,7 @@ def check_known_activations(known: Any, inputs: Inputs) -> tuple[CheckedComponen
 
 def check_components(place: KnownPlace, given: Any, inputs: Inputs) -> tuple[Array, Inputs]:
     """The values in the factor's orientation, and the inputs with the labels of known and new components."""
-    table, argument = read_table(place.argument, given), place.argument
+    table, argument = read_table(place.argument, with_row_labels(given)), place.argument
     values, labels = np.asarray(table.values, dtype=np.float64), table.labels
     values = in_order(place, values if place is LEFT else values.T, labels, inputs)
     size, word = inputs.shape[1 - place.axis], "features" if place is LEFT else "samples"
@@ -116,13 +117,17 @@ def of_result(idata: Any) -> Any:
 
 
 def in_order(place: KnownPlace, values: Array, labels: dict[str, Array], inputs: Inputs) -> Array:
-    """The rows (cells, K) in the order of X's, where both are labelled by the same words in another order."""
+    """The rows (cells, K) in the order of X's, where both are labelled by the same words in another order.
+
+    Channels of mutations are the same in any of their spellings (:mod:`nmf_zoo.results.channels`).
+    """
     own, theirs = labels.get(place.cells), inputs.coords[place.cells]
     if own is None or len(own) != len(theirs):
         return values
-    at = {label: row for row, label in enumerate(own.tolist())}
-    if len(at) == len(own) and set(at) == set(theirs.tolist()):
-        return values[[at[label] for label in theirs.tolist()]]
+    wanted, there = same_words(theirs, own) or (theirs.tolist(), own.tolist())
+    at = {label: row for row, label in enumerate(there)}
+    if len(at) == len(there) and set(wanted) == set(at):
+        return values[[at[label] for label in wanted]]
     check_same_labels(place.argument, {place.cells: own}, {place.cells: theirs})
     return values
 

@@ -12,9 +12,20 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-from nmf_zoo.errors import InputError
-from nmf_zoo.plots.figure import ACCENT, INK, check_image_shape, clear_frame, intervals, make_figure, what_is_drawn
-from nmf_zoo.results.channels import SBS96, SUBSTITUTIONS, order_of_channels
+from nmf_zoo.errors import InputError, not_one_of
+from nmf_zoo.plots.figure import (
+    ACCENT,
+    INK,
+    as_text,
+    check_image_shape,
+    clear_frame,
+    intervals,
+    make_figure,
+    name_row,
+    what_is_drawn,
+)
+from nmf_zoo.plots.groups import Band, Groups, draw_headings, name_groups, read_groups
+from nmf_zoo.results.channels import CHANNELS, Channels
 from nmf_zoo.results.component_order import component_order, describe_shown
 from nmf_zoo.results.components import component_shares
 from nmf_zoo.results.posterior import INTERVAL
@@ -22,9 +33,7 @@ from nmf_zoo.results.posterior import INTERVAL
 MOST_BARS = 120  # features that can be told apart as bars; above, the top ones are shown
 MOST_IMAGES = 12  # in one line
 TOP = 12
-OF_SUBSTITUTIONS = dict(
-    zip(SUBSTITUTIONS, ("#1ebff0", "#050708", "#e62725", "#9b9a9a", "#86b74a", "#d68f8c"), strict=True)
-)
+RELATIVE = "sd / mean"
 FAINTEST = 1e-8  # share that a spectrum still shows
 
 
@@ -33,7 +42,8 @@ def plot_components(
     *,
     chain: int | None = None,
     shape: tuple[int, int] | None = None,
-    layout: Literal["sbs96"] | None = None,
+    layout: Literal["auto", "sbs96", "dbs78", "id83"] | None = "auto",
+    feature_groups: Any = None,
     weights: str = "W",
     activations: str = "H",
 ) -> Any:
@@ -44,20 +54,29 @@ def plot_components(
     idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
     chain : whose draws; None for the chains that are in the mode of the best one, of a fit for the best restart
     shape : (rows, columns) when the features are the pixels of an image, row by row
-    layout : "sbs96" when the features are the 96 channels of single-base substitutions, in any order and any of the
-        usual spellings (A[C>A]A, ACA>AAA, ...): they are drawn in the field's order and colours
+    layout : "sbs96", "dbs78" or "id83" when the features are the channels of such a catalogue of mutations, in any
+        order and any of the usual spellings (A[C>A]A, ACA>AAA, ...): they are drawn in the field's order and colours.
+        "auto" does so where the features are all of the channels; None never
+    feature_groups : mapping or Series from features to groups, or one group for each feature: features are drawn group
+        by group, in the colours of the groups
     weights, activations : names of the two factors
     """
-    if layout not in (None, "sbs96"):
-        raise InputError("layout", repr(layout), "'sbs96' or None")
+    if layout not in (None, "auto", *CHANNELS):
+        raise not_one_of("layout", layout, ("auto", *CHANNELS, None))
     shares = component_shares(idata, chain, weights, activations)
-    if layout is not None:
-        return _channels(shares)
     if shape is not None:
+        if feature_groups is not None:
+            raise InputError("feature_groups", "groups beside shape=", "one of them", "pixels have no groups")
         return _images(shares, shape, _whose(idata, chain, weights, activations))
-    if shares.sizes["feature"] <= MOST_BARS:
-        return _bars(shares)
-    scale = _scale(shares["feature"].to_numpy())
+    labels = shares["feature"].to_numpy()
+    if feature_groups is not None:
+        groups = read_groups("feature_groups", feature_groups, labels)
+        return _grouped_bars(shares, groups) if len(labels) <= MOST_BARS else _top_bars(shares, groups)
+    if (table := _table(labels, layout)) is not None:
+        return _channels(shares, table)
+    if len(labels) <= MOST_BARS:
+        return _bars(shares)[0]
+    scale = _scale(labels)
     return _top_bars(shares) if scale is None else _spectra(shares, scale)
 
 
@@ -73,7 +92,7 @@ def _images(shares: xr.DataArray, shape: tuple[int, int], title: str) -> Any:
     mean, spread = shares.mean("draw").to_numpy(), shares.std("draw").to_numpy()
     relative = np.divide(spread, mean, out=np.full_like(mean, np.nan), where=mean > 0)
     rows = [(mean, "posterior mean" if n_draws > 1 else "estimate", "magma", _shades(mean))]
-    rows += [(relative, "sd / mean", "viridis", _decades(relative))] if n_draws > 1 else []
+    rows += [(relative, RELATIVE, "viridis", _decades(relative))] if n_draws > 1 else []
     n_columns = min(rank, MOST_IMAGES)
     n_lines = -(-rank // n_columns)
     size = (1.05 * n_columns + 1.2, (1.25 * len(rows)) * n_lines + 0.55)
@@ -88,6 +107,8 @@ def _images(shares: xr.DataArray, shape: tuple[int, int], title: str) -> Any:
             shown = each.imshow(image.reshape(shape), cmap=colours, norm=norm, interpolation="nearest")
         axes[0].set_ylabel(label, fontsize=9)
         bar = figure.colorbar(shown, ax=list(axes), fraction=0.02, pad=0.01)
+        if label == RELATIVE:
+            _few_ticks(bar.ax.yaxis)
         bar.ax.tick_params(labelsize=7, length=2, which="both")
         bar.outline.set_visible(False)
     for axes in grid[:1] if n_lines == 1 else grid:
@@ -113,43 +134,69 @@ def _decades(relative: np.ndarray) -> Any:
     return LogNorm(vmin=low, vmax=max(high, 1.01 * low))
 
 
-def _bars(shares: xr.DataArray) -> Any:
-    """One row of bars per component, features in order, with 90% intervals."""
+def _few_ticks(axis: Any) -> None:
+    """Of a log scale of about a decade: 1, 2 and 5, which leave each other room, as numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _bars(shares: xr.DataArray, colours: np.ndarray | None = None) -> tuple[Any, float]:
+    """One row of bars per component, features in order, with 90% intervals; and inches between two bars."""
     rank, n_features = shares.shape[1:]
-    figure = make_figure(figsize=(max(6.0, 0.11 * n_features + 1.5), 1.15 * rank + 0.9), layout="constrained")
+    width = max(6.0, 0.11 * n_features + 1.5)
+    figure = make_figure(figsize=(width, 1.15 * rank + 0.9), layout="constrained")
     grid = figure.subplots(rank, 1, sharex=True, squeeze=False)[:, 0]
     mean = shares.mean("draw").to_numpy()
     low, high = intervals(shares)
-    at = np.arange(n_features)
+    at, ends = np.arange(n_features), ACCENT if colours is None else INK
     for component, axes in enumerate(grid):
-        axes.bar(at, mean[component], color=INK, width=0.75)
-        axes.vlines(at, low[component], high[component], color=ACCENT, lw=1.1)
-        axes.set_ylabel(str(shares["component"].to_numpy()[component]), rotation=0, labelpad=12)
+        axes.bar(at, mean[component], color=INK if colours is None else colours, width=0.75)
+        axes.vlines(at, low[component], high[component], color=ends, lw=1.1)
+        name_row(axes, shares["component"].to_numpy()[component])
         axes.set_ylim(bottom=0)
         axes.tick_params(labelsize=7)
         clear_frame(axes)
-    grid[-1].set_xticks(
-        at, [str(label) for label in shares["feature"].to_numpy()], rotation=90, fontsize=5.5 if n_features > 40 else 8
-    )
+    labels = [as_text(label) for label in shares["feature"].to_numpy()]
+    grid[-1].set_xticks(at, labels, rotation=90, fontsize=5.5 if n_features > 40 else 8)
     grid[-1].set_xlim(-0.7, n_features - 0.3)
     figure.suptitle(f"Share of each feature in its component: {what_is_drawn(shares.sizes['draw'])}", fontsize=10)
+    return figure, (width - 1.2) / n_features
+
+
+def _grouped_bars(shares: xr.DataArray, groups: Groups) -> Any:
+    """Bars group by group."""
+    order = groups.order
+    figure, inches = _bars(shares.isel(feature=order), np.array(groups.colours)[groups.members[order]])
+    draw_headings(figure, figure.axes[0], groups.bands, inches)
     return figure
 
 
-def _channels(shares: xr.DataArray) -> Any:
+def _table(labels: np.ndarray, layout: str | None) -> Channels | None:
+    """The catalogue that the features are the channels of."""
+    if layout == "auto":
+        return next((table for table in CHANNELS.values() if table.order(labels) is not None), None)
+    table = None if layout is None else CHANNELS[layout]
+    if table is not None and table.order(labels) is None:
+        got = f"{layout!r} with {len(labels)} features, such as {str(labels[0])!r}"
+        spelt = " or ".join(map(repr, table.examples))
+        raise InputError("layout", got, f"the {len(table.names)} channels, such as {spelt}, each once")
+    return table
+
+
+def _channels(shares: xr.DataArray, table: Channels) -> Any:
     """Bars in the order and the colours that catalogues of mutational signatures have."""
-    order = order_of_channels(shares["feature"].to_numpy())
-    if order is None:
-        got = f"{shares.sizes['feature']} features, such as {str(shares['feature'].to_numpy()[0])!r}"
-        raise InputError("layout", f"'sbs96' with {got}", "the 96 channels, such as 'A[C>A]A' or 'ACA>AAA', each once")
-    figure = _bars(shares.isel(feature=order).assign_coords(feature=[f"{name[0]}{name[2]}{name[6]}" for name in SBS96]))
-    for axes in figure.axes:
-        for bar, name in zip(axes.patches, SBS96, strict=True):
-            bar.set_facecolor(OF_SUBSTITUTIONS[name[2:5]])
-    for place, (name, colour) in enumerate(OF_SUBSTITUTIONS.items()):
-        figure.axes[0].text(
-            (place + 0.5) / 6, 1.02, name, transform=figure.axes[0].transAxes, ha="center", color=colour
-        )
+    order = table.order(shares["feature"].to_numpy())
+    bands, stop = [], 0
+    for group in table.groups:
+        start, stop = stop, stop + len(group.channels)
+        bands.append(Band(start, stop, group.name, group.colour, group.over))
+    colours = np.array([band.colour for band in bands for _ in range(band.start, band.stop)])
+    in_order = shares.isel(feature=order).assign_coords(feature=list(table.ticks))
+    figure, inches = _bars(in_order, colours)
+    draw_headings(figure, figure.axes[0], bands, inches)
     return figure
 
 
@@ -173,7 +220,7 @@ def _spectra(shares: xr.DataArray, at: np.ndarray) -> Any:
     for component, axes in enumerate(grid):
         axes.fill_between(at, low[component], high[component], color=ACCENT, alpha=0.35, lw=0)
         axes.plot(at, np.maximum(mean[component], FAINTEST), color=INK, lw=1.0)
-        axes.set_ylabel(str(shares["component"].to_numpy()[component]), rotation=0, labelpad=12)
+        name_row(axes, shares["component"].to_numpy()[component])
         axes.set_yscale("log")
         axes.set_ylim(bottom=max(FAINTEST, 0.3 * float(low[component].min())))
         axes.tick_params(labelsize=7)
@@ -184,25 +231,30 @@ def _spectra(shares: xr.DataArray, at: np.ndarray) -> Any:
     return figure
 
 
-def _top_bars(shares: xr.DataArray) -> Any:
-    """The top features of each component as horizontal bars, with 90% intervals."""
+def _top_bars(shares: xr.DataArray, groups: Groups | None = None) -> Any:
+    """The top features of each component as horizontal bars, with 90% intervals; in the colours of groups."""
     rank = shares.sizes["component"]
-    n_columns = min(rank, 5)
-    n_rows = -(-rank // n_columns)
-    figure = make_figure(figsize=(2.6 * n_columns, 2.5 * n_rows + 0.4), layout="constrained")
-    grid = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
     labels, mean = shares["feature"].to_numpy(), shares.mean("draw").to_numpy()
-    for component, axes in enumerate(grid[:rank]):
-        top = np.argsort(-mean[component], kind="stable")[:TOP][::-1]
+    tops = [np.argsort(-row, kind="stable")[:TOP][::-1] for row in mean]
+    longest = max(len(as_text(labels[place])) for top in tops for place in top)
+    width = 1.7 + 0.07 * longest  # of bars, and of names beside them
+    n_columns = max(1, min(rank, int(13.0 / width)))
+    n_rows = -(-rank // n_columns)
+    figure = make_figure(figsize=(width * n_columns, 2.5 * n_rows + 0.4), layout="constrained")
+    grid = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
+    colours = None if groups is None else np.array(groups.colours)[groups.members]
+    for component, (axes, top) in enumerate(zip(grid, tops, strict=False)):
         low, high = shares.isel(component=component, feature=top).quantile(INTERVAL, dim="draw").to_numpy()
-        axes.barh(np.arange(len(top)), mean[component, top], color=INK, height=0.7)
-        axes.hlines(np.arange(len(top)), low, high, color=ACCENT, lw=1.4)
-        axes.set_yticks(np.arange(len(top)), [str(label) for label in labels[top]], fontsize=8)
-        axes.set_title(str(shares["component"].to_numpy()[component]), fontsize=9)
+        axes.barh(np.arange(len(top)), mean[component, top], color=INK if colours is None else colours[top], height=0.7)
+        axes.hlines(np.arange(len(top)), low, high, color=ACCENT if colours is None else INK, lw=1.4)
+        axes.set_yticks(np.arange(len(top)), [as_text(label) for label in labels[top]], fontsize=8)
+        axes.set_title(as_text(shares["component"].to_numpy()[component]), fontsize=9)
         axes.tick_params(axis="x", labelsize=7)
-        axes.locator_params(axis="x", nbins=4)
+        axes.locator_params(axis="x", nbins=3)
         clear_frame(axes)
     for axes in grid[rank:]:
         axes.set_axis_off()
     figure.suptitle(f"Top features of each component: share, {what_is_drawn(shares.sizes['draw'])}", fontsize=10)
+    if groups is not None:
+        name_groups(figure, groups.names, groups.colours)
     return figure

@@ -10,9 +10,10 @@ import numpy as np
 from nmf_zoo.errors import InputError
 from nmf_zoo.results.posterior import INTERVAL
 
+PLACES = "iufM"  # kinds of labels that are places on an axis: numbers, dates and times
 INK, ACCENT = "#22304a", "#c4552d"
 # Okabe and Ito's, told apart by all eyes: for lines that are of equal standing, such as chains.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+COLOURS: tuple[str, ...] = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 
 def make_figure(**how: Any) -> Any:
@@ -45,13 +46,29 @@ def what_is_drawn(n_draws: int) -> str:
     return "posterior mean and 90% interval" if n_draws > 1 else "point estimate"
 
 
+def use_dates(axis: Any) -> None:
+    """Dates in few words."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator()
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(ConciseDateFormatter(locator))
+
+
 def clear_frame(axes: Any) -> None:
     """Without the lines at the top and on the right."""
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def name_row(axes: Any, label: Any) -> None:
+    """What a panel in a column of panels is of, beside it: upright and clear of the numbers."""
+    axes.set_ylabel(as_text(label), rotation=0, ha="right", va="center", labelpad=6)
+
+
 def as_text(label: Any) -> str:
-    """A label as it is drawn: places on a scale, such as seconds, to four digits."""
+    """A label as it is drawn: places on a scale, such as seconds, to four digits; times without their zeros."""
+    if isinstance(label, np.datetime64):
+        return str(label).removesuffix(".000000000").removesuffix("T00:00:00")
     return f"{label:.4g}" if isinstance(label, float | np.floating) else str(label)
 
 

@@ -9,7 +9,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
-from nmf_zoo.plots.figure import ACCENT, INK, clear_frame, make_figure
+from nmf_zoo.plots.figure import ACCENT, INK, PLACES, clear_frame, make_figure, name_row, use_dates
 
 
 def plot_filter(idata: Any, *, activations: str = "H") -> Any:
@@ -31,7 +31,7 @@ def plot_filter(idata: Any, *, activations: str = "H") -> Any:
     mean, sd, smoothed = (group[name] for name in wanted[2:])
     component, obs = mean.dims
     labels = mean[obs].to_numpy() if obs in mean.coords else np.arange(mean.sizes[obs])
-    at = labels if labels.dtype.kind in "iuf" else np.arange(len(labels))
+    at = labels if labels.dtype.kind in PLACES else np.arange(len(labels))
     rank = mean.sizes[component]
     figure = make_figure(figsize=(9.0, 1.05 * rank + 2.2), layout="constrained")
     above, *rows = figure.subplots(rank + 1, 1, sharex=True, height_ratios=[1.4, *[1.0] * rank])
@@ -45,12 +45,14 @@ def plot_filter(idata: Any, *, activations: str = "H") -> Any:
         axes.plot(at, middle, color=INK, lw=0.9)
         axes.plot(at, smoothed[number].to_numpy(), ":", color=INK, lw=1.0)
         name = mean[component].to_numpy()[number] if component in mean.coords else number
-        axes.set_ylabel(str(name), rotation=0, labelpad=12)
+        name_row(axes, name)
         axes.set_ylim(bottom=0)
     for axes in (above, *rows):
         axes.tick_params(labelsize=7)
         clear_frame(axes)
     rows[-1].set_xlabel(str(obs), fontsize=8)
+    if labels.dtype.kind == "M":
+        use_dates(rows[-1].xaxis)
     figure.suptitle("Particle filter: effective particles; filtered (band: 2 sd) and smoothed (dotted)", fontsize=10)
     return figure
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from nmf_zoo import __version__, _compat
-from nmf_zoo.diagnostics.convergence import Sentence, judge, longer, of_fit, of_sampler
+from nmf_zoo.diagnostics.convergence import Sentence, judge, longer, of_fit, of_sampler, with_coverage
 from nmf_zoo.diagnostics.invariants import Advice, advise_on_fit, last_objectives, run_size
 from nmf_zoo.inference.registry import is_maximised, named
 from nmf_zoo.plots.modes import plot_modes
@@ -23,12 +23,13 @@ from nmf_zoo.reports.page import advice, facts, heading, paragraph, picture, tab
 from nmf_zoo.reports.source import Source
 from nmf_zoo.results.beginnings import search_group
 from nmf_zoo.results.component_order import REPORT
+from nmf_zoo.results.groups import COVERAGE
 from nmf_zoo.results.modes import describe_modes, weighed_modes
 from nmf_zoo.results.run_attributes import GRAPH, MODEL
 
 PACKAGES = ("pymc", "arviz", "numba", "numpy", "xarray")
 LIBRARY = ("inference_library", "inference_library_version")
-SHOWN = {"engine", "options", "random_seed", "seconds", "status", *LIBRARY, MODEL, GRAPH}
+SHOWN = {"engine", "options", "random_seed", "seconds", "status", *LIBRARY, MODEL, GRAPH, COVERAGE}
 
 
 def run_parts(source: Source) -> list[str]:
@@ -85,7 +86,9 @@ def check_convergence(source: Source) -> Findings:
     if source.is_stream:
         text = "A stream has no end at which it could have converged: see below how the components moved."
         return Findings(None, [], [paragraph(text)])
-    return _of_fit(source) if source.is_fit else _of_sampler(source)
+    found = _of_fit(source) if source.is_fit else _of_sampler(source)
+    assert found.verdict is not None  # only a stream has none
+    return found._replace(verdict=with_coverage(found.verdict, source.coverage))
 
 
 def _of_fit(source: Source) -> Findings:

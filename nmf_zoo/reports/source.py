@@ -12,8 +12,11 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.diagnostics.align import align
+from nmf_zoo.diagnostics.coverage import Coverage, coverage_of
 from nmf_zoo.inference.registry import named
 from nmf_zoo.inference.shared.joint import log_joints
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.prediction.misfit import coverage_attribute
 from nmf_zoo.results.component_order import REPORT, as_they_are, draws_in_order, relative_sizes
 from nmf_zoo.results.components import joined
 from nmf_zoo.results.factor_draws import factor_dims, log_totals, weights_of
@@ -122,6 +125,15 @@ class Source:
         last = {name: self.posterior[name].transpose("chain", "draw", ...)[0, -1:].to_numpy() for name in names}
         stored = self.group("sample_stats")["lp"].transpose("chain", "draw")[0, -1]
         return float(stored), float(log_joints(self.structure, last)[0])
+
+    @cached_property
+    def coverage(self) -> Coverage | None:
+        """What is known of predictive intervals: from the run, or of anyone's draws from the model."""
+        told = coverage_of(self.attrs)
+        if told is not None or self.structure is None or not self.has("posterior"):
+            return told
+        draws = self.posterior.isel(chain=[0]) if self.is_fit else self.posterior
+        return coverage_of(coverage_attribute(draws, self.structure, seed_key(0)))
 
     @cached_property
     def why_unaligned(self) -> str:

@@ -266,13 +266,14 @@ class _Cells:
             for name, (along, component) in own.items()
         ]
         self.n_draws = group.sizes["draw"]
+        # Of a draw, all cells: what lies on disk is read whole, and then cut.
+        self.size = sum(group[name].nbytes for name in own) // (group.sizes["chain"] * self.n_draws)
         tops = [float(factor.isel(draw=-1).max()) for factor in self.factors]
         self.units = [1.0 if top == 0.0 or LEAST <= top <= MOST else top for top in tops]
 
     def parts(self, chain: int) -> Iterator[Components]:
         """Draws of one chain, some at a time, in units in which sums and products of huge ones are numbers."""
-        size = sum(factor.nbytes for factor in self.factors) // (self.factors[0].sizes["chain"] * self.n_draws)
-        for part in draw_parts(self.n_draws, size):
+        for part in draw_parts(self.n_draws, self.size):
             arrays = [factor[chain, part].to_numpy() for factor in self.factors]
             W, *H = (array if unit == 1.0 else array / unit for array, unit in zip(arrays, self.units, strict=True))
             yield Components(W, np.swapaxes(H[0], -1, -2) if H else None)

@@ -17,6 +17,7 @@ from nmf_zoo import _compat
 from nmf_zoo.structure import Array, Factorisation
 
 LEADING = ("chain", "draw")
+COVERAGE = "coverage"  # the attribute on whether data lie where the model expects them, see prediction/misfit.py
 DRAWS_ARE, PARTICLES = "draws_are", "particles"  # an attribute of results whose draws are no steps of a chain
 OF_STATS = {"temperature": ("replica",), "exchange_rate": ("pair",)}  # dims of statistics beside LEADING
 CHECKED_LABELS = ("checked_feature", "checked_obs")  # of the cells that are followed, where the model has labels

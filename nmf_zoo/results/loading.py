@@ -27,6 +27,7 @@ from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.labels import FORMER, OBS, WRITABLE, find_unwritable
+from nmf_zoo.results.component_order import GROUP
 from nmf_zoo.results.groups import LEADING
 from nmf_zoo.results.trace_storage import MEAN, MOMENTS
 
@@ -254,7 +255,8 @@ def _read_store(path: Path) -> tuple[dict[str, xr.Dataset], dict[str, Any], str]
     is_open = (path / ".zgroup").exists() and not (path / ".zmetadata").exists()
     _require_labels(path)
     tree = xr.open_datatree(str(path), engine="zarr", cache=False, chunks=None, consolidated=False if is_open else None)
-    groups = {name: tree[name].to_dataset() for name in tree.children}
+    passed_over = {GROUP} if tree.attrs.get("status") == "running" else set()  # it is made of all draws, at the end
+    groups = {name: tree[name].to_dataset() for name in tree.children if name not in passed_over}
     readable = tree.attrs.get(READABLE)
     if readable is not None and not isinstance(readable, Mapping):
         raise InputError(str(path), f"what can be read is {readable!r}"[:80], WHOLE)

@@ -378,6 +378,7 @@ class StoredTraces(Traces):
         names = dict(zip(GROUPS["draws"], GROUPS[part], strict=True))
         return {name: _compat.first_draws(self.store.read(group), chains, length) for name, group in names.items()}
 
-    def finish(self, attrs: Mapping[str, Any]) -> None:
-        """Make the store a result of its own."""
+    def finish(self, attrs: Mapping[str, Any], made: Mapping[str, xr.Dataset]) -> None:
+        """Make the store a result of its own, with groups ``made`` of all draws."""
+        self.store.add_groups(made)
         self.store.finish(attrs, is_whole=self.store.run_id is None or self.kept["draws"] == self._whole)

@@ -93,7 +93,7 @@ def chain_groups(structure: Factorisation, traces: Traces, early: str = INTERRUP
     return found
 
 
-def finish_store(traces: Traces, attrs: Mapping[str, Any]) -> None:
-    """What was stored gets the attributes of the run."""
+def finish_store(traces: Traces, attrs: Mapping[str, Any], made: Mapping[str, xr.Dataset]) -> None:
+    """What was stored gets the attributes of the run, and groups that were made of its draws."""
     if isinstance(traces, StoredTraces):
-        traces.finish(plain_attrs(attrs))
+        traces.finish(plain_attrs(attrs), made)

@@ -19,6 +19,7 @@ from nmf_zoo.inference.registry import require_support, resolve_engine
 from nmf_zoo.inference.shared.joint import log_joints
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.options import names_checked
+from nmf_zoo.prediction.misfit import coverage_attribute
 from nmf_zoo.prediction.pointwise import add_log_likelihood, finest
 from nmf_zoo.reading import constant_data, observed_data, read
 from nmf_zoo.results.beginnings import SEARCH
@@ -197,11 +198,12 @@ def sample(
         attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
         attrs |= {"thin": thin, "tune": tune, **beginning, **model_attributes(structure)}
         attrs |= {DRAWS_ARE: PARTICLES} if isinstance(chosen, WholeSampler) and chosen.has_particles else {}
+        with _left_out("the share of cells inside predictive intervals"):
+            attrs |= coverage_attribute(groups.get("posterior"), structure, seed_key(entropy))
+        idata = _with_order(pack({**groups, **searched, **data}, attrs), structure)
         if is_ours:
-            finish_store(traces, attrs)
-    idata = pack({**groups, **searched, **data}, attrs)
-    if store is None:
-        idata = _with_order(idata, structure)
+            has_order = GROUP in _compat.group_names(idata)
+            finish_store(traces, attrs, {GROUP: _compat.group(idata, GROUP)} if has_order else {})
     if with_log_likelihood:
         with _left_out("log_likelihood"):
             idata = add_log_likelihood(idata, model, finest(structure))
@@ -328,6 +330,8 @@ def fit(
     status = _status(early, saved) or solutions[0].status
     attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
     attrs |= {"max_iter": max_iter, "tol": tol, **model_attributes(structure)}
+    with _left_out("the share of cells inside predictive intervals"):
+        attrs |= coverage_attribute(groups["posterior"].isel(chain=[0]), structure, seed_key(entropy))
     idata = pack({**groups, **searched, **data_groups(structure, observed_data(model), constant_data(model))}, attrs)
     idata = _with_order(idata, structure)
     _warn_of_end(solutions[0], quiet)

@@ -116,7 +116,7 @@ def select_rank(
     asked = MANY if restarts is None else restarts
     check_counts(restarts=(asked, 1), cores=(available_cores() if cores is None else cores, 1))
     _require_memory("restarts", asked, wanted)
-    _check_folder(checkpoint)
+    check_folder(checkpoint)
     structures = declared(declare, wanted)
     for rank, structure in structures.items():
         what = f"can't judge the model of rank {rank}"
@@ -292,7 +292,8 @@ def _spans(ranks: list[int]) -> str:
     return ", ".join(f"{span[0]} to {span[-1]}" if len(span) > 1 else str(span[0]) for span in words)
 
 
-def _check_folder(path: Any) -> None:
+def check_folder(path: Any) -> None:
+    """Refuse what is no path."""
     if path is not None and not isinstance(path, str | os.PathLike):
         raise InputError("checkpoint", repr(path), "the path of a folder, or None")
 

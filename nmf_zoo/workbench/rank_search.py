@@ -13,7 +13,7 @@ A job that was cut short is done again from its start; those that were done are 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -126,7 +126,8 @@ class Outcomes:
 
     def __init__(self, search: RankSearch, checkpoint: Checkpoint | None):
         self._jobs = search.jobs
-        self._folders = {} if checkpoint is None else dict(_rank_folders(search, checkpoint))
+        wanted = search.structures, search.method, search.options
+        self._folders = {} if checkpoint is None else dict(rank_folders(*wanted, checkpoint))
 
     def load(self, number: int) -> list[Outcome] | None:
         part = self._part(number)
@@ -146,10 +147,12 @@ class Outcomes:
         return self._folders[rank].part(restart) if rank in self._folders else None
 
 
-def _rank_folders(search: RankSearch, checkpoint: Checkpoint):
+def rank_folders(
+    structures: Mapping[int, Factorisation], method: Method, options: Any, checkpoint: Checkpoint
+) -> Iterator[tuple[int, Checkpoint]]:
     """Yields (rank, its folder), each with the facts of its model; the lock is the search's."""
-    for rank, structure in search.structures.items():
-        facts = run_facts(search.method, search.options, structure)  # type: ignore[arg-type]
+    for rank, structure in structures.items():
+        facts = run_facts(method, options, structure)  # type: ignore[arg-type]
         folder = open_checkpoint(checkpoint.path / f"rank_{rank}", facts, checkpoint.entropy, True)
         folder.close()
         yield rank, folder

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,15 +24,19 @@ from nmf_zoo.reading import read
 from nmf_zoo.results.groups import plain_attrs
 from nmf_zoo.results.posterior import Draw
 from nmf_zoo.runtime.arguments import check_counts, entropy_of
+from nmf_zoo.runtime.checkpoint import Checkpoint, RunFiles
 from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.runtime.jobs import Job, Jobs
+from nmf_zoo.runtime.state_patterns import ArrayPattern
 from nmf_zoo.structure import Array, Factorisation
 from nmf_zoo.workbench.evidence import require_method
 from nmf_zoo.workbench.holdout import METHOD, SPLIT, Holdout, cell_scores, fitted_draws, hold_out, thinned_scores
-from nmf_zoo.workbench.rank import check_ranks, declared
+from nmf_zoo.workbench.rank import check_folder, check_ranks, declared
+from nmf_zoo.workbench.rank_search import rank_folders, search_folder
 
 REPLICATES = ("holdout", "bootstrap", "same")
 FOUND_AGAIN = 0.9  # of the fits
+NUMBERS = ("heldout", "error", "seconds")  # of a fit
 
 
 @names_checked
@@ -46,6 +51,7 @@ def stability(
     random_seed: Any = None,
     progressbar: bool = True,
     quiet: bool = False,
+    checkpoint: Path | str | None = None,
     executor: Executor | None = None,
 ) -> xr.Dataset:
     """Fit a model of each rank many times, from random starts on data that vary, and see which components come again.
@@ -65,7 +71,7 @@ def stability(
         with replacement (Alexandrov et al. 2013); "same": the data as they are, so that only starts differ. Fit j
         of every rank sees the same data
     method : how a fit is made, and which share is held out: an engine, its length; default ``nz.Holdout()``
-    cores, random_seed, progressbar, quiet, executor : as in :func:`~nmf_zoo.select_rank`
+    cores, random_seed, progressbar, quiet, checkpoint, executor : as in :func:`~nmf_zoo.select_rank`
 
     Returns
     -------
@@ -100,6 +106,7 @@ def stability(
     if replicates not in REPLICATES:
         raise not_one_of("replicates", replicates, REPLICATES)
     check_counts(restarts=(restarts, 2), cores=(available_cores() if cores is None else cores, 1))
+    check_folder(checkpoint)
     structures = _structures(declare, ranks)
     for rank, structure in structures.items():
         require_method(structure, METHOD, method, {METHOD.name: METHOD}, f"can't fit the model of rank {rank}")
@@ -107,10 +114,15 @@ def stability(
     entropy = entropy_of(random_seed)
     search = _Replicates(structures, replicates, method)
     items = [(rank, restart) for restart in range(restarts) for rank in sorted(structures, reverse=True)]
-    keys = [child(seed_key(entropy), restart) for _, restart in items]
     show = progressbar and not quiet
-    with Jobs(len(items), cores=cores or available_cores(), word="fits", progressbar=show, executor=executor) as jobs:
-        found = jobs.run(search.fit, items, keys)
+    with search_folder(checkpoint, METHOD, (replicates, method), entropy, random_seed is not None) as folder:
+        entropy = entropy if folder is None else folder.entropy
+        keys = [child(seed_key(entropy), restart) for _, restart in items]
+        shelf = _Shelf(search, items, folder)
+        with Jobs(
+            len(items), cores=cores or available_cores(), word="fits", progressbar=show, executor=executor
+        ) as jobs:
+            found = jobs.run(search.fit, items, keys, shelf)
     fits = {items[number]: fit for number, fit in found.items()}
     table = _table(fits, structures, restarts, replicates)
     table.attrs |= plain_attrs(
@@ -200,6 +212,32 @@ class _Replicates:
                 pass
         heldout = float(np.sum(scores)) if self.replicates == "holdout" else np.nan
         return _Fit(means.W * means.H.sum(axis=1), heldout, means.error(fitted), 0.0, "complete")
+
+
+class _Shelf:
+    """Where fits are kept on disk, those that came to their end; without a checkpoint, nowhere."""
+
+    def __init__(self, search: _Replicates, items: Sequence[tuple[int, int]], checkpoint: Checkpoint | None):
+        self._items, self._structures = items, search.structures
+        wanted = search.structures, METHOD, search.method
+        self._folders = {} if checkpoint is None else dict(rank_folders(*wanted, checkpoint))
+
+    def load(self, number: int) -> _Fit | None:
+        part, (rank, _) = self._part(number), self._items[number]
+        shape = self._structures[rank].shape[0], rank
+        saved = None if part is None else part.load({"W": ArrayPattern("f", shape), **dict.fromkeys(NUMBERS, float)})
+        if saved is None:
+            return None
+        return _Fit(saved.tree["W"], **{name: saved.tree[name] for name in NUMBERS}, status="complete")
+
+    def save(self, number: int, fit: _Fit) -> None:
+        part = self._part(number)
+        if part is not None and fit.W is not None:
+            part.save({"W": fit.W, **{name: getattr(fit, name) for name in NUMBERS}}, {})
+
+    def _part(self, number: int) -> RunFiles | None:
+        rank, restart = self._items[number]
+        return self._folders[rank].part(restart) if rank in self._folders else None
 
 
 class _RunningMeans:

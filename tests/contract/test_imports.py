@@ -61,7 +61,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
         BELOW | {"kernels", "reading", "inference", "labels"},
         {"numpy", "scipy", "pymc", "xarray"},
     ),
-    "diagnostics": (BELOW, {"numpy", "pandas", "scipy", "xarray"}),
+    "diagnostics": (BELOW | {"labels"}, {"numpy", "pandas", "scipy", "xarray"}),
     "verbs": (
         {*BELOW_VERBS, "search", "diagnostics", "prediction", "sparse", "_compat"},
         {"numpy", "pandas", "pymc", "scipy", "xarray"},
@@ -76,7 +76,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
         {"numpy", "xarray", "matplotlib", "pymc"},
     ),
     "reports": (
-        BELOW | {"diagnostics", "inference", "inference.registry", "plots", "reading"},
+        BELOW | {"diagnostics", "inference", "inference.registry", "kernels", "plots", "prediction", "reading"},
         {"numpy", "pandas", "xarray", "pymc", "matplotlib"},
     ),
     "audio": (

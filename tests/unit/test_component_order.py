@@ -190,10 +190,11 @@ def test_an_order_of_other_draws_is_not_taken(run, change):
         np.testing.assert_array_equal(found["order"], expected)
 
 
-def test_draws_on_disk_stay_there(run, tmp_path):
+def test_draws_on_disk_stay_there_and_their_order_with_them(run, tmp_path):
     model, idata = run
     kept = nz.sample(20, tune=50, chains=2, random_seed=1, quiet=True, store=tmp_path / "x.zarr", model=model)
-    assert GROUP not in _compat.group_names(kept)
+    assert _compat.group(nz.load(tmp_path / "x.zarr"), GROUP).load().equals(_compat.group(idata, GROUP))
+    assert _compat.group(kept, GROUP).equals(_compat.group(idata, GROUP))
     assert nz.top_features(kept).equals(nz.top_features(idata))
     (one,) = draws_in_order(kept, 0)
     assert not one["W"].variable._in_memory

@@ -146,3 +146,34 @@ def test_the_shell_writes_what_python_does(here, idata, capsys):
     assert main(["export", "x.nc", "-o", "shell"]) == 2
     assert "or --force" in capsys.readouterr().err
     assert main(["export", "x.nc", "-o", "shell", "--force", "--chain", "0"]) == 0
+
+
+def test_tables_under_the_names_of_cnmf(here, idata):
+    """Wide tables of the same means; an export with them is replaced as any other."""
+    folder = nz.export(idata, "tables", cnmf="run-1")
+    names = [
+        "run-1.gene_spectra_tpm.k_2.dt_2_0.txt",
+        "run-1.spectra.k_2.dt_2_0.consensus.txt",
+        "run-1.usages.k_2.dt_2_0.consensus.txt",
+    ]
+    assert sorted(path.name for path in folder.glob("*.txt")) == names
+    tpm, spectra, usages = (pd.read_csv(folder / name, sep="\t", index_col=0) for name in names)
+    tidy = {name: pd.read_csv(folder / f"{name}.csv") for name in ("shares", "exposures")}
+    wide = tidy["shares"].pivot(index="component", columns="feature", values="mean")[list(X.index)]
+    np.testing.assert_allclose(spectra[list(X.index)], wide, rtol=1e-9)
+    np.testing.assert_allclose(tpm, 1e6 * spectra, rtol=1e-9)
+    np.testing.assert_allclose(usages.sum(axis=1), tidy["exposures"].groupby("sample")["mean"].sum(), rtol=1e-9)
+    assert list(map(str, usages.index)) == list(dict.fromkeys(tidy["exposures"]["sample"]))
+    nz.export(idata, "tables", overwrite=True)
+    assert not list(folder.glob("*.txt"))
+    for name in ("", "a b", "../x", 3):
+        with pytest.raises(nz.InputError, match=r"cnmf: got .*; expected a name of letters"):
+            nz.export(idata, "other", cnmf=name)
+
+
+def test_names_of_cnmf_from_the_shell(here, idata, capsys):
+    nz.save(idata, "x.nc")
+    assert main(["export", "x.nc", "-o", "tables", "--cnmf", "run"]) == 0
+    assert "run.usages.k_2.dt_2_0.consensus.txt" in capsys.readouterr().out
+    assert main(["export", "x.nc", "-o", "other", "--cnmf", "a/b"]) == 2
+    assert "--cnmf: got 'a/b'" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from nmf_zoo.diagnostics.clusters import cluster_components
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
-from nmf_zoo.workbench.stability import resampled
+from nmf_zoo.workbench.stability import _Replicates, resampled
 
 RNG = np.random.default_rng(1)
 PROFILES = RNG.gamma(0.3, 1.0, (30, 3))
@@ -257,3 +257,31 @@ def test_a_failure_is_said(monkeypatch):
         table = nz.stability(X, [2], **HOW | {"quiet": False, "progressbar": False})
     assert table["status"].to_numpy().ravel().tolist().count("complete") == 5
     assert table["cosine"].isel(restart=0).isnull().all()
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+
+def test_fits_that_are_done_are_not_made_again(tmp_path, monkeypatch):
+    """The same call reads them, one with more fits makes those that are missing, to the same table."""
+    how = {"random_seed": 1, "quiet": True}
+    whole = nz.stability(X, [2, 3], 4, **how)
+    first = nz.stability(X, [2, 3], 3, checkpoint=tmp_path / "run", **how)
+    made, real = [], _Replicates._fit
+    monkeypatch.setattr(_Replicates, "_fit", lambda self, *given: made.append(given) or real(self, *given))
+    again = nz.stability(X, [2, 3], 3, checkpoint=tmp_path / "run", **how)
+    assert made == []
+    assert again.equals(first)  # seconds are those of the first session
+    longer = nz.stability(X, [2, 3], 4, checkpoint=tmp_path / "run", **how)
+    assert len(made) == 2
+    assert longer.drop_vars("seconds").equals(whole.drop_vars("seconds"))
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path):
+    nz.stability(X, [2], 2, checkpoint=tmp_path / "run", random_seed=1, quiet=True)
+    for other in ({"replicates": "same"}, {"random_seed": 2}, {"declare": X + 1}):
+        how = {"declare": X, "ranks": [2], "restarts": 2, "random_seed": 1, "quiet": True, **other}
+        with pytest.raises(InputError, match="checkpoint: got"):
+            nz.stability(checkpoint=tmp_path / "run", **how)
+    with pytest.raises(InputError, match=r"checkpoint: got 3; expected the path of a folder"):
+        nz.stability(X, [2], 2, checkpoint=3)

@@ -271,6 +271,8 @@ def _fill_export(parser: Parser) -> None:
     parser.add_argument("--chain", type=int, help=text)
     text = "R-hat and effective draws of every cell (default: of up to 20,000 cells)"
     parser.add_argument("--diagnostics", action=argparse.BooleanOptionalAction, help=text)
+    text = "also wide tables of means, under the names that cNMF gives those of a run of this name"
+    parser.add_argument("--cnmf", metavar="NAME", help=text)
 
 
 def _fill_report(parser: Parser) -> None:

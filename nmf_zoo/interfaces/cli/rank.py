@@ -51,7 +51,8 @@ def run_rank(arguments: argparse.Namespace) -> int:
     )
     stability = None
     if arguments.stability is not None and table.attrs["status"] != "interrupted":
-        run = {"cores": arguments.cores, "random_seed": seed, "quiet": arguments.quiet}
+        own = None if arguments.checkpoint is None else Path(arguments.checkpoint) / "stability"
+        run = {"cores": arguments.cores, "random_seed": seed, "quiet": arguments.quiet, "checkpoint": own}
         with under_names(restarts="--stability"):
             stability = nz.stability(declare, ranks, arguments.stability, **run)
         table = table.assign(_of_ranks(stability))

@@ -82,6 +82,11 @@ class Likelihood(ABC):
         """What engines divide X by beside its exposure, and its name, where there are such numbers, and known ones."""
         return []
 
+    @property
+    def more_spread(self) -> str:
+        """What lets the data vary more about the same means."""
+        return "a likelihood with more spread (nz.register_likelihood)"
+
     # -- densities ---------------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -40,6 +40,10 @@ class Normal(Likelihood):
             return [("sigma", float(self.sigma.value.reshape(())))]
         return [(f"the {word} sigma", float(end(self.sigma.value))) for word, end in ENDS]
 
+    @property
+    def more_spread(self) -> str:
+        return "a larger sigma, or one that is learnt, sigma=nz.free()" if self.known_scales else super().more_spread
+
     def log_kernel(self, x: Array, mean: Array, values: Values) -> Array:
         sigma = self.sigma.resolve(values)
         return -0.5 * ((x - mean) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)

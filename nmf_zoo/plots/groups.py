@@ -1,0 +1,116 @@
+"""Groups of features or of samples: their colours, and their names over or beside what is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.plots.figure import COLOURS, INK
+
+MORE = ("#7f3c8d", "#8a6d3b", "#3b8a6d", "#a5aa99", "#b3446c", "#604e97", "#882d17", "#2b3d26", "#6d8fb3", "#b38a2b")
+PALETTE = (*COLOURS, *MORE)
+LETTER = 0.075  # inches of a letter of a heading
+
+
+class Band(NamedTuple):
+    """Neighbours in one group: their first place and the one after the last, its name and colour, what is over it."""
+
+    start: int
+    stop: int
+    name: str
+    colour: str
+    over: str = ""
+
+
+class Groups(NamedTuple):
+    """Of labels: the names of groups, which one each label is in, and the groups' colours."""
+
+    names: list[str]
+    members: np.ndarray
+    colours: list[str]
+
+    @property
+    def order(self) -> np.ndarray:
+        """Places of the labels, group by group, as they come within each."""
+        return np.argsort(self.members, kind="stable")
+
+    @property
+    def bands(self) -> list[Band]:
+        """Of the labels in that order."""
+        ends = np.cumsum(np.bincount(self.members, minlength=len(self.names)))
+        starts = [0, *ends[:-1]]
+        return [Band(*each) for each in zip(starts, ends, self.names, self.colours, strict=True)]
+
+
+def read_groups(argument: str, given: Any, labels: np.ndarray) -> Groups:
+    """``feature_groups=`` and ``sample_groups=``, in the order in which groups come first.
+
+    Parameters
+    ----------
+    given : mapping or Series from labels to groups, or one group for each label, in their order
+    """
+    if hasattr(given, "to_dict") and hasattr(given, "index"):
+        given = given.to_dict()
+    if isinstance(given, Mapping):
+        missing = [label for label in labels.tolist() if label not in given]
+        if missing:
+            do = "name a group of every label"
+            raise InputError(argument, f"no group of {str(missing[0])!r}", f"{len(labels)} labels in groups", do)
+        given = [given[label] for label in labels.tolist()]
+    words = [] if isinstance(given, str) else [str(word) for word in given]
+    if len(words) != len(labels):
+        raise InputError(argument, f"{len(words)} groups", f"{len(labels)}, one for each label, or a mapping of labels")
+    names = list(dict.fromkeys(words))
+    if len(names) > len(PALETTE):
+        raise InputError(argument, f"{len(names)} groups", f"up to {len(PALETTE)}, which colours can tell apart")
+    at = {name: place for place, name in enumerate(names)}
+    return Groups(names, np.array([at[word] for word in words]), list(PALETTE[: len(names)]))
+
+
+def draw_headings(figure: Any, axes: Any, bands: list[Band], inches: float) -> None:
+    """Strips in the groups' colours above an axis whose places are ``inches`` apart, named there, or in a legend."""
+    fits = all(LETTER * len(band.name) <= inches * (band.stop - band.start) for band in bands)
+    for band in bands:
+        _strip(axes, band.start, band.stop, band.colour)
+        if fits:
+            middle = (band.start + band.stop - 1) / 2
+            _heading(axes, middle, 1.09, band.name, 7.5)
+    runs = _runs(bands)
+    for start, stop, over in runs:
+        _heading(axes, (start + stop - 1) / 2, 1.27, over, 7.5)
+    if not fits:
+        name_groups(figure, [band.name for band in bands], [band.colour for band in bands])
+
+
+def name_groups(figure: Any, names: list[str], colours: list[str]) -> None:
+    """A legend below the picture."""
+    from matplotlib.patches import Patch
+
+    patches = [Patch(color=colour, label=name) for name, colour in zip(names, colours, strict=True)]
+    widest = max(len(name) for name in names)
+    columns = max(1, min(len(names), int(figure.get_figwidth() / (0.45 + LETTER * widest))))
+    figure.legend(handles=patches, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+
+
+def _runs(bands: list[Band]) -> list[tuple[int, int, str]]:
+    """Neighbouring bands with something in common."""
+    found: list[tuple[int, int, str]] = []
+    for band in (band for band in bands if band.over):
+        if found and found[-1][2] == band.over:
+            found[-1] = found[-1][0], band.stop, band.over
+        else:
+            found.append((band.start, band.stop, band.over))
+    return found
+
+
+def _strip(axes: Any, start: int, stop: int, colour: str) -> None:
+    where = {"transform": axes.get_xaxis_transform(), "clip_on": False, "solid_capstyle": "butt"}
+    axes.plot([start - 0.4, stop - 0.6], [1.05, 1.05], color=colour, lw=4, **where)
+
+
+def _heading(axes: Any, place: float, height: float, text: str, size: float) -> None:
+    where = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "bottom", "color": INK}
+    axes.text(place, height, text, fontsize=size, **where)
