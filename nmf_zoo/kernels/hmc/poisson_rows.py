@@ -6,7 +6,9 @@ not shrink with the size of the table. A row's coordinates are u, v = scale * so
 
     sum_c x_c log m_c - sum_k (rate_k + 1 / scale_k) v_k + sum_k (shape_k - 1) log v_k + sum_k u_k
 
-where ``rate`` holds the prior's and the likelihood's. Trajectories are those of :mod:`nmf_zoo.kernels.hmc.leapfrog`.
+where ``rate`` holds the prior's and the likelihood's; a half-normal prior of precision curve_k takes curve_k v_k^2 / 2
+off, and has the shape 1 and no rate. Components that are known have no part in the mass, and stay.
+Trajectories are those of :mod:`nmf_zoo.kernels.hmc.leapfrog`.
 
 **The counts as the rows see them.** With u the other factor, of row i the log-likelihood is::
 
@@ -240,12 +242,25 @@ class FactorRows(NamedTuple):
     ----------
     values, shape, rate : positive; the rate is the prior's plus the likelihood's
     chance : (blocks, width) acceptance probability of the last trajectory
+    curve : precisions of half-normal priors; `NO_CURVE` for none
+    free : (K,) bool, the components that are not known
     """
 
     values: np.ndarray
     shape: np.ndarray
     rate: np.ndarray
     chance: np.ndarray
+    curve: np.ndarray
+    free: np.ndarray
+
+
+NO_CURVE = np.empty((1, 0, 0))
+
+
+@kernel
+def curve_of(rows, block):
+    """A block's precisions, or size 0."""
+    return rows.curve[block] if rows.curve.size > 0 else rows.curve[0]
 
 
 class Stride(NamedTuple):
@@ -303,6 +318,7 @@ class CountsTarget(NamedTuple):
     scale: np.ndarray
     shape: np.ndarray
     rate: np.ndarray
+    curve: np.ndarray
     means: np.ndarray
 
 
@@ -313,16 +329,16 @@ def move_rows(data, other, rows, stride, room, block, key):
     root = stride.root[block] if stride.root.size > 0 else stride.root[0]
     u, v, momentum, width = room.u, room.v, room.momentum, room.step.size
     before, means = table_of(data, block, width, room.before), table_of(data, block, width, room.means)
+    target = CountsTarget(data, other, block, scale, shape, rate, curve_of(rows, block), means)
     copy_table(v, values)
     to_free(u, room.slope, v, scale)
     set_off(room, stride.step[block], key)
-    pull_into(data, other, block, v, before, room.gradient)
-    _add_prior(room.gradient, v, room.slope, scale, shape, rate)
+    _set_gradient(target, room, before)
     _subtract_energy(room.gain, -1.0, u, v, momentum)
-    _add_log_prior(room.gain, -1.0, v, scale, shape, rate)
-    leap(CountsTarget(data, other, block, scale, shape, rate, means), room, root, stride.length[0])
+    _add_all_of_prior(target, room, -1.0)
+    leap(target, room, root, stride.length[0])
     _subtract_energy(room.gain, 1.0, u, v, momentum)
-    _add_log_prior(room.gain, 1.0, v, scale, shape, rate)
+    _add_all_of_prior(target, room, 1.0)
     add_log_ratios(data, block, room.means, room.before, room.gain)
     decide(values, v, room.gain, rows.chance[block], fold(key, TEST))
 
@@ -330,8 +346,22 @@ def move_rows(data, other, rows, stride, room, block, key):
 @kernel
 def _slope_of_counts(target, room):
     to_plain(room.v, room.slope, room.u, target.scale)
-    pull_into(target.data, target.other, target.block, room.v, target.means, room.gradient)
+    _set_gradient(target, room, target.means)
+
+
+@kernel
+def _set_gradient(target, room, means):
+    pull_into(target.data, target.other, target.block, room.v, means, room.gradient)
     _add_prior(room.gradient, room.v, room.slope, target.scale, target.shape, target.rate)
+    if target.curve.size > 0:
+        _add_curve(room.gradient, room.v, room.slope, target.curve)
+
+
+@kernel
+def _add_all_of_prior(target, room, sign):
+    _add_log_prior(room.gain, sign, room.v, target.scale, target.shape, target.rate)
+    if target.curve.size > 0:
+        _add_log_curve(room.gain, sign, room.v, target.curve)
 
 
 SLOPES[CountsTarget] = _slope_of_counts
@@ -364,6 +394,20 @@ def _add_log_prior(gain, sign, v, scale, shape, rate):
         for b in range(v.shape[1]):
             bend = (shape[k, b] - 1.0) * fast_log(v[k, b])
             gain[b] += sign * (bend - (rate[k, b] + 1.0 / scale[k, b]) * v[k, b])
+
+
+@in_lanes
+def _add_curve(gradient, v, slope, curve):
+    for k in range(v.shape[0]):
+        for b in range(v.shape[1]):
+            gradient[k, b] -= slope[k, b] * curve[k, b] * v[k, b]
+
+
+@in_lanes
+def _add_log_curve(gain, sign, v, curve):
+    for k in range(v.shape[0]):
+        for b in range(v.shape[1]):
+            gain[b] -= 0.5 * sign * curve[k, b] * v[k, b] * v[k, b]
 
 
 @in_lanes
