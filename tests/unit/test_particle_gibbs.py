@@ -133,6 +133,17 @@ def test_starts_lie_inside_the_support():
         assert prior is None or np.all(beside > 0)
 
 
+def test_draws_beyond_all_numbers_are_the_number_next_to_the_end():
+    structure = nz.read(declare(nz.LogNormalAR(0.0, 0.5, 200.0)))
+    problem = particle_gibbs.prepare(structure, nz.ParticleGibbs(), SERIAL)
+    state = particle_gibbs.init(problem, seed_key(1), {})
+    state.h[0, :2] = 0.0, np.inf  # what exp makes of -800 and 720
+    state.W[:, 0] = 1e-300
+    drawn, stats_of_draw = particle_gibbs.draw(problem, state, seed_key(2))
+    assert np.all((drawn["H"] > 0) & np.isfinite(drawn["H"]))
+    assert np.isfinite(stats_of_draw["lp"])
+
+
 def test_trajectories_of_weights_are_the_same_from_a_grid_and_from_a_list():
     structure = nz.read(declare("log-normal", GAPS))
     layout, priors = compress(structure), prior_cells(structure, {"m": np.zeros(K), "f": 0.5, "s": 1.0})

@@ -262,7 +262,8 @@ def draw(
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """The variables of the model at this state, their log joint density and the followed cells of W H.
 
-    Activations of a unit chain that have rounded to 1 are the largest number below it, which has a density.
+    Activations that have rounded to an end of their chain's support, where they would have no density, are the number
+    next to it: the largest below 1 of a unit chain, the smallest above 0 of a log-normal one.
     """
     structure, (W, h, _, values) = problem.structure, state
     h = formulas_of(structure.H.prior).inside(h)

@@ -39,6 +39,7 @@ from nmf_zoo.kernels.random.draws import TINY
 from nmf_zoo.structure import Array, ChainPrior, Factorisation, Known, LogNormalARPrior, Unknown
 
 STEP, FIRST = ("mean", "persistence", "scale"), ("initial_mean", None, "initial_scale")
+LARGEST_NUMBER = float(np.finfo(float).max)
 MOST_SWEEPS = 20_000  # a fifth of a microsecond each; few where the chain returns to its mean within the series
 
 
@@ -60,6 +61,9 @@ class LogNormalFormulas(ChainFormulas):
     def with_companion(self, h: Array) -> tuple[Array, Array]:
         h = np.maximum(h, SMALLEST)
         return h, np.log(h)
+
+    def inside(self, h: Array) -> Array:
+        return np.clip(h, SMALLEST, LARGEST_NUMBER)
 
     def start_path(self, law: Law, k: int, n_times: int, generator: np.random.Generator) -> Array:
         mean, persistence, scale = map(float, law.parameters[:, k])
