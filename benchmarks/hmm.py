@@ -14,7 +14,7 @@ from nmf_zoo.distributions import BasisChain
 from nmf_zoo.inference.hmm import online
 from nmf_zoo.inference.hmm.recursions import Recursions
 from nmf_zoo.inference.hmm.samples import read_samples
-from nmf_zoo.kernels.hmm.basis_states import Chain
+from nmf_zoo.kernels.hmm.basis_states import BinaryChain
 from nmf_zoo.kernels.random.chain_draws import basis_path
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.models import hmm_nmf
@@ -46,7 +46,9 @@ def simulate(rank: int, n_times: int) -> tuple[np.ndarray, np.ndarray]:
 def recursions(X: np.ndarray, W: np.ndarray) -> Recursions:
     rank = W.shape[1]
     samples = read_samples(read(hmm_nmf(X, rank, chain=BasisChain(P, Q), background=0.1)))
-    return Recursions(samples.counts(W), samples.base, W, Chain(np.full(rank, P), np.full(rank, Q), np.full(rank, 0.5)))
+    return Recursions(
+        samples.counts(W), samples.base, W, BinaryChain(np.full(rank, P), np.full(rank, Q), np.full(rank, 0.5))
+    )
 
 
 def filter_rows(rank: int, n_times: int) -> Iterator[Row]:

@@ -50,11 +50,13 @@ class Published:
         self.relevance = new
         return change
 
-    def _updated(self, old: np.ndarray, pull: np.ndarray, drag: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    def _updated(
+        self, old: np.ndarray, numerator: np.ndarray, denominator: np.ndarray, shape: tuple[int, int]
+    ) -> np.ndarray:
         relevance = self.relevance.reshape(shape)
         if self.is_half_normal:
-            return np.maximum(old * np.sqrt(pull / (drag + old / relevance)), 1e-100)
-        return np.maximum(old * pull / (drag + 1.0 / relevance), 1e-100)
+            return np.maximum(old * np.sqrt(numerator / (denominator + old / relevance)), 1e-100)
+        return np.maximum(old * numerator / (denominator + 1.0 / relevance), 1e-100)
 
 
 def starts(X: np.ndarray, rank: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -126,8 +126,8 @@ def score(W: np.ndarray, given: sp.csc_array, scored: sp.coo_array) -> float:
     L = E
     for _ in range(ROUNDS):
         ratio = given.data / np.einsum("ck,ck->c", W[given.row], L[given.col])
-        pull = sp.csr_array((ratio, (given.col, given.row)), shape=given.shape[::-1]) @ W
-        shape = SHAPE + L * pull
+        numerator = sp.csr_array((ratio, (given.col, given.row)), shape=given.shape[::-1]) @ W
+        shape = SHAPE + L * numerator
         E, L = shape / below, np.exp(psi(shape)) / below
     shares = np.einsum("ck,ck->c", W[scored.row], E[scored.col]) / (E @ W.sum(axis=0))[scored.col]
     return float(scored.data @ np.log(np.maximum(shares, 1e-12)) / scored.data.sum())

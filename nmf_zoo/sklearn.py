@@ -27,7 +27,7 @@ from nmf_zoo.models.hyperparameters import require_positive
 from nmf_zoo.models.matrices import as_float_array
 from nmf_zoo.results.component_order import draws_in_order
 from nmf_zoo.runtime.arguments import check_counts
-from nmf_zoo.sparse import check_sparse
+from nmf_zoo.sparse import checked_sparse
 from nmf_zoo.streaming.stream import stream
 from nmf_zoo.verbs.sample_and_fit import fit, sample
 
@@ -128,7 +128,7 @@ class _Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         if not reset:
             check_is_fitted(self)
         if issparse(X):
-            check_sparse("X", X)
+            checked_sparse("X", X)
         kinds = {"accept_sparse": self._takes_sparse and "csr", "dtype": np.float64, "ensure_non_negative": True}
         return validate_data(self, X, reset=reset, **kinds)
 

@@ -29,14 +29,19 @@ def read_sparse(name: str, given: Any, layout: str = "csr", dtype: Any = np.floa
     """
     if given.dtype.kind not in "biuf":
         raise InputError(name, f"dtype {given.dtype}", "numbers")
-    matrix = _sound(name, given).astype(dtype).asformat(layout, copy=True)
+    matrix = checked_sparse(name, given).astype(dtype).asformat(layout, copy=True)
     matrix.sum_duplicates()  # sorts them, too
     return matrix
 
 
-def check_sparse(name: str, given: Any) -> None:
-    """Refuse a SciPy sparse matrix that isn't what its parts say."""
-    _sound(name, given)
+def checked_sparse(name: str, given: Any) -> Any:
+    """The same matrix, refused where it isn't what its parts say; it may share arrays with the one that was given."""
+    shape = _check_shape(name, given.shape)
+    if given.format == "lil":
+        return from_parts(name, "coo", shape, _parts_of_lists(name, given))
+    if given.format == "dok":
+        return from_parts(name, "coo", shape, _parts_of_keys(name, given))
+    return from_parts(name, given.format, shape, {part: getattr(given, part) for part in LAYOUTS[given.format][1]})
 
 
 def from_parts(name: str, layout: str, shape: Any, parts: Parts) -> Any:
@@ -48,16 +53,6 @@ def from_parts(name: str, layout: str, shape: Any, parts: Parts) -> Any:
     if missing:
         raise _refusal(name, f"no {missing[0]}", f"{', '.join(needed)} of the format {layout!r}")
     return assemble(name, _check_shape(name, shape), {part: np.asarray(parts[part]) for part in needed})
-
-
-def _sound(name: str, given: Any) -> Any:
-    """The same matrix, checked; it may share its arrays with the one that was given."""
-    shape = _check_shape(name, given.shape)
-    if given.format == "lil":
-        return from_parts(name, "coo", shape, _parts_of_lists(name, given))
-    if given.format == "dok":
-        return from_parts(name, "coo", shape, _parts_of_keys(name, given))
-    return from_parts(name, given.format, shape, {part: getattr(given, part) for part in LAYOUTS[given.format][1]})
 
 
 def _parts_of_lists(name: str, given: Any) -> Parts:

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nmf_zoo.inference.shared.layout import Layout
-from nmf_zoo.kernels.hmc.poisson_rows import NO_CURVE, FactorRows, RowCounts, Stride, make_room
+from nmf_zoo.kernels.hmc.poisson_rows import NO_CURVE, FactorRows, RowCounts, Stride, make_workspace
 
 NO_LAYOUT = Layout(True, np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0), np.zeros(0), np.zeros(2, np.int64))
 NO_GRID = np.empty((0, 0, 0))
@@ -61,6 +61,6 @@ def stride_of(scale, roots, step, length, width):
     return Stride(in_blocks(scale, width, 1.0), root, steps, np.array([length]))
 
 
-def room_for(x, rank, width):
+def workspace_for(x, rank, width):
     """Enough for any block of x (rows, cells)."""
-    return make_room(width * x.shape[1], rank, width)
+    return make_workspace(width * x.shape[1], rank, width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nmf_zoo.inference.hmm.gibbs_activations import make_room
+from nmf_zoo.inference.hmm.gibbs_activations import make_workspace
 from nmf_zoo.kernels.hmm.basis_states import Counts
 from nmf_zoo.kernels.hmm.particles import conditional_filter
 from nmf_zoo.kernels.hmm.particles.emission import Target
@@ -29,18 +29,20 @@ def target_of(X, W, base, law, seen=None):
     seen = np.ones(X.shape[1], bool) if seen is None else seen
     cols, rows = np.nonzero((X * seen).T)
     indptr = np.searchsorted(cols, np.arange(X.shape[1] + 1)).astype(np.int64)
-    drag = seen[:, None] * W.sum(axis=0)
-    counts = Counts(indptr, rows.astype(np.int32), X.T[cols, rows].astype(float), np.empty(0), drag)
+    weight_sums = seen[:, None] * W.sum(axis=0)
+    counts = Counts(indptr, rows.astype(np.int32), X.T[cols, rows].astype(float), np.empty(0), weight_sums)
     return Target(counts, W, base, law)
 
 
 def draw_paths(target, start, n_draws, particles, plan=(0, 0, 1.0), seed=0, renew=conditional_filter.renew_path):
     """(draws (n, K, T), exact companions, shares of the first time renewed), one sweep from each to the next."""
     path = Cloud(*(np.array(part, dtype=np.float64, order="C") for part in start))
-    room = make_room(*path.h.shape, particles, (plan[0], target.law.kind))
+    workspace = make_workspace(*path.h.shape, particles, (plan[0], target.law.kind))
     key, draws, renewed = seed_key(seed), np.empty((n_draws, 2, *path.h.shape)), 0
     for draw in range(n_draws):
-        _, first, impossible = renew(path, room.history, room.population, target, FilterPlan(*plan), child(key, draw))
+        _, first, impossible = renew(
+            path, workspace.history, workspace.population, target, FilterPlan(*plan), child(key, draw)
+        )
         assert impossible == -1
         renewed += first
         draws[draw] = path

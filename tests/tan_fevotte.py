@@ -30,8 +30,8 @@ def tan_fevotte_l2(V, W, H, variance, a, b, iterations):
     """
     c = sum(V.shape) / 2 + a + 1.0
 
-    def root(pull, drag, curve):
-        return (-drag + np.sqrt(drag**2 + 4 * curve * pull)) / (2 * curve)
+    def root(numerator, denominator, curve):
+        return (-denominator + np.sqrt(denominator**2 + 4 * curve * numerator)) / (2 * curve)
 
     for _ in range(iterations):
         H = root(H * (W.T @ (V / (W @ H))), W.sum(axis=0)[:, None], 1 / variance[:, None])

@@ -13,7 +13,7 @@ import numpy as np
 
 import nmf_zoo as nz
 from benchmarks.papers.filstroff import is_quick, save
-from nmf_zoo.kernels.powers.frame_gibbs import Chain, Frames, Statistics, expect_frames, make_room
+from nmf_zoo.kernels.powers.frame_gibbs import FramePlan, Frames, FrameStatistics, expect_frames, make_workspace
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 
 F, K, STARTS, AFTER = 10, 2, 3, (100, 500, 1000, 5000)
@@ -62,15 +62,17 @@ def report(W: np.ndarray, paths: np.ndarray, after: tuple[int, ...]) -> None:
 
 def compare_statistics(X: np.ndarray, W: np.ndarray, copies: int) -> np.ndarray:
     """Variance of the Rao-Blackwellised statistic over that of the plain one (F, K), given a frame; L = 100, m = 1."""
-    Wt, room, key = np.array(W.T, order="C"), make_room(F, K), seed_key(1)
+    Wt, workspace, key = np.array(W.T, order="C"), make_workspace(F, K), seed_key(1)
     spread = []
     for is_plain in (False, True):
-        chain, variances = Chain(np.ones(K), np.ones(K), np.empty(0), 100, 1, is_plain), []
+        chain, variances = FramePlan(np.ones(K), np.ones(K), np.empty(0), 100, 1, is_plain), []
         for power in X.T:
             found = np.zeros((copies, K, F))
             for number in range(copies):  # the number of a frame keys its draws
                 frame = Frames(power[None].copy(), np.empty((0, 0), dtype=bool), number)
-                expect_frames(Statistics(found[number], np.zeros(F), np.zeros(K)), frame, Wt, chain, room, key)
+                expect_frames(
+                    FrameStatistics(found[number], np.zeros(F), np.zeros(K)), frame, Wt, chain, workspace, key
+                )
             variances.append(found.var(axis=0).T)
         spread.append(np.mean(variances, axis=0))
     return spread[0] / spread[1]

@@ -14,11 +14,11 @@ from typing import Protocol
 
 import numpy as np
 
-from nmf_zoo.audio.sound import BLOCK, Frames, Sound
+from nmf_zoo.audio.sound import BLOCK, Sound, SoundFrames
 from nmf_zoo.audio.spectra import Synthesis
-from nmf_zoo.runtime.checkpoint import Part
+from nmf_zoo.runtime.checkpoint import RunFiles
 from nmf_zoo.runtime.progress import Watch
-from nmf_zoo.runtime.state_patterns import Cells, Each, require
+from nmf_zoo.runtime.state_patterns import ArrayPattern, Each, require
 from nmf_zoo.streaming.stream import Stream
 from nmf_zoo.structure import Array
 
@@ -63,7 +63,7 @@ class Found:
 class SavedActivations:
     """Activations of the blocks that are done: (mean, sd), (K, n) each; without a checkpoint, none."""
 
-    def __init__(self, part: Part | None):
+    def __init__(self, part: RunFiles | None):
         self._part, self._new, self._done = part, [], 0  # type: ignore[var-annotated]
 
     def load(self, rank: int, n_frames: int) -> Iterator[tuple[Array, Array]]:
@@ -75,7 +75,7 @@ class SavedActivations:
         first, each = 0, Each([np.ndarray, np.ndarray])
         for block in (block for rows in saved.rows({"blocks": each}) for block in rows["blocks"]):
             with self._part.refused():
-                require(block, [Cells("f", (rank, min(BLOCK, n_frames - first)))] * 2, f"block {first // BLOCK}")
+                require(block, [ArrayPattern("f", (rank, min(BLOCK, n_frames - first)))] * 2, f"block {first // BLOCK}")
             first += BLOCK
             yield block
 
@@ -109,14 +109,14 @@ def separate_frames(sound: Sound, stream: Stream, sink: Sink, saved: SavedActiva
     return found
 
 
-def activations_of(stream: Stream, frames: Frames) -> tuple[Array, Array]:
+def activations_of(stream: Stream, frames: SoundFrames) -> tuple[Array, Array]:
     """(mean, sd), (K, n) each, under the stream's W; zero where the recording is silent."""
     found = stream.activations(frames.power.T, first=frames.first)
     sounds = ~frames.silent
     return found["H_mean"].to_numpy() * sounds, found["H_sd"].to_numpy() * sounds
 
 
-def _split(sound: Sound, frames: Frames, W: Array, H: Array, voices: list[Synthesis], energy: Array) -> Array:
+def _split(sound: Sound, frames: SoundFrames, W: Array, H: Array, voices: list[Synthesis], energy: Array) -> Array:
     """Samples (K, m) of the components; adds to their energies (K,)."""
     H = np.where(frames.silent, 1.0, H)  # what is left below the floor, and at 0 Hz, must be somewhere, too
     total = H.T @ W.T + len(H) * NOTHING

@@ -28,7 +28,7 @@ DITHERED = 4.0  # times the floor that a line needs: dither makes the noise of r
 BLOCK = 256  # frames that are looked at together
 
 
-class Frames(NamedTuple):
+class SoundFrames(NamedTuple):
     """Frames one after another: complex (n, N / 2 + 1), powers (n, F) in the model's units, silent (n,), first."""
 
     complex: Array
@@ -78,12 +78,12 @@ class Sound:
         middles = (self.lines[1:] + self.lines[:-1]) / 2
         return np.searchsorted(middles, np.arange(self.framing.length // 2 + 1))
 
-    def frames(self, size: int = BLOCK) -> Iterator[Frames]:
+    def frames(self, size: int = BLOCK) -> Iterator[SoundFrames]:
         """All frames in blocks of ``size``."""
         first = 0
         for spectra in transform(self.recording.mono(), self.framing, size):
             power = power_of(spectra)[:, self.lines - 1] / self.unit
-            yield Frames(spectra, power, np.all(power <= self.floor, axis=1), first)
+            yield SoundFrames(spectra, power, np.all(power <= self.floor, axis=1), first)
             first += len(power)
 
     def sounding(self, size: int) -> Iterator[Array]:

@@ -27,7 +27,7 @@ class NotOurs(Exception):
 
 
 @dataclass(frozen=True)
-class Layout:
+class WavLayout:
     """Where the samples of a WAV file are.
 
     Attributes
@@ -51,7 +51,7 @@ class Layout:
         return self.channels * self.form.width
 
 
-def read_layout(path: Path) -> Layout:
+def read_layout(path: Path) -> WavLayout:
     """The header of a WAV file.
 
     Raises
@@ -73,7 +73,7 @@ def read_layout(path: Path) -> Layout:
         promised = _wide_size(file, chunks) if length == UNKNOWN else length  # of a pipe there is none
         rate, channels, form = _read_format(path, file, chunks["fmt"])
     there = min(promised, size - begin) if promised else size - begin
-    return Layout(rate, channels, form, begin, promised, there)
+    return WavLayout(rate, channels, form, begin, promised, there)
 
 
 def _find_chunks(file: BinaryIO, size: int) -> dict[str, tuple[int, int]]:
@@ -115,7 +115,7 @@ def _read_format(path: Path, file: BinaryIO, place: tuple[int, int]) -> tuple[in
     return rate, channels, FORMATS[name]
 
 
-def read_blocks(path: Path, layout: Layout, size: int) -> Iterator[Array]:
+def read_blocks(path: Path, layout: WavLayout, size: int) -> Iterator[Array]:
     """Blocks (n <= size, channels) of samples, float64 with full scale 1."""
     left = layout.there // layout.frame * layout.frame
     with open(path, "rb") as file:

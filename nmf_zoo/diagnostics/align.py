@@ -19,7 +19,7 @@ from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.results.component_order import GROUP, REPORT, component_order, reordered, with_names
-from nmf_zoo.results.factor_draws import Factors, factor_dims, read_factors
+from nmf_zoo.results.factor_draws import FactorDraws, factor_dims, read_factors
 from nmf_zoo.results.matching import (
     Components,
     Matching,
@@ -124,7 +124,7 @@ def _since_raw(idata: Any, weights: str, order: np.ndarray, factor: np.ndarray) 
     return first, scale * factor
 
 
-def _in_own_order(order: np.ndarray, best: int, factors: Factors) -> tuple[Components, Matching]:
+def _in_own_order(order: np.ndarray, best: int, factors: FactorDraws) -> tuple[Components, Matching]:
     """The mean of the best chain in the result's order, and how near to it the others are in theirs."""
     H = factors.draws.H
     of_chain = Components(factors.draws.W[best], None if H is None else H[best])
@@ -132,7 +132,7 @@ def _in_own_order(order: np.ndarray, best: int, factors: Factors) -> tuple[Compo
     return chosen, Matching(order, cosines_of_matches(factors.draws, chosen, order))
 
 
-def _given_reference(reference: Any, factors: Factors) -> Components:
+def _given_reference(reference: Any, factors: FactorDraws) -> Components:
     """The user's, with the shape of the draws."""
     names = factors.weights, factors.activations
     if isinstance(reference, _compat.INFERENCE_DATA):
@@ -150,7 +150,7 @@ def _given_reference(reference: Any, factors: Factors) -> Components:
     return found
 
 
-def _rescaled(group: xr.Dataset, factors: Factors, factor: np.ndarray) -> xr.Dataset:
+def _rescaled(group: xr.Dataset, factors: FactorDraws, factor: np.ndarray) -> xr.Dataset:
     """W divided by the factors (chain, draw, component), H multiplied."""
     by = xr.DataArray(factor, dims=(*LEADING, factors.component[0]))
     W = group[factors.weights]
@@ -162,7 +162,9 @@ def _rescaled(group: xr.Dataset, factors: Factors, factor: np.ndarray) -> xr.Dat
     return group.assign(changed)
 
 
-def _report(aligned: xr.Dataset, factors: Factors, reference: Components, found: tuple[np.ndarray, ...]) -> xr.Dataset:
+def _report(
+    aligned: xr.Dataset, factors: FactorDraws, reference: Components, found: tuple[np.ndarray, ...]
+) -> xr.Dataset:
     """What was done to each draw, and what became of the reference's components."""
     names = factors.weights, factors.activations
     by_chain = mean_over(read_factors(aligned, *names).draws, axis=1)

@@ -181,7 +181,7 @@ Gammas = dict[str, tuple[Array, Array]]  # factor -> (shape, rate) of its cells,
 
 
 @dataclass(frozen=True)
-class Block:
+class StepBlock:
     """What is drawn together.
 
     Attributes
@@ -196,7 +196,7 @@ class Block:
     gammas: Callable[[Mapping[str, Array]], Gammas] | None
 
 
-def find_block(model: pm.Model, wanted: Sequence[str] | None) -> Block:
+def find_block(model: pm.Model, wanted: Sequence[str] | None) -> StepBlock:
     """The block of the factors ``wanted`` (names), or the only one there is."""
     seen = _observation(model, wanted)
     factors = tuple(operand.variable for operand in (seen.mean.left, seen.mean.right))
@@ -205,7 +205,7 @@ def find_block(model: pm.Model, wanted: Sequence[str] | None) -> Block:
         expected = ", ".join(name_of(variable) for variable in free)
         _refuse(f"got {', '.join(wanted)}; the block of {seen.name} is {expected}: give these, or none")
     _refuse_other_uses(model, seen, free)
-    return Block(_structure(model, seen, free), free, _gammas(model, free))
+    return StepBlock(_structure(model, seen, free), free, _gammas(model, free))
 
 
 def _refuse(reason: str) -> None:

@@ -16,7 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.models.hyperparameters import ACTIVATIONS, WEIGHTS
 from nmf_zoo.models.inputs import Inputs
-from nmf_zoo.models.offsets import Outer, PerCell
+from nmf_zoo.models.offsets import OuterProduct, PerCell
 from nmf_zoo.options import check_types, names_checked
 
 OF_DATA = 1.0  # the mean of X where there are no data
@@ -128,8 +128,13 @@ class ARD:
         """With the relevances' moments E[W H] = K E[r^2], or K (2 / pi) E[r] of half-normal cells with variance r."""
         mean = mean_of_data(inputs) / inputs.rank
         if self.is_half_normal:
-            return (self.shape - 1) * mean * np.pi / 2
-        return np.sqrt((self.shape - 1) * (self.shape - 2) * mean)
+            scale = (self.shape - 1) * mean * np.pi / 2
+        else:
+            scale = np.sqrt((self.shape - 1) * (self.shape - 2) * mean)
+        if not np.finfo(float).tiny <= scale < np.inf:  # its reciprocal, which the prior takes, would be no number
+            do = "change their unit, or give nz.ARD(scale=...)"
+            raise InputError("X", f"data for which the prior's scale is {scale:g}", "one from 1e-307 to 1e308", do)
+        return scale
 
     def half_normal(self, relevance: TensorVariable) -> dict[str, TensorVariable]:
         """The parameter of ``pm.HalfNormal``, of what `declare` gives."""
@@ -188,7 +193,7 @@ def mean_of_data(inputs: Inputs) -> float:
     if seen is None or not seen.values.any():
         return OF_DATA
     n_cells = inputs.shape[0] * inputs.shape[1] if seen.is_complete and seen.is_sparse else seen.values.size
-    if isinstance(exposure, Outer):
+    if isinstance(exposure, OuterProduct):
         unit = np.mean(exposure.of_features) * np.mean(exposure.of_samples)
     else:
         unit = np.mean(exposure.values if isinstance(exposure, PerCell) else 1.0 if exposure is None else exposure)

@@ -16,6 +16,7 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.errors import InputError, not_one_of
@@ -154,6 +155,7 @@ def check_hyperparameter(name: str, value: Any, dims: tuple[str, ...], inputs: I
         return Hyperparameter(name, value, dims)
     if is_symbolic(value):
         check_broadcast(name, variable_shape(name, value), shape)
+        require_named(name, value)
         return Hyperparameter(name, value, dims)
     array = as_float_array(name, value)
     check_broadcast(name, array.shape, shape)
@@ -165,6 +167,14 @@ def check_hyperparameter(name: str, value: Any, dims: tuple[str, ...], inputs: I
 def require_positive(name: str, array: np.ndarray) -> None:
     if not np.all(np.isfinite(array)) or np.any(array <= 0):
         raise InputError(name, span(array), "finite numbers > 0")
+
+
+def require_named(name: str, variable: TensorVariable) -> None:
+    """A random variable is one of the model: ``pm.Gamma.dist(...)`` is drawn anew whenever it is looked at."""
+    is_random = variable.owner is not None and isinstance(variable.owner.op, RandomVariable)
+    if is_random and variable.name is None:
+        do = f'give it a name: pm.Gamma("{name}", ...), say, instead of pm.Gamma.dist(...)'
+        raise InputError(name, "a distribution without a name", "a variable of the model, or numbers > 0", do)
 
 
 def is_symbolic(value: Any) -> bool:

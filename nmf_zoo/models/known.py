@@ -21,7 +21,7 @@ Array = np.ndarray
 LEAST = 1e-3  # of a column's mean: what a prior around a smaller cell is around
 
 
-class Place(NamedTuple):
+class KnownPlace(NamedTuple):
     """Where known components stand: the factor, the argument, dims of their cells and of known and new ones."""
 
     factor: str
@@ -40,12 +40,12 @@ class Place(NamedTuple):
         return (self.cells, component) if self is LEFT else (component, self.cells)
 
 
-LEFT = Place("W", "known", ROWS, "known_component", "new_component")
-RIGHT = Place("H", "known_h", COLUMNS, "known_h_component", "new_h_component")
+LEFT = KnownPlace("W", "known", ROWS, "known_component", "new_component")
+RIGHT = KnownPlace("H", "known_h", COLUMNS, "known_h_component", "new_h_component")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class CheckedComponents:
     """Checked known components.
 
     Attributes
@@ -58,7 +58,7 @@ class Known:
     strength: float | None = None
 
 
-def check_known(known: Any, strength: Any, inputs: Inputs) -> tuple[Known | None, Inputs]:
+def check_known(known: Any, strength: Any, inputs: Inputs) -> tuple[CheckedComponents | None, Inputs]:
     """``known=`` and ``known_strength=``, and the inputs with the labels of known and new components."""
     if known is None:
         if strength is not None:
@@ -68,20 +68,20 @@ def check_known(known: Any, strength: Any, inputs: Inputs) -> tuple[Known | None
         raise InputError("known_strength", repr(strength), "a finite number > 0, or None for components that are fixed")
     given = of_result(known) if isinstance(known, _compat.INFERENCE_DATA) else known
     values, inputs = check_components(LEFT, given, inputs)
-    return Known(values=values, strength=None if strength is None else float(strength)), inputs
+    return CheckedComponents(values=values, strength=None if strength is None else float(strength)), inputs
 
 
-def check_known_activations(known: Any, inputs: Inputs) -> tuple[Known | None, Inputs]:
+def check_known_activations(known: Any, inputs: Inputs) -> tuple[CheckedComponents | None, Inputs]:
     """``known_h=``, and the inputs with the labels of known and new components."""
     if known is None:
         return None, inputs
     if isinstance(known, _compat.INFERENCE_DATA):
         raise InputError("known_h", "a result", "a table (component, obs)", "e.g. the mean of its H")
     values, inputs = check_components(RIGHT, known, inputs)
-    return Known(values=values), inputs
+    return CheckedComponents(values=values), inputs
 
 
-def check_components(place: Place, given: Any, inputs: Inputs) -> tuple[Array, Inputs]:
+def check_components(place: KnownPlace, given: Any, inputs: Inputs) -> tuple[Array, Inputs]:
     """The values in the factor's orientation, and the inputs with the labels of known and new components."""
     table, argument = read_table(place.argument, given), place.argument
     values, labels = np.asarray(table.values, dtype=np.float64), table.labels
@@ -115,7 +115,7 @@ def of_result(idata: Any) -> Any:
         raise InputError("known", error.got, "a result that holds W", error.do) from error
 
 
-def in_order(place: Place, values: Array, labels: dict[str, Array], inputs: Inputs) -> Array:
+def in_order(place: KnownPlace, values: Array, labels: dict[str, Array], inputs: Inputs) -> Array:
     """The rows (cells, K) in the order of X's, where both are labelled by the same words in another order."""
     own, theirs = labels.get(place.cells), inputs.coords[place.cells]
     if own is None or len(own) != len(theirs):
@@ -130,17 +130,17 @@ def in_order(place: Place, values: Array, labels: dict[str, Array], inputs: Inpu
 Declare = Callable[[str, tuple[str, str]], TensorVariable]
 
 
-def declare_weights(known: Known | None, declare: Declare) -> TensorVariable:
+def declare_weights(known: CheckedComponents | None, declare: Declare) -> TensorVariable:
     """W (feature, component): as ``declare(name, dims)`` has it, beside what is known."""
     return declare_beside(LEFT, known, declare)
 
 
-def declare_activations(known: Known | None, declare: Declare) -> TensorVariable:
+def declare_activations(known: CheckedComponents | None, declare: Declare) -> TensorVariable:
     """H (component, obs) alike."""
     return declare_beside(RIGHT, known, declare)
 
 
-def declare_beside(place: Place, known: Known | None, declare: Declare) -> TensorVariable:
+def declare_beside(place: KnownPlace, known: CheckedComponents | None, declare: Declare) -> TensorVariable:
     """Where all components are known nothing is declared: no hyperparameter of new ones either."""
     name, whole = place.factor, place.dims("component")
     if known is None or known.strength is not None:
@@ -163,7 +163,7 @@ def activations_dims(inputs: Inputs) -> tuple[str, str]:
     return new_dims(RIGHT, inputs)
 
 
-def new_dims(place: Place, inputs: Inputs) -> tuple[str, str]:
+def new_dims(place: KnownPlace, inputs: Inputs) -> tuple[str, str]:
     return place.dims(place.new if place.new in inputs.coords else "component")
 
 
@@ -173,7 +173,7 @@ def is_refit(inputs: Inputs) -> bool:
 
 
 def around_known(
-    known: Known | None, declare: Callable[[], dict[str, TensorVariable]], inputs: Inputs
+    known: CheckedComponents | None, declare: Callable[[], dict[str, TensorVariable]], inputs: Inputs
 ) -> dict[str, TensorVariable]:
     """``alpha`` and ``beta`` of gamma priors on W: around components that are believed, as declared for the others.
 

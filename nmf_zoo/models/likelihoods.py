@@ -8,7 +8,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.distributions import RealPoisson, SparsePoisson, cell_rates
 from nmf_zoo.models.inputs import Inputs
-from nmf_zoo.models.offsets import Offset, Outer, PerCell, declare_at_cells, declare_offset, declare_sides
+from nmf_zoo.models.offsets import Offset, OuterProduct, PerCell, declare_at_cells, declare_offset, declare_sides
 
 
 def declare_counts(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> TensorVariable:
@@ -28,7 +28,7 @@ def declare_counts(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> Tens
 
 def declare_sparse_exposure(W: TensorVariable, exposure: Offset | None) -> tuple[TensorVariable, TensorVariable | None]:
     """W, times what multiplies its rows beside another number per sample; and the rest of the exposure."""
-    if isinstance(exposure, Outer):
+    if isinstance(exposure, OuterProduct):
         of_features, of_samples = declare_sides("exposure", exposure)
         return of_features * W, of_samples
     return W, None if exposure is None else declare_offset("exposure", exposure)
@@ -66,7 +66,7 @@ def declare_observed_mean(W: TensorVariable, H: TensorVariable, inputs: Inputs) 
 def declare_mean(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> TensorVariable:
     """exposure * (W @ H) + background, each only if given."""
     mean = W @ H
-    if isinstance(inputs.exposure, Outer):
+    if isinstance(inputs.exposure, OuterProduct):
         of_features, of_samples = declare_sides("exposure", inputs.exposure)
         mean = of_features * mean * of_samples
     elif inputs.exposure is not None:

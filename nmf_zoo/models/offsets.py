@@ -18,7 +18,7 @@ from nmf_zoo.sparse import read_sparse
 Array = np.ndarray
 
 
-class Outer(NamedTuple):
+class OuterProduct(NamedTuple):
     """One number per feature, (F, 1), times one per sample, (1, N)."""
 
     of_features: Array
@@ -31,7 +31,7 @@ class PerCell(NamedTuple):
     values: Array
 
 
-Offset = Array | Outer | PerCell
+Offset = Array | OuterProduct | PerCell
 
 
 def check_offset(
@@ -48,7 +48,7 @@ def check_offset(
         return PerCell(check_numbers(name, of_listed(name, value, shape, seen), positive))
     parts = value if is_pair(value) else (value,)
     arrays = [check_numbers(name, read_array(name, part, shape, labels), positive) for part in parts]
-    return Outer(*arrays) if len(arrays) > 1 else arrays[0]
+    return OuterProduct(*arrays) if len(arrays) > 1 else arrays[0]
 
 
 def is_pair(value: Any) -> bool:
@@ -97,14 +97,14 @@ def check_numbers(name: str, array: Array, positive: bool) -> Array:
 
 def declare_offset(name: str, value: Offset) -> TensorVariable:
     """What broadcasts to (F, N)."""
-    if isinstance(value, Outer):
+    if isinstance(value, OuterProduct):
         of_features, of_samples = declare_sides(name, value)
         return of_features * of_samples
     assert isinstance(value, np.ndarray)  # of the listed cells alone: declare_at_cells
     return declare_known(name, value)
 
 
-def declare_sides(name: str, value: Outer) -> tuple[TensorVariable, TensorVariable]:
+def declare_sides(name: str, value: OuterProduct) -> tuple[TensorVariable, TensorVariable]:
     """(F, 1) and (1, N)"""
     return declare_known(f"{name}_feature", value.of_features), declare_known(f"{name}_obs", value.of_samples)
 
@@ -116,7 +116,7 @@ def declare_known(name: str, value: Array) -> TensorVariable:
 
 def declare_at_cells(name: str, value: Offset, cells: tuple[Array, Array], shape: tuple[int, int]) -> TensorVariable:
     """Its values at the listed cells, (cells,), whatever it was given as."""
-    if isinstance(value, Outer):
+    if isinstance(value, OuterProduct):
         values = value.of_features[cells[0], 0] * value.of_samples[0, cells[1]]
     else:
         values = value.values if isinstance(value, PerCell) else np.broadcast_to(value, shape)[cells]

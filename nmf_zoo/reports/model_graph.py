@@ -11,7 +11,7 @@ from nmf_zoo.reports.declaration import draw, graph_title
 XMLNS = 'xmlns="http://www.w3.org/2000/svg"'  # without it browsers show no file
 
 
-class ModelGraph:
+class GraphPicture:
     """A picture that Jupyter shows; elsewhere the words of :func:`~nmf_zoo.describe`.
 
     Attributes
@@ -29,7 +29,7 @@ class ModelGraph:
         return self._text
 
 
-def plot_model(model: Any) -> ModelGraph:
+def plot_model(model: Any) -> GraphPicture:
     """Draw what was read from a model: hyperparameters, factors and data, with their distributions and sizes.
 
     White boxes are unknown, grey ones known, the blue one is observed; arrows point to what depends on a variable.
@@ -41,7 +41,7 @@ def plot_model(model: Any) -> ModelGraph:
 
     Returns
     -------
-    ModelGraph, which Jupyter shows as a picture; its ``svg`` can be written to a file
+    GraphPicture, which Jupyter shows as a picture; its ``svg`` can be written to a file
 
     Raises
     ------
@@ -57,4 +57,4 @@ def plot_model(model: Any) -> ModelGraph:
     text = describe(structure)
     svg = draw(make_graph(structure), graph_title(text))
     head = f'{XMLNS} font-family="sans-serif"'
-    return ModelGraph(svg.replace('font-family="inherit"', head, 1), text)
+    return GraphPicture(svg.replace('font-family="inherit"', head, 1), text)

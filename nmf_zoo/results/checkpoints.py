@@ -50,7 +50,7 @@ def checkpointed(
         )
     settled = {name: value for name, value in vars(run).items() if name not in FREE}
     facts = run_facts(engine, options, structure, chains=len(starts), **settled, initvals=list(starts))
-    _check_room(Path(path), structure, rows, STATES * len(starts), getattr(run, "var_names", None))
+    _check_space(Path(path), structure, rows, STATES * len(starts), getattr(run, "var_names", None))
     opened = open_checkpoint(Path(path), facts, entropy, is_seeded)
     try:
         yield opened
@@ -58,7 +58,7 @@ def checkpointed(
         opened.close()
 
 
-def _check_room(path: Path, structure: Factorisation, rows: int, states: int, var_names: Sequence[str] | None) -> None:
+def _check_space(path: Path, structure: Factorisation, rows: int, states: int, var_names: Sequence[str] | None) -> None:
     """Refuse a run whose checkpoint would outgrow the disk; what is there already has its room."""
     cells = {name: int(np.prod(shape)) for name, shape in variable_shapes(structure).items()}
     needed = 8.0 * (rows * sum(cells[name] for name in var_names or cells) + states * sum(cells.values()))

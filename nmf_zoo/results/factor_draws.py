@@ -39,7 +39,7 @@ def missing_variable(group: xr.Dataset, name: str) -> InputError:
 
 
 @dataclass(frozen=True)
-class Factors:
+class FactorDraws:
     """The draws of both factors, and the dims that they have in the posterior.
 
     Attributes
@@ -93,14 +93,14 @@ def factor_dims(group: xr.Dataset, weights: str, activations: str) -> FactorDims
     return FactorDims(weights, activations, feature, component, own, obs)
 
 
-def read_factors(group: xr.Dataset, weights: str, activations: str) -> Factors:
+def read_factors(group: xr.Dataset, weights: str, activations: str) -> FactorDraws:
     """Both factors of a posterior, in memory."""
     dims = factor_dims(group, weights, activations)
     W, H = group[weights].transpose(*LEADING, dims.feature, dims.component).to_numpy(), None
     if dims.obs is not None:
         H = group[activations].transpose(*LEADING, dims.own, dims.obs).to_numpy()
     component = tuple(dict.fromkeys((dims.component, dims.own)))
-    return Factors(Components(W, H), weights, activations, dims.feature, dims.obs, component)
+    return FactorDraws(Components(W, H), weights, activations, dims.feature, dims.obs, component)
 
 
 def log_totals(group: xr.Dataset, dims: FactorDims) -> xr.DataArray:
@@ -111,20 +111,29 @@ def log_totals(group: xr.Dataset, dims: FactorDims) -> xr.DataArray:
     parts = [(group[dims.weights], dims.component)]
     parts += [] if dims.obs is None else [(group[dims.activations], dims.own)]
     logs = [
-        log_of(_total(part, own).rename({own: "component"}).drop_vars("component", errors="ignore"))
-        for part, own in parts
+        _log_total(part, own).rename({own: "component"}).drop_vars("component", errors="ignore") for part, own in parts
     ]
     labels = {"component": group[dims.component].to_numpy()} if dims.component in group.coords else {}
     return sum(logs[1:], logs[0]).assign_coords(labels)
 
 
-def _total(array: xr.DataArray, own: Any) -> xr.DataArray:
+def _log_total(array: xr.DataArray, own: Any) -> xr.DataArray:
     """Over all dims but the component's, some draws at a time."""
     others = [dim for dim in array.dims if dim not in {*LEADING, own}]
     n_draws = array.sizes["draw"]
     parts = draw_parts(n_draws, array.nbytes // n_draws)
-    summed = [array.isel(draw=part).compute().sum(others) for part in parts]
+    summed = [_log_sum(array.isel(draw=part).compute(), others) for part in parts]
     return xr.concat(summed, dim="draw").transpose("chain", "draw", own)
+
+
+def _log_sum(array: xr.DataArray, dims: list[Any]) -> xr.DataArray:
+    """log sum; that of a mean where the sum of heavy-tailed draws is beyond all numbers."""
+    with np.errstate(over="ignore"):
+        total = array.sum(dims)
+    if np.all(np.isfinite(total)):
+        return log_of(total)
+    count = float(np.prod([array.sizes[dim] for dim in dims]))
+    return log_of((array / count).sum(dims)) + np.log(count)
 
 
 def log_of(array: xr.DataArray) -> xr.DataArray:

@@ -244,12 +244,12 @@ class Column:
     def append(self, draws: Array) -> None:
         """Take draws (n, ...), and write every chunk that they fill."""
         while len(draws):
-            room = self.start + self.per_chunk - self.stop
-            part, draws = draws[:room], draws[room:]
+            free = self.start + self.per_chunk - self.stop
+            part, draws = draws[:free], draws[free:]
             at = self.stop - self.start
             self.buffer[at : at + len(part)] = part
             self.stop += len(part)
-            if len(part) == room:
+            if len(part) == free:
                 self.flush()
                 self.sums.append(zlib.crc32(self.buffer.data))
                 self.start = self.stop

@@ -223,7 +223,7 @@ def check_memory(structure: Factorisation, draws: int, var_names: Sequence[str] 
     require_memory("draws", f"{draws} draws of {cells} cells", copies * 8.0 * cells * draws, do)
 
 
-def check_room(structure: Factorisation, draws: int, run: SampleRun, store: Path | str | None, copies: int) -> None:
+def check_space(structure: Factorisation, draws: int, run: SampleRun, store: Path | str | None, copies: int) -> None:
     """What a sampling run keeps fits into memory, or on the disk it is for."""
     do = "raise thin, or keep fewer var_names"
     if run.keep == "draws":

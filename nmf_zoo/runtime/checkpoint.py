@@ -54,7 +54,7 @@ class Saved(NamedTuple):
     rows: Callable[[Any], Iterator[Any]]
 
 
-class Part:
+class RunFiles:
     """The two files of one chain or restart.
 
     ``run_id`` : of the run; ``name`` : the chain's number, or another word
@@ -151,9 +151,9 @@ class Checkpoint:
     def __init__(self, path: Path, entropy: Any, run_id: str, lock: IO):
         self.path, self.entropy, self.run_id, self._lock = path, entropy, run_id, lock
 
-    def part(self, name: int | str) -> Part:
+    def part(self, name: int | str) -> RunFiles:
         """Where a chain or restart saves, by its number; or another part of the run, by a word."""
-        return Part(self.path, self.run_id, name)
+        return RunFiles(self.path, self.run_id, name)
 
     def close(self) -> None:
         """Let another run have the folder."""

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.runtime.checkpoint import Checkpoint, Part
+from nmf_zoo.runtime.checkpoint import Checkpoint, RunFiles
 from nmf_zoo.runtime.engine import DRAW, START, Engine
 from nmf_zoo.runtime.jobs import Job, Jobs
 from nmf_zoo.runtime.progress import KERNELS
 from nmf_zoo.runtime.run_one import Iterations, Sweeps, run_one
 from nmf_zoo.runtime.saving import SavedChain, SavedFit
 from nmf_zoo.runtime.stopping import BY_ON_STEP, EARLY, INTERRUPTED, OUT_OF_TIME, OnStep
-from nmf_zoo.runtime.traces import Chain, Traces
+from nmf_zoo.runtime.traces import ChainResult, Traces
 from nmf_zoo.structure import Array, Factorisation
 
 Start = Mapping[str, Array]
@@ -123,7 +123,7 @@ def run_chains(
     starts: Sequence[Start],
     traces: Traces | None = None,
     checkpoint: Checkpoint | None = None,
-) -> tuple[list[Chain], str]:
+) -> tuple[list[ChainResult], str]:
     """Sample one chain per start. Returns the chains, cut to the same length, and why the run ended early, else "".
 
     ``traces`` take what is kept; default in memory. Chains that were stopped far behind the others are dropped. With a
@@ -205,7 +205,7 @@ def run_restarts(
     return sorted(solutions, key=lambda solution: sign * solution.objective[-1]), early
 
 
-def fit_once(engine: Engine, problem: Any, run: FitRun, start: Start, part: Part | None, job: Job) -> Fitted:
+def fit_once(engine: Engine, problem: Any, run: FitRun, start: Start, part: RunFiles | None, job: Job) -> Fitted:
     """One fit, from ``start`` or from where its part of a checkpoint ends."""
     saved, ends = SavedFit(part), ""
     state, objective, residual = saved.load(run.max_iter, engine.init(problem, child(job.key, START), start))

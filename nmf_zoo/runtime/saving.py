@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.runtime.checkpoint import Part
+from nmf_zoo.runtime.checkpoint import RunFiles
 from nmf_zoo.runtime.state_io import Damaged
-from nmf_zoo.runtime.state_patterns import Cells, Each, Like
-from nmf_zoo.runtime.traces import Chain
+from nmf_zoo.runtime.state_patterns import ArrayPattern, Each, Like
+from nmf_zoo.runtime.traces import ChainResult
 from nmf_zoo.structure import Array
 
 DO = "ask for as many, or give another checkpoint"
@@ -21,7 +21,7 @@ Draw = Callable[[Any], tuple[Mapping[str, Array], Mapping[str, Array]]]
 class SavedChain:
     """Saves a chain: its state after a number of sweeps, and what its traces have gained since the last save."""
 
-    def __init__(self, part: Part | None, chain: Chain):
+    def __init__(self, part: RunFiles | None, chain: ChainResult):
         self._part, self._traces = part, {"warmup": chain.warmup, "draws": chain.draws}
         self._sweeps, self._filled = 0, dict.fromkeys(self._traces, 0)
 
@@ -69,7 +69,7 @@ class SavedChain:
 class SavedFit:
     """Saves a restart: its state and residual, and the objective of every iteration."""
 
-    def __init__(self, part: Part | None):
+    def __init__(self, part: RunFiles | None):
         self._part, self._iterations = part, 0
 
     def load(self, max_iter: int, fresh: Any) -> tuple[Any, list[float], float]:
@@ -77,7 +77,9 @@ class SavedFit:
         saved = None if self._part is None else self._part.load({"state": Like(fresh), "residual": float})
         if self._part is None or saved is None:
             return fresh, [], np.inf
-        objective = [value for rows in saved.rows({"objective": Cells("f", (None,))}) for value in rows["objective"]]
+        objective = [
+            value for rows in saved.rows({"objective": ArrayPattern("f", (None,))}) for value in rows["objective"]
+        ]
         self._iterations = len(objective)
         if self._iterations > max_iter:
             expected = f"at least the {self._iterations} that the checkpoint holds"

@@ -30,7 +30,7 @@ import numpy as np
 from nmf_zoo.structure import Array
 
 PLAIN = (bool, int, float, str, type(None))
-MAGIC = b"nmf4"  # with the format's number
+MAGIC = b"nmf5"  # with the format's number
 HEAD = struct.Struct(">4sII")  # magic, checksum and length of the JSON
 DEEPEST = 50  # trees within trees; a state has five or so
 DTYPE = re.compile(r"[<>|][biufcSUMm][1-9]\d*(\[\w+\])?")

@@ -7,7 +7,7 @@ and kernels trust the shapes that they are given. A pattern is
     a dict                        a dict with these keys, their values by these patterns
     a list                        a list of this length, by these patterns
     Each(pattern)                 a dict with names, or a list, all of it by this pattern
-    Cells("f", (None, 3))         an array of this kind of dtype and shape; None: of any length
+    ArrayPattern("f", (None, 3))  an array of this kind of dtype and shape; None: of any length
     OneOf(pattern, pattern)       either; what the second finds wrong is said
     Like(state)                   the layout of this state: its classes, keys, dtypes and shapes
 
@@ -37,7 +37,7 @@ class Each(NamedTuple):
     pattern: Any
 
 
-class Cells(NamedTuple):
+class ArrayPattern(NamedTuple):
     """An array: the kind of its dtype, and its shape; None for any length."""
 
     kind: str
@@ -71,7 +71,7 @@ def require(tree: Any, pattern: Any, name: str) -> None:
         _refuse_unless(is_dict or type(tree) is list, tree, "a list, or a dict with names", name)
         for key, value in tree.items() if is_dict else enumerate(tree):
             require(value, pattern.pattern, f"{name}.{key}")
-    elif isinstance(pattern, Cells):
+    elif isinstance(pattern, ArrayPattern):
         fits = isinstance(tree, np.ndarray) and tree.dtype.kind == pattern.kind and tree.dtype.isnative
         fits = fits and len(tree.shape) == len(pattern.shape)
         fits = fits and all(n in (m, None) for m, n in zip(tree.shape, pattern.shape, strict=True))

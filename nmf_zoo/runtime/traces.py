@@ -17,7 +17,7 @@ import numpy as np
 
 from nmf_zoo.kernels.numerics.moments import add_draws
 from nmf_zoo.runtime.state_io import Damaged
-from nmf_zoo.runtime.state_patterns import Cells, Like, require
+from nmf_zoo.runtime.state_patterns import ArrayPattern, Like, require
 from nmf_zoo.structure import Array
 
 
@@ -103,7 +103,7 @@ class Trace:
         n = len(next(iter(parts["stats"].values()), ()))
         if not 0 < n <= self.length - self.filled:
             raise Damaged(f"damaged: {n} draws after {self.filled} of {self.length}")
-        others = {name: Cells(array.dtype.kind, (n, *array.shape[1:])) for name, array in parts["stats"].items()}
+        others = {name: ArrayPattern(array.dtype.kind, (n, *array.shape[1:])) for name, array in parts["stats"].items()}
         require(
             parts, {"values": _draws_like(self.in_rows(values), n), "stats": others | _draws_like(stats, n)}, "rows"
         )
@@ -125,7 +125,7 @@ def _draws_like(draw: Mapping[str, Any], n: int) -> dict[str, Like]:
 
 
 @dataclass
-class Chain:
+class ChainResult:
     """What sampling one chain gave."""
 
     warmup: Trace
@@ -137,7 +137,7 @@ class Traces:
 
     Attributes
     ----------
-    chains : one Chain each, for its own thread to fill
+    chains : one ChainResult each, for its own thread to fill
     rows : "warmup" and "draws" -> arrays of the variables, and of the statistics
     """
 
@@ -147,14 +147,14 @@ class Traces:
             part: self.make_part(part, n_chains, length)
             for part, length in (("warmup", kept_warmup), ("draws", kept_draws))
         }
-        self.chains = [Chain(*pair) for pair in zip(traces["warmup"], traces["draws"], strict=True)]
+        self.chains = [ChainResult(*pair) for pair in zip(traces["warmup"], traces["draws"], strict=True)]
 
     def make_part(self, part: str, n_chains: int, length: int) -> Sequence[Trace]:
         """One trace per chain for a part of the run."""
         values, stats = self.rows[part] = [TraceArrays(n_chains, length), TraceArrays(n_chains, length)]
         return [Trace(values, stats, chain) for chain in range(n_chains)]
 
-    def level(self) -> list[Chain]:
+    def level(self) -> list[ChainResult]:
         """The chains, cut to the same length; those that an interruption left far behind are dropped."""
         kept = fullest([chain.draws.filled for chain in self.chains])
         for part in self.rows:

@@ -17,7 +17,7 @@ from nmf_zoo.structure import Array
 LEAST = 1e-300
 
 
-class Components(NamedTuple):
+class SearchComponents(NamedTuple):
     """W (F, K) and Ht (N, K), both at scales of their own."""
 
     W: Array
@@ -33,34 +33,34 @@ class Components(NamedTuple):
         """The totals of the components' parts of W H, (K,)."""
         return self.W.sum(axis=0) * self.Ht.sum(axis=0)
 
-    def take(self, chosen: Array) -> Components:
+    def take(self, chosen: Array) -> SearchComponents:
         """These components."""
-        return Components(self.W[:, chosen], self.Ht[:, chosen])
+        return SearchComponents(self.W[:, chosen], self.Ht[:, chosen])
 
-    def replaced(self, places: Array, others: Components) -> Components:
+    def replaced(self, places: Array, others: SearchComponents) -> SearchComponents:
         """With ``others`` in these places."""
         W, Ht = self.W.copy(), self.Ht.copy()
         W[:, places], Ht[:, places] = others.W, others.Ht
-        return Components(W, Ht)
+        return SearchComponents(W, Ht)
 
 
-def likeness(a: Components, b: Components) -> Array:
+def likeness(a: SearchComponents, b: SearchComponents) -> Array:
     """Of every component of ``a`` with every one of ``b``, (K, L): the product of that of both profiles."""
     return (_roots(a.W).T @ _roots(b.W)) * (_roots(a.Ht).T @ _roots(b.Ht))
 
 
-def paired(a: Components, b: Components) -> Components:
+def paired(a: SearchComponents, b: SearchComponents) -> SearchComponents:
     """``b`` in the order in which it is most alike ``a``."""
     return b.take(linear_sum_assignment(-likeness(a, b))[1])
 
 
-def pooled(parts: list[Components]) -> Components:
+def pooled(parts: list[SearchComponents]) -> SearchComponents:
     """The components of several solutions of the same data side by side, with the total of one."""
     share = 1.0 / len(parts)
-    return Components(np.hstack([part.W for part in parts]), np.hstack([part.Ht * share for part in parts]))
+    return SearchComponents(np.hstack([part.W for part in parts]), np.hstack([part.Ht * share for part in parts]))
 
 
-def merged(components: Components, rank: int) -> Components:
+def merged(components: SearchComponents, rank: int) -> SearchComponents:
     """Merge pairs until ``rank`` are left, each time the pair that costs least.
 
     A pair of sizes s and t costs s t / (s + t) times the squared Hellinger distances of its profiles: Ward's rule
@@ -87,7 +87,7 @@ def merged(components: Components, rank: int) -> Components:
         row[i] = np.inf
         cost[i], cost[:, i], cost[j], cost[:, j] = row, row, np.inf, np.inf
     scale = np.sqrt(np.ldexp(sizes[alive], exponent))
-    return Components(profiles[0][:, alive] * scale, profiles[1][:, alive] * scale)
+    return SearchComponents(profiles[0][:, alive] * scale, profiles[1][:, alive] * scale)
 
 
 def _cost(sizes: Array, distances: Array) -> Array:

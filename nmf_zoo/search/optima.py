@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from nmf_zoo.search.components import Components, likeness, paired
+from nmf_zoo.search.components import SearchComponents, likeness, paired
 from nmf_zoo.structure import Array
 
 Point = Mapping[str, Array]  # values by variable name, as ``initvals``
@@ -35,7 +35,7 @@ class Optimum:
 
     objective: float
     point: Point | None
-    components: Components | None
+    components: SearchComponents | None
     way: str
     number: int
     found: int = 1
@@ -131,12 +131,12 @@ def are_same(one: Optimum, other: Optimum) -> bool:
     return bool(np.min(_of_pairs(one.components, other.components)) >= ALIKE)
 
 
-def closeness(one: Components | None, other: Components | None) -> float:
+def closeness(one: SearchComponents | None, other: SearchComponents | None) -> float:
     """The mean likeness of paired components, weighted by their sizes; NaN where they were not kept."""
     if one is None or other is None:
         return np.nan
     return float(np.average(_of_pairs(one, other), weights=np.maximum(one.sizes, 1e-300)))
 
 
-def _of_pairs(one: Components, other: Components) -> Array:
+def _of_pairs(one: SearchComponents, other: SearchComponents) -> Array:
     return np.diag(likeness(one, paired(one, other)))

@@ -13,7 +13,7 @@ import numpy as np
 
 from nmf_zoo.inference.shared.start import start_factors
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
-from nmf_zoo.search.components import Components, likeness, merged, paired, pooled
+from nmf_zoo.search.components import SearchComponents, likeness, merged, paired, pooled
 from nmf_zoo.search.optima import Point
 from nmf_zoo.structure import Factorisation
 
@@ -27,7 +27,7 @@ def fresh_start(structure: Factorisation, number: int, key: np.uint64) -> tuple[
     way = FRESH[number % len(FRESH)]
     if way == "random" or not structure.free_in_both.all():
         return "random", {}
-    return way, point_of(structure, Components(*start_factors(structure, key, {}, way)), {})
+    return way, point_of(structure, SearchComponents(*start_factors(structure, key, {}, way)), {})
 
 
 def next_start(structure: Factorisation, best: Sequence[Point], number: int, key: np.uint64) -> tuple[str, Point]:
@@ -45,12 +45,12 @@ def next_start(structure: Factorisation, best: Sequence[Point], number: int, key
     return way, point_of(structure, made, best[0])
 
 
-def components_of(structure: Factorisation, point: Point) -> Components:
+def components_of(structure: Factorisation, point: Point) -> SearchComponents:
     """The components of a solution."""
-    return Components(structure.W.value(point), structure.H.value(point).T)
+    return SearchComponents(structure.W.value(point), structure.H.value(point).T)
 
 
-def point_of(structure: Factorisation, components: Components, others: Point) -> Point:
+def point_of(structure: Factorisation, components: SearchComponents, others: Point) -> Point:
     """Components as values of the model's variables; the rest as in ``others``. A chain's states follow from W."""
     W, H = structure.W, structure.H
     rest = {name: others[name] for name in structure.unknowns if name in others}
@@ -58,7 +58,7 @@ def point_of(structure: Factorisation, components: Components, others: Point) ->
     return {**rest, W.name: W.orient(components.W), **of_samples}
 
 
-def exchange(structure: Factorisation, best: list[Components], key: np.uint64) -> Components:
+def exchange(structure: Factorisation, best: list[SearchComponents], key: np.uint64) -> SearchComponents:
     """Two solutions, paired; of every pair one, by a coin."""
     rng = generator_of(key)
     one, other = (best[i] for i in rng.choice(len(best), 2, replace=False))
@@ -66,13 +66,13 @@ def exchange(structure: Factorisation, best: list[Components], key: np.uint64) -
     return one.replaced(taken, paired(one, other).take(taken))
 
 
-def pool(structure: Factorisation, best: list[Components], key: np.uint64) -> Components:
+def pool(structure: Factorisation, best: list[SearchComponents], key: np.uint64) -> SearchComponents:
     """Three solutions side by side, the cheapest pairs merged until the rank is reached."""
     chosen = generator_of(key).choice(len(best), min(POOLED, len(best)), replace=False)
     return paired(best[chosen[0]], merged(pooled([best[i] for i in chosen]), best[0].rank))
 
 
-def split(structure: Factorisation, best: list[Components], key: np.uint64) -> Components:
+def split(structure: Factorisation, best: list[SearchComponents], key: np.uint64) -> SearchComponents:
     """Two components of the best merged, the more alike the likelier; another, the larger the likelier, split."""
     rng, found = generator_of(key), best[0]
     rank = found.rank
@@ -88,19 +88,19 @@ def split(structure: Factorisation, best: list[Components], key: np.uint64) -> C
     share = rng.choice(UNEVEN, len(found.Ht))
     halves = np.stack([found.Ht[:, at] * share, found.Ht[:, at] * (1.0 - share)], axis=1)
     apart = np.exp(0.3 * rng.standard_normal((len(found.W), 2)))
-    return found.replaced(np.array([at, j]), Components(found.W[:, [at, at]] * apart, halves))
+    return found.replaced(np.array([at, j]), SearchComponents(found.W[:, [at, at]] * apart, halves))
 
 
-def redraw(structure: Factorisation, best: list[Components], key: np.uint64) -> Components:
+def redraw(structure: Factorisation, best: list[SearchComponents], key: np.uint64) -> SearchComponents:
     """From two components of the best to half of them drawn anew: a fit gets one alone back to where it was."""
     rng, found = generator_of(key), best[0]
     count = int(rng.integers(2, max(3, found.rank // 2 + 1)))
     places = rng.choice(found.rank, min(count, found.rank), replace=False)
-    fresh = Components(*start_factors(structure, child(key, 1), {}))
+    fresh = SearchComponents(*start_factors(structure, child(key, 1), {}))
     return found.replaced(places, fresh.take(np.flatnonzero(structure.free_in_both)[places]))
 
 
-PROPOSALS: dict[str, Callable[[Factorisation, list[Components], np.uint64], Components]] = {
+PROPOSALS: dict[str, Callable[[Factorisation, list[SearchComponents], np.uint64], SearchComponents]] = {
     "pool": pool,
     "redraw": redraw,
     "exchange": exchange,

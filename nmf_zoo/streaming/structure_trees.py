@@ -13,7 +13,7 @@ import numpy as np
 import nmf_zoo.structure as parts
 from nmf_zoo.errors import InputError
 from nmf_zoo.runtime.state_io import Damaged
-from nmf_zoo.runtime.state_patterns import Cells, Each, require
+from nmf_zoo.runtime.state_patterns import ArrayPattern, Each, require
 from nmf_zoo.structure import Array, Factorisation, Unknown
 
 TIMES = re.compile(r"[<>][Mm]8\[\w+\]")
@@ -78,7 +78,7 @@ def from_tree(tree: Any) -> Any:
     if set(tree) == {"times", "dtype"}:
         if not isinstance(tree["dtype"], str) or not TIMES.fullmatch(tree["dtype"]):
             raise Damaged(f"damaged: labels of dtype {str(tree['dtype'])[:60]!r}")
-        require(tree["times"], Cells("i", (None,)), "labels")
+        require(tree["times"], ArrayPattern("i", (None,)), "labels")
         return tree["times"].view(tree["dtype"])
     require(tree, {"labels": Each(str | int | float | None)}, "labels")
     labels: Array = np.empty(len(tree["labels"]), dtype=object)

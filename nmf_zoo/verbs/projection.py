@@ -195,14 +195,14 @@ def _tied(array: Array, shape: tuple[int, int]) -> Array:
     return np.array(full[:, :1])
 
 
-class _Means(NamedTuple):
+class _OrderedMeans(NamedTuple):
     """Values by name, as the model's variables have them, and the labels (K,) of the components; both in order."""
 
     values: dict[str, Array]
     labels: Array
 
 
-def _means(idata: Any, structure: Factorisation, chain: int | None) -> _Means:
+def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedMeans:
     """Posterior means, over one chain, of W and the hyperparameters that new samples depend on."""
     W, group, shapes = structure.W, draws_or_means(idata), variable_shapes(structure)
     chains = group["chain"].to_numpy()
@@ -221,7 +221,7 @@ def _means(idata: Any, structure: Factorisation, chain: int | None) -> _Means:
         (one,) = draws_in_order(named, chosen, W.name, structure.H.name, names=needed)
         labels = one[component].to_numpy()
     values = {name: mean_over_draws(one[name].transpose(*LEADING, ...)[0]).to_numpy() for name in needed}
-    return _Means(values if W.is_fixed else values | {W.name: W.orient(values[W.name])}, labels)
+    return _OrderedMeans(values if W.is_fixed else values | {W.name: W.orient(values[W.name])}, labels)
 
 
 def _with_one_dim(idata: Any, draws: xr.Dataset, structure: Factorisation) -> tuple[Any, str]:

@@ -35,8 +35,8 @@ from nmf_zoo.runtime.arguments import (
     check_keep,
     check_memory,
     check_possible,
-    check_room,
     check_runs,
+    check_space,
     check_starts,
     check_stopping,
     check_tol,
@@ -172,7 +172,7 @@ def sample(
     )
     stored = (run.kept_draws + run.kept_warmup) * chains
     check_runs("chains", chains, structure, 2.0 if run.keep == "moments" else 0.0, "run fewer")
-    check_room(structure, stored, run, store, copies=1 if is_ours else 2)
+    check_space(structure, stored, run, store, copies=1 if is_ours else 2)
     starts = check_initvals(structure, starts_of(initvals, structure, chains), chains)
     beginning, searched = beginnings(initvals, starts, run.search, chosen, structure)
     entropy = entropy_of(random_seed)

@@ -52,7 +52,7 @@ RELATIVE, OF_STIRLING = 0.08, 4.0  # of the shortfall; of the error of Stirling'
 Pair = tuple[Array, Array]
 
 
-class Posterior(NamedTuple):
+class VariationalPosterior(NamedTuple):
     """q of the two factors: mean and gamma shape, (F, K) and (N, K).
 
     The shapes of a known factor are None; beside known components they are those of the others alone.
@@ -73,7 +73,7 @@ def can_estimate(structure: Factorisation) -> bool:
     )
 
 
-def shortfall(structure: Factorisation, q: Posterior, values: dict[str, Array]) -> float:
+def shortfall(structure: Factorisation, q: VariationalPosterior, values: dict[str, Array]) -> float:
     """log p(X) minus the bound, in nats; NaN where it can't be estimated."""
     if not can_estimate(structure):
         return np.nan
@@ -82,7 +82,7 @@ def shortfall(structure: Factorisation, q: Posterior, values: dict[str, Array]) 
     return gap + log_orders(structure, q, values)
 
 
-def shortfall_error(q: Posterior, estimated: float) -> float:
+def shortfall_error(q: VariationalPosterior, estimated: float) -> float:
     """How far the estimate may be off, in nats. Ranks of the same data are off alike: compare by the difference."""
     shapes = [shape.ravel() for shape in (q.shape_w, q.shape_h) if shape is not None]
     return RELATIVE * abs(estimated) + OF_STIRLING * sum(float(np.sum(stirling_error(shape))) for shape in shapes)
@@ -93,7 +93,7 @@ def stirling_error(shape: Array) -> Array:
     return gammaln(shape) - ((shape - 0.5) * np.log(shape) - shape + 0.5 * np.log(2.0 * np.pi))
 
 
-def log_orders(structure: Factorisation, q: Posterior, values: dict[str, Array]) -> float:
+def log_orders(structure: Factorisation, q: VariationalPosterior, values: dict[str, Array]) -> float:
     """log of the number of modes that differ by the order of components alone; 0 where the priors tell them apart.
 
     Of K components that are free in both factors the e without counts are as one: K! / e! orders.
@@ -113,7 +113,7 @@ def log_orders(structure: Factorisation, q: Posterior, values: dict[str, Array])
     return float(gammaln(len(counts) + 1.0) - gammaln(np.sum(counts <= EMPTY) + 1.0))
 
 
-def log_det_precision(structure: Factorisation, q: Posterior, values: dict[str, Array]) -> float:
+def log_det_precision(structure: Factorisation, q: VariationalPosterior, values: dict[str, Array]) -> float:
     """log det P over the cells that are not known."""
     left, right = two_sides(structure)
     weight, W, Ht = _fisher(structure, q), q.mean_w, q.mean_h
@@ -128,7 +128,7 @@ def log_det_precision(structure: Factorisation, q: Posterior, values: dict[str, 
     return _log_det(weight.T, of_h, of_w, curve_h, curve_w)
 
 
-def _fisher(structure: Factorisation, q: Posterior) -> Array:
+def _fisher(structure: Factorisation, q: VariationalPosterior) -> Array:
     """mask exposure^2 / m, (F, N); 0 where the mean is."""
     data = structure.data
     mean = structure.mean_of(q.mean_w, q.mean_h.T, slice(None))

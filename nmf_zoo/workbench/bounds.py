@@ -15,7 +15,7 @@ from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Meth
 from nmf_zoo.inference.shared.factor_view import Side
 from nmf_zoo.inference.shared.hyperparameters import LARGE
 from nmf_zoo.kernels.counts import small_bound
-from nmf_zoo.kernels.counts.small_bound import BOUND, PUSH, PUSH_BOUND, RESIDUAL, Cells, Led, Table
+from nmf_zoo.kernels.counts.small_bound import BOUND, PUSH, PUSH_BOUND, RESIDUAL, DenseTable, FactorBound, Led
 from nmf_zoo.kernels.numerics.momentum import FASTEST, GENTLE
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.options import check_least, check_types, names_checked
@@ -25,7 +25,7 @@ from nmf_zoo.search.optima import Point
 from nmf_zoo.search.options import Search
 from nmf_zoo.search.run import Local, point_of_solution, search_within
 from nmf_zoo.structure import Array, Dense, Factorisation, Poisson
-from nmf_zoo.workbench.bound_correction import Posterior, shortfall, shortfall_error
+from nmf_zoo.workbench.bound_correction import VariationalPosterior, shortfall, shortfall_error
 
 
 @names_checked
@@ -96,7 +96,7 @@ def search_bounds(structure: Factorisation, options: RankBound, search: Search, 
 class Climbed(NamedTuple):
     """Where a climb ended: q, its bound and residual, after how many iterations; the state if the engine made them."""
 
-    q: Posterior
+    q: VariationalPosterior
     bound: float
     residual: float
     iterations: int
@@ -133,10 +133,10 @@ def point_of(problem: vb.VBProblem, found: Climbed, key: np.uint64) -> Point:
     return {W.name: W.orient(found.q.mean_w), H.name: H.orient(found.q.mean_h.T)}
 
 
-def posterior_of(state: Any) -> Posterior:
+def posterior_of(state: Any) -> VariationalPosterior:
     """What the shortfall needs of a state of variational Bayes."""
     shapes: list[Array | None] = [q.shape for q in (state.W, state.H)]
-    return Posterior(state.W.mean, state.H.mean, *shapes)
+    return VariationalPosterior(state.W.mean, state.H.mean, *shapes)
 
 
 # -- small dense tables, by one compiled loop (nmf_zoo.kernels.counts.small_bound) -----------------------------------
@@ -160,12 +160,12 @@ def is_small(problem: vb.VBProblem) -> bool:
 
 def climb_small(
     problem: vb.VBProblem, state: vb.VBState, max_iter: int, tol: float, job: Any
-) -> tuple[Posterior, float, float, int] | None:
+) -> tuple[VariationalPosterior, float, float, int] | None:
     """(q, bound, residual, iterations) of a climb from a starting state; None where a mean underflows."""
     table, pair = _table(problem), (state.W.mean, state.H.mean)
     sources = (state.sources.of_W, state.sources.of_H)
     W, H = (_cells(*each) for each in zip(problem.sides, pair, sources, strict=True))
-    spares = tuple(Cells(*(np.copy(array) for array in side)) for side in (W, H))
+    spares = tuple(FactorBound(*(np.copy(array) for array in side)) for side in (W, H))
     led = tuple(Led(*(np.ones_like(side.mean) for _ in Led._fields)) for side in (W, H))
     numbers = np.array([-np.inf, GENTLE, FASTEST, np.inf, 0.0])
     numbers[PUSH], numbers[PUSH_BOUND] = state.momentum
@@ -178,15 +178,15 @@ def climb_small(
         if not np.isfinite(numbers[BOUND]):
             raise RunFailed(f"the bound became {numbers[BOUND]} within {done} iterations")
         job.report(done, f"bound {numbers[BOUND]:.6g}")
-    return Posterior(W.mean, H.mean, W.shape, H.shape), float(numbers[BOUND]), float(numbers[RESIDUAL]), done
+    return VariationalPosterior(W.mean, H.mean, W.shape, H.shape), float(numbers[BOUND]), float(numbers[RESIDUAL]), done
 
 
-def _table(problem: vb.VBProblem) -> Table:
+def _table(problem: vb.VBProblem) -> DenseTable:
     structure = problem.structure
     data, exposure, background = structure.data, structure.exposure_table(), structure.background_table()
     weight = np.array(exposure if data.mask is None else data.mask * exposure, dtype=np.float64)
     priors = sum(_prior_constant(*(_full(each, side) for each in side.prior({}))) for side in problem.sides)
-    return Table(np.ascontiguousarray(data.values), weight, background / exposure, problem.constant - priors)
+    return DenseTable(np.ascontiguousarray(data.values), weight, background / exposure, problem.constant - priors)
 
 
 def _prior_constant(shape: Array, rate: Array) -> float:
@@ -197,12 +197,12 @@ def _full(prior: Array, side: Side) -> Array:
     return np.array(np.broadcast_to(prior, side.turn(np.empty(side.factor.shape)).shape), dtype=np.float64)
 
 
-def _cells(side: Side, start: Array, sources: Array) -> Cells:
+def _cells(side: Side, start: Array, sources: Array) -> FactorBound:
     shape, rate = (_full(each, side) for each in side.prior({}))
     mean = np.array(start, dtype=np.float64)
     empty = [np.ones_like(mean) for _ in range(4)]
     q_shape, q_rate, log, geometric = empty
-    return Cells(shape, rate, q_shape, q_rate, mean, log, geometric, np.array(sources, dtype=np.float64))
+    return FactorBound(shape, rate, q_shape, q_rate, mean, log, geometric, np.array(sources, dtype=np.float64))
 
 
 METHOD: Method = Method(

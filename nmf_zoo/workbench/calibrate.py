@@ -34,7 +34,7 @@ from nmf_zoo.runtime.driver import FitRun, SampleRun, available_cores, run_chain
 from nmf_zoo.runtime.engine import Engine, WholeSampler
 from nmf_zoo.runtime.jobs import Job, Jobs
 from nmf_zoo.runtime.run_fingerprint import run_facts
-from nmf_zoo.runtime.state_patterns import Cells, Each
+from nmf_zoo.runtime.state_patterns import ArrayPattern, Each
 from nmf_zoo.structure import Array, Dense, Factorisation
 
 Quantities = Callable[[Factorisation, Mapping[str, Array]], Mapping[str, float]]
@@ -278,7 +278,7 @@ class _Ranks:
         self._checkpoint = checkpoint
 
     def load(self, number: int) -> Ranked | None:
-        pattern = {"names": Each(str), "ranks": Cells("i", (None,))}
+        pattern = {"names": Each(str), "ranks": ArrayPattern("i", (None,))}
         saved = None if self._checkpoint is None else self._checkpoint.part(number).load(pattern)
         return None if saved is None else Ranked(**saved.tree)
 

@@ -35,26 +35,26 @@ TIMES_OF_EXPECTATIONS = 5.0  # what they take, of the time of the values
 UNITS = (("years", 3.2e7), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 
 
-class Given(NamedTuple):
+class MarginalModel(NamedTuple):
     """A model with its data, W and the hyperparameters of H, checked."""
 
     structure: Factorisation
-    samples: exact.Samples
+    samples: exact.MarginalData
     W: Array
     shape: Array
     rate: Array
 
     @property
-    def arguments(self) -> tuple[exact.Samples, Array, Array, Array]:
+    def arguments(self) -> tuple[exact.MarginalData, Array, Array, Array]:
         return self.samples, self.W, self.shape, self.rate
 
 
-def prepare(model: pm.Model, W: Any) -> Given:
+def prepare(model: pm.Model, W: Any) -> MarginalModel:
     structure = read(model)
     _require_supported(structure)
     values, matrix = _values(structure, W)
     shape, rate = exact.activation_prior(structure, values)
-    return Given(structure, exact.observe(structure), matrix, shape, rate)
+    return MarginalModel(structure, exact.observe(structure), matrix, shape, rate)
 
 
 def _require_supported(structure: Factorisation) -> None:
@@ -161,7 +161,7 @@ def require_no_background(structure: Factorisation) -> None:
         raise InputError("method", "'importance' with a background", "no background", "use method='exact'")
 
 
-def require_few_terms(given: Given) -> None:
+def require_few_terms(given: MarginalModel) -> None:
     terms = exact.n_terms(given.samples, given.W.shape[1])
     for where, found in (("one sample", max(terms)), ("all samples", sum(terms))):
         if found > MOST_TERMS[where]:  # as integers: they can be too large for a float
@@ -169,7 +169,7 @@ def require_few_terms(given: Given) -> None:
             raise InputError("method", got, f"at most {MOST_TERMS[where]:.0e}", "use method='exact' or 'importance'")
 
 
-def require_affordable(given: Given, threads: int, most: float) -> float:
+def require_affordable(given: MarginalModel, threads: int, most: float) -> float:
     """Refuse exact values that are too much; else their seconds on one thread."""
     fitting = [] if given.structure.likelihood.background is not None else ["method='importance'"]
     fitting += ["nz.evidence(method='bound')"] if isinstance(given.structure.W.prior, GammaPrior) else []
@@ -180,7 +180,7 @@ def require_affordable(given: Given, threads: int, most: float) -> float:
     return cost.seconds
 
 
-def require_affordable_expectations(given: Given, threads: int, most: float) -> float:
+def require_affordable_expectations(given: MarginalModel, threads: int, most: float) -> float:
     """The same for expectations: forward states are kept, one for each cell, and the way back takes twice as long."""
     do = "use draws: nz.sample(model=pm.do(model, {'W': W}))"
     cost = exact.estimate(given.samples, given.W, given.rate)
@@ -241,7 +241,7 @@ def require_max_seconds(most: Any) -> None:
         raise InputError("max_seconds", repr(most), "a positive number")
 
 
-def evaluate(given: Given, how: How) -> importance.Estimates:
+def evaluate(given: MarginalModel, how: How) -> importance.Estimates:
     """log p(x_n | W) of every sample, with errors of 0 where they are exact."""
     if how.method == "importance":
         return _estimate(given, how)
@@ -255,7 +255,7 @@ def evaluate(given: Given, how: How) -> importance.Estimates:
     return importance.Estimates(values, np.zeros(len(values)), np.ones(len(values)))
 
 
-def _estimate(given: Given, how: How) -> importance.Estimates:
+def _estimate(given: MarginalModel, how: How) -> importance.Estimates:
     require_no_background(given.structure)
     with work(given, how.threads, how.progressbar) as (workers, report):
         found = importance.estimate_log_likelihoods(
@@ -278,7 +278,7 @@ def check_threads(cores: int | None) -> int:
 
 
 @contextmanager
-def work(given: Given, threads: int, with_bar: bool) -> Iterator[tuple[Workers, Any]]:
+def work(given: MarginalModel, threads: int, with_bar: bool) -> Iterator[tuple[Workers, Any]]:
     """Threads, and what they report their progress to."""
     total = given.samples.n_samples
     with closing(Workers(threads)) as workers, Watch(with_bar, "samples, run", 1, total) as watch:
@@ -395,7 +395,7 @@ def marginal_expectations(
     return _expected(given, sources, activations)
 
 
-def _expected(given: Given, sources: Array, activations: Array) -> xr.Dataset:
+def _expected(given: MarginalModel, sources: Array, activations: Array) -> xr.Dataset:
     feature, obs = axes_of(given.structure)
     columns, rank, component = given.samples.columns, given.W.shape[1], component_of(given.structure)
     cols = np.repeat(np.arange(given.samples.n_samples), np.diff(columns.indptr))

@@ -41,7 +41,7 @@ from nmf_zoo.inference.evidence import chib
 from nmf_zoo.inference.evidence.bridging import exchangeable, log_exchanges, orders_like, orders_of_best
 from nmf_zoo.inference.evidence.chib_bridge import CurvatureBridge, End, bridge_to_normal, tighten_from
 from nmf_zoo.inference.evidence.curvature import has_curvature
-from nmf_zoo.inference.evidence.posterior_runs import Draws, LogJoints, Pair, as_pair, typical_point
+from nmf_zoo.inference.evidence.posterior_runs import Draws, FactorPair, LogJoints, as_pair, typical_point
 from nmf_zoo.inference.registry import verdict
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.memory import require_memory
@@ -219,7 +219,7 @@ def _positions(modes: Sequence[Sequence[int]], drawn: Posterior) -> list[list[in
     return chains
 
 
-def _draws_of(drawn: Posterior, mode: list[int], draws: int) -> Pair:
+def _draws_of(drawn: Posterior, mode: list[int], draws: int) -> FactorPair:
     """Both factors at ``draws`` of a mode's draws."""
     available = len(mode) * drawn.lead[1]
     if available < FEWEST:
@@ -231,7 +231,7 @@ def _draws_of(drawn: Posterior, mode: list[int], draws: int) -> Pair:
     return _pair_of(drawn, mode, draws)
 
 
-def _pair_of(drawn: Posterior, chains: list[int], draws: int) -> Pair:
+def _pair_of(drawn: Posterior, chains: list[int], draws: int) -> FactorPair:
     """``draws`` draws of some chains, evenly spaced, one chain after the other."""
     each = spaced(drawn.lead[1], min(drawn.lead[1], -(-draws // len(chains))))
     values = {
@@ -241,7 +241,7 @@ def _pair_of(drawn: Posterior, chains: list[int], draws: int) -> Pair:
     return as_pair(drawn.structure, values)
 
 
-def _aligned(structure: Factorisation, pair: Pair, classes: Array) -> Draws:
+def _aligned(structure: Factorisation, pair: FactorPair, classes: Array) -> Draws:
     """The draws in one labelling, that of a typical one."""
     lp = LogJoints(structure)(pair)
     point = typical_point(structure, Draws(pair, lp))
@@ -265,7 +265,7 @@ def _integrate(structure: Factorisation, own: Draws, draws: int, tune: int, job:
     ends = _ends(structure)
     if not ends:
         return Weight(np.nan, np.inf, 0, f"too large: no normal density of its {_size(structure):,} cells can be had")
-    centre = Pair(*(array.mean(axis=0) for array in own.pair))
+    centre = FactorPair(*(array.mean(axis=0) for array in own.pair))
     try:
         found = tighten_from(structure, own, centre, draws, tune, job, ends)
     except RunFailed as failure:
@@ -361,7 +361,7 @@ def _with_search(modes: xr.Dataset, idata: Any) -> xr.Dataset:
     return modes.assign(found=("mode", found), way=("mode", way)).assign_attrs(fits=search.attrs["fits"])
 
 
-def _mean_components(pair: Pair) -> Components:
+def _mean_components(pair: FactorPair) -> Components:
     """The mean of draws in one labelling, columns of W with sums of 1."""
     sums = pair.W.sum(axis=1, keepdims=True)
     return Components((pair.W / sums).mean(axis=0), np.swapaxes(pair.Ht * sums, 1, 2).mean(axis=0))

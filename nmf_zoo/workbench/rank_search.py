@@ -25,7 +25,7 @@ import numpy as np
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.evidence.contract import EvidenceRun, Method
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.runtime.checkpoint import Checkpoint, Part, open_checkpoint
+from nmf_zoo.runtime.checkpoint import Checkpoint, RunFiles, open_checkpoint
 from nmf_zoo.runtime.jobs import Job, Jobs
 from nmf_zoo.runtime.run_fingerprint import run_facts
 from nmf_zoo.runtime.state_patterns import Each, OneOf
@@ -141,7 +141,7 @@ class Outcomes:
         if part is not None:
             part.save(list(outcomes[0]) if len(outcomes) == 1 else [list(outcome) for outcome in outcomes], {})
 
-    def _part(self, number: int) -> Part | None:
+    def _part(self, number: int) -> RunFiles | None:
         rank, restart = self._jobs[number]
         return self._folders[rank].part(restart) if rank in self._folders else None
 

@@ -188,7 +188,7 @@ class _Replicates:
 
     def _fit(self, structure: Factorisation, job: Job) -> _Fit:
         key, scores = child(job.key, SPLIT), np.empty(0)
-        means = _Means()
+        means = _RunningMeans()
         if self.replicates == "holdout":
             split = hold_out(structure, self.method.share, key)
             draws = means.of(fitted_draws(split.training, self.method, None, job))
@@ -202,7 +202,7 @@ class _Replicates:
         return _Fit(means.W * means.H.sum(axis=1), heldout, means.error(fitted), 0.0, "complete")
 
 
-class _Means:
+class _RunningMeans:
     """Means of W and H over draws that pass by."""
 
     def __init__(self) -> None:

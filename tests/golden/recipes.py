@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import nmf_zoo as nz
-from tests.contract.test_engines import MAKERS, F
+from tests.contract.test_engines import MAKERS, MASK, F, K, X
 
 Case = tuple[str, Callable[[], Any]]
 
@@ -58,6 +58,27 @@ LARGER = {
     "hmm_nmf, larger": lambda: nz.hmm_nmf(SERIES, 2, alpha_w=2.0, background=0.5),
     "hmm_nmf, larger log-normal": lambda: nz.hmm_nmf(SERIES, 2, alpha_w=2.0, chain=nz.LogNormalAR(0.0, 0.5, 1.0)),
 }
+KNOWN, SPARSE = np.linspace(0.2, 1.1, F)[:, None], sp.csr_array(X)
+PER_CELL = sp.csr_array(np.linspace(0.5, 2.0, X.size).reshape(X.shape) * (X > 0))
+WIDER = {  # priors of priors, half-normal cells, known components, exposures of sparse data
+    "gamma_nmf, hpf": lambda: nz.gamma_nmf(X, K, prior="hpf"),
+    "gamma_nmf, ard": lambda: nz.gamma_nmf(X, K, prior="ard"),
+    "gamma_nmf, ard of rates": lambda: nz.gamma_nmf(X, K, prior=nz.ARD(law="gamma")),
+    "gamma_nmf, ard of variances": lambda: nz.gamma_nmf(X, K, prior=nz.ARD(cells="half-normal")),
+    "gamma_nmf, ard of precisions": lambda: nz.gamma_nmf(X, K, prior=nz.ARD(cells="half-normal", law="gamma")),
+    "poisson_nmf, half-normal": lambda: nz.poisson_nmf(X, K, sigma_w=1.0, sigma_h=3.0),
+    "normal_nmf, half-normal": lambda: nz.normal_nmf(X, K, sigma_w=1.0, sigma_h=3.0, mask=MASK),
+    "poisson_nmf, known": lambda: nz.poisson_nmf(X, K, known=KNOWN),
+    "normal_nmf, known": lambda: nz.normal_nmf(X, K, known=KNOWN),
+    "gamma_nmf, known": lambda: nz.gamma_nmf(X, K, known=KNOWN),
+    "gamma_nmf, known, believed": lambda: nz.gamma_nmf(X, K, known=KNOWN, known_strength=50.0),
+    "gamma_nmf, known H": lambda: nz.gamma_nmf(X, K, known_h=X[:1] + 1.0),
+    "gap, known": lambda: nz.gap(X, K, alpha_h=2.0, known=KNOWN),
+    "hmm_nmf, known": lambda: nz.hmm_nmf(X, K, background=0.5, known=KNOWN),
+    "is_nmf, known": lambda: nz.is_nmf(X + 0.25, K, alpha_w=2.0, known=KNOWN),
+    "gamma_nmf, sparse, outer exposure": lambda: nz.gamma_nmf(SPARSE, K, exposure=(KNOWN + 0.5, X[:1] + 1.0)),
+    "gamma_nmf, ratings, exposure": lambda: nz.gamma_nmf(SPARSE, K, observed="stored", exposure=PER_CELL),
+}
 RANKED = {
     "gamma_nmf": lambda rank: nz.gamma_nmf(COUNTS[:6, :8], rank, **PRIORS),
     "gamma_nmf, mask": lambda rank: nz.gamma_nmf(COUNTS[:6, :8], rank, mask=OBSERVED[:6, :8], **PRIORS),
@@ -69,7 +90,7 @@ COLUMNS = RNG.poisson(4.0, (F, 9)) + 1
 
 @cache
 def model_of(name: str) -> Any:
-    return (MAKERS | LARGER)[name]()
+    return (MAKERS | LARGER | WIDER)[name]()
 
 
 # -- who takes what ----------------------------------------------------------------------------------------------
@@ -233,6 +254,26 @@ def longer() -> Iterator[Case]:
         yield f"{own.__name__}: {name}", partial(run, own, name, **MORE[engines()[own]])
 
 
+def wider() -> Iterator[Case]:
+    """What is declared beside the models of the contract tests, on every engine, and to evidence methods."""
+    for own, name in product(quick_engines(), WIDER):
+        yield f"{own.__name__}: {name}", partial(pair, own, name)
+    for own, name in product(methods(), WIDER):
+        yield f"evidence {own.__name__}: {name}", partial(evidence, own, name)
+
+
+def searched() -> Iterator[Case]:
+    """What the default search finds, and replica exchange."""
+    searches = {"sample": {"start": "auto"}, "fit": {"search": "auto"}}
+    for own, verb in engines().items():
+        if own is not nz.NUTS:
+            for name in ("gamma_nmf", "gap", "is_nmf", "hmm_nmf"):
+                yield f"{own.__name__}, searched: {name}", partial(run, own, name, **searches[verb])
+    for name in ("gamma_nmf", "gamma_nmf, mask", "gamma_nmf, sparse", "gamma_nmf, offsets"):
+        call = partial(run, nz.Gibbs, name, {"temperatures": 3}, draws=12, tune=12)
+        yield f"Gibbs, replica exchange: {name}", call
+
+
 def streamed() -> Iterator[Case]:
     for own, name in product(streams(), MAKERS | LARGER):
         yield f"stream {own.__name__}: {name}", partial(stream, own, name)
@@ -270,7 +311,7 @@ def variations() -> Iterator[Case]:
                 yield f"{what}{own.__name__}({words}): {name}", partial(call, own, name, change)
 
 
-KEPT = (pairs, longer, streamed, judged, afterwards, others)  # as digests
+KEPT = (pairs, wider, searched, longer, streamed, judged, afterwards, others)  # as digests
 GROUPS = (*KEPT, variations)
 
 

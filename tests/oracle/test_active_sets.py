@@ -38,11 +38,11 @@ def test_rows_of_counts_are_at_their_optimum(has_offset, curve, known, start):
     structure = read(nz.poisson_nmf(X, K, known=known, background=OFFSET if has_offset else None))
     layout = ActiveSets(structure, SERIAL, compress(structure)).layout
     u = np.full((N, K), start) if start > 1e-6 else np.where(RNG.random((N, K)) < 0.5, start, 1.0)
-    drag, curves, v = known.sum(axis=0)[None], np.full((1, K), curve), np.ascontiguousarray(known)
-    log_mean, residual = settle_rows(layout, u, v, drag, curves, np.ones(K), 0)
+    linear, curves, v = known.sum(axis=0)[None], np.full((1, K), curve), np.ascontiguousarray(known)
+    log_mean, residual = settle_rows(layout, u, v, linear, curves, np.ones(K), 0)
     means = known @ u.T + (OFFSET if has_offset else 0.0)
     ratios = np.divide(X, means, out=np.zeros_like(X), where=X > 0)
-    slopes = 1.0 - (ratios.T @ known) / (drag + curve * u)
+    slopes = 1.0 - (ratios.T @ known) / (linear + curve * u)
     assert violation(u, slopes) < 1e-8
     assert residual < 1e-8
     np.testing.assert_allclose(log_mean, np.sum(X[X > 0] * np.log(means[X > 0])), rtol=1e-12)

@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
 from nmf_zoo.inference.hmm.samples import read_samples
-from nmf_zoo.kernels.hmm.basis_states import Chain
+from nmf_zoo.kernels.hmm.basis_states import BinaryChain
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from tests.naive.hmm import basis_chain as naive_chains
 from tests.structures import model, weight_of
@@ -52,7 +52,7 @@ def naive_arguments(structure, weights=W):
 
 def recursions(structure, weights=W, block=None, chain=None):
     samples = read_samples(structure)
-    found = Recursions(samples.counts(weights), samples.base, weights, chain or Chain(P, Q, INITIAL), block)
+    found = Recursions(samples.counts(weights), samples.base, weights, chain or BinaryChain(P, Q, INITIAL), block)
     return found, samples.constant
 
 
@@ -100,7 +100,7 @@ def test_every_rank_equals_the_dense_recursion(rank):
     weights, x = rng.gamma(1.0, 2.0, (4, rank)), rng.poisson(3.0, (4, 40)).astype(float)
     p, q, initial = (rng.uniform(0.1, 0.9, rank) for _ in range(3))
     structure = model(x, rank, weights, None, background=np.full((1, 1), 0.3))
-    found, constant = recursions(structure, weights, 7, Chain(p, q, initial))
+    found, constant = recursions(structure, weights, 7, BinaryChain(p, q, initial))
     emissions = naive_chains.log_emissions(x, np.ones(x.shape), np.full(x.shape, 0.3), weights)
     A = naive_chains.transition(p, q)
     expected = naive_chains.filter_dense(emissions, A, naive_chains.initial_law(initial))
@@ -142,7 +142,7 @@ def test_large_counts_and_sticky_chains_neither_overflow_nor_underflow():
     weights = rng.gamma(1.0, 1e7, (FEATURES, 5))
     on = rng.integers(0, 2, (5, 200))
     x = rng.poisson(weights @ on + 1.0).astype(float)
-    still = Chain(np.full(5, 1 - 1e-10), np.full(5, 1 - 1e-10), np.full(5, 0.5))
+    still = BinaryChain(np.full(5, 1 - 1e-10), np.full(5, 1 - 1e-10), np.full(5, 0.5))
     found, _ = recursions(model(x, 5, weights, None, background=np.ones((1, 1))), weights, 9, still)
     total, _, sums = found.smooth()
     assert np.isfinite(total)
@@ -178,7 +178,7 @@ def test_a_hundred_thousand_times():
     on = np.repeat(rng.integers(0, 2, (3, 2000)), 50, axis=1)
     x = rng.poisson(weights @ on + 0.1).astype(float)
     structure = model(x, 3, weights, None, background=np.full((1, 1), 0.1))
-    slow = Chain(np.full(3, 0.99), np.full(3, 0.99), np.full(3, 0.5))
+    slow = BinaryChain(np.full(3, 0.99), np.full(3, 0.99), np.full(3, 0.5))
     whole, cut = (recursions(structure, weights, block, slow)[0].smooth() for block in (None, 317))
     assert np.isfinite(whole[0])
     assert whole[0] == pytest.approx(cut[0], rel=1e-12)  # the order of 100,000 additions

@@ -8,8 +8,8 @@ from scipy.special import logsumexp
 
 from nmf_zoo.inference.hmm.m_step import rules_of
 from nmf_zoo.inference.hmm.samples import read_samples
-from nmf_zoo.kernels.hmm.basis_online import Online, Rules, learn
-from nmf_zoo.kernels.hmm.basis_states import Tables, set_rates
+from nmf_zoo.kernels.hmm.basis_online import Online, OnlineRules, learn
+from nmf_zoo.kernels.hmm.basis_states import RateTables, set_rates
 from nmf_zoo.structure import BasisChainPrior
 from tests.naive.hmm import basis_chain as naive_chains
 from tests.structures import model, parameter, unknown, weight_of
@@ -43,16 +43,16 @@ def run(structure, updates=(0, "known", "known"), exponent=0.8, burn_in=np.inf, 
     of_features = np.ones(FEATURES)
     if separable:
         of_features, weights = weights[0] / weights[0, 0], np.ascontiguousarray(weights[:, :1])
-    counts = samples.counts(W)._replace(drag=np.zeros((1, RANK)))
+    counts = samples.counts(W)._replace(weight_sums=np.zeros((1, RANK)))
     n_columns, n_states = 1 + (weights.shape[1] + FEATURES + 4) * RANK, 2**RANK
-    tables = Tables(np.empty((FEATURES, n_states)), np.empty((FEATURES, n_states)))
+    tables = RateTables(np.empty((FEATURES, n_states)), np.empty((FEATURES, n_states)))
     set_rates(tables, W, samples.base)
-    rooms = np.empty(n_states), np.empty(n_states), np.empty(n_columns)
-    online = Online(np.zeros((n_states, n_columns)), W.copy(), np.stack([P, Q]), INITIAL, tables, *rooms)
+    workspaces = np.empty(n_states), np.empty(n_states), np.empty(n_columns)
+    online = Online(np.zeros((n_states, n_columns)), W.copy(), np.stack([P, Q]), INITIAL, tables, *workspaces)
     none = np.zeros(W.shape)
     parameters = {name: chain_parameter(name, how) for name, how in zip("pq", updates[1:], strict=True)}
     chain, _ = rules_of(BasisChainPrior(**parameters, initial=None), "pq", RANK)
-    rules = Rules(samples.base, of_features, exponent, burn_in, updates[0], none, none, chain)
+    rules = OnlineRules(samples.base, of_features, exponent, burn_in, updates[0], none, none, chain)
     total = samples.constant
     for first, last in zip((0, *cuts), (*cuts, n_times), strict=True):
         found, impossible = learn(online, counts, weights, rules, first, first, last)

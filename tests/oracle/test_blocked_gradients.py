@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nmf_zoo.kernels.simd.blocked_gradients import CELLS, LANES, MOST_IN_REGISTERS, pull_of_grid
+from nmf_zoo.kernels.simd.blocked_gradients import CELLS, LANES, MOST_IN_REGISTERS, gradient_of_grid
 
 RNG = np.random.default_rng(9)
 
@@ -18,20 +18,20 @@ def grid(cells, rows, rank):
 @pytest.mark.parametrize("rank", [*range(1, MOST_IN_REGISTERS + 3), 23])
 @pytest.mark.parametrize("cells", [1, CELLS - 1, CELLS, 2 * CELLS + 1])
 @pytest.mark.parametrize("blocks", [1, 3])
-def test_pull_of_grid(cells, rank, blocks):
+def test_gradient_of_grid(cells, rank, blocks):
     other, counts, values, offset = grid(cells, blocks * LANES, rank)
-    means, pulls = offset.copy(), np.full((rank, blocks * LANES), np.nan)
-    pull_of_grid(other, counts, values, means, pulls)
+    means, gradient = offset.copy(), np.full((rank, blocks * LANES), np.nan)
+    gradient_of_grid(other, counts, values, means, gradient)
     np.testing.assert_allclose(means, other @ values + offset, rtol=1e-13)
-    np.testing.assert_allclose(pulls, other.T @ (counts / (other @ values + offset)), rtol=1e-13)
+    np.testing.assert_allclose(gradient, other.T @ (counts / (other @ values + offset)), rtol=1e-13)
 
 
-def test_pull_of_grid_equals_its_python():
+def test_gradient_of_grid_equals_its_python():
     other, counts, values, offset = grid(5, 2 * LANES, 3)
     results = []
-    for kernel in (pull_of_grid, pull_of_grid.py_func):
-        means, pulls = offset.copy(), np.full((3, 2 * LANES), np.nan)
-        kernel(other, counts, values, means, pulls)
-        results.append((means, pulls))
+    for kernel in (gradient_of_grid, gradient_of_grid.py_func):
+        means, gradient = offset.copy(), np.full((3, 2 * LANES), np.nan)
+        kernel(other, counts, values, means, gradient)
+        results.append((means, gradient))
     for left, right in zip(*results, strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-13)

@@ -7,7 +7,7 @@ import pytest
 
 from nmf_zoo.inference.counts.online_em import averaged, empty
 from nmf_zoo.kernels.counts import column_sweeps as clock
-from nmf_zoo.kernels.counts.column_sweeps import ColumnPlan, Weights, expect_columns, make_room, take_step
+from nmf_zoo.kernels.counts.column_sweeps import ColumnPlan, OnlineWeights, expect_columns, make_workspace, take_step
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.stream_engine import columns_of
 from tests.naive.counts import column_sweeps as naive
@@ -19,7 +19,7 @@ def weights_of(W):
     """W as statistics of a scale of their own."""
     K = W.shape[1]
     top = np.linspace(0.5, 2.0, K)
-    return Weights(W / top, np.empty((0, K)), top, np.ones(K), np.ones(W.shape), W.sum(axis=0), False)
+    return OnlineWeights(W / top, np.empty((0, K)), top, np.ones(K), np.ones(W.shape), W.sum(axis=0), False)
 
 
 def columns_from(X, seen, exposure=1.0):
@@ -32,15 +32,15 @@ def columns_from(X, seen, exposure=1.0):
 def run(X, seen, W, shape, rate, sweeps, keep, key=KEY, exposure=1.0):
     """(E[c | x] (F, K, N), E[h | x] (N, K) times the exposures) by the kernel."""
     columns = columns_from(X, seen, exposure)
-    room = make_room(len(columns.values), int(np.diff(columns.indptr).max()), X.shape[1], W.shape[1])
+    workspace = make_workspace(len(columns.values), int(np.diff(columns.indptr).max()), X.shape[1], W.shape[1])
     plan = ColumnPlan(shape, rate, sweeps, keep)
-    total = expect_columns(columns, 0, X.shape[1], weights_of(W), plan, room, key)
+    total = expect_columns(columns, 0, X.shape[1], weights_of(W), plan, workspace, key)
     assert total == X.sum()
     sources = np.zeros((*W.shape, X.shape[1]))
     for n in range(X.shape[1]):
         cells = slice(columns.indptr[n], columns.indptr[n + 1])
-        sources[columns.rows[cells], :, n] = room.shares[cells, : W.shape[1]]
-    return sources, room.active
+        sources[columns.rows[cells], :, n] = workspace.shares[cells, : W.shape[1]]
+    return sources, workspace.active
 
 
 def problem(K, mean, seed=0, F=6, N=5):

@@ -14,7 +14,7 @@ from nmf_zoo.inference.powers import gibbs
 from nmf_zoo.inference.shared.factor_view import two_sides
 from nmf_zoo.kernels.counts.gibbs import divide_rows, draw_shear_step
 from nmf_zoo.kernels.powers import composite
-from nmf_zoo.kernels.powers.composite import LEAST, MOST, Factors, apply_scales, draw_inverse_gamma, draw_scales
+from nmf_zoo.kernels.powers.composite import LEAST, MOST, PowerFactors, apply_scales, draw_inverse_gamma, draw_scales
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Cells
@@ -127,7 +127,7 @@ def test_the_scale_has_its_law(name):
     """Mean of log c by quadrature of the density written anew."""
     structure = MODELS[name]
     problem = gibbs.prepare(structure, ALONE, SERIAL)
-    factors, out = Factors(W.T.copy(), H.T.copy()), np.empty(K)
+    factors, out = PowerFactors(W.T.copy(), H.T.copy()), np.empty(K)
     draws = np.empty((20_000, K))
     for i in range(len(draws)):
         draw_scales(out, factors, problem.given, child(KEY, i))
@@ -144,7 +144,7 @@ def test_the_scale_has_its_law(name):
 
 
 def test_scales_leave_the_product_alone():
-    factors = Factors(W.T.copy(), H.T.copy())
+    factors = PowerFactors(W.T.copy(), H.T.copy())
     size = apply_scales(factors, np.array([0.5, 1.0, 3.0]))
     np.testing.assert_allclose(factors.Wt.T @ factors.Ht.T, W @ H, rtol=1e-14)
     np.testing.assert_allclose(size, np.sqrt((np.log(2) ** 2 + np.log(3) ** 2) / 3))
@@ -163,11 +163,11 @@ def test_shear_density():
     ratios_w, ratios_h = np.empty(F), np.empty(N)
     for k, j in ((0, 2), (1, 0), (2, 1)):
         lower, upper = -divide_rows(Wt[j], Wt[k], ratios_w), divide_rows(H[k], H[j], ratios_h)
-        pulls = scale_w[k] / Wt[k], scale_h[j] / H[j]
+        quotients = scale_w[k] / Wt[k], scale_h[j] / H[j]
         start = naive.log_shear_density(0.0, k, j, Wt, H, shape_w, scale_w, shape_h, scale_h)
         for step in np.linspace(lower, upper, 9)[1:-1]:
-            change = composite._log_change(ratios_w, shape_w[k], pulls[0], step)
-            change += composite._log_change(ratios_h, shape_h[j], pulls[1], -step)
+            change = composite._log_change(ratios_w, shape_w[k], quotients[0], step)
+            change += composite._log_change(ratios_h, shape_h[j], quotients[1], -step)
             expected = naive.log_shear_density(step, k, j, Wt, H, shape_w, scale_w, shape_h, scale_h) - start
             np.testing.assert_allclose(change, expected, rtol=1e-9, atol=1e-10)
 

@@ -78,8 +78,8 @@ def test_shuffle_is_uniform():
 
 
 def test_pick_by_logs():
-    log_weights, room = np.array([np.log(0.2), -np.inf, np.log(0.8)]) - 1000.0, np.empty(3)
-    picked = [pick_by_logs(log_weights, room, level) for level in (1e-9, 0.19, 0.21, 1 - 1e-12)]
+    log_weights, workspace = np.array([np.log(0.2), -np.inf, np.log(0.8)]) - 1000.0, np.empty(3)
+    picked = [pick_by_logs(log_weights, workspace, level) for level in (1e-9, 0.19, 0.21, 1 - 1e-12)]
     assert picked == [0, 0, 2, 2]
 
 

@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 
 from nmf_zoo.inference.evidence import curvature
 from nmf_zoo.inference.evidence.bridging import effective_share
-from nmf_zoo.inference.evidence.posterior_runs import LogJoints, Pair, flatten, unflatten
+from nmf_zoo.inference.evidence.posterior_runs import FactorPair, LogJoints, flatten, unflatten
 from tests.structures import gamma, model
 
 X = np.array([[6, 1, 0, 4], [2, 9, 3, 0], [0, 5, 7, 2]])
@@ -28,7 +28,7 @@ CASES = {
 
 
 def at_mode(structure):
-    start = Pair(np.ones(structure.W.shape), np.ones(structure.H.shape[::-1]) + np.eye(*structure.H.shape[::-1]))
+    start = FactorPair(np.ones(structure.W.shape), np.ones(structure.H.shape[::-1]) + np.eye(*structure.H.shape[::-1]))
     return curvature.at_mode(structure, start, np.random.default_rng(1))
 
 
@@ -47,7 +47,7 @@ def log_joint_of_roots(structure, normal):
 
 def mode_of(normal):
     sides = (normal.long, normal.short) if normal.turned else (normal.short, normal.long)
-    return Pair(*(side[None] for side in sides))
+    return FactorPair(*(side[None] for side in sides))
 
 
 def dense_precision(structure, normal):
@@ -84,7 +84,7 @@ def test_density_is_that_of_the_dense_matrix(case):
     structure = CASES[case]
     normal = at_mode(structure)
     drawn = normal.draw(50, np.random.default_rng(2))
-    shift = flatten(structure, Pair(*(side[None] for side in normal.shift[:: -1 if normal.turned else 1])))[0]
+    shift = flatten(structure, FactorPair(*(side[None] for side in normal.shift[:: -1 if normal.turned else 1])))[0]
     ratio = flatten(structure, drawn) / flatten(structure, mode_of(normal))[0]
     volume = np.sum(np.log(flatten(structure, mode_of(normal))[0]) + 2.0 / 3.0 * np.log(ratio), axis=1)
     plain = multivariate_normal(shift, np.linalg.inv(dense_precision(structure, normal)))
@@ -110,7 +110,7 @@ def test_the_shift_brings_it_nearer():
     structure = model(rng.poisson(W @ H), 3, gamma(60.0, 60.0), gamma(60.0, 6.0))
     shares = []
     for moved in (True, False):
-        normal = curvature.at_mode(structure, Pair(W, np.ascontiguousarray(H.T)), np.random.default_rng(1))
+        normal = curvature.at_mode(structure, FactorPair(W, np.ascontiguousarray(H.T)), np.random.default_rng(1))
         if not moved:
             normal.shift = tuple(np.zeros_like(side) for side in normal.shift)
         drawn = normal.draw(2000, rng)

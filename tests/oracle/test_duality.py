@@ -50,6 +50,13 @@ def test_sparse_data_have_the_same(name):
     assert abs(gap) < 1e-5
 
 
+def test_slopes_next_to_nothing_limit_nothing():
+    """A background of 1e12 leaves slopes of 1e-300, over which a rate is beyond all numbers."""
+    model = nz.gamma_nmf(np.full((2, 3), 60), 2, known=np.full((2, 2), 1e-300), background=1e12, beta_h=1e20)
+    found = nz.fit(model=model, engine="em", max_iter=1, tol=0, random_seed=1, quiet=True, search=None)
+    assert np.isfinite(group(found, "fit")["duality_gap"].to_numpy()[0])
+
+
 LISTED = scipy.sparse.coo_array(np.where(MASK, X, 0))
 
 
@@ -84,10 +91,10 @@ def test_a_gap_without_the_background_is_seen(monkeypatch):
     """Planted: theta . offset left out of the dual, which is then no bound."""
     right = duality.poisson_gap
 
-    def wrong(structure, which, u, v, pull):
+    def wrong(structure, which, u, v, penalty):
         rows, cols, x = duality.nonzero_cells(structure)
         mean = structure.mean_at(v, u.T, rows, cols)
-        return right(structure, which, u, v, pull) - float(np.sum(x / mean) * 0.1)
+        return right(structure, which, u, v, penalty) - float(np.sum(x / mean) * 0.1)
 
     monkeypatch.setattr("nmf_zoo.inference.counts.em.poisson_gap", wrong)
     with pytest.raises(AssertionError):

@@ -396,7 +396,7 @@ def test_both_factors_from_old_values_is_not_monotone():
 
 
 class _OldDrag:
-    """A loss whose drag on H is that of the old W."""
+    """A loss whose denominator on H is that of the old W."""
 
     def __init__(self, loss, state):
         self.loss, self.state = loss, state
@@ -404,8 +404,8 @@ class _OldDrag:
     def __getattr__(self, name):
         return getattr(self.loss, name)
 
-    def drag_H(self, W):
-        return self.loss.drag_H(self.state.W)
+    def denominator_H(self, W):
+        return self.loss.denominator_H(self.state.W)
 
 
 @pytest.mark.parametrize("wrong", ["rate dropped", "mask inverted"])

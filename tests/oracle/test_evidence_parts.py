@@ -10,8 +10,8 @@ from scipy.special import gammaln, logsumexp, xlogy
 
 from nmf_zoo.inference.evidence import bridging, chib, enumeration
 from nmf_zoo.inference.evidence.posterior_runs import (
+    FactorPair,
     LogJoints,
-    Pair,
     flatten,
     nearness,
     sharpen,
@@ -114,7 +114,7 @@ def test_compositions():
 def stack(structure, n=6, seed=0):
     rng = np.random.default_rng(seed)
     (features, samples), rank = structure.shape, structure.rank
-    return Pair(rng.gamma(1.0, size=(n, features, rank)), rng.gamma(1.0, size=(n, samples, rank)))
+    return FactorPair(rng.gamma(1.0, size=(n, features, rank)), rng.gamma(1.0, size=(n, samples, rank)))
 
 
 @pytest.fixture
@@ -141,17 +141,17 @@ def test_sum_log_means(structure):
 
 def test_sharper_priors_add_what_they_say(structure):
     """log p_s = log p + s T, but for one constant."""
-    pair, point = stack(structure), Pair(*(array[0] for array in stack(structure, seed=5)))
+    pair, point = stack(structure), FactorPair(*(array[0] for array in stack(structure, seed=5)))
     gained = LogJoints(sharpen(structure, point, 7.5))(pair) - LogJoints(structure)(pair)
     rest = gained - 7.5 * nearness(structure, pair, point)
     np.testing.assert_allclose(rest, rest[0], rtol=1e-9)
-    assert nearness(structure, Pair(point.W[None], point.Ht[None]), point) == pytest.approx(0.0)
+    assert nearness(structure, FactorPair(point.W[None], point.Ht[None]), point) == pytest.approx(0.0)
 
 
 def test_sharper_priors_leave_a_known_factor_alone():
     structure = model(TALL, 2, [[0.5, 1.0], [2.0, 0.1]], gamma(1.4, 0.6))
-    pair = Pair(np.array([structure.W.prior.value] * 2), np.ones((2, 2, 2)))
-    sharper = sharpen(structure, Pair(pair.W[0], pair.Ht[0]), 3.0)
+    pair = FactorPair(np.array([structure.W.prior.value] * 2), np.ones((2, 2, 2)))
+    sharper = sharpen(structure, FactorPair(pair.W[0], pair.Ht[0]), 3.0)
     assert sharper.W is structure.W
     np.testing.assert_array_equal(unflatten(structure, flatten(structure, pair)).Ht, pair.Ht)
     assert flatten(structure, pair).shape == (2, 4)
@@ -178,10 +178,10 @@ def test_permanents_and_best_orders(classes):
 def test_orders_put_exchanged_components_back():
     structure = model(np.ones((6, 7)), 4, gamma(1.0, 1.0), gamma(1.0, 1.0))
     pair, rng = stack(structure, 1), np.random.default_rng(3)
-    reference = Pair(pair.W[0], pair.Ht[0])
+    reference = FactorPair(pair.W[0], pair.Ht[0])
     for _ in range(10):
         exchange = rng.permutation(4)
-        moved = Pair(pair.W[:, :, exchange], pair.Ht[:, :, exchange])
+        moved = FactorPair(pair.W[:, :, exchange], pair.Ht[:, :, exchange])
         orders = bridging.orders_like(moved, reference, bridging.exchangeable(structure))
         np.testing.assert_array_equal(moved.ordered(orders).W, pair.W)
 
@@ -228,7 +228,7 @@ def test_counts_are_rounded_to_whole_shares():
 def test_densities_of_sources_are_multinomial():
     """p(C~ | W, H, X) summed over all exchanges, but for x! / prod C~!, against the multinomial itself."""
     structure = model([[2, 1], [0, 3]], 2, gamma(1.0, 1.0), gamma(1.0, 1.0))
-    draws, point = stack(structure), Pair(*(array[0] for array in stack(structure, seed=7)))
+    draws, point = stack(structure), FactorPair(*(array[0] for array in stack(structure, seed=7)))
     layout = compress(structure)
     sums = chib.share_sources(layout, point)
     C = np.zeros((2, 2, 2))

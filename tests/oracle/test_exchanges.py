@@ -7,7 +7,7 @@ import pytest
 from scipy.special import logsumexp
 
 from nmf_zoo.inference.evidence import bridging, chib_bridge
-from nmf_zoo.inference.evidence.posterior_runs import Draws, Pair, nearness
+from nmf_zoo.inference.evidence.posterior_runs import Draws, FactorPair, nearness
 from tests.structures import gamma, model
 
 
@@ -28,8 +28,8 @@ def test_log_rise_is_that_of_the_tilts_of_all_exchanges(monkeypatch, largest):
     """With too many exchanges to sum over, of the draw's own tilt alone, where it is in the labelling."""
     monkeypatch.setattr(bridging, "LARGEST_CLASS", largest)
     structure, rng = model(np.ones((3, 4)), 3, gamma(1.0, 1.0), gamma(1.0, 1.0)), np.random.default_rng(2)
-    pair = Pair(rng.gamma(1.0, size=(50, 3, 3)), rng.gamma(1.0, size=(50, 4, 3)))
-    point = Pair(pair.W[0], pair.Ht[0])
+    pair = FactorPair(rng.gamma(1.0, size=(50, 3, 3)), rng.gamma(1.0, size=(50, 4, 3)))
+    point = FactorPair(pair.W[0], pair.Ht[0])
     classes = bridging.exchangeable(structure)
     level = chib_bridge._level(structure, 0.2, Draws(pair, np.zeros(50)), point, classes)
     if largest == 1:

@@ -16,7 +16,7 @@ NOTHING = np.empty((0, 0), dtype=bool)
 
 def chain(K, sweeps, keep, background=None, is_plain=False, shape=1.5, scale=0.8, leaps=0):
     noise = np.empty(0) if background is None else np.asarray(background, dtype=float)
-    return frame_gibbs.Chain(np.full(K, shape), np.full(K, scale), noise, sweeps, keep, is_plain, leaps)
+    return frame_gibbs.FramePlan(np.full(K, shape), np.full(K, scale), noise, sweeps, keep, is_plain, leaps)
 
 
 def noise_of(keys, n):
@@ -107,15 +107,17 @@ def run_frames(power, W, seen=None, copies=200, sweeps=400, key=KEY, **options):
     """Expectations of chains of the same frame with different draws, one row a chain."""
     F, K = W.shape
     plan = chain(K, sweeps, sweeps - 100, **options)
-    Wt, room = np.array(W.T, order="C"), frame_gibbs.make_room(F, K, True)
+    Wt, workspace = np.array(W.T, order="C"), frame_gibbs.make_workspace(F, K, True)
     mask = NOTHING if seen is None else np.repeat(np.asarray(seen)[None], copies, 0)
     block = frame_gibbs.Frames(np.repeat(np.asarray(power, dtype=float)[None], copies, 0), mask, 0)
     out = frame_gibbs.Activations(np.empty((copies, K)), np.empty((copies, K)), np.zeros((copies, K, F)))
-    frame_gibbs.activate_frames(out, block, Wt, plan, room, key)
+    frame_gibbs.activate_frames(out, block, Wt, plan, workspace, key)
     ratio, counts, inverse = np.zeros((copies, K, F)), np.zeros(F), np.zeros((copies, K))
     for n in range(copies):
         one = frame_gibbs.Frames(block.power[n : n + 1], mask[n : n + 1], n)
-        frame_gibbs.expect_frames(frame_gibbs.Statistics(ratio[n], counts, inverse[n]), one, Wt, plan, room, key)
+        frame_gibbs.expect_frames(
+            frame_gibbs.FrameStatistics(ratio[n], counts, inverse[n]), one, Wt, plan, workspace, key
+        )
     return {
         "mean": out.mean,
         "square": out.square,
@@ -173,11 +175,11 @@ def test_moves_make_draws_nearly_independent(leaps):
     W = rng.gamma(1.0, size=(64, 4)) + 1e-3
     power = rng.exponential(size=64) * (W @ np.array([1.0, 0.3, 3.0, 1.0]))
     block = frame_gibbs.Frames(np.repeat(power[None], 200, 0), NOTHING, 0)
-    room, Wt, means = frame_gibbs.make_room(64, 4), np.array(W.T, order="C"), []
+    workspace, Wt, means = frame_gibbs.make_workspace(64, 4), np.array(W.T, order="C"), []
     for keep in (1, 200):
         plan = chain(4, 200 + keep, keep, leaps=leaps)
         out = frame_gibbs.Activations(*np.empty((2, 200, 4)), np.zeros((0, 0, 0)))
-        frame_gibbs.activate_frames(out, block, Wt, plan, room, KEY)
+        frame_gibbs.activate_frames(out, block, Wt, plan, workspace, KEY)
         means.append(out.mean.copy())
     multiple = 200 * means[1].var(axis=0) / means[0].var(axis=0)
     assert np.all(multiple < 5.0) if leaps else np.all(multiple > 8.0), multiple
@@ -196,14 +198,14 @@ def test_the_root_is_that_of_the_information():
 def test_the_slope_is_that_of_the_density():
     rng = np.random.default_rng(0)
     W, power, background = rng.gamma(1.0, size=(9, 3)), rng.exponential(size=9), rng.gamma(1.0, size=9)
-    room, plan = frame_gibbs.make_room(9, 3), chain(3, 1, 1, background, leaps=1)
-    room.weights[:, :9], room.power[:9], room.rest[3, :9] = W.T, power, background
-    room.weights[:, 9:] = 1.0
+    workspace, plan = frame_gibbs.make_workspace(9, 3), chain(3, 1, 1, background, leaps=1)
+    workspace.weights[:, :9], workspace.power[:9], workspace.rest[3, :9] = W.T, power, background
+    workspace.weights[:, 9:] = 1.0
 
     def height(u):
-        room.moves[frame_gibbs.U], room.h[:] = u, np.exp(u)
-        frame_gibbs._find_slope(plan, room, 9, 16)
-        return frame_gibbs._height(plan, room, 9), room.moves[frame_gibbs.SLOPE].copy()
+        workspace.moves[frame_gibbs.U], workspace.h[:] = u, np.exp(u)
+        frame_gibbs._find_slope(plan, workspace, 9, 16)
+        return frame_gibbs._height(plan, workspace, 9), workspace.moves[frame_gibbs.SLOPE].copy()
 
     u = np.array([0.3, -0.5, 1.0])
     variance = W @ np.exp(u) + background
@@ -250,9 +252,11 @@ def test_missing_cells_are_left_out():
 def test_counts_are_of_observed_cells():
     rng = np.random.default_rng(0)
     seen, power = rng.random((5, 9)) < 0.5, rng.exponential(size=(5, 9))
-    out = frame_gibbs.Statistics(np.zeros((2, 9)), np.zeros(9), np.zeros(2))
+    out = frame_gibbs.FrameStatistics(np.zeros((2, 9)), np.zeros(9), np.zeros(2))
     block = frame_gibbs.Frames(power, seen, 0)
-    frame_gibbs.expect_frames(out, block, rng.gamma(1.0, size=(2, 9)), chain(2, 9, 4), frame_gibbs.make_room(9, 2), KEY)
+    frame_gibbs.expect_frames(
+        out, block, rng.gamma(1.0, size=(2, 9)), chain(2, 9, 4), frame_gibbs.make_workspace(9, 2), KEY
+    )
     np.testing.assert_array_equal(out.counts, seen.sum(axis=0))
     assert np.all((out.power > 0) == (out.counts > 0))
 
@@ -268,13 +272,13 @@ def test_a_frame_without_cells_is_the_prior():
 def test_draws_are_those_of_the_number():
     rng = np.random.default_rng(0)
     W, power = rng.gamma(1.0, size=(11, 2)), rng.exponential(size=(6, 11))
-    plan, room = chain(2, 20, 10), frame_gibbs.make_room(11, 2)
+    plan, workspace = chain(2, 20, 10), frame_gibbs.make_workspace(11, 2)
     Wt = np.array(W.T, order="C")
 
     def mean(first, last):
         block = frame_gibbs.Frames(power, NOTHING, 0).part(first, last)
         out = frame_gibbs.Activations(*np.empty((2, last - first, 2)), np.zeros((0, 0, 0)))
-        frame_gibbs.activate_frames(out, block, Wt, plan, room, KEY)
+        frame_gibbs.activate_frames(out, block, Wt, plan, workspace, KEY)
         return out.mean
 
     np.testing.assert_array_equal(mean(0, 6), np.concatenate([mean(0, 1), mean(1, 4), mean(4, 6)]))

@@ -13,11 +13,19 @@ from nmf_zoo.kernels.numerics.gig_moments import (
     LAST_OCTAVE,
     Orders,
     fill_gig_moments,
-    pull_and_height,
+    ratio_and_height,
     tabulate,
 )
 from nmf_zoo.kernels.powers import composite_bound
-from nmf_zoo.kernels.powers.composite_bound import BLOCK, TILE, Pair, gather_features, gather_frames, make_cells, spread
+from nmf_zoo.kernels.powers.composite_bound import (
+    BLOCK,
+    TILE,
+    MeanPair,
+    gather_features,
+    gather_frames,
+    make_cells,
+    spread,
+)
 from tests.naive.powers import composite_bound as naive
 
 ORDERS = [0.01, 0.3, 0.499, 0.5, 0.75, 1.0, 1.2, 1.5, 2.0, 3.7, 10.0, 50.0]
@@ -60,10 +68,10 @@ def test_functions_are_scipys_where_scipy_has_them(nu):
     with np.errstate(all="ignore"):
         below, here = kve(nu - 1.0, z), kve(nu, z)
     z, below, here = (part[np.isfinite(below) & np.isfinite(here) & (here > 0)] for part in (z, below, here))
-    found = np.array([pull_and_height(nu, one * one) for one in z])
-    pull = z * below / here
-    np.testing.assert_allclose(found[:, 0], pull, rtol=1e-12)
-    height = np.log(2.0 * here) - z + nu * np.log(0.5 * z) + pull + nu
+    found = np.array([ratio_and_height(nu, one * one) for one in z])
+    ratio = z * below / here
+    np.testing.assert_allclose(found[:, 0], ratio, rtol=1e-12)
+    height = np.log(2.0 * here) - z + nu * np.log(0.5 * z) + ratio + nu
     assert np.max(np.abs(found[:, 1] - height) / np.maximum(np.maximum(z, np.abs(height)), 1.0)) < 1e-13
 
 
@@ -71,12 +79,12 @@ def test_functions_are_scipys_where_scipy_has_them(nu):
 def test_half_integer_orders_are_in_closed_form_over_the_whole_range(n):
     """K_{1/2} and the recurrence, which holds only positive terms."""
     z = 10.0 ** np.linspace(-140.0, 140.0, 141)
-    pull, below, log_scaled = z.copy(), np.zeros(len(z)), np.full(len(z), 0.5 * np.log(np.pi))  # below: z - pull
+    ratio, below, log_scaled = z.copy(), np.zeros(len(z)), np.full(len(z), 0.5 * np.log(np.pi))  # below: z - ratio
     for order in 0.5 + np.arange(n):
-        log_scaled += np.log(0.5 * pull + order)
-        pull, below = z * (z / (pull + 2.0 * order)), z * ((2.0 * order - below) / (pull + 2.0 * order))
-    found = np.array([pull_and_height(0.5 + n, one * one) for one in z])
-    np.testing.assert_allclose(found[:, 0], pull, rtol=1e-12 + 2e-15 * n)
+        log_scaled += np.log(0.5 * ratio + order)
+        ratio, below = z * (z / (ratio + 2.0 * order)), z * ((2.0 * order - below) / (ratio + 2.0 * order))
+    found = np.array([ratio_and_height(0.5 + n, one * one) for one in z])
+    np.testing.assert_allclose(found[:, 0], ratio, rtol=1e-12 + 2e-15 * n)
     height = log_scaled - below + 0.5 + n
     assert np.max(np.abs(found[:, 1] - height) / np.maximum(np.abs(height), 1.0)) < 1e-13 + 1e-15 * n
 
@@ -84,10 +92,10 @@ def test_half_integer_orders_are_in_closed_form_over_the_whole_range(n):
 @pytest.mark.parametrize("nu", [0.3, 1.0, 1.5, 4.2, 199.5, 1000.0])
 def test_integer_steps_of_the_order_obey_the_recurrence(nu):
     for s in 10.0 ** np.linspace(-300.0, 16.0, 80):
-        pull, height = pull_and_height(nu, s)
-        above, height_above = pull_and_height(nu + 1.0, s)
-        np.testing.assert_allclose(above, s / (pull + 2.0 * nu), rtol=1e-12)
-        rise = np.log(0.5 * pull + nu) + (above - pull) + 1.0
+        ratio, height = ratio_and_height(nu, s)
+        above, height_above = ratio_and_height(nu + 1.0, s)
+        np.testing.assert_allclose(above, s / (ratio + 2.0 * nu), rtol=1e-12)
+        rise = np.log(0.5 * ratio + nu) + (above - ratio) + 1.0
         np.testing.assert_allclose(height_above - height, rise, atol=1e-12 * max(1.0, abs(height), np.sqrt(s)))
 
 
@@ -107,9 +115,9 @@ def test_tables_are_the_functions_on_the_whole_range_and_beyond(nu):
 
 def test_a_huge_order_costs_no_more_and_nan_stays_nan():
     for nu in (1e4, 1e9):
-        pull, height = pull_and_height(nu, 1.0)
-        np.testing.assert_allclose([pull, height], [0.5 / (nu - 1.0), gammaln(nu) + nu], rtol=0.3 / nu**2 + 1e-12)
-    assert np.all(np.isnan(pull_and_height(np.nan, 1.0)))
+        ratio, height = ratio_and_height(nu, 1.0)
+        np.testing.assert_allclose([ratio, height], [0.5 / (nu - 1.0), gammaln(nu) + nu], rtol=0.3 / nu**2 + 1e-12)
+    assert np.all(np.isnan(ratio_and_height(np.nan, 1.0)))
     for rho in (np.nan, 1.0):
         assert np.isnan(fill(-1.0, np.full((1, 1), rho), np.full((1, 1), np.nan), with_table=True)[0][0, 0])
 
@@ -162,14 +170,14 @@ def look(x, W, H, seen=None, background=None, cuts=()):
         np.empty((0, 0), bool) if seen is None else np.ascontiguousarray(seen.T),
         NOWHERE if background is None else np.ascontiguousarray(background.T),
     )
-    pair, sums = (Pair(spread(rank, n_features), spread(rank, n_features)) for _ in range(2))
+    pair, sums = (MeanPair(spread(rank, n_features), spread(rank, n_features)) for _ in range(2))
     for padded, value in zip(pair, W, strict=True):
         padded.values[:, :n_features] = value.T
-    of_H = Pair(np.full((n_frames, rank), np.nan), np.full((n_frames, rank), np.nan))
+    of_H = MeanPair(np.full((n_frames, rank), np.nan), np.full((n_frames, rank), np.nan))
     bound, bounds = 0.0, [0, *cuts, n_frames]
     for first, last in pairwise(bounds):
-        bound += gather_features(sums, pair, Pair(*H), spectra, make_cells(n_features), first, last)
-        gather_frames(of_H, pair, Pair(*H), spectra, make_cells(n_features), first, last)
+        bound += gather_features(sums, pair, MeanPair(*H), spectra, make_cells(n_features), first, last)
+        gather_frames(of_H, pair, MeanPair(*H), spectra, make_cells(n_features), first, last)
     return np.stack([part.values[:, :n_features].T for part in sums]), np.stack(of_H), bound
 
 
@@ -234,7 +242,7 @@ def test_the_pass_takes_powers_of_any_size(scale):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_rooms_lie_apart_in_memory():
+def test_workspaces_lie_apart_in_memory():
     """A load whose address agrees with a pending quotient's in the lowest 12 bits waits for it: four times slower."""
     starts = [padded.values.ctypes.data % 4096 for padded in make_cells(256)]
     assert starts == [0, 1024, 2048]

@@ -56,9 +56,9 @@ def test_look_and_weights_are_those_of_the_slow_twin(rank, n_features, mean):
     ahead, old, new = population.ahead, population.cloud, population.other
     guided.look(ahead, population, target, 1)
     guided.propose(ahead, population, target, 1, KEY)
-    precision, shift, pull = ahead.shared[:rank], ahead.vectors[2], ahead.vectors[4]
+    precision, shift, bound_shift = ahead.shared[:rank], ahead.vectors[2], ahead.vectors[4]
     laws = [laws_of(old, i) for i in range(40)]
-    logs = np.array([naive.find_sites(law, precision, shift, pull, guided.SWEEPS)[2] for law in laws])
+    logs = np.array([naive.find_sites(law, precision, shift, bound_shift, guided.SWEEPS)[2] for law in laws])
     wanted = naive.hedged(logs, population.log_weights)
     np.testing.assert_allclose(population.look - population.look[0], wanted - wanted[0], atol=1e-4)
     for i, a in enumerate(population.ancestors):

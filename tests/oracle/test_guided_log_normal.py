@@ -57,8 +57,8 @@ def sample_of(target, t):
     cells = slice(*target.counts.indptr[t : t + 2])
     features = target.counts.indices[cells]
     offset = target.counts.offset[cells] if target.counts.offset.size else 0.0
-    drag = target.counts.drag[t if len(target.counts.drag) > 1 else 0]
-    return naive.Sample(target.counts.values[cells], target.W[features], target.base[features] + offset, drag)
+    weight_sums = target.counts.weight_sums[t if len(target.counts.weight_sums) > 1 else 0]
+    return naive.Sample(target.counts.values[cells], target.W[features], target.base[features] + offset, weight_sums)
 
 
 def expansion_of(ahead):

@@ -63,7 +63,7 @@ def problem(rank, n_features, mean, n=37):
 
 
 def shared(ahead, rank):
-    """(precision, shift) of log g, the point, and the pull of the bounds."""
+    """(precision, shift) of log g, the point, and the shift that keeps within the bounds."""
     return ahead.shared[:rank], ahead.vectors[2], ahead.vectors[3], ahead.vectors[4]
 
 
@@ -80,13 +80,13 @@ def test_look_is_that_of_the_slow_twin(case):
     target, population, x = problem(rank, n_features, mean)
     ahead = population.ahead
     guided.look(ahead, population, target, 1)
-    precision, shift, point, pull = shared(ahead, rank)
-    wanted = naive.quadratic(x, target.W, target.base, target.counts.drag[1], point)
+    precision, shift, point, bound_shift = shared(ahead, rank)
+    wanted = naive.quadratic(x, target.W, target.base, target.counts.weight_sums[1], point)
     np.testing.assert_allclose(precision, wanted[0], rtol=1e-10)
     np.testing.assert_allclose(shift, wanted[1], rtol=1e-9, atol=1e-9 * np.abs(wanted[1]).max())
     found = []
     for i in range(population.look.size):
-        tau, _, log_z = naive.find_sites(laws_of(population.cloud, i), precision, shift, pull, 1)
+        tau, _, log_z = naive.find_sites(laws_of(population.cloud, i), precision, shift, bound_shift, 1)
         np.testing.assert_allclose(ahead.spreads[:, i], tau, rtol=2e-3, atol=2e-3 * np.diag(precision).max())
         found.append(log_z)
     logs = naive.hedged(np.array(found), population.log_weights)

@@ -79,15 +79,17 @@ def test_the_objective_never_rises(name, mode, accelerate):
 
 
 def test_a_cell_goes_to_the_peak_of_its_minorant():
-    pull, drag, curve = RNG.gamma(1.0, size=(3, 40)) * 10.0 ** RNG.uniform(-8, 8, (3, 40))
-    root = root_of_quadratic(pull, drag, curve)
-    np.testing.assert_allclose(curve * root**2 + drag * root, pull, rtol=1e-12)
+    numerator, denominator, curve = RNG.gamma(1.0, size=(3, 40)) * 10.0 ** RNG.uniform(-8, 8, (3, 40))
+    root = root_of_quadratic(numerator, denominator, curve)
+    np.testing.assert_allclose(curve * root**2 + denominator * root, numerator, rtol=1e-12)
     assert root_of_quadratic(np.zeros(1), np.ones(1), np.ones(1)) == 0
 
 
 def test_a_curve_that_is_forgotten_is_seen(monkeypatch):
     """A planted error."""
-    monkeypatch.setattr(em, "update", lambda side, mode, old, pull, drag, *rest: (pull / drag, 1.0))
+    monkeypatch.setattr(
+        em, "update", lambda side, mode, old, numerator, denominator, *rest: (numerator / denominator, 1.0)
+    )
     *_, objective = fit(em, MODELS["known sigmas"], em.EM(accelerate=None), 200)
     assert largest_loss(objective, maximise=False) > 1e-9
 

@@ -94,27 +94,31 @@ def test_passes_over_frames_give_what_the_formulas_give(F, N, K, is_masked, has_
     spectra, seen, background = spectra_of(F, N, is_masked, has_background)
     rng = np.random.default_rng(1)
     Wt, Ht = rng.gamma(1.0, 1.0, (K, F)), rng.gamma(1.0, 1.0, (N, K))
-    room, tiles = itakura_saito.make_room(K, F), itakura_saito.tile_spectra(Wt)
+    workspace, tiles = itakura_saito.make_workspace(K, F), itakura_saito.tile_spectra(Wt)
     arrays = spectra.power.T, seen.T
-    for _ in range(2):  # a room can be used again
+    for _ in range(2):  # a workspace can be used again
         sums = itakura_saito.sums_of_W(K, F)
-        found = itakura_saito.gather(spectra, tiles, Ht, sums, room, 0, N)
+        found = itakura_saito.gather(spectra, tiles, Ht, sums, workspace, 0, N)
         np.testing.assert_allclose(found, naive_is.divergence(*arrays, Wt.T, Ht.T, background.T), rtol=1e-11)
-        for table, expected in zip(sums, naive_is.pull_and_drag(*arrays, Wt.T, Ht.T, background.T), strict=True):
+        for table, expected in zip(
+            sums, naive_is.numerator_and_denominator(*arrays, Wt.T, Ht.T, background.T), strict=True
+        ):
             np.testing.assert_allclose(itakura_saito.untile(table, K, F), expected.T, rtol=1e-11)
     terms = itakura_saito.PriorTerms(np.full((1, K), 2.0), rng.random((1, K)), np.zeros((1, K)))
     new, out, before = np.empty((N, K)), np.empty((N, K)), rng.gamma(1.0, 1.0, (N, K))
     moves = itakura_saito.Moves(Ht, new, out, before, terms, 0.5, False)
     sums = itakura_saito.sums_of_W(K, F)
-    found, squares = itakura_saito.advance(spectra, tiles, moves, sums, room, 0, N)
+    found, squares = itakura_saito.advance(spectra, tiles, moves, sums, workspace, 0, N)
     expected = naive_is.updated(spectra.power, seen, Ht, Wt, background, terms, "monotone")
     np.testing.assert_allclose(new, expected, rtol=1e-9)
     np.testing.assert_allclose(out, new * np.clip(new / before, 0.01, 100.0) ** 0.5, rtol=1e-12)
     np.testing.assert_allclose(found, naive_is.divergence(*arrays, Wt.T, out.T, background.T), rtol=1e-11)
-    for table, expected in zip(sums, naive_is.pull_and_drag(*arrays, Wt.T, out.T, background.T), strict=True):
+    for table, expected in zip(
+        sums, naive_is.numerator_and_denominator(*arrays, Wt.T, out.T, background.T), strict=True
+    ):
         np.testing.assert_allclose(itakura_saito.untile(table, K, F), expected.T, rtol=1e-11)
-    pull, drag = naive_is.pull_and_drag(spectra.power, seen, Ht, Wt, background)
-    slopes = (drag - pull) * Ht - terms.scale / Ht + terms.power
+    numerator, denominator = naive_is.numerator_and_denominator(spectra.power, seen, Ht, Wt, background)
+    slopes = (denominator - numerator) * Ht - terms.scale / Ht + terms.power
     np.testing.assert_allclose(squares, np.sum(slopes**2), rtol=1e-9)
 
 
@@ -124,7 +128,7 @@ def test_many_frames_and_many_decades_do_not_overflow_the_product_of_the_means()
     spectra = Spectra(rng.exponential(scale, (9001, 7)), np.empty((0, 0), bool), np.empty((0, 0)))
     Wt, sums = rng.random((1, 7)) + 0.5, itakura_saito.sums_of_W(0, 7)
     found = itakura_saito.gather(
-        spectra, itakura_saito.tile_spectra(Wt), scale, sums, itakura_saito.make_room(1, 7), 0, 9001
+        spectra, itakura_saito.tile_spectra(Wt), scale, sums, itakura_saito.make_workspace(1, 7), 0, 9001
     )
     expected = naive_is.divergence(spectra.power, np.ones((9001, 7), bool), scale, Wt, 0.0)
     np.testing.assert_allclose(found, expected, rtol=1e-11)

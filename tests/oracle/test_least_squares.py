@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import nmf_zoo as nz
 from nmf_zoo.inference.counts import newton
 from nmf_zoo.inference.counts.em_losses import CompleteSparse, NormalLoss
-from nmf_zoo.inference.counts.newton import FLOOR, LeastSquares, Pull
+from nmf_zoo.inference.counts.newton import FLOOR, LeastSquares, Penalty
 from nmf_zoo.reading import read
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Cells
@@ -67,10 +67,10 @@ def best(name, which, other, rate):
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 def test_no_step_is_a_loss_and_the_end_is_least_squares(which, name, rate):
     factor, other = (W.copy(), Ht) if which == 0 else (Ht.copy(), W)
-    steps, pull = steps_for(name), Pull(np.full((1, K), rate), np.zeros((1, K)), SIGMA**2)
+    steps, penalty = steps_for(name), Penalty(np.full((1, K), rate), np.zeros((1, K)), SIGMA**2)
     before = objective(name, which, factor, other, rate)
     for _ in range(600):
-        residual, unknown = steps.improve(which, factor, other, pull)
+        residual, unknown = steps.improve(which, factor, other, penalty)
         after = objective(name, which, factor, other, rate)
         assert unknown is None
         assert after <= before * (1 + 1e-13)
@@ -86,10 +86,10 @@ def test_a_whole_step_where_weights_differ_is_seen_as_a_loss(monkeypatch):
     """The approximation says where to go, not how far."""
 
     def worst():
-        factor, pull, ratios = W.copy(), Pull(np.zeros((1, K)), np.zeros((1, K)), SIGMA**2), []
+        factor, penalty, ratios = W.copy(), Penalty(np.zeros((1, K)), np.zeros((1, K)), SIGMA**2), []
         for _ in range(30):
             before = objective("exposure", 0, factor, Ht, 0.0)
-            steps_for("exposure").improve(0, factor, Ht, pull)
+            steps_for("exposure").improve(0, factor, Ht, penalty)
             ratios.append(objective("exposure", 0, factor, Ht, 0.0) / before)
         return max(ratios)
 
@@ -102,9 +102,9 @@ def test_a_whole_step_where_weights_differ_is_seen_as_a_loss(monkeypatch):
 def test_components_that_are_known_stay(which):
     factor, other = (W.copy(), Ht) if which == 0 else (Ht.copy(), W)
     before, free = factor.copy(), slice(1, 3)
-    pull = Pull(np.zeros((1, 2)), np.zeros((1, 2)), SIGMA**2)
+    penalty = Penalty(np.zeros((1, 2)), np.zeros((1, 2)), SIGMA**2)
     for _ in range(100):
-        residual, _ = steps_for("all").improve(which, factor, other, pull, free)
+        residual, _ = steps_for("all").improve(which, factor, other, penalty, free)
     np.testing.assert_array_equal(factor[:, [0, 3]], before[:, [0, 3]])
     assert residual < 1e-9
     assert objective("all", which, factor, other, 0.0) < objective("all", which, before, other, 0.0)
@@ -117,7 +117,7 @@ def test_a_component_that_is_off_on_the_other_side(which, rate, floor_of_off, mo
     factor, other = (W.copy(), Ht.copy()) if which == 0 else (Ht.copy(), W.copy())
     other[:, 2], before = FLOOR, factor.copy()
     monkeypatch.setattr(newton, "OFF", floor_of_off)
-    steps_for("plain").improve(which, factor, other, Pull(np.full((1, K), rate), np.zeros((1, K)), SIGMA**2))
+    steps_for("plain").improve(which, factor, other, Penalty(np.full((1, K), rate), np.zeros((1, K)), SIGMA**2))
     assert (factor[:, 2].max() > 1e50) == (floor_of_off == 0.0)
     if floor_of_off:
         np.testing.assert_array_equal(factor[:, 2], FLOOR if rate else before[:, 2])
@@ -130,10 +130,10 @@ def test_sparse_data_take_the_steps_of_dense_ones(which):
     data = Cells(rows=rows, cols=cols, values=X[rows, cols], shape=X.shape, is_complete=True)
     sparse = LeastSquares(CompleteSparse(model(thin, K, None, None, data=data)), SERIAL, False)
     dense = LeastSquares(NormalLoss(read(nz.normal_nmf(thin, K, sigma=SIGMA)), SERIAL, "").squares, SERIAL, False)
-    pull, ends = Pull(np.zeros((1, K)), np.zeros((1, K)), SIGMA**2), []
+    penalty, ends = Penalty(np.zeros((1, K)), np.zeros((1, K)), SIGMA**2), []
     for steps in (sparse, dense):
         factor, other = (W.copy(), Ht) if which == 0 else (Ht.copy(), W)
-        residual, _ = steps.improve(which, factor, other, pull)
+        residual, _ = steps.improve(which, factor, other, penalty)
         ends.append(np.append(factor.ravel(), residual))
     np.testing.assert_allclose(*ends, rtol=1e-10, atol=1e-12)
     assert sp.issparse(sparse.squares.X)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nmf_zoo.inference.counts import newton as newtons
-from nmf_zoo.inference.counts.newton import Pull, newton
+from nmf_zoo.inference.counts.newton import Penalty, newton
 from nmf_zoo.inference.shared.layout import expected_sources
 from nmf_zoo.kernels.counts.newton import FLOOR
 from nmf_zoo.runtime.workers import SERIAL
@@ -32,12 +32,12 @@ def steps_for(listed, background):
 @pytest.mark.parametrize("power", [0.0, 0.7])
 def test_coordinate_descent_is_its_naive_twin(which, background, power):
     factor, other, x, offset = (W, Ht, X, BACKGROUND) if which == 0 else (Ht, W, X.T, BACKGROUND.T)
-    drag, powers = other.sum(axis=0) + 0.3, np.full(K, power)
+    linear, powers = other.sum(axis=0) + 0.3, np.full(K, power)
     new, twin = factor.copy(), factor
     for _ in range(6):
-        steps_for(True, background).improve(which, new, other, Pull(drag[None], powers[None]))
+        steps_for(True, background).improve(which, new, other, Penalty(linear[None], powers[None]))
         args = [offset[f] if background else 0.0 for f in range(len(factor))]
-        twin = np.array([naive_newton.descend_row(u, x[f], other, drag, powers, args[f]) for f, u in enumerate(twin)])
+        twin = np.array([naive_newton.descend_row(u, x[f], other, linear, powers, args[f]) for f, u in enumerate(twin)])
         np.testing.assert_allclose(new, twin, rtol=1e-9, atol=1e-90)
 
 
@@ -47,21 +47,21 @@ def test_coordinate_descent_is_its_naive_twin(which, background, power):
 def test_block_newton_is_its_naive_twin(which, background, power):
     factor, other, x, offset = (W, Ht, X, BACKGROUND) if which == 0 else (Ht, W, X.T, BACKGROUND.T)
     filled = x.sum(axis=1) > 0  # rows without counts have no curvature of their own: see the unit tests
-    drag, powers = other.sum(axis=0) + 0.3, np.full(K, power)
+    linear, powers = other.sum(axis=0) + 0.3, np.full(K, power)
     new = factor.copy()
-    steps_for(False, background).improve(which, new, other, Pull(drag[None], powers[None]))
+    steps_for(False, background).improve(which, new, other, Penalty(linear[None], powers[None]))
     inside = offset[filled] if background else 0.0
-    twin = naive_newton.improve_block(factor[filled], x[filled], other, drag, powers, newtons.ROUNDS, inside)
+    twin = naive_newton.improve_block(factor[filled], x[filled], other, linear, powers, newtons.ROUNDS, inside)
     np.testing.assert_allclose(new[filled], twin, rtol=1e-9, atol=1e-90)
     if not power:
         assert np.all(new[~filled] == FLOOR)
 
 
-@pytest.mark.parametrize("wrong", ["drag", "power"])
+@pytest.mark.parametrize("wrong", ["linear", "power"])
 def test_a_planted_error_is_seen(wrong):
-    drag, powers = Ht.sum(axis=0) + 0.3, np.full(K, 0.7)
+    linear, powers = Ht.sum(axis=0) + 0.3, np.full(K, 0.7)
     new = W.copy()
-    planted = Pull((drag - 0.3 * (wrong == "drag"))[None], (powers * (wrong != "power"))[None])
+    planted = Penalty((linear - 0.3 * (wrong == "linear"))[None], (powers * (wrong != "power"))[None])
     steps_for(True, False).improve(0, new, Ht, planted)
-    twin = np.array([naive_newton.descend_row(u, X[f], Ht, drag, powers) for f, u in enumerate(W)])
+    twin = np.array([naive_newton.descend_row(u, X[f], Ht, linear, powers) for f, u in enumerate(W)])
     assert np.max(np.abs(new / twin - 1.0)) > 1e-3

@@ -21,7 +21,7 @@ from tests.naive.hmm.particles import filter as naive
 K, F, N = 5, 3, 301
 RNG = np.random.default_rng(2)
 KEY = seed_key(7)
-W, BASE, DRAG = RNG.gamma(1.0, 2.0, (F, K)), RNG.uniform(0.1, 0.5, F), RNG.uniform(0, 2, (1, K))
+W, BASE, WEIGHT_SUMS = RNG.gamma(1.0, 2.0, (F, K)), RNG.uniform(0.1, 0.5, F), RNG.uniform(0, 2, (1, K))
 LAWS = {
     BASIS: Law(BASIS, np.vstack([RNG.uniform(0.5, 0.9, (2, K)), np.zeros(K)]), np.full((2, K), 0.4)),
     UNIT: Law(UNIT, np.vstack([RNG.uniform(0.6, 0.9, K), np.zeros((2, K))]), np.zeros((2, K))),
@@ -33,20 +33,20 @@ def target_of(law, x, offset=None):
     """A target of one time with counts x (F,)."""
     seen = np.flatnonzero(x).astype(np.int32)
     offsets = np.empty(0) if offset is None else offset[seen]
-    counts = Counts(np.array([0, len(seen)]), seen, x[seen].astype(float), offsets, DRAG)
+    counts = Counts(np.array([0, len(seen)]), seen, x[seen].astype(float), offsets, WEIGHT_SUMS)
     return Target(counts, W, BASE, law)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5, 8, 9])
 @pytest.mark.parametrize("with_offset", [False, True])
 def test_emission(rank, with_offset):
-    h, weights, drag = RNG.random((rank, N)), RNG.gamma(1.0, 2.0, (F, rank)), RNG.uniform(0, 2, (1, rank))
+    h, weights, weight_sums = RNG.random((rank, N)), RNG.gamma(1.0, 2.0, (F, rank)), RNG.uniform(0, 2, (1, rank))
     x, offset = np.array([4, 0, 2]), RNG.uniform(0, 1, F) if with_offset else None
     target = target_of(LAWS[UNIT], x, offset)
-    target = target._replace(W=weights, counts=target.counts._replace(drag=drag))
+    target = target._replace(W=weights, counts=target.counts._replace(weight_sums=weight_sums))
     out = np.empty(N)
     log_emission(out, np.empty(N), h, target, 0)
-    expected = naive.log_emission(h, weights, BASE, x, 0 if offset is None else offset, drag[0])
+    expected = naive.log_emission(h, weights, BASE, x, 0 if offset is None else offset, weight_sums[0])
     np.testing.assert_allclose(out, expected, rtol=1e-12)
 
 
@@ -176,7 +176,7 @@ def test_a_step_weighs_by_all_that_happened(kind, proposal):
     target, plan = target_of(law, x), steps.FilterPlan(proposal, resampling.SYSTEMATIC, 0.0)
     population = make_population(K, N, proposal, kind)
     log_p, _ = steps.begin(population, target, 0, plan, child(KEY, 0))
-    emission = naive.log_emission(population.cloud.h, W, BASE, x, 0, DRAG[0])
+    emission = naive.log_emission(population.cloud.h, W, BASE, x, 0, WEIGHT_SUMS[0])
     weights, total, _ = naive.normalise(population.increments + emission - np.log(N))
     assert log_p == pytest.approx(total, rel=1e-12)
     np.testing.assert_allclose(population.weights, weights, rtol=1e-9, atol=1e-300)
@@ -184,7 +184,7 @@ def test_a_step_weighs_by_all_that_happened(kind, proposal):
     population, log_p, size, resampled = steps.advance(population, target, 0, plan, child(KEY, 1))
     assert resampled == 0
     np.testing.assert_array_equal(population.other.h, old.h)
-    emission = naive.log_emission(population.cloud.h, W, BASE, x, 0, DRAG[0])
+    emission = naive.log_emission(population.cloud.h, W, BASE, x, 0, WEIGHT_SUMS[0])
     weights, total, expected_size = naive.normalise(before + population.increments + emission)
     np.testing.assert_allclose([log_p, size], [total, expected_size], rtol=1e-10)
     np.testing.assert_allclose(population.weights, weights, rtol=1e-9, atol=1e-300)
@@ -204,7 +204,7 @@ def test_what_a_pass_keeps():
     """Means and standard deviations are those of the weighted particles; a missing time weighs nothing."""
     law, population = LAWS[UNIT], make_population(K, N)
     target, plan = target_of(law, np.array([4, 0, 2])), steps.FilterPlan(0, 0, 0.5)
-    counts = target.counts._replace(indptr=np.array([0, 2, 2]), drag=np.vstack([DRAG, 0 * DRAG]))
+    counts = target.counts._replace(indptr=np.array([0, 2, 2]), weight_sums=np.vstack([WEIGHT_SUMS, 0 * WEIGHT_SUMS]))
     track = passes.Track(np.zeros((2, K)), np.zeros((2, K)), np.zeros(2), np.zeros(2, dtype=bool), np.ones(2))
     target = target._replace(counts=counts)
     assert passes.filter_block(population, target, plan, track, 0, 2, KEY) == -1

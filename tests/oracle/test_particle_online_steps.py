@@ -7,7 +7,7 @@ import pytest
 
 from nmf_zoo.inference.hmm import particle_online
 from nmf_zoo.inference.hmm.laws import law_of, make_population
-from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, Wanted, make_carried
+from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, WantedSums, make_carried
 from nmf_zoo.kernels.hmm.basis_states import Counts
 from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.hmm.particles.filter import advance, begin
@@ -109,9 +109,9 @@ def run_naively(structure, problem, seen):
     return W, law.parameters
 
 
-def counts_of(x, drag):
+def counts_of(x, weight_sums):
     rows = np.nonzero(x)[0]
-    return Counts(np.array([0, len(rows)]), rows.astype(np.int32), x[rows], np.empty(0), drag[None])
+    return Counts(np.array([0, len(rows)]), rows.astype(np.int32), x[rows], np.empty(0), weight_sums[None])
 
 
 def updated_weights(structure, W, activations, sources, seen):
@@ -165,7 +165,7 @@ def test_recentring_is_a_change_of_coordinates():
     population = make_population(K, N)
     population.cloud.aux[:], population.cloud.h[:] = z[-1], np.exp(z[-1])
     population.weights[:] = rng.dirichlet(np.ones(N))
-    carried = make_carried(LOG_NORMAL, (F, K), N, SMOOTHERS["path"], F, Wanted(first=False))
+    carried = make_carried(LOG_NORMAL, (F, K), N, SMOOTHERS["path"], F, WantedSums(first=False))
     fill(carried, z, gains, weights)
     sums, rates = np.zeros(len(carried.table)), W0 @ np.exp(z[-1])
     total_sums(sums, carried, population.weights)
@@ -176,7 +176,7 @@ def test_recentring_is_a_change_of_coordinates():
     mean = (before[-9::5] - 0.5 * before[-10::5]) / (weights.sum() * 0.5)
     np.testing.assert_allclose(away[:, 0], mean - 0.1)
     np.testing.assert_allclose((W0 * np.exp(away[:, 0])) @ population.cloud.h, rates)
-    expected = make_carried(LOG_NORMAL, (F, K), N, SMOOTHERS["path"], F, Wanted(first=False))
+    expected = make_carried(LOG_NORMAL, (F, K), N, SMOOTHERS["path"], F, WantedSums(first=False))
     fill(expected, z - away, gains, weights)
     expected.table[carried.rows.sources : carried.rows.pairs] = carried.table[carried.rows.sources : carried.rows.pairs]
     np.testing.assert_allclose(carried.table, expected.table, rtol=1e-10, atol=1e-12)

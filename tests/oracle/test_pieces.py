@@ -15,7 +15,7 @@ from scipy.special import digamma, gammaln
 
 from nmf_zoo.inference.counts import em, em_losses, gibbs, online_em, sweeps, vb
 from nmf_zoo.inference.counts import newton as newtons
-from nmf_zoo.inference.counts.newton import Pull
+from nmf_zoo.inference.counts.newton import Penalty
 from nmf_zoo.inference.evidence import chib, posterior_runs, smc
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, draw_paths
 from nmf_zoo.inference.hmm.recursions import Recursions
@@ -27,7 +27,7 @@ from nmf_zoo.inference.powers import vb as power_vb
 from nmf_zoo.inference.shared import layout
 from nmf_zoo.inference.shared import layout as layouts
 from nmf_zoo.kernels.counts import sources as source_kernels
-from nmf_zoo.kernels.hmm.basis_states import Chain
+from nmf_zoo.kernels.hmm.basis_states import BinaryChain
 from nmf_zoo.kernels.hmm.particles import guided_basis, guided_log_normal, guided_unit, proposal_scratch
 from nmf_zoo.kernels.powers import composite_bound, itakura_saito
 from nmf_zoo.kernels.powers import itakura_saito as power_kernels
@@ -68,13 +68,13 @@ def test_even_bounds_hold_everything_once(n_pieces):
 
 def newton_blocks(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x, u, other = inputs(length, 3)
-    drag, power, new = other.sum(axis=0), np.full(2, 0.3), u.copy()
+    linear, power, new = other.sum(axis=0), np.full(2, 0.3), u.copy()
     steps = newtons.BlockNewton(model(x, 2, None, None), SERIAL)
-    residual, log_mean = steps.improve(0, new, other, Pull(drag[None], power[None]))
+    residual, log_mean = steps.improve(0, new, other, Penalty(linear[None], power[None]))
     pieces = np.split(np.arange(length), np.arange(newtons.ROWS, length, newtons.ROWS))
-    twin = [naive_newton.improve_block(u[rows], x[rows], other, drag, power, newtons.ROUNDS) for rows in pieces]
+    twin = [naive_newton.improve_block(u[rows], x[rows], other, linear, power, newtons.ROUNDS) for rows in pieces]
     np.testing.assert_allclose(new, np.concatenate(twin), rtol=1e-9)
-    slopes = 1.0 - ((x / (u @ other.T)) @ other + power / u) / drag
+    slopes = 1.0 - ((x / (u @ other.T)) @ other + power / u) / linear
     np.testing.assert_allclose(residual, np.abs(np.minimum(u / u.max(axis=0), slopes)).max(), **EXACT)
     np.testing.assert_allclose(log_mean, np.sum(x * np.log(new @ other.T)), **EXACT)
 
@@ -120,10 +120,10 @@ def columns_of_squares(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x, W, Ht = inputs(3, length)
     seen = np.random.default_rng(length).random(x.shape) < 0.7
     way = em_losses.DenseMatrix(model(x, 2, None, None, mask=seen, kind="normal", sigma=1.0))
-    pull, drag, error = way.for_W(W, Ht)
+    numerator, denominator, error = way.for_W(W, Ht)
     rest = np.where(seen, x - W @ Ht.T, 0.0)
-    np.testing.assert_allclose(pull, np.where(seen, x, 0.0) @ Ht, **EXACT)
-    np.testing.assert_allclose(drag, (seen * (W @ Ht.T)) @ Ht, **EXACT)
+    np.testing.assert_allclose(numerator, np.where(seen, x, 0.0) @ Ht, **EXACT)
+    np.testing.assert_allclose(denominator, (seen * (W @ Ht.T)) @ Ht, **EXACT)
     np.testing.assert_allclose(error, np.sum(rest**2), **EXACT)
     np.testing.assert_allclose(way.for_H(W, Ht)[1], (seen * (W @ Ht.T)).T @ W, **EXACT)
 
@@ -144,10 +144,10 @@ def moments_of_inverse_gaussians(length: int, monkeypatch: pytest.MonkeyPatch) -
     rho, tau, _ = inputs(length, 2)
     structure = model(rho, 2, gamma(1.3, 0.4), None, kind="exponential")
     orders = power_vb.orders_of(power_vb.prepare(structure, power_vb.VB(), SERIAL).sides[0])
-    ones = power_vb.Approximation(np.ones(rho.shape), np.ones(rho.shape))
-    whole = power_vb.moments_at(orders, power_vb.Law(rho, tau), ones, SERIAL)
+    ones = power_vb.GIGApproximation(np.ones(rho.shape), np.ones(rho.shape))
+    whole = power_vb.moments_at(orders, power_vb.GIGParameters(rho, tau), ones, SERIAL)
     monkeypatch.setattr(power_vb, "SMALL", 1)
-    found = power_vb.moments_at(orders, power_vb.Law(rho, tau), ones, SERIAL)
+    found = power_vb.moments_at(orders, power_vb.GIGParameters(rho, tau), ones, SERIAL)
     np.testing.assert_array_equal(found.mean, whole.mean)
     np.testing.assert_array_equal(found.harmonic, whole.harmonic)
     np.testing.assert_allclose([found.height, found.change], [whole.height, whole.change], **EXACT)
@@ -181,12 +181,12 @@ def look_of_power_em(n_features: int, n_samples: int) -> None:
     problem = power_em.prepare(structure, em.EM(accelerate=None, update="monotone"), SERIAL)
     state, mean = power_em.look(problem, np.ascontiguousarray(W.T), Ht), W @ Ht.T
     np.testing.assert_allclose(state.objective, np.sum(np.log(mean) + x / mean), **EXACT)
-    pull, drag = (x / mean**2).T @ W, (1.0 / mean).T @ W
-    np.testing.assert_allclose(power_em.step(problem, state)[0].Ht, Ht * np.sqrt(pull / drag), **EXACT)
+    numerator, denominator = (x / mean**2).T @ W, (1.0 / mean).T @ W
+    np.testing.assert_allclose(power_em.step(problem, state)[0].Ht, Ht * np.sqrt(numerator / denominator), **EXACT)
     turned = power_em.prepare(model(x, 2, None, Ht.T, kind="exponential"), em.EM(), SERIAL)
     of_W = power_em.look(turned, np.ascontiguousarray(W.T), Ht).of_W
-    np.testing.assert_allclose(of_W.pull.T, (x / mean**2) @ Ht, **EXACT)
-    np.testing.assert_allclose(of_W.drag.T, (1.0 / mean) @ Ht, **EXACT)
+    np.testing.assert_allclose(of_W.numerator.T, (x / mean**2) @ Ht, **EXACT)
+    np.testing.assert_allclose(of_W.denominator.T, (1.0 / mean) @ Ht, **EXACT)
 
 
 def frames_of_power_vb(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def frequencies_of_power_vb(length: int, monkeypatch: pytest.MonkeyPatch) -> Non
 def look_of_power_vb(n_features: int, n_samples: int) -> None:
     x, W, Ht = inputs(n_features, n_samples)
     problem = power_vb.prepare(model(x, 2, gamma(1.3, 0.4), gamma(1.3, 0.4), kind="exponential"), vb.VB(), SERIAL)
-    q_W, q_H = (power_vb.Approximation(value, 0.8 * value) for value in (W, Ht))
+    q_W, q_H = (power_vb.GIGApproximation(value, 0.8 * value) for value in (W, Ht))
     m, low = W @ Ht.T, 0.64 * W @ Ht.T
     sums, fit = power_vb._look_at_features(problem, q_W, q_H)
     np.testing.assert_allclose(fit, -np.sum(np.log(m) + x / low), **EXACT)
@@ -264,7 +264,7 @@ def sweeps_of_evidence(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def cells_of_shares(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chib, "CHUNK", 4)
     x, W, Ht = inputs(length, 1)
-    shares = chib.share_sources(layouts.compress(model(x, 2, None, None)), posterior_runs.Pair(W, Ht))
+    shares = chib.share_sources(layouts.compress(model(x, 2, None, None)), posterior_runs.FactorPair(W, Ht))
     np.testing.assert_array_equal(shares[0].sum(axis=1), x[:, 0])
     np.testing.assert_array_equal(shares[0].sum(axis=0), shares[1][0])
 
@@ -294,7 +294,7 @@ def blocks_of_exact_chains(length: int, monkeypatch: pytest.MonkeyPatch) -> None
     values = []
     for block in (4, length + 1):
         found = Recursions(
-            samples.counts(W), samples.base, W, Chain(*np.array([[0.9, 0.6], [0.7, 0.5], [0.3, 0.8]])), block
+            samples.counts(W), samples.base, W, BinaryChain(*np.array([[0.9, 0.6], [0.7, 0.5], [0.3, 0.8]])), block
         )
         total, _, sums = found.smooth()
         paths, best = found.draw_paths(20, seed_key(2))[2], found.best_path()
@@ -307,7 +307,7 @@ def blocks_of_particles(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x, W, _ = inputs(4, length, 3)
     values = []
     for block in (4, length + 1):
-        target = particle_sums.Target(particle_sums.counts_of(x, drag=W.sum(axis=0)[None]), W, np.full(4, 0.2),
+        target = particle_sums.Target(particle_sums.counts_of(x, weight_sums=W.sum(axis=0)[None]), W, np.full(4, 0.2),
                                       particle_sums.law_of(particle_sums.UNIT))  # fmt: skip
         filtering = ParticleFilter(target, particle_sums.FilterPlan(0, 0, 0.5), 20, block=block)
         total, _, population = filtering.run(seed_key(4))

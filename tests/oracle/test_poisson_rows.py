@@ -12,12 +12,12 @@ from nmf_zoo.kernels.hmc.poisson_rows import (
     add_curvature,
     add_log_ratios,
     add_plain_curvature,
+    gradient_of_counts,
     measure_rows,
     move_rows,
-    pull,
 )
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
-from tests.blocks_of_rows import from_blocks, in_blocks, room_for, row_counts, rows_of, stride_of
+from tests.blocks_of_rows import from_blocks, in_blocks, row_counts, rows_of, stride_of, workspace_for
 from tests.naive.hmc import poisson_rows as naive_rows
 
 KEY = seed_key(3)
@@ -43,21 +43,29 @@ def at(offset, i):
 
 
 @pytest.mark.parametrize(("dense", "offset"), FORMS)
-def test_pull_ratios_and_curvature(dense, offset):
-    data, room, values = row_counts(X, offset, WIDTH, dense), room_for(X, RANK, WIDTH), in_blocks(V, WIDTH, 1.0)
-    slope, pulls = in_blocks(SCALE, WIDTH, 1.0), np.empty_like(values)
+def test_gradient_ratios_and_curvature(dense, offset):
+    data, workspace, values = (
+        row_counts(X, offset, WIDTH, dense),
+        workspace_for(X, RANK, WIDTH),
+        in_blocks(V, WIDTH, 1.0),
+    )
+    slope, gradient = in_blocks(SCALE, WIDTH, 1.0), np.empty_like(values)
     bends, plain, gains = np.zeros((2, RANK, RANK, WIDTH)), np.zeros_like(values), np.zeros((2, WIDTH))
     for block in range(2):
-        pull(data, OTHER, block, 2.0 * values[block], room.before, pulls[block])
-        pull(data, OTHER, block, values[block], room.means, pulls[block])
-        add_log_ratios(data, block, room.means, room.before, gains[block])
-        add_curvature(data, OTHER, block, room.means, slope[block], bends[block])
-        add_plain_curvature(data, OTHER, block, room.means, plain[block])
-    pulls, plain, gains = from_blocks(pulls, N_ROWS), from_blocks(plain, N_ROWS), from_blocks(gains[:, None], N_ROWS)[0]
+        gradient_of_counts(data, OTHER, block, 2.0 * values[block], workspace.before, gradient[block])
+        gradient_of_counts(data, OTHER, block, values[block], workspace.means, gradient[block])
+        add_log_ratios(data, block, workspace.means, workspace.before, gains[block])
+        add_curvature(data, OTHER, block, workspace.means, slope[block], bends[block])
+        add_plain_curvature(data, OTHER, block, workspace.means, plain[block])
+    gradient, plain, gains = (
+        from_blocks(gradient, N_ROWS),
+        from_blocks(plain, N_ROWS),
+        from_blocks(gains[:, None], N_ROWS)[0],
+    )
     for i in range(N_ROWS):
-        means, expected = naive_rows.pull(X[i], OTHER, at(offset, i), V[:, i])
-        before = naive_rows.pull(X[i], OTHER, at(offset, i), 2.0 * V[:, i])[0]
-        np.testing.assert_allclose(pulls[:, i], expected, rtol=1e-12)
+        means, expected = naive_rows.gradient_of_counts(X[i], OTHER, at(offset, i), V[:, i])
+        before = naive_rows.gradient_of_counts(X[i], OTHER, at(offset, i), 2.0 * V[:, i])[0]
+        np.testing.assert_allclose(gradient[:, i], expected, rtol=1e-12)
         np.testing.assert_allclose(gains[i], X[i] @ np.log(means / before), rtol=1e-12, atol=1e-12)
         bend = naive_rows.curvature(X[i], OTHER, at(offset, i), V[:, i], SCALE[:, i])
         np.testing.assert_allclose(bends[i // WIDTH, :, :, i % WIDTH], np.tril(bend), rtol=1e-12, atol=1e-12)
@@ -68,10 +76,10 @@ def test_pull_ratios_and_curvature(dense, offset):
 @pytest.mark.parametrize("roots", [ROOTS, None], ids=["mass of its own", "identity"])
 @pytest.mark.parametrize(("dense", "offset"), FORMS)
 def test_trajectories(dense, offset, roots):
-    data, room = row_counts(X, offset, WIDTH, dense), room_for(X, RANK, WIDTH)
+    data, workspace = row_counts(X, offset, WIDTH, dense), workspace_for(X, RANK, WIDTH)
     rows, stride = rows_of(V, SHAPE, RATE, WIDTH), stride_of(SCALE, roots, STEP, 4, WIDTH)
     for block in range(2):
-        move_rows(data, OTHER, rows, stride, room, block, child(KEY, block))
+        move_rows(data, OTHER, rows, stride, workspace, block, child(KEY, block))
     moved, chances = from_blocks(rows.values, N_ROWS), rows.chance.ravel()[:N_ROWS]
     for block in range(2):
         some = range(block * WIDTH, min((block + 1) * WIDTH, N_ROWS))
@@ -87,11 +95,11 @@ def test_trajectories(dense, offset, roots):
 @pytest.mark.parametrize(("dense", "offset"), FORMS)
 def test_trajectories_under_half_normal_priors_beside_known_components(dense, offset):
     """Known components have no part in the root: they stay, and the others move as if they were part of the offset."""
-    data, room, free = row_counts(X, offset, WIDTH, dense), room_for(X, RANK, WIDTH), np.arange(RANK) != 1
+    data, workspace, free = row_counts(X, offset, WIDTH, dense), workspace_for(X, RANK, WIDTH), np.arange(RANK) != 1
     roots = ROOTS * free * free[:, None]
     rows, stride = rows_of(V, 1.0, RATE, WIDTH, CURVE, free), stride_of(SCALE, roots, STEP, 4, WIDTH)
     for block in range(2):
-        move_rows(data, OTHER, rows, stride, room, block, child(KEY, block))
+        move_rows(data, OTHER, rows, stride, workspace, block, child(KEY, block))
     moved, chances = from_blocks(rows.values, N_ROWS), rows.chance.ravel()[:N_ROWS]
     for block in range(2):
         some = range(block * WIDTH, min((block + 1) * WIDTH, N_ROWS))
@@ -106,11 +114,11 @@ def test_trajectories_under_half_normal_priors_beside_known_components(dense, of
 
 
 def test_a_measurement_changes_nothing_and_averages_the_curvature():
-    data, room = row_counts(X, OFFSET, WIDTH, True), room_for(X, RANK, WIDTH)
+    data, workspace = row_counts(X, OFFSET, WIDTH, True), workspace_for(X, RANK, WIDTH)
     rows, stride = rows_of(V, SHAPE, RATE, WIDTH), stride_of(SCALE, None, STEP, 4, WIDTH)
     sums = np.zeros((RANK, RANK, WIDTH)), np.zeros((RANK, WIDTH))
     for _ in range(2):
-        measure_rows(data, OTHER, rows, stride, room, 0, sums)
+        measure_rows(data, OTHER, rows, stride, workspace, 0, sums)
     np.testing.assert_array_equal(rows.values[0], V[:, :WIDTH])
     for i in (2, 4):
         row = (X[i], OTHER, OFFSET[i], SHAPE[:, i], RATE[:, i], SCALE[:, i])
@@ -130,12 +138,12 @@ def test_naive_gradient():
 
 
 def test_rows_without_counts_and_tiny_values_stay_numbers():
-    data, room = row_counts(np.zeros((N_ROWS, CELLS)), None, WIDTH, False), room_for(X, RANK, WIDTH)
+    data, workspace = row_counts(np.zeros((N_ROWS, CELLS)), None, WIDTH, False), workspace_for(X, RANK, WIDTH)
     rows = rows_of(np.full_like(V, 1e-300), 0.01, RATE, WIDTH)
     stride = stride_of(SCALE, None, np.full(N_ROWS, 5.0), 4, WIDTH)
     for sweep in range(200):
         for block in range(2):
-            move_rows(data, OTHER, rows, stride, room, block, child(KEY, sweep, block))
+            move_rows(data, OTHER, rows, stride, workspace, block, child(KEY, sweep, block))
     assert np.isfinite(rows.values).all()
     assert (rows.values > 0).all()
     assert np.isfinite(rows.chance).all()

@@ -15,7 +15,7 @@ from nmf_zoo.kernels.hmc import leapfrog, power_rows
 from nmf_zoo.kernels.hmc.adaptation import TARGET
 from nmf_zoo.kernels.hmc.power_rows import LOUD, PowerRows, PowerStride, RowPowers
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
-from nmf_zoo.kernels.simd.blocked_gradients import LANES, MOST_IN_REGISTERS, pull_of_power_grid
+from nmf_zoo.kernels.simd.blocked_gradients import LANES, MOST_IN_REGISTERS, gradient_of_power_grid
 from nmf_zoo.runtime.blocks import Block
 from nmf_zoo.runtime.engine import DRAW, STEPS
 from nmf_zoo.runtime.workers import SERIAL, Workers
@@ -36,11 +36,11 @@ OFFSETS = {"plain": None, "background": BACKGROUND, "mask": np.where(SEEN, 0.0, 
 
 
 def arrange(offset):
-    """(data, rows, room) of V."""
+    """(data, rows, workspace) of V."""
     power = POWER if offset is None else np.where(offset == LOUD, 0.0, POWER)
     data = RowPowers(in_blocks(power.T, WIDTH, 1.0), NO_GRID if offset is None else in_blocks(offset.T, WIDTH, 1.0))
     tables = [in_blocks(table, WIDTH, 1.0) for table in (V, SHAPE, SCALE)]
-    return data, PowerRows(*tables, np.zeros((2, WIDTH))), power_rows.make_room(CELLS, RANK, WIDTH)
+    return data, PowerRows(*tables, np.zeros((2, WIDTH))), power_rows.make_workspace(CELLS, RANK, WIDTH)
 
 
 def naive_row(i, offset):
@@ -57,15 +57,15 @@ def blocks():
 
 @pytest.mark.parametrize("rank", [*range(1, MOST_IN_REGISTERS + 2), 23])
 @pytest.mark.parametrize("cells", [1, 3, 9])
-def test_pull_of_power_grid(cells, rank):
+def test_gradient_of_power_grid(cells, rank):
     other, values = RNG.gamma(1.0, size=(cells, rank)), RNG.gamma(1.0, size=(rank, 2 * LANES))
     power, offset = RNG.exponential(size=(cells, 2 * LANES)), RNG.gamma(1.0, size=(cells, 2 * LANES))
     mean = other @ values + offset
-    for kernel in (pull_of_power_grid, pull_of_power_grid.py_func):
-        inverses, pulls = offset.copy(), np.full((rank, 2 * LANES), np.nan)
-        kernel(other, power, values, inverses, pulls)
+    for kernel in (gradient_of_power_grid, gradient_of_power_grid.py_func):
+        inverses, gradient = offset.copy(), np.full((rank, 2 * LANES), np.nan)
+        kernel(other, power, values, inverses, gradient)
         np.testing.assert_allclose(inverses, 1 / mean, rtol=1e-13)
-        np.testing.assert_allclose(pulls, other.T @ (power / mean**2 - 1 / mean), rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(gradient, other.T @ (power / mean**2 - 1 / mean), rtol=1e-11, atol=1e-12)
 
 
 def test_the_naive_gradient_and_curvature():
@@ -91,11 +91,11 @@ def log_likelihoods(v, offset):
 @pytest.mark.parametrize("name", OFFSETS)
 def test_curvature(name):
     offset = OFFSETS[name]
-    data, rows, room = arrange(offset)
+    data, rows, workspace = arrange(offset)
     for block, some in blocks():
         sums = np.zeros((RANK, RANK, WIDTH))
         for _ in range(2):
-            power_rows.add_curvature(data, OTHER, rows, room, block, sums)
+            power_rows.add_curvature(data, OTHER, rows, workspace, block, sums)
         for i in some:
             _, u, beside, _, scale = naive_row(i, offset)
             expected = naive_power_rows.curvature(V[:, i], u, beside, scale)
@@ -107,19 +107,19 @@ def test_curvature(name):
 @pytest.mark.parametrize("name", OFFSETS)
 def test_trajectories(name, roots):
     offset = OFFSETS[name]
-    data, rows, room = arrange(offset)
+    data, rows, workspace = arrange(offset)
     step, root = (STEP, np.empty((1, 0, 0, 0))) if roots is not None else (0.3 * STEP, np.empty((1, 0, 0, 0)))
     if roots is not None:
         root = in_blocks(roots.transpose(1, 2, 0).reshape(RANK * RANK, -1), WIDTH, 0.1).reshape(2, RANK, RANK, WIDTH)
     stride, now = PowerStride(root, in_blocks(step[None], WIDTH, 0.1)[:, 0].copy(), np.array([4])), []
     for block, some in blocks():
-        power_rows.move_rows(data, OTHER, rows, stride, room, block, child(KEY, block))
+        power_rows.move_rows(data, OTHER, rows, stride, workspace, block, child(KEY, block))
         strides = [(np.eye(RANK) if roots is None else roots[i], step[i], 4) for i in some]
         given = [naive_row(i, offset) for i in some]
         expected, chance = naive_power_rows.move_rows(V[:, some], given, strides, child(KEY, block), WIDTH)
         np.testing.assert_allclose(from_blocks(rows.values, N_ROWS)[:, some], expected, rtol=1e-10)
         np.testing.assert_allclose(rows.chance.ravel()[list(some)], chance, rtol=1e-9, atol=1e-200)
-        now += list(room.now[: len(some)])
+        now += list(workspace.now[: len(some)])
     moved = from_blocks(rows.values, N_ROWS)
     np.testing.assert_allclose(now, log_likelihoods(moved, offset), rtol=1e-12)
     assert np.any(moved != V)
@@ -134,17 +134,17 @@ def exchanged(v, _, k, j):
 @pytest.mark.parametrize("name", OFFSETS)
 def test_exchanges(name):
     offset = OFFSETS[name]
-    data, rows, room = arrange(offset)
+    data, rows, workspace = arrange(offset)
     for block, some in blocks():
-        room.now[:] = 0.0
-        room.now[: len(some)] = np.array(log_likelihoods(V, offset))[list(some)]
-        power_rows.exchange_components(data, OTHER, rows, room, block, 5, child(KEY, block))
+        workspace.now[:] = 0.0
+        workspace.now[: len(some)] = np.array(log_likelihoods(V, offset))[list(some)]
+        power_rows.exchange_components(data, OTHER, rows, workspace, block, 5, child(KEY, block))
         given = [naive_row(i, offset) for i in some]
         expected = naive_power_rows.exchange_components(V[:, some], given, 5, child(KEY, block), exchanged)
         moved = from_blocks(rows.values, N_ROWS)
         np.testing.assert_allclose(moved[:, some], expected, rtol=1e-12)
         np.testing.assert_allclose(
-            room.now[: len(some)], np.array(log_likelihoods(moved, offset))[list(some)], rtol=1e-11
+            workspace.now[: len(some)], np.array(log_likelihoods(moved, offset))[list(some)], rtol=1e-11
         )
     n_moved = np.sum(np.any(moved != V, axis=0))
     assert n_moved >= 3
@@ -161,25 +161,25 @@ def test_an_exchange_back_leads_where_it_began():
 @pytest.mark.parametrize("name", OFFSETS)
 def test_a_trajectory_back_leads_where_it_began(name):
     """With its momentum turned round, but for rounding (steps so short that it does not grow); accepted or not."""
-    data, rows, room = arrange(OFFSETS[name])
+    data, rows, workspace = arrange(OFFSETS[name])
     root = in_blocks(ROOTS.transpose(1, 2, 0).reshape(RANK * RANK, -1), WIDTH, 0.1).reshape(2, RANK, RANK, WIDTH)
     stride = PowerStride(root, in_blocks(STEP[None] / 3, WIDTH, 0.1)[:, 0].copy(), np.array([4]))
     for block, some in blocks():
-        power_rows.move_rows(data, OTHER, rows, stride, room, block, child(KEY, block))
-        v, target = room.v, power_rows.PowersTarget(data, OTHER, block, rows.shape[block], rows.scale[block])
-        room.momentum[:] *= -1
+        power_rows.move_rows(data, OTHER, rows, stride, workspace, block, child(KEY, block))
+        v, target = workspace.v, power_rows.PowersTarget(data, OTHER, block, rows.shape[block], rows.scale[block])
+        workspace.momentum[:] *= -1
         assert np.all(np.abs(v[:, : len(some)] / V[:, some] - 1) > 1e-4)
-        power_rows._set_gradient(target, room)
-        leapfrog.leap(target, room, root[block], 4)
+        power_rows._set_gradient(target, workspace)
+        leapfrog.leap(target, workspace, root[block], 4)
         np.testing.assert_allclose(v[:, : len(some)], V[:, some], rtol=1e-11)
 
 
 def test_rows_far_away_stay_numbers():
-    data, rows, room = arrange(None)
+    data, rows, workspace = arrange(None)
     rows.values[:] = 1e-140
     stride = PowerStride(np.empty((1, 0, 0, 0)), np.full((2, WIDTH), 50.0), np.array([4]))
     for sweep, (block, _) in itertools.product(range(100), blocks()):
-        power_rows.move_rows(data, OTHER, rows, stride, room, block, child(KEY, sweep, block))
+        power_rows.move_rows(data, OTHER, rows, stride, workspace, block, child(KEY, sweep, block))
     assert np.isfinite(rows.values).all()
     assert (rows.values > 0).all()
     assert np.isfinite(rows.chance).all()
@@ -187,12 +187,12 @@ def test_rows_far_away_stay_numbers():
 
 def test_exchanges_stay_where_products_are_numbers():
     """Without a prior, components of sizes that are worlds apart would swap for certain."""
-    data, rows, room = arrange(None)
+    data, rows, workspace = arrange(None)
     other, flat = OTHER * [1e-100, 1.0, 1e100], rows._replace(shape=-np.ones_like(V_BLOCKS), scale=0 * V_BLOCKS)
-    power_rows.pull_at(data, other, 0, rows.values[0], room.inverses, room.gradient)
-    power_rows._log_likelihoods(room.now, data.grid[0], room.inverses)
+    power_rows.gradient_of_powers(data, other, 0, rows.values[0], workspace.inverses, workspace.gradient)
+    power_rows._log_likelihoods(workspace.now, data.grid[0], workspace.inverses)
     for sweep in range(50):
-        power_rows.exchange_components(data, other, flat, room, 0, 2, child(KEY, sweep))
+        power_rows.exchange_components(data, other, flat, workspace, 0, 2, child(KEY, sweep))
     assert np.any(rows.values != V_BLOCKS)
     assert np.all((rows.values > 1e-150) & (rows.values < 1e150))
 
@@ -296,8 +296,8 @@ def test_all_that_is_learnt_lies_alike_in_memory():
         state = gibbs.init(problem, KEY, {})
         assert all(array.flags.c_contiguous for side in state.tuning[:2] for array in side)
         assert all(array.flags.c_contiguous for side in problem.sides for array in side.data)
-        rooms = trajectories.make_side_rooms(problem.sides, problem.priors)
-        assert all(array.flags.c_contiguous for room in rooms for part in room for array in part)
+        workspaces = trajectories.make_side_workspaces(problem.sides, problem.priors)
+        assert all(array.flags.c_contiguous for workspace in workspaces for part in workspace for array in part)
 
 
 def test_unknown_hyperparameters_go_step_by_step():

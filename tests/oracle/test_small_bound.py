@@ -17,7 +17,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.reading import read
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.workbench.bound_correction import (
-    Posterior,
+    VariationalPosterior,
     log_det_precision,
     log_orders,
     shortfall,
@@ -210,7 +210,7 @@ def test_orders_are_those_of_the_components_that_are_free():
     shape = np.full((11, 3), 5.0)
     for name, free, orders in (("of W", (7, 2), 2.0), ("different ones", (7, 2), 1.0), ("of W, H known", (7, 2), 1.0)):
         of_h = {"of W": shape, "different ones": shape[:, :2], "of W, H known": None}[name]
-        q = Posterior(np.ones((7, 3)), np.ones((11, 3)), np.full(free, 5.0), of_h)
+        q = VariationalPosterior(np.ones((7, 3)), np.ones((11, 3)), np.full(free, 5.0), of_h)
         assert log_orders(partly_known(*PARTLY[name]), q, {}) == pytest.approx(np.log(orders))
 
 
@@ -232,12 +232,14 @@ def test_orders_tell_components_without_counts_apart_from_those_with_but_not_amo
     there, empty = np.full((7, 3), 5.0), np.full((7, 3), 5.0)
     empty[:, 1] = 2.0  # its prior's shape: no count
     h = np.full((11, 3), 5.0)
-    assert log_orders(structure, Posterior(there, h, there, h), {}) == pytest.approx(np.log(6.0))
-    assert log_orders(structure, Posterior(there, h, empty, h), {}) == pytest.approx(np.log(6.0))  # which of the three
+    assert log_orders(structure, VariationalPosterior(there, h, there, h), {}) == pytest.approx(np.log(6.0))
+    assert log_orders(structure, VariationalPosterior(there, h, empty, h), {}) == pytest.approx(
+        np.log(6.0)
+    )  # which of the three
     empty[:, 2] = 2.0
-    assert log_orders(structure, Posterior(there, h, empty, h), {}) == pytest.approx(np.log(3.0))
+    assert log_orders(structure, VariationalPosterior(there, h, empty, h), {}) == pytest.approx(np.log(3.0))
     told_apart = read(nz.gamma_nmf(X, 3, alpha_w=[1.0, 2.0, 3.0]))
-    assert log_orders(told_apart, Posterior(there, h, there, h), {}) == 0.0
+    assert log_orders(told_apart, VariationalPosterior(there, h, there, h), {}) == 0.0
 
 
 def test_what_has_no_shortfall():
@@ -251,6 +253,6 @@ def test_what_has_no_shortfall():
 
 def test_the_stated_error_is_that_of_stirlings_formula_and_a_share():
     """At shape 1: log Gamma is 0, and the formula says log(2 pi) / 2 - 1."""
-    q = Posterior(np.ones((2, 1)), np.ones((3, 1)), np.ones((2, 1)), None)
+    q = VariationalPosterior(np.ones((2, 1)), np.ones((3, 1)), np.ones((2, 1)), None)
     assert shortfall_error(q, 100.0) == pytest.approx(8.0 + 4.0 * 2 * (1.0 - 0.5 * np.log(2.0 * np.pi)))
     assert stirling_error(np.array([50.0])) == pytest.approx(1 / 600, rel=1e-3)

@@ -21,7 +21,7 @@ from nmf_zoo.kernels.hmc.mass import set_strides
 from nmf_zoo.kernels.random.draws import TINY
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key, uniform
 from nmf_zoo.kernels.random.resampling import resample
-from tests.blocks_of_rows import from_blocks, in_blocks, room_for, row_counts, rows_of, stride_of
+from tests.blocks_of_rows import from_blocks, in_blocks, row_counts, rows_of, stride_of, workspace_for
 from tests.naive.evidence import tempering as naive_smc
 from tests.structures import beside, gamma, half_normal, model, weight_of
 
@@ -59,11 +59,11 @@ def test_particles_of_weight_zero_have_no_descendants():
 @pytest.mark.parametrize(("dense", "has_offset"), list(itertools.product((True, False), (True, False))))
 def test_strides(dense, has_offset):
     offset = OFFSET if has_offset else None
-    data, room = row_counts(X, offset, WIDTH, dense), room_for(X, RANK, WIDTH)
+    data, workspace = row_counts(X, offset, WIDTH, dense), workspace_for(X, RANK, WIDTH)
     rows = rows_of(np.ones((RANK, N_ROWS)), SHAPE, RATE, WIDTH)
     stride = stride_of(np.ones((RANK, N_ROWS)), np.zeros((N_ROWS, RANK, RANK)), np.ones(N_ROWS), 4, WIDTH)
     stride.root[:] = 7.0
-    set_strides(data, OTHER, rows, stride, room, in_blocks(PRIOR_RATE, WIDTH, 1.0))
+    set_strides(data, OTHER, rows, stride, workspace, in_blocks(PRIOR_RATE, WIDTH, 1.0))
     scales = from_blocks(stride.scale, N_ROWS)
     for i in range(N_ROWS):
         beside = np.zeros(CELLS) if offset is None else offset[i]
@@ -75,7 +75,7 @@ def test_strides(dense, has_offset):
 @pytest.mark.parametrize("is_half_normal", [True, False])
 @pytest.mark.parametrize("known", [None, 0, 2])
 def test_strides_under_half_normal_priors_and_beside_known_components(known, is_half_normal):
-    data, room = row_counts(X, OFFSET, WIDTH, True), room_for(X, RANK, WIDTH)
+    data, workspace = row_counts(X, OFFSET, WIDTH, True), workspace_for(X, RANK, WIDTH)
     curve, values = np.full((RANK, N_ROWS), 0.0), np.full((RANK, N_ROWS), np.nan)
     if is_half_normal:
         curve = RNG.gamma(2.0, 1.0, (RANK, N_ROWS))
@@ -85,7 +85,7 @@ def test_strides_under_half_normal_priors_and_beside_known_components(known, is_
         np.nan_to_num(values, nan=3.0), SHAPE, RATE, WIDTH, curve if is_half_normal else None, np.isnan(values[:, 0])
     )
     stride = stride_of(np.ones((RANK, N_ROWS)), np.zeros((N_ROWS, RANK, RANK)), np.ones(N_ROWS), 4, WIDTH)
-    set_strides(data, OTHER, rows, stride, room, in_blocks(PRIOR_RATE, WIDTH, 1.0))
+    set_strides(data, OTHER, rows, stride, workspace, in_blocks(PRIOR_RATE, WIDTH, 1.0))
     scales = from_blocks(stride.scale, N_ROWS)
     for i in range(N_ROWS):
         given = SHAPE[:, i], RATE[:, i], PRIOR_RATE[:, i], curve[:, i], values[:, i]
@@ -95,12 +95,12 @@ def test_strides_under_half_normal_priors_and_beside_known_components(known, is_
 
 
 def test_strides_do_not_depend_on_the_rows():
-    data, room = row_counts(X, OFFSET, WIDTH, True), room_for(X, RANK, WIDTH)
+    data, workspace = row_counts(X, OFFSET, WIDTH, True), workspace_for(X, RANK, WIDTH)
     found = []
     for values in (1e-5, 30.0):
         rows = rows_of(np.full((RANK, N_ROWS), values), SHAPE, RATE, WIDTH)
         stride = stride_of(np.full((RANK, N_ROWS), values), np.zeros((N_ROWS, RANK, RANK)), np.ones(N_ROWS), 4, WIDTH)
-        set_strides(data, OTHER, rows, stride, room, in_blocks(PRIOR_RATE, WIDTH, 1.0))
+        set_strides(data, OTHER, rows, stride, workspace, in_blocks(PRIOR_RATE, WIDTH, 1.0))
         found.append(stride)
     np.testing.assert_array_equal(found[0].scale, found[1].scale)
     np.testing.assert_array_equal(found[0].root, found[1].root)

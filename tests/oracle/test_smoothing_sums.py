@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nmf_zoo.inference.hmm.laws import make_population
-from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, Wanted, make_carried, smoothed_sums, split_sums
+from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, WantedSums, make_carried, smoothed_sums, split_sums
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, draw_paths
 from nmf_zoo.inference.shared.layout import Weights
 from nmf_zoo.kernels.hmm.basis_states import Counts
@@ -25,7 +25,7 @@ from nmf_zoo.kernels.hmm.particles.laws import (
     steps_to,
 )
 from nmf_zoo.kernels.hmm.particles.path_draws import draw_one
-from nmf_zoo.kernels.hmm.particles.smoothing_sums import Backward, Forward, Paths, carry
+from nmf_zoo.kernels.hmm.particles.smoothing_sums import Backward, Forward, PathSmoother, carry
 from nmf_zoo.kernels.hmm.particles.statistics import add_sample, begin_sums, total_sums
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.kernels.random.resampling import resample_by
@@ -67,11 +67,17 @@ def cloud_of(kind, rng, n=N):
     return Cloud(np.exp(z), z)
 
 
-def counts_of(x, offset=None, drag=None):
+def counts_of(x, offset=None, weight_sums=None):
     t, f = np.nonzero(x.T)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(t, minlength=x.shape[1]))])
     offset = np.empty(0) if offset is None else offset[f, t]
-    return Counts(indptr, f.astype(np.int32), x[f, t].astype(float), offset, np.zeros((1, K)) if drag is None else drag)
+    return Counts(
+        indptr,
+        f.astype(np.int32),
+        x[f, t].astype(float),
+        offset,
+        np.zeros((1, K)) if weight_sums is None else weight_sums,
+    )
 
 
 def steps_of(kind, seed=1):
@@ -140,7 +146,7 @@ def test_the_statistics_of_every_particle(kind, smoother):
 
 def shares_of(smoother, carried, population, log_weights, law):
     """B of the smoother, (N, N); that of the backward one from the particles that it has drawn."""
-    if isinstance(smoother, Paths):
+    if isinstance(smoother, PathSmoother):
         return naive_particles.from_drawn([population.ancestors], N)
     if isinstance(smoother, Forward):
         return naive_particles.backward(population.cloud, population.other, log_weights, law)
@@ -152,8 +158,8 @@ def shares_of(smoother, carried, population, log_weights, law):
 def test_parts_that_nobody_wants():
     law = law_of(LOG_NORMAL)
     target = Target(counts_of(X), W, BASE, law)
-    full = sums_over_steps(law, target, Wanted())
-    for wanted in (Wanted(sources=False), Wanted(activations=False, first=False), Wanted(pairs=False)):
+    full = sums_over_steps(law, target, WantedSums())
+    for wanted in (WantedSums(sources=False), WantedSums(activations=False, first=False), WantedSums(pairs=False)):
         found = sums_over_steps(law, target, wanted)
         for part, other, use in zip(found, full, wanted, strict=True):
             assert part.size == 0 or use
@@ -261,7 +267,7 @@ def test_draws_by_a_guide_are_by_inversion():
 
 def filter_of(kind, n_particles=60, block=None):
     weights = Weights(np.ones((1, 1)), np.ones((1, 1)), WEIGHT)
-    counts = counts_of(X, drag=np.ascontiguousarray(weights.over_features(W)))
+    counts = counts_of(X, weight_sums=np.ascontiguousarray(weights.over_features(W)))
     target = Target(counts, W, BASE, law_of(KINDS[kind]))
     return ParticleFilter(target, FilterPlan(0, 0, 0.5), n_particles, moments=False, block=block), weights
 

@@ -195,17 +195,17 @@ def test_moments_of_gammas(rows, tall_rate):
 
 @pytest.mark.parametrize("tall", [False, True])
 def test_update_rows(tall):
-    """In one piece and in two, with rows without drag and cells that end at the floor."""
+    """In one piece and in two, with rows without denominator and cells that end at the floor."""
     rng = np.random.default_rng(3)
-    old, pull = rng.gamma(1.0, size=(2, 7, 5))
-    pull[2, 3] = 0.0
-    drag, power = rng.gamma(1.0, size=(2, 7 if tall else 1, 5))
+    old, numerator = rng.gamma(1.0, size=(2, 7, 5))
+    numerator[2, 3] = 0.0
+    denominator, power = rng.gamma(1.0, size=(2, 7 if tall else 1, 5))
     power[:, 3] = 0.0
     if tall:
-        drag[4] = 0.0
-    expected = naive.multiplicative_update(old, pull, drag, power, FLOOR)
+        denominator[4] = 0.0
+    expected = naive.multiplicative_update(old, numerator, denominator, power, FLOOR)
     new, top = np.full_like(old, np.nan), largest_of_columns(old)
-    residuals = [update_rows(new, old, pull, drag, power, top, *rows) for rows in ((0, 3), (3, 7))]
+    residuals = [update_rows(new, old, numerator, denominator, power, top, *rows) for rows in ((0, 3), (3, 7))]
     np.testing.assert_allclose(new, expected[0], rtol=1e-15)
     np.testing.assert_allclose(max(residuals), expected[1], rtol=1e-14)
     np.testing.assert_array_equal(top, old.max(axis=0))

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from nmf_zoo.inference.counts import gibbs
-from nmf_zoo.inference.counts.sweeps import make_room, weight_arrays
+from nmf_zoo.inference.counts.sweeps import make_workspace, weight_arrays
 from nmf_zoo.inference.shared.layout import Weights
 from nmf_zoo.kernels.counts import sweeps as kernels
 from nmf_zoo.kernels.counts.joint import log_joint, weigh_features, weigh_samples
@@ -88,7 +88,7 @@ def test_log_joint_of_means_that_underflow(background):
 
 def test_scales():
     rate, scale, out = RNG.gamma(1.0, 1.0, (F, K)), np.array([0.5, 3.0, 1e-3]), np.empty(K)
-    kernels.pull_of_components(out, rate, W)
+    kernels.set_rates_of_components(out, rate, W)
     np.testing.assert_allclose(out, 2.0 * np.einsum("fk,fk->k", rate, W), rtol=1e-12)
     scaled_W, scaled_Ht = W.copy(), HT.copy()
     scaled_W[0, 0], scaled_Ht[0, 1] = 1.5 * TINY, TINY
@@ -100,7 +100,7 @@ def test_scales():
 
 
 def test_cells_that_the_model_draws():
-    cells = predictions.Cells(
+    cells = predictions.DrawnCells(
         np.array([0, 4, 2]), np.array([3, 3, 0]), np.array([1.0, 2.0, 0.5]), np.array([0.0, 0.3, 9.0])
     )
     out = np.empty(3, np.int64)
@@ -110,8 +110,15 @@ def test_cells_that_the_model_draws():
     np.testing.assert_array_equal(out, -1)
 
 
-def test_the_room_holds_every_shape():
+def test_the_workspace_holds_every_shape():
     problem = gibbs.prepare(model(np.ones((F, N)), K, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL)
-    room = make_room(problem.sweeps, kernels.Factors(W, HT, W, HT))
-    shapes = room.shape_w.shape, room.rate_w.shape, room.shape_h.shape, room.rate_h.shape, room.W.shape, room.H.shape
+    workspace = make_workspace(problem.sweeps, kernels.CountFactors(W, HT, W, HT))
+    shapes = (
+        workspace.shape_w.shape,
+        workspace.rate_w.shape,
+        workspace.shape_h.shape,
+        workspace.rate_h.shape,
+        workspace.W.shape,
+        workspace.H.shape,
+    )
     assert shapes == ((F, K), (F, K), (N, K), (N, K), (K, F), (K, N))

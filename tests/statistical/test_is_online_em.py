@@ -91,20 +91,20 @@ def test_a_known_noise_floor_is_no_part_of_w():
     assert without[0] - 5 * without[1] > 2 * MOST
 
 
-def expect_with_wrong_weights(out, frames, weights, chain, room, key):
-    KERNEL(out, frames, 1.3 * weights, chain, room, key)
+def expect_with_wrong_weights(out, frames, weights, chain, workspace, key):
+    KERNEL(out, frames, 1.3 * weights, chain, workspace, key)
 
 
-def expect_with_a_wrong_prior(out, frames, weights, chain, room, key):
-    KERNEL(out, frames, weights, chain._replace(shape=chain.shape + np.array([0.0, 1.5])), room, key)
+def expect_with_a_wrong_prior(out, frames, weights, chain, workspace, key):
+    KERNEL(out, frames, weights, chain._replace(shape=chain.shape + np.array([0.0, 1.5])), workspace, key)
 
 
-def expect_louder(out, frames, weights, chain, room, key):
-    KERNEL(out, frames._replace(power=frames.power + 0.2), weights, chain, room, key)
+def expect_louder(out, frames, weights, chain, workspace, key):
+    KERNEL(out, frames._replace(power=frames.power + 0.2), weights, chain, workspace, key)
 
 
-def expect_with_a_wrong_scale(out, frames, weights, chain, room, key):
-    KERNEL(out, frames, weights, chain, room, key)
+def expect_with_a_wrong_scale(out, frames, weights, chain, workspace, key):
+    KERNEL(out, frames, weights, chain, workspace, key)
     out.inverse[:] *= 1.3
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from nmf_zoo.inference.powers.spectra import NOWHERE, Spectra
-from nmf_zoo.kernels.powers.composite import Factors, draw_parts, make_room
+from nmf_zoo.kernels.powers.composite import PowerFactors, draw_parts, make_workspace
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from tests.naive.powers import composite as naive
 from tests.sizes import size
@@ -33,13 +33,13 @@ CASES = {
 def draw(power, variances, background, seed=0):
     """(draws, K) powers by the kernel, many equal cells at a time."""
     rank = len(variances)
-    factors = Factors(np.repeat(np.array(variances)[:, None], WIDTH, axis=1), np.ones((1, rank)))
+    factors = PowerFactors(np.repeat(np.array(variances)[:, None], WIDTH, axis=1), np.ones((1, rank)))
     beside = NOWHERE if background is None else np.full((1, WIDTH), background)
     spectra = Spectra(np.full((1, WIDTH), power), np.empty((0, 0), np.bool_), beside)
-    room, found = make_room(rank, WIDTH), []
+    workspace, found = make_workspace(rank, WIDTH), []
     for i in range(FRAMES):
-        draw_parts(room, spectra, factors, 0, child(seed_key(seed), i))
-        found.append((room.parts * factors.Wt).T)
+        draw_parts(workspace, spectra, factors, 0, child(seed_key(seed), i))
+        found.append((workspace.parts * factors.Wt).T)
     return np.concatenate(found)
 
 

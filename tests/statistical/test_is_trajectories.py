@@ -13,7 +13,7 @@ import pytest
 from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.inference.counts.sweeps import blocks_of
 from nmf_zoo.inference.powers import gibbs
-from nmf_zoo.inference.powers.trajectories import make_side_rooms, make_sides, make_tuning, run_in_threads
+from nmf_zoo.inference.powers.trajectories import make_side_workspaces, make_sides, make_tuning, run_in_threads
 from nmf_zoo.kernels.hmc import adaptation
 from nmf_zoo.kernels.hmc.power_rows import LOUD
 from nmf_zoo.kernels.powers import sweeps as power_sweeps
@@ -49,20 +49,20 @@ REPEATED = {"tall", "mask", "exposure", "exposure of frames", "background, rank 
 NAMES = [name for name in MODELS if FULL or name not in REPEATED]
 
 
-def walk_alone(wrong=lambda sides, rooms: (sides, rooms), step=STEP):
+def walk_alone(wrong=lambda sides, workspaces: (sides, workspaces), step=STEP):
     """A step that moves each row of both factors and does nothing else; ``wrong`` plants an error in what it reads."""
     of, arranged = [], []  # the problem, and what is laid out for it
 
     def walk(problem, state, key):
         if not any(problem is one for one in of):
             of[:], arranged[:] = [problem], lay_out(problem, priors_of(problem, state), wrong, step)
-        (sides, rooms, learnt), power = arranged, problem.frames.spectra.power
+        (sides, workspaces, learnt), power = arranged, problem.frames.spectra.power
         if problem.priors is None:
-            rooms = make_side_rooms(sides, priors_of(problem, state))
+            workspaces = make_side_workspaces(sides, priors_of(problem, state))
         for side, table in zip(sides, (power.T, power), strict=True):
             side.data.grid[:] = blocks_of(table, side.data.grid.shape[2], 1.0)
         what = adaptation.begin_sweep(learnt, False, gibbs.ORBIT_EVERY)
-        run_in_threads(sides, rooms, SERIAL, problem.draws, state.factors, learnt, what, key)
+        run_in_threads(sides, workspaces, SERIAL, problem.draws, state.factors, learnt, what, key)
         return state, None
 
     return walk
@@ -79,7 +79,7 @@ def lay_out(problem, priors, wrong, step):
     learnt.pace[[adaptation.IS_READY, adaptation.IS_FROZEN]] = 1.0
     for side in (learnt.W, learnt.H):
         side.step[:], side.length[:] = step, LENGTH
-    return *wrong(sides, make_side_rooms(sides, priors)), learnt
+    return *wrong(sides, make_side_workspaces(sides, priors)), learnt
 
 
 walk_after = walk_alone()
@@ -155,8 +155,11 @@ def check_is_seen(structure, wrong=None, sweeps=PLANTED_SWEEPS, step=None):
 def with_rows(change):
     """Priors' cells of W (side 0) and H (side 1) that are changed."""
 
-    def wrong(sides, rooms):
-        changed = (room._replace(rows=room.rows._replace(**change(i, room.rows))) for i, room in enumerate(rooms))
+    def wrong(sides, workspaces):
+        changed = (
+            workspace._replace(rows=workspace.rows._replace(**change(i, workspace.rows)))
+            for i, workspace in enumerate(workspaces)
+        )
         return sides, tuple(changed)
 
     return wrong
@@ -185,9 +188,9 @@ def test_a_flat_factor_without_its_jacobian_is_seen():
 
 
 def with_offsets(change):
-    def wrong(sides, rooms):
+    def wrong(sides, workspaces):
         changed = (side._replace(data=side.data._replace(offset=change(side.data.offset))) for side in sides)
-        return tuple(changed), rooms
+        return tuple(changed), workspaces
 
     return wrong
 

@@ -7,7 +7,7 @@ from scipy.special import gammaln
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.inference.counts.mcem_expectations import GivenW, Wanted, estimate_log_likelihood
+from nmf_zoo.inference.counts.mcem_expectations import GivenW, WantedExpectations, estimate_log_likelihood
 from nmf_zoo.inference.marginal.exact import expectations, log_likelihoods, marginal_log_likelihoods, observe
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime.workers import SERIAL
@@ -46,7 +46,7 @@ def test_e_step_has_the_exact_posterior_means(averages):
     x, copies, rng = np.array([3, 0, 2]), size(4000, 40_000), np.random.default_rng(1)
     W, shape, rate = rng.gamma(1.0, size=(3, 3)), np.array([0.4, 1.0, 2.5]), np.array([0.5, 1.0, 2.0])
     model = nz.gap(np.repeat(x[:, None], copies, axis=1), 3, alpha_h=shape[:, None], beta_h=rate[:, None])
-    expect = GivenW(nz.read(model), SERIAL, Wanted(40, 39, averages, averages))
+    expect = GivenW(nz.read(model), SERIAL, WantedExpectations(40, 39, averages, averages))
     Ht = np.tile(shape / rate, (copies, 1))
     found = expect(W, Ht, {}, np.ones_like(Ht), seed_key(3))
     of_C, of_h, _ = posterior_means(x, W, shape, rate)

@@ -9,7 +9,7 @@ from scipy.stats import chi2
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.inference.evidence import bridging, chib_bridge, enumeration
-from nmf_zoo.inference.evidence.posterior_runs import Pair, draw_posterior
+from nmf_zoo.inference.evidence.posterior_runs import FactorPair, draw_posterior
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime.jobs import Job
 from nmf_zoo.workbench import modes as mode_weights
@@ -141,7 +141,7 @@ def by_curvature(structure, seed):
     job = Job(0, seed_key(seed))
     posterior = draw_posterior(structure, seed_key(1000 + seed), None, 200, 1000, job)
     own = mode_weights._aligned(structure, posterior.pair, bridging.exchangeable(structure))
-    centre = Pair(*(array.mean(axis=0) for array in own.pair))
+    centre = FactorPair(*(array.mean(axis=0) for array in own.pair))
     return chib_bridge.tighten_from(structure, own, centre, 1000, 200, job, (chib_bridge.CurvatureBridge(),))
 
 

@@ -20,7 +20,7 @@ from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, plan_of
 from nmf_zoo.inference.hmm.particle_options import PROPOSALS, RESAMPLING, ParticleOptions
 from nmf_zoo.inference.hmm.recursions import Recursions
 from nmf_zoo.inference.hmm.samples import read_samples
-from nmf_zoo.kernels.hmm.basis_states import Chain
+from nmf_zoo.kernels.hmm.basis_states import BinaryChain
 from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.reading import read
@@ -60,7 +60,7 @@ def estimates(chain, X, W, n_runs, seed=1, **options):
 def exact_basis(chain, X, W):
     _, samples, target = target_of(chain, X, W)
     law = (np.ascontiguousarray(row) for row in (*target.law.parameters[:2], target.law.initial[0]))
-    return Recursions(target.counts, samples.base, W, Chain(*law)).log_likelihood()[0] + samples.constant
+    return Recursions(target.counts, samples.base, W, BinaryChain(*law)).log_likelihood()[0] + samples.constant
 
 
 def by_quadrature(X, W, points, masses, steps):
@@ -182,7 +182,7 @@ def test_filter_means_are_those_of_the_exact_filter():
     """At the last time the exact smoother is the filter."""
     structure, samples, target = target_of(CHAINS["basis"], GAPS, W2)
     law = (np.ascontiguousarray(row) for row in (*target.law.parameters[:2], target.law.initial[0]))
-    marginals = Recursions(target.counts, samples.base, W2, Chain(*law)).smooth()[2].marginals[-1]
+    marginals = Recursions(target.counts, samples.base, W2, BinaryChain(*law)).smooth()[2].marginals[-1]
     filtering = ParticleFilter(target, plan_of(ParticleOptions(), structure), size(100_000, 1_000_000))
     filtering.run(seed_key(4))
     spread = np.sqrt(marginals * (1 - marginals) / filtering.track.sizes[-1])

@@ -191,14 +191,14 @@ def test_a_missing_jacobian_is_seen(monkeypatch):
 
 
 def test_a_level_that_forgets_the_first_time_is_seen(monkeypatch):
-    pull_of_level = log_normal_chain.pull_of_level
+    slope_of_level = log_normal_chain.slope_of_level
 
     def without_first(prior, sums, values):
-        slope, bend = pull_of_level(prior, sums, values)
+        slope, bend = slope_of_level(prior, sums, values)
         spread = prior.law(values)[4]
         return slope - (sums.first - prior.law(values)[3]) / spread**2, bend - 1.0 / spread**2
 
-    monkeypatch.setattr(log_normal_chain, "pull_of_level", without_first)
+    monkeypatch.setattr(log_normal_chain, "slope_of_level", without_first)
     check_is_seen("log-normal")
 
 

@@ -18,8 +18,8 @@ from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, make_carried,
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, draw_paths
 from nmf_zoo.inference.hmm.recursions import Recursions
 from nmf_zoo.inference.shared.layout import Weights
-from nmf_zoo.kernels.hmm.basis_states import Chain, Counts
-from nmf_zoo.kernels.hmm.particles.ancestor_sampling import Walk, go_on, start_walk
+from nmf_zoo.kernels.hmm.basis_states import BinaryChain, Counts
+from nmf_zoo.kernels.hmm.particles.ancestor_sampling import AncestorChains, move_chains, start_chains
 from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
 from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT, Cloud, Law, prepare_steps
@@ -60,8 +60,8 @@ def filter_of(law, plan, n_particles, x=X, weight=WEIGHT):
     weights = Weights(np.ones((1, 1)), np.ones((1, 1)), weight)
     t, f = np.nonzero(x.T)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(t, minlength=x.shape[1]))])
-    drag = np.ascontiguousarray(weights.over_features(W))
-    counts = Counts(indptr, f.astype(np.int32), x[f, t], np.empty(0), drag)
+    weight_sums = np.ascontiguousarray(weights.over_features(W))
+    counts = Counts(indptr, f.astype(np.int32), x[f, t], np.empty(0), weight_sums)
     target = Target(counts, np.ascontiguousarray(W), BASE, law)
     return ParticleFilter(target, plan, n_particles, moments=False), weights
 
@@ -116,7 +116,7 @@ def exact(kind):
     if law.kind != BASIS:
         return exact_on_grid(law)
     target = filter_of(law, PLANS["bootstrap"], 2)[0].target
-    recursions = Recursions(target.counts, BASE, W2, Chain(*law.parameters[:2], law.initial[0]))
+    recursions = Recursions(target.counts, BASE, W2, BinaryChain(*law.parameters[:2], law.initial[0]))
     total, _, sums = recursions.smooth()
     values = WEIGHT @ sums.marginals, recursions.sources(sums, W2), sums.pairs, sums.marginals[0]
     return total, np.concatenate([np.ravel(part) for part in values])
@@ -171,24 +171,24 @@ def test_paths_are_draws_from_the_smoother(kind, steps):
 @pytest.mark.parametrize("kind", LAWS)
 def test_metropolis_steps_leave_their_law_alone(kind):
     """Where a particle comes from, after steps from an exact draw and from one and the same start."""
-    law, n, n_walks = LAWS[kind], 12, size(20_000, 200_000)
+    law, n, n_chains = LAWS[kind], 12, size(20_000, 200_000)
     rng = np.random.default_rng(4)
     h = rng.random((law.parameters.shape[1], n))
     if law.kind == BASIS:
         h = np.round(h)
     aux = np.log(h) if law.kind == LOG_NORMAL else 1 - h if law.kind == UNIT else h
     old, log_weights = Cloud(h, aux), np.log(rng.dirichlet(np.ones(n)))
-    new = Cloud(*(np.ascontiguousarray(np.repeat(part[:, :1], n_walks, axis=1)) for part in old))
+    new = Cloud(*(np.ascontiguousarray(np.repeat(part[:, :1], n_chains, axis=1)) for part in old))
     shares = naive_particles.backward(Cloud(h[:, :1], aux[:, :1]), old, log_weights, law)[0]
-    for starts, steps in ((rng.choice(n, n_walks, p=shares), 1), (np.zeros(n_walks, np.int64), 40)):
-        rows, ready = np.zeros((3, n_walks)), np.zeros((2 * len(h), n))
-        indices = np.zeros((2, n_walks), np.uint64)
-        walk = Walk(indices[0], indices[1], rows, np.zeros(n, np.uint64), np.zeros(n), ready)
+    for starts, steps in ((rng.choice(n, n_chains, p=shares), 1), (np.zeros(n_chains, np.int64), 40)):
+        rows, ready = np.zeros((3, n_chains)), np.zeros((2 * len(h), n))
+        indices = np.zeros((2, n_chains), np.uint64)
+        chains = AncestorChains(indices[0], indices[1], rows, np.zeros(n, np.uint64), np.zeros(n), ready)
         prepare_steps(ready, old, law)
-        start_walk(walk, new, old, law, np.exp(log_weights), starts)
-        go_on(walk, new, old, law, steps, seed_key(3))
-        assert np.mean(walk.current != starts) > 0.1
-        check_frequencies(range(n), np.bincount(walk.current.astype(int), minlength=n), shares)
+        start_chains(chains, new, old, law, np.exp(log_weights), starts)
+        move_chains(chains, new, old, law, steps, seed_key(3))
+        assert np.mean(chains.current != starts) > 0.1
+        check_frequencies(range(n), np.bincount(chains.current.astype(int), minlength=n), shares)
 
 
 def variance_over_time(smoother, n_times, n_particles, runs):

@@ -46,19 +46,19 @@ def trajectories(data, rows, root=None):
         np.ascontiguousarray(np.broadcast_to(ROOT[:, :, None], (blocks, *ROOT.shape, WIDTH))) if root is None else root
     )
     stride = PowerStride(root, np.full((blocks, WIDTH), STEP), np.array([LENGTH]))
-    room = power_rows.make_room(CELLS, RANK, WIDTH)
+    workspace = power_rows.make_workspace(CELLS, RANK, WIDTH)
     for block in range(blocks):
-        power_rows.move_rows(data, OTHER, rows, stride, room, block, child(seed_key(2), block))
+        power_rows.move_rows(data, OTHER, rows, stride, workspace, block, child(seed_key(2), block))
 
 
 def exchanges(data, rows, off=0.0):
     """Two of each row, reversible together (pairs are chosen alike), with log-likelihoods that are ``off`` before."""
-    room = power_rows.make_room(CELLS, RANK, WIDTH)
+    workspace = power_rows.make_workspace(CELLS, RANK, WIDTH)
     for block in range(N_ROWS // WIDTH):
-        power_rows.pull_at(data, OTHER, block, rows.values[block], room.inverses, room.gradient)
-        power_rows._log_likelihoods(room.now, data.grid[block], room.inverses)
-        room.now[:] += off
-        power_rows.exchange_components(data, OTHER, rows, room, block, 2, child(seed_key(3), block))
+        power_rows.gradient_of_powers(data, OTHER, block, rows.values[block], workspace.inverses, workspace.gradient)
+        power_rows._log_likelihoods(workspace.now, data.grid[block], workspace.inverses)
+        workspace.now[:] += off
+        power_rows.exchange_components(data, OTHER, rows, workspace, block, 2, child(seed_key(3), block))
 
 
 MOVES = {"trajectories": trajectories, "exchanges": exchanges}

@@ -8,7 +8,7 @@ import pytest
 from nmf_zoo.inference.shared.factor_view import prior_cells
 from nmf_zoo.kernels.hmc.poisson_rows import move_rows
 from nmf_zoo.kernels.random.keyed_rng import child
-from tests.blocks_of_rows import from_blocks, room_for, row_counts, rows_of, stride_of
+from tests.blocks_of_rows import from_blocks, row_counts, rows_of, stride_of, workspace_for
 from tests.naive.hmc import poisson_rows as naive_rows
 from tests.sizes import size
 from tests.statistical.geweke import BACKGROUND, EXPOSURE, MASK, X23, check_geweke, laid_out_cells
@@ -66,8 +66,8 @@ def compiled(dense):
         scale, roots, step = strides_of(shape)
         rows = rows_of(v, shape, rate, WIDTH)
         stride = stride_of(scale, roots, step, LENGTH, WIDTH)
-        data, room = row_counts(x, offset, WIDTH, dense), room_for(x, len(v), WIDTH)
-        move_rows(data, np.ascontiguousarray(other), rows, stride, room, 0, key)
+        data, workspace = row_counts(x, offset, WIDTH, dense), workspace_for(x, len(v), WIDTH)
+        move_rows(data, np.ascontiguousarray(other), rows, stride, workspace, 0, key)
         return from_blocks(rows.values, v.shape[1])
 
     return lambda problem, state, key: sweep(problem, state, key, move)

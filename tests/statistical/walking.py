@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nmf_zoo.inference.counts import gibbs
-from nmf_zoo.inference.counts.sweeps import blocks_of, make_room
+from nmf_zoo.inference.counts.sweeps import blocks_of, make_workspace
 from nmf_zoo.kernels.counts.sweeps import run_hmc
 from nmf_zoo.kernels.hmc import adaptation
 from nmf_zoo.kernels.random.keyed_rng import child
@@ -37,7 +37,7 @@ def walk_alone(wrong=lambda sweeps: sweeps, **options):
         settle(state, **options)
         sweeps, factors = wrong(problem.sweeps), gibbs._factors(state)
         what = adaptation.begin_sweep(state.tuning, False, gibbs.ORBIT_EVERY)
-        run_hmc(sweeps, factors, state.tuning, make_room(sweeps, factors), what, child(key, gibbs.TRAJECTORIES))
+        run_hmc(sweeps, factors, state.tuning, make_workspace(sweeps, factors), what, child(key, gibbs.TRAJECTORIES))
         return state, None
 
     return step

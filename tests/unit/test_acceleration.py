@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmf_zoo.inference.counts import em, vb
-from nmf_zoo.inference.counts.newton import Pull, newton
+from nmf_zoo.inference.counts.newton import Penalty, newton
 from nmf_zoo.inference.shared import acceleration
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse, push_or_retreat
 from nmf_zoo.inference.shared.layout import compress, expected_sources, turn
@@ -175,9 +175,9 @@ def test_the_quadratic_is_minimised_where_it_must_be():
     for extra in (own, np.empty((0, 0))):
         solve_quadratic(steps, factor, slopes, bends, gram, extra, 5000)
         gradient = slopes + bends[:, None] * (steps @ gram) + (extra * steps if extra.size else 0.0)
-        room = factor + steps
-        assert room.min() >= 0.0
-        assert np.abs(np.minimum(room, gradient / np.abs(slopes).max())).max() < 1e-4
+        moved = factor + steps
+        assert moved.min() >= 0.0
+        assert np.abs(np.minimum(moved, gradient / np.abs(slopes).max())).max() < 1e-4
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -201,10 +201,10 @@ def test_each_improvement_is_one_from_anywhere(seed, scale, power, listed):
         logs = power * np.sum(np.log(W))
         return float(np.sum(W * (0.1 + Ht.sum(axis=0)))) - sources.gather(W, Ht, "W").log_mean - logs
 
-    pull = Pull(0.1 + Ht.sum(axis=0)[None], np.full((1, 4), power))
+    penalty = Penalty(0.1 + Ht.sum(axis=0)[None], np.full((1, 4), power))
     for _ in range(20):
         before = objective(W)
-        _, log_mean = steps.improve(0, W, Ht, pull)
+        _, log_mean = steps.improve(0, W, Ht, penalty)
         after = objective(W)
         assert after <= before + 1e-10 * max(abs(before), 1.0)
         # means are carried along, and from such starts steps of 1e5 cancel in them

@@ -14,11 +14,11 @@ import pytest
 
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.runtime import checkpoint as files
-from nmf_zoo.runtime.checkpoint import Part, open_checkpoint
+from nmf_zoo.runtime.checkpoint import RunFiles, open_checkpoint
 from nmf_zoo.runtime.driver import run_chains
 from nmf_zoo.runtime.run_fingerprint import differences
 from nmf_zoo.runtime.state_io import write_tree
-from nmf_zoo.runtime.state_patterns import Cells
+from nmf_zoo.runtime.state_patterns import ArrayPattern
 from tests.unit.test_driver import KEY, interrupt_at, run_fit, sample_run, sweeps_of, toy, toy_fit
 
 RUN_ID = "0123"
@@ -41,7 +41,7 @@ def all_the_time(monkeypatch):
 
 def saves(folder, n):
     """Save n times; the state counts, and each save adds two rows."""
-    part = Part(folder, RUN_ID, 0)
+    part = RunFiles(folder, RUN_ID, 0)
     saved = part.load()
     first = 0 if saved is None else saved.tree["i"] + 1
     for i in range(first, n):
@@ -50,7 +50,7 @@ def saves(folder, n):
 
 def check(folder, n):
     """n saves, or one fewer, are there; and nothing else."""
-    saved = Part(folder, RUN_ID, 0).load()
+    saved = RunFiles(folder, RUN_ID, 0).load()
     i = -1 if saved is None else saved.tree["i"]
     assert i in (n - 1, n - 2), (i, n)
     if saved is not None:
@@ -124,14 +124,14 @@ def test_death_before_the_first_save(tmp_path, monkeypatch):
         die_at(patch, 3)
         with pytest.raises(Killed):
             saves(tmp_path, 1)
-    assert Part(tmp_path, RUN_ID, 0).load() is None
+    assert RunFiles(tmp_path, RUN_ID, 0).load() is None
     saves(tmp_path, 2)
     check(tmp_path, 2)
 
 
 def test_a_full_disk_is_a_warning_and_the_next_save_works(tmp_path, monkeypatch):
     saves(tmp_path, 2)
-    part = Part(tmp_path, RUN_ID, 0)
+    part = RunFiles(tmp_path, RUN_ID, 0)
     part.load()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", lambda file: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left")))
@@ -153,10 +153,10 @@ def test_damage_is_noticed(tmp_path, name, damage):
     if damage == "remove":
         path.unlink()
     if (name, damage) == ("0.state", "remove"):
-        assert Part(tmp_path, RUN_ID, 0).load() is None  # never saved: it begins anew
+        assert RunFiles(tmp_path, RUN_ID, 0).load() is None  # never saved: it begins anew
         return
     with pytest.raises(InputError, match=rf"{name} in .*, (damaged|which can't be read)"):
-        list(Part(tmp_path, RUN_ID, 0).load().rows(Any))
+        list(RunFiles(tmp_path, RUN_ID, 0).load().rows(Any))
 
 
 def test_saving_takes_a_small_share_of_the_time(tmp_path, monkeypatch):
@@ -171,7 +171,7 @@ def test_saving_takes_a_small_share_of_the_time(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files.time, "monotonic", lambda: now)
     monkeypatch.setattr(files, "replacing", slow)
-    part = Part(tmp_path, RUN_ID, 0)
+    part = RunFiles(tmp_path, RUN_ID, 0)
     assert not part.is_due()
     now = 5.0
     assert part.is_due()
@@ -411,7 +411,7 @@ def three_saves(folder, run_id=RUN_ID, names=(0, 1), offset=0.0):
     folder.mkdir(exist_ok=True)
     history = []
     for name in names:
-        part = Part(folder, run_id, name)
+        part = RunFiles(folder, run_id, name)
         for i in range(3):
             part.save({"i": i}, {"x": np.full(4, 10.0 * name + i + offset)})
             if name == 0:
@@ -420,7 +420,7 @@ def three_saves(folder, run_id=RUN_ID, names=(0, 1), offset=0.0):
 
 
 def read_all(folder, run_id=RUN_ID):
-    return [rows["x"] for rows in Part(folder, run_id, 0).load({"i": int}).rows({"x": Cells("f", (4,))})]
+    return [rows["x"] for rows in RunFiles(folder, run_id, 0).load({"i": int}).rows({"x": ArrayPattern("f", (4,))})]
 
 
 OTHERS = {

@@ -85,6 +85,13 @@ def test_all_doors_number_components_alike(orders, chain, tmp_path):
     assert [table.index(f"{name} 0.") for name in FIRST] == sorted(table.index(f"{name} 0.") for name in FIRST)
 
 
+def test_totals_beyond_all_numbers_have_an_order():
+    idata = result(CHAINS, sizes=np.array([1e307, 1.4e308, 4e307]))  # each a number, their sums over nine obs are none
+    assert np.all(np.isfinite(component_order(idata)["share"]))
+    was = np.take_along_axis(np.asarray(CHAINS), component_order(idata)["order"].to_numpy(), -1)
+    np.testing.assert_array_equal(was, np.broadcast_to([1, 2, 0], was.shape))
+
+
 def test_activations_of_another_name_decide_the_order_of_pictures(monkeypatch, tmp_path):
     """By W's columns alone the order would be another one: that of the smallest component is the largest."""
     pytest.importorskip("matplotlib")

@@ -121,13 +121,16 @@ def test_a_row_of_zeros_gets_the_floor():
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_constrained_update_maximises_on_the_simplex(masked):
     rng = np.random.default_rng(3)
-    pull, drag = rng.gamma(1.0, 1.0, (7, 3)), rng.gamma(1.0, 1.0, (7, 3)) if masked else rng.gamma(1.0, 1.0, (1, 3))
-    pull[2] = 0.0
-    new = peak_on_simplex(np.full((7, 3), 1 / 7), pull, drag)
+    numerator, denominator = (
+        rng.gamma(1.0, 1.0, (7, 3)),
+        rng.gamma(1.0, 1.0, (7, 3)) if masked else rng.gamma(1.0, 1.0, (1, 3)),
+    )
+    numerator[2] = 0.0
+    new = peak_on_simplex(np.full((7, 3), 1 / 7), numerator, denominator)
     np.testing.assert_allclose(new.sum(axis=0), 1.0, rtol=1e-12)
 
     def value(w):
-        return np.sum(np.where(pull > 0, pull * np.log(np.maximum(w, 1e-300)), 0.0) - drag * w, axis=0)
+        return np.sum(np.where(numerator > 0, numerator * np.log(np.maximum(w, 1e-300)), 0.0) - denominator * w, axis=0)
 
     for _ in range(200):
         other = rng.dirichlet(np.ones(7), 3).T
@@ -136,8 +139,10 @@ def test_the_constrained_update_maximises_on_the_simplex(masked):
 
 
 def test_mass_that_the_data_do_not_hold_goes_where_nothing_pulls_it_back():
-    pull, drag = np.array([[1.0], [0.0], [0.0]]), np.array([[10.0], [0.0], [1.0]])
-    np.testing.assert_allclose(peak_on_simplex(np.full((3, 1), 1 / 3), pull, drag)[:, 0], [0.1, 0.9, 0.0], atol=1e-12)
+    numerator, denominator = np.array([[1.0], [0.0], [0.0]]), np.array([[10.0], [0.0], [1.0]])
+    np.testing.assert_allclose(
+        peak_on_simplex(np.full((3, 1), 1 / 3), numerator, denominator)[:, 0], [0.1, 0.9, 0.0], atol=1e-12
+    )
 
 
 PRIORS = {

@@ -125,15 +125,15 @@ def test_w_follows_eq_9(case):
     batch = options.get("batch", 1)
     key = child(seed_key(1), 1)
     of_h = [np.full(K, prior.get(name, 1.0)) for name in ("alpha_h", "beta_h")]
-    plan = frame_gibbs.Chain(*of_h, np.empty(0), 12, 4, options.get("statistic") == "plain")
-    room, statistics, counts, inverses, path = frame_gibbs.make_room(F, K), [], [], [], []
+    plan = frame_gibbs.FramePlan(*of_h, np.empty(0), 12, 4, options.get("statistic") == "plain")
+    workspace, statistics, counts, inverses, path = frame_gibbs.make_workspace(F, K), [], [], [], []
     stream = begun(model=model, initvals={"W": START}, **options)
     for first in range(0, N, batch):
         block = data[:, first : first + batch].T
         Wt = np.array((START if stream._state is None else stream.W.values).T, order="C")
         s, m, v, seen = np.zeros((K, F)), np.zeros(F), np.zeros(K), np.ascontiguousarray(~np.isnan(block))
         part = frame_gibbs.Frames(np.ascontiguousarray(np.where(seen, block, 0.0)), seen, first)
-        frame_gibbs.expect_frames(frame_gibbs.Statistics(s, m, v), part, Wt, plan, room, key)
+        frame_gibbs.expect_frames(frame_gibbs.FrameStatistics(s, m, v), part, Wt, plan, workspace, key)
         stream.update(block.T)
         for found, new in ((statistics, s.T), (counts, m), (inverses, v), (path, stream.W.values)):
             found.append(new)
@@ -465,7 +465,7 @@ def test_memory_does_not_grow():
         tracemalloc.stop()
     assert max(sizes) - min(sizes) < 100_000, sizes
     assert sum(np.asarray(part).nbytes for part in stream._state) < 4 * F * K * 8 + 2 * F * 8 + 100
-    assert len(stream._problem.rooms) == 1
+    assert len(stream._problem.workspaces) == 1
 
 
 # -- what it refuses -----------------------------------------------------------------------------------------------

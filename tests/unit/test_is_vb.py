@@ -212,7 +212,10 @@ def test_it_ends_at_a_peak(name):
     assert info.residual < 1e-13
     for size in (1e-3, 0.1):
         for _ in range(10):
-            laws = [vb.Law(*(part * np.exp(size * RNG.normal(size=part.shape)) for part in q[2:4])) for q in state[:2]]
+            laws = [
+                vb.GIGParameters(*(part * np.exp(size * RNG.normal(size=part.shape)) for part in q[2:4]))
+                for q in state[:2]
+            ]
             assert vb._at(problem, laws, state).bound < state.bound
 
 
@@ -275,17 +278,17 @@ def test_a_scale_for_every_cell_is_warned_of():
 
 
 def _prior_forgotten(side, q, sums, values):
-    return vb.Law(2.0 * sums.arithmetic, 2.0 * q.harmonic * sums.harmonic * q.harmonic + 1e-12)
+    return vb.GIGParameters(2.0 * sums.arithmetic, 2.0 * q.harmonic * sums.harmonic * q.harmonic + 1e-12)
 
 
 def _harmonic_once(side, q, sums, values):
     rate, scale = vb.prior_terms(side, values)
-    return vb.Law(2.0 * (rate + sums.arithmetic), 2.0 * (scale + q.harmonic * sums.harmonic))
+    return vb.GIGParameters(2.0 * (rate + sums.arithmetic), 2.0 * (scale + q.harmonic * sums.harmonic))
 
 
 def _without_the_half(side, q, sums, values):
     rate, scale = vb.prior_terms(side, values)
-    return vb.Law(rate + sums.arithmetic, scale + q.harmonic * sums.harmonic * q.harmonic)
+    return vb.GIGParameters(rate + sums.arithmetic, scale + q.harmonic * sums.harmonic * q.harmonic)
 
 
 @pytest.mark.parametrize("wrong", [_prior_forgotten, _harmonic_once, _without_the_half])

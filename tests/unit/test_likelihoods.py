@@ -35,11 +35,11 @@ def test_densities_moments_and_slopes(name):
     likelihood, law = LIKELIHOODS[name], LAWS[name](MEAN)
     np.testing.assert_allclose(likelihood.log_density(X, MEAN, {}), log_probability(law, X), rtol=1e-12)
     np.testing.assert_allclose(likelihood.sd(MEAN, {}), law.std(), rtol=1e-12)
-    pull, drag = likelihood.slopes(X, MEAN, {})
-    assert np.all((pull >= 0) & (drag >= 0))
+    positive, negative = likelihood.slopes(X, MEAN, {})
+    assert np.all((positive >= 0) & (negative >= 0))
     step = 1e-6 * MEAN
     differences = (likelihood.log_kernel(X, MEAN + step, {}) - likelihood.log_kernel(X, MEAN - step, {})) / (2 * step)
-    np.testing.assert_allclose(pull - drag, differences, atol=1e-6 * np.max(pull + drag))
+    np.testing.assert_allclose(positive - negative, differences, atol=1e-6 * np.max(positive + negative))
 
 
 @pytest.mark.parametrize("name", LIKELIHOODS)

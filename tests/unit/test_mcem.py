@@ -15,7 +15,7 @@ from nmf_zoo.inference.counts.mcem_expectations import GivenW
 from nmf_zoo.inference.counts.mcem_updates import best_shapes, has_no_root
 from nmf_zoo.inference.marginal.exact import marginal_log_likelihoods
 from nmf_zoo.inference.shared.layout import compress, turn
-from nmf_zoo.kernels.counts.mcem_sweeps import Chains, make_plan, make_room, run_chains
+from nmf_zoo.kernels.counts.mcem_sweeps import Chains, make_plan, make_workspace, run_chains
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import HyperPrior, Unknown
@@ -70,7 +70,7 @@ def test_chains_equal_their_twin(rank, background):
         here, mean, log = h.copy(), np.empty_like(h), np.empty_like(h)
         chains = Chains(here, shape, rate, np.empty_like(h), mean, log, centre, np.empty((7, 2)))
         plan, found, reached = make_plan(layout, rank, 5, 2, expects, expects), np.zeros_like(W), np.zeros((rank, 200))
-        assert run_chains(layout, W, chains, plan, (0, 7), found, reached, (make_room(layout, rank), KEY)) == 0
+        assert run_chains(layout, W, chains, plan, (0, 7), found, reached, (make_workspace(layout, rank), KEY)) == 0
         total = np.zeros_like(W)
         for n in range(7):
             drawn, expected, before, shapes, last = naive_mcem.run_chain(

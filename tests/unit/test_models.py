@@ -9,7 +9,7 @@ from scipy.special import gammaln, xlogy
 
 from nmf_zoo.distributions import RealPoissonRV, SparsePoissonRV
 from nmf_zoo.errors import InputError
-from nmf_zoo.models import MODELS, free, gamma_nmf, gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
+from nmf_zoo.models import ARD, MODELS, free, gamma_nmf, gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 
 F, N, K = 6, 5, 2
 COUNTS = np.random.default_rng(0).poisson(3.0, (F, N))
@@ -253,6 +253,9 @@ def test_other_bad_hyperparameters():
         normal_nmf(REALS, K, sigma=np.ones(N))
     with pytest.raises(InputError, match="alpha_h: got a variable outside of a model"):
         gap(COUNTS, K, alpha_h=pm.Gamma.dist(1.0, 1.0))
+    for used in ({}, {"known": np.ones((F, K)) + np.eye(F, K)}):  # nor where all components are known
+        with pm.Model(), pytest.raises(InputError, match="sigma_w: got a distribution without a name"):
+            normal_nmf(REALS, K, sigma_w=pm.Gamma.dist(1.0, 1.0), **used)
 
 
 def test_a_refused_declaration_leaves_the_model_alone():
@@ -313,3 +316,9 @@ def test_nutpie_runs_on_sparse_counts():
     quick = {"progressbar": False, "random_seed": 1, "compute_convergence_checks": False}
     idata = pm.sample(10, tune=20, chains=1, cores=1, nuts_sampler="nutpie", model=model, **quick)
     assert idata["posterior"]["W"].shape == (1, 10, F, K)
+
+
+@pytest.mark.parametrize("prior", [ARD(), ARD(shape=1.5, cells="half-normal", law="gamma")])
+def test_relevances_of_data_whose_mean_has_no_reciprocal(prior):
+    with pytest.raises(InputError, match=r"X: got data for which the prior's scale is 0; .*or give nz[.]ARD"):
+        gamma_nmf(np.full((2, 3), 5e-324), K, prior=prior)

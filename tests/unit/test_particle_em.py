@@ -11,7 +11,7 @@ import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.errors import RunFailed, UnsupportedModel
 from nmf_zoo.inference.hmm import particle_em
-from nmf_zoo.inference.hmm.particle_em import WINDOW, Window, combine, look_back
+from nmf_zoo.inference.hmm.particle_em import WINDOW, ParameterWindow, combine, look_back
 from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS
 from nmf_zoo.inference.registry import verdict
 from nmf_zoo.interfaces.cli import main
@@ -242,7 +242,7 @@ def test_verdicts():
 
 def test_windows_end_and_average():
     """A straight line: the mean of a window, and the move per iteration whatever its length."""
-    window, ends = Window(), []
+    window, ends = ParameterWindow(), []
     for iteration in range(1, 80):
         window = look_back(window, iteration, np.full((2, 2), 10.0 + iteration), np.array([0.5]))
         if window.total is None:
@@ -252,7 +252,7 @@ def test_windows_end_and_average():
                 assert window.last_mean[0] == 10 + (ends[-2] + 1 + ends[-1]) / 2
     assert ends[:3] == [10, 20, 30]
     assert np.diff(ends)[-1] > WINDOW
-    many = look_back(Window(end=1), 1, np.empty(0), np.array([2.0]))
+    many = look_back(ParameterWindow(end=1), 1, np.empty(0), np.array([2.0]))
     assert look_back(many._replace(end=2), 2, np.empty(0), np.array([2.5])).residual == pytest.approx(0.5)
 
 

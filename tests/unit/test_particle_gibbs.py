@@ -16,9 +16,9 @@ from nmf_zoo.errors import NmfZooWarning, RunFailed, UnsupportedModel
 from nmf_zoo.inference.counts.sweeps import make_side
 from nmf_zoo.inference.hmm import gibbs_chain, particle_gibbs
 from nmf_zoo.inference.hmm.chains import formulas_of
-from nmf_zoo.inference.hmm.chains.log_normal import pull_of_level
-from nmf_zoo.inference.hmm.gibbs_activations import bytes_of_room, make_room
-from nmf_zoo.inference.hmm.particle_gibbs import walk_weights
+from nmf_zoo.inference.hmm.chains.log_normal import slope_of_level
+from nmf_zoo.inference.hmm.gibbs_activations import bytes_of_workspace, make_workspace
+from nmf_zoo.inference.hmm.particle_gibbs import move_weights
 from nmf_zoo.inference.registry import verdict
 from nmf_zoo.inference.shared.factor_view import prior_cells
 from nmf_zoo.inference.shared.layout import compress, weigh
@@ -151,7 +151,7 @@ def test_trajectories_of_weights_are_the_same_from_a_grid_and_from_a_list():
     for dense in (True, False):
         side, W = make_side(structure, layout, np.ones((F, K)), dense, of_features=True), np.full((F, K), 0.7)
         weight = weigh(structure).over_samples(Ht)
-        accepted = walk_weights(side, W, Ht, priors, weight, seed_key(2))
+        accepted = move_weights(side, W, Ht, priors, weight, seed_key(2))
         assert accepted > 0.8
         moved.append(W)
     np.testing.assert_allclose(*moved, rtol=1e-9)
@@ -239,10 +239,10 @@ def test_one_sample():
         assert sample(declared).posterior["H"].shape == (2, 8, K, 1)
 
 
-def test_room():
-    room = make_room(2, 30, 20, (0, 1))
-    arrays = (room.history.h, room.history.aux, room.history.ancestors)
-    assert sum(array.nbytes for array in arrays) == bytes_of_room(2, 30, 20)
+def test_workspace():
+    workspace = make_workspace(2, 30, 20, (0, 1))
+    arrays = (workspace.history.h, workspace.history.aux, workspace.history.ancestors)
+    assert sum(array.nbytes for array in arrays) == bytes_of_workspace(2, 30, 20)
 
 
 # -- hyperparameters -----------------------------------------------------------------------------------------------
@@ -298,10 +298,10 @@ def test_the_sums_hold_all_that_the_parameters_see(name):
 
 
 @pytest.mark.parametrize("name", ["log-normal", "log-normal, stationary"])
-def test_how_levels_pull(name):
+def test_slopes_of_levels(name):
     prior = PRIORS[name]
     h, aux = paths_of(prior)
-    slope, bend = pull_of_level(prior, formulas_of(prior).sum_paths(h, aux), {})
+    slope, bend = slope_of_level(prior, formulas_of(prior).sum_paths(h, aux), {})
     shift = np.array([[0.3], [-0.2]])
     gain = prior.log_density(np.exp(aux - shift), {}) - prior.log_density(h, {}) - float(np.sum(9 * shift))
     assert gain == pytest.approx(float(np.sum((slope - 0.5 * bend * shift) * shift)), rel=1e-9)

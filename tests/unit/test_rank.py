@@ -21,7 +21,7 @@ from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed, UnsupportedMode
 from nmf_zoo.inference.counts import vb
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.reading import read
-from nmf_zoo.runtime.checkpoint import Part
+from nmf_zoo.runtime.checkpoint import RunFiles
 from nmf_zoo.runtime.engine import START
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Cells
@@ -266,7 +266,7 @@ def test_a_killed_search_goes_on_to_the_same_numbers(tmp_path, found):
     number = os.fork()
     if number == 0:
         try:
-            Part.save = _save_and_die(Part.save)
+            RunFiles.save = _save_and_die(RunFiles.save)
             select(checkpoint=tmp_path / "search")
         finally:
             os._exit(1)

@@ -18,7 +18,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.driver import FitRun, Fitted
 from nmf_zoo.runtime.stopping import BY_ON_STEP, OUT_OF_TIME
 from nmf_zoo.search import options, proposals
-from nmf_zoo.search.components import Components, likeness, merged, paired, pooled
+from nmf_zoo.search.components import SearchComponents, likeness, merged, paired, pooled
 from nmf_zoo.search.optima import Optima, Optimum, dataset_of
 from nmf_zoo.search.run import Local, _fill, replay_of
 from nmf_zoo.verbs import starts
@@ -41,7 +41,7 @@ def model(counts):
 
 def random_components(seed, K, F=7, N=9):
     rng = np.random.default_rng(seed)
-    return Components(rng.gamma(0.5, size=(F, K)), rng.gamma(0.5, size=(N, K)))
+    return SearchComponents(rng.gamma(0.5, size=(F, K)), rng.gamma(0.5, size=(N, K)))
 
 
 def product(components):
@@ -53,7 +53,7 @@ def product(components):
 
 def test_paired_undoes_a_permutation_and_scales():
     one, order = random_components(1, 6), np.random.default_rng(2).permutation(6)
-    other = Components(3.0 * one.W[:, order], one.Ht[:, order] / 7.0)
+    other = SearchComponents(3.0 * one.W[:, order], one.Ht[:, order] / 7.0)
     again = paired(one, other)
     np.testing.assert_allclose(again.W, 3.0 * one.W)
     np.testing.assert_allclose(np.diag(likeness(one, again)), 1.0)
@@ -103,7 +103,7 @@ def test_the_cheapest_pair_is_merged():
 
 
 def test_components_without_mass_are_merged_without_a_warning():
-    nothing = Components(np.zeros((4, 3)), np.zeros((5, 3)))
+    nothing = SearchComponents(np.zeros((4, 3)), np.zeros((5, 3)))
     assert np.all(product(merged(nothing, 1)) == 0.0)
 
 
@@ -151,7 +151,7 @@ def test_a_split_keeps_what_it_does_not_touch(counts):
 def test_merging_does_not_depend_on_the_unit(power):
     """Sizes whose product is beyond all numbers, or below."""
     components, unit = random_components(1, 5), 2.0**power
-    plain, scaled = merged(components, 3), merged(Components(components.W * unit, components.Ht * unit), 3)
+    plain, scaled = merged(components, 3), merged(SearchComponents(components.W * unit, components.Ht * unit), 3)
     np.testing.assert_array_equal(plain.W * unit, scaled.W)
     np.testing.assert_array_equal(plain.Ht * unit, scaled.Ht)
 
@@ -356,7 +356,9 @@ def test_known_components_stay_where_they_are_and_others_are_searched(counts):
     best = []
     for seed in range(4):
         one = random_components(seed, 5, *counts.shape)
-        best.append(proposals.point_of(structure, one.replaced(np.arange(2), Components(known, one.Ht[:, :2])), {}))
+        best.append(
+            proposals.point_of(structure, one.replaced(np.arange(2), SearchComponents(known, one.Ht[:, :2])), {})
+        )
     for number in range(len(proposals.PROPOSALS)):
         way, start = proposals.next_start(structure, best, number, seed_key(3))
         np.testing.assert_array_equal(start["W"][:, :2], known, err_msg=way)

@@ -12,7 +12,7 @@ import pytest
 
 from nmf_zoo.kernels.hmm.particles.statistics import StatisticRows
 from nmf_zoo.runtime.state_io import HEAD, MAGIC, Damaged, read_tree, write_tree
-from nmf_zoo.runtime.state_patterns import Cells, Each, Growing, Like, require
+from nmf_zoo.runtime.state_patterns import ArrayPattern, Each, Growing, Like, require
 
 
 class Pair(NamedTuple):
@@ -186,7 +186,7 @@ def test_a_length_beyond_the_file_takes_no_memory():
 
 def test_the_format_before_this_one():
     text = b"[5,[]]"
-    with pytest.raises(Damaged, match="not of the format 'nmf4'"):
+    with pytest.raises(Damaged, match="not of the format 'nmf5'"):
         read_tree(io.BytesIO(zlib.crc32(text).to_bytes(4) + len(text).to_bytes(4) + text))
 
 
@@ -286,11 +286,11 @@ def test_states_laid_out_otherwise(later, message):
         ([1, "2"], Each(int)),
         ({1: 1}, Each(int)),
         ((1,), Each(int)),
-        (np.ones((2, 3)), Cells("f", (2, 2))),
-        (np.ones((2, 3)), Cells("i", (2, 3))),
-        (np.ones((2, 3), ">f8"), Cells("f", (2, 3))),
-        (np.ones(2), Cells("f", (None, None))),
-        ([1.0, 2.0], Cells("f", (2,))),
+        (np.ones((2, 3)), ArrayPattern("f", (2, 2))),
+        (np.ones((2, 3)), ArrayPattern("i", (2, 3))),
+        (np.ones((2, 3), ">f8"), ArrayPattern("f", (2, 3))),
+        (np.ones(2), ArrayPattern("f", (None, None))),
+        ([1.0, 2.0], ArrayPattern("f", (2,))),
     ],
 )
 def test_patterns_that_do_not_fit(tree, pattern):
@@ -300,4 +300,4 @@ def test_patterns_that_do_not_fit(tree, pattern):
 
 def test_patterns_that_fit():
     require({"a": [1, 2], "b": {"x": 2.0}, "c": True}, {"a": Each(int), "b": Each(float), "c": bool}, "tree")
-    require([np.ones((5, 3)), None, 5], [Cells("f", (None, 3)), int | None, Any], "tree")
+    require([np.ones((5, 3)), None, 5], [ArrayPattern("f", (None, 3)), int | None, Any], "tree")

@@ -18,7 +18,7 @@ import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.inference.counts import online_em
 from nmf_zoo.kernels.counts import column_sweeps as clock
-from nmf_zoo.runtime.checkpoint import Part
+from nmf_zoo.runtime.checkpoint import RunFiles
 from nmf_zoo.runtime.state_io import write_tree
 from nmf_zoo.streaming.stream import OWNER, tree_of
 from tests.naive.counts.column_sweeps import running_means
@@ -497,7 +497,7 @@ def test_a_stream_of_the_format_before(tmp_path):
     path = tmp_path / "s"
     fed([X]).save(path)
     path.write_bytes(b"nmf3" + path.read_bytes()[4:])
-    with pytest.raises(nz.InputError, match=r"^path: got .*, not of the format 'nmf4', which this version writes; exp"):
+    with pytest.raises(nz.InputError, match=r"^path: got .*, not of the format 'nmf5', which this version writes; exp"):
         nz.resume_stream(path)
 
 
@@ -617,7 +617,7 @@ def test_states_of_other_streams(tmp_path, change):
 
 
 def test_a_checkpoint_s_state_is_no_stream(tmp_path):
-    part = Part(tmp_path, "0123", 0)
+    part = RunFiles(tmp_path, "0123", 0)
     part.save({"a": 1}, {})
     with pytest.raises(nz.InputError, match=r"'.*0.state', another's: of kind 'state', not 'stream'"):
         nz.resume_stream(tmp_path / "0.state")

@@ -43,6 +43,7 @@ EXTREME = {
     "exposure": ({"sigma": 1.0, "exposure": np.full((1, 4), 1e300)}, 1.0, "an exposure is 1e.300"),
     "X over its exposure": ({"sigma": 1.0, "exposure": np.full((1, 4), 1e-70)}, 1e70, "an exposure of 1e-70 is 1e.140"),
     "X": ({"sigma": 1.0}, 1e-200, "the largest X is 1e-200"),
+    "known W": ({"sigma": 1.0, "known": np.full((3, 1), 1e308)}, 1.0, "the sum of known components of W is inf"),
 }
 
 

@@ -92,8 +92,8 @@ class UnitChain(ChainDistribution, Continuous):
         towards_0 = pt.switch(before <= 0.5, in_time(alpha), 1 - in_time(alpha))
         is_down = after < before
         chance = pt.switch(is_down, towards_0, 1 - towards_0)
-        room = pt.switch(is_down, before, 1 - before)
-        log_p = pt.sum(pt.log(chance) - pt.log(room), axis=-1)
+        rest = pt.switch(is_down, before, 1 - before)
+        log_p = pt.sum(pt.log(chance) - pt.log(rest), axis=-1)
         return check_parameters(pt.switch(is_inside, log_p, -np.inf), alpha > 0, alpha < 1, msg="0 < alpha < 1")
 
 

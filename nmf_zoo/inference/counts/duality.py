@@ -4,8 +4,8 @@ With one factor V known the objective in the rows u of the other is convex: Pois
 
     P(u) = d . u - p . log u - sum_c x_c log(u . v_c + o_c)
 
-(d, p as :class:`nmf_zoo.inference.counts.newton.Pull` has them). For any theta >= 0 with s = d - sum_c theta_c v_c >= 0
-it is at least::
+(d, p as :class:`nmf_zoo.inference.counts.newton.Penalty` has them: linear, power). For any theta >= 0 with
+s = d - sum_c theta_c v_c >= 0 it is at least::
 
     D(theta) = sum_c (x_c - x_c log(x_c / theta_c)) - theta . o + sum_k (p_k - p_k log(p_k / s_k))
 
@@ -32,7 +32,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import xlogy
 
-from nmf_zoo.inference.counts.newton import Pull
+from nmf_zoo.inference.counts.newton import Penalty
 from nmf_zoo.inference.shared.factor_view import Side
 from nmf_zoo.inference.shared.layout import nonzero_cells
 from nmf_zoo.structure import Array, Dense, Factorisation, Known, Normal
@@ -40,7 +40,7 @@ from nmf_zoo.structure import Array, Dense, Factorisation, Known, Normal
 INSIDE = 1.0 - 1e-9  # of the way to where a cell with a shape above 1 has no slack left
 
 
-def poisson_gap(structure: Factorisation, which: int, u: Array, v: Array, pull: Pull) -> float:
+def poisson_gap(structure: Factorisation, which: int, u: Array, v: Array, penalty: Penalty) -> float:
     """Of u (rows, K), W (``which`` 0) or Ht (1), at the known v (cols, K)."""
     rows, cols, x = nonzero_cells(structure)
     offset = structure.background_at(rows, cols) / structure.exposure_at(rows, cols)
@@ -48,15 +48,15 @@ def poisson_gap(structure: Factorisation, which: int, u: Array, v: Array, pull: 
     mean = structure.mean_at(u if not which else v, (v if not which else u).T, rows, cols)
     mean = mean / structure.exposure_at(rows, cols)
     slopes = sp.csr_array((x / mean, (own, other)), shape=(len(u), len(v))) @ v
-    drag, power = (np.broadcast_to(part, u.shape) for part in (pull.drag, pull.power))
-    primal = np.sum(drag * u) - np.sum(xlogy(power, u)) - np.sum(xlogy(x, mean))
-    if pull.curve is not None:
-        dual = np.sum(x - xlogy(x, mean)) - np.sum(x / mean * offset) + _least(drag - slopes, pull.curve, power)
-        return float(primal + np.sum(pull.curve * u**2) / 2 - dual)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        room = np.where(slopes > 0, drag * np.where(power > 0, INSIDE, 1.0) / slopes, np.inf)
-    scale = np.minimum(room.min(axis=1), 1.0)
-    slack = drag - scale[:, None] * slopes
+    linear, power = (np.broadcast_to(part, u.shape) for part in (penalty.linear, penalty.power))
+    primal = np.sum(linear * u) - np.sum(xlogy(power, u)) - np.sum(xlogy(x, mean))
+    if penalty.curve is not None:
+        dual = np.sum(x - xlogy(x, mean)) - np.sum(x / mean * offset) + _least(linear - slopes, penalty.curve, power)
+        return float(primal + np.sum(penalty.curve * u**2) / 2 - dual)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        limits = np.where(slopes > 0, linear * np.where(power > 0, INSIDE, 1.0) / slopes, np.inf)
+    scale = np.minimum(limits.min(axis=1), 1.0)
+    slack = linear - scale[:, None] * slopes
     theta = scale[own] * x / mean
     dual = np.sum(x - xlogy(x, x / theta)) - theta @ offset
     dual += np.sum(power - xlogy(power, np.divide(power, slack, out=np.ones_like(slack), where=power > 0)))
@@ -71,7 +71,7 @@ def _least(slope: Array, curve: Array, power: Array | float = 0.0) -> float:
     return float(np.sum(slope * u + curve * u**2 / 2 - xlogy(power, u)))
 
 
-class Squares(NamedTuple):
+class SquareSums(NamedTuple):
     """Sums of a squared error's columns, of the errors e = A u - y and the data y at the cells that are seen.
 
     errors, products : e . e and e . y, (N,); sums, totals : of e and of y, (N,); cells : (N,)
@@ -108,17 +108,17 @@ def normal_gap(
     return primal + variance * float(np.sum(squares)) / 2 + float(np.sum(of_data)) + of_squares
 
 
-def _dense(structure: Factorisation, W: Array, H: Array) -> Squares:
+def _dense(structure: Factorisation, W: Array, H: Array) -> SquareSums:
     data = structure.data
     seen = np.ones(structure.shape) if data.mask is None else data.mask.astype(np.float64)
     weight = seen * structure.exposure_table()
     y = seen * (data.values - structure.background_table())
     error = weight * (W @ H) - y
     sums = [part.sum(axis=0) for part in (error**2, error * y, error, y, seen)]
-    return Squares._make([*sums, W.T @ (weight * error), W.T @ weight])
+    return SquareSums._make([*sums, W.T @ (weight * error), W.T @ weight])
 
 
-def _listed(structure: Factorisation, W: Array, H: Array) -> Squares:
+def _listed(structure: Factorisation, W: Array, H: Array) -> SquareSums:
     """Of the cells that are listed, the only ones that were observed."""
     rows, cols, x = structure.observed_cells()
     weight, background = structure.exposure_at(rows, cols), structure.background_at(rows, cols)
@@ -130,7 +130,7 @@ def _listed(structure: Factorisation, W: Array, H: Array) -> Squares:
         return np.asarray((sp.csr_array((cells, (cols, rows)), shape=structure.shape[::-1]) @ W).T)
 
     sums = [np.bincount(cols, part, N) for part in (error**2, error * y, error, y, np.ones(len(x)))]
-    return Squares._make([*sums, over(weight * error), over(weight)])
+    return SquareSums._make([*sums, over(weight * error), over(weight)])
 
 
 def has_normal_gap(structure: Factorisation) -> bool:

@@ -38,8 +38,8 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from nmf_zoo.inference.counts.duality import has_normal_gap, is_refit, normal_gap, poisson_gap
-from nmf_zoo.inference.counts.em_losses import LOSSES, Loss, NormalLoss, PoissonLoss, View, can_square
-from nmf_zoo.inference.counts.newton import Newton, Pull
+from nmf_zoo.inference.counts.em_losses import LOSSES, Loss, LossView, NormalLoss, PoissonLoss, can_square
+from nmf_zoo.inference.counts.newton import Newton, Penalty
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse, push_or_retreat
 from nmf_zoo.inference.shared.conjugate import (
     Conjugate,
@@ -177,10 +177,10 @@ def constrained(structure: Factorisation, mode: str) -> Side | None:
 def _flat_and_other(structure: Factorisation) -> list[tuple[Side, Side]]:
     """A factor without a prior beside one with a gamma or half-normal prior."""
     W, H = two_sides(structure)
-    return [(flat, other) for flat, other in ((W, H), (H, W)) if flat.is_flat and is_pulled(other)]
+    return [(flat, other) for flat, other in ((W, H), (H, W)) if flat.is_flat and has_prior(other)]
 
 
-def is_pulled(side: Side) -> bool:
+def has_prior(side: Side) -> bool:
     """Whether the factor has a prior that EM takes."""
     return side.is_gamma or side.is_half_normal
 
@@ -274,7 +274,7 @@ def _check_normal(structure: Factorisation, options: Any) -> Verdict:
     if options.precision != "float64":
         return Verdict("precision= rounds expected sources, and a normal likelihood has none: leave it out")
     for side in two_sides(structure):
-        if (is_pulled(side) and options.mode == "log") or (
+        if (has_prior(side) and options.mode == "log") or (
             side.is_gamma and np.any(side.gamma.shape.resolve({}) != 1.0)
         ):
             return Verdict(
@@ -397,9 +397,9 @@ def _descend(problem: EMProblem, steps: Newton, W: Array, Ht: Array, values: dic
         if not side.is_fixed:
             other = factors[1 - which]
             factors[which] = np.array(factors[which], order="C")
-            pull = pull_of(side, problem.options.mode, loss.zeros(which, other), values)
-            pull = pull._replace(noise=loss.noise(values))
-            at_side, log_mean = steps.improve(which, factors[which], other, pull, side.free)
+            penalty = penalty_of(side, problem.options.mode, loss.zeros(which, other), values)
+            penalty = penalty._replace(noise=loss.noise(values))
+            at_side, log_mean = steps.improve(which, factors[which], other, penalty, side.free)
             residual = max(residual, at_side)
     W, Ht = factors
     if log_mean is None or _is_far((W, Ht), before):  # nobody knows it, or the means on the way have lost digits
@@ -418,12 +418,14 @@ def _is_far(factors: tuple[Array, Array], before: tuple[Array, Array]) -> bool:
 def _step_factors(problem: EMProblem, state: EMState) -> tuple[Array, Array, float]:
     """(W, Ht, KKT residual) of EM's own update"""
     loss, values, view = problem.loss, state.values, state.view
-    W, at_W = _update(problem, 0, state.W, view.pull_W, loss.drag_W(view, state.Ht), values)
-    pull_H, drag_H = loss.for_H(W, state.Ht, values) if problem.options.inner is None else (view.pull_H, loss.drag_H(W))
-    Ht, at_H = _update(problem, 1, state.Ht, pull_H, drag_H, values)
+    W, at_W = _update(problem, 0, state.W, view.numerator_W, loss.denominator_W(view, state.Ht), values)
+    numerator_H, denominator_H = (
+        loss.for_H(W, state.Ht, values) if problem.options.inner is None else (view.numerator_H, loss.denominator_H(W))
+    )
+    Ht, at_H = _update(problem, 1, state.Ht, numerator_H, denominator_H, values)
     for _ in range(1, problem.options.inner or 1):
-        W, _unused = _update(problem, 0, W, view.pull_W, loss.drag_W(view, Ht), values)
-        Ht, _unused = _update(problem, 1, Ht, view.pull_H, loss.drag_H(W), values)
+        W, _unused = _update(problem, 0, W, view.numerator_W, loss.denominator_W(view, Ht), values)
+        Ht, _unused = _update(problem, 1, Ht, view.numerator_H, loss.denominator_H(W), values)
     return W, Ht, max(at_W, at_H)
 
 
@@ -439,7 +441,7 @@ def _update_conjugates(problem: EMProblem, W: Array, Ht: Array, values: dict[str
     if not problem.conjugates:
         return values
     pairs = zip(problem.sides, (W, Ht), strict=True)
-    moments = [moments_of(side, array, NOTHING) for side, array in pairs if is_pulled(side)]
+    moments = [moments_of(side, array, NOTHING) for side, array in pairs if has_prior(side)]
     return update_conjugates(problem.conjugates, moments, values)
 
 
@@ -450,20 +452,22 @@ def _log_priors(problem: EMProblem, W: Array, Ht: Array, values: Mapping[str, Ar
     return of_factors + log_hyperprior(problem.structure, problem.conjugates, mode, values)
 
 
-def _look(problem: EMProblem, W: Array, Ht: Array, values: dict[str, Array]) -> View:
+def _look(problem: EMProblem, W: Array, Ht: Array, values: dict[str, Array]) -> LossView:
     """What the data say at new factors; a free sigma moves to its best value there."""
     return problem.loss.look(W, Ht, values, both=problem.options.inner is not None)
 
 
-def _update(problem: EMProblem, which: int, old: Array, pull: Array, drag: Array, values) -> tuple[Array, float]:
+def _update(
+    problem: EMProblem, which: int, old: Array, numerator: Array, denominator: Array, values
+) -> tuple[Array, float]:
     """(the factor's new value, how far from stationary the old one was)"""
     side = problem.sides[which]
     if side.is_fixed:
         return old, 0.0
     if side == problem.constrained:
-        new = peak_on_simplex(old, pull, drag)
+        new = peak_on_simplex(old, numerator, denominator)
         return new, stationarity(old, new)
-    return update(side, problem.options.mode, old, pull, drag, values, problem.workers)
+    return update(side, problem.options.mode, old, numerator, denominator, values, problem.workers)
 
 
 def finish(problem: EMProblem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -497,26 +501,26 @@ def _gap(problem: EMProblem, state: EMState) -> dict[str, Any]:
         return {"duality_gap": np.float64(normal_gap(structure, state.Ht.T, terms.rate.T, state.values, curve))}
     which = int(sides[0].is_fixed)
     u, v = (state.W, state.Ht)[:: -1 if which else 1]
-    drag = loss.weights.over_features(v) if which else loss.weights.over_samples(v)
-    pull = pull_of(sides[which], problem.options.mode, drag, state.values)
-    return {"duality_gap": np.float64(poisson_gap(structure, which, u, v, pull))}
+    linear = loss.weights.over_features(v) if which else loss.weights.over_samples(v)
+    penalty = penalty_of(sides[which], problem.options.mode, linear, state.values)
+    return {"duality_gap": np.float64(poisson_gap(structure, which, u, v, penalty))}
 
 
 # -- priors ----------------------------------------------------------------------------------------------------------
 
 
-def pull_of(side: Side, mode: str, drag: Array, values: Mapping[str, Array]) -> Pull:
+def penalty_of(side: Side, mode: str, linear: Array, values: Mapping[str, Array]) -> Penalty:
     """The terms of a factor's objective that have no data: what the zeros and the prior say.
 
     Of its free columns: see `side.free`.
     """
-    drag = drag[:, side.free]
-    if not is_pulled(side):
-        return Pull(np.ascontiguousarray(drag), np.zeros((1, drag.shape[1])))
+    linear = linear[:, side.free]
+    if not has_prior(side):
+        return Penalty(np.ascontiguousarray(linear), np.zeros((1, linear.shape[1])))
     terms = side.terms(mode, values)
-    power, linear, curve = np.broadcast_arrays(terms.power, drag + terms.rate, terms.curve, subok=False)
+    power, linear, curve = np.broadcast_arrays(terms.power, linear + terms.rate, terms.curve, subok=False)
     of_squares = np.ascontiguousarray(curve) if side.is_half_normal else None
-    return Pull(np.ascontiguousarray(linear), np.ascontiguousarray(power), curve=of_squares)
+    return Penalty(np.ascontiguousarray(linear), np.ascontiguousarray(power), curve=of_squares)
 
 
 def update_rates(sides: tuple[Side, Side], W: Array, Ht: Array, values: dict[str, Array]) -> dict[str, Array]:

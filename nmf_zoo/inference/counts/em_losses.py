@@ -1,13 +1,14 @@
 """What the data say at given factors, for EM: one class per likelihood, with the same four methods.
 
-``look`` gives the log-likelihood and the pull on W (and on H where sources are frozen), ``for_H`` the pull and drag on
-H at a new W, ``drag_W`` and ``drag_H`` the rest: the pulls and drags of :mod:`nmf_zoo.inference.shared.multiplicative`.
+``look`` gives the log-likelihood and the numerator of W's update (and of H's where sources are frozen), ``for_H`` both
+parts of H's at a new W, ``denominator_W`` and ``denominator_H`` the rest: numerators and denominators as
+:mod:`nmf_zoo.inference.shared.multiplicative` has them.
 
 Squared error under a normal likelihood, for multiplicative updates (Lee and Seung; Paisley eq. 1).
 
 With y = x - background, e the exposure and M the mask, split y = y+ - y-::
 
-    pull_W = W o ((M e y+) H^T),    drag_W = (M e^2 (W H)) H^T + (M e y-) H^T,    W = pull_W / drag_W
+    W = numerator / denominator,    numerator = W o ((M e y+) H^T),    denominator = (M e^2 (W H)) H^T + (M e y-) H^T
 
 and alike for H; both are divided by sigma^2, so that prior and noise are on one scale. The mean is built in blocks of
 columns, and for sparse data, all of whose other cells are 0, not at all: Gram matrices hold all there is to know.
@@ -32,13 +33,16 @@ NOISE_FLOOR = 1e-10  # of a free sigma, relative to the data: a perfect fit woul
 LEAST_WEIGHT = 1e-12  # of a row, relative to the largest: rows without observed cells can be divided by
 
 
-class View(NamedTuple):
-    """log_likelihood; pull_W (F, K); pull_H (N, K) or None; drag_W (F, K) where it depends on W, else None."""
+class LossView(NamedTuple):
+    """The log-likelihood and parts of the updates: of W (F, K), of H (N, K) or None.
+
+    ``denominator_W`` is there where it depends on W, else None.
+    """
 
     log_likelihood: float
-    pull_W: Array
-    pull_H: Any = None
-    drag_W: Any = None
+    numerator_W: Array
+    numerator_H: Any = None
+    denominator_W: Any = None
 
 
 class PoissonLoss:
@@ -49,21 +53,21 @@ class PoissonLoss:
         self.constant = likelihood_constant(structure)
         self.structure = structure
 
-    def look(self, W: Array, Ht: Array, values: dict[str, Array], both: bool) -> View:
+    def look(self, W: Array, Ht: Array, values: dict[str, Array], both: bool) -> LossView:
         statistics = self.sources.gather(W, Ht, "WH" if both else "W")
-        return View(self.log_likelihood(statistics.log_mean, W, Ht), statistics.of_W, statistics.of_H)
+        return LossView(self.log_likelihood(statistics.log_mean, W, Ht), statistics.of_W, statistics.of_H)
 
     def log_likelihood(self, log_mean: float, W: Array, Ht: Array) -> float:
         """log p(X | W, H) from sum x log mean."""
         return log_mean - self.weights.total(W, Ht) + self.constant
 
     def for_H(self, W: Array, Ht: Array, values: dict[str, Array]) -> tuple[Array, Array]:
-        return self.sources.gather(W, Ht, "H").of_H, self.drag_H(W)
+        return self.sources.gather(W, Ht, "H").of_H, self.denominator_H(W)
 
-    def drag_W(self, view: View, Ht: Array) -> Array:
+    def denominator_W(self, view: LossView, Ht: Array) -> Array:
         return self.weights.over_samples(Ht)
 
-    def drag_H(self, W: Array) -> Array:
+    def denominator_H(self, W: Array) -> Array:
         return self.weights.over_features(W)
 
     def newton(self, structure: Factorisation, workers: Workers, is_refit: bool) -> Newton | None:
@@ -71,7 +75,7 @@ class PoissonLoss:
         return newton(structure, workers, self.sources, is_refit)
 
     def zeros(self, which: int, other: Array) -> Array:
-        """What cells without counts, and the parts of the others' means, say of W (``which`` 0) or Ht: a drag."""
+        """What cells without counts, and the parts of the others' means, say of W (``which`` 0) or Ht, linear in it."""
         return self.weights.over_features(other) if which else self.weights.over_samples(other)
 
     def noise(self, values: Mapping[str, Array]) -> float:
@@ -91,25 +95,25 @@ class NormalLoss:
         x = structure.data.observed_values
         self.least_sigma = max(NOISE_FLOOR * float(np.sqrt(np.mean(np.square(x)))), 1e-150) if x.size else 1.0
 
-    def look(self, W: Array, Ht: Array, values: dict[str, Array], both: bool) -> View:
-        pull, drag, error = self.squares.for_W(W, Ht)
+    def look(self, W: Array, Ht: Array, values: dict[str, Array], both: bool) -> LossView:
+        numerator, denominator, error = self.squares.for_W(W, Ht)
         size = max(self.squares.size, 1)
         if isinstance(self.sigma, Unknown):
             values[self.sigma.name] = np.array(max(np.sqrt(error / size), self.least_sigma)).reshape(
                 self.sigma.variable_shape
             )
-        variance = self._variance(values)
+        variance = self.noise(values)
         log_likelihood = -0.5 * (error / variance + self.squares.size * np.log(2.0 * np.pi * variance))
-        return View(float(log_likelihood), W * pull / variance, None, drag / variance)
+        return LossView(float(log_likelihood), W * numerator / variance, None, denominator / variance)
 
     def for_H(self, W: Array, Ht: Array, values: dict[str, Array]) -> tuple[Array, Array]:
-        pull, drag = self.squares.for_H(W, Ht)
-        return Ht * pull / self._variance(values), drag / self._variance(values)
+        numerator, denominator = self.squares.for_H(W, Ht)
+        return Ht * numerator / self.noise(values), denominator / self.noise(values)
 
-    def drag_W(self, view: View, Ht: Array) -> Array:
-        return view.drag_W
+    def denominator_W(self, view: LossView, Ht: Array) -> Array:
+        return view.denominator_W
 
-    def drag_H(self, W: Array) -> Array:
+    def denominator_H(self, W: Array) -> Array:
         raise NotImplementedError("squared error has no sources to freeze")
 
     def newton(self, structure: Factorisation, workers: Workers, is_refit: bool) -> Newton | None:
@@ -120,15 +124,11 @@ class NormalLoss:
         """Nothing apart from the squares."""
         return np.zeros((1, other.shape[1]))
 
-    def noise(self, values: Mapping[str, Array]) -> float:
-        """The variance."""
-        return self._variance(values)
-
     def at_data(self, values: Mapping[str, Array]) -> float:
         """The log-likelihood if the mean were X itself."""
-        return float(-0.5 * self.squares.size * np.log(2.0 * np.pi * self._variance(values)))
+        return float(-0.5 * self.squares.size * np.log(2.0 * np.pi * self.noise(values)))
 
-    def _variance(self, values: Mapping[str, Array]) -> float:
+    def noise(self, values: Mapping[str, Array]) -> float:
         return float(np.square(self.sigma.resolve(values)).reshape(()))
 
 
@@ -152,17 +152,17 @@ class CompleteSparse:
         self.size, self.norm = data.shape[0] * data.shape[1], float(data.values @ data.values)
 
     def for_W(self, W: Array, Ht: Array) -> tuple[Array, Array, float]:
-        """(pull / W, drag, squared error)"""
-        pull, gram = self.X @ Ht, Ht.T @ Ht
-        error = self.norm - 2.0 * float(np.sum(W * pull)) + float(np.sum((W.T @ W) * gram))
-        return pull, W @ gram, max(error, 0.0)
+        """(numerator / W, denominator, squared error)"""
+        numerator, gram = self.X @ Ht, Ht.T @ Ht
+        error = self.norm - 2.0 * float(np.sum(W * numerator)) + float(np.sum((W.T @ W) * gram))
+        return numerator, W @ gram, max(error, 0.0)
 
     def for_H(self, W: Array, Ht: Array) -> tuple[Array, Array]:
-        """(pull / H, drag)"""
+        """(numerator / H, denominator)"""
         return self.XT @ W, Ht @ (W.T @ W)
 
-    def pulls(self, which: int, factor: Array, other: Array) -> tuple[Array, Array]:
-        """(pull / factor, drag) of W (``which`` 0) or Ht (1)."""
+    def ratio_parts(self, which: int, factor: Array, other: Array) -> tuple[Array, Array]:
+        """(numerator / factor, denominator) of W (``which`` 0) or Ht (1)."""
         return (self.XT if which else self.X) @ other, factor @ (other.T @ other)
 
     def weights(self, which: int) -> None:
@@ -179,39 +179,39 @@ class DenseMatrix:
         self.exposure = None if likelihood.exposure is None else structure.exposure_table()
         self.weight = None if self.exposure is None and data.mask is None else seen * _square(self.exposure, data.shape)
         self.y, self.seen = y, data.mask
-        self.pulled = _scale(np.maximum(y, 0.0) if y.min(initial=0.0) < 0 else y, self.exposure)
-        self.pushed = _scale(np.maximum(-y, 0.0), self.exposure) if y.min(initial=0.0) < 0 else None
+        self.positive = _scale(np.maximum(y, 0.0) if y.min(initial=0.0) < 0 else y, self.exposure)
+        self.negative = _scale(np.maximum(-y, 0.0), self.exposure) if y.min(initial=0.0) < 0 else None
         self.size = y.size if data.mask is None else int(data.mask.sum())
         self.width = max(16, BLOCK_CELLS // max(1, y.shape[0]))
 
     def for_W(self, W: Array, Ht: Array) -> tuple[Array, Array, float]:
-        """(pull / W, drag, squared error)"""
-        drag = W @ (Ht.T @ Ht) if self.weight is None else np.zeros_like(W)
+        """(numerator / W, denominator, squared error)"""
+        denominator = W @ (Ht.T @ Ht) if self.weight is None else np.zeros_like(W)
         error = 0.0
         for block, mean in self._blocks(W, Ht):
             if self.weight is not None:
-                drag += (self.weight[:, block] * mean) @ Ht[block]
+                denominator += (self.weight[:, block] * mean) @ Ht[block]
             rest = self.y[:, block] - _scale(mean, self.exposure, block)
             error += float(np.sum(np.square(rest), where=True if self.seen is None else self.seen[:, block]))
-        return self.pulled @ Ht, drag if self.pushed is None else drag + self.pushed @ Ht, error
+        return self.positive @ Ht, denominator if self.negative is None else denominator + self.negative @ Ht, error
 
     def for_H(self, W: Array, Ht: Array) -> tuple[Array, Array]:
-        """(pull / H, drag)"""
-        drag = Ht @ (W.T @ W) if self.weight is None else np.empty_like(Ht)
+        """(numerator / H, denominator)"""
+        denominator = Ht @ (W.T @ W) if self.weight is None else np.empty_like(Ht)
         if self.weight is not None:
             for block, mean in self._blocks(W, Ht):
-                drag[block] = (self.weight[:, block] * mean).T @ W
-        return self.pulled.T @ W, drag if self.pushed is None else drag + self.pushed.T @ W
+                denominator[block] = (self.weight[:, block] * mean).T @ W
+        return self.positive.T @ W, denominator if self.negative is None else denominator + self.negative.T @ W
 
-    def pulls(self, which: int, factor: Array, other: Array) -> tuple[Array, Array]:
-        """(pull / factor, drag) of W (``which`` 0) or Ht (1)."""
+    def ratio_parts(self, which: int, factor: Array, other: Array) -> tuple[Array, Array]:
+        """(numerator / factor, denominator) of W (``which`` 0) or Ht (1)."""
         if which:
             return self.for_H(other, factor)
-        drag = factor @ (other.T @ other) if self.weight is None else np.zeros_like(factor)
+        denominator = factor @ (other.T @ other) if self.weight is None else np.zeros_like(factor)
         if self.weight is not None:
             for block, mean in self._blocks(factor, other):
-                drag += (self.weight[:, block] * mean) @ other[block]
-        return self.pulled @ other, drag if self.pushed is None else drag + self.pushed @ other
+                denominator += (self.weight[:, block] * mean) @ other[block]
+        return self.positive @ other, denominator if self.negative is None else denominator + self.negative @ other
 
     def weights(self, which: int) -> CellWeights | None:
         """Of the cells, W's features (``which`` 0) or H's samples in the rows; None where all weigh one."""
@@ -234,8 +234,8 @@ class ListedCells:
         self.rows, self.cols, self.shape, self.size = data.rows, data.cols, data.shape, len(data.rows)
         self.exposure = structure.exposure_at(data.rows, data.cols)
         self.y = data.values - structure.background_at(data.rows, data.cols)
-        self.pulled = self._matrix(self.exposure * np.maximum(self.y, 0.0))
-        self.pushed = self._matrix(self.exposure * np.maximum(-self.y, 0.0))
+        self.positive = self._matrix(self.exposure * np.maximum(self.y, 0.0))
+        self.negative = self._matrix(self.exposure * np.maximum(-self.y, 0.0))
 
     def _matrix(self, values: Array) -> sp.csr_array:
         return sp.csr_array((values, (self.rows, self.cols)), shape=self.shape)
@@ -246,15 +246,15 @@ class ListedCells:
         return self.exposure * mean
 
     def for_W(self, W: Array, Ht: Array) -> tuple[Array, Array, float]:
-        """(pull / W, drag, squared error)"""
+        """(numerator / W, denominator, squared error)"""
         mean = self._mean(W, Ht)
-        drag = (self._matrix(self.exposure * mean) + self.pushed) @ Ht
-        return self.pulled @ Ht, drag, float(np.sum(np.square(self.y - mean)))
+        denominator = (self._matrix(self.exposure * mean) + self.negative) @ Ht
+        return self.positive @ Ht, denominator, float(np.sum(np.square(self.y - mean)))
 
     def for_H(self, W: Array, Ht: Array) -> tuple[Array, Array]:
-        """(pull / H, drag)"""
-        drag = (self._matrix(self.exposure * self._mean(W, Ht)) + self.pushed).T @ W
-        return self.pulled.T @ W, drag
+        """(numerator / H, denominator)"""
+        denominator = (self._matrix(self.exposure * self._mean(W, Ht)) + self.negative).T @ W
+        return self.positive.T @ W, denominator
 
 
 def squares(structure: Factorisation) -> CompleteSparse | DenseMatrix | ListedCells:

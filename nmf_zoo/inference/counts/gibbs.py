@@ -40,9 +40,9 @@ from nmf_zoo.inference.counts.sweeps import (
     has_masses,
     is_small,
     make_kept,
-    make_room,
     make_sweeps,
     make_tuning,
+    make_workspace,
     trajectories_pay,
     with_priors,
 )
@@ -66,13 +66,13 @@ from nmf_zoo.kernels.counts.sweeps import (
     SOURCES,
     TRAJECTORIES,
     WEIGHTS,
-    Factors,
-    Sweeps,
+    CountFactors,
+    CountSweeps,
     apply_scales,
     keep,
-    pull_of_components,
     run_hmc,
     run_sweeps,
+    set_rates_of_components,
 )
 from nmf_zoo.kernels.hmc.adaptation import Kept, Tuning, begin_sweep, end_sweep
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
@@ -188,10 +188,10 @@ class GibbsProblem:
     log_joint: LogJoint
     priors: PriorCells | None
     checked: tuple[Array, Array]
-    sweeps: Sweeps | None
+    sweeps: CountSweeps | None
 
     @property
-    def compiled(self) -> Sweeps | None:
+    def compiled(self) -> CountSweeps | None:
         """What sweeps need to follow each other without Python; None where they can't."""
         return None if self.priors is None else self.sweeps
 
@@ -295,17 +295,17 @@ def _sweep(problem: GibbsProblem, state: GibbsState, key: np.uint64, is_tuning: 
         sweeps = with_priors(sweeps, prior_cells(problem.structure, state.values))
     lengths = float(tuning.W.length[0]), float(tuning.H.length[0])
     factors = _factors(state)
-    room = make_room(sweeps, factors)
-    of_W, of_H = run_hmc(sweeps, factors, tuning, room, what, child(key, TRAJECTORIES))
+    workspace = make_workspace(sweeps, factors)
+    of_W, of_H = run_hmc(sweeps, factors, tuning, workspace, what, child(key, TRAJECTORIES))
     if what.moves and sweeps.plan.draws_W and sweeps.plan.draws_H:
         scale_move = move_along_orbit(problem.options.moves, state, sweeps.priors, child(key, ORBIT))
-    end_sweep(tuning, sweeps.sides, room.sides, is_tuning)
+    end_sweep(tuning, sweeps.sides, workspace.sides, is_tuning)
     _draw_unknowns(problem, state, child(key, TRAJECTORIES, HYPERPARAMETERS))
     return state, TrajectoryInfo(scale_move, of_W, of_H, *lengths)
 
 
-def _factors(state: GibbsState) -> Factors:
-    return Factors(state.W, state.Ht, state.of_features, state.of_samples)
+def _factors(state: GibbsState) -> CountFactors:
+    return CountFactors(state.W, state.Ht, state.of_features, state.of_samples)
 
 
 def _draw_by_sources(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> float:
@@ -369,7 +369,7 @@ def draw(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[dict
     if problem.compiled is not None:
         sweeps = problem.compiled
         kept = make_kept(problem.structure, sweeps.followed, 1)
-        keep(sweeps, factors, make_room(sweeps, factors), kept, 0)
+        keep(sweeps, factors, make_workspace(sweeps, factors), kept, 0)
         values, stats = _collect(problem, kept, [key])
         return {name: value[0] for name, value in values.items()}, {name: stats[name][0] for name in ("lp", "mean")}
     values = as_variables(problem.structure, state.W, state.Ht) | state.values
@@ -393,8 +393,8 @@ def run(
     if sweeps is None:
         return None
     kept = make_kept(problem.structure, sweeps.followed, block.kept)
-    steps, room = child(key, STEPS), make_room(sweeps, factors)
-    check_allocation(run_sweeps(sweeps, factors, state.tuning, room, kept, tuple(block), steps))
+    steps, workspace = child(key, STEPS), make_workspace(sweeps, factors)
+    check_allocation(run_sweeps(sweeps, factors, state.tuning, workspace, kept, tuple(block), steps))
     keys = [child(key, DRAW, sweep) for sweep in range(block.first, block.stop) if block.keeps(sweep)]
     return state, *(_collect(problem, kept, keys) if keys else ({}, {}))
 
@@ -519,8 +519,8 @@ def move_along_orbit(
     if "scale" in moves:
         scale = np.empty(W.shape[1])
         a, b = np.empty_like(scale), np.empty_like(scale)
-        pull_of_components(a, priors.rate_w, W)
-        pull_of_components(b, priors.rate_h, Ht)
+        set_rates_of_components(a, priors.rate_w, W)
+        set_rates_of_components(b, priors.rate_h, Ht)
         draw_scales(scale, priors.tilt, a, b, child(key, SCALES))
         scale_move = apply_scales(W, Ht, scale)
     if "shear" in moves and W.shape[1] > 1:

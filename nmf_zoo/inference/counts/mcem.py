@@ -36,7 +36,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed
-from nmf_zoo.inference.counts.mcem_expectations import ExactLikelihood, Expectations, GivenW, Jointly, Wanted
+from nmf_zoo.inference.counts.mcem_expectations import (
+    ExactLikelihood,
+    GivenW,
+    Jointly,
+    MCEMExpectations,
+    WantedExpectations,
+)
 from nmf_zoo.inference.counts.mcem_updates import (
     SHAPE_RANGE,
     best_shapes,
@@ -125,7 +131,7 @@ class MCEMState(NamedTuple):
     Ht_mean: Array
     norms: Growing
     errors: Growing
-    window: Window
+    window: ObjectiveWindow
 
 
 class MCEMInfo(NamedTuple):
@@ -240,7 +246,7 @@ def prepare(structure: Factorisation, options: MCEM, workers: Workers) -> MCEMPr
         message = "one free value per cell runs away to maximum likelihood; tie it over features or samples"
         warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=6)  # the caller of fit()
     complete, averages = complete_set(structure, options), options.rao_blackwell
-    wanted = Wanted(
+    wanted = WantedExpectations(
         options.sweeps,
         options.burn_in,
         expects=averages or complete == "H",
@@ -285,7 +291,7 @@ def init(problem: MCEMProblem, key: np.uint64, start: Mapping[str, Array]) -> MC
         if not structure.W.is_fixed and not set(structure.W.shapes) & set(start):
             side = two_sides(structure)[0]
             W = side.with_free(W, _share_mean(problem, Ht, key)[:, side.free])
-    return MCEMState(W, Ht, values, {}, Ht.copy(), np.empty((0, W.shape[1])), np.empty(0), Window())
+    return MCEMState(W, Ht, values, {}, Ht.copy(), np.empty((0, W.shape[1])), np.empty(0), ObjectiveWindow())
 
 
 def _share_mean(problem: MCEMProblem, Ht: Array, key: np.uint64) -> Array:
@@ -333,7 +339,7 @@ def _mix(old: Mapping[str, Array], new: Mapping[str, Array], weight: float) -> d
 
 
 def _maximise(
-    problem: MCEMProblem, found: Expectations, averaged: dict[str, Array], state: MCEMState
+    problem: MCEMProblem, found: MCEMExpectations, averaged: dict[str, Array], state: MCEMState
 ) -> tuple[Array, dict[str, Array]]:
     """The M-step: free hyperparameters, then W."""
     structure, values = problem.structure, state.values
@@ -403,7 +409,7 @@ def _report(problem: MCEMProblem, state: MCEMState, free: Mapping[str, Array]) -
 WINDOW = 20  # iterations that the residual looks back on at first
 
 
-class Window(NamedTuple):
+class ObjectiveWindow(NamedTuple):
     """What is maximised, summed over the iterations of this window, and its mean over the last one.
 
     time : sum of the weights of all iterations so far; times, last_middle : its sum over this window, its mean over
@@ -426,7 +432,7 @@ def _parameters(problem: Any, W: Array, values: Mapping[str, Array]) -> Array:
     return np.concatenate([W.ravel() if problem.complete else np.empty(0), *free])
 
 
-def look_back(problem: Any, state: Any, W: Array, values: Mapping[str, Array], weight: float) -> Window:
+def look_back(problem: Any, state: Any, W: Array, values: Mapping[str, Array], weight: float) -> ObjectiveWindow:
     """This iteration added to the window; at its end the move since the last one becomes the residual."""
     now, window, iteration = _parameters(problem, W, values), state.window, len(state.norms) + 1
     time = window.time + weight
@@ -440,7 +446,7 @@ def look_back(problem: Any, state: Any, W: Array, values: Mapping[str, Array], w
         moves = np.abs(mean - window.last_mean) / (middle - window.last_middle)
         residual = float(max(moves[:in_w].sum() / max(mean[:in_w].sum(), TINY), moves[in_w:].max(initial=0.0)))
     end = iteration + max(WINDOW, iteration // 4)
-    return Window(None, 0.0, 0, time, end, mean, middle, residual)
+    return ObjectiveWindow(None, 0.0, 0, time, end, mean, middle, residual)
 
 
 def solution(problem: Any, state: Any) -> tuple[Array, dict[str, Array]]:

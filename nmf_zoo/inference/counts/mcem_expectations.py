@@ -28,7 +28,7 @@ from nmf_zoo.inference.marginal.exact import activation_prior, estimate, log_lik
 from nmf_zoo.inference.shared.factor_view import prior_cells
 from nmf_zoo.inference.shared.joint import LogJoint
 from nmf_zoo.inference.shared.layout import Layout, compress, turn, weigh
-from nmf_zoo.kernels.counts.mcem_sweeps import Chains, make_plan, make_room, run_chains
+from nmf_zoo.kernels.counts.mcem_sweeps import Chains, make_plan, make_workspace, run_chains
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.memory import require_memory
 from nmf_zoo.runtime.engine import STEPS
@@ -36,7 +36,7 @@ from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, Known
 
 
-class Wanted(NamedTuple):
+class WantedExpectations(NamedTuple):
     """What to gather: sweeps, the first of which are discarded; expected sources; moments given C; E[log h]; counts."""
 
     sweeps: int
@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
     reached: bool = False
 
 
-class Expectations(NamedTuple):
+class MCEMExpectations(NamedTuple):
     """Where the chains are now, the statistics by name, and what the objective is made of.
 
     objective : -log p(X | W), estimated, or the mean of -log p(X, W, H); error : of it, its standard deviation
@@ -64,7 +64,7 @@ class Expectations(NamedTuple):
 class GivenW:
     """Chains of the activations, one per sample."""
 
-    def __init__(self, structure: Factorisation, workers: Workers, wanted: Wanted):
+    def __init__(self, structure: Factorisation, workers: Workers, wanted: WantedExpectations):
         layout, self.weights = compress(structure), weigh(structure)
         self.structure, self.workers, self.wanted = structure, workers, wanted
         self.log_joint = LogJoint(structure, layout, self.weights, workers)
@@ -77,7 +77,9 @@ class GivenW:
         require_memory(structure.likelihood.name, got, tables, do)
         self.plan = make_plan(self.layout, rank, *wanted[:4])
 
-    def __call__(self, W: Array, Ht: Array, values: Mapping[str, Array], centre: Array, key: np.uint64) -> Expectations:
+    def __call__(
+        self, W: Array, Ht: Array, values: Mapping[str, Array], centre: Array, key: np.uint64
+    ) -> MCEMExpectations:
         """Run the chains at W from Ht on; ``Ht`` is overwritten."""
         chains = self._chains(W, Ht, values, centre)
         sources = np.zeros_like(W)
@@ -97,13 +99,17 @@ class GivenW:
         if self.wanted.reached:
             statistics["reached"] = reached / kept
         error = float(np.sqrt(np.sum(chains.density[:, 1]))) if kept > 1 else np.nan  # one sweep doesn't tell
-        return Expectations(W, Ht, statistics, -self._log_likelihood(W, chains), error)
+        return MCEMExpectations(W, Ht, statistics, -self._log_likelihood(W, chains), error)
 
     def _run(self, chunk: int, W: Array, chains: Chains, key: np.uint64) -> tuple[int, Array, Array]:
         sources, reached = np.zeros_like(W), np.zeros((W.shape[1], self.most + 1))
         samples = int(self.layout.chunks[chunk]), int(self.layout.chunks[chunk + 1])
-        room_and_key = make_room(self.layout, W.shape[1]), key
-        return run_chains(self.layout, W, chains, self.plan, samples, sources, reached, room_and_key), sources, reached
+        workspace_and_key = make_workspace(self.layout, W.shape[1]), key
+        return (
+            run_chains(self.layout, W, chains, self.plan, samples, sources, reached, workspace_and_key),
+            sources,
+            reached,
+        )
 
     def _chains(self, W: Array, Ht: Array, values: Mapping[str, Array], centre: Array) -> Chains:
         priors = prior_cells(self.structure, values)
@@ -130,8 +136,12 @@ def estimate_log_likelihood(
     """
     priors = prior_cells(structure, values)
     Ht = np.ascontiguousarray(priors.shape_h / priors.rate_h)
-    centre = GivenW(structure, workers, Wanted(sweeps, sweeps // 2))(W, Ht, values, Ht.copy(), child(key, 0))
-    found = GivenW(structure, workers, Wanted(sweeps, 0))(W, Ht, values, centre.statistics["H"], child(key, 1))
+    centre = GivenW(structure, workers, WantedExpectations(sweeps, sweeps // 2))(
+        W, Ht, values, Ht.copy(), child(key, 0)
+    )
+    found = GivenW(structure, workers, WantedExpectations(sweeps, 0))(
+        W, Ht, values, centre.statistics["H"], child(key, 1)
+    )
     return -found.objective, found.error
 
 
@@ -150,13 +160,15 @@ class ExactLikelihood:
 class Jointly:
     """One chain of W, H and C, whatever of the two factors has a prior."""
 
-    def __init__(self, structure: Factorisation, workers: Workers, wanted: Wanted):
+    def __init__(self, structure: Factorisation, workers: Workers, wanted: WantedExpectations):
         self.structure, self.wanted = structure, wanted
         known = _with_known(structure, {name: np.ones(u.variable_shape) for name, u in structure.unknowns.items()})
         options = gibbs.Gibbs(moves=("scale",), trajectories="never")  # after a shear C is out of date
         self.problem: Any = gibbs.prepare(known, options, workers)
 
-    def __call__(self, W: Array, Ht: Array, values: Mapping[str, Array], centre: Array, key: np.uint64) -> Expectations:
+    def __call__(
+        self, W: Array, Ht: Array, values: Mapping[str, Array], centre: Array, key: np.uint64
+    ) -> MCEMExpectations:
         """Run the chain from (W, Ht) on; both are overwritten."""
         known = _with_known(self.structure, values)
         problem = replace(self.problem, structure=known, priors=prior_cells(known, {}))
@@ -172,7 +184,7 @@ class Jointly:
                 log_joints.append(log_joint(state.W, state.Ht, {}))
         statistics = {name: total / len(log_joints) for name, total in sums.items()}
         error = float(np.std(log_joints) / np.sqrt(len(log_joints)))
-        return Expectations(state.W, state.Ht, statistics, -float(np.mean(log_joints)), error)
+        return MCEMExpectations(state.W, state.Ht, statistics, -float(np.mean(log_joints)), error)
 
     def _moments(self, problem: Any, state: gibbs.GibbsState) -> dict[str, Array]:
         """Means of the factors and of their logarithms, given C and each other where that is wanted."""

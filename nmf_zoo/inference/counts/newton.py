@@ -29,13 +29,13 @@ OFF = 1e-50  # of a component's size, relative to the largest: there is nothing 
 NOTHING = np.empty((0, 0))
 
 
-class Pull(NamedTuple):
-    """What the zeros and the prior say of a factor: drag . w - power . log w + curve . w^2 / 2, (rows or 1, K) each.
+class Penalty(NamedTuple):
+    """What the zeros and the prior say of a factor: linear . w - power . log w + curve . w^2 / 2, (rows or 1, K) each.
 
     ``noise`` : what the rest of the objective is divided by, a variance; ``curve`` : None for zeros
     """
 
-    drag: Array
+    linear: Array
     power: Array
     noise: float = 1.0
     curve: Array | None = None
@@ -45,10 +45,10 @@ class Pull(NamedTuple):
         """(power, curve), both as arrays."""
         return self.power, np.zeros((1, self.power.shape[1])) if self.curve is None else self.curve
 
-    def of(self, part: Callable[[Array], Array]) -> Pull:
+    def of(self, part: Callable[[Array], Array]) -> Penalty:
         """Each array through ``part``."""
         curve = None if self.curve is None else part(self.curve)
-        return self._replace(drag=part(self.drag), power=part(self.power), curve=curve)
+        return self._replace(linear=part(self.linear), power=part(self.power), curve=curve)
 
 
 class CellWeights(NamedTuple):
@@ -62,7 +62,7 @@ class CellWeights(NamedTuple):
 class Squares(Protocol):
     """Squared error: see :mod:`nmf_zoo.inference.counts.em_losses`."""
 
-    def pulls(self, which: int, factor: Array, other: Array) -> tuple[Array, Array]: ...
+    def ratio_parts(self, which: int, factor: Array, other: Array) -> tuple[Array, Array]: ...
 
     def weights(self, which: int) -> CellWeights | None: ...
 
@@ -75,18 +75,18 @@ class CoordinateDescent:
         self.layouts, self.workers = layout.sides(layout, turned), workers
 
     def improve(
-        self, which: int, factor: Array, other: Array, pull: Pull, free: slice = slice(None)
+        self, which: int, factor: Array, other: Array, penalty: Penalty, free: slice = slice(None)
     ) -> tuple[float, float]:
-        """Move the ``free`` columns of W (``which`` 0) or Ht (1), in place; ``pull`` is on them.
+        """Move the ``free`` columns of W (``which`` 0) or Ht (1), in place; ``penalty`` is on them.
 
         Returns (KKT residual, sum x log mean at the new factors).
         """
         layout, largest = self.layouts[which], _largest(factor)
-        if len(pull.drag[0]) < factor.shape[1]:
-            pull = pull.of(lambda array: _beside_zeros(array, factor.shape[1], free))
-        drag, prior = pull.drag, pull.prior
+        if len(penalty.linear[0]) < factor.shape[1]:
+            penalty = penalty.of(lambda array: _beside_zeros(array, factor.shape[1], free))
+        linear, prior = penalty.linear, penalty.prior
         chunks = self.workers.map(
-            lambda chunk: descend(layout, factor, other, drag, prior, largest, chunk), range(layout.n_chunks)
+            lambda chunk: descend(layout, factor, other, linear, prior, largest, chunk), range(layout.n_chunks)
         )
         return max(residual for _, residual in chunks), sum(log_mean for log_mean, _ in chunks)
 
@@ -113,16 +113,16 @@ class ActiveSets:
         self.workers = workers
 
     def improve(
-        self, which: int, factor: Array, other: Array, pull: Pull, free: slice = slice(None)
+        self, which: int, factor: Array, other: Array, penalty: Penalty, free: slice = slice(None)
     ) -> tuple[float, float]:
         """Bring the rows of W (``which`` 0) or Ht (1) to their optimum, in place.
 
         Returns (KKT residual, sum x log mean), both at the new factors.
         """
         layout, largest = self.layout, _largest(factor)
-        drag, curve, other = (np.array(array, order="C") for array in (pull.drag, pull.prior[1], other))
+        linear, curve, other = (np.array(array, order="C") for array in (penalty.linear, penalty.prior[1], other))
         chunks = self.workers.map(
-            lambda chunk: settle_rows(layout, factor, other, drag, curve, largest, chunk), range(layout.n_chunks)
+            lambda chunk: settle_rows(layout, factor, other, linear, curve, largest, chunk), range(layout.n_chunks)
         )
         return max(residual for _, residual in chunks), sum(log_mean for log_mean, _ in chunks)
 
@@ -137,9 +137,9 @@ class BlockNewton:
         self.offset = structure.background_ratio()
 
     def improve(
-        self, which: int, factor: Array, other: Array, pull: Pull, free: slice = slice(None)
+        self, which: int, factor: Array, other: Array, penalty: Penalty, free: slice = slice(None)
     ) -> tuple[float, float]:
-        """Move the ``free`` columns of W (``which`` 0) or Ht (1), in place; ``pull`` is on them.
+        """Move the ``free`` columns of W (``which`` 0) or Ht (1), in place; ``penalty`` is on them.
 
         Returns (KKT residual, sum x log mean at the new factors).
         """
@@ -154,17 +154,17 @@ class BlockNewton:
         def improve_chunk(numbers: Array) -> tuple[float, float]:
             buffers, residual, log_mean = self._take_buffers(), 0.0, 0.0
             for rows in (blocks[number] for number in numbers):
-                x, means, *room = (
+                x, means, *workspace = (
                     part[: (rows.stop - rows.start) * len(other)].reshape(-1, len(other)) for part in buffers
                 )
                 np.copyto(x, values[rows])
                 np.dot(factor[rows], other.T, out=means)
                 if offset is not None:
                     means += offset[rows]
-                own = pull.of(partial(_rows_of, rows))
+                own = penalty.of(partial(_rows_of, rows))
                 with np.errstate(over="ignore", invalid="ignore"):  # who looks at the objective takes such a step back
                     u = np.ascontiguousarray(factor[rows, free])  # a view where all columns are free
-                    residual = max(residual, _improve_block(x, means, room, u, free_of_other, own, largest))
+                    residual = max(residual, _improve_block(x, means, workspace, u, free_of_other, own, largest))
                     if u.shape[1] < factor.shape[1]:
                         factor[rows, free] = u
                 log_mean += sum_logs(x.ravel(), means.ravel())
@@ -187,25 +187,25 @@ def _rows_of(rows: slice, array: Array) -> Array:
 
 
 def _improve_block(
-    x: Array, means: Array, room: list[Array], u: Array, other: Array, pull: Pull, largest: Array
+    x: Array, means: Array, workspace: list[Array], u: Array, other: Array, penalty: Penalty, largest: Array
 ) -> float:
-    """Move some rows u and their means, in place; ``room`` for two arrays like x. Returns the KKT residual."""
-    ratios, bends = room
+    """Move some rows u and their means, in place; ``workspace`` for two arrays like x. Returns the KKT residual."""
+    ratios, bends = workspace
     fill_bends(ratios, bends, x, means)
-    pulls = ratios @ other + pull.power / u
-    drag = pull.drag if pull.curve is None else pull.drag + pull.curve * u
-    slopes = drag - pulls
+    numerators = ratios @ other + penalty.power / u
+    linear = penalty.linear if penalty.curve is None else penalty.linear + penalty.curve * u
+    slopes = linear - numerators
     of_cols, of_rows = bends.sum(axis=0), bends.sum(axis=1)
     total = of_cols.sum() or 1.0
     gram = (other.T * (of_cols / total)) @ other
-    own = pull.power / np.square(u) if np.any(pull.power) else NOTHING
-    if pull.curve is not None:
-        own = np.ascontiguousarray(np.broadcast_to(pull.curve, u.shape)) + (own if own.size else 0.0)
+    own = penalty.power / np.square(u) if np.any(penalty.power) else NOTHING
+    if penalty.curve is not None:
+        own = np.ascontiguousarray(np.broadcast_to(penalty.curve, u.shape)) + (own if own.size else 0.0)
     steps, lengths = np.empty_like(u), np.empty(len(u))
     solve_quadratic(steps, u, slopes, np.maximum(of_rows, LEAST_BEND * total), gram, own, ROUNDS)
     changes = np.dot(steps, other.T, out=ratios)
-    step_lengths(lengths, u, steps, slopes, pull.prior, bends, changes, means)
-    residual = _residual(u, pulls, drag, largest)
+    step_lengths(lengths, u, steps, slopes, penalty.prior, bends, changes, means)
+    residual = _residual(u, numerators, linear, largest)
     advance(u, means, steps, changes, lengths)
     return residual
 
@@ -216,9 +216,9 @@ def _largest(factor: Array) -> Array:
     return np.where(largest > FLOOR, largest, np.inf)
 
 
-def _residual(u: Array, pulls: Array, drag: Array, largest: Array) -> float:
-    drag = np.broadcast_to(drag, u.shape)
-    slope = 1.0 - np.divide(pulls, drag, out=np.ones_like(u), where=drag > 0)
+def _residual(u: Array, numerators: Array, linear: Array, largest: Array) -> float:
+    linear = np.broadcast_to(linear, u.shape)
+    slope = 1.0 - np.divide(numerators, linear, out=np.ones_like(u), where=linear > 0)
     share = np.divide(u, largest, out=np.zeros_like(u), where=np.broadcast_to(largest > 0, u.shape))
     return float(np.abs(np.minimum(share, slope)).max(initial=0.0))
 
@@ -235,28 +235,28 @@ class LeastSquares:
         self.squares, self.workers, self.is_refit = squares, workers, is_refit
 
     def improve(
-        self, which: int, factor: Array, other: Array, pull: Pull, free: slice = slice(None)
+        self, which: int, factor: Array, other: Array, penalty: Penalty, free: slice = slice(None)
     ) -> tuple[float, None]:
-        """Move the ``free`` columns of W (``which`` 0) or Ht (1), in place; ``pull`` is on them, without logarithms.
+        """Move the ``free`` columns of W (``which`` 0) or Ht (1), in place; ``penalty`` is on them, without logarithms.
 
         Returns (KKT residual, at the optimum of a refit where that is reached, None: the squared error has to be
         looked at).
         """
-        pulls, drag = (part[:, free] for part in self.squares.pulls(which, factor, other))
-        prior = pull.noise * pull.drag  # all is multiplied by the noise
+        numerators, linear = (part[:, free] for part in self.squares.ratio_parts(which, factor, other))
+        prior = penalty.noise * penalty.linear  # all is multiplied by the noise
         u, v = np.ascontiguousarray(factor[:, free]), np.ascontiguousarray(other[:, free])
         own = NOTHING
-        if pull.curve is not None:
-            own = np.array(np.broadcast_to(pull.noise * pull.curve, u.shape))
+        if penalty.curve is not None:
+            own = np.array(np.broadcast_to(penalty.noise * penalty.curve, u.shape))
             prior = prior + own * u
-        drag = drag + prior
+        linear = linear + prior
         weights, steps = self.squares.weights(which), np.empty_like(u)
         gram = v.T @ v if weights is None else (v.T * weights.of_cols) @ v
         bends = np.ones(len(u)) if weights is None else weights.of_rows
         off = gram.diagonal() <= OFF**2 * gram.diagonal().max(initial=0.0)
         gram[off], gram[:, off] = 0.0, 0.0
-        pulls, drag = np.where(off, 0.0, pulls), np.where(off, prior, drag)
-        slopes = drag - pulls
+        numerators, linear = np.where(off, 0.0, numerators), np.where(off, prior, linear)
+        slopes = linear - numerators
 
         def minimise(rows: slice) -> None:
             curve = own[rows] if own.size else NOTHING
@@ -268,12 +268,12 @@ class LeastSquares:
 
         list(self.workers.map(minimise, list(slices(len(u), ROWS))))
         new = np.maximum(u + steps, FLOOR)
-        residual = _residual(u, pulls, drag, _largest(u))
         if self.is_refit and weights is None:  # a quadratic, of which the slopes where it ends are known
-            drag = drag + (new - u) @ gram + (own * (new - u) if own.size else 0.0)
-            residual = _residual(new, pulls, drag, _largest(new))
+            linear = linear + (new - u) @ gram + (own * (new - u) if own.size else 0.0)
+            factor[:, free] = new
+            return _residual(new, numerators, linear, _largest(new)), None
         factor[:, free] = new
-        return residual, None
+        return _residual(u, numerators, linear, _largest(u)), None
 
 
 def _lengths(steps: Array, slopes: Array, other: Array, weights: Array, curve: Array) -> Array:

@@ -40,13 +40,13 @@ from nmf_zoo.inference.shared.step_options import check_steps
 from nmf_zoo.kernels.counts import column_sweeps as clock
 from nmf_zoo.kernels.counts.column_sweeps import (
     ColumnPlan,
+    OnlineWeights,
     Running,
-    Weights,
     add_columns,
     decay,
     end_step,
     expect_columns,
-    make_room,
+    make_workspace,
     renew,
     take_step,
 )
@@ -188,7 +188,7 @@ def update(
     problem: OnlineProblem, state: OnlineState, columns: Columns, key: np.uint64
 ) -> tuple[OnlineState, OnlineInfo]:
     """One step, from a mini-batch of columns."""
-    options, state = problem.options, state if np.all(columns.complete) else with_room(state)
+    options, state = problem.options, state if np.all(columns.complete) else with_workspace(state)
     if np.any(columns.exposure != 1.0):
         state = with_exposures(state)
     running, weights = state.running, weights_now(state, problem.mean_h, options.start_columns)
@@ -222,13 +222,13 @@ def cut(columns: Columns, rank: int) -> list[tuple[int, int]]:
 
 
 def expect(
-    problem: OnlineProblem, weights: Weights, columns: Columns, key: np.uint64, purpose: int = SWEEPS
+    problem: OnlineProblem, weights: OnlineWeights, columns: Columns, key: np.uint64, purpose: int = SWEEPS
 ) -> tuple[Array, Array, float]:
     """(E[c | x] at the cells, E[h | x] of the columns times their exposures, number of counts) of some columns."""
     longest = int(np.diff(columns.indptr).max())
-    room = make_room(len(columns.values), longest, columns.n_columns, problem.structure.rank)
-    counts = expect_columns(columns, 0, columns.n_columns, weights, problem.plan, room, child(key, purpose))
-    return room.shares, room.active, counts
+    workspace = make_workspace(len(columns.values), longest, columns.n_columns, problem.structure.rank)
+    counts = expect_columns(columns, 0, columns.n_columns, weights, problem.plan, workspace, child(key, purpose))
+    return workspace.shares, workspace.active, counts
 
 
 def finish(problem: OnlineProblem, state: OnlineState) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -291,8 +291,8 @@ def copy(running: Running) -> Running:
     return Running(*(array.copy() for array in running))
 
 
-def with_room(state: OnlineState) -> OnlineState:
-    """Room for the activations of incomplete columns, from the first of these on; C is no longer right then."""
+def with_workspace(state: OnlineState) -> OnlineState:
+    """Scratch for the activations of incomplete columns, from the first of these on; C is no longer right then."""
     if state.running.some.size:
         return state
     own = copy(state.running)  # the old state stays whole if this step does not come to its end
@@ -301,7 +301,7 @@ def with_room(state: OnlineState) -> OnlineState:
 
 
 def with_exposures(state: OnlineState) -> OnlineState:
-    """Room for activations without their exposures, which have been 1 so far."""
+    """Scratch for activations without their exposures, which have been 1 so far."""
     if state.running.unexposed.size:
         return state
     own = copy(state.running)
@@ -309,7 +309,7 @@ def with_exposures(state: OnlineState) -> OnlineState:
     return state._replace(running=own)
 
 
-def weights_now(state: OnlineState, mean_h: Array, start_columns: int) -> Weights:
+def weights_now(state: OnlineState, mean_h: Array, start_columns: int) -> OnlineWeights:
     """W as it is in the statistics."""
     running = state.running
     is_start = not running.clock[clock.MASS] or running.clock[clock.COLUMNS] < start_columns
@@ -319,7 +319,7 @@ def weights_now(state: OnlineState, mean_h: Array, start_columns: int) -> Weight
             top = top * (running.unexposed / running.everywhere)
     else:  # the scale is that of both
         top, bottom = np.ones_like(mean_h), running.everywhere
-    weights = Weights(running.sources, running.some, top, bottom, state.start, np.empty(0), bool(is_start))
+    weights = OnlineWeights(running.sources, running.some, top, bottom, state.start, np.empty(0), bool(is_start))
     if is_start:
         norms = state.start.sum(axis=0)
     elif running.some.size:
@@ -329,18 +329,18 @@ def weights_now(state: OnlineState, mean_h: Array, start_columns: int) -> Weight
     return weights._replace(norms=norms)
 
 
-def final_weights(state: OnlineState, mean_h: Array, start_columns: int) -> Weights:
+def final_weights(state: OnlineState, mean_h: Array, start_columns: int) -> OnlineWeights:
     """W as it is in the averaged statistics, if there are some."""
     running = averaged(state.running) if state.running.clock[clock.AVERAGED] > 0 else state.running
     return weights_now(state._replace(running=running), mean_h, start_columns)
 
 
-def as_array(weights: Weights) -> Array:
+def as_array(weights: OnlineWeights) -> Array:
     """The same as an array, (F, K)."""
     return weights.start.copy() if weights.is_start else _divided(weights)
 
 
-def _divided(weights: Weights) -> Array:
+def _divided(weights: OnlineWeights) -> Array:
     """W (F, K) of the statistics, the start at features that no column has shown yet."""
     below = np.broadcast_to(weights.bottom, weights.start.shape)
     below = below + weights.some if weights.some.size else below

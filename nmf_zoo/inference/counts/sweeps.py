@@ -16,17 +16,17 @@ from nmf_zoo.inference.shared.factor_view import PriorCells
 from nmf_zoo.inference.shared.layout import Layout, Weights, turn
 from nmf_zoo.kernels.counts.gibbs import make_cell_scratch
 from nmf_zoo.kernels.counts.joint import WeightArrays
-from nmf_zoo.kernels.counts.sweeps import Factors, Sweeps, SweepWorkspace
+from nmf_zoo.kernels.counts.sweeps import CountFactors, CountSweeps, SweepWorkspace
 from nmf_zoo.kernels.hmc import poisson_rows
 from nmf_zoo.kernels.hmc.adaptation import (
     FIRST_STEP,
     N_INFOS,
     PLAIN,
     SHORTEST,
+    CountSide,
     Kept,
-    Side,
-    SideRoom,
     SideTuning,
+    SideWorkspace,
     SweepPlan,
     Tuning,
 )
@@ -58,12 +58,12 @@ def make_sweeps(
     weights: Weights,
     priors: PriorCells,
     followed: tuple[Array, Array],
-) -> Sweeps:
+) -> CountSweeps:
     """Everything that sweeps read, as the kernels take it."""
     arrays, own = weight_arrays(weights), PriorCells(*map(_as_own, priors))
     draws_W, draws_H = not structure.W.is_fixed, not structure.H.is_fixed
     scales, shears = (draws_W and draws_H and move in moves for move in ("scale", "shear"))
-    return Sweeps(
+    return CountSweeps(
         plan=SweepPlan(draws_W, draws_H, scales, shears and structure.rank > 1, runs_hmc),
         layout=layout,
         weights=arrays,
@@ -74,7 +74,7 @@ def make_sweeps(
     )
 
 
-def with_priors(sweeps: Sweeps, priors: PriorCells) -> Sweeps:
+def with_priors(sweeps: CountSweeps, priors: PriorCells) -> CountSweeps:
     """The same sweeps under other values of the hyperparameters."""
     own = PriorCells(*map(_as_own, priors))
     of_W, of_H = (
@@ -106,10 +106,10 @@ def weight_arrays(weights: Weights) -> WeightArrays:
     )
 
 
-def make_room(sweeps: Sweeps, factors: Factors) -> SweepWorkspace:
+def make_workspace(sweeps: CountSweeps, factors: CountFactors) -> SweepWorkspace:
     """Scratch of one chain."""
     layout, (n_features, rank), n_samples = sweeps.layout, factors.W.shape, len(factors.Ht)
-    W, H = map(make_side_room, sweeps.sides, (sweeps.priors.shape_w, sweeps.priors.shape_h))
+    W, H = map(make_side_workspace, sweeps.sides, (sweeps.priors.shape_w, sweeps.priors.shape_h))
     return SweepWorkspace(
         make_cell_scratch(layout, rank),
         np.empty((n_features, rank)),
@@ -125,7 +125,7 @@ def make_room(sweeps: Sweeps, factors: Factors) -> SweepWorkspace:
 
 
 def make_kept(structure: Factorisation, followed: tuple[Array, Array], n_kept: int) -> Kept:
-    """Room for the kept draws of a block; ``followed``: rows and columns of the cells of W H that are reported."""
+    """Scratch for the kept draws of a block; ``followed``: rows and columns of the cells of W H that are reported."""
     (n_features, n_samples), rank = structure.shape, structure.rank
     return Kept(
         np.empty((n_kept, n_features, rank)),
@@ -173,7 +173,7 @@ def is_filled(structure: Factorisation, layout: Layout) -> bool:
     return len(layout.values) >= LEAST_FILLED * structure.shape[0] * structure.shape[1]
 
 
-def make_sides(structure: Factorisation, layout: Layout, priors: PriorCells) -> tuple[Side, Side]:
+def make_sides(structure: Factorisation, layout: Layout, priors: PriorCells) -> tuple[CountSide, CountSide]:
     """W's and H's."""
     dense = is_filled(structure, layout)
     return (
@@ -182,7 +182,7 @@ def make_sides(structure: Factorisation, layout: Layout, priors: PriorCells) -> 
     )
 
 
-def make_side(structure: Factorisation, layout: Layout, prior_rate: Array, dense: bool, of_features: bool) -> Side:
+def make_side(structure: Factorisation, layout: Layout, prior_rate: Array, dense: bool, of_features: bool) -> CountSide:
     """One factor's side: as a grid if ``dense``, else as a list; ``prior_rate`` (rows, K)."""
     n_features, n_samples = structure.shape
     n_rows, n_cells = (n_features, n_samples) if of_features else (n_samples, n_features)
@@ -190,14 +190,14 @@ def make_side(structure: Factorisation, layout: Layout, prior_rate: Array, dense
     along = layout if layout.by_features == of_features else turn_layout(layout, n_rows)
     rates = blocks_of(prior_rate, width, 1.0)
     if not dense:
-        return Side(RowCounts(NO_GRID, NO_GRID, along), rates, n_rows)
+        return CountSide(RowCounts(NO_GRID, NO_GRID, along), rates, n_rows)
     rows = np.repeat(np.arange(n_rows), np.diff(along.indptr))
     grid, offset = np.zeros((rates.shape[0], n_cells, width)), NO_GRID
     grid[rows // width, along.indices, rows % width] = along.values
     ratio = structure.background_ratio()
     if ratio is not None:
         offset = blocks_of(ratio if of_features else ratio.T, width, 1.0)
-    return Side(RowCounts(grid, offset, along), rates, n_rows)
+    return CountSide(RowCounts(grid, offset, along), rates, n_rows)
 
 
 def block_width(n_rows: int, n_cells: int) -> int:
@@ -252,8 +252,8 @@ def _make_side_tuning(shape: Blocks, masses: bool, scaled: Blocks) -> SideTuning
     )
 
 
-def make_side_room(side: Side, shape: Array) -> SideRoom:
-    """Room for a side's rows; ``shape`` (rows, K) is the prior's."""
+def make_side_workspace(side: CountSide, shape: Array) -> SideWorkspace:
+    """Scratch for a side's rows; ``shape`` (rows, K) is the prior's."""
     blocks, rank, width = side.prior_rate.shape
     most = side.data.grid.shape[1] * width
     if not most:
@@ -262,4 +262,4 @@ def make_side_room(side: Side, shape: Array) -> SideRoom:
     ones = np.ones((blocks, rank, width))
     chance, free = np.zeros((blocks, width)), np.ones(rank, bool)
     rows = FactorRows(ones, blocks_of(shape, width, 1.0), ones.copy(), chance, NO_CURVE, free)
-    return SideRoom(rows, poisson_rows.make_room(most, rank, width))
+    return SideWorkspace(rows, poisson_rows.make_workspace(most, rank, width))

@@ -78,8 +78,8 @@ class VBState(NamedTuple):
     last update led, before it was pushed
     """
 
-    W: Approximation
-    H: Approximation
+    W: GammaApproximation
+    H: GammaApproximation
     values: dict[str, Array]
     sources: Statistics
     bound: float = -np.inf
@@ -218,7 +218,7 @@ def _update_both(problem: VBProblem, state: VBState) -> list[Gamma]:
     return [W, update(right, of_H, weigh_W(weights, W, state.W.mean, left), state.values)]
 
 
-def _gather(problem: VBProblem, W: Approximation, H: Approximation, sides: str) -> Statistics:
+def _gather(problem: VBProblem, W: GammaApproximation, H: GammaApproximation, sides: str) -> Statistics:
     return problem.sources.gather(W.geometric, H.geometric, sides, Logs(W.log, H.log))
 
 
@@ -269,7 +269,7 @@ SMALL = 1 << 14  # cells of a factor that are not worth sharing out among thread
 SMALLEST_MEAN = 1e-300  # of a start: its logarithm must exist
 
 
-class Approximation(NamedTuple):
+class GammaApproximation(NamedTuple):
     """q of one factor, (rows, K) each; a known factor has mean and the logarithm of its value only.
 
     Beside known components shape and rate are those of the others, in order.
@@ -297,10 +297,10 @@ class Gamma(NamedTuple):
     rate: Any
 
 
-def point(value: Array) -> Approximation:
+def point(value: Array) -> GammaApproximation:
     """All mass at one value."""
     with np.errstate(divide="ignore"):
-        return Approximation(value, np.log(value), value)
+        return GammaApproximation(value, np.log(value), value)
 
 
 def update(side: Side, counts: Array, weight: Array, values: Mapping[str, Array]) -> Gamma:
@@ -316,7 +316,9 @@ def ahead(new: Gamma, old: Gamma, push: float) -> Gamma:
     return new if new.shape is None else Gamma(*(ahead_by_ratio(a, b, push) for a, b in zip(new, old, strict=True)))
 
 
-def moments_at(gamma: Gamma, before: Approximation, workers: Workers, free: slice = slice(None)) -> Approximation:
+def moments_at(
+    gamma: Gamma, before: GammaApproximation, workers: Workers, free: slice = slice(None)
+) -> GammaApproximation:
     """q of a factor with its moments, and how far its means are from those before, in its ``free`` columns."""
     shape, rate = gamma
     if shape is None:
@@ -337,12 +339,12 @@ def moments_at(gamma: Gamma, before: Approximation, workers: Workers, free: slic
     owns, sums, largest = zip(*workers.map(fill, bounds[:-1], bounds[1:]), strict=True)
     steps, tops = np.max(largest, axis=0)
     change = float(np.max(steps / np.maximum(tops, SMALLEST_MEAN)))
-    return Approximation(mean, log, geometric, shape, rate, sum(owns), sum(sums), change)
+    return GammaApproximation(mean, log, geometric, shape, rate, sum(owns), sum(sums), change)
 
 
-def _beside_known(gamma: Gamma, before: Approximation, workers: Workers, free: slice) -> Approximation:
+def _beside_known(gamma: Gamma, before: GammaApproximation, workers: Workers, free: slice) -> GammaApproximation:
     """q whose other columns are known: they stay as they were."""
-    part = Approximation(np.ascontiguousarray(before.mean[:, free]), before.log, None)
+    part = GammaApproximation(np.ascontiguousarray(before.mean[:, free]), before.log, None)
     part = moments_at(gamma, part, workers, slice(None))
     mean, log = before.mean.copy(), before.log.copy()
     mean[:, free], log[:, free] = part.mean, part.log
@@ -359,14 +361,14 @@ def weigh_W(weights: Weights, W: Gamma, before: Array, side: Side) -> Array:
     return weights.over_features(W.shape) / W.rate if len(W.rate) == 1 else weights.over_features(W.shape / W.rate)
 
 
-def total_mean(weights: Weights, W: Approximation, H: Approximation) -> float:
+def total_mean(weights: Weights, W: GammaApproximation, H: GammaApproximation) -> float:
     """sum weight E[w] E[h]"""
     if weights.are_ones and W.sums is not None and H.sums is not None:
         return float(W.sums[0] @ H.sums[0])
     return weights.total(W.mean, H.mean)
 
 
-def divergence(q: Approximation, shape: Array, rate: Array, free: slice = slice(None)) -> float:
+def divergence(q: GammaApproximation, shape: Array, rate: Array, free: slice = slice(None)) -> float:
     """KL(q || Gamma(shape, rate)), summed over the cells of the ``free`` columns."""
     if np.any(shape > LARGE):
         return float(np.sum(gamma_divergence(q.shape, q.rate, shape, rate)))
@@ -387,7 +389,7 @@ def _sum_product(prior: Array, cells: Array, sums: Array) -> float:
     return float(np.sum(prior[:, 0] @ cells)) if prior.shape[1] == 1 else float(np.sum(prior * cells))
 
 
-def draw_from(q: Approximation, draws: int, key: np.uint64) -> Array:
+def draw_from(q: GammaApproximation, draws: int, key: np.uint64) -> Array:
     """Independent draws, (draws, rows, K)."""
     rate = np.broadcast_to(q.rate, q.shape.shape)
     out = np.empty((draws, *q.shape.shape))

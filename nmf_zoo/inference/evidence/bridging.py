@@ -22,7 +22,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln, logsumexp
 
-from nmf_zoo.inference.evidence.posterior_runs import Pair
+from nmf_zoo.inference.evidence.posterior_runs import FactorPair
 from nmf_zoo.inference.shared.factor_view import prior_cells
 from nmf_zoo.structure import Array, Factorisation
 
@@ -104,7 +104,7 @@ def log_exchanges(classes: Array) -> float:
     return float(np.sum(gammaln(np.bincount(classes) + 1.0)))
 
 
-def orders_like(draws: Pair, reference: Pair, classes: Array) -> Array:
+def orders_like(draws: FactorPair, reference: FactorPair, classes: Array) -> Array:
     """The order of every draw's components, (draws, K), in which they are nearest to the reference.
 
     Nearest by the sum of v / v~ over all cells, the one part of the tightened posterior's tilt T that an order changes.
@@ -116,7 +116,7 @@ def orders_like(draws: Pair, reference: Pair, classes: Array) -> Array:
     return orders_of_best(likeness(draws, reference), classes)
 
 
-def likeness(draws: Pair, reference: Pair) -> Array:
+def likeness(draws: FactorPair, reference: FactorPair) -> Array:
     """- sum v / v~ of every draw's component k where it stands for the reference's j, (draws, K, K)."""
     table = np.zeros((len(draws.W), draws.W.shape[-1], draws.W.shape[-1]))
     for array, centre in zip(draws, reference, strict=True):

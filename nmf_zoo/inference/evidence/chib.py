@@ -48,7 +48,7 @@ from nmf_zoo.inference.evidence.bridging import (
 )
 from nmf_zoo.inference.evidence.chib_bridge import tighten
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method, has_evidence
-from nmf_zoo.inference.evidence.posterior_runs import LogJoints, Pair, as_variables, draw_posterior, typical_point
+from nmf_zoo.inference.evidence.posterior_runs import FactorPair, LogJoints, as_variables, draw_posterior, typical_point
 from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells
 from nmf_zoo.inference.shared.layout import Layout, Weights, compress, weigh
 from nmf_zoo.kernels.counts.joint import sum_log_means
@@ -70,7 +70,7 @@ class Clamped(NamedTuple):
     log_evidence: float
     error: float
     effective_draws: float
-    draws: Pair
+    draws: FactorPair
 
 
 def clamp(structure: Factorisation, draws: int, tune: int, job: Job) -> Clamped:
@@ -89,7 +89,7 @@ def clamp(structure: Factorisation, draws: int, tune: int, job: Job) -> Clamped:
     return Clamped(joint - log_sources - log_factors, float(error), share, posterior.pair)
 
 
-def share_sources(layout: Layout, point: Pair) -> Pair:
+def share_sources(layout: Layout, point: FactorPair) -> FactorPair:
     """(A, B) of whole counts shared out as they are expected at a point, by largest remainders."""
     A, B = np.zeros_like(point.W), np.zeros_like(point.Ht)
     major = np.repeat(np.arange(len(layout.indptr) - 1), np.diff(layout.indptr))
@@ -101,7 +101,7 @@ def share_sources(layout: Layout, point: Pair) -> Pair:
         own = round_shares(layout.values[part], rates)[:, : A.shape[1]]
         np.add.at(A, rows, own)
         np.add.at(B, columns, own)
-    return Pair(A, B)
+    return FactorPair(A, B)
 
 
 def round_shares(counts: Array, rates: Array) -> Array:
@@ -113,7 +113,7 @@ def round_shares(counts: Array, rates: Array) -> Array:
     return whole + (rank_of < missing[:, None])
 
 
-def log_densities_of_sources(layout: Layout, sums: Pair, draws: Pair, classes: Array) -> Array:
+def log_densities_of_sources(layout: Layout, sums: FactorPair, draws: FactorPair, classes: Array) -> Array:
     """log of the sum of p(C~ | W, H, X) over all exchanges, at every draw: (draws,), but for the factorials of C~.
 
     With more components than permanents can be summed for, the largest term stands for the sum.
@@ -133,7 +133,9 @@ def _products(counts: Array, logs: Array) -> Array:
     return counts.T @ logs
 
 
-def clamped_run(structure: Factorisation, sums: Pair, draws: int, key: np.uint64) -> tuple[Pair, Array, float]:
+def clamped_run(
+    structure: Factorisation, sums: FactorPair, draws: int, key: np.uint64
+) -> tuple[FactorPair, Array, float]:
     """A point (W~, H~), log p(W~ | H, C~) by draw and component (draws, K), and log p(H~ | W~, C~)."""
     priors, weights = prior_cells(structure, {}), weigh(structure)
     of_W, of_H = priors.shape_w + sums.W, priors.shape_h + sums.Ht
@@ -144,10 +146,10 @@ def clamped_run(structure: Factorisation, sums: Pair, draws: int, key: np.uint64
         W = np.mean(of_W / rates, axis=0)
         densities = np.stack([log_gamma_density(W, of_W, rate).sum(axis=0) for rate in rates])
     if structure.H.is_fixed:
-        return Pair(W, np.ascontiguousarray(structure.H.prior.value.T)), densities, 0.0
+        return FactorPair(W, np.ascontiguousarray(structure.H.prior.value.T)), densities, 0.0
     rate = priors.rate_h + weights.over_features(W)
     Ht = of_H / rate
-    return Pair(W, Ht), densities, float(np.sum(log_gamma_density(Ht, of_H, rate)))
+    return FactorPair(W, Ht), densities, float(np.sum(log_gamma_density(Ht, of_H, rate)))
 
 
 def _rates_of_weights(
@@ -168,12 +170,12 @@ def _rates_of_weights(
     return rates
 
 
-def log_joint_with_sources(structure: Factorisation, layout: Layout, sums: Pair, point: Pair) -> float:
+def log_joint_with_sources(structure: Factorisation, layout: Layout, sums: FactorPair, point: FactorPair) -> float:
     """log p(X, C~, W~, H~), but for the factorials of C~ and the background's share, which p(C~ | W, H, X) lacks too.
 
     That is p(X, W~, H~) with sum c log(w h) in place of sum x log(W H + offset).
     """
-    stack = Pair(*(np.ascontiguousarray(array)[None] for array in point))
+    stack = FactorPair(*(np.ascontiguousarray(array)[None] for array in point))
     means = np.empty(1)
     sum_log_means(means, layout, *stack)
     return float(
@@ -269,8 +271,8 @@ def _by_sources(structure: Factorisation, options: Chib, run: EvidenceRun) -> Es
     )
 
 
-def _stack(structure: Factorisation, pairs: list[Pair]) -> dict[str, Array]:
-    return as_variables(structure, Pair(*(np.stack(arrays) for arrays in zip(*pairs, strict=True))))
+def _stack(structure: Factorisation, pairs: list[FactorPair]) -> dict[str, Array]:
+    return as_variables(structure, FactorPair(*(np.stack(arrays) for arrays in zip(*pairs, strict=True))))
 
 
 METHOD: Method = Method(

@@ -54,8 +54,8 @@ from nmf_zoo.inference.evidence.contract import Job
 from nmf_zoo.inference.evidence.curvature import at_mode
 from nmf_zoo.inference.evidence.posterior_runs import (
     Draws,
+    FactorPair,
     LogJoints,
-    Pair,
     draw_posterior,
     flatten,
     nearness,
@@ -84,11 +84,11 @@ class Tightened(NamedTuple):
     error: float
     levels: int
     sharpness: float
-    draws: Pair
+    draws: FactorPair
 
 
 # A bridge from a level to a known density: (log of the level's integral, its standard error), or None.
-End = Callable[[Factorisation, "Level", Pair, Array, np.uint64], tuple[float, float] | None]
+End = Callable[[Factorisation, "Level", FactorPair, Array, np.uint64], tuple[float, float] | None]
 
 
 class Level(NamedTuple):
@@ -103,7 +103,7 @@ class Level(NamedTuple):
     tables: Array
 
     @property
-    def pair(self) -> Pair:
+    def pair(self) -> FactorPair:
         """Both factors at the draws of the level that is worked on."""
         assert self.draws is not None, "the draws of an earlier level"
         return self.draws.pair
@@ -122,7 +122,7 @@ def log_tilt(tables: Array, sharpness: float, classes: Array) -> Array:
     return log_mean_over_exchanges(tables, sharpness, classes)
 
 
-def _level(structure: Factorisation, sharpness: float, found: Draws, point: Pair, classes: Array) -> Level:
+def _level(structure: Factorisation, sharpness: float, found: Draws, point: FactorPair, classes: Array) -> Level:
     """Draws of p_s, in the labelling of the point."""
     pair = found.pair
     if sharpness == 0.0 or are_summable(classes):
@@ -140,7 +140,7 @@ def tighten(structure: Factorisation, draws: int, tune: int, job: Job) -> Tighte
 
 
 def tighten_from(
-    structure: Factorisation, posterior: Draws, point: Pair, draws: int, tune: int, job: Job, ends: Sequence[End]
+    structure: Factorisation, posterior: Draws, point: FactorPair, draws: int, tune: int, job: Job, ends: Sequence[End]
 ) -> Tightened:
     """The integral over the part of the posterior that these draws of it are in, and over its copies by exchanges.
 
@@ -175,7 +175,7 @@ def _next_level(structure, point, classes, levels, draws, tune, job) -> Level:
     last, number = levels[-1], len(levels)
     sharpness = _next_sharpness(last, classes)
     sharper, key = sharpen(structure, point, sharpness), child(job.key, LEVELS, number)
-    start = Pair(*(array[-1] for array in last.pair))
+    start = FactorPair(*(array[-1] for array in last.pair))
     exchange = Exchange(point, sharpness, classes)
     found = draw_posterior(sharper, key, start, tune, draws, job, number * (tune + draws), exchange)
     level = _level(structure, sharpness, found, point, classes)
@@ -206,12 +206,12 @@ class Exchange:
     Exchanging changes T alone, the sum over components of how near each is to that of the point which it stands for.
     """
 
-    def __init__(self, point: Pair, sharpness: float, classes: Array):
+    def __init__(self, point: FactorPair, sharpness: float, classes: Array):
         self.point, self.sharpness, self.classes = point, sharpness, classes
 
     def __call__(self, state: GibbsState, key: np.uint64) -> None:
         rank, generator = len(self.classes), generator_of(key)
-        table = self.sharpness * likeness(Pair(state.W[None], state.Ht[None]), self.point)[0].T
+        table = self.sharpness * likeness(FactorPair(state.W[None], state.Ht[None]), self.point)[0].T
         order = np.arange(rank)
         for j, k in combinations(range(rank), 2):
             a, b = order[j], order[k]
@@ -230,7 +230,7 @@ def _bridge(lower: Level, upper: Level, classes: Array) -> tuple[float, Array, A
     return log_ratio(at_lower, at_upper, share), *error_of_ratio(at_lower, at_upper, share)
 
 
-def is_labelled(pair: Pair, point: Pair, classes: Array) -> Array:
+def is_labelled(pair: FactorPair, point: FactorPair, classes: Array) -> Array:
     """Which draws are in the point's labelling, (draws,)."""
     return np.all(orders_like(pair, point, classes) == np.arange(len(classes)), axis=1)
 
@@ -238,7 +238,7 @@ def is_labelled(pair: Pair, point: Pair, classes: Array) -> Array:
 # -- the last bridge ---------------------------------------------------------------------------------------------------
 
 
-class Normal(NamedTuple):
+class CubeRootNormal(NamedTuple):
     """A normal density of the cube roots of the unknown cells: mean (d,) and the root of the covariance (d, d)."""
 
     mean: Array
@@ -255,7 +255,7 @@ class Normal(NamedTuple):
         return (self.mean + generator.standard_normal((n, len(self.mean))) @ self.root.T) ** 3
 
 
-def fit_normal(roots: Array, n: float) -> Normal:
+def fit_normal(roots: Array, n: float) -> CubeRootNormal:
     """The normal density of draws (draws, d), its correlations shrunk as far as chance alone could make them.
 
     ``n``: how many independent draws they are worth; chance makes more of a chain that moves slowly.
@@ -267,11 +267,11 @@ def fit_normal(roots: Array, n: float) -> Normal:
     off = correlation - np.eye(len(scale))
     by_chance = np.sum((1.0 - off**2) ** 2 / n) - len(scale) / n
     shrunk = (1.0 - np.clip(by_chance / max(np.sum(off**2), TINY), 0.0, 1.0)) * off + np.eye(len(scale))
-    return Normal(roots.mean(axis=0), scale[:, None] * np.linalg.cholesky(shrunk))
+    return CubeRootNormal(roots.mean(axis=0), scale[:, None] * np.linalg.cholesky(shrunk))
 
 
 def bridge_to_normal(
-    structure: Factorisation, level: Level, point: Pair, classes: Array, key: np.uint64
+    structure: Factorisation, level: Level, point: FactorPair, classes: Array, key: np.uint64
 ) -> tuple[float, float] | None:
     """(log of a level's integral, its standard error); None where a normal density fits its draws too badly.
 
@@ -305,12 +305,12 @@ class CurvatureBridge:
         self.tried = 0.0
 
     def __call__(
-        self, structure: Factorisation, level: Level, point: Pair, classes: Array, key: np.uint64
+        self, structure: Factorisation, level: Level, point: FactorPair, classes: Array, key: np.uint64
     ) -> tuple[float, float] | None:
         if level.sharpness < RISE * self.tried:
             return None
         self.tried, generator = level.sharpness, generator_of(key)
-        start = Pair(*(array.mean(axis=0) for array in level.pair))
+        start = FactorPair(*(array.mean(axis=0) for array in level.pair))
         normal = at_mode(sharpen(structure, point, level.sharpness), start, generator)
         return None if normal is None else _bridge_to(normal, structure, level, point, classes, generator)
 
@@ -339,7 +339,7 @@ def _bridge_to(normal, structure, level, point, classes, generator) -> tuple[flo
 class _LevelDensity:
     """log q_s at flat cells (draws, d): -inf outside of D."""
 
-    def __init__(self, structure: Factorisation, level: Level, point: Pair, classes: Array):
+    def __init__(self, structure: Factorisation, level: Level, point: FactorPair, classes: Array):
         self.structure, self.level, self.point, self.classes = structure, level, point, classes
         self.log_joint = LogJoints(structure)
 

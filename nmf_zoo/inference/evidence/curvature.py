@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from nmf_zoo.inference.evidence.posterior_runs import Pair
+from nmf_zoo.inference.evidence.posterior_runs import FactorPair
 from nmf_zoo.inference.shared.factor_view import prior_cells
 from nmf_zoo.inference.shared.layout import nonzero_cells
 from nmf_zoo.structure import Array, Factorisation
@@ -35,7 +35,7 @@ NEAR = 1e-6  # relative step at which it is found
 THIRD = 1.0 / 3.0
 
 
-class Tables(NamedTuple):
+class CurvatureTables(NamedTuple):
     """x, mask * exposure and background / exposure, (short, long); shapes less 1/3 and rates of both sides."""
 
     x: Array
@@ -69,7 +69,7 @@ def is_turned(structure: Factorisation) -> bool:
     return structure.shape[1] < structure.shape[0]
 
 
-def tabulate(structure: Factorisation) -> Tables:
+def tabulate(structure: Factorisation) -> CurvatureTables:
     """The model as one table, shorter side first."""
     rows, cols, values = nonzero_cells(structure)
     x = np.zeros(structure.shape)
@@ -81,8 +81,8 @@ def tabulate(structure: Factorisation) -> Tables:
     cells, weight, offset = x, seen * exposure, background / exposure
     of_w, of_h = (priors.shape_w - THIRD, priors.rate_w), (priors.shape_h - THIRD, priors.rate_h)
     if is_turned(structure):
-        return Tables(cells.T, weight.T, offset.T, *of_h, *of_w)
-    return Tables(cells, weight, offset, *of_w, *of_h)
+        return CurvatureTables(cells.T, weight.T, offset.T, *of_h, *of_w)
+    return CurvatureTables(cells, weight, offset, *of_w, *of_h)
 
 
 class CurvatureNormal:
@@ -96,7 +96,7 @@ class CurvatureNormal:
         size = short.size + long.size
         self.constant = float(sum(halves)) - 0.5 * size * np.log(2.0 * np.pi) - float(roots)
 
-    def log_density(self, pair: Pair) -> Array:
+    def log_density(self, pair: FactorPair) -> Array:
         """Of the cells of draws."""
         short, long = pair[::-1] if self.turned else pair
         z_s, z_l = (
@@ -110,13 +110,13 @@ class CurvatureNormal:
         volume = 2.0 * THIRD * (np.sum(np.log(short), axis=(1, 2)) + np.sum(np.log(long), axis=(1, 2)))
         return self.constant - 0.5 * squares - volume
 
-    def draw(self, n: int, generator: np.random.Generator) -> Pair:
+    def draw(self, n: int, generator: np.random.Generator) -> FactorPair:
         """Cells may be 0 or below: there the density of the model is 0."""
         short, long = (
             mode * (1.0 + THIRD * (z + shift)) ** 3
             for mode, z, shift in zip((self.short, self.long), self.draw_centred(n, generator), self.shift, strict=True)
         )
-        return Pair(long, short) if self.turned else Pair(short, long)
+        return FactorPair(long, short) if self.turned else FactorPair(short, long)
 
     def draw_centred(self, n: int, generator: np.random.Generator) -> tuple[Array, Array]:
         """z of both sides, less its mean, (n, rows, K)."""
@@ -132,7 +132,7 @@ class CurvatureNormal:
         return (flat @ self.arrow.slopes.reshape(L * K, size).T).reshape(len(flat), L, K)
 
 
-def at_mode(structure: Factorisation, start: Pair, generator: np.random.Generator) -> CurvatureNormal | None:
+def at_mode(structure: Factorisation, start: FactorPair, generator: np.random.Generator) -> CurvatureNormal | None:
     """The normal density at the mode next to a start; None where cells may be 0, or the curvature has no root."""
     tables = tabulate(structure)
     if min(tables.power_s.min(), tables.power_l.min()) < LEAST_POWER:
@@ -154,7 +154,7 @@ def at_mode(structure: Factorisation, start: Pair, generator: np.random.Generato
     return None
 
 
-def _shift(tables: Tables, normal: CurvatureNormal, generator: np.random.Generator) -> tuple[Array, Array]:
+def _shift(tables: CurvatureTables, normal: CurvatureNormal, generator: np.random.Generator) -> tuple[Array, Array]:
     """How far the mean of z is from the mode: one Newton step of the best normal density.
 
     The mean slope over the density is 0 for the best one (Opper & Archambeau 2009). Draws come in pairs of opposite
@@ -172,7 +172,7 @@ def _shift(tables: Tables, normal: CurvatureNormal, generator: np.random.Generat
     return solve(normal.arrow, *total)
 
 
-def _scale(tables: Tables, short: Array, long: Array) -> tuple[Array, Array]:
+def _scale(tables: CurvatureTables, short: Array, long: Array) -> tuple[Array, Array]:
     """One multiplicative step of either side."""
     ratio = _ratio(tables, short, long)
     short = (tables.power_s + short * (ratio @ long)) / (tables.rate_s + tables.weight @ long)
@@ -180,19 +180,19 @@ def _scale(tables: Tables, short: Array, long: Array) -> tuple[Array, Array]:
     return short, (tables.power_l + long * (ratio.T @ short)) / (tables.rate_l + tables.weight.T @ short)
 
 
-def _ratio(tables: Tables, short: Array, long: Array) -> Array:
+def _ratio(tables: CurvatureTables, short: Array, long: Array) -> Array:
     mean = short @ long.T + tables.offset
     return np.divide(tables.x, mean, out=np.zeros_like(mean), where=tables.x > 0)
 
 
-def _slopes(tables: Tables, short: Array, long: Array) -> tuple[Array, Array]:
+def _slopes(tables: CurvatureTables, short: Array, long: Array) -> tuple[Array, Array]:
     """The gradient in the logarithms of the cells, (short, K) and (long, K)."""
     rest = tables.weight - _ratio(tables, short, long)
     of_s = tables.power_s - tables.rate_s * short - short * (rest @ long)
     return of_s, tables.power_l - tables.rate_l * long - long * (rest.T @ short)
 
 
-def curve(tables: Tables, short: Array, long: Array) -> Arrow:
+def curve(tables: CurvatureTables, short: Array, long: Array) -> Arrow:
     """The precision at a mode; elsewhere near it, with the diagonal that it has there."""
     (S, K), L, at = short.shape, len(long), np.arange(short.shape[1])
     mean, ratio = short @ long.T + tables.offset, _ratio(tables, short, long)

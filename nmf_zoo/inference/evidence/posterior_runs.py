@@ -25,32 +25,32 @@ SWEEPS = 50  # of a block
 BETWEEN = STEPS + 1  # child of a chain's stream, beside those of the engine
 
 
-class Pair(NamedTuple):
+class FactorPair(NamedTuple):
     """W (..., F, K) and Ht (..., N, K): one state of both factors, or a stack of draws."""
 
     W: Array
     Ht: Array
 
-    def take(self, rows: Any) -> Pair:
+    def take(self, rows: Any) -> FactorPair:
         """Some draws of a stack."""
-        return Pair(self.W[rows], self.Ht[rows])
+        return FactorPair(self.W[rows], self.Ht[rows])
 
-    def ordered(self, order: Array) -> Pair:
+    def ordered(self, order: Array) -> FactorPair:
         """The components of every draw in a new order, (draws, K)."""
-        return Pair(*(np.take_along_axis(array, order[:, None, :], axis=2) for array in self))
+        return FactorPair(*(np.take_along_axis(array, order[:, None, :], axis=2) for array in self))
 
 
 class Draws(NamedTuple):
     """Posterior draws and their log joint density."""
 
-    pair: Pair
+    pair: FactorPair
     lp: Array
 
 
 def draw_posterior(
     structure: Factorisation,
     key: np.uint64,
-    start: Pair | None,
+    start: FactorPair | None,
     tune: int,
     draws: int,
     job: Job,
@@ -74,10 +74,10 @@ def draw_posterior(
     if sweeps < length.total:
         raise KeyboardInterrupt
     pairs, lp = zip(*kept, strict=True)
-    return Draws(Pair(*(np.concatenate(parts) for parts in zip(*pairs, strict=True))), np.concatenate(lp))
+    return Draws(FactorPair(*(np.concatenate(parts) for parts in zip(*pairs, strict=True))), np.concatenate(lp))
 
 
-def as_pair(structure: Factorisation, values: Mapping[str, Array]) -> Pair:
+def as_pair(structure: Factorisation, values: Mapping[str, Array]) -> FactorPair:
     """A stack of draws from the unknown factors' values by name, (draws, ...) in the model's orientation."""
     n = len(next(iter(values.values())))
     arrays = []
@@ -87,25 +87,25 @@ def as_pair(structure: Factorisation, values: Mapping[str, Array]) -> Pair:
             arrays.append(np.broadcast_to(known, (n, *known.shape)))
         else:
             arrays.append(np.ascontiguousarray(side.as_variable(values[side.factor.name])))
-    return Pair(*arrays)
+    return FactorPair(*arrays)
 
 
-def as_variables(structure: Factorisation, pair: Pair) -> dict[str, Array]:
+def as_variables(structure: Factorisation, pair: FactorPair) -> dict[str, Array]:
     """The unknown factors by name, in the model's orientation."""
     sides = zip(two_sides(structure), pair, strict=True)
     return {side.factor.name: side.as_variable(array) for side, array in sides if not side.is_fixed}
 
 
-def typical_point(structure: Factorisation, posterior: Draws) -> Pair:
+def typical_point(structure: Factorisation, posterior: Draws) -> FactorPair:
     """The draw of the highest density on the logarithms of the cells: in the bulk also where cells crowd at 0."""
     density = posterior.lp.copy()
     for side, array in zip(two_sides(structure), posterior.pair, strict=True):
         if not side.is_fixed:
             density += np.sum(np.log(array), axis=(1, 2))
-    return Pair(*(np.array(array[np.argmax(density)]) for array in posterior.pair))
+    return FactorPair(*(np.array(array[np.argmax(density)]) for array in posterior.pair))
 
 
-def sharpen(structure: Factorisation, point: Pair, sharpness: float) -> Factorisation:
+def sharpen(structure: Factorisation, point: FactorPair, sharpness: float) -> Factorisation:
     """The model with every prior density times (v / point)^s exp(s (1 - v / point)), which peaks at the point.
 
     A gamma density again, Gamma(shape + s, rate + s / point), but for its constant.
@@ -123,7 +123,7 @@ def sharpen(structure: Factorisation, point: Pair, sharpness: float) -> Factoris
     return replace(structure, W=factors[0], H=factors[1], imputed=None)
 
 
-def nearness(structure: Factorisation, pair: Pair, point: Pair) -> Array:
+def nearness(structure: Factorisation, pair: FactorPair, point: FactorPair) -> Array:
     """sum log(v / point) + 1 - v / point over the unknown cells of every draw, 0 at the point: (draws,)."""
     total = np.zeros(len(pair.W))
     for side, draws, centre in zip(two_sides(structure), pair, point, strict=True):
@@ -133,13 +133,13 @@ def nearness(structure: Factorisation, pair: Pair, point: Pair) -> Array:
     return total
 
 
-def flatten(structure: Factorisation, pair: Pair) -> Array:
+def flatten(structure: Factorisation, pair: FactorPair) -> Array:
     """The unknown cells of every draw in one row, (draws, d)."""
     sides = zip(two_sides(structure), pair, strict=True)
     return np.concatenate([array.reshape(len(array), -1) for side, array in sides if not side.is_fixed], axis=1)
 
 
-def unflatten(structure: Factorisation, cells: Array) -> Pair:
+def unflatten(structure: Factorisation, cells: Array) -> FactorPair:
     """The inverse."""
     arrays, first = [], 0
     for side in two_sides(structure):
@@ -150,7 +150,7 @@ def unflatten(structure: Factorisation, cells: Array) -> Pair:
         size = shape[0] * shape[1]
         arrays.append(cells[:, first : first + size].reshape(-1, *shape))
         first += size
-    return Pair(*arrays)
+    return FactorPair(*arrays)
 
 
 class LogJoints:
@@ -162,7 +162,7 @@ class LogJoints:
         self._arrays = layout, weight_arrays(weights), own
         self._constant = LogJoint(structure, layout, weights, SERIAL)
 
-    def __call__(self, pair: Pair) -> Array:
+    def __call__(self, pair: FactorPair) -> Array:
         out = np.empty(len(pair.W))
         log_joints(out, *self._arrays, *map(np.ascontiguousarray, pair))
         return out + (self._constant.constant + self._constant.prior_constant)

@@ -38,10 +38,10 @@ from nmf_zoo.inference.evidence.smc import Moved, SMCProblem, adapt, make_scratc
 from nmf_zoo.inference.shared.requirements import takes_gammas
 from nmf_zoo.kernels.evidence.tempering import (
     Pace,
-    Population,
-    Scratch,
     SideScratch,
-    Target,
+    TemperedPopulation,
+    TemperedTarget,
+    TemperingWorkspace,
     draw_from_prior,
     log_likelihood,
     move_chains,
@@ -122,10 +122,10 @@ class ReplicaProblem:
 
     cold: GibbsProblem
     hot: SMCProblem
-    posterior: Target
+    posterior: TemperedTarget
     options: Gibbs
     workers: Workers
-    spare: list[Scratch]
+    spare: list[TemperingWorkspace]
 
 
 def supports(structure: Factorisation, options: Gibbs) -> Verdict:
@@ -242,7 +242,7 @@ def _sweep(problem: ReplicaProblem, state: ReplicaState, key: np.uint64, is_tuni
 
 
 @contextmanager
-def scratch_of(problem: ReplicaProblem) -> Iterator[Scratch]:
+def scratch_of(problem: ReplicaProblem) -> Iterator[TemperingWorkspace]:
     """Scratch of one's own: every array in it is written before it is read."""
     try:
         scratch = problem.spare.pop()  # another thread may have taken the last one
@@ -252,22 +252,24 @@ def scratch_of(problem: ReplicaProblem) -> Iterator[Scratch]:
     problem.spare.append(scratch)
 
 
-def move_hot(problem: SMCProblem, state: ReplicaState, replica: int, scratch: Scratch, key: np.uint64) -> None:
+def move_hot(
+    problem: SMCProblem, state: ReplicaState, replica: int, scratch: TemperingWorkspace, key: np.uint64
+) -> None:
     """Move a replica at a temperature below 1, in place: by trajectories; of the prior itself it is a draw."""
     at, temperature = replica - 1, state.temperatures[replica]
-    own = Population(state.W[at:replica], state.Ht[at:replica], state.log_likelihood[replica : replica + 1])
+    own = TemperedPopulation(state.W[at:replica], state.Ht[at:replica], state.log_likelihood[replica : replica + 1])
     target = target_at(problem, temperature)
     if temperature == 0.0:
         draw_from_prior(target, own, scratch, 0, 1, key)
         return
-    W, H = map(_walking, scratch.sides, _paces(state, at))
-    walking = scratch._replace(sides=(W, H))
-    move_chains(target, own, np.zeros(1, np.int64), own, walking, np.array([0, 1]), key)
-    for total, side in zip((state.accepted_W, state.accepted_H), walking.sides, strict=True):
+    W, H = map(_at_pace, scratch.sides, _paces(state, at))
+    paced = scratch._replace(sides=(W, H))
+    move_chains(target, own, np.zeros(1, np.int64), own, paced, np.array([0, 1]), key)
+    for total, side in zip((state.accepted_W, state.accepted_H), paced.sides, strict=True):
         total[at] += side.accepted
 
 
-def _walking(scratch: SideScratch, pace: Pace) -> SideScratch:
+def _at_pace(scratch: SideScratch, pace: Pace) -> SideScratch:
     """With the pace of a temperature, and no acceptance yet."""
     scratch.accepted[:] = 0.0
     return scratch._replace(stride=scratch.stride._replace(step=pace.step, length=pace.length))

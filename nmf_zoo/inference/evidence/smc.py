@@ -51,25 +51,24 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import InputError, RunFailed
-from nmf_zoo.inference.counts.sweeps import blocks_of, make_side_room, make_sides, weight_arrays
+from nmf_zoo.inference.counts.sweeps import blocks_of, make_side_workspace, make_sides, weight_arrays
 from nmf_zoo.inference.evidence.bridging import effective_share
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method, has_evidence
 from nmf_zoo.inference.shared.conjugate import Conjugate, conjugates, draw_given_cells, draw_hyperpriors, rates_of
-from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells, two_sides
-from nmf_zoo.inference.shared.factor_view import Side as Cells
+from nmf_zoo.inference.shared.factor_view import PriorCells, Side, prior_cells, two_sides
 from nmf_zoo.inference.shared.layout import Layout, compress, likelihood_constant, weigh
 from nmf_zoo.inference.shared.start import start_hyperparameters
 from nmf_zoo.kernels.counts.joint import WeightArrays
 from nmf_zoo.kernels.evidence.tempering import (
     Pace,
-    Population,
-    Scratch,
     SideScratch,
-    Target,
+    TemperedPopulation,
+    TemperedTarget,
+    TemperingWorkspace,
     draw_from_prior,
     move_chains,
 )
-from nmf_zoo.kernels.hmc.adaptation import Side, to_blocks
+from nmf_zoo.kernels.hmc.adaptation import CountSide, to_blocks
 from nmf_zoo.kernels.hmc.poisson_rows import Stride
 from nmf_zoo.kernels.random.draws import TINY
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
@@ -100,7 +99,7 @@ class SMCProblem:
     by_component: tuple[Array, ...]
     curves: tuple[Array, Array]
     free: tuple[Array, Array]
-    sides: tuple[Side, Side]
+    sides: tuple[CountSide, CountSide]
     constant: float
     conjugates: dict[str, Conjugate]
 
@@ -140,12 +139,12 @@ def prepare(structure: Factorisation) -> SMCProblem:
     )
 
 
-def _with_law(side: Cells, rate: Array) -> Array:
+def _with_law(side: Side, rate: Array) -> Array:
     """With a rate where a component is known: of its law, which has none, no kernel could draw."""
     return rate if side.factor.known is None else np.where(side.are_free, rate, 1.0)
 
 
-def _curve(side: Cells, rate: Array, values: Mapping[str, Array]) -> Array:
+def _curve(side: Side, rate: Array, values: Mapping[str, Array]) -> Array:
     """Precisions of a half-normal prior, (rows, K) as the rates, 0 of known components; size 0 of another prior."""
     if not side.is_half_normal:
         return np.empty((0, 0))
@@ -160,17 +159,17 @@ def first_paces(problem: SMCProblem) -> tuple[Pace, Pace]:
     return W, H
 
 
-def _first_pace(side: Side) -> Pace:
+def _first_pace(side: CountSide) -> Pace:
     blocks, _, width = side.prior_rate.shape
     return Pace(np.full((blocks, width), FIRST_STEP), np.array([math.ceil(PATH / FIRST_STEP)]))
 
 
-def target_at(problem: SMCProblem, temperature: float) -> Target:
+def target_at(problem: SMCProblem, temperature: float) -> TemperedTarget:
     """The target at a temperature."""
     structure = problem.structure
     W, H = (_heated(side, temperature) for side in problem.sides)
     movable = np.flatnonzero(structure.free_in_both)
-    return Target(
+    return TemperedTarget(
         temperature=np.array([temperature]),
         draws=(not structure.W.is_fixed, not structure.H.is_fixed),
         free=problem.free,
@@ -184,14 +183,14 @@ def target_at(problem: SMCProblem, temperature: float) -> Target:
     )
 
 
-def _heated(side: Side, temperature: float) -> Side:
+def _heated(side: CountSide, temperature: float) -> CountSide:
     data = side.data
     layout = data.layout._replace(values=temperature * data.layout.values)
     return side._replace(data=data._replace(grid=temperature * data.grid, layout=layout))
 
 
-def empty_population(problem: SMCProblem, n_particles: int) -> Population:
-    """Room for particles; what is known stands in all of them, beside what is not never 0."""
+def empty_population(problem: SMCProblem, n_particles: int) -> TemperedPopulation:
+    """Memory for particles; what is known stands in all of them, beside what is not never 0."""
     (n_features, n_samples), rank = problem.structure.shape, problem.structure.rank
     W, Ht = np.empty((n_particles, n_features, rank)), np.empty((n_particles, n_samples, rank))
     for side, array in zip(two_sides(problem.structure), (W, Ht), strict=True):
@@ -199,10 +198,10 @@ def empty_population(problem: SMCProblem, n_particles: int) -> Population:
             array[:] = side.turn(side.factor.prior.value)
         elif side.factor.known is not None:
             array[:] = np.maximum(side.turn(side.factor.known.values), TINY)
-    return Population(W, Ht, np.empty(n_particles))
+    return TemperedPopulation(W, Ht, np.empty(n_particles))
 
 
-def require_room(structure: Factorisation, n_particles: int, at_once: int) -> None:
+def require_memory_of_particles(structure: Factorisation, n_particles: int, at_once: int) -> None:
     """Refuse more particles than memory holds, two populations for each of the runs ``at_once``."""
     needed = 2 * 8.0 * at_once * n_particles * (sum(structure.shape) * structure.rank + 1)
     names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
@@ -213,7 +212,9 @@ def require_room(structure: Factorisation, n_particles: int, at_once: int) -> No
         raise InputError("particles", got, f"less than 80% of the memory, {there / 2**30:.1f} GiB", "take fewer")
 
 
-def draw_prior(problem: SMCProblem, population: Population, workers: Workers, key: np.uint64) -> dict[str, Array]:
+def draw_prior(
+    problem: SMCProblem, population: TemperedPopulation, workers: Workers, key: np.uint64
+) -> dict[str, Array]:
     """Overwrite a population with draws from the prior; those of the hyperparameters."""
     target, paces, n = target_at(problem, 0.0), first_paces(problem), len(population.W)
     values = draw_hyperpriors(problem.conjugates, n, generator_of(child(key, n)))
@@ -249,12 +250,14 @@ def _rates_of_side(problem: SMCProblem, which: int, values: Mapping[str, Array],
     return whole
 
 
-def has_law(side: Cells) -> bool:
+def has_law(side: Side) -> bool:
     """Whether a factor has a prior that particles are drawn from."""
     return side.is_gamma or side.is_half_normal
 
 
-def with_rates(target: Target, rates: Rates | None, first: int, last: int) -> Iterator[tuple[Target, int, int]]:
+def with_rates(
+    target: TemperedTarget, rates: Rates | None, first: int, last: int
+) -> Iterator[tuple[TemperedTarget, int, int]]:
     """(a target, from which one, to which it holds): that of all, or one after the other with its own rates."""
     if rates is None:
         yield target, first, last
@@ -281,9 +284,9 @@ def with_rates(target: Target, rates: Rates | None, first: int, last: int) -> It
 
 def move(
     problem: SMCProblem,
-    target: Target,
+    target: TemperedTarget,
     paces: tuple[Pace, Pace],
-    populations: tuple[Population, Population],
+    populations: tuple[TemperedPopulation, TemperedPopulation],
     ancestors: Array,
     workers: Workers,
     key: np.uint64,
@@ -303,9 +306,9 @@ def move(
 
 def move_with_hyperparameters(
     problem: SMCProblem,
-    target: Target,
+    target: TemperedTarget,
     paces: tuple[Pace, Pace],
-    populations: tuple[Population, Population],
+    populations: tuple[TemperedPopulation, TemperedPopulation],
     values: Mapping[str, Array],
     ancestors: Array,
     workers: Workers,
@@ -317,7 +320,7 @@ def move_with_hyperparameters(
     """
     before, after = populations
     n_chains, n = len(ancestors), len(after.W)
-    now = Population(before.W[ancestors], before.Ht[ancestors], before.log_likelihood[ancestors])
+    now = TemperedPopulation(before.W[ancestors], before.Ht[ancestors], before.log_likelihood[ancestors])
     then = empty_population(problem, n_chains)
     own = {name: value[ancestors] for name, value in values.items()}
     moved = {name: np.empty_like(value) for name, value in values.items()}
@@ -344,18 +347,18 @@ def move_with_hyperparameters(
     return accepted, moved
 
 
-def _cells(problem: SMCProblem, population: Population) -> list[tuple[Factor, Array]]:
+def _cells(problem: SMCProblem, population: TemperedPopulation) -> list[tuple[Factor, Array]]:
     """Factors with priors, and the cells that have them in every particle."""
     sides = zip(two_sides(problem.structure), (population.W, population.Ht), strict=True)
     return [(side.factor, side.turn(array[:, :, side.free])) for side, array in sides if has_law(side)]
 
 
-def make_scratch(problem: SMCProblem, paces: tuple[Pace, Pace]) -> Scratch:
+def make_scratch(problem: SMCProblem, paces: tuple[Pace, Pace]) -> TemperingWorkspace:
     (n_features, n_samples), rank = problem.structure.shape, problem.structure.rank
     shapes = problem.priors.shape_w, problem.priors.shape_h
     each = zip(problem.sides, shapes, paces, problem.curves, problem.free, strict=True)
     W, H = (_side_scratch(*arguments) for arguments in each)
-    return Scratch(
+    return TemperingWorkspace(
         (W, H),
         np.empty((n_features, rank)),
         np.empty((n_samples, rank)),
@@ -366,14 +369,14 @@ def make_scratch(problem: SMCProblem, paces: tuple[Pace, Pace]) -> Scratch:
     )
 
 
-def _side_scratch(side: Side, shape: Array, pace: Pace, curve: Array, free: Array) -> SideScratch:
-    room = make_side_room(side, shape)
+def _side_scratch(side: CountSide, shape: Array, pace: Pace, curve: Array, free: Array) -> SideScratch:
+    workspace = make_side_workspace(side, shape)
     blocks, rank, width = side.prior_rate.shape
     stride = Stride(np.ones((blocks, rank, width)), np.zeros((blocks, rank, rank, width)), pace.step, pace.length)
-    rows = room.rows._replace(free=free)
+    rows = workspace.rows._replace(free=free)
     if curve.size:
         rows = rows._replace(curve=blocks_of(curve, width, 1.0))
-    return SideScratch(rows, stride, room.block, np.empty(shape.shape), np.zeros((blocks, width)))
+    return SideScratch(rows, stride, workspace.block, np.empty(shape.shape), np.zeros((blocks, width)))
 
 
 def adapt(problem: SMCProblem, paces: tuple[Pace, Pace], moved: Moved) -> None:
@@ -394,7 +397,7 @@ def mean_acceptance(problem: SMCProblem, moved: Moved) -> tuple[float, float]:
     return W, H
 
 
-def variables(problem: SMCProblem, population: Population, which: Array) -> dict[str, Array]:
+def variables(problem: SMCProblem, population: TemperedPopulation, which: Array) -> dict[str, Array]:
     """The model's variables at some of the particles."""
     found: dict[str, Array] = {}
     for side, array in zip(two_sides(problem.structure), (population.W[which], population.Ht[which]), strict=True):
@@ -462,7 +465,7 @@ class State:
 
     Attributes
     ----------
-    population, spare : the particles, and room for the next ones
+    population, spare : the particles, and scratch for the next ones
     lineages : from whom the particles descend; None before the first stage
     paces : of W's and H's trajectories
     temperature, log_evidence : reached so far
@@ -470,8 +473,8 @@ class State:
     stages : what was reported
     """
 
-    population: Population
-    spare: Population
+    population: TemperedPopulation
+    spare: TemperedPopulation
     lineages: Lineages | None
     paces: tuple[Pace, Pace]
     temperature: float
@@ -559,7 +562,7 @@ def _percent(stages: list[Stage]) -> int:
 
 def estimate(structure: Factorisation, options: SMC, run: EvidenceRun) -> Estimate:
     """One run for each chain; those that Ctrl-C cut short are left out."""
-    require_room(structure, options.particles, max(1, min(run.chains, run.cores)))
+    require_memory_of_particles(structure, options.particles, max(1, min(run.chains, run.cores)))
     problem = prepare(structure)
 
     def one(job: Job) -> tuple[State, dict[str, Array]] | None:
@@ -580,10 +583,10 @@ def estimate(structure: Factorisation, options: SMC, run: EvidenceRun) -> Estima
 
 
 def _draws(problem: SMCProblem, options: SMC, state: State) -> dict[str, Array]:
-    """Particles of the last stage, evenly over its chains; room for the others is given back."""
+    """Particles of the last stage, evenly over its chains; memory of the others is given back."""
     which = np.arange(options.kept) * options.particles // max(options.kept, 1)
     draws = variables(problem, state.population, which) | {name: own[which] for name, own in state.values.items()}
-    state.population = state.spare = Population(*(np.empty(0) for _ in Population._fields))
+    state.population = state.spare = TemperedPopulation(*(np.empty(0) for _ in TemperedPopulation._fields))
     return draws
 
 

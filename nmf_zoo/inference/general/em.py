@@ -1,12 +1,13 @@
 """EM for a likelihood that tells its slopes only: multiplicative updates, shortened until the objective does not rise.
 
-With d log p(x | m) / dm = pull - drag, both >= 0, exposure e, and a gamma prior (a, r) or none (a = 1, r = 0)::
+With d log p(x | m) / dm = positive - negative, both >= 0, exposure e, and a gamma prior (a, r) or none (a = 1, r = 0)::
 
-    w_fk = (w_fk sum_n e pull_fn h_kn + a - 1) / (sum_n e drag_fn h_kn + r)      then H alike, at the new W
+    w_fk = (w_fk sum_n e positive_fn h_kn + a - 1) / (sum_n e negative_fn h_kn + r)      then H alike, at the new W
 
-is what majorisation gives where pull is convex and drag concave in m (Fevotte and Idier 2011), and there it never
-loses. In general the change of log w has the sign of the negative gradient in every cell, so that a short enough part
-of it does not: whole, half, a quarter, ... of the way in the logarithms. The fixed points are the stationary points.
+is what majorisation gives where the positive part is convex and the negative one concave in m (Fevotte and Idier 2011),
+and there it never loses. In general the change of log w has the sign of the negative gradient in every cell, so that a
+short enough part of it does not: whole, half, a quarter, ... of the way in the logarithms. The fixed points are the
+stationary points.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ def step(problem: SlopesProblem, state: SlopesState, key: np.uint64 | None = Non
 def _descend(problem: SlopesProblem, which: int, state: SlopesState) -> tuple[SlopesState, float]:
     """(one factor's update, or as much of it as does not lose; KKT residual before)"""
     old = (state.W, state.Ht)[which]
-    pull, drag = _slopes(problem.structure, which, state.W, state.Ht)
-    new, residual = update(problem.sides[which], problem.mode, old, old * pull, drag, {}, problem.workers)
+    positive, negative = _slopes(problem.structure, which, state.W, state.Ht)
+    new, residual = update(problem.sides[which], problem.mode, old, old * positive, negative, {}, problem.workers)
     change = np.log(new) - np.log(old)
     for halvings in range(HALVINGS):
         beyond = new if not halvings else np.maximum(old * np.exp(change * 0.5**halvings), FLOOR)
@@ -107,7 +108,7 @@ def _objective(problem: SlopesProblem, W: Array, Ht: Array) -> float:
 
 
 def _slopes(structure: Factorisation, which: int, W: Array, Ht: Array) -> tuple[Array, Array]:
-    """Sums over samples (``which`` 0, (F, K)) or features (1, (N, K)) of pull and drag times the other factor."""
+    """Sums over samples (``which`` 0, (F, K)) or features (1, (N, K)) of both parts times the other factor."""
     if isinstance(structure.data, Cells):
         return _slopes_of_cells(structure, which, W, Ht)
     sums: tuple[Array, Array] = (np.zeros_like((W, Ht)[which]), np.zeros_like((W, Ht)[which]))
@@ -129,11 +130,11 @@ def _slopes_of_cells(structure: Factorisation, which: int, W: Array, Ht: Array) 
     rows, cols, x = structure.observed_cells()
     mean = structure.mean_at(W, Ht.T, rows, cols)
     weight = structure.exposure_at(rows, cols)
-    pull, drag = (
+    positive, negative = (
         sp.csr_array((slope * weight, (rows, cols)), structure.shape)
         for slope in structure.likelihood.slopes(x, mean, {})
     )
-    return (pull.T @ W, drag.T @ W) if which else (pull @ Ht, drag @ Ht)
+    return (positive.T @ W, negative.T @ W) if which else (positive @ Ht, negative @ Ht)
 
 
 def finish(

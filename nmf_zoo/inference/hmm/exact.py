@@ -29,7 +29,7 @@ from nmf_zoo.inference.hmm.support import supports_exact
 from nmf_zoo.inference.shared.factor_view import Side, two_sides
 from nmf_zoo.inference.shared.multiplicative import update
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
-from nmf_zoo.kernels.hmm.basis_states import Chain
+from nmf_zoo.kernels.hmm.basis_states import BinaryChain
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.options import names_checked
 from nmf_zoo.runtime.engine import Engine, Verdict
@@ -98,8 +98,8 @@ def step(problem: ExactProblem, state: ExactState, key: np.uint64 | None = None)
     """One iteration: maximise over W and the chain, then smooth at the new parameters."""
     W, residual = state.W, 0.0
     if not problem.side.is_fixed:
-        drag = problem.samples.weights.over_samples(state.marginals)
-        W, residual = update(problem.side, "density", W, state.sources, drag, state.values, problem.workers)
+        denominator = problem.samples.weights.over_samples(state.marginals)
+        W, residual = update(problem.side, "density", W, state.sources, denominator, state.values, problem.workers)
     counts = ChainCounts(state.pairs, state.marginals[0][:, None], len(state.marginals) - 1)
     values = update_chain(problem.structure.H, counts, state.values)
     moves = [np.max(np.abs(values[name] - state.values[name])) for name in values]
@@ -131,7 +131,7 @@ def recursions_of(structure: Factorisation, samples: Samples, W: Array, values: 
     prior = structure.H.prior
     assert isinstance(prior, BasisChainPrior)
     law = (np.array(np.broadcast_to(part, (W.shape[1], 1))[:, 0]) for part in prior.law(values))
-    return Recursions(samples.counts(W), samples.base, W, Chain(*law))
+    return Recursions(samples.counts(W), samples.base, W, BinaryChain(*law))
 
 
 def _look(problem: ExactProblem, W: Array, values: dict[str, Array]) -> ExactState:

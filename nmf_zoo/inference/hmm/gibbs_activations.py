@@ -23,7 +23,7 @@ from nmf_zoo.inference.hmm.samples import Samples
 from nmf_zoo.kernels.hmm import basis_states
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.basis_states import Counts
-from nmf_zoo.kernels.hmm.particles.conditional_filter import History, renew_path
+from nmf_zoo.kernels.hmm.particles.conditional_filter import FilterHistory, renew_path
 from nmf_zoo.kernels.hmm.particles.emission import Target, add_standing_components
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan, Population
 from nmf_zoo.kernels.hmm.particles.laws import Cloud, Law
@@ -53,7 +53,7 @@ ORDER, BLOCKS = range(2)  # children of the key
 class FilterWorkspace(NamedTuple):
     """What one block's particle filter needs."""
 
-    history: History
+    history: FilterHistory
     population: Population
 
 
@@ -67,7 +67,7 @@ class ActivationRows:
     samples : its data, sample by sample
     block : rows that are drawn together
     n_particles, plan : of the conditional filter
-    rooms : by number of rows, those that no chain is using
+    workspaces : by number of rows, those that no chain is using
     """
 
     structure: Factorisation
@@ -75,7 +75,7 @@ class ActivationRows:
     block: int
     n_particles: int
     plan: FilterPlan
-    rooms: dict[int, list[FilterWorkspace]] = field(default_factory=dict)
+    workspaces: dict[int, list[FilterWorkspace]] = field(default_factory=dict)
 
     def blocks(self, key: np.uint64) -> Iterator[Array]:
         """A random partition of the components."""
@@ -123,7 +123,7 @@ def _draw_exactly(structure: Factorisation, target: Target, key: np.uint64) -> A
     """The path of a block of binary rows, (B, T)."""
     (p, q, _), (initial, _) = target.law.parameters, target.law.initial
     _, impossible, paths = Recursions(
-        target.counts, target.base, target.W, basis_states.Chain(p, q, initial)
+        target.counts, target.base, target.W, basis_states.BinaryChain(p, q, initial)
     ).draw_paths(1, key)
     _require_possible(structure, impossible)
     return as_activations(paths, len(p))[0].astype(np.float64)
@@ -132,20 +132,20 @@ def _draw_exactly(structure: Factorisation, target: Target, key: np.uint64) -> A
 def _renew(rows: ActivationRows, path: Cloud, target: Target, key: np.uint64) -> tuple[int, int]:
     """Renew the path of a block in place; returns the times that are of new particles, and whether the first is."""
     n_rows, n_times = path.h.shape
-    rooms = rows.rooms.setdefault(n_rows, [])
+    workspaces = rows.workspaces.setdefault(n_rows, [])
     try:
-        room = rooms.pop()
+        workspace = workspaces.pop()
     except IndexError:  # every chain has its own
-        room = make_room(n_rows, n_times, rows.n_particles, (rows.plan.proposal, target.law.kind))
-    times, first, impossible = renew_path(path, room.history, room.population, target, rows.plan, key)
-    rooms.append(room)
+        workspace = make_workspace(n_rows, n_times, rows.n_particles, (rows.plan.proposal, target.law.kind))
+    times, first, impossible = renew_path(path, workspace.history, workspace.population, target, rows.plan, key)
+    workspaces.append(workspace)
     _require_possible(rows.structure, impossible)
     return times, first
 
 
-def make_room(n_rows: int, n_times: int, n_particles: int, way: tuple[int, int]) -> FilterWorkspace:
-    """Room for all particles of all times; ``way`` is the proposal and the kind of chain."""
-    history = History(
+def make_workspace(n_rows: int, n_times: int, n_particles: int, way: tuple[int, int]) -> FilterWorkspace:
+    """Scratch for all particles of all times; ``way`` is the proposal and the kind of chain."""
+    history = FilterHistory(
         h=np.empty((n_times, n_rows, n_particles)),
         aux=np.empty((n_times, n_rows, n_particles)),
         ancestors=np.empty((n_times, n_particles), np.int32),
@@ -155,8 +155,8 @@ def make_room(n_rows: int, n_times: int, n_particles: int, way: tuple[int, int])
     return FilterWorkspace(history, make_population(n_rows, n_particles, *way))
 
 
-def bytes_of_room(n_rows: int, n_times: int, n_particles: int) -> float:
-    """What :func:`make_room` takes, nearly."""
+def bytes_of_workspace(n_rows: int, n_times: int, n_particles: int) -> float:
+    """What :func:`make_workspace` takes, nearly."""
     return n_times * n_particles * (16.0 * n_rows + 4.0)
 
 

@@ -29,7 +29,7 @@ def _rows(n_rows: int, rank: int, *given: Array) -> Array:
 
 
 def make_population(rank: int, n_particles: int, proposal: int = BOOTSTRAP, kind: int = BASIS) -> Population:
-    """Room for particles that move by this proposal of `proposals`, of chains of this kind."""
+    """Scratch for particles that move by this proposal of `proposals`, of chains of this kind."""
     first, second = (Cloud(*(np.ones((rank, n_particles)) for _ in range(2))) for _ in range(2))
     log_weights, increments, look, weights, rates = (np.zeros(n_particles) for _ in range(5))
     ancestors = np.arange(n_particles, dtype=np.int64)

@@ -22,7 +22,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from nmf_zoo.inference.shared.factor_view import sum_to
-from nmf_zoo.kernels.hmm.chain_updates import EDGE, KNOWN, Rules
+from nmf_zoo.kernels.hmm.chain_updates import EDGE, KNOWN, ChainRules
 from nmf_zoo.structure import (
     Array,
     ChainPrior,
@@ -96,7 +96,7 @@ def as_variable(row: Array, unknown: Unknown) -> Array:
 
 Entries = dict[str, tuple[int, Unknown]]  # name -> (a row of the parameters that it serves, the unknown)
 
-# The six numbers that a prior adds, by kind of role and kind of prior: see Rules.
+# The six numbers that a prior adds, by kind of role and kind of prior: see ChainRules.
 SHARE: dict[str, Callable[..., tuple]] = {
     "flat": lambda: (0, 0, 0, 0, 0, 0),
     "uniform": lambda low, high: (0, 0, 0, 0, 0, 0),
@@ -137,7 +137,9 @@ def why_not(prior: ChainPrior) -> str:
     return ""
 
 
-def rules_of(prior: ChainPrior, roles: Sequence[str | None], rank: int, joint: bool = False) -> tuple[Rules, Entries]:
+def rules_of(
+    prior: ChainPrior, roles: Sequence[str | None], rank: int, joint: bool = False
+) -> tuple[ChainRules, Entries]:
     """The rules for these roles' parameters, row by row, and where each unknown is.
 
     ``joint``: the first two have a maximum in closed form together
@@ -160,7 +162,7 @@ def rules_of(prior: ChainPrior, roles: Sequence[str | None], rank: int, joint: b
                 terms.append(TERMS[prior.supports[role]][unknown.prior.kind](*args))
         group[row] = starts[unknown.name] + (np.arange(rank) if unknown.shape else 0)
     n = len(edges)
-    rules = Rules(
+    rules = ChainRules(
         group=group,
         bounds=np.array(edges, dtype=np.float64).reshape(n, 2),
         priors=np.array(terms, dtype=np.float64).reshape(n, 6),

@@ -27,8 +27,8 @@ from nmf_zoo.inference.hmm.support import MOST_COMPONENTS, MOST_MEMORY
 from nmf_zoo.inference.shared.step_options import check_steps
 from nmf_zoo.kernels.hmm import basis_states
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
-from nmf_zoo.kernels.hmm.basis_online import Online, Rules, learn
-from nmf_zoo.kernels.hmm.basis_states import Counts, Tables, set_rates
+from nmf_zoo.kernels.hmm.basis_online import Online, OnlineRules, learn
+from nmf_zoo.kernels.hmm.basis_states import Counts, RateTables, set_rates
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.options import check_types, names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
@@ -97,7 +97,7 @@ class ChainProblem:
     structure: Factorisation
     options: ChainOnlineEM
     prior: BasisChainPrior
-    rules: Rules
+    rules: OnlineRules
     entries: Entries
 
 
@@ -131,16 +131,16 @@ def prepare(structure: Factorisation, options: ChainOnlineEM, workers: Workers) 
     assert isinstance(prior, BasisChainPrior)
     assert offsets is not None
     exposure, background = offsets
-    pull, drag = gamma_of(structure)
+    prior_power, prior_rate = gamma_of(structure)
     chain, entries = formulas_of(prior).rules(prior, structure.rank)
-    rules = Rules(
+    rules = OnlineRules(
         base=background / exposure,
         of_features=exposure,
         exponent=float(options.exponent),
         burn_in=float(options.burn_in),
         learns_weights=int(not structure.W.is_fixed),
-        pull=pull,
-        drag=drag,
+        prior_power=prior_power,
+        prior_rate=prior_rate,
         chain=chain,
     )
     return ChainProblem(structure, options, prior, rules, entries)
@@ -162,19 +162,19 @@ def update(problem: ChainProblem, state: ChainState, columns: Columns, key: np.u
     online, total, done = copy(state.online), 0.0, state.seen
     for part in cut(columns, weight_rows_of(online) > 1):
         if not np.all(part.complete):
-            online = _with_room(problem, online)
+            online = _with_workspace(problem, online)
         total += _learn(problem, online, part, done)
         done += part.n_columns
     return ChainState(online, state.others, done, state.log_p + total), ChainInfo(total)
 
 
-def _with_room(problem: ChainProblem, online: Online) -> Online:
-    return with_room(online, problem.rules.of_features) if weight_rows_of(online) == 1 < len(online.W) else online
+def _with_workspace(problem: ChainProblem, online: Online) -> Online:
+    return with_workspace(online, problem.rules.of_features) if weight_rows_of(online) == 1 < len(online.W) else online
 
 
 def widened(problem: ChainProblem, state: ChainState) -> ChainState:
     """With what missing cells need."""
-    return state._replace(online=_with_room(problem, state.online))
+    return state._replace(online=_with_workspace(problem, state.online))
 
 
 def _learn(problem: ChainProblem, online: Online, columns: Columns, before: int) -> float:
@@ -223,7 +223,7 @@ def activations(problem: ChainProblem, state: ChainState, columns: Columns, key:
     is_first = columns.number == 0 and not problem.prior.is_stationary
     initial = online.initial if is_first else (1.0 - p) / (2.0 - p - q)
     counts = series_of(columns, online.W, problem.rules.of_features)
-    recursions = Recursions(counts, problem.rules.base, online.W, basis_states.Chain(p, q, initial))
+    recursions = Recursions(counts, problem.rules.base, online.W, basis_states.BinaryChain(p, q, initial))
     _, impossible, sums = recursions.smooth()
     if impossible != WITHOUT_DATA:
         number = columns.number + impossible
@@ -244,11 +244,11 @@ def nothing_seen(W: Array, law: tuple[Array, Array, Array], base: Array) -> Onli
     """The statistics of no sample, under these parameters: p, q and P(on) at the first time, () or (K, 1) each."""
     n_features, rank = W.shape
     n_states, n_columns = 1 << rank, 1 + (1 + n_features + 4) * rank
-    tables = Tables(np.empty((n_features, n_states)), np.empty((n_features, n_states)))
+    tables = RateTables(np.empty((n_features, n_states)), np.empty((n_features, n_states)))
     set_rates(tables, W, base)
-    rooms = np.zeros(n_states), np.zeros(n_states), np.zeros(n_columns)
+    workspaces = np.zeros(n_states), np.zeros(n_states), np.zeros(n_columns)
     p, q, initial = (np.broadcast_to(part, (rank, 1))[:, 0] for part in law)
-    return Online(np.zeros((n_states, n_columns)), W, np.stack([p, q]), initial.copy(), tables, *rooms)
+    return Online(np.zeros((n_states, n_columns)), W, np.stack([p, q]), initial.copy(), tables, *workspaces)
 
 
 def copy(tree: Any) -> Any:
@@ -264,7 +264,7 @@ def weight_rows_of(online: Online) -> int:
     return (online.table.shape[1] - 1) // rank - n_features - 4
 
 
-def with_room(online: Online, of_features: Array) -> Online:
+def with_workspace(online: Online, of_features: Array) -> Online:
     """With weighted activations of every feature, which differ by more than ``of_features`` once a cell is missing."""
     rank = online.W.shape[1]
     shared, rest = online.table[:, 1 : 1 + rank], online.table[:, 1 + rank :]
@@ -290,7 +290,7 @@ def weights_of(columns: Columns, weight_rows: int, n_features: int) -> Array:
 
 
 def counts_of(columns: Columns, rank: int) -> Counts:
-    """The cells with counts; ``drag`` is room."""
+    """The cells with counts; ``weight_sums`` is scratch."""
     positive = columns.values > 0
     before = np.concatenate([[0], np.cumsum(positive)])
     rows = columns.rows[positive].astype(np.int32)
@@ -300,7 +300,7 @@ def counts_of(columns: Columns, rank: int) -> Counts:
 def series_of(columns: Columns, W: Array, of_features: Array) -> Counts:
     """The columns as a series of its own, under this W."""
     weights = weights_of(columns, len(W), len(W)) * of_features
-    return counts_of(columns, W.shape[1])._replace(drag=np.ascontiguousarray(weights @ W))
+    return counts_of(columns, W.shape[1])._replace(weight_sums=np.ascontiguousarray(weights @ W))
 
 
 # -- where it begins -------------------------------------------------------------------------------------------------

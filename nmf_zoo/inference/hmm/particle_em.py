@@ -47,11 +47,11 @@ from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, ChainPrior, Factorisation, Poisson
 
 
-class ParticleState(NamedTuple):
+class ParticleEMState(NamedTuple):
     """Parameters, what particles say at them, and how they have moved.
 
     W : (F, K); values : of the chain's unknowns, by name; expected : Expectations, None where nothing is unknown
-    objective : the estimate of log p(X, W, values); iterations : so far; window : Window
+    objective : the estimate of log p(X, W, values); iterations : so far; window : ParameterWindow
     """
 
     W: Array
@@ -59,10 +59,10 @@ class ParticleState(NamedTuple):
     expected: Any
     objective: float
     iterations: int
-    window: Window
+    window: ParameterWindow
 
 
-class ParticleInfo(NamedTuple):
+class ParticleEMInfo(NamedTuple):
     """objective: the estimate of log p at the new parameters; residual: the move from one window to the next."""
 
     objective: float
@@ -103,7 +103,7 @@ class ParticleEM(ParticleOptions):
 
 
 @dataclass(frozen=True)
-class ParticleProblem:
+class ParticleEMProblem:
     """What all restarts share."""
 
     structure: Factorisation
@@ -123,36 +123,36 @@ def supports(structure: Factorisation, options: ParticleEM) -> Verdict:
     return supports_particles(structure, options)
 
 
-def prepare(structure: Factorisation, options: ParticleEM, workers: Workers) -> ParticleProblem:
+def prepare(structure: Factorisation, options: ParticleEM, workers: Workers) -> ParticleEMProblem:
     """Lay out the data by samples."""
-    return ParticleProblem(structure, options, read_particles(structure, options), two_sides(structure)[0], workers)
+    return ParticleEMProblem(structure, options, read_particles(structure, options), two_sides(structure)[0], workers)
 
 
-def init(problem: ParticleProblem, key: np.uint64, start: Mapping[str, Array]) -> ParticleState:
+def init(problem: ParticleEMProblem, key: np.uint64, start: Mapping[str, Array]) -> ParticleEMState:
     """W given, or random with the mean of the data; the chain given, or in the middle of its priors. H is not used."""
     structure, values = problem.structure, start_values(problem.structure, start)
     weights, typical = problem.particles.samples.weights, typical_activations(structure, values)
     mean = partial(mean_of_weights, structure, weights, typical)
     W = start_weights(structure.W, start, mean, child(key, 0))
-    return _look(problem, W, values, 0, Window(), child(key, 1))
+    return _look(problem, W, values, 0, ParameterWindow(), child(key, 1))
 
 
-def step(problem: ParticleProblem, state: ParticleState, key: np.uint64) -> tuple[ParticleState, ParticleInfo]:
+def step(problem: ParticleEMProblem, state: ParticleEMState, key: np.uint64) -> tuple[ParticleEMState, ParticleEMInfo]:
     """One iteration: maximise over W and the chain, then filter and smooth at the new parameters."""
     if not problem.learns:
-        return state, ParticleInfo(state.objective, 0.0)
+        return state, ParticleEMInfo(state.objective, 0.0)
     W, expected = state.W, state.expected
     if not problem.side.is_fixed:
-        pull, drag = expected.sources, expected.drag
-        W, _ = update(problem.side, "density", W, pull, drag, state.values, problem.workers)
+        numerator, denominator = expected.sources, expected.activations
+        W, _ = update(problem.side, "density", W, numerator, denominator, state.values, problem.workers)
     values = update_chain(problem.structure.H, expected.chain, state.values)
     window = look_back(state.window, state.iterations + 1, *_parameters(problem, W, values))
     new = _look(problem, W, values, state.iterations + 1, window, key)
-    return new, ParticleInfo(new.objective, window.residual)
+    return new, ParticleEMInfo(new.objective, window.residual)
 
 
 def finish(
-    problem: ParticleProblem, state: ParticleState, key: np.uint64, draws: int
+    problem: ParticleEMProblem, state: ParticleEMState, key: np.uint64, draws: int
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Draws of H's paths at the solution, which stays as it is, and what the filter says of it."""
     structure, solution = problem.structure, _solution(problem, state, child(key, 1))
@@ -164,13 +164,18 @@ def finish(
 
 
 def _look(
-    problem: ParticleProblem, W: Array, values: dict[str, Array], iterations: int, window: Window, key: np.uint64
-) -> ParticleState:
+    problem: ParticleEMProblem,
+    W: Array,
+    values: dict[str, Array],
+    iterations: int,
+    window: ParameterWindow,
+    key: np.uint64,
+) -> ParticleEMState:
     """Filter, and smooth where something is unknown."""
     structure, particles = problem.structure, problem.particles
     expected = particles.expect(W, values, key) if problem.learns else None
     log_p = particles.log_likelihood(particles.filter(W, values), key) if expected is None else expected.log_p
-    return ParticleState(W, values, expected, log_p + _log_prior(structure, W, values), iterations, window)
+    return ParticleEMState(W, values, expected, log_p + _log_prior(structure, W, values), iterations, window)
 
 
 def _log_prior(structure: Factorisation, W: Array, values: Mapping[str, Array]) -> float:
@@ -179,13 +184,13 @@ def _log_prior(structure: Factorisation, W: Array, values: Mapping[str, Array]) 
     return float(structure.W.log_density(W, values)) + sum(others)
 
 
-def _parameters(problem: ParticleProblem, W: Array, values: Mapping[str, Array]) -> tuple[Array, Array]:
+def _parameters(problem: ParticleEMProblem, W: Array, values: Mapping[str, Array]) -> tuple[Array, Array]:
     """What is maximised: of W, and of the chain."""
     others = [np.ravel(values[name]) for name in problem.structure.unknowns]
     return np.empty(0) if problem.side.is_fixed else W, np.concatenate([np.empty(0), *others])
 
 
-def _solution(problem: ParticleProblem, state: ParticleState, key: np.uint64) -> Judged:
+def _solution(problem: ParticleEMProblem, state: ParticleEMState, key: np.uint64) -> Judged:
     """The last iterate, or the mean over the last whole window where that is as good."""
     options = problem.options
     last = judge(problem.particles, state.W, state.values, options.repeats, problem.workers, key)
@@ -196,7 +201,7 @@ def _solution(problem: ParticleProblem, state: ParticleState, key: np.uint64) ->
     return last if of_last - of_mean > np.nansum([last.error, mean.error]) else mean
 
 
-def _window_mean(problem: ParticleProblem, state: ParticleState) -> tuple[Array, dict[str, Array]]:
+def _window_mean(problem: ParticleEMProblem, state: ParticleEMState) -> tuple[Array, dict[str, Array]]:
     """(W, values) averaged over the last whole window."""
     mean, W, values, at = state.window.last_mean, state.W, dict(state.values), 0
     if not problem.side.is_fixed:
@@ -213,7 +218,7 @@ def _window_mean(problem: ParticleProblem, state: ParticleState) -> tuple[Array,
 WINDOW = 10  # iterations that the residual looks back on at first
 
 
-class Window(NamedTuple):
+class ParameterWindow(NamedTuple):
     """Parameters summed over the iterations of this window, and their mean over the last whole one.
 
     start, end : the iterations before this window, and its last one; last_middle : the last one's mean iteration
@@ -227,7 +232,7 @@ class Window(NamedTuple):
     residual: float = np.inf
 
 
-def look_back(window: Window, iteration: int, W: Array, others: Array) -> Window:
+def look_back(window: ParameterWindow, iteration: int, W: Array, others: Array) -> ParameterWindow:
     """The parameters after an iteration (from 1) added to its window; at its end the move becomes the residual.
 
     It is sum |move| / sum W of the weights, and the largest |move| of the others.
@@ -242,7 +247,7 @@ def look_back(window: Window, iteration: int, W: Array, others: Array) -> Window
         moves = np.abs(mean - window.last_mean) / (middle - window.last_middle)
         of_w = moves[: W.size].sum() / max(mean[: W.size].sum(), np.finfo(np.float64).tiny)
         residual = float(max(of_w, moves[W.size :].max(initial=0.0)))
-    return Window(None, iteration, iteration + max(WINDOW, iteration // 4), mean, middle, residual)
+    return ParameterWindow(None, iteration, iteration + max(WINDOW, iteration // 4), mean, middle, residual)
 
 
 # -- what the result tells -------------------------------------------------------------------------------------------

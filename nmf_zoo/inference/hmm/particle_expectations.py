@@ -25,7 +25,7 @@ from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
 from nmf_zoo.kernels.hmm.particles.laws import FIRSTS, PAIRS
-from nmf_zoo.kernels.hmm.particles.smoothing_sums import Backward, Forward, Paths, Smoother, sum_block
+from nmf_zoo.kernels.hmm.particles.smoothing_sums import Backward, Forward, PathSmoother, Smoother, sum_block
 from nmf_zoo.kernels.hmm.particles.statistics import Carried, StatisticRows, total_sums
 from nmf_zoo.structure import Array, ChainPrior, Factorisation
 
@@ -33,20 +33,20 @@ EXACT = 2e9  # densities of steps: up to there paths are drawn exactly, which ta
 STEPS = 8  # of Metropolis for each sample of a path beyond that
 
 
-class Expectations(NamedTuple):
+class ParticleExpectations(NamedTuple):
     """The E-step of EM by particles.
 
     Attributes
     ----------
     log_p : the estimate of log p(X)
     sources : (F, K) sum_t E[c_fkt | X]
-    drag : (F, K) or (1, K) sum_t weight_ft E[h_kt | X]
+    activations : (F, K) or (1, K) sum_t weight_ft E[h_kt | X]
     chain : ChainCounts
     """
 
     log_p: float
     sources: Array
-    drag: Array
+    activations: Array
     chain: Any
 
 
@@ -73,10 +73,10 @@ class Particles:
         require_weight(impossible, "particle_em", self.structure.axes[1], self.options)
         return log_p + self.samples.constant
 
-    def expect(self, W: Array, values: Mapping[str, Array], key: np.uint64) -> Expectations:
+    def expect(self, W: Array, values: Mapping[str, Array], key: np.uint64) -> ParticleExpectations:
         """The E-step at these parameters."""
         filtering, options = self.filter(W, values), self.options
-        wanted = Wanted(
+        wanted = WantedSums(
             activations=not self.structure.W.is_fixed,
             sources=not self.structure.W.is_fixed,
             pairs=bool(self.structure.unknowns),
@@ -85,7 +85,7 @@ class Particles:
         sums = smoothed_sums(filtering, self.samples.weights, SMOOTHERS[options.smoother], key, wanted)
         require_weight(sums.impossible, "particle_em", self.structure.axes[1], options)
         chain = ChainCounts(sums.pairs, sums.first, filtering.n_times - 1)
-        return Expectations(sums.log_likelihood + self.samples.constant, sums.sources, sums.activations, chain)
+        return ParticleExpectations(sums.log_likelihood + self.samples.constant, sums.sources, sums.activations, chain)
 
     def paths(self, W: Array, values: Mapping[str, Array], draws: int, key: np.uint64) -> Array:
         """Draws of H given X, (draws, K, T)."""
@@ -104,13 +104,13 @@ def read_particles(structure: Factorisation, options: Any) -> Particles:
 
 
 SMOOTHERS = {
-    "path": Paths(),
+    "path": PathSmoother(),
     "forward": Forward(),
     "backward": Backward(),
 }
 
 
-class Wanted(NamedTuple):
+class WantedSums(NamedTuple):
     """Which sums are carried: each row costs time."""
 
     activations: bool = True
@@ -119,7 +119,7 @@ class Wanted(NamedTuple):
     first: bool = True
 
 
-ALL = Wanted()
+ALL = WantedSums()
 
 
 class SmoothedSums(NamedTuple):
@@ -149,7 +149,7 @@ def smoothed_sums(
     weights: Weights,
     smoother: Smoother,
     key: np.uint64,
-    wanted: Wanted = ALL,
+    wanted: WantedSums = ALL,
     report: Report = lambda done: None,
 ) -> SmoothedSums:
     """Filter all times and smooth on the way; ``weights`` are those of ``Samples``, ``smoother`` one of SMOOTHERS."""
@@ -189,9 +189,9 @@ def make_carried(
     n_particles: int,
     smoother: Smoother,
     weight_rows: int = 1,
-    wanted: Wanted = ALL,
+    wanted: WantedSums = ALL,
 ) -> Carried:
-    """Room for the sums of chains of this kind (BASIS, UNIT, LOG_NORMAL).
+    """Scratch for the sums of chains of this kind (BASIS, UNIT, LOG_NORMAL).
 
     ``shape`` is (F, K), of W. ``weight_rows``: 1 where the weight of a sample is the same for all features, or differs
     by a factor that the caller knows; else F.
@@ -201,7 +201,7 @@ def make_carried(
     rows = StatisticRows(
         *(int(end) for end in np.cumsum([size if use else 0 for size, use in zip(sizes, wanted, strict=True)]))
     )
-    needs_densities, needs_spare = not isinstance(smoother, Paths), isinstance(smoother, Forward)
+    needs_densities, needs_spare = not isinstance(smoother, PathSmoother), isinstance(smoother, Forward)
     return Carried(
         table=np.zeros((rows.end, n_particles)),
         scale=np.ones(1),
@@ -209,7 +209,7 @@ def make_carried(
         rows=rows,
         ready=np.zeros((2 * rank, n_particles) if needs_densities else (0, 0)),
         spare=np.zeros((rows.end, n_particles) if needs_spare else (0, 0)),
-        room=np.zeros((4, n_particles)),
+        workspace=np.zeros((4, n_particles)),
         drawn=np.zeros((smoother.draws + 3, n_particles), np.uint64),
     )
 

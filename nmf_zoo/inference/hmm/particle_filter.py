@@ -21,12 +21,12 @@ from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.hmm.laws import after_block, make_population
 from nmf_zoo.inference.hmm.particle_options import PROPOSALS, RESAMPLING, ParticleOptions
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
-from nmf_zoo.kernels.hmm.particles.ancestor_sampling import Walk
+from nmf_zoo.kernels.hmm.particles.ancestor_sampling import AncestorChains
 from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan, Population
 from nmf_zoo.kernels.hmm.particles.laws import Cloud
 from nmf_zoo.kernels.hmm.particles.passes import Track, filter_block
-from nmf_zoo.kernels.hmm.particles.path_draws import History, Paths, draw_block, store_block
+from nmf_zoo.kernels.hmm.particles.path_draws import BlockHistory, Paths, draw_block, store_block
 from nmf_zoo.structure import Array, Factorisation, spans
 
 WORK = 1 << 24  # particles x components x features of a block: a tenth of a second between two looks at the clock
@@ -45,7 +45,7 @@ class ParticleFilter:
 
     Parameters
     ----------
-    target : Target, whose counts' ``drag`` is that of its W
+    target : Target, whose counts' ``weight_sums`` is that of its W
     plan : Plan
     n_particles : N
     moments : keep means and standard deviations of the filter
@@ -92,7 +92,7 @@ class ParticleFilter:
         return math.fsum(self.track.log_p)
 
     def make_population(self) -> Population:
-        """Room for its particles."""
+        """Scratch for its particles."""
         return make_population(self.rank, self.n_particles, self.plan.proposal, self.target.law.kind)
 
     def spans(self) -> Iterator[tuple[int, int]]:
@@ -177,12 +177,12 @@ def _make_paths(n_paths: int, rank: int, n_times: int, n_particles: int) -> Path
         np.zeros(n_particles),
         np.zeros((2 * rank, n_particles)),
     )
-    walk = Walk(current, candidates, np.zeros((3, n_paths)), guide, cumulative, ready)
+    chains = AncestorChains(current, candidates, np.zeros((3, n_paths)), guide, cumulative, ready)
     ends = Cloud(*(np.ones((rank, n_paths)) for _ in range(2)))
-    return Paths(h, aux, ends, np.zeros(n_paths, np.int64), walk, np.zeros(n_particles))
+    return Paths(h, aux, ends, np.zeros(n_paths, np.int64), chains, np.zeros(n_particles))
 
 
-def _make_history(n_times: int, rank: int, n_particles: int) -> History:
+def _make_history(n_times: int, rank: int, n_particles: int) -> BlockHistory:
     h, aux = (np.empty((n_times, rank, n_particles)) for _ in range(2))
     log_weights, weights = (np.empty((n_times, n_particles)) for _ in range(2))
-    return History(h, aux, log_weights, weights, np.empty((n_times, n_particles), np.int64))
+    return BlockHistory(h, aux, log_weights, weights, np.empty((n_times, n_particles), np.int64))

@@ -6,7 +6,7 @@ X_t ~ Poisson(W h_t), H a chain in time (Yildirim, Cemgil, Singh 2012; Lindsten,
                                                       particle filter with ancestor sampling; C summed out
     C[f, :, t] ~ Multinomial(x_ft, w_f * h_t / (w_f . h_t))            only where x_ft > 0 and observed
     w_fk ~ Gamma(a_w + sum_t C, r_w + sum_t M_ft h_kt)
-    rows of W given H, C summed out                   each along a Hamiltonian trajectory (`walk_weights`)
+    rows of W given H, C summed out                   each along a Hamiltonian trajectory (`move_weights`)
     w_k -> c w_k, h_k -> h_k / c                      log-normal chains: along what the data can't see (`move_levels`)
     hyperparameters of the chain and of W             in closed form or by slice sampling (`gibbs_chain`)
 
@@ -30,9 +30,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from nmf_zoo.inference.counts.gibbs import GibbsState, draw_side, draw_sources
-from nmf_zoo.inference.counts.sweeps import blocks_of, is_filled, make_side, make_side_room
+from nmf_zoo.inference.counts.sweeps import blocks_of, is_filled, make_side, make_side_workspace
 from nmf_zoo.inference.hmm.chains import CHAINS, formulas_of
-from nmf_zoo.inference.hmm.gibbs_activations import MOST_EXACT, ActivationRows, bytes_of_room, draw_rows, start_paths
+from nmf_zoo.inference.hmm.gibbs_activations import (
+    MOST_EXACT,
+    ActivationRows,
+    bytes_of_workspace,
+    draw_rows,
+    start_paths,
+)
 from nmf_zoo.inference.hmm.gibbs_chain import chain_of, draw_parameters
 from nmf_zoo.inference.hmm.particle_options import (
     PROPOSALS,
@@ -46,7 +52,7 @@ from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells
 from nmf_zoo.inference.shared.joint import LogJoint
 from nmf_zoo.inference.shared.layout import Layout, Weights, by_count, compress, weigh
 from nmf_zoo.inference.shared.propriety import is_proper
-from nmf_zoo.kernels.hmc.adaptation import Side, SideTuning, from_blocks, move_side
+from nmf_zoo.kernels.hmc.adaptation import CountSide, SideTuning, from_blocks, move_side
 from nmf_zoo.kernels.hmc.mass import set_strides
 from nmf_zoo.kernels.hmc.poisson_rows import Stride
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
@@ -144,7 +150,7 @@ class ParticleGibbsProblem:
     layout: Layout
     order: Array
     weights: Weights
-    side: Side | None
+    side: CountSide | None
     workers: Workers
     log_joint: LogJoint
     checked: tuple[Array, Array]
@@ -166,7 +172,7 @@ MOST_MEMORY = 4e9  # bytes of all particles of all times
 
 
 def supports_gibbs(structure: Factorisation, block: int, n_particles: int) -> Verdict:
-    """Counts, W gamma or known or properly flat, any chain, and room for the particles of all times."""
+    """Counts, W gamma or known or properly flat, any chain, and memory for the particles of all times."""
     if structure.imputed is not None:
         return Verdict(f"{structure.imputed.name} is a variable: declare missing cells with mask= or NaN instead")
     if not isinstance(structure.W.prior, Flat | GammaPrior | Fixed):
@@ -174,7 +180,7 @@ def supports_gibbs(structure: Factorisation, block: int, n_particles: int) -> Ve
     for verdict in (allocation.takes_counts(structure), is_proper(structure)):
         if not verdict:
             return verdict
-    return is_room_small(structure, block, n_particles)
+    return fits_in_memory(structure, block, n_particles)
 
 
 def takes_proposal(structure: Factorisation, proposal: str) -> Verdict:
@@ -184,11 +190,11 @@ def takes_proposal(structure: Factorisation, proposal: str) -> Verdict:
     return Verdict(f"{structure.H.name} is binary: with proposal={proposal!r} it runs chains with a density only")
 
 
-def is_room_small(structure: Factorisation, block: int, n_particles: int) -> Verdict:
+def fits_in_memory(structure: Factorisation, block: int, n_particles: int) -> Verdict:
     """Whether all particles of all times of a block fit in memory."""
     if chain_of(structure).is_binary and block <= MOST_EXACT:
         return CAN_RUN
-    memory = bytes_of_room(block, structure.shape[1], n_particles)
+    memory = bytes_of_workspace(block, structure.shape[1], n_particles)
     if memory <= MOST_MEMORY:
         return CAN_RUN
     found = f"{n_particles} particles of {structure.shape[1]} times, {block} components together"
@@ -254,7 +260,7 @@ def draw_weights(problem: ParticleGibbsProblem, state: ParticleGibbsState, keys:
     priors = prior_cells(problem.structure, state.values)
     weight = problem.weights.over_samples(Ht)
     draw_side(problem.workers, state.W, (priors.shape_w, sources.of_features), (priors.rate_w, weight), keys[1])
-    return math.nan if problem.side is None else walk_weights(problem.side, state.W, Ht, priors, weight, keys[2])
+    return math.nan if problem.side is None else move_weights(problem.side, state.W, Ht, priors, weight, keys[2])
 
 
 def draw(
@@ -285,7 +291,7 @@ MOST_NONZEROS = 1 << 18  # beyond, threads, which allocation has, are worth more
 STEP, LENGTH = 0.6, 5  # together between a quarter and half a turn
 
 
-def side_of_weights(structure: Factorisation, layout: Layout) -> Side | None:
+def side_of_weights(structure: Factorisation, layout: Layout) -> CountSide | None:
     """The data as the rows of W see them; None where W is known or the data are large."""
     if structure.W.is_fixed or len(layout.values) > MOST_NONZEROS:
         return None
@@ -293,21 +299,21 @@ def side_of_weights(structure: Factorisation, layout: Layout) -> Side | None:
     return make_side(structure, layout, idle, is_filled(structure, layout), of_features=True)
 
 
-def walk_weights(side: Side, W: Array, Ht: Array, priors: PriorCells, weight: Array, key: np.uint64) -> float:
+def move_weights(side: CountSide, W: Array, Ht: Array, priors: PriorCells, weight: Array, key: np.uint64) -> float:
     """Move W (F, K) in place given Ht (T, K); returns the mean acceptance probability.
 
     ``weight`` : (F, K) or (1, K), the likelihood's part of the rate, sum_t M_ft h_kt
     """
-    room = make_side_room(side, priors.shape_w)
+    workspace = make_side_workspace(side, priors.shape_w)
     blocks, rank, width = side.prior_rate.shape
-    room.rows.values[:] = blocks_of(W, width, 1.0)
-    room.rows.rate[:] = blocks_of(priors.rate_w + weight, width, 1.0)
+    workspace.rows.values[:] = blocks_of(W, width, 1.0)
+    workspace.rows.rate[:] = blocks_of(priors.rate_w + weight, width, 1.0)
     scale, root = np.ones((blocks, rank, width)), np.zeros((blocks, rank, rank, width))
     stride = Stride(scale, root, np.full((blocks, width), STEP), np.array([LENGTH]))
-    set_strides(side.data, Ht, room.rows, stride, room.block, blocks_of(priors.rate_w, width, 1.0))
+    set_strides(side.data, Ht, workspace.rows, stride, workspace.block, blocks_of(priors.rate_w, width, 1.0))
     nothing = np.zeros((0, 0, 0, 0)), np.zeros((blocks, rank, width)), np.zeros((blocks, width))
-    accepted = move_side(side, Ht, SideTuning(*stride, *nothing), room, key)
-    from_blocks(W, room.rows.values)
+    accepted = move_side(side, Ht, SideTuning(*stride, *nothing), workspace, key)
+    from_blocks(W, workspace.rows.values)
     return accepted
 
 

@@ -34,7 +34,7 @@ from nmf_zoo.inference.hmm.online import (
     takes_stream,
     weights_of,
 )
-from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, Wanted, make_carried
+from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, WantedSums, make_carried
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, draw_paths, plan_of
 from nmf_zoo.inference.hmm.particle_options import ParticleOptions
 from nmf_zoo.inference.hmm.starts import start_values, start_weights
@@ -44,7 +44,7 @@ from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.hmm.particles.filter import Population
 from nmf_zoo.kernels.hmm.particles.laws import FIRSTS, PAIRS, Law
-from nmf_zoo.kernels.hmm.particles.online import SEEN, Step, Updates, learn
+from nmf_zoo.kernels.hmm.particles.online import SEEN, StepPlan, Updates, learn
 from nmf_zoo.kernels.hmm.particles.statistics import Carried
 from nmf_zoo.kernels.numerics.moments import standard_deviation
 from nmf_zoo.kernels.random.keyed_rng import child
@@ -58,7 +58,7 @@ STEPS = 3  # child of a stream's key, beside START and ACTIVATIONS
 PATHS_OF_BLOCKS, MOST_NUMBERS = (20, 400), 1 << 24  # paths drawn for the activations of a block, and numbers in them
 
 
-class ParticleState(NamedTuple):
+class ParticleOnlineState(NamedTuple):
     """Particles with what they carry, parameters, and the clock of :func:`~nmf_zoo.kernels.hmm.particles.online.learn`.
 
     ``others`` holds the values of unknowns that are not learned: those of the first time.
@@ -72,7 +72,7 @@ class ParticleState(NamedTuple):
     clock: Array
 
 
-class ParticleInfo(NamedTuple):
+class ParticleOnlineInfo(NamedTuple):
     """log_p: an estimate for the samples so far, each given those before it, under the parameters of its time."""
 
     log_p: float
@@ -106,12 +106,12 @@ class ParticleOnlineEM(ParticleOptions):
 
 
 @dataclass(frozen=True)
-class ParticleProblem:
+class ParticleOnlineProblem:
     """What a stream keeps of its model."""
 
     structure: Factorisation
     options: ParticleOnlineEM
-    step: Step
+    step: StepPlan
     updates: Updates
     entries: Entries
     base: Array
@@ -134,27 +134,27 @@ def n_rows(structure: Factorisation) -> int:
     return rank * (2 * n_features + max(PAIRS) + max(FIRSTS))
 
 
-def prepare(structure: Factorisation, options: ParticleOnlineEM, workers: Workers) -> ParticleProblem:
+def prepare(structure: Factorisation, options: ParticleOnlineEM, workers: Workers) -> ParticleOnlineProblem:
     """The rules of a step."""
     prior, rank = _chain(structure), structure.rank
     offsets = shared_offsets(structure)
     assert offsets is not None
     exposure, background = offsets
-    pull, drag = gamma_of(structure)
+    prior_power, prior_rate = gamma_of(structure)
     rules, entries = formulas_of(prior).rules(prior, rank)
     smoother = SMOOTHERS[options.smoother]
-    step = Step(plan_of(options, structure), smoother, float(options.exponent), float(options.burn_in))
+    step = StepPlan(plan_of(options, structure), smoother, float(options.exponent), float(options.burn_in))
     updates = Updates(
         learns_weights=int(not structure.W.is_fixed),
         recentres=int(_can_recentre(structure)),
         of_features=exposure,
-        pull=pull,
-        drag=drag,
+        prior_power=prior_power,
+        prior_rate=prior_rate,
         chain=rules,
         sums=np.zeros(0),
         nothing=np.zeros((rank, 3)),
     )
-    return ParticleProblem(structure, options, step, updates, entries, background / exposure)
+    return ParticleOnlineProblem(structure, options, step, updates, entries, background / exposure)
 
 
 def _can_recentre(structure: Factorisation) -> bool:
@@ -169,7 +169,9 @@ def _chain(structure: Factorisation) -> Any:
     return prior
 
 
-def init(problem: ParticleProblem, columns: Columns, key: np.uint64, start: Mapping[str, Array]) -> ParticleState:
+def init(
+    problem: ParticleOnlineProblem, columns: Columns, key: np.uint64, start: Mapping[str, Array]
+) -> ParticleOnlineState:
     """Nothing seen; W and the chain given, or W random at the scale of the first samples, the chain in the middle."""
     structure, options, prior = problem.structure, problem.options, _chain(problem.structure)
     values = start_values(structure, start)
@@ -179,36 +181,36 @@ def init(problem: ParticleProblem, columns: Columns, key: np.uint64, start: Mapp
     others = {name: value for name, value in values.items() if name not in problem.entries}
     law = law_of(prior, values, structure.rank)
     population = make_population(structure.rank, options.particles, problem.step.plan.proposal, law.kind)
-    return ParticleState(population, _carried(problem, law.kind, 1), W, law, others, np.zeros(3))
+    return ParticleOnlineState(population, _carried(problem, law.kind, 1), W, law, others, np.zeros(3))
 
 
-def _carried(problem: ParticleProblem, kind: int, weight_rows: int) -> Carried:
+def _carried(problem: ParticleOnlineProblem, kind: int, weight_rows: int) -> Carried:
     learns, options = bool(problem.updates.learns_weights), problem.options
     needs_pairs = bool(problem.entries) or problem.updates.recentres == 1
-    wanted = Wanted(activations=learns, sources=learns, pairs=needs_pairs, first=False)
+    wanted = WantedSums(activations=learns, sources=learns, pairs=needs_pairs, first=False)
     shape, smoother = problem.structure.W.shape, SMOOTHERS[options.smoother]
     return make_carried(kind, shape, options.particles, smoother, weight_rows, wanted)
 
 
 def update(
-    problem: ParticleProblem, state: ParticleState, columns: Columns, key: np.uint64
-) -> tuple[ParticleState, ParticleInfo]:
+    problem: ParticleOnlineProblem, state: ParticleOnlineState, columns: Columns, key: np.uint64
+) -> tuple[ParticleOnlineState, ParticleOnlineInfo]:
     """A step for each of the columns."""
     state = copy(state)
     for part in cut(columns, _gathers_for_each(problem, state)):
         if not np.all(part.complete):
             state = widened(problem, state)
         state = _learn(problem, state, part, child(key, STEPS))
-    return state, ParticleInfo(float(state.clock[2]))
+    return state, ParticleOnlineInfo(float(state.clock[2]))
 
 
-def _gathers_for_each(problem: ParticleProblem, state: ParticleState) -> bool:
+def _gathers_for_each(problem: ParticleOnlineProblem, state: ParticleOnlineState) -> bool:
     """Whether activations are weighted for each feature; also where they are not gathered at all."""
     n_features, rank = problem.structure.W.shape
     return problem.structure.W.is_fixed or state.carried.rows.sources == n_features * rank
 
 
-def widened(problem: ParticleProblem, state: ParticleState) -> ParticleState:
+def widened(problem: ParticleOnlineProblem, state: ParticleOnlineState) -> ParticleOnlineState:
     """With weighted activations of every feature, which differ by more than ``of_features`` once a cell is missing."""
     if _gathers_for_each(problem, state):
         return state
@@ -219,7 +221,9 @@ def widened(problem: ParticleProblem, state: ParticleState) -> ParticleState:
     return state._replace(carried=wide._replace(scale=carried.scale, before=carried.before))
 
 
-def _learn(problem: ParticleProblem, state: ParticleState, columns: Columns, key: np.uint64) -> ParticleState:
+def _learn(
+    problem: ParticleOnlineProblem, state: ParticleOnlineState, columns: Columns, key: np.uint64
+) -> ParticleOnlineState:
     """Step through the columns; overwrites the state's arrays."""
     updates, n_features = problem.updates._replace(sums=np.zeros(len(state.carried.table))), len(state.W)
     weights = weights_of(columns, n_features if _gathers_for_each(problem, state) else 1, n_features)
@@ -243,17 +247,17 @@ def refusal(name: str, number: int, options: ParticleOnlineEM) -> str:
     return f"{name}: no particle can make the counts of column {number}: give the model a background, {do}"
 
 
-def seen(state: ParticleState) -> int:
+def seen(state: ParticleOnlineState) -> int:
     """Columns so far."""
     return int(state.clock[SEEN])
 
 
-def track(problem: ParticleProblem, state: ParticleState) -> Array:
+def track(problem: ParticleOnlineProblem, state: ParticleOnlineState) -> Array:
     """Sums of W's columns, (K,)."""
     return state.W.sum(axis=0)
 
 
-def finish(problem: ParticleProblem, state: ParticleState) -> tuple[dict[str, Array], dict[str, Array]]:
+def finish(problem: ParticleOnlineProblem, state: ParticleOnlineState) -> tuple[dict[str, Array], dict[str, Array]]:
     """W and the chain's unknowns as they are now."""
     structure, values = problem.structure, dict(state.others)
     if not structure.W.is_fixed:
@@ -263,14 +267,16 @@ def finish(problem: ParticleProblem, state: ParticleState) -> tuple[dict[str, Ar
     return values, {}
 
 
-def filtered(problem: ParticleProblem, state: ParticleState) -> dict[str, Array]:
+def filtered(problem: ParticleOnlineProblem, state: ParticleOnlineState) -> dict[str, Array]:
     """Of the last column's activations given all columns so far: mean and standard deviation, (K, 1) each."""
     h, weights = state.population.cloud.h, state.population.weights
     mean = h @ weights
     return {"mean": mean[:, None], "sd": np.sqrt((h - mean[:, None]) ** 2 @ weights)[:, None]}
 
 
-def activations(problem: ParticleProblem, state: ParticleState, columns: Columns, key: np.uint64) -> dict[str, Array]:
+def activations(
+    problem: ParticleOnlineProblem, state: ParticleOnlineState, columns: Columns, key: np.uint64
+) -> dict[str, Array]:
     """Mean and standard deviation of each column's activations given all of the block: a series under the result."""
     counts = series_of(columns, state.W, problem.updates.of_features)
     prior = _chain(problem.structure)

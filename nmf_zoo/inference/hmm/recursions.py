@@ -14,14 +14,14 @@ import numpy as np
 from nmf_zoo.kernels.hmm.basis_chain import (
     WITHOUT_DATA,
     BlockRows,
-    Sums,
+    SmootherSums,
     best_block,
     draw_block,
     filter_block,
     smooth_block,
     trace_block,
 )
-from nmf_zoo.kernels.hmm.basis_states import Chain, Counts, Tables, set_rates
+from nmf_zoo.kernels.hmm.basis_states import BinaryChain, Counts, RateTables, set_rates
 from nmf_zoo.structure import Array, spans
 
 KEPT = 1 << 21  # numbers in the rows of a block, unless sqrt(T) rows are more: 16 MB
@@ -34,18 +34,18 @@ class Recursions:
 
     Parameters
     ----------
-    counts : Counts, whose ``drag`` is that of this W
+    counts : Counts, whose ``weight_sums`` is that of this W
     base : (F,) background / exposure that all times share
     W : (F, K)
-    chain : Chain
+    chain : BinaryChain
     block : times of a block, default as many as suit the memory
     """
 
-    def __init__(self, counts: Counts, base: Array, W: Array, chain: Chain, block: int | None = None):
+    def __init__(self, counts: Counts, base: Array, W: Array, chain: BinaryChain, block: int | None = None):
         self.counts, self.chain, (self.n_features, self.rank) = counts, chain, W.shape
         self.n_times, self.n_states = len(counts.indptr) - 1, 1 << self.rank
         self.block = block_length(self.n_times, self.n_states) if block is None else block
-        self.tables = Tables(np.empty((self.n_features, self.n_states)), np.empty((self.n_features, self.n_states)))
+        self.tables = RateTables(np.empty((self.n_features, self.n_states)), np.empty((self.n_features, self.n_states)))
         set_rates(self.tables, np.ascontiguousarray(W), base)
 
     def log_likelihood(self) -> tuple[float, int]:
@@ -71,9 +71,9 @@ class Recursions:
             rows.filtered[0] = rows.filtered[last - first]
         return total, WITHOUT_DATA, marginals
 
-    def smooth(self) -> tuple[float, int, Sums]:
+    def smooth(self) -> tuple[float, int, SmootherSums]:
         """As :meth:`log_likelihood`, with the smoother's sums."""
-        sums = Sums(
+        sums = SmootherSums(
             np.zeros((self.n_times, self.rank)), np.zeros((self.rank, 4)), np.zeros((self.n_features, self.n_states))
         )
         beta = np.ones(self.n_states)
@@ -85,23 +85,23 @@ class Recursions:
 
     def draw_paths(self, n_paths: int, key: np.uint64) -> tuple[float, int, Array]:
         """As :meth:`log_likelihood`, with draws of the states given X, (n_paths, T) int32."""
-        paths, room = np.zeros((n_paths, self.n_times), np.int32), np.empty(self.n_states)
+        paths, workspace = np.zeros((n_paths, self.n_times), np.int32), np.empty(self.n_states)
 
         def back(rows: BlockRows, first: int, last: int) -> None:
-            draw_block(paths, rows, self.chain, room, first, last, self.n_times, key)
+            draw_block(paths, rows, self.chain, workspace, first, last, self.n_times, key)
 
         return *self._there_and_back(filter_block, back), paths
 
     def best_path(self) -> tuple[float, int, Array]:
         """(log p(X, path) up to the terms without states, -1 or an impossible time, the most probable path (T,))."""
-        path, room = np.zeros(self.n_times, np.int32), np.empty(self.n_states)
+        path, workspace = np.zeros(self.n_times, np.int32), np.empty(self.n_states)
 
         def back(rows: BlockRows, first: int, last: int) -> None:
-            trace_block(path, rows, self.chain, room, first, last)
+            trace_block(path, rows, self.chain, workspace, first, last)
 
         return *self._there_and_back(best_block, back), path
 
-    def sources(self, sums: Sums, W: Array) -> Array:
+    def sources(self, sums: SmootherSums, W: Array) -> Array:
         """sum_t E[c_fkt | X], (F, K), by the smoother's sums: given s the mean is x w_fk s_k / (lambda_f + offset)."""
         shares = sums.sources
         if not self.counts.offset.size:

@@ -30,14 +30,14 @@ import scipy.sparse as sp
 from scipy.special import gammaln, logsumexp, xlogy
 
 from nmf_zoo.inference.shared.layout import Weights, background_of_samples, nonzero_cells, weigh
-from nmf_zoo.kernels.marginal.exact import Columns, expect, log_sums, sizes
+from nmf_zoo.kernels.marginal.exact import SampleCells, expect, log_sums, sizes
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Array, Factorisation, GammaPrior
 
 MOST_TASKS = 512  # pieces of about equal cost that threads share, and steps of a progress bar
 
 
-class Samples(NamedTuple):
+class MarginalData(NamedTuple):
     """The data as the marginal likelihood sees them.
 
     Attributes
@@ -47,7 +47,7 @@ class Samples(NamedTuple):
     constant : (N,) what does not depend on W: sum_f x log exposure - log x! - background
     """
 
-    columns: Columns
+    columns: SampleCells
     weights: Weights
     constant: Array
 
@@ -72,7 +72,7 @@ def marginal_log_likelihoods(
     return log_likelihoods(observe(structure), W, shape, rate, workers)
 
 
-def observe(structure: Factorisation) -> Samples:
+def observe(structure: Factorisation) -> MarginalData:
     """The data of a Poisson factorisation of counts, sample by sample."""
     rows, cols, x = nonzero_cells(structure)
     table = sp.csc_array((x, (rows, cols)), shape=structure.shape)
@@ -86,8 +86,8 @@ def observe(structure: Factorisation) -> Samples:
     constant = np.bincount(cols, xlogy(x, exposure) - gammaln(x + 1), structure.shape[1]) - background_of_samples(
         structure
     )
-    columns = Columns(table.indptr.astype(np.int64), rows.astype(np.int32), x.astype(np.int64), offset)
-    return Samples(columns, weigh(structure), constant)
+    columns = SampleCells(table.indptr.astype(np.int64), rows.astype(np.int32), x.astype(np.int64), offset)
+    return MarginalData(columns, weigh(structure), constant)
 
 
 def activation_prior(structure: Factorisation, values: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -102,7 +102,7 @@ def _full(array: Array, shape: tuple[int, int]) -> Array:
 
 
 def log_likelihoods(
-    samples: Samples,
+    samples: MarginalData,
     W: Array,
     shape: Array,
     rate: Array,
@@ -148,17 +148,17 @@ def over_samples(
     workers.map(one, bounds[:-1], bounds[1:])
 
 
-def rates(samples: Samples, W: Array, rate: Array) -> Array:
+def rates(samples: MarginalData, W: Array, rate: Array) -> Array:
     """||w_k|| + beta_k, (N, K)"""
     return np.ascontiguousarray(samples.weights.over_features(W) + rate)
 
 
-def penalties(samples: Samples, W: Array, shape: Array, rate: Array) -> Array:
+def penalties(samples: MarginalData, W: Array, shape: Array, rate: Array) -> Array:
     """sum_k alpha_k log(beta_k / (||w_k|| + beta_k)), (N,): what pulls columns to zero (Filstroff et al., eq. 34)."""
     return -np.sum(shape * np.log1p(samples.weights.over_features(W) / rate), axis=1)
 
 
-def estimate(samples: Samples, W: Array, rate: Array) -> Cost:
+def estimate(samples: MarginalData, W: Array, rate: Array) -> Cost:
     """What :func:`log_likelihoods` would cost."""
     W = np.ascontiguousarray(W, dtype=np.float64)
     open_sizes, seconds = _costs(samples, W, rates(samples, W, rate))
@@ -166,7 +166,7 @@ def estimate(samples: Samples, W: Array, rate: Array) -> Cost:
     return Cost(float(seconds.sum()), 8.0 * _cells(n, rank), (n, rank))
 
 
-def _costs(samples: Samples, W: Array, total: Array) -> tuple[Array, Array]:
+def _costs(samples: MarginalData, W: Array, total: Array) -> tuple[Array, Array]:
     """Open counts and components (N, 2), and seconds (N,), of each sample."""
     open_sizes = np.zeros((samples.n_samples, 2), np.int64)
     sizes(samples.columns, W, total, 0, samples.n_samples, open_sizes)
@@ -197,7 +197,7 @@ def _choose(n: int, k: int) -> float:
         return math.inf
 
 
-def _tasks(samples: Samples, W: Array, total: Array) -> Array:
+def _tasks(samples: MarginalData, W: Array, total: Array) -> Array:
     """Boundaries of runs of samples that cost about the same."""
     ends = np.concatenate([[0.0], np.cumsum(_costs(samples, W, total)[1])])
     targets = np.linspace(0.0, ends[-1], MOST_TASKS + 1)[1:-1]
@@ -206,7 +206,7 @@ def _tasks(samples: Samples, W: Array, total: Array) -> Array:
 
 
 def expectations(
-    samples: Samples,
+    samples: MarginalData,
     W: Array,
     shape: Array,
     rate: Array,
@@ -232,14 +232,14 @@ def expectations(
 # -- enumeration -----------------------------------------------------------------------------------------------------
 
 
-def n_terms(samples: Samples, rank: int) -> list[int]:
+def n_terms(samples: MarginalData, rank: int) -> list[int]:
     """The number of admissible components of each sample."""
     sources, indptr = rank + (samples.columns.offset.size > 0), samples.columns.indptr
     counts = [samples.columns.counts[first:last].tolist() for first, last in pairwise(indptr)]
     return [math.prod(math.comb(x + sources - 1, sources - 1) for x in sample) for sample in counts]
 
 
-def enumerated_log_likelihoods(samples: Samples, W: Array, shape: Array, rate: Array) -> Array:
+def enumerated_log_likelihoods(samples: MarginalData, W: Array, shape: Array, rate: Array) -> Array:
     """log p(x_n | W) of every sample, (N,); ``W`` (F, K), ``shape`` and ``rate`` (N, K)."""
     total, columns = rates(samples, W, rate), samples.columns
     out = penalties(samples, W, shape, rate) + samples.constant

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.inference.marginal.exact import Samples, over_samples, penalties, rates
+from nmf_zoo.inference.marginal.exact import MarginalData, over_samples, penalties, rates
 from nmf_zoo.kernels.marginal.importance import estimate_log_sums
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Array
@@ -49,7 +49,7 @@ class Estimates(NamedTuple):
 
 
 def estimate_log_likelihoods(
-    samples: Samples,
+    samples: MarginalData,
     W: Array,
     shape: Array,
     rate: Array,

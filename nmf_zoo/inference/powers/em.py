@@ -6,23 +6,23 @@ With p the power, l = W H + background its mean (exposure divided out of both), 
 
 in nats, everything included. W moves, then H at the new W, by one of
 
-- "monotone", the minimum of a majoriser (Fevotte and Idier 2011): without a prior w (pull / drag)^(1/2), with
-  pull = sum p h / l^2 and drag = sum h / l;
-- "heuristic", exponent 1: w (pull / drag), about twice as far;
+- "monotone", the minimum of a majoriser (Fevotte and Idier 2011): without a prior w (numerator / denominator)^(1/2),
+  with numerator = sum p h / l^2 and denominator = sum h / l;
+- "heuristic", exponent 1: w (numerator / denominator), about twice as far;
 - "auto", monotone for the first CAUTIOUS iterations and heuristic from then on: as fast as heuristic, but long steps
   from a random start tend to end in worse optima;
 - "sage", EM of the composite model, component by component, each at the newest others (Fevotte, Bertin and Durrieu
   2009, algorithm 1); components that are nearly 0 hardly move.
 
-The objective never rises, by any of them. The majoriser is pull w^2 / w' + drag w' at the new w', plus a constant: it
-is as high at the heuristic w' = w pull / drag as at the old w, so that the objective can't be higher
-(majorisation-equalisation). :mod:`nmf_zoo.kernels.powers.factor_steps` has the proof, priors and all.
+The objective never rises, by any of them. The majoriser is numerator w^2 / w' + denominator w' at the new w', plus a
+constant: it is as high at the heuristic w' = w numerator / denominator as at the old w, so that the objective can't be
+higher (majorisation-equalisation). :mod:`nmf_zoo.kernels.powers.factor_steps` has the proof, priors and all.
 
-An InverseGamma(a, b) prior adds b to pull w^2 and (a + 1) / w to drag, or a / w for the mode in the logarithms; a
-Gamma(a, r) prior adds r to drag and (a - 1) / w to pull. A free factor has terms of 0: in the EM of the composite model
-w is then the mean, over the cells that were observed, of the posterior power over h. The density at a free W and an
-inverse-gamma H is bounded, since it is H's prior that says how large H is; with a gamma prior of shape 1 or less it is
-not attained, as W grows and H shrinks, and such models are refused.
+An InverseGamma(a, b) prior adds b to numerator w^2 and (a + 1) / w to the denominator, or a / w for the mode in the
+logarithms; a Gamma(a, r) prior adds r to the denominator and (a - 1) / w to the numerator. A free factor has terms of
+0: in the EM of the composite model w is then the mean, over the cells that were observed, of the posterior power over
+h. The density at a free W and an inverse-gamma H is bounded, since it is H's prior that says how large H is; with a
+gamma prior of shape 1 or less it is not attained, as W grows and H shrinks, and such models are refused.
 
 The residual is the slope of the objective in the logarithm of a factor's cells: its root mean square over the cells,
 in nats per cell of X that they meet (N of W, F of H), the worse of both factors. Cells near 0, which say next to
@@ -67,7 +67,7 @@ from nmf_zoo.kernels.powers.itakura_saito import (
     BlockWorkspace,
     Moves,
     PriorTerms,
-    make_room,
+    make_workspace,
     sums_of_W,
     tile_spectra,
     untile,
@@ -92,14 +92,14 @@ CAUTIOUS = 10  # iterations of "auto" that are monotone
 CHUNK_CELLS = 1 << 15  # of the spectrogram: a chunk has at least so many
 
 
-class OfW(NamedTuple):
-    """pull, drag (K, F): what the data say of W."""
+class WeightTerms(NamedTuple):
+    """numerator, denominator (K, F): what the data say of W."""
 
-    pull: Array
-    drag: Array
+    numerator: Array
+    denominator: Array
 
 
-class EMState(NamedTuple):
+class PowerEMState(NamedTuple):
     """Wt (K, F), Ht (N, K), what the data say of W there, and the objective.
 
     momentum : how hard the next step is pushed; update : where the last update led, before its push; iteration : how
@@ -108,7 +108,7 @@ class EMState(NamedTuple):
 
     Wt: Array
     Ht: Array
-    of_W: OfW
+    of_W: WeightTerms
     objective: float
     momentum: Momentum = Momentum()
     update: tuple[Array, Array] | None = None
@@ -116,11 +116,11 @@ class EMState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EMProblem:
+class PowerEMProblem:
     """What all restarts share: ``terms`` of W's prior (K, F) and of H's (N or 1, K), ``bounds`` of chunks of frames.
 
     constant : what the objective has beside the divergence and the costs of the factors
-    rooms : those that are free, for whoever needs one
+    workspaces : those that are free, for whoever needs one
     """
 
     structure: Factorisation
@@ -131,9 +131,9 @@ class EMProblem:
     terms: tuple[PriorTerms, PriorTerms]
     bounds: Array
     workers: Workers
-    rooms: list[BlockWorkspace]
+    workspaces: list[BlockWorkspace]
 
-    def is_heuristic(self, state: EMState) -> bool:
+    def is_heuristic(self, state: PowerEMState) -> bool:
         """Whether the next step has exponent 1."""
         rule = self.options.update
         return rule == "heuristic" or (rule == "auto" and state.iteration >= CAUTIOUS)
@@ -236,7 +236,7 @@ def _without_background(structure: Factorisation, side: Side, rows: np.ndarray) 
 # -- how it runs -----------------------------------------------------------------------------------------------------
 
 
-def prepare(structure: Factorisation, options: EM, workers: Workers) -> EMProblem:
+def prepare(structure: Factorisation, options: EM, workers: Workers) -> PowerEMProblem:
     """Lay out the spectrogram, and floor it where a factor is free."""
     sides = two_sides(structure)
     spectra, constant = read_spectra(structure)
@@ -247,7 +247,7 @@ def prepare(structure: Factorisation, options: EM, workers: Workers) -> EMProble
     constant = -constant + sum(prior_constant(side) for side in sides)
     release(structure)
     bounds = chunk_bounds(*spectra.power.shape)
-    return EMProblem(structure, options, sides, spectra, constant, (whole, H_terms), bounds, workers, [])
+    return PowerEMProblem(structure, options, sides, spectra, constant, (whole, H_terms), bounds, workers, [])
 
 
 def floored(spectra: Spectra) -> Spectra:
@@ -269,7 +269,7 @@ def chunk_bounds(n_frames: int, n_frequencies: int) -> Array:
     return np.minimum(FRAMES * even_bounds(groups, chunks), n_frames)
 
 
-def init(problem: EMProblem, key: np.uint64, start: Mapping[str, Array]) -> EMState:
+def init(problem: PowerEMProblem, key: np.uint64, start: Mapping[str, Array]) -> PowerEMState:
     """The start given, or one by ``start``."""
     W, Ht = start_factors(problem.structure, key, start, problem.options.start)
     Wt = np.array(W.T, order="C")
@@ -279,15 +279,15 @@ def init(problem: EMProblem, key: np.uint64, start: Mapping[str, Array]) -> EMSt
     return look(problem, Wt, Ht)
 
 
-def look(problem: EMProblem, Wt: Array, Ht: Array) -> EMState:
+def look(problem: PowerEMProblem, Wt: Array, Ht: Array) -> PowerEMState:
     """The state at these factors."""
-    divergence, _, of_W = pass_frames(problem, Wt, lambda tiles, sums, room, *frames: (
-        kernels.gather(problem.spectra, tiles, Ht, sums, room, *frames), 0.0
+    divergence, _, of_W = pass_frames(problem, Wt, lambda tiles, sums, workspace, *frames: (
+        kernels.gather(problem.spectra, tiles, Ht, sums, workspace, *frames), 0.0
     ))  # fmt: skip
-    return EMState(Wt, Ht, of_W, divergence + problem.constant + cost(problem, Wt, Ht))
+    return PowerEMState(Wt, Ht, of_W, divergence + problem.constant + cost(problem, Wt, Ht))
 
 
-def cost(problem: EMProblem, Wt: Array, Ht: Array) -> float:
+def cost(problem: PowerEMProblem, Wt: Array, Ht: Array) -> float:
     """What the priors make of the factors, up to a constant."""
     W_terms, H_terms = problem.terms
     left, right = problem.sides
@@ -296,15 +296,15 @@ def cost(problem: EMProblem, Wt: Array, Ht: Array) -> float:
     return total if right.is_flat or right.is_fixed else total + cost_of_rows(problem.workers, Ht, H_terms)
 
 
-def pass_frames(problem: EMProblem, Wt: Array, work: Any) -> tuple[float, float, OfW]:
+def pass_frames(problem: PowerEMProblem, Wt: Array, work: Any) -> tuple[float, float, WeightTerms]:
     """(divergence, squared slopes of H, what all frames say of W) from ``work`` on chunks of frames, added in order."""
     rank, F = Wt.shape
     tiles, wanted = tile_spectra(Wt), 0 if problem.sides[0].is_fixed else rank
 
     def of_chunk(first: int, last: int) -> tuple[float, float, Any]:
-        sums, room = sums_of_W(wanted, F), take_room(problem)
-        found = work(tiles, sums, room, first, last)
-        problem.rooms.append(room)
+        sums, workspace = sums_of_W(wanted, F), take_workspace(problem)
+        found = work(tiles, sums, workspace, first, last)
+        problem.workspaces.append(workspace)
         return *found, sums
 
     chunks = problem.workers.map(of_chunk, problem.bounds[:-1], problem.bounds[1:])
@@ -312,19 +312,19 @@ def pass_frames(problem: EMProblem, Wt: Array, work: Any) -> tuple[float, float,
     for _, _, sums in chunks[1:]:
         for total, part in zip(totals, sums, strict=True):
             np.add(total.values, part.values, out=total.values)
-    of_W = OfW(*(untile(total, wanted, F) for total in totals))
+    of_W = WeightTerms(*(untile(total, wanted, F) for total in totals))
     return sum(divergence for divergence, _, _ in chunks), sum(squares for _, squares, _ in chunks), of_W
 
 
-def take_room(problem: EMProblem) -> BlockWorkspace:
-    """A room that is free, or a new one."""
+def take_workspace(problem: PowerEMProblem) -> BlockWorkspace:
+    """A workspace that is free, or a new one."""
     try:
-        return problem.rooms.pop()
+        return problem.workspaces.pop()
     except IndexError:
-        return make_room(problem.structure.rank, problem.structure.shape[0])
+        return make_workspace(problem.structure.rank, problem.structure.shape[0])
 
 
-def step(problem: EMProblem, state: EMState, key: np.uint64 | None = None) -> tuple[EMState, EMInfo]:
+def step(problem: PowerEMProblem, state: PowerEMState, key: np.uint64 | None = None) -> tuple[PowerEMState, EMInfo]:
     """One iteration: W, then H, or component by component."""
     move = move_by_sage if problem.options.update == "sage" else move_factors
     pushes = problem.options.accelerate is not None and state.update is not None
@@ -337,7 +337,7 @@ def step(problem: EMProblem, state: EMState, key: np.uint64 | None = None) -> tu
     return new._replace(momentum=momentum, iteration=state.iteration + 1), EMInfo(new.objective, residual)
 
 
-def move_factors(problem: EMProblem, state: EMState, push: float) -> tuple[EMState, float]:
+def move_factors(problem: PowerEMProblem, state: PowerEMState, push: float) -> tuple[PowerEMState, float]:
     """(the state after W and then H moved and were pushed, residual on the way)"""
     before = (state.Wt, state.Ht) if state.update is None else state.update
     new_W, Wt, at_W = move_W(problem, state, before[0], push)
@@ -349,12 +349,12 @@ def move_factors(problem: EMProblem, state: EMState, push: float) -> tuple[EMSta
         problem, Wt, lambda tiles, *rest: kernels.advance(problem.spectra, tiles, moves, *rest)
     )
     objective = divergence + problem.constant + cost(problem, Wt, Ht)
-    return EMState(Wt, Ht, of_W, objective, state.momentum, (new_W, new_H)), max(
+    return PowerEMState(Wt, Ht, of_W, objective, state.momentum, (new_W, new_H)), max(
         at_W, residual_of(squares, state.Ht, state.Wt)
     )
 
 
-def move_W(problem: EMProblem, state: EMState, before: Array, push: float) -> tuple[Array, Array, float]:
+def move_W(problem: PowerEMProblem, state: PowerEMState, before: Array, push: float) -> tuple[Array, Array, float]:
     """(update of W, what a push makes of it, residual of the old one)"""
     side = problem.sides[0]
     if side.is_fixed:
@@ -380,12 +380,12 @@ def _beside(side: Side, whole: Array, part: Array) -> Array:
     return out
 
 
-def slopes_of_W(problem: EMProblem, state: EMState) -> Slopes:
+def slopes_of_W(problem: PowerEMProblem, state: PowerEMState) -> Slopes:
     """What data and prior say of W's cells that are not known."""
     free = problem.sides[0].free
     size = state.Wt[free].size
-    pull, drag, power, scale, rate = (part[free].ravel() for part in (*state.of_W, *problem.terms[0]))
-    return Slopes(pull, drag, power, scale, rate, np.empty(size), np.zeros(size))
+    numerator, denominator, power, scale, rate = (part[free].ravel() for part in (*state.of_W, *problem.terms[0]))
+    return Slopes(numerator, denominator, power, scale, rate, np.empty(size), np.zeros(size))
 
 
 def residual_of(squares: float, factor: Array, other: Array) -> float:
@@ -393,7 +393,7 @@ def residual_of(squares: float, factor: Array, other: Array) -> float:
     return float(np.sqrt(squares / max(factor.size, 1))) / max(other.shape[1], 1)
 
 
-def move_by_sage(problem: EMProblem, state: EMState, push: float) -> tuple[EMState, float]:
+def move_by_sage(problem: PowerEMProblem, state: PowerEMState, push: float) -> tuple[PowerEMState, float]:
     """(the state after each component moved and was pushed, residual on the way)"""
     before = (state.Wt, state.Ht) if state.update is None else state.update
     fixed = ~problem.sides[0].are_free, problem.sides[1].is_fixed
@@ -411,7 +411,7 @@ def move_by_sage(problem: EMProblem, state: EMState, push: float) -> tuple[EMSta
     return look(problem, *pushed)._replace(update=new, momentum=state.momentum), residual
 
 
-def at_W(problem: EMProblem, state: EMState) -> float:
+def at_W(problem: PowerEMProblem, state: PowerEMState) -> float:
     """The residual of W."""
     if problem.sides[0].is_fixed:
         return 0.0
@@ -420,7 +420,9 @@ def at_W(problem: EMProblem, state: EMState) -> float:
     return residual_of(slopes.squares.sum(), free, state.Ht.T)
 
 
-def finish(problem: EMProblem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
+def finish(
+    problem: PowerEMProblem, state: PowerEMState, key: np.uint64, draws: int
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """The solution as a posterior of one draw, whatever ``draws`` is.
 
     Declared missing cells are at their mean: their mode is 0, whatever the factors are.

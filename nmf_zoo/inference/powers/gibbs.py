@@ -36,10 +36,10 @@ from nmf_zoo.inference.powers.spectra import Spectra, read_spectra
 from nmf_zoo.inference.powers.trajectories import (
     ByComponent,
     log_normalisers,
-    make_room,
-    make_side_rooms,
+    make_side_workspaces,
     make_sides,
     make_tuning,
+    make_workspace,
     run_in_threads,
 )
 from nmf_zoo.inference.shared.factor_view import Side, as_variables, impute, two_sides
@@ -53,8 +53,8 @@ from nmf_zoo.kernels.powers import composite
 from nmf_zoo.kernels.powers.composite import (
     LEAST,
     MOST,
-    Factors,
-    Given,
+    PowerConditionals,
+    PowerFactors,
     apply_scales,
     draw_frames,
     draw_scales,
@@ -85,7 +85,7 @@ from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Exponential, Factorisation
 
 
-class GibbsState(NamedTuple):
+class PowerGibbsState(NamedTuple):
     """Wt (K, F), Ht (N, K), the hyperparameters by name, and what trajectories learnt."""
 
     Wt: Array
@@ -94,13 +94,13 @@ class GibbsState(NamedTuple):
     tuning: Any
 
     @property
-    def factors(self) -> Factors:
+    def factors(self) -> PowerFactors:
         """The same factors, as the kernels take them."""
-        return Factors(self.Wt, self.Ht)
+        return PowerFactors(self.Wt, self.Ht)
 
 
 @dataclass(frozen=True)
-class GibbsProblem:
+class PowerGibbsProblem:
     """What all chains share.
 
     ``constant`` of log p(X | W, H); ``priors`` and ``given`` are None when hyperparameters are drawn; ``draws`` says
@@ -111,10 +111,10 @@ class GibbsProblem:
 
     structure: Factorisation
     options: Gibbs
-    frames: Frames
+    frames: ChunkedFrames
     constant: float
     priors: ByComponent | None
-    given: Given | None
+    given: PowerConditionals | None
     draws: tuple[bool, bool]
     checked: tuple[Array, Array]
     sides: tuple[PowerSide, PowerSide] | None
@@ -134,7 +134,7 @@ def supports(structure: Factorisation, options: Any) -> Verdict:
     return next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
 
 
-def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> GibbsProblem:
+def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> PowerGibbsProblem:
     """Lay out the spectrogram for the sweeps."""
     spectra, constant = read_spectra(structure)
     priors = None if structure.unknowns else priors_by_component(structure, {})
@@ -149,7 +149,7 @@ def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Gibbs
         plan = SweepPlan(*draws, scales, shears and structure.rank > 1, sides is not None)
         sweeps = PowerSweeps(plan, spectra, given, priors, checked, sides or make_sides(spectra))
     release(structure)
-    return GibbsProblem(
+    return PowerGibbsProblem(
         structure=structure,
         options=options,
         frames=frames,
@@ -163,7 +163,7 @@ def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Gibbs
     )
 
 
-def init(problem: GibbsProblem, key: np.uint64, start: Mapping[str, Array]) -> GibbsState:
+def init(problem: PowerGibbsProblem, key: np.uint64, start: Mapping[str, Array]) -> PowerGibbsState:
     """The start given, or a random one at the scale of the data.
 
     Known zeros become `LEAST`: what is drawn there is the prior's, and adds nothing that could be heard.
@@ -172,25 +172,29 @@ def init(problem: GibbsProblem, key: np.uint64, start: Mapping[str, Array]) -> G
     values = start_hyperparameters(problem.structure, start)
     sides = problem.sides if problem.sweeps is None else problem.sweeps.sides
     tuning = None if sides is None else make_tuning(sides, W.shape[1])
-    return GibbsState(np.ascontiguousarray(W.T), Ht, values, tuning)
+    return PowerGibbsState(np.ascontiguousarray(W.T), Ht, values, tuning)
 
 
-def step(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo | TrajectoryInfo]:
+def step(
+    problem: PowerGibbsProblem, state: PowerGibbsState, key: np.uint64
+) -> tuple[PowerGibbsState, GibbsInfo | TrajectoryInfo]:
     """One sweep."""
     return _sweep(problem, state, key, is_tuning=False)
 
 
-def tune(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo | TrajectoryInfo]:
+def tune(
+    problem: PowerGibbsProblem, state: PowerGibbsState, key: np.uint64
+) -> tuple[PowerGibbsState, GibbsInfo | TrajectoryInfo]:
     """One sweep of the warm-up, which adapts the trajectories."""
     return _sweep(problem, state, key, is_tuning=True)
 
 
-def _sweep(problem: GibbsProblem, state: GibbsState, key: np.uint64, is_tuning: bool):
+def _sweep(problem: PowerGibbsProblem, state: PowerGibbsState, key: np.uint64, is_tuning: bool):
     structure, factors, sweeps, tuning = problem.structure, state.factors, problem.sweeps, state.tuning
     if sweeps is not None:
-        room, kept = make_room(sweeps, factors), make_kept(structure, sweeps.followed, 0)
+        workspace, kept = make_workspace(sweeps, factors), make_kept(structure, sweeps.followed, 0)
         block = (0, 1, 0, 0, is_tuning)
-        return state, _info(problem, run_sweeps(sweeps, factors, tuning, room, kept, block, np.array([key])))
+        return state, _info(problem, run_sweeps(sweeps, factors, tuning, workspace, kept, block, np.array([key])))
     priors = problem.priors or priors_by_component(structure, state.values)
     given = problem.given or given_powers(priors, problem.frames.spectra)
     moves, scale_move = problem.options.moves if all(problem.draws) else (), 0.0
@@ -201,12 +205,12 @@ def _sweep(problem: GibbsProblem, state: GibbsState, key: np.uint64, is_tuning: 
     info: tuple[float, ...] = (scale_move,)
     if what is not None and problem.sides is not None:
         lengths = float(tuning.W.length[0]), float(tuning.H.length[0])
-        rooms, own = make_side_rooms(problem.sides, priors), child(key, TRAJECTORIES)
-        data = problem.sides, rooms, problem.frames.workers
+        workspaces, own = make_side_workspaces(problem.sides, priors), child(key, TRAJECTORIES)
+        data = problem.sides, workspaces, problem.frames.workers
         chances = run_in_threads(*data, problem.draws, factors, tuning, what, own)
         if what.moves:
             scale_move = move_along_orbit(moves, factors, given, priors, child(key, ORBIT))
-        end_sweep(tuning, problem.sides, rooms, is_tuning)
+        end_sweep(tuning, problem.sides, workspaces, is_tuning)
         info = scale_move, *chances, *lengths
     if structure.unknowns:
         generator = generator_of(child(key, HYPERPARAMETERS))
@@ -217,16 +221,16 @@ def _sweep(problem: GibbsProblem, state: GibbsState, key: np.uint64, is_tuning: 
     return state, _info(problem, info)
 
 
-def _info(problem: GibbsProblem, numbers: tuple[float, ...]) -> GibbsInfo | TrajectoryInfo:
+def _info(problem: PowerGibbsProblem, numbers: tuple[float, ...]) -> GibbsInfo | TrajectoryInfo:
     return GibbsInfo(numbers[0]) if problem.sides is None else TrajectoryInfo(*numbers)
 
 
-def draw(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:
+def draw(problem: PowerGibbsProblem, state: PowerGibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:
     """The variables of the model at this state, and their log joint density with the followed cells of W H."""
     structure, factors = problem.structure, state.factors
     if problem.sweeps is not None:
         kept = make_kept(problem.structure, problem.sweeps.followed, 1)
-        keep(problem.sweeps, factors, make_room(problem.sweeps, factors), kept, 0)
+        keep(problem.sweeps, factors, make_workspace(problem.sweeps, factors), kept, 0)
         values, stats = _collect(problem, kept, [key])
         return {name: value[0] for name, value in values.items()}, {name: stats[name][0] for name in ("lp", "mean")}
     W, Ht = np.ascontiguousarray(state.Wt.T), state.Ht
@@ -243,20 +247,22 @@ def draw(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[dict
 
 
 def run(
-    problem: GibbsProblem, state: GibbsState, key: np.uint64, block: Block
-) -> tuple[GibbsState, dict[str, Array], dict[str, Array]] | None:
+    problem: PowerGibbsProblem, state: PowerGibbsState, key: np.uint64, block: Block
+) -> tuple[PowerGibbsState, dict[str, Array], dict[str, Array]] | None:
     """The sweeps of a block in one compiled call, and their draws; None where sweeps must go step by step."""
     sweeps, factors = problem.sweeps, state.factors
     if sweeps is None:
         return None
-    kept, room = make_kept(problem.structure, sweeps.followed, block.kept), make_room(sweeps, factors)
+    kept, workspace = make_kept(problem.structure, sweeps.followed, block.kept), make_workspace(sweeps, factors)
     steps = children(child(key, STEPS), block.stop)[block.first :]
-    run_sweeps(sweeps, factors, state.tuning, room, kept, tuple(block), steps)
+    run_sweeps(sweeps, factors, state.tuning, workspace, kept, tuple(block), steps)
     keys = [child(key, DRAW, sweep) for sweep in range(block.first, block.stop) if block.keeps(sweep)]
     return state, *(_collect(problem, kept, keys) if keys else ({}, {}))
 
 
-def _collect(problem: GibbsProblem, kept: Kept, keys: list[np.uint64]) -> tuple[dict[str, Array], dict[str, Array]]:
+def _collect(
+    problem: PowerGibbsProblem, kept: Kept, keys: list[np.uint64]
+) -> tuple[dict[str, Array], dict[str, Array]]:
     """The variables and statistics of the kept sweeps of a small problem; ``keys`` are the draws' streams."""
     structure = problem.structure
     values = as_variables(structure, kept.W, kept.Ht)
@@ -279,7 +285,7 @@ def _collect(problem: GibbsProblem, kept: Kept, keys: list[np.uint64]) -> tuple[
 MOST_CHUNKS, CHUNK_CELLS = 8, 1 << 16  # cells times components; chunks depend on the data alone, not on the threads
 
 
-class Frames(NamedTuple):
+class ChunkedFrames(NamedTuple):
     """The data in chunks of frames, and who works on them.
 
     Attributes
@@ -294,11 +300,13 @@ class Frames(NamedTuple):
     workers: Workers
 
 
-def cut_frames(spectra: Spectra, rank: int, workers: Workers) -> Frames:
+def cut_frames(spectra: Spectra, rank: int, workers: Workers) -> ChunkedFrames:
     """Cut the frames into chunks, however many threads there are."""
     n_frames, n_frequencies = spectra.power.shape
     n_chunks = int(np.clip(n_frames * n_frequencies * rank // CHUNK_CELLS, 1, min(MOST_CHUNKS, max(n_frames, 1))))
-    return Frames(spectra, list(pairwise(n_frames * chunk // n_chunks for chunk in range(n_chunks + 1))), workers)
+    return ChunkedFrames(
+        spectra, list(pairwise(n_frames * chunk // n_chunks for chunk in range(n_chunks + 1))), workers
+    )
 
 
 def priors_by_component(structure: Factorisation, values: Mapping[str, Array]) -> ByComponent:
@@ -315,18 +323,20 @@ def _prior_cells(side: Side, shape: tuple[int, int], values: Mapping[str, Array]
     return side.with_free(np.full(shape, -1.0), shapes), side.with_free(np.zeros(shape), scales)
 
 
-def given_powers(priors: ByComponent, spectra: Spectra) -> Given:
+def given_powers(priors: ByComponent, spectra: Spectra) -> PowerConditionals:
     """The factors' inverse gammas given the powers."""
     of_frequencies, of_frames = spectra.n_seen
     tilt = priors.shape_h.sum(axis=1) - priors.shape_w.sum(axis=1)
     shape_h, scale_h = (np.array(cells.T, order="C") for cells in (priors.shape_h, priors.scale_h))
-    return Given(priors.shape_w + of_frequencies, priors.scale_w, shape_h + of_frames[:, None], scale_h, tilt)
+    return PowerConditionals(
+        priors.shape_w + of_frequencies, priors.scale_w, shape_h + of_frames[:, None], scale_h, tilt
+    )
 
 
 def draw_by_components(
-    frames: Frames,
-    factors: Factors,
-    given: Given,
+    frames: ChunkedFrames,
+    factors: PowerFactors,
+    given: PowerConditionals,
     draws: tuple[bool, bool],
     key: np.uint64,
     free: slice = slice(None),
@@ -338,9 +348,9 @@ def draw_by_components(
     of_weights, own = np.zeros_like(factors.Wt), child(key, POWERS)
 
     def draw_chunk(chunk: tuple[int, int]) -> Array:
-        room = composite.make_room(*factors.Wt.shape)
-        draw_frames(frames.spectra, factors, given, draws, chunk, room, own)
-        return room.of_weights
+        workspace = composite.make_workspace(*factors.Wt.shape)
+        draw_frames(frames.spectra, factors, given, draws, chunk, workspace, own)
+        return workspace.of_weights
 
     def add(sums: Array) -> None:
         np.add(of_weights, sums, out=of_weights)
@@ -352,21 +362,26 @@ def draw_by_components(
 
 
 def move_free(
-    moves: tuple[str, ...], factors: Factors, given: Given, priors: ByComponent, key: np.uint64, free: slice
+    moves: tuple[str, ...],
+    factors: PowerFactors,
+    given: PowerConditionals,
+    priors: ByComponent,
+    key: np.uint64,
+    free: slice,
 ) -> float:
     """Move the ``free`` components along the orbit, in place; returns the size of the scale move."""
     if free == slice(None):
         return move_along_orbit(moves, factors, given, priors, key)
-    part = Factors(factors.Wt[free].copy(), np.ascontiguousarray(factors.Ht[:, free]))
+    part = PowerFactors(factors.Wt[free].copy(), np.ascontiguousarray(factors.Ht[:, free]))
     shape_h, scale_h = (np.ascontiguousarray(cells[:, free]) for cells in (given.shape_h, given.scale_h))
-    own = Given(given.shape_w[free], given.scale_w[free], shape_h, scale_h, given.tilt[free])
+    own = PowerConditionals(given.shape_w[free], given.scale_w[free], shape_h, scale_h, given.tilt[free])
     size = move_along_orbit(moves, part, own, ByComponent(*(cells[free] for cells in priors)), key)
     factors.Wt[free], factors.Ht[:, free] = part.Wt, part.Ht
     return size
 
 
 def move_along_orbit(
-    moves: tuple[str, ...], factors: Factors, given: Given, priors: ByComponent, key: np.uint64
+    moves: tuple[str, ...], factors: PowerFactors, given: PowerConditionals, priors: ByComponent, key: np.uint64
 ) -> float:
     """Move along the orbit of equal W H, in place; returns the size of the scale move."""
     scale_move, rank = 0.0, len(factors.Wt)
@@ -381,11 +396,11 @@ def move_along_orbit(
     return scale_move
 
 
-def log_likelihood_of(frames: Frames, factors: Factors) -> float:
+def log_likelihood_of(frames: ChunkedFrames, factors: PowerFactors) -> float:
     """-sum (log l + p / l) over the observed cells."""
 
     def of_chunk(chunk: tuple[int, int]) -> float:
-        return log_likelihood(frames.spectra, factors, chunk, composite.make_room(*factors.Wt.shape))
+        return log_likelihood(frames.spectra, factors, chunk, composite.make_workspace(*factors.Wt.shape))
 
     return sum(frames.workers.map(of_chunk, frames.chunks))
 

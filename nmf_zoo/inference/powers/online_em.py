@@ -60,13 +60,13 @@ from nmf_zoo.inference.shared.start import FLOOR, SPREAD
 from nmf_zoo.inference.shared.step_options import check_steps, is_real
 from nmf_zoo.kernels.powers.frame_gibbs import (
     Activations,
-    Chain,
+    FramePlan,
     Frames,
+    FrameStatistics,
     FrameWorkspace,
-    Statistics,
     activate_frames,
     expect_frames,
-    make_room,
+    make_workspace,
 )
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child
@@ -177,17 +177,17 @@ class FrameProblem:
     chain : how activations are drawn
     a, b : (K, F) of the maximisation: a_n = a / n, b_n = b / n
     exposure : (F,) what powers are divided by, or None
-    rooms : scratch that no thread is using
+    workspaces : scratch that no thread is using
     """
 
     structure: Factorisation
     options: SimulatedOnlineEM
-    chain: Chain
+    chain: FramePlan
     a: Array
     b: Array
     exposure: Array | None
     workers: Workers
-    rooms: list[FrameWorkspace]
+    workspaces: list[FrameWorkspace]
 
 
 def supports(structure: Factorisation, options: SimulatedOnlineEM) -> Verdict:
@@ -229,7 +229,7 @@ def prepare(structure: Factorisation, options: SimulatedOnlineEM, workers: Worke
     background = np.empty(0) if ratio is None else np.ascontiguousarray(ratio[:, 0])
     shape, scale = (np.array(array[:, 0], dtype=np.float64) for array in _full_prior(structure.H))
     is_plain = options.statistic == "plain"
-    chain = Chain(shape, scale, background, options.sweeps, options.keep, is_plain, options.leaps)
+    chain = FramePlan(shape, scale, background, options.sweeps, options.keep, is_plain, options.leaps)
     if isinstance(structure.W.prior, Flat):
         a, b = (np.full((K, F), value) for value in options.smoothing or (0.0, 0.0))
     else:
@@ -262,7 +262,7 @@ def update(problem: FrameProblem, state: FrameState, frames: Frames, key: np.uin
 def _step(problem: FrameProblem, state: FrameState, frames: Frames, key: np.uint64) -> tuple[FrameState, FrameInfo]:
     options, n = problem.options, frames.n_columns
     size = (state.steps + 1.0 + options.offset) ** -options.exponent
-    found = _map(problem, lambda part, room: _expect(problem, state.Wt, part, room, key), frames)
+    found = _map(problem, lambda part, workspace: _expect(problem, state.Wt, part, workspace, key), frames)
     weight, kept = size / n, (state.statistics, state.counts, state.inverse)
     statistics, counts, inverse = ((1.0 - size) * old for old in kept)
     for of_chunk in found:
@@ -281,27 +281,29 @@ def _step(problem: FrameProblem, state: FrameState, frames: Frames, key: np.uint
 
 
 def _map(problem: FrameProblem, work: Any, frames: Frames, has_shares: bool = False) -> list[Any]:
-    """``work(frames, room)`` of all chunks of frames, whose size does not depend on threads."""
-    (F, K), rooms = problem.structure.W.shape, [] if has_shares else problem.rooms
+    """``work(frames, workspace)`` of all chunks of frames, whose size does not depend on threads."""
+    (F, K), workspaces = problem.structure.W.shape, [] if has_shares else problem.workspaces
     most = max(1, CHUNK_WORK // (F * K * problem.options.sweeps))
     parts = [frames.part(*span) for span in spans(frames.n_columns, most)]
 
-    def in_a_room(part: Frames) -> Any:
+    def in_a_workspace(part: Frames) -> Any:
         try:
-            room = rooms.pop()
+            workspace = workspaces.pop()
         except IndexError:
-            room = make_room(F, K, has_shares)
-        found = work(part._replace(power=relative_powers(problem, part)), room)
-        rooms.append(room)
+            workspace = make_workspace(F, K, has_shares)
+        found = work(part._replace(power=relative_powers(problem, part)), workspace)
+        workspaces.append(workspace)
         return found
 
-    return problem.workers.map(in_a_room, parts)
+    return problem.workers.map(in_a_workspace, parts)
 
 
-def _expect(problem: FrameProblem, Wt: Array, frames: Frames, room: FrameWorkspace, key: np.uint64) -> Statistics:
+def _expect(
+    problem: FrameProblem, Wt: Array, frames: Frames, workspace: FrameWorkspace, key: np.uint64
+) -> FrameStatistics:
     """Sums over frames."""
-    out = Statistics(np.zeros_like(Wt), np.zeros(Wt.shape[1]), np.zeros(len(Wt)))
-    expect_frames(out, frames, Wt, problem.chain, room, child(key, SWEEPS))
+    out = FrameStatistics(np.zeros_like(Wt), np.zeros(Wt.shape[1]), np.zeros(len(Wt)))
+    expect_frames(out, frames, Wt, problem.chain, workspace, child(key, SWEEPS))
     return out
 
 
@@ -332,11 +334,11 @@ def activations(
     """Mean and standard deviation of H given the frames and the final W; shares of every cell, if they are wanted."""
     Wt, own_key = _current_weights(problem, state), child(key, ACTIVATIONS)
 
-    def work(part: Frames, room: FrameWorkspace) -> Activations:
+    def work(part: Frames, workspace: FrameWorkspace) -> Activations:
         shares = np.zeros((part.n_columns, *Wt.shape) if has_shares else (0, 0, 0))
         mean, square = np.empty((2, part.n_columns, len(Wt)))
         out = Activations(mean, square, shares)
-        activate_frames(out, part, Wt, problem.chain, room, own_key)
+        activate_frames(out, part, Wt, problem.chain, workspace, own_key)
         return out
 
     parts = _map(problem, work, frames, has_shares)

@@ -1,4 +1,4 @@
-"""Trajectories of rows and compiled sweeps of composite Gibbs: what their kernels need of a problem, and room.
+"""Trajectories of rows and compiled sweeps of composite Gibbs: what their kernels need of a problem, and scratch.
 
 Trajectories run on any problem unless they are refused. One with known hyperparameters whose frames lie in one chunk
 sweeps without Python in between; others do the same step by step, blocks of rows spread over threads.
@@ -18,12 +18,12 @@ from nmf_zoo.kernels.hmc import power_rows
 from nmf_zoo.kernels.hmc.adaptation import Schedule, SideTuning, Tuning
 from nmf_zoo.kernels.hmc.power_rows import LOUD, PowerRows, RowPowers
 from nmf_zoo.kernels.powers import composite
-from nmf_zoo.kernels.powers.composite import Factors
+from nmf_zoo.kernels.powers.composite import PowerFactors
 from nmf_zoo.kernels.powers.sweeps import (
     PowerSide,
-    PowerSideRoom,
+    PowerSideWorkspace,
     PowerSweeps,
-    SweepWorkspace,
+    PowerSweepWorkspace,
     end_trajectories,
     run_blocks,
     set_rows,
@@ -84,29 +84,31 @@ def make_tuning(sides: tuple[PowerSide, PowerSide], rank: int) -> Tuning:
     return of_counts.make_tuning(of_W, of_H, masses, scales=False)
 
 
-def make_room(sweeps: PowerSweeps, factors: Factors) -> SweepWorkspace:
+def make_workspace(sweeps: PowerSweeps, factors: PowerFactors) -> PowerSweepWorkspace:
     """Scratch of one chain."""
     rank, n_frequencies = factors.Wt.shape
-    return SweepWorkspace(
-        composite.make_room(rank, n_frequencies),
+    return PowerSweepWorkspace(
+        composite.make_workspace(rank, n_frequencies),
         np.empty((n_frequencies, rank)),
         np.empty((rank, len(factors.Ht))),
         np.empty(rank),
-        make_side_rooms(sweeps.sides, sweeps.priors),
+        make_side_workspaces(sweeps.sides, sweeps.priors),
     )
 
 
-def make_side_rooms(sides: tuple[PowerSide, PowerSide], priors: ByComponent) -> tuple[PowerSideRoom, PowerSideRoom]:
-    """Rows and room of either side."""
-    return _make_side_room(sides[0], *priors[:2]), _make_side_room(sides[1], *priors[2:])
+def make_side_workspaces(
+    sides: tuple[PowerSide, PowerSide], priors: ByComponent
+) -> tuple[PowerSideWorkspace, PowerSideWorkspace]:
+    """Rows and scratch of either side."""
+    return _make_side_workspace(sides[0], *priors[:2]), _make_side_workspace(sides[1], *priors[2:])
 
 
-def _make_side_room(side: PowerSide, shape: Array, scale: Array) -> PowerSideRoom:
+def _make_side_workspace(side: PowerSide, shape: Array, scale: Array) -> PowerSideWorkspace:
     """``shape`` and ``scale``: (K, rows)."""
     (blocks, n_cells, width), rank = side.data.grid.shape, len(shape)
     values, chance = np.ones((blocks, rank, width)), np.zeros((blocks, width))
     rows = PowerRows(values, blocks_of(shape.T, width, 1.0), blocks_of(scale.T, width, 1.0), chance)
-    return PowerSideRoom(rows, power_rows.make_room(n_cells, rank, width))
+    return PowerSideWorkspace(rows, power_rows.make_workspace(n_cells, rank, width))
 
 
 # -- step by step --------------------------------------------------------------------------------------------------
@@ -114,10 +116,10 @@ def _make_side_room(side: PowerSide, shape: Array, scale: Array) -> PowerSideRoo
 
 def run_in_threads(
     sides: tuple[PowerSide, PowerSide],
-    rooms: tuple[PowerSideRoom, PowerSideRoom],
+    workspaces: tuple[PowerSideWorkspace, PowerSideWorkspace],
     workers: Workers,
     draws: tuple[bool, bool],
-    factors: Factors,
+    factors: PowerFactors,
     tuning: Tuning,
     what: Schedule,
     key: np.uint64,
@@ -128,9 +130,9 @@ def run_in_threads(
         return chance_W, chance_H
     W = np.ascontiguousarray(factors.Wt.T)
     if draws[1]:
-        chance_H = _run_side(workers, sides[1], rooms[1], (factors.Ht, W), tuning.H, what, child(key, 1))
+        chance_H = _run_side(workers, sides[1], workspaces[1], (factors.Ht, W), tuning.H, what, child(key, 1))
     if draws[0]:
-        chance_W = _run_side(workers, sides[0], rooms[0], (W, factors.Ht), tuning.W, what, child(key, 0))
+        chance_W = _run_side(workers, sides[0], workspaces[0], (W, factors.Ht), tuning.W, what, child(key, 0))
         factors.Wt[:] = W.T
     return chance_W, chance_H
 
@@ -138,7 +140,7 @@ def run_in_threads(
 def _run_side(
     workers: Workers,
     side: PowerSide,
-    room: PowerSideRoom,
+    workspace: PowerSideWorkspace,
     arrays: tuple[Array, Array],
     tuning: SideTuning,
     what: Schedule,
@@ -147,11 +149,11 @@ def _run_side(
     """``arrays``: the factor, which moves, and the other one."""
     blocks, n_cells, width = side.data.grid.shape
     factor, other = arrays
-    set_rows(room.rows.values, factor)
+    set_rows(workspace.rows.values, factor)
 
     def run_block(block: int) -> Any:
-        own = room._replace(block=power_rows.make_room(n_cells, other.shape[1], width))
+        own = workspace._replace(block=power_rows.make_workspace(n_cells, other.shape[1], width))
         run_blocks(side.data, other, tuning, own, (block, block + 1), what, key)
 
     workers.map(run_block, range(blocks))
-    return end_trajectories(side, factor, room.rows, what.runs_hmc)
+    return end_trajectories(side, factor, workspace.rows, what.runs_hmc)

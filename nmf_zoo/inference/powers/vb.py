@@ -45,7 +45,7 @@ from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.numerics.gig_moments import Orders, draw_gig_factor, fill_gig_moments, tabulate
 from nmf_zoo.kernels.numerics.momentum import GENTLE
 from nmf_zoo.kernels.numerics.multiplicative import column_changes
-from nmf_zoo.kernels.powers.composite_bound import Pair, gather_features, gather_frames, make_cells, spread
+from nmf_zoo.kernels.powers.composite_bound import MeanPair, gather_features, gather_frames, make_cells, spread
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
 from nmf_zoo.runtime.memory import release
@@ -57,23 +57,23 @@ LARGEST = 1e150  # of a start: its products stay numbers
 W_DRAWS, H_DRAWS, IMPUTED = range(3)  # children of the stream of the final draws
 
 
-class VBState(NamedTuple):
+class PowerVBState(NamedTuple):
     """q of W and of H, the free scales by name, and what W's update needs: sums (F, K) of E / m and of G x / l^2.
 
     bound : of this q; momentum : how hard the next update is pushed; updated : laws of W and of H where the last update
     led, before it was pushed
     """
 
-    W: Approximation
-    H: Approximation
+    W: GIGApproximation
+    H: GIGApproximation
     values: dict[str, Array]
-    sums: Pair
+    sums: MeanPair
     bound: float = -np.inf
     momentum: Momentum = Momentum(GENTLE)
     updated: Any = None
 
 
-class VBInfo(NamedTuple):
+class PowerVBInfo(NamedTuple):
     """objective: the bound, in nats; residual: 0 at a fixed point.
 
     The residual is the largest change of a harmonic mean, relative to its column's largest, or of a scale, relative to
@@ -85,7 +85,7 @@ class VBInfo(NamedTuple):
 
 
 @dataclass(frozen=True)
-class VBProblem:
+class PowerVBProblem:
     """What all restarts share. ``orders``: of q(W) and of q(H), None of a known factor; ``chunks``: of frames."""
 
     structure: Factorisation
@@ -147,7 +147,7 @@ def _is_elsewhere(structure: Factorisation, name: str) -> bool:
 # -- how it runs -----------------------------------------------------------------------------------------------------
 
 
-def prepare(structure: Factorisation, options: VB, workers: Workers) -> VBProblem:
+def prepare(structure: Factorisation, options: VB, workers: Workers) -> PowerVBProblem:
     """Lay out the data; warn of scales that nothing holds back."""
     sides = two_sides(structure)
     loose = [name for side in sides for name in untied(side.factor)]
@@ -158,18 +158,20 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> VBProble
     n_chunks = int(np.clip(spectra.power.size // CHUNK_CELLS, 1, MOST_CHUNKS))
     chunks = even_bounds(len(spectra.power), n_chunks)
     of_W, of_H = (None if side.is_fixed else orders_of(side) for side in sides)
-    return VBProblem(structure, options, sides, spectra, constant, (of_W, of_H), chunks, workers)
+    return PowerVBProblem(structure, options, sides, spectra, constant, (of_W, of_H), chunks, workers)
 
 
-def init(problem: VBProblem, key: np.uint64, start: Mapping[str, Array]) -> VBState:
+def init(problem: PowerVBProblem, key: np.uint64, start: Mapping[str, Array]) -> PowerVBState:
     """q sharp at the start given, or at a random one at the scale of the data."""
     factors = start_factors(problem.structure, key, start, problem.options.start)
-    W, H = (Approximation(value, value) for value in (np.minimum(factor, LARGEST) for factor in factors))
+    W, H = (GIGApproximation(value, value) for value in (np.minimum(factor, LARGEST) for factor in factors))
     values = start_hyperparameters(problem.structure, start)
-    return VBState(W, H, values, _look_at_features(problem, W, H)[0])
+    return PowerVBState(W, H, values, _look_at_features(problem, W, H)[0])
 
 
-def step(problem: VBProblem, state: VBState, key: np.uint64 | None = None) -> tuple[VBState, VBInfo]:
+def step(
+    problem: PowerVBProblem, state: PowerVBState, key: np.uint64 | None = None
+) -> tuple[PowerVBState, PowerVBInfo]:
     """One iteration."""
     updated, W = _update_both(problem, state)
     pushes = problem.options.accelerate is not None and state.updated is not None
@@ -179,28 +181,30 @@ def step(problem: VBProblem, state: VBState, key: np.uint64 | None = None) -> tu
         lambda: _at(problem, updated, state, W),
         lambda new: new.bound >= state.bound,
     )
-    return new._replace(momentum=momentum, updated=updated), VBInfo(new.bound, _residual(state, new))
+    return new._replace(momentum=momentum, updated=updated), PowerVBInfo(new.bound, _residual(state, new))
 
 
-def _update_both(problem: VBProblem, state: VBState) -> tuple[list[Law], Approximation]:
+def _update_both(problem: PowerVBProblem, state: PowerVBState) -> tuple[list[GIGParameters], GIGApproximation]:
     """Laws of W and of H where their updates lead, and q(W) there."""
     left, right = problem.sides
     law = update(left, state.W, state.sums, state.values)
     W = moments_at(problem.orders[0], law, state.W, problem.workers, left.free)
     if right.is_fixed:
-        return [law, Law(None, None)], W
+        return [law, GIGParameters(None, None)], W
     return [law, update(right, state.H, _look_at_frames(problem, W, state.H), state.values)], W
 
 
-def _push(updated: list[Law], state: VBState) -> list[Law]:
+def _push(updated: list[GIGParameters], state: PowerVBState) -> list[GIGParameters]:
     """Laws beyond an update, as seen from the one before; what is 0 stays."""
     return [
-        Law(*(None if a is None else ahead(a, b, state.momentum.push) for a, b in zip(new, old, strict=True)))
+        GIGParameters(*(None if a is None else ahead(a, b, state.momentum.push) for a, b in zip(new, old, strict=True)))
         for new, old in zip(updated, state.updated, strict=True)
     ]
 
 
-def _at(problem: VBProblem, laws: list[Law], state: VBState, W: Approximation | None = None) -> VBState:
+def _at(
+    problem: PowerVBProblem, laws: list[GIGParameters], state: PowerVBState, W: GIGApproximation | None = None
+) -> PowerVBState:
     """The state at new laws, free scales at the bound's peak; ``W`` when its moments are known."""
     left, right = problem.sides
     W = moments_at(problem.orders[0], laws[0], state.W, problem.workers, left.free) if W is None else W
@@ -208,10 +212,12 @@ def _at(problem: VBProblem, laws: list[Law], state: VBState, W: Approximation | 
     values = _peak_scales(problem, (W, H), state.values) if state.values else state.values
     sums, fit = _look_at_features(problem, W, H)
     own = sum(own_part(side, q, values) for side, q in zip(problem.sides, (W, H), strict=True) if not side.is_fixed)
-    return VBState(W, H, values, sums, fit + own + problem.constant)
+    return PowerVBState(W, H, values, sums, fit + own + problem.constant)
 
 
-def _peak_scales(problem: VBProblem, qs: tuple[Approximation, ...], values: Mapping[str, Array]) -> dict[str, Array]:
+def _peak_scales(
+    problem: PowerVBProblem, qs: tuple[GIGApproximation, ...], values: Mapping[str, Array]
+) -> dict[str, Array]:
     """The free scales at which the bound is highest, sum of shapes / sum E[1 / v] over the cells they serve."""
     shapes, inverses = ({name: np.zeros(np.shape(value)) for name, value in values.items()} for _ in range(2))
     for side, q in zip(problem.sides, qs, strict=True):
@@ -223,24 +229,24 @@ def _peak_scales(problem: VBProblem, qs: tuple[Approximation, ...], values: Mapp
     return {name: shapes[name] / inverses[name] for name in values}
 
 
-def _look_at_features(problem: VBProblem, W: Approximation, H: Approximation) -> tuple[Pair, float]:
+def _look_at_features(problem: PowerVBProblem, W: GIGApproximation, H: GIGApproximation) -> tuple[MeanPair, float]:
     """(what W's update needs, the spectrogram's part of the bound)"""
     n_features, rank = W.mean.shape
-    spread_W, of_H = _spread(W), Pair(np.ascontiguousarray(H.mean), np.ascontiguousarray(H.harmonic))
+    spread_W, of_H = _spread(W), MeanPair(np.ascontiguousarray(H.mean), np.ascontiguousarray(H.harmonic))
 
-    def look(first: int, last: int) -> tuple[float, Pair]:
-        sums = Pair(spread(rank, n_features), spread(rank, n_features))
+    def look(first: int, last: int) -> tuple[float, MeanPair]:
+        sums = MeanPair(spread(rank, n_features), spread(rank, n_features))
         fit = gather_features(sums, spread_W, of_H, problem.spectra, make_cells(n_features), first, last)
-        return fit, Pair(*(part.values[:, :n_features].T for part in sums))
+        return fit, MeanPair(*(part.values[:, :n_features].T for part in sums))
 
     fits, sums = zip(*problem.workers.map(look, problem.chunks[:-1], problem.chunks[1:]), strict=True)
-    return Pair(*(np.ascontiguousarray(sum(part)) for part in zip(*sums, strict=True))), sum(fits)
+    return MeanPair(*(np.ascontiguousarray(sum(part)) for part in zip(*sums, strict=True))), sum(fits)
 
 
-def _look_at_frames(problem: VBProblem, W: Approximation, H: Approximation) -> Pair:
+def _look_at_frames(problem: PowerVBProblem, W: GIGApproximation, H: GIGApproximation) -> MeanPair:
     """What H's update needs: sums (N, K)."""
-    spread_W, of_H = _spread(W), Pair(np.ascontiguousarray(H.mean), np.ascontiguousarray(H.harmonic))
-    sums = Pair(np.empty(of_H.arithmetic.shape), np.empty(of_H.arithmetic.shape))
+    spread_W, of_H = _spread(W), MeanPair(np.ascontiguousarray(H.mean), np.ascontiguousarray(H.harmonic))
+    sums = MeanPair(np.empty(of_H.arithmetic.shape), np.empty(of_H.arithmetic.shape))
 
     def look(first: int, last: int) -> None:
         gather_frames(sums, spread_W, of_H, problem.spectra, make_cells(len(W.mean)), first, last)
@@ -249,20 +255,22 @@ def _look_at_frames(problem: VBProblem, W: Approximation, H: Approximation) -> P
     return sums
 
 
-def _spread(W: Approximation) -> Pair:
+def _spread(W: GIGApproximation) -> MeanPair:
     """W's means as the kernels want them: frequencies contiguous, in whole tiles."""
-    pair = Pair(*(spread(*value.shape[::-1]) for value in (W.mean, W.harmonic)))
+    pair = MeanPair(*(spread(*value.shape[::-1]) for value in (W.mean, W.harmonic)))
     for padded, value in zip(pair, (W.mean, W.harmonic), strict=True):
         padded.values[:, : len(value)] = value.T
     return pair
 
 
-def _residual(old: VBState, new: VBState) -> float:
+def _residual(old: PowerVBState, new: PowerVBState) -> float:
     changes = [np.max(np.abs(value / old.values[name] - 1.0), initial=0.0) for name, value in new.values.items()]
     return float(max([new.W.change, new.H.change, *changes]))
 
 
-def finish(problem: VBProblem, state: VBState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
+def finish(
+    problem: PowerVBProblem, state: PowerVBState, key: np.uint64, draws: int
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """Independent draws from q, free scales as they are; the parameters and means of q for ``fit``."""
     release(problem.structure)
     values = {name: np.repeat(value[None], draws, axis=0) for name, value in state.values.items()}
@@ -298,7 +306,7 @@ MOST_TABLES, WORTH_A_TABLE = 32, 1 << 10  # distinct orders of a factor with tab
 SMALLEST, LARGEST_CHANGE = 1e-300, 1e300
 
 
-class Approximation(NamedTuple):
+class GIGApproximation(NamedTuple):
     """q of one factor, (rows, K) each; a known factor and the start have a value only, which is both means.
 
     mean : E[v]; harmonic : 1 / E[1/v]; rho, tau : see above; height : what the bound owes to rho and tau alone;
@@ -315,7 +323,7 @@ class Approximation(NamedTuple):
     change: float = 0.0
 
 
-class Law(NamedTuple):
+class GIGParameters(NamedTuple):
     """rho and tau of q of a factor, (rows, K); None of a known one."""
 
     rho: Any
@@ -340,12 +348,12 @@ def orders_of(side: Side) -> Orders:
 _table = lru_cache(MOST_TABLES)(tabulate)
 
 
-def update(side: Side, q: Approximation, sums: Pair, values: Mapping[str, Array]) -> Law:
+def update(side: Side, q: GIGApproximation, sums: MeanPair, values: Mapping[str, Array]) -> GIGParameters:
     if side.is_fixed:
-        return Law(None, None)
+        return GIGParameters(None, None)
     (rate, scale), harmonic = prior_terms(side, values), q.harmonic[:, side.free]
     arithmetic, of_inverses = (part[:, side.free] for part in sums)
-    return Law(2.0 * (rate + arithmetic), 2.0 * (scale + harmonic * of_inverses * harmonic))
+    return GIGParameters(2.0 * (rate + arithmetic), 2.0 * (scale + harmonic * of_inverses * harmonic))
 
 
 def prior_terms(side: Side, values: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -361,15 +369,15 @@ def ahead(new: Array, old: Array, push: float) -> Array:
 
 
 def moments_at(
-    orders: Orders | None, law: Law, before: Approximation, workers: Workers, free: slice = slice(None)
-) -> Approximation:
+    orders: Orders | None, law: GIGParameters, before: GIGApproximation, workers: Workers, free: slice = slice(None)
+) -> GIGApproximation:
     """q of a factor with its moments, and how far from those before, in its ``free`` columns; others stay."""
     if orders is None:
         return before
     if law.rho.shape[1] < before.mean.shape[1]:
         mean, harmonic = before.mean.copy(), before.harmonic.copy()
         old = (np.ascontiguousarray(array[:, free]) for array in (mean, harmonic))
-        part = moments_at(orders, law, Approximation(next(old), next(old)), workers)
+        part = moments_at(orders, law, GIGApproximation(next(old), next(old)), workers)
         mean[:, free], harmonic[:, free] = part.mean, part.harmonic
         return part._replace(mean=mean, harmonic=harmonic)
     mean, harmonic = np.empty_like(law.rho), np.empty_like(law.rho)
@@ -383,20 +391,20 @@ def moments_at(
     steps, tops = np.max(changes, axis=0)
     with np.errstate(over="ignore"):  # from the smallest numbers to the largest
         change = float(np.max(steps / np.maximum(tops, SMALLEST), initial=0.0))
-    return Approximation(mean, harmonic, law.rho, law.tau, sum(heights), min(change, LARGEST_CHANGE))
+    return GIGApproximation(mean, harmonic, law.rho, law.tau, sum(heights), min(change, LARGEST_CHANGE))
 
 
-def own_part(side: Side, q: Approximation, values: Mapping[str, Array]) -> float:
+def own_part(side: Side, q: GIGApproximation, values: Mapping[str, Array]) -> float:
     """What the bound owes to a factor beside the cells of X: all of B but the constant and sum (log m + x / l)."""
     if side.is_flat:
         return q.height
-    shape, pull = side.prior(values) if side.is_gamma else side.shape_and_scale(values)
+    shape, rate = side.prior(values) if side.is_gamma else side.shape_and_scale(values)
     moments = q.mean[:, side.free] if side.is_gamma else 1.0 / q.harmonic[:, side.free]
-    constants = shape * np.log(pull) - gammaln(shape)
-    return q.height - float(np.sum(pull * moments)) + float(np.sum(constants)) * (moments.size / constants.size)
+    constants = shape * np.log(rate) - gammaln(shape)
+    return q.height - float(np.sum(rate * moments)) + float(np.sum(constants)) * (moments.size / constants.size)
 
 
-def draw_from(q: Approximation, orders: Orders, draws: int, key: np.uint64) -> Array:
+def draw_from(q: GIGApproximation, orders: Orders, draws: int, key: np.uint64) -> Array:
     out = np.empty((draws, *q.rho.shape))
     for draw in range(draws):
         draw_gig_factor(out[draw], q.rho, q.tau, orders, child(key, draw))

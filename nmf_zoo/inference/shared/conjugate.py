@@ -217,7 +217,7 @@ def rates_of(factor: Factor, values: Mapping[str, Array], n: int) -> Array:
 # -- where they enter ------------------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
+class HyperparameterPlace(NamedTuple):
     """Where a hyperparameter enters."""
 
     factor: Factor
@@ -237,16 +237,16 @@ class Place(NamedTuple):
         return self.shape * cells if self.role == "mean" else cells
 
 
-def _uses(structure: Factorisation, name: str) -> list[Place]:
+def _uses(structure: Factorisation, name: str) -> list[HyperparameterPlace]:
     return [*_uses_in(structure.W, name), *_uses_in(structure.H, name)]
 
 
-def _uses_in(factor: Factor, name: str) -> list[Place]:
+def _uses_in(factor: Factor, name: str) -> list[HyperparameterPlace]:
     if not isinstance(factor.prior, GammaPrior | HalfNormalPrior):
         return []
     parameters = factor.prior.parameters.items()
     return [
-        Place(factor, factor.prior, role, own)
+        HyperparameterPlace(factor, factor.prior, role, own)
         for role, own in parameters
         if isinstance(own, Unknown) and own.name == name
     ]

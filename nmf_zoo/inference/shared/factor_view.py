@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.kernels.random.predictions import Cells, draw_cells
+from nmf_zoo.kernels.random.predictions import DrawnCells, draw_cells
 from nmf_zoo.structure import Array, Factor, Factorisation, Flat, GammaPrior, HalfNormalPrior, InverseGammaPrior
 
 
@@ -191,7 +191,7 @@ def impute_counts(structure: Factorisation, Ws: Array, Hts: Array, keys: Iterabl
     """The same of Poisson counts, int64, each cell from a stream of its own of the draw's key."""
     assert structure.imputed is not None
     rows, cols = (np.array(places, np.int64) for places in (structure.imputed.rows, structure.imputed.cols))
-    cells = Cells(rows, cols, structure.exposure_at(rows, cols), structure.background_at(rows, cols))
+    cells = DrawnCells(rows, cols, structure.exposure_at(rows, cols), structure.background_at(rows, cols))
     out = np.empty((len(Ws), len(rows)), np.int64)
     for drawn, W, Ht, key in zip(out, Ws, Hts, keys, strict=True):
         draw_cells(drawn, W, Ht, cells, key)

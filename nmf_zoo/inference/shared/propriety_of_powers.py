@@ -40,7 +40,7 @@ from nmf_zoo.structure import (
 )
 
 
-class Seen(NamedTuple):
+class SeenCells(NamedTuple):
     """The observed cells: their rows along one factor, across it, and which hold bare zeros or force l up."""
 
     own: Array
@@ -85,17 +85,17 @@ def _is_told_beside(structure: Factorisation) -> Verdict:
     return CAN_RUN
 
 
-def _seen(structure: Factorisation, axis: int) -> Seen:
+def _seen(structure: Factorisation, axis: int) -> SeenCells:
     if structure.data is None:
         nothing = np.empty(0, np.intp)
-        return Seen(nothing, nothing, nothing.astype(bool), nothing.astype(bool))
+        return SeenCells(nothing, nothing, nothing.astype(bool), nothing.astype(bool))
     rows, cols, x = structure.observed_cells()
     has_no_floor = structure.background_at(rows, cols) == 0
     own, across = (rows, cols) if axis == 0 else (cols, rows)
-    return Seen(own, across, has_no_floor & (x == 0), has_no_floor & (x > 0))
+    return SeenCells(own, across, has_no_floor & (x == 0), has_no_floor & (x > 0))
 
 
-def _is_pinned(structure: Factorisation, axis: int, seen: Seen) -> Verdict:
+def _is_pinned(structure: Factorisation, axis: int, seen: SeenCells) -> Verdict:
     """The two conditions on every row (or column) of X along the flat factor."""
     flat, other = (structure.W, structure.H) if axis == 0 else (structure.H, structure.W)
     if isinstance(other.prior, Fixed):
@@ -116,7 +116,7 @@ def _is_pinned(structure: Factorisation, axis: int, seen: Seen) -> Verdict:
     return _outweighed(flat, zeros, zeros >= rank + _credit(seen, zeros >= rank, shapes))
 
 
-def _credit(seen: Seen, is_needy: Array, shapes: Array) -> Array:
+def _credit(seen: SeenCells, is_needy: Array, shapes: Array) -> Array:
     """sum_n q_fn of every row: each column's shape, in equal parts to the needy rows that it is positive in."""
     helps = seen.is_forcing & is_needy[seen.own]
     own, across = seen.own[helps], seen.across[helps]
@@ -140,7 +140,7 @@ def _too_few(flat: Factor, least: int, rank: int) -> Verdict:
     )
 
 
-def _is_seen(flat: Factor, known: Array, length: int, seen: Seen) -> Verdict:
+def _is_seen(flat: Factor, known: Array, length: int, seen: SeenCells) -> Verdict:
     """With a known other factor, (K, across), rows are independent: each cell of the flat one is in > K seen means.
 
     A set of a row's cells that grows makes as many means grow as it is in, and these must be more than its cells. Bare

@@ -13,6 +13,7 @@ import numpy as np
 
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict, has_data
 from nmf_zoo.structure import (
+    Array,
     Exponential,
     Factorisation,
     Fixed,
@@ -130,11 +131,24 @@ def takes_scale(structure: Factorisation, name: str, least: float, most: float, 
             of_scale, scale = likelihood.known_scale
             found.append((f"{of_X} over {of_scale}", np.divide(largest, scale)))
             others.append((of_scale, scale))
+        sums = [(f"the sum of {what}", float(np.sum(cells))) for what, cells in known_cells(structure)]
     checks = [(*other, *UNITS) for other in others] + [(*one, least, most) for one in found if largest]
+    checks += [(*found, 0.0, most if precision == "float32" else POWERS[1]) for found in sums]
     for what, size, low, high in checks:
         if not low <= size <= high:
             return Verdict(f"{what} is {size:g}, and {name} takes {low:g} to {high:g}: change its unit")
     return CAN_RUN
+
+
+def known_cells(structure: Factorisation) -> list[tuple[str, Array]]:
+    """What the model gives of its factors: (words, values)."""
+    found = []
+    for factor in (structure.W, structure.H):
+        if isinstance(factor.prior, Fixed):
+            found.append((factor.name or "the known factor", factor.prior.value))
+        elif factor.known is not None:
+            found.append((f"known components of {factor.name}", factor.known.values))
+    return found
 
 
 def takes_units(name: str, exposure: Offset | None) -> Verdict:

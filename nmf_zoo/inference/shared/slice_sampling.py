@@ -34,7 +34,7 @@ WIDTH = 1.0  # of the first bracket, in log units
 MAX_STEPS = 200  # of stepping out, split at random between the two sides, without which a limit would not be exact
 
 
-class Sums(NamedTuple):
+class PriorSums(NamedTuple):
     """What a gamma prior sees of a factor (or of its inverses), per group of cells that share shape and rate.
 
     Of a half-normal prior ``total`` is that of half the squares, and there are no logarithms.
@@ -46,7 +46,7 @@ class Sums(NamedTuple):
     log_total: Array
 
 
-def sum_groups(factor: Factor, value: Array) -> Sums:
+def sum_groups(factor: Factor, value: Array) -> PriorSums:
     """Reduce a factor (our orientation) to its groups' sums: arrays of the prior parameters' joint shape."""
     prior, value = factor.prior, value if factor.known is None else factor.known.part(value)
     if isinstance(prior, InverseGammaPrior):
@@ -55,11 +55,11 @@ def sum_groups(factor: Factor, value: Array) -> Sums:
     ties = np.broadcast_shapes((1, 1), *(p.shape for p in prior.parameters.values()))
     n_cells = np.full(ties, value.size / np.prod(ties))
     if isinstance(prior, HalfNormalPrior):
-        return Sums(prior, n_cells, sum_to(np.square(value) / 2, ties), np.zeros(ties))
-    return Sums(prior, n_cells, sum_to(value, ties), sum_to(np.log(value), ties))
+        return PriorSums(prior, n_cells, sum_to(np.square(value) / 2, ties), np.zeros(ties))
+    return PriorSums(prior, n_cells, sum_to(value, ties), sum_to(np.log(value), ties))
 
 
-def log_prior_of_groups(sums: Sums, values: Mapping[str, Array]) -> Array:
+def log_prior_of_groups(sums: PriorSums, values: Mapping[str, Array]) -> Array:
     """log p(factor | hyperparameters), summed over the cells of each group, up to the Jacobian of inverses."""
     if isinstance(sums.prior, HalfNormalPrior):
         precision = sums.prior.precision_of(values)
@@ -96,7 +96,7 @@ def draw_hyperparameters(
 
 
 def draw_conjugate(
-    unknown: Unknown, groups: list[Sums], values: Mapping[str, Array], generator: np.random.Generator
+    unknown: Unknown, groups: list[PriorSums], values: Mapping[str, Array], generator: np.random.Generator
 ) -> Array | None:
     """A draw of a hyperparameter whose conditional is gamma or inverse-gamma; None of one whose isn't."""
     uses = [
@@ -239,12 +239,12 @@ def log_prior_scaled(factor: Factor, value: Array, axis: int, values: Mapping[st
     """log p(e^s v), with the change of volume, of each component's cells v, which lie along ``axis``; s is (K,)."""
     if isinstance(factor.prior, GammaPrior):
         shape, rate = factor.prior.shape_and_rate(values)
-        shapes, pull = np.broadcast_to(shape, factor.shape).sum(axis=axis), (rate * value).sum(axis=axis)
-        return lambda s: shapes * s - pull * np.exp(s)
+        shapes, total = np.broadcast_to(shape, factor.shape).sum(axis=axis), (rate * value).sum(axis=axis)
+        return lambda s: shapes * s - total * np.exp(s)
     if isinstance(factor.prior, InverseGammaPrior):
         shape, scale = factor.prior.shape_and_scale(values)
-        shapes, pull = np.broadcast_to(shape, factor.shape).sum(axis=axis), (scale / value).sum(axis=axis)
-        return lambda s: -shapes * s - pull * np.exp(-s)
+        shapes, total = np.broadcast_to(shape, factor.shape).sum(axis=axis), (scale / value).sum(axis=axis)
+        return lambda s: -shapes * s - total * np.exp(-s)
     if isinstance(factor.prior, HalfNormalPrior):
         halves = (factor.prior.precision_of(values) * np.square(value) / 2).sum(axis=axis)
         return lambda s: factor.shape[axis] * s - halves * np.exp(2 * s)

@@ -43,7 +43,7 @@ DRAWS_ARE_SEEDED = "rng" in signature(eigsh).parameters  # from SciPy 1.17 on
 EXTREME = 200  # powers of 2: data farther from 1 are brought there, since singular vectors square them
 
 
-class Seen(NamedTuple):
+class StoredPlusOuter(NamedTuple):
     """X (F, N) as ``stored + outer(of_rows, of_cols)``; ``stored`` is sparse, or dense where X is."""
 
     stored: Any
@@ -64,7 +64,7 @@ def _rescaled(array: Array, largest: int = 0) -> Array:
     return np.ldexp(array, -exponent) if abs(exponent) > largest else array
 
 
-def _see(structure: Factorisation) -> Seen:
+def _see(structure: Factorisation) -> StoredPlusOuter:
     data = structure.data
     if isinstance(data, Dense):
         rows, cols = np.nonzero(np.ones(data.shape, bool) if data.mask is None else data.mask)
@@ -82,7 +82,7 @@ def _see(structure: Factorisation) -> Seen:
         of_rows, of_cols = _margins(rows, cols, values, F, N)
         values = values - of_rows[rows] * of_cols[cols]
     stored = sp.csr_array((values, (rows, cols)), shape=(F, N))
-    return Seen(stored.toarray() if isinstance(data, Dense) else stored, of_rows, of_cols)
+    return StoredPlusOuter(stored.toarray() if isinstance(data, Dense) else stored, of_rows, of_cols)
 
 
 def _margins(rows: Array, cols: Array, values: Array, F: int, N: int) -> tuple[Array, Array]:
@@ -93,7 +93,7 @@ def _margins(rows: Array, cols: Array, values: Array, F: int, N: int) -> tuple[A
     return of_rows, of_cols / max(mean, 1e-300)
 
 
-def _nndsvd(seen: Seen, rank: int, generator: np.random.Generator) -> tuple[Array, Array]:
+def _nndsvd(seen: StoredPlusOuter, rank: int, generator: np.random.Generator) -> tuple[Array, Array]:
     F, N = seen.stored.shape
     stored, u, v = seen
     operator = LinearOperator(
@@ -137,7 +137,7 @@ def _stronger_sign(left: Array, right: Array, size: float) -> tuple[Array, Array
     return root * a / max(of_a, 1e-300), root * b / max(of_b, 1e-300)
 
 
-def _kmeans(seen: Seen, rank: int, generator: np.random.Generator) -> tuple[Array, Array]:
+def _kmeans(seen: StoredPlusOuter, rank: int, generator: np.random.Generator) -> tuple[Array, Array]:
     stored, u, v = seen
     totals = np.maximum(np.asarray(stored.sum(axis=0)).ravel() + u.sum() * v, 0.0)
     profile = np.asarray(stored.sum(axis=1)).ravel() + u * v.sum()

@@ -28,7 +28,7 @@ ARRAY_MAKERS = {"arange", "array", "borrowed", "copy", "empty", "empty_like", "f
 IS_PART = {"no_compile": True, "no_cpython_wrapper": True}
 
 
-class Part(codegen.JITCodeLibrary):
+class KernelCode(codegen.JITCodeLibrary):
     """The code of one kernel for one signature, as it was written."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -62,7 +62,7 @@ class Whole(codegen.JITCodeLibrary):
 
 
 def _module(library: codegen.CodeLibrary) -> Any:
-    return library.own_module() if isinstance(library, Part) else library._get_module_for_linking()
+    return library.own_module() if isinstance(library, KernelCode) else library._get_module_for_linking()
 
 
 def _callers_first(libraries: Iterable[codegen.CodeLibrary]) -> list[codegen.CodeLibrary]:
@@ -71,7 +71,7 @@ def _callers_first(libraries: Iterable[codegen.CodeLibrary]) -> list[codegen.Cod
 
     def visit(library: codegen.CodeLibrary) -> None:
         if library not in done:
-            for called in library._linking_libraries if isinstance(library, Part) else ():
+            for called in library._linking_libraries if isinstance(library, KernelCode) else ():
                 visit(called)
             done[library] = None
 
@@ -83,10 +83,10 @@ def _callers_first(libraries: Iterable[codegen.CodeLibrary]) -> list[codegen.Cod
 class _PartCompiler(dispatcher._FunctionCompiler):
     def plain(self, args: Any) -> Any:
         """The part without counts, or None if that can't be."""
-        return self._without_counts(args, None, Part, **IS_PART)
+        return self._without_counts(args, None, KernelCode, **IS_PART)
 
     def counting(self, args: Any) -> Any:
-        return self._compiled(args, None, Part, nrt=True, **IS_PART)
+        return self._compiled(args, None, KernelCode, nrt=True, **IS_PART)
 
     def _without_counts(self, args: Any, return_type: Any, library_class: type, **how: bool) -> Any:
         if ARRAY_MAKERS.isdisjoint(_names(self.py_func.__code__)):

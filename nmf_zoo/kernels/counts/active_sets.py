@@ -2,7 +2,7 @@
 
 Given the other factor each row u minimises a convex function over u >= 0::
 
-    drag . u + curve . u^2 / 2 - sum_c x_c log(u . v_c + offset_c)        counts
+    linear . u + curve . u^2 / 2 - sum_c x_c log(u . v_c + offset_c)        counts
     slopes . s + s (bend gram + diag(own)) s / 2, u + s >= 0              squared error
 
 **A quadratic** is minimised by a few rounds of coordinate descent, which find most of the cells that are 0, and then by
@@ -34,7 +34,7 @@ CLOSE, SHORT = 0.1, 0.1  # a length with this part of the first slope left will 
 NEAR = 1e-11  # residual at which a row has arrived
 
 
-class Room(NamedTuple):
+class ActiveSetWorkspace(NamedTuple):
     """For one row and its quadratic, overwritten.
 
     Attributes
@@ -60,26 +60,26 @@ class Room(NamedTuple):
 
 
 @kernel
-def make_room(rank):
+def make_workspace(rank):
     """Of so many components."""
     cells, numbers = np.empty((6, rank)), np.empty((3, rank), np.int64)
-    return Room(
+    return ActiveSetWorkspace(
         np.empty((rank, rank)), np.empty((rank, rank)), cells[0], cells[1], cells[2], cells[3], cells[4], cells[5],
         numbers[0], numbers[1], numbers[2],
     )  # fmt: skip
 
 
 @kernel
-def settle_rows(layout, factor, other, drag, curve, largest, chunk):
+def settle_rows(layout, factor, other, linear, curve, largest, chunk):
     """Bring the chunk's rows of ``factor`` (major, K) to their optimum at ``other`` (minor, K), in place.
 
-    ``drag`` and ``curve`` are (major or 1, K), ``largest`` (K,) what the residual's cells are relative to. Returns
+    ``linear`` and ``curve`` are (major or 1, K), ``largest`` (K,) what the residual's cells are relative to. Returns
     (sum x log m, KKT residual), both at the new rows.
     """
     rank, longest = factor.shape[1], 0
     for i in range(layout.chunks[chunk], layout.chunks[chunk + 1]):
         longest = max(longest, layout.indptr[i + 1] - layout.indptr[i])
-    met, cells, room = np.empty(rank * longest), np.empty((4, longest)), make_room(rank)
+    met, cells, workspace = np.empty(rank * longest), np.empty((4, longest)), make_workspace(rank)
     nothing, total, residual = np.zeros(rank), 0.0, 0.0
     for i in range(layout.chunks[chunk], layout.chunks[chunk + 1]):
         first, count = layout.indptr[i], layout.indptr[i + 1] - layout.indptr[i]
@@ -87,40 +87,40 @@ def settle_rows(layout, factor, other, drag, curve, largest, chunk):
         own = cells[0, :count], cells[1, :count], cells[2, :count], cells[3, :count]
         offset = layout.offset[first : first + count] if layout.offset.size > 0 else layout.offset[:0]
         meet(v, other, layout.indices[first : first + count])
-        row_drag = drag[i if drag.shape[0] > 1 else 0]
+        row_linear = linear[i if linear.shape[0] > 1 else 0]
         row_curve = curve[i if curve.shape[0] > 1 else 0]
         fill_means(own[0], factor[i], v, offset, 0)
         for _ in range(WARM):
-            descend_row(factor[i], x, own[0], v, row_drag, (nothing, row_curve), largest)
+            descend_row(factor[i], x, own[0], v, row_linear, (nothing, row_curve), largest)
             fill_means(own[0], factor[i], v, offset, 0)
-        residual = max(residual, _settle_row(factor[i], x, v, offset, (row_drag, row_curve, largest), own, room))
+        residual = max(residual, _settle_row(factor[i], x, v, offset, (row_linear, row_curve, largest), own, workspace))
         total += sum_logs(x, own[0])
     return total, residual
 
 
 @kernel
-def _settle_row(u, x, v, offset, prior, cells, room):
-    """Newton steps of a row; ``cells`` (4, count) are its means, which follow, and room. Returns the residual."""
+def _settle_row(u, x, v, offset, prior, cells, workspace):
+    """Newton steps of a row; ``cells`` (4, count) are its means, which follow, and workspace. Returns the residual."""
     means, ratios, bends, changes = cells
     _, curve, _ = prior
-    slopes, candidates, residual = room.slopes, room.candidates, np.inf
+    slopes, candidates, residual = workspace.slopes, workspace.candidates, np.inf
     for _ in range(NEWTON):
         _fill_ratios(ratios, bends, x, means)
         residual = _fill_slopes(slopes, u, v, ratios, prior)
         if residual <= NEAR:
             break
         n = _find_candidates(candidates, u, slopes)
-        _fill_matrix(room.matrix, v, bends, curve, candidates, n)
+        _fill_matrix(workspace.matrix, v, bends, curve, candidates, n)
         for j in range(n):
             k = candidates[j]
-            room.z[j], room.gradient[j] = u[k] if u[k] > FLOOR else 0.0, slopes[k]
-        _minimise(room, n)
+            workspace.z[j], workspace.gradient[j] = u[k] if u[k] > FLOOR else 0.0, slopes[k]
+        _minimise(workspace, n)
         changes[:] = 0.0
         slope, bend = 0.0, 0.0
         for j in range(n):
             k = candidates[j]
-            change = room.z[j] - u[k]
-            room.change[j] = change
+            change = workspace.z[j] - u[k]
+            workspace.change[j] = change
             slope += slopes[k] * change
             bend += curve[k] * change * change
             _add_scaled(changes, change, v[k])
@@ -128,7 +128,7 @@ def _settle_row(u, x, v, offset, prior, cells, room):
         if length == 0.0:
             break
         for j in range(n):
-            w = room.z[j] if length == 1.0 else u[candidates[j]] + length * room.change[j]
+            w = workspace.z[j] if length == 1.0 else u[candidates[j]] + length * workspace.change[j]
             u[candidates[j]] = w if w > FLOOR else FLOOR
         fill_means(means, u, v, offset, 0)
     return residual
@@ -144,16 +144,16 @@ def _fill_ratios(ratios, bends, x, means):
 @summing
 def _fill_slopes(slopes, u, v, ratios, prior):
     """Overwrite a row's slopes; returns its KKT residual."""
-    drag, curve, largest = prior
+    linear, curve, largest = prior
     residual = 0.0
     for k in range(u.size):
-        pull, d = 0.0, drag[k] + curve[k] * u[k]
+        numerator, d = 0.0, linear[k] + curve[k] * u[k]
         for c in range(ratios.size):
-            pull += ratios[c] * v[k, c]
-        slopes[k] = d - pull
+            numerator += ratios[c] * v[k, c]
+        slopes[k] = d - numerator
         if d > 0.0:
             share = u[k] / largest[k] if largest[k] > 0.0 else 0.0
-            residual = max(residual, abs(min(share, 1.0 - pull / d)))
+            residual = max(residual, abs(min(share, 1.0 - numerator / d)))
     return residual
 
 
@@ -226,9 +226,9 @@ def _length(x, means, changes, ratios, slope, bend):
 
 
 @kernel
-def _minimise(room, n):
+def _minimise(workspace, n):
     """Move z (n,) to the minimum of the quadratic over z >= 0, in place; its gradient there follows."""
-    matrix, z, gradient = room.matrix, room.z, room.gradient
+    matrix, z, gradient = workspace.matrix, workspace.z, workspace.gradient
     for _ in range(ROUNDS):
         for k in range(n):
             bend = matrix[k, k]
@@ -236,34 +236,41 @@ def _minimise(room, n):
             if step != 0.0:
                 z[k] += step
                 _add_scaled(gradient[:n], step, matrix[k, :n])
-    refine(room, n)
+    refine(workspace, n)
 
 
 @kernel
-def refine(room, n):
+def refine(workspace, n):
     """From a point z >= 0 to the minimum over z >= 0, by active sets; z and its gradient (n,) in place."""
     for k in range(n):
-        room.scale[k] = abs(room.gradient[k]) + room.matrix[k, k] * room.z[k]
-        room.inside[k] = 1 if room.z[k] > 0.0 else 0
+        workspace.scale[k] = abs(workspace.gradient[k]) + workspace.matrix[k, k] * workspace.z[k]
+        workspace.inside[k] = 1 if workspace.z[k] > 0.0 else 0
     joined = 0
     for _ in range(3 * n):
-        if _go_towards_minimum(room, n):
-            if not _let_in(room, n, joined < BLOCKS):
+        if _go_towards_minimum(workspace, n):
+            if not _let_in(workspace, n, joined < BLOCKS):
                 break
             joined += 1
 
 
 @kernel
-def _go_towards_minimum(room, n):
+def _go_towards_minimum(workspace, n):
     """Go towards the minimum over the cells inside, as far as these stay >= 0; whether that was all of the way."""
-    z, gradient, step, inside, places, count = room.z, room.gradient, room.step, room.inside, room.places, 0
+    z, gradient, step, inside, places, count = (
+        workspace.z,
+        workspace.gradient,
+        workspace.step,
+        workspace.inside,
+        workspace.places,
+        0,
+    )
     for k in range(n):
         if inside[k]:
             places[count] = k
             count += 1
-    if not _factor(room.root, room.matrix, places, count):
+    if not _factor(workspace.root, workspace.matrix, places, count):
         return True
-    _solve(step, room.root, gradient, places, count)
+    _solve(step, workspace.root, gradient, places, count)
     length, blocking = 1.0, -1
     for j in range(count):
         k = places[j]
@@ -272,18 +279,18 @@ def _go_towards_minimum(room, n):
     for j in range(count):
         k = places[j]
         z[k] = max(z[k] + length * step[j], 0.0)
-        _add_scaled(gradient[:n], length * step[j], room.matrix[k, :n])
+        _add_scaled(gradient[:n], length * step[j], workspace.matrix[k, :n])
         if length < 1.0 and step[j] < 0.0 and (k == blocking or z[k] == 0.0):
             z[k], inside[k] = 0.0, 0
     return length == 1.0
 
 
 @kernel
-def _let_in(room, n, all_of_them):
+def _let_in(workspace, n, all_of_them):
     """Let cells in whose slope points upwards, or the one that gains most; whether there was any."""
-    gradient, matrix, inside, best, most = room.gradient, room.matrix, room.inside, -1, 0.0
+    gradient, matrix, inside, best, most = workspace.gradient, workspace.matrix, workspace.inside, -1, 0.0
     for k in range(n):
-        if inside[k] or not gradient[k] < -STEEP * room.scale[k] or not matrix[k, k] > 0.0:
+        if inside[k] or not gradient[k] < -STEEP * workspace.scale[k] or not matrix[k, k] > 0.0:
             continue
         gain = gradient[k] * gradient[k] / matrix[k, k]
         if gain > most:
@@ -333,19 +340,19 @@ def _solve(step, root, gradient, places, count):
 def refine_rows(steps, factor, slopes, row_bends, gram, own):
     """Bring steps (rows, K), near the minimum as solve_quadratic leaves them, to it; arguments as there."""
     rank = factor.shape[1]
-    room = make_room(rank)
+    workspace = make_workspace(rank)
     for i in range(len(factor)):
         for k in range(rank):
             for j in range(rank):
-                room.matrix[k, j] = row_bends[i] * gram[k, j]
+                workspace.matrix[k, j] = row_bends[i] * gram[k, j]
             if own.size > 0:
-                room.matrix[k, k] += own[i, k]
+                workspace.matrix[k, k] += own[i, k]
             w = factor[i, k] + steps[i, k]
-            room.z[k], room.gradient[k] = w if w > FLOOR else 0.0, slopes[i, k]
+            workspace.z[k], workspace.gradient[k] = w if w > FLOOR else 0.0, slopes[i, k]
         for k in range(rank):
-            step = room.z[k] - factor[i, k]
+            step = workspace.z[k] - factor[i, k]
             if step != 0.0:
-                _add_scaled(room.gradient, step, room.matrix[k])
-        refine(room, rank)
+                _add_scaled(workspace.gradient, step, workspace.matrix[k])
+        refine(workspace, rank)
         for k in range(rank):
-            steps[i, k] = room.z[k] - factor[i, k]
+            steps[i, k] = workspace.z[k] - factor[i, k]

@@ -38,8 +38,8 @@ NOWHERE = -1
 BLOCK = 4  # lanes whose running sums wait for each other; blocks do not, until their totals are added
 
 
-class Scratch(NamedTuple):
-    """Room for one chunk.
+class AllocationWorkspace(NamedTuple):
+    """Scratch for one chunk.
 
     Attributes
     ----------
@@ -58,13 +58,13 @@ class Scratch(NamedTuple):
     counts: np.ndarray
 
 
-def make_scratch(layout, rank: int, order: np.ndarray) -> Scratch:
+def make_scratch(layout, rank: int, order: np.ndarray) -> AllocationWorkspace:
     """Scratch of :func:`allocate_sources` for one chunk, whose cells come in ``order`` of their counts."""
     sources = rank + 1 if layout.offset.size else rank
     width = width_for(sources, np.float64)
     lanes = tile_lanes(Padded(np.empty(0), width))
-    rooms = np.zeros((2, lanes)), np.empty(sources), np.empty(sources), np.empty(sources, np.int64)
-    return Scratch(order, width, *rooms)
+    workspaces = np.zeros((2, lanes)), np.empty(sources), np.empty(sources), np.empty(sources, np.int64)
+    return AllocationWorkspace(order, width, *workspaces)
 
 
 @kernel

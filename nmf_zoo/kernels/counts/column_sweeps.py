@@ -183,7 +183,7 @@ FIXED_POINTS = 5  # rounds that bring h from its prior mean to where the sweeps 
 LOG_TINY = math.log(1e-300)  # a component that is so far below the largest takes no part in a sweep
 
 
-class Weights(NamedTuple):
+class OnlineWeights(NamedTuple):
     """W as statistics hold it: w_fk = sources_fk * top_k / (bottom_k + some_fk).
 
     Attributes
@@ -216,7 +216,7 @@ class ColumnPlan(NamedTuple):
 
 
 class ColumnWorkspace(NamedTuple):
-    """What a chunk of columns gives, and room to get it.
+    """What a chunk of columns gives, and scratch to get it.
 
     Attributes
     ----------
@@ -238,8 +238,8 @@ class ColumnWorkspace(NamedTuple):
     counts: np.ndarray
 
 
-def make_room(n_cells: int, longest: int, n_columns: int, rank: int) -> ColumnWorkspace:
-    """Room for a chunk of so many cells and columns."""
+def make_workspace(n_cells: int, longest: int, n_columns: int, rank: int) -> ColumnWorkspace:
+    """Scratch for a chunk of so many cells and columns."""
     width = width_for(rank, np.float64)
     lanes = tile_lanes(Padded(np.empty(0), width))
     shares, rows, row = (_aligned_zeros(size, lanes) for size in (n_cells, longest, 2))
@@ -255,36 +255,36 @@ def _aligned_zeros(rows: int, lanes: int) -> np.ndarray:
 
 
 @kernel
-def expect_columns(columns, first, last, weights, plan, room, key):
-    """Overwrite room.shares and room.active for the columns first, ..., last - 1; returns the sum of their counts.
+def expect_columns(columns, first, last, weights, plan, workspace, key):
+    """Overwrite the workspace's shares and active for the columns first, ..., last - 1. Returns their counts, summed.
 
     Activations are times the exposure of their column. Draws are keyed by a column's number in the stream.
     """
     base, total = columns.indptr[first], 0.0
     for n in range(first, last):
         begin, end = columns.indptr[n], columns.indptr[n + 1]
-        _gather(columns, begin, end, columns.complete[n], weights, room)
+        _gather(columns, begin, end, columns.complete[n], weights, workspace)
         for k in range(plan.rate.size):
-            room.small[0, k] += plan.rate[k] / columns.exposure[n]
+            workspace.small[0, k] += plan.rate[k] / columns.exposure[n]
         x = columns.values[begin:end]
-        shares = Padded(room.shares[begin - base : end - base], room.width)
-        _begin(x, plan, room)
-        active = room.active[n - first]
+        shares = Padded(workspace.shares[begin - base : end - base], workspace.width)
+        _begin(x, plan, workspace)
+        active = workspace.active[n - first]
         active[:] = 0.0
         for i in range(x.size):
-            room.shares[begin - base + i] = 0.0
+            workspace.shares[begin - base + i] = 0.0
             total += x[i]
         column_key = fold(key, columns.number + n)
         for sweep in range(plan.sweeps):
             is_kept = sweep >= plan.sweeps - plan.keep
             sweep_key = fold(column_key, sweep)
-            _sweep(x, shares, plan, room, is_kept, sweep_key)
+            _sweep(x, shares, plan, workspace, is_kept, sweep_key)
             if is_kept:
                 for k in range(active.size):
-                    active[k] += (plan.shape[k] + room.small[2, k]) / (room.small[0, k] * plan.keep)
+                    active[k] += (plan.shape[k] + workspace.small[2, k]) / (workspace.small[0, k] * plan.keep)
         for i in range(x.size):
             for k in range(active.size):
-                room.shares[begin - base + i, k] *= x[i] * room.rows[i, k] / plan.keep
+                workspace.shares[begin - base + i, k] *= x[i] * workspace.rows[i, k] / plan.keep
     return total
 
 
@@ -306,9 +306,9 @@ def fill_row(out, f, weights):
 
 
 @kernel
-def _gather(columns, begin, end, is_complete, weights, room):
+def _gather(columns, begin, end, is_complete, weights, workspace):
     """Rows of W at the cells, each over its largest; small[0]: sums of W over the observed features."""
-    sums, row = room.small[0], room.small[1]
+    sums, row = workspace.small[0], workspace.small[1]
     for k in range(sums.size):
         sums[k] = weights.norms[k] if is_complete else 0.0
     for i in range(end - begin):
@@ -318,43 +318,47 @@ def _gather(columns, begin, end, is_complete, weights, room):
             if is_known and not is_complete:
                 sums[k] += row[k]
         for k in range(sums.size):
-            room.rows[i, k] = row[k] / largest
+            workspace.rows[i, k] = row[k] / largest
 
 
 @kernel
-def _begin(x, plan, room):
+def _begin(x, plan, workspace):
     """h near its conditional mode: a few rounds of h = (shape + sum_f x_f w_f h / (w_f . h)) / rate, from the prior."""
-    rows, row, rank = Padded(room.rows, room.width), Padded(room.row, room.width), plan.shape.size
+    rows, row, rank = Padded(workspace.rows, workspace.width), Padded(workspace.row, workspace.width), plan.shape.size
     for k in range(rank):
-        room.row[0, k] = plan.shape[k] / room.small[0, k]
+        workspace.row[0, k] = plan.shape[k] / workspace.small[0, k]
     for _ in range(FIXED_POINTS):
-        h, pull = load(row, 0, 0), nothing(load(row, 0, 0))
+        h, numerator = load(row, 0, 0), nothing(load(row, 0, 0))
         for i in range(x.size):
             if x[i] > 0.0:
                 w = load(rows, i, 0)
-                pull = add_scaled(pull, x[i] / max(dot(w, h), SMALL_TOTAL), w)
-        store(row, 1, 0, pull)
+                numerator = add_scaled(numerator, x[i] / max(dot(w, h), SMALL_TOTAL), w)
+        store(row, 1, 0, numerator)
         for k in range(rank):
-            room.row[0, k] = (plan.shape[k] + room.row[1, k] * room.row[0, k]) / room.small[0, k]
+            workspace.row[0, k] = (plan.shape[k] + workspace.row[1, k] * workspace.row[0, k]) / workspace.small[0, k]
     for k in range(rank):
-        room.small[1, k] = math.log(room.row[0, k])
-    _rescale(room)
+        workspace.small[1, k] = math.log(workspace.row[0, k])
+    _rescale(workspace)
 
 
 @kernel
-def _rescale(room):
+def _rescale(workspace):
     """row[0]: h over its largest cell."""
     largest = -np.inf
-    for k in range(room.small.shape[1]):
-        largest = max(largest, room.small[1, k])
-    for k in range(room.small.shape[1]):
-        room.row[0, k] = math.exp(max(room.small[1, k] - largest, LOG_TINY))
+    for k in range(workspace.small.shape[1]):
+        largest = max(largest, workspace.small[1, k])
+    for k in range(workspace.small.shape[1]):
+        workspace.row[0, k] = math.exp(max(workspace.small[1, k] - largest, LOG_TINY))
 
 
 @kernel
-def _sweep(x, shares, plan, room, is_kept, key):
+def _sweep(x, shares, plan, workspace, is_kept, key):
     """Draw c given h, then h given c; add h / (w_f . h) to the shares if this h is kept. small[2]: counts by k."""
-    rows, row, counts = Padded(room.rows, room.width), Padded(room.row, room.width), room.small[2]
+    rows, row, counts = (
+        Padded(workspace.rows, workspace.width),
+        Padded(workspace.row, workspace.width),
+        workspace.small[2],
+    )
     h = load(row, 0, 0)
     later, rank = nothing(h), plan.shape.size
     counts[:] = 0.0
@@ -364,12 +368,12 @@ def _sweep(x, shares, plan, room, is_kept, key):
         before, total = sums_before(h, load(rows, i, 0))
         cell_key = fold(key, i)
         if not SMALL_TOTAL < total < np.inf:
-            _give_to_largest(x[i], i, shares.values, room, is_kept)
+            _give_to_largest(x[i], i, shares.values, workspace, is_kept)
             continue
         if is_kept:
             store(shares, i, 0, add_scaled(load(shares, i, 0), 1.0 / total, h))
         if x[i] > SPLIT * (rank - 1):
-            _allocate_large(x[i], i, room, cell_key)
+            _allocate_large(x[i], i, workspace, cell_key)
         else:
             drawn = nothing(h)
             for unit in range(np.int64(x[i])):
@@ -378,32 +382,32 @@ def _sweep(x, shares, plan, room, is_kept, key):
     store(row, 1, 0, later)
     h_key = fold(key, x.size)
     for k in range(rank):
-        counts[k] += room.row[1, k] - (room.row[1, k + 1] if k + 1 < room.row.shape[1] else 0.0)
+        counts[k] += workspace.row[1, k] - (workspace.row[1, k + 1] if k + 1 < workspace.row.shape[1] else 0.0)
         shape = plan.shape[k] + counts[k]
-        room.small[1, k] = draw_log_gamma(shape, fold(h_key, k)) - math.log(room.small[0, k])
-    _rescale(room)
+        workspace.small[1, k] = draw_log_gamma(shape, fold(h_key, k)) - math.log(workspace.small[0, k])
+    _rescale(workspace)
 
 
 @kernel
-def _allocate_large(x, i, room, key):
+def _allocate_large(x, i, workspace, key):
     """One cell by binomials."""
-    weights, rank = room.small[3], room.small.shape[1]
-    cumulative = room.row[1, :rank]  # overwritten at the end of the sweep
+    weights, rank = workspace.small[3], workspace.small.shape[1]
+    cumulative = workspace.row[1, :rank]  # overwritten at the end of the sweep
     for k in range(rank):
-        weights[k] = room.row[0, k] * room.rows[i, k]
-    allocate(np.int64(x), borrowed(weights), borrowed(cumulative), borrowed(room.counts), key)
+        weights[k] = workspace.row[0, k] * workspace.rows[i, k]
+    allocate(np.int64(x), borrowed(weights), borrowed(cumulative), borrowed(workspace.counts), key)
     for k in range(rank):
-        room.small[2, k] += room.counts[k]
+        workspace.small[2, k] += workspace.counts[k]
 
 
 @kernel
-def _give_to_largest(x, i, shares, room, is_kept):
+def _give_to_largest(x, i, shares, workspace, is_kept):
     """A cell whose products all underflow: the largest takes it, beside which the others are nothing."""
     best, largest = 0, -np.inf
-    for k in range(room.small.shape[1]):
-        size = math.log(room.rows[i, k]) + room.small[1, k] if room.rows[i, k] > 0.0 else -np.inf
+    for k in range(workspace.small.shape[1]):
+        size = math.log(workspace.rows[i, k]) + workspace.small[1, k] if workspace.rows[i, k] > 0.0 else -np.inf
         if size > largest:
             best, largest = k, size
-    room.small[2, best] += x
+    workspace.small[2, best] += x
     if is_kept:
-        shares[i, best] += 1.0 / room.rows[i, best]
+        shares[i, best] += 1.0 / workspace.rows[i, best]

@@ -24,7 +24,7 @@ MAX_SHRINKS = 100  # a bracket shrunk this often has reached the current point
 
 
 class CellScratch(NamedTuple):
-    """Room for the sources of one cell: the components', and one more for a background."""
+    """Scratch for the sources of one cell: the components', and one more for a background."""
 
     weights: np.ndarray
     cumulative: np.ndarray
@@ -139,7 +139,7 @@ def _common(cells):
 
 
 @kernel
-def _pull(rate, common, row, total):
+def _weighted_sum(rate, common, row, total):
     """sum rate * row, whose own sum is ``total``; ``common`` as of `_common`"""
     return _dot(rate, row) if np.isnan(common) else common * total
 
@@ -222,7 +222,8 @@ def move_shears(W, H, shape_w, rate_w, shape_h, rate_h, key):
         for j in range(rank):
             if j == k:
                 continue
-            slope = _pull(rate_h[j], rates_h[j], H[k], total_h) - _pull(rate_w[k], rates_w[k], W[j], totals_w[j])
+            slope = _weighted_sum(rate_h[j], rates_h[j], H[k], total_h)
+            slope -= _weighted_sum(rate_w[k], rates_w[k], W[j], totals_w[j])
             lower, upper = -divide_rows(W[j], W[k], ratios_w), divide_rows(H[k], H[j], ratios_h)
             of_w, of_h = GammaRow(ratios_w, shape_w[k], shapes_w[k]), GammaRow(ratios_h, shape_h[j], shapes_h[j])
             step = draw_shear_step(lower, upper, of_w, of_h, slope, fold(fold(key, k), j))

@@ -76,7 +76,7 @@ def _times(out, matrix, factor):
 @kernel
 def _outer(out, own, others, factor):
     """out_ik = own_i sum_j others_j factor_jk; own and others have one entry when it is the same for all."""
-    total = out[0]  # room for the sum until the rows are written, the first one last
+    total = out[0]  # scratch for the sum until the rows are written, the first one last
     total[:] = 0.0
     for j in range(factor.shape[0]):
         weight = others[j if others.size > 1 else 0]

@@ -45,7 +45,7 @@ class Chains(NamedTuple):
 
     activations : (N, K) where the chains are, overwritten
     shape, rate : (N, K) of the gamma given no counts, and given the exposure
-    drawn_shape : (N, K) room: shape plus the counts of the last sweep
+    drawn_shape : (N, K) scratch: shape plus the counts of the last sweep
     mean, log : (N, K) of h and of log h; ``log`` (0, 0) when it is not wanted
     centre : (N, K) points at which the posterior's density is wanted
     density : (N, 2) logarithm of the kept sweeps' mean of p(centre | C), and that mean's relative variance
@@ -62,7 +62,7 @@ class Chains(NamedTuple):
 
 
 class MCEMWorkspace(NamedTuple):
-    """Room for one chunk, rows padded to whole vectors.
+    """Scratch for one chunk, rows padded to whole vectors.
 
     row : (3, lanes) h; counts of "component k or later", of small cells and of large ones
     W : (cells, lanes) the rows of W that a sample meets; shares : alike, their sums of h / mean or of counts
@@ -82,8 +82,8 @@ def make_plan(layout, rank: int, sweeps: int, burn_in: int, expects: bool, condi
     return MCEMPlan(_width(layout, rank), sweeps, burn_in, expects, conditional)
 
 
-def make_room(layout, rank: int) -> MCEMWorkspace:
-    """Room for :func:`run_chains` over the samples of any chunk."""
+def make_workspace(layout, rank: int) -> MCEMWorkspace:
+    """Scratch for :func:`run_chains` over the samples of any chunk."""
     sources = rank + 1 if layout.offset.size else rank
     lanes, cells = tile_lanes(Padded(np.empty(0), _width(layout, rank))), int(np.diff(layout.indptr).max(initial=0))
     rows = np.zeros((3, lanes)), np.zeros((cells, lanes)), np.zeros((cells, lanes))
@@ -95,24 +95,24 @@ def _width(layout, rank: int) -> tuple:
 
 
 @kernel
-def run_chains(layout, W, chains, plan, samples, of_features, reached, rooms_and_key):
+def run_chains(layout, W, chains, plan, samples, of_features, reached, workspace_and_key):
     """Run the chains of the samples from ``samples[0]`` to ``samples[1]``.
 
     ``layout`` is compressed along the samples. Adds the sums of sources over samples and kept sweeps to ``of_features``
     (F, K), and to ``reached`` (K, counts or 0) how often a component of a sample had each count. Returns the number
     of cells whose mean was 0 or not finite, where no allocation exists.
     """
-    room, key = rooms_and_key
+    workspace, key = workspace_and_key
     rank, failures = W.shape[1], 0
     for n in range(samples[0], samples[1]):
         first, last = layout.indptr[n], layout.indptr[n + 1]
         for c in range(first, last):
-            copy_row(room.W[c - first], W[layout.indices[c]])
-        room.shares[: last - first] = 0.0
+            copy_row(workspace.W[c - first], W[layout.indices[c]])
+        workspace.shares[: last - first] = 0.0
         sample_key = fold(key, n)
-        failures += _run_chain(layout, chains, plan, n, reached, room, sample_key)
+        failures += _run_chain(layout, chains, plan, n, reached, workspace, sample_key)
         for c in range(first, last):
-            f, shares = layout.indices[c], room.shares[c - first]
+            f, shares = layout.indices[c], workspace.shares[c - first]
             for k in range(rank):
                 if plan.expects:
                     of_features[f, k] += shares[k] * W[f, k]
@@ -122,7 +122,7 @@ def run_chains(layout, W, chains, plan, samples, of_features, reached, rooms_and
 
 
 @kernel
-def _run_chain(layout, chains, plan, n, reached, room, key):
+def _run_chain(layout, chains, plan, n, reached, workspace, key):
     """All sweeps of one sample."""
     rank, failures, kept = chains.activations.shape[1], 0, plan.sweeps - plan.burn_in
     chains.mean[n] = 0.0
@@ -131,10 +131,10 @@ def _run_chain(layout, chains, plan, n, reached, room, key):
     level, total, squares = -np.inf, 0.0, 0.0
     for sweep in range(plan.sweeps):
         sweep_key, keeps = fold(key, sweep), sweep >= plan.burn_in
-        copy_row(room.row[0], chains.activations[n])
-        failures += _allocate_sample(layout, n, rank, plan, keeps, room, fold(sweep_key, SOURCES))
+        copy_row(workspace.row[0], chains.activations[n])
+        failures += _allocate_sample(layout, n, rank, plan, keeps, workspace, fold(sweep_key, SOURCES))
         for k in range(rank):
-            count = room.row[1, k] - (room.row[1, k + 1] if k + 1 < room.row.shape[1] else 0.0)
+            count = workspace.row[1, k] - (workspace.row[1, k + 1] if k + 1 < workspace.row.shape[1] else 0.0)
             chains.drawn_shape[n, k] = chains.shape[n, k] + count
             if keeps and reached.size > 0:
                 reached[k, int(count)] += 1.0
@@ -157,11 +157,15 @@ def _run_chain(layout, chains, plan, n, reached, room, key):
 
 
 @kernel
-def _allocate_sample(layout, n, rank, plan, keeps, room, key):
+def _allocate_sample(layout, n, rank, plan, keeps, workspace, key):
     """Draw the sources of a sample's counts; row 1 becomes its counts of "component k or later"."""
-    row, W, shares = Padded(room.row, plan.width), Padded(room.W, plan.width), Padded(room.shares, plan.width)
+    row, W, shares = (
+        Padded(workspace.row, plan.width),
+        Padded(workspace.W, plan.width),
+        Padded(workspace.shares, plan.width),
+    )
     first, has_offset, failures = layout.indptr[n], layout.offset.size > 0, 0
-    room.row[2] = 0.0
+    workspace.row[2] = 0.0
     h = load(row, 0, 0)
     later = nothing(h)
     for cell in range(first, layout.indptr[n + 1]):
@@ -174,10 +178,10 @@ def _allocate_sample(layout, n, rank, plan, keeps, room, key):
         if keeps and plan.expects:
             store(shares, c, 0, add_scaled(load(shares, c, 0), x / total, h))
         cell_key = fold(key, layout.indices[cell])
-        if x > SPLIT * (room.weights.size - 1):
+        if x > SPLIT * (workspace.weights.size - 1):
             offset = layout.offset[cell] if has_offset else 0.0
             source = (x, offset, rank)
-            _allocate_large(source, c, room, keeps and not plan.expects, cell_key)
+            _allocate_large(source, c, workspace, keeps and not plan.expects, cell_key)
         else:
             counts = nothing(before)
             for unit in range(x):
@@ -190,21 +194,25 @@ def _allocate_sample(layout, n, rank, plan, keeps, room, key):
 
 
 @kernel
-def _allocate_large(source, c, room, keeps, key):
+def _allocate_large(source, c, workspace, keeps, key):
     """One cell (count, offset, rank) by binomials, added to row 2 and, if kept, to its shares."""
     x, offset, rank = source
     for k in range(rank):
-        room.weights[k] = room.row[0, k] * room.W[c, k]
-    if room.weights.size > rank:
-        room.weights[rank] = offset
-    weights, cumulative, counts = borrowed(room.weights), borrowed(room.cumulative), borrowed(room.counts)
+        workspace.weights[k] = workspace.row[0, k] * workspace.W[c, k]
+    if workspace.weights.size > rank:
+        workspace.weights[rank] = offset
+    weights, cumulative, counts = (
+        borrowed(workspace.weights),
+        borrowed(workspace.cumulative),
+        borrowed(workspace.counts),
+    )
     allocate(x, weights, cumulative, counts, key)
     later = 0
     for k in range(rank - 1, -1, -1):
         later += counts[k]
-        room.row[2, k] += later
+        workspace.row[2, k] += later
         if keeps:
-            room.shares[c, k] += later
+            workspace.shares[c, k] += later
 
 
 @kernel

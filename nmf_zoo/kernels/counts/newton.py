@@ -4,22 +4,22 @@
 
 Given the other factor the rows u of a factor are independent, and each minimises the convex function::
 
-    drag . u - sum_c x_c log(m_c) - power . log(u) + curve . u^2 / 2,      m_c = u . v_c + offset_c,    u >= 0
+    linear . u - sum_c x_c log(m_c) - power . log(u) + curve . u^2 / 2,      m_c = u . v_c + offset_c,    u >= 0
 
-over the row's non-zero cells c (zeros, missing cells and a prior's rate are in ``drag``; a gamma prior's shape in
+over the row's non-zero cells c (zeros, missing cells and a prior's rate are in ``linear``; a gamma prior's shape in
 ``power``, a half-normal prior's precision in ``curve``).
-A cell w with slope pull(w) = sum x v / m + power / w, falling in w, and bend = -pull' is moved to the root of the line
-through 1 / pull = 1 / drag, whose left side is concave in w (Cauchy-Schwarz)::
+A cell w with numerator(w) = sum x v / m + power / w, falling in w, and bend = -numerator' is moved to the root of the
+line through 1 / numerator = 1 / linear, whose left side is concave in w (Cauchy-Schwarz)::
 
-    w + (pull - drag) / bend * pull / drag
+    w + (numerator - linear) / bend * numerator / linear
 
-With a curve q it is the root of the line through 1 / pull = 1 / (drag + q w), a quadratic's.
+With a curve q it is the root of the line through 1 / numerator = 1 / (linear + q w), a quadratic's.
 
-Upwards this never overshoots and is longer than Newton's own step. Downwards it may: then it is cut to
-(drag - pull) / (bend + (drag - pull) / w), along which the function, being self-concordant, can't rise (Hien and Gillis
-2021, section 3.2, where the scalar Newton method is due; a quadratic keeps a function self-concordant). Where the slope
-at 0 still points below 0, w becomes FLOOR at once. Unlike a multiplicative update this leaves FLOOR again when the data
-want it.
+Upwards this never overshoots and is longer than Newton's own step. Downwards it may: then it is cut to (linear -
+numerator) / (bend + (linear - numerator) / w), along which the function, being self-concordant, can't rise (Hien and
+Gillis 2021, section 3.2, where the scalar Newton method is due; a quadratic keeps a function self-concordant). Where
+the slope at 0 still points below 0, w becomes FLOOR at once. Unlike a multiplicative update this leaves FLOOR again
+when the data want it.
 
 **A dense matrix**: all rows at once, each by a damped Newton step. Given the other factor V (cols, K) each row u
 minimises the convex function above. Its second derivative is V^T diag(b_i) V + diag(power / u^2) with b_ij = x_ij /
@@ -48,10 +48,10 @@ LEAST_NORMAL = 1e-300
 
 
 @kernel
-def descend(layout, factor, other, drag, prior, largest, chunk):
+def descend(layout, factor, other, linear, prior, largest, chunk):
     """Move the chunk's rows of ``factor`` (major, K), in place, at ``other`` (minor, K).
 
-    ``drag`` and both of ``prior``, power and curve, are (major or 1, K), ``largest`` (K,) the columns' largest cells.
+    ``linear`` and both of ``prior``, power and curve, are (major or 1, K), ``largest`` (K,) the columns' largest cells.
     Returns (sum x log m at the new rows, KKT residual of the cells as they were met).
     """
     power, curve = prior
@@ -65,10 +65,10 @@ def descend(layout, factor, other, drag, prior, largest, chunk):
         v, m, x = met[: rank * count].reshape(rank, count), means[:count], layout.values[first : first + count]
         meet(v, other, layout.indices[first : first + count])
         fill_means(m, factor[i], v, layout.offset, first)
-        row_drag = drag[i if drag.shape[0] > 1 else 0]
+        row_linear = linear[i if linear.shape[0] > 1 else 0]
         row_power = power[i if power.shape[0] > 1 else 0]
         row_prior = row_power, curve[i if curve.shape[0] > 1 else 0]
-        residual = max(residual, descend_row(factor[i], x, m, v, row_drag, row_prior, largest))
+        residual = max(residual, descend_row(factor[i], x, m, v, row_linear, row_prior, largest))
         fill_means(m, factor[i], v, layout.offset, first)
         total += sum_logs(x, m)
     return total, residual
@@ -94,20 +94,20 @@ def fill_means(m, u, v, offset, first):
 
 
 @kernel
-def descend_row(u, x, m, v, drag, prior, largest):
+def descend_row(u, x, m, v, linear, prior, largest):
     """One round over the cells of a row; m follows. Returns the residual."""
     residual, moved, before = 0.0, 0.0, v[0]
     power, curve = prior
     for k in range(u.size):
         w, p, q = u[k], power[k], curve[k]
-        d = drag[k] + q * w
-        pull, bend = _slope_after(x, m, before, moved, v[k])
-        pull, bend = pull + p / w, bend + p / w / w
+        d = linear[k] + q * w
+        numerator, bend = _slope_after(x, m, before, moved, v[k])
+        numerator, bend = numerator + p / w, bend + p / w / w
         before, moved = v[k], 0.0
         if d > 0.0:
             share = w / largest[k] if largest[k] > 0.0 else 0.0
-            residual = max(residual, abs(min(share, 1.0 - pull / d)))
-            u[k] = _move(w, (d, p, q), pull, bend, x, m, v[k])
+            residual = max(residual, abs(min(share, 1.0 - numerator / d)))
+            u[k] = _move(w, (d, p, q), numerator, bend, x, m, v[k])
             moved = u[k] - w
     return residual
 
@@ -115,27 +115,27 @@ def descend_row(u, x, m, v, drag, prior, largest):
 @summing
 def _slope_after(x, m, before, moved, v):
     """Add the last step to the means; then the slope and bend of the log-likelihood in the next cell."""
-    pull, bend = 0.0, 0.0
+    numerator, bend = 0.0, 0.0
     for c in range(x.size):
         mean = m[c] + moved * before[c]
         m[c] = mean
         share = v[c] / (mean if mean > SMALLEST else SMALLEST)
         part = x[c] * share
-        pull += part
+        numerator += part
         bend += part * share
-    return pull, bend
+    return numerator, bend
 
 
 @kernel
-def _move(w, prior, pull, bend, x, m, v):
-    """Where a cell goes; ``prior`` is (drag at the cell, power, curve)."""
+def _move(w, prior, numerator, bend, x, m, v):
+    """Where a cell goes; ``prior`` is (linear at the cell, power, curve)."""
     d, p, q = prior
     if bend <= 0.0:
         return FLOOR
-    step = (pull - d) / bend * (pull / d) if q == 0.0 else _curved_step(d, q, pull, bend)
+    step = (numerator - d) / bend * (numerator / d) if q == 0.0 else _curved_step(d, q, numerator, bend)
     if step >= 0.0:
         return w + step
-    shrink, excess = -step / w, d - pull
+    shrink, excess = -step / w, d - numerator
     if p == 0.0 and shrink > 0.5 and _slope_at_zero(x, m, v, w) <= d - q * w:
         return FLOOR
     bend += q
@@ -145,20 +145,20 @@ def _move(w, prior, pull, bend, x, m, v):
 
 
 @kernel
-def _curved_step(d, q, pull, bend):
-    """The step s at which the line through 1 / pull meets 1 / (d + q s): pull^2 / (pull + s bend) = d + q s."""
-    root = math.hypot(q * pull - d * bend, 2.0 * pull * math.sqrt(q) * math.sqrt(bend))
-    return 2.0 * (pull - d) * pull / (q * pull + d * bend + root)
+def _curved_step(d, q, numerator, bend):
+    """The step s at which the line through 1 / n, n numerator, meets 1 / (d + q s): n^2 / (n + s bend) = d + q s."""
+    root = math.hypot(q * numerator - d * bend, 2.0 * numerator * math.sqrt(q) * math.sqrt(bend))
+    return 2.0 * (numerator - d) * numerator / (q * numerator + d * bend + root)
 
 
 @summing
 def _slope_at_zero(x, m, v, w):
     """The slope with this cell at 0; of a mean that is hardly more than this cell a tiny share is left."""
-    pull = 0.0
+    numerator = 0.0
     for c in range(x.size):
         rest, least = m[c] - w * v[c], 1e-9 * m[c] + SMALLEST
-        pull += x[c] * v[c] / (rest if rest > least else least)
-    return pull
+        numerator += x[c] * v[c] / (rest if rest > least else least)
+    return numerator
 
 
 @summing
@@ -233,8 +233,8 @@ def _round(gradient, moved, cells, extra, gram):
         for r in range(lanes):
             bend, g = gram[k, k] + extra[k, r], gradient[k, r]
             newton = -g / bend if bend > 0.0 else (-np.inf if g > 0.0 else 0.0)  # without a bend, as far as it goes
-            room = -(cells[k, r] + moved[k, r])
-            step[r] = newton if newton > room else room
+            least = -(cells[k, r] + moved[k, r])
+            step[r] = newton if newton > least else least
             moved[k, r] += step[r]
             gradient[k, r] += step[r] * extra[k, r]
             size += step[r] * step[r] * bend
@@ -267,18 +267,18 @@ def step_lengths(lengths, factor, steps, slopes, prior, bends, changes, means):
     power, curve = prior
     for i in range(lengths.size):
         bend, pole = _along(bends[i], changes[i], means[i])
-        p, gain, room = power[i if power.shape[0] > 1 else 0], 0.0, np.inf
+        p, gain, longest = power[i if power.shape[0] > 1 else 0], 0.0, np.inf
         q = curve[i if curve.shape[0] > 1 else 0]
         for k in range(factor.shape[1]):
             w, s = factor[i, k], steps[i, k]
             gain -= slopes[i, k] * s
             bend += p[k] * (s / w) * (s / w) + q[k] * s * s
             if s < 0.0:
-                room = min(room, -w / s)
+                longest = min(longest, -w / s)
                 pole = max(pole, -s / w) if p[k] > 0.0 else pole
         newton = gain / bend if bend > 0.0 else np.inf
         safe = newton if newton * pole <= SAFE else gain / (bend + gain * pole)
-        length = min(safe, room) if gain > 0.0 else 0.0
+        length = min(safe, longest) if gain > 0.0 else 0.0
         lengths[i] = length if length < np.inf else 0.0
 
 

@@ -22,7 +22,7 @@ FLOOR, SMALLEST_MEAN, SMALLEST_CELL = 1e-300, 1e-200, 1e-300
 BOUND, PUSH, PUSH_BOUND, RESIDUAL, BEGUN = range(5)  # places in a climb's numbers
 
 
-class Table(NamedTuple):
+class DenseTable(NamedTuple):
     """The data (F, N), 0 where missing; weight: mask * exposure; offset: background / exposure; B's constant."""
 
     x: np.ndarray
@@ -31,7 +31,7 @@ class Table(NamedTuple):
     constant: float
 
 
-class Cells(NamedTuple):
+class FactorBound(NamedTuple):
     """A factor's prior, and q: shape and rate, E[v], E[log v], exp(E[log v]), expected sources; (rows, K) each."""
 
     prior_shape: np.ndarray

@@ -15,8 +15,8 @@ from nmf_zoo.kernels.compile import kernel
 from nmf_zoo.kernels.counts.gibbs import allocate_cell_by_cell, draw_scales, move_shears
 from nmf_zoo.kernels.counts.joint import WeightArrays, log_joint, weigh_features, weigh_samples
 from nmf_zoo.kernels.hmc.adaptation import (
-    Side,
-    SideRoom,
+    CountSide,
+    SideWorkspace,
     SweepPlan,
     begin_sweep,
     end_sweep,
@@ -36,7 +36,7 @@ SOURCES, WEIGHTS, ACTIVATIONS, SCALES, SHEARS, HYPERPARAMETERS, TRAJECTORIES, OR
 ORBIT_EVERY = 4  # sweeps with trajectories, which move along the orbit themselves if slowly
 
 
-class Sweeps(NamedTuple):
+class CountSweeps(NamedTuple):
     """What every sweep reads.
 
     Attributes
@@ -51,10 +51,10 @@ class Sweeps(NamedTuple):
     priors: Any
     by_component: Any
     followed: tuple[np.ndarray, np.ndarray]
-    sides: tuple[Side, Side]
+    sides: tuple[CountSide, CountSide]
 
 
-class Factors(NamedTuple):
+class CountFactors(NamedTuple):
     """The chain's state: W, of_features (F, K); Ht, of_samples (N, K)."""
 
     W: np.ndarray
@@ -68,12 +68,12 @@ class SweepWorkspace(NamedTuple):
 
     Attributes
     ----------
-    sources : room of ``allocate_cell_by_cell``
+    sources : scratch of ``allocate_cell_by_cell``
     shape_w, rate_w : (F, K); shape_h, rate_h : (N, K)
     W : (K, F); H : (K, N)
     scale : (3, K)
     means : (non-zeros,)
-    sides : room of W's and H's trajectories
+    sides : scratch of W's and H's trajectories
     """
 
     sources: Any
@@ -85,11 +85,11 @@ class SweepWorkspace(NamedTuple):
     H: np.ndarray
     scale: np.ndarray
     means: np.ndarray
-    sides: tuple[SideRoom, SideRoom]
+    sides: tuple[SideWorkspace, SideWorkspace]
 
 
 @kernel
-def run_sweeps(sweeps, factors, tuning, room, kept, block, key):
+def run_sweeps(sweeps, factors, tuning, workspace, kept, block, key):
     """Sweeps first, ..., stop - 1 of ``block`` (first, stop, base, thin, tuning); returns an allocation's failures.
 
     ``key`` is the stream of the steps. ``kept`` has room for the sweeps that ``block`` keeps. A failure ends the block.
@@ -97,11 +97,11 @@ def run_sweeps(sweeps, factors, tuning, room, kept, block, key):
     first, stop, base, thin, is_tuning = block
     row = 0
     for number in range(first, stop):
-        failures, info = _sweep(sweeps, factors, tuning, room, is_tuning, fold(key, number))
+        failures, info = _sweep(sweeps, factors, tuning, workspace, is_tuning, fold(key, number))
         if failures > 0:
             return failures
         if thin > 0 and (number - base) % thin == 0:
-            keep(sweeps, factors, room, kept, row)
+            keep(sweeps, factors, workspace, kept, row)
             for i in range(len(info)):
                 kept.infos[row, i] = info[i]
             row += 1
@@ -109,96 +109,96 @@ def run_sweeps(sweeps, factors, tuning, room, kept, block, key):
 
 
 @kernel
-def _sweep(sweeps, factors, tuning, room, is_tuning, key):
+def _sweep(sweeps, factors, tuning, workspace, is_tuning, key):
     """One sweep: (failures of the allocation, (size of the scale move, acceptance and steps of W and of H))."""
     failures, scale_move, chances = 0, 0.0, (np.nan, np.nan)
     if not sweeps.plan.runs_hmc:
-        failures, scale_move = _draw_by_sources(sweeps, factors, room, key)
+        failures, scale_move = _draw_by_sources(sweeps, factors, workspace, key)
         return failures, (scale_move, np.nan, np.nan, 0.0, 0.0)
     what = begin_sweep(tuning, is_tuning, ORBIT_EVERY)
     if what.allocates:
-        failures, scale_move = _draw_by_sources(sweeps, factors, room, key)
+        failures, scale_move = _draw_by_sources(sweeps, factors, workspace, key)
         if failures > 0:
             return failures, (scale_move, np.nan, np.nan, 0.0, 0.0)
     lengths = np.float64(tuning.W.length[0]), np.float64(tuning.H.length[0])
-    chances = run_hmc(sweeps, factors, tuning, room, what, fold(key, TRAJECTORIES))
+    chances = run_hmc(sweeps, factors, tuning, workspace, what, fold(key, TRAJECTORIES))
     if what.moves:
-        scale_move = _move_along_orbit(sweeps, factors, room, fold(key, ORBIT))
-    end_sweep(tuning, sweeps.sides, room.sides, is_tuning)
+        scale_move = _move_along_orbit(sweeps, factors, workspace, fold(key, ORBIT))
+    end_sweep(tuning, sweeps.sides, workspace.sides, is_tuning)
     return failures, (scale_move, chances[0], chances[1], lengths[0], lengths[1])
 
 
 @kernel
-def run_hmc(sweeps, factors, tuning, room, what, key):
+def run_hmc(sweeps, factors, tuning, workspace, what, key):
     """Trajectories of H's rows given W, then of W's given H, if this sweep has them: mean acceptance of W and H."""
     chance_W, chance_H = np.nan, np.nan
     if not (what.runs_hmc or what.measures):
         return chance_W, chance_H
     W, Ht, plan = factors.W, factors.Ht, sweeps.plan
     if plan.draws_H:
-        weigh_features(room.rate_h, sweeps.weights, W)
-        _add(room.rate_h, sweeps.priors.rate_h, room.rate_h)
-        arrays = Ht, room.rate_h, W
-        chance_H = _run_side(sweeps.sides[1], arrays, tuning.H, room.sides[1], what, fold(key, 1))
+        weigh_features(workspace.rate_h, sweeps.weights, W)
+        _add(workspace.rate_h, sweeps.priors.rate_h, workspace.rate_h)
+        arrays = Ht, workspace.rate_h, W
+        chance_H = _run_side(sweeps.sides[1], arrays, tuning.H, workspace.sides[1], what, fold(key, 1))
     if plan.draws_W:
-        weigh_samples(room.rate_w, sweeps.weights, Ht)
-        _add(room.rate_w, sweeps.priors.rate_w, room.rate_w)
-        arrays = W, room.rate_w, Ht
-        chance_W = _run_side(sweeps.sides[0], arrays, tuning.W, room.sides[0], what, fold(key, 0))
+        weigh_samples(workspace.rate_w, sweeps.weights, Ht)
+        _add(workspace.rate_w, sweeps.priors.rate_w, workspace.rate_w)
+        arrays = W, workspace.rate_w, Ht
+        chance_W = _run_side(sweeps.sides[0], arrays, tuning.W, workspace.sides[0], what, fold(key, 0))
     return chance_W, chance_H
 
 
 @kernel
-def _run_side(side, arrays, tuning, room, what, key):
+def _run_side(side, arrays, tuning, workspace, what, key):
     """``arrays``: the factor, its rates, the other factor; ``what``: the sweep's Schedule."""
     factor, rate, other = arrays
     chance = np.nan
-    to_blocks(room.rows.values, factor)
-    to_blocks(room.rows.rate, rate)
+    to_blocks(workspace.rows.values, factor)
+    to_blocks(workspace.rows.rate, rate)
     if what.runs_hmc:
-        chance = move_side(side, other, tuning, room, key)
-        from_blocks(factor, room.rows.values)
+        chance = move_side(side, other, tuning, workspace, key)
+        from_blocks(factor, workspace.rows.values)
     if what.measures:
-        measure_side(side, other, tuning, room)
+        measure_side(side, other, tuning, workspace)
     return chance
 
 
 @kernel
-def _draw_by_sources(sweeps, factors, room, key):
+def _draw_by_sources(sweeps, factors, workspace, key):
     """Plain Gibbs with its moves: (failures of the allocation, size of the scale move)."""
     plan, priors, W, Ht = sweeps.plan, sweeps.priors, factors.W, factors.Ht
-    failures = _allocate(sweeps.layout, factors, room.sources, fold(key, SOURCES))
+    failures = _allocate(sweeps.layout, factors, workspace.sources, fold(key, SOURCES))
     if failures > 0:
         return failures, 0.0
     if plan.draws_W:
-        weigh_samples(room.rate_w, sweeps.weights, Ht)
-        _add(room.rate_w, priors.rate_w, room.rate_w)
-        _add(room.shape_w, priors.shape_w, factors.of_features)
-        draw_factor(W, room.shape_w, room.rate_w, 0, W.shape[0], fold(key, WEIGHTS))
+        weigh_samples(workspace.rate_w, sweeps.weights, Ht)
+        _add(workspace.rate_w, priors.rate_w, workspace.rate_w)
+        _add(workspace.shape_w, priors.shape_w, factors.of_features)
+        draw_factor(W, workspace.shape_w, workspace.rate_w, 0, W.shape[0], fold(key, WEIGHTS))
     if plan.draws_H:
-        weigh_features(room.rate_h, sweeps.weights, W)
-        _add(room.rate_h, priors.rate_h, room.rate_h)
-        _add(room.shape_h, priors.shape_h, factors.of_samples)
-        draw_factor(Ht, room.shape_h, room.rate_h, 0, Ht.shape[0], fold(key, ACTIVATIONS))
-    return 0, _move_along_orbit(sweeps, factors, room, key)
+        weigh_features(workspace.rate_h, sweeps.weights, W)
+        _add(workspace.rate_h, priors.rate_h, workspace.rate_h)
+        _add(workspace.shape_h, priors.shape_h, factors.of_samples)
+        draw_factor(Ht, workspace.shape_h, workspace.rate_h, 0, Ht.shape[0], fold(key, ACTIVATIONS))
+    return 0, _move_along_orbit(sweeps, factors, workspace, key)
 
 
 @kernel
-def _move_along_orbit(sweeps, factors, room, key):
+def _move_along_orbit(sweeps, factors, workspace, key):
     """Scale and shear; returns the size of the scale move."""
     plan, priors, W, Ht, scale_move = sweeps.plan, sweeps.priors, factors.W, factors.Ht, 0.0
     if plan.scales:
-        pull_of_components(room.scale[1], priors.rate_w, W)
-        pull_of_components(room.scale[2], priors.rate_h, Ht)
-        draw_scales(room.scale[0], priors.tilt, room.scale[1], room.scale[2], fold(key, SCALES))
-        scale_move = apply_scales(W, Ht, room.scale[0])
+        set_rates_of_components(workspace.scale[1], priors.rate_w, W)
+        set_rates_of_components(workspace.scale[2], priors.rate_h, Ht)
+        draw_scales(workspace.scale[0], priors.tilt, workspace.scale[1], workspace.scale[2], fold(key, SCALES))
+        scale_move = apply_scales(W, Ht, workspace.scale[0])
     if plan.shears:
-        turn(room.W, W)
-        turn(room.H, Ht)
+        turn(workspace.W, W)
+        turn(workspace.H, Ht)
         turned = sweeps.by_component
-        move_shears(room.W, room.H, turned[0], turned[1], turned[2], turned[3], fold(key, SHEARS))
-        turn(W, room.W)
-        turn(Ht, room.H)
+        move_shears(workspace.W, workspace.H, turned[0], turned[1], turned[2], turned[3], fold(key, SHEARS))
+        turn(W, workspace.W)
+        turn(Ht, workspace.H)
     return scale_move
 
 
@@ -223,7 +223,7 @@ def _add(out, left, right):
 
 
 @kernel
-def pull_of_components(out, rate, factor):
+def set_rates_of_components(out, rate, factor):
     """Overwrite out (K,): twice the sum of rate * factor over the rows, as the scale's law has it."""
     out[:] = 0.0
     for i in range(factor.shape[0]):
@@ -246,11 +246,11 @@ def apply_scales(W, Ht, scale):
 
 
 @kernel
-def keep(sweeps, factors, room, kept, row):
+def keep(sweeps, factors, workspace, kept, row):
     """Store a draw and what is reported of it."""
     W, Ht = factors.W, factors.Ht
     copy_table(kept.W[row], W)
     copy_table(kept.Ht[row], Ht)
     rows, cols = sweeps.followed
     rates_at_cells(kept.mean[row], W, Ht, rows, cols)
-    kept.lp[row] = log_joint(sweeps.layout, sweeps.weights, sweeps.priors, W, Ht, (room.means, room.rate_w))
+    kept.lp[row] = log_joint(sweeps.layout, sweeps.weights, sweeps.priors, W, Ht, (workspace.means, workspace.rate_w))

@@ -23,8 +23,8 @@ import numpy as np
 from nmf_zoo.kernels.compile import kernel
 from nmf_zoo.kernels.counts.gibbs import draw_scales, move_shears
 from nmf_zoo.kernels.counts.joint import WeightArrays, dot, dot_log, weigh_features, weigh_samples
-from nmf_zoo.kernels.counts.sweeps import apply_scales, pull_of_components
-from nmf_zoo.kernels.hmc.adaptation import Side, from_blocks, to_blocks, turn
+from nmf_zoo.kernels.counts.sweeps import apply_scales, set_rates_of_components
+from nmf_zoo.kernels.hmc.adaptation import CountSide, from_blocks, to_blocks, turn
 from nmf_zoo.kernels.hmc.mass import set_strides
 from nmf_zoo.kernels.hmc.poisson_rows import FactorRows, RowWorkspace, Stride, move_rows
 from nmf_zoo.kernels.numerics.arrays import copy_table, flat
@@ -38,7 +38,7 @@ ZERO = np.uint64(0)
 SMALLEST = 1e-300  # of a mean: below it the logarithm is taken of this
 
 
-class Target(NamedTuple):
+class TemperedTarget(NamedTuple):
     """What all particles share at one temperature.
 
     Attributes
@@ -62,10 +62,10 @@ class Target(NamedTuple):
     weights: WeightArrays
     priors: Any
     by_component: Any
-    sides: tuple[Side, Side]
+    sides: tuple[CountSide, CountSide]
 
 
-class Population(NamedTuple):
+class TemperedPopulation(NamedTuple):
     """Particles: W (n, F, K), Ht (n, N, K), log_likelihood (n,) but for a constant."""
 
     W: np.ndarray
@@ -81,7 +81,7 @@ class Pace(NamedTuple):
 
 
 class SideScratch(NamedTuple):
-    """Room of one factor's rows, and sums of their acceptance (blocks, width)."""
+    """Scratch of one factor's rows, and sums of their acceptance (blocks, width)."""
 
     rows: FactorRows
     stride: Stride
@@ -90,8 +90,8 @@ class SideScratch(NamedTuple):
     accepted: np.ndarray
 
 
-class Scratch(NamedTuple):
-    """Room of one chunk of chains: both sides', W (F, K), Ht (N, K) and turned, scale (5, K), means (non-zeros,)."""
+class TemperingWorkspace(NamedTuple):
+    """Scratch of one chunk of chains: both sides', W (F, K), Ht (N, K) and turned, scale (5, K), means (non-zeros,)."""
 
     sides: tuple[SideScratch, SideScratch]
     W: np.ndarray
@@ -217,8 +217,8 @@ def _draw_orbit_scales(target, scratch, key):
     """Overwrite scale[0], by which W's components are multiplied and H's divided: 1 where they stay."""
     priors, scale, own = target.priors, scratch.scale, slice(target.movable[0], target.movable[1])
     of_W, of_H = target.curves
-    pull_of_components(scale[1], priors.rate_w, scratch.W)
-    pull_of_components(scale[2], priors.rate_h, scratch.Ht)
+    set_rates_of_components(scale[1], priors.rate_w, scratch.W)
+    set_rates_of_components(scale[2], priors.rate_h, scratch.Ht)
     scale[0] = 1.0
     if of_W.size == 0 and of_H.size == 0:
         draw_scales(scale[0, own], priors.tilt[own], scale[1, own], scale[2, own], key)

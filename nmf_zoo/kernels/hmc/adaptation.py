@@ -20,9 +20,9 @@ from nmf_zoo.kernels.hmc.poisson_rows import (
     RowWorkspace,
     Stride,
     add_plain_curvature,
+    gradient_of_counts,
     measure_rows,
     move_rows,
-    pull,
 )
 from nmf_zoo.kernels.numerics.arrays import copy_row, flat, smallest
 from nmf_zoo.kernels.random.draws import TINY
@@ -69,7 +69,7 @@ class Tuning(NamedTuple):
     pace: np.ndarray
 
 
-class Side(NamedTuple):
+class CountSide(NamedTuple):
     """The data as the rows of a factor see them, and the prior's rates; blocks are filled up with idle rows."""
 
     data: RowCounts
@@ -77,8 +77,8 @@ class Side(NamedTuple):
     n_rows: int
 
 
-class SideRoom(NamedTuple):
-    """Room for one side."""
+class SideWorkspace(NamedTuple):
+    """Scratch for one side."""
 
     rows: FactorRows
     block: RowWorkspace
@@ -178,12 +178,12 @@ def from_blocks(factor, table):
 
 
 @kernel
-def move_side(side, other, tuning, room, key):
-    """One trajectory for every row in ``room.rows``; returns the mean acceptance probability."""
+def move_side(side, other, tuning, workspace, key):
+    """One trajectory for every row in ``workspace.rows``; returns the mean acceptance probability."""
     stride = Stride(tuning.scale, tuning.root, tuning.step, tuning.length)
-    for block in range(room.rows.values.shape[0]):
-        move_rows(side.data, other, room.rows, stride, room.block, block, fold(key, block))
-    return mean_chance(room.rows.chance, side.n_rows)
+    for block in range(workspace.rows.values.shape[0]):
+        move_rows(side.data, other, workspace.rows, stride, workspace.block, block, fold(key, block))
+    return mean_chance(workspace.rows.chance, side.n_rows)
 
 
 @kernel
@@ -196,19 +196,21 @@ def mean_chance(chance, n_rows):
 
 
 @kernel
-def measure_side(side, other, tuning, room):
+def measure_side(side, other, tuning, workspace):
     """Take note of the curvature where the rows are."""
     stride = Stride(tuning.scale, tuning.root, tuning.step, tuning.length)
-    for block in range(room.rows.values.shape[0]):
-        plain = room.block.momentum
+    for block in range(workspace.rows.values.shape[0]):
+        plain = workspace.block.momentum
         plain[:] = 0.0
         if tuning.curvature.size > 0:
             sums = tuning.curvature[block], plain
-            measure_rows(side.data, other, room.rows, stride, room.block, block, sums)
+            measure_rows(side.data, other, workspace.rows, stride, workspace.block, block, sums)
         else:
-            pull(side.data, other, block, room.rows.values[block], room.block.means, room.block.gradient)
-            add_plain_curvature(side.data, other, block, room.block.means, plain)
-        _add_widths(tuning.width[block], plain, side.prior_rate[block], room.rows, block)
+            gradient_of_counts(
+                side.data, other, block, workspace.rows.values[block], workspace.block.means, workspace.block.gradient
+            )
+            add_plain_curvature(side.data, other, block, workspace.block.means, plain)
+        _add_widths(tuning.width[block], plain, side.prior_rate[block], workspace.rows, block)
     _forget_idle(tuning, side.n_rows)
 
 
@@ -238,8 +240,8 @@ def _add_widths(out, curvature, prior_rate, rows, block):
 
 
 @kernel
-def end_sweep(tuning, sides, rooms, is_tuning):
-    """Count the sweep, and in the warm-up adapt; ``sides`` and ``rooms`` are those of W and H."""
+def end_sweep(tuning, sides, workspaces, is_tuning):
+    """Count the sweep, and in the warm-up adapt; ``sides`` and ``workspaces`` are those of W and H."""
     pace = tuning.pace
     if is_tuning and _is_measured(pace):
         pace[SEEN] += 1.0
@@ -247,7 +249,7 @@ def end_sweep(tuning, sides, rooms, is_tuning):
     if not is_tuning:
         return
     if pace[IS_READY] > 0.0:
-        _end_burst(tuning, sides, rooms)
+        _end_burst(tuning, sides, workspaces)
     if pace[SWEEPS] == pace[WINDOW]:
         _end_window(tuning.W, sides[0].n_rows, pace)
         _end_window(tuning.H, sides[1].n_rows, pace)
@@ -270,10 +272,10 @@ def _path(tuning):
 
 
 @kernel
-def _end_burst(tuning, sides, rooms):
+def _end_burst(tuning, sides, workspaces):
     pace = tuning.pace
-    _add(tuning.W.chance, rooms[0].rows.chance)
-    _add(tuning.H.chance, rooms[1].rows.chance)
+    _add(tuning.W.chance, workspaces[0].rows.chance)
+    _add(tuning.H.chance, workspaces[1].rows.chance)
     pace[IN_BURST] += 1.0
     if pace[IN_BURST] == BURST:
         pace[CHANGES] += 1.0

@@ -32,26 +32,26 @@ SLOPES: dict[type, Callable[[Any, Any], None]] = {}  # by the class of target
 
 
 @chosen_by("target", SLOPES)
-def set_slope(target, room):
-    """Overwrite ``room.v`` and ``room.gradient`` (K, width) with values and gradient at ``room.u``."""
+def set_slope(target, workspace):
+    """Overwrite ``workspace.v`` and ``workspace.gradient`` (K, width) with values and gradient at ``workspace.u``."""
 
 
 @kernel
-def set_off(room, step, key):
+def set_off(workspace, step, key):
     """Momenta and jittered steps, and no gain yet."""
-    room.gain[:] = 0.0
-    draw_momenta(flat(room.momentum), fold(key, MOMENTUM))
-    jitter_steps(room.step, step, fold(key, JITTER))
+    workspace.gain[:] = 0.0
+    draw_momenta(flat(workspace.momentum), fold(key, MOMENTUM))
+    jitter_steps(workspace.step, step, fold(key, JITTER))
 
 
 @kernel
-def leap(target, room, root, length):
-    """``length`` leapfrog steps of all rows, from where ``room`` has their coordinates, momenta and gradient."""
-    kick(room.momentum, root, room.gradient, room.step, 0.5)
+def leap(target, workspace, root, length):
+    """``length`` leapfrog steps of all rows, from where ``workspace`` has their coordinates, momenta and gradient."""
+    kick(workspace.momentum, root, workspace.gradient, workspace.step, 0.5)
     for number in range(1, length + 1):
-        drift(room.u, root, room.momentum, room.step)
-        set_slope(target, room)
-        kick(room.momentum, root, room.gradient, room.step, 1.0 if number < length else 0.5)
+        drift(workspace.u, root, workspace.momentum, workspace.step)
+        set_slope(target, workspace)
+        kick(workspace.momentum, root, workspace.gradient, workspace.step, 1.0 if number < length else 0.5)
 
 
 @kernel

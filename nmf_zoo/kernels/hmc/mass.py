@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 
 from nmf_zoo.kernels.compile import in_lanes, kernel
-from nmf_zoo.kernels.hmc.poisson_rows import add_curvature, add_plain_curvature, curve_of, pull
+from nmf_zoo.kernels.hmc.poisson_rows import add_curvature, add_plain_curvature, curve_of, gradient_of_counts
 from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.special import to_free
 
@@ -28,23 +28,23 @@ RIDGE = 0.25  # what the coordinates' own bend holds, at the least
 
 
 @kernel
-def set_strides(data, other, rows, stride, room, prior_rate):
+def set_strides(data, other, rows, stride, workspace, prior_rate):
     """Overwrite scale and root of a stride for all blocks; ``prior_rate`` (blocks, K, width)."""
     for block in range(rows.values.shape[0]):
         shape, rate, curve = rows.shape[block], rows.rate[block], curve_of(rows, block)
-        _climb(data, other, rows, block, room)
+        _climb(data, other, rows, block, workspace)
         scale, root = stride.scale[block], stride.root[block]
         scale[:] = 0.0
-        add_plain_curvature(data, other, block, room.means, scale)
+        add_plain_curvature(data, other, block, workspace.means, scale)
         if curve.size > 0:
             _add(scale, curve)
         _set_scales(scale, shape, prior_rate[block], rate)
-        to_free(room.u, room.slope, room.v, scale)
+        to_free(workspace.u, workspace.slope, workspace.v, scale)
         root[:] = 0.0
-        add_curvature(data, other, block, room.means, room.slope, root)
-        _add_prior_curvature(root, room.slope, room.v, shape)
+        add_curvature(data, other, block, workspace.means, workspace.slope, root)
+        _add_prior_curvature(root, workspace.slope, workspace.v, shape)
         if curve.size > 0:
-            _add_curve(root, room.slope, curve)
+            _add_curve(root, workspace.slope, curve)
         _part_known(root, rows.free)
         _factor(root)
         _invert(root)
@@ -52,21 +52,21 @@ def set_strides(data, other, rows, stride, room, prior_rate):
 
 
 @kernel
-def _climb(data, other, rows, block, room):
-    """room.v and room.means: near the peak of the rows' conditionals, by EM."""
-    v, shape, rate, curve = room.v, rows.shape[block], rows.rate[block], curve_of(rows, block)
+def _climb(data, other, rows, block, workspace):
+    """workspace.v and workspace.means: near the peak of the rows' conditionals, by EM."""
+    v, shape, rate, curve = workspace.v, rows.shape[block], rows.rate[block], curve_of(rows, block)
     copy_table(v, shape)
     _solve(v, rate, curve)
     _keep_known(v, rows, block)
     for _ in range(EM_STEPS):
-        pull(data, other, block, v, room.means, room.gradient)
+        gradient_of_counts(data, other, block, v, workspace.means, workspace.gradient)
         if curve.size > 0:
-            _gather(v, room.gradient, shape)
+            _gather(v, workspace.gradient, shape)
             _solve(v, rate, curve)
         else:
-            _update(v, room.gradient, shape, rate)
+            _update(v, workspace.gradient, shape, rate)
         _keep_known(v, rows, block)
-    pull(data, other, block, v, room.means, room.gradient)
+    gradient_of_counts(data, other, block, v, workspace.means, workspace.gradient)
 
 
 @kernel
@@ -113,17 +113,17 @@ def _divide(v, rate):
 
 
 @in_lanes
-def _update(v, pulls, shape, rate):
+def _update(v, gradient, shape, rate):
     for k in range(v.shape[0]):
         for b in range(v.shape[1]):
-            v[k, b] = (shape[k, b] + v[k, b] * pulls[k, b]) / rate[k, b]
+            v[k, b] = (shape[k, b] + v[k, b] * gradient[k, b]) / rate[k, b]
 
 
 @in_lanes
-def _gather(v, pulls, shape):
+def _gather(v, gradient, shape):
     for k in range(v.shape[0]):
         for b in range(v.shape[1]):
-            v[k, b] = shape[k, b] + v[k, b] * pulls[k, b]
+            v[k, b] = shape[k, b] + v[k, b] * gradient[k, b]
 
 
 @in_lanes

@@ -15,7 +15,7 @@ Trajectories are those of :mod:`nmf_zoo.kernels.hmc.leapfrog`.
     sum_c x_ci log m_ci - sum_k rate_ki v_ki       m_ci = sum_k u_ck v_ki + offset_ci,  rate_ki = sum_c weight_ci u_ck
 
 (weight = mask * exposure, offset = background / exposure): cells without counts enter through the rates alone. Its
-gradient is pull - rate with pull_ki = sum_c u_ck x_ci / m_ci.
+gradient is g - rate with g_ki = sum_c u_ck x_ci / m_ci, the counts' part of it.
 
 Rows are cut into blocks of equal width, a multiple of eight, one row in each SIMD lane; arrays of a block are
 (K, width). The last block is filled up with rows that have no counts.
@@ -32,7 +32,7 @@ from nmf_zoo.kernels.hmc.leapfrog import SLOPES, TEST, decide, leap, set_off
 from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.special import fast_log, to_free, to_plain
 from nmf_zoo.kernels.random.keyed_rng import fold
-from nmf_zoo.kernels.simd.blocked_gradients import pull_of_grid
+from nmf_zoo.kernels.simd.blocked_gradients import gradient_of_grid
 
 
 class RowCounts(NamedTuple):
@@ -51,25 +51,25 @@ class RowCounts(NamedTuple):
 
 
 @kernel
-def pull(data, other, block, values, means, pulls):
-    """Overwrite means (the block's cells, flat) with those at ``values`` (K, width), and pulls (K, width).
+def gradient_of_counts(data, other, block, values, means, gradient):
+    """Overwrite means (the block's cells, flat) with those at ``values`` (K, width), and gradient (K, width).
 
     ``other`` is (cells, K), contiguous.
     """
-    pull_into(data, other, block, values, table_of(data, block, values.shape[1], means), pulls)
+    gradient_into(data, other, block, values, table_of(data, block, values.shape[1], means), gradient)
 
 
 @kernel
-def pull_into(data, other, block, values, table, pulls):
+def gradient_into(data, other, block, values, table, gradient):
     """The same with the means as a :func:`table_of` the block, which callers may keep."""
     if data.grid.size > 0:
         if data.offset.size > 0:
             copy_table(table, data.offset[block])
         else:
             table[:] = 0.0
-        pull_of_grid(other, data.grid[block], values, table, pulls)
+        gradient_of_grid(other, data.grid[block], values, table, gradient)
     else:
-        _pull_of_cells(data.layout, other, block, values, table[:, 0], pulls)
+        _gradient_of_cells(data.layout, other, block, values, table[:, 0], gradient)
 
 
 @spliced
@@ -90,22 +90,22 @@ def block_rows(layout, block, width):
 
 
 @kernel
-def _pull_of_cells(layout, other, block, values, means, pulls):
+def _gradient_of_cells(layout, other, block, values, means, gradient):
     rank, width = values.shape
     first, last = block_rows(layout, block, width)
     v, sums, start = np.empty(rank), np.empty(rank), layout.indptr[first]
-    pulls[:] = 0.0
+    gradient[:] = 0.0
     for i in range(first, last):
         for k in range(rank):
             v[k] = values[k, i - first]
         begin, end = layout.indptr[i], layout.indptr[i + 1]
-        _pull_of_row(layout, other, (begin, end), v, means[begin - start : end - start], sums)
+        _gradient_of_row(layout, other, (begin, end), v, means[begin - start : end - start], sums)
         for k in range(rank):
-            pulls[k, i - first] = sums[k]
+            gradient[k, i - first] = sums[k]
 
 
 @summing_signless
-def _pull_of_row(layout, other, cells, v, means, sums):
+def _gradient_of_row(layout, other, cells, v, means, sums):
     first, last = cells
     has_offset = layout.offset.size > 0
     sums[:] = 0.0
@@ -122,7 +122,7 @@ def _pull_of_row(layout, other, cells, v, means, sums):
 
 @kernel
 def add_log_ratios(data, block, means, before, out):
-    """Add to out (width,) each row's sum of x log(means / before); both as :func:`pull` leaves them."""
+    """Add to out (width,) each row's sum of x log(means / before); both as :func:`gradient_of_counts` leaves them."""
     if data.grid.size > 0:
         after, start = table_of(data, block, out.size, means), table_of(data, block, out.size, before)
         _add_log_ratios(data.grid[block], after, start, out)
@@ -153,10 +153,10 @@ def _sum_log_ratios(counts, means, before):
 
 @kernel
 def add_curvature(data, other, block, means, slope, out):
-    """Add slope_k slope_j sum_c (x / m^2) u_ck u_cj to out (K, K, width), k >= j; means as :func:`pull` leaves them.
+    """Add slope_k slope_j sum_c (x / m^2) u_ck u_cj to out (K, K, width), k >= j.
 
-    That is minus the second derivative of the log-likelihood in coordinates of which v has this slope (K, width), less
-    what the bend of the coordinates adds.
+    Means are as :func:`gradient_of_counts` leaves them. What is added is minus the second derivative of the
+    log-likelihood in coordinates of which v has this slope (K, width), less what the bend of the coordinates adds.
     """
     if data.grid.size > 0:
         _add_curvature_of_grid(data.grid[block], other, means, slope, out)
@@ -281,7 +281,7 @@ class Stride(NamedTuple):
 
 
 class RowWorkspace(NamedTuple):
-    """Room for one block, overwritten.
+    """Scratch for one block, overwritten.
 
     Attributes
     ----------
@@ -303,14 +303,14 @@ class RowWorkspace(NamedTuple):
     step: np.ndarray
 
 
-def make_room(most_cells: int, rank: int, width: int) -> RowWorkspace:
-    """Room for blocks of up to ``most_cells`` cells (a grid's, padding included, or non-zeros)."""
+def make_workspace(most_cells: int, rank: int, width: int) -> RowWorkspace:
+    """Scratch for blocks of up to ``most_cells`` cells (a grid's, padding included, or non-zeros)."""
     tables = (np.empty((rank, width)) for _ in range(5))
     return RowWorkspace(np.empty(most_cells), np.empty(most_cells), *tables, np.empty(width), np.empty(width))
 
 
 class CountsTarget(NamedTuple):
-    """What the trajectories of a block of rows follow; ``means`` is the room of its cells."""
+    """What the trajectories of a block of rows follow; ``means`` is the scratch of its cells."""
 
     data: RowCounts
     other: np.ndarray
@@ -323,45 +323,45 @@ class CountsTarget(NamedTuple):
 
 
 @kernel
-def move_rows(data, other, rows, stride, room, block, key):
+def move_rows(data, other, rows, stride, workspace, block, key):
     """One trajectory for each row of a block, in place; ``other`` (cells, K) is the other factor."""
     values, shape, rate, scale = rows.values[block], rows.shape[block], rows.rate[block], stride.scale[block]
     root = stride.root[block] if stride.root.size > 0 else stride.root[0]
-    u, v, momentum, width = room.u, room.v, room.momentum, room.step.size
-    before, means = table_of(data, block, width, room.before), table_of(data, block, width, room.means)
+    u, v, momentum, width = workspace.u, workspace.v, workspace.momentum, workspace.step.size
+    before, means = table_of(data, block, width, workspace.before), table_of(data, block, width, workspace.means)
     target = CountsTarget(data, other, block, scale, shape, rate, curve_of(rows, block), means)
     copy_table(v, values)
-    to_free(u, room.slope, v, scale)
-    set_off(room, stride.step[block], key)
-    _set_gradient(target, room, before)
-    _subtract_energy(room.gain, -1.0, u, v, momentum)
-    _add_all_of_prior(target, room, -1.0)
-    leap(target, room, root, stride.length[0])
-    _subtract_energy(room.gain, 1.0, u, v, momentum)
-    _add_all_of_prior(target, room, 1.0)
-    add_log_ratios(data, block, room.means, room.before, room.gain)
-    decide(values, v, room.gain, rows.chance[block], fold(key, TEST))
+    to_free(u, workspace.slope, v, scale)
+    set_off(workspace, stride.step[block], key)
+    _set_gradient(target, workspace, before)
+    _subtract_energy(workspace.gain, -1.0, u, v, momentum)
+    _add_all_of_prior(target, workspace, -1.0)
+    leap(target, workspace, root, stride.length[0])
+    _subtract_energy(workspace.gain, 1.0, u, v, momentum)
+    _add_all_of_prior(target, workspace, 1.0)
+    add_log_ratios(data, block, workspace.means, workspace.before, workspace.gain)
+    decide(values, v, workspace.gain, rows.chance[block], fold(key, TEST))
 
 
 @kernel
-def _slope_of_counts(target, room):
-    to_plain(room.v, room.slope, room.u, target.scale)
-    _set_gradient(target, room, target.means)
+def _slope_of_counts(target, workspace):
+    to_plain(workspace.v, workspace.slope, workspace.u, target.scale)
+    _set_gradient(target, workspace, target.means)
 
 
 @kernel
-def _set_gradient(target, room, means):
-    pull_into(target.data, target.other, target.block, room.v, means, room.gradient)
-    _add_prior(room.gradient, room.v, room.slope, target.scale, target.shape, target.rate)
+def _set_gradient(target, workspace, means):
+    gradient_into(target.data, target.other, target.block, workspace.v, means, workspace.gradient)
+    _add_prior(workspace.gradient, workspace.v, workspace.slope, target.scale, target.shape, target.rate)
     if target.curve.size > 0:
-        _add_curve(room.gradient, room.v, room.slope, target.curve)
+        _add_curve(workspace.gradient, workspace.v, workspace.slope, target.curve)
 
 
 @kernel
-def _add_all_of_prior(target, room, sign):
-    _add_log_prior(room.gain, sign, room.v, target.scale, target.shape, target.rate)
+def _add_all_of_prior(target, workspace, sign):
+    _add_log_prior(workspace.gain, sign, workspace.v, target.scale, target.shape, target.rate)
     if target.curve.size > 0:
-        _add_log_curve(room.gain, sign, room.v, target.curve)
+        _add_log_curve(workspace.gain, sign, workspace.v, target.curve)
 
 
 SLOPES[CountsTarget] = _slope_of_counts
@@ -372,7 +372,7 @@ SLOPES[CountsTarget] = _slope_of_counts
 
 @in_lanes
 def _add_prior(gradient, v, slope, scale, shape, rate):
-    """From the counts' pull to the gradient in u."""
+    """From the counts' part of the gradient in v to the gradient in u."""
     for k in range(v.shape[0]):
         for b in range(v.shape[1]):
             inner = gradient[k, b] - rate[k, b] - 1.0 / scale[k, b] + (shape[k, b] - 1.0) / v[k, b]
@@ -411,28 +411,28 @@ def _add_log_curve(gain, sign, v, curve):
 
 
 @in_lanes
-def _add_bend(out, room, scale, shape, rate):
+def _add_bend(out, workspace, scale, shape, rate):
     """Add to the diagonals what the prior and the bend of the coordinates, v'' = v' (1 - v' / scale), contribute."""
     for k in range(scale.shape[0]):
         for b in range(scale.shape[1]):
-            slope, relative = room.slope[k, b], room.slope[k, b] / room.v[k, b]
+            slope, relative = workspace.slope[k, b], workspace.slope[k, b] / workspace.v[k, b]
             bend = 1.0 - slope / scale[k, b]
-            linear = slope * (rate[k, b] + 1.0 / scale[k, b] - room.gradient[k, b])
+            linear = slope * (rate[k, b] + 1.0 / scale[k, b] - workspace.gradient[k, b])
             out[k, k, b] += linear * bend + (shape[k, b] - 1.0) * relative * (relative - bend)
 
 
 @kernel
-def measure_rows(data, other, rows, stride, room, block, sums):
+def measure_rows(data, other, rows, stride, workspace, block, sums):
     """Add the curvature where the rows are to ``sums``: (K, K, width) in coordinates, or size 0, and (K, width) plain.
 
     The lower triangle of the first, minus the second derivative of the log density in u, is what the mass of a row
     should be like. The second is the counts' part in v.
     """
     in_coordinates, plain = sums
-    copy_table(room.v, rows.values[block])
-    to_free(room.u, room.slope, room.v, stride.scale[block])
-    pull(data, other, block, room.v, room.means, room.gradient)
+    copy_table(workspace.v, rows.values[block])
+    to_free(workspace.u, workspace.slope, workspace.v, stride.scale[block])
+    gradient_of_counts(data, other, block, workspace.v, workspace.means, workspace.gradient)
     if in_coordinates.size > 0:
-        add_curvature(data, other, block, room.means, room.slope, in_coordinates)
-        _add_bend(in_coordinates, room, stride.scale[block], rows.shape[block], rows.rate[block])
-    add_plain_curvature(data, other, block, room.means, plain)
+        add_curvature(data, other, block, workspace.means, workspace.slope, in_coordinates)
+        _add_bend(in_coordinates, workspace, stride.scale[block], rows.shape[block], rows.rate[block])
+    add_plain_curvature(data, other, block, workspace.means, plain)

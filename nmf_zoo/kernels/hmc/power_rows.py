@@ -35,7 +35,7 @@ from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.special import fast_exp, fast_log
 from nmf_zoo.kernels.powers.composite import LEAST, MOST
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
-from nmf_zoo.kernels.simd.blocked_gradients import pull_of_power_grid
+from nmf_zoo.kernels.simd.blocked_gradients import gradient_of_power_grid
 
 LOUD = 1e150  # offset of a missing cell
 FARTHEST = math.log(MOST)  # of log v from 0: products of factors stay numbers
@@ -77,8 +77,8 @@ class PowerStride(NamedTuple):
     length: np.ndarray
 
 
-class PowerRoom(NamedTuple):
-    """Room for one block, overwritten.
+class PowerRowWorkspace(NamedTuple):
+    """Scratch for one block, overwritten.
 
     Attributes
     ----------
@@ -102,10 +102,10 @@ class PowerRoom(NamedTuple):
     size: np.ndarray
 
 
-def make_room(n_cells: int, rank: int, width: int) -> PowerRoom:
-    """Room for blocks of ``width`` rows."""
+def make_workspace(n_cells: int, rank: int, width: int) -> PowerRowWorkspace:
+    """Scratch for blocks of ``width`` rows."""
     tables, lanes = (np.empty((rank, width)) for _ in range(4)), (np.empty(width) for _ in range(4))
-    return PowerRoom(np.empty((n_cells, width)), *tables, *lanes, np.empty(rank))
+    return PowerRowWorkspace(np.empty((n_cells, width)), *tables, *lanes, np.empty(rank))
 
 
 class PowersTarget(NamedTuple):
@@ -119,91 +119,91 @@ class PowersTarget(NamedTuple):
 
 
 @kernel
-def move_rows(data, other, rows, stride, room, block, key):
+def move_rows(data, other, rows, stride, workspace, block, key):
     """One trajectory for each row of a block, in place; ``other`` (cells, K) is the other factor.
 
-    Leaves the rows' log-likelihood in ``room.now``.
+    Leaves the rows' log-likelihood in ``workspace.now``.
     """
     values, power = rows.values[block], data.grid[block]
     target = PowersTarget(data, other, block, rows.shape[block], rows.scale[block])
     root = stride.root[block] if stride.root.size > 0 else stride.root[0]
-    copy_table(room.v, values)
-    _to_logarithms(room.u, values)
-    set_off(room, stride.step[block], key)
-    _set_gradient(target, room)
-    _log_likelihoods(room.now, power, room.inverses)
-    _add_rest(room.gain, -1.0, target, room)
-    leap(target, room, root, stride.length[0])
-    _log_likelihoods(room.then, power, room.inverses)
-    _add_rest(room.gain, 1.0, target, room)
-    _decide(values, room, rows.chance[block], fold(key, TEST))
+    copy_table(workspace.v, values)
+    _to_logarithms(workspace.u, values)
+    set_off(workspace, stride.step[block], key)
+    _set_gradient(target, workspace)
+    _log_likelihoods(workspace.now, power, workspace.inverses)
+    _add_rest(workspace.gain, -1.0, target, workspace)
+    leap(target, workspace, root, stride.length[0])
+    _log_likelihoods(workspace.then, power, workspace.inverses)
+    _add_rest(workspace.gain, 1.0, target, workspace)
+    _decide(values, workspace, rows.chance[block], fold(key, TEST))
 
 
 @kernel
-def _slope_of_powers(target, room):
-    _to_values(room.v, room.u)
-    _set_gradient(target, room)
+def _slope_of_powers(target, workspace):
+    _to_values(workspace.v, workspace.u)
+    _set_gradient(target, workspace)
 
 
 @kernel
-def _set_gradient(target, room):
+def _set_gradient(target, workspace):
     """The gradient in log v."""
-    pull_at(target.data, target.other, target.block, room.v, room.inverses, room.gradient)
-    _add_prior(room.gradient, room.v, target.shape, target.scale)
+    gradient_of_powers(target.data, target.other, target.block, workspace.v, workspace.inverses, workspace.gradient)
+    _add_prior(workspace.gradient, workspace.v, target.shape, target.scale)
 
 
 SLOPES[PowersTarget] = _slope_of_powers
 
 
 @kernel
-def exchange_components(data, other, rows, room, block, pairs, key):
+def exchange_components(data, other, rows, workspace, block, pairs, key):
     """``pairs`` times two components at random exchange what they explain of each row of a block, in place.
 
-    ``room.now`` holds the rows' log-likelihood, and will.
+    ``workspace.now`` holds the rows' log-likelihood, and will.
     """
     values, rank = rows.values[block], other.shape[1]
     prior = rows.shape[block], rows.scale[block]
-    _typical_sizes(room.size, other)
+    _typical_sizes(workspace.size, other)
     for number in range(pairs):
         own = fold(key, number)
         k = int(uniform(own, 0) * rank)
         j = (k + 1 + int(uniform(own, 1) * (rank - 1))) % rank
-        _exchange(room, values, prior, k, j)
-        pull_at(data, other, block, room.v, room.inverses, room.gradient)
-        _log_likelihoods(room.then, data.grid[block], room.inverses)
-        _decide(values, room, room.step, fold(own, TEST))
+        _exchange(workspace, values, prior, k, j)
+        gradient_of_powers(data, other, block, workspace.v, workspace.inverses, workspace.gradient)
+        _log_likelihoods(workspace.then, data.grid[block], workspace.inverses)
+        _decide(values, workspace, workspace.step, fold(own, TEST))
 
 
 @kernel
-def _decide(values, room, chance, key):
-    """Metropolis, once ``room.gain`` holds all but the likelihoods."""
-    _add_difference(room.gain, room.then, room.now)
-    decide(values, room.v, room.gain, chance, key)
-    _settle(room.now, room.then, room.gain)
+def _decide(values, workspace, chance, key):
+    """Metropolis, once ``workspace.gain`` holds all but the likelihoods."""
+    _add_difference(workspace.gain, workspace.then, workspace.now)
+    decide(values, workspace.v, workspace.gain, chance, key)
+    _settle(workspace.now, workspace.then, workspace.gain)
 
 
 @kernel
-def add_curvature(data, other, rows, room, block, out):
+def add_curvature(data, other, rows, workspace, block, out):
     """Add to out (K, K, width) the expected curvature in log v where the rows are: its lower triangle."""
     values, scale = rows.values[block], rows.scale[block]
-    pull_at(data, other, block, values, room.inverses, room.gradient)
+    gradient_of_powers(data, other, block, values, workspace.inverses, workspace.gradient)
     rank = values.shape[0]
-    for c in range(room.inverses.shape[0]):
+    for c in range(workspace.inverses.shape[0]):
         for k in range(rank):
             for j in range(k + 1):
-                _add_products(out[k, j], other[c, k] * other[c, j], room.inverses[c], values[k], values[j])
+                _add_products(out[k, j], other[c, k] * other[c, j], workspace.inverses[c], values[k], values[j])
     for k in range(rank):
         _add_ratios(out[k, k], scale[k], values[k])
 
 
 @kernel
-def pull_at(data, other, block, values, inverses, pulls):
-    """Overwrite inverses (cells, width), of the means at ``values`` (K, width), and pulls (K, width)."""
+def gradient_of_powers(data, other, block, values, inverses, gradient):
+    """Overwrite inverses (cells, width), of the means at ``values`` (K, width), and gradient (K, width)."""
     if data.offset.size > 0:
         copy_table(inverses, data.offset[block])
     else:
         inverses[:] = 0.0
-    pull_of_power_grid(other, data.grid[block], values, inverses, pulls)
+    gradient_of_power_grid(other, data.grid[block], values, inverses, gradient)
 
 
 # -- elementwise work in SIMD lanes ----------------------------------------------------------------------------------
@@ -225,16 +225,16 @@ def _to_values(v, u):
 
 @in_lanes
 def _add_prior(gradient, v, shape, scale):
-    """From the data's pull to the gradient in log v."""
+    """From the data's part of the gradient in v to the gradient in log v."""
     for k in range(v.shape[0]):
         for b in range(v.shape[1]):
             gradient[k, b] = v[k, b] * gradient[k, b] - shape[k, b] + scale[k, b] / v[k, b]
 
 
 @in_lanes
-def _add_rest(gain, sign, target, room):
+def _add_rest(gain, sign, target, workspace):
     """Add sign * the log density less the kinetic energy and the likelihood; -inf where it is too far away."""
-    u, v, momentum, shape, scale = room.u, room.v, room.momentum, target.shape, target.scale
+    u, v, momentum, shape, scale = workspace.u, workspace.v, workspace.momentum, target.shape, target.scale
     for k in range(v.shape[0]):
         for b in range(gain.size):
             rest = shape[k, b] * u[k, b] + scale[k, b] / v[k, b] + 0.5 * momentum[k, b] * momentum[k, b]
@@ -278,10 +278,10 @@ def _typical_sizes(size, other):
 
 
 @in_lanes
-def _exchange(room, values, prior, k, j):
+def _exchange(workspace, values, prior, k, j):
     """The proposal, and what it gains by the prior; -inf where it is too far away."""
     shape, scale = prior
-    v, gain, ratio = room.v, room.gain, room.size[j] / room.size[k]
+    v, gain, ratio = workspace.v, workspace.gain, workspace.size[j] / workspace.size[k]
     copy_table(v, values)
     for b in range(gain.size):
         v[k, b], v[j, b] = values[j, b] * ratio, values[k, b] / ratio

@@ -21,7 +21,7 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import comparing, in_lanes, kernel, summing
 from nmf_zoo.kernels.hmm.basis_states import (
-    Tables,
+    RateTables,
     borrowed_counts,
     dot,
     largest,
@@ -29,9 +29,9 @@ from nmf_zoo.kernels.hmm.basis_states import (
     log_or_never,
     move_on,
     reweigh,
-    set_drags,
     set_initial,
     set_leaving,
+    set_rate_terms,
     subtract,
     weigh_counts,
 )
@@ -49,7 +49,7 @@ class BlockRows(NamedTuple):
     ----------
     filtered : (B + 1, 2^K); row 0 is the filter before the block, row i + 1 that at its i-th time; (1, 2^K): none kept
     emissions : (B, 2^K) e^(log p(x_t | s) - peak_t), or (1, 2^K)
-    stages : (K + 1, 2^K) room for one transition
+    stages : (K + 1, 2^K) scratch for one transition
     """
 
     filtered: Any
@@ -57,7 +57,7 @@ class BlockRows(NamedTuple):
     stages: Any
 
 
-class Sums(NamedTuple):
+class SmootherSums(NamedTuple):
     """What the smoother gathers.
 
     Attributes
@@ -80,9 +80,9 @@ def filter_block(rows, counts, tables, chain, first, last):
     where the data are impossible: -inf, and the time at which they are.
     """
     filtered, emissions, stages = borrowed(rows.filtered), borrowed(rows.emissions), borrowed(rows.stages)
-    counts, tables = borrowed_counts(counts), Tables(borrowed(tables.rates), borrowed(tables.logs))
-    p, q, drags = borrowed(chain.p), borrowed(chain.q), np.empty(stages.shape[1])
-    keeps, shares_drags, law, total = filtered.shape[0] > 1, counts.drag.shape[0] == 1, stages[p.size], 0.0
+    counts, tables = borrowed_counts(counts), RateTables(borrowed(tables.rates), borrowed(tables.logs))
+    p, q, rate_terms = borrowed(chain.p), borrowed(chain.q), np.empty(stages.shape[1])
+    keeps, shares_sums, law, total = filtered.shape[0] > 1, counts.weight_sums.shape[0] == 1, stages[p.size], 0.0
     for t in range(first, last):
         old, new, at = (t - first, t - first + 1, t - first) if keeps else (0, 0, 0)
         if t == 0:
@@ -90,10 +90,10 @@ def filter_block(rows, counts, tables, chain, first, last):
         else:
             copy_row(stages[0], filtered[old])
             move_on(stages, p, q)
-        if t == first or not shares_drags:
-            set_drags(drags, counts.drag[0 if shares_drags else t])
+        if t == first or not shares_sums:
+            set_rate_terms(rate_terms, counts.weight_sums[0 if shares_sums else t])
         emission = emissions[at]
-        copy_row(emission, drags)
+        copy_row(emission, rate_terms)
         peak = weigh_counts(emission, counts, t, tables)
         mass = dot(law, emission)
         log_mass = log_or_never(mass)
@@ -107,7 +107,7 @@ def filter_block(rows, counts, tables, chain, first, last):
 @kernel
 def smooth_block(rows, beta, counts, tables, chain, sums, first, last):
     """Go through a filtered block backwards, from ``beta`` (2^K,) at its last time to that at the time before it."""
-    filtered, stages, room = rows.filtered, rows.stages, rows.emissions
+    filtered, stages, workspace = rows.filtered, rows.stages, rows.emissions
     for t in range(last - 1, first - 1, -1):
         here = t - first + 1
         gather_sources(sums.sources, filtered[here], beta, counts, t, tables)
@@ -117,7 +117,7 @@ def smooth_block(rows, beta, counts, tables, chain, sums, first, last):
         else:
             copy_row(stages[0], filtered[here - 1])
             move_on(stages, chain.p, chain.q)
-            message = room[here - 1]
+            message = workspace[here - 1]
             scale = 1.0 / dot3(stages[chain.p.size], message, beta)
             reweigh(message, message, beta, scale)
             move_back(beta, message, stages, chain, sums.pairs, sums.marginals[t])
@@ -179,7 +179,7 @@ def move_back(beta, message, stages, chain, pairs, marginals):
     for k in range(rank):
         stage = stages[rank - 1 - k]
         halves = target[:half], target[half:], stage[:half], stage[half:]  # rows of their own go to SIMD lanes
-        stay_off, up, down, stay_on = pull_component(halves, source, chain.p[k], chain.q[k])
+        stay_off, up, down, stay_on = smooth_component(halves, source, chain.p[k], chain.q[k])
         pairs[k, 0] += stay_off
         pairs[k, 1] += up
         pairs[k, 2] += down
@@ -191,7 +191,7 @@ def move_back(beta, message, stages, chain, pairs, marginals):
 
 
 @summing
-def pull_component(halves, source, p, q):
+def smooth_component(halves, source, p, q):
     """Take one component's transition back; returns the law of its two values (00, 01, 10, 11).
 
     ``halves``: of the target, and of the stage, where the component is off and where it is on.
@@ -210,20 +210,20 @@ def pull_component(halves, source, p, q):
 
 
 @kernel
-def draw_block(paths, rows, chain, room, first, last, n_times, key):
+def draw_block(paths, rows, chain, workspace, first, last, n_times, key):
     """Draw the states of a filtered block, backwards, for every path (paths, T) int32, given those that follow.
 
-    ``room`` (2^K,). The state at time t of path d reads word t of child d of the key.
+    ``workspace`` (2^K,). The state at time t of path d reads word t of child d of the key.
     """
     for t in range(last - 1, first - 1, -1):
         filtered = rows.filtered[t - first + 1]
         for d in range(paths.shape[0]):
             if t == n_times - 1:
-                copy_row(room, filtered)
+                copy_row(workspace, filtered)
             else:
-                set_leaving(room, chain, paths[d, t + 1])
-                reweigh(room, room, filtered, 1.0)
-            paths[d, t] = pick(room, uniform(fold(key, d), t))
+                set_leaving(workspace, chain, paths[d, t + 1])
+                reweigh(workspace, workspace, filtered, 1.0)
+            paths[d, t] = pick(workspace, uniform(fold(key, d), t))
 
 
 @kernel
@@ -295,14 +295,14 @@ def move_on_best(stages, chain):
 
 
 @kernel
-def trace_block(path, rows, chain, room, first, last):
+def trace_block(path, rows, chain, workspace, first, last):
     """Viterbi's way back through a block: the most probable state of each time (T,) int32, given that which follows."""
     for t in range(last - 1, first - 1, -1):
         best = rows.filtered[t - first + 1]
         if t < path.size - 1:
-            set_leaving(room, chain, path[t + 1])
-            to_logs(room)
-            add_rows(room, room, best)
-            path[t] = room.argmax()
+            set_leaving(workspace, chain, path[t + 1])
+            to_logs(workspace)
+            add_rows(workspace, workspace, best)
+            path[t] = workspace.argmax()
         else:
             path[t] = best.argmax()

@@ -36,7 +36,7 @@ class Online(NamedTuple):
     parameters : (2, K) p and q
     initial : (K,) P(h_1 = 1)
     tables : of W
-    emissions : (2^K,), law : (2^K,), sums : (n,) room
+    emissions : (2^K,), law : (2^K,), sums : (n,) scratch
     """
 
     table: Any
@@ -49,7 +49,7 @@ class Online(NamedTuple):
     sums: Any
 
 
-class Rules(NamedTuple):
+class OnlineRules(NamedTuple):
     """What a step does.
 
     Attributes
@@ -59,8 +59,8 @@ class Rules(NamedTuple):
     exponent : a, the step size is t^-a
     burn_in : samples before the first update
     learns_weights : 1 if W is unknown
-    pull, drag : (F, K) a - 1 and r of W's gamma prior, 0 without
-    chain : Rules of `chain_updates`, for p and q
+    prior_power, prior_rate : (F, K) a - 1 and r of W's gamma prior, 0 without
+    chain : ChainRules of `chain_updates`, for p and q
     """
 
     base: Any
@@ -68,8 +68,8 @@ class Rules(NamedTuple):
     exponent: Any
     burn_in: Any
     learns_weights: int
-    pull: Any
-    drag: Any
+    prior_power: Any
+    prior_rate: Any
     chain: Any
 
 
@@ -77,15 +77,15 @@ class Rules(NamedTuple):
 def learn(online, counts, weights, rules, before, first, last):
     """Take the samples from ``first`` to ``last`` of a block, ``before`` of which had been seen in all before.
 
-    ``weights`` (T, R) mask * exposure over u_f. ``counts.drag`` (1, K) is room. Returns (log p of these samples, each
-    given those before it and under the parameters at its time, up to the terms without states; -1); or, at a sample
-    that no state can make, (-inf, that sample), which has then not been taken.
+    ``weights`` (T, R) mask * exposure over u_f. ``counts.weight_sums`` (1, K) is scratch. Returns (log p of these
+    samples, each given those before it and under the parameters at its time, up to the terms without states; -1); or,
+    at a sample that no state can make, (-inf, that sample), which has then not been taken.
     """
     total = 0.0
     for t in range(first, last):
         seen = before + t - first + 1
         step = seen**-rules.exponent
-        set_drag(counts.drag[0], online.W, weights[t], rules.of_features)
+        set_weight_sums(counts.weight_sums[0], online.W, weights[t], rules.of_features)
         peak = emission(online.emissions, counts, t, online.tables)
         if not peak > -math.inf:
             return -math.inf, t
@@ -106,13 +106,13 @@ def learn(online, counts, weights, rules, before, first, last):
 
 
 @kernel
-def set_drag(drag, W, weights, of_features):
-    """Overwrite drag (K,) with sum_f weight_f w_fk."""
-    drag[:] = 0.0
+def set_weight_sums(weight_sums, W, weights, of_features):
+    """Overwrite weight_sums (K,) with sum_f weight_f w_fk."""
+    weight_sums[:] = 0.0
     for f in range(W.shape[0]):
         weight = of_features[f] * (weights[f] if weights.size > 1 else weights[0])
         for k in range(W.shape[1]):
-            drag[k] += weight * W[f, k]
+            weight_sums[k] += weight * W[f, k]
 
 
 @kernel
@@ -202,9 +202,9 @@ def maximise(online, rules, seen, weight_rows):
         for f in range(n_features):
             active = 1 + (f * rank if weight_rows > 1 else 0)
             for k in range(rank):
-                pull = sums[sources + f * rank + k] + rules.pull[f, k] / seen
-                drag = rules.of_features[f] * sums[active + k] + rules.drag[f, k] / seen
-                if drag > 0.0:
-                    W[f, k] = max(pull / drag, FLOOR)
+                numerator = sums[sources + f * rank + k] + rules.prior_power[f, k] / seen
+                denominator = rules.of_features[f] * sums[active + k] + rules.prior_rate[f, k] / seen
+                if denominator > 0.0:
+                    W[f, k] = max(numerator / denominator, FLOOR)
         set_rates(online.tables, W, rules.base)
     update_shares(online.parameters, sums[pairs:].reshape(rank, 4), rules.chain, 1.0 / seen)

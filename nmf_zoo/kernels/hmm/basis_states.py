@@ -32,24 +32,24 @@ class Counts(NamedTuple):
     ----------
     indptr : (T + 1,) int64; indices : (non-zeros,) int32 features; values : (non-zeros,) float64
     offset : (non-zeros,) background / exposure beside that in the tables, or (0,) without one
-    drag : (T, K) or (1, K) sum_f weight_ft w_fk, weight = mask * exposure: 0 at a time without data
+    weight_sums : (T, K) or (1, K) sum_f weight_ft w_fk, weight = mask * exposure: 0 at a time without data
     """
 
     indptr: Any
     indices: Any
     values: Any
     offset: Any
-    drag: Any
+    weight_sums: Any
 
 
-class Tables(NamedTuple):
+class RateTables(NamedTuple):
     """rates : (F, 2^K) lambda_f(s); logs : (F, 2^K) their logarithms, -inf at 0."""
 
     rates: Any
     logs: Any
 
 
-class Chain(NamedTuple):
+class BinaryChain(NamedTuple):
     """The law of the binary chains, each (K,): p = P(0 -> 0), q = P(1 -> 1), initial = P(h_1 = 1), inside (0, 1)."""
 
     p: Any
@@ -61,7 +61,7 @@ class Chain(NamedTuple):
 def borrowed_counts(counts):
     """The same counts for a loop over the samples, see :mod:`~nmf_zoo.kernels.simd.unowned_views`."""
     indptr, indices, values = borrowed(counts.indptr), borrowed(counts.indices), borrowed(counts.values)
-    return Counts(indptr, indices, values, borrowed(counts.offset), borrowed(counts.drag))
+    return Counts(indptr, indices, values, borrowed(counts.offset), borrowed(counts.weight_sums))
 
 
 @in_lanes
@@ -87,18 +87,18 @@ def log_or_never(rate):
 @kernel
 def log_emission(out, counts, t, tables):
     """Overwrite out (2^K,) with log p(x_t | s), up to a term that is the same for all states."""
-    set_drags(out, counts.drag[t if counts.drag.shape[0] > 1 else 0])
+    set_rate_terms(out, counts.weight_sums[t if counts.weight_sums.shape[0] > 1 else 0])
     add_counts(out, counts, t, tables)
 
 
 @in_lanes
-def set_drags(out, drag):
-    """Overwrite out (2^K,) with what the rates alone take from log p(x_t | s): - sum_k drag_k s_k; drag (K,)."""
+def set_rate_terms(out, weight_sums):
+    """Overwrite out (2^K,) with what the rates alone take from log p(x_t | s): -weight_sums . s; weight_sums (K,)."""
     out[0] = 0.0
-    for k in range(drag.size):
+    for k in range(weight_sums.size):
         half = 1 << k
         for s in range(half):
-            out[half + s] = out[s] - drag[k]
+            out[half + s] = out[s] - weight_sums[k]
 
 
 @spliced  # a call would pass 50 numbers
@@ -157,13 +157,13 @@ def to_likelihood(row, peak):
 @kernel
 def emission(out, counts, t, tables):
     """Overwrite out with p(x_t | s) e^-peak and return the peak; -inf where no state can make x_t."""
-    set_drags(out, counts.drag[t if counts.drag.shape[0] > 1 else 0])
+    set_rate_terms(out, counts.weight_sums[t if counts.weight_sums.shape[0] > 1 else 0])
     return weigh_counts(out, counts, t, tables)
 
 
 @spliced  # a call would pass 50 numbers
 def weigh_counts(out, counts, t, tables):
-    """:func:`emission`, where out holds the drags already."""
+    """:func:`emission`, where out holds what :func:`set_rate_terms` writes already."""
     add_counts(out, counts, t, tables)
     peak = largest(out)
     if peak > -math.inf:

@@ -26,7 +26,7 @@ CLOSE = 1e-8  # a Newton step so short lands within rounding
 DOWN, STAYS = 2, 3  # among the transitions of a binary chain: 0->0, 0->1, 1->0, 1->1
 
 
-class Rules(NamedTuple):
+class ChainRules(NamedTuple):
     """What becomes of a chain's parameters (3, K): p, q; alpha; mean, persistence, scale. E entries are unknown.
 
     Attributes
@@ -37,7 +37,7 @@ class Rules(NamedTuple):
         a log v + b log(1 - v), of a mean - e/2 (v - f)^2, of a persistence both, and of a scale
         a log v - b / v - c v - d/2 v^2 - e/2 (log v - f)^2
     joint : 1 where mean and persistence have a closed form together
-    sums : (E, 2) room
+    sums : (E, 2) scratch
     """
 
     group: Any
@@ -129,13 +129,13 @@ def update_means(parameters, pairs, transitions, first, rules, weight):
     for k in range(group.size):
         if group[k] != KNOWN:
             phi, precision = parameters[1, k], 1.0 / (parameters[2, k] * parameters[2, k])
-            pull = (1.0 - phi) * (pairs[k, 1] - phi * pairs[k, 0]) + (1.0 - phi * phi) * first[k, 1]
-            sums[group[k], 0] += precision * pull
+            numerator = (1.0 - phi) * (pairs[k, 1] - phi * pairs[k, 0]) + (1.0 - phi * phi) * first[k, 1]
+            sums[group[k], 0] += precision * numerator
             sums[group[k], 1] += precision * (transitions * (1.0 - phi) ** 2 + (1.0 - phi * phi) * first[k, 0])
     for e in range(sums.shape[0]):
-        pull = sums[e, 0] + weight * rules.priors[e, 4] * rules.priors[e, 5]
-        drag = sums[e, 1] + weight * rules.priors[e, 4]
-        sums[e, 0], sums[e, 1] = min(max(pull / drag, rules.bounds[e, 0]), rules.bounds[e, 1]), drag
+        numerator = sums[e, 0] + weight * rules.priors[e, 4] * rules.priors[e, 5]
+        denominator = sums[e, 1] + weight * rules.priors[e, 4]
+        sums[e, 0], sums[e, 1] = min(max(numerator / denominator, rules.bounds[e, 0]), rules.bounds[e, 1]), denominator
     return take(parameters[0], sums, group)
 
 
@@ -180,23 +180,27 @@ def update_persistences(parameters, pairs, transitions, first, rules, weight):
         times = 0.0
         for k in range(group.size):
             times += first[k, 0] if group[k] == e else 0.0
-        pull, drag, own = sums[e, 0], sums[e, 1], rules.priors[e]
-        pull, drag = pull + weight * own[4] * own[5], drag + weight * own[4]
-        found = best_persistence(pull, drag, times, weight * own[0], weight * own[1], rules.bounds[e])
-        sums[e, 0], sums[e, 1] = found, 1.0 if drag > 0.0 else 0.0
+        numerator, denominator, own = sums[e, 0], sums[e, 1], rules.priors[e]
+        numerator, denominator = numerator + weight * own[4] * own[5], denominator + weight * own[4]
+        found = best_persistence(numerator, denominator, times, weight * own[0], weight * own[1], rules.bounds[e])
+        sums[e, 0], sums[e, 1] = found, 1.0 if denominator > 0.0 else 0.0
     return take(parameters[1], sums, group)
 
 
 @kernel
-def best_persistence(pull, drag, times, log_up, log_down, bounds):
-    """Where pull v - drag v^2 / 2 + times / 2 log(1 - v^2) + log_up log v + log_down log(1 - v) is highest."""
+def best_persistence(numerator, denominator, times, log_up, log_down, bounds):
+    """Where a v - b v^2 / 2 + times / 2 log(1 - v^2) + log_up log v + log_down log(1 - v) is highest.
+
+    a and b are numerator and denominator.
+    """
     low, high = bounds[0], bounds[1]
-    v = min(max(pull / drag, low), high)
+    v = min(max(numerator / denominator, low), high)
     if times == 0.0 and log_up == 0.0 and log_down == 0.0:
         return v
     for _ in range(NEWTON_STEPS):
-        room = 1.0 - v * v
-        slope, bend = pull - drag * v - times * v / room, -drag - times * (1.0 + v * v) / (room * room)
+        rest = 1.0 - v * v
+        slope = numerator - denominator * v - times * v / rest
+        bend = -denominator - times * (1.0 + v * v) / (rest * rest)
         if log_up != 0.0:
             slope, bend = slope + log_up / v, bend - log_up / (v * v)
         slope, bend = slope - log_down / (1.0 - v), bend - log_down / ((1.0 - v) * (1.0 - v))

@@ -40,7 +40,7 @@ from nmf_zoo.kernels.marginal.gap_likelihood import (
 )
 
 
-class Columns(NamedTuple):
+class SampleCells(NamedTuple):
     """The non-zero observed cells, sample by sample.
 
     Attributes

@@ -65,7 +65,7 @@ def add_row(state, begin, length, source, weight):
     state[begin : begin + length] += weight * state[source : source + length]
 
 
-class _Cells:
+class _CellVectors:
     """Vectors of an array from some place on, eight cells further in each turn of a loop."""
 
     def __init__(self, context, builder, kind, array, begin):
@@ -113,13 +113,13 @@ def _turns(builder, length, *starts) -> Iterator[tuple[ir.Value, list[ir.Value],
 
 def _generate_advance(context, builder, signature, arguments):
     state, begin, length, *pairs = arguments[:5]
-    cells = _Cells(context, builder, signature.args[0], state, begin)
+    cells = _CellVectors(context, builder, signature.args[0], state, begin)
     a, b, c, d = (_in_every_lane(builder, builder.extract_value(pair, i)) for pair in pairs for i in (0, 1))
     end = _in_every_lane(builder, builder.sitofp(builder.sub(length, _INT(3)), _DOUBLE))
     step, first = ir.Constant(_VECTOR, [float(LANES)] * LANES), ir.Constant(_VECTOR, [i - 1.0 for i in range(LANES)])
     source = weight = None
     if len(arguments) > 5:
-        source = _Cells(context, builder, signature.args[0], state, arguments[5])
+        source = _CellVectors(context, builder, signature.args[0], state, arguments[5])
         weight = _in_every_lane(builder, arguments[6])
     neighbours = ir.Constant(ir.VectorType(_INT32, LANES), list(range(1, LANES + 1)))
     with _turns(builder, length, cells.load(_INT(0)), first) as (turn, (here, t), carry):
@@ -136,7 +136,7 @@ def _generate_advance(context, builder, signature, arguments):
 
 def _generate_add(context, builder, signature, arguments):
     state, begin, length, start, weight = arguments
-    cells, source = (_Cells(context, builder, signature.args[0], state, place) for place in (begin, start))
+    cells, source = (_CellVectors(context, builder, signature.args[0], state, place) for place in (begin, start))
     weight = _in_every_lane(builder, weight)
     with _turns(builder, length) as (turn, _, __):
         cells.store(turn, _multiply_add(builder, weight, source.load(turn), cells.load(turn)))

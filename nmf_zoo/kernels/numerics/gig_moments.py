@@ -3,17 +3,17 @@
 The density is proportional to x^(p - 1) exp(-(rho x + tau / x) / 2). With order nu = |p|, s = rho tau, z = sqrt(s)
 and K the modified Bessel function of the second kind::
 
-    pull(s)    = z K_{nu-1}(z) / K_nu(z)                        0 at s = 0, about z - nu + 1/2 for large z
-    p > 0:  E[x] = (2 nu + pull) / rho,  E[1/x] = pull / tau
-    p < 0:  E[x] = pull / rho,           E[1/x] = (2 nu + pull) / tau
+    ratio(s)    = z K_{nu-1}(z) / K_nu(z)                        0 at s = 0, about z - nu + 1/2 for large z
+    p > 0:  E[x] = (2 nu + ratio) / rho,  E[1/x] = ratio / tau
+    p < 0:  E[x] = ratio / rho,           E[1/x] = (2 nu + ratio) / tau
     log integral of the unnormalised density = log(2 K_nu(z) (z / 2)^nu) - nu log(c / 2),   c = rho if p > 0 else tau
-    height(s)  = log(2 K_nu(z) (z / 2)^nu) + pull + nu          log Gamma(nu) + nu at s = 0
+    height(s)  = log(2 K_nu(z) (z / 2)^nu) + ratio + nu          log Gamma(nu) + nu at s = 0
 
 ``height`` - nu log(c / 2) is that integral's logarithm plus E[(rho x + tau / x) / 2]: what the variational bound needs,
 without the terms of size z, which cancel.
 
 K comes from Temme's series (z <= 2) or Steed's continued fraction (Temme 1975; Press et al., Numerical Recipes, 6.7)
-for an order of at most 1/2 in size, and goes up in order by z K_nu / K_{nu+1} = s / (pull + 2 nu), which is stable;
+for an order of at most 1/2 in size, and goes up in order by z K_nu / K_{nu+1} = s / (ratio + 2 nu), which is stable;
 large orders from Debye's expansions. NaN gives NaN.
 Cells that share an order look both functions up: polynomials of degree 11 on eighths of octaves of s.
 """
@@ -154,7 +154,7 @@ def _debye_sum(coefficients, q, nu):
 
 @kernel
 def _large_order(nu, s):
-    """(pull, height) by Debye's expansions of K_nu and of its derivative, written so that nothing cancels."""
+    """(ratio, height) by Debye's expansions of K_nu and of its derivative, written so that nothing cancels."""
     root = math.hypot(nu, math.sqrt(s))
     u, d = _debye_sum(DEBYE_U, nu / root, nu), _debye_sum(DEBYE_D, nu / root, nu)
     beyond = s / root * d / u
@@ -163,8 +163,8 @@ def _large_order(nu, s):
 
 
 @kernel
-def pull_and_height(nu, s):
-    """(pull, height) of the order nu > 0 at s >= 0, see above."""
+def ratio_and_height(nu, s):
+    """(ratio, height) of the order nu > 0 at s >= 0, see above."""
     s = min(max(s, TINIEST), HUGEST)
     if nu > LARGE_ORDER:
         return _large_order(nu, s)
@@ -175,13 +175,13 @@ def pull_and_height(nu, s):
     if n == 0.0:
         return rise, log_scaled + nu * math.log(0.5 * z) + beyond + nu
     log_scaled += math.log(rise / z) + (mu + 1.0) * math.log(0.5 * z)
-    pull, beyond = s / rise, -z * (beyond / rise)  # beyond is pull - z, which would lose its digits as a difference
+    ratio, beyond = s / rise, -z * (beyond / rise)  # beyond is ratio - z, which would lose its digits as a difference
     order = mu + 1.0
     while order < nu - 0.5:
-        log_scaled += math.log(0.5 * pull + order)
-        pull, beyond = s / (pull + 2.0 * order), -z * ((beyond + 2.0 * order) / (pull + 2.0 * order))
+        log_scaled += math.log(0.5 * ratio + order)
+        ratio, beyond = s / (ratio + 2.0 * order), -z * ((beyond + 2.0 * order) / (ratio + 2.0 * order))
         order += 1.0
-    return pull, log_scaled + beyond + nu
+    return ratio, log_scaled + beyond + nu
 
 
 # -- tables of one order ----------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class Orders(NamedTuple):
 
 
 def tabulate(nu: float) -> np.ndarray:
-    """The table of an order, (parts, 2 * TERMS): coefficients of pull, then of height, in rising powers."""
+    """The table of an order, (parts, 2 * TERMS): coefficients of ratio, then of height, in rising powers."""
     angles = math.pi * (np.arange(TERMS) + 0.5) / TERMS
     parts = np.arange(N_PARTS)
     starts = np.ldexp(1.0 + (parts % 2**PARTS_LOG2) / 2**PARTS_LOG2, FIRST_OCTAVE + parts // 2**PARTS_LOG2)
@@ -227,7 +227,7 @@ def tabulate(nu: float) -> np.ndarray:
 def _fill_values(values, s, nu):
     for i in range(s.shape[0]):
         for j in range(s.shape[1]):
-            values[0, i, j], values[1, i, j] = pull_and_height(nu, s[i, j])
+            values[0, i, j], values[1, i, j] = ratio_and_height(nu, s[i, j])
 
 
 @inlined_in_lanes
@@ -249,11 +249,11 @@ def _look_up(table, part, bits):
 
 
 @inlined_in_lanes
-def _pull_and_height(nu, s, tables, table):
+def _ratio_and_height(nu, s, tables, table):
     bits = np.float64(s).view(np.int64)
     part = (bits >> PART_SHIFT) - FIRST_PART
     if table < 0 or part < 0 or part >= N_PARTS:
-        return pull_and_height(nu, s)
+        return ratio_and_height(nu, s)
     return _look_up(tables[table], part, bits)
 
 
@@ -272,11 +272,11 @@ def fill_gig_moments(mean, harmonic, rho, tau, orders, start, stop):
             at = k if orders.p.shape[1] > 1 else 0
             p, a, b = orders.p[row, at], rho[i, k], tau[i, k]
             nu, s = abs(p), min(max(a * b, TINIEST), HUGEST)
-            pull, height = _pull_and_height(nu, s, orders.tables, orders.table[row, at])
+            ratio, height = _ratio_and_height(nu, s, orders.tables, orders.table[row, at])
             if p > 0.0:
-                mean[i, k], harmonic[i, k] = (2.0 * nu + pull) / a, s / pull / a if b > 0.0 or nu > 1.0 else 0.0
+                mean[i, k], harmonic[i, k] = (2.0 * nu + ratio) / a, s / ratio / a if b > 0.0 or nu > 1.0 else 0.0
             else:
-                mean[i, k], harmonic[i, k] = b * (pull / s), b / (2.0 * nu + pull)
+                mean[i, k], harmonic[i, k] = b * (ratio / s), b / (2.0 * nu + ratio)
             total += height - nu * fast_log(0.5 * (a if p > 0.0 else b))
     return total
 

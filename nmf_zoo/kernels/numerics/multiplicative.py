@@ -23,18 +23,19 @@ def largest_of_columns(factor):
 
 
 @kernel
-def update_rows(new, old, pull, drag, power, top, start, stop):
-    """Overwrite rows of new (rows, K) with (pull + power) / drag, never below FLOOR; where drag is 0 it stays the old.
+def update_rows(new, old, numerator, denominator, power, top, start, stop):
+    """Overwrite rows of new (rows, K) with (numerator + power) / denominator, never below FLOOR.
 
-    ``drag`` and ``power`` are (rows, K), or (1, K) when they are the same for all rows; ``top`` (K,) holds the old
-    one's largest. Returns max |min(old / top, 1 - new / old)| over these rows: the KKT residual.
+    Where the denominator is 0 a cell stays. ``denominator`` and ``power`` are (rows, K), or (1, K) when they are the
+    same for all rows; ``top`` (K,) holds the old one's largest. Returns max |min(old / top, 1 - new / old)| over these
+    rows: the KKT residual.
     """
     worst = np.zeros(old.shape[1])
     for i in range(start, stop):
-        at_drag, at_power = i if drag.shape[0] > 1 else 0, i if power.shape[0] > 1 else 0
+        at_denominator, at_power = i if denominator.shape[0] > 1 else 0, i if power.shape[0] > 1 else 0
         for k in range(old.shape[1]):
-            held = drag[at_drag, k] > 0.0
-            value = (pull[i, k] + power[at_power, k]) / drag[at_drag, k]
+            held = denominator[at_denominator, k] > 0.0
+            value = (numerator[i, k] + power[at_power, k]) / denominator[at_denominator, k]
             value = value if held else old[i, k]
             value = FLOOR if value < FLOOR else value
             new[i, k] = value

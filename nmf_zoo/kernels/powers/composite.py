@@ -40,14 +40,14 @@ MOST_RELATIVE = 1e300  # of a relative power: its sums and products stay numbers
 LOG_LEAST, LOG_MOST = math.log(LEAST), math.log(MOST)
 
 
-class Factors(NamedTuple):
+class PowerFactors(NamedTuple):
     """Wt (K, F) and Ht (N, K), overwritten in place."""
 
     Wt: Any
     Ht: Any
 
 
-class Given(NamedTuple):
+class PowerConditionals(NamedTuple):
     """The inverse gammas that the factors have given the powers, but for the powers themselves.
 
     Attributes
@@ -83,8 +83,8 @@ class ChunkWorkspace(NamedTuple):
     of_weights: Any
 
 
-def make_room(rank: int, n_frequencies: int) -> ChunkWorkspace:
-    """Room for :func:`draw_frames`."""
+def make_workspace(rank: int, n_frequencies: int) -> ChunkWorkspace:
+    """Scratch for :func:`draw_frames`."""
     parts, rest, of_weights = (np.zeros((rows, n_frequencies)) for rows in (rank, rank + 1, rank))
     return ChunkWorkspace(parts, rest, np.empty(n_frequencies), np.empty(rank, np.uint64), of_weights)
 
@@ -93,12 +93,12 @@ def make_room(rank: int, n_frequencies: int) -> ChunkWorkspace:
 
 
 @kernel
-def sum_variances(room, spectra, factors, n):
-    """Overwrite ``room.rest`` for frame n: its first row becomes the mean of the frame's power."""
+def sum_variances(workspace, spectra, factors, n):
+    """Overwrite ``workspace.rest`` for frame n: its first row becomes the mean of the frame's power."""
     rank, n_frequencies = factors.Wt.shape
     if spectra.background.size > 0:
-        copy_row(room.rest[rank], spectra.background[n])
-    add_variances(room.rest, factors.Wt, factors.Ht[n], n_frequencies)
+        copy_row(workspace.rest[rank], spectra.background[n])
+    add_variances(workspace.rest, factors.Wt, factors.Ht[n], n_frequencies)
 
 
 @in_lanes
@@ -108,19 +108,19 @@ def _divide(out, x, y):
 
 
 @kernel
-def draw_parts(room, spectra, factors, n, key):
-    """Overwrite ``room.parts`` for frame n: |c_fk|^2 / (w_fk h_k) given its powers.
+def draw_parts(workspace, spectra, factors, n, key):
+    """Overwrite ``workspace.parts`` for frame n: |c_fk|^2 / (w_fk h_k) given its powers.
 
     The last component takes what is left, unless there is a background, which is drawn and forgotten.
     """
     rank = factors.Wt.shape[0]
     n_drawn = rank if spectra.background.size > 0 else rank - 1
     for k in range(n_drawn):
-        room.keys[k] = fold(key, k)
-    sum_variances(room, spectra, factors, n)
-    _divide(room.left, spectra.power[n], room.rest[0])
-    h, keys = factors.Ht[n], room.keys[:n_drawn]
-    split_power(room.parts, room.rest, factors.Wt, h, room.left, keys, room.left.size)
+        workspace.keys[k] = fold(key, k)
+    sum_variances(workspace, spectra, factors, n)
+    _divide(workspace.left, spectra.power[n], workspace.rest[0])
+    h, keys = factors.Ht[n], workspace.keys[:n_drawn]
+    split_power(workspace.parts, workspace.rest, factors.Wt, h, workspace.left, keys, workspace.left.size)
 
 
 # -- factors -------------------------------------------------------------------------------------------------------
@@ -143,25 +143,25 @@ def draw_inverse_gamma(shape, scale, key):
 
 
 @kernel
-def draw_frames(spectra, factors, given, draws, frames, room, key):
+def draw_frames(spectra, factors, given, draws, frames, workspace, key):
     """Draw the relative powers of frames[0] ... frames[1] - 1 and then, if draws[1], their h.
 
-    If draws[0], overwrites ``room.of_weights`` with sum_n r_fkn h_kn / h'_kn of these frames. ``draws``: whether W and
-    H are drawn.
+    If draws[0], overwrites ``workspace.of_weights`` with sum_n r_fkn h_kn / h'_kn of these frames. ``draws``: whether W
+    and H are drawn.
     """
-    room.of_weights[:] = 0.0
+    workspace.of_weights[:] = 0.0
     for n in range(frames[0], frames[1]):
         powers_key, gamma_key = fold(fold(key, n), 0), fold(fold(key, n), 1)
-        draw_parts(room, spectra, factors, n, powers_key)
+        draw_parts(workspace, spectra, factors, n, powers_key)
         for k in range(factors.Wt.shape[0]):
-            row, old = room.parts[k], factors.Ht[n, k]
+            row, old = workspace.parts[k], factors.Ht[n, k]
             if spectra.seen.size > 0:
                 _drop(row, spectra.seen[n])
             if draws[1]:
                 scale = given.scale_h[n, k] + old * sum_row(row, row.size)
                 factors.Ht[n, k] = draw_inverse_gamma(given.shape_h[n, k], scale, fold(gamma_key, k))
             if draws[0]:
-                add_scaled(room.of_weights[k], row, old / factors.Ht[n, k], row.size)
+                add_scaled(workspace.of_weights[k], row, old / factors.Ht[n, k], row.size)
 
 
 @kernel
@@ -217,15 +217,15 @@ def _log_densities(out, power, mean):
 
 
 @kernel
-def log_likelihood(spectra, factors, frames, room):
+def log_likelihood(spectra, factors, frames, workspace):
     """-sum (log l + p / l) over the observed cells of frames[0] ... frames[1] - 1."""
     total = 0.0
     for n in range(frames[0], frames[1]):
-        sum_variances(room, spectra, factors, n)
-        _log_densities(room.left, spectra.power[n], room.rest[0])
+        sum_variances(workspace, spectra, factors, n)
+        _log_densities(workspace.left, spectra.power[n], workspace.rest[0])
         if spectra.seen.size > 0:
-            _drop(room.left, spectra.seen[n])
-        total += sum_row(room.left, room.left.size)
+            _drop(workspace.left, spectra.seen[n])
+        total += sum_row(workspace.left, workspace.left.size)
     return total
 
 
@@ -233,25 +233,25 @@ def log_likelihood(spectra, factors, frames, room):
 
 
 class InverseGammaRow(NamedTuple):
-    """A row under an inverse-gamma prior, to be sheared; ``pull`` is scale / v."""
+    """A row under an inverse-gamma prior, to be sheared; ``quotient`` is scale / v."""
 
     ratios: np.ndarray
     shape: np.ndarray
-    pull: np.ndarray
+    quotient: np.ndarray
 
 
 @summing
-def _log_change(ratios, shape, pull, step):
+def _log_change(ratios, shape, quotient, step):
     total = 0.0
     for i in range(ratios.size):
         growth = max(1.0 + step * ratios[i], ROUNDING)
-        total -= (shape[i] + 1.0) * fast_log(growth) + pull[i] * (1.0 / growth - 1.0)
+        total -= (shape[i] + 1.0) * fast_log(growth) + quotient[i] * (1.0 / growth - 1.0)
     return total
 
 
 @kernel
 def _change_of_inverse_gammas(row, step):
-    return _log_change(row.ratios, row.shape, row.pull, step)
+    return _log_change(row.ratios, row.shape, row.quotient, step)
 
 
 LOG_CHANGES[InverseGammaRow] = _change_of_inverse_gammas
@@ -277,15 +277,18 @@ def move_inverse_shears(W, H, shape_w, scale_w, shape_h, scale_h, key):
     W is (K, F) and H is (K, N), components as rows; shapes and scales of the priors alike. Leaves W^T H as it is.
     """
     ratios_w, ratios_h = np.empty(W.shape[1]), np.empty(H.shape[1])
-    pull_w, pull_h = np.empty(W.shape[1]), np.empty(H.shape[1])
+    quotient_w, quotient_h = np.empty(W.shape[1]), np.empty(H.shape[1])
     for k in range(W.shape[0]):
         for j in range(W.shape[0]):
             if j == k:
                 continue
-            _divide_rows(pull_w, scale_w[k], W[k])
-            _divide_rows(pull_h, scale_h[j], H[j])
+            _divide_rows(quotient_w, scale_w[k], W[k])
+            _divide_rows(quotient_h, scale_h[j], H[j])
             lower, upper = -divide_rows(W[j], W[k], ratios_w), divide_rows(H[k], H[j], ratios_h)
-            of_w, of_h = InverseGammaRow(ratios_w, shape_w[k], pull_w), InverseGammaRow(ratios_h, shape_h[j], pull_h)
+            of_w, of_h = (
+                InverseGammaRow(ratios_w, shape_w[k], quotient_w),
+                InverseGammaRow(ratios_h, shape_h[j], quotient_h),
+            )
             step = draw_shear_step(lower, upper, of_w, of_h, 0.0, fold(fold(key, k), j))
             add_row(W[k], W[j], step)
             add_row(H[j], H[k], -step)

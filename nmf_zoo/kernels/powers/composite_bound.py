@@ -26,7 +26,7 @@ TILE = 16
 SMALLEST, LARGEST = 1e-150, 1e300  # of m and l: the inverse of its square is finite; of x / l and x / l^2
 
 
-class Pair(NamedTuple):
+class MeanPair(NamedTuple):
     """Of a factor, arithmetic E and harmonic G; or what they meet in the cells: the sums of E / m and of G x / l^2.
 
     Padded (K, F) for W and its sums, arrays (N, K) for H and its sums.
@@ -36,8 +36,8 @@ class Pair(NamedTuple):
     harmonic: Any
 
 
-class Cells(NamedTuple):
-    """Room for a block of frames, (BLOCK, F) each: m, then 1 / m; l, then x / l^2; x."""
+class FrameScratch(NamedTuple):
+    """Scratch for a block of frames, (BLOCK, F) each: m, then 1 / m; l, then x / l^2; x."""
 
     arithmetic: Padded
     harmonic: Padded
@@ -52,14 +52,14 @@ def spread(rows: int, frequencies: int, shift: int = 0) -> Padded:
     return Padded(raw[start : start + rows * columns].reshape(rows, columns), WIDTH)
 
 
-def make_cells(frequencies: int) -> Cells:
-    """Room for a block. What lies a multiple of a page after a quotient waits for the division, hence the shifts."""
-    return Cells(*(spread(BLOCK, frequencies, shift) for shift in (0, 1024, 2048)))
+def make_cells(frequencies: int) -> FrameScratch:
+    """Scratch for a block. What lies a multiple of a page after a quotient waits for the division, hence the shifts."""
+    return FrameScratch(*(spread(BLOCK, frequencies, shift) for shift in (0, 1024, 2048)))
 
 
 @kernel
 def gather_features(sums, W, H, spectra, cells, start, stop):
-    """Add frames start, ..., stop - 1 to the sums for W, a Pair of Padded (K, F).
+    """Add frames start, ..., stop - 1 to the sums for W, a MeanPair of Padded (K, F).
 
     Returns their part of the bound, -sum (log m + x / l) over the observed cells.
     """
@@ -78,7 +78,7 @@ def gather_features(sums, W, H, spectra, cells, start, stop):
 
 @kernel
 def gather_frames(sums, W, H, spectra, cells, start, stop):
-    """Overwrite frames start, ..., stop - 1 of the sums for H, a Pair of (N, K)."""
+    """Overwrite frames start, ..., stop - 1 of the sums for H, a MeanPair of (N, K)."""
     rows_e, rows_g = np.zeros((BLOCK, H.arithmetic.shape[1])), np.zeros((BLOCK, H.arithmetic.shape[1]))
     for first in range(start, stop, BLOCK):
         n_frames = _take_rows(rows_e, rows_g, H, first, stop)

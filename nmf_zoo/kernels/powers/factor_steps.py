@@ -1,15 +1,15 @@
 """Steps of the cells of a factor under an Itakura-Saito divergence and a gamma, an inverse-gamma or no prior.
 
-With the divergence's ``pull`` and ``drag`` (:mod:`nmf_zoo.kernels.powers.itakura_saito`) at the old w, the objective
-is, up to a constant, at most, and at the old w equal to (Fevotte and Idier 2011)::
+With the divergence's ``numerator`` and ``denominator`` (:mod:`nmf_zoo.kernels.powers.itakura_saito`) at the old w, the
+objective is, up to a constant, at most, and at the old w equal to (Fevotte and Idier 2011)::
 
-    (pull old^2 + scale) / w + (drag + rate) w + power log w
+    (numerator old^2 + scale) / w + (denominator + rate) w + power log w
 
-Its minimum is the monotone step; without a prior that is old * (pull / drag)^(1/2). The heuristic one multiplies by the
-ratio of slopes itself, exponent 1, and never raises the objective, either. For power >= 0, log w is at most its tangent
-at old, and the bound at most, and at old equal to, down old / w + up w / old, with
+Its minimum is the monotone step; without a prior that is old * (numerator / denominator)^(1/2). The heuristic one
+multiplies by the ratio of slopes itself, exponent 1, and never raises the objective, either. For power >= 0, log w is
+at most its tangent at old, and the bound at most, and at old equal to, down old / w + up w / old, with
 
-    up = (drag + rate) old + power,    down = pull old + scale / old.
+    up = (denominator + rate) old + power,    down = numerator old + scale / old.
 
 That is the same at w and at old^2 down / (up w), and so at the heuristic w = old down / up as at old. For power < 0,
 -log w is at most its tangent in 1 / w, and -power joins down. A step to below FLOOR ends there, between the two. A
@@ -37,14 +37,14 @@ class Slopes(NamedTuple):
 
     Attributes
     ----------
-    pull, drag : of the divergence
+    numerator, denominator : of the divergence
     power, scale, rate : minus the log prior density, up to a constant, is power log w + scale / w + rate w
     ratios : overwritten by what lowers the objective over what raises it
     squares : of the slopes of the objective in log w, added up
     """
 
-    pull: np.ndarray
-    drag: np.ndarray
+    numerator: np.ndarray
+    denominator: np.ndarray
     power: np.ndarray
     scale: np.ndarray
     rate: np.ndarray
@@ -55,42 +55,42 @@ class Slopes(NamedTuple):
 @kernel
 def make_slopes(cells):
     """Zeros."""
-    pull, drag, power, scale, rate = (
+    numerator, denominator, power, scale, rate = (
         np.zeros(cells), np.zeros(cells), np.zeros(cells), np.zeros(cells), np.zeros(cells)
     )  # fmt: skip
-    return Slopes(pull, drag, power, scale, rate, np.zeros(cells), np.zeros(cells))
+    return Slopes(numerator, denominator, power, scale, rate, np.zeros(cells), np.zeros(cells))
 
 
 @in_lanes
 def fill_ratios(slopes, old, first, size):
     """Fill in the ratios: 1 where the objective is stationary, and where nothing raises it: there nothing is known."""
-    pull, drag, power, scale, rate, ratios = (
-        slopes.pull, slopes.drag, slopes.power, slopes.scale, slopes.rate, slopes.ratios
+    numerator, denominator, power, scale, rate, ratios = (
+        slopes.numerator, slopes.denominator, slopes.power, slopes.scale, slopes.rate, slopes.ratios
     )  # fmt: skip
     for i in range(size):
         w, bend = old[first + i], power[i]
-        up = (drag[i] + rate[i]) * w + (bend if bend > 0.0 else 0.0)
-        down = pull[i] * w + scale[i] / w - (bend if bend < 0.0 else 0.0)
+        up = (denominator[i] + rate[i]) * w + (bend if bend > 0.0 else 0.0)
+        down = numerator[i] * w + scale[i] / w - (bend if bend < 0.0 else 0.0)
         ratios[i] = down / up if up > 0.0 else 1.0
 
 
 @in_lanes
 def add_squares(slopes, old, first, size):
     """Add the squared slopes in log w at the old w."""
-    pull, drag, power, scale, rate, squares = (
-        slopes.pull, slopes.drag, slopes.power, slopes.scale, slopes.rate, slopes.squares
+    numerator, denominator, power, scale, rate, squares = (
+        slopes.numerator, slopes.denominator, slopes.power, slopes.scale, slopes.rate, slopes.squares
     )  # fmt: skip
     for i in range(size):
         w = old[first + i]
-        slope = (drag[i] + rate[i] - pull[i]) * w - scale[i] / w + power[i]
+        slope = (denominator[i] + rate[i] - numerator[i]) * w - scale[i] / w + power[i]
         squares[i] += slope * slope
 
 
 @in_lanes
 def take_step(new, old, slopes, first, size, heuristic):
     """Overwrite new with the heuristic or the monotone step, never below FLOOR."""
-    pull, drag, power, scale, rate, ratios = (
-        slopes.pull, slopes.drag, slopes.power, slopes.scale, slopes.rate, slopes.ratios
+    numerator, denominator, power, scale, rate, ratios = (
+        slopes.numerator, slopes.denominator, slopes.power, slopes.scale, slopes.rate, slopes.ratios
     )  # fmt: skip
     if heuristic:
         for i in range(size):
@@ -99,7 +99,7 @@ def take_step(new, old, slopes, first, size, heuristic):
         return
     for i in range(size):
         w = old[first + i]
-        value = positive_root(drag[i] + rate[i], power[i], pull[i] * w * w + scale[i], w)
+        value = positive_root(denominator[i] + rate[i], power[i], numerator[i] * w * w + scale[i], w)
         new[first + i] = value if value > FLOOR else FLOOR
 
 

@@ -54,7 +54,7 @@ from nmf_zoo.kernels.simd.unowned_views import borrowed
 
 MOMENTUM, JITTER, TEST = range(3)  # children of a trajectory's stream
 LARGEST_STEP, LENGTH = 0.8, 1.5  # in q, where the law is about as wide as a standard normal
-U, H, PACE, SLOPE = range(4)  # rows of room.moves: log h, h before the move, momentum, gradient in u
+U, H, PACE, SLOPE = range(4)  # rows of moves: log h, h before the move, momentum, gradient in u
 ZERO = np.uint64(0)
 
 
@@ -68,14 +68,14 @@ def _energy(rest, left, n_cells):
 
 
 @kernel
-def measure_frame(chain, room, n_cells):
-    """Overwrite room.root (K, K), upper triangular, by the Fisher information at room.h; room.left holds 1 / l."""
-    root, h, rank = room.root, room.h, room.h.size
+def measure_frame(chain, workspace, n_cells):
+    """Overwrite the workspace's root (K, K), upper triangular, by the Fisher information at its h; left holds 1 / l."""
+    root, h, rank = workspace.root, workspace.h, workspace.h.size
     for j in range(rank):
         for k in range(j + 1):
             total = 0.0
             for f in range(n_cells):
-                total += room.weights[j, f] * room.weights[k, f] * room.left[f] * room.left[f]
+                total += workspace.weights[j, f] * workspace.weights[k, f] * workspace.left[f] * workspace.left[f]
             root[j, k] = total * h[j] * h[k]
         root[j, j] += 0.5 * (chain.shape[j] + chain.scale[j] / h[j])
     _invert_root(root)
@@ -101,51 +101,53 @@ def _invert_root(root):
 
 
 @kernel
-def move_activations(chain, room, n_cells, n_padded, key):
-    """One trajectory of room.h; True if it was accepted."""
-    moves, root, rank, word = room.moves, room.root, room.h.size, ZERO
+def move_activations(chain, workspace, n_cells, n_padded, key):
+    """One trajectory of workspace.h; True if it was accepted."""
+    moves, root, rank, word = workspace.moves, workspace.root, workspace.h.size, ZERO
     stream, kinetic = fold(key, MOMENTUM), 0.0
     for k in range(rank):
-        moves[U, k], moves[H, k] = math.log(room.h[k]), room.h[k]
+        moves[U, k], moves[H, k] = math.log(workspace.h[k]), workspace.h[k]
         moves[PACE, k], word = normal_from(stream, word)
         kinetic += 0.5 * moves[PACE, k] * moves[PACE, k]
     step = min(LARGEST_STEP, LENGTH / chain.leaps) * (0.7 + 0.6 * uniform(fold(key, JITTER), 0))
-    _find_slope(chain, room, n_cells, n_padded)
-    gain = kinetic - _height(chain, room, n_cells)
+    _find_slope(chain, workspace, n_cells, n_padded)
+    gain = kinetic - _height(chain, workspace, n_cells)
     for leap in range(chain.leaps):
         _kick(moves, root, (0.5 if leap == 0 else 1.0) * step)
         for k in range(rank):
             for j in range(k, rank):
                 moves[U, k] += step * root[k, j] * moves[PACE, j]
-            room.h[k] = math.exp(moves[U, k])
-        _find_slope(chain, room, n_cells, n_padded)
+            workspace.h[k] = math.exp(moves[U, k])
+        _find_slope(chain, workspace, n_cells, n_padded)
     _kick(moves, root, 0.5 * step)
     for k in range(rank):
         gain -= 0.5 * moves[PACE, k] * moves[PACE, k]
-    gain += _height(chain, room, n_cells)
+    gain += _height(chain, workspace, n_cells)
     if math.log(uniform(fold(key, TEST), 0)) < gain:  # False where it is no number
         return True
     for k in range(rank):
-        room.h[k] = moves[H, k]
+        workspace.h[k] = moves[H, k]
     return False
 
 
 @kernel
-def _find_slope(chain, room, n_cells, n_padded):
-    """Overwrite room.moves[SLOPE] with the gradient at room.h, and room.rest[0] and room.left with l and p / l."""
-    add_variances(room.rest, room.weights, room.h, n_padded)
-    divide_power(room.left, room.excess, room.power, room.rest, n_padded)
-    weighted_sums(room.sums, room.weights, room.excess, n_cells)
-    for k in range(room.h.size):
-        room.moves[SLOPE, k] = room.h[k] * room.sums[k] - chain.shape[k] + chain.scale[k] / room.h[k]
+def _find_slope(chain, workspace, n_cells, n_padded):
+    """Overwrite the workspace's moves[SLOPE] with the gradient at its h, rest[0] with l and left with p / l."""
+    add_variances(workspace.rest, workspace.weights, workspace.h, n_padded)
+    divide_power(workspace.left, workspace.excess, workspace.power, workspace.rest, n_padded)
+    weighted_sums(workspace.sums, workspace.weights, workspace.excess, n_cells)
+    for k in range(workspace.h.size):
+        workspace.moves[SLOPE, k] = (
+            workspace.h[k] * workspace.sums[k] - chain.shape[k] + chain.scale[k] / workspace.h[k]
+        )
 
 
 @kernel
-def _height(chain, room, n_cells):
+def _height(chain, workspace, n_cells):
     """The log density where the slope was found."""
-    height = -_energy(room.rest, room.left, n_cells)
-    for k in range(room.h.size):
-        height -= chain.shape[k] * room.moves[U, k] + chain.scale[k] / room.h[k]
+    height = -_energy(workspace.rest, workspace.left, n_cells)
+    for k in range(workspace.h.size):
+        height -= chain.shape[k] * workspace.moves[U, k] + chain.scale[k] / workspace.h[k]
     return height
 
 
@@ -187,7 +189,7 @@ class Frames(NamedTuple):
         return len(self.power)
 
 
-class Chain(NamedTuple):
+class FramePlan(NamedTuple):
     """How a frame's activations are drawn.
 
     Attributes
@@ -209,7 +211,7 @@ class Chain(NamedTuple):
 
 
 class FrameWorkspace(NamedTuple):
-    """Room for one frame, D cells with the padding; overwritten.
+    """Scratch for one frame, D cells with the padding; overwritten.
 
     Attributes
     ----------
@@ -242,7 +244,7 @@ class FrameWorkspace(NamedTuple):
     root: np.ndarray
 
 
-class Statistics(NamedTuple):
+class FrameStatistics(NamedTuple):
     """Sums over frames of expected sufficient statistics.
 
     Attributes
@@ -271,8 +273,8 @@ class Activations(NamedTuple):
     shares: np.ndarray
 
 
-def make_room(n_frequencies: int, rank: int, has_shares: bool = False) -> FrameWorkspace:
-    """Room for frames of so many frequencies."""
+def make_workspace(n_frequencies: int, rank: int, has_shares: bool = False) -> FrameWorkspace:
+    """Scratch for frames of so many frequencies."""
     padded = -(-n_frequencies // LANES) * LANES
     tables = [np.zeros((rows, padded)) for rows in (rank, rank + 1, rank, rank, rank if has_shares else 0)]
     weights, rest, parts, ratio, shares = tables
@@ -283,96 +285,101 @@ def make_room(n_frequencies: int, rank: int, has_shares: bool = False) -> FrameW
 
 
 @kernel
-def expect_frames(out, frames, weights, chain, room, key):
-    """Add to out, :class:`Statistics`."""
+def expect_frames(out, frames, weights, chain, workspace, key):
+    """Add to out, :class:`FrameStatistics`."""
     for n in range(frames.power.shape[0]):
-        n_cells = _gather(frames, n, weights, chain, room)
+        n_cells = _gather(frames, n, weights, chain, workspace)
         if n_cells == 0:
             for k in range(weights.shape[0]):
                 out.inverse[k] += chain.shape[k] / chain.scale[k]
             continue
-        _begin(chain, room, n_cells)
-        _run_trajectory(chain, room, n_cells, fold(key, frames.number + n))
+        _begin(chain, workspace, n_cells)
+        _run_trajectory(chain, workspace, n_cells, fold(key, frames.number + n))
         for k in range(weights.shape[0]):
             for i in range(n_cells):
-                w, mean = room.weights[k, i], room.ratio[k, i] / chain.keep
+                w, mean = workspace.weights[k, i], workspace.ratio[k, i] / chain.keep
                 ratio = mean if chain.is_plain else 1.0 + w * mean
-                out.power[k, room.cells[i]] += w * ratio if ratio > ROUNDING else 0.0
-            out.inverse[k] += room.moments[2, k] / chain.keep
+                out.power[k, workspace.cells[i]] += w * ratio if ratio > ROUNDING else 0.0
+            out.inverse[k] += workspace.moments[2, k] / chain.keep
         for i in range(n_cells):
-            out.counts[room.cells[i]] += 1.0
+            out.counts[workspace.cells[i]] += 1.0
 
 
 @kernel
-def activate_frames(out, frames, weights, chain, room, key):
+def activate_frames(out, frames, weights, chain, workspace, key):
     """Overwrite out, :class:`Activations`."""
     for n in range(frames.power.shape[0]):
-        n_cells = _gather(frames, n, weights, chain, room)
-        _begin(chain, room, n_cells)
-        _run_trajectory(chain, room, n_cells, fold(key, frames.number + n))
+        n_cells = _gather(frames, n, weights, chain, workspace)
+        _begin(chain, workspace, n_cells)
+        _run_trajectory(chain, workspace, n_cells, fold(key, frames.number + n))
         for k in range(weights.shape[0]):
-            out.mean[n, k] = room.moments[0, k] / chain.keep
-            out.square[n, k] = room.moments[1, k] / chain.keep
+            out.mean[n, k] = workspace.moments[0, k] / chain.keep
+            out.square[n, k] = workspace.moments[1, k] / chain.keep
         for k in range(out.shares.shape[1]):
             for i in range(n_cells):
-                out.shares[n, k, room.cells[i]] = room.weights[k, i] * room.shares[k, i] / chain.keep
+                out.shares[n, k, workspace.cells[i]] = workspace.weights[k, i] * workspace.shares[k, i] / chain.keep
 
 
 @kernel
-def _gather(frames, n, weights, chain, room):
+def _gather(frames, n, weights, chain, workspace):
     """The observed cells of a frame, and padding; how many are observed."""
     n_cells = 0
     for f in range(frames.power.shape[1]):
         if frames.seen.size == 0 or frames.seen[n, f]:
-            room.cells[n_cells] = f
+            workspace.cells[n_cells] = f
             n_cells += 1
     padded = -(-n_cells // LANES) * LANES
-    last = room.rest[weights.shape[0]]
+    last = workspace.rest[weights.shape[0]]
     for i in range(padded):
-        f = room.cells[i] if i < n_cells else 0
-        room.power[i] = frames.power[n, f] if i < n_cells else 0.0
+        f = workspace.cells[i] if i < n_cells else 0
+        workspace.power[i] = frames.power[n, f] if i < n_cells else 0.0
         last[i] = chain.background[f] if chain.background.size else 0.0
         for k in range(weights.shape[0]):
-            room.weights[k, i] = weights[k, f]
+            workspace.weights[k, i] = weights[k, f]
     return n_cells
 
 
 @kernel
-def _begin(chain, room, n_cells):
+def _begin(chain, workspace, n_cells):
     """h near its conditional mode: h *= (sum_f w p / l^2 + scale / h^2) / (sum_f w / l + (shape + 1) / h)."""
-    h, up, down, rank = room.h, room.sums, room.moments[0], room.h.size
+    h, up, down, rank = workspace.h, workspace.sums, workspace.moments[0], workspace.h.size
     ratio = 0.0
     for i in range(n_cells):
         total = 0.0
         for k in range(rank):
-            total += room.weights[k, i]
-        ratio += room.power[i] / total
+            total += workspace.weights[k, i]
+        ratio += workspace.power[i] / total
     for k in range(rank):
         h[k] = (chain.scale[k] + ratio) / (chain.shape[k] + 1.0 + n_cells)
     for _ in range(UPDATES):
-        add_variances(room.rest, room.weights, h, n_cells)
+        add_variances(workspace.rest, workspace.weights, h, n_cells)
         for i in range(n_cells):
-            inverse = 1.0 / room.rest[0, i]
-            room.left[i], room.excess[i] = inverse, room.power[i] * inverse * inverse
-        weighted_sums(down, room.weights, room.left, n_cells)
-        weighted_sums(up, room.weights, room.excess, n_cells)
+            inverse = 1.0 / workspace.rest[0, i]
+            workspace.left[i], workspace.excess[i] = inverse, workspace.power[i] * inverse * inverse
+        weighted_sums(down, workspace.weights, workspace.left, n_cells)
+        weighted_sums(up, workspace.weights, workspace.excess, n_cells)
         for k in range(rank):
             inverse = 1.0 / h[k]
             gain = up[k] + chain.scale[k] * inverse * inverse
             h[k] *= gain / (down[k] + (chain.shape[k] + 1.0) * inverse)
     if chain.leaps > 0:
-        measure_frame(chain, room, n_cells)
+        measure_frame(chain, workspace, n_cells)
 
 
 @kernel
-def _run_trajectory(chain, room, n_cells, key):
+def _run_trajectory(chain, workspace, n_cells, key):
     """All sweeps of a frame, and the sums over the last."""
-    padded, rank = -(-n_cells // LANES) * LANES, room.h.size
-    weights, rest, parts = borrowed(room.weights), borrowed(room.rest), borrowed(room.parts)
-    ratio, shares, h, sums = borrowed(room.ratio), borrowed(room.shares), borrowed(room.h), borrowed(room.sums)
-    power, left, excess = borrowed(room.power), borrowed(room.left), borrowed(room.excess)
-    keys = room.keys[: rank if chain.background.size else rank - 1]
-    room.moments[:] = 0.0
+    padded, rank = -(-n_cells // LANES) * LANES, workspace.h.size
+    weights, rest, parts = borrowed(workspace.weights), borrowed(workspace.rest), borrowed(workspace.parts)
+    ratio, shares, h, sums = (
+        borrowed(workspace.ratio),
+        borrowed(workspace.shares),
+        borrowed(workspace.h),
+        borrowed(workspace.sums),
+    )
+    power, left, excess = borrowed(workspace.power), borrowed(workspace.left), borrowed(workspace.excess)
+    keys = workspace.keys[: rank if chain.background.size else rank - 1]
+    workspace.moments[:] = 0.0
     ratio[:] = 0.0
     shares[:] = 0.0
     for sweep in range(chain.sweeps):
@@ -390,19 +397,19 @@ def _run_trajectory(chain, room, n_cells, key):
         if is_kept and chain.is_plain:
             add_table(ratio, parts, padded)
         row_sums(sums, parts, n_cells)
-        _draw_activations(chain, room, n_cells, is_kept, fold(sweep_key, rank))
+        _draw_activations(chain, workspace, n_cells, is_kept, fold(sweep_key, rank))
         if chain.leaps > 0:
-            move_activations(chain, room, n_cells, padded, fold(sweep_key, rank + 1))
+            move_activations(chain, workspace, n_cells, padded, fold(sweep_key, rank + 1))
 
 
 @kernel
-def _draw_activations(chain, room, n_cells, is_kept, key):
+def _draw_activations(chain, workspace, n_cells, is_kept, key):
     """h given the components, from the sums of their relative powers."""
-    for k in range(room.h.size):
+    for k in range(workspace.h.size):
         shape = chain.shape[k] + n_cells
-        scale = chain.scale[k] + room.h[k] * room.sums[k]
+        scale = chain.scale[k] + workspace.h[k] * workspace.sums[k]
         if is_kept:
-            room.moments[2, k] += shape / scale
-            room.moments[0, k] += scale / (shape - 1.0) if shape > 1.0 else np.inf
-            room.moments[1, k] += scale * scale / ((shape - 1.0) * (shape - 2.0)) if shape > 2.0 else np.inf
-        room.h[k] = scale / draw_gamma(shape, fold(key, k))
+            workspace.moments[2, k] += shape / scale
+            workspace.moments[0, k] += scale / (shape - 1.0) if shape > 1.0 else np.inf
+            workspace.moments[1, k] += scale * scale / ((shape - 1.0) * (shape - 2.0)) if shape > 2.0 else np.inf
+        workspace.h[k] = scale / draw_gamma(shape, fold(key, k))

@@ -1,10 +1,10 @@
-"""Itakura-Saito divergence of a power spectrogram, and what it says of each factor: pulls and drags.
+"""Itakura-Saito divergence of a power spectrogram, and what it says of each factor: numerators and denominators.
 
 Frames are rows here and frequencies contiguous: power (N, F), W (K, F), ``Ht`` (N, K), and the mean power of a cell is
 l = sum_k w_fk h_kn + background. Of minus the log-likelihood, sum log l + p / l, the slope in a cell of a factor is
-drag - pull::
+denominator - numerator::
 
-    pull_fk = sum_n p_fn h_kn / l_fn^2,    drag_fk = sum_n h_kn / l_fn        and alike for H, sums over f
+    numerator_fk = sum_n p_fn h_kn / l_fn^2,    denominator_fk = sum_n h_kn / l_fn        and alike for H, sums over f
 
 Frames are independent given W: a block of them moves its activations, renews its means and adds what it says of W to
 its sums, and shares each load of W and of these sums. Unseen cells count for nothing. A logarithm costs as much as ten
@@ -44,24 +44,24 @@ WIDTH = (0, 0)  # of a tile, in vectors: with four frames eight sums, enough to 
 ONE_VECTOR = (0,)
 
 
-class OfW(NamedTuple):
+class WeightSums(NamedTuple):
     """Sums over frames, laid out like W; without rows when they are not wanted."""
 
-    pull: Padded
-    drag: Padded
+    numerator: Padded
+    denominator: Padded
 
 
 class BlockWorkspace(NamedTuple):
-    """Room for a block of frames.
+    """Scratch for a block of frames.
 
     Attributes
     ----------
-    mean, pull : (FRAMES, F in tiles) l, then 1 / l; p / l^2
+    mean, numerator : (FRAMES, F in tiles) l, then 1 / l; p / l^2
     h : (FRAMES, K or K + 1)
     """
 
     mean: Padded
-    pull: Padded
+    numerator: Padded
     h: np.ndarray
 
 
@@ -87,18 +87,18 @@ def untile(tiled: Padded, rows: int, F: int) -> np.ndarray:
     return tiled.values[:rows, :F].copy()
 
 
-def sums_of_W(rank: int, F: int) -> OfW:
+def sums_of_W(rank: int, F: int) -> WeightSums:
     """Sums of 0; without rows for a rank of 0."""
-    return OfW(in_tiles(rank + rank % 2, F, 256), in_tiles(rank + rank % 2, F, 1280))
+    return WeightSums(in_tiles(rank + rank % 2, F, 256), in_tiles(rank + rank % 2, F, 1280))
 
 
-def make_room(rank: int, F: int) -> BlockWorkspace:
-    """An empty room."""
+def make_workspace(rank: int, F: int) -> BlockWorkspace:
+    """An empty workspace."""
     h = np.zeros((FRAMES, rank + rank % 2))
     return BlockWorkspace(in_tiles(FRAMES, F), in_tiles(FRAMES, F, 2048), h)
 
 
-# -- divergence, pulls and drags -------------------------------------------------------------------------------------
+# -- divergence, numerators and denominators -------------------------------------------------------------------------
 
 
 MOST_FACTORS = 1000  # that are multiplied: a product of as many mantissas below 2 does not overflow
@@ -138,7 +138,7 @@ class Moves(NamedTuple):
 
 
 @kernel
-def advance(spectra, W, moves, of_W, room, first, last):
+def advance(spectra, W, moves, of_W, workspace, first, last):
     """Move the activations of some frames, then look at them there; what they say of W is added to ``of_W``.
 
     W by :func:`tile_spectra`. Returns (divergence there, the sum of squared slopes in log h where they were).
@@ -147,31 +147,31 @@ def advance(spectra, W, moves, of_W, room, first, last):
     _open(moves, slopes)
     for start in range(first, last, FRAMES):
         n_frames = min(FRAMES, last - start)
-        _fill_means(spectra, W, moves.at, room, start, n_frames)
-        _divide(spectra, room, start, n_frames)
-        _sum_over_frequencies(slopes, spectra, W, room)
+        _fill_means(spectra, W, moves.at, workspace, start, n_frames)
+        _divide(spectra, workspace, start, n_frames)
+        _sum_over_frequencies(slopes, spectra, W, workspace)
         _move(moves, slopes, start, start + n_frames)
-        divergence += _look(spectra, W, moves.next, of_W, room, start, n_frames)
+        divergence += _look(spectra, W, moves.next, of_W, workspace, start, n_frames)
     return divergence, np.sum(slopes.squares)
 
 
 @kernel
-def gather(spectra, W, Ht, of_W, room, first, last):
+def gather(spectra, W, Ht, of_W, workspace, first, last):
     """Look at some frames: the divergence; what they say of W is added to ``of_W``."""
     divergence = 0.0
     for start in range(first, last, FRAMES):
-        divergence += _look(spectra, W, Ht, of_W, room, start, min(FRAMES, last - start))
+        divergence += _look(spectra, W, Ht, of_W, workspace, start, min(FRAMES, last - start))
     return divergence
 
 
 @kernel
-def _look(spectra, W, Ht, of_W, room, start, n_frames):
-    _fill_means(spectra, W, Ht, room, start, n_frames)
-    divergence = _sum_logs(room.mean.values, n_frames, spectra.power.shape[1])
-    divergence += _divide(spectra, room, start, n_frames)
-    if of_W.pull.values.size > 0:
-        _add_over_frames(of_W.pull, room.pull, room.h, spectra.power.shape[1])
-        _add_over_frames(of_W.drag, room.mean, room.h, spectra.power.shape[1])
+def _look(spectra, W, Ht, of_W, workspace, start, n_frames):
+    _fill_means(spectra, W, Ht, workspace, start, n_frames)
+    divergence = _sum_logs(workspace.mean.values, n_frames, spectra.power.shape[1])
+    divergence += _divide(spectra, workspace, start, n_frames)
+    if of_W.numerator.values.size > 0:
+        _add_over_frames(of_W.numerator, workspace.numerator, workspace.h, spectra.power.shape[1])
+        _add_over_frames(of_W.denominator, workspace.mean, workspace.h, spectra.power.shape[1])
     return divergence
 
 
@@ -209,18 +209,18 @@ def _move(moves, slopes, start, stop):
 
 
 @kernel
-def _fill_means(spectra, W, Ht, room, start, n_frames):
-    """Bring frames into the room, with their means: 1 at unseen cells, 0 in the padding and beyond the last frame."""
-    h, rank = room.h, Ht.shape[1]
+def _fill_means(spectra, W, Ht, workspace, start, n_frames):
+    """Bring frames in, with their means: 1 at unseen cells, 0 in the padding and beyond the last frame."""
+    h, rank = workspace.h, Ht.shape[1]
     for b in range(FRAMES):
         for k in range(rank):
             h[b, k] = Ht[start + b, k] if b < n_frames else 0.0
-    _multiply(room.mean, h, W, spectra.power.shape[1])
+    _multiply(workspace.mean, h, W, spectra.power.shape[1])
     for b in range(n_frames):
         if spectra.background.size > 0:
-            _add(room.mean.values[b], spectra.background[start + b])
+            _add(workspace.mean.values[b], spectra.background[start + b])
         if spectra.seen.size > 0:
-            _hide(room.mean.values[b], spectra.seen[start + b], 1.0)
+            _hide(workspace.mean.values[b], spectra.seen[start + b], 1.0)
 
 
 @kernel
@@ -242,23 +242,23 @@ def _multiply(out, h, W, F):
 
 
 @kernel
-def _divide(spectra, room, start, n_frames):
-    """Overwrite the means with 1 / l, and pull with p / l^2; 0 where a cell isn't seen. Returns the sum of p / l."""
-    means, pulls, fit = room.mean.values, room.pull.values, 0.0
+def _divide(spectra, workspace, start, n_frames):
+    """Overwrite means with 1 / l, the numerator with p / l^2; 0 where a cell isn't seen. Returns the sum of p / l."""
+    means, numerators, fit = workspace.mean.values, workspace.numerator.values, 0.0
     for b in range(n_frames):
-        fit += _divide_frame(means[b], pulls[b], spectra.power[start + b])
+        fit += _divide_frame(means[b], numerators[b], spectra.power[start + b])
         if spectra.seen.size > 0:
             _hide(means[b], spectra.seen[start + b], 0.0)
-    pulls[n_frames:] = 0.0
+    numerators[n_frames:] = 0.0
     return fit
 
 
 @kernel
-def _sum_over_frequencies(slopes, spectra, W, room):
-    """Overwrite pull and drag of the room's activations."""
+def _sum_over_frequencies(slopes, spectra, W, workspace):
+    """Overwrite numerator and denominator of the workspace's activations."""
     F = spectra.power.shape[1]
-    _sum_rows(slopes.pull, room.pull, W, F)
-    _sum_rows(slopes.drag, room.mean, W, F)
+    _sum_rows(slopes.numerator, workspace.numerator, W, F)
+    _sum_rows(slopes.denominator, workspace.mean, W, F)
 
 
 @kernel
@@ -325,12 +325,12 @@ def _hide(row, seen, value):
 
 
 @summing
-def _divide_frame(means, pulls, power):
+def _divide_frame(means, numerators, power):
     fit = 0.0
     for f in range(power.size):
         inverse = 1.0 / means[f]
         ratio = power[f] * inverse
-        means[f], pulls[f] = inverse, ratio * inverse
+        means[f], numerators[f] = inverse, ratio * inverse
         fit += ratio
     return fit
 

@@ -4,9 +4,9 @@ Given its power p, a cell's component k, with variance v = w_fk h_kn of the mean
 
     V = v + v^2 (p / l^2 - 1 / l),
 
-so that a new h_kn, the mode given V at the old w, needs no V: with pull and drag of :mod:`.itakura_saito`,
+so that a new h_kn, the mode given V at the old w, needs no V: with numerator and denominator of :mod:`.itakura_saito`,
 
-    sum_f V / w = h F + h^2 (pull - drag),    F the number of cells that were seen
+    sum_f V / w = h F + h^2 (numerator - denominator),    F the number of cells that were seen
 
 and the new w_fk, given the same V at the new h', needs three sums over frames, of h^2/h' p/l^2, h^2/h' / l and h / h'.
 Each component sees the means that those before it have left: the means are the one table (N, F) kept between passes.
@@ -69,19 +69,19 @@ def move_component(spectra, means, component, change, sums, first, last):
     ``sums`` (3, F) for its profile are added to. Returns the squared slopes in log h there.
     """
     F, squares, masked, seen_by_all = means.shape[1], 0.0, spectra.seen.size > 0, 0.0
-    inverse, pulls = np.empty(F), np.empty(F)
+    inverse, numerators = np.empty(F), np.empty(F)
     for n in range(first, last):
         _renew(means[n], inverse, change.before_w, change.after_w, change.before_h[n], change.after_h[n])
         n_seen = _hide(inverse, spectra.seen[n]) if masked else float(F)
-        _fill_pulls(pulls, inverse, spectra.power[n])
+        _fill_numerators(numerators, inverse, spectra.power[n])
         old, new = component.before[n], component.before[n]
         if not component.is_fixed:
-            pull, drag = _sums(pulls, inverse, component.w)
+            numerator, denominator = _sums(numerators, inverse, component.w)
             terms = component.power[n], component.scale[n], component.rate[n]
-            new, slope = _step(old, pull, drag, n_seen, terms)
+            new, slope = _step(old, numerator, denominator, n_seen, terms)
             squares += slope * slope
         component.after[n] = new
-        _add_both(sums[0], sums[1], pulls, inverse, old * old / new)
+        _add_both(sums[0], sums[1], numerators, inverse, old * old / new)
         if masked:
             _add_seen(sums[2], inverse, old / new)
         else:
@@ -100,12 +100,12 @@ def move_profile(w, sums, terms, n_seen):
 
 
 @kernel
-def _step(old, pull, drag, n_seen, terms):
+def _step(old, numerator, denominator, n_seen, terms):
     """(the new activation, slope of the objective in the logarithm of the old one)"""
     power, scale, rate = terms
-    total = scale + old * old * pull + max(n_seen * old - old * old * drag, 0.0)
+    total = scale + old * old * numerator + max(n_seen * old - old * old * denominator, 0.0)
     new = max(positive_root(rate, n_seen + power, total, old), FLOOR)
-    return new, (drag + rate - pull) * old - scale / old + power
+    return new, (denominator + rate - numerator) * old - scale / old + power
 
 
 # -- loops over frequencies, in SIMD lanes ---------------------------------------------------------------------------
@@ -124,9 +124,9 @@ def _add_seen(out, inverse, x):
 
 
 @in_lanes
-def _add_both(one, other, pulls, inverse, x):
-    for f in range(pulls.size):
-        one[f] += x * pulls[f]
+def _add_both(one, other, numerators, inverse, x):
+    for f in range(numerators.size):
+        one[f] += x * numerators[f]
         other[f] += x * inverse[f]
 
 
@@ -150,15 +150,15 @@ def _hide(inverse, seen):
 
 
 @in_lanes
-def _fill_pulls(pulls, inverse, power):
+def _fill_numerators(numerators, inverse, power):
     for f in range(power.size):
-        pulls[f] = power[f] * inverse[f] * inverse[f]
+        numerators[f] = power[f] * inverse[f] * inverse[f]
 
 
 @summing
-def _sums(pulls, inverse, w):
-    pull, drag = 0.0, 0.0
+def _sums(numerators, inverse, w):
+    numerator, denominator = 0.0, 0.0
     for f in range(w.size):
-        pull += pulls[f] * w[f]
-        drag += inverse[f] * w[f]
-    return pull, drag
+        numerator += numerators[f] * w[f]
+        denominator += inverse[f] * w[f]
+    return numerator, denominator

@@ -24,8 +24,8 @@ from nmf_zoo.kernels.hmc.adaptation import (
     turn,
 )
 from nmf_zoo.kernels.hmc.power_rows import (
-    PowerRoom,
     PowerRows,
+    PowerRowWorkspace,
     PowerStride,
     RowPowers,
     add_curvature,
@@ -58,11 +58,11 @@ class PowerSide(NamedTuple):
     n_rows: int
 
 
-class PowerSideRoom(NamedTuple):
-    """A side's rows, and room for one block of them."""
+class PowerSideWorkspace(NamedTuple):
+    """A side's rows, and scratch for one block of them."""
 
     rows: PowerRows
-    block: PowerRoom
+    block: PowerRowWorkspace
 
 
 class PowerSweeps(NamedTuple):
@@ -85,18 +85,18 @@ class PowerSweeps(NamedTuple):
     sides: tuple[PowerSide, PowerSide]
 
 
-class SweepWorkspace(NamedTuple):
+class PowerSweepWorkspace(NamedTuple):
     """Scratch of a sweep: the composite sweep's, W (F, K), H (K, N), scales (K,), and of both sides."""
 
     chunk: Any
     W: np.ndarray
     H: np.ndarray
     scales: np.ndarray
-    sides: tuple[PowerSideRoom, PowerSideRoom]
+    sides: tuple[PowerSideWorkspace, PowerSideWorkspace]
 
 
 @kernel
-def run_sweeps(sweeps, factors, tuning, room, kept, block, keys):
+def run_sweeps(sweeps, factors, tuning, workspace, kept, block, keys):
     """Sweeps first, ..., stop - 1 of ``block`` (first, stop, base, thin, tuning), each with its key.
 
     ``kept`` has room for the sweeps that ``block`` keeps. Returns what the last sweep says of itself.
@@ -105,9 +105,9 @@ def run_sweeps(sweeps, factors, tuning, room, kept, block, keys):
     info = 0.0, np.nan, np.nan, 0.0, 0.0
     row = np.int64(0)  # a plain 0 would be a type of its own, and `keep` compiled twice
     for number in range(first, stop):
-        info = _sweep(sweeps, factors, tuning, room, is_tuning, keys[number - first])
+        info = _sweep(sweeps, factors, tuning, workspace, is_tuning, keys[number - first])
         if thin > 0 and (number - base) % thin == 0:
-            keep(sweeps, factors, room, kept, row)
+            keep(sweeps, factors, workspace, kept, row)
             for i in range(len(info)):
                 kept.infos[row, i] = info[i]
             row += 1
@@ -115,74 +115,78 @@ def run_sweeps(sweeps, factors, tuning, room, kept, block, keys):
 
 
 @spliced  # its one caller would compile all of it again
-def _sweep(sweeps, factors, tuning, room, is_tuning, key):
+def _sweep(sweeps, factors, tuning, workspace, is_tuning, key):
     """One sweep: (size of the scale move, acceptance of W's and of H's trajectories, steps of W's and of H's)."""
     scale_move, chance_W, chance_H, length_W, length_H = 0.0, np.nan, np.nan, 0.0, 0.0
     if not sweeps.plan.runs_hmc:
-        scale_move = draw_by_components(sweeps, factors, room, key)
+        scale_move = draw_by_components(sweeps, factors, workspace, key)
     else:
         what, own = begin_sweep(tuning, is_tuning, ORBIT_EVERY), fold(key, TRAJECTORIES)
         if what.allocates:
-            scale_move = draw_by_components(sweeps, factors, room, key)
+            scale_move = draw_by_components(sweeps, factors, workspace, key)
         length_W, length_H = np.float64(tuning.W.length[0]), np.float64(tuning.H.length[0])
         if what.runs_hmc or what.measures:
-            turn(room.W, factors.Wt)
+            turn(workspace.W, factors.Wt)
             if sweeps.plan.draws_H:
-                chance_H = run_hmc(sweeps.sides[1], factors.Ht, room.W, tuning.H, room.sides[1], what, fold(own, 1))
+                chance_H = run_hmc(
+                    sweeps.sides[1], factors.Ht, workspace.W, tuning.H, workspace.sides[1], what, fold(own, 1)
+                )
             if sweeps.plan.draws_W:
-                chance_W = run_hmc(sweeps.sides[0], room.W, factors.Ht, tuning.W, room.sides[0], what, fold(own, 0))
-                turn(factors.Wt, room.W)
+                chance_W = run_hmc(
+                    sweeps.sides[0], workspace.W, factors.Ht, tuning.W, workspace.sides[0], what, fold(own, 0)
+                )
+                turn(factors.Wt, workspace.W)
         if what.moves:
-            scale_move = _move_along_orbit(sweeps, factors, room, fold(key, ORBIT))
-        end_sweep(tuning, sweeps.sides, room.sides, is_tuning)
+            scale_move = _move_along_orbit(sweeps, factors, workspace, fold(key, ORBIT))
+        end_sweep(tuning, sweeps.sides, workspace.sides, is_tuning)
     return scale_move, chance_W, chance_H, length_W, length_H
 
 
 @kernel
-def draw_by_components(sweeps, factors, room, key):
+def draw_by_components(sweeps, factors, workspace, key):
     """Composite Gibbs with its moves; returns the size of the scale's move."""
     plan, n_frames = sweeps.plan, factors.Ht.shape[0]
     draws = plan.draws_W, plan.draws_H
-    draw_frames(sweeps.spectra, factors, sweeps.given, draws, (0, n_frames), room.chunk, fold(key, POWERS))
+    draw_frames(sweeps.spectra, factors, sweeps.given, draws, (0, n_frames), workspace.chunk, fold(key, POWERS))
     if plan.draws_W:
-        draw_weights(factors.Wt, room.chunk.of_weights, sweeps.given, fold(key, WEIGHTS))
-    return _move_along_orbit(sweeps, factors, room, key)
+        draw_weights(factors.Wt, workspace.chunk.of_weights, sweeps.given, fold(key, WEIGHTS))
+    return _move_along_orbit(sweeps, factors, workspace, key)
 
 
 @kernel
-def _move_along_orbit(sweeps, factors, room, key):
+def _move_along_orbit(sweeps, factors, workspace, key):
     """Scale and shear; returns the size of the scale's move."""
     plan, priors, scale_move = sweeps.plan, sweeps.priors, 0.0
     if plan.scales:
-        draw_scales(room.scales, factors, sweeps.given, fold(key, SCALES))
-        scale_move = apply_scales(factors, room.scales)
+        draw_scales(workspace.scales, factors, sweeps.given, fold(key, SCALES))
+        scale_move = apply_scales(factors, workspace.scales)
     if plan.shears:
-        turn(room.H, factors.Ht)
+        turn(workspace.H, factors.Ht)
         of_W, of_H = (priors.shape_w, priors.scale_w), (priors.shape_h, priors.scale_h)
-        move_inverse_shears(factors.Wt, room.H, of_W[0], of_W[1], of_H[0], of_H[1], fold(key, SHEARS))
-        turn(factors.Ht, room.H)
+        move_inverse_shears(factors.Wt, workspace.H, of_W[0], of_W[1], of_H[0], of_H[1], fold(key, SHEARS))
+        turn(factors.Ht, workspace.H)
     return scale_move
 
 
 @kernel
-def run_hmc(side, factor, other, tuning, room, what, key):
+def run_hmc(side, factor, other, tuning, workspace, what, key):
     """Move and measure the rows of one factor given the other, or only either: mean acceptance, nan without moves."""
-    set_rows(room.rows.values, factor)
-    run_blocks(side.data, other, tuning, room, (0, room.rows.values.shape[0]), what, key)
-    return end_trajectories(side, factor, room.rows, what.runs_hmc)
+    set_rows(workspace.rows.values, factor)
+    run_blocks(side.data, other, tuning, workspace, (0, workspace.rows.values.shape[0]), what, key)
+    return end_trajectories(side, factor, workspace.rows, what.runs_hmc)
 
 
 @kernel
-def run_blocks(data, other, tuning, room, blocks, what, key):
+def run_blocks(data, other, tuning, workspace, blocks, what, key):
     """Move and measure the rows of blocks[0], ..., blocks[1] - 1, or only either: see ``what``."""
     stride, pairs = PowerStride(tuning.root, tuning.step, tuning.length), min(PAIRS, other.shape[1] - 1)
     for block in range(blocks[0], blocks[1]):
         own = fold(key, block)
         if what.runs_hmc:
-            move_rows(data, other, room.rows, stride, room.block, block, own)
-            exchange_components(data, other, room.rows, room.block, block, pairs, fold(own, EXCHANGES))
+            move_rows(data, other, workspace.rows, stride, workspace.block, block, own)
+            exchange_components(data, other, workspace.rows, workspace.block, block, pairs, fold(own, EXCHANGES))
         if what.measures and tuning.curvature.size > 0:
-            add_curvature(data, other, room.rows, room.block, block, tuning.curvature[block])
+            add_curvature(data, other, workspace.rows, workspace.block, block, tuning.curvature[block])
 
 
 @kernel
@@ -202,13 +206,13 @@ def end_trajectories(side, factor, rows, has_run):
 
 
 @kernel
-def keep(sweeps, factors, room, kept, row):
+def keep(sweeps, factors, workspace, kept, row):
     """Store a draw and what is reported of it; ``lp`` but for constants."""
     W, Ht, priors = kept.W[row], kept.Ht[row], sweeps.priors
     turn(W, factors.Wt)
     copy_table(Ht, factors.Ht)
     rates_at_cells(kept.mean[row], W, Ht, sweeps.followed[0], sweeps.followed[1])
-    kept.lp[row] = log_likelihood(sweeps.spectra, factors, (0, Ht.shape[0]), room.chunk)
+    kept.lp[row] = log_likelihood(sweeps.spectra, factors, (0, Ht.shape[0]), workspace.chunk)
     kept.lp[row] += _log_prior(W, priors.shape_w, priors.scale_w) + _log_prior(Ht, priors.shape_h, priors.scale_h)
 
 

@@ -40,7 +40,7 @@ def draw_uniforms_at(out, rows, cols, key):
         out[c] = uniform(fold(fold(key, rows[c]), cols[c]), 0)
 
 
-class Cells(NamedTuple):
+class DrawnCells(NamedTuple):
     """Cells of X that the model draws itself; (cells,) each. Their mean is exposure * (W H) + background."""
 
     rows: np.ndarray

@@ -33,5 +33,5 @@ class UnitChainPrior(ChainPrior):
             return -np.inf
         alpha, before, after = self.alpha.resolve(values), factor[:, :-1], factor[:, 1:]
         down, towards_0 = after < before, np.where(before <= 0.5, alpha, 1 - alpha)
-        chance, room = np.where(down, towards_0, 1 - towards_0), np.where(down, before, 1 - before)
-        return float(np.sum(np.log(chance) - np.log(room)))
+        chance, rest = np.where(down, towards_0, 1 - towards_0), np.where(down, before, 1 - before)
+        return float(np.sum(np.log(chance) - np.log(rest)))

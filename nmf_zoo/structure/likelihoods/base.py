@@ -87,7 +87,7 @@ class Likelihood(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no free zeros")
 
     def slopes(self, x: Array, mean: Array, values: Values) -> tuple[Array, Array]:
-        """(pull, drag), both >= 0: d log p(x | mean) / d mean = pull - drag."""
+        """(positive, negative), both >= 0: d log p(x | mean) / d mean = positive - negative."""
         raise NotImplementedError(f"the slopes of {type(self).__name__} are not written")
 
     # -- draws -------------------------------------------------------------------------------------------------------

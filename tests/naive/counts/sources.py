@@ -25,7 +25,7 @@ def sum_x_log_mean(x, left, right, offset=0.0):
 
 
 def em_step(x, weight, W, H, prior_w, prior_h, offset=0.0, inner=None):
-    """One iteration. Priors are (added to the pull, rate): (0, 0) for none, (a - 1, r) or (a, r) for a gamma."""
+    """One iteration. Priors are (added to the numerator, rate): (0, 0) for none, (a - 1, r) or (a, r) for a gamma."""
     C = expected_sources(x, W, H, offset)
     for _ in range(inner or 1):
         W = (prior_w[0] + C.sum(axis=2)) / (prior_w[1] + weight @ H.T)
@@ -62,10 +62,12 @@ def largest_change(old, new, smallest):
     return np.max(np.abs(new - old) / np.maximum(new.max(axis=0), smallest))
 
 
-def multiplicative_update(old, pull, drag, power, floor):
+def multiplicative_update(old, numerator, denominator, power, floor):
     """(the update of a factor, its KKT residual)"""
-    drag = np.broadcast_to(drag, old.shape)
-    new = np.maximum(np.where(drag > 0, (pull + power) / np.where(drag > 0, drag, 1.0), old), floor)
+    denominator = np.broadcast_to(denominator, old.shape)
+    new = np.maximum(
+        np.where(denominator > 0, (numerator + power) / np.where(denominator > 0, denominator, 1.0), old), floor
+    )
     return new, largest_slope(old, new)
 
 

@@ -29,7 +29,7 @@ def stride(x, u, offset, shape, rate, prior_rate, curve=0.0, known=None):
 
     v = settled(shape)
     for _ in range(EM_STEPS):
-        v = settled(shape + v * naive_rows.pull(x, u, offset, v)[1])
+        v = settled(shape + v * naive_rows.gradient_of_counts(x, u, offset, v)[1])
     plain = np.diag(naive_rows.curvature(x, u, offset, v, np.ones(len(v)))) + prior_rate**2 / shape + curve
     scale = 1 / np.sqrt(plain)
     slope = scale * -np.expm1(-v / scale)

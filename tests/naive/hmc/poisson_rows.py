@@ -10,8 +10,8 @@ from nmf_zoo.kernels.random.draws import normal_from
 from nmf_zoo.kernels.random.keyed_rng import child, uniform
 
 
-def pull(x, u, offset, v):
-    """(means (C,), pulls (K,)) of a row with counts x (C,), u (C, K)."""
+def gradient_of_counts(x, u, offset, v):
+    """(means (C,), gradient (K,)) of a row with counts x (C,), u (C, K)."""
     means = u @ v + offset
     return means, u.T @ (x / means)
 
@@ -32,7 +32,7 @@ def log_density(free, x, u, offset, shape, rate, scale, curve=0.0):
 def gradient(free, x, u, offset, shape, rate, scale, curve=0.0):
     """Of log_density."""
     v = scale * np.logaddexp(0.0, free)
-    of_v = pull(x, u, offset, v)[1] - rate + (shape - 1) / v - curve * v
+    of_v = gradient_of_counts(x, u, offset, v)[1] - rate + (shape - 1) / v - curve * v
     return of_v * scale * expit(free) + (1 - expit(free))
 
 

@@ -11,7 +11,7 @@ def divergence(x, seen, W, H, background):
     return float(np.sum(np.where(seen, np.log(mean) + x / mean, 0.0)))
 
 
-def pull_and_drag(x, seen, W, H, background):
+def numerator_and_denominator(x, seen, W, H, background):
     """((F, K), (F, K)) of W; for H hand over everything transposed."""
     mean = W @ H + background
     return np.where(seen, x / mean**2, 0.0) @ H.T, np.where(seen, 1.0 / mean, 0.0) @ H.T
@@ -26,11 +26,11 @@ def root(a, b, c):
 
 def updated(x, seen, W, H, background, terms, rule):
     """A new W; ``terms`` are power, scale and rate, each broadcasting to W."""
-    pull, drag = pull_and_drag(x, seen, W, H, background)
+    numerator, denominator = numerator_and_denominator(x, seen, W, H, background)
     power, scale, rate = (np.broadcast_to(part, W.shape) for part in terms)
     new = np.empty_like(W)
     for cell in np.ndindex(W.shape):
-        w, up, down = W[cell], drag[cell] + rate[cell], pull[cell] + scale[cell] / W[cell] ** 2
+        w, up, down = W[cell], denominator[cell] + rate[cell], numerator[cell] + scale[cell] / W[cell] ** 2
         if rule == "monotone":
             new[cell] = root(up, power[cell], down * w**2)
         elif power[cell] >= 0:

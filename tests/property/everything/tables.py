@@ -47,7 +47,7 @@ ILLEGAL = (
     "X = X.astype(object); X[0, 0] = 'many'",
     "X = X.astype(complex)",
     "X = X.astype(str)",
-    "X = X.astype('datetime64[s]')",
+    "X = np.zeros(X.shape, dtype='datetime64[s]')",
     "X = X[0]",
     "X = X[None]",
     "X = X[:0]",

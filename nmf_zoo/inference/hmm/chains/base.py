@@ -14,7 +14,7 @@ import numpy as np
 
 from nmf_zoo.inference.hmm.m_step import ChainCounts, Entries, rules_of
 from nmf_zoo.inference.shared.factor_view import sum_to
-from nmf_zoo.kernels.hmm.chain_updates import Rules
+from nmf_zoo.kernels.hmm.chain_updates import ChainRules
 from nmf_zoo.kernels.hmm.particles.laws import Law
 from nmf_zoo.structure import Array, ChainPrior, Factorisation, Unknown
 
@@ -89,7 +89,7 @@ class ChainFormulas(ABC):
     def update(self, prior: Any, unknowns: Mapping[str, Unknown], counts: ChainCounts, old: Values) -> dict[str, Array]:
         """The M-step: the values of the hyperparameters, those of the chain at their best."""
 
-    def rules(self, prior: ChainPrior, rank: int) -> tuple[Rules, Entries]:
+    def rules(self, prior: ChainPrior, rank: int) -> tuple[ChainRules, Entries]:
         """How a stream updates them."""
         return rules_of(prior, self.learned, rank)
 

@@ -32,7 +32,7 @@ from nmf_zoo.inference.hmm.chains.base import ChainFormulas, ChainSums, Values, 
 from nmf_zoo.inference.hmm.m_step import ChainCounts, Entries, as_variable, climb, log_priors, rules_of, why_not
 from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells, sum_to
 from nmf_zoo.inference.shared.slice_sampling import slice_draw
-from nmf_zoo.kernels.hmm.chain_updates import Rules, update_regression
+from nmf_zoo.kernels.hmm.chain_updates import ChainRules, update_regression
 from nmf_zoo.kernels.hmm.particles.laws import LOG_NORMAL, Law
 from nmf_zoo.kernels.random.chain_draws import SMALLEST, log_normal_path
 from nmf_zoo.kernels.random.draws import TINY
@@ -85,9 +85,27 @@ class LogNormalFormulas(ChainFormulas):
     def update(
         self, prior: LogNormalARPrior, unknowns: Mapping[str, Unknown], counts: ChainCounts, old: Values
     ) -> dict[str, Array]:
-        return update_log_normal(prior, unknowns, *counts, old)
+        """The values of the hyperparameters, those of the chain at their best.
 
-    def rules(self, prior: ChainPrior, rank: int) -> tuple[Rules, Entries]:
+        Of ``counts``: pairs (K, 5), expected sums of z, z', z z, z z', z' z'; first (K, 2), of z_1 and z_1^2.
+        """
+        pairs, first, transitions = counts
+        if why_not(prior):
+            return climb(
+                lambda values: log_normal_chain(prior, unknowns, pairs, first, transitions, values),
+                prior,
+                unknowns,
+                (old,),
+            )
+        values, none = dict(old), np.zeros((len(pairs), 3))
+        with_first = np.column_stack([np.ones(len(first)), first]) if prior.is_stationary else none
+        _regress(prior, STEP, values, pairs, transitions, with_first)
+        if not prior.is_stationary:
+            alone = np.column_stack([none, first])[:, [0, 3, 1, 2, 4]]  # z' is z_1, and z is 0
+            _regress(prior, FIRST, values, alone, 1.0, none)
+        return values
+
+    def rules(self, prior: ChainPrior, rank: int) -> tuple[ChainRules, Entries]:
         return rules_of(prior, self.learned, rank, joint=_has_closed_form(cast(LogNormalARPrior, prior)))
 
     def draw(
@@ -111,35 +129,21 @@ class LogNormalFormulas(ChainFormulas):
         generator: np.random.Generator,
     ) -> ChainSums:
         """Also the mean's entry of ``values``."""
-        return move_levels(structure, W, z, sums, values, generator)
+        priors = prior_cells(structure, values)  # the chain's mean has no part in them where it moves
+        weights = _density_of_weights(priors, W)
+        slope, bend = slope_of_level(_chain(structure), sums, values)
+
+        def of_level(s: Array) -> Array:
+            return weights(s) + (slope - 0.5 * bend * s) * s
+
+        sums = _apply(slice_draw(of_level, np.zeros(sums.first.shape), generator), W, z, sums)
+        mean = _free_mean(structure)
+        if mean is None:
+            return sums
+        return _move_with_mean(_chain(structure), mean, _density_of_weights(priors, W), (W, z), sums, values, generator)
 
 
 # -- the M-step ------------------------------------------------------------------------------------------------------
-
-
-def update_log_normal(
-    prior: LogNormalARPrior,
-    unknowns: Mapping[str, Unknown],
-    pairs: Array,
-    first: Array,
-    transitions: float,
-    old: Mapping[str, Array],
-) -> dict[str, Array]:
-    """The values of the hyperparameters, those of the chain at their best.
-
-    ``pairs`` (K, 5) expected sums of z, z', z z, z z', z' z' over the transitions; ``first`` (K, 2) of z_1 and z_1^2.
-    """
-    if why_not(prior):
-        return climb(
-            lambda values: log_normal_chain(prior, unknowns, pairs, first, transitions, values), prior, unknowns, (old,)
-        )
-    values, none = dict(old), np.zeros((len(pairs), 3))
-    with_first = np.column_stack([np.ones(len(first)), first]) if prior.is_stationary else none
-    _regress(prior, STEP, values, pairs, transitions, with_first)
-    if not prior.is_stationary:
-        alone = np.column_stack([none, first])[:, [0, 3, 1, 2, 4]]  # z' is z_1, and z is 0
-        _regress(prior, FIRST, values, alone, 1.0, none)
-    return values
 
 
 def _regress(
@@ -207,42 +211,19 @@ def draw_mean(
 ) -> Array:
     """The normal conditional of the level that a log-normal chain returns to."""
     _, persistence, scale, *begins = prior.law(values)
-    room = 1.0 - persistence
-    precision = sums.n_steps * room**2 / scale**2 + np.zeros_like(sums.first)
-    pull = room * (sums.steps[1] - persistence * sums.steps[0]) / scale**2
-    pull = pull + sums.n_steps * room**2 / scale**2 * sums.centre
+    rest = 1.0 - persistence
+    precision = sums.n_steps * rest**2 / scale**2 + np.zeros_like(sums.first)
+    linear = rest * (sums.steps[1] - persistence * sums.steps[0]) / scale**2
+    linear = linear + sums.n_steps * rest**2 / scale**2 * sums.centre
     if prior.is_stationary:
-        precision, pull = precision + 1.0 / begins[1] ** 2, pull + sums.first / begins[1] ** 2
+        precision, linear = precision + 1.0 / begins[1] ** 2, linear + sums.first / begins[1] ** 2
     mu, sigma = unknown.prior.args
     total = entries(precision, unknown) + 1.0 / sigma**2
-    centre = (entries(pull, unknown) + mu / sigma**2) / total
+    centre = (entries(linear, unknown) + mu / sigma**2) / total
     return np.asarray(generator.normal(centre, 1.0 / np.sqrt(total)))
 
 
 # -- moves of levels and scales --------------------------------------------------------------------------------------
-
-
-def move_levels(
-    structure: Factorisation,
-    W: Array,
-    z: Array,
-    sums: ChainSums,
-    values: dict[str, Array],
-    generator: np.random.Generator,
-) -> ChainSums:
-    """Move W (F, K), z = log h (K, T) and the mean's entry of ``values``, in place; returns the sums of the new z."""
-    priors = prior_cells(structure, values)  # the chain's mean has no part in them where it moves
-    weights = _density_of_weights(priors, W)
-    slope, bend = pull_of_level(_chain(structure), sums, values)
-
-    def of_level(s: Array) -> Array:
-        return weights(s) + (slope - 0.5 * bend * s) * s
-
-    sums = _apply(slice_draw(of_level, np.zeros(sums.first.shape), generator), W, z, sums)
-    mean = _free_mean(structure)
-    if mean is None:
-        return sums
-    return _move_with_mean(_chain(structure), mean, _density_of_weights(priors, W), (W, z), sums, values, generator)
 
 
 def _move_with_mean(
@@ -258,7 +239,7 @@ def _move_with_mean(
 
     ``weights`` is the density of W; ``moved`` are W and z.
     """
-    slope, bend = pull_of_first(prior, sums, values)
+    slope, bend = slope_of_first(prior, sums, values)
     old = values[mean.name]
 
     def of_mean(s: Array) -> Array:
@@ -271,16 +252,16 @@ def _move_with_mean(
     return _apply(np.broadcast_to(s.reshape(mean.shape), sums.first.shape), *moved, sums)
 
 
-def pull_of_level(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str, Array]) -> tuple[Array, Array]:
+def slope_of_level(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str, Array]) -> tuple[Array, Array]:
     """(slope, bend), (K, 1): log p(z - s) = log p(z) + slope s - bend s^2 / 2."""
     mean, persistence, scale, first, spread = prior.law(values)
-    room, away = 1.0 - persistence, sums.centre - mean
-    residuals = sums.steps[1] - persistence * sums.steps[0] + sums.n_steps * room * away
-    slope = room * residuals / scale**2 + (sums.first - first) / spread**2
-    return slope, np.broadcast_to(sums.n_steps * room**2 / scale**2 + 1.0 / spread**2, slope.shape)
+    rest, away = 1.0 - persistence, sums.centre - mean
+    residuals = sums.steps[1] - persistence * sums.steps[0] + sums.n_steps * rest * away
+    slope = rest * residuals / scale**2 + (sums.first - first) / spread**2
+    return slope, np.broadcast_to(sums.n_steps * rest**2 / scale**2 + 1.0 / spread**2, slope.shape)
 
 
-def pull_of_first(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str, Array]) -> tuple[Array, Array]:
+def slope_of_first(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str, Array]) -> tuple[Array, Array]:
     """The same where the chain's mean falls with it: only a first time with a mean of its own notices."""
     _, _, _, first, spread = prior.law(values)
     if prior.is_stationary:
@@ -290,8 +271,8 @@ def pull_of_first(prior: LogNormalARPrior, sums: ChainSums, values: Mapping[str,
 
 def _density_of_weights(priors: PriorCells, W: Array) -> Callable[[Array], Array]:
     """log of prod_f p(w_fk e^s) e^s as a function of s (K, 1)."""
-    shape, pull = (part.sum(axis=0)[:, None] for part in (priors.shape_w, priors.rate_w * W))
-    return lambda s: shape * s - pull * np.exp(s)
+    shape, linear = (part.sum(axis=0)[:, None] for part in (priors.shape_w, priors.rate_w * W))
+    return lambda s: shape * s - linear * np.exp(s)
 
 
 def _chain(structure: Factorisation) -> LogNormalARPrior:

@@ -18,8 +18,8 @@ from nmf_zoo.kernels.numerics.special import LARGEST_POWER, fast_exp
 from nmf_zoo.kernels.random.keyed_rng import ONE, fold, uniform
 
 
-class Walk(NamedTuple):
-    """Where n particles come from, and room. Indices are uint64: one that cannot be negative costs half as much.
+class AncestorChains(NamedTuple):
+    """Where n particles come from, and scratch. Indices are uint64: one that cannot be negative costs half as much.
 
     Attributes
     ----------
@@ -38,22 +38,22 @@ class Walk(NamedTuple):
 
 
 @kernel
-def start_walk(walk, new, old, law, weights, starts):
-    """Stand at ``starts`` (n,), with all made ready but ``walk.ready``."""
-    set_guide(walk.guide, walk.cumulative, weights)
+def start_chains(chains, new, old, law, weights, starts):
+    """Stand at ``starts`` (n,), with all made ready but ``chains.ready``."""
+    set_guide(chains.guide, chains.cumulative, weights)
     for i in range(starts.size):
-        walk.current[i] = np.uint64(starts[i])
-    steps_between(walk.logs[0], walk.ready, new, old, walk.current, law)
+        chains.current[i] = np.uint64(starts[i])
+    steps_between(chains.logs[0], chains.ready, new, old, chains.current, law)
 
 
 @kernel
-def go_on(walk, new, old, law, steps, key):
+def move_chains(chains, new, old, law, steps, key):
     """Take Metropolis steps."""
     for s in range(steps):
         stream = fold(key, s)
-        draw_by_guide(walk.candidates, walk.guide, walk.cumulative, stream)
-        steps_between(walk.logs[1], walk.ready, new, old, walk.candidates, law)
-        accept(walk.current, walk.candidates, walk.logs, fold(stream, 0))
+        draw_by_guide(chains.candidates, chains.guide, chains.cumulative, stream)
+        steps_between(chains.logs[1], chains.ready, new, old, chains.candidates, law)
+        accept(chains.current, chains.candidates, chains.logs, fold(stream, 0))
 
 
 @kernel

@@ -70,12 +70,12 @@ def add_first(rows, cloud, k, gain):
 
 
 @kernel
-def add_step(rows, new, old, k, origins, share, room):
+def add_step(rows, new, old, k, origins, share, workspace):
     """Which of its four steps, to rows (4, N), the mean over the particles origins[:, i] (M, N) that i may come from.
 
     (Rows one by one, here and in the other laws: such loops run in SIMD lanes.)
     """
-    was, now = room[0], new.h[k]
+    was, now = workspace[0], new.h[k]
     was[:] = 0.0
     for m in range(origins.shape[0]):
         add_gathered(was, old.h[k], origins[m], 1.0 / origins.shape[0])

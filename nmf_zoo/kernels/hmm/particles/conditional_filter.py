@@ -69,7 +69,7 @@ ORDER, LEVELS, CHOSEN = range(3)  # children of the key
 
 @kernel
 def resample_others(ancestors, weights, scheme, order, key):
-    """Overwrite ancestors[1:] (n - 1,) given ancestors[0], by the normalised weights (n,); order (n,) int64 is room."""
+    """Overwrite ancestors[1:] (n - 1,) given ancestors[0], by the normalised weights (n,); order (n,) is scratch."""
     if scheme in (RESIDUAL, MULTINOMIAL):
         n_children = order
         n_children[:] = 0
@@ -141,19 +141,19 @@ def list_children(ancestors, n_children):
 
 
 @kernel
-def pick_by_logs(log_weights, room, level):
-    """The particle at which the running sum of e^log_weights passes ``level`` of the total; room (n,)."""
+def pick_by_logs(log_weights, workspace, level):
+    """The particle at which the running sum of e^log_weights passes ``level`` of the total; workspace (n,)."""
     peak, total = -math.inf, 0.0
     for i in range(log_weights.size):
         peak = max(peak, log_weights[i])
     for i in range(log_weights.size):
-        room[i] = math.exp(log_weights[i] - peak)
-        total += room[i]
+        workspace[i] = math.exp(log_weights[i] - peak)
+        total += workspace[i]
     left, found = level * total, 0
     for i in range(log_weights.size):
-        if room[i] > 0.0:
+        if workspace[i] > 0.0:
             found = i
-            left -= room[i]
+            left -= workspace[i]
             if left < 0.0:
                 break
     return found
@@ -219,15 +219,15 @@ ANCESTOR, OTHERS = range(2)  # children of the key of a step's resampling
 LAST = 0  # child of the run's key
 
 
-class History(NamedTuple):
+class FilterHistory(NamedTuple):
     """All particles of all times.
 
     Attributes
     ----------
     h, aux : (T, K, N) the clouds
     ancestors : (T, N) int32, of the particles at the time before; row 0 is not used
-    ready : (2 K, N) room for step densities
-    order : (N,) int64 room
+    ready : (2 K, N) scratch for step densities
+    order : (N,) int64 scratch
     """
 
     h: Any
@@ -241,8 +241,8 @@ class History(NamedTuple):
 def renew_path(path, history, population, target, plan, key):
     """(times at which the new path is of new particles, 1 if the first is among them, WITHOUT_DATA): overwrite path.
 
-    Where all weights are 0, the path stays and the last number is the time at which they are. ``population`` is room:
-    its arrays without the clouds.
+    Where all weights are 0, the path stays and the last number is the time at which they are. ``population`` is
+    scratch: its arrays without the clouds.
     """
     n_times = path.h.shape[1]
     for t in range(n_times):

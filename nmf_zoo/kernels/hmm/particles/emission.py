@@ -28,12 +28,12 @@ class Target(NamedTuple):
 
 @kernel
 def log_emission(out, rates, h, target, t):
-    """Overwrite out (N,) with sum_c x_c log rate_c - sum_k drag_k h_k of the activations h (K, N); rates is room."""
+    """Overwrite out (N,) with sum_c x_c log rate_c - weight_sums . h of the activations h (K, N); rates is scratch."""
     counts = target.counts
-    row = t if counts.drag.shape[0] > 1 else 0
+    row = t if counts.weight_sums.shape[0] > 1 else 0
     out[:] = 0.0
     for k in range(h.shape[0]):
-        add_row(out, h[k], -counts.drag[row, k])
+        add_row(out, h[k], -counts.weight_sums[row, k])
     for c in range(counts.indptr[t], counts.indptr[t + 1]):
         set_rates(rates, h, target, c)
         add_logs(out, rates, counts.values[c])

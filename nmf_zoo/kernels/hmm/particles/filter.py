@@ -42,18 +42,18 @@ class FilterPlan(NamedTuple):
 
 
 class Population(NamedTuple):
-    """Weighted particles and room for their step.
+    """Weighted particles and scratch for their step.
 
     Attributes
     ----------
     cloud : Cloud of the last sample
-    other : that of the sample before, which particles moved from; room for the next
+    other : that of the sample before, which particles moved from; scratch for the next
     log_weights : (N,) normalised: their exponentials sum to 1
     ancestors : (N,) int64, the particles of ``other`` that those of ``cloud`` came from
     increments : (N,) log f - log q of the last move
     look : (N,) log of how well each particle explains the next sample
-    weights, rates : (N,) room; after a step ``weights`` are the normalised ones
-    ahead : of `proposals`: which proposal, and its room
+    weights, rates : (N,) scratch; after a step ``weights`` are the normalised ones
+    ahead : of `proposals`: which proposal, and its scratch
     """
 
     cloud: Any

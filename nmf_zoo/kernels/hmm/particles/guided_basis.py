@@ -90,13 +90,13 @@ def seek(block, ahead, law):
 
 
 @in_lanes
-def begin_site(block, k, pull, p, q):
-    """Replace site k by the normal of the component's own mean and variance, and the ``pull`` of the bounds."""
+def begin_site(block, k, bound_shift, p, q):
+    """Replace site k by the normal of the component's own mean and variance, shifted to keep within the bounds."""
     for lane in range(block.log_z.size):
         on = q if block.old[0, k, lane] > 0.5 else 1.0 - p
         precision = 1.0 / max(on * (1.0 - on), LEAST_VARIANCE)
         block.change[0, lane] = precision - block.sites[0, k, lane]
-        shift = on * precision + pull
+        shift = on * precision + bound_shift
         block.change[1, lane] = shift - block.sites[1, k, lane]
         block.sites[0, k, lane], block.sites[1, k, lane] = precision, shift
 

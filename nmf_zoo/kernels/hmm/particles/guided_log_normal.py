@@ -92,10 +92,10 @@ MOST_GAIN = 2.0  # of the last step, in log-density: a larger promise is not bel
 
 
 @kernel
-def climb(ahead, look, room, target, t, first):
+def climb(ahead, look, workspace, target, t, first):
     """Overwrite ``points`` with the modes of the particles of one tile, and look with their log-densities there."""
     tiles, last = ahead.tiles, min(first + TILE, look.size)
-    look, room = look[first:last], room[first:last]
+    look, workspace = look[first:last], workspace[first:last]
     copy_columns(tiles[M], 0, ahead.spreads, first, look.size)
     begin(ahead, look.size)
     for step in range(STEPS + 1):
@@ -103,7 +103,7 @@ def climb(ahead, look, room, target, t, first):
         set_steps(ahead, look.size)
         if step == STEPS:
             add_gains(look, tiles)
-        add_steps(tiles, room)
+        add_steps(tiles, workspace)
     copy_columns(ahead.points, first, tiles[V], 0, look.size)
 
 
@@ -121,9 +121,9 @@ def begin(ahead, n):
     tiles, vectors = ahead.tiles, ahead.vectors
     for k in range(vectors.shape[1]):
         s = max(vectors[CENTRE, k], 0.0) + math.log1p(math.exp(-abs(vectors[CENTRE, k])))
-        pull = vectors[PRECISION, k] * -math.expm1(-s) / s
+        factor = vectors[PRECISION, k] * -math.expm1(-s) / s
         for i in range(n):
-            tiles[GRADIENT, k, i] = pull * (tiles[M, k, i] - vectors[MEAN, k])
+            tiles[GRADIENT, k, i] = factor * (tiles[M, k, i] - vectors[MEAN, k])
     set_steps(ahead, n)
     for k in range(vectors.shape[1]):
         for i in range(n):
@@ -176,15 +176,15 @@ def explain(log_p, tiles, vectors, target, t):
     """Overwrite log_p with the log-likelihood of the sample itself, and GRADIENT with its slopes in S."""
     counts, n = target.counts, log_p.size
     h, shares = tiles[Z], tiles[ROOM, 0]
-    row = t if counts.drag.shape[0] > 1 else 0
+    row = t if counts.weight_sums.shape[0] > 1 else 0
     for i in range(n):
         log_p[i] = 0.0
     for k in range(vectors.shape[1]):
-        scale, drag = fast_exp(vectors[LOG_SCALE, k]), counts.drag[row, k]
+        scale, weight_sums = fast_exp(vectors[LOG_SCALE, k]), counts.weight_sums[row, k]
         for i in range(n):
             h[k, i] = scale * tiles[S, k, i]
-            log_p[i] -= drag * h[k, i]
-            tiles[GRADIENT, k, i] = -drag * scale
+            log_p[i] -= weight_sums * h[k, i]
+            tiles[GRADIENT, k, i] = -weight_sums * scale
     for c in range(counts.indptr[t], counts.indptr[t + 1]):
         x, weights = counts.values[c], target.W[counts.indices[c]]
         combine(shares, weights, h, 0, weights.size, n)
@@ -223,7 +223,7 @@ def set_steps(ahead, n):
 
 @in_lanes
 def add_steps(tiles, longest):
-    """Add the steps to V, each particle's cut to LONGEST; ``longest`` (n,) is room."""
+    """Add the steps to V, each particle's cut to LONGEST; ``longest`` (n,) is scratch."""
     for i in range(longest.size):
         longest[i] = LONGEST
     for k in range(tiles.shape[1]):
@@ -309,9 +309,9 @@ def clear(row):
 def what_to_see(ahead, target, t):
     """NOTHING at a missing time or an impossible sample, else BY_COUNTS or BY_QUADRATIC, with its expansion."""
     counts, total, weight = target.counts, 0.0, 0.0
-    row = t if counts.drag.shape[0] > 1 else 0
-    for k in range(counts.drag.shape[1]):
-        weight += counts.drag[row, k]
+    row = t if counts.weight_sums.shape[0] > 1 else 0
+    for k in range(counts.weight_sums.shape[1]):
+        weight += counts.weight_sums[row, k]
     for c in range(counts.indptr[t], counts.indptr[t + 1]):
         total += counts.values[c]
     if weight + total == 0.0 or not set_expansion(ahead, target, t):
@@ -416,20 +416,20 @@ def put_own_draw(ahead, i):
 
 
 @kernel
-def log_ratio_at(z, m, v, ahead, room):
-    """log q - log f of one particle's log h (K,), without the share of the chain's own law; room (K,) is lost."""
+def log_ratio_at(z, m, v, ahead, workspace):
+    """log q - log f of one particle's log h (K,), without the share of the chain's own law; workspace (K,) is lost."""
     rank, total = z.size, 0.0
     for k in range(rank):
         away, precision = z[k] - m[k], ahead.vectors[PRECISION, k]
         s = math.exp(min(max(z[k] - ahead.vectors[LOG_SCALE, k], -600.0), 600.0))
         rise = -math.expm1(-s)
-        room[k] = s + math.log(rise) - v[k]
+        workspace[k] = s + math.log(rise) - v[k]
         total += 0.5 * precision * away * away - math.log(rise / s)
         total += math.log(ahead.shared[rank + k, k]) - 0.5 * math.log(precision)
     for j in range(rank):
         normal = 0.0
         for k in range(j, rank):
-            normal += ahead.shared[rank + k, j] * room[k]
+            normal += ahead.shared[rank + k, j] * workspace[k]
         total -= 0.5 * normal * normal
     return total
 
@@ -445,6 +445,6 @@ def increment_given(ahead, new, i, ancestor):
     """log f - log q of particle i of ``new``, however it was chosen, had it been proposed from this ancestor."""
     if ahead.seen[0] == NOTHING:
         return 0.0
-    room = ahead.tiles[STEP, :, 0]
-    log_ratio = log_ratio_at(new.aux[:, i], ahead.spreads[:, ancestor], ahead.points[:, ancestor], ahead, room)
+    workspace = ahead.tiles[STEP, :, 0]
+    log_ratio = log_ratio_at(new.aux[:, i], ahead.spreads[:, ancestor], ahead.points[:, ancestor], ahead, workspace)
     return increment_of(log_ratio)

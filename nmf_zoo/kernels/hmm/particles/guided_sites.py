@@ -8,10 +8,10 @@ for all chains: cavities, new sites, and the joint normal taken apart component 
 
 Minka (2001), Expectation propagation for approximate Bayesian inference.
 
-**The sample.** log g(h) = sum_c x_c log rate_c(h) - sum_k drag_k h_k is concave, and close to h' shift - h' precision h
+**The sample.** log g(h) = sum_c x_c log rate_c(h) - weight_sums . h is concave, and close to h' shift - h' precision h
 / 2 around any point, with::
 
-    precision = sum_c x_c w_c w_c' / rate_c^2,      shift = sum_c x_c w_c / rate_c - drag + precision point
+    precision = sum_c x_c w_c w_c' / rate_c^2,      shift = sum_c x_c w_c / rate_c - weight_sums + precision point
 
 Where counts are large that holds over the whole posterior; a proposal built on it stays exact where it does not, for
 it is corrected by its weights. The point is the mode of g times independent normals, one for each component, that
@@ -37,8 +37,8 @@ MOST_SHIFT = 1e100  # and precision: its square is far from overflow
 TIGHTEST = 1e4  # a site is at most that much tighter than its cavity: taking it out again leaves enough digits
 
 
-class Block(NamedTuple):
-    """L particles, the joint normals of their next activations, and room.
+class ParticleBlock(NamedTuple):
+    """L particles, the joint normals of their next activations, and scratch.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Block(NamedTuple):
     scale : (L,) its part that comes from the sites' masses
     cavity : (2, L) precision and shift of the component at hand, all others integrated out
     moments : (3, L) log-integral, mean and variance of f_k times the cavity
-    change : (2, L) of a site; column : (K, L) room
+    change : (2, L) of a site; column : (K, L) scratch
     """
 
     old: Any
@@ -67,8 +67,8 @@ class Block(NamedTuple):
 
 @kernel
 def block_of(rank):
-    """Room for a block."""
-    return Block(
+    """Scratch for a block."""
+    return ParticleBlock(
         np.empty((2, rank, LANES)),
         np.empty((2, rank, LANES)),
         np.empty((rank, rank, LANES)),
@@ -253,10 +253,10 @@ class Normals(NamedTuple):
 def expand(precision, shift, point, target, t):
     """Overwrite precision (K, K) and shift (K,) with those of log g around the point (K,)."""
     counts, W, rank = target.counts, target.W, point.size
-    row = t if counts.drag.shape[0] > 1 else 0
+    row = t if counts.weight_sums.shape[0] > 1 else 0
     precision[:] = 0.0
     for k in range(rank):
-        shift[k] = -counts.drag[row, k]
+        shift[k] = -counts.weight_sums[row, k]
     for c in range(counts.indptr[t], counts.indptr[t + 1]):
         f, x = counts.indices[c], counts.values[c]
         rate = rate_at(point, target, c)
@@ -319,7 +319,7 @@ def find_point(point, precision, shift, target, t, normals):
 def log_target(point, target, t, normals):
     """log g at the point plus the log-density of the normals, up to a constant."""
     counts, total = target.counts, 0.0
-    row = t if counts.drag.shape[0] > 1 else 0
+    row = t if counts.weight_sums.shape[0] > 1 else 0
     for c in range(counts.indptr[t], counts.indptr[t + 1]):
         rate = rate_at(point, target, c)
         if rate < SMALLEST_RATE:
@@ -327,7 +327,7 @@ def log_target(point, target, t, normals):
         total += counts.values[c] * math.log(rate)
     for k in range(point.size):
         off = point[k] - normals.means[k]
-        total -= counts.drag[row, k] * point[k] + 0.5 * off * off / normals.variances[k]
+        total -= counts.weight_sums[row, k] * point[k] + 0.5 * off * off / normals.variances[k]
     return total
 
 
@@ -360,8 +360,8 @@ LEAST_VARIANCE = 1e-6  # of a normal in place of a component's own law
 def is_informative(target, t):
     """Whether sample t says anything."""
     counts = target.counts
-    row = t if counts.drag.shape[0] > 1 else 0
-    return counts.indptr[t + 1] > counts.indptr[t] or counts.drag[row].max() > 0.0
+    row = t if counts.weight_sums.shape[0] > 1 else 0
+    return counts.indptr[t + 1] > counts.indptr[t] or counts.weight_sums[row].max() > 0.0
 
 
 @kernel
@@ -370,8 +370,8 @@ def approximate(ahead, target, t, largest):
 
     Activations are between 0 and ``largest``. Rows of ``vectors``: (0, 1) mean and variance of the population's next
     activations when called, precisions and shifts of the sites that stand for them after; (2) the shift of g; (3) the
-    mode of both, where g is expanded; (4) the pull that keeps the mode within the bounds, part of the sites' shifts:
-    without it the normals of components that g would have below 0 push the others up.
+    mode of both, where g is expanded; (4) what keeps the mode within the bounds, part of the sites' shifts: without it
+    the normals of components that g would have below 0 push the others up.
     """
     rank, vectors = ahead.points.shape[0], ahead.vectors
     precision, covariance = ahead.shared[:rank], ahead.shared[rank : 2 * rank]

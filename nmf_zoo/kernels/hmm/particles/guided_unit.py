@@ -108,14 +108,14 @@ def seek(block, ahead, law):
 
 
 @in_lanes
-def begin_site(block, k, pull, alpha):
-    """Replace site k by the normal of the component's own mean and variance, and the ``pull`` of the bounds."""
+def begin_site(block, k, bound_shift, alpha):
+    """Replace site k by the normal of the component's own mean and variance, shifted to keep within the bounds."""
     for lane in range(block.log_z.size):
         below, above = block.old[0, k, lane], block.old[1, k, lane]
         mean, square = own_moments(below, above, alpha)
         precision = 1.0 / max(square - mean * mean, LEAST_VARIANCE)
         block.change[0, lane] = precision - block.sites[0, k, lane]
-        shift = mean * precision + pull
+        shift = mean * precision + bound_shift
         block.change[1, lane] = shift - block.sites[1, k, lane]
         block.sites[0, k, lane], block.sites[1, k, lane] = precision, shift
 

@@ -106,14 +106,14 @@ def add_first(rows, cloud, k, gain, law):
 
 
 @kernel
-def add_step(rows, new, old, k, origins, share, room, law):
+def add_step(rows, new, old, k, origins, share, workspace, law):
     """Add the statistics of the step to rows (P, N), the mean over the particles origins[:, i] that i may come from."""
     if law.kind == BASIS:
-        basis.add_step(rows, new, old, k, origins, share, room)
+        basis.add_step(rows, new, old, k, origins, share, workspace)
     elif law.kind == UNIT:
-        unit.add_step(rows, new, old, k, origins, share, room)
+        unit.add_step(rows, new, old, k, origins, share, workspace)
     else:
-        log_normal.add_step(rows, new, old, k, origins, share, room)
+        log_normal.add_step(rows, new, old, k, origins, share, workspace)
 
 
 @kernel

@@ -83,9 +83,9 @@ def add_first(rows, cloud, k, gain):
 
 
 @kernel
-def add_step(rows, new, old, k, origins, share, room):
+def add_step(rows, new, old, k, origins, share, workspace):
     """First and second moments, to rows (5, N): the mean over the particles origins[:, i] that i may come from."""
-    z, square, now = room[0], room[1], new.aux[k]
+    z, square, now = workspace[0], workspace[1], new.aux[k]
     z[:], square[:] = 0.0, 0.0
     for m in range(origins.shape[0]):
         add_gathered(z, old.aux[k], origins[m], 1.0 / origins.shape[0])

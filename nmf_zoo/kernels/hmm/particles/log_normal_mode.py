@@ -24,7 +24,7 @@ from nmf_zoo.kernels.hmm.basis_states import dot, log_or_never
 from nmf_zoo.kernels.numerics.special import LARGEST_POWER
 
 LOG_SCALE, ANCHOR, SLOPE, PRECISION, CENTRE, MEAN = range(6)  # rows of Ahead.vectors: log c, s_0, b, Q, v, m
-Z, STEP, TRIAL, H, CELLS = range(5)  # rows of room
+Z, STEP, TRIAL, H, CELLS = range(5)  # rows of the workspace
 FEW = 4  # cells that are added at a time
 MOST_STEPS, MOST_HALVINGS = 50, 20
 LONGEST = 2.0  # of one step in one component
@@ -43,20 +43,23 @@ def set_expansion(ahead, target, t):
     """
     rank = ahead.vectors.shape[1]
     A, L = ahead.shared[:rank], ahead.shared[rank : 2 * rank]
-    room = np.zeros((CELLS + FEW, rank))
-    if not find_mode(ahead.vectors, A, L, target, t, room):
+    workspace = np.zeros((CELLS + FEW, rank))
+    if not find_mode(ahead.vectors, A, L, target, t, workspace):
         return 0
-    rescale(ahead.vectors, A, room[Z])
-    if not settle(ahead.vectors, A, L, room[Z]):
+    rescale(ahead.vectors, A, workspace[Z])
+    if not settle(ahead.vectors, A, L, workspace[Z]):
         return 0
     set_inverse_transpose(ahead.shared[2 * rank :], L)
     return 1
 
 
 @kernel
-def find_mode(vectors, B, L, target, t, room):
-    """Overwrite room[Z] with the mode in z, SLOPE and B with gradient and curvature of the sample's l; 1 if found."""
-    z, step, h = room[Z], room[STEP], room[H]
+def find_mode(vectors, B, L, target, t, workspace):
+    """Overwrite workspace[Z] with the mode in z, SLOPE and B with gradient and curvature of the sample's l.
+
+    Returns 1 if it was found.
+    """
+    z, step, h = workspace[Z], workspace[STEP], workspace[H]
     slope, precision, mean = vectors[SLOPE], vectors[PRECISION], vectors[MEAN]
     for k in range(z.size):
         z[k] = mean[k]
@@ -64,21 +67,21 @@ def find_mode(vectors, B, L, target, t, room):
     for _ in range(MOST_STEPS):
         if not -math.inf < here < math.inf:
             return 0
-        set_slopes(slope, B, h, target, t, room[CELLS:])
+        set_slopes(slope, B, h, target, t, workspace[CELLS:])
         if not factor_curvature(L, B, slope, precision):
             return 0
         for k in range(z.size):
             step[k] = slope[k] - precision[k] * (z[k] - mean[k])
         if set_step(step, L) < TOLERANCE:
             return 1
-        here = search(room, here, vectors, target, t)
+        here = search(workspace, here, vectors, target, t)
     return 1
 
 
 @kernel
-def search(room, here, vectors, target, t):
+def search(workspace, here, vectors, target, t):
     """Move z by the step, cut to LONGEST and halved until that is no loss, and h with it; returns the log-density."""
-    z, trial, step, h = room[Z], room[TRIAL], room[STEP], room[H]
+    z, trial, step, h = workspace[Z], workspace[TRIAL], workspace[STEP], workspace[H]
     share = share_of(step)
     for _ in range(MOST_HALVINGS):
         for k in range(z.size):
@@ -105,11 +108,11 @@ def share_of(step):
 def log_joint(z, h, vectors, target, t):
     """log g(x_t | e^z) and the prior's quadratic; overwrites h with e^z."""
     counts, total = target.counts, 0.0
-    row = t if counts.drag.shape[0] > 1 else 0
+    row = t if counts.weight_sums.shape[0] > 1 else 0
     for k in range(z.size):
         away = z[k] - vectors[MEAN, k]
         h[k] = math.exp(min(z[k], LARGEST_POWER))
-        total -= 0.5 * vectors[PRECISION, k] * away * away + counts.drag[row, k] * h[k]
+        total -= 0.5 * vectors[PRECISION, k] * away * away + counts.weight_sums[row, k] * h[k]
     for c in range(counts.indptr[t], counts.indptr[t + 1]):
         rate = base_of(target, c) + dot(target.W[counts.indices[c]], h)
         total += counts.values[c] * log_or_never(rate)
@@ -127,9 +130,9 @@ def base_of(target, c):
 def set_slopes(slope, B, h, target, t, shares):
     """Overwrite slope with dl / dz and B with sum_c x_c p_ck p_cl, p_ck = w_fk h_k / rate_c."""
     counts, xs = target.counts, np.zeros(FEW)
-    row = t if counts.drag.shape[0] > 1 else 0
+    row = t if counts.weight_sums.shape[0] > 1 else 0
     for k in range(h.size):
-        slope[k] = -counts.drag[row, k] * h[k]
+        slope[k] = -counts.weight_sums[row, k] * h[k]
         for j in range(h.size):
             B[k, j] = 0.0
         for j in range(FEW):

@@ -31,7 +31,7 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import in_lanes, kernel
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
-from nmf_zoo.kernels.hmm.basis_online import set_drag
+from nmf_zoo.kernels.hmm.basis_online import set_weight_sums
 from nmf_zoo.kernels.hmm.particles.filter import advance, begin
 from nmf_zoo.kernels.hmm.particles.laws import update_parameters
 from nmf_zoo.kernels.hmm.particles.log_normal import set_activations
@@ -90,7 +90,7 @@ RECENTRE_EVERY = 32  # samples: it costs about as much as a step
 SEEN, OF_FIRST, LOG_P = range(3)  # of a clock
 
 
-class Step(NamedTuple):
+class StepPlan(NamedTuple):
     """What a step does.
 
     Attributes
@@ -115,17 +115,17 @@ class Updates(NamedTuple):
     learns_weights : 1 if W is unknown
     recentres : 1 if W takes the scale of a log-normal chain of known mean, see above
     of_features : (F,) the weights of a sample are v_t of_features, ones where they are given for each feature
-    pull, drag : (F, K) a - 1 and r of W's gamma prior, 0 without
+    prior_power, prior_rate : (F, K) a - 1 and r of W's gamma prior, 0 without
     chain : Rules of `chain_updates`
-    sums : (R,) room
+    sums : (R,) scratch
     nothing : (K, 3) zeros: a stream's first time says nothing of the chain
     """
 
     learns_weights: int
     recentres: int
     of_features: Any
-    pull: Any
-    drag: Any
+    prior_power: Any
+    prior_rate: Any
     chain: Any
     sums: Any
     nothing: Any
@@ -137,16 +137,16 @@ def learn(population, carried, target, step, updates, weights, clock, key):
 
     Overwrites the parameters in ``target``, W and law.parameters, and ``clock`` (3,): the samples so far, the weight
     left of the first of them, and log p of all, each given those before it and under the parameters of its time, up to
-    the terms without particles. ``weights`` (T, R) mask * exposure over of_features; ``target.counts.drag`` (1, K) is
-    room. Returns (1 if the clouds have changed places, WITHOUT_DATA), or the sample of the block at which all particles
-    are at zero weight. Numbers only: a NamedTuple is made by Python code, in which Ctrl-C is a crash.
+    the terms without particles. ``weights`` (T, R) mask * exposure over of_features; ``target.counts.weight_sums`` (1,
+    K) is scratch. Returns (1 if the clouds have changed places, WITHOUT_DATA), or the sample of the block at which all
+    particles are at zero weight. Numbers only: a NamedTuple is made by Python code, in which Ctrl-C is a crash.
     """
     is_swapped = 0
     for t in range(weights.shape[0]):
         clock[SEEN] += 1.0
         seen = clock[SEEN]
         gain, own_key = seen**-step.exponent, fold(key, np.int64(seen) - 1)
-        set_drag(target.counts.drag[0], target.W, weights[t], updates.of_features)
+        set_weight_sums(target.counts.weight_sums[0], target.W, weights[t], updates.of_features)
         if seen == 1:
             log_p, _ = begin(population, target, t, step.plan, own_key)
         else:
@@ -180,10 +180,10 @@ def update_weights(W, updates, rows, prior_weight):
     for f in range(n_features):
         active = f * rank if rows.sources > rank else 0
         for k in range(rank):
-            pull = sums[rows.sources + f * rank + k] + prior_weight * updates.pull[f, k]
-            drag = updates.of_features[f] * sums[active + k] + prior_weight * updates.drag[f, k]
-            if drag > 0.0:
-                W[f, k] = max(pull / drag, FLOOR)
+            numerator = sums[rows.sources + f * rank + k] + prior_weight * updates.prior_power[f, k]
+            denominator = updates.of_features[f] * sums[active + k] + prior_weight * updates.prior_rate[f, k]
+            if denominator > 0.0:
+                W[f, k] = max(numerator / denominator, FLOOR)
 
 
 @kernel

@@ -16,7 +16,7 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import kernel
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
-from nmf_zoo.kernels.hmm.particles.ancestor_sampling import draw_by_guide, go_on, set_guide, start_walk
+from nmf_zoo.kernels.hmm.particles.ancestor_sampling import draw_by_guide, move_chains, set_guide, start_chains
 from nmf_zoo.kernels.hmm.particles.laws import Cloud, prepare_steps, steps_to
 from nmf_zoo.kernels.hmm.particles.passes import filter_times
 from nmf_zoo.kernels.hmm.particles.smoothing_sums import to_shares
@@ -26,7 +26,7 @@ from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 DRAW = 3  # child of a step's key, beside those of the filter and the smoother
 
 
-class History(NamedTuple):
+class BlockHistory(NamedTuple):
     """The particles of a block of B times.
 
     Attributes
@@ -51,15 +51,15 @@ class Paths(NamedTuple):
     h, aux : (n, K, T)
     ends : Cloud (K, n), the last states drawn
     starts : (n,) int64 ancestors of these
-    walk : Walk, whose ``current`` is drawn last
-    row : (N,) room
+    chains : AncestorChains, whose ``current`` is drawn last
+    row : (N,) scratch
     """
 
     h: Any
     aux: Any
     ends: Any
     starts: Any
-    walk: Any
+    chains: Any
     row: Any
 
 
@@ -82,18 +82,18 @@ def store_block(population, target, plan, track, history, span, key):
 @kernel
 def draw_block(paths, history, law, steps, span, key):
     """Go on with the paths backwards over the times of ``span``; ``steps`` of Metropolis, 0: exactly."""
-    (first, last), walk = span, paths.walk
+    (first, last), chains = span, paths.chains
     for t in range(last - 1, first - 1, -1):
         cloud, stream = Cloud(history.h[t - first], history.aux[t - first]), fold(fold(key, t), DRAW)
         weights = history.weights[t - first]
         if t == paths.h.shape[2] - 1:
-            set_guide(walk.guide, walk.cumulative, weights)
-            draw_by_guide(walk.current, walk.guide, walk.cumulative, stream)
+            set_guide(chains.guide, chains.cumulative, weights)
+            draw_by_guide(chains.current, chains.guide, chains.cumulative, stream)
         else:
-            prepare_steps(walk.ready, cloud, law)
+            prepare_steps(chains.ready, cloud, law)
             if steps > 0:
-                start_walk(walk, paths.ends, cloud, law, weights, paths.starts)
-                go_on(walk, paths.ends, cloud, law, steps, stream)
+                start_chains(chains, paths.ends, cloud, law, weights, paths.starts)
+                move_chains(chains, paths.ends, cloud, law, steps, stream)
             else:
                 draw_exactly(paths, cloud, history.log_weights[t - first], law, stream)
         follow(paths, cloud, history.ancestors[t - first], t)
@@ -103,9 +103,9 @@ def draw_block(paths, history, law, steps, span, key):
 def draw_exactly(paths, cloud, log_weights, law, key):
     """Draw a particle before each of the ends from the whole law of where it may come from."""
     for i in range(paths.starts.size):
-        steps_to(paths.row, paths.walk.ready, paths.ends, i, cloud, law)
+        steps_to(paths.row, paths.chains.ready, paths.ends, i, cloud, law)
         to_shares(paths.row, log_weights)
-        paths.walk.current[i] = draw_one(paths.row, uniform(key, np.uint64(i)))
+        paths.chains.current[i] = draw_one(paths.row, uniform(key, np.uint64(i)))
 
 
 @kernel
@@ -127,8 +127,8 @@ def follow(paths, cloud, ancestors, t):
     """The drawn particles are the ends of the paths now."""
     for k in range(cloud.h.shape[0]):
         for i in range(paths.starts.size):
-            j = paths.walk.current[i]
+            j = paths.chains.current[i]
             paths.ends.h[k, i], paths.ends.aux[k, i] = cloud.h[k, j], cloud.aux[k, j]
             paths.h[i, k, t], paths.aux[i, k, t] = cloud.h[k, j], cloud.aux[k, j]
     for i in range(paths.starts.size):
-        paths.starts[i] = ancestors[paths.walk.current[i]]
+        paths.starts[i] = ancestors[paths.chains.current[i]]

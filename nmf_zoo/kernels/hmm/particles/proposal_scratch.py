@@ -21,7 +21,7 @@ class Ahead(NamedTuple):
     spreads : (K, N) how wide it is, or what else each particle has of its own
     shared : (3 K, K) matrices that all particles share
     vectors : (6, K) vectors that all particles share
-    tiles : (8, K, TILE) room for a pass over a few particles
+    tiles : (8, K, TILE) scratch for a pass over a few particles
     seen : (1,) int64, 0 where there is nothing to look at: particles move by the chain's own law; else how it is seen
     """
 
@@ -33,8 +33,8 @@ class Ahead(NamedTuple):
     seen: Any
 
 
-def ahead_room(rank: int, particles: int) -> Ahead:
-    """Room for ``particles`` particles of ``rank`` components."""
+def ahead_scratch(rank: int, particles: int) -> Ahead:
+    """Scratch for ``particles`` particles of ``rank`` components."""
     return Ahead(
         np.zeros((rank, particles)),
         np.zeros((rank, particles)),

@@ -14,7 +14,7 @@ import numpy as np
 from nmf_zoo.kernels.compile import chosen_by, kernel
 from nmf_zoo.kernels.hmm.particles import guided_basis, guided_log_normal, guided_unit
 from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT, draw_first, move
-from nmf_zoo.kernels.hmm.particles.proposal_scratch import Ahead, ahead_room
+from nmf_zoo.kernels.hmm.particles.proposal_scratch import Ahead, ahead_scratch
 
 BOOTSTRAP, GUIDED, AUXILIARY = range(3)
 
@@ -33,10 +33,10 @@ OF_KIND = {BASIS: BasisAhead, UNIT: UnitAhead, LOG_NORMAL: LogNormalAhead}
 
 
 def make_ahead(proposal: int, kind: int, rank: int, n_particles: int) -> Any:
-    """Room for what a proposal sees of a sample, for chains of this kind."""
+    """Scratch for what a proposal sees of a sample, for chains of this kind."""
     if proposal == BOOTSTRAP:
         return Blind(np.zeros(0, np.int64))
-    return OF_KIND[kind](*ahead_room(rank, n_particles))
+    return OF_KIND[kind](*ahead_scratch(rank, n_particles))
 
 
 @kernel

@@ -53,7 +53,7 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import chosen_by, comparing, in_lanes, kernel, summing
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
-from nmf_zoo.kernels.hmm.particles.ancestor_sampling import Walk, go_on, start_walk
+from nmf_zoo.kernels.hmm.particles.ancestor_sampling import AncestorChains, move_chains, start_chains
 from nmf_zoo.kernels.hmm.particles.laws import PAIRS, expect_step, prepare_steps, steps_to
 from nmf_zoo.kernels.hmm.particles.passes import filter_times
 from nmf_zoo.kernels.hmm.particles.rows import mean_of
@@ -77,7 +77,7 @@ def carry_along_paths(carried, population, law, gain):
 
 @kernel
 def move_columns(table, origins, places, moved):
-    """Column i takes the values of column origins[i], which stays where it is; the last two (N,) uint64 room."""
+    """Column i takes the values of column origins[i], which stays where it is; the last two (N,) uint64 scratch."""
     n_moved = 0
     for i in range(origins.size):
         places[n_moved], moved[n_moved] = np.uint64(i), origins[i]
@@ -98,7 +98,7 @@ TILE = 4  # particles that share a pass over the table
 def carry_forward(carried, population, law, gain):
     """Take the statistics to the particles of the next sample, and add those of the step."""
     prepare_steps(carried.ready, population.other, law)
-    n, table, tile, share = population.ancestors.size, carried.table, carried.room[:TILE], gain / carried.scale[0]
+    n, table, tile, share = population.ancestors.size, carried.table, carried.workspace[:TILE], gain / carried.scale[0]
     for first in range(0, n, TILE):
         last = min(first + TILE, n)
         for i in range(first, last):
@@ -195,16 +195,16 @@ def carry_backward(carried, population, law, gain, smoother, key):
     draw_origins(carried, population, law, smoother, key)
     drawn = carried.drawn[: smoother.draws]
     if smoother.draws == 2:
-        mix_two(carried.table, carried.room[0], drawn, carried.drawn[2:])
+        mix_two(carried.table, carried.workspace[0], drawn, carried.drawn[2:])
     else:
         for r in range(carried.table.shape[0]):
-            copy_row(carried.room[0], carried.table[r])
-            mean_of_drawn(carried.table[r], carried.room[0], drawn)
+            copy_row(carried.workspace[0], carried.table[r])
+            mean_of_drawn(carried.table[r], carried.workspace[0], drawn)
     add_pairs(carried, population, drawn, gain, law)
 
 
 @kernel
-def mix_two(table, room, drawn, lists):
+def mix_two(table, workspace, drawn, lists):
     """Column i becomes the mean of the columns drawn[:, i] (2, N). Often both are i: ``lists`` (3, N) has the rest."""
     n, firsts, seconds, places = 0, lists[0], lists[1], lists[2]
     for i in range(drawn.shape[1]):
@@ -212,21 +212,29 @@ def mix_two(table, room, drawn, lists):
         firsts[n], seconds[n], places[n] = first, second, place
         n += 1 if first != place or second != place else 0
     for r in range(table.shape[0]):
-        mean_of_two(room, table[r], firsts, seconds, n)
-        scatter(table[r], room, places, n)
+        mean_of_two(workspace, table[r], firsts, seconds, n)
+        scatter(table[r], workspace, places, n)
 
 
 @kernel
 def draw_origins(carried, population, law, smoother, key):
     """Overwrite the first M rows of ``drawn`` (M, N)."""
-    new, old, draws, drawn, room = population.cloud, population.other, smoother.draws, carried.drawn, carried.room
-    walk = Walk(drawn[draws], drawn[draws + 1], room[:3], drawn[draws + 2], room[3], carried.ready)
-    prepare_steps(walk.ready, old, law)
-    start_walk(walk, new, old, law, carried.before[1], population.ancestors)
-    copy_row(drawn[0], walk.current)
+    new, old, draws, drawn, workspace = (
+        population.cloud,
+        population.other,
+        smoother.draws,
+        carried.drawn,
+        carried.workspace,
+    )
+    chains = AncestorChains(
+        drawn[draws], drawn[draws + 1], workspace[:3], drawn[draws + 2], workspace[3], carried.ready
+    )
+    prepare_steps(chains.ready, old, law)
+    start_chains(chains, new, old, law, carried.before[1], population.ancestors)
+    copy_row(drawn[0], chains.current)
     for m in range(1, draws):
-        go_on(walk, new, old, law, smoother.steps, fold(key, m))
-        copy_row(drawn[m], walk.current)
+        move_chains(chains, new, old, law, smoother.steps, fold(key, m))
+        copy_row(drawn[m], chains.current)
 
 
 @in_lanes
@@ -273,7 +281,7 @@ class Smoother(NamedTuple):
     steps: int = 1
 
 
-class Paths(Smoother):
+class PathSmoother(Smoother):
     """A particle comes from its ancestor, O(N)."""
 
 
@@ -303,7 +311,7 @@ def advance_backward(carried, smoother, population, law, decay, gain, key):
     carry_backward(carried, population, law, gain, smoother, fold(key, SMOOTH))
 
 
-@chosen_by("smoother", {Paths: advance_paths, Forward: advance_forward, Backward: advance_backward})
+@chosen_by("smoother", {PathSmoother: advance_paths, Forward: advance_forward, Backward: advance_backward})
 def carry(carried, smoother, population, law, decay, gain, key):
     """Take the statistics to the next sample's particles, times ``decay``; add ``gain`` times those of the step."""
 

@@ -56,10 +56,10 @@ class Carried(NamedTuple):
     scale : (1,)
     before : (2, N) logarithms of the filter's weights at the last sample, and the weights
     rows : StatisticRows
-    ready : (2 K, N) room for the densities of steps, (0, 0) where no smoother needs them
-    spare : (R, N) room of the forward smoother, else (0, 0)
-    room : (4, N) room
-    drawn : (M + 3, N) uint64 room for indices, M the particles drawn for each by the backward smoother
+    ready : (2 K, N) scratch for the densities of steps, (0, 0) where no smoother needs them
+    spare : (R, N) scratch of the forward smoother, else (0, 0)
+    workspace : (4, N) scratch
+    drawn : (M + 3, N) uint64 scratch for indices, M the particles drawn for each by the backward smoother
     """
 
     table: Any
@@ -68,7 +68,7 @@ class Carried(NamedTuple):
     rows: StatisticRows
     ready: Any
     spare: Any
-    room: Any
+    workspace: Any
     drawn: Any
 
 
@@ -115,7 +115,7 @@ def add_sample(carried, population, target, weights, gain, t):
 @kernel
 def add_sources(carried, h, target, share, c):
     """Add the expected sources of the listed cell c."""
-    f, ratios, rank = target.counts.indices[c], carried.room[0], target.W.shape[1]
+    f, ratios, rank = target.counts.indices[c], carried.workspace[0], target.W.shape[1]
     set_rates(ratios, h, target, c)
     divide_into(ratios, share * target.counts.values[c])
     for k in range(rank):
@@ -144,7 +144,7 @@ def add_pairs(carried, population, origins, gain, law):
     new, old, share, n_stats = population.cloud, population.other, gain / carried.scale[0], PAIRS[law.kind]
     for k in range(new.h.shape[0]):
         row = carried.rows.pairs + k * n_stats
-        add_step(carried.table[row : row + n_stats], new, old, k, origins, share, carried.room, law)
+        add_step(carried.table[row : row + n_stats], new, old, k, origins, share, carried.workspace, law)
 
 
 @kernel

@@ -87,9 +87,9 @@ def add_first(rows, cloud, k, gain):
 
 
 @kernel
-def add_step(rows, new, old, k, origins, share, room):
+def add_step(rows, new, old, k, origins, share, workspace):
     """Towards the nearer end or away, to rows (2, N): the mean over the particles origins[:, i] that i may be from."""
-    towards, ends = room[0], (new.h[k], new.aux[k], old.h[k], old.aux[k])
+    towards, ends = workspace[0], (new.h[k], new.aux[k], old.h[k], old.aux[k])
     towards[:] = 0.0
     for m in range(origins.shape[0]):
         add_towards(towards, ends, origins[m], 1.0 / origins.shape[0])

@@ -8,12 +8,12 @@ from scipy.special import logsumexp
 from nmf_zoo.kernels.random.keyed_rng import child, uniform
 
 
-def log_emission(h, W, base, x, offset, drag):
+def log_emission(h, W, base, x, offset, weight_sums):
     """(N,) of the particles h (K, N): x (F,) counts, 0 where there is none, offset (F,)."""
     out = []
     for particle in h.T:
         rates = base + offset + W @ particle
-        total = -float(drag @ particle)
+        total = -float(weight_sums @ particle)
         for count, rate in zip(x, rates, strict=True):
             if count > 0:
                 total += count * np.log(rate) if rate > 0 else -np.inf

@@ -1,6 +1,6 @@
 """Slow, obvious twins of looking ahead with log-normal chains: one particle at a time, in NumPy and SciPy.
 
-A sample is (x (n,), W (n, K), base (n,), drag (K,)) of its listed cells; coordinates are h = e^log_scale softplus(v).
+A sample is (x (n,), W (n, K), base (n,), weight_sums (K,)) of its listed cells; h = e^log_scale softplus(v).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Sample(NamedTuple):
     x: np.ndarray
     W: np.ndarray
     base: np.ndarray
-    drag: np.ndarray
+    weight_sums: np.ndarray
 
 
 class Expansion(NamedTuple):
@@ -50,13 +50,13 @@ def target_of(X, W, base=0.0, scale=0.5, mask=None, offset=None):
 
 def log_g(sample, h):
     """log g(x | h), up to a constant."""
-    return sample.x @ np.log(sample.base + sample.W @ h) - sample.drag @ h
+    return sample.x @ np.log(sample.base + sample.W @ h) - sample.weight_sums @ h
 
 
 def slopes(sample, h):
     """(dl / dlog h (K,), sum_c x_c p_ck p_cl (K, K))."""
     shares = sample.W * h / (sample.base + sample.W @ h)[:, None]
-    return sample.x @ shares - sample.drag * h, (shares.T * sample.x) @ shares
+    return sample.x @ shares - sample.weight_sums * h, (shares.T * sample.x) @ shares
 
 
 def find_mode(sample, mean, precision):

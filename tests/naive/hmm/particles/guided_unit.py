@@ -25,11 +25,11 @@ def basis_law(state, p, q):
     return [(1 - on, 0.0, 0.0), (on, 1.0, 1.0)]
 
 
-def quadratic(x, W, base, drag, point):
+def quadratic(x, W, base, weight_sums, point):
     """(precision, shift) of log g around the point; x (F,) counts."""
     rate = base + W @ point
     precision = (W * (x / rate**2)[:, None]).T @ W
-    return precision, W.T @ (x / rate) - drag + precision @ point
+    return precision, W.T @ (x / rate) - weight_sums + precision @ point
 
 
 def part_moments(low, high, precision, shift):
@@ -61,11 +61,11 @@ def moments(law, precision, shift):
     return total, mean, sum(w * part[2] for w, part in zip(weights, parts, strict=True)) - mean**2
 
 
-def find_sites(laws, precision, shift, pull, sweeps):
+def find_sites(laws, precision, shift, bound_shift, sweeps):
     """(sites' precisions, shifts, log of the integral up to a constant) of one particle."""
     own = [moments(law, 1e-300, 0.0)[1:] for law in laws]
     tau = np.array([1 / max(variance, LEAST_VARIANCE) for _, variance in own])
-    nu = np.array([mean for mean, _ in own]) * tau + pull
+    nu = np.array([mean for mean, _ in own]) * tau + bound_shift
     for _ in range(sweeps):
         scale = 0.0
         for k, law in enumerate(laws):

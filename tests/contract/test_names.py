@@ -1,0 +1,74 @@
+"""One word for one thing: no two classes of the package share a name, and no function only passes on to another."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "nmf_zoo"
+SOURCES = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+# What every engine's file has, in its place in the order, also where engines share it.
+PARTS_OF_ENGINES = {"supports"}
+
+
+def shared_names(sources: dict[str, str]) -> dict[str, list[str]]:
+    """Where classes are that have their name in common."""
+    places = defaultdict(list)
+    for file, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(file)
+    return {name: files for name, files in places.items() if len(files) > 1}
+
+
+def relays(sources: dict[str, str]) -> Iterator[str]:
+    """Functions that do nothing but call another one of ours with what they were given, in the same order."""
+    trees = {file: ast.parse(source) for file, source in sources.items()}
+    ours = {node.name for tree in trees.values() for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for file, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and not node.decorator_list and _called(node) in ours:
+                yield f"{file}: {node.name}"
+
+
+def _called(function: ast.FunctionDef) -> str | None:
+    """The name, if the whole body is a call of one with the function's own arguments."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return | ast.Expr) else None
+    if not isinstance(call, ast.Call) or call.keywords or not call.args or not isinstance(call.func, ast.Name):
+        return None
+    given = [argument.arg for argument in function.args.args if argument.arg not in ("self", "cls")]
+    passed = [argument.id if isinstance(argument, ast.Name) else None for argument in call.args]
+    return call.func.id if passed == given else None
+
+
+def test_no_two_classes_share_a_name():
+    assert shared_names(SOURCES) == {}
+
+
+def test_no_function_only_passes_on():
+    own_business = {"distributions/counts.py: rng_fn"}  # PyMC's name for it
+    found = {name for name in relays(SOURCES) if name.rpartition(" ")[2] not in PARTS_OF_ENGINES}
+    assert found == own_business
+
+
+@pytest.mark.parametrize(
+    ("source", "is_relay"),
+    [
+        ("def f(a, b):\n    '''Says what it does.'''\n    return g(a, b)", True),
+        ("class A:\n    def f(self, a):\n        g(a)", True),
+        ("def f(a, b):\n    return g(b, a)", False),
+        ("def f(a):\n    return g(a, 1)", False),
+        ("def f(a):\n    return sorted(a)", False),
+    ],
+)
+def test_relays_are_seen(source, is_relay):
+    assert bool([*relays({"one.py": source, "other.py": "def g(*given):\n    return sum(given)"})]) == is_relay
+
+
+def test_shared_names_are_seen():
+    assert shared_names({"one.py": "class A: ...", "other.py": "class A: ..."}) == {"A": ["one.py", "other.py"]}
