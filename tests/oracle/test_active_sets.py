@@ -29,7 +29,7 @@ def violation(u, slopes):
     return np.abs(np.minimum(u / max(u.max(), 1.0), slopes)).max()
 
 
-@pytest.mark.parametrize("start", [1e-100, 1e-6, 1.0, 1e5])
+@pytest.mark.parametrize("start", [1e-100, 1e-6, 1.0, 1e5, np.inf])
 @pytest.mark.parametrize("known", [W, ALIKE], ids=["plain", "components that are alike"])
 @pytest.mark.parametrize("curve", [0.0, 0.7])
 @pytest.mark.parametrize("has_offset", [True, False])

@@ -89,6 +89,9 @@ def settle_rows(layout, factor, other, linear, curve, largest, chunk):
         meet(v, other, layout.indices[first : first + count])
         row_linear = linear[i if linear.shape[0] > 1 else 0]
         row_curve = curve[i if curve.shape[0] > 1 else 0]
+        for k in range(rank):
+            if not factor[i, k] < np.inf:  # a start beyond all numbers
+                factor[i, k] = FLOOR
         fill_means(own[0], factor[i], v, offset, 0)
         for _ in range(WARM):
             descend_row(factor[i], x, own[0], v, row_linear, (nothing, row_curve), largest)
