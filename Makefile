@@ -10,9 +10,10 @@ CASES ?= 20000
 KILLS ?= 200
 BIN := $(VENV)/bin
 # A worker that dies, by a test that hangs (tests/conftest.py) or crashes, is not begun again: its test would be too.
-RUN_TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0
+# Files begin in the order of tests/conftest.py, the costliest first.
+RUN_TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: demo test test-fast test-full slowest golden fuzz crash notebooks docs bench lint types clean
+.PHONY: demo test test-fast test-full slowest slowest-cold golden fuzz crash notebooks docs bench lint types clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/nmf-zoo demo --folder demo --force
@@ -27,10 +28,17 @@ test-fast: $(VENV)/.test-ready
 test-full: $(VENV)/.test-ready
 	NMF_ZOO_TEST_SIZE=full $(RUN_TESTS) $(PYTEST_ARGS)
 
-# The 30 slowest of the fast tests, kernels compiled before: what `make test` waits for.
+# The 30 tests and files that cost most, in CPU seconds: what `make test` spends. With kernels and PyMC's functions compiled
+# before, or, as on a new machine, not.
 slowest: $(VENV)/.test-ready
 	$(BIN)/nmf-zoo compile
-	$(RUN_TESTS) -m "not statistical and not campaign" --durations 30 $(PYTEST_ARGS)
+	$(RUN_TESTS) $(PYTEST_ARGS); $(BIN)/python -m tests.durations
+
+slowest-cold: export NMF_ZOO_TEST_COSTS := build/cold/durations.json
+slowest-cold: $(VENV)/.test-ready
+	rm -rf build/cold
+	NMF_ZOO_CACHE=build/cold PYTENSOR_FLAGS=base_compiledir=build/cold/pytensor $(RUN_TESTS) $(PYTEST_ARGS); \
+	  $(BIN)/python -m tests.durations
 
 # What every engine gives at fixed seeds, from a commit and from the working tree: the same bits, or a table of what differs.
 golden: $(VENV)/.test-ready

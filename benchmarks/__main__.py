@@ -23,6 +23,7 @@ PARTS = (
     "refit",
     "shrinkage",
     "relevance",
+    "overdispersion",
     "search",
     "posterior",
     "mixing",

@@ -11,10 +11,16 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "nmf_zoo.models": ("poisson_nmf", "normal_nmf", "gamma_nmf", "gap", "is_nmf", "hmm_nmf", "free", "HPF", "ARD"),
+    "nmf_zoo.models": (
+        *("poisson_nmf", "normal_nmf", "gamma_nmf", "negative_binomial_nmf", "gap", "is_nmf", "hmm_nmf"),
+        *("free", "HPF", "ARD"),
+    ),
     "nmf_zoo.distributions": ("BasisChain", "UnitChain", "LogNormalAR"),
     "nmf_zoo.reading": ("read", "describe", "check"),
     "nmf_zoo.verbs.sample_and_fit": ("sample", "fit"),
+    "nmf_zoo.verbs.block_source": ("Samples",),
+    "nmf_zoo.interfaces.blocks": ("open_blocks",),
+    "nmf_zoo.interfaces.blocks.store": ("write_blocks",),
     "nmf_zoo.runtime.stopping": ("Step",),
     "nmf_zoo.search.options": ("Search",),
     "nmf_zoo.inference.counts.em": ("EM",),

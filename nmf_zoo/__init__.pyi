@@ -35,10 +35,23 @@ from nmf_zoo.inference.nuts import NUTS
 from nmf_zoo.inference.powers.online_em import SimulatedOnlineEM
 from nmf_zoo.inference.registry import register_engine, register_likelihood
 from nmf_zoo.interfaces.annotated import tl
+from nmf_zoo.interfaces.blocks import open_blocks
+from nmf_zoo.interfaces.blocks.store import write_blocks
 from nmf_zoo.interfaces.compiling import compile
 from nmf_zoo.interfaces.pymc_sampler import PyMCSampler
 from nmf_zoo.interfaces.step_methods import ConjugateGibbs
-from nmf_zoo.models import ARD, HPF, free, gamma_nmf, gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
+from nmf_zoo.models import (
+    ARD,
+    HPF,
+    free,
+    gamma_nmf,
+    gap,
+    hmm_nmf,
+    is_nmf,
+    negative_binomial_nmf,
+    normal_nmf,
+    poisson_nmf,
+)
 from nmf_zoo.plots import (
     plot_activations,
     plot_calibration,
@@ -67,6 +80,7 @@ from nmf_zoo.results.means import moments
 from nmf_zoo.runtime.stopping import Step
 from nmf_zoo.search.options import Search
 from nmf_zoo.streaming.stream import resume_stream, stream
+from nmf_zoo.verbs.block_source import Samples
 from nmf_zoo.verbs.projection import project, projection_model
 from nmf_zoo.verbs.sample_and_fit import fit, sample
 from nmf_zoo.workbench.bounds import RankBound
@@ -87,6 +101,7 @@ __all__ = [
     "poisson_nmf",
     "normal_nmf",
     "gamma_nmf",
+    "negative_binomial_nmf",
     "gap",
     "is_nmf",
     "hmm_nmf",
@@ -101,6 +116,9 @@ __all__ = [
     "check",
     "sample",
     "fit",
+    "Samples",
+    "open_blocks",
+    "write_blocks",
     "Step",
     "Search",
     "EM",

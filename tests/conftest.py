@@ -1,5 +1,6 @@
 """Test set-up: PyTensor's numba backend (no C compiler needed), one BLAS thread, no plots on a screen, Ctrl-C heard,
-engines and likelihoods that a test registers forgotten, a test that hangs ended.
+engines and likelihoods that a test registers forgotten, a test that hangs ended; what each costs kept, the costliest
+files first.
 """
 
 import faulthandler
@@ -9,6 +10,8 @@ from contextlib import ExitStack
 from unittest.mock import patch
 
 import pytest
+
+from tests.durations import Recorder, costliest_first
 
 os.environ["PYTENSOR_FLAGS"] = "cxx=,mode=NUMBA," + os.environ.get("PYTENSOR_FLAGS", "")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -23,6 +26,12 @@ def pytest_configure(config):
     """Where a test that hangs can be heard: stderr, before it is captured."""
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         config.stash[STDERR] = os.fdopen(os.dup(2), "w")
+    config.pluginmanager.register(Recorder(keeps="PYTEST_XDIST_WORKER" not in os.environ))
+
+
+def pytest_collection_modifyitems(items):
+    """The costliest files first: a worker that begins one of them last would end alone."""
+    items[:] = [items[i] for i in costliest_first(item.nodeid for item in items)]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -33,6 +42,15 @@ def pytest_runtest_protocol(item):
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def uncompiled_graphs():
+    """PyTensor runs graphs operation by operation. Compiling one takes seconds, a few evaluations don't pay for it."""
+    import pytensor
+
+    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        yield
 
 
 @pytest.fixture(autouse=True)

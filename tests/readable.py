@@ -171,6 +171,11 @@ HYPER_PRIORS = {
     "Uniform": lambda: pm.Uniform("a", np.float64(0.5), two),
 }
 
+
+def n_and_p(mean, alpha):
+    return pm.NegativeBinomial("counts", n=alpha, p=alpha / (mean + alpha), observed=X)
+
+
 # -- data and likelihoods: product -> None -------------------------------------------------------------------------
 
 DATA = {
@@ -204,6 +209,38 @@ DATA = {
     ),
     "normal masked, known sigma": lambda P: pm.Normal("counts", P, two, observed=np.ma.masked_array(X + 0.5, ~MASK)),
     "normal, not observed": lambda P: pm.Normal("counts", P, two),
+    "negative binomial": lambda P: pm.NegativeBinomial("counts", mu=P, alpha=two, observed=X),
+    "negative binomial, free alpha": lambda P: pm.NegativeBinomial("counts", P, pm.HalfFlat("a"), observed=X),
+    "negative binomial, random alpha": lambda P: pm.NegativeBinomial("counts", P, gamma("a"), observed=X),
+    "negative binomial, n and p": lambda P: n_and_p(P, gamma("a")),
+    "negative binomial, of each feature": lambda P: pm.NegativeBinomial(
+        "counts", P, gamma("a", F)[:, None], observed=X
+    ),
+    "negative binomial, of each sample": lambda P: pm.NegativeBinomial("counts", P, gamma("a", N), observed=X),
+    "negative binomial, column": lambda P: pm.NegativeBinomial("counts", P, gamma("a", F, 1), observed=X),
+    "negative binomial, known column": lambda P: pm.NegativeBinomial("counts", P, LENGTHS, observed=X),
+    "negative binomial, known of each sample": lambda P: pm.NegativeBinomial(
+        "counts", P, pm.Data("a", DEPTHS[0]), observed=X
+    ),
+    "negative binomial, offsets": lambda P: pm.NegativeBinomial(
+        "counts", EXPOSURE * P + BACKGROUND, gamma("a"), observed=X
+    ),
+    "negative binomial listed": lambda P: pm.NegativeBinomial(
+        "counts", P[ROWS, COLS], gamma("a"), observed=X[ROWS, COLS]
+    ),
+    "negative binomial listed, of each feature": lambda P: pm.NegativeBinomial(
+        "counts", P[ROWS, COLS], gamma("a", F)[ROWS], observed=X[ROWS, COLS]
+    ),
+    "negative binomial listed, of each sample": lambda P: pm.NegativeBinomial(
+        "counts", P[ROWS, COLS], gamma("a", 1, N)[0, COLS], observed=X[ROWS, COLS]
+    ),
+    "negative binomial listed, known column": lambda P: pm.NegativeBinomial(
+        "counts", P[ROWS, COLS], LENGTHS[ROWS, 0], observed=X[ROWS, COLS]
+    ),
+    "negative binomial masked": lambda P: pm.NegativeBinomial(
+        "counts", P, gamma("a"), observed=np.ma.masked_array(X, ~MASK)
+    ),
+    "negative binomial, not observed": lambda P: pm.NegativeBinomial("counts", P, two),
     "exponential, scale": lambda P: pm.Exponential("counts", scale=P, observed=X + 0.5),
     "exponential, zeros": lambda P: pm.Exponential("counts", scale=P, observed=X.astype(float)),
     "exponential, integers": lambda P: pm.Exponential("counts", scale=P, observed=X),

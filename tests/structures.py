@@ -23,6 +23,7 @@ from nmf_zoo.structure import (
     Known,
     KnownComponents,
     Listed,
+    NegativeBinomial,
     Normal,
     Outer,
     Parameter,
@@ -31,7 +32,7 @@ from nmf_zoo.structure import (
     Unknown,
 )
 
-LIKELIHOODS = {own.family: own for own in (Poisson, Normal, Exponential)}
+LIKELIHOODS = {own.family: own for own in (Poisson, Normal, Exponential, NegativeBinomial)}
 
 
 def unknown(name, kind, *args, variable_shape=(), shape=None):
@@ -61,7 +62,19 @@ def half_normal(sigma=None, **other):
     return HalfNormalPrior(**{role: parameter(value) for role, value in own.items()})
 
 
-def model(x, rank, prior_w, prior_h, mask=None, exposure=None, background=None, data=None, kind="poisson", sigma=None):
+def model(
+    x,
+    rank,
+    prior_w,
+    prior_h,
+    mask=None,
+    exposure=None,
+    background=None,
+    data=None,
+    kind="poisson",
+    sigma=None,
+    alpha=2.0,
+):
     """A factorisation of x (F, N), Poisson's unless said; an array as a prior is a fixed factor, None a flat one."""
     x = np.asarray(x, dtype=np.float64)
     mask = None if mask is None else np.asarray(mask, dtype=bool)
@@ -74,6 +87,7 @@ def model(x, rank, prior_w, prior_h, mask=None, exposure=None, background=None, 
         if value is not None
     }
     own = {"sigma": parameter(1.0 if sigma is None else sigma)} if kind == "normal" else {}
+    own |= {"alpha": parameter(alpha)} if kind == "negative binomial" else {}
     return Factorisation(
         likelihood=LIKELIHOODS[kind](**own, **arrays),
         W=Factor(name="W", shape=(x.shape[0], rank), prior=_prior(prior_w)),

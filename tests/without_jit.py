@@ -29,6 +29,7 @@ from unittest.mock import patch
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
+import nmf_zoo as nz
 import nmf_zoo.kernels
 from nmf_zoo.kernels.compile.interpreted import interpreted
 from nmf_zoo.runtime import blocks
@@ -45,7 +46,8 @@ FEW = {
     "sample": {"draws": 2, "tune": 1, "chains": 1},
     "fit": {"max_iter": 2, "draws": 2, "restarts": 1, "search": None},
 }
-SMALL = {"particles": 12, "draws": 5, "tune": 2, "max_iter": 3, "restarts": 1, "burn_in": 1, "batch": 2}
+SMALL = {"particles": 15, "draws": 5, "tune": 2, "max_iter": 3, "restarts": 1, "burn_in": 1, "batch": 2}
+LEAST: dict[type, dict[str, Any]] = {nz.Chib: {"draws": 100}}  # that they take
 
 
 class Call(NamedTuple):
@@ -75,13 +77,14 @@ class Report(NamedTuple):
 
 
 def small(own: type) -> dict[str, Any]:
-    return {field.name: SMALL[field.name] for field in fields(own) if field.name in SMALL}
+    return {field.name: SMALL[field.name] for field in fields(own) if field.name in SMALL} | LEAST.get(own, {})
 
 
 def steps() -> Iterator[recipes.Case]:
     """One or two steps of every engine on every model of the contract tests."""
     for own, name in product(recipes.quick_engines(), recipes.MAKERS):
-        yield f"{own.__name__}: {name}", partial(recipes.run, own, name, small(own), **FEW[recipes.engines()[own]])
+        options = {word: value for word, value in small(own).items() if word != "draws"}  # which the verb takes
+        yield f"{own.__name__}: {name}", partial(recipes.run, own, name, options, **FEW[recipes.engines()[own]])
 
 
 def runs() -> Iterator[recipes.Case]:

@@ -32,6 +32,7 @@ from nmf_zoo.structure import (
     Array,
     Exponential,
     Factorisation,
+    NegativeBinomial,
     Normal,
     Poisson,
 )
@@ -204,7 +205,7 @@ class RepeatedNUTS:
 SAMPLER: WholeSampler = WholeSampler(
     name="nuts",
     verb="sample",
-    likelihoods=(Poisson, Normal, Exponential),
+    likelihoods=(Poisson, Normal, Exponential, NegativeBinomial),
     chains=CHAINS,  # some of them refused in words of their own
     asks=(),
     takes_known=True,

@@ -13,11 +13,16 @@ from typing import Any
 
 from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of
 from nmf_zoo.inference import nuts
-from nmf_zoo.inference.counts import em, gibbs, mcem, online_em, vb
+from nmf_zoo.inference.counts import em, em_blocks, gibbs, mcem, online_em, vb, vb_blocks
 from nmf_zoo.inference.evidence import bound, chib, enumeration, replicas, smc, smc_draws
 from nmf_zoo.inference.general import em as general_em
 from nmf_zoo.inference.hmm import exact, particle_em, particle_gibbs, particle_online
 from nmf_zoo.inference.hmm import online as exact_online
+from nmf_zoo.inference.normal import gibbs as normal_gibbs
+from nmf_zoo.inference.normal import vb as normal_vb
+from nmf_zoo.inference.overdispersed import em as overdispersed_em
+from nmf_zoo.inference.overdispersed import gibbs as overdispersed_gibbs
+from nmf_zoo.inference.overdispersed import vb as overdispersed_vb
 from nmf_zoo.inference.powers import em as powers_em
 from nmf_zoo.inference.powers import gibbs as powers_gibbs
 from nmf_zoo.inference.powers import online_em as powers_online_em
@@ -30,16 +35,17 @@ from nmf_zoo.structure import Factorisation, Likelihood
 
 # Of one name the first that can run a model does.
 REGISTRY: list[Registration] = [
-    *(em.ENGINE, powers_em.ENGINE, general_em.ENGINE),
-    *(vb.ENGINE, powers_vb.ENGINE),
+    *(em.ENGINE, powers_em.ENGINE, overdispersed_em.ENGINE, general_em.ENGINE),
+    *(vb.ENGINE, powers_vb.ENGINE, normal_vb.ENGINE, overdispersed_vb.ENGINE),
     mcem.ENGINE,
-    *(gibbs.ENGINE, powers_gibbs.ENGINE),
+    *(gibbs.ENGINE, powers_gibbs.ENGINE, normal_gibbs.ENGINE, overdispersed_gibbs.ENGINE),
     *(exact.ENGINE, particle_em.ENGINE, particle_gibbs.ENGINE),
     *(smc_draws.SAMPLER, nuts.SAMPLER),
     *(online_em.STREAM, powers_online_em.STREAM, exact_online.STREAM, particle_online.STREAM),
     *(bound.METHOD, chib.METHOD, smc.METHOD, enumeration.METHOD),
 ]
 OURS = tuple(REGISTRY)  # nothing may take their place
+OVER_BLOCKS: tuple[Engine, ...] = (em_blocks.ENGINE, vb_blocks.ENGINE)  # the same algorithms, of data in blocks
 SEE_TABLE = "see the table of engines"
 VERBS = ("sample", "fit")  # of what `engine=` names; a stream's engines and the methods have their own
 RENAMED = {"exact": "enumeration"}  # methods, by the names that they had
@@ -72,10 +78,11 @@ def renamed(word: Any) -> str:
     return f"{word!r} is now {new!r}" if new else ""
 
 
-def of_projection() -> list[str]:
+def of_projection(structure: Factorisation) -> list[str]:
     """Names of the engines that fold new samples in where none is asked for, in the order in which they are tried."""
-    found = [entry for entry in entries(*VERBS) if entry.projects is not None]
-    return list(dict.fromkeys(entry.name for entry in sorted(found, key=lambda entry: entry.projects)))
+    found = [fitting(named(name), structure)[0] for name in names()]
+    placed = [(entry.projects, entry.name) for entry in found if entry.projects is not None]
+    return [name for _, name in sorted(placed)]
 
 
 def is_maximised(name: str) -> bool:
@@ -132,6 +139,20 @@ def verb_of(engine: Any) -> str:
     if not found:
         raise not_one_of("engine", engine, names(), ", or their options", SEE_TABLE)
     return found[0].verb
+
+
+def over_blocks(entry: Registration) -> Engine:
+    """The engine that runs an entry's algorithm over blocks of samples; UnsupportedModel where there is none."""
+    for engine in OVER_BLOCKS:
+        if engine.name == entry.name and set(engine.likelihoods or ()) <= set(entry.likelihoods or ()):
+            return engine
+    able = " or ".join(f"nz.fit(engine={engine.name!r}) of {_families(engine)} data" for engine in OVER_BLOCKS)
+    of = f" of {_families(entry)} data" if entry.likelihoods else ""
+    raise UnsupportedModel(f"engine {entry.name!r}{of} holds all of X in memory: data= is for {able}")
+
+
+def _families(entry: Registration) -> str:
+    return " or ".join(likelihood.family for likelihood in entry.likelihoods or ())
 
 
 def require_support(structure: Factorisation, entry: Registration, options: Any) -> None:

@@ -7,6 +7,8 @@ import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.distributions import RealPoisson, SparsePoisson, cell_rates
+from nmf_zoo.models.errors_of_measurement import Errors, at_cells
+from nmf_zoo.models.hyperparameters import variable_shape
 from nmf_zoo.models.inputs import Inputs
 from nmf_zoo.models.offsets import Offset, OuterProduct, PerCell, declare_at_cells, declare_offset, declare_sides
 
@@ -34,11 +36,24 @@ def declare_sparse_exposure(W: TensorVariable, exposure: Offset | None) -> tuple
     return W, None if exposure is None else declare_offset("exposure", exposure)
 
 
-def declare_normal(W: TensorVariable, H: TensorVariable, sigma: TensorVariable, inputs: Inputs) -> TensorVariable:
+def declare_normal(W: TensorVariable, H: TensorVariable, sigma: Errors, inputs: Inputs) -> TensorVariable:
     """X ~ Normal(exposure * (W @ H) + background, sigma) at the observed cells."""
     mean = declare_observed_mean(W, H, inputs)
     values = None if inputs.observed is None else inputs.observed.values.astype(np.float64)
-    return pm.Normal("X", mu=mean, sigma=sigma, observed=values, dims=data_dims(inputs))
+    return pm.Normal("X", mu=mean, sigma=sigma.declare(inputs), observed=values, dims=data_dims(inputs))
+
+
+def declare_overdispersed(
+    W: TensorVariable, H: TensorVariable, alpha: TensorVariable, inputs: Inputs
+) -> TensorVariable:
+    """X ~ NegativeBinomial(exposure * (W @ H) + background, alpha) at the observed cells."""
+    seen, mean = inputs.observed, declare_observed_mean(W, H, inputs)
+    if seen is None or seen.cells is None:
+        return pm.NegativeBinomial(
+            "X", mu=mean, alpha=alpha, observed=None if seen is None else seen.values, dims=data_dims(inputs)
+        )
+    alpha = at_cells(alpha, variable_shape("alpha", alpha)) if alpha.ndim == 2 else alpha
+    return pm.NegativeBinomial("X", mu=mean, alpha=alpha, observed=seen.values, dims=data_dims(inputs))
 
 
 def declare_powers(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> TensorVariable:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pymc as pm
 
-from nmf_zoo.models.hyperparameters import Free, check_half_normal, check_hyperparameter
+from nmf_zoo.models.errors_of_measurement import check_errors
 from nmf_zoo.models.inputs import check_inputs
 from nmf_zoo.models.known import (
     activations_dims,
@@ -18,6 +18,7 @@ from nmf_zoo.models.known import (
     weights_dims,
 )
 from nmf_zoo.models.likelihoods import declare_normal
+from nmf_zoo.models.positive_priors import check_positive
 from nmf_zoo.options import names_checked
 
 
@@ -26,8 +27,16 @@ def normal_nmf(
     X: Any,
     rank: int,
     *,
-    sigma: float | pm.Distribution | Free = 1.0,
+    sigma: Any = 1.0,
+    alpha_w: Any = None,
+    beta_w: Any = None,
+    mean_w: Any = None,
+    mu_w: Any = None,
     sigma_w: Any = None,
+    alpha_h: Any = None,
+    beta_h: Any = None,
+    mean_h: Any = None,
+    mu_h: Any = None,
     sigma_h: Any = None,
     known: Any = None,
     known_h: Any = None,
@@ -38,24 +47,32 @@ def normal_nmf(
     coords: Mapping[str, Sequence] | None = None,
     shape: tuple[int, int] | None = None,
 ) -> pm.Model:
-    r"""Normal factorisation, factors flat or half-normal: maximum likelihood is NMF with squared error.
+    r"""Normal factorisation: maximum likelihood is NMF with squared error, weighted by the errors of measurement.
 
     .. math::
 
-        X_{fn} \sim \mathrm{Normal}\Big(e_{fn} \sum_k W_{fk} H_{kn} + b_{fn}, \ \sigma\Big),
-        \qquad p(W) \propto 1, \quad p(H) \propto 1 \quad \text{on } [0, \infty)
+        X_{fn} \sim \mathrm{Normal}\Big(e_{fn} \sum_k W_{fk} H_{kn} + b_{fn}, \ \sigma_{fn}\Big)
 
-    Without priors the fit is the same for any ``sigma``. X must be >= 0 (multiplicative updates need that), and dense
-    unless ``observed="stored"``: zeros are not free.
+    W and H are free, p(W) and p(H) proportional to 1 on [0, inf), unless their arguments give them gamma, half-normal
+    or truncated normal priors. Without priors the fit is the same for any number ``sigma``; one for each cell makes it
+    the weighted least squares of positive matrix factorisation. X must be >= 0 (multiplicative updates need that), and
+    dense unless ``observed="stored"``: zeros are not free.
 
     Parameters
     ----------
     X, rank
         As in :func:`~nmf_zoo.poisson_nmf`.
-    sigma : number, PyMC variable or nz.free()
-        Standard deviation of a cell.
+    sigma : number, array, DataFrame, DataArray, tuple, sparse matrix, PyMC variable or nz.free()
+        Standard deviation of a cell, > 0, broadcasting to (feature, obs): (feature, 1) is one per feature, (1, obs) one
+        per sample, (feature, obs) one for each cell; a tuple of the first two is their product. Labels are those of X.
+        At missing cells it may be NaN: then nothing can be drawn there. Of a sparse X also a sparse matrix that has its
+        stored cells. ``nz.free(tie="obs")`` is an unknown one per feature.
+    alpha_w, beta_w, mean_w, alpha_h, beta_h, mean_h : as in :func:`~nmf_zoo.gamma_nmf`, optional
+        Gamma priors: a shape (1 where it is left out: exponential), and a rate or a mean.
     sigma_w, sigma_h : as in :func:`~nmf_zoo.poisson_nmf`
         Scales of half-normal priors on W and H.
+    mu_w, mu_h : number or array, optional
+        Beside ``sigma_w`` or ``sigma_h``: cells have a normal density about it, truncated to [0, inf).
     known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
     known_h : array, DataFrame or DataArray (component, obs), optional
@@ -71,6 +88,8 @@ def normal_nmf(
     ----------
     D. D. Lee, H. S. Seung (2001), Algorithms for non-negative matrix factorization, NIPS 13, eq. 4.
     J. Paisley (2016), lecture 12, eq. 1.
+    P. Paatero, U. Tapper (1994), Positive matrix factorization: a non-negative factor model with optimal utilization of
+    error estimates of data values, Environmetrics 5(2), eq. 4.
 
     Examples
     --------
@@ -93,11 +112,13 @@ def normal_nmf(
     )
     fixed, inputs = check_known(known, None, inputs)
     of_h, inputs = check_known_activations(known_h, inputs)
-    prior_w = check_half_normal("w", inputs, sigma_w, weights_dims(inputs))
-    prior_h = check_half_normal("h", inputs, sigma_h, activations_dims(inputs))
-    spread = check_hyperparameter("sigma", sigma, (), inputs)
+    of_w = {"alpha": alpha_w, "beta": beta_w, "mean": mean_w, "mu": mu_w, "sigma": sigma_w}
+    of_activations = {"alpha": alpha_h, "beta": beta_h, "mean": mean_h, "mu": mu_h, "sigma": sigma_h}
+    prior_w = check_positive("w", inputs, weights_dims(inputs), **of_w)
+    prior_h = check_positive("h", inputs, activations_dims(inputs), **of_activations)
+    errors = check_errors(sigma, inputs)
     with inputs.model() as model:
         W = declare_weights(fixed, prior_w.declare)
         H = declare_activations(of_h, prior_h.declare)
-        declare_normal(W, H, spread.declare(), inputs)
+        declare_normal(W, H, errors, inputs)
     return model

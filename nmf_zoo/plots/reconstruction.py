@@ -107,7 +107,8 @@ def _mean(idata: Any, structure: Factorisation, rows: np.ndarray, cols: np.ndarr
         values = {name: value + draw.values[name] / n_used for name, value in values.items()}
     mean = total / n_used
     spread = np.sqrt(np.maximum(squares / n_used - mean**2, 0.0))
-    return Means(*(part.reshape(shape) for part in (mean, spread, structure.likelihood.sd(mean, values))))
+    sd = structure.likelihood_at(*grid).sd(mean, values)
+    return Means(*(part.reshape(shape) for part in (mean, spread, sd)))
 
 
 Panel = tuple[str, np.ndarray, dict[str, Any]]  # title, values, and how they are drawn

@@ -141,9 +141,10 @@ def _sparse_columns(structure: Factorisation) -> Callable[[Draw], Array]:
 def _dense_columns(structure: Factorisation) -> Callable[[Draw], Array]:
     """The same of a likelihood that sees every observed cell."""
     rows, cols, x = structure.observed_cells()
+    law = structure.likelihood_at(rows, cols)
 
     def of_columns(draw: Draw) -> Array:
-        cell = structure.likelihood.log_density(x, mean_at(structure, draw, rows, cols), draw.values)
+        cell = law.log_density(x, mean_at(structure, draw, rows, cols), draw.values)
         return np.bincount(cols, cell, structure.shape[1])
 
     return of_columns
@@ -169,10 +170,10 @@ def _per_cell(posterior: Posterior) -> xr.DataArray:
     rows, cols = (np.arange(size) for size in structure.shape)
     for part in column_parts(*structure.shape):
         block = x[:, part].toarray() if sp.issparse(x) else x[:, part]
-        constants = structure.likelihood.log_constant(block)
+        law, constants = structure.likelihood_at(slice(None), part), structure.likelihood.log_constant(block)
         for draw in posterior:
             mean = mean_at(structure, draw, *grid_cells(rows, cols[part])).reshape(block.shape)
-            out[draw.at][:, part] = structure.likelihood.log_density(block, mean, draw.values, constants)
+            out[draw.at][:, part] = law.log_density(block, mean, draw.values, constants)
     return labelled_grid(out, posterior, rows, cols)
 
 
@@ -183,9 +184,10 @@ def _at_listed_cells(posterior: Posterior) -> xr.DataArray:
     if structure.cells is not None and isinstance(structure.data, Dense):
         rows, cols = structure.cells
         x = structure.data.values[rows, cols]
-    out, constants = np.empty((*posterior.lead, len(rows))), structure.likelihood.log_constant(x)
+    law = structure.likelihood_at(rows, cols)
+    out, constants = np.empty((*posterior.lead, len(rows))), law.log_constant(x)
     for draw in posterior:
         mean = mean_at(structure, draw, rows, cols)
-        out[draw.at] = structure.likelihood.log_density(x, mean, draw.values, constants)
+        out[draw.at] = law.log_density(x, mean, draw.values, constants)
     coords = posterior.coords | cell_coords(structure, "cell", rows, cols)
     return xr.DataArray(out, dims=(*LEADING, "cell"), coords=coords)

@@ -164,12 +164,13 @@ def _predict_cells(idata, structure, rows, cols, dim, n_draws, random_seed) -> x
 
 def _draw_cells(structure: Factorisation, draw: Draw, rows: Array, cols: Array, key: np.uint64) -> Array:
     mean, stream = mean_at(structure, draw, rows, cols), child(key, *draw.place)
-    structure.likelihood.require_drawable(mean)
+    law = structure.likelihood_at(rows, cols)
+    law.require_drawable(mean)
     if not np.all(np.isfinite(mean)):
         do = "raise the shapes of the priors, whose tails are too heavy, or ask for other cells"
         raise InputError(structure.likelihood.name, "a mean beyond all numbers", "means that float64 holds", do)
     out: Array = np.empty(len(mean), dtype=structure.likelihood.dtype)
-    structure.likelihood.draw_cells(out, mean, draw.values, rows, cols, stream)
+    law.draw_cells(out, mean, draw.values, rows, cols, stream)
     return out
 
 

@@ -89,12 +89,11 @@ def _beyond(what: str) -> InputError:
 def draw_data(structure: Factorisation, values: Mapping[str, Array], rng: np.random.Generator) -> Array:
     """X (F, N), drawn block by block."""
     W, H = (factor.value(values) for factor in (structure.W, structure.H))
-    likelihood = structure.likelihood
-    out: Array = np.empty(structure.shape, dtype=likelihood.dtype)
+    out: Array = np.empty(structure.shape, dtype=structure.likelihood.dtype)
     for columns in structure.column_blocks():
-        mean = structure.mean_of(W, H, columns)
-        likelihood.require_drawable(mean)
-        out[:, columns] = likelihood.draw(mean, values, rng)
+        mean, law = structure.mean_of(W, H, columns), structure.likelihood_at(slice(None), columns)
+        law.require_drawable(mean)
+        out[:, columns] = law.draw(mean, values, rng)
     return out
 
 

@@ -8,10 +8,10 @@ from pytensor.scalar import Cast
 
 from nmf_zoo.errors import UnreadableModel
 from nmf_zoo.reading.graph import ModelGraph, is_elemwise, known_value, name_of, strip_names
-from nmf_zoo.reading.likelihoods import Observation, read_observation, read_parameter
+from nmf_zoo.reading.likelihoods import Observation, read_observation, read_parameters
 from nmf_zoo.reading.products import CellIndex, split_index
 from nmf_zoo.reading.registry import parameters
-from nmf_zoo.structure import Cells, Data, Dense, Imputed, Known, Likelihood, Parameter, Unknown, is_rising
+from nmf_zoo.structure import CellParameter, Cells, Data, Dense, Imputed, Known, Likelihood, Unknown, is_rising
 
 Array = np.ndarray
 Listed = tuple[Array, Array]  # rows and columns of cells
@@ -115,28 +115,29 @@ def has_repeats(rows: Array, cols: Array, n_cols: int) -> bool:
     return bool(np.any(flat[1:] == flat[:-1]))
 
 
-def as_imputed(graph: ModelGraph, variable: Variable, seen: Observation) -> Imputed | None:
+def as_imputed(graph: ModelGraph, variable: Variable, seen: Observation, shape: tuple[int, int]) -> Imputed | None:
     """The free variable that holds the cells a masked array left out: the same likelihood, other cells of one mean."""
     if seen.cells is None or type(variable.owner.op) is not type(seen.variable.owner.op):
         return None
-    matrix, cells = split_index(parameters(variable)[0])
-    if cells is None or matrix is not split_index(parameters(seen.variable)[0])[0]:
+    pairs = zip(parameters(variable), parameters(seen.variable), strict=True)
+    if not any(
+        split_index(own)[1] is not None and split_index(own)[0] is split_index(of_seen)[0] for own, of_seen in pairs
+    ):
         return None
-    if not has_same_parameters(graph, read_observation(variable), seen):
+    own = read_observation(variable)
+    if own.cells is None or not has_same_parameters(graph, own, seen, shape):
         return None
-    rows, cols = (index.astype(np.int64) for index in cells.rows_and_cols())
+    rows, cols = (index.astype(np.int64) for index in own.cells.rows_and_cols())
     return Imputed(name=name_of(variable), rows=rows, cols=cols)
 
 
-def has_same_parameters(graph: ModelGraph, first: Observation, second: Observation) -> bool:
-    """Two observations of one distribution have the same parameters beside the mean."""
-    return all(
-        is_same(*(read_parameter(graph, seen.name, role, seen.parameters[role]) for seen in (first, second)))
-        for role in first.parameters
-    )
+def has_same_parameters(graph: ModelGraph, first: Observation, second: Observation, shape: tuple[int, int]) -> bool:
+    """Two observations of cells of one matrix have the same parameters beside the mean."""
+    own, other = (read_parameters(graph, seen, shape) for seen in (first, second))
+    return all(is_same(own[role], other[role]) for role in own)
 
 
-def is_same(first: Parameter, second: Parameter) -> bool:
+def is_same(first: CellParameter, second: CellParameter) -> bool:
     if isinstance(first, Known) and isinstance(second, Known):
-        return bool(first.value == second.value)
+        return np.array_equal(first.value, second.value)
     return isinstance(first, Unknown) and isinstance(second, Unknown) and first.name == second.name

@@ -9,15 +9,16 @@ import pymc as pm
 
 from nmf_zoo.reading.read import read
 from nmf_zoo.structure import (
+    CellParameter,
     Cells,
     Factor,
     Factorisation,
     Fixed,
     Flat,
+    KnownAtCells,
     KnownComponents,
     Offset,
     Outer,
-    Parameter,
     Unknown,
 )
 
@@ -94,10 +95,12 @@ def prior_text(factor: Factor) -> str:
     return f"{factor.prior.distribution}({', '.join(parts)})"
 
 
-def parameter_text(parameter: Parameter) -> str:
+def parameter_text(parameter: CellParameter) -> str:
     if isinstance(parameter, Unknown):
         return parameter.name
-    return array_text(parameter.value)
+    if isinstance(parameter, KnownAtCells):
+        return offset_text(parameter.listed)
+    return array_text(parameter.resolve({}))
 
 
 def array_text(value: np.ndarray) -> str:

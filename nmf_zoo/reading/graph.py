@@ -21,7 +21,6 @@ from pytensor.scalar import Cast, Identity
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import SpecifyShape
-from pytensor.tensor.subtensor import Subtensor
 
 Array = np.ndarray
 # A few numbers don't pay for compilation, and no rewrite may come before reading.
@@ -114,16 +113,6 @@ def as_transposed(variable: Variable) -> Variable | None:
     if node is None or not isinstance(node.op, DimShuffle) or tuple(node.op.new_order) != (1, 0):
         return None
     return node.inputs[0]
-
-
-def as_scalar_source(variable: Variable) -> Variable | None:
-    """The 0-d variable that this one repeats or indexes (PyMC writes a masked normal's sigma so)."""
-    variable = strip(variable)
-    while ndim(variable) > 0 or (variable.owner and isinstance(variable.owner.op, Subtensor)):
-        if variable.owner is None or not isinstance(variable.owner.op, DimShuffle | Subtensor):
-            return None
-        variable = strip(variable.owner.inputs[0])
-    return variable
 
 
 @dataclass(frozen=True, eq=False)

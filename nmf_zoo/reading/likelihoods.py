@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
-from pytensor.scalar import Pow, Reciprocal, TrueDiv
+from pytensor.scalar import Add, Log, Pow, Reciprocal, Sigmoid, Sub, TrueDiv
 
 from nmf_zoo.distributions import RealPoisson, SparsePoisson
 from nmf_zoo.distributions.counts import NO_BACKGROUND, NO_EXPOSURE, is_constant
 from nmf_zoo.errors import UnreadableModel
-from nmf_zoo.reading.graph import ModelGraph, View, as_scalar_source, is_elemwise, known_value, name_of, spell
-from nmf_zoo.reading.hyperparameters import as_parameter
+from nmf_zoo.reading.cell_parameters import read_cell_parameter, source_of
+from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, known_value, name_of, spell
 from nmf_zoo.reading.offsets import read_offsets
 from nmf_zoo.reading.products import (
     PRODUCTS,
@@ -31,7 +31,17 @@ from nmf_zoo.reading.products import (
     split_index,
 )
 from nmf_zoo.reading.registry import distribution_name, find, names, parameters
-from nmf_zoo.structure import Data, Dense, Exponential, Known, Likelihood, Listed, Normal, Parameter, Poisson
+from nmf_zoo.structure import (
+    CellParameter,
+    Data,
+    Dense,
+    Exponential,
+    Likelihood,
+    Listed,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+)
 
 Array = np.ndarray
 
@@ -47,7 +57,7 @@ class Observation:
     mean : of the whole matrix
     cells : the listed cells, or None for a whole matrix
     is_complete : of a sparse likelihood, whether unlisted cells are zeros (True) or missing (False); else None
-    parameters : of the likelihood beside the mean, by field: positive, one value or one free variable for all cells
+    parameters : of the likelihood beside the mean, by field: positive (:mod:`nmf_zoo.reading.cell_parameters`)
     options : fields of the likelihood that are known here
     """
 
@@ -93,6 +103,55 @@ def as_normal(variable: Variable) -> Observation | None:
     return None if mean is None else Observation(variable, Normal, mean, cells, parameters={"sigma": sigma})
 
 
+def as_negative_binomial(variable: Variable) -> Observation | None:
+    """``pm.NegativeBinomial(mu=, alpha=)``, also by ``n=`` and ``p=``, where p is alpha / (alpha + mean)."""
+    alpha, p = parameters(variable)
+    p, listed = split_index(p)
+    mu = as_mean_of_odds(p, alpha)
+    if mu is None:
+        return None
+    mean, cells = as_indexed_mean(mu)
+    if mean is None or (cells is not None and listed is not None):
+        return None
+    return Observation(
+        variable, NegativeBinomial, mean, listed if cells is None else cells, parameters={"alpha": alpha}
+    )
+
+
+def as_mean_of_odds(p: Variable, alpha: Variable) -> Variable | None:
+    """m of p = alpha / (alpha + m), or of sigmoid(log alpha - log m), as the two lines of PyMC write it."""
+    if is_elemwise(p, Sigmoid):
+        odds = p.owner.inputs[0]
+        logs = odds.owner.inputs if is_elemwise(odds, Sub) else []
+        if not logs or not all(is_elemwise(stripped(log), Log) for log in logs):
+            return None
+        first, mean = (stripped(log).owner.inputs[0] for log in logs)
+        return mean if is_same_tensor(first, alpha) else None
+    if not is_elemwise(p, TrueDiv):
+        return None
+    first, total = p.owner.inputs
+    terms = total.owner.inputs if is_elemwise(total, Add) else []
+    if len(terms) != 2 or not is_same_tensor(first, alpha):
+        return None
+    others = [term for term, other in (terms, terms[::-1]) if is_same_tensor(other, alpha)]
+    return others[0] if others else None
+
+
+def stripped(variable: Variable) -> Variable:
+    """Without shuffles of dimensions that broadcasting has put around it."""
+    return View.of(variable).source
+
+
+def is_same_tensor(first: Variable, second: Variable) -> bool:
+    """The same variable, or the same numbers, but for axes of length 1."""
+    first, second = source_of(first), source_of(second)
+    if first is second:
+        return True
+    if not all(map(ModelGraph.is_known, (first, second))):
+        return False
+    return np.array_equal(np.squeeze(known_value(first)), np.squeeze(known_value(second)))
+
+
 def as_exponential(variable: Variable) -> Observation | None:
     mean, cells = as_uninverted_mean(parameters(variable)[0])
     return None if mean is None else Observation(variable, Exponential, mean, cells)
@@ -130,6 +189,7 @@ LIKELIHOODS: dict[type, Callable[[Variable], Observation | None]] = {
     pm.Poisson: as_poisson,
     pm.Normal: as_normal,
     pm.Exponential: as_exponential,
+    pm.NegativeBinomial: as_negative_binomial,
     RealPoisson: as_real_poisson,
     SparsePoisson: as_sparse_poisson,
 }
@@ -157,25 +217,15 @@ def read_likelihood(
     offsets = read_offsets(name, seen.mean, seen.cells, shape, cells)
     if isinstance(data, Dense) and data.mask is None:  # every cell was listed
         offsets = {role: own.table() if isinstance(own, Listed) else own for role, own in offsets.items()}
-    parameters = {role: read_parameter(graph, name, role, variable) for role, variable in seen.parameters.items()}
+    parameters = read_parameters(graph, seen, shape)
     arguments: dict[str, Any] = {**offsets, **parameters, **seen.options}
     return seen.likelihood(name=name, **arguments)
 
 
-def read_parameter(graph: ModelGraph, name: str, role: str, variable: Variable) -> Parameter:
-    """A parameter beside the mean: one for all cells, known or a free variable."""
-    source = as_scalar_source(variable)
-    if source is None and ModelGraph.is_known(variable) and known_value(variable).size == 1:
-        return positive_parameter(name, role, known_value(variable))
-    found = None if source is None else as_parameter(graph, View.of(source), False)
-    if found is None:
-        expected = "one known value or one free variable, the same for all cells"
-        raise UnreadableModel(name, f"{role} = {spell(variable)}", expected, f"use a scalar {role}, or use pm.sample")
-    return positive_parameter(name, role, found.value) if isinstance(found, Known) else found
-
-
-def positive_parameter(name: str, role: str, value: Array) -> Known:
-    value = np.asarray(value, dtype=np.float64).reshape(())
-    if not (value > 0 and np.isfinite(value)):
-        raise UnreadableModel(name, f"{role} = {value}", "a finite number > 0", f"check {role}")
-    return Known(value=value)
+def read_parameters(graph: ModelGraph, seen: Observation, shape: tuple[int, int]) -> dict[str, CellParameter]:
+    """The parameters beside the mean, by role, of a likelihood of an (F, N) matrix or of its listed cells."""
+    cells = None if seen.cells is None else seen.cells.rows_and_cols()
+    return {
+        role: read_cell_parameter(graph, (seen.name, role), variable, shape, cells)
+        for role, variable in seen.parameters.items()
+    }

@@ -29,6 +29,7 @@ from nmf_zoo.structure import (
     KnownComponents,
     Parameter,
     Prior,
+    TruncatedNormalPrior,
 )
 
 KNOWN_OR_FREE = "a known value, a free variable (indexed by None only), or shape / mean with the same shape"
@@ -160,11 +161,28 @@ def read_half_normal(graph: ModelGraph, variable: Variable, transposed: bool) ->
     return HalfNormalPrior(**{role: found})
 
 
+def read_truncated_normal(graph: ModelGraph, variable: Variable, transposed: bool) -> Prior:
+    """With known parameters, on [0, inf)."""
+    mu, sigma, lower, upper = parameters(variable)
+    found = {}
+    for role, parameter in (("mu", mu), ("sigma", sigma), ("lower", lower), ("upper", upper)):
+        view = View.of(parameter)
+        if not ModelGraph.is_known(view.source):
+            raise unreadable_parameter(variable, role, view)
+        found[role] = Known(value=orient(view.value, transposed))
+    if np.any(found["lower"].value != 0.0) or np.any(found["upper"].value != np.inf):
+        ends = f"a normal on [{found['lower'].value.min():g}, {found['upper'].value.max():g}]"
+        raise UnreadableModel(name_of(variable), ends, "lower=0 and no upper", "change this prior or use pm.sample")
+    check_parameters(graph, variable, {"sigma": found["sigma"]}, transposed)
+    return TruncatedNormalPrior(mu=found["mu"], sigma=found["sigma"])
+
+
 FACTOR_PRIORS: dict[type, Callable[[ModelGraph, Variable, bool], Prior]] = {
     pm.Gamma: read_gamma,
     pm.Exponential: read_exponential,
     pm.InverseGamma: read_inverse_gamma,
     pm.HalfNormal: read_half_normal,
+    pm.TruncatedNormal: read_truncated_normal,
     pm.HalfFlat: read_flat,
     **CHAIN_PRIORS,
 }

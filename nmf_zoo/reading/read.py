@@ -21,7 +21,7 @@ from nmf_zoo.structure import Factor, Factorisation, Imputed
 
 # Transforms to an interval and the distributions whose own they are: on others they narrow the support.
 OWN_TRANSFORMS = (
-    *((IntervalTransform, pm.Uniform), (LogOddsTransform, pm.Beta)),
+    *((IntervalTransform, pm.Uniform), (IntervalTransform, pm.TruncatedNormal), (LogOddsTransform, pm.Beta)),
     *((chain.transform, chain) for chain in CHAINS if chain.transform is not None),
 )
 
@@ -56,7 +56,7 @@ def read(model: pm.Model) -> Factorisation:
         H=H,
         data=data,
         cells=cells,
-        imputed=find_imputed(graph, seen, (W.variable, H.variable)),
+        imputed=find_imputed(graph, seen, (W.variable, H.variable), shape),
     )
     refuse_unused(model, structure)
     refuse_constraints(model)
@@ -110,10 +110,12 @@ def refuse_repeats(W: Factor, H: Factor) -> None:
         raise UnreadableModel(W.name or "W", found, "as many columns as the other has rows", "check the dims")
 
 
-def find_imputed(graph: ModelGraph, seen: Observation, factors: tuple[str, str]) -> Imputed | None:
+def find_imputed(
+    graph: ModelGraph, seen: Observation, factors: tuple[str, str], shape: tuple[int, int]
+) -> Imputed | None:
     """The missing cells' variable, if there is one."""
     others = [rv for rv in graph.model.free_RVs if rv is not seen.variable and rv.name not in factors]
-    found = [imputed for rv in others if (imputed := as_imputed(graph, rv, seen)) is not None]
+    found = [imputed for rv in others if (imputed := as_imputed(graph, rv, seen, shape)) is not None]
     return found[0] if len(found) == 1 else None
 
 

@@ -10,11 +10,13 @@ Shapes, used everywhere in this package::
 A :class:`Factorisation` can be built by hand (to test an engine without PyMC) or read from a ``pm.Model`` by
 :func:`nmf_zoo.read`. Engines read it and nothing else. Parameters of priors are in ``parameters``, the factors that
 have them in ``factors`` and ``chains``, X in ``data``, its law given its mean in ``likelihoods``, exposures and
-backgrounds in ``offsets``, and all of it together in ``factorisation``. Pieces of rows, cells or times: ``spans``.
+backgrounds in ``offsets``, what differs between the cells of that law in ``cell_parameters``, and all of it together in
+``factorisation``. Pieces of rows, cells or times: ``spans``.
 """
 
+from nmf_zoo.structure.cell_parameters import CellParameter, KnownAtCells, is_shared
 from nmf_zoo.structure.chains import CHAINS, BasisChainPrior, ChainPrior, LogNormalARPrior, UnitChainPrior
-from nmf_zoo.structure.data import Cells, Data, Dense, Imputed, is_rising
+from nmf_zoo.structure.data import Blocked, Cells, Data, Dense, Imputed, is_rising
 from nmf_zoo.structure.factorisation import CHUNK, Factorisation
 from nmf_zoo.structure.factors import (
     Factor,
@@ -26,14 +28,16 @@ from nmf_zoo.structure.factors import (
     KnownComponents,
     Prior,
     Proper,
+    TruncatedNormalPrior,
 )
-from nmf_zoo.structure.likelihoods import Exponential, Likelihood, Normal, Poisson
+from nmf_zoo.structure.likelihoods import Exponential, Likelihood, NegativeBinomial, Normal, Poisson
 from nmf_zoo.structure.offsets import (
     Listed,
     Offset,
     Outer,
     ends_of,
     offset_at,
+    offset_table,
     scaled_offset,
     shared_column,
     sides_of,
@@ -47,6 +51,8 @@ __all__ = [
     "HYPER_PRIORS",
     "Array",
     "BasisChainPrior",
+    "Blocked",
+    "CellParameter",
     "Cells",
     "ChainPrior",
     "Data",
@@ -62,10 +68,12 @@ __all__ = [
     "Imputed",
     "InverseGammaPrior",
     "Known",
+    "KnownAtCells",
     "KnownComponents",
     "Likelihood",
     "Listed",
     "LogNormalARPrior",
+    "NegativeBinomial",
     "Normal",
     "Offset",
     "Outer",
@@ -73,12 +81,15 @@ __all__ = [
     "Poisson",
     "Prior",
     "Proper",
+    "TruncatedNormalPrior",
     "UnitChainPrior",
     "Unknown",
     "ends_of",
     "even_bounds",
     "is_rising",
+    "is_shared",
     "offset_at",
+    "offset_table",
     "scaled_offset",
     "shared_column",
     "sides_of",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +48,7 @@ class Cells:
     values : (cells,) float64
     shape : (F, N)
     is_complete : True: all other cells were observed and are 0. False: all other cells are missing.
+    indptr : (N + 1,) where the cells of each sample begin, of cells in the order of the samples; None where not known
     """
 
     rows: Array
@@ -53,6 +56,7 @@ class Cells:
     values: Array
     shape: tuple[int, int]
     is_complete: bool
+    indptr: Array | None = None
 
     @property
     def observed_values(self) -> Array:
@@ -61,6 +65,40 @@ class Cells:
 
 
 Data = Dense | Cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocked:
+    """Samples in blocks that are read one at a time: X need not fit into memory.
+
+    Attributes
+    ----------
+    bounds : (blocks + 1,) int64, block b holds the samples from bounds[b] to bounds[b + 1]
+    n_features : F
+    read : number of a block -> its data, (F, n)
+    exposure : (N,) of the samples, or None
+    constants : (blocks,) what each block's log-likelihood holds beside the factors
+    at_data : (blocks,) each block's log-likelihood if its mean were X itself
+    totals : sums of X, and of its mean where all cells of a factor have their typical size
+    arrays : where an engine keeps arrays of each block from pass to pass
+    """
+
+    bounds: Array
+    n_features: int
+    read: Callable[[int], Data]
+    exposure: Array | None
+    constants: Array
+    at_data: Array
+    totals: tuple[float, float]
+    arrays: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n_features, int(self.bounds[-1])
+
+    @property
+    def n_blocks(self) -> int:
+        return len(self.bounds) - 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from nmf_zoo.structure.chains import ChainPrior, supports_of
-from nmf_zoo.structure.data import Cells, Data, Dense, Imputed
+from nmf_zoo.structure.data import Blocked, Cells, Data, Dense, Imputed
 from nmf_zoo.structure.factors import Factor
 from nmf_zoo.structure.likelihoods import Likelihood
 from nmf_zoo.structure.offsets import Listed, Outer, offset_at, offset_table
@@ -26,7 +26,7 @@ class Factorisation:
     Attributes
     ----------
     likelihood, W, H : see their classes
-    data : Dense, Cells, or None when nothing is observed
+    data : Dense, Cells, or None when nothing is observed; Blocked for engines that go over blocks of samples
     imputed : missing cells the model declares as a free variable, or None
     cells : (rows, cols) when the model's observed variable is a list of cells, in its order; else None
     dims : variable name -> its dims in the model (names as in the InferenceData)
@@ -36,7 +36,7 @@ class Factorisation:
     likelihood: Likelihood
     W: Factor
     H: Factor
-    data: Data | None = None
+    data: Data | Blocked | None = None
     imputed: Imputed | None = None
     cells: tuple[Array, Array] | None = None
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -122,6 +122,10 @@ class Factorisation:
             mean += self.background_table(columns)
         return mean
 
+    def likelihood_at(self, rows: Array | slice, cols: Array | slice) -> Likelihood:
+        """The law of these cells: listed ones, or a block. Densities and draws are asked of it, with their means."""
+        return self.likelihood.at(self.shape, (rows, cols))
+
     def total_mean(self, W: Array, H: Array) -> float:
         """Sum of the mean over all (F, N) cells, without building them unless each has an exposure of its own."""
         exposure = self.likelihood.exposure
@@ -160,14 +164,23 @@ class Factorisation:
             return self._sum_of_cells(self.data.values, self.data.mask, W, H, values) - self.total_log_constant
         rows, cols, x = self.observed_cells()
         mean = self.mean_at(W, H, rows, cols)
-        listed = float(np.sum(self.likelihood.log_kernel(x, mean, values))) - self.total_log_constant
-        return listed - (self.total_mean(W, H) - float(np.sum(mean))) if self.data.is_complete else listed
+        law = self.likelihood_at(rows, cols)
+        listed = float(np.sum(law.log_kernel(x, mean, values))) - self.total_log_constant
+        if not self.data.is_complete:
+            return listed
+        if law.has_free_zeros:
+            return listed - (self.total_mean(W, H) - float(np.sum(mean)))
+        zeros = self._sum_of_cells(None, None, W, H, values)
+        return listed + zeros - float(np.sum(law.log_kernel(np.zeros_like(x), mean, values)))
 
-    def _sum_of_cells(self, x: Array, mask: Array | None, W: Array, H: Array, values: Mapping[str, Array]) -> float:
-        """The log-likelihood of a matrix (F, N), without the constants; in blocks that stay in cache."""
+    def _sum_of_cells(
+        self, x: Array | None, mask: Array | None, W: Array, H: Array, values: Mapping[str, Array]
+    ) -> float:
+        """The log-likelihood of a matrix (F, N), None of zeros, without the constants; in blocks that stay in cache."""
         total = 0.0
         for columns in self.column_blocks(chunks=1):
-            cells = self.likelihood.log_kernel(x[:, columns], self.mean_of(W, H, columns), values)
+            law, own = self.likelihood_at(slice(None), columns), np.zeros(()) if x is None else x[:, columns]
+            cells = law.log_kernel(own, self.mean_of(W, H, columns), values)
             total += float(np.sum(cells if mask is None else cells[mask[:, columns]]))
         return total
 
@@ -194,9 +207,9 @@ class Factorisation:
         """Log-density of the missing cells that the model itself declares as a variable; 0 when it does not."""
         if self.imputed is None:
             return 0.0
-        mean = self.mean_at(W, H, self.imputed.rows, self.imputed.cols)
+        cells = self.imputed.rows, self.imputed.cols
         imputed = np.asarray(values[self.imputed.name], dtype=np.float64)
-        return float(np.sum(self.likelihood.log_density(imputed, mean, values)))
+        return float(np.sum(self.likelihood_at(*cells).log_density(imputed, self.mean_at(W, H, *cells), values)))
 
     @cached_property
     def cell_labels(self) -> dict[str, Array]:

@@ -11,11 +11,13 @@ import numpy as np
 from nmf_zoo.structure.chains import ChainPrior
 from nmf_zoo.structure.parameters import (
     Array,
+    Known,
     Parameter,
     Unknown,
     log_gamma_density,
     log_half_normal_density,
     log_inverse_gamma_density,
+    log_truncated_normal_density,
 )
 
 
@@ -136,6 +138,30 @@ class HalfNormalPrior:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TruncatedNormalPrior:
+    """Independent cells, normal about mu and truncated to [0, inf): density prop. to exp(-(v - mu)^2 / (2 sigma^2)).
+
+    Attributes
+    ----------
+    mu, sigma : Known
+    """
+
+    family: ClassVar[str] = "truncated normal"
+    distribution: ClassVar[str] = "TruncatedNormal"
+    mu: Known
+    sigma: Known
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters by role."""
+        return {"mu": self.mu, "sigma": self.sigma}
+
+    def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
+        mu, sigma = self.mu.value, self.sigma.value
+        return float(np.sum(log_truncated_normal_density(factor, mu, sigma)))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Fixed:
     """A factor whose value is known (plain data, or ``pm.do``)."""
 
@@ -143,7 +169,7 @@ class Fixed:
     value: Array
 
 
-Proper = GammaPrior | InverseGammaPrior | HalfNormalPrior | ChainPrior
+Proper = GammaPrior | InverseGammaPrior | HalfNormalPrior | TruncatedNormalPrior | ChainPrior
 Prior = Flat | Proper | Fixed
 
 
@@ -196,8 +222,8 @@ class Factor:
     ----------
     name : the model's variable (of a fixed factor: its data's name, or ""; with known components the Deterministic)
     shape : (F, K) for the left factor, (K, N) for the right one
-    prior : Flat, GammaPrior, InverseGammaPrior, HalfNormalPrior, a chain in time (H), Fixed; parameter arrays broadcast
-        to ``shape``, with known components to the shape of the others
+    prior : Flat, GammaPrior, InverseGammaPrior, HalfNormalPrior, TruncatedNormalPrior, a chain in time (H), Fixed;
+        parameter arrays broadcast to ``shape``, with known components to the shape of the others
     transposed : the model's variable is the transpose of this factor
     known : the components that are known, where others are not
     """

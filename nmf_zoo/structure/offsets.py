@@ -86,7 +86,7 @@ class Listed:
         found = np.asarray(self._places[rows, cols]).ravel() if len(rows) else np.zeros(0, dtype=int)
         if not np.all(found):
             first = int(np.argmax(found == 0))
-            got = f"row {rows[first]}, column {cols[first]}, of whose mean the model lists no exposure and background"
+            got = f"row {rows[first]}, column {cols[first]}, of which the model lists no exposure, background or sigma"
             raise InputError("cells", got, "listed cells", "ask for observed cells, or declare them for every cell")
         return self.values[found - 1]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betaln, gammaln, xlog1py, xlogy
+from scipy.special import betaln, gammaln, log_ndtr, xlog1py, xlogy
 
 Array = np.ndarray
 
@@ -47,6 +47,11 @@ def _log_lognormal_density(v, mu, sigma):
 
 def log_half_normal_density(v, sigma):
     return -0.5 * (v / sigma) ** 2 - np.log(sigma) + 0.5 * np.log(2 / np.pi)
+
+
+def log_truncated_normal_density(v, mu, sigma):
+    """Of [0, inf)."""
+    return -0.5 * ((v - mu) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi) - log_ndtr(mu / sigma)
 
 
 def _log_uniform_density(v, lower, upper):

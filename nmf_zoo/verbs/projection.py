@@ -15,6 +15,7 @@ from nmf_zoo._compat import Result
 from nmf_zoo.distributions.chains import CHAINS, Recipe
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import of_projection, verb_of, verdict
+from nmf_zoo.inference.shared.whitening import sigma_of
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
 from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
@@ -42,6 +43,7 @@ from nmf_zoo.structure import (
     InverseGammaPrior,
     Normal,
     Poisson,
+    TruncatedNormalPrior,
     Unknown,
     shared_column,
 )
@@ -90,7 +92,8 @@ def project(
     )
     if engine is None:
         known = read(new)
-        engine = next((name for name in of_projection() if verdict(known, name)), of_projection()[0])
+        tried = of_projection(known)
+        engine = next((name for name in tried if verdict(known, name)), tried[0])
     return (fit if verb_of(engine) == "fit" else sample)(engine=engine, model=new, **arguments)
 
 
@@ -140,13 +143,28 @@ Declared = tuple[Callable[..., pm.Model], dict[str, Any]]  # one of nz.models, a
 
 
 def _normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
-    return normal_nmf, {role: own.resolve(values) for role, own in structure.likelihood.parameters.items()}
+    sigma = sigma_of(structure).resolve(values)
+    if sigma.ndim == 2 and sigma.shape[1] > 1:
+        expected = "one for all cells, or one per feature, which new samples have, too"
+        raise InputError(
+            "model", "a sigma that differs between samples", expected, "declare the new samples' own model"
+        )
+    return normal_nmf, {"sigma": sigma}
 
 
 def _half_normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
     sigma = _tied(structure.H.prior.precision_of(values) ** -0.5, structure.H.shape)
     make, arguments = (_normal if isinstance(structure.likelihood, Normal) else _free)(structure, values)
     return make, {**arguments, "sigma_h": sigma}
+
+
+def _normal_gamma(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    return normal_nmf, {**_normal(structure, values)[1], **_gamma(structure, values)[1]}
+
+
+def _truncated_normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    mu, sigma = (_tied(own.resolve(values), structure.H.shape) for own in structure.H.prior.parameters.values())
+    return normal_nmf, {**_normal(structure, values)[1], "mu_h": mu, "sigma_h": sigma}
 
 
 def _free(structure: Factorisation, values: dict[str, Array]) -> Declared:
@@ -174,6 +192,8 @@ DECLARATIONS: dict[tuple[type, Any], Callable[[Factorisation, dict[str, Array]],
     (Poisson, HalfNormalPrior): _half_normal,
     **{(Poisson, chain.prior): _chain for chain in CHAINS},
     (Normal, Flat): _normal,
+    (Normal, GammaPrior): _normal_gamma,
+    (Normal, TruncatedNormalPrior): _truncated_normal,
     (Normal, HalfNormalPrior): _half_normal,
     (Exponential, InverseGammaPrior): _inverse_gamma,
 }

@@ -46,7 +46,7 @@ from nmf_zoo.runtime.arguments import (
 )
 from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.compile_times import what_compiles
-from nmf_zoo.runtime.driver import STATUS, FitRun, SampleRun, available_cores, run_chains, run_restarts
+from nmf_zoo.runtime.driver import STATUS, FitRun, SampleRun, Solution, available_cores, run_chains, run_restarts
 from nmf_zoo.runtime.engine import Engine, WholeSampler
 from nmf_zoo.runtime.stopping import EARLY, INTERRUPTED, OnStep
 from nmf_zoo.runtime.workers import OneBlasThread
@@ -54,6 +54,7 @@ from nmf_zoo.search.optima import dataset_of
 from nmf_zoo.search.options import AUTO, search_of
 from nmf_zoo.search.run import run_search
 from nmf_zoo.structure import Factorisation
+from nmf_zoo.verbs.fit_blocks import fit_blocks
 from nmf_zoo.verbs.starts import beginnings, chain_search, left_of, searched_starts, starts_of
 
 
@@ -214,6 +215,7 @@ def sample(
 def fit(
     model: pm.Model | None = None,
     *,
+    data: Any = None,
     engine: Any = "em",
     max_iter: int = 2000,
     tol: float = 1e-4,
@@ -228,6 +230,7 @@ def fit(
     initvals: Any = None,
     idata_kwargs: Mapping[str, Any] | None = None,
     checkpoint: Path | str | None = None,
+    store: Path | str | None = None,
     on_step: OnStep | None = None,
     max_seconds: float | None = None,
 ) -> Result:
@@ -236,6 +239,11 @@ def fit(
     Parameters
     ----------
     model : the model; default the one of the ``with`` context
+    data : X in blocks of whole samples, which need not fit into memory, of a model declared with ``X=None, shape=(F,
+        1)``: what :func:`~nmf_zoo.open_blocks` opens, an array (a memory map, say), a sparse matrix, or any object with
+        ``shape``, ``bounds`` and ``read(number)``. One random start of "em" or "vb" for counts, no search; a pass over
+        the blocks per iteration. The posterior is one draw: EM's point, the mean of VB's q, whose parameters are in
+        ``fit``
     engine : name of an optimising engine, or its options, e.g. ``"em"``, ``nz.EM(mode="log")``, ``"vb"``, or
         ``"mcem"``: maximum marginal likelihood of ``nz.gap``, or of free hyperparameters of ``nz.gamma_nmf``;
         ``"hmm_exact"``: of ``nz.hmm_nmf`` with binary chains; ``"particle_em"``: with chains of every kind
@@ -249,6 +257,7 @@ def fit(
         no choice, one factor is known and the objective convex in the other, or it has Monte-Carlo error. One factor
         known and no convex objective: 8 random starts, the best alone. None: only ``restarts``
     draws : draws from VB's approximate posterior; a point estimate is one draw
+    store : with ``data``, a new Zarr store (``.zarr``) for the result, where H stays; without it H is held in memory
     others : as in :func:`sample`
 
     Returns
@@ -261,6 +270,24 @@ def fit(
     check_counts(max_iter=(max_iter, 1), restarts=(restarts, 1), draws=(draws, 1))
     check_tol(tol)
     structure = read(model)
+    if data is not None:
+        given = {"restarts": restarts, "search": search, "var_names": var_names, "idata_kwargs": idata_kwargs}
+        _check_of_blocks(given | {"checkpoint": checkpoint})
+        run = FitRun(
+            max_iter=max_iter,
+            tol=tol,
+            draws=1,
+            cores=_cores(cores),
+            progressbar=progressbar and not quiet,
+            on_step=on_step,
+            max_seconds=max_seconds,
+        )
+        own = {"initvals": initvals, "entropy": entropy_of(random_seed), "constants": constant_data(model)}
+        idata, solution = fit_blocks(structure, data, engine, run, store=store, **own)
+        _warn_of_end(solution, quiet)
+        return idata
+    if store is not None:
+        raise InputError("store", repr(str(store)), "None without data=", "nz.save(idata, path) writes a result")
     chosen, options = resolve_engine(engine, "fit", structure)
     require_support(structure, chosen, options)
     check_possible(structure)
@@ -303,13 +330,28 @@ def fit(
     attrs |= {"max_iter": max_iter, "tol": tol, **model_attributes(structure)}
     idata = pack({**groups, **searched, **data_groups(structure, observed_data(model), constant_data(model))}, attrs)
     idata = _with_order(idata, structure)
-    if solutions[0].status == "max_iter" and not quiet:
-        message = f"the best restart did not converge: {STATUS['max_iter']}"
-        warnings.warn(message, NmfZooWarning, stacklevel=3)
+    _warn_of_end(solutions[0], quiet)
     if with_log_likelihood:
         with _left_out("log_likelihood"):
             idata = add_log_likelihood(idata, model, finest(structure))
     return idata
+
+
+OF_BLOCKS = {"restarts": 1, "search": AUTO, "var_names": None, "idata_kwargs": None, "checkpoint": None}
+
+
+def _check_of_blocks(given: Mapping[str, Any]) -> None:
+    """Refuse what a fit over ``data=`` does not do."""
+    for name, only in OF_BLOCKS.items():
+        found = given[name]
+        if found is not only and found != only and not (name == "search" and found is None):
+            raise InputError(name, f"{found!r} with data=", f"{only!r}: one fit, from one start", "leave it out")
+
+
+def _warn_of_end(solution: Solution, quiet: bool) -> None:
+    if solution.status == "max_iter" and not quiet:
+        message = f"the best restart did not converge: {STATUS['max_iter']}"
+        warnings.warn(message, NmfZooWarning, stacklevel=4)
 
 
 @contextmanager

@@ -127,7 +127,7 @@ def evidence(
 
 
 def _search_of(structure: Factorisation, options: bound.Bound) -> Search | None:
-    return search_of(options.search, options.restarts or 1, vb.ENGINE, vb.VB(), None, structure)
+    return search_of(options.search, options.restarts or 1, bound.engine_of(structure), vb.VB(), None, structure)
 
 
 def _searched(search: Search, engine: Any, structure: Factorisation, options: Any, run: Any, key: np.uint64) -> Any:

@@ -95,6 +95,11 @@ def supports(structure: Factorisation, options: Holdout) -> Verdict:
         return Verdict(f"{engine.name!r} can't fit a part of the data here: use engine='gibbs' or 'vb'")
     if _is_thinned(structure) and not structure.is_integer:
         return Verdict("sparse data are split count by count, and some cells are no integers: use X.toarray()")
+    if _is_thinned(structure) and not structure.likelihood.has_free_zeros:
+        family = structure.likelihood.family
+        return Verdict(
+            f"sparse data are split count by count, and parts of {family} counts depend on each other: use X.toarray()"
+        )
     if _n_held_out(structure, options.share) < 1:
         return Verdict(f"a share of {options.share} of its data is less than one cell or count")
     refusal = verdict(structure, engine, engine_options)
@@ -247,10 +252,11 @@ def resolve(engine: Any, structure: Factorisation) -> tuple[Any, Any]:
 def cell_scores(split: Split, draws: Iterator[Draw]) -> Array:
     """log p(x | the others) of each held-out cell, (cells,)."""
     structure, x = split.tested, split.values
-    constants, total, n_draws = structure.likelihood.log_constant(x), np.full(len(x), -np.inf), 0
+    law = structure.likelihood_at(split.rows, split.cols)
+    constants, total, n_draws = law.log_constant(x), np.full(len(x), -np.inf), 0
     for draw in draws:
         mean = mean_at(structure, draw, split.rows, split.cols)
-        total = np.logaddexp(total, structure.likelihood.log_density(x, mean, draw.values, constants))
+        total = np.logaddexp(total, law.log_density(x, mean, draw.values, constants))
         n_draws += 1
     return total - np.log(n_draws)
 

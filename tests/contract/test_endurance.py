@@ -25,6 +25,7 @@ from nmf_zoo.runtime.checkpoint import open_checkpoint
 from nmf_zoo.runtime.driver import FitRun, SampleRun, run_chains, run_restarts
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Cells
+from tests.sizes import size
 from tests.structures import gamma, inverse_gamma, model, unknown
 
 ROOT = Path(__file__).parents[2]
@@ -154,10 +155,10 @@ class InBlocks(Workers):
         return [results[task] for task in range(len(tasks))]
 
 
-def in_blocks_of(size):
-    """``blocks`` with blocks of ``size`` sweeps."""
+def in_blocks_of(sweeps):
+    """``blocks`` with blocks of so many ``sweeps``."""
 
-    return lambda first, tune, draws, thin, keep_warmup, *_: equal_blocks(first, tune, draws, thin, keep_warmup, size)
+    return lambda first, tune, draws, thin, keep_warmup, *_: equal_blocks(first, tune, draws, thin, keep_warmup, sweeps)
 
 
 @pytest.mark.parametrize(("name", "engine"), CASES)
@@ -175,8 +176,8 @@ class TestTheSameBits:
 
     def test_in_any_blocks_of_sweeps(self, name, engine, monkeypatch):
         expected = run(name, engine)
-        for size in (1, 7):
-            monkeypatch.setattr(run_one, "blocks", in_blocks_of(size))
+        for sweeps in (1, 7):
+            monkeypatch.setattr(run_one, "blocks", in_blocks_of(sweeps))
             assert_same(run(name, engine), expected)
 
     def test_going_on_from_every_step(self, name, engine, tmp_path, monkeypatch):
@@ -195,12 +196,15 @@ class TestTheSameBits:
 @pytest.mark.parametrize(
     ("cases", "words"),
     [
-        ("em;vb;gibbs;stream of counts", ["--kills", "10"]),
+        ("em;vb;gibbs;stream of counts", ["--kills", str(size(6, 10))]),
         ("em, sparse;gibbs", ["--terminate", "1", "--interrupt", "1", "--full", "2", "--damage", "2", "--forbid", "2"]),
     ],
 )
 def test_after_kills_at_random_moments(cases, words):
-    """Some of the campaign of tests/crash.py, of which `make crash` makes all."""
+    """Some of the campaign of tests/crash.py, of which `make crash` makes all.
+
+    Long: each run is a process, which imports PyMC.
+    """
     pytest.importorskip("zarr")
     command = [sys.executable, "-W", "ignore", "-m", "tests.crash", "--cases", cases, *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)

@@ -98,6 +98,12 @@ MAKERS = {
     "gamma_nmf, hyperpriors": with_hyperpriors,
     "gamma_nmf, known W": lambda: pm.do(nz.gamma_nmf(TABLE, K), {"W": np.full((F, K), 0.5)}),
     "gamma_nmf, nothing observed": lambda: nz.gamma_nmf(None, K, shape=(F, N)),
+    "negative_binomial_nmf": lambda: nz.negative_binomial_nmf(TABLE, K, mean_h=3.0),
+    "negative_binomial_nmf, known alpha": lambda: nz.negative_binomial_nmf(
+        X, K, alpha=np.linspace(1.0, 3.0, F)[:, None], alpha_h=0.5, exposure=np.linspace(1, 2, N), background=0.5
+    ),
+    "negative_binomial_nmf, free alpha": lambda: nz.negative_binomial_nmf(X, K, alpha=nz.free(tie="obs"), mask=MASK),
+    "negative_binomial_nmf, ratings": lambda: nz.negative_binomial_nmf(sp.csr_array(X), K, observed="stored"),
     "gap": lambda: nz.gap(TABLE, K, alpha_h=2.0),
     "gap, sparse": lambda: nz.gap(sp.csr_array(X), K, alpha_h=2.0),
     "gap, mask": lambda: nz.gap(TABLE, K, alpha_h=2.0, mask=MASK),

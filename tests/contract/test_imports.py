@@ -63,8 +63,8 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     ),
     "diagnostics": (BELOW, {"numpy", "pandas", "scipy", "xarray"}),
     "verbs": (
-        {*BELOW_VERBS, "search", "diagnostics", "prediction", "_compat"},
-        {"numpy", "pandas", "pymc", "xarray"},
+        {*BELOW_VERBS, "search", "diagnostics", "prediction", "sparse", "_compat"},
+        {"numpy", "pandas", "pymc", "scipy", "xarray"},
     ),
     "streaming": (BELOW_VERBS | {"sparse", "labels", "_compat"}, {"numpy", "pandas", "scipy", "pymc", "xarray"}),
     "workbench": (

@@ -15,7 +15,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_first_run_of_the_tests_with_an_empty_home(tmp_path):
-    """ArviZ warns at its first import of a day, numba when PyTensor compiles a product for the first time."""
+    """ArviZ warns at its first import of a day, numba when PyTensor compiles a product for the first time.
+
+    Long: another pytest, which imports PyMC.
+    """
     home = tmp_path / "no one's hôme"
     home.mkdir()
     kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}

@@ -120,7 +120,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
 
 
 def test_it_runs_where_site_packages_can_not_be_written_to(environment, tmp_path):
-    """What is compiled goes to the user's own cache."""
+    """What is compiled goes to the user's own cache. Long: kernels are compiled there."""
     python, packages = environment
     own = packages / "nmf_zoo"
     before = files_of(own)

@@ -38,6 +38,7 @@ GOOD = {  # short, should a bad value turn out to be a good one
     "report": "result.nc -o out.html",
     "export": "result.nc -o out",
     "modes": "result.nc --data x.csv --quiet",
+    "convert": "x.csv out.zarr",
     "compare": "x.csv --rank 2 --engines em,vb --max-iter 3 -o out.csv --quiet",
     "models": "",
     "engines": "",

@@ -15,6 +15,7 @@ def test_every_command_is_tried():
 
 @pytest.mark.campaign
 def test_bad_command_lines_are_refused_in_one_line():
+    """Long: several hundred commands."""
     outcomes = campaign(n_cases=100, seed=1)
     failed = [outcome for outcome in outcomes if outcome.kind not in ("refused", "ran")]
     assert not failed, failed

@@ -24,6 +24,7 @@ def cases(draw):
 @settings(max_examples=200, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_a_case_gives_a_finite_result_or_one_line(case):
+    """Long: two hundred models, each read and run anew."""
     outcome = run(case)
     assert outcome.word != "failed", f"{outcome.place}: {outcome.reason}\n\n{case.source}"
 

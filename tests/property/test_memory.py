@@ -270,6 +270,7 @@ def test_the_peak_of_a_stream_is_what_the_guide_says(name, shape):
 @pytest.mark.statistical
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_fits_leave_nothing_behind():
+    """Long: over a thousand fits."""
     command = [sys.executable, "-W", "ignore", "-c", GROWTH, str(FIRST), str(LAST)]
     grown = float(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     assert grown <= 1.0, f"{grown:.2f} MiB between fits {FIRST} and {LAST}"

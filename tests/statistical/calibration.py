@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import nmf_zoo as nz
 from tests.statistical.gates import ALARM
+from tests.statistical.judged import judges
 
 DRAWS = 31  # 32 ranks, in 8 bins
 LEAST = 100  # simulations
 
 
+@judges(lambda declare, engine, simulations, **_: simulations)
 def check_calibrated(declare, engine, simulations, *, tune, thin, seed):
     """Raise unless the ranks of every quantity are uniform; the chance of a false alarm is ALARM."""
     assert simulations >= LEAST, f"gate 1, simulations: got {simulations}; expected at least {LEAST}"

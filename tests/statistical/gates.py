@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import special, stats
 
+from tests.statistical.judged import judges
+
 LEAST = 250  # effective draws below which a standard error means little
 ALARM = 1e-4  # probability of a false alarm in one check, whatever the number of statistics in it
 
@@ -37,6 +39,7 @@ def bound(n_statistics):
     return max(5.0, -special.ndtri(ALARM / 2 / n_statistics))
 
 
+@judges(lambda names, draws, *_, **__: len(draws))
 def check_means(names, draws, expected, expected_error=0.0, least=LEAST):
     """Raise unless each column mean of draws (T, S) is the expected one; the message says which gate failed."""
     draws = np.asarray(draws, dtype=np.float64)
@@ -65,6 +68,7 @@ def _rows(names, which, values):
     return ", ".join(f"{names[i]}: {values[i]:.3g}" for i in which[:8])
 
 
+@judges(lambda labels, found, *_, **__: np.sum(found))
 def check_frequencies(labels, found, probabilities, least=500, least_expected=5.0):
     """Raise unless counts of independent draws follow the probabilities; the message tells the worst states."""
     found, expected = np.asarray(found, dtype=np.float64), np.sum(found) * np.asarray(probabilities)

@@ -12,12 +12,13 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 from scipy.special import gammaln, xlogy
+from scipy.stats import norm, truncnorm
 
 from nmf_zoo.inference.counts import gibbs
 from nmf_zoo.inference.shared import slice_sampling
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
-from nmf_zoo.structure import Cells, HalfNormalPrior, InverseGammaPrior, Outer, Unknown
+from nmf_zoo.structure import Cells, HalfNormalPrior, InverseGammaPrior, Outer, TruncatedNormalPrior, Unknown
 from tests.statistical.gates import LEAST, check_means
 from tests.structures import stack
 
@@ -59,6 +60,10 @@ def draw_factor_prior(factor, values, n, rng):
         return np.broadcast_to(factor.prior.value, (n, *factor.shape))
     if isinstance(factor.prior, HalfNormalPrior):
         drawn = np.abs(rng.normal(0.0, sigma_of(factor, values, n)))
+        return drawn if factor.known is None else factor.known.whole(drawn)
+    if isinstance(factor.prior, TruncatedNormalPrior):
+        mu, sigma = (resolve(own, factor, values, n) for own in factor.prior.parameters.values())
+        drawn = truncnorm.ppf(rng.random(mu.shape), -mu / sigma, np.inf, mu, sigma)
         return drawn if factor.known is None else factor.known.whole(drawn)
     shape, rate = shape_and_rate(factor, values, n)
     log_value = log_gamma(rng, shape) - np.log(rate)
@@ -122,11 +127,24 @@ def seen(structure):
 def simulate(structure, n, rng):
     """n joint draws: prior, then data X (n, F, N), 0 where not observed."""
     draws = draw_prior(structure, n, rng)
-    return {**draws, "X": draw_data(structure, draws["W"], draws["H"], rng)}
+    return {**draws, "X": draw_data(structure, draws["W"], draws["H"], rng, draws)}
 
 
-def draw_data(structure, W, H, rng):
+def errors_of(structure, values):
+    """sigma of normal data at every cell, with the leading axes of its values where it is unknown."""
+    sigma = structure.likelihood.sigma
+    if not isinstance(sigma, Unknown):
+        return np.broadcast_to(sigma.resolve({}), structure.shape)
+    own = np.asarray(values[sigma.name])
+    lead = own.shape[: own.ndim - len(sigma.variable_shape)]
+    padded = (1,) * (2 - len(sigma.shape)) + sigma.shape
+    return np.broadcast_to(own.reshape(*lead, *padded), (*lead, *structure.shape))
+
+
+def draw_data(structure, W, H, rng, values=None):
     """X given the factors, with any leading axes, 0 where not observed."""
+    if structure.likelihood.family == "normal":
+        return rng.normal(mean_of(structure, W, H), errors_of(structure, values)) * seen(structure)
     draw = {"poisson": rng.poisson, "exponential": rng.exponential}[structure.likelihood.family]
     return draw(mean_of(structure, W, H)) * seen(structure)
 
@@ -195,7 +213,7 @@ def quantities(structure, draws):
     tables |= {f"log {name}": np.log(draws[name]) for name in structure.unknowns}
     tables |= {
         "log mean": np.log(mean),
-        "log(1 + sum X)": np.log1p(draws["X"].sum((1, 2))),
+        "log(1 + sum X)": log_size(draws["X"].sum((1, 2))),
         "lp": log_joint(structure, draws),
     }
     tables = {name: np.reshape(table, (n, -1)) for name, table in tables.items()}
@@ -203,14 +221,23 @@ def quantities(structure, draws):
     return names, np.concatenate(list(tables.values()), axis=1)
 
 
+def log_size(total):
+    """log(1 + total), of sums below 0 with their sign."""
+    return np.sign(total) * np.log1p(np.abs(total))
+
+
 def log_joint(structure, draws):
     """log p(X, W, H | hyperparameters) of every draw, written anew."""
     mean, n = mean_of(structure, draws["W"], draws["H"]), len(draws["X"])
-    total = np.sum(log_density_of_data(structure, draws["X"], mean) * seen(structure), axis=(1, 2))
+    total = np.sum(log_density_of_data(structure, draws["X"], mean, draws) * seen(structure), axis=(1, 2))
     for factor in (structure.W, structure.H):
         if isinstance(factor.prior, HalfNormalPrior):
             sigma, v = sigma_of(factor, draws, n), free_part(factor, draws[factor.name])
             total = total + np.sum(-np.log(sigma) - v**2 / (2 * sigma**2), axis=(1, 2))
+        elif isinstance(factor.prior, TruncatedNormalPrior):
+            mu, sigma = (resolve(own, factor, draws, n) for own in factor.prior.parameters.values())
+            v = free_part(factor, draws[factor.name])
+            total = total + np.sum(truncnorm.logpdf(v, -mu / sigma, np.inf, mu, sigma), axis=(1, 2))
         elif not factor.is_fixed:
             shape, rate = shape_and_rate(factor, draws, n)
             is_inverse = isinstance(factor.prior, InverseGammaPrior)
@@ -222,7 +249,9 @@ def log_joint(structure, draws):
     return total
 
 
-def log_density_of_data(structure, x, mean):
+def log_density_of_data(structure, x, mean, values=None):
+    if structure.likelihood.family == "normal":
+        return norm.logpdf(x, mean, errors_of(structure, values))
     if structure.likelihood.family == "exponential":
         return -np.log(mean) - x / mean
     return xlogy(x, mean) - mean - gammaln(x + 1)

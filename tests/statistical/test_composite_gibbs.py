@@ -31,7 +31,7 @@ from tests.structures import beside, inverse_gamma, model, unknown
 pytestmark = pytest.mark.statistical
 SWEEPS = size(5_000, 60_000)
 PLANTED_SWEEPS = 4_000
-SIMULATIONS = size(128, 1000)
+SIMULATIONS, PLANTED_SIMULATIONS = size(128, 1000), 128
 THIN, TUNE = size(8, 16), size(80, 200)
 
 power_model = partial(model, kind="exponential")
@@ -289,4 +289,4 @@ def test_a_dropped_prior_scale_is_seen_by_ranks(monkeypatch):
     right = gibbs.given_powers
     monkeypatch.setattr(gibbs, "given_powers", lambda *arguments: right(*arguments)._replace(scale_h=np.zeros((4, 2))))
     with pytest.raises(AssertionError, match="gate 2, uniform ranks"):
-        check_ranks(CALIBRATED["known profiles"], simulations=160, seed=2)
+        check_ranks(CALIBRATED["known profiles"], simulations=PLANTED_SIMULATIONS, seed=2)

@@ -14,7 +14,7 @@ from tests.sizes import size
 pytestmark = pytest.mark.statistical
 F, N, K = 3, 5, 2
 Z = np.linspace(-1.0, 1.0, N)
-SIMULATIONS, DRAWS, THIN = size(100, 600), 19, 5
+SIMULATIONS, PLANTED, DRAWS, THIN = size(70, 600), 60, 19, 5
 
 
 def declare(X):
@@ -54,12 +54,16 @@ def judged(simulations=SIMULATIONS):
     return judge_ranks(ranks, names, DRAWS, {}).attrs["verdict"]
 
 
+@pytest.mark.usefixtures("uncompiled_graphs")
 def test_steps_draw_from_the_conditional_of_the_block():
+    """Long: every simulation is a model of its own, read and prepared anew."""
     verdict = judged()
     assert verdict.startswith("no sign"), verdict
 
 
+@pytest.mark.usefixtures("uncompiled_graphs")
 def test_a_prior_at_another_point_is_seen(monkeypatch):
+    """Long: as the test of the right one."""
     right = step_methods._gammas
 
     def mirrored(model, free):
@@ -67,10 +71,11 @@ def test_a_prior_at_another_point_is_seen(monkeypatch):
         return lambda point: gammas({**point, "slope": -point["slope"]})
 
     monkeypatch.setattr(step_methods, "_gammas", mirrored)
-    assert not judged(60).startswith("no sign")
+    assert not judged(PLANTED).startswith("no sign")
 
 
 def test_with_the_step_pymc_draws_from_the_posterior_that_nuts_draws_from():
+    """Long: NUTS compiles, and draws from Python."""
     rng = np.random.default_rng(3)
     X = rng.poisson(rng.gamma(1.5, 1.0, (F, K)) @ rng.gamma(1.2, 1 / np.exp(0.8 * Z), (K, N)))
     found = {}

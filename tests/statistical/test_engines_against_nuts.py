@@ -98,6 +98,7 @@ def ours(case):
 
 
 def test_ours_and_nuts_have_the_same_posterior(case):
+    """Long: NUTS compiles, and draws as many as ours."""
     _, found, _ = case
     row = found.table.loc[ours(case)]
     assert row["agrees"] is not None, f"gate 1, 100 effective draws of everything:\n{found}"

@@ -16,7 +16,7 @@ from tests.statistical.calibration import check_calibrated
 from tests.statistical.geweke import drop_jacobian
 
 pytestmark = pytest.mark.statistical
-SIMULATIONS = size(128, 1000)
+SIMULATIONS, PLANTED = size(100, 1000), 100
 THIN, TUNE = size(6, 12), size(60, 150)
 ALLOCATIONS = nz.Gibbs(trajectories="never")
 
@@ -68,6 +68,7 @@ MODELS = KNOWN | UNKNOWN | HIERARCHIES | BESIDE
 
 @pytest.mark.parametrize("name", MODELS)
 def test_ranks_are_uniform(name):
+    """Long: a chain for each simulation; unknown hyperparameters are drawn in Python."""
     check_calibrated(MODELS[name], ALLOCATIONS, SIMULATIONS, tune=TUNE, thin=THIN, seed=1)
 
 
@@ -76,7 +77,7 @@ def test_ranks_are_uniform(name):
 
 def check_is_seen(declare):
     with pytest.raises(AssertionError, match="gate 2, uniform ranks"):
-        check_calibrated(declare, ALLOCATIONS, 160, tune=60, thin=6, seed=2)
+        check_calibrated(declare, ALLOCATIONS, PLANTED, tune=60, thin=6, seed=2)
 
 
 def test_a_dropped_prior_rate_is_seen(monkeypatch):
@@ -86,12 +87,14 @@ def test_a_dropped_prior_rate_is_seen(monkeypatch):
 
 
 def test_a_missing_jacobian_is_seen(monkeypatch):
+    """Long: a chain for each simulation."""
     drop_jacobian(monkeypatch)
     check_is_seen(lambda: with_unknown_rates(pm.LogNormal, (0.0, 1.0), n_samples=2, alpha_h=0.7))
 
 
 @pytest.mark.parametrize("name", HIERARCHIES)
 def test_rates_of_twice_the_cells_are_seen(name, monkeypatch):
+    """Long: a chain for each simulation."""
     right = slice_sampling.sum_groups
 
     def wrong(factor, value):
@@ -103,6 +106,7 @@ def test_rates_of_twice_the_cells_are_seen(name, monkeypatch):
 
 
 def test_known_cells_among_those_that_rates_are_learned_from_are_seen(monkeypatch):
+    """Long: a chain for each simulation."""
     right = slice_sampling.sum_groups
     monkeypatch.setattr(slice_sampling, "sum_groups", lambda factor, value: right(replace(factor, known=None), value))
     check_is_seen(next(iter(BESIDE.values())))

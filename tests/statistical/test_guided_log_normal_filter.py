@@ -15,6 +15,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from tests.naive.hmm.particles.guided_log_normal import target_of
 from tests.sizes import size
 from tests.statistical.gates import bound
+from tests.statistical.judged import judges
 
 pytestmark = pytest.mark.statistical
 LOOKING = pytest.mark.parametrize("proposal", [GUIDED, AUXILIARY])
@@ -49,6 +50,7 @@ def exact(X, W, base, target):
     return total + np.log(z[1] - z[0])
 
 
+@judges(lambda logs, _: len(logs))
 def assert_unbiased(logs, expected):
     """The mean of the likelihoods, relative to the exact one, is 1."""
     ratios = np.exp(logs - expected)

@@ -212,4 +212,5 @@ ARD = nz.ARD(cells="half-normal")
     ids=["half-normals", "ard"],
 )
 def test_ranks_are_uniform(declare):
+    """Long: a chain for each simulation."""
     check_calibrated(declare, "gibbs", size(100, 1000), tune=size(40, 150), thin=size(4, 12), seed=1)

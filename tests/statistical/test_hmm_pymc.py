@@ -54,6 +54,7 @@ def test_metropolis_on_the_basis_chain():
 
 
 def test_slice_sampling_of_the_unit_chain():
+    """Long: PyMC slices each number in Python."""
     model = declare(nz.UnitChain(0.8))
     with model:
         step = pm.Slice([model["H"]])
@@ -63,6 +64,7 @@ def test_slice_sampling_of_the_unit_chain():
 
 
 def test_nuts_on_the_log_normal_chain():
+    """Long: NUTS compiles, and draws through PyMC."""
     model = declare(nz.LogNormalAR(0.0, 0.6, 0.7, initial=(0.2, 1.0)))
     expected, error = importance(nz.LogNormalAR.dist(0.0, 0.6, 0.7, (0.2, 1.0), shape=(400_000, K, T)))
     idata = nz.sample(size(2000, 10000), tune=500, chains=1, engine="nuts", random_seed=1, quiet=True, model=model)

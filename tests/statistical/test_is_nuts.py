@@ -30,6 +30,7 @@ def quantities(idata):
 
 
 def test_nuts_agrees():
+    """Long: NUTS compiles."""
     options = {"chains": 2, "random_seed": 1, "progressbar": False, "cores": 2}
     ours = nz.sample(model=declare(), engine="gibbs", draws=size(10_000, 100_000), tune=1000, **options)
     peer = quantities(nz.sample(model=declare(), engine="nuts", draws=size(1_000, 10_000), tune=1000, **options))

@@ -89,7 +89,10 @@ def exact_maximum(x, rank, starts=1):
 
 
 def test_the_three_variants_reach_the_exact_maximum():
-    """Filstroff 2018, figures 2 and 3 (a), from the start of eq. 51. On this draw of V1 all three columns stay."""
+    """Filstroff 2018, figures 2 and 3 (a), from the start of eq. 51. On this draw of V1 all three columns stay.
+
+    Long: stochastic steps settle slowly.
+    """
     model, (best, W) = nz.gap(v1(), 3), exact_maximum(v1(), 3, starts=10)
     sweeps = size(100, 300)
     for complete in ("C", "CH", "H"):

@@ -15,6 +15,7 @@ from nmf_zoo.runtime.jobs import Job
 from nmf_zoo.workbench import modes as mode_weights
 from tests import two_modes
 from tests.sizes import size
+from tests.statistical.judged import judges
 from tests.statistical.test_evidence_agreement import PROBLEMS
 
 pytestmark = pytest.mark.statistical
@@ -55,6 +56,7 @@ def scores(case, seeds=SEEDS):
     return np.array([(one["log_evidence"] - exact) / one["log_evidence_error"] for one in found])
 
 
+@judges(lambda z: z.size)
 def check_scores(z):
     """Three errors each, as often as of normal scores; mean 0 and variance 1 by their 0.1% quantiles.
 
@@ -70,7 +72,10 @@ def check_scores(z):
 
 @pytest.mark.parametrize("case", CASES)
 def test_modes_lie_apart(case):
-    """What the masses are held against: the modes have all of the evidence, and hardly anything lies between them."""
+    """What the masses are held against: the modes have all of the evidence, and hardly anything lies between them.
+
+    Long: exact masses, on a fine grid.
+    """
     exact, between = exact_masses(case)
     whole = enumeration.log_evidence(nz.read(CASES[case][0]()))
     assert np.logaddexp.reduce(exact) == pytest.approx(whole, abs=1e-6)

@@ -80,6 +80,7 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_geweke(name):
+    """Long: thousands of sweeps, whose parameters are drawn in Python."""
     check_geweke(MODELS[name], SWEEPS, seed=1)
 
 
@@ -96,6 +97,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options(name):
+    """Long: thousands of sweeps, whose parameters are drawn in Python."""
     structure, options = OPTIONS[name]
     check_geweke(MODELS[structure], SWEEPS, options=options, seed=2)
 
@@ -173,7 +175,10 @@ def check_is_seen(name, **options):
 
 @pytest.mark.parametrize("name", ["basis", "unit", "log-normal, stationary"])
 def test_a_law_of_other_parameters_is_seen(name, monkeypatch):
-    """H drawn as if its parameters were those of the start: f left out of their update."""
+    """H drawn as if its parameters were those of the start: f left out of their update.
+
+    Long: thousands of sweeps, whose parameters are drawn in Python.
+    """
     draw_rows, first = particle_gibbs.draw_rows, {}
 
     def stale(rows, W, h, aux, values, key):
@@ -185,12 +190,14 @@ def test_a_law_of_other_parameters_is_seen(name, monkeypatch):
 
 
 def test_a_missing_jacobian_is_seen(monkeypatch):
+    """Long: thousands of sweeps, whose parameters are drawn in Python."""
     flat = {key: own._replace(log_jacobian=np.zeros_like) for key, own in gibbs_chain.COORDINATES.items()}
     monkeypatch.setattr(gibbs_chain, "COORDINATES", flat)
     check_is_seen("log-normal, stationary")
 
 
 def test_a_level_that_forgets_the_first_time_is_seen(monkeypatch):
+    """Long: thousands of sweeps, whose parameters are drawn in Python."""
     slope_of_level = log_normal_chain.slope_of_level
 
     def without_first(prior, sums, values):
@@ -203,6 +210,7 @@ def test_a_level_that_forgets_the_first_time_is_seen(monkeypatch):
 
 
 def test_a_mean_that_forgets_its_prior_is_seen(monkeypatch):
+    """Long: thousands of sweeps, whose parameters are drawn in Python."""
     wide = declare(
         log_normal(unknown("m", "normal", 0.3, 6.0), PERSISTENCE, SCALE, (0.1, 0.5)),
     ).H.prior
@@ -219,7 +227,7 @@ def test_a_mean_that_forgets_its_prior_is_seen(monkeypatch):
 
 
 def test_nuts_agrees_on_the_log_normal_chain():
-    """W, H and the chain's mean and persistence unknown; the components apart by their priors."""
+    """W, H and the chain's mean and persistence unknown; the components apart by their priors. Long: NUTS compiles."""
     X = np.array([[6, 4, 9, 0], [1, 3, 2, 2], [4, 2, 2, 3]])
     with pm.Model() as model:
         chain = nz.LogNormalAR(pm.Normal("m", 0.0, 0.5), pm.Uniform("f", -0.2, 0.8), 0.6)

@@ -138,6 +138,7 @@ def check_unbiased(log_p, values, kind):
 @pytest.mark.parametrize("kind", LAWS)
 @pytest.mark.parametrize("smoother", EACH)
 def test_sums_are_unbiased(smoother, kind, plan):
+    """Long: hundreds of particle filters, each smoothed."""
     filtering, weights = filter_of(LAWS[kind], PLANS[plan], 20)
     runs = [smoothed_sums(filtering, weights, EACH[smoother], key) for key in keys(1)]
     check_unbiased([run.log_likelihood for run in runs], [flat(run) for run in runs], kind)

@@ -17,6 +17,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from tests.blocks_of_rows import in_blocks
 from tests.sizes import size
 from tests.statistical.gates import ALARM
+from tests.statistical.judged import judges
 
 pytestmark = pytest.mark.statistical
 N_ROWS, WIDTH, BINS = size(1 << 17, 1 << 20), 1 << 10, 8
@@ -74,6 +75,7 @@ def functions_of(v):
     }
 
 
+@judges(lambda before, *_: len(before))
 def check_balance(before, after, least):
     """Raise unless rows moved at least that often, and as many each way between any two bins of every function."""
     moved = np.mean(np.any(before != after, axis=1))

@@ -49,6 +49,7 @@ def test_the_bound_finds_five_components(by_bound):
 
 
 def test_smc_finds_five_components(by_smc):
+    """Long: an estimate of the evidence for each rank."""
     assert_five(by_smc)
 
 

@@ -57,7 +57,10 @@ def check(of, **how):
 
 @pytest.mark.parametrize("transposed", [False, True], ids=["3 x 2", "2 x 3"])
 def test_each_mode_gets_its_share(transposed):
-    """Where each chain of sweeps stays in the mode that it began in: see the tests of particles on the same table."""
+    """Where each chain of sweeps stays in the mode that it began in: see the tests of particles on the same table.
+
+    Long: chains at several temperatures.
+    """
     check(case(transposed))
 
 
@@ -129,6 +132,7 @@ def check_rungs(sweeps, **how):
 
 
 def test_every_temperature_has_its_law():
+    """Long: chains at several temperatures."""
     check_rungs(size(4000, 40_000))
 
 
@@ -195,6 +199,7 @@ def test_geweke_sees_a_replica_of_another_prior(monkeypatch):
 
 
 def test_calibration():
+    """Long: chains at several temperatures, for each simulation."""
     found = nz.calibrate(
         lambda: nz.gamma_nmf(None, rank=2, shape=(3, 4), alpha_w=0.8, beta_w=0.5, alpha_h=1.5),
         nz.Gibbs(temperatures=3),

@@ -98,6 +98,7 @@ def without_momentum_matching(v):
 @pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
 @pytest.mark.parametrize("name", MODELS)
 def test_moves_of_rows_are_exact(name, dense):
+    """Long: cells of small shapes wander, and want four times the sweeps."""
     check_geweke(MODELS[name], SLOWER.get(name, 1) * SWEEPS, step=compiled(dense))
 
 

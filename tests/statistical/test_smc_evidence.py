@@ -17,6 +17,7 @@ from tests.sizes import size
 from tests.statistical.enumeration import Case
 from tests.statistical.exact_evidence import exact_log_evidence
 from tests.statistical.gates import check_means
+from tests.statistical.judged import judges
 from tests.structures import gamma, model
 
 pytestmark = pytest.mark.statistical
@@ -70,6 +71,7 @@ def runs_of(problem, n_runs, options=OPTIONS, step=None):
     return np.array(found).T
 
 
+@judges(lambda problem, exact, n_runs=RUNS, step=None: n_runs)
 def check(problem, exact, n_runs=RUNS, step=None):
     """The mean of p(X) within 4 standard errors of exact, and runs spread as they say of themselves."""
     values, own = runs_of(problem, n_runs, step=step)
@@ -109,7 +111,7 @@ def test_a_rate_without_its_temperature_is_seen(monkeypatch):
     wrong = lambda problem, t: right(problem, t)._replace(temperature=np.array([1.0]))  # noqa: E731
     monkeypatch.setattr(smc, "target_at", wrong)
     with pytest.raises(AssertionError, match="gate 1"):
-        check(smc.prepare(structure), exact(), size(100, 300))
+        check(smc.prepare(structure), exact())
 
 
 def test_a_scale_move_with_a_wrong_jacobian_is_seen():
@@ -117,7 +119,7 @@ def test_a_scale_move_with_a_wrong_jacobian_is_seen():
     problem = smc.prepare(structure)
     wrong = problem.priors._replace(tilt=problem.priors.tilt + 3.0)
     with pytest.raises(AssertionError, match="gate 1"):
-        check(smc.SMCProblem(**{**vars(problem), "priors": wrong}), exact(), size(100, 300))
+        check(smc.SMCProblem(**{**vars(problem), "priors": wrong}), exact())
 
 
 def step_that_keeps_weights(problem, options, state, job):

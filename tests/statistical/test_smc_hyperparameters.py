@@ -20,6 +20,7 @@ from tests.runs import fit
 from tests.sizes import size
 from tests.statistical.enumeration import Case
 from tests.statistical.exact_evidence import exact_log_evidence
+from tests.statistical.judged import judges
 from tests.structures import gamma, model, unknown
 
 pytestmark = pytest.mark.statistical
@@ -87,6 +88,7 @@ def runs_of(structure):
     return found
 
 
+@judges(lambda *_: RUNS)
 def check(structure, exact):
     """The mean of p(X), and of log u weighed by it, within 4 standard errors of exact."""
     (log_p, means), runs = exact, runs_of(structure)
@@ -153,6 +155,7 @@ def test_vbs_bound_is_below(prior):
 
 @pytest.mark.parametrize("prior", ["hpf", "ard"])
 def test_draws_are_those_of_gibbs(prior):
+    """Long: runs of particles and chains, both with unknown hyperparameters."""
     declared = nz.gamma_nmf(X, 2, prior=prior)
     drawn = nz.sample(model=declared, engine=nz.SMC(particles=1000), draws=1000, chains=4, random_seed=1, quiet=True)
     gibbs = nz.sample(model=declared, draws=2000, tune=500, chains=4, start="random", random_seed=1, quiet=True)

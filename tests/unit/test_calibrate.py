@@ -182,6 +182,7 @@ def test_bad_arguments(arguments, error, message):
 
 @pytest.mark.statistical
 def test_nuts_by_nutpie_compiles_once(monkeypatch):
+    """Long: compiling once is what it is about."""
     nutpie = pytest.importorskip("nutpie")
     compiled, compile_model = [], nutpie.compile_pymc_model
     monkeypatch.setattr(nutpie, "compile_pymc_model", lambda model: compiled.append(model) or compile_model(model))

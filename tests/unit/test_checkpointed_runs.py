@@ -155,8 +155,9 @@ def in_short_blocks(monkeypatch, dies_after=None):
     monkeypatch.setattr(run_one, "run_block", dying)
 
 
-@pytest.mark.parametrize("dies_after", [1, 6, 11, 19])
-@pytest.mark.parametrize("thing", ["moments", "store"])
+@pytest.mark.parametrize(
+    ("thing", "dies_after"), [*(("moments", n) for n in (1, 6, 11, 19)), ("store", 6), ("store", 19)]
+)
 def test_moments_and_stores_go_on_too(folder, tmp_path, monkeypatch, thing, dies_after):
     """Killed, taken up again, and then asked for more draws."""
     pytest.importorskip("zarr")

@@ -394,6 +394,7 @@ nz.separate("song.wav", 3, "parts", checkpoint="state", random_seed=1, quiet=Tru
 
 @pytest.mark.statistical
 def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+    """Long: two processes import PyMC."""
     monkeypatch.chdir(tmp_path)
     write("song.wav", song(20.0)[:, None], "int16")
     whole = nz.separate("song.wav", 3, **FEW)
@@ -414,6 +415,7 @@ def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, monkeypatch):
 @pytest.mark.statistical
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
 def test_memory_does_not_grow_with_the_recording(tmp_path):
+    """Long: it takes minutes of sound for memory to grow, in two processes."""
     from benchmarks import audio
 
     short, long = (audio.peak_of_process(tmp_path, seconds, buffer=1 << 20) for seconds in (80, 240))

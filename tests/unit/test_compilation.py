@@ -170,6 +170,7 @@ print(compile.is_tested, *[number.hex() for number in [*steps, *sums]], values.t
 
 @pytest.mark.skipif(not is_tested, reason="another numba compiles its own way")
 def test_a_numba_that_was_not_tested_gives_the_same_bits(tmp_path):
+    """Long: it compiles an engine twice."""
     environment, found = os.environ | {"NMF_ZOO_CACHE": str(tmp_path)}, []
     for version in (numba.__version__, "0.99.0"):
         command = [sys.executable, "-c", DRAWS.format(f"numba.__version__ = {version!r}")]

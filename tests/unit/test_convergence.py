@@ -285,7 +285,10 @@ def test_of_large_factors_a_part_is_read():
 @pytest.mark.statistical  # it compiles for seconds
 @pytest.mark.parametrize("sampler", ["pymc", "nutpie"])
 def test_draws_of_nuts(sampler, caplog, capfd):
-    """PyMC's own checks, of raw factors, stay silent; ours find that chains swap, and nothing else."""
+    """PyMC's own checks, of raw factors, stay silent; ours find that chains swap, and nothing else.
+
+    Long: NUTS compiles, and an R-hat below 1.01 wants a thousand draws.
+    """
     pytest.importorskip(sampler)
     idata, texts = sampled(nz.gamma_nmf(X, rank=2), engine=nz.NUTS(sampler=sampler), tune=500)
     assert texts == []

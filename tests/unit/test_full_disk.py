@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sizes import FULL
+
 ROOT = Path(__file__).parents[2]
 pytestmark = [
     pytest.mark.campaign,
@@ -31,11 +33,14 @@ def check(done):
 
 
 def test_files_of_a_hundred_bytes(tmp_path):
+    """Long: twenty writers, three times each."""
     words = [sys.executable, "-m", "tests.full_disk", str(tmp_path), "100"]
     check(subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False))
 
 
+@pytest.mark.skipif(not FULL, reason="at full size: the same writers as above, three times each")
 def test_a_small_disk(tmp_path):
+    """Long: as above."""
     (tmp_path / "disk").mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(tmp_path / "disk")]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:

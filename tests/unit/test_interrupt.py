@@ -44,7 +44,10 @@ def test_a_stream_survives_ctrl_c_inside_a_kernel():
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_a_command_saves_what_was_drawn_and_says_who_stopped_it(tmp_path):
-    """Real processes, stopped once their first checkpoint shows that they are sampling."""
+    """Real processes, stopped once their first checkpoint shows that they are sampling.
+
+    Long: two processes import PyMC.
+    """
     np.save(tmp_path / "x.npy", np.random.default_rng(0).poisson(5.0, (3, 4)))
     command = "from nmf_zoo.interfaces.cli import main; raise SystemExit(main())"
     running = {}

@@ -9,7 +9,18 @@ from scipy.special import gammaln, xlogy
 
 from nmf_zoo.distributions import RealPoissonRV, SparsePoissonRV
 from nmf_zoo.errors import InputError
-from nmf_zoo.models import ARD, MODELS, free, gamma_nmf, gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
+from nmf_zoo.models import (
+    ARD,
+    MODELS,
+    free,
+    gamma_nmf,
+    gap,
+    hmm_nmf,
+    is_nmf,
+    negative_binomial_nmf,
+    normal_nmf,
+    poisson_nmf,
+)
 
 F, N, K = 6, 5, 2
 COUNTS = np.random.default_rng(0).poisson(3.0, (F, N))
@@ -53,6 +64,9 @@ def test_densities_equal_scipy(seed):
         normal_nmf(REALS, K, sigma=0.3): stats.norm.logpdf(REALS, W @ H, 0.3).sum(),
         gamma_nmf(COUNTS, K, alpha_w=0.1, beta_w=0.7, alpha_h=1.3, beta_h=0.3): likelihood + prior_w + prior_h,
         gap(COUNTS, K, alpha_h=1.3, beta_h=0.3): likelihood + prior_h,
+        negative_binomial_nmf(COUNTS, K, alpha=0.8, alpha_w=0.1, beta_w=0.7, alpha_h=1.3, beta_h=0.3): (
+            stats.nbinom.logpmf(COUNTS, 0.8, 0.8 / (0.8 + W @ H)).sum() + prior_w + prior_h
+        ),
     }
     for model, value in expected.items():
         np.testing.assert_allclose(log_joint(model, W=W, H=H), value, rtol=1e-12)
@@ -156,8 +170,10 @@ def test_nothing_observed(name):
 
 
 def test_registry_is_made_from_the_functions():
-    assert list(MODELS) == ["poisson-nmf", "normal-nmf", "gamma-nmf", "gap", "is-nmf", "hmm-nmf"]
-    assert list(MODELS.values()) == [poisson_nmf, normal_nmf, gamma_nmf, gap, is_nmf, hmm_nmf]
+    assert list(MODELS) == [
+        *("poisson-nmf", "normal-nmf", "gamma-nmf", "negative-binomial-nmf", "gap", "is-nmf", "hmm-nmf")
+    ]
+    assert list(MODELS.values()) == [*(poisson_nmf, normal_nmf, gamma_nmf, negative_binomial_nmf, gap, is_nmf, hmm_nmf)]
 
 
 # -- hyperparameters ---------------------------------------------------------------------------------------------
@@ -247,10 +263,10 @@ def test_other_bad_hyperparameters():
         free("rows")
     with pytest.raises(InputError, match=r"tie: got 'sample'; expected one of .*'obs', None\]; use 'obs', as the dim"):
         free("sample")
-    with pytest.raises(InputError, match=r"sigma: got free\(tie=None\)"):
-        normal_nmf(REALS, K, sigma=free(None))
-    with pytest.raises(InputError, match=r"sigma: got shape \(5,\)"):
-        normal_nmf(REALS, K, sigma=np.ones(N))
+    with pytest.raises(InputError, match=r"sigma: got free\(tie='component'\)"):
+        normal_nmf(REALS, K, sigma=free("component"))
+    with pytest.raises(InputError, match=r"sigma: got shape \(7,\)"):
+        normal_nmf(REALS, K, sigma=np.ones(7))
     with pytest.raises(InputError, match="alpha_h: got a variable outside of a model"):
         gap(COUNTS, K, alpha_h=pm.Gamma.dist(1.0, 1.0))
     for used in ({}, {"known": np.ones((F, K)) + np.eye(F, K)}):  # nor where all components are known
@@ -277,6 +293,7 @@ def test_shape_of_a_variable_with_dims_is_checked():
 # -- PyMC's verbs ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("uncompiled_graphs")
 def test_prior_predictive_do_observe_and_draw():
     model = gamma_nmf(COUNTS, K)
     prior = pm.sample_prior_predictive(5, model=model, random_seed=1)
@@ -292,6 +309,7 @@ def test_prior_predictive_do_observe_and_draw():
 
 
 @pytest.mark.statistical
+@pytest.mark.usefixtures("uncompiled_graphs")
 @pytest.mark.parametrize("layout", ["dense", "real", "nan", "sparse", "sparse, mask"])
 def test_nuts_predictive_and_log_likelihood(layout):
     arguments, _, seen = LAYOUTS[layout]

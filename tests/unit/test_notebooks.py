@@ -25,6 +25,7 @@ def test_there_are_twelve_in_the_order_in_which_to_read_them():
 
 @each
 def test_a_new_machine_runs_it(text, monkeypatch, tmp_path):
+    """Long: a whole notebook, at small settings."""
     assert run_small(text, monkeypatch, tmp_path, data=None) >= 1
 
 

@@ -51,6 +51,11 @@ MODELS = {
     "ratings": lambda: nz.gamma_nmf(sp.csr_array(X), K, observed="stored"),
     "normal": lambda: nz.normal_nmf(X, K, sigma=1.5),
     "normal, free sigma": lambda: nz.normal_nmf(X, K, sigma=nz.free(), mask=MASK),
+    "overdispersed": lambda: nz.negative_binomial_nmf(X, K, exposure=EXPOSURE, background=BACKGROUND),
+    "overdispersed, mask": lambda: nz.negative_binomial_nmf(TABLE, K, alpha=nz.free(tie="obs"), mask=MASK),
+    "overdispersed, ratings": lambda: nz.negative_binomial_nmf(
+        sp.csr_array(X), K, alpha=nz.free(tie="feature"), observed="stored"
+    ),
     "powers": lambda: nz.is_nmf(X + 0.5, K, alpha_w=2.0, exposure=EXPOSURE, background=BACKGROUND),
     "powers, mask": lambda: nz.is_nmf(TABLE + 0.5, K, mask=MASK),
     "user's": two_named_factors,

@@ -446,7 +446,7 @@ REFUSED = {
         "counts",
         "background of shape (5, 8)",
     ),
-    "likelihood": (lambda: pm.NegativeBinomial("counts", product(), two, observed=X), "counts", "NegativeBinomial"),
+    "likelihood": (lambda: pm.StudentT("counts", 4, mu=product(), sigma=1.0, observed=X), "counts", "StudentT"),
     "rate W H": (lambda: pm.Exponential("counts", product(), observed=X), "counts", "mean Reciprocal(A @ B)"),
     "two over W H": (lambda: pm.Exponential("counts", two / product(), observed=X), "counts", "mean Reciprocal(2.0 / "),
     "cells of cells": (
@@ -505,10 +505,10 @@ REFUSED = {
     "negative hyperparameter": (beta(lambda: np.float64(-2.0)), "B", "rate -2.0"),
     "indexed hyperparameter": (alpha(lambda: positive("a", shape=K)[0]), "B", "alpha = Subtensor"),
     "untied, turned": (turned_untied, "B", "beta = b"),
-    "sigma of each feature": (
-        lambda: pm.Normal("counts", product(), pm.HalfFlat("s", shape=(F, 1)), observed=X + 0.5),
+    "sigma of each feature, from the last": (
+        lambda: pm.Normal("counts", product(), pm.HalfFlat("s", shape=(F, 1))[::-1], observed=X + 0.5),
         "counts",
-        "sigma = s",
+        "sigma = Subtensor",
     ),
     "negative count": (
         lambda: pm.Poisson("counts", product(), observed=pm.Data("x", X - 100)),

@@ -51,7 +51,10 @@ OF_OTHERS = [  # what other libraries say on such pages
 @pytest.mark.parametrize("page", with_blocks("python"), ids=named)
 @pytest.mark.filterwarnings("ignore::nmf_zoo.NmfZooWarning", *OF_OTHERS)
 def test_python(page, capsys, monkeypatch, tmp_path):
-    """One block after another, as a reader would; a line that says what it prints prints that."""
+    """One block after another, as a reader would; a line that says what it prints prints that.
+
+    Long: all that a page shows.
+    """
     for module in NEEDS.findall(page.read_text(encoding="utf-8")):
         pytest.importorskip(module, reason=f"the page needs {module}")
     monkeypatch.chdir(tmp_path)
@@ -65,6 +68,7 @@ def test_python(page, capsys, monkeypatch, tmp_path):
 @pytest.mark.statistical
 @pytest.mark.parametrize("page", with_blocks("sh"), ids=named)
 def test_shell(page, capsys, monkeypatch, tmp_path):
+    """Long: all that a page shows."""
     monkeypatch.chdir(tmp_path)
     lines = [line for block in blocks(page, "sh") for line in block.splitlines() if line.startswith("nmf-zoo")]
     assert lines
@@ -80,7 +84,7 @@ def test_shell(page, capsys, monkeypatch, tmp_path):
 @pytest.mark.parametrize("page", FOR_CONTRIBUTORS, ids=named)
 @pytest.mark.filterwarnings("ignore::nmf_zoo.NmfZooWarning")
 def test_pages_for_contributors(page, tmp_path):
-    """Each page's blocks, run as one file: kernels without one are not kept."""
+    """Each page's blocks, run as one file: kernels without one are not kept. Long: all that a page shows."""
     source = "".join(blocks(page, "python"))
     assert source
     path = tmp_path / f"{page.stem}.py"

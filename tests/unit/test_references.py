@@ -125,7 +125,7 @@ print(tests.references(lambda: tests._calls_all(x)))
 
 @by_once
 def test_a_subroutine_that_counts_in_a_kernel_that_does_not_is_seen(tmp_path):
-    """numba keeps its subroutines by their types alone."""
+    """numba keeps its subroutines by their types alone. Long: it compiles, in a process of its own."""
     command = [sys.executable, "-W", "ignore", "-c", PLANTED]
     environment = os.environ | {"NMF_ZOO_CACHE": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -146,7 +146,7 @@ def test_who_makes_no_arrays_and_takes_none_does_not_count():
 @pytest.mark.campaign
 @pytest.mark.parametrize("verb", RUNS)
 def test_engines_let_go_of_all_arrays(verb):
-    """Every engine on every model that differs in what is compiled."""
+    """Every engine on every model that differs in what is compiled. Long: every engine, twice."""
     for unit in units(names(verb)):
         for model in unit.models[: size(1, 100)]:
             assert references(lambda unit=unit, model=model: run(unit.entry, [model])) == 0, (unit.name, model)

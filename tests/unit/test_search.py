@@ -234,7 +234,10 @@ def test_the_first_fit_is_the_plain_one(engine, model):
 
 
 def test_a_search_finds_more_than_as_many_starts(counts):
-    """Over ten seeds: 20 fits of which 5 begin anew against 20 that all do (all ten gained 1.4 to 17.6 nats)."""
+    """Over ten seeds: 20 fits of which 5 begin anew against 20 that all do (all ten gained 1.4 to 17.6 nats).
+
+    Long: enough starts for shares that differ.
+    """
     gained, model = 0, nz.gamma_nmf(counts, 8, alpha_w=0.3, alpha_h=0.3)
     for seed in range(10):
         run = {"engine": "vb", "model": model, "random_seed": seed, "quiet": True}
@@ -564,6 +567,7 @@ def test_a_noisy_objective_is_searched_when_told_to(counts):
 
 
 def test_chains_begin_where_a_search_ends(model):
+    """Long: it searches."""
     run = {"draws": 2, "chains": 2, "model": model}
     assert searches(nz.sample, tune=2, **run)
     assert not searches(nz.sample, tune=0, **run)

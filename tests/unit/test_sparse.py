@@ -8,7 +8,7 @@ import scipy.sparse
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError
 from nmf_zoo.interfaces.tables import read_matrix
-from nmf_zoo.sparse import LAYOUTS, check_sparse, from_parts, read_sparse
+from nmf_zoo.sparse import LAYOUTS, checked_sparse, from_parts, read_sparse
 
 X = np.array([[5, 0, 2, 1], [0, 3, 0, 4], [1, 1, 0, 0], [0, 0, 6, 2]])
 N = len(X)
@@ -91,7 +91,7 @@ def damaged(damage, layout, dtype=float):
 @pytest.mark.parametrize(("damage", "layout"), CASES)
 def test_every_damage_in_every_format_is_one_line(damage, layout):
     with pytest.raises(InputError, match="X: got a malformed sparse matrix: ") as caught:
-        check_sparse("X", damaged(damage, layout))
+        checked_sparse("X", damaged(damage, layout))
     assert "\n" not in str(caught.value)
 
 

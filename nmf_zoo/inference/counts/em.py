@@ -30,7 +30,7 @@ divergence of X from its mean plus sum log x! + x - x log x, which only the data
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, cast
 
@@ -58,7 +58,17 @@ from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
 from nmf_zoo.runtime.memory import release
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Factorisation, GammaPrior, HalfNormalPrior, Known, Normal, Poisson, Unknown
+from nmf_zoo.structure import (
+    Array,
+    Factorisation,
+    GammaPrior,
+    HalfNormalPrior,
+    Known,
+    Normal,
+    Poisson,
+    Unknown,
+    is_shared,
+)
 from nmf_zoo.structure.parameters import log_half_normal_density
 
 NOTHING = np.zeros((0, 0))
@@ -286,6 +296,12 @@ def _check_normal(structure: Factorisation, options: Any) -> Verdict:
             f"{flat.factor.name} has no prior, so it can grow while {other.factor.name} shrinks to 0: give both a prior"
         )
     sigma, factors = structure.likelihood.sigma, (structure.W, structure.H)
+    if isinstance(sigma, Unknown) and not is_shared(sigma):
+        each = "feature" if sigma.shape[1] == 1 else "sample" if sigma.shape[0] == 1 else "cell"
+        return Verdict(
+            f"{sigma.name} is free for each {each}, and a component can fit one {each} exactly, where the density has "
+            f"no bound: give {sigma.name}, share it among all cells, or sample it with a prior"
+        )
     if isinstance(sigma, Unknown) and structure.rank >= min(structure.shape) and not any(f.is_fixed for f in factors):
         return Verdict(
             f"{sigma.name} is free and rank {structure.rank} can fit X exactly, where the density has no bound: "
@@ -448,7 +464,7 @@ def _update_conjugates(problem: EMProblem, W: Array, Ht: Array, values: dict[str
 def _log_priors(problem: EMProblem, W: Array, Ht: Array, values: Mapping[str, Array]) -> float:
     """Of the factors and of the hyperparameters that have one, or of their logarithms."""
     mode = problem.options.mode
-    of_factors = log_prior(problem.sides, mode, W, Ht, values)
+    of_factors = log_prior(problem.sides, mode, (W, Ht), values)
     return of_factors + log_hyperprior(problem.structure, problem.conjugates, mode, values)
 
 
@@ -474,7 +490,8 @@ def finish(problem: EMProblem, state: EMState, key: np.uint64, draws: int) -> tu
     """The solution as a posterior of one draw, whatever ``draws`` is; missing cells at their likelihood's point.
 
     ``divergence`` is that of X from its mean, over the observed cells: of counts sum x log(x / mean) - x + mean, after
-    Kullback and Leibler, under a normal likelihood sum (x - mean)^2 / 2. With one factor known also ``duality_gap``:
+    Kullback and Leibler, under a normal likelihood sum (x - mean)^2 / 2, of errors that differ
+    between cells sum ((x - mean) / sigma)^2 / 2. With one factor known also ``duality_gap``:
     what the objective lacks to the optimum at most, in nats.
     """
     values = as_one_draw(problem.structure, state.W, state.Ht, state.values)
@@ -494,6 +511,7 @@ def _gap(problem: EMProblem, state: EMState) -> dict[str, Any]:
     if structure.unknowns or problem.constrained or not is_refit(sides):
         return {}
     if isinstance(loss, NormalLoss):
+        structure = loss.structure
         if not has_normal_gap(structure):
             return {}
         terms = sides[1].terms(problem.options.mode, state.values)
@@ -537,10 +555,10 @@ def update_rates(sides: tuple[Side, Side], W: Array, Ht: Array, values: dict[str
     return values
 
 
-def log_prior(sides: tuple[Side, Side], mode: str, W: Array, Ht: Array, values: Mapping[str, Array]) -> float:
-    """Log prior density of the factors, or of their logarithms."""
+def log_prior(sides: Sequence[Side], mode: str, factors: Sequence[Array], values: Mapping[str, Array]) -> float:
+    """Log prior density of the factors, (rows, K) each, or of their logarithms."""
     total = 0.0
-    for side, array in zip(sides, (W, Ht), strict=True):
+    for side, array in zip(sides, factors, strict=True):
         if side.is_half_normal:
             own, curve = array[:, side.free], side.curve(values)
             total += float(np.sum(log_half_normal_density(own, curve**-0.5)))

@@ -10,8 +10,10 @@ With y = x - background, e the exposure and M the mask, split y = y+ - y-::
 
     W = numerator / denominator,    numerator = W o ((M e y+) H^T),    denominator = (M e^2 (W H)) H^T + (M e y-) H^T
 
-and alike for H; both are divided by sigma^2, so that prior and noise are on one scale. The mean is built in blocks of
-columns, and for sparse data, all of whose other cells are 0, not at all: Gram matrices hold all there is to know.
+and alike for H; both are divided by sigma^2, so that prior and noise are on one scale. Known errors that differ between
+cells are taken into X and its exposure (:mod:`nmf_zoo.inference.shared.whitening`), so that squares are weighted. The
+mean is built in blocks of columns, and for sparse data, all of whose other cells are 0, not at all: Gram matrices hold
+all there is to know.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from scipy.special import gammaln, xlogy
 
 from nmf_zoo.inference.counts.newton import CellWeights, LeastSquares, Newton, newton
 from nmf_zoo.inference.shared.layout import BLOCK_CELLS, expected_sources, likelihood_constant, weigh
+from nmf_zoo.inference.shared.whitening import whitened
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Cells, Dense, Factorisation, Likelihood, Normal, Poisson, Unknown, slices
@@ -88,9 +91,14 @@ class PoissonLoss:
 
 
 class NormalLoss:
-    """A normal likelihood, sigma known or free; in float64 whatever ``precision`` is."""
+    """A normal likelihood, sigma known or free; in float64 whatever ``precision`` is.
+
+    ``structure`` : the model whose squares are weighed alike; ``log_sigma`` : what log-likelihoods lose beside its own
+    """
 
     def __init__(self, structure: Factorisation, workers: Workers, precision: str):
+        structure, self.log_sigma = whitened(structure)
+        self.structure = structure
         self.squares, self.sigma = squares(structure), structure.likelihood.parameters["sigma"]
         x = structure.data.observed_values
         self.least_sigma = max(NOISE_FLOOR * float(np.sqrt(np.mean(np.square(x)))), 1e-150) if x.size else 1.0
@@ -104,7 +112,8 @@ class NormalLoss:
             )
         variance = self.noise(values)
         log_likelihood = -0.5 * (error / variance + self.squares.size * np.log(2.0 * np.pi * variance))
-        return LossView(float(log_likelihood), W * numerator / variance, None, denominator / variance)
+        total = float(log_likelihood) - self.log_sigma
+        return LossView(total, W * numerator / variance, None, denominator / variance)
 
     def for_H(self, W: Array, Ht: Array, values: dict[str, Array]) -> tuple[Array, Array]:
         numerator, denominator = self.squares.for_H(W, Ht)
@@ -126,7 +135,7 @@ class NormalLoss:
 
     def at_data(self, values: Mapping[str, Array]) -> float:
         """The log-likelihood if the mean were X itself."""
-        return float(-0.5 * self.squares.size * np.log(2.0 * np.pi * self.noise(values)))
+        return float(-0.5 * self.squares.size * np.log(2.0 * np.pi * self.noise(values))) - self.log_sigma
 
     def noise(self, values: Mapping[str, Array]) -> float:
         return float(np.square(self.sigma.resolve(values)).reshape(()))

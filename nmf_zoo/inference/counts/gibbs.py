@@ -127,11 +127,12 @@ class Gibbs:
     ----------
     moves : which moves along the orbit follow each sweep: any of "scale" and "shear". They need both factors unknown.
         "scale" also moves an unknown mean, rate or scale of a prior together with its factor.
-        Powers have the same two, under inverse-gamma priors; beside trajectories they follow every tenth sweep.
+        Powers have the same two, under inverse-gamma priors; beside trajectories they follow every tenth sweep. So do
+        normal data, "shear" where no gamma shape differs from 1, after every sweep.
     trajectories : where Hamiltonian trajectories take over once the warm-up has adapted them: "auto" where there are
         enough counts for the cells of W and H (about 0.7 each with prior shapes of 1, and more with smaller shapes),
         "always" on any, "never". Tables with more than 262,144 filled cells go without. Where the data are powers,
-        "auto" is "always", and nothing goes without.
+        "auto" is "always", and nothing goes without. Normal data have none.
     temperatures : replica exchange, for posteriors with several modes: how many replicas of each chain, from the
         posterior to the prior; or powers of the likelihood, falling from 1 to 0 or more. Powers in between are adapted
         in the warm-up. None for none. Of counts, with gamma priors of known hyperparameters
@@ -499,10 +500,11 @@ def movable(structure: Factorisation) -> Array | None:
 
 
 def move_along_orbit(
-    moves: tuple[str, ...], state: GibbsState, priors: PriorCells, key: np.uint64, movable: Array | None = None
+    moves: tuple[str, ...], state: Any, priors: PriorCells, key: np.uint64, movable: Array | None = None
 ) -> float:
     """Move along the orbit of equal W H, in place; returns the size of the scale move.
 
+    ``state`` : a NamedTuple with W and Ht, as the states of several samplers are
     ``movable`` : the components that may move, None for all
     """
     if movable is not None:

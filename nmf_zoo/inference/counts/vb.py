@@ -108,7 +108,7 @@ class VB:
     order : "cemgil" shares the counts once per iteration, "paisley" again between W and H (1.5 times the work); powers
         are always shared out again between W and H, and take the default only
     accelerate : "momentum" pushes each update on in the direction in which it led, unless the bound would fall; None
-        leaves it alone
+        leaves it alone, as all updates for normal data are
     start : where ``initvals`` say nothing: "random", "nndsvd" (singular vectors of X) or "kmeans++" (samples far apart)
     precision : "float32" rounds what is computed at the cells, factors and sums, to six to seven digits, in up to half
         the time. q and the bound stay float64; the bound is off by a relative 1e-6 at the most and may fall by as much,

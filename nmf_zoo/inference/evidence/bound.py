@@ -14,10 +14,11 @@ import numpy as np
 
 from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, has_evidence
+from nmf_zoo.inference.overdispersed import vb as overdispersed_vb
 from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.driver import FitRun, run_restarts
-from nmf_zoo.runtime.engine import Verdict
-from nmf_zoo.structure import Factorisation, Flat, Poisson
+from nmf_zoo.runtime.engine import Engine, Verdict
+from nmf_zoo.structure import Factorisation, Flat, NegativeBinomial, Poisson
 
 RESTARTS = 10  # without a search
 
@@ -50,7 +51,12 @@ class Bound:
 def supports(structure: Factorisation, options: Bound) -> Verdict:
     """What VB runs, of models that have an evidence."""
     is_flat = any(isinstance(factor.prior, Flat) for factor in (structure.W, structure.H))
-    return has_evidence(structure) if is_flat else vb.supports(structure, vb.VB())
+    return has_evidence(structure) if is_flat else engine_of(structure).supports(structure, vb.VB())
+
+
+def engine_of(structure: Factorisation) -> Engine:
+    """Variational Bayes for the model's data."""
+    return overdispersed_vb.ENGINE if isinstance(structure.likelihood, NegativeBinomial) else vb.ENGINE
 
 
 def estimate(structure: Factorisation, options: Bound, run: EvidenceRun) -> Estimate:
@@ -61,11 +67,11 @@ def estimate(structure: Factorisation, options: Bound, run: EvidenceRun) -> Esti
     statistics, optima = {}, None
     if run.search is None:
         starts: list[dict] = [{}] * (options.restarts or RESTARTS)
-        solutions, early = run_restarts(vb.ENGINE, structure, vb.VB(), fit, run.key, starts)
+        solutions, early = run_restarts(engine_of(structure), structure, vb.VB(), fit, run.key, starts)
         best, bounds = solutions[0], [solution.objective[-1] for solution in solutions]
         statistics["bound_of_restart"] = np.array([bounds])
     else:
-        best, optima, early = run.search(vb.ENGINE, structure, vb.VB(), fit, run.key)
+        best, optima, early = run.search(engine_of(structure), structure, vb.VB(), fit, run.key)
     run.stopped = bool(early)
     return Estimate(
         log_evidence=np.array([best.objective[-1]]),
@@ -79,7 +85,7 @@ def estimate(structure: Factorisation, options: Bound, run: EvidenceRun) -> Esti
 
 METHOD: Method = Method(
     name="bound",
-    likelihoods=(Poisson,),
+    likelihoods=(Poisson, NegativeBinomial),
     takes_known=True,
     options=Bound,
     supports=supports,

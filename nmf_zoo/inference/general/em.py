@@ -104,7 +104,7 @@ def _descend(problem: SlopesProblem, which: int, state: SlopesState) -> tuple[Sl
 
 def _objective(problem: SlopesProblem, W: Array, Ht: Array) -> float:
     with np.errstate(all="ignore"):  # what is not finite is no step
-        return -problem.structure.log_likelihood(W, Ht.T, {}) - log_prior(problem.sides, problem.mode, W, Ht, {})
+        return -problem.structure.log_likelihood(W, Ht.T, {}) - log_prior(problem.sides, problem.mode, (W, Ht), {})
 
 
 def _slopes(structure: Factorisation, which: int, W: Array, Ht: Array) -> tuple[Array, Array]:
@@ -117,7 +117,8 @@ def _slopes(structure: Factorisation, which: int, W: Array, Ht: Array) -> tuple[
         weight = 1.0 if structure.data.mask is None else structure.data.mask[:, columns].astype(float)
         if structure.likelihood.exposure is not None:
             weight = weight * structure.exposure_table(columns)
-        for total, slope in zip(sums, structure.likelihood.slopes(x, mean, {}), strict=True):
+        law = structure.likelihood_at(slice(None), columns)
+        for total, slope in zip(sums, law.slopes(x, mean, {}), strict=True):
             if which:
                 total[columns] = (slope * weight).T @ W
             else:
@@ -132,7 +133,7 @@ def _slopes_of_cells(structure: Factorisation, which: int, W: Array, Ht: Array) 
     weight = structure.exposure_at(rows, cols)
     positive, negative = (
         sp.csr_array((slope * weight, (rows, cols)), structure.shape)
-        for slope in structure.likelihood.slopes(x, mean, {})
+        for slope in structure.likelihood_at(rows, cols).slopes(x, mean, {})
     )
     return (positive.T @ W, negative.T @ W) if which else (positive @ Ht, negative @ Ht)
 

@@ -23,7 +23,7 @@ from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.hmm.chains import update_chain
 from nmf_zoo.inference.hmm.m_step import ChainCounts
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
-from nmf_zoo.inference.hmm.samples import Samples, read_samples
+from nmf_zoo.inference.hmm.samples import CountsBySample, read_samples
 from nmf_zoo.inference.hmm.starts import mean_of_weights, start_values, start_weights
 from nmf_zoo.inference.hmm.support import supports_exact
 from nmf_zoo.inference.shared.factor_view import Side, two_sides
@@ -70,7 +70,7 @@ class ExactProblem:
     """What all restarts share."""
 
     structure: Factorisation
-    samples: Samples
+    samples: CountsBySample
     side: Side
     workers: Workers
 
@@ -126,7 +126,9 @@ def _recursions(problem: ExactProblem, W: Array, values: Mapping[str, Array]) ->
     return recursions_of(problem.structure, problem.samples, W, values)
 
 
-def recursions_of(structure: Factorisation, samples: Samples, W: Array, values: Mapping[str, Array]) -> Recursions:
+def recursions_of(
+    structure: Factorisation, samples: CountsBySample, W: Array, values: Mapping[str, Array]
+) -> Recursions:
     """At these parameters."""
     prior = structure.H.prior
     assert isinstance(prior, BasisChainPrior)

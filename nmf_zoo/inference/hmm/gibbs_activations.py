@@ -19,7 +19,7 @@ from nmf_zoo.inference.hmm.chains import formulas_of
 from nmf_zoo.inference.hmm.gibbs_chain import chain_of
 from nmf_zoo.inference.hmm.laws import law_of, make_population
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
-from nmf_zoo.inference.hmm.samples import Samples
+from nmf_zoo.inference.hmm.samples import CountsBySample
 from nmf_zoo.kernels.hmm import basis_states
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.basis_states import Counts
@@ -71,7 +71,7 @@ class ActivationRows:
     """
 
     structure: Factorisation
-    samples: Samples
+    samples: CountsBySample
     block: int
     n_particles: int
     plan: FilterPlan
@@ -102,7 +102,7 @@ def draw_rows(rows: ActivationRows, W: Array, h: Array, aux: Array, values: dict
     return renewed / len(h)
 
 
-def _target(samples: Samples, W: Array, h: Array, law: Law, block: Array) -> Target:
+def _target(samples: CountsBySample, W: Array, h: Array, law: Law, block: Array) -> Target:
     """The block's rows as a model of their own, the others in its background."""
     own = np.ascontiguousarray(W[:, block])
     counts, base = samples.counts(own), samples.base

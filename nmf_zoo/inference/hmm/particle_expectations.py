@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from nmf_zoo.inference.hmm.laws import after_block, law_of
 from nmf_zoo.inference.hmm.m_step import ChainCounts
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, Report, draw_paths, plan_of, require_weight
-from nmf_zoo.inference.hmm.samples import Samples, read_samples
+from nmf_zoo.inference.hmm.samples import CountsBySample, read_samples
 from nmf_zoo.inference.shared.layout import Weights
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.particles.emission import Target
@@ -55,7 +55,7 @@ class Particles:
     """A model's data and how they are filtered."""
 
     structure: Factorisation
-    samples: Samples
+    samples: CountsBySample
     options: Any
     plan: FilterPlan
 
@@ -127,8 +127,8 @@ class SmoothedSums(NamedTuple):
 
     Attributes
     ----------
-    log_likelihood : the estimate of log p(X), up to the terms without particles (``Samples.constant``); -inf where all
-        particles lost their weight
+    log_likelihood : the estimate of log p(X), up to the terms without particles (``CountsBySample.constant``); -inf
+        where all particles lost their weight
     impossible : WITHOUT_DATA (-1), or the time at which they did: then the sums say nothing
     activations : (F, K) sum_t w_ft E[h_kt | X], w = mask * exposure, or (1, K) where that is the same for all features
     sources : (F, K) sum_t E[c_fkt | X]
@@ -152,7 +152,7 @@ def smoothed_sums(
     wanted: WantedSums = ALL,
     report: Report = lambda done: None,
 ) -> SmoothedSums:
-    """Filter all times and smooth on the way; ``weights`` are those of ``Samples``, ``smoother`` one of SMOOTHERS."""
+    """Filter all times and smooth on the way; ``weights`` are those of the samples, ``smoother`` one of SMOOTHERS."""
     target, shape = filtering.target, filtering.target.W.shape
     weight_rows = 1 if weights.matrix is None else shape[0]
     carried = make_carried(target.law.kind, shape, filtering.n_particles, smoother, weight_rows, wanted)

@@ -12,7 +12,7 @@ from nmf_zoo.structure import Array, Factorisation, Listed, Outer
 
 
 @dataclass(frozen=True)
-class Samples:
+class CountsBySample:
     """Counts by sample.
 
     Attributes
@@ -34,7 +34,7 @@ class Samples:
         return Counts(indptr, indices, values, offset, np.ascontiguousarray(self.weights.over_features(W)))
 
 
-def read_samples(structure: Factorisation) -> Samples:
+def read_samples(structure: Factorisation) -> CountsBySample:
     """Lay out the data of a Poisson model."""
     layout = compress(structure)
     if layout.by_features:
@@ -44,7 +44,7 @@ def read_samples(structure: Factorisation) -> Samples:
         layout = layout._replace(offset=np.empty(0))
     else:
         base = np.zeros(structure.shape[0])
-    return Samples(layout, weigh(structure), base, likelihood_constant(structure))
+    return CountsBySample(layout, weigh(structure), base, likelihood_constant(structure))
 
 
 def shared_offset(structure: Factorisation) -> Array | None:

@@ -175,15 +175,24 @@ def _cells(side: Side, shape: tuple[int, int], values: Mapping[str, Array]) -> t
 # -- what engines hand back ------------------------------------------------------------------------------------------
 
 
-def impute(structure: Factorisation, Ws: Array, Hts: Array, generators: Iterable[np.random.Generator]) -> Array:
-    """(draws, cells), one of every missing cell at each draw of the factors (draws, F, K) and (draws, N, K)."""
+def impute(
+    structure: Factorisation,
+    Ws: Array,
+    Hts: Array,
+    generators: Iterable[np.random.Generator],
+    values: Mapping[str, Array] | None = None,
+) -> Array:
+    """(draws, cells), one of every missing cell at each draw of the factors (draws, F, K) and (draws, N, K).
+
+    ``values`` : of the likelihood's unknowns, where it has some
+    """
     assert structure.imputed is not None
     rows, cols = structure.imputed.rows, structure.imputed.cols
-    draws = []
+    draws, law = [], structure.likelihood_at(rows, cols)
     for W, Ht, generator in zip(Ws, Hts, generators, strict=False):  # of which there may be more
         mean = structure.mean_at(W, Ht.T, rows, cols)
-        structure.likelihood.require_drawable(mean)
-        draws.append(structure.likelihood.draw(mean, {}, generator))
+        law.require_drawable(mean)
+        draws.append(law.draw(mean, values or {}, generator))
     return np.stack(draws)
 
 

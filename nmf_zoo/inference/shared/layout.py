@@ -70,13 +70,20 @@ class Layout(NamedTuple):
         return (of_features, of_samples) if self.by_features else (of_samples, of_features)
 
 
-def compress(structure: Factorisation) -> Layout:
-    """Lay out the non-zero observed cells of the data along the longer side; cells in that order are not copied."""
+def compress(structure: Factorisation, by_features: bool | None = None) -> Layout:
+    """Lay out the non-zero observed cells of the data along the longer side; cells in that order are not copied.
+
+    ``by_features`` : which side, where that is not to be the longer one.
+    """
     rows, cols, values = nonzero_cells(structure)
-    by_features = structure.shape[0] >= structure.shape[1]
+    by_features = structure.shape[0] >= structure.shape[1] if by_features is None else by_features
     major, minor = (rows, cols) if by_features else (cols, rows)
-    n_major, n_minor = sorted(structure.shape, reverse=True)
-    if is_rising(major, minor):
+    n_major, n_minor = structure.shape if by_features else structure.shape[::-1]
+    known = structure.data.indptr if isinstance(structure.data, Cells) and values is structure.data.values else None
+    if known is not None and not by_features:
+        indptr, indices = known, np.require(minor, np.int32, ("C", "W"))
+        values = np.require(values, np.float64, ("C", "W"))
+    elif is_rising(major, minor):
         indptr = np.searchsorted(major, np.arange(n_major + 1, dtype=major.dtype))
         indices, values = (np.require(own, kind, ("C", "W")) for own, kind in ((minor, np.int32), (values, np.float64)))
     else:

@@ -34,17 +34,20 @@ def update(
     denominator: Array,
     values: Mapping[str, Array],
     workers: Workers,
+    largest: Array | None = None,
 ) -> tuple[Array, float]:
     """(update, KKT residual of the old) of a flat, gamma or half-normal factor (rows, K); known columns stay.
 
     A cell where nothing is observed and there is no prior stays. The residual is 0 at a stationary point:
     max |min(w / its column's largest, 1 - w_new / w)|, where 1 - w_new / w is the gradient, scaled by w's denominator.
+    ``largest`` (K,) : of the columns, where ``old`` is only some rows of a factor.
     """
     if side.factor.known is not None:
         free = side.free
-        new, residual = _update(side, mode, old[:, free], numerator[:, free], denominator[:, free], values, workers)
+        parts = old[:, free], numerator[:, free], denominator[:, free]
+        new, residual = _update(side, mode, *parts, values, workers, largest)
         return side.with_free(old, new), residual
-    return _update(side, mode, old, numerator, denominator, values, workers)
+    return _update(side, mode, old, numerator, denominator, values, workers, largest)
 
 
 def _update(
@@ -55,6 +58,7 @@ def _update(
     denominator: Array,
     values: Mapping[str, Array],
     workers: Workers,
+    largest: Array | None,
 ) -> tuple[Array, float]:
     if old.size == 0:
         return old.copy(), 0.0
@@ -63,7 +67,8 @@ def _update(
     if side.is_half_normal:
         new = np.maximum(root_of_quadratic(numerator + power, denominator, curve), FLOOR)
         return new, stationarity(old, new)
-    row, new, top = np.zeros((1, old.shape[1])), np.empty(old.shape), largest_of_columns(old)
+    row, new = np.zeros((1, old.shape[1])), np.empty(old.shape)
+    top = largest_of_columns(old) if largest is None else largest
     denominator, power = np.ascontiguousarray(denominator + row), np.ascontiguousarray(power + row)
     old, numerator = np.ascontiguousarray(old), np.ascontiguousarray(numerator)
     residuals = workers.map_rows(lambda *rows: update_rows(new, old, numerator, denominator, power, top, *rows), old)

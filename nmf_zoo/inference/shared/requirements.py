@@ -127,8 +127,7 @@ def takes_scale(structure: Factorisation, name: str, least: float, most: float, 
             ends = ends_of(likelihood.exposure)
             found += [(f"{of_X} over an exposure of {end:g}", np.divide(largest, end)) for end in ends]
             others += [("an exposure", end) for end in ends]
-        if likelihood.known_scale is not None:
-            of_scale, scale = likelihood.known_scale
+        for of_scale, scale in likelihood.known_scales:
             found.append((f"{of_X} over {of_scale}", np.divide(largest, scale)))
             others.append((of_scale, scale))
         sums = [(f"the sum of {what}", float(np.sum(cells))) for what, cells in known_cells(structure)]

@@ -28,7 +28,16 @@ from scipy.special import gammaln
 
 from nmf_zoo.inference.shared.conjugate import CONJUGATE
 from nmf_zoo.inference.shared.factor_view import sum_to
-from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, HalfNormalPrior, InverseGammaPrior, Unknown
+from nmf_zoo.structure import (
+    Array,
+    Factor,
+    Factorisation,
+    GammaPrior,
+    HalfNormalPrior,
+    InverseGammaPrior,
+    TruncatedNormalPrior,
+    Unknown,
+)
 
 WIDTH = 1.0  # of the first bracket, in log units
 MAX_STEPS = 200  # of stepping out, split at random between the two sides, without which a limit would not be exact
@@ -76,7 +85,7 @@ def draw_hyperparameters(
     groups = [
         (factor, sum_groups(factor, value)) for factor, value in ((structure.W, W), (structure.H, H)) if factor.unknowns
     ]
-    for name, unknown in structure.unknowns.items():
+    for name, unknown in {own.name: own for factor, _ in groups for own in factor.unknowns}.items():
         drawn = draw_conjugate(unknown, [sums for _, sums in groups], values, generator)
         if drawn is not None:
             values[name] = drawn
@@ -248,4 +257,9 @@ def log_prior_scaled(factor: Factor, value: Array, axis: int, values: Mapping[st
     if isinstance(factor.prior, HalfNormalPrior):
         halves = (factor.prior.precision_of(values) * np.square(value) / 2).sum(axis=axis)
         return lambda s: factor.shape[axis] * s - halves * np.exp(2 * s)
+    if isinstance(factor.prior, TruncatedNormalPrior):
+        mu, precision = factor.prior.mu.value, factor.prior.sigma.value**-2.0
+        linear = (mu * precision * value).sum(axis=axis)
+        halves = (precision * np.square(value) / 2).sum(axis=axis)
+        return lambda s: factor.shape[axis] * s + linear * np.exp(s) - halves * np.exp(2 * s)
     return lambda s: factor.shape[axis] * s

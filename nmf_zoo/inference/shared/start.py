@@ -22,10 +22,11 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.shared.layout import weigh
-from nmf_zoo.kernels.random.draws import draw_factor
+from nmf_zoo.kernels.random.draws import draw_factor, draw_some_rows
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.structure import (
     Array,
+    Blocked,
     Dense,
     Factor,
     Factorisation,
@@ -34,6 +35,7 @@ from nmf_zoo.structure import (
     HalfNormalPrior,
     HyperPrior,
     InverseGammaPrior,
+    TruncatedNormalPrior,
 )
 
 FILL = 0.01  # of the mean cell, in place of NNDSVD's zeros
@@ -219,7 +221,10 @@ def _scales(structure: Factorisation, values: Mapping[str, Array]) -> tuple[floa
     if structure.data is None:
         return prior_w, prior_h
     # with cells of the right proportion, the total mean is off by one factor, shared by what is not fixed
-    ratio = _ratio_to_data(structure, _typical(W, prior_w), _typical(H, prior_h, turn=True))
+    if isinstance(structure.data, Blocked):
+        ratio = _ratio(structure, *structure.data.totals)
+    else:
+        ratio = _ratio_to_data(structure, _typical(W, prior_w), _typical(H, prior_h, turn=True))
     of_w, of_h = W.is_free, H.is_free
     share = np.sqrt(ratio) if of_w == of_h else ratio
     return prior_w * (share if of_w or not of_h else 1.0), prior_h * (share if of_h or not of_w else 1.0)
@@ -237,9 +242,33 @@ def _typical(factor: Factor, size: float, turn: bool = False) -> Array:
 
 def _ratio_to_data(structure: Factorisation, W: Array, Ht: Array) -> float:
     """The total of the data over that of their mean at these factors; 1 where no cell is observed or a factor is 0."""
-    total, of_data = weigh(structure).total(W, Ht), float(structure.data.observed_values.sum())
+    return _ratio(structure, float(structure.data.observed_values.sum()), weigh(structure).total(W, Ht))
+
+
+def _ratio(structure: Factorisation, of_data: float, total: float) -> float:
     of_data = max(of_data, structure.likelihood.least_total) or 1.0
     return of_data / total if total > 0 else 1.0
+
+
+def typical_totals(structure: Factorisation) -> tuple[float, float]:
+    """Sums of a block's data and of its mean where all unknown cells of a factor have their typical size."""
+    W, H = (_typical(own, _prior_mean(own, {}), turn=own is structure.H) for own in (structure.W, structure.H))
+    return float(structure.data.observed_values.sum()), weigh(structure).total(W, H)
+
+
+def start_blocks(
+    structure: Factorisation, key: np.uint64, start: Mapping[str, Array]
+) -> tuple[Array, Callable[[int, int], Array]]:
+    """W (F, K) as of :func:`start_factors`, and the rows of a random Ht (N, K) from one sample to another."""
+    scale_w, scale_h = _scales(structure, {})
+    W = _start_factor(structure.W, structure.W.shape, scale_w, child(key, 0), start)
+
+    def rows(first: int, last: int) -> Array:
+        out = np.empty((last - first, structure.rank))
+        draw_some_rows(out, SPREAD, SPREAD / scale_h, first, child(key, 1))
+        return out
+
+    return W, rows
 
 
 def _prior_mean(factor: Factor, values: Mapping[str, Array]) -> float:
@@ -249,6 +278,8 @@ def _prior_mean(factor: Factor, values: Mapping[str, Array]) -> float:
         return float(np.exp(np.mean(np.log(scale / shape))))
     if isinstance(factor.prior, HalfNormalPrior):
         return float(np.exp(-np.mean(np.log(factor.prior.precision_of(values))) / 2))
+    if isinstance(factor.prior, TruncatedNormalPrior):
+        return float(np.mean(np.maximum(factor.prior.mu.value, factor.prior.sigma.value)))
     if not isinstance(factor.prior, GammaPrior):
         known = np.empty(0) if factor.known is None else factor.known.values
         return float(known[known > 0].mean()) if np.any(known > 0) else 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,8 @@ def run_fit(arguments: argparse.Namespace) -> int:
     options = {name: parse_value(engine.arguments[name], text) for name, text in chosen(arguments, "engine", engine)}
     goes_to_disk = is_streamed(arguments, engine, run)
     check_output(arguments.output, RESULTS, arguments.force or (goes_to_disk and "checkpoint" in run))
-    model = declare(arguments, arguments.rank)
+    blocks = open_store(arguments, engine)
+    model = declare(arguments, arguments.rank) if blocks is None else declare_beside(blocks, arguments)
 
     import nmf_zoo as nz
     from nmf_zoo.inference.registry import named
@@ -33,11 +35,42 @@ def run_fit(arguments: argparse.Namespace) -> int:
     run |= {"model": model, "engine": make_options(named(engine.name)[0].options, options)}
     if goes_to_disk:
         idata = stream(arguments.output, run)
+    elif blocks is not None and arguments.output.suffix == ".zarr":
+        with replacing(arguments.output, "output") as partial:
+            idata = nz.fit(data=blocks, store=partial, **run)
     else:
+        run |= {} if blocks is None else {"data": blocks}
         idata = (nz.sample if engine.verb == "sample" else nz.fit)(**run)
         with replacing(arguments.output, "output") as partial:
             nz.save(idata, partial)
     return report(arguments, idata, run.get("quiet", False))
+
+
+def open_store(arguments: argparse.Namespace, engine: Entry) -> Any:
+    """The blocks of a store that ``nmf-zoo convert`` wrote; None of any other file."""
+    if not os.path.isfile(arguments.input / ".zattrs"):  # before anything is imported that takes seconds
+        return None
+    from nmf_zoo.interfaces.blocks.store import ZarrBlocks, is_ours
+
+    if not is_ours(arguments.input):
+        return None
+    if engine.verb != "fit":
+        got, expected = f"{engine.name!r} with a store of blocks", "an optimiser that goes over blocks"
+        raise InputError("--engine", got, expected, "e.g. --engine vb")
+    beside = (*FILES, "observed", "labels", "key", "layer", "header", "row_labels", "transpose")
+    given = [name for name in beside if getattr(arguments, name)]
+    if given:
+        flag = "--" + given[0].replace("_", "-")
+        raise InputError(flag, "a value beside a store of blocks", "what the store holds", "give it to convert")
+    return ZarrBlocks(arguments.input)
+
+
+def declare_beside(blocks: Any, arguments: argparse.Namespace) -> Any:
+    """The model of ``--model`` without data, of as many features as the blocks have."""
+    from nmf_zoo.models import MODELS
+
+    shape = blocks.shape[0], 1
+    return MODELS[arguments.model](X=None, rank=arguments.rank, shape=shape, **model_arguments(arguments))
 
 
 def is_streamed(arguments: argparse.Namespace, engine: Entry, run: Mapping[str, Any]) -> bool:

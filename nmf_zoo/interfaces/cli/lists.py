@@ -69,7 +69,7 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
     import numpy as np
     import scipy.sparse as sp
 
-    from nmf_zoo.models import MODELS
+    from nmf_zoo.models import MODELS, free
     from nmf_zoo.models.hierarchies import ARD
 
     def plain(**options: Any) -> Callable[[Any, Any], Any]:
@@ -79,6 +79,10 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
         """The first component of W known."""
         return lambda build, X: build(X, known=np.ones((len(X), 1)), **options)
 
+    def errors(**options: Any) -> Callable[[Any, Any], Any]:
+        """Known ones that differ between cells."""
+        return lambda build, X: build(X, 1, sigma=0.1 + 0.1 * np.asarray(X), **options)
+
     def sparse(build: Any, X: Any) -> Any:
         depths = 1.0 + np.arange(X.shape[1])[None]
         return build(sp.csr_array(X), 1, exposure=(np.ones((len(X), 1)), depths), background=0.5)
@@ -87,6 +91,10 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
     found |= {("gamma-nmf", word): plain(rank=1, prior=word) for word in ("hpf", "ard")}
     found |= {("gamma-nmf", "ard, half-normal"): plain(rank=1, prior=ARD(cells="half-normal"))}
     found |= {(name, "half-normal"): plain(rank=1, sigma_w=1.0, sigma_h=1.0) for name in ("poisson-nmf", "normal-nmf")}
+    found |= {("normal-nmf", "exponential, errors per cell"): errors(beta_w=1.0, beta_h=1.0)}
+    found |= {("normal-nmf", "gamma, errors per cell"): errors(alpha_w=2.0, alpha_h=0.5)}
+    found |= {("normal-nmf", "truncated normal"): plain(rank=1, mu_w=1.0, sigma_w=1.0, mu_h=1.0, sigma_h=1.0)}
+    found |= {("negative-binomial-nmf", "free alpha"): plain(rank=1, alpha=free())}
     found |= {(name, "known beside new"): known(rank=2) for name in MODELS}
     found |= {(name, "all known"): known(rank=1) for name in MODELS}
     found |= {("gamma-nmf", "known_strength"): known(rank=2, known_strength=9.0)}

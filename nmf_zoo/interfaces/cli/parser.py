@@ -28,6 +28,7 @@ NOT_OPTIONS = {
     "start",
     "search",
     "idata_kwargs",
+    "data",
     "store",
     "on_step",
 }  # objects of Python; --initvals, --search, --log-likelihood and an output that ends in .zarr stand for most
@@ -87,6 +88,7 @@ def make_parser() -> Parser:
     _fill_export(command("export", "export", "write a result as tables, CSV or Parquet"))
     _fill_report(command("report", "report", "write one self-contained web page on a result"))
     _fill_modes(command("modes", "modes", "weigh the modes that a result's chains are in, and pool its draws by these"))
+    _fill_convert(command("convert", "convert", "write tables as one store that fits go over in blocks, nz.fit(data=)"))
     _fill_compare(command("compare", "compare", "run several engines on one model and compare them"))
     command("models", "lists", "list the models and their hyperparameters")
     engines = command("engines", "lists", "show which engine runs which model, and why not")
@@ -299,6 +301,16 @@ def _fill_modes(parser: Parser) -> None:
     run.add_argument("--random-seed", metavar="SEED", help="the same seed gives the same estimate")
     run.add_argument("--cores", type=int, help="threads (default every core)")
     run.add_argument("--quiet", action="store_true", help="no bars")
+
+
+def _fill_convert(parser: Parser) -> None:
+    text = "tables of the same features, in the order of their samples, and the store, .zarr; each is a block"
+    parser.add_argument("tables", type=Path, nargs="+", metavar="FILE", help=text)
+    parser.add_argument("--transpose", action="store_true", help="samples are in the rows of the tables")
+    parser.add_argument("--layer", help="of AnnData, in place of X")
+    text = "store cells compressed (default), or as they are, for faster passes"
+    parser.add_argument("--compress", action=argparse.BooleanOptionalAction, default=True, help=text)
+    parser.add_argument("--force", action="store_true", help="overwrite the store")
 
 
 def _fill_compare(parser: Parser) -> None:

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from nmf_zoo.distributions.chains import CHAINS
 from nmf_zoo.inference import registry
 from nmf_zoo.inference.counts.gibbs import Gibbs
-from nmf_zoo.models import free, gamma_nmf, gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
+from nmf_zoo.models import free, gamma_nmf, gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.prediction.predictive import predict
 from nmf_zoo.reading import read
 from nmf_zoo.runtime.compile_times import first_run
@@ -69,6 +69,10 @@ MODELS: dict[str, Callable[[], pm.Model]] = {
     "few counts": lambda: gamma_nmf(np.eye(2, dtype=int), K),
     "numbers": lambda: normal_nmf(X, K),
     "numbers of unknown sd": lambda: normal_nmf(X, K, sigma=free(), mask=MASK),
+    "numbers with errors": lambda: normal_nmf(X, K, sigma=1.0 + 0.1 * X, beta_w=1.0, sigma_h=1.0),
+    "numbers of unknown sd with priors": lambda: _with_hyperpriors(normal_nmf, X, "sigma", "beta_h", alpha_w=0.5),
+    "overdispersed counts": lambda: negative_binomial_nmf(X, K, **ALPHA),
+    "overdispersed counts of free dispersion": lambda: negative_binomial_nmf(X, K, alpha=free(), mask=MASK, **ALPHA),
     "powers": lambda: is_nmf(POWERS, K, **ALPHA),
     "missing powers": lambda: is_nmf(POWERS, K, mask=MASK, **ALPHA),
     "powers with offsets": lambda: is_nmf(POWERS, K, exposure=EXPOSURE, background=BACKGROUND, **ALPHA),

@@ -20,9 +20,9 @@ def read_annotated(path: Path, suffix: str, layer: str | None = None) -> Matrix:
     from anndata.io import read_elem
 
     with _opened(path, suffix) as store:
-        group = _matrix_of(path, store, layer)
+        group = matrix_of(path, store, layer)
         values = read_elem(group)
-        samples, variables = (_names_of(store[axis], read_elem) for axis in ("obs", "var"))
+        samples, variables = (names_of(store[axis], read_elem) for axis in ("obs", "var"))
     if not isinstance(values, np.ndarray) and not hasattr(values, "tocsc"):
         raise InputError(str(path), f"a {type(values).__name__}", "an array or a sparse matrix")
     return Matrix(check_numbers(str(path), values.T), variables, samples)
@@ -47,7 +47,7 @@ def _opened(path: Path, suffix: str) -> Iterator[Any]:
         yield zarr.open_group(str(path), mode="r")
 
 
-def _matrix_of(path: Path, store: Any, layer: str | None) -> Any:
+def matrix_of(path: Path, store: Any, layer: str | None) -> Any:
     missing = [name for name in ("obs", "var") if name not in store]
     if missing:
         raise InputError(str(path), f"no {missing[0]}", "an AnnData file, of obs, var, and X or layers")
@@ -66,5 +66,5 @@ def _is_none(element: Any) -> bool:
     return element.attrs.get("encoding-type") == "null"
 
 
-def _names_of(frame: Any, read: Any) -> list[str]:
+def names_of(frame: Any, read: Any) -> list[str]:
     return [str(name) for name in read(frame[frame.attrs["_index"]])]

@@ -231,11 +231,27 @@ def draw_factor(out, shape, rate, first, last, key):
     for i in range(first, last):
         row_key = fold(key, i)
         for k in range(out.shape[1]):
-            if shape[i, k] < SMALL_SHAPE:
-                log_value = draw_log_gamma(shape[i, k], fold(row_key, k)) - math.log(rate[i, k])
-                out[i, k] = math.exp(max(log_value, LOG_TINY))
-            else:
-                out[i, k] = max(draw_gamma(shape[i, k], fold(row_key, k)) / rate[i, k], TINY)
+            out[i, k] = _draw_cell(shape[i, k], rate[i, k], fold(row_key, k))
+
+
+@kernel
+def draw_some_rows(out, shape, rate, first, key):
+    """Overwrite out (rows, K) with rows first, first + 1, ... of a factor of Gamma(shape, rate) cells.
+
+    They are those of :func:`draw_factor`.
+    """
+    for i in range(out.shape[0]):
+        row_key = fold(key, first + i)
+        for k in range(out.shape[1]):
+            out[i, k] = _draw_cell(shape, rate, fold(row_key, k))
+
+
+@kernel
+def _draw_cell(shape, rate, key):
+    """Gamma(shape, rate), never 0."""
+    if shape < SMALL_SHAPE:
+        return math.exp(max(draw_log_gamma(shape, key) - math.log(rate), LOG_TINY))
+    return max(draw_gamma(shape, key) / rate, TINY)
 
 
 # -- generalised inverse Gaussian ------------------------------------------------------------------------------------

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from nmf_zoo.kernels.compile import kernel
 from nmf_zoo.kernels.random.counts import draw_poisson
-from nmf_zoo.kernels.random.draws import draw_exponential, draw_normal
+from nmf_zoo.kernels.random.draws import draw_exponential, draw_log_gamma, draw_normal
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 
 
@@ -20,10 +21,19 @@ def draw_counts_at(out, mean, rows, cols, key):
 
 
 @kernel
-def draw_normals_at(out, mean, sigma, rows, cols, key):
-    """Overwrite out (cells,): Normal(mean, sigma) at the cells (rows, cols)."""
+def draw_overdispersed_at(out, mean, alpha, rows, cols, key):
+    """Overwrite out (cells,), int64: Poisson(g mean), g ~ Gamma(alpha, alpha), alpha (cells,), at the cells."""
     for c in range(out.size):
-        out[c] = mean[c] + sigma * draw_normal(fold(fold(key, rows[c]), cols[c]))
+        cell_key = fold(fold(key, rows[c]), cols[c])
+        multiplier = math.exp(draw_log_gamma(alpha[c], fold(cell_key, 0))) / alpha[c]
+        out[c] = draw_poisson(multiplier * mean[c], fold(cell_key, 1))
+
+
+@kernel
+def draw_normals_at(out, mean, sigma, rows, cols, key):
+    """Overwrite out (cells,): Normal(mean, sigma), both (cells,), at the cells (rows, cols)."""
+    for c in range(out.size):
+        out[c] = mean[c] + sigma[c] * draw_normal(fold(fold(key, rows[c]), cols[c]))
 
 
 @kernel

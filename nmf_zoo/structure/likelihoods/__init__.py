@@ -2,7 +2,8 @@
 
 from nmf_zoo.structure.likelihoods.base import Likelihood
 from nmf_zoo.structure.likelihoods.exponential import Exponential
+from nmf_zoo.structure.likelihoods.negative_binomial import NegativeBinomial
 from nmf_zoo.structure.likelihoods.normal import Normal
 from nmf_zoo.structure.likelihoods.poisson import Poisson
 
-__all__ = ["Exponential", "Likelihood", "Normal", "Poisson"]
+__all__ = ["Exponential", "Likelihood", "NegativeBinomial", "Normal", "Poisson"]

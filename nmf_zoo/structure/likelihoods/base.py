@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from nmf_zoo.kernels.random.predictions import draw_uniforms_at
-from nmf_zoo.structure.offsets import Offset
-from nmf_zoo.structure.parameters import Array, Parameter, Unknown
+from nmf_zoo.structure.cell_parameters import CellParameter, Places, is_shared, part_of
+from nmf_zoo.structure.offsets import Offset, Shape
+from nmf_zoo.structure.parameters import Array, Unknown
 
 Values = Mapping[str, Array]  # of the model's unknowns, by name
 
@@ -54,9 +55,22 @@ class Likelihood(ABC):
     background: Offset | None = None
 
     @property
-    def parameters(self) -> dict[str, Parameter]:
-        """Those beside the mean, by role: known, or unknowns of the model."""
+    def parameters(self) -> dict[str, CellParameter]:
+        """Those beside the mean, by role: known, or unknowns of the model.
+
+        A role is the name of a field. Each broadcasts to (F, N): one for all cells, per feature, sample or cell.
+        """
         return {}
+
+    def at(self, size: Shape, places: Places) -> Self:
+        """The same law at some cells of an (F, N) matrix, of which it has the parameters: what densities and draws ask.
+
+        Itself where all cells have the same parameters.
+        """
+        own: dict[str, Any] = {
+            role: part_of(found, size, places) for role, found in self.parameters.items() if not is_shared(found)
+        }
+        return replace(self, **own) if own else self
 
     @property
     def unknowns(self) -> list[Unknown]:
@@ -64,9 +78,9 @@ class Likelihood(ABC):
         return [parameter for parameter in self.parameters.values() if isinstance(parameter, Unknown)]
 
     @property
-    def known_scale(self) -> tuple[str, float] | None:
-        """What engines divide X by beside its exposure, and its name, where there is such a number and it is known."""
-        return None
+    def known_scales(self) -> list[tuple[str, float]]:
+        """What engines divide X by beside its exposure, and its name, where there are such numbers, and known ones."""
+        return []
 
     # -- densities ---------------------------------------------------------------------------------------------------
 

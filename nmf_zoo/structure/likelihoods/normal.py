@@ -1,4 +1,4 @@
-"""Normal data with one standard deviation for all cells: squared error."""
+"""Normal data, whose standard deviations are one for all cells, or differ between them: squared error."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from nmf_zoo.kernels.random.predictions import draw_normals_at
+from nmf_zoo.structure.cell_parameters import CellParameter, KnownAtCells, is_shared
 from nmf_zoo.structure.likelihoods.base import Likelihood, Values
-from nmf_zoo.structure.parameters import Array, Known, Parameter
+from nmf_zoo.structure.parameters import Array, Known
+
+ENDS = (("smallest", np.min), ("largest", np.max))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,20 +21,24 @@ class Normal(Likelihood):
 
     Attributes
     ----------
-    sigma : standard deviation, a Parameter of shape ()
+    sigma : standard deviation, which broadcasts to (F, N)
     """
 
     family: ClassVar[str] = "normal"
 
-    sigma: Parameter
+    sigma: CellParameter
 
     @property
-    def parameters(self) -> dict[str, Parameter]:
+    def parameters(self) -> dict[str, CellParameter]:
         return {"sigma": self.sigma}
 
     @property
-    def known_scale(self) -> tuple[str, float] | None:
-        return ("sigma", float(self.sigma.value)) if isinstance(self.sigma, Known) else None
+    def known_scales(self) -> list[tuple[str, float]]:
+        if not isinstance(self.sigma, Known | KnownAtCells):
+            return []
+        if is_shared(self.sigma):
+            return [("sigma", float(self.sigma.value.reshape(())))]
+        return [(f"the {word} sigma", float(end(self.sigma.value))) for word, end in ENDS]
 
     def log_kernel(self, x: Array, mean: Array, values: Values) -> Array:
         sigma = self.sigma.resolve(values)
@@ -45,10 +52,11 @@ class Normal(Likelihood):
         return rng.normal(mean, self.sigma.resolve(values))
 
     def draw_cells(self, out: Array, mean: Array, values: Values, rows: Array, cols: Array, key: np.uint64) -> None:
-        draw_normals_at(out, mean, float(self.sigma.resolve(values)), rows, cols, key)
+        sigma = np.array(np.broadcast_to(self.sigma.resolve(values), mean.shape), dtype=np.float64)
+        draw_normals_at(out, mean, sigma, rows, cols, key)
 
     def sd(self, mean: Array, values: Values) -> Array:
-        return np.full(np.shape(mean), self.sigma.resolve(values))
+        return np.array(np.broadcast_to(self.sigma.resolve(values), np.shape(mean)))
 
     @classmethod
     def refusal_of(cls, values: Array) -> None:

@@ -46,7 +46,7 @@ class Reader:
 
 def read_table(path: Path) -> None:
     from nmf_zoo.interfaces.tables import read_matrix
-    from nmf_zoo.sparse import check_sparse
+    from nmf_zoo.sparse import checked_sparse
 
     matrix = read_matrix(path)
     require(len(matrix.shape) == 2 and 0 not in matrix.shape, f"shape {matrix.shape}")
@@ -54,7 +54,7 @@ def read_table(path: Path) -> None:
     for labels, size in zip((matrix.rows, matrix.columns), matrix.shape, strict=True):
         require(labels is None or len(labels) == size, f"{labels} for {size}")
     if matrix.is_sparse:
-        check_sparse("X", matrix.values)
+        checked_sparse("X", matrix.values)
     expected = REFERENCES[path.suffix](path, matrix) if path.suffix in REFERENCES else None
     if expected is not None:
         found = matrix.values.toarray() if matrix.is_sparse else matrix.values

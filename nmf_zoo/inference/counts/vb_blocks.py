@@ -1,0 +1,210 @@
+"""Variational Bayes of counts in blocks of samples: one pass over the blocks per iteration, q(W) alone in memory.
+
+The updates are Cemgil's, as in :mod:`nmf_zoo.inference.counts.vb`: q(W) from sums over all blocks of the pass before,
+then each block's rows of q(H) at the new E[w], and the block's part of the sums at the newest L::
+
+    q(w) = Gamma(a_w + sum_b S_b, r_w + sum_b sum_n M E_h)          S_b = sum of E[C] over the samples of block b
+    q(h) = Gamma(a_h + S_h, r_h + sum_f M E_w)                      and S_b, S_h at the new L_w, L_h
+
+With momentum shapes and rates go on in the direction in which the update led, unless the bound would fall: then the
+pass is made again without. The bound never falls; with one block its iterates are those in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from nmf_zoo.inference.counts.vb import (
+    SMALLEST_MEAN,
+    VB,
+    Gamma,
+    GammaApproximation,
+    VBInfo,
+    ahead,
+    divergence,
+    moments_at,
+    point,
+    total_mean,
+    update,
+    weigh_W,
+)
+from nmf_zoo.inference.shared.acceleration import Momentum, push_or_retreat
+from nmf_zoo.inference.shared.factor_view import Side
+from nmf_zoo.inference.shared.layout import Logs
+from nmf_zoo.inference.shared.sample_blocks import SampleBlock, sample_blocks, takes_blocks
+from nmf_zoo.inference.shared.start import start_blocks
+from nmf_zoo.kernels.numerics.momentum import GENTLE
+from nmf_zoo.kernels.numerics.multiplicative import column_changes
+from nmf_zoo.runtime.block_arrays import RESULT
+from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Array, Blocked, Factorisation, Poisson
+
+
+class VBBlockSums(NamedTuple):
+    """What a pass adds up.
+
+    Attributes
+    ----------
+    of_W : (F, K), the expected sources of W
+    over_samples : (F, K) or (1, K), what the weights make of E[h]
+    bound : the parts of the bound that the blocks have
+    changes : (2, K), the largest change of E[h] and the largest E[h] of each column
+    """
+
+    of_W: Array
+    over_samples: Array
+    bound: float
+    changes: Array
+
+    def plus(self, other: VBBlockSums) -> VBBlockSums:
+        """Those of this and of the next block."""
+        of_W, over_samples = self.of_W + other.of_W, self.over_samples + other.over_samples
+        return VBBlockSums(of_W, over_samples, self.bound + other.bound, np.maximum(self.changes, other.changes))
+
+
+class BlockVBState(NamedTuple):
+    """q of W, and the turn under which ``data.arrays`` holds that of H, its sources, and where its update led.
+
+    updated : shape and rate where W's last update led, before they were pushed; None before the first
+    """
+
+    W: GammaApproximation
+    turn: int
+    sums: VBBlockSums
+    bound: float = -np.inf
+    momentum: Momentum = Momentum(GENTLE)
+    updated: Gamma | None = None
+
+
+@dataclass(frozen=True)
+class BlockVBProblem:
+    """What the iterations share."""
+
+    structure: Factorisation
+    options: VB
+    left: Side
+    workers: Workers
+
+    @property
+    def data(self) -> Blocked:
+        return cast(Blocked, self.structure.data)
+
+
+def supports(structure: Factorisation, options: VB) -> Verdict:
+    """What VB in memory runs, of a prior of H that all samples share, with known hyperparameters."""
+    asked = takes_blocks(structure)
+    if not asked:
+        return asked
+    for name, allowed in (("order", "cemgil"), ("start", "random")):
+        found = getattr(options, name)
+        if found != allowed:
+            return Verdict(f"{name}={found!r} takes more than one pass over the blocks per iteration: use {allowed!r}")
+    return CAN_RUN
+
+
+def prepare(structure: Factorisation, options: VB, workers: Workers) -> BlockVBProblem:
+    """Nothing is read yet."""
+    return BlockVBProblem(structure, options, Side(structure.W, False), workers)
+
+
+def init(problem: BlockVBProblem, key: np.uint64, start: Mapping[str, Array]) -> BlockVBState:
+    """E = L = W as given or random at the scale of the data, and random H: one pass."""
+    W, rows = start_blocks(problem.structure, key, start)
+
+    def begin(block: SampleBlock) -> tuple[GammaApproximation, dict[str, Array], Array]:
+        return point(rows(block.first, block.last)), {}, np.zeros((2, problem.structure.rank))
+
+    first = point(W)
+    return BlockVBState(first, 0, _look(problem, first, 0, begin))
+
+
+def step(problem: BlockVBProblem, state: BlockVBState, key: np.uint64 | None = None) -> tuple[BlockVBState, VBInfo]:
+    """One iteration."""
+    updated = update(problem.left, state.sums.of_W, state.sums.over_samples, {})
+    pushes = problem.options.accelerate is not None and state.updated is not None
+    new, momentum = push_or_retreat(
+        state.momentum,
+        (lambda: _pass(problem, state, updated, state.momentum.push)) if pushes else None,
+        lambda: _pass(problem, state, updated, None),
+        lambda new: new.bound >= state.bound,
+    )
+    problem.data.arrays.drop(state.turn)
+    steps, tops = new.sums.changes
+    of_H = float(np.max(steps / np.maximum(tops, SMALLEST_MEAN)))
+    return new._replace(momentum=momentum, updated=updated), VBInfo(new.bound, max(new.W.change, of_H))
+
+
+def _pass(problem: BlockVBProblem, state: BlockVBState, led: Gamma, push: float | None) -> BlockVBState:
+    """q of both factors at their updates, or beyond."""
+    arrays, left, workers = problem.data.arrays, problem.left, problem.workers
+    at = led if push is None or state.updated is None else ahead(led, state.updated, push)
+    W = moments_at(at, state.W, workers, left.free)
+
+    def move(block: SampleBlock) -> tuple[GammaApproximation, dict[str, Array], Array]:
+        of_H, before = arrays.get(state.turn, block.number, "sources", "mean")
+        new = update(block.right, of_H, weigh_W(block.weights, led, state.W.mean, left), {})
+        at = new
+        if push is not None:
+            at = ahead(new, Gamma(*arrays.get(state.turn, block.number, "led_shape", "led_rate")), push)
+        H = moments_at(at, GammaApproximation(before, before, None), workers)
+        kept = {"shape": H.shape, "rate": H.rate}
+        if problem.options.accelerate is not None:
+            kept |= {"led_shape": new.shape, "led_rate": new.rate}
+        return H, kept, column_changes(before, H.mean, 0, len(before))
+
+    sums = _look(problem, W, state.turn + 1, move)
+    own = -divergence(W, *left.prior({}), left.free) if left.is_gamma else 0.0
+    return state._replace(W=W, turn=state.turn + 1, sums=sums, bound=sums.bound + own)
+
+
+def _look(problem: BlockVBProblem, W: GammaApproximation, turn: int, rows_of: Any) -> VBBlockSums:
+    """The sums at q of W and of the rows of H that ``rows_of`` each block gives, which go to ``data.arrays``."""
+    total: VBBlockSums | None = None
+    for block in sample_blocks(problem.structure, problem.workers, problem.options.precision):
+        H, more, changes = rows_of(block)
+        found = block.sources.gather(W.geometric, H.geometric, "WH", Logs(W.log, H.log))
+        problem.data.arrays.put(turn, block.number, {"sources": found.of_H, "mean": H.mean, **more})
+        bound = found.log_mean - total_mean(block.weights, W, H) + block.constant
+        if H.shape is not None:
+            bound -= divergence(H, *block.right.prior({}))
+        sums = VBBlockSums(found.of_W, block.weights.over_samples(H.mean), bound, changes)
+        total = sums if total is None else total.plus(sums)
+    assert total is not None
+    return total
+
+
+def finish(problem: BlockVBProblem, state: BlockVBState, key: np.uint64, draws: int) -> tuple[dict, dict]:
+    """The mean of q(W) as a posterior of one draw, its shape and rate; those of H go to ``data.arrays``."""
+    structure, data, left = problem.structure, problem.data, problem.left
+    name = structure.H.name
+    for number in range(data.n_blocks):
+        mean, shape, rate = data.arrays.get(state.turn, number, "mean", "shape", "rate")
+        of_q = {f"{name}_shape": shape, f"{name}_rate": np.broadcast_to(rate, shape.shape)}
+        data.arrays.put(RESULT, number, {name: mean, **of_q})
+    data.arrays.drop(state.turn)
+    if left.is_fixed:
+        return {}, {}
+    own, W = left.factor.variable, state.W
+    rate = np.array(np.broadcast_to(W.rate, W.shape.shape))
+    parameters = {f"{own}_shape": left.as_variable(W.shape), f"{own}_rate": left.as_variable(rate)}
+    return structure.W.variables(W.mean[None]), parameters
+
+
+ENGINE: Engine = Engine(
+    name="vb",
+    verb="fit",
+    likelihoods=(Poisson,),
+    takes_known=True,
+    options=VB,
+    supports=supports,
+    prepare=prepare,
+    init=init,
+    step=step,
+    finish=finish,
+    maximise=True,
+)

@@ -1,0 +1,1 @@
+"""Engines of normal data, whose errors may differ between cells."""

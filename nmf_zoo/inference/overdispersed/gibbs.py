@@ -1,0 +1,201 @@
+"""Gibbs sampling for negative binomial data: multipliers and sources, each factor, moves, the dispersion.
+
+With x | g ~ Poisson(g m), g ~ Gamma(alpha, alpha), m = e (W H) + b and C the sources of the counts, a sweep draws::
+
+    g_fn ~ Gamma(alpha + x, alpha + m)
+    C_f.n ~ Multinomial(x, w_f * h_n / (w_f . h_n + b / e))
+    w_fk ~ Gamma(a_w + sum_n C, r_w + sum_n g e h_kn)
+    g and C anew, at the new W, then    h_kn ~ Gamma(a_h + sum_f C, r_h + sum_f g e w_fk)
+    scale and shear along the orbit of equal W H, as for Poisson counts
+    alpha ~ p(alpha | X, W H), the multipliers summed over, entry by entry by slice sampling of its logarithm
+    hyperparameters of the factors, as for Poisson counts
+
+The moves and alpha see the density with g and C summed over, and nothing uses the old g and C after them: a partially
+collapsed sampler in an order that keeps the posterior (van Dyk and Park 2008). Neither g nor C is stored, one cell is
+drawn after the other; a sweep takes time in features x samples x components, twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nmf_zoo.inference.counts.gibbs import Gibbs, check_allocation, draw_side, movable, move_along_orbit, restore_known
+from nmf_zoo.inference.overdispersed.cells import Pieces
+from nmf_zoo.inference.overdispersed.dispersion import alpha_of, log_likelihood_of, log_prior_of, takes_ties
+from nmf_zoo.inference.overdispersed.rows import cells_of_rows
+from nmf_zoo.inference.shared.factor_view import as_variables, impute, prior_cells, two_sides
+from nmf_zoo.inference.shared.propriety import is_proper
+from nmf_zoo.inference.shared.requirements import COUNTS, takes_gammas, takes_scale
+from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_scale_moves, slice_draw
+from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
+from nmf_zoo.kernels.counts.sweeps import apply_scales
+from nmf_zoo.kernels.numerics.cells import rates_at_cells
+from nmf_zoo.kernels.overdispersed.multipliers import CellsOfRows, RowSums, draw_sums
+from nmf_zoo.kernels.random.keyed_rng import children, generator_of
+from nmf_zoo.results.groups import checked_cells
+from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Array, Factorisation, Known, NegativeBinomial
+
+SOURCES_OF_W, SOURCES_OF_H, WEIGHTS, ACTIVATIONS, ORBIT, DISPERSION, HYPERPARAMETERS = range(7)
+
+
+class DispersedGibbsState(NamedTuple):
+    """W (F, K), Ht (N, K), and the unknown dispersion and hyperparameters by name."""
+
+    W: Array
+    Ht: Array
+    values: dict[str, Array]
+
+
+class DispersedGibbsInfo(NamedTuple):
+    """scale_move: root mean square of log c over the components, 0 without the move."""
+
+    scale_move: float
+
+
+@dataclass(frozen=True)
+class DispersedGibbsProblem:
+    """What all chains share; ``of_factors`` is for hyperparameters of factors, the dispersion known."""
+
+    structure: Factorisation
+    of_factors: Factorisation
+    options: Gibbs
+    pieces: Pieces
+    cells: tuple[CellsOfRows, CellsOfRows]
+    checked: tuple[Array, Array]
+    workers: Workers
+
+
+def supports(structure: Factorisation, options: Gibbs) -> Verdict:
+    """Gamma factors, or known ones, and a dispersion that is known or has a proper prior."""
+    checks = (has_data, takes_gammas, takes_ties, is_proper)
+    found = next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
+    if not found:
+        return found
+    if options.trajectories == "always":
+        return Verdict('trajectories="always", which are for poisson counts: leave it at "auto"')
+    if options.temperatures is not None:
+        return Verdict("temperatures=, and replicas are exchanged of poisson counts alone: leave it out")
+    return takes_scale(structure, "allocation", *COUNTS)
+
+
+def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> DispersedGibbsProblem:
+    """The cells by rows of either side."""
+    known = Known(value=np.ones(()))
+    return DispersedGibbsProblem(
+        structure=structure,
+        of_factors=replace(structure, likelihood=NegativeBinomial(name=structure.likelihood.name, alpha=known)),
+        options=options,
+        pieces=Pieces(structure),
+        cells=(cells_of_rows(structure, by_features=True), cells_of_rows(structure, by_features=False)),
+        checked=checked_cells(structure.shape),
+        workers=workers,
+    )
+
+
+def init(problem: DispersedGibbsProblem, key: np.uint64, start: Mapping[str, Array]) -> DispersedGibbsState:
+    """The start given, or a random one at the scale of the data."""
+    W, Ht = start_factors(problem.structure, key, start)
+    return DispersedGibbsState(W, Ht, start_hyperparameters(problem.structure, start))
+
+
+def step(
+    problem: DispersedGibbsProblem, state: DispersedGibbsState, key: np.uint64
+) -> tuple[DispersedGibbsState, DispersedGibbsInfo]:
+    """One sweep, in place."""
+    structure, keys, scale_move = problem.structure, children(key, HYPERPARAMETERS + 1), 0.0
+    priors = prior_cells(structure, state.values)
+    of_sides = (
+        ((priors.shape_w, priors.rate_w), WEIGHTS, SOURCES_OF_W),
+        (
+            (priors.shape_h, priors.rate_h),
+            ACTIVATIONS,
+            SOURCES_OF_H,
+        ),
+    )
+    for which, (side, ((shape, rate), own, sources)) in enumerate(zip(two_sides(structure), of_sides, strict=True)):
+        if not side.is_fixed:
+            sums = sums_of(problem, state, which, keys[sources])
+            out = state.Ht if side.is_right else state.W
+            draw_side(problem.workers, out, (shape, sums.counts), (rate, sums.weight), keys[own])
+            restore_known(side.factor, side.turn(out))
+    if not structure.W.is_fixed and not structure.H.is_fixed:
+        scale_move = move_along_orbit(problem.options.moves, state, priors, keys[ORBIT], movable(structure))
+    draw_dispersion(problem, state, keys[DISPERSION])
+    _draw_unknowns(problem, state, keys[HYPERPARAMETERS])
+    return state, DispersedGibbsInfo(scale_move)
+
+
+def sums_of(problem: DispersedGibbsProblem, state: DispersedGibbsState, which: int, key: np.uint64) -> RowSums:
+    """Counts and weights of one factor's rows, of multipliers and sources that are drawn and forgotten."""
+    factors = (state.Ht, state.W) if which else (state.W, state.Ht)
+    sums, cells = RowSums(np.empty_like(factors[0]), np.empty_like(factors[0])), problem.cells[which]
+    alpha = alpha_of(problem.structure, state.values)
+    of_rows, of_columns = (np.ones((1, 1)), alpha) if alpha.shape[1] > 1 else (alpha, np.ones((1, 1)))
+    sides = (of_columns, of_rows) if which else (of_rows, of_columns)
+    alphas = tuple(np.array(np.broadcast_to(own.ravel(), len(rows))) for own, rows in zip(sides, factors, strict=True))
+    failures = problem.workers.map_rows(
+        lambda first, last: draw_sums(sums, cells, factors, alphas, first, last, key), factors[0]
+    )
+    check_allocation(sum(failures))
+    return sums
+
+
+def draw_dispersion(problem: DispersedGibbsProblem, state: DispersedGibbsState, key: np.uint64) -> None:
+    """Each entry of an unknown alpha, given W H alone, in place of its entry in ``values``."""
+    for unknown in problem.structure.likelihood.unknowns:
+        of_data, of_prior = log_likelihood_of(problem.pieces, state.W, state.Ht), log_prior_of(unknown, True)
+
+        def log_density(log_alpha: Array) -> Array:
+            alpha = np.exp(log_alpha)
+            return of_data(alpha) + of_prior(alpha)  # noqa: B023
+
+        start = np.log(alpha_of(problem.structure, state.values))
+        drawn = np.exp(slice_draw(log_density, start, generator_of(key)))
+        state.values[unknown.name] = drawn.reshape(unknown.variable_shape)
+
+
+def _draw_unknowns(problem: DispersedGibbsProblem, state: DispersedGibbsState, key: np.uint64) -> None:
+    """The factors' hyperparameters, and those that scale a factor together with it."""
+    if not problem.of_factors.unknowns:
+        return
+    given = problem.of_factors, state.W, state.Ht.T, state.values, generator_of(key)
+    draw_hyperparameters(*given)
+    if "scale" in problem.options.moves:
+        for scale in draw_scale_moves(*given):
+            apply_scales(state.W, state.Ht, scale)
+
+
+def draw(
+    problem: DispersedGibbsProblem, state: DispersedGibbsState, key: np.uint64
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The variables of the model at this state, and their log joint density with the followed cells of W H."""
+    structure = problem.structure
+    values = as_variables(structure, state.W, state.Ht) | {name: own.copy() for name, own in state.values.items()}
+    if structure.imputed is not None:
+        generators = [generator_of(key)]
+        values[structure.imputed.name] = impute(structure, state.W[None], state.Ht[None], generators, values)[0]
+    rows, cols = problem.checked
+    mean = np.empty(len(rows))
+    rates_at_cells(mean, state.W, state.Ht, rows, cols)
+    return values, {"lp": np.float64(structure.log_joint(values)), "mean": mean}
+
+
+ENGINE: Engine = Engine(
+    name="gibbs",
+    verb="sample",
+    likelihoods=(NegativeBinomial,),
+    takes_known=True,
+    projects=2,
+    options=Gibbs,
+    supports=supports,
+    prepare=prepare,
+    init=init,
+    step=step,
+    draw=draw,
+)

@@ -1,0 +1,236 @@
+"""Variational Bayes for negative binomial data, the multipliers of the cells at their optimal law.
+
+q(W) q(H) q(C) q(g) is gamma, gamma, multinomial, gamma. With E = E_q[.], L = exp(E_q[log .]) and m = e (W H) + b::
+
+    q(g) = Gamma(alpha + x, alpha + E m), hence E g = (alpha + x) / (alpha + E m)
+    q(w) = Gamma(a_w + sum_n E[C], r_w + sum_n e E[g] E_h)      E[c] = x L_w L_h / (L_w . L_h + b / e)
+    q(h) alike, at the new E_w and L_w, with q(C) and q(g) at their optima there
+    alpha, where it is free: a Newton step up the bound
+
+At the optima of q(C) and q(g) the bound is that of the observed density with two means, one for each of its terms::
+
+    B = sum x log(e L_w . L_h + b) - (x + alpha) log(1 + E m / alpha)
+        + log Gamma(alpha + x) - log Gamma(alpha) - x log alpha - log x!  -  KL(q_w || p_w) - KL(q_h || p_h)
+
+so that neither is stored, and alpha's part of it is the log-density of alpha at the means E m. It never falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import xlogy
+
+from nmf_zoo.inference.counts.vb import (
+    H_DRAWS,
+    IMPUTED,
+    SCALES,
+    VB,
+    W_DRAWS,
+    Gamma,
+    GammaApproximation,
+    VBInfo,
+    ahead,
+    divergence,
+    draw_from,
+    moments_at,
+    point,
+    update,
+)
+from nmf_zoo.inference.overdispersed.cells import Pieces, exposed, mean_at, where_seen
+from nmf_zoo.inference.overdispersed.dispersion import alpha_of, climb, log_likelihood_of
+from nmf_zoo.inference.overdispersed.em import takes_unknowns
+from nmf_zoo.inference.shared.acceleration import Momentum, push_or_retreat
+from nmf_zoo.inference.shared.factor_view import Side, impute, two_sides
+from nmf_zoo.inference.shared.requirements import takes_gammas, takes_scale
+from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
+from nmf_zoo.kernels.numerics.momentum import GENTLE
+from nmf_zoo.kernels.random.keyed_rng import child, generator_of
+from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
+from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.structure import Array, Factorisation, NegativeBinomial
+from nmf_zoo.structure.likelihoods.negative_binomial import log_rising
+
+LEAST = 1e-150  # of exp(E[log v]) in the shares of a count, so that their products have a sum
+
+
+class DispersedVBState(NamedTuple):
+    """q of W and of H, a free alpha by its name, the bound there, and where the last update led."""
+
+    W: GammaApproximation
+    H: GammaApproximation
+    values: dict[str, Array]
+    bound: float = -np.inf
+    momentum: Momentum = Momentum(GENTLE)
+    updated: Any = None
+
+
+@dataclass(frozen=True)
+class DispersedVBProblem:
+    """What all restarts share."""
+
+    structure: Factorisation
+    options: VB
+    sides: tuple[Side, Side]
+    pieces: Pieces
+    workers: Workers
+
+
+def supports(structure: Factorisation, options: VB) -> Verdict:
+    """Gamma factors of known hyperparameters, or known ones; alpha known or free."""
+    checks = (has_data, takes_gammas, lambda structure: takes_unknowns(structure, options), _takes_dispersion)
+    found = next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
+    if not found:
+        return found
+    for word in ("order", "precision"):
+        if getattr(options, word) != getattr(VB, word):
+            return Verdict(
+                f"{word}={getattr(options, word)!r} is not for {structure.likelihood.family} data: leave it out"
+            )
+    flat = [side.factor.name for side in two_sides(structure) if side.is_flat]
+    if flat:
+        return Verdict(f"without a prior of {' and '.join(flat)} there is no proper distribution to approximate")
+    return takes_scale(structure, "VB", *SCALES)
+
+
+def _takes_dispersion(structure: Factorisation) -> Verdict:
+    for unknown in structure.likelihood.unknowns:
+        if not unknown.prior.is_flat:
+            return Verdict(
+                f"{unknown.name} has a prior, which is conjugate to no law of q: VB takes it known, or free "
+                "(alpha=nz.free()), at the bound's peak"
+            )
+    return CAN_RUN
+
+
+def prepare(structure: Factorisation, options: VB, workers: Workers) -> DispersedVBProblem:
+    """Nothing is laid out but a sparse X by its samples."""
+    return DispersedVBProblem(structure, options, two_sides(structure), Pieces(structure), workers)
+
+
+def init(problem: DispersedVBProblem, key: np.uint64, start: Mapping[str, Array]) -> DispersedVBState:
+    """E = L = the start given, or a random one at the scale of the data."""
+    W, H = (point(array) for array in start_factors(problem.structure, key, start, problem.options.start))
+    return DispersedVBState(W, H, start_hyperparameters(problem.structure, start))
+
+
+def step(
+    problem: DispersedVBProblem, state: DispersedVBState, key: np.uint64 | None = None
+) -> tuple[DispersedVBState, VBInfo]:
+    """One iteration: q of W, of H, alpha."""
+    updated = _update_both(problem, state)
+    pushes = problem.options.accelerate is not None and state.updated is not None
+    new, momentum = push_or_retreat(
+        state.momentum,
+        (lambda: _at(problem, _push(updated, state), state)) if pushes else None,
+        lambda: _at(problem, updated, state),
+        lambda new: new.bound >= state.bound,
+    )
+    moved = [np.max(np.abs(new.values[name] / old - 1.0), initial=0.0) for name, old in state.values.items()]
+    residual = float(max([new.W.change, new.H.change, *moved]))
+    return new._replace(momentum=momentum, updated=updated), VBInfo(new.bound, residual)
+
+
+def _push(updated: list[Gamma], state: DispersedVBState) -> list[Gamma]:
+    return [ahead(new, old, state.momentum.push) for new, old in zip(updated, state.updated, strict=True)]
+
+
+def _update_both(problem: DispersedVBProblem, state: DispersedVBState) -> list[Gamma]:
+    """q of W, then of H at the new W, by their shapes and rates; a known factor's are None."""
+    (left, right), alpha = problem.sides, alpha_of(problem.structure, state.values)
+    W, at_W = Gamma(None, None), state.W
+    if not left.is_fixed:
+        W = update(left, *expected(problem.pieces, 0, state.W, state.H, alpha), {})
+        at_W = moments_at(W, state.W, problem.workers, left.free)
+    if right.is_fixed:
+        return [W, Gamma(None, None)]
+    return [W, update(right, *expected(problem.pieces, 1, at_W, state.H, alpha), {})]
+
+
+def expected(
+    pieces: Pieces, which: int, W: GammaApproximation, H: GammaApproximation, alpha: Array
+) -> tuple[Array, Array]:
+    """(sums of E[C], sums of e E[g] times the other's mean) over samples (``which`` 0) or features (1)."""
+    shares = tuple(np.maximum(np.exp(q.log), LEAST) for q in (W, H))
+    own, other = (W, H)[which], (H, W)[which]
+    ratio, weight = np.zeros_like(own.mean), np.zeros_like(own.mean)
+    for piece in pieces:
+        shared = mean_at(piece, piece.product(*shares))
+        mean, of_cells = mean_at(piece, piece.product(W.mean, H.mean)), piece.parameter(alpha)
+        of_data, of_g = piece.x / shared, (piece.x + of_cells) / (mean + of_cells)
+        for out, cells, factor in ((ratio, of_data, shares[1 - which]), (weight, of_g, other.mean)):
+            if which:
+                piece.add_over_features(out, exposed(piece, cells), factor)
+            else:
+                piece.add_over_samples(out, exposed(piece, cells), factor)
+    return shares[which] * ratio, weight
+
+
+def _at(problem: DispersedVBProblem, gammas: list[Gamma], state: DispersedVBState) -> DispersedVBState:
+    """The state at new shapes and rates, a free alpha after a step there."""
+    sides = zip(problem.sides, gammas, (state.W, state.H), strict=True)
+    W, H = (moments_at(gamma, q, problem.workers, side.free) for side, gamma, q in sides)
+    values = state.values
+    for unknown in problem.structure.likelihood.unknowns:
+        by_entry = log_likelihood_of(problem.pieces, W.mean, H.mean)
+        values = {unknown.name: climb(alpha_of(problem.structure, values), by_entry).reshape(unknown.variable_shape)}
+    return DispersedVBState(W, H, values, _bound(problem, W, H, values))
+
+
+def _bound(
+    problem: DispersedVBProblem, W: GammaApproximation, H: GammaApproximation, values: Mapping[str, Array]
+) -> float:
+    alpha, total = alpha_of(problem.structure, values), -problem.structure.total_log_constant
+    shares = tuple(np.maximum(np.exp(q.log), LEAST) for q in (W, H))
+    for piece in problem.pieces:
+        shared, of_cells = mean_at(piece, piece.product(*shares)), piece.parameter(alpha)
+        mean = mean_at(piece, piece.product(W.mean, H.mean))
+        cells = xlogy(piece.x, shared) - (piece.x + of_cells) * np.log1p(mean / of_cells)
+        total += float(np.sum(where_seen(piece, cells + log_rising(of_cells, piece.x))))
+    parts = zip(problem.sides, (W, H), strict=True)
+    return total - sum(divergence(q, *side.prior({}), side.free) for side, q in parts if side.is_gamma)
+
+
+def finish(
+    problem: DispersedVBProblem, state: DispersedVBState, key: np.uint64, draws: int
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Independent draws from q, a free alpha as it is; the parameters of q for ``fit``."""
+    values = {name: np.repeat(value[None], draws, axis=0) for name, value in state.values.items()}
+    factors: list[Array] = []
+    parameters: dict[str, Any] = {}
+    for side, q, child_of in zip(problem.sides, (state.W, state.H), (W_DRAWS, H_DRAWS), strict=True):
+        if side.is_fixed:
+            factors.append(np.broadcast_to(q.mean, (draws, *q.mean.shape)))
+            continue
+        drawn, known = draw_from(q, draws, child(key, child_of)), side.factor.known
+        factors.append(drawn if known is None else side.turn(known.whole(side.turn(drawn))))
+        name = side.factor.variable
+        values |= side.factor.variables(side.turn(factors[-1]))
+        parameters |= {
+            f"{name}_shape": side.as_variable(q.shape),
+            f"{name}_rate": side.as_variable(np.array(np.broadcast_to(q.rate, q.shape.shape))),
+        }
+    if problem.structure.imputed is not None:
+        generators = repeat(generator_of(child(key, IMPUTED)))
+        drawn = impute(problem.structure, factors[0], factors[1], generators, state.values)
+        values[problem.structure.imputed.name] = drawn
+    return values, parameters
+
+
+ENGINE: Engine = Engine(
+    name="vb",
+    verb="fit",
+    likelihoods=(NegativeBinomial,),
+    takes_known=True,
+    options=VB,
+    supports=supports,
+    prepare=prepare,
+    init=init,
+    step=step,
+    finish=finish,
+    maximise=True,
+)

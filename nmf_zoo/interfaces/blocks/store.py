@@ -1,0 +1,230 @@
+"""The zoo's own layout of counts on disk: a Zarr store of cells by sample, as CSR has them, which is read in blocks.
+
+Arrays ``indptr`` (samples + 1), ``indices`` and ``data`` (cells), ``exposure`` (samples) where there is one, and
+``feature`` and ``obs`` where there are labels. The attribute ``observed`` says whether cells that are not listed are
+zeros ("all") or missing ("stored"). Counts are 32-bit integers, other numbers 64-bit floats.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from nmf_zoo.errors import InputError, NotWritten
+from nmf_zoo.files import check_place, replacing
+from nmf_zoo.labels import writable_labels
+from nmf_zoo.options import names_checked
+from nmf_zoo.runtime.arguments import check_counts
+from nmf_zoo.structure import Array, Cells, Data
+from nmf_zoo.verbs.block_source import (
+    BlockSource,
+    CutArray,
+    Samples,
+    as_data,
+    as_source,
+    bounds_of,
+    labels_of,
+    samples_of_block,
+)
+
+LAYOUT, VERSION = "nmf_zoo_blocks", 1  # the attribute that names the layout
+CHUNK = 1 << 20  # cells of a chunk
+LARGEST_COUNT = 2**32 - 1
+WHOLE = "what nz.write_blocks wrote"
+
+
+class ZarrBlocks:
+    """A store that :func:`write_blocks` wrote."""
+
+    def __init__(self, path: Path, block: int | None = None):
+        self.path, root = path, _open(path)
+        attrs = dict(root.attrs)
+        if attrs.get(LAYOUT) != VERSION:
+            raise InputError(str(path), f"layout {attrs.get(LAYOUT)!r}", f"{VERSION}", "write it with this version")
+        shape = attrs.get("shape")
+        if not (isinstance(shape, list) and len(shape) == 2 and all(isinstance(n, int) and n > 0 for n in shape)):
+            raise InputError(str(path), f"the shape {shape!r}"[:80], WHOLE)
+        self.shape = (shape[0], shape[1])
+        self._observed = None if attrs.get("observed") == "all" else "stored"
+        self._indices, self._data = (self._array(root, name, None) for name in ("indices", "data"))
+        self._indptr = self._array(root, "indptr", self.shape[1] + 1)[:]
+        stored = self._data.shape[0]
+        if self._indices.shape[0] != stored or self._indptr[0] != 0 or self._indptr[-1] != stored:
+            got = f"indptr to {self._indptr[-1]}, {self._indices.shape[0]} indices, {stored} values"
+            raise InputError(str(path), got, WHOLE)
+        if np.any(np.diff(self._indptr) < 0):
+            raise InputError(str(path), "an indptr that falls", WHOLE)
+        self._exposure = self._array(root, "exposure", self.shape[1])[:] if "exposure" in root else None
+        sizes = {"feature": self.shape[0], "obs": self.shape[1]}
+        self.coords = {dim: self._labels(root, dim, size) for dim, size in sizes.items() if dim in root}
+        size = samples_of_block(self.shape, stored) if block is None else block
+        self.bounds = bounds_of(self.shape[1], size)
+
+    def _labels(self, root: Any, dim: str, size: int) -> Array:
+        return np.array(json.loads(bytes(self._array(root, dim, None)[:])), dtype=object)[:size].astype(str)
+
+    def _array(self, root: Any, name: str, length: int | None) -> Any:
+        found = root.get(name)
+        if found is None or found.ndim != 1 or found.dtype.kind not in "iuf" or length not in (None, found.shape[0]):
+            got = "no array" if found is None else f"an array of shape {found.shape} of {found.dtype}"
+            raise InputError(str(self.path), f"{got} {name!r}", WHOLE)
+        return found
+
+    def read(self, number: int) -> Samples:
+        """Samples of a block."""
+        first, last = self.bounds[number], self.bounds[number + 1]
+        begin, end = (int(at) for at in self._indptr[[first, last]])
+        try:
+            indices, values = self._indices[begin:end], self._data[begin:end]
+        except Exception as error:  # Zarr and its codecs raise all sorts
+            problem = " ".join(str(error).split())[:200] or type(error).__name__
+            raise InputError(
+                str(self.path), f"samples {first} to {last} that can't be read ({problem})", WHOLE
+            ) from error
+        shape = self.shape[0], last - first
+        X: Any = sp.csc_array(shape, dtype=values.dtype)  # filled by hand: SciPy would look at the arrays' ends only
+        X.data, X.indices, X.indptr = values, indices, self._indptr[first : last + 1] - begin
+        exposure = None if self._exposure is None else self._exposure[first:last]
+        return Samples(X, exposure, observed=self._observed)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a folder is such a store."""
+    attributes = path / ".zattrs"
+    try:
+        return attributes.is_file() and LAYOUT in json.loads(attributes.read_bytes())
+    except ValueError:
+        return False
+
+
+@names_checked
+def write_blocks(
+    path: Path | str, data: Any, *, block: int | None = None, compress: bool = True, overwrite: bool = False
+) -> None:
+    """Write a table to a Zarr store of cells by sample, which ``nz.open_blocks`` opens; a block is in memory at a time.
+
+    Parameters
+    ----------
+    path : the store, a name that ends in ``.zarr``
+    data : an array, a sparse matrix (features, samples), what :func:`~nmf_zoo.open_blocks` opens, or any object with
+        ``shape``, ``bounds`` and ``read(number)``. Exposures, labels and missing cells are written, too
+    block : samples that are read at a time, of an array or a sparse matrix
+    compress : False leaves cells as they are: four times the room and less work in each pass
+    overwrite : replace what is there
+
+    Raises
+    ------
+    InputError : a cell is negative or no number, or ``path`` can't be used
+    NotWritten : the disk is full, or the system refuses for another reason
+    """
+    path = check_place(path)
+    if path.suffix != ".zarr" or (path.exists() and not overwrite):
+        got = f"{str(path)!r}, which exists" if path.exists() else repr(str(path))
+        raise InputError("path", got, "a new name that ends in .zarr", "or overwrite=True" if path.exists() else "")
+    _require_zarr(str(path))
+    if block is not None:
+        check_counts(block=(block, 1))
+        data = CutArray(data, block)
+    source = as_source(data)
+    kinds = _look(source)
+    with replacing(path) as partial:
+        _write(partial, source, kinds, compress)
+
+
+class Kinds(NamedTuple):
+    """What a first look at all blocks tells."""
+
+    is_complete: bool
+    dtype: Any
+    cells: int
+    has_exposure: bool
+
+
+def _look(source: BlockSource) -> Kinds:
+    """Every cell is a number >= 0; and which numbers there are."""
+    is_complete, is_count, cells, with_exposure = True, True, 0, 0
+    for first, data, exposure in _blocks(source):
+        values = data.observed_values
+        if not np.all(np.isfinite(values) & (values >= 0)):
+            bad = values[~(np.isfinite(values) & (values >= 0))][0]
+            raise InputError("data", f"the cell {bad:g} in the block from sample {first} on", "finite numbers >= 0")
+        is_complete &= data.is_complete
+        is_count &= bool(np.all(values == np.floor(values)) and values.max(initial=0) <= LARGEST_COUNT)
+        with_exposure += exposure is not None
+        cells += values.size
+    if with_exposure not in (0, len(source.bounds) - 1):
+        raise InputError("data", "exposures of some blocks only", "exposures of all or of none")
+    return Kinds(is_complete, np.uint32 if is_count else np.float64, cells, with_exposure > 0)
+
+
+def _blocks(source: BlockSource) -> Iterator[tuple[int, Data, Array | None]]:
+    for number in range(len(source.bounds) - 1):
+        yield int(source.bounds[number]), *as_data(source, number)
+
+
+def _write(path: Path, source: BlockSource, kinds: Kinds, compress: bool) -> None:
+    import zarr
+
+    try:
+        root = zarr.open_group(str(path), mode="w", zarr_format=2)
+        codec: Any = "auto" if compress else None
+        arrays = {
+            name: root.create_array(name, shape=(0,), chunks=(CHUNK,), dtype=dtype, compressors=codec, fill_value=0)
+            for name, dtype in (("indices", np.int32), ("data", kinds.dtype))
+        }
+        arrays = {name: array.with_config({"write_empty_chunks": True}) for name, array in arrays.items()}
+        indptr, exposures = [np.zeros(1, np.int64)], []
+        for _, data, exposure in _blocks(source):
+            lengths, rows, values = _by_sample(data, kinds.is_complete)
+            indptr.append(indptr[-1][-1] + np.cumsum(lengths))
+            arrays["indices"].append(rows.astype(np.int32))
+            arrays["data"].append(values.astype(kinds.dtype))
+            exposures += [] if exposure is None else [exposure]
+        whole = {"indptr": np.concatenate(indptr)}
+        whole |= {"exposure": np.concatenate(exposures)} if kinds.has_exposure else {}
+        for dim, labels in labels_of(source, source.shape).items():
+            text = json.dumps([str(label) for label in writable_labels(dim, labels)])
+            whole[dim] = np.frombuffer(text.encode(), dtype=np.uint8)
+        for name, array in whole.items():
+            made = root.create_array(name, shape=array.shape, chunks=(CHUNK,), dtype=array.dtype, compressors=codec)
+            made[:] = array
+        observed = "all" if kinds.is_complete else "stored"
+        root.attrs.update({LAYOUT: VERSION, "shape": [int(n) for n in source.shape], "observed": observed})
+    except OSError as error:
+        raise NotWritten("path", str(path), error.errno or 0, error.strerror or str(error)) from error
+
+
+def _by_sample(data: Data, is_complete: bool) -> tuple[Array, Array, Array]:
+    """(cells of each sample, their features, their values), of complete data without zeros."""
+    if isinstance(data, Cells):
+        rows, cols, values = data.rows, data.cols, data.values
+    else:
+        seen = np.ones(data.shape, bool) if data.mask is None else data.mask
+        cols, rows = np.nonzero(seen.T)
+        values = data.values[rows, cols]
+    if is_complete and not np.all(values):
+        kept = values != 0
+        rows, cols, values = rows[kept], cols[kept], values[kept]
+    return np.bincount(cols, minlength=data.shape[1]), rows, values
+
+
+def _require_zarr(name: str) -> None:
+    if find_spec("zarr") is None:
+        raise InputError(name, "a Zarr store without zarr installed", "zarr", "pip install 'nmf_zoo[zarr]'")
+
+
+def _open(path: Path) -> Any:
+    _require_zarr(str(path))
+    import zarr
+
+    try:
+        return zarr.open_group(str(path), mode="r", zarr_format=2)
+    except Exception as error:
+        problem = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(str(path), f"a store that can't be read ({problem})", WHOLE) from error

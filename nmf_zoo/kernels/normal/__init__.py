@@ -1,0 +1,1 @@
+"""Factors of normal data: draws, moments and moves of their cells."""

@@ -1,0 +1,1 @@
+"""Compiled loops for negative binomial data."""

@@ -1,0 +1,109 @@
+"""A result whose H never is in memory: a Zarr store, to which the rows of H go block by block, a chunk for each block.
+
+Blocks of one size have chunks of their own; where sizes differ, chunks are those of the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from nmf_zoo import _compat
+from nmf_zoo._compat import Result
+from nmf_zoo.results.groups import as_dataset, plain_attrs
+from nmf_zoo.results.loading import load
+from nmf_zoo.results.stores import DIMS, Store, writing_all
+from nmf_zoo.structure import Array, Factorisation
+
+
+class OfSamples(NamedTuple):
+    """A variable with one entry for each component and sample, block by block.
+
+    Attributes
+    ----------
+    group, name : where it goes
+    leading : dims before those of H, of length one
+    blocks : makes an iterator over (first sample, rows (n, K)), in order
+    """
+
+    group: str
+    name: str
+    leading: tuple[str, ...]
+    blocks: Any
+
+    def skeleton(self, structure: Factorisation) -> xr.Dataset:
+        """Dims and labels around no numbers."""
+        shape = (1,) * len(self.leading) + structure.H.variable_shape
+        array = np.broadcast_to(np.zeros(()), shape)
+        return as_dataset(structure, {self.name: array}, self.leading, {self.name: structure.H.name})
+
+    def in_memory(self, structure: Factorisation) -> xr.Dataset:
+        """All of it."""
+        rows = np.concatenate([rows for _, rows in self.blocks()])
+        array = structure.H.orient(rows.T)[(None,) * len(self.leading)]
+        return as_dataset(structure, {self.name: array}, self.leading, {self.name: structure.H.name})
+
+
+def in_memory(
+    structure: Factorisation, groups: Mapping[str, xr.Dataset], variables: list[OfSamples], attrs: Mapping[str, Any]
+) -> Result:
+    """The result with these variables of samples."""
+    filled = dict(groups)
+    for variable in variables:
+        filled[variable.group] = xr.merge([filled[variable.group], variable.in_memory(structure)])
+    return _compat.inference_data(filled, plain_attrs(attrs))
+
+
+def on_disk(
+    path: Path,
+    structure: Factorisation,
+    groups: Mapping[str, xr.Dataset],
+    variables: list[OfSamples],
+    attrs: Mapping[str, Any],
+    largest: int,
+) -> Result:
+    """The result in a new store at ``path``, opened; ``largest`` : samples of the largest block."""
+    store = Store(path, None, 1)
+    filled = {name: dataset for name, dataset in groups.items() if dataset.data_vars or dataset.coords}
+    for variable in variables:
+        coords = variable.skeleton(structure).drop_vars(variable.name)
+        filled[variable.group] = xr.merge([filled.get(variable.group, xr.Dataset()), coords])
+    store.add_groups(filled)
+    for variable in variables:
+        _write(store, structure, variable, largest)
+    store.finish(plain_attrs(attrs), is_whole=True)
+    return load(path)
+
+
+def _write(store: Store, structure: Factorisation, variable: OfSamples, largest: int) -> None:
+    like = variable.skeleton(structure)[variable.name]
+    chunk = (*(1,) * len(variable.leading), *_turned(structure, (structure.rank, largest)))
+    with store.writing():
+        made = store.root.require_group(variable.group).create_array(
+            variable.name,
+            shape=like.shape,
+            chunks=chunk,
+            dtype=np.float64,
+            fill_value=np.nan,
+            compressors=None,
+            attributes={DIMS: list(like.dims)},
+        )
+        array, lead = writing_all(made), (0,) * len(variable.leading)
+        for first, rows in variable.blocks():
+            place = _turned(structure, (slice(None), slice(first, first + len(rows))))
+            array[(*lead, *place)] = structure.H.orient(rows.T)
+
+
+def _turned(structure: Factorisation, pair: tuple[Any, Any]) -> tuple[Any, Any]:
+    return pair[::-1] if structure.H.transposed else pair
+
+
+def blocks_of_turn(bounds: Array, arrays: Any, turn: int, name: str) -> Iterator[tuple[int, Array]]:
+    """(first sample, rows) of each block's array of this name."""
+    for number, first in enumerate(bounds[:-1]):
+        (rows,) = arrays.get(turn, number, name)
+        yield int(first), rows

@@ -1,0 +1,98 @@
+"""Overdispersed counts: Poisson about a mean that a gamma multiplier of each cell moves, summed over the multiplier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.kernels.random.predictions import draw_overdispersed_at
+from nmf_zoo.structure.cell_parameters import CellParameter
+from nmf_zoo.structure.likelihoods.base import Likelihood, Values
+from nmf_zoo.structure.parameters import Array
+
+LARGEST_MEAN = 2.0**40  # of a count that is to be drawn: its multiplier may be many times 1
+LARGE = 1e4  # shapes from which on Stirling's series has all digits, and differences of log Gamma have lost some
+
+
+@dataclass(frozen=True, kw_only=True)
+class NegativeBinomial(Likelihood):
+    """x | g ~ Poisson(g m), g ~ Gamma(alpha, alpha): Var X = m + m^2 / alpha. Poisson as alpha goes to infinity.
+
+    log p(x | m) = x log m - (x + alpha) log(1 + m / alpha) + [log Gamma(alpha + x) - log Gamma(alpha) - x log alpha]
+    - log x!
+
+    Attributes
+    ----------
+    alpha : inverse dispersion, which broadcasts to (F, N)
+    """
+
+    family: ClassVar[str] = "negative binomial"
+    is_discrete: ClassVar[bool] = True
+
+    alpha: CellParameter
+
+    @property
+    def parameters(self) -> dict[str, CellParameter]:
+        return {"alpha": self.alpha}
+
+    def log_kernel(self, x: Array, mean: Array, values: Values) -> Array:
+        alpha = self.alpha.resolve(values)
+        return xlogy(x, mean) - (x + alpha) * np.log1p(mean / alpha) + log_rising(alpha, x)
+
+    def log_constant(self, x: Array) -> Array | float:
+        return gammaln(x + 1)
+
+    def slopes(self, x: Array, mean: Array, values: Values) -> tuple[Array, Array]:
+        alpha = self.alpha.resolve(values)
+        return x / mean, (x + alpha) / (mean + alpha)
+
+    def draw(self, mean: Array, values: Values, rng: np.random.Generator) -> Array:
+        alpha = np.broadcast_to(self.alpha.resolve(values), np.shape(mean))
+        return rng.poisson(mean * (rng.gamma(alpha) / alpha))
+
+    def draw_cells(self, out: Array, mean: Array, values: Values, rows: Array, cols: Array, key: np.uint64) -> None:
+        alpha = np.array(np.broadcast_to(self.alpha.resolve(values), np.shape(mean)))
+        draw_overdispersed_at(out, mean, alpha, rows, cols, key)
+
+    def require_drawable(self, mean: Array) -> None:
+        largest = float(np.max(mean, initial=0.0))
+        if not largest <= LARGEST_MEAN:
+            expected = f"means up to 2^40 = {LARGEST_MEAN:.2g}, counts being 64-bit integers"
+            do = "declare the model in a larger unit: divide the data, or the exposure, by a constant"
+            raise InputError(self.name, f"a mean of {largest:.2g} to draw a count from", expected, do)
+
+    def sd(self, mean: Array, values: Values) -> Array:
+        return np.sqrt(mean + np.square(mean) / self.alpha.resolve(values))
+
+    def point(self, mean: Array) -> Array:
+        return np.floor(mean)
+
+    @classmethod
+    def refusal_of(cls, values: Array) -> tuple[str, str, str] | None:
+        refusal = super().refusal_of(values)
+        if refusal is None and np.any(values != np.floor(values)):
+            first = values[values != np.floor(values)].flat[0]
+            refusal = f"the value {first:g}", "integers", "round the data, or use nz.gamma_nmf, which takes real values"
+        return refusal
+
+    def data_words(self, is_integer: bool) -> str:
+        return "counts"
+
+    def needs_mean(self, x: Array) -> tuple[Array, str]:
+        return x > 0, "positive"
+
+
+def log_rising(alpha: Array, x: Array) -> Array:
+    """log Gamma(alpha + x) - log Gamma(alpha) - x log alpha, elementwise: 0 at x = 0, and as alpha goes to infinity.
+
+    By Stirling's series where alpha is large: its terms are differences, of which none loses digits.
+    """
+    is_large = np.asarray(alpha) > LARGE
+    large, small = np.where(is_large, alpha, LARGE), np.where(is_large, LARGE, alpha)
+    total = large + x
+    by_series = (total - 0.5) * np.log1p(x / large) - x + (1.0 / total - 1.0 / large) / 12.0
+    return np.where(is_large, by_series, gammaln(small + x) - gammaln(small) - x * np.log(small))

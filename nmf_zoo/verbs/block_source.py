@@ -1,0 +1,262 @@
+"""``data=``: what gives blocks of whole samples, as engines take them; all of it is checked once, block by block.
+
+A source has three members, and may have labels::
+
+    shape                 (features, samples)
+    bounds                where blocks begin and end: 0 = bounds[0] < bounds[1] < ... = samples
+    read(number)          the samples of a block: a table (features, n), dense or sparse, or Samples
+    coords                optional: labels of "feature" and "obs"
+
+Arrays, memory maps among them, and sparse matrices are cut into blocks of `BLOCK_CELLS` stored cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol, cast
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import gammaln, xlogy
+
+from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo.inference.registry import verdict
+from nmf_zoo.inference.shared.layout import likelihood_constant
+from nmf_zoo.inference.shared.requirements import UNITS
+from nmf_zoo.inference.shared.sample_blocks import read_ahead, structure_of_samples
+from nmf_zoo.inference.shared.start import typical_totals
+from nmf_zoo.runtime.arguments import check_possible
+from nmf_zoo.runtime.block_arrays import BlockArrays
+from nmf_zoo.runtime.engine import Engine
+from nmf_zoo.sparse import by_sample, read_sparse
+from nmf_zoo.structure import Array, Blocked, Cells, Data, Dense, Factorisation, slices
+
+BLOCK_CELLS = 1 << 21  # stored cells of a block that is cut here: arrays below 32 MiB, whose pages glibc hands on
+MOST_VALUES = 1 << 16  # counts below it are looked up in a table
+MEMBERS = ("shape", "bounds", "read")
+PROTOCOL = f"an array, a sparse matrix, what nz.open_blocks opens, or an object with {', '.join(MEMBERS)}"
+
+
+class Samples(NamedTuple):
+    """Samples of a block, with what else is known of them.
+
+    Attributes
+    ----------
+    X : (features, n) array or sparse matrix; NaN in an array is a missing cell
+    exposure : (n,) what multiplies the means of each sample, or None
+    mask : (features, n) bool, True = observed; of a dense X, or None
+    observed : "stored" when of a sparse X only stored cells were observed; None when the others are zeros
+    """
+
+    X: Any
+    exposure: Any = None
+    mask: Any = None
+    observed: str | None = None
+
+
+class BlockSource(Protocol):
+    """See the module."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(features, samples)"""
+
+    @property
+    def bounds(self) -> Sequence[int]:
+        """(blocks + 1,)"""
+
+    def read(self, number: int) -> Any:
+        """A table (features, n), or Samples."""
+
+
+class CutArray:
+    """An array or a sparse matrix in memory, or an array in a file, cut into blocks of samples."""
+
+    def __init__(self, X: Any, block: int | None = None):
+        if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "biuf":
+            got = f"an array of shape {X.shape} of {X.dtype}"
+            raise InputError("data", got, "a table of numbers, (features, samples)")
+        self.X = read_sparse("data", X, "csc") if sp.issparse(X) else X
+        self.shape = (int(X.shape[0]), int(X.shape[1]))
+        size = samples_of_block(self.shape, self.X.nnz if sp.issparse(X) else X.size) if block is None else block
+        self.bounds = bounds_of(self.shape[1], size)
+
+    def read(self, number: int) -> Any:
+        """Columns of X."""
+        return self.X[:, self.bounds[number] : self.bounds[number + 1]]
+
+
+def samples_of_block(shape: tuple[int, int], cells: int) -> int:
+    """How many samples have about `BLOCK_CELLS` cells."""
+    return max(1, min(shape[1], int(BLOCK_CELLS * shape[1] // max(1, cells))))
+
+
+def bounds_of(n_samples: int, size: int) -> list[int]:
+    """Bounds of blocks of ``size`` samples."""
+    return [part.start for part in slices(n_samples, size)] + [n_samples]
+
+
+def as_source(data: Any) -> BlockSource:
+    """A source of blocks."""
+    if all(hasattr(data, name) for name in MEMBERS):
+        _check_bounds(data)
+        return cast(BlockSource, data)
+    if sp.issparse(data) or isinstance(data, np.ndarray):
+        return CutArray(data)
+    do = (
+        "open it with nz.open_blocks(...)"
+        if isinstance(data, str | list | tuple) or hasattr(data, "__fspath__")
+        else ""
+    )
+    raise InputError("data", f"an object of type {type(data).__name__}", PROTOCOL, do)
+
+
+def _check_bounds(source: Any) -> None:
+    bounds = np.asarray(source.bounds)
+    is_list = bounds.ndim == 1 and len(bounds) > 1 and bounds.dtype.kind in "iu"
+    if not is_list or bounds[0] != 0 or np.any(np.diff(bounds) < 1) or bounds[-1] != source.shape[1]:
+        got = " ".join(repr(bounds.tolist()).split())[:60]
+        raise InputError("data.bounds", got, f"integers that rise from 0 to {source.shape[1]}, the number of samples")
+
+
+# -- blocks as engines take them -------------------------------------------------------------------------------------
+
+
+def blocked(structure: Factorisation, source: BlockSource, arrays: BlockArrays) -> Blocked:
+    """The data of a source, not looked at yet."""
+    n_features = structure.shape[0]
+    if source.shape[0] != n_features:
+        got = f"{source.shape[0]} features"
+        do = "transpose it: features are rows" if n_features == source.shape[1] else "declare shape=(features, 1) so"
+        raise InputError("data", got, f"{n_features}, as the model has", do)
+
+    def read(number: int) -> Data:
+        return as_data(source, number)[0]
+
+    bounds, none = np.asarray(source.bounds, dtype=np.int64), np.zeros(0)
+    return Blocked(
+        bounds=bounds,
+        n_features=n_features,
+        read=read,
+        exposure=None,
+        constants=none,
+        at_data=none,
+        totals=(0.0, 0.0),
+        arrays=arrays,
+    )
+
+
+def as_data(source: BlockSource, number: int) -> tuple[Data, Array | None]:
+    """(the cells of a block, the exposures of its samples)"""
+    found = source.read(number)
+    samples = found if isinstance(found, Samples) else Samples(found)
+    shape = source.shape[0], int(source.bounds[number + 1] - source.bounds[number])
+    if np.shape(samples.X) != shape:
+        raise InputError(f"data.read({number})", f"a table of shape {np.shape(samples.X)}", f"{shape}")
+    data = _listed(samples, shape, number) if sp.issparse(samples.X) else _dense(samples, number)
+    return data, None if samples.exposure is None else _exposure(samples.exposure, shape[1], number)
+
+
+def _listed(samples: Samples, shape: tuple[int, int], number: int) -> Cells:
+    if samples.mask is not None or samples.observed not in (None, "stored"):
+        expected = "observed='stored', or None: of a sparse X the other cells are missing, or zeros"
+        raise InputError(f"data.read({number})", f"mask= or observed={samples.observed!r}", expected)
+    matrix = by_sample(f"data.read({number})", samples.X)
+    columns = np.repeat(np.arange(shape[1], dtype=np.int32), np.diff(matrix.indptr))
+    rows = matrix.indices.astype(np.int32, copy=False)
+    is_complete = samples.observed is None
+    indptr = matrix.indptr.astype(np.int64, copy=False)
+    return Cells(rows=rows, cols=columns, values=matrix.data, shape=shape, is_complete=is_complete, indptr=indptr)
+
+
+def _dense(samples: Samples, number: int) -> Dense:
+    if samples.observed is not None:
+        raise InputError(f"data.read({number})", "observed= with a dense X", "None", "use mask= or NaN")
+    values = np.array(np.ma.getdata(samples.X), dtype=np.float64)
+    missing = np.isnan(values) | np.ma.getmaskarray(samples.X)
+    if samples.mask is not None:
+        missing |= ~np.broadcast_to(np.asarray(samples.mask, dtype=bool), values.shape)
+    values[missing] = 0.0
+    return Dense(values=values, mask=~missing if missing.any() else None)
+
+
+def _exposure(given: Any, n: int, number: int) -> Array:
+    found = np.asarray(given, dtype=np.float64)
+    if found.shape != (n,) or not np.all((found >= UNITS[0]) & (found <= UNITS[1])):
+        expected = f"numbers from {UNITS[0]:g} to {UNITS[1]:g}, one per sample"
+        raise InputError(f"data.read({number})", f"exposures of shape {found.shape}", expected)
+    return found
+
+
+# -- what is checked once --------------------------------------------------------------------------------------------
+
+
+def survey(structure: Factorisation, source: BlockSource, engine: Engine, options: Any) -> Blocked:
+    """``structure.data`` with all that a pass over it tells; each block is held against what the engine takes."""
+    exposures: list[Array] = []
+    constants, at_data, totals = [], [], np.zeros(2)
+    for number, (data, exposure) in enumerate(read_ahead(lambda n: as_data(source, n), len(source.bounds) - 1)):
+        if exposure is not None and structure.likelihood.exposure is not None:
+            raise InputError("data", "exposures of samples beside those of the model", "one of both", "multiply them")
+        if (exposure is None) != (not exposures) and number:
+            raise InputError(f"data.read({number})", "exposures of some blocks only", "exposures of all or of none")
+        block = structure_of_samples(structure, data, exposure)
+        _check_values(block, int(source.bounds[number]))
+        check_possible(block)
+        can_run = verdict(block, engine, options)
+        if not can_run:
+            raise UnsupportedModel(f"engine {engine.name!r} can't run block {number} of data: {can_run.reason}")
+        constants.append(likelihood_constant(block))
+        at_data.append(
+            sum(_log_at_data(data.observed_values[part]) for part in slices(data.observed_values.size, 1 << 18))
+        )
+        totals += typical_totals(block)
+        exposures += [] if exposure is None else [exposure]
+    if not totals[0] > 0:
+        raise InputError("data", "no positive cell", "at least one: of zeros there is nothing to learn")
+    return replace(
+        cast(Blocked, structure.data),
+        exposure=np.concatenate(exposures) if exposures else None,
+        constants=np.array(constants),
+        at_data=np.array(at_data),
+        totals=(float(totals[0]), float(totals[1])),
+    )
+
+
+def _log_at_data(x: Array) -> float:
+    """The log-likelihood of counts if their mean were they themselves; of small whole ones, how often each is there."""
+    whole = x.astype(np.int64) if x.size and x.max() < MOST_VALUES else np.empty(0, np.int64)
+    if x.size and np.array_equal(whole, x):
+        often = np.bincount(whole)
+        return float(often @ _of_each(np.arange(len(often), dtype=np.float64)))
+    return float(np.sum(_of_each(x)))
+
+
+def _of_each(x: Array) -> Array:
+    return xlogy(x, x) - x - gammaln(x + 1.0)
+
+
+def _check_values(block: Factorisation, first: int) -> None:
+    """Finite and not negative; the first that is not is named."""
+    data = cast(Data, block.data)
+    for is_bad, what, expected in (
+        (~np.isfinite(data.values), "not finite", "finite numbers"),
+        (data.values < 0, "negative", "numbers >= 0"),
+    ):
+        if is_bad.any():
+            at = np.unravel_index(int(np.argmax(is_bad)), is_bad.shape)
+            row, column = at if isinstance(data, Dense) else (data.rows[at[0]], data.cols[at[0]])
+            got = f"{np.sum(is_bad)} {what}, the first at feature {row}, sample {first + column}"
+            raise InputError("data", got, expected)
+
+
+def labels_of(source: Any, shape: tuple[int, int]) -> Mapping[str, Array]:
+    """The source's labels of features and samples, where it has some."""
+    given = getattr(source, "coords", None) or {}
+    sizes = {"feature": shape[0], "obs": shape[1]}
+    found = {dim: np.asarray(labels) for dim, labels in given.items() if dim in sizes and labels is not None}
+    for dim, labels in found.items():
+        if labels.shape != (sizes[dim],):
+            raise InputError("data.coords", f"{labels.shape} labels of {dim!r}", f"{sizes[dim]}")
+    return found

@@ -1,0 +1,108 @@
+"""What tests cost in CPU seconds, kept by every run of them; ``python -m tests.durations`` lists the costliest.
+
+CPU and not wall time: the same on a busy machine, and what the workers divide among them. Processes that a test starts
+and waits for are its own. Beside it stands which checks of distributions a test made, for ``python -m tests.power``.
+
+``tests/costs.json`` holds what counts of a whole run with kernels compiled before, written by
+``python -m tests.durations --keep``: with it files begin in the order of their costs, so that workers end together,
+and tests/unit/test_durations.py asks of every test above ``LONG`` seconds why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from tests.statistical.judged import JUDGED
+
+# What is known of each test from the last run that it was in here.
+LAST = Path(os.environ.get("NMF_ZOO_TEST_COSTS", Path(__file__).parents[1] / "build" / "tests.json"))
+COSTS = Path(__file__).with_name("costs.json")
+LONG = 5.0  # CPU seconds
+
+
+def cpu_seconds() -> float:
+    """Of this process, and of those that it has waited for."""
+    return sum(os.times()[:4])
+
+
+class Recorder:
+    """Adds to each report what its phase cost and judged, and keeps them where the reports of all workers arrive."""
+
+    def __init__(self, keeps: bool):
+        self.keeps = keeps
+        self.found: dict[str, dict[str, Any]] = {}
+        self.begin = 0.0
+
+    def pytest_runtest_logstart(self):
+        self.begin = cpu_seconds()
+
+    def pytest_runtest_makereport(self, item):
+        now = cpu_seconds()
+        item.user_properties[:] = [("cpu", now - self.begin), ("judged", JUDGED[:])]
+        JUDGED.clear()
+        self.begin = now
+
+    def pytest_runtest_logreport(self, report):
+        phase = {"cpu": 0.0, "judged": [], **dict(report.user_properties)}
+        found = self.found.setdefault(report.nodeid, {"cpu": 0.0, "judged": []})
+        found["cpu"] = round(found["cpu"] + phase["cpu"], 3)
+        found["judged"] = found["judged"] + phase["judged"]
+
+    def pytest_sessionfinish(self):
+        if self.keeps and self.found:
+            LAST.parent.mkdir(parents=True, exist_ok=True)
+            LAST.write_text(json.dumps(last() | self.found, indent=0), encoding="utf-8")
+
+
+def last() -> dict[str, dict[str, Any]]:
+    """Of each test its ``cpu`` and what it ``judged``; {} before the first run."""
+    return json.loads(LAST.read_text(encoding="utf-8")) if LAST.exists() else {}
+
+
+def kept() -> dict[str, dict[str, int]]:
+    """What ``tests/costs.json`` holds: CPU seconds of ``files``, and of the ``tests`` above ``LONG``."""
+    return json.loads(COSTS.read_text(encoding="utf-8"))
+
+
+def file_of(name: str) -> str:
+    """Of a test's whole name."""
+    return name.partition("::")[0]
+
+
+def costliest_first(names: Iterable[str]) -> list[int]:
+    """An order of tests: files by what they cost, unknown ones first; tests of a file as they stand."""
+    files, names = kept()["files"], list(names)
+    return sorted(range(len(names)), key=lambda i: (-files.get(file_of(names[i]), inf), file_of(names[i]), i))
+
+
+def main() -> None:
+    """List the costliest tests and files of the last runs."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--most", type=int, default=30, help="how many tests and files (default 30)")
+    parser.add_argument("--keep", action="store_true", help="write tests/costs.json; after a whole run from cache")
+    given = parser.parse_args()
+    tests = Counter({name: found["cpu"] for name, found in last().items()})
+    files: Counter[str] = Counter()
+    for name, cost in tests.items():
+        files[file_of(name)] += cost
+    for what, costs in (("tests", tests), ("files", files)):
+        print(f"CPU seconds of the costliest of {len(costs):,} {what}, of {sum(costs.values()):,.0f} s in all")
+        for name, cost in costs.most_common(given.most):
+            print(f"{cost:8.2f}  {name}")
+    if given.keep:
+        found = {
+            "files": {name: round(cost) for name, cost in sorted(files.items())},
+            "tests": {name: round(cost) for name, cost in sorted(tests.items()) if cost > LONG},
+        }
+        COSTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

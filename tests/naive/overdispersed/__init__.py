@@ -1,0 +1,1 @@
+"""Slow, obvious twins of ``nmf_zoo/kernels/overdispersed``."""

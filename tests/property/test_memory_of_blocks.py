@@ -1,0 +1,85 @@
+"""A fit over blocks within a limit on private memory that the table itself would break.
+
+``NMF_ZOO_TEST_SIZE=full`` takes 10^8 counts and 1 GiB, libraries included.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.sizes import FULL, size
+
+pytest.importorskip("zarr")
+pytestmark = [
+    pytest.mark.campaign,
+    pytest.mark.skipif(sys.platform != "linux", reason="limits and private memory are Linux's"),
+]
+SAMPLES, CELLS, FEATURES, RANK = size(120_000, 1_000_000), 100, size(3000, 20_000), 10
+ROOM = size(384, 800) << 20  # bytes of writable memory beside what the process has; BLAS maps 32 MiB for each thread
+LIMITED = """
+import resource, sys
+import nmf_zoo as nz
+from tests.large_table import LargeTable, PeakOfMemory, private_memory
+
+path, how, features, room = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+run = dict(engine=nz.VB(accelerate=None), tol=0, random_seed=1, quiet=True, cores=2)
+
+def model(X, **more):
+    return nz.gamma_nmf(X, int(sys.argv[5]), alpha_w=0.3, alpha_h=0.3, **more)
+
+small = nz.open_blocks(LargeTable(50, 400, 20, 400).read(0), block=200)
+nz.fit(model=model(None, shape=(50, 1)), data=small, max_iter=2, **run)  # compiled, threads and libraries there
+lines = open("/proc/self/status").read().splitlines()
+now = next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData"))
+base = private_memory()
+resource.setrlimit(resource.RLIMIT_DATA, (now + room, resource.RLIM_INFINITY))
+blocks = nz.open_blocks(path)
+try:
+    if how == "blocks":
+        declared = model(None, shape=(features, 1))
+        with PeakOfMemory() as peak:
+            found = nz.fit(model=declared, data=blocks, max_iter=2, store=path + ".fit.zarr", **run)
+        print("done", found.posterior["H"].sel(obs=slice(0, 1)).shape[-1], (peak.peak - base) >> 20, peak.peak >> 20)
+    else:
+        whole = nz.open_blocks(path, block=blocks.shape[1]).read(0).X
+        nz.fit(model=model(whole), max_iter=2, search=None, **run)
+        print("done")
+except MemoryError:
+    print("out of memory")
+"""
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """The path of a table, written by a process that has time for it."""
+    path = tmp_path_factory.mktemp("large") / "table.zarr"
+    text = (
+        "import sys; import nmf_zoo as nz; from tests.large_table import LargeTable; F, N, C = map(int, sys.argv[2:]); "
+        "nz.write_blocks(sys.argv[1], LargeTable(F, N, C, 10_000), compress=False)"
+    )
+    sizes = map(str, (FEATURES, SAMPLES, CELLS))
+    subprocess.run([sys.executable, "-c", text, str(path), *sizes], check=True)
+    return path
+
+
+def run(table, how):
+    words = [sys.executable, "-W", "ignore", "-c", LIMITED, str(table), how, str(FEATURES), str(ROOM), str(RANK)]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_over_blocks_the_limit_holds(table):
+    found = run(table, "blocks")
+    assert found.stdout.startswith("done"), found.stdout + found.stderr[-2000:]
+    _, samples, more, private = map(str, found.stdout.split())
+    assert int(samples) == 2
+    assert int(more) << 20 < ROOM
+    if FULL:
+        assert int(private) < 1024
+
+
+def test_in_memory_it_breaks(table):
+    found = run(table, "memory")
+    assert "out of memory" in found.stdout or "MemoryError" in found.stderr, found.stdout + found.stderr[-2000:]

@@ -1,0 +1,230 @@
+"""Negative binomial data: Gibbs by Geweke's test and by exact moments, VB's bound below the exact evidence."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import integrate, optimize, stats
+from scipy.special import digamma, gammaln, logsumexp
+
+from nmf_zoo.inference.counts.gibbs import Gibbs
+from nmf_zoo.inference.counts.vb import VB
+from nmf_zoo.inference.overdispersed import gibbs, vb
+from nmf_zoo.inference.overdispersed.rows import cells_of_rows
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.workers import SERIAL
+from nmf_zoo.structure import Dense
+from tests.sizes import size
+from tests.statistical.gates import check_means
+from tests.statistical.geweke import BACKGROUND, EXPOSURE, FIXED, MASK, X23, X32, bounded, draw_prior, mean_of, seen
+from tests.structures import gamma, model, stack, unknown
+
+pytestmark = pytest.mark.statistical
+SWEEPS = size(6_000, 60_000)
+PLANTED_SWEEPS = 6_000
+NB = {"kind": "negative binomial"}
+W_PRIOR, H_PRIOR = gamma(np.array([[0.9, 2.0]]), 0.8), gamma(np.array([[1.6], [0.7]]), 1.7)
+OF_ALL = unknown("a", "gamma", 4.0, 2.0)
+OF_FEATURES = unknown("a", "lognormal", 0.3, 0.6, variable_shape=(2,), shape=(2, 1))
+OF_SAMPLES = unknown("a", "gamma", 5.0, 3.0, variable_shape=(3,), shape=(1, 3))
+
+
+def plain(**options):
+    return model(X23, 2, W_PRIOR, H_PRIOR, **NB, **options)
+
+
+MODELS = {
+    "known alpha": plain(alpha=0.8),
+    "one alpha": plain(alpha=OF_ALL),
+    "alpha of features": plain(alpha=OF_FEATURES, exposure=EXPOSURE, background=BACKGROUND),
+    "alpha of samples, mask": plain(alpha=OF_SAMPLES, mask=MASK, exposure=[[0.4], [2.5]]),
+    "W fixed": model(X23, 2, FIXED, H_PRIOR, alpha=OF_ALL, background=[[0.2], [0.5]], **NB),
+    "H fixed": model(X32, 2, gamma(1.3, 0.9), FIXED, alpha=0.7, mask=MASK.T, **NB),
+    "rate of H": model(X23, 2, W_PRIOR, gamma(1.2, unknown("r", "gamma", 4.0, 3.0)), alpha=OF_ALL, **NB),
+}
+
+
+def alpha_at(structure, draws, n):
+    """(n, F, N)"""
+    alpha = structure.likelihood.alpha
+    value = np.broadcast_to(alpha.value, (n, 1, 1)) if not hasattr(alpha, "name") else draws[alpha.name]
+    shape = (1,) * (2 - len(alpha.shape)) + tuple(alpha.shape)
+    return np.broadcast_to(np.reshape(value, (n, *shape)), (n, *structure.shape))
+
+
+def data_given(structure, draws, n, rng):
+    """X of n draws: a Poisson count about a multiplied mean, written anew; 0 where not observed."""
+    alpha = alpha_at(structure, draws, n)
+    mean = mean_of(structure, draws["W"], draws["H"])
+    return rng.poisson(mean * rng.gamma(alpha) / alpha) * seen(structure)
+
+
+def quantities(structure, draws):
+    n = len(draws["X"])
+    random = [factor.name for factor in (structure.W, structure.H) if not factor.is_fixed] + list(structure.unknowns)
+    tables = [np.log(draws[name]).reshape(n, -1) for name in random]
+    tables += [np.log(mean_of(structure, draws["W"], draws["H"])).reshape(n, -1), np.log1p(draws["X"]).reshape(n, -1)]
+    return np.concatenate(tables, axis=1)
+
+
+def with_data(problem, X):
+    """The problem of other data."""
+    structure = dataclasses.replace(
+        problem.structure, data=Dense(values=X.astype(float), mask=problem.structure.data.mask)
+    )
+    return dataclasses.replace(
+        problem,
+        structure=structure,
+        pieces=dataclasses.replace(problem.pieces, structure=structure),
+        cells=tuple(cells_of_rows(structure, by_features=by) for by in (True, False)),
+    )
+
+
+def check_geweke(structure, sweeps, seed=0, step=gibbs.step):
+    """Raise unless prior and data agree with a chain that alternates sweeps and data."""
+    rng, n, key = np.random.default_rng(seed), 4 * sweeps, seed_key(seed)
+    marginal = draw_prior(structure, n, rng)
+    marginal["X"] = data_given(structure, marginal, n, rng)
+    problem = gibbs.prepare(structure, Gibbs(), SERIAL)
+    start = {name: value[0] for name, value in draw_prior(structure, 1, rng).items()}
+    state, kept = gibbs.init(problem, child(key, 0), start), []
+    for sweep in range(sweeps):
+        now = {"W": state.W.copy(), "H": state.Ht.T.copy(), **{k: np.array(v) for k, v in state.values.items()}}
+        now["X"] = data_given(structure, {name: value[None] for name, value in now.items()}, 1, rng)[0]
+        kept.append(now)
+        problem = with_data(problem, now["X"])
+        state, _ = step(problem, state, child(key, 1, sweep))
+    table = quantities(structure, marginal)
+    centre = np.median(table, axis=0)
+    spread = np.std(np.clip(table, *np.quantile(table, [0.1, 0.9], axis=0)), axis=0) + 1e-9
+    expected, drawn = (bounded(own, centre, spread) for own in (table, quantities(structure, stack(kept))))
+    names = [str(i) for i in range(expected.shape[1])]
+    check_means(names, drawn, expected.mean(axis=0), expected.std(axis=0) / np.sqrt(n))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_two_ways_to_draw_agree(name):
+    check_geweke(MODELS[name], SWEEPS)
+
+
+def wrong_multipliers(monkeypatch):
+    """Multipliers of twice the dispersion."""
+    right = gibbs.draw_sums
+
+    def wider(out, cells, factors, alphas, first, last, key):
+        return right(out, cells, factors, (0.5 * alphas[0], alphas[1]), first, last, key)
+
+    monkeypatch.setattr(gibbs, "draw_sums", wider)
+
+
+def wrong_jacobian(monkeypatch):
+    """alpha drawn as if its logarithm had the density of its value."""
+    right = gibbs.slice_draw
+    monkeypatch.setattr(
+        gibbs, "slice_draw", lambda density, start, generator: right(lambda at: density(at) - at, start, generator)
+    )
+
+
+def wrong_sides(monkeypatch):
+    """Exposures left out of the weights of either factor."""
+    right = gibbs.cells_of_rows
+
+    def unexposed(structure, *, by_features):
+        cells = right(structure, by_features=by_features)
+        return cells._replace(exposure=np.ones_like(cells.exposure))
+
+    monkeypatch.setattr(f"{__name__}.cells_of_rows", unexposed)
+
+
+@pytest.mark.parametrize(
+    ("plant", "name"),
+    [
+        (wrong_multipliers, "known alpha"),
+        (wrong_jacobian, "one alpha"),
+        (wrong_sides, "alpha of features"),
+    ],
+)
+def test_planted_errors_are_seen(plant, name, monkeypatch):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match="gate 2"):
+        check_geweke(MODELS[name], PLANTED_SWEEPS)
+
+
+# -- one cell, by quadrature ---------------------------------------------------------------------------------------
+
+
+SHAPE, RATE, ALPHA, COUNTS = 1.7, 0.6, 0.9, np.array([[3.0, 0.0, 7.0]])
+GRID = np.linspace(-12.0, 6.0, 4001)  # of log w
+
+
+def log_posterior_of_w():
+    """log p(w, X) + log w on the grid: H of ones, W one cell."""
+    w = np.exp(GRID)
+    of_data = stats.nbinom.logpmf(COUNTS.T, ALPHA, ALPHA / (ALPHA + w)).sum(axis=0)
+    return of_data + stats.gamma.logpdf(w, SHAPE, scale=1 / RATE) + GRID
+
+
+def one_cell(**options):
+    return model(COUNTS, 1, gamma(SHAPE, RATE), np.ones((1, 3)), alpha=ALPHA, **NB, **options)
+
+
+def test_gibbs_has_the_exact_moments_of_one_cell():
+    log_p = log_posterior_of_w()
+    weights = np.exp(log_p - logsumexp(log_p))
+    exact = [weights @ GRID, weights @ np.exp(GRID), weights @ np.exp(-GRID)]
+    problem = gibbs.prepare(one_cell(), Gibbs(), SERIAL)
+    state, drawn = gibbs.init(problem, seed_key(1), {}), []
+    for sweep in range(size(8_000, 80_000)):
+        state, _ = gibbs.step(problem, state, child(seed_key(2), sweep))
+        drawn.append(state.W.item())
+    drawn = np.array(drawn)
+    check_means(["log w", "w", "1 / w"], np.column_stack([np.log(drawn), drawn, 1 / drawn]), exact)
+
+
+def climbed(structure, steps=300, problem=None):
+    problem = problem or vb.prepare(structure, VB(), SERIAL)
+    state, bounds = vb.init(problem, seed_key(3), {}), []
+    for _ in range(steps):
+        state, info = vb.step(problem, state)
+        bounds.append(info.objective)
+    return np.array(bounds)
+
+
+def bound_at(logs):
+    """The bound of q(w) = Gamma(a, r), multipliers at their optimal law, written anew."""
+    a, r = np.exp(logs)
+    mean, log, x = a / r, digamma(a) - np.log(r), COUNTS.ravel()
+    of_data = x * log - (x + ALPHA) * np.log(ALPHA + mean) + ALPHA * np.log(ALPHA)
+    of_data += gammaln(ALPHA + x) - gammaln(ALPHA) - gammaln(x + 1)
+    divergence = (a - SHAPE) * digamma(a) - gammaln(a) + gammaln(SHAPE) + SHAPE * (np.log(r) - np.log(RATE))
+    return of_data.sum() - divergence - a * (RATE - r) / r
+
+
+def test_the_bound_is_the_best_of_its_family_and_below_the_exact_evidence():
+    exact = np.log(integrate.trapezoid(np.exp(log_posterior_of_w()), GRID))
+    bounds = climbed(one_cell())
+    best = -optimize.minimize(lambda logs: -bound_at(logs), np.zeros(2), method="Nelder-Mead", tol=1e-12).fun
+    assert np.min(np.diff(bounds)) > -1e-10
+    assert bounds[-1] == pytest.approx(best, abs=1e-7)
+    assert bounds[-1] < exact
+
+
+def test_the_bound_of_a_known_mean_is_the_evidence():
+    """With both factors known but for a prior as narrow as a point nothing is approximated."""
+    narrow = model(COUNTS, 1, gamma(1e9, 1e9 / 2.5), np.ones((1, 3)), alpha=ALPHA, **NB)
+    exact = stats.nbinom.logpmf(COUNTS, ALPHA, ALPHA / (ALPHA + 2.5)).sum()
+    assert climbed(narrow, 20)[-1] == pytest.approx(exact, abs=1e-5)
+
+
+def test_a_bound_of_other_multipliers_is_seen(monkeypatch):
+    """The planted error: multipliers of one, which is Poisson's weight, let the bound fall or end lower."""
+    right = climbed(one_cell())[-1]
+    expected = vb.expected
+
+    def without(pieces, which, W, H, alpha):
+        return expected(pieces, which, W, H, np.full_like(alpha, 1e12))
+
+    monkeypatch.setattr(vb, "expected", without)
+    assert climbed(one_cell())[-1] < right - 1e-3

@@ -1,0 +1,219 @@
+"""Blocks of samples from files: every reader gives the table that was written, and says what is wrong with a file."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.io
+import scipy.sparse as sp
+
+import nmf_zoo as nz
+from nmf_zoo.errors import InputError
+from nmf_zoo.verbs.block_source import CutArray, Samples, as_data, as_source, labels_of
+
+RNG = np.random.default_rng(1)
+F, N = 7, 23
+X = RNG.poisson(0.8, (F, N)).astype(float)
+X[:, 5] = 0.0  # a sample without counts
+S = sp.csc_array(X)
+OF_ANNDATA = pytest.mark.filterwarnings("ignore:The 'future.infer_string' option", "ignore:.*Zarr v2")  # that it sets
+
+
+def table(source):
+    """All blocks side by side; missing cells NaN."""
+    parts = []
+    for number in range(len(source.bounds) - 1):
+        data, _ = as_data(source, number)
+        part = np.zeros(data.shape) if data.is_complete else np.full(data.shape, np.nan)
+        if hasattr(data, "rows"):
+            part[data.rows, data.cols] = data.values
+        else:
+            part = np.where(True if data.mask is None else data.mask, data.values, np.nan)
+        parts.append(part)
+    return np.concatenate(parts, axis=1)
+
+
+def long_form(path, **options):
+    rows, cols = np.nonzero(X.T)
+    frame = pd.DataFrame({"sample": rows, "feature": cols, "count": X.T[rows, cols].astype(int)})
+    frame.to_parquet(path, index=False, **options)
+    return path
+
+
+def written(path, **options):
+    nz.write_blocks(path, S, block=4, **options)
+    return path
+
+
+def pieces(folder):
+    for number, part in enumerate(np.array_split(np.arange(N), 3)):
+        sp.save_npz(folder / f"{number}.npz", S[:, part])
+    return [folder / f"{number}.npz" for number in range(3)]
+
+
+def market(folder):
+    scipy.io.mmwrite(folder / "a.mtx", sp.coo_array(X[:, :10]))
+    scipy.io.mmwrite(folder / "b.mtx", sp.coo_array(X[:, 10:]))
+    return [str(folder / name) for name in ("a.mtx", "b.mtx")]
+
+
+def mapped(path, array):
+    np.save(path, array)
+    return path
+
+
+MADE = {
+    "zarr": lambda folder: (written(folder / "x.zarr"), {"block": 5}),
+    "zarr, plain": lambda folder: (written(folder / "x.zarr", compress=False), {}),
+    "npy": lambda folder: (mapped(folder / "x.npy", X), {"block": 5}),
+    "npy, samples in rows": lambda folder: (mapped(folder / "x.npy", X.T), {"transpose": True}),
+    "npz": lambda folder: (pieces(folder), {}),
+    "mtx": lambda folder: (market(folder), {}),
+    "parquet": lambda folder: (long_form(folder / "x.parquet"), {}),
+    "parquet, small groups": lambda folder: (long_form(folder / "x.parquet", row_group_size=7), {"block": 3}),
+    "sparse": lambda folder: (S, {"block": 5}),
+    "array, samples in rows": lambda folder: (X.T, {"transpose": True}),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_blocks_are_the_table(name, tmp_path):
+    given, options = MADE[name](tmp_path)
+    source = nz.open_blocks(given, **options)
+    last = np.flatnonzero(X.sum(axis=0))[-1] + 1 if "parquet" in name else N
+    assert as_source(source).shape == (F, last)
+    np.testing.assert_array_equal(table(source), X[:, :last])
+
+
+def test_small_row_groups_go_together(tmp_path, monkeypatch):
+    monkeypatch.setattr("nmf_zoo.interfaces.blocks.parquet.BLOCK_CELLS", 20)
+    source = nz.open_blocks(long_form(tmp_path / "x.parquet", row_group_size=7))
+    assert len(source.bounds) > 3
+    np.testing.assert_array_equal(table(source), X[:, : source.shape[1]])
+
+
+@OF_ANNDATA
+@pytest.mark.parametrize("suffix", [".h5ad", ".zarr"])
+@pytest.mark.parametrize("form", [sp.csr_matrix, np.asarray], ids=["sparse", "dense"])
+def test_annotated(suffix, form, tmp_path):
+    anndata = pytest.importorskip("anndata")
+    adata = anndata.AnnData(form(X.T), layers={"twice": form(2 * X.T)})
+    path = tmp_path / f"x{suffix}"
+    (adata.write_h5ad if suffix == ".h5ad" else adata.write_zarr)(path)
+    source = nz.open_blocks(path, block=4)
+    np.testing.assert_array_equal(table(source), X)
+    np.testing.assert_array_equal(table(nz.open_blocks(path, layer="twice")), 2 * X)
+    np.testing.assert_array_equal(labels_of(source, source.shape)["obs"], adata.obs_names)
+
+
+@OF_ANNDATA
+def test_annotated_by_variable_is_refused(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    anndata.AnnData(sp.csc_matrix(X.T)).write_h5ad(tmp_path / "x.h5ad")
+    with pytest.raises(InputError, match="stored by variable"):
+        nz.open_blocks(tmp_path / "x.h5ad")
+
+
+LABELS = {"feature": [f"f{n}" for n in range(F)], "obs": [f"ö{n}" for n in range(N)]}
+
+
+class WithMore(CutArray):
+    @property
+    def coords(self):
+        return LABELS
+
+    def read(self, number):
+        at = slice(self.bounds[number], self.bounds[number + 1])
+        return Samples(super().read(number), exposure=1.0 + np.arange(N)[at])
+
+
+def test_a_store_holds_what_comes_with_samples(tmp_path):
+    holes = np.where(RNG.random(X.shape) < 0.2, np.nan, X / 3)
+    nz.write_blocks(tmp_path / "x.zarr", WithMore(holes, 6))
+    source = nz.open_blocks(tmp_path / "x.zarr", block=10)
+    np.testing.assert_array_equal(table(source), holes)
+    np.testing.assert_array_equal(np.concatenate([source.read(n).exposure for n in range(3)]), 1.0 + np.arange(N))
+    assert list(labels_of(source, source.shape)["obs"]) == LABELS["obs"]
+    idata = nz.fit(model=nz.gamma_nmf(None, 2, shape=(F, 1)), data=source, max_iter=3, tol=0, random_seed=1, quiet=True)
+    assert idata.posterior["H"].sel(obs="ö3").shape == (1, 1, 2)
+    assert idata.posterior["W"].sel(feature="f2").shape == (1, 1, 2)
+
+
+def test_written_twice(tmp_path):
+    path = written(tmp_path / "x.zarr")
+    with pytest.raises(InputError, match="which exists"):
+        nz.write_blocks(path, S)
+    nz.write_blocks(path, 2 * S, overwrite=True)
+    np.testing.assert_array_equal(table(nz.open_blocks(path)), 2 * X)
+
+
+def damaged(path, name, change):
+    file = path / name
+    content = json.loads(file.read_bytes())
+    change(content)
+    file.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+BAD = {
+    "no such file": (lambda folder: folder / "x.npy", "no such file"),
+    "kind": (lambda folder: mapped(folder / "x.npy", X).rename(folder / "x.jpg"), "extension '.jpg'"),
+    "no number": (lambda folder: mapped(folder / "x.npy", X.astype(str)), "table of numbers"),
+    "no table": (lambda folder: mapped(folder / "x.npy", X[0]), "table of numbers"),
+    "empty list": (lambda folder: [], "paths of files"),
+    "other features": (lambda folder: [*pieces(folder), mapped(folder / "y.npy", X[:4])], "4 features; expected 7"),
+    "columns": (lambda folder: renamed(folder), "the columns sample, gene, count"),
+    "unsorted": (lambda folder: unsorted(folder), "sorted by sample"),
+    "layout": (
+        lambda folder: damaged(written(folder / "x.zarr"), ".zattrs", lambda a: a.update(nmf_zoo_blocks=9)),
+        "layout 9",
+    ),
+    "shape": (
+        lambda folder: damaged(written(folder / "x.zarr"), ".zattrs", lambda a: a.update(shape=[F, N + 1])),
+        "'indptr'",
+    ),
+    "cut": (
+        lambda folder: damaged(written(folder / "x.zarr"), "data/.zarray", lambda a: a.update(shape=[3])),
+        "3 values",
+    ),
+}
+
+
+def renamed(folder):
+    frame = pd.read_parquet(long_form(folder / "x.parquet")).rename(columns={"feature": "gene"})
+    frame.to_parquet(folder / "x.parquet", index=False)
+    return folder / "x.parquet"
+
+
+def unsorted(folder):
+    pd.read_parquet(long_form(folder / "x.parquet"))[::-1].to_parquet(folder / "x.parquet", index=False)
+    return folder / "x.parquet"
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_wrong_with_a_file_is_told(name, tmp_path):
+    make, words = BAD[name]
+    with pytest.raises(InputError) as caught:
+        table(nz.open_blocks(make(tmp_path)))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_indices_beyond_the_features_never_reach_a_kernel(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    path = written(tmp_path / "x.zarr")
+    zarr.open_group(str(path), mode="r+", zarr_format=2)["indices"][3] = 99
+    with pytest.raises(InputError, match="99"):
+        table(nz.open_blocks(path))
+
+
+@pytest.mark.parametrize(("cell", "words"), [(-1.0, "the cell -1"), (np.inf, "the cell inf")])
+def test_cells_are_checked_before_they_are_written(cell, words, tmp_path):
+    bad = np.array(X)
+    bad[2, 3] = cell
+    with pytest.raises(InputError, match=words):
+        nz.write_blocks(tmp_path / "x.zarr", bad)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,33 @@
+"""What tests cost: how it is kept, and that the dear ones say why."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+import pytest
+
+from tests import durations
+from tests.durations import LONG, costliest_first, kept
+
+LONG_ONES = kept()["tests"]
+
+
+def test_unknown_and_costly_files_come_first_and_tests_of_a_file_stay_in_order(monkeypatch):
+    monkeypatch.setattr(durations, "kept", lambda: {"files": {"a.py": 0, "b.py": 9, "c.py": 2}})
+    names = ["a.py::x", "c.py::x", "b.py::z", "b.py::y", "d.py::x"]
+    assert [names[i] for i in costliest_first(names)] == ["d.py::x", "b.py::z", "b.py::y", "c.py::x", "a.py::x"]
+
+
+def test_those_that_are_kept_are_there():
+    assert [name for name in kept()["files"] if not (durations.COSTS.parents[1] / name).exists()] == []
+
+
+@pytest.mark.parametrize("name", sorted({re.sub(r"\[.*", "", name, flags=re.DOTALL) for name in LONG_ONES}))
+def test_a_test_that_takes_long_says_why(name):
+    """In a sentence of its docstring that begins with "Long:"."""
+    path, _, rest = name.partition("::")
+    found = importlib.import_module(path.removesuffix(".py").replace("/", "."))
+    for part in rest.split("::"):
+        found = getattr(found, part)
+    assert "Long: " in (found.__doc__ or ""), f"{name} took more than {LONG:.0f} CPU seconds, kernels compiled before"

@@ -1,0 +1,241 @@
+"""``nz.fit(..., data=...)``: with one block the iterates in memory, with many the same sums in another order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytest
+import scipy.sparse as sp
+
+import nmf_zoo as nz
+from nmf_zoo._compat import group
+from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
+from nmf_zoo.verbs.block_source import CutArray, Samples, as_source
+
+RNG = np.random.default_rng(1)
+F, N, K = 12, 60, 3
+X = RNG.poisson(RNG.gamma(0.5, 1.0, (F, K)) @ RNG.gamma(0.5, 4.0, (K, N))).astype(float)
+X[0] += 1.0  # no sample and no feature is empty
+X[:, 0] += 1.0
+MASK = RNG.random((F, N)) < 0.8
+MASK[0] = True
+EXPOSURE = RNG.gamma(5.0, 0.2, N)
+OF_FEATURES = RNG.gamma(5.0, 0.2, (F, 1))
+KNOWN = RNG.gamma(1.0, 1.0, (F, 1))
+RUN = {"tol": 0, "random_seed": 1, "quiet": True, "cores": 1}
+ENGINES = {
+    "vb": nz.VB(accelerate=None),
+    "vb, momentum": nz.VB(),
+    "vb, single": nz.VB(precision="float32"),
+    "em": nz.EM(accelerate=None),
+    "em, momentum": nz.EM(accelerate="momentum"),
+    "em, log": nz.EM(accelerate="momentum", mode="log"),
+}
+
+
+class Given:
+    """Blocks of 17 samples with exposures or masks of their own."""
+
+    def __init__(self, X, size=17, exposure=None, mask=None, observed=None):
+        self.parts = CutArray(X, size)
+        self.shape, self.bounds = self.parts.shape, self.parts.bounds
+        self.exposure, self.mask, self.observed = exposure, mask, observed
+
+    def read(self, number):
+        at = slice(self.bounds[number], self.bounds[number + 1])
+        exposure = None if self.exposure is None else self.exposure[at]
+        mask = None if self.mask is None else self.mask[:, at]
+        return Samples(self.parts.read(number), exposure, mask, self.observed)
+
+
+def gamma(X, **more):
+    return nz.gamma_nmf(X, K, alpha_w=1.2, beta_w=0.5, alpha_h=[[1.1], [1.3], [1.5]], beta_h=0.7, **more)
+
+
+def flat(X, **more):
+    return nz.gap(X, K, alpha_h=1.0, beta_h=0.5, **more)
+
+
+def weights(idata):
+    fit = group(idata, "fit")
+    for name in ("W", "W_new"):  # of VB, whose posterior in memory is draws
+        if f"{name}_shape" in fit:
+            return (fit[f"{name}_shape"] / fit[f"{name}_rate"]).to_numpy()[0]
+    return group(idata, "posterior")["W"].to_numpy()[0, 0]
+
+
+def objective(idata):
+    return group(idata, "fit")["objective"].to_numpy()[0]
+
+
+def declared(make=gamma, **more):
+    return make(None, shape=(F, 1), **more)
+
+
+def in_memory(X, engine, make=gamma, **more):
+    return nz.fit(model=make(X, **more), engine=engine, max_iter=25, search=None, draws=1, **RUN)
+
+
+def over(data, engine, model=None, **more):
+    return nz.fit(model=model or declared(), data=data, engine=engine, **{"max_iter": 25, **RUN, **more})
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize("form", [sp.csc_array, np.asarray], ids=["sparse", "dense"])
+def test_one_block_is_the_run_in_memory(engine, form):
+    whole, one = in_memory(form(X), engine), over(CutArray(form(X), N), engine)
+    np.testing.assert_array_equal(weights(one), weights(whole))
+    np.testing.assert_allclose(objective(one), objective(whole), rtol=1e-6 if "single" in str(engine) else 1e-13)
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize("form", [sp.csc_array, np.asarray], ids=["sparse", "dense"])
+def test_many_blocks_add_up(engine, form):
+    is_single = engine.precision == "float32"
+    whole, many = in_memory(form(X), engine), over(CutArray(form(X), 7), engine)
+    rtol = 1e-4 if is_single else 1e-10
+    np.testing.assert_allclose(weights(many), weights(whole), rtol=rtol, atol=rtol * weights(whole).max())
+    gains = np.diff(objective(many)) * (1 if isinstance(engine, nz.VB) else -1)
+    assert gains.min() >= -(1e-6 if is_single else 1e-12) * abs(objective(many)[-1])
+    point = group(many, "posterior")
+    assert point["H"].shape == (1, 1, K, N)
+    values = {name: point[name].to_numpy()[0, 0] for name in ("W", "H")}
+    lp = nz.read(gamma(form(X))).log_joint(values)
+    np.testing.assert_allclose(group(many, "sample_stats")["lp"].to_numpy(), lp, rtol=1e-10)
+
+
+MODELS = {
+    "exposure of samples": (Given(sp.csc_array(X), exposure=EXPOSURE), gamma, {"exposure": EXPOSURE[None]}, {}),
+    "exposure of features": (Given(X), gamma, {"exposure": OF_FEATURES}, {"exposure": OF_FEATURES}),
+    "background": (Given(sp.csc_array(X)), gamma, {"background": OF_FEATURES}, {"background": OF_FEATURES}),
+    "mask": (Given(X, mask=MASK), gamma, {"mask": MASK}, {}),
+    "NaN": (Given(np.where(MASK, X, np.nan)), gamma, {"mask": MASK}, {}),
+    "stored": (
+        Given(sp.csc_array(np.where(MASK, X + 1, 0)), observed="stored"),
+        lambda X, **more: gamma(None if X is None else sp.csc_array(np.where(MASK, X + 1, 0)), **more),
+        {"observed": "stored"},
+        {},
+    ),
+    "flat W": (Given(X), flat, {}, {}),
+    "known component": (Given(X), gamma, {"known": KNOWN}, {"known": KNOWN}),
+    "real numbers": (Given(X / 3), lambda X, **more: gamma(None if X is None else X / 3, **more), {}, {}),
+}
+
+
+@pytest.mark.parametrize("engine", ["em", "vb"])
+@pytest.mark.parametrize("name", MODELS)
+def test_what_models_and_data_may_have(name, engine):
+    data, make, whole, apart = MODELS[name]
+    if engine == "vb" and make is flat:
+        pytest.skip("VB takes no W without a prior")
+    options = nz.EM(accelerate="momentum") if engine == "em" else nz.VB()
+    expected = in_memory(X, options, make, **whole)
+    found = over(data, engine, declared(make, **apart))
+    np.testing.assert_allclose(weights(found), weights(expected), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(objective(found), objective(expected), rtol=1e-11)
+
+
+def test_samples_are_folded_in_where_w_is_known():
+    W = RNG.gamma(1.0, 1.0, (F, K))
+    whole = nz.fit(
+        model=pm.do(gamma(X), {"W": W}), engine=nz.EM(accelerate="momentum"), search=None, max_iter=60, **RUN
+    )
+    found = over(CutArray(X, 7), "em", pm.do(declared(), {"W": W}), max_iter=60)
+    np.testing.assert_allclose(group(found, "posterior")["H"], group(whole, "posterior")["H"], rtol=1e-8)
+
+
+@pytest.mark.parametrize("engine", ["em", "vb"])
+def test_where_h_lies_makes_no_difference(engine, tmp_path):
+    path = tmp_path / "result.zarr"
+    inside, outside = (over(CutArray(X, 7), engine, store=store) for store in (None, path))
+    again = nz.load(path)
+    for found in (outside, again):
+        for name in ("posterior", "fit", "sample_stats"):
+            assert set(group(found, name).data_vars) == set(group(inside, name).data_vars)
+            for variable, array in group(inside, name).data_vars.items():
+                np.testing.assert_array_equal(group(found, name)[variable], array, err_msg=variable)
+        assert found.attrs["blocks"] == 9
+    part = group(outside, "posterior")["H"].sel(obs=slice(10, 12))
+    np.testing.assert_array_equal(part, group(inside, "posterior")["H"][..., 10:13])
+    assert [entry.name for entry in tmp_path.iterdir()] == ["result.zarr"]  # what the run kept on the way is gone
+
+
+def test_where_the_blocks_lie_makes_no_difference(tmp_path):
+    pytest.importorskip("zarr")
+    nz.write_blocks(tmp_path / "x.zarr", X)
+    np.save(tmp_path / "x.npy", X)
+    stored, mapped = (nz.open_blocks(tmp_path / name, block=7) for name in ("x.zarr", "x.npy"))
+    for inside, outside in ((sp.csc_array(X), stored), (X, mapped)):
+        found, expected = over(outside, "vb"), over(CutArray(inside, 7), "vb")
+        np.testing.assert_array_equal(weights(found), weights(expected))
+
+
+def test_results_do_not_depend_on_the_threads():
+    one, two = (over(CutArray(sp.csc_array(X), 7), "vb", cores=cores) for cores in (1, 2))
+    np.testing.assert_array_equal(weights(one), weights(two))
+
+
+def test_a_run_that_is_stopped_keeps_what_it_has(tmp_path):
+    found = over(CutArray(X, 7), "em", on_step=lambda step: step.number == 3, store=tmp_path / "r.zarr")
+    assert len(objective(found)) == 3
+    assert group(found, "fit")["status"].item() == "stopped by on_step"
+
+
+def test_the_end_is_told():
+    with pytest.warns(NmfZooWarning, match="did not converge"):
+        over(CutArray(X, 7), "em", quiet=False, progressbar=False, tol=1e-9)
+
+
+REFUSED = {
+    "model with data": (lambda: over(X, "em", gamma(X)), InputError, "declare the model with X=None, shape=(12, 1)"),
+    "engine": (lambda: over(X, "mcem", declared(flat)), UnsupportedModel, "holds all of X in memory: data= is for"),
+    "path": (lambda: over("x.zarr", "em"), InputError, "nz.open_blocks"),
+    "features": (lambda: over(X[:5], "em"), InputError, "got 5 features; expected 12"),
+    "turned": (lambda: over(X.T, "em"), InputError, "transpose it"),
+    "inner": (lambda: over(X, nz.EM(inner=2)), UnsupportedModel, "inner=2 takes more than one pass"),
+    "start": (lambda: over(X, nz.VB(start="nndsvd")), UnsupportedModel, "use 'random'"),
+    "order": (lambda: over(X, nz.VB(order="paisley")), UnsupportedModel, "use 'cemgil'"),
+    "unknown": (
+        lambda: over(X, "vb", nz.gamma_nmf(None, K, mean_h=nz.free(tie="all"), shape=(F, 1))),
+        UnsupportedModel,
+        "mean_h is unknown",
+    ),
+    "restarts": (lambda: over(X, "em", restarts=2), InputError, "one fit, from one start"),
+    "search": (lambda: over(X, "em", search=nz.Search()), InputError, "one fit, from one start"),
+    "checkpoint": (lambda: over(X, "em", checkpoint="x"), InputError, "one fit, from one start"),
+    "initvals": (lambda: over(X, "em", initvals={"H": np.ones((K, N))}), InputError, "samples come with data="),
+    "store": (lambda: over(X, "em", store="x.nc"), InputError, "a new name that ends in .zarr"),
+    "store alone": (lambda: nz.fit(model=gamma(X), store="x.zarr"), InputError, "None without data="),
+    "negative": (lambda: over(-X, "em"), InputError, "the first at feature 0, sample 0"),
+    "infinite": (lambda: over(np.where(X > 20, np.inf, X), "em"), InputError, "not finite"),
+    "zeros": (lambda: over(0 * X, "em"), InputError, "no positive cell"),
+    "two exposures": (
+        lambda: over(Given(X, exposure=EXPOSURE), "em", declared(exposure=OF_FEATURES)),
+        InputError,
+        "beside those of the model",
+    ),
+    "bad exposure": (lambda: over(Given(X, exposure=-EXPOSURE), "em"), InputError, "one per sample"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals(name):
+    call, kind, words = REFUSED[name]
+    with pytest.raises(kind) as caught:
+        call()
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bounds_of_a_source_are_checked():
+    source = Given(X)
+    source.bounds = [0, 5, 5, N]
+    with pytest.raises(InputError, match="integers that rise from 0 to 60"):
+        as_source(source)
+
+
+def test_a_block_of_another_size_is_refused():
+    source = Given(X)
+    source.parts = CutArray(X, 30)
+    with pytest.raises(InputError, match=r"data\.read\(0\): got a table of shape \(12, 30\)"):
+        over(source, "em")

@@ -1,0 +1,233 @@
+"""The negative binomial likelihood: density, slopes, draws; its declaration; EM over the factors and the dispersion."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytest
+import scipy.sparse as sp
+from scipy import optimize, stats
+
+import nmf_zoo as nz
+from nmf_zoo import _compat
+from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo.inference.overdispersed import dispersion
+from nmf_zoo.inference.overdispersed.cells import Pieces
+from nmf_zoo.inference.overdispersed.rows import cells_of_rows
+from nmf_zoo.inference.registry import verdict
+from nmf_zoo.kernels.overdispersed.multipliers import RowSums, draw_sums
+from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.structure import Known, NegativeBinomial
+from nmf_zoo.structure.likelihoods.negative_binomial import log_rising
+from tests.naive.overdispersed import multipliers as naive
+
+F, K, N = 7, 2, 9
+RNG = np.random.default_rng(3)
+W, H = RNG.gamma(2.0, 1.0, (F, K)), RNG.gamma(2.0, 1.0, (K, N))
+X = RNG.poisson(W @ H * RNG.gamma(2.0, 0.5, (F, N)))
+MASK = RNG.uniform(size=(F, N)) < 0.7
+OFFSETS = {"exposure": RNG.uniform(0.5, 2.0, (F, 1)), "background": 0.3}
+ALPHAS = {"one": 1.7, "features": np.linspace(0.5, 5.0, F)[:, None], "samples": np.linspace(0.4, 3.0, N)[None]}
+
+
+def likelihood(alpha):
+    return NegativeBinomial(alpha=Known(value=np.asarray(alpha, dtype=np.float64)))
+
+
+# -- the law of a cell -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.7, 30.0, 9e3, 1.1e4, 1e6])
+def test_density_is_scipys(alpha):
+    x, mean = np.arange(200.0), np.linspace(0.01, 150.0, 200)
+    expected = stats.nbinom.logpmf(x, alpha, alpha / (alpha + mean))
+    np.testing.assert_allclose(likelihood(alpha).log_density(x, mean, {}), expected, rtol=1e-7, atol=1e-7)
+
+
+def test_density_is_poissons_far_out():
+    x, mean = np.arange(50.0), np.linspace(0.1, 40.0, 50)
+    np.testing.assert_allclose(
+        likelihood(1e14).log_density(x, mean, {}), stats.poisson.logpmf(x, mean), rtol=0, atol=1e-10
+    )
+
+
+def test_rising_factorial_is_smooth_where_the_series_takes_over():
+    x = np.array([0.0, 1.0, 7.0, 1e3, 1e6])
+    below, above = log_rising(np.float64(1e4), x), log_rising(np.nextafter(1e4, 2e4), x)
+    np.testing.assert_allclose(below, above, rtol=1e-8, atol=1e-7)
+    assert log_rising(np.float64(3.0), np.array([2.0]))[0] == pytest.approx(np.log(3.0 * 4.0 / 9.0))
+
+
+def test_slopes_are_those_of_the_density():
+    own, x, mean, step = likelihood(1.3), np.array([0.0, 2.0, 9.0]), np.array([0.4, 3.0, 2.0]), 1e-6
+    positive, negative = own.slopes(x, mean, {})
+    differences = (own.log_kernel(x, mean + step, {}) - own.log_kernel(x, mean - step, {})) / (2 * step)
+    np.testing.assert_allclose(positive - negative, differences, rtol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 4.0])
+def test_draws_have_the_law(alpha):
+    own, n, mean = likelihood(alpha), 20_000, np.full(20_000, 2.5)
+    cells = np.empty(n, dtype=np.int64)
+    own.draw_cells(cells, mean, {}, np.arange(n), np.zeros(n, dtype=np.int64), seed_key(1))
+    edges = np.arange(6)
+    expected = stats.nbinom.pmf(edges, alpha, alpha / (alpha + 2.5))
+    expected = n * np.append(expected, 1.0 - expected.sum())
+    for drawn in (cells, own.draw(mean, {}, np.random.default_rng(2))):
+        counted = np.append(np.bincount(np.minimum(drawn, 6), minlength=7)[:6], np.sum(drawn >= 6))
+        assert stats.chisquare(counted, expected).pvalue > 1e-3
+        poisson = n * np.append(stats.poisson.pmf(edges, 2.5), stats.poisson.sf(5, 2.5))
+        assert stats.chisquare(counted, poisson).pvalue < 1e-10  # the planted error: no multiplier
+    assert own.sd(mean[:1], {})[0] == pytest.approx(np.sqrt(2.5 + 2.5**2 / alpha))
+
+
+# -- the declaration -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [*ALPHAS.values(), nz.free(), nz.free(tie="obs"), nz.free(tie="feature"), None])
+@pytest.mark.parametrize("data", ["whole", "mask", "stored"])
+def test_what_is_read_has_the_density(alpha, data):
+    given = {"whole": (X, {}), "mask": (X, {"mask": MASK}), "stored": (sp.csr_array(X), {"observed": "stored"})}[data]
+    nz.check(nz.negative_binomial_nmf(given[0], K, alpha=alpha, **given[1], **OFFSETS))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"X": X + 0.5}, r"X: got the value .*\.5; expected counts; round it"),
+        ({"alpha": -1.0}, "alpha: got values from -1.0"),
+        ({"alpha": np.ones(F)}, r"alpha: got shape \(7,\).*use shape \(7, 1\)"),
+        ({"alpha": np.ones((F, N))}, r"alpha: got shape \(7, 9\); expected one for all cells, one for each feature"),
+        ({"alpha": nz.free(tie=None)}, "one for each cell"),
+        ({"alpha": nz.free(tie="component")}, "tie to be one of"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, says):
+    with pytest.raises(InputError, match=says) as caught:
+        nz.negative_binomial_nmf(**{"X": X, "rank": K, **arguments})
+    assert "\n" not in str(caught.value)
+
+
+def test_an_alpha_of_each_cell_is_for_nuts_alone():
+    with pm.Model() as model:
+        W, H = pm.Gamma("W", 2.0, 1.0, shape=(F, K)), pm.Gamma("H", 2.0, 1.0, shape=(K, N))
+        pm.NegativeBinomial("X", mu=W @ H, alpha=np.linspace(0.5, 2.0, F * N).reshape(F, N), observed=X)
+    structure = nz.read(model)
+    assert verdict(structure, "nuts")
+    for engine in ("em", "vb", "gibbs"):
+        assert "alpha is one for each cell" in verdict(structure, engine).reason
+
+
+def test_description_names_it():
+    text = nz.describe(nz.negative_binomial_nmf(X, K, alpha=nz.free(tie="obs")))
+    assert "NegativeBinomial(W @ H, alpha=alpha)" in text
+    assert "alpha: 7 values, one for each row, free" in text
+
+
+# -- EM ------------------------------------------------------------------------------------------------------------
+
+
+def objectives(fitted):
+    values = _compat.group(fitted, "fit")["objective"].to_numpy().ravel()
+    return values[np.isfinite(values)]
+
+
+RUN = {"engine": "em", "search": None, "quiet": True, "random_seed": 1}
+
+
+@pytest.mark.parametrize("alpha", [*ALPHAS.values(), nz.free(), nz.free(tie="obs"), nz.free(tie="feature"), None])
+@pytest.mark.parametrize("accelerate", [None, "newton"])
+@pytest.mark.parametrize("mode", ["density", "log"])
+def test_em_never_rises(alpha, accelerate, mode):
+    model = nz.negative_binomial_nmf(X, K, alpha=alpha, alpha_w=1.5, alpha_h=2.0, mask=MASK, **OFFSETS)
+    found = objectives(nz.fit(**{**RUN, "engine": nz.EM(accelerate=accelerate, mode=mode)}, max_iter=25, model=model))
+    assert np.max(np.diff(found)) <= 1e-9 * np.abs(found).max()
+
+
+def test_stored_cells_and_a_mask_are_the_same():
+    listed, masked = sp.csr_array(X), {"mask": X > 0}
+    models = [
+        nz.negative_binomial_nmf(*given, K, alpha=nz.free(), **more, **OFFSETS)
+        for given, more in (((listed,), {"observed": "stored"}), ((X,), masked))
+    ]
+    ends = [objectives(nz.fit(**RUN, max_iter=20, initvals={"W": W, "H": H}, model=model))[-1] for model in models]
+    assert ends[0] == pytest.approx(ends[1], rel=1e-12)
+
+
+def test_em_ends_at_a_peak_of_the_density():
+    model = nz.negative_binomial_nmf(X, K, alpha=nz.free(), alpha_w=2.0, alpha_h=2.0)
+    fitted = nz.fit(**RUN, max_iter=5000, tol=1e-9, model=model)
+    posterior = _compat.group(fitted, "posterior")
+    at = np.log(np.concatenate([posterior[name].to_numpy().ravel() for name in ("W", "H", "alpha")]))
+    structure = nz.read(model)
+
+    def objective(logs):
+        values = np.exp(logs)
+        named = {"W": values[: F * K].reshape(F, K), "H": values[F * K : -1].reshape(K, N), "alpha": values[-1]}
+        return -structure.log_joint(named)
+
+    slopes = optimize.approx_fprime(at, objective, 1e-6)
+    assert np.max(np.abs(slopes)) < 1e-3
+    assert objective(at) == pytest.approx(objectives(fitted)[-1], rel=1e-10)
+
+
+def test_rank_one_of_one_sample_is_scipys_optimum():
+    x = 1 + np.random.default_rng(5).negative_binomial(1.5, 1.5 / (1.5 + 6.0), (400, 1))
+    model = nz.negative_binomial_nmf(x, 1, alpha=nz.free(), known=np.ones((400, 1)), alpha_h=1.0, beta_h=1e-12)
+    posterior = _compat.group(nz.fit(**RUN, max_iter=2000, tol=1e-10, model=model), "posterior")
+
+    def objective(logs):
+        mean, alpha = np.exp(logs)
+        return -stats.nbinom.logpmf(x, alpha, alpha / (alpha + mean)).sum()
+
+    best = np.exp(optimize.minimize(objective, np.zeros(2), method="Nelder-Mead", tol=1e-12).x)
+    found = [posterior[name].to_numpy().item() for name in ("H", "alpha")]
+    np.testing.assert_allclose(found, best, rtol=1e-5)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS.values(), ids=ALPHAS)
+def test_a_step_of_the_dispersion_never_loses(alpha):
+    pieces = Pieces(nz.read(nz.negative_binomial_nmf(X, K, alpha=alpha, mask=MASK)))
+    by_entry = dispersion.log_likelihood_of(pieces, W, H.T)
+    before = np.atleast_2d(np.asarray(alpha))
+    for _ in range(8):
+        after = dispersion.climb(before, by_entry)
+        assert np.all(by_entry(after) >= by_entry(before))
+        before = after
+    flat = (by_entry(before * 1.001) - by_entry(before / 1.001)) / 0.002
+    inside = (before > 2 * dispersion.LEAST) & (before < dispersion.MOST / 2)
+    assert np.all(np.abs(flat[inside]) < 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "says"),
+    [
+        (lambda: nz.negative_binomial_nmf(X, K, mean_h=nz.free()), nz.EM(), "hyperparameter mean_h is unknown"),
+        (lambda: nz.negative_binomial_nmf(X, K, alpha_h=0.5), nz.EM(), r'use EM\(mode="log"\)'),
+        (lambda: nz.negative_binomial_nmf(X, K), nz.EM(precision="float32"), "precision='float32' is not for negative"),
+    ],
+)
+def test_what_em_refuses_is_said(model, options, says):
+    with pytest.raises(UnsupportedModel, match=says):
+        nz.fit(engine=options, quiet=True, model=model())
+
+
+# -- the kernel of Gibbs ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_features", [True, False])
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_kernel_is_the_naive_one(by_features, mask):
+    structure = nz.read(nz.negative_binomial_nmf(X, K, alpha=ALPHAS["features"], mask=mask, **OFFSETS))
+    turn = (lambda table: table) if by_features else np.transpose
+    factors = (W, np.ascontiguousarray(H.T)) if by_features else (np.ascontiguousarray(H.T), W)
+    tables = (X, np.ones_like(X) if mask is None else mask, structure.exposure_table(), structure.background_table())
+    of_features, of_samples = ALPHAS["features"].ravel(), np.ones(N)
+    alphas = (of_features, of_samples) if by_features else (of_samples, of_features)
+    out = RowSums(np.empty_like(factors[0]), np.empty_like(factors[0]))
+    cells = cells_of_rows(structure, by_features=by_features)
+    assert draw_sums(out, cells, factors, alphas, 0, len(out.counts), seed_key(4)) == 0
+    alpha = turn(np.broadcast_to(ALPHAS["features"], (F, N)))
+    counts, weight = naive.draw_sums(*map(turn, tables), *factors, alpha, seed_key(4))
+    np.testing.assert_array_equal(out.counts, counts)
+    np.testing.assert_allclose(out.weight, weight, rtol=1e-12)
