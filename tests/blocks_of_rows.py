@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nmf_zoo.inference.shared.layout import Layout
-from nmf_zoo.kernels.hmc.poisson_rows import FactorRows, RowCounts, Stride, make_workspace
+from nmf_zoo.kernels.hmc.poisson_rows import NO_CURVE, FactorRows, RowCounts, Stride, make_workspace
 
 NO_LAYOUT = Layout(True, np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0), np.zeros(0), np.zeros(2, np.int64))
 NO_GRID = np.empty((0, 0, 0))
@@ -41,10 +41,13 @@ def row_counts(x, offset, width, dense):
     return RowCounts(NO_GRID, NO_GRID, layout)
 
 
-def rows_of(v, shape, rate, width):
-    """Rows at v (K, rows)."""
+def rows_of(v, shape, rate, width, curve=None, free=None):
+    """Rows at v (K, rows); of a ``curve`` (K, rows), precisions of half-normal priors; ``free`` (K,), all if None."""
     blocks = [in_blocks(np.broadcast_to(table, v.shape), width, 1.0) for table in (v, shape, rate)]
-    return FactorRows(*blocks, np.zeros((len(blocks[0]), width)))
+    curves = NO_CURVE if curve is None else in_blocks(np.broadcast_to(curve, v.shape), width, 1.0)
+    return FactorRows(
+        *blocks, np.zeros((len(blocks[0]), width)), curves, np.ones(len(v), bool) if free is None else free
+    )
 
 
 def stride_of(scale, roots, step, length, width):

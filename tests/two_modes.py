@@ -58,8 +58,8 @@ def log_masses(declare, owners):
 
 def _log_probabilities(structure):
     """log p(X, sums) of every way to share out X, and the sums (ways, K, F + N)."""
-    problem, shared = enumeration._as_problem(structure), enumeration.share_out(structure)
+    shared = enumeration.share_out(structure)
     total = shared.log_ways + likelihood_constant(structure)
-    for k in range(structure.rank):
-        total = total + problem.log_integral(k, shared.sums[:, k].astype(np.float64))
+    for k, integral in enumerate(enumeration.integrals(structure)):
+        total = total + integral.log_integral(k, shared.sums[:, k].astype(np.float64))
     return total, shared.sums

@@ -66,7 +66,8 @@ def test_streams_refuse_it(of_h):
 @pytest.mark.parametrize("method", EVIDENCE)
 def test_evidence_refuses_it(method):
     found = registry.verdict(unheard(), EVIDENCE[method])
-    assert found.reason == "X is unheard-of, and its updates are for poisson data"
+    taken = " or ".join(own.family for own in EVIDENCE[method].likelihoods)
+    assert found.reason == f"X is unheard-of, and its updates are for {taken} data"
 
 
 @pytest.mark.parametrize("method", RANK)

@@ -7,7 +7,7 @@ import pytest
 
 from nmf_zoo.inference.counts import gibbs, sweeps
 from nmf_zoo.kernels.hmc import adaptation
-from nmf_zoo.kernels.hmc.poisson_rows import FactorRows
+from nmf_zoo.kernels.hmc.poisson_rows import NO_CURVE, FactorRows
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime.blocks import Block
 from nmf_zoo.runtime.workers import SERIAL
@@ -46,7 +46,7 @@ def test_widths_are_bounded_by_the_priors(kernel):
     curvature[:, 3:] = 0.0
     prior_rate[:, 5:] = 0.0
     curvature[:, 0] = np.inf
-    rows, out = FactorRows(*tables[:3], tables[3, :, 0]), np.ones((K, 8))
+    rows, out = FactorRows(*tables[:3], tables[3, :, 0], NO_CURVE, np.ones(K, bool)), np.ones((K, 8))
     kernel(out, curvature, prior_rate, rows, 0)
     shape, rate = rows.shape[0], rows.rate[0]
     np.testing.assert_array_equal(out[:, 0], 1.0)

@@ -30,7 +30,9 @@ OFFSETS = {
 
 
 def steps_for(name):
-    return LeastSquares(NormalLoss(read(nz.normal_nmf(X, K, sigma=SIGMA, **OFFSETS[name])), SERIAL, "").squares, SERIAL)
+    return LeastSquares(
+        NormalLoss(read(nz.normal_nmf(X, K, sigma=SIGMA, **OFFSETS[name])), SERIAL, "").squares, SERIAL, False
+    )
 
 
 def rows_of(name, which):
@@ -126,8 +128,8 @@ def test_sparse_data_take_the_steps_of_dense_ones(which):
     rows, cols = np.nonzero(MASK)
     thin = np.where(MASK, X, 0.0)
     data = Cells(rows=rows, cols=cols, values=X[rows, cols], shape=X.shape, is_complete=True)
-    sparse = LeastSquares(CompleteSparse(model(thin, K, None, None, data=data)), SERIAL)
-    dense = LeastSquares(NormalLoss(read(nz.normal_nmf(thin, K, sigma=SIGMA)), SERIAL, "").squares, SERIAL)
+    sparse = LeastSquares(CompleteSparse(model(thin, K, None, None, data=data)), SERIAL, False)
+    dense = LeastSquares(NormalLoss(read(nz.normal_nmf(thin, K, sigma=SIGMA)), SERIAL, "").squares, SERIAL, False)
     penalty, ends = Penalty(np.zeros((1, K)), np.zeros((1, K)), SIGMA**2), []
     for steps in (sparse, dense):
         factor, other = (W.copy(), Ht) if which == 0 else (Ht.copy(), W)

@@ -24,7 +24,7 @@ def steps_for(listed, background):
     rows, cols = np.nonzero(X)
     data = Cells(rows=rows, cols=cols, values=X[rows, cols], shape=X.shape, is_complete=True) if listed else None
     structure = model(X, K, None, None, data=data, background=BACKGROUND if background else None)
-    return newton(structure, SERIAL, expected_sources(structure, SERIAL))
+    return newton(structure, SERIAL, expected_sources(structure, SERIAL), False)
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["W", "H"])

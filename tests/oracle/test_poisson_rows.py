@@ -31,6 +31,7 @@ SHAPE, RATE = RNG.gamma(2.0, 1.0, (RANK, N_ROWS)), RNG.gamma(4.0, 1.0, (RANK, N_
 SCALE, STEP = RNG.gamma(3.0, 0.3, (RANK, N_ROWS)), RNG.uniform(0.6, 1.6, N_ROWS)
 ROOTS = np.tril(RNG.normal(0.0, 0.3, (N_ROWS, RANK, RANK))) + np.eye(RANK)
 OFFSET = RNG.gamma(1.0, 1.0, (N_ROWS, CELLS))
+CURVE = RNG.gamma(2.0, 0.5, (RANK, N_ROWS))
 FORMS = [
     pytest.param(dense, offset, id=f"{'dense' if dense else 'sparse'}{', offset' if offset is not None else ''}")
     for dense, offset in itertools.product((True, False), (None, OFFSET))
@@ -89,6 +90,27 @@ def test_trajectories(dense, offset, roots):
         np.testing.assert_allclose(chances[list(some)], chance, rtol=1e-9)
     assert np.any(moved != V)
     assert 0.1 < chances.mean() < 0.95
+
+
+@pytest.mark.parametrize(("dense", "offset"), FORMS)
+def test_trajectories_under_half_normal_priors_beside_known_components(dense, offset):
+    """Known components have no part in the root: they stay, and the others move as if they were part of the offset."""
+    data, workspace, free = row_counts(X, offset, WIDTH, dense), workspace_for(X, RANK, WIDTH), np.arange(RANK) != 1
+    roots = ROOTS * free * free[:, None]
+    rows, stride = rows_of(V, 1.0, RATE, WIDTH, CURVE, free), stride_of(SCALE, roots, STEP, 4, WIDTH)
+    for block in range(2):
+        move_rows(data, OTHER, rows, stride, workspace, block, child(KEY, block))
+    moved, chances = from_blocks(rows.values, N_ROWS), rows.chance.ravel()[:N_ROWS]
+    for block in range(2):
+        some = range(block * WIDTH, min((block + 1) * WIDTH, N_ROWS))
+        given = [(X[i], OTHER, at(offset, i), np.ones(RANK), RATE[:, i], CURVE[:, i]) for i in some]
+        strides = [(SCALE[:, i], roots[i], STEP[i], 4) for i in some]
+        expected, chance = naive_rows.move_rows(V[:, some], given, strides, child(KEY, block), WIDTH)
+        np.testing.assert_allclose(moved[:, some], expected, rtol=1e-10)
+        np.testing.assert_allclose(chances[list(some)], chance, rtol=1e-9)
+    np.testing.assert_allclose(moved[1], V[1], rtol=1e-14)
+    assert np.any(moved[0] != V[0])
+    assert 0.1 < chances.mean() < 0.99
 
 
 def test_a_measurement_changes_nothing_and_averages_the_curvature():

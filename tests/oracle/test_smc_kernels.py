@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from nmf_zoo.inference.evidence import smc
-from nmf_zoo.kernels.evidence.tempering import draw_from_prior, log_likelihood, move_along_orbit, move_chains
+from nmf_zoo.kernels.evidence.tempering import (
+    draw_from_prior,
+    log_likelihood,
+    move_along_orbit,
+    move_chains,
+    slice_log_scale,
+)
 from nmf_zoo.kernels.hmc.mass import set_strides
+from nmf_zoo.kernels.random.draws import TINY
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key, uniform
 from nmf_zoo.kernels.random.resampling import resample
 from tests.blocks_of_rows import from_blocks, in_blocks, row_counts, rows_of, stride_of, workspace_for
 from tests.naive.evidence import tempering as naive_smc
-from tests.structures import gamma, model, weight_of
+from tests.structures import beside, gamma, half_normal, model, weight_of
 
 KEY = seed_key(3)
 N_ROWS, CELLS, RANK, WIDTH = 13, 9, 3, 8
@@ -27,6 +36,7 @@ OFFSET = RNG.gamma(1.0, 1.0, (N_ROWS, CELLS))
 MASK = RNG.random((N_ROWS, CELLS)) < 0.8
 W, H = RNG.gamma(1.0, 1.0, (N_ROWS, RANK)), RNG.gamma(1.0, 1.0, (RANK, CELLS))
 EXPOSURE = RNG.gamma(3.0, 0.5, (N_ROWS, CELLS))
+KNOWN = np.where(np.arange(N_ROWS)[:, None] % 3, W, 0.0)
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 400.0])
@@ -58,6 +68,28 @@ def test_strides(dense, has_offset):
     for i in range(N_ROWS):
         beside = np.zeros(CELLS) if offset is None else offset[i]
         scale, root = naive_smc.stride(X[i], OTHER, beside, SHAPE[:, i], RATE[:, i], PRIOR_RATE[:, i])
+        np.testing.assert_allclose(scales[:, i], scale, rtol=1e-12)
+        np.testing.assert_allclose(stride.root[i // WIDTH, :, :, i % WIDTH], root, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("is_half_normal", [True, False])
+@pytest.mark.parametrize("known", [None, 0, 2])
+def test_strides_under_half_normal_priors_and_beside_known_components(known, is_half_normal):
+    data, workspace = row_counts(X, OFFSET, WIDTH, True), workspace_for(X, RANK, WIDTH)
+    curve, values = np.full((RANK, N_ROWS), 0.0), np.full((RANK, N_ROWS), np.nan)
+    if is_half_normal:
+        curve = RNG.gamma(2.0, 1.0, (RANK, N_ROWS))
+    if known is not None:
+        values[known] = W[:, known]
+    rows = rows_of(
+        np.nan_to_num(values, nan=3.0), SHAPE, RATE, WIDTH, curve if is_half_normal else None, np.isnan(values[:, 0])
+    )
+    stride = stride_of(np.ones((RANK, N_ROWS)), np.zeros((N_ROWS, RANK, RANK)), np.ones(N_ROWS), 4, WIDTH)
+    set_strides(data, OTHER, rows, stride, workspace, in_blocks(PRIOR_RATE, WIDTH, 1.0))
+    scales = from_blocks(stride.scale, N_ROWS)
+    for i in range(N_ROWS):
+        given = SHAPE[:, i], RATE[:, i], PRIOR_RATE[:, i], curve[:, i], values[:, i]
+        scale, root = naive_smc.stride(X[i], OTHER, OFFSET[i], *given)
         np.testing.assert_allclose(scales[:, i], scale, rtol=1e-12)
         np.testing.assert_allclose(stride.root[i // WIDTH, :, :, i % WIDTH], root, rtol=1e-10, atol=1e-12)
 
@@ -127,6 +159,44 @@ def test_orbit_moves_keep_the_likelihood():
     move_along_orbit(smc.target_at(problem, 0.3), scratch, KEY)
     assert np.abs(scratch.W - W).min() > 0
     np.testing.assert_allclose(scratch.W @ scratch.Ht.T, W @ H, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("tilt", "sums"), [(2.0, (1.3, 0.4, 0.7, 2.1)), (-1.0, (0.0, 3.0, 0.5, 0.0))])
+def test_slice_draws_of_a_scale_leave_its_law(tilt, sums):
+    """Of draws from the law, by inversion on a fine grid, the moved ones have the same moments."""
+    t = np.linspace(-20.0, 20.0, 400_001)
+    a, b, A, B = sums
+    with np.errstate(over="ignore"):
+        log_density = tilt * t - (a * np.exp(t) + b * np.exp(-t) + A * np.exp(2 * t) + B * np.exp(-2 * t)) / 2
+    mass = np.cumsum(np.exp(log_density - log_density.max()))
+    start = np.interp(np.random.default_rng(4).random(4000), mass / mass[-1], t)
+    moved = []
+    for i, s in enumerate(start):  # from t = s the law of what is added has its sums scaled
+        own = a * np.exp(s), b * np.exp(-s), A * np.exp(2 * s), B * np.exp(-2 * s)
+        moved.append(s + slice_log_scale(tilt, own, child(KEY, i)))
+    assert np.mean(np.array(moved) != start) > 0.99
+    assert stats.kstest(moved, lambda at: np.interp(at, t, mass / mass[-1])).pvalue > 1e-3
+    shifted = np.array(moved) + 0.1 * np.std(moved)
+    assert stats.kstest(shifted, lambda at: np.interp(at, t, mass / mass[-1])).pvalue < 1e-4
+
+
+@pytest.mark.parametrize("sums", [(0.0, 0.0, 0.0, 0.0), (np.inf, 1.0, 0.0, 0.0)])
+def test_a_scale_without_a_law_stays(sums):
+    assert slice_log_scale(1.0, sums, KEY) == 0.0
+
+
+def test_known_components_stay_and_the_others_move():
+    structure = model(X, RANK, half_normal(1.5), gamma(1.7, 0.6))
+    problem = smc.prepare(dataclasses.replace(structure, W=beside(structure.W, KNOWN, (1, RANK))))
+    before, after = (smc.empty_population(problem, 12) for _ in range(2))
+    target = smc.target_at(problem, 0.3)
+    draw_from_prior(target, before, scratch_of(problem), 0, 12, KEY)
+    move_chains(target, before, np.arange(4), after, scratch_of(problem), np.array([0, 4]), KEY)
+    for population in (before, after):
+        np.testing.assert_array_equal(population.W[:, :, 0], np.tile(np.maximum(KNOWN[:, 0], TINY), (12, 1)))
+        assert len(np.unique(population.W[:, 0, 1])) == 12
+    whole = smc.variables(problem, after, np.arange(12))["W"]
+    np.testing.assert_array_equal(whole[:, :, 0], np.tile(KNOWN[:, 0], (12, 1)))
 
 
 def test_every_state_of_a_chain_is_a_particle():

@@ -15,10 +15,12 @@ from nmf_zoo.inference.evidence import bound, bridging, chib, chib_bridge, enume
 from nmf_zoo.inference.evidence.contract import EvidenceRun, combine
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from tests.sizes import size
+from tests.statistical.enumeration import Case
 from tests.statistical.exact_evidence import exact_log_evidence
 from tests.statistical.judged import judges
 from tests.statistical.test_gibbs_enumeration import CASES
-from tests.structures import gamma, model
+from tests.statistical.test_smc_beyond_gammas import known_in_both
+from tests.structures import beside, gamma, model
 
 pytestmark = pytest.mark.statistical
 ERRORS, RUNS = 4.0, size(24, 200)
@@ -68,6 +70,40 @@ def test_bound_is_below_exact_beside_known_components(case, monkeypatch):
     assert exact - 4.0 < bound.estimate(case.structure, bound.Bound(restarts=3), run).log_evidence[0] <= exact + 1e-9
     monkeypatch.setattr(vb, "divergence", lambda *_: 0.0)
     assert bound.estimate(case.structure, bound.Bound(restarts=3), run).log_evidence[0] > exact
+
+
+def component_of_W():
+    """The first of two; the other's rate is one number, as the integral over its sum needs."""
+    structure = model([[2, 1], [0, 3]], 2, gamma([[0.6], [2.4]], 1.3), gamma([[0.7], [1.9]], 0.9))
+    structure = replace(structure, W=beside(structure.W, [[0.8, 0.0], [1.4, 0.0]], (1, 2)))
+    case = Case(structure=structure, priors=lambda v: ([[0.6], [2.4]], 1.3, [[0.7], [1.9]], 0.9))
+    return structure, lambda: exact_log_evidence(case)
+
+
+@pytest.mark.parametrize("case", ["a component of W", "one of W, another of H", "one of both"])
+def test_enumeration_is_exact_beside_known_components(case, monkeypatch):
+    """And is not where the known component's own mean is forgotten."""
+    structure, exact = {
+        "a component of W": component_of_W,
+        "one of W, another of H": known_in_both,
+        "one of both": lambda: known_in_both(of_h=0),
+    }[case]()
+    assert enumeration.METHOD.supports(structure, enumeration.Enumeration())
+    assert enumeration.log_evidence(structure) == pytest.approx(exact(), abs=1e-7)
+    monkeypatch.setattr(enumeration.Weights, "over_features", lambda self, W: 0.0 * W[:1])
+    monkeypatch.setattr(enumeration.Weights, "over_samples", lambda self, Ht: 0.0 * Ht[:1])
+    assert abs(enumeration.log_evidence(structure) - exact()) > 0.1
+
+
+def test_a_mask_needs_every_component_to_be_known_in_a_factor():
+    structure, _ = known_in_both()
+    masked = replace(structure, data=replace(structure.data, mask=np.array([[True, False]])))
+    assert enumeration.METHOD.supports(masked, enumeration.Enumeration())
+    structure, _ = component_of_W()
+    masked = replace(structure, data=replace(structure.data, mask=np.array([[True, False], [True, True]])))
+    verdict = enumeration.METHOD.supports(masked, enumeration.Enumeration())
+    assert not verdict
+    assert "each component is known in a factor" in verdict.reason
 
 
 @pytest.mark.parametrize("method", METHODS)

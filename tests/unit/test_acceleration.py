@@ -194,7 +194,7 @@ def test_each_improvement_is_one_from_anywhere(seed, scale, power, listed):
     structure = model(x * scale, 4, None, None, background=0.1 * rng.random((12, 1)))
     structure = as_cells(structure) if listed else structure
     sources = expected_sources(structure, SERIAL)
-    steps = newton(structure, SERIAL, sources)
+    steps = newton(structure, SERIAL, sources, False)
     W, Ht = np.exp(4.0 * rng.normal(size=(12, 4))), np.exp(4.0 * rng.normal(size=(9, 4)))
 
     def objective(W):

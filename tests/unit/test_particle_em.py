@@ -305,3 +305,19 @@ def test_a_step_alone():
     assert info.objective == new.objective
     assert new.iterations == 1
     assert not np.array_equal(new.W, state.W)
+
+
+@pytest.mark.filterwarnings("ignore:rank::")
+def test_activations_that_round_to_one_have_a_density():
+    """At 1e12 counts, real ones, the particles that are left are 1 but for less than a double holds."""
+    x = np.random.default_rng(703).gamma(5.0, 1e12, (1, 7))
+    idata = nz.fit(
+        engine=nz.ParticleEM(particles=50, repeats=1),
+        model=nz.hmm_nmf(x, 3, chain="unit", alpha_w=30.0, exposure=1e-12),
+        max_iter=2,
+        draws=8,
+        search=None,
+        random_seed=10,
+        quiet=True,
+    )
+    assert np.all(np.isfinite(_compat.group(idata, "sample_stats")["lp"]))

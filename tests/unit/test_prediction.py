@@ -153,6 +153,11 @@ def cells_by_definition(idata, model):
         cells = x * np.log(mean) - mean - scipy.special.gammaln(x + 1)
     elif structure.likelihood.family == "exponential":
         cells = scipy.stats.expon.logpdf(x, scale=mean)
+    elif structure.likelihood.family == "negative binomial":
+        alpha = loaded(idata, "posterior")["alpha"].to_numpy()
+        tie = (1,) * (2 - len(structure.likelihood.alpha.shape)) + structure.likelihood.alpha.shape
+        alpha = alpha.reshape(*alpha.shape[:2], *tie)
+        cells = scipy.stats.nbinom.logpmf(x, alpha, alpha / (alpha + mean))
     else:
         sigma = loaded(idata, "posterior")["sigma"].to_numpy()[..., None, None] if structure.unknowns else 1.5
         cells = scipy.stats.norm.logpdf(x, mean, sigma)

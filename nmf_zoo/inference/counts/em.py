@@ -330,7 +330,13 @@ def prepare(structure: Factorisation, options: EM, workers: Workers) -> EMProble
 def _newton(structure: Factorisation, options: EM, loss: Loss, simplex: Side | None, workers: Workers) -> Newton | None:
     """What takes Newton steps, where they were asked for and there are any."""
     asked = options.accelerate == "newton" and options.precision == "float64"
-    return loss.newton(structure, workers) if asked and not simplex else None
+    return loss.newton(structure, workers, has_active_sets(structure, options.mode)) if asked and not simplex else None
+
+
+def has_active_sets(structure: Factorisation, mode: str) -> bool:
+    """Whether rows may be brought to their optimum at once: one factor is known, and no prior holds cells off 0."""
+    sides, values = two_sides(structure), start_hyperparameters(structure, {})
+    return is_refit(sides) and not any(np.any(side.terms(mode, values).power) for side in sides)
 
 
 def init(problem: EMProblem, key: np.uint64, start: Mapping[str, Array]) -> EMState:

@@ -73,9 +73,9 @@ class PoissonLoss:
     def denominator_H(self, W: Array) -> Array:
         return self.weights.over_features(W)
 
-    def newton(self, structure: Factorisation, workers: Workers) -> Newton | None:
+    def newton(self, structure: Factorisation, workers: Workers, is_refit: bool) -> Newton | None:
         """Steps in place of updates."""
-        return newton(structure, workers, self.sources)
+        return newton(structure, workers, self.sources, is_refit)
 
     def zeros(self, which: int, other: Array) -> Array:
         """What cells without counts, and the parts of the others' means, say of W (``which`` 0) or Ht, linear in it."""
@@ -125,9 +125,9 @@ class NormalLoss:
     def denominator_H(self, W: Array) -> Array:
         raise NotImplementedError("squared error has no sources to freeze")
 
-    def newton(self, structure: Factorisation, workers: Workers) -> Newton | None:
+    def newton(self, structure: Factorisation, workers: Workers, is_refit: bool) -> Newton | None:
         """Steps in place of updates; None for listed cells, where rows have little in common."""
-        return None if isinstance(self.squares, ListedCells) else LeastSquares(self.squares, workers)
+        return None if isinstance(self.squares, ListedCells) else LeastSquares(self.squares, workers, is_refit)
 
     def zeros(self, which: int, other: Array) -> Array:
         """Nothing apart from the squares."""

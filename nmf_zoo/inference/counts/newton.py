@@ -2,7 +2,9 @@
 
 A list of Poisson cells goes cell by cell, at O(non-zeros * K) time and with the data laid out along both sides; a dense
 matrix by BLAS in blocks of rows (:mod:`nmf_zoo.kernels.counts.newton`). Squared error is a quadratic, minimised as it
-is. All take a factor's rows one by one or block by block, so that results don't depend on the threads.
+is. Where the other factor is known a row's optimum is the answer, and active sets go there in one iteration
+(:mod:`nmf_zoo.kernels.counts.active_sets`). All take a factor's rows one by one or block by block, so that results
+don't depend on the threads.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from nmf_zoo.inference.shared.layout import MOST_CHUNKS, DenseSources, Layout, SparseSources, turn
+from nmf_zoo.inference.shared.layout import MOST_CHUNKS, DenseSources, Layout, SparseSources, compress, turn
+from nmf_zoo.kernels.counts.active_sets import refine_rows, settle_rows
 from nmf_zoo.kernels.counts.newton import advance, descend, fill_bends, solve_quadratic, step_lengths, sum_logs
 from nmf_zoo.kernels.numerics.multiplicative import FLOOR
 from nmf_zoo.runtime.workers import Workers
@@ -99,6 +102,29 @@ def _narrow(values: Array) -> Array:
     """Single precision where it holds the same numbers, as it does counts below 2^24: half the memory, same bits."""
     narrow = values.astype(np.float32)
     return narrow if np.array_equal(narrow, values) else values
+
+
+class ActiveSets:
+    """All the way at once, of counts beside a known factor, without logarithms in the prior; cells are a list."""
+
+    def __init__(self, structure: Factorisation, workers: Workers, layout: Layout):
+        of_features, n_rows = structure.H.is_fixed, structure.shape[structure.W.is_fixed]
+        self.layout = layout if layout.by_features == of_features else turn(layout, n_rows)
+        self.workers = workers
+
+    def improve(
+        self, which: int, factor: Array, other: Array, penalty: Penalty, free: slice = slice(None)
+    ) -> tuple[float, float]:
+        """Bring the rows of W (``which`` 0) or Ht (1) to their optimum, in place.
+
+        Returns (KKT residual, sum x log mean), both at the new factors.
+        """
+        layout, largest = self.layout, _largest(factor)
+        linear, curve, other = (np.array(array, order="C") for array in (penalty.linear, penalty.prior[1], other))
+        chunks = self.workers.map(
+            lambda chunk: settle_rows(layout, factor, other, linear, curve, largest, chunk), range(layout.n_chunks)
+        )
+        return max(residual for _, residual in chunks), sum(log_mean for log_mean, _ in chunks)
 
 
 class BlockNewton:
@@ -205,15 +231,16 @@ class LeastSquares:
     component's other factor is off, only the prior says where its cells go; without one they stay.
     """
 
-    def __init__(self, squares: Squares, workers: Workers):
-        self.squares, self.workers = squares, workers
+    def __init__(self, squares: Squares, workers: Workers, is_refit: bool):
+        self.squares, self.workers, self.is_refit = squares, workers, is_refit
 
     def improve(
         self, which: int, factor: Array, other: Array, penalty: Penalty, free: slice = slice(None)
     ) -> tuple[float, None]:
         """Move the ``free`` columns of W (``which`` 0) or Ht (1), in place; ``penalty`` is on them, without logarithms.
 
-        Returns (KKT residual, None: the squared error has to be looked at).
+        Returns (KKT residual, at the optimum of a refit where that is reached, None: the squared error has to be
+        looked at).
         """
         numerators, linear = (part[:, free] for part in self.squares.ratio_parts(which, factor, other))
         prior = penalty.noise * penalty.linear  # all is multiplied by the noise
@@ -234,11 +261,18 @@ class LeastSquares:
         def minimise(rows: slice) -> None:
             curve = own[rows] if own.size else NOTHING
             solve_quadratic(steps[rows], u[rows], slopes[rows], bends[rows], gram, curve, ROUNDS)
+            if self.is_refit:
+                refine_rows(steps[rows], u[rows], slopes[rows], bends[rows], gram, curve)
             if weights is not None:
                 steps[rows] *= _lengths(steps[rows], slopes[rows], v, weights.cells[rows], curve)[:, None]
 
         list(self.workers.map(minimise, list(slices(len(u), ROWS))))
-        factor[:, free] = np.maximum(u + steps, FLOOR)
+        new = np.maximum(u + steps, FLOOR)
+        if self.is_refit and weights is None:  # a quadratic, of which the slopes where it ends are known
+            linear = linear + (new - u) @ gram + (own * (new - u) if own.size else 0.0)
+            factor[:, free] = new
+            return _residual(new, numerators, linear, _largest(new)), None
+        factor[:, free] = new
         return _residual(u, numerators, linear, _largest(u)), None
 
 
@@ -251,11 +285,13 @@ def _lengths(steps: Array, slopes: Array, other: Array, weights: Array, curve: A
     return np.divide(gains, curvature, out=np.ones_like(gains), where=gains < curvature)
 
 
-Newton = BlockNewton | CoordinateDescent | LeastSquares
+Newton = ActiveSets | BlockNewton | CoordinateDescent | LeastSquares
 
 
-def newton(structure: Factorisation, workers: Workers, sources: DenseSources | SparseSources) -> Newton:
-    """The way to Newton steps that suits the data."""
+def newton(structure: Factorisation, workers: Workers, sources: DenseSources | SparseSources, is_refit: bool) -> Newton:
+    """The way to Newton steps that suits the data, and the model: ``is_refit`` is what `ActiveSets` is for."""
+    if is_refit:
+        return ActiveSets(structure, workers, compress(structure))
     if isinstance(sources, DenseSources):
         return BlockNewton(structure, workers)
     return CoordinateDescent(structure, workers, sources.layout)

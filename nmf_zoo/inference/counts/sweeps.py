@@ -30,7 +30,7 @@ from nmf_zoo.kernels.hmc.adaptation import (
     SweepPlan,
     Tuning,
 )
-from nmf_zoo.kernels.hmc.poisson_rows import FactorRows, RowCounts
+from nmf_zoo.kernels.hmc.poisson_rows import NO_CURVE, FactorRows, RowCounts
 from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior
 
 MOST_NONZEROS = 1 << 18  # beyond, threads are worth more than trajectories
@@ -260,5 +260,6 @@ def make_side_workspace(side: CountSide, shape: Array) -> SideWorkspace:
         ends = side.data.layout.indptr[np.minimum(np.arange(blocks + 1) * width, side.n_rows)]
         most = int(np.diff(ends).max())
     ones = np.ones((blocks, rank, width))
-    rows = FactorRows(ones, blocks_of(shape, width, 1.0), ones.copy(), np.zeros((blocks, width)))
+    chance, free = np.zeros((blocks, width)), np.ones(rank, bool)
+    rows = FactorRows(ones, blocks_of(shape, width, 1.0), ones.copy(), chance, NO_CURVE, free)
     return SideWorkspace(rows, poisson_rows.make_workspace(most, rank, width))

@@ -139,13 +139,14 @@ def combine(estimate: Estimate, is_unbiased: bool) -> tuple[float, float]:
     return float(logsumexp(values) - np.log(n)), float(np.nanmax([max(spreads) / np.sqrt(n), within]))
 
 
-def has_evidence(structure: Factorisation, *, over_conjugates: bool = False) -> Verdict:
+def has_evidence(structure: Factorisation, *families: Any, over_conjugates: bool = False) -> Verdict:
     """Whether p(X) exists and the methods that integrate over W and H alone reach it: of counts.
 
-    ``over_conjugates`` : the method integrates over rates and means with conjugate priors, too
+    ``families`` : of the priors that the method takes, gamma ones if none is given; ``over_conjugates`` : it integrates
+    over rates and means with conjugate priors, too
     """
     likelihood, factors = structure.likelihood, (structure.W, structure.H)
-    asked = takes_priors(structure, GammaPrior)
+    asked = takes_priors(structure, *(families or (GammaPrior,)))
     if not asked:
         return asked
     flat = [factor.name for factor in factors if isinstance(factor.prior, Flat)]

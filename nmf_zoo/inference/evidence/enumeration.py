@@ -7,8 +7,8 @@ A_f = sum_n C and B_n = sum_f C alone. With an exposure e_f g_n its activations 
                           / (r_n + g_n s)^(a_n + B_n)  dw               s = sum_f e_f w_f
 
 Where rate_f / e_f of W is one number for all features, the sum s of gamma variables is one again, and one integral over
-s remains. The trapezoid rule in log s has it to 1e-12. Otherwise the sides may be exchanged; a known factor leaves
-closed forms, and then any mask or exposure will do.
+s remains. The trapezoid rule in log s has it to 1e-12. Otherwise the sides may be exchanged; a component that is known
+in one factor leaves closed forms, and where each one is, any mask or exposure will do.
 
 So p(X) is the sum over all (A, B) of the number of ways to share X out so, times prod_k Z_k. The ways are counted cell
 by cell, merging those with the same sums; a background is one more source, whose sums nobody asks for.
@@ -18,18 +18,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import comb, gammaln, logsumexp, xlogy
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, has_evidence
-from nmf_zoo.inference.shared.factor_view import prior_cells
-from nmf_zoo.inference.shared.layout import likelihood_constant, nonzero_cells, weigh
+from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells, two_sides
+from nmf_zoo.inference.shared.layout import Weights, likelihood_constant, nonzero_cells, weigh
 from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
-from nmf_zoo.structure import Array, Factorisation, Poisson
+from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, Poisson
 
 EQUAL = 1e-12  # relative difference of rates that count as one
 DECAY = 45.0  # the integrand at the ends of the grid is e^-45 of its peak
@@ -60,10 +60,10 @@ def supports(structure: Factorisation, options: Enumeration) -> Verdict:
     verdict = has_evidence(structure)
     if not verdict:
         return verdict
-    if not _as_problem(structure):
+    if integrals(structure) is None:
         return Verdict(
-            "its integrals are one-dimensional only if a factor is known, or nothing is masked and a factor has one "
-            "rate per component"
+            "its integrals are one-dimensional only if each component is known in a factor, or nothing is masked and a "
+            "factor has one rate per component"
         )
     allocations = count_allocations(structure)
     if allocations > options.most_allocations:
@@ -92,17 +92,17 @@ def estimate(structure: Factorisation, options: Enumeration, run: EvidenceRun) -
 
 def log_evidence(structure: Factorisation) -> float:
     """log p(X)"""
-    problem = _as_problem(structure)
-    if problem is None:
+    found = integrals(structure)
+    if found is None:
         raise InputError(
             "model", "rates or a mask that leave no one-dimensional integral", "a known factor or one rate"
         )
     shared = share_out(structure)
     total = shared.log_ways
-    for k in range(structure.rank):
+    for k, integral in enumerate(found):
         _, first, place = np.unique(shared.keys[:, k], return_index=True, return_inverse=True)
         own = shared.sums[first, k].astype(np.float64)
-        total = total + problem.log_integral(k, own)[place.ravel()]
+        total = total + integral.log_integral(k, own)[place.ravel()]
     return float(logsumexp(total)) + likelihood_constant(structure)
 
 
@@ -171,9 +171,16 @@ def _merge(shared: Shared, mixers: Array) -> Shared:
 # -- integrals ---------------------------------------------------------------------------------------------------------
 
 
+class Integral(Protocol):
+    """Of one component, in closed form or by quadrature."""
+
+    def log_integral(self, k: int, sums: Array) -> Array:
+        """log Z_k of every row of ``sums`` (ways, F + N)."""
+
+
 @dataclass(frozen=True)
 class OneKnown:
-    """Integrals of one factor given the other, which is known.
+    """Integrals of components whose cells in one factor are known.
 
     Attributes
     ----------
@@ -196,6 +203,20 @@ class OneKnown:
 
 
 @dataclass(frozen=True)
+class BothKnown:
+    """No integral: components of which W (F, K) and Ht (N, K) are known; ``weight`` (F, K) is the sum of M e h."""
+
+    W: Array
+    Ht: Array
+    weight: Array
+
+    def log_integral(self, k: int, sums: Array) -> Array:
+        A, B = np.split(sums, [len(self.W)], axis=1)
+        logs = xlogy(A, self.W[:, k]).sum(axis=1) + xlogy(B, self.Ht[:, k]).sum(axis=1)
+        return logs - float(self.W[:, k] @ self.weight[:, k])
+
+
+@dataclass(frozen=True)
 class OneRate:
     """Integrals of both factors, where rate / exposure of one of them (the left) is one number per component.
 
@@ -213,7 +234,6 @@ class OneRate:
     first: bool
 
     def log_integral(self, k: int, sums: Array) -> Array:
-        """log Z_k of every row of ``sums`` (ways, F + N)."""
         sizes = len(self.of_left), len(self.of_right)
         halves = np.split(sums, [sizes[0] if self.first else sizes[1]], axis=1)
         A, B = halves if self.first else halves[::-1]
@@ -245,25 +265,46 @@ def log_trapezoid(alpha: Array, rate: float, powers: Array, offsets: Array, slop
     return out + np.log(t[1] - t[0])
 
 
-def _as_problem(structure: Factorisation) -> OneKnown | OneRate | None:
-    """The integrals of a model, or None when they are not one-dimensional."""
+def integrals(structure: Factorisation) -> list[Integral] | None:
+    """Of each component, or None when one of them is not one-dimensional."""
     priors, weights = prior_cells(structure, {}), weigh(structure)
-    (n_features, n_samples), W, H = structure.shape, structure.W, structure.H
-    if W.is_fixed:
-        rates = np.stack([priors.rate_h, priors.rate_h + weights.over_features(W.prior.value)])
-        return OneKnown(priors.shape_h, rates, W.prior.value, first=False)
-    if H.is_fixed:
-        known = np.ascontiguousarray(H.prior.value.T)
-        rates = np.stack([priors.rate_w, priors.rate_w + weights.over_samples(known)])
-        return OneKnown(priors.shape_w, rates, known, first=True)
+    sides = two_sides(structure)
+    W, Ht = (np.ascontiguousarray(side.turn(known_values(side.factor))) for side in sides)
+    over_W = np.broadcast_to(weights.over_features(W), Ht.shape)
+    over_H = np.broadcast_to(weights.over_samples(Ht), W.shape)
+    kinds: dict[tuple[bool, bool], Integral] = {
+        (False, False): BothKnown(W, Ht, over_H),
+        (False, True): OneKnown(priors.shape_h, np.stack([priors.rate_h, priors.rate_h + over_W]), W, first=False),
+        (True, False): OneKnown(priors.shape_w, np.stack([priors.rate_w, priors.rate_w + over_H]), Ht, first=True),
+    }
+    of_W, of_H = (side.are_free.tolist() for side in sides)
+    free = list(zip(of_W, of_H, strict=True))
+    if (True, True) in free:
+        both = one_rate(structure, priors, weights, structure.free_in_both)
+        if both is None:
+            return None
+        kinds[True, True] = both
+    return [kinds[own] for own in free]
+
+
+def known_values(factor: Factor) -> Array:
+    """In our orientation, 0 where nothing is known."""
+    if isinstance(factor.prior, Fixed):
+        return factor.prior.value
+    return np.zeros(factor.shape) if factor.known is None else factor.known.values
+
+
+def one_rate(structure: Factorisation, priors: PriorCells, weights: Weights, free: Array) -> OneRate | None:
+    """Of the components that are ``free`` (K,) in both factors."""
     if weights.matrix is not None:
         return None
+    n_features, n_samples = structure.shape
     of_features = np.broadcast_to(weights.of_features[:, 0], (n_features,))
     of_samples = np.broadcast_to(weights.of_samples[:, 0], (n_samples,))
     left, right = (priors.shape_w, priors.rate_w), (priors.shape_h, priors.rate_h)
-    if _is_one_rate(priors.rate_w, of_features):
+    if _is_one_rate(priors.rate_w[:, free], of_features):
         return OneRate(left, right, of_features, of_samples, first=True)
-    if _is_one_rate(priors.rate_h, of_samples):
+    if _is_one_rate(priors.rate_h[:, free], of_samples):
         return OneRate(right, left, of_samples, of_features, first=False)
     return None
 
@@ -276,6 +317,7 @@ def _is_one_rate(rate: Array, exposure: Array) -> bool:
 METHOD: Method = Method(
     name="enumeration",
     likelihoods=(Poisson,),
+    takes_known=True,
     options=Enumeration,
     supports=supports,
     estimate=estimate,

@@ -19,8 +19,12 @@ With fixed temperatures and steps exp(log p(X)) would be unbiased. Here both fol
 less than a run's error; the error to trust is the spread of independent runs. What a run can say of its own error is
 below.
 
-Rates with gamma priors and means with inverse-gamma priors may be unknown: then a particle has values of its own, drawn
-from the hyperprior at first and from their law given W and H after each sweep of a chain, whatever the temperature is.
+Rates and precisions with gamma priors, means and variances with inverse-gamma priors may be unknown: then a particle
+has values of its own, drawn from the hyperprior at first and from their law given W and H after each sweep of a chain,
+whatever the temperature is.
+
+Components that are known in W or H are the same in all particles, and those that are known in neither move along the
+orbit.
 
 The work on a population is cut into fixed chunks of chains, each with streams of its own, so that nothing depends on
 the threads.
@@ -47,11 +51,11 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import InputError, RunFailed
-from nmf_zoo.inference.counts.sweeps import make_side_workspace, make_sides, weight_arrays
+from nmf_zoo.inference.counts.sweeps import blocks_of, make_side_workspace, make_sides, weight_arrays
 from nmf_zoo.inference.evidence.bridging import effective_share
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method, has_evidence
 from nmf_zoo.inference.shared.conjugate import Conjugate, conjugates, draw_given_cells, draw_hyperpriors, rates_of
-from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells, two_sides
+from nmf_zoo.inference.shared.factor_view import PriorCells, Side, prior_cells, two_sides
 from nmf_zoo.inference.shared.layout import Layout, compress, likelihood_constant, weigh
 from nmf_zoo.inference.shared.start import start_hyperparameters
 from nmf_zoo.kernels.counts.joint import WeightArrays
@@ -66,12 +70,13 @@ from nmf_zoo.kernels.evidence.tempering import (
 )
 from nmf_zoo.kernels.hmc.adaptation import CountSide, to_blocks
 from nmf_zoo.kernels.hmc.poisson_rows import Stride
+from nmf_zoo.kernels.random.draws import TINY
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.kernels.random.resampling import resample
 from nmf_zoo.options import check_share, check_types, names_checked
 from nmf_zoo.runtime.engine import Verdict
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Factor, Factorisation, Poisson, spans
+from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, HalfNormalPrior, Poisson, spans
 
 CHAINS = 32  # of a chunk
 FIRST_STEP, PATH, SHORTEST, LONGEST = 0.5, 3.0, 3, 32  # of trajectories: length * step is about PATH
@@ -82,8 +87,9 @@ TARGET, GAIN = 0.85, 1.0  # acceptance, and change of log step per acceptance am
 class SMCProblem:
     """What all runs share.
 
-    ``priors`` : at the middle of what is unknown; ``constant`` : what the log-likelihood holds beside the factors;
-    ``conjugates`` : hyperparameters that are integrated over
+    ``priors`` : at the middle of what is unknown, of known cells any law; ``curves`` : precisions of half-normal
+    priors, or size 0; ``free`` : the components of W and of H that are not known; ``constant`` : what the
+    log-likelihood holds beside the factors; ``conjugates`` : hyperparameters that are integrated over
     """
 
     structure: Factorisation
@@ -91,13 +97,15 @@ class SMCProblem:
     weights: WeightArrays
     priors: PriorCells
     by_component: tuple[Array, ...]
+    curves: tuple[Array, Array]
+    free: tuple[Array, Array]
     sides: tuple[CountSide, CountSide]
     constant: float
     conjugates: dict[str, Conjugate]
 
 
 class Rates(NamedTuple):
-    """The priors' rates of W (n, F, K) and H (n, N, K); of a factor without a gamma prior anything."""
+    """The priors' rates, or precisions, of W (n, F, K) and H (n, N, K); of a factor without a prior anything."""
 
     W: Array
     H: Array
@@ -113,12 +121,36 @@ class Moved(NamedTuple):
 def prepare(structure: Factorisation) -> SMCProblem:
     """Lay out the data and the priors."""
     layout, weights, middle = compress(structure), weigh(structure), start_hyperparameters(structure, {})
-    priors = PriorCells(*(np.array(cells, dtype=np.float64, order="C") for cells in prior_cells(structure, middle)))
-    turned = tuple(np.ascontiguousarray(cells.T) for cells in priors[:4])
-    sides = make_sides(structure, layout, priors)
-    constant = likelihood_constant(structure)
-    own = conjugates(structure)
-    return SMCProblem(structure, layout, weight_arrays(weights), priors, turned, sides, constant, own)
+    cells, (of_W, of_H) = prior_cells(structure, middle), two_sides(structure)
+    cells = cells._replace(rate_w=_with_law(of_W, cells.rate_w), rate_h=_with_law(of_H, cells.rate_h))
+    priors = PriorCells(*(np.array(own, dtype=np.float64, order="C") for own in cells))
+    turned = tuple(np.ascontiguousarray(own.T) for own in priors[:4])
+    return SMCProblem(
+        structure=structure,
+        layout=layout,
+        weights=weight_arrays(weights),
+        priors=priors,
+        by_component=turned,
+        curves=(_curve(of_W, priors.rate_w, middle), _curve(of_H, priors.rate_h, middle)),
+        free=(of_W.are_free, of_H.are_free),
+        sides=make_sides(structure, layout, priors),
+        constant=likelihood_constant(structure),
+        conjugates=conjugates(structure),
+    )
+
+
+def _with_law(side: Side, rate: Array) -> Array:
+    """With a rate where a component is known: of its law, which has none, no kernel could draw."""
+    return rate if side.factor.known is None else np.where(side.are_free, rate, 1.0)
+
+
+def _curve(side: Side, rate: Array, values: Mapping[str, Array]) -> Array:
+    """Precisions of a half-normal prior, (rows, K) as the rates, 0 of known components; size 0 of another prior."""
+    if not side.is_half_normal:
+        return np.empty((0, 0))
+    whole = np.zeros_like(rate)
+    whole[:, side.free] = side.curve(values)
+    return whole
 
 
 def first_paces(problem: SMCProblem) -> tuple[Pace, Pace]:
@@ -136,10 +168,18 @@ def target_at(problem: SMCProblem, temperature: float) -> TemperedTarget:
     """The target at a temperature."""
     structure = problem.structure
     W, H = (_heated(side, temperature) for side in problem.sides)
-    draws = not structure.W.is_fixed, not structure.H.is_fixed
-    layout = problem.layout
+    movable = np.flatnonzero(structure.free_in_both)
     return TemperedTarget(
-        np.array([temperature]), draws, layout, problem.weights, problem.priors, problem.by_component, (W, H)
+        temperature=np.array([temperature]),
+        draws=(not structure.W.is_fixed, not structure.H.is_fixed),
+        free=problem.free,
+        movable=np.array([movable[0], movable[-1] + 1] if movable.size else [0, 0]),
+        curves=problem.curves,
+        layout=problem.layout,
+        weights=problem.weights,
+        priors=problem.priors,
+        by_component=problem.by_component,
+        sides=(W, H),
     )
 
 
@@ -150,13 +190,14 @@ def _heated(side: CountSide, temperature: float) -> CountSide:
 
 
 def empty_population(problem: SMCProblem, n_particles: int) -> TemperedPopulation:
-    """Scratch for particles; a known factor stands in all of them."""
+    """Memory for particles; what is known stands in all of them, beside what is not never 0."""
     (n_features, n_samples), rank = problem.structure.shape, problem.structure.rank
     W, Ht = np.empty((n_particles, n_features, rank)), np.empty((n_particles, n_samples, rank))
-    if problem.structure.W.is_fixed:
-        W[:] = problem.structure.W.prior.value
-    if problem.structure.H.is_fixed:
-        Ht[:] = problem.structure.H.prior.value.T
+    for side, array in zip(two_sides(problem.structure), (W, Ht), strict=True):
+        if side.is_fixed:
+            array[:] = side.turn(side.factor.prior.value)
+        elif side.factor.known is not None:
+            array[:] = np.maximum(side.turn(side.factor.known.values), TINY)
     return TemperedPopulation(W, Ht, np.empty(n_particles))
 
 
@@ -189,12 +230,29 @@ def draw_prior(
 
 
 def rates_at(problem: SMCProblem, values: Mapping[str, Array], n: int) -> Rates | None:
-    """The priors' rates for each of n particles or chains; None where they are the same for all."""
+    """The priors' rates or precisions for each of n particles or chains; None where they are the same for all."""
     if not problem.conjugates:
         return None
-    sides = two_sides(problem.structure)
-    W, H = (side.turn(rates_of(side.factor, values, n)) if side.is_gamma else np.zeros((n, 1, 1)) for side in sides)
+    W, H = (_rates_of_side(problem, which, values, n) for which in (0, 1))
     return Rates(W, H)
+
+
+def _rates_of_side(problem: SMCProblem, which: int, values: Mapping[str, Array], n: int) -> Array:
+    side = two_sides(problem.structure)[which]
+    if not has_law(side):
+        return np.zeros((n, 1, 1))
+    own = side.turn(rates_of(side.factor, values, n))
+    if side.factor.known is None:
+        return own
+    middle = problem.curves[which] if side.is_half_normal else (problem.priors.rate_w, problem.priors.rate_h)[which]
+    whole = np.repeat(middle[None], n, axis=0)
+    whole[:, :, side.free] = own
+    return whole
+
+
+def has_law(side: Side) -> bool:
+    """Whether a factor has a prior that particles are drawn from."""
+    return side.is_gamma or side.is_half_normal
 
 
 def with_rates(
@@ -205,7 +263,9 @@ def with_rates(
         yield target, first, last
         return
     W, H = (side._replace(prior_rate=side.prior_rate.copy()) for side in target.sides)
+    of_W, of_H = (curve.copy() for curve in target.curves)
     own = target._replace(
+        curves=(of_W, of_H),
         priors=target.priors._replace(rate_w=target.priors.rate_w.copy(), rate_h=target.priors.rate_h.copy()),
         by_component=tuple(array.copy() for array in target.by_component),
         sides=(W, H),
@@ -213,6 +273,9 @@ def with_rates(
     by_row = own.priors.rate_w, own.priors.rate_h
     for i in range(first, last):
         for which, rate in enumerate(rates):
+            if own.curves[which].size:
+                own.curves[which][:] = rate[i]
+                continue
             by_row[which][:] = rate[i]
             own.by_component[2 * which + 1][:] = by_row[which].T
             to_blocks(own.sides[which].prior_rate, by_row[which])
@@ -285,31 +348,35 @@ def move_with_hyperparameters(
 
 
 def _cells(problem: SMCProblem, population: TemperedPopulation) -> list[tuple[Factor, Array]]:
-    """Factors with gamma priors, and their cells in every particle."""
+    """Factors with priors, and the cells that have them in every particle."""
     sides = zip(two_sides(problem.structure), (population.W, population.Ht), strict=True)
-    return [(side.factor, side.turn(array)) for side, array in sides if side.is_gamma]
+    return [(side.factor, side.turn(array[:, :, side.free])) for side, array in sides if has_law(side)]
 
 
 def make_scratch(problem: SMCProblem, paces: tuple[Pace, Pace]) -> TemperingWorkspace:
     (n_features, n_samples), rank = problem.structure.shape, problem.structure.rank
     shapes = problem.priors.shape_w, problem.priors.shape_h
-    W, H = (_side_scratch(*arguments) for arguments in zip(problem.sides, shapes, paces, strict=True))
+    each = zip(problem.sides, shapes, paces, problem.curves, problem.free, strict=True)
+    W, H = (_side_scratch(*arguments) for arguments in each)
     return TemperingWorkspace(
         (W, H),
         np.empty((n_features, rank)),
         np.empty((n_samples, rank)),
         np.empty((rank, n_features)),
         np.empty((rank, n_samples)),
-        np.empty((3, rank)),
+        np.empty((5, rank)),
         np.empty(len(problem.layout.values)),
     )
 
 
-def _side_scratch(side: CountSide, shape: Array, pace: Pace) -> SideScratch:
+def _side_scratch(side: CountSide, shape: Array, pace: Pace, curve: Array, free: Array) -> SideScratch:
     workspace = make_side_workspace(side, shape)
     blocks, rank, width = side.prior_rate.shape
     stride = Stride(np.ones((blocks, rank, width)), np.zeros((blocks, rank, rank, width)), pace.step, pace.length)
-    return SideScratch(workspace.rows, stride, workspace.block, np.empty(shape.shape), np.zeros((blocks, width)))
+    rows = workspace.rows._replace(free=free)
+    if curve.size:
+        rows = rows._replace(curve=blocks_of(curve, width, 1.0))
+    return SideScratch(rows, stride, workspace.block, np.empty(shape.shape), np.zeros((blocks, width)))
 
 
 def adapt(problem: SMCProblem, paces: tuple[Pace, Pace], moved: Moved) -> None:
@@ -332,8 +399,11 @@ def mean_acceptance(problem: SMCProblem, moved: Moved) -> tuple[float, float]:
 
 def variables(problem: SMCProblem, population: TemperedPopulation, which: Array) -> dict[str, Array]:
     """The model's variables at some of the particles."""
-    sides = zip(two_sides(problem.structure), (population.W[which], population.Ht[which]), strict=True)
-    return {side.factor.name: np.array(side.as_variable(array)) for side, array in sides if not side.is_fixed}
+    found: dict[str, Array] = {}
+    for side, array in zip(two_sides(problem.structure), (population.W[which], population.Ht[which]), strict=True):
+        whole, known = np.array(side.turn(array)), side.factor.known
+        found |= side.factor.variables(whole if known is None else known.whole(known.part(whole)))
+    return found
 
 
 # -- the sampler -----------------------------------------------------------------------------------------------------
@@ -414,8 +484,8 @@ class State:
 
 
 def supports(structure: Factorisation, options: SMC) -> Verdict:
-    """Poisson counts, factors with gamma priors, one maybe known; hyperparameters known or with conjugate priors."""
-    return has_evidence(structure, over_conjugates=True)
+    """Poisson counts, gamma or half-normal factors, one maybe known; hyperparameters known or with conjugate priors."""
+    return has_evidence(structure, GammaPrior, HalfNormalPrior, over_conjugates=True)
 
 
 def init(problem: SMCProblem, options: SMC, job: Job) -> State:
@@ -531,6 +601,7 @@ def _statistics(runs: list[list[Stage]]) -> dict[str, Array]:
 METHOD: Method = Method(
     name="smc",
     likelihoods=(Poisson,),
+    takes_known=True,
     options=SMC,
     supports=supports,
     estimate=estimate,

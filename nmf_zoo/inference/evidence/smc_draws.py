@@ -24,7 +24,7 @@ import numpy as np
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.evidence import smc
-from nmf_zoo.inference.evidence.contract import EvidenceRun, has_evidence
+from nmf_zoo.inference.evidence.contract import EvidenceRun
 from nmf_zoo.inference.evidence.smc import SMC
 from nmf_zoo.inference.shared.factor_view import impute_counts
 from nmf_zoo.inference.shared.joint import invariants_of_chains
@@ -43,7 +43,7 @@ def supports(structure: Factorisation, options: SMC) -> Verdict:
     if structure.data is not None and flat:
         verb = "has" if len(flat) == 1 else "have"
         return Verdict(f"{' and '.join(flat)} {verb} no prior, and its particles begin as draws of the prior")
-    return has_evidence(structure, over_conjugates=True)
+    return smc.supports(structure, options)
 
 
 def sample(
@@ -94,6 +94,7 @@ SAMPLER: WholeSampler = WholeSampler(
     name="smc",
     verb="sample",
     likelihoods=(Poisson,),
+    takes_known=True,
     options=SMC,
     supports=supports,
     sample=sample,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from nmf_zoo.inference.hmm.chains import formulas_of
 from nmf_zoo.inference.hmm.laws import after_block, law_of
 from nmf_zoo.inference.hmm.m_step import ChainCounts
 from nmf_zoo.inference.hmm.particle_filter import ParticleFilter, Report, draw_paths, plan_of, require_weight
@@ -88,11 +89,11 @@ class Particles:
         return ParticleExpectations(sums.log_likelihood + self.samples.constant, sums.sources, sums.activations, chain)
 
     def paths(self, W: Array, values: Mapping[str, Array], draws: int, key: np.uint64) -> Array:
-        """Draws of H given X, (draws, K, T)."""
+        """Draws of H given X, (draws, K, T), all where the chain has a density."""
         n_densities = float(draws) * self.options.particles * self.structure.shape[1] * self.structure.rank
         drawn = draw_paths(self.filter(W, values), draws, key, steps=0 if n_densities <= EXACT else STEPS)
         require_weight(drawn.impossible, "particle_em", self.structure.axes[1], self.options)
-        return drawn.h
+        return formulas_of(self.structure.H.prior).inside(drawn.h)
 
 
 def read_particles(structure: Factorisation, options: Any) -> Particles:

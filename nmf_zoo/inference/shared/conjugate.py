@@ -199,16 +199,19 @@ def _within(u: Array) -> Array:
 
 
 def rates_of(factor: Factor, values: Mapping[str, Array], n: int) -> Array:
-    """(n, *factor.shape) rates of a gamma prior, at n values of the hyperparameters."""
-    prior = cast(GammaPrior, factor.prior)
-    shape = prior.shape.resolve({})
-    second = prior.mean if prior.mean is not None else prior.rate
-    assert second is not None
-    if isinstance(second, Known):
-        own = second.value
+    """(n, *factor.free_shape) rates of a gamma prior, or precisions of a half-normal one, at n values."""
+    prior = cast(GammaPrior | HalfNormalPrior, factor.prior)
+    second = {role: own for role, own in prior.parameters.items() if role != "shape"}
+    ((role, parameter),) = second.items()
+    if isinstance(parameter, Known):
+        own = parameter.value
     else:
-        own = values[second.name].reshape(n, *(1,) * (2 - len(second.shape)), *second.shape)
-    return np.broadcast_to(own if prior.mean is None else shape / own, (n, *factor.shape))
+        own = values[parameter.name].reshape(n, *(1,) * (2 - len(parameter.shape)), *parameter.shape)
+    if role in INVERSES:
+        own = (prior.shape.resolve({}) if isinstance(prior, GammaPrior) else 1.0) / own
+    elif role == "sigma":
+        own = own**-2.0
+    return np.broadcast_to(own, (n, *factor.free_shape))
 
 
 # -- where they enter ------------------------------------------------------------------------------------------------

@@ -63,19 +63,19 @@ def descend(layout, factor, other, linear, prior, largest, chunk):
     for i in range(layout.chunks[chunk], layout.chunks[chunk + 1]):
         first, count = layout.indptr[i], layout.indptr[i + 1] - layout.indptr[i]
         v, m, x = met[: rank * count].reshape(rank, count), means[:count], layout.values[first : first + count]
-        _meet(v, other, layout.indices[first : first + count])
-        _fill_means(m, factor[i], v, layout.offset, first)
+        meet(v, other, layout.indices[first : first + count])
+        fill_means(m, factor[i], v, layout.offset, first)
         row_linear = linear[i if linear.shape[0] > 1 else 0]
         row_power = power[i if power.shape[0] > 1 else 0]
         row_prior = row_power, curve[i if curve.shape[0] > 1 else 0]
-        residual = max(residual, _descend_row(factor[i], x, m, v, row_linear, row_prior, largest))
-        _fill_means(m, factor[i], v, layout.offset, first)
+        residual = max(residual, descend_row(factor[i], x, m, v, row_linear, row_prior, largest))
+        fill_means(m, factor[i], v, layout.offset, first)
         total += sum_logs(x, m)
     return total, residual
 
 
 @kernel
-def _meet(v, other, indices):
+def meet(v, other, indices):
     """The other factor's rows that a row meets, component by component."""
     for c in range(indices.size):
         row = other[indices[c]]
@@ -84,7 +84,7 @@ def _meet(v, other, indices):
 
 
 @summing
-def _fill_means(m, u, v, offset, first):
+def fill_means(m, u, v, offset, first):
     for c in range(m.size):
         m[c] = offset[first + c] if offset.size > 0 else 0.0
     for k in range(u.size):
@@ -94,7 +94,7 @@ def _fill_means(m, u, v, offset, first):
 
 
 @kernel
-def _descend_row(u, x, m, v, linear, prior, largest):
+def descend_row(u, x, m, v, linear, prior, largest):
     """One round over the cells of a row; m follows. Returns the residual."""
     residual, moved, before = 0.0, 0.0, v[0]
     power, curve = prior

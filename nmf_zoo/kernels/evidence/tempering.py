@@ -3,10 +3,19 @@
 The target at temperature t is p(W, H) p(X | W, H)^t. The rows of a factor given the other one have the conditionals of
 counts t x at exposures t times theirs, which trajectories (:mod:`nmf_zoo.kernels.hmc.poisson_rows`) leave as they are
 for any real t. Moves along the orbit W A, A^-1 H do not change the likelihood, at any temperature.
+
+Beside half-normal priors the scale c of a component along its orbit has no law with a name. That of t = log c is
+log-concave::
+
+    tilt t - (a e^t + b e^-t + A e^(2 t) + B e^(-2 t)) / 2
+
+with a, b twice the sums of rate times cell of W and H, and A, B those of precision times square. It gets a slice draw
+from t = 0 (Neal 2003, stepping out). Components that are known in one of the factors stay where they are.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +28,13 @@ from nmf_zoo.kernels.hmc.adaptation import CountSide, from_blocks, to_blocks, tu
 from nmf_zoo.kernels.hmc.mass import set_strides
 from nmf_zoo.kernels.hmc.poisson_rows import FactorRows, RowWorkspace, Stride, move_rows
 from nmf_zoo.kernels.numerics.arrays import copy_table, flat
-from nmf_zoo.kernels.random.draws import draw_factor
-from nmf_zoo.kernels.random.keyed_rng import fold
+from nmf_zoo.kernels.random.draws import draw_factor, exponential_from
+from nmf_zoo.kernels.random.keyed_rng import ONE, fold, uniform
+from nmf_zoo.kernels.random.modified_half_normal import draw_half_normal_factor
 
 ACTIVATIONS, WEIGHTS, SCALES, SHEARS = range(4)  # children of a sweep's stream
 ORBIT_EVERY = 2  # sweeps, whose trajectories move along the orbit themselves if slowly
+ZERO = np.uint64(0)
 SMALLEST = 1e-300  # of a mean: below it the logarithm is taken of this
 
 
@@ -33,7 +44,10 @@ class TemperedTarget(NamedTuple):
     Attributes
     ----------
     temperature : (1,)
-    draws : whether W and H are drawn; both must be for moves along the orbit
+    draws : whether W and H are drawn
+    free : (K,) bool, the components of W and of H that are not known
+    movable : (2,) the first component that is free in both, and the one behind the last: they move along the orbit
+    curves : precisions of half-normal priors, (F, K) and (N, K), or size 0
     layout, weights : the data as they are
     priors, by_component : the priors' cells, with rows and with components first
     sides : W's and H's, with counts times the temperature
@@ -41,6 +55,9 @@ class TemperedTarget(NamedTuple):
 
     temperature: np.ndarray
     draws: tuple[bool, bool]
+    free: tuple[np.ndarray, np.ndarray]
+    movable: np.ndarray
+    curves: tuple[np.ndarray, np.ndarray]
     layout: Any
     weights: WeightArrays
     priors: Any
@@ -74,7 +91,7 @@ class SideScratch(NamedTuple):
 
 
 class TemperingWorkspace(NamedTuple):
-    """Scratch of one chunk of chains: both sides', W (F, K), Ht (N, K) and turned, scale (3, K), means (non-zeros,)."""
+    """Scratch of one chunk of chains: both sides', W (F, K), Ht (N, K) and turned, scale (5, K), means (non-zeros,)."""
 
     sides: tuple[SideScratch, SideScratch]
     W: np.ndarray
@@ -87,15 +104,35 @@ class TemperingWorkspace(NamedTuple):
 
 @kernel
 def draw_from_prior(target, population, scratch, first, last, key):
-    """Overwrite particles first, ..., last - 1 with draws of the prior; a known factor stays."""
-    priors = target.priors
+    """Overwrite particles first, ..., last - 1 with draws of the prior; what is known stays."""
+    priors, curves, free, W, Ht = target.priors, target.curves, target.free, scratch.W, scratch.Ht
     for i in range(first, last):
         own = fold(key, i)
         if target.draws[0]:
-            draw_factor(population.W[i], priors.shape_w, priors.rate_w, 0, scratch.W.shape[0], fold(own, WEIGHTS))
+            _draw_side(W, priors.shape_w, priors.rate_w, curves[0], fold(own, WEIGHTS))
+            copy_columns(population.W[i], W, free[0], True)
         if target.draws[1]:
-            draw_factor(population.Ht[i], priors.shape_h, priors.rate_h, 0, scratch.Ht.shape[0], fold(own, ACTIVATIONS))
+            _draw_side(Ht, priors.shape_h, priors.rate_h, curves[1], fold(own, ACTIVATIONS))
+            copy_columns(population.Ht[i], Ht, free[1], True)
         population.log_likelihood[i] = log_likelihood(target, population.W[i], population.Ht[i], scratch)
+
+
+@kernel
+def _draw_side(out, shape, rate, curve, key):
+    """All cells, of a half-normal prior where there is a curve."""
+    if curve.size > 0:
+        draw_half_normal_factor(out, shape, rate, curve, 0, out.shape[0], key)
+    else:
+        draw_factor(out, shape, rate, 0, out.shape[0], key)
+
+
+@kernel
+def copy_columns(out, given, free, wanted):
+    """Copy the columns of (rows, K) that are free, or that are not."""
+    for i in range(out.shape[0]):
+        for k in range(out.shape[1]):
+            if free[k] == wanted:
+                out[i, k] = given[i, k]
 
 
 @kernel
@@ -112,8 +149,10 @@ def move_chains(target, before, ancestors, after, scratch, chains, key):
         for sweep in range(length):
             move = chain * length + sweep
             _run_trajectory(target, scratch, fold(key, move))
-            if sweep % ORBIT_EVERY == 0 and target.draws[0] and target.draws[1]:
+            if sweep % ORBIT_EVERY == 0 and target.movable[0] < target.movable[1]:
                 move_along_orbit(target, scratch, fold(key, move))
+            copy_columns(W, before.W[ancestors[chain]], target.free[0], False)
+            copy_columns(Ht, before.Ht[ancestors[chain]], target.free[1], False)
             copy_table(after.W[move], W)
             copy_table(after.Ht[move], Ht)
             after.log_likelihood[move] = log_likelihood(target, W, Ht, scratch)
@@ -126,11 +165,11 @@ def _run_trajectory(target, scratch, key):
     if target.draws[1]:
         weigh_features(side_H.rate, target.weights, W)
         _set_rate(side_H.rate, priors.rate_h, target.temperature[0])
-        _move_side(target.sides[1], Ht, W, side_H, fold(key, ACTIVATIONS))
+        _move_side(target.sides[1], Ht, W, target.curves[1], side_H, fold(key, ACTIVATIONS))
     if target.draws[0]:
         weigh_samples(side_W.rate, target.weights, Ht)
         _set_rate(side_W.rate, priors.rate_w, target.temperature[0])
-        _move_side(target.sides[0], W, Ht, side_W, fold(key, WEIGHTS))
+        _move_side(target.sides[0], W, Ht, target.curves[0], side_W, fold(key, WEIGHTS))
 
 
 @kernel
@@ -142,11 +181,13 @@ def _set_rate(rate, prior, temperature):
 
 
 @kernel
-def _move_side(side, factor, other, scratch, key):
+def _move_side(side, factor, other, curve, scratch, key):
     """One trajectory for every row of a factor, with the mass that the other factor says."""
     rows = scratch.rows
     to_blocks(rows.values, factor)
     to_blocks(rows.rate, scratch.rate)
+    if curve.size > 0:
+        to_blocks(rows.curve, curve)
     set_strides(side.data, other, rows, scratch.stride, scratch.block, side.prior_rate)
     for block in range(rows.values.shape[0]):
         move_rows(side.data, other, rows, scratch.stride, scratch.block, block, fold(key, block))
@@ -158,17 +199,72 @@ def _move_side(side, factor, other, scratch, key):
 @kernel
 def move_along_orbit(target, scratch, key):
     """Scale and shear the particle in ``scratch``: they draw from the prior where the likelihood is the same."""
-    priors, W, Ht, turned = target.priors, scratch.W, scratch.Ht, target.by_component
-    set_rates_of_components(scratch.scale[1], priors.rate_w, W)
-    set_rates_of_components(scratch.scale[2], priors.rate_h, Ht)
-    draw_scales(scratch.scale[0], priors.tilt, scratch.scale[1], scratch.scale[2], fold(key, SCALES))
+    W, Ht, turned, first, last = scratch.W, scratch.Ht, target.by_component, target.movable[0], target.movable[1]
+    _draw_orbit_scales(target, scratch, fold(key, SCALES))
     apply_scales(W, Ht, scratch.scale[0])
-    if W.shape[1] > 1:
+    if last - first > 1 and target.curves[0].size == 0 and target.curves[1].size == 0:
         turn(scratch.turned_W, W)
         turn(scratch.turned_H, Ht)
-        move_shears(scratch.turned_W, scratch.turned_H, turned[0], turned[1], turned[2], turned[3], fold(key, SHEARS))
+        own = slice(first, last)
+        by_component = scratch.turned_W[own], scratch.turned_H[own]
+        move_shears(*by_component, turned[0][own], turned[1][own], turned[2][own], turned[3][own], fold(key, SHEARS))
         turn(W, scratch.turned_W)
         turn(Ht, scratch.turned_H)
+
+
+@kernel
+def _draw_orbit_scales(target, scratch, key):
+    """Overwrite scale[0], by which W's components are multiplied and H's divided: 1 where they stay."""
+    priors, scale, own = target.priors, scratch.scale, slice(target.movable[0], target.movable[1])
+    of_W, of_H = target.curves
+    set_rates_of_components(scale[1], priors.rate_w, scratch.W)
+    set_rates_of_components(scale[2], priors.rate_h, scratch.Ht)
+    scale[0] = 1.0
+    if of_W.size == 0 and of_H.size == 0:
+        draw_scales(scale[0, own], priors.tilt[own], scale[1, own], scale[2, own], key)
+        return
+    _sum_squares(scale[3], of_W, scratch.W)
+    _sum_squares(scale[4], of_H, scratch.Ht)
+    for k in range(target.movable[0], target.movable[1]):
+        t = slice_log_scale(priors.tilt[k], (scale[1, k], scale[2, k], scale[3, k], scale[4, k]), fold(key, k))
+        scale[0, k] = math.exp(t)
+
+
+@kernel
+def _sum_squares(out, curve, factor):
+    """Overwrite out (K,): sums of curve * factor^2 over the rows; 0 of no curve."""
+    out[:] = 0.0
+    for i in range(curve.shape[0]):
+        for k in range(out.size):
+            out[k] += curve[i, k] * factor[i, k] * factor[i, k]
+
+
+@kernel
+def slice_log_scale(tilt, sums, key):
+    """A slice draw of t from 0, ``sums`` are a, b, A and B; 0 where these are beyond all numbers."""
+    drop, word = exponential_from(key, ZERO)
+    level = _log_scale_density(0.0, tilt, sums) - drop
+    width = 1.0 / math.sqrt(0.5 * (sums[0] + sums[1]) + 2.0 * (sums[2] + sums[3]))
+    if not 0.0 < width < np.inf:
+        return 0.0
+    low = -width * uniform(key, word)
+    high = low + width
+    while _log_scale_density(low, tilt, sums) > level:
+        low -= width
+    while _log_scale_density(high, tilt, sums) > level:
+        high += width
+    while True:
+        word += ONE
+        t = low + (high - low) * uniform(key, word)
+        if _log_scale_density(t, tilt, sums) >= level:
+            return t
+        low, high = (t, high) if t < 0.0 else (low, t)
+
+
+@kernel
+def _log_scale_density(t, tilt, sums):
+    linear = sums[0] * math.exp(t) + sums[1] * math.exp(-t)
+    return tilt * t - 0.5 * (linear + sums[2] * math.exp(2.0 * t) + sums[3] * math.exp(-2.0 * t))
 
 
 @kernel

@@ -8,6 +8,9 @@ The peak is approached by a few EM steps from equal shares of every count::
 
     v_k <- (shape_k + v_k sum_c u_ck x_c / m_c) / rate_k                m_c = sum_k u_ck v_k + offset_c
 
+where half-normal priors have the root of curve_k v_k^2 + rate_k v_k = what the bracket holds. Components that are known
+stay where they are, and the mass is that of the others.
+
 The scale of v's coordinates is 1 / sqrt(curvature), and the mass is the curvature in these coordinates.
 """
 
@@ -16,7 +19,7 @@ from __future__ import annotations
 import math
 
 from nmf_zoo.kernels.compile import in_lanes, kernel
-from nmf_zoo.kernels.hmc.poisson_rows import add_curvature, add_plain_curvature, gradient_of_counts
+from nmf_zoo.kernels.hmc.poisson_rows import add_curvature, add_plain_curvature, curve_of, gradient_of_counts
 from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.special import to_free
 
@@ -28,30 +31,75 @@ RIDGE = 0.25  # what the coordinates' own bend holds, at the least
 def set_strides(data, other, rows, stride, workspace, prior_rate):
     """Overwrite scale and root of a stride for all blocks; ``prior_rate`` (blocks, K, width)."""
     for block in range(rows.values.shape[0]):
-        shape, rate = rows.shape[block], rows.rate[block]
-        _climb(data, other, block, shape, rate, workspace)
+        shape, rate, curve = rows.shape[block], rows.rate[block], curve_of(rows, block)
+        _climb(data, other, rows, block, workspace)
         scale, root = stride.scale[block], stride.root[block]
         scale[:] = 0.0
         add_plain_curvature(data, other, block, workspace.means, scale)
+        if curve.size > 0:
+            _add(scale, curve)
         _set_scales(scale, shape, prior_rate[block], rate)
         to_free(workspace.u, workspace.slope, workspace.v, scale)
         root[:] = 0.0
         add_curvature(data, other, block, workspace.means, workspace.slope, root)
         _add_prior_curvature(root, workspace.slope, workspace.v, shape)
+        if curve.size > 0:
+            _add_curve(root, workspace.slope, curve)
+        _part_known(root, rows.free)
         _factor(root)
         _invert(root)
+        _hold_known(root, rows.free)
 
 
 @kernel
-def _climb(data, other, block, shape, rate, workspace):
+def _climb(data, other, rows, block, workspace):
     """workspace.v and workspace.means: near the peak of the rows' conditionals, by EM."""
-    v = workspace.v
+    v, shape, rate, curve = workspace.v, rows.shape[block], rows.rate[block], curve_of(rows, block)
     copy_table(v, shape)
-    _divide(v, rate)
+    _solve(v, rate, curve)
+    _keep_known(v, rows, block)
     for _ in range(EM_STEPS):
         gradient_of_counts(data, other, block, v, workspace.means, workspace.gradient)
-        _update(v, workspace.gradient, shape, rate)
+        if curve.size > 0:
+            _gather(v, workspace.gradient, shape)
+            _solve(v, rate, curve)
+        else:
+            _update(v, workspace.gradient, shape, rate)
+        _keep_known(v, rows, block)
     gradient_of_counts(data, other, block, v, workspace.means, workspace.gradient)
+
+
+@kernel
+def _solve(v, rate, curve):
+    """From what the bracket holds to v, in place."""
+    if curve.size > 0:
+        _root(v, rate, curve)
+    else:
+        _divide(v, rate)
+
+
+@kernel
+def _keep_known(v, rows, block):
+    for k in range(v.shape[0]):
+        if not rows.free[k]:
+            v[k] = rows.values[block, k]
+
+
+@kernel
+def _part_known(mass, free):
+    """Known components and the others have nothing to do with each other."""
+    for k in range(free.size):
+        for j in range(k + 1):
+            if not (free[k] and free[j]):
+                mass[k, j] = 1.0 if j == k else 0.0
+
+
+@kernel
+def _hold_known(root, free):
+    """Known components are infinitely heavy."""
+    for k in range(free.size):
+        if not free[k]:
+            root[k, k] = 0.0
 
 
 # -- elementwise work in SIMD lanes ----------------------------------------------------------------------------------
@@ -69,6 +117,34 @@ def _update(v, gradient, shape, rate):
     for k in range(v.shape[0]):
         for b in range(v.shape[1]):
             v[k, b] = (shape[k, b] + v[k, b] * gradient[k, b]) / rate[k, b]
+
+
+@in_lanes
+def _gather(v, gradient, shape):
+    for k in range(v.shape[0]):
+        for b in range(v.shape[1]):
+            v[k, b] = shape[k, b] + v[k, b] * gradient[k, b]
+
+
+@in_lanes
+def _root(v, rate, curve):
+    for k in range(v.shape[0]):
+        for b in range(v.shape[1]):
+            v[k, b] = 2.0 * v[k, b] / (rate[k, b] + math.sqrt(rate[k, b] * rate[k, b] + 4.0 * curve[k, b] * v[k, b]))
+
+
+@in_lanes
+def _add(out, curve):
+    for k in range(out.shape[0]):
+        for b in range(out.shape[1]):
+            out[k, b] += curve[k, b]
+
+
+@in_lanes
+def _add_curve(mass, slope, curve):
+    for k in range(slope.shape[0]):
+        for b in range(slope.shape[1]):
+            mass[k, k, b] += slope[k, b] * slope[k, b] * curve[k, b]
 
 
 @in_lanes

@@ -6,7 +6,9 @@ not shrink with the size of the table. A row's coordinates are u, v = scale * so
 
     sum_c x_c log m_c - sum_k (rate_k + 1 / scale_k) v_k + sum_k (shape_k - 1) log v_k + sum_k u_k
 
-where ``rate`` holds the prior's and the likelihood's. Trajectories are those of :mod:`nmf_zoo.kernels.hmc.leapfrog`.
+where ``rate`` holds the prior's and the likelihood's; a half-normal prior of precision curve_k takes curve_k v_k^2 / 2
+off, and has the shape 1 and no rate. Components that are known have no part in the mass, and stay.
+Trajectories are those of :mod:`nmf_zoo.kernels.hmc.leapfrog`.
 
 **The counts as the rows see them.** With u the other factor, of row i the log-likelihood is::
 
@@ -240,12 +242,25 @@ class FactorRows(NamedTuple):
     ----------
     values, shape, rate : positive; the rate is the prior's plus the likelihood's
     chance : (blocks, width) acceptance probability of the last trajectory
+    curve : precisions of half-normal priors; `NO_CURVE` for none
+    free : (K,) bool, the components that are not known
     """
 
     values: np.ndarray
     shape: np.ndarray
     rate: np.ndarray
     chance: np.ndarray
+    curve: np.ndarray
+    free: np.ndarray
+
+
+NO_CURVE = np.empty((1, 0, 0))
+
+
+@kernel
+def curve_of(rows, block):
+    """A block's precisions, or size 0."""
+    return rows.curve[block] if rows.curve.size > 0 else rows.curve[0]
 
 
 class Stride(NamedTuple):
@@ -303,6 +318,7 @@ class CountsTarget(NamedTuple):
     scale: np.ndarray
     shape: np.ndarray
     rate: np.ndarray
+    curve: np.ndarray
     means: np.ndarray
 
 
@@ -313,16 +329,16 @@ def move_rows(data, other, rows, stride, workspace, block, key):
     root = stride.root[block] if stride.root.size > 0 else stride.root[0]
     u, v, momentum, width = workspace.u, workspace.v, workspace.momentum, workspace.step.size
     before, means = table_of(data, block, width, workspace.before), table_of(data, block, width, workspace.means)
+    target = CountsTarget(data, other, block, scale, shape, rate, curve_of(rows, block), means)
     copy_table(v, values)
     to_free(u, workspace.slope, v, scale)
     set_off(workspace, stride.step[block], key)
-    gradient_into(data, other, block, v, before, workspace.gradient)
-    _add_prior(workspace.gradient, v, workspace.slope, scale, shape, rate)
+    _set_gradient(target, workspace, before)
     _subtract_energy(workspace.gain, -1.0, u, v, momentum)
-    _add_log_prior(workspace.gain, -1.0, v, scale, shape, rate)
-    leap(CountsTarget(data, other, block, scale, shape, rate, means), workspace, root, stride.length[0])
+    _add_all_of_prior(target, workspace, -1.0)
+    leap(target, workspace, root, stride.length[0])
     _subtract_energy(workspace.gain, 1.0, u, v, momentum)
-    _add_log_prior(workspace.gain, 1.0, v, scale, shape, rate)
+    _add_all_of_prior(target, workspace, 1.0)
     add_log_ratios(data, block, workspace.means, workspace.before, workspace.gain)
     decide(values, v, workspace.gain, rows.chance[block], fold(key, TEST))
 
@@ -330,8 +346,22 @@ def move_rows(data, other, rows, stride, workspace, block, key):
 @kernel
 def _slope_of_counts(target, workspace):
     to_plain(workspace.v, workspace.slope, workspace.u, target.scale)
-    gradient_into(target.data, target.other, target.block, workspace.v, target.means, workspace.gradient)
+    _set_gradient(target, workspace, target.means)
+
+
+@kernel
+def _set_gradient(target, workspace, means):
+    gradient_into(target.data, target.other, target.block, workspace.v, means, workspace.gradient)
     _add_prior(workspace.gradient, workspace.v, workspace.slope, target.scale, target.shape, target.rate)
+    if target.curve.size > 0:
+        _add_curve(workspace.gradient, workspace.v, workspace.slope, target.curve)
+
+
+@kernel
+def _add_all_of_prior(target, workspace, sign):
+    _add_log_prior(workspace.gain, sign, workspace.v, target.scale, target.shape, target.rate)
+    if target.curve.size > 0:
+        _add_log_curve(workspace.gain, sign, workspace.v, target.curve)
 
 
 SLOPES[CountsTarget] = _slope_of_counts
@@ -364,6 +394,20 @@ def _add_log_prior(gain, sign, v, scale, shape, rate):
         for b in range(v.shape[1]):
             bend = (shape[k, b] - 1.0) * fast_log(v[k, b])
             gain[b] += sign * (bend - (rate[k, b] + 1.0 / scale[k, b]) * v[k, b])
+
+
+@in_lanes
+def _add_curve(gradient, v, slope, curve):
+    for k in range(v.shape[0]):
+        for b in range(v.shape[1]):
+            gradient[k, b] -= slope[k, b] * curve[k, b] * v[k, b]
+
+
+@in_lanes
+def _add_log_curve(gain, sign, v, curve):
+    for k in range(v.shape[0]):
+        for b in range(v.shape[1]):
+            gain[b] -= 0.5 * sign * curve[k, b] * v[k, b] * v[k, b]
 
 
 @in_lanes

@@ -16,18 +16,29 @@ def resample(log_weights, n_ancestors, shift):
     return np.minimum(np.searchsorted(cumulative, (np.arange(n_ancestors) + shift) / n_ancestors), len(log_weights) - 1)
 
 
-def stride(x, u, offset, shape, rate, prior_rate):
-    """(scale (K,), root (K, K)) of a row with counts x (C,), from everything but the row itself."""
-    v = shape / rate
+def stride(x, u, offset, shape, rate, prior_rate, curve=0.0, known=None):
+    """(scale (K,), root (K, K)) of a row with counts x (C,), from everything but the row itself.
+
+    ``curve`` (K,), precisions of a half-normal prior; ``known`` (K,), values of known components, NaN where free
+    """
+    known = np.full(len(shape), np.nan) if known is None else known
+    free = np.isnan(known)
+
+    def settled(top):
+        return np.where(free, 2 * top / (rate + np.sqrt(rate**2 + 4 * curve * top)), known)
+
+    v = settled(shape)
     for _ in range(EM_STEPS):
-        v = (shape + v * naive_rows.gradient_of_counts(x, u, offset, v)[1]) / rate
-    plain = np.diag(naive_rows.curvature(x, u, offset, v, np.ones(len(v)))) + prior_rate**2 / shape
+        v = settled(shape + v * naive_rows.gradient_of_counts(x, u, offset, v)[1])
+    plain = np.diag(naive_rows.curvature(x, u, offset, v, np.ones(len(v)))) + prior_rate**2 / shape + curve
     scale = 1 / np.sqrt(plain)
     slope = scale * -np.expm1(-v / scale)
     mass = naive_rows.curvature(x, u, offset, v, slope)
-    mass = mass + np.diag(np.maximum(shape - 1, 0) * (slope / v) ** 2 + RIDGE)
-    flipped = np.linalg.cholesky(mass[::-1, ::-1])[::-1, ::-1]  # U upper triangular, mass = U U^T
-    return scale, np.linalg.inv(flipped).T
+    mass = mass + np.diag(np.maximum(shape - 1, 0) * (slope / v) ** 2 + curve * slope**2 + RIDGE)
+    root, own = np.zeros(mass.shape), np.ix_(free, free)
+    flipped = np.linalg.cholesky(mass[own][::-1, ::-1])[::-1, ::-1]  # U upper triangular, mass = U U^T
+    root[own] = np.linalg.inv(flipped).T
+    return scale, root
 
 
 def log_likelihood(x, weight, background, W, H):

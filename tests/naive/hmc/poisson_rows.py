@@ -22,17 +22,17 @@ def curvature(x, u, offset, v, slope):
     return part.T @ ((x / (u @ v + offset) ** 2)[:, None] * part)
 
 
-def log_density(free, x, u, offset, shape, rate, scale):
+def log_density(free, x, u, offset, shape, rate, scale, curve=0.0):
     """Of a row's coordinates, up to a constant."""
     v = scale * np.logaddexp(0.0, free)
-    log_jacobian = np.log(scale * expit(free))
-    return xlogy(x, u @ v + offset).sum() - rate @ v + (shape - 1) @ np.log(v) + log_jacobian.sum()
+    log_prior = (shape - 1) @ np.log(v) - np.sum(curve * v**2) / 2
+    return xlogy(x, u @ v + offset).sum() - rate @ v + log_prior + np.log(scale * expit(free)).sum()
 
 
-def gradient(free, x, u, offset, shape, rate, scale):
+def gradient(free, x, u, offset, shape, rate, scale, curve=0.0):
     """Of log_density."""
     v = scale * np.logaddexp(0.0, free)
-    of_v = gradient_of_counts(x, u, offset, v)[1] - rate + (shape - 1) / v
+    of_v = gradient_of_counts(x, u, offset, v)[1] - rate + (shape - 1) / v - curve * v
     return of_v * scale * expit(free) + (1 - expit(free))
 
 
@@ -47,16 +47,15 @@ def momenta(rank, width, key):
 def move_row(v, row, stride, momentum, jitter, test, density=log_density):
     """(new v, acceptance probability). ``row``: what log_density takes after the coordinates but the scale."""
     scale, root, step, length = stride
-    x, u, offset, shape, rate = row
+    given = (*row[:5], scale, *row[5:])
     step = step * (0.7 + 0.6 * jitter)
     free = start = np.log(np.expm1(v / scale))
     p = momentum
     for _ in range(length):
-        p = p + step / 2 * root.T @ gradient(free, x, u, offset, shape, rate, scale)
+        p = p + step / 2 * root.T @ gradient(free, *given)
         free = free + step * root @ p
-        p = p + step / 2 * root.T @ gradient(free, x, u, offset, shape, rate, scale)
-    gain = density(free, x, u, offset, shape, rate, scale) - density(start, x, u, offset, shape, rate, scale)
-    gain += (momentum @ momentum - p @ p) / 2
+        p = p + step / 2 * root.T @ gradient(free, *given)
+    gain = density(free, *given) - density(start, *given) + (momentum @ momentum - p @ p) / 2
     chance = np.exp(min(gain, 0.0))
     return (scale * np.logaddexp(0.0, free) if test < chance else v), chance
 
