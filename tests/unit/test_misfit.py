@@ -45,7 +45,13 @@ def test_counts_that_vary_too_much_are_told(engine, X, is_misfit):
     assert verdict.is_warning >= is_misfit
     if is_misfit and engine != "gibbs":
         assert "more components" in verdict.do
-        assert "nz.register_likelihood" in verdict.do
+        assert "nz.negative_binomial_nmf" in verdict.do
+
+
+def test_what_is_to_be_tried_helps():
+    """The same counts under the law that the verdict names."""
+    found = nz.fit(nz.negative_binomial_nmf(WIDE, 3, alpha=nz.free()), engine="em", search=None, **RUN)
+    assert not coverage_of(found.attrs).is_misfit
 
 
 def test_draws_of_the_truth_cover_what_they_should():

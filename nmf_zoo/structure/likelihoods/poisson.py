@@ -24,6 +24,10 @@ class Poisson(Likelihood):
     is_discrete: ClassVar[bool] = True
     has_free_zeros: ClassVar[bool] = True
 
+    @property
+    def more_spread(self) -> str:
+        return "a law of counts with more spread, nz.negative_binomial_nmf"
+
     def log_kernel(self, x: Array, mean: Array, values: Values) -> Array:
         return self.nonzero_part(x, mean) - mean
 
