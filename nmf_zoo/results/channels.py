@@ -18,7 +18,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Group:
+class ChannelGroup:
     """Neighbouring channels of one colour.
 
     Attributes
@@ -49,7 +49,7 @@ class Channels:
     """
 
     name: str
-    groups: tuple[Group, ...]
+    groups: tuple[ChannelGroup, ...]
     read: Callable[[str], str | None]
     examples: tuple[str, str]
 
@@ -114,10 +114,10 @@ def _read_single(label: str) -> str | None:
     return None if found is None else f"{found['before']}[{found['old']}>{found['new']}]{found['after']}"
 
 
-def _single(change: str, colour: str) -> Group:
+def _single(change: str, colour: str) -> ChannelGroup:
     sides = list(product("ACGT", "ACGT"))
     names, ticks = (f"{a}[{change}]{b}" for a, b in sides), (f"{a}{change[0]}{b}" for a, b in sides)
-    return Group(change, colour, tuple(names), tuple(ticks))
+    return ChannelGroup(change, colour, tuple(names), tuple(ticks))
 
 
 SBS96 = Channels(
@@ -149,8 +149,8 @@ def _read_doublet(label: str) -> str | None:
     return None if found is None else f"{found['old']}>{found['new']}"
 
 
-def _doublet(old: str, colour: str, new: tuple[str, ...]) -> Group:
-    return Group(f"{old}>NN", colour, tuple(f"{old}>{pair}" for pair in new), new)
+def _doublet(old: str, colour: str, new: tuple[str, ...]) -> ChannelGroup:
+    return ChannelGroup(f"{old}>NN", colour, tuple(f"{old}>{pair}" for pair in new), new)
 
 
 DBS78 = Channels(
@@ -189,14 +189,14 @@ def _read_indel(label: str) -> str | None:
     return f"{found['size']}:{found['kind'].title()}:{_OF_UNITS.get(found['unit'], found['unit'])}:{found['times']}"
 
 
-def _indel(size: int, kind: str, unit: str, colour: str) -> Group:
+def _indel(size: int, kind: str, unit: str, colour: str) -> ChannelGroup:
     """By how often the unit is there besides, or by the length of the homology, which is shorter than the deletion."""
     times, over = _TIMES, f"1 bp {_WORDS[kind]}" if size == 1 else f"{_WORDS[kind]} of repeats"
     if unit == "M":
         times, over = range(1, size if size < _LENGTHS[-1] else 6), "microhomology"
     name = unit if size == 1 else f"{size}+" if size == 5 else str(size)
     ticks = tuple("5+" if n == 5 else str(n) for n in times)
-    return Group(name, colour, tuple(f"{size}:{kind.title()}:{unit}:{n}" for n in times), ticks, over)
+    return ChannelGroup(name, colour, tuple(f"{size}:{kind.title()}:{unit}:{n}" for n in times), ticks, over)
 
 
 ID83 = Channels(

@@ -26,7 +26,7 @@ OF_POWERS_TAKEN, OF_COUNTS_TAKEN = FAMILIES[:2], ("gamma", "half normal")
 TAKEN = {  # else gamma priors only
     "exponential": {"gibbs": ("inverse gamma",), "em": OF_POWERS_TAKEN, "vb": OF_POWERS_TAKEN},
     "poisson": {"gibbs": OF_COUNTS_TAKEN, "em": OF_COUNTS_TAKEN},
-    "normal": {"em": OF_COUNTS_TAKEN},
+    "normal": dict.fromkeys(("em", "vb", "gibbs"), OF_COUNTS_TAKEN),
 }
 CASES = [*product(("poisson", "normal", "exponential"), SIDES, SIDES)]
 
