@@ -45,7 +45,7 @@ class Recorder:
 
     def pytest_runtest_makereport(self, item):
         now = cpu_seconds()
-        item.user_properties[:] = [("cpu", now - self.begin), ("judged", JUDGED[:])]
+        item.user_properties[:] = [("cpu", now - self.begin), ("judged", [tuple(one) for one in JUDGED])]
         JUDGED.clear()
         self.begin = now
 
