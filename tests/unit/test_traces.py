@@ -57,7 +57,7 @@ def fill(traces, blocks=(1, 3, 2), lengths=(DRAWS,) * CHAINS, firsts=None):
 def groups_of(traces):
     traces.level()
     groups = chain_groups(STRUCTURE, traces)
-    finish_store(traces, {"status": "complete"})
+    finish_store(traces, {"status": "complete"}, {})
     return {name: group.compute() for name, group in groups.items()}
 
 
