@@ -15,8 +15,7 @@ from nmf_zoo._compat import Result
 from nmf_zoo.distributions.chains import CHAINS, Recipe
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import of_projection, verb_of, verdict
-from nmf_zoo.inference.shared.whitening import sigma_of
-from nmf_zoo.models import gap, hmm_nmf, is_nmf, normal_nmf, poisson_nmf
+from nmf_zoo.models import gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
 from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
 from nmf_zoo.reading import read
@@ -41,6 +40,7 @@ from nmf_zoo.structure import (
     GammaPrior,
     HalfNormalPrior,
     InverseGammaPrior,
+    NegativeBinomial,
     Normal,
     Poisson,
     TruncatedNormalPrior,
@@ -142,14 +142,23 @@ def _declare(structure: Factorisation, values: dict[str, Array], X_new: Any, **i
 Declared = tuple[Callable[..., pm.Model], dict[str, Any]]  # one of nz.models, and its arguments for H and X
 
 
-def _normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
-    sigma = sigma_of(structure).resolve(values)
-    if sigma.ndim == 2 and sigma.shape[1] > 1:
+def _of_features(structure: Factorisation, role: str, values: dict[str, Array]) -> dict[str, Array]:
+    """A parameter of X's law, which new samples have, too."""
+    found = structure.likelihood.parameters[role].resolve(values)
+    if found.ndim == 2 and found.shape[1] > 1:
         expected = "one for all cells, or one per feature, which new samples have, too"
         raise InputError(
-            "model", "a sigma that differs between samples", expected, "declare the new samples' own model"
+            "model", f"{role} that differs between samples", expected, "declare the new samples' own model"
         )
-    return normal_nmf, {"sigma": sigma}
+    return {role: found}
+
+
+def _normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    return normal_nmf, _of_features(structure, "sigma", values)
+
+
+def _overdispersed(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    return negative_binomial_nmf, {**_of_features(structure, "alpha", values), **_gamma(structure, values)[1]}
 
 
 def _half_normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
@@ -196,6 +205,7 @@ DECLARATIONS: dict[tuple[type, Any], Callable[[Factorisation, dict[str, Array]],
     (Normal, TruncatedNormalPrior): _truncated_normal,
     (Normal, HalfNormalPrior): _half_normal,
     (Exponential, InverseGammaPrior): _inverse_gamma,
+    (NegativeBinomial, GammaPrior): _overdispersed,
 }
 
 

@@ -217,3 +217,20 @@ def test_cells_are_checked_before_they_are_written(cell, words, tmp_path):
     with pytest.raises(InputError, match=words):
         nz.write_blocks(tmp_path / "x.zarr", bad)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_lists_of_tables_have_the_features_of_the_first_in_its_order(tmp_path):
+    first = pd.DataFrame([[1, 2], [30, 40]], index=["a", "b"], columns=["s0", "s1"])
+    second = first.iloc[::-1].set_axis(["s2", "s3"], axis=1)
+    paths = [tmp_path / "first.csv", tmp_path / "second.csv"]
+    first.to_csv(paths[0])
+    second.to_csv(paths[1])
+    found = nz.open_blocks(paths)
+    np.testing.assert_array_equal(found.read(1), found.read(0))
+    assert found.coords == {"feature": ["a", "b"], "obs": ["s0", "s1", "s2", "s3"]}
+    second.set_axis(["a", "c"], axis=0).to_csv(paths[1])
+    with pytest.raises(InputError, match=r"second.csv: got features of other names \('c'\); expected those of .*first"):
+        nz.open_blocks(paths)
+    np.save(tmp_path / "third.npy", np.ones((2, 3)))
+    with pytest.raises(InputError, match=r"third.npy: got no labels of features; expected some, as .*first.csv has"):
+        nz.open_blocks([paths[0], tmp_path / "third.npy"])

@@ -231,3 +231,18 @@ def test_kernel_is_the_naive_one(by_features, mask):
     counts, weight = naive.draw_sums(*map(turn, tables), *factors, alpha, seed_key(4))
     np.testing.assert_array_equal(out.counts, counts)
     np.testing.assert_allclose(out.weight, weight, rtol=1e-12)
+
+
+@pytest.mark.parametrize("alpha", ["one", "features"])
+def test_new_samples_are_projected(alpha):
+    model = nz.negative_binomial_nmf(X, K, alpha=ALPHAS[alpha])
+    fitted = nz.fit(model=model, engine="em", max_iter=20, tol=0, search=None, random_seed=1, quiet=True)
+    new = nz.project(fitted, X[:, :3], model=model, engine="em", max_iter=20, tol=0, random_seed=1, quiet=True)
+    assert _compat.group(new, "posterior")["H"].shape == (1, 1, K, 3)
+
+
+def test_an_alpha_of_old_samples_is_not_that_of_new_ones():
+    model = nz.negative_binomial_nmf(X, K, alpha=ALPHAS["samples"])
+    fitted = nz.fit(model=model, engine="em", max_iter=3, tol=0, search=None, random_seed=1, quiet=True)
+    with pytest.raises(InputError, match="model: got alpha that differs between samples"):
+        nz.project(fitted, X[:, :3], model=model)

@@ -39,6 +39,10 @@ class NegativeBinomial(Likelihood):
     def parameters(self) -> dict[str, CellParameter]:
         return {"alpha": self.alpha}
 
+    @property
+    def more_spread(self) -> str:
+        return "a smaller alpha, or one that is learnt: leave alpha= out, or give it a prior per feature or sample"
+
     def log_kernel(self, x: Array, mean: Array, values: Values) -> Array:
         alpha = self.alpha.resolve(values)
         return xlogy(x, mean) - (x + alpha) * np.log1p(mean / alpha) + log_rising(alpha, x)
