@@ -423,11 +423,11 @@ OF_FITS = {
     ),
     "one restart": (
         "The fit converged, to an optimum that may not be the best one.",
-        "search for a better one: search='auto' (--search 16)",
+        "search for a better one: nz.Search(fits=16) (--search 16)",
     ),
     "search": (
         "The fit converged, but only one fit of the search came to its optimum: there may be a better one.",
-        "search for longer: search=nz.Search(fits=64) (--search 64)",
+        "search for longer: nz.Search(fits=64) (--search 64)",
     ),
 }
 TO_THE_END = "run it again, and let it come to its end"
