@@ -42,7 +42,11 @@ class Normal(Likelihood):
 
     @property
     def more_spread(self) -> str:
-        return "a larger sigma, or one that is learnt, sigma=nz.free() for EM, a prior for draws" if self.known_scales else super().more_spread
+        return (
+            "a larger sigma, or one that is learnt, sigma=nz.free() for EM, a prior for draws"
+            if self.known_scales
+            else super().more_spread
+        )
 
     def log_kernel(self, x: Array, mean: Array, values: Values) -> Array:
         sigma = self.sigma.resolve(values)
