@@ -66,7 +66,8 @@ def normal_nmf(
         Standard deviation of a cell, > 0, broadcasting to (feature, obs): (feature, 1) is one per feature, (1, obs) one
         per sample, (feature, obs) one for each cell; a tuple of the first two is their product. Labels are those of X.
         At missing cells it may be NaN: then nothing can be drawn there. Of a sparse X also a sparse matrix that has its
-        stored cells. ``nz.free(tie="obs")`` is an unknown one per feature.
+        stored cells. ``nz.free()`` is an unknown one, for EM; one per
+        feature or sample needs a prior, as a variable of the model: without, the density is unbounded.
     alpha_w, beta_w, mean_w, alpha_h, beta_h, mean_h : as in :func:`~nmf_zoo.gamma_nmf`, optional
         Gamma priors: a shape (1 where it is left out: exponential), and a rate or a mean.
     sigma_w, sigma_h : as in :func:`~nmf_zoo.poisson_nmf`

@@ -75,8 +75,8 @@ def project(
     X_new : (features, new samples), in every form that the declarations take. Labelled rows (DataFrame, DataArray) are
         put in the model's order, when its own rows have labels
     model : the model that ``idata`` came from
-    engine : any engine that can run the model with W known, or its options. None is the first that can of "gibbs",
-        "hmm_exact" and "particle_gibbs", which draw, and "em", which finds a point
+    engine : any engine that can run the model with W known, or its options. None is the first that can: of "gibbs",
+        "hmm_exact" and "particle_gibbs", which draw, and "em", which finds a point; of normal data "em" comes first
     chain : whose W to use; None for the best one, of a fit the best restart
     mask, observed, exposure, background : of ``X_new``, as in :func:`~nmf_zoo.poisson_nmf`. Those of the model
         are used again when they are the same for all samples, and must be given when they are not

@@ -17,7 +17,7 @@ from nmf_zoo.distributions.counts import LARGEST
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random import counts
 from nmf_zoo.reading import read
-from nmf_zoo.structure.likelihoods.poisson import LARGEST_MEAN
+from nmf_zoo.structure import Poisson
 from tests.results import idata_of, random_idata
 
 F, K, N = 4, 2, 5
@@ -508,9 +508,9 @@ def test_means_beyond_64_bits_are_refused():
 
 
 def test_the_largest_mean_is_the_kernels():
-    assert LARGEST_MEAN == counts.LARGEST == LARGEST
-    assert counts.draw_poisson(LARGEST_MEAN, np.uint64(1)) > 0
-    assert counts.draw_poisson(np.nextafter(LARGEST_MEAN, np.inf), np.uint64(1)) == -1
+    assert Poisson.largest_mean == counts.LARGEST == LARGEST
+    assert counts.draw_poisson(Poisson.largest_mean, np.uint64(1)) > 0
+    assert counts.draw_poisson(np.nextafter(Poisson.largest_mean, np.inf), np.uint64(1)) == -1
 
 
 def test_means_beyond_all_numbers():

@@ -47,7 +47,7 @@ from nmf_zoo.inference.counts.sweeps import (
     with_priors,
 )
 from nmf_zoo.inference.shared.factor_view import PriorCells, Side, as_variables, impute_counts, prior_cells, two_sides
-from nmf_zoo.inference.shared.joint import LogJoint
+from nmf_zoo.inference.shared.joint import LogJoint, followed_means
 from nmf_zoo.inference.shared.layout import Layout, Weights, by_count, compress, weigh
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import takes_counts, takes_priors
@@ -75,7 +75,6 @@ from nmf_zoo.kernels.counts.sweeps import (
     set_rates_of_components,
 )
 from nmf_zoo.kernels.hmc.adaptation import Kept, Tuning, begin_sweep, end_sweep
-from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
 from nmf_zoo.kernels.random.modified_half_normal import draw_half_normal_factor
@@ -378,9 +377,7 @@ def draw(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[dict
         values[problem.structure.imputed.name] = impute_counts(problem.structure, state.W[None], state.Ht[None], [key])[
             0
         ]
-    rows, cols = problem.checked
-    mean = np.empty(len(rows))
-    rates_at_cells(mean, state.W, state.Ht, rows, cols)
+    mean = followed_means(state.W, state.Ht, problem.checked)
     lp = np.float64(problem.log_joint(state.W, state.Ht, values))
     check_finite(lp, state.W, state.Ht)
     return values, {"lp": lp, "mean": mean}

@@ -242,24 +242,34 @@ def finish(problem: VBProblem, state: VBState, key: np.uint64, draws: int) -> tu
     values = {name: np.repeat(value[None], draws, axis=0) for name, value in state.values.items()}
     drawn, parameters = draw_conjugates(problem.conjugates, state.values, draws, child(key, HYPERPARAMETERS))
     values |= drawn
-    factors = []
-    for side, q, child_of in zip(problem.sides, (state.W, state.H), (W_DRAWS, H_DRAWS), strict=True):
+    drawn, factors, of_q = draw_factors(problem.sides, (state.W, state.H), draws, key)
+    values |= drawn
+    if problem.structure.imputed is not None:
+        generators = repeat(generator_of(child(key, IMPUTED)))
+        values[problem.structure.imputed.name] = impute(problem.structure, *factors, generators)
+    return values, parameters | of_q
+
+
+def draw_factors(
+    sides: tuple[Side, Side], approximations: tuple[GammaApproximation, GammaApproximation], draws: int, key: np.uint64
+) -> tuple[dict[str, Array], tuple[Array, Array], dict[str, Any]]:
+    """(variables, whole factors (draws, rows, K), shape and rate of q of what is free) of independent draws from q."""
+    values: dict[str, Array] = {}
+    factors: list[Array] = []
+    parameters: dict[str, Any] = {}
+    for side, q, child_of in zip(sides, approximations, (W_DRAWS, H_DRAWS), strict=True):
         if side.is_fixed:
             factors.append(np.broadcast_to(q.mean, (draws, *q.mean.shape)))
             continue
-        drawn_part = draw_from(q, draws, child(key, child_of))
-        known = side.factor.known
-        factors.append(drawn_part if known is None else side.turn(known.whole(side.turn(drawn_part))))
+        drawn, known = draw_from(q, draws, child(key, child_of)), side.factor.known
+        factors.append(drawn if known is None else side.turn(known.whole(side.turn(drawn))))
         name = side.factor.variable
         values |= side.factor.variables(side.turn(factors[-1]))
         parameters |= {
             f"{name}_shape": side.as_variable(q.shape),
             f"{name}_rate": side.as_variable(np.array(np.broadcast_to(q.rate, q.shape.shape))),
         }
-    if problem.structure.imputed is not None:
-        generators = repeat(generator_of(child(key, IMPUTED)))
-        values[problem.structure.imputed.name] = impute(problem.structure, factors[0], factors[1], generators)
-    return values, parameters
+    return values, (factors[0], factors[1]), parameters
 
 
 # -- q of one factor -------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from nmf_zoo.inference.counts.em import EM, EMInfo, log_prior
 from nmf_zoo.inference.shared.acceleration import is_no_worse
 from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, two_sides
 from nmf_zoo.inference.shared.multiplicative import FLOOR, update
-from nmf_zoo.inference.shared.requirements import takes_priors
+from nmf_zoo.inference.shared.requirements import takes_defaults, takes_priors
 from nmf_zoo.inference.shared.start import start_factors
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.runtime.workers import Workers
@@ -56,9 +56,9 @@ def supports(structure: Factorisation, options: EM) -> Verdict:
         return Verdict(f"hyperparameter {', '.join(structure.unknowns)} is unknown, and it takes known ones")
     if structure.data.is_complete and isinstance(structure.data, Cells):
         return Verdict(f"{name} lists its non-zero cells, and {family} data need all: pass X as an array")
-    for word in ("inner", "precision", "update"):
-        if getattr(options, word) != getattr(EM, word):
-            return Verdict(f"{word}={getattr(options, word)!r} is not for {family} data: leave it out")
+    asked = takes_defaults(structure, options, "inner", "precision", "update")
+    if not asked:
+        return asked
     for side in two_sides(structure):
         if side.is_gamma and options.mode == "density" and float(np.min(side.gamma.shape.resolve({}))) < 1.0:
             return Verdict(f'the density of {side.factor.name} is unbounded at 0: use EM(mode="log")')

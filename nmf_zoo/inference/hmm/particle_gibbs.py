@@ -49,14 +49,13 @@ from nmf_zoo.inference.hmm.samples import read_samples
 from nmf_zoo.inference.hmm.starts import mean_of_weights, start_values, start_weights, typical_activations
 from nmf_zoo.inference.shared import requirements as allocation
 from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells
-from nmf_zoo.inference.shared.joint import LogJoint
+from nmf_zoo.inference.shared.joint import LogJoint, followed_means
 from nmf_zoo.inference.shared.layout import Layout, Weights, by_count, compress, weigh
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.kernels.hmc.adaptation import CountSide, SideTuning, from_blocks, move_side
 from nmf_zoo.kernels.hmc.mass import set_strides
 from nmf_zoo.kernels.hmc.poisson_rows import Stride
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan
-from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
 from nmf_zoo.options import check_least, names_checked
 from nmf_zoo.results.groups import checked_cells
@@ -274,9 +273,7 @@ def draw(
     structure, (W, h, _, values) = problem.structure, state
     h = formulas_of(structure.H.prior).inside(h)
     Ht = np.ascontiguousarray(h.T)
-    rows, cols = problem.checked
-    mean = np.empty(len(rows))
-    rates_at_cells(mean, W, Ht, rows, cols)
+    mean = followed_means(W, Ht, problem.checked)
     drawn = {name: np.array(value) for name, value in values.items()}
     drawn[structure.H.name] = h.astype(np.int8) if chain_of(structure).is_binary else h
     if not structure.W.is_fixed:

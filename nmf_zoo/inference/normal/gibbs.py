@@ -28,6 +28,7 @@ from nmf_zoo.inference.counts.gibbs import Gibbs, GibbsInfo
 from nmf_zoo.inference.normal.priors import cell_terms
 from nmf_zoo.inference.normal.squares import MeasuredCells, Weighted
 from nmf_zoo.inference.shared.factor_view import as_variables, impute, two_sides
+from nmf_zoo.inference.shared.joint import followed_means
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import takes_priors, takes_scale
 from nmf_zoo.inference.shared.slice_sampling import (
@@ -38,7 +39,6 @@ from nmf_zoo.inference.shared.slice_sampling import (
 )
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.normal.factor_draws import CellTerms, draw_rows, move_shears
-from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.kernels.random.draws import TINY
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.results.groups import checked_cells
@@ -202,9 +202,7 @@ def draw(
     found = {**as_variables(structure, W.copy(), Ht.copy()), **values}
     if structure.imputed is not None:
         found[structure.imputed.name] = impute(structure, W[None], Ht[None], [generator_of(key)], values)[0]
-    rows, cols = problem.checked
-    mean = np.empty(len(rows))
-    rates_at_cells(mean, W, Ht, rows, cols)
+    mean = followed_means(W, Ht, problem.checked)
     lp = problem.squares.log_likelihood(problem.squares.residuals(W, Ht), values)
     lp += structure.W.log_density(W, found) + structure.H.log_density(Ht.T, found)
     lp += sum(float(np.sum(own.prior.log_density(values[name]))) for name, own in structure.unknowns.items())

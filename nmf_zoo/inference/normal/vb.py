@@ -23,7 +23,7 @@ from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.normal.gibbs import SCALES, both_terms
 from nmf_zoo.inference.normal.squares import MeasuredCells, Weighted
 from nmf_zoo.inference.shared.factor_view import Side, impute, two_sides
-from nmf_zoo.inference.shared.requirements import takes_priors, takes_scale
+from nmf_zoo.inference.shared.requirements import takes_defaults, takes_priors, takes_scale
 from nmf_zoo.inference.shared.start import start_factors
 from nmf_zoo.kernels.normal.factor_draws import CellTerms
 from nmf_zoo.kernels.normal.factor_moments import draw_approximation, update_rows
@@ -89,10 +89,8 @@ class NormalVBProblem:
 
 def supports(structure: Factorisation, options: VB) -> Verdict:
     """Known sigma and hyperparameters; half-normal, truncated normal or exponential priors, or known factors."""
-    for word in ("order", "precision"):
-        if getattr(options, word) != getattr(VB, word):
-            return Verdict(f"{word}={getattr(options, word)!r} is for counts: leave it out")
-    asked = has_data(structure) and takes_priors(structure, GammaPrior, HalfNormalPrior, TruncatedNormalPrior)
+    asked = takes_defaults(structure, options, "order", "precision") and has_data(structure)
+    asked = asked and takes_priors(structure, GammaPrior, HalfNormalPrior, TruncatedNormalPrior)
     asked = asked and takes_scale(structure, "VB", *SCALES)
     return asked and _takes_shapes(structure)
 

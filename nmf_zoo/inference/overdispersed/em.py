@@ -25,7 +25,7 @@ from nmf_zoo.inference.overdispersed.dispersion import alpha_of, climb, log_like
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead, is_no_worse, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, two_sides
 from nmf_zoo.inference.shared.multiplicative import FLOOR, update
-from nmf_zoo.inference.shared.requirements import takes_priors, takes_scale
+from nmf_zoo.inference.shared.requirements import takes_defaults, takes_priors, takes_scale
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
 from nmf_zoo.runtime.workers import Workers
@@ -58,14 +58,13 @@ class DispersedProblem:
 
 def supports(structure: Factorisation, options: EM) -> Verdict:
     """Flat, gamma or half-normal factors of known hyperparameters, or known; alpha known, free or with a prior."""
-    if structure.data is None:
-        return has_data(structure)
-    checks = (takes_unknowns, _takes_options, _takes_shapes)
-    found = next((verdict for verdict in (check(structure, options) for check in checks) if not verdict), CAN_RUN)
-    return found and takes_priors(structure, GammaPrior, HalfNormalPrior) and takes_scale(structure, "EM", *SCALES)
+    asked = has_data(structure) and takes_unknowns(structure)
+    asked = asked and takes_defaults(structure, options, "inner", "precision", "update")
+    asked = asked and _takes_shapes(structure, options) and takes_priors(structure, GammaPrior, HalfNormalPrior)
+    return asked and takes_scale(structure, "EM", *SCALES)
 
 
-def takes_unknowns(structure: Factorisation, options: Any) -> Verdict:
+def takes_unknowns(structure: Factorisation) -> Verdict:
     """CAN_RUN when the factors' hyperparameters are known, and the dispersion is shared."""
     of_factors = [unknown.name for factor in (structure.W, structure.H) for unknown in factor.unknowns]
     if not of_factors:
@@ -74,15 +73,6 @@ def takes_unknowns(structure: Factorisation, options: Any) -> Verdict:
         f"hyperparameter {', '.join(dict.fromkeys(of_factors))} is unknown, and of {structure.likelihood.family} data "
         "it takes known ones beside the dispersion"
     )
-
-
-def _takes_options(structure: Factorisation, options: EM) -> Verdict:
-    for word in ("inner", "precision", "update"):
-        if getattr(options, word) != getattr(EM, word):
-            return Verdict(
-                f"{word}={getattr(options, word)!r} is not for {structure.likelihood.family} data: leave it out"
-            )
-    return CAN_RUN
 
 
 def _takes_shapes(structure: Factorisation, options: EM) -> Verdict:

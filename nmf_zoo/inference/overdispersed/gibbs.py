@@ -28,16 +28,16 @@ from nmf_zoo.inference.overdispersed.cells import Pieces
 from nmf_zoo.inference.overdispersed.dispersion import alpha_of, log_likelihood_of, log_prior_of, takes_ties
 from nmf_zoo.inference.overdispersed.rows import cells_of_rows
 from nmf_zoo.inference.shared.factor_view import as_variables, impute, prior_cells, two_sides
+from nmf_zoo.inference.shared.joint import followed_means
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import COUNTS, takes_gammas, takes_scale
 from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_scale_moves, slice_draw
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.counts.sweeps import apply_scales
-from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.kernels.overdispersed.multipliers import CellsOfRows, RowSums, draw_sums
 from nmf_zoo.kernels.random.keyed_rng import children, generator_of
 from nmf_zoo.results.groups import checked_cells
-from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
+from nmf_zoo.runtime.engine import Engine, Verdict, has_data
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, Known, NegativeBinomial
 
@@ -73,10 +73,9 @@ class DispersedGibbsProblem:
 
 def supports(structure: Factorisation, options: Gibbs) -> Verdict:
     """Gamma factors, or known ones, and a dispersion that is known or has a proper prior."""
-    checks = (has_data, takes_gammas, takes_ties, is_proper)
-    found = next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
-    if not found:
-        return found
+    asked = has_data(structure) and takes_gammas(structure) and takes_ties(structure) and is_proper(structure)
+    if not asked:
+        return asked
     if options.trajectories == "always":
         return Verdict('trajectories="always", which are for poisson counts: leave it at "auto"')
     if options.temperatures is not None:
@@ -111,14 +110,10 @@ def step(
     structure, keys, scale_move = problem.structure, children(key, HYPERPARAMETERS + 1), 0.0
     priors = prior_cells(structure, state.values)
     of_sides = (
-        ((priors.shape_w, priors.rate_w), WEIGHTS, SOURCES_OF_W),
-        (
-            (priors.shape_h, priors.rate_h),
-            ACTIVATIONS,
-            SOURCES_OF_H,
-        ),
+        (priors.shape_w, priors.rate_w, WEIGHTS, SOURCES_OF_W),
+        (priors.shape_h, priors.rate_h, ACTIVATIONS, SOURCES_OF_H),
     )
-    for which, (side, ((shape, rate), own, sources)) in enumerate(zip(two_sides(structure), of_sides, strict=True)):
+    for which, (side, (shape, rate, own, sources)) in enumerate(zip(two_sides(structure), of_sides, strict=True)):
         if not side.is_fixed:
             sums = sums_of(problem, state, which, keys[sources])
             out = state.Ht if side.is_right else state.W
@@ -180,9 +175,7 @@ def draw(
     if structure.imputed is not None:
         generators = [generator_of(key)]
         values[structure.imputed.name] = impute(structure, state.W[None], state.Ht[None], generators, values)[0]
-    rows, cols = problem.checked
-    mean = np.empty(len(rows))
-    rates_at_cells(mean, state.W, state.Ht, rows, cols)
+    mean = followed_means(state.W, state.Ht, problem.checked)
     return values, {"lp": np.float64(structure.log_joint(values)), "mean": mean}
 
 

@@ -26,17 +26,15 @@ import numpy as np
 from scipy.special import xlogy
 
 from nmf_zoo.inference.counts.vb import (
-    H_DRAWS,
     IMPUTED,
     SCALES,
     VB,
-    W_DRAWS,
     Gamma,
     GammaApproximation,
     VBInfo,
     ahead,
     divergence,
-    draw_from,
+    draw_factors,
     moments_at,
     point,
     update,
@@ -46,7 +44,7 @@ from nmf_zoo.inference.overdispersed.dispersion import alpha_of, climb, log_like
 from nmf_zoo.inference.overdispersed.em import takes_unknowns
 from nmf_zoo.inference.shared.acceleration import Momentum, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side, impute, two_sides
-from nmf_zoo.inference.shared.requirements import takes_gammas, takes_scale
+from nmf_zoo.inference.shared.requirements import takes_defaults, takes_gammas, takes_scale
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.numerics.momentum import GENTLE
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
@@ -82,15 +80,10 @@ class DispersedVBProblem:
 
 def supports(structure: Factorisation, options: VB) -> Verdict:
     """Gamma factors of known hyperparameters, or known ones; alpha known or free."""
-    checks = (has_data, takes_gammas, lambda structure: takes_unknowns(structure, options), _takes_dispersion)
-    found = next((verdict for verdict in (check(structure) for check in checks) if not verdict), CAN_RUN)
-    if not found:
-        return found
-    for word in ("order", "precision"):
-        if getattr(options, word) != getattr(VB, word):
-            return Verdict(
-                f"{word}={getattr(options, word)!r} is not for {structure.likelihood.family} data: leave it out"
-            )
+    asked = has_data(structure) and takes_gammas(structure) and takes_unknowns(structure)
+    asked = asked and _takes_dispersion(structure) and takes_defaults(structure, options, "order", "precision")
+    if not asked:
+        return asked
     flat = [side.factor.name for side in two_sides(structure) if side.is_flat]
     if flat:
         return Verdict(f"without a prior of {' and '.join(flat)} there is no proper distribution to approximate")
@@ -200,24 +193,11 @@ def finish(
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Independent draws from q, a free alpha as it is; the parameters of q for ``fit``."""
     values = {name: np.repeat(value[None], draws, axis=0) for name, value in state.values.items()}
-    factors: list[Array] = []
-    parameters: dict[str, Any] = {}
-    for side, q, child_of in zip(problem.sides, (state.W, state.H), (W_DRAWS, H_DRAWS), strict=True):
-        if side.is_fixed:
-            factors.append(np.broadcast_to(q.mean, (draws, *q.mean.shape)))
-            continue
-        drawn, known = draw_from(q, draws, child(key, child_of)), side.factor.known
-        factors.append(drawn if known is None else side.turn(known.whole(side.turn(drawn))))
-        name = side.factor.variable
-        values |= side.factor.variables(side.turn(factors[-1]))
-        parameters |= {
-            f"{name}_shape": side.as_variable(q.shape),
-            f"{name}_rate": side.as_variable(np.array(np.broadcast_to(q.rate, q.shape.shape))),
-        }
+    drawn, factors, parameters = draw_factors(problem.sides, (state.W, state.H), draws, key)
+    values |= drawn
     if problem.structure.imputed is not None:
         generators = repeat(generator_of(child(key, IMPUTED)))
-        drawn = impute(problem.structure, factors[0], factors[1], generators, state.values)
-        values[problem.structure.imputed.name] = drawn
+        values[problem.structure.imputed.name] = impute(problem.structure, *factors, generators, state.values)
     return values, parameters
 
 

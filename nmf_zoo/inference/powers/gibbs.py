@@ -43,12 +43,12 @@ from nmf_zoo.inference.powers.trajectories import (
     run_in_threads,
 )
 from nmf_zoo.inference.shared.factor_view import Side, as_variables, impute, two_sides
+from nmf_zoo.inference.shared.joint import followed_means
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import knows_weights_only, takes_inverse_gammas, takes_powers
 from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_scale_moves
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.hmc.adaptation import Kept, SweepPlan, begin_sweep, end_sweep
-from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.kernels.powers import composite
 from nmf_zoo.kernels.powers.composite import (
     LEAST,
@@ -239,9 +239,7 @@ def draw(problem: PowerGibbsProblem, state: PowerGibbsState, key: np.uint64) -> 
     values = as_variables(structure, W, Ht) | state.values
     if structure.imputed is not None:
         values[structure.imputed.name] = impute(structure, W[None], Ht[None], [generator_of(key)])[0]
-    rows, cols = problem.checked
-    mean = np.empty(len(rows))
-    rates_at_cells(mean, W, Ht, rows, cols)
+    mean = followed_means(W, Ht, problem.checked)
     lp = problem.constant + log_likelihood_of(problem.frames, factors) + log_priors(structure, W, Ht.T, values)
     return values, {"lp": np.float64(lp), "mean": mean}
 

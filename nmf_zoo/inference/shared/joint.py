@@ -10,6 +10,7 @@ from scipy.special import gammaln, xlogy
 
 from nmf_zoo.inference.shared.layout import Layout, SparseSources, Weights, compress, likelihood_constant, weigh
 from nmf_zoo.inference.shared.requirements import takes_likelihood
+from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Array, Factorisation, GammaPrior, Poisson
@@ -53,6 +54,13 @@ class LogJoint:
         for name, unknown in structure.unknowns.items():
             total += float(np.sum(unknown.prior.log_density(np.asarray(values[name]))))
         return total + structure.log_imputed(W, Ht.T, values)
+
+
+def followed_means(W: Array, Ht: Array, cells: tuple[Array, Array]) -> Array:
+    """(cells,) of W H at rows and columns, W (F, K) and Ht (N, K): what a sampler's draw tells beside ``lp``."""
+    mean = np.empty(len(cells[0]))
+    rates_at_cells(mean, W, Ht, *cells)
+    return mean
 
 
 def log_joints(structure: Factorisation, values: Mapping[str, Array]) -> Array:

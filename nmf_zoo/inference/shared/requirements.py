@@ -53,6 +53,15 @@ def takes_chain(structure: Factorisation, taken: Sequence[Any]) -> Verdict:
     return Verdict(f"{H.name} is {_a(H.prior.family)}, and its updates are for {words}")
 
 
+def takes_defaults(structure: Factorisation, options: Any, *names: str) -> Verdict:
+    """CAN_RUN when these options are what they are unless said otherwise."""
+    for name in names:
+        found = getattr(options, name)
+        if found != getattr(type(options), name):
+            return Verdict(f"{name}={found!r} is not for {structure.likelihood.family} data: leave it out")
+    return CAN_RUN
+
+
 def takes_known(structure: Factorisation, does: bool) -> Verdict:
     """CAN_RUN when no factor has known components beside unknown ones, unless that is taken."""
     mixed = [factor for factor in (structure.W, structure.H) if factor.known is not None]

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.predictions import draw_uniforms_at
 from nmf_zoo.structure.cell_parameters import CellParameter, Places, is_shared, part_of
 from nmf_zoo.structure.offsets import Offset, Shape
@@ -42,6 +43,7 @@ class Likelihood(ABC):
         such a class defines :meth:`nonzero_part`
     is_spectral : X is a power spectrogram: drawn in decades, low frequencies below
     least_total : of X, for the scale of a random start: a table of zeros still needs one
+    largest_mean : of a count that is to be drawn: 64-bit integers hold all that is likely
     """
 
     family: ClassVar[str]
@@ -49,6 +51,7 @@ class Likelihood(ABC):
     has_free_zeros: ClassVar[bool] = False
     is_spectral: ClassVar[bool] = False
     least_total: ClassVar[float] = 1.0
+    largest_mean: ClassVar[float] = 2.0**62
 
     name: str = "X"
     exposure: Offset | None = None
@@ -134,8 +137,14 @@ class Likelihood(ABC):
         return np.int64 if self.is_discrete else np.float64
 
     def require_drawable(self, mean: Array) -> None:
-        """InputError where a mean is beyond what can be drawn."""
-        return
+        """InputError where a mean is above ``largest_mean``: counts are 64-bit integers."""
+        largest = float(np.max(mean, initial=0.0))
+        if largest <= self.largest_mean or not self.is_discrete:
+            return
+        most = f"2^{np.log2(self.largest_mean):g} = {self.largest_mean:.2g}"
+        expected = f"means up to {most}, counts being 64-bit integers"
+        do = "declare the model in a larger unit: divide the data, or the exposure, by a constant"
+        raise InputError(self.name, f"a mean of {largest:.2g} to draw a count from", expected, do)
 
     # -- moments -----------------------------------------------------------------------------------------------------
 

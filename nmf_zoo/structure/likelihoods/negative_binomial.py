@@ -8,13 +8,11 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.predictions import draw_overdispersed_at
 from nmf_zoo.structure.cell_parameters import CellParameter
 from nmf_zoo.structure.likelihoods.base import Likelihood, Values
 from nmf_zoo.structure.parameters import Array
 
-LARGEST_MEAN = 2.0**40  # of a count that is to be drawn: its multiplier may be many times 1
 LARGE = 1e4  # shapes from which on Stirling's series has all digits, and differences of log Gamma have lost some
 
 
@@ -32,6 +30,7 @@ class NegativeBinomial(Likelihood):
 
     family: ClassVar[str] = "negative binomial"
     is_discrete: ClassVar[bool] = True
+    largest_mean: ClassVar[float] = 2.0**40  # the multiplier may be many times 1
 
     alpha: CellParameter
 
@@ -61,13 +60,6 @@ class NegativeBinomial(Likelihood):
     def draw_cells(self, out: Array, mean: Array, values: Values, rows: Array, cols: Array, key: np.uint64) -> None:
         alpha = np.array(np.broadcast_to(self.alpha.resolve(values), np.shape(mean)))
         draw_overdispersed_at(out, mean, alpha, rows, cols, key)
-
-    def require_drawable(self, mean: Array) -> None:
-        largest = float(np.max(mean, initial=0.0))
-        if not largest <= LARGEST_MEAN:
-            expected = f"means up to 2^40 = {LARGEST_MEAN:.2g}, counts being 64-bit integers"
-            do = "declare the model in a larger unit: divide the data, or the exposure, by a constant"
-            raise InputError(self.name, f"a mean of {largest:.2g} to draw a count from", expected, do)
 
     def sd(self, mean: Array, values: Values) -> Array:
         return np.sqrt(mean + np.square(mean) / self.alpha.resolve(values))

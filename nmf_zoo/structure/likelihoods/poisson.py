@@ -8,12 +8,9 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.predictions import draw_counts_at
 from nmf_zoo.structure.likelihoods.base import Likelihood, Values
 from nmf_zoo.structure.parameters import Array
-
-LARGEST_MEAN = 2.0**62  # of a count that is to be drawn: 64-bit integers hold all that is likely
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +42,6 @@ class Poisson(Likelihood):
 
     def draw_cells(self, out: Array, mean: Array, values: Values, rows: Array, cols: Array, key: np.uint64) -> None:
         draw_counts_at(out, mean, rows, cols, key)
-
-    def require_drawable(self, mean: Array) -> None:
-        largest = float(np.max(mean, initial=0.0))
-        if not largest <= LARGEST_MEAN:
-            expected = f"means up to 2^62 = {LARGEST_MEAN:.2g}, counts being 64-bit integers"
-            do = "declare the model in a larger unit: divide the data, or the exposure, by a constant"
-            raise InputError(self.name, f"a mean of {largest:.2g} to draw a count from", expected, do)
 
     def sd(self, mean: Array, values: Values) -> Array:
         return np.sqrt(mean)
