@@ -40,7 +40,7 @@ from nmf_zoo.inference.shared.factor_view import Side, impute, sum_to, two_sides
 from nmf_zoo.inference.shared.hyperparameters import untied
 from nmf_zoo.inference.shared.layout import MOST_CHUNKS
 from nmf_zoo.inference.shared.propriety import is_proper
-from nmf_zoo.inference.shared.requirements import takes_defaults, takes_powers, takes_priors
+from nmf_zoo.inference.shared.requirements import takes_powers, takes_priors
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.numerics.gig_moments import Orders, draw_gig_factor, fill_gig_moments, tabulate
 from nmf_zoo.kernels.numerics.momentum import GENTLE
@@ -104,8 +104,16 @@ class PowerVBProblem:
 def supports(structure: Factorisation, options: VB) -> Verdict:
     """Powers; known hyperparameters, or free scales of inverse gammas; a posterior that exists."""
     verdict = takes_powers(structure) and takes_priors(structure, GammaPrior, InverseGammaPrior)
-    verdict = verdict and takes_defaults(structure, options, "order", "precision")
+    verdict = verdict and _takes_options(options)
     return verdict and (_takes_unknowns(structure) if structure.unknowns else is_proper(structure))
+
+
+def _takes_options(options: VB) -> Verdict:
+    if options.order != "cemgil":
+        return Verdict(f"order={options.order!r} is for counts: leave it out")
+    if options.precision != "float64":
+        return Verdict(f"precision={options.precision!r} is for counts: leave it out")
+    return CAN_RUN
 
 
 def _takes_unknowns(structure: Factorisation) -> Verdict:
