@@ -129,7 +129,7 @@ def _log_total(array: xr.DataArray, own: Any) -> xr.DataArray:
 def _log_sum(array: xr.DataArray, dims: list[Any]) -> xr.DataArray:
     """log sum; that of a mean where the sum of heavy-tailed draws is beyond all numbers."""
     with np.errstate(over="ignore"):
-        total = array.sum(dims)
+        total = array.sum(dims, skipna=False)  # without a copy of zeros for NaN
     if np.all(np.isfinite(total)):
         return log_of(total)
     count = float(np.prod([array.sizes[dim] for dim in dims]))
