@@ -19,6 +19,7 @@ Array = np.ndarray
 ALIKE = 0.9  # cosine above which two sources count as the same one
 TIE = 1e-12  # cosines nearer than this are equal
 CLEARER = 0.05  # by how much a sum of two must be nearer than either of them
+MODERATE = 200  # of factors up to 2^200 and down to 2^-200 the products of sources, of four factors, are numbers
 
 
 class Components(NamedTuple):
@@ -59,6 +60,26 @@ def comparable(one: Components, other: Components) -> tuple[Components, Componen
     return one, other
 
 
+def _moderate(components: Components, in_all: bool) -> Components:
+    """The same sources, in other units where they are immoderate: each its own, or, for their sums, one ``in_all``.
+
+    Units are powers of two, which leave all digits alone.
+    """
+    W, H = components
+    of_w, of_h = _exponents(W, -2), np.int64(0) if H is None else _exponents(H, -1)
+    if max(np.max(np.abs(of_w), initial=0), np.max(np.abs(of_h), initial=0)) <= MODERATE:
+        return components
+    if in_all:
+        sizes = of_w + of_h
+        of_w = np.max(sizes, axis=-1, keepdims=True) - of_h
+    return Components(np.ldexp(W, -of_w[..., None, :]), None if H is None else np.ldexp(H, -of_h[..., None]))
+
+
+def _exponents(factor: Array, axis: int) -> Array:
+    """(..., K) of the power of two next above each component's largest cell."""
+    return np.frexp(np.max(factor, axis=axis, initial=0))[1].astype(np.int64)
+
+
 def norms(components: Components) -> Array:
     """(..., K) norms of the sources."""
     of_w = np.sqrt(np.einsum("...fk,...fk->...k", components.W, components.W))
@@ -69,7 +90,7 @@ def norms(components: Components) -> Array:
 
 def cosines(one: Components, other: Components) -> Array:
     """(..., K, K) cosines of the sources of ``one`` (rows) and of ``other``; 0 with one that is empty."""
-    one, other = comparable(one, other)
+    one, other = (_moderate(each, in_all=False) for each in comparable(one, other))
     scale = norms(one)[..., :, None] * norms(other)[..., None, :]
     return np.divide(products(one, other), scale, out=np.zeros(scale.shape), where=scale > 0)
 
@@ -100,16 +121,16 @@ def correspondence(mean: Components, reference: Components) -> list[str]:
     "matched"; "split" into the sum of two components; "merged" with another one of the reference's in one component;
     "different" where none of these is alike.
     """
-    mean, reference = comparable(mean, reference)
+    alike = np.diagonal(cosines(reference, mean))
+    mean, reference = (_moderate(each, in_all=True) for each in comparable(mean, reference))
     own, theirs, cross = products(mean, mean), products(reference, reference), products(reference, mean)
-    return [_what_became(k, own, theirs, cross) for k in range(reference.rank)]
+    return [
+        "matched" if alike[k] >= ALIKE else _what_became(k, alike[k], own, theirs, cross) for k in range(reference.rank)
+    ]
 
 
-def _what_became(k: int, own: Array, theirs: Array, cross: Array) -> str:
+def _what_became(k: int, alike: float, own: Array, theirs: Array, cross: Array) -> str:
     """``own`` and ``theirs``: products within the mean and within the reference; ``cross``: (theirs, own)."""
-    alike = _cosine(cross[k, k], theirs[k, k], own[k, k])
-    if alike >= ALIKE:
-        return "matched"
     pairs = ~np.eye(len(own), dtype=bool)
     of_two = _cosine(cross[k][:, None] + cross[k], theirs[k, k], _of_sums(own))
     split = of_two.max(where=pairs, initial=0.0)

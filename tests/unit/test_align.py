@@ -221,8 +221,9 @@ def mixed(W, H, columns, rows):
     return Components(W @ np.array(columns, dtype=float), np.array(rows, dtype=float) @ H)
 
 
-def test_split_and_merged_components_are_named():
-    W = np.array([[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]])
+@pytest.mark.parametrize("unit", [1e-300, 1.0, 1e300])
+def test_split_and_merged_components_are_named(unit):
+    W = unit * np.array([[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]])
     H = np.array([[3.0, 1, 0, 0, 2, 0], [3, 1, 0, 0, 2, 0.3], [0, 0, 4, 3, 0, 1]])
     same = Components(W, H)
     assert correspondence(same, same) == ["matched"] * 3
@@ -236,6 +237,16 @@ def test_split_and_merged_components_are_named():
     rng = np.random.default_rng(0)
     other = Components(rng.random((6, 3)), rng.random((3, 6)))
     assert "different" in correspondence(other, same)
+
+
+@pytest.mark.parametrize(("of_w", "of_h"), [(1e200, 1e200), (1e-200, 1e-200), (1e250, 1e-300), (1e-310, 1.0)])
+def test_the_unit_of_a_source_does_not_matter(of_w, of_h):
+    """Products of four such numbers are beyond all numbers, or below them."""
+    (W, H), units = truth(), np.array([of_w, 1.0, 1.0])
+    plain, strange = Components(W, H), Components(W * units, H * np.where(units == of_w, of_h, 1.0)[:, None])
+    for one, other in ((strange, strange), (plain, strange), (strange, plain)):
+        np.testing.assert_allclose(cosines(one, other), cosines(plain, plain), rtol=1e-12)
+        assert correspondence(one, other) == ["matched"] * K
 
 
 def test_empty_components_are_no_division_by_zero():

@@ -88,6 +88,11 @@ def _seconds_of_children():
     return times.children_user + times.children_system
 
 
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "nmf_zoo", "--version"], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == f"nmf-zoo {nz.__version__}"
+
+
 def test_help_imports_nothing_slow():
     code = (
         "import sys\nfrom nmf_zoo.interfaces import cli\n"
