@@ -84,6 +84,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
         {"numpy", "scipy", "xarray", "matplotlib", "soundfile"},
     ),
     "interfaces": (ANYTHING, ANYTHING),
+    "__main__": ({"interfaces"}, set()),
     "sklearn": (ANYTHING, ANYTHING),
 }
 ALONE = {"results.groups", "inference.nuts", "inference.registry"}  # files that stand apart from their folder

@@ -17,8 +17,11 @@ MONOTONE = ("em", "vb", "hmm_exact")  # by promise; the others' objectives are e
 ROUNDING, EPSILON = 1e-9, 1e-15  # of an objective, and of what it is made of, relative
 
 
-def result(idata: Any, model: Any) -> None:
-    """Every variable of the model is there, finite, in its shape; factors are >= 0; a promised descent is one."""
+def result(idata: Any, model: Any, projected: Any = None) -> None:
+    """Every variable of the model is there, finite, in its shape; factors are >= 0; a promised descent is one.
+
+    ``projected`` is the model whose priors a projection, which has no model, keeps.
+    """
     found = [name for name in GROUPS if name in _compat.group_names(idata)]
     structure = None if model is None else read(model)
     assert found or structure.W.is_fixed, "no posterior"  # a stream with W known may have nothing to learn
@@ -40,7 +43,7 @@ def result(idata: Any, model: Any) -> None:
         is_underflow = lp == -np.inf  # a draw of a heavy tail, whose density no number holds
         assert np.all(np.isfinite(lp) | (is_underflow & (idata.attrs["engine"] == "vb"))), "lp is not finite"
     if "fit" in _compat.group_names(idata) and "objective" in _compat.group(idata, "fit"):
-        descent(_compat.group(idata, "fit"), idata.attrs, structure)
+        descent(_compat.group(idata, "fit"), idata.attrs, structure if projected is None else read(projected))
 
 
 def shapes_and_labels(group: Any, structure: Any, attrs: Any) -> None:

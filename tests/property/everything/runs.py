@@ -274,7 +274,7 @@ def afterwards(pick, name, model: Model):
     offsets = "exposure=1.0, background=0.5, " if pick.once_in(3) else ""
     projected = (
         f"check.result(nz.project(idata, {pick(new)}, model=model, engine={engine!r}, {offsets}"
-        f"{by[engine]}, random_seed=1, quiet=True, cores=1), None)"
+        f"{by[engine]}, random_seed=1, quiet=True, cores=1), None, model)"
     )
     if is_stream:
         return pick([None, *of_result[:4], projected, projected])
