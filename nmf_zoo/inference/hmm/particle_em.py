@@ -205,7 +205,8 @@ def _window_mean(problem: ParticleEMProblem, state: ParticleEMState) -> tuple[Ar
     """(W, values) averaged over the last whole window."""
     mean, W, values, at = state.window.last_mean, state.W, dict(state.values), 0
     if not problem.side.is_fixed:
-        W, at = mean[: W.size].reshape(W.shape), W.size
+        W, at, known = mean[: W.size].reshape(W.shape), W.size, problem.structure.W.known
+        W = W if known is None else known.whole(known.part(W))  # a mean of equal numbers is rounded
     for name in problem.structure.unknowns:
         values[name] = mean[at : at + values[name].size].reshape(values[name].shape)
         at += values[name].size
