@@ -77,6 +77,9 @@ class Blocked:
     n_features : F
     read : number of a block -> its data, (F, n)
     exposure : (N,) of the samples, or None
+    observed : (blocks,) cells of each block that are not missing
+    non_zero : cells that are not zero
+    is_integer : all observed values are integers
     constants : (blocks,) what each block's log-likelihood holds beside the factors
     at_data : (blocks,) each block's log-likelihood if its mean were X itself
     totals : sums of X, and of its mean where all cells of a factor have their typical size
@@ -87,6 +90,9 @@ class Blocked:
     n_features: int
     read: Callable[[int], Data]
     exposure: Array | None
+    observed: Array
+    non_zero: int
+    is_integer: bool
     constants: Array
     at_data: Array
     totals: tuple[float, float]
@@ -99,6 +105,10 @@ class Blocked:
     @property
     def n_blocks(self) -> int:
         return len(self.bounds) - 1
+
+    @property
+    def is_complete(self) -> bool:
+        return int(np.sum(self.observed)) == self.shape[0] * self.shape[1]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -140,6 +140,9 @@ def blocked(structure: Factorisation, source: BlockSource, arrays: BlockArrays) 
         n_features=n_features,
         read=read,
         exposure=None,
+        observed=none,
+        non_zero=0,
+        is_integer=False,
         constants=none,
         at_data=none,
         totals=(0.0, 0.0),
@@ -196,6 +199,7 @@ def survey(structure: Factorisation, source: BlockSource, engine: Engine, option
     """``structure.data`` with all that a pass over it tells; each block is held against what the engine takes."""
     exposures: list[Array] = []
     constants, at_data, totals = [], [], np.zeros(2)
+    observed, non_zero, is_integer = [], 0, True
     for number, (data, exposure) in enumerate(read_ahead(lambda n: as_data(source, n), len(source.bounds) - 1)):
         if exposure is not None and structure.likelihood.exposure is not None:
             raise InputError("data", "exposures of samples beside those of the model", "one of both", "multiply them")
@@ -208,9 +212,11 @@ def survey(structure: Factorisation, source: BlockSource, engine: Engine, option
         if not can_run:
             raise UnsupportedModel(f"engine {engine.name!r} can't run block {number} of data: {can_run.reason}")
         constants.append(likelihood_constant(block))
-        at_data.append(
-            sum(_log_at_data(data.observed_values[part]) for part in slices(data.observed_values.size, 1 << 18))
-        )
+        values = data.observed_values
+        at_data.append(sum(_log_at_data(values[part]) for part in slices(values.size, 1 << 18)))
+        observed.append(block.shape[0] * block.shape[1] if data.is_complete else values.size)
+        non_zero += int(np.count_nonzero(values))
+        is_integer &= block.is_integer
         totals += typical_totals(block)
         exposures += [] if exposure is None else [exposure]
     if not totals[0] > 0:
@@ -218,6 +224,9 @@ def survey(structure: Factorisation, source: BlockSource, engine: Engine, option
     return replace(
         cast(Blocked, structure.data),
         exposure=np.concatenate(exposures) if exposures else None,
+        observed=np.array(observed),
+        non_zero=non_zero,
+        is_integer=is_integer,
         constants=np.array(constants),
         at_data=np.array(at_data),
         totals=(float(totals[0]), float(totals[1])),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,15 +12,19 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import xarray as xr
 
+from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.files import check_place
 from nmf_zoo.inference.registry import over_blocks, resolve_engine, verdict
 from nmf_zoo.inference.shared.sample_blocks import log_joint_in_blocks
 from nmf_zoo.kernels.random.keyed_rng import seed_key
-from nmf_zoo.results.block_store import OfSamples, blocks_of_turn, in_memory, on_disk
-from nmf_zoo.results.groups import LEADING, as_dataset, data_groups, fit_dataset, stats_dataset
+from nmf_zoo.prediction.misfit import REPLICATES, Products, coverage_of_blocks
+from nmf_zoo.results.block_store import BLOCKS, CONSTANTS, EXPOSURE, OfSamples, blocks_of_turn, in_memory, on_disk
+from nmf_zoo.results.component_order import GROUP, result_order
+from nmf_zoo.results.groups import LEADING, as_dataset, axes_of, data_groups, fit_dataset, stats_dataset
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
 from nmf_zoo.runtime.arguments import check_initvals
 from nmf_zoo.runtime.block_arrays import RESULT, BlockArrays, InMemory, OnDisk
@@ -28,6 +32,7 @@ from nmf_zoo.runtime.driver import STATUS, FitRun, Solution, run_restarts
 from nmf_zoo.runtime.workers import OneBlasThread, Workers
 from nmf_zoo.structure import Array, Blocked, Factorisation
 from nmf_zoo.verbs.block_source import BlockSource, as_source, blocked, labels_of, survey
+from nmf_zoo.verbs.starts import starts_of
 
 
 def fit_blocks(
@@ -50,19 +55,29 @@ def fit_blocks(
         can_run = verdict(structure, over, options)
         if not can_run:
             raise UnsupportedModel(f"engine {over.name!r} can't run this model over data=: {can_run.reason}")
-        (start,) = check_initvals(structure, initvals, 1)
+        (start,) = check_initvals(structure, _without_H(initvals, structure), 1)
         if structure.H.name in start:
             raise InputError("initvals", f"a value of {structure.H.name}", "none: samples come with data=", "drop it")
         structure = replace(structure, data=survey(structure, source, chosen, options))
-        (solution,), _ = run_restarts(over, structure, options, run, seed_key(entropy), [start])
+        key = seed_key(entropy)
+        (solution,), _ = run_restarts(over, structure, options, run, key, [start])
         groups, variables = _groups(structure, solution, run, constants)
         attrs = run_attributes(over.name, options, entropy, time.perf_counter() - began, solution.status)
-        attrs |= {"max_iter": run.max_iter, "tol": run.tol, "blocks": _data(structure).n_blocks}
-        attrs |= model_attributes(declared)
+        attrs |= {"max_iter": run.max_iter, "tol": run.tol, BLOCKS: _data(structure).n_blocks}
+        attrs |= model_attributes(_with_exposure(structure))
+        attrs |= coverage_of_blocks(_with_exposure(structure), _products(structure, solution), key)
         if store is None:
             return in_memory(structure, groups, variables, attrs), solution
         largest = int(np.diff(_data(structure).bounds).max())
         return on_disk(Path(store), structure, groups, variables, attrs, largest), solution
+
+
+def _without_H(initvals: Any, structure: Factorisation) -> Any:
+    """``initvals`` as they are; of a result W alone, since its samples may be others."""
+    if not isinstance(initvals, _compat.INFERENCE_DATA):
+        return initvals
+    (start,) = starts_of(initvals, structure, 1)
+    return [{name: array for name, array in start.items() if name in structure.W.shapes}]
 
 
 def _data(structure: Factorisation) -> Blocked:
@@ -95,6 +110,14 @@ def _with_data(declared: Factorisation, source: BlockSource, arrays: BlockArrays
     return replace(declared, H=H, coords=coords, data=blocked(declared, source, arrays))
 
 
+def _with_exposure(structure: Factorisation) -> Factorisation:
+    """The model as it would be declared with all data: exposures of samples, which came with these, are in it."""
+    exposure = _data(structure).exposure
+    if exposure is None:
+        return structure
+    return replace(structure, likelihood=replace(structure.likelihood, exposure=exposure[None]))
+
+
 @contextmanager
 def _arrays_of(store: Path | str | None) -> Iterator[BlockArrays]:
     """In memory, or beside the store, where it is removed in the end."""
@@ -125,10 +148,70 @@ def _groups(
         "posterior": as_dataset(structure, values, LEADING),
         "sample_stats": stats_dataset(structure, {"lp": np.array([[lp]])}),
         "fit": fit_dataset(structure, [solution], STATUS),
-        "constant_data": data_groups(structure, {}, constants)["constant_data"],
+        CONSTANTS: data_groups(structure, {}, constants)[CONSTANTS],
     }
+    exposure = _data(structure).exposure
+    if exposure is not None:
+        of_samples = as_dataset(structure, {EXPOSURE: exposure}, (axes_of(structure)[1].dim,))
+        groups[CONSTANTS] = xr.merge([groups[CONSTANTS], of_samples])
+    order = result_order(_in_small(structure, values), structure)
+    groups |= {} if order is None else {GROUP: order}
     variables = [OfSamples("posterior", name, LEADING, partial(blocks_of_turn, bounds, arrays, RESULT, name))]
     for own in arrays.names(RESULT):
         if own != name:
             variables.append(OfSamples("fit", own, ("chain",), partial(blocks_of_turn, bounds, arrays, RESULT, own)))
     return groups, variables
+
+
+def _in_small(structure: Factorisation, values: Mapping[str, Array]) -> Result:
+    """The posterior with the sums of H over each block in place of its samples, which have the same order."""
+    bounds, H = _data(structure).bounds, structure.H
+    sums = [rows.sum(axis=0) for _, rows in blocks_of_turn(bounds, _data(structure).arrays, RESULT, H.name)]
+    array = H.orient(np.stack(sums, axis=1))[None, None]
+    coords = {dim: labels for dim, labels in structure.coords.items() if dim != axes_of(structure)[1].dim}
+    small = replace(structure, H=replace(H, shape=(structure.rank, len(sums))), coords=coords)
+    return _compat.inference_data({"posterior": as_dataset(small, {**values, H.name: array}, LEADING)}, {})
+
+
+def _products(structure: Factorisation, solution: Solution) -> Callable[..., Products]:
+    """Draws of W H at some cells: of VB's q, or again and again the point."""
+    W, H, data = structure.W, structure.H, _data(structure)
+    parameters = {own: array for own, array in solution.parameters.items() if isinstance(array, np.ndarray)}
+    of_W = [{W.variable: parameters[own]} for own in _names_of_q(W.variable) if own in parameters]
+    whole = W.value({own: array[0] for own, array in solution.values.items()})
+    free = slice(None) if W.known is None else W.known.free
+
+    def products(rows: Array, cols: Array, rng: np.random.Generator) -> Products:
+        weights, of_H = whole[rows], [_at_samples(data, own, cols) for own in _names_of_q(H.name)]
+        of_rows = [W.value(own)[rows][:, free] for own in of_W]
+        activations = _at_samples(data, H.name, cols)
+        for _ in range(2 * REPLICATES):
+            if of_rows:
+                weights[:, free] = _draw_gamma(*of_rows, rng)
+            if of_H[0] is not None:
+                activations = _draw_gamma(*of_H, rng)
+            yield np.einsum("ck,ck->c", weights, activations), {}
+
+    return products
+
+
+def _names_of_q(variable: str) -> tuple[str, str]:
+    return f"{variable}_shape", f"{variable}_rate"
+
+
+def _draw_gamma(shape: Array, rate: Array, rng: np.random.Generator) -> Array:
+    return rng.standard_gamma(shape) / rate
+
+
+def _at_samples(data: Blocked, name: str, cols: Array) -> Any:
+    """(cells, K) rows of an array of the result; None where it has none of that name."""
+    if name not in data.arrays.names(RESULT):
+        return None
+    numbers = np.searchsorted(data.bounds, cols, side="right") - 1
+    found: Any = None
+    for number in np.unique(numbers):
+        (rows,) = data.arrays.get(RESULT, int(number), name)
+        found = np.empty((len(cols), rows.shape[1])) if found is None else found
+        own = numbers == number
+        found[own] = rows[cols[own] - data.bounds[number]]
+    return found

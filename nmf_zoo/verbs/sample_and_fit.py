@@ -24,10 +24,8 @@ from nmf_zoo.prediction.pointwise import add_log_likelihood, finest
 from nmf_zoo.reading import constant_data, observed_data, read
 from nmf_zoo.results.beginnings import SEARCH
 from nmf_zoo.results.checkpoints import checkpointed
-from nmf_zoo.results.component_order import GROUP, component_order
-from nmf_zoo.results.factor_draws import factor_dims
+from nmf_zoo.results.component_order import GROUP, result_order
 from nmf_zoo.results.groups import DRAWS_ARE, PARTICLES, data_groups, pack, solution_groups
-from nmf_zoo.results.posterior import draws_or_means
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
 from nmf_zoo.results.trace_storage import chain_groups, finish_store, make_traces
 from nmf_zoo.runtime.arguments import (
@@ -369,27 +367,10 @@ def _left_out(what: str) -> Iterator[None]:
 
 def _with_order(idata: Any, structure: Factorisation) -> Any:
     """The result, and the order that its components are shown in, where the dims of W and H say which are theirs."""
-    names = structure.W.name, structure.H.name
-    posterior = draws_or_means(idata)
-    if not set(names) <= set(posterior.data_vars) or not _says_components(posterior, structure):
-        return idata
     with _left_out("the order of the components"):
-        order = component_order(idata, *names)
-        assert order is not None  # W is there
-        return _compat.with_groups(idata, {GROUP: order})
+        order = result_order(idata, structure)
+        return idata if order is None else _compat.with_groups(idata, {GROUP: order})
     return idata
-
-
-def _says_components(posterior: Any, structure: Factorisation) -> bool:
-    """Whether the dims alone tell what the structure knows of W and H."""
-    (feature, component), (own, obs) = (
-        factor.orient_dims(posterior[factor.name].dims[2:]) for factor in (structure.W, structure.H)
-    )
-    try:
-        found = factor_dims(posterior, structure.W.name, structure.H.name)
-    except InputError:
-        return False
-    return (found.feature, found.component, found.own, found.obs) == (feature, component, own, obs)
 
 
 def _status(early: str, saved: Checkpoint | None) -> str:
