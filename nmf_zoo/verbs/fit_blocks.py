@@ -20,7 +20,7 @@ from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.files import check_place
 from nmf_zoo.inference.registry import over_blocks, resolve_engine, verdict
 from nmf_zoo.inference.shared.sample_blocks import log_joint_in_blocks
-from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.prediction.misfit import REPLICATES, Products, coverage_of_blocks
 from nmf_zoo.results.block_store import BLOCKS, CONSTANTS, EXPOSURE, OfSamples, blocks_of_turn, in_memory, on_disk
 from nmf_zoo.results.component_order import GROUP, result_order
@@ -51,16 +51,8 @@ def fit_blocks(
     over = over_blocks(chosen)
     source, began = as_source(data), time.perf_counter()
     with _arrays_of(store) as arrays:
-        structure = _with_data(declared, source, arrays)
-        can_run = verdict(structure, over, options)
-        if not can_run:
-            raise UnsupportedModel(f"engine {over.name!r} can't run this model over data=: {can_run.reason}")
-        (start,) = check_initvals(structure, _without_H(initvals, structure), 1)
-        if structure.H.name in start:
-            raise InputError("initvals", f"a value of {structure.H.name}", "none: samples come with data=", "drop it")
-        structure = replace(structure, data=survey(structure, source, chosen, options))
         key = seed_key(entropy)
-        (solution,), _ = run_restarts(over, structure, options, run, key, [start])
+        structure, solution = run_over(declared, source, chosen, options, run, arrays, child(key, 0), initvals)
         groups, variables = _groups(structure, solution, run, constants)
         attrs = run_attributes(over.name, options, entropy, time.perf_counter() - began, solution.status)
         attrs |= {"max_iter": run.max_iter, "tol": run.tol, BLOCKS: _data(structure).n_blocks}
@@ -70,6 +62,32 @@ def fit_blocks(
             return in_memory(structure, groups, variables, attrs), solution
         largest = int(np.diff(_data(structure).bounds).max())
         return on_disk(Path(store), structure, groups, variables, attrs, largest), solution
+
+
+def run_over(
+    declared: Factorisation,
+    source: BlockSource,
+    chosen: Any,
+    options: Any,
+    run: FitRun,
+    arrays: BlockArrays,
+    stream: np.uint64,
+    initvals: Any = None,
+) -> tuple[Factorisation, Solution]:
+    """(the model of all samples, how the fit of the engine's algorithm ended), H in ``arrays``.
+
+    ``stream`` : of the fit, from which its start is drawn.
+    """
+    over, structure = over_blocks(chosen), _with_data(declared, source, arrays)
+    can_run = verdict(structure, over, options)
+    if not can_run:
+        raise UnsupportedModel(f"engine {over.name!r} can't run this model over data=: {can_run.reason}")
+    (start,) = check_initvals(structure, _without_H(initvals, structure), 1)
+    if structure.H.name in start:
+        raise InputError("initvals", f"a value of {structure.H.name}", "none: samples come with data=", "drop it")
+    structure = replace(structure, data=survey(structure, source, chosen, options))
+    (solution,), _ = run_restarts(over, structure, options, run, stream, [start], streams=[stream])
+    return structure, solution
 
 
 def _without_H(initvals: Any, structure: Factorisation) -> Any:
