@@ -16,6 +16,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError
+from nmf_zoo.files import replacing
 from nmf_zoo.results.groups import LEADING, as_dataset, plain_attrs
 from nmf_zoo.results.loading import load
 from nmf_zoo.results.posterior import posterior_group
@@ -94,6 +95,12 @@ def on_disk(
     largest: int,
 ) -> Result:
     """The result in a new store at ``path``, opened; ``largest`` : samples of the largest block."""
+    with replacing(path, "store") as partial:
+        _write_all(partial, structure, groups, variables, attrs, largest)
+    return load(path)
+
+
+def _write_all(path, structure, groups, variables, attrs, largest) -> None:
     store = Store(path, None, 1)
     filled = {name: dataset for name, dataset in groups.items() if dataset.data_vars or dataset.coords}
     for variable in variables:
@@ -103,7 +110,6 @@ def on_disk(
     for variable in variables:
         _write(store, structure, variable, largest)
     store.finish(plain_attrs(attrs), is_whole=True)
-    return load(path)
 
 
 def _write(store: Store, structure: Factorisation, variable: OfSamples, largest: int) -> None:

@@ -83,7 +83,8 @@ class Blocked:
     constants : (blocks,) what each block's log-likelihood holds beside the factors
     at_data : (blocks,) each block's log-likelihood if its mean were X itself
     totals : sums of X, and of its mean where all cells of a factor have their typical size
-    arrays : where an engine keeps arrays of each block from pass to pass
+    digests : (blocks,) of the cells of each block, where a checkpoint is to know them again; else None
+    arrays : where an engine keeps arrays of each block from pass to pass; None before the run
     """
 
     bounds: Array
@@ -96,7 +97,8 @@ class Blocked:
     constants: Array
     at_data: Array
     totals: tuple[float, float]
-    arrays: Any
+    digests: Array | None = None
+    arrays: Any = None
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -20,15 +20,18 @@ from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.files import check_place
 from nmf_zoo.inference.registry import over_blocks, resolve_engine, verdict
 from nmf_zoo.inference.shared.sample_blocks import log_joint_in_blocks
-from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.prediction.misfit import REPLICATES, Products, coverage_of_blocks
 from nmf_zoo.results.block_store import BLOCKS, CONSTANTS, EXPOSURE, OfSamples, blocks_of_turn, in_memory, on_disk
+from nmf_zoo.results.checkpoints import checkpointed, ending
 from nmf_zoo.results.component_order import GROUP, result_order
 from nmf_zoo.results.groups import LEADING, as_dataset, axes_of, data_groups, fit_dataset, stats_dataset
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
 from nmf_zoo.runtime.arguments import check_initvals
 from nmf_zoo.runtime.block_arrays import RESULT, BlockArrays, InMemory, OnDisk
+from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.driver import STATUS, FitRun, Solution, run_restarts
+from nmf_zoo.runtime.saved_blocks import FOLDER, BlockCheckpoint, SavedArrays
 from nmf_zoo.runtime.workers import OneBlasThread, Workers
 from nmf_zoo.structure import Array, Blocked, Factorisation
 from nmf_zoo.verbs.block_source import BlockSource, as_source, blocked, labels_of, survey
@@ -45,49 +48,62 @@ def fit_blocks(
     entropy: Any,
     store: Path | str | None,
     constants: Mapping[str, Array],
+    checkpoint: Path | str | None = None,
+    is_seeded: bool = True,
 ) -> tuple[Result, Solution]:
     """The result, H in memory or left in ``store``, and how the fit ended; ``declared`` has no data."""
     chosen, options = resolve_engine(engine, "fit", declared)
     over = over_blocks(chosen)
     source, began = as_source(data), time.perf_counter()
-    with _arrays_of(store) as arrays:
-        key = seed_key(entropy)
-        structure, solution = run_over(declared, source, chosen, options, run, arrays, child(key, 0), initvals)
+    place = None if store is None else _check_store(store, checkpoint is not None)
+    structure, start = surveyed(declared, source, chosen, options, initvals, with_digests=checkpoint is not None)
+    told = checkpoint, over, options, _as_facts(structure), run, [start], entropy, is_seeded
+    with checkpointed(*told) as saved, _arrays_of(place, saved) as arrays:
+        entropy = saved.entropy if saved else entropy
+        key, structure = seed_key(entropy), with_arrays(structure, arrays)
+        parts = BlockCheckpoint(saved, arrays) if saved and isinstance(arrays, SavedArrays) else None
+        (solution,), early = run_restarts(over, structure, options, run, key, [start], parts)
         groups, variables = _groups(structure, solution, run, constants)
-        attrs = run_attributes(over.name, options, entropy, time.perf_counter() - began, solution.status)
+        status = ending(early, saved) or solution.status
+        attrs = run_attributes(over.name, options, entropy, time.perf_counter() - began, status)
         attrs |= {"max_iter": run.max_iter, "tol": run.tol, BLOCKS: _data(structure).n_blocks}
         attrs |= model_attributes(_with_exposure(structure))
         attrs |= coverage_of_blocks(_with_exposure(structure), _products(structure, solution), key)
-        if store is None:
+        if place is None:
             return in_memory(structure, groups, variables, attrs), solution
         largest = int(np.diff(_data(structure).bounds).max())
-        return on_disk(Path(store), structure, groups, variables, attrs, largest), solution
+        return on_disk(place, structure, groups, variables, attrs, largest), solution
 
 
-def run_over(
+def surveyed(
     declared: Factorisation,
     source: BlockSource,
     chosen: Any,
     options: Any,
-    run: FitRun,
-    arrays: BlockArrays,
-    stream: np.uint64,
     initvals: Any = None,
-) -> tuple[Factorisation, Solution]:
-    """(the model of all samples, how the fit of the engine's algorithm ended), H in ``arrays``.
-
-    ``stream`` : of the fit, from which its start is drawn.
-    """
-    over, structure = over_blocks(chosen), _with_data(declared, source, arrays)
+    with_digests: bool = False,
+) -> tuple[Factorisation, dict[str, Array]]:
+    """(the model of all samples, its data looked through once; where the fit begins)"""
+    over, structure = over_blocks(chosen), _with_data(declared, source)
     can_run = verdict(structure, over, options)
     if not can_run:
         raise UnsupportedModel(f"engine {over.name!r} can't run this model over data=: {can_run.reason}")
     (start,) = check_initvals(structure, _without_H(initvals, structure), 1)
     if structure.H.name in start:
         raise InputError("initvals", f"a value of {structure.H.name}", "none: samples come with data=", "drop it")
-    structure = replace(structure, data=survey(structure, source, chosen, options))
-    (solution,), _ = run_restarts(over, structure, options, run, stream, [start], streams=[stream])
-    return structure, solution
+    return replace(structure, data=survey(structure, source, chosen, options, with_digests)), start
+
+
+def with_arrays(structure: Factorisation, arrays: BlockArrays) -> Factorisation:
+    """The model of a run that keeps arrays of its blocks there."""
+    return replace(structure, data=replace(_data(structure), arrays=arrays))
+
+
+def _as_facts(structure: Factorisation) -> Any:
+    """The structure with what a checkpoint tells data by in place of the data."""
+    data = _data(structure)
+    found = {"shape": data.shape, "bounds": data.bounds, "exposure": data.exposure, "blocks": data.digests}
+    return replace(structure, data=cast(Any, found))
 
 
 def _without_H(initvals: Any, structure: Factorisation) -> Any:
@@ -102,7 +118,7 @@ def _data(structure: Factorisation) -> Blocked:
     return cast(Blocked, structure.data)
 
 
-def _with_data(declared: Factorisation, source: BlockSource, arrays: BlockArrays) -> Factorisation:
+def _with_data(declared: Factorisation, source: BlockSource) -> Factorisation:
     """The model of all samples of the source, under its labels."""
     if declared.data is not None:
         do = f"declare the model with X=None, shape=({declared.shape[0]}, 1)"
@@ -125,7 +141,7 @@ def _with_data(declared: Factorisation, source: BlockSource, arrays: BlockArrays
         coords[feature] = labels["feature"]
     coords |= {obs: labels["obs"]} if "obs" in labels else {}
     H = replace(declared.H, shape=(declared.rank, int(source.shape[1])))
-    return replace(declared, H=H, coords=coords, data=blocked(declared, source, arrays))
+    return replace(declared, H=H, coords=coords, data=blocked(declared, source))
 
 
 def _with_exposure(structure: Factorisation) -> Factorisation:
@@ -136,17 +152,27 @@ def _with_exposure(structure: Factorisation) -> Factorisation:
     return replace(structure, likelihood=replace(structure.likelihood, exposure=exposure[None]))
 
 
+def _check_store(store: Path | str, has_checkpoint: bool) -> Path:
+    """Refuse a store that is there, or that could not be made."""
+    path = check_place(store, "store")
+    if path.suffix == ".zarr" and not path.exists():
+        return path
+    got = f"{str(store)!r}, which exists" if path.exists() else repr(str(store))
+    do = "delete it, and the checkpoint makes it again" if path.exists() and has_checkpoint else ""
+    raise InputError("store", got, "a new name that ends in .zarr", do)
+
+
 @contextmanager
-def _arrays_of(store: Path | str | None) -> Iterator[BlockArrays]:
-    """In memory, or beside the store, where it is removed in the end."""
-    if store is None:
+def _arrays_of(store: Path | None, saved: Checkpoint | None) -> Iterator[BlockArrays]:
+    """In the folder of a checkpoint, in memory, or beside the store, where they are removed in the end."""
+    if saved is None and store is None:
         yield InMemory()
         return
-    path = check_place(store, "store")
-    if path.suffix != ".zarr" or path.exists():
-        got = f"{str(store)!r}, which exists" if path.exists() else repr(str(store))
-        raise InputError("store", got, "a new name that ends in .zarr")
-    arrays = OnDisk(Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)))
+    if saved is not None:
+        arrays: OnDisk = SavedArrays(saved.path / FOLDER)
+    else:
+        assert store is not None
+        arrays = OnDisk(Path(tempfile.mkdtemp(prefix=f".{store.name}.", suffix=".partial", dir=store.parent)))
     try:
         yield arrays
     finally:

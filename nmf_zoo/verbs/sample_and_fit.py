@@ -23,7 +23,7 @@ from nmf_zoo.prediction.misfit import coverage_attribute
 from nmf_zoo.prediction.pointwise import add_log_likelihood, finest
 from nmf_zoo.reading import constant_data, observed_data, read
 from nmf_zoo.results.beginnings import SEARCH
-from nmf_zoo.results.checkpoints import checkpointed
+from nmf_zoo.results.checkpoints import checkpointed, ending
 from nmf_zoo.results.component_order import GROUP, result_order
 from nmf_zoo.results.groups import DRAWS_ARE, PARTICLES, data_groups, pack, solution_groups
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
@@ -43,7 +43,6 @@ from nmf_zoo.runtime.arguments import (
     entropy_of,
     wants_log_likelihood,
 )
-from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.compile_times import what_compiles
 from nmf_zoo.runtime.driver import STATUS, FitRun, SampleRun, Solution, available_cores, run_chains, run_restarts
 from nmf_zoo.runtime.engine import Engine, WholeSampler
@@ -191,8 +190,8 @@ def sample(
             run_id = saved.run_id if saved else None
             with make_traces(structure, run, chains, store, {**searched, **data}, run_id) as traces:
                 _, early = run_chains(chosen, structure, options, run, seed_key(entropy), starts, traces, saved)
-                groups = chain_groups(structure, traces, _status(early, saved))
-        status = _status(early, saved) or "complete"
+                groups = chain_groups(structure, traces, ending(early, saved))
+        status = ending(early, saved) or "complete"
         attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
         attrs |= {"thin": thin, "tune": tune, **beginning, **model_attributes(structure)}
         attrs |= {DRAWS_ARE: PARTICLES} if isinstance(chosen, WholeSampler) and chosen.has_particles else {}
@@ -271,8 +270,7 @@ def fit(
     check_tol(tol)
     structure = read(model)
     if data is not None:
-        given = {"restarts": restarts, "search": search, "var_names": var_names, "idata_kwargs": idata_kwargs}
-        _check_of_blocks(given | {"checkpoint": checkpoint})
+        _check_of_blocks({"restarts": restarts, "search": search, "var_names": var_names, "idata_kwargs": idata_kwargs})
         run = FitRun(
             max_iter=max_iter,
             tol=tol,
@@ -282,7 +280,8 @@ def fit(
             on_step=on_step,
             max_seconds=max_seconds,
         )
-        own = {"initvals": initvals, "entropy": entropy_of(random_seed), "constants": constant_data(model)}
+        own: dict[str, Any] = {"initvals": initvals, "constants": constant_data(model), "checkpoint": checkpoint}
+        own |= {"entropy": entropy_of(random_seed), "is_seeded": random_seed is not None}
         idata, solution = fit_blocks(structure, data, engine, run, store=store, **own)
         _warn_of_end(solution, quiet)
         return idata
@@ -325,7 +324,7 @@ def fit(
     with OneBlasThread():
         lp = [log_joints(structure, solution.values) for solution in solutions]
     groups = solution_groups(structure, solutions, lp, STATUS, var_names)
-    status = _status(early, saved) or solutions[0].status
+    status = ending(early, saved) or solutions[0].status
     attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
     attrs |= {"max_iter": max_iter, "tol": tol, **model_attributes(structure)}
     with _left_out("the share of cells inside predictive intervals"):
@@ -339,7 +338,7 @@ def fit(
     return idata
 
 
-OF_BLOCKS = {"restarts": 1, "search": AUTO, "var_names": None, "idata_kwargs": None, "checkpoint": None}
+OF_BLOCKS = {"restarts": 1, "search": AUTO, "var_names": None, "idata_kwargs": None}
 
 
 def _check_of_blocks(given: Mapping[str, Any]) -> None:
@@ -371,11 +370,6 @@ def _with_order(idata: Any, structure: Factorisation) -> Any:
         order = result_order(idata, structure)
         return idata if order is None else _compat.with_groups(idata, {GROUP: order})
     return idata
-
-
-def _status(early: str, saved: Checkpoint | None) -> str:
-    """Why the run ended early, and how to go on; "" when it did not."""
-    return f"{early}: the same call goes on from {saved.path}" if early and saved else early
 
 
 def _cores(cores: int | None) -> int:

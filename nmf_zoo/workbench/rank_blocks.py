@@ -17,16 +17,17 @@ import scipy.sparse as sp
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.evidence.contract import Method
+from nmf_zoo.inference.registry import over_blocks
 from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.results.posterior import Draw
 from nmf_zoo.runtime.block_arrays import RESULT, InMemory
-from nmf_zoo.runtime.driver import FitRun, Solution
+from nmf_zoo.runtime.driver import FitRun, Solution, run_restarts
 from nmf_zoo.runtime.engine import DRAW
 from nmf_zoo.search.options import AUTO
 from nmf_zoo.structure import Array, Cells, Data, Factorisation
 from nmf_zoo.verbs.block_source import BlockSource, Samples, as_data
-from nmf_zoo.verbs.fit_blocks import run_over
+from nmf_zoo.verbs.fit_blocks import surveyed, with_arrays
 from nmf_zoo.workbench import bounds, holdout
 from nmf_zoo.workbench.holdout import FIT, SPLIT, Holdout, Split
 from nmf_zoo.workbench.rank_search import INTERRUPTED, Outcome
@@ -68,8 +69,8 @@ def judge_over_blocks(
             if judge is holdout.METHOD:
                 value, error, end = _score(structures[rank], source, options, fit, child(key, restart))
             else:
-                over = structures[rank], source, vb.ENGINE, options.vb, fit, InMemory(), child(key, restart, rank)
-                _, solution = run_over(*over)
+                stream = child(key, restart, rank)
+                solution = _fitted(structures[rank], source, vb.ENGINE, options.vb, fit, InMemory(), stream)
                 value, error, end = solution.objective[-1], 0.0, solution.status
             seconds = time.perf_counter() - began
             found[rank, restart] = Outcome(value, error, np.nan, seconds, _word(end, judge))
@@ -77,6 +78,22 @@ def judge_over_blocks(
         if not any(outcome is not INTERRUPTED for outcome in found.values()):
             raise
     return found
+
+
+def _fitted(
+    declared: Factorisation,
+    source: BlockSource,
+    engine: Any,
+    options: Any,
+    fit: FitRun,
+    arrays: InMemory,
+    stream: np.uint64,
+) -> Solution:
+    """One fit, from a start of its own stream; H is in ``arrays``."""
+    structure, start = surveyed(declared, source, engine, options)
+    over = with_arrays(structure, arrays)
+    (solution,), _ = run_restarts(over_blocks(engine), over, options, fit, stream, [start], streams=[stream])
+    return solution
 
 
 def _word(end: str, judge: Method) -> str:
@@ -89,7 +106,7 @@ def _word(end: str, judge: Method) -> str:
 # -- held-out cells --------------------------------------------------------------------------------------------------
 
 
-class Kept:
+class TrainingBlocks:
     """The blocks of a source without what they hold out."""
 
     def __init__(self, structure: Factorisation, source: BlockSource, share: float, key: np.uint64):
@@ -136,10 +153,10 @@ def _score(
     structure: Factorisation, source: BlockSource, options: Holdout, fit: FitRun, key: np.uint64
 ) -> tuple[float, float, str]:
     """(held-out log-likelihood, its standard error, how the fit ended); as :func:`nmf_zoo.workbench.holdout.score`."""
-    kept = Kept(structure, source, options.share, child(key, SPLIT))
+    kept = TrainingBlocks(structure, source, options.share, child(key, SPLIT))
     engine, own = holdout.resolve(options.engine, structure)
     arrays, stream = InMemory(), child(key, FIT, structure.rank)
-    _, solution = run_over(kept.structure, kept, engine, own, fit, arrays, stream)
+    solution = _fitted(kept.structure, kept, engine, own, fit, arrays, stream)
     parts = []
     for number in range(len(source.bounds) - 1):
         split = kept.split(number)

@@ -202,7 +202,6 @@ REFUSED = {
     ),
     "restarts": (lambda: over(X, "em", restarts=2), InputError, "one fit, from one start"),
     "search": (lambda: over(X, "em", search=nz.Search()), InputError, "one fit, from one start"),
-    "checkpoint": (lambda: over(X, "em", checkpoint="x"), InputError, "one fit, from one start"),
     "initvals": (lambda: over(X, "em", initvals={"H": np.ones((K, N))}), InputError, "samples come with data="),
     "store": (lambda: over(X, "em", store="x.nc"), InputError, "a new name that ends in .zarr"),
     "store alone": (lambda: nz.fit(model=gamma(X), store="x.zarr"), InputError, "None without data="),

@@ -15,7 +15,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.structure import Cells
 from nmf_zoo.verbs.block_source import CutArray, Samples, as_data
 from nmf_zoo.workbench import holdout
-from nmf_zoo.workbench.rank_blocks import Kept
+from nmf_zoo.workbench.rank_blocks import TrainingBlocks
 
 RNG = np.random.default_rng(1)
 F, N = 12, 60
@@ -95,7 +95,7 @@ def test_scores_are_those_of_the_same_split_in_memory(name, size):
     structure = nz.read(declared(2, table, **of_model))
     for restart in range(2):
         key = child(seed_key(1), restart)
-        kept = Kept(nz.read(declared(2)), source, SHARE, child(key, holdout.SPLIT))
+        kept = TrainingBlocks(nz.read(declared(2)), source, SHARE, child(key, holdout.SPLIT))
         split = whole_split(kept, len(source.bounds) - 1, source.bounds, structure)
 
         def score(job, key=key, split=split):
@@ -115,7 +115,10 @@ def test_draws_of_q_are_averaged_as_in_memory():
     options = nz.Holdout(share=SHARE, engine=nz.VB(accelerate=None), max_iter=60, tol=0, draws=400)
     found = float(judged(source, [2], options, restarts=1)["estimate"][0, 0])
     split = whole_split(
-        Kept(nz.read(declared(2)), source, SHARE, child(key, holdout.SPLIT)), 4, source.bounds, nz.read(declared(2, X))
+        TrainingBlocks(nz.read(declared(2)), source, SHARE, child(key, holdout.SPLIT)),
+        4,
+        source.bounds,
+        nz.read(declared(2, X)),
     )
 
     def score(job):
@@ -130,7 +133,7 @@ def test_draws_of_q_are_averaged_as_in_memory():
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array], ids=["dense", "sparse"])
 def test_what_is_kept_and_held_out_is_the_table(form):
     source = CutArray(form(X), 17)
-    kept, other = (Kept(nz.read(declared(rank)), source, SHARE, seed_key(3)) for rank in (2, 3))
+    kept, other = (TrainingBlocks(nz.read(declared(rank)), source, SHARE, seed_key(3)) for rank in (2, 3))
     held = 0.0
     for number in range(4):
         at, split = slice(source.bounds[number], source.bounds[number + 1]), kept.split(number)
@@ -144,7 +147,9 @@ def test_what_is_kept_and_held_out_is_the_table(form):
         np.testing.assert_array_equal(other.split(number).values, split.values)
         held += split.values.size if not split.is_thinned else split.values.sum()
     assert held == pytest.approx(SHARE * (X.sum() if sp.issparse(source.X) else X.size), rel=0.1)
-    assert not np.array_equal(kept.split(0).rows, Kept(nz.read(declared(2)), source, SHARE, seed_key(4)).split(0).rows)
+    assert not np.array_equal(
+        kept.split(0).rows, TrainingBlocks(nz.read(declared(2)), source, SHARE, seed_key(4)).split(0).rows
+    )
 
 
 def test_bounds_are_those_of_the_same_fits_in_memory():
