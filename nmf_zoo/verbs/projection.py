@@ -15,6 +15,7 @@ from nmf_zoo._compat import Result
 from nmf_zoo.distributions.chains import CHAINS, Recipe
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import of_projection, verb_of, verdict
+from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
 from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
@@ -78,7 +79,7 @@ def project(
         put in the model's order, when its own rows have labels
     model : the model that ``idata`` came from
     data : in place of ``X_new``, new samples in blocks that need not fit into memory, with exposures and missing cells
-        of their own, as in :func:`~nmf_zoo.fit`, which runs then: engine "em" by default, or "vb", and ``store=`` for H
+        of their own, as in :func:`~nmf_zoo.fit`, which runs then: "em", or "vb" where that can't, and ``store=`` for H
     engine : any engine that can run the model with W known, or its options. None is the first that can: of "gibbs",
         "hmm_exact" and "particle_gibbs", which draw, and "em", which finds a point; of normal data "em" comes first
     chain : whose W to use; None for the best one, of a fit the best restart
@@ -99,8 +100,9 @@ def project(
         for name, given in {"mask": mask, "observed": observed, **offsets}.items():
             if given is not None:
                 raise InputError(name, "a value with data=", "None: they come with the blocks", "see nz.Samples")
-        new = _model_of_blocks(idata, as_source(data), model, chain)
-        return fit(engine="em" if engine is None else engine, model=new, data=data, **arguments)
+        source = as_source(data)
+        new = _model_of_blocks(idata, source, model, chain)
+        return fit(engine=_over_blocks(new, source) if engine is None else engine, model=new, data=data, **arguments)
     new = projection_model(idata, X_new, model=model, chain=chain, mask=mask, observed=observed, **offsets)
     if engine is None:
         known = read(new)
@@ -145,6 +147,15 @@ def _model_of_blocks(idata: Any, source: BlockSource, model: pm.Model, chain: in
     return _with_known_W(idata, structure, chain, None, shape=(structure.shape[0], 1), **offsets)
 
 
+def _over_blocks(model: pm.Model, source: BlockSource) -> str:
+    """The first engine that can run the first block."""
+    structure = read(model)
+    if source.shape[0] != structure.shape[0]:
+        return OVER_BLOCKS[0]  # which says so
+    block = structure_of_samples(structure, *as_data(source, 0))
+    return next((name for name in OVER_BLOCKS if verdict(block, name)), OVER_BLOCKS[0])
+
+
 def _with_free_H(model: pm.Model) -> Factorisation:
     structure = read(model)
     if structure.H.is_free:
@@ -174,6 +185,7 @@ def _declare(structure: Factorisation, values: dict[str, Array], X_new: Any, **i
     return make(X_new, structure.rank, **arguments, **inputs)
 
 
+OVER_BLOCKS = ("em", "vb")  # in the order in which they are tried
 Declared = tuple[Callable[..., pm.Model], dict[str, Any]]  # one of nz.models, and its arguments for H and X
 
 

@@ -91,6 +91,14 @@ def test_results_of_blocks_are_projected_from_blocks_to_a_store(tmp_path):
     np.testing.assert_array_equal(activations(found), activations(expected))
 
 
+def test_shapes_below_one_leave_vb():
+    model = nz.gamma_nmf(OLD, K, alpha_w=0.4, alpha_h=0.4)
+    idata = nz.fit(model=model, engine="vb", max_iter=20, tol=0, search=None, **QUIET)
+    assert nz.project(idata, model=model, data=CutArray(X, 7), **QUIET).attrs["engine"] == "vb"
+    with pytest.raises(InputError, match="got 5 features; expected 12"):
+        nz.project(idata, model=model, data=X[:5], **QUIET)
+
+
 def test_exposures_that_differ_between_samples_must_come_with_the_blocks():
     model = nz.gamma_nmf(OLD, K, exposure=EXPOSURE[None, :40])
     idata = nz.fit(model=model, engine="em", max_iter=20, tol=0, search=None, **QUIET)
