@@ -57,7 +57,7 @@ def data_line(structure: Factorisation) -> str:
     else:
         values = data.observed_values
         known = F * N if isinstance(data, Cells) and data.is_complete else values.size
-        non_zero = np.count_nonzero(values)
+        non_zero = int(np.count_nonzero(values))
     text = f"{name}: {F} x {N} {words}, {non_zero:,} non-zero ({non_zero / max(1, known):.1%})"
     text += ", stored as a list of cells" if isinstance(data, Cells) else ""
     if isinstance(data, Blocked):

@@ -93,7 +93,7 @@ def result_order(idata: Any, structure: Factorisation) -> xr.Dataset | None:
 def _says_components(posterior: xr.Dataset, structure: Factorisation) -> bool:
     """Whether the dims alone tell what the structure knows of W and H."""
     (feature, component), (own, obs) = (
-        factor.orient_dims(posterior[factor.name].dims[2:]) for factor in (structure.W, structure.H)
+        factor.orient_dims(tuple(map(str, posterior[factor.name].dims[2:]))) for factor in (structure.W, structure.H)
     )
     try:
         found = factor_dims(posterior, structure.W.name, structure.H.name)

@@ -231,9 +231,9 @@ def _products(structure: Factorisation, solution: Solution) -> Callable[..., Pro
         activations = _at_samples(data, H.name, cols)
         for _ in range(2 * REPLICATES):
             if of_rows:
-                weights[:, free] = _draw_gamma(*of_rows, rng)
+                weights[:, free] = _draw_gamma(of_rows[0], of_rows[1], rng)
             if of_H[0] is not None:
-                activations = _draw_gamma(*of_H, rng)
+                activations = _draw_gamma(of_H[0], of_H[1], rng)
             yield np.einsum("ck,ck->c", weights, activations), {}
 
     return products

@@ -138,8 +138,16 @@ def select_rank(
         _require_memory("search", of_modes.fits, wanted)
     entropy = entropy_of(random_seed)
     if source is not None:
-        run = {"cores": cores or available_cores(), "progressbar": progressbar and not quiet}
-        outcomes = judge_over_blocks(structures, source, judge, options, n_restarts, seed_key(entropy), **run)
+        outcomes = judge_over_blocks(
+            structures,
+            source,
+            judge,
+            options,
+            n_restarts,
+            seed_key(entropy),
+            cores=cores or available_cores(),
+            progressbar=progressbar and not quiet,
+        )
         return _finished(outcomes, judge, options, wanted, n_restarts, None, entropy, began, quiet)
     with search_folder(checkpoint, judge, options, entropy, random_seed is not None, of_modes) as folder:
         entropy = entropy if folder is None else folder.entropy

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -134,7 +134,7 @@ class TrainingBlocks:
         training = self._split(whole, exposure, number).training
         data: Any = training.data
         if exposure is not None:
-            exposure = np.atleast_2d(training.likelihood.exposure)[0]
+            exposure = np.atleast_2d(cast(Array, training.likelihood.exposure))[0]
         if not isinstance(data, Cells):
             return Samples(data.values, exposure, data.mask)
         matrix = sp.csc_array((data.values, (data.rows, data.cols)), shape=data.shape)
@@ -188,9 +188,9 @@ def _draws(
         yield Draw(mean, of_H.T, {}, (0, 0), (0, 0))
         return
     shape, rate = arrays.get(RESULT, number, *q)
-    of_W = [solution.parameters.get(f"{W.variable}_{part}") for part in ("shape", "rate")]
+    of_W = [solution.parameters[f"{W.variable}_{part}"] for part in ("shape", "rate")] if not W.is_fixed else []
     for at in range(n_draws):
-        drawn = mean if of_W[0] is None else W.value({W.variable: _gamma(*of_W, child(key, 0, at))})
+        drawn = W.value({W.variable: _gamma(of_W[0], of_W[1], child(key, 0, at))}) if of_W else mean
         yield Draw(drawn, _gamma(shape, rate, child(key, 1 + number, at)).T, {}, (0, at), (0, at))
 
 
