@@ -35,7 +35,8 @@ from nmf_zoo.runtime.saved_blocks import FOLDER, BlockCheckpoint, SavedArrays
 from nmf_zoo.runtime.workers import OneBlasThread, Workers
 from nmf_zoo.structure import Array, Blocked, Factorisation
 from nmf_zoo.verbs.block_source import BlockSource, as_source, blocked, labels_of, survey
-from nmf_zoo.verbs.starts import starts_of
+from nmf_zoo.verbs.search_blocks import Begun, search_of_blocks, searched
+from nmf_zoo.verbs.starts import left_of, starts_of
 
 
 def fit_blocks(
@@ -48,6 +49,8 @@ def fit_blocks(
     entropy: Any,
     store: Path | str | None,
     constants: Mapping[str, Array],
+    restarts: int = 1,
+    search: Any = None,
     checkpoint: Path | str | None = None,
     is_seeded: bool = True,
 ) -> tuple[Result, Solution]:
@@ -57,16 +60,22 @@ def fit_blocks(
     source, began = as_source(data), time.perf_counter()
     place = None if store is None else _check_store(store, checkpoint is not None)
     structure, start = surveyed(declared, source, chosen, options, initvals, with_digests=checkpoint is not None)
+    run = replace(run, search=search_of_blocks(search, restarts, chosen, options, initvals, declared))
     told = checkpoint, over, options, _as_facts(structure), run, [start], entropy, is_seeded
     with checkpointed(*told) as saved, _arrays_of(place, saved) as arrays:
         entropy = saved.entropy if saved else entropy
         key, structure = seed_key(entropy), with_arrays(structure, arrays)
         parts = BlockCheckpoint(saved, arrays) if saved and isinstance(arrays, SavedArrays) else None
-        (solution,), early = run_restarts(over, structure, options, run, key, [start], parts)
+        begun = Begun(start, "")
+        if run.search is not None:
+            begun = searched(structure, chosen, options, run, key, saved)
+            run = left_of(run, time.perf_counter() - began)
+        (solution,), early = run_restarts(over, structure, options, run, key, [begun.start], parts)
         groups, variables = _groups(structure, solution, run, constants)
         status = ending(early, saved) or solution.status
         attrs = run_attributes(over.name, options, entropy, time.perf_counter() - began, status)
         attrs |= {"max_iter": run.max_iter, "tol": run.tol, BLOCKS: _data(structure).n_blocks}
+        attrs |= {"searched": begun.told} if begun.told else {}
         attrs |= model_attributes(_with_exposure(structure))
         attrs |= coverage_of_blocks(_with_exposure(structure), _products(structure, solution), key)
         if place is None:

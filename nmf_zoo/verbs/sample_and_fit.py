@@ -240,9 +240,10 @@ def fit(
     model : the model; default the one of the ``with`` context
     data : X in blocks of whole samples, which need not fit into memory, of a model declared with ``X=None, shape=(F,
         1)``: what :func:`~nmf_zoo.open_blocks` opens, an array (a memory map, say), a sparse matrix, or any object with
-        ``shape``, ``bounds`` and ``read(number)``. One random start of "em" or "vb" for counts, no search; a pass over
-        the blocks per iteration. The posterior is one draw: EM's point, the mean of VB's q, whose parameters are in
-        ``fit``
+        ``shape``, ``bounds`` and ``read(number)``. One start of "em" or "vb" for counts, a pass over the blocks per
+        iteration. It is random; or W as ``restarts``, or a ``search``, find it best on the samples of some blocks,
+        which the seed chooses, in memory. The posterior is one draw: EM's point, the mean of VB's q, whose parameters
+        are in ``fit``
     engine : name of an optimising engine, or its options, e.g. ``"em"``, ``nz.EM(mode="log")``, ``"vb"``, or
         ``"mcem"``: maximum marginal likelihood of ``nz.gap``, or of free hyperparameters of ``nz.gamma_nmf``;
         ``"hmm_exact"``: of ``nz.hmm_nmf`` with binary chains; ``"particle_em"``: with chains of every kind
@@ -270,7 +271,7 @@ def fit(
     check_tol(tol)
     structure = read(model)
     if data is not None:
-        _check_of_blocks({"restarts": restarts, "search": search, "var_names": var_names, "idata_kwargs": idata_kwargs})
+        _check_of_blocks({"var_names": var_names, "idata_kwargs": idata_kwargs})
         run = FitRun(
             max_iter=max_iter,
             tol=tol,
@@ -282,6 +283,7 @@ def fit(
         )
         own: dict[str, Any] = {"initvals": initvals, "constants": constant_data(model), "checkpoint": checkpoint}
         own |= {"entropy": entropy_of(random_seed), "is_seeded": random_seed is not None}
+        own |= {"restarts": restarts, "search": search}
         idata, solution = fit_blocks(structure, data, engine, run, store=store, **own)
         _warn_of_end(solution, quiet)
         return idata
@@ -338,15 +340,11 @@ def fit(
     return idata
 
 
-OF_BLOCKS = {"restarts": 1, "search": AUTO, "var_names": None, "idata_kwargs": None}
-
-
 def _check_of_blocks(given: Mapping[str, Any]) -> None:
     """Refuse what a fit over ``data=`` does not do."""
-    for name, only in OF_BLOCKS.items():
-        found = given[name]
-        if found is not only and found != only and not (name == "search" and found is None):
-            raise InputError(name, f"{found!r} with data=", f"{only!r}: one fit, from one start", "leave it out")
+    for name, found in given.items():
+        if found is not None:
+            raise InputError(name, f"{found!r} with data=", "None: the result has all variables alone", "leave it out")
 
 
 def _warn_of_end(solution: Solution, quiet: bool) -> None:

@@ -47,7 +47,7 @@ REFUSED = {
     "convert none.npy table.zarr": "none.npy",
     FIT + " -o x.nc --transpose": "give it to convert",
     FIT + " -o x.nc --exposure 2": "give it to convert",
-    FIT + " -o x.nc --restarts 2": "--restarts: got 2 with a store of blocks; expected 1",
+    FIT + " -o x.nc --restarts 2 --search 4": "--restarts: got 2",
     FIT + " -o x.nc --log-likelihood": "--log-likelihood: got it with a store of blocks",
     FIT + " -o x.nc --inner 2": "over a store of blocks: --inner 2 takes more than one pass",
     "describe table.zarr --transpose": "the samples of a store of blocks are known",
