@@ -32,8 +32,10 @@ def as_fitted(structure: Factorisation, idata: Any) -> Factorisation:
 
     Any other is as it is, also of a result that has no draws.
     """
+    if structure.data is not None or BLOCKS not in getattr(idata, "attrs", {}):
+        return structure
     group = posterior_group(idata)
-    if structure.data is not None or BLOCKS not in idata.attrs or structure.H.name not in group:
+    if structure.H.name not in group:
         return structure
     H = group[structure.H.name].transpose(*LEADING, ...)
     rank, samples = structure.H.orient(np.broadcast_to(0.0, H.shape[2:])).shape

@@ -72,17 +72,13 @@ def searched(
     _, optima, early = run_search(chosen, blocks.structure, options, within, cast(Search, run.search), key)
     if early == INTERRUPTED:
         raise KeyboardInterrupt(NOTHING_DONE)
-    start = {name: np.asarray(optima.best.point[name]) for name in _names(structure, optima.best.point)}
+    point = optima.best.point or {}
+    start = {name: np.asarray(point[name]) for name in structure.W.shapes if name in point}
     words = f"{blocks.structure.shape[1]:,} samples in {blocks.n_blocks:,} block{'s' * (blocks.n_blocks != 1)}"
     told = f"the best of {optima.fits} fits to {words}"
     if part is not None:
         part.save({"W": start, "told": told}, {})
     return Begun(start, told)
-
-
-def _names(structure: Factorisation, point: Any) -> list[str]:
-    """Of W in a point: of the free variable where some components are known."""
-    return [name for name in structure.W.shapes if name in point]
 
 
 def choose(structure: Factorisation, key: np.uint64, most: int = BLOCK_CELLS) -> Chosen:
