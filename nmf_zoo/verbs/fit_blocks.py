@@ -32,6 +32,7 @@ from nmf_zoo.runtime.block_arrays import RESULT, BlockArrays, InMemory, OnDisk
 from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.driver import STATUS, FitRun, Solution, run_restarts
 from nmf_zoo.runtime.saved_blocks import FOLDER, BlockCheckpoint, SavedArrays
+from nmf_zoo.runtime.stopping import left_out
 from nmf_zoo.runtime.workers import OneBlasThread, Workers
 from nmf_zoo.structure import Array, Blocked, Factorisation
 from nmf_zoo.verbs.block_source import BlockSource, as_source, blocked, labels_of, survey
@@ -77,7 +78,8 @@ def fit_blocks(
         attrs |= {"max_iter": run.max_iter, "tol": run.tol, BLOCKS: _data(structure).n_blocks}
         attrs |= {"searched": begun.told} if begun.told else {}
         attrs |= model_attributes(_with_exposure(structure))
-        attrs |= coverage_of_blocks(_with_exposure(structure), _products(structure, solution), key)
+        with left_out("the share of cells inside predictive intervals"):
+            attrs |= coverage_of_blocks(_with_exposure(structure), _products(structure, solution), key)
         if place is None:
             return in_memory(structure, groups, variables, attrs), solution
         largest = int(np.diff(_data(structure).bounds).max())
@@ -194,7 +196,8 @@ def _groups(
     """The groups without what has a number per sample, and that."""
     bounds, arrays, name = _data(structure).bounds, _data(structure).arrays, structure.H.name
     W = structure.W.value({own: array[0] for own, array in solution.values.items()})
-    with OneBlasThread():
+    lp = np.nan
+    with left_out("lp"), OneBlasThread():
         lp = log_joint_in_blocks(structure, Workers(run.cores), W, RESULT)
     values = {own: array[None] for own, array in solution.values.items()}
     groups = {

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,7 +45,7 @@ from nmf_zoo.runtime.arguments import (
 from nmf_zoo.runtime.compile_times import what_compiles
 from nmf_zoo.runtime.driver import STATUS, FitRun, SampleRun, Solution, available_cores, run_chains, run_restarts
 from nmf_zoo.runtime.engine import Engine, WholeSampler
-from nmf_zoo.runtime.stopping import EARLY, INTERRUPTED, OnStep
+from nmf_zoo.runtime.stopping import EARLY, INTERRUPTED, OnStep, left_out
 from nmf_zoo.runtime.workers import OneBlasThread
 from nmf_zoo.search.optima import dataset_of
 from nmf_zoo.search.options import AUTO, search_of
@@ -195,17 +194,17 @@ def sample(
         attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
         attrs |= {"thin": thin, "tune": tune, **beginning, **model_attributes(structure)}
         attrs |= {DRAWS_ARE: PARTICLES} if isinstance(chosen, WholeSampler) and chosen.has_particles else {}
-        with _left_out("the share of cells inside predictive intervals"):
+        with left_out("the share of cells inside predictive intervals"):
             attrs |= coverage_attribute(groups.get("posterior"), structure, seed_key(entropy))
         idata = _with_order(pack({**groups, **searched, **data}, attrs), structure)
         if is_ours:
             has_order = GROUP in _compat.group_names(idata)
             finish_store(traces, attrs, {GROUP: _compat.group(idata, GROUP)} if has_order else {})
     if with_log_likelihood:
-        with _left_out("log_likelihood"):
+        with left_out("log_likelihood"):
             idata = add_log_likelihood(idata, model, finest(structure))
     if compute_convergence_checks and not quiet:
-        with _left_out("convergence checks"):
+        with left_out("convergence checks"):
             warn_unconverged(idata, structure, with_components=store is None)
     return idata
 
@@ -329,13 +328,13 @@ def fit(
     status = ending(early, saved) or solutions[0].status
     attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
     attrs |= {"max_iter": max_iter, "tol": tol, **model_attributes(structure)}
-    with _left_out("the share of cells inside predictive intervals"):
+    with left_out("the share of cells inside predictive intervals"):
         attrs |= coverage_attribute(groups["posterior"].isel(chain=[0]), structure, seed_key(entropy))
     idata = pack({**groups, **searched, **data_groups(structure, observed_data(model), constant_data(model))}, attrs)
     idata = _with_order(idata, structure)
     _warn_of_end(solutions[0], quiet)
     if with_log_likelihood:
-        with _left_out("log_likelihood"):
+        with left_out("log_likelihood"):
             idata = add_log_likelihood(idata, model, finest(structure))
     return idata
 
@@ -353,18 +352,9 @@ def _warn_of_end(solution: Solution, quiet: bool) -> None:
         warnings.warn(message, NmfZooWarning, stacklevel=4)
 
 
-@contextmanager
-def _left_out(what: str) -> Iterator[None]:
-    """Ctrl-C in what follows a run stops that alone: the result is there and stays."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        warnings.warn(f"{what}: stopped by the user and left out; the result is kept", NmfZooWarning, stacklevel=5)
-
-
 def _with_order(idata: Any, structure: Factorisation) -> Any:
     """The result, and the order that its components are shown in, where the dims of W and H say which are theirs."""
-    with _left_out("the order of the components"):
+    with left_out("the order of the components"):
         order = result_order(idata, structure)
         return idata if order is None else _compat.with_groups(idata, {GROUP: order})
     return idata

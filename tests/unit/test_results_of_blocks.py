@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 import nmf_zoo as nz
 from nmf_zoo._compat import group
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.results.block_store import as_fitted
 from nmf_zoo.results.component_order import component_order
 from nmf_zoo.results.posterior import open_posterior
@@ -140,3 +140,28 @@ def test_a_fit_begins_with_the_weights_of_a_result(engine):
     found, expected = (over(engine=engine, initvals=start) for start in (some, {"W": W}))
     np.testing.assert_array_equal(group(found, "posterior")["W"], group(expected, "posterior")["W"])
     assert over(initvals=over(), engine=engine).attrs["blocks"] == 9
+
+
+def test_ctrl_c_in_what_follows_a_fit_leaves_the_fit():
+    class Stops(CutArray):
+        is_over = False
+
+        def read(self, number):
+            if self.is_over:
+                raise KeyboardInterrupt
+            return super().read(number)
+
+    source = Stops(X, 7)
+
+    def last(step):
+        source.is_over = step.number == RUN["max_iter"]
+
+    with pytest.warns(NmfZooWarning, match="stopped by the user and left out; the result is kept") as told:
+        found = over(source, on_step=last)
+    assert [str(warning.message).partition(":")[0] for warning in told] == [
+        "lp",
+        "the share of cells inside predictive intervals",
+    ]
+    assert np.isnan(group(found, "sample_stats")["lp"].item())
+    assert "coverage" not in found.attrs
+    assert group(found, "fit")["objective"].shape == (1, RUN["max_iter"])
