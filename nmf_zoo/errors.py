@@ -97,6 +97,13 @@ def not_one_of(name: str, got: Any, allowed: Iterable[Any], more: str = "", do: 
     return InputError(name, shown(got), f"one of {words}{more}", did_you_mean(got, words) or do)
 
 
+def check_word(name: str, value: Any, allowed: Iterable[Any]) -> None:
+    """Refuse what is none of the words allowed, None among them or not; an array is no word."""
+    words = list(allowed)
+    if not isinstance(value, str | None) or value not in words:
+        raise not_one_of(name, value, words)
+
+
 def shown(value: Any) -> str:
     """A value in an error, at a length that can be read."""
     text = repr(value)

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import xarray as xr
 
-from nmf_zoo.errors import not_one_of
+from nmf_zoo.errors import check_word
 from nmf_zoo.plots.figure import (
     ACCENT,
     INK,
@@ -61,8 +61,7 @@ def plot_activations(
     matplotlib Figure, a row for each component. In units of the data: the scale of H alone is the prior's business
     """
     for name, value, allowed in (("order", order, ORDERS), ("scale", scale, SCALES)):
-        if value not in allowed:
-            raise not_one_of(name, value, allowed)
+        check_word(name, value, allowed)
     sizes = component_sizes(idata, chain, weights, activations)
     labels = sizes["obs"].to_numpy()
     groups = None if sample_groups is None else read_groups("sample_groups", sample_groups, labels)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-from nmf_zoo.errors import InputError, not_one_of
+from nmf_zoo.errors import InputError, check_word
 from nmf_zoo.plots.figure import (
     ACCENT,
     INK,
@@ -61,8 +61,7 @@ def plot_components(
         by group, in the colours of the groups
     weights, activations : names of the two factors
     """
-    if layout not in (None, "auto", *CHANNELS):
-        raise not_one_of("layout", layout, ("auto", *CHANNELS, None))
+    check_word("layout", layout, ("auto", *CHANNELS, None))
     shares = component_shares(idata, chain, weights, activations)
     if shape is not None:
         if feature_groups is not None:

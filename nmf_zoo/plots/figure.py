@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import BytesIO
 from typing import Any
 
@@ -68,7 +69,7 @@ def name_row(axes: Any, label: Any) -> None:
 def as_text(label: Any) -> str:
     """A label as it is drawn: places on a scale, such as seconds, to four digits; times without their zeros."""
     if isinstance(label, np.datetime64):
-        return str(label).removesuffix(".000000000").removesuffix("T00:00:00")
+        return re.sub(r"\.0+$", "", str(label)).removesuffix("T00:00:00")
     return f"{label:.4g}" if isinstance(label, float | np.floating) else str(label)
 
 

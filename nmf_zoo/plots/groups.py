@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.plots.figure import COLOURS, INK
+from nmf_zoo.plots.figure import COLOURS, INK, as_text
 
 MORE = ("#7f3c8d", "#8a6d3b", "#3b8a6d", "#a5aa99", "#b3446c", "#604e97", "#882d17", "#2b3d26", "#6d8fb3", "#b38a2b")
 PALETTE = (*COLOURS, *MORE)
+NAME_ALL = "name a group of every label"
 LETTER = 0.075  # inches of a letter of a heading
 
 
@@ -50,24 +51,60 @@ def read_groups(argument: str, given: Any, labels: np.ndarray) -> Groups:
 
     Parameters
     ----------
-    given : mapping or Series from labels to groups, or one group for each label, in their order
+    given : mapping or Series from labels, or what they are as text, to groups; or one group for each label, in order
     """
-    if hasattr(given, "to_dict") and hasattr(given, "index"):
-        given = given.to_dict()
-    if isinstance(given, Mapping):
-        missing = [label for label in labels.tolist() if label not in given]
-        if missing:
-            do = "name a group of every label"
-            raise InputError(argument, f"no group of {str(missing[0])!r}", f"{len(labels)} labels in groups", do)
-        given = [given[label] for label in labels.tolist()]
-    words = [] if isinstance(given, str) else [str(word) for word in given]
-    if len(words) != len(labels):
-        raise InputError(argument, f"{len(words)} groups", f"{len(labels)}, one for each label, or a mapping of labels")
+    found = _each(argument, given, labels)
+    words = [_word(argument, label, group) for label, group in zip(labels.tolist(), found, strict=True)]
     names = list(dict.fromkeys(words))
     if len(names) > len(PALETTE):
         raise InputError(argument, f"{len(names)} groups", f"up to {len(PALETTE)}, which colours can tell apart")
     at = {name: place for place, name in enumerate(names)}
     return Groups(names, np.array([at[word] for word in words]), list(PALETTE[: len(names)]))
+
+
+def _each(argument: str, given: Any, labels: np.ndarray) -> list[Any]:
+    """The group of every label."""
+    expected, own = f"{len(labels)} groups, one for each label, or a mapping or Series of labels", labels.tolist()
+    if hasattr(given, "columns") or getattr(given, "ndim", 1) != 1:
+        shape = " x ".join(map(str, np.shape(given)))
+        do = "give one column of it, e.g. table['group']" if hasattr(given, "columns") else "give one row of it"
+        raise InputError(argument, f"a table of {shape}", expected, do)
+    if hasattr(given, "to_dict") and hasattr(given, "index"):
+        repeated = given.index[given.index.duplicated()]
+        if len(repeated):
+            do = "keep one row of each"
+            raise InputError(argument, f"the label {str(repeated[0])!r} more than once", "each label once", do)
+        given = given.to_dict()
+    if isinstance(given, Mapping):
+        given = _by_time(given, labels.dtype) if labels.dtype.kind == "M" else given
+        at = [label if label in given else as_text(name) for label, name in zip(own, labels, strict=True)]
+        missing = next((as_text(name) for key, name in zip(at, labels, strict=True) if key not in given), None)
+        if missing is not None:
+            raise InputError(argument, f"no group of {missing!r}", f"{len(labels)} labels in groups", NAME_ALL)
+        return [given[key] for key in at]
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InputError(argument, " ".join(repr(given).split())[:60], expected)
+    found = list(given)
+    if len(found) != len(labels):
+        raise InputError(argument, f"{len(found)} groups", expected)
+    return found
+
+
+def _by_time(given: Mapping[Any, Any], dtype: np.dtype) -> dict[Any, Any]:
+    """The same with times as ``tolist`` gives those of ``dtype``, whatever kind of date they were."""
+    try:
+        return {np.datetime64(key).astype(dtype).item(): group for key, group in given.items()}
+    except ValueError:  # no dates: none of the labels is there
+        return dict(given)
+
+
+def _word(argument: str, label: Any, group: Any) -> str:
+    """The name of a group; what is missing in a table is None or NaN, which is no name."""
+    if group is None or group != group or str(group) in ("<NA>", "NaT"):
+        raise InputError(argument, f"no group of {str(label)!r} ({group})", "a name for each label", NAME_ALL)
+    if not isinstance(group, str | bytes) and np.ndim(group):
+        raise InputError(argument, f"{' '.join(repr(group).split())[:40]} of {str(label)!r}", "one name", NAME_ALL)
+    return str(group)
 
 
 def draw_headings(figure: Any, axes: Any, bands: list[Band], inches: float) -> None:

@@ -10,23 +10,28 @@ that fewer than expected is a finding, and more is none.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import cast
 
 import numpy as np
 import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
+from nmf_zoo.inference.shared.sample_blocks import structure_of_block
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.results.groups import COVERAGE
 from nmf_zoo.results.posterior import INTERVAL, open_posterior
 from nmf_zoo.runtime.arguments import needed_shapes
-from nmf_zoo.structure import Array, Cells, Factorisation, slices
+from nmf_zoo.structure import Array, Blocked, Cells, Factorisation, slices
 
 MOST_CELLS = 1000  # that are looked at, drawn at random
 REPLICATES = 50  # predictive draws of a cell that make its interval, and as many that say what is expected in it
 STREAM = 0xC07E  # of the run's key
 LISTED = 1 << 20  # cells of sparse data that are looked through at once
+
+
+Products = Iterator[tuple[Array, Mapping[str, Array]]]  # of each draw W H at some cells, and the values by name
 
 
 def coverage_attribute(posterior: xr.Dataset | None, structure: Factorisation, key: np.uint64) -> dict[str, str]:
@@ -42,9 +47,39 @@ def coverage_attribute(posterior: xr.Dataset | None, structure: Factorisation, k
     if posterior is None or structure.data is None or not set(needed_shapes(structure)) <= set(posterior.data_vars):
         return {}
     rng = generator_of(child(key, STREAM))
-    rows, cols, x = _some_cells(structure, rng)
+    cells = _observed_at(structure, _some(_n_observed(structure), rng))
+    whole, wanted = _compat.inference_data({"posterior": posterior}, {}), 2 * REPLICATES
+    of_chain = min(posterior.sizes["draw"], -(-wanted // posterior.sizes["chain"]))
+    draws = open_posterior(whole, structure, of_chain)
+    products = ((_product(draw.W[cells[0]], draw.H[:, cells[1]]), draw.values) for draw in draws)
+    return _told(structure, cells, products, draws.lead[0] * draws.lead[1], rng)
+
+
+def coverage_of_blocks(
+    structure: Factorisation, products: Callable[[Array, Array, np.random.Generator], Products], key: np.uint64
+) -> dict[str, str]:
+    """The same of data in blocks, of which those are read that have some of the cells.
+
+    Parameters
+    ----------
+    products : (rows, cols, generator) -> of `2 * REPLICATES` draws W H at these cells, and no values
+    key : as of :func:`coverage_attribute`, whose cells these are where none is missing
+    """
+    rng = generator_of(child(key, STREAM))
+    cells = _observed_in_blocks(structure, rng)
+    return _told(structure, cells, products(*cells[:2], rng), 2 * REPLICATES, rng)
+
+
+def _told(
+    structure: Factorisation,
+    cells: tuple[Array, Array, Array],
+    products: Products,
+    n_draws: int,
+    rng: np.random.Generator,
+) -> dict[str, str]:
+    rows, cols, x = cells
     try:
-        drawn = np.stack(list(_replicates(posterior, structure, rows, cols, rng)))
+        drawn = np.stack(list(_replicates(structure, rows, cols, products, n_draws, rng)))
     except InputError:
         return {}
     low, high = np.quantile(drawn[::2], INTERVAL, axis=0)
@@ -53,19 +88,42 @@ def coverage_attribute(posterior: xr.Dataset | None, structure: Factorisation, k
     return {COVERAGE: json.dumps(said | {"try": structure.likelihood.more_spread})}
 
 
-def _some_cells(structure: Factorisation, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """(rows, cols, values) of observed cells, zeros of sparse counts among them."""
-    if not structure.data.is_complete:
-        rows, cols, values = structure.observed_cells()
-        few = _some(len(values), rng)
-        return rows[few].astype(np.int64), cols[few].astype(np.int64), values[few]
-    flat = _some(structure.shape[0] * structure.shape[1], rng)
-    rows, cols = np.unravel_index(flat, structure.shape)
-    return rows, cols, _values_at(structure, flat, rows, cols)
-
-
 def _some(n: int, rng: np.random.Generator) -> Array:
     return np.sort(rng.choice(n, min(MOST_CELLS, n), replace=False, shuffle=False))
+
+
+def _n_observed(structure: Factorisation) -> int:
+    data = structure.data
+    return structure.shape[0] * structure.shape[1] if data.is_complete else data.observed_values.size
+
+
+def _observed_at(structure: Factorisation, places: Array) -> tuple[Array, Array, Array]:
+    """(rows, cols, values) of observed cells, zeros of sparse counts among them; of complete data row by row."""
+    if not structure.data.is_complete:
+        rows, cols, values = structure.observed_cells()
+        return rows[places].astype(np.int64), cols[places].astype(np.int64), values[places]
+    rows, cols = np.unravel_index(places, structure.shape)
+    return rows, cols, _values_at(structure, places, rows, cols)
+
+
+def _observed_in_blocks(structure: Factorisation, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+    """The same of some cells of data in blocks: whole tables row by row, others block by block."""
+    data = cast(Blocked, structure.data)
+    ends = np.cumsum(data.observed)
+    places = _some(int(ends[-1]), rng)
+    if data.is_complete:
+        rows, cols = np.unravel_index(places, structure.shape)
+        numbers = np.searchsorted(data.bounds, cols, side="right") - 1
+        places = rows * np.diff(data.bounds)[numbers] + cols - data.bounds[numbers]
+    else:
+        numbers = np.searchsorted(ends, places, side="right")
+        places = places - (ends - data.observed)[numbers]
+    found = np.empty((3, len(places)))
+    for number in np.unique(numbers):
+        own = numbers == number
+        at, cols, values = _observed_at(structure_of_block(structure, int(number)), places[own])
+        found[:, own] = at, cols + data.bounds[number], values
+    return found[0].astype(np.int64), found[1].astype(np.int64), found[2]
 
 
 def _values_at(structure: Factorisation, flat: Array, rows: Array, cols: Array) -> Array:
@@ -82,22 +140,24 @@ def _values_at(structure: Factorisation, flat: Array, rows: Array, cols: Array) 
     return out
 
 
+def _product(rows_of_W: Array, columns_of_H: Array) -> Array:
+    """W H at cells, (cells,)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.einsum("ck,kc->c", rows_of_W, columns_of_H)
+
+
 def _replicates(
-    posterior: xr.Dataset, structure: Factorisation, rows: Array, cols: Array, rng: np.random.Generator
+    structure: Factorisation, rows: Array, cols: Array, products: Products, n_draws: int, rng: np.random.Generator
 ) -> Iterator[Array]:
     """Predictive draws of the cells, from draws that are spaced evenly; of fewer draws several from each."""
-    whole, wanted = _compat.inference_data({"posterior": posterior}, {}), 2 * REPLICATES
-    of_chain = min(posterior.sizes["draw"], -(-wanted // posterior.sizes["chain"]))
-    law = structure.likelihood_at(rows, cols)
+    law, wanted, n_done = structure.likelihood_at(rows, cols), 2 * REPLICATES, 0
     exposure, background = structure.exposure_at(rows, cols), structure.background_at(rows, cols)
-    draws = open_posterior(whole, structure, of_chain)
-    n_draws, n_done = draws.lead[0] * draws.lead[1], 0
-    for number, draw in enumerate(draws, start=1):
+    for number, (product, values) in enumerate(products, start=1):
         with np.errstate(over="ignore", invalid="ignore"):
-            mean = exposure * np.einsum("ck,kc->c", draw.W[rows], draw.H[:, cols]) + background
+            mean = exposure * product + background
         law.require_drawable(mean)
         if not np.all(np.isfinite(mean)):
             raise InputError(law.name, "a mean beyond all numbers", "means that float64 holds")
         while n_done < number * wanted // n_draws:
-            yield law.draw(mean, draw.values, rng)
+            yield law.draw(mean, values, rng)
             n_done += 1

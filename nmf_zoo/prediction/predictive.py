@@ -13,6 +13,7 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
+from nmf_zoo.results.block_store import as_fitted
 from nmf_zoo.results.posterior import (
     LEADING,
     Draw,
@@ -48,7 +49,7 @@ def predict(
     Parameters
     ----------
     idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
-    model : the model it came from
+    model : the model it came from; of a fit over ``data=`` as it was declared, without data
     features, samples : labels of the rows and columns to predict; default all
     cells : (rows, cols), positions from 0 of the cells to predict, instead of ``features`` and ``samples``
     n_draws : draws to use of each chain, evenly spaced; default all
@@ -60,7 +61,7 @@ def predict(
     likelihood, also where the data were real-valued: 64-bit integers, so that means above 2^62 are refused; of others,
     means above 1.8e308.
     """
-    structure = read(model)
+    structure = as_fitted(read(model), idata)
     if cells is not None:
         if features is not None or samples is not None:
             raise InputError("cells", "cells with features or samples", "one way to choose", "drop one of them")
@@ -86,6 +87,8 @@ def predict_blocks(
 ) -> Iterator[xr.DataArray]:
     """The same draws as :func:`predict`, ``width`` samples at a time: for an X whose draws do not fit into memory.
 
+    Of an H that lies on disk (``store=``) the samples of a block are read with it.
+
     Examples
     --------
     >>> import nmf_zoo as nz
@@ -95,7 +98,7 @@ def predict_blocks(
     [2, 1]
     """
     check_counts(width=(width, 1))
-    structure = read(model)
+    structure = as_fitted(read(model), idata)
     posterior = open_posterior(idata, structure, n_draws)
     rows, cols = _grid(structure, features, samples)
     key = seed_key(entropy_of(random_seed))
@@ -147,9 +150,10 @@ def _grid(structure: Factorisation, features: Any, samples: Any) -> tuple[Array,
 
 def _predict_grid(out: Array, posterior: Posterior, rows: Array, cols: Array, key: np.uint64) -> None:
     """Fill out (chain, draw, rows, cols)."""
-    cells = grid_cells(rows, cols)
-    for draw in posterior:
-        out[draw.at] = _draw_cells(posterior.structure, draw, *cells, key).reshape(len(rows), len(cols))
+    cells, some = grid_cells(rows, cols), posterior.of_samples(cols)
+    in_H = cells[1] if some.cols is None else grid_cells(rows, np.arange(len(cols)))[1]
+    for draw in some:
+        out[draw.at] = _draw_cells(posterior.structure, draw, *cells, key, in_H).reshape(len(rows), len(cols))
 
 
 def _predict_cells(idata, structure, rows, cols, dim, n_draws, random_seed) -> xr.DataArray:
@@ -162,8 +166,10 @@ def _predict_cells(idata, structure, rows, cols, dim, n_draws, random_seed) -> x
     return xr.DataArray(out, dims=(*LEADING, dim), coords=coords, name=structure.likelihood.name)
 
 
-def _draw_cells(structure: Factorisation, draw: Draw, rows: Array, cols: Array, key: np.uint64) -> Array:
-    mean, stream = mean_at(structure, draw, rows, cols), child(key, *draw.place)
+def _draw_cells(
+    structure: Factorisation, draw: Draw, rows: Array, cols: Array, key: np.uint64, in_H: Array | None = None
+) -> Array:
+    mean, stream = mean_at(structure, draw, rows, cols, in_H), child(key, *draw.place)
     law = structure.likelihood_at(rows, cols)
     law.require_drawable(mean)
     if not np.all(np.isfinite(mean)):

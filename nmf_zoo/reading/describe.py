@@ -9,6 +9,7 @@ import pymc as pm
 
 from nmf_zoo.reading.read import read
 from nmf_zoo.structure import (
+    Blocked,
     CellParameter,
     Cells,
     Factor,
@@ -50,11 +51,17 @@ def data_line(structure: Factorisation) -> str:
     name, data, (F, N) = structure.likelihood.name, structure.data, structure.shape
     if data is None:
         return f"{name}: {F} x {N}, not observed"
-    values, words = data.observed_values, structure.likelihood.data_words(structure.is_integer)
-    known = F * N if isinstance(data, Cells) and data.is_complete else values.size
-    non_zero = np.count_nonzero(values)
+    words = structure.likelihood.data_words(structure.is_integer)
+    if isinstance(data, Blocked):
+        known, non_zero = int(np.sum(data.observed)), data.non_zero
+    else:
+        values = data.observed_values
+        known = F * N if isinstance(data, Cells) and data.is_complete else values.size
+        non_zero = int(np.count_nonzero(values))
     text = f"{name}: {F} x {N} {words}, {non_zero:,} non-zero ({non_zero / max(1, known):.1%})"
     text += ", stored as a list of cells" if isinstance(data, Cells) else ""
+    if isinstance(data, Blocked):
+        text += f", in {data.n_blocks:,} block{'s' * (data.n_blocks != 1)} of samples"
     n_missing = F * N - known
     missing = f", {n_missing:,} cell{'s' * (n_missing != 1)} missing" if n_missing else ""
     imputed = f" (imputed as {structure.imputed.name})" if structure.imputed is not None else ""

@@ -20,6 +20,9 @@ def data_parts(source: Source) -> list[str]:
         columns = int(source.group("fit")["columns"].item())
         pairs = [("features", _count(source.shape[0])), ("columns seen", _count(columns))]
         return [facts(pairs), paragraph("A stream learns from columns and forgets them: the result holds no data.")]
+    if source.came_in_blocks and MODEL in source.attrs:
+        about = str(source.attrs[MODEL]).splitlines()[0]
+        return [paragraph(f"{about}. The result holds none of them.")]
     if not source.has("observed_data"):
         return [paragraph("The result holds no data (no group observed_data).")]
     return _of_result(source)

@@ -109,6 +109,8 @@ def reconstruction_parts(source: Source) -> list[str]:
     data = source.complete_data
     if data is None:
         needed = "the result holds no complete matrix of data; give the model as well (in the shell: --data FILE)"
+        if source.came_in_blocks:
+            needed = "the data came in blocks, and the result holds none of them"
         return [paragraph(f"Not drawn: {needed}.")]
     caption = (
         "W H alone: a known exposure or background is in the model, not in the result, nor is the spread of the data."

@@ -17,6 +17,7 @@ from nmf_zoo.inference.registry import named
 from nmf_zoo.inference.shared.joint import log_joints
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.prediction.misfit import coverage_attribute
+from nmf_zoo.results.block_store import BLOCKS
 from nmf_zoo.results.component_order import REPORT, as_they_are, draws_in_order, relative_sizes
 from nmf_zoo.results.components import joined
 from nmf_zoo.results.factor_draws import factor_dims, log_totals, weights_of
@@ -75,6 +76,11 @@ class Source:
     @property
     def is_stream(self) -> bool:
         return self.is_fit and "objective" not in self.group("fit")
+
+    @property
+    def came_in_blocks(self) -> bool:
+        """Whether the data of the run were ``data=``, of which the result says what they were and holds none."""
+        return BLOCKS in self.attrs
 
     @property
     def is_sampled(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from nmf_zoo.reports.declaration import model_parts
 from nmf_zoo.reports.page import advice, page, paragraph
 from nmf_zoo.reports.pictures import activation_parts, component_parts, course_parts, reconstruction_parts
 from nmf_zoo.reports.source import Source
+from nmf_zoo.results.block_store import as_fitted
 from nmf_zoo.results.posterior import draws_or_means
 
 
@@ -38,7 +40,8 @@ def report(
     idata : result of :func:`~nmf_zoo.sample`, :func:`~nmf_zoo.fit` or a stream, or anyone's InferenceData with W and H
     path : where to write, a name that ends in .html; what is there is replaced
     model : the model it came from, which adds predictive intervals, and a check that the draws are its own; what the
-        model says in words is in results of :func:`~nmf_zoo.sample` and :func:`~nmf_zoo.fit` already
+        model says in words is in results of :func:`~nmf_zoo.sample` and :func:`~nmf_zoo.fit` already. Of a fit over
+        ``data=``, which no result holds, the model adds the check alone
     title : of the page
     shape : (rows, columns) when the features are the pixels of an image, row by row
     weights, activations : names of the factors; default those of the model, or W and H
@@ -66,10 +69,12 @@ def report(
         raise InputError("path", repr(str(path)), "a name that ends in .html")
     check_result(path)
     draws_or_means(idata)  # says what is missing
-    structure = None if model is None else read(model)
+    structure = None if model is None else as_fitted(read(model), idata)
     names = ("W", "H") if structure is None else (structure.W.name, structure.H.name)
     source = Source(idata, model, structure, weights or names[0], activations or names[1], shape)
     source.check_model()
+    if source.came_in_blocks and structure is not None and structure.data is None:
+        source = replace(source, model=None, structure=None)  # the result says more of the data
     text = compose(source, title or _title(source))
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")

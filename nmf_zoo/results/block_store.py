@@ -1,4 +1,4 @@
-"""A result whose H never is in memory: a Zarr store, to which the rows of H go block by block, a chunk for each block.
+"""A result of data in blocks; its H may never be in memory: the rows go to a Zarr store, a chunk for each block.
 
 Blocks of one size have chunks of their own; where sizes differ, chunks are those of the largest.
 """
@@ -6,6 +6,7 @@ Blocks of one size have chunks of their own; where sizes differ, chunks are thos
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +15,39 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
-from nmf_zoo.results.groups import as_dataset, plain_attrs
+from nmf_zoo.errors import InputError
+from nmf_zoo.files import replacing
+from nmf_zoo.results.groups import LEADING, as_dataset, plain_attrs
 from nmf_zoo.results.loading import load
+from nmf_zoo.results.posterior import posterior_group
 from nmf_zoo.results.stores import DIMS, Store, writing_all
 from nmf_zoo.structure import Array, Factorisation
+
+BLOCKS = "blocks"  # the attribute of a result of data in blocks: how many there were
+CONSTANTS, EXPOSURE = "constant_data", "exposure"  # where exposures of samples are, when they came with these
+
+
+def as_fitted(structure: Factorisation, idata: Any) -> Factorisation:
+    """The model of all samples of a result whose data came in blocks, of which ``structure`` says nothing.
+
+    Any other is as it is, also of a result that has no draws.
+    """
+    if structure.data is not None or BLOCKS not in getattr(idata, "attrs", {}):
+        return structure
+    group = posterior_group(idata)
+    if structure.H.name not in group:
+        return structure
+    H = group[structure.H.name].transpose(*LEADING, ...)
+    rank, samples = structure.H.orient(np.broadcast_to(0.0, H.shape[2:])).shape
+    if rank != structure.rank:
+        do = "give the model it came from"
+        raise InputError("idata", f"{structure.H.name} of {rank} components", f"{structure.rank}, as in the model", do)
+    labels = {str(dim): coord.to_numpy() for dim, coord in group.coords.items() if dim not in LEADING}
+    found = replace(structure, H=replace(structure.H, shape=(rank, samples)), coords={**structure.coords, **labels})
+    constants = _compat.group(idata, CONSTANTS) if CONSTANTS in _compat.group_names(idata) else {}
+    if EXPOSURE not in constants or structure.likelihood.exposure is not None:
+        return found
+    return replace(found, likelihood=replace(found.likelihood, exposure=constants[EXPOSURE].to_numpy()[None]))
 
 
 class OfSamples(NamedTuple):
@@ -67,6 +97,12 @@ def on_disk(
     largest: int,
 ) -> Result:
     """The result in a new store at ``path``, opened; ``largest`` : samples of the largest block."""
+    with replacing(path, "store") as partial:
+        _write_all(partial, structure, groups, variables, attrs, largest)
+    return load(path)
+
+
+def _write_all(path, structure, groups, variables, attrs, largest) -> None:
     store = Store(path, None, 1)
     filled = {name: dataset for name, dataset in groups.items() if dataset.data_vars or dataset.coords}
     for variable in variables:
@@ -76,7 +112,6 @@ def on_disk(
     for variable in variables:
         _write(store, structure, variable, largest)
     store.finish(plain_attrs(attrs), is_whole=True)
-    return load(path)
 
 
 def _write(store: Store, structure: Factorisation, variable: OfSamples, largest: int) -> None:

@@ -58,11 +58,16 @@ def checkpointed(
         opened.close()
 
 
+def ending(early: str, saved: Checkpoint | None) -> str:
+    """Why a run ended early, and how to go on; "" when it did not."""
+    return f"{early}: the same call goes on from {saved.path}" if early and saved else early
+
+
 def _check_space(path: Path, structure: Factorisation, rows: int, states: int, var_names: Sequence[str] | None) -> None:
     """Refuse a run whose checkpoint would outgrow the disk; what is there already has its room."""
     cells = {name: int(np.prod(shape)) for name, shape in variable_shapes(structure).items()}
     needed = 8.0 * (rows * sum(cells[name] for name in var_names or cells) + states * sum(cells.values()))
     held = 0
     with suppress(OSError):  # what can't be read is refused when it is opened
-        held = sum(entry.lstat().st_size for entry in path.iterdir())
+        held = sum(entry.lstat().st_size for entry in path.rglob("*"))
     require_disk("checkpoint", f"{str(path)!r} for this run", needed - held, path, "give a path on another disk")

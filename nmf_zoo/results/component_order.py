@@ -32,6 +32,7 @@ from nmf_zoo.results.matching import (
     with_unit_sums,
 )
 from nmf_zoo.results.posterior import LEADING, best_chain, draw_parts, draws_or_means
+from nmf_zoo.structure import Factorisation
 
 GROUP, REPORT = "components", "alignment"  # the order of the draws; the group of a result whose draws are in order
 MOST_CELLS = 100  # features, and samples, that components are matched on
@@ -79,6 +80,26 @@ def component_order(idata: Any, weights: str = "W", activations: str = "H") -> x
     lost = np.sum(np.where(became == "matched", 0.0, found["share"].to_numpy()), axis=1)
     found = _dataset(group, dims, order, became, is_best | (lost < MOST_LOST))
     return found if stored is None else _with_names_of(stored, found, best)
+
+
+def result_order(idata: Any, structure: Factorisation) -> xr.Dataset | None:
+    """The group of a new result; None where the dims of W and H do not say which of them are components'."""
+    names, posterior = (structure.W.name, structure.H.name), draws_or_means(idata)
+    if not set(names) <= set(posterior.data_vars) or not _says_components(posterior, structure):
+        return None
+    return component_order(idata, *names)
+
+
+def _says_components(posterior: xr.Dataset, structure: Factorisation) -> bool:
+    """Whether the dims alone tell what the structure knows of W and H."""
+    (feature, component), (own, obs) = (
+        factor.orient_dims(tuple(map(str, posterior[factor.name].dims[2:]))) for factor in (structure.W, structure.H)
+    )
+    try:
+        found = factor_dims(posterior, structure.W.name, structure.H.name)
+    except InputError:
+        return False
+    return (found.feature, found.component, found.own, found.obs) == (feature, component, own, obs)
 
 
 def _with_shown(order: xr.Dataset, shown: Array) -> xr.Dataset:

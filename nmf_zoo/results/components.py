@@ -12,7 +12,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
-from nmf_zoo.errors import not_one_of
+from nmf_zoo.errors import check_word
 from nmf_zoo.results.component_order import draws_in_order, is_aligned
 from nmf_zoo.results.factor_draws import factor_dims, missing_variable, weights_of
 from nmf_zoo.results.posterior import (
@@ -66,8 +66,7 @@ def top_features(
     ['sun']
     """
     check_counts(n=(n, 1))
-    if by not in ORDERS:
-        raise not_one_of("by", by, ORDERS)
+    check_word("by", by, ORDERS)
     chains = list(draws_in_order(idata, chain, weights, activations))
     dims = factor_dims(chains[0], weights, activations)
     of_chains = [one[weights][0].drop_vars("chain", errors="ignore") for one in chains]

@@ -6,7 +6,7 @@ Draws that lie on disk are read some at a time (`BLOCK`), and let go.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,10 @@ SMALLEST_MEAN = float(np.nextafter(0.0, 1.0))
 
 
 class Draw(NamedTuple):
-    """One draw: W (F, K), H (K, N), the values by name, and where it stands in the answer and in the posterior."""
+    """One draw: W (F, K), H (K, N), the values by name, and where it stands in the answer and in the posterior.
+
+    H has the samples that are asked for alone, in :meth:`Posterior.of_samples`.
+    """
 
     W: Array
     H: Array
@@ -49,6 +52,7 @@ class Posterior:
     chains : labels of the chains
     draws : labels of the draws that are kept
     kept : their positions among all draws
+    cols : positions of the samples whose H is read; None for all
     """
 
     structure: Factorisation
@@ -56,6 +60,11 @@ class Posterior:
     chains: Array
     draws: Array
     kept: Array
+    cols: Array | None = None
+
+    def of_samples(self, cols: Array) -> Posterior:
+        """The same draws with H of these samples alone, of which no others are read; all where some of H is known."""
+        return replace(self, cols=cols) if self.structure.H.is_free else self
 
     @property
     def lead(self) -> tuple[int, int]:
@@ -72,14 +81,22 @@ class Posterior:
             W, H = (factor.value(values) for factor in (structure.W, structure.H))
             yield Draw(W, H, values, at, place)
 
+    def _part(self, name: str) -> tuple[Any, ...]:
+        """What is read of a draw of a variable."""
+        if self.cols is None or name != self.structure.H.name:
+            return ()
+        at = slice(None), _as_slice(self.cols)
+        return at[::-1] if self.structure.H.transposed else at
+
     def _values(self) -> Iterator[tuple[tuple[int, int], tuple[int, int], dict[str, Array]]]:
         """The values of each draw, with the places that a Draw has."""
         chains, draws = self.lead
-        size = sum(array.nbytes // (array.shape[0] * array.shape[1]) for array in self.arrays.values())
+        arrays = {name: array[(slice(None), slice(None), *self._part(name))] for name, array in self.arrays.items()}
+        size = sum(array.nbytes // (array.shape[0] * array.shape[1]) for array in arrays.values())
         for chain in range(chains):
             for part in draw_parts(draws, size):
                 kept = self.kept[part]
-                block = {name: array[chain, _as_slice(kept)].to_numpy() for name, array in self.arrays.items()}
+                block = {name: array[chain, _as_slice(kept)].to_numpy() for name, array in arrays.items()}
                 for i, place in enumerate(kept):
                     values = {name: array[i] for name, array in block.items()}
                     yield (chain, part.start + i), (chain, int(place)), values
@@ -219,19 +236,22 @@ def cell_coords(structure: Factorisation, dim: str, rows: Array, cols: Array) ->
     return {dim: np.arange(len(rows))} | {axis.dim: (dim, axis.labels[at]) for axis, at in places}
 
 
-def mean_at(structure: Factorisation, draw: Draw, rows: Array, cols: Array) -> Array:
+def mean_at(structure: Factorisation, draw: Draw, rows: Array, cols: Array, in_H: Array | None = None) -> Array:
     """The mean of X at listed cells, (cells,): to the last bit the same whichever other cells are listed.
+
+    ``in_H`` : where their samples stand in the draw's H, of which it may have some alone; None for ``cols``.
 
     A mean that is positive, but smaller than any double, is the smallest one: of a factor drawn at 1e-170 and one at
     1e-300 the logarithm is finite.
     """
-    rates = cell_rates(np.ascontiguousarray(draw.W), draw.H, rows, cols)
+    in_H = cols if in_H is None else in_H
+    rates = cell_rates(np.ascontiguousarray(draw.W), draw.H, rows, in_H)
     mean = structure.exposure_at(rows, cols) * rates + structure.background_at(rows, cols)
     lost = np.flatnonzero(mean == 0.0)
     if lost.size:
         is_positive = np.zeros(lost.size, dtype=bool)
         for w, h in zip(draw.W.T > 0.0, draw.H > 0.0, strict=True):
-            is_positive |= w[rows[lost]] & h[cols[lost]]
+            is_positive |= w[rows[lost]] & h[in_H[lost]]
         mean[lost[is_positive]] = SMALLEST_MEAN
     return mean
 

@@ -180,10 +180,12 @@ def run_restarts(
     key: np.uint64,
     starts: Sequence[Start],
     checkpoint: Checkpoint | None = None,
+    streams: Sequence[np.uint64] | None = None,
 ) -> tuple[list[Solution], str]:
     """Fit from each start. Returns the solutions, best objective first, and why the run ended early, else "".
 
-    With a ``checkpoint`` the restarts go on from it, and save themselves there.
+    With a ``checkpoint`` the restarts go on from it, and save themselves there. ``streams`` : theirs, default children
+    of ``key``.
 
     Raises
     ------
@@ -196,7 +198,7 @@ def run_restarts(
 
     with _jobs(run, len(starts), "restart", run.max_iter) as jobs:
         problem = engine.prepare(structure, options, jobs.workers)
-        keys = [child(key, restart) for restart in range(len(starts))]
+        keys = streams or [child(key, restart) for restart in range(len(starts))]
         solutions = list(jobs.run(fit, range(len(starts)), keys).values())
     if not solutions:
         raise KeyboardInterrupt(NOTHING_DONE)

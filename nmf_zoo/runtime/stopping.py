@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from nmf_zoo.errors import NmfZooWarning
 
 FAILED = "failed"  # a piece raised: no status, since the run then has no result
 INTERRUPTED, BY_ON_STEP, OUT_OF_TIME = "interrupted", "stopped by on_step", "max_seconds reached"
@@ -90,3 +94,12 @@ class Observer:
         else:
             if isinstance(ends, bool | np.bool_) and ends:
                 self._stop(BY_ON_STEP)
+
+
+@contextmanager
+def left_out(what: str) -> Iterator[None]:
+    """Ctrl-C in what follows a run stops that alone: the result is there and stays."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        warnings.warn(f"{what}: stopped by the user and left out; the result is kept", NmfZooWarning, stacklevel=5)

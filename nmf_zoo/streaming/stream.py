@@ -18,6 +18,7 @@ from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of
 from nmf_zoo.files import replacing
 from nmf_zoo.inference.registry import entries, fitting, named, names, verdict
+from nmf_zoo.inference.shared.sample_blocks import read_ahead
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
@@ -33,6 +34,7 @@ from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.streaming.columns import block_of_data, labels_of_columns, read_block, with_exposures
 from nmf_zoo.streaming.structure_trees import as_tree, structure_of
 from nmf_zoo.structure import Array, Factorisation, Fixed, sides_of, spans
+from nmf_zoo.verbs.block_source import BlockSource, Samples, as_source, labels_of
 
 
 def own_dims(structure: Factorisation) -> tuple[str, ...]:
@@ -107,6 +109,7 @@ MOST_RECORDS = 512  # of the trace: when there are so many, every second is drop
 def stream(
     model: pm.Model | None = None,
     *,
+    data: Any = None,
     engine: Any = "online_em",
     random_seed: Any = None,
     initvals: Mapping[str, Array] | None = None,
@@ -120,6 +123,8 @@ def stream(
         or ``coords=``, and its number of samples means nothing: a stream has no end. Data that it was declared with are
         the first columns of the stream. An exposure of the model is of its features; one per sample is of these
         columns, and those to come are given theirs by ``update``
+    data : columns in blocks that need not fit into memory, as in :func:`~nmf_zoo.fit`, of which the stream learns one
+        block after the other, each as by ``update``. Ctrl-C loses it; ``update`` in a loop of one's own would not
     engine : name of a streaming engine, or its options, e.g. ``"online_em"``, ``nz.OnlineEM(exponent=0.7)`` for counts,
         ``nz.SimulatedOnlineEM(sweeps=40, keep=30)`` for power spectrograms, ``nz.ChainOnlineEM()`` for binary chains,
         ``nz.ParticleOnlineEM(particles=1000)`` for chains of every kind. The name takes what suits the model
@@ -155,7 +160,21 @@ def stream(
     begun = Stream(chosen, options, own, entropy_of(random_seed), start, _cores(cores))
     if first is not None:
         begun._take(first if exposures is None else with_exposures(first, exposures), exposures is not None)
+    if data is not None:
+        _learn(begun, own, as_source(data))
     return begun
+
+
+def _learn(stream: Stream, structure: Factorisation, source: BlockSource) -> None:
+    """One block after the other; the next is read meanwhile."""
+    dim = structure.axes[0]
+    own, given = structure.coords.get(dim), labels_of(source, source.shape).get("feature")
+    if own is not None and given is not None and not np.array_equal(own, given):
+        do = "use the same, or declare the model without"
+        raise InputError("data.coords", f"labels of {dim!r} that differ from the model's", "the model's, in order", do)
+    for found in read_ahead(source.read, len(source.bounds) - 1):
+        samples = found if isinstance(found, Samples) else Samples(found)
+        stream.update(samples.X, mask=samples.mask, observed=samples.observed, exposure=samples.exposure)
 
 
 def resume_stream(path: Path | str, *, cores: int | None = None) -> Stream:

@@ -77,20 +77,28 @@ class Blocked:
     n_features : F
     read : number of a block -> its data, (F, n)
     exposure : (N,) of the samples, or None
+    observed : (blocks,) cells of each block that are not missing
+    non_zero : cells that are not zero
+    is_integer : all observed values are integers
     constants : (blocks,) what each block's log-likelihood holds beside the factors
     at_data : (blocks,) each block's log-likelihood if its mean were X itself
     totals : sums of X, and of its mean where all cells of a factor have their typical size
-    arrays : where an engine keeps arrays of each block from pass to pass
+    digests : (blocks,) of the cells of each block, where a checkpoint is to know them again; else None
+    arrays : where an engine keeps arrays of each block from pass to pass; None before the run
     """
 
     bounds: Array
     n_features: int
     read: Callable[[int], Data]
     exposure: Array | None
+    observed: Array
+    non_zero: int
+    is_integer: bool
     constants: Array
     at_data: Array
     totals: tuple[float, float]
-    arrays: Any
+    digests: Array | None = None
+    arrays: Any = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -99,6 +107,10 @@ class Blocked:
     @property
     def n_blocks(self) -> int:
         return len(self.bounds) - 1
+
+    @property
+    def is_complete(self) -> bool:
+        return int(np.sum(self.observed)) == self.shape[0] * self.shape[1]
 
 
 @dataclass(frozen=True, kw_only=True)

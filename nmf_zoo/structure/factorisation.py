@@ -75,6 +75,8 @@ class Factorisation:
     @cached_property
     def is_integer(self) -> bool:
         """All observed values are integers."""
+        if isinstance(self.data, Blocked):
+            return self.data.is_integer
         values = np.empty(0) if self.data is None else self.data.observed_values
         return all(np.array_equal(values[part], np.floor(values[part])) for part in slices(values.size, CHUNK))
 

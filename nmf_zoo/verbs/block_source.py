@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -27,7 +28,6 @@ from nmf_zoo.inference.shared.requirements import UNITS
 from nmf_zoo.inference.shared.sample_blocks import read_ahead, structure_of_samples
 from nmf_zoo.inference.shared.start import typical_totals
 from nmf_zoo.runtime.arguments import check_possible
-from nmf_zoo.runtime.block_arrays import BlockArrays
 from nmf_zoo.runtime.engine import Engine
 from nmf_zoo.sparse import by_sample, read_sparse
 from nmf_zoo.structure import Array, Blocked, Cells, Data, Dense, Factorisation, slices
@@ -123,7 +123,7 @@ def _check_bounds(source: Any) -> None:
 # -- blocks as engines take them -------------------------------------------------------------------------------------
 
 
-def blocked(structure: Factorisation, source: BlockSource, arrays: BlockArrays) -> Blocked:
+def blocked(structure: Factorisation, source: BlockSource) -> Blocked:
     """The data of a source, not looked at yet."""
     n_features = structure.shape[0]
     if source.shape[0] != n_features:
@@ -140,10 +140,12 @@ def blocked(structure: Factorisation, source: BlockSource, arrays: BlockArrays) 
         n_features=n_features,
         read=read,
         exposure=None,
+        observed=none,
+        non_zero=0,
+        is_integer=False,
         constants=none,
         at_data=none,
         totals=(0.0, 0.0),
-        arrays=arrays,
     )
 
 
@@ -192,10 +194,14 @@ def _exposure(given: Any, n: int, number: int) -> Array:
 # -- what is checked once --------------------------------------------------------------------------------------------
 
 
-def survey(structure: Factorisation, source: BlockSource, engine: Engine, options: Any) -> Blocked:
+def survey(
+    structure: Factorisation, source: BlockSource, engine: Engine, options: Any, with_digests: bool = False
+) -> Blocked:
     """``structure.data`` with all that a pass over it tells; each block is held against what the engine takes."""
+    digests = []
     exposures: list[Array] = []
     constants, at_data, totals = [], [], np.zeros(2)
+    observed, non_zero, is_integer = [], 0, True
     for number, (data, exposure) in enumerate(read_ahead(lambda n: as_data(source, n), len(source.bounds) - 1)):
         if exposure is not None and structure.likelihood.exposure is not None:
             raise InputError("data", "exposures of samples beside those of the model", "one of both", "multiply them")
@@ -207,10 +213,13 @@ def survey(structure: Factorisation, source: BlockSource, engine: Engine, option
         can_run = verdict(block, engine, options)
         if not can_run:
             raise UnsupportedModel(f"engine {engine.name!r} can't run block {number} of data: {can_run.reason}")
+        digests += [_digest_of(data)] if with_digests else []
         constants.append(likelihood_constant(block))
-        at_data.append(
-            sum(_log_at_data(data.observed_values[part]) for part in slices(data.observed_values.size, 1 << 18))
-        )
+        values = data.observed_values
+        at_data.append(sum(_log_at_data(values[part]) for part in slices(values.size, 1 << 18)))
+        observed.append(block.shape[0] * block.shape[1] if data.is_complete else values.size)
+        non_zero += int(np.count_nonzero(values))
+        is_integer &= block.is_integer
         totals += typical_totals(block)
         exposures += [] if exposure is None else [exposure]
     if not totals[0] > 0:
@@ -218,10 +227,23 @@ def survey(structure: Factorisation, source: BlockSource, engine: Engine, option
     return replace(
         cast(Blocked, structure.data),
         exposure=np.concatenate(exposures) if exposures else None,
+        observed=np.array(observed),
+        non_zero=non_zero,
+        is_integer=is_integer,
         constants=np.array(constants),
         at_data=np.array(at_data),
         totals=(float(totals[0]), float(totals[1])),
+        digests=np.array(digests, dtype=np.uint64) if with_digests else None,
     )
+
+
+def _digest_of(data: Data) -> int:
+    """Of all cells of a block, and of which there are."""
+    listed = (data.rows, data.cols) if isinstance(data, Cells) else (data.mask,)
+    found = blake2b(repr((data.shape, data.is_complete)).encode(), digest_size=8)
+    for array in (data.values, *listed):
+        found.update(b"" if array is None else np.ascontiguousarray(array).data.cast("B"))
+    return int.from_bytes(found.digest(), "little")
 
 
 def _log_at_data(x: Array) -> float:

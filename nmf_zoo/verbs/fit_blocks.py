@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,22 +12,32 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import xarray as xr
 
+from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.files import check_place
 from nmf_zoo.inference.registry import over_blocks, resolve_engine, verdict
 from nmf_zoo.inference.shared.sample_blocks import log_joint_in_blocks
 from nmf_zoo.kernels.random.keyed_rng import seed_key
-from nmf_zoo.results.block_store import OfSamples, blocks_of_turn, in_memory, on_disk
-from nmf_zoo.results.groups import LEADING, as_dataset, data_groups, fit_dataset, stats_dataset
+from nmf_zoo.prediction.misfit import REPLICATES, Products, coverage_of_blocks
+from nmf_zoo.results.block_store import BLOCKS, CONSTANTS, EXPOSURE, OfSamples, blocks_of_turn, in_memory, on_disk
+from nmf_zoo.results.checkpoints import checkpointed, ending
+from nmf_zoo.results.component_order import GROUP, result_order
+from nmf_zoo.results.groups import LEADING, as_dataset, axes_of, data_groups, fit_dataset, stats_dataset
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
 from nmf_zoo.runtime.arguments import check_initvals
 from nmf_zoo.runtime.block_arrays import RESULT, BlockArrays, InMemory, OnDisk
+from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.driver import STATUS, FitRun, Solution, run_restarts
+from nmf_zoo.runtime.saved_blocks import FOLDER, BlockCheckpoint, SavedArrays
+from nmf_zoo.runtime.stopping import left_out
 from nmf_zoo.runtime.workers import OneBlasThread, Workers
 from nmf_zoo.structure import Array, Blocked, Factorisation
 from nmf_zoo.verbs.block_source import BlockSource, as_source, blocked, labels_of, survey
+from nmf_zoo.verbs.search_blocks import Begun, search_of_blocks, searched
+from nmf_zoo.verbs.starts import left_of, starts_of
 
 
 def fit_blocks(
@@ -40,36 +50,86 @@ def fit_blocks(
     entropy: Any,
     store: Path | str | None,
     constants: Mapping[str, Array],
+    restarts: int = 1,
+    search: Any = None,
+    checkpoint: Path | str | None = None,
+    is_seeded: bool = True,
 ) -> tuple[Result, Solution]:
     """The result, H in memory or left in ``store``, and how the fit ended; ``declared`` has no data."""
     chosen, options = resolve_engine(engine, "fit", declared)
     over = over_blocks(chosen)
     source, began = as_source(data), time.perf_counter()
-    with _arrays_of(store) as arrays:
-        structure = _with_data(declared, source, arrays)
-        can_run = verdict(structure, over, options)
-        if not can_run:
-            raise UnsupportedModel(f"engine {over.name!r} can't run this model over data=: {can_run.reason}")
-        (start,) = check_initvals(structure, initvals, 1)
-        if structure.H.name in start:
-            raise InputError("initvals", f"a value of {structure.H.name}", "none: samples come with data=", "drop it")
-        structure = replace(structure, data=survey(structure, source, chosen, options))
-        (solution,), _ = run_restarts(over, structure, options, run, seed_key(entropy), [start])
+    place = None if store is None else _check_store(store, checkpoint is not None)
+    structure, start = surveyed(declared, source, chosen, options, initvals, with_digests=checkpoint is not None)
+    run = replace(run, search=search_of_blocks(search, restarts, chosen, options, initvals, declared))
+    told = checkpoint, over, options, _as_facts(structure), run, [start], entropy, is_seeded
+    with checkpointed(*told) as saved, _arrays_of(place, saved) as arrays:
+        entropy = saved.entropy if saved else entropy
+        key, structure = seed_key(entropy), with_arrays(structure, arrays)
+        parts = BlockCheckpoint(saved, arrays) if saved and isinstance(arrays, SavedArrays) else None
+        begun = Begun(start, "")
+        if run.search is not None:
+            begun = searched(structure, chosen, options, run, key, saved)
+            run = left_of(run, time.perf_counter() - began)
+        (solution,), early = run_restarts(over, structure, options, run, key, [begun.start], parts)
         groups, variables = _groups(structure, solution, run, constants)
-        attrs = run_attributes(over.name, options, entropy, time.perf_counter() - began, solution.status)
-        attrs |= {"max_iter": run.max_iter, "tol": run.tol, "blocks": _data(structure).n_blocks}
-        attrs |= model_attributes(declared)
-        if store is None:
+        status = ending(early, saved) or solution.status
+        attrs = run_attributes(over.name, options, entropy, time.perf_counter() - began, status)
+        attrs |= {"max_iter": run.max_iter, "tol": run.tol, BLOCKS: _data(structure).n_blocks}
+        attrs |= {"searched": begun.told} if begun.told else {}
+        attrs |= model_attributes(_with_exposure(structure))
+        with left_out("the share of cells inside predictive intervals"):
+            attrs |= coverage_of_blocks(_with_exposure(structure), _products(structure, solution), key)
+        if place is None:
             return in_memory(structure, groups, variables, attrs), solution
         largest = int(np.diff(_data(structure).bounds).max())
-        return on_disk(Path(store), structure, groups, variables, attrs, largest), solution
+        return on_disk(place, structure, groups, variables, attrs, largest), solution
+
+
+def surveyed(
+    declared: Factorisation,
+    source: BlockSource,
+    chosen: Any,
+    options: Any,
+    initvals: Any = None,
+    with_digests: bool = False,
+) -> tuple[Factorisation, dict[str, Array]]:
+    """(the model of all samples, its data looked through once; where the fit begins)"""
+    over, structure = over_blocks(chosen), _with_data(declared, source)
+    can_run = verdict(structure, over, options)
+    if not can_run:
+        raise UnsupportedModel(f"engine {over.name!r} can't run this model over data=: {can_run.reason}")
+    (start,) = check_initvals(structure, _without_H(initvals, structure), 1)
+    if structure.H.name in start:
+        raise InputError("initvals", f"a value of {structure.H.name}", "none: samples come with data=", "drop it")
+    return replace(structure, data=survey(structure, source, chosen, options, with_digests)), start
+
+
+def with_arrays(structure: Factorisation, arrays: BlockArrays) -> Factorisation:
+    """The model of a run that keeps arrays of its blocks there."""
+    return replace(structure, data=replace(_data(structure), arrays=arrays))
+
+
+def _as_facts(structure: Factorisation) -> Any:
+    """The structure with what a checkpoint tells data by in place of the data."""
+    data = _data(structure)
+    found = {"shape": data.shape, "bounds": data.bounds, "exposure": data.exposure, "blocks": data.digests}
+    return replace(structure, data=cast(Any, found))
+
+
+def _without_H(initvals: Any, structure: Factorisation) -> Any:
+    """``initvals`` as they are; of a result W alone, since its samples may be others."""
+    if not isinstance(initvals, _compat.INFERENCE_DATA):
+        return initvals
+    (start,) = starts_of(initvals, structure, 1)
+    return [{name: array for name, array in start.items() if name in structure.W.shapes}]
 
 
 def _data(structure: Factorisation) -> Blocked:
     return cast(Blocked, structure.data)
 
 
-def _with_data(declared: Factorisation, source: BlockSource, arrays: BlockArrays) -> Factorisation:
+def _with_data(declared: Factorisation, source: BlockSource) -> Factorisation:
     """The model of all samples of the source, under its labels."""
     if declared.data is not None:
         do = f"declare the model with X=None, shape=({declared.shape[0]}, 1)"
@@ -92,20 +152,38 @@ def _with_data(declared: Factorisation, source: BlockSource, arrays: BlockArrays
         coords[feature] = labels["feature"]
     coords |= {obs: labels["obs"]} if "obs" in labels else {}
     H = replace(declared.H, shape=(declared.rank, int(source.shape[1])))
-    return replace(declared, H=H, coords=coords, data=blocked(declared, source, arrays))
+    return replace(declared, H=H, coords=coords, data=blocked(declared, source))
+
+
+def _with_exposure(structure: Factorisation) -> Factorisation:
+    """The model as it would be declared with all data: exposures of samples, which came with these, are in it."""
+    exposure = _data(structure).exposure
+    if exposure is None:
+        return structure
+    return replace(structure, likelihood=replace(structure.likelihood, exposure=exposure[None]))
+
+
+def _check_store(store: Path | str, has_checkpoint: bool) -> Path:
+    """Refuse a store that is there, or that could not be made."""
+    path = check_place(store, "store")
+    if path.suffix == ".zarr" and not path.exists():
+        return path
+    got = f"{str(store)!r}, which exists" if path.exists() else repr(str(store))
+    do = "delete it, and the checkpoint makes it again" if path.exists() and has_checkpoint else ""
+    raise InputError("store", got, "a new name that ends in .zarr", do)
 
 
 @contextmanager
-def _arrays_of(store: Path | str | None) -> Iterator[BlockArrays]:
-    """In memory, or beside the store, where it is removed in the end."""
-    if store is None:
+def _arrays_of(store: Path | None, saved: Checkpoint | None) -> Iterator[BlockArrays]:
+    """In the folder of a checkpoint, in memory, or beside the store, where they are removed in the end."""
+    if saved is None and store is None:
         yield InMemory()
         return
-    path = check_place(store, "store")
-    if path.suffix != ".zarr" or path.exists():
-        got = f"{str(store)!r}, which exists" if path.exists() else repr(str(store))
-        raise InputError("store", got, "a new name that ends in .zarr")
-    arrays = OnDisk(Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)))
+    if saved is not None:
+        arrays: OnDisk = SavedArrays(saved.path / FOLDER)
+    else:
+        assert store is not None
+        arrays = OnDisk(Path(tempfile.mkdtemp(prefix=f".{store.name}.", suffix=".partial", dir=store.parent)))
     try:
         yield arrays
     finally:
@@ -118,17 +196,78 @@ def _groups(
     """The groups without what has a number per sample, and that."""
     bounds, arrays, name = _data(structure).bounds, _data(structure).arrays, structure.H.name
     W = structure.W.value({own: array[0] for own, array in solution.values.items()})
-    with OneBlasThread():
+    lp = np.nan
+    with left_out("lp"), OneBlasThread():
         lp = log_joint_in_blocks(structure, Workers(run.cores), W, RESULT)
     values = {own: array[None] for own, array in solution.values.items()}
     groups = {
         "posterior": as_dataset(structure, values, LEADING),
         "sample_stats": stats_dataset(structure, {"lp": np.array([[lp]])}),
         "fit": fit_dataset(structure, [solution], STATUS),
-        "constant_data": data_groups(structure, {}, constants)["constant_data"],
+        CONSTANTS: data_groups(structure, {}, constants)[CONSTANTS],
     }
+    exposure = _data(structure).exposure
+    if exposure is not None:
+        of_samples = as_dataset(structure, {EXPOSURE: exposure}, (axes_of(structure)[1].dim,))
+        groups[CONSTANTS] = xr.merge([groups[CONSTANTS], of_samples])
+    order = result_order(_in_small(structure, values), structure)
+    groups |= {} if order is None else {GROUP: order}
     variables = [OfSamples("posterior", name, LEADING, partial(blocks_of_turn, bounds, arrays, RESULT, name))]
     for own in arrays.names(RESULT):
         if own != name:
             variables.append(OfSamples("fit", own, ("chain",), partial(blocks_of_turn, bounds, arrays, RESULT, own)))
     return groups, variables
+
+
+def _in_small(structure: Factorisation, values: Mapping[str, Array]) -> Result:
+    """The posterior with the sums of H over each block in place of its samples, which have the same order."""
+    bounds, H = _data(structure).bounds, structure.H
+    sums = [rows.sum(axis=0) for _, rows in blocks_of_turn(bounds, _data(structure).arrays, RESULT, H.name)]
+    array = H.orient(np.stack(sums, axis=1))[None, None]
+    coords = {dim: labels for dim, labels in structure.coords.items() if dim != axes_of(structure)[1].dim}
+    small = replace(structure, H=replace(H, shape=(structure.rank, len(sums))), coords=coords)
+    return _compat.inference_data({"posterior": as_dataset(small, {**values, H.name: array}, LEADING)}, {})
+
+
+def _products(structure: Factorisation, solution: Solution) -> Callable[..., Products]:
+    """Draws of W H at some cells: of VB's q, or again and again the point."""
+    W, H, data = structure.W, structure.H, _data(structure)
+    parameters = {own: array for own, array in solution.parameters.items() if isinstance(array, np.ndarray)}
+    of_W = [{W.variable: parameters[own]} for own in _names_of_q(W.variable) if own in parameters]
+    whole = W.value({own: array[0] for own, array in solution.values.items()})
+    free = slice(None) if W.known is None else W.known.free
+
+    def products(rows: Array, cols: Array, rng: np.random.Generator) -> Products:
+        weights, of_H = whole[rows], [_at_samples(data, own, cols) for own in _names_of_q(H.name)]
+        of_rows = [W.value(own)[rows][:, free] for own in of_W]
+        activations = _at_samples(data, H.name, cols)
+        for _ in range(2 * REPLICATES):
+            if of_rows:
+                weights[:, free] = _draw_gamma(of_rows[0], of_rows[1], rng)
+            if of_H[0] is not None:
+                activations = _draw_gamma(of_H[0], of_H[1], rng)
+            yield np.einsum("ck,ck->c", weights, activations), {}
+
+    return products
+
+
+def _names_of_q(variable: str) -> tuple[str, str]:
+    return f"{variable}_shape", f"{variable}_rate"
+
+
+def _draw_gamma(shape: Array, rate: Array, rng: np.random.Generator) -> Array:
+    return rng.standard_gamma(shape) / rate
+
+
+def _at_samples(data: Blocked, name: str, cols: Array) -> Any:
+    """(cells, K) rows of an array of the result; None where it has none of that name."""
+    if name not in data.arrays.names(RESULT):
+        return None
+    numbers = np.searchsorted(data.bounds, cols, side="right") - 1
+    found: Any = None
+    for number in np.unique(numbers):
+        (rows,) = data.arrays.get(RESULT, int(number), name)
+        found = np.empty((len(cols), rows.shape[1])) if found is None else found
+        own = numbers == number
+        found[own] = rows[cols[own] - data.bounds[number]]
+    return found

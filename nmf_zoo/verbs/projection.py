@@ -15,6 +15,7 @@ from nmf_zoo._compat import Result
 from nmf_zoo.distributions.chains import CHAINS, Recipe
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import of_projection, verb_of, verdict
+from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
 from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
@@ -47,14 +48,16 @@ from nmf_zoo.structure import (
     Unknown,
     shared_column,
 )
+from nmf_zoo.verbs.block_source import BlockSource, as_data, as_source
 from nmf_zoo.verbs.sample_and_fit import fit, sample
 
 
 def project(
     idata: Any,
-    X_new: Any,
+    X_new: Any = None,
     *,
     model: pm.Model,
+    data: Any = None,
     engine: Any = None,
     chain: int | None = None,
     mask: Any = None,
@@ -75,6 +78,8 @@ def project(
     X_new : (features, new samples), in every form that the declarations take. Labelled rows (DataFrame, DataArray) are
         put in the model's order, when its own rows have labels
     model : the model that ``idata`` came from
+    data : in place of ``X_new``, new samples in blocks that need not fit into memory, with exposures and missing cells
+        of their own, as in :func:`~nmf_zoo.fit`, which runs then: "em", or "vb" where that can't, and ``store=`` for H
     engine : any engine that can run the model with W known, or its options. None is the first that can: of "gibbs",
         "hmm_exact" and "particle_gibbs", which draw, and "em", which finds a point; of normal data "em" comes first
     chain : whose W to use; None for the best one, of a fit the best restart
@@ -87,9 +92,18 @@ def project(
     InferenceData or DataTree as of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`: H (component, obs) in the
     posterior, W in constant_data
     """
-    new = projection_model(
-        idata, X_new, model=model, chain=chain, mask=mask, observed=observed, exposure=exposure, background=background
-    )
+    if (X_new is None) == (data is None):
+        got = "neither X_new nor data" if data is None else "X_new and data"
+        raise InputError("X_new", got, "new samples, as a table or in blocks", "give one of both")
+    offsets = {"exposure": exposure, "background": background}
+    if data is not None:
+        for name, given in {"mask": mask, "observed": observed, **offsets}.items():
+            if given is not None:
+                raise InputError(name, "a value with data=", "None: they come with the blocks", "see nz.Samples")
+        source = as_source(data)
+        new = _model_of_blocks(idata, source, model, chain)
+        return fit(engine=_over_blocks(new, source) if engine is None else engine, model=new, data=data, **arguments)
+    new = projection_model(idata, X_new, model=model, chain=chain, mask=mask, observed=observed, **offsets)
     if engine is None:
         known = read(new)
         tried = of_projection(known)
@@ -109,21 +123,53 @@ def projection_model(
     background: Any = None,
 ) -> pm.Model:
     """The declaration that :func:`project` runs: the model's own, of new samples, with W known. Arguments as there."""
-    structure = read(model)
-    if not structure.H.is_free:
-        raise InputError(
-            "model", "known activations", "activations with a prior, or free ones", "there is nothing to project"
-        )
-    feature = axes_of(structure)[0]
-    X_new, mask = _align(X_new, mask, feature)
-    means = _means(idata, structure, chain)
+    structure = _with_free_H(model)
+    X_new, mask = _align(X_new, mask, axes_of(structure)[0])
     offsets = {
         "exposure": _offset(structure, "exposure", exposure),
         "background": _offset(structure, "background", background),
     }
-    coords = {"feature": feature.labels, "component": means.labels}
+    return _with_known_W(idata, structure, chain, X_new, mask=mask, observed=observed, **offsets)
+
+
+def _model_of_blocks(idata: Any, source: BlockSource, model: pm.Model, chain: int | None) -> pm.Model:
+    """The same without data, for blocks of new samples; the first block tells whether these have exposures."""
+    structure = _with_free_H(model)
+    own = structure.likelihood.exposure
+    if own is None or shared_column(own, structure.shape[0], 1.0) is not None:
+        exposure = _offset(structure, "exposure", None)
+    elif as_data(source, 0)[1] is not None:
+        exposure = None
+    else:
+        do = "let read(number) return nz.Samples(X, exposure=...)"
+        raise InputError("data", "no exposures", "those of the samples: the model's differ between samples", do)
+    offsets = {"exposure": exposure, "background": _offset(structure, "background", None)}
+    return _with_known_W(idata, structure, chain, None, shape=(structure.shape[0], 1), **offsets)
+
+
+def _over_blocks(model: pm.Model, source: BlockSource) -> str:
+    """The first engine that can run the first block."""
+    structure = read(model)
+    if source.shape[0] != structure.shape[0]:
+        return OVER_BLOCKS[0]  # which says so
+    block = structure_of_samples(structure, *as_data(source, 0))
+    return next((name for name in OVER_BLOCKS if verdict(block, name)), OVER_BLOCKS[0])
+
+
+def _with_free_H(model: pm.Model) -> Factorisation:
+    structure = read(model)
+    if structure.H.is_free:
+        return structure
+    raise InputError(
+        "model", "known activations", "activations with a prior, or free ones", "there is nothing to project"
+    )
+
+
+def _with_known_W(idata: Any, structure: Factorisation, chain: int | None, X_new: Any, **inputs: Any) -> pm.Model:
+    means = _means(idata, structure, chain)
+    coords = {"feature": axes_of(structure)[0].labels, "component": means.labels}
     with new_samples():
-        new = _declare(structure, means.values, X_new, mask=mask, observed=observed, coords=coords, **offsets)
+        new = _declare(structure, means.values, X_new, coords=coords, **inputs)
     return pm.do(new, {"W": structure.W.value(means.values)})
 
 
@@ -139,6 +185,7 @@ def _declare(structure: Factorisation, values: dict[str, Array], X_new: Any, **i
     return make(X_new, structure.rank, **arguments, **inputs)
 
 
+OVER_BLOCKS = ("em", "vb")  # in the order in which they are tried
 Declared = tuple[Callable[..., pm.Model], dict[str, Any]]  # one of nz.models, and its arguments for H and X
 
 

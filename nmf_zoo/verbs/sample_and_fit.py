@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,11 +22,9 @@ from nmf_zoo.prediction.misfit import coverage_attribute
 from nmf_zoo.prediction.pointwise import add_log_likelihood, finest
 from nmf_zoo.reading import constant_data, observed_data, read
 from nmf_zoo.results.beginnings import SEARCH
-from nmf_zoo.results.checkpoints import checkpointed
-from nmf_zoo.results.component_order import GROUP, component_order
-from nmf_zoo.results.factor_draws import factor_dims
+from nmf_zoo.results.checkpoints import checkpointed, ending
+from nmf_zoo.results.component_order import GROUP, result_order
 from nmf_zoo.results.groups import DRAWS_ARE, PARTICLES, data_groups, pack, solution_groups
-from nmf_zoo.results.posterior import draws_or_means
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
 from nmf_zoo.results.trace_storage import chain_groups, finish_store, make_traces
 from nmf_zoo.runtime.arguments import (
@@ -45,11 +42,10 @@ from nmf_zoo.runtime.arguments import (
     entropy_of,
     wants_log_likelihood,
 )
-from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.compile_times import what_compiles
 from nmf_zoo.runtime.driver import STATUS, FitRun, SampleRun, Solution, available_cores, run_chains, run_restarts
 from nmf_zoo.runtime.engine import Engine, WholeSampler
-from nmf_zoo.runtime.stopping import EARLY, INTERRUPTED, OnStep
+from nmf_zoo.runtime.stopping import EARLY, INTERRUPTED, OnStep, left_out
 from nmf_zoo.runtime.workers import OneBlasThread
 from nmf_zoo.search.optima import dataset_of
 from nmf_zoo.search.options import AUTO, search_of
@@ -193,22 +189,22 @@ def sample(
             run_id = saved.run_id if saved else None
             with make_traces(structure, run, chains, store, {**searched, **data}, run_id) as traces:
                 _, early = run_chains(chosen, structure, options, run, seed_key(entropy), starts, traces, saved)
-                groups = chain_groups(structure, traces, _status(early, saved))
-        status = _status(early, saved) or "complete"
+                groups = chain_groups(structure, traces, ending(early, saved))
+        status = ending(early, saved) or "complete"
         attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
         attrs |= {"thin": thin, "tune": tune, **beginning, **model_attributes(structure)}
         attrs |= {DRAWS_ARE: PARTICLES} if isinstance(chosen, WholeSampler) and chosen.has_particles else {}
-        with _left_out("the share of cells inside predictive intervals"):
+        with left_out("the share of cells inside predictive intervals"):
             attrs |= coverage_attribute(groups.get("posterior"), structure, seed_key(entropy))
         idata = _with_order(pack({**groups, **searched, **data}, attrs), structure)
         if is_ours:
             has_order = GROUP in _compat.group_names(idata)
             finish_store(traces, attrs, {GROUP: _compat.group(idata, GROUP)} if has_order else {})
     if with_log_likelihood:
-        with _left_out("log_likelihood"):
+        with left_out("log_likelihood"):
             idata = add_log_likelihood(idata, model, finest(structure))
     if compute_convergence_checks and not quiet:
-        with _left_out("convergence checks"):
+        with left_out("convergence checks"):
             warn_unconverged(idata, structure, with_components=store is None)
     return idata
 
@@ -243,9 +239,10 @@ def fit(
     model : the model; default the one of the ``with`` context
     data : X in blocks of whole samples, which need not fit into memory, of a model declared with ``X=None, shape=(F,
         1)``: what :func:`~nmf_zoo.open_blocks` opens, an array (a memory map, say), a sparse matrix, or any object with
-        ``shape``, ``bounds`` and ``read(number)``. One random start of "em" or "vb" for counts, no search; a pass over
-        the blocks per iteration. The posterior is one draw: EM's point, the mean of VB's q, whose parameters are in
-        ``fit``
+        ``shape``, ``bounds`` and ``read(number)``. One start of "em" or "vb" for counts, a pass over the blocks per
+        iteration. It is random; or W as ``restarts``, or a ``search``, find it best on the samples of some blocks,
+        which the seed chooses, in memory. The posterior is one draw: EM's point, the mean of VB's q, whose parameters
+        are in ``fit``
     engine : name of an optimising engine, or its options, e.g. ``"em"``, ``nz.EM(mode="log")``, ``"vb"``, or
         ``"mcem"``: maximum marginal likelihood of ``nz.gap``, or of free hyperparameters of ``nz.gamma_nmf``;
         ``"hmm_exact"``: of ``nz.hmm_nmf`` with binary chains; ``"particle_em"``: with chains of every kind
@@ -273,8 +270,7 @@ def fit(
     check_tol(tol)
     structure = read(model)
     if data is not None:
-        given = {"restarts": restarts, "search": search, "var_names": var_names, "idata_kwargs": idata_kwargs}
-        _check_of_blocks(given | {"checkpoint": checkpoint})
+        _check_of_blocks({"var_names": var_names, "idata_kwargs": idata_kwargs})
         run = FitRun(
             max_iter=max_iter,
             tol=tol,
@@ -284,7 +280,9 @@ def fit(
             on_step=on_step,
             max_seconds=max_seconds,
         )
-        own = {"initvals": initvals, "entropy": entropy_of(random_seed), "constants": constant_data(model)}
+        own: dict[str, Any] = {"initvals": initvals, "constants": constant_data(model), "checkpoint": checkpoint}
+        own |= {"entropy": entropy_of(random_seed), "is_seeded": random_seed is not None}
+        own |= {"restarts": restarts, "search": search}
         idata, solution = fit_blocks(structure, data, engine, run, store=store, **own)
         _warn_of_end(solution, quiet)
         return idata
@@ -327,29 +325,25 @@ def fit(
     with OneBlasThread():
         lp = [log_joints(structure, solution.values) for solution in solutions]
     groups = solution_groups(structure, solutions, lp, STATUS, var_names)
-    status = _status(early, saved) or solutions[0].status
+    status = ending(early, saved) or solutions[0].status
     attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
     attrs |= {"max_iter": max_iter, "tol": tol, **model_attributes(structure)}
-    with _left_out("the share of cells inside predictive intervals"):
+    with left_out("the share of cells inside predictive intervals"):
         attrs |= coverage_attribute(groups["posterior"].isel(chain=[0]), structure, seed_key(entropy))
     idata = pack({**groups, **searched, **data_groups(structure, observed_data(model), constant_data(model))}, attrs)
     idata = _with_order(idata, structure)
     _warn_of_end(solutions[0], quiet)
     if with_log_likelihood:
-        with _left_out("log_likelihood"):
+        with left_out("log_likelihood"):
             idata = add_log_likelihood(idata, model, finest(structure))
     return idata
 
 
-OF_BLOCKS = {"restarts": 1, "search": AUTO, "var_names": None, "idata_kwargs": None, "checkpoint": None}
-
-
 def _check_of_blocks(given: Mapping[str, Any]) -> None:
     """Refuse what a fit over ``data=`` does not do."""
-    for name, only in OF_BLOCKS.items():
-        found = given[name]
-        if found is not only and found != only and not (name == "search" and found is None):
-            raise InputError(name, f"{found!r} with data=", f"{only!r}: one fit, from one start", "leave it out")
+    for name, found in given.items():
+        if found is not None:
+            raise InputError(name, f"{found!r} with data=", "None: the result has all variables alone", "leave it out")
 
 
 def _warn_of_end(solution: Solution, quiet: bool) -> None:
@@ -358,43 +352,12 @@ def _warn_of_end(solution: Solution, quiet: bool) -> None:
         warnings.warn(message, NmfZooWarning, stacklevel=4)
 
 
-@contextmanager
-def _left_out(what: str) -> Iterator[None]:
-    """Ctrl-C in what follows a run stops that alone: the result is there and stays."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        warnings.warn(f"{what}: stopped by the user and left out; the result is kept", NmfZooWarning, stacklevel=5)
-
-
 def _with_order(idata: Any, structure: Factorisation) -> Any:
     """The result, and the order that its components are shown in, where the dims of W and H say which are theirs."""
-    names = structure.W.name, structure.H.name
-    posterior = draws_or_means(idata)
-    if not set(names) <= set(posterior.data_vars) or not _says_components(posterior, structure):
-        return idata
-    with _left_out("the order of the components"):
-        order = component_order(idata, *names)
-        assert order is not None  # W is there
-        return _compat.with_groups(idata, {GROUP: order})
+    with left_out("the order of the components"):
+        order = result_order(idata, structure)
+        return idata if order is None else _compat.with_groups(idata, {GROUP: order})
     return idata
-
-
-def _says_components(posterior: Any, structure: Factorisation) -> bool:
-    """Whether the dims alone tell what the structure knows of W and H."""
-    (feature, component), (own, obs) = (
-        factor.orient_dims(posterior[factor.name].dims[2:]) for factor in (structure.W, structure.H)
-    )
-    try:
-        found = factor_dims(posterior, structure.W.name, structure.H.name)
-    except InputError:
-        return False
-    return (found.feature, found.component, found.own, found.obs) == (feature, component, own, obs)
-
-
-def _status(early: str, saved: Checkpoint | None) -> str:
-    """Why the run ended early, and how to go on; "" when it did not."""
-    return f"{early}: the same call goes on from {saved.path}" if early and saved else early
 
 
 def _cores(cores: int | None) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -27,6 +27,7 @@ from nmf_zoo.search.options import AUTO, Search, can_search
 from nmf_zoo.search.run import run_search
 from nmf_zoo.structure import Array, Factorisation
 
+Run = TypeVar("Run", SampleRun, FitRun)
 SEARCH = 1 << 40  # the search's stream among those of the chains, which are numbered from 0
 SHARE = 0.2  # of the time
 PER_SWEEP = 6  # iterations of a search by default for a sweep of warm-up of a chain; each costs 0.02 to 0.8 of it
@@ -174,7 +175,7 @@ def _with_chains(search: xr.Dataset, optimum_of_chain: list[int]) -> xr.Dataset:
     return search.assign({OPTIMUM_OF_CHAIN: ("chain", np.array(optimum_of_chain))})
 
 
-def left_of(run: SampleRun, seconds: float) -> SampleRun:
+def left_of(run: Run, seconds: float) -> Run:
     """The run, with the time that is left of its own."""
     if run.max_seconds is None:
         return run

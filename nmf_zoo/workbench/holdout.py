@@ -159,12 +159,12 @@ def _thin(structure: Factorisation, share: float, generator: np.random.Generator
     kept, seen = data.values - held, held > 0
     left = kept > 0
     part = replace(data, rows=data.rows[left], cols=data.cols[left], values=kept[left])
-    training = _dimmed(replace(structure, data=part, cells=None), 1.0 - share)
-    tested = _dimmed(replace(structure, data=None, cells=None), share)
+    training = dimmed(replace(structure, data=part, cells=None), 1.0 - share)
+    tested = dimmed(replace(structure, data=None, cells=None), share)
     return Split(training, tested, data.rows[seen], data.cols[seen], held[seen], is_thinned=True)
 
 
-def _dimmed(structure: Factorisation, share: float) -> Factorisation:
+def dimmed(structure: Factorisation, share: float) -> Factorisation:
     """The model of counts of which each was seen with the probability ``share``; W and H keep their priors."""
     likelihood = structure.likelihood
     exposure = np.full((1, 1), share) if likelihood.exposure is None else scaled_offset(likelihood.exposure, share)

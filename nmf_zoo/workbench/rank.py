@@ -32,7 +32,9 @@ from nmf_zoo.runtime.arguments import check_counts, entropy_of
 from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.search.options import AUTO, Search, search_of
 from nmf_zoo.structure import Factorisation
+from nmf_zoo.verbs.block_source import as_source
 from nmf_zoo.workbench import bounds, evidence, holdout
+from nmf_zoo.workbench.rank_blocks import check_of_blocks, judge_over_blocks, without_correction
 from nmf_zoo.workbench.rank_search import Outcome, Outcomes, RankSearch, run_rank_search, search_folder
 from nmf_zoo.workbench.ranking import rank_table
 
@@ -54,6 +56,7 @@ def select_rank(
     quiet: bool = False,
     checkpoint: Path | str | None = None,
     executor: Executor | None = None,
+    data: Any = None,
 ) -> xr.Dataset:
     """Fit a model with each of several numbers of components, and say which the data prefer, and how clearly.
 
@@ -76,6 +79,9 @@ def select_rank(
         Ctrl-C and gives the same numbers; one with more ranks or restarts makes those that are missing
     executor : where the runs are made, in place of ``cores`` threads: a ``concurrent.futures.Executor``, of processes
         or of a cluster. Results do not depend on it
+    data : X in blocks of whole samples, which need not fit into memory, as in :func:`~nmf_zoo.fit`, of models declared
+        without data. For "bound", as it is, and for "holdout" by "vb" or "em": one fit after the other, no search.
+        Each block holds out its own cells, or counts where it is sparse
 
     Returns
     -------
@@ -117,8 +123,12 @@ def select_rank(
     check_counts(restarts=(asked, 1), cores=(available_cores() if cores is None else cores, 1))
     _require_memory("restarts", asked, wanted)
     check_folder(checkpoint)
-    structures = declared(declare, wanted)
-    for rank, structure in structures.items():
+    source = None if data is None else as_source(data)
+    structures = declared(declare, wanted, None if source is None else source.shape)
+    if source is not None:
+        check_of_blocks(judge, search, checkpoint, executor)
+        options, search = without_correction(options), None
+    for rank, structure in structures.items() if source is None else ():
         what = f"can't judge the model of rank {rank}"
         evidence.require_method(structure, judge, options, METHODS, what)
     of_modes = search_for(structures, judge, options, restarts, search)
@@ -127,6 +137,18 @@ def select_rank(
     if of_modes is not None and is_one_search:
         _require_memory("search", of_modes.fits, wanted)
     entropy = entropy_of(random_seed)
+    if source is not None:
+        outcomes = judge_over_blocks(
+            structures,
+            source,
+            judge,
+            options,
+            n_restarts,
+            seed_key(entropy),
+            cores=cores or available_cores(),
+            progressbar=progressbar and not quiet,
+        )
+        return _finished(outcomes, judge, options, wanted, n_restarts, None, entropy, began, quiet)
     with search_folder(checkpoint, judge, options, entropy, random_seed is not None, of_modes) as folder:
         entropy = entropy if folder is None else folder.entropy
         jobs = RankSearch(
@@ -140,7 +162,22 @@ def select_rank(
         )
         shelf = Outcomes(jobs, folder)
         outcomes = run_rank_search(jobs, shelf, cores or available_cores(), progressbar and not quiet, executor)
-    table = rank_table(outcomes, judge, wanted, jobs.runs, is_one_search)
+    return _finished(outcomes, judge, options, wanted, jobs.runs, of_modes, entropy, began, quiet)
+
+
+def _finished(
+    outcomes: Mapping[tuple[int, int], Outcome],
+    judge: Method,
+    options: Any,
+    ranks: list[int],
+    runs: int,
+    of_modes: Search | None,
+    entropy: Any,
+    began: float,
+    quiet: bool,
+) -> xr.Dataset:
+    """The table with its attributes."""
+    table = rank_table(outcomes, judge, ranks, runs, of_modes is not None and judge.is_bound)
     table.attrs |= plain_attrs(
         {
             "method": judge.name,
@@ -221,8 +258,11 @@ def resolve_method(method: Any) -> tuple[Method, Any]:
     return evidence.resolve_method(method, METHODS)
 
 
-def declared(declare: Any, ranks: list[int]) -> dict[int, Factorisation]:
-    """The model of every rank, all on the same data, which they share; what building them warns of is said once."""
+def declared(declare: Any, ranks: list[int], of_data: tuple[int, int] | None = None) -> dict[int, Factorisation]:
+    """The model of every rank, all on the same data, which they share; what building them warns of is said once.
+
+    ``of_data`` : shape of the data where the models have none.
+    """
     if not callable(declare):
         do = "e.g. lambda rank: nz.gamma_nmf(X, rank)"
         raise InputError("declare", type(declare).__name__, "a function of the rank", do)
@@ -235,7 +275,7 @@ def declared(declare: Any, ranks: list[int]) -> dict[int, Factorisation]:
             _require_same_data(rank, structure, next(iter(structures), rank), first)
             structures[rank] = replace(structure, data=first.data, imputed=None)  # missing cells integrate to 1
     _repeat_warnings(caught)
-    shape = next(iter(structures.values())).shape
+    shape = of_data or next(iter(structures.values())).shape
     above = [rank for rank in ranks if rank > min(shape)]
     if above:
         message = f"ranks: got {_spans(above)}, above min(features, samples) = {min(shape)}"

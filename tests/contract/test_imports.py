@@ -66,7 +66,10 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
         {*BELOW_VERBS, "search", "diagnostics", "prediction", "sparse", "_compat"},
         {"numpy", "pandas", "pymc", "scipy", "xarray"},
     ),
-    "streaming": (BELOW_VERBS | {"sparse", "labels", "_compat"}, {"numpy", "pandas", "scipy", "pymc", "xarray"}),
+    "streaming": (
+        BELOW_VERBS | {"verbs", "sparse", "labels", "_compat"},
+        {"numpy", "pandas", "scipy", "pymc", "xarray"},
+    ),
     "workbench": (
         {*BELOW_VERBS, "search", "diagnostics", "prediction", "verbs", "_compat"},
         {"numpy", "pandas", "scipy", "pymc", "pytensor", "xarray"},

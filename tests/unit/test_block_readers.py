@@ -117,6 +117,7 @@ def test_annotated_by_variable_is_refused(tmp_path):
         nz.open_blocks(tmp_path / "x.h5ad")
 
 
+SHORT = {"max_iter": 2, "tol": 0, "random_seed": 1, "quiet": True}
 LABELS = {"feature": [f"f{n}" for n in range(F)], "obs": [f"ö{n}" for n in range(N)]}
 
 
@@ -140,6 +141,79 @@ def test_a_store_holds_what_comes_with_samples(tmp_path):
     idata = nz.fit(model=nz.gamma_nmf(None, 2, shape=(F, 1)), data=source, max_iter=3, tol=0, random_seed=1, quiet=True)
     assert idata.posterior["H"].sel(obs="ö3").shape == (1, 1, 2)
     assert idata.posterior["W"].sel(feature="f2").shape == (1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.arange(N) + 5,
+        np.arange(N) / 4,
+        np.arange("2024-01", "2025-12", dtype="datetime64[M]").astype("datetime64[ns]"),
+        pd.date_range("2024-01-01", periods=N).to_numpy(),
+        np.array([f"s{n}" for n in range(N)]),
+        np.array([f"s{n}" for n in range(N)], dtype=object),
+    ],
+    ids=lambda labels: str(labels.dtype),
+)
+def test_labels_stay_what_they_were(labels, tmp_path):
+    source = CutArray(X, 6)
+    source.coords = {"obs": labels}
+    nz.write_blocks(tmp_path / "x.zarr", source)
+    found = nz.open_blocks(tmp_path / "x.zarr").coords["obs"]
+    np.testing.assert_array_equal(found, labels)
+    assert found.dtype == labels.dtype or labels.dtype == object
+    result = nz.fit(model=nz.gamma_nmf(None, 2, shape=(F, 1)), data=nz.open_blocks(tmp_path / "x.zarr"), **SHORT)
+    np.testing.assert_array_equal(result.posterior["obs"], labels)
+
+
+def test_labels_of_no_kind_are_refused(tmp_path):
+    source = CutArray(X, 6)
+    source.coords = {"obs": np.arange(N)}
+    nz.write_blocks(tmp_path / "x.zarr", source)
+    damaged(tmp_path / "x.zarr", "obs/.zattrs", lambda attrs: attrs.update(dtype="nonsense"))
+    with pytest.raises(InputError, match="labels of 'obs' that can't be read"):
+        nz.open_blocks(tmp_path / "x.zarr")
+
+
+def test_lists_of_stores_keep_what_comes_with_samples(tmp_path):
+    for name, part in (("a", slice(0, 10)), ("b", slice(10, N))):
+        source = CutArray(sp.csc_array(X[:, part]), 6)
+        source.read = lambda n, own=source, at=part: Samples(
+            CutArray.read(own, n), (1.0 + np.arange(N))[at][own.bounds[n] : own.bounds[n + 1]], observed="stored"
+        )
+        nz.write_blocks(tmp_path / f"{name}.zarr", source)
+    found = nz.open_blocks([tmp_path / "a.zarr", tmp_path / "b.zarr"])
+    np.testing.assert_array_equal(table(found), np.where(X > 0, X, np.nan))
+    np.testing.assert_array_equal(np.concatenate([found.read(n).exposure for n in range(2)]), 1.0 + np.arange(N))
+
+
+def test_row_groups_without_rows_are_passed_over(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    whole = pa.Table.from_pandas(pd.read_parquet(long_form(tmp_path / "x.parquet")), preserve_index=False)
+    with pq.ParquetWriter(tmp_path / "y.parquet", whole.schema) as writer:
+        for part in (whole[:0], whole[:20], whole[:0], whole[20:], whole[:0]):
+            writer.write_table(part)
+    for block in (None, 3):
+        source = nz.open_blocks(tmp_path / "y.parquet", block=block)
+        np.testing.assert_array_equal(table(source), X[:, : source.shape[1]])
+    with pq.ParquetWriter(tmp_path / "z.parquet", whole.schema) as writer:
+        writer.write_table(whole[:0])
+    with pytest.raises(InputError, match="got no rows"):
+        nz.open_blocks(tmp_path / "z.parquet")
+
+
+@pytest.mark.parametrize("block", [None, 3])
+def test_the_last_features_and_samples_of_a_parquet_file_may_have_no_row(block, tmp_path):
+    path = long_form(tmp_path / "x.parquet", row_group_size=7)
+    padded = np.zeros((F + 2, N + 4))
+    padded[:F, :N] = X
+    source = nz.open_blocks(path, shape=padded.shape, block=block)
+    np.testing.assert_array_equal(table(source), padded)
+    for shape, words in (((F - 1, N), "at least"), ((F,), "two integers"), ((F, 2.5), "two integers"), (7, "two int")):
+        with pytest.raises(InputError, match=words):
+            nz.open_blocks(path, shape=shape)
+    with pytest.raises(InputError, match=r"shape: got .*; expected None: tables other than Parquet"):
+        nz.open_blocks(X, shape=(F, N))
 
 
 def test_written_twice(tmp_path):
@@ -226,7 +300,7 @@ def test_lists_of_tables_have_the_features_of_the_first_in_its_order(tmp_path):
     first.to_csv(paths[0])
     second.to_csv(paths[1])
     found = nz.open_blocks(paths)
-    np.testing.assert_array_equal(found.read(1), found.read(0))
+    np.testing.assert_array_equal(found.read(1).X, found.read(0).X)
     assert found.coords == {"feature": ["a", "b"], "obs": ["s0", "s1", "s2", "s3"]}
     second.set_axis(["a", "c"], axis=0).to_csv(paths[1])
     with pytest.raises(InputError, match=r"second.csv: got features of other names \('c'\); expected those of .*first"):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import nmf_zoo as nz
 from nmf_zoo.interfaces.cli import main
+from nmf_zoo.interfaces.tables import read_matrix
+from nmf_zoo.verbs.block_source import CutArray, Samples
 
 pytest.importorskip("zarr")
 X = np.random.default_rng(1).poisson(2.0, (6, 20)).astype(float)
@@ -42,9 +45,13 @@ REFUSED = {
     "convert table.zarr": "the tables and then the store",
     "convert a.npy table.csv": "a new name that ends in .zarr",
     "convert none.npy table.zarr": "none.npy",
-    FIT.replace("em", "gibbs").split(" --max-iter")[0] + " -o x.nc": "an optimiser that goes over blocks",
     FIT + " -o x.nc --transpose": "give it to convert",
-    FIT.replace("engine em", "engine mcem") + " -o x.nc": "holds all of X in memory",
+    FIT + " -o x.nc --exposure 2": "give it to convert",
+    FIT + " -o x.nc --restarts 2 --search 4": "--restarts: got 2",
+    FIT + " -o x.nc --log-likelihood": "--log-likelihood: got it with a store of blocks",
+    FIT + " -o x.nc --inner 2": "over a store of blocks: --inner 2 takes more than one pass",
+    "describe table.zarr --transpose": "the samples of a store of blocks are known",
+    "describe table.zarr --layer x": "--layer: got 'x'; expected nothing: table.zarr is no file that has it",
 }
 
 
@@ -55,3 +62,59 @@ def test_what_is_refused(line, folder, capsys):
     said = capsys.readouterr().err
     assert REFUSED[line] in said
     assert len(said.splitlines()) == 1
+
+
+class WithMore(CutArray):
+    """Samples with exposures, numbers as labels, and cells that were not observed."""
+
+    coords = {"feature": [f"f{n}" for n in range(6)], "obs": np.arange(100, 120)}  # noqa: RUF012
+
+    def read(self, number):
+        at = slice(self.bounds[number], self.bounds[number + 1])
+        return Samples(sp.csc_array(super().read(number)), 1.0 + np.arange(20.0)[at], observed="stored")
+
+
+def test_a_store_is_a_table_like_any_other(folder, capsys):
+    """describe, rank, compare and samplers read it whole, with all that it holds."""
+    few = X * (X > 2)
+    nz.write_blocks("table.zarr", WithMore(few))
+    assert run("describe table.zarr") == 0
+    said = capsys.readouterr().out
+    assert "6 features (rows) x 20 samples (columns), sparse" in said
+    assert f"missing     {np.sum(few == 0)} (" in said
+    assert "samples     100, 101, 102, ..." in said
+    short = "--random-seed 1 --quiet"
+    assert run(f"rank table.zarr --model gamma-nmf --ranks 1:2 --restarts 1 --search 0 {short}") == 0
+    assert run(f"compare table.zarr --rank 1 --engines em,vb --max-iter 5 {short}") == 0
+    for how in ("gamma-nmf --engine gibbs --draws 3 --tune 3 --chains 1", "gap --engine mcem --max-iter 3"):
+        assert run(f"fit table.zarr --rank 2 --model {how} {short} -o result.nc --force") == 0
+        found = nz.load("result.nc")
+        assert "exposure: array 1 x 20 in [1, 20]" in found.attrs["model"]
+        assert f"{np.sum(few == 0)} cells missing" in found.attrs["model"]
+        assert found.posterior["W"].sel(feature="f3").shape[-1] == 2
+    capsys.readouterr()
+    assert run("rank table.zarr --model gamma-nmf --ranks 1:2 --exposure 2") == 2
+    assert "--exposure: got a value beside that of table.zarr" in capsys.readouterr().err
+
+
+def test_what_describe_suggests_for_a_store_can_be_run(folder, capsys):
+    for number, table in enumerate((X, X / 3, 10.0 ** (X - 3))):
+        nz.write_blocks("table.zarr", table, overwrite=True)
+        assert run("describe table.zarr") == 0
+        (line,) = (line for line in capsys.readouterr().out.splitlines() if "nmf-zoo fit" in line)
+        words = line.split("nmf-zoo ")[1].replace("--rank K", "--rank 1")
+        more = "--draws 3 --tune 3 --chains 1" if "gibbs" in words else "--max-iter 3 --tol 0"
+        assert run(f"{words.replace('result.nc', f'{number}.nc')} {more} --quiet") == 0
+
+
+def test_a_store_that_does_not_fit_into_memory_is_refused_in_a_line(folder, capsys, monkeypatch):
+    monkeypatch.setattr("nmf_zoo.memory._physical_memory", lambda: 1000.0)
+    nz.write_blocks("table.zarr", X)
+    assert run("describe table.zarr") == 2
+    assert "fit it block by block: --engine vb" in capsys.readouterr().err
+
+
+def test_a_store_of_most_cells_is_read_as_an_array_with_its_holes(folder):
+    holes = np.where(np.arange(X.size).reshape(X.shape) % 7 == 0, np.nan, X / 3)
+    nz.write_blocks("table.zarr", holes)
+    np.testing.assert_array_equal(read_matrix("table.zarr").values, holes)

@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from nmf_zoo.interfaces.cli import main
+from nmf_zoo.interfaces.tables.arrays import Matrix
 
 RNG = np.random.default_rng(3)
 COUNTS = RNG.poisson(2.0, (5, 6))
@@ -87,7 +88,7 @@ def test_sparse_tables_and_labels(tmp_path, monkeypatch, capsys):
 
 def test_a_layer_is_read_by_what_is_suggested_too(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmf_zoo.interfaces.cli.describe.read_table", lambda _: (COUNTS.astype(float), None, None))
+    monkeypatch.setattr("nmf_zoo.interfaces.cli.describe.read_table", lambda _: Matrix(COUNTS.astype(float)))
     assert main(["describe", "x.h5ad", "--layer", "raw counts"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "nmf-zoo " in line]
     assert len(lines) == 2

@@ -103,6 +103,42 @@ def test_pictures_of_a_fit(folder):
         assert Path(f"{kind}.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_pictures_by_groups_and_in_an_order(folder, capsys):
+    posterior = nz.load("fit.nc").posterior
+    features, samples = (posterior[dim].to_numpy() for dim in ("feature", "obs"))
+    rows = [f"{label}\tgroup {n % 2}\n" for n, label in enumerate(features)]
+    Path("features.tsv").write_text("".join(reversed(rows)), encoding="utf-8")
+    Path("samples.txt").write_text("".join(f"group {n % 2}\n" for n in range(len(samples))), encoding="utf-8")
+    for words in (
+        "--groups features.tsv",
+        "--layout none",
+        "--kind activations --groups samples.txt --order size --scale log",
+    ):
+        assert run("plot", "fit.nc", "-o", "how.svg", "--force", *words.split()) == 0
+        assert ("group 1" in Path("how.svg").read_text(encoding="utf-8")) == ("--groups" in words)
+    Path("twice.csv").write_text("a,x\na,y\n", encoding="utf-8")
+    Path("three.csv").write_text("a,x\nb,y,z\n", encoding="utf-8")
+    Path("mixed.csv").write_text("a,x\nb\n", encoding="utf-8")
+    Path("few.csv").write_text("a,x\nb,y\n", encoding="utf-8")
+    capsys.readouterr()
+    for words, message in (
+        ("--groups twice.csv", "twice.csv: got the label 'a' more than once; expected each label once"),
+        ("--groups three.csv", "three.csv: got 3 columns in line 2; expected in each line a label and its group"),
+        ("--groups mixed.csv", "mixed.csv: got lines of one and two"),
+        ("--groups none.csv", "none.csv: got no such file"),
+        ("--groups few.csv", "--groups: got no group of"),
+        ("--groups samples.txt", f"--groups: got {len(samples)} groups; expected {len(features)} groups"),
+        ("--order size", "--order: got it with --kind components; expected --kind activations"),
+        ("--kind activations --layout sbs96", "--layout: got it with --kind activations"),
+        ("--kind trace --groups few.csv", "--groups: got it with --kind trace"),
+        ("--layout sbs96", "layout: got"),
+    ):
+        assert run("plot", "fit.nc", "-o", "out.svg", *words.split()) == 2
+        said = capsys.readouterr().err
+        assert message in said
+        assert said.count("\n") == 1
+
+
 def test_compare(folder, capsys):
     lengths = ("--draws", "50", "--tune", "20", "--chains", "2", "--max-iter", "50", "--random-seed", "1", "--quiet")
     outputs = ("-o", "table.csv", "-o", "picture.png")

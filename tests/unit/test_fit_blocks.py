@@ -21,6 +21,7 @@ MASK = RNG.random((F, N)) < 0.8
 MASK[0] = True
 EXPOSURE = RNG.gamma(5.0, 0.2, N)
 OF_FEATURES = RNG.gamma(5.0, 0.2, (F, 1))
+OF_W = np.ones((F, K))
 KNOWN = RNG.gamma(1.0, 1.0, (F, 1))
 RUN = {"tol": 0, "random_seed": 1, "quiet": True, "cores": 1}
 ENGINES = {
@@ -200,9 +201,10 @@ REFUSED = {
         UnsupportedModel,
         "mean_h is unknown",
     ),
-    "restarts": (lambda: over(X, "em", restarts=2), InputError, "one fit, from one start"),
-    "search": (lambda: over(X, "em", search=nz.Search()), InputError, "one fit, from one start"),
-    "checkpoint": (lambda: over(X, "em", checkpoint="x"), InputError, "one fit, from one start"),
+    "restarts": (lambda: over(X, "em", restarts=2, search=nz.Search()), InputError, "say how many begin anew"),
+    "search": (lambda: over(X, "em", search="long"), InputError, "None, 'auto' or nz.Search"),
+    "search and start": (lambda: over(X, "em", search=nz.Search(), initvals={"W": OF_W}), InputError, "initvals say"),
+    "variables": (lambda: over(X, "em", var_names=["W"]), InputError, "var_names: got ['W'] with data="),
     "initvals": (lambda: over(X, "em", initvals={"H": np.ones((K, N))}), InputError, "samples come with data="),
     "store": (lambda: over(X, "em", store="x.nc"), InputError, "a new name that ends in .zarr"),
     "store alone": (lambda: nz.fit(model=gamma(X), store="x.zarr"), InputError, "None without data="),

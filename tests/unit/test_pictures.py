@@ -9,11 +9,13 @@ import pytest
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
+from nmf_zoo.plots.groups import read_groups
 from nmf_zoo.results.channels import SBS96
 from tests.pictures import collisions, cut_off
 
 pytest.importorskip("matplotlib")
 RNG = np.random.default_rng(0)
+PATIENTS = [f"patient {number}" for number in range(20)]
 HOW = {"random_seed": 1, "quiet": True, "search": None, "max_iter": 15, "tol": 0}
 
 
@@ -129,7 +131,22 @@ def test_a_log_scale_where_a_linear_one_shows_little(spread, scale):
     [
         ({"order": "sorted"}, "order: got 'sorted'; expected one of"),
         ({"scale": "logs"}, "scale: got 'logs'.*did you mean 'log'"),
-        ({"sample_groups": ["a"]}, r"sample_groups: got 1 groups; expected 20, one for each label"),
+        ({"order": np.arange(20)}, "order: got array.*; expected one of"),
+        ({"order": np.zeros((2, 3))}, "order: got array.*; expected one of"),
+        ({"scale": ["log", "linear"]}, "scale: got .*; expected one of"),
+        ({"sample_groups": ["a"]}, r"sample_groups: got 1 groups; expected 20 groups, one for each label"),
+        ({"sample_groups": "b" * 20}, "sample_groups: got 'bbbbbbbbbbbbbbbbbbbb'; expected 20 groups"),
+        ({"sample_groups": 3}, "sample_groups: got 3; expected 20 groups, one for each label"),
+        ({"sample_groups": [*"a" * 19, np.nan]}, r"sample_groups: got no group of 'patient 19' \(nan\)"),
+        ({"sample_groups": pd.Series(["a"] * 19 + [None], index=PATIENTS)}, "got no group of 'patient 19'"),
+        ({"sample_groups": pd.Categorical(["a"] * 19 + [None])}, "got no group of 'patient 19'"),
+        ({"sample_groups": [*"a" * 19, ["b", "c"]]}, "of 'patient 19'; expected one name"),
+        ({"sample_groups": pd.DataFrame({"g": ["a"] * 20}, index=PATIENTS)}, "got a table of 20 x 1; .*one column"),
+        ({"sample_groups": np.full((20, 2), "a")}, "got a table of 20 x 2"),
+        (
+            {"sample_groups": pd.Series(["a"] * 21, index=[*PATIENTS, "patient 3"])},
+            "got the label 'patient 3' more than once; expected each label once",
+        ),
         ({"sample_groups": {"patient 0": "a"}}, "sample_groups: got no group of 'patient 1'"),
         ({"sample_groups": range(20)}, "sample_groups: got 20 groups; expected up to 16"),
     ],
@@ -137,6 +154,34 @@ def test_a_log_scale_where_a_linear_one_shows_little(spread, scale):
 def test_what_can_not_be_drawn_is_one_line(how, message):
     with pytest.raises(InputError, match=message):
         nz.plot_activations(named(20), **how)
+
+
+def test_what_can_not_be_drawn_of_features_is_one_line():
+    found = named(20)
+    for how, words in (
+        ({"layout": np.arange(3)}, "layout: got array"),
+        ({"feature_groups": "words"}, "feature_groups: got 'words'; expected"),
+        ({"feature_groups": pd.DataFrame({"g": ["a"]})}, "feature_groups: got a table of 1 x 1"),
+        ({"feature_groups": {"x": "a"}}, "feature_groups: got no group of"),
+    ):
+        with pytest.raises(InputError, match=words) as caught:
+            nz.plot_components(found, **how)
+        assert "\n" not in str(caught.value)
+
+
+def test_groups_are_of_labels_or_of_what_these_are_as_text():
+    numbers, days = np.arange(5), pd.date_range("2021-03-01", periods=5, freq="D")
+    words = list("aabba")
+    for labels, keys in (
+        (numbers, map(str, numbers)),
+        (days.to_numpy(), days),
+        (days.to_numpy(), map(str, days.date)),
+        (np.array(list("vwxyz")), "vwxyz"),
+    ):
+        found = read_groups("sample_groups", dict(zip(keys, words, strict=True)), labels)
+        assert found.members.tolist() == [0, 0, 1, 1, 0]
+    with pytest.raises(InputError, match="no group of '2021-03-01'"):
+        read_groups("sample_groups", {"x": "a"}, days.to_numpy())
 
 
 def test_a_filter_has_dates_on_its_axis():

@@ -137,7 +137,7 @@ def test_what_is_wrong_with_anndata_is_one_line(tmp_path):
     made = annotated()
     made.X = None
     made.write_h5ad(path)
-    with pytest.raises(InputError, match=r"no X; expected a layer.*choose with --layer"):
+    with pytest.raises(InputError, match=r"no X; expected a layer.*choose with layer="):
         read_matrix(path)
     with pytest.raises(InputError, match=r"layer: got 'count'.*did you mean 'counts'"):
         read_matrix(path, layer="count")

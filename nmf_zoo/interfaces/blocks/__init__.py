@@ -23,8 +23,9 @@ from nmf_zoo.files import require_there
 from nmf_zoo.interfaces.blocks.annotated import open_annotated
 from nmf_zoo.interfaces.blocks.files import FileBlocks
 from nmf_zoo.interfaces.blocks.parquet import ParquetBlocks
-from nmf_zoo.interfaces.blocks.store import ZarrBlocks, is_ours
+from nmf_zoo.interfaces.blocks.store import ZarrBlocks
 from nmf_zoo.interfaces.tables import reading
+from nmf_zoo.interfaces.tables.blocks import is_ours
 from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.verbs.block_source import BlockSource, CutArray
 
@@ -47,7 +48,12 @@ OPENERS: dict[str, Callable[[Path, int | None], BlockSource]] = {
 
 
 def open_blocks(
-    data: Any, *, block: int | None = None, layer: str | None = None, transpose: bool = False
+    data: Any,
+    *,
+    block: int | None = None,
+    layer: str | None = None,
+    transpose: bool = False,
+    shape: tuple[int, int] | None = None,
 ) -> BlockSource:
     """A table on disk in blocks of whole samples.
 
@@ -59,6 +65,7 @@ def open_blocks(
     block : samples of a block; None for about 2 million stored cells. A list of files has a block for each, and a
         Parquet file one for each of its row groups, small ones together
     layer : of AnnData, in place of X
+    shape : (features, samples) of a Parquet file, of which the last ones may have no row; None where they have
     transpose : True when samples are in the rows of a ``.npy`` file or an array; AnnData says so itself
 
     Returns
@@ -79,6 +86,9 @@ def open_blocks(
     """
     if block is not None:
         check_counts(block=(block, 1))
+    is_parquet = isinstance(data, str | os.PathLike) and Path(data).suffix.lower() == ".parquet"
+    if not is_parquet:
+        _refuse("shape", shape, "tables other than Parquet files have theirs")
     if isinstance(data, list | tuple):
         _refuse("block", block, "a list of files has a block for each")
         return FileBlocks([Path(path) for path in data], transpose)
@@ -91,7 +101,7 @@ def open_blocks(
         raise InputError("data", f"the extension {suffix!r}", f"one of {', '.join(OPENERS)}, or a list of files")
     if layer is not None:
         return open_annotated(path, block, layer)
-    found = OPENERS[suffix](path, block)
+    found = ParquetBlocks(path, block, shape) if is_parquet else OPENERS[suffix](path, block)
     if not transpose:
         return found
     if not isinstance(found, CutArray):

@@ -8,6 +8,7 @@ from typing import Any
 from nmf_zoo.errors import InputError
 from nmf_zoo.interfaces.tables import read_matrix
 from nmf_zoo.interfaces.tables.arrays import Matrix
+from nmf_zoo.verbs.block_source import Samples
 
 
 class FileBlocks:
@@ -40,9 +41,10 @@ class FileBlocks:
         path = self.paths[number]
         table = self._table(path)
         order = self._order(path, table)
-        if order is None:
-            return table.values
-        return (table.values.tocsr() if table.is_sparse else table.values)[order]
+        values = table.values
+        if order is not None:
+            values = (values.tocsr() if table.is_sparse else values)[order]
+        return Samples(values, table.exposure, observed=table.observed)
 
     def _table(self, path: Path) -> Matrix:
         return read_matrix(path, transpose=self._transpose)

@@ -6,6 +6,7 @@ Row groups tell the least and the largest number of their samples, so that a blo
 from __future__ import annotations
 
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ class Span(NamedTuple):
 class ParquetBlocks:
     """Row groups, small ones together, as blocks; samples are numbered from 0, and any may be without a row."""
 
-    def __init__(self, path: Path, block: int | None = None):
+    def __init__(self, path: Path, block: int | None = None, shape: tuple[int, int] | None = None):
         if find_spec("pyarrow") is None:
             do = "pip install 'nmf_zoo[parquet]'"
             raise InputError(str(path), "a Parquet file without pyarrow installed", "pyarrow", do)
@@ -37,14 +38,15 @@ class ParquetBlocks:
         names = self._file.schema_arrow.names
         if sorted(names) != sorted(COLUMNS):
             raise InputError(str(path), f"the columns {', '.join(names)}"[:200], f"{', '.join(COLUMNS)}")
-        groups = range(self._file.metadata.num_row_groups)
-        self._samples = [self._span(group, "sample") for group in groups]
-        if not self._samples or any(
-            b.least < a.largest for a, b in zip(self._samples, self._samples[1:], strict=False)
-        ):
+        metadata = self._file.metadata
+        groups = [group for group in range(metadata.num_row_groups) if metadata.row_group(group).num_rows]
+        self._samples = {group: self._span(group, "sample") for group in groups}
+        spans = list(self._samples.values())
+        if not spans or any(b.least < a.largest for a, b in pairwise(spans)):
             raise InputError(str(path), "row groups whose samples overlap" if groups else "no rows", SORTED)
-        n_samples = self._samples[-1].largest + 1
-        self.shape = (max(self._span(group, "feature").largest for group in groups) + 1, n_samples)
+        found = max(self._span(group, "feature").largest for group in groups) + 1, spans[-1].largest + 1
+        self.shape = found if shape is None else _check_shape(path, shape, found)
+        n_samples = self.shape[1]
         self.bounds = self._bounds(n_samples) if block is None else [*range(0, n_samples, block), n_samples]
 
     def _span(self, group: int, column: str) -> Span:
@@ -64,7 +66,7 @@ class ParquetBlocks:
     def _bounds(self, n_samples: int) -> list[int]:
         """After the last sample of every row group, or of several small ones."""
         bounds, cells = [0], 0
-        for group, span in enumerate(self._samples[:-1]):
+        for group, span in list(self._samples.items())[:-1]:
             cells += self._file.metadata.row_group(group).num_rows
             if cells >= BLOCK_CELLS and span.largest + 1 > bounds[-1]:
                 bounds.append(span.largest + 1)
@@ -74,7 +76,7 @@ class ParquetBlocks:
     def read(self, number: int) -> Any:
         """Samples of a block, (features, n)."""
         first, last = self.bounds[number], self.bounds[number + 1]
-        groups = [g for g, span in enumerate(self._samples) if span.least < last and span.largest >= first]
+        groups = [g for g, span in self._samples.items() if span.least < last and span.largest >= first]
         shape = self.shape[0], last - first
         table = self._file.read_row_groups(groups, columns=list(COLUMNS))
         sample, feature, count = (table[name].to_numpy() for name in COLUMNS)
@@ -83,6 +85,16 @@ class ParquetBlocks:
         kept = slice(*np.searchsorted(sample, (first, last)))
         parts = {"data": count[kept], "row": feature[kept], "col": sample[kept] - first}
         return from_parts(str(self.path), "coo", shape, parts)
+
+
+def _check_shape(path: Path, given: Any, found: tuple[int, int]) -> tuple[int, int]:
+    """The shape that was given, where there is room for all rows in it."""
+    is_pair = isinstance(given, tuple | list) and len(given) == 2
+    if not is_pair or not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in given):
+        raise InputError("shape", repr(given)[:60], "(features, samples), two integers")
+    if given[0] < found[0] or given[1] < found[1]:
+        raise InputError("shape", f"{tuple(given)}", f"at least {found}, as many as {path} has")
+    return int(given[0]), int(given[1])
 
 
 def _open(path: Path) -> Any:

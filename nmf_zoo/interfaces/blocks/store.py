@@ -1,7 +1,8 @@
 """The zoo's own layout of counts on disk: a Zarr store of cells by sample, as CSR has them, which is read in blocks.
 
 Arrays ``indptr`` (samples + 1), ``indices`` and ``data`` (cells), ``exposure`` (samples) where there is one, and
-``feature`` and ``obs`` where there are labels. The attribute ``observed`` says whether cells that are not listed are
+``feature`` and ``obs`` where there are labels: JSON of text, or of numbers with their dtype in the attribute ``dtype``,
+times as integers. The attribute ``observed`` says whether cells that are not listed are
 zeros ("all") or missing ("stored"). Counts are 32-bit integers, other numbers 64-bit floats.
 """
 
@@ -18,6 +19,7 @@ import scipy.sparse as sp
 
 from nmf_zoo.errors import InputError, NotWritten
 from nmf_zoo.files import check_place, replacing
+from nmf_zoo.interfaces.tables.blocks import LAYOUT
 from nmf_zoo.labels import writable_labels
 from nmf_zoo.options import names_checked
 from nmf_zoo.runtime.arguments import check_counts
@@ -33,7 +35,7 @@ from nmf_zoo.verbs.block_source import (
     samples_of_block,
 )
 
-LAYOUT, VERSION = "nmf_zoo_blocks", 1  # the attribute that names the layout
+VERSION = 1  # of the layout
 CHUNK = 1 << 20  # cells of a chunk
 LARGEST_COUNT = 2**32 - 1
 WHOLE = "what nz.write_blocks wrote"
@@ -54,20 +56,25 @@ class ZarrBlocks:
         self._observed = None if attrs.get("observed") == "all" else "stored"
         self._indices, self._data = (self._array(root, name, None) for name in ("indices", "data"))
         self._indptr = self._array(root, "indptr", self.shape[1] + 1)[:]
-        stored = self._data.shape[0]
+        stored = self.n_cells = int(self._data.shape[0])
         if self._indices.shape[0] != stored or self._indptr[0] != 0 or self._indptr[-1] != stored:
             got = f"indptr to {self._indptr[-1]}, {self._indices.shape[0]} indices, {stored} values"
             raise InputError(str(path), got, WHOLE)
         if np.any(np.diff(self._indptr) < 0):
             raise InputError(str(path), "an indptr that falls", WHOLE)
         self._exposure = self._array(root, "exposure", self.shape[1])[:] if "exposure" in root else None
-        sizes = {"feature": self.shape[0], "obs": self.shape[1]}
-        self.coords = {dim: self._labels(root, dim, size) for dim, size in sizes.items() if dim in root}
+        self.coords = {dim: self._labels(root, dim) for dim in ("feature", "obs") if dim in root}
         size = samples_of_block(self.shape, stored) if block is None else block
         self.bounds = bounds_of(self.shape[1], size)
 
-    def _labels(self, root: Any, dim: str, size: int) -> Array:
-        return np.array(json.loads(bytes(self._array(root, dim, None)[:])), dtype=object)[:size].astype(str)
+    def _labels(self, root: Any, dim: str) -> Array:
+        array = self._array(root, dim, None)
+        dtype = str(array.attrs.get("dtype", "str"))
+        try:
+            found = json.loads(bytes(array[:]))
+            return np.array(found, np.int64).view(dtype) if "M8" in dtype else np.array(found, dtype)
+        except (ValueError, TypeError) as error:
+            raise InputError(str(self.path), f"labels of {dim!r} that can't be read", WHOLE) from error
 
     def _array(self, root: Any, name: str, length: int | None) -> Any:
         found = root.get(name)
@@ -92,15 +99,6 @@ class ZarrBlocks:
         X.data, X.indices, X.indptr = values, indices, self._indptr[first : last + 1] - begin
         exposure = None if self._exposure is None else self._exposure[first:last]
         return Samples(X, exposure, observed=self._observed)
-
-
-def is_ours(path: Path) -> bool:
-    """Whether a folder is such a store."""
-    attributes = path / ".zattrs"
-    try:
-        return attributes.is_file() and LAYOUT in json.loads(attributes.read_bytes())
-    except ValueError:
-        return False
 
 
 @names_checked
@@ -188,16 +186,27 @@ def _write(path: Path, source: BlockSource, kinds: Kinds, compress: bool) -> Non
             exposures += [] if exposure is None else [exposure]
         whole = {"indptr": np.concatenate(indptr)}
         whole |= {"exposure": np.concatenate(exposures)} if kinds.has_exposure else {}
+        dtypes = {}
         for dim, labels in labels_of(source, source.shape).items():
-            text = json.dumps([str(label) for label in writable_labels(dim, labels)])
+            text, dtypes[dim] = _written(writable_labels(dim, labels))
             whole[dim] = np.frombuffer(text.encode(), dtype=np.uint8)
         for name, array in whole.items():
             made = root.create_array(name, shape=array.shape, chunks=(CHUNK,), dtype=array.dtype, compressors=codec)
             made[:] = array
+            made.attrs.update({"dtype": dtypes[name]} if name in dtypes else {})
         observed = "all" if kinds.is_complete else "stored"
         root.attrs.update({LAYOUT: VERSION, "shape": [int(n) for n in source.shape], "observed": observed})
     except OSError as error:
         raise NotWritten("path", str(path), error.errno or 0, error.strerror or str(error)) from error
+
+
+def _written(labels: Array) -> tuple[str, str]:
+    """Labels as JSON, and their dtype."""
+    if labels.dtype.kind == "M":
+        return json.dumps(labels.view(np.int64).tolist()), labels.dtype.str
+    if labels.dtype.kind in "biuf":
+        return json.dumps(labels.tolist()), labels.dtype.str
+    return json.dumps([str(label) for label in labels]), "str"
 
 
 def _by_sample(data: Data, is_complete: bool) -> tuple[Array, Array, Array]:

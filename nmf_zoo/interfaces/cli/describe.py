@@ -22,8 +22,9 @@ OF_TABLE = ("transpose", "labels", "key", "layer", "header", "row_labels")  # op
 
 
 def run_describe(arguments: argparse.Namespace) -> int:
-    values, features, samples = read_table(arguments)
-    print_lines(lines_of(contents_of(values), features, samples, _input_words(arguments)))
+    table = read_table(arguments)
+    found = contents_of(table.values, is_complete=table.observed is None)
+    print_lines(lines_of(found, table.rows, table.columns, _input_words(arguments)))
     return 0
 
 
@@ -72,8 +73,8 @@ class Contents:
         return bool(totals.size) and not self.is_whole and any(np.allclose(totals, one, 1e-3) for one in (1.0, 100.0))
 
 
-def contents_of(values: Any) -> Contents:
-    """Of an array with NaN where cells are missing, or of a sparse matrix."""
+def contents_of(values: Any, is_complete: bool = True) -> Contents:
+    """Of an array with NaN where cells are missing, or of a sparse matrix, whose others are zeros unless it is not."""
     is_sparse = not isinstance(values, np.ndarray)
     listed = values.data if is_sparse else values[~np.isnan(values)]
     positive = values > 0
@@ -82,7 +83,7 @@ def contents_of(values: Any) -> Contents:
     return Contents(
         shape=values.shape,
         is_sparse=is_sparse,
-        observed=values.shape[0] * values.shape[1] if is_sparse else listed.size,
+        observed=values.shape[0] * values.shape[1] if is_sparse and is_complete else listed.size,
         listed=np.asarray(listed),
         empty=(int(np.sum(by_feature == 0)), int(np.sum(by_sample == 0))),
         sums=np.asarray(sums, dtype=np.float64).ravel(),

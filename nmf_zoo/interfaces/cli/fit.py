@@ -6,9 +6,10 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nmf_zoo.errors import InputError, NotWritten
 from nmf_zoo.files import replacing
@@ -19,6 +20,9 @@ from nmf_zoo.interfaces.cli.parser import FILES
 from nmf_zoo.interfaces.cli.show import draws_of
 from nmf_zoo.interfaces.cli.values import parse_hyperparameter, parse_seed, parse_value, parse_yes_no
 
+if TYPE_CHECKING:
+    from nmf_zoo.interfaces.tables.arrays import Matrix
+
 
 def run_fit(arguments: argparse.Namespace) -> int:
     engine = catalogue.engines()[arguments.engine]
@@ -27,7 +31,9 @@ def run_fit(arguments: argparse.Namespace) -> int:
     goes_to_disk = is_streamed(arguments, engine, run)
     check_output(arguments.output, RESULTS, arguments.force or (goes_to_disk and "checkpoint" in run))
     blocks = open_store(arguments, engine)
-    model = declare(arguments, arguments.rank) if blocks is None else declare_beside(blocks, arguments)
+    model = None if blocks is None else declare_beside(blocks, arguments)
+    if model is None or not goes_over_blocks(model, engine):
+        blocks, model = None, declare(arguments, arguments.rank)
 
     import nmf_zoo as nz
     from nmf_zoo.inference.registry import named
@@ -47,22 +53,38 @@ def run_fit(arguments: argparse.Namespace) -> int:
 
 
 def open_store(arguments: argparse.Namespace, engine: Entry) -> Any:
-    """The blocks of a store that ``nmf-zoo convert`` wrote; None of any other file."""
-    if not os.path.isfile(arguments.input / ".zattrs"):  # before anything is imported that takes seconds
+    """The blocks of a store that ``nmf-zoo convert`` wrote; None of any other file, and for samplers, in memory."""
+    if engine.verb != "fit" or not os.path.isfile(arguments.input / ".zattrs"):
         return None
-    from nmf_zoo.interfaces.blocks.store import ZarrBlocks, is_ours
+    from nmf_zoo.interfaces.tables.blocks import is_ours
 
     if not is_ours(arguments.input):
         return None
-    if engine.verb != "fit":
-        got, expected = f"{engine.name!r} with a store of blocks", "an optimiser that goes over blocks"
-        raise InputError("--engine", got, expected, "e.g. --engine vb")
+    from nmf_zoo.interfaces.blocks.store import ZarrBlocks
+
     beside = (*FILES, "observed", "labels", "key", "layer", "header", "row_labels", "transpose")
     given = [name for name in beside if getattr(arguments, name)]
     if given:
         flag = "--" + given[0].replace("_", "-")
         raise InputError(flag, "a value beside a store of blocks", "what the store holds", "give it to convert")
+    if arguments.log_likelihood:
+        got = "it with a store of blocks"
+        raise InputError("--log-likelihood", got, "a table that is in memory", "leave it out")
     return ZarrBlocks(arguments.input)
+
+
+def goes_over_blocks(model: Any, engine: Entry) -> bool:
+    """Whether the optimiser does so of such data; the others have a store in memory, as any table."""
+    from nmf_zoo.errors import UnsupportedModel
+    from nmf_zoo.inference.registry import over_blocks, resolve_engine
+    from nmf_zoo.reading import read
+
+    structure = read(model)
+    try:
+        over = over_blocks(resolve_engine(engine.name, "fit", structure)[0])
+    except UnsupportedModel:
+        return False
+    return isinstance(structure.likelihood, over.likelihoods or ())
 
 
 def declare_beside(blocks: Any, arguments: argparse.Namespace) -> Any:
@@ -177,8 +199,8 @@ def model_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: parse_hyperparameter(entry.arguments[name], text) for name, text in given}
 
 
-def read_table(arguments: argparse.Namespace) -> tuple[Any, Sequence[str] | None, Sequence[str] | None]:
-    """The numbers of the input file, and labels of features and samples where it, or ``--labels``, has them."""
+def read_table(arguments: argparse.Namespace) -> Matrix:
+    """The input file, with the labels of features that ``--labels`` has."""
     from nmf_zoo.interfaces.tables import read_labels, read_matrix
 
     matrix = read_matrix(
@@ -198,16 +220,22 @@ def read_table(arguments: argparse.Namespace) -> tuple[Any, Sequence[str] | None
             expected,
             "or --transpose" if not arguments.transpose else "",
         )
-    return matrix.values, features, matrix.columns
+    return replace(matrix, rows=features)
 
 
 def read_data(arguments: argparse.Namespace) -> dict[str, Any]:
     """X, its labels, and the files that go with it, as arguments of a builder."""
     from nmf_zoo.interfaces.tables import read_matrix
 
-    values, features, samples = read_table(arguments)
-    data: dict[str, Any] = {"X": values, "coords": {"feature": features, "obs": samples}}
-    is_dense = isinstance(values, _array())
+    table = read_table(arguments)
+    data: dict[str, Any] = {"X": table.values, "coords": {"feature": table.rows, "obs": table.columns}}
+    data |= {"observed": table.observed} if table.observed else {}
+    if table.exposure is not None:
+        _refuse_beside(arguments, "exposure")
+        data["exposure"] = table.exposure[None]
+    if table.observed:
+        _refuse_beside(arguments, "observed")
+    is_dense = not table.is_sparse
     for name in FILES:
         given = getattr(arguments, name)
         if name != "mask" and given is not None:
@@ -215,6 +243,12 @@ def read_data(arguments: argparse.Namespace) -> dict[str, Any]:
         elif given is not None:
             data[name] = as_mask(given, _dense(read_matrix(given, transpose=arguments.transpose).values))
     return data | ({"observed": arguments.observed} if arguments.observed else {})
+
+
+def _refuse_beside(arguments: argparse.Namespace, name: str) -> None:
+    if getattr(arguments, name) is not None:
+        got = f"a value beside that of {arguments.input}"
+        raise InputError(f"--{name}", got, "one of both", "leave it out, or give it to convert another table")
 
 
 def _yes_no(flag: str, text: str | None) -> bool | None:

@@ -259,6 +259,13 @@ def _fill_plot(parser: Parser) -> None:
     parser.add_argument("--shape", metavar="RxC", help="of an image whose pixels the features are, e.g. 8x8")
     text = "components of this chain or restart (default: of the chains in the mode of the best one)"
     parser.add_argument("--chain", type=int, help=text)
+    text = "components: channels of a catalogue of mutations in the field's order (default: where they are such)"
+    parser.add_argument("--layout", choices=("auto", "sbs96", "dbs78", "id83", "none"), help=text)
+    text = "features of components, samples of activations: a file with label and group in each line, or a group alone"
+    parser.add_argument("--groups", type=Path, metavar="FILE", help=text)
+    text = "activations: samples as they come, or from the largest to the smallest (default: by what there is room for)"
+    parser.add_argument("--order", choices=("auto", "given", "size"), help=text)
+    parser.add_argument("--scale", choices=("auto", "linear", "log"), help="activations: of the vertical axis")
 
 
 def _fill_export(parser: Parser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import shutil
 import sys
 import textwrap
@@ -11,7 +12,7 @@ from math import floor, isfinite, isnan, log10
 from pathlib import Path
 from typing import Any
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, under_names
 from nmf_zoo.files import replacing, write_figure
 from nmf_zoo.interfaces.cli.output import PICTURES, RESULTS, check_output
 from nmf_zoo.interfaces.cli.values import parse_shape
@@ -29,21 +30,72 @@ def run_summary(arguments: argparse.Namespace) -> int:
 def run_plot(arguments: argparse.Namespace) -> int:
     check_output(arguments.output, PICTURES, arguments.force)
     shape = parse_shape("--shape", arguments.shape) if arguments.shape else None
+    how = _how(arguments)
     idata = load_result(arguments.input)
     from nmf_zoo import _compat, plots
 
     if arguments.kind == "objective" and "fit" not in _compat.group_names(idata):
         raise InputError("--kind", "objective, of a result of draws", "components, activations or trace")
     if arguments.kind == "components":
-        figure = plots.plot_components(idata, chain=arguments.chain, shape=shape)
+        with under_names(feature_groups="--groups"):
+            figure = plots.plot_components(idata, chain=arguments.chain, shape=shape, **how)
     elif arguments.kind == "activations":
-        figure = plots.plot_activations(idata, chain=arguments.chain)
+        with under_names(sample_groups="--groups"):
+            figure = plots.plot_activations(idata, chain=arguments.chain, **how)
     else:
         figure = {"trace": plots.plot_trace, "objective": plots.plot_objective}[arguments.kind](idata)
     with replacing(arguments.output, "output") as partial:
         write_figure(figure, partial)
     print(f"wrote {arguments.output}")
     return 0
+
+
+# option of nmf-zoo plot -> (kinds that have it, the argument of each)
+OF_KIND = {
+    "layout": {"components": "layout"},
+    "groups": {"components": "feature_groups", "activations": "sample_groups"},
+    "order": {"activations": "order"},
+    "scale": {"activations": "scale"},
+}
+
+
+def _how(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Arguments of the picture; an option of another kind is refused."""
+    found: dict[str, Any] = {}
+    for option, kinds in OF_KIND.items():
+        given = getattr(arguments, option)
+        if given is None:
+            continue
+        if arguments.kind not in kinds:
+            raise InputError(f"--{option}", f"it with --kind {arguments.kind}", f"--kind {' or '.join(kinds)}")
+        found[kinds[arguments.kind]] = read_groups_of(given) if option == "groups" else given
+    if found.get("layout") == "none":
+        found["layout"] = None
+    return found
+
+
+def read_groups_of(path: Path) -> Any:
+    """Groups by label of a file of two columns, label and group; or of one column, a group in each line."""
+    from nmf_zoo.interfaces.tables import reading
+    from nmf_zoo.interfaces.tables.text import open_text
+
+    expected = "in each line a label and its group, separated by a tab or a comma, or a group alone"
+    with reading(path), open_text(path) as file:
+        text = file.read()
+        lines = list(csv.reader(text.splitlines(), delimiter="\t" if "\t" in text else ","))
+    rows = [[cell.strip() for cell in row] for row in lines if row]
+    width = {len(row) for row in rows}
+    if width == {1}:
+        return [row[0] for row in rows]
+    if width != {2}:
+        wrong = next((n for n, row in enumerate(rows, 1) if len(row) not in (1, 2)), 1)
+        got = f"{len(rows[wrong - 1])} columns in line {wrong}" if rows and width - {1, 2} else "lines of one and two"
+        raise InputError(str(path), got, expected)
+    found = dict(rows)
+    if len(found) < len(rows):
+        twice = next(label for n, (label, _) in enumerate(rows) if label in [other for other, _ in rows[:n]])
+        raise InputError(str(path), f"the label {twice!r} more than once", "each label once", "keep one line of each")
+    return found
 
 
 def load_result(path: Path) -> Any:

@@ -21,6 +21,7 @@ def shell_words(message: str, path: Path | None = None) -> str:
     got = re.sub(rf"^({names}|shape)(?=: )", _flag, got)
     advice = re.sub(rf"\b({names})=(?=['\w])", lambda match: f"{_flag(match)} ", advice)
     line = got + expected + re.sub(rf"\b({names})=", _flag, advice)
+    line = re.sub(r"\bdata=(?!\w)", "a store of blocks", line)
     return f"{path}: {line[3:]}" if path is not None and line.startswith("X: ") else line
 
 
@@ -38,6 +39,7 @@ def _names() -> set[str]:
     ) - {
         "model",
         "coords",
+        "data",
         "idata_kwargs",
         "shape",
         "store",

@@ -7,10 +7,11 @@
 ``.mtx``               Matrix Market, sparse or dense; ``.gz`` too
 ``.parquet``           a data frame of numbers, with or without a first column of row labels
 ``.h5ad  .zarr``       AnnData, X or a layer (``layer=``); its samples become columns
+``.zarr``              what ``nz.write_blocks`` or ``nmf-zoo convert`` wrote
 a folder               counts as 10x writes them: matrix, features, barcodes (``key=`` chooses a kind of features)
 =====================  ========================================================================================
 
-Pandas and SciPy are imported only where a format needs them, PyMC never.
+Pandas and SciPy are imported only where a format needs them, PyMC for none but the last ``.zarr``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.files import STORE_FILES, require_there
 from nmf_zoo.interfaces.tables.annotated import read_annotated
 from nmf_zoo.interfaces.tables.arrays import Archive, Matrix, read_mtx, read_npy, read_npz, read_parquet
+from nmf_zoo.interfaces.tables.blocks import is_ours, read_blocks
 from nmf_zoo.interfaces.tables.cells import read_folder
 from nmf_zoo.interfaces.tables.text import open_text, read_text
 from nmf_zoo.labels import WRITABLE, find_unwritable
@@ -77,12 +79,14 @@ def read_matrix(
     path = Path(path)
     suffix = format_of(path)
     reader = (FOLDERS if os.path.isdir(path) else READERS)[suffix]
+    reader = read_blocks if suffix == ".zarr" and is_ours(path) else reader
     given = {"key": key, "layer": layer, "header": header, "row_labels": row_labels}
     for name, value in given.items():
         if value is not None and name not in OPTIONS.get(reader, ()):
             raise InputError(name, repr(value), f"nothing: {path.name} is no file that has it")
-    if transpose and reader is read_annotated:
-        raise InputError("transpose", "True", "False: the samples of AnnData are known", "leave it out")
+    if transpose and reader in (read_annotated, read_blocks):
+        what = "AnnData" if reader is read_annotated else "a store of blocks"
+        raise InputError("transpose", "True", f"False: the samples of {what} are known", "leave it out")
     with reading(path, is_folder=True):
         matrix = reader(path, suffix, **{name: given[name] for name in OPTIONS.get(reader, ())})
     if 0 in matrix.shape:
@@ -92,7 +96,7 @@ def read_matrix(
     return matrix.transposed() if transpose else matrix
 
 
-def _check_labels(where: str, labels: list[str]) -> None:
+def _check_labels(where: str, labels: list[Any]) -> None:
     bad = find_unwritable(labels)
     if bad is not None:
         raise InputError(f"{where} {bad + 1}", repr(labels[bad]), WRITABLE)

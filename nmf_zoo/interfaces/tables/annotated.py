@@ -54,7 +54,7 @@ def matrix_of(path: Path, store: Any, layer: str | None) -> Any:
     layers = list(store["layers"]) if "layers" in store else []
     if layer is None:
         if "X" not in store or _is_none(store["X"]):
-            raise InputError(str(path), "no X", f"a layer, one of {layers}", "choose with --layer")
+            raise InputError(str(path), "no X", f"a layer, one of {layers}", "choose with layer=")
         return store["X"]
     if layer not in layers:
         raise not_one_of("layer", layer, layers, " (X is taken without it)")

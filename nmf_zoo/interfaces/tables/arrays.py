@@ -27,11 +27,15 @@ class Matrix:
     ----------
     values : (rows, columns) array, or a SciPy sparse array; NaN is a missing cell
     rows, columns : labels, or None
+    exposure : (columns,) of the samples, or None
+    observed : "stored" where cells that a sparse array does not list are missing; None where they are zeros
     """
 
     values: Any
-    rows: list[str] | None = None
-    columns: list[str] | None = None
+    rows: list[Any] | None = None
+    columns: list[Any] | None = None
+    exposure: np.ndarray | None = None
+    observed: str | None = None
 
     @property
     def shape(self) -> tuple[int, int]:

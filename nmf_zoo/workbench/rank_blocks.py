@@ -1,0 +1,198 @@
+"""Ranks judged over blocks of samples: VB's bound, and what each block held out.
+
+A block splits its own cells, or its counts where it is sparse, by a stream of its number: all ranks see the same split,
+and none of it is kept, since it is drawn again where it is scored. One fit follows the other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import scipy.sparse as sp
+
+from nmf_zoo.errors import InputError
+from nmf_zoo.inference.counts import vb
+from nmf_zoo.inference.evidence.contract import Method
+from nmf_zoo.inference.registry import over_blocks
+from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
+from nmf_zoo.kernels.random.keyed_rng import child, generator_of
+from nmf_zoo.results.posterior import Draw
+from nmf_zoo.runtime.block_arrays import RESULT, InMemory
+from nmf_zoo.runtime.driver import FitRun, Solution, run_restarts
+from nmf_zoo.runtime.engine import DRAW
+from nmf_zoo.search.options import AUTO
+from nmf_zoo.structure import Array, Cells, Data, Factorisation
+from nmf_zoo.verbs.block_source import BlockSource, Samples, as_data
+from nmf_zoo.verbs.fit_blocks import surveyed, with_arrays
+from nmf_zoo.workbench import bounds, holdout
+from nmf_zoo.workbench.holdout import FIT, SPLIT, Holdout, Split
+from nmf_zoo.workbench.rank_search import INTERRUPTED, Outcome
+
+
+def check_of_blocks(judge: Method, search: Any, checkpoint: Any, executor: Any) -> None:
+    """Refuse what is not done over blocks."""
+    if judge not in (bounds.METHOD, holdout.METHOD):
+        raise InputError("method", f"{judge.name!r} with data=", "'bound' or 'holdout'", "the others hold all of X")
+    if search not in (None, AUTO):
+        raise InputError("search", f"{search!r} with data=", "None: fits over blocks begin at random", "leave it out")
+    for name, given in (("checkpoint", checkpoint), ("executor", executor)):
+        if given is not None:
+            raise InputError(name, "a value with data=", "None: one fit follows the other", "leave it out")
+
+
+def without_correction(options: Any) -> Any:
+    """Options of a bound that is taken as it is: what it lacks needs all of q."""
+    return replace(options, corrected=False) if isinstance(options, bounds.RankBound) else options
+
+
+def judge_over_blocks(
+    structures: Mapping[int, Factorisation],
+    source: BlockSource,
+    judge: Method,
+    options: Any,
+    restarts: int,
+    key: np.uint64,
+    *,
+    cores: int,
+    progressbar: bool,
+) -> dict[tuple[int, int], Outcome]:
+    """The outcome of every rank and restart, with the streams that they have in memory; after Ctrl-C of some."""
+    found = {(rank, restart): INTERRUPTED for rank in structures for restart in range(restarts)}
+    fit = FitRun(max_iter=options.max_iter, tol=options.tol, draws=1, cores=cores, progressbar=progressbar)
+    try:
+        for rank, restart in found:
+            began = time.perf_counter()
+            if judge is holdout.METHOD:
+                value, error, end = _score(structures[rank], source, options, fit, child(key, restart))
+            else:
+                stream = child(key, restart, rank)
+                solution = _fitted(structures[rank], source, vb.ENGINE, options.vb, fit, InMemory(), stream)
+                value, error, end = solution.objective[-1], 0.0, solution.status
+            seconds = time.perf_counter() - began
+            found[rank, restart] = Outcome(value, error, np.nan, seconds, _word(end, judge))
+    except KeyboardInterrupt:
+        if not any(outcome is not INTERRUPTED for outcome in found.values()):
+            raise
+    return found
+
+
+def _fitted(
+    declared: Factorisation,
+    source: BlockSource,
+    engine: Any,
+    options: Any,
+    fit: FitRun,
+    arrays: InMemory,
+    stream: np.uint64,
+) -> Solution:
+    """One fit, from a start of its own stream; H is in ``arrays``."""
+    structure, start = surveyed(declared, source, engine, options)
+    over = with_arrays(structure, arrays)
+    (solution,), _ = run_restarts(over_blocks(engine), over, options, fit, stream, [start], streams=[stream])
+    return solution
+
+
+def _word(end: str, judge: Method) -> str:
+    """How a run ended, as the table of ranks has it; a fit that Ctrl-C cut short is none."""
+    if end == "interrupted":
+        raise KeyboardInterrupt
+    return end if judge.is_bound and end == "converged" else "max_iter" if judge.is_bound else "complete"
+
+
+# -- held-out cells --------------------------------------------------------------------------------------------------
+
+
+class TrainingBlocks:
+    """The blocks of a source without what they hold out."""
+
+    def __init__(self, structure: Factorisation, source: BlockSource, share: float, key: np.uint64):
+        self._declared, self._source, self._share, self._key = structure, source, share, key
+        self.shape, self.bounds = source.shape, source.bounds
+        self.coords = getattr(source, "coords", None)
+        data, exposure = as_data(source, 0)
+        is_thinned = isinstance(data, Cells) and data.is_complete
+        self.structure = _dimmed(structure, 1.0 - share, exposure is not None) if is_thinned else structure
+
+    def split(self, number: int) -> Split:
+        """What a block keeps, and what it holds out."""
+        return self._split(*as_data(self._source, number), number)
+
+    def _split(self, data: Data, exposure: Array | None, number: int) -> Split:
+        block = structure_of_samples(self._declared, data, exposure)
+        if isinstance(data, Cells) and data.is_complete and not block.is_integer:
+            do = "use method='bound', or blocks of arrays"
+            raise InputError("data", "sparse blocks of numbers that are no integers", "counts, which are split", do)
+        return holdout.hold_out(block, self._share, child(self._key, number))
+
+    def read(self, number: int) -> Samples:
+        """What a block keeps."""
+        whole, exposure = as_data(self._source, number)
+        training = self._split(whole, exposure, number).training
+        data: Any = training.data
+        if exposure is not None:
+            exposure = np.atleast_2d(cast(Array, training.likelihood.exposure))[0]
+        if not isinstance(data, Cells):
+            return Samples(data.values, exposure, data.mask)
+        matrix = sp.csc_array((data.values, (data.rows, data.cols)), shape=data.shape)
+        return Samples(matrix, exposure, observed=None if data.is_complete else "stored")
+
+
+def _dimmed(structure: Factorisation, share: float, with_exposures: bool) -> Factorisation:
+    """The model of counts of which each was seen with the probability ``share``; exposures of samples say so alone."""
+    found = holdout.dimmed(structure, share)
+    if not with_exposures:
+        return found
+    return replace(found, likelihood=replace(found.likelihood, exposure=structure.likelihood.exposure))
+
+
+def _score(
+    structure: Factorisation, source: BlockSource, options: Holdout, fit: FitRun, key: np.uint64
+) -> tuple[float, float, str]:
+    """(held-out log-likelihood, its standard error, how the fit ended); as :func:`nmf_zoo.workbench.holdout.score`."""
+    kept = TrainingBlocks(structure, source, options.share, child(key, SPLIT))
+    engine, own = holdout.resolve(options.engine, structure)
+    arrays, stream = InMemory(), child(key, FIT, structure.rank)
+    solution = _fitted(kept.structure, kept, engine, own, fit, arrays, stream)
+    parts = []
+    for number in range(len(source.bounds) - 1):
+        split = kept.split(number)
+        draws = _draws(structure, solution, arrays, number, options.draws, child(stream, DRAW), split.is_thinned)
+        parts.append(holdout.thinned_scores(split, draws) if split.is_thinned else holdout.cell_scores(split, draws))
+    scores = np.concatenate(parts)
+    spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else np.nan
+    return float(np.sum(scores)), float(np.sqrt(len(scores))) * spread, solution.status
+
+
+def _draws(
+    structure: Factorisation,
+    solution: Solution,
+    arrays: InMemory,
+    number: int,
+    n_draws: int,
+    key: np.uint64,
+    is_thinned: bool,
+) -> Iterator[Draw]:
+    """Draws of W and of a block's H from q; the point, or q's mean, where there is no q or the mean is all one needs.
+
+    W H has the product of the means as its mean under q. Draws of W are the same for all blocks.
+    """
+    W, name = structure.W, structure.H.name
+    mean = W.value({own: array[0] for own, array in solution.values.items()})
+    (of_H,) = arrays.get(RESULT, number, name)
+    q = f"{name}_shape", f"{name}_rate"
+    if is_thinned or q[0] not in arrays.names(RESULT):
+        yield Draw(mean, of_H.T, {}, (0, 0), (0, 0))
+        return
+    shape, rate = arrays.get(RESULT, number, *q)
+    of_W = [solution.parameters[f"{W.variable}_{part}"] for part in ("shape", "rate")] if not W.is_fixed else []
+    for at in range(n_draws):
+        drawn = W.value({W.variable: _gamma(of_W[0], of_W[1], child(key, 0, at))}) if of_W else mean
+        yield Draw(drawn, _gamma(shape, rate, child(key, 1 + number, at)).T, {}, (0, at), (0, at))
+
+
+def _gamma(shape: Array, rate: Array, key: np.uint64) -> Array:
+    return generator_of(key).standard_gamma(shape) / rate

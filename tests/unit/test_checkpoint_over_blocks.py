@@ -1,0 +1,203 @@
+"""``checkpoint=`` of fits over blocks: killed at any moment, the same call gives the same bits."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import nmf_zoo as nz
+from nmf_zoo._compat import group
+from nmf_zoo.errors import InputError
+from nmf_zoo.interfaces.cli import main
+from nmf_zoo.runtime import checkpoint as checkpoints
+from nmf_zoo.verbs.block_source import CutArray
+
+RNG = np.random.default_rng(1)
+F, N, K = 12, 60, 3
+X = RNG.poisson(RNG.gamma(0.5, 1.0, (F, K)) @ RNG.gamma(0.5, 4.0, (K, N))).astype(float)
+X[0] += 1.0
+RUN = {"max_iter": 12, "tol": 0, "random_seed": 1, "quiet": True, "cores": 1}
+ENGINES = {"em": nz.EM(accelerate="momentum"), "em, plain": nz.EM(accelerate=None), "vb": nz.VB()}
+
+
+@pytest.fixture(autouse=True)
+def saves_at_every_step(monkeypatch):
+    monkeypatch.setattr(checkpoints, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoints, "SHARE", 1e9)
+
+
+def over(data=None, engine="vb", **more):
+    model = nz.gamma_nmf(None, K, alpha_w=1.2, alpha_h=1.2, shape=(F, 1))
+    return nz.fit(model=model, data=CutArray(X, 17) if data is None else data, engine=engine, **RUN | more)
+
+
+def assert_same(found, expected):
+    for name in ("posterior", "fit", "sample_stats", "components"):
+        for variable, array in group(expected, name).data_vars.items():
+            np.testing.assert_array_equal(group(found, name)[variable], array, err_msg=variable)
+    assert found.attrs["coverage"] == expected.attrs["coverage"]
+
+
+class Photographed(CutArray):
+    """Copies a folder at each reading: what a kill at that moment would leave."""
+
+    def __init__(self, folder, copies):
+        super().__init__(X, 17)
+        self.folder, self.copies, self.count = folder, copies, 0
+
+    def read(self, number):
+        self.count += 1
+        if self.folder.exists() and self.count % 3 == 0:
+            shutil.copytree(self.folder, self.copies / str(self.count))
+        return super().read(number)
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("name", ENGINES)
+def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(name, is_stored, tmp_path):
+    """In steps of three readings, of which a pass has four: before, within and between saves."""
+    engine, (run, copies) = ENGINES[name], (tmp_path / "run", tmp_path / "copies")
+    copies.mkdir()
+    expected = over(engine=engine)
+    assert_same(over(Photographed(run, copies), engine, checkpoint=run), expected)
+    moments = sorted(copies.iterdir(), key=lambda path: int(path.name))
+    assert len(moments) > 10
+    moments = moments[::3] if is_stored else moments
+    begun = set()
+    for moment in moments:
+        steps = []
+        store = {"store": tmp_path / f"{moment.name}.zarr"} if is_stored else {}
+        again = over(engine=engine, checkpoint=moment, on_step=lambda step, to=steps: to.append(step.number), **store)
+        assert_same(again, expected)
+        begun.add(steps[0] if steps else None)
+    assert len(begun) > (2 if is_stored else 5)  # they went on, and from where they were
+
+
+def test_killed_by_the_system(tmp_path):
+    """Long: two processes of its own."""
+    script = f"""
+import os, signal, numpy as np
+import tests.unit.test_checkpoint_over_blocks as t
+class Kills(t.CutArray):
+    count = 0
+    def read(self, number):
+        self.count += 1
+        if self.count == 30:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().read(number)
+t.checkpoints.EVERY, t.checkpoints.SHARE = 0.0, 1e9
+t.over(Kills(t.X, 17), checkpoint={str(tmp_path / "run")!r}, store={str(tmp_path / "r.zarr")!r})
+"""
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert not (tmp_path / "r.zarr").exists()
+    steps = []
+    found = over(checkpoint=tmp_path / "run", store=tmp_path / "r.zarr", on_step=lambda step: steps.append(step.number))
+    assert steps[0] > 3
+    assert_same(found, over())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.zarr", "run"]
+
+
+def test_a_run_that_is_over_is_made_longer(tmp_path):
+    path, steps = tmp_path / "run", []
+    over(checkpoint=path)
+    again = over(checkpoint=path, on_step=lambda step: steps.append(step.number))
+    assert steps == []
+    assert_same(again, over())
+    assert_same(over(checkpoint=path, max_iter=20), over(max_iter=20))
+    turns = [entry.name for entry in (path / "blocks").iterdir()]
+    assert len(turns) == 1  # those of the last save
+
+
+def test_a_run_that_ended_early_says_how_to_go_on(tmp_path):
+    path = tmp_path / "run"
+    found = over(checkpoint=path, on_step=lambda step: step.number == 4)
+    assert found.attrs["status"] == f"stopped by on_step: the same call goes on from {path}"
+    assert group(found, "fit")["objective"].shape == (1, 4)
+    assert_same(over(checkpoint=path), over())
+
+
+def test_the_first_seed_is_kept(tmp_path):
+    first = over(checkpoint=tmp_path / "run", random_seed=None, max_iter=3)
+    again = over(checkpoint=tmp_path / "run", random_seed=None)
+    assert again.attrs["random_seed"] == first.attrs["random_seed"]
+    assert_same(again, over(random_seed=int(first.attrs["random_seed"])))
+
+
+CHANGED = X.copy()
+CHANGED[3, 40] += 1.0
+SWAPPED = X.copy()
+SWAPPED[:, [1, 2]] = X[:, [2, 1]]  # its sums are the same
+OTHERS = {
+    "a cell": (lambda path: over(CutArray(CHANGED, 17), checkpoint=path), "data.blocks has other cells"),
+    "two samples": (lambda path: over(CutArray(SWAPPED, 17), checkpoint=path), "data.blocks has other cells"),
+    "another cut": (lambda path: over(CutArray(X, 16), checkpoint=path), "data.bounds has other cells"),
+    "engine": (lambda path: over(engine="em", checkpoint=path), "engine was 'vb', now 'em'"),
+    "seed": (lambda path: over(checkpoint=path, random_seed=2), "random_seed was 1, now 2"),
+    "tol": (lambda path: over(checkpoint=path, tol=1e-3), "tol was 0, now 0.001"),
+    "start": (lambda path: over(checkpoint=path, initvals={"W": np.ones((F, K))}), "initvals[0].W"),
+    "shorter": (lambda path: over(checkpoint=path, max_iter=3), "at least the 12 that the checkpoint holds"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_run_is_refused(name, tmp_path):
+    call, words = OTHERS[name]
+    over(checkpoint=tmp_path / "run")
+    with pytest.raises(InputError) as caught:
+        call(tmp_path / "run")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert_same(over(checkpoint=tmp_path / "run"), over())  # nothing was lost by it
+
+
+def changed(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+
+
+DAMAGES = {
+    "missing": (lambda path: path.unlink(), "without the array mean of block 1"),
+    "changed": (changed, "damaged: the array mean of block 1"),
+    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-8]), "without the array mean of block 1"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_arrays_are_told(name, tmp_path):
+    damage, words = DAMAGES[name]
+    over(checkpoint=tmp_path / "run")
+    (turn,) = (tmp_path / "run" / "blocks").iterdir()
+    damage(turn / "1.mean.npy")
+    with pytest.raises(InputError) as caught:
+        over(checkpoint=tmp_path / "run")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_store_that_is_there_is_not_written_again(tmp_path):
+    run = {"checkpoint": tmp_path / "run", "store": tmp_path / "r.zarr"}
+    first = over(**run)
+    with pytest.raises(InputError, match="delete it, and the checkpoint makes it again"):
+        over(**run)
+    shutil.rmtree(run["store"])
+    assert_same(over(**run), over())
+    assert first.attrs["blocks"] == 4
+
+
+def test_the_shell_does_so_too(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("zarr")
+    monkeypatch.chdir(tmp_path)
+    nz.write_blocks("table.zarr", X)
+    line = "fit table.zarr --model gamma-nmf --rank 2 --engine vb --tol 0 --random-seed 1 --checkpoint run --quiet"
+    for output, more in (("a.zarr", "--max-iter 4"), ("b.zarr", "--max-iter 9"), ("c.nc", "--max-iter 9")):
+        assert main(f"{line} {more} -o {output}".split()) == 0
+    found, again = nz.load("b.zarr"), nz.load("c.nc")
+    assert group(found, "fit")["objective"].shape == (1, 9)
+    np.testing.assert_array_equal(group(again, "posterior")["H"], group(found, "posterior")["H"])

@@ -1,0 +1,187 @@
+"""Projections and streams over blocks of samples: what they give of the same samples in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import nmf_zoo as nz
+from nmf_zoo._compat import group
+from nmf_zoo.errors import InputError
+from nmf_zoo.verbs.block_source import CutArray, Samples
+
+RNG = np.random.default_rng(1)
+F, N, K = 12, 60, 3
+X = RNG.poisson(RNG.gamma(0.5, 1.0, (F, K)) @ RNG.gamma(0.5, 4.0, (K, N))).astype(float)
+X[0] += 1.0  # no sample and no feature is empty
+X[:, 0] += 1.0
+EXPOSURE = RNG.gamma(5.0, 0.2, N)
+MASK = RNG.random((F, N)) < 0.8
+MASK[0] = True
+QUIET = {"random_seed": 1, "quiet": True, "cores": 1}
+LONG = {**QUIET, "max_iter": 5000, "tol": 1e-9}
+EM = nz.EM(accelerate="momentum")
+
+
+class Given(CutArray):
+    """Samples with exposures or masks of their own, and labels."""
+
+    def __init__(self, X, size=7, exposure=None, mask=None, observed=None, coords=None):
+        super().__init__(X, size)
+        self.exposure, self.mask, self.observed, self.coords = exposure, mask, observed, coords
+
+    def read(self, number):
+        at = slice(self.bounds[number], self.bounds[number + 1])
+        exposure = None if self.exposure is None else self.exposure[at]
+        mask = None if self.mask is None else self.mask[:, at]
+        return Samples(super().read(number), exposure, mask, self.observed)
+
+
+def activations(idata):
+    return group(idata, "posterior")["H"].to_numpy()[0, 0]
+
+
+# -- projections -----------------------------------------------------------------------------------------------------
+
+OLD = X[:, :40]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    model = nz.gamma_nmf(OLD, K)
+    return model, nz.fit(model=model, engine="em", max_iter=100, tol=0, search=None, **QUIET)
+
+
+PROJECTED = {
+    "dense": (X, {}, {}),
+    "sparse": (sp.csc_array(X), {}, {}),
+    "mask": (X, {"mask": MASK}, {"mask": MASK}),
+    "exposure": (X, {"exposure": EXPOSURE}, {"exposure": EXPOSURE[None]}),
+}
+
+
+@pytest.mark.parametrize("name", PROJECTED)
+def test_samples_in_blocks_have_the_activations_that_they_have_in_memory(name, fitted):
+    table, of_blocks, whole = PROJECTED[name]
+    model, idata = fitted
+    expected = nz.project(idata, table, model=model, engine=EM, **LONG, **whole)
+    found = nz.project(idata, model=model, data=Given(table, **of_blocks), **LONG)
+    np.testing.assert_allclose(activations(found), activations(expected), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(group(found, "constant_data")["W"], group(expected, "constant_data")["W"])
+
+
+def test_one_block_is_the_projection_in_memory(fitted):
+    model, idata = fitted
+    run = {**QUIET, "max_iter": 40, "tol": 0}
+    expected = nz.project(idata, X, model=model, engine=EM, search=None, **run)
+    found = nz.project(idata, model=model, data=Given(X, N), **run)
+    np.testing.assert_array_equal(activations(found), activations(expected))
+
+
+def test_results_of_blocks_are_projected_from_blocks_to_a_store(tmp_path):
+    """The model has no data, neither then nor now."""
+    model = nz.gamma_nmf(None, K, shape=(F, 1))
+    labels = {"obs": [f"s{n}" for n in range(N)]}
+    idata = nz.fit(model=model, data=CutArray(OLD, 9), engine="vb", store=tmp_path / "fit.zarr", **QUIET)
+    run = {"engine": "vb", "max_iter": 30, "tol": 0, **QUIET}
+    found = nz.project(idata, model=model, data=Given(X, coords=labels), store=tmp_path / "new.zarr", **run)
+    expected = nz.project(idata, model=model, data=Given(X), **run)
+    assert group(found, "posterior")["H"].sel(obs="s41").shape == (1, 1, K)
+    np.testing.assert_array_equal(activations(found), activations(expected))
+
+
+def test_shapes_below_one_leave_vb():
+    model = nz.gamma_nmf(OLD, K, alpha_w=0.4, alpha_h=0.4)
+    idata = nz.fit(model=model, engine="vb", max_iter=20, tol=0, search=None, **QUIET)
+    assert nz.project(idata, model=model, data=CutArray(X, 7), **QUIET).attrs["engine"] == "vb"
+    with pytest.raises(InputError, match="got 5 features; expected 12"):
+        nz.project(idata, model=model, data=X[:5], **QUIET)
+
+
+def test_exposures_that_differ_between_samples_must_come_with_the_blocks():
+    model = nz.gamma_nmf(OLD, K, exposure=EXPOSURE[None, :40])
+    idata = nz.fit(model=model, engine="em", max_iter=20, tol=0, search=None, **QUIET)
+    with pytest.raises(InputError, match="data: got no exposures; expected those of the samples"):
+        nz.project(idata, model=model, data=CutArray(X, 7), **QUIET)
+    found = nz.project(idata, model=model, data=Given(X, exposure=EXPOSURE), **LONG)
+    expected = nz.project(idata, X, model=model, exposure=EXPOSURE[None], engine=EM, **LONG)
+    np.testing.assert_allclose(activations(found), activations(expected), rtol=1e-5, atol=1e-6)
+
+
+REFUSED = {
+    "none": ({}, InputError, "neither X_new nor data"),
+    "both": ({"X_new": X, "data": X}, InputError, "X_new and data"),
+    "mask": ({"data": X, "mask": MASK}, InputError, "mask: got a value with data="),
+    "exposure": ({"data": X, "exposure": EXPOSURE}, InputError, "exposure: got a value with data="),
+    "path": ({"data": "x.zarr"}, InputError, "nz.open_blocks"),
+    "features": ({"data": X[:5]}, InputError, "got 5 features; expected 12"),
+    "engine": ({"data": X, "engine": "gibbs"}, InputError, "gibbs"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_projections_refuse(name, fitted):
+    arguments, kind, words = REFUSED[name]
+    model, idata = fitted
+    with pytest.raises(kind) as caught:
+        nz.project(idata, model=model, **arguments)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# -- streams ---------------------------------------------------------------------------------------------------------
+
+STREAMS = {
+    "dense": {},
+    "mask": {"mask": MASK},
+    "exposure": {"exposure": EXPOSURE},
+}
+
+
+def columns(stream):
+    return stream.W.to_numpy()
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_of_blocks_is_that_of_updates(name):
+    more = STREAMS[name]
+    model = nz.gap(None, K, shape=(F, 1))
+    found = nz.stream(model, data=Given(X, 10, **more), random_seed=1, cores=1)
+    expected = nz.stream(model, random_seed=1, cores=1)
+    for first in range(0, N, 10):
+        at = slice(first, first + 10)
+        own = {key: value[:, at] if value.ndim == 2 else value[at] for key, value in more.items()}
+        expected.update(X[:, at], **own)
+    assert found.columns_seen == N
+    np.testing.assert_array_equal(columns(found), columns(expected))
+
+
+def test_a_stream_does_not_depend_on_where_whole_mini_batches_are_cut():
+    model, options = nz.gap(None, K, shape=(F, 1)), nz.OnlineEM(batch=5)
+    whole, parts = (
+        nz.stream(model, data=CutArray(sp.csc_array(X), size), engine=options, random_seed=1, cores=1)
+        for size in (N, 10)
+    )
+    np.testing.assert_array_equal(columns(parts), columns(whole))
+
+
+def test_a_stream_goes_on_after_the_data_of_its_model():
+    model = nz.gap(OLD, K)
+    found = nz.stream(model, data=CutArray(X[:, 40:], 7), random_seed=1)
+    expected = nz.stream(model, random_seed=1)
+    for first in range(40, N, 7):
+        expected.update(X[:, first : first + 7])
+    np.testing.assert_array_equal(columns(found), columns(expected))
+
+
+def test_what_streams_refuse():
+    model = nz.gap(None, K, shape=(F, 1), coords={"feature": [f"f{n}" for n in range(F)]})
+    with pytest.raises(InputError, match="labels of 'feature' that differ from the model's"):
+        nz.stream(model, data=Given(X, coords={"feature": [f"g{n}" for n in range(F)]}))
+    with pytest.raises(InputError, match="got 5 features; expected 12"):
+        nz.stream(model, data=X[:5])
+    with pytest.raises(InputError, match=r"nz\.open_blocks"):
+        nz.stream(model, data="x.zarr")
+    with pytest.raises(InputError, match="negative"):
+        nz.stream(model, data=-X)
