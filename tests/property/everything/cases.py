@@ -14,6 +14,7 @@ from tests.property.everything.runs import (
     ENGINES,
     MEASURED,
     OVERDISPERSED,
+    SELDOM,
     STREAM_OPTIONS,
     SUITED,
     SUITED_TO_MEASURED,
@@ -62,9 +63,9 @@ class Case:
 FAMILIES = ("earlier", "overdispersed", "errors", "blocks")
 EARLIER, NEWER = FAMILIES[:1], FAMILIES[1:]
 ABLE = {  # engine -> names of models, and what they are suited to
-    "overdispersed": (("em", "vb", "gibbs", "nuts"), OVERDISPERSED, SUITED_TO_OVERDISPERSED),
-    "errors": (("em", "vb", "gibbs", "nuts"), MEASURED, SUITED_TO_MEASURED),
-    "blocks": (("em", "vb"), COUNT_MODELS, SUITED),
+    "overdispersed": (dict.fromkeys(("em", "vb", "gibbs", "nuts"), OVERDISPERSED), SUITED_TO_OVERDISPERSED),
+    "errors": (dict.fromkeys(("em", "vb", "gibbs", "nuts"), MEASURED), SUITED_TO_MEASURED),
+    "blocks": ({"em": COUNT_MODELS, "vb": ("gamma_nmf",)}, SUITED),
 }
 
 
@@ -86,20 +87,21 @@ def case_of(pick: Picks, engines=ENGINES, families=EARLIER) -> Case:
 
 def newer_case(pick: Picks, engines, family) -> Case:
     """The same of another family; one in twelve is of an engine that is not for it."""
-    able, names, suited = ABLE[family]
+    able, suited = ABLE[family]
     chosen = [engine for engine in able if engine in engines]
     if not chosen or (family != "blocks" and pick.once_in(12)):
         chosen = [engine for engine in engines if engine not in STREAM_OPTIONS] or chosen
     name = pick([engine for engine in chosen for _ in range(WEIGHTS[engine])])
+    names = able.get(name) or next(iter(able.values()))
     place = pick(PLACES) if pick.once_in(8) else ""
-    if family == "blocks":
-        place = "" if place == "table" else place
-        model = models(pick, names, suited[name], place, "never")
-        engine = options(pick, name, model.kind, place == "options")
+    is_of_blocks = family == "blocks"
+    if is_of_blocks and place == "table":
+        place = ""
+    model = models(pick, names, suited[name], place, "never" if is_of_blocks else "always")
+    engine = options(pick, name, model.kind, place == "options", SELDOM[family])
+    if is_of_blocks:
         run = partial(fits_of_blocks, pick, model, engine, place == "run")
         return program(pick, name, model, run, partial(after_blocks, pick, model))
-    model = models(pick, names, suited[name], place)
-    engine = options(pick, name, model.kind, place == "options")
     run = partial(runs, pick, name, model, engine, place == "run")
     return program(pick, name, model, run, partial(afterwards, pick, name, model))
 

@@ -65,13 +65,22 @@ SUITED_TO_MEASURED = SUITED | {"em": Suited(unknowns=("free",), with_edges=True)
 SUITED_TO_OVERDISPERSED = SUITED_TO_MEASURED | {"vb": Suited(unknowns=("free", "prior"), with_edges=True)}
 
 
-def options(pick, name, kind, is_illegal=False):
+SELDOM = {  # options that newer models are mostly refused with
+    "overdispersed": ("inner", "order", "precision", "update", "temperatures", "trajectories"),
+    "errors": ("inner", "order", "precision", "update", "temperatures", "trajectories"),
+    "blocks": ("inner", "order", "precision", "update", "start"),
+}
+
+
+def options(pick, name, kind, is_illegal=False, seldom=()):
     """``nz.EM(mode="log")``: options as written."""
     chosen = OPTIONS.get(name) or STREAM_OPTIONS[name]
     assert is_dataclass(chosen)
     hints, given = get_type_hints(chosen), {}
     for field in fields(chosen):
         assert field.default is not MISSING or field.default_factory is not MISSING
+        if field.name in seldom and not pick.once_in(20):
+            continue
         is_for = kind in OF_KIND.get(field.name, (kind,)) or pick.once_in(20)
         if field.name in COSTLY or (is_for and pick.once_in(3)):
             given[field.name] = option_values(pick, field.name, hints[field.name])
