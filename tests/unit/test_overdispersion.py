@@ -212,6 +212,12 @@ def test_what_em_refuses_is_said(model, options, says):
         nz.fit(engine=options, quiet=True, model=model())
 
 
+def test_zeros_of_known_components_stay():
+    known = np.where(np.arange(F)[:, None] < 3, W[:, :1], 0.0)
+    fitted = nz.fit(**RUN, max_iter=3, model=nz.negative_binomial_nmf(X, K, known=known))
+    np.testing.assert_array_equal(_compat.group(fitted, "posterior")["W"][0, 0, :, 0], known[:, 0])
+
+
 # -- the kernel of Gibbs ---------------------------------------------------------------------------------------------
 
 

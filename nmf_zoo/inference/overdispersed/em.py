@@ -94,9 +94,14 @@ def prepare(structure: Factorisation, options: EM, workers: Workers) -> Disperse
 def init(problem: DispersedProblem, key: np.uint64, start: Mapping[str, Array]) -> DispersedState:
     """The start given, or one at the scale of the data."""
     factors = start_factors(problem.structure, key, start, problem.options.start)
-    W, Ht = (own if side.is_fixed else np.maximum(own, FLOOR) for side, own in zip(problem.sides, factors, strict=True))
+    W, Ht = (_raised(side, own) for side, own in zip(problem.sides, factors, strict=True))
     values = start_hyperparameters(problem.structure, start)
     return DispersedState(W, Ht, values, _objective(problem, W, Ht, values))
+
+
+def _raised(side: Side, own: Array) -> Array:
+    """No zeros, which no update leaves, but those of what is known."""
+    return own if side.is_fixed else side.with_free(own, np.maximum(own[:, side.free], FLOOR))
 
 
 def step(
