@@ -229,6 +229,25 @@ def test_a_flat_factor_beside_a_truncated_normal_one_is_sampled():
     assert np.all(np.isfinite(found.posterior["W"]))
 
 
+def test_a_plot_leaves_out_cells_without_a_sigma():
+    import matplotlib.pyplot as plt
+
+    model = nz.normal_nmf(GAPS, K, sigma=np.where(np.isnan(GAPS), np.nan, S), beta_w=1.0, beta_h=1.0)
+    fitted = nz.fit(model=model, engine="vb", search=None, max_iter=20, quiet=True, random_seed=1)
+    figure = nz.plot_reconstruction(fitted, model, samples=2)
+    assert len(figure.axes) >= 5
+    plt.close(figure)
+
+
+@pytest.mark.parametrize("sigma", [S[:, :1], S[:1]], ids=["features", "samples"])
+def test_missing_cells_of_sparse_data_keep_their_sigma(sigma):
+    X_sparse = sparse_table()[0]
+    model = nz.normal_nmf(X_sparse, K, sigma=sigma, observed="stored", beta_w=1.0, beta_h=1.0)
+    assert nz.read(model).likelihood.sigma.shape == sigma.shape
+    fitted = nz.fit(model=model, engine="vb", search=None, max_iter=20, quiet=True, random_seed=1)
+    assert np.all(np.isfinite(nz.predict(fitted, model, n_draws=5, random_seed=1)))
+
+
 def test_a_truncated_normal_counts_as_a_gamma_of_shape_one():
     tall = np.abs(RNG.normal(3.0, 1.0, (9, 4)))
     with pytest.raises(nz.UnsupportedModel, match=r"truncated normal one counts as a gamma shape of 1.* is 4"):
