@@ -258,6 +258,15 @@ def test_held_out_cells_of_the_default_model():
     assert np.all(np.isfinite(found["estimate"]))
 
 
+def test_zeros_of_all_known_components_have_no_counts():
+    """A mean of 0 was divided by."""
+    known = np.where(np.arange(F)[:, None] < 3, W, 0.0)
+    model = nz.negative_binomial_nmf(np.where(known[:, :1] > 0, X, 0), K, known=known)
+    fitted = nz.fit(**RUN, max_iter=20, tol=0, model=model)
+    assert np.all(np.isfinite(_compat.group(fitted, "posterior")["H"]))
+    assert np.max(np.diff(objectives(fitted))) <= 1e-9 * np.abs(objectives(fitted)).max()
+
+
 # -- the kernel of Gibbs ---------------------------------------------------------------------------------------------
 
 

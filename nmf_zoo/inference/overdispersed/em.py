@@ -146,7 +146,9 @@ def expected(pieces: Pieces, which: int, W: Array, Ht: Array, alpha: Array) -> t
     ratio, weight = np.zeros_like((W, Ht)[which]), np.zeros_like((W, Ht)[which])
     for piece in pieces:
         mean, own = mean_at(piece, piece.product(W, Ht)), piece.parameter(alpha)
-        for out, cells in ((ratio, piece.x / mean), (weight, (piece.x + own) / (mean + own))):
+        # where known components make the mean 0, so are the counts
+        of_data = np.divide(piece.x, mean, out=np.zeros_like(mean), where=mean > 0)
+        for out, cells in ((ratio, of_data), (weight, (piece.x + own) / (mean + own))):
             if which:
                 piece.add_over_features(out, exposed(piece, cells), W)
             else:
