@@ -57,6 +57,7 @@ from nmf_zoo.results.factor_draws import factor_dims, read_factors
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.results.modes import DECIDED, MODES, POOLED, UNDECIDED, describe_modes, pooled_modes, weighed_modes
 from nmf_zoo.results.posterior import LEADING, posterior_group
+from nmf_zoo.results.run_attributes import WEIGHS_MODES
 from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.runtime.stopping import EARLY
 from nmf_zoo.structure import Factorisation
@@ -263,7 +264,8 @@ def judge(idata: Any, weights: str, activations: str) -> Convergence:
     followed = followed_draws(idata, weights, activations)
     table = summarise_draws(followed)
     near = began_at_several(idata)
-    of_invariants = advise_on_followed(table, followed, *size, do, mode, near) if len(table) else None
+    can_weigh = idata.attrs.get(WEIGHS_MODES) != "no"
+    of_invariants = advise_on_followed(table, followed, *size, do, mode, near, can_weigh) if len(table) else None
     if near and of_invariants is not None and of_invariants.is_warning:
         mode = ""  # they began at several optima, which are one mode only where the chains agree
     if mode and (of_invariants is None or of_invariants.is_warning):
@@ -281,6 +283,7 @@ def advise_on_followed(
     do: str = LONGER,
     mode: str = "",
     near: bool = False,
+    can_weigh: bool = True,
 ) -> Advice:
     """What lp and cells of W H say; where chains disagree, whether drawing longer would help."""
     advice = advise_on_invariants(table, n_chains, n_draws, do, mode)
@@ -291,7 +294,7 @@ def advise_on_followed(
     lp = None
     if "lp" in draws:
         lp = np.array([float(draws["lp"].isel(chain=mode).mean()) for mode in modes])
-    return advise_on_modes(table["rhat"], modes, lp, near)
+    return advise_on_modes(table["rhat"], modes, lp, near, can_weigh)
 
 
 def followed_draws(idata: Any, weights: str, activations: str) -> xr.Dataset:
@@ -355,20 +358,30 @@ class Sentence(NamedTuple):
 
 
 AGAIN = "run again{}"
+IN_MODES = (
+    "Each chain has settled, but in a mode of its own: they explain the data in different ways, and a longer run "
+    "will not change that."
+)
+ONE_MODE = (
+    "start all chains in the best mode that a search finds, start='search' (--search 16), or choose a smaller "
+    "rank; then say that the results are of one mode"
+)
+IN_NEAR_MODES = (
+    "Each chain has settled, but in a mode of its own, and the search's bounds of these are near: each may hold a "
+    "part of the posterior."
+)
 # What the gravest advice is about -> what it means, and what to do.
 OF_SAMPLERS = {
     "draws": ("The run is too short to tell whether its results can be relied on.", AGAIN),
     "chains": ("Do not rely on these results yet: the chains have not settled on the same answer.", AGAIN),
-    "modes": (
-        "Each chain has settled, but in a mode of its own: they explain the data in different ways, and a longer run "
-        "will not change that.",
-        "start all chains in the best mode that a search finds, start='search' (--search 16), or choose a smaller "
-        "rank; then say that the results are of one mode; or weigh the modes: nz.weigh_modes, nz.pool "
-        "(nmf-zoo modes)",
+    "modes": (IN_MODES, f"{ONE_MODE}; or weigh the modes: nz.weigh_modes, nz.pool (nmf-zoo modes)"),
+    "modes of unknown weight": (IN_MODES, ONE_MODE),
+    "near modes of unknown weight": (
+        IN_NEAR_MODES,
+        "read each mode by itself, idata.sel(chain=[...]), and say that it is one of several",
     ),
     "near modes": (
-        "Each chain has settled, but in a mode of its own, and the search's bounds of these are near: each may hold a "
-        "part of the posterior.",
+        IN_NEAR_MODES,
         "weigh the modes and pool the draws by what they weigh: nz.weigh_modes, nz.pool (nmf-zoo modes --pool); on a "
         "small table let chains go from mode to mode: nz.Gibbs(temperatures=8)",
     ),
@@ -436,7 +449,7 @@ FITTED = (
     "look at the components and the reconstruction; for uncertainty, sample (the Gibbs engine)",
 )
 # then components
-APART = ("modes", "near modes")
+APART = ("modes", "near modes", "modes of unknown weight", "near modes of unknown weight")
 GRAVEST = ("draws", "chains", *APART, "divergences", "nearly", "effective", "depth", "temperatures", "one chain")
 
 

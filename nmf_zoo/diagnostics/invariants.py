@@ -185,21 +185,28 @@ def advise_on_invariants(table: pd.DataFrame, n_chains: int, n_draws: int, do: s
     return Advice(f"{agree}. {size}, of lp and cells of W H.", False, "chains")
 
 
-def advise_on_modes(rhat: pd.Series, modes: list[list[int]], lp: np.ndarray | None, are_near: bool = False) -> Advice:
+def advise_on_modes(
+    rhat: pd.Series, modes: list[list[int]], lp: np.ndarray | None, are_near: bool = False, can_weigh: bool = True
+) -> Advice:
     """That chains have settled apart.
 
     ``modes`` : their chains; ``lp`` : its mean over each mode's draws, if known; ``are_near`` : they are the best that
-    a search found, and each may have a part of the posterior
+    a search found, and each may have a part of the posterior; ``can_weigh`` : :func:`~nmf_zoo.weigh_modes` takes the
+    model
     """
     words = [f"{'chain' if len(mode) == 1 else 'chains'} {', '.join(map(str, mode))}" for mode in modes]
     if lp is not None:
         words = [f"{word} (mean lp {value:,.0f})" for word, value in zip(words, lp, strict=True)]
     found = f"{_large_rhat(rhat, INVARIANTS)}: each chain has settled, but in {len(modes)} different modes"
     apart, weigh = "Drawing longer will not bring them together.", "what each weighs: nz.weigh_modes(idata, model)"
-    do = f"Their bounds are near; ask {weigh}"
-    if not are_near:
-        do = f"Start all in the best mode that a search finds: start='search', or ask {weigh}"
-    return Advice(f"{found}: {'; '.join(words)}. {apart} {do}.", True, "near modes" if are_near else "modes")
+    if are_near:
+        do = f"Their bounds are near; ask {weigh}" if can_weigh else "Their bounds are near, and each may count"
+    else:
+        do = "Start all in the best mode that a search finds: start='search'" + (
+            f", or ask {weigh}" if can_weigh else ""
+        )
+    about = ("near modes" if are_near else "modes") + ("" if can_weigh else " of unknown weight")
+    return Advice(f"{found}: {'; '.join(words)}. {apart} {do}.", True, about)
 
 
 def advise_on_components(table: pd.DataFrame, n_chains: int, n_draws: int, do: str = LONGER) -> Advice | None:

@@ -57,10 +57,11 @@ class Errors:
 
 
 def declare_known(value: Offset, inputs: Inputs, cells: tuple[np.ndarray, np.ndarray] | None) -> TensorVariable:
-    """Known ones: of a table those of its missing cells, too, where they are known."""
+    """Known ones, those of missing cells, too, where they are known; of a sparse X where it costs no whole table."""
     if cells is None:
         return declare_offset("sigma", value)
-    if inputs.observed.is_sparse or isinstance(value, PerCell):
+    is_tied = isinstance(value, np.ndarray) and 1 in value.shape
+    if isinstance(value, PerCell) or (inputs.observed.is_sparse and not is_tied):
         return declare_at_cells("sigma", value, cells, inputs.shape)
     table = value.of_features * value.of_samples if isinstance(value, OuterProduct) else value
     return at_cells(declare_offset("sigma", table), table.shape)

@@ -12,7 +12,7 @@ from nmf_zoo.prediction.predictive import predict
 from nmf_zoo.reading import read
 from nmf_zoo.results.posterior import INTERVAL, axes_of, mean_at, open_posterior
 from nmf_zoo.runtime.arguments import check_counts
-from nmf_zoo.structure import Cells, Factorisation
+from nmf_zoo.structure import Cells, Factorisation, KnownAtCells
 
 MOST_ROWS, MOST_COLUMNS = 300, 600  # of the images: of larger tables every so-manieth row and column is shown
 MOST_FEATURES = 40  # of a sample, the largest ones
@@ -107,8 +107,19 @@ def _mean(idata: Any, structure: Factorisation, rows: np.ndarray, cols: np.ndarr
         values = {name: value + draw.values[name] / n_used for name, value in values.items()}
     mean = total / n_used
     spread = np.sqrt(np.maximum(squares / n_used - mean**2, 0.0))
-    sd = structure.likelihood_at(*grid).sd(mean, values)
+    has_law = _have_law(structure, *np.ix_(rows, cols)).ravel()
+    sd = np.full(len(mean), np.nan)
+    sd[has_law] = structure.likelihood_at(*(own[has_law] for own in grid)).sd(mean[has_law], values)
     return Means(*(part.reshape(shape) for part in (mean, spread, sd)))
+
+
+def _have_law(structure: Factorisation, rows: Any, cols: Any) -> np.ndarray:
+    """Which cells have all parameters of X's law: errors of measurement may be known at the observed ones alone."""
+    found = np.ones(structure.shape, dtype=bool)[rows, cols]
+    for parameter in structure.likelihood.parameters.values():
+        if isinstance(parameter, KnownAtCells):
+            found &= np.isfinite(parameter.resolve({})[rows, cols])
+    return found
 
 
 Panel = tuple[str, np.ndarray, dict[str, Any]]  # title, values, and how they are drawn
@@ -185,17 +196,29 @@ def _grey_where_missing(name: str) -> Any:
     return colormaps[name].with_extremes(bad=MISSING)
 
 
+def _intervals(
+    idata: Any, model: pm.Model, structure: Factorisation, shown: np.ndarray, n_draws: int, seed: Any
+) -> np.ndarray:
+    """(3, F, samples): ends and means of predictive draws, NaN at cells whose errors of measurement are not known."""
+    out = np.full((3, structure.shape[0], len(shown)), np.nan)
+    rows, cols = np.nonzero(_have_law(structure, slice(None), shown))
+    drawn = predict(idata, model, cells=(rows, shown[cols]), n_draws=n_draws, random_seed=seed)
+    out[:2, rows, cols] = drawn.quantile(INTERVAL, dim=("chain", "draw")).to_numpy()
+    out[2, rows, cols] = drawn.mean(("chain", "draw")).to_numpy()
+    return out
+
+
 def _samples(
     figure: Any, idata: Any, model: pm.Model, structure: Factorisation, shown: np.ndarray, n_draws: int, seed: Any
 ) -> None:
     """Predictive intervals of some samples, the largest features, and the data as points."""
     obs = axes_of(structure)[1]
-    drawn = predict(idata, model, samples=obs.labels[shown], n_draws=n_draws, random_seed=seed)
-    low, high = drawn.quantile(INTERVAL, dim=("chain", "draw")).to_numpy()
-    mean, data = drawn.mean(("chain", "draw")).to_numpy(), _table(structure, np.arange(structure.shape[0]), shown)
+    low, high, mean = _intervals(idata, model, structure, shown, n_draws, seed)
+    data = _table(structure, np.arange(structure.shape[0]), shown)
     grid = figure.subplots(1, len(shown), squeeze=False)[0]
     for number, axes in enumerate(grid):
-        top = np.sort(np.argsort(-mean[:, number], kind="stable")[:MOST_FEATURES])
+        has_law = np.isfinite(mean[:, number])
+        top = np.sort(np.argsort(-mean[:, number], kind="stable")[: min(MOST_FEATURES, has_law.sum())])
         at, observed = np.arange(len(top)), data[top, number]
         if structure.likelihood.is_spectral:
             axes.set_yscale("log", nonpositive="clip")
@@ -203,7 +226,7 @@ def _samples(
         axes.vlines(at, low[top, number], high[top, number], color=INK, alpha=0.35, lw=3)
         axes.plot(at, observed, "o", ms=3, color=INK)
         axes.plot(at[outside], observed[outside], "o", ms=3.5, color=ACCENT)
-        known = np.isfinite(data[:, number])
+        known = np.isfinite(data[:, number]) & has_law
         inside = (data[:, number] >= low[:, number]) & (data[:, number] <= high[:, number])
         share = inside[known].mean() if known.any() else np.nan
         axes.set_title(f"{obs.dim} {as_text(obs.labels[shown[number]])}: {share:.0%} inside 90%", fontsize=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
@@ -70,7 +71,10 @@ def draw_unobserved(model: pm.Model, structure: Factorisation, seed: int, draws:
     data = {structure.likelihood.name} | ({structure.imputed.name} if structure.imputed is not None else set())
     variables = [variable for variable in model.free_RVs if variable.name not in data]
     try:
-        drawn = pm.draw(variables, draws, random_seed=seed) if variables else []
+        with warnings.catch_warnings():
+            # numba compiles no draws of a truncated normal, which are made all the same
+            warnings.filterwarnings("ignore", "Numba will use object mode", UserWarning)
+            drawn = pm.draw(variables, draws, random_seed=seed) if variables else []
     except ZeroDivisionError as error:  # an inverse gamma's, compiled by numba; elsewhere such a draw is infinite
         raise _beyond("a prior") from error
     values = {variable.name: np.asarray(value) for variable, value in zip(variables, drawn, strict=True)}

@@ -191,13 +191,15 @@ Declared = tuple[Callable[..., pm.Model], dict[str, Any]]  # one of nz.models, a
 
 def _of_features(structure: Factorisation, role: str, values: dict[str, Array]) -> dict[str, Array]:
     """A parameter of X's law, which new samples have, too."""
-    found = structure.likelihood.parameters[role].resolve(values)
-    if found.ndim == 2 and found.shape[1] > 1:
+    return {role: structure.likelihood.parameters[role].resolve(values)}
+
+
+def _refuse_of_samples(role: str, shape: tuple[int, ...]) -> None:
+    if len(shape) == 2 and shape[1] > 1:
         expected = "one for all cells, or one per feature, which new samples have, too"
         raise InputError(
             "model", f"{role} that differs between samples", expected, "declare the new samples' own model"
         )
-    return {role: found}
 
 
 def _normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
@@ -287,9 +289,11 @@ def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedM
         raise InputError("chain", repr(chain), f"one of {chains.tolist()}, or None for the best one")
     chosen = chains[best_chain(idata)] if chain is None else chain
     needed = [] if W.is_fixed else [W.name]
-    for unknown in (*structure.H.unknowns, *structure.likelihood.unknowns):
+    for unknown in structure.H.unknowns:
         _refuse_untied(unknown, structure.H.shape)
-        needed.append(unknown.name)
+    for role, parameter in structure.likelihood.parameters.items():
+        _refuse_of_samples(role, parameter.shape)
+    needed += [unknown.name for unknown in (*structure.H.unknowns, *structure.likelihood.unknowns)]
     draws = xr.Dataset({name: variable_of(group, name, shapes[name]) for name in needed})
     if W.is_fixed:  # so are the places of its components
         one, labels = draws.sel(chain=[chosen]) if needed else draws, _component_labels(structure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,8 @@ from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.diagnostics.convergence import warn_unconverged
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.inference.registry import require_support, resolve_engine
+from nmf_zoo.inference.evidence import chib
+from nmf_zoo.inference.registry import require_support, resolve_engine, verdict
 from nmf_zoo.inference.shared.joint import log_joints
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.options import names_checked
@@ -25,7 +27,7 @@ from nmf_zoo.results.beginnings import SEARCH
 from nmf_zoo.results.checkpoints import checkpointed, ending
 from nmf_zoo.results.component_order import GROUP, result_order
 from nmf_zoo.results.groups import DRAWS_ARE, PARTICLES, data_groups, pack, solution_groups
-from nmf_zoo.results.run_attributes import model_attributes, run_attributes
+from nmf_zoo.results.run_attributes import WEIGHS_MODES, model_attributes, run_attributes
 from nmf_zoo.results.trace_storage import chain_groups, finish_store, make_traces
 from nmf_zoo.runtime.arguments import (
     check_counts,
@@ -193,6 +195,7 @@ def sample(
         status = ending(early, saved) or "complete"
         attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
         attrs |= {"thin": thin, "tune": tune, **beginning, **model_attributes(structure)}
+        attrs[WEIGHS_MODES] = "yes" if verdict(replace(structure, imputed=None), chib.METHOD) else "no"
         attrs |= {DRAWS_ARE: PARTICLES} if isinstance(chosen, WholeSampler) and chosen.has_particles else {}
         with left_out("the share of cells inside predictive intervals"):
             attrs |= coverage_attribute(groups.get("posterior"), structure, seed_key(entropy))
@@ -332,7 +335,7 @@ def fit(
         attrs |= coverage_attribute(groups["posterior"].isel(chain=[0]), structure, seed_key(entropy))
     idata = pack({**groups, **searched, **data_groups(structure, observed_data(model), constant_data(model))}, attrs)
     idata = _with_order(idata, structure)
-    _warn_of_end(solutions[0], quiet)
+    _warn_of_end(solutions[0], quiet, structure.likelihood.end_of({n: v[0] for n, v in solutions[0].values.items()}))
     if with_log_likelihood:
         with left_out("log_likelihood"):
             idata = add_log_likelihood(idata, model, finest(structure))
@@ -346,7 +349,9 @@ def _check_of_blocks(given: Mapping[str, Any]) -> None:
             raise InputError(name, f"{found!r} with data=", "None: the result has all variables alone", "leave it out")
 
 
-def _warn_of_end(solution: Solution, quiet: bool) -> None:
+def _warn_of_end(solution: Solution, quiet: bool, went_to_end: str = "") -> None:
+    if went_to_end and not quiet:
+        warnings.warn(went_to_end, NmfZooWarning, stacklevel=4)
     if solution.status == "max_iter" and not quiet:
         message = f"the best restart did not converge: {STATUS['max_iter']}"
         warnings.warn(message, NmfZooWarning, stacklevel=4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from scipy.special import gammaln
@@ -11,7 +11,9 @@ from scipy.special import gammaln
 from nmf_zoo.errors import InputError, RunFailed
 from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.counts.vb import VB
+from nmf_zoo.inference.evidence.bound import engine_of
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method
+from nmf_zoo.inference.overdispersed.vb import DispersedVBProblem
 from nmf_zoo.inference.shared.factor_view import Side
 from nmf_zoo.inference.shared.hyperparameters import LARGE
 from nmf_zoo.kernels.counts import small_bound
@@ -24,7 +26,7 @@ from nmf_zoo.runtime.run_one import Iterations, run_one
 from nmf_zoo.search.optima import Point
 from nmf_zoo.search.options import Search
 from nmf_zoo.search.run import Local, point_of_solution, search_within
-from nmf_zoo.structure import Array, Dense, Factorisation, Poisson
+from nmf_zoo.structure import Array, Dense, Factorisation, NegativeBinomial, Poisson
 from nmf_zoo.workbench.bound_correction import VariationalPosterior, shortfall, shortfall_error
 
 
@@ -54,7 +56,7 @@ class RankBound:
 
 
 def supports(structure: Factorisation, options: RankBound) -> Verdict:
-    return vb.supports(structure, options.vb)
+    return engine_of(structure).supports(structure, options.vb)
 
 
 def estimate(structure: Factorisation, options: RankBound, run: EvidenceRun) -> Estimate:
@@ -71,25 +73,27 @@ def estimate(structure: Factorisation, options: RankBound, run: EvidenceRun) -> 
     )
 
 
+Problem = vb.VBProblem | DispersedVBProblem
 Row = tuple[float, float, float, str]  # bound, shortfall, its error, status
 
 
 def climb(structure: Factorisation, options: RankBound, job: Job) -> Row:
     """One restart."""
-    problem = vb.prepare(structure, options.vb, job.workers)
+    problem = engine_of(structure).prepare(structure, options.vb, job.workers)
     return row_of(problem, options, climb_from(problem, options, {}, job))
 
 
 def search_bounds(structure: Factorisation, options: RankBound, search: Search, job: Job) -> list[Row]:
     """All fits of a search, in the order in which they were made; the first is what :func:`climb` finds."""
-    problem, rows = vb.prepare(structure, options.vb, job.workers), []
+    engine, rows = engine_of(structure), []
+    problem = engine.prepare(structure, options.vb, job.workers)
 
     def fit(start: Point, max_iter: int, own: Job) -> Local:
         found = climb_from(problem, replace(options, max_iter=max_iter), start, own)
         rows.append(row_of(problem, options, found))
         return Local(found.bound, found.iterations, point_of(problem, found, own.key), None)
 
-    search_within(job, structure, search, options.max_iter, fit, vb.ENGINE.maximise)
+    search_within(job, structure, search, options.max_iter, fit, engine.maximise)
     return rows
 
 
@@ -103,32 +107,33 @@ class Climbed(NamedTuple):
     state: Any
 
 
-def climb_from(problem: vb.VBProblem, options: RankBound, start: Point, job: Job) -> Climbed:
+def climb_from(problem: Problem, options: RankBound, start: Point, job: Job) -> Climbed:
     """A fit, by a compiled loop where the table is small."""
-    state = vb.init(problem, child(job.key, START), start)
+    state = engine_of(problem.structure).init(problem, child(job.key, START), start)
     found = climb_small(problem, state, options.max_iter, options.tol, job) if is_small(problem) else None
     return climb_by_steps(problem, state, options, job) if found is None else Climbed(*found, None)
 
 
-def climb_by_steps(problem: vb.VBProblem, state: Any, options: RankBound, job: Job) -> Climbed:
+def climb_by_steps(problem: Problem, state: Any, options: RankBound, job: Job) -> Climbed:
     """By the engine's own iterations, one by one."""
-    for at in run_one(vb.ENGINE, problem, state, Iterations(max_iter=options.max_iter, tol=options.tol), job):
+    length = Iterations(max_iter=options.max_iter, tol=options.tol)
+    for at in run_one(engine_of(problem.structure), problem, state, length, job):
         state, info, done = at.state, at.step.info, at.step.number
         job.report(done, f"bound {info['objective']:.6g}")
     return Climbed(posterior_of(state), state.bound, float(info["residual"]), done, state)
 
 
-def row_of(problem: vb.VBProblem, options: RankBound, found: Climbed) -> Row:
+def row_of(problem: Problem, options: RankBound, found: Climbed) -> Row:
     missing = shortfall(problem.structure, found.q, {}) if options.corrected else np.nan
     status = "converged" if found.residual < options.tol else "max_iter"
     return found.bound, missing, shortfall_error(found.q, missing), status
 
 
-def point_of(problem: vb.VBProblem, found: Climbed, key: np.uint64) -> Point:
+def point_of(problem: Problem, found: Climbed, key: np.uint64) -> Point:
     """Values of the model's variables where a climb ended."""
     structure = problem.structure
     if found.state is not None:
-        return point_of_solution(vb.ENGINE, structure, problem, found.state, key)
+        return point_of_solution(engine_of(structure), structure, problem, found.state, key)
     W, H = structure.W, structure.H
     return {W.name: W.orient(found.q.mean_w), H.name: H.orient(found.q.mean_h.T)}
 
@@ -146,9 +151,11 @@ MOST_WORK = 1 << 15  # cells of X times components: above, BLAS is faster
 BLOCK = 250  # iterations of one call: an interruption waits for one
 
 
-def is_small(problem: vb.VBProblem) -> bool:
+def is_small(problem: Problem) -> TypeGuard[vb.VBProblem]:
     """Whether the loop can do it, and fast: a small dense table, gamma priors of known hyperparameters."""
     structure = problem.structure
+    if not isinstance(structure.likelihood, Poisson):
+        return False
     if any(side.factor.known is not None for side in problem.sides):
         return False
     if not isinstance(structure.data, Dense) or np.prod(structure.shape) * structure.rank > MOST_WORK:
@@ -208,7 +215,7 @@ def _cells(side: Side, start: Array, sources: Array) -> FactorBound:
 METHOD: Method = Method(
     name="bound",
     verb="rank",
-    likelihoods=(Poisson,),
+    likelihoods=(Poisson, NegativeBinomial),
     takes_known=True,
     options=RankBound,
     supports=supports,

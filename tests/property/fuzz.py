@@ -17,18 +17,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.property.everything.picks import Picks, random_picks, replayed, simplest
-from tests.property.everything.setting import ENGINES, Case, Outcome, case_of, run
+from tests.property.everything.setting import EARLIER, ENGINES, FAMILIES, Case, Outcome, case_of, run
 
 LONGEST = 200.0  # seconds of a case: kernels that the warm-up did not need compile for up to 110
 WARM = 400  # cases of another seed that compile the kernels
 BLOCK = 200  # cases of a process: what it keeps of them ends with it
 SHRINKS = 300  # tries to make a failing case smaller
 WORDS = ("ran", "refused", "failed")
+Make = Callable[[Picks], Case]
 
 
 class Record(NamedTuple):
@@ -58,21 +60,21 @@ def run_case(number: int, case: Case) -> Record:
     return Record(number, case.engine, *outcome.__dict__.values(), time.perf_counter() - began, compiled)
 
 
-def work(numbers: list[int], seed: int, engines: list[str], pipe: Any) -> None:
+def work(numbers: list[int], seed: int, make: Make, pipe: Any) -> None:
     """In a forked process: run the cases, and send what became of each."""
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         for number in numbers:
             pipe.send(number)
-            pipe.send(run_case(number, case_of(random_picks(seed, number), engines)))
+            pipe.send(run_case(number, make(random_picks(seed, number))))
 
 
 class Worker:
     """A process with a block of cases, watched."""
 
-    def __init__(self, numbers: list[int], seed: int, engines: list[str]):
-        self.left, self.seed, self.engines = numbers, seed, engines
+    def __init__(self, numbers: list[int], seed: int, make: Make):
+        self.left, self.seed, self.make = numbers, seed, make
         self.pipe, theirs = mp.get_context("fork").Pipe(duplex=False)
-        self.process = mp.get_context("fork").Process(target=work, args=(numbers, seed, engines, theirs), daemon=True)
+        self.process = mp.get_context("fork").Process(target=work, args=(numbers, seed, make, theirs), daemon=True)
         self.process.start()
         theirs.close()
         self.began, self.current = time.monotonic(), None
@@ -92,17 +94,17 @@ class Worker:
         self.process.kill()
         self.process.join()
         number, self.left = self.left[0], self.left[1:]
-        engine = case_of(random_picks(self.seed, number), self.engines).engine
+        engine = self.make(random_picks(self.seed, number)).engine
         return Record(number, engine, "failed", why, why, time.monotonic() - self.began, [])
 
 
-def records(numbers: list[int], seed: int, engines: list[str], processes: int) -> Iterator[Record]:
+def records(numbers: list[int], seed: int, make: Make, processes: int) -> Iterator[Record]:
     """Run the cases, block by block."""
     blocks = [numbers[at : at + BLOCK] for at in range(0, len(numbers), BLOCK)]
     workers: list[Worker] = []
     while blocks or workers:
         while blocks and len(workers) < processes:
-            workers.append(Worker(blocks.pop(0), seed, engines))
+            workers.append(Worker(blocks.pop(0), seed, make))
         ready = wait([worker.pipe for worker in workers], timeout=1.0)
         for worker in list(workers):
             record = None
@@ -139,13 +141,13 @@ def forked(do: Callable[[], Any]) -> Any:
         process.join()
 
 
-def shrunk(record: Record, seed: int, engines: list[str]) -> Case:
+def shrunk(record: Record, seed: int, make: Make) -> Case:
     """The smallest case that fails for the same cause."""
     picks, is_fatal = random_picks(seed, record.number), record.reason.startswith(("crash", "hang"))
-    case = case_of(picks, engines)
+    case = make(picks)
 
     def still_fails(tried: Picks) -> bool:
-        case = case_of(tried, engines)
+        case = make(tried)
         if is_fatal:
             return forked(lambda: run(case)) == record.reason
         outcome = run(case)
@@ -155,14 +157,14 @@ def shrunk(record: Record, seed: int, engines: list[str]) -> Case:
         return simplest(picks.made, still_fails, SHRINKS)
 
     found = search() if is_fatal else forked(search)
-    return case_of(replayed(found), engines) if isinstance(found, list) else case
+    return make(replayed(found)) if isinstance(found, list) else case
 
 
-def warm_up(engines: list[str]) -> None:
+def warm_up(engines: list[str], families: list[str]) -> None:
     """Compile what the cases need, here, where all workers inherit it."""
     without_threads = [engine for engine in engines if engine != "nuts"]  # nutpie's threads don't survive a fork
     for number in range(WARM if without_threads else 0):
-        run(case_of(random_picks(-1, number), without_threads))
+        run(case_of(random_picks(-1, number), without_threads, families))
 
 
 def read_progress(path: Path | None) -> dict[int, Record]:
@@ -181,7 +183,7 @@ def table(found: dict[int, Record]) -> str:
     return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
 
 
-def show_failures(found: dict[int, Record], seed: int, engines: list[str]) -> None:
+def show_failures(found: dict[int, Record], seed: int, make: Make) -> None:
     causes: dict[str, list[Record]] = {}
     for record in found.values():
         if record.word == "failed":
@@ -189,7 +191,7 @@ def show_failures(found: dict[int, Record], seed: int, engines: list[str]) -> No
     for same in sorted(causes.values(), key=len, reverse=True):
         numbers = [record.number for record in same]
         print(f"\n{len(same)} cases, {numbers[:5]}: {same[0].place}\n{same[0].reason[:500]}\n")
-        print(shrunk(min(same), seed, engines).source, flush=True)
+        print(shrunk(min(same), seed, make).source, flush=True)
 
 
 def main(given: list[str] | None = None) -> int:
@@ -198,14 +200,17 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    of = "which models: earlier ones, or overdispersed counts, errors of measurement, data in blocks"
+    parser.add_argument("--models", nargs="+", choices=FAMILIES, default=list(EARLIER), help=of)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--resume", type=Path, help="progress file: what it holds is not run again")
     asked = parser.parse_args(given)
     found = read_progress(asked.resume)
     numbers = [number for number in range(asked.first, asked.first + asked.cases) if number not in found]
-    warm_up(asked.engines)
+    make = partial(case_of, engines=asked.engines, families=asked.models)
+    warm_up(asked.engines, asked.models)
     began = time.monotonic()
-    for done, record in enumerate(records(numbers, asked.seed, asked.engines, asked.processes), start=1):
+    for done, record in enumerate(records(numbers, asked.seed, make, asked.processes), start=1):
         found[record.number] = record
         if asked.resume:
             with asked.resume.open("a") as file:
@@ -214,7 +219,7 @@ def main(given: list[str] | None = None) -> int:
             print(f"case {record.number}, {record.engine}: {record.place}: {record.reason[:200]}", flush=True)
         if done % 1000 == 0:
             print(f"{done} cases, {(time.monotonic() - began) / done:.3f} s each", flush=True)
-    show_failures(found, asked.seed, asked.engines)
+    show_failures(found, asked.seed, make)
     print(table(found))
     late = Counter(name for record in found.values() if record.engine != "nuts" for name in record.compiled)
     print(f"seconds of a case: {sum(record.seconds for record in found.values()) / max(len(found), 1):.3f}")

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from tests.property import fuzz
 from tests.property.everything.cases import IMPORTS
 from tests.property.everything.picks import Picks, random_picks, replayed, simplest
-from tests.property.everything.setting import ENGINES, Case, case_of, run
+from tests.property.everything.setting import ENGINES, NEWER, Case, case_of, run
 
 
 @st.composite
@@ -27,6 +29,26 @@ def test_a_case_gives_a_finite_result_or_one_line(case):
     """Long: two hundred models, each read and run anew."""
     outcome = run(case)
     assert outcome.word != "failed", f"{outcome.place}: {outcome.reason}\n\n{case.source}"
+
+
+@st.composite
+def newer_cases(draw):
+    return case_of(Picks(lambda size: draw(st.integers(0, size - 1))), families=NEWER)
+
+
+@pytest.mark.campaign
+@settings(max_examples=100, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+@given(newer_cases())
+def test_so_does_a_case_of_the_newer_models(case):
+    """Long: a hundred models, each read and run anew."""
+    outcome = run(case)
+    assert outcome.word != "failed", f"{outcome.place}: {outcome.reason}\n\n{case.source}"
+
+
+def test_earlier_seeds_draw_what_they_drew():
+    """The digest was taken before the campaign knew the newer models."""
+    drawn = "".join(case_of(random_picks(11, number)).source for number in range(2000))
+    assert hashlib.sha256(drawn.encode()).hexdigest()[:16] == "9c14d922731a3851"
 
 
 def test_a_case_is_a_function_of_its_seed():
@@ -72,7 +94,7 @@ def test_what_is_illegal_must_be_refused():
     ("line", "said"), [("import os; os._exit(9)", "crash"), ("import time; time.sleep(60)", "hang")]
 )
 def test_crashes_and_hangs_are_cases_that_failed(line, said, monkeypatch, tmp_path, capsys):
-    def planted(pick, engines=ENGINES):
+    def planted(pick, **_):
         return Case("em", (line if pick(range(5)) == 0 else "pass",))
 
     monkeypatch.setattr(fuzz, "case_of", planted)

@@ -425,6 +425,9 @@ def test_the_table_of_the_guide_is_the_registry_s(capsys):
         ("Take more particles (engine=nz.SMC(particles=)).", "Take more particles (--particles)."),
         ("tune=3.csv: got no such file; expected a file", "tune=3.csv: got no such file; expected a file"),
         ("a.csv, line 2: got 'tune=1'; expected a number", "a.csv, line 2: got 'tune=1'; expected a number"),
+        ("use nz.Holdout(engine='em') or wait", "use --method holdout --engine em or wait"),
+        ("sigma: got 1; expected 2; use sigma=nz.free()", "--sigma: got 1; expected 2; use --sigma free"),
+        ("no: give alpha=nz.free(tie='obs'), or none", "no: give --alpha free:obs, or none"),
         ("row_labels: got 3; expected nothing", "--row-labels: got 3; expected nothing"),
     ],
 )

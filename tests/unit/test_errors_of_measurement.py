@@ -210,3 +210,54 @@ def test_em_refuses_free_errors_that_a_component_could_fit():
     from nmf_zoo.inference.registry import verdict as of
 
     assert "no bound" in of(verdict, "em").reason
+
+
+def test_a_sigma_below_the_digits_of_the_bound_is_refused_by_vb():
+    """Its bound was positive, and 1e34."""
+    model = nz.normal_nmf(1e12 * X, K, sigma=1e-12 * S, **(PRIORS | {"alpha_w": 1.0}))
+    with pytest.raises(nz.UnsupportedModel, match=r"over its sigma is .*e\+2[3-6], and beyond 1e\+07 the bound has no"):
+        nz.fit(model=model, engine="vb", quiet=True)
+    tiny = np.where(np.arange(F)[:, None] == 0, 1e-8, 1.0)  # a feature that is small, and measured as well as others
+    nz.fit(
+        model=nz.normal_nmf(X * tiny, K, sigma=S * tiny, beta_h=0.5, beta_w=1.0), engine="vb", max_iter=2, quiet=True
+    )
+
+
+def test_a_flat_factor_beside_a_truncated_normal_one_is_sampled():
+    model = nz.normal_nmf(X, K, sigma=S, mu_h=0.5, sigma_h=1.0)
+    found = nz.sample(model=model, engine="gibbs", draws=2, tune=2, chains=1, quiet=True, random_seed=1)
+    assert np.all(np.isfinite(found.posterior["W"]))
+
+
+def test_a_plot_leaves_out_cells_without_a_sigma():
+    import matplotlib.pyplot as plt
+
+    model = nz.normal_nmf(GAPS, K, sigma=np.where(np.isnan(GAPS), np.nan, S), beta_w=1.0, beta_h=1.0)
+    fitted = nz.fit(model=model, engine="vb", search=None, max_iter=20, quiet=True, random_seed=1)
+    figure = nz.plot_reconstruction(fitted, model, samples=2)
+    assert len(figure.axes) >= 5
+    plt.close(figure)
+
+
+@pytest.mark.parametrize("sigma", [S[:, :1], S[:1]], ids=["features", "samples"])
+def test_missing_cells_of_sparse_data_keep_their_sigma(sigma):
+    X_sparse = sparse_table()[0]
+    model = nz.normal_nmf(X_sparse, K, sigma=sigma, observed="stored", beta_w=1.0, beta_h=1.0)
+    assert nz.read(model).likelihood.sigma.shape == sigma.shape
+    fitted = nz.fit(model=model, engine="vb", search=None, max_iter=20, quiet=True, random_seed=1)
+    assert np.all(np.isfinite(nz.predict(fitted, model, n_draws=5, random_seed=1)))
+
+
+def test_a_truncated_normal_counts_as_a_gamma_of_shape_one():
+    tall = np.abs(RNG.normal(3.0, 1.0, (9, 4)))
+    with pytest.raises(nz.UnsupportedModel, match=r"truncated normal one counts as a gamma shape of 1.* is 4"):
+        nz.sample(model=nz.normal_nmf(tall, K, mu_h=0.5, sigma_h=1.0), engine="gibbs", draws=2, tune=2, chains=1)
+
+
+def test_truncated_normal_priors_are_drawn_without_a_word():
+    """numba says that it compiles no such draws."""
+    model = nz.normal_nmf(X, K, sigma=S, mu_h=0.5, sigma_h=1.0, beta_w=1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = nz.simulate(model, random_seed=1)
+    assert np.all(drawn["H"] > 0)

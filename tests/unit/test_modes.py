@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.diagnostics.convergence import judge, verdict_on
+from nmf_zoo.diagnostics.convergence import judge, of_sampler, verdict_on
+from nmf_zoo.diagnostics.invariants import advise_on_modes
 from nmf_zoo.diagnostics.modes import have_settled, modes_of_chains
 from nmf_zoo.errors import InputError
 from nmf_zoo.verbs.starts import starts_of
@@ -66,6 +68,21 @@ def test_drift_of_a_few_errors_is_seen():
 
 def result_of(draws):
     return _compat.inference_data({"sample_stats": draws}, {"draws": 400})
+
+
+@pytest.mark.parametrize("near", [False, True])
+def test_modes_are_weighed_only_where_they_can_be(near):
+    can = nz.gamma_nmf([[1, 0], [2, 3], [4, 1]], 1)
+    cannot = nz.negative_binomial_nmf([[1, 0], [2, 3], [4, 1]], 1)
+    for model, word in ((can, "yes"), (cannot, "no")):
+        drawn = nz.sample(model=model, engine="gibbs", draws=2, tune=0, chains=1, start="random", quiet=True)
+        assert drawn.attrs["weighs_modes"] == word
+        said = advise_on_modes(pd.Series([3.0], ["lp"]), [[0], [1]], None, near, word == "yes")
+        advised = of_sampler([said], " for longer")
+        assert ("weigh_modes" in said.text) == ("weigh_modes" in advised.do) == (word == "yes")
+    idata = result_of(draws_of([0, 9, 0, 9]))
+    idata.attrs["weighs_modes"] = "no"
+    assert "weigh" not in verdict_on(idata).do + verdict_on(idata).text
 
 
 def test_the_advice_is_to_start_together():

@@ -10,7 +10,7 @@ from scipy import optimize, stats
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
 from nmf_zoo.inference.overdispersed import dispersion
 from nmf_zoo.inference.overdispersed.cells import Pieces
 from nmf_zoo.inference.overdispersed.rows import cells_of_rows
@@ -210,6 +210,61 @@ def test_a_step_of_the_dispersion_never_loses(alpha):
 def test_what_em_refuses_is_said(model, options, says):
     with pytest.raises(UnsupportedModel, match=says):
         nz.fit(engine=options, quiet=True, model=model())
+
+
+def test_zeros_of_known_components_stay():
+    known = np.where(np.arange(F)[:, None] < 3, W[:, :1], 0.0)
+    fitted = nz.fit(**RUN, max_iter=3, model=nz.negative_binomial_nmf(X, K, known=known))
+    np.testing.assert_array_equal(_compat.group(fitted, "posterior")["W"][0, 0, :, 0], known[:, 0])
+
+
+def test_an_alpha_at_its_limits_says_what_that_means():
+    model = nz.negative_binomial_nmf(np.full((F, N), 5), 1, alpha=nz.free())
+    with pytest.warns(NmfZooWarning, match=r"^alpha went to 1e\+08, the largest there is: there Poisson counts are"):
+        nz.fit(model=model, engine="em", max_iter=300, random_seed=1, search=None)
+    law = nz.read(nz.negative_binomial_nmf(X, 1, alpha=nz.free(tie="obs"))).likelihood
+    alpha = np.full(F, 2.0)
+    assert law.end_of({"alpha": alpha}) == ""
+    alpha[:2] = dispersion.LEAST
+    assert law.end_of({"alpha": alpha}).startswith("2 of 7 values of alpha went to 1e-06, the least there is: the data")
+    assert nz.read(nz.negative_binomial_nmf(X, 1)).likelihood.end_of({"alpha": np.float64(1e9)}) == ""
+
+
+def test_a_bootstrap_is_of_poisson_counts():
+    """Counts drawn with replacement would vary too little."""
+    with pytest.raises(InputError, match="replicates: got 'bootstrap' of negative binomial data; expected 'holdout'"):
+        nz.stability(nz.negative_binomial_nmf(X, K), replicates="bootstrap", restarts=2)
+
+
+def test_an_unknown_alpha_of_old_samples_is_refused_in_the_same_words():
+    model = nz.negative_binomial_nmf(X, K, alpha=nz.free(tie="feature"))
+    fitted = nz.fit(model=model, engine="em", max_iter=3, tol=0, search=None, random_seed=1, quiet=True)
+    with pytest.raises(InputError, match="model: got alpha that differs between samples"):
+        nz.project(fitted, X[:, :3], model=model)
+
+
+@pytest.mark.parametrize("alpha", [None, 1.7])
+def test_ranks_are_compared_by_the_bound(alpha):
+    """What the bound lacks is known of Poisson counts alone."""
+    run = {"restarts": 2, "search": None, "random_seed": 1, "quiet": True}
+    found = nz.select_rank(lambda rank: nz.negative_binomial_nmf(X, rank, alpha=alpha), [1, 2], **run)
+    assert np.all(np.isfinite(found["estimate"]))
+    assert "shortfall" not in found
+
+
+def test_held_out_cells_of_the_default_model():
+    method, run = nz.Holdout(max_iter=20), {"restarts": 2, "search": None, "random_seed": 1, "quiet": True}
+    found = nz.select_rank(lambda rank: nz.negative_binomial_nmf(X, rank), [1], method=method, **run)
+    assert np.all(np.isfinite(found["estimate"]))
+
+
+def test_zeros_of_all_known_components_have_no_counts():
+    """A mean of 0 was divided by."""
+    known = np.where(np.arange(F)[:, None] < 3, W, 0.0)
+    model = nz.negative_binomial_nmf(np.where(known[:, :1] > 0, X, 0), K, known=known)
+    fitted = nz.fit(**RUN, max_iter=20, tol=0, model=model)
+    assert np.all(np.isfinite(_compat.group(fitted, "posterior")["H"]))
+    assert np.max(np.diff(objectives(fitted))) <= 1e-9 * np.abs(objectives(fitted)).max()
 
 
 # -- the kernel of Gibbs ---------------------------------------------------------------------------------------------

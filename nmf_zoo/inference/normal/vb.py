@@ -42,6 +42,7 @@ from nmf_zoo.structure import (
 )
 
 CYCLES = 2  # over the cells of a row: their Gram matrix costs more than they do
+MOST_PRECISE = 1e7  # X over sigma: of its square the last digit is 0.01 nats
 W_DRAWS, H_DRAWS, IMPUTED = range(3)  # children of the stream of the final draws
 
 
@@ -92,7 +93,21 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     asked = takes_defaults(structure, options, "order", "precision") and has_data(structure)
     asked = asked and takes_priors(structure, GammaPrior, HalfNormalPrior, TruncatedNormalPrior)
     asked = asked and takes_scale(structure, "VB", *SCALES)
-    return asked and _takes_shapes(structure)
+    return asked and _takes_shapes(structure) and _takes_digits(structure)
+
+
+def _takes_digits(structure: Factorisation) -> Verdict:
+    """The bound is a difference of squares of X over sigma, of which float64 holds 16 digits."""
+    rows, cols, x = structure.observed_cells()
+    sigma = structure.likelihood_at(rows, cols).parameters["sigma"].resolve({})
+    with np.errstate(over="ignore"):
+        largest = float(np.max(np.abs(x) / sigma, initial=0.0))
+    if largest <= MOST_PRECISE:
+        return CAN_RUN
+    return Verdict(
+        f"the largest {structure.likelihood.name} over its sigma is {largest:.3g}, and beyond {MOST_PRECISE:g} the "
+        "bound has no digits left: give sigma the size of the errors, or use em"
+    )
 
 
 def _takes_shapes(structure: Factorisation) -> Verdict:

@@ -16,9 +16,8 @@ import numpy as np
 from nmf_zoo.inference.overdispersed.cells import Pieces, mean_at, where_seen
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.structure import Array, Factorisation, KnownAtCells, Unknown
-from nmf_zoo.structure.likelihoods.negative_binomial import log_rising
+from nmf_zoo.structure.likelihoods.negative_binomial import LEAST, MOST, log_rising
 
-LEAST, MOST = 1e-6, 1e8  # of an estimate: beyond, counts are Poisson's to rounding
 LARGEST_STEP = 2.0  # of log alpha
 DIFFERENCE = 1e-4  # in log alpha, of the slope's central differences
 HALVINGS = 40

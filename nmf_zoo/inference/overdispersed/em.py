@@ -94,9 +94,14 @@ def prepare(structure: Factorisation, options: EM, workers: Workers) -> Disperse
 def init(problem: DispersedProblem, key: np.uint64, start: Mapping[str, Array]) -> DispersedState:
     """The start given, or one at the scale of the data."""
     factors = start_factors(problem.structure, key, start, problem.options.start)
-    W, Ht = (own if side.is_fixed else np.maximum(own, FLOOR) for side, own in zip(problem.sides, factors, strict=True))
+    W, Ht = (_raised(side, own) for side, own in zip(problem.sides, factors, strict=True))
     values = start_hyperparameters(problem.structure, start)
     return DispersedState(W, Ht, values, _objective(problem, W, Ht, values))
+
+
+def _raised(side: Side, own: Array) -> Array:
+    """No zeros, which no update leaves, but those of what is known."""
+    return own if side.is_fixed else side.with_free(own, np.maximum(own[:, side.free], FLOOR))
 
 
 def step(
@@ -141,7 +146,9 @@ def expected(pieces: Pieces, which: int, W: Array, Ht: Array, alpha: Array) -> t
     ratio, weight = np.zeros_like((W, Ht)[which]), np.zeros_like((W, Ht)[which])
     for piece in pieces:
         mean, own = mean_at(piece, piece.product(W, Ht)), piece.parameter(alpha)
-        for out, cells in ((ratio, piece.x / mean), (weight, (piece.x + own) / (mean + own))):
+        # where known components make the mean 0, so are the counts
+        of_data = np.divide(piece.x, mean, out=np.zeros_like(mean), where=mean > 0)
+        for out, cells in ((ratio, of_data), (weight, (piece.x + own) / (mean + own))):
             if which:
                 piece.add_over_features(out, exposed(piece, cells), W)
             else:

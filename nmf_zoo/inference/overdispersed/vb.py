@@ -5,14 +5,16 @@ q(W) q(H) q(C) q(g) is gamma, gamma, multinomial, gamma. With E = E_q[.], L = ex
     q(g) = Gamma(alpha + x, alpha + E m), hence E g = (alpha + x) / (alpha + E m)
     q(w) = Gamma(a_w + sum_n E[C], r_w + sum_n e E[g] E_h)      E[c] = x L_w L_h / (L_w . L_h + b / e)
     q(h) alike, at the new E_w and L_w, with q(C) and q(g) at their optima there
-    alpha, where it is free: a Newton step up the bound
+    alpha, where it is free: a Newton step up the bound; with a prior: q(g | alpha) as above, and q(alpha) on nodes
+    (:mod:`nmf_zoo.inference.overdispersed.dispersion_law`), over which E[g] is averaged
 
 At the optima of q(C) and q(g) the bound is that of the observed density with two means, one for each of its terms::
 
     B = sum x log(e L_w . L_h + b) - (x + alpha) log(1 + E m / alpha)
         + log Gamma(alpha + x) - log Gamma(alpha) - x log alpha - log x!  -  KL(q_w || p_w) - KL(q_h || p_h)
 
-so that neither is stored, and alpha's part of it is the log-density of alpha at the means E m. It never falls.
+so that neither is stored, and alpha's part of it is the log-density of alpha at the means E m. It never falls. A prior
+is integrated against: of the bound's two last lines, log int p(alpha) exp(.) d alpha is left.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from nmf_zoo.inference.counts.vb import (
+    HYPERPARAMETERS,
     IMPUTED,
     SCALES,
     VB,
@@ -40,7 +43,8 @@ from nmf_zoo.inference.counts.vb import (
     update,
 )
 from nmf_zoo.inference.overdispersed.cells import Pieces, exposed, mean_at, where_seen
-from nmf_zoo.inference.overdispersed.dispersion import alpha_of, climb, log_likelihood_of
+from nmf_zoo.inference.overdispersed.dispersion import ByEntry, alpha_of, climb, log_likelihood_of, log_prior_of
+from nmf_zoo.inference.overdispersed.dispersion_law import DispersionLaw, draw_alpha, fit_law
 from nmf_zoo.inference.overdispersed.em import takes_unknowns
 from nmf_zoo.inference.shared.acceleration import Momentum, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side, impute, two_sides
@@ -57,11 +61,13 @@ LEAST = 1e-150  # of exp(E[log v]) in the shares of a count, so that their produ
 
 
 class DispersedVBState(NamedTuple):
-    """q of W and of H, a free alpha by its name, the bound there, and where the last update led."""
+    """q of W and of H, an unknown alpha by its name (with a prior: its middle, of q), the bound there, and where the
+    last update led. ``law`` : q of an alpha with a prior, from the first iteration on."""
 
     W: GammaApproximation
     H: GammaApproximation
     values: dict[str, Array]
+    law: DispersionLaw | None = None
     bound: float = -np.inf
     momentum: Momentum = Momentum(GENTLE)
     updated: Any = None
@@ -79,7 +85,7 @@ class DispersedVBProblem:
 
 
 def supports(structure: Factorisation, options: VB) -> Verdict:
-    """Gamma factors of known hyperparameters, or known ones; alpha known or free."""
+    """Gamma factors of known hyperparameters, or known ones; alpha known, free or with a prior that is smooth."""
     asked = has_data(structure) and takes_gammas(structure) and takes_unknowns(structure)
     asked = asked and _takes_dispersion(structure) and takes_defaults(structure, options, "order", "precision")
     if not asked:
@@ -92,10 +98,10 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
 
 def _takes_dispersion(structure: Factorisation) -> Verdict:
     for unknown in structure.likelihood.unknowns:
-        if not unknown.prior.is_flat:
+        if unknown.prior.kind == "uniform":  # q's nodes would have to know where it ends
             return Verdict(
-                f"{unknown.name} has a prior, which is conjugate to no law of q: VB takes it known, or free "
-                "(alpha=nz.free()), at the bound's peak"
+                f"the density of {unknown.name} ends within the positive numbers, and VB integrates over smooth ones: "
+                "give it a log-normal or gamma prior"
             )
     return CAN_RUN
 
@@ -134,7 +140,7 @@ def _push(updated: list[Gamma], state: DispersedVBState) -> list[Gamma]:
 
 def _update_both(problem: DispersedVBProblem, state: DispersedVBState) -> list[Gamma]:
     """q of W, then of H at the new W, by their shapes and rates; a known factor's are None."""
-    (left, right), alpha = problem.sides, alpha_of(problem.structure, state.values)
+    (left, right), alpha = problem.sides, nodes_of(problem, state)
     W, at_W = Gamma(None, None), state.W
     if not left.is_fixed:
         W = update(left, *expected(problem.pieces, 0, state.W, state.H, alpha), {})
@@ -144,8 +150,19 @@ def _update_both(problem: DispersedVBProblem, state: DispersedVBState) -> list[G
     return [W, update(right, *expected(problem.pieces, 1, at_W, state.H, alpha), {})]
 
 
+Nodes = list[tuple[Array, Array]]  # of alpha, (1 or F, 1 or N), and their weights
+
+
+def nodes_of(problem: DispersedVBProblem, state: DispersedVBState) -> Nodes:
+    """Those of q; one where alpha is known or free, or q not known yet."""
+    if state.law is None:
+        alpha = alpha_of(problem.structure, state.values)
+        return [(alpha, np.ones(alpha.shape))]
+    return list(zip(state.law.nodes, state.law.weights, strict=False))  # some weights are of no node
+
+
 def expected(
-    pieces: Pieces, which: int, W: GammaApproximation, H: GammaApproximation, alpha: Array
+    pieces: Pieces, which: int, W: GammaApproximation, H: GammaApproximation, alpha: Nodes
 ) -> tuple[Array, Array]:
     """(sums of E[C], sums of e E[g] times the other's mean) over samples (``which`` 0) or features (1)."""
     shares = tuple(np.maximum(np.exp(q.log), LEAST) for q in (W, H))
@@ -153,8 +170,10 @@ def expected(
     ratio, weight = np.zeros_like(own.mean), np.zeros_like(own.mean)
     for piece in pieces:
         shared = mean_at(piece, piece.product(*shares))
-        mean, of_cells = mean_at(piece, piece.product(W.mean, H.mean)), piece.parameter(alpha)
-        of_data, of_g = piece.x / shared, (piece.x + of_cells) / (mean + of_cells)
+        mean, of_data, of_g = mean_at(piece, piece.product(W.mean, H.mean)), piece.x / shared, np.zeros_like(shared)
+        for node, weight_of_node in alpha:
+            of_cells = piece.parameter(node)
+            of_g += piece.parameter(weight_of_node) * ((piece.x + of_cells) / (mean + of_cells))
         for out, cells, factor in ((ratio, of_data, shares[1 - which]), (weight, of_g, other.mean)):
             if which:
                 piece.add_over_features(out, exposed(piece, cells), factor)
@@ -167,23 +186,43 @@ def _at(problem: DispersedVBProblem, gammas: list[Gamma], state: DispersedVBStat
     """The state at new shapes and rates, a free alpha after a step there."""
     sides = zip(problem.sides, gammas, (state.W, state.H), strict=True)
     W, H = (moments_at(gamma, q, problem.workers, side.free) for side, gamma, q in sides)
-    values = state.values
+    values, law = state.values, state.law
     for unknown in problem.structure.likelihood.unknowns:
-        by_entry = log_likelihood_of(problem.pieces, W.mean, H.mean)
-        values = {unknown.name: climb(alpha_of(problem.structure, values), by_entry).reshape(unknown.variable_shape)}
-    return DispersedVBState(W, H, values, _bound(problem, W, H, values))
+        by_entry, alpha = log_likelihood_of(problem.pieces, W.mean, H.mean), alpha_of(problem.structure, values)
+        if unknown.prior.is_flat:
+            alpha = climb(alpha, by_entry)
+        else:
+            law = _law_of(by_entry, log_prior_of(unknown, True), alpha, law)
+            alpha = law.middle
+        values = {unknown.name: alpha.reshape(unknown.variable_shape)}
+    return DispersedVBState(W, H, values, law, _bound(problem, W, H, values, law))
+
+
+def _law_of(of_data: ByEntry, of_prior: ByEntry, alpha: Array, law: DispersionLaw | None) -> DispersionLaw:
+    """q of alpha, looked for where it was before."""
+    low, high = (np.log(alpha) - 2.0, np.log(alpha) + 2.0) if law is None else (law.low, law.high)
+    with np.errstate(all="ignore"):  # a push may have led beyond all numbers, which is no gain
+        return fit_law(lambda at: of_data(at) + of_prior(at), low, high)
 
 
 def _bound(
-    problem: DispersedVBProblem, W: GammaApproximation, H: GammaApproximation, values: Mapping[str, Array]
+    problem: DispersedVBProblem,
+    W: GammaApproximation,
+    H: GammaApproximation,
+    values: Mapping[str, Array],
+    law: DispersionLaw | None,
 ) -> float:
     alpha, total = alpha_of(problem.structure, values), -problem.structure.total_log_constant
     shares = tuple(np.maximum(np.exp(q.log), LEAST) for q in (W, H))
     for piece in problem.pieces:
         shared, of_cells = mean_at(piece, piece.product(*shares)), piece.parameter(alpha)
+        if law is not None:
+            total += float(np.sum(where_seen(piece, xlogy(piece.x, shared))))
+            continue
         mean = mean_at(piece, piece.product(W.mean, H.mean))
         cells = xlogy(piece.x, shared) - (piece.x + of_cells) * np.log1p(mean / of_cells)
         total += float(np.sum(where_seen(piece, cells + log_rising(of_cells, piece.x))))
+    total += 0.0 if law is None else float(np.sum(law.log_total))
     parts = zip(problem.sides, (W, H), strict=True)
     return total - sum(divergence(q, *side.prior({}), side.free) for side, q in parts if side.is_gamma)
 
@@ -193,12 +232,17 @@ def finish(
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Independent draws from q, a free alpha as it is; the parameters of q for ``fit``."""
     values = {name: np.repeat(value[None], draws, axis=0) for name, value in state.values.items()}
-    drawn, factors, parameters = draw_factors(problem.sides, (state.W, state.H), draws, key)
-    values |= drawn
+    if state.law is not None:
+        drawn_alpha = draw_alpha(state.law, draws, generator_of(child(key, HYPERPARAMETERS)))
+        values = {name: drawn_alpha.reshape(value.shape) for name, value in values.items()}
+    alphas, (drawn, factors, parameters) = values, draw_factors(problem.sides, (state.W, state.H), draws, key)
     if problem.structure.imputed is not None:
-        generators = repeat(generator_of(child(key, IMPUTED)))
-        values[problem.structure.imputed.name] = impute(problem.structure, *factors, generators, state.values)
-    return values, parameters
+        generators, cells = repeat(generator_of(child(key, IMPUTED))), []
+        for i, (W, Ht) in enumerate(zip(*factors, strict=True)):
+            own = {name: alpha[i] for name, alpha in alphas.items()}
+            cells.append(impute(problem.structure, W[None], Ht[None], generators, own))
+        drawn[problem.structure.imputed.name] = np.concatenate(cells)
+    return alphas | drawn, parameters
 
 
 ENGINE: Engine = Engine(

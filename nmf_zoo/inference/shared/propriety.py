@@ -1,9 +1,9 @@
 """Whether a posterior exists at all when a factor has no prior: what samplers must ask before they start.
 
 A flat factor can grow while the other one shrinks. Its posterior is proper only when the other factor's prior pins the
-scale: for GaP, W flat and H ~ Gamma(alpha, beta), when alpha_k N > F. A half-normal density is below a multiple of an
-exponential one and like it near 0, a gamma density of shape 1. Powers have rules of their own
-(:mod:`nmf_zoo.inference.shared.propriety_of_powers`).
+scale: for GaP, W flat and H ~ Gamma(alpha, beta), when alpha_k N > F. A half-normal density and a truncated normal one
+are below a multiple of an exponential one and like it near 0, a gamma density of shape 1. Powers have rules of their
+own (:mod:`nmf_zoo.inference.shared.propriety_of_powers`).
 
 Of chains, log-normal ones pin it. Binary ones do not: a component is off at all times with a positive probability, and
 then nothing is said of its weights. Nor do bounded ones: a row of H lies below e with a probability of order e, and
@@ -33,7 +33,10 @@ from nmf_zoo.structure import (
     Likelihood,
     Normal,
     Poisson,
+    TruncatedNormalPrior,
 )
+
+OF_SHAPE_1 = (HalfNormalPrior, TruncatedNormalPrior)
 
 
 def is_proper(structure: Factorisation) -> Verdict:
@@ -98,8 +101,8 @@ def _is_pinned(structure: Factorisation, flat: Factor, other: Factor, axis: int)
     if least > 1:
         return CAN_RUN
     shapes = "gamma shapes"
-    if isinstance(other.prior, HalfNormalPrior):
-        shapes = "cells (a half-normal counts as a gamma shape of 1)"
+    if isinstance(other.prior, OF_SHAPE_1):
+        shapes = f"cells (a {other.prior.family} one counts as a gamma shape of 1)"
     if is_complete(structure):
         return Verdict(
             f"{flat.name} has no prior, so that its posterior is proper only if the {shapes} of {other.name} "
@@ -118,8 +121,8 @@ def _least_share(structure: Factorisation, other: Factor, axis: int) -> float:
     Above 1 the posterior is proper, because integrating the other factor out leaves at most prod_f (r + w_f)^-share_f;
     of complete data this is alpha_k N > F itself, which is necessary too.
     """
-    is_half_normal = isinstance(other.prior, HalfNormalPrior)
-    shapes = np.broadcast_to(1.0 if is_half_normal else other.prior.shape.resolve({}), other.shape)
+    is_of_shape_1 = isinstance(other.prior, OF_SHAPE_1)
+    shapes = np.broadcast_to(1.0 if is_of_shape_1 else other.prior.shape.resolve({}), other.shape)
     shapes = shapes.T if axis == 0 else shapes  # (columns along the other factor, K)
     if is_complete(structure):
         return float(shapes.sum(axis=0).min() / structure.shape[axis])

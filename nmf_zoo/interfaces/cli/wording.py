@@ -9,11 +9,14 @@ from nmf_zoo.interfaces.cli import catalogue
 from nmf_zoo.interfaces.cli.parser import FILES
 
 ENGINE = re.compile(r"nz\.(?:sample|fit)\(engine='(\w+)'\)")
+HOLDOUT = re.compile(r"nz\.Holdout\(engine='(\w+)'\)")
+FREE = re.compile(r"nz\.free\((?:tie=['\"](\w+)['\"])?\)")
 OPTION = re.compile(r"engine=nz\.\w+\((\w+=\w*)\)")  # options of engines are the shell's, too
 
 
 def shell_words(message: str, path: Path | None = None) -> str:
     """One line: ``--draws 5`` for ``draws=5``, ``--draws: got`` for ``draws: got``; ``path`` is where X came from."""
+    message = HOLDOUT.sub(r"--method holdout --engine \1", FREE.sub(_free, message))
     line = " ".join(OPTION.sub(r"\1", ENGINE.sub(r"--engine \1", message)).split())
     # What was got is the user's own text and may hold anything; advice comes after it.
     got, expected, advice = line.rpartition("; expected ") if ": got " in line else ("", "", line)
@@ -23,6 +26,10 @@ def shell_words(message: str, path: Path | None = None) -> str:
     line = got + expected + re.sub(rf"\b({names})=", _flag, advice)
     line = re.sub(r"\bdata=(?!\w)", "a store of blocks", line)
     return f"{path}: {line[3:]}" if path is not None and line.startswith("X: ") else line
+
+
+def _free(match: re.Match) -> str:
+    return f"free:{match[1]}" if match[1] else "free"
 
 
 def _flag(match: re.Match) -> str:

@@ -85,6 +85,10 @@ class Likelihood(ABC):
         """What engines divide X by beside its exposure, and its name, where there are such numbers, and known ones."""
         return []
 
+    def end_of(self, values: Values) -> str:
+        """Of a fit's values of its unknowns: which of them went to an end of what they may be, and what that means."""
+        return ""
+
     @property
     def more_spread(self) -> str:
         """What lets the data vary more about the same means."""

@@ -11,8 +11,9 @@ from scipy.special import gammaln, xlogy
 from nmf_zoo.kernels.random.predictions import draw_overdispersed_at
 from nmf_zoo.structure.cell_parameters import CellParameter
 from nmf_zoo.structure.likelihoods.base import Likelihood, Values
-from nmf_zoo.structure.parameters import Array
+from nmf_zoo.structure.parameters import Array, Unknown
 
+LEAST, MOST = 1e-6, 1e8  # of an estimate of alpha: beyond, counts are Poisson's to rounding
 LARGE = 1e4  # shapes from which on Stirling's series has all digits, and differences of log Gamma have lost some
 
 
@@ -41,6 +42,21 @@ class NegativeBinomial(Likelihood):
     @property
     def more_spread(self) -> str:
         return "a smaller alpha, or one that is learnt: leave alpha= out, or give it a prior per feature or sample"
+
+    def end_of(self, values: Values) -> str:
+        if not isinstance(self.alpha, Unknown) or not self.alpha.prior.is_flat:
+            return ""
+        alpha = self.alpha.resolve(values)
+        most, least, name = alpha >= MOST / 2.0, alpha <= LEAST * 2.0, self.alpha.name
+        which = "" if alpha.size == 1 else f"{int(most.sum() or least.sum())} of {alpha.size} values of "
+        if most.any():
+            return f"{which}{name} went to {MOST:g}, the largest there is: there Poisson counts are wide enough"
+        if least.any():
+            return (
+                f"{which}{name} went to {LEAST:g}, the least there is: the data are wilder than any gamma multiplier "
+                "makes them; look for cells that are far off, or give it a prior"
+            )
+        return ""
 
     def log_kernel(self, x: Array, mean: Array, values: Values) -> Array:
         alpha = self.alpha.resolve(values)

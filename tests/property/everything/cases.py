@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from tests.property.everything.models import SUITED_TO_ALL, models
 from tests.property.everything.picks import Picks
-from tests.property.everything.runs import ALL, DECLARATIONS, ENGINES, STREAM_OPTIONS, SUITED, afterwards, options, runs
+from tests.property.everything.runs import (
+    ALL,
+    COUNT_MODELS,
+    DECLARATIONS,
+    ENGINES,
+    MEASURED,
+    OVERDISPERSED,
+    SELDOM,
+    STREAM_OPTIONS,
+    SUITED,
+    SUITED_TO_MEASURED,
+    SUITED_TO_OVERDISPERSED,
+    after_blocks,
+    afterwards,
+    fits_of_blocks,
+    options,
+    runs,
+)
 
 IMPORTS = """\
 import tempfile
@@ -41,20 +59,61 @@ class Case:
         return "\n".join([IMPORTS, *self.lines, ""])
 
 
-def case_of(pick: Picks, engines=ENGINES) -> Case:
+# What a case is of. Earlier models are a family of their own: their seeds draw what they drew before there were others.
+FAMILIES = ("earlier", "overdispersed", "errors", "blocks")
+EARLIER, NEWER = FAMILIES[:1], FAMILIES[1:]
+ABLE = {  # engine -> names of models, and what they are suited to
+    "overdispersed": (dict.fromkeys(("em", "vb", "gibbs", "nuts"), OVERDISPERSED), SUITED_TO_OVERDISPERSED),
+    "errors": (dict.fromkeys(("em", "vb", "gibbs", "nuts"), MEASURED), SUITED_TO_MEASURED),
+    "blocks": ({"em": COUNT_MODELS, "vb": ("gamma_nmf",)}, SUITED),
+}
+
+
+def case_of(pick: Picks, engines=ENGINES, families=EARLIER) -> Case:
     """A program; one in eight has something illegal in it."""
+    family = pick(families) if len(families) > 1 else families[0]
+    if family != "earlier":
+        return newer_case(pick, engines, family)
     name = pick([engine for engine in engines for _ in range(WEIGHTS[engine])])
     place = pick(PLACES) if pick.once_in(8) else ""
     is_suited = not pick.once_in(12)
     names, suited = (DECLARATIONS[name], SUITED[name]) if is_suited else (ALL, SUITED_TO_ALL)
     needs_data = name not in STREAM_OPTIONS and not pick.once_in(40)
-    model = models(pick, names, suited, place, needs_data)
+    model = models(pick, names, suited, place, "always" if needs_data else "mostly")
     engine = options(pick, name, model.kind, place == "options")
+    run = partial(runs, pick, name, model, engine, place == "run")
+    return program(pick, name, model, run, partial(afterwards, pick, name, model))
+
+
+def newer_case(pick: Picks, engines, family) -> Case:
+    """The same of another family; one in twelve is of an engine that is not for it."""
+    able, suited = ABLE[family]
+    chosen = [engine for engine in able if engine in engines]
+    if not chosen or (family != "blocks" and pick.once_in(12)):
+        chosen = [engine for engine in engines if engine not in STREAM_OPTIONS] or chosen
+    name = pick([engine for engine in chosen for _ in range(WEIGHTS[engine])])
+    names = able.get(name) or next(iter(able.values()))
+    place = pick(PLACES) if pick.once_in(8) else ""
+    is_of_blocks = family == "blocks"
+    if is_of_blocks and place == "table":
+        place = ""
+    model = models(pick, names, suited[name], place, "never" if is_of_blocks else "always")
+    engine = options(pick, name, model.kind, place == "options", SELDOM[family])
+    if is_of_blocks:
+        run = partial(fits_of_blocks, pick, model, engine, place == "run")
+        return program(pick, name, model, run, partial(after_blocks, pick, model))
+    run = partial(runs, pick, name, model, engine, place == "run")
+    return program(pick, name, model, run, partial(afterwards, pick, name, model))
+
+
+def program(pick, name, model, run, afterwards) -> Case:
+    """The lines of the declaration, of the run and of what follows, the last two drawn in this order."""
     lines = [f"rng = np.random.default_rng({pick(range(1000))})", *model.lines]
-    run, wrong = runs(pick, name, model, engine, place == "run")
-    lines += run
-    lines.append("check.result(idata, model)")
-    after = afterwards(pick, name, model)
+    of_run, wrong = run()
+    lines += of_run
+    if not any("check.of_blocks" in line for line in lines):
+        lines.append("check.result(idata, model)")
+    after = afterwards()
     lines += after.split("; ") if after else []
     if any("folder" in line for line in lines):
         lines.insert(0, "folder = Path(tempfile.mkdtemp())")

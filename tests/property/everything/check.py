@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from nmf_zoo import _compat
 from nmf_zoo.inference.registry import is_maximised
 from nmf_zoo.reading import read
 from nmf_zoo.runtime.arguments import variable_shapes
-from nmf_zoo.structure import Known, Normal, Poisson
+from nmf_zoo.structure import Dense, Known, KnownAtCells, NegativeBinomial, Normal, Poisson
+from nmf_zoo.verbs.block_source import Samples
 
 GROUPS = ("posterior", "warmup_posterior", "posterior_moments")
 MONOTONE = ("em", "vb", "hmm_exact")  # by promise; the others' objectives are estimates
@@ -22,8 +24,34 @@ def result(idata: Any, model: Any, projected: Any = None) -> None:
 
     ``projected`` is the model whose priors a projection, which has no model, keeps.
     """
+    of_structure(idata, None if model is None else read(model), None if projected is None else read(projected))
+
+
+def of_blocks(idata: Any, model: Any, X: Any) -> None:
+    """The same of a fit whose data came in blocks: X is all of them, of which the model has no samples."""
+    declared = read(model)
+    X = X.toarray() if hasattr(X, "toarray") else X
+    data = Dense(values=np.nan_to_num(X), mask=~np.isnan(X))
+    H = replace(declared.H, shape=(declared.rank, X.shape[1]))
+    coords = {dim: labels for dim, labels in declared.coords.items() if dim != declared.axes[1]}
+    of_structure(idata, replace(declared, H=H, data=data, coords=coords))
+
+
+class Blocks:
+    """X cut at ``bounds``, with exposures of its samples: the least that ``data=`` takes."""
+
+    def __init__(self, X: Any, bounds: list[int], exposure: Any = None):
+        self.X, self.shape, self.bounds, self.exposure = X, X.shape, bounds, exposure
+
+    def read(self, number: int) -> Samples:
+        part = slice(self.bounds[number], self.bounds[number + 1])
+        X = self.X.tocsc() if hasattr(self.X, "tocsc") else self.X
+        return Samples(X[:, part], None if self.exposure is None else self.exposure[part])
+
+
+def of_structure(idata: Any, structure: Any, projected: Any = None) -> None:
+    """What :func:`result` says, of the structures that were read."""
     found = [name for name in GROUPS if name in _compat.group_names(idata)]
-    structure = None if model is None else read(model)
     assert found or structure.W.is_fixed, "no posterior"  # a stream with W known may have nothing to learn
     for name in found:
         group = _compat.group(idata, name)
@@ -43,7 +71,7 @@ def result(idata: Any, model: Any, projected: Any = None) -> None:
         is_underflow = lp == -np.inf  # a draw of a heavy tail, whose density no number holds
         assert np.all(np.isfinite(lp) | (is_underflow & (idata.attrs["engine"] == "vb"))), "lp is not finite"
     if "fit" in _compat.group_names(idata) and "objective" in _compat.group(idata, "fit"):
-        descent(_compat.group(idata, "fit"), idata.attrs, structure if projected is None else read(projected))
+        descent(_compat.group(idata, "fit"), idata.attrs, structure or projected)
 
 
 def shapes_and_labels(group: Any, structure: Any, attrs: Any) -> None:
@@ -69,12 +97,13 @@ def rounding(structure: Any, objective: np.ndarray) -> np.ndarray:
         return np.zeros(len(objective))
     x, likelihood = structure.data.observed_values, structure.likelihood
     terms = sum(map(normalisers, (structure.W, structure.H)))
-    if isinstance(likelihood, Poisson):
+    if isinstance(likelihood, Poisson | NegativeBinomial):
         large = 1 + sum(not factor.is_fixed for factor in (structure.W, structure.H))
         terms += large * float(np.sum(x * (1.0 + np.log1p(x))))
     found = np.full(len(objective), EPSILON * terms)
-    if isinstance(likelihood, Normal) and isinstance(likelihood.sigma, Known):
-        last = float(np.linalg.norm(EPSILON * x / likelihood.sigma.value))
+    if isinstance(likelihood, Normal) and isinstance(likelihood.sigma, Known | KnownAtCells):
+        rows, cols, x = structure.observed_cells()
+        last = float(np.linalg.norm(EPSILON * x / structure.likelihood_at(rows, cols).sigma.resolve({})))
         found += last * (last + 2.0 * np.sqrt(2.0 * np.abs(objective)))
     return found
 

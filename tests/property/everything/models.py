@@ -13,6 +13,8 @@ KINDS = {
     "hmm_nmf": "poisson",
     "normal_nmf": "normal",
     "is_nmf": "exponential",
+    "negative_binomial_nmf": "overdispersed",
+    "normal_nmf with errors": "normal",
 }
 NUMBERS = ("1.0", "0.5", "2.0", "0.1", "0.01", "30.0", "1e3", "1e-3")
 WILD = ("1e-12", "1e12", "1e-8", "1e6")
@@ -68,12 +70,16 @@ class Model:
         return KINDS[self.name]
 
 
-def models(pick, names, suited=SUITED_TO_ALL, illegal="", needs_data=True):
-    """A declaration. ``illegal`` : which part is: "table", "rank", "hyperparameter", "offset", "keyword", or ""."""
+def models(pick, names, suited=SUITED_TO_ALL, illegal="", data="always"):
+    """A declaration.
+
+    ``illegal`` : which part is: "table", "rank", "hyperparameter", "offset", "known", "keyword", or ""; ``data`` :
+    "always", "mostly" or "never", where it comes later, in blocks of samples
+    """
     name = pick(names)
-    has_data = needs_data or not pick.once_in(3)
+    has_data = data == "always" or (data == "mostly" and not pick.once_in(3))
     table = tables(pick, KINDS[name], suited.with_edges, illegal == "table") if has_data else None
-    shape = table.shape if table else (pick((1, 2, 3, 4, 5)), pick((1, 2, 3, 4, 5)))
+    shape = table.shape if table else (pick((1, 2, 3, 4, 5)), pick((1,) if data == "never" else (1, 2, 3, 4, 5)))
     rank = pick([1, 2, 2, 3, 4])
     if name == "is_nmf" and not pick.once_in(10):
         rank = min(rank, shape[0])
@@ -84,7 +90,8 @@ def models(pick, names, suited=SUITED_TO_ALL, illegal="", needs_data=True):
     keywords |= offsets(pick, shape, table is not None and table.is_sparse)
     known, n_new = known_components(pick, name, shape, rank) if pick.once_in(8) else ({}, rank)
     keywords |= known
-    keywords |= hyperparameters(pick, name, shape, rank, suited, n_new)
+    is_listed = table is not None and table.is_sparse
+    keywords |= hyperparameters(pick, name, shape, rank, suited, n_new, is_listed)
     if known and "prior" in keywords and not pick.once_in(4):
         keywords["prior"] = "'hpf'"
     given_rank = str(rank)
@@ -125,7 +132,7 @@ def models(pick, names, suited=SUITED_TO_ALL, illegal="", needs_data=True):
         dim, size = pick([("component", rank), ("feature", shape[0]), ("obs", shape[1])])
         keywords["coords"] = f"{{{dim!r}: {[f'{dim[0]}{i}' for i in range(size)]}}}"
     given = ", ".join(["X" if table else "None", given_rank, *(f"{key}={value}" for key, value in keywords.items())])
-    lines = [*(table.lines if table else []), "with pm.Model() as model:", f"    nz.{name}({given})"]
+    lines = [*(table.lines if table else []), "with pm.Model() as model:", f"    nz.{name.split()[0]}({given})"]
     if not illegal and pick.once_in(12):
         lines.append(known_factor(pick, shape, rank, name == "hmm_nmf", bool(known)))
     return Model(name, table, rank, shape, lines, wrong)
@@ -193,6 +200,8 @@ def own_hyperparameters(name):
         "hmm_nmf": of_w,
         "normal_nmf": ["sigma", *sigmas],
         "is_nmf": ["alpha_h", "beta_h", "alpha_w", "beta_w"],
+        "negative_binomial_nmf": ["alpha", "alpha", *of_w, *of_h],
+        "normal_nmf with errors": ["sigma"],
     }.get(name, [])
 
 
@@ -202,7 +211,7 @@ def without_other(keywords, chosen):
     return {key: value for key, value in keywords.items() if key == chosen or key != other}
 
 
-def hyperparameters(pick, name, shape, rank, suited, n_new):
+def hyperparameters(pick, name, shape, rank, suited, n_new, is_sparse=False):
     """Of W those of ``n_new`` components."""
     (F, N), found = shape, {}
     of_w, of_h = (("feature", F), ("component", n_new)), (("component", rank), ("obs", N))
@@ -213,6 +222,9 @@ def hyperparameters(pick, name, shape, rank, suited, n_new):
             if pick.once_in(3):
                 found[key] = values(pick, key, dims, suited.unknowns)
         return found
+    if name == "normal_nmf with errors":
+        found["sigma"] = deviations(pick, shape, suited.unknowns, is_sparse)
+        return found | positive(pick, "w", of_w, suited) | positive(pick, "h", of_h, suited)
     if name == "is_nmf":
         for key, dims in (("alpha_h", of_h), ("beta_h", of_h), ("alpha_w", of_w), ("beta_w", of_w)):
             if pick((False, True)) and (key != "beta_w" or "alpha_w" in found or pick.once_in(10)):
@@ -226,7 +238,9 @@ def hyperparameters(pick, name, shape, rank, suited, n_new):
         found["prior"] = pick(["'hpf'", "'ard'", *recipes, *of_half_normals])
         if found["prior"] in of_half_normals and not pick.once_in(10):
             return found
-    sides = {"gamma_nmf": "wh", "gap": "h", "hmm_nmf": "w"}.get(name, "")
+    if name == "negative_binomial_nmf" and not pick.once_in(3):
+        found["alpha"] = values(pick, "alpha", (("feature", F), ("obs", N)), suited.unknowns)
+    sides = {"gamma_nmf": "wh", "gap": "h", "hmm_nmf": "w", "negative_binomial_nmf": "wh"}.get(name, "")
     for side in sides:
         dims = of_w if side == "w" else of_h
         if suited.weights or pick((False, True)):
@@ -234,6 +248,34 @@ def hyperparameters(pick, name, shape, rank, suited, n_new):
         second = None if "prior" in found and not pick.once_in(10) else pick([None, "beta", "mean"])
         if second and (name != "hmm_nmf" or "alpha_w" in found or pick.once_in(10)):
             found[f"{second}_{side}"] = values(pick, f"{second}_{side}", dims, suited.unknowns)
+    return found
+
+
+def deviations(pick, shape, unknowns, is_sparse):
+    """Errors of measurement: of every broadcasting shape, a pair, those of the stored cells, or unknown ones."""
+    (F, N), scale = shape, pick(("1.0", "0.1", "1e-3", "1e3", "1e12", "1e-12"))
+    form = pick(["values", "values", "cells", "cells", "pair", "nan", *(["sparse"] if is_sparse else [])])
+    if form == "values":
+        return values(pick, "sigma", (("feature", F), ("obs", N)), unknowns)
+    if form == "pair":
+        return f"({scale} * rng.gamma(2.0, 1.0, {(F, 1)}), rng.gamma(2.0, 1.0, {(1, N)}))"
+    if form == "sparse":
+        return f"abs(X) * {scale} + (X != 0) * {scale}"
+    table = f"{scale} * rng.gamma(2.0, 1.0, {shape}) + 1e-200"
+    return f"np.where(rng.random({shape}) < 0.2, np.nan, {table})" if form == "nan" else table
+
+
+def positive(pick, side, dims, suited):
+    """The prior of a factor under a normal likelihood: none, gamma, exponential, half-normal or truncated normal."""
+    form, found = pick(("none", "exponential", "gamma", "half-normal", "truncated")), {}
+    if form in ("exponential", "gamma"):
+        found[f"{pick(('beta', 'mean'))}_{side}"] = values(pick, f"rate_{side}", dims, suited.unknowns)
+    if form == "gamma":
+        found[f"alpha_{side}"] = values(pick, f"alpha_{side}", dims, suited.unknowns)
+    if form in ("half-normal", "truncated"):
+        found[f"sigma_{side}"] = values(pick, f"sigma_{side}", dims, suited.unknowns)
+    if form == "truncated":
+        found[f"mu_{side}"] = pick(("0.0", "1.0", "-1.0", "-30.0", "1e3", f"rng.normal(size={dims[0][1], dims[1][1]})"))
     return found
 
 

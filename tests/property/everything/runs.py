@@ -15,6 +15,7 @@ ENGINES = (*OPTIONS, *STREAM_OPTIONS)
 
 COUNT_MODELS = ("poisson_nmf", "gamma_nmf", "gap")
 ALL = (*COUNT_MODELS, "normal_nmf", "is_nmf", "hmm_nmf")
+OVERDISPERSED, MEASURED = ("negative_binomial_nmf",), ("normal_nmf with errors",)
 DECLARATIONS = {  # that an engine is for; others are drawn now and then, to be refused
     "em": (*COUNT_MODELS, "normal_nmf", "is_nmf"),
     "vb": ("gamma_nmf", "gamma_nmf", "is_nmf"),
@@ -60,13 +61,26 @@ COSTLY = {"particles": ("20", "2", "50"), "sweeps": ("10", "4"), "repeats": ("1"
 COSTLY |= {"keep": ("1", "2"), "first_frames": ("0", "5"), "start_columns": ("0", "2")}
 
 
-def options(pick, name, kind, is_illegal=False):
+SUITED_TO_MEASURED = SUITED | {"em": Suited(unknowns=("free",), with_edges=True)}
+SUITED_TO_OVERDISPERSED = SUITED_TO_MEASURED | {"vb": Suited(unknowns=("free", "prior"), with_edges=True)}
+
+
+SELDOM = {  # options that newer models are mostly refused with
+    "overdispersed": ("inner", "order", "precision", "update", "temperatures", "trajectories"),
+    "errors": ("inner", "order", "precision", "update", "temperatures", "trajectories"),
+    "blocks": ("inner", "order", "precision", "update", "start"),
+}
+
+
+def options(pick, name, kind, is_illegal=False, seldom=()):
     """``nz.EM(mode="log")``: options as written."""
     chosen = OPTIONS.get(name) or STREAM_OPTIONS[name]
     assert is_dataclass(chosen)
     hints, given = get_type_hints(chosen), {}
     for field in fields(chosen):
         assert field.default is not MISSING or field.default_factory is not MISSING
+        if field.name in seldom and not pick.once_in(20):
+            continue
         is_for = kind in OF_KIND.get(field.name, (kind,)) or pick.once_in(20)
         if field.name in COSTLY or (is_for and pick.once_in(3)):
             given[field.name] = option_values(pick, field.name, hints[field.name])
@@ -218,6 +232,77 @@ def runs(pick, name, model: Model, engine, is_illegal=False):
     return lines, wrong
 
 
+NEW_COUNTS = (
+    "rng.poisson(3.0, {})",
+    "rng.poisson(0.3, {})",
+    "rng.gamma(1.0, 1.0, {})",
+    "np.eye(*{}) * 1e6",
+    "np.ones({}, dtype='int8')",
+    "np.where(rng.random({}) < 0.4, np.nan, rng.poisson(3.0, {}))",
+    "rng.integers(0, 2**31, {})",
+)
+SPARSE_COUNTS = ("sp.csr_array({})", "sp.csc_matrix({})", "sp.coo_array({})")
+ILLEGAL_DATA = (
+    "-1 - X",
+    "np.full(X.shape, np.inf)",
+    "X[:-1]",
+    "X.tolist()",
+    "X[0]",
+    "X[:, :0]",
+    "None",
+    "X.astype(str)",
+    "nz.open_blocks(X, block=0)",
+    "'no such file.npy'",
+    "check.Blocks(X, [0])",
+    "check.Blocks(X, [0, 0, X.shape[1]])",
+    "check.Blocks(X, [0, X.shape[1]], np.zeros(X.shape[1]))",
+)
+
+
+def fits_of_blocks(pick, model: Model, engine, is_illegal=False):
+    """Lines that fit a model to samples that come in blocks, of odd sizes too, and what in them must be refused."""
+    F, N = model.shape[0], pick((1, 2, 3, 5, 7, 16, 17, 33))
+    lines = [f"X = {pick(NEW_COUNTS).replace('{}', str((F, N)))}"]
+    if pick.once_in(4):
+        lines.append(f"X = {pick(SPARSE_COUNTS).format('np.nan_to_num(X)')}")
+    size, bounds = pick((1, 2, 3, 5, 16, 100)), sorted({0, N, *(pick(range(N)) for _ in range(2))})
+    exposure = pick(("None", "None", f"rng.gamma(2.0, 1.0, {N})", f"np.full({N}, 1e12)", f"np.full({N}, 1e-12)"))
+    data = pick(("X", f"nz.open_blocks(X, block={size})", f"check.Blocks(X, {bounds}, {exposure})"))
+    wrong = ""
+    if is_illegal:
+        lines, data = lines[:1], pick(ILLEGAL_DATA)
+        wrong = data
+    given = {"max_iter": pick(("4", "1", "2", "15")), "tol": pick(("0", "1e-4", "1e3")), "random_seed": seeds(pick)}
+    given |= {"quiet": "True", "cores": pick(("1", "1", "2"))}
+    if pick.once_in(8):
+        given["initvals"] = f"{{'W': rng.gamma(1.0, 1.0, {(F, model.rank)})}}"
+    if pick.once_in(6):
+        given["store"] = "folder / 'fit.zarr'"
+    lines.append(f"data = {data}")
+    call = f"nz.fit(engine={engine}, {joined(given)}, model=model, data=data)"
+    lines += [f"idata = {call}", "check.of_blocks(idata, model, X)"]
+    if "store" not in given and "initvals" not in given and pick.once_in(6):
+        lines.append(f"check.same(idata, {call})")
+    return lines, wrong
+
+
+def after_blocks(pick, model: Model):
+    """Lines that do something with such a result."""
+    F = model.shape[0]
+    return pick(
+        [
+            None,
+            "nz.top_features(idata, 2)",
+            "nz.unit_sum(idata)",
+            "nz.summarise_components(idata)",
+            "check.finite(nz.predict(idata, model, random_seed=1))",
+            "nz.save(idata, folder / 'x.nc'); check.same(idata, nz.load(folder / 'x.nc'))",
+            f"check.result(nz.project(idata, rng.poisson(2.0, ({F}, 2)), model=model, engine='em', max_iter=3, "
+            "random_seed=1, quiet=True, cores=1), None)",
+        ]
+    )
+
+
 def streams(pick, name, model: Model, engine):
     lines = [f"stream = nz.stream(model, engine={engine}, random_seed={seeds(pick)}, cores=1)"]
     size = f"({model.shape[0]}, {pick((1, 2, 3, 4))})"
@@ -266,6 +351,7 @@ def afterwards(pick, name, model: Model):
         "poisson": [f"rng.poisson(2.0, ({F}, 2))", f"sp.csr_array(rng.poisson(1.0, ({F}, 2)))", f"np.zeros(({F}, 1))"],
         "normal": [f"rng.gamma(1.0, 1.0, ({F}, 2))"],
         "exponential": [f"rng.gamma(1.0, 1.0, ({F}, 2))"],
+        "overdispersed": [f"rng.poisson(2.0, ({F}, 2))", f"np.zeros(({F}, 1))"],
     }[model.kind]
     by = {"em": "max_iter=3", "gibbs": "draws=2, tune=2, chains=1", "hmm_exact": "max_iter=3"}
     by |= {"particle_gibbs": "draws=2, tune=2, chains=1"}

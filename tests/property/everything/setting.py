@@ -5,8 +5,8 @@ import warnings
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # ArviZ says once a day what will change
-    from tests.property.everything.cases import Case, case_of
+    from tests.property.everything.cases import EARLIER, FAMILIES, NEWER, Case, case_of
     from tests.property.everything.outcome import Outcome, run
     from tests.property.everything.runs import ENGINES
 
-__all__ = ["ENGINES", "Case", "Outcome", "case_of", "run"]
+__all__ = ["EARLIER", "ENGINES", "FAMILIES", "NEWER", "Case", "Outcome", "case_of", "run"]

@@ -89,9 +89,9 @@ def shapes(pick, with_edges):
 
 
 def tables(pick, kind, with_edges=False, is_illegal=False):
-    """A table for a likelihood ("poisson", "normal" or "exponential")."""
+    """A table for a likelihood ("poisson", "overdispersed", "normal" or "exponential")."""
     shape = shapes(pick, with_edges)
-    is_count = kind == "poisson" and not pick.once_in(6)
+    is_count = (kind == "poisson" and not pick.once_in(6)) or (kind == "overdispersed" and not pick.once_in(30))
     family = pick("aaaaaaaab" if is_count else "ccccccccbad")
     texts = {"a": COUNTS, "b": LARGE_COUNTS, "c": REALS, "d": EXTREME}[family]
     table = Table(shape, [f"X = {pick(texts).format(shape=shape)}"])
