@@ -20,7 +20,7 @@ from nmf_zoo.prediction.misfit import coverage_attribute
 from nmf_zoo.results.block_store import BLOCKS
 from nmf_zoo.results.component_order import REPORT, as_they_are, draws_in_order, relative_sizes
 from nmf_zoo.results.components import joined
-from nmf_zoo.results.factor_draws import factor_dims, log_totals, weights_of
+from nmf_zoo.results.factor_draws import factor_dims, log_sizes, weights_of
 from nmf_zoo.results.posterior import best_chain, draws_or_means, spaced, variable_of
 from nmf_zoo.runtime.engine import Engine
 from nmf_zoo.structure import Factorisation
@@ -225,7 +225,7 @@ def _largest(group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:
     if weights not in group:
         return group
     dims = factor_dims(group, weights, activations)
-    sizes = relative_sizes(log_totals(group, dims).to_numpy()).mean(axis=(0, 1))
+    sizes = relative_sizes(log_sizes(group, dims)).mean(axis=(0, 1))
     few = np.sort(np.argsort(-sizes, kind="stable")[:MOST_COMPONENTS])
     if len(few) == len(sizes):
         return group

@@ -21,7 +21,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.labels import writable_labels
-from nmf_zoo.results.factor_draws import FactorDims, factor_dims, log_totals, relevances_in
+from nmf_zoo.results.factor_draws import FactorDims, factor_dims, log_sizes, relevances_in
 from nmf_zoo.results.matching import (
     Array,
     Components,
@@ -65,20 +65,21 @@ def component_order(idata: Any, weights: str = "W", activations: str = "H") -> x
             return _with_shown(stored, np.arange(len(shown)) == best)
         if shown[best] or (shown.any() and is_aligned(idata)):
             return _with_shown(stored, shown)
+    logs = log_sizes(group, dims)
     if is_aligned(idata):
         became = _compat.group(idata, REPORT)["became"].to_numpy()
         order = np.broadcast_to(np.arange(became.shape[1]), (*_lead(group), became.shape[1]))
     else:
-        order, became = _matched(group, dims, best)
+        order, became = _matched(group, dims, best, logs)
     if stored is not None and not stored["shown"].any():  # chains of another mode were chosen: numbers stay
         same = _places(stored, best, order)
         order, became = order[..., same], became[:, same]
     is_best = np.arange(len(became)) == best
-    found = _dataset(group, dims, order, became, is_best)
+    found = _dataset(group, dims, logs, order, became, is_best)
     if "fit" in names:
         return found
     lost = np.sum(np.where(became == "matched", 0.0, found["share"].to_numpy()), axis=1)
-    found = _dataset(group, dims, order, became, is_best | (lost < MOST_LOST))
+    found = _dataset(group, dims, logs, order, became, is_best | (lost < MOST_LOST))
     return found if stored is None else _with_names_of(stored, found, best)
 
 
@@ -188,7 +189,7 @@ def as_they_are(group: xr.Dataset, weights: str, activations: str) -> dict[str, 
     rank = group.sizes[dims.component]
     order = np.broadcast_to(np.arange(rank), (*_lead(group), rank))
     became, shown = np.full((order.shape[0], rank), "matched"), np.ones(order.shape[0], dtype=bool)
-    return {"posterior": group, GROUP: _dataset(group, dims, order, became, shown)}
+    return {"posterior": group, GROUP: _dataset(group, dims, log_sizes(group, dims), order, became, shown)}
 
 
 def is_aligned(idata: Any) -> bool:
@@ -205,7 +206,7 @@ def _is_of(stored: xr.Dataset, group: xr.Dataset, dims: FactorDims) -> bool:
     if names != (dims.weights, dims.activations) or stored["order"].shape != shape:
         return False
     ends = {"draw": [0, -1]}
-    order, now = stored["order"].isel(ends).to_numpy(), log_totals(group.isel(ends), dims).to_numpy()
+    order, now = stored["order"].isel(ends).to_numpy(), log_sizes(group.isel(ends), dims)
     is_order = np.all(np.sort(order, axis=-1) == np.arange(shape[2]))
     then = stored["log_size"].isel(ends).to_numpy()
     return bool(is_order) and np.allclose(np.take_along_axis(now, order, -1), then, rtol=1e-9, atol=1e-9)
@@ -215,9 +216,9 @@ def _lead(group: xr.Dataset) -> tuple[int, int]:
     return group.sizes["chain"], group.sizes["draw"]
 
 
-def _dataset(group: xr.Dataset, dims: FactorDims, order: Array, became: Array, shown: Array) -> xr.Dataset:
-    logs = np.take_along_axis(log_totals(group, dims).to_numpy(), order, axis=-1)
-    component = dims.component
+def _dataset(group: xr.Dataset, dims: FactorDims, logs: Array, order: Array, became: Array, shown: Array) -> xr.Dataset:
+    """``logs`` are the draws' own, before they are put into ``order``."""
+    logs, component = np.take_along_axis(logs, order, axis=-1), dims.component
     found = xr.Dataset(
         {
             "order": ((*LEADING, component), order.astype(np.int32)),
@@ -251,22 +252,21 @@ def describe_shown(order: xr.Dataset, idata: Any) -> str:
 
 def with_cells(order: xr.Dataset, group: xr.Dataset, dims: FactorDims) -> xr.Dataset:
     """The same order, of draws of fewer cells."""
-    logs = np.take_along_axis(log_totals(group, dims).to_numpy(), order["order"].to_numpy(), axis=-1)
+    logs = np.take_along_axis(log_sizes(group, dims), order["order"].to_numpy(), axis=-1)
     return order.assign(log_size=(order["log_size"].dims, logs))
 
 
 # -- from the draws --------------------------------------------------------------------------------------------------
 
 
-def _matched(group: xr.Dataset, dims: FactorDims, best: int) -> tuple[Array, Array]:
-    """(order (chain, draw, component), what became of each component in each chain)"""
+def _matched(group: xr.Dataset, dims: FactorDims, best: int, logs: Array) -> tuple[Array, Array]:
+    """(order (chain, draw, component), what became of each component in each chain), by sizes of the draws."""
     cells = _Cells(group, dims)
     known = cells.known()
     found, order = chain_mean(cells, best, known)
     by_size = np.arange(found.rank)
     if is_counted(group, dims.component):
-        logs = log_totals(group.isel(chain=slice(best, best + 1)), dims).to_numpy()[0]
-        by_size = _largest_first(relative_sizes(np.take_along_axis(logs, order, -1)).mean(axis=0), known)
+        by_size = _largest_first(relative_sizes(np.take_along_axis(logs[best], order, -1)).mean(axis=0), known)
     orders, became = [], []
     for chain in range(group.sizes["chain"]):
         mean, order = cells.mean_like(chain, found, known)
@@ -282,13 +282,16 @@ class _Cells:
         most = max(MOST_CELLS, FEWEST * group.sizes[dims.component])
         own = {dims.weights: (dims.feature, dims.component)}
         own |= {} if dims.obs is None else {dims.activations: (dims.obs, dims.own)}
+        variables = {name: group[name].variable for name in own}  # which are cut faster than arrays with labels
         self.factors = [
-            group[name].isel({along: largest_cells(group[name], along, most)}).transpose(*LEADING, along, component)
+            variables[name]
+            .isel({along: largest_cells(variables[name], along, most)})
+            .transpose(*LEADING, along, component)
             for name, (along, component) in own.items()
         ]
         self.n_draws = group.sizes["draw"]
         # Of a draw, all cells: what lies on disk is read whole, and then cut.
-        self.size = sum(group[name].nbytes for name in own) // (group.sizes["chain"] * self.n_draws)
+        self.size = sum(variable.nbytes for variable in variables.values()) // (group.sizes["chain"] * self.n_draws)
         tops = [float(factor.isel(draw=-1).max()) for factor in self.factors]
         self.units = [1.0 if top == 0.0 or LEAST <= top <= MOST else top for top in tops]
 
@@ -353,7 +356,7 @@ def _largest_first(sizes: Array, known: Array) -> Array:
     return by_size
 
 
-def largest_cells(factor: xr.DataArray, along: Any, n: int) -> Array:
+def largest_cells(factor: xr.DataArray | xr.Variable, along: Any, n: int) -> Array:
     """Places along a dim where the components of the last draws are largest, each in parts of its own largest cell."""
     last = factor.isel(draw=-1).transpose("chain", ..., along).to_numpy()
     top = last.max(axis=-1, keepdims=True)

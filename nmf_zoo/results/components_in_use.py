@@ -83,7 +83,7 @@ def components_in_use(
     for name in [relevance] if relevance else relevances_in(group):
         own = _relevances(group, name, logs.sizes["component"], is_asked=relevance is not None)
         if own is not None:
-            is_used &= _is_large(RELEVANCES.get(name, 2.0) * log_of(own), least)
+            is_used &= _is_large(RELEVANCES.get(name, 2.0) * own.copy(data=log_of(own.to_numpy())), least)
     count = np.maximum(is_used.sum("component"), 1)
     with np.errstate(invalid="ignore"):
         parts = np.exp((logs - logs.max("component")).to_numpy())

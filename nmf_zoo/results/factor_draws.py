@@ -12,6 +12,8 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.results.matching import Components
 from nmf_zoo.results.posterior import LEADING, draw_parts
 
+Array = np.ndarray
+
 # what nz.ARD declares -> the power of it that components' sizes follow
 RELEVANCES = {"relevance": 2.0, "relevance_rate": -2.0, "relevance_variance": 1.0, "relevance_precision": -1.0}
 
@@ -104,38 +106,41 @@ def read_factors(group: xr.Dataset, weights: str, activations: str) -> FactorDra
 
 
 def log_totals(group: xr.Dataset, dims: FactorDims) -> xr.DataArray:
-    """(chain, draw, component) logarithms of what components add to W H; a product of two may be beyond all numbers.
+    """(chain, draw, component) logarithms of what components add to W H, under their labels."""
+    coords = {dim: group[dim].to_numpy() for dim in LEADING if dim in group.coords}
+    coords |= {"component": group[dims.component].to_numpy()} if dims.component in group.coords else {}
+    return xr.DataArray(log_sizes(group, dims), dims=(*LEADING, "component"), coords=coords)
+
+
+def log_sizes(group: xr.Dataset, dims: FactorDims) -> Array:
+    """The same as an array; of logarithms, for a product of two sums may be beyond all numbers.
 
     Without H those of W's columns alone.
     """
-    parts = [(group[dims.weights], dims.component)]
-    parts += [] if dims.obs is None else [(group[dims.activations], dims.own)]
-    logs = [
-        _log_total(part, own).rename({own: "component"}).drop_vars("component", errors="ignore") for part, own in parts
-    ]
-    labels = {"component": group[dims.component].to_numpy()} if dims.component in group.coords else {}
-    return sum(logs[1:], logs[0]).assign_coords(labels)
+    logs = _log_sums(group[dims.weights].variable, dims.component)
+    return logs if dims.obs is None else logs + _log_sums(group[dims.activations].variable, dims.own)
 
 
-def _log_total(array: xr.DataArray, own: Any) -> xr.DataArray:
+def _log_sums(draws: xr.Variable, own: Any) -> Array:
     """Over all dims but the component's, some draws at a time."""
-    others = [dim for dim in array.dims if dim not in {*LEADING, own}]
-    n_draws = array.sizes["draw"]
-    parts = draw_parts(n_draws, array.nbytes // n_draws)
-    summed = [_log_sum(array.isel(draw=part).compute(), others) for part in parts]
-    return xr.concat(summed, dim="draw").transpose("chain", "draw", own)
+    kept = [dim for dim in draws.dims if dim in {*LEADING, own}]
+    axes = tuple(axis for axis, dim in enumerate(draws.dims) if dim not in kept)
+    n_draws = draws.sizes["draw"]
+    parts = draw_parts(n_draws, draws.nbytes // n_draws)
+    summed = [_log_sum(draws.isel(draw=part).to_numpy(), axes) for part in parts]
+    return np.concatenate(summed, kept.index("draw")).transpose([kept.index(dim) for dim in (*LEADING, own)])
 
 
-def _log_sum(array: xr.DataArray, dims: list[Any]) -> xr.DataArray:
+def _log_sum(array: Array, axes: tuple[int, ...]) -> Array:
     """log sum; that of a mean where the sum of heavy-tailed draws is beyond all numbers."""
     with np.errstate(over="ignore"):
-        total = array.sum(dims, skipna=False)  # without a copy of zeros for NaN
+        total = array.sum(axes)  # without a copy of zeros for NaN
     if np.all(np.isfinite(total)):
         return log_of(total)
-    count = float(np.prod([array.sizes[dim] for dim in dims]))
-    return log_of((array / count).sum(dims)) + np.log(count)
+    count = float(np.prod([array.shape[axis] for axis in axes]))
+    return log_of(np.nansum(array / count, axes)) + np.log(count)
 
 
-def log_of(array: xr.DataArray) -> xr.DataArray:
+def log_of(array: Array) -> Array:
     with np.errstate(divide="ignore"):
-        return array.copy(data=np.log(array.to_numpy()))
+        return np.log(array)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 WORTH_SHARING = 1 << 14  # cells; waking a helper takes as long as updating as many
 
@@ -110,12 +111,14 @@ class OneBlasThread:
 
     _lock = threading.Lock()
     _runs = 0
-    _limits: threadpool_limits | None = None
+    _limits: Any = None
+    _controller: ThreadpoolController | None = None
+    _modules = 0
 
     def __enter__(self) -> None:
         with self._lock:
             if OneBlasThread._runs == 0:
-                OneBlasThread._limits = threadpool_limits(1)
+                OneBlasThread._limits = self._loaded().limit(limits=1)
             OneBlasThread._runs += 1
 
     def __exit__(self, *_) -> None:
@@ -123,3 +126,10 @@ class OneBlasThread:
             OneBlasThread._runs -= 1
             if OneBlasThread._runs == 0 and OneBlasThread._limits is not None:
                 OneBlasThread._limits.restore_original_limits()
+
+    @staticmethod
+    def _loaded() -> ThreadpoolController:
+        """The libraries there are. To look for them takes longer than a small fit; new ones come with new modules."""
+        if OneBlasThread._controller is None or OneBlasThread._modules != len(sys.modules):
+            OneBlasThread._controller, OneBlasThread._modules = ThreadpoolController(), len(sys.modules)
+        return OneBlasThread._controller

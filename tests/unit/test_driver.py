@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from typing import NamedTuple
@@ -386,3 +387,13 @@ def test_overlapping_runs_leave_blas_as_it_was():
         assert set(threads()) == {1}
         second.__exit__()
         assert threads() == before
+
+
+def test_libraries_are_looked_for_again_once_there_are_new_modules(monkeypatch):
+    def found():
+        with OneBlasThread():
+            return OneBlasThread._controller
+
+    assert (before := found()) is found()
+    monkeypatch.setitem(sys.modules, "a_module_that_brings_a_library", object())
+    assert found() is not before

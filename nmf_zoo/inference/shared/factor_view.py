@@ -123,7 +123,12 @@ def two_sides(structure: Factorisation) -> tuple[Side, Side]:
 
 
 def sum_to(array: Array, shape: tuple[int, ...]) -> Array:
-    """Sum an array over the axes along which ``shape``, which broadcasts to it, has length 1 or no axis."""
+    """Sum an array over the axes along which ``shape``, which broadcasts to it, has length 1 or no axis.
+
+    Where there is nothing to sum it is the array itself: for callers that write into neither.
+    """
+    if array.shape == shape:
+        return array
     padded = (1,) * (array.ndim - len(shape)) + tuple(shape)
     axes = tuple(axis for axis, length in enumerate(padded) if length == 1)
     return array.sum(axis=axes, keepdims=True).reshape(shape)

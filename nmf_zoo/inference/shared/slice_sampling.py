@@ -91,14 +91,16 @@ def draw_hyperparameters(
             values[name] = drawn
             continue
 
-        def log_density(log_value: Array, name: str = name, unknown: Unknown = unknown) -> Array:
+        # the groups' density holds every use within one factor: of each the first
+        named = [(sums, [own for own in factor.unknowns if own.name == name]) for factor, sums in groups]
+        uses = [(sums, own[0]) for sums, own in named if own]
+
+        def log_density(log_value: Array, name: str = name, unknown: Unknown = unknown, uses=uses) -> Array:
             proposed = {**values, name: np.exp(log_value)}
             density = unknown.prior.log_density(proposed[name]) + log_value
-            for factor, sums in groups:
-                for use in (u for u in factor.unknowns if u.name == name):
-                    of_entries = sum_to(log_prior_of_groups(sums, proposed), use.shape)
-                    density = density + of_entries.reshape(use.variable_shape)
-                    break  # the groups' density already holds every use within one factor
+            for sums, use in uses:
+                of_entries = sum_to(log_prior_of_groups(sums, proposed), use.shape)
+                density = density + of_entries.reshape(use.variable_shape)
             return density
 
         values[name] = np.exp(slice_draw(log_density, np.log(values[name]), generator))
@@ -150,20 +152,21 @@ def _step_out(density, level: Array, end: Array, by: float, steps: Array) -> Non
         inside = (density(end) > level) & (step < steps)
         if not inside.any():
             return
-        end[inside] += by
+        np.add(end, by, out=end, where=inside)
 
 
 def _shrink(density, level, start, lower, upper, generator) -> Array:
     current, pending = start.copy(), np.ones(start.shape, dtype=bool)
-    while pending.any():
+    while True:
         proposal = np.where(pending, lower + (upper - lower) * generator.random(start.shape), current)
-        accepted = pending & (density(proposal) >= level)
-        current[accepted] = proposal[accepted]
+        accepted = density(proposal) >= level
+        np.copyto(current, proposal, where=pending & accepted)
         pending &= ~accepted & (upper - lower > 1e-14 * (1 + np.abs(start)))
+        if not pending.any():
+            return current
         below = proposal < start
-        lower[pending & below] = proposal[pending & below]
-        upper[pending & ~below] = proposal[pending & ~below]
-    return current
+        np.copyto(lower, proposal, where=pending & below)
+        np.copyto(upper, proposal, where=pending & ~below)
 
 
 # -- a prior's scale together with its factor ------------------------------------------------------------------------
