@@ -66,7 +66,7 @@ def _moderate(components: Components, in_all: bool) -> Components:
     Units are powers of two, which leave all digits alone.
     """
     W, H = components
-    of_w, of_h = _exponents(W, -2), np.int64(0) if H is None else _exponents(H, -1)
+    of_w, of_h = _exponents(W, -2), np.zeros(1, np.int64) if H is None else _exponents(H, -1)
     if max(np.max(np.abs(of_w), initial=0), np.max(np.abs(of_h), initial=0)) <= MODERATE:
         return components
     if in_all:
