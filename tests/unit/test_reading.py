@@ -13,8 +13,8 @@ import pytest
 from nmf_zoo.distributions import SparsePoisson
 from nmf_zoo.errors import UnreadableModel
 from nmf_zoo.reading import describe, read
-from nmf_zoo.reading.graph import ModelGraph
 from nmf_zoo.reading.data import DENSE_FRACTION
+from nmf_zoo.reading.graph import ModelGraph
 from nmf_zoo.reading.hyperparameters import HYPER_PRIOR_READERS
 from nmf_zoo.reading.likelihoods import LIKELIHOODS
 from nmf_zoo.reading.priors import FACTOR_PRIORS
