@@ -14,6 +14,7 @@ from nmf_zoo.distributions import SparsePoisson
 from nmf_zoo.errors import UnreadableModel
 from nmf_zoo.reading import describe, read
 from nmf_zoo.reading.data import DENSE_FRACTION
+from nmf_zoo.reading.graph import ModelGraph
 from nmf_zoo.reading.hyperparameters import HYPER_PRIOR_READERS
 from nmf_zoo.reading.likelihoods import LIKELIHOODS
 from nmf_zoo.reading.priors import FACTOR_PRIORS
@@ -75,6 +76,20 @@ def test_product_spellings(name):
     assert structure.W.transposed == (model_shapes["A"] == (K, F))
     assert structure.H.transposed == (model_shapes["B"] == (N, K))
     np.testing.assert_array_equal(structure.data.values, X)
+
+
+def test_shapes_are_known_with_and_without_a_function(monkeypatch):
+    """Types say them where no dims stand between: then nothing is built."""
+    plain = build(lambda: poisson(PRODUCTS[next(iter(PRODUCTS))]()))
+    with pm.Model(coords={"k": range(K), "n": range(N)}) as with_dims:
+        pm.Gamma("W", 1.0, 1.0, shape=(F, K))
+        pm.Gamma("H", 1.0, 1.0, dims=("k", "n"))
+    assert any(None in rv.type.shape for rv in with_dims.free_RVs)
+    assert ModelGraph(with_dims).shapes == {"W": (F, K), "H": (K, N)}
+    monkeypatch.delattr(pytensor, "function")
+    assert set(ModelGraph(plain).shapes) == {"A", "B"}
+    with pytest.raises(AttributeError, match="function"):
+        ModelGraph(with_dims).shapes  # noqa: B018
 
 
 @pytest.mark.parametrize("name", OFFSETS)
