@@ -160,8 +160,10 @@ def _predict_cells(idata, structure, rows, cols, dim, n_draws, random_seed) -> x
     posterior = open_posterior(idata, structure, n_draws)
     out = _empty(structure, posterior, (len(rows),))
     key = seed_key(entropy_of(random_seed))
-    for draw in posterior:
-        out[draw.at] = _draw_cells(structure, draw, rows, cols, key)
+    samples, in_H = np.unique(cols, return_inverse=True)
+    some = posterior.of_samples(samples)
+    for draw in some:
+        out[draw.at] = _draw_cells(structure, draw, rows, cols, key, None if some.cols is None else in_H)
     coords = posterior.coords | cell_coords(structure, dim, rows, cols)
     return xr.DataArray(out, dims=(*LEADING, dim), coords=coords, name=structure.likelihood.name)
 

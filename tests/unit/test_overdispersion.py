@@ -258,6 +258,7 @@ def test_held_out_cells_of_the_default_model():
     assert np.all(np.isfinite(found["estimate"]))
 
 
+@pytest.mark.filterwarnings("ignore:X. 4 features have no positive:nmf_zoo.errors.NmfZooWarning")
 def test_zeros_of_all_known_components_have_no_counts():
     """A mean of 0 was divided by."""
     known = np.where(np.arange(F)[:, None] < 3, W, 0.0)

@@ -109,6 +109,9 @@ def test_predictions_need_the_model_that_was_fitted_and_no_data(tmp_path):
     np.testing.assert_array_equal(np.concatenate(list(parts), axis=-1), expected)
     some = ["s40", "s3", "s41"]
     assert nz.predict(found, declared(), samples=some, random_seed=1).equals(expected.sel(obs=some))
+    rows, cols = np.array([3, 0, 3]), np.array([41, 2, 40])
+    cells = nz.predict(found, declared(), cells=(rows, cols), random_seed=1)
+    np.testing.assert_array_equal(cells, expected.to_numpy()[..., rows, cols])
     with pytest.raises(InputError, match="H of 3 components; expected 2, as in the model"):
         nz.predict(found, nz.gamma_nmf(None, 2, shape=(F, 1)))
 
