@@ -3,11 +3,17 @@
 HDF5 keeps in memory what it could not write, and tries again when the file is closed, collected or left over at the end
 of the process. On a full disk that ends in a segmentation fault. So it never meets an error: it writes to a file of
 Python's, which keeps the first error to itself, goes on in memory, and is asked for the error when HDF5 is done.
+
+What HDF5 makes of a damaged file nobody knows: other numbers, or a loop in C that never ends. So files end in a seal, a
+checksum of all before it, behind what HDF5 knows of. Programs that change a file cut the seal off, since HDF5 ends a
+file where its own data end; one without a seal is read as it is.
 """
 
 from __future__ import annotations
 
 import io
+import re
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +21,10 @@ from typing import Any
 from nmf_zoo.files import replacing
 
 LONGEST = 1 << 20  # bytes; what HDF5 reads back while it writes, headings and labels, comes in shorter pieces
+
+SEAL = "nmf_zoo crc32 {:08x}\n"
+SEALED = re.compile(rb"nmf_zoo crc32 ([0-9a-f]{8})\n")
+SEAL_BYTES = len(SEAL.format(0))
 
 
 def write_netcdf(data: Any, path: Path | str, name: str = "path") -> None:
@@ -35,6 +45,26 @@ def write_netcdf(data: Any, path: Path | str, name: str = "path") -> None:
             file.failure = file.failure or error  # of two, the first explains the second
         if file.failure is not None:
             raise file.failure
+        size = raw.seek(0, io.SEEK_END)
+        raw.write(SEAL.format(_checksum(raw, size)).encode())
+
+
+def is_damaged(path: Path) -> bool:
+    """Whether a file has a seal, and it is of other bytes."""
+    with open(path, "rb") as file:
+        size = file.seek(0, io.SEEK_END) - SEAL_BYTES
+        file.seek(max(size, 0))
+        seal = SEALED.fullmatch(file.read())
+        return seal is not None and int(seal[1], 16) != _checksum(file, size)
+
+
+def _checksum(file: Any, size: int) -> int:
+    """Of the first ``size`` bytes, after which the file stands."""
+    found, left = 0, size
+    file.seek(0)
+    while left and (piece := file.read(min(left, LONGEST))):
+        found, left = zlib.crc32(piece, found), left - len(piece)
+    return found
 
 
 class _Forgiving(io.RawIOBase):

@@ -1,9 +1,9 @@
 """``nz.load``: results from netCDF and Zarr; of a file that can't be read it says which and why, in one line.
 
 HDF5 and Zarr are other people's formats, read by other people's code, which raises what it happens to raise on damaged
-files (and, in C, may do worse). Here is the border: sizes are held against the bytes that are there, and whatever is
-raised becomes an `InputError`. Zarr takes a chunk that isn't there for one of NaN or 0, so that a store of ours says
-that all of them were written, and they are counted.
+files (and, in C, may do worse). Here is the border: checksums of our files are held against their bytes, and sizes,
+too; whatever is raised becomes an `InputError`. Zarr takes a chunk that isn't there for one of NaN or 0, so that a
+store of ours says that all of them were written, and they are counted.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.labels import FORMER, OBS, WRITABLE, find_unwritable
+from nmf_zoo.netcdf import is_damaged
 from nmf_zoo.results.component_order import GROUP
 from nmf_zoo.results.groups import LEADING
 from nmf_zoo.results.trace_storage import MEAN, MOMENTS
@@ -149,6 +150,8 @@ def load(path: str | Path) -> Result:
         raise InputError(str(path), "a folder", "a file, or a Zarr store, whose name ends in .zarr")
     with _border(path):
         _check_signature(path)
+        if is_damaged(path):
+            raise InputError(str(path), "a damaged file, which has another checksum than was written", WHOLE)
         with xr.open_datatree(str(path), engine="h5netcdf") as tree:
             _require_groups(path, tree)
             groups = {name: tree[name].to_dataset() for name in tree.children}

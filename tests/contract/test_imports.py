@@ -54,7 +54,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "search": ({"structure", "kernels", "runtime", "inference"}, {"numpy", "scipy", "xarray"}),
     # what is done with it
     "results": (
-        {*("structure", "kernels", "reading", "results.groups", "runtime"), *("_compat", "labels")},
+        {*("structure", "kernels", "reading", "results.groups", "runtime"), *("_compat", "labels", "netcdf")},
         {"numpy", "pandas", "scipy", "xarray", "zarr"},
     ),
     "prediction": (

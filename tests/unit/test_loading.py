@@ -15,7 +15,9 @@ import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.interfaces.cli import main
+from nmf_zoo.netcdf import SEAL_BYTES, SEALED
 from nmf_zoo.results import loading
+from nmf_zoo.results.loading import HDF5
 from tests.property.files.readers import result
 
 STATS = "sample_stats"
@@ -40,6 +42,31 @@ def test_what_is_whole_is_read(folder):
         for group in _compat.group_names(result()):
             xr.testing.assert_equal(group_of(found, group), group_of(result(), group))
         assert dict(found.attrs) == dict(result().attrs)
+
+
+def test_other_bytes_are_refused_before_hdf5_sees_them(folder):
+    """A flipped bit in a number is another number to HDF5, and one in a heading may keep it busy for ever."""
+    whole = (folder / "x.nc").read_bytes()
+    for place in range(len(HDF5), len(whole) - SEAL_BYTES, 211):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        (folder / "x.nc").write_bytes(damaged)
+        with pytest.raises(InputError, match=r"^x.nc: got a damaged file, which has another checksum"):
+            nz.load("x.nc")
+
+
+def test_a_file_that_another_program_changed_has_no_seal(folder):
+    assert SEALED.fullmatch((folder / "x.nc").read_bytes()[-SEAL_BYTES:])
+    with h5py.File("x.nc", "r+") as file:
+        file["posterior/W"][...] = 2.0
+    assert not SEALED.search((folder / "x.nc").read_bytes())
+    assert np.all(group_of(nz.load("x.nc"), "posterior")["W"] == 2.0)
+
+
+def test_seals_are_nothing_to_other_programs(folder):
+    with xr.open_datatree("x.nc", engine="h5netcdf") as tree, h5py.File("x.nc") as file:
+        np.testing.assert_array_equal(tree["posterior/W"], group_of(result(), "posterior")["W"])
+        np.testing.assert_array_equal(file["posterior/W"], group_of(result(), "posterior")["W"])
 
 
 @pytest.mark.parametrize("name", ["arrays.nc", "arrays.zarr"])

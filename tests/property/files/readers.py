@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from nmf_zoo.netcdf import SEAL_BYTES
 from tests.property.files.damage import ANY, NUMBERS, TEXT, Damage, damage, damage_folder, lie_in_text
 
 X = np.array([[5, 0, 2, 1], [0, 3, 0, 4], [1, 1, 0, 0], [0, 0, 6, 2], [7, 0, 0, 9]])
@@ -370,12 +371,21 @@ def read_result(path: Path) -> None:
 
 
 def write_netcdf(path: Path, random: np.random.Generator) -> str:
+    return _write_netcdf(path, random, None)
+
+
+def write_unsealed(path: Path, random: np.random.Generator) -> str:
+    """As others write it."""
+    return _write_netcdf(path, random, -SEAL_BYTES)
+
+
+def _write_netcdf(path: Path, random: np.random.Generator, end: int | None) -> str:
     import nmf_zoo as nz
 
     sound = Path(path.parent, "sound.nc")
     if not sound.exists():
         nz.save(result(), sound)
-    data, how = damage(sound.read_bytes(), random, (*ANY, lie_in_text))
+    data, how = damage(sound.read_bytes()[:end], random, (*ANY, lie_in_text))
     path.write_bytes(data)
     return how
 
@@ -412,6 +422,7 @@ READERS = {
     "labels": Reader(write_lines, read_lines, ".txt"),
     "wav": Reader(write_recording, read_recording, ".wav"),
     "nc": Reader(write_netcdf, read_result, ".nc"),
+    "nc without seal": Reader(write_unsealed, read_result, ".nc"),
     "zarr": Reader(write_store, read_result, ".zarr"),
 }
 
