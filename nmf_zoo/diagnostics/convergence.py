@@ -55,9 +55,17 @@ from nmf_zoo.results.component_order import (
 )
 from nmf_zoo.results.factor_draws import factor_dims, read_factors
 from nmf_zoo.results.groups import checked_cells
-from nmf_zoo.results.modes import DECIDED, MODES, POOLED, UNDECIDED, describe_modes, pooled_modes, weighed_modes
+from nmf_zoo.results.modes import (
+    DECIDED,
+    MODES,
+    POOLED,
+    UNDECIDED,
+    WEIGHS_MODES,
+    describe_modes,
+    pooled_modes,
+    weighed_modes,
+)
 from nmf_zoo.results.posterior import LEADING, posterior_group
-from nmf_zoo.results.run_attributes import WEIGHS_MODES
 from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.runtime.stopping import EARLY
 from nmf_zoo.structure import Factorisation

@@ -12,7 +12,6 @@ from nmf_zoo.reading.drawing import graph_to_text, make_graph
 from nmf_zoo.structure import Factorisation
 
 MODEL, GRAPH = "model", "model_graph"
-WEIGHS_MODES = "weighs_modes"  # "yes" or "no": whether nz.weigh_modes has an evidence of this model's modes
 MOST_TEXT = 8000  # characters of an attribute on the model: files hold attributes of up to 64 kB
 
 

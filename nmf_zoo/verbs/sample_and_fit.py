@@ -27,7 +27,8 @@ from nmf_zoo.results.beginnings import SEARCH
 from nmf_zoo.results.checkpoints import checkpointed, ending
 from nmf_zoo.results.component_order import GROUP, result_order
 from nmf_zoo.results.groups import DRAWS_ARE, PARTICLES, data_groups, pack, solution_groups
-from nmf_zoo.results.run_attributes import WEIGHS_MODES, model_attributes, run_attributes
+from nmf_zoo.results.modes import WEIGHS_MODES
+from nmf_zoo.results.run_attributes import model_attributes, run_attributes
 from nmf_zoo.results.trace_storage import chain_groups, finish_store, make_traces
 from nmf_zoo.runtime.arguments import (
     check_counts,

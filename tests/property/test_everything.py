@@ -46,9 +46,9 @@ def test_so_does_a_case_of_the_newer_models(case):
 
 
 def test_earlier_seeds_draw_what_they_drew():
-    """The digest was taken before the campaign knew the newer models."""
+    """The digest was taken before the campaign knew the newer models; of projections, the check has changed since."""
     drawn = "".join(case_of(random_picks(11, number)).source for number in range(2000))
-    assert hashlib.sha256(drawn.encode()).hexdigest()[:16] == "9c14d922731a3851"
+    assert hashlib.sha256(drawn.encode()).hexdigest()[:16] == "21fc62640ab501d0"
 
 
 def test_a_case_is_a_function_of_its_seed():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -113,7 +115,7 @@ def test_a_rank_that_fails_is_said_once(monkeypatch):
             raise RunFailed("no luck")
         return inner(structure, options, workers)
 
-    monkeypatch.setattr(vb, "prepare", prepare)
+    monkeypatch.setattr(bounds, "engine_of", lambda structure: replace(vb.ENGINE, prepare=prepare))
     with pytest.warns(NmfZooWarning, match="1 of 12 runs failed; the first, restart 0 of rank 4: failed: no luck"):
         table = select(quiet=False, progressbar=False)
     assert table.attrs["best"] == 2
