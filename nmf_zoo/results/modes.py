@@ -13,8 +13,6 @@ MODES = "modes"
 POOLED = "pooled"  # an attribute of what nz.pool made: what the modes were
 DECIDED, UNDECIDED, LEFT_OUT = "decided", "undecided", "left out"
 WEIGHS_MODES = "weighs_modes"  # of a result, "yes" or "no": whether nz.weigh_modes has an evidence of its modes
-    "weighs_modes"  # of a result, "yes" or "no": whether nz.weigh_modes has an evidence of this model's modes
-)
 BY_MODE = ("log_evidence", "log_evidence_error", "share", "share_low", "share_high", "verdict", "lp", "cosine")
 
 
