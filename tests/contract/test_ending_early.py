@@ -47,7 +47,10 @@ def test_on_step_ends_a_run(engine, models):
 
 @pytest.mark.parametrize("engine", OURS)
 def test_max_seconds_end_a_run(engine, models):
-    """Also when they are over before anything is compiled."""
+    """Also when they are over before anything is compiled.
+
+    Long: every engine is prepared, and runs for its half second.
+    """
     at_once = {"tune": 0} if OURS[engine] == "sample" else {}
     check_result(endless(engine, models, max_seconds=0.5, **at_once), engine, OUT_OF_TIME)
 

@@ -71,6 +71,7 @@ def run(table, how):
 
 
 def test_over_blocks_the_limit_holds(table):
+    """Long: the limit is of a process of its own, which reads ten million stored cells in every pass."""
     found = run(table, "blocks")
     assert found.stdout.startswith("done"), found.stdout + found.stderr[-2000:]
     _, samples, more, private = map(str, found.stdout.split())

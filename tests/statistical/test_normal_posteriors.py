@@ -245,6 +245,7 @@ def geweke(structure, sweeps, step=None):
 @pytest.mark.statistical
 @pytest.mark.parametrize("name", MODELS)
 def test_joint_draws_agree(name):
+    """Long: thousands of sweeps, data drawn anew between them in Python."""
     geweke(MODELS[name], SWEEPS)
 
 
@@ -291,6 +292,7 @@ def test_planted_errors_are_seen(monkeypatch, wrong, name):
 
 @pytest.mark.statistical
 def test_gibbs_is_calibrated():
+    """Long: a hundred simulations, each declared, read and drawn from."""
     sigma = np.random.default_rng(1).uniform(0.2, 1.0, (4, 5))
 
     def declare():

@@ -79,6 +79,7 @@ def test_the_modes_are_comparable_and_sweeps_stay_in_theirs():
 
 @pytest.mark.parametrize("transposed", [False, True], ids=["3 x 2", "2 x 3"])
 def test_each_mode_gets_its_share(transposed):
+    """Long: the spread of shares between runs takes many runs."""
     check(case(transposed))
 
 
@@ -104,6 +105,7 @@ def _error(draws):
 
 
 def test_calibration():
+    """Long: two hundred simulations, each with particles of its own from prior to posterior."""
     found = nz.calibrate(
         lambda: nz.gamma_nmf(None, rank=2, shape=(3, 4), alpha_w=0.8, beta_w=0.5, alpha_h=1.5),
         smc.SMC(particles=500, length=5),
@@ -119,20 +121,21 @@ def test_calibration():
 
 
 def test_a_wrong_power_in_the_weights_is_seen(monkeypatch):
-    """Ancestors by the weights' squares."""
+    """Ancestors by the weights' squares. Long: as the test of the right ones."""
     monkeypatch.setattr(smc, "resample", lambda out, log_weights, key: resample(out, 2.0 * log_weights, key))
     with pytest.raises(AssertionError, match="gate 1"):
         check(case())
 
 
 def test_resampling_without_weights_is_seen(monkeypatch):
+    """Long: as the test of the right ones."""
     monkeypatch.setattr(smc, "resample", lambda out, log_weights, key: resample(out, 0.0 * log_weights, key))
     with pytest.raises(AssertionError, match="gate 1"):
         check(case())
 
 
 def test_moves_at_another_power_are_seen(monkeypatch):
-    """The particles of every stage walk at a temperature below it."""
+    """The particles of every stage walk at a temperature below it. Long: as the test of the right ones."""
     right = smc.target_at
     monkeypatch.setattr(smc, "target_at", lambda problem, temperature: right(problem, 0.7 * temperature))
     with pytest.raises(AssertionError, match="gate"):

@@ -29,6 +29,7 @@ ENUMERATED = [
 
 @pytest.mark.parametrize("name", MODELS)
 def test_trajectories_alone(name):
+    """Long: near 0 trajectories alone move slowly, and take ten times as many sweeps."""
     sweeps = SWEEPS * (10 if name == "small shapes" else 2)  # near 0 they move slowly when alone
     check_geweke(MODELS[name], sweeps, seed=1, step=walk_alone())
 

@@ -39,10 +39,12 @@ MODELS = {SHAPE_AND_MEAN: UNKNOWN[SHAPE_AND_MEAN], "gamma_nmf, scales unknown": 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_ranks_are_uniform(name):
+    """Long: 128 simulations, each with a warm-up; unknown hyperparameters are drawn in Python."""
     check_calibrated(MODELS[name], WALKS, size(128, 1000), tune=TUNE, thin=THIN, seed=1)
 
 
 def test_ranks_are_uniform_on_powers():
+    """Long: 128 simulations, each with a warm-up."""
     check_calibrated(with_an_unknown_scale_of_powers, nz.Gibbs(), size(128, 1000), tune=TUNE, thin=THIN, seed=1)
 
 
@@ -55,5 +57,6 @@ def check_is_seen(declare):
 
 
 def test_trajectories_under_a_guess_of_the_unknowns_are_seen(monkeypatch):
+    """Long: as the test of the right one."""
     monkeypatch.setattr(gibbs, "with_priors", lambda sweeps, priors: sweeps)
     check_is_seen(with_a_wide_rate)

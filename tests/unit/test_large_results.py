@@ -427,7 +427,7 @@ def test_the_store_of_a_killed_run_holds_its_draws(tmp_path):
 
 
 def test_a_killed_run_with_a_checkpoint_ends_with_the_same_store(tmp_path):
-    """Killed, then finished by the same call."""
+    """Killed, then finished by the same call. Long: three runs in processes of their own."""
     path, whole, checkpoint = tmp_path / "x.zarr", tmp_path / "whole.zarr", tmp_path / "run.checkpoint"
     kill_after(start(path, checkpoint), path, 100)
     assert (checkpoint / "0.state").exists()
@@ -483,6 +483,8 @@ def test_peak_memory_beside_the_size_of_the_posterior(kind, most, tmp_path):
     """Draws in memory take their own size and no copy; on disk, or as moments, a room that doesn't grow with them.
 
     With two arenas of the allocator: it gives each thread of Zarr's one of its own, and keeps what they freed.
+
+    Long: a posterior of 244 MiB, for the buffers to be small beside it.
     """
     words = [sys.executable, "-c", MEMORY, kind, str(tmp_path / "x.zarr")]
     few = {**os.environ, "MALLOC_ARENA_MAX": "2"}

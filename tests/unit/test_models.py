@@ -329,6 +329,7 @@ def test_nuts_predictive_and_log_likelihood(layout):
 
 @pytest.mark.statistical
 def test_nutpie_runs_on_sparse_counts():
+    """Long: nutpie compiles the model."""
     pytest.importorskip("nutpie")
     model = gamma_nmf(scipy.sparse.csr_array(COUNTS), K)
     quick = {"progressbar": False, "random_seed": 1, "compute_convergence_checks": False}
