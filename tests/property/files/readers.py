@@ -422,8 +422,8 @@ READERS = {
     "labels": Reader(write_lines, read_lines, ".txt"),
     "wav": Reader(write_recording, read_recording, ".wav"),
     "nc": Reader(write_netcdf, read_result, ".nc"),
-    "nc without seal": Reader(write_unsealed, read_result, ".nc"),
     "zarr": Reader(write_store, read_result, ".zarr"),
+    "nc without seal": Reader(write_unsealed, read_result, ".nc"),
 }
 
 
