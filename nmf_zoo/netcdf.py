@@ -22,9 +22,9 @@ from nmf_zoo.files import replacing
 
 LONGEST = 1 << 20  # bytes; what HDF5 reads back while it writes, headings and labels, comes in shorter pieces
 
-SEAL = "nmf_zoo crc32 {:08x}\n"
-SEALED = re.compile(rb"nmf_zoo crc32 ([0-9a-f]{8})\n")
-SEAL_BYTES = len(SEAL.format(0))
+SEAL_BEGIN = b"nmf_zoo crc32 "
+SEALED = re.compile(SEAL_BEGIN + rb"([0-9a-f]{8})\n")
+SEAL_BYTES = len(SEAL_BEGIN) + 9
 
 
 def write_netcdf(data: Any, path: Path | str, name: str = "path") -> None:
@@ -46,16 +46,20 @@ def write_netcdf(data: Any, path: Path | str, name: str = "path") -> None:
         if file.failure is not None:
             raise file.failure
         size = raw.seek(0, io.SEEK_END)
-        raw.write(SEAL.format(_checksum(raw, size)).encode())
+        raw.write(SEAL_BEGIN + b"%08x\n" % _checksum(raw, size))
 
 
 def is_damaged(path: Path) -> bool:
-    """Whether a file has a seal, and it is of other bytes."""
+    """Whether a file has a seal that is of other bytes, is cut, or is not its end."""
     with open(path, "rb") as file:
-        size = file.seek(0, io.SEEK_END) - SEAL_BYTES
-        file.seek(max(size, 0))
-        seal = SEALED.fullmatch(file.read())
-        return seal is not None and int(seal[1], 16) != _checksum(file, size)
+        size = file.seek(0, io.SEEK_END)
+        file.seek(max(0, size - LONGEST))
+        tail = file.read()
+        at = tail.rfind(SEAL_BEGIN)
+        if at < 0:
+            return False
+        seal = SEALED.fullmatch(tail, at)
+        return seal is None or int(seal[1], 16) != _checksum(file, size - len(tail) + at)
 
 
 def _checksum(file: Any, size: int) -> int:

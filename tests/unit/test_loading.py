@@ -55,6 +55,13 @@ def test_other_bytes_are_refused_before_hdf5_sees_them(folder):
             nz.load("x.nc")
 
 
+@pytest.mark.parametrize("change", [lambda whole: whole + b"\0", lambda whole: whole[:-3]], ids=["longer", "cut"])
+def test_a_seal_that_is_not_the_end_is_of_a_damaged_file(folder, change):
+    (folder / "x.nc").write_bytes(change((folder / "x.nc").read_bytes()))
+    with pytest.raises(InputError, match=r"^x.nc: got a damaged file"):
+        nz.load("x.nc")
+
+
 def test_a_file_that_another_program_changed_has_no_seal(folder):
     assert SEALED.fullmatch((folder / "x.nc").read_bytes()[-SEAL_BYTES:])
     with h5py.File("x.nc", "r+") as file:
