@@ -202,9 +202,8 @@ def advise_on_modes(
     if are_near:
         do = f"Their bounds are near; ask {weigh}" if can_weigh else "Their bounds are near, and each may count"
     else:
-        do = "Start all in the best mode that a search finds: start='search'" + (
-            f", or ask {weigh}" if can_weigh else ""
-        )
+        do = "Start all in the best mode that a search finds: start='search'"
+        do += f", or ask {weigh}" if can_weigh else ""
     about = ("near modes" if are_near else "modes") + ("" if can_weigh else " of unknown weight")
     return Advice(f"{found}: {'; '.join(words)}. {apart} {do}.", True, about)
 

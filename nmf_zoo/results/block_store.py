@@ -102,7 +102,14 @@ def on_disk(
     return load(path)
 
 
-def _write_all(path, structure, groups, variables, attrs, largest) -> None:
+def _write_all(
+    path: Path,
+    structure: Factorisation,
+    groups: Mapping[str, xr.Dataset],
+    variables: list[OfSamples],
+    attrs: Mapping[str, Any],
+    largest: int,
+) -> None:
     store = Store(path, None, 1)
     filled = {name: dataset for name, dataset in groups.items() if dataset.data_vars or dataset.coords}
     for variable in variables:

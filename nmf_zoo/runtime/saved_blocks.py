@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +81,8 @@ class SavedWithArrays:
     """The files of a run whose state has a ``turn`` of arrays; as :class:`~nmf_zoo.runtime.checkpoint.RunFiles`."""
 
     def __init__(self, part: RunFiles, arrays: SavedArrays):
-        self._part, self._arrays, self.is_due = part, arrays, part.is_due
+        self._part, self._arrays = part, arrays
+        self.is_due, self.refused = part.is_due, part.refused
 
     def load(self, pattern: Any) -> Saved | None:
         """What was saved last, or None; its arrays are there, and no others."""
@@ -95,11 +94,6 @@ class SavedWithArrays:
         with self._part.refused(self._arrays.folder):
             self._arrays.restore(tree["state"].turn, sums)
         return saved._replace(tree=tree)
-
-    @contextmanager
-    def refused(self, path: Path | None = None) -> Iterator[None]:
-        with self._part.refused(path):
-            yield
 
     def save(self, tree: Any, rows: Any) -> bool:
         """The arrays, and then the state that names them."""

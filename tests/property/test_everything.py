@@ -18,8 +18,8 @@ from tests.property.everything.setting import ENGINES, NEWER, Case, case_of, run
 
 
 @st.composite
-def cases(draw):
-    return case_of(Picks(lambda size: draw(st.integers(0, size - 1))))
+def cases(draw, **of_families):
+    return case_of(Picks(lambda size: draw(st.integers(0, size - 1))), **of_families)
 
 
 @pytest.mark.campaign
@@ -31,14 +31,9 @@ def test_a_case_gives_a_finite_result_or_one_line(case):
     assert outcome.word != "failed", f"{outcome.place}: {outcome.reason}\n\n{case.source}"
 
 
-@st.composite
-def newer_cases(draw):
-    return case_of(Picks(lambda size: draw(st.integers(0, size - 1))), families=NEWER)
-
-
 @pytest.mark.campaign
 @settings(max_examples=100, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
-@given(newer_cases())
+@given(cases(families=NEWER))
 def test_so_does_a_case_of_the_newer_models(case):
     """Long: a hundred models, each read and run anew."""
     outcome = run(case)

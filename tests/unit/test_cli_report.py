@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo.interfaces.cli import main
+from nmf_zoo.interfaces.cli.parser import make_parser
 
 pytest.importorskip("matplotlib")
 
@@ -166,3 +168,16 @@ def test_compare_with_options(folder, capsys):
         "vb",
     ]
     assert "those of Gibbs(moves=())" in lines[5]
+
+
+@pytest.mark.parametrize(
+    ("plot", "name"),
+    [(nz.plot_components, "layout"), (nz.plot_activations, "order"), (nz.plot_activations, "scale")],
+)
+def test_the_shell_has_the_words_of_the_pictures(plot, name):
+    """The parser imports no pictures."""
+    allowed = [word for part in get_args(get_type_hints(plot)[name]) for word in get_args(part) or [part]]
+    allowed = ["none" if word is type(None) else word for word in allowed]
+    of_plot = make_parser()._subparsers._group_actions[0].choices["plot"]
+    (action,) = (action for action in of_plot._actions if action.dest == name)
+    assert set(action.choices) == set(allowed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -10,7 +12,8 @@ import scipy.sparse as sp
 import nmf_zoo as nz
 from nmf_zoo._compat import group
 from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
-from nmf_zoo.verbs.block_source import CutArray, Samples, as_source
+from nmf_zoo.verbs.block_source import CutArray, as_source
+from tests.cut_samples import CutSamples
 
 RNG = np.random.default_rng(1)
 F, N, K = 12, 60, 3
@@ -34,19 +37,7 @@ ENGINES = {
 }
 
 
-class Given:
-    """Blocks of 17 samples with exposures or masks of their own."""
-
-    def __init__(self, X, size=17, exposure=None, mask=None, observed=None):
-        self.parts = CutArray(X, size)
-        self.shape, self.bounds = self.parts.shape, self.parts.bounds
-        self.exposure, self.mask, self.observed = exposure, mask, observed
-
-    def read(self, number):
-        at = slice(self.bounds[number], self.bounds[number + 1])
-        exposure = None if self.exposure is None else self.exposure[at]
-        mask = None if self.mask is None else self.mask[:, at]
-        return Samples(self.parts.read(number), exposure, mask, self.observed)
+Given = partial(CutSamples, block=17)
 
 
 def gamma(X, **more):
@@ -238,6 +229,6 @@ def test_bounds_of_a_source_are_checked():
 
 def test_a_block_of_another_size_is_refused():
     source = Given(X)
-    source.parts = CutArray(X, 30)
+    source.read = CutArray(X, 30).read
     with pytest.raises(InputError, match=r"data\.read\(0\): got a table of shape \(12, 30\)"):
         over(source, "em")

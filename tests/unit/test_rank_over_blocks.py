@@ -13,9 +13,10 @@ from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference.evidence.contract import EvidenceRun
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.structure import Cells
-from nmf_zoo.verbs.block_source import CutArray, Samples, as_data
+from nmf_zoo.verbs.block_source import CutArray, as_data
 from nmf_zoo.workbench import holdout
 from nmf_zoo.workbench.rank_blocks import TrainingBlocks
+from tests.cut_samples import CutSamples
 
 RNG = np.random.default_rng(1)
 F, N = 12, 60
@@ -27,17 +28,6 @@ MASK = RNG.random((F, N)) < 0.8
 EM = nz.EM(accelerate="momentum")
 QUIET = {"random_seed": 1, "quiet": True, "cores": 1}
 SHARE = 0.2
-
-
-class Given(CutArray):
-    def __init__(self, X, size, exposure=None, mask=None):
-        super().__init__(X, size)
-        self.exposure, self.mask = exposure, mask
-
-    def read(self, number):
-        at = slice(self.bounds[number], self.bounds[number + 1])
-        exposure = None if self.exposure is None else self.exposure[at]
-        return Samples(super().read(number), exposure, None if self.mask is None else self.mask[:, at])
 
 
 def declared(rank, X=None, **more):
@@ -89,7 +79,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_scores_are_those_of_the_same_split_in_memory(name, size):
     table, of_blocks, of_model = CASES[name]
-    source = Given(table, size, **of_blocks)
+    source = CutSamples(table, size, **of_blocks)
     options = nz.Holdout(share=SHARE, engine=EM, max_iter=30, tol=0)
     found = judged(source, [2], options, restarts=2)
     structure = nz.read(declared(2, table, **of_model))

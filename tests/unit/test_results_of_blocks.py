@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.results.block_store import as_fitted
 from nmf_zoo.results.component_order import component_order
 from nmf_zoo.results.posterior import open_posterior
-from nmf_zoo.verbs.block_source import CutArray, Samples
+from nmf_zoo.verbs.block_source import CutArray
+from tests.cut_samples import CutSamples
 
 RNG = np.random.default_rng(1)
 F, N, K = 12, 60, 3
@@ -25,13 +27,8 @@ RUN = {"max_iter": 25, "tol": 0, "random_seed": 1, "quiet": True, "cores": 1}
 EM = nz.EM(accelerate="momentum")
 
 
-class WithExposure(CutArray):
-    """Samples with exposures and labels."""
-
-    coords = {"feature": [f"f{n}" for n in range(F)], "obs": [f"s{n}" for n in range(N)]}  # noqa: RUF012
-
-    def read(self, number):
-        return Samples(super().read(number), EXPOSURE[self.bounds[number] : self.bounds[number + 1]])
+LABELS = {"feature": [f"f{n}" for n in range(F)], "obs": [f"s{n}" for n in range(N)]}
+with_exposure = partial(CutSamples, exposure=EXPOSURE, coords=LABELS)
 
 
 def declared(**more):
@@ -54,7 +51,7 @@ def test_the_declaration_is_that_of_all_samples():
     told = over(missing).attrs["model"].splitlines()
     assert "real values" in told[0]
     assert f"{np.isnan(missing).sum()} cells missing" in told[0]
-    told = over(WithExposure(sp.csc_array(X), 7)).attrs["model"].splitlines()
+    told = over(with_exposure(sp.csc_array(X), 7)).attrs["model"].splitlines()
     assert told[1] == "X ~ Poisson(exposure * (W @ H)), rank 3"
     assert told[-1].startswith("exposure: array 1 x 60 in [")
 
@@ -100,8 +97,8 @@ def test_components_are_in_the_order_that_their_sizes_have(engine, is_stored, tm
 
 
 def test_predictions_need_the_model_that_was_fitted_and_no_data(tmp_path):
-    found = over(WithExposure(X, 7), store=tmp_path / "r.zarr")
-    whole = nz.gamma_nmf(X, K, exposure=EXPOSURE[None], coords=WithExposure.coords)
+    found = over(with_exposure(X, 7), store=tmp_path / "r.zarr")
+    whole = nz.gamma_nmf(X, K, exposure=EXPOSURE[None], coords=LABELS)
     expected = nz.predict(found, whole, random_seed=1)
     drawn = nz.predict(found, declared(), random_seed=1)
     assert drawn.equals(expected)

@@ -14,9 +14,10 @@ from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.registry import named
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime import checkpoint as checkpoints
-from nmf_zoo.verbs.block_source import CutArray, Samples
+from nmf_zoo.verbs.block_source import CutArray
 from nmf_zoo.verbs.fit_blocks import surveyed
 from nmf_zoo.verbs.search_blocks import choose
+from tests.cut_samples import CutSamples
 
 RNG = np.random.default_rng(1)
 F, N, K = 12, 60, 4
@@ -72,20 +73,9 @@ def structure_of(source):
     return surveyed(nz.read(declared()), source, vb.ENGINE, engine.options())[0]
 
 
-class Given(CutArray):
-    def __init__(self, X, size, exposure=None, mask=None):
-        super().__init__(X, size)
-        self.exposure, self.mask = exposure, mask
-
-    def read(self, number):
-        at = slice(self.bounds[number], self.bounds[number + 1])
-        exposure = None if self.exposure is None else self.exposure[at]
-        return Samples(super().read(number), exposure, None if self.mask is None else self.mask[:, at])
-
-
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array], ids=["dense", "sparse"])
 def test_chosen_blocks_are_side_by_side(form):
-    structure = structure_of(Given(form(X), 7, EXPOSURE))
+    structure = structure_of(CutSamples(form(X), 7, EXPOSURE))
     chosen = choose(structure, seed_key(1), most=3 * 7 * F)
     assert 2 < chosen.n_blocks < 9
     rows, cols, values = chosen.structure.observed_cells()
@@ -107,7 +97,7 @@ def test_the_seed_chooses_blocks_up_to_so_many_cells():
 
 def test_missing_cells_stay_missing():
     mask = RNG.random((F, N)) < 0.8
-    chosen = choose(structure_of(Given(X, 7, mask=mask)), seed_key(1))
+    chosen = choose(structure_of(CutSamples(X, 7, mask=mask)), seed_key(1))
     np.testing.assert_array_equal(chosen.structure.data.mask, mask)
 
 

@@ -9,7 +9,8 @@ import scipy.sparse as sp
 import nmf_zoo as nz
 from nmf_zoo._compat import group
 from nmf_zoo.errors import InputError
-from nmf_zoo.verbs.block_source import CutArray, Samples
+from nmf_zoo.verbs.block_source import CutArray
+from tests.cut_samples import CutSamples
 
 RNG = np.random.default_rng(1)
 F, N, K = 12, 60, 3
@@ -22,20 +23,6 @@ MASK[0] = True
 QUIET = {"random_seed": 1, "quiet": True, "cores": 1}
 LONG = {**QUIET, "max_iter": 5000, "tol": 1e-9}
 EM = nz.EM(accelerate="momentum")
-
-
-class Given(CutArray):
-    """Samples with exposures or masks of their own, and labels."""
-
-    def __init__(self, X, size=7, exposure=None, mask=None, observed=None, coords=None):
-        super().__init__(X, size)
-        self.exposure, self.mask, self.observed, self.coords = exposure, mask, observed, coords
-
-    def read(self, number):
-        at = slice(self.bounds[number], self.bounds[number + 1])
-        exposure = None if self.exposure is None else self.exposure[at]
-        mask = None if self.mask is None else self.mask[:, at]
-        return Samples(super().read(number), exposure, mask, self.observed)
 
 
 def activations(idata):
@@ -66,7 +53,7 @@ def test_samples_in_blocks_have_the_activations_that_they_have_in_memory(name, f
     table, of_blocks, whole = PROJECTED[name]
     model, idata = fitted
     expected = nz.project(idata, table, model=model, engine=EM, **LONG, **whole)
-    found = nz.project(idata, model=model, data=Given(table, **of_blocks), **LONG)
+    found = nz.project(idata, model=model, data=CutSamples(table, **of_blocks), **LONG)
     np.testing.assert_allclose(activations(found), activations(expected), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(group(found, "constant_data")["W"], group(expected, "constant_data")["W"])
 
@@ -75,7 +62,7 @@ def test_one_block_is_the_projection_in_memory(fitted):
     model, idata = fitted
     run = {**QUIET, "max_iter": 40, "tol": 0}
     expected = nz.project(idata, X, model=model, engine=EM, search=None, **run)
-    found = nz.project(idata, model=model, data=Given(X, N), **run)
+    found = nz.project(idata, model=model, data=CutSamples(X, N), **run)
     np.testing.assert_array_equal(activations(found), activations(expected))
 
 
@@ -85,8 +72,8 @@ def test_results_of_blocks_are_projected_from_blocks_to_a_store(tmp_path):
     labels = {"obs": [f"s{n}" for n in range(N)]}
     idata = nz.fit(model=model, data=CutArray(OLD, 9), engine="vb", store=tmp_path / "fit.zarr", **QUIET)
     run = {"engine": "vb", "max_iter": 30, "tol": 0, **QUIET}
-    found = nz.project(idata, model=model, data=Given(X, coords=labels), store=tmp_path / "new.zarr", **run)
-    expected = nz.project(idata, model=model, data=Given(X), **run)
+    found = nz.project(idata, model=model, data=CutSamples(X, coords=labels), store=tmp_path / "new.zarr", **run)
+    expected = nz.project(idata, model=model, data=CutSamples(X), **run)
     assert group(found, "posterior")["H"].sel(obs="s41").shape == (1, 1, K)
     np.testing.assert_array_equal(activations(found), activations(expected))
 
@@ -104,7 +91,7 @@ def test_exposures_that_differ_between_samples_must_come_with_the_blocks():
     idata = nz.fit(model=model, engine="em", max_iter=20, tol=0, search=None, **QUIET)
     with pytest.raises(InputError, match="data: got no exposures; expected those of the samples"):
         nz.project(idata, model=model, data=CutArray(X, 7), **QUIET)
-    found = nz.project(idata, model=model, data=Given(X, exposure=EXPOSURE), **LONG)
+    found = nz.project(idata, model=model, data=CutSamples(X, exposure=EXPOSURE), **LONG)
     expected = nz.project(idata, X, model=model, exposure=EXPOSURE[None], engine=EM, **LONG)
     np.testing.assert_allclose(activations(found), activations(expected), rtol=1e-5, atol=1e-6)
 
@@ -147,7 +134,7 @@ def columns(stream):
 def test_a_stream_of_blocks_is_that_of_updates(name):
     more = STREAMS[name]
     model = nz.gap(None, K, shape=(F, 1))
-    found = nz.stream(model, data=Given(X, 10, **more), random_seed=1, cores=1)
+    found = nz.stream(model, data=CutSamples(X, 10, **more), random_seed=1, cores=1)
     expected = nz.stream(model, random_seed=1, cores=1)
     for first in range(0, N, 10):
         at = slice(first, first + 10)
@@ -178,7 +165,7 @@ def test_a_stream_goes_on_after_the_data_of_its_model():
 def test_what_streams_refuse():
     model = nz.gap(None, K, shape=(F, 1), coords={"feature": [f"f{n}" for n in range(F)]})
     with pytest.raises(InputError, match="labels of 'feature' that differ from the model's"):
-        nz.stream(model, data=Given(X, coords={"feature": [f"g{n}" for n in range(F)]}))
+        nz.stream(model, data=CutSamples(X, coords={"feature": [f"g{n}" for n in range(F)]}))
     with pytest.raises(InputError, match="got 5 features; expected 12"):
         nz.stream(model, data=X[:5])
     with pytest.raises(InputError, match=r"nz\.open_blocks"):
