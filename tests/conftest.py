@@ -4,6 +4,7 @@ files first.
 """
 
 import faulthandler
+import gc
 import os
 import signal
 from contextlib import ExitStack
@@ -27,6 +28,21 @@ def pytest_configure(config):
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         config.stash[STDERR] = os.fdopen(os.dup(2), "w")
     config.pluginmanager.register(Recorder(keeps="PYTEST_XDIST_WORKER" not in os.environ))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is imported for all tests stays: Python's collector looks for garbage in it neither now nor later.
+
+    It took a third of the collection of tests, and half a second of many a test.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items):

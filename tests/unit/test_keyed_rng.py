@@ -8,7 +8,7 @@ from numba import njit
 from scipy import stats
 
 from nmf_zoo.kernels.random import counts, draws, keyed_rng
-from nmf_zoo.kernels.random.keyed_rng import child, children, fold, random_bits, seed_key, uniform
+from nmf_zoo.kernels.random.keyed_rng import child, children, fold, generator_of, random_bits, seed_key, uniform
 from nmf_zoo.kernels.simd.unowned_views import borrowed
 from tests.naive.random import draws as naive_draws
 
@@ -18,6 +18,13 @@ SIDE = 500
 
 
 # -- twins and pinned values ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [0, 1, 2**63, 2**64 - 1])
+def test_generators_are_philox_of_the_key(key):
+    ours, numpys = generator_of(np.uint64(key)), np.random.Generator(np.random.Philox(key=key))
+    assert ours.random(5).tolist() == numpys.random(5).tolist()
+    assert ours.standard_gamma([0.3, 4.0]).tolist() == numpys.standard_gamma([0.3, 4.0]).tolist()
 
 
 def some_keys(n):

@@ -150,19 +150,22 @@ def _step_out(density, level: Array, end: Array, by: float, steps: Array) -> Non
     """Move each end outwards, in place, until it leaves the slice or its steps are used up."""
     for step in range(MAX_STEPS):
         inside = (density(end) > level) & (step < steps)
-        if not inside.any():
+        if not np.count_nonzero(inside):  # a fifth of any()'s time where entries are few
             return
         np.add(end, by, out=end, where=inside)
 
 
 def _shrink(density, level, start, lower, upper, generator) -> Array:
-    current, pending = start.copy(), np.ones(start.shape, dtype=bool)
+    current, pending, narrowest = start, np.True_, 1e-14 * (1 + np.abs(start))
     while True:
-        proposal = np.where(pending, lower + (upper - lower) * generator.random(start.shape), current)
+        width = upper - lower
+        proposal = np.where(pending, lower + width * generator.random(start.shape), current)
         accepted = density(proposal) >= level
-        np.copyto(current, proposal, where=pending & accepted)
-        pending &= ~accepted & (upper - lower > 1e-14 * (1 + np.abs(start)))
-        if not pending.any():
+        if np.count_nonzero(accepted) == accepted.size:  # those that were before among them
+            return proposal
+        current = np.where(pending & accepted, proposal, current)
+        pending = pending & ~accepted & (width > narrowest)
+        if not np.count_nonzero(pending):
             return current
         below = proposal < start
         np.copyto(lower, proposal, where=pending & below)

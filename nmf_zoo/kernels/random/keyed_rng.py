@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 
 from nmf_zoo.kernels.compile import kernel
 
@@ -60,7 +61,17 @@ def child(key: np.uint64, *words: int) -> np.uint64:
 
 def generator_of(key: np.uint64) -> np.random.Generator:
     """NumPy's generator on a stream, for draws in Python."""
-    return np.random.Generator(np.random.Philox(key=int(key)))
+    return np.random.Generator(np.random.Philox(_PhiloxKey(key)))
+
+
+class _PhiloxKey(ISeedSequence):
+    """A seed that is the key itself: ``Philox(key=...)`` asks the system for entropy first, four times the work."""
+
+    def __init__(self, key: np.uint64):
+        self.words = np.array([key, 0], np.uint64)
+
+    def generate_state(self, n_words: int, dtype: type = np.uint32) -> np.ndarray:
+        return self.words
 
 
 @kernel
