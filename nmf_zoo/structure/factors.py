@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -299,7 +300,7 @@ class Factor:
         factor = factor if self.known is None else self.known.part(factor)
         return self.prior.log_density(factor, values) if isinstance(self.prior, Proper) else 0.0
 
-    @property
+    @cached_property
     def unknowns(self) -> list[Unknown]:
         if not isinstance(self.prior, Proper):
             return []

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import betaln, gammaln, log_ndtr, xlog1py, xlogy
 
 Array = np.ndarray
+HALF_LOG_2_PI = 0.5 * np.log(2 * np.pi)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ def log_inverse_gamma_density(v, shape, scale):
 
 
 def _log_lognormal_density(v, mu, sigma):
-    return -0.5 * ((np.log(v) - mu) / sigma) ** 2 - np.log(v * sigma) - 0.5 * np.log(2 * np.pi)
+    return -0.5 * ((np.log(v) - mu) / sigma) ** 2 - np.log(v * sigma) - HALF_LOG_2_PI
 
 
 def log_half_normal_density(v, sigma):
@@ -51,7 +52,7 @@ def log_half_normal_density(v, sigma):
 
 def log_truncated_normal_density(v, mu, sigma):
     """Of [0, inf)."""
-    return -0.5 * ((v - mu) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi) - log_ndtr(mu / sigma)
+    return -0.5 * ((v - mu) / sigma) ** 2 - np.log(sigma) - HALF_LOG_2_PI - log_ndtr(mu / sigma)
 
 
 def _log_uniform_density(v, lower, upper):
@@ -59,7 +60,7 @@ def _log_uniform_density(v, lower, upper):
 
 
 def _log_normal_density(v, mu, sigma):
-    return -0.5 * ((v - mu) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
+    return -0.5 * ((v - mu) / sigma) ** 2 - np.log(sigma) - HALF_LOG_2_PI
 
 
 def _log_beta_density(v, a, b):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -129,9 +130,13 @@ def sum_to(array: Array, shape: tuple[int, ...]) -> Array:
     """
     if array.shape == shape:
         return array
-    padded = (1,) * (array.ndim - len(shape)) + tuple(shape)
-    axes = tuple(axis for axis, length in enumerate(padded) if length == 1)
-    return array.sum(axis=axes, keepdims=True).reshape(shape)
+    return np.add.reduce(array, axis=_axes_to_sum(array.ndim, tuple(shape)), keepdims=True).reshape(shape)
+
+
+@cache
+def _axes_to_sum(n_axes: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    padded = (1,) * (n_axes - len(shape)) + shape
+    return tuple(axis for axis, length in enumerate(padded) if length == 1)
 
 
 def as_variables(structure: Factorisation, W: Array, Ht: Array) -> dict[str, Array]:

@@ -21,6 +21,7 @@ scale of an inverse-gamma or half-normal prior, of W as of H. It is a partial re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -62,7 +63,7 @@ def sum_groups(factor: Factor, value: Array) -> PriorSums:
         prior, value = prior.of_inverses, 1.0 / value
     assert isinstance(prior, GammaPrior | HalfNormalPrior)
     ties = np.broadcast_shapes((1, 1), *(p.shape for p in prior.parameters.values()))
-    n_cells = np.full(ties, value.size / np.prod(ties))
+    n_cells = np.full(ties, value.size / prod(ties))
     if isinstance(prior, HalfNormalPrior):
         return PriorSums(prior, n_cells, sum_to(np.square(value) / 2, ties), np.zeros(ties))
     return PriorSums(prior, n_cells, sum_to(value, ties), sum_to(np.log(value), ties))
@@ -243,7 +244,7 @@ def log_density_along(
     of_components = log_prior_scaled(other, value, 1 - of, values)
 
     def log_density(log_c: Array) -> Array:
-        cells = of_components(np.broadcast_to(-log_c.ravel(), structure.rank))
+        cells = of_components(-log_c.ravel())
         cells = cells.reshape(log_c.shape) if log_c.size == structure.rank else cells.sum()
         return unknown.prior.log_density(values[unknown.name] * np.exp(direction * log_c)) + direction * log_c + cells
 
@@ -251,7 +252,11 @@ def log_density_along(
 
 
 def log_prior_scaled(factor: Factor, value: Array, axis: int, values: Mapping[str, Array]) -> Callable[[Array], Array]:
-    """log p(e^s v), with the change of volume, of each component's cells v, which lie along ``axis``; s is (K,)."""
+    """log p(e^s v), with the change of volume, of each component's cells v, which lie along ``axis``.
+
+    s is (K,), or (1,) for all components; the densities are (K,).
+    """
+    n_cells = np.full(factor.shape[1 - axis], float(factor.shape[axis]))
     if isinstance(factor.prior, GammaPrior):
         shape, rate = factor.prior.shape_and_rate(values)
         shapes, total = np.broadcast_to(shape, factor.shape).sum(axis=axis), (rate * value).sum(axis=axis)
@@ -262,10 +267,10 @@ def log_prior_scaled(factor: Factor, value: Array, axis: int, values: Mapping[st
         return lambda s: -shapes * s - total * np.exp(-s)
     if isinstance(factor.prior, HalfNormalPrior):
         halves = (factor.prior.precision_of(values) * np.square(value) / 2).sum(axis=axis)
-        return lambda s: factor.shape[axis] * s - halves * np.exp(2 * s)
+        return lambda s: n_cells * s - halves * np.exp(2 * s)
     if isinstance(factor.prior, TruncatedNormalPrior):
         mu, precision = factor.prior.mu.value, factor.prior.sigma.value**-2.0
         linear = (mu * precision * value).sum(axis=axis)
         halves = (precision * np.square(value) / 2).sum(axis=axis)
-        return lambda s: factor.shape[axis] * s + linear * np.exp(s) - halves * np.exp(2 * s)
-    return lambda s: factor.shape[axis] * s
+        return lambda s: n_cells * s + linear * np.exp(s) - halves * np.exp(2 * s)
+    return lambda s: n_cells * s
