@@ -5,6 +5,7 @@ See :mod:`tests.statistical.geweke`, which does the same where columns are indep
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -13,13 +14,14 @@ from scipy.special import logit
 from nmf_zoo.inference.hmm import particle_gibbs
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
-from nmf_zoo.structure import BasisChainPrior, LogNormalARPrior
+from nmf_zoo.structure import BasisChainPrior, Known, LogNormalARPrior
 from tests.statistical.gates import LEAST, check_means
 from tests.statistical.geweke import (
     DRAWS_OF_HYPER_PRIORS,
     bounded,
     draw_data,
     draw_factor_prior,
+    resolve,
     with_every_cell_laid_out,
 )
 from tests.structures import stack
@@ -37,36 +39,35 @@ def draw_prior(structure, n, rng):
         for name, unknown in structure.unknowns.items()
     }
     values["W"] = draw_factor_prior(structure.W, values, n, rng)
-    values["H"] = np.stack([draw_paths(structure, {k: v[i] for k, v in values.items()}, rng) for i in range(n)])
+    values["H"] = draw_paths(structure, values, n, rng)
     return values
 
 
-def draw_paths(structure, values, rng):
-    """One H (K, T) given the chain's parameters, time by time."""
-    prior, (rank, n_times) = structure.H.prior, structure.H.shape
-
-    def column(parameter):
-        return np.broadcast_to(parameter, (rank, 1))[:, 0]
-
+def draw_paths(structure, values, n, rng):
+    """H (n, K, T), each given its own chain's parameters, time by time."""
+    factor, (rank, n_times) = structure.H, structure.H.shape
+    roles = factor.prior.parameters.items()
+    resolved = {role: Known(value=resolve(own, factor, values, n)[:, :, 0]) for role, own in roles}
+    prior, shape = dataclasses.replace(factor.prior, **resolved), (n, rank)
     if isinstance(prior, BasisChainPrior):
-        p, q, initial = map(column, prior.law(values))
-        path = [rng.random(rank) < initial]
+        p, q, initial = prior.law({})
+        path = [rng.random(shape) < initial]
         for _ in range(n_times - 1):
-            path.append(rng.random(rank) < np.where(path[-1], q, 1 - p))
-        return np.array(path, dtype=float).T
+            path.append(rng.random(shape) < np.where(path[-1], q, 1 - p))
+        return np.stack(path, axis=2).astype(float)
     if isinstance(prior, LogNormalARPrior):
-        mean, persistence, scale, first, spread = map(column, prior.law(values))
+        mean, persistence, scale, first, spread = prior.law({})
         path = [rng.normal(first, spread)]
         for _ in range(n_times - 1):
             path.append(rng.normal(mean + persistence * (path[-1] - mean), scale))
-        return np.exp(np.array(path)).T
-    alpha = column(prior.alpha.resolve(values))
-    path = [rng.random(rank)]
+        return np.exp(np.stack(path, axis=2))
+    alpha = prior.alpha.value
+    path = [rng.random(shape)]
     for _ in range(n_times - 1):
-        is_down = rng.random(rank) < np.where(path[-1] <= 0.5, alpha, 1 - alpha)
-        u = rng.random(rank)
+        is_down = rng.random(shape) < np.where(path[-1] <= 0.5, alpha, 1 - alpha)
+        u = rng.random(shape)
         path.append(np.where(is_down, path[-1] * u, path[-1] + (1 - path[-1]) * u))
-    return np.array(path).T
+    return np.stack(path, axis=2)
 
 
 def simulate_successively(structure, sweeps, options, seed, step):

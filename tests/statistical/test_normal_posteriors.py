@@ -15,6 +15,7 @@ import nmf_zoo as nz
 from nmf_zoo.inference.counts.gibbs import MOVES, Gibbs
 from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.normal import gibbs, vb
+from nmf_zoo.inference.normal.squares import MeasuredCells
 from nmf_zoo.kernels.normal.factor_draws import draw_cell, draw_on
 from nmf_zoo.kernels.normal.factor_moments import truncated_moments
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
@@ -223,15 +224,17 @@ def simulate_successively(structure, sweeps, moves, seed, step):
     """One sweep given X, then X given the factors, in turn."""
     rng, key, step = np.random.default_rng(seed), seed_key(seed), step or gibbs.step
     start = {name: value[0] for name, value in draw_prior(structure, 1, rng).items()}
-    options = Gibbs(moves=moves)
-    state = gibbs.init(gibbs.prepare(structure, options, SERIAL), child(key, 0), start)
+    problem = gibbs.prepare(structure, Gibbs(moves=moves), SERIAL)
+    state = gibbs.init(problem, child(key, 0), start)
     kept = []
     for sweep in range(sweeps):
         X = draw_data(structure, state.W, state.Ht.T, rng, state.values)
         data = structure.data
         values = X[data.rows, data.cols] if data is LISTED else X
         given = dataclasses.replace(structure, data=dataclasses.replace(data, values=values))
-        problem = gibbs.prepare(given, options, SERIAL)
+        squares = MeasuredCells(given)
+        weighted = None if problem.weighted is None else squares.weigh({})
+        problem = dataclasses.replace(problem, structure=given, squares=squares, weighted=weighted)
         values = {name: np.array(value) for name, value in state.values.items()}
         kept.append({"W": state.W.copy(), "H": state.Ht.T.copy(), "X": X, **values})
         state, _ = step(problem, state, child(key, 1, sweep))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -84,6 +86,7 @@ def one_cell():
     return model(np.full((1, 1), COUNT), 2, W, H)
 
 
+@cache
 def exact_means(temperature):
     """Of log w_1, log w_2, and the log of the mean: by the trapezoid rule in z_k = log w_k + log h_k.
 

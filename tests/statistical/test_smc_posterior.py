@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,10 @@ EXPOSURE = np.array([[1.0, 0.8], [1.2, 1.0], [1.0, 1.0]])
 
 
 def case(transposed=False):
+    return CASES[transposed]
+
+
+def _case(transposed):
     shape_h = np.array([[3.0, 3.5], [3.0, 3.0]])
     return Case(
         x=np.array([[30.0, 1.0], [0.0, 20.0], [5.0, 3.0]]),
@@ -40,13 +46,23 @@ def case(transposed=False):
     )
 
 
+CASES = {transposed: _case(transposed) for transposed in (False, True)}  # the same object, whose answers are kept
+
+
 def run(draws, tune=0):
     return SampleRun(draws=draws, tune=tune, thin=1, keep_warmup=False, cores=1, progressbar=False)
 
 
-def scores_of(of, n_runs=RUNS, seed=1):
+def runs_of(of):
+    groups, _ = smc_draws.sample(None, of.structure(), OPTIONS, run(1000), seed_key(1), [{}] * RUNS)
+    return groups
+
+
+right_runs_of = cache(runs_of)
+
+
+def scores_of(of, groups):
     """Of every statistic, and of log p(X), how many standard errors the runs' mean is from the exact value."""
-    groups, _ = smc_draws.sample(None, of.structure(), OPTIONS, run(1000), seed_key(seed), [{}] * n_runs)
     drawn = of.statistics({name: groups["posterior"][name].to_numpy() for name in "WH"})
     log_evidence, means = exact(of)
     found = {name: _score(draws.mean(axis=1), means[name]) for name, draws in drawn.items()}
@@ -58,8 +74,8 @@ def _score(values, expected):
     return (values.mean() - expected) / (values.std(ddof=1) / np.sqrt(len(values)))
 
 
-def check(of, **how):
-    scores = scores_of(of, **how)
+def check(of, runs_of=runs_of):
+    scores = scores_of(of, runs_of(of))
     assert abs(scores["share"]) < SHARE, f"gate 1, share of a mode: {scores['share']:.1f} standard errors"
     wrong = {name: round(float(score), 1) for name, score in scores.items() if not abs(score) < OTHERS}
     assert not wrong, f"gate 2, standard errors: {wrong}"
@@ -80,7 +96,7 @@ def test_the_modes_are_comparable_and_sweeps_stay_in_theirs():
 @pytest.mark.parametrize("transposed", [False, True], ids=["3 x 2", "2 x 3"])
 def test_each_mode_gets_its_share(transposed):
     """Long: the spread of shares between runs takes many runs."""
-    check(case(transposed))
+    check(case(transposed), right_runs_of)
 
 
 def test_the_exact_values_do_not_depend_on_the_grid():
@@ -91,7 +107,7 @@ def test_the_exact_values_do_not_depend_on_the_grid():
 
 def test_effective_draws_of_neighbours_tell_the_spread_of_runs():
     """Relatives stand together, so that what looks at neighbours sees them: its error is near the runs' own."""
-    groups, _ = smc_draws.sample(None, case().structure(), OPTIONS, run(1000), seed_key(2), [{}] * RUNS)
+    groups = right_runs_of(case())
     share = case().statistics({name: groups["posterior"][name].to_numpy() for name in "WH"})["share"]
     own = [_error(draws) for draws in share]
     assert 0.4 < np.mean(own) / share.mean(axis=1).std(ddof=1) < 2.0

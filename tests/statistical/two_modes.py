@@ -17,6 +17,7 @@ states that fit far worse, so that a chain of sweeps stays where it began.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -25,7 +26,7 @@ from scipy.special import gammaln, xlogy
 from tests.structures import gamma, model
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
     """Counts x (F, 2), shapes and rates of W (F, 2) and of H (2, 2), exposure (F, 2), and the grid of each log h.
 
@@ -66,6 +67,7 @@ def _statistics(H, W):
     return found | {f"w{f}{k}": W[f, k] for f, k in np.ndindex(*W.shape[:2])}
 
 
+@cache
 def exact(case):
     """(log p(X), the exact posterior mean of each of the statistics by name)."""
     points = np.array(list(product(case.grid, case.grid)))  # (G, 2): log h of one component

@@ -133,7 +133,7 @@ def step(problem: NormalGibbsProblem, state: NormalGibbsState, key: np.uint64) -
     scale_move = _move(problem, state, terms, child(key, MOVES)) if problem.is_free else 0.0
     if structure.likelihood.unknowns:
         draw_sigma(problem.squares, W, Ht, values, generator_of(child(key, SIGMA)))
-    _draw_hyperparameters(problem, state, generator_of(child(key, HYPERPARAMETERS)))
+    _draw_hyperparameters(problem, state, child(key, HYPERPARAMETERS))
     return state, GibbsInfo(scale_move)
 
 
@@ -183,11 +183,12 @@ def draw_sigma(
     values[unknown.name] = np.exp(slice_draw(log_density, np.log(values[unknown.name]), generator))
 
 
-def _draw_hyperparameters(problem: NormalGibbsProblem, state: NormalGibbsState, generator: np.random.Generator) -> None:
+def _draw_hyperparameters(problem: NormalGibbsProblem, state: NormalGibbsState, key: np.uint64) -> None:
     """Those of the factors' priors, and moves of them together with their factor."""
     structure, (W, Ht, values) = problem.structure, state
     if problem.terms is not None:
         return
+    generator = generator_of(key)
     draw_hyperparameters(structure, W, Ht.T, values, generator)
     if "scale" in problem.options.moves:
         for c in draw_scale_moves(structure, W, Ht.T, values, generator):

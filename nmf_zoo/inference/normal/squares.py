@@ -12,7 +12,7 @@ matrix of weights t e^2 times that of the products of two columns, which is BLAS
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -140,7 +140,7 @@ class _OwnGrams:
     def blocks(self, which: int, mean: Array, variance: Array | None = None) -> Iterator[tuple[slice, NormalRows]]:
         """As `SharedGram.blocks`."""
         weights, pulls, K = self.weights[which], self.pulls[which], mean.shape[1]
-        first, second = np.triu_indices(K)
+        first, second = _pairs(K)
         pairs = mean[:, first] * mean[:, second]
         if variance is not None:
             pairs[:, first == second] += variance
@@ -153,6 +153,13 @@ class _OwnGrams:
             gram[:, second, first] = upper
             linear = np.ascontiguousarray(pulls[rows] @ mean)
             yield rows, NormalRows(linear, gram, np.ones(len(upper)))
+
+
+@cache
+def _pairs(rank: int) -> tuple[Array, Array]:
+    """The upper triangle of a Gram matrix, which every half sweep asks for."""
+    first, second = np.triu_indices(rank)
+    return first, second
 
 
 class WeightedTable(_OwnGrams):
