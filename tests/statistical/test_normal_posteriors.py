@@ -232,9 +232,9 @@ def simulate_successively(structure, sweeps, moves, seed, step):
         data = structure.data
         values = X[data.rows, data.cols] if data is LISTED else X
         given = dataclasses.replace(structure, data=dataclasses.replace(data, values=values))
-        squares = MeasuredCells(given)
-        weighted = None if problem.weighted is None else squares.weigh({})
-        problem = dataclasses.replace(problem, structure=given, squares=squares, weighted=weighted)
+        problem.squares.y = MeasuredCells(given).y
+        weighted = None if problem.weighted is None else problem.squares.weigh({})
+        problem = dataclasses.replace(problem, structure=given, weighted=weighted)
         values = {name: np.array(value) for name, value in state.values.items()}
         kept.append({"W": state.W.copy(), "H": state.Ht.T.copy(), "X": X, **values})
         state, _ = step(problem, state, child(key, 1, sweep))

@@ -49,7 +49,8 @@ def test_a_command_saves_what_was_drawn_and_says_who_stopped_it(tmp_path):
     Long: two processes import PyMC.
     """
     np.save(tmp_path / "x.npy", np.random.default_rng(0).poisson(5.0, (3, 4)))
-    command = "from nmf_zoo.interfaces.cli import main; raise SystemExit(main())"
+    command = "from nmf_zoo.runtime import checkpoint; checkpoint.EVERY = 0.1; "  # or both would sample for seconds
+    command += "from nmf_zoo.interfaces.cli import main; raise SystemExit(main())"
     running = {}
     for number in (signal.SIGINT, signal.SIGTERM):
         words = f"fit x.npy --rank 1 --chains 1 --tune 10 --draws 400000000 --thin 100000 -o {int(number)}.nc".split()

@@ -365,18 +365,21 @@ def test_ctrl_c_before_the_first_draw_leaves_nothing(models, tmp_path, monkeypat
 
 SCRIPT = """
 import sys
-import numpy as np
-import nmf_zoo as nz
 from nmf_zoo.results import stores
 from nmf_zoo.runtime import checkpoint
+from tests.unit import test_large_results as tests
 
 stores.FLUSH_EVERY, checkpoint.EVERY = 0.05, 0.2
 checkpoint.SHARE = 1.0
-path, folder = sys.argv[1], (sys.argv[2:] or [None])[0]
-X = np.random.default_rng(1).poisson(2.0, (40, 60))
-run = {"tune": 20, "thin": 5, "chains": 2, "cores": 2, "random_seed": 1, "quiet": True}
-nz.sample(10_000, model=nz.gamma_nmf(X, 3), store=path, checkpoint=folder, **run)
+tests.run_long(*sys.argv[1:])
 """
+
+
+def run_long(path, folder=None):
+    """Long enough to be killed on the way."""
+    table = np.random.default_rng(1).poisson(2.0, (40, 60))
+    run = {"tune": 20, "thin": 5, "chains": 2, "cores": 2, "random_seed": 1, "quiet": True}
+    nz.sample(5000, model=nz.gamma_nmf(table, 3), store=path, checkpoint=folder, **run)
 
 
 def start(*words):
@@ -402,12 +405,6 @@ def kill_after(process, path, draws):
     assert process.returncode == -signal.SIGKILL
 
 
-def finish(*words):
-    with start(*words) as process:
-        said = process.stderr.read().decode()
-    assert process.returncode == 0, said
-
-
 def test_the_store_of_a_killed_run_holds_its_draws(tmp_path):
     path = tmp_path / "x.zarr"
     kill_after(start(path), path, 20)
@@ -427,12 +424,12 @@ def test_the_store_of_a_killed_run_holds_its_draws(tmp_path):
 
 
 def test_a_killed_run_with_a_checkpoint_ends_with_the_same_store(tmp_path):
-    """Killed, then finished by the same call. Long: three runs in processes of their own."""
+    """Killed in a process of its own, then finished by the same call here. Long: two long runs."""
     path, whole, checkpoint = tmp_path / "x.zarr", tmp_path / "whole.zarr", tmp_path / "run.checkpoint"
     kill_after(start(path, checkpoint), path, 100)
     assert (checkpoint / "0.state").exists()
-    finish(path, checkpoint)
-    finish(whole)
+    run_long(path, checkpoint)
+    run_long(whole)
     assert_same_data(nz.load(path), nz.load(whole))
 
 

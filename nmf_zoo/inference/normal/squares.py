@@ -64,6 +64,12 @@ class MeasuredCells:
         axes = tuple(axis for axis in (0, 1) if self.sigma.shape[axis] == 1)
         return np.asarray(cells.sum(axis=axes, keepdims=True))
 
+    @cached_property
+    def order(self) -> tuple[sp.csr_array, sp.csr_array]:
+        """Which of the listed cells stands where in a sparse matrix, and in its transpose."""
+        of_rows = sp.csr_array((np.arange(len(self.y)), self.places), shape=self.shape)
+        return of_rows, sp.csr_array(of_rows.T)
+
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def precisions(self, values: dict[str, Array]) -> Array:
@@ -147,11 +153,11 @@ class _OwnGrams:
         height = max(16, BLOCK // (K * K))
         for start in range(0, weights.shape[0], height):
             rows = slice(start, min(start + height, weights.shape[0]))
-            upper = weights[rows] @ pairs
+            upper = _part(weights, rows) @ pairs
             gram = np.empty((len(upper), K, K))
             gram[:, first, second] = upper
             gram[:, second, first] = upper
-            linear = np.ascontiguousarray(pulls[rows] @ mean)
+            linear = np.ascontiguousarray(_part(pulls, rows) @ mean)
             yield rows, NormalRows(linear, gram, np.ones(len(upper)))
 
 
@@ -181,8 +187,22 @@ class WeightedCells(_OwnGrams):
 
     def __init__(self, squares: MeasuredCells, precision: Array):
         weight, pull = precision * np.square(squares.exposure), precision * squares.exposure * squares.y
-        matrices = [sp.csr_array((cells, squares.places), shape=squares.shape) for cells in (weight, pull)]
-        self.weights, self.pulls = ((own, sp.csr_array(own.T)) for own in matrices)
+        self.weights = _in_order(weight, *squares.order)
+        self.pulls = _in_order(pull, *squares.order)
+
+
+def _in_order(cells: Array, of_rows: sp.csr_array, of_columns: sp.csr_array) -> tuple[sp.csr_array, sp.csr_array]:
+    """A sparse matrix of listed cells, and its transpose."""
+    first, second = (
+        sp.csr_array((cells[order.data], order.indices, order.indptr), shape=order.shape)
+        for order in (of_rows, of_columns)
+    )
+    return first, second
+
+
+def _part(matrix: Array | sp.csr_array, rows: slice) -> Array | sp.csr_array:
+    """Rows of a matrix: a sparse one is copied, so not where they are all."""
+    return matrix if rows == slice(0, matrix.shape[0]) else matrix[rows]
 
 
 Weighted = SharedGram | WeightedTable | WeightedCells
