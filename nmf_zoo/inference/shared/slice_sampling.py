@@ -41,6 +41,8 @@ from nmf_zoo.structure import (
 )
 
 WIDTH = 1.0  # of the first bracket, in log units
+NARROWEST = 1e-14  # bracket, beside 1 + |start|, from which nothing else is tried
+FEW = 8  # entries
 MAX_STEPS = 200  # of stepping out, split at random between the two sides, without which a limit would not be exact
 
 
@@ -131,20 +133,66 @@ def draw_conjugate(
 
 def slice_draw(log_density: Callable[[Array], Array], start: Array, generator: np.random.Generator) -> Array:
     """One slice-sampling step for each entry of ``start``, whose densities are independent of each other."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        return (_draw_few if np.size(start) <= FEW else _draw_many)(log_density, start, generator)
+
+
+def _draw_few(log_density, start: Array, generator: np.random.Generator) -> Array:
+    """The same draws as by :func:`_draw_many`, entry by entry: operations on whole arrays cost more than a few."""
+    entries = np.array(start, dtype=np.float64)
+    flat, n = entries.reshape(-1), entries.size
+    old = flat.tolist()
+
+    def density(values: list[float]) -> list[float]:
+        flat[:] = values
+        return np.asarray(log_density(entries)).ravel().tolist()
+
+    def step_out(end: list[float], by: float, steps: list[int]) -> None:
+        for step in range(MAX_STEPS):
+            found = density(end)
+            inside = [i for i in range(n) if found[i] > level[i] and step < steps[i]]
+            if not inside:
+                return
+            for i in inside:
+                end[i] += by
+
+    level = [top - fall for top, fall in zip(density(old), generator.exponential(size=n).tolist(), strict=True)]
+    lower = [own - WIDTH * u for own, u in zip(old, generator.random(n).tolist(), strict=True)]
+    upper = [own + WIDTH for own in lower]
+    steps_down = [int(MAX_STEPS * u) for u in generator.random(n).tolist()]
+    step_out(lower, -WIDTH, steps_down)
+    step_out(upper, WIDTH, [MAX_STEPS - 1 - steps for steps in steps_down])
+    drawn, pending = list(old), list(range(n))
+    while pending:
+        u, tried = generator.random(n).tolist(), list(drawn)
+        for i in pending:
+            tried[i] = lower[i] + (upper[i] - lower[i]) * u[i]
+        found, left = density(tried), []
+        for i in pending:
+            if found[i] >= level[i]:
+                drawn[i] = tried[i]
+            elif upper[i] - lower[i] > NARROWEST * (1 + abs(old[i])):
+                left.append(i)
+                (lower if tried[i] < old[i] else upper)[i] = tried[i]
+        pending = left
+    flat[:] = drawn
+    return entries
+
+
+def _draw_many(log_density, start: Array, generator: np.random.Generator) -> Array:
     shape = np.shape(start)
     start = np.array(start, dtype=np.float64).ravel()
 
     def density(entries: Array) -> Array:
         return np.asarray(log_density(entries.reshape(shape))).ravel()
 
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        level = density(start) - generator.exponential(size=start.shape)
-        lower = start - WIDTH * generator.random(start.shape)
-        upper = lower + WIDTH
-        steps_down = np.floor(MAX_STEPS * generator.random(start.shape))
-        _step_out(density, level, lower, -WIDTH, steps_down)
-        _step_out(density, level, upper, WIDTH, MAX_STEPS - 1 - steps_down)
-        return _shrink(density, level, start, lower, upper, generator).reshape(shape)
+    level = density(start) - generator.exponential(size=start.shape)
+    lower = start - WIDTH * generator.random(start.shape)
+    upper = lower + WIDTH
+    steps_down = np.floor(MAX_STEPS * generator.random(start.shape))
+    _step_out(density, level, lower, -WIDTH, steps_down)
+    _step_out(density, level, upper, WIDTH, MAX_STEPS - 1 - steps_down)
+    return _shrink(density, level, start, lower, upper, generator).reshape(shape)
 
 
 def _step_out(density, level: Array, end: Array, by: float, steps: Array) -> None:
@@ -157,7 +205,7 @@ def _step_out(density, level: Array, end: Array, by: float, steps: Array) -> Non
 
 
 def _shrink(density, level, start, lower, upper, generator) -> Array:
-    current, pending, narrowest = start, np.True_, 1e-14 * (1 + np.abs(start))
+    current, pending, narrowest = start, np.True_, NARROWEST * (1 + np.abs(start))
     while True:
         width = upper - lower
         proposal = np.where(pending, lower + width * generator.random(start.shape), current)
