@@ -20,14 +20,13 @@ from scipy.io import wavfile
 
 import nmf_zoo as nz
 from nmf_zoo.interfaces.cli import main
-from nmf_zoo.reports import pictures
-from nmf_zoo.reports.page import paragraph
-
-warnings.simplefilter("ignore")
 
 
 def writers():
     """name -> (what it writes, how)."""
+    from nmf_zoo.reports import pictures
+    from nmf_zoo.reports.page import paragraph
+
     X = np.random.default_rng(1).poisson(3.0, (50, 80))
     np.savetxt("../x.csv", X, delimiter=",", fmt="%d")
     model = nz.gamma_nmf(X, 3)
@@ -83,6 +82,7 @@ def contents(folder):
 
 
 def main_of_script(folder, limit):
+    warnings.simplefilter("ignore")
     Path(folder, "disk").mkdir(exist_ok=True)
     os.chdir(Path(folder, "disk"))
     functions, commands = writers()

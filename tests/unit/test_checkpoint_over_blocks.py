@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
-import subprocess
-import sys
+from functools import cache
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.runtime import checkpoint as checkpoints
 from nmf_zoo.verbs.block_source import CutArray
+from tests.forked import Forked
 
 RNG = np.random.default_rng(1)
 F, N, K = 12, 60, 3
@@ -34,6 +35,11 @@ def saves_at_every_step(monkeypatch):
 def over(data=None, engine="vb", **more):
     model = nz.gamma_nmf(None, K, alpha_w=1.2, alpha_h=1.2, shape=(F, 1))
     return nz.fit(model=model, data=CutArray(X, 17) if data is None else data, engine=engine, **RUN | more)
+
+
+@cache
+def undisturbed(engine="vb"):
+    return over(engine=engine)
 
 
 def assert_same(found, expected):
@@ -63,7 +69,7 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(name, is_stored, tm
     """In steps of three readings, of which a pass has four: before, within and between saves."""
     engine, (run, copies) = ENGINES[name], (tmp_path / "run", tmp_path / "copies")
     copies.mkdir()
-    expected = over(engine=engine)
+    expected = undisturbed(engine)
     assert_same(over(Photographed(run, copies), engine, checkpoint=run), expected)
     moments = sorted(copies.iterdir(), key=lambda path: int(path.name))
     assert len(moments) > 10
@@ -78,28 +84,26 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(name, is_stored, tm
     assert len(begun) > (2 if is_stored else 5)  # they went on, and from where they were
 
 
-def test_killed_by_the_system(tmp_path):
-    """Long: two processes of its own."""
-    script = f"""
-import os, signal, numpy as np
-import tests.unit.test_checkpoint_over_blocks as t
-class Kills(t.CutArray):
+class Kills(CutArray):
+    """SIGKILL at the thirtieth reading."""
+
     count = 0
+
     def read(self, number):
         self.count += 1
         if self.count == 30:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().read(number)
-t.checkpoints.EVERY, t.checkpoints.SHARE = 0.0, 1e9
-t.over(Kills(t.X, 17), checkpoint={str(tmp_path / "run")!r}, store={str(tmp_path / "r.zarr")!r})
-"""
-    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=False)
-    assert ended.returncode == -signal.SIGKILL
+
+
+def test_killed_by_the_system(tmp_path):
+    process = Forked(lambda: over(Kills(X, 17), checkpoint=tmp_path / "run", store=tmp_path / "r.zarr"))
+    assert process.wait() == -signal.SIGKILL
     assert not (tmp_path / "r.zarr").exists()
     steps = []
     found = over(checkpoint=tmp_path / "run", store=tmp_path / "r.zarr", on_step=lambda step: steps.append(step.number))
     assert steps[0] > 3
-    assert_same(found, over())
+    assert_same(found, undisturbed())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.zarr", "run"]
 
 
@@ -108,7 +112,7 @@ def test_a_run_that_is_over_is_made_longer(tmp_path):
     over(checkpoint=path)
     again = over(checkpoint=path, on_step=lambda step: steps.append(step.number))
     assert steps == []
-    assert_same(again, over())
+    assert_same(again, undisturbed())
     assert_same(over(checkpoint=path, max_iter=20), over(max_iter=20))
     turns = [entry.name for entry in (path / "blocks").iterdir()]
     assert len(turns) == 1  # those of the last save
@@ -119,7 +123,7 @@ def test_a_run_that_ended_early_says_how_to_go_on(tmp_path):
     found = over(checkpoint=path, on_step=lambda step: step.number == 4)
     assert found.attrs["status"] == f"stopped by on_step: the same call goes on from {path}"
     assert group(found, "fit")["objective"].shape == (1, 4)
-    assert_same(over(checkpoint=path), over())
+    assert_same(over(checkpoint=path), undisturbed())
 
 
 def test_the_first_seed_is_kept(tmp_path):
@@ -153,7 +157,7 @@ def test_another_run_is_refused(name, tmp_path):
         call(tmp_path / "run")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert_same(over(checkpoint=tmp_path / "run"), over())  # nothing was lost by it
+    assert_same(over(checkpoint=tmp_path / "run"), undisturbed())  # nothing was lost by it
 
 
 def changed(path):
@@ -187,7 +191,7 @@ def test_a_store_that_is_there_is_not_written_again(tmp_path):
     with pytest.raises(InputError, match="delete it, and the checkpoint makes it again"):
         over(**run)
     shutil.rmtree(run["store"])
-    assert_same(over(**run), over())
+    assert_same(over(**run), undisturbed())
     assert first.attrs["blocks"] == 4
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -26,6 +23,7 @@ from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.runtime import checkpoint as checkpoints
 from nmf_zoo.streaming.stream import Stream
+from tests.forked import Forked
 from tests.sounds import RATE, distortion, three_sources
 from tests.unit.test_audio import read_all, write
 
@@ -382,29 +380,24 @@ def test_the_start_is_from_all_over_the_recording(short, monkeypatch):
     assert np.all(np.abs(places - even) <= len(every) / 20)
 
 
-KILLED = """
-import sys
-from nmf_zoo.runtime import checkpoint
-import nmf_zoo as nz
-checkpoint.EVERY = 0.0
-checkpoint.SHARE = 1e9
-nz.separate("song.wav", 3, "parts", checkpoint="state", random_seed=1, quiet=True, cores=1)
-"""
+def separate_and_save():
+    checkpoints.EVERY, checkpoints.SHARE = 0.0, 1e9
+    nz.separate("song.wav", 3, "parts", checkpoint="state", **FEW)
 
 
 @pytest.mark.statistical
 def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, monkeypatch):
-    """Long: two processes import PyMC."""
+    """Long: twice of a recording that is long enough to be killed on the way."""
     monkeypatch.chdir(tmp_path)
     write("song.wav", song(20.0)[:, None], "int16")
     whole = nz.separate("song.wav", 3, **FEW)
     for name in ("learning.state", "0.state"):
-        process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", KILLED])
+        process = Forked(separate_and_save)
         until = time.monotonic() + 120
         while not Path("state", name).exists() and time.monotonic() < until:
             time.sleep(0.001)
         time.sleep(0.05)
-        os.kill(process.pid, signal.SIGKILL)
+        process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         assert not Path("parts").exists()
     found = nz.separate("song.wav", 3, "parts", checkpoint="state", **FEW)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import Forked
+from tests.full_disk import main_of_script
 from tests.sizes import FULL
 
 ROOT = Path(__file__).parents[2]
@@ -21,9 +23,9 @@ for module in ("zarr", "h5py", "matplotlib"):
     pytest.importorskip(module)
 
 
-def check(done):
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+def check(code, printed, said):
+    assert code == 0, said[-2000:]
+    found = [json.loads(line) for line in printed.splitlines()]
     assert len(found) == 20
     for name, said, kept, again in found:
         assert "the disk is full" in said, (name, said)
@@ -34,8 +36,9 @@ def check(done):
 
 def test_files_of_a_hundred_bytes(tmp_path):
     """Long: twenty writers, three times each."""
-    words = [sys.executable, "-m", "tests.full_disk", str(tmp_path), "100"]
-    check(subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False))
+    out, err = tmp_path / "out", tmp_path / "err"
+    code = Forked(lambda: main_of_script(str(tmp_path), 100), out, err).wait(600.0)
+    check(code, out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8"))
 
 
 @pytest.mark.skipif(not FULL, reason="at full size: the same writers as above, three times each")
@@ -47,6 +50,7 @@ def test_a_small_disk(tmp_path):
         pytest.skip("mounting a disk is not allowed here")
     try:
         words = [sys.executable, "-m", "tests.full_disk", str(tmp_path)]
-        check(subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False))
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+        check(done.returncode, done.stdout, done.stderr)
     finally:
         subprocess.run(["umount", str(tmp_path / "disk")], check=True)

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 import nmf_zoo as nz
+from nmf_zoo.interfaces.cli import main
+from nmf_zoo.runtime import checkpoint
 from nmf_zoo.verbs import sample_and_fit
+from tests.forked import Forked
 
 SOURCE = """
 import os, signal, threading, time
@@ -44,33 +47,32 @@ def test_a_stream_survives_ctrl_c_inside_a_kernel():
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_a_command_saves_what_was_drawn_and_says_who_stopped_it(tmp_path):
-    """Real processes, stopped once their first checkpoint shows that they are sampling.
-
-    Long: two processes import PyMC.
-    """
+    """Real processes, stopped once their first checkpoint shows that they are sampling."""
     np.save(tmp_path / "x.npy", np.random.default_rng(0).poisson(5.0, (3, 4)))
-    command = "from nmf_zoo.runtime import checkpoint; checkpoint.EVERY = 0.1; "  # or both would sample for seconds
-    command += "from nmf_zoo.interfaces.cli import main; raise SystemExit(main())"
     running = {}
+
+    def work(words):
+        os.chdir(tmp_path)
+        checkpoint.EVERY = 0.1  # or both would sample for seconds
+        raise SystemExit(main(words))
+
     for number in (signal.SIGINT, signal.SIGTERM):
         words = f"fit x.npy --rank 1 --chains 1 --tune 10 --draws 400000000 --thin 100000 -o {int(number)}.nc".split()
         words += f"--checkpoint {int(number)} --quiet".split()
-        running[number] = subprocess.Popen(
-            [sys.executable, "-c", command, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-        )
+        running[number] = Forked(lambda words=words: work(words), err=tmp_path / f"{int(number)}.said")
     try:
         for number, process in running.items():
             while not (tmp_path / str(int(number)) / "0.state").exists():
-                assert process.poll() is None, process.communicate()
-                time.sleep(0.2)
+                assert process.poll() is None
+                time.sleep(0.05)
             process.send_signal(number)
-            said = process.communicate(timeout=120)[1]
-            assert process.returncode == 128 + number, said
+            code, said = process.wait(), (tmp_path / f"{int(number)}.said").read_text(encoding="utf-8")
+            assert code == 128 + number, said
             assert said.startswith("nmf-zoo: interrupted; ")
             assert nz.load(tmp_path / f"{int(number)}.nc").posterior.sizes["draw"] >= 1
     finally:
         for process in running.values():
-            process.kill()
+            process.send_signal(signal.SIGKILL)
 
 
 def test_ctrl_c_in_the_checks_after_a_run_keeps_its_draws(monkeypatch):

@@ -29,7 +29,9 @@ from nmf_zoo.inference.counts import gibbs
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.results import stores
 from nmf_zoo.results.component_order import GROUP, component_order
+from nmf_zoo.runtime import checkpoint
 from nmf_zoo.runtime.blocks import run_block
+from tests.forked import Forked
 from tests.registered import with_changed
 
 zarr = pytest.importorskip("zarr")
@@ -363,18 +365,6 @@ def test_ctrl_c_before_the_first_draw_leaves_nothing(models, tmp_path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
-SCRIPT = """
-import sys
-from nmf_zoo.results import stores
-from nmf_zoo.runtime import checkpoint
-from tests.unit import test_large_results as tests
-
-stores.FLUSH_EVERY, checkpoint.EVERY = 0.05, 0.2
-checkpoint.SHARE = 1.0
-tests.run_long(*sys.argv[1:])
-"""
-
-
 def run_long(path, folder=None):
     """Long enough to be killed on the way."""
     table = np.random.default_rng(1).poisson(2.0, (40, 60))
@@ -382,9 +372,14 @@ def run_long(path, folder=None):
     nz.sample(5000, model=nz.gamma_nmf(table, 3), store=path, checkpoint=folder, **run)
 
 
-def start(*words):
-    command = [sys.executable, "-c", SCRIPT, *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+def start(*paths):
+    """In a process of its own, with many saves."""
+
+    def work():
+        stores.FLUSH_EVERY, checkpoint.EVERY, checkpoint.SHARE = 0.05, 0.2, 1.0
+        run_long(*paths)
+
+    return Forked(work)
 
 
 def drawn_so_far(path):
@@ -395,14 +390,13 @@ def drawn_so_far(path):
 
 def kill_after(process, path, draws):
     """SIGKILL when the store holds so many draws; the run must still be on."""
-    with process:
-        deadline = time.monotonic() + 600  # kernels may have to be compiled first
-        while drawn_so_far(path) < draws:
-            assert process.poll() is None, process.stderr.read().decode()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        process.kill()
-    assert process.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 600  # kernels may have to be compiled first
+    while drawn_so_far(path) < draws:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
 
 
 def test_the_store_of_a_killed_run_holds_its_draws(tmp_path):
@@ -425,10 +419,10 @@ def test_the_store_of_a_killed_run_holds_its_draws(tmp_path):
 
 def test_a_killed_run_with_a_checkpoint_ends_with_the_same_store(tmp_path):
     """Killed in a process of its own, then finished by the same call here. Long: two long runs."""
-    path, whole, checkpoint = tmp_path / "x.zarr", tmp_path / "whole.zarr", tmp_path / "run.checkpoint"
-    kill_after(start(path, checkpoint), path, 100)
-    assert (checkpoint / "0.state").exists()
-    run_long(path, checkpoint)
+    path, whole, saved = tmp_path / "x.zarr", tmp_path / "whole.zarr", tmp_path / "run.checkpoint"
+    kill_after(start(path, saved), path, 100)
+    assert (saved / "0.state").exists()
+    run_long(path, saved)
     run_long(whole)
     assert_same_data(nz.load(path), nz.load(whole))
 
