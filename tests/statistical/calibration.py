@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import nmf_zoo as nz
+from tests.sizes import size
 from tests.statistical.gates import ALARM
 from tests.statistical.judged import judges
 
-DRAWS = 31  # 32 ranks, in 8 bins
+DRAWS = size(15, 31)  # 16 or 32 ranks, in 8 bins: the simulations have the power, of 1 + 2 / DRAWS times the variance
 LEAST = 100  # simulations
 
 

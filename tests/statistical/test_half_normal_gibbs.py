@@ -25,8 +25,8 @@ from tests.statistical.geweke import BACKGROUND, EXPOSURE, FIXED, LISTED, MASK, 
 from tests.statistical.test_gibbs_geweke import beside
 from tests.structures import gamma, half_normal, model, sample_gibbs, unknown
 
-SWEEPS = size(5_000, 60_000)
-PLANTED_SWEEPS = 4_000
+SWEEPS = size(3_500, 60_000)
+PLANTED_SWEEPS = 3_000
 LAWS = [(s, c, q) for s in (1.0, 2.0, 9.0, 1e4) for c in (0.0, 1e-3, 1.0, 300.0) for q in (1e-6, 0.5, 40.0)]
 
 
