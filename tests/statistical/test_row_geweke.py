@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
-from nmf_zoo.inference.shared.factor_view import prior_cells
 from nmf_zoo.kernels.hmc.poisson_rows import move_rows
 from nmf_zoo.kernels.random.keyed_rng import child
 from tests.blocks_of_rows import from_blocks, row_counts, rows_of, stride_of, workspace_for
@@ -41,18 +42,22 @@ def counts_of(problem, shape):
 
 
 def strides_of(shape):
+    return strides(*shape.shape, float(shape.min()))
+
+
+@cache
+def strides(rank, n_rows, least):
     """Any fixed numbers will do; these are alike for no two cells, and wide where small shapes make the prior wide."""
-    rank, n_rows = shape.shape
-    i = np.arange(shape.size).reshape(shape.shape)
+    i = np.arange(rank * n_rows).reshape(rank, n_rows)
     root = np.tril(0.2 * np.ones((rank, rank))) + np.diag(np.linspace(0.8, 1.2, rank))
-    wide = 1.0 / np.sqrt(min(1.0, shape.min()))
+    wide = 1.0 / np.sqrt(min(1.0, least))
     return 0.5 + 0.13 * i, np.stack([root * (1 + 0.1 * n) for n in range(n_rows)]), wide * (0.5 + 0.03 * i[0])
 
 
 def sweep(problem, state, key, move):
     """W given H, then H given W, by ``move(x, offset, other, v, shape, rate, key)``, which returns the new v."""
     x, offset = counts_of(problem, (len(state.W), len(state.Ht)))
-    priors = prior_cells(problem.structure, {})
+    priors = problem.priors
     rate = np.broadcast_to(priors.rate_w + problem.weights.over_samples(state.Ht), state.W.shape)
     state.W[:] = move(x, offset, state.Ht, state.W.T, priors.shape_w.T, rate.T, child(key, 0)).T
     rate = np.broadcast_to(priors.rate_h + problem.weights.over_features(state.W), state.Ht.shape)
