@@ -18,7 +18,9 @@ from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar import Cast, Identity
+from pytensor.tensor.basic import MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import SpecifyShape
 
@@ -39,16 +41,18 @@ class ModelGraph:
         """Shapes of the free variables; with ``dims`` the graph itself doesn't know them.
 
         PyMC's own ``eval_rv_shapes`` does the same with a compiler that takes a third of a second to import. Building
-        even a small function takes longer than all else in reading, and is left out where the types say it all.
+        even a small function takes longer than all else in reading, and is left out where the types or the lengths of
+        the dims say it all.
         """
         model = self.model
-        static = {name_of(rv): rv.type.shape for rv in model.free_RVs}
-        if all(None not in shape for shape in static.values()):
-            return static
-        data = [(variable, model.rvs_to_values[variable]) for variable in model.observed_RVs]
-        shapes = [variable.shape for variable in model.free_RVs]
-        found = pytensor.function([], shapes, givens=data, mode=SHAPES_ONLY, on_unused_input="ignore")()
-        return {name_of(rv): tuple(map(int, shape)) for rv, shape in zip(model.free_RVs, found, strict=True)}
+        declared = {rv: _declared_shape(rv) for rv in model.free_RVs}
+        left = [rv for rv, shape in declared.items() if shape is None]
+        if left:
+            data = [(variable, model.rvs_to_values[variable]) for variable in model.observed_RVs]
+            shapes = [rv.shape for rv in left]
+            found = pytensor.function([], shapes, givens=data, mode=SHAPES_ONLY, on_unused_input="ignore")()
+            declared |= {rv: tuple(map(int, shape)) for rv, shape in zip(left, found, strict=True)}
+        return {name_of(rv): shape for rv, shape in declared.items() if shape is not None}
 
     def is_free(self, variable: Variable) -> bool:
         return variable in self.model.free_RVs
@@ -70,6 +74,22 @@ class ModelGraph:
             else:
                 pending.extend(current.owner.inputs)
         return True
+
+
+def _declared_shape(variable: Variable) -> tuple[int, ...] | None:
+    """The shape of a random variable that its type or its size says, a vector of numbers; None where neither does."""
+    static, node = variable.type.shape, variable.owner
+    if None not in static:
+        return static
+    if node is None or not isinstance(node.op, RandomVariable) or node.op.ndim_supp:
+        return None
+    size = node.op.size_param(node)
+    if size.owner is None or not isinstance(size.owner.op, MakeVector):
+        return None
+    lengths = size.owner.inputs
+    if not all(isinstance(length, Constant | SharedVariable) for length in lengths):
+        return None
+    return tuple(int(known_value(length)) for length in lengths)
 
 
 def known_value(variable: Variable) -> Array:
