@@ -258,11 +258,15 @@ def log_density_of_data(structure, x, mean, values=None):
 
 
 def bounded(table, centre, spread):
-    """Squeeze each column into (-1, 1), then add the products of all pairs."""
-    z = (table - centre) / spread
-    u = z / np.sqrt(1 + z * z)
-    pairs = np.array(list(combinations_with_replacement(range(u.shape[1]), 2)))
-    return np.concatenate([u, u[:, pairs[:, 0]] * u[:, pairs[:, 1]]], axis=1)
+    """Squeeze each column into (-1, 1), then add the products of all pairs; columns are contiguous."""
+    z = np.ascontiguousarray(((table - centre) / spread).T)
+    u, n = z / np.sqrt(1 + z * z), len(z)
+    found, at = np.empty((n + n * (n + 1) // 2, z.shape[1])), n
+    found[:n] = u
+    for i in range(n):
+        np.multiply(u[i], u[i:], out=found[at : at + n - i])
+        at += n - i
+    return found.T
 
 
 def check_geweke(
