@@ -114,7 +114,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         from nmf_zoo.errors import did_you_mean
 
-        hint = did_you_mean(name, __all__)
+        hint = "" if name.startswith("_") else did_you_mean(name, __all__)  # Python itself asks for such
         raise AttributeError(f"module 'nmf_zoo' has no attribute {name!r}{hint and f'; {hint}'}")
     value = getattr(import_module(_HOME_OF[name]), name)
     globals()[name] = value
