@@ -12,7 +12,7 @@ from tests.statistical.calibration import check_calibrated
 from tests.statistical.test_gibbs_calibration import UNKNOWN, W_PRIOR
 
 pytestmark = pytest.mark.statistical
-THIN, TUNE = size(4, 12), size(150, 300)
+THIN, TUNE = size(4, 12), size(100, 300)
 WALKS = nz.Gibbs(trajectories="always")
 
 
