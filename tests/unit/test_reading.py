@@ -79,17 +79,23 @@ def test_product_spellings(name):
 
 
 def test_shapes_are_known_with_and_without_a_function(monkeypatch):
-    """Types say them where no dims stand between: then nothing is built."""
+    """Types say them, or the lengths of dims as they are now: then nothing is built."""
     plain = build(lambda: poisson(PRODUCTS[next(iter(PRODUCTS))]()))
     with pm.Model(coords={"k": range(K), "n": range(N)}) as with_dims:
         pm.Gamma("W", 1.0, 1.0, shape=(F, K))
         pm.Gamma("H", 1.0, 1.0, dims=("k", "n"))
     assert any(None in rv.type.shape for rv in with_dims.free_RVs)
-    assert ModelGraph(with_dims).shapes == {"W": (F, K), "H": (K, N)}
+    with pm.Model() as by_parameters:
+        pm.Gamma("W", pm.Data("a", np.ones((F, K))), 1.0)
+        pm.Gamma("H", 1.0, 1.0, shape=(K, N))
+    assert ModelGraph(by_parameters).shapes == {"W": (F, K), "H": (K, N)}
     monkeypatch.delattr(pytensor, "function")
     assert set(ModelGraph(plain).shapes) == {"A", "B"}
+    assert ModelGraph(with_dims).shapes == {"W": (F, K), "H": (K, N)}
+    with_dims.set_dim("n", N + 1, range(N + 1))
+    assert ModelGraph(with_dims).shapes == {"W": (F, K), "H": (K, N + 1)}
     with pytest.raises(AttributeError, match="function"):
-        ModelGraph(with_dims).shapes  # noqa: B018
+        ModelGraph(by_parameters).shapes  # noqa: B018
 
 
 @pytest.mark.parametrize("name", OFFSETS)
