@@ -131,14 +131,11 @@ def blocked(structure: Factorisation, source: BlockSource) -> Blocked:
         do = "transpose it: features are rows" if n_features == source.shape[1] else "declare shape=(features, 1) so"
         raise InputError("data", got, f"{n_features}, as the model has", do)
 
-    def read(number: int) -> Data:
-        return as_data(source, number)[0]
-
     bounds, none = np.asarray(source.bounds, dtype=np.int64), np.zeros(0)
     return Blocked(
         bounds=bounds,
         n_features=n_features,
-        read=read,
+        read=ReadData(source),
         exposure=None,
         observed=none,
         non_zero=0,
@@ -147,6 +144,15 @@ def blocked(structure: Factorisation, source: BlockSource) -> Blocked:
         at_data=none,
         totals=(0.0, 0.0),
     )
+
+
+class ReadData(NamedTuple):
+    """The number of a block -> its cells."""
+
+    source: BlockSource
+
+    def __call__(self, number: int) -> Data:
+        return as_data(self.source, number)[0]
 
 
 def as_data(source: BlockSource, number: int) -> tuple[Data, Array | None]:
@@ -202,7 +208,8 @@ def survey(
     exposures: list[Array] = []
     constants, at_data, totals = [], [], np.zeros(2)
     observed, non_zero, is_integer = [], 0, True
-    for number, (data, exposure) in enumerate(read_ahead(lambda n: as_data(source, n), len(source.bounds) - 1)):
+    numbers = range(len(source.bounds) - 1)
+    for number, (data, exposure) in enumerate(read_ahead(lambda n: as_data(source, n), numbers)):
         if exposure is not None and structure.likelihood.exposure is not None:
             raise InputError("data", "exposures of samples beside those of the model", "one of both", "multiply them")
         if (exposure is None) != (not exposures) and number:
