@@ -98,7 +98,7 @@ def sums_over_blocks(problem: BlockProblem, work: BlockWork) -> Any:
     """One pass over all blocks: the sums. Arrays of each block are in ``data.arrays`` then."""
     data = cast(Blocked, problem.structure.data)
     shards = shards_of(data.n_blocks)
-    make = sums_of_shards if data.cluster is None else data.cluster.sums_of_shards
+    make = sums_of_shards if data.cluster is None else _sums_by_cluster
     return reduce(lambda total, sums: total.plus(sums), make(problem, work, shards))
 
 
@@ -122,6 +122,19 @@ def sums_of_shards(problem: BlockProblem, work: BlockWork, shards: Sequence[rang
                 arrays.put(work.turn, block.number, kept)
             total = sums if total is None else total.plus(sums)
         yield total
+
+
+def _sums_by_cluster(problem: BlockProblem, work: BlockWork, shards: Sequence[range]) -> Iterator[Any]:
+    """The sums of each shard, by other processes, which leave its arrays where all see them."""
+    data = cast(Blocked, problem.structure.data)
+    for sums, receipt in data.cluster.map(_sums_of_shard, problem, work, shards):
+        data.arrays.note(work.turn, receipt)
+        yield sums
+
+
+def _sums_of_shard(problem: BlockProblem, work: BlockWork, shard: range) -> tuple[Any, Any]:
+    (sums,) = sums_of_shards(problem, work, [shard])
+    return sums, cast(Blocked, problem.structure.data).arrays.receipt(work.turn, shard)
 
 
 def sample_blocks(

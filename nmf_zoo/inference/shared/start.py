@@ -256,9 +256,7 @@ def typical_totals(structure: Factorisation) -> tuple[float, float]:
     return float(structure.data.observed_values.sum()), weigh(structure).total(W, H)
 
 
-def start_blocks(
-    structure: Factorisation, key: np.uint64, start: Mapping[str, Array]
-) -> tuple[Array, RandomRows]:
+def start_blocks(structure: Factorisation, key: np.uint64, start: Mapping[str, Array]) -> tuple[Array, RandomRows]:
     """W (F, K) as of :func:`start_factors`, and the rows of a random Ht (N, K) from one sample to another."""
     scale_w, scale_h = _scales(structure, {})
     W = _start_factor(structure.W, structure.W.shape, scale_w, child(key, 0), start)
