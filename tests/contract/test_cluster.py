@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
+from nmf_zoo.interfaces.cli import fit, main
 from nmf_zoo.runtime import cluster as clusters
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed")
@@ -83,6 +84,29 @@ def test_killed_workers_change_nothing(blocks, alone, tmp_path):
     assert_same_bits(found, alone["vb"])
 
 
+def test_from_the_command_line(blocks, client, alone, tmp_path, capsys, monkeypatch):
+    """As the call, where a scheduler answers; else one line."""
+    monkeypatch.setattr(fit, "PATIENCE", 2.0)
+    address = client.scheduler_info()["address"]
+    line = f"fit {blocks.path} --model gamma-nmf --rank 3 --engine vb --random-seed 1 --tol 0 --max-iter 12 --quiet"
+    assert main([*line.split(), "-o", str(tmp_path / "o.zarr"), "--scheduler", address]) == 0
+    found = nz.load(tmp_path / "o.zarr")
+    assert found.attrs["blocks"] == 1  # the store is cut as the command cuts it
+    np.testing.assert_allclose(
+        _compat.group(found, "fit")["objective"], _compat.group(alone["vb"], "fit")["objective"], rtol=1e-12
+    )
+    for output, where, expected in (
+        ("p.nc", address, "an output that ends in .zarr"),
+        ("p.zarr", "tcp://127.0.0.1:9", "where no scheduler answers"),
+    ):
+        capsys.readouterr()
+        assert main([*line.split(), "-o", str(tmp_path / output), "--scheduler", where]) == 2
+        said = capsys.readouterr().err
+        assert expected in said
+        assert said.count("\n") == 1
+        assert not (tmp_path / output).exists()
+
+
 @contextmanager
 def from_the_shell(folder):
     """(the scheduler's process, its file) of ``dask scheduler`` with a ``dask worker``."""
@@ -102,7 +126,7 @@ def from_the_shell(folder):
 
 
 def test_a_lost_scheduler_leaves_a_checkpoint(blocks, alone, tmp_path):
-    """The same call goes on from it with another cluster. Long: four processes start, and a client waits for a dead one."""
+    """The same call goes on from it with another cluster. Long: four processes start, and a client waits in vain."""
     import dask
 
     run = {**RUN, "checkpoint": tmp_path / "run", "store": tmp_path / "o.zarr"}
