@@ -72,6 +72,13 @@ def as_times(labels: np.ndarray) -> np.ndarray:
     return _in_nanoseconds(labels, [start.to_datetime64() for start in starts]) if is_period else labels
 
 
+def in_words(label: Any) -> str:
+    """A label as text: times without the hours, minutes and fractions that are zero."""
+    if isinstance(label, np.datetime64):
+        return re.sub(r"\.0+$", "", str(label)).removesuffix("T00:00:00")
+    return str(label)
+
+
 def _in_nanoseconds(labels: np.ndarray, times: Iterable[object]) -> np.ndarray:
     """As files hold times; the labels as they are where these have a time zone or lie beyond 1678 to 2262."""
     try:

@@ -19,6 +19,7 @@ import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
+from nmf_zoo.labels import in_words
 from nmf_zoo.results.groups import CHECKED_LABELS, DRAWS_ARE, PARTICLES
 
 RHAT_LIMIT = 1.01
@@ -107,7 +108,7 @@ def _rows(draws: xr.Dataset) -> list[str]:
     if "mean" in draws:
         places = zip(CHECKED_LABELS, ("checked_row", "checked_col"), strict=True)
         cells = (draws[label if label in draws.coords else place].values for label, place in places)
-        rows += [f"mean[{row}, {col}]" for row, col in zip(*cells, strict=True)]
+        rows += [f"mean[{in_words(row)}, {in_words(col)}]" for row, col in zip(*cells, strict=True)]
     return rows
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from io import BytesIO
 from typing import Any
 
 import numpy as np
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.labels import in_words
 from nmf_zoo.results.posterior import INTERVAL
 
 PLACES = "iufM"  # kinds of labels that are places on an axis: numbers, dates and times
@@ -68,9 +68,7 @@ def name_row(axes: Any, label: Any) -> None:
 
 def as_text(label: Any) -> str:
     """A label as it is drawn: places on a scale, such as seconds, to four digits; times without their zeros."""
-    if isinstance(label, np.datetime64):
-        return re.sub(r"\.0+$", "", str(label)).removesuffix("T00:00:00")
-    return f"{label:.4g}" if isinstance(label, float | np.floating) else str(label)
+    return f"{label:.4g}" if isinstance(label, float | np.floating) else in_words(label)
 
 
 def check_image_shape(shape: tuple[int, int], n_features: int) -> None:

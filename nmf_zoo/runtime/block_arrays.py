@@ -7,9 +7,10 @@ pass that turns out to be a loss is written again from the turn before.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+from uuid import uuid4
 
 import numpy as np
 
@@ -35,6 +36,12 @@ class BlockArrays(Protocol):
     def drop(self, turn: int) -> None:
         """Forget a turn, if there is one."""
 
+    def receipt(self, turn: int, numbers: Sequence[int]) -> Any:
+        """What this process knows of arrays that it has put, for ``note`` in another one."""
+
+    def note(self, turn: int, receipt: Any) -> None:
+        """Arrays that another process has put."""
+
 
 class InMemory:
     """Arrays for tables whose activations fit into memory."""
@@ -54,9 +61,17 @@ class InMemory:
     def drop(self, turn: int) -> None:
         self._turns.pop(turn, None)
 
+    def receipt(self, turn: int, numbers: Sequence[int]) -> Any:
+        raise NotImplementedError("no other process sees arrays in memory")
+
+    note = receipt
+
 
 class OnDisk:
-    """Arrays of NumPy files below ``folder``, one for each array, which ``close`` removes."""
+    """Arrays of NumPy files below ``folder``, one for each array, which ``close`` removes.
+
+    A file is there as a whole or not at all: a process that was thought dead may write one that is there already.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -66,7 +81,9 @@ class OnDisk:
         try:
             place.mkdir(parents=True, exist_ok=True)
             for name, array in arrays.items():
-                np.save(place / f"{number}.{name}.npy", array)
+                partial = place / f".{number}.{name}.{uuid4().hex}.npy"
+                np.save(partial, array)
+                partial.replace(place / f"{number}.{name}.npy")
         except OSError as error:
             raise NotWritten("store", str(place), error.errno or 0, error.strerror or str(error)) from error
 
@@ -79,6 +96,12 @@ class OnDisk:
 
     def drop(self, turn: int) -> None:
         shutil.rmtree(self.folder / str(turn), ignore_errors=True)
+
+    def receipt(self, turn: int, numbers: Sequence[int]) -> Any:
+        return None
+
+    def note(self, turn: int, receipt: Any) -> None:
+        """They are in their files."""
 
     def close(self) -> None:
         """Remove the folder."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,14 @@ class SavedArrays(OnDisk):
     def put(self, turn: int, number: int, arrays: Arrays) -> None:
         super().put(turn, number, arrays)
         self._sums.setdefault(turn, {}).update({f"{number}.{name}": _sum_of(array) for name, array in arrays.items()})
+
+    def receipt(self, turn: int, numbers: Sequence[int]) -> Any:
+        """Checksums of their arrays, which this process need not keep."""
+        wanted, sums = set(map(str, numbers)), self._sums[turn]
+        return {entry: sums.pop(entry) for entry in list(sums) if entry.partition(".")[0] in wanted}
+
+    def note(self, turn: int, receipt: Any) -> None:
+        self._sums.setdefault(turn, {}).update(receipt)
 
     def drop(self, turn: int) -> None:
         if turn != self._kept:

@@ -98,6 +98,10 @@ class Workers:
                 self._pool = ThreadPoolExecutor()
         return taken
 
+    def __reduce__(self) -> Any:
+        """In another process they are that process's: its caller alone."""
+        return Workers, ()
+
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()

@@ -172,7 +172,7 @@ def _learn(stream: Stream, structure: Factorisation, source: BlockSource) -> Non
     if own is not None and given is not None and not np.array_equal(own, given):
         do = "use the same, or declare the model without"
         raise InputError("data.coords", f"labels of {dim!r} that differ from the model's", "the model's, in order", do)
-    for found in read_ahead(source.read, len(source.bounds) - 1):
+    for found in read_ahead(source.read, range(len(source.bounds) - 1)):
         samples = found if isinstance(found, Samples) else Samples(found)
         stream.update(samples.X, mask=samples.mask, observed=samples.observed, exposure=samples.exposure)
 

@@ -85,6 +85,7 @@ class Blocked:
     totals : sums of X, and of its mean where all cells of a factor have their typical size
     digests : (blocks,) of the cells of each block, where a checkpoint is to know them again; else None
     arrays : where an engine keeps arrays of each block from pass to pass; None before the run
+    cluster : other processes that share the passes (:mod:`nmf_zoo.runtime.cluster`); None for this one alone
     """
 
     bounds: Array
@@ -99,6 +100,7 @@ class Blocked:
     totals: tuple[float, float]
     digests: Array | None = None
     arrays: Any = None
+    cluster: Any = None
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -82,9 +83,35 @@ class CutArray:
         size = samples_of_block(self.shape, self.X.nnz if sp.issparse(X) else X.size) if block is None else block
         self.bounds = bounds_of(self.shape[1], size)
 
+    def __reduce__(self) -> Any:
+        """By the file that it is mapped from, which another process maps for itself."""
+        X = self.X
+        is_whole = isinstance(X, np.memmap) and (X.flags.c_contiguous or X.flags.f_contiguous)
+        if not is_whole or X.filename is None or X.size != _cells_of(X):
+            got, do = (
+                "an array in memory, which other processes don't see",
+                "nz.open_blocks of a file that all can read",
+            )
+            raise InputError("data", got, "blocks on storage that the workers share", do)
+        order = "C" if X.flags.c_contiguous else "F"
+        return _mapped, (str(Path(X.filename).absolute()), X.dtype.str, X.shape, X.offset, order, self.bounds)
+
     def read(self, number: int) -> Any:
         """Columns of X."""
         return self.X[:, self.bounds[number] : self.bounds[number + 1]]
+
+
+def _cells_of(X: np.memmap) -> int:
+    """Of the array that was mapped: a part of it has the offset of the whole."""
+    while isinstance(X.base, np.memmap):
+        X = X.base
+    return int(X.size)
+
+
+def _mapped(path: str, dtype: str, shape: tuple[int, int], offset: int, order: Any, bounds: list[int]) -> CutArray:
+    found = CutArray(np.memmap(path, dtype, "r", offset, shape, order))
+    found.bounds = bounds
+    return found
 
 
 def samples_of_block(shape: tuple[int, int], cells: int) -> int:
@@ -131,14 +158,11 @@ def blocked(structure: Factorisation, source: BlockSource) -> Blocked:
         do = "transpose it: features are rows" if n_features == source.shape[1] else "declare shape=(features, 1) so"
         raise InputError("data", got, f"{n_features}, as the model has", do)
 
-    def read(number: int) -> Data:
-        return as_data(source, number)[0]
-
     bounds, none = np.asarray(source.bounds, dtype=np.int64), np.zeros(0)
     return Blocked(
         bounds=bounds,
         n_features=n_features,
-        read=read,
+        read=ReadData(source),
         exposure=None,
         observed=none,
         non_zero=0,
@@ -147,6 +171,15 @@ def blocked(structure: Factorisation, source: BlockSource) -> Blocked:
         at_data=none,
         totals=(0.0, 0.0),
     )
+
+
+class ReadData(NamedTuple):
+    """The number of a block -> its cells."""
+
+    source: BlockSource
+
+    def __call__(self, number: int) -> Data:
+        return as_data(self.source, number)[0]
 
 
 def as_data(source: BlockSource, number: int) -> tuple[Data, Array | None]:
@@ -202,7 +235,8 @@ def survey(
     exposures: list[Array] = []
     constants, at_data, totals = [], [], np.zeros(2)
     observed, non_zero, is_integer = [], 0, True
-    for number, (data, exposure) in enumerate(read_ahead(lambda n: as_data(source, n), len(source.bounds) - 1)):
+    numbers = range(len(source.bounds) - 1)
+    for number, (data, exposure) in enumerate(read_ahead(lambda n: as_data(source, n), numbers)):
         if exposure is not None and structure.likelihood.exposure is not None:
             raise InputError("data", "exposures of samples beside those of the model", "one of both", "multiply them")
         if (exposure is None) != (not exposures) and number:

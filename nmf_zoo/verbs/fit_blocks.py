@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +31,7 @@ from nmf_zoo.results.run_attributes import model_attributes, run_attributes
 from nmf_zoo.runtime.arguments import check_initvals
 from nmf_zoo.runtime.block_arrays import RESULT, BlockArrays, InMemory, OnDisk
 from nmf_zoo.runtime.checkpoint import Checkpoint
+from nmf_zoo.runtime.cluster import Cluster, is_client
 from nmf_zoo.runtime.driver import STATUS, FitRun, Solution, run_restarts
 from nmf_zoo.runtime.saved_blocks import FOLDER, BlockCheckpoint, SavedArrays
 from nmf_zoo.runtime.stopping import left_out
@@ -54,18 +56,20 @@ def fit_blocks(
     search: Any = None,
     checkpoint: Path | str | None = None,
     is_seeded: bool = True,
+    executor: Any = None,
 ) -> tuple[Result, Solution]:
     """The result, H in memory or left in ``store``, and how the fit ended; ``declared`` has no data."""
     chosen, options = resolve_engine(engine, "fit", declared)
     over = over_blocks(chosen)
     source, began = as_source(data), time.perf_counter()
-    place = None if store is None else _check_store(store, checkpoint is not None)
+    place = None if store is None else _check_store(store, checkpoint is not None).absolute()
+    cluster = _cluster_of(executor, source, store, checkpoint)
     structure, start = surveyed(declared, source, chosen, options, initvals, with_digests=checkpoint is not None)
     run = replace(run, search=search_of_blocks(search, restarts, chosen, options, initvals, declared))
     told = checkpoint, over, options, _as_facts(structure), run, [start], entropy, is_seeded
     with checkpointed(*told) as saved, _arrays_of(place, saved) as arrays:
         entropy = saved.entropy if saved else entropy
-        key, structure = seed_key(entropy), with_arrays(structure, arrays)
+        key, structure = seed_key(entropy), with_arrays(structure, arrays, cluster)
         parts = BlockCheckpoint(saved, arrays) if saved and isinstance(arrays, SavedArrays) else None
         begun = Begun(start, "")
         if run.search is not None:
@@ -105,9 +109,28 @@ def surveyed(
     return replace(structure, data=survey(structure, source, chosen, options, with_digests)), start
 
 
-def with_arrays(structure: Factorisation, arrays: BlockArrays) -> Factorisation:
-    """The model of a run that keeps arrays of its blocks there."""
-    return replace(structure, data=replace(_data(structure), arrays=arrays))
+def with_arrays(structure: Factorisation, arrays: BlockArrays, cluster: Cluster | None = None) -> Factorisation:
+    """The model of a run that keeps arrays of its blocks there, and whose passes the workers of a cluster share."""
+    return replace(structure, data=replace(_data(structure), arrays=arrays, cluster=cluster))
+
+
+def _cluster_of(executor: Any, source: BlockSource, store: Any, checkpoint: Any) -> Cluster | None:
+    """The cluster of a Dask client; its workers must see the data, and the place of H."""
+    if executor is None:
+        return None
+    if not is_client(executor):
+        got, do = f"{type(executor).__name__} with data=", "one run over blocks has no pieces for an executor"
+        raise InputError("executor", got, "a dask.distributed.Client, or None", do)
+    if store is None and checkpoint is None:
+        raise InputError("store", "None with a cluster", "a new .zarr where all workers can write", "H stays there")
+    try:
+        pickle.dumps(source)
+    except InputError:
+        raise
+    except Exception as error:
+        got = f"{type(source).__name__}, which can't be pickled ({error})"
+        raise InputError("data", got, "blocks that another process can open", "e.g. nz.open_blocks(path)") from error
+    return Cluster(executor)
 
 
 def _as_facts(structure: Factorisation) -> Any:
@@ -180,7 +203,7 @@ def _arrays_of(store: Path | None, saved: Checkpoint | None) -> Iterator[BlockAr
         yield InMemory()
         return
     if saved is not None:
-        arrays: OnDisk = SavedArrays(saved.path / FOLDER)
+        arrays: OnDisk = SavedArrays((saved.path / FOLDER).absolute())
     else:
         assert store is not None
         arrays = OnDisk(Path(tempfile.mkdtemp(prefix=f".{store.name}.", suffix=".partial", dir=store.parent)))

@@ -233,6 +233,7 @@ def fit(
     idata_kwargs: Mapping[str, Any] | None = None,
     checkpoint: Path | str | None = None,
     store: Path | str | None = None,
+    executor: Any = None,
     on_step: OnStep | None = None,
     max_seconds: float | None = None,
 ) -> Result:
@@ -261,6 +262,9 @@ def fit(
         known and no convex objective: 8 random starts, the best alone. None: only ``restarts``
     draws : draws from VB's approximate posterior; a point estimate is one draw
     store : with ``data``, a new Zarr store (``.zarr``) for the result, where H stays; without it H is held in memory
+    executor : with ``data``, a ``dask.distributed.Client`` whose workers share each pass: they read the blocks, and
+        write H beside ``store`` or into ``checkpoint``, on storage that all of them see. The result has the same bits,
+        however many there are, and when some die
     others : as in :func:`sample`
 
     Returns
@@ -286,12 +290,15 @@ def fit(
         )
         own: dict[str, Any] = {"initvals": initvals, "constants": constant_data(model), "checkpoint": checkpoint}
         own |= {"entropy": entropy_of(random_seed), "is_seeded": random_seed is not None}
-        own |= {"restarts": restarts, "search": search}
+        own |= {"restarts": restarts, "search": search, "executor": executor}
         idata, solution = fit_blocks(structure, data, engine, run, store=store, **own)
         _warn_of_end(solution, quiet)
         return idata
     if store is not None:
         raise InputError("store", repr(str(store)), "None without data=", "nz.save(idata, path) writes a result")
+    if executor is not None:
+        got, do = f"{type(executor).__name__} without data=", "restarts run in threads: cores= says how many"
+        raise InputError("executor", got, "None", do)
     chosen, options = resolve_engine(engine, "fit", structure)
     require_support(structure, chosen, options)
     check_possible(structure)

@@ -332,7 +332,9 @@ def test_followed_cells_carry_labels(how, tmp_path):
     more = {"store": {"store": tmp_path / "x.zarr"}, "moments": {"keep": "moments"}}
     more |= {"smc": {"engine": nz.SMC(particles=60)}}
     run = {"draws": 6, "tune": 6, "chains": 2, "random_seed": 1, "quiet": True, **more.get(how, {})}
-    stats = _compat.group(nz.sample(model=nz.gamma_nmf(table, 1), **run), "sample_stats")
+    idata = nz.sample(model=nz.gamma_nmf(table, 1), **run)
+    stats = _compat.group(idata, "sample_stats")
     rows, cols = stats["checked_row"].to_numpy(), stats["checked_col"].to_numpy()
     assert stats["checked_feature"].to_numpy().tolist() == table.index[rows].tolist()
     np.testing.assert_array_equal(stats["checked_obs"].to_numpy(), table.columns.to_numpy()[cols])
+    assert "mean[rain, 2024-01-02]" in nz.summarise(idata).index

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -24,8 +24,8 @@ from nmf_zoo.inference.counts.em import EM, EMInfo, constrained, log_prior
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side
 from nmf_zoo.inference.shared.multiplicative import FLOOR, peak_on_simplex, stationarity, update
-from nmf_zoo.inference.shared.sample_blocks import SampleBlock, sample_blocks, takes_blocks
-from nmf_zoo.inference.shared.start import start_blocks
+from nmf_zoo.inference.shared.sample_blocks import SampleBlock, sums_over_blocks, takes_blocks
+from nmf_zoo.inference.shared.start import RandomRows, start_blocks
 from nmf_zoo.kernels.numerics.multiplicative import largest_of_columns
 from nmf_zoo.runtime.block_arrays import RESULT
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
@@ -92,6 +92,10 @@ class BlockEMProblem:
     def data(self) -> Blocked:
         return cast(Blocked, self.structure.data)
 
+    @property
+    def precision(self) -> str:
+        return self.options.precision
+
 
 def supports(structure: Factorisation, options: EM) -> Verdict:
     """What EM in memory runs, of a prior of H that all samples share, with known hyperparameters."""
@@ -129,11 +133,8 @@ def init(problem: BlockEMProblem, key: np.uint64, start: Mapping[str, Array]) ->
     if problem.simplex:
         scale = W.sum(axis=0)
         W /= scale
-
-    def begin(block: SampleBlock) -> tuple[Array, dict[str, Array], float]:
-        return np.maximum(rows(block.first, block.last), FLOOR) * scale, {}, 0.0
-
-    return _at(problem, BlockEMState(W, 0, _look(problem, W, 0, begin)))
+    sums = sums_over_blocks(problem, EMBeginning(W, 0, rows, scale))
+    return _at(problem, BlockEMState(W, 0, sums))
 
 
 def step(problem: BlockEMProblem, state: BlockEMState, key: np.uint64 | None = None) -> tuple[BlockEMState, EMInfo]:
@@ -163,22 +164,45 @@ def _update_W(problem: BlockEMProblem, state: BlockEMState) -> tuple[Array, floa
 
 def _pass(problem: BlockEMProblem, state: BlockEMState, led: Array, push: float | None) -> BlockEMState:
     """H at its update given W's, or both beyond their updates."""
-    arrays, mode = problem.data.arrays, problem.options.mode
     W = led if push is None or state.led is None else _pushed(problem, led, state.led, push)
+    turn = state.turn + 1
+    sums = sums_over_blocks(problem, EMPass(W, turn, led, push, state.sums.largest))
+    return _at(problem, state._replace(W=W, turn=turn, sums=sums))
 
-    def move(block: SampleBlock) -> tuple[Array, dict[str, Array], float]:
-        old, numerator = arrays.get(state.turn, block.number, "H", "numerator")
-        denominator = block.weights.over_features(led)
-        new, residual = update(block.right, mode, old, numerator, denominator, {}, problem.workers, state.sums.largest)
-        if problem.options.accelerate is None:
-            return new, {}, residual
-        if push is None:
-            return new, {"led": new}, residual
-        (before,) = arrays.get(state.turn, block.number, "led")
-        return ahead_by_ratio(new, before, push), {"led": new}, residual
 
-    sums = _look(problem, W, state.turn + 1, move)
-    return _at(problem, state._replace(W=W, turn=state.turn + 1, sums=sums))
+class EMBeginning(NamedTuple):
+    """The first look at W and random rows of H."""
+
+    W: Array
+    turn: int
+    rows: RandomRows
+    scale: Array
+
+    def __call__(self, problem: BlockEMProblem, block: SampleBlock) -> tuple[EMBlockSums, dict[str, Array]]:
+        Ht = np.maximum(self.rows(block.first, block.last), FLOOR) * self.scale
+        return _look(problem, block, self.W, Ht, 0.0)
+
+
+class EMPass(NamedTuple):
+    """A block's rows of H at their update given ``led``, where W's led, or with W beyond it by ``push``."""
+
+    W: Array
+    turn: int
+    led: Array
+    push: float | None
+    largest: Array
+
+    def __call__(self, problem: BlockEMProblem, block: SampleBlock) -> tuple[EMBlockSums, dict[str, Array]]:
+        arrays, mode, before = problem.data.arrays, problem.options.mode, self.turn - 1
+        old, numerator = arrays.get(before, block.number, "H", "numerator")
+        denominator = block.weights.over_features(self.led)
+        led, residual = update(block.right, mode, old, numerator, denominator, {}, problem.workers, self.largest)
+        new = led
+        if self.push is not None:
+            (led_before,) = arrays.get(before, block.number, "led")
+            new = ahead_by_ratio(led, led_before, self.push)
+        sums, kept = _look(problem, block, self.W, new, residual)
+        return sums, kept if problem.options.accelerate is None else {**kept, "led": led}
 
 
 def _pushed(problem: BlockEMProblem, new: Array, old: Array, push: float) -> Array:
@@ -189,20 +213,16 @@ def _pushed(problem: BlockEMProblem, new: Array, old: Array, push: float) -> Arr
     return beyond / beyond.sum(axis=0) if problem.simplex else beyond
 
 
-def _look(problem: BlockEMProblem, W: Array, turn: int, rows_of: Any) -> EMBlockSums:
-    """The sums at W and the rows of H that ``rows_of`` each block gives; these are kept with their sources."""
-    total: EMBlockSums | None = None
-    for block in sample_blocks(problem.structure, problem.workers, problem.options.precision):
-        Ht, more, residual = rows_of(block)
-        found = block.sources.gather(W, Ht, "WH")
-        problem.data.arrays.put(turn, block.number, {"H": Ht, "numerator": found.of_H, **more})
-        log_likelihood = found.log_mean - block.weights.total(W, Ht) + block.constant
-        prior = log_prior((block.right,), problem.options.mode, (Ht,), {})
-        denominator, largest = block.weights.over_samples(Ht), largest_of_columns(Ht)
-        sums = EMBlockSums(found.of_W, denominator, largest, log_likelihood, prior, residual)
-        total = sums if total is None else total.plus(sums)
-    assert total is not None
-    return total
+def _look(
+    problem: BlockEMProblem, block: SampleBlock, W: Array, Ht: Array, residual: float
+) -> tuple[EMBlockSums, dict[str, Array]]:
+    """A block's part of the sums at W and its rows of H; these with their sources."""
+    found = block.sources.gather(W, Ht, "WH")
+    log_likelihood = found.log_mean - block.weights.total(W, Ht) + block.constant
+    prior = log_prior((block.right,), problem.options.mode, (Ht,), {})
+    denominator, largest = block.weights.over_samples(Ht), largest_of_columns(Ht)
+    sums = EMBlockSums(found.of_W, denominator, largest, log_likelihood, prior, residual)
+    return sums, {"H": Ht, "numerator": found.of_H}
 
 
 def _at(problem: BlockEMProblem, state: BlockEMState) -> BlockEMState:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -35,8 +35,8 @@ from nmf_zoo.inference.counts.vb import (
 from nmf_zoo.inference.shared.acceleration import Momentum, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side
 from nmf_zoo.inference.shared.layout import Logs
-from nmf_zoo.inference.shared.sample_blocks import SampleBlock, sample_blocks, takes_blocks
-from nmf_zoo.inference.shared.start import start_blocks
+from nmf_zoo.inference.shared.sample_blocks import SampleBlock, sums_over_blocks, takes_blocks
+from nmf_zoo.inference.shared.start import RandomRows, start_blocks
 from nmf_zoo.kernels.numerics.momentum import GENTLE
 from nmf_zoo.kernels.numerics.multiplicative import column_changes
 from nmf_zoo.runtime.block_arrays import RESULT
@@ -94,6 +94,10 @@ class BlockVBProblem:
     def data(self) -> Blocked:
         return cast(Blocked, self.structure.data)
 
+    @property
+    def precision(self) -> str:
+        return self.options.precision
+
 
 def supports(structure: Factorisation, options: VB) -> Verdict:
     """What VB in memory runs, of a prior of H that all samples share, with known hyperparameters."""
@@ -115,12 +119,8 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> BlockVBP
 def init(problem: BlockVBProblem, key: np.uint64, start: Mapping[str, Array]) -> BlockVBState:
     """E = L = W as given or random at the scale of the data, and random H: one pass."""
     W, rows = start_blocks(problem.structure, key, start)
-
-    def begin(block: SampleBlock) -> tuple[GammaApproximation, dict[str, Array], Array]:
-        return point(rows(block.first, block.last)), {}, np.zeros((2, problem.structure.rank))
-
     first = point(W)
-    return BlockVBState(first, 0, _look(problem, first, 0, begin))
+    return BlockVBState(first, 0, sums_over_blocks(problem, VBBeginning(first, 0, rows)))
 
 
 def step(problem: BlockVBProblem, state: BlockVBState, key: np.uint64 | None = None) -> tuple[BlockVBState, VBInfo]:
@@ -141,41 +141,63 @@ def step(problem: BlockVBProblem, state: BlockVBState, key: np.uint64 | None = N
 
 def _pass(problem: BlockVBProblem, state: BlockVBState, led: Gamma, push: float | None) -> BlockVBState:
     """q of both factors at their updates, or beyond."""
-    arrays, left, workers = problem.data.arrays, problem.left, problem.workers
+    left, turn = problem.left, state.turn + 1
     at = led if push is None or state.updated is None else ahead(led, state.updated, push)
-    W = moments_at(at, state.W, workers, left.free)
-
-    def move(block: SampleBlock) -> tuple[GammaApproximation, dict[str, Array], Array]:
-        of_H, before = arrays.get(state.turn, block.number, "sources", "mean")
-        new = update(block.right, of_H, weigh_W(block.weights, led, state.W.mean, left), {})
-        at = new
-        if push is not None:
-            at = ahead(new, Gamma(*arrays.get(state.turn, block.number, "led_shape", "led_rate")), push)
-        H = moments_at(at, GammaApproximation(before, before, None), workers)
-        kept = {"shape": H.shape, "rate": H.rate}
-        if problem.options.accelerate is not None:
-            kept |= {"led_shape": new.shape, "led_rate": new.rate}
-        return H, kept, column_changes(before, H.mean, 0, len(before))
-
-    sums = _look(problem, W, state.turn + 1, move)
+    W = moments_at(at, state.W, problem.workers, left.free)
+    sums = sums_over_blocks(problem, VBPass(W, turn, led, push, state.W.mean))
     own = -divergence(W, *left.prior({}), left.free) if left.is_gamma else 0.0
-    return state._replace(W=W, turn=state.turn + 1, sums=sums, bound=sums.bound + own)
+    return state._replace(W=W, turn=turn, sums=sums, bound=sums.bound + own)
 
 
-def _look(problem: BlockVBProblem, W: GammaApproximation, turn: int, rows_of: Any) -> VBBlockSums:
-    """The sums at q of W and of the rows of H that ``rows_of`` each block gives, which go to ``data.arrays``."""
-    total: VBBlockSums | None = None
-    for block in sample_blocks(problem.structure, problem.workers, problem.options.precision):
-        H, more, changes = rows_of(block)
-        found = block.sources.gather(W.geometric, H.geometric, "WH", Logs(W.log, H.log))
-        problem.data.arrays.put(turn, block.number, {"sources": found.of_H, "mean": H.mean, **more})
-        bound = found.log_mean - total_mean(block.weights, W, H) + block.constant
-        if H.shape is not None:
-            bound -= divergence(H, *block.right.prior({}))
-        sums = VBBlockSums(found.of_W, block.weights.over_samples(H.mean), bound, changes)
-        total = sums if total is None else total.plus(sums)
-    assert total is not None
-    return total
+class VBBeginning(NamedTuple):
+    """The first look at W and random rows of H."""
+
+    W: GammaApproximation
+    turn: int
+    rows: RandomRows
+
+    def __call__(self, problem: BlockVBProblem, block: SampleBlock) -> tuple[VBBlockSums, dict[str, Array]]:
+        H, nothing = point(self.rows(block.first, block.last)), np.zeros((2, problem.structure.rank))
+        return _look(block, self.W, H, nothing)
+
+
+class VBPass(NamedTuple):
+    """q of a block's rows of H at its update given ``led``, where W's led, or with W beyond it by ``push``.
+
+    ``before`` (F, K) : the mean of W in the pass before
+    """
+
+    W: GammaApproximation
+    turn: int
+    led: Gamma
+    push: float | None
+    before: Array
+
+    def __call__(self, problem: BlockVBProblem, block: SampleBlock) -> tuple[VBBlockSums, dict[str, Array]]:
+        arrays, turn = problem.data.arrays, self.turn - 1
+        of_H, before = arrays.get(turn, block.number, "sources", "mean")
+        led = update(block.right, of_H, weigh_W(block.weights, self.led, self.before, problem.left), {})
+        at = led
+        if self.push is not None:
+            at = ahead(led, Gamma(*arrays.get(turn, block.number, "led_shape", "led_rate")), self.push)
+        H = moments_at(at, GammaApproximation(before, before, None), problem.workers)
+        sums, kept = _look(block, self.W, H, column_changes(before, H.mean, 0, len(before)))
+        kept |= {"shape": H.shape, "rate": H.rate}
+        if problem.options.accelerate is not None:
+            kept |= {"led_shape": led.shape, "led_rate": led.rate}
+        return sums, kept
+
+
+def _look(
+    block: SampleBlock, W: GammaApproximation, H: GammaApproximation, changes: Array
+) -> tuple[VBBlockSums, dict[str, Array]]:
+    """A block's part of the sums at q of W and of its rows of H; of these the mean and the sources."""
+    found = block.sources.gather(W.geometric, H.geometric, "WH", Logs(W.log, H.log))
+    bound = found.log_mean - total_mean(block.weights, W, H) + block.constant
+    if H.shape is not None:
+        bound -= divergence(H, *block.right.prior({}))
+    sums = VBBlockSums(found.of_W, block.weights.over_samples(H.mean), bound, changes)
+    return sums, {"sources": found.of_H, "mean": H.mean}
 
 
 def finish(problem: BlockVBProblem, state: BlockVBState, key: np.uint64, draws: int) -> tuple[dict, dict]:

@@ -1,16 +1,18 @@
 """Passes over data in blocks of whole samples.
 
 Given W the samples are independent. So a pass takes each block's rows of H and its sources, and what W needs of them
-are sums over the blocks, which are added in the order of the blocks. While one block is worked on the next is read, so
-that two are in memory.
+are sums over the blocks. Neighbouring blocks are one of at most `SHARDS` shards; sums are added in the order of the
+blocks within a shard, and in the order of the shards, by whatever processes these are worked on: the bits are the same.
+While one block is worked on the next is read, so that two are in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple, TypeVar, cast
+from functools import reduce
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -32,6 +34,7 @@ from nmf_zoo.structure import (
 )
 
 T = TypeVar("T")
+SHARDS = 256  # at the most: as many processes can share a pass
 
 
 class SampleBlock(NamedTuple):
@@ -57,8 +60,87 @@ class SampleBlock(NamedTuple):
     constant: float
 
 
-def sample_blocks(structure: Factorisation, workers: Workers, precision: str) -> Iterator[SampleBlock]:
-    """The blocks of ``structure.data`` in order."""
+class BlockProblem(Protocol):
+    """What the passes of a run share; it can be pickled, as the work of a pass can."""
+
+    @property
+    def structure(self) -> Factorisation:
+        """The model of all samples, whose data are Blocked."""
+
+    @property
+    def workers(self) -> Workers:
+        """Threads of this process."""
+
+    @property
+    def precision(self) -> str:
+        """Of the sources."""
+
+
+class BlockSums(Protocol):
+    """What a pass adds up."""
+
+    def plus(self, other: Any) -> Any:
+        """Those of this and of the next block."""
+
+
+class BlockWork(Protocol):
+    """What a pass makes of a block."""
+
+    @property
+    def turn(self) -> int:
+        """Under which its arrays are kept."""
+
+    def __call__(self, problem: Any, block: SampleBlock) -> tuple[Any, dict[str, Array]]:
+        """(its part of the sums, arrays to keep)"""
+
+
+def sums_over_blocks(problem: BlockProblem, work: BlockWork) -> Any:
+    """One pass over all blocks: the sums. Arrays of each block are in ``data.arrays`` then."""
+    data = cast(Blocked, problem.structure.data)
+    shards = shards_of(data.n_blocks)
+    make = sums_of_shards if data.cluster is None else _sums_by_cluster
+    return reduce(lambda total, sums: total.plus(sums), make(problem, work, shards))
+
+
+def shards_of(n_blocks: int) -> list[range]:
+    """The numbers of the blocks of each shard."""
+    size = -(-n_blocks // SHARDS)
+    return [range(first, min(first + size, n_blocks)) for first in range(0, n_blocks, size)]
+
+
+def sums_of_shards(problem: BlockProblem, work: BlockWork, shards: Sequence[range]) -> Iterator[Any]:
+    """The sums of each shard, by this process."""
+    arrays = cast(Blocked, problem.structure.data).arrays
+    numbers = [number for shard in shards for number in shard]
+    blocks = sample_blocks(problem.structure, problem.workers, problem.precision, numbers)
+    for shard in shards:
+        total: Any = None
+        for _ in shard:
+            block = next(blocks)
+            sums, kept = work(problem, block)
+            if kept:
+                arrays.put(work.turn, block.number, kept)
+            total = sums if total is None else total.plus(sums)
+        yield total
+
+
+def _sums_by_cluster(problem: BlockProblem, work: BlockWork, shards: Sequence[range]) -> Iterator[Any]:
+    """The sums of each shard, by other processes, which leave its arrays where all see them."""
+    data = cast(Blocked, problem.structure.data)
+    for sums, receipt in data.cluster.map(_sums_of_shard, problem, work, shards):
+        data.arrays.note(work.turn, receipt)
+        yield sums
+
+
+def _sums_of_shard(problem: BlockProblem, work: BlockWork, shard: range) -> tuple[Any, Any]:
+    (sums,) = sums_of_shards(problem, work, [shard])
+    return sums, cast(Blocked, problem.structure.data).arrays.receipt(work.turn, shard)
+
+
+def sample_blocks(
+    structure: Factorisation, workers: Workers, precision: str, numbers: Sequence[int]
+) -> Iterator[SampleBlock]:
+    """Blocks of ``structure.data``."""
     data = cast(Blocked, structure.data)
 
     def read(number: int) -> SampleBlock:
@@ -68,7 +150,7 @@ def sample_blocks(structure: Factorisation, workers: Workers, precision: str) ->
         constant = float(data.constants[number])
         return SampleBlock(number, first, last, block, Side(block.H, True), sources, weigh(block), constant)
 
-    return read_ahead(read, data.n_blocks)
+    return read_ahead(read, numbers)
 
 
 def structure_of_block(structure: Factorisation, number: int) -> Factorisation:
@@ -95,27 +177,51 @@ def sources_of_block(block: Factorisation, workers: Workers, precision: str) -> 
     return SparseSources(block, workers, compress(block, by_features=False), precision)
 
 
-def read_ahead(read: Callable[[int], T], n: int) -> Iterator[T]:
-    """``read(0), ..., read(n - 1)``, each while the one before is worked on."""
+def read_ahead(read: Callable[[int], T], numbers: Sequence[int]) -> Iterator[T]:
+    """``read(number)`` of each, each while the one before is worked on."""
     with ThreadPoolExecutor(1) as reader:
-        waiting = reader.submit(read, 0)
-        for number in range(n):
+        waiting = reader.submit(read, numbers[0])
+        for following in numbers[1:]:
             found = waiting.result()
-            if number + 1 < n:
-                waiting = reader.submit(read, number + 1)
+            waiting = reader.submit(read, following)
             yield found
+        yield waiting.result()
+
+
+class LogJoint(NamedTuple):
+    """A pass for log p(X, H | W) at rows of H that ``data.arrays`` holds under the name of H."""
+
+    W: Array
+    turn: int
+
+    def __call__(self, problem: BlockProblem, block: SampleBlock) -> tuple[Total, dict[str, Array]]:
+        H = block.structure.H
+        (Ht,) = cast(Blocked, problem.structure.data).arrays.get(self.turn, block.number, H.name)
+        fit = block.sources.gather(self.W, Ht, "").log_mean - block.weights.total(self.W, Ht) + block.constant
+        return Total(fit + H.log_density(np.ascontiguousarray(Ht.T), {})), {}
+
+
+class Total(NamedTuple):
+    """A number that is added up."""
+
+    value: float
+
+    def plus(self, other: Total) -> Total:
+        return Total(self.value + other.value)
+
+
+class PassOnce(NamedTuple):
+    """What a pass that belongs to no engine shares."""
+
+    structure: Factorisation
+    workers: Workers
+    precision: str = "float64"
 
 
 def log_joint_in_blocks(structure: Factorisation, workers: Workers, W: Array, turn: int) -> float:
     """log p(X, W, H) at rows of H that ``data.arrays`` holds under the name of H, in a pass of its own."""
-    data, name = cast(Blocked, structure.data), structure.H.name
-    total = structure.W.log_density(W, {})
-    for block in sample_blocks(structure, workers, "float64"):
-        (Ht,) = data.arrays.get(turn, block.number, name)
-        statistics = block.sources.gather(W, Ht, "")
-        total += statistics.log_mean - block.weights.total(W, Ht) + block.constant
-        total += block.structure.H.log_density(np.ascontiguousarray(Ht.T), {})
-    return float(total)
+    of_samples = sums_over_blocks(PassOnce(structure, workers), LogJoint(W, turn))
+    return float(structure.W.log_density(W, {}) + of_samples.value)
 
 
 def takes_blocks(structure: Factorisation) -> Verdict:

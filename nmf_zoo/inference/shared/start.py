@@ -256,19 +256,24 @@ def typical_totals(structure: Factorisation) -> tuple[float, float]:
     return float(structure.data.observed_values.sum()), weigh(structure).total(W, H)
 
 
-def start_blocks(
-    structure: Factorisation, key: np.uint64, start: Mapping[str, Array]
-) -> tuple[Array, Callable[[int, int], Array]]:
+def start_blocks(structure: Factorisation, key: np.uint64, start: Mapping[str, Array]) -> tuple[Array, RandomRows]:
     """W (F, K) as of :func:`start_factors`, and the rows of a random Ht (N, K) from one sample to another."""
     scale_w, scale_h = _scales(structure, {})
     W = _start_factor(structure.W, structure.W.shape, scale_w, child(key, 0), start)
+    return W, RandomRows(structure.rank, SPREAD / scale_h, child(key, 1))
 
-    def rows(first: int, last: int) -> Array:
-        out = np.empty((last - first, structure.rank))
-        draw_some_rows(out, SPREAD, SPREAD / scale_h, first, child(key, 1))
+
+class RandomRows(NamedTuple):
+    """Rows of a random Ht (N, K), the same however they are asked for."""
+
+    rank: int
+    rate: float
+    key: np.uint64
+
+    def __call__(self, first: int, last: int) -> Array:
+        out = np.empty((last - first, self.rank))
+        draw_some_rows(out, SPREAD, self.rate, first, self.key)
         return out
-
-    return W, rows
 
 
 def _prior_mean(factor: Factor, values: Mapping[str, Array]) -> float:

@@ -14,13 +14,17 @@ from nmf_zoo.verbs.block_source import bounds_of, samples_of_block
 class AnnotatedBlocks:
     """Rows of X, or of a layer, as columns."""
 
-    def __init__(self, path: Path, matrix: Any, coords: dict[str, Any], block: int | None):
-        self.path, self._matrix, self.coords = path, matrix, coords
+    def __init__(self, path: Path, matrix: Any, coords: dict[str, Any], block: int | None, layer: str | None):
+        self.path, self._matrix, self.coords, self._given = path, matrix, coords, (block, layer)
         samples, features = (int(size) for size in matrix.shape)
         self.shape = (features, samples)
         stored = matrix.group["data"].shape[0] if hasattr(matrix, "group") else samples * features
         size = samples_of_block(self.shape, stored) if block is None else block
         self.bounds = bounds_of(samples, size)
+
+    def __reduce__(self) -> Any:
+        """Another process opens it for itself."""
+        return open_annotated, (self.path.absolute(), *self._given)
 
     def read(self, number: int) -> Any:
         """Samples of a block."""
@@ -46,7 +50,7 @@ def open_annotated(path: Path, block: int | None, layer: str | None) -> Annotate
         if bad is not None:
             raise InputError(f"{path}, label {bad + 1} of {axis}", repr(labels[bad]), WRITABLE)
         coords[dim] = labels
-    return AnnotatedBlocks(path, matrix, coords, block)
+    return AnnotatedBlocks(path, matrix, coords, block, layer)
 
 
 def _open(path: Path) -> Any:

@@ -20,7 +20,7 @@ class FileBlocks:
     def __init__(self, paths: list[Path], transpose: bool = False):
         if not paths:
             raise InputError("data", "an empty list", "paths of files")
-        self.paths, self._transpose, self.bounds = paths, transpose, [0]
+        self.paths, self._transpose, self.bounds = [path.absolute() for path in paths], transpose, [0]
         self._features: list[str] | None = None
         samples: list[str] | None = []
         for path in paths:

@@ -34,7 +34,7 @@ class ParquetBlocks:
         if find_spec("pyarrow") is None:
             do = "pip install 'nmf_zoo[parquet]'"
             raise InputError(str(path), "a Parquet file without pyarrow installed", "pyarrow", do)
-        self.path, self._file = path, _open(path)
+        self.path, self._file, self._given = path, _open(path), (block, shape)
         names = self._file.schema_arrow.names
         if sorted(names) != sorted(COLUMNS):
             raise InputError(str(path), f"the columns {', '.join(names)}"[:200], f"{', '.join(COLUMNS)}")
@@ -48,6 +48,10 @@ class ParquetBlocks:
         self.shape = found if shape is None else _check_shape(path, shape, found)
         n_samples = self.shape[1]
         self.bounds = self._bounds(n_samples) if block is None else [*range(0, n_samples, block), n_samples]
+
+    def __reduce__(self) -> Any:
+        """Another process opens it for itself."""
+        return ParquetBlocks, (self.path.absolute(), *self._given)
 
     def _span(self, group: int, column: str) -> Span:
         """From the statistics of the file, or from the column where it has none."""

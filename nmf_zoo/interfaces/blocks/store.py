@@ -45,7 +45,7 @@ class ZarrBlocks:
     """A store that :func:`write_blocks` wrote."""
 
     def __init__(self, path: Path, block: int | None = None):
-        self.path, root = path, _open(path)
+        self.path, self._block, root = path, block, _open(path)
         attrs = dict(root.attrs)
         if attrs.get(LAYOUT) != VERSION:
             raise InputError(str(path), f"layout {attrs.get(LAYOUT)!r}", f"{VERSION}", "write it with this version")
@@ -66,6 +66,10 @@ class ZarrBlocks:
         self.coords = {dim: self._labels(root, dim) for dim in ("feature", "obs") if dim in root}
         size = samples_of_block(self.shape, stored) if block is None else block
         self.bounds = bounds_of(self.shape[1], size)
+
+    def __reduce__(self) -> Any:
+        """Another process opens it for itself."""
+        return ZarrBlocks, (self.path.absolute(), self._block)
 
     def _labels(self, root: Any, dim: str) -> Array:
         array = self._array(root, dim, None)

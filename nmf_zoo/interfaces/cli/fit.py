@@ -6,8 +6,10 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,8 @@ from nmf_zoo.interfaces.cli.values import parse_hyperparameter, parse_seed, pars
 if TYPE_CHECKING:
     from nmf_zoo.interfaces.tables.arrays import Matrix
 
+PATIENCE = 10.0  # seconds for a scheduler to answer
+
 
 def run_fit(arguments: argparse.Namespace) -> int:
     engine = catalogue.engines()[arguments.engine]
@@ -34,6 +38,9 @@ def run_fit(arguments: argparse.Namespace) -> int:
     model = None if blocks is None else declare_beside(blocks, arguments)
     if model is None or not goes_over_blocks(model, engine):
         blocks, model = None, declare(arguments, arguments.rank)
+    if arguments.scheduler and (blocks is None or arguments.output.suffix != ".zarr"):
+        expected = "a store of blocks, an optimiser that goes over them, and an output that ends in .zarr"
+        raise InputError("--scheduler", f"it with {arguments.input} and {arguments.output}", expected, "leave it out")
 
     import nmf_zoo as nz
     from nmf_zoo.inference.registry import named
@@ -42,14 +49,35 @@ def run_fit(arguments: argparse.Namespace) -> int:
     if goes_to_disk:
         idata = stream(arguments.output, run)
     elif blocks is not None and arguments.output.suffix == ".zarr":
-        with replacing(arguments.output, "output") as partial:
-            idata = nz.fit(data=blocks, store=partial, **run)
+        with workers_at(arguments.scheduler) as executor, replacing(arguments.output, "output") as partial:
+            idata = nz.fit(data=blocks, store=partial, executor=executor, **run)
     else:
         run |= {} if blocks is None else {"data": blocks}
         idata = (nz.sample if engine.verb == "sample" else nz.fit)(**run)
         with replacing(arguments.output, "output") as partial:
             nz.save(idata, partial)
     return report(arguments, idata, run.get("quiet", False))
+
+
+@contextmanager
+def workers_at(address: str | None) -> Iterator[Any]:
+    """A client of the Dask scheduler at this address, or of the file that it wrote; None without an address."""
+    if address is None:
+        yield None
+        return
+    if find_spec("distributed") is None:
+        raise InputError("--scheduler", "it without Dask installed", "Dask", "pip install 'nmf_zoo[dask]'")
+    from distributed import Client
+
+    where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
+    try:
+        client = Client(**where, timeout=f"{PATIENCE:g}s")
+    except (OSError, ValueError) as error:
+        got = f"{address!r}, where no scheduler answers ({type(error).__name__})"
+        do = "dask scheduler prints its address, and writes it to --scheduler-file"
+        raise InputError("--scheduler", got, "tcp://host:port, or a file that ends in .json", do) from error
+    with client:
+        yield client
 
 
 def open_store(arguments: argparse.Namespace, engine: Entry) -> Any:

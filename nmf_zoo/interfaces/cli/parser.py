@@ -137,6 +137,11 @@ def _fill_fit(parser: Parser) -> None:
         "(default 16, for sampling engines as many as fit beside their warm-up)",
     )
     run.add_argument("--log-likelihood", action="store_true", help="also store the log-likelihood of every cell")
+    run.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="of a Dask cluster that shares the passes over a store of blocks: tcp://host:port",
+    )
     _add_options(run, "run", catalogue.runs(), NOT_OPTIONS)
     engine = parser.add_argument_group("options of the engine")
     _add_options(engine, "engine", catalogue.engines(), set())

@@ -216,9 +216,10 @@ def _convergence_lines(idata: Any, all_cells: bool) -> Iterator[str]:
     cells = table.drop(index="lp", errors="ignore").sort_values("ess_bulk")
     shown = table if all_cells else table.loc[[*table.index.intersection(["lp"]), *cells.index[:WORST]]]
     yield ""
-    yield f"{'':16}{'mean':>12}{'sd':>10}{'R-hat':>8}{'ESS bulk':>10}{'ESS tail':>10}"
+    names = max(16, *(len(name) for name in shown.index))
+    yield f"{'':{names}}{'mean':>12}{'sd':>10}{'R-hat':>8}{'ESS bulk':>10}{'ESS tail':>10}"
     for name, row in shown.iterrows():
-        yield f"{name:16}{rounded(row['mean'], row['sd']):>12}" + "".join(
+        yield f"{name:{names}}{rounded(row['mean'], row['sd']):>12}" + "".join(
             f"{'-' if isnan(row[column]) else f'{row[column]:{form}}':>{width}}"
             for column, width, form in (
                 ("sd", 10, ".3g"),

@@ -30,6 +30,7 @@ from typing import Any
 import llvmlite
 import numba
 import numpy as np
+from llvmlite import binding
 from numba.core import types
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
@@ -113,6 +114,12 @@ def versions() -> tuple[Any, ...]:
     """All that compiled code depends on beside its source and the processor."""
     settings = (getattr(numba.config, name, None) for name in SETTINGS)
     return (sys.version, numba.__version__, llvmlite.__version__, np.__version__, *settings)
+
+
+def processor() -> str:
+    """The processor that kernels are compiled for: its name, and a digest of what it can."""
+    features = binding.get_host_cpu_features().flatten()
+    return f"{binding.get_host_cpu_name()} ({_digest(features.encode()).hex()[:8]})"
 
 
 def _digest(content: bytes) -> bytes:

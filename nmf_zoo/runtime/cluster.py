@@ -1,0 +1,94 @@
+"""Work in pieces on a Dask cluster: futures in order, and no more of Dask than ``client.submit``.
+
+What all pieces share goes to each worker once. A piece that is lost with its worker is done again by another, with the
+same result: pieces read what they need from storage that all workers see, and leave there what is to stay. Workers are
+held to the versions and the processor of this process, since results are to have the same bits wherever they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from typing import Any, TypeVar
+
+from nmf_zoo.errors import InputError, RunFailed
+from nmf_zoo.kernels.compile.cache import processor, versions
+from nmf_zoo.runtime.workers import OneBlasThread
+
+Item = TypeVar("Item")
+RUNNING = "running"  # the status of a client with a scheduler
+
+
+def is_client(executor: Any) -> bool:
+    """Whether it is a ``dask.distributed.Client``."""
+    return type(executor).__module__.split(".")[0] == "distributed" and hasattr(executor, "scheduler_info")
+
+
+class Cluster:
+    """The workers of a ``dask.distributed.Client``, which is left open."""
+
+    def __init__(self, client: Any):
+        self._client = client
+        self._address = client.scheduler_info()["address"]
+        self._shared: Any = None  # what pieces shared last, and its future
+        self._sent: Any = None
+
+    def __reduce__(self) -> Any:
+        """A worker has no cluster of its own."""
+        return _none, ()
+
+    def map(self, work: Callable[[Any, Any, Item], Any], shared: Any, own: Any, items: Sequence[Item]) -> Iterator[Any]:
+        """``work(shared, own, item)`` of every item, in order.
+
+        ``work`` is a function of a module. ``shared`` is sent where it is another object than in the call before.
+
+        Raises
+        ------
+        RunFailed : the scheduler is gone
+        """
+        try:
+            if shared is not self._shared:
+                self._shared, self._sent = shared, self._client.submit(_itself, shared, pure=False)
+            sent = self._client.submit(_itself, own, pure=False)
+            here = fingerprint()
+            futures = [self._client.submit(_piece, work, self._sent, sent, item, here, pure=False) for item in items]
+            try:
+                for place in range(len(futures)):
+                    found, futures[place] = futures[place].result(), None  # its result is dropped with the future
+                    yield found
+            finally:
+                self._client.cancel([future for future in futures if future is not None])
+        except (CancelledError, OSError) as error:
+            if isinstance(error, OSError) and self._client.status == RUNNING:
+                raise
+            raise RunFailed(
+                f"the Dask scheduler at {self._address} is gone ({type(error).__name__}); with checkpoint= the same "
+                f"call goes on where it was saved last"
+            ) from error
+
+
+def fingerprint() -> dict[str, str]:
+    """What decides the bits of a result, beside the input."""
+    from nmf_zoo import __version__
+
+    python, numba, llvm, numpy, *_ = versions()
+    found = {"nmf_zoo": __version__, "Python": python.split()[0], "numba": numba, "llvmlite": llvm, "NumPy": numpy}
+    return {**found, "processor": processor()}
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _none() -> None:
+    return None
+
+
+def _piece(work: Callable[..., Any], shared: Any, own: Any, item: Any, expected: dict[str, str]) -> Any:
+    """One piece, in a process like the client's."""
+    for name, value in fingerprint().items():
+        if value != expected[name]:
+            got = f"a worker with {name} {value}"
+            raise InputError("executor", got, f"{expected[name]}, as this process has", "start workers that are alike")
+    with OneBlasThread():
+        return work(shared, own, item)

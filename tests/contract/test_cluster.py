@@ -1,0 +1,185 @@
+"""Runs over blocks by the workers of a Dask cluster: the bits of one process, whoever dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import nmf_zoo as nz
+from nmf_zoo import _compat
+from nmf_zoo.interfaces.cli import fit, main
+from nmf_zoo.runtime import cluster as clusters
+
+distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+pytest.importorskip("zarr", reason="Zarr is not installed")
+
+RUN = {"random_seed": 1, "max_iter": 12, "tol": 0.0, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory):
+    """40 features of 120 samples in six blocks of a store."""
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(rng.gamma(0.3, 2.0, (40, 3)) @ rng.gamma(0.3, 2.0, (3, 120)))
+    path = tmp_path_factory.mktemp("data") / "x.zarr"
+    nz.write_blocks(path, sp.csc_array(counts))
+    return nz.open_blocks(path, block=20)
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Two workers, each a process."""
+    how = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**how) as local, distributed.Client(local) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def alone(blocks):
+    """The results of this process, by engine."""
+    return {engine: nz.fit(model=model(), data=blocks, engine=engine, **RUN) for engine in ("em", "vb")}
+
+
+def model():
+    return nz.gamma_nmf(X=None, shape=(40, 1), rank=3)
+
+
+def assert_same_bits(one, other):
+    for group, names in {"posterior": ("W", "H"), "fit": ("objective",), "sample_stats": ("lp",)}.items():
+        for name in names:
+            arrays = (np.asarray(_compat.group(result, group)[name]) for result in (one, other))
+            np.testing.assert_array_equal(*arrays, err_msg=name)
+
+
+@pytest.mark.parametrize("engine", ["em", "vb"])
+def test_same_bits_as_one_process(engine, blocks, client, alone, tmp_path):
+    """Long: workers compile or load kernels of their own."""
+    found = nz.fit(model=model(), data=blocks, engine=engine, executor=client, store=tmp_path / "o.zarr", **RUN)
+    assert_same_bits(found, alone[engine])
+    with pytest.raises(AssertionError):  # the comparison sees another result
+        assert_same_bits(found, alone["vb" if engine == "em" else "em"])
+
+
+def test_killed_workers_change_nothing(blocks, alone, tmp_path):
+    """Two of the two processes die in turn by SIGKILL; lost pieces are done again. Long: four processes start."""
+    killed = []
+
+    def kill(step):
+        if step.number in (3, 7):
+            pid = next(worker.pid for worker in local.workers.values() if worker.pid not in killed)
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+
+    how = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**how) as local, distributed.Client(local) as client:
+        run = {**RUN, "executor": client, "store": tmp_path / "o.zarr", "on_step": kill}
+        found = nz.fit(model=model(), data=blocks, engine="vb", **run)
+    assert len(killed) == 2
+    assert_same_bits(found, alone["vb"])
+
+
+def test_from_the_command_line(blocks, client, alone, tmp_path, capsys, monkeypatch):
+    """As the call, where a scheduler answers; else one line."""
+    monkeypatch.setattr(fit, "PATIENCE", 2.0)
+    address = client.scheduler_info()["address"]
+    line = f"fit {blocks.path} --model gamma-nmf --rank 3 --engine vb --random-seed 1 --tol 0 --max-iter 12 --quiet"
+    assert main([*line.split(), "-o", str(tmp_path / "o.zarr"), "--scheduler", address]) == 0
+    found = nz.load(tmp_path / "o.zarr")
+    assert found.attrs["blocks"] == 1  # the store is cut as the command cuts it
+    np.testing.assert_allclose(
+        _compat.group(found, "fit")["objective"], _compat.group(alone["vb"], "fit")["objective"], rtol=1e-12
+    )
+    for output, where, expected in (
+        ("p.nc", address, "an output that ends in .zarr"),
+        ("p.zarr", "tcp://127.0.0.1:9", "where no scheduler answers"),
+    ):
+        capsys.readouterr()
+        assert main([*line.split(), "-o", str(tmp_path / output), "--scheduler", where]) == 2
+        said = capsys.readouterr().err
+        assert expected in said
+        assert said.count("\n") == 1
+        assert not (tmp_path / output).exists()
+
+
+@contextmanager
+def from_the_shell(folder):
+    """(the scheduler's process, its file) of ``dask scheduler`` with a ``dask worker``."""
+    file = folder / f"scheduler-{time.monotonic_ns()}.json"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    dask = [sys.executable, "-m", "dask"]
+    scheduler = subprocess.Popen(
+        [*dask, "scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)], **quiet
+    )
+    worker = subprocess.Popen([*dask, "worker", "--no-nanny", "--no-dashboard", "--scheduler-file", str(file)], **quiet)
+    try:
+        yield scheduler, str(file)
+    finally:
+        for process in (worker, scheduler):
+            process.kill()
+            process.wait()
+
+
+def test_a_lost_scheduler_leaves_a_checkpoint(blocks, alone, tmp_path):
+    """The same call goes on from it with another cluster. Long: four processes start, and a client waits in vain."""
+    import dask
+
+    run = {**RUN, "checkpoint": tmp_path / "run", "store": tmp_path / "o.zarr"}
+    with dask.config.set({"distributed.comm.timeouts.connect": "2s"}), from_the_shell(tmp_path) as (scheduler, file):
+        with distributed.Client(scheduler_file=file) as client, pytest.raises(nz.RunFailed, match="same call goes on"):
+            client.wait_for_workers(1)
+
+            def lose(step):
+                if step.number == 5:
+                    scheduler.kill()
+
+            nz.fit(model=model(), data=blocks, engine="em", executor=client, on_step=lose, **run)
+    with from_the_shell(tmp_path) as (_, file), distributed.Client(scheduler_file=file) as client:
+        found = nz.fit(model=model(), data=blocks, engine="em", executor=client, **run)
+    assert_same_bits(found, alone["em"])
+
+
+def test_workers_that_differ_are_refused(blocks, client, tmp_path, monkeypatch):
+    found = clusters.fingerprint()
+    monkeypatch.setattr(clusters, "fingerprint", lambda: {**found, "NumPy": "1.0"})
+    with pytest.raises(nz.InputError, match=r"executor: got a worker with NumPy .*; expected 1\.0") as error:
+        nz.fit(model=model(), data=blocks, executor=client, store=tmp_path / "o.zarr", **RUN)
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_refused(blocks, client, tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    where = {"store": tmp_path / "o.zarr"}
+    for given, line in (
+        ({"executor": client}, "store: got None with a cluster; expected a new .zarr"),
+        ({"executor": ThreadPoolExecutor(1), **where}, "executor: got ThreadPoolExecutor with data="),
+        ({"executor": client, "data": np.ones((40, 6)), **where}, "data: got an array in memory"),
+    ):
+        with pytest.raises(nz.InputError, match=line):
+            nz.fit(model=model(), **{"data": blocks, **given}, **RUN)
+    with pytest.raises(nz.InputError, match="executor: got Client without data="):
+        nz.fit(model=nz.gamma_nmf(np.ones((4, 6)), 1), executor=client, **RUN)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_maps_are_opened_by_their_file(order, tmp_path):
+    import pickle
+
+    X = np.asarray(np.arange(24.0).reshape(4, 6), order=order)
+    np.save(tmp_path / "x.npy", X)
+    for transpose in (False, True):
+        source = nz.open_blocks(tmp_path / "x.npy", block=2, transpose=transpose)
+        copy = pickle.loads(pickle.dumps(source))
+        assert len(pickle.dumps(source)) < 1000
+        for number in range(len(source.bounds) - 1):
+            np.testing.assert_array_equal(copy.read(number), source.read(number))
+    with pytest.raises(nz.InputError, match="an array in memory"):
+        pickle.dumps(nz.open_blocks(tmp_path / "x.npy").__class__(np.load(tmp_path / "x.npy", mmap_mode="r")[1:]))
