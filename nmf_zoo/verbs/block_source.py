@@ -13,7 +13,7 @@ Arrays, memory maps among them, and sparse matrices are cut into blocks of `BLOC
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
@@ -173,7 +173,8 @@ def blocked(structure: Factorisation, source: BlockSource) -> Blocked:
     )
 
 
-class ReadData(NamedTuple):
+@dataclass(frozen=True)
+class ReadData:
     """The number of a block -> its cells."""
 
     source: BlockSource

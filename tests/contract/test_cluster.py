@@ -130,14 +130,15 @@ def test_a_lost_scheduler_leaves_a_checkpoint(blocks, alone, tmp_path):
     import dask
 
     run = {**RUN, "checkpoint": tmp_path / "run", "store": tmp_path / "o.zarr"}
-    with dask.config.set({"distributed.comm.timeouts.connect": "2s"}), from_the_shell(tmp_path) as (scheduler, file):
-        with distributed.Client(scheduler_file=file) as client, pytest.raises(nz.RunFailed, match="same call goes on"):
-            client.wait_for_workers(1)
+    patience = dask.config.set({"distributed.comm.timeouts.connect": "2s"})
+    with patience, from_the_shell(tmp_path) as (scheduler, file), distributed.Client(scheduler_file=file) as client:
+        client.wait_for_workers(1)
 
-            def lose(step):
-                if step.number == 5:
-                    scheduler.kill()
+        def lose(step):
+            if step.number == 5:
+                scheduler.kill()
 
+        with pytest.raises(nz.RunFailed, match="same call goes on"):
             nz.fit(model=model(), data=blocks, engine="em", executor=client, on_step=lose, **run)
     with from_the_shell(tmp_path) as (_, file), distributed.Client(scheduler_file=file) as client:
         found = nz.fit(model=model(), data=blocks, engine="em", executor=client, **run)
