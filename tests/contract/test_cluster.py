@@ -66,6 +66,7 @@ def test_same_bits_as_one_process(engine, blocks, client, alone, tmp_path):
         assert_same_bits(found, alone["vb" if engine == "em" else "em"])
 
 
+@pytest.mark.campaign
 def test_killed_workers_change_nothing(blocks, alone, tmp_path):
     """Two of the two processes die in turn by SIGKILL; lost pieces are done again. Long: four processes start."""
     killed = []
@@ -125,6 +126,7 @@ def from_the_shell(folder):
             process.wait()
 
 
+@pytest.mark.campaign
 def test_a_lost_scheduler_leaves_a_checkpoint(blocks, alone, tmp_path):
     """The same call goes on from it with another cluster. Long: four processes start, and a client waits in vain."""
     import dask
