@@ -15,7 +15,14 @@ backgrounds in ``offsets``, what differs between the cells of that law in ``cell
 """
 
 from nmf_zoo.structure.cell_parameters import CellParameter, KnownAtCells, is_shared
-from nmf_zoo.structure.chains import CHAINS, BasisChainPrior, ChainPrior, LogNormalARPrior, UnitChainPrior
+from nmf_zoo.structure.chains import (
+    CHAINS,
+    BasisChainPrior,
+    ChainPrior,
+    GammaChainPrior,
+    LogNormalARPrior,
+    UnitChainPrior,
+)
 from nmf_zoo.structure.data import Blocked, Cells, Data, Dense, Imputed, is_rising
 from nmf_zoo.structure.factorisation import CHUNK, Factorisation
 from nmf_zoo.structure.factors import (
@@ -62,6 +69,7 @@ __all__ = [
     "Factorisation",
     "Fixed",
     "Flat",
+    "GammaChainPrior",
     "GammaPrior",
     "HalfNormalPrior",
     "HyperPrior",

@@ -2,10 +2,11 @@
 
 from nmf_zoo.structure.chains.base import POSITIVE, PROBABILITY, REAL, SYMMETRIC, ChainPrior, Support, supports_of
 from nmf_zoo.structure.chains.basis import BasisChainPrior
+from nmf_zoo.structure.chains.gamma_chain import GammaChainPrior
 from nmf_zoo.structure.chains.log_normal import LogNormalARPrior
 from nmf_zoo.structure.chains.unit import UnitChainPrior
 
-CHAINS: tuple[type[ChainPrior], ...] = (BasisChainPrior, UnitChainPrior, LogNormalARPrior)
+CHAINS: tuple[type[ChainPrior], ...] = (BasisChainPrior, UnitChainPrior, LogNormalARPrior, GammaChainPrior)
 
 __all__ = [
     "CHAINS",
@@ -15,6 +16,7 @@ __all__ = [
     "SYMMETRIC",
     "BasisChainPrior",
     "ChainPrior",
+    "GammaChainPrior",
     "LogNormalARPrior",
     "Support",
     "UnitChainPrior",
