@@ -28,7 +28,9 @@ from nmf_zoo.inference.powers import gibbs as powers_gibbs
 from nmf_zoo.inference.powers import online_em as powers_online_em
 from nmf_zoo.inference.powers import vb as powers_vb
 from nmf_zoo.inference.shared.requirements import takes_chain, takes_known, takes_likelihood
+from nmf_zoo.inference.smooth import em as smooth_em
 from nmf_zoo.inference.smooth import gibbs as smooth_gibbs
+from nmf_zoo.inference.smooth import vb as smooth_vb
 from nmf_zoo.reading.likelihoods import LIKELIHOODS, Observation
 from nmf_zoo.reading.registry import names as names_of
 from nmf_zoo.runtime.engine import Engine, Registration, Verdict, has_data
@@ -36,8 +38,8 @@ from nmf_zoo.structure import Factorisation, Likelihood
 
 # Of one name the first that can run a model does.
 REGISTRY: list[Registration] = [
-    *(em.ENGINE, powers_em.ENGINE, overdispersed_em.ENGINE, general_em.ENGINE),
-    *(vb.ENGINE, powers_vb.ENGINE, normal_vb.ENGINE, overdispersed_vb.ENGINE),
+    *(em.ENGINE, powers_em.ENGINE, overdispersed_em.ENGINE, smooth_em.ENGINE, general_em.ENGINE),
+    *(vb.ENGINE, powers_vb.ENGINE, normal_vb.ENGINE, overdispersed_vb.ENGINE, smooth_vb.ENGINE),
     mcem.ENGINE,
     *(gibbs.ENGINE, powers_gibbs.ENGINE, normal_gibbs.ENGINE, overdispersed_gibbs.ENGINE, smooth_gibbs.ENGINE),
     *(exact.ENGINE, particle_em.ENGINE, particle_gibbs.ENGINE),

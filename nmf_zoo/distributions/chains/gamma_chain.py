@@ -29,7 +29,10 @@ from nmf_zoo.structure.chains import ChainPrior, GammaChainPrior
 
 
 class GammaChainRV(RandomVariable):
-    """Random variable of :class:`GammaChain`: inputs (rng, size, alpha_z, alpha_h, beta_z, first shape, rate, times)."""
+    """Random variable of :class:`GammaChain`.
+
+    Inputs (rng, size, alpha_z, alpha_h, beta_z, shape and rate of the first time, times).
+    """
 
     name = "gamma_chain"
     signature = "(),(),(),(),(),(t)->(t)"

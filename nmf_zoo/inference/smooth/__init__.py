@@ -1,1 +1,1 @@
-"""Activations that change smoothly: chains in time with auxiliary variables, given which they are conjugate or nearly."""
+"""Activations that change smoothly: chains in time beside auxiliary variables that make them conjugate, or nearly."""

@@ -56,12 +56,22 @@ class AugmentedChain(ABC):
     ) -> None:
         """Draw the activations given the auxiliaries and the data, in place; all times are independent then."""
 
+    def move_levels(
+        self, prior: Any, Ht: Array, values: Values, data: DataTerms, workers: Workers, key: np.uint64
+    ) -> None:
+        """Move many times of a row together, in place, the auxiliaries integrated out, to be drawn anew: here not."""
+        return None
+
     @abstractmethod
     def law_of_scale(self, prior: Any, Ht: Array, auxiliary: Array, values: Values) -> tuple[Array, Array]:
         """(power, rate), (K,): the density of rows scaled by c, with the change of volume, is c^power e^(-rate c)."""
 
     def rescale(self, auxiliary: Array, scale: Array) -> None:
-        """Move the auxiliaries along where the activations are multiplied by ``scale`` (K,), in place."""
+        """Move the auxiliaries along where rows are multiplied by ``scale`` (K,), in place; here not.
+
+        Those that are drawn anew before anything sees them need not move.
+        """
+        return None
 
     # -- hyperparameters, as :mod:`nmf_zoo.inference.hmm.gibbs_chain` asks for them
 

@@ -10,13 +10,18 @@
 
 (Cemgil and Dikmen 2007). Data add their power and rate. Parameters are drawn with z integrated out, and z anew
 after them. A row scaled by c, and z by 1 / c, changes the density of the first time alone.
+
+One cell at a time a smooth row moves slowly. So a sweep also scales the times from each on together
+(:mod:`nmf_zoo.kernels.hmm.gamma_levels`), by a gamma draw.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import betaln, gammaln
 
 from nmf_zoo.inference.smooth.base import AugmentedChain, DataTerms, Paths, Values, in_rows
+from nmf_zoo.kernels.hmm.gamma_levels import GammaLaws, LevelTerms, move_gamma_levels
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, GammaChainPrior
@@ -54,15 +59,29 @@ class AugmentedGammaChain(AugmentedChain):
         shape, rate = shape + data.power, rate if data.rate is None else rate + data.rate
         workers.map_rows(lambda first, last: draw_factor(Ht, shape, rate, first, last, key), Ht)
 
-    def law_of_scale(
-        self, prior: GammaChainPrior, Ht: Array, auxiliary: Array, values: Values
-    ) -> tuple[Array, Array]:
+    def move_levels(
+        self, prior: GammaChainPrior, Ht: Array, values: Values, data: DataTerms, workers: Workers, key: np.uint64
+    ) -> None:
+        laws = GammaLaws(*(np.array(np.broadcast_to(np.ravel(own), Ht.shape[1])) for own in prior.law(values)))
+        terms = LevelTerms(*(_as_cells(own, Ht.shape) for own in data))
+
+        def move_rows(first: int, last: int) -> None:
+            move_gamma_levels(Ht, laws, terms, np.empty((3, len(Ht))), first, last, key)
+
+        workers.map_rows(move_rows, Ht.T)
+
+    def law_of_scale(self, prior: GammaChainPrior, Ht: Array, auxiliary: Array, values: Values) -> tuple[Array, Array]:
         *_, shape, rate = (in_rows(own) for own in prior.law(values))
         power, linear = (np.broadcast_to(own, (1, Ht.shape[1]))[0] for own in (shape, rate * Ht[:1]))
         return power, linear
 
     def log_paths(self, prior: GammaChainPrior, sums: Paths, values: Values) -> Array:
         return prior.log_rows(sums.H, values)
+
+
+def _as_cells(terms: Array | None, shape: tuple[int, int]) -> Array:
+    """(N, K), or empty."""
+    return np.empty((0, 0)) if terms is None else np.ascontiguousarray(np.broadcast_to(terms, shape))
 
 
 def law_of_auxiliary(prior: GammaChainPrior, Ht: Array, values: Values) -> tuple[Array, Array]:
@@ -83,3 +102,16 @@ def law_of_activations(prior: GammaChainPrior, auxiliary: Array, values: Values)
     rate[1:] += auxiliary
     rate[:-1] += beta_z * auxiliary
     return shape, rate
+
+
+def bound_of_rows(prior: GammaChainPrior, mean: Array, log: Array, values: Values) -> Array:
+    """E log p(h, z) + the entropy of q(z) at its optimum, of each row, (K, 1); E h and E log h are (N, K).
+
+    That is the log density of the rows, with E log h in its powers and E h in its sums; of known h it is that itself.
+    """
+    alpha_z, alpha_h, beta_z, shape, rate = prior.law(values)
+    mean, log = mean.T, log.T
+    first = (shape - 1.0) * log[:, :1] - rate * mean[:, :1] + shape * np.log(rate) - gammaln(shape)
+    steps = (alpha_h - 1.0) * log[:, 1:] + alpha_z * (np.log(beta_z) + log[:, :-1])
+    steps = steps - (alpha_z + alpha_h) * np.log(mean[:, 1:] + beta_z * mean[:, :-1]) - betaln(alpha_h, alpha_z)
+    return first + np.sum(steps, axis=1, keepdims=True)

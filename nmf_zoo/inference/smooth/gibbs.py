@@ -5,6 +5,7 @@ With C the sources of the counts, X = sum_k C, a sweep draws in this order::
     C[f, :, n] ~ Multinomial(x_fn, w_f * h_n / (w_f . h_n))            only where x_fn > 0 and observed
     w_fk ~ Gamma(a_w + sum_n C, r_w + sum_n M_fn h_kn)
     the auxiliaries given H, and H given them and C                    by the chain's own conditionals
+    levels of rows of H                                                many times at once, where a chain has such moves
     w_k -> c w_k, h_k -> h_k / c                                       c generalised inverse Gaussian
     hyperparameters of the chain and of W                              by slice sampling
 
@@ -29,16 +30,17 @@ from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import takes_counts
 from nmf_zoo.inference.smooth.base import AugmentedChain, DataTerms, Paths
 from nmf_zoo.inference.smooth.gamma_chain import AugmentedGammaChain
+from nmf_zoo.inference.smooth.requirements import is_smooth, takes_defaults_of_chains, takes_weights
 from nmf_zoo.inference.smooth.start import start_of_chain
 from nmf_zoo.kernels.counts.gibbs import draw_scales
 from nmf_zoo.kernels.counts.sweeps import apply_scales
 from nmf_zoo.kernels.random.keyed_rng import children, generator_of
 from nmf_zoo.results.groups import checked_cells
-from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
+from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, ChainPrior, Factorisation, Fixed, GammaChainPrior, GammaPrior, Poisson
+from nmf_zoo.structure import Array, ChainPrior, Factorisation, GammaChainPrior, Poisson
 
-SOURCES, WEIGHTS, AUXILIARIES, ACTIVATIONS, SCALES, HYPERPARAMETERS = range(6)  # children of a sweep's key
+SOURCES, WEIGHTS, AUXILIARIES, ACTIVATIONS, LEVELS, SCALES, HYPERPARAMETERS = range(7)  # children of a sweep's key
 AUGMENTED: dict[type[ChainPrior], AugmentedChain] = {GammaChainPrior: AugmentedGammaChain()}
 
 
@@ -75,31 +77,11 @@ class SmoothGibbsProblem:
 def supports(structure: Factorisation, options: Gibbs) -> Verdict:
     """Counts, W gamma or known, and hyperparameters with proper priors."""
     asked = is_smooth(structure) and takes_weights(structure) and takes_counts(structure) and is_proper(structure)
-    return asked and takes_plain(structure, options)
-
-
-def is_smooth(structure: Factorisation) -> Verdict:
-    """CAN_RUN where H is a chain."""
-    if structure.H.is_chain:
-        return CAN_RUN
-    return Verdict(f"{structure.H.name or 'H'} is no chain in time: its columns are independent given W")
-
-
-def takes_weights(structure: Factorisation) -> Verdict:
-    """CAN_RUN where W is gamma or known, or has no prior, which others refuse in words of their own."""
-    W = structure.W
-    if isinstance(W.prior, GammaPrior | Fixed) or W.prior.family == "free":
-        return CAN_RUN
-    return Verdict(f"{W.name} has a prior of the family {W.prior.family}, and beside a chain it takes gamma ones")
-
-
-def takes_plain(structure: Factorisation, options: Gibbs) -> Verdict:
-    """CAN_RUN without what is for independent columns alone."""
+    if not asked:
+        return asked
     if options.trajectories == "always":
         return Verdict(f'trajectories="always", and {structure.H.name} is a chain: leave it at "auto"')
-    if options.temperatures is not None:
-        return Verdict(f"temperatures=, and replicas are not exchanged where {structure.H.name} is a chain")
-    return CAN_RUN
+    return takes_defaults_of_chains(structure, options, "temperatures")
 
 
 def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> SmoothGibbsProblem:
@@ -140,6 +122,7 @@ def step(
     path = prior, state.Ht, state.auxiliary, state.values
     formulas.draw_auxiliary(*path, workers, keys[AUXILIARIES])
     formulas.draw_activations(*path, data, workers, keys[ACTIVATIONS])
+    formulas.move_levels(prior, state.Ht, state.values, data, workers, keys[LEVELS])
     if not structure.W.is_fixed and "scale" in problem.options.moves:
         scale_move = move_scales(structure, formulas, state, keys[SCALES])
     if structure.unknowns:

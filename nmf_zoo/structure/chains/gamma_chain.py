@@ -15,7 +15,7 @@ from nmf_zoo.structure.parameters import Array, Parameter, log_gamma_density
 
 @dataclass(frozen=True, kw_only=True)
 class GammaChainPrior(ChainPrior):
-    """Positive chains of two gamma draws a step: z ~ Gamma(alpha_z, beta_z h) of the time before, h ~ Gamma(alpha_h, z).
+    """Positive chains, two gamma draws a step: z ~ Gamma(alpha_z, beta_z h'), h' the step before, h ~ Gamma(alpha_h, z).
 
     The auxiliary z is integrated out: h / (beta_z h') is a beta prime of shapes alpha_h and alpha_z. The logarithm of
     such a chain is a random walk, so that it has no stationary law.
@@ -54,7 +54,9 @@ class GammaChainPrior(ChainPrior):
         """Log density of each row of a positive H, (K, 1)."""
         alpha_z, alpha_h, beta_z, shape, rate = self.law(values)
         first = log_gamma_density(factor[:, :1], shape, rate)
-        return first + np.sum(log_beta_prime(factor[:, 1:], beta_z * factor[:, :-1], alpha_h, alpha_z), 1, keepdims=True)
+        return first + np.sum(
+            log_beta_prime(factor[:, 1:], beta_z * factor[:, :-1], alpha_h, alpha_z), 1, keepdims=True
+        )
 
     def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
         return float(np.sum(self.log_rows(factor, values))) if np.all(factor > 0) else -np.inf
