@@ -15,7 +15,7 @@ _HOMES = {
         *("poisson_nmf", "normal_nmf", "gamma_nmf", "negative_binomial_nmf", "gap", "is_nmf", "hmm_nmf"),
         *("free", "HPF", "ARD"),
     ),
-    "nmf_zoo.distributions": ("BasisChain", "UnitChain", "LogNormalAR", "GammaChain"),
+    "nmf_zoo.distributions": ("BasisChain", "UnitChain", "LogNormalAR", "GammaChain", "BGAR"),
     "nmf_zoo.reading": ("read", "describe", "check"),
     "nmf_zoo.verbs.sample_and_fit": ("sample", "fit"),
     "nmf_zoo.verbs.block_source": ("Samples",),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from nmf_zoo.distributions.cell_rates import CellRates, cell_rates
 from nmf_zoo.distributions.chains import (
+    BGAR,
+    BGARRV,
     BasisChain,
     BasisChainRV,
     GammaChain,
@@ -16,6 +18,8 @@ from nmf_zoo.distributions.chains import (
 from nmf_zoo.distributions.counts import RealPoisson, RealPoissonRV, SparsePoisson, SparsePoissonRV
 
 __all__ = [
+    "BGAR",
+    "BGARRV",
     "BasisChain",
     "BasisChainRV",
     "CellRates",

@@ -18,6 +18,7 @@ from nmf_zoo.structure.cell_parameters import CellParameter, KnownAtCells, is_sh
 from nmf_zoo.structure.chains import (
     CHAINS,
     BasisChainPrior,
+    BGARPrior,
     ChainPrior,
     GammaChainPrior,
     LogNormalARPrior,
@@ -57,6 +58,7 @@ __all__ = [
     "CHUNK",
     "HYPER_PRIORS",
     "Array",
+    "BGARPrior",
     "BasisChainPrior",
     "Blocked",
     "CellParameter",

@@ -48,6 +48,21 @@ def exact_moments(log_chain):
     return [float(np.sum(p * of)) for of in (u, v, u * u, v * v, u * v)]
 
 
+def exact_moments_of_bgar(alpha, beta, rho, n=161):
+    """The same where h_1 = u + v_1, h_2 = u + v_2, these three independent gammas: a sum over their logarithms."""
+    logs, shapes = np.linspace(-40.0, 4.0, 2 * n), np.linspace(-30.0, 4.0, n)
+    log_u, log_v = logs[:, None, None], shapes
+    u, first, second = np.exp(log_u), np.exp(log_v)[None, :, None], np.exp(log_v)[None, None, :]
+    a, (of_a, r), x = alpha * (1 - rho), W_LAW, COUNTS[0]
+    log_p = alpha * rho * log_u + a * log_v[None, :, None] + a * log_v[None, None, :] - beta * (u + first + second)
+    h = u + first, u + second
+    log_p = log_p + x[0] * np.log(h[0]) + x[1] * np.log(h[1]) - (of_a + x.sum()) * np.log(r + h[0] + h[1])
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    one, two = np.log(h[0]), np.log(h[1])
+    return [float(np.sum(p * of)) for of in (one, two, one * one, two * two, one * two)]
+
+
 def moments_of(log_h):
     """The same quantities of draws (n, 2)."""
     u, v = log_h.T

@@ -13,7 +13,7 @@ import numpy as np
 from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
-from nmf_zoo.structure import GammaChainPrior
+from nmf_zoo.structure import BGARPrior, GammaChainPrior
 from tests.statistical.chain_geweke import DRAWS
 from tests.statistical.gates import check_means
 from tests.statistical.geweke import bounded, draw_data, draw_factor_prior, mean_of, with_every_cell_laid_out
@@ -30,6 +30,11 @@ def gamma_chain(alpha_z, alpha_h, beta_z=1.0, initial=(1.0, 1.0)):
         )
     )
     return GammaChainPrior(**{role: parameter(value) for role, value in own.items()})
+
+
+def bgar(alpha, beta, rho):
+    """The prior, of numbers or unknowns."""
+    return BGARPrior(alpha=parameter(alpha), beta=parameter(beta), rho=parameter(rho))
 
 
 def draw_prior(structure, n, rng):
@@ -63,7 +68,16 @@ def gamma_chain_path(of, n_times, rng):
     return path
 
 
-PATHS = {GammaChainPrior: gamma_chain_path}
+def bgar_path(of, n_times, rng):
+    alpha, beta, rho = of("alpha"), of("beta"), of("rho")
+    path = [rng.gamma(alpha) / beta]
+    for _ in range(n_times - 1):
+        share = rng.beta(alpha * rho, alpha * (1 - rho))
+        path.append(share * path[-1] + rng.gamma(alpha * (1 - rho)) / beta)
+    return path
+
+
+PATHS = {GammaChainPrior: gamma_chain_path, BGARPrior: bgar_path}
 
 
 def simulate_successively(engine, structure, sweeps, seed, step):

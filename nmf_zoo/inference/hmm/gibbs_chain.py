@@ -23,7 +23,7 @@ from scipy.special import expit, logit
 
 from nmf_zoo.inference.hmm.chains import entries
 from nmf_zoo.inference.shared.slice_sampling import log_prior_of_groups, slice_draw, sum_groups
-from nmf_zoo.structure import Array, ChainPrior, Factor, Factorisation, GammaPrior, Unknown
+from nmf_zoo.structure import Array, ChainPrior, Factor, Factorisation, Unknown
 from nmf_zoo.structure.chains import POSITIVE, PROBABILITY, REAL, SYMMETRIC, supports_of
 
 
@@ -98,6 +98,6 @@ def _draw_by_slice(
 def _support(structure: Factorisation, unknown: Unknown) -> tuple[float, float]:
     """What all its roles allow."""
     low, high = supports_of(chain_of(structure)).get(unknown.name, REAL)
-    if isinstance(structure.W.prior, GammaPrior) and _use(structure.W, unknown.name) is not None:
+    if _use(structure.W, unknown.name) is not None:
         low = max(low, POSITIVE[0])
     return low, high

@@ -30,13 +30,6 @@ class DataTerms(NamedTuple):
     scale: Array | None
 
 
-class Paths(NamedTuple):
-    """What hyperparameters are drawn from: activations (K, N) and auxiliaries (K, N - 1)."""
-
-    H: Array
-    auxiliary: Array
-
-
 class AugmentedChain(ABC):
     """One kind of chain: conditionals of Gibbs sampling."""
 
@@ -56,31 +49,28 @@ class AugmentedChain(ABC):
     ) -> None:
         """Draw the activations given the auxiliaries and the data, in place; all times are independent then."""
 
+    @abstractmethod
     def move_levels(
-        self, prior: Any, Ht: Array, values: Values, data: DataTerms, workers: Workers, key: np.uint64
+        self, prior: Any, Ht: Array, auxiliary: Array, values: Values, data: DataTerms, workers: Workers, key: np.uint64
     ) -> None:
-        """Move many times of a row together, in place, the auxiliaries integrated out, to be drawn anew: here not."""
-        return None
+        """Move many times of a row together, in place; auxiliaries that ought to move are drawn anew before use."""
 
     @abstractmethod
     def law_of_scale(self, prior: Any, Ht: Array, auxiliary: Array, values: Values) -> tuple[Array, Array]:
         """(power, rate), (K,): the density of rows scaled by c, with the change of volume, is c^power e^(-rate c)."""
 
-    def rescale(self, auxiliary: Array, scale: Array) -> None:
-        """Move the auxiliaries along where rows are multiplied by ``scale`` (K,), in place; here not.
-
-        Those that are drawn anew before anything sees them need not move.
-        """
-        return None
-
     # -- hyperparameters, as :mod:`nmf_zoo.inference.hmm.gibbs_chain` asks for them
 
     @abstractmethod
-    def log_paths(self, prior: Any, sums: Paths, values: Values) -> Array:
+    def sums(self, Ht: Array, auxiliary: Array) -> Any:
+        """What hyperparameters see of the paths."""
+
+    @abstractmethod
+    def log_paths(self, prior: Any, sums: Any, values: Values) -> Array:
         """log p(paths | parameters) of every component, (K, 1)."""
 
     def draw(
-        self, prior: Any, unknown: Unknown, sums: Paths, values: Values, generator: np.random.Generator
+        self, prior: Any, unknown: Unknown, sums: Any, values: Values, generator: np.random.Generator
     ) -> Array | None:
         """A draw of a parameter from a conditional with a closed form: here of none."""
         return None

@@ -42,6 +42,7 @@ from nmf_zoo.inference.shared.requirements import takes_scale
 from nmf_zoo.inference.smooth.gamma_chain import bound_of_rows, law_of_activations, law_of_auxiliary
 from nmf_zoo.inference.smooth.requirements import is_smooth, takes_defaults_of_chains, takes_weights
 from nmf_zoo.inference.smooth.start import start_of_chain
+from nmf_zoo.inference.smooth.terms import best_scale, terms_of_weights
 from nmf_zoo.kernels.numerics.multiplicative import largest_of_columns, update_rows
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
 from nmf_zoo.runtime.workers import Workers
@@ -88,11 +89,12 @@ def supports(structure: Factorisation, options: EM) -> Verdict:
     """W gamma, known or without a prior, a gamma chain of known hyperparameters; a mode that exists."""
     asked = has_data(structure) and is_smooth(structure) and takes_weights(structure)
     asked = asked and takes_defaults_of_chains(structure, options, "inner", "start", "precision", "update")
-    asked = asked and _takes_unknowns(structure) and _has_maximum(structure, options)
+    asked = asked and takes_known_parameters(structure) and has_maximum(structure, options)
     return asked and takes_scale(structure, "EM", *SCALES)
 
 
-def _takes_unknowns(structure: Factorisation) -> Verdict:
+def takes_known_parameters(structure: Factorisation) -> Verdict:
+    """CAN_RUN without unknown hyperparameters."""
     if not structure.unknowns:
         return CAN_RUN
     name = next(iter(structure.unknowns))
@@ -102,7 +104,7 @@ def _takes_unknowns(structure: Factorisation) -> Verdict:
     )
 
 
-def _has_maximum(structure: Factorisation, options: EM) -> Verdict:
+def has_maximum(structure: Factorisation, options: EM) -> Verdict:
     """CAN_RUN where the mode that is asked for exists, whatever the data."""
     if options.mode == "log":
         return CAN_RUN
@@ -157,7 +159,7 @@ def _update_both(problem: SmoothEMProblem, state: SmoothEMState) -> tuple[tuple[
         denominator = np.broadcast_to(weights.over_samples(state.Ht), W.shape)
         given = problem.options.mode, W, state.sources.of_W, denominator
         W, residual = update(side, *given, {}, problem.workers)
-    power, rate = _terms_of_chain(problem, state.Ht)
+    power, rate = terms_of_chain(problem.prior, problem.options.mode, state.Ht)
     numerator, denominator = state.sources.of_H, rate + weights.over_features(W)
     Ht, top = np.empty_like(state.Ht), largest_of_columns(state.Ht)
     of_H = problem.workers.map_rows(
@@ -168,23 +170,18 @@ def _update_both(problem: SmoothEMProblem, state: SmoothEMState) -> tuple[tuple[
     return (W, Ht), max(residual, *of_H)
 
 
-def _terms_of_chain(problem: SmoothEMProblem, Ht: Array) -> tuple[Array, Array]:
+def terms_of_chain(prior: GammaChainPrior, mode: str, Ht: Array) -> tuple[Array, Array]:
     """(power, rate), (N, K), that the chain adds to each activation, E[z] at Ht."""
-    shape_z, rate_z = law_of_auxiliary(problem.prior, Ht, {})
-    shape, rate = law_of_activations(problem.prior, shape_z / rate_z, {})
-    return shape - problem.less, rate
+    shape_z, rate_z = law_of_auxiliary(prior, Ht, {})
+    shape, rate = law_of_activations(prior, shape_z / rate_z, {})
+    return shape - float(mode == "density"), rate
 
 
 def balanced(problem: SmoothEMProblem, W: Array, Ht: Array) -> tuple[Array, Array]:
-    """W times c and H over c, where the priors are highest: power log c - rate c - first / c is, of each component."""
-    power_w, rate_w, _ = problem.sides[0].terms(problem.options.mode, {})
-    *_, shape, rate_h = (np.broadcast_to(np.ravel(own), W.shape[1]) for own in problem.prior.law({}))
-    power = np.broadcast_to(power_w, W.shape).sum(axis=0) - (shape - problem.less * len(Ht))
-    rate, first = (rate_w * W).sum(axis=0), rate_h * Ht[0]
-    root = np.hypot(power, 2.0 * np.sqrt(rate * first))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        c = np.where(power > 0, (power + root) / (2.0 * rate), 2.0 * first / (root - power))
-    c = np.where(np.isfinite(c) & (c > 0), c, 1.0)
+    """W times c and H over c, where the priors are highest, of each component."""
+    *_, shape, rate = (np.broadcast_to(np.ravel(own), W.shape[1]) for own in problem.prior.law({}))
+    of_W = terms_of_weights(problem.sides[0], {}, problem.options.mode).over_rows(W)
+    c = best_scale(of_W, shape - problem.less * len(Ht), rate * Ht[0])
     return np.maximum(W * c, FLOOR), np.maximum(Ht / c, FLOOR)
 
 

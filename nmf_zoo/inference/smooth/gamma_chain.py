@@ -8,7 +8,8 @@
     h_n | z      ~ Gamma(alpha_h + alpha_z, z_n + beta_z z_{n+1})
     h_N | z      ~ Gamma(alpha_h, z_N)
 
-(Cemgil and Dikmen 2007). Data add their power and rate. Parameters are drawn with z integrated out, and z anew
+(Cemgil and Dikmen 2007). Data add their power and rate; with a term in 1 / h the conditionals of h are generalised
+inverse Gaussian. Parameters are drawn with z integrated out, and z anew
 after them. A row scaled by c, and z by 1 / c, changes the density of the first time alone.
 
 One cell at a time a smooth row moves slowly. So a sweep also scales the times from each on together
@@ -20,7 +21,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import betaln, gammaln
 
-from nmf_zoo.inference.smooth.base import AugmentedChain, DataTerms, Paths, Values, in_rows
+from nmf_zoo.inference.smooth.base import AugmentedChain, DataTerms, Values, in_rows
+from nmf_zoo.kernels.counts.gibbs import draw_scales
 from nmf_zoo.kernels.hmm.gamma_levels import GammaLaws, LevelTerms, move_gamma_levels
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.runtime.workers import Workers
@@ -57,10 +59,22 @@ class AugmentedGammaChain(AugmentedChain):
     ) -> None:
         shape, rate = law_of_activations(prior, auxiliary, values)
         shape, rate = shape + data.power, rate if data.rate is None else rate + data.rate
-        workers.map_rows(lambda first, last: draw_factor(Ht, shape, rate, first, last, key), Ht)
+        if data.scale is None:
+            workers.map_rows(lambda first, last: draw_factor(Ht, shape, rate, first, last, key), Ht)
+            return
+        drawn = np.empty(Ht.size)
+        draw_scales(drawn, shape.ravel(), 2.0 * rate.ravel(), 2.0 * np.broadcast_to(data.scale, Ht.shape).ravel(), key)
+        Ht[...] = drawn.reshape(Ht.shape)
 
     def move_levels(
-        self, prior: GammaChainPrior, Ht: Array, values: Values, data: DataTerms, workers: Workers, key: np.uint64
+        self,
+        prior: GammaChainPrior,
+        Ht: Array,
+        auxiliary: Array,
+        values: Values,
+        data: DataTerms,
+        workers: Workers,
+        key: np.uint64,
     ) -> None:
         laws = GammaLaws(*(np.array(np.broadcast_to(np.ravel(own), Ht.shape[1])) for own in prior.law(values)))
         terms = LevelTerms(*(_as_cells(own, Ht.shape) for own in data))
@@ -75,8 +89,12 @@ class AugmentedGammaChain(AugmentedChain):
         power, linear = (np.broadcast_to(own, (1, Ht.shape[1]))[0] for own in (shape, rate * Ht[:1]))
         return power, linear
 
-    def log_paths(self, prior: GammaChainPrior, sums: Paths, values: Values) -> Array:
-        return prior.log_rows(sums.H, values)
+    def sums(self, Ht: Array, auxiliary: Array) -> Array:
+        """The paths themselves, (K, N)."""
+        return Ht.T
+
+    def log_paths(self, prior: GammaChainPrior, sums: Array, values: Values) -> Array:
+        return prior.log_rows(sums, values)
 
 
 def _as_cells(terms: Array | None, shape: tuple[int, int]) -> Array:

@@ -28,7 +28,8 @@ from nmf_zoo.inference.shared.joint import LogJoint, followed_means
 from nmf_zoo.inference.shared.layout import Layout, Weights, by_count, compress, weigh
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import takes_counts
-from nmf_zoo.inference.smooth.base import AugmentedChain, DataTerms, Paths
+from nmf_zoo.inference.smooth.base import AugmentedChain, DataTerms
+from nmf_zoo.inference.smooth.bgar import AugmentedBGAR
 from nmf_zoo.inference.smooth.gamma_chain import AugmentedGammaChain
 from nmf_zoo.inference.smooth.requirements import is_smooth, takes_defaults_of_chains, takes_weights
 from nmf_zoo.inference.smooth.start import start_of_chain
@@ -38,10 +39,13 @@ from nmf_zoo.kernels.random.keyed_rng import children, generator_of
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, ChainPrior, Factorisation, GammaChainPrior, Poisson
+from nmf_zoo.structure import Array, BGARPrior, ChainPrior, Factorisation, GammaChainPrior, Poisson
 
 SOURCES, WEIGHTS, AUXILIARIES, ACTIVATIONS, LEVELS, SCALES, HYPERPARAMETERS = range(7)  # children of a sweep's key
-AUGMENTED: dict[type[ChainPrior], AugmentedChain] = {GammaChainPrior: AugmentedGammaChain()}
+AUGMENTED: dict[type[ChainPrior], AugmentedChain] = {
+    GammaChainPrior: AugmentedGammaChain(),
+    BGARPrior: AugmentedBGAR(),
+}
 
 
 class SmoothGibbsState(NamedTuple):
@@ -77,8 +81,11 @@ class SmoothGibbsProblem:
 def supports(structure: Factorisation, options: Gibbs) -> Verdict:
     """Counts, W gamma or known, and hyperparameters with proper priors."""
     asked = is_smooth(structure) and takes_weights(structure) and takes_counts(structure) and is_proper(structure)
-    if not asked:
-        return asked
+    return asked and takes_plain(structure, options)
+
+
+def takes_plain(structure: Factorisation, options: Gibbs) -> Verdict:
+    """CAN_RUN without what is for independent columns alone."""
     if options.trajectories == "always":
         return Verdict(f'trajectories="always", and {structure.H.name} is a chain: leave it at "auto"')
     return takes_defaults_of_chains(structure, options, "temperatures")
@@ -122,11 +129,11 @@ def step(
     path = prior, state.Ht, state.auxiliary, state.values
     formulas.draw_auxiliary(*path, workers, keys[AUXILIARIES])
     formulas.draw_activations(*path, data, workers, keys[ACTIVATIONS])
-    formulas.move_levels(prior, state.Ht, state.values, data, workers, keys[LEVELS])
+    formulas.move_levels(*path, data, workers, keys[LEVELS])
     if not structure.W.is_fixed and "scale" in problem.options.moves:
         scale_move = move_scales(structure, formulas, state, keys[SCALES])
     if structure.unknowns:
-        sums = Paths(state.Ht.T, state.auxiliary.T)
+        sums = formulas.sums(state.Ht, state.auxiliary)
         draw_parameters(structure, formulas, state.W, sums, state.values, generator_of(keys[HYPERPARAMETERS]))
     return state, SmoothGibbsInfo(scale_move)
 
@@ -138,7 +145,6 @@ def move_scales(structure: Factorisation, formulas: AugmentedChain, state: Smoot
     scale = np.empty(len(power))
     linear = (priors.rate_w * state.W).sum(axis=0)
     draw_scales(scale, priors.shape_w.sum(axis=0) - power, 2.0 * linear, 2.0 * rate, key)
-    formulas.rescale(state.auxiliary, 1.0 / scale)
     return apply_scales(state.W, state.Ht, scale)
 
 

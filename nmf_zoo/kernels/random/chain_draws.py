@@ -82,3 +82,25 @@ def gamma_path(gammas, uniforms, shapes, beta_z, initial):
         level = min(max(level, LOG_SMALLEST), LOG_LARGEST)
         path[t] = math.exp(level)
     return path
+
+
+@kernel
+def bgar_path(gammas, uniforms, alpha, beta, rho):
+    """A positive path, (T,), h_t = b h_{t-1} + e: b = G / (G + G') with G ~ Gamma(alpha rho), and e ~ G' / beta.
+
+    gammas (3, T) : draws of Gamma(shape + 1), of the shapes alpha rho and, twice, alpha (1 - rho); uniforms (3, T)
+    """
+    path = np.empty(gammas.shape[1])
+    stays, comes = alpha * rho, alpha * (1.0 - rho)
+    h = 0.0
+    for t in range(path.size):
+        kept = log_of_gamma(gammas[0, t], uniforms[0, t], stays)
+        lost = log_of_gamma(gammas[1, t], uniforms[1, t], comes)
+        if t == 0:
+            h = (math.exp(kept) + math.exp(lost)) / beta
+        else:
+            h /= 1.0 + math.exp(min(lost - kept, LOG_LARGEST))
+            h += math.exp(log_of_gamma(gammas[2, t], uniforms[2, t], comes)) / beta
+        h = max(h, SMALLEST)
+        path[t] = h
+    return path

@@ -2,11 +2,12 @@
 
 from nmf_zoo.structure.chains.base import POSITIVE, PROBABILITY, REAL, SYMMETRIC, ChainPrior, Support, supports_of
 from nmf_zoo.structure.chains.basis import BasisChainPrior
+from nmf_zoo.structure.chains.bgar import BGARPrior
 from nmf_zoo.structure.chains.gamma_chain import GammaChainPrior
 from nmf_zoo.structure.chains.log_normal import LogNormalARPrior
 from nmf_zoo.structure.chains.unit import UnitChainPrior
 
-CHAINS: tuple[type[ChainPrior], ...] = (BasisChainPrior, UnitChainPrior, LogNormalARPrior, GammaChainPrior)
+CHAINS: tuple[type[ChainPrior], ...] = (BasisChainPrior, UnitChainPrior, LogNormalARPrior, GammaChainPrior, BGARPrior)
 
 __all__ = [
     "CHAINS",
@@ -14,6 +15,7 @@ __all__ = [
     "PROBABILITY",
     "REAL",
     "SYMMETRIC",
+    "BGARPrior",
     "BasisChainPrior",
     "ChainPrior",
     "GammaChainPrior",

@@ -15,7 +15,7 @@ from nmf_zoo.structure.parameters import Array, Parameter, log_gamma_density
 
 @dataclass(frozen=True, kw_only=True)
 class GammaChainPrior(ChainPrior):
-    """Positive chains, two gamma draws a step: z ~ Gamma(alpha_z, beta_z h'), h' the step before, h ~ Gamma(alpha_h, z).
+    """Positive chains of two gamma draws a step: z ~ Gamma(alpha_z, beta_z h') after h', then h ~ Gamma(alpha_h, z).
 
     The auxiliary z is integrated out: h / (beta_z h') is a beta prime of shapes alpha_h and alpha_z. The logarithm of
     such a chain is a random walk, so that it has no stationary law.
