@@ -32,6 +32,7 @@ from nmf_zoo.inference.smooth import em as smooth_em
 from nmf_zoo.inference.smooth import gibbs as smooth_gibbs
 from nmf_zoo.inference.smooth import power_em as smooth_power_em
 from nmf_zoo.inference.smooth import power_gibbs as smooth_power_gibbs
+from nmf_zoo.inference.smooth import vb as smooth_vb
 from nmf_zoo.reading.likelihoods import LIKELIHOODS, Observation
 from nmf_zoo.reading.registry import names as names_of
 from nmf_zoo.runtime.engine import Engine, Registration, Verdict, has_data
