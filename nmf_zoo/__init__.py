@@ -59,6 +59,7 @@ _HOMES = {
     ),
     "nmf_zoo.prediction.simulation": ("simulate",),
     "nmf_zoo.prediction.predictive": ("predict", "predict_blocks", "impute"),
+    "nmf_zoo.prediction.forecasts": ("forecast",),
     "nmf_zoo.prediction.pointwise": ("log_likelihood",),
     "nmf_zoo.verbs.projection": ("project", "projection_model"),
     "nmf_zoo.workbench.filtering": ("filter",),

@@ -157,8 +157,8 @@ def test_ranks_are_uniform(declare):
     check_calibrated(declare, Gibbs(), size(100, 1000), tune=size(60, 150), thin=size(6, 12), seed=1)
 
 
-def test_a_mistaken_coordinate_is_seen_in_ranks(monkeypatch):
+def test_a_dropped_jacobian_is_seen_in_ranks(monkeypatch):
     """Long: a chain for each simulation, slice by slice in Python."""
-    mistake_a_coordinate(monkeypatch)
+    drop_a_jacobian_of_hyperparameters(monkeypatch)
     with pytest.raises(AssertionError, match="gate 2, uniform ranks"):
         check_calibrated(with_unknown_correlation, Gibbs(), 100, tune=60, thin=6, seed=2)

@@ -107,6 +107,7 @@ def forget_the_mask(monkeypatch):
     ],
 )
 def test_planted_errors_are_seen(plant, name, monkeypatch):
+    """Long: as many sweeps as the tests that expect none."""
     plant(monkeypatch)
     with pytest.raises(AssertionError, match="gate 2"):
         check_geweke(gibbs, MODELS[name], SWEEPS[name])
@@ -159,10 +160,18 @@ SIMULATIONS = size(100, 1000)
 
 @pytest.mark.parametrize("name", CALIBRATED)
 def test_ranks_are_uniform(name):
+    """Long: a chain for each simulation."""
     check_calibrated(CALIBRATED[name], Gibbs(), SIMULATIONS, tune=size(60, 150), thin=size(6, 12), seed=1)
 
 
-def test_a_forgotten_time_is_seen_in_ranks(monkeypatch):
-    forget_the_next_time(monkeypatch)
+def count_weights_twice(monkeypatch):
+    """H drawn as if the sums of W were twice what they are."""
+    right = gibbs.DataTerms
+    monkeypatch.setattr(gibbs, "DataTerms", lambda power, rate, scale: right(power, 2.0 * rate, scale))
+
+
+def test_weights_that_count_twice_are_seen_in_ranks(monkeypatch):
+    """Long: a chain for each simulation."""
+    count_weights_twice(monkeypatch)
     with pytest.raises(AssertionError, match="gate 2, uniform ranks"):
         check_calibrated(CALIBRATED["known"], Gibbs(), 100, tune=60, thin=6, seed=2)

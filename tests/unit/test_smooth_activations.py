@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -340,3 +342,78 @@ def test_a_missing_time_is_the_chains_own(chain):
         errors = last - (0.6 * before + 0.4 * 1.5)  # E[h | h'] = rho h' + (1 - rho) alpha / beta
     assert abs(errors.mean()) < 6 * errors.std() / np.sqrt(400)
     assert np.all(nz.impute(idata, model, n_draws=50, random_seed=1).to_numpy() >= 0)
+
+
+# -- what comes next ---------------------------------------------------------------------------------------------------
+
+NEXT = {
+    "basis": (nz.BasisChain(0.9, 0.7), np.array([0.0, 1.0])),
+    "unit": (nz.UnitChain(0.8), np.array([0.3, 0.9])),
+    "log-normal": (nz.LogNormalAR(0.5, 0.6, 0.4), np.array([0.3, 4.0])),
+    "gamma": (nz.GammaChain(ALPHA_Z, ALPHA_H, BETA), np.array([0.3, 4.0])),
+    "bgar": (nz.BGAR(ALPHA, RATE, RHO), np.array([0.3, 4.0])),
+}
+
+
+def mass_between(prior, last, k, edges):
+    """P(h_k of the next time is between these), by the chain's own density, up to a constant."""
+    after = last * 1.01 if not prior.is_binary else last.copy()
+    if prior.is_binary:
+        grid, width = np.array([0.0, 1.0]), np.ones(2)
+    else:
+        grid = np.concatenate([np.geomspace(a, b, 402)[1:-1] for a, b in itertools.pairwise(edges)])
+        width = grid * np.repeat(np.diff(np.log(edges)), 400)
+    log_p = []
+    for value in grid:
+        after[k] = value
+        log_p.append(prior.log_density(np.stack([last, after], axis=1), {}))
+    p = np.exp(np.array(log_p) - max(log_p)) * width
+    found = np.array([np.sum(p[(grid >= a) & (grid < b)]) for a, b in itertools.pairwise(edges)])
+    return found / found.sum()
+
+
+@pytest.mark.parametrize("name", NEXT)
+def test_the_next_time_has_the_law_of_the_chain(name):
+    """Draws of h given the time before it against the chain's own density, in bins."""
+    chain, last = NEXT[name]
+    prior, rng = read(nz.hmm_nmf(None, K, chain=chain, shape=(F, 2))).H.prior, np.random.default_rng(3)
+    drawn = np.stack([prior.draw_next(last, {}, rng) for _ in range(6_000)])
+    for k in range(K):
+        edges = np.array([-0.5, 0.5, 1.5]) if prior.is_binary else np.quantile(drawn[:, k], np.linspace(0, 1, 11))
+        if not prior.is_binary:
+            edges[[0, -1]] = edges[0] * 0.999, edges[-1] * 1.0001
+        counts, expected = np.histogram(drawn[:, k], edges)[0], 6_000 * mass_between(prior, last, k, edges)
+        assert np.all(np.abs(counts - expected) < 6 * np.sqrt(expected + 1.0) + 0.03 * expected), (counts, expected)
+
+
+@pytest.mark.parametrize("chain", ["gamma, known", "bgar, known"])
+def test_a_forecast_is_the_posterior_of_missing_times(chain):
+    """H and X at two next times, and the same by a model that declares them as missing."""
+    model = declare(chain, coords={"obs": np.arange(1990, 1990 + T)})
+    sampled = {"tune": 100, "chains": 2, "engine": "gibbs", "random_seed": 1, "quiet": True}
+    idata = nz.sample(1_500, model=model, **sampled)
+    found = nz.forecast(idata, model, times=2, random_seed=2)
+    assert found["obs"].to_numpy().tolist() == [1990 + T, 1991 + T]
+    assert dict(found["H"].sizes) == {"chain": 2, "draw": 1_500, "component": K, "obs": 2}
+    longer = declare(chain, X=np.column_stack([X.astype(float), np.full((F, 2), np.nan)]))
+    other = nz.sample(1_500, model=longer, **sampled)
+    mean = _compat.group(other, "posterior")
+    rates = (mean["W"].to_numpy() @ mean["H"].to_numpy()[..., T:] + 0.1)[..., 1].sum(axis=-1)
+    totals = found["X"].to_numpy()[..., 1].sum(axis=-1)
+    errors = np.hypot(np.log(rates).std(), np.log1p(totals).std()) / np.sqrt(200)
+    assert abs(np.median(np.log1p(totals)) - np.median(np.log1p(rates))) < 5 * errors
+    first, again = (nz.forecast(idata, model, n_draws=20, random_seed=2) for _ in range(2))
+    assert first.equals(again)
+
+
+def test_forecasts_that_are_refused():
+    model = declare("gamma, known")
+    idata = nz.sample(4, tune=2, chains=1, engine="gibbs", random_seed=1, quiet=True, model=model)
+    varying = declare("gamma, known", exposure=np.linspace(1.0, 2.0, T))
+    with pytest.raises(InputError, match="exposure that differs between times"):
+        nz.forecast(idata, varying)
+    independent = nz.gamma_nmf(X, K)
+    with pytest.raises(InputError, match="a chain in time, which says what comes next"):
+        nz.forecast(idata, independent)
+    with pytest.raises(InputError, match="times: got 0"):
+        nz.forecast(idata, model, times=0)

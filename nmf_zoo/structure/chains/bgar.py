@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from nmf_zoo.kernels.hmm.bgar import log_bgar_rows
-from nmf_zoo.structure.chains.base import POSITIVE, PROBABILITY, ChainPrior, Support
+from nmf_zoo.structure.chains.base import POSITIVE, PROBABILITY, ChainPrior, Support, of_each
 from nmf_zoo.structure.parameters import Array, Parameter
 
 
@@ -42,6 +42,10 @@ class BGARPrior(ChainPrior):
     def law(self, values: Mapping[str, Array]) -> tuple[Array, Array, Array]:
         """(alpha, beta, rho), each () or (K, 1)."""
         return self.alpha.resolve(values), self.beta.resolve(values), self.rho.resolve(values)
+
+    def draw_next(self, last: Array, values: Mapping[str, Array], rng: np.random.Generator) -> Array:
+        alpha, beta, rho = of_each(last, self.law(values))
+        return last * rng.beta(alpha * rho, alpha * (1 - rho)) + rng.gamma(alpha * (1 - rho)) / beta
 
     def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
         if not np.all(factor > 0):

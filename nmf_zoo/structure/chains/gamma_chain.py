@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import betaln
 
-from nmf_zoo.structure.chains.base import POSITIVE, ChainPrior, Support
+from nmf_zoo.structure.chains.base import POSITIVE, ChainPrior, Support, of_each
 from nmf_zoo.structure.parameters import Array, Parameter, log_gamma_density
 
 
@@ -57,6 +57,10 @@ class GammaChainPrior(ChainPrior):
         return first + np.sum(
             log_beta_prime(factor[:, 1:], beta_z * factor[:, :-1], alpha_h, alpha_z), 1, keepdims=True
         )
+
+    def draw_next(self, last: Array, values: Mapping[str, Array], rng: np.random.Generator) -> Array:
+        alpha_z, alpha_h, beta_z, _, _ = of_each(last, self.law(values))
+        return last * beta_z * rng.gamma(alpha_h) / rng.gamma(alpha_z)
 
     def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
         return float(np.sum(self.log_rows(factor, values))) if np.all(factor > 0) else -np.inf
