@@ -50,7 +50,7 @@ def forecast(
     structure = read(model)
     require_chain(structure)
     offsets = shared_offsets(structure)
-    posterior = open_posterior(idata, structure, n_draws)
+    posterior = open_posterior(idata, structure, n_draws, structure.H.unknowns)
     (n_features, rank), likelihood = structure.W.shape, structure.likelihood
     require_answer(posterior, (n_features + rank) * times, "lower times, or n_draws")
     H = np.empty((*posterior.lead, rank, times))

@@ -417,3 +417,17 @@ def test_forecasts_that_are_refused():
         nz.forecast(idata, independent)
     with pytest.raises(InputError, match="times: got 0"):
         nz.forecast(idata, model, times=0)
+
+
+def test_forecasts_go_on_with_each_draws_parameters():
+    """A chain whose draws have unlike shapes: steps of the draws with small ones are larger."""
+    with pm.Model() as model:
+        shape = pm.Gamma("s", 9.0, 2.0)
+        nz.hmm_nmf(X, 1, chain=nz.GammaChain(shape, shape), alpha_w=2.0)
+    idata = nz.sample(4, tune=2, chains=1, engine="gibbs", random_seed=1, quiet=True, model=model)
+    posterior = _compat.group(idata, "posterior")
+    posterior["s"].data[:] = [[0.5, 5e7, 5e7, 5e7]]
+    found = nz.forecast(idata, model, random_seed=1)["H"].to_numpy()[0, :, 0, 0]
+    before = posterior["H"].to_numpy()[0, :, 0, -1]
+    np.testing.assert_allclose(found[1:], before[1:], rtol=1e-2)
+    assert abs(np.log(found[0] / before[0])) > 0.05
