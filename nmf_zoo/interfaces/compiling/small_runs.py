@@ -90,6 +90,8 @@ for own in CHAINS:
         f"{kind} of missing counts": partial(plain, alpha_w=2.0, mask=MASK),
         f"{kind} without a prior of W": plain,
     }
+    if not own.prior.is_bounded:
+        MODELS[f"powers with {kind}"] = partial(is_nmf, POWERS, K, chain=chain, alpha_w=2.0, background=BACKGROUND)
 MANY: dict[str, Callable[[], pm.Model]] = {  # estimates of evidence would take minutes, of the same kernels
     "many counts": lambda: gamma_nmf(LARGE, K, **ALPHA),
     "many sparse counts": lambda: gamma_nmf(THIN, K, **ALPHA),
