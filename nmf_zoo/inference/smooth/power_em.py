@@ -34,7 +34,7 @@ from nmf_zoo.inference.smooth.requirements import (
     takes_weights_of_powers,
 )
 from nmf_zoo.inference.smooth.start import start_of_chain
-from nmf_zoo.inference.smooth.terms import CellTerms, best_scale, terms_of_weights
+from nmf_zoo.inference.smooth.terms import PriorTermsOfCells, best_scale, terms_of_weights
 from nmf_zoo.kernels.numerics.multiplicative import largest_slope
 from nmf_zoo.runtime.engine import Engine, Verdict, has_data
 from nmf_zoo.runtime.workers import Workers
@@ -115,7 +115,7 @@ def _update_both(problem: SmoothPowerEMProblem, state: SmoothPowerEMState) -> tu
         residual = largest_slope(state.W, W)
     numerator, denominator = (own @ W for own in _slopes(problem.spectra, W, Ht))
     power, rate = terms_of_chain(problem.prior, mode, Ht)
-    new = lowest(Ht, numerator, denominator, CellTerms(power, rate, np.zeros((1, 1))))
+    new = lowest(Ht, numerator, denominator, PriorTermsOfCells(power, rate, np.zeros((1, 1))))
     residual = max(residual, largest_slope(Ht, new))
     if not side.is_fixed:
         *_, shape, first = (np.broadcast_to(np.ravel(own), W.shape[1]) for own in problem.prior.law({}))
@@ -125,7 +125,7 @@ def _update_both(problem: SmoothPowerEMProblem, state: SmoothPowerEMState) -> tu
     return (W, new), residual
 
 
-def lowest(old: Array, numerator: Array, denominator: Array, terms: CellTerms) -> Array:
+def lowest(old: Array, numerator: Array, denominator: Array, terms: PriorTermsOfCells) -> Array:
     """The minimum of each cell's majoriser."""
     a, c = denominator + terms.rate, numerator * np.square(old) + terms.inverse
     root = np.hypot(terms.power, 2.0 * np.sqrt(a * c))

@@ -45,7 +45,7 @@ from nmf_zoo.inference.smooth.gibbs import (
 )
 from nmf_zoo.inference.smooth.requirements import has_no_zeros, is_smooth, takes_weights_of_powers
 from nmf_zoo.inference.smooth.start import start_of_chain
-from nmf_zoo.inference.smooth.terms import CellTerms, terms_of_weights
+from nmf_zoo.inference.smooth.terms import PriorTermsOfCells, terms_of_weights
 from nmf_zoo.kernels.counts.gibbs import draw_scales
 from nmf_zoo.kernels.counts.sweeps import apply_scales
 from nmf_zoo.kernels.powers import composite
@@ -155,7 +155,7 @@ def draw_cells(out: Array, power: Array, rate: Array, inverse: Array, key: np.ui
 
 
 def move_scales_of_powers(
-    problem: SmoothPowerProblem, state: SmoothGibbsState, terms: CellTerms, key: np.uint64
+    problem: SmoothPowerProblem, state: SmoothGibbsState, terms: PriorTermsOfCells, key: np.uint64
 ) -> float:
     """Move along w_k -> c w_k, h_k -> h_k / c, in place; returns the size of the move."""
     power, rate = problem.formulas.law_of_scale(chain_of(problem.structure), state.Ht, state.auxiliary, state.values)
