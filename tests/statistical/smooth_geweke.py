@@ -96,7 +96,11 @@ def simulate_successively(engine, structure, sweeps, seed, step):
 
 
 def with_data(problem, X):
-    """The problem of other data: of counts in place, where they are laid out."""
+    """The problem of other data, in place where they are laid out."""
+    if problem.structure.likelihood.is_spectral:
+        exposure = problem.structure.likelihood.exposure
+        problem.frames.spectra.power[...] = (X if exposure is None else X / exposure).T
+        return problem
     layout = problem.layout
     major = np.repeat(np.arange(len(layout.indptr) - 1), np.diff(layout.indptr))
     rows, cols = layout.sides(major, layout.indices)

@@ -7,6 +7,7 @@ import pymc as pm
 import pytest
 
 import nmf_zoo as nz
+from nmf_zoo import _compat
 from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.inference.hmm import gibbs_chain
 from nmf_zoo.inference.smooth import gibbs
@@ -175,3 +176,18 @@ def test_weights_that_count_twice_are_seen_in_ranks(monkeypatch):
     count_weights_twice(monkeypatch)
     with pytest.raises(AssertionError, match="gate 2, uniform ranks"):
         check_calibrated(CALIBRATED["known"], Gibbs(), 100, tune=60, thin=6, seed=2)
+
+
+def test_nuts_has_the_exact_moments_of_two_cells():
+    """By the closed form. Long: PyMC compiles the density."""
+    alpha_z, alpha_h, beta_z, *first = LAW
+    chain = nz.GammaChain(alpha_z, alpha_h, beta_z, tuple(first))
+    declared = nz.hmm_nmf(COUNTS.astype(int), 1, chain=chain, alpha_w=W_LAW[0], beta_w=W_LAW[1])
+    idata = nz.sample(3_000, tune=1_000, chains=1, engine="nuts", random_seed=1, quiet=True, model=declared)
+    log_h = np.log(_compat.group(idata, "posterior")["H"].to_numpy()[0, :, 0])
+    exact = exact_moments(lambda first, second: log_gamma_chain(first, second, *LAW))
+    names = ["log h_1", "log h_2", "log^2 h_1", "log^2 h_2", "product"]
+    check_means(names, moments_of(log_h), exact)
+    wrong = exact_moments(lambda first, second: log_gamma_chain(first, second, *LAW[:2], 2.0, *LAW[3:]))
+    with pytest.raises(AssertionError, match="gate 2"):
+        check_means(names, moments_of(log_h), wrong)

@@ -92,7 +92,10 @@ for own in CHAINS:
     }
     if not own.prior.is_bounded:
         MODELS[f"powers with {kind}"] = partial(is_nmf, POWERS, K, chain=chain, alpha_w=2.0, background=BACKGROUND)
-STEADY = {"chain": GammaChain(99.0, 99.0, initial=(99.0, 99.0)), "alpha_w": 2.0}  # its density has a mode
+STEADY: dict[str, Any] = {
+    "chain": GammaChain(99.0, 99.0, initial=(99.0, 99.0)),
+    "alpha_w": 2.0,
+}  # its density has a mode
 MODELS |= {
     "gamma chains that hardly change": lambda: hmm_nmf(X, K, **STEADY),
     "powers with gamma chains that hardly change": lambda: is_nmf(POWERS, K, **STEADY),
