@@ -24,6 +24,7 @@ PARTS = (
     "shrinkage",
     "relevance",
     "overdispersion",
+    "smooth_activations",
     "search",
     "posterior",
     "mixing",

@@ -7,7 +7,7 @@ from nmf_zoo.diagnostics.convergence import check_convergence, summarise_compone
 from nmf_zoo.diagnostics.export import export
 from nmf_zoo.diagnostics.invariants import summarise
 from nmf_zoo.diagnostics.measures import snr, sparseness
-from nmf_zoo.distributions import BasisChain, LogNormalAR, UnitChain
+from nmf_zoo.distributions import BGAR, BasisChain, GammaChain, LogNormalAR, UnitChain
 from nmf_zoo.errors import (
     InputError,
     NmfZooWarning,
@@ -66,6 +66,7 @@ from nmf_zoo.plots import (
     plot_stability,
     plot_trace,
 )
+from nmf_zoo.prediction.forecasts import forecast
 from nmf_zoo.prediction.pointwise import log_likelihood
 from nmf_zoo.prediction.predictive import impute, predict, predict_blocks
 from nmf_zoo.prediction.simulation import simulate
@@ -111,6 +112,8 @@ __all__ = [
     "BasisChain",
     "UnitChain",
     "LogNormalAR",
+    "GammaChain",
+    "BGAR",
     "read",
     "describe",
     "check",
@@ -159,6 +162,7 @@ __all__ = [
     "predict",
     "predict_blocks",
     "impute",
+    "forecast",
     "log_likelihood",
     "project",
     "projection_model",

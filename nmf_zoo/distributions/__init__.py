@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from nmf_zoo.distributions.cell_rates import CellRates, cell_rates
-from nmf_zoo.distributions.chains import BasisChain, BasisChainRV, LogNormalAR, LogNormalARRV, UnitChain, UnitChainRV
+from nmf_zoo.distributions.chains import (
+    BGAR,
+    BGARRV,
+    BasisChain,
+    BasisChainRV,
+    GammaChain,
+    GammaChainRV,
+    LogNormalAR,
+    LogNormalARRV,
+    UnitChain,
+    UnitChainRV,
+)
 from nmf_zoo.distributions.counts import RealPoisson, RealPoissonRV, SparsePoisson, SparsePoissonRV
 
 __all__ = [
+    "BGAR",
+    "BGARRV",
     "BasisChain",
     "BasisChainRV",
     "CellRates",
+    "GammaChain",
+    "GammaChainRV",
     "LogNormalAR",
     "LogNormalARRV",
     "RealPoisson",

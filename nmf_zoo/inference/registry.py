@@ -28,6 +28,11 @@ from nmf_zoo.inference.powers import gibbs as powers_gibbs
 from nmf_zoo.inference.powers import online_em as powers_online_em
 from nmf_zoo.inference.powers import vb as powers_vb
 from nmf_zoo.inference.shared.requirements import takes_chain, takes_known, takes_likelihood
+from nmf_zoo.inference.smooth import em as smooth_em
+from nmf_zoo.inference.smooth import gibbs as smooth_gibbs
+from nmf_zoo.inference.smooth import power_em as smooth_power_em
+from nmf_zoo.inference.smooth import power_gibbs as smooth_power_gibbs
+from nmf_zoo.inference.smooth import vb as smooth_vb
 from nmf_zoo.reading.likelihoods import LIKELIHOODS, Observation
 from nmf_zoo.reading.registry import names as names_of
 from nmf_zoo.runtime.engine import Engine, Registration, Verdict, has_data
@@ -39,6 +44,7 @@ REGISTRY: list[Registration] = [
     *(vb.ENGINE, powers_vb.ENGINE, normal_vb.ENGINE, overdispersed_vb.ENGINE),
     mcem.ENGINE,
     *(gibbs.ENGINE, powers_gibbs.ENGINE, normal_gibbs.ENGINE, overdispersed_gibbs.ENGINE),
+    *(smooth_em.ENGINE, smooth_power_em.ENGINE, smooth_vb.ENGINE, smooth_gibbs.ENGINE, smooth_power_gibbs.ENGINE),
     *(exact.ENGINE, particle_em.ENGINE, particle_gibbs.ENGINE),
     *(smc_draws.SAMPLER, nuts.SAMPLER),
     *(online_em.STREAM, powers_online_em.STREAM, exact_online.STREAM, particle_online.STREAM),

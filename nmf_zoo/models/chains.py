@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -46,6 +46,18 @@ def check_chain(chain: Any, inputs: Inputs) -> Recipe:
         raise InputError("chain", got, expected, do)
     checked = {name: check_parameter(chain.distribution, name, own, inputs) for name, own in chain.arguments.items()}
     return Recipe(chain.distribution, checked)
+
+
+def check_positive_chain(chain: Any, inputs: Inputs, others: Mapping[str, Any]) -> Recipe:
+    """The same of a chain without an upper end, in the place of ``others``, which are to be left out."""
+    for name, value in others.items():
+        if value is not None and not (isinstance(value, float) and value == 1.0):
+            raise InputError(name, "a value beside chain=", "one prior of H", f"drop {name} or chain")
+    recipe = check_chain(chain, inputs)
+    if recipe.distribution.prior.is_bounded:
+        got = f"a {recipe.distribution.prior.family}"
+        raise InputError("chain", got, "a chain of any positive numbers, such as nz.GammaChain(9.0, 9.0)")
+    return recipe
 
 
 def check_parameter(chain: type[ChainDistribution], name: str, value: Any, inputs: Inputs) -> Any:

@@ -48,12 +48,12 @@ def hmm_nmf(
         As in :func:`~nmf_zoo.poisson_nmf`, with one column for each time.
     rank : int
         Number of components.
-    chain : a chain without a name, or "basis", "unit" or "log-normal"
-        :class:`~nmf_zoo.BasisChain` (components are on or off), :class:`~nmf_zoo.UnitChain` (between 0 and 1) or
-        :class:`~nmf_zoo.LogNormalAR`, e.g. ``nz.BasisChain(p=0.9, q=0.8)``. Their parameters are numbers, one for all
-        components or a vector with one for each; variables of the enclosing model; or ``nz.free()``, which declares a
-        flat variable of the parameter's name (``nz.free(tie="obs")``: one for each component). By its name alone a
-        chain has all parameters free.
+    chain : a chain without a name, or "basis", "unit", "log-normal", "gamma" or "bgar"
+        :class:`~nmf_zoo.BasisChain` (components are on or off), :class:`~nmf_zoo.UnitChain` (between 0 and 1),
+        :class:`~nmf_zoo.LogNormalAR`, :class:`~nmf_zoo.GammaChain` or :class:`~nmf_zoo.BGAR`, e.g.
+        ``nz.BasisChain(p=0.9, q=0.8)``. Their parameters are numbers, one for all components or a vector with one for
+        each; variables of the enclosing model; or ``nz.free()``, which declares a flat variable of the parameter's name
+        (``nz.free(tie="obs")``: one for each component). By its name alone a chain has all parameters free.
     alpha_w, beta_w, mean_w : number, array, PyMC variable or nz.free(tie=...)
         Shape, and rate or mean, of a gamma prior on W (feature, component). Without them W is free.
     known : array, DataFrame or DataArray, optional

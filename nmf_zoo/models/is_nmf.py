@@ -8,7 +8,8 @@ from typing import Any
 import pymc as pm
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.models.hyperparameters import check_inverse_gamma, renamed
+from nmf_zoo.models.chains import check_positive_chain, declare_chain
+from nmf_zoo.models.hyperparameters import ACTIVATIONS, check_inverse_gamma, renamed
 from nmf_zoo.models.inputs import check_inputs
 from nmf_zoo.models.known import (
     activations_dims,
@@ -32,6 +33,7 @@ def is_nmf(
     beta_h: Any = 1.0,
     alpha_w: Any = None,
     beta_w: Any = None,
+    chain: Any = None,
     known: Any = None,
     known_h: Any = None,
     mask: Any = None,
@@ -65,6 +67,9 @@ def is_nmf(
     alpha_w, beta_w : as alpha_h, beta_h, broadcasting to W (feature, component)
         Shape and scale of W's prior; beta_w is 1 when only the shape is given. Without both W is free, and can be
         sampled where every frequency has more observed frames than components, and not too many of them silent.
+    chain : a chain without a name, or its word, optional
+        Rows of H as chains in time in the place of inverse-gamma cells, as in :func:`~nmf_zoo.hmm_nmf`:
+        :class:`~nmf_zoo.GammaChain`, :class:`~nmf_zoo.BGAR` or :class:`~nmf_zoo.LogNormalAR`. Then frames are times.
     known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
     known_h : array, DataFrame or DataArray (component, obs), optional
@@ -103,12 +108,17 @@ def is_nmf(
         is_counts=False,
         sparse="none",
         is_low_rank=True,
+        in_time=chain is not None,
     )
     fixed, inputs = check_known(known, None, inputs)
     of_h, inputs = check_known_activations(known_h, inputs)
     if alpha_w is None and beta_w is not None:
         raise InputError("beta_w", "a scale without a shape", "alpha_w= as well", "or leave it out")
-    prior_h = check_inverse_gamma(("alpha_h", "beta_h"), alpha_h, beta_h, activations_dims(inputs), inputs)
+    prior_h, recipe = None, None
+    if chain is None:
+        prior_h = check_inverse_gamma(("alpha_h", "beta_h"), alpha_h, beta_h, activations_dims(inputs), inputs)
+    else:
+        recipe = check_positive_chain(chain, inputs, {"alpha_h": alpha_h, "beta_h": beta_h, "known_h": known_h})
     prior_w = None
     if alpha_w is not None:
         scale = 1.0 if beta_w is None else beta_w
@@ -120,8 +130,11 @@ def is_nmf(
             W = declare_weights(
                 fixed, lambda name, dims: pm.InverseGamma(name, *(part.declare() for part in prior_w), dims=dims)
             )
-        H = declare_activations(
-            of_h, lambda name, dims: pm.InverseGamma(name, *(part.declare() for part in prior_h), dims=dims)
-        )
+        if recipe is None:
+            H = declare_activations(
+                of_h, lambda name, dims: pm.InverseGamma(name, *(part.declare() for part in prior_h), dims=dims)
+            )
+        else:
+            H = declare_chain("H", recipe, ACTIVATIONS)
         declare_powers(W, H, inputs)
     return model

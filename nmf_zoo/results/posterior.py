@@ -5,7 +5,7 @@ Draws that lie on disk are read some at a time (`BLOCK`), and let go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from nmf_zoo.results.groups import Axis, axes_of
 from nmf_zoo.results.modes import weighed_modes
 from nmf_zoo.results.trace_storage import MEAN, MOMENTS
 from nmf_zoo.runtime.arguments import needed_shapes, require_memory
-from nmf_zoo.structure import CHUNK, Array, Factorisation, slices
+from nmf_zoo.structure import CHUNK, Array, Factorisation, Unknown, slices
 
 LEADING = ("chain", "draw")
 INTERVAL = (0.05, 0.95)  # of draws, in tables and pictures
@@ -102,10 +102,16 @@ class Posterior:
                     yield (chain, part.start + i), (chain, int(place)), values
 
 
-def open_posterior(idata: Any, structure: Factorisation, n_draws: int | None = None) -> Posterior:
-    """The posterior group, checked against the model; ``n_draws`` of each chain, evenly spaced."""
+def open_posterior(
+    idata: Any, structure: Factorisation, n_draws: int | None = None, others: Iterable[Unknown] = ()
+) -> Posterior:
+    """The posterior group, checked against the model; ``n_draws`` of each chain, evenly spaced.
+
+    ``others`` : unknowns that draws are to hold beside those that X depends on directly
+    """
     group = posterior_group(idata)
-    arrays = {name: variable_of(group, name, shape).variable for name, shape in needed_shapes(structure).items()}
+    shapes = needed_shapes(structure) | {own.name: own.variable_shape for own in others}
+    arrays = {name: variable_of(group, name, shape).variable for name, shape in shapes.items()}
     kept = spaced(group.sizes["draw"], n_draws)
     chains, draws = group["chain"].to_numpy(), group["draw"].to_numpy()
     return Posterior(structure, arrays, chains, draws[kept], kept)

@@ -15,7 +15,15 @@ backgrounds in ``offsets``, what differs between the cells of that law in ``cell
 """
 
 from nmf_zoo.structure.cell_parameters import CellParameter, KnownAtCells, is_shared
-from nmf_zoo.structure.chains import CHAINS, BasisChainPrior, ChainPrior, LogNormalARPrior, UnitChainPrior
+from nmf_zoo.structure.chains import (
+    CHAINS,
+    BasisChainPrior,
+    BGARPrior,
+    ChainPrior,
+    GammaChainPrior,
+    LogNormalARPrior,
+    UnitChainPrior,
+)
 from nmf_zoo.structure.data import Blocked, Cells, Data, Dense, Imputed, is_rising
 from nmf_zoo.structure.factorisation import CHUNK, Factorisation
 from nmf_zoo.structure.factors import (
@@ -50,6 +58,7 @@ __all__ = [
     "CHUNK",
     "HYPER_PRIORS",
     "Array",
+    "BGARPrior",
     "BasisChainPrior",
     "Blocked",
     "CellParameter",
@@ -62,6 +71,7 @@ __all__ = [
     "Factorisation",
     "Fixed",
     "Flat",
+    "GammaChainPrior",
     "GammaPrior",
     "HalfNormalPrior",
     "HyperPrior",

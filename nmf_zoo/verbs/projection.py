@@ -243,6 +243,10 @@ def _chain(structure: Factorisation, values: dict[str, Array]) -> Declared:
     return hmm_nmf, {"chain": _known_chain(cast(ChainPrior, structure.H.prior), values, structure.rank)}
 
 
+def _chain_of_powers(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    return is_nmf, _chain(structure, values)[1]
+
+
 # (likelihood of X, prior of H) -> the declaration that has them
 DECLARATIONS: dict[tuple[type, Any], Callable[[Factorisation, dict[str, Array]], Declared]] = {
     (Poisson, Flat): _free,
@@ -254,6 +258,7 @@ DECLARATIONS: dict[tuple[type, Any], Callable[[Factorisation, dict[str, Array]],
     (Normal, TruncatedNormalPrior): _truncated_normal,
     (Normal, HalfNormalPrior): _half_normal,
     (Exponential, InverseGammaPrior): _inverse_gamma,
+    **{(Exponential, chain.prior): _chain_of_powers for chain in CHAINS if not chain.prior.is_bounded},
     (NegativeBinomial, GammaPrior): _overdispersed,
 }
 

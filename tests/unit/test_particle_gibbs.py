@@ -326,7 +326,7 @@ def test_a_beta_posterior():
     sums = formulas_of(chain).sum_paths(h, aux)
     values, generator, drawn = {"p": np.array(0.5)}, np.random.default_rng(3), []
     for _ in range(500):
-        gibbs_chain.draw_parameters(structure, np.ones((1, 2)), sums, values, generator)
+        gibbs_chain.draw_parameters(structure, formulas_of(structure.H.prior), np.ones((1, 2)), sums, values, generator)
         drawn.append(float(values["p"]))
     stays = np.sum((h[:, :-1] == 0) & (h[:, 1:] == 0))
     leaves = np.sum((h[:, :-1] == 0) & (h[:, 1:] == 1))

@@ -16,14 +16,14 @@ prior, and also where one variable serves several roles, those of W's prior amon
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy.special import expit, logit
 
-from nmf_zoo.inference.hmm.chains import ChainSums, entries, formulas_of
+from nmf_zoo.inference.hmm.chains import entries
 from nmf_zoo.inference.shared.slice_sampling import log_prior_of_groups, slice_draw, sum_groups
-from nmf_zoo.structure import Array, ChainPrior, Factor, Factorisation, GammaPrior, Unknown
+from nmf_zoo.structure import Array, ChainPrior, Factor, Factorisation, Unknown
 from nmf_zoo.structure.chains import POSITIVE, PROBABILITY, REAL, SYMMETRIC, supports_of
 
 
@@ -49,15 +49,25 @@ def chain_of(structure: Factorisation) -> ChainPrior:
 
 
 def draw_parameters(
-    structure: Factorisation, W: Array, sums: ChainSums, values: dict[str, Array], generator: np.random.Generator
+    structure: Factorisation,
+    formulas: Any,
+    W: Array,
+    sums: Any,
+    values: dict[str, Array],
+    generator: np.random.Generator,
 ) -> None:
-    """Draw every unknown hyperparameter in turn, in place of its entry in ``values``."""
+    """Draw every unknown hyperparameter in turn, in place of its entry in ``values``.
+
+    ``formulas`` : of the chain, of which ``draw`` and ``log_paths`` are asked; ``sums`` : what these know its paths by
+    """
     prior, groups = chain_of(structure), sum_groups(structure.W, W) if structure.W.unknowns else None
     for name, unknown in structure.unknowns.items():
         drawn = None
         if _use(structure.W, name) is None:
-            drawn = formulas_of(prior).draw(prior, unknown, sums, values, generator)
-        values[name] = _draw_by_slice(structure, unknown, groups, sums, values, generator) if drawn is None else drawn
+            drawn = formulas.draw(prior, unknown, sums, values, generator)
+        if drawn is None:
+            drawn = _draw_by_slice(structure, formulas, unknown, groups, sums, values, generator)
+        values[name] = drawn
 
 
 def _use(factor: Factor, name: str) -> Unknown | None:
@@ -66,7 +76,7 @@ def _use(factor: Factor, name: str) -> Unknown | None:
 
 
 def _draw_by_slice(
-    structure: Factorisation, unknown: Unknown, groups, sums: ChainSums, values: Mapping[str, Array], generator
+    structure: Factorisation, formulas: Any, unknown: Unknown, groups, sums: Any, values: Mapping[str, Array], generator
 ) -> Array:
     """One slice-sampling step for every entry."""
     name, own, prior = unknown.name, COORDINATES[_support(structure, unknown)], chain_of(structure)
@@ -77,7 +87,7 @@ def _draw_by_slice(
         proposed = {**values, name: value}
         total = unknown.prior.log_density(value) + own.log_jacobian(value)
         if use_H is not None:
-            total = total + entries(formulas_of(prior).log_paths(prior, sums, proposed), use_H)
+            total = total + entries(formulas.log_paths(prior, sums, proposed), use_H)
         if use_W is not None:
             total = total + entries(log_prior_of_groups(groups, proposed), use_W)
         return np.where(np.isnan(total), -np.inf, total)
@@ -88,6 +98,6 @@ def _draw_by_slice(
 def _support(structure: Factorisation, unknown: Unknown) -> tuple[float, float]:
     """What all its roles allow."""
     low, high = supports_of(chain_of(structure)).get(unknown.name, REAL)
-    if isinstance(structure.W.prior, GammaPrior) and _use(structure.W, unknown.name) is not None:
+    if _use(structure.W, unknown.name) is not None:
         low = max(low, POSITIVE[0])
     return low, high

@@ -244,7 +244,7 @@ def step(
         if moves:
             sums = formulas.move_levels(structure, state.W, state.aux, sums, state.values, generator_of(keys[LEVELS]))
             np.exp(state.aux, out=state.h)
-        draw_parameters(structure, state.W, sums, state.values, generator_of(keys[HYPERPARAMETERS]))
+        draw_parameters(structure, formulas, state.W, sums, state.values, generator_of(keys[HYPERPARAMETERS]))
     return state, ParticleGibbsInfo(float(renewed), float(first), accepted)
 
 

@@ -30,6 +30,7 @@ import numpy as np
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.structure import (
     Array,
+    ChainPrior,
     Factor,
     Factorisation,
     Fixed,
@@ -159,7 +160,8 @@ def _is_seen(flat: Factor, known: Array, length: int, seen: SeenCells) -> Verdic
 def _bears_zeros(structure: Factorisation) -> Verdict:
     """Both factors have a prior or are known: only bare zeros can make the posterior improper."""
     for axis, (factor, other) in enumerate(((structure.W, structure.H), (structure.H, structure.W))):
-        if not factor.unknowns and not isinstance(factor.prior, GammaPrior | HalfNormalPrior):
+        falls = isinstance(factor.prior, ChainPrior) and bool(factor.prior.never)
+        if not factor.unknowns and not falls and not isinstance(factor.prior, GammaPrior | HalfNormalPrior):
             continue
         seen = _seen(structure, axis)
         if not np.any(seen.is_bare):
@@ -169,6 +171,11 @@ def _bears_zeros(structure: Factorisation) -> Verdict:
             return Verdict(
                 f"hyperparameter {names} is unknown, and X holds {int(seen.is_bare.sum())} zeros, where the density "
                 f"has no bound as {factor.name} goes to 0: give X a background or {names} a value"
+            )
+        if falls:
+            return Verdict(
+                f"{factor.name} is a {factor.prior.family}, a row of which may be {factor.prior.never}, and X holds "
+                f"{int(seen.is_bare.sum())} zeros, where the density has no bound then: give X a background"
             )
         if isinstance(factor.prior, GammaPrior | HalfNormalPrior):
             shared = 1 if isinstance(other.prior, Fixed) and np.any(other.prior.value == 0) else structure.rank

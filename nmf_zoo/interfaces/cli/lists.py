@@ -69,6 +69,7 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
     import numpy as np
     import scipy.sparse as sp
 
+    from nmf_zoo.distributions import BGAR, GammaChain
     from nmf_zoo.models import MODELS, free
     from nmf_zoo.models.hierarchies import ARD
 
@@ -95,6 +96,8 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
     found |= {("normal-nmf", "gamma, errors per cell"): errors(alpha_w=2.0, alpha_h=0.5)}
     found |= {("normal-nmf", "truncated normal"): plain(rank=1, mu_w=1.0, sigma_w=1.0, mu_h=1.0, sigma_h=1.0)}
     found |= {("negative-binomial-nmf", "free alpha"): plain(rank=1, alpha=free())}
+    for word, chain in (("gamma chain", GammaChain(9.0, 9.0)), ("BGAR", BGAR(2.0, 1.0, 0.9))):
+        found |= {(name, word): plain(rank=1, alpha_w=2.0, chain=chain) for name in ("hmm-nmf", "is-nmf")}
     found |= {(name, "known beside new"): known(rank=2) for name in MODELS}
     found |= {(name, "all known"): known(rank=1) for name in MODELS}
     found |= {("gamma-nmf", "known_strength"): known(rank=2, known_strength=9.0)}

@@ -17,7 +17,7 @@ import numpy as np
 import pymc as pm
 import scipy.sparse as sp
 
-from nmf_zoo.distributions.chains import CHAINS
+from nmf_zoo.distributions.chains import CHAINS, GammaChain
 from nmf_zoo.inference import registry
 from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.models import free, gamma_nmf, gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_nmf, poisson_nmf
@@ -90,6 +90,16 @@ for own in CHAINS:
         f"{kind} of missing counts": partial(plain, alpha_w=2.0, mask=MASK),
         f"{kind} without a prior of W": plain,
     }
+    if not own.prior.is_bounded:
+        MODELS[f"powers with {kind}"] = partial(is_nmf, POWERS, K, chain=chain, alpha_w=2.0, background=BACKGROUND)
+STEADY: dict[str, Any] = {
+    "chain": GammaChain(99.0, 99.0, initial=(99.0, 99.0)),
+    "alpha_w": 2.0,
+}  # its density has a mode
+MODELS |= {
+    "gamma chains that hardly change": lambda: hmm_nmf(X, K, **STEADY),
+    "powers with gamma chains that hardly change": lambda: is_nmf(POWERS, K, **STEADY),
+}
 MANY: dict[str, Callable[[], pm.Model]] = {  # estimates of evidence would take minutes, of the same kernels
     "many counts": lambda: gamma_nmf(LARGE, K, **ALPHA),
     "many sparse counts": lambda: gamma_nmf(THIN, K, **ALPHA),

@@ -127,7 +127,7 @@ def draw_parts(workspace, spectra, factors, n, key):
 
 
 @in_lanes
-def _drop(values, seen):
+def drop_unseen(values, seen):
     """Zeros where nothing was observed."""
     for f in range(values.size):
         values[f] = values[f] if seen[f] else 0.0
@@ -156,7 +156,7 @@ def draw_frames(spectra, factors, given, draws, frames, workspace, key):
         for k in range(factors.Wt.shape[0]):
             row, old = workspace.parts[k], factors.Ht[n, k]
             if spectra.seen.size > 0:
-                _drop(row, spectra.seen[n])
+                drop_unseen(row, spectra.seen[n])
             if draws[1]:
                 scale = given.scale_h[n, k] + old * sum_row(row, row.size)
                 factors.Ht[n, k] = draw_inverse_gamma(given.shape_h[n, k], scale, fold(gamma_key, k))
@@ -224,7 +224,7 @@ def log_likelihood(spectra, factors, frames, workspace):
         sum_variances(workspace, spectra, factors, n)
         _log_densities(workspace.left, spectra.power[n], workspace.rest[0])
         if spectra.seen.size > 0:
-            _drop(workspace.left, spectra.seen[n])
+            drop_unseen(workspace.left, spectra.seen[n])
         total += sum_row(workspace.left, workspace.left.size)
     return total
 

@@ -1,4 +1,4 @@
-"""Random paths of the chains that a row of activations can be, from uniforms or normals drawn before."""
+"""Random paths of the chains that a row of activations can be, from uniforms, normals or gammas drawn before."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from nmf_zoo.kernels.compile import kernel
 
 SMALLEST, LARGEST = 2.0**-1022, 1.0 - 2.0**-53  # of the numbers strictly inside (0, 1)
+LOG_SMALLEST, LOG_LARGEST = -690.0, 690.0  # of a path whose logarithm walks at random
 
 
 @kernel
@@ -54,4 +55,52 @@ def log_normal_path(normals, mean, persistence, scale, initial):
         else:
             level = mean + persistence * (level - mean) + scale * normals[t]
         path[t] = math.exp(level)
+    return path
+
+
+@kernel
+def log_of_gamma(gamma, u, shape):
+    """The logarithm of a Gamma(shape) draw, which may underflow itself, from one of Gamma(shape + 1) and a uniform."""
+    return math.log(gamma) + math.log1p(-u) / shape
+
+
+@kernel
+def gamma_path(gammas, uniforms, shapes, beta_z, initial):
+    """A positive path, (T,), h_t = h_{t-1} beta_z G_h / G_z; initial (shape, rate) of a gamma law.
+
+    gammas (2, T) : draws of Gamma(shape + 1), of ``shapes`` (alpha_z, alpha_h); of the first time those of
+    initial[0] + 1 in the second row. uniforms (2, T)
+    """
+    path = np.empty(gammas.shape[1])
+    level = 0.0
+    for t in range(path.size):
+        if t == 0:
+            level = log_of_gamma(gammas[1, 0], uniforms[1, 0], initial[0]) - math.log(initial[1])
+        else:
+            level += math.log(beta_z) + log_of_gamma(gammas[1, t], uniforms[1, t], shapes[1])
+            level -= log_of_gamma(gammas[0, t], uniforms[0, t], shapes[0])
+        level = min(max(level, LOG_SMALLEST), LOG_LARGEST)
+        path[t] = math.exp(level)
+    return path
+
+
+@kernel
+def bgar_path(gammas, uniforms, alpha, beta, rho):
+    """A positive path, (T,), h_t = b h_{t-1} + e: b = G / (G + G') with G ~ Gamma(alpha rho), and e ~ G' / beta.
+
+    gammas (3, T) : draws of Gamma(shape + 1), of the shapes alpha rho and, twice, alpha (1 - rho); uniforms (3, T)
+    """
+    path = np.empty(gammas.shape[1])
+    stays, comes = alpha * rho, alpha * (1.0 - rho)
+    h = 0.0
+    for t in range(path.size):
+        kept = log_of_gamma(gammas[0, t], uniforms[0, t], stays)
+        lost = log_of_gamma(gammas[1, t], uniforms[1, t], comes)
+        if t == 0:
+            h = (math.exp(kept) + math.exp(lost)) / beta
+        else:
+            h /= 1.0 + math.exp(min(lost - kept, LOG_LARGEST))
+            h += math.exp(log_of_gamma(gammas[2, t], uniforms[2, t], comes)) / beta
+        h = max(h, SMALLEST)
+        path[t] = h
     return path

@@ -2,10 +2,12 @@
 
 from nmf_zoo.structure.chains.base import POSITIVE, PROBABILITY, REAL, SYMMETRIC, ChainPrior, Support, supports_of
 from nmf_zoo.structure.chains.basis import BasisChainPrior
+from nmf_zoo.structure.chains.bgar import BGARPrior
+from nmf_zoo.structure.chains.gamma_chain import GammaChainPrior
 from nmf_zoo.structure.chains.log_normal import LogNormalARPrior
 from nmf_zoo.structure.chains.unit import UnitChainPrior
 
-CHAINS: tuple[type[ChainPrior], ...] = (BasisChainPrior, UnitChainPrior, LogNormalARPrior)
+CHAINS: tuple[type[ChainPrior], ...] = (BasisChainPrior, UnitChainPrior, LogNormalARPrior, GammaChainPrior, BGARPrior)
 
 __all__ = [
     "CHAINS",
@@ -13,8 +15,10 @@ __all__ = [
     "PROBABILITY",
     "REAL",
     "SYMMETRIC",
+    "BGARPrior",
     "BasisChainPrior",
     "ChainPrior",
+    "GammaChainPrior",
     "LogNormalARPrior",
     "Support",
     "UnitChainPrior",

@@ -6,7 +6,7 @@ of the first time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -59,9 +59,18 @@ class ChainPrior:
         """Log density of H (K, N), given the values of the unknowns."""
         raise NotImplementedError
 
+    def draw_next(self, last: Array, values: Mapping[str, Array], rng: np.random.Generator) -> Array:
+        """The activations (K,) of the time after those of ``last``, given the values of the unknowns."""
+        raise NotImplementedError
+
     def typical(self, values: Mapping[str, Array]) -> Array:
         """What an activation is about, () or (K, 1), for the scale of a start."""
         return np.asarray(0.5)
+
+
+def of_each(last: Array, law: Iterable[Array]) -> Iterator[Array]:
+    """A chain's parameters, () or (K, 1) each, as they broadcast to ``last`` (K,)."""
+    return (np.broadcast_to(np.ravel(own), last.shape) for own in law)
 
 
 def supports_of(prior: ChainPrior) -> dict[str, Support]:

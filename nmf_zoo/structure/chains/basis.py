@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from nmf_zoo.structure.chains.base import PROBABILITY, ChainPrior, Support
+from nmf_zoo.structure.chains.base import PROBABILITY, ChainPrior, Support, of_each
 from nmf_zoo.structure.parameters import Array, Parameter
 
 
@@ -37,6 +37,10 @@ class BasisChainPrior(ChainPrior):
         """(p, q, initial), each () or (K, 1), given the values of the unknowns."""
         p, q = self.p.resolve(values), self.q.resolve(values)
         return p, q, (1 - p) / (2 - p - q) if self.initial is None else self.initial.resolve(values)
+
+    def draw_next(self, last: Array, values: Mapping[str, Array], rng: np.random.Generator) -> Array:
+        p, q, _ = of_each(last, self.law(values))
+        return (rng.random(len(last)) < np.where(last == 1, q, 1 - p)).astype(np.float64)
 
     def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
         if not np.all((factor == 0) | (factor == 1)):

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from nmf_zoo.structure.chains.base import POSITIVE, REAL, SYMMETRIC, ChainPrior, Support
+from nmf_zoo.structure.chains.base import POSITIVE, REAL, SYMMETRIC, ChainPrior, Support, of_each
 from nmf_zoo.structure.parameters import Array, Parameter
 
 
@@ -45,6 +45,10 @@ class LogNormalARPrior(ChainPrior):
         if self.initial_mean is None or self.initial_scale is None:
             return mean, persistence, scale, mean, scale / np.sqrt(1 - persistence**2)
         return mean, persistence, scale, self.initial_mean.resolve(values), self.initial_scale.resolve(values)
+
+    def draw_next(self, last: Array, values: Mapping[str, Array], rng: np.random.Generator) -> Array:
+        mean, persistence, scale, _, _ = of_each(last, self.law(values))
+        return np.exp(mean + persistence * (np.log(last) - mean) + scale * rng.standard_normal(len(last)))
 
     def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
         if not np.all(factor > 0):

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from nmf_zoo.structure.chains.base import PROBABILITY, ChainPrior, Support
+from nmf_zoo.structure.chains.base import PROBABILITY, ChainPrior, Support, of_each
 from nmf_zoo.structure.parameters import Array, Parameter
 
 
@@ -27,6 +27,11 @@ class UnitChainPrior(ChainPrior):
     never: ClassVar[str] = "near 0 at all times"
     no_gradient: ClassVar[str] = "has a density that jumps: use slice or Metropolis steps of pm.sample"
     alpha: Parameter
+
+    def draw_next(self, last: Array, values: Mapping[str, Array], rng: np.random.Generator) -> Array:
+        (alpha,) = of_each(last, (self.alpha.resolve(values),))
+        is_down, u = rng.random(len(last)) < np.where(last <= 0.5, alpha, 1 - alpha), rng.random(len(last))
+        return np.where(is_down, last * u, last + (1 - last) * u)
 
     def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
         if not np.all((factor > 0) & (factor < 1)):

@@ -1,0 +1,193 @@
+"""Gibbs sampling of gamma Markov chains: Geweke's test, exact moments of two cells, calibration; planted errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import nmf_zoo as nz
+from nmf_zoo import _compat
+from nmf_zoo.inference.counts.gibbs import Gibbs
+from nmf_zoo.inference.hmm import gibbs_chain
+from nmf_zoo.inference.smooth import gibbs
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.runtime.workers import SERIAL
+from nmf_zoo.structure import GammaChainPrior
+from tests.sizes import size
+from tests.statistical.calibration import check_calibrated
+from tests.statistical.gates import check_means
+from tests.statistical.geweke import BACKGROUND, EXPOSURE, FIXED, MASK, X23
+from tests.statistical.smooth_evidence import COUNTS, W_LAW, exact_moments, log_gamma_chain, moments_of
+from tests.statistical.smooth_geweke import check_geweke, gamma_chain, replaced, with_formulas
+from tests.structures import gamma, model, unknown
+
+pytestmark = pytest.mark.statistical
+W_PRIOR = gamma(np.array([[2.5, 3.0]]), 2.0)
+PLAIN = gamma_chain([[6.0], [4.0]], [[4.0], [7.0]], 0.7, (3.0, 2.5))
+SHAPES = unknown("a", "gamma", 9.0, 2.0, variable_shape=(2,), shape=(2, 1)), unknown("b", "lognormal", 1.2, 0.3)
+RATES = unknown("c", "gamma", 9.0, 9.0), (3.0, unknown("r", "gamma", 9.0, 3.0))
+ONE_SHAPE = [unknown("a", "gamma", 9.0, 2.0)] * 2
+OFFSETS = {"exposure": EXPOSURE, "background": BACKGROUND, "mask": MASK & [[True, False, True]]}
+MODELS = {
+    "plain": model(X23, 2, W_PRIOR, PLAIN),
+    "offsets, a missing time": model(X23, 2, W_PRIOR, PLAIN, **OFFSETS),
+    "one time": model(X23[:, :1], 2, W_PRIOR, PLAIN),
+    "W known": model(X23, 2, FIXED, gamma_chain(3.0, 2.5, 0.8, (2.0, 1.5))),
+    "unknown shapes": model(X23, 2, W_PRIOR, gamma_chain(*SHAPES, 0.9, (3.0, 3.0))),
+    "unknown rates": model(X23, 2, gamma(3.0, unknown("w", "gamma", 9.0, 4.0)), gamma_chain(6.0, 5.0, *RATES)),
+    "one shape of both draws": model(X23, 2, W_PRIOR, gamma_chain(*ONE_SHAPE, 0.9, (3.0, 3.0))),
+}
+SWEEPS = dict.fromkeys(MODELS, 8_000) | {"plain": 20_000, "unknown shapes": 12_000, "unknown rates": 12_000}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_two_ways_to_draw_agree(name):
+    """Long: sweeps go one by one in Python, with new data after each."""
+    check_geweke(gibbs, MODELS[name], size(SWEEPS[name], 100_000))
+
+
+def forget_the_time_before(monkeypatch):
+    """z drawn without what the time before says."""
+
+    def wrong(right, prior, *given):
+        right(replaced(prior, beta_z=1e-6), *given)
+
+    with_formulas(monkeypatch, gibbs, GammaChainPrior, draw_auxiliary=wrong)
+
+
+def forget_the_next_time(monkeypatch):
+    """H drawn without what the time after says: alpha_z + 1 in the place of alpha_z."""
+    with_formulas(
+        monkeypatch,
+        gibbs,
+        GammaChainPrior,
+        draw_activations=lambda right, prior, *given: right(replaced(prior, alpha_z=np.array([[7.0], [5.0]])), *given),
+    )
+
+
+def exchange_the_scale(monkeypatch):
+    """A scale's move with the law of a row of independent gamma cells."""
+
+    def of_all(right, prior, Ht, *given):
+        power, rate = right(prior, Ht, *given)
+        return power * len(Ht), rate
+
+    with_formulas(monkeypatch, gibbs, GammaChainPrior, law_of_scale=of_all)
+
+
+def drop_a_jacobian(monkeypatch):
+    """Hyperparameters as if their logarithms had the density of the values."""
+    right = gibbs_chain.slice_draw
+
+    def wrong(density, start, generator):
+        return right(lambda at: density(at) - at, start, generator)
+
+    monkeypatch.setattr(gibbs_chain, "slice_draw", wrong)
+
+
+def forget_the_mask(monkeypatch):
+    """A missing time as if it had been seen, without a count."""
+    right = gibbs.DataTerms
+
+    def wrong(power, rate, scale):
+        return right(power, np.where(rate > 0, rate, rate.max(axis=0)), scale)
+
+    monkeypatch.setattr(gibbs, "DataTerms", wrong)
+
+
+@pytest.mark.parametrize(
+    ("plant", "name"),
+    [
+        (forget_the_time_before, "plain"),
+        (forget_the_next_time, "plain"),
+        (exchange_the_scale, "plain"),
+        (drop_a_jacobian, "unknown shapes"),
+        (drop_a_jacobian, "unknown rates"),
+        (forget_the_mask, "offsets, a missing time"),
+    ],
+)
+def test_planted_errors_are_seen(plant, name, monkeypatch):
+    """Long: as many sweeps as the tests that expect none."""
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match="gate 2"):
+        check_geweke(gibbs, MODELS[name], SWEEPS[name])
+
+
+# -- two cells, by quadrature ------------------------------------------------------------------------------------------
+
+
+LAW = 2.5, 1.8, 0.7, 1.5, 0.9
+DRAWS = size(8_000, 80_000)
+
+
+def log_h_of(structure, sweeps, tune=200):
+    """log h of every sweep after the first ones, (sweeps, 2)."""
+    problem = gibbs.prepare(structure, Gibbs(), SERIAL)
+    state, drawn = gibbs.init(problem, seed_key(1), {}), []
+    for sweep in range(tune + sweeps):
+        state, _ = gibbs.step(problem, state, child(seed_key(2), sweep))
+        drawn.append(np.log(state.Ht[:, 0]))
+    return np.array(drawn[tune:])
+
+
+def two_cells(alpha_z, alpha_h, beta_z, *initial):
+    return model(COUNTS, 1, gamma(*W_LAW), gamma_chain(alpha_z, alpha_h, beta_z, initial))
+
+
+def test_two_cells_have_their_exact_moments():
+    exact = exact_moments(lambda first, second: log_gamma_chain(first, second, *LAW))
+    names = ["log h_1", "log h_2", "log^2 h_1", "log^2 h_2", "product"]
+    check_means(names, moments_of(log_h_of(two_cells(*LAW), DRAWS)), exact)
+    with pytest.raises(AssertionError, match="gate 2"):
+        check_means(names, moments_of(log_h_of(two_cells(2.5, 1.8, 1.0, 1.5, 0.9), 8_000)), exact)
+
+
+# -- from its own start ------------------------------------------------------------------------------------------------
+
+
+def with_unknown_shape():
+    with pm.Model():
+        alpha = pm.Gamma("a", 9.0, 3.0)
+        return nz.hmm_nmf(None, 2, chain=nz.GammaChain(alpha, 2.0, initial=(2.0, 1.0)), alpha_w=2.0, shape=(3, 4))
+
+
+CALIBRATED = {
+    "known": lambda: nz.hmm_nmf(None, 2, chain=nz.GammaChain(3.0, 2.0, 0.3, (2.0, 1.0)), alpha_w=2.0, shape=(3, 4)),
+    "unknown shape": with_unknown_shape,
+}
+SIMULATIONS = size(100, 1000)
+
+
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_ranks_are_uniform(name):
+    """Long: a chain for each simulation."""
+    check_calibrated(CALIBRATED[name], Gibbs(), SIMULATIONS, tune=size(60, 150), thin=size(6, 12), seed=1)
+
+
+def count_weights_twice(monkeypatch):
+    """H drawn as if the sums of W were twice what they are."""
+    right = gibbs.DataTerms
+    monkeypatch.setattr(gibbs, "DataTerms", lambda power, rate, scale: right(power, 2.0 * rate, scale))
+
+
+def test_weights_that_count_twice_are_seen_in_ranks(monkeypatch):
+    """Long: a chain for each simulation."""
+    count_weights_twice(monkeypatch)
+    with pytest.raises(AssertionError, match="gate 2, uniform ranks"):
+        check_calibrated(CALIBRATED["known"], Gibbs(), 100, tune=60, thin=6, seed=2)
+
+
+def test_nuts_has_the_exact_moments_of_two_cells():
+    """By the closed form. Long: PyMC compiles the density."""
+    alpha_z, alpha_h, beta_z, *first = LAW
+    chain = nz.GammaChain(alpha_z, alpha_h, beta_z, tuple(first))
+    declared = nz.hmm_nmf(COUNTS.astype(int), 1, chain=chain, alpha_w=W_LAW[0], beta_w=W_LAW[1])
+    idata = nz.sample(3_000, tune=1_000, chains=1, engine="nuts", random_seed=1, quiet=True, model=declared)
+    log_h = np.log(_compat.group(idata, "posterior")["H"].to_numpy()[0, :, 0])
+    exact = exact_moments(lambda first, second: log_gamma_chain(first, second, *LAW))
+    names = ["log h_1", "log h_2", "log^2 h_1", "log^2 h_2", "product"]
+    check_means(names, moments_of(log_h), exact)
+    wrong = exact_moments(lambda first, second: log_gamma_chain(first, second, *LAW[:2], 2.0, *LAW[3:]))
+    with pytest.raises(AssertionError, match="gate 2"):
+        check_means(names, moments_of(log_h), wrong)
