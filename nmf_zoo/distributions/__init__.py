@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nmf_zoo.distributions.batched_counts import SparseBatchedPoisson, SparseBatchedPoissonRV
 from nmf_zoo.distributions.cell_rates import CellRates, cell_rates
 from nmf_zoo.distributions.chains import BasisChain, BasisChainRV, LogNormalAR, LogNormalARRV, UnitChain, UnitChainRV
 from nmf_zoo.distributions.counts import RealPoisson, RealPoissonRV, SparsePoisson, SparsePoissonRV
@@ -14,6 +15,8 @@ __all__ = [
     "LogNormalARRV",
     "RealPoisson",
     "RealPoissonRV",
+    "SparseBatchedPoisson",
+    "SparseBatchedPoissonRV",
     "SparsePoisson",
     "SparsePoissonRV",
     "UnitChain",
