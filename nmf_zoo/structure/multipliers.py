@@ -94,7 +94,7 @@ class Multipliers:
 
     def resolve(self, values: Mapping[str, Array]) -> Array:
         """(F, N)"""
-        return self.table(values)[:, self.batch]
+        return np.take(self.table(values), self.batch, axis=1)
 
     def at(self, values: Mapping[str, Array], rows: slice | Array, cols: slice | Array) -> Array:
         """Of a block of cells, or of listed ones."""
