@@ -85,6 +85,11 @@ class BatchData:
     background: Array
     constant: float
 
+    @property
+    def leaves_scales(self) -> bool:
+        """Whether a row or column of multipliers can grow, and a factor shrink, without any change of the means."""
+        return not np.any(self.background)
+
     def at(self, table: Array) -> Weights | BatchWeights:
         """The weights of these multipliers."""
         weights, batch = self.weights, self.multipliers.batch

@@ -12,7 +12,8 @@ drawn from their conditionals, which are generalised inverse Gaussian, as those 
     c_f ~ c^(sum_b a - sum_k a_w - 1) exp(-c sum_b b M_fb - sum_k r_w w_fk / c)        M_f. -> c M_f., w_f. -> w_f. / c
 
 and alike c_b, with the sums over features, and over components and samples of the batch. A row of M with a reference,
-and a factor with known components or half-normal cells, stay as they are.
+and a factor with known components or half-normal cells, stay as they are; beside a background, which M multiplies, too,
+nothing is moved so.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def _draw_multipliers(problem: BatchedGibbsProblem, state: BatchedGibbsState, ke
     shape = problem.shape + data.counts[:, of_batches]
     rate = problem.rate + data.sums(W, Ht)[:, of_batches]
     draw_factor(M, shape, rate, 0, len(M), child(key, MULTIPLIERS))
-    if "scale" in problem.counts.options.moves:
+    if "scale" in problem.counts.options.moves and data.leaves_scales:
         priors = problem.counts.priors or prior_cells(problem.structure, state.counts.values)
         _move_scales(problem, state, priors, key)
     return state
