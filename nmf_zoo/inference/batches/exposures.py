@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from nmf_zoo.inference.shared.layout import Weights, likelihood_constant, nonzero_cells, weigh
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
-from nmf_zoo.structure import Array, Cells, Dense, Factorisation, Multipliers, Poisson, slices
+from nmf_zoo.structure import Array, Cells, Dense, Factorisation, Flat, Multipliers, Poisson, slices
 
 
 def without_multipliers(structure: Factorisation) -> Factorisation:
@@ -33,6 +33,13 @@ def takes_multipliers(structure: Factorisation) -> Verdict:
         return CAN_RUN
     words = "no" if unknown.prior.is_flat else f"a {unknown.prior.kind.replace('_', '-')}"
     return Verdict(f"{unknown.name} has {words} prior, and its updates are for gamma ones")
+
+
+def takes_proper(structure: Factorisation) -> Verdict:
+    """CAN_RUN when no factor is flat: it could grow while the multipliers shrink."""
+    flat = [factor.name for factor in (structure.W, structure.H) if isinstance(factor.prior, Flat)]
+    name = structure.likelihood.multipliers.variable.name
+    return Verdict(f"{flat[0]} has no prior, so it can grow while {name} shrinks: give it one" if flat else "")
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from nmf_zoo.inference.batches.exposures import (
     batch_data,
     log_prior,
     takes_multipliers,
+    takes_proper,
     without_multipliers,
 )
 from nmf_zoo.inference.counts import gibbs
@@ -42,7 +43,7 @@ from nmf_zoo.kernels.random.draws import TINY, draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.runtime.engine import Engine, Verdict, has_data
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, BatchedPoisson, Factorisation, Flat
+from nmf_zoo.structure import Array, BatchedPoisson, Factorisation
 
 MULTIPLIERS, SCALES_OF_FEATURES, SCALES_OF_BATCHES = 20, 21, 22  # children of a sweep's stream, beside those of counts
 
@@ -82,13 +83,6 @@ def supports(structure: Factorisation, options: Gibbs) -> Verdict:
     if asked and options.temperatures is not None:
         return Verdict("temperatures=, and replicas are exchanged of poisson counts alone: leave it out")
     return asked
-
-
-def takes_proper(structure: Factorisation) -> Verdict:
-    """CAN_RUN when no factor is flat: it could grow while the multipliers shrink."""
-    flat = [factor.name for factor in (structure.W, structure.H) if isinstance(factor.prior, Flat)]
-    name = structure.likelihood.multipliers.variable.name
-    return Verdict(f"{flat[0]} has no prior, so it can grow while {name} shrinks: give it one" if flat else "")
 
 
 def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> BatchedGibbsProblem:

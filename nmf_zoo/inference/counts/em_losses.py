@@ -19,6 +19,7 @@ all there is to know.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,6 +56,12 @@ class PoissonLoss:
         self.sources, self.weights = expected_sources(structure, workers, precision), weigh(structure)
         self.constant = likelihood_constant(structure)
         self.structure = structure
+
+    def with_weights(self, weights: Any) -> PoissonLoss:
+        """The same data under other exposures, whose constant is left out."""
+        other = copy(self)
+        other.weights = weights
+        return other
 
     def look(self, W: Array, Ht: Array, values: dict[str, Array], both: bool) -> LossView:
         statistics = self.sources.gather(W, Ht, "WH" if both else "W")
