@@ -15,6 +15,7 @@ from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of
 from nmf_zoo.inference import nuts
 from nmf_zoo.inference.batches import em as batched_em
 from nmf_zoo.inference.batches import gibbs as batched_gibbs
+from nmf_zoo.inference.batches import vb as batched_vb
 from nmf_zoo.inference.counts import em, em_blocks, gibbs, mcem, online_em, vb, vb_blocks
 from nmf_zoo.inference.evidence import bound, chib, enumeration, replicas, smc, smc_draws
 from nmf_zoo.inference.general import em as general_em
@@ -38,7 +39,7 @@ from nmf_zoo.structure import Factorisation, Likelihood
 # Of one name the first that can run a model does.
 REGISTRY: list[Registration] = [
     *(em.ENGINE, powers_em.ENGINE, overdispersed_em.ENGINE, batched_em.ENGINE, general_em.ENGINE),
-    *(vb.ENGINE, powers_vb.ENGINE, normal_vb.ENGINE, overdispersed_vb.ENGINE),
+    *(vb.ENGINE, powers_vb.ENGINE, normal_vb.ENGINE, overdispersed_vb.ENGINE, batched_vb.ENGINE),
     mcem.ENGINE,
     *(gibbs.ENGINE, powers_gibbs.ENGINE, normal_gibbs.ENGINE, overdispersed_gibbs.ENGINE, batched_gibbs.ENGINE),
     *(exact.ENGINE, particle_em.ENGINE, particle_gibbs.ENGINE),

@@ -21,9 +21,10 @@ from nmf_zoo.structure import Array, Cells, Dense, Factorisation, Flat, Multipli
 
 
 def without_multipliers(structure: Factorisation) -> Factorisation:
-    """The model of the same counts in which all multipliers are 1."""
+    """The model of the same counts in which all multipliers are 1; missing cells are no variable of it."""
     own = structure.likelihood
-    return replace(structure, likelihood=Poisson(name=own.name, exposure=own.exposure, background=own.background))
+    plain = Poisson(name=own.name, exposure=own.exposure, background=own.background)
+    return replace(structure, likelihood=plain, imputed=None)
 
 
 def takes_multipliers(structure: Factorisation) -> Verdict:

@@ -199,7 +199,7 @@ def _at(problem: VBProblem, gammas: list[Gamma], state: VBState) -> VBState:
         moments = [moments_of(side, q.mean, q.log) for side, q in pairs if side.is_gamma]
         values = update_conjugates(problem.conjugates, moments, update_hyperparameters(moments, values))
     new = VBState(W, H, values, _gather(problem, W, H, "WH" if problem.options.order == "cemgil" else "W"))
-    new = new._replace(bound=_bound(problem, new))
+    new = new._replace(bound=bound(problem, new))
     if problem.options.order == "cemgil":  # nothing asks for them again: "paisley" alone gathers a second time
         W, H = (
             q if side.is_fixed else q._replace(geometric=None) for side, q in zip(problem.sides, (W, H), strict=True)
@@ -222,7 +222,7 @@ def _gather(problem: VBProblem, W: GammaApproximation, H: GammaApproximation, si
     return problem.sources.gather(W.geometric, H.geometric, sides, Logs(W.log, H.log))
 
 
-def _bound(problem: VBProblem, state: VBState) -> float:
+def bound(problem: VBProblem, state: VBState) -> float:
     """The evidence lower bound at the newest L."""
     fit = state.sources.log_mean - total_mean(problem.weights, state.W, state.H) + problem.constant
     parts = zip(problem.sides, (state.W, state.H), strict=True)
