@@ -18,7 +18,7 @@ from nmf_zoo.models.inputs import Inputs
 from nmf_zoo.models.matrices import COLUMNS, check_same_labels
 from nmf_zoo.options import names_checked
 
-BATCH = "batch"  # the dim
+BATCH, OTHERS = "batch", "other_batch"  # dims: of all batches, and of those beside a reference
 
 
 @names_checked
@@ -32,15 +32,16 @@ class Batches:
     ----------
     labels : (obs,), the batch of each sample: texts or numbers; a Series may be in any order, labelled as X is
     shape : of the prior; larger where batches are alike
-    reference : a batch whose multipliers are 1, and all others relative to it; None for none
+    reference : a batch whose multipliers are 1, and all others relative to it; None for none. With one M has the dim
+        "other_batch", and the reference is the last label of "batch"
 
     Examples
     --------
     >>> import nmf_zoo as nz
     >>> batches = nz.Batches(labels=["a", "a", "b"], shape=20.0, reference="a")
     >>> model = nz.gamma_nmf([[1, 0, 4], [2, 3, 0]], rank=1, batch=batches)
-    >>> model.coords["batch"]
-    ('b',)
+    >>> model.coords["batch"], model.coords["other_batch"]
+    (('b', 'a'), ('b',))
     """
 
     labels: Any
@@ -70,11 +71,11 @@ class CheckedBatches:
     def declare(self) -> tuple[TensorVariable, TensorVariable]:
         """M (feature, batch), with a column of ones for a reference; and the column that each sample has."""
         prior = np.float64(self.shape)
-        M = pm.Gamma("M", prior, prior, dims=("feature", BATCH))
         batch = pm.Data("batch_of_obs", self.batch, dims=COLUMNS)
-        if np.any(self.batch == self.n_batches):
-            M = pt.concatenate([M, pt.ones((M.shape[0], 1))], axis=1)
-        return M, batch
+        if not np.any(self.batch == self.n_batches):
+            return pm.Gamma("M", prior, prior, dims=("feature", BATCH)), batch
+        M = pm.Gamma("M", prior, prior, dims=("feature", OTHERS))
+        return pt.concatenate([M, pt.ones((M.shape[0], 1))], axis=1), batch
 
 
 def check_batches(given: Any, inputs: Inputs) -> tuple[CheckedBatches | None, Inputs]:
@@ -91,12 +92,15 @@ def check_batches(given: Any, inputs: Inputs) -> tuple[CheckedBatches | None, In
         at = np.flatnonzero(names == recipe.reference)
         if not at.size:
             raise InputError("reference", repr(recipe.reference), f"one of the batches {names.tolist()}")
-        order = np.append(np.delete(np.arange(len(names)), at), at)
-        batch, names = np.argsort(order)[batch], names[order[:-1]]
-        if not len(names):
+        if len(names) == 1:
             raise InputError("reference", repr(recipe.reference), "a batch beside others", "leave batch= out")
+        order = np.append(np.delete(np.arange(len(names)), at), at)
+        batch, names = np.argsort(order)[batch], names[order]
     coords = {**inputs.coords, BATCH: writable_labels(BATCH, names)}
-    checked = CheckedBatches(batch=batch.astype(np.int64), n_batches=len(names), shape=float(recipe.shape))
+    if recipe.reference is not None:
+        coords[OTHERS] = coords[BATCH][:-1]
+    n_batches = len(coords.get(OTHERS, coords[BATCH]))
+    checked = CheckedBatches(batch=batch.astype(np.int64), n_batches=n_batches, shape=float(recipe.shape))
     return checked, replace(inputs, coords=coords)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.inference.batches import exposures, gibbs
+from nmf_zoo.inference.batches import gibbs
+from nmf_zoo.inference.shared import multiplied
 from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
@@ -273,7 +274,7 @@ def test_a_factor_drawn_without_multipliers_is_seen(free, step, monkeypatch):
     def unexposed(weights, factor):
         return getattr(weights.outer, step)(factor)
 
-    monkeypatch.setattr(exposures.BatchWeights, step, unexposed)
+    monkeypatch.setattr(multiplied.BatchWeights, step, unexposed)
     # blocks of small tables have sums of their own
     in_python = gibbs.BatchedGibbsProblem.given
     monkeypatch.setattr(
@@ -292,7 +293,7 @@ def test_trajectories_without_multipliers_are_seen(free, monkeypatch):
 @pytest.mark.parametrize("free", ["H", "W"])
 def test_scales_that_forget_the_background_are_seen(free, monkeypatch):
     """Geweke's test can't see it: these moves leave the prior as it is, and data are drawn anew after them."""
-    monkeypatch.setattr(exposures.BatchData, "leaves_scales", True)
+    monkeypatch.setattr(multiplied.BatchData, "leaves_scales", True)
     check_moments_tell(free, background=1.3)
 
 

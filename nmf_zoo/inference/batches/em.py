@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.inference.batches.exposures import (
+from nmf_zoo.inference.shared.multiplied import (
     BatchData,
     batch_data,
     takes_multipliers,

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.inference.batches.exposures import (
+from nmf_zoo.inference.shared.multiplied import (
     BatchData,
     batch_data,
     log_prior,

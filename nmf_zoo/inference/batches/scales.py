@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nmf_zoo.inference.batches.exposures import BatchData
+from nmf_zoo.inference.shared.multiplied import BatchData
 from nmf_zoo.inference.shared.factor_view import Side
 from nmf_zoo.structure import Array
 

@@ -8,7 +8,7 @@ sums over the samples of a batch first: no (F, N) array is made, and a sweep cos
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,6 +74,19 @@ class BatchWeights:
         return float(np.sum(W * self.over_samples(Ht)))
 
 
+def multiplied(weights: Weights, multipliers: Multipliers, table: Array) -> Weights | BatchWeights:
+    """``weights`` times ``table`` (F, columns), of which each sample has a column."""
+    batch = multipliers.batch
+    if weights.matrix is None:
+        return BatchWeights(weights, multipliers, table)
+    if not sp.issparse(weights.matrix):
+        return replace(weights, matrix=weights.matrix * np.take(table, batch, axis=1))
+    own = weights.matrix.copy()
+    rows = np.repeat(np.arange(len(table)), np.diff(own.indptr))
+    own.data *= table[rows, batch[own.indices]]
+    return replace(weights, matrix=own)
+
+
 @dataclass(frozen=True)
 class BatchData:
     """What the data say of the multipliers, (F, columns) each: a column for each batch, and the reference's, if any.
@@ -100,15 +113,7 @@ class BatchData:
 
     def at(self, table: Array) -> Weights | BatchWeights:
         """The weights of these multipliers."""
-        weights, batch = self.weights, self.multipliers.batch
-        if weights.matrix is None:
-            return BatchWeights(weights, self.multipliers, table)
-        if not sp.issparse(weights.matrix):
-            return replace(weights, matrix=weights.matrix * np.take(table, batch, axis=1))
-        own = weights.matrix.copy()
-        rows = np.repeat(np.arange(len(table)), np.diff(own.indptr))
-        own.data *= table[rows, batch[own.indices]]
-        return replace(weights, matrix=own)
+        return multiplied(self.weights, self.multipliers, table)
 
     def sums(self, W: Array, Ht: Array) -> Array:
         """Of mask * (exposure * (W H) + background)."""
@@ -147,6 +152,35 @@ def batch_data(structure: Factorisation) -> BatchData:
         background=background,
         constant=likelihood_constant(plain) + float(background.sum()),
     )
+
+
+Totals = Callable[[Array, Array, Mapping[str, Array]], Array]
+
+
+def totals_of_samples(structure: Factorisation) -> Totals:
+    """(W, H, values) -> (N,), the sum of E[X] over each sample's observed cells, or over all where nothing is."""
+    plain, multipliers = without_multipliers(structure), structure.likelihood.of_batches
+    weights, background = weigh(plain), structure.likelihood.background
+
+    def totals(W: Array, H: Array, values: Mapping[str, Array]) -> Array:
+        table = multipliers.table(values)
+        out = np.sum(multiplied(weights, multipliers, table).over_features(W) * H.T, axis=1)
+        return out if background is None else out + _backgrounds_of_samples(structure, multipliers, table)
+
+    return totals
+
+
+def _backgrounds_of_samples(structure: Factorisation, multipliers: Multipliers, table: Array) -> Array:
+    data, batch = structure.data, multipliers.batch
+    if isinstance(data, Cells) and not data.is_complete:
+        values = structure.background_at(data.rows, data.cols) * table[data.rows, batch[data.cols]]
+        return np.bincount(data.cols, values, structure.shape[1])
+    out = np.zeros(structure.shape[1])
+    for samples in structure.column_blocks():
+        seen = data.mask[:, samples] if isinstance(data, Dense) and data.mask is not None else True
+        block = structure.background_table(samples) * table[:, batch[samples]]
+        out[samples] = np.sum(block, axis=0, where=seen)
+    return out
 
 
 def log_prior(structure: Factorisation, W: Array, H: Array, values: Mapping[str, Array]) -> float:
