@@ -67,9 +67,7 @@ class SparseBatchedPoisson(Distribution):
     rv_op = SparseBatchedPoissonRV(complete=True)
 
     @classmethod
-    def dist(
-        cls, W, H, rows, cols, *, multipliers, batch, exposure=None, background=None, complete=True, **kwargs
-    ):
+    def dist(cls, W, H, rows, cols, *, multipliers, batch, exposure=None, background=None, complete=True, **kwargs):
         params = [pt.as_tensor_variable(param) for param in (W, H, rows, cols, multipliers, batch)]
         offsets = (
             as_table(NO_EXPOSURE if exposure is None else exposure),

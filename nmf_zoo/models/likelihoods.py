@@ -37,7 +37,7 @@ def declare_counts(
 def declare_batched(W: TensorVariable, H: TensorVariable, batches: CheckedBatches, inputs: Inputs) -> TensorVariable:
     """X ~ Poisson(M[:, batch] * (exposure * (W @ H) + background)) at the observed cells."""
     seen, (M, batch) = inputs.observed, batches.declare()
-    if seen is not None and seen.is_sparse:
+    if seen is not None and seen.is_sparse and seen.cells is not None:
         for name, own in {"exposure": inputs.exposure, "background": inputs.background}.items():
             if isinstance(own, PerCell):
                 expected = "an array, or a tuple (one per feature, one per sample), beside batch="

@@ -15,9 +15,9 @@ from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.shared.layout import background_of_samples, nonzero_cells, weigh
+from nmf_zoo.inference.shared.multiplied import totals_of_samples
 from nmf_zoo.labels import hint_of
 from nmf_zoo.prediction.pareto import FEWEST, largest_k, pareto_k
-from nmf_zoo.inference.shared.multiplied import totals_of_samples
 from nmf_zoo.reading import read
 from nmf_zoo.results.posterior import (
     LEADING,

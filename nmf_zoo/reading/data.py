@@ -11,7 +11,18 @@ from nmf_zoo.reading.graph import ModelGraph, is_elemwise, known_value, name_of,
 from nmf_zoo.reading.likelihoods import Observation, read_observation, read_parameters
 from nmf_zoo.reading.products import CellIndex, split_index
 from nmf_zoo.reading.registry import parameters
-from nmf_zoo.structure import CellParameter, Cells, Data, Dense, Imputed, Known, Likelihood, Multipliers, Unknown, is_rising
+from nmf_zoo.structure import (
+    CellParameter,
+    Cells,
+    Data,
+    Dense,
+    Imputed,
+    Known,
+    Likelihood,
+    Multipliers,
+    Unknown,
+    is_rising,
+)
 
 Array = np.ndarray
 Listed = tuple[Array, Array]  # rows and columns of cells

@@ -206,14 +206,19 @@ def as_batched(variable: Variable) -> Mean | None:
     """A mean times what is unknown and no mean, and known numbers."""
     terms = list(factors_of(variable))
     unknown = [term for term in terms if not ModelGraph.is_known(term)]
-    if len(unknown) != 2:
+    if len(unknown) not in (1, 2) or len(terms) == 1:
         return None
-    known = [known_value(term).astype(np.float64) for term in terms if term not in unknown]
-    means = [as_mean(term) for term in unknown]
-    found = [mean for mean in means if mean is not None and not selects(mean)]
-    if len(found) != 1 or found[0].factor is not None:
+    # After pm.do on both factors everything but the multipliers is known, and the mean is the argument of its form.
+    candidates = unknown if len(unknown) == 2 else [term for term in terms if term not in unknown]
+    means = {term: mean for term in candidates if (mean := as_mean(term)) is not None and not selects(mean)}
+    others = [term for term in unknown if term not in means]
+    if len(means) != 1 or len(others) != 1:
         return None
-    return replace(found[0].times(*known), factor=BatchFactor(unknown[1 - means.index(found[0])]))
+    ((of_mean, mean),) = means.items()
+    if mean.factor is not None:
+        return None
+    known = [known_value(term).astype(np.float64) for term in terms if term not in (of_mean, *others)]
+    return replace(mean.times(*known), factor=BatchFactor(others[0]))
 
 
 def factors_of(variable: Variable) -> Iterator[Variable]:

@@ -68,7 +68,9 @@ CellParameter = Parameter | KnownAtCells | Multipliers | Part
 
 def is_shared(parameter: CellParameter) -> bool:
     """Whether all cells have the same one."""
-    return int(np.prod(parameter.shape, dtype=int)) == 1 and not isinstance(parameter, KnownAtCells | Multipliers | Part)
+    return int(np.prod(parameter.shape, dtype=int)) == 1 and not isinstance(
+        parameter, KnownAtCells | Multipliers | Part
+    )
 
 
 def part_of(parameter: CellParameter, size: Shape, places: Places) -> CellParameter:

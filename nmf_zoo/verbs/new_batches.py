@@ -10,6 +10,7 @@ import scipy.sparse
 import xarray as xr
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.inference.shared.multiplied import multipliers_of
 from nmf_zoo.structure import Array, Factorisation
 
 REFERENCE = "batch"  # the dim that labels the batches with the reference, of a declaration of ours
@@ -20,7 +21,9 @@ def batches_of_new(structure: Factorisation, given: Any) -> Array:
     labels = batch_labels(structure)
     known = f"labels of batches, one for each new sample, among {labels[:8]}{' and others' * (len(labels) > 8)}"
     if given is None:
-        raise InputError("batch", "None", known, "a sample of a new batch has no multipliers yet: run the model with it")
+        raise InputError(
+            "batch", "None", known, "a sample of a new batch has no multipliers yet: run the model with it"
+        )
     wanted = np.atleast_1d(np.asarray(given)).tolist()
     unknown = [label for label in wanted if label not in labels]
     if unknown:
@@ -30,7 +33,7 @@ def batches_of_new(structure: Factorisation, given: Any) -> Array:
 
 def batch_labels(structure: Factorisation) -> list[Any]:
     """Of the table's columns: the model's, or 0, 1, 2, ...; a reference of which no label is known is "reference"."""
-    multipliers, coords = structure.likelihood.of_batches, structure.coords
+    multipliers, coords = multipliers_of(structure), structure.coords
     dims = structure.dims.get(multipliers.variable.name, ())
     dim = dims[0 if multipliers.transposed else 1] if len(dims) == 2 else ""
     own = list(np.asarray(coords.get(dim, np.arange(multipliers.n_batches))).tolist())
@@ -53,7 +56,7 @@ def with_middle_multipliers(structure: Factorisation, draws: xr.Dataset) -> xr.D
     if structure.W.known is not None:
         return draws
     of_feature, of_batch = M.dims[::-1][:2] if multipliers.transposed else M.dims[-2:]
-    middle = np.exp(np.log(M).mean(of_batch))
+    middle = xr.DataArray(np.exp(xr.DataArray(np.log(M)).mean(str(of_batch))))
     as_rows = middle.transpose(..., of_feature).to_numpy()[..., None]  # of W, (chain, draw, feature, component)
     return draws.assign({M.name: (M / middle).transpose(*M.dims), W.name: W * as_rows})
 
@@ -62,7 +65,7 @@ def multiplied_offsets(
     structure: Factorisation, values: Mapping[str, Array], batch: Array, inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """``exposure`` and ``background`` of new samples, times their multipliers: (features, new)."""
-    table = structure.likelihood.of_batches.table(values)[:, batch]
+    table = multipliers_of(structure).table(values)[:, batch]
     exposure, background = (as_array(name, inputs[name]) for name in ("exposure", "background"))
     return {
         "exposure": table if exposure is None else exposure * table,

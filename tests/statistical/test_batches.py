@@ -9,8 +9,8 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo.inference.batches import gibbs
-from nmf_zoo.inference.shared import multiplied
 from nmf_zoo.inference.counts.gibbs import Gibbs
+from nmf_zoo.inference.shared import multiplied
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Outer
@@ -140,7 +140,9 @@ def test_another_rate_is_seen():
 
 def test_means_without_their_background_are_seen():
     def without(problem):
-        return dataclasses.replace(problem, data=dataclasses.replace(problem.data, background=0.0 * problem.data.counts))
+        return dataclasses.replace(
+            problem, data=dataclasses.replace(problem.data, background=0.0 * problem.data.counts)
+        )
 
     check_is_seen(PLANTED["background"], wrong=without)
 
@@ -170,7 +172,9 @@ LABELS = ["a", "a", "b", "a", "b"]
 
 def declare(shape=3.0, **arguments):
     batches = nz.Batches(labels=LABELS, shape=shape, reference=arguments.pop("reference", None))
-    return nz.gamma_nmf(None, 2, alpha_w=1.2, beta_w=1.5, alpha_h=0.9, beta_h=0.4, batch=batches, shape=(3, 5), **arguments)
+    return nz.gamma_nmf(
+        None, 2, alpha_w=1.2, beta_w=1.5, alpha_h=0.9, beta_h=0.4, batch=batches, shape=(3, 5), **arguments
+    )
 
 
 @pytest.mark.parametrize("engine", [ALLOCATIONS, TRAJECTORIES], ids=["allocation", "trajectories"])
@@ -192,7 +196,7 @@ GRID = np.exp(np.linspace(-7.0, 4.0, 700))
 
 
 def log_evidence_of_multipliers(x, m):
-    """log of int Gamma(M) prod Poisson(x | M m) dM, but for what depends on x alone; x, m: (samples of a batch, ...)."""
+    """log int Gamma(M) prod Poisson(x | M m) dM, without what depends on x alone; x, m: (samples of a batch, ...)."""
     total = sum(x)
     return sum(n * np.log(own) for n, own in zip(x, m, strict=True)) - (OF_M[0] + total) * np.log(OF_M[1] + sum(m))
 
@@ -210,10 +214,10 @@ def moments(log_p, logs, multipliers_given):
 
 
 def exact_of_W(background):
-    """H is known, (1, 3) of ones: each feature has a w; means of log w and of its M in both batches, feature by feature."""
+    """H is known, (1, 3) of ones: each feature has a w; means of log w and of its M in both batches, (features, 3)."""
     found, mean = [], GRID + background
     for x in COUNTS:
-        batches = [x[BATCH == b] for b in (0, 1)]
+        batches = [x[b == BATCH] for b in (0, 1)]
         log_p = log_gamma(GRID, 1.2, 0.4) + sum(log_evidence_of_multipliers(own, [mean] * len(own)) for own in batches)
         given = [(OF_M[0] + own.sum()) / (OF_M[1] + len(own) * mean) for own in batches]
         found.append(moments(log_p, [np.log(GRID)], given))
@@ -224,7 +228,7 @@ def exact_of_H(background):
     """W is known, (2, 1): samples of a batch share M; means of log h (3,), and of M (2, 2)."""
     w, log_h, M = np.array([1.0, 0.6]), np.zeros(3), np.zeros((2, 2))
     for b in (0, 1):
-        samples = np.flatnonzero(BATCH == b)
+        samples = np.flatnonzero(b == BATCH)
         h = np.meshgrid(*[GRID[::2]] * len(samples), indexing="ij")
         log_p = sum(log_gamma(own, 1.2, 0.4) for own in h)
         means = [[w[f] * own + background for own in h] for f in (0, 1)]

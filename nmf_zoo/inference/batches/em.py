@@ -19,18 +19,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.inference.shared.multiplied import (
-    BatchData,
-    batch_data,
-    takes_multipliers,
-    takes_proper,
-    without_multipliers,
-)
 from nmf_zoo.inference.batches.scales import best_scales
 from nmf_zoo.inference.counts import em
 from nmf_zoo.inference.counts.em import EM, EMInfo, EMProblem, EMState
 from nmf_zoo.inference.shared.factor_view import as_one_draw
 from nmf_zoo.inference.shared.multiplicative import FLOOR
+from nmf_zoo.inference.shared.multiplied import (
+    BatchData,
+    batch_data,
+    multipliers_of,
+    takes_multipliers,
+    takes_proper,
+    without_multipliers,
+)
 from nmf_zoo.inference.shared.start import start_hyperparameters
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
 from nmf_zoo.runtime.workers import Workers
@@ -75,7 +76,7 @@ def supports(structure: Factorisation, options: EM) -> Verdict:
 
 
 def _takes_mode(structure: Factorisation, options: EM) -> Verdict:
-    multipliers = structure.likelihood.multipliers
+    multipliers = multipliers_of(structure)
     shape = multipliers.prior()[0]
     if options.mode == "log" or np.all(shape >= 1.0):
         return CAN_RUN
@@ -125,8 +126,8 @@ def _with_multipliers(problem: BatchedEMProblem, given: EMProblem, counts: EMSta
     scales = best_scales(data, given.sides, (W, Ht), values, problem.prior, M, problem.is_density)
     by = scales.of_features, scales.of_samples
     M *= scales.of_features * scales.of_batches[: M.shape[1]]
-    W, Ht = (_divided(own, scale) for own, scale in zip((W, Ht), by, strict=True))
-    other = counts.other and tuple(_divided(own, scale) for own, scale in zip(counts.other, by, strict=True))
+    W, Ht = _divided(W, by[0]), _divided(Ht, by[1])
+    other = counts.other and (_divided(counts.other[0], by[0]), _divided(counts.other[1], by[1]))
     log_mean -= scales.log_mean(data.counts)
     table, sums = data.multipliers.with_reference(M), data.sums(W, Ht)
     of_priors = em.log_priors(given, W, Ht, values)

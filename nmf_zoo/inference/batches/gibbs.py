@@ -24,6 +24,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nmf_zoo.inference.counts import gibbs
+from nmf_zoo.inference.counts.gibbs import Gibbs, GibbsInfo, GibbsProblem, GibbsState, TrajectoryInfo, check_finite
+from nmf_zoo.inference.counts.sweeps import with_multipliers
+from nmf_zoo.inference.shared.factor_view import PriorCells, as_variables, impute, prior_cells, two_sides
+from nmf_zoo.inference.shared.joint import followed_means
 from nmf_zoo.inference.shared.multiplied import (
     BatchData,
     batch_data,
@@ -32,11 +37,6 @@ from nmf_zoo.inference.shared.multiplied import (
     takes_proper,
     without_multipliers,
 )
-from nmf_zoo.inference.counts import gibbs
-from nmf_zoo.inference.counts.gibbs import Gibbs, GibbsInfo, GibbsProblem, GibbsState, TrajectoryInfo, check_finite
-from nmf_zoo.inference.counts.sweeps import with_multipliers
-from nmf_zoo.inference.shared.factor_view import PriorCells, as_variables, impute, prior_cells, two_sides
-from nmf_zoo.inference.shared.joint import followed_means
 from nmf_zoo.inference.shared.start import start_hyperparameters
 from nmf_zoo.kernels.counts.gibbs import draw_scales
 from nmf_zoo.kernels.random.draws import TINY, draw_factor
@@ -140,7 +140,9 @@ def _move_scales(problem: BatchedGibbsProblem, state: BatchedGibbsState, priors:
         np.maximum(M * scale, TINY, out=M)
         np.maximum(W / scale, TINY, out=W)
     if of_H.is_gamma and of_H.factor.known is None:
-        over_samples = multipliers.sum_samples(np.stack([priors.shape_h.sum(axis=1), (priors.rate_h * Ht).sum(axis=1)], 1))
+        over_samples = multipliers.sum_samples(
+            np.stack([priors.shape_h.sum(axis=1), (priors.rate_h * Ht).sum(axis=1)], 1)
+        )
         shapes, sums = over_samples[: M.shape[1]].T
         tilt = problem.shape.sum(axis=0) - shapes
         scale = draw_scales_of(tilt, (problem.rate * M).sum(axis=0), sums, child(key, SCALES_OF_BATCHES))

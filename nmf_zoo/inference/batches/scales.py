@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nmf_zoo.inference.shared.multiplied import BatchData
 from nmf_zoo.inference.shared.factor_view import Side
+from nmf_zoo.inference.shared.multiplied import BatchData
 from nmf_zoo.structure import Array
 
 
@@ -57,8 +57,8 @@ def best_scales(
 ) -> SharedScales:
     """Those that maximise the priors, of features at these multipliers, then of batches.
 
-    ``factors`` : W (F, K) and Ht (N, K), or their expectations; ``prior`` : shape and rate of M (F, B); ``is_density`` :
-    of the densities of the variables, not of their logarithms (or the bound)
+    ``factors`` : W (F, K) and Ht (N, K), or their expectations; ``prior`` : shape and rate of M, (F, B) each;
+    ``is_density`` : of the densities of the variables, not of their logarithms (or the bound)
     """
     multipliers, (shape, rate) = data.multipliers, prior
     (n_features, n_batches), less = M.shape, float(is_density)

@@ -22,6 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import digamma
 
+from nmf_zoo.inference.batches.scales import SharedScales, best_scales
+from nmf_zoo.inference.counts import vb
+from nmf_zoo.inference.counts.vb import VB, Gamma, GammaApproximation, VBInfo, VBProblem, VBState
+from nmf_zoo.inference.shared.factor_view import impute
+from nmf_zoo.inference.shared.hyperparameters import gamma_divergence
 from nmf_zoo.inference.shared.multiplied import (
     BatchData,
     batch_data,
@@ -29,11 +34,6 @@ from nmf_zoo.inference.shared.multiplied import (
     takes_proper,
     without_multipliers,
 )
-from nmf_zoo.inference.batches.scales import SharedScales, best_scales
-from nmf_zoo.inference.counts import vb
-from nmf_zoo.inference.counts.vb import VB, Gamma, GammaApproximation, VBInfo, VBProblem, VBState
-from nmf_zoo.inference.shared.factor_view import impute
-from nmf_zoo.inference.shared.hyperparameters import gamma_divergence
 from nmf_zoo.inference.shared.start import start_hyperparameters
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.runtime.engine import Engine, Verdict, has_data
@@ -121,9 +121,7 @@ def _with_multipliers(problem: BatchedVBProblem, counts: VBState, shape: Array) 
 
 def _scaled(state: VBState, scales: SharedScales, less: float) -> VBState:
     """q of the factors divided by their scales; ``less`` is what sum x log mean loses."""
-    W, H = (
-        _divided(q, by) for q, by in zip((state.W, state.H), (scales.of_features, scales.of_samples), strict=True)
-    )
+    W, H = (_divided(q, by) for q, by in zip((state.W, state.H), (scales.of_features, scales.of_samples), strict=True))
     updated = state.updated and [
         own if own.shape is None or np.all(by == 1.0) else Gamma(own.shape, own.rate * by)
         for own, by in zip(state.updated, (scales.of_features, scales.of_samples), strict=True)
@@ -166,9 +164,7 @@ def finish(
     return values, parameters | {f"{name}_{role}": multipliers.as_variable(own) for role, own in of_M.items()}
 
 
-def _impute(
-    structure: Factorisation, values: Mapping[str, Array], draws: int, generator: np.random.Generator
-) -> Array:
+def _impute(structure: Factorisation, values: Mapping[str, Array], draws: int, generator: np.random.Generator) -> Array:
     """(draws, cells), missing cells at each draw."""
     cells = []
     for i in range(draws):

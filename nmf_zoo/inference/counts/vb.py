@@ -45,7 +45,7 @@ from nmf_zoo.inference.shared.layout import (
     Logs,
     SparseSources,
     Statistics,
-    Weights,
+    SumsOfWeights,
     expected_sources,
     likelihood_constant,
     weigh,
@@ -132,7 +132,7 @@ class VBProblem:
     options: VB
     sides: tuple[Side, Side]
     sources: DenseSources | SparseSources
-    weights: Weights
+    weights: SumsOfWeights
     constant: float
     conjugates: dict[str, Conjugate]
 
@@ -362,7 +362,7 @@ def _beside_known(gamma: Gamma, before: GammaApproximation, workers: Workers, fr
     return part._replace(mean=mean, log=log, geometric=np.exp(log), sums=sums)
 
 
-def weigh_W(weights: Weights, W: Gamma, before: Array, side: Side) -> Array:
+def weigh_W(weights: SumsOfWeights, W: Gamma, before: Array, side: Side) -> Array:
     """sum_f weight E[w]; a rate shared by all rows divides their sum. What is known is as ``before``."""
     if W.shape is None:
         return weights.over_features(before)
@@ -371,7 +371,7 @@ def weigh_W(weights: Weights, W: Gamma, before: Array, side: Side) -> Array:
     return weights.over_features(W.shape) / W.rate if len(W.rate) == 1 else weights.over_features(W.shape / W.rate)
 
 
-def total_mean(weights: Weights, W: GammaApproximation, H: GammaApproximation) -> float:
+def total_mean(weights: SumsOfWeights, W: GammaApproximation, H: GammaApproximation) -> float:
     """sum weight E[w] E[h]"""
     if weights.are_ones and W.sums is not None and H.sums is not None:
         return float(W.sums[0] @ H.sums[0])

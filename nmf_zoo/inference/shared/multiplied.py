@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +19,13 @@ from nmf_zoo.inference.shared.layout import Weights, likelihood_constant, nonzer
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.structure import Array, Cells, Dense, Factorisation, Flat, Multipliers, Poisson, slices
+
+
+def multipliers_of(structure: Factorisation) -> Multipliers:
+    """Those of a model that has them."""
+    found = structure.likelihood.of_batches
+    assert found is not None
+    return found
 
 
 def without_multipliers(structure: Factorisation) -> Factorisation:
@@ -29,7 +37,7 @@ def without_multipliers(structure: Factorisation) -> Factorisation:
 
 def takes_multipliers(structure: Factorisation) -> Verdict:
     """CAN_RUN when the multipliers have a gamma prior."""
-    unknown = structure.likelihood.multipliers.variable
+    unknown = multipliers_of(structure).variable
     if unknown.prior.kind == "gamma":
         return CAN_RUN
     words = "no" if unknown.prior.is_flat else f"a {unknown.prior.kind.replace('_', '-')}"
@@ -39,7 +47,7 @@ def takes_multipliers(structure: Factorisation) -> Verdict:
 def takes_proper(structure: Factorisation) -> Verdict:
     """CAN_RUN when no factor is flat: it could grow while the multipliers shrink."""
     flat = [factor.name for factor in (structure.W, structure.H) if isinstance(factor.prior, Flat)]
-    name = structure.likelihood.multipliers.variable.name
+    name = multipliers_of(structure).variable.name
     return Verdict(f"{flat[0]} has no prior, so it can grow while {name} shrinks: give it one" if flat else "")
 
 
@@ -58,7 +66,7 @@ class BatchWeights:
     multipliers: Multipliers
     table: Array
 
-    are_ones = False
+    are_ones: ClassVar[bool] = False
 
     def over_samples(self, Ht: Array) -> Array:
         """sum_n weight_fn h_kn: (F, K)"""
@@ -79,9 +87,9 @@ def multiplied(weights: Weights, multipliers: Multipliers, table: Array) -> Weig
     batch = multipliers.batch
     if weights.matrix is None:
         return BatchWeights(weights, multipliers, table)
-    if not sp.issparse(weights.matrix):
+    if not isinstance(weights.matrix, sp.csr_array):
         return replace(weights, matrix=weights.matrix * np.take(table, batch, axis=1))
-    own = weights.matrix.copy()
+    own: sp.csr_array = weights.matrix.copy()
     rows = np.repeat(np.arange(len(table)), np.diff(own.indptr))
     own.data *= table[rows, batch[own.indices]]
     return replace(weights, matrix=own)
@@ -121,7 +129,7 @@ class BatchData:
         if weights.matrix is None:
             of_batches = multipliers.sum_samples(weights.of_samples * Ht)
             return weights.of_features * (W @ of_batches.T) + self.background
-        if sp.issparse(weights.matrix):
+        if isinstance(weights.matrix, sp.csr_array):
             rows, cols = np.repeat(np.arange(len(W)), np.diff(weights.matrix.indptr)), weights.matrix.indices
             rates = np.empty(len(rows))
             rates_at_cells(rates, np.ascontiguousarray(W), np.ascontiguousarray(Ht), rows, cols)
@@ -140,7 +148,7 @@ class BatchData:
 
 def batch_data(structure: Factorisation) -> BatchData:
     """Of a model with multipliers."""
-    multipliers = structure.likelihood.multipliers
+    multipliers = multipliers_of(structure)
     rows, cols, values = nonzero_cells(structure)
     shape = structure.shape[0], multipliers.n_batches + multipliers.has_reference
     background = _sum_background(structure, multipliers, shape)
@@ -159,7 +167,7 @@ Totals = Callable[[Array, Array, Mapping[str, Array]], Array]
 
 def totals_of_samples(structure: Factorisation) -> Totals:
     """(W, H, values) -> (N,), the sum of E[X] over each sample's observed cells, or over all where nothing is."""
-    plain, multipliers = without_multipliers(structure), structure.likelihood.of_batches
+    plain, multipliers = without_multipliers(structure), multipliers_of(structure)
     weights, background = weigh(plain), structure.likelihood.background
 
     def totals(W: Array, H: Array, values: Mapping[str, Array]) -> Array:

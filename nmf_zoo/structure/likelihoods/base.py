@@ -167,7 +167,10 @@ class Likelihood(ABC):
         """Of a cell, given its mean."""
 
     def point(self, mean: Array) -> Array:
-        """What a missing cell is set to where a point stands for a posterior: its mean (`expected`), or a count near it."""
+        """What a missing cell is set to where a point stands for a posterior: E[x], or the count next to it.
+
+        ``mean`` : E[x], as :meth:`expected` has it
+        """
         return mean
 
     # -- data --------------------------------------------------------------------------------------------------------
