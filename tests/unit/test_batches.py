@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import xarray as xr
 from pymc.exceptions import ImputationWarning
 from scipy import optimize, stats
+from scipy.special import gammaln
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
@@ -604,3 +605,22 @@ def test_a_plain_structure_has_no_multipliers():
     assert type(plain.likelihood) is Poisson
     assert isinstance(plain.data, Dense)
     assert not plain.unknowns
+
+
+def test_multipliers_of_known_factors_are_exact():
+    """Their posterior is gamma, which q is, so that the bound is the evidence; the mode and draws are that law's."""
+    model = pm.do(nz.gamma_nmf(X, K, batch=LABELS), {"W": TRUTH["W"], "H": TRUTH["H"]})
+    mean, one_hot = TRUTH["W"] @ TRUTH["H"], ONE_HOT.T
+    shape, rate, counts = 5.0 + X @ one_hot, 5.0 + mean @ one_hot, X @ one_hot
+    evidence = np.sum(X * np.log(mean) - gammaln(X + 1.0))
+    evidence += np.sum(5.0 * np.log(5.0) - gammaln(5.0) + gammaln(5.0 + counts) - (5.0 + counts) * np.log(rate))
+    fitted = nz.fit(**RUN, engine="vb", model=model)
+    assert objectives(fitted)[-1] == pytest.approx(evidence, rel=1e-12)
+    np.testing.assert_allclose(_compat.group(fitted, "fit")["M_shape"].to_numpy().squeeze(), shape)
+    np.testing.assert_allclose(_compat.group(fitted, "fit")["M_rate"].to_numpy().squeeze(), rate)
+    mode = _compat.group(nz.fit(**RUN, engine="em", model=model), "posterior")["M"].to_numpy()[0, 0]
+    np.testing.assert_allclose(mode, (shape - 1.0) / rate, rtol=1e-12)
+    drawn = nz.sample(2000, tune=0, chains=1, engine="gibbs", random_seed=1, quiet=True, model=model)
+    p = stats.gamma.cdf(_compat.group(drawn, "posterior")["M"].to_numpy()[0], shape, scale=1.0 / rate)
+    assert stats.kstest(p[:, 0, 0], "uniform").pvalue > 1e-4
+    assert np.all(np.abs(p.mean(axis=0) - 0.5) < 5 * np.sqrt(1 / 12 / 2000))
