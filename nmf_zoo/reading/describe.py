@@ -119,7 +119,8 @@ def batches_text(multipliers: Multipliers) -> str:
     batches, reference = sizes[: multipliers.n_batches], sizes[multipliers.n_batches :]
     shown = " and ".join(map(str, batches)) if len(batches) <= SHOWN else f"{batches.min()} to {batches.max()}"
     of_reference = f", {reference[0]} of a reference" if reference.size else ""
-    return f"{multipliers.variable.name} of {len(batches)} batches of {shown} samples{of_reference}"
+    words = "batch" if len(batches) == 1 else "batches"
+    return f"{multipliers.variable.name} of {len(batches)} {words} of {shown} samples{of_reference}"
 
 
 def array_text(value: np.ndarray) -> str:
