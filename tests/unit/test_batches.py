@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -501,12 +502,19 @@ def test_memory_goes_with_the_counts_not_the_table():
     sparse = sp.csr_array((np.ones(3000), (rows, cols)), shape=(20_000, 20_000))
     with pytest.warns(NmfZooWarning, match="no positive observed cell"):
         model = nz.gamma_nmf(sparse, 2, batch=np.arange(20_000) % 3, exposure=np.ones((1, 20_000)))
-    structure = nz.read(model)
-    for engine, options in ((em, EM()), (vb, VB()), (gibbs, Gibbs())):
-        problem = engine.prepare(structure, options, SERIAL)
-        state = engine.init(problem, seed_key(1), {})
-        engine.step(problem, state, seed_key(2))
-    assert structure.log_joint({"W": np.ones((20_000, 2)), "H": np.ones((2, 20_000)), "M": np.ones((20_000, 3))}) < 0
+    tracemalloc.start()
+    try:
+        structure = nz.read(model)
+        for engine, options in ((em, EM()), (vb, VB()), (gibbs, Gibbs())):
+            problem = engine.prepare(structure, options, SERIAL)
+            state = engine.init(problem, seed_key(1), {})
+            engine.step(problem, state, seed_key(2))
+        values = {"W": np.ones((20_000, 2)), "H": np.ones((2, 20_000)), "M": np.ones((20_000, 3))}
+        assert structure.log_joint(values) < 0
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1e8
 
 
 # -- what is done with a result ------------------------------------------------------------------------------------
