@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "nmf_zoo.models": (
         *("poisson_nmf", "normal_nmf", "gamma_nmf", "negative_binomial_nmf", "gap", "is_nmf", "hmm_nmf"),
-        *("free", "HPF", "ARD"),
+        *("free", "HPF", "ARD", "Batches"),
     ),
     "nmf_zoo.distributions": ("BasisChain", "UnitChain", "LogNormalAR", "GammaChain", "BGAR"),
     "nmf_zoo.reading": ("read", "describe", "check"),

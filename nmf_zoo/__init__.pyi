@@ -43,6 +43,7 @@ from nmf_zoo.interfaces.step_methods import ConjugateGibbs
 from nmf_zoo.models import (
     ARD,
     HPF,
+    Batches,
     free,
     gamma_nmf,
     gap,
@@ -109,6 +110,7 @@ __all__ = [
     "free",
     "HPF",
     "ARD",
+    "Batches",
     "BasisChain",
     "UnitChain",
     "LogNormalAR",

@@ -10,6 +10,7 @@ from nmf_zoo.inference.counts import gibbs
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import (
+    BatchedPoisson,
     Dense,
     Exponential,
     Factor,
@@ -23,6 +24,7 @@ from nmf_zoo.structure import (
     Known,
     KnownComponents,
     Listed,
+    Multipliers,
     NegativeBinomial,
     Normal,
     Outer,
@@ -30,9 +32,10 @@ from nmf_zoo.structure import (
     Poisson,
     Proper,
     Unknown,
+    UnknownOfBatches,
 )
 
-LIKELIHOODS = {own.family: own for own in (Poisson, Normal, Exponential, NegativeBinomial)}
+LIKELIHOODS = {own.family: own for own in (Poisson, Normal, Exponential, NegativeBinomial, BatchedPoisson)}
 
 
 def unknown(name, kind, *args, variable_shape=(), shape=None):
@@ -41,6 +44,14 @@ def unknown(name, kind, *args, variable_shape=(), shape=None):
     return Unknown(
         name=name, variable_shape=variable_shape, shape=variable_shape if shape is None else shape, prior=prior
     )
+
+
+def multipliers(batch, n_features, n_batches, shape, rate, transposed=False, name="M"):
+    """Of batches of samples, with a gamma prior; ``batch`` is `n_batches` for samples of a reference."""
+    own = (n_batches, n_features) if transposed else (n_features, n_batches)
+    prior = HyperPrior(kind="gamma", args=(np.asarray(shape, dtype=np.float64), np.asarray(rate, dtype=np.float64)))
+    variable = UnknownOfBatches(name=name, variable_shape=own, shape=own, prior=prior)
+    return Multipliers(variable=variable, batch=np.asarray(batch, dtype=np.int64), transposed=transposed)
 
 
 def parameter(value):
@@ -74,6 +85,7 @@ def model(
     kind="poisson",
     sigma=None,
     alpha=2.0,
+    batches=None,
 ):
     """A factorisation of x (F, N), Poisson's unless said; an array as a prior is a fixed factor, None a flat one."""
     x = np.asarray(x, dtype=np.float64)
@@ -88,6 +100,8 @@ def model(
     }
     own = {"sigma": parameter(1.0 if sigma is None else sigma)} if kind == "normal" else {}
     own |= {"alpha": parameter(alpha)} if kind == "negative binomial" else {}
+    if batches is not None:
+        kind, own = "batched poisson", {"multipliers": batches}
     return Factorisation(
         likelihood=LIKELIHOODS[kind](**own, **arrays),
         W=Factor(name="W", shape=(x.shape[0], rank), prior=_prior(prior_w)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nmf_zoo.distributions.batched_counts import SparseBatchedPoisson, SparseBatchedPoissonRV
 from nmf_zoo.distributions.cell_rates import CellRates, cell_rates
 from nmf_zoo.distributions.chains import (
     BGAR,
@@ -29,6 +30,8 @@ __all__ = [
     "LogNormalARRV",
     "RealPoisson",
     "RealPoissonRV",
+    "SparseBatchedPoisson",
+    "SparseBatchedPoissonRV",
     "SparsePoisson",
     "SparsePoissonRV",
     "UnitChain",

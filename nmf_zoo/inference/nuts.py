@@ -30,6 +30,7 @@ from nmf_zoo.runtime.engine import Verdict, WholeSampler, has_data
 from nmf_zoo.structure import (
     CHAINS,
     Array,
+    BatchedPoisson,
     Exponential,
     Factorisation,
     NegativeBinomial,
@@ -205,7 +206,7 @@ class RepeatedNUTS:
 SAMPLER: WholeSampler = WholeSampler(
     name="nuts",
     verb="sample",
-    likelihoods=(Poisson, Normal, Exponential, NegativeBinomial),
+    likelihoods=(Poisson, Normal, Exponential, NegativeBinomial, BatchedPoisson),
     chains=CHAINS,  # some of them refused in words of their own
     asks=(),
     takes_known=True,

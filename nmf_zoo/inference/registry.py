@@ -13,6 +13,9 @@ from typing import Any
 
 from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of
 from nmf_zoo.inference import nuts
+from nmf_zoo.inference.batches import em as batched_em
+from nmf_zoo.inference.batches import gibbs as batched_gibbs
+from nmf_zoo.inference.batches import vb as batched_vb
 from nmf_zoo.inference.counts import em, em_blocks, gibbs, mcem, online_em, vb, vb_blocks
 from nmf_zoo.inference.evidence import bound, chib, enumeration, replicas, smc, smc_draws
 from nmf_zoo.inference.general import em as general_em
@@ -40,10 +43,10 @@ from nmf_zoo.structure import Factorisation, Likelihood
 
 # Of one name the first that can run a model does.
 REGISTRY: list[Registration] = [
-    *(em.ENGINE, powers_em.ENGINE, overdispersed_em.ENGINE, general_em.ENGINE),
-    *(vb.ENGINE, powers_vb.ENGINE, normal_vb.ENGINE, overdispersed_vb.ENGINE),
+    *(em.ENGINE, powers_em.ENGINE, overdispersed_em.ENGINE, batched_em.ENGINE, general_em.ENGINE),
+    *(vb.ENGINE, powers_vb.ENGINE, normal_vb.ENGINE, overdispersed_vb.ENGINE, batched_vb.ENGINE),
     mcem.ENGINE,
-    *(gibbs.ENGINE, powers_gibbs.ENGINE, normal_gibbs.ENGINE, overdispersed_gibbs.ENGINE),
+    *(gibbs.ENGINE, powers_gibbs.ENGINE, normal_gibbs.ENGINE, overdispersed_gibbs.ENGINE, batched_gibbs.ENGINE),
     *(smooth_em.ENGINE, smooth_power_em.ENGINE, smooth_vb.ENGINE, smooth_gibbs.ENGINE, smooth_power_gibbs.ENGINE),
     *(exact.ENGINE, particle_em.ENGINE, particle_gibbs.ENGINE),
     *(smc_draws.SAMPLER, nuts.SAMPLER),

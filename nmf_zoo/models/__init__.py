@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nmf_zoo.models.batches import Batches
 from nmf_zoo.models.gamma_nmf import gamma_nmf
 from nmf_zoo.models.gap import gap
 from nmf_zoo.models.hierarchies import ARD, HPF
@@ -21,6 +22,7 @@ __all__ = [
     "ARD",
     "HPF",
     "MODELS",
+    "Batches",
     "free",
     "gamma_nmf",
     "gap",

@@ -8,6 +8,7 @@ from typing import Any
 import pymc as pm
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.models.batches import check_batches
 from nmf_zoo.models.hierarchies import ARD, HPF, check_beside_known, check_hierarchy, declare_half_normals
 from nmf_zoo.models.hyperparameters import check_gamma
 from nmf_zoo.models.inputs import check_inputs
@@ -40,6 +41,7 @@ def gamma_nmf(
     known: Any = None,
     known_h: Any = None,
     known_strength: float | None = None,
+    batch: Any = None,
     mask: Any = None,
     observed: str | None = None,
     exposure: Any = None,
@@ -83,6 +85,10 @@ def gamma_nmf(
         their component's mean have their prior around that.
     known_h : array, DataFrame or DataArray (component, obs), optional
         The first components of H, where these are known, as in :func:`~nmf_zoo.poisson_nmf`.
+    batch : labels (obs,) or :class:`~nmf_zoo.Batches`, optional
+        The batch of each sample. Every feature then has a multiplier in every batch, ``M`` (feature, batch), so that
+        X ~ Poisson(M[f, batch of n] (e (W H) + b)), with the prior Gamma(5, 5) of mean 1; ``nz.Batches`` has another
+        prior, and a batch of reference.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`.
 
@@ -115,6 +121,7 @@ def gamma_nmf(
     )
     fixed, inputs = check_known(known, known_strength, inputs)
     told_h, inputs = check_known_activations(known_h, inputs)
+    batches, inputs = check_batches(batch, inputs)
     seconds = {"beta_w": beta_w, "mean_w": mean_w, "beta_h": beta_h, "mean_h": mean_h}
     hierarchy = check_hierarchy(prior, seconds, {"alpha_w": alpha_w, "alpha_h": alpha_h})
     alpha = 1.0 if hierarchy is None else hierarchy.alpha
@@ -126,7 +133,7 @@ def gamma_nmf(
     prior_h = check_gamma("h", inputs, alpha if alpha_h is None else alpha_h, beta_h, mean_h, activations_dims(inputs))
     with inputs.model() as model:
         if isinstance(hierarchy, ARD) and hierarchy.is_half_normal:
-            declare_counts(*declare_half_normals(hierarchy, inputs), inputs)
+            declare_counts(*declare_half_normals(hierarchy, inputs), inputs, batches)
             return model
         if isinstance(hierarchy, HPF) and fixed is not None and is_refit(inputs):
             prior_h = prior_h.given(hierarchy.declare_h(), hierarchy.is_mean)
@@ -138,5 +145,5 @@ def gamma_nmf(
             lambda name, dims: pm.Gamma(name, **around_known(fixed, prior_w.declare, inputs), dims=dims),
         )
         H = declare_activations(told_h, lambda name, dims: pm.Gamma(name, **prior_h.declare(), dims=dims))
-        declare_counts(W, H, inputs)
+        declare_counts(W, H, inputs, batches)
     return model

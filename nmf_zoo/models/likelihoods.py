@@ -6,15 +6,21 @@ import numpy as np
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from nmf_zoo.distributions import RealPoisson, SparsePoisson, cell_rates
+from nmf_zoo.distributions import RealPoisson, SparseBatchedPoisson, SparsePoisson, cell_rates
+from nmf_zoo.errors import InputError
+from nmf_zoo.models.batches import CheckedBatches
 from nmf_zoo.models.errors_of_measurement import Errors, at_cells
 from nmf_zoo.models.hyperparameters import variable_shape
 from nmf_zoo.models.inputs import Inputs
 from nmf_zoo.models.offsets import Offset, OuterProduct, PerCell, declare_at_cells, declare_offset, declare_sides
 
 
-def declare_counts(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> TensorVariable:
-    """X ~ Poisson(exposure * (W @ H) + background) at the observed cells."""
+def declare_counts(
+    W: TensorVariable, H: TensorVariable, inputs: Inputs, batches: CheckedBatches | None = None
+) -> TensorVariable:
+    """X ~ Poisson(exposure * (W @ H) + background) at the observed cells, times multipliers of batches."""
+    if batches is not None:
+        return declare_batched(W, H, batches, inputs)
     seen = inputs.observed
     if seen is None:
         return pm.Poisson("X", mu=declare_mean(W, H, inputs), dims=("feature", "obs"))
@@ -26,6 +32,29 @@ def declare_counts(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> Tens
         return SparsePoisson("X", W, H, *cells, exposure=exposure, background=background, **known, dims="cell")
     poisson = pm.Poisson if seen.is_integer and not seen.is_sparse else RealPoisson
     return poisson("X", mu=declare_observed_mean(W, H, inputs), observed=seen.values, dims=data_dims(inputs))
+
+
+def declare_batched(W: TensorVariable, H: TensorVariable, batches: CheckedBatches, inputs: Inputs) -> TensorVariable:
+    """X ~ Poisson(M[:, batch] * (exposure * (W @ H) + background)) at the observed cells."""
+    seen, (M, batch) = inputs.observed, batches.declare()
+    if seen is not None and seen.is_sparse and seen.cells is not None:
+        for name, own in {"exposure": inputs.exposure, "background": inputs.background}.items():
+            if isinstance(own, PerCell):
+                expected = "an array, or a tuple (one per feature, one per sample), beside batch="
+                raise InputError(name, "a sparse matrix", expected)
+        W, exposure = declare_sparse_exposure(W, inputs.exposure)
+        offsets = {
+            "exposure": exposure,
+            "background": None if inputs.background is None else declare_offset("background", inputs.background),
+        }
+        cells, known = declare_cells(seen.cells), {"complete": seen.is_complete, "observed": seen.values}
+        return SparseBatchedPoisson("X", W, H, *cells, multipliers=M, batch=batch, **offsets, **known, dims="cell")
+    mean = declare_mean(W, H, inputs) * M[:, batch]
+    if seen is None:
+        return pm.Poisson("X", mu=mean, dims=("feature", "obs"))
+    mean = mean if seen.cells is None else mean[declare_cells(seen.cells)]
+    poisson = pm.Poisson if seen.is_integer else RealPoisson
+    return poisson("X", mu=mean, observed=seen.values, dims=data_dims(inputs))
 
 
 def declare_sparse_exposure(W: TensorVariable, exposure: Offset | None) -> tuple[TensorVariable, TensorVariable | None]:

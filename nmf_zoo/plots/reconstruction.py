@@ -97,19 +97,22 @@ class Means(NamedTuple):
 def _mean(idata: Any, structure: Factorisation, rows: np.ndarray, cols: np.ndarray, n_draws: int) -> Means:
     posterior = open_posterior(idata, structure, n_draws)
     grid = np.repeat(rows, len(cols)), np.tile(cols, len(rows))
-    total, squares = np.zeros((2, len(grid[0])))
+    total, base, squares = np.zeros((3, len(grid[0])))
+    has_law = _have_law(structure, *np.ix_(rows, cols)).ravel()
+    law = structure.likelihood_at(*(own[has_law] for own in grid))
     values = {unknown.name: np.zeros(unknown.variable_shape) for unknown in structure.likelihood.unknowns}
     n_used, shape = np.prod(posterior.lead), (len(rows), len(cols))
     for draw in posterior:
         drawn = mean_at(structure, draw, *grid)
+        base += drawn
+        drawn[has_law] = law.expected(drawn[has_law], draw.values)
         total += drawn
         squares += drawn**2
         values = {name: value + draw.values[name] / n_used for name, value in values.items()}
-    mean = total / n_used
+    mean, base = total / n_used, base / n_used
     spread = np.sqrt(np.maximum(squares / n_used - mean**2, 0.0))
-    has_law = _have_law(structure, *np.ix_(rows, cols)).ravel()
     sd = np.full(len(mean), np.nan)
-    sd[has_law] = structure.likelihood_at(*(own[has_law] for own in grid)).sd(mean[has_law], values)
+    sd[has_law] = law.sd(base[has_law], values)
     return Means(*(part.reshape(shape) for part in (mean, spread, sd)))
 
 

@@ -15,6 +15,7 @@ from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.shared.layout import background_of_samples, nonzero_cells, weigh
+from nmf_zoo.inference.shared.multiplied import totals_of_samples
 from nmf_zoo.labels import hint_of
 from nmf_zoo.prediction.pareto import FEWEST, largest_k, pareto_k
 from nmf_zoo.reading import read
@@ -116,7 +117,9 @@ def _per_column(posterior: Posterior) -> xr.DataArray:
     structure, obs = posterior.structure, axes_of(posterior.structure)[1]
     require_answer(posterior, structure.shape[1], "thin the draws first: idata.sel(draw=slice(None, None, 10))")
     out = np.empty((*posterior.lead, structure.shape[1]))
-    of_columns = _sparse_columns(structure) if structure.likelihood.has_free_zeros else _dense_columns(structure)
+    likelihood = structure.likelihood
+    of_columns = _sparse_columns(structure) if likelihood.has_free_zeros else _dense_columns(structure)
+    of_columns = of_columns if likelihood.of_batches is None else _batched_columns(structure)
     for draw in posterior:
         out[draw.at] = of_columns(draw)
     seen = _has_data(structure)
@@ -134,6 +137,21 @@ def _sparse_columns(structure: Factorisation) -> Callable[[Draw], Array]:
         mean = mean_at(structure, draw, rows, cols)
         total = np.sum(weights.over_features(draw.W) * draw.H.T, axis=1)
         return np.bincount(cols, likelihood.nonzero_part(x, mean), n_samples) - total + constant
+
+    return of_columns
+
+
+def _batched_columns(structure: Factorisation) -> Callable[[Draw], Array]:
+    """The same of a likelihood with multipliers of batches."""
+    rows, cols, x = nonzero_cells(structure)
+    totals, law = totals_of_samples(structure), structure.likelihood_at(rows, cols)
+    n_samples = structure.shape[1]
+    constant = -np.bincount(cols, law.log_constant(x), n_samples)
+
+    def of_columns(draw: Draw) -> Array:
+        mean = law.expected(mean_at(structure, draw, rows, cols), draw.values)
+        listed = np.bincount(cols, law.nonzero_part(x, mean), n_samples)
+        return listed - totals(draw.W, draw.H, draw.values) + constant
 
     return of_columns
 

@@ -11,7 +11,18 @@ from nmf_zoo.reading.graph import ModelGraph, is_elemwise, known_value, name_of,
 from nmf_zoo.reading.likelihoods import Observation, read_observation, read_parameters
 from nmf_zoo.reading.products import CellIndex, split_index
 from nmf_zoo.reading.registry import parameters
-from nmf_zoo.structure import CellParameter, Cells, Data, Dense, Imputed, Known, Likelihood, Unknown, is_rising
+from nmf_zoo.structure import (
+    CellParameter,
+    Cells,
+    Data,
+    Dense,
+    Imputed,
+    Known,
+    Likelihood,
+    Multipliers,
+    Unknown,
+    is_rising,
+)
 
 Array = np.ndarray
 Listed = tuple[Array, Array]  # rows and columns of cells
@@ -138,6 +149,8 @@ def has_same_parameters(graph: ModelGraph, first: Observation, second: Observati
 
 
 def is_same(first: CellParameter, second: CellParameter) -> bool:
+    if isinstance(first, Multipliers) and isinstance(second, Multipliers):
+        return first.variable.name == second.variable.name and np.array_equal(first.batch, second.batch)
     if isinstance(first, Known) and isinstance(second, Known):
         return np.array_equal(first.value, second.value)
     return isinstance(first, Unknown) and isinstance(second, Unknown) and first.name == second.name

@@ -18,6 +18,7 @@ from nmf_zoo.structure import (
     Flat,
     KnownAtCells,
     KnownComponents,
+    Multipliers,
     Offset,
     Outer,
     Unknown,
@@ -107,7 +108,19 @@ def parameter_text(parameter: CellParameter) -> str:
         return parameter.name
     if isinstance(parameter, KnownAtCells):
         return offset_text(parameter.listed)
+    if isinstance(parameter, Multipliers):
+        return batches_text(parameter)
     return array_text(parameter.resolve({}))
+
+
+def batches_text(multipliers: Multipliers) -> str:
+    """``M of batches of 30 and 20 samples, 5 of a reference``"""
+    sizes = np.bincount(multipliers.batch, minlength=multipliers.n_batches)
+    batches, reference = sizes[: multipliers.n_batches], sizes[multipliers.n_batches :]
+    shown = " and ".join(map(str, batches)) if len(batches) <= SHOWN else f"{batches.min()} to {batches.max()}"
+    of_reference = f", {reference[0]} of a reference" if reference.size else ""
+    words = "batch" if len(batches) == 1 else "batches"
+    return f"{multipliers.variable.name} of {len(batches)} {words} of {shown} samples{of_reference}"
 
 
 def array_text(value: np.ndarray) -> str:
@@ -149,6 +162,8 @@ def prior_name(unknown: Unknown) -> str:
 
 def tying(unknown: Unknown) -> str:
     """Which cells of its factor share a value."""
+    if unknown.tied:
+        return unknown.tied
     along = [size > 1 for size in unknown.shape]
     if not any(along):
         return "shared by all cells"

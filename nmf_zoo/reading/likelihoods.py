@@ -6,7 +6,7 @@ To accept another likelihood, write a recogniser and add it to :data:`LIKELIHOOD
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,10 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 from pytensor.scalar import Add, Log, Pow, Reciprocal, Sigmoid, Sub, TrueDiv
 
-from nmf_zoo.distributions import RealPoisson, SparsePoisson
+from nmf_zoo.distributions import RealPoisson, SparseBatchedPoisson, SparsePoisson
 from nmf_zoo.distributions.counts import NO_BACKGROUND, NO_EXPOSURE, is_constant
 from nmf_zoo.errors import UnreadableModel
+from nmf_zoo.reading.batches import BatchFactor, read_multipliers
 from nmf_zoo.reading.cell_parameters import read_cell_parameter, source_of
 from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, known_value, name_of, spell
 from nmf_zoo.reading.offsets import read_offsets
@@ -25,6 +26,7 @@ from nmf_zoo.reading.products import (
     CellIndex,
     Mean,
     Operand,
+    as_batched_mean,
     as_indexed_mean,
     cell_index,
     product_of,
@@ -32,6 +34,7 @@ from nmf_zoo.reading.products import (
 )
 from nmf_zoo.reading.registry import distribution_name, find, names, parameters
 from nmf_zoo.structure import (
+    BatchedPoisson,
     CellParameter,
     Data,
     Dense,
@@ -75,13 +78,13 @@ class Observation:
 
 
 def as_poisson(variable: Variable) -> Observation | None:
-    mean, cells = as_indexed_mean(parameters(variable)[0])
-    return None if mean is None else Observation(variable, Poisson, mean, cells)
+    mean, cells = as_batched_mean(parameters(variable)[0])
+    return None if mean is None else Observation(variable, of_counts(mean), mean, cells)
 
 
-def as_real_poisson(variable: Variable) -> Observation | None:
-    mean, cells = as_indexed_mean(parameters(variable)[0])
-    return None if mean is None else Observation(variable, Poisson, mean, cells)
+def of_counts(mean: Mean) -> type[Likelihood]:
+    """Poisson's, with multipliers where the mean has such."""
+    return Poisson if mean.factor is None else BatchedPoisson
 
 
 def as_sparse_poisson(variable: Variable) -> Observation | None:
@@ -89,12 +92,26 @@ def as_sparse_poisson(variable: Variable) -> Observation | None:
     if not all(map(ModelGraph.is_known, known)):
         return None
     rows, cols, exposure, background = known
-    mean, cells = product_of(Operand.of(left), Operand.of(right)), cell_index(rows, cols)
+    mean = with_offsets(product_of(Operand.of(left), Operand.of(right)), exposure, background)
+    cells = cell_index(rows, cols)
+    return Observation(variable, Poisson, mean, cells, is_complete=variable.owner.op.complete)
+
+
+def as_sparse_batched_poisson(variable: Variable) -> Observation | None:
+    left, right, rows, cols, multipliers, batch, *offsets = parameters(variable)
+    if not all(map(ModelGraph.is_known, (rows, cols, batch, *offsets))):
+        return None
+    factor = BatchFactor(multipliers, batch=np.asarray(known_value(batch), dtype=np.int64))
+    mean = replace(with_offsets(product_of(Operand.of(left), Operand.of(right)), *offsets), factor=factor)
+    is_complete = variable.owner.op.complete
+    return Observation(variable, BatchedPoisson, mean, cell_index(rows, cols), is_complete=is_complete)
+
+
+def with_offsets(mean: Mean, exposure: Variable, background: Variable) -> Mean:
+    """With those of a sparse distribution, which stand for none where they are constants."""
     if not is_constant(exposure, NO_EXPOSURE):
         mean = mean.times(known_value(exposure))
-    if not is_constant(background, NO_BACKGROUND):
-        mean = mean.plus(known_value(background))
-    return Observation(variable, Poisson, mean, cells, is_complete=variable.owner.op.complete)
+    return mean if is_constant(background, NO_BACKGROUND) else mean.plus(known_value(background))
 
 
 def as_normal(variable: Variable) -> Observation | None:
@@ -190,8 +207,9 @@ LIKELIHOODS: dict[type, Callable[[Variable], Observation | None]] = {
     pm.Normal: as_normal,
     pm.Exponential: as_exponential,
     pm.NegativeBinomial: as_negative_binomial,
-    RealPoisson: as_real_poisson,
+    RealPoisson: as_poisson,
     SparsePoisson: as_sparse_poisson,
+    SparseBatchedPoisson: as_sparse_batched_poisson,
 }
 
 
@@ -205,6 +223,8 @@ def read_observation(variable: Variable) -> Observation:
     if observation is None:
         found = f"mean {spell(parameters(variable)[0])}"
         expected = f"exposure * (W @ H) + background, all but W and H known, the product as {' or '.join(PRODUCTS)}"
+        if recogniser is as_poisson:
+            expected += ", and all of it times M[:, batch] or not"
         raise UnreadableModel(name_of(variable), found, expected, "write the mean so, or use pm.sample")
     return observation
 
@@ -225,7 +245,10 @@ def read_likelihood(
 def read_parameters(graph: ModelGraph, seen: Observation, shape: tuple[int, int]) -> dict[str, CellParameter]:
     """The parameters beside the mean, by role, of a likelihood of an (F, N) matrix or of its listed cells."""
     cells = None if seen.cells is None else seen.cells.rows_and_cols()
-    return {
+    found: dict[str, CellParameter] = {
         role: read_cell_parameter(graph, (seen.name, role), variable, shape, cells)
         for role, variable in seen.parameters.items()
     }
+    if seen.mean.factor is not None:
+        found["multipliers"] = read_multipliers(graph, seen.name, seen.mean.factor, shape)
+    return found

@@ -7,7 +7,7 @@ the left factor or the columns of the right one are part of the exposure.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from nmf_zoo.distributions import CellRates
+from nmf_zoo.reading.batches import BatchFactor
 from nmf_zoo.reading.graph import ModelGraph, as_transposed, is_elemwise, known_value, ndim, strip
 
 Array = np.ndarray
@@ -46,20 +47,22 @@ class Operand:
 class Mean:
     """exposure * (left @ right) + background.
 
-    ``exposure`` : arrays, of which it is the product; ``background`` : an array, or None for zeros
+    ``exposure`` : arrays, of which it is the product; ``background`` : an array, or None for zeros; ``factor`` : an
+    unknown that multiplies all of it, or None
     """
 
     left: Operand
     right: Operand
     exposure: tuple[Array, ...] = ()
     background: Array | None = None
+    factor: BatchFactor | None = None
 
     @property
     def T(self) -> Mean:
         exposure = tuple(np.atleast_2d(part).T for part in self.exposure)
-        return Mean(
-            self.right.T, self.left.T, exposure, None if self.background is None else np.atleast_2d(self.background).T
-        )
+        background = None if self.background is None else np.atleast_2d(self.background).T
+        factor = None if self.factor is None else self.factor.T
+        return Mean(self.right.T, self.left.T, exposure, background, factor)
 
     def times(self, *known: Array) -> Mean:
         background = self.background
@@ -191,12 +194,54 @@ def as_mean(variable: Variable) -> Mean | None:
 
 def as_sum(variable: Variable) -> Mean | None:
     mean, known = split_known(variable, Add)
-    return None if mean is None else mean.plus(sum(known[1:], start=known[0]))
+    return None if mean is None or mean.factor is not None else mean.plus(sum(known[1:], start=known[0]))
 
 
 def as_multiple(variable: Variable) -> Mean | None:
     mean, known = split_known(variable, Mul)
-    return None if mean is None else mean.times(*known)
+    return as_batched(variable) if mean is None else mean.times(*known)
+
+
+def as_batched(variable: Variable) -> Mean | None:
+    """A mean times what is unknown and no mean, and known numbers."""
+    terms = list(factors_of(variable))
+    unknown = [term for term in terms if not ModelGraph.is_known(term)]
+    if len(unknown) not in (1, 2) or len(terms) == 1:
+        return None
+    # After pm.do on both factors everything but the multipliers is known, and the mean is the argument of its form.
+    candidates = unknown if len(unknown) == 2 else [term for term in terms if term not in unknown]
+    means = {term: mean for term in candidates if (mean := as_mean(term)) is not None and not selects(mean)}
+    others = [term for term in unknown if term not in means]
+    if len(means) != 1 or len(others) != 1:
+        return None
+    ((of_mean, mean),) = means.items()
+    if mean.factor is not None:
+        return None
+    known = [known_value(term).astype(np.float64) for term in terms if term not in (of_mean, *others)]
+    return replace(mean.times(*known), factor=BatchFactor(others[0]))
+
+
+def factors_of(variable: Variable) -> Iterator[Variable]:
+    """Of a product of products, cell by cell, those that are none."""
+    if not is_elemwise(variable, Mul):
+        yield variable
+        return
+    for term in variable.owner.inputs:
+        inner = strip(term)
+        if ndim(inner) == ndim(variable) and not ModelGraph.is_known(inner):
+            yield from factors_of(inner)
+        else:
+            yield term
+
+
+def selects(mean: Mean) -> bool:
+    """Whether a product selects columns (or rows) of a matrix: the other one is known, and has a single 1 in each."""
+    for operand, axis in ((mean.right, 0), (mean.left, 1)):
+        if ModelGraph.is_known(operand.variable):
+            known = known_value(operand.variable)
+            sums = np.sum(known, axis=1 - axis if operand.transposed else axis)
+            return bool(np.all((known == 0) | (known == 1)) and np.all(sums <= 1))
+    return False
 
 
 def as_quotient(variable: Variable) -> Mean | None:
@@ -239,7 +284,13 @@ def split_index(variable: Variable) -> tuple[Variable, CellIndex | None]:
 
 
 def as_indexed_mean(variable: Variable) -> tuple[Mean | None, CellIndex | None]:
-    """The mean of an observed matrix, or of the listed cells of one."""
+    """The mean of an observed matrix, or of the listed cells of one, with nothing unknown around W @ H."""
+    mean, cells = as_batched_mean(variable)
+    return (mean, cells) if mean is None or mean.factor is None else (None, None)
+
+
+def as_batched_mean(variable: Variable) -> tuple[Mean | None, CellIndex | None]:
+    """The same, also with multipliers of batches."""
     node = strip(variable).owner
     if node is not None and isinstance(node.op, CellRates):
         left, right, rows, cols = node.inputs

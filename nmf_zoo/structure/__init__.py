@@ -10,8 +10,8 @@ Shapes, used everywhere in this package::
 A :class:`Factorisation` can be built by hand (to test an engine without PyMC) or read from a ``pm.Model`` by
 :func:`nmf_zoo.read`. Engines read it and nothing else. Parameters of priors are in ``parameters``, the factors that
 have them in ``factors`` and ``chains``, X in ``data``, its law given its mean in ``likelihoods``, exposures and
-backgrounds in ``offsets``, what differs between the cells of that law in ``cell_parameters``, and all of it together in
-``factorisation``. Pieces of rows, cells or times: ``spans``.
+backgrounds in ``offsets``, what differs between the cells of that law in ``cell_parameters`` (multipliers of batches of
+samples in ``multipliers``), and all of it together in ``factorisation``. Pieces of rows, cells or times: ``spans``.
 """
 
 from nmf_zoo.structure.cell_parameters import CellParameter, KnownAtCells, is_shared
@@ -38,7 +38,8 @@ from nmf_zoo.structure.factors import (
     Proper,
     TruncatedNormalPrior,
 )
-from nmf_zoo.structure.likelihoods import Exponential, Likelihood, NegativeBinomial, Normal, Poisson
+from nmf_zoo.structure.likelihoods import BatchedPoisson, Exponential, Likelihood, NegativeBinomial, Normal, Poisson
+from nmf_zoo.structure.multipliers import Multipliers, UnknownOfBatches
 from nmf_zoo.structure.offsets import (
     Listed,
     Offset,
@@ -60,6 +61,7 @@ __all__ = [
     "Array",
     "BGARPrior",
     "BasisChainPrior",
+    "BatchedPoisson",
     "Blocked",
     "CellParameter",
     "Cells",
@@ -83,6 +85,7 @@ __all__ = [
     "Likelihood",
     "Listed",
     "LogNormalARPrior",
+    "Multipliers",
     "NegativeBinomial",
     "Normal",
     "Offset",
@@ -94,6 +97,7 @@ __all__ = [
     "TruncatedNormalPrior",
     "UnitChainPrior",
     "Unknown",
+    "UnknownOfBatches",
     "ends_of",
     "even_bounds",
     "is_rising",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nmf_zoo.structure.multipliers import Multipliers
 from nmf_zoo.structure.offsets import Listed, Shape
 from nmf_zoo.structure.parameters import Array, Parameter
 
@@ -57,15 +58,19 @@ class Part:
         rows, cols = self.places
         if isinstance(self.whole, KnownAtCells) and isinstance(rows, np.ndarray) and isinstance(cols, np.ndarray):
             return self.whole.listed.at(rows, cols)
+        if isinstance(self.whole, Multipliers):
+            return self.whole.at(values, rows, cols)
         return np.broadcast_to(self.whole.resolve(values), self.size)[self.places]
 
 
-CellParameter = Parameter | KnownAtCells | Part
+CellParameter = Parameter | KnownAtCells | Multipliers | Part
 
 
 def is_shared(parameter: CellParameter) -> bool:
     """Whether all cells have the same one."""
-    return int(np.prod(parameter.shape, dtype=int)) == 1 and not isinstance(parameter, KnownAtCells | Part)
+    return int(np.prod(parameter.shape, dtype=int)) == 1 and not isinstance(
+        parameter, KnownAtCells | Multipliers | Part
+    )
 
 
 def part_of(parameter: CellParameter, size: Shape, places: Places) -> CellParameter:

@@ -12,7 +12,8 @@ from nmf_zoo.structure.chains import ChainPrior, supports_of
 from nmf_zoo.structure.data import Blocked, Cells, Data, Dense, Imputed
 from nmf_zoo.structure.factors import Factor
 from nmf_zoo.structure.likelihoods import Likelihood
-from nmf_zoo.structure.offsets import Listed, Outer, offset_at, offset_table
+from nmf_zoo.structure.multipliers import Multipliers
+from nmf_zoo.structure.offsets import Listed, Outer, offset_at, offset_table, sides_of
 from nmf_zoo.structure.parameters import Array, Unknown
 from nmf_zoo.structure.spans import slices
 
@@ -128,9 +129,11 @@ class Factorisation:
         """The law of these cells: listed ones, or a block. Densities and draws are asked of it, with their means."""
         return self.likelihood.at(self.shape, (rows, cols))
 
-    def total_mean(self, W: Array, H: Array) -> float:
-        """Sum of the mean over all (F, N) cells, without building them unless each has an exposure of its own."""
-        exposure = self.likelihood.exposure
+    def total_mean(self, W: Array, H: Array, values: Mapping[str, Array] | None = None) -> float:
+        """Sum of E[X] over all (F, N) cells, without building them unless each has an exposure of its own."""
+        exposure, multipliers = self.likelihood.exposure, self.likelihood.of_batches
+        if multipliers is not None:
+            return self._total_of_batches(multipliers, W, H, values or {})
         if isinstance(exposure, Outer):
             W, H = W * exposure.of_features, H * exposure.of_samples
         elif isinstance(exposure, np.ndarray):
@@ -140,6 +143,18 @@ class Factorisation:
             W, H = (W * exposure, H) if exposure.shape[1] == 1 else (W, H * exposure)
         background = 0.0 if self.likelihood.background is None else float(np.sum(self.background_table()))
         return background + float(W.sum(axis=0) @ H.sum(axis=1))
+
+    def _total_of_batches(self, multipliers: Multipliers, W: Array, H: Array, values: Mapping[str, Array]) -> float:
+        exposure, table = self.likelihood.exposure, multipliers.table(values)
+        sides = sides_of(np.ones(()) if exposure is None else exposure)
+        if sides is None:
+            blocks = self.column_blocks()
+            return sum(float(np.sum(table[:, multipliers.batch[own]] * self.mean_of(W, H, own))) for own in blocks)
+        sums = (W * sides.of_features) @ multipliers.sum_samples((H * sides.of_samples).T).T
+        if self.likelihood.background is not None:
+            for own in self.column_blocks():
+                sums += multipliers.sum_samples_of(own, self.background_table(own))
+        return float(np.sum(table * sums))
 
     def column_blocks(self, chunks: int = 16) -> Iterator[slice]:
         """Slices of samples, each holding about so many chunks of cells: for work that must see every cell."""
@@ -165,13 +180,12 @@ class Factorisation:
         if isinstance(self.data, Dense):
             return self._sum_of_cells(self.data.values, self.data.mask, W, H, values) - self.total_log_constant
         rows, cols, x = self.observed_cells()
-        mean = self.mean_at(W, H, rows, cols)
-        law = self.likelihood_at(rows, cols)
+        mean, law = self.mean_at(W, H, rows, cols), self.likelihood_at(rows, cols)
         listed = float(np.sum(law.log_kernel(x, mean, values))) - self.total_log_constant
         if not self.data.is_complete:
             return listed
         if law.has_free_zeros:
-            return listed - (self.total_mean(W, H) - float(np.sum(mean)))
+            return listed - (self.total_mean(W, H, values) - float(np.sum(law.expected(mean, values))))
         zeros = self._sum_of_cells(None, None, W, H, values)
         return listed + zeros - float(np.sum(law.log_kernel(np.zeros_like(x), mean, values)))
 

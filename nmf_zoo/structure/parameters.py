@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import betaln, gammaln, log_ndtr, xlog1py, xlogy
@@ -104,7 +105,13 @@ class Unknown:
     variable_shape : its shape in the model, e.g. () or (K,)
     shape : the same entries as they broadcast against the factor, e.g. () or (K, 1)
     prior : its prior; flat means free
+
+    Notes
+    -----
+    tied : of the class: what has one of its entries, in words; empty where ``shape`` says so
     """
+
+    tied: ClassVar[str] = ""
 
     name: str
     variable_shape: tuple[int, ...]

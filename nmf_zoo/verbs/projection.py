@@ -15,6 +15,7 @@ from nmf_zoo._compat import Result
 from nmf_zoo.distributions.chains import CHAINS, Recipe
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import of_projection, verb_of, verdict
+from nmf_zoo.inference.shared.multiplied import without_multipliers
 from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
@@ -49,6 +50,7 @@ from nmf_zoo.structure import (
     shared_column,
 )
 from nmf_zoo.verbs.block_source import BlockSource, as_data, as_source
+from nmf_zoo.verbs.new_batches import batches_of_new, multiplied_offsets, with_middle_multipliers
 from nmf_zoo.verbs.sample_and_fit import fit, sample
 
 
@@ -64,6 +66,7 @@ def project(
     observed: str | None = None,
     exposure: Any = None,
     background: Any = None,
+    batch: Any = None,
     **arguments: Any,
 ) -> Result:
     """The activations H of new samples, given W.
@@ -85,6 +88,8 @@ def project(
     chain : whose W to use; None for the best one, of a fit the best restart
     mask, observed, exposure, background : of ``X_new``, as in :func:`~nmf_zoo.poisson_nmf`. Those of the model
         are used again when they are the same for all samples, and must be given when they are not
+    batch : of a model with multipliers of batches, the batch of each new sample, among those that the model knows. The
+        multipliers are held, too, with the rows of W scaled so that a feature's have the geometric mean 1
     arguments : run arguments of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`: draws, random_seed, quiet, ...
 
     Returns
@@ -97,13 +102,14 @@ def project(
         raise InputError("X_new", got, "new samples, as a table or in blocks", "give one of both")
     offsets = {"exposure": exposure, "background": background}
     if data is not None:
-        for name, given in {"mask": mask, "observed": observed, **offsets}.items():
+        for name, given in {"mask": mask, "observed": observed, "batch": batch, **offsets}.items():
             if given is not None:
                 raise InputError(name, "a value with data=", "None: they come with the blocks", "see nz.Samples")
         source = as_source(data)
         new = _model_of_blocks(idata, source, model, chain)
         return fit(engine=_over_blocks(new, source) if engine is None else engine, model=new, data=data, **arguments)
-    new = projection_model(idata, X_new, model=model, chain=chain, mask=mask, observed=observed, **offsets)
+    inputs = {"mask": mask, "observed": observed, "batch": batch, **offsets}
+    new = projection_model(idata, X_new, model=model, chain=chain, **inputs)
     if engine is None:
         known = read(new)
         tried = of_projection(known)
@@ -121,6 +127,7 @@ def projection_model(
     observed: str | None = None,
     exposure: Any = None,
     background: Any = None,
+    batch: Any = None,
 ) -> pm.Model:
     """The declaration that :func:`project` runs: the model's own, of new samples, with W known. Arguments as there."""
     structure = _with_free_H(model)
@@ -129,12 +136,18 @@ def projection_model(
         "exposure": _offset(structure, "exposure", exposure),
         "background": _offset(structure, "background", background),
     }
+    if structure.likelihood.of_batches is not None:
+        offsets["batch"] = batches_of_new(structure, batch)
+    elif batch is not None:
+        raise InputError("batch", "labels", "None: the model has no batches", "leave it out")
     return _with_known_W(idata, structure, chain, X_new, mask=mask, observed=observed, **offsets)
 
 
 def _model_of_blocks(idata: Any, source: BlockSource, model: pm.Model, chain: int | None) -> pm.Model:
     """The same without data, for blocks of new samples; the first block tells whether these have exposures."""
     structure = _with_free_H(model)
+    if structure.likelihood.of_batches is not None:
+        raise InputError("data", "blocks", "X_new: multipliers of batches are for samples in memory")
     own = structure.likelihood.exposure
     if own is None or shared_column(own, structure.shape[0], 1.0) is not None:
         exposure = _offset(structure, "exposure", None)
@@ -165,8 +178,13 @@ def _with_free_H(model: pm.Model) -> Factorisation:
     )
 
 
-def _with_known_W(idata: Any, structure: Factorisation, chain: int | None, X_new: Any, **inputs: Any) -> pm.Model:
+def _with_known_W(
+    idata: Any, structure: Factorisation, chain: int | None, X_new: Any, batch: Array | None = None, **inputs: Any
+) -> pm.Model:
     means = _means(idata, structure, chain)
+    if batch is not None:
+        inputs |= multiplied_offsets(structure, means.values, batch, inputs)
+        structure = without_multipliers(structure)
     coords = {"feature": axes_of(structure)[0].labels, "component": means.labels}
     with new_samples():
         new = _declare(structure, means.values, X_new, coords=coords, **inputs)
@@ -297,7 +315,8 @@ def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedM
     for unknown in structure.H.unknowns:
         _refuse_untied(unknown, structure.H.shape)
     for role, parameter in structure.likelihood.parameters.items():
-        _refuse_of_samples(role, parameter.shape)
+        if structure.likelihood.of_batches is None:
+            _refuse_of_samples(role, parameter.shape)
     needed += [unknown.name for unknown in (*structure.H.unknowns, *structure.likelihood.unknowns)]
     draws = xr.Dataset({name: variable_of(group, name, shapes[name]) for name in needed})
     if W.is_fixed:  # so are the places of its components
@@ -306,6 +325,7 @@ def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedM
         named, component = _with_one_dim(idata, draws, structure)
         (one,) = draws_in_order(named, chosen, W.name, structure.H.name, names=needed)
         labels = one[component].to_numpy()
+        one = with_middle_multipliers(structure, one)
     values = {name: mean_over_draws(one[name].transpose(*LEADING, ...)[0]).to_numpy() for name in needed}
     return _OrderedMeans(values if W.is_fixed else values | {W.name: W.orient(values[W.name])}, labels)
 

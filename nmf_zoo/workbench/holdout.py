@@ -27,6 +27,7 @@ from scipy.special import gammaln, xlogy
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method
 from nmf_zoo.inference.registry import named, names, resolve_engine, verb_of, verdict
 from nmf_zoo.inference.shared.layout import background_of_samples, weigh
+from nmf_zoo.inference.shared.multiplied import totals_of_samples
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.options import check_least, check_share, check_types, names_checked
 from nmf_zoo.results.posterior import Draw, mean_at
@@ -264,14 +265,18 @@ def cell_scores(split: Split, draws: Iterator[Draw]) -> Array:
 def thinned_scores(split: Split, draws: Iterator[Draw]) -> Array:
     """log p(held-out counts | posterior mean of W H) of each column, (N,)."""
     structure, n_samples = split.tested, split.tested.shape[1]
-    weights = weigh(structure)
+    law, weights = structure.likelihood_at(split.rows, split.cols), weigh(structure)
+    of_batches = None if structure.likelihood.of_batches is None else totals_of_samples(structure)
     mean, totals, n_draws = np.zeros(len(split.values)), np.zeros(n_samples), 0
     for draw in draws:
-        mean += mean_at(structure, draw, split.rows, split.cols)
-        totals += np.sum(weights.over_features(draw.W) * draw.H.T, axis=1)
+        mean += law.expected(mean_at(structure, draw, split.rows, split.cols), draw.values)
+        if of_batches is None:
+            totals += np.sum(weights.over_features(draw.W) * draw.H.T, axis=1)
+        else:
+            totals += of_batches(draw.W, draw.H, draw.values)
         n_draws += 1
     mean, totals = mean / n_draws, totals / n_draws
-    totals += background_of_samples(structure)
+    totals += background_of_samples(structure) if of_batches is None else 0.0
     listed = xlogy(split.values, mean) - gammaln(split.values + 1)
     return np.bincount(split.cols, listed, n_samples) - totals
 

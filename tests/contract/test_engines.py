@@ -98,6 +98,11 @@ MAKERS = {
     "gamma_nmf, hyperpriors": with_hyperpriors,
     "gamma_nmf, known W": lambda: pm.do(nz.gamma_nmf(TABLE, K), {"W": np.full((F, K), 0.5)}),
     "gamma_nmf, nothing observed": lambda: nz.gamma_nmf(None, K, shape=(F, N)),
+    "gamma_nmf, batches": lambda: nz.gamma_nmf(TABLE, K, batch=np.arange(N) % 2, mean_h=3.0),
+    "gamma_nmf, batches and a reference": lambda: nz.gamma_nmf(
+        X, K, batch=nz.Batches(labels=np.arange(N) % 3, reference=1), mask=MASK, exposure=np.linspace(1, 2, N)
+    ),
+    "gamma_nmf, batches, sparse": lambda: nz.gamma_nmf(sp.csr_array(X), K, batch=np.arange(N) % 2, background=0.5),
     "negative_binomial_nmf": lambda: nz.negative_binomial_nmf(TABLE, K, mean_h=3.0),
     "negative_binomial_nmf, known alpha": lambda: nz.negative_binomial_nmf(
         X, K, alpha=np.linspace(1.0, 3.0, F)[:, None], alpha_h=0.5, exposure=np.linspace(1, 2, N), background=0.5

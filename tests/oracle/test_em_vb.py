@@ -355,7 +355,7 @@ def test_free_hyperparameters_end_where_the_bound_is_highest(priors):
     def negative(log_values):
         parts = np.split(np.exp(log_values), np.cumsum([state.values[n].size for n in names])[:-1])
         values = {n: part.reshape(state.values[n].shape) for n, part in zip(names, parts, strict=True)}
-        return -vb._bound(problem, state._replace(values=values))
+        return -vb.bound(problem, state._replace(values=values))
 
     moments = [vb.moments_of(side, q.mean, q.log) for side, q in zip(problem.sides, (state.W, state.H), strict=True)]
     for _ in range(200):  # coordinate by coordinate, until nothing moves
@@ -423,10 +423,10 @@ def test_a_wrong_prior_or_mask_is_seen(wrong):
     state = vb.init(right, np.uint64(0), START)
     for _ in range(50):
         state, _ = vb.step(right, state)
-    bounds = [vb._bound(right, state)]
+    bounds = [vb.bound(right, state)]
     for _ in range(20):
         state, _ = vb.step(bad, state)
-        bounds.append(vb._bound(right, state))
+        bounds.append(vb.bound(right, state))
     assert largest_loss(np.array(bounds), maximise=True) > 1e-9
 
 

@@ -7,14 +7,16 @@ import pytest
 import scipy.sparse as sp
 
 from nmf_zoo.inference.counts import gibbs
-from nmf_zoo.inference.counts.sweeps import make_workspace, weight_arrays
-from nmf_zoo.inference.shared.layout import Weights
+from nmf_zoo.inference.counts.sweeps import make_sweeps, make_workspace, weight_arrays, with_multipliers
+from nmf_zoo.inference.shared.factor_view import prior_cells
+from nmf_zoo.inference.shared.layout import Weights, compress, weigh
 from nmf_zoo.kernels.counts import sweeps as kernels
 from nmf_zoo.kernels.counts.joint import log_joint, weigh_features, weigh_samples
 from nmf_zoo.kernels.random import predictions
 from nmf_zoo.kernels.random.draws import TINY
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime.workers import SERIAL
+from nmf_zoo.structure import Cells, Outer
 from tests.naive.counts import sweeps as naive_sweeps
 from tests.structures import gamma, model
 
@@ -122,3 +124,44 @@ def test_the_workspace_holds_every_shape():
         workspace.H.shape,
     )
     assert shapes == ((F, K), (F, K), (N, K), (N, K), (K, F), (K, N))
+
+
+# -- multipliers of batches ----------------------------------------------------------------------------------------
+
+BATCHES = np.array([0, 2, 1, 0, 2, 1, 0, 2, 2, 1])
+
+
+def with_batches(kind):
+    """(sweeps of a model whose weights are of this kind, its table of multipliers, the weights as a plain table)"""
+    rng, (n_features, n_samples) = np.random.default_rng(5), (4, 10)
+    x, mask = rng.poisson(2.0, (n_features, n_samples)).astype(float), rng.random((n_features, n_samples)) < 0.7
+    of_features, of_samples = rng.uniform(0.5, 2.0, (n_features, 1)), rng.uniform(0.5, 2.0, (1, n_samples))
+    rows, cols = np.nonzero(mask)
+    listed = Cells(rows=rows, cols=cols, values=x[rows, cols], shape=x.shape, is_complete=False)
+    options, weight = {
+        "ones": ({}, np.ones_like(x)),
+        "samples": ({"exposure": of_samples}, np.broadcast_to(of_samples, x.shape)),
+        "both": ({"exposure": Outer(of_features=of_features, of_samples=of_samples)}, of_features * of_samples),
+        "mask": ({"mask": mask, "exposure": of_features}, mask * of_features),
+        "listed": ({"data": listed}, mask.astype(float)),
+    }[kind]
+    structure = model(x, 2, gamma(1.2, 0.8), gamma(0.7, 1.5), **options)
+    layout, weights, priors = compress(structure), weigh(structure), prior_cells(structure, {})
+    sweeps = make_sweeps(structure, ("scale",), True, layout, weights, priors, (np.zeros(1, int), np.zeros(1, int)))
+    return sweeps, rng.gamma(2.0, 0.5, (n_features, 3)), weight
+
+
+@pytest.mark.parametrize("kind", ["ones", "samples", "both", "mask", "listed"])
+def test_weights_of_batches_are_the_tables(kind):
+    sweeps, table, weight = with_batches(kind)
+    arrays, whole = with_multipliers(sweeps, table, BATCHES).weights, weight * table[:, BATCHES]
+    rng = np.random.default_rng(6)
+    for kernel, factor, right in (
+        (weigh_samples, rng.gamma(1.0, 1.0, (10, 2)), lambda factor: whole @ factor),
+        (weigh_features, rng.gamma(1.0, 1.0, (4, 2)), lambda factor: whole.T @ factor),
+    ):
+        compiled, plain = (np.full((len(whole.T if kernel is weigh_features else whole), 2), np.nan) for _ in range(2))
+        kernel(compiled, arrays, factor)
+        kernel.py_func(plain, arrays, factor)
+        np.testing.assert_allclose(compiled, plain, rtol=1e-12)
+        np.testing.assert_allclose(compiled, right(factor), rtol=1e-10)

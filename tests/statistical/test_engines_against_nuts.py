@@ -51,6 +51,16 @@ def beside(beta_h=0.3):
     return nz.gamma_nmf(scipy.sparse.csr_array(X), 2, exposure=exposure, background=0.1, **own)
 
 
+def batched(shape=6.0):
+    """Sparse counts of two batches."""
+    rng = np.random.default_rng(6)
+    batch = np.arange(12) % 2
+    mean = rng.gamma(1.0, 1.0, (8, 2)) @ rng.gamma(1.0, 6.0, (2, 12)) * rng.gamma(6.0, 1 / 6.0, (8, 2))[:, batch]
+    batches = nz.Batches(labels=batch, shape=shape)
+    own = {"alpha_w": 2.0, "alpha_h": 2.0, "beta_h": 0.3, "batch": batches}
+    return nz.gamma_nmf(scipy.sparse.csr_array(rng.poisson(mean)), 2, exposure=rng.uniform(0.5, 1.5, (1, 12)), **own)
+
+
 def powers(alpha=2.0):
     rng = np.random.default_rng(4)
     X = rng.exponential(rng.gamma(2.0, size=(6, 2)) @ (1 / rng.gamma(3.0, size=(2, 15))))
@@ -70,6 +80,7 @@ CASES = {
     "gap": (gap, ["gibbs", "nuts"], {"alpha_h": 1.5}),
     "gamma": (gamma, ["gibbs", "vb", "nuts"], {"beta_h": 0.9}),  # 0.5 is 3.8 to 4.5 standard errors away: too near
     "beside": (beside, ["gibbs", "vb", "nuts"], {"beta_h": 0.9}),
+    "batched": (batched, ["gibbs", "vb", "nuts"], {"shape": 1.0}),
     "powers": (powers, ["gibbs", "vb", "nuts"], {"alpha": 3.0}),
     "chain": (chain, ["particle_gibbs", nz.NUTS(sampler="pymc")], {"scale": 0.9}),  # nutpie compiles for longer
 }

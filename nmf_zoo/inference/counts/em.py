@@ -421,7 +421,7 @@ def _descend(problem: EMProblem, steps: Newton, W: Array, Ht: Array, values: dic
     if log_mean is None or _is_far((W, Ht), before):  # nobody knows it, or the means on the way have lost digits
         return _at(problem, W, Ht, values), residual
     values = _update_conjugates(problem, W, Ht, values)
-    objective = -cast(PoissonLoss, loss).log_likelihood(log_mean, W, Ht) - _log_priors(problem, W, Ht, values)
+    objective = -cast(PoissonLoss, loss).log_likelihood(log_mean, W, Ht) - log_priors(problem, W, Ht, values)
     return EMState(W, Ht, values, None, objective), residual
 
 
@@ -449,7 +449,7 @@ def _at(problem: EMProblem, W: Array, Ht: Array, values: dict[str, Array]) -> EM
     """The state at these factors, free parameters at their best."""
     values = _update_conjugates(problem, W, Ht, update_rates(problem.sides, W, Ht, values))
     view = _look(problem, W, Ht, values)
-    return EMState(W, Ht, values, view, -view.log_likelihood - _log_priors(problem, W, Ht, values))
+    return EMState(W, Ht, values, view, -view.log_likelihood - log_priors(problem, W, Ht, values))
 
 
 def _update_conjugates(problem: EMProblem, W: Array, Ht: Array, values: dict[str, Array]) -> dict[str, Array]:
@@ -461,7 +461,7 @@ def _update_conjugates(problem: EMProblem, W: Array, Ht: Array, values: dict[str
     return update_conjugates(problem.conjugates, moments, values)
 
 
-def _log_priors(problem: EMProblem, W: Array, Ht: Array, values: Mapping[str, Array]) -> float:
+def log_priors(problem: EMProblem, W: Array, Ht: Array, values: Mapping[str, Array]) -> float:
     """Of the factors and of the hyperparameters that have one, or of their logarithms."""
     mode = problem.options.mode
     of_factors = log_prior(problem.sides, mode, (W, Ht), values)
@@ -500,7 +500,7 @@ def finish(problem: EMProblem, state: EMState, key: np.uint64, draws: int) -> tu
 
 def _divergence(problem: EMProblem, state: EMState) -> np.float64:
     """What the log-likelihood lacks to that of a mean that is X itself, times the variance of the noise."""
-    log_likelihood = -state.objective - _log_priors(problem, state.W, state.Ht, state.values)
+    log_likelihood = -state.objective - log_priors(problem, state.W, state.Ht, state.values)
     lacks = problem.loss.at_data(state.values) - log_likelihood
     return np.float64(max(lacks, 0.0) * problem.loss.noise(state.values))
 

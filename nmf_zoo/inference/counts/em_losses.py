@@ -19,6 +19,7 @@ all there is to know.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ import scipy.sparse as sp
 from scipy.special import gammaln, xlogy
 
 from nmf_zoo.inference.counts.newton import CellWeights, LeastSquares, Newton, newton
-from nmf_zoo.inference.shared.layout import BLOCK_CELLS, expected_sources, likelihood_constant, weigh
+from nmf_zoo.inference.shared.layout import BLOCK_CELLS, SumsOfWeights, expected_sources, likelihood_constant, weigh
 from nmf_zoo.inference.shared.whitening import whitened
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.runtime.workers import Workers
@@ -52,9 +53,16 @@ class PoissonLoss:
     """Poisson counts, or non-negative real data under the same density."""
 
     def __init__(self, structure: Factorisation, workers: Workers, precision: str):
-        self.sources, self.weights = expected_sources(structure, workers, precision), weigh(structure)
+        self.sources = expected_sources(structure, workers, precision)
+        self.weights: SumsOfWeights = weigh(structure)
         self.constant = likelihood_constant(structure)
         self.structure = structure
+
+    def with_weights(self, weights: SumsOfWeights) -> PoissonLoss:
+        """The same data under other exposures, whose constant is left out."""
+        other = copy(self)
+        other.weights = weights
+        return other
 
     def look(self, W: Array, Ht: Array, values: dict[str, Array], both: bool) -> LossView:
         statistics = self.sources.gather(W, Ht, "WH" if both else "W")

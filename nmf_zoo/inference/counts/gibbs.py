@@ -48,7 +48,7 @@ from nmf_zoo.inference.counts.sweeps import (
 )
 from nmf_zoo.inference.shared.factor_view import PriorCells, Side, as_variables, impute_counts, prior_cells, two_sides
 from nmf_zoo.inference.shared.joint import LogJoint, followed_means
-from nmf_zoo.inference.shared.layout import Layout, Weights, by_count, compress, weigh
+from nmf_zoo.inference.shared.layout import Layout, SumsOfWeights, by_count, compress, weigh
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import takes_counts, takes_priors
 from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_orbit_scales, draw_scale_moves
@@ -183,7 +183,7 @@ class GibbsProblem:
     options: Gibbs
     layout: Layout
     order: Array
-    weights: Weights
+    weights: SumsOfWeights
     workers: Workers
     log_joint: LogJoint
     priors: PriorCells | None

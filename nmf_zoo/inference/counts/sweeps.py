@@ -93,6 +93,23 @@ def _as_own(array: Array) -> Array:
     return np.array(array, dtype=np.float64, order="C")
 
 
+def with_multipliers(sweeps: CountSweeps, table: Array, batch: Array) -> CountSweeps:
+    """The same sweeps of other exposures: ``table`` (F, B), whose column ``batch`` (N,) tells for each sample.
+
+    Weights by cell are those of ``sweeps``, times it.
+    """
+    weights = sweeps.weights
+    if weights.matrix.size:
+        new = weights._replace(matrix=weights.matrix * np.take(table, batch, axis=1))
+    elif weights.indptr.size:
+        rows = np.repeat(np.arange(len(table)), np.diff(weights.indptr))
+        new = weights._replace(values=weights.values * table[rows, batch[weights.indices]])
+    else:
+        scratch = np.empty((table.shape[1], sweeps.priors.shape_w.shape[1]))
+        new = weights._replace(of_batches=_as_own(table), batch=batch, sums=scratch)
+    return sweeps._replace(weights=new)
+
+
 def weight_arrays(weights: Weights) -> WeightArrays:
     """The weights as kernels take them."""
     matrix, indptr, indices, values = np.empty((0, 0)), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0)
@@ -102,7 +119,15 @@ def weight_arrays(weights: Weights) -> WeightArrays:
     elif weights.matrix is not None:
         matrix = _as_own(weights.matrix)
     return WeightArrays(
-        _as_own(weights.of_features.ravel()), _as_own(weights.of_samples.ravel()), matrix, indptr, indices, values
+        of_features=_as_own(weights.of_features.ravel()),
+        of_samples=_as_own(weights.of_samples.ravel()),
+        matrix=matrix,
+        indptr=indptr,
+        indices=indices,
+        values=values,
+        of_batches=np.empty((0, 0)),
+        batch=np.empty(0, np.int64),
+        sums=np.empty((0, 0)),
     )
 
 

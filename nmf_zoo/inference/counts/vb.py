@@ -45,7 +45,7 @@ from nmf_zoo.inference.shared.layout import (
     Logs,
     SparseSources,
     Statistics,
-    Weights,
+    SumsOfWeights,
     expected_sources,
     likelihood_constant,
     weigh,
@@ -132,7 +132,7 @@ class VBProblem:
     options: VB
     sides: tuple[Side, Side]
     sources: DenseSources | SparseSources
-    weights: Weights
+    weights: SumsOfWeights
     constant: float
     conjugates: dict[str, Conjugate]
 
@@ -199,7 +199,7 @@ def _at(problem: VBProblem, gammas: list[Gamma], state: VBState) -> VBState:
         moments = [moments_of(side, q.mean, q.log) for side, q in pairs if side.is_gamma]
         values = update_conjugates(problem.conjugates, moments, update_hyperparameters(moments, values))
     new = VBState(W, H, values, _gather(problem, W, H, "WH" if problem.options.order == "cemgil" else "W"))
-    new = new._replace(bound=_bound(problem, new))
+    new = new._replace(bound=bound(problem, new))
     if problem.options.order == "cemgil":  # nothing asks for them again: "paisley" alone gathers a second time
         W, H = (
             q if side.is_fixed else q._replace(geometric=None) for side, q in zip(problem.sides, (W, H), strict=True)
@@ -222,7 +222,7 @@ def _gather(problem: VBProblem, W: GammaApproximation, H: GammaApproximation, si
     return problem.sources.gather(W.geometric, H.geometric, sides, Logs(W.log, H.log))
 
 
-def _bound(problem: VBProblem, state: VBState) -> float:
+def bound(problem: VBProblem, state: VBState) -> float:
     """The evidence lower bound at the newest L."""
     fit = state.sources.log_mean - total_mean(problem.weights, state.W, state.H) + problem.constant
     parts = zip(problem.sides, (state.W, state.H), strict=True)
@@ -362,7 +362,7 @@ def _beside_known(gamma: Gamma, before: GammaApproximation, workers: Workers, fr
     return part._replace(mean=mean, log=log, geometric=np.exp(log), sums=sums)
 
 
-def weigh_W(weights: Weights, W: Gamma, before: Array, side: Side) -> Array:
+def weigh_W(weights: SumsOfWeights, W: Gamma, before: Array, side: Side) -> Array:
     """sum_f weight E[w]; a rate shared by all rows divides their sum. What is known is as ``before``."""
     if W.shape is None:
         return weights.over_features(before)
@@ -371,7 +371,7 @@ def weigh_W(weights: Weights, W: Gamma, before: Array, side: Side) -> Array:
     return weights.over_features(W.shape) / W.rate if len(W.rate) == 1 else weights.over_features(W.shape / W.rate)
 
 
-def total_mean(weights: Weights, W: GammaApproximation, H: GammaApproximation) -> float:
+def total_mean(weights: SumsOfWeights, W: GammaApproximation, H: GammaApproximation) -> float:
     """sum weight E[w] E[h]"""
     if weights.are_ones and W.sums is not None and H.sums is not None:
         return float(W.sums[0] @ H.sums[0])

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from nmf_zoo.inference.batches import vb as batched_vb
 from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, has_evidence
 from nmf_zoo.inference.overdispersed import vb as overdispersed_vb
 from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.driver import FitRun, run_restarts
 from nmf_zoo.runtime.engine import Engine, Verdict
-from nmf_zoo.structure import Factorisation, Flat, NegativeBinomial, Poisson
+from nmf_zoo.structure import BatchedPoisson, Factorisation, Flat, NegativeBinomial, Poisson
 
 RESTARTS = 10  # without a search
 
@@ -48,6 +49,14 @@ class Bound:
         check_least(self, restarts=1, max_iter=1, draws=1, tol=0)
 
 
+# Of each likelihood; they have the same options.
+ENGINES: dict[type, Engine] = {
+    Poisson: vb.ENGINE,
+    NegativeBinomial: overdispersed_vb.ENGINE,
+    BatchedPoisson: batched_vb.ENGINE,
+}
+
+
 def supports(structure: Factorisation, options: Bound) -> Verdict:
     """What VB runs, of models that have an evidence."""
     is_flat = any(isinstance(factor.prior, Flat) for factor in (structure.W, structure.H))
@@ -56,7 +65,7 @@ def supports(structure: Factorisation, options: Bound) -> Verdict:
 
 def engine_of(structure: Factorisation) -> Engine:
     """Variational Bayes for the model's data."""
-    return overdispersed_vb.ENGINE if isinstance(structure.likelihood, NegativeBinomial) else vb.ENGINE
+    return ENGINES[type(structure.likelihood)]
 
 
 def estimate(structure: Factorisation, options: Bound, run: EvidenceRun) -> Estimate:
@@ -85,7 +94,7 @@ def estimate(structure: Factorisation, options: Bound, run: EvidenceRun) -> Esti
 
 METHOD: Method = Method(
     name="bound",
-    likelihoods=(Poisson, NegativeBinomial),
+    likelihoods=tuple(ENGINES),
     takes_known=True,
     options=Bound,
     supports=supports,

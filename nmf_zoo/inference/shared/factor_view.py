@@ -225,5 +225,6 @@ def as_one_draw(structure: Factorisation, W: Array, Ht: Array, values: Mapping[s
     found |= {name: value[None].copy() for name, value in as_variables(structure, W, Ht).items()}
     if structure.imputed is not None:
         mean = structure.mean_at(W, Ht.T, structure.imputed.rows, structure.imputed.cols)
-        found[structure.imputed.name] = structure.likelihood.point(mean)[None]
+        law = structure.likelihood_at(structure.imputed.rows, structure.imputed.cols)
+        found[structure.imputed.name] = law.point(law.expected(mean, values))[None]
     return found

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -149,6 +149,19 @@ def _boundaries(indptr: Array) -> Array:
     boundaries = np.searchsorted(indptr, targets, side="left").astype(np.int64)
     boundaries[0], boundaries[-1] = 0, len(indptr) - 1
     return np.maximum.accumulate(boundaries)
+
+
+class SumsOfWeights(Protocol):
+    """What engines ask of weights, whichever they are; see :class:`Weights`."""
+
+    @property
+    def are_ones(self) -> bool: ...
+
+    def over_samples(self, Ht: Array) -> Array: ...
+
+    def over_features(self, W: Array) -> Array: ...
+
+    def total(self, W: Array, Ht: Array) -> float: ...
 
 
 @dataclass(frozen=True)

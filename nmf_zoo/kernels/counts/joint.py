@@ -1,7 +1,8 @@
 """The log joint density of counts and factors, in O(non-zeros * K), and what each cell of a factor weighs in it.
 
 The weight of a cell in the total mean, sum_fn weight (W H), is the denominator of its conditional. The weights are mask
-times exposure, an outer product, a dense matrix, or the rows of a sparse one."""
+times exposure, an outer product, a dense matrix, or the rows of a sparse one; an outer product may have one number for
+each feature and batch of samples beside it."""
 
 from __future__ import annotations
 
@@ -24,6 +25,8 @@ class WeightArrays(NamedTuple):
     of_features : (F,) or (1,); of_samples : (N,) or (1,)
     matrix : (F, N) or (0, 0)
     indptr : (F + 1,) or (0,); indices, values : (cells,)
+    of_batches : (F, B), which multiplies the outer product, or (0, 0); batch : (N,) its column for each sample, or (0,)
+    sums : (B, K) scratch of whoever made the weights, or (0, 0)
     """
 
     of_features: np.ndarray
@@ -32,6 +35,9 @@ class WeightArrays(NamedTuple):
     indptr: np.ndarray
     indices: np.ndarray
     values: np.ndarray
+    of_batches: np.ndarray
+    batch: np.ndarray
+    sums: np.ndarray
 
 
 @kernel
@@ -45,6 +51,8 @@ def weigh_samples(out, weights, Ht):
             for cell in range(weights.indptr[f], weights.indptr[f + 1]):
                 for k in range(out.shape[1]):
                     out[f, k] += weights.values[cell] * Ht[weights.indices[cell], k]
+    elif weights.batch.size > 0:
+        _weigh_samples_of_batches(out, weights, Ht)
     else:
         _outer(out, weights.of_features, weights.of_samples, Ht)
 
@@ -60,8 +68,43 @@ def weigh_features(out, weights, W):
             for cell in range(weights.indptr[f], weights.indptr[f + 1]):
                 for k in range(out.shape[1]):
                     out[weights.indices[cell], k] += weights.values[cell] * W[f, k]
+    elif weights.batch.size > 0:
+        _weigh_features_of_batches(out, weights, W)
     else:
         _outer(out, weights.of_samples, weights.of_features, W)
+
+
+@kernel
+def _weigh_samples_of_batches(out, weights, Ht):
+    """out_fk = features_f sum_b batches_fb sum over its samples of samples_n h_nk"""
+    of_batches, batch, sums = weights.of_batches, weights.batch, weights.sums
+    sums[:] = 0.0
+    for n in range(Ht.shape[0]):
+        weight = weights.of_samples[n if weights.of_samples.size > 1 else 0]
+        for k in range(out.shape[1]):
+            sums[batch[n], k] += weight * Ht[n, k]
+    out[:] = 0.0
+    for f in range(out.shape[0]):
+        weight = weights.of_features[f if weights.of_features.size > 1 else 0]
+        for b in range(of_batches.shape[1]):
+            for k in range(out.shape[1]):
+                out[f, k] += weight * of_batches[f, b] * sums[b, k]
+
+
+@kernel
+def _weigh_features_of_batches(out, weights, W):
+    """out_nk = samples_n sum_f features_f batches_fb w_fk, b the batch of n"""
+    of_batches, batch, sums = weights.of_batches, weights.batch, weights.sums
+    sums[:] = 0.0
+    for f in range(W.shape[0]):
+        weight = weights.of_features[f if weights.of_features.size > 1 else 0]
+        for b in range(of_batches.shape[1]):
+            for k in range(out.shape[1]):
+                sums[b, k] += weight * of_batches[f, b] * W[f, k]
+    for n in range(out.shape[0]):
+        weight = weights.of_samples[n if weights.of_samples.size > 1 else 0]
+        for k in range(out.shape[1]):
+            out[n, k] = weight * sums[batch[n], k]
 
 
 @kernel

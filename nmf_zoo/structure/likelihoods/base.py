@@ -17,6 +17,7 @@ import numpy as np
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.predictions import draw_uniforms_at
 from nmf_zoo.structure.cell_parameters import CellParameter, Places, is_shared, part_of
+from nmf_zoo.structure.multipliers import Multipliers
 from nmf_zoo.structure.offsets import Offset, Shape
 from nmf_zoo.structure.parameters import Array, Unknown
 
@@ -79,6 +80,15 @@ class Likelihood(ABC):
     def unknowns(self) -> list[Unknown]:
         """Those of them that are unknown."""
         return [parameter for parameter in self.parameters.values() if isinstance(parameter, Unknown)]
+
+    @property
+    def of_batches(self) -> Multipliers | None:
+        """Of the whole matrix, what multiplies the means of a feature in a batch of samples, where there is such."""
+        return None
+
+    def expected(self, mean: Array, values: Values) -> Array:
+        """E[x | mean], elementwise."""
+        return mean
 
     @property
     def known_scales(self) -> list[tuple[str, float]]:
@@ -157,7 +167,10 @@ class Likelihood(ABC):
         """Of a cell, given its mean."""
 
     def point(self, mean: Array) -> Array:
-        """What a missing cell is set to where a point stands for a posterior: its mean, or the count next to it."""
+        """What a missing cell is set to where a point stands for a posterior: E[x], or the count next to it.
+
+        ``mean`` : E[x], as :meth:`expected` has it
+        """
         return mean
 
     # -- data --------------------------------------------------------------------------------------------------------
