@@ -57,7 +57,7 @@ class Cluster:
                     found, futures[place] = futures[place].result(), None  # its result is dropped with the future
                     yield found
             finally:
-                self._client.cancel([future for future in futures if future is not None])
+                self._give_up([future for future in futures if future is not None])
         except (CancelledError, OSError) as error:
             if isinstance(error, OSError) and self._client.status == RUNNING:
                 raise
@@ -65,6 +65,11 @@ class Cluster:
                 f"the Dask scheduler at {self._address} is gone ({type(error).__name__}); with checkpoint= the same "
                 f"call goes on where it was saved last"
             ) from error
+
+    def _give_up(self, futures: list[Any]) -> None:
+        """Pieces that nobody waits for any more, if there are some."""
+        if futures:
+            self._client.cancel(futures)
 
 
 def fingerprint() -> dict[str, str]:

@@ -19,7 +19,7 @@ are not begun; and it has one thread, and no progress bar of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.runtime.cluster import is_client
 from nmf_zoo.runtime.progress import KERNELS, Watch
 from nmf_zoo.runtime.stopping import FAILED, INTERRUPTED, Observer, OnStep, Step, Stop
 from nmf_zoo.runtime.workers import SERIAL, OneBlasThread, Workers
@@ -100,7 +101,7 @@ class Jobs:
     progressbar : whether bars are shown
     compiles : what is compiled where kernels are not in the cache; see :class:`~nmf_zoo.runtime.progress.Watch`
     on_step, max_seconds : see :func:`nmf_zoo.sample`
-    executor : where the pieces run; default threads of our own. It is left open
+    executor : where the pieces run, an Executor or Dask's Client; default threads of our own. It is left open
     turns : parts of ``max_seconds``, one after the other; default as often as pieces take each other's places
 
     Attributes
@@ -120,9 +121,10 @@ class Jobs:
         compiles: str = KERNELS,
         on_step: OnStep | None = None,
         max_seconds: float | None = None,
-        executor: Executor | None = None,
+        executor: Any = None,
         turns: int | None = None,
     ):
+        executor = executor.get_executor(pure=False) if is_client(executor) else executor
         self._is_near = executor is None or type(executor) is ThreadPoolExecutor
         self._has_bars = total is not None and self._is_near
         bars = (1, n_jobs) if total is None or not self._is_near else (n_jobs, total)

@@ -147,6 +147,19 @@ def test_a_lost_scheduler_leaves_a_checkpoint(blocks, alone, tmp_path):
     assert_same_bits(found, alone["em"])
 
 
+def declare(rank):
+    """Sent by name: no function of the prompt."""
+    return nz.gamma_nmf(np.random.default_rng(2).poisson(3.0, (6, 12)), rank)
+
+
+def test_many_runs_go_to_a_client_as_to_threads(client):
+    """Ranks, each a piece of its own; the client stays open."""
+    run = {"restarts": 1, "search": None, "random_seed": 1, "quiet": True}
+    there, here = (nz.select_rank(declare, [1, 2], executor=executor, **run) for executor in (client, None))
+    np.testing.assert_array_equal(there["estimate"], here["estimate"])
+    assert client.status == "running"
+
+
 def test_workers_that_differ_are_refused(blocks, client, tmp_path, monkeypatch):
     found = clusters.fingerprint()
     monkeypatch.setattr(clusters, "fingerprint", lambda: {**found, "NumPy": "1.0"})
