@@ -15,7 +15,7 @@ import pytensor
 from pytensor.graph.basic import Variable
 
 from nmf_zoo.errors import UnreadableModel
-from nmf_zoo.reading.graph import INTERPRETED, ModelGraph, name_of, spell
+from nmf_zoo.reading.graph import INTERPRETED, ModelGraph, name_of
 from nmf_zoo.reading.hyperparameters import read_hyper_prior
 from nmf_zoo.structure import Multipliers, UnknownOfBatches
 
@@ -42,8 +42,10 @@ class BatchFactor:
         return replace(self, transposed=not self.transposed)
 
 
-def read_multipliers(graph: ModelGraph, name: str, factor: BatchFactor, shape: tuple[int, int]) -> Multipliers:
-    """Those of X, called ``name``, (F, N)."""
+def read_multipliers(
+    graph: ModelGraph, whose: tuple[str, str], factor: BatchFactor, shape: tuple[int, int]
+) -> Multipliers:
+    """Those of X (F, N); ``whose`` : its name, and what it has in words."""
     sources = list(free_variables(graph, factor.variable))
     found = _as_multipliers(graph, sources[0], factor, shape) if len(sources) == 1 else None
     if found is None:
@@ -51,8 +53,7 @@ def read_multipliers(graph: ModelGraph, name: str, factor: BatchFactor, shape: t
             "one free variable of shape (features, batches), of which every sample has a column, as M[:, batch]; or "
             "ones, for samples of a reference"
         )
-        got = f"{spell(factor.variable)} times the mean"
-        raise UnreadableModel(name, got, expected, "write it so, or use pm.sample")
+        raise UnreadableModel(*whose, f"W @ H times {expected}", "write it so, or use pm.sample")
     return found
 
 

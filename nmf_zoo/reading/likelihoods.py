@@ -249,6 +249,9 @@ def read_parameters(graph: ModelGraph, seen: Observation, shape: tuple[int, int]
         role: read_cell_parameter(graph, (seen.name, role), variable, shape, cells)
         for role, variable in seen.parameters.items()
     }
-    if seen.mean.factor is not None:
-        found["multipliers"] = read_multipliers(graph, seen.name, seen.mean.factor, shape)
+    factor = seen.mean.factor
+    if factor is not None:
+        is_whole = factor.batch is None
+        words = f"mean {spell(parameters(seen.variable)[0])}" if is_whole else f"multipliers {spell(factor.variable)}"
+        found["multipliers"] = read_multipliers(graph, (seen.name, words), factor, shape)
     return found
