@@ -75,7 +75,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
         {"numpy", "pandas", "scipy", "pymc", "pytensor", "xarray"},
     ),
     "plots": (
-        BELOW | {"prediction", "reading"},
+        BELOW | {"labels", "prediction", "reading"},
         {"numpy", "xarray", "matplotlib", "pymc"},
     ),
     "reports": (

@@ -188,7 +188,7 @@ def read_ahead(read: Callable[[int], T], numbers: Sequence[int]) -> Iterator[T]:
         yield waiting.result()
 
 
-class LogJoint(NamedTuple):
+class BlockLogJoint(NamedTuple):
     """A pass for log p(X, H | W) at rows of H that ``data.arrays`` holds under the name of H."""
 
     W: Array
@@ -220,7 +220,7 @@ class PassOnce(NamedTuple):
 
 def log_joint_in_blocks(structure: Factorisation, workers: Workers, W: Array, turn: int) -> float:
     """log p(X, W, H) at rows of H that ``data.arrays`` holds under the name of H, in a pass of its own."""
-    of_samples = sums_over_blocks(PassOnce(structure, workers), LogJoint(W, turn))
+    of_samples = sums_over_blocks(PassOnce(structure, workers), BlockLogJoint(W, turn))
     return float(structure.W.log_density(W, {}) + of_samples.value)
 
 
