@@ -55,6 +55,9 @@ def log_shared(p, a, apart, tilt):
 def log_bgar_rows(out, H, alpha, beta, rho):
     """Overwrite out (K,): log density of rows of H (K, N), parameters (K,); -inf where a cell is not positive."""
     for k in range(H.shape[0]):
+        if not _is_positive(H[k]):
+            out[k] = -np.inf
+            continue
         p = max(alpha[k] * rho[k], SMALLEST_SHAPE)
         a = max(alpha[k] * (1.0 - rho[k]), SMALLEST_SHAPE)
         h = H[k, 0]
@@ -67,7 +70,13 @@ def log_bgar_rows(out, H, alpha, beta, rho):
             total += constant + (1.0 - alpha[k]) * math.log(before) - beta[k] * (h - least)
             total += (alpha[k] - 1.0) * math.log(least) + (a - 1.0) * math.log(most)
             total += log_shared(p, a, apart, beta[k] * least)
-        is_positive = True
-        for n in range(H.shape[1]):
-            is_positive = is_positive and H[k, n] > 0.0 and H[k, n] < np.inf
-        out[k] = total if is_positive else -np.inf
+        out[k] = total
+
+
+@kernel
+def _is_positive(row):
+    """Whether all numbers are above 0, and finite."""
+    for n in range(row.size):
+        if not (row[n] > 0.0 and row[n] < np.inf):
+            return False
+    return True
