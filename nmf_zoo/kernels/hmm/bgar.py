@@ -76,7 +76,7 @@ def log_bgar_rows(out, H, alpha, beta, rho):
 @kernel
 def _is_positive(row):
     """Whether all numbers are above 0, and finite."""
-    for n in range(row.size):
+    for n in range(row.size):  # noqa: SIM110 - a loop of the compiler
         if not (row[n] > 0.0 and row[n] < np.inf):
             return False
     return True
