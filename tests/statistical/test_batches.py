@@ -123,6 +123,7 @@ def check_geweke(structure, sweeps, seed=0, wrong=lambda problem: problem):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_two_ways_to_draw_agree(name):
+    """Long: 6,000 sweeps, with an unknown rate in Python."""
     check_geweke(MODELS[name], SWEEPS)
 
 
