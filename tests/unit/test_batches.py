@@ -25,6 +25,7 @@ from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.registry import names, verdict
 from nmf_zoo.inference.shared import multiplied
+from nmf_zoo.interfaces.cli import main
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import BatchedPoisson, Dense, Poisson
@@ -632,3 +633,19 @@ def test_multipliers_of_known_factors_are_exact():
     p = stats.gamma.cdf(_compat.group(drawn, "posterior")["M"].to_numpy()[0], shape, scale=1.0 / rate)
     assert stats.kstest(p[:, 0, 0], "uniform").pvalue > 1e-4
     assert np.all(np.abs(p.mean(axis=0) - 0.5) < 5 * np.sqrt(1 / 12 / 2000))
+
+
+@pytest.mark.parametrize("lines", ["a\na\nb\nb\n", "s1,a\ns2,a\ns4,b\ns3,b\n"])
+def test_batches_from_the_command_line(lines, tmp_path, capsys):
+    """In the order of the samples, or by their labels; the result knows them."""
+    (tmp_path / "x.csv").write_text(",s1,s2,s3,s4\nx,1,2,3,4\ny,1,2,3,2\nz,2,2,1,0\n")
+    (tmp_path / "batches.txt").write_text(lines)
+    places = {"output": tmp_path / "o.nc", "batch": tmp_path / "batches.txt"}
+    line = f"fit {tmp_path / 'x.csv'} --rank 1 --engine vb --random-seed 1 --quiet -o {places['output']}"
+    assert main([*line.split(), "--batch", str(places["batch"])]) == 0
+    posterior = _compat.group(nz.load(places["output"]), "posterior")
+    assert posterior["M"].dims[-2:] == ("feature", "batch")
+    assert posterior["batch"].to_numpy().tolist() == ["a", "b"]
+    capsys.readouterr()
+    assert main([*line.split(), "--force", "--batch", "nowhere.txt"]) == 2
+    assert "--batch: got 'nowhere.txt'; expected a file" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import shutil
 import sys
 import textwrap
@@ -15,7 +14,7 @@ from typing import Any
 from nmf_zoo.errors import InputError, under_names
 from nmf_zoo.files import replacing, write_figure
 from nmf_zoo.interfaces.cli.output import PICTURES, RESULTS, check_output
-from nmf_zoo.interfaces.cli.values import parse_shape
+from nmf_zoo.interfaces.cli.values import parse_shape, read_groups_of
 
 COLUMNS = ("mean", "sd", "rhat", "ess_bulk", "ess_tail")
 WORST = 5
@@ -71,30 +70,6 @@ def _how(arguments: argparse.Namespace) -> dict[str, Any]:
         found[kinds[arguments.kind]] = read_groups_of(given) if option == "groups" else given
     if found.get("layout") == "none":
         found["layout"] = None
-    return found
-
-
-def read_groups_of(path: Path) -> Any:
-    """Groups by label of a file of two columns, label and group; or of one column, a group in each line."""
-    from nmf_zoo.interfaces.tables import reading
-    from nmf_zoo.interfaces.tables.text import open_text
-
-    expected = "in each line a label and its group, separated by a tab or a comma, or a group alone"
-    with reading(path), open_text(path) as file:
-        text = file.read()
-        lines = list(csv.reader(text.splitlines(), delimiter="\t" if "\t" in text else ","))
-    rows = [[cell.strip() for cell in row] for row in lines if row]
-    width = {len(row) for row in rows}
-    if width == {1}:
-        return [row[0] for row in rows]
-    if width != {2}:
-        wrong = next((n for n, row in enumerate(rows, 1) if len(row) not in (1, 2)), 1)
-        got = f"{len(rows[wrong - 1])} columns in line {wrong}" if rows and width - {1, 2} else "lines of one and two"
-        raise InputError(str(path), got, expected)
-    found = dict(rows)
-    if len(found) < len(rows):
-        twice = next(label for n, (label, _) in enumerate(rows) if label in [other for other, _ in rows[:n]])
-        raise InputError(str(path), f"the label {twice!r} more than once", "each label once", "keep one line of each")
     return found
 
 

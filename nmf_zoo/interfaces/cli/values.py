@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
@@ -102,6 +103,8 @@ def parse_hyperparameter(argument: Argument, text: str) -> Any:
         return parse_prior(argument.flag, text)
     if argument.name in ("known", "known_h"):
         return read_known(Path(text))
+    if argument.name == "batch":
+        return read_batches(argument.flag, Path(text))
     word, _, tie = text.partition(":")
     if word == "free":
         import nmf_zoo as nz
@@ -117,6 +120,43 @@ def parse_hyperparameter(argument: Argument, text: str) -> Any:
         return numbers[0]
     # One per component: the last axis of W, the first of H.
     return np.array(numbers) if argument.name.endswith("_w") else np.array(numbers)[:, None]
+
+
+def read_batches(flag: str, path: Path) -> Any:
+    """Batches of samples: in the order of the table, or under the samples' labels."""
+    if not path.is_file():
+        expected = "a file: in each line a batch, or a sample and its batch"
+        raise InputError(flag, repr(str(path)), expected)
+    found = read_groups_of(path)
+    if isinstance(found, list):
+        return found
+    import pandas as pd
+
+    return pd.Series(found)
+
+
+def read_groups_of(path: Path) -> Any:
+    """Groups by label of a file of two columns, label and group; or of one column, a group in each line."""
+    from nmf_zoo.interfaces.tables import reading
+    from nmf_zoo.interfaces.tables.text import open_text
+
+    expected = "in each line a label and its group, separated by a tab or a comma, or a group alone"
+    with reading(path), open_text(path) as file:
+        text = file.read()
+        lines = list(csv.reader(text.splitlines(), delimiter="\t" if "\t" in text else ","))
+    rows = [[cell.strip() for cell in row] for row in lines if row]
+    width = {len(row) for row in rows}
+    if width == {1}:
+        return [row[0] for row in rows]
+    if width != {2}:
+        wrong = next((n for n, row in enumerate(rows, 1) if len(row) not in (1, 2)), 1)
+        got = f"{len(rows[wrong - 1])} columns in line {wrong}" if rows and width - {1, 2} else "lines of one and two"
+        raise InputError(str(path), got, expected)
+    found = dict(rows)
+    if len(found) < len(rows):
+        twice = next(label for n, (label, _) in enumerate(rows) if label in [other for other, _ in rows[:n]])
+        raise InputError(str(path), f"the label {twice!r} more than once", "each label once", "keep one line of each")
+    return found
 
 
 def read_known(path: Path) -> Any:
