@@ -59,7 +59,8 @@ class Photographed(CutArray):
     def read(self, number):
         self.count += 1
         if self.folder.exists() and self.count % 3 == 0:
-            shutil.copytree(self.folder, self.copies / str(self.count))
+            partial = shutil.ignore_patterns(".*")  # written, and not renamed yet
+            shutil.copytree(self.folder, self.copies / str(self.count), ignore=partial)
         return super().read(number)
 
 
