@@ -18,7 +18,7 @@ as they are multiplies it by one over its size for each time after the first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -136,7 +136,15 @@ def init(problem: SmoothEMProblem, key: np.uint64, start: Mapping[str, Array]) -
 
 def step(problem: SmoothEMProblem, state: SmoothEMState, key: np.uint64 | None = None) -> tuple[SmoothEMState, EMInfo]:
     """One iteration: W, H, the scales between them."""
-    updated, residual = _update_both(problem, state)
+    return step_with_momentum(problem, state, _update_both, _at)
+
+
+def step_with_momentum(problem: Any, state: Any, update_both: Callable[..., Any], at: Callable[..., Any]) -> Any:
+    """(new state, its info): the updates of W and Ht, or both beyond them unless the objective rises.
+
+    ``update_both(problem, state)`` gives both and the residual, ``at(problem, W, Ht)`` the state there.
+    """
+    updated, residual = update_both(problem, state)
     pushed = None
     if problem.options.accelerate is not None and state.updated is not None:
         triples = zip(problem.sides, updated, state.updated, strict=True)
@@ -145,8 +153,8 @@ def step(problem: SmoothEMProblem, state: SmoothEMState, key: np.uint64 | None =
         )
     new, momentum = push_or_retreat(
         state.momentum,
-        None if pushed is None else lambda: _at(problem, *pushed),
-        lambda: _at(problem, *updated),
+        None if pushed is None else lambda: at(problem, *pushed),
+        lambda: at(problem, *updated),
         lambda new: is_no_worse(new.objective, state.objective),
     )
     return new._replace(momentum=momentum, updated=updated), EMInfo(new.objective, residual)

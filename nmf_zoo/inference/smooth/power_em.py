@@ -21,12 +21,12 @@ import numpy as np
 from nmf_zoo.inference.counts.em import EM, EMInfo
 from nmf_zoo.inference.hmm.gibbs_chain import chain_of
 from nmf_zoo.inference.powers.spectra import Spectra, read_spectra
-from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, is_no_worse, push_or_retreat
+from nmf_zoo.inference.shared.acceleration import Momentum
 from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, two_sides
 from nmf_zoo.inference.shared.layout import weigh
 from nmf_zoo.inference.shared.multiplicative import FLOOR
 from nmf_zoo.inference.shared.requirements import takes_scale
-from nmf_zoo.inference.smooth.em import SCALES, has_maximum, takes_known_parameters, terms_of_chain
+from nmf_zoo.inference.smooth.em import SCALES, has_maximum, step_with_momentum, takes_known_parameters, terms_of_chain
 from nmf_zoo.inference.smooth.requirements import (
     has_no_zeros,
     is_smooth,
@@ -34,7 +34,7 @@ from nmf_zoo.inference.smooth.requirements import (
     takes_weights_of_powers,
 )
 from nmf_zoo.inference.smooth.start import start_of_chain
-from nmf_zoo.inference.smooth.terms import PriorTermsOfCells, best_scale, terms_of_weights
+from nmf_zoo.inference.smooth.terms import PriorTermsOfCells, best_scale, peak, terms_of_weights
 from nmf_zoo.kernels.numerics.multiplicative import largest_slope
 from nmf_zoo.runtime.engine import Engine, Verdict, has_data
 from nmf_zoo.runtime.workers import Workers
@@ -89,20 +89,7 @@ def step(
     problem: SmoothPowerEMProblem, state: SmoothPowerEMState, key: np.uint64 | None = None
 ) -> tuple[SmoothPowerEMState, EMInfo]:
     """One iteration: W, H, the scales between them."""
-    updated, residual = _update_both(problem, state)
-    pushed = None
-    if problem.options.accelerate is not None and state.updated is not None:
-        triples = zip(problem.sides, updated, state.updated, strict=True)
-        pushed = tuple(
-            new if side.is_fixed else ahead_by_ratio(new, old, state.momentum.push) for side, new, old in triples
-        )
-    new, momentum = push_or_retreat(
-        state.momentum,
-        None if pushed is None else lambda: _at(problem, *pushed),
-        lambda: _at(problem, *updated),
-        lambda new: is_no_worse(new.objective, state.objective),
-    )
-    return new._replace(momentum=momentum, updated=updated), EMInfo(new.objective, residual)
+    return step_with_momentum(problem, state, _update_both, _at)
 
 
 def _update_both(problem: SmoothPowerEMProblem, state: SmoothPowerEMState) -> tuple[tuple[Array, Array], float]:
@@ -128,9 +115,7 @@ def _update_both(problem: SmoothPowerEMProblem, state: SmoothPowerEMState) -> tu
 def lowest(old: Array, numerator: Array, denominator: Array, terms: PriorTermsOfCells) -> Array:
     """The minimum of each cell's majoriser."""
     a, c = denominator + terms.rate, numerator * np.square(old) + terms.inverse
-    root = np.hypot(terms.power, 2.0 * np.sqrt(a * c))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.where(terms.power > 0, (terms.power + root) / (2.0 * a), 2.0 * c / (root - terms.power))
+    found = peak(PriorTermsOfCells(terms.power, a, c))
     return np.maximum(np.where(np.isfinite(found), found, old), FLOOR)  # where nothing is seen and there is no prior
 
 

@@ -36,13 +36,18 @@ def terms_of_weights(side: Side, values: Mapping[str, Array], mode: str = "log")
     return PriorTermsOfCells(nothing, nothing, nothing)
 
 
+def peak(terms: PriorTermsOfCells) -> Array:
+    """v at the peak of power log v - rate v - inverse / v; not a finite number above 0 where there is none."""
+    power, rate, inverse = terms
+    root = np.hypot(power, 2.0 * np.sqrt(rate * inverse))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(power > 0, (power + root) / (2.0 * rate), 2.0 * inverse / (root - power))
+
+
 def best_scale(of_W: PriorTermsOfCells, power: Array, rate: Array) -> Array:
     """c, (K,), by which W is best multiplied and H divided, whose rows scaled by c have the terms power and rate.
 
     The peak of power' log c - rate' c - inverse' / c; 1 where there is none.
     """
-    power, linear, inverse = of_W.power - power, of_W.rate, of_W.inverse + rate
-    root = np.hypot(power, 2.0 * np.sqrt(linear * inverse))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        c = np.where(power > 0, (power + root) / (2.0 * linear), 2.0 * inverse / (root - power))
+    c = peak(PriorTermsOfCells(of_W.power - power, of_W.rate, of_W.inverse + rate))
     return np.where(np.isfinite(c) & (c > 0), c, 1.0)
