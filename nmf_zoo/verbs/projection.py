@@ -229,9 +229,11 @@ def _overdispersed(structure: Factorisation, values: dict[str, Array]) -> Declar
 
 
 def _half_normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
-    sigma = _tied(structure.H.prior.precision_of(values) ** -0.5, structure.H.shape)
-    make, arguments = (_normal if isinstance(structure.likelihood, Normal) else _free)(structure, values)
-    return make, {**arguments, "sigma_h": sigma}
+    return poisson_nmf, {"sigma_h": _tied(structure.H.prior.precision_of(values) ** -0.5, structure.H.shape)}
+
+
+def _normal_half_normal(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    return normal_nmf, {**_normal(structure, values)[1], **_half_normal(structure, values)[1]}
 
 
 def _normal_gamma(structure: Factorisation, values: dict[str, Array]) -> Declared:
@@ -274,7 +276,7 @@ DECLARATIONS: dict[tuple[type, Any], Callable[[Factorisation, dict[str, Array]],
     (Normal, Flat): _normal,
     (Normal, GammaPrior): _normal_gamma,
     (Normal, TruncatedNormalPrior): _truncated_normal,
-    (Normal, HalfNormalPrior): _half_normal,
+    (Normal, HalfNormalPrior): _normal_half_normal,
     (Exponential, InverseGammaPrior): _inverse_gamma,
     **{(Exponential, chain.prior): _chain_of_powers for chain in CHAINS if not chain.prior.is_bounded},
     (NegativeBinomial, GammaPrior): _overdispersed,

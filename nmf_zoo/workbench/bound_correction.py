@@ -42,7 +42,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import gammaln
 
 from nmf_zoo.inference.shared.factor_view import Side, two_sides
-from nmf_zoo.structure import Array, Dense, Factorisation, Poisson
+from nmf_zoo.structure import Array, Dense, Factorisation
 
 LARGEST = 1500  # rows of the matrix that is factorised: a second and 18 MB
 EMPTY = 0.5  # counts: a cell, or a whole component, with fewer has none
@@ -65,13 +65,9 @@ class VariationalPosterior(NamedTuple):
 
 
 def can_estimate(structure: Factorisation) -> bool:
-    """Dense Poisson counts, known hyperparameters, and a matrix that is not too large."""
-    return (
-        isinstance(structure.likelihood, Poisson)
-        and isinstance(structure.data, Dense)
-        and not structure.unknowns
-        and min(structure.shape) * structure.rank <= LARGEST
-    )
+    """Of Poisson counts: a dense table, known hyperparameters, and a matrix that is not too large."""
+    is_dense = isinstance(structure.data, Dense)
+    return is_dense and not structure.unknowns and min(structure.shape) * structure.rank <= LARGEST
 
 
 def shortfall(structure: Factorisation, q: VariationalPosterior, values: dict[str, Array]) -> float:

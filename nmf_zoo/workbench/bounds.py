@@ -124,7 +124,8 @@ def climb_by_steps(problem: Problem, state: Any, options: RankBound, job: Job) -
 
 
 def row_of(problem: Problem, options: RankBound, found: Climbed) -> Row:
-    missing = shortfall(problem.structure, found.q, {}) if options.corrected else np.nan
+    has_shortfall = options.corrected and isinstance(problem, vb.VBProblem)
+    missing = shortfall(problem.structure, found.q, {}) if has_shortfall else np.nan
     status = "converged" if found.residual < options.tol else "max_iter"
     return found.bound, missing, shortfall_error(found.q, missing), status
 
@@ -153,9 +154,9 @@ BLOCK = 250  # iterations of one call: an interruption waits for one
 
 def is_small(problem: Problem) -> TypeGuard[vb.VBProblem]:
     """Whether the loop can do it, and fast: a small dense table, gamma priors of known hyperparameters."""
-    structure = problem.structure
-    if not isinstance(structure.likelihood, Poisson):
+    if not isinstance(problem, vb.VBProblem):
         return False
+    structure = problem.structure
     if any(side.factor.known is not None for side in problem.sides):
         return False
     if not isinstance(structure.data, Dense) or np.prod(structure.shape) * structure.rank > MOST_WORK:

@@ -28,7 +28,7 @@ from nmf_zoo.runtime.checkpoint import Checkpoint, RunFiles
 from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.runtime.jobs import Job, Jobs
 from nmf_zoo.runtime.state_patterns import ArrayPattern
-from nmf_zoo.structure import Array, Factorisation, Poisson
+from nmf_zoo.structure import Array, Factorisation
 from nmf_zoo.workbench.evidence import require_method
 from nmf_zoo.workbench.holdout import METHOD, SPLIT, Holdout, cell_scores, fitted_draws, hold_out, thinned_scores
 from nmf_zoo.workbench.rank import check_folder, check_ranks, declared
@@ -163,8 +163,7 @@ def _require_counts(structure: Factorisation, replicates: str) -> None:
     if replicates == "bootstrap" and not structure.is_integer:
         expected = "'holdout' or 'same': only counts are drawn anew"
         raise InputError("replicates", "'bootstrap' with values that are no counts", expected)
-    if replicates == "bootstrap" and not isinstance(structure.likelihood, Poisson):
-        # counts that are drawn with replacement vary as Poisson ones do, from replicate to replicate too little
+    if replicates == "bootstrap" and not structure.likelihood.varies_as_redrawn:
         got = f"'bootstrap' of {structure.likelihood.family} data"
         raise InputError("replicates", got, "'holdout' or 'same': counts are drawn anew as Poisson ones vary")
 

@@ -35,7 +35,7 @@ from scipy.special import xlogy
 from nmf_zoo.inference.counts.newton import Penalty
 from nmf_zoo.inference.shared.factor_view import Side
 from nmf_zoo.inference.shared.layout import nonzero_cells
-from nmf_zoo.structure import Array, Dense, Factorisation, Known, Normal
+from nmf_zoo.structure import Array, Dense, Factorisation, Known
 
 INSIDE = 1.0 - 1e-9  # of the way to where a cell with a shape above 1 has no slack left
 
@@ -135,9 +135,10 @@ def _listed(structure: Factorisation, W: Array, H: Array) -> SquareSums:
 
 def has_normal_gap(structure: Factorisation) -> bool:
     """Normal data, of a table or of listed cells alone, with a known sigma, W known and H not."""
-    likelihood, data = structure.likelihood, structure.data
-    known = isinstance(likelihood, Normal) and isinstance(likelihood.sigma, Known)
-    return known and (isinstance(data, Dense) or not data.is_complete) and structure.W.is_fixed and structure.H.is_free
+    data, is_known = structure.data, isinstance(structure.likelihood.parameters["sigma"], Known)
+    return (
+        is_known and (isinstance(data, Dense) or not data.is_complete) and structure.W.is_fixed and structure.H.is_free
+    )
 
 
 def is_refit(sides: tuple[Side, Side]) -> bool:

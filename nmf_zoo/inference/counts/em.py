@@ -37,9 +37,9 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.inference.counts.duality import has_normal_gap, is_refit, normal_gap, poisson_gap
-from nmf_zoo.inference.counts.em_losses import LOSSES, Loss, LossView, NormalLoss, PoissonLoss, can_square
-from nmf_zoo.inference.counts.newton import Newton, Penalty
+from nmf_zoo.inference.counts.duality import is_refit
+from nmf_zoo.inference.counts.em_losses import LOSSES, Loss, LossView, PoissonLoss
+from nmf_zoo.inference.counts.newton import Newton, penalty_of
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse, push_or_retreat
 from nmf_zoo.inference.shared.conjugate import (
     Conjugate,
@@ -49,7 +49,7 @@ from nmf_zoo.inference.shared.conjugate import (
     update_conjugates,
     why_not,
 )
-from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, sum_to, two_sides
+from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, flat_and_other, sum_to, two_sides
 from nmf_zoo.inference.shared.hyperparameters import moments_of
 from nmf_zoo.inference.shared.multiplicative import FLOOR, peak_on_simplex, stationarity, update
 from nmf_zoo.inference.shared.requirements import takes_priors, takes_scale
@@ -64,10 +64,7 @@ from nmf_zoo.structure import (
     GammaPrior,
     HalfNormalPrior,
     Known,
-    Normal,
-    Poisson,
     Unknown,
-    is_shared,
 )
 from nmf_zoo.structure.parameters import log_half_normal_density
 
@@ -165,14 +162,14 @@ def supports(structure: Factorisation, options: Any) -> Verdict:
         return has_data(structure)
     checks = (
         *(_check_update, _check_families, _check_known, _check_hyperparameters, _check_shapes, _check_free_rates),
-        *(_check_normal, _check_scale),
+        *(_check_loss, _check_scale),
     )
     return next((verdict for verdict in (check(structure, options) for check in checks) if not verdict), CAN_RUN)
 
 
 def constrained(structure: Factorisation, mode: str) -> Side | None:
     """The factor without a prior that would grow for ever while the other shrinks, or None."""
-    for flat, other in _flat_and_other(structure):
+    for flat, other in flat_and_other(structure):
         if other.is_half_normal:
             if mode == "density":
                 return flat
@@ -182,17 +179,6 @@ def constrained(structure: Factorisation, mode: str) -> Side | None:
         if has_free or (mode == "density" and isinstance(shape, Known) and np.any(shape.value <= 1.0)):
             return flat
     return None
-
-
-def _flat_and_other(structure: Factorisation) -> list[tuple[Side, Side]]:
-    """A factor without a prior beside one with a gamma or half-normal prior."""
-    W, H = two_sides(structure)
-    return [(flat, other) for flat, other in ((W, H), (H, W)) if flat.is_flat and has_prior(other)]
-
-
-def has_prior(side: Side) -> bool:
-    """Whether the factor has a prior that EM takes."""
-    return side.is_gamma or side.is_half_normal
 
 
 def _check_update(structure: Factorisation, options: Any) -> Verdict:
@@ -223,8 +209,8 @@ def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
     With a conjugate prior that is proper they have one wherever the factors have.
     """
     allowed = set()
-    if isinstance(structure.likelihood, Poisson):
-        for _, other in _flat_and_other(structure):
+    if LOSSES[type(structure.likelihood)].estimates_rates:
+        for _, other in flat_and_other(structure):
             if other.is_half_normal:
                 continue
             second = [p for role, p in other.gamma.parameters.items() if role != "shape" and isinstance(p, Unknown)]
@@ -271,45 +257,13 @@ def _check_free_rates(structure: Factorisation, options: Any) -> Verdict:
     return CAN_RUN
 
 
+def _check_loss(structure: Factorisation, options: Any) -> Verdict:
+    return LOSSES[type(structure.likelihood)].check(structure, options)
+
+
 def _check_scale(structure: Factorisation, options: Any) -> Verdict:
     """Factors are at least FLOOR, and squares have to be finite."""
     return takes_scale(structure, "EM", *SCALES, options.precision)
-
-
-def _check_normal(structure: Factorisation, options: Any) -> Verdict:
-    if not isinstance(structure.likelihood, Normal):
-        return CAN_RUN
-    if options.inner not in (None, 1):
-        return Verdict("inner= freezes expected sources, and a normal likelihood has none: leave it out")
-    if options.precision != "float64":
-        return Verdict("precision= rounds expected sources, and a normal likelihood has none: leave it out")
-    for side in two_sides(structure):
-        if (has_prior(side) and options.mode == "log") or (
-            side.is_gamma and np.any(side.gamma.shape.resolve({}) != 1.0)
-        ):
-            return Verdict(
-                f"squared-error updates take {side.factor.name} without a prior, or with a half-normal prior or a "
-                'gamma prior of shape 1 and mode="density"'
-            )
-    for flat, other in _flat_and_other(structure):
-        return Verdict(
-            f"{flat.factor.name} has no prior, so it can grow while {other.factor.name} shrinks to 0: give both a prior"
-        )
-    sigma, factors = structure.likelihood.sigma, (structure.W, structure.H)
-    if isinstance(sigma, Unknown) and not is_shared(sigma):
-        each = "feature" if sigma.shape[1] == 1 else "sample" if sigma.shape[0] == 1 else "cell"
-        return Verdict(
-            f"{sigma.name} is free for each {each}, and a component can fit one {each} exactly, where the density has "
-            f"no bound: give {sigma.name}, share it among all cells, or sample it with a prior"
-        )
-    if isinstance(sigma, Unknown) and structure.rank >= min(structure.shape) and not any(f.is_fixed for f in factors):
-        return Verdict(
-            f"{sigma.name} is free and rank {structure.rank} can fit X exactly, where the density has no bound: "
-            f"lower the rank below {min(structure.shape)} or give {sigma.name}"
-        )
-    if not can_square(structure):
-        return Verdict("sparse data with an exposure or a background would have to be made dense: pass X as an array")
-    return CAN_RUN
 
 
 # -- how it runs -----------------------------------------------------------------------------------------------------
@@ -318,7 +272,7 @@ def _check_normal(structure: Factorisation, options: Any) -> Verdict:
 def prepare(structure: Factorisation, options: EM, workers: Workers) -> EMProblem:
     """Lay out the data for the updates."""
     loss = LOSSES[type(structure.likelihood)](structure, workers, options.precision)
-    if isinstance(loss, NormalLoss):  # which has no sources to freeze
+    if not loss.has_sources:  # to freeze
         options = replace(options, inner=None)
     simplex = constrained(structure, options.mode)
     steps = _newton(structure, options, loss, simplex, workers)
@@ -457,7 +411,7 @@ def _update_conjugates(problem: EMProblem, W: Array, Ht: Array, values: dict[str
     if not problem.conjugates:
         return values
     pairs = zip(problem.sides, (W, Ht), strict=True)
-    moments = [moments_of(side, array, NOTHING) for side, array in pairs if has_prior(side)]
+    moments = [moments_of(side, array, NOTHING) for side, array in pairs if side.has_terms]
     return update_conjugates(problem.conjugates, moments, values)
 
 
@@ -507,38 +461,14 @@ def _divergence(problem: EMProblem, state: EMState) -> np.float64:
 
 def _gap(problem: EMProblem, state: EMState) -> dict[str, Any]:
     """Of a convex problem: see :mod:`nmf_zoo.inference.counts.duality`."""
-    structure, loss, sides = problem.structure, problem.loss, problem.sides
-    if structure.unknowns or problem.constrained or not is_refit(sides):
+    loss, sides = problem.loss, problem.sides
+    if problem.structure.unknowns or problem.constrained or not is_refit(sides):
         return {}
-    if isinstance(loss, NormalLoss):
-        structure = loss.structure
-        if not has_normal_gap(structure):
-            return {}
-        terms = sides[1].terms(problem.options.mode, state.values)
-        curve = terms.curve.T if sides[1].is_half_normal else None
-        return {"duality_gap": np.float64(normal_gap(structure, state.Ht.T, terms.rate.T, state.values, curve))}
-    which = int(sides[0].is_fixed)
-    u, v = (state.W, state.Ht)[:: -1 if which else 1]
-    linear = loss.weights.over_features(v) if which else loss.weights.over_samples(v)
-    penalty = penalty_of(sides[which], problem.options.mode, linear, state.values)
-    return {"duality_gap": np.float64(poisson_gap(structure, which, u, v, penalty))}
+    gap = loss.gap(sides, problem.options.mode, state.W, state.Ht, state.values)
+    return {} if gap is None else {"duality_gap": np.float64(gap)}
 
 
 # -- priors ----------------------------------------------------------------------------------------------------------
-
-
-def penalty_of(side: Side, mode: str, linear: Array, values: Mapping[str, Array]) -> Penalty:
-    """The terms of a factor's objective that have no data: what the zeros and the prior say.
-
-    Of its free columns: see `side.free`.
-    """
-    linear = linear[:, side.free]
-    if not has_prior(side):
-        return Penalty(np.ascontiguousarray(linear), np.zeros((1, linear.shape[1])))
-    terms = side.terms(mode, values)
-    power, linear, curve = np.broadcast_arrays(terms.power, linear + terms.rate, terms.curve, subok=False)
-    of_squares = np.ascontiguousarray(curve) if side.is_half_normal else None
-    return Penalty(np.ascontiguousarray(linear), np.ascontiguousarray(power), curve=of_squares)
 
 
 def update_rates(sides: tuple[Side, Side], W: Array, Ht: Array, values: dict[str, Array]) -> dict[str, Array]:

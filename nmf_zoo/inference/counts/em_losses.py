@@ -1,5 +1,7 @@
-"""What the data say at given factors, for EM: one class per likelihood, with the same four methods.
+"""What the data say at given factors, for EM: one class per likelihood, with the same methods.
 
+Of the class: ``check`` says what EM refuses of the likelihood's models, ``has_sources`` whether there are expected
+sources to freeze and to round, ``estimates_rates`` whether free rates of GaP have a joint maximum. Of its objects:
 ``look`` gives the log-likelihood and the numerator of W's update (and of H's where sources are frozen), ``for_H`` both
 parts of H's at a new W, ``denominator_W`` and ``denominator_H`` the rest: numerators and denominators as
 :mod:`nmf_zoo.inference.shared.multiplicative` has them.
@@ -18,20 +20,34 @@ all there is to know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln, xlogy
 
-from nmf_zoo.inference.counts.newton import CellWeights, LeastSquares, Newton, newton
+from nmf_zoo.inference.counts.duality import has_normal_gap, normal_gap, poisson_gap
+from nmf_zoo.inference.counts.newton import CellWeights, LeastSquares, Newton, newton, penalty_of
+from nmf_zoo.inference.shared.factor_view import Side, flat_and_other, two_sides
 from nmf_zoo.inference.shared.layout import BLOCK_CELLS, SumsOfWeights, expected_sources, likelihood_constant, weigh
 from nmf_zoo.inference.shared.whitening import whitened
 from nmf_zoo.kernels.numerics.cells import rates_at_cells
+from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Cells, Dense, Factorisation, Likelihood, Normal, Poisson, Unknown, slices
+from nmf_zoo.structure import (
+    Array,
+    Cells,
+    Dense,
+    Factorisation,
+    Likelihood,
+    Normal,
+    Poisson,
+    Unknown,
+    is_shared,
+    slices,
+)
 
 NOISE_FLOOR = 1e-10  # of a free sigma, relative to the data: a perfect fit would send it to 0
 LEAST_WEIGHT = 1e-12  # of a row, relative to the largest: rows without observed cells can be divided by
@@ -49,8 +65,23 @@ class LossView(NamedTuple):
     denominator_W: Any = None
 
 
+class Asked(Protocol):
+    """Options of EM that depend on the likelihood."""
+
+    mode: str
+    inner: int | None
+    precision: str
+
+
 class PoissonLoss:
     """Poisson counts, or non-negative real data under the same density."""
+
+    has_sources = True
+    estimates_rates = True
+
+    @staticmethod
+    def check(structure: Factorisation, options: Asked) -> Verdict:
+        return CAN_RUN
 
     def __init__(self, structure: Factorisation, workers: Workers, precision: str):
         self.sources = expected_sources(structure, workers, precision)
@@ -92,6 +123,15 @@ class PoissonLoss:
     def noise(self, values: Mapping[str, Array]) -> float:
         return 1.0
 
+    def gap(
+        self, sides: tuple[Side, Side], mode: str, W: Array, Ht: Array, values: Mapping[str, Array]
+    ) -> float | None:
+        """What a fit of one factor beside a known one lacks to the optimum at most; None where nothing bounds it."""
+        which = int(sides[0].is_fixed)
+        u, v = (Ht, W) if which else (W, Ht)
+        penalty = penalty_of(sides[which], mode, self.zeros(which, v), values)
+        return poisson_gap(self.structure, which, u, v, penalty)
+
     def at_data(self, values: Mapping[str, Array]) -> float:
         """The log-likelihood if the mean were X itself: no factors have a higher one."""
         x = self.structure.data.observed_values
@@ -103,6 +143,18 @@ class NormalLoss:
 
     ``structure`` : the model whose squares are weighed alike; ``log_sigma`` : what log-likelihoods lose beside its own
     """
+
+    has_sources = False
+    estimates_rates = False
+
+    @staticmethod
+    def check(structure: Factorisation, options: Asked) -> Verdict:
+        if options.inner not in (None, 1):
+            return Verdict("inner= freezes expected sources, and a normal likelihood has none: leave it out")
+        if options.precision != "float64":
+            return Verdict("precision= rounds expected sources, and a normal likelihood has none: leave it out")
+        checks = (_check_priors_of_squares(structure, options.mode), _check_sigma(structure))
+        return next((verdict for verdict in checks if not verdict), CAN_RUN)
 
     def __init__(self, structure: Factorisation, workers: Workers, precision: str):
         structure, self.log_sigma = whitened(structure)
@@ -141,6 +193,16 @@ class NormalLoss:
         """Nothing apart from the squares."""
         return np.zeros((1, other.shape[1]))
 
+    def gap(
+        self, sides: tuple[Side, Side], mode: str, W: Array, Ht: Array, values: Mapping[str, Array]
+    ) -> float | None:
+        """What a fit of one factor beside a known one lacks to the optimum at most; None where nothing bounds it."""
+        if not has_normal_gap(self.structure):
+            return None
+        terms = sides[1].terms(mode, values)
+        curve = terms.curve.T if sides[1].is_half_normal else None
+        return normal_gap(self.structure, Ht.T, terms.rate.T, values, curve)
+
     def at_data(self, values: Mapping[str, Array]) -> float:
         """The log-likelihood if the mean were X itself."""
         return float(-0.5 * self.squares.size * np.log(2.0 * np.pi * self.noise(values))) - self.log_sigma
@@ -150,7 +212,7 @@ class NormalLoss:
 
 
 Loss = PoissonLoss | NormalLoss
-LOSSES: dict[type[Likelihood], Callable[[Factorisation, Workers, str], Loss]] = {
+LOSSES: dict[type[Likelihood], type[Loss]] = {
     Poisson: PoissonLoss,
     Normal: NormalLoss,
 }
@@ -286,6 +348,40 @@ def can_square(structure: Factorisation) -> bool:
     likelihood = structure.likelihood
     plain = likelihood.exposure is None and likelihood.background is None
     return isinstance(structure.data, Dense) or not structure.data.is_complete or plain
+
+
+def _check_priors_of_squares(structure: Factorisation, mode: str) -> Verdict:
+    for side in two_sides(structure):
+        if (side.has_terms and mode == "log") or (side.is_gamma and np.any(side.gamma.shape.resolve({}) != 1.0)):
+            return Verdict(
+                f"squared-error updates take {side.factor.name} without a prior, or with a half-normal prior or a "
+                'gamma prior of shape 1 and mode="density"'
+            )
+    for flat, other in flat_and_other(structure):
+        return Verdict(
+            f"{flat.factor.name} has no prior, so it can grow while {other.factor.name} shrinks to 0: give both a prior"
+        )
+    if not can_square(structure):
+        return Verdict("sparse data with an exposure or a background would have to be made dense: pass X as an array")
+    return CAN_RUN
+
+
+def _check_sigma(structure: Factorisation) -> Verdict:
+    sigma = structure.likelihood.parameters["sigma"]
+    if not isinstance(sigma, Unknown):
+        return CAN_RUN
+    if not is_shared(sigma):
+        each = "feature" if sigma.shape[1] == 1 else "sample" if sigma.shape[0] == 1 else "cell"
+        return Verdict(
+            f"{sigma.name} is free for each {each}, and a component can fit one {each} exactly, where the density has "
+            f"no bound: give {sigma.name}, share it among all cells, or sample it with a prior"
+        )
+    if structure.rank >= min(structure.shape) and not (structure.W.is_fixed or structure.H.is_fixed):
+        return Verdict(
+            f"{sigma.name} is free and rank {structure.rank} can fit X exactly, where the density has no bound: "
+            f"lower the rank below {min(structure.shape)} or give {sigma.name}"
+        )
+    return CAN_RUN
 
 
 def _scale(array: Array, exposure: Array | None, block: slice | None = None) -> Array:

@@ -9,12 +9,13 @@ don't depend on the threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from nmf_zoo.inference.shared.factor_view import Side
 from nmf_zoo.inference.shared.layout import MOST_CHUNKS, DenseSources, Layout, SparseSources, compress, turn
 from nmf_zoo.kernels.counts.active_sets import refine_rows, settle_rows
 from nmf_zoo.kernels.counts.newton import advance, descend, fill_bends, solve_quadratic, step_lengths, sum_logs
@@ -49,6 +50,20 @@ class Penalty(NamedTuple):
         """Each array through ``part``."""
         curve = None if self.curve is None else part(self.curve)
         return self._replace(linear=part(self.linear), power=part(self.power), curve=curve)
+
+
+def penalty_of(side: Side, mode: str, linear: Array, values: Mapping[str, Array]) -> Penalty:
+    """The terms of a factor's objective that have no data: what the zeros, ``linear``, and the prior say.
+
+    Of its free columns: see `side.free`.
+    """
+    linear = linear[:, side.free]
+    if not side.has_terms:
+        return Penalty(np.ascontiguousarray(linear), np.zeros((1, linear.shape[1])))
+    terms = side.terms(mode, values)
+    power, linear, curve = np.broadcast_arrays(terms.power, linear + terms.rate, terms.curve, subok=False)
+    of_squares = np.ascontiguousarray(curve) if side.is_half_normal else None
+    return Penalty(np.ascontiguousarray(linear), np.ascontiguousarray(power), curve=of_squares)
 
 
 class CellWeights(NamedTuple):

@@ -73,6 +73,11 @@ class Side:
     def is_half_normal(self) -> bool:
         return isinstance(self.factor.prior, HalfNormalPrior)
 
+    @property
+    def has_terms(self) -> bool:
+        """Whether it has a gamma or half-normal prior."""
+        return self.is_gamma or self.is_half_normal
+
     def terms(self, mode: str, values: Mapping[str, Array]) -> Terms:
         """Of the density of a flat, gamma or half-normal factor, or in the mode "log" of that of its logarithms.
 
@@ -121,6 +126,12 @@ class Side:
 def two_sides(structure: Factorisation) -> tuple[Side, Side]:
     """(W's side, H's side)"""
     return Side(structure.W, False), Side(structure.H, True)
+
+
+def flat_and_other(structure: Factorisation) -> list[tuple[Side, Side]]:
+    """A factor without a prior beside one with a gamma or half-normal prior."""
+    W, H = two_sides(structure)
+    return [(flat, other) for flat, other in ((W, H), (H, W)) if flat.is_flat and other.has_terms]
 
 
 def sum_to(array: Array, shape: tuple[int, ...]) -> Array:
