@@ -96,7 +96,7 @@ def test_a_gap_without_the_background_is_seen(monkeypatch):
         mean = structure.mean_at(v, u.T, rows, cols)
         return right(structure, which, u, v, penalty) - float(np.sum(x / mean) * 0.1)
 
-    monkeypatch.setattr("nmf_zoo.inference.counts.em.poisson_gap", wrong)
+    monkeypatch.setattr("nmf_zoo.inference.counts.em_losses.poisson_gap", wrong)
     with pytest.raises(AssertionError):
         test_it_bounds_what_is_missing("flat")
 
