@@ -34,10 +34,10 @@ slowest: $(VENV)/.test-ready
 	$(BIN)/nmf-zoo compile
 	$(RUN_TESTS) $(PYTEST_ARGS); $(BIN)/python -m tests.durations
 
-slowest-cold: export NMF_ZOO_TEST_COSTS := build/cold/durations.json
+slowest-cold: export NMF_ZOO_TEST_COSTS := $(CURDIR)/build/cold/durations.json
 slowest-cold: $(VENV)/.test-ready
 	rm -rf build/cold
-	NMF_ZOO_CACHE=build/cold PYTENSOR_FLAGS=base_compiledir=build/cold/pytensor $(RUN_TESTS) $(PYTEST_ARGS); \
+	NMF_ZOO_CACHE='$(CURDIR)/build/cold' PYTENSOR_FLAGS=base_compiledir='$(CURDIR)/build/cold/pytensor' $(RUN_TESTS) $(PYTEST_ARGS); \
 	  $(BIN)/python -m tests.durations
 
 # What every engine gives at fixed seeds, from a commit and from the working tree: the same bits, or a table of what differs.
