@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
-
 import numpy as np
 import pytest
 
@@ -14,6 +12,7 @@ from tests.golden import kept, recipes, steps
 from tests.golden.arrays import arrays_of
 from tests.golden.compare import compare
 from tests.golden.make import outcome
+from tests.planted import put
 from tests.registered import with_changed
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of few draws and short runs
@@ -72,7 +71,7 @@ def test_one_bit_of_one_array_is_seen():
     assert not row.is_bad
 
 
-def test_one_bit_in_a_step_of_an_engine_is_seen():
+def test_one_bit_in_a_step_of_an_engine_is_seen(monkeypatch):
     """As if a kernel summed in another order."""
     own = em.ENGINE
 
@@ -82,8 +81,8 @@ def test_one_bit_in_a_step_of_an_engine_is_seen():
 
     name = "EM: poisson_nmf"
     base = {name: outcome(lambda: recipes.run(recipes.nz.EM, "poisson_nmf"))}
-    with patch.object(registry, "REGISTRY", with_changed(own, step=step)):
-        head = {name: outcome(lambda: recipes.run(recipes.nz.EM, "poisson_nmf"))}
+    put(monkeypatch, "registry", with_changed(own, step=step))
+    head = {name: outcome(lambda: recipes.run(recipes.nz.EM, "poisson_nmf"))}
     (row,) = compare(base, head)
     assert row.verdict == "differs"
     assert "posterior/W" in row.details

@@ -14,11 +14,11 @@ import nmf_zoo as nz
 from nmf_zoo._compat import group
 from nmf_zoo.errors import InputError, UnreadableModel, UnsupportedModel
 from nmf_zoo.inference import registry
-from nmf_zoo.inference.counts import mcem
 from nmf_zoo.inference.counts.mcem_expectations import ExactLikelihood
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.reading import read
 from nmf_zoo.runtime.workers import SERIAL
+from tests.planted import plant
 
 F, N = 7, 9
 RNG = np.random.default_rng(4)
@@ -299,8 +299,11 @@ def test_mcem_maximises_the_marginal_likelihood_over_new_components(complete):
 
 
 def test_an_exposure_that_is_off_is_seen(monkeypatch):
-    right = mcem.divide_by_exposure
-    monkeypatch.setattr(mcem, "divide_by_exposure", lambda sources, old, exposure: right(sources, old, 1.3 * exposure))
+    plant(
+        monkeypatch,
+        "MCEM: sources by exposure",
+        lambda right: lambda sources, old, exposure: right(sources, old, 1.3 * exposure),
+    )
     with pytest.raises(AssertionError):
         test_mcem_maximises_the_marginal_likelihood_over_new_components("CH")
 

@@ -15,6 +15,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from tests.conditional_paths import draw_paths, law_of, target_of
 from tests.naive.hmm import basis_chain as naive_chains
 from tests.naive.hmm.particles import conditional_filter as naive_conditional
+from tests.planted import plant, put
 from tests.statistical.gates import check_frequencies, check_means
 
 SCHEMES = {"systematic": 0, "stratified": 1, "residual": 2, "multinomial": 3}
@@ -230,38 +231,40 @@ def test_a_unit_row(n_times, particles, proposal):
 # -- planted errors ------------------------------------------------------------------------------------------------
 
 
-def uncompiled(monkeypatch, draw_ancestor):
+def uncompiled(monkeypatch, wrong):
     """The filter with another way to draw the path's ancestor."""
-    given = conditional_filter.resample_given
-    monkeypatch.setattr(conditional_filter, "resample_given", given.py_func)
-    monkeypatch.setattr(conditional_filter, "draw_ancestor", draw_ancestor)
-    monkeypatch.setattr(conditional_filter, "fold", child)  # compiled functions hand keys back as plain integers
+    plant(monkeypatch, "conditional filter: resampling", lambda resample_given: resample_given.py_func)
+    plant(monkeypatch, "conditional filter: ancestors", wrong)
+    put(monkeypatch, "conditional filter: keys", child)  # compiled functions hand keys back as plain integers
     return conditional_filter.renew_path.py_func
 
 
-def right(population, ready, path, law, t, key):
-    return RIGHT(population, ready, path, law, t, key)
+def right(draw_ancestor):
+    return draw_ancestor
 
 
-def without_weights(population, ready, path, law, t, key):
-    population.log_weights[:] = -np.log(population.log_weights.size)
-    return RIGHT(population, ready, path, law, t, key)
+def without_weights(draw_ancestor):
+    def wrong(population, *given):
+        population.log_weights[:] = -np.log(population.log_weights.size)
+        return draw_ancestor(population, *given)
+
+    return wrong
 
 
-def without_steps(population, ready, path, law, t, key):
-    return pick_by_logs(population.log_weights, population.rates, conditional_filter.uniform(key, 0))
+def without_steps(draw_ancestor):
+    def wrong(population, ready, path, law, t, key):
+        return pick_by_logs(population.log_weights, population.rates, conditional_filter.uniform(key, 0))
 
-
-RIGHT = conditional_filter.draw_ancestor
+    return wrong
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("draw_ancestor", [right, without_weights, without_steps])
-def test_wrong_ancestors_are_seen(draw_ancestor, monkeypatch):
+@pytest.mark.parametrize("wrong", [right, without_weights, without_steps])
+def test_wrong_ancestors_are_seen(wrong, monkeypatch):
     target, paths, probabilities = binary()
-    renew = uncompiled(monkeypatch, draw_ancestor)
+    renew = uncompiled(monkeypatch, wrong)
     draws, _, _ = draw_paths(target, np.ones((2, 2, 3)), 4_000, 4, renew=renew)
-    if draw_ancestor is right:
+    if wrong is right:
         check_paths(draws, paths, probabilities, least=100)
         return
     with pytest.raises(AssertionError, match="gate 2"):
@@ -276,5 +279,5 @@ def test_without_ancestor_sampling_the_beginning_stays(monkeypatch):
     target = target_of(x, W, BASE, law_of(BASIS, P, Q, initial=(INITIAL, INITIAL)))
     start = np.ones((2, 2, n_times))
     renewed = draw_paths(target, start, 300, 5)[2]
-    renew = uncompiled(monkeypatch, lambda *arguments: 0)
+    renew = uncompiled(monkeypatch, lambda draw_ancestor: lambda *given: 0)
     assert renewed > 5 * draw_paths(target, start, 60, 5, renew=renew)[2]

@@ -10,10 +10,11 @@ from scipy.optimize import minimize
 
 import nmf_zoo as nz
 from nmf_zoo._compat import group
-from nmf_zoo.inference.counts import duality, em
+from nmf_zoo.inference.counts import em
 from nmf_zoo.inference.shared.multiplicative import FLOOR, root_of_quadratic
 from nmf_zoo.structure import Cells
 from tests.oracle.test_map_of_hierarchies import fitted_map, gradients, is_stationary
+from tests.planted import plant, put
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, half_normal, model, unknown
 from tests.tan_fevotte import tan_fevotte_l2
@@ -87,8 +88,10 @@ def test_a_cell_goes_to_the_peak_of_its_minorant():
 
 def test_a_curve_that_is_forgotten_is_seen(monkeypatch):
     """A planted error."""
-    monkeypatch.setattr(
-        em, "update", lambda side, mode, old, numerator, denominator, *rest: (numerator / denominator, 1.0)
+    put(
+        monkeypatch,
+        "EM: updates",
+        lambda side, mode, old, numerator, denominator, *rest: (numerator / denominator, 1.0),
     )
     *_, objective = fit(em, MODELS["known sigmas"], em.EM(accelerate=None), 200)
     assert largest_loss(objective, maximise=False) > 1e-9
@@ -189,8 +192,11 @@ def test_the_gap_holds_what_a_fit_lacks_and_closes(name, mode):
 @pytest.mark.parametrize("name", REFITS)
 def test_a_gap_of_half_the_precision_is_seen(name, monkeypatch):
     """A planted error: it does not close."""
-    right = duality._least
-    monkeypatch.setattr(duality, "_least", lambda slope, curve, power=0.0: right(slope, curve / 2, power))
+    plant(
+        monkeypatch,
+        "EM: least of a cell in the dual",
+        lambda right: lambda slope, curve, power=0.0: right(slope, curve / 2, power),
+    )
     assert gap_after(name, "density", 2000)[1] > 1e-3
 
 

@@ -17,6 +17,7 @@ from nmf_zoo.kernels.powers import factor_steps, itakura_saito, sage
 from nmf_zoo.kernels.simd import lanes
 from nmf_zoo.runtime.workers import SERIAL
 from tests.naive.powers import itakura_saito as naive_is
+from tests.planted import put
 from tests.runs import fit, largest_loss, numerical_gradient
 from tests.structures import gamma, inverse_gamma, model
 
@@ -247,7 +248,7 @@ def test_a_planted_error_is_seen(monkeypatch):
     def squared(new, old, slopes, first, size, heuristic):
         new[first : first + size] = old[first : first + size] * slopes.ratios[:size] ** 2
 
-    monkeypatch.setattr(em, "take_step", squared)
+    put(monkeypatch, "EM of powers: steps", squared)
     *_, objective = fit(em.ENGINE, powers(), EM(update="monotone", accelerate=None), 30, start=START)
     assert largest_loss(objective, maximise=False) > 1e-6
 

@@ -12,6 +12,7 @@ from nmf_zoo.inference.counts.newton import FLOOR, LeastSquares, Penalty
 from nmf_zoo.reading import read
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Cells
+from tests.planted import put
 from tests.structures import model
 
 pytestmark = pytest.mark.filterwarnings("ignore::nmf_zoo.errors.NmfZooWarning")  # a row without observed cells
@@ -94,7 +95,7 @@ def test_a_whole_step_where_weights_differ_is_seen_as_a_loss(monkeypatch):
         return max(ratios)
 
     assert worst() <= 1.0 + 1e-13
-    monkeypatch.setattr(newton, "_lengths", lambda steps, *rest: np.ones(len(steps)))
+    put(monkeypatch, "EM: lengths of Newton's steps", lambda steps, *rest: np.ones(len(steps)))
     assert worst() > 1.0 + 1e-6
 
 
@@ -116,7 +117,7 @@ def test_a_component_that_is_off_on_the_other_side(which, rate, floor_of_off, mo
     """It has no data: the prior says where it goes, without one it stays; divided by its size, it was 1e92."""
     factor, other = (W.copy(), Ht.copy()) if which == 0 else (Ht.copy(), W.copy())
     other[:, 2], before = FLOOR, factor.copy()
-    monkeypatch.setattr(newton, "OFF", floor_of_off)
+    put(monkeypatch, "EM: size of a component that is off", floor_of_off)
     steps_for("plain").improve(which, factor, other, Penalty(np.full((1, K), rate), np.zeros((1, K)), SIGMA**2))
     assert (factor[:, 2].max() > 1e50) == (floor_of_off == 0.0)
     if floor_of_off:

@@ -14,6 +14,7 @@ from nmf_zoo._compat import group
 from nmf_zoo.errors import UnsupportedModel
 from nmf_zoo.inference.counts import em
 from nmf_zoo.inference.shared.multiplicative import FLOOR
+from tests.planted import plant
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, model, unknown
 from tests.tan_fevotte import tan_fevotte
@@ -138,13 +139,10 @@ def test_pymcs_gradient_vanishes_at_the_end(name, mode):
 def test_the_gradient_sees_another_hyperparameter(mode, monkeypatch):
     """A planted error: the mode of the other density."""
     other = {"density": "log", "log": "density"}[mode]
-    monkeypatch.setattr(em, "at_modes", lambda found, mode: _at_modes(found, other))
+    plant(monkeypatch, "EM: modes of hyperparameters", lambda right: lambda found, mode: right(found, other))
     declared = DECLARED["ard"]()
     fitted = nz.fit(model=declared, engine=nz.EM(mode=mode), search=None, random_seed=2, max_iter=2000, quiet=True)
     assert not is_stationary(declared, fitted, mode)
-
-
-_at_modes = em.at_modes
 
 
 def test_scipy_finds_no_higher_point_nearby():

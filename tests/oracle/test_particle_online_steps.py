@@ -28,6 +28,7 @@ from nmf_zoo.structure import (
     UnitChainPrior,
 )
 from tests.naive.hmm.particles import smoothing_sums as naive_particles
+from tests.planted import put
 from tests.structures import gamma, parameter, unknown
 
 F, K, T, N = 3, 2, 25, 40
@@ -208,6 +209,6 @@ def test_the_twin_sees_sums_that_stay_behind_when_particles_are_resampled(monkey
     """Algorithm 1 as printed, with tildes on the right: sums from before the resampling."""
     structure = declare("unit")
     problem, state = run(structure, SEEN, burn_in=5)
-    monkeypatch.setattr(np, "eye", lambda n: np.broadcast_to(np.full(n, 1 / n), (n, n)))
+    put(monkeypatch, "naive smoothing: origins as they are", lambda n: np.broadcast_to(np.full(n, 1 / n), (n, n)))
     W, _ = run_naively(structure, problem, SEEN)
     assert np.max(np.abs(state.W / W - 1)) > 1e-3

@@ -9,11 +9,13 @@ from scipy.special import digamma, gammaln
 
 from nmf_zoo.inference.counts.em import EM
 from nmf_zoo.inference.counts.vb import VB
-from nmf_zoo.inference.smooth import em, gamma_chain, vb
+from nmf_zoo.inference.smooth import em, vb
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure.chains.gamma_chain import log_beta_prime
+from tests.planted import plant
 from tests.statistical.smooth_evidence import COUNTS, W_LAW, log_evidence, log_gamma_chain
+from tests.statistical.smooth_geweke import forget_the_draw_before
 from tests.statistical.smooth_geweke import gamma_chain as chain
 from tests.structures import gamma, model, unknown
 
@@ -134,14 +136,16 @@ def test_a_density_without_a_maximum_is_refused():
 
 def test_a_forgotten_next_time_is_seen(monkeypatch):
     """The planted error: what z says of the time before it is left out."""
-    right = gamma_chain.law_of_activations
 
-    def wrong(prior, auxiliary, values):
-        shape, rate = right(prior, auxiliary, values)
-        rate[:-1] -= prior.law(values)[2] * auxiliary
-        return shape, rate
+    def wrong(right):
+        def without(prior, auxiliary, values):
+            shape, rate = right(prior, auxiliary, values)
+            rate[:-1] -= prior.law(values)[2] * auxiliary
+            return shape, rate
 
-    monkeypatch.setattr(em, "law_of_activations", wrong)
+        return without
+
+    plant(monkeypatch, "EM of smooth chains: law of activations", wrong)
     state, objective, _ = fitted(MODELS["plain"], EM(mode="log", accelerate=None), 200)
     assert np.max(np.diff(objective)) > 1e-3 or np.max(np.abs(slopes(MODELS["plain"], state))) > 0.1
 
@@ -214,13 +218,7 @@ def test_free_hyperparameters_raise_the_bound():
 def test_a_bound_of_a_wrong_z_is_seen(monkeypatch):
     """The planted error: q(z) without the shape of the draw before; the bound falls, or ends lower."""
     right = climbed(MODELS["plain"])[1][-1]
-    law = gamma_chain.law_of_auxiliary
-
-    def wrong(prior, Ht, values):
-        shape, rate = law(prior, Ht, values)
-        return shape - prior.law(values)[0].T, rate
-
-    monkeypatch.setattr(vb, "law_of_auxiliary", wrong)
+    plant(monkeypatch, "VB of smooth chains: law of auxiliaries", forget_the_draw_before)
     assert climbed(MODELS["plain"], VB(accelerate=None))[1][-1] < right - 0.05
 
 

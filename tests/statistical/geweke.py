@@ -15,10 +15,10 @@ from scipy.special import gammaln, xlogy
 from scipy.stats import norm, truncnorm
 
 from nmf_zoo.inference.counts import gibbs
-from nmf_zoo.inference.shared import slice_sampling
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Cells, HalfNormalPrior, InverseGammaPrior, Outer, TruncatedNormalPrior, Unknown
+from tests.planted import plant
 from tests.statistical.gates import LEAST, check_means
 from tests.structures import stack
 
@@ -191,14 +191,29 @@ def step_on(engine, wrong):
     return lambda problem, state, key: engine.step(wrong(problem), state, key)
 
 
+def without_jacobian(slice_draw):
+    """Slices of logarithms as if these had the density of the values."""
+    return lambda log_density, *rest: slice_draw(lambda log_value: log_density(log_value) - log_value, *rest)
+
+
+def with_sums(wrong):
+    """A reduction to the sums of a prior's groups that gives wrong(sums)."""
+    return lambda right: lambda factor, value: wrong(right(factor, value))
+
+
+def without_change_of_volume(log_prior_scaled):
+    """The density of a factor along a scale as if its cells had not moved with it."""
+
+    def wrong(factor, value, axis, values):
+        of_components = log_prior_scaled(factor, value, axis, values)
+        return lambda s: of_components(s) - factor.shape[axis] * s
+
+    return wrong
+
+
 def drop_jacobian(monkeypatch):
     """Draw hyperparameters as if their logarithms had the density of the values."""
-    right = slice_sampling.slice_draw
-
-    def wrong(log_density, start, generator):
-        return right(lambda log_value: log_density(log_value) - log_value, start, generator)
-
-    monkeypatch.setattr(slice_sampling, "slice_draw", wrong)
+    plant(monkeypatch, "hyperparameters: slices", without_jacobian)
 
 
 # -- statistics ----------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import BGARPrior, GammaChainPrior
+from tests.planted import plant
 from tests.statistical.chain_geweke import DRAWS
 from tests.statistical.gates import check_means
 from tests.statistical.geweke import bounded, draw_data, draw_factor_prior, mean_of, with_every_cell_laid_out
@@ -132,17 +133,33 @@ def check_geweke(engine, structure, sweeps, seed=0, step=None):
     check_means(names, drawn, expected.mean(axis=0), expected.std(axis=0) / np.sqrt(n))
 
 
-def with_formulas(monkeypatch, engine, kind, **changed):
-    """Replace methods of a chain's formulas, each given the right one: how errors are planted."""
-    right = engine.AUGMENTED[kind]
-    methods = {
-        name: (lambda self, *given, make=make, name=name: make(getattr(right, name), *given))
-        for name, make in changed.items()
-    }
-    wrong = type("Wrong", (type(right),), methods)()
-    monkeypatch.setitem(engine.AUGMENTED, kind, wrong)
+# -- planted errors ----------------------------------------------------------------------------------------------------
+
+
+def with_prior(wrong):
+    """A chain's formula, a method, given wrong(prior) in the place of the prior."""
+    return lambda right: lambda self, prior, *given: right(self, wrong(prior), *given)
 
 
 def replaced(prior, **roles):
     """The prior with other parameters."""
     return dataclasses.replace(prior, **{role: parameter(value) for role, value in roles.items()})
+
+
+def forget_the_draw_before(law):
+    """The law of a gamma chain's auxiliaries without the shape of the draw before."""
+
+    def wrong(prior, Ht, values):
+        shape, rate = law(prior, Ht, values)
+        return shape - prior.law(values)[0].T, rate
+
+    return wrong
+
+
+def forget_the_mask(monkeypatch):
+    """A missing time as if it had been seen, without a count."""
+
+    def wrong(right):
+        return lambda power, rate, scale: right(power, np.where(rate > 0, rate, rate.max(axis=0)), scale)
+
+    plant(monkeypatch, "Gibbs of smooth chains: terms of the data", wrong)

@@ -11,13 +11,13 @@ from scipy.special import digamma, gammaln
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.inference.batches import gibbs, scales, vb
+from nmf_zoo.inference.batches import gibbs, vb
 from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.inference.counts.vb import VB
-from nmf_zoo.inference.shared import multiplied
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Dense, Outer
+from tests.planted import plant, put
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
 from tests.statistical.gates import check_means
@@ -153,8 +153,7 @@ def test_means_without_their_background_are_seen():
 
 
 def test_scales_of_another_law_are_seen(monkeypatch):
-    right = gibbs.draw_scales_of
-    monkeypatch.setattr(gibbs, "draw_scales_of", lambda tilt, *given: right(tilt + 1.0, *given))
+    plant(monkeypatch, "Gibbs of batches: scales", lambda right: lambda tilt, *given: right(tilt + 1.0, *given))
     check_is_seen()
 
 
@@ -280,29 +279,28 @@ def check_moments_tell(*given, **options):
 
 @pytest.mark.parametrize(("free", "step"), [("H", "over_features"), ("W", "over_samples")])
 def test_a_factor_drawn_without_multipliers_is_seen(free, step, monkeypatch):
-    def unexposed(weights, factor):
-        return getattr(weights.outer, step)(factor)
+    place = {"over_features": "batches: sums over features", "over_samples": "batches: sums over samples"}[step]
+    put(monkeypatch, place, lambda weights, factor: getattr(weights.outer, step)(factor))
 
-    monkeypatch.setattr(multiplied.BatchWeights, step, unexposed)
-    # blocks of small tables have sums of their own
-    in_python = gibbs.BatchedGibbsProblem.given
-    monkeypatch.setattr(
-        gibbs.BatchedGibbsProblem, "given", lambda problem, M: dataclasses.replace(in_python(problem, M), sweeps=None)
-    )
+    def in_python(right):
+        """Blocks of small tables have sums of their own."""
+        return lambda problem, M: dataclasses.replace(right(problem, M), sweeps=None)
+
+    plant(monkeypatch, "Gibbs of batches: the model given multipliers", in_python)
     check_moments_tell(free)
 
 
 @pytest.mark.parametrize("free", ["H", "W"])
 def test_trajectories_without_multipliers_are_seen(free, monkeypatch):
     """The planted error: allocation is right in one sweep of twenty, trajectories see no multipliers."""
-    monkeypatch.setattr(gibbs, "with_multipliers", lambda sweeps, table, batch: sweeps)
+    put(monkeypatch, "Gibbs of batches: multipliers of trajectories", lambda sweeps, table, batch: sweeps)
     check_moments_tell(free, "always")
 
 
 @pytest.mark.parametrize("free", ["H", "W"])
 def test_scales_that_forget_the_background_are_seen(free, monkeypatch):
     """Geweke's test can't see it: these moves leave the prior as it is, and data are drawn anew after them."""
-    monkeypatch.setattr(multiplied.BatchData, "leaves_scales", True)
+    put(monkeypatch, "batches: whether scales leave the mean", True)
     check_moments_tell(free, background=1.3)
 
 
@@ -374,7 +372,7 @@ def test_the_bound_never_falls(name):
 
 def test_a_bound_without_scales_as_they_are_is_seen(monkeypatch):
     """The planted error: sums of logarithms that forget what the scales took. The bound falls, or leads beyond."""
-    monkeypatch.setattr(scales.SharedScales, "log_mean", lambda own, counts: 0.0)
+    put(monkeypatch, "batches: mean of shared scales", lambda own, counts: 0.0)
     bounds = climbed(one_component("W", 0.0))
     assert np.min(np.diff(bounds)) < -1e-6 or bounds[-1] > log_evidence()
 

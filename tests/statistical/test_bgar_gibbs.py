@@ -8,18 +8,16 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo.inference.counts.gibbs import Gibbs
-from nmf_zoo.inference.hmm import gibbs_chain
-from nmf_zoo.inference.smooth import bgar as formulas
 from nmf_zoo.inference.smooth import gibbs
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
-from nmf_zoo.structure import BGARPrior
+from tests.planted import plant
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
 from tests.statistical.gates import check_means
-from tests.statistical.geweke import BACKGROUND, EXPOSURE, FIXED, MASK, X23
+from tests.statistical.geweke import BACKGROUND, EXPOSURE, FIXED, MASK, X23, without_jacobian
 from tests.statistical.smooth_evidence import COUNTS, W_LAW, exact_moments_of_bgar, moments_of
-from tests.statistical.smooth_geweke import bgar, check_geweke, replaced, with_formulas
+from tests.statistical.smooth_geweke import bgar, check_geweke, forget_the_mask, replaced, with_prior
 from tests.structures import gamma, model, unknown
 
 pytestmark = pytest.mark.statistical
@@ -45,63 +43,38 @@ def test_two_ways_to_draw_agree(name):
 
 def forget_beta(monkeypatch):
     """What stays drawn as if beta were next to nothing."""
-
-    def wrong(right, prior, *given):
-        right(replaced(prior, beta=0.2), *given)
-
-    with_formulas(monkeypatch, gibbs, BGARPrior, draw_auxiliary=wrong)
+    plant(monkeypatch, "BGAR: auxiliaries", with_prior(lambda prior: replaced(prior, beta=0.2)))
 
 
 def mistake_what_comes(monkeypatch):
     """H drawn as if more came and less stayed."""
-
-    def wrong(right, prior, *given):
-        right(replaced(prior, rho=0.5 * prior.rho.value), *given)
-
-    with_formulas(monkeypatch, gibbs, BGARPrior, draw_activations=wrong)
+    plant(monkeypatch, "BGAR: activations", with_prior(lambda prior: replaced(prior, rho=0.5 * prior.rho.value)))
 
 
 def exchange_the_scale(monkeypatch):
     """A scale's move with the law of a row of independent gamma cells."""
 
-    def of_all(right, prior, Ht, *given):
-        _, rate = right(prior, Ht, *given)
-        return prior.alpha.value.ravel() * len(Ht), rate
+    def wrong(right):
+        return lambda self, prior, Ht, *given: (prior.alpha.value.ravel() * len(Ht), right(self, prior, Ht, *given)[1])
 
-    with_formulas(monkeypatch, gibbs, BGARPrior, law_of_scale=of_all)
+    plant(monkeypatch, "BGAR: law of a scale", wrong)
 
 
 def mistake_a_coordinate(monkeypatch):
     """A part of a Jacobian left out, of auxiliaries and activations alike: without all of it there is no density."""
-    right = formulas.slice_draw
 
-    def wrong(density, start, generator):
-        return right(lambda at: density(at) - 0.4 * at, start, generator)
+    def wrong(right):
+        return lambda density, *rest: right(lambda at: density(at) - 0.4 * at, *rest)
 
-    monkeypatch.setattr(formulas, "slice_draw", wrong)
+    plant(monkeypatch, "BGAR: slices", wrong)
 
 
 def drop_a_jacobian_of_hyperparameters(monkeypatch):
-    right = gibbs_chain.slice_draw
-
-    def wrong(density, start, generator):
-        return right(lambda at: density(at) - at, start, generator)
-
-    monkeypatch.setattr(gibbs_chain, "slice_draw", wrong)
-
-
-def forget_the_mask(monkeypatch):
-    """A missing time as if it had been seen, without a count."""
-    right = gibbs.DataTerms
-
-    def wrong(power, rate, scale):
-        return right(power, np.where(rate > 0, rate, rate.max(axis=0)), scale)
-
-    monkeypatch.setattr(gibbs, "DataTerms", wrong)
+    plant(monkeypatch, "chains: slices", without_jacobian)
 
 
 @pytest.mark.parametrize(
-    ("plant", "name"),
+    ("spoil", "name"),
     [
         (forget_beta, "plain"),
         (mistake_what_comes, "plain"),
@@ -111,9 +84,9 @@ def forget_the_mask(monkeypatch):
         (forget_the_mask, "offsets, a missing time"),
     ],
 )
-def test_planted_errors_are_seen(plant, name, monkeypatch):
+def test_planted_errors_are_seen(spoil, name, monkeypatch):
     """Long: as many sweeps as the tests that expect none."""
-    plant(monkeypatch)
+    spoil(monkeypatch)
     with pytest.raises(AssertionError, match="gate 2"):
         check_geweke(gibbs, MODELS[name], SWEEPS)
 

@@ -11,6 +11,7 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo.inference.powers import gibbs
+from tests.planted import plant
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
 from tests.statistical.composite_chain import simulate_successively
@@ -212,9 +213,11 @@ def test_a_wrong_order_of_the_scales_law_is_seen(name):
 
 def test_an_exchanged_scale_is_seen(monkeypatch):
     """c on the wrong side: 1 / c has another law."""
-
-    right = gibbs.apply_scales
-    monkeypatch.setattr(gibbs, "apply_scales", lambda factors, scale: right(factors, 1 / scale))
+    plant(
+        monkeypatch,
+        "Gibbs of powers: scaling of the factors",
+        lambda right: lambda factors, scale: right(factors, 1 / scale),
+    )
     check_is_seen(MODELS["rank 1"], moves=("scale",))
 
 
@@ -232,8 +235,12 @@ WRONG_SHEARS = {
 
 @pytest.mark.parametrize("name", WRONG_SHEARS)
 def test_a_wrong_shear_is_seen(name, monkeypatch):
-    right, wrong = gibbs.move_inverse_shears, WRONG_SHEARS[name]
-    monkeypatch.setattr(gibbs, "move_inverse_shears", lambda W, H, *rest: right(W, H, *wrong(*rest[:-1]), rest[-1]))
+    wrong = WRONG_SHEARS[name]
+    plant(
+        monkeypatch,
+        "Gibbs of powers: shears",
+        lambda right: lambda W, H, *rest: right(W, H, *wrong(*rest[:-1]), rest[-1]),
+    )
     check_is_seen(MODELS["plain"], moves=("shear",))
 
 
@@ -286,7 +293,10 @@ def test_ranks_are_uniform(name):
 
 
 def test_a_dropped_prior_scale_is_seen_by_ranks(monkeypatch):
-    right = gibbs.given_powers
-    monkeypatch.setattr(gibbs, "given_powers", lambda *arguments: right(*arguments)._replace(scale_h=np.zeros((4, 2))))
+    plant(
+        monkeypatch,
+        "Gibbs of powers: conditionals",
+        lambda right: lambda *arguments: right(*arguments)._replace(scale_h=np.zeros((4, 2))),
+    )
     with pytest.raises(AssertionError, match="gate 2, uniform ranks"):
         check_ranks(CALIBRATED["known profiles"], simulations=PLANTED_SIMULATIONS, seed=2)

@@ -7,8 +7,8 @@ import pymc as pm
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.interfaces import step_methods
 from nmf_zoo.workbench.calibrate import judge_ranks
+from tests.planted import plant
 from tests.sizes import size
 
 pytestmark = pytest.mark.statistical
@@ -64,13 +64,15 @@ def test_steps_draw_from_the_conditional_of_the_block():
 @pytest.mark.usefixtures("uncompiled_graphs")
 def test_a_prior_at_another_point_is_seen(monkeypatch):
     """Long: as the test of the right one."""
-    right = step_methods._gammas
 
-    def mirrored(model, free):
-        gammas = right(model, free)
-        return lambda point: gammas({**point, "slope": -point["slope"]})
+    def wrong(right):
+        def mirrored(model, free):
+            gammas = right(model, free)
+            return lambda point: gammas({**point, "slope": -point["slope"]})
 
-    monkeypatch.setattr(step_methods, "_gammas", mirrored)
+        return mirrored
+
+    plant(monkeypatch, "conjugate steps: priors at a point", wrong)
     assert not judged(PLANTED).startswith("no sign")
 
 

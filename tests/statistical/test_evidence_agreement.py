@@ -10,10 +10,10 @@ from scipy.special import gammaln
 from scipy.stats import chi2
 
 import nmf_zoo as nz
-from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.evidence import bound, bridging, chib, chib_bridge, enumeration, smc
 from nmf_zoo.inference.evidence.contract import EvidenceRun, combine
 from nmf_zoo.kernels.random.keyed_rng import seed_key
+from tests.planted import put
 from tests.sizes import size
 from tests.statistical.enumeration import Case
 from tests.statistical.exact_evidence import exact_log_evidence
@@ -68,7 +68,7 @@ def test_bound_is_below_exact_beside_known_components(case, monkeypatch):
     exact = exact_log_evidence(case)
     run = EvidenceRun(chains=1, key=seed_key(1))
     assert exact - 4.0 < bound.estimate(case.structure, bound.Bound(restarts=3), run).log_evidence[0] <= exact + 1e-9
-    monkeypatch.setattr(vb, "divergence", lambda *_: 0.0)
+    put(monkeypatch, "VB: divergence from the prior", lambda *_: 0.0)
     assert bound.estimate(case.structure, bound.Bound(restarts=3), run).log_evidence[0] > exact
 
 
@@ -90,8 +90,7 @@ def test_enumeration_is_exact_beside_known_components(case, monkeypatch):
     }[case]()
     assert enumeration.METHOD.supports(structure, enumeration.Enumeration())
     assert enumeration.log_evidence(structure) == pytest.approx(exact(), abs=1e-7)
-    monkeypatch.setattr(enumeration.Weights, "over_features", lambda self, W: 0.0 * W[:1])
-    monkeypatch.setattr(enumeration.Weights, "over_samples", lambda self, Ht: 0.0 * Ht[:1])
+    put(monkeypatch, "enumeration: means of known components", lambda self, factor: 0.0 * factor[:1])
     assert abs(enumeration.log_evidence(structure) - exact()) > 0.1
 
 
@@ -151,14 +150,14 @@ def test_planted_errors_are_seen(monkeypatch):
         check_honest(replace(right, log_evidence=right.log_evidence - 0.1), exact)
     with pytest.raises(AssertionError, match="variance of z"):
         check_honest(replace(right, standard_error=right.standard_error / 3.0), exact)
-    monkeypatch.setattr(chib_bridge, "log_exchanges", lambda classes: 0.0)  # one labelling instead of all
+    put(monkeypatch, "Chib's bridges: exchanges of components", lambda classes: 0.0)  # one labelling instead of all
     with pytest.raises(AssertionError, match="mean of z"):
         check_honest(estimate("chib", FEW, chains=12, options=SHORT["chib"]), exact)
 
 
 def test_labellings_count_once(monkeypatch):
     """Chib by sources without the sum over labellings is off by up to log K!."""
-    monkeypatch.setattr("nmf_zoo.inference.evidence.chib.exchangeable", lambda structure: np.arange(structure.rank))
+    put(monkeypatch, "Chib by sources: components that exchange", lambda structure: np.arange(structure.rank))
     exact = enumeration.log_evidence(FEW)
     found = estimate("chib by sources", FEW, chains=8)
     assert np.all(np.abs(found.log_evidence - exact) < gammaln(3.0) + 0.2)

@@ -9,11 +9,10 @@ import pymc as pm
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.inference.counts import gibbs
-from nmf_zoo.inference.shared import slice_sampling
+from tests.planted import plant
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
-from tests.statistical.geweke import drop_jacobian
+from tests.statistical.geweke import drop_jacobian, with_sums
 
 pytestmark = pytest.mark.statistical
 SIMULATIONS, PLANTED = size(100, 1000), 100
@@ -81,8 +80,11 @@ def check_is_seen(declare):
 
 
 def test_a_dropped_prior_rate_is_seen(monkeypatch):
-    right = gibbs.prior_cells
-    monkeypatch.setattr(gibbs, "prior_cells", lambda *arguments: right(*arguments)._replace(rate_h=np.zeros((4, 2))))
+    plant(
+        monkeypatch,
+        "Gibbs: priors of cells",
+        lambda right: lambda *arguments: right(*arguments)._replace(rate_h=np.zeros((4, 2))),
+    )
     check_is_seen(MODELS["gap with known templates"])
 
 
@@ -95,18 +97,15 @@ def test_a_missing_jacobian_is_seen(monkeypatch):
 @pytest.mark.parametrize("name", HIERARCHIES)
 def test_rates_of_twice_the_cells_are_seen(name, monkeypatch):
     """Long: a chain for each simulation."""
-    right = slice_sampling.sum_groups
-
-    def wrong(factor, value):
-        sums = right(factor, value)
-        return sums._replace(n_cells=2 * sums.n_cells)
-
-    monkeypatch.setattr(slice_sampling, "sum_groups", wrong)
+    plant(monkeypatch, "hyperparameters: sums of groups", with_sums(lambda s: s._replace(n_cells=2 * s.n_cells)))
     check_is_seen(MODELS[name])
 
 
 def test_known_cells_among_those_that_rates_are_learned_from_are_seen(monkeypatch):
     """Long: a chain for each simulation."""
-    right = slice_sampling.sum_groups
-    monkeypatch.setattr(slice_sampling, "sum_groups", lambda factor, value: right(replace(factor, known=None), value))
+    plant(
+        monkeypatch,
+        "hyperparameters: sums of groups",
+        lambda right: lambda factor, value: right(replace(factor, known=None), value),
+    )
     check_is_seen(next(iter(BESIDE.values())))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nmf_zoo.inference.counts import gibbs
+from tests.planted import plant, put
 from tests.sizes import size
 from tests.statistical.enumeration import Case, check_draws, check_sources, enumerate_posterior
 from tests.structures import beside, gamma, model, sample_gibbs, unknown
@@ -232,8 +232,8 @@ def planted_weights(wrong):
 
 
 def test_a_dropped_prior_rate_is_seen(monkeypatch):
-    case, right = CASES["W fixed"](), gibbs.prior_cells
-    monkeypatch.setattr(gibbs, "prior_cells", lambda *arguments: drop_rates(right(*arguments)))
+    case = CASES["W fixed"]()
+    plant(monkeypatch, "Gibbs: priors of cells", lambda right: lambda *arguments: drop_rates(right(*arguments)))
     with pytest.raises(AssertionError, match="gate 2"):
         check_draws(case, sample_gibbs(case.structure, SWEEPS, seed=1))
 
@@ -252,15 +252,14 @@ WRONG_WEIGHTS = {
 @pytest.mark.parametrize("name", WRONG_WEIGHTS)
 def test_planted_weights_are_seen(name, monkeypatch):
     case = CASES["W fixed, mask, exposure, background"]()
-    monkeypatch.setattr(gibbs, "weigh", planted_weights(WRONG_WEIGHTS[name]))
+    put(monkeypatch, "Gibbs: weights of cells", planted_weights(WRONG_WEIGHTS[name]))
     with pytest.raises(AssertionError, match="gate 2"):
         check_draws(case, sample_gibbs(case.structure, SWEEPS, seed=1))
 
 
 def test_a_forgotten_background_is_seen(monkeypatch):
     case = CASES["W fixed, mask, exposure, background"]()
-    compress = gibbs.compress
-    monkeypatch.setattr(gibbs, "compress", lambda s: compress(s)._replace(offset=np.empty(0)))
+    plant(monkeypatch, "Gibbs: layout of the counts", lambda right: lambda s: right(s)._replace(offset=np.empty(0)))
     with pytest.raises(AssertionError, match="gate 2"):
         check_draws(case, sample_gibbs(case.structure, SWEEPS, seed=1))
 

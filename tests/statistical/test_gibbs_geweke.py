@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from nmf_zoo.inference.counts import gibbs
-from nmf_zoo.inference.shared import slice_sampling
 from nmf_zoo.inference.shared.factor_view import prior_cells
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.structure import HYPER_PRIORS, Cells, Outer
+from tests.planted import plant, put
 from tests.sizes import size
 from tests.statistical.geweke import (
     BACKGROUND,
@@ -25,6 +25,8 @@ from tests.statistical.geweke import (
     check_geweke,
     drop_jacobian,
     step_on,
+    with_sums,
+    without_change_of_volume,
 )
 from tests.structures import beside, gamma, model, unknown
 
@@ -224,7 +226,7 @@ def test_one_exposure_for_all_features_is_seen():
 
 
 def test_moves_that_take_known_components_along_are_seen(monkeypatch):
-    monkeypatch.setattr(gibbs, "movable", lambda structure: None)
+    put(monkeypatch, "Gibbs: components that move", lambda structure: None)
     check_is_seen(PARTLY_KNOWN["a component of W"], moves=("scale",))
 
 
@@ -262,9 +264,11 @@ WRONG_SHEARS = {
 
 @pytest.mark.parametrize("name", WRONG_SHEARS)
 def test_a_wrong_shear_is_seen(name, monkeypatch):
-    right, wrong = gibbs.move_shears, WRONG_SHEARS[name]
-    monkeypatch.setattr(
-        gibbs, "move_shears", lambda W, H, *rest: right(W, H, *map(as_given, wrong(*rest[:-1])), rest[-1])
+    wrong = WRONG_SHEARS[name]
+    plant(
+        monkeypatch,
+        "Gibbs: shears",
+        lambda right: lambda W, H, *rest: right(W, H, *map(as_given, wrong(*rest[:-1])), rest[-1]),
     )
     check_is_seen(MODELS["plain"], moves=("shear",))
 
@@ -284,8 +288,8 @@ WRONG_SCALES = {
 
 @pytest.mark.parametrize("name", WRONG_SCALES)
 def test_a_wrong_scale_is_seen(name, monkeypatch):
-    right, wrong = gibbs.draw_scales, WRONG_SCALES[name]
-    monkeypatch.setattr(gibbs, "draw_scales", lambda out, p, a, b, key: right(out, *wrong(p, a, b), key))
+    wrong = WRONG_SCALES[name]
+    plant(monkeypatch, "Gibbs: scales", lambda right: lambda out, p, a, b, key: right(out, *wrong(p, a, b), key))
     check_is_seen(MODELS["plain"], moves=("scale",))
 
 
@@ -295,51 +299,47 @@ def test_a_missing_jacobian_of_hyperparameters_is_seen(monkeypatch):
 
 
 def test_a_use_of_a_shared_hyperparameter_forgotten_is_seen(monkeypatch):
-    right = slice_sampling.draw_hyperparameters
 
-    def wrong(structure, W, H, values, generator):
-        right(
-            dataclasses.replace(structure, H=dataclasses.replace(structure.H, prior=gamma(1.0, 1.0))),
-            W,
-            H,
-            values,
-            generator,
-        )
+    def without_H(structure):
+        return dataclasses.replace(structure, H=dataclasses.replace(structure.H, prior=gamma(1.0, 1.0)))
 
-    monkeypatch.setattr(gibbs, "draw_hyperparameters", wrong)
+    plant(
+        monkeypatch,
+        "Gibbs: hyperparameters",
+        lambda right: lambda structure, *given: right(without_H(structure), *given),
+    )
     check_is_seen(HYPER_MODELS["uniform: shape of both"], PLANTED_HYPER_SWEEPS)
 
 
 def only_of_w(monkeypatch):
     """Conjugate hyperparameters are drawn as if H had nothing to say of them."""
-    right = slice_sampling.draw_conjugate
-    monkeypatch.setattr(slice_sampling, "draw_conjugate", lambda own, groups, *rest: right(own, groups[:1], *rest))
+    plant(
+        monkeypatch,
+        "hyperparameters: conjugate draws",
+        lambda right: lambda own, groups, *rest: right(own, groups[:1], *rest),
+    )
 
 
 def with_other_cells(monkeypatch):
     """Of a wrong number of cells."""
-    right = slice_sampling.sum_groups
-
-    def wrong(factor, value):
-        sums = right(factor, value)
-        return sums._replace(n_cells=sums.n_cells + 1)
-
-    monkeypatch.setattr(slice_sampling, "sum_groups", wrong)
+    plant(monkeypatch, "hyperparameters: sums of groups", with_sums(lambda s: s._replace(n_cells=s.n_cells + 1)))
 
 
 def without_inverses(monkeypatch):
     """Means as if they were rates."""
-    right = slice_sampling.draw_conjugate
 
-    def wrong(own, *rest):
-        drawn = right(own, *rest)
-        return 1.0 / drawn if own.prior.kind == "inverse_gamma" else drawn
+    def wrong(right):
+        def inverted(own, *rest):
+            drawn = right(own, *rest)
+            return 1.0 / drawn if own.prior.kind == "inverse_gamma" else drawn
 
-    monkeypatch.setattr(slice_sampling, "draw_conjugate", wrong)
+        return inverted
+
+    plant(monkeypatch, "hyperparameters: conjugate draws", wrong)
 
 
 @pytest.mark.parametrize(
-    ("name", "plant"),
+    ("name", "spoil"),
     [
         ("relevances of both", only_of_w),
         ("relevances of both", with_other_cells),
@@ -348,25 +348,22 @@ def without_inverses(monkeypatch):
         ("a rate beside an unknown shape", with_other_cells),
     ],
 )
-def test_a_wrong_conjugate_draw_is_seen(name, plant, monkeypatch):
-    plant(monkeypatch)
+def test_a_wrong_conjugate_draw_is_seen(name, spoil, monkeypatch):
+    spoil(monkeypatch)
     check_is_seen(HYPER_MODELS[name], PLANTED_HYPER_SWEEPS)
 
 
 def test_a_factor_that_moves_less_than_its_scale_is_seen(monkeypatch):
-    right = gibbs.draw_scale_moves
-    monkeypatch.setattr(gibbs, "draw_scale_moves", lambda *given: (np.sqrt(c) for c in right(*given)))
+    plant(
+        monkeypatch,
+        "Gibbs: scales of hyperparameters",
+        lambda right: lambda *given: (np.sqrt(c) for c in right(*given)),
+    )
     check_is_seen(HYPER_MODELS["inverse_gamma: rates of H by component"], PLANTED_HYPER_SWEEPS)
 
 
 def test_a_scale_that_forgets_the_change_of_volume_is_seen(monkeypatch):
-    right = slice_sampling.log_prior_scaled
-
-    def wrong(factor, value, axis, values):
-        of_components = right(factor, value, axis, values)
-        return lambda s: of_components(s) - factor.shape[axis] * s
-
-    monkeypatch.setattr(slice_sampling, "log_prior_scaled", wrong)
+    plant(monkeypatch, "hyperparameters: density along a scale", without_change_of_volume)
     check_is_seen(HYPER_MODELS["inverse_gamma: rates of H by component"], PLANTED_HYPER_SWEEPS)
 
 

@@ -10,18 +10,28 @@ from scipy.integrate import cumulative_simpson, quad
 from scipy.stats import kstest
 
 import nmf_zoo as nz
-from nmf_zoo.inference.counts import gibbs
-from nmf_zoo.inference.shared import slice_sampling
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.kernels.random.modified_half_normal import (
     draw_half_normal_factor,
     draw_modified_half_normal,
     propose_until_accepted,
 )
+from tests.planted import plant
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
 from tests.statistical.gates import check_means
-from tests.statistical.geweke import BACKGROUND, EXPOSURE, FIXED, LISTED, MASK, X23, X32, check_geweke
+from tests.statistical.geweke import (
+    BACKGROUND,
+    EXPOSURE,
+    FIXED,
+    LISTED,
+    MASK,
+    X23,
+    X32,
+    check_geweke,
+    with_sums,
+    without_change_of_volume,
+)
 from tests.statistical.test_gibbs_geweke import beside
 from tests.structures import gamma, half_normal, model, sample_gibbs, unknown
 
@@ -160,40 +170,29 @@ def check_is_seen(name, **options):
 @pytest.mark.statistical
 @pytest.mark.parametrize("by", [0.6, 1.6])
 def test_another_precision_is_seen(by, monkeypatch):
-    right = gibbs._curve
-    monkeypatch.setattr(gibbs, "_curve", lambda *given: None if right(*given) is None else by * right(*given))
+    plant(
+        monkeypatch,
+        "Gibbs: precisions of half-normal cells",
+        lambda right: lambda *given: None if right(*given) is None else by * right(*given),
+    )
     check_is_seen("plain", moves=())
 
 
 @pytest.mark.statistical
 def test_a_scale_without_the_change_of_volume_is_seen(monkeypatch):
-    right = slice_sampling.log_prior_scaled
-
-    def wrong(factor, value, axis, values):
-        of_components = right(factor, value, axis, values)
-        return lambda s: of_components(s) - factor.shape[axis] * s
-
-    monkeypatch.setattr(slice_sampling, "log_prior_scaled", wrong)
+    plant(monkeypatch, "hyperparameters: density along a scale", without_change_of_volume)
     check_is_seen("plain")
 
 
 @pytest.mark.statistical
 def test_squares_that_are_not_halved_are_seen(monkeypatch):
-    right = slice_sampling.sum_groups
-
-    def wrong(factor, value):
-        sums = right(factor, value)
-        return sums._replace(total=2 * sums.total)
-
-    monkeypatch.setattr(slice_sampling, "sum_groups", wrong)
+    plant(monkeypatch, "hyperparameters: sums of groups", with_sums(lambda sums: sums._replace(total=2 * sums.total)))
     check_is_seen("variances of both")
 
 
 @pytest.mark.statistical
 def test_a_count_too_many_is_seen(monkeypatch):
-    monkeypatch.setattr(
-        gibbs, "draw_half_normal_factor", lambda out, shape, *rest: draw_half_normal_factor(out, shape + 1, *rest)
-    )
+    plant(monkeypatch, "Gibbs: half-normal cells", lambda right: lambda out, shape, *rest: right(out, shape + 1, *rest))
     check_is_seen("plain", moves=())
 
 

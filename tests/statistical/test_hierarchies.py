@@ -15,6 +15,7 @@ from nmf_zoo._compat import group, group_names
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.shared.hyperparameters import gamma_divergence
+from tests.planted import plant, put
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, model, unknown
 
@@ -106,15 +107,18 @@ def without_divergence(found, values):
 
 @pytest.mark.parametrize("wrong", [without_spread, without_divergence])
 def test_a_bound_without_a_term_is_seen(wrong, monkeypatch):
-    monkeypatch.setattr(vb, "conjugate_bound", wrong)
+    put(monkeypatch, "VB: bound of hyperparameters", wrong)
     with pytest.raises(AssertionError):
         test_at_rank_1_the_bound_is_the_mean_log_ratio("rates of rows and columns")
 
 
 def test_an_update_that_forgets_a_factor_is_seen(monkeypatch):
     """The bound then falls, or q is not where it is highest."""
-    right = vb.update_conjugates
-    monkeypatch.setattr(vb, "update_conjugates", lambda found, moments, values: right(found, moments[:1], values))
+    plant(
+        monkeypatch,
+        "VB: updates of hyperparameters",
+        lambda right: lambda found, moments, values: right(found, moments[:1], values),
+    )
     *_, objective = fit(vb, MODELS["one rate of both"](), vb.VB(accelerate=None), 200)
     assert largest_loss(objective, maximise=True) > 1e-9
 

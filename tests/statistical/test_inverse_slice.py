@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, logsumexp
 
-from nmf_zoo.inference.shared import slice_sampling
 from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, log_prior_of_groups, sum_groups
+from tests.planted import plant
 from tests.sizes import size
 from tests.statistical.gates import check_means
 from tests.structures import inverse_gamma, model, unknown
@@ -58,7 +58,9 @@ def test_the_chain_has_the_moments_of_the_grid():
 
 @pytest.mark.statistical
 def test_a_scale_taken_for_a_rate_is_seen(monkeypatch):
-    monkeypatch.setattr(slice_sampling, "sum_groups", lambda factor, value: sum_groups(factor, 1.0 / value))
+    plant(
+        monkeypatch, "hyperparameters: sums of groups", lambda right: lambda factor, value: right(factor, 1.0 / value)
+    )
     with pytest.raises(AssertionError, match="gate 2"):
         check_means(NAMES, chain(3000), exact_means())
 

@@ -9,8 +9,8 @@ import pytest
 
 import nmf_zoo as nz
 from benchmarks.papers.cappe_toy import compare_statistics, draw_frames, follow, profiles
-from nmf_zoo.inference.powers import online_em
 from tests.naive.powers.frame_gibbs import log_marginal
+from tests.planted import plant
 from tests.sizes import size
 
 pytestmark = pytest.mark.statistical
@@ -91,30 +91,35 @@ def test_a_known_noise_floor_is_no_part_of_w():
     assert without[0] - 5 * without[1] > 2 * MOST
 
 
-def expect_with_wrong_weights(out, frames, weights, chain, workspace, key):
-    KERNEL(out, frames, 1.3 * weights, chain, workspace, key)
+def expect_with_wrong_weights(kernel):
+    return lambda out, frames, weights, *rest: kernel(out, frames, 1.3 * weights, *rest)
 
 
-def expect_with_a_wrong_prior(out, frames, weights, chain, workspace, key):
-    KERNEL(out, frames, weights, chain._replace(shape=chain.shape + np.array([0.0, 1.5])), workspace, key)
+def expect_with_a_wrong_prior(kernel):
+    def wrong(out, frames, weights, chain, workspace, key):
+        kernel(out, frames, weights, chain._replace(shape=chain.shape + np.array([0.0, 1.5])), workspace, key)
+
+    return wrong
 
 
-def expect_louder(out, frames, weights, chain, workspace, key):
-    KERNEL(out, frames._replace(power=frames.power + 0.2), weights, chain, workspace, key)
+def expect_louder(kernel):
+    return lambda out, frames, *rest: kernel(out, frames._replace(power=frames.power + 0.2), *rest)
 
 
-def expect_with_a_wrong_scale(out, frames, weights, chain, workspace, key):
-    KERNEL(out, frames, weights, chain, workspace, key)
-    out.inverse[:] *= 1.3
+def expect_with_a_wrong_scale(kernel):
+    def wrong(out, *given):
+        kernel(out, *given)
+        out.inverse[:] *= 1.3
+
+    return wrong
 
 
-KERNEL = online_em.expect_frames
 PLANTED = [expect_with_wrong_weights, expect_with_a_wrong_prior, expect_louder, expect_with_a_wrong_scale]
 
 
 @pytest.mark.parametrize("wrong", PLANTED)
 def test_planted_errors_are_seen(wrong, monkeypatch):
-    monkeypatch.setattr(online_em, "expect_frames", wrong)
+    plant(monkeypatch, "stream of powers: expectations", wrong)
     lost, error = loss(run(**({"leaps": 2, "expand": True} if wrong is expect_with_a_wrong_scale else {})))
     print(wrong.__name__, lost, error)
     assert lost - 5 * error > 2 * MOST, (lost, error)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import digamma, logsumexp
 
-from nmf_zoo.inference.powers import gibbs
+from tests.planted import plant
 from tests.sizes import size
 from tests.statistical.composite_chain import sample_composite
 from tests.statistical.gates import check_means
@@ -146,7 +146,6 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_flat_factor_is_seen(name, monkeypatch):
-    right = gibbs.given_powers
-    monkeypatch.setattr(gibbs, "given_powers", lambda *arguments: WRONG[name](right(*arguments)))
+    plant(monkeypatch, "Gibbs of powers: conditionals", lambda right: lambda *arguments: WRONG[name](right(*arguments)))
     with pytest.raises(AssertionError, match="gate 2"):
         check_flat()

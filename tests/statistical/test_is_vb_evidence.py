@@ -14,6 +14,7 @@ from nmf_zoo.kernels.numerics.gig_moments import Orders, draw_gig_factor
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.structure import InverseGammaPrior
 from tests.naive.powers import composite_bound as naive
+from tests.planted import plant, put
 from tests.runs import fit
 from tests.sizes import size
 from tests.statistical.composite_chain import sample_composite
@@ -118,6 +119,11 @@ def evidence_beside_a_known_component(x, known, prior_w, priors_h):
     return logsumexp(total) + (len(x) + 2) * np.log(STEP)
 
 
+def without_prior(side, q, values):
+    """A factor's part of the bound without its prior."""
+    return q.height
+
+
 def test_beside_a_known_component(monkeypatch):
     """And where the priors of what is free are left out, planted, the bound leaves the interval."""
     x, known, prior_w = [1.3, 0.4], [0.7, 0.0], inverse_gamma(1.5, 0.8)
@@ -125,21 +131,20 @@ def test_beside_a_known_component(monkeypatch):
     structure = powers(np.transpose([x]), 2, prior_w, inverse_gamma([[2.5], [1.0]], [[1.2], [0.5]]))
     structure = replace(structure, W=beside(structure.W, [[0.7, 0.0], [0.0, 0.0]], (1, 2)))
     assert exact - 2.0 < best_bound(structure, starts=3) < exact
-    monkeypatch.setattr(vb, "own_part", lambda side, q, values: q.height)
+    put(monkeypatch, "VB of powers: a factor's part of the bound", without_prior)
     assert not exact - 2.0 < best_bound(structure) < exact
 
 
 def test_a_bound_without_a_normaliser_would_be_seen(monkeypatch):
     """Planted: the prior's constants dropped, q's height doubled in order; both leave the interval."""
-    right = vb.own_part
     structure, exact = (
         powers([[1.3], [0.4]], 1, *PRIORS["steep"]),
         evidence_of_one_component([[1.3], [0.4]], *PRIORS["steep"]),
     )
-    monkeypatch.setattr(vb, "own_part", lambda side, q, values: q.height)
-    assert not exact - 1.5 < best_bound(structure) < exact
-    monkeypatch.setattr(vb, "own_part", lambda side, q, values: right(side, q, values) + 0.5)
-    assert not exact - 1.5 < best_bound(structure) < exact
+    for wrong in (lambda right: without_prior, lambda right: lambda *given: right(*given) + 0.5):
+        with monkeypatch.context() as patch:
+            plant(patch, "VB of powers: a factor's part of the bound", wrong)
+            assert not exact - 1.5 < best_bound(structure) < exact
 
 
 def test_draws_have_the_moments_of_the_law():

@@ -14,6 +14,7 @@ from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime.jobs import Job
 from nmf_zoo.workbench import modes as mode_weights
 from tests import two_modes
+from tests.planted import plant, put
 from tests.sizes import size
 from tests.statistical.judged import judges
 from tests.statistical.test_evidence_agreement import PROBLEMS
@@ -120,13 +121,13 @@ def test_modes_weighed_by_lp_are_seen():
 
 def test_all_orders_of_unlike_components_are_seen(monkeypatch):
     """K! in the place of the true number of exchanges, which is 1 here."""
-    monkeypatch.setattr(chib_bridge, "log_exchanges", lambda classes: np.log(2.0))
+    put(monkeypatch, "Chib's bridges: exchanges of components", lambda classes: np.log(2.0))
     with pytest.raises(AssertionError, match="mean of z"):
         check_scores(scores("unlike components cross", 4))
 
 
 def test_one_order_of_alike_components_is_seen(monkeypatch):
-    monkeypatch.setattr(chib_bridge, "log_exchanges", lambda classes: 0.0)
+    put(monkeypatch, "Chib's bridges: exchanges of components", lambda classes: 0.0)
     with pytest.raises(AssertionError, match="mean of z"):
         check_scores(scores("two of three blocks share a component", 4))
 
@@ -163,15 +164,17 @@ def test_the_curvature_is_a_way_to_the_exact_evidence(problem):
 def test_a_wrong_curvature_normal_is_seen(monkeypatch):
     """Its constant off by a tenth of a nat."""
     structure = PROBLEMS["few counts"]
-    right = chib_bridge.at_mode
 
-    def wrong(*how):
-        normal = right(*how)
-        if normal is not None:
-            normal.constant += 0.2
-        return normal
+    def wrong(right):
+        def raised(*how):
+            normal = right(*how)
+            if normal is not None:
+                normal.constant += 0.2
+            return normal
 
-    monkeypatch.setattr(chib_bridge, "at_mode", wrong)
+        return raised
+
+    plant(monkeypatch, "Chib's bridges: normal at the mode", wrong)
     exact = enumeration.log_evidence(structure)
     found = [by_curvature(structure, seed) for seed in range(8)]
     with pytest.raises(AssertionError, match="of z"):

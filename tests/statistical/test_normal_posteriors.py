@@ -21,10 +21,22 @@ from nmf_zoo.kernels.normal.factor_moments import truncated_moments
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Known, TruncatedNormalPrior
+from tests.planted import plant
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
 from tests.statistical.gates import check_means
-from tests.statistical.geweke import BACKGROUND, EXPOSURE, FIXED, LISTED, MASK, X23, check_geweke, draw_data, draw_prior
+from tests.statistical.geweke import (
+    BACKGROUND,
+    EXPOSURE,
+    FIXED,
+    LISTED,
+    MASK,
+    X23,
+    check_geweke,
+    draw_data,
+    draw_prior,
+    without_jacobian,
+)
 from tests.structures import beside, gamma, half_normal, model, stack, unknown
 
 SWEEPS, SLOW_SWEEPS, PLANTED_SWEEPS = size(5_000, 60_000), size(8_000, 60_000), 4_000
@@ -252,26 +264,22 @@ def test_joint_draws_agree(name):
     geweke(MODELS[name], SLOW_SWEEPS if name == "other shapes" else SWEEPS)
 
 
-def plant(monkeypatch, wrong):
-    """One error in the sampler."""
-    if wrong == "precision in place of its root":
-        right = gibbs.MeasuredCells.precisions
-        monkeypatch.setattr(gibbs.MeasuredCells, "precisions", lambda self, values: np.sqrt(right(self, values)))
-    elif wrong == "no rate":
-        right = gibbs.cell_terms
-        monkeypatch.setattr(gibbs, "cell_terms", lambda *given: right(*given)._replace(rate=0.0 * right(*given).rate))
-    elif wrong == "no Jacobian of sigma":
-        right = gibbs.slice_draw
-        monkeypatch.setattr(
-            gibbs, "slice_draw", lambda density, *rest: right(lambda log_s: density(log_s) - log_s, *rest)
-        )
-    else:
-        right = gibbs.move_shears
+def without_priors_of_W(move_shears):
+    def shear(W, Ht, of_W, of_H, key):
+        move_shears(W, Ht, of_H._replace(**{name: 0.0 * term for name, term in of_W._asdict().items()}), of_H, key)
 
-        def shear(W, Ht, of_W, of_H, key):
-            right(W, Ht, of_H._replace(**{name: 0.0 * term for name, term in of_W._asdict().items()}), of_H, key)
+    return shear
 
-        monkeypatch.setattr(gibbs, "move_shears", shear)
+
+PLANTED = {
+    "precision in place of its root": ("normal data: precisions", lambda right: lambda *given: np.sqrt(right(*given))),
+    "no rate": (
+        "Gibbs of normal data: priors of cells",
+        lambda right: lambda *given: right(*given)._replace(rate=0.0 * right(*given).rate),
+    ),
+    "no Jacobian of sigma": ("Gibbs of normal data: slices", without_jacobian),
+    "a shear without W's prior": ("Gibbs of normal data: shears", without_priors_of_W),
+}
 
 
 @pytest.mark.statistical
@@ -285,7 +293,7 @@ def plant(monkeypatch, wrong):
     ],
 )
 def test_planted_errors_are_seen(monkeypatch, wrong, name):
-    plant(monkeypatch, wrong)
+    plant(monkeypatch, *PLANTED[wrong])
     with pytest.raises(AssertionError, match="gate 2"):
         geweke(MODELS[name], PLANTED_SWEEPS, least=50)  # wrong chains may mix slowly
 

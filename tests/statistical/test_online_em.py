@@ -11,10 +11,10 @@ import scipy.sparse as sp
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.inference import registry
 from nmf_zoo.inference.counts import online_em
 from nmf_zoo.kernels.counts import column_sweeps
 from tests.naive.counts.column_sweeps import log_marginal
+from tests.planted import plant, put
 from tests.registered import with_changed
 from tests.sizes import size
 
@@ -127,77 +127,93 @@ def test_with_exposures():
     assert lost < 2e-3 + 5 * error, (lost, error)
 
 
-def expect_without_exposures(problem, weights, columns, key):
-    return EXPECT(problem, weights, columns._replace(exposure=np.ones(columns.n_columns)), key)
+EXPECTATIONS, STEPS = "stream of counts: expectations", "stream of counts: steps"
 
 
-def expect_unexposed_activations(problem, weights, columns, key):
+def expect_without_exposures(expect):
+    def wrong(problem, weights, columns, key):
+        return expect(problem, weights, columns._replace(exposure=np.ones(columns.n_columns)), key)
+
+    return wrong
+
+
+def expect_unexposed_activations(expect):
     """E[h | x] gathered where E[g h | x] belongs."""
-    shares, active, counts = EXPECT(problem, weights, columns, key)
-    return shares, active / columns.exposure[:, None], counts
+
+    def wrong(problem, weights, columns, key):
+        shares, active, counts = expect(problem, weights, columns, key)
+        return shares, active / columns.exposure[:, None], counts
+
+    return wrong
 
 
 WRONG_EXPOSURES = {
-    "none in the E-step": {"expect": expect_without_exposures},
-    "none in the M-step": {"expect": expect_unexposed_activations},
-    "eq. 48": {"with_exposures": lambda state: state},
+    "none in the E-step": (EXPECTATIONS, expect_without_exposures),
+    "none in the M-step": (EXPECTATIONS, expect_unexposed_activations),
+    "eq. 48": ("stream of counts: sums without exposures", lambda right: lambda state: state),
 }
 
 
 @pytest.mark.parametrize("name", WRONG_EXPOSURES)
 def test_wrong_exposures_are_seen(name, monkeypatch):
-    for where, wrong in WRONG_EXPOSURES[name].items():
-        monkeypatch.setattr(online_em, where, wrong)
+    plant(monkeypatch, *WRONG_EXPOSURES[name])
     lost, error = loss_exposed(run_exposed(COLUMNS // 4))
     print(name, lost, error)
     assert lost > 2 * (2e-3 + 5 * error), (lost, error)
 
 
-def take_step_without_decay(running, columns, first, last, shares, active, gain, is_averaged):
-    running.clock[column_sweeps.MASS] = 1.0
-    column_sweeps.add_columns(running, columns, first, last, shares, active, gain / (last - first))
-    column_sweeps.end_step(running, last - first, is_averaged)
+def take_step_without_decay(take_step):
+    def wrong(running, columns, first, last, shares, active, gain, is_averaged):
+        running.clock[column_sweeps.MASS] = 1.0
+        column_sweeps.add_columns(running, columns, first, last, shares, active, gain / (last - first))
+        column_sweeps.end_step(running, last - first, is_averaged)
+
+    return wrong
 
 
-def take_step_with_halved_activations(running, columns, first, last, shares, active, gain, is_averaged):
-    column_sweeps.take_step(running, columns, first, last, shares, 0.5 * active, gain, is_averaged)
+def take_step_with_halved_activations(take_step):
+    def wrong(running, columns, first, last, shares, active, gain, is_averaged):
+        take_step(running, columns, first, last, shares, 0.5 * active, gain, is_averaged)
+
+    return wrong
 
 
-def prepare_with_the_wrong_divisor(structure, options, workers):
-    """beta / alpha left out of eq. 48."""
-    problem = PREPARE(structure, options, workers)
-    return replace(problem, mean_h=np.ones(2))
-
-
-def expect_by_the_prior(problem, weights, columns, key):
+def expect_by_the_prior(expect):
     """Sources shared out by W alone, as if the activations were their prior means."""
-    shares, active, counts = EXPECT(problem, weights, columns, key)
-    W = weights.start if weights.is_start else weights.sources * weights.top
-    mean = W[columns.rows] * problem.mean_h
-    shares[:, :2] = columns.values[:, None] * mean / mean.sum(axis=1, keepdims=True)
-    return shares, active, counts
+
+    def wrong(problem, weights, columns, key):
+        shares, active, counts = expect(problem, weights, columns, key)
+        W = weights.start if weights.is_start else weights.sources * weights.top
+        mean = W[columns.rows] * problem.mean_h
+        shares[:, :2] = columns.values[:, None] * mean / mean.sum(axis=1, keepdims=True)
+        return shares, active, counts
+
+    return wrong
 
 
-PREPARE, EXPECT = online_em.prepare, online_em.expect
 PLANTED = {
-    "no decay": ("take_step", take_step_without_decay, {}),
-    "halved activations": ("take_step", take_step_with_halved_activations, {"complete": "CH"}),
-    "no E-step": ("expect", expect_by_the_prior, {}),
+    "no decay": (STEPS, take_step_without_decay, {}),
+    "halved activations": (STEPS, take_step_with_halved_activations, {"complete": "CH"}),
+    "no E-step": (EXPECTATIONS, expect_by_the_prior, {}),
 }
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_errors_are_seen(name, monkeypatch):
-    where, wrong, options = PLANTED[name]
-    monkeypatch.setattr(online_em, where, wrong)
+    place, wrong, options = PLANTED[name]
+    plant(monkeypatch, place, wrong)
     lost, error = loss(run(**options))
     print(name, lost, error)
     assert lost > 2 * (3e-3 + 5 * error), (lost, error)
 
 
 def test_a_wrong_divisor_is_seen(monkeypatch):
-    wrong = with_changed(online_em.STREAM, prepare=prepare_with_the_wrong_divisor)
-    monkeypatch.setattr(registry, "REGISTRY", wrong)
+    """beta / alpha left out of eq. 48."""
+
+    def prepare(*given):
+        return replace(online_em.prepare(*given), mean_h=np.ones(2))
+
+    put(monkeypatch, "registry", with_changed(online_em.STREAM, prepare=prepare))
     lost, error = loss(run())
     print(lost, error)
     assert lost > 2 * (3e-3 + 5 * error), (lost, error)

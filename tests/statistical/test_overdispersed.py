@@ -12,13 +12,25 @@ from scipy.special import digamma, gammaln, logsumexp
 from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.overdispersed import gibbs, vb
-from nmf_zoo.inference.overdispersed.rows import cells_of_rows
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Dense
+from tests.planted import plant
 from tests.sizes import size
 from tests.statistical.gates import check_means
-from tests.statistical.geweke import BACKGROUND, EXPOSURE, FIXED, MASK, X23, X32, bounded, draw_prior, mean_of, seen
+from tests.statistical.geweke import (
+    BACKGROUND,
+    EXPOSURE,
+    FIXED,
+    MASK,
+    X23,
+    X32,
+    bounded,
+    draw_prior,
+    mean_of,
+    seen,
+    without_jacobian,
+)
 from tests.structures import gamma, model, stack, unknown
 
 pytestmark = pytest.mark.statistical
@@ -78,7 +90,7 @@ def with_data(problem, X):
         problem,
         structure=structure,
         pieces=dataclasses.replace(problem.pieces, structure=structure),
-        cells=tuple(cells_of_rows(structure, by_features=by) for by in (True, False)),
+        cells=tuple(gibbs.cells_of_rows(structure, by_features=by) for by in (True, False)),
     )
 
 
@@ -111,43 +123,43 @@ def test_two_ways_to_draw_agree(name):
 
 def wrong_multipliers(monkeypatch):
     """Multipliers of twice the dispersion."""
-    right = gibbs.draw_sums
 
-    def wider(out, cells, factors, alphas, first, last, key):
-        return right(out, cells, factors, (0.5 * alphas[0], alphas[1]), first, last, key)
+    def wrong(right):
+        return lambda out, cells, factors, alphas, *rest: right(
+            out, cells, factors, (0.5 * alphas[0], alphas[1]), *rest
+        )
 
-    monkeypatch.setattr(gibbs, "draw_sums", wider)
+    plant(monkeypatch, "Gibbs of overdispersed counts: multipliers and sources", wrong)
 
 
 def wrong_jacobian(monkeypatch):
     """alpha drawn as if its logarithm had the density of its value."""
-    right = gibbs.slice_draw
-    monkeypatch.setattr(
-        gibbs, "slice_draw", lambda density, start, generator: right(lambda at: density(at) - at, start, generator)
-    )
+    plant(monkeypatch, "Gibbs of overdispersed counts: slices", without_jacobian)
 
 
 def wrong_sides(monkeypatch):
     """Exposures left out of the weights of either factor."""
-    right = gibbs.cells_of_rows
 
-    def unexposed(structure, *, by_features):
-        cells = right(structure, by_features=by_features)
-        return cells._replace(exposure=np.ones_like(cells.exposure))
+    def wrong(right):
+        def unexposed(structure, *, by_features):
+            cells = right(structure, by_features=by_features)
+            return cells._replace(exposure=np.ones_like(cells.exposure))
 
-    monkeypatch.setattr(f"{__name__}.cells_of_rows", unexposed)
+        return unexposed
+
+    plant(monkeypatch, "Gibbs of overdispersed counts: rows", wrong)
 
 
 @pytest.mark.parametrize(
-    ("plant", "name"),
+    ("spoil", "name"),
     [
         (wrong_multipliers, "known alpha"),
         (wrong_jacobian, "one alpha"),
         (wrong_sides, "alpha of features"),
     ],
 )
-def test_planted_errors_are_seen(plant, name, monkeypatch):
-    plant(monkeypatch)
+def test_planted_errors_are_seen(spoil, name, monkeypatch):
+    spoil(monkeypatch)
     with pytest.raises(AssertionError, match="gate 2"):
         check_geweke(MODELS[name], PLANTED_SWEEPS)
 
@@ -221,10 +233,9 @@ def test_the_bound_of_a_known_mean_is_the_evidence():
 def test_a_bound_of_other_multipliers_is_seen(monkeypatch):
     """The planted error: multipliers of one, which is Poisson's weight, let the bound fall or end lower."""
     right = climbed(one_cell())[-1]
-    expected = vb.expected
-
-    def without(pieces, which, W, H, alpha):
-        return expected(pieces, which, W, H, np.full_like(alpha, 1e12))
-
-    monkeypatch.setattr(vb, "expected", without)
+    plant(
+        monkeypatch,
+        "VB of overdispersed counts: expectations",
+        lambda expected: lambda *given: expected(*given[:-1], np.full_like(given[-1], 1e12)),
+    )
     assert climbed(one_cell())[-1] < right - 1e-3

@@ -9,12 +9,12 @@ import pymc as pm
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.inference.hmm import gibbs_chain, particle_gibbs
-from nmf_zoo.inference.hmm.chains import log_normal as log_normal_chain
+from nmf_zoo.inference.hmm import particle_gibbs
 from nmf_zoo.inference.hmm.particle_gibbs import ParticleGibbs
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import BasisChainPrior, LogNormalARPrior, UnitChainPrior
+from tests.planted import plant
 from tests.sizes import size
 from tests.statistical.chain_geweke import check_geweke
 from tests.statistical.gates import check_means, standard_errors
@@ -155,15 +155,15 @@ def test_one_binary_row():
 
 def test_weights_from_stale_activations_are_seen(monkeypatch):
     """Both factors from old values have the right laws one by one: together, given the data, they have not."""
-    draw_weights = particle_gibbs.draw_weights
+    stale = {}
+    plant(
+        monkeypatch,
+        "particle Gibbs: weights",
+        lambda right: lambda problem, now, keys: right(problem, now._replace(**stale), keys),
+    )
 
     def step(problem, state, key):
-        stale = state.h.copy()
-
-        def wrong(problem, now, keys):
-            return draw_weights(problem, now._replace(h=stale), keys)
-
-        monkeypatch.setattr(particle_gibbs, "draw_weights", wrong)
+        stale["h"] = state.h.copy()
         return particle_gibbs.step(problem, state, key)
 
     with pytest.raises(AssertionError, match="gate 2, standard errors"):
@@ -184,33 +184,41 @@ def test_a_law_of_other_parameters_is_seen(name, monkeypatch):
 
     Long: thousands of sweeps, whose parameters are drawn in Python.
     """
-    draw_rows, first = particle_gibbs.draw_rows, {}
+    first = {}
 
-    def stale(rows, W, h, aux, values, key):
-        first.update({} if first else {name: np.array(value) for name, value in values.items()})
-        return draw_rows(rows, W, h, aux, first, key)
+    def wrong(right):
+        def stale(rows, W, h, aux, values, key):
+            first.update({} if first else {name: np.array(value) for name, value in values.items()})
+            return right(rows, W, h, aux, first, key)
 
-    monkeypatch.setattr(particle_gibbs, "draw_rows", stale)
+        return stale
+
+    plant(monkeypatch, "particle Gibbs: rows of H", wrong)
     check_is_seen(name)
 
 
 def test_a_missing_jacobian_is_seen(monkeypatch):
     """Long: thousands of sweeps, whose parameters are drawn in Python."""
-    flat = {key: own._replace(log_jacobian=np.zeros_like) for key, own in gibbs_chain.COORDINATES.items()}
-    monkeypatch.setattr(gibbs_chain, "COORDINATES", flat)
+
+    def flat(coordinates):
+        return {key: own._replace(log_jacobian=np.zeros_like) for key, own in coordinates.items()}
+
+    plant(monkeypatch, "chains: coordinates of parameters", flat)
     check_is_seen("log-normal, stationary")
 
 
 def test_a_level_that_forgets_the_first_time_is_seen(monkeypatch):
     """Long: thousands of sweeps, whose parameters are drawn in Python."""
-    slope_of_level = log_normal_chain.slope_of_level
 
-    def without_first(prior, sums, values):
-        slope, bend = slope_of_level(prior, sums, values)
-        spread = prior.law(values)[4]
-        return slope - (sums.first - prior.law(values)[3]) / spread**2, bend - 1.0 / spread**2
+    def wrong(right):
+        def without_first(prior, sums, values):
+            slope, bend = right(prior, sums, values)
+            spread = prior.law(values)[4]
+            return slope - (sums.first - prior.law(values)[3]) / spread**2, bend - 1.0 / spread**2
 
-    monkeypatch.setattr(log_normal_chain, "slope_of_level", without_first)
+        return without_first
+
+    plant(monkeypatch, "log-normal chain: slope of a level", wrong)
     check_is_seen("log-normal")
 
 
@@ -219,12 +227,9 @@ def test_a_mean_that_forgets_its_prior_is_seen(monkeypatch):
     wide = declare(
         log_normal(unknown("m", "normal", 0.3, 6.0), PERSISTENCE, SCALE, (0.1, 0.5)),
     ).H.prior
-    draw_mean = log_normal_chain.draw_mean
-
-    def wrong(prior, own, sums, values, generator):
-        return draw_mean(prior, wide.mean, sums, values, generator)
-
-    monkeypatch.setattr(log_normal_chain, "draw_mean", wrong)
+    plant(
+        monkeypatch, "log-normal chain: means", lambda right: lambda prior, own, *rest: right(prior, wide.mean, *rest)
+    )
     check_is_seen("log-normal")
 
 

@@ -13,6 +13,7 @@ from nmf_zoo.inference.evidence import replicas
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.driver import SampleRun, run_chains
 from nmf_zoo.runtime.workers import SERIAL
+from tests.planted import plant, put
 from tests.sizes import size
 from tests.statistical.gates import check_means
 from tests.statistical.geweke import (
@@ -67,7 +68,7 @@ def test_each_mode_gets_its_share(transposed):
 
 
 def test_exchange_without_its_ratio_is_seen(monkeypatch):
-    monkeypatch.setattr(replicas, "exchange_probability", lambda state, pair: 0.5)
+    put(monkeypatch, "replicas: probability of an exchange", lambda state, pair: 0.5)
     with pytest.raises(AssertionError, match="standard errors"):
         check(case(), draws=400, tune=100)
 
@@ -141,15 +142,15 @@ def test_every_temperature_has_its_law():
 
 def test_moves_at_another_power_are_seen(monkeypatch):
     """Hotter replicas walk at a temperature a little below the one that their exchanges are told."""
-    right = replicas.target_at
-    monkeypatch.setattr(replicas, "target_at", lambda problem, t: right(problem, t if t == 1.0 else 0.7 * t))
+    plant(monkeypatch, "replicas: targets", lambda right: lambda problem, t: right(problem, t if t == 1.0 else 0.7 * t))
     with pytest.raises(AssertionError, match="gate 2"):
         check_rungs(2000)
 
 
 def test_another_power_in_the_ratio_is_seen(monkeypatch):
-    right = replicas.exchange_probability
-    monkeypatch.setattr(replicas, "exchange_probability", lambda state, pair: right(state, pair) ** 0.3)
+    plant(
+        monkeypatch, "replicas: probability of an exchange", lambda right: lambda state, pair: right(state, pair) ** 0.3
+    )
     with pytest.raises(AssertionError, match="gate 2"):
         check_rungs(2000)
 
@@ -190,13 +191,15 @@ def test_geweke(name):
 
 def test_geweke_sees_a_replica_of_another_prior(monkeypatch):
     """Exchanges without a ratio it can't see: a draw of the prior, and data to it, have the law that it asks for."""
-    right = replicas.draw_from_prior
 
-    def wrong(target, population, *how):
-        right(target, population, *how)
-        population.W[:] *= 0.5
+    def wrong(right):
+        def halved(target, population, *how):
+            right(target, population, *how)
+            population.W[:] *= 0.5
 
-    monkeypatch.setattr(replicas, "draw_from_prior", wrong)
+        return halved
+
+    plant(monkeypatch, "replicas: draws of the prior", wrong)
     with pytest.raises(AssertionError, match="gate 2"):
         check_geweke(GEWEKE["few counts"], 2000, seed=1, least=50, simulate_successively=simulate_successively)
 

@@ -12,6 +12,7 @@ from nmf_zoo.inference.evidence import smc
 from nmf_zoo.inference.evidence.contract import Job
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime.workers import SERIAL
+from tests.planted import plant, put
 from tests.sizes import size
 from tests.statistical.enumeration import enumerate_posterior
 from tests.statistical.exact_evidence import exact_log_evidence
@@ -124,21 +125,24 @@ def test_the_last_particles_beside_a_known_component_are_posterior_draws():
 # -- planted errors ----------------------------------------------------------------------------------------------------
 
 
-def planted(structure, exact, monkeypatch, wrong):
-    right = smc.target_at
-    monkeypatch.setattr(smc, "target_at", lambda problem, t: wrong(right(problem, t)) if t else right(problem, t))
+def check_is_seen(structure, exact, monkeypatch, wrong):
+    plant(
+        monkeypatch,
+        "SMC: targets",
+        lambda right: lambda problem, t: wrong(right(problem, t)) if t else right(problem, t),
+    )
     with pytest.raises(AssertionError, match="gate 1"):
         check(smc.prepare(structure), exact(), size(100, 300))
 
 
 def test_variances_in_the_place_of_precisions_are_seen(monkeypatch):
     structure, exact = both_half_normal()
-    planted(structure, exact, monkeypatch, lambda right: right._replace(curves=tuple(1.0 / c for c in right.curves)))
+    check_is_seen(structure, exact, monkeypatch, lambda t: t._replace(curves=tuple(1.0 / c for c in t.curves)))
 
 
 def test_precisions_that_stay_behind_are_seen(monkeypatch):
     """Factors move at the middle of the hyperprior, whatever their particles' values are."""
-    monkeypatch.setattr(smc, "with_rates", lambda target, rates, first, last: [(target, first, last)])
+    put(monkeypatch, "SMC: rates of particles", lambda target, rates, first, last: [(target, first, last)])
     structure, exact = one_variance()
     with pytest.raises(AssertionError, match="gate"):
         check(smc.prepare(structure), exact())
@@ -147,4 +151,4 @@ def test_precisions_that_stay_behind_are_seen(monkeypatch):
 def test_moves_along_the_orbit_of_a_known_component_are_seen(monkeypatch):
     """H is divided by what W, which is put back, was multiplied by."""
     structure, exact = CASES["a component of W"]()
-    planted(structure, exact, monkeypatch, lambda right: right._replace(movable=np.array([0, 2])))
+    check_is_seen(structure, exact, monkeypatch, lambda target: target._replace(movable=np.array([0, 2])))

@@ -13,6 +13,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.kernels.random.resampling import resample
 from nmf_zoo.runtime.workers import SERIAL
 from tests.naive.evidence import tempering as naive_smc
+from tests.planted import plant
 from tests.sizes import size
 from tests.statistical.enumeration import Case
 from tests.statistical.exact_evidence import exact_log_evidence
@@ -107,9 +108,11 @@ def test_the_last_particles_are_posterior_draws():
 def test_a_rate_without_its_temperature_is_seen(monkeypatch):
     """The likelihood's part of the rates at full temperature, beside counts that are tempered."""
     structure, exact = both()
-    right = smc.target_at
-    wrong = lambda problem, t: right(problem, t)._replace(temperature=np.array([1.0]))  # noqa: E731
-    monkeypatch.setattr(smc, "target_at", wrong)
+    plant(
+        monkeypatch,
+        "SMC: targets",
+        lambda right: lambda problem, t: right(problem, t)._replace(temperature=np.array([1.0])),
+    )
     with pytest.raises(AssertionError, match="gate 1"):
         check(smc.prepare(structure), exact())
 

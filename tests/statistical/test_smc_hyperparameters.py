@@ -16,6 +16,7 @@ from nmf_zoo.inference.evidence import smc
 from nmf_zoo.inference.evidence.contract import Job
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL, Workers
+from tests.planted import plant, put
 from tests.runs import fit
 from tests.sizes import size
 from tests.statistical.enumeration import Case
@@ -109,12 +110,11 @@ def test_evidence_and_posterior_are_exact(name):
 
 
 def test_forgetting_the_cells_shapes_is_seen(monkeypatch):
-    right = smc.draw_given_cells
 
-    def wrong(found, *rest):
-        return right({name: own._replace(shape=own.prior_shape) for name, own in found.items()}, *rest)
+    def forgetful(found):
+        return {name: own._replace(shape=own.prior_shape) for name, own in found.items()}
 
-    monkeypatch.setattr(smc, "draw_given_cells", wrong)
+    plant(monkeypatch, "SMC: hyperparameters", lambda right: lambda found, *rest: right(forgetful(found), *rest))
     structure, exact = one_rate()
     with pytest.raises(AssertionError, match="gate"):
         check(structure, exact())
@@ -122,7 +122,7 @@ def test_forgetting_the_cells_shapes_is_seen(monkeypatch):
 
 def test_rates_that_stay_behind_are_seen(monkeypatch):
     """Factors move at the middle of the hyperprior, whatever their particles' values are."""
-    monkeypatch.setattr(smc, "with_rates", lambda target, rates, first, last: [(target, first, last)])
+    put(monkeypatch, "SMC: rates of particles", lambda target, rates, first, last: [(target, first, last)])
     structure, exact = one_rate()
     with pytest.raises(AssertionError, match="gate"):
         check(structure, exact())

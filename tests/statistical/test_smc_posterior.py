@@ -11,8 +11,8 @@ import nmf_zoo as nz
 from nmf_zoo.inference.counts import gibbs
 from nmf_zoo.inference.evidence import smc, smc_draws
 from nmf_zoo.kernels.random.keyed_rng import seed_key
-from nmf_zoo.kernels.random.resampling import resample
 from nmf_zoo.runtime.driver import SampleRun, run_chains
+from tests.planted import plant
 from tests.sizes import size
 from tests.statistical.gates import effective_sizes
 from tests.statistical.two_modes import Case, exact
@@ -136,23 +136,27 @@ def test_calibration():
 # -- planted errors ----------------------------------------------------------------------------------------------------
 
 
+def with_power(power):
+    """Resampling by a power of the weights."""
+    return lambda resample: lambda out, log_weights, key: resample(out, power * log_weights, key)
+
+
 def test_a_wrong_power_in_the_weights_is_seen(monkeypatch):
     """Ancestors by the weights' squares. Long: as the test of the right ones."""
-    monkeypatch.setattr(smc, "resample", lambda out, log_weights, key: resample(out, 2.0 * log_weights, key))
+    plant(monkeypatch, "SMC: resampling", with_power(2.0))
     with pytest.raises(AssertionError, match="gate 1"):
         check(case())
 
 
 def test_resampling_without_weights_is_seen(monkeypatch):
     """Long: as the test of the right ones."""
-    monkeypatch.setattr(smc, "resample", lambda out, log_weights, key: resample(out, 0.0 * log_weights, key))
+    plant(monkeypatch, "SMC: resampling", with_power(0.0))
     with pytest.raises(AssertionError, match="gate 1"):
         check(case())
 
 
 def test_moves_at_another_power_are_seen(monkeypatch):
     """The particles of every stage walk at a temperature below it. Long: as the test of the right ones."""
-    right = smc.target_at
-    monkeypatch.setattr(smc, "target_at", lambda problem, temperature: right(problem, 0.7 * temperature))
+    plant(monkeypatch, "SMC: targets", lambda right: lambda problem, temperature: right(problem, 0.7 * temperature))
     with pytest.raises(AssertionError, match="gate"):
         check(case())

@@ -9,17 +9,16 @@ import pytest
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.inference.counts.gibbs import Gibbs
-from nmf_zoo.inference.hmm import gibbs_chain
 from nmf_zoo.inference.smooth import gibbs
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
-from nmf_zoo.structure import GammaChainPrior
+from tests.planted import plant
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
 from tests.statistical.gates import check_means
-from tests.statistical.geweke import BACKGROUND, EXPOSURE, FIXED, MASK, X23
+from tests.statistical.geweke import BACKGROUND, EXPOSURE, FIXED, MASK, X23, without_jacobian
 from tests.statistical.smooth_evidence import COUNTS, W_LAW, exact_moments, log_gamma_chain, moments_of
-from tests.statistical.smooth_geweke import check_geweke, gamma_chain, replaced, with_formulas
+from tests.statistical.smooth_geweke import check_geweke, forget_the_mask, gamma_chain, replaced, with_prior
 from tests.structures import gamma, model, unknown
 
 pytestmark = pytest.mark.statistical
@@ -49,55 +48,35 @@ def test_two_ways_to_draw_agree(name):
 
 def forget_the_time_before(monkeypatch):
     """z drawn without what the time before says."""
-
-    def wrong(right, prior, *given):
-        right(replaced(prior, beta_z=1e-6), *given)
-
-    with_formulas(monkeypatch, gibbs, GammaChainPrior, draw_auxiliary=wrong)
+    plant(monkeypatch, "gamma chain: auxiliaries", with_prior(lambda prior: replaced(prior, beta_z=1e-6)))
 
 
 def forget_the_next_time(monkeypatch):
     """H drawn without what the time after says: alpha_z + 1 in the place of alpha_z."""
-    with_formulas(
-        monkeypatch,
-        gibbs,
-        GammaChainPrior,
-        draw_activations=lambda right, prior, *given: right(replaced(prior, alpha_z=np.array([[7.0], [5.0]])), *given),
-    )
+    one_more = np.array([[7.0], [5.0]])
+    plant(monkeypatch, "gamma chain: activations", with_prior(lambda prior: replaced(prior, alpha_z=one_more)))
 
 
 def exchange_the_scale(monkeypatch):
     """A scale's move with the law of a row of independent gamma cells."""
 
-    def of_all(right, prior, Ht, *given):
-        power, rate = right(prior, Ht, *given)
-        return power * len(Ht), rate
+    def wrong(right):
+        def of_all(self, prior, Ht, *given):
+            power, rate = right(self, prior, Ht, *given)
+            return power * len(Ht), rate
 
-    with_formulas(monkeypatch, gibbs, GammaChainPrior, law_of_scale=of_all)
+        return of_all
+
+    plant(monkeypatch, "gamma chain: law of a scale", wrong)
 
 
 def drop_a_jacobian(monkeypatch):
     """Hyperparameters as if their logarithms had the density of the values."""
-    right = gibbs_chain.slice_draw
-
-    def wrong(density, start, generator):
-        return right(lambda at: density(at) - at, start, generator)
-
-    monkeypatch.setattr(gibbs_chain, "slice_draw", wrong)
-
-
-def forget_the_mask(monkeypatch):
-    """A missing time as if it had been seen, without a count."""
-    right = gibbs.DataTerms
-
-    def wrong(power, rate, scale):
-        return right(power, np.where(rate > 0, rate, rate.max(axis=0)), scale)
-
-    monkeypatch.setattr(gibbs, "DataTerms", wrong)
+    plant(monkeypatch, "chains: slices", without_jacobian)
 
 
 @pytest.mark.parametrize(
-    ("plant", "name"),
+    ("spoil", "name"),
     [
         (forget_the_time_before, "plain"),
         (forget_the_next_time, "plain"),
@@ -107,9 +86,9 @@ def forget_the_mask(monkeypatch):
         (forget_the_mask, "offsets, a missing time"),
     ],
 )
-def test_planted_errors_are_seen(plant, name, monkeypatch):
+def test_planted_errors_are_seen(spoil, name, monkeypatch):
     """Long: as many sweeps as the tests that expect none."""
-    plant(monkeypatch)
+    spoil(monkeypatch)
     with pytest.raises(AssertionError, match="gate 2"):
         check_geweke(gibbs, MODELS[name], SWEEPS[name])
 
@@ -167,8 +146,11 @@ def test_ranks_are_uniform(name):
 
 def count_weights_twice(monkeypatch):
     """H drawn as if the sums of W were twice what they are."""
-    right = gibbs.DataTerms
-    monkeypatch.setattr(gibbs, "DataTerms", lambda power, rate, scale: right(power, 2.0 * rate, scale))
+    plant(
+        monkeypatch,
+        "Gibbs of smooth chains: terms of the data",
+        lambda right: lambda power, rate, scale: right(power, 2.0 * rate, scale),
+    )
 
 
 def test_weights_that_count_twice_are_seen_in_ranks(monkeypatch):

@@ -6,13 +6,20 @@ import numpy as np
 import pytest
 
 from nmf_zoo.inference.counts.em import EM
-from nmf_zoo.inference.smooth import em, power_em, power_gibbs
+from nmf_zoo.inference.smooth import power_em, power_gibbs
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime.workers import SERIAL
-from nmf_zoo.structure import BGARPrior, GammaChainPrior
+from tests.planted import plant
 from tests.sizes import size
 from tests.statistical.geweke import BACKGROUND, EXPOSURE, FIXED, MASK, X23
-from tests.statistical.smooth_geweke import bgar, check_geweke, gamma_chain, replaced, with_formulas
+from tests.statistical.smooth_geweke import (
+    bgar,
+    check_geweke,
+    forget_the_draw_before,
+    gamma_chain,
+    replaced,
+    with_prior,
+)
 from tests.structures import gamma, inverse_gamma, model, unknown
 
 POWERS = {"kind": "exponential"}
@@ -36,39 +43,36 @@ def test_two_ways_to_draw_agree(name):
     check_geweke(power_gibbs, MODELS[name], size(SWEEPS, 60_000))
 
 
+DATA = "Gibbs of smooth powers: terms of the data"
+
+
 def forget_the_sources(monkeypatch):
     """H drawn as if every cell had half of its sources' powers."""
-    right = power_gibbs.DataTerms
-    monkeypatch.setattr(power_gibbs, "DataTerms", lambda power, rate, scale: right(power, rate, 0.5 * scale))
+    plant(monkeypatch, DATA, lambda right: lambda power, rate, scale: right(power, rate, 0.5 * scale))
 
 
 def mistake_a_cell(monkeypatch):
     """One cell of each frame too many in the power of h."""
-    right = power_gibbs.DataTerms
-    monkeypatch.setattr(power_gibbs, "DataTerms", lambda power, rate, scale: right(power - 1.0, rate, scale))
+    plant(monkeypatch, DATA, lambda right: lambda power, rate, scale: right(power - 1.0, rate, scale))
 
 
 def mistake_what_comes(monkeypatch):
     """H drawn as if more came and less stayed."""
-
-    def wrong(right, prior, *given):
-        right(replaced(prior, rho=0.4 * prior.rho.value), *given)
-
-    with_formulas(monkeypatch, power_gibbs, BGARPrior, draw_activations=wrong)
+    plant(monkeypatch, "BGAR: activations", with_prior(lambda prior: replaced(prior, rho=0.4 * prior.rho.value)))
 
 
 def forget_the_next_time(monkeypatch):
     """H drawn as if the time after said more."""
-
-    def wrong(right, prior, *given):
-        right(replaced(prior, alpha_z=2.0 * prior.alpha_z.value), *given)
-
-    with_formulas(monkeypatch, power_gibbs, GammaChainPrior, draw_activations=wrong)
+    plant(
+        monkeypatch,
+        "gamma chain: activations",
+        with_prior(lambda prior: replaced(prior, alpha_z=2.0 * prior.alpha_z.value)),
+    )
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    ("plant", "name"),
+    ("spoil", "name"),
     [
         (forget_the_sources, "gamma chain"),
         (mistake_a_cell, "gamma chain, gamma W, offsets, a missing time"),
@@ -76,9 +80,9 @@ def forget_the_next_time(monkeypatch):
         (mistake_what_comes, "bgar"),
     ],
 )
-def test_planted_errors_are_seen(plant, name, monkeypatch):
+def test_planted_errors_are_seen(spoil, name, monkeypatch):
     """Long: as many sweeps as the tests that expect none."""
-    plant(monkeypatch)
+    spoil(monkeypatch)
     with pytest.raises(AssertionError, match="gate 2"):
         check_geweke(power_gibbs, MODELS[name], SWEEPS)
 
@@ -143,12 +147,6 @@ def test_em_never_loses_and_stops_where_the_density_is_flat(name, accelerate):
 
 def test_a_wrong_minorant_is_seen(monkeypatch):
     """The planted error: z without the shape of the draw before."""
-    right = em.law_of_auxiliary
-
-    def wrong(prior, Ht, values):
-        shape, rate = right(prior, Ht, values)
-        return shape - prior.law(values)[0].T, rate
-
-    monkeypatch.setattr(em, "law_of_auxiliary", wrong)
+    plant(monkeypatch, "EM of smooth chains: law of auxiliaries", forget_the_draw_before)
     state, objective = fitted(FITTED["inverse-gamma W"], EM(mode="log", accelerate=None), 300)
     assert np.max(np.diff(objective)) > 1e-3 or largest_slope(FITTED["inverse-gamma W"], state) > 0.1

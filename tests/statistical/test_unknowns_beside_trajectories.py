@@ -6,7 +6,7 @@ import pymc as pm
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.inference.counts import gibbs
+from tests.planted import put
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
 from tests.statistical.test_gibbs_calibration import UNKNOWN, W_PRIOR
@@ -58,5 +58,5 @@ def check_is_seen(declare):
 
 def test_trajectories_under_a_guess_of_the_unknowns_are_seen(monkeypatch):
     """Long: as the test of the right one."""
-    monkeypatch.setattr(gibbs, "with_priors", lambda sweeps, priors: sweeps)
+    put(monkeypatch, "Gibbs: priors of trajectories", lambda sweeps, priors: sweeps)
     check_is_seen(with_a_wide_rate)

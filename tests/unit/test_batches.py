@@ -29,6 +29,7 @@ from nmf_zoo.interfaces.cli import main
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import BatchedPoisson, Dense, Poisson
+from tests.planted import plant, put
 
 F, K, N = 5, 2, 8
 RNG = np.random.default_rng(11)
@@ -353,8 +354,8 @@ def test_em_ends_where_no_other_step_leads_on(mode, reference):
 def test_wrong_multipliers_of_em_are_seen(monkeypatch):
     """The planted error: multipliers beyond their mode. The objective rises, or ends higher."""
     model = nz.gamma_nmf(X, K, batch=LABELS, **PRIORS)
-    right, best = objectives(nz.fit(**RUN, engine="em", model=model))[-1], em._best_multipliers
-    monkeypatch.setattr(em, "_best_multipliers", lambda problem, sums: 1.3 * best(problem, sums))
+    right = objectives(nz.fit(**RUN, engine="em", model=model))[-1]
+    plant(monkeypatch, "EM of batches: best multipliers", lambda best: lambda problem, sums: 1.3 * best(problem, sums))
     found = objectives(nz.fit(**RUN, engine="em", model=model))
     assert np.max(np.diff(found)) > 1e-3 or found[-1] > right + 1e-3
 
@@ -403,7 +404,7 @@ def test_a_bound_without_the_divergence_of_multipliers_is_seen(monkeypatch):
     """The planted error: it falls, or ends elsewhere."""
     model = nz.gamma_nmf(X, K, batch=LABELS, **PRIORS)
     right = objectives(nz.fit(**RUN, engine="vb", model=model))[-1]
-    monkeypatch.setattr(vb, "gamma_divergence", lambda *given: np.zeros(1))
+    put(monkeypatch, "VB of batches: divergence of multipliers", lambda *given: np.zeros(1))
     found = objectives(nz.fit(**RUN, engine="vb", model=model))
     assert np.min(np.diff(found)) < -1e-3 or abs(found[-1] - right) > 1.0
 

@@ -15,6 +15,7 @@ from nmf_zoo import _compat
 from nmf_zoo.diagnostics import convergence
 from nmf_zoo.diagnostics.convergence import narrowed
 from nmf_zoo.errors import InputError, NmfZooWarning
+from tests.planted import plant, put
 
 F, N, K, CHAINS, DRAWS = 7, 9, 3, 4, 300
 ORDERS = np.array([[0, 1, 2], [2, 0, 1], [1, 0, 2], [0, 2, 1]])
@@ -92,8 +93,7 @@ def test_swapped_components_are_no_alarm(what):
 
 def test_without_alignment_they_would_be_one(monkeypatch):
     """So that the test above can fail."""
-    monkeypatch.setattr(convergence, "align", lambda idata, **names: nz.align(idata, **names))
-    monkeypatch.setattr("nmf_zoo.diagnostics.align.reordered", lambda group, dims, order: group)
+    put(monkeypatch, "alignment: components in order", lambda group, dims, order: group)
     (text,) = said(draws_of("chains"))
     assert "counterpart" in text or "not settled" in text
 
@@ -224,12 +224,11 @@ def sampled(model, draws=1000, **how):
 def test_sample_judges_components_where_the_posterior_is_reached(monkeypatch):
     model = nz.gamma_nmf(X, rank=2)
     assert sampled(model)[1] == []
-    found = convergence.judge_components
-
-    def spoilt(*args):
-        return found(*args).assign(became=["matched", "merged"] * 2)
-
-    monkeypatch.setattr(convergence, "judge_components", spoilt)
+    plant(
+        monkeypatch,
+        "convergence: components",
+        lambda right: lambda *given: right(*given).assign(became=["matched", "merged"] * 2),
+    )
     (text,) = sampled(model)[1]
     assert text.startswith("Some components have no counterpart in every chain (1 merged).")
     (text,) = sampled(model, draws=50)[1]

@@ -14,6 +14,7 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import UnsupportedModel
 from nmf_zoo.inference.overdispersed import dispersion_law, vb
 from nmf_zoo.kernels.random.keyed_rng import generator_of, seed_key
+from tests.planted import put
 
 F, K, N = 7, 2, 9
 RNG = np.random.default_rng(3)
@@ -91,7 +92,11 @@ def test_an_end_of_other_multipliers_is_seen(monkeypatch):
     model = declared("gamma", "features", mask=MASK)
     run = {**RUN, "engine": nz.VB(accelerate=None), "max_iter": 500, "tol": 0, "model": model}
     right = objectives(nz.fit(**run))[-1]
-    monkeypatch.setattr(vb, "nodes_of", lambda problem, state: [(middle_of(problem, state), np.ones((1, 1)))])
+    put(
+        monkeypatch,
+        "VB of overdispersed counts: nodes of the dispersion",
+        lambda problem, state: [(middle_of(problem, state), np.ones((1, 1)))],
+    )
     wrong = objectives(nz.fit(**run))[-1]
     assert right - wrong > 1e-4
 

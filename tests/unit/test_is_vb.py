@@ -18,6 +18,7 @@ from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Cells, GammaPrior, Imputed, InverseGammaPrior
 from tests.naive.powers import composite_bound as naive
+from tests.planted import plant, put
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, inverse_gamma, model, unknown
 
@@ -293,7 +294,7 @@ def _without_the_half(side, q, sums, values):
 
 @pytest.mark.parametrize("wrong", [_prior_forgotten, _harmonic_once, _without_the_half])
 def test_wrong_updates_are_seen(wrong, monkeypatch):
-    monkeypatch.setattr(vb, "update", wrong)
+    put(monkeypatch, "VB of powers: updates", wrong)
     with pytest.raises(AssertionError):
         test_iterations_follow_the_formulas("both inverse gamma", "plain")
     with pytest.raises(AssertionError):
@@ -302,11 +303,10 @@ def test_wrong_updates_are_seen(wrong, monkeypatch):
 
 def test_a_stale_look_at_the_cells_is_seen(monkeypatch):
     """H's update from W before it moved: no step of coordinate ascent."""
-    right = vb._look_at_frames
     structure = powers(*priors("both inverse gamma"))
     problem = vb.prepare(structure, VB(accelerate=None), SERIAL)
     first = vb.init(problem, np.uint64(0), START)
-    monkeypatch.setattr(vb, "_look_at_frames", lambda problem, W, H: right(problem, first.W, H))
+    plant(monkeypatch, "VB of powers: sums over frames", lambda right: lambda problem, W, H: right(problem, first.W, H))
     with pytest.raises(AssertionError):
         test_iterations_follow_the_formulas("both inverse gamma", "plain")
 

@@ -15,6 +15,7 @@ from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.reading import read
 from nmf_zoo.runtime.workers import SERIAL
 from tests.naive.powers import composite_bound as naive
+from tests.planted import put
 
 F, N = 6, 40
 RNG = np.random.default_rng(8)
@@ -57,7 +58,7 @@ def test_em_never_rises_and_ends_where_pymc_says_there_is_no_slope(name, update)
 
 def test_em_that_moves_known_components_is_seen(monkeypatch):
     """Planted: the step of W put in place whole."""
-    monkeypatch.setattr(em, "_beside", lambda side, whole, part: whole * 1.01)
+    put(monkeypatch, "EM of powers: known components", lambda side, whole, part: whole * 1.01)
     with pytest.raises(AssertionError):
         assert_known(fit(SPECTRA["free"](), "em", max_iter=5))
 

@@ -1,0 +1,156 @@
+"""Planted errors: the pieces of the package that tests replace by wrong ones, by name, and where each stands.
+
+A test of a planted error puts a wrong piece into an engine and asks that a check sees it. Paths are written here alone,
+so that a piece that moves, or is called otherwise, is one line (``tests/unit/test_planted.py`` finds it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import reduce
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+# Of each piece "module:attribute", or several where one error has to be in all of them.
+PLACES: dict[str, str | tuple[str, ...]] = {
+    # EM
+    "EM: updates": "nmf_zoo.inference.counts.em:update",
+    "EM: modes of hyperparameters": "nmf_zoo.inference.counts.em:at_modes",
+    "EM: lengths of Newton's steps": "nmf_zoo.inference.counts.newton:_lengths",
+    "EM: size of a component that is off": "nmf_zoo.inference.counts.newton:OFF",
+    "EM: duality gap of counts": "nmf_zoo.inference.counts.em_losses:poisson_gap",
+    "EM: least of a cell in the dual": "nmf_zoo.inference.counts.duality:_least",
+    "EM by slopes: updates": "nmf_zoo.inference.general.em:update",
+    "MCEM: sources by exposure": "nmf_zoo.inference.counts.mcem:divide_by_exposure",
+    # VB
+    "VB: divergence from the prior": "nmf_zoo.inference.counts.vb:divergence",
+    "VB: bound of hyperparameters": "nmf_zoo.inference.counts.vb:conjugate_bound",
+    "VB: updates of hyperparameters": "nmf_zoo.inference.counts.vb:update_conjugates",
+    # Gibbs
+    "Gibbs: priors of cells": "nmf_zoo.inference.counts.gibbs:prior_cells",
+    "Gibbs: weights of cells": "nmf_zoo.inference.counts.gibbs:weigh",
+    "Gibbs: layout of the counts": "nmf_zoo.inference.counts.gibbs:compress",
+    "Gibbs: components that move": "nmf_zoo.inference.counts.gibbs:movable",
+    "Gibbs: shears": "nmf_zoo.inference.counts.gibbs:move_shears",
+    "Gibbs: scales": "nmf_zoo.inference.counts.gibbs:draw_scales",
+    "Gibbs: precisions of half-normal cells": "nmf_zoo.inference.counts.gibbs:_curve",
+    "Gibbs: half-normal cells": "nmf_zoo.inference.counts.gibbs:draw_half_normal_factor",
+    "Gibbs: hyperparameters": "nmf_zoo.inference.counts.gibbs:draw_hyperparameters",
+    "Gibbs: scales of hyperparameters": "nmf_zoo.inference.counts.gibbs:draw_scale_moves",
+    "Gibbs: priors of trajectories": "nmf_zoo.inference.counts.gibbs:with_priors",
+    "conjugate steps: priors at a point": "nmf_zoo.interfaces.step_methods:_gammas",
+    # hyperparameters, which samplers share
+    "hyperparameters: slices": "nmf_zoo.inference.shared.slice_sampling:slice_draw",
+    "hyperparameters: sums of groups": "nmf_zoo.inference.shared.slice_sampling:sum_groups",
+    "hyperparameters: conjugate draws": "nmf_zoo.inference.shared.slice_sampling:draw_conjugate",
+    "hyperparameters: density along a scale": "nmf_zoo.inference.shared.slice_sampling:log_prior_scaled",
+    # counts in batches
+    "batches: sums over features": "nmf_zoo.inference.shared.multiplied:BatchWeights.over_features",
+    "batches: sums over samples": "nmf_zoo.inference.shared.multiplied:BatchWeights.over_samples",
+    "batches: whether scales leave the mean": "nmf_zoo.inference.shared.multiplied:BatchData.leaves_scales",
+    "batches: mean of shared scales": "nmf_zoo.inference.batches.scales:SharedScales.log_mean",
+    "EM of batches: best multipliers": "nmf_zoo.inference.batches.em:_best_multipliers",
+    "VB of batches: divergence of multipliers": "nmf_zoo.inference.batches.vb:gamma_divergence",
+    "Gibbs of batches: scales": "nmf_zoo.inference.batches.gibbs:draw_scales_of",
+    "Gibbs of batches: the model given multipliers": "nmf_zoo.inference.batches.gibbs:BatchedGibbsProblem.given",
+    "Gibbs of batches: multipliers of trajectories": "nmf_zoo.inference.batches.gibbs:with_multipliers",
+    # negative binomial counts
+    "Gibbs of overdispersed counts: multipliers and sources": "nmf_zoo.inference.overdispersed.gibbs:draw_sums",
+    "Gibbs of overdispersed counts: rows": "nmf_zoo.inference.overdispersed.gibbs:cells_of_rows",
+    "Gibbs of overdispersed counts: slices": "nmf_zoo.inference.overdispersed.gibbs:slice_draw",
+    "VB of overdispersed counts: expectations": "nmf_zoo.inference.overdispersed.vb:expected",
+    "VB of overdispersed counts: nodes of the dispersion": "nmf_zoo.inference.overdispersed.vb:nodes_of",
+    # normal data
+    "normal data: precisions": "nmf_zoo.inference.normal.squares:MeasuredCells.precisions",
+    "Gibbs of normal data: priors of cells": "nmf_zoo.inference.normal.gibbs:cell_terms",
+    "Gibbs of normal data: shears": "nmf_zoo.inference.normal.gibbs:move_shears",
+    "Gibbs of normal data: slices": "nmf_zoo.inference.normal.gibbs:slice_draw",
+    # powers
+    "EM of powers: steps": "nmf_zoo.inference.powers.em:take_step",
+    "EM of powers: known components": "nmf_zoo.inference.powers.em:_beside",
+    "VB of powers: updates": "nmf_zoo.inference.powers.vb:update",
+    "VB of powers: sums over frames": "nmf_zoo.inference.powers.vb:_look_at_frames",
+    "VB of powers: a factor's part of the bound": "nmf_zoo.inference.powers.vb:own_part",
+    "Gibbs of powers: conditionals": "nmf_zoo.inference.powers.gibbs:given_powers",
+    "Gibbs of powers: scaling of the factors": "nmf_zoo.inference.powers.gibbs:apply_scales",
+    "Gibbs of powers: shears": "nmf_zoo.inference.powers.gibbs:move_inverse_shears",
+    # streams
+    "stream of counts: expectations": "nmf_zoo.inference.counts.online_em:expect",
+    "stream of counts: steps": "nmf_zoo.inference.counts.online_em:take_step",
+    "stream of counts: sums without exposures": "nmf_zoo.inference.counts.online_em:with_exposures",
+    "stream of powers: expectations": "nmf_zoo.inference.powers.online_em:expect_frames",
+    # gamma chains and BGAR
+    "gamma chain: auxiliaries": "nmf_zoo.inference.smooth.gamma_chain:AugmentedGammaChain.draw_auxiliary",
+    "gamma chain: activations": "nmf_zoo.inference.smooth.gamma_chain:AugmentedGammaChain.draw_activations",
+    "gamma chain: law of a scale": "nmf_zoo.inference.smooth.gamma_chain:AugmentedGammaChain.law_of_scale",
+    "BGAR: auxiliaries": "nmf_zoo.inference.smooth.bgar:AugmentedBGAR.draw_auxiliary",
+    "BGAR: activations": "nmf_zoo.inference.smooth.bgar:AugmentedBGAR.draw_activations",
+    "BGAR: law of a scale": "nmf_zoo.inference.smooth.bgar:AugmentedBGAR.law_of_scale",
+    "BGAR: slices": "nmf_zoo.inference.smooth.bgar:slice_draw",
+    "Gibbs of smooth chains: terms of the data": "nmf_zoo.inference.smooth.gibbs:DataTerms",
+    "Gibbs of smooth powers: terms of the data": "nmf_zoo.inference.smooth.power_gibbs:DataTerms",
+    "EM of smooth chains: law of auxiliaries": "nmf_zoo.inference.smooth.em:law_of_auxiliary",
+    "EM of smooth chains: law of activations": "nmf_zoo.inference.smooth.em:law_of_activations",
+    "VB of smooth chains: law of auxiliaries": "nmf_zoo.inference.smooth.vb:law_of_auxiliary",
+    # parameters of chains, and particles
+    "chains: slices": "nmf_zoo.inference.hmm.gibbs_chain:slice_draw",
+    "chains: coordinates of parameters": "nmf_zoo.inference.hmm.gibbs_chain:COORDINATES",
+    "log-normal chain: slope of a level": "nmf_zoo.inference.hmm.chains.log_normal:slope_of_level",
+    "log-normal chain: means": "nmf_zoo.inference.hmm.chains.log_normal:draw_mean",
+    "particle Gibbs: weights": "nmf_zoo.inference.hmm.particle_gibbs:draw_weights",
+    "particle Gibbs: rows of H": "nmf_zoo.inference.hmm.particle_gibbs:draw_rows",
+    "conditional filter: resampling": "nmf_zoo.kernels.hmm.particles.conditional_filter:resample_given",
+    "conditional filter: ancestors": "nmf_zoo.kernels.hmm.particles.conditional_filter:draw_ancestor",
+    "conditional filter: keys": "nmf_zoo.kernels.hmm.particles.conditional_filter:fold",
+    "naive smoothing: origins as they are": "tests.naive.hmm.particles.smoothing_sums:np.eye",
+    # evidence
+    "SMC: targets": "nmf_zoo.inference.evidence.smc:target_at",
+    "SMC: resampling": "nmf_zoo.inference.evidence.smc:resample",
+    "SMC: hyperparameters": "nmf_zoo.inference.evidence.smc:draw_given_cells",
+    "SMC: rates of particles": "nmf_zoo.inference.evidence.smc:with_rates",
+    "replicas: targets": "nmf_zoo.inference.evidence.replicas:target_at",
+    "replicas: probability of an exchange": "nmf_zoo.inference.evidence.replicas:exchange_probability",
+    "replicas: draws of the prior": "nmf_zoo.inference.evidence.replicas:draw_from_prior",
+    "Chib's bridges: exchanges of components": "nmf_zoo.inference.evidence.chib_bridge:log_exchanges",
+    "Chib's bridges: normal at the mode": "nmf_zoo.inference.evidence.chib_bridge:at_mode",
+    "Chib by sources: components that exchange": "nmf_zoo.inference.evidence.chib:exchangeable",
+    "enumeration: means of known components": (
+        "nmf_zoo.inference.shared.layout:Weights.over_features",
+        "nmf_zoo.inference.shared.layout:Weights.over_samples",
+    ),
+    # around the engines
+    "registry": "nmf_zoo.inference.registry:REGISTRY",
+    "alignment: components in order": "nmf_zoo.diagnostics.align:reordered",
+    "convergence: components": "nmf_zoo.diagnostics.convergence:judge_components",
+}
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, place: str, wrong: Callable[[Any], Any]) -> None:
+    """Put ``wrong(right)`` in the place of the right piece."""
+    for path in paths_of(place):
+        owner, name = owner_of(path)
+        monkeypatch.setattr(owner, name, wrong(getattr(owner, name)))
+
+
+def put(monkeypatch: pytest.MonkeyPatch, place: str, piece: Any) -> None:
+    """Plant what is not made of the right piece: a number, a table, a function of its own."""
+    plant(monkeypatch, place, lambda right: piece)
+
+
+def paths_of(place: str) -> tuple[str, ...]:
+    """Where a piece stands."""
+    if place not in PLACES:
+        near = get_close_matches(place, PLACES, n=5, cutoff=0.5)
+        raise LookupError(f"place: got {place!r}; expected a name in PLACES, such as {near}; add a new one there")
+    paths = PLACES[place]
+    return (paths,) if isinstance(paths, str) else paths
+
+
+def owner_of(path: str) -> tuple[Any, str]:
+    """The module or class that has the piece, and its name there."""
+    module, _, attribute = path.partition(":")
+    *classes, name = attribute.split(".")
+    return reduce(getattr, classes, import_module(module)), name
