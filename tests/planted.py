@@ -6,6 +6,7 @@ so that a piece that moves, or is called otherwise, is one line (``tests/unit/te
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import reduce
@@ -138,6 +139,26 @@ def plant(monkeypatch: pytest.MonkeyPatch, place: str, wrong: Callable[[Any], An
 def put(monkeypatch: pytest.MonkeyPatch, place: str, piece: Any) -> None:
     """Plant what is not made of the right piece: a number, a table, a function of its own."""
     plant(monkeypatch, place, lambda right: piece)
+
+
+def check_seen(check: Callable[[int], None], most: int, match: str = "gate 2", least: int = 1) -> None:
+    """Require that ``check(n)`` fails with an n of up to ``most``: an eighth of it first, then twice as many.
+
+    A large error is seen early. ``match`` : what the check says then; ``python -m tests.power`` tabulates how many
+    draws it took, ``least`` at the fewest.
+    """
+    n = max(most // 8, least)
+    while True:
+        try:
+            check(n)
+        except AssertionError as error:
+            if re.search(match, str(error)):
+                return
+            if n == most:
+                raise
+        if n == most:
+            pytest.fail(f"got a check that passed with {most:,}; expected it to fail: {match}")
+        n = min(2 * n, most)
 
 
 def paths_of(place: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from nmf_zoo.kernels.normal.factor_moments import truncated_moments
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Known, TruncatedNormalPrior
-from tests.planted import plant
+from tests.planted import check_seen, plant
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
 from tests.statistical.gates import check_means
@@ -294,8 +294,7 @@ PLANTED = {
 )
 def test_planted_errors_are_seen(monkeypatch, wrong, name):
     plant(monkeypatch, *PLANTED[wrong])
-    with pytest.raises(AssertionError, match="gate 2"):
-        geweke(MODELS[name], PLANTED_SWEEPS, least=50)  # wrong chains may mix slowly
+    check_seen(lambda n: geweke(MODELS[name], n, least=50), PLANTED_SWEEPS)  # wrong chains may mix slowly
 
 
 # -- calibration, recovery -------------------------------------------------------------------------------------------

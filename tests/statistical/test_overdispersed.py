@@ -15,7 +15,7 @@ from nmf_zoo.inference.overdispersed import gibbs, vb
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Dense
-from tests.planted import plant
+from tests.planted import check_seen, plant
 from tests.sizes import size
 from tests.statistical.gates import check_means
 from tests.statistical.geweke import (
@@ -160,8 +160,7 @@ def wrong_sides(monkeypatch):
 )
 def test_planted_errors_are_seen(spoil, name, monkeypatch):
     spoil(monkeypatch)
-    with pytest.raises(AssertionError, match="gate 2"):
-        check_geweke(MODELS[name], PLANTED_SWEEPS)
+    check_seen(lambda n: check_geweke(MODELS[name], n), PLANTED_SWEEPS)
 
 
 # -- one cell, by quadrature ---------------------------------------------------------------------------------------
