@@ -20,7 +20,7 @@ from nmf_zoo.structure import Dense, Outer
 from tests.planted import check_seen, plant, put
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
-from tests.statistical.gates import check_means
+from tests.statistical.gates import LEAST, check_means
 from tests.statistical.geweke import (
     BACKGROUND,
     EXPOSURE,
@@ -39,7 +39,7 @@ from tests.statistical.geweke import (
 from tests.structures import gamma, half_normal, model, multipliers, stack, unknown
 
 pytestmark = pytest.mark.statistical
-SWEEPS, PLANTED_SWEEPS = size(6_000, 60_000), 6_000
+PLANTED_SWEEPS = 4_000
 W_PRIOR, H_PRIOR = gamma(np.array([[0.9, 2.0]]), 0.8), gamma(np.array([[1.6], [0.7]]), 1.7)
 SHAPES, RATES = np.array([[2.0, 3.0], [1.5, 4.0]]), np.array([[2.0, 2.5]])
 TWO = multipliers([0, 1, 0], 2, 2, SHAPES, RATES)
@@ -98,7 +98,7 @@ def set_data(problem, X):
     problem.data.counts[:] = own.sum_samples(X.T.astype(float)).T
 
 
-def check_geweke(structure, sweeps, seed=0, wrong=lambda problem: problem):
+def check_geweke(structure, sweeps, seed=0, wrong=lambda problem: problem, least=LEAST):
     """Raise unless prior and data agree with a chain that alternates sweeps and data."""
     rng, n, key = np.random.default_rng(seed), 4 * sweeps, seed_key(seed)
     marginal = draw_prior(structure, n, rng)
@@ -118,13 +118,13 @@ def check_geweke(structure, sweeps, seed=0, wrong=lambda problem: problem):
     spread = np.std(np.clip(table, *np.quantile(table, [0.1, 0.9], axis=0)), axis=0) + 1e-9
     right, drawn = (bounded(own, centre, spread) for own in (table, quantities(structure, stack(kept))))
     names = [str(i) for i in range(right.shape[1])]
-    check_means(names, drawn, right.mean(axis=0), right.std(axis=0) / np.sqrt(n))
+    check_means(names, drawn, right.mean(axis=0), right.std(axis=0) / np.sqrt(n), least)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_two_ways_to_draw_agree(name):
-    """Long: 6,000 sweeps, with an unknown rate in Python."""
-    check_geweke(MODELS[name], SWEEPS)
+    """Long: with an unknown rate in Python."""
+    check_geweke(MODELS[name], size(6_000 if name == "rate of H" else 4_000, 60_000))  # which mixes slowly
 
 
 # -- planted errors ------------------------------------------------------------------------------------------------
@@ -135,7 +135,8 @@ PLANTED = {"narrow": plain(batches=NARROW), "background": plain(batches=NARROW, 
 
 
 def check_is_seen(structure=PLANTED["narrow"], **options):
-    check_seen(lambda n: check_geweke(structure, n, **options), PLANTED_SWEEPS, "gate 2, standard errors")
+    """Wrong chains may mix slowly."""
+    check_seen(lambda n: check_geweke(structure, n, least=50, **options), PLANTED_SWEEPS, "gate 2, standard errors")
 
 
 def test_another_rate_is_seen():
@@ -168,7 +169,7 @@ def test_batches_exchanged_are_seen():
 
 # -- calibration ---------------------------------------------------------------------------------------------------
 
-SIMULATIONS, THIN, TUNE = size(128, 1000), size(6, 12), size(150, 300)
+SIMULATIONS, THIN, TUNE = size(100, 1000), size(6, 12), size(150, 300)
 ALLOCATIONS, TRAJECTORIES = nz.Gibbs(trajectories="never"), nz.Gibbs(trajectories="always")
 LABELS = ["a", "a", "b", "a", "b"]
 
@@ -250,7 +251,7 @@ def one_component(free, background):
     return model(COUNTS, 1, of_W, of_H, batches=own, background=np.full((1, 1), background))
 
 
-def check_exact(free, trajectories="never", sweeps=PLANTED_SWEEPS, background=0.0, wrong=lambda problem: problem):
+def check_exact(free, trajectories="never", *, sweeps, background=0.0, wrong=lambda problem: problem):
     """Raise unless the means of log W or log H, and of M, are exact."""
     problem = wrong(gibbs.prepare(one_component(free, background), Gibbs(trajectories=trajectories), SERIAL))
     state, drawn = gibbs.init(problem, seed_key(1), {}), []
@@ -268,12 +269,11 @@ def check_exact(free, trajectories="never", sweeps=PLANTED_SWEEPS, background=0.
 @pytest.mark.parametrize("trajectories", ["never", "always"])
 @pytest.mark.parametrize("background", [0.0, 1.3])
 def test_moments_are_exact(free, trajectories, background):
-    check_exact(free, trajectories, size(20_000, 100_000), background)
+    check_exact(free, trajectories, sweeps=size(10_000, 100_000), background=background)
 
 
 def check_moments_tell(*given, **options):
-    with pytest.raises(AssertionError, match="gate 2, standard errors"):
-        check_exact(*given, **options)
+    check_seen(lambda n: check_exact(*given, sweeps=n, **options), 8_000, "gate 2, standard errors")
 
 
 @pytest.mark.parametrize(("free", "step"), [("H", "over_features"), ("W", "over_samples")])
@@ -388,9 +388,9 @@ def two_batches(seed):
 
 
 def test_multipliers_are_recovered_with_the_coverage_of_their_intervals():
-    """Long: twelve tables of counts. Multipliers drawn from the prior lie in nine of ten intervals of 90 %."""
+    """Tables of counts. Multipliers drawn from the prior lie in nine of ten intervals of 90 %."""
     inside, errors, spread = [], [], []
-    for seed in range(size(12, 60)):
+    for seed in range(size(6, 60)):
         X, batch, truth = two_batches(seed)
         batches = nz.Batches(labels=batch, shape=5.0, reference=0)
         model = nz.gamma_nmf(X, 3, alpha_h=1.0, beta_h=0.25, batch=batches)

@@ -32,7 +32,7 @@ MODELS = {
     "W known, a pole": model(X23, 2, FIXED, bgar(1.3, 0.8, 0.7)),
     "unknown": model(X23, 2, W_PRIOR, bgar(*UNKNOWN)),
 }
-SWEEPS = 6_000
+SWEEPS = 5_000
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -85,9 +85,9 @@ def drop_a_jacobian_of_hyperparameters(monkeypatch):
     ],
 )
 def test_planted_errors_are_seen(spoil, name, monkeypatch):
-    """Long: as many sweeps as the tests that expect none."""
+    """Wrong chains may mix slowly."""
     spoil(monkeypatch)
-    check_seen(lambda n: check_geweke(gibbs, MODELS[name], n), SWEEPS)
+    check_seen(lambda n: check_geweke(gibbs, MODELS[name], n, least=50), SWEEPS)
 
 
 # -- two cells, by a sum over three independent gammas -----------------------------------------------------------------
@@ -129,9 +129,9 @@ def test_ranks_are_uniform(declare):
     check_calibrated(declare, Gibbs(), size(100, 1000), tune=size(60, 150), thin=size(6, 12), seed=1)
 
 
-def test_a_dropped_jacobian_is_seen_in_ranks(monkeypatch):
+def test_an_exchanged_scale_is_seen_in_ranks(monkeypatch):
     """Long: a chain for each simulation, slice by slice in Python."""
-    drop_a_jacobian_of_hyperparameters(monkeypatch)
+    exchange_the_scale(monkeypatch)
     check_seen(
         lambda n: check_calibrated(with_unknown_correlation, Gibbs(), n, tune=60, thin=6, seed=2, least=SEEING),
         100,

@@ -37,7 +37,7 @@ MODELS = {
     "unknown rates": model(X23, 2, gamma(3.0, unknown("w", "gamma", 9.0, 4.0)), gamma_chain(6.0, 5.0, *RATES)),
     "one shape of both draws": model(X23, 2, W_PRIOR, gamma_chain(*ONE_SHAPE, 0.9, (3.0, 3.0))),
 }
-SWEEPS = dict.fromkeys(MODELS, 8_000) | {"plain": 20_000, "unknown shapes": 12_000, "unknown rates": 12_000}
+SWEEPS = dict.fromkeys(MODELS, 8_000) | {"plain": 16_000}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -87,9 +87,9 @@ def drop_a_jacobian(monkeypatch):
     ],
 )
 def test_planted_errors_are_seen(spoil, name, monkeypatch):
-    """Long: as many sweeps as the tests that expect none."""
+    """Wrong chains may mix slowly."""
     spoil(monkeypatch)
-    check_seen(lambda n: check_geweke(gibbs, MODELS[name], n), SWEEPS[name])
+    check_seen(lambda n: check_geweke(gibbs, MODELS[name], n, least=50), SWEEPS[name])
 
 
 # -- two cells, by quadrature ------------------------------------------------------------------------------------------
