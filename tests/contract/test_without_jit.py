@@ -8,7 +8,7 @@ import pytest
 import nmf_zoo as nz
 from tests import without_jit
 from tests.golden import recipes
-from tests.sizes import FULL
+from tests.sizes import at_full_size
 from tests.without_jit import Call, difference, record, replayed, report
 
 QUICK = {
@@ -37,17 +37,11 @@ def test_some_engines_and_kernels_without_the_jit():
     assert "nmf_zoo.kernels.hmm.particles.filter:normalise" in found.unseen
 
 
-# One model of each kind of data, prior and chain: every engine runs on one of them.
-PLAIN = {
-    *("normal_nmf", "gamma_nmf", "gamma_nmf, sparse", "gamma_nmf, hyperpriors", "gap", "is_nmf"),
-    *("hmm_nmf", "hmm_nmf, log-normal", "hmm_nmf, bayes, mask"),
-}
-
-
+@at_full_size
 @pytest.mark.campaign
 def test_all_engines_without_the_jit():
-    """On all models at full size. Long: their kernels run as Python."""
-    known = record(lambda name: FULL or name.partition(": ")[2] in PLAIN)
+    """Long: their kernels run as Python."""
+    known = record(lambda name: True)
     wanted = {own.__name__ for own in recipes.quick_engines()}
     wanted |= {f"stream {own.__name__}" for own in recipes.streams()}
     wanted |= {f"evidence {own.__name__}" for own in recipes.methods() if own is not nz.Enumeration}  # has no kernels

@@ -15,6 +15,7 @@ from tests.property import fuzz
 from tests.property.everything.cases import IMPORTS
 from tests.property.everything.picks import Picks, random_picks, replayed, simplest
 from tests.property.everything.setting import ENGINES, NEWER, Case, case_of, run
+from tests.sizes import size
 
 
 @st.composite
@@ -23,19 +24,19 @@ def cases(draw, **of_families):
 
 
 @pytest.mark.campaign
-@settings(max_examples=200, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=size(100, 1000), derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_a_case_gives_a_finite_result_or_one_line(case):
-    """Long: two hundred models, each read and run anew."""
+    """Long: a hundred models, each read and run anew."""
     outcome = run(case)
     assert outcome.word != "failed", f"{outcome.place}: {outcome.reason}\n\n{case.source}"
 
 
 @pytest.mark.campaign
-@settings(max_examples=100, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=size(60, 500), derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases(families=NEWER))
 def test_so_does_a_case_of_the_newer_models(case):
-    """Long: a hundred models, each read and run anew."""
+    """Long: sixty models, each read and run anew."""
     outcome = run(case)
     assert outcome.word != "failed", f"{outcome.place}: {outcome.reason}\n\n{case.source}"
 

@@ -9,7 +9,7 @@ import pytest
 import nmf_zoo as nz
 from nmf_zoo.workbench.calibrate import judge_ranks
 from tests.planted import plant
-from tests.sizes import size
+from tests.sizes import at_full_size, size
 
 pytestmark = pytest.mark.statistical
 F, N, K = 3, 5, 2
@@ -76,6 +76,7 @@ def test_a_prior_at_another_point_is_seen(monkeypatch):
     assert not judged(PLANTED).startswith("no sign")
 
 
+@at_full_size
 def test_with_the_step_pymc_draws_from_the_posterior_that_nuts_draws_from():
     """Long: NUTS compiles, and draws from Python."""
     rng = np.random.default_rng(3)
@@ -85,7 +86,7 @@ def test_with_the_step_pymc_draws_from_the_posterior_that_nuts_draws_from():
         with declare(X):
             step = [nz.ConjugateGibbs()] if name == "block" else None
             how = {"chains": 2, "cores": 1, "random_seed": 1, "progressbar": False, "compute_convergence_checks": False}
-            idata = pm.sample(size(1500, 5000), tune=500, step=step, target_accept=0.95, **how)
+            idata = pm.sample(5000, tune=500, step=step, target_accept=0.95, **how)
         posterior = idata["posterior"]
         found[name] = {
             "slope": posterior["slope"].to_numpy(),

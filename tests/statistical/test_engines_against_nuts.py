@@ -16,7 +16,7 @@ from nmf_zoo import _compat
 from nmf_zoo.diagnostics.agreement import compare_draws
 from nmf_zoo.reading import read
 from nmf_zoo.workbench.compare_engines import _quantities, label_of
-from tests.sizes import size
+from tests.sizes import at_full_size, size
 
 pytestmark = [
     pytest.mark.statistical,
@@ -86,7 +86,12 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+LATER = {"beside", "batched"}  # by NUTS at full size alone: it compiles for long
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=[at_full_size] if name in LATER else []) for name in CASES]
+)
 def case(request):
     """(declaration, comparison, a wrong prior)"""
     declare, engines, wrong = CASES[request.param]

@@ -15,7 +15,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import BasisChainPrior, LogNormalARPrior, UnitChainPrior
 from tests.planted import check_seen, plant
-from tests.sizes import size
+from tests.sizes import at_full_size, size
 from tests.statistical.chain_geweke import check_geweke
 from tests.statistical.gates import check_means, standard_errors
 from tests.structures import gamma, model, parameter, unknown
@@ -238,6 +238,7 @@ def test_a_mean_that_forgets_its_prior_is_seen(monkeypatch):
 # -- another sampler -----------------------------------------------------------------------------------------------
 
 
+@at_full_size
 def test_nuts_agrees_on_the_log_normal_chain():
     """W, H and the chain's mean and persistence unknown; the components apart by their priors. Long: NUTS compiles."""
     X = np.array([[6, 4, 9, 0], [1, 3, 2, 2], [4, 2, 2, 3]])
@@ -245,8 +246,8 @@ def test_nuts_agrees_on_the_log_normal_chain():
         chain = nz.LogNormalAR(pm.Normal("m", 0.0, 0.5), pm.Uniform("f", -0.2, 0.8), 0.6)
         nz.hmm_nmf(X, 2, chain=chain, alpha_w=np.array([[1.5, 4.0]]), beta_w=1.0, background=0.2)
     run = {"chains": 1, "random_seed": 1, "quiet": True, "model": model}
-    ours = nz.sample(size(6_000, 60_000), tune=500, engine="particle_gibbs", **run)
-    theirs = nz.sample(size(2_000, 20_000), tune=500, engine="nuts", **run)
+    ours = nz.sample(60_000, tune=500, engine="particle_gibbs", **run)
+    theirs = nz.sample(20_000, tune=500, engine="nuts", **run)
     names, mine = on_the_line(ours)
     expected = on_the_line(theirs)[1]
     errors, sizes = standard_errors(expected)

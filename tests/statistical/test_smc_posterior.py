@@ -121,11 +121,11 @@ def _error(draws):
 
 
 def test_calibration():
-    """Long: two hundred simulations, each with particles of its own from prior to posterior."""
+    """Long: simulations, each with particles of its own from prior to posterior."""
     found = nz.calibrate(
         lambda: nz.gamma_nmf(None, rank=2, shape=(3, 4), alpha_w=0.8, beta_w=0.5, alpha_h=1.5),
         smc.SMC(particles=500, length=5),
-        simulations=size(200, 1000),
+        simulations=size(100, 1000),
         draws=49,
         random_seed=1,
         progressbar=False,

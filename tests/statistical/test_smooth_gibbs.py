@@ -13,7 +13,7 @@ from nmf_zoo.inference.smooth import gibbs
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from tests.planted import check_seen, plant
-from tests.sizes import size
+from tests.sizes import at_full_size, size
 from tests.statistical.calibration import SEEING, check_calibrated
 from tests.statistical.gates import check_means
 from tests.statistical.geweke import BACKGROUND, EXPOSURE, FIXED, MASK, X23, without_jacobian
@@ -163,6 +163,7 @@ def test_weights_that_count_twice_are_seen_in_ranks(monkeypatch):
     )
 
 
+@at_full_size
 def test_nuts_has_the_exact_moments_of_two_cells():
     """By the closed form. Long: PyMC compiles the density."""
     alpha_z, alpha_h, beta_z, *first = LAW

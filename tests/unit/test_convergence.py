@@ -16,6 +16,7 @@ from nmf_zoo.diagnostics import convergence
 from nmf_zoo.diagnostics.convergence import narrowed
 from nmf_zoo.errors import InputError, NmfZooWarning
 from tests.planted import plant, put
+from tests.sizes import at_full_size
 
 F, N, K, CHAINS, DRAWS = 7, 9, 3, 4, 300
 ORDERS = np.array([[0, 1, 2], [2, 0, 1], [1, 0, 2], [0, 2, 1]])
@@ -282,7 +283,7 @@ def test_of_large_factors_a_part_is_read():
 
 
 @pytest.mark.statistical  # it compiles for seconds
-@pytest.mark.parametrize("sampler", ["pymc", "nutpie"])
+@pytest.mark.parametrize("sampler", ["pymc", pytest.param("nutpie", marks=at_full_size)])
 def test_draws_of_nuts(sampler, caplog, capfd):
     """PyMC's own checks, of raw factors, stay silent; ours find that chains swap, and nothing else.
 

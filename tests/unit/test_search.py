@@ -22,6 +22,7 @@ from nmf_zoo.search.components import SearchComponents, likeness, merged, paired
 from nmf_zoo.search.optima import Optima, Optimum, dataset_of
 from nmf_zoo.search.run import Local, _fill, replay_of
 from nmf_zoo.verbs import starts
+from tests.sizes import size
 
 RUN = {"random_seed": 3, "quiet": True}
 
@@ -234,16 +235,17 @@ def test_the_first_fit_is_the_plain_one(engine, model):
 
 
 def test_a_search_finds_more_than_as_many_starts(counts):
-    """Over ten seeds: 20 fits of which 5 begin anew against 20 that all do (all ten gained 1.4 to 17.6 nats).
+    """Over some seeds: 20 fits of which 5 begin anew against 20 that all do (of ten all gained 1.4 to 17.6 nats).
 
     Long: enough starts for shares that differ.
     """
+    seeds = size(5, 10)
     gained, model = 0, nz.gamma_nmf(counts, 8, alpha_w=0.3, alpha_h=0.3)
-    for seed in range(10):
+    for seed in range(seeds):
         run = {"engine": "vb", "model": model, "random_seed": seed, "quiet": True}
         starts, found = (nz.fit(search=nz.Search(fits=20, starts=starts), **run) for starts in (20, 5))
         gained += last(found) > last(starts) + 1e-3
-    assert gained >= 8
+    assert gained >= 0.8 * seeds
 
 
 def test_few_starts(model):
