@@ -233,6 +233,7 @@ def test_a_unit_row(n_times, particles, proposal):
 
 def uncompiled(monkeypatch, wrong):
     """The filter with another way to draw the path's ancestor."""
+    others(WEIGHTS, SCHEMES["systematic"], 0, 1)  # compiled while keys are
     plant(monkeypatch, "conditional filter: resampling", lambda resample_given: resample_given.py_func)
     plant(monkeypatch, "conditional filter: ancestors", wrong)
     put(monkeypatch, "conditional filter: keys", child)  # compiled functions hand keys back as plain integers
