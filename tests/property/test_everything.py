@@ -17,6 +17,8 @@ from tests.property.everything.picks import Picks, random_picks, replayed, simpl
 from tests.property.everything.setting import ENGINES, NEWER, Case, case_of, run
 from tests.sizes import size
 
+LONG = {"derandomize": True, "database": None, "deadline": None, "suppress_health_check": list(HealthCheck)}
+
 
 @st.composite
 def cases(draw, **of_families):
@@ -24,7 +26,13 @@ def cases(draw, **of_families):
 
 
 @pytest.mark.campaign
-@settings(max_examples=size(100, 1000), derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=size(100, 1000),
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(cases())
 def test_a_case_gives_a_finite_result_or_one_line(case):
     """Long: a hundred models, each read and run anew."""
@@ -33,7 +41,9 @@ def test_a_case_gives_a_finite_result_or_one_line(case):
 
 
 @pytest.mark.campaign
-@settings(max_examples=size(60, 500), derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=size(60, 500), derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(cases(families=NEWER))
 def test_so_does_a_case_of_the_newer_models(case):
     """Long: sixty models, each read and run anew."""
