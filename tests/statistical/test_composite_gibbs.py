@@ -32,7 +32,7 @@ from tests.structures import beside, inverse_gamma, model, unknown
 pytestmark = pytest.mark.statistical
 SWEEPS = size(5_000, 60_000)
 PLANTED_SWEEPS = 4_000
-SIMULATIONS, PLANTED_SIMULATIONS = size(128, 1000), 128
+SIMULATIONS, PLANTED_SIMULATIONS = size(100, 1000), 100
 THIN, TUNE = size(8, 16), size(80, 200)
 
 power_model = partial(model, kind="exponential")

@@ -31,7 +31,7 @@ from tests.structures import inverse_gamma
 
 pytestmark = pytest.mark.statistical
 SWEEPS, PLANTED_SWEEPS = size(4_000, 60_000), 3_000
-SIMULATIONS, TUNE, THIN = size(128, 1000), 150, size(4, 8)
+SIMULATIONS, TUNE, THIN = size(100, 1000), 150, size(4, 8)
 STEP, LENGTH = 0.6, 4
 MODELS = test_composite_gibbs.MODELS
 SLOW = {

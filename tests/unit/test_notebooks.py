@@ -12,7 +12,8 @@ pytest.importorskip("matplotlib")
 from tests.notebook_runs import TEXTS, run_small  # noqa: E402
 
 NAMES = [text.stem for text in TEXTS]
-FEW_EVALUATIONS = {"02_pymc", "03_gibbs_and_nuts", "07_music", "09_your_own_model", "10_extending"}  # of many functions of PyMC's, whose compilation takes twice as long as the notebook
+# Of functions of PyMC's, whose compilation takes longer than the notebook.
+FEW_EVALUATIONS = {"02_pymc", "07_music", "09_your_own_model", "10_extending"}
 each = pytest.mark.parametrize("text", TEXTS, ids=NAMES)
 
 
