@@ -39,7 +39,7 @@ from tests.statistical.geweke import (
 )
 from tests.structures import beside, gamma, half_normal, model, stack, unknown
 
-SWEEPS, SLOW_SWEEPS, PLANTED_SWEEPS = size(5_000, 60_000), size(6_000, 60_000), 4_000
+SWEEPS, SLOW_SWEEPS, PLANTED_SWEEPS = size(5_000, 60_000), size(8_000, 60_000), 4_000
 SIGMA = np.array([[0.8, 2.0, 3.0], [1.5, 0.7, 4.0]])
 
 
