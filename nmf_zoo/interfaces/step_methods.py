@@ -34,6 +34,7 @@ from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Array, Factorisation, Poisson
 
+TAKEN = (Poisson,)
 SMALLEST = np.finfo(np.float64).tiny  # whose logarithm PyMC can hold
 
 
@@ -232,7 +233,7 @@ def _factor_names(seen: Observation) -> list[str]:
 def _as_block(model: pm.Model, rv: Variable) -> Observation | None:
     recogniser = find(LIKELIHOODS, rv)
     seen = None if recogniser is None else recogniser(rv)
-    if seen is None or seen.likelihood is not Poisson:
+    if seen is None or seen.likelihood not in TAKEN:
         return None
     operands = [operand.variable for operand in (seen.mean.left, seen.mean.right)]
     free = [variable for variable in operands if variable in model.free_RVs]

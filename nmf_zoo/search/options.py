@@ -10,7 +10,7 @@ import numpy as np
 from nmf_zoo.errors import InputError
 from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import Engine, Verdict
-from nmf_zoo.structure import Factorisation, GammaPrior, Known, Normal, Poisson
+from nmf_zoo.structure import Factorisation, GammaPrior, Known
 
 AUTO = "auto"
 REFITS = 8  # of the activations of known components, where their objective may have several optima
@@ -101,5 +101,5 @@ def is_told(structure: Factorisation, mode: str) -> bool:
         return True
     least = 0.0 if mode == "log" else 1.0
     shapes = [factor.prior.shape for factor in (structure.W, structure.H) if isinstance(factor.prior, GammaPrior)]
-    is_convex = type(structure.likelihood) in (Poisson, Normal) and not structure.unknowns
+    is_convex = structure.likelihood.is_log_concave and not structure.unknowns
     return is_convex and all(isinstance(shape, Known) and bool(np.all(shape.value >= least)) for shape in shapes)

@@ -1,4 +1,7 @@
-"""One word for one thing: no two classes of the package share a name, and no function only passes on to another."""
+"""One word for one thing: no two classes of the package share a name, and no function only passes on to another.
+
+One place for one thing: nobody asks which likelihood it is. Likelihoods are asked, and engines name those they have.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from nmf_zoo.structure import likelihoods
+
 PACKAGE = Path(__file__).parents[2] / "nmf_zoo"
 SOURCES = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
 # What every engine's file has, in its place in the order, also where engines share it.
 PARTS_OF_ENGINES = {"supports"}
+LIKELIHOODS = {name for name in likelihoods.__all__ if name != "Likelihood"}
 
 
 def shared_names(sources: dict[str, str]) -> dict[str, list[str]]:
@@ -35,6 +41,22 @@ def relays(sources: dict[str, str]) -> Iterator[str]:
                 yield f"{file}: {node.name}"
 
 
+def kinds_asked(sources: dict[str, str]) -> Iterator[str]:
+    """Where a likelihood is compared with one of the package's, outside of their own files."""
+    for file, source in sources.items():
+        if file.startswith("structure/likelihoods/"):
+            continue
+        for node in ast.walk(ast.parse(source)):
+            asked: list[ast.AST] = []
+            if isinstance(node, ast.Compare):
+                asked = [node.left, *node.comparators]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and "isinstance" in node.func.id:
+                asked = node.args[1:]
+            names = {own.id for part in asked for own in ast.walk(part) if isinstance(own, ast.Name)}
+            if names & LIKELIHOODS:
+                yield f"{file}, line {node.lineno}"
+
+
 def _called(function: ast.FunctionDef) -> str | None:
     """The name, if the whole body is a call of one with the function's own arguments."""
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
@@ -48,6 +70,25 @@ def _called(function: ast.FunctionDef) -> str | None:
 
 def test_no_two_classes_share_a_name():
     assert shared_names(SOURCES) == {}
+
+
+def test_nobody_asks_which_likelihood_it_is():
+    assert list(kinds_asked(SOURCES)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "is_asked"),
+    [
+        ("one.py", "isinstance(structure.likelihood, Poisson)", True),
+        ("one.py", "isinstance(own, (Normal, Poisson))", True),
+        ("one.py", "type(structure.likelihood) in (Normal,)", True),
+        ("one.py", "type(structure.likelihood) is Exponential", True),
+        ("one.py", "LOSSES = {Poisson: PoissonLoss}", False),
+        ("structure/likelihoods/normal.py", "isinstance(self, Normal)", False),
+    ],
+)
+def test_who_asks_is_seen(file, source, is_asked):
+    assert bool([*kinds_asked({file: source})]) == is_asked
 
 
 def test_no_function_only_passes_on():

@@ -42,6 +42,7 @@ class Likelihood(ABC):
     is_discrete : X holds integers: its draws are int64, and no gradient-based sampler takes a missing cell
     has_free_zeros : log p(0 | m) = -m, so that zeros enter through the sum of the means alone, and need not be stored;
         such a class defines :meth:`nonzero_part`
+    is_log_concave : the log density is a concave function of the mean
     varies_as_redrawn : counts drawn anew from X, with replacement, vary as X does
     is_spectral : X is a power spectrogram: drawn in decades, low frequencies below
     least_total : of X, for the scale of a random start: a table of zeros still needs one
@@ -51,6 +52,7 @@ class Likelihood(ABC):
     family: ClassVar[str]
     is_discrete: ClassVar[bool] = False
     has_free_zeros: ClassVar[bool] = False
+    is_log_concave: ClassVar[bool] = False
     varies_as_redrawn: ClassVar[bool] = False
     is_spectral: ClassVar[bool] = False
     least_total: ClassVar[float] = 1.0

@@ -25,6 +25,7 @@ class Normal(Likelihood):
     """
 
     family: ClassVar[str] = "normal"
+    is_log_concave: ClassVar[bool] = True
 
     sigma: CellParameter
 

@@ -20,6 +20,7 @@ class Poisson(Likelihood):
     family: ClassVar[str] = "poisson"
     is_discrete: ClassVar[bool] = True
     has_free_zeros: ClassVar[bool] = True
+    is_log_concave: ClassVar[bool] = True
     varies_as_redrawn: ClassVar[bool] = True
 
     @property
