@@ -41,6 +41,7 @@ PARTS = (
     "compiling",
     "rank",
     "streaming",
+    "clusters",
     "online_frames",
     "audio",
     "marginal",
