@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from statistics import median
 
+REPEATS = 5
 COLUMNS = ("work", "ours", "peer", "ratio", "must reach", "met?")
 Row = dict[str, str]
 
@@ -47,3 +49,26 @@ def fastest(works: Sequence[Callable[[], object]], times: int, clock: Callable[[
             work()
             least[i] = min(least[i], clock() - began)
     return least
+
+
+def cpu_of(work: Callable[[], object], calls: int = 1) -> Callable[[], float]:
+    """A work for `medians`: the CPU seconds of one of so many calls."""
+
+    def run() -> float:
+        began = time.process_time()
+        for _ in range(calls):
+            work()
+        return (time.process_time() - began) / calls
+
+    return run
+
+
+def medians(works: Sequence[Callable[[], float]], times: int = REPEATS) -> list[float]:
+    """The median of the seconds that each work says it took, run in turn, so that all see the same machine.
+
+    Each runs once before, to compile and to fill caches.
+    """
+    for work in works:
+        work()
+    seconds = [[work() for work in works] for _ in range(times)]
+    return [median(of_one) for of_one in zip(*seconds, strict=True)]
