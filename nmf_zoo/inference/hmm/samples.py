@@ -36,12 +36,9 @@ class CountsBySample:
 
 def read_samples(structure: Factorisation) -> CountsBySample:
     """Lay out the data of a Poisson model."""
-    layout = compress(structure, by_features=False)
     base = shared_offset(structure)
-    if base is not None:
-        layout = layout._replace(offset=np.empty(0))
-    else:
-        base = np.zeros(structure.shape[0])
+    layout = compress(structure, by_features=False, with_offset=base is None)
+    base = np.zeros(structure.shape[0]) if base is None else base
     return CountsBySample(layout, weigh(structure), base, likelihood_constant(structure))
 
 

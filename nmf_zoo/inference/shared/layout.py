@@ -82,15 +82,17 @@ class Layout(NamedTuple):
         return (of_features, of_samples) if self.by_features else (of_samples, of_features)
 
 
-def compress(structure: Factorisation, by_features: bool | None = None) -> Layout:
+def compress(structure: Factorisation, by_features: bool | None = None, with_offset: bool = True) -> Layout:
     """Lay out the non-zero observed cells of the data along the longer side; cells in that order are not copied.
 
-    ``by_features`` : which side, where that is not to be the longer one.
+    ``by_features`` : which side, where that is not to be the longer one; ``with_offset`` : that of the background, too.
     """
     by_features = structure.shape[0] >= structure.shape[1] if by_features is None else by_features
     lay_out = _of_table if isinstance(structure.data, Dense) else _of_cells
     layout = lay_out(structure, by_features)
-    return layout if structure.likelihood.background is None else layout._replace(offset=_offset_at(structure, layout))
+    if structure.likelihood.background is None or not with_offset:
+        return layout
+    return layout._replace(offset=_offset_at(structure, layout))
 
 
 def _of_table(structure: Factorisation, by_features: bool) -> Layout:
