@@ -98,11 +98,9 @@ def compress(structure: Factorisation, by_features: bool | None = None, with_off
 def _of_table(structure: Factorisation, by_features: bool) -> Layout:
     """A table along either side, without sorting cells."""
     table = np.ascontiguousarray(structure.data.values if by_features else structure.data.values.T)
-    filled = table != 0.0
-    indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(filled, axis=1))])
-    at = np.flatnonzero(filled)
-    values = table.ravel()[at]
-    at -= np.repeat(table.shape[1] * np.arange(len(table)), np.diff(indptr))
+    at, starts = np.flatnonzero(table != 0.0), table.shape[1] * np.arange(len(table) + 1)
+    indptr, values = np.searchsorted(at, starts), table.ravel()[at]
+    at -= np.repeat(starts[:-1], np.diff(indptr))
     return _layout(by_features, indptr, at.astype(np.int32), values, np.empty(0))
 
 
