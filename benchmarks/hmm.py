@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 import nmf_zoo as nz
 from benchmarks.rows import REPEATS, Row, at_most, compare, cpu_of, fastest, medians, note
@@ -28,13 +29,14 @@ P, Q, FEATURES = 0.8571, 0.6926, 8  # of Yildirim, Cemgil, Singh (2012), section
 
 def rows(quick: bool) -> Iterator[Row]:
     """Filter, smoother, paths and online EM, at the paper's size, and the filter with 4,096 states."""
-    n_times = 2_000 if quick else 20_000
-    times = 1 if quick else REPEATS
-    yield from filter_rows(5, n_times // 2, times)
-    yield filter_row(12, n_times // 100, times)
-    yield threads_row(4 * n_times)
-    yield from passes(5, n_times)
-    yield online_row(10_000 if quick else 100_000)
+    with threadpool_limits(1):
+        n_times = 2_000 if quick else 20_000
+        times = 1 if quick else REPEATS
+        yield from filter_rows(5, n_times // 2, times)
+        yield filter_row(12, n_times // 100, times)
+        yield threads_row(4 * n_times)
+        yield from passes(5, n_times)
+        yield online_row(10_000 if quick else 100_000)
 
 
 def simulate(rank: int, n_times: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 import nmf_zoo as nz
 from benchmarks.rows import REPEATS, Row, compare, cpu_of, fastest, medians, note
@@ -39,10 +40,11 @@ CHAINS: dict[str, tuple[Recipe, Callable[[np.random.Generator, int], np.ndarray]
 
 def rows(quick: bool) -> Iterator[Row]:
     """Each chain, and two threads."""
-    n_times = 100 if quick else 1_000
-    for name in CHAINS:
-        yield filter_row(name, n_times, 1 if quick else REPEATS)
-    yield threads_row(20 * n_times)
+    with threadpool_limits(1):
+        n_times = 100 if quick else 1_000
+        for name in CHAINS:
+            yield filter_row(name, n_times, 1 if quick else REPEATS)
+        yield threads_row(20 * n_times)
 
 
 def simulate(name: str, n_times: int) -> tuple[np.ndarray, np.ndarray]:

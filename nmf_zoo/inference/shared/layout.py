@@ -19,14 +19,13 @@ out is float64 again, and sum x log mean is accumulated in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import xlogy
 
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.kernels.counts.sources import divide, fill_means, gather, smallest_mean
@@ -42,7 +41,6 @@ from nmf_zoo.structure import (
     Outer,
     even_bounds,
     is_rising,
-    log_factorial,
     slices,
 )
 
@@ -276,7 +274,7 @@ def likelihood_constant(structure: Factorisation) -> float:
 
     log p(X | W, H) = sum_nonzero x log((W H) + offset) - sum weight (W H) + this constant.
     """
-    constant = sum(float(np.sum(constants)) for constants in _constants(structure))
+    constant = structure.constant_of_counts
     if structure.likelihood.background is None:
         return constant
     data = structure.data
@@ -285,21 +283,6 @@ def likelihood_constant(structure: Factorisation) -> float:
     if data.is_complete:
         return constant - float(np.sum(structure.background_table()))
     return constant - float(np.sum(structure.background_at(data.rows, data.cols)))
-
-
-def _constants(structure: Factorisation) -> Iterator[Array]:
-    """Yields x log exposure - log x! of the cells, missing ones as 0, part by part."""
-    data, has_exposure = structure.data, structure.likelihood.exposure is not None
-    if isinstance(data, Dense):
-        exposure = structure.exposure_table()
-        for part in slices(len(data.values), max(1, CHUNK // max(1, structure.shape[1]))):
-            x = data.values[part]
-            yield (xlogy(x, exposure[part]) if has_exposure else 0.0) - log_factorial(x)
-        return
-    for part in slices(len(data.values), CHUNK):
-        x = data.values[part]
-        of_exposure = xlogy(x, structure.exposure_at(data.rows[part], data.cols[part])) if has_exposure else 0.0
-        yield of_exposure - log_factorial(x)
 
 
 # -- expected sources ------------------------------------------------------------------------------------------------
