@@ -42,7 +42,7 @@ class Poisson(Likelihood):
         return self.nonzero_part(x, mean) - mean
 
     def log_constant(self, x: Array) -> Array | float:
-        return log_factorial(x)
+        return gammaln(x + 1)
 
     def nonzero_part(self, x: Array, mean: Array) -> Array:
         return xlogy(x, mean)
