@@ -65,7 +65,7 @@ def em_pair(X: np.ndarray, seed: int) -> tuple[float, float]:
     """(seconds of nz.fit, of NumPy) from one start to 1 % of the best divergence that a search finds."""
     model, constant = nz.poisson_nmf(X, RANK), divergence_constant(X)
     found = _compat.group(nz.fit(model, random_seed=seed, quiet=True, cores=1), "fit")
-    target = 1.01 * (float(found["objective"].max("iteration").min()) + constant)
+    target = 1.01 * (float(found["objective"].min()) + constant)
     start = random_start(X, seed)
     iterations = next((n for n, divergence in enumerate(divergences(X, *start)) if divergence <= target), MOST)
 
