@@ -11,7 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import nmf_zoo as nz
-from benchmarks.rows import REPEATS, Row, at_most, compare, cpu_of, fastest, medians, note
+from benchmarks.rows import REPEATS, Others, Row, at_most, by_clock, compare, cpu_of, fastest, medians, note
 from nmf_zoo.distributions import BasisChain
 from nmf_zoo.inference.hmm import online
 from nmf_zoo.inference.hmm.recursions import Recursions
@@ -153,9 +153,11 @@ def threads_row(n_times: int) -> Row:
         list(pool.map(lambda run: run.log_likelihood(), runs))
 
     with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(2) as two:
+        others = Others()
         alone, both = fastest([lambda: together(one), lambda: together(two)], 15, time.perf_counter)
     work = f"exact filter, {len(runs)} independent runs, T={n_times:,}, 2 threads"
-    return compare(work, f"{1e3 * both:.0f} ms", f"{1e3 * alone:.0f} ms (1 thread)", alone / both, 1.7)
+    row = compare(work, f"{1e3 * both:.0f} ms", f"{1e3 * alone:.0f} ms (1 thread)", alone / both, 1.7)
+    return by_clock(row, others)
 
 
 def passes(rank: int, n_times: int) -> Iterator[Row]:

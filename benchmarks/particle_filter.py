@@ -11,7 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import nmf_zoo as nz
-from benchmarks.rows import REPEATS, Row, compare, cpu_of, fastest, medians, note
+from benchmarks.rows import REPEATS, Others, Row, by_clock, compare, cpu_of, fastest, medians, note
 from nmf_zoo.distributions import BasisChain, LogNormalAR, UnitChain
 from nmf_zoo.distributions.chains import Recipe
 from nmf_zoo.inference.hmm.laws import law_of
@@ -145,8 +145,9 @@ def threads_row(n_times: int) -> Row:
         return lambda: workers.map(lambda filtering, key: filtering.run(key)[0], filters, keys)
 
     same = work(SERIAL)() == work(two)()
+    others = Others()
     one, both = fastest([work(SERIAL), work(two)], 5, clock=time.perf_counter)
     two.close()
     said = "the same bits" if same else "OTHER BITS"
     name = f"{n_runs} runs of the bootstrap filter, two threads beside one: {said}"
-    return compare(name, f"{both:.2f} s", f"{one:.2f} s", one / both, 1.7)
+    return by_clock(compare(name, f"{both:.2f} s", f"{one:.2f} s", one / both, 1.7), others)

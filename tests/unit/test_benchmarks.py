@@ -86,6 +86,14 @@ def test_a_run_whose_chains_differ_is_not_valid():
     assert all(row["ratio"] == "not valid (1.0x better)" for row in lost)
 
 
+@pytest.mark.parametrize(("cores", "met"), [(0.02, "yes"), (0.9, "**not valid**")])
+def test_a_busy_machine_is_no_judge_of_threads(cores, met):
+    row = rows.by_clock(rows.compare("two threads", "1 s", "2 s", 2.0, 1.8), lambda: cores)
+    assert row["met?"] == met
+    assert ("other programs had 0.9 cores" in row["work"]) == (cores > rows.BUSY)
+    assert 0.0 <= rows.Others()() < 1e6
+
+
 def test_different_bits_are_seen():
     X = np.random.default_rng(0).poisson(3.0, (6, 5))
     one, other = (Stepper(read(gamma_nmf(X, 2)), "vb") for _ in range(2))
