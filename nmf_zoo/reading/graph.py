@@ -86,11 +86,12 @@ def _declared_shape(variable: Variable) -> tuple[int, ...] | None:
     size = node.op.size_param(node)
     if size.owner is None or not isinstance(size.owner.op, MakeVector):
         return None
-    of_letters = {}  # of the parameters' own axes, which those of a draw repeat
+    of_letters: dict[str, int | None] = {}  # of the parameters' own axes, which those of a draw repeat
     for parameter, letters in zip(node.op.dist_params(node), node.op.inputs_sig, strict=True):
         of_letters |= dict(zip(letters, _lengths(parameter)[ndim(parameter) - len(letters) :], strict=True))
-    lengths = *map(_as_length, size.owner.inputs), *map(of_letters.get, node.op.output_sig)
-    return None if None in lengths else lengths
+    lengths = [*map(_as_length, size.owner.inputs), *(of_letters.get(letter) for letter in node.op.output_sig)]
+    known = [length for length in lengths if length is not None]
+    return tuple(known) if len(known) == len(lengths) else None
 
 
 def _lengths(variable: Variable) -> tuple[int | None, ...]:
