@@ -27,7 +27,7 @@ SPLITS = 5
 EVERY, CHANGE = 10, 1e-5  # the end: so many iterations change the objective by less than this part of it
 CHUNK = 1 << 16
 ENOUGH = 5e-4  # nats a token, below which scores are the same
-FIRST, LAST = 25, 800  # iterations of hpfrec's runs, which double
+FIRST, LAST = 25, 200  # iterations of hpfrec's runs, which double
 
 
 class Course(NamedTuple):
