@@ -1,4 +1,4 @@
-"""Bulk effective sample sizes of many quantities at once: ArviZ's definition, 20 times faster than its loop.
+"""Bulk effective sample sizes and R-hats of many quantities at once: as ArviZ defines them, 20 times as fast.
 
 Vehtari, Gelman, Simpson, Carpenter, Buerkner (2021), Rank-normalization, folding, and localization.
 """
@@ -20,6 +20,19 @@ def bulk_ess(draws: Array) -> Array:
     n_chains, n_draws, n_cells = draws.shape
     step = max(1, AT_ONCE // (n_chains * n_draws))
     return np.concatenate([_of_block(draws[:, :, i : i + step]) for i in range(0, n_cells, step)])
+
+
+def r_hat(draws: Array) -> Array:
+    """The R-hat of each column of draws (chain, draw, cell): of the draws, or of their folds where that is larger."""
+    halves = _split(np.moveaxis(draws, 2, 0))
+    folds = np.abs(halves - np.median(halves, axis=(1, 2), keepdims=True))
+    return np.maximum(*(_spread_of_means(_normal_scores(scores)) for scores in (halves, folds)))
+
+
+def _spread_of_means(chains: Array) -> Array:
+    length = chains.shape[2]
+    between, within = chains.mean(axis=2).var(axis=1, ddof=1), chains.var(axis=2, ddof=1).mean(axis=1)
+    return np.sqrt(between / within + (length - 1) / length)
 
 
 def _of_block(draws: Array) -> Array:

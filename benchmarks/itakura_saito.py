@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from scipy.io import wavfile
 from scipy.signal import resample_poly, stft
-from sklearn.decomposition import NMF
-from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 import nmf_zoo as nz
-from benchmarks.iterations import Stepper
-from benchmarks.rows import Row, compare, fastest, note
+from benchmarks.iterations import CALLS, Stepper
+from benchmarks.rows import REPEATS, Row, compare, cpu_of, medians, note
+from benchmarks.scikit_learn import NAME, Peer
 from nmf_zoo.inference.powers.em import POWER_FLOOR
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
@@ -27,7 +25,7 @@ from nmf_zoo.structure import Factorisation, Flat
 RANK, LEAST = 10, 3.0
 LEVEL = 1e13  # mean power: the floor is 1e-16 of it, and scikit-learn raises every mean below 1e-7
 UPDATES = ("monotone", "heuristic", "sage")
-PEER = "scikit-learn, mu"
+LOSS = "itakura-saito"
 
 
 def recording() -> tuple[np.ndarray, str]:
@@ -56,16 +54,19 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def per_iteration(X: np.ndarray, name: str, quick: bool) -> Iterator[Row]:
-    """One iteration of each update."""
+    """One iteration of each update; scikit-learn in both precisions, ours in float64 alone."""
     structure, more = nz.read(nz.is_nmf(X, RANK)), 2 if quick else 10
     options = [nz.EM(update=update, accelerate=None) for update in UPDATES] + [nz.EM()]
-    ours = [Stepper(free(structure), one) for one in options]
-    *seconds, once, many = fastest((*ours, mu(X, 1), mu(X, 1 + more)), 2 if quick else 15)
-    peer = (many - once) / more
+    ours = [cpu_of(Stepper(free(structure), one), CALLS) for one in options]
+    with Peer() as peer:
+        theirs = [peer.an_update(X.astype(kind), RANK, more, loss=LOSS) for kind in (np.float64, np.float32)]
+        *seconds, other, single = medians(ours + theirs, 1 if quick else REPEATS)
     for label, mine, least in zip((*UPDATES, "default (momentum)"), seconds, (LEAST, LEAST, None, None), strict=True):
         cost = f"{1e3 * mine:.2f} ms, {1e9 * mine / (X.size * RANK):.2f} ns per cell and component"
-        work = f"Itakura-Saito, one {label} iteration, {name}, K={RANK}"
-        yield compare(work, cost, f"{1e3 * peer:.2f} ms ({PEER})", peer / mine, least)
+        work = f"Itakura-Saito, one {label} iteration, {name}, C order, K={RANK}"
+        yield compare(work, cost, f"{1e3 * other:.2f} ms ({NAME})", other / mine, least)
+    work = f"Itakura-Saito, one monotone iteration, float64 beside the peer's float32, {name}, K={RANK}"
+    yield compare(work, f"{1e3 * seconds[0]:.2f} ms", f"{1e3 * single:.2f} ms ({NAME})", single / seconds[0], LEAST)
 
 
 def free(structure: Factorisation) -> Factorisation:
@@ -73,41 +74,25 @@ def free(structure: Factorisation) -> Factorisation:
     return replace(structure, H=replace(structure.H, prior=Flat()))
 
 
-def mu(X: np.ndarray, iterations: int, **start: np.ndarray) -> Callable[[], tuple[NMF, np.ndarray]]:
-    """So many of scikit-learn's iterations, and its set-up."""
-
-    def run() -> tuple[NMF, np.ndarray]:
-        peer = NMF(RANK, init="custom" if start else "random", solver="mu", beta_loss="itakura-saito", tol=0)
-        peer.set_params(max_iter=iterations, random_state=1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            W = peer.fit_transform(X, **{name: value.copy() for name, value in start.items()})
-        return peer, W
-
-    return run
-
-
 def to_the_same(X: np.ndarray, name: str, quick: bool) -> Iterator[Row]:
     """CPU seconds to what scikit-learn reaches in 100 iterations, from one start."""
     iterations, rng = 5 if quick else 100, np.random.default_rng(1)
     scale = np.sqrt(X.mean() / RANK)
     start = {"W": scale * rng.gamma(2.0, 0.5, (len(X), RANK)), "H": scale * rng.gamma(2.0, 0.5, (RANK, X.shape[1]))}
-    run = mu(X, iterations, **start)
-    began = time.process_time()
-    peer, W = run()
-    theirs = time.process_time() - began
-    mean = W @ peer.components_
+    with Peer() as peer:
+        found = peer.updates(X, RANK, iterations, loss=LOSS, start=(start["W"], start["H"]))
+    mean = found.W @ found.H
     target = float(np.sum(np.log(mean) + X / mean))
     for update in ("auto", "heuristic", "monotone"):
         mine, count = seconds_to(target, free(nz.read(nz.is_nmf(X, RANK))), nz.EM(update=update), start)
         work = (
             f"Itakura-Saito, CPU to scikit-learn's objective after {iterations} iterations, update={update!r}, {name}"
         )
-        text = f"{theirs:.2f} s ({PEER})"
+        text = f"{found.seconds:.2f} s ({NAME})"
         if count is None:
             yield note(work, "**not reached**", text)
         else:
-            yield compare(work, f"{mine:.3f} s, {count} iterations", text, theirs / mine, LEAST)
+            yield compare(work, f"{mine:.3f} s, {count} iterations", text, found.seconds / mine, LEAST)
 
 
 def seconds_to(target: float, structure: Factorisation, options: nz.EM, start: dict) -> tuple[float, int | None]:

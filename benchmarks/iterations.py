@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import scipy.sparse as sp
-from sklearn.decomposition import NMF
-from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 import nmf_zoo as nz
 from benchmarks.datasets import gamma_counts, nips
-from benchmarks.rows import Row, at_most, compare, fastest, note
+from benchmarks.rows import REPEATS, Row, at_most, compare, cpu_of, medians, note
+from benchmarks.scikit_learn import NAME, Peer
 from nmf_zoo.inference.registry import resolve_engine
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL, Workers
 
 PLAIN = {"em": nz.EM(accelerate=None), "vb": nz.VB(accelerate=None)}  # a pass over the data and its update
-BOTH = "scikit-learn, one multiplicative update of W and H"
+BOTH = f"one multiplicative update of W and H; {NAME}"
+CALLS = 10  # of an iteration, which is short beside the peer's
 
 
 class Stepper:
@@ -38,32 +37,17 @@ class Stepper:
         self.steps += 1
 
 
-def sklearn_steps(X: Any, rank: int, iterations: int) -> Callable[[], None]:
-    """So many multiplicative updates of scikit-learn's NMF, and its set-up."""
-    options = {"init": "random", "solver": "mu", "beta_loss": "kullback-leibler", "tol": 0, "random_state": 1}
-    data = sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else X.astype(np.float64)  # what it is fastest on
-
-    def run() -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            NMF(rank, max_iter=iterations, **options).fit(data)
-
-    return run
-
-
 def of_data(X: Any, label: str, rank: int, least: float | None, quick: bool) -> Iterator[Row]:
-    """EM and VB beside scikit-learn on one data set. Its set-up cancels between runs of two lengths."""
-    more = 2 if quick else 10
+    """EM and VB beside scikit-learn on one data set."""
     em = Stepper(nz.read(nz.poisson_nmf(X, rank)), PLAIN["em"])
     vb = Stepper(nz.read(nz.gamma_nmf(X, rank)), PLAIN["vb"])
-    short, long = sklearn_steps(X, rank, 1), sklearn_steps(X, rank, 1 + more)
-    ours = (em, vb) * (1 if quick else 5)  # an iteration of ours is short beside scikit-learn's runs
-    *seconds, once, many = fastest((*ours, short, long), 2 if quick else 7)
-    own, bayes = min(seconds[::2]), min(seconds[1::2])
-    peer = (many - once) / more
+    data = sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else X.astype(np.float64)  # what the peer is fastest on
+    with Peer() as peer:
+        works = [cpu_of(em, CALLS), cpu_of(vb, CALLS), peer.an_update(data, rank, 2 if quick else 5)]
+        own, bayes, other = medians(works, 1 if quick else REPEATS)
     for name, seconds, must in (("EM", own, least), ("VB", bayes, None)):
         work = f"one plain {name} iteration, {label}, K={rank}"
-        yield compare(work, f"{1e3 * seconds:.2f} ms", f"{1e3 * peer:.2f} ms ({BOTH})", peer / seconds, must)
+        yield compare(work, f"{1e3 * seconds:.2f} ms", f"{1e3 * other:.2f} ms ({BOTH})", other / seconds, must)
     if least is not None and sp.issparse(X):
         work = f"one plain VB iteration over one of EM, {label}, K={rank}"
         yield at_most(work, f"{bayes / own:.2f}", bayes / own, 1.4, "at most 1.4")
@@ -92,7 +76,8 @@ def gap_given_W(X: Any, rank: int) -> pm.Model:
 def sweep(declare: Callable, rank: int, most: float | None, quick: bool) -> Row:
     """One Gibbs sweep; its limit in milliseconds, if that is not None."""
     X, label = nips()
-    (seconds,) = fastest((Stepper(nz.read(declare(X, rank)), "gibbs", "sample"),), 2 if quick else 20)
+    stepper = Stepper(nz.read(declare(X, rank)), "gibbs", "sample")
+    (seconds,) = medians([cpu_of(stepper, CALLS)], 1 if quick else REPEATS)
     work = f"one Gibbs sweep, {declare.__name__}, {label}, K={rank}"
     cost = f"{1e3 * seconds:.1f} ms, {1e9 * seconds / X.nnz:.0f} ns per non-zero"
     return note(work, cost) if most is None else at_most(work, cost, 1e3 * seconds, most, f"{most:g} ms")
@@ -106,7 +91,8 @@ def with_exposure(quick: bool) -> Iterator[Row]:
     forms = {"an exposure per sample": of_samples, "one per feature times one per sample": (of_features, of_samples)}
     models = [nz.read(nz.gamma_nmf(X, 10, exposure=exposure)) for exposure in (None, *forms.values())]
     for name, engine, verb in (("EM", PLAIN["em"], "fit"), ("VB", PLAIN["vb"], "fit"), ("Gibbs", "gibbs", "sample")):
-        plain, *exposed = fastest([Stepper(model, engine, verb) for model in models], 2 if quick else 15)
+        works = [cpu_of(Stepper(model, engine, verb), CALLS) for model in models]
+        plain, *exposed = medians(works, 1 if quick else REPEATS)
         for form, seconds in zip(forms, exposed, strict=True):
             work = f"one iteration or sweep of {name} with {form}, {label}, K=10"
             took = f"{1e3 * seconds:.2f} ms"

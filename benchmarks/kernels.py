@@ -10,7 +10,7 @@ from numba import njit
 from scipy import stats
 
 from benchmarks.datasets import nips
-from benchmarks.rows import Row, at_most, compare, fastest
+from benchmarks.rows import REPEATS, Row, at_most, compare, cpu_of, fastest, medians
 from nmf_zoo.inference.shared.layout import by_count, compress
 from nmf_zoo.kernels.counts.allocation import allocate_sources, make_scratch
 from nmf_zoo.kernels.random.counts import draw_binomial, draw_poisson
@@ -19,7 +19,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, fold, seed_key
 from nmf_zoo.models import gamma_nmf
 from nmf_zoo.reading import read
 
-N = 100_000
+N, CALLS = 100_000, 5
 inlined = njit(nogil=True, error_model="numpy", forceinline=True)
 
 
@@ -49,16 +49,16 @@ gigs = many(inlined(lambda key, p, a, b: draw_gig(p, a, b, key)))
 
 def beside(work: str, ours: Callable, peer: Callable, name: str, least: float | None, times: int) -> Row:
     """One draw of ours beside one of a peer's."""
-    own, other = (1e9 * seconds / N for seconds in fastest((ours, peer), times))
+    own, other = (1e9 * seconds / N for seconds in medians([cpu_of(side, CALLS) for side in (ours, peer)], times))
     return compare(work, f"{own:.1f} ns", f"{other:.1f} ns ({name})", other / own, least)
 
 
 def rows(quick: bool) -> Iterator[Row]:
     """Allocation, the worst binomial, gamma draws, and the others."""
-    rng, times = np.random.default_rng(1), 2 if quick else 15
+    rng, times = np.random.default_rng(1), 1 if quick else REPEATS
     for rank, least in ((10, 15.0), (50, None)):
         yield allocation(rank, least, times=1 if quick else 15)
-    yield binomial(rng, times)
+    yield binomial(rng, 2 if quick else 15)
     for shape in (0.3, 1.0, 3.5, 100.0):
         name, peer = "Generator.standard_gamma", lambda shape=shape: rng.standard_gamma(shape, N)
         yield beside(f"gamma draw, shape {shape:g}", gammas(shape), peer, name, 1.0, times)
@@ -78,7 +78,7 @@ def rows(quick: bool) -> Iterator[Row]:
         gigs(0.5, 1.0, 1.0),
         peer,
         "SciPy, set up once",
-        None,
+        0.8,
         times,
     )
 

@@ -1,8 +1,9 @@
-"""Effective draws per CPU second of a sampler of ours beside nutpie on the same declaration, least over cells of W H.
+"""Effective draws per CPU second of a sampler of ours beside nutpie on the same declaration, of W H and of lp.
 
-Two chains, one after the other; warm-up counted, compilation not; CPU time of all threads. Runs are doubled until the
-least bulk effective sample size is 1,000 (its standard error is then about 5%) and a CPU second has passed.
-``python -m benchmarks.mixing [case ...]`` measures some cases only; `compare` is for other samplers and options.
+Two chains, one after the other, as many draws and as much warm-up on both sides: half of a run is warm-up, which
+counts; compilation does not. Five seeds, of which the medians are told. Runs double until the worst cell of W H, and
+lp, has an R-hat of 1.01 at the most in every run of either side, or nutpie's take too long: then the row says that it
+is not valid. nutpie gets the better of two target_accept. ``python -m benchmarks.mixing [case ...]`` measures some.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +22,16 @@ import xarray as xr
 
 import nmf_zoo as nz
 from benchmarks.datasets import cemgil_counts, gamma_counts
-from benchmarks.effective import bulk_ess
-from benchmarks.rows import Row
+from benchmarks.effective import bulk_ess, r_hat
+from benchmarks.rows import REPEATS, Row
 from benchmarks.rows import compare as compared
 from nmf_zoo import _compat
+from nmf_zoo.inference.shared.joint import log_joints
+from nmf_zoo.structure import Factorisation
 
-ENOUGH_ESS, ENOUGH_SECONDS, MOST_DOUBLINGS = 1000.0, 1.0, 9
+FEWEST, MOST_DOUBLINGS = 1000, 6  # draws of a run, and of warm-up
+LONGEST = 40.0  # CPU seconds of nutpie's last runs
+MOST_R_HAT = 1.01
 MOST_CELLS = 1000
 OURS = {"chains": 2, "cores": 1, "start": "random", "quiet": True, "compute_convergence_checks": False}
 TARGET_ACCEPTS = (0.8, 0.95)
@@ -39,13 +45,22 @@ class Case(NamedTuple):
     must: float
 
 
-class Run(NamedTuple):
-    """Effective draws per CPU second, and what they come from."""
+class Side(NamedTuple):
+    """Runs of one sampler with several seeds: medians, and the worst R-hat.
 
-    per_second: float
-    ess: float
+    Attributes
+    ----------
+    rates : effective draws per CPU second, by quantity: "W H", of its worst cell, and "lp"
+    ess : effective draws
+    """
+
+    rates: dict[str, float]
+    ess: dict[str, float]
     seconds: float
-    draws: int
+    r_hat: float
+
+    def told(self, quantity: str) -> str:
+        return f"{self.rates[quantity]:,.0f} (ESS {self.ess[quantity]:,.0f} in {self.seconds:.1f} s)"
 
 
 CASES = {
@@ -60,84 +75,96 @@ CASES = {
 }
 
 
-def least_ess(posterior: xr.Dataset) -> float:
-    """The least bulk effective sample size over the cells of W H (1,000 of them at the most, spread evenly)."""
+def cells_of(posterior: xr.Dataset) -> Iterator[np.ndarray]:
+    """W H at its cells (1,000 of them at the most, spread evenly), (chain, draw, some cells) at a time."""
     W, H = posterior["W"].values, posterior["H"].values
     shape = W.shape[-2], H.shape[-1]
     cells = np.linspace(0, shape[0] * shape[1] - 1, min(MOST_CELLS, shape[0] * shape[1])).astype(int)
-    least = np.inf
     for some in np.array_split(cells, max(1, len(cells) // 100)):
         rows, cols = np.unravel_index(some, shape)
-        mean = np.einsum("abck,abkc->abc", W[..., rows, :], H[..., cols])
-        least = min(least, float(bulk_ess(mean).min()))
-    return least
+        yield np.einsum("abck,abkc->abc", W[..., rows, :], H[..., cols])
 
 
-def until_enough(run: Callable[[int], tuple[xr.Dataset, float]], draws: int, longest: int = MOST_DOUBLINGS) -> Run:
-    """``run(draws)`` returns (posterior, CPU seconds); draws double until the estimate is no noise."""
-    for _ in range(longest + 1):
-        posterior, seconds = run(draws)
-        ess = least_ess(posterior)
-        if ess >= ENOUGH_ESS and seconds >= ENOUGH_SECONDS:
+def least_ess(posterior: xr.Dataset) -> float:
+    """The least bulk effective sample size over the cells of W H."""
+    return min(float(bulk_ess(mean).min()) for mean in cells_of(posterior))
+
+
+def log_joint_of(posterior: xr.Dataset, structure: Factorisation) -> np.ndarray:
+    """(chain, draw, 1) the log joint density of the factors themselves, whatever a sampler reports."""
+    values = {name: posterior[name].to_numpy() for name in ("W", "H")}
+    chains = ({name: draws[c] for name, draws in values.items()} for c in range(posterior.sizes["chain"]))
+    return np.stack([log_joints(structure, chain) for chain in chains])[..., None]
+
+
+def side_of(runs: list[tuple[xr.Dataset, float]], structure: Factorisation) -> Side:
+    """What runs, each (posterior, CPU seconds), say together."""
+    rates, sizes, worst = {"W H": [], "lp": []}, {"W H": [], "lp": []}, 1.0
+    for posterior, seconds in runs:
+        lp = log_joint_of(posterior, structure)
+        for name, size in (("W H", least_ess(posterior)), ("lp", float(bulk_ess(lp)[0]))):
+            sizes[name].append(size)
+            rates[name].append(size / seconds)
+        worst = max(worst, *(float(r_hat(array).max()) for array in (lp, *cells_of(posterior))))
+    middle = [{name: median(values) for name, values in found.items()} for found in (rates, sizes)]
+    return Side(*middle, median(seconds for _, seconds in runs), worst)
+
+
+def run_ours(model: pm.Model, draws: int, seed: int, **options: Any) -> tuple[xr.Dataset, float]:
+    """(posterior, CPU seconds) with as much warm-up as draws."""
+    began = time.process_time()
+    idata = nz.sample(draws, tune=draws, model=model, random_seed=seed, **OURS, **options)
+    return _compat.group(idata, "posterior"), time.process_time() - began
+
+
+def run_nutpie(compiled: Any, draws: int, seed: int, target_accept: float) -> tuple[xr.Dataset, float]:
+    """(posterior, CPU seconds) with as much warm-up as draws."""
+    arguments = {"chains": 2, "cores": 1, "progress_bar": False, "save_warmup": False}
+    began = time.process_time()
+    idata = nutpie.sample(compiled, draws=draws, tune=draws, seed=seed, target_accept=target_accept, **arguments)
+    return _compat.group(idata, "posterior"), time.process_time() - began
+
+
+def compare(model: pm.Model, quick: bool = False, **options: Any) -> tuple[Side, Side, str]:
+    """(ours, nutpie's, how) on one declaration; ``options`` go to ``nz.sample``, e.g. engine=nz.Gibbs(moves=())."""
+    structure, compiled = nz.read(model), nutpie.compile_pymc_model(model)
+    run_ours(model, 2, 0, **options)
+    draws, seeds = 200 if quick else FEWEST, range(1, 2 if quick else REPEATS + 1)
+    trials = {accept: run_nutpie(compiled, draws, 0, accept) for accept in TARGET_ACCEPTS}
+    best = max(trials, key=lambda accept: least_ess(trials[accept][0]) / trials[accept][1])
+    for _ in range(1 if quick else MOST_DOUBLINGS):
+        own = side_of([run_ours(model, draws, seed, **options) for seed in seeds], structure)
+        peer = side_of([run_nutpie(compiled, draws, seed, best) for seed in seeds], structure)
+        if max(own.r_hat, peer.r_hat) <= MOST_R_HAT or 2 * peer.seconds > LONGEST:
             break
         draws *= 2
-    return Run(ess / seconds, ess, seconds, posterior.sizes["draw"])
+    how = f"{draws:,} draws after as many of warm-up, one table, median of {len(seeds)} seeds"
+    return own, peer, f"{how}, target_accept {best}"
 
 
-def ours(model: pm.Model, quick: bool = False, most: int = MOST_DOUBLINGS, **options: Any) -> Run:
-    """A sampler of ours with its default warm-up; ``options`` go to ``nz.sample``, e.g. engine=nz.Gibbs(moves=()).
-
-    Runs double ``most`` times at the most; up to 32,000 draws of each chain are kept, thinned where more sweeps are
-    needed.
-    """
-    first, most_kept = 500 if quick else 4000, 32_000
-
-    def run(sweeps: int) -> tuple[xr.Dataset, float]:
-        thin = max(1, sweeps // most_kept)
-        began = time.process_time()
-        idata = nz.sample(sweeps, model=model, thin=thin, random_seed=1, **OURS, **options)
-        return _compat.group(idata, "posterior"), time.process_time() - began
-
-    nz.sample(2, model=model, tune=2, random_seed=0, **OURS, **options)
-    return until_enough(run, first, 0 if quick else most)
-
-
-def nutpie_run(model: pm.Model, target_accept: float, quick: bool = False) -> Run:
-    """nutpie with its default warm-up."""
-    compiled = nutpie.compile_pymc_model(model)
-    arguments = {"chains": 2, "cores": 1, "seed": 1, "progress_bar": False, "target_accept": target_accept}
-
-    def run(draws: int) -> tuple[xr.Dataset, float]:
-        began = time.process_time()
-        idata = nutpie.sample(compiled, draws=draws, save_warmup=False, **arguments)
-        return _compat.group(idata, "posterior"), time.process_time() - began
-
-    nutpie.sample(compiled, draws=2, tune=2, **arguments)
-    return until_enough(run, 200 if quick else 1000, 0 if quick else MOST_DOUBLINGS)
-
-
-def compare(case: str, quick: bool = False, **options: Any) -> tuple[Run, Run, float]:
-    """(ours, the better of nutpie's runs, its target_accept) on one case; ``options`` as in `ours`."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = CASES[case].model()
-        own = ours(model, quick, **options)
-        peers = {accept: nutpie_run(model, accept, quick) for accept in TARGET_ACCEPTS}
-    best = max(peers, key=lambda accept: peers[accept].per_second)
-    return own, peers[best], best
+def rows_of(label: str, must: float, own: Side, peer: Side, how: str) -> Iterator[Row]:
+    """W H, which has the target, and lp."""
+    is_valid = max(own.r_hat, peer.r_hat) <= MOST_R_HAT
+    mixing = f"R-hat at worst {own.r_hat:.3f} beside {peer.r_hat:.3f}"
+    for quantity, least in (("W H", must), ("lp", None)):
+        row = compared(
+            f"least ESS of {quantity} per CPU second, {label}: {how}; {mixing}",
+            own.told(quantity),
+            f"{peer.told(quantity)}, nutpie",
+            own.rates[quantity] / peer.rates[quantity],
+            least,
+        )
+        yield row if is_valid else row | {"ratio": f"not valid ({row['ratio']})", "met?": "**not valid**" * bool(least)}
 
 
 def rows(quick: bool, cases: tuple[str, ...] = tuple(CASES)) -> Iterator[Row]:
-    """One row per case."""
+    """Two rows per case."""
     for name in cases[:1] if quick else cases:
-        own, peer, accept = compare(name, quick)
-        yield compared(
-            f"least ESS of W H per CPU second, ({name}) {CASES[name].label}",
-            f"{own.per_second:,.0f} (ESS {own.ess:,.0f} in {own.seconds:.1f} s)",
-            f"{peer.per_second:,.0f} (nutpie, target_accept {accept}: ESS {peer.ess:,.0f} in {peer.seconds:.1f} s)",
-            own.per_second / peer.per_second,
-            CASES[name].must,
-        )
+        case = CASES[name]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = compare(case.model(), quick)
+        yield from rows_of(f"({name}) {case.label}", case.must, *found)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from benchmarks.rows import Row, compare, fastest, note
+import nmf_zoo as nz
+from benchmarks.rows import REPEATS, Others, Row, by_clock, compare, cpu_of, fastest, medians, note
 from nmf_zoo.distributions import BasisChain, LogNormalAR, UnitChain
 from nmf_zoo.distributions.chains import Recipe
 from nmf_zoo.inference.hmm.laws import law_of
@@ -37,35 +39,44 @@ CHAINS: dict[str, tuple[Recipe, Callable[[np.random.Generator, int], np.ndarray]
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """A step of each chain, and two threads."""
-    n_times = 100 if quick else 1_000
-    for name in CHAINS:
-        yield step_row(name, n_times)
-    yield threads_row(20 * n_times)
+    """Each chain, and two threads."""
+    with threadpool_limits(1):
+        n_times = 100 if quick else 1_000
+        for name in CHAINS:
+            yield filter_row(name, n_times, 1 if quick else REPEATS)
+        yield threads_row(20 * n_times)
 
 
-def ours(name: str, n_times: int) -> tuple[ParticleFilter, np.ndarray, np.ndarray]:
-    """(filter, X (F, T), W (F, K))"""
-    recipe, path = CHAINS[name]
-    rng = np.random.default_rng(1)
+def simulate(name: str, n_times: int) -> tuple[np.ndarray, np.ndarray]:
+    """(X (F, T), W (F, K))"""
+    path, rng = CHAINS[name][1], np.random.default_rng(1)
     W = rng.gamma(1.0, 10.0, (FEATURES, RANK))
-    X = rng.poisson(W @ np.stack([path(rng, n_times) for _ in range(RANK)]) + BACKGROUND)
-    structure = read(hmm_nmf(X, RANK, chain=recipe, background=BACKGROUND))
+    return rng.poisson(W @ np.stack([path(rng, n_times) for _ in range(RANK)]) + BACKGROUND), W
+
+
+def filter_alone(name: str, n_times: int) -> ParticleFilter:
+    """The filter without reading and packing."""
+    X, W = simulate(name, n_times)
+    structure = read(hmm_nmf(X, RANK, chain=CHAINS[name][0], background=BACKGROUND))
     samples, options = read_samples(structure), ParticleOptions(particles=PARTICLES, proposal="bootstrap")
     target = Target(samples.counts(W), W, samples.base, law_of(structure.H.prior, {}, RANK))
-    return ParticleFilter(target, plan_of(options, structure), PARTICLES, moments=False), X, W
+    return ParticleFilter(target, plan_of(options, structure), PARTICLES, moments=False)
 
 
-def step_row(name: str, n_times: int) -> Row:
-    filtering, X, W = ours(name, n_times)
-    key, work = seed_key(1), f"bootstrap filter, {name} chain, M={FEATURES}, K={RANK}, N={PARTICLES}, a step"
-    run = lambda: filtering.run(key)  # noqa: E731
+def filter_row(name: str, n_times: int, times: int) -> Row:
+    """`nz.filter` of a model that is there, the log-likelihood alone, beside as many particles of the package's."""
+    X, W = simulate(name, n_times)
+    model = hmm_nmf(X, RANK, chain=CHAINS[name][0], background=BACKGROUND)
+    how = {"method": "particles", "proposal": "bootstrap", "particles": PARTICLES}
+    seeds = iter(range(10**9))
+    ours = cpu_of(lambda: float(nz.filter(model, W, random_seed=next(seeds), **how)["log_likelihood"]))
+    work = f"nz.filter, bootstrap, {name} chain, M={FEATURES}, K={RANK}, N={PARTICLES}, T={n_times:,}, one table"
     if find_spec("particles") is None:
-        (seconds,) = fastest([run], 5)
-        return note(work, f"{1e6 * seconds / n_times:.1f} us", "particles is not installed")
-    own, other = (1e6 * seconds / n_times for seconds in fastest([run, peer(name, X, W)], 5))
-    least = 4.0 if name == "unit" else None
-    return compare(work, f"{own:.1f} us", f"{other:.0f} us (particles)", other / own, least)
+        (seconds,) = medians([ours], times)
+        return note(work, f"{1e3 * seconds:.1f} ms", "particles is not installed")
+    own, other = medians([ours, cpu_of(peer(name, X, W))], times)
+    least = None if name == "basis" else 4.0
+    return compare(work, f"{1e3 * own:.1f} ms", f"{1e3 * other:.0f} ms (particles)", other / own, least)
 
 
 def peer(name: str, X: np.ndarray, W: np.ndarray) -> Callable[[], object]:
@@ -127,15 +138,16 @@ MOVES = {"unit": move_unit, "basis": move_basis, "log-normal": move_log_normal}
 def threads_row(n_times: int) -> Row:
     """Independent runs side by side, by the clock on the wall."""
     n_runs, two = 4, Workers(2)
-    filters = [ours("unit", n_times)[0] for _ in range(n_runs)]
+    filters = [filter_alone("unit", n_times) for _ in range(n_runs)]
     keys = [child(seed_key(2), run) for run in range(n_runs)]
 
     def work(workers: Workers) -> Callable[[], list]:
         return lambda: workers.map(lambda filtering, key: filtering.run(key)[0], filters, keys)
 
     same = work(SERIAL)() == work(two)()
+    others = Others()
     one, both = fastest([work(SERIAL), work(two)], 5, clock=time.perf_counter)
     two.close()
     said = "the same bits" if same else "OTHER BITS"
     name = f"{n_runs} runs of the bootstrap filter, two threads beside one: {said}"
-    return compare(name, f"{both:.2f} s", f"{one:.2f} s", one / both, 1.7)
+    return by_clock(compare(name, f"{both:.2f} s", f"{one:.2f} s", one / both, 1.7), others)

@@ -16,10 +16,9 @@ from threadpoolctl import threadpool_limits
 import nmf_zoo as nz
 from benchmarks.datasets import nips
 from benchmarks.iterations import PLAIN, Stepper, gap_given_W
-from benchmarks.rows import Row, compare, fastest, note
+from benchmarks.rows import Others, Row, by_clock, compare, fastest, note
 from nmf_zoo.runtime.workers import SERIAL, Workers
 
-BUSY = 0.5  # load average from which on a machine is not idle
 REPEATS = 60  # the least of many: a thread waits for whatever else the machine does
 RUNS = (
     ("plain EM iteration", nz.poisson_nmf, PLAIN["em"], "fit", 1.8),
@@ -53,16 +52,15 @@ def rows(quick: bool) -> Iterator[Row]:
         yield note("two threads", "skipped: one core")
         return
     X, label = nips()
-    load = os.getloadavg()[0]
     two = Workers(2)
     with threadpool_limits(1):
         for name, declare, engine, verb, least in RUNS:
             structure = nz.read(declare(X, 10))
             alone, both = (Stepper(structure, engine, verb, workers) for workers in (SERIAL, two))
+            others = Others()
             own, helped = fastest((alone, both), 2 if quick else REPEATS, time.perf_counter)
             same = "same bits" if are_identical(alone.state, both.state) else "**different bits**"
             work = f"2 threads, one {name}, {label}, K=10"
-            if load > BUSY:
-                work += f" (the machine was busy: load {load:.1f})"
-            yield compare(work, f"{1e3 * helped:.1f} ms, {same}", f"{1e3 * own:.1f} ms (1 thread)", own / helped, least)
+            took = f"{1e3 * helped:.1f} ms, {same}", f"{1e3 * own:.1f} ms (1 thread)"
+            yield by_clock(compare(work, *took, own / helped, least), others)
     two.close()

@@ -8,20 +8,34 @@ benchmarks.trajectories [name ...]`` measures some tables only.
 from __future__ import annotations
 
 import sys
+import time
 import warnings
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+import pymc as pm
+import xarray as xr
 
 import nmf_zoo as nz
-from benchmarks.mixing import ours
+from benchmarks.mixing import OURS, least_ess
 from benchmarks.rows import Row
 from benchmarks.rows import compare as compared
+from nmf_zoo import _compat
 from nmf_zoo.inference.counts.sweeps import trajectories_pay
 from nmf_zoo.inference.shared.layout import compress
 
 LEAST = 0.8  # of the better way, for a choice to be right
+ENOUGH_ESS, ENOUGH_SECONDS, MOST_DOUBLINGS = 1000.0, 1.0, 1
+
+
+class Run(NamedTuple):
+    """Effective draws per CPU second, and what they come from."""
+
+    per_second: float
+    ess: float
+    seconds: float
+    draws: int
 
 
 class Table(NamedTuple):
@@ -59,6 +73,34 @@ def draw_counts(table: Table) -> np.ndarray:
     return rng.poisson(product * table.mean / product.mean())
 
 
+def until_enough(run: Callable[[int], tuple[xr.Dataset, float]], draws: int, longest: int) -> Run:
+    """``run(draws)`` returns (posterior, CPU seconds); draws double until the estimate is no noise."""
+    for _ in range(longest + 1):
+        posterior, seconds = run(draws)
+        ess = least_ess(posterior)
+        if ess >= ENOUGH_ESS and seconds >= ENOUGH_SECONDS:
+            break
+        draws *= 2
+    return Run(ess / seconds, ess, seconds, posterior.sizes["draw"])
+
+
+def ours(model: pm.Model, quick: bool, **options: Any) -> Run:
+    """A sampler of ours with its default warm-up; ``options`` go to ``nz.sample``, e.g. engine=nz.Gibbs(moves=()).
+
+    Up to 32,000 draws of each chain are kept, thinned where more sweeps are needed.
+    """
+    first, most_kept = 500 if quick else 4000, 32_000
+
+    def run(sweeps: int) -> tuple[xr.Dataset, float]:
+        thin = max(1, sweeps // most_kept)
+        began = time.process_time()
+        idata = nz.sample(sweeps, model=model, thin=thin, random_seed=1, **OURS, **options)
+        return _compat.group(idata, "posterior"), time.process_time() - began
+
+    nz.sample(2, model=model, tune=2, random_seed=0, **OURS, **options)
+    return until_enough(run, first, 0 if quick else MOST_DOUBLINGS)
+
+
 def rows(quick: bool, names: tuple[str, ...] = tuple(TABLES)) -> Iterator[Row]:
     """One row per table: what is chosen beside what is not."""
     for name in names[-1:] if quick else names:
@@ -68,9 +110,7 @@ def rows(quick: bool, names: tuple[str, ...] = tuple(TABLES)) -> Iterator[Row]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = nz.gamma_nmf(X, table.rank, alpha_w=a, alpha_h=a, beta_w=a, beta_h=a)
-            runs = {
-                word: ours(model, quick, most=1, engine=nz.Gibbs(trajectories=word)) for word in ("always", "never")
-            }
+            runs = {word: ours(model, quick, engine=nz.Gibbs(trajectories=word)) for word in ("always", "never")}
         structure = nz.read(model)
         chosen = "always" if trajectories_pay(structure, compress(structure), {}) else "never"
         other = "never" if chosen == "always" else "always"

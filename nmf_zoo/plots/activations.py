@@ -14,14 +14,14 @@ from nmf_zoo.plots.figure import (
     PLACES,
     as_text,
     clear_frame,
-    intervals,
     make_figure,
     name_row,
     use_dates,
     what_is_drawn,
 )
 from nmf_zoo.plots.groups import Groups, draw_headings, read_groups
-from nmf_zoo.results.components import component_sizes
+from nmf_zoo.results.components import activations_and_totals
+from nmf_zoo.results.posterior import INTERVAL
 
 MOST_POINTS = 4000  # of a line: more samples are drawn as means over equal stretches
 MOST_BARS = 60  # samples that are drawn as points with intervals: more become a line with a band, or are sorted
@@ -62,29 +62,29 @@ def plot_activations(
     """
     for name, value, allowed in (("order", order, ORDERS), ("scale", scale, SCALES)):
         check_word(name, value, allowed)
-    sizes = component_sizes(idata, chain, weights, activations)
-    labels = sizes["obs"].to_numpy()
+    H, totals = activations_and_totals(idata, chain, weights, activations)
+    labels = H["obs"].to_numpy()
     groups = None if sample_groups is None else read_groups("sample_groups", sample_groups, labels)
     is_sorted = order == "size" or (order == "auto" and len(labels) > MOST_BARS and not _are_places(labels))
-    drawn = _summary(sizes)
+    drawn = _summary(H, totals)
     figure = make_figure(figsize=(WIDTH, 1.05 * len(drawn.mean) + 0.9), layout="constrained")
     grid = figure.subplots(len(drawn.mean), 1, sharex=True, squeeze=False)[:, 0]
     if is_sorted or groups is not None:
         _draw_places(grid, drawn, groups, is_sorted)
     else:
         _draw_along(grid, drawn, labels)
-    for axes, row, label in zip(grid, drawn.mean, sizes["component"].to_numpy(), strict=True):
+    for axes, row, label in zip(grid, drawn.mean, H["component"].to_numpy(), strict=True):
         _scale_of(axes, row, scale)
         name_row(axes, label)
         axes.tick_params(labelsize=7)
         clear_frame(axes)
-    what = f"{sizes.attrs['obs']}, each row from its largest to its smallest" if is_sorted else str(sizes.attrs["obs"])
+    what = f"{H.attrs['obs']}, each row from its largest to its smallest" if is_sorted else str(H.attrs["obs"])
     grid[-1].set_xlabel(what, fontsize=8)
     if not is_sorted:
         _label_samples(grid[-1], labels, None if groups is None else groups.order)
     if groups is not None:
         draw_headings(figure, grid[0], groups.bands, (WIDTH - 1.0) / len(labels))
-    figure.suptitle(f"What each component adds to a sample: {what_is_drawn(sizes.sizes['draw'])}", fontsize=10)
+    figure.suptitle(f"What each component adds to a sample: {what_is_drawn(H.sizes['draw'])}", fontsize=10)
     return figure
 
 
@@ -101,9 +101,15 @@ class _Drawn(NamedTuple):
         return _Drawn(*(np.take_along_axis(array, whole, axis=1) for array in self))
 
 
-def _summary(sizes: xr.DataArray) -> _Drawn:
-    mean = sizes.transpose("draw", ...).to_numpy().mean(axis=0)  # xarray's looks for NaN, in a copy
-    return _Drawn(mean, *intervals(sizes))
+def _summary(H: xr.DataArray, totals: np.ndarray) -> _Drawn:
+    """One component after the other: what all of them add would be a second copy of the draws."""
+    rows = [_of_component(H[:, k].to_numpy() * totals[:, k, None]) for k in range(H.shape[1])]
+    return _Drawn(*map(np.stack, zip(*rows, strict=True)))
+
+
+def _of_component(sizes: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Of draws (draw, sample)."""
+    return sizes.mean(axis=0), *np.quantile(sizes, INTERVAL, axis=0)
 
 
 def _are_places(labels: np.ndarray) -> bool:

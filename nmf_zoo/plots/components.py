@@ -147,7 +147,7 @@ def _bars(shares: xr.DataArray, colours: np.ndarray | None = None) -> tuple[Any,
     rank, n_features = shares.shape[1:]
     width = max(6.0, 0.11 * n_features + 1.5)
     figure = make_figure(figsize=(width, 1.15 * rank + 0.9), layout="constrained")
-    grid = figure.subplots(rank, 1, sharex=True, squeeze=False)[:, 0]
+    grid = figure.subplots(rank, 1, squeeze=False)[:, 0]
     mean = shares.mean("draw").to_numpy()
     low, high = intervals(shares)
     at, ends = np.arange(n_features), ACCENT if colours is None else INK
@@ -157,10 +157,11 @@ def _bars(shares: xr.DataArray, colours: np.ndarray | None = None) -> tuple[Any,
         name_row(axes, shares["component"].to_numpy()[component])
         axes.set_ylim(bottom=0)
         axes.tick_params(labelsize=7)
+        axes.set_xlim(-0.7, n_features - 0.3)
+        axes.set_xticks([])  # one for each feature and row would take most of the time, and of the memory
         clear_frame(axes)
     labels = [as_text(label) for label in shares["feature"].to_numpy()]
     grid[-1].set_xticks(at, labels, rotation=90, fontsize=5.5 if n_features > 40 else 8)
-    grid[-1].set_xlim(-0.7, n_features - 0.3)
     figure.suptitle(f"Share of each feature in its component: {what_is_drawn(shares.sizes['draw'])}", fontsize=10)
     return figure, (width - 1.2) / n_features
 

@@ -131,12 +131,14 @@ def _values_at(structure: Factorisation, flat: Array, rows: Array, cols: Array) 
     data = structure.data
     if not isinstance(data, Cells):
         return data.values[rows, cols]
-    out = np.zeros(len(flat))
+    out, in_rows, in_cols = np.zeros(len(flat)), *(np.zeros(size, dtype=bool) for size in structure.shape)
+    in_rows[rows], in_cols[cols] = True, True
     for part in slices(len(data.values), LISTED):
-        listed = data.rows[part].astype(np.int64) * structure.shape[1] + data.cols[part]
+        near = np.flatnonzero(in_rows[data.rows[part]] & in_cols[data.cols[part]])  # few, in whatever order
+        listed = data.rows[part][near].astype(np.int64) * structure.shape[1] + data.cols[part][near]
         at = np.minimum(np.searchsorted(flat, listed), len(flat) - 1)
         hit = flat[at] == listed
-        out[at[hit]] = data.values[part][hit]
+        out[at[hit]] = data.values[part][near[hit]]
     return out
 
 

@@ -18,7 +18,7 @@ from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar import Cast, Identity
-from pytensor.tensor.basic import MakeVector
+from pytensor.tensor.basic import Alloc, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
@@ -77,19 +77,36 @@ class ModelGraph:
 
 
 def _declared_shape(variable: Variable) -> tuple[int, ...] | None:
-    """The shape of a random variable that its type or its size says, a vector of numbers; None where neither does."""
+    """The shape of a random variable that its type says, or its size and the parameters; None where they do not."""
     static, node = variable.type.shape, variable.owner
     if None not in static:
         return static
-    if node is None or not isinstance(node.op, RandomVariable) or node.op.ndim_supp:
+    if node is None or not isinstance(node.op, RandomVariable):
         return None
     size = node.op.size_param(node)
     if size.owner is None or not isinstance(size.owner.op, MakeVector):
         return None
-    lengths = size.owner.inputs
-    if not all(isinstance(length, Constant | SharedVariable) for length in lengths):
-        return None
-    return tuple(int(known_value(length)) for length in lengths)
+    of_letters: dict[str, int | None] = {}  # of the parameters' own axes, which those of a draw repeat
+    for parameter, letters in zip(node.op.dist_params(node), node.op.inputs_sig, strict=True):
+        of_letters |= dict(zip(letters, _lengths(parameter)[ndim(parameter) - len(letters) :], strict=True))
+    lengths = [*map(_as_length, size.owner.inputs), *(of_letters.get(letter) for letter in node.op.output_sig)]
+    known = [length for length in lengths if length is not None]
+    return tuple(known) if len(known) == len(lengths) else None
+
+
+def _lengths(variable: Variable) -> tuple[int | None, ...]:
+    """The length of each axis, where the type says it, or how the variable was made of one number."""
+    node = strip(variable).owner
+    if node is not None and isinstance(node.op, Alloc):
+        return tuple(map(_as_length, node.inputs[1:]))
+    if node is not None and isinstance(node.op, DimShuffle):
+        inside = _lengths(node.inputs[0])
+        return tuple(1 if axis == "x" else inside[axis] for axis in node.op.new_order)
+    return variable.type.shape
+
+
+def _as_length(variable: Variable) -> int | None:
+    return int(known_value(variable)) if isinstance(variable, Constant | SharedVariable) else None
 
 
 def known_value(variable: Variable) -> Array:
@@ -99,6 +116,9 @@ def known_value(variable: Variable) -> Array:
         return np.asarray(variable.data)
     if isinstance(variable, SharedVariable):
         return np.asarray(variable.get_value(borrow=True))
+    node = variable.owner
+    if node is not None and isinstance(node.op, DimShuffle):  # which needs no function
+        return np.array(View(variable, (tuple(node.op.new_order),)).apply(known_value(node.inputs[0])), order="C")
     return np.asarray(pytensor.function([], variable, mode=INTERPRETED)())
 
 

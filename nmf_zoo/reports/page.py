@@ -100,6 +100,7 @@ def picture(drawn: Any, alt: str, caption: str = "") -> str:
     drawn.savefig(buffer, format="png", dpi=DPI, pil_kwargs={"optimize": True})
     data = b64encode(buffer.getvalue()).decode("ascii")
     width, height = (round(DPI * inches) for inches in drawn.get_size_inches())
+    drawn.clear()  # its parts know each other: else they stay until Python looks for such rings
     source = f'src="data:image/png;base64,{data}" width="{width}" height="{height}"'
     return figure(f'<img {source} alt="{escape(alt, quote=True)}">', alt, caption)
 

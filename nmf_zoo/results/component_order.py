@@ -219,7 +219,7 @@ def _lead(group: xr.Dataset) -> tuple[int, int]:
 def _dataset(group: xr.Dataset, dims: FactorDims, logs: Array, order: Array, became: Array, shown: Array) -> xr.Dataset:
     """``logs`` are the draws' own, before they are put into ``order``."""
     logs, component = np.take_along_axis(logs, order, axis=-1), dims.component
-    found = xr.Dataset(
+    return xr.Dataset(
         {
             "order": ((*LEADING, component), order.astype(np.int32)),
             "log_size": ((*LEADING, component), logs),
@@ -227,9 +227,9 @@ def _dataset(group: xr.Dataset, dims: FactorDims, logs: Array, order: Array, bec
             "shown": ("chain", shown),
             "share": (component, shares_of(logs[shown])),
         },
+        coords={dim: group[dim] for dim in (*LEADING, component) if dim in group.coords},
         attrs={"weights": dims.weights, "activations": dims.activations},
     )
-    return found.assign_coords({dim: group[dim] for dim in (*LEADING, component) if dim in group.coords})
 
 
 def shares_of(logs: Array) -> Array:
@@ -326,6 +326,8 @@ class _Cells:
 def chain_mean(cells: _Cells, chain: int, known: Array) -> tuple[Components, Array]:
     """The mean of one chain's draws once they are matched, beginning with its last one, in whose order; and theirs."""
     found, order = cells.last(chain), np.empty((0, 0))
+    if cells.n_draws == 1:  # its own mean, and in its own order
+        return with_unit_sums(found), np.arange(found.rank)[None]
     for _ in range(MOST_ROUNDS):
         before = order
         mean, order = cells.mean_like(chain, found, known)

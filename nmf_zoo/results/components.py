@@ -180,16 +180,23 @@ def component_shares(idata: Any, chain: int | None = None, weights: str = "W", a
     return shares.rename({feature: "feature", component: "component"}).transpose("draw", "component", "feature")
 
 
-def component_sizes(idata: Any, chain: int | None = None, weights: str = "W", activations: str = "H") -> xr.DataArray:
-    """(draw, component, obs) what components add to samples, sum_f w_fk h_kn, in one chain, or in all shown."""
+def activations_and_totals(
+    idata: Any, chain: int | None = None, weights: str = "W", activations: str = "H"
+) -> tuple[xr.DataArray, np.ndarray]:
+    """(H (draw, component, obs), sums of W's columns (draw, component)) in one chain, or in all shown.
+
+    Their product is what components add to samples, sum_f w_fk h_kn.
+    """
     group = joined(draws_in_order(idata, chain, weights, activations))
-    group = _unit_sum(with_known_weights(idata, group, weights), weights, activations)
-    _, component = weights_of(group, weights, activations)
+    group = with_known_weights(idata, group, weights)
+    W, component = weights_of(group, weights, activations)
+    if activations not in group:
+        raise missing_variable(group, activations)
     H = group[activations][0].drop_vars("chain")
     own = component if component in H.dims else next(dim for dim in H.dims if dim != "draw")
     (obs,) = (dim for dim in H.dims if dim not in {"draw", own})
-    named = H.rename({own: "component", obs: "obs"}).transpose("draw", "component", "obs")
-    return named.assign_attrs(obs=str(obs))
+    named = H.rename({own: "component", obs: "obs"}).transpose("draw", "component", "obs").assign_attrs(obs=str(obs))
+    return named, _totals(W, component)[0].transpose("draw", component).to_numpy()
 
 
 def with_known_weights(idata: Any, group: xr.Dataset, weights: str) -> xr.Dataset:
@@ -207,9 +214,14 @@ def _unit_sum(group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:
     if activations not in group:
         raise missing_variable(group, activations)
     H = group[activations]
-    total = _positive(W.sum([dim for dim in W.dims if dim not in {*LEADING, component}]))
+    total = _totals(W, component)
     of_h = total if component in H.dims else total.rename({component: H.dims[2]})
     return group.assign({weights: (W / total).transpose(*W.dims), activations: (H * of_h).transpose(*H.dims)})
+
+
+def _totals(W: xr.DataArray, component: Any) -> xr.DataArray:
+    """The sums of W's columns, 1 for a column of zeros."""
+    return _positive(W.sum([dim for dim in W.dims if dim not in {*LEADING, component}]))
 
 
 def _positive(total: xr.DataArray) -> xr.DataArray:

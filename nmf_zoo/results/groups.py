@@ -21,6 +21,7 @@ COVERAGE = "coverage"  # the attribute on whether data lie where the model expec
 DRAWS_ARE, PARTICLES = "draws_are", "particles"  # an attribute of results whose draws are no steps of a chain
 OF_STATS = {"temperature": ("replica",), "exchange_rate": ("pair",)}  # dims of statistics beside LEADING
 CHECKED_LABELS = ("checked_feature", "checked_obs")  # of the cells that are followed, where the model has labels
+NO_OTHERS: tuple[Mapping[str, Any], Mapping[str, Any]] = (MappingProxyType({}), MappingProxyType({}))
 CHECKED_CELLS = 32  # cells of W H whose mixing is followed, whatever the labelling of the components
 
 
@@ -61,10 +62,12 @@ def as_dataset(
     arrays: Mapping[str, Array],
     leading: tuple[str, ...],
     owners: Mapping[str, str] = MappingProxyType({}),
+    others: tuple[Mapping[str, Any], Mapping[str, Any]] = NO_OTHERS,
 ) -> xr.Dataset:
     """Label arrays of model variables; ``leading`` are the dims before the variable's own.
 
-    ``owners`` name the variable whose dims an array has, where it isn't that variable itself.
+    ``owners`` name the variable whose dims an array has, where it isn't that variable itself. ``others`` are variables
+    that the model does not have, and their coordinates: a dataset that is made at once takes a third of the time.
     """
     variables, coords = {}, {}
     listed = structure.dims.get(structure.likelihood.name, ()) if structure.cells is not None else ()
@@ -78,7 +81,7 @@ def as_dataset(
                 coords[dim] = np.arange(length)
     shape = next((array.shape for array in arrays.values()), ())
     coords |= {dim: np.arange(length) for dim, length in zip(leading, shape, strict=False)}
-    return xr.Dataset(variables, coords=coords)
+    return xr.Dataset({**variables, **others[0]}, coords={**coords, **others[1]})
 
 
 def stats_dataset(structure: Factorisation, stats: Mapping[str, Array]) -> xr.Dataset:
@@ -129,16 +132,16 @@ def fit_dataset(structure: Factorisation, solutions: list[Any], reasons: Mapping
     parts = [_series_apart(solution.parameters) for solution in solutions]
     parameters = _stack(arrays for arrays, _ in parts)
     owners = {name: name.rsplit("_", 1)[0] for name in parameters}  # W_shape, of q(W), has W's dims
-    dataset = as_dataset(structure, parameters, ("chain",), owners)
-    dataset = dataset.assign({name: _stack_series([series[name] for _, series in parts]) for name in parts[0][1]})
-    return dataset.assign(
-        objective=(("chain", "iteration"), objective),
-        iterations=("chain", [len(solution.objective) for solution in solutions]),
-        residual=("chain", [solution.residual for solution in solutions]),
-        converged=("chain", [word == "converged" for word in status]),
-        status=("chain", status),
-        reason=("chain", [reasons[word] for word in status]),
-    ).assign_coords(chain=np.arange(len(solutions)), iteration=np.arange(1, objective.shape[1] + 1))
+    found = {name: _stack_series([series[name] for _, series in parts]) for name in parts[0][1]} | {
+        "objective": (("chain", "iteration"), objective),
+        "iterations": ("chain", [len(solution.objective) for solution in solutions]),
+        "residual": ("chain", [solution.residual for solution in solutions]),
+        "converged": ("chain", [word == "converged" for word in status]),
+        "status": ("chain", status),
+        "reason": ("chain", [reasons[word] for word in status]),
+    }
+    coords = {"chain": np.arange(len(solutions)), "iteration": np.arange(1, objective.shape[1] + 1)}
+    return as_dataset(structure, parameters, ("chain",), owners, (found, coords))
 
 
 class Series(NamedTuple):

@@ -38,7 +38,15 @@ from nmf_zoo.structure.factors import (
     Proper,
     TruncatedNormalPrior,
 )
-from nmf_zoo.structure.likelihoods import BatchedPoisson, Exponential, Likelihood, NegativeBinomial, Normal, Poisson
+from nmf_zoo.structure.likelihoods import (
+    BatchedPoisson,
+    Exponential,
+    Likelihood,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    log_factorial,
+)
 from nmf_zoo.structure.multipliers import Multipliers, UnknownOfBatches
 from nmf_zoo.structure.offsets import (
     Listed,
@@ -102,6 +110,7 @@ __all__ = [
     "even_bounds",
     "is_rising",
     "is_shared",
+    "log_factorial",
     "offset_at",
     "offset_table",
     "scaled_offset",

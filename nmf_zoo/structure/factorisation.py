@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from scipy.special import xlogy
 
 from nmf_zoo.structure.chains import ChainPrior, supports_of
 from nmf_zoo.structure.data import Blocked, Cells, Data, Dense, Imputed
 from nmf_zoo.structure.factors import Factor
-from nmf_zoo.structure.likelihoods import Likelihood
+from nmf_zoo.structure.likelihoods import Likelihood, log_factorial
 from nmf_zoo.structure.multipliers import Multipliers
 from nmf_zoo.structure.offsets import Listed, Outer, offset_at, offset_table, sides_of
 from nmf_zoo.structure.parameters import Array, Unknown
@@ -80,6 +81,25 @@ class Factorisation:
             return self.data.is_integer
         values = np.empty(0) if self.data is None else self.data.observed_values
         return all(np.array_equal(values[part], np.floor(values[part])) for part in slices(values.size, CHUNK))
+
+    @cached_property
+    def constant_of_counts(self) -> float:
+        """The sum of x log exposure - log x! over the observed cells, part by part."""
+        return sum(float(np.sum(part)) for part in self._constants_of_counts())
+
+    def _constants_of_counts(self) -> Iterator[Array]:
+        """Missing cells are 0."""
+        data, has_exposure = self.data, self.likelihood.exposure is not None
+        if isinstance(data, Dense):
+            exposure = self.exposure_table()
+            for part in slices(len(data.values), max(1, CHUNK // max(1, self.shape[1]))):
+                x = data.values[part]
+                yield (xlogy(x, exposure[part]) if has_exposure else 0.0) - log_factorial(x)
+        elif isinstance(data, Cells):
+            for part in slices(len(data.values), CHUNK):
+                x = data.values[part]
+                of_exposure = xlogy(x, self.exposure_at(data.rows[part], data.cols[part])) if has_exposure else 0.0
+                yield of_exposure - log_factorial(x)
 
     def exposure_at(self, rows: Array, cols: Array) -> Array:
         """(cells,); ones without an exposure."""

@@ -81,9 +81,10 @@ def filter(
         found = _exact(structure, weights, given, marginals)
     else:
         found = _by_particles(structure, weights, given, options, marginals, random_seed)
+    if "obs" not in found.dims:
+        return found
     obs = axes_of(structure)[1]
-    labels = {"obs": obs.labels} if "obs" in found.dims else {}
-    return found.assign_coords(labels).rename({"obs": obs.dim} if labels else {})
+    return found.assign_coords({"obs": obs.labels}).rename({"obs": obs.dim})
 
 
 def _weights(structure: Factorisation, W: Any) -> Array:

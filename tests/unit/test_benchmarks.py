@@ -1,5 +1,6 @@
 """The benchmarks run, say what is met, and measure what they name."""
 
+from datetime import date
 from importlib import import_module
 
 import arviz as az
@@ -8,10 +9,10 @@ import pytest
 import xarray as xr
 
 from benchmarks import __main__ as command
-from benchmarks import before_and_after, house, rows, split_merge, start, threads
-from benchmarks.effective import bulk_ess
+from benchmarks import before_and_after, house, mixing, rows, split_merge, start, targets, threads
+from benchmarks.effective import bulk_ess, r_hat
 from benchmarks.iterations import Stepper
-from benchmarks.mixing import Run, until_enough
+from benchmarks.trajectories import Run, until_enough
 from nmf_zoo import gamma_nmf, read, sample
 from tests.statistical.gates import check_means, effective_sizes
 
@@ -35,6 +36,15 @@ def test_bulk_ess_is_arvizs(n_draws):
     np.testing.assert_allclose(bulk_ess(draws), expected["x"].values, rtol=1e-10)
 
 
+@pytest.mark.parametrize("n_draws", [100, 1501])
+def test_r_hat_is_arvizs(n_draws):
+    draws = correlated(n_draws, np.random.default_rng(0))
+    draws[0, :, 5] *= 2.0  # seen by the folds alone
+    expected = az.rhat(xr.Dataset({"x": (("chain", "draw", "cell"), draws)}))
+    expected = expected.to_dataset() if isinstance(expected, xr.DataTree) else expected
+    np.testing.assert_allclose(r_hat(draws), expected["x"].values, rtol=1e-10)
+
+
 def test_runs_get_longer_until_their_ess_is_no_noise():
     asked = []
 
@@ -43,7 +53,7 @@ def test_runs_get_longer_until_their_ess_is_no_noise():
         x = np.random.default_rng(draws).gamma(2.0, size=(2, draws, 1, 1))
         return xr.Dataset({"W": (("chain", "draw", "f", "k"), x), "H": (("chain", "draw", "g", "n"), x)}), draws / 300
 
-    found = until_enough(run, 50)
+    found = until_enough(run, 50, 9)
     assert asked == [50, 100, 200, 400, 800]
     assert isinstance(found, Run)
     assert found.draws == 800
@@ -61,6 +71,27 @@ def test_losses_are_printed_as_plainly(ratio, least, met):
 @pytest.mark.parametrize(("value", "met"), [(3.0, "yes"), (3.1, "**no**")])
 def test_limits(value, met):
     assert rows.at_most("work", "", value, 3.0, "3 s")["met?"] == met
+
+
+def test_medians_leave_the_first_run_out():
+    times = iter([9.0, 9.0, 1.0, 5.0, 3.0, 1.0, 2.0, 6.0])  # of two works in turn
+    assert rows.medians([lambda: next(times)] * 2, 3) == [2.0, 5.0]
+
+
+def test_a_run_whose_chains_differ_is_not_valid():
+    sides = [mixing.Side({"W H": 2.0, "lp": 4.0}, {"W H": 2.0, "lp": 4.0}, 1.0, r_hat) for r_hat in (1.001, 1.02)]
+    valid, lost = (list(mixing.rows_of("a table", 1.5, sides[0], other, "how")) for other in sides)
+    assert [row["met?"] for row in valid] == ["**no**", ""]
+    assert lost[0]["met?"] == "**not valid**"
+    assert all(row["ratio"] == "not valid (1.0x better)" for row in lost)
+
+
+@pytest.mark.parametrize(("cores", "met"), [(0.02, "yes"), (0.9, "**not valid**")])
+def test_a_busy_machine_is_no_judge_of_threads(cores, met):
+    row = rows.by_clock(rows.compare("two threads", "1 s", "2 s", 2.0, 1.8), lambda: cores)
+    assert row["met?"] == met
+    assert ("other programs had 0.9 cores" in row["work"]) == (cores > rows.BUSY)
+    assert 0.0 <= rows.Others()() < 1e6
 
 
 def test_different_bits_are_seen():
@@ -88,8 +119,23 @@ def test_table_is_written_between_the_markers(tmp_path, monkeypatch, capsys):
         command.write(page, "table")
 
 
+def test_targets_come_from_what_parts_found(tmp_path, monkeypatch):
+    """Rows without a target are left out; lost ones and parts that failed are not."""
+    monkeypatch.setattr(targets, "KEPT", tmp_path)
+    found = [rows.compare("won", "1 s", "2 s", 2.0, 1.5), rows.compare("lost", "1 s", "1 s", 1.0, 2.0)]
+    monkeypatch.setattr(start, "rows", lambda quick: [*found, rows.note("untold", "1 s")])
+    monkeypatch.setattr(threads, "rows", lambda quick: 1 / 0)
+    lines = list(command.table_of_targets(["start", "threads"], quick=False, with_kept=False))
+    assert [line.split(" | ")[0] for line in lines if line.endswith(" |")] == ["| row", "| won", "| lost", "| threads"]
+    assert "| lost | 1 s beside 1 s: 1.0x better | 2x | **no** |" in lines
+    assert lines[-1].startswith(f"Measured: start {date.today()} (load average ")
+    monkeypatch.setattr(start, "rows", lambda quick: [])
+    assert list(command.table_of_targets(["start", "threads"], quick=False, with_kept=True))[3:] == lines[3:]
+
+
 def test_every_part_is_there():
-    assert all(callable(import_module(f"benchmarks.{part}").rows) for part in command.PARTS if command.is_there(part))
+    parts = {*command.PARTS, *targets.PARTS}
+    assert all(callable(import_module(f"benchmarks.{part}").rows) for part in parts if command.is_there(part))
 
 
 @pytest.mark.parametrize("part", ["iterations", "threads"])

@@ -13,7 +13,7 @@ from nmf_zoo.plots import components as components_of_plots
 from nmf_zoo.plots.figure import make_figure
 from nmf_zoo.results import component_order as component_order_module
 from nmf_zoo.results.component_order import GROUP, component_order, draws_in_order
-from nmf_zoo.results.components import component_shares, component_sizes, mean_weights
+from nmf_zoo.results.components import activations_and_totals, component_shares, mean_weights
 from nmf_zoo.results.modes import BY_MODE, MODES
 from nmf_zoo.results.posterior import best_chain
 
@@ -69,10 +69,10 @@ def test_the_largest_component_is_the_first_in_every_draw(orders):
 def test_all_doors_number_components_alike(orders, chain, tmp_path):
     idata = result(orders)
     assert list(nz.top_features(idata, 1, chain=chain)["feature"]) == FIRST
-    shares, sizes = component_shares(idata, chain), component_sizes(idata, chain)
+    shares, (H, totals) = component_shares(idata, chain), activations_and_totals(idata, chain)
     assert list(shares.mean("draw").idxmax("feature").to_numpy()) == FIRST
-    assert np.all(np.diff(sizes.mean(("draw", "obs"))) < 0)
-    assert sizes.sizes["draw"] == (10 if chain is None else 5)
+    assert np.all(np.diff((H.mean("obs") * totals).mean("draw")) < 0)
+    assert H.sizes["draw"] == (10 if chain is None else 5)
     assert list(mean_weights(idata).idxmax()) == FIRST
     assert list(nz.match(idata, mean_weights(idata).rename(columns=str)).table["entry"]) == ["0", "1", "2"]
     aligned = _compat.group(nz.align(idata), "posterior")
@@ -117,7 +117,7 @@ def test_a_chain_in_another_mode_is_not_shown():
     posterior["W"][2] = np.roll(posterior["W"][2].to_numpy(), 1, axis=1)
     other = _compat.with_groups(idata, {"posterior": posterior})
     assert component_order(other)["shown"].to_numpy().tolist() == [True, True, False]
-    assert component_sizes(other).sizes["draw"] == 10
+    assert activations_and_totals(other)[0].sizes["draw"] == 10
     assert any(
         line.startswith("components of chains 0, 1 (the others are in other modes)") for line in summary_lines(other, 1)
     )

@@ -340,6 +340,31 @@ def test_gig_reciprocal_symmetry():
         assert draws.draw_gig(-2.5, 3.0, 0.7, key) == pytest.approx(1 / draws.draw_gig(2.5, 0.7, 3.0, key), rel=1e-12)
 
 
+is_below = njit(lambda level, t, c, p: draws._is_below(level, t, c, p))
+
+
+@pytest.mark.parametrize("size", [1e-9, 0.1, 3.0, 1e3, 1e9, 1e200])
+def test_chords_of_the_gig_decide_as_its_density(size):
+    """At levels on psi, a step beside it, and further and further away."""
+    rng, apart = np.random.default_rng(1), np.concatenate([[0.0], 10.0 ** np.arange(-16.0, 1.0)])
+    for t in rng.uniform(-4.4, 4.4, 100) * rng.choice([1.0, 0.1, 1e-3], 100):
+        c, p = size * rng.uniform(size=2) * rng.choice([0.0, 1.0], 2, p=(0.2, 0.8))
+        psi = draws._psi(t, c, p)
+        levels = [np.nextafter(psi, -np.inf), np.nextafter(psi, np.inf), *(psi + (1 + c + p) * apart)]
+        levels += list(psi - (1 + c + p) * apart)
+        assert [is_below(level, t, c, p) for level in levels] == [level <= psi for level in levels]
+
+
+def test_known_tangents_of_the_gig_are_those_of_its_density():
+    """Where they touch at 1 and -1 psi and its slope are numbers that are known: the same bits."""
+    touches = 0
+    for c, p in np.random.default_rng(1).gamma(0.5, size=(300, 2)):
+        for sign, (t, psi, slope) in zip((1.0, -1.0), draws._tangents(c, p), strict=True):
+            touches += t == 1.0
+            assert (psi, -sign * slope) == draws._psi_and_slope(sign * t, c, p)
+    assert 100 < touches < 500
+
+
 # -- independence of keys and words --------------------------------------------------------------------------------
 
 

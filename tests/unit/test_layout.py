@@ -8,7 +8,7 @@ from scipy.special import gammaln, xlogy
 
 from nmf_zoo.inference.shared import layout as layouts
 from nmf_zoo.inference.shared.layout import compress, likelihood_constant, weigh
-from nmf_zoo.structure import Cells
+from nmf_zoo.structure import Cells, log_factorial
 from tests.structures import gamma, model
 
 RNG = np.random.default_rng(3)
@@ -125,3 +125,11 @@ def test_likelihood_constant(spelling, background):
     expected = np.sum((xlogy(x, mean) - mean - gammaln(x + 1))[seen])
     varying = np.sum(xlogy(x, W @ H + back / exposure)) - weigh(structure).total(W, H.T)
     np.testing.assert_allclose(varying + likelihood_constant(structure), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("largest", [3, 4095, 4096, 1e6, 1e17])
+@pytest.mark.parametrize("step", [1.0, 0.5])
+def test_log_factorials_are_those_of_the_gamma_function(largest, step):
+    """To the bit: of small whole numbers they are looked up."""
+    x = largest - step * np.arange(4.0)
+    assert log_factorial(x[x >= 0]).tolist() == gammaln(x[x >= 0] + 1).tolist()

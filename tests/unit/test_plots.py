@@ -9,8 +9,7 @@ import pytest
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.plots import activations
-from nmf_zoo.plots.figure import intervals
-from nmf_zoo.results.components import component_shares, component_sizes
+from nmf_zoo.results.components import activations_and_totals, component_shares
 from tests.results import idata_of
 
 pytest.importorskip("matplotlib")
@@ -107,17 +106,18 @@ def test_point_estimates_have_no_interval(features):
 
 
 def test_pictures_of_many_samples_take_no_copies_of_the_draws():
-    """Their rescaled copy is one, and quantiles and means take a component's at a time."""
+    """What they add, quantiles and means are made of a component at a time."""
     rng = np.random.default_rng(0)
-    W, H = rng.random((1, 20, 4, 10)), rng.random((1, 20, 10, 1000))
-    draws = idata_of(nz.gamma_nmf(np.ones((4, 1000), int), 4), W=W[..., :4], H=H[..., :4, :])
+    model = nz.gamma_nmf(np.ones((4, 1000), int), 4)
+    draws = idata_of(model, W=rng.random((1, 20, 4, 4)), H=rng.random((1, 20, 4, 1000)))
     nz.plot_activations(draws)
     tracemalloc.start()
-    sizes = component_sizes(draws)
-    activations._summary(sizes)
+    H, totals = activations_and_totals(draws)
+    found = activations._summary(H, totals)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     size = 8 * 20 * 4 * 1000
-    low, high = intervals(sizes)
-    np.testing.assert_allclose(np.stack([low, high]), sizes.quantile((0.05, 0.95), dim="draw").to_numpy(), rtol=1e-12)
-    assert peak < 3.0 * size, peak / size
+    sizes = H.to_numpy() * totals[..., None]
+    expected = sizes.mean(axis=0), *np.quantile(sizes, (0.05, 0.95), axis=0)
+    np.testing.assert_allclose(np.stack(found), np.stack(expected), rtol=1e-12)
+    assert peak < 2.0 * size, peak / size

@@ -11,7 +11,9 @@ import pytensor.tensor as pt
 import pytest
 
 from nmf_zoo.distributions import SparsePoisson
+from nmf_zoo.distributions.chains import CHAINS
 from nmf_zoo.errors import UnreadableModel
+from nmf_zoo.models import hmm_nmf
 from nmf_zoo.reading import describe, read
 from nmf_zoo.reading.data import DENSE_FRACTION
 from nmf_zoo.reading.graph import ModelGraph
@@ -92,6 +94,10 @@ def test_shapes_are_known_with_and_without_a_function(monkeypatch):
     monkeypatch.delattr(pytensor, "function")
     assert set(ModelGraph(plain).shapes) == {"A", "B"}
     assert ModelGraph(with_dims).shapes == {"W": (F, K), "H": (K, N)}
+    for chain in CHAINS:
+        in_time = hmm_nmf(np.ones((F, N), int), K, chain=chain(*chain.example), background=0.1)
+        assert ModelGraph(in_time).shapes == {"W": (F, K), "H": (K, N)}
+        assert read(in_time).H.shape == (K, N)
     with_dims.set_dim("n", N + 1, range(N + 1))
     assert ModelGraph(with_dims).shapes == {"W": (F, K), "H": (K, N + 1)}
     with pytest.raises(AttributeError, match="function"):

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import gammaln, xlogy
+from scipy.special import xlogy
 
 from nmf_zoo.inference.counts.duality import has_normal_gap, normal_gap, poisson_gap
 from nmf_zoo.inference.counts.newton import CellWeights, LeastSquares, Newton, newton, penalty_of
@@ -46,6 +46,7 @@ from nmf_zoo.structure import (
     Poisson,
     Unknown,
     is_shared,
+    log_factorial,
     slices,
 )
 
@@ -135,7 +136,7 @@ class PoissonLoss:
     def at_data(self, values: Mapping[str, Array]) -> float:
         """The log-likelihood if the mean were X itself: no factors have a higher one."""
         x = self.structure.data.observed_values
-        return float(np.sum(xlogy(x, x) - x - gammaln(x + 1.0)))
+        return float(np.sum(xlogy(x, x) - x - log_factorial(x)))
 
 
 class NormalLoss:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nmf_zoo.inference.shared.layout import Layout, Weights, compress, likelihood_constant, turn, weigh
+from nmf_zoo.inference.shared.layout import Layout, Weights, compress, likelihood_constant, weigh
 from nmf_zoo.kernels.hmm.basis_states import Counts
 from nmf_zoo.structure import Array, Factorisation, Listed, Outer
 
@@ -36,14 +36,9 @@ class CountsBySample:
 
 def read_samples(structure: Factorisation) -> CountsBySample:
     """Lay out the data of a Poisson model."""
-    layout = compress(structure)
-    if layout.by_features:
-        layout = turn(layout, structure.shape[1])
     base = shared_offset(structure)
-    if base is not None:
-        layout = layout._replace(offset=np.empty(0))
-    else:
-        base = np.zeros(structure.shape[0])
+    layout = compress(structure, by_features=False, with_offset=base is None)
+    base = np.zeros(structure.shape[0]) if base is None else base
     return CountsBySample(layout, weigh(structure), base, likelihood_constant(structure))
 
 

@@ -19,20 +19,30 @@ out is float64 again, and sum x log mean is accumulated in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import gammaln, xlogy
 
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.kernels.counts.sources import divide, fill_means, gather, smallest_mean
 from nmf_zoo.kernels.simd.lanes import Padded, padded_zeros
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import CHUNK, Array, Cells, Dense, Factorisation, Listed, Outer, even_bounds, is_rising, slices
+from nmf_zoo.structure import (
+    CHUNK,
+    Array,
+    Cells,
+    Dense,
+    Factorisation,
+    Listed,
+    Outer,
+    even_bounds,
+    is_rising,
+    slices,
+)
 
 MOST_CHUNKS, CHUNK_NONZEROS = 8, 1 << 14  # chunks depend on the data alone, so that no sum depends on the threads
 LARGEST_INT32 = np.iinfo(np.int32).max
@@ -70,16 +80,33 @@ class Layout(NamedTuple):
         return (of_features, of_samples) if self.by_features else (of_samples, of_features)
 
 
-def compress(structure: Factorisation, by_features: bool | None = None) -> Layout:
+def compress(structure: Factorisation, by_features: bool | None = None, with_offset: bool = True) -> Layout:
     """Lay out the non-zero observed cells of the data along the longer side; cells in that order are not copied.
 
-    ``by_features`` : which side, where that is not to be the longer one.
+    ``by_features`` : which side, where that is not to be the longer one; ``with_offset`` : that of the background, too.
     """
-    rows, cols, values = nonzero_cells(structure)
     by_features = structure.shape[0] >= structure.shape[1] if by_features is None else by_features
+    lay_out = _of_table if isinstance(structure.data, Dense) else _of_cells
+    layout = lay_out(structure, by_features)
+    if structure.likelihood.background is None or not with_offset:
+        return layout
+    return layout._replace(offset=_offset_at(structure, layout))
+
+
+def _of_table(structure: Factorisation, by_features: bool) -> Layout:
+    """A table along either side, without sorting cells."""
+    table = np.ascontiguousarray(structure.data.values if by_features else structure.data.values.T)
+    at, starts = np.flatnonzero(table != 0.0), table.shape[1] * np.arange(len(table) + 1)
+    indptr, values = np.searchsorted(at, starts), table.ravel()[at]
+    at -= np.repeat(starts[:-1], np.diff(indptr))
+    return _layout(by_features, indptr, at.astype(np.int32), values, np.empty(0))
+
+
+def _of_cells(structure: Factorisation, by_features: bool) -> Layout:
+    rows, cols, values = nonzero_cells(structure)
     major, minor = (rows, cols) if by_features else (cols, rows)
     n_major, n_minor = structure.shape if by_features else structure.shape[::-1]
-    known = structure.data.indptr if isinstance(structure.data, Cells) and values is structure.data.values else None
+    known = structure.data.indptr if values is structure.data.values else None
     if known is not None and not by_features:
         indptr, indices = known, np.require(minor, np.int32, ("C", "W"))
         values = np.require(values, np.float64, ("C", "W"))
@@ -90,8 +117,7 @@ def compress(structure: Factorisation, by_features: bool | None = None) -> Layou
         compressed = sp.csr_array((values, (major, minor)), shape=(n_major, n_minor))
         compressed.sort_indices()
         indptr, indices, values = compressed.indptr, compressed.indices.astype(np.int32, copy=False), compressed.data
-    layout = _layout(by_features, indptr, indices, values, np.empty(0))
-    return layout if structure.likelihood.background is None else layout._replace(offset=_offset_at(structure, layout))
+    return _layout(by_features, indptr, indices, values, np.empty(0))
 
 
 def by_count(layout: Layout) -> Array:
@@ -248,7 +274,7 @@ def likelihood_constant(structure: Factorisation) -> float:
 
     log p(X | W, H) = sum_nonzero x log((W H) + offset) - sum weight (W H) + this constant.
     """
-    constant = sum(float(np.sum(xlogy(x, exposure) - gammaln(x + 1))) for x, exposure in _counts(structure))
+    constant = structure.constant_of_counts
     if structure.likelihood.background is None:
         return constant
     data = structure.data
@@ -257,19 +283,6 @@ def likelihood_constant(structure: Factorisation) -> float:
     if data.is_complete:
         return constant - float(np.sum(structure.background_table()))
     return constant - float(np.sum(structure.background_at(data.rows, data.cols)))
-
-
-def _counts(structure: Factorisation) -> Iterator[tuple[Array, Array]]:
-    """Yields (counts, their exposures), missing cells as 0, part by part."""
-    data = structure.data
-    if isinstance(data, Dense):
-        exposure = structure.exposure_table()
-        height = max(1, CHUNK // max(1, structure.shape[1]))
-        for part in slices(len(data.values), height):
-            yield data.values[part], exposure[part]
-        return
-    for part in slices(len(data.values), CHUNK):
-        yield data.values[part], structure.exposure_at(data.rows[part], data.cols[part])
 
 
 # -- expected sources ------------------------------------------------------------------------------------------------

@@ -18,6 +18,10 @@ p >= 0 and x = e^t (p + sqrt(p^2 + w^2)) / a, the density of t is proportional t
 concave with its maximum psi(0) = 0. The hat is 1 in the middle and the tangents at t = right and t = -left outside,
 placed so that the rejection rate is bounded for all parameters (Devroye 2014, Random variate generation for the
 generalized inverse Gaussian distribution). For p < 0, 1 / x has the law with -p and with a and b exchanged.
+
+What decides between two words is whether psi lies above a level. Chords of cosh t - 1 and e^t - t - 1 between knots,
+from a table, say so but where the level lies within their sag; only there is psi computed, so that the draws are those
+of psi itself.
 """
 
 from __future__ import annotations
@@ -260,39 +264,80 @@ def _draw_cell(shape, rate, key):
 SMALLEST, LARGEST = np.finfo(np.float64).tiny, np.finfo(np.float64).max
 
 
+KNOTS, REACH = 32, 4  # knots in a unit of t, and how far they go on either side of 0
+MARGIN = 1e-12  # beyond what rounding does to psi and to its chords, in units of 1 + c + p
+
+
+def _chords() -> np.ndarray:
+    """(intervals, 5): where cosh t - 1 and e^t - t - 1 begin and how far they rise, and the most that chords sag."""
+    t = np.arange(-REACH * KNOTS, REACH * KNOTS + 1) / KNOTS
+    cosh, exp = 2.0 * np.sinh(0.5 * t) ** 2, np.expm1(t) - t
+    steepest = np.exp(np.maximum(np.abs(t[:-1]), np.abs(t[1:])))  # no second derivative of either is larger
+    return np.column_stack([cosh[:-1], np.diff(cosh), exp[:-1], np.diff(exp), steepest / (8.0 * KNOTS**2)])
+
+
+_CHORDS = _chords()
+_SINH_HALF, _SINH, _RISE, _FALL = math.sinh(0.5), math.sinh(1.0), math.expm1(1.0), math.expm1(-1.0)
+
+
 @kernel
 def _psi(t, c, p):
     half = math.sinh(0.5 * t)
     return -2.0 * c * half * half - p * (math.expm1(t) - t)
 
 
-@kernel
-def _psi_slope(t, c, p):
-    return -c * math.sinh(t) - p * math.expm1(t)
+@inlined
+def _is_below(level, t, c, p):
+    """Whether level <= psi(t)."""
+    place = (t + REACH) * KNOTS
+    if 0.0 <= place < 2 * REACH * KNOTS:
+        j = int(place)
+        part, cosh, exp = place - j, _CHORDS[j, 0], _CHORDS[j, 2]
+        chord = -c * (cosh + part * _CHORDS[j, 1]) - p * (exp + part * _CHORDS[j, 3])
+        margin = MARGIN * (1.0 + c + p)
+        if level <= chord - margin:
+            return True
+        if level > chord + (c + p) * _CHORDS[j, 4] + margin:
+            return False
+    return level <= _psi(t, c, p)
 
 
 @kernel
-def _tangent_points(c, p):
-    """(right, left): where the hat's tangents touch, chosen so that psi is about -1 there."""
+def _psi_and_slope(t, c, p):
+    half, rise = math.sinh(0.5 * t), math.expm1(t)
+    return -2.0 * c * half * half - p * (rise - t), -c * math.sinh(t) - p * rise
+
+
+@kernel
+def _tangents(c, p):
+    """((t, psi, -its slope) where the hat's tangent touches on the right, the same on the left at -t), psi about -1.
+
+    Mostly t = 1, where hyperbolic sines are numbers that are known.
+    """
+    square = -2.0 * c * _SINH_HALF * _SINH_HALF
+    above, below = square - p * (_RISE - 1.0), square - p * (_FALL + 1.0)
     right, left = 1.0, 1.0
-    if -_psi(1.0, c, p) > 2.0:
+    if -above > 2.0:
         right = math.sqrt(2.0 / (c + p))
-    elif -_psi(1.0, c, p) < 0.5:
+    elif -above < 0.5:
         right = math.log(4.0 / (c + 2.0 * p))
-    if -_psi(-1.0, c, p) > 2.0:
+    if -below > 2.0:
         left = math.sqrt(4.0 / (c * math.cosh(1.0) + p))
-    elif -_psi(-1.0, c, p) < 0.5:
+    elif -below < 0.5:
         left = math.log(1.0 + 1.0 / c + math.sqrt(1.0 / c + 2.0) / math.sqrt(c))
         left = min(left, 1.0 / p) if p > 0.0 else left
-    return right, left
+    fall, rise = -c * _SINH - p * _RISE, c * _SINH - p * _FALL
+    if right != 1.0:
+        above, fall = _psi_and_slope(right, c, p)
+    if left != 1.0:
+        below, rise = _psi_and_slope(-left, c, p)
+    return (right, above, -fall), (left, below, rise)
 
 
 @kernel
 def _draw_log_ratio(c, p, key):
     """A draw of t with density proportional to exp(psi(t)), for c > 0 and p >= 0."""
-    right, left = _tangent_points(c, p)
-    psi_right, slope_right = _psi(right, c, p), -_psi_slope(right, c, p)
-    psi_left, slope_left = _psi(-left, c, p), _psi_slope(-left, c, p)
+    (right, psi_right, slope_right), (left, psi_left, slope_left) = _tangents(c, p)
     end_right, end_left = right + psi_right / slope_right, left + psi_left / slope_left  # where the tangents reach 0
     middle = end_left + end_right
     area = middle + 1.0 / slope_left + 1.0 / slope_right
@@ -307,7 +352,7 @@ def _draw_log_ratio(c, p, key):
             t, log_hat = end_right + tail / slope_right, -tail
         else:
             t, log_hat = -end_left - tail / slope_left, -tail
-        if log_hat - drop <= _psi(t, c, p):
+        if _is_below(log_hat - drop, t, c, p):
             return t
 
 

@@ -12,6 +12,18 @@ from nmf_zoo.kernels.random.predictions import draw_counts_at
 from nmf_zoo.structure.likelihoods.base import Likelihood, Values
 from nmf_zoo.structure.parameters import Array
 
+LOG_FACTORIALS = gammaln(np.arange(4096) + 1.0)
+
+
+def log_factorial(x: Array) -> Array:
+    """log x! = log Gamma(x + 1) of x >= 0, the same bits from a table where all are small whole numbers."""
+    x = np.asarray(x)
+    if x.size and np.min(x) >= 0 and np.max(x) < len(LOG_FACTORIALS):
+        whole = x.astype(np.int64)
+        if np.array_equal(whole, x):
+            return LOG_FACTORIALS[whole]
+    return gammaln(x + 1.0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Poisson(Likelihood):
