@@ -24,6 +24,7 @@ from nmf_zoo.structure.chains import (
     LogNormalARPrior,
     UnitChainPrior,
 )
+from nmf_zoo.structure.covariates import Covariates, UnknownOfCovariates
 from nmf_zoo.structure.data import Blocked, Cells, Data, Dense, Imputed, is_rising
 from nmf_zoo.structure.factorisation import CHUNK, Factorisation
 from nmf_zoo.structure.factors import (
@@ -34,6 +35,7 @@ from nmf_zoo.structure.factors import (
     HalfNormalPrior,
     InverseGammaPrior,
     KnownComponents,
+    LogLinearGammaPrior,
     Prior,
     Proper,
     TruncatedNormalPrior,
@@ -66,6 +68,7 @@ __all__ = [
     "CellParameter",
     "Cells",
     "ChainPrior",
+    "Covariates",
     "Data",
     "Dense",
     "Exponential",
@@ -84,6 +87,7 @@ __all__ = [
     "KnownComponents",
     "Likelihood",
     "Listed",
+    "LogLinearGammaPrior",
     "LogNormalARPrior",
     "Multipliers",
     "NegativeBinomial",
@@ -98,6 +102,7 @@ __all__ = [
     "UnitChainPrior",
     "Unknown",
     "UnknownOfBatches",
+    "UnknownOfCovariates",
     "ends_of",
     "even_bounds",
     "is_rising",
