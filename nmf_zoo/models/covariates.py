@@ -54,7 +54,7 @@ def check_design(design: Any, slopes: Any, inputs: Inputs) -> tuple[CheckedDesig
         if slopes is not None:
             raise InputError("slopes", "a prior", "covariates that have slopes", "give design= as well")
         return None, inputs
-    table = read_design(design, inputs)
+    table = read_design(design, inputs.coords[COLUMNS])
     values, names = table.to_numpy(np.float64), flat_labels(table.columns)
     dims = activations_dims(inputs)[0], COVARIATE
     sigma = check_slopes(slopes, (len(inputs.coords[dims[0]]), len(names)))
@@ -71,10 +71,10 @@ def check_beside_covariates(told_h: Any, hierarchy: Any, inputs: Inputs) -> None
         raise InputError("design", "covariates", "None beside half-normal cells", 'use nz.ARD(cells="exponential")')
 
 
-def read_design(given: Any, inputs: Inputs) -> pd.DataFrame:
-    """Numbers, samples in the order of X's, covariates in columns."""
-    n_samples = inputs.shape[1]
-    table = in_order_of_samples("design", as_frame(given), inputs.coords[COLUMNS])
+def read_design(given: Any, samples: Array) -> pd.DataFrame:
+    """Numbers, samples in the order of X's, whose labels are given; covariates in columns."""
+    n_samples = len(samples)
+    table = in_order_of_samples("design", as_frame(given), samples)
     if len(table) != n_samples or not table.shape[1]:
         do = "transpose it?" if n_samples == table.shape[1] else ""
         raise InputError("design", f"shape {table.shape}", f"({n_samples}, covariates), a row for each sample of X", do)
