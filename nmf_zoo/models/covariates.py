@@ -23,7 +23,7 @@ Array = np.ndarray
 COVARIATE = "covariate"
 LEAST = 1e-4  # singular value of standardised columns, next to the largest, below which they say the same
 HEAVY = 0.1  # of the largest weight in what is constant: columns that are named
-MOST = 50.0  # of the logarithm of what a slope of three standard deviations multiplies a mean by
+MOST = 50.0  # logarithm of what slopes of three standard deviations multiply a mean by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ def check_design(design: Any, slopes: Any, inputs: Inputs) -> tuple[CheckedDesig
             raise InputError("slopes", "a prior", "covariates that have slopes", "give design= as well")
         return None, inputs
     table = read_design(design, inputs.coords[COLUMNS])
-    values, names = table.to_numpy(np.float64), flat_labels(table.columns)
+    values, names = table.to_numpy(np.float64, na_value=np.nan), flat_labels(table.columns)
     dims = activations_dims(inputs)[0], COVARIATE
     sigma = check_slopes(slopes, (len(inputs.coords[dims[0]]), len(names)))
     check_columns(values, sigma, [str(name) for name in names])
@@ -119,17 +119,18 @@ def check_columns(values: Array, sigma: Array, names: list[str]) -> None:
     spread = np.std(values, axis=0)
     constant = np.flatnonzero(spread <= 1e-12 * np.max(np.abs(values), axis=0))
     if constant.size:
-        do = "leave it out: the means of samples whose covariates are 0 are its slopes"
+        do = "leave it out: what all samples have in common is in mean_h"
         raise InputError("design", f"the constant column {names[constant[0]]!r}", "ones that differ", do)
-    reach = np.max(np.broadcast_to(3.0 * sigma, (*sigma.shape[:-1], len(names))) * np.abs(values).max(axis=0))
-    if reach > MOST:
-        far = names[int(np.argmax(np.abs(values).max(axis=0)))]
-        got = f"values up to {np.abs(values).max():g} in the column {far!r}"
+    reach = 3.0 * np.max(np.atleast_2d(sigma), axis=0) * np.max(np.abs(values), axis=0)
+    if np.max(reach) > MOST:
+        far = int(np.argmax(reach))
+        got = f"values up to {np.max(np.abs(values[:, far])):g} in the column {names[far]!r}"
         do = "standardise it: (x - x.mean()) / x.std(), or give smaller slopes="
-        raise InputError("design", got, f"at most {MOST / (3.0 * sigma.max()):.3g} with slopes of this prior", do)
-    _, sizes, weights = np.linalg.svd((values - values.mean(axis=0)) / spread, full_matrices=True)
-    if len(sizes) < len(names) or sizes[-1] < LEAST * sizes[0]:
-        last = np.abs(weights[-1])
-        same = [repr(name) for name, weight in zip(names, last, strict=True) if weight > HEAVY * last.max()]
-        do = "leave one of them out (of columns of 0 and 1 that sum to 1, as well)"
-        raise InputError("design", f"columns that are all but a sum of others: {', '.join(same)}", "others", do)
+        raise InputError("design", got, "values on the scale of 1, as slopes have", do)
+    standard = (values - values.mean(axis=0)) / spread
+    sizes, directions = np.linalg.eigh(standard.T @ standard)
+    if sizes[0] < LEAST**2 * sizes[-1]:
+        weights = np.abs(directions[:, 0])
+        same = [repr(name) for name, weight in zip(names, weights, strict=True) if weight > HEAVY * weights.max()]
+        do = "leave one of them out (also where columns of 0 and 1 sum to 1)"
+        raise InputError("design", f"columns of which one follows from others: {', '.join(same)}", "others", do)

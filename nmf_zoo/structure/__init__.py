@@ -10,8 +10,9 @@ Shapes, used everywhere in this package::
 A :class:`Factorisation` can be built by hand (to test an engine without PyMC) or read from a ``pm.Model`` by
 :func:`nmf_zoo.read`. Engines read it and nothing else. Parameters of priors are in ``parameters``, the factors that
 have them in ``factors`` and ``chains``, X in ``data``, its law given its mean in ``likelihoods``, exposures and
-backgrounds in ``offsets``, what differs between the cells of that law in ``cell_parameters`` (multipliers of batches of
-samples in ``multipliers``), and all of it together in ``factorisation``. Pieces of rows, cells or times: ``spans``.
+backgrounds in ``offsets``, covariates of samples, which the prior of H may depend on, in ``covariates``, what differs
+between the cells of X's law in ``cell_parameters`` (multipliers of batches of samples in ``multipliers``), and all of
+it together in ``factorisation``. Pieces of rows, cells or times: ``spans``.
 """
 
 from nmf_zoo.structure.cell_parameters import CellParameter, KnownAtCells, is_shared

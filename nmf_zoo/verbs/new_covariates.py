@@ -26,7 +26,7 @@ def with_new_design(structure: Factorisation, prior: LogLinearGammaPrior, given:
     if frame.shape[1] != len(names):
         raise InputError("design", f"{frame.shape[1]} columns", expected)
     samples = read_labels(X_new)[1].get(COLUMNS, np.arange(np.shape(X_new)[1]))
-    values = read_design(frame, samples).to_numpy(np.float64)
+    values = read_design(frame, samples).to_numpy(np.float64, na_value=np.nan)
     if not np.all(np.isfinite(values)):
         raise InputError("design", "values that are NaN or infinite", "finite numbers")
     covariates = replace(prior.covariates, design=values)

@@ -379,9 +379,10 @@ def _with_one_dim(idata: Any, draws: xr.Dataset, structure: Factorisation) -> tu
 
 def _axis_of_components(structure: Factorisation, unknown: Unknown) -> int:
     """Of a variable that H's prior depends on, one of whose axes has their length; slopes may have two such."""
-    prior, first = structure.H.prior, unknown.variable_shape.index(structure.rank)
-    is_slopes = isinstance(prior, LogLinearGammaPrior) and unknown == prior.covariates.variable
-    return int(prior.covariates.transposed) if is_slopes and len(unknown.variable_shape) == 2 else first
+    prior = structure.H.prior
+    if isinstance(prior, LogLinearGammaPrior) and unknown.name == prior.covariates.variable.name:
+        return int(prior.covariates.transposed) if len(unknown.variable_shape) == 2 else 0
+    return unknown.variable_shape.index(structure.rank)
 
 
 def _own_dims(array: xr.DataArray) -> tuple[str, ...]:
