@@ -7,7 +7,7 @@ With C[f, k, n] the sources of a count, X = sum_k C, one sweep draws in this ord
     h_kn ~ Gamma(a_h + sum_f C, r_h + sum_f M_fn w_fk)
     scale  w_k -> c w_k, h_k -> h_k / c            c generalised inverse Gaussian
     shear  w_k -> w_k + e w_j, h_j -> h_j - e h_k  e by slice sampling, all ordered pairs
-    slopes of covariates                           slice sampling, H integrated out or given it (see ``slopes.py``)
+    slopes of covariates                           slice sampling given H (see ``slopes.py``)
     hyperparameters with a proper prior            from their conditional if conjugate, else by slice sampling
     unknown scales of a prior with their factor    slice sampling (see ``slice_sampling.py``)
 
@@ -37,13 +37,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import InputError, RunFailed
-from nmf_zoo.inference.counts.slopes import (
-    at_base,
-    draw_slopes,
-    draw_slopes_of_sources,
-    effects_of,
-    has_covariates,
-)
+from nmf_zoo.inference.counts.slopes import at_base, draw_slopes, effects_of, has_covariates
 from nmf_zoo.inference.counts.sweeps import (
     has_masses,
     is_small,
@@ -96,7 +90,6 @@ from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, HalfNorm
 
 MOVES = ("scale", "shear")
 MOST_REPLICAS = 10_000  # no table takes so many
-SLOPES = 19  # of a sweep's stream, beside the children that its kernels have
 
 
 class GibbsState(NamedTuple):
@@ -331,9 +324,6 @@ def _draw_by_sources(problem: GibbsProblem, state: GibbsState, key: np.uint64) -
         restore_known(structure.W, state.W)
     if not structure.H.is_fixed:
         counts, weight = state.of_samples, problem.over_features(state.W)
-        if has_covariates(structure):
-            draw_slopes_of_sources(structure, counts, weight, state.values, generator_of(child(key, SLOPES)))
-            priors = prior_cells(structure, state.values)
         given = (priors.shape_h, counts), (priors.rate_h, weight), keys[ACTIVATIONS]
         draw_side(problem.workers, state.Ht, *given, _curve(H, state))
         restore_known(structure.H, state.Ht.T)

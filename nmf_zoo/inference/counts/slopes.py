@@ -1,31 +1,25 @@
-"""Draws of the slopes of covariates, given the activations or given the counts of each component.
+"""Draws of the slopes of covariates given the activations.
 
-The cells of a component are h_n ~ Gamma(a, r exp(-eta_n)) with eta = D s of its slopes s, whose prior is normal. Given
-its activations the log density of s is::
+The cells of a component are h_n ~ Gamma(a, r exp(-D_n . s)) with the design D (N, J) and its slopes s, whose prior is
+normal. Given its activations their log density is concave, and costs O(N J)::
 
-    sum_n (-a eta_n - r h_n exp(-eta_n)) + log p(s)
+    sum_n (-a D_n . s - r h_n exp(-D_n . s)) + log p(s)
 
-and given the counts c_n of its sources, with the activations integrated out and v_n the sum of the weights that a
-sample sees::
-
-    sum_n (-a eta_n - (a + c_n) log(r exp(-eta_n) + v_n)) + log p(s)
-
-Both are concave, and cost O(N J) for a component. A draw is a slice step along each of J directions, all components at
-once: the columns of the inverse root of sum_n a D_n D_n' + 1 / sigma^2, which is the mean curvature given H, so that
-neither the units of covariates nor their correlations matter. The second makes H and s one block where H is drawn next.
+A draw is a slice step along each of J directions, all components at once: the columns of the inverse root of
+sum_n a D_n D_n' + 1 / sigma^2, which is the mean curvature, so that neither the units of covariates nor their
+correlations matter. Hyperparameters of the rest of the prior see h_n exp(-D_n . s), which has the prior of a sample
+whose covariates are 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from nmf_zoo.inference.shared.slice_sampling import slice_draw
-from nmf_zoo.structure import Array, Covariates, Factorisation, LogLinearGammaPrior
-
-LogDensity = Callable[[Array], Array]  # of eta (K, N), summed over samples: (K,)
+from nmf_zoo.structure import Array, Factorisation, LogLinearGammaPrior
 
 
 def has_covariates(structure: Factorisation) -> bool:
@@ -36,52 +30,24 @@ def has_covariates(structure: Factorisation) -> bool:
 def draw_slopes(structure: Factorisation, H: Array, values: dict[str, Array], generator: np.random.Generator) -> None:
     """Draw the slopes given the activations (K, N), in place of their entry in ``values``."""
     prior, cells = structure.H.prior, H if structure.H.known is None else structure.H.known.part(H)
-    shape, rate = (np.broadcast_to(own, cells.shape) for own in prior.base.shape_and_rate(values))
-    scaled = rate * cells
-
-    def log_density(eta: Array) -> Array:
-        return -np.sum(shape * eta + scaled * np.exp(-eta), axis=1)
-
-    _draw(prior.covariates, shape, log_density, values, generator)
-
-
-def draw_slopes_of_sources(
-    structure: Factorisation, counts: Array, weights: Array, values: dict[str, Array], generator: np.random.Generator
-) -> None:
-    """The same given the counts of components (N, K), and the weights (N or 1, K) that their samples see."""
-    prior, known = structure.H.prior, structure.H.known
-    counts, weights = (own.T if known is None else known.part(own.T) for own in (counts, weights))
-    shape, rate = (np.broadcast_to(own, counts.shape) for own in prior.base.shape_and_rate(values))
-    total = shape + counts
-
-    def log_density(eta: Array) -> Array:
-        return -np.sum(shape * eta + total * np.log(rate * np.exp(-eta) + weights), axis=1)
-
-    _draw(prior.covariates, shape, log_density, values, generator)
-
-
-def _draw(
-    covariates: Covariates,
-    shape: Array,
-    log_density: LogDensity,
-    values: dict[str, Array],
-    generator: np.random.Generator,
-) -> None:
+    covariates, (shape, rate) = prior.covariates, prior.base.shape_and_rate(values)
     design, (mu, sigma) = covariates.design, covariates.prior()
-    slopes = covariates.by_component(values[covariates.variable.name])
-    for steps in _directions(shape, design, sigma):
-        eta, along = slopes @ design.T, steps @ design.T
+    slopes, shape = covariates.by_component(values[covariates.variable.name]), np.broadcast_to(shape, cells.shape)
+    expected = rate * cells * np.exp(-slopes @ design.T)
+    for steps in directions(shape, design, sigma):
+        along = steps @ design.T
+        slope = -np.sum(shape * along, axis=1) - np.sum((slopes - mu) * steps / sigma**2, axis=1)
+        curve = np.sum((steps / sigma) ** 2, axis=1)
 
-        def log_density_along(t: Array, start=slopes, steps=steps, eta=eta, along=along) -> Array:
-            z = (start + t[:, None] * steps - mu) / sigma
-            return log_density(eta + t[:, None] * along) - 0.5 * np.sum(np.square(z), axis=1)
+        def log_density(t: Array, expected=expected, along=along, slope=slope, curve=curve) -> Array:
+            return t * (slope - t * curve / 2) - np.sum(expected * np.exp(-t[:, None] * along), axis=1)
 
-        moved = slice_draw(log_density_along, np.zeros(len(slopes)), generator)
-        slopes = slopes + moved[:, None] * steps
+        moved = slice_draw(log_density, np.zeros(len(slopes)), generator)[:, None]
+        slopes, expected = slopes + moved * steps, expected * np.exp(-moved * along)
     values[covariates.variable.name] = covariates.as_variable(slopes)
 
 
-def _directions(shape: Array, design: Array, sigma: Array) -> Array:
+def directions(shape: Array, design: Array, sigma: Array) -> Array:
     """(J, K, J): of each component, steps along which the density is about as wide as a standard normal one."""
     precision = np.einsum("kn,ni,nj->kij", shape, design, design)
     precision += np.square(1.0 / sigma)[:, :, None] * np.eye(design.shape[1])
@@ -89,11 +55,11 @@ def _directions(shape: Array, design: Array, sigma: Array) -> Array:
 
 
 def at_base(structure: Factorisation) -> Factorisation:
-    """The model that H has, divided by the effects of covariates: what hyperparameters see."""
+    """The model that holds of H over the effects of covariates."""
     return replace(structure, H=replace(structure.H, prior=structure.H.prior.base))
 
 
-def effects_of(structure: Factorisation, values: dict[str, Array]) -> Array:
+def effects_of(structure: Factorisation, values: Mapping[str, Array]) -> Array:
     """(N, K), by which covariates multiply H: 1 where components are known."""
     H, out = structure.H, np.ones(structure.H.shape)
     (out if H.known is None else H.known.part(out))[...] = H.prior.covariates.effects(values)
