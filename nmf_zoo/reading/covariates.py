@@ -139,9 +139,9 @@ def layouts(variable_shape: tuple[int, ...], rank: int) -> Iterator[SlopesLayout
     if entries % rank or len(variable_shape) > 2:
         return
     size = rank, entries // rank
-    padded = {0: [(1, 1)], 1: [(entries, 1), (1, entries)], 2: [variable_shape]}[len(variable_shape)]
+    seen = [variable_shape] if len(variable_shape) == 2 else [(entries, 1), (1, entries)]
     for transposed in (False, True):
-        if (size[::-1] if transposed else size) in padded:
+        if (size[::-1] if transposed else size) in seen:
             yield SlopesLayout(size, transposed, variable_shape)
 
 
@@ -182,8 +182,9 @@ def as_base(graph: ModelGraph, tables: GammaTables) -> GammaPrior | None:
 
 def as_entries(graph: ModelGraph, tables: GammaTables, pair: list[Array]) -> Parameter | None:
     """What has these values (K, N) at both probes: a known array, or a variable of which a part is in each place."""
-    if np.allclose(*pair, rtol=1e-9, atol=0.0):
-        return Known(value=tied(pair[0]))
+    first, second = pair
+    if np.allclose(first, second, rtol=1e-9, atol=0.0):
+        return Known(value=tied(first))
     rank, n_samples = tables.size
     for number, source in enumerate(tables.others):
         variable_shape = graph.shapes[name_of(source)]
