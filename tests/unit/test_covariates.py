@@ -288,11 +288,13 @@ def test_description_names_them():
 
 
 def test_simulation_has_the_law():
-    model = pm.do(nz.gamma_nmf(None, K, design=DESIGN, alpha_h=4.0, mean_h=2.0, shape=(F, N)), {"W": KNOWN})
-    drawn = [nz.simulate(model, random_seed=seed) for seed in range(200)]
-    effects = [np.exp(own["slopes"].to_numpy() @ DESIGN.T) for own in drawn]
-    ratio = np.array([own["H"].to_numpy() / effect for own, effect in zip(drawn, effects, strict=True)])
+    """Over the effects of its covariates H is gamma, and what they are goes with the slopes of the same draw."""
+    model = nz.gamma_nmf(None, K, design=DESIGN, alpha_h=4.0, mean_h=2.0, shape=(F, N))
+    assert nz.simulate(model, random_seed=1)["slopes"].shape == (K, J)
+    slopes, H = pm.draw([model["slopes"], model["H"]], 500, random_seed=1)
+    ratio = H / np.exp(slopes @ DESIGN.T)
     assert abs(ratio.mean() - 2.0) < 5 * 1.0 / np.sqrt(ratio.size)
+    assert abs(ratio.var() - 1.0) < 0.1
 
 
 # -- who runs it ---------------------------------------------------------------------------------------------------
@@ -394,13 +396,13 @@ def test_covariates_of_a_model_without_them_are_refused():
 
 def test_no_effect_is_no_covariate():
     """With slopes as narrow as a point, Gibbs draws what it draws without covariates."""
-    run = {"draws": 1500, "tune": 200, "chains": 1, "engine": "gibbs", "random_seed": 1, "quiet": True}
+    run = {"draws": 800, "tune": 100, "chains": 1, "engine": "gibbs", "random_seed": 1, "quiet": True}
     with_them, without = (
         nz.sample(model=nz.gamma_nmf(X, 1, alpha_w=1.5, alpha_h=2.0, **more), **run)
         for more in ({"design": DESIGN, "slopes": 1e-6}, {})
     )
     first, second = (_compat.group(one, "posterior")["H"].mean(("chain", "draw")) for one in (with_them, without))
-    np.testing.assert_allclose(first, second, rtol=0.06)
+    np.testing.assert_allclose(first, second, rtol=0.08)
 
 
 @pytest.mark.parametrize(
