@@ -248,6 +248,14 @@ def test_one_covariate_is_a_column(given):
     assert nz.read(nz.gamma_nmf(X, K, design=given)).H.prior.covariates.shape == (K, 1)
 
 
+@pytest.mark.parametrize("given", [ROW[0], ROW, pd.Series(ROW[0], index=list("abcdefgh"))])
+def test_an_exposure_of_samples_is_an_offset(given):
+    """Log exposure enters the mean of each count with a slope of 1."""
+    structure = nz.read(nz.gamma_nmf(pd.DataFrame(X, columns=list("abcdefgh")), K, design=DESIGN, exposure=given))
+    W, H = KNOWN, np.ones((K, N))
+    np.testing.assert_allclose(structure.mean_of(W, H, slice(None)), np.exp(np.log(W @ H) + np.log(ROW)))
+
+
 def with_column(values, name="extra"):
     return LABELLED.reset_index(drop=True).assign(**{name: values})
 
@@ -392,6 +400,23 @@ def test_covariates_of_a_model_without_them_are_refused():
     fitted = nz.fit(engine="em", search=None, random_seed=1, quiet=True, model=model, max_iter=5)
     with pytest.raises(InputError, match="design: got covariates; expected None"):
         nz.project(fitted, X, model=model, design=DESIGN, quiet=True)
+
+
+def test_a_run_goes_on_from_its_checkpoint(drawn, tmp_path):
+    _, model = drawn
+    run = {"tune": 5, "chains": 2, "engine": "gibbs", "random_seed": 1, "quiet": True, "model": model}
+    nz.sample(6, checkpoint=tmp_path / "run", **run)
+    longer, direct = nz.sample(12, checkpoint=tmp_path / "run", **run), nz.sample(12, **run)
+    for name in ("W", "H", "slopes"):
+        np.testing.assert_array_equal(*(_compat.group(own, "posterior")[name].to_numpy() for own in (longer, direct)))
+
+
+def test_slopes_begin_below_zero_where_they_are_told_to(drawn):
+    _, model = drawn
+    run = {"tune": 0, "chains": 1, "engine": "gibbs", "random_seed": 1, "quiet": True, "model": model}
+    nz.sample(1, initvals={"slopes": np.full((K, J), -0.5)}, **run)
+    with pytest.raises(InputError, match="not finite"):
+        nz.sample(1, initvals={"slopes": np.full((K, J), np.nan)}, **run)
 
 
 def test_no_effect_is_no_covariate():
