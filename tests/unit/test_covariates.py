@@ -411,6 +411,18 @@ def test_a_run_goes_on_from_its_checkpoint(drawn, tmp_path):
         np.testing.assert_array_equal(*(_compat.group(own, "posterior")[name].to_numpy() for own in (longer, direct)))
 
 
+def test_cells_near_zero_stay_positive():
+    """Divided by their effects and back, beside an unknown mean and a known component that is 0 in places."""
+    with pm.Model() as model:
+        mean = pm.LogNormal("m", 0.0, 2.0)
+        nz.gamma_nmf(X, K, design=5.0 * DESIGN, alpha_h=0.01, mean_h=mean, known_h=np.arange(N)[None] % 3)
+    idata = nz.sample(60, tune=0, chains=1, engine="gibbs", random_seed=1, quiet=True, model=model)
+    H = _compat.group(idata, "posterior")["H"].to_numpy()
+    assert np.all(H[..., 0, :] == np.arange(N) % 3)
+    assert np.all(H[..., 1, :] > 0)
+    assert np.all(np.isfinite(_compat.group(idata, "sample_stats")["lp"]))
+
+
 def test_slopes_begin_below_zero_where_they_are_told_to(drawn):
     _, model = drawn
     run = {"tune": 0, "chains": 1, "engine": "gibbs", "random_seed": 1, "quiet": True, "model": model}

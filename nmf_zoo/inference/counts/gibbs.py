@@ -77,7 +77,7 @@ from nmf_zoo.kernels.counts.sweeps import (
     set_rates_of_components,
 )
 from nmf_zoo.kernels.hmc.adaptation import Kept, Tuning, begin_sweep, end_sweep
-from nmf_zoo.kernels.random.draws import draw_factor
+from nmf_zoo.kernels.random.draws import TINY, draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
 from nmf_zoo.kernels.random.modified_half_normal import draw_half_normal_factor
 from nmf_zoo.options import check_types, names_checked
@@ -365,14 +365,15 @@ def _draw_unknowns(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> 
         effects, structure = effects_of(structure, state.values), at_base(structure)
         if not structure.unknowns:
             return
-        Ht = Ht / effects
+        Ht = np.maximum(Ht / effects, TINY)
     given = structure, state.W, Ht.T, state.values, generator
     draw_hyperparameters(*given)
     if "scale" in problem.options.moves:
         for scale in draw_scale_moves(*given):
             apply_scales(state.W, Ht, scale)
     if effects is not None:
-        np.multiply(Ht, effects, out=state.Ht)
+        np.maximum(Ht * effects, TINY, out=state.Ht)
+        restore_known(structure.H, state.Ht.T)
 
 
 def draw(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:
