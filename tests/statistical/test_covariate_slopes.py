@@ -184,11 +184,12 @@ def check_geweke(structure, sweeps=SWEEPS, seed=0):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_two_ways_to_draw_agree(name):
+    """Long: 3,000 sweeps in Python, and products of all pairs of quantities."""
     check_geweke(MODELS[name])
 
 
 def test_activations_under_stale_slopes_are_seen(monkeypatch):
-    """The planted error: H drawn under the slopes at which the chain began."""
+    """The planted error: H drawn under the slopes at which the chain began. Long: 3,000 sweeps in Python."""
     right, began = gibbs.prior_cells, {}
 
     def cells(structure, values):
@@ -214,7 +215,7 @@ def test_ranks_are_uniform():
 
 
 def test_a_prior_of_other_slopes_is_seen(monkeypatch):
-    """The planted error: draws as if the prior of slopes were half as wide."""
+    """The planted error: draws as if the prior of slopes were half as wide. Long: 100 simulations."""
     right = Covariates.prior
     monkeypatch.setattr(Covariates, "prior", lambda own: (right(own)[0], right(own)[1] / 2.0))
     with pytest.raises(AssertionError, match="gate 2, uniform ranks"):
