@@ -11,6 +11,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import (
     BatchedPoisson,
+    Covariates,
     Dense,
     Exponential,
     Factor,
@@ -24,6 +25,7 @@ from nmf_zoo.structure import (
     Known,
     KnownComponents,
     Listed,
+    LogLinearGammaPrior,
     Multipliers,
     NegativeBinomial,
     Normal,
@@ -33,6 +35,7 @@ from nmf_zoo.structure import (
     Proper,
     Unknown,
     UnknownOfBatches,
+    UnknownOfCovariates,
 )
 
 LIKELIHOODS = {own.family: own for own in (Poisson, Normal, Exponential, NegativeBinomial, BatchedPoisson)}
@@ -61,6 +64,17 @@ def parameter(value):
 def gamma(shape, rate=None, mean=None):
     second = {"rate": parameter(rate)} if mean is None else {"mean": parameter(mean)}
     return GammaPrior(shape=parameter(shape), **second)
+
+
+def log_linear(base, design, mu, sigma, rank=2, transposed=False, name="slopes"):
+    """A gamma prior of H and covariates (N, J) of its samples; mu and sigma of the slopes broadcast to (K, J)."""
+    design = np.asarray(design, dtype=np.float64)
+    size = (rank, design.shape[1])
+    args = tuple(np.broadcast_to(np.asarray(arg, dtype=np.float64), size) for arg in (mu, sigma))
+    prior = HyperPrior(kind="normal", args=tuple(arg.T for arg in args) if transposed else args)
+    own = size[::-1] if transposed else size
+    slopes = UnknownOfCovariates(name=name, variable_shape=own, shape=own, prior=prior)
+    return LogLinearGammaPrior(base=base, covariates=Covariates(variable=slopes, design=design, transposed=transposed))
 
 
 def inverse_gamma(shape, scale):

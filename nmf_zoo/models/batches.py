@@ -15,7 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 from nmf_zoo.errors import InputError
 from nmf_zoo.labels import writable_labels
 from nmf_zoo.models.inputs import Inputs
-from nmf_zoo.models.matrices import COLUMNS, check_same_labels
+from nmf_zoo.models.matrices import COLUMNS, in_order_of_samples
 from nmf_zoo.options import names_checked
 
 BATCH, OTHERS = "batch", "other_batch"  # dims: of all batches, and of those beside a reference
@@ -110,12 +110,7 @@ def read_batch_labels(given: Any, inputs: Inputs) -> np.ndarray:
     if isinstance(given, xr.DataArray):
         given = given.to_series() if given.ndim == 1 and given.dims[0] in given.coords else given.to_numpy()
     if isinstance(given, pd.Series):
-        index = given.index.to_numpy()
-        is_numbered = isinstance(given.index, pd.RangeIndex)
-        if not is_numbered and given.index.is_unique and set(index) == set(own) and len(index) == len(own):
-            given = given.reindex(own)
-        elif not is_numbered and not np.array_equal(own, np.arange(len(own))):
-            check_same_labels("batch", {COLUMNS: index}, {COLUMNS: own})
+        given = in_order_of_samples("batch", given, own)
     labels = np.asarray(given)
     if labels.shape != (inputs.shape[1],):
         raise InputError("batch", f"labels of shape {labels.shape}", f"({inputs.shape[1]},), one for each sample of X")

@@ -9,6 +9,7 @@ import pymc as pm
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.models.batches import check_batches
+from nmf_zoo.models.covariates import check_beside_covariates, check_design
 from nmf_zoo.models.hierarchies import ARD, HPF, check_beside_known, check_hierarchy, declare_half_normals
 from nmf_zoo.models.hyperparameters import check_gamma
 from nmf_zoo.models.inputs import check_inputs
@@ -41,6 +42,8 @@ def gamma_nmf(
     known: Any = None,
     known_h: Any = None,
     known_strength: float | None = None,
+    design: Any = None,
+    slopes: Any = None,
     batch: Any = None,
     mask: Any = None,
     observed: str | None = None,
@@ -85,6 +88,13 @@ def gamma_nmf(
         their component's mean have their prior around that.
     known_h : array, DataFrame or DataArray (component, obs), optional
         The first components of H, where these are known, as in :func:`~nmf_zoo.poisson_nmf`.
+    design : array (obs, covariate), DataFrame, Series or DataArray, optional
+        Covariates of the samples, numbers. The prior mean of H is then log-linear in them: that of ``mean_h`` (or
+        ``alpha_h / beta_h``) times exp(design @ slopes.T), with ``slopes`` (component, covariate). Columns are taken as
+        they are: ``mean_h`` is the mean where all covariates are 0, which is the mean sample where columns are centred.
+        Labelled rows may be in any order.
+    slopes : number or array (component, covariate), 1 unless given
+        Standard deviations of the slopes' normal prior, whose mean is 0.
     batch : labels (obs,) or :class:`~nmf_zoo.Batches`, optional
         The batch of each sample. Every feature then has a multiplier in every batch, ``M`` (feature, batch), so that
         X ~ Poisson(M[f, batch of n] (e (W H) + b)), with the prior Gamma(5, 5) of mean 1; ``nz.Batches`` has another
@@ -121,12 +131,15 @@ def gamma_nmf(
     )
     fixed, inputs = check_known(known, known_strength, inputs)
     told_h, inputs = check_known_activations(known_h, inputs)
+    covariates, inputs = check_design(design, slopes, inputs)
     batches, inputs = check_batches(batch, inputs)
     seconds = {"beta_w": beta_w, "mean_w": mean_w, "beta_h": beta_h, "mean_h": mean_h}
     hierarchy = check_hierarchy(prior, seconds, {"alpha_w": alpha_w, "alpha_h": alpha_h})
     alpha = 1.0 if hierarchy is None else hierarchy.alpha
     if told_h is not None and hierarchy is not None:
         raise InputError("prior", repr(prior), "None beside known_h=", "give alpha_h and beta_h")
+    if covariates is not None:
+        check_beside_covariates(told_h, hierarchy, inputs)
     if fixed is not None:
         check_beside_known(prior, hierarchy, fixed.strength)
     prior_w = check_gamma("w", inputs, alpha if alpha_w is None else alpha_w, beta_w, mean_w, weights_dims(inputs))
@@ -144,6 +157,7 @@ def gamma_nmf(
             fixed,
             lambda name, dims: pm.Gamma(name, **around_known(fixed, prior_w.declare, inputs), dims=dims),
         )
-        H = declare_activations(told_h, lambda name, dims: pm.Gamma(name, **prior_h.declare(), dims=dims))
+        times = None if covariates is None else covariates.declare()
+        H = declare_activations(told_h, lambda name, dims: pm.Gamma(name, **prior_h.declare(times), dims=dims))
         declare_counts(W, H, inputs, batches)
     return model

@@ -92,9 +92,14 @@ class GammaParameters:
     second: Hyperparameter
     is_mean: bool
 
-    def declare(self) -> dict[str, TensorVariable]:
-        """``alpha`` and ``beta`` for ``pm.Gamma``; a given mean enters as beta = alpha / mean."""
+    def declare(self, times: TensorVariable | None = None) -> dict[str, TensorVariable]:
+        """``alpha`` and ``beta`` for ``pm.Gamma``; a given mean enters as beta = alpha / mean.
+
+        ``times`` multiplies the means.
+        """
         alpha, second = self.alpha.declare(), self.second.declare()
+        if times is not None:
+            second = second * times if self.is_mean else second / times
         return {"alpha": alpha, "beta": alpha / second if self.is_mean else second}
 
     def given(self, second: TensorVariable, is_mean: bool) -> GammaParameters:

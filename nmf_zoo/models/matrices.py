@@ -64,6 +64,21 @@ def check_same_labels(name: str, found: Mapping[str, Array], expected: Mapping[s
             raise InputError(name, got, theirs, f"reindex it like {whose}")
 
 
+def in_order_of_samples(name: str, given: Any, own: Array) -> Any:
+    """A Series or DataFrame by the labels of its rows, where they are X's samples' (``own``) in any order.
+
+    Numbered rows go by position, and so do all where X's samples are numbered.
+    """
+    if isinstance(given.index, pd.RangeIndex):
+        return given
+    index = given.index.to_numpy()
+    if given.index.is_unique and len(index) == len(own) and set(index) == set(own):
+        return given.reindex(own)
+    if not np.array_equal(own, np.arange(len(own))):
+        check_same_labels(name, {COLUMNS: index}, {COLUMNS: own})
+    return given
+
+
 def read_dataarray(given: xr.DataArray) -> tuple[Array, dict[str, Array]]:
     """Dims are known by name, "feature" and "obs" (or "sample", as it was called before), else by position."""
     columns = COLUMNS if COLUMNS in given.dims else FORMER

@@ -14,6 +14,7 @@ from pytensor.tensor.basic import Join
 
 from nmf_zoo.errors import UnreadableModel
 from nmf_zoo.reading.chains import CHAIN_PRIORS
+from nmf_zoo.reading.covariates import as_log_linear
 from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, known_value, name_of, ndim, spell, strip
 from nmf_zoo.reading.hyperparameters import as_parameter, orient
 from nmf_zoo.reading.products import Operand
@@ -27,12 +28,16 @@ from nmf_zoo.structure import (
     InverseGammaPrior,
     Known,
     KnownComponents,
+    LogLinearGammaPrior,
     Parameter,
     Prior,
     TruncatedNormalPrior,
 )
 
-KNOWN_OR_FREE = "a known value, a free variable (indexed by None only), or shape / mean with the same shape"
+KNOWN_OR_FREE = (
+    "a known value, a free variable (indexed by None only), or shape / mean with the same shape; of H also times "
+    "exp(design @ slopes.T), slopes normal"
+)
 
 
 LEFT, RIGHT = 1, 0  # of the product: the axis of a factor's components
@@ -57,8 +62,21 @@ def read_factor(graph: ModelGraph, operand: Operand, side: int) -> Factor:
     shape = graph.shapes[name_of(variable)]
     if len(shape) != 2:
         raise UnreadableModel(name_of(variable), f"shape {shape}", "a matrix", "declare it with two dims")
-    prior = reader(graph, variable, operand.transposed)
+    prior = read_covariates(graph, operand, side) or reader(graph, variable, operand.transposed)
     return Factor(name=name_of(variable), shape=turned(shape, operand), prior=prior, transposed=operand.transposed)
+
+
+def read_covariates(graph: ModelGraph, operand: Operand, side: int) -> LogLinearGammaPrior | None:
+    """The prior of H, where its scale is log-linear in covariates of samples; None where it isn't."""
+    found = as_log_linear(graph, operand.variable, operand.transposed if side == RIGHT else not operand.transposed)
+    if found is None:
+        return None
+    name = name_of(operand.variable)
+    if side == LEFT:
+        got, expected = "covariates of the rows of X", "those of its columns, the samples"
+        raise UnreadableModel(name, got, expected, "declare X transposed, or use pm.sample")
+    check_parameters(graph, operand.variable, found.base.parameters, operand.transposed)
+    return found
 
 
 def turned(shape: tuple[int, ...], operand: Operand) -> tuple[int, int]:

@@ -156,7 +156,7 @@ def _check_start(structure: Factorisation, start: Mapping[Any, Any]) -> dict[str
 
 
 def _check_values(name: str, array: Array, is_signed: bool) -> None:
-    """Finite, and, unless it is the mean or the persistence of a chain, neither negative nor all 0."""
+    """Finite, and, unless it may have either sign, neither negative nor all 0."""
     if is_signed and not np.all(np.isfinite(array)):
         raise InputError(f"initvals[{name!r}]", "values that are not finite", "finite values", "mend them")
     if not is_signed and (not np.all(np.isfinite(array)) or np.any(array < 0) or not np.any(array > 0)):

@@ -10,8 +10,9 @@ Shapes, used everywhere in this package::
 A :class:`Factorisation` can be built by hand (to test an engine without PyMC) or read from a ``pm.Model`` by
 :func:`nmf_zoo.read`. Engines read it and nothing else. Parameters of priors are in ``parameters``, the factors that
 have them in ``factors`` and ``chains``, X in ``data``, its law given its mean in ``likelihoods``, exposures and
-backgrounds in ``offsets``, what differs between the cells of that law in ``cell_parameters`` (multipliers of batches of
-samples in ``multipliers``), and all of it together in ``factorisation``. Pieces of rows, cells or times: ``spans``.
+backgrounds in ``offsets``, covariates of samples, which the prior of H may depend on, in ``covariates``, what differs
+between the cells of X's law in ``cell_parameters`` (multipliers of batches of samples in ``multipliers``), and all of
+it together in ``factorisation``. Pieces of rows, cells or times: ``spans``.
 """
 
 from nmf_zoo.structure.cell_parameters import CellParameter, KnownAtCells, is_shared
@@ -24,6 +25,7 @@ from nmf_zoo.structure.chains import (
     LogNormalARPrior,
     UnitChainPrior,
 )
+from nmf_zoo.structure.covariates import Covariates, UnknownOfCovariates
 from nmf_zoo.structure.data import Blocked, Cells, Data, Dense, Imputed, is_rising
 from nmf_zoo.structure.factorisation import CHUNK, Factorisation
 from nmf_zoo.structure.factors import (
@@ -34,6 +36,7 @@ from nmf_zoo.structure.factors import (
     HalfNormalPrior,
     InverseGammaPrior,
     KnownComponents,
+    LogLinearGammaPrior,
     Prior,
     Proper,
     TruncatedNormalPrior,
@@ -74,6 +77,7 @@ __all__ = [
     "CellParameter",
     "Cells",
     "ChainPrior",
+    "Covariates",
     "Data",
     "Dense",
     "Exponential",
@@ -92,6 +96,7 @@ __all__ = [
     "KnownComponents",
     "Likelihood",
     "Listed",
+    "LogLinearGammaPrior",
     "LogNormalARPrior",
     "Multipliers",
     "NegativeBinomial",
@@ -106,6 +111,7 @@ __all__ = [
     "UnitChainPrior",
     "Unknown",
     "UnknownOfBatches",
+    "UnknownOfCovariates",
     "ends_of",
     "even_bounds",
     "is_rising",

@@ -11,7 +11,7 @@ from scipy.special import xlogy
 
 from nmf_zoo.structure.chains import ChainPrior, supports_of
 from nmf_zoo.structure.data import Blocked, Cells, Data, Dense, Imputed
-from nmf_zoo.structure.factors import Factor
+from nmf_zoo.structure.factors import Factor, LogLinearGammaPrior
 from nmf_zoo.structure.likelihoods import Likelihood, log_factorial
 from nmf_zoo.structure.multipliers import Multipliers
 from nmf_zoo.structure.offsets import Listed, Outer, offset_at, offset_table, sides_of
@@ -69,8 +69,10 @@ class Factorisation:
 
     @cached_property
     def signed(self) -> frozenset[str]:
-        """Names of the unknowns that may be negative: means and persistences of chains."""
+        """Names of the unknowns that may be negative: means and persistences of chains, slopes of covariates."""
         prior = self.H.prior
+        if isinstance(prior, LogLinearGammaPrior):
+            return frozenset([prior.covariates.variable.name])
         supports = supports_of(prior) if isinstance(prior, ChainPrior) else {}
         return frozenset(name for name, (low, _) in supports.items() if low < 0)
 

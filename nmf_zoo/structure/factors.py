@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from nmf_zoo.structure.chains import ChainPrior
+from nmf_zoo.structure.covariates import Covariates
 from nmf_zoo.structure.parameters import (
     Array,
     Known,
@@ -64,6 +65,36 @@ class GammaPrior:
         if self.mean is None:
             return shape, self.rate.resolve(values)
         return shape, shape / self.mean.resolve(values)
+
+    def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
+        shape, rate = self.shape_and_rate(values)
+        return float(np.sum(log_gamma_density(factor, shape, rate)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLinearGammaPrior:
+    """Gamma cells of H whose scale depends on covariates of the samples: h = exp(slopes . covariates) g, g gamma.
+
+    Attributes
+    ----------
+    base : the prior of g, and of samples whose covariates are 0
+    covariates : with the slopes
+    """
+
+    family: ClassVar[str] = "log-linear gamma"
+    distribution: ClassVar[str] = "Gamma"
+    base: GammaPrior
+    covariates: Covariates
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters of the base by role, and the slopes."""
+        return {**self.base.parameters, "slopes": self.covariates.variable}
+
+    def shape_and_rate(self, values: Mapping[str, Array]) -> tuple[Array, Array]:
+        """(shape, rate) as arrays that broadcast to the factor, given the values of the unknowns."""
+        shape, rate = self.base.shape_and_rate(values)
+        return shape, rate / self.covariates.effects(values)
 
     def log_density(self, factor: Array, values: Mapping[str, Array]) -> float:
         shape, rate = self.shape_and_rate(values)
@@ -170,7 +201,7 @@ class Fixed:
     value: Array
 
 
-Proper = GammaPrior | InverseGammaPrior | HalfNormalPrior | TruncatedNormalPrior | ChainPrior
+Proper = GammaPrior | LogLinearGammaPrior | InverseGammaPrior | HalfNormalPrior | TruncatedNormalPrior | ChainPrior
 Prior = Flat | Proper | Fixed
 
 
@@ -223,8 +254,9 @@ class Factor:
     ----------
     name : the model's variable (of a fixed factor: its data's name, or ""; with known components the Deterministic)
     shape : (F, K) for the left factor, (K, N) for the right one
-    prior : Flat, GammaPrior, InverseGammaPrior, HalfNormalPrior, TruncatedNormalPrior, a chain in time (H), Fixed;
-        parameter arrays broadcast to ``shape``, with known components to the shape of the others
+    prior : Flat, GammaPrior, InverseGammaPrior, HalfNormalPrior, TruncatedNormalPrior, Fixed, and of H alone
+        LogLinearGammaPrior or a chain in time; parameter arrays broadcast to ``shape``, with known components to the
+        shape of the others
     transposed : the model's variable is the transpose of this factor
     known : the components that are known, where others are not
     """

@@ -42,6 +42,7 @@ from nmf_zoo.structure import (
     GammaPrior,
     HalfNormalPrior,
     InverseGammaPrior,
+    LogLinearGammaPrior,
     NegativeBinomial,
     Normal,
     Poisson,
@@ -51,6 +52,7 @@ from nmf_zoo.structure import (
 )
 from nmf_zoo.verbs.block_source import BlockSource, as_data, as_source
 from nmf_zoo.verbs.new_batches import batches_of_new, multiplied_offsets, with_middle_multipliers
+from nmf_zoo.verbs.new_covariates import with_new_design
 from nmf_zoo.verbs.sample_and_fit import fit, sample
 
 
@@ -67,6 +69,7 @@ def project(
     exposure: Any = None,
     background: Any = None,
     batch: Any = None,
+    design: Any = None,
     **arguments: Any,
 ) -> Result:
     """The activations H of new samples, given W.
@@ -90,6 +93,8 @@ def project(
         are used again when they are the same for all samples, and must be given when they are not
     batch : of a model with multipliers of batches, the batch of each new sample, among those that the model knows. The
         multipliers are held, too, with the rows of W scaled so that a feature's have the geometric mean 1
+    design : of a model with covariates, those of the new samples; columns of a DataFrame are found by their names. The
+        slopes are held, too
     arguments : run arguments of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`: draws, random_seed, quiet, ...
 
     Returns
@@ -102,13 +107,13 @@ def project(
         raise InputError("X_new", got, "new samples, as a table or in blocks", "give one of both")
     offsets = {"exposure": exposure, "background": background}
     if data is not None:
-        for name, given in {"mask": mask, "observed": observed, "batch": batch, **offsets}.items():
+        for name, given in {"mask": mask, "observed": observed, "batch": batch, "design": design, **offsets}.items():
             if given is not None:
                 raise InputError(name, "a value with data=", "None: they come with the blocks", "see nz.Samples")
         source = as_source(data)
         new = _model_of_blocks(idata, source, model, chain)
         return fit(engine=_over_blocks(new, source) if engine is None else engine, model=new, data=data, **arguments)
-    inputs = {"mask": mask, "observed": observed, "batch": batch, **offsets}
+    inputs = {"mask": mask, "observed": observed, "batch": batch, "design": design, **offsets}
     new = projection_model(idata, X_new, model=model, chain=chain, **inputs)
     if engine is None:
         known = read(new)
@@ -128,6 +133,7 @@ def projection_model(
     exposure: Any = None,
     background: Any = None,
     batch: Any = None,
+    design: Any = None,
 ) -> pm.Model:
     """The declaration that :func:`project` runs: the model's own, of new samples, with W known. Arguments as there."""
     structure = _with_free_H(model)
@@ -136,6 +142,10 @@ def projection_model(
         "exposure": _offset(structure, "exposure", exposure),
         "background": _offset(structure, "background", background),
     }
+    if isinstance(structure.H.prior, LogLinearGammaPrior):
+        structure = with_new_design(structure, structure.H.prior, design, X_new)
+    elif design is not None:
+        raise InputError("design", "covariates", "None: the model has none", "leave it out")
     if structure.likelihood.of_batches is not None:
         offsets["batch"] = batches_of_new(structure, batch)
     elif batch is not None:
@@ -148,6 +158,8 @@ def _model_of_blocks(idata: Any, source: BlockSource, model: pm.Model, chain: in
     structure = _with_free_H(model)
     if structure.likelihood.of_batches is not None:
         raise InputError("data", "blocks", "X_new: multipliers of batches are for samples in memory")
+    if isinstance(structure.H.prior, LogLinearGammaPrior):
+        raise InputError("data", "blocks", "X_new: covariates are of samples in memory")
     own = structure.likelihood.exposure
     if own is None or shared_column(own, structure.shape[0], 1.0) is not None:
         exposure = _offset(structure, "exposure", None)
@@ -254,6 +266,12 @@ def _gamma(structure: Factorisation, values: dict[str, Array]) -> Declared:
     return gap, {"alpha_h": shape, "beta_h": rate}
 
 
+def _log_linear(structure: Factorisation, values: dict[str, Array]) -> Declared:
+    prior = cast(LogLinearGammaPrior, structure.H.prior)
+    shape, rate = (_tied(array, structure.H.shape) for array in prior.base.shape_and_rate(values))
+    return gap, {"alpha_h": shape, "beta_h": rate / prior.covariates.effects(values)}
+
+
 def _inverse_gamma(structure: Factorisation, values: dict[str, Array]) -> Declared:
     shape, scale = (_tied(array, structure.H.shape) for array in structure.H.prior.shape_and_scale(values))
     return is_nmf, {"alpha_h": shape, "beta_h": scale}
@@ -271,6 +289,7 @@ def _chain_of_powers(structure: Factorisation, values: dict[str, Array]) -> Decl
 DECLARATIONS: dict[tuple[type, Any], Callable[[Factorisation, dict[str, Array]], Declared]] = {
     (Poisson, Flat): _free,
     (Poisson, GammaPrior): _gamma,
+    (Poisson, LogLinearGammaPrior): _log_linear,
     (Poisson, HalfNormalPrior): _half_normal,
     **{(Poisson, chain.prior): _chain for chain in CHAINS},
     (Normal, Flat): _normal,
@@ -348,7 +367,7 @@ def _with_one_dim(idata: Any, draws: xr.Dataset, structure: Factorisation) -> tu
     for unknown in H.unknowns:
         if structure.rank > 1 and structure.rank in unknown.variable_shape:
             array = draws[unknown.name]
-            at = unknown.variable_shape.index(structure.rank)
+            at = _axis_of_components(structure, unknown)
             own[unknown.name] = _renamed(array, _own_dims(array)[at], component)
     others = {str(name): draws[name] for name in draws.data_vars if name not in own}
     posterior = xr.Dataset({**own, **others})
@@ -356,6 +375,14 @@ def _with_one_dim(idata: Any, draws: xr.Dataset, structure: Factorisation) -> tu
         posterior = posterior.assign_coords({component: _component_labels(structure)})
     groups = {name: _compat.group(idata, name) for name in _compat.group_names(idata) if name != MOMENTS}
     return _compat.inference_data({**groups, "posterior": posterior}, idata.attrs), component
+
+
+def _axis_of_components(structure: Factorisation, unknown: Unknown) -> int:
+    """Of a variable that H's prior depends on, one of whose axes has their length; slopes may have two such."""
+    prior = structure.H.prior
+    if isinstance(prior, LogLinearGammaPrior) and unknown.name == prior.covariates.variable.name:
+        return int(prior.covariates.transposed) if len(unknown.variable_shape) == 2 else 0
+    return unknown.variable_shape.index(structure.rank)
 
 
 def _own_dims(array: xr.DataArray) -> tuple[str, ...]:
@@ -368,7 +395,8 @@ def _renamed(array: xr.DataArray, old: Any, new: Any) -> xr.DataArray:
 
 
 def _refuse_untied(unknown: Unknown, shape: tuple[int, int]) -> None:
-    if len(unknown.shape) and unknown.shape[-1] != 1 and shape[1] != 1:
+    is_of_samples = len(unknown.shape) > 0 and unknown.shape[-1] != 1 and not unknown.tied
+    if is_of_samples and shape[1] != 1:
         got = f"{unknown.name}, unknown for each sample"
         raise InputError("model", got, "hyperparameters of H tied over samples", "use nz.free(tie='obs') or tie='all'")
 

@@ -91,5 +91,5 @@ def test_nuts_is_named_where_it_alone_can():
         require_support(structure, *resolve_engine("gibbs", "sample", structure))
     assert str(caught.value) == (
         "engine 'gibbs' can't run this model: H has an inverse-gamma prior, and its updates are for gamma or "
-        "half-normal ones; engines that can: nz.sample(engine='nuts')"
+        "log-linear gamma or half-normal ones; engines that can: nz.sample(engine='nuts')"
     )

@@ -139,7 +139,7 @@ def _move_scales(problem: BatchedGibbsProblem, state: BatchedGibbsState, priors:
         scale = draw_scales_of(tilt, *rates, child(key, SCALES_OF_FEATURES))[:, None]
         np.maximum(M * scale, TINY, out=M)
         np.maximum(W / scale, TINY, out=W)
-    if of_H.is_gamma and of_H.factor.known is None:
+    if of_H.has_gamma_cells and of_H.factor.known is None:
         over_samples = multipliers.sum_samples(
             np.stack([priors.shape_h.sum(axis=1), (priors.rate_h * Ht).sum(axis=1)], 1)
         )

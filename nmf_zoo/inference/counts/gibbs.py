@@ -7,6 +7,7 @@ With C[f, k, n] the sources of a count, X = sum_k C, one sweep draws in this ord
     h_kn ~ Gamma(a_h + sum_f C, r_h + sum_f M_fn w_fk)
     scale  w_k -> c w_k, h_k -> h_k / c            c generalised inverse Gaussian
     shear  w_k -> w_k + e w_j, h_j -> h_j - e h_k  e by slice sampling, all ordered pairs
+    slopes of covariates                           slice sampling given H (see ``slopes.py``)
     hyperparameters with a proper prior            from their conditional if conjugate, else by slice sampling
     unknown scales of a prior with their factor    slice sampling (see ``slice_sampling.py``)
 
@@ -36,6 +37,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import InputError, RunFailed
+from nmf_zoo.inference.counts.slopes import at_base, draw_slopes, effects_of, has_covariates
 from nmf_zoo.inference.counts.sweeps import (
     has_masses,
     is_small,
@@ -75,7 +77,7 @@ from nmf_zoo.kernels.counts.sweeps import (
     set_rates_of_components,
 )
 from nmf_zoo.kernels.hmc.adaptation import Kept, Tuning, begin_sweep, end_sweep
-from nmf_zoo.kernels.random.draws import draw_factor
+from nmf_zoo.kernels.random.draws import TINY, draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
 from nmf_zoo.kernels.random.modified_half_normal import draw_half_normal_factor
 from nmf_zoo.options import check_types, names_checked
@@ -84,7 +86,7 @@ from nmf_zoo.runtime.blocks import Block
 from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, Engine, Verdict
 from nmf_zoo.runtime.memory import release
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, HalfNormalPrior, Poisson
+from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, HalfNormalPrior, LogLinearGammaPrior, Poisson
 
 MOVES = ("scale", "shear")
 MOST_REPLICAS = 10_000  # no table takes so many
@@ -228,7 +230,7 @@ def supports(structure: Factorisation, options: Any) -> Verdict:
 
 
 def _takes_families(structure: Factorisation) -> Verdict:
-    return takes_priors(structure, GammaPrior, HalfNormalPrior)
+    return takes_priors(structure, GammaPrior, LogLinearGammaPrior, HalfNormalPrior)
 
 
 def has_half_normals(structure: Factorisation) -> bool:
@@ -354,13 +356,24 @@ def _move(problem: GibbsProblem, state: GibbsState, priors: PriorCells, key: np.
 
 def _draw_unknowns(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> None:
     """Draw the unknown hyperparameters, and move those that scale a factor together with it."""
-    if not problem.structure.unknowns:
+    structure, Ht, generator = problem.structure, state.Ht, generator_of(key)
+    if not structure.unknowns:
         return
-    given = problem.structure, state.W, state.Ht.T, state.values, generator_of(key)
+    effects = None
+    if has_covariates(structure):
+        draw_slopes(structure, Ht.T, state.values, generator)
+        effects, structure = effects_of(structure, state.values), at_base(structure)
+        if not structure.unknowns:
+            return
+        Ht = np.maximum(Ht / effects, TINY)
+    given = structure, state.W, Ht.T, state.values, generator
     draw_hyperparameters(*given)
     if "scale" in problem.options.moves:
         for scale in draw_scale_moves(*given):
-            apply_scales(state.W, state.Ht, scale)
+            apply_scales(state.W, Ht, scale)
+    if effects is not None:
+        np.maximum(Ht * effects, TINY, out=state.Ht)
+        restore_known(structure.H, state.Ht.T)
 
 
 def draw(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:

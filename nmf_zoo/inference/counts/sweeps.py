@@ -31,7 +31,7 @@ from nmf_zoo.kernels.hmc.adaptation import (
     Tuning,
 )
 from nmf_zoo.kernels.hmc.poisson_rows import NO_CURVE, FactorRows, RowCounts
-from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior
+from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, LogLinearGammaPrior
 
 MOST_NONZEROS = 1 << 18  # beyond, threads are worth more than trajectories
 MOST_WEIGHTS = 1 << 20  # of a mask or an exposure by cell: above it, products with it belong to BLAS
@@ -189,7 +189,8 @@ def trajectories_pay(structure: Factorisation, layout: Layout, values: Mapping[s
 
 def _spread_of_logs(factor: Factor, values: Mapping[str, Array]) -> Array:
     """Prior variance of every cell's logarithm; of a factor without a prior as if its shape were 1."""
-    shape = factor.prior.shape_and_rate(values)[0] if isinstance(factor.prior, GammaPrior) else 1.0
+    is_gamma = isinstance(factor.prior, GammaPrior | LogLinearGammaPrior)
+    shape = factor.prior.shape_and_rate(values)[0] if is_gamma else 1.0
     return np.broadcast_to(polygamma(1, shape), factor.free_shape)
 
 

@@ -14,7 +14,16 @@ import numpy as np
 
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.kernels.random.predictions import DrawnCells, draw_cells
-from nmf_zoo.structure import Array, Factor, Factorisation, Flat, GammaPrior, HalfNormalPrior, InverseGammaPrior
+from nmf_zoo.structure import (
+    Array,
+    Factor,
+    Factorisation,
+    Flat,
+    GammaPrior,
+    HalfNormalPrior,
+    InverseGammaPrior,
+    LogLinearGammaPrior,
+)
 
 
 class Terms(NamedTuple):
@@ -70,6 +79,11 @@ class Side:
         return cast(GammaPrior, self.factor.prior)
 
     @property
+    def has_gamma_cells(self) -> bool:
+        """Whether its cells are gamma given the hyperparameters, with covariates of samples or without."""
+        return isinstance(self.factor.prior, GammaPrior | LogLinearGammaPrior)
+
+    @property
     def is_half_normal(self) -> bool:
         return isinstance(self.factor.prior, HalfNormalPrior)
 
@@ -108,8 +122,8 @@ class Side:
         return self.factor.orient(self.turn(array))
 
     def prior(self, values: Mapping[str, Array]) -> tuple[Array, Array]:
-        """(shape, rate) of a gamma prior, two-dimensional, broadcasting to (rows, K), or to its free columns."""
-        shape, rate = self.gamma.shape_and_rate(values)
+        """(shape, rate) of gamma cells, two-dimensional, broadcasting to (rows, K), or to its free columns."""
+        shape, rate = cast(GammaPrior | LogLinearGammaPrior, self.factor.prior).shape_and_rate(values)
         return self.turn(np.atleast_2d(shape)), self.turn(np.atleast_2d(rate))
 
     def shape_and_scale(self, values: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -185,7 +199,7 @@ def prior_cells(structure: Factorisation, values: Mapping[str, Array]) -> PriorC
 
 
 def _cells(side: Side, shape: tuple[int, int], values: Mapping[str, Array]) -> tuple[Array, Array]:
-    pair = side.prior(values) if side.is_gamma else (np.float64(1.0), np.float64(0.0))
+    pair = side.prior(values) if side.has_gamma_cells else (np.float64(1.0), np.float64(0.0))
     free = side.factor.free_shape[::-1] if side.is_right else side.factor.free_shape
     shapes, rates = (np.broadcast_to(array, free) for array in pair)
     if side.factor.known is None:

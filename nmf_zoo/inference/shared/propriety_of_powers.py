@@ -38,7 +38,10 @@ from nmf_zoo.structure import (
     GammaPrior,
     HalfNormalPrior,
     InverseGammaPrior,
+    LogLinearGammaPrior,
 )
+
+NEAR_0 = (GammaPrior, LogLinearGammaPrior, HalfNormalPrior)  # whose cells may be anywhere near it
 
 
 class SeenCells(NamedTuple):
@@ -76,7 +79,7 @@ def _is_told_beside(structure: Factorisation) -> Verdict:
         if factor.known is None:
             continue
         words = f"some components of {factor.name} are known, beside which it is not known to be proper"
-        near_0 = next((own.prior for own in (W, H) if isinstance(own.prior, GammaPrior | HalfNormalPrior)), None)
+        near_0 = next((own.prior for own in (W, H) if isinstance(own.prior, NEAR_0)), None)
         if near_0 is not None:
             return Verdict(f"{words} under {near_0.family} priors")
         if isinstance(other.prior, Flat) or not structure.free_in_both.any():

@@ -28,6 +28,7 @@ from nmf_zoo.structure import (
     Factorisation,
     Flat,
     GammaPrior,
+    LogLinearGammaPrior,
     Offset,
     Proper,
     sides_of,
@@ -229,10 +230,12 @@ def takes_blocks(structure: Factorisation) -> Verdict:
 
     ``structure`` is as declared, without data.
     """
+    H = structure.H
+    if isinstance(H.prior, LogLinearGammaPrior):
+        return Verdict(f"{H.name} depends on covariates of its samples, and samples come with data= alone")
     if structure.unknowns:
         names = ", ".join(structure.unknowns)
         return Verdict(f"hyperparameter {names} is unknown, and over blocks of samples they are known: give numbers")
-    H = structure.H
     if not H.is_free:
         return Verdict(f"{H.name or 'H'} is known, or some of its components are, and samples come with data= alone")
     if not isinstance(H.prior, Flat | GammaPrior):

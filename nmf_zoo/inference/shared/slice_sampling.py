@@ -36,6 +36,7 @@ from nmf_zoo.structure import (
     GammaPrior,
     HalfNormalPrior,
     InverseGammaPrior,
+    LogLinearGammaPrior,
     TruncatedNormalPrior,
     Unknown,
 )
@@ -305,7 +306,7 @@ def log_prior_scaled(factor: Factor, value: Array, axis: int, values: Mapping[st
     s is (K,), or (1,) for all components; the densities are (K,).
     """
     n_cells = np.full(factor.shape[1 - axis], float(factor.shape[axis]))
-    if isinstance(factor.prior, GammaPrior):
+    if isinstance(factor.prior, GammaPrior | LogLinearGammaPrior):
         shape, rate = factor.prior.shape_and_rate(values)
         shapes, total = np.broadcast_to(shape, factor.shape).sum(axis=axis), (rate * value).sum(axis=axis)
         return lambda s: shapes * s - total * np.exp(s)

@@ -35,6 +35,7 @@ from nmf_zoo.structure import (
     HalfNormalPrior,
     HyperPrior,
     InverseGammaPrior,
+    LogLinearGammaPrior,
     TruncatedNormalPrior,
 )
 
@@ -285,7 +286,7 @@ def _prior_mean(factor: Factor, values: Mapping[str, Array]) -> float:
         return float(np.exp(-np.mean(np.log(factor.prior.precision_of(values))) / 2))
     if isinstance(factor.prior, TruncatedNormalPrior):
         return float(np.mean(np.maximum(factor.prior.mu.value, factor.prior.sigma.value)))
-    if not isinstance(factor.prior, GammaPrior):
+    if not isinstance(factor.prior, GammaPrior | LogLinearGammaPrior):
         known = np.empty(0) if factor.known is None else factor.known.values
         return float(known[known > 0].mean()) if np.any(known > 0) else 1.0
     shape, rate = factor.prior.shape_and_rate(values)

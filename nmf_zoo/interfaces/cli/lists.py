@@ -87,6 +87,9 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
     def batches(build: Any, X: Any) -> Any:
         return build(X, 1, batch=np.arange(X.shape[1]) % 2)
 
+    def covariates(build: Any, X: Any) -> Any:
+        return build(X, 1, design=np.linspace(-1.0, 1.0, np.shape(X)[1]))
+
     def sparse(build: Any, X: Any) -> Any:
         depths = 1.0 + np.arange(X.shape[1])[None]
         return build(sp.csr_array(X), 1, exposure=(np.ones((len(X), 1)), depths), background=0.5)
@@ -94,7 +97,7 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
     found: dict[tuple[str, str], Callable[[Any, Any], Any]] = {(name, ""): plain(rank=1) for name in MODELS}
     found |= {("gamma-nmf", word): plain(rank=1, prior=word) for word in ("hpf", "ard")}
     found |= {("gamma-nmf", "ard, half-normal"): plain(rank=1, prior=ARD(cells="half-normal"))}
-    found |= {("gamma-nmf", "batches"): batches}
+    found |= {("gamma-nmf", "batches"): batches, ("gamma-nmf", "covariates"): covariates}
     found |= {(name, "half-normal"): plain(rank=1, sigma_w=1.0, sigma_h=1.0) for name in ("poisson-nmf", "normal-nmf")}
     found |= {("normal-nmf", "exponential, errors per cell"): errors(beta_w=1.0, beta_h=1.0)}
     found |= {("normal-nmf", "gamma, errors per cell"): errors(alpha_w=2.0, alpha_h=0.5)}

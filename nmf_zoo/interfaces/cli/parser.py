@@ -212,7 +212,8 @@ def _add_model(parser: Parser, with_rank: bool = True) -> None:
     text = (
         "A number, one number per component (1,2,3), a file with an array, free, or free:TIE as in nz.free. "
         "--known is a table, components in columns, or a result: the first components of W; --known-h of H, in rows. "
-        "--batch is a file: in each line the batch of a sample, or a sample and its batch."
+        "--batch is a file: in each line the batch of a sample, or a sample and its batch; --design is a table of "
+        "covariates, a sample in each row."
     )
     group = parser.add_argument_group("hyperparameters of the model", text)
     _add_options(group, "model", catalogue.models(), NOT_HYPERPARAMETERS, explain=False)

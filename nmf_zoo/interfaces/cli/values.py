@@ -103,6 +103,8 @@ def parse_hyperparameter(argument: Argument, text: str) -> Any:
         return parse_prior(argument.flag, text)
     if argument.name in ("known", "known_h"):
         return read_known(Path(text))
+    if argument.name == "design":
+        return read_labelled(Path(text))
     if argument.name == "batch":
         return read_batches(argument.flag, Path(text))
     word, _, tie = text.partition(":")
@@ -165,6 +167,11 @@ def read_known(path: Path) -> Any:
         from nmf_zoo.results.loading import load
 
         return load(path)
+    return read_labelled(path)
+
+
+def read_labelled(path: Path) -> Any:
+    """A table, with its labels where it has some."""
     from nmf_zoo.interfaces.tables import read_matrix
 
     matrix = read_matrix(path)
