@@ -48,6 +48,10 @@ PLACES: dict[str, str | tuple[str, ...]] = {
     "hyperparameters: sums of groups": "nmf_zoo.inference.shared.slice_sampling:sum_groups",
     "hyperparameters: conjugate draws": "nmf_zoo.inference.shared.slice_sampling:draw_conjugate",
     "hyperparameters: density along a scale": "nmf_zoo.inference.shared.slice_sampling:log_prior_scaled",
+    # covariates
+    "covariates: prior of slopes": "nmf_zoo.structure:Covariates.prior",
+    "Gibbs: slopes": "nmf_zoo.inference.counts.gibbs:draw_slopes",
+    "Gibbs: effects of covariates": "nmf_zoo.inference.counts.gibbs:effects_of",
     # counts in batches
     "batches: sums over features": "nmf_zoo.inference.shared.multiplied:BatchWeights.over_features",
     "batches: sums over samples": "nmf_zoo.inference.shared.multiplied:BatchWeights.over_samples",

@@ -13,10 +13,11 @@ from nmf_zoo.inference.counts import gibbs, slopes
 from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
-from nmf_zoo.structure import Covariates, Unknown
+from nmf_zoo.structure import Unknown
+from tests.planted import check_seen, plant, put
 from tests.sizes import size
-from tests.statistical.calibration import check_calibrated
-from tests.statistical.gates import check_means
+from tests.statistical.calibration import SEEING, check_calibrated
+from tests.statistical.gates import LEAST, check_means
 from tests.statistical.geweke import (
     BACKGROUND,
     DRAWS_OF_HYPER_PRIORS,
@@ -82,26 +83,28 @@ def test_moments_are_exact(trajectories):
     check_exact(trajectories, DRAWS)
 
 
-def check_is_seen(check, *given, **options):
-    with pytest.raises(AssertionError, match="gate 2, standard errors"):
-        check(*given, **options)
+def check_moments_tell(trajectories="never"):
+    check_seen(lambda n: check_exact(trajectories, n), PLANTED, "gate 2, standard errors")
 
 
 def test_slopes_of_other_activations_are_seen(monkeypatch):
-    right = gibbs.draw_slopes
-    monkeypatch.setattr(gibbs, "draw_slopes", lambda structure, H, *rest: right(structure, 1.3 * H, *rest))
-    check_is_seen(check_exact, "always")
+    plant(monkeypatch, "Gibbs: slopes", lambda right: lambda structure, H, *rest: right(structure, 1.3 * H, *rest))
+    check_moments_tell("always")
 
 
 def test_a_prior_of_slopes_that_is_forgotten_is_seen(monkeypatch):
-    monkeypatch.setattr(Covariates, "prior", lambda own: (np.zeros(own.shape), np.full(own.shape, 1.5)))
-    check_is_seen(check_exact)
+    put(
+        monkeypatch,
+        "covariates: prior of slopes",
+        lambda own: (np.zeros(own.shape), np.full(own.shape, 1.5)),
+    )
+    check_moments_tell()
 
 
 def test_means_that_forget_the_covariates_are_seen(monkeypatch):
     """The planted error: hyperparameters learned from H as if covariates did nothing."""
-    monkeypatch.setattr(gibbs, "effects_of", lambda structure, values: np.ones(structure.H.shape[::-1]))
-    check_is_seen(check_exact)
+    put(monkeypatch, "Gibbs: effects of covariates", lambda structure, values: np.ones(structure.H.shape[::-1]))
+    check_moments_tell()
 
 
 # -- two ways to draw ----------------------------------------------------------------------------------------------
@@ -160,7 +163,7 @@ def quantities(structure, draws):
     return table[:, np.std(table, axis=0) > 0.0]
 
 
-def check_geweke(structure, sweeps=SWEEPS, seed=0):
+def check_geweke(structure, sweeps=SWEEPS, seed=0, least=LEAST):
     """Raise unless prior and data agree with a chain that alternates sweeps and data."""
     rng, n, key = np.random.default_rng(seed), 4 * sweeps, seed_key(seed)
     marginal = draw_prior(structure, n, rng)
@@ -179,7 +182,7 @@ def check_geweke(structure, sweeps=SWEEPS, seed=0):
     spread = np.std(np.clip(table, *np.quantile(table, [0.1, 0.9], axis=0)), axis=0) + 1e-9
     right, drawn = (bounded(own, centre, spread) for own in (table, quantities(structure, stack(kept))))
     names = [str(i) for i in range(right.shape[1])]
-    check_means(names, drawn, right.mean(axis=0), right.std(axis=0) / np.sqrt(n))
+    check_means(names, drawn, right.mean(axis=0), right.std(axis=0) / np.sqrt(n), least)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -190,13 +193,16 @@ def test_two_ways_to_draw_agree(name):
 
 def test_activations_under_stale_slopes_are_seen(monkeypatch):
     """The planted error: H drawn under the slopes at which the chain began. Long: 3,000 sweeps in Python."""
-    right, began = gibbs.prior_cells, {}
 
-    def cells(structure, values):
-        return right(structure, {**values, "slopes": began.setdefault("slopes", np.array(values["slopes"]))})
+    def wrong(right):
+        began = {}
+        return lambda structure, values: right(
+            structure, {**values, "slopes": began.setdefault("slopes", np.array(values["slopes"]))}
+        )
 
-    monkeypatch.setattr(gibbs, "prior_cells", cells)
-    check_is_seen(check_geweke, MODELS["covariates first, background"], PLANTED_SWEEPS)
+    plant(monkeypatch, "Gibbs: priors of cells", wrong)
+    structure = MODELS["covariates first, background"]
+    check_seen(lambda n: check_geweke(structure, n, least=50), PLANTED_SWEEPS, "gate 2, standard errors")
 
 
 # -- calibration ---------------------------------------------------------------------------------------------------
@@ -211,15 +217,21 @@ def declare():
 
 def test_ranks_are_uniform():
     """Long: 100 simulations, each with a warm-up."""
-    check_calibrated(declare, nz.Gibbs(trajectories="always"), SIMULATIONS, tune=TUNE, thin=THIN, seed=1)
+    check_ranks(SIMULATIONS)
+
+
+def check_ranks(simulations, **options):
+    check_calibrated(declare, nz.Gibbs(trajectories="always"), simulations, tune=TUNE, thin=THIN, seed=1, **options)
 
 
 def test_a_prior_of_other_slopes_is_seen(monkeypatch):
-    """The planted error: draws as if the prior of slopes were half as wide. Long: 100 simulations."""
-    right = Covariates.prior
-    monkeypatch.setattr(Covariates, "prior", lambda own: (right(own)[0], right(own)[1] / 2.0))
-    with pytest.raises(AssertionError, match="gate 2, uniform ranks"):
-        test_ranks_are_uniform()
+    """The planted error: draws as if the prior of slopes were half as wide."""
+
+    def narrow(right):
+        return lambda own: (right(own)[0], right(own)[1] / 2.0)
+
+    plant(monkeypatch, "covariates: prior of slopes", narrow)
+    check_seen(lambda n: check_ranks(n, least=SEEING), 100, "gate 2, uniform ranks", SEEING)
 
 
 # -- recovery ------------------------------------------------------------------------------------------------------

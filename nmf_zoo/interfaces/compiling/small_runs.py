@@ -36,6 +36,7 @@ X = _rng.poisson(3.0, (F, N)) + np.eye(F, N, dtype=int)
 POWERS = X + 0.5
 MASK = np.arange(F * N).reshape(F, N) % 7 != 3
 BATCHES = np.arange(N) % 2
+DESIGN = np.linspace(-1.0, 1.0, N)[:, None]
 EXPOSURE, BACKGROUND = np.full((F, N), 1.5), np.full((F, N), 0.5)
 LARGE = _rng.poisson(3.0, (200, 220)) + 1  # for several chunks
 THIN = sp.csr_array(_rng.poisson(0.08, (700, 700)))  # as counts of words are
@@ -74,6 +75,7 @@ MODELS: dict[str, Callable[[], pm.Model]] = {
     "numbers of unknown sd with priors": lambda: _with_hyperpriors(normal_nmf, X, "sigma", "beta_h", alpha_w=0.5),
     "counts in batches": lambda: gamma_nmf(X, K, batch=BATCHES, **ALPHA),
     "sparse counts in batches": lambda: gamma_nmf(sp.csr_array(X), K, batch=BATCHES, **ALPHA),
+    "counts with covariates": lambda: gamma_nmf(X, K, design=DESIGN, **ALPHA),
     "overdispersed counts": lambda: negative_binomial_nmf(X, K, **ALPHA),
     "overdispersed counts of free dispersion": lambda: negative_binomial_nmf(X, K, alpha=free(), mask=MASK, **ALPHA),
     "powers": lambda: is_nmf(POWERS, K, **ALPHA),
