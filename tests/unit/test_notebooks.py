@@ -21,8 +21,8 @@ def kept(text):
     return json.loads(text.with_suffix(".ipynb").read_text(encoding="utf-8"))["cells"]
 
 
-def test_there_are_twelve_in_the_order_in_which_to_read_them():
-    assert [name[:2] for name in NAMES] == [f"{number:02d}" for number in range(1, 13)]
+def test_there_are_fifteen_in_the_order_in_which_to_read_them():
+    assert [name[:2] for name in NAMES] == [f"{number:02d}" for number in range(1, 16)]
 
 
 @each
