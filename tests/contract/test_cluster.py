@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 
@@ -15,6 +16,7 @@ import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.interfaces.cli import fit, main
 from nmf_zoo.runtime import cluster as clusters
+from tests.sizes import at_full_size
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed")
 pytest.importorskip("zarr", reason="Zarr is not installed")
@@ -83,6 +85,43 @@ def test_killed_workers_change_nothing(blocks, alone, tmp_path):
         found = nz.fit(model=model(), data=blocks, engine="vb", **run)
     assert len(killed) == 2
     assert_same_bits(found, alone["vb"])
+
+
+@at_full_size
+@pytest.mark.campaign
+def test_workers_that_die_at_any_moment_change_nothing(blocks, tmp_path):
+    """Twenty die by SIGKILL at random moments, and one more joins late. Long: each is started anew."""
+    rng, over, killed, joined = np.random.default_rng(7), threading.Event(), [], []
+    run = {**RUN, "max_iter": 2_000, "tol": 1e-9}
+    alone = nz.fit(model=model(), data=blocks, engine="vb", **run)
+
+    def kill():
+        while len(killed) < 20 and not over.wait(rng.uniform(0.5, 3.0)):
+            pids = [worker.pid for worker in local.workers.values() if worker.pid and worker.pid not in killed]
+            if pids:
+                killed.append(pids[rng.integers(len(pids))])
+                os.kill(killed[-1], signal.SIGKILL)
+
+    def look(step):
+        time.sleep(0.05)  # so that there are moments enough
+        if step.number == 100:
+            local.scale(3)
+        joined.append(len(client.scheduler_info()["workers"]))
+
+    how = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**how) as local, distributed.Client(local) as client:
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            found = nz.fit(
+                model=model(), data=blocks, engine="vb", executor=client, store=tmp_path / "o.zarr", on_step=look, **run
+            )
+        finally:
+            over.set()
+            killer.join()
+    assert len(killed) == 20
+    assert max(joined) == 3
+    assert_same_bits(found, alone)
 
 
 def test_from_the_command_line(blocks, client, alone, tmp_path, capsys, monkeypatch):
