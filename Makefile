@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 # Files begin in the order of tests/conftest.py, the costliest first.
 RUN_TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: demo test test-fast test-full slowest slowest-cold golden fuzz crash notebooks docs bench lint types clean
+.PHONY: demo test test-fast test-line test-full slowest slowest-cold golden fuzz crash notebooks docs bench lint types clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/nmf-zoo demo --folder demo --force
@@ -24,6 +24,10 @@ test: $(VENV)/.test-ready
 
 test-fast: $(VENV)/.test-ready
 	$(RUN_TESTS) -m "not statistical and not campaign" $(PYTEST_ARGS)
+
+# On a second PyMC line: without kernels beside their slow twins and what engines compute, which are those of the first.
+test-line: $(VENV)/.test-ready
+	$(RUN_TESTS) -m "not statistical and not campaign and not engines" --ignore=tests/oracle $(PYTEST_ARGS)
 
 test-full: $(VENV)/.test-ready
 	NMF_ZOO_TEST_SIZE=full $(RUN_TESTS) $(PYTEST_ARGS)
