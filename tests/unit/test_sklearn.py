@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.sklearn import GammaPoissonNMF, ItakuraSaitoNMF
+from tests.sizes import FULL
 
 RNG = np.random.default_rng(0)
 H, W = RNG.gamma(0.5, 10.0, (40, 2)), RNG.dirichlet([0.5] * 6, 2)
@@ -25,7 +26,10 @@ X = RNG.poisson(H @ W)
 POWER = RNG.exponential(H @ W + 0.1)
 
 
-@parametrize_with_checks([GammaPoissonNMF(max_iter=200), ItakuraSaitoNMF(max_iter=200)])
+QUICK = {"max_iter": 200} if FULL else {"max_iter": 200, "search": None}
+
+
+@parametrize_with_checks([GammaPoissonNMF(**QUICK), ItakuraSaitoNMF(**QUICK)])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
