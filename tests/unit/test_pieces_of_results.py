@@ -197,7 +197,9 @@ def points_of_a_line(length: int, monkeypatch: pytest.MonkeyPatch, folder) -> No
     np.testing.assert_allclose(mean, [values[0, 0, group].mean() for group in groups], **EXACT)
     np.testing.assert_allclose(sd**2, [np.mean(values[1, 0, group] ** 2) for group in groups], **EXACT)
     sizes = xr.DataArray(values, dims=("draw", "component", "obs"), coords={"obs": np.arange(length)})
-    at, (mean, low, high) = drawn_activations._stretches(np.arange(length), drawn_activations._summary(sizes))
+    totals = np.array([[1.0], [2.0], [0.5], [1.0], [3.0], [1.0]])  # of W, by draw
+    drawn = drawn_activations._summary(sizes / totals[:, :, None], totals)
+    at, (mean, low, high) = drawn_activations._stretches(np.arange(length), drawn)
     np.testing.assert_array_equal(at, [group[0] for group in groups])
     np.testing.assert_allclose(mean[0], [values[:, 0, group].mean() for group in groups], **EXACT)
     assert np.all(low <= mean)
