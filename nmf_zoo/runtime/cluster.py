@@ -17,6 +17,8 @@ from nmf_zoo.runtime.workers import OneBlasThread
 
 Item = TypeVar("Item")
 RUNNING = "running"  # the status of a client with a scheduler
+KILLED = "KilledWorker"  # what the scheduler says of a piece whose workers ended more often than it allows
+MOST_LOST = 5  # times in a pass that this may be said: by then it is the piece
 
 
 def is_client(executor: Any) -> bool:
@@ -44,20 +46,25 @@ class Cluster:
 
         Raises
         ------
-        RunFailed : the scheduler is gone
+        RunFailed : the scheduler is gone, or pieces end the workers that take them
         """
+        waiting, lost = list(items), 0
         try:
-            if shared is not self._shared:
-                self._shared, self._sent = shared, self._client.submit(_itself, shared, pure=False)
-            sent = self._client.submit(_itself, own, pure=False)
-            here = fingerprint()
-            futures = [self._client.submit(_piece, work, self._sent, sent, item, here, pure=False) for item in items]
-            try:
-                for place in range(len(futures)):
-                    found, futures[place] = futures[place].result(), None  # its result is dropped with the future
-                    yield found
-            finally:
-                self._give_up([future for future in futures if future is not None])
+            while waiting:
+                try:
+                    for found in self._results(work, shared, own, waiting):
+                        del waiting[0]
+                        yield found
+                except Exception as error:
+                    lost += 1
+                    if type(error).__name__ != KILLED:
+                        raise
+                    if lost > MOST_LOST:
+                        raise RunFailed(
+                            "workers end while they work on a piece, again and again, perhaps for want of memory; "
+                            "smaller blocks take less"
+                        ) from error
+                    self._shared = None  # what they had goes out again
         except (CancelledError, OSError) as error:
             if isinstance(error, OSError) and self._client.status == RUNNING:
                 raise
@@ -65,6 +72,19 @@ class Cluster:
                 f"the Dask scheduler at {self._address} is gone ({type(error).__name__}); with checkpoint= the same "
                 f"call goes on where it was saved last"
             ) from error
+
+    def _results(self, work: Callable[..., Any], shared: Any, own: Any, items: Sequence[Any]) -> Iterator[Any]:
+        """Of the items, in order; those that nobody waits for any more are given up."""
+        if shared is not self._shared:
+            self._shared, self._sent = shared, self._client.submit(_itself, shared, pure=False)
+        sent, here = self._client.submit(_itself, own, pure=False), fingerprint()
+        futures = [self._client.submit(_piece, work, self._sent, sent, item, here, pure=False) for item in items]
+        try:
+            for place in range(len(futures)):
+                found, futures[place] = futures[place].result(), None  # its result is dropped with the future
+                yield found
+        finally:
+            self._give_up([future for future in futures if future is not None])
 
     def _give_up(self, futures: list[Any]) -> None:
         """Pieces that nobody waits for any more, if there are some."""

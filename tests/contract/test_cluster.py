@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -85,6 +86,48 @@ def test_killed_workers_change_nothing(blocks, alone, tmp_path):
         found = nz.fit(model=model(), data=blocks, engine="vb", **run)
     assert len(killed) == 2
     assert_same_bits(found, alone["vb"])
+
+
+class KilledWorker(Exception):
+    """As Dask says it of a piece."""
+
+
+class Losing:
+    """A client in this process; the first ``lost`` pieces that are asked for have ended their workers."""
+
+    status = "running"
+
+    def __init__(self, lost: int):
+        self.lost = lost
+
+    def scheduler_info(self):
+        return {"address": "tcp://nowhere"}
+
+    def submit(self, function, *given, pure):
+        return SimpleNamespace(result=lambda: self.result(*given))
+
+    def result(self, work, shared, own, item, here):
+        if self.lost:
+            self.lost -= 1
+            raise KilledWorker
+        return work(item)
+
+    def cancel(self, futures):
+        pass
+
+
+def losing(lost):
+    """What a pass over three pieces gives."""
+    return list(clusters.Cluster(Losing(lost)).map(lambda item: 2 * item, "shared", "own", [1, 2, 3]))
+
+
+def test_pieces_whose_workers_end_are_done_again():
+    assert losing(0) == losing(2) == losing(clusters.MOST_LOST) == [2, 4, 6]
+
+
+def test_pieces_that_end_their_workers_end_the_run():
+    with pytest.raises(nz.RunFailed, match="workers end while they work on a piece"):
+        losing(clusters.MOST_LOST + 1)
 
 
 @at_full_size
