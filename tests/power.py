@@ -46,7 +46,8 @@ def planted() -> Iterator[Planted]:
                 seen[check] = max(draws, seen.get(check, 0))
         for check, draws in seen.items():
             file, _, error = name.partition("::")
-            yield Planted(file, error, check, draws, own.get((file, check), []))
+            beside = [n for found, n, passed in judged if passed and found == check and n >= draws]  # of right draws
+            yield Planted(file, error, check, draws, own.get((file, check), []) + beside)
 
 
 def main() -> int:

@@ -34,7 +34,7 @@ from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Array, Factorisation, Poisson
 
-TAKEN = (Poisson,)
+TAKEN = (Poisson,)  # likelihoods under which gamma factors are conjugate given the sources
 SMALLEST = np.finfo(np.float64).tiny  # whose logarithm PyMC can hold
 
 

@@ -284,6 +284,15 @@ def bounded(table, centre, spread):
     return found.T
 
 
+def check_same_means(marginal, successive, least=LEAST):
+    """Raise unless bounded functions of the columns, and of all their pairs, have the same means in both tables."""
+    centre = np.median(marginal, axis=0)
+    spread = np.std(np.clip(marginal, *np.quantile(marginal, [0.1, 0.9], axis=0)), axis=0) + 1e-9
+    expected, drawn = (bounded(own, centre, spread) for own in (marginal, successive))
+    names = [str(i) for i in range(expected.shape[1])]
+    check_means(names, drawn, expected.mean(axis=0), expected.std(axis=0) / np.sqrt(len(expected)), least)
+
+
 def check_geweke(
     structure, sweeps, moves=gibbs.MOVES, seed=0, step=None, least=LEAST, simulate_successively=simulate_successively
 ):

@@ -58,14 +58,7 @@ from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
 from nmf_zoo.runtime.memory import release
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import (
-    Array,
-    Factorisation,
-    GammaPrior,
-    HalfNormalPrior,
-    Known,
-    Unknown,
-)
+from nmf_zoo.structure import Array, Factorisation, GammaPrior, HalfNormalPrior, Known, Unknown
 from nmf_zoo.structure.parameters import log_half_normal_density
 
 NOTHING = np.zeros((0, 0))

@@ -31,18 +31,7 @@ from nmf_zoo.errors import RunFailed
 from nmf_zoo.kernels.counts.sources import divide, fill_means, gather, smallest_mean
 from nmf_zoo.kernels.simd.lanes import Padded, padded_zeros
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import (
-    CHUNK,
-    Array,
-    Cells,
-    Dense,
-    Factorisation,
-    Listed,
-    Outer,
-    even_bounds,
-    is_rising,
-    slices,
-)
+from nmf_zoo.structure import CHUNK, Array, Cells, Dense, Factorisation, Listed, Outer, even_bounds, is_rising, slices
 
 MOST_CHUNKS, CHUNK_NONZEROS = 8, 1 << 14  # chunks depend on the data alone, so that no sum depends on the threads
 LARGEST_INT32 = np.iinfo(np.int32).max
