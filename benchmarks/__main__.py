@@ -41,6 +41,7 @@ PARTS = (
     "itakura_saito_vb",
     "composite",
     "threads",
+    "scaling",
     "precision",
     "memory",
     "report",
