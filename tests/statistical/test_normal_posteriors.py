@@ -20,7 +20,7 @@ from nmf_zoo.kernels.normal.factor_draws import draw_cell, draw_on
 from nmf_zoo.kernels.normal.factor_moments import truncated_moments
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
-from nmf_zoo.structure import Known, TruncatedNormalPrior
+from nmf_zoo.structure import TruncatedNormalPrior
 from tests.planted import check_seen, plant
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
@@ -37,14 +37,10 @@ from tests.statistical.geweke import (
     draw_prior,
     without_jacobian,
 )
-from tests.structures import beside, gamma, half_normal, model, stack, unknown
+from tests.structures import beside, gamma, half_normal, model, stack, truncated_normal, unknown
 
 SWEEPS, SLOW_SWEEPS, PLANTED_SWEEPS = size(5_000, 60_000), size(8_000, 60_000), 4_000
 SIGMA = np.array([[0.8, 2.0, 3.0], [1.5, 0.7, 4.0]])
-
-
-def truncated_normal(mu, sigma):
-    return TruncatedNormalPrior(mu=Known(value=np.asarray(mu, float)), sigma=Known(value=np.asarray(sigma, float)))
 
 
 # -- draws of one cell -----------------------------------------------------------------------------------------------
