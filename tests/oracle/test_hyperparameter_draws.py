@@ -1,4 +1,4 @@
-"""Draws of hyperparameters: their densities, and those along scales, are the whole model's; their draws have the laws."""
+"""Draws of hyperparameters: their densities, and those along scales, are the model's own; the draws have their laws."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ MODELS = KNOWN | UNKNOWN | HIERARCHIES | BESIDE
 
 @pytest.mark.parametrize("name", MODELS)
 def test_ranks_are_uniform(name):
-    """Long: a chain for each simulation; unknown hyperparameters are drawn in Python."""
+    """Long: a chain for each simulation."""
     check_calibrated(MODELS[name], ALLOCATIONS, SIMULATIONS, tune=TUNE, thin=THIN, seed=1)
 
 

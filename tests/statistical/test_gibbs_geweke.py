@@ -31,7 +31,7 @@ from tests.statistical.geweke import (
 from tests.structures import beside, gamma, model, unknown
 
 pytestmark = pytest.mark.statistical
-SWEEPS, HYPER_SWEEPS = size(5_000, 60_000), size(4_000, 60_000)  # the latter mix faster, and are drawn in Python
+SWEEPS, HYPER_SWEEPS = size(5_000, 60_000), size(4_000, 60_000)  # the latter mix faster
 PLANTED_SWEEPS, PLANTED_HYPER_SWEEPS = 4_000, 2_500
 
 # No two priors are alike, so that an exchange of factors, components or signs shows.
@@ -174,7 +174,7 @@ def test_joint_draws_agree_beside_known_components(name):
 
 @pytest.mark.parametrize("name", HYPER_MODELS)
 def test_hyperparameters(name):
-    """Long: unknown hyperparameters are drawn in Python."""
+    """Long: sweeps whose hyperparameters are drawn one by one."""
     check_geweke(HYPER_MODELS[name], HYPER_SWEEPS, seed=3)
 
 
