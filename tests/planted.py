@@ -40,14 +40,13 @@ PLACES: dict[str, str | tuple[str, ...]] = {
     "Gibbs: precisions of half-normal cells": "nmf_zoo.inference.counts.gibbs:_curve",
     "Gibbs: half-normal cells": "nmf_zoo.inference.counts.gibbs:draw_half_normal_factor",
     "Gibbs: hyperparameters": "nmf_zoo.inference.counts.gibbs:draw_hyperparameters",
-    "Gibbs: scales of hyperparameters": "nmf_zoo.inference.counts.gibbs:draw_scale_moves",
     "Gibbs: priors of trajectories": "nmf_zoo.inference.counts.gibbs:with_priors",
     "conjugate steps: priors at a point": "nmf_zoo.interfaces.step_methods:_gammas",
     # hyperparameters, which samplers share
-    "hyperparameters: slices": "nmf_zoo.inference.shared.slice_sampling:slice_draw",
-    "hyperparameters: sums of groups": "nmf_zoo.inference.shared.slice_sampling:sum_groups",
-    "hyperparameters: conjugate draws": "nmf_zoo.inference.shared.slice_sampling:draw_conjugate",
-    "hyperparameters: density along a scale": "nmf_zoo.inference.shared.slice_sampling:log_prior_scaled",
+    "hyperparameters: sums of groups": "nmf_zoo.inference.shared.hyperparameter_draws:sum_groups",
+    "hyperparameters: draws of entries": "nmf_zoo.inference.shared.hyperparameter_draws:draw_entries",
+    "hyperparameters: density along a scale": "nmf_zoo.inference.shared.hyperparameter_draws:along_scales",
+    "half-normal cells: density along a scale": "nmf_zoo.inference.shared.slice_sampling:log_prior_scaled",
     # covariates
     "covariates: prior of slopes": "nmf_zoo.structure:Covariates.prior",
     "Gibbs: slopes": "nmf_zoo.inference.counts.gibbs:draw_slopes",

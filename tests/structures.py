@@ -33,6 +33,7 @@ from nmf_zoo.structure import (
     Parameter,
     Poisson,
     Proper,
+    TruncatedNormalPrior,
     Unknown,
     UnknownOfBatches,
     UnknownOfCovariates,
@@ -85,6 +86,10 @@ def half_normal(sigma=None, **other):
     """With one of sigma, variance and precision."""
     own = other if sigma is None else {"sigma": sigma}
     return HalfNormalPrior(**{role: parameter(value) for role, value in own.items()})
+
+
+def truncated_normal(mu, sigma):
+    return TruncatedNormalPrior(mu=parameter(mu), sigma=parameter(sigma))
 
 
 def model(

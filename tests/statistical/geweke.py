@@ -198,7 +198,7 @@ def without_jacobian(slice_draw):
 
 def with_sums(wrong):
     """A reduction to the sums of a prior's groups that gives wrong(sums)."""
-    return lambda right: lambda factor, value: wrong(right(factor, value))
+    return lambda right: lambda *given: wrong(right(*given))
 
 
 def without_change_of_volume(log_prior_scaled):
@@ -213,7 +213,11 @@ def without_change_of_volume(log_prior_scaled):
 
 def drop_jacobian(monkeypatch):
     """Draw hyperparameters as if their logarithms had the density of the values."""
-    plant(monkeypatch, "hyperparameters: slices", without_jacobian)
+    plant(
+        monkeypatch,
+        "hyperparameters: draws of entries",
+        lambda right: lambda entries, *rest: right(entries._replace(jacobian=0.0 * entries.jacobian), *rest),
+    )
 
 
 # -- statistics ----------------------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ def midpoints(first, last, n):
 
 @pytest.mark.parametrize("name", CASES)
 def test_draws_follow_the_exact_posterior(name):
-    """Long: chi-square wants 500 independent draws; unknown hyperparameters are drawn in Python."""
+    """Long: chi-square wants 500 independent draws."""
     case = CASES[name]()
     check_draws(case, sample_gibbs(case.structure, SWEEPS, seed=1))
 

@@ -9,6 +9,7 @@ import pytest
 
 from nmf_zoo.inference.counts import gibbs
 from nmf_zoo.inference.shared.factor_view import prior_cells
+from nmf_zoo.kernels.random.hyperparameter_draws import BY_GAMMA, BY_INVERSE_GAMMA
 from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.structure import HYPER_PRIORS, Cells, Outer
 from tests.planted import check_seen, plant, put
@@ -26,12 +27,11 @@ from tests.statistical.geweke import (
     drop_jacobian,
     step_on,
     with_sums,
-    without_change_of_volume,
 )
 from tests.structures import beside, gamma, model, unknown
 
 pytestmark = pytest.mark.statistical
-SWEEPS, HYPER_SWEEPS = size(5_000, 60_000), size(4_000, 60_000)  # the latter mix faster, and are drawn in Python
+SWEEPS, HYPER_SWEEPS = size(5_000, 60_000), size(4_000, 60_000)  # the latter mix faster
 PLANTED_SWEEPS, PLANTED_HYPER_SWEEPS = 4_000, 2_500
 
 # No two priors are alike, so that an exchange of factors, components or signs shows.
@@ -174,7 +174,7 @@ def test_joint_draws_agree_beside_known_components(name):
 
 @pytest.mark.parametrize("name", HYPER_MODELS)
 def test_hyperparameters(name):
-    """Long: unknown hyperparameters are drawn in Python."""
+    """Long: sweeps whose hyperparameters are drawn one by one."""
     check_geweke(HYPER_MODELS[name], HYPER_SWEEPS, seed=3)
 
 
@@ -298,26 +298,24 @@ def test_a_missing_jacobian_of_hyperparameters_is_seen(monkeypatch):
     check_is_seen(HYPER_MODELS["gamma: shape of W"], PLANTED_HYPER_SWEEPS)
 
 
-def test_a_use_of_a_shared_hyperparameter_forgotten_is_seen(monkeypatch):
-
-    def without_H(structure):
-        return dataclasses.replace(structure, H=dataclasses.replace(structure.H, prior=gamma(1.0, 1.0)))
-
-    plant(
-        monkeypatch,
-        "Gibbs: hyperparameters",
-        lambda right: lambda structure, *given: right(without_H(structure), *given),
-    )
-    check_is_seen(HYPER_MODELS["uniform: shape of both"], PLANTED_HYPER_SWEEPS)
-
-
 def only_of_w(monkeypatch):
-    """Conjugate hyperparameters are drawn as if H had nothing to say of them."""
-    plant(
-        monkeypatch,
-        "hyperparameters: conjugate draws",
-        lambda right: lambda own, groups, *rest: right(own, groups[:1], *rest),
-    )
+    """Hyperparameters are drawn as if H had nothing to say of them."""
+
+    def wrong(right):
+        def without_h(given, W, Ht):
+            sums = right(given, W, Ht)
+            for own in sums:
+                own[given.cells[1].first :] = 0.0
+            return sums
+
+        return without_h
+
+    plant(monkeypatch, "hyperparameters: sums of groups", wrong)
+
+
+def test_a_use_of_a_shared_hyperparameter_forgotten_is_seen(monkeypatch):
+    only_of_w(monkeypatch)
+    check_is_seen(HYPER_MODELS["uniform: shape of both"], PLANTED_HYPER_SWEEPS)
 
 
 def with_other_cells(monkeypatch):
@@ -327,15 +325,15 @@ def with_other_cells(monkeypatch):
 
 def without_inverses(monkeypatch):
     """Means as if they were rates."""
-
-    def wrong(right):
-        def inverted(own, *rest):
-            drawn = right(own, *rest)
-            return 1.0 / drawn if own.prior.kind == "inverse_gamma" else drawn
-
-        return inverted
-
-    plant(monkeypatch, "hyperparameters: conjugate draws", wrong)
+    plant(
+        monkeypatch,
+        "hyperparameters: draws of entries",
+        lambda right: (
+            lambda entries, *rest: right(
+                entries._replace(how=np.where(entries.how == BY_INVERSE_GAMMA, BY_GAMMA, entries.how)), *rest
+            )
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -354,16 +352,19 @@ def test_a_wrong_conjugate_draw_is_seen(name, spoil, monkeypatch):
 
 
 def test_a_factor_that_moves_less_than_its_scale_is_seen(monkeypatch):
-    plant(
-        monkeypatch,
-        "Gibbs: scales of hyperparameters",
-        lambda right: lambda *given: (np.sqrt(c) for c in right(*given)),
-    )
+    plant(monkeypatch, "Gibbs: hyperparameters", lambda right: lambda *given: np.sqrt(right(*given)))
     check_is_seen(HYPER_MODELS["inverse_gamma: rates of H by component"], PLANTED_HYPER_SWEEPS)
 
 
 def test_a_scale_that_forgets_the_change_of_volume_is_seen(monkeypatch):
-    plant(monkeypatch, "hyperparameters: density along a scale", without_change_of_volume)
+    def wrong(right):
+        def without_change(line, cells, groups, numbers, factor, shift):
+            right(line, cells, groups, numbers, factor, shift)
+            line[:, 0] -= len(factor)
+
+        return without_change
+
+    plant(monkeypatch, "hyperparameters: density along a scale", wrong)
     check_is_seen(HYPER_MODELS["inverse_gamma: rates of H by component"], PLANTED_HYPER_SWEEPS)
 
 

@@ -180,7 +180,7 @@ def test_another_precision_is_seen(by, monkeypatch):
 
 @pytest.mark.statistical
 def test_a_scale_without_the_change_of_volume_is_seen(monkeypatch):
-    plant(monkeypatch, "hyperparameters: density along a scale", without_change_of_volume)
+    plant(monkeypatch, "half-normal cells: density along a scale", without_change_of_volume)
     check_is_seen("plain")
 
 

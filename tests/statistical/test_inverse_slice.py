@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, logsumexp
 
-from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, log_prior_of_groups, sum_groups
+from nmf_zoo.inference.shared.hyperparameter_draws import draw_hyperparameters, lay_out_hyperparameters
+from nmf_zoo.inference.shared.slice_sampling import log_prior_of_groups, sum_groups
+from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from tests.planted import plant
 from tests.sizes import size
 from tests.statistical.gates import check_means
@@ -40,9 +42,9 @@ def exact_means():
 
 
 def chain(n_draws):
-    values, generator, kept = {"a": np.array(1.0), "b": np.ones(K)}, np.random.default_rng(1), []
-    for _ in range(n_draws):
-        draw_hyperparameters(STRUCTURE, W, H, values, generator)
+    values, given, kept = {"a": np.array(1.0), "b": np.ones(K)}, lay_out_hyperparameters(STRUCTURE, ()), []
+    for sweep in range(n_draws):
+        draw_hyperparameters(given, W, np.ascontiguousarray(H.T), values, child(seed_key(1), sweep))
         kept.append(np.log([float(values["a"]), *values["b"]]))
     kept = np.array(kept)
     return np.concatenate([kept, kept**2], axis=1)
@@ -58,9 +60,7 @@ def test_the_chain_has_the_moments_of_the_grid():
 
 @pytest.mark.statistical
 def test_a_scale_taken_for_a_rate_is_seen(monkeypatch):
-    plant(
-        monkeypatch, "hyperparameters: sums of groups", lambda right: lambda factor, value: right(factor, 1.0 / value)
-    )
+    plant(monkeypatch, "hyperparameters: sums of groups", lambda right: lambda given, W, Ht: right(given, W, 1.0 / Ht))
     with pytest.raises(AssertionError, match="gate 2"):
         check_means(NAMES, chain(3000), exact_means())
 

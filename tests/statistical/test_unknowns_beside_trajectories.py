@@ -39,7 +39,7 @@ MODELS = {SHAPE_AND_MEAN: UNKNOWN[SHAPE_AND_MEAN], "gamma_nmf, scales unknown": 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_ranks_are_uniform(name):
-    """Long: simulations, each with a warm-up; unknown hyperparameters are drawn in Python."""
+    """Long: simulations, each with a warm-up."""
     check_calibrated(MODELS[name], WALKS, size(100, 1000), tune=TUNE, thin=THIN, seed=1)
 
 

@@ -9,7 +9,7 @@ With C[f, k, n] the sources of a count, X = sum_k C, one sweep draws in this ord
     shear  w_k -> w_k + e w_j, h_j -> h_j - e h_k  e by slice sampling, all ordered pairs
     slopes of covariates                           slice sampling given H (see ``slopes.py``)
     hyperparameters with a proper prior            from their conditional if conjugate, else by slice sampling
-    unknown scales of a prior with their factor    slice sampling (see ``slice_sampling.py``)
+    unknown scales of a prior with their factor    slice sampling (see ``hyperparameter_draws.py``)
 
 Under a half-normal prior of precision q a cell has the density w^n exp(-r w - q w^2 / 2), with n its counts, of which
 there are exact draws by rejection (:mod:`nmf_zoo.kernels.random.modified_half_normal`); scales are then slice sampled,
@@ -49,11 +49,12 @@ from nmf_zoo.inference.counts.sweeps import (
     with_priors,
 )
 from nmf_zoo.inference.shared.factor_view import PriorCells, Side, as_variables, impute_counts, prior_cells, two_sides
+from nmf_zoo.inference.shared.hyperparameter_draws import Hyperparameters, draw_hyperparameters, lay_out_hyperparameters
 from nmf_zoo.inference.shared.joint import LogJoint, followed_means
 from nmf_zoo.inference.shared.layout import Layout, SumsOfWeights, by_count, compress, weigh
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import takes_counts, takes_priors
-from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_orbit_scales, draw_scale_moves
+from nmf_zoo.inference.shared.slice_sampling import draw_orbit_scales
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.counts.allocation import allocate_sources, make_scratch
 from nmf_zoo.kernels.counts.gibbs import draw_scales, move_shears
@@ -189,6 +190,7 @@ class GibbsProblem:
     workers: Workers
     log_joint: LogJoint
     priors: PriorCells | None
+    hyperparameters: Hyperparameters | None
     checked: tuple[Array, Array]
     sweeps: CountSweeps | None
 
@@ -259,6 +261,7 @@ def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Gibbs
         workers=workers,
         log_joint=LogJoint(structure, layout, weights, workers),
         priors=None if values else priors,
+        hyperparameters=lay_out_hyperparameters(at_base(structure), options.moves),
         checked=checked,
         sweeps=sweeps,
     )
@@ -356,24 +359,20 @@ def _move(problem: GibbsProblem, state: GibbsState, priors: PriorCells, key: np.
 
 def _draw_unknowns(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> None:
     """Draw the unknown hyperparameters, and move those that scale a factor together with it."""
-    structure, Ht, generator = problem.structure, state.Ht, generator_of(key)
-    if not structure.unknowns:
+    structure, W, Ht = problem.structure, state.W, state.Ht
+    if not has_covariates(structure):
+        scale = draw_hyperparameters(problem.hyperparameters, W, Ht, state.values, key)
+        if scale is not None:
+            apply_scales(W, Ht, scale)
         return
-    effects = None
-    if has_covariates(structure):
-        draw_slopes(structure, Ht.T, state.values, generator)
-        effects, structure = effects_of(structure, state.values), at_base(structure)
-        if not structure.unknowns:
-            return
-        Ht = np.maximum(Ht / effects, TINY)
-    given = structure, state.W, Ht.T, state.values, generator
-    draw_hyperparameters(*given)
-    if "scale" in problem.options.moves:
-        for scale in draw_scale_moves(*given):
-            apply_scales(state.W, Ht, scale)
-    if effects is not None:
-        np.maximum(Ht * effects, TINY, out=state.Ht)
-        restore_known(structure.H, state.Ht.T)
+    draw_slopes(structure, Ht.T, state.values, generator_of(key))
+    effects = effects_of(structure, state.values)
+    base = np.maximum(Ht / effects, TINY)
+    scale = draw_hyperparameters(problem.hyperparameters, W, base, state.values, key)
+    if scale is not None:
+        apply_scales(W, base, scale)
+        np.maximum(base * effects, TINY, out=Ht)
+        restore_known(structure.H, Ht.T)
 
 
 def draw(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[dict[str, Array], dict[str, Any]]:

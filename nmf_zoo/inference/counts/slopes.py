@@ -55,7 +55,9 @@ def directions(shape: Array, design: Array, sigma: Array) -> Array:
 
 
 def at_base(structure: Factorisation) -> Factorisation:
-    """The model that holds of H over the effects of covariates."""
+    """The model that holds of H over the effects of covariates, where it has some."""
+    if not has_covariates(structure):
+        return structure
     return replace(structure, H=replace(structure.H, prior=structure.H.prior.base))
 
 

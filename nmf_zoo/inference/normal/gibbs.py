@@ -28,15 +28,11 @@ from nmf_zoo.inference.counts.gibbs import Gibbs, GibbsInfo
 from nmf_zoo.inference.normal.priors import cell_terms
 from nmf_zoo.inference.normal.squares import MeasuredCells, Weighted
 from nmf_zoo.inference.shared.factor_view import as_variables, impute, two_sides
+from nmf_zoo.inference.shared.hyperparameter_draws import Hyperparameters, draw_hyperparameters, lay_out_hyperparameters
 from nmf_zoo.inference.shared.joint import followed_means
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import takes_priors, takes_scale
-from nmf_zoo.inference.shared.slice_sampling import (
-    draw_hyperparameters,
-    draw_orbit_scales,
-    draw_scale_moves,
-    slice_draw,
-)
+from nmf_zoo.inference.shared.slice_sampling import draw_orbit_scales, slice_draw
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.normal.factor_draws import CellTerms, draw_rows, move_shears
 from nmf_zoo.kernels.random.draws import TINY
@@ -77,6 +73,7 @@ class NormalGibbsProblem:
     squares: MeasuredCells
     weighted: Weighted | None
     terms: tuple[CellTerms, CellTerms] | None
+    hyperparameters: Hyperparameters | None
     checked: tuple[Array, Array]
 
     @property
@@ -100,10 +97,17 @@ def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Norma
     """Lay out the data for the sweeps."""
     squares = MeasuredCells(structure)
     weighted = None if structure.likelihood.unknowns else squares.weigh({})
-    of_factors = structure.W.unknowns + structure.H.unknowns
-    terms = None if of_factors else both_terms(structure, {})
+    hyperparameters = lay_out_hyperparameters(structure, options.moves)
     release(structure)
-    return NormalGibbsProblem(structure, options, squares, weighted, terms, checked_cells(structure.shape))
+    return NormalGibbsProblem(
+        structure=structure,
+        options=options,
+        squares=squares,
+        weighted=weighted,
+        terms=both_terms(structure, {}) if hyperparameters is None else None,
+        hyperparameters=hyperparameters,
+        checked=checked_cells(structure.shape),
+    )
 
 
 def both_terms(structure: Factorisation, values: Mapping[str, Array]) -> tuple[CellTerms, CellTerms]:
@@ -133,7 +137,9 @@ def step(problem: NormalGibbsProblem, state: NormalGibbsState, key: np.uint64) -
     scale_move = _move(problem, state, terms, child(key, MOVES)) if problem.is_free else 0.0
     if structure.likelihood.unknowns:
         draw_sigma(problem.squares, W, Ht, values, generator_of(child(key, SIGMA)))
-    _draw_hyperparameters(problem, state, child(key, HYPERPARAMETERS))
+    scale = draw_hyperparameters(problem.hyperparameters, W, Ht, values, child(key, HYPERPARAMETERS))
+    if scale is not None:
+        rescale(W, Ht, scale)
     return state, GibbsInfo(scale_move)
 
 
@@ -181,18 +187,6 @@ def draw_sigma(
         return of_prior - counts * log_sigma - halves * np.exp(-2.0 * log_sigma)
 
     values[unknown.name] = np.exp(slice_draw(log_density, np.log(values[unknown.name]), generator))
-
-
-def _draw_hyperparameters(problem: NormalGibbsProblem, state: NormalGibbsState, key: np.uint64) -> None:
-    """Those of the factors' priors, and moves of them together with their factor."""
-    structure, (W, Ht, values) = problem.structure, state
-    if problem.terms is not None:
-        return
-    generator = generator_of(key)
-    draw_hyperparameters(structure, W, Ht.T, values, generator)
-    if "scale" in problem.options.moves:
-        for c in draw_scale_moves(structure, W, Ht.T, values, generator):
-            rescale(W, Ht, c)
 
 
 def draw(

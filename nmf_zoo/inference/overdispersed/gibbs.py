@@ -18,7 +18,7 @@ drawn after the other; a sweep takes time in features x samples x components, tw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,10 +28,11 @@ from nmf_zoo.inference.overdispersed.cells import Pieces
 from nmf_zoo.inference.overdispersed.dispersion import alpha_of, log_likelihood_of, log_prior_of, takes_ties
 from nmf_zoo.inference.overdispersed.rows import cells_of_rows
 from nmf_zoo.inference.shared.factor_view import as_variables, impute, prior_cells, two_sides
+from nmf_zoo.inference.shared.hyperparameter_draws import Hyperparameters, draw_hyperparameters, lay_out_hyperparameters
 from nmf_zoo.inference.shared.joint import followed_means
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import COUNTS, takes_gammas, takes_scale
-from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_scale_moves, slice_draw
+from nmf_zoo.inference.shared.slice_sampling import slice_draw
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.counts.sweeps import apply_scales
 from nmf_zoo.kernels.overdispersed.multipliers import CellsOfRows, RowSums, draw_sums
@@ -39,7 +40,7 @@ from nmf_zoo.kernels.random.keyed_rng import children, generator_of
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.engine import Engine, Verdict, has_data
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Factorisation, Known, NegativeBinomial
+from nmf_zoo.structure import Array, Factorisation, NegativeBinomial
 
 SOURCES_OF_W, SOURCES_OF_H, WEIGHTS, ACTIVATIONS, ORBIT, DISPERSION, HYPERPARAMETERS = range(7)
 
@@ -60,11 +61,11 @@ class DispersedGibbsInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class DispersedGibbsProblem:
-    """What all chains share; ``of_factors`` is for hyperparameters of factors, the dispersion known."""
+    """What all chains share."""
 
     structure: Factorisation
-    of_factors: Factorisation
     options: Gibbs
+    hyperparameters: Hyperparameters | None
     pieces: Pieces
     cells: tuple[CellsOfRows, CellsOfRows]
     checked: tuple[Array, Array]
@@ -85,11 +86,10 @@ def supports(structure: Factorisation, options: Gibbs) -> Verdict:
 
 def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> DispersedGibbsProblem:
     """The cells by rows of either side."""
-    known = Known(value=np.ones(()))
     return DispersedGibbsProblem(
         structure=structure,
-        of_factors=replace(structure, likelihood=NegativeBinomial(name=structure.likelihood.name, alpha=known)),
         options=options,
+        hyperparameters=lay_out_hyperparameters(structure, options.moves),
         pieces=Pieces(structure),
         cells=(cells_of_rows(structure, by_features=True), cells_of_rows(structure, by_features=False)),
         checked=checked_cells(structure.shape),
@@ -122,7 +122,9 @@ def step(
     if not structure.W.is_fixed and not structure.H.is_fixed:
         scale_move = move_along_orbit(problem.options.moves, state, priors, keys[ORBIT], movable(structure))
     draw_dispersion(problem, state, keys[DISPERSION])
-    _draw_unknowns(problem, state, keys[HYPERPARAMETERS])
+    scale = draw_hyperparameters(problem.hyperparameters, state.W, state.Ht, state.values, keys[HYPERPARAMETERS])
+    if scale is not None:
+        apply_scales(state.W, state.Ht, scale)
     return state, DispersedGibbsInfo(scale_move)
 
 
@@ -153,17 +155,6 @@ def draw_dispersion(problem: DispersedGibbsProblem, state: DispersedGibbsState, 
         start = np.log(alpha_of(problem.structure, state.values))
         drawn = np.exp(slice_draw(log_density, start, generator_of(key)))
         state.values[unknown.name] = drawn.reshape(unknown.variable_shape)
-
-
-def _draw_unknowns(problem: DispersedGibbsProblem, state: DispersedGibbsState, key: np.uint64) -> None:
-    """The factors' hyperparameters, and those that scale a factor together with it."""
-    if not problem.of_factors.unknowns:
-        return
-    given = problem.of_factors, state.W, state.Ht.T, state.values, generator_of(key)
-    draw_hyperparameters(*given)
-    if "scale" in problem.options.moves:
-        for scale in draw_scale_moves(*given):
-            apply_scales(state.W, state.Ht, scale)
 
 
 def draw(

@@ -43,10 +43,10 @@ from nmf_zoo.inference.powers.trajectories import (
     run_in_threads,
 )
 from nmf_zoo.inference.shared.factor_view import Side, as_variables, impute, two_sides
+from nmf_zoo.inference.shared.hyperparameter_draws import Hyperparameters, draw_hyperparameters, lay_out_hyperparameters
 from nmf_zoo.inference.shared.joint import followed_means
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import knows_weights_only, takes_inverse_gammas, takes_powers
-from nmf_zoo.inference.shared.slice_sampling import draw_hyperparameters, draw_scale_moves
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.kernels.hmc.adaptation import Kept, SweepPlan, begin_sweep, end_sweep
 from nmf_zoo.kernels.powers import composite
@@ -116,6 +116,7 @@ class PowerGibbsProblem:
     priors: ByComponent | None
     given: PowerConditionals | None
     draws: tuple[bool, bool]
+    hyperparameters: Hyperparameters | None
     checked: tuple[Array, Array]
     sides: tuple[PowerSide, PowerSide] | None
     sweeps: PowerSweeps | None
@@ -157,6 +158,7 @@ def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Power
         priors=priors,
         given=given,
         draws=draws,
+        hyperparameters=lay_out_hyperparameters(structure, options.moves),
         checked=checked,
         sides=sides,
         sweeps=sweeps,
@@ -212,12 +214,11 @@ def _sweep(problem: PowerGibbsProblem, state: PowerGibbsState, key: np.uint64, i
             scale_move = move_along_orbit(moves, factors, given, priors, child(key, ORBIT))
         end_sweep(tuning, problem.sides, workspaces, is_tuning)
         info = scale_move, *chances, *lengths
-    if structure.unknowns:
-        generator = generator_of(child(key, HYPERPARAMETERS))
-        draw_hyperparameters(structure, state.Wt.T, state.Ht.T, state.values, generator)
-        if "scale" in moves:
-            for scale in draw_scale_moves(structure, state.Wt.T, state.Ht.T, state.values, generator):
-                apply_scales(factors, scale)
+    if problem.hyperparameters is not None:
+        W, own = np.ascontiguousarray(state.Wt.T), child(key, HYPERPARAMETERS)
+        scale = draw_hyperparameters(problem.hyperparameters, W, state.Ht, state.values, own)
+        if scale is not None:
+            apply_scales(factors, scale)
     return state, _info(problem, info)
 
 

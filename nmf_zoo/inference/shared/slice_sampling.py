@@ -1,33 +1,18 @@
-"""Draws of hyperparameters of gamma, inverse-gamma and half-normal priors, all entries of a variable at once.
+"""Slice sampling of entries whose densities are independent of each other, all at once.
 
-Given the factors, the entries of one hyperparameter are independent, and each depends on its cells only through their
-number, their sum and the sum of their logarithms; of an inverse-gamma prior, those of the cells' inverses, which are
-gamma (the Jacobian does not depend on hyperparameters), and of a half-normal prior the sum of squares. A rate or
-precision with a gamma prior and a mean or variance with an inverse-gamma prior have conditionals of the same kind, with
-A and B of :mod:`nmf_zoo.inference.shared.conjugate` at the cells, and are drawn from them. All others are slice sampled
-on the log scale, by stepping out and shrinking (Neal 2003, Slice sampling, figures 3 and 5), exact for every prior
-density.
-
-Unknown scales of a prior, moved together with the factor that has it.
-
-Given H, its prior mean m can only take a step as small as H's many cells allow, and given m neither can H: together
-they creep. But W H stays as it is on the line m -> c m, H -> c H, W -> W / c, and so does H's prior density against the
-change of volume; what is left is the prior of W, and that of m. This move draws c from there: log c is slice sampled,
-one for each component where m has one, one for all where m is common. So it goes for a rate (m -> m / c) and for the
-scale of an inverse-gamma or half-normal prior, of W as of H. It is a partial resampling in the sense of Liu and Sabatti
-(2000), Generalised Gibbs sampler and multigrid Monte Carlo, Biometrika 87(2).
+By stepping out and shrinking (Neal 2003, Slice sampling, figures 3 and 5), exact for every density. And what a gamma,
+inverse-gamma or half-normal prior says of its hyperparameters, and of the scales of its factor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
 
-from nmf_zoo.inference.shared.conjugate import CONJUGATE
 from nmf_zoo.inference.shared.factor_view import sum_to
 from nmf_zoo.structure import (
     Array,
@@ -38,7 +23,6 @@ from nmf_zoo.structure import (
     InverseGammaPrior,
     LogLinearGammaPrior,
     TruncatedNormalPrior,
-    Unknown,
 )
 
 WIDTH = 1.0  # of the first bracket, in log units
@@ -80,56 +64,6 @@ def log_prior_of_groups(sums: PriorSums, values: Mapping[str, Array]) -> Array:
     shape, rate = sums.prior.shape_and_rate(values)
     constant = shape * np.log(rate) - gammaln(shape)
     return sums.n_cells * constant + (shape - 1) * sums.log_total - rate * sums.total
-
-
-def draw_hyperparameters(
-    structure: Factorisation, W: Array, H: Array, values: dict[str, Array], generator: np.random.Generator
-) -> None:
-    """Draw every unknown hyperparameter of the factors' priors in turn, in place of its entry in ``values``."""
-    groups = [
-        (factor, sum_groups(factor, value)) for factor, value in ((structure.W, W), (structure.H, H)) if factor.unknowns
-    ]
-    for name, unknown in {own.name: own for factor, _ in groups for own in factor.unknowns}.items():
-        drawn = draw_conjugate(unknown, [sums for _, sums in groups], values, generator)
-        if drawn is not None:
-            values[name] = drawn
-            continue
-
-        # the groups' density holds every use within one factor: of each the first
-        named = [(sums, [own for own in factor.unknowns if own.name == name]) for factor, sums in groups]
-        uses = [(sums, own[0]) for sums, own in named if own]
-
-        def log_density(log_value: Array, name: str = name, unknown: Unknown = unknown, uses=uses) -> Array:
-            proposed = {**values, name: np.exp(log_value)}
-            density = unknown.prior.log_density(proposed[name]) + log_value
-            for sums, use in uses:
-                of_entries = sum_to(log_prior_of_groups(sums, proposed), use.shape)
-                density = density + of_entries.reshape(use.variable_shape)
-            return density
-
-        values[name] = np.exp(slice_draw(log_density, np.log(values[name]), generator))
-
-
-def draw_conjugate(
-    unknown: Unknown, groups: list[PriorSums], values: Mapping[str, Array], generator: np.random.Generator
-) -> Array | None:
-    """A draw of a hyperparameter whose conditional is gamma or inverse-gamma; None of one whose isn't."""
-    uses = [
-        (sums, role, own)
-        for sums in groups
-        for role, own in sums.prior.parameters.items()
-        if isinstance(own, Unknown) and own.name == unknown.name
-    ]
-    if {CONJUGATE.get(role) for _, role, _ in uses} != {unknown.prior.kind}:
-        return None
-    shape, rate = (np.broadcast_to(arg, unknown.variable_shape) for arg in unknown.prior.args)
-    for sums, role, own in uses:
-        cells = sums.prior.shape.resolve(values) if isinstance(sums.prior, GammaPrior) else 0.5
-        for_rate = cells * sums.total if role == "mean" else sums.total
-        shape = shape + sum_to(cells * sums.n_cells, own.shape).reshape(unknown.variable_shape)
-        rate = rate + sum_to(for_rate, own.shape).reshape(unknown.variable_shape)
-    u = generator.gamma(shape) / rate
-    return u if unknown.prior.kind == "gamma" else 1.0 / u
 
 
 def slice_draw(log_density: Callable[[Array], Array], start: Array, generator: np.random.Generator) -> Array:
@@ -222,58 +156,7 @@ def _shrink(density, level, start, lower, upper, generator) -> Array:
         np.copyto(upper, proposal, where=pending & ~below)
 
 
-# -- a prior's scale together with its factor ------------------------------------------------------------------------
-
-
-# how a parameter follows its factor, as powers of it
-DIRECTIONS = {"mean": 1.0, "scale": 1.0, "rate": -1.0, "sigma": 1.0, "variance": 2.0, "precision": -2.0}
-
-
-class Scale(NamedTuple):
-    """An unknown that is the scale of a factor: of which (0 is W, 1 is H), and how it follows it."""
-
-    unknown: Unknown
-    of: int
-    direction: float
-
-
-def scales_of(structure: Factorisation) -> list[Scale]:
-    """The unknowns that scale one factor and do nothing else, where the other factor can make up for it.
-
-    Beside known components none: what is known can't.
-    """
-    factors, found = (structure.W, structure.H), []
-    if not structure.free_in_both.all():
-        return []
-    names = [unknown.name for factor in factors for unknown in factor.unknowns]
-    for of, factor in enumerate(factors):
-        for role, parameter in factor.prior.parameters.items() if factor.unknowns else ():
-            if role not in DIRECTIONS or not isinstance(parameter, Unknown) or not _is_by_component(parameter, of):
-                continue
-            if names.count(parameter.name) == 1:
-                found.append(Scale(parameter, of, DIRECTIONS[role]))
-    return found
-
-
-def _is_by_component(unknown: Unknown, of: int) -> bool:
-    """One value, or one for each component."""
-    shape = (1,) * (2 - len(unknown.shape)) + tuple(unknown.shape)
-    return shape[of] == 1
-
-
-def draw_scale_moves(
-    structure: Factorisation, W: Array, H: Array, values: dict[str, Array], generator: np.random.Generator
-) -> Iterator[Array]:
-    """Move each unknown scale, in ``values``; yields (K,) by which W (F, K) is to be multiplied and H (K, N) divided.
-
-    W and H are read again for the next one, so that the caller has to have moved them by then.
-    """
-    for scale in scales_of(structure):
-        name, start = scale.unknown.name, np.zeros(scale.unknown.variable_shape)
-        log_c = slice_draw(log_density_along(structure, scale, W, H, values), start, generator)
-        values[name] = values[name] * np.exp(scale.direction * log_c)
-        c = np.broadcast_to(np.exp(log_c).ravel(), structure.rank)
-        yield c if scale.of == 0 else 1.0 / c
+# -- along the orbit of equal W H --------------------------------------------------------------------------------------
 
 
 def draw_orbit_scales(
@@ -282,22 +165,6 @@ def draw_orbit_scales(
     """(K,) by which W is to be multiplied and H divided: W H stays, and the priors say how likely each is."""
     of_W, of_H = log_prior_scaled(structure.W, W, 0, values), log_prior_scaled(structure.H, H, 1, values)
     return np.exp(slice_draw(lambda s: of_W(s) + of_H(-s), np.zeros(structure.rank), generator))
-
-
-def log_density_along(
-    structure: Factorisation, scale: Scale, W: Array, H: Array, values: dict[str, Array]
-) -> Callable[[Array], Array]:
-    """Log density of log c, entry by entry of the unknown, up to a constant."""
-    unknown, of, direction = scale
-    other, value = ((structure.H, H), (structure.W, W))[of]
-    of_components = log_prior_scaled(other, value, 1 - of, values)
-
-    def log_density(log_c: Array) -> Array:
-        cells = of_components(-log_c.ravel())
-        cells = cells.reshape(log_c.shape) if log_c.size == structure.rank else cells.sum()
-        return unknown.prior.log_density(values[unknown.name] * np.exp(direction * log_c)) + direction * log_c + cells
-
-    return log_density
 
 
 def log_prior_scaled(factor: Factor, value: Array, axis: int, values: Mapping[str, Array]) -> Callable[[Array], Array]:
