@@ -20,9 +20,9 @@ from nmf_zoo.kernels.random.hyperparameter_draws import (
     BY_GAMMA,
     SLICED,
     Entries,
-    Groups,
     GroupSums,
-    Target,
+    PriorGroups,
+    SliceTarget,
     along_scales,
     draw_entries,
     log_density,
@@ -91,7 +91,9 @@ def test_the_density_of_an_entry_is_the_models(name):
         for place, entry in enumerate(range(at.start, at.stop)):
             ours, theirs = [], []
             for x in (0.3, 0.5, 0.8):
-                target = Target(given.entries, given.groups, sums, numbers_of(given, values), entry, NO_LINE, 0, 0, 1.0)
+                target = SliceTarget(
+                    given.entries, given.groups, sums, numbers_of(given, values), entry, NO_LINE, 0, 0, 1.0
+                )
                 ours.append(log_density(target, math.log(x)))
                 moved = np.array(values[variable])
                 moved.reshape(-1)[place] = x
@@ -116,7 +118,7 @@ def test_the_density_along_a_scale_is_the_models(name):
         for entry, (first, stop) in zip(range(at.start, at.stop), sizes, strict=True):
             ours, theirs = [], []
             for s in (-0.4, 0.0, 0.1):
-                target = Target(given.entries, given.groups, sums, numbers, entry, line, first, stop, direction)
+                target = SliceTarget(given.entries, given.groups, sums, numbers, entry, line, first, stop, direction)
                 ours.append(log_density(target, s))
                 theirs.append(
                     along(structure, (W, H, values), (own, of, direction), entry - at.start, (first, stop), s)
@@ -185,7 +187,9 @@ def entry_alone(kind, how):
     """Of a prior alone."""
     none, args = np.zeros(0, np.int64), np.array([LAWS[kind][0]])
     of_kind = np.array([HYPERPRIORS[kind]])
-    return Entries(np.zeros(2, np.int64), none, of_kind, args, np.ones(1), np.array([how])), Groups(none, none, none)
+    return Entries(np.zeros(2, np.int64), none, of_kind, args, np.ones(1), np.array([how])), PriorGroups(
+        none, none, none
+    )
 
 
 @pytest.mark.parametrize("kind", LAWS)

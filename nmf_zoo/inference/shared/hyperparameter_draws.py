@@ -48,8 +48,8 @@ from nmf_zoo.kernels.random.hyperparameter_draws import (
     VARIANCE,
     Entries,
     FactorCells,
-    Groups,
     GroupSums,
+    PriorGroups,
     add_cells,
     along_scales,
     draw_entries,
@@ -105,7 +105,7 @@ class Hyperparameters:
     unknowns: Mapping[str, tuple[Unknown, slice]]
     numbers: Array
     cells: tuple[FactorCells, FactorCells]
-    groups: Groups
+    groups: PriorGroups
     entries: Entries
     scales: tuple[Scale, ...]
 
@@ -132,7 +132,7 @@ def lay_out_hyperparameters(structure: Factorisation, moves: tuple[str, ...]) ->
         first += of_side.n_groups
         cells.append(of_side)
         groups.append(of_groups)
-    whole = Groups(*map(np.concatenate, zip(*groups, strict=True)))
+    whole = PriorGroups(*map(np.concatenate, zip(*groups, strict=True)))
     return Hyperparameters(
         unknowns=unknowns,
         numbers=np.concatenate(numbers.parts),
@@ -166,13 +166,13 @@ class _Numbers:
         return np.arange(first, first + value.size).reshape(value.shape)
 
 
-def _lay_out_cells(side: Side, numbers: _Numbers, first: int) -> tuple[FactorCells, Groups]:
+def _lay_out_cells(side: Side, numbers: _Numbers, first: int) -> tuple[FactorCells, PriorGroups]:
     """A factor's cells and their groups, of which ``first`` is the first. A known factor has none."""
     parameters, columns = _parameters(side), np.flatnonzero(side.are_free)
     family = FAMILIES.get(side.factor.prior.family, FLAT)
     if not parameters:
         at, none = numbers.places(Known(value=np.ones((1, 1)))).ravel(), np.zeros(1, np.int64)
-        return FactorCells(first, 0, 0, columns, family, 1, False), Groups(at, at, none)
+        return FactorCells(first, 0, 0, columns, family, 1, False), PriorGroups(at, at, none)
     *_, (role, second) = parameters.items()
     shape = parameters.get("shape", parameters.get("mu", Known(value=np.array(0.5))))
     places = [np.atleast_2d(numbers.places(own)) for own in (shape, second)]
@@ -182,11 +182,11 @@ def _lay_out_cells(side: Side, numbers: _Numbers, first: int) -> tuple[FactorCel
     strides = n_columns * (n_rows > 1), int(n_columns > 1)
     is_learned = any(isinstance(own, Unknown) for own in parameters.values())
     cells = FactorCells(first, *strides, columns, family, shape_at.size, is_learned)
-    return cells, Groups(shape_at.ravel(), second_at.ravel(), np.full(shape_at.size, ROLES[role]))
+    return cells, PriorGroups(shape_at.ravel(), second_at.ravel(), np.full(shape_at.size, ROLES[role]))
 
 
 def _lay_out_entries(
-    unknowns: Mapping[str, tuple[Unknown, slice]], uses: list[tuple[str, Unknown]], groups: Groups, n_entries: int
+    unknowns: Mapping[str, tuple[Unknown, slice]], uses: list[tuple[str, Unknown]], groups: PriorGroups, n_entries: int
 ) -> Entries:
     """Where each entry is used, its prior, and how it is drawn."""
     places = [

@@ -53,7 +53,7 @@ class FactorCells(NamedTuple):
     is_learned: bool
 
 
-class Groups(NamedTuple):
+class PriorGroups(NamedTuple):
     """(G,) of each group where its shape and its second parameter stand, and what that is: RATE, ..., VARIANCE."""
 
     shape_at: np.ndarray
@@ -88,7 +88,7 @@ class Entries(NamedTuple):
     how: np.ndarray
 
 
-class Target(NamedTuple):
+class SliceTarget(NamedTuple):
     """What is slice sampled: an entry given the groups' sums; or, where there is a line, log c along it.
 
     Attributes
@@ -99,7 +99,7 @@ class Target(NamedTuple):
     """
 
     entries: Entries
-    groups: Groups
+    groups: PriorGroups
     sums: GroupSums
     numbers: np.ndarray
     entry: int
@@ -136,7 +136,7 @@ def draw_entries(entries, groups, sums, numbers, line, key):
     for e in range(entries.how.size):
         own = fold(key, e)
         if entries.how[e] == SLICED:
-            target = Target(entries, groups, sums, numbers, e, line, 0, 0, 1.0)
+            target = SliceTarget(entries, groups, sums, numbers, e, line, 0, 0, 1.0)
             numbers[e] = math.exp(_slice(target, math.log(numbers[e]), own))
         else:
             numbers[e] = _draw_conjugate(entries, groups, sums, numbers, e, own)
@@ -193,7 +193,9 @@ def draw_scales_along(line, entries, groups, sums, numbers, scale, log_c, key):
     (first, size, direction), rank = scale, line.shape[0]
     for j in range(size):
         start, stop = (0, rank) if size == 1 else (j, j + 1)
-        t = _slice(Target(entries, groups, sums, numbers, first + j, line, start, stop, direction), 0.0, fold(key, j))
+        t = _slice(
+            SliceTarget(entries, groups, sums, numbers, first + j, line, start, stop, direction), 0.0, fold(key, j)
+        )
         log_c[start:stop] = t
         numbers[first + j] *= math.exp(direction * t)
 
