@@ -63,6 +63,13 @@ class Side(NamedTuple):
         return f"{self.rates[quantity]:,.0f} (ESS {self.ess[quantity]:,.0f} in {self.seconds:.1f} s)"
 
 
+def with_hyperpriors() -> pm.Model:
+    """The shapes of W, and the mean of H by component, are unknown."""
+    with pm.Model():
+        shape, means = pm.Gamma("a", 2.0, 2.0), pm.InverseGamma("m", 3.0, 4.0, shape=(3, 1))
+        return nz.gamma_nmf(gamma_counts(20, 50, 3, 3.0), 3, alpha_w=shape, mean_h=means)
+
+
 CASES = {
     "a": Case("4 x 100, K=2, mean count 1.6", lambda: nz.gamma_nmf(gamma_counts(4, 100, 2, 1.6), 2), 6.0),
     "b": Case(
@@ -72,6 +79,7 @@ CASES = {
     ),
     "c": Case("50 x 200, K=5, mean count 3", lambda: nz.gamma_nmf(gamma_counts(50, 200, 5, 3.0), 5), 2.0),
     "d": Case("4 x 100, K=2, mean count 56", lambda: nz.gamma_nmf(gamma_counts(4, 100, 2, 56.0), 2), 1.5),
+    "e": Case("20 x 50, K=3, mean count 3, hyperpriors on W's shape and the means of H", with_hyperpriors, 2.0),
 }
 
 
@@ -91,8 +99,8 @@ def least_ess(posterior: xr.Dataset) -> float:
 
 
 def log_joint_of(posterior: xr.Dataset, structure: Factorisation) -> np.ndarray:
-    """(chain, draw, 1) the log joint density of the factors themselves, whatever a sampler reports."""
-    values = {name: posterior[name].to_numpy() for name in ("W", "H")}
+    """(chain, draw, 1) the log joint density of the variables themselves, whatever a sampler reports."""
+    values = {name: posterior[name].to_numpy() for name in ("W", "H", *structure.unknowns)}
     chains = ({name: draws[c] for name, draws in values.items()} for c in range(posterior.sizes["chain"]))
     return np.stack([log_joints(structure, chain) for chain in chains])[..., None]
 

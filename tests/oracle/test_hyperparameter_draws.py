@@ -91,9 +91,8 @@ def test_the_density_of_an_entry_is_the_models(name):
         for place, entry in enumerate(range(at.start, at.stop)):
             ours, theirs = [], []
             for x in (0.3, 0.5, 0.8):
-                target = SliceTarget(
-                    given.entries, given.groups, sums, numbers_of(given, values), entry, NO_LINE, 0, 0, 1.0
-                )
+                numbers = numbers_of(given, values)
+                target = SliceTarget(given.entries, given.groups, sums, numbers, entry, NO_LINE, 0, 0, 1.0)
                 ours.append(log_density(target, math.log(x)))
                 moved = np.array(values[variable])
                 moved.reshape(-1)[place] = x

@@ -193,9 +193,8 @@ def draw_scales_along(line, entries, groups, sums, numbers, scale, log_c, key):
     (first, size, direction), rank = scale, line.shape[0]
     for j in range(size):
         start, stop = (0, rank) if size == 1 else (j, j + 1)
-        t = _slice(
-            SliceTarget(entries, groups, sums, numbers, first + j, line, start, stop, direction), 0.0, fold(key, j)
-        )
+        target = SliceTarget(entries, groups, sums, numbers, first + j, line, start, stop, direction)
+        t = _slice(target, 0.0, fold(key, j))
         log_c[start:stop] = t
         numbers[first + j] *= math.exp(direction * t)
 
