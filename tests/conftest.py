@@ -19,12 +19,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored
 
-# Files about what engines compute: models, results, files and pictures are others' business. The first PyMC line runs
-# them; on the other one every engine runs on every model in tests/contract, to the numbers that tests/golden keeps.
+# Files about what engines compute, how they are compiled and go to other machines: models, results, files and pictures
+# are others' business. The first PyMC line runs them; on the other one every engine runs on every model in
+# tests/contract, to the numbers that tests/golden keeps.
 OF_ENGINES = {
-    "contract": "blocks ending_early offsets_of_sparse_data",
+    "contract": "blocks cluster ending_early offsets_of_sparse_data",
     "property": "extremes gibbs_properties invariances memory memory_of_blocks",
-    "unit": "acceleration audio channels checkpoint checkpoint_over_blocks checkpointed_runs components_in_use "
+    "unit": "acceleration audio channels checkpoint checkpoint_over_blocks checkpointed_runs compile_ahead components_in_use "
     "dispersion_law divergence driver em evidence hmm_stream is_em is_gibbs is_stream is_vb jobs keyed_rng marginal "
     "mcem measures mode_weights modes particle_em particle_gibbs particle_stream power_propriety precision propriety "
     "rank rank_over_blocks replicas run_one search search_over_blocks searched_ranks sharing slice_sampling smc "
