@@ -163,8 +163,8 @@ def init(problem: OnlineProblem, columns: Columns, key: np.uint64, start: Mappin
         first = np.maximum(first, 1e-10 * first.max())
     else:
         typical = _typical(columns.part(0, min(problem.options.batch, columns.n_columns)), F)
-        rate, first = np.broadcast_to(SPREAD * K * problem.mean_h / typical, (F, K)), np.empty((F, K))
-        draw_factor(first, np.broadcast_to(SPREAD, (F, K)), rate, 0, F, key)
+        rate, first = np.full((F, K), SPREAD * K * problem.mean_h / typical), np.empty((F, K))
+        draw_factor(first, np.full((F, K), SPREAD), rate, 0, F, key)
     complete = "CH" if problem.options.complete == "CH" else "C"
     return OnlineState(empty(F, K, problem.options.average_after is not None), first, complete)
 

@@ -28,7 +28,7 @@ def start_weights(factor: Factor, start: Mapping[str, Array], mean: Callable[[],
         out = np.array(np.maximum(factor.value(start), FLOOR), order="C")
     else:
         out = np.empty(factor.shape)
-        shape, rate = (np.broadcast_to(number, factor.shape) for number in (SPREAD, SPREAD / mean()))
+        shape, rate = (np.full(factor.shape, number) for number in (SPREAD, SPREAD / mean()))
         draw_factor(out, shape, rate, 0, len(out), key)
     return out if factor.known is None else factor.known.whole(factor.known.part(out))
 

@@ -375,8 +375,8 @@ def _draw_starts(problem: FrameProblem, typical: float, n: int, key: np.uint64) 
     """Random W for frames of this typical power, (n, K, F)."""
     F, K = problem.structure.W.shape
     active = problem.chain.scale / problem.chain.shape  # the harmonic mean of h: its mean may be infinite
-    rate, first = np.broadcast_to(SPREAD * K * active / typical, (n * F, K)), np.empty((n * F, K))
-    draw_factor(first, np.broadcast_to(SPREAD, (n * F, K)), rate, 0, n * F, key)
+    rate, first = np.full((n * F, K), SPREAD * K * active / typical), np.empty((n * F, K))
+    draw_factor(first, np.full((n * F, K), SPREAD), rate, 0, n * F, key)
     return np.array(first.reshape(n, F, K).transpose(0, 2, 1), order="C")
 
 

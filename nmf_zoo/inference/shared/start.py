@@ -208,7 +208,7 @@ def _start_factor(
         given = np.maximum(given, FLOOR * (given.max() or 1.0))
     if given is None:
         out = np.empty(shape)
-        draw_factor(out, np.broadcast_to(SPREAD, shape), np.broadcast_to(SPREAD / scale, shape), 0, shape[0], key)
+        draw_factor(out, np.full(shape, SPREAD), np.full(shape, SPREAD / scale), 0, shape[0], key)
         given = out.T if turn else out
     if factor.known is not None:
         given = factor.known.whole(factor.known.part(given))

@@ -26,6 +26,6 @@ def start_of_chain(
         Ht = np.maximum(Ht, FLOOR * (Ht.max() or 1.0))
     else:
         Ht = np.empty(typical.shape)
-        draw_factor(Ht, np.broadcast_to(SPREAD, Ht.shape), SPREAD / typical, 0, len(Ht), keys[0])
+        draw_factor(Ht, np.full(Ht.shape, SPREAD), SPREAD / typical, 0, len(Ht), keys[0])
     W = start_weights(structure.W, start, partial(mean_of_weights, structure, weights, typical), keys[1])
     return W, Ht, values
