@@ -24,12 +24,12 @@ class CountsOfBlock(NamedTuple):
 class CountBlocks(BlockProblem):
     """What the passes over counts share."""
 
-    def lay_out(self, block: Factorisation) -> CountsOfBlock:
+    def lay_out(self, structure: Factorisation) -> CountsOfBlock:
         """Listed cells stay in the order in which they are stored, sample by sample: a pass sorts nothing."""
-        if isinstance(block.data, Dense):
-            return CountsOfBlock(DenseSources(block, self.workers, self.options.precision), weigh(block))
-        cells = compress(block, by_features=False)
-        return CountsOfBlock(SparseSources(block, self.workers, cells, self.options.precision), weigh(block))
+        if isinstance(structure.data, Dense):
+            return CountsOfBlock(DenseSources(structure, self.workers, self.options.precision), weigh(structure))
+        cells = compress(structure, by_features=False)
+        return CountsOfBlock(SparseSources(structure, self.workers, cells, self.options.precision), weigh(structure))
 
     def log_likelihood(self, block: SampleBlock, W: Array, Ht: Array) -> float:
         found = block.cells.sources.gather(W, Ht, "")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from nmf_zoo.inference.powers.spectra import Spectra, spectra_of
+from nmf_zoo.inference.powers.spectra import spectra_of
 from nmf_zoo.inference.shared.sample_blocks import BlockProblem, SampleBlock
-from nmf_zoo.structure import Array, Factorisation
+from nmf_zoo.structure import Array
 
 
 class PowerBlocks(BlockProblem):
     """What the passes over powers share."""
 
-    def lay_out(self, block: Factorisation) -> Spectra:
-        return spectra_of(block)
+    lay_out = staticmethod(spectra_of)
 
     def log_likelihood(self, block: SampleBlock, W: Array, Ht: Array) -> float:
         return block.structure.log_likelihood(W, np.ascontiguousarray(Ht.T), {})

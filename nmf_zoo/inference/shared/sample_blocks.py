@@ -77,7 +77,7 @@ class BlockProblem(ABC):
         return cast(Blocked, self.structure.data)
 
     @abstractmethod
-    def lay_out(self, block: Factorisation) -> Any:
+    def lay_out(self, structure: Factorisation) -> Any:
         """The data of a block's model, as passes want them."""
 
     @abstractmethod
