@@ -140,6 +140,7 @@ class BlockEngine(Engine):
     takes_block : (the model of a block's samples, options) -> Verdict: what each block is held against
     constant : of a block's model, what its log-likelihood holds beside the factors
     at_data : of a block's model, its log-likelihood if its mean were X itself; None: nobody asks
+    tally : of a block's model, what is counted over all blocks for ``supports``, which is asked again then; or None
     q : what the result's arrays of q are called, after the variable's name and "_"
     draw_q : (arrays of q, generator) -> a draw of their cells; None where there is no q
     """
@@ -147,5 +148,6 @@ class BlockEngine(Engine):
     takes_block: Callable[[Factorisation, Any], Verdict]
     constant: Callable[[Factorisation], float]
     at_data: Callable[[Factorisation], float] | None = None
+    tally: Callable[[Factorisation], Array] | None = None
     q: tuple[str, ...] = ()
     draw_q: Callable[..., Array] | None = None

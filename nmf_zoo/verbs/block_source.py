@@ -228,7 +228,7 @@ def survey(
     structure: Factorisation, source: BlockSource, engine: BlockEngine, options: Any, with_digests: bool = False
 ) -> Blocked:
     """``structure.data`` with all that a pass over it tells; each block is held against what the engine takes."""
-    digests = []
+    digests, tallies = [], []
     exposures: list[Array] = []
     constants, at_data, totals = [], [], np.zeros(2)
     observed, non_zero, is_integer = [], 0, True
@@ -247,6 +247,7 @@ def survey(
         digests += [_digest_of(data)] if with_digests else []
         constants.append(engine.constant(block))
         at_data += [] if engine.at_data is None else [engine.at_data(block)]
+        tallies += [] if engine.tally is None else [engine.tally(block)]
         values = data.observed_values
         observed.append(block.shape[0] * block.shape[1] if data.is_complete else values.size)
         non_zero += int(np.count_nonzero(values))
@@ -264,6 +265,7 @@ def survey(
         constants=np.array(constants),
         at_data=np.array(at_data),
         totals=(float(totals[0]), float(totals[1])),
+        tally=np.sum(tallies, axis=0) if tallies else None,
         digests=np.array(digests, dtype=np.uint64) if with_digests else None,
     )
 

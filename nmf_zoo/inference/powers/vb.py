@@ -103,9 +103,14 @@ class PowerVBProblem:
 
 def supports(structure: Factorisation, options: VB) -> Verdict:
     """Powers; known hyperparameters, or free scales of inverse gammas; a posterior that exists."""
-    verdict = takes_powers(structure) and takes_priors(structure, GammaPrior, InverseGammaPrior)
-    verdict = verdict and _takes_options(options)
+    verdict = takes_samples(structure, options)
     return verdict and (_takes_unknowns(structure) if structure.unknowns else is_proper(structure))
+
+
+def takes_samples(structure: Factorisation, options: VB) -> Verdict:
+    """The same of samples among others, by which alone no posterior need exist."""
+    verdict = takes_powers(structure) and takes_priors(structure, GammaPrior, InverseGammaPrior)
+    return verdict and _takes_options(options)
 
 
 def _takes_options(options: VB) -> Verdict:

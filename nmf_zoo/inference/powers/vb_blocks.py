@@ -7,20 +7,20 @@ each block's rows of q(H) at the new q(W), and the block's part of the sums at b
 
 With momentum rho and tau go on in the direction in which the update led, unless the bound would fall: then the pass is
 made again without. The bound never falls; with one block its iterates are those in memory. Whether a posterior exists
-where W has no prior, or a gamma one beside zeros, depends on all samples at once: such models are refused.
+where W has no prior, or a gamma one beside zeros, depends on the cells of each feature over all blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.powers.blocks import PowerBlocks
-from nmf_zoo.inference.powers.spectra import constant_of_powers
+from nmf_zoo.inference.powers.spectra import constant_of_powers, spectra_of
 from nmf_zoo.inference.powers.vb import (
     LARGEST,
     GIGApproximation,
@@ -35,11 +35,13 @@ from nmf_zoo.inference.powers.vb import (
     own_part,
     pushed,
     relative_change,
+    takes_samples,
     update,
 )
-from nmf_zoo.inference.powers.vb import supports as supports_in_memory
 from nmf_zoo.inference.shared.acceleration import Momentum, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import two_sides
+from nmf_zoo.inference.shared.propriety import is_proper
+from nmf_zoo.inference.shared.propriety_of_powers import is_proper_over_blocks
 from nmf_zoo.inference.shared.sample_blocks import SampleBlock, sums_over_blocks, takes_blocks
 from nmf_zoo.inference.shared.start import RandomRows, start_blocks
 from nmf_zoo.kernels.numerics.gig_moments import Orders, draw_gig_factor
@@ -48,7 +50,7 @@ from nmf_zoo.kernels.powers.composite_bound import MeanPair
 from nmf_zoo.runtime.block_arrays import RESULT
 from nmf_zoo.runtime.engine import CAN_RUN, BlockEngine, Verdict
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Exponential, Factorisation, GammaPrior, InverseGammaPrior
+from nmf_zoo.structure import Array, Blocked, Exponential, Factorisation, GammaPrior, InverseGammaPrior
 
 
 class PowerVBBlockSums(NamedTuple):
@@ -111,20 +113,25 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
         return asked
     if options.start != "random":
         return Verdict(f"start={options.start!r} takes more than one pass over the blocks: use 'random'")
-    left, right = two_sides(structure)
-    if left.is_flat or (right.is_flat and not left.is_fixed):
-        name = left.factor.name if left.is_flat else right.factor.name
-        return Verdict(
-            f"{name} has no prior, and over blocks it is not known whether the posterior exists: give it one"
-        )
-    data = structure.data
-    n_zeros = int(np.sum(data.observed)) - data.non_zero  # none before the blocks were looked through
-    if n_zeros and left.is_gamma and structure.likelihood.background is None:
-        return Verdict(
-            f"{left.factor.name} has a gamma prior, and X holds {n_zeros} zeros, where its density may have no bound: "
-            f"give {left.factor.name} an inverse-gamma prior or X a background"
-        )
-    return CAN_RUN
+    cells = cast(Blocked, structure.data).tally
+    return CAN_RUN if cells is None else is_proper_over_blocks(structure, *cells)
+
+
+def takes_block(structure: Factorisation, options: VB) -> Verdict:
+    """What VB in memory runs; whether a W without a prior has a posterior is asked of all blocks together."""
+    asked = takes_samples(structure, options)
+    return asked and (CAN_RUN if two_sides(structure)[0].is_flat else is_proper(structure))
+
+
+def count_cells(block: Factorisation) -> Array:
+    """(2, F): cells of each feature that were observed, and those of power 0 without a background."""
+    spectra = spectra_of(block)
+    bare = spectra.power == 0.0
+    if spectra.seen.size:
+        bare &= spectra.seen
+    if spectra.background.size:
+        bare &= spectra.background == 0.0
+    return np.stack([spectra.n_seen[0].astype(np.int64), bare.sum(axis=0)])
 
 
 def prepare(structure: Factorisation, options: VB, workers: Workers) -> BlockPowerVBProblem:
@@ -264,8 +271,9 @@ ENGINE: BlockEngine = BlockEngine(
     step=step,
     finish=finish,
     maximise=True,
-    takes_block=supports_in_memory,
+    takes_block=takes_block,
     constant=constant_of_powers,
+    tally=count_cells,
     q=("order", "rho", "tau"),
     draw_q=draw_gig,
 )
