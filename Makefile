@@ -55,7 +55,7 @@ fuzz: $(VENV)/.test-ready
 	$(BIN)/python -m tests.property.command_lines --seed $(SEED)
 	mkdir -p build
 	$(BIN)/python -m tests.property.fuzz --cases $(CASES) --seed $(SEED) --resume build/fuzz-$(SEED).jsonl
-	$(BIN)/python -m tests.property.fuzz --models overdispersed errors blocks --cases $(CASES) --seed $(SEED) --resume build/fuzz-newer-$(SEED).jsonl
+	$(BIN)/python -m tests.property.fuzz --models overdispersed errors blocks powers_in_blocks --cases $(CASES) --seed $(SEED) --resume build/fuzz-newer-$(SEED).jsonl
 
 # Kills at random moments, signals, full disks, damaged and forbidden files.
 crash: $(VENV)/.test-ready

@@ -45,6 +45,11 @@ def by_sample(name: str, given: Any) -> Any:
     return matrix
 
 
+def index_dtype(n_cells: int) -> Any:
+    """Of the indptr of so many cells beside indices of 32 bits: SciPy copies indices that are not alike."""
+    return np.int32 if n_cells <= LARGEST else np.int64
+
+
 def checked_sparse(name: str, given: Any) -> Any:
     """The same matrix, refused where it isn't what its parts say; it may share arrays with the one that was given."""
     shape = _check_shape(name, given.shape)

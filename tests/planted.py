@@ -76,7 +76,7 @@ PLACES: dict[str, str | tuple[str, ...]] = {
     "EM of powers: steps": "nmf_zoo.inference.powers.em:take_step",
     "EM of powers: known components": "nmf_zoo.inference.powers.em:_beside",
     "VB of powers: updates": "nmf_zoo.inference.powers.vb:update",
-    "VB of powers: sums over frames": "nmf_zoo.inference.powers.vb:_look_at_frames",
+    "VB of powers: sums over frames": "nmf_zoo.inference.powers.vb:look_at_frames",
     "VB of powers: a factor's part of the bound": "nmf_zoo.inference.powers.vb:own_part",
     "Gibbs of powers: conditionals": "nmf_zoo.inference.powers.gibbs:given_powers",
     "Gibbs of powers: scaling of the factors": "nmf_zoo.inference.powers.gibbs:apply_scales",

@@ -27,9 +27,11 @@ from nmf_zoo.inference.overdispersed import em as overdispersed_em
 from nmf_zoo.inference.overdispersed import gibbs as overdispersed_gibbs
 from nmf_zoo.inference.overdispersed import vb as overdispersed_vb
 from nmf_zoo.inference.powers import em as powers_em
+from nmf_zoo.inference.powers import em_blocks as powers_em_blocks
 from nmf_zoo.inference.powers import gibbs as powers_gibbs
 from nmf_zoo.inference.powers import online_em as powers_online_em
 from nmf_zoo.inference.powers import vb as powers_vb
+from nmf_zoo.inference.powers import vb_blocks as powers_vb_blocks
 from nmf_zoo.inference.shared.requirements import takes_chain, takes_known, takes_likelihood
 from nmf_zoo.inference.smooth import em as smooth_em
 from nmf_zoo.inference.smooth import gibbs as smooth_gibbs
@@ -38,7 +40,7 @@ from nmf_zoo.inference.smooth import power_gibbs as smooth_power_gibbs
 from nmf_zoo.inference.smooth import vb as smooth_vb
 from nmf_zoo.reading.likelihoods import LIKELIHOODS, Observation
 from nmf_zoo.reading.registry import names as names_of
-from nmf_zoo.runtime.engine import Engine, Registration, Verdict, has_data
+from nmf_zoo.runtime.engine import BlockEngine, Engine, Registration, Verdict, has_data
 from nmf_zoo.structure import Factorisation, Likelihood
 
 # Of one name the first that can run a model does.
@@ -54,7 +56,7 @@ REGISTRY: list[Registration] = [
     *(bound.METHOD, chib.METHOD, smc.METHOD, enumeration.METHOD),
 ]
 OURS = tuple(REGISTRY)  # nothing may take their place
-OVER_BLOCKS: tuple[Engine, ...] = (em_blocks.ENGINE, vb_blocks.ENGINE)  # the same algorithms, of data in blocks
+OVER_BLOCKS = (em_blocks.ENGINE, vb_blocks.ENGINE, powers_em_blocks.ENGINE, powers_vb_blocks.ENGINE)  # data in blocks
 SEE_TABLE = "see the table of engines"
 VERBS = ("sample", "fit")  # of what `engine=` names; a stream's engines and the methods have their own
 RENAMED = {"exact": "enumeration"}  # methods, by the names that they had
@@ -150,18 +152,23 @@ def verb_of(engine: Any) -> str:
     return found[0].verb
 
 
-def over_blocks(entry: Registration) -> Engine:
+def over_blocks(entry: Registration) -> BlockEngine:
     """The engine that runs an entry's algorithm over blocks of samples; UnsupportedModel where there is none."""
     for engine in OVER_BLOCKS:
         if engine.name == entry.name and set(engine.likelihoods or ()) <= set(entry.likelihoods or ()):
             return engine
-    able = " or ".join(f"nz.fit(engine={engine.name!r}) of {_families(engine)} data" for engine in OVER_BLOCKS)
+    names = dict.fromkeys(engine.name for engine in OVER_BLOCKS)
+    able = " or ".join(f"nz.fit(engine={name!r}) of {_families(*_over_blocks_of(name))} data" for name in names)
     of = f" of {_families(entry)} data" if entry.likelihoods else ""
     raise UnsupportedModel(f"engine {entry.name!r}{of} holds all of X in memory: data= is for {able}")
 
 
-def _families(entry: Registration) -> str:
-    return " or ".join(likelihood.family for likelihood in entry.likelihoods or ())
+def _over_blocks_of(name: str) -> list[BlockEngine]:
+    return [engine for engine in OVER_BLOCKS if engine.name == name]
+
+
+def _families(*found: Registration) -> str:
+    return " or ".join(likelihood.family for entry in found for likelihood in entry.likelihoods or ())
 
 
 def require_support(structure: Factorisation, entry: Registration, options: Any) -> None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Factorisation, Likelihood
+from nmf_zoo.structure import Array, Factorisation, Likelihood
 
 START, DRAW, STEPS = 0, 1, 2  # children of a chain's stream; sweep s draws from child(key, STEPS, s)
 
@@ -129,3 +129,25 @@ class Engine(Registration):
     finish: Callable[..., tuple[dict, dict]] | None = None
     maximise: bool = False
     is_noisy: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockEngine(Engine):
+    """An optimiser whose data come in blocks of whole samples: ``supports`` asks the model alone, without its cells.
+
+    Attributes
+    ----------
+    takes_block : (the model of a block's samples, options) -> Verdict: what each block is held against
+    constant : of a block's model, what its log-likelihood holds beside the factors
+    at_data : of a block's model, its log-likelihood if its mean were X itself; None: nobody asks
+    tally : of a block's model, what is counted over all blocks for ``supports``, which is asked again then; or None
+    q : what the result's arrays of q are called, after the variable's name and "_"
+    draw_q : (arrays of q, generator) -> a draw of their cells; None where there is no q
+    """
+
+    takes_block: Callable[[Factorisation, Any], Verdict]
+    constant: Callable[[Factorisation], float]
+    at_data: Callable[[Factorisation], float] | None = None
+    tally: Callable[[Factorisation], Array] | None = None
+    q: tuple[str, ...] = ()
+    draw_q: Callable[..., Array] | None = None

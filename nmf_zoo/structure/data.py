@@ -81,8 +81,9 @@ class Blocked:
     non_zero : cells that are not zero
     is_integer : all observed values are integers
     constants : (blocks,) what each block's log-likelihood holds beside the factors
-    at_data : (blocks,) each block's log-likelihood if its mean were X itself
+    at_data : (blocks,) each block's log-likelihood if its mean were X itself; empty where the engine does not ask
     totals : sums of X, and of its mean where all cells of a factor have their typical size
+    tally : what the engine counts over all blocks, or None
     digests : (blocks,) of the cells of each block, where a checkpoint is to know them again; else None
     arrays : where an engine keeps arrays of each block from pass to pass; None before the run
     cluster : other processes that share the passes (:mod:`nmf_zoo.runtime.cluster`); None for this one alone
@@ -98,6 +99,7 @@ class Blocked:
     constants: Array
     at_data: Array
     totals: tuple[float, float]
+    tally: Array | None = None
     digests: Array | None = None
     arrays: Any = None
     cluster: Any = None

@@ -20,21 +20,17 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import gammaln, xlogy
 
 from nmf_zoo.errors import InputError, UnsupportedModel
-from nmf_zoo.inference.registry import verdict
-from nmf_zoo.inference.shared.layout import likelihood_constant
 from nmf_zoo.inference.shared.requirements import UNITS
 from nmf_zoo.inference.shared.sample_blocks import read_ahead, structure_of_samples
 from nmf_zoo.inference.shared.start import typical_totals
 from nmf_zoo.runtime.arguments import check_possible
-from nmf_zoo.runtime.engine import Engine
+from nmf_zoo.runtime.engine import BlockEngine
 from nmf_zoo.sparse import by_sample, read_sparse
 from nmf_zoo.structure import Array, Blocked, Cells, Data, Dense, Factorisation, slices
 
 BLOCK_CELLS = 1 << 21  # stored cells of a block that is cut here: arrays below 32 MiB, whose pages glibc hands on
-MOST_VALUES = 1 << 16  # counts below it are looked up in a table
 MEMBERS = ("shape", "bounds", "read")
 PROTOCOL = f"an array, a sparse matrix, what nz.open_blocks opens, or an object with {', '.join(MEMBERS)}"
 
@@ -229,10 +225,10 @@ def _exposure(given: Any, n: int, number: int) -> Array:
 
 
 def survey(
-    structure: Factorisation, source: BlockSource, engine: Engine, options: Any, with_digests: bool = False
+    structure: Factorisation, source: BlockSource, engine: BlockEngine, options: Any, with_digests: bool = False
 ) -> Blocked:
     """``structure.data`` with all that a pass over it tells; each block is held against what the engine takes."""
-    digests = []
+    digests, tallies = [], []
     exposures: list[Array] = []
     constants, at_data, totals = [], [], np.zeros(2)
     observed, non_zero, is_integer = [], 0, True
@@ -245,13 +241,14 @@ def survey(
         block = structure_of_samples(structure, data, exposure)
         _check_values(block, int(source.bounds[number]))
         check_possible(block)
-        can_run = verdict(block, engine, options)
+        can_run = engine.takes_block(block, options)
         if not can_run:
             raise UnsupportedModel(f"engine {engine.name!r} can't run block {number} of data: {can_run.reason}")
         digests += [_digest_of(data)] if with_digests else []
-        constants.append(likelihood_constant(block))
+        constants.append(engine.constant(block))
+        at_data += [] if engine.at_data is None else [engine.at_data(block)]
+        tallies += [] if engine.tally is None else [engine.tally(block)]
         values = data.observed_values
-        at_data.append(sum(_log_at_data(values[part]) for part in slices(values.size, 1 << 18)))
         observed.append(block.shape[0] * block.shape[1] if data.is_complete else values.size)
         non_zero += int(np.count_nonzero(values))
         is_integer &= block.is_integer
@@ -268,6 +265,7 @@ def survey(
         constants=np.array(constants),
         at_data=np.array(at_data),
         totals=(float(totals[0]), float(totals[1])),
+        tally=np.sum(tallies, axis=0) if tallies else None,
         digests=np.array(digests, dtype=np.uint64) if with_digests else None,
     )
 
@@ -279,19 +277,6 @@ def _digest_of(data: Data) -> int:
     for array in (data.values, *listed):
         found.update(b"" if array is None else np.ascontiguousarray(array).data.cast("B"))
     return int.from_bytes(found.digest(), "little")
-
-
-def _log_at_data(x: Array) -> float:
-    """The log-likelihood of counts if their mean were they themselves; of small whole ones, how often each is there."""
-    whole = x.astype(np.int64) if x.size and x.max() < MOST_VALUES else np.empty(0, np.int64)
-    if x.size and np.array_equal(whole, x):
-        often = np.bincount(whole)
-        return float(often @ _of_each(np.arange(len(often), dtype=np.float64)))
-    return float(np.sum(_of_each(x)))
-
-
-def _of_each(x: Array) -> Array:
-    return xlogy(x, x) - x - gammaln(x + 1.0)
 
 
 def _check_values(block: Factorisation, first: int) -> None:

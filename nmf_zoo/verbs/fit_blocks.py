@@ -20,7 +20,7 @@ from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.files import check_place
 from nmf_zoo.inference.registry import over_blocks, resolve_engine, verdict
-from nmf_zoo.inference.shared.sample_blocks import log_joint_in_blocks
+from nmf_zoo.inference.shared.sample_blocks import BlockProblem, log_joint_in_blocks
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.prediction.misfit import REPLICATES, Products, coverage_of_blocks
 from nmf_zoo.results.block_store import BLOCKS, CONSTANTS, EXPOSURE, OfSamples, blocks_of_turn, in_memory, on_disk
@@ -33,6 +33,7 @@ from nmf_zoo.runtime.block_arrays import RESULT, BlockArrays, InMemory, OnDisk
 from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.cluster import Cluster, is_client
 from nmf_zoo.runtime.driver import STATUS, FitRun, Solution, run_restarts
+from nmf_zoo.runtime.engine import BlockEngine
 from nmf_zoo.runtime.saved_blocks import FOLDER, BlockCheckpoint, SavedArrays
 from nmf_zoo.runtime.stopping import left_out
 from nmf_zoo.runtime.workers import OneBlasThread, Workers
@@ -64,7 +65,7 @@ def fit_blocks(
     source, began = as_source(data), time.perf_counter()
     place = None if store is None else _check_store(store, checkpoint is not None).absolute()
     cluster = _cluster_of(executor, source, store, checkpoint)
-    structure, start = surveyed(declared, source, chosen, options, initvals, with_digests=checkpoint is not None)
+    structure, start = surveyed(declared, source, over, options, initvals, with_digests=checkpoint is not None)
     run = replace(run, search=search_of_blocks(search, restarts, chosen, options, initvals, declared))
     told = checkpoint, over, options, _as_facts(structure), run, [start], entropy, is_seeded
     with checkpointed(*told) as saved, _arrays_of(place, saved) as arrays:
@@ -76,14 +77,15 @@ def fit_blocks(
             begun = searched(structure, chosen, options, run, key, saved)
             run = left_of(run, time.perf_counter() - began)
         (solution,), early = run_restarts(over, structure, options, run, key, [begun.start], parts)
-        groups, variables = _groups(structure, solution, run, constants)
+        problem = over.prepare(structure, replace(options, precision="float64"), Workers(run.cores))
+        groups, variables = _groups(problem, solution, constants)
         status = ending(early, saved) or solution.status
         attrs = run_attributes(over.name, options, entropy, time.perf_counter() - began, status)
         attrs |= {"max_iter": run.max_iter, "tol": run.tol, BLOCKS: _data(structure).n_blocks}
         attrs |= {"searched": begun.told} if begun.told else {}
         attrs |= model_attributes(_with_exposure(structure))
         with left_out("the share of cells inside predictive intervals"):
-            attrs |= coverage_of_blocks(_with_exposure(structure), _products(structure, solution), key)
+            attrs |= coverage_of_blocks(_with_exposure(structure), _products(structure, solution, over), key)
         if place is None:
             return in_memory(structure, groups, variables, attrs), solution
         largest = int(np.diff(_data(structure).bounds).max())
@@ -93,20 +95,27 @@ def fit_blocks(
 def surveyed(
     declared: Factorisation,
     source: BlockSource,
-    chosen: Any,
+    over: BlockEngine,
     options: Any,
     initvals: Any = None,
     with_digests: bool = False,
 ) -> tuple[Factorisation, dict[str, Array]]:
     """(the model of all samples, its data looked through once; where the fit begins)"""
-    over, structure = over_blocks(chosen), _with_data(declared, source)
-    can_run = verdict(structure, over, options)
-    if not can_run:
-        raise UnsupportedModel(f"engine {over.name!r} can't run this model over data=: {can_run.reason}")
+    structure = _with_data(declared, source)
+    _require(structure, over, options)
     (start,) = check_initvals(structure, _without_H(initvals, structure), 1)
     if structure.H.name in start:
         raise InputError("initvals", f"a value of {structure.H.name}", "none: samples come with data=", "drop it")
-    return replace(structure, data=survey(structure, source, chosen, options, with_digests)), start
+    structure = replace(structure, data=survey(structure, source, over, options, with_digests))
+    _require(structure, over, options)
+    return structure, start
+
+
+def _require(structure: Factorisation, over: BlockEngine, options: Any) -> None:
+    """Refuse what the engine can't run, before the look through the blocks, and after it what this has told of all."""
+    can_run = verdict(structure, over, options)
+    if not can_run:
+        raise UnsupportedModel(f"engine {over.name!r} can't run this model over data=: {can_run.reason}")
 
 
 def with_arrays(structure: Factorisation, arrays: BlockArrays, cluster: Cluster | None = None) -> Factorisation:
@@ -214,14 +223,15 @@ def _arrays_of(store: Path | None, saved: Checkpoint | None) -> Iterator[BlockAr
 
 
 def _groups(
-    structure: Factorisation, solution: Solution, run: FitRun, constants: Mapping[str, Array]
+    problem: BlockProblem, solution: Solution, constants: Mapping[str, Array]
 ) -> tuple[dict[str, Any], list[OfSamples]]:
     """The groups without what has a number per sample, and that."""
+    structure = problem.structure
     bounds, arrays, name = _data(structure).bounds, _data(structure).arrays, structure.H.name
     W = structure.W.value({own: array[0] for own, array in solution.values.items()})
     lp = np.nan
     with left_out("lp"), OneBlasThread():
-        lp = log_joint_in_blocks(structure, Workers(run.cores), W, RESULT)
+        lp = log_joint_in_blocks(problem, W, RESULT)
     values = {own: array[None] for own, array in solution.values.items()}
     groups = {
         "posterior": as_dataset(structure, values, LEADING),
@@ -252,40 +262,29 @@ def _in_small(structure: Factorisation, values: Mapping[str, Array]) -> Result:
     return _compat.inference_data({"posterior": as_dataset(small, {**values, H.name: array}, LEADING)}, {})
 
 
-def _products(structure: Factorisation, solution: Solution) -> Callable[..., Products]:
+def _products(structure: Factorisation, solution: Solution, over: BlockEngine) -> Callable[..., Products]:
     """Draws of W H at some cells: of VB's q, or again and again the point."""
     W, H, data = structure.W, structure.H, _data(structure)
-    parameters = {own: array for own, array in solution.parameters.items() if isinstance(array, np.ndarray)}
-    of_W = [{W.variable: parameters[own]} for own in _names_of_q(W.variable) if own in parameters]
+    names_of_W, names_of_H = ([f"{own}_{word}" for word in over.q] for own in (W.variable, H.name))
+    of_W = [W.value({W.variable: cast(Array, solution.parameters[own])}) for own in names_of_W if not W.is_fixed]
     whole = W.value({own: array[0] for own, array in solution.values.items()})
     free = slice(None) if W.known is None else W.known.free
 
     def products(rows: Array, cols: Array, rng: np.random.Generator) -> Products:
-        weights, of_H = whole[rows], [_at_samples(data, own, cols) for own in _names_of_q(H.name)]
-        of_rows = [W.value(own)[rows][:, free] for own in of_W]
+        weights, of_H = whole[rows], [_at_samples(data, own, cols) for own in names_of_H]
+        of_rows = [own[rows][:, free] for own in of_W]
         activations = _at_samples(data, H.name, cols)
         for _ in range(2 * REPLICATES):
-            if of_rows:
-                weights[:, free] = _draw_gamma(of_rows[0], of_rows[1], rng)
-            if of_H[0] is not None:
-                activations = _draw_gamma(of_H[0], of_H[1], rng)
+            if over.draw_q is not None:
+                weights[:, free] = over.draw_q(*of_rows, rng) if of_rows else weights[:, free]
+                activations = over.draw_q(*of_H, rng)
             yield np.einsum("ck,ck->c", weights, activations), {}
 
     return products
 
 
-def _names_of_q(variable: str) -> tuple[str, str]:
-    return f"{variable}_shape", f"{variable}_rate"
-
-
-def _draw_gamma(shape: Array, rate: Array, rng: np.random.Generator) -> Array:
-    return rng.standard_gamma(shape) / rate
-
-
 def _at_samples(data: Blocked, name: str, cols: Array) -> Any:
-    """(cells, K) rows of an array of the result; None where it has none of that name."""
-    if name not in data.arrays.names(RESULT):
-        return None
+    """(cells, K) rows of an array of the result."""
     numbers = np.searchsorted(data.bounds, cols, side="right") - 1
     found: Any = None
     for number in np.unique(numbers):

@@ -23,7 +23,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.results.posterior import Draw
 from nmf_zoo.runtime.block_arrays import RESULT, InMemory
 from nmf_zoo.runtime.driver import FitRun, Solution, run_restarts
-from nmf_zoo.runtime.engine import DRAW
+from nmf_zoo.runtime.engine import DRAW, BlockEngine
 from nmf_zoo.search.options import AUTO
 from nmf_zoo.structure import Array, Cells, Data, Factorisation
 from nmf_zoo.verbs.block_source import BlockSource, Samples, as_data
@@ -70,7 +70,8 @@ def judge_over_blocks(
                 value, error, end = _score(structures[rank], source, options, fit, child(key, restart))
             else:
                 stream = child(key, restart, rank)
-                solution = _fitted(structures[rank], source, vb.ENGINE, options.vb, fit, InMemory(), stream)
+                over = over_blocks(vb.ENGINE)
+                solution = _fitted(structures[rank], source, over, options.vb, fit, InMemory(), stream)
                 value, error, end = solution.objective[-1], 0.0, solution.status
             seconds = time.perf_counter() - began
             found[rank, restart] = Outcome(value, error, np.nan, seconds, _word(end, judge))
@@ -83,16 +84,16 @@ def judge_over_blocks(
 def _fitted(
     declared: Factorisation,
     source: BlockSource,
-    engine: Any,
+    over: BlockEngine,
     options: Any,
     fit: FitRun,
     arrays: InMemory,
     stream: np.uint64,
 ) -> Solution:
     """One fit, from a start of its own stream; H is in ``arrays``."""
-    structure, start = surveyed(declared, source, engine, options)
-    over = with_arrays(structure, arrays)
-    (solution,), _ = run_restarts(over_blocks(engine), over, options, fit, stream, [start], streams=[stream])
+    structure, start = surveyed(declared, source, over, options)
+    whole = with_arrays(structure, arrays)
+    (solution,), _ = run_restarts(over, whole, options, fit, stream, [start], streams=[stream])
     return solution
 
 
@@ -123,9 +124,10 @@ class TrainingBlocks:
 
     def _split(self, data: Data, exposure: Array | None, number: int) -> Split:
         block = structure_of_samples(self._declared, data, exposure)
-        if isinstance(data, Cells) and data.is_complete and not block.is_integer:
+        is_split = block.is_integer and block.likelihood.has_free_zeros
+        if isinstance(data, Cells) and data.is_complete and not is_split:
             do = "use method='bound', or blocks of arrays"
-            raise InputError("data", "sparse blocks of numbers that are no integers", "counts, which are split", do)
+            raise InputError("data", "sparse blocks of numbers that are no counts", "counts, which are split", do)
         return holdout.hold_out(block, self._share, child(self._key, number))
 
     def read(self, number: int) -> Samples:
@@ -155,12 +157,13 @@ def _score(
     """(held-out log-likelihood, its standard error, how the fit ended); as :func:`nmf_zoo.workbench.holdout.score`."""
     kept = TrainingBlocks(structure, source, options.share, child(key, SPLIT))
     engine, own = holdout.resolve(options.engine, structure)
-    arrays, stream = InMemory(), child(key, FIT, structure.rank)
-    solution = _fitted(kept.structure, kept, engine, own, fit, arrays, stream)
+    over, arrays, stream = over_blocks(engine), InMemory(), child(key, FIT, structure.rank)
+    solution = _fitted(kept.structure, kept, over, own, fit, arrays, stream)
     parts = []
     for number in range(len(source.bounds) - 1):
         split = kept.split(number)
-        draws = _draws(structure, solution, arrays, number, options.draws, child(stream, DRAW), split.is_thinned)
+        own_draws = 0 if split.is_thinned else options.draws
+        draws = _draws(structure, solution, over, arrays, number, own_draws, child(stream, DRAW))
         parts.append(holdout.thinned_scores(split, draws) if split.is_thinned else holdout.cell_scores(split, draws))
     scores = np.concatenate(parts)
     spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else np.nan
@@ -170,29 +173,24 @@ def _score(
 def _draws(
     structure: Factorisation,
     solution: Solution,
+    over: BlockEngine,
     arrays: InMemory,
     number: int,
     n_draws: int,
     key: np.uint64,
-    is_thinned: bool,
 ) -> Iterator[Draw]:
-    """Draws of W and of a block's H from q; the point, or q's mean, where there is no q or the mean is all one needs.
+    """Draws of W and of a block's H from q; the point, or q's mean, where there is no q or for no draws.
 
     W H has the product of the means as its mean under q. Draws of W are the same for all blocks.
     """
     W, name = structure.W, structure.H.name
     mean = W.value({own: array[0] for own, array in solution.values.items()})
     (of_H,) = arrays.get(RESULT, number, name)
-    q = f"{name}_shape", f"{name}_rate"
-    if is_thinned or q[0] not in arrays.names(RESULT):
+    if not n_draws or over.draw_q is None:
         yield Draw(mean, of_H.T, {}, (0, 0), (0, 0))
         return
-    shape, rate = arrays.get(RESULT, number, *q)
-    of_W = [solution.parameters[f"{W.variable}_{part}"] for part in ("shape", "rate")] if not W.is_fixed else []
+    q = arrays.get(RESULT, number, *(f"{name}_{word}" for word in over.q))
+    of_W = [] if W.is_fixed else [solution.parameters[f"{W.variable}_{word}"] for word in over.q]
     for at in range(n_draws):
-        drawn = W.value({W.variable: _gamma(of_W[0], of_W[1], child(key, 0, at))}) if of_W else mean
-        yield Draw(drawn, _gamma(shape, rate, child(key, 1 + number, at)).T, {}, (0, at), (0, at))
-
-
-def _gamma(shape: Array, rate: Array, key: np.uint64) -> Array:
-    return generator_of(key).standard_gamma(shape) / rate
+        drawn = W.value({W.variable: over.draw_q(*of_W, generator_of(child(key, 0, at)))}) if of_W else mean
+        yield Draw(drawn, over.draw_q(*q, generator_of(child(key, 1 + number, at))).T, {}, (0, at), (0, at))

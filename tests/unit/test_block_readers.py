@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError
+from nmf_zoo.interfaces.blocks.store import ReadInOrder
 from nmf_zoo.verbs.block_source import CutArray, Samples, as_data, as_source, labels_of
 
 RNG = np.random.default_rng(1)
@@ -308,3 +310,31 @@ def test_lists_of_tables_have_the_features_of_the_first_in_its_order(tmp_path):
     np.save(tmp_path / "third.npy", np.ones((2, 3)))
     with pytest.raises(InputError, match=r"third.npy: got no labels of features; expected some, as .*first.csv has"):
         nz.open_blocks([paths[0], tmp_path / "third.npy"])
+
+
+class InChunks:
+    """An array in chunks of seven, which counts how often each is read."""
+
+    chunks = (7,)
+
+    def __init__(self, n):
+        self.values = np.arange(n, dtype=np.int32)
+        self.shape, self.dtype, self.counts = self.values.shape, self.values.dtype, np.zeros(-(-n // 7), int)
+
+    def __getitem__(self, at):
+        self.counts[at.start // 7 : -(-at.stop // 7)] += 1
+        return self.values[at].copy()
+
+
+@pytest.mark.parametrize("bounds", [range(0, 51, 3), range(0, 51, 10), [0, 7, 7, 8, 29, 50], [0, 50], range(51)])
+def test_pieces_in_order_read_every_chunk_once(bounds):
+    array = InChunks(50)
+    reader = ReadInOrder(array)
+    for _ in range(2):
+        for begin, end in pairwise(bounds):
+            found = reader.read(begin, end)
+            np.testing.assert_array_equal(found, array.values[begin:end])
+            found[:] = -1  # it is newly made
+    assert array.counts.max() == 2  # in two passes
+    for begin, end in np.sort(np.random.default_rng(1).integers(0, 51, (200, 2))):
+        np.testing.assert_array_equal(reader.read(begin, end), array.values[begin:end])

@@ -16,21 +16,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
+from nmf_zoo.inference.counts.blocks import CountBlocks, log_at_data
 from nmf_zoo.inference.counts.em import EM, EMInfo, constrained, log_prior
+from nmf_zoo.inference.counts.em import supports as supports_in_memory
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side
+from nmf_zoo.inference.shared.layout import likelihood_constant
 from nmf_zoo.inference.shared.multiplicative import FLOOR, peak_on_simplex, stationarity, update
 from nmf_zoo.inference.shared.sample_blocks import SampleBlock, sums_over_blocks, takes_blocks
 from nmf_zoo.inference.shared.start import RandomRows, start_blocks
 from nmf_zoo.kernels.numerics.multiplicative import largest_of_columns
 from nmf_zoo.runtime.block_arrays import RESULT
-from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
+from nmf_zoo.runtime.engine import CAN_RUN, BlockEngine, Verdict
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Blocked, Factorisation, Poisson
+from nmf_zoo.structure import Array, Factorisation, GammaPrior, Poisson
 
 
 class EMBlockSums(NamedTuple):
@@ -79,27 +82,15 @@ class BlockEMState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BlockEMProblem:
+class BlockEMProblem(CountBlocks):
     """What the iterations share; ``simplex`` : the columns of W sum to one."""
 
-    structure: Factorisation
-    options: EM
-    left: Side
     simplex: bool
-    workers: Workers
-
-    @property
-    def data(self) -> Blocked:
-        return cast(Blocked, self.structure.data)
-
-    @property
-    def precision(self) -> str:
-        return self.options.precision
 
 
 def supports(structure: Factorisation, options: EM) -> Verdict:
     """What EM in memory runs, of a prior of H that all samples share, with known hyperparameters."""
-    asked = takes_blocks(structure) and _takes_options(options)
+    asked = takes_blocks(structure, GammaPrior) and _takes_options(options)
     if not asked:
         return asked
     simplex = constrained(structure, options.mode)
@@ -121,7 +112,7 @@ def _takes_options(options: EM) -> Verdict:
 def prepare(structure: Factorisation, options: EM, workers: Workers) -> BlockEMProblem:
     """Nothing is read yet."""
     simplex = constrained(structure, options.mode) is not None
-    return BlockEMProblem(structure, options, Side(structure.W, False), simplex, workers)
+    return BlockEMProblem(structure, options, Side(structure.W, False), workers, simplex)
 
 
 def init(problem: BlockEMProblem, key: np.uint64, start: Mapping[str, Array]) -> BlockEMState:
@@ -195,7 +186,7 @@ class EMPass(NamedTuple):
     def __call__(self, problem: BlockEMProblem, block: SampleBlock) -> tuple[EMBlockSums, dict[str, Array]]:
         arrays, mode, before = problem.data.arrays, problem.options.mode, self.turn - 1
         old, numerator = arrays.get(before, block.number, "H", "numerator")
-        denominator = block.weights.over_features(self.led)
+        denominator = block.cells.weights.over_features(self.led)
         led, residual = update(block.right, mode, old, numerator, denominator, {}, problem.workers, self.largest)
         new = led
         if self.push is not None:
@@ -217,10 +208,11 @@ def _look(
     problem: BlockEMProblem, block: SampleBlock, W: Array, Ht: Array, residual: float
 ) -> tuple[EMBlockSums, dict[str, Array]]:
     """A block's part of the sums at W and its rows of H; these with their sources."""
-    found = block.sources.gather(W, Ht, "WH")
-    log_likelihood = found.log_mean - block.weights.total(W, Ht) + block.constant
+    sources, weights = block.cells
+    found = sources.gather(W, Ht, "WH")
+    log_likelihood = found.log_mean - weights.total(W, Ht) + block.constant
     prior = log_prior((block.right,), problem.options.mode, (Ht,), {})
-    denominator, largest = block.weights.over_samples(Ht), largest_of_columns(Ht)
+    denominator, largest = weights.over_samples(Ht), largest_of_columns(Ht)
     sums = EMBlockSums(found.of_W, denominator, largest, log_likelihood, prior, residual)
     return sums, {"H": Ht, "numerator": found.of_H}
 
@@ -243,7 +235,7 @@ def finish(problem: BlockEMProblem, state: BlockEMState, key: np.uint64, draws: 
     return values, {"divergence": np.float64(lacks)}
 
 
-ENGINE: Engine = Engine(
+ENGINE: BlockEngine = BlockEngine(
     name="em",
     verb="fit",
     likelihoods=(Poisson,),
@@ -254,4 +246,7 @@ ENGINE: Engine = Engine(
     init=init,
     step=step,
     finish=finish,
+    takes_block=supports_in_memory,
+    constant=likelihood_constant,
+    at_data=log_at_data,
 )

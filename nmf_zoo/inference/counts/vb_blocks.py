@@ -13,11 +13,11 @@ pass is made again without. The bound never falls; with one block its iterates a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
+from nmf_zoo.inference.counts.blocks import CountBlocks
 from nmf_zoo.inference.counts.vb import (
     SMALLEST_MEAN,
     VB,
@@ -32,17 +32,18 @@ from nmf_zoo.inference.counts.vb import (
     update,
     weigh_W,
 )
+from nmf_zoo.inference.counts.vb import supports as supports_in_memory
 from nmf_zoo.inference.shared.acceleration import Momentum, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side
-from nmf_zoo.inference.shared.layout import Logs
+from nmf_zoo.inference.shared.layout import Logs, likelihood_constant
 from nmf_zoo.inference.shared.sample_blocks import SampleBlock, sums_over_blocks, takes_blocks
 from nmf_zoo.inference.shared.start import RandomRows, start_blocks
 from nmf_zoo.kernels.numerics.momentum import GENTLE
 from nmf_zoo.kernels.numerics.multiplicative import column_changes
 from nmf_zoo.runtime.block_arrays import RESULT
-from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict
+from nmf_zoo.runtime.engine import CAN_RUN, BlockEngine, Verdict
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Blocked, Factorisation, Poisson
+from nmf_zoo.structure import Array, Factorisation, GammaPrior, Poisson
 
 
 class VBBlockSums(NamedTuple):
@@ -81,27 +82,9 @@ class BlockVBState(NamedTuple):
     updated: Gamma | None = None
 
 
-@dataclass(frozen=True)
-class BlockVBProblem:
-    """What the iterations share."""
-
-    structure: Factorisation
-    options: VB
-    left: Side
-    workers: Workers
-
-    @property
-    def data(self) -> Blocked:
-        return cast(Blocked, self.structure.data)
-
-    @property
-    def precision(self) -> str:
-        return self.options.precision
-
-
 def supports(structure: Factorisation, options: VB) -> Verdict:
     """What VB in memory runs, of a prior of H that all samples share, with known hyperparameters."""
-    asked = takes_blocks(structure)
+    asked = takes_blocks(structure, GammaPrior)
     if not asked:
         return asked
     for name, allowed in (("order", "cemgil"), ("start", "random")):
@@ -111,19 +94,19 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     return CAN_RUN
 
 
-def prepare(structure: Factorisation, options: VB, workers: Workers) -> BlockVBProblem:
+def prepare(structure: Factorisation, options: VB, workers: Workers) -> CountBlocks:
     """Nothing is read yet."""
-    return BlockVBProblem(structure, options, Side(structure.W, False), workers)
+    return CountBlocks(structure, options, Side(structure.W, False), workers)
 
 
-def init(problem: BlockVBProblem, key: np.uint64, start: Mapping[str, Array]) -> BlockVBState:
+def init(problem: CountBlocks, key: np.uint64, start: Mapping[str, Array]) -> BlockVBState:
     """E = L = W as given or random at the scale of the data, and random H: one pass."""
     W, rows = start_blocks(problem.structure, key, start)
     first = point(W)
     return BlockVBState(first, 0, sums_over_blocks(problem, VBBeginning(first, 0, rows)))
 
 
-def step(problem: BlockVBProblem, state: BlockVBState, key: np.uint64 | None = None) -> tuple[BlockVBState, VBInfo]:
+def step(problem: CountBlocks, state: BlockVBState, key: np.uint64 | None = None) -> tuple[BlockVBState, VBInfo]:
     """One iteration."""
     updated = update(problem.left, state.sums.of_W, state.sums.over_samples, {})
     pushes = problem.options.accelerate is not None and state.updated is not None
@@ -139,7 +122,7 @@ def step(problem: BlockVBProblem, state: BlockVBState, key: np.uint64 | None = N
     return new._replace(momentum=momentum, updated=updated), VBInfo(new.bound, max(new.W.change, of_H))
 
 
-def _pass(problem: BlockVBProblem, state: BlockVBState, led: Gamma, push: float | None) -> BlockVBState:
+def _pass(problem: CountBlocks, state: BlockVBState, led: Gamma, push: float | None) -> BlockVBState:
     """q of both factors at their updates, or beyond."""
     left, turn = problem.left, state.turn + 1
     at = led if push is None or state.updated is None else ahead(led, state.updated, push)
@@ -156,7 +139,7 @@ class VBBeginning(NamedTuple):
     turn: int
     rows: RandomRows
 
-    def __call__(self, problem: BlockVBProblem, block: SampleBlock) -> tuple[VBBlockSums, dict[str, Array]]:
+    def __call__(self, problem: CountBlocks, block: SampleBlock) -> tuple[VBBlockSums, dict[str, Array]]:
         H, nothing = point(self.rows(block.first, block.last)), np.zeros((2, problem.structure.rank))
         return _look(block, self.W, H, nothing)
 
@@ -173,10 +156,10 @@ class VBPass(NamedTuple):
     push: float | None
     before: Array
 
-    def __call__(self, problem: BlockVBProblem, block: SampleBlock) -> tuple[VBBlockSums, dict[str, Array]]:
+    def __call__(self, problem: CountBlocks, block: SampleBlock) -> tuple[VBBlockSums, dict[str, Array]]:
         arrays, turn = problem.data.arrays, self.turn - 1
         of_H, before = arrays.get(turn, block.number, "sources", "mean")
-        led = update(block.right, of_H, weigh_W(block.weights, self.led, self.before, problem.left), {})
+        led = update(block.right, of_H, weigh_W(block.cells.weights, self.led, self.before, problem.left), {})
         at = led
         if self.push is not None:
             at = ahead(led, Gamma(*arrays.get(turn, block.number, "led_shape", "led_rate")), self.push)
@@ -192,15 +175,16 @@ def _look(
     block: SampleBlock, W: GammaApproximation, H: GammaApproximation, changes: Array
 ) -> tuple[VBBlockSums, dict[str, Array]]:
     """A block's part of the sums at q of W and of its rows of H; of these the mean and the sources."""
-    found = block.sources.gather(W.geometric, H.geometric, "WH", Logs(W.log, H.log))
-    bound = found.log_mean - total_mean(block.weights, W, H) + block.constant
+    sources, weights = block.cells
+    found = sources.gather(W.geometric, H.geometric, "WH", Logs(W.log, H.log))
+    bound = found.log_mean - total_mean(weights, W, H) + block.constant
     if H.shape is not None:
         bound -= divergence(H, *block.right.prior({}))
-    sums = VBBlockSums(found.of_W, block.weights.over_samples(H.mean), bound, changes)
+    sums = VBBlockSums(found.of_W, weights.over_samples(H.mean), bound, changes)
     return sums, {"sources": found.of_H, "mean": H.mean}
 
 
-def finish(problem: BlockVBProblem, state: BlockVBState, key: np.uint64, draws: int) -> tuple[dict, dict]:
+def finish(problem: CountBlocks, state: BlockVBState, key: np.uint64, draws: int) -> tuple[dict, dict]:
     """The mean of q(W) as a posterior of one draw, its shape and rate; those of H go to ``data.arrays``."""
     structure, data, left = problem.structure, problem.data, problem.left
     name = structure.H.name
@@ -217,7 +201,12 @@ def finish(problem: BlockVBProblem, state: BlockVBState, key: np.uint64, draws: 
     return structure.W.variables(W.mean[None]), parameters
 
 
-ENGINE: Engine = Engine(
+def draw_gamma(shape: Array, rate: Array, generator: np.random.Generator) -> Array:
+    """A draw from q."""
+    return generator.standard_gamma(shape) / rate
+
+
+ENGINE: BlockEngine = BlockEngine(
     name="vb",
     verb="fit",
     likelihoods=(Poisson,),
@@ -229,4 +218,8 @@ ENGINE: Engine = Engine(
     step=step,
     finish=finish,
     maximise=True,
+    takes_block=supports_in_memory,
+    constant=likelihood_constant,
+    q=("shape", "rate"),
+    draw_q=draw_gamma,
 )

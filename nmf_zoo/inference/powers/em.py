@@ -133,10 +133,15 @@ class PowerEMProblem:
     workers: Workers
     workspaces: list[BlockWorkspace]
 
-    def is_heuristic(self, state: PowerEMState) -> bool:
-        """Whether the next step has exponent 1."""
-        rule = self.options.update
-        return rule == "heuristic" or (rule == "auto" and state.iteration >= CAUTIOUS)
+
+class WeightsAt(NamedTuple):
+    """Where W (K, F) is, what the data say of it there, the terms of its prior, and how many samples there are."""
+
+    side: Side
+    Wt: Array
+    of_W: WeightTerms
+    terms: PriorTerms
+    n_samples: int
 
 
 # -- what it can run -------------------------------------------------------------------------------------------------
@@ -147,11 +152,13 @@ SCALES = 1e-120, 1e120  # of the largest power
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Powers with known hyperparameters: free, inverse-gamma and most gamma factors."""
+    return takes_samples(structure, options) and _check_silence(structure, options)
+
+
+def takes_samples(structure: Factorisation, options: Any) -> Verdict:
+    """The same of samples among others, which may be silent."""
     verdict = takes_powers(structure) and takes_priors(structure, GammaPrior, InverseGammaPrior)
-    checks = (
-        *(_check_hyperparameters, _check_options, _check_gamma, _check_silence, _check_scale, _check_fixed),
-        _check_known,
-    )
+    checks = (_check_hyperparameters, _check_options, _check_gamma, _check_scale, _check_fixed, _check_known)
     return next(
         (found for found in (verdict, *(check(structure, options) for check in checks if verdict)) if not found),
         CAN_RUN,
@@ -241,19 +248,26 @@ def prepare(structure: Factorisation, options: EM, workers: Workers) -> PowerEMP
     sides = two_sides(structure)
     spectra, constant = read_spectra(structure)
     if any(side.is_flat for side in sides):
-        spectra = floored(spectra)
-    W_terms, H_terms = (prior_terms(side, options.mode) for side in sides)
-    whole = PriorTerms(*(np.array(np.broadcast_to(part, structure.W.shape).T, order="C") for part in W_terms))
+        spectra = floored(spectra, floor_of(*total_power(spectra)))
+    terms = terms_of_W(sides[0], options.mode), prior_terms(sides[1], options.mode)
     constant = -constant + sum(prior_constant(side) for side in sides)
     release(structure)
     bounds = chunk_bounds(*spectra.power.shape)
-    return PowerEMProblem(structure, options, sides, spectra, constant, (whole, H_terms), bounds, workers, [])
+    return PowerEMProblem(structure, options, sides, spectra, constant, terms, bounds, workers, [])
 
 
-def floored(spectra: Spectra) -> Spectra:
+def total_power(spectra: Spectra) -> tuple[float, float]:
+    """(the sum of the powers, how many were observed)"""
+    return float(spectra.power.sum()), float(np.sum(spectra.n_seen[1]))
+
+
+def floor_of(total: float, n_seen: float) -> float:
+    """The least power."""
+    return POWER_FLOOR * total / max(n_seen, 1.0)
+
+
+def floored(spectra: Spectra, floor: float) -> Spectra:
     """The spectra with no power below the floor, but where a background keeps the mean above 0."""
-    n_seen = float(np.sum(spectra.n_seen[1]))
-    floor = POWER_FLOOR * float(spectra.power.sum()) / max(n_seen, 1.0)
     low = spectra.power < floor
     if spectra.seen.size:
         low &= spectra.seen
@@ -281,19 +295,39 @@ def init(problem: PowerEMProblem, key: np.uint64, start: Mapping[str, Array]) ->
 
 def look(problem: PowerEMProblem, Wt: Array, Ht: Array) -> PowerEMState:
     """The state at these factors."""
+    divergence, of_W = look_at_frames(problem, Wt, Ht)
+    return PowerEMState(Wt, Ht, of_W, divergence + problem.constant + cost(problem, Wt, Ht))
+
+
+def look_at_frames(problem: PowerEMProblem, Wt: Array, Ht: Array) -> tuple[float, WeightTerms]:
+    """(divergence, what all frames say of W)"""
     divergence, _, of_W = pass_frames(problem, Wt, lambda tiles, sums, workspace, *frames: (
         kernels.gather(problem.spectra, tiles, Ht, sums, workspace, *frames), 0.0
     ))  # fmt: skip
-    return PowerEMState(Wt, Ht, of_W, divergence + problem.constant + cost(problem, Wt, Ht))
+    return divergence, of_W
+
+
+def advance_frames(problem: PowerEMProblem, Wt: Array, moves: Moves) -> tuple[float, float, WeightTerms]:
+    """(divergence once the activations have moved, squared slopes where they were, what all frames then say of W)"""
+    return pass_frames(problem, Wt, lambda tiles, *rest: kernels.advance(problem.spectra, tiles, moves, *rest))
 
 
 def cost(problem: PowerEMProblem, Wt: Array, Ht: Array) -> float:
     """What the priors make of the factors, up to a constant."""
-    W_terms, H_terms = problem.terms
-    left, right = problem.sides
-    W_terms = PriorTerms(*(part[left.free] for part in W_terms))
-    total = 0.0 if left.is_flat or left.is_fixed else cost_of_rows(problem.workers, Wt[left.free], W_terms)
-    return total if right.is_flat or right.is_fixed else total + cost_of_rows(problem.workers, Ht, H_terms)
+    (left, right), (of_W, of_H) = problem.sides, problem.terms
+    return cost_of_W(left, of_W, Wt, problem.workers) + cost_of_H(right, of_H, Ht, problem.workers)
+
+
+def cost_of_W(side: Side, terms: PriorTerms, Wt: Array, workers: Workers) -> float:
+    """What the prior makes of W (K, F)."""
+    if side.is_flat or side.is_fixed:
+        return 0.0
+    return cost_of_rows(workers, Wt[side.free], PriorTerms(*(part[side.free] for part in terms)))
+
+
+def cost_of_H(side: Side, terms: PriorTerms, Ht: Array, workers: Workers) -> float:
+    """What the prior makes of H (N, K)."""
+    return 0.0 if side.is_flat or side.is_fixed else cost_of_rows(workers, Ht, terms)
 
 
 def pass_frames(problem: PowerEMProblem, Wt: Array, work: Any) -> tuple[float, float, WeightTerms]:
@@ -337,38 +371,45 @@ def step(problem: PowerEMProblem, state: PowerEMState, key: np.uint64 | None = N
     return new._replace(momentum=momentum, iteration=state.iteration + 1), EMInfo(new.objective, residual)
 
 
+def is_heuristic(options: EM, iteration: int) -> bool:
+    """Whether the step of an iteration has exponent 1."""
+    return options.update == "heuristic" or (options.update == "auto" and iteration >= CAUTIOUS)
+
+
 def move_factors(problem: PowerEMProblem, state: PowerEMState, push: float) -> tuple[PowerEMState, float]:
     """(the state after W and then H moved and were pushed, residual on the way)"""
     before = (state.Wt, state.Ht) if state.update is None else state.update
-    new_W, Wt, at_W = move_W(problem, state, before[0], push)
+    heuristic = is_heuristic(problem.options, state.iteration)
+    new_W, Wt, at_W = move_W(weights_at(problem, state), before[0], push, heuristic)
     if problem.sides[1].is_fixed:
         return look(problem, Wt, state.Ht)._replace(update=(new_W, state.Ht)), at_W
     new_H, Ht = np.empty_like(state.Ht), np.empty_like(state.Ht)
-    moves = Moves(state.Ht, new_H, Ht, before[1], problem.terms[1], push, problem.is_heuristic(state))
-    divergence, squares, of_W = pass_frames(
-        problem, Wt, lambda tiles, *rest: kernels.advance(problem.spectra, tiles, moves, *rest)
-    )
+    moves = Moves(state.Ht, new_H, Ht, before[1], problem.terms[1], push, heuristic)
+    divergence, squares, of_W = advance_frames(problem, Wt, moves)
     objective = divergence + problem.constant + cost(problem, Wt, Ht)
     return PowerEMState(Wt, Ht, of_W, objective, state.momentum, (new_W, new_H)), max(
-        at_W, residual_of(squares, state.Ht, state.Wt)
+        at_W, residual_of(squares, Ht.size, Wt.shape[1])
     )
 
 
-def move_W(problem: PowerEMProblem, state: PowerEMState, before: Array, push: float) -> tuple[Array, Array, float]:
+def weights_at(problem: PowerEMProblem, state: PowerEMState) -> WeightsAt:
+    return WeightsAt(problem.sides[0], state.Wt, state.of_W, problem.terms[0], len(state.Ht))
+
+
+def move_W(at: WeightsAt, before: Array, push: float, heuristic: bool) -> tuple[Array, Array, float]:
     """(update of W, what a push makes of it, residual of the old one)"""
-    side = problem.sides[0]
+    side = at.side
     if side.is_fixed:
-        return state.Wt, state.Wt, 0.0
-    old = state.Wt[side.free]
-    flat, size = old.ravel(), old.size
-    slopes = slopes_of_W(problem, state)
+        return at.Wt, at.Wt, 0.0
+    flat = at.Wt[side.free].ravel()
+    slopes, size = slopes_of_W(at), flat.size
     new, out = np.empty(size), np.empty(size)
     fill_ratios(slopes, flat, 0, size)
     add_squares(slopes, flat, 0, size)
-    take_step(new, flat, slopes, 0, size, problem.is_heuristic(state))
+    take_step(new, flat, slopes, 0, size, heuristic)
     push_beyond(out, new, before[side.free].ravel(), 0, size, push)
-    residual = residual_of(slopes.squares.sum(), old, state.Ht.T)
-    return _beside(side, state.Wt, new), _beside(side, state.Wt, out), residual
+    residual = residual_of(slopes.squares.sum(), size, at.n_samples)
+    return _beside(side, at.Wt, new), _beside(side, at.Wt, out), residual
 
 
 def _beside(side: Side, whole: Array, part: Array) -> Array:
@@ -380,17 +421,17 @@ def _beside(side: Side, whole: Array, part: Array) -> Array:
     return out
 
 
-def slopes_of_W(problem: PowerEMProblem, state: PowerEMState) -> Slopes:
+def slopes_of_W(at: WeightsAt) -> Slopes:
     """What data and prior say of W's cells that are not known."""
-    free = problem.sides[0].free
-    size = state.Wt[free].size
-    numerator, denominator, power, scale, rate = (part[free].ravel() for part in (*state.of_W, *problem.terms[0]))
+    free = at.side.free
+    size = at.Wt[free].size
+    numerator, denominator, power, scale, rate = (part[free].ravel() for part in (*at.of_W, *at.terms))
     return Slopes(numerator, denominator, power, scale, rate, np.empty(size), np.zeros(size))
 
 
-def residual_of(squares: float, factor: Array, other: Array) -> float:
-    """Root mean square of a factor's slopes in its logarithm, over how many cells of X each could have met."""
-    return float(np.sqrt(squares / max(factor.size, 1))) / max(other.shape[1], 1)
+def residual_of(squares: float, size: int, n_met: int) -> float:
+    """Root mean square of the slopes of a factor's cells in their logarithm, over how many cells of X each meets."""
+    return float(np.sqrt(squares / max(size, 1))) / max(n_met, 1)
 
 
 def move_by_sage(problem: PowerEMProblem, state: PowerEMState, push: float) -> tuple[PowerEMState, float]:
@@ -407,17 +448,17 @@ def move_by_sage(problem: PowerEMProblem, state: PowerEMState, push: float) -> t
             push_beyond(part, update[side.free].ravel(), last[side.free].ravel(), 0, part.size, push)
             out = _beside(side, update, part)
         pushed.append(out)
-    residual = max(at_W(problem, state), residual_of(squares, state.Ht, state.Wt))
+    residual = max(residual_of_W(weights_at(problem, state)), residual_of(squares, Ht.size, Wt.shape[1]))
     return look(problem, *pushed)._replace(update=new, momentum=state.momentum), residual
 
 
-def at_W(problem: PowerEMProblem, state: PowerEMState) -> float:
+def residual_of_W(at: WeightsAt) -> float:
     """The residual of W."""
-    if problem.sides[0].is_fixed:
+    if at.side.is_fixed:
         return 0.0
-    slopes, free = slopes_of_W(problem, state), state.Wt[problem.sides[0].free]
+    slopes, free = slopes_of_W(at), at.Wt[at.side.free]
     add_squares(slopes, free.ravel(), 0, free.size)
-    return residual_of(slopes.squares.sum(), free, state.Ht.T)
+    return residual_of(slopes.squares.sum(), free.size, at.n_samples)
 
 
 def finish(
@@ -447,6 +488,12 @@ def prior_terms(side: Side, mode: str) -> PriorTerms:
     terms = np.broadcast_arrays(power, scale, rate, np.zeros((1, K))[:, side.free])[:3]
     whole = (side.with_free(np.zeros((len(part), K)), part) for part in terms)
     return PriorTerms(*(np.ascontiguousarray(part, dtype=np.float64) for part in whole))
+
+
+def terms_of_W(side: Side, mode: str) -> PriorTerms:
+    """The same of W, (K, F) each."""
+    shape = side.factor.shape
+    return PriorTerms(*(np.array(np.broadcast_to(part, shape).T, order="C") for part in prior_terms(side, mode)))
 
 
 def prior_constant(side: Side) -> float:

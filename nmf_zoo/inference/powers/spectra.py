@@ -42,17 +42,27 @@ class Spectra(NamedTuple):
 
 def read_spectra(structure: Factorisation) -> tuple[Spectra, float]:
     """The spectra, and the constant that log p(X | W, H) has beside -sum (log l + p / l) over observed cells."""
-    likelihood = structure.likelihood
+    return spectra_of(structure), constant_of_powers(structure)
+
+
+def spectra_of(structure: Factorisation) -> Spectra:
+    """The spectra."""
     values, seen = _dense(structure)
-    power, constant = np.array(values.T, order="C"), 0.0
-    if likelihood.exposure is not None:
-        exposure = structure.exposure_table().T
-        power /= exposure
-        constant = -float(np.sum(np.log(exposure), where=True if seen is None else seen.T))
+    power = np.array(values.T, order="C")
+    if structure.likelihood.exposure is not None:
+        power /= structure.exposure_table().T
     ratio = structure.background_ratio()
     background = NOWHERE if ratio is None else np.array(ratio.T, dtype=np.float64, order="C")
     mask = np.empty((0, 0), np.bool_) if seen is None else np.array(seen.T, order="C")
-    return Spectra(power, mask, background), constant
+    return Spectra(power, mask, background)
+
+
+def constant_of_powers(structure: Factorisation) -> float:
+    """Minus the sum of the logarithms of the observed cells' exposures."""
+    if structure.likelihood.exposure is None:
+        return 0.0
+    seen = _dense(structure)[1]
+    return -float(np.sum(np.log(structure.exposure_table().T), where=True if seen is None else seen.T))
 
 
 def _dense(structure: Factorisation) -> tuple[Array, Array | None]:

@@ -103,9 +103,14 @@ class PowerVBProblem:
 
 def supports(structure: Factorisation, options: VB) -> Verdict:
     """Powers; known hyperparameters, or free scales of inverse gammas; a posterior that exists."""
-    verdict = takes_powers(structure) and takes_priors(structure, GammaPrior, InverseGammaPrior)
-    verdict = verdict and _takes_options(options)
+    verdict = takes_samples(structure, options)
     return verdict and (_takes_unknowns(structure) if structure.unknowns else is_proper(structure))
+
+
+def takes_samples(structure: Factorisation, options: VB) -> Verdict:
+    """The same of samples among others, by which alone no posterior need exist."""
+    verdict = takes_powers(structure) and takes_priors(structure, GammaPrior, InverseGammaPrior)
+    return verdict and _takes_options(options)
 
 
 def _takes_options(options: VB) -> Verdict:
@@ -155,10 +160,14 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> PowerVBP
         message = "one free value per cell runs away to maximum likelihood; tie it over features or samples"
         warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=6)  # the caller of fit()
     spectra, constant = read_spectra(structure)
+    of_W, of_H = (orders_of(side) for side in sides)
+    return PowerVBProblem(structure, options, sides, spectra, constant, (of_W, of_H), chunks_of(spectra), workers)
+
+
+def chunks_of(spectra: Spectra) -> Array:
+    """Boundaries of chunks of frames."""
     n_chunks = int(np.clip(spectra.power.size // CHUNK_CELLS, 1, MOST_CHUNKS))
-    chunks = even_bounds(len(spectra.power), n_chunks)
-    of_W, of_H = (None if side.is_fixed else orders_of(side) for side in sides)
-    return PowerVBProblem(structure, options, sides, spectra, constant, (of_W, of_H), chunks, workers)
+    return even_bounds(len(spectra.power), n_chunks)
 
 
 def init(problem: PowerVBProblem, key: np.uint64, start: Mapping[str, Array]) -> PowerVBState:
@@ -166,7 +175,7 @@ def init(problem: PowerVBProblem, key: np.uint64, start: Mapping[str, Array]) ->
     factors = start_factors(problem.structure, key, start, problem.options.start)
     W, H = (GIGApproximation(value, value) for value in (np.minimum(factor, LARGEST) for factor in factors))
     values = start_hyperparameters(problem.structure, start)
-    return PowerVBState(W, H, values, _look_at_features(problem, W, H)[0])
+    return PowerVBState(W, H, values, look_at_features(problem, W, H)[0])
 
 
 def step(
@@ -175,9 +184,14 @@ def step(
     """One iteration."""
     updated, W = _update_both(problem, state)
     pushes = problem.options.accelerate is not None and state.updated is not None
+
+    def push() -> PowerVBState:
+        laws = [pushed(new, old, state.momentum.push) for new, old in zip(updated, state.updated, strict=True)]
+        return _at(problem, laws, state)
+
     new, momentum = push_or_retreat(
         state.momentum,
-        (lambda: _at(problem, _push(updated, state), state)) if pushes else None,
+        push if pushes else None,
         lambda: _at(problem, updated, state, W),
         lambda new: new.bound >= state.bound,
     )
@@ -191,15 +205,12 @@ def _update_both(problem: PowerVBProblem, state: PowerVBState) -> tuple[list[GIG
     W = moments_at(problem.orders[0], law, state.W, problem.workers, left.free)
     if right.is_fixed:
         return [law, GIGParameters(None, None)], W
-    return [law, update(right, state.H, _look_at_frames(problem, W, state.H), state.values)], W
+    return [law, update(right, state.H, look_at_frames(problem, W, state.H), state.values)], W
 
 
-def _push(updated: list[GIGParameters], state: PowerVBState) -> list[GIGParameters]:
-    """Laws beyond an update, as seen from the one before; what is 0 stays."""
-    return [
-        GIGParameters(*(None if a is None else ahead(a, b, state.momentum.push) for a, b in zip(new, old, strict=True)))
-        for new, old in zip(updated, state.updated, strict=True)
-    ]
+def pushed(new: GIGParameters, old: GIGParameters, push: float) -> GIGParameters:
+    """A law beyond an update, as seen from the one before; what is 0 stays."""
+    return GIGParameters(*(None if a is None else ahead(a, b, push) for a, b in zip(new, old, strict=True)))
 
 
 def _at(
@@ -210,7 +221,7 @@ def _at(
     W = moments_at(problem.orders[0], laws[0], state.W, problem.workers, left.free) if W is None else W
     H = moments_at(problem.orders[1], laws[1], state.H, problem.workers, right.free)
     values = _peak_scales(problem, (W, H), state.values) if state.values else state.values
-    sums, fit = _look_at_features(problem, W, H)
+    sums, fit = look_at_features(problem, W, H)
     own = sum(own_part(side, q, values) for side, q in zip(problem.sides, (W, H), strict=True) if not side.is_fixed)
     return PowerVBState(W, H, values, sums, fit + own + problem.constant)
 
@@ -229,7 +240,7 @@ def _peak_scales(
     return {name: shapes[name] / inverses[name] for name in values}
 
 
-def _look_at_features(problem: PowerVBProblem, W: GIGApproximation, H: GIGApproximation) -> tuple[MeanPair, float]:
+def look_at_features(problem: PowerVBProblem, W: GIGApproximation, H: GIGApproximation) -> tuple[MeanPair, float]:
     """(what W's update needs, the spectrogram's part of the bound)"""
     n_features, rank = W.mean.shape
     spread_W, of_H = _spread(W), MeanPair(np.ascontiguousarray(H.mean), np.ascontiguousarray(H.harmonic))
@@ -243,7 +254,7 @@ def _look_at_features(problem: PowerVBProblem, W: GIGApproximation, H: GIGApprox
     return MeanPair(*(np.ascontiguousarray(sum(part)) for part in zip(*sums, strict=True))), sum(fits)
 
 
-def _look_at_frames(problem: PowerVBProblem, W: GIGApproximation, H: GIGApproximation) -> MeanPair:
+def look_at_frames(problem: PowerVBProblem, W: GIGApproximation, H: GIGApproximation) -> MeanPair:
     """What H's update needs: sums (N, K)."""
     spread_W, of_H = _spread(W), MeanPair(np.ascontiguousarray(H.mean), np.ascontiguousarray(H.harmonic))
     sums = MeanPair(np.empty(of_H.arithmetic.shape), np.empty(of_H.arithmetic.shape))
@@ -265,7 +276,7 @@ def _spread(W: GIGApproximation) -> MeanPair:
 
 def _residual(old: PowerVBState, new: PowerVBState) -> float:
     changes = [np.max(np.abs(value / old.values[name] - 1.0), initial=0.0) for name, value in new.values.items()]
-    return float(max([new.W.change, new.H.change, *changes]))
+    return float(max([relative_change(new.W.changes), relative_change(new.H.changes), *changes]))
 
 
 def finish(
@@ -310,7 +321,7 @@ class GIGApproximation(NamedTuple):
     """q of one factor, (rows, K) each; a known factor and the start have a value only, which is both means.
 
     mean : E[v]; harmonic : 1 / E[1/v]; rho, tau : see above; height : what the bound owes to rho and tau alone;
-    change : the largest of a harmonic mean from the one before, relative to its column's largest
+    changes : (2, K), the largest change of a harmonic mean and the largest one of each column
 
     Beside known components rho and tau are those of the others, in order.
     """
@@ -320,7 +331,7 @@ class GIGApproximation(NamedTuple):
     rho: Any = None
     tau: Any = None
     height: float = 0.0
-    change: float = 0.0
+    changes: Any = None
 
 
 class GIGParameters(NamedTuple):
@@ -330,8 +341,10 @@ class GIGParameters(NamedTuple):
     tau: Any
 
 
-def orders_of(side: Side) -> Orders:
-    """The orders of q of a factor, with tables of those that many cells share."""
+def orders_of(side: Side) -> Orders | None:
+    """The orders of q of a factor, with tables of those that many cells share; None of a known one."""
+    if side.is_fixed:
+        return None
     if side.is_gamma:
         p = side.prior({})[0]
     else:
@@ -388,10 +401,17 @@ def moments_at(
 
     bounds = even_bounds(len(mean), int(np.clip(mean.size // SMALL, 1, MOST_CHUNKS)))
     heights, changes = zip(*workers.map(fill, bounds[:-1], bounds[1:]), strict=True)
-    steps, tops = np.max(changes, axis=0)
+    return GIGApproximation(mean, harmonic, law.rho, law.tau, sum(heights), np.max(changes, axis=0))
+
+
+def relative_change(changes: Array | None) -> float:
+    """The largest change of a harmonic mean relative to its column's largest; 0 of a known factor."""
+    if changes is None:
+        return 0.0
+    steps, tops = changes
     with np.errstate(over="ignore"):  # from the smallest numbers to the largest
         change = float(np.max(steps / np.maximum(tops, SMALLEST), initial=0.0))
-    return GIGApproximation(mean, harmonic, law.rho, law.tau, sum(heights), min(change, LARGEST_CHANGE))
+    return min(change, LARGEST_CHANGE)
 
 
 def own_part(side: Side, q: GIGApproximation, values: Mapping[str, Array]) -> float:

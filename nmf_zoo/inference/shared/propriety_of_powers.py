@@ -72,6 +72,27 @@ def is_proper(structure: Factorisation) -> Verdict:
     return _bears_zeros(structure)
 
 
+def is_proper_over_blocks(structure: Factorisation, seen: Array, zeros: Array) -> Verdict:
+    """What the samples of all blocks together must be: (F,) observed cells and bare zeros of each feature.
+
+    That positive cells outweigh zeros is not asked: it takes the columns of all blocks at once.
+    """
+    W, H = structure.W, structure.H
+    told = _is_told_beside(structure)
+    if not told:
+        return told
+    if isinstance(H.prior, Flat) and not isinstance(W.prior, Fixed):
+        return Verdict(f"{H.name} has no prior, and over blocks its posterior is not known to be proper: give it one")
+    if isinstance(W.prior, GammaPrior):
+        return _bears(structure, W, H, zeros, 0)
+    if not isinstance(W.prior, Flat):
+        return CAN_RUN
+    told, rank = _is_pinnable(W, H), int(structure.free_in_both.sum())
+    if told and np.any(seen <= rank):
+        return _too_few(W, int(seen.min()), rank)
+    return told and _outweighed(W, zeros, zeros >= rank)
+
+
 def _is_told_beside(structure: Factorisation) -> Verdict:
     """Whether what follows holds beside known components."""
     W, H = structure.W, structure.H
@@ -104,11 +125,9 @@ def _is_pinned(structure: Factorisation, axis: int, seen: SeenCells) -> Verdict:
     flat, other = (structure.W, structure.H) if axis == 0 else (structure.H, structure.W)
     if isinstance(other.prior, Fixed):
         return _is_seen(flat, other.prior.value if axis == 0 else other.prior.value.T, flat.shape[axis], seen)
-    if other.unknowns:
-        return Verdict(f"{flat.name} has no prior and the hyperparameters of {other.name} are unknown")
-    if not isinstance(other.prior, InverseGammaPrior):
-        reason = "whose cells come close to 0, it is not known to be proper"
-        return Verdict(f"{flat.name} has no prior, and under a {other.prior.family} prior of {other.name}, {reason}")
+    told = _is_pinnable(flat, other)
+    if not told:
+        return told
     rank, cells = int(structure.free_in_both.sum()), seen.per_row(slice(None), flat.shape[axis])
     if np.any(cells <= rank):
         return _too_few(flat, int(cells.min()), rank)
@@ -118,6 +137,16 @@ def _is_pinned(structure: Factorisation, axis: int, seen: SeenCells) -> Verdict:
     shapes = np.broadcast_to(other.prior.shape.resolve({}), other.shape).min(axis=axis)
     zeros = seen.per_row(seen.is_bare, flat.shape[axis])
     return _outweighed(flat, zeros, zeros >= rank + _credit(seen, zeros >= rank, shapes))
+
+
+def _is_pinnable(flat: Factor, other: Factor) -> Verdict:
+    """Whether the prior of the other factor can hold the scale."""
+    if other.unknowns:
+        return Verdict(f"{flat.name} has no prior and the hyperparameters of {other.name} are unknown")
+    if not isinstance(other.prior, InverseGammaPrior):
+        reason = "whose cells come close to 0, it is not known to be proper"
+        return Verdict(f"{flat.name} has no prior, and under a {other.prior.family} prior of {other.name}, {reason}")
+    return CAN_RUN
 
 
 def _credit(seen: SeenCells, is_needy: Array, shapes: Array) -> Array:
@@ -181,12 +210,20 @@ def _bears_zeros(structure: Factorisation) -> Verdict:
                 f"{int(seen.is_bare.sum())} zeros, where the density has no bound then: give X a background"
             )
         if isinstance(factor.prior, GammaPrior | HalfNormalPrior):
-            shared = 1 if isinstance(other.prior, Fixed) and np.any(other.prior.value == 0) else structure.rank
-            shape = 1.0 if isinstance(factor.prior, HalfNormalPrior) else factor.prior.shape.resolve({})
-            shapes = np.broadcast_to(shape, factor.shape).min(axis=1 - axis)
-            if np.any(seen.per_row(seen.is_bare, factor.shape[axis]) >= shared * shapes):
-                return Verdict(
-                    f"{factor.name} has a {factor.prior.family} prior, and X holds too many zeros for its posterior to "
-                    f"be known to be proper: give {factor.name} an inverse-gamma prior or X a background"
-                )
+            told = _bears(structure, factor, other, seen.per_row(seen.is_bare, factor.shape[axis]), axis)
+            if not told:
+                return told
+    return CAN_RUN
+
+
+def _bears(structure: Factorisation, factor: Factor, other: Factor, zeros: Array, axis: int) -> Verdict:
+    """Whether the shapes of a factor that may be near 0 are above the bare zeros of each of its rows."""
+    shared = 1 if isinstance(other.prior, Fixed) and np.any(other.prior.value == 0) else structure.rank
+    shape = 1.0 if isinstance(factor.prior, HalfNormalPrior) else factor.prior.shape.resolve({})
+    shapes = np.broadcast_to(shape, factor.shape).min(axis=1 - axis)
+    if np.any(zeros >= shared * shapes):
+        return Verdict(
+            f"{factor.name} has a {factor.prior.family} prior, and X holds too many zeros for its posterior to "
+            f"be known to be proper: give {factor.name} an inverse-gamma prior or X a background"
+        )
     return CAN_RUN

@@ -8,26 +8,24 @@ While one block is worked on the next is read, so that two are in memory.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 
 from nmf_zoo.inference.shared.factor_view import Side
-from nmf_zoo.inference.shared.layout import DenseSources, SparseSources, Weights, compress, weigh
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import (
     Array,
     Blocked,
     Data,
-    Dense,
     Factorisation,
     Flat,
-    GammaPrior,
     LogLinearGammaPrior,
     Offset,
     Proper,
@@ -47,7 +45,7 @@ class SampleBlock(NamedTuple):
     first, last : its samples
     structure : the model of its samples
     right : the side of its rows of H
-    sources, weights : of :mod:`nmf_zoo.inference.shared.layout`
+    cells : its data as the engine lays them out
     constant : what its log-likelihood holds beside the factors
     """
 
@@ -56,25 +54,35 @@ class SampleBlock(NamedTuple):
     last: int
     structure: Factorisation
     right: Side
-    sources: DenseSources | SparseSources
-    weights: Weights
+    cells: Any
     constant: float
 
 
-class BlockProblem(Protocol):
-    """What the passes of a run share; it can be pickled, as the work of a pass can."""
+@dataclass(frozen=True)
+class BlockProblem(ABC):
+    """What the passes of a run share; it can be pickled, as the work of a pass can.
+
+    structure : the model of all samples, whose data are Blocked
+    left : the side of W
+    workers : threads of this process
+    """
+
+    structure: Factorisation
+    options: Any
+    left: Side
+    workers: Workers
 
     @property
-    def structure(self) -> Factorisation:
-        """The model of all samples, whose data are Blocked."""
+    def data(self) -> Blocked:
+        return cast(Blocked, self.structure.data)
 
-    @property
-    def workers(self) -> Workers:
-        """Threads of this process."""
+    @abstractmethod
+    def lay_out(self, structure: Factorisation) -> Any:
+        """The data of a block's model, as passes want them."""
 
-    @property
-    def precision(self) -> str:
-        """Of the sources."""
+    @abstractmethod
+    def log_likelihood(self, block: SampleBlock, W: Array, Ht: Array) -> float:
+        """Of a block's data, given W and its rows of H."""
 
 
 class BlockSums(Protocol):
@@ -97,9 +105,8 @@ class BlockWork(Protocol):
 
 def sums_over_blocks(problem: BlockProblem, work: BlockWork) -> Any:
     """One pass over all blocks: the sums. Arrays of each block are in ``data.arrays`` then."""
-    data = cast(Blocked, problem.structure.data)
-    shards = shards_of(data.n_blocks)
-    make = sums_of_shards if data.cluster is None else _sums_by_cluster
+    shards = shards_of(problem.data.n_blocks)
+    make = sums_of_shards if problem.data.cluster is None else _sums_by_cluster
     return reduce(lambda total, sums: total.plus(sums), make(problem, work, shards))
 
 
@@ -111,45 +118,40 @@ def shards_of(n_blocks: int) -> list[range]:
 
 def sums_of_shards(problem: BlockProblem, work: BlockWork, shards: Sequence[range]) -> Iterator[Any]:
     """The sums of each shard, by this process."""
-    arrays = cast(Blocked, problem.structure.data).arrays
     numbers = [number for shard in shards for number in shard]
-    blocks = sample_blocks(problem.structure, problem.workers, problem.precision, numbers)
+    blocks = sample_blocks(problem, numbers)
     for shard in shards:
         total: Any = None
         for _ in shard:
             block = next(blocks)
             sums, kept = work(problem, block)
             if kept:
-                arrays.put(work.turn, block.number, kept)
+                problem.data.arrays.put(work.turn, block.number, kept)
             total = sums if total is None else total.plus(sums)
         yield total
 
 
 def _sums_by_cluster(problem: BlockProblem, work: BlockWork, shards: Sequence[range]) -> Iterator[Any]:
     """The sums of each shard, by other processes, which leave its arrays where all see them."""
-    data = cast(Blocked, problem.structure.data)
-    for sums, receipt in data.cluster.map(_sums_of_shard, problem, work, shards):
-        data.arrays.note(work.turn, receipt)
+    for sums, receipt in problem.data.cluster.map(_sums_of_shard, problem, work, shards):
+        problem.data.arrays.note(work.turn, receipt)
         yield sums
 
 
 def _sums_of_shard(problem: BlockProblem, work: BlockWork, shard: range) -> tuple[Any, Any]:
     (sums,) = sums_of_shards(problem, work, [shard])
-    return sums, cast(Blocked, problem.structure.data).arrays.receipt(work.turn, shard)
+    return sums, problem.data.arrays.receipt(work.turn, shard)
 
 
-def sample_blocks(
-    structure: Factorisation, workers: Workers, precision: str, numbers: Sequence[int]
-) -> Iterator[SampleBlock]:
-    """Blocks of ``structure.data``."""
-    data = cast(Blocked, structure.data)
+def sample_blocks(problem: BlockProblem, numbers: Sequence[int]) -> Iterator[SampleBlock]:
+    """Blocks of the problem's data."""
+    data = problem.data
 
     def read(number: int) -> SampleBlock:
-        block = structure_of_block(structure, number)
-        sources = sources_of_block(block, workers, precision)
+        block = structure_of_block(problem.structure, number)
         first, last = (int(bound) for bound in data.bounds[number : number + 2])
         constant = float(data.constants[number])
-        return SampleBlock(number, first, last, block, Side(block.H, True), sources, weigh(block), constant)
+        return SampleBlock(number, first, last, block, Side(block.H, True), problem.lay_out(block), constant)
 
     return read_ahead(read, numbers)
 
@@ -171,13 +173,6 @@ def structure_of_samples(structure: Factorisation, block: Data, exposure: Array 
     return replace(structure, data=block, H=H, likelihood=likelihood)
 
 
-def sources_of_block(block: Factorisation, workers: Workers, precision: str) -> DenseSources | SparseSources:
-    """Listed cells stay in the order in which they are stored, sample by sample: a pass sorts nothing."""
-    if isinstance(block.data, Dense):
-        return DenseSources(block, workers, precision)
-    return SparseSources(block, workers, compress(block, by_features=False), precision)
-
-
 def read_ahead(read: Callable[[int], T], numbers: Sequence[int]) -> Iterator[T]:
     """``read(number)`` of each, each while the one before is worked on."""
     with ThreadPoolExecutor(1) as reader:
@@ -197,8 +192,8 @@ class BlockLogJoint(NamedTuple):
 
     def __call__(self, problem: BlockProblem, block: SampleBlock) -> tuple[Total, dict[str, Array]]:
         H = block.structure.H
-        (Ht,) = cast(Blocked, problem.structure.data).arrays.get(self.turn, block.number, H.name)
-        fit = block.sources.gather(self.W, Ht, "").log_mean - block.weights.total(self.W, Ht) + block.constant
+        (Ht,) = problem.data.arrays.get(self.turn, block.number, H.name)
+        fit = problem.log_likelihood(block, self.W, Ht)
         return Total(fit + H.log_density(np.ascontiguousarray(Ht.T), {})), {}
 
 
@@ -211,24 +206,16 @@ class Total(NamedTuple):
         return Total(self.value + other.value)
 
 
-class PassOnce(NamedTuple):
-    """What a pass that belongs to no engine shares."""
-
-    structure: Factorisation
-    workers: Workers
-    precision: str = "float64"
-
-
-def log_joint_in_blocks(structure: Factorisation, workers: Workers, W: Array, turn: int) -> float:
+def log_joint_in_blocks(problem: BlockProblem, W: Array, turn: int) -> float:
     """log p(X, W, H) at rows of H that ``data.arrays`` holds under the name of H, in a pass of its own."""
-    of_samples = sums_over_blocks(PassOnce(structure, workers), BlockLogJoint(W, turn))
-    return float(structure.W.log_density(W, {}) + of_samples.value)
+    of_samples = sums_over_blocks(problem, BlockLogJoint(W, turn))
+    return float(problem.structure.W.log_density(W, {}) + of_samples.value)
 
 
-def takes_blocks(structure: Factorisation) -> Verdict:
+def takes_blocks(structure: Factorisation, *families: Any) -> Verdict:
     """What every engine that goes over blocks asks: nothing of H but its law is known, and samples share that.
 
-    ``structure`` is as declared, without data.
+    ``structure`` is as declared, without data. H has a prior of one of these families, or none.
     """
     H = structure.H
     if isinstance(H.prior, LogLinearGammaPrior):
@@ -238,8 +225,9 @@ def takes_blocks(structure: Factorisation) -> Verdict:
         return Verdict(f"hyperparameter {names} is unknown, and over blocks of samples they are known: give numbers")
     if not H.is_free:
         return Verdict(f"{H.name or 'H'} is known, or some of its components are, and samples come with data= alone")
-    if not isinstance(H.prior, Flat | GammaPrior):
-        return Verdict(f"{H.name} has a {H.prior.family} prior, and over blocks of samples a gamma one or none")
+    if not isinstance(H.prior, (*families, Flat)):
+        taken = " or ".join(family.family for family in families)
+        return Verdict(f"{H.name} has a {H.prior.family} prior, and over blocks of samples a {taken} one or none")
     arrays = [p.resolve({}) for p in H.prior.parameters.values()] if isinstance(H.prior, Proper) else []
     if any(array.ndim > 1 and array.shape[1] > 1 for array in arrays):
         return Verdict(f"the prior of {H.name} differs from sample to sample, and it is to be that of all")

@@ -23,6 +23,7 @@ from nmf_zoo.interfaces.tables.blocks import LAYOUT
 from nmf_zoo.labels import writable_labels
 from nmf_zoo.options import names_checked
 from nmf_zoo.runtime.arguments import check_counts
+from nmf_zoo.sparse import index_dtype
 from nmf_zoo.structure import Array, Cells, Data
 from nmf_zoo.verbs.block_source import (
     BlockSource,
@@ -54,11 +55,11 @@ class ZarrBlocks:
             raise InputError(str(path), f"the shape {shape!r}"[:80], WHOLE)
         self.shape = (shape[0], shape[1])
         self._observed = None if attrs.get("observed") == "all" else "stored"
-        self._indices, self._data = (self._array(root, name, None) for name in ("indices", "data"))
+        self._indices, self._data = (ReadInOrder(self._array(root, name, None)) for name in ("indices", "data"))
         self._indptr = self._array(root, "indptr", self.shape[1] + 1)[:]
-        stored = self.n_cells = int(self._data.shape[0])
-        if self._indices.shape[0] != stored or self._indptr[0] != 0 or self._indptr[-1] != stored:
-            got = f"indptr to {self._indptr[-1]}, {self._indices.shape[0]} indices, {stored} values"
+        stored = self.n_cells = len(self._data)
+        if len(self._indices) != stored or self._indptr[0] != 0 or self._indptr[-1] != stored:
+            got = f"indptr to {self._indptr[-1]}, {len(self._indices)} indices, {stored} values"
             raise InputError(str(path), got, WHOLE)
         if np.any(np.diff(self._indptr) < 0):
             raise InputError(str(path), "an indptr that falls", WHOLE)
@@ -92,7 +93,7 @@ class ZarrBlocks:
         first, last = self.bounds[number], self.bounds[number + 1]
         begin, end = (int(at) for at in self._indptr[[first, last]])
         try:
-            indices, values = self._indices[begin:end], self._data[begin:end]
+            indices, values = self._indices.read(begin, end), self._data.read(begin, end)
         except Exception as error:  # Zarr and its codecs raise all sorts
             problem = " ".join(str(error).split())[:200] or type(error).__name__
             raise InputError(
@@ -100,9 +101,37 @@ class ZarrBlocks:
             ) from error
         shape = self.shape[0], last - first
         X: Any = sp.csc_array(shape, dtype=values.dtype)  # filled by hand: SciPy would look at the arrays' ends only
-        X.data, X.indices, X.indptr = values, indices, self._indptr[first : last + 1] - begin
+        indptr = self._indptr[first : last + 1] - begin
+        X.data, X.indices, X.indptr = values, indices, indptr.astype(index_dtype(end - begin))
         exposure = None if self._exposure is None else self._exposure[first:last]
         return Samples(X, exposure, observed=self._observed)
+
+
+class ReadInOrder:
+    """A Zarr array of one dimension, of which one piece after the other is read.
+
+    The chunk in which a piece ends is kept, since the next piece begins there: where pieces are smaller than chunks,
+    and several processes share them, most are in it as a whole.
+    """
+
+    def __init__(self, array: Any):
+        self._array, self._size = array, int(array.chunks[0])
+        self._kept: tuple[int, Array] = 0, np.empty(0, array.dtype)  # where it begins; replaced as a whole
+
+    def __len__(self) -> int:
+        return int(self._array.shape[0])
+
+    def read(self, begin: int, end: int) -> Array:
+        """The cells from one place to another, newly made."""
+        start, kept = self._kept
+        known = kept[begin - start : end - start] if start <= begin else kept[:0]
+        begin += len(known)
+        if begin >= end:
+            return known.copy()
+        last = max(begin, (end - 1) // self._size * self._size)
+        found = self._array[begin : min((last // self._size + 1) * self._size, len(self))]
+        self._kept = last, found[last - begin :].copy()
+        return np.concatenate([known, found[: end - begin]]) if len(known) else found[: end - begin]
 
 
 @names_checked

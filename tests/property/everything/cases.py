@@ -60,13 +60,15 @@ class Case:
 
 
 # What a case is of. Earlier models are a family of their own: their seeds draw what they drew before there were others.
-FAMILIES = ("earlier", "overdispersed", "errors", "blocks")
+FAMILIES = ("earlier", "overdispersed", "errors", "blocks", "powers_in_blocks")
 EARLIER, NEWER = FAMILIES[:1], FAMILIES[1:]
 ABLE = {  # engine -> names of models, and what they are suited to
     "overdispersed": (dict.fromkeys(("em", "vb", "gibbs", "nuts"), OVERDISPERSED), SUITED_TO_OVERDISPERSED),
     "errors": (dict.fromkeys(("em", "vb", "gibbs", "nuts"), MEASURED), SUITED_TO_MEASURED),
     "blocks": ({"em": COUNT_MODELS, "vb": ("gamma_nmf",)}, SUITED),
+    "powers_in_blocks": (dict.fromkeys(("em", "vb"), ("is_nmf",)), SUITED),
 }
+OF_BLOCKS = ("blocks", "powers_in_blocks")
 
 
 def case_of(pick: Picks, engines=ENGINES, families=EARLIER) -> Case:
@@ -89,12 +91,12 @@ def newer_case(pick: Picks, engines, family) -> Case:
     """The same of another family; one in twelve is of an engine that is not for it."""
     able, suited = ABLE[family]
     chosen = [engine for engine in able if engine in engines]
-    if not chosen or (family != "blocks" and pick.once_in(12)):
+    if not chosen or (family not in OF_BLOCKS and pick.once_in(12)):
         chosen = [engine for engine in engines if engine not in STREAM_OPTIONS] or chosen
     name = pick([engine for engine in chosen for _ in range(WEIGHTS[engine])])
     names = able.get(name) or next(iter(able.values()))
     place = pick(PLACES) if pick.once_in(8) else ""
-    is_of_blocks = family == "blocks"
+    is_of_blocks = family in OF_BLOCKS
     if is_of_blocks and place == "table":
         place = ""
     model = models(pick, names, suited[name], place, "never" if is_of_blocks else "always")

@@ -69,6 +69,7 @@ SELDOM = {  # options that newer models are mostly refused with
     "overdispersed": ("inner", "order", "precision", "update", "temperatures", "trajectories"),
     "errors": ("inner", "order", "precision", "update", "temperatures", "trajectories"),
     "blocks": ("inner", "order", "precision", "update", "start"),
+    "powers_in_blocks": ("inner", "order", "precision", "start"),
 }
 
 
@@ -241,6 +242,14 @@ NEW_COUNTS = (
     "np.where(rng.random({}) < 0.4, np.nan, rng.poisson(3.0, {}))",
     "rng.integers(0, 2**31, {})",
 )
+NEW_POWERS = (
+    "rng.exponential(3.0, {})",
+    "rng.gamma(0.05, 1e12, {})",
+    "rng.exponential(1e-12, {})",
+    "np.where(rng.random({}) < 0.4, np.nan, rng.exponential(1.0, {}))",
+    "rng.exponential(1.0, {}) * (rng.random({}) < 0.7)",
+    "rng.exponential(1.0, {}) * (rng.random({}[1]) < 0.5)",
+)
 SPARSE_COUNTS = ("sp.csr_array({})", "sp.csc_matrix({})", "sp.coo_array({})")
 ILLEGAL_DATA = (
     "-1 - X",
@@ -262,7 +271,8 @@ ILLEGAL_DATA = (
 def fits_of_blocks(pick, model: Model, engine, is_illegal=False):
     """Lines that fit a model to samples that come in blocks, of odd sizes too, and what in them must be refused."""
     F, N = model.shape[0], pick((1, 2, 3, 5, 7, 16, 17, 33))
-    lines = [f"X = {pick(NEW_COUNTS).replace('{}', str((F, N)))}"]
+    new = NEW_POWERS if model.kind == "exponential" else NEW_COUNTS
+    lines = [f"X = {pick(new).replace('{}', str((F, N)))}"]
     if pick.once_in(4):
         lines.append(f"X = {pick(SPARSE_COUNTS).format('np.nan_to_num(X)')}")
     size, bounds = pick((1, 2, 3, 5, 16, 100)), sorted({0, N, *(pick(range(N)) for _ in range(2))})
