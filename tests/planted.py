@@ -19,6 +19,7 @@ import pytest
 PLACES: dict[str, str | tuple[str, ...]] = {
     # EM
     "EM: updates": "nmf_zoo.inference.counts.em:update",
+    "EM: columns that sum to one": "nmf_zoo.inference.counts.em:update_with_held",
     "EM: modes of hyperparameters": "nmf_zoo.inference.counts.em:at_modes",
     "EM: lengths of Newton's steps": "nmf_zoo.inference.counts.newton:_lengths",
     "EM: size of a component that is off": "nmf_zoo.inference.counts.newton:OFF",
