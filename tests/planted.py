@@ -47,6 +47,7 @@ PLACES: dict[str, str | tuple[str, ...]] = {
     # hyperparameters, which samplers share
     "hyperparameters: slices": "nmf_zoo.inference.shared.slice_sampling:slice_draw",
     "hyperparameters: sums of groups": "nmf_zoo.inference.shared.slice_sampling:sum_groups",
+    "hyperparameters: entries beside known ones": "nmf_zoo.structure:PartlyKnown.entries",
     "hyperparameters: conjugate draws": "nmf_zoo.inference.shared.slice_sampling:draw_conjugate",
     "hyperparameters: density along a scale": "nmf_zoo.inference.shared.slice_sampling:log_prior_scaled",
     # covariates

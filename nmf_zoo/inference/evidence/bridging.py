@@ -94,7 +94,7 @@ LARGEST_CLASS = 12  # over whose exchanges permanents are summed: K 2^K terms
 
 
 def exchangeable(structure: Factorisation) -> Array:
-    """The class of every component, (K,): of those of one class nothing is known, and both factors' priors are equal."""
+    """The class of every component, (K,): those of one class have equal priors in both factors and no known cells."""
     if structure.W.is_fixed or structure.H.is_fixed:
         return np.arange(structure.rank)
     cells = np.concatenate(prior_cells(structure, {})[:4])

@@ -104,7 +104,7 @@ def draw_hyperparameters(
             density = unknown.prior.log_density(proposed[name]) + log_value
             for sums, use in uses:
                 of_entries = sum_to(log_prior_of_groups(sums, proposed), use.shape)
-                density = density + of_entries.reshape(use.variable_shape)
+                density = density + use.entries(of_entries)
             return density
 
         values[name] = np.exp(slice_draw(log_density, np.log(values[name]), generator))
@@ -126,8 +126,8 @@ def draw_conjugate(
     for sums, role, own in uses:
         cells = sums.prior.shape.resolve(values) if isinstance(sums.prior, GammaPrior) else 0.5
         for_rate = cells * sums.total if role == "mean" else sums.total
-        shape = shape + sum_to(cells * sums.n_cells, own.shape).reshape(unknown.variable_shape)
-        rate = rate + sum_to(for_rate, own.shape).reshape(unknown.variable_shape)
+        shape = shape + own.entries(sum_to(cells * sums.n_cells, own.shape))
+        rate = rate + own.entries(sum_to(for_rate, own.shape))
     u = generator.gamma(shape) / rate
     return u if unknown.prior.kind == "gamma" else 1.0 / u
 
