@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nmf_zoo.inference.shared.slice_sampling import draw_scale_moves, log_density_along, scales_of
-from tests.structures import gamma, inverse_gamma, model, unknown
+from tests.structures import gamma, inverse_gamma, model, unknown, unknown_beside
 
 RNG = np.random.default_rng(3)
 X, P = RNG.poisson(4.0, (3, 4)), RNG.exponential(4.0, (3, 4))
@@ -77,6 +77,12 @@ NONE = {
     "shape and rate at once": model(X, K, gamma(0.5, 1.0), gamma(MEAN, MEAN)),
     "means by sample": model(
         X, K, gamma(0.5, 1.0), gamma(1.2, mean=unknown("n", "gamma", 2.0, 2.0, variable_shape=(4,), shape=(1, 4)))
+    ),
+    "means of some components": model(
+        X,
+        K,
+        gamma(0.5, 1.0),
+        gamma(1.2, mean=unknown_beside("n", "gamma", 2.0, 2.0, known=[*[[1.5]] * (K - 1), [np.nan]])),
     ),
     "W known": model(X, K, RNG.gamma(2.0, size=(3, K)), gamma(1.2, mean=MEAN)),
     "nothing unknown": model(X, K, gamma(0.5, 1.0), gamma(1.2, 1.0)),

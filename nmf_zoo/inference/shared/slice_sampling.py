@@ -37,6 +37,7 @@ from nmf_zoo.structure import (
     HalfNormalPrior,
     InverseGammaPrior,
     LogLinearGammaPrior,
+    PartlyKnown,
     TruncatedNormalPrior,
     Unknown,
 )
@@ -240,7 +241,7 @@ class Scale(NamedTuple):
 def scales_of(structure: Factorisation) -> list[Scale]:
     """The unknowns that scale one factor and do nothing else, where the other factor can make up for it.
 
-    Beside known components none: what is known can't.
+    Beside known components none, nor one that is known of some components: what is known can't follow.
     """
     factors, found = (structure.W, structure.H), []
     if not structure.free_in_both.all():
@@ -250,7 +251,7 @@ def scales_of(structure: Factorisation) -> list[Scale]:
         for role, parameter in factor.prior.parameters.items() if factor.unknowns else ():
             if role not in DIRECTIONS or not isinstance(parameter, Unknown) or not _is_by_component(parameter, of):
                 continue
-            if names.count(parameter.name) == 1:
+            if names.count(parameter.name) == 1 and not isinstance(parameter, PartlyKnown):
                 found.append(Scale(parameter, of, DIRECTIONS[role]))
     return found
 
