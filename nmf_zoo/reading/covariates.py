@@ -204,8 +204,8 @@ def as_partly_known(graph: ModelGraph, tables: GammaTables, pair: list[Array]) -
     first, second = pair
     moves = ~np.all(np.isclose(first, second, rtol=1e-9, atol=0.0), axis=1, keepdims=True)
     for number, source in enumerate(tables.others):
-        prior, variable_shape = read_hyper_prior(source), graph.shapes[name_of(source)]
-        if prod(variable_shape) != moves.sum() or prior.is_flat:
+        variable_shape = graph.shapes[name_of(source)]
+        if prod(variable_shape) != moves.sum() or (prior := read_hyper_prior(source)).is_flat:
             continue
         known = np.where(moves, 1.0, first[:, :1])
         found = PartlyKnown(
