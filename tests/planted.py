@@ -19,6 +19,7 @@ import pytest
 PLACES: dict[str, str | tuple[str, ...]] = {
     # EM
     "EM: updates": "nmf_zoo.inference.counts.em:update",
+    "EM: columns that sum to one": "nmf_zoo.inference.counts.em:update_with_held",
     "EM: modes of hyperparameters": "nmf_zoo.inference.counts.em:at_modes",
     "EM: lengths of Newton's steps": "nmf_zoo.inference.counts.newton:_lengths",
     "EM: size of a component that is off": "nmf_zoo.inference.counts.newton:OFF",
@@ -47,6 +48,7 @@ PLACES: dict[str, str | tuple[str, ...]] = {
     "hyperparameters: draws of entries": "nmf_zoo.inference.shared.hyperparameter_draws:draw_entries",
     "hyperparameters: density along a scale": "nmf_zoo.inference.shared.hyperparameter_draws:along_scales",
     "half-normal cells: density along a scale": "nmf_zoo.inference.shared.slice_sampling:log_prior_scaled",
+    "hyperparameters: entries beside known ones": "nmf_zoo.structure:PartlyKnown.entries",
     # covariates
     "covariates: prior of slopes": "nmf_zoo.structure:Covariates.prior",
     "Gibbs: slopes": "nmf_zoo.inference.counts.gibbs:draw_slopes",

@@ -31,6 +31,7 @@ from nmf_zoo.structure import (
     Normal,
     Outer,
     Parameter,
+    PartlyKnown,
     Poisson,
     Proper,
     TruncatedNormalPrior,
@@ -48,6 +49,15 @@ def unknown(name, kind, *args, variable_shape=(), shape=None):
     return Unknown(
         name=name, variable_shape=variable_shape, shape=variable_shape if shape is None else shape, prior=prior
     )
+
+
+def unknown_beside(name, kind, *args, known):
+    """One value for each row (K, 1) of which ``known`` is NaN; the others are these numbers."""
+    known = np.asarray(known, dtype=np.float64)
+    are_free = np.isnan(known)
+    own = unknown(name, kind, *args, variable_shape=(int(are_free.sum()),), shape=known.shape)
+    fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
+    return PartlyKnown(**fields, known=np.where(are_free, 1.0, known), are_free=are_free)
 
 
 def multipliers(batch, n_features, n_batches, shape, rate, transposed=False, name="M"):

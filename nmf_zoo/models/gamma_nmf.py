@@ -10,7 +10,14 @@ import pymc as pm
 from nmf_zoo.errors import InputError
 from nmf_zoo.models.batches import check_batches
 from nmf_zoo.models.covariates import check_beside_covariates, check_design
-from nmf_zoo.models.hierarchies import ARD, HPF, check_beside_known, check_hierarchy, declare_half_normals
+from nmf_zoo.models.hierarchies import (
+    ARD,
+    HPF,
+    check_beside_known,
+    check_hierarchy,
+    declare_half_normals,
+    declare_hierarchy,
+)
 from nmf_zoo.models.hyperparameters import check_gamma
 from nmf_zoo.models.inputs import check_inputs
 from nmf_zoo.models.known import (
@@ -20,7 +27,6 @@ from nmf_zoo.models.known import (
     check_known_activations,
     declare_activations,
     declare_weights,
-    is_refit,
     weights_dims,
 )
 from nmf_zoo.models.likelihoods import declare_counts
@@ -78,8 +84,8 @@ def gamma_nmf(
     mean_w, mean_h : as alpha_w, alpha_h
         Means, instead of the rates.
     prior : {None, "hpf", "ard"}, :class:`~nmf_zoo.HPF` or :class:`~nmf_zoo.ARD`
-        Where rates or means come from, instead of beta and mean. Beside ``known`` "hpf" alone: the rates of rows are
-        those of the new components.
+        Where rates or means come from, instead of beta and mean. Beside ``known`` they are those of new components:
+        rates of the rows of W, relevances of both factors.
     known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
     known_strength : number, optional
@@ -146,13 +152,12 @@ def gamma_nmf(
     prior_h = check_gamma("h", inputs, alpha if alpha_h is None else alpha_h, beta_h, mean_h, activations_dims(inputs))
     with inputs.model() as model:
         if isinstance(hierarchy, ARD) and hierarchy.is_half_normal:
-            declare_counts(*declare_half_normals(hierarchy, inputs), inputs, batches)
+            declare_counts(*declare_half_normals(hierarchy, inputs, fixed), inputs, batches)
             return model
-        if isinstance(hierarchy, HPF) and fixed is not None and is_refit(inputs):
-            prior_h = prior_h.given(hierarchy.declare_h(), hierarchy.is_mean)
-        elif hierarchy is not None:
-            of_w, of_h = hierarchy.declare(inputs)
-            prior_w, prior_h = prior_w.given(of_w, hierarchy.is_mean), prior_h.given(of_h, hierarchy.is_mean)
+        if hierarchy is not None:
+            of_w, of_h = declare_hierarchy(hierarchy, inputs, fixed)
+            prior_h = prior_h.given(of_h, hierarchy.is_mean)
+            prior_w = prior_w if of_w is None else prior_w.given(of_w, hierarchy.is_mean)
         W = declare_weights(
             fixed,
             lambda name, dims: pm.Gamma(name, **around_known(fixed, prior_w.declare, inputs), dims=dims),

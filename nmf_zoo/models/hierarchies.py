@@ -11,14 +11,17 @@ from typing import Any, Literal
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.errors import InputError, not_one_of
-from nmf_zoo.models.hyperparameters import ACTIVATIONS, WEIGHTS
+from nmf_zoo.models.hyperparameters import ACTIVATIONS
 from nmf_zoo.models.inputs import Inputs
+from nmf_zoo.models.known import LEFT, CheckedComponents, declare_weights, is_refit
 from nmf_zoo.models.offsets import OuterProduct, PerCell
 from nmf_zoo.options import check_types, names_checked
 
+Array = np.ndarray
 OF_DATA = 1.0  # the mean of X where there are no data
 
 
@@ -70,7 +73,8 @@ class ARD:
 
     A component that the data don't need keeps a small relevance. Of exponential cells, Tan and Fevotte's l1-ARD, it is
     the mean (``alpha_w`` and ``alpha_h`` are 1 unless given), and the variable is ``relevance``. Of half-normal ones,
-    their l2-ARD, it is the variance, ``relevance_variance``.
+    their l2-ARD, it is the variance, ``relevance_variance``. Known components have none: the prior mean of their
+    activations is such that each has an equal part of the mean of X.
 
     Attributes
     ----------
@@ -119,10 +123,33 @@ class ARD:
 
     def declare(self, inputs: Inputs) -> tuple[TensorVariable, TensorVariable]:
         """Means or rates, variances or precisions, of W (1, K) and of H (K, 1)."""
-        own = np.float64(self.shape), np.float64(self._scale(inputs) if self.scale is None else self.scale)
-        law = pm.InverseGamma if self.is_mean else pm.Gamma
-        relevance = law(self.name, *own, dims="component")
+        relevance = self._relevances(inputs, "component")
         return relevance[None, :], relevance[:, None]
+
+    def declare_beside(self, inputs: Inputs, known: Array) -> tuple[TensorVariable, TensorVariable]:
+        """Those of new components, of W (1, new) and of H beside those of known ones (F, known), (K, 1)."""
+        relevance = self._relevances(inputs, LEFT.new)
+        of_known = pt.constant(self._of_known(inputs, known))
+        return relevance[None, :], pt.concatenate([of_known, relevance])[:, None]
+
+    def declare_h(self, inputs: Inputs, known: Array) -> TensorVariable:
+        """Those of H (K, 1) alone, where all of W is known."""
+        return pt.constant(self._of_known(inputs, known)[:, None])
+
+    def _relevances(self, inputs: Inputs, dim: str) -> TensorVariable:
+        own = np.float64(self.shape), np.float64(self._scale(inputs) if self.scale is None else self.scale)
+        return (pm.InverseGamma if self.is_mean else pm.Gamma)(self.name, *own, dims=dim)
+
+    def _of_known(self, inputs: Inputs, known: Array) -> Array:
+        """(known,) of activations with which a known component has, a priori, its part of the mean of X at any rank."""
+        mean = mean_of_data(inputs) / inputs.rank / known.mean(axis=0)
+        with np.errstate(all="ignore"):
+            found = np.square(mean) * np.pi / 2 if self.is_half_normal else mean
+            found = found if self.is_mean else 1.0 / found
+        if not np.all((np.finfo(float).tiny <= found) & (found < np.inf)):
+            got = f"components whose activations would have {self.name}s from {found.min():g} to {found.max():g}"
+            raise InputError("known", got, "numbers from 1e-307 to 1e308", "change their unit")
+        return found
 
     def _scale(self, inputs: Inputs) -> float:
         """With the relevances' moments E[W H] = K E[r^2], or K (2 / pi) E[r] of half-normal cells with variance r."""
@@ -166,19 +193,36 @@ def check_hierarchy(prior: Any, others: Mapping[str, Any], shapes: Mapping[str, 
     return prior
 
 
-def declare_half_normals(prior: ARD, inputs: Inputs) -> tuple[TensorVariable, TensorVariable]:
+def declare_hierarchy(
+    hierarchy: Hierarchy, inputs: Inputs, known: CheckedComponents | None
+) -> tuple[TensorVariable | None, TensorVariable]:
+    """What it is to W, None where all of W is known, and what to H."""
+    if known is None or (isinstance(hierarchy, HPF) and not is_refit(inputs)):
+        return hierarchy.declare(inputs)
+    if isinstance(hierarchy, HPF):
+        return None, hierarchy.declare_h()
+    if is_refit(inputs):
+        return None, hierarchy.declare_h(inputs, known.values)
+    return hierarchy.declare_beside(inputs, known.values)
+
+
+def declare_half_normals(
+    prior: ARD, inputs: Inputs, known: CheckedComponents | None
+) -> tuple[TensorVariable, TensorVariable]:
     """W and H with half-normal cells."""
-    of_w, of_h = prior.declare(inputs)
-    W = pm.HalfNormal("W", **prior.half_normal(of_w), dims=WEIGHTS)
-    return W, pm.HalfNormal("H", **prior.half_normal(of_h), dims=ACTIVATIONS)
+    of_w, of_h = declare_hierarchy(prior, inputs, known)
+
+    def of_new(name: str, dims: tuple[str, str]) -> TensorVariable:
+        assert of_w is not None, "all components are known"
+        return pm.HalfNormal(name, **prior.half_normal(of_w), dims=dims)
+
+    return declare_weights(known, of_new), pm.HalfNormal("H", **prior.half_normal(of_h), dims=ACTIVATIONS)
 
 
 def check_beside_known(prior: Any, hierarchy: Hierarchy | None, strength: float | None) -> None:
-    """Beside known components a hierarchy is of rows and columns, and the components are fixed."""
-    if hierarchy is None or (isinstance(hierarchy, HPF) and strength is None):
-        return
-    allowed = "None beside known_strength=" if strength is not None else "None or 'hpf' beside known components"
-    raise InputError("prior", repr(prior), allowed, "give alpha_w and beta_w")
+    """Beside a hierarchy known components are fixed."""
+    if hierarchy is not None and strength is not None:
+        raise InputError("prior", repr(prior), "None beside known_strength=", "give alpha_w and beta_w")
 
 
 def check_positive(recipe: Any, *names: str) -> None:

@@ -31,6 +31,7 @@ from nmf_zoo.structure import (
     Known,
     LogLinearGammaPrior,
     Parameter,
+    PartlyKnown,
     Unknown,
     UnknownOfCovariates,
 )
@@ -195,6 +196,29 @@ def as_entries(graph: ModelGraph, tables: GammaTables, pair: list[Array]) -> Par
             if all(np.allclose(a, b, rtol=1e-9) for a, b in zip(own, pair, strict=True)):
                 prior = read_hyper_prior(source)
                 return Unknown(name=name_of(source), variable_shape=variable_shape, shape=shape, prior=prior)
+    return as_partly_known(graph, tables, pair)
+
+
+def as_partly_known(graph: ModelGraph, tables: GammaTables, pair: list[Array]) -> PartlyKnown | None:
+    """A variable that some rows (K, N) follow, where the others are known."""
+    first, second = pair
+    moves = ~np.all(np.isclose(first, second, rtol=1e-9, atol=0.0), axis=1, keepdims=True)
+    for number, source in enumerate(tables.others):
+        variable_shape = graph.shapes[name_of(source)]
+        if prod(variable_shape) != moves.sum() or (prior := read_hyper_prior(source)).is_flat:
+            continue
+        known = np.where(moves, 1.0, first[:, :1])
+        found = PartlyKnown(
+            name=name_of(source),
+            variable_shape=variable_shape,
+            shape=known.shape,
+            prior=prior,
+            known=known,
+            are_free=moves,
+        )
+        values = [found.resolve({found.name: probe[number]}) for probe in tables.probes]
+        if all(np.allclose(own, table, rtol=1e-9, atol=0.0) for own, table in zip(values, pair, strict=True)):
+            return found
     return None
 
 

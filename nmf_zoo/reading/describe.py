@@ -21,6 +21,7 @@ from nmf_zoo.structure import (
     Multipliers,
     Offset,
     Outer,
+    PartlyKnown,
     Unknown,
 )
 
@@ -104,6 +105,8 @@ def prior_text(factor: Factor) -> str:
 
 
 def parameter_text(parameter: CellParameter) -> str:
+    if isinstance(parameter, PartlyKnown):
+        return f"{parameter.name} beside {np.sum(~parameter.are_free)} known"
     if isinstance(parameter, Unknown):
         return parameter.name
     if isinstance(parameter, KnownAtCells):

@@ -18,7 +18,7 @@ from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar import Cast, Identity
-from pytensor.tensor.basic import Alloc, MakeVector
+from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
@@ -149,6 +149,17 @@ def strip(variable: Variable) -> Variable:
     while is_elemwise(variable, Cast) and variable.type.dtype == "float64":
         variable = strip_names(variable.owner.inputs[0])
     return variable
+
+
+def as_joined(variable: Variable) -> tuple[int, list[Variable]] | None:
+    """(axis, terms) of a concatenation."""
+    node = variable.owner
+    if node is None or not isinstance(node.op, Join):
+        return None
+    if hasattr(node.op, "axis"):
+        return int(node.op.axis) % ndim(variable), list(node.inputs)
+    axis, *terms = node.inputs  # of PyTensor 2
+    return (int(known_value(axis)) % ndim(variable), terms) if ModelGraph.is_known(axis) else None
 
 
 def as_transposed(variable: Variable) -> Variable | None:

@@ -14,9 +14,9 @@ from pytensor.graph.basic import Variable
 from pytensor.scalar import Reciprocal
 
 from nmf_zoo.errors import UnreadableModel
-from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, name_of, spell
+from nmf_zoo.reading.graph import ModelGraph, View, as_joined, is_elemwise, name_of, spell
 from nmf_zoo.reading.registry import Registry, distribution_name, find, names, parameters
-from nmf_zoo.structure import HyperPrior, Known, Parameter, Unknown
+from nmf_zoo.structure import HyperPrior, Known, Parameter, PartlyKnown, Unknown
 
 Array = np.ndarray
 
@@ -81,6 +81,8 @@ def as_parameter(graph: ModelGraph, view: View, transposed: bool) -> Parameter |
     """A factor's hyperparameter in our orientation: known, or a free variable seen through dimension shuffles."""
     if ModelGraph.is_known(view.source):
         return Known(value=orient(view.value, transposed))
+    if (terms := as_joined(view.source)) is not None:
+        return as_partly_known(graph, view, transposed, *terms)
     if not graph.is_free(view.source):
         return None
     variable_shape = graph.shapes[name_of(view.source)]
@@ -90,6 +92,31 @@ def as_parameter(graph: ModelGraph, view: View, transposed: bool) -> Parameter |
         return None  # a reshape can't bring the entries into this order
     prior = read_hyper_prior(view.source)
     return Unknown(name=name_of(view.source), variable_shape=variable_shape, shape=seen.shape, prior=prior)
+
+
+def as_partly_known(
+    graph: ModelGraph, view: View, transposed: bool, axis: int, terms: list[Variable]
+) -> PartlyKnown | None:
+    """Known values joined to one free variable with a prior: ``pt.concatenate([known, relevance])[:, None]``."""
+    parts = [View.of(term) for term in terms]
+    free = [part for part in parts if not ModelGraph.is_known(part.source)]
+    if len(free) != 1 or not graph.is_free(free[0].source):
+        return None
+    name, prior = name_of(free[0].source), read_hyper_prior(free[0].source)
+    if prior.is_flat:
+        raise UnreadableModel(name, "no prior, joined to known values", "one with a prior", "give it one")
+    variable_shape = graph.shapes[name]
+    entries = np.arange(np.prod(variable_shape, dtype=int)).reshape(variable_shape)
+    own = free[0].apply(entries)
+    places = [own if part is free[0] else np.full(part.value.shape, -1) for part in parts]
+    seen = orient(view.apply(np.concatenate(places, axis)), transposed)
+    if seen.ndim > 2 or not np.array_equal(seen[seen >= 0], entries.ravel()):
+        return None
+    values = [np.ones(own.shape) if part is free[0] else part.value for part in parts]
+    known = orient(view.apply(np.concatenate(values, axis)), transposed)
+    return PartlyKnown(
+        name=name, variable_shape=variable_shape, shape=seen.shape, prior=prior, known=known, are_free=seen >= 0
+    )
 
 
 def orient(array: Array, transposed: bool) -> Array:

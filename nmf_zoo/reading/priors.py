@@ -10,12 +10,11 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.scalar import Abs, Mul, Pow, Reciprocal, Sign, Sqrt, TrueDiv
-from pytensor.tensor.basic import Join
 
 from nmf_zoo.errors import UnreadableModel
 from nmf_zoo.reading.chains import CHAIN_PRIORS
 from nmf_zoo.reading.covariates import as_log_linear
-from nmf_zoo.reading.graph import ModelGraph, View, is_elemwise, known_value, name_of, ndim, spell, strip
+from nmf_zoo.reading.graph import ModelGraph, View, as_joined, is_elemwise, known_value, name_of, ndim, spell, strip
 from nmf_zoo.reading.hyperparameters import as_parameter, orient
 from nmf_zoo.reading.products import Operand
 from nmf_zoo.reading.registry import distribution_name, find, names, parameters
@@ -30,12 +29,14 @@ from nmf_zoo.structure import (
     KnownComponents,
     LogLinearGammaPrior,
     Parameter,
+    PartlyKnown,
     Prior,
     TruncatedNormalPrior,
 )
 
 KNOWN_OR_FREE = (
-    "a known value, a free variable (indexed by None only), or shape / mean with the same shape; of H also times "
+    "a known value, a free variable (indexed by None only), one joined to known values, or shape / mean with the same "
+    "shape; of H also times "
     "exp(design @ slopes.T), slopes normal"
 )
 
@@ -48,7 +49,7 @@ def read_factor(graph: ModelGraph, operand: Operand, side: int) -> Factor:
     variable = operand.variable
     if ModelGraph.is_known(variable):
         return read_fixed(operand)
-    if (terms := as_joined(variable)) is not None:
+    if ndim(variable) == 2 and (terms := as_joined(variable)) is not None:
         return read_joined(graph, operand, side, *terms)
     if not graph.is_free(variable):
         expected = "a free variable or a known matrix on each side of the product"
@@ -125,17 +126,6 @@ def read_joined(graph: ModelGraph, operand: Operand, side: int, axis: int, terms
         variable=beside.name, values=values, free=slice(int(ends[at]), int(ends[at + 1])), axis=side
     )
     return replace(beside, name=name_of(named[0]), shape=values.shape, known=known)
-
-
-def as_joined(variable: Variable) -> tuple[int, list[Variable]] | None:
-    """(axis, terms) of a concatenation of matrices."""
-    node = variable.owner
-    if node is None or not isinstance(node.op, Join) or ndim(variable) != 2:
-        return None
-    if hasattr(node.op, "axis"):
-        return int(node.op.axis) % 2, list(node.inputs)
-    axis, *terms = node.inputs  # of PyTensor 2
-    return (int(known_value(axis)) % 2, terms) if ModelGraph.is_known(axis) else None
 
 
 # -- priors of factors: (graph, variable, transposed) -> Prior -----------------------------------------------------
@@ -228,9 +218,17 @@ def check_parameters(graph: ModelGraph, variable: Variable, found: dict[str, Par
             raise UnreadableModel(
                 name_of(variable), f"{role} of shape {parameter.shape} in its prior", expected, "reshape it"
             )
-        if isinstance(parameter, Known) and not (np.all(parameter.value > 0) and np.all(np.isfinite(parameter.value))):
-            got = f"{role} {parameter.value.min()} in its prior"
+        known = _known_part(parameter)
+        if not (np.all(known > 0) and np.all(np.isfinite(known))):
+            got = f"{role} {known.min()} in its prior"
             raise UnreadableModel(name_of(variable), got, "finite numbers > 0", "check the hyperparameters")
+
+
+def _known_part(parameter: Parameter) -> np.ndarray:
+    """The numbers of a parameter; of a variable none."""
+    if isinstance(parameter, PartlyKnown):
+        return parameter.known
+    return parameter.value if isinstance(parameter, Known) else np.ones(())
 
 
 def unreadable_parameter(variable: Variable, role: str, view: View) -> UnreadableModel:

@@ -11,7 +11,14 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.results.component_order import component_order, reordered, with_names
 from nmf_zoo.results.components import with_known_weights
-from nmf_zoo.results.factor_draws import RELEVANCES, factor_dims, log_of, log_totals, relevances_in
+from nmf_zoo.results.factor_draws import (
+    RELEVANCES,
+    factor_dims,
+    log_of,
+    log_totals,
+    relevances_in,
+    with_whole_relevances,
+)
 from nmf_zoo.results.posterior import INTERVAL, LEADING, draws_or_means
 
 LEAST = 0.05
@@ -30,9 +37,9 @@ def components_in_use(
 
     A component's size is its part of W H, ``sum_f w_fk * sum_n h_kn``. It is in use where that is at least ``least``
     times the largest component's, and where the square of its relevance is, too, if the model has one: the mean of its
-    cells in both W and H, as with ``prior="ard"`` (of half-normal cells the variance itself, of rates the inverse). So
-    the largest component always is, components that are all alike all are, and neither the unit of X nor further empty
-    components change the count.
+    cells in both W and H, as with ``prior="ard"`` (of half-normal cells the variance itself, of rates the inverse);
+    known components have none. So the largest component always is, components that are all alike all are, and neither
+    the unit of X nor further empty components change the count.
 
     Parameters
     ----------
@@ -83,7 +90,8 @@ def components_in_use(
     for name in [relevance] if relevance else relevances_in(group):
         own = _relevances(group, name, logs.sizes["component"], is_asked=relevance is not None)
         if own is not None:
-            is_used &= _is_large(RELEVANCES.get(name, 2.0) * own.copy(data=log_of(own.to_numpy())), least)
+            powers = RELEVANCES.get(name, 2.0) * own.copy(data=log_of(own.to_numpy()))
+            is_used &= _is_large(powers, least) | powers.isnull()
     count = np.maximum(is_used.sum("component"), 1)
     with np.errstate(invalid="ignore"):
         parts = np.exp((logs - logs.max("component")).to_numpy())
@@ -103,6 +111,7 @@ def _chosen(idata: Any, chain: int | None, weights: str, activations: str, relev
     group, found = draws_or_means(idata), component_order(idata, weights, activations)
     if found is not None:
         dims = factor_dims(group, weights, activations)
+        group = with_whole_relevances(group, dims)
         named = () if relevance is None else (relevance,)
         group = with_names(reordered(group, dims, found["order"].to_numpy(), named), found, dims)
     if chain is None:

@@ -16,11 +16,20 @@ Array = np.ndarray
 
 # what nz.ARD declares -> the power of it that components' sizes follow
 RELEVANCES = {"relevance": 2.0, "relevance_rate": -2.0, "relevance_variance": 1.0, "relevance_precision": -1.0}
+NEW = "new_component"  # their dim beside known components
 
 
 def relevances_in(variables: Any) -> list[str]:
     """Names of what :class:`~nmf_zoo.ARD` declares among these."""
     return [name for name in RELEVANCES if name in variables]
+
+
+def with_whole_relevances(group: xr.Dataset, dims: FactorDims) -> xr.Dataset:
+    """With NaN for known components, which have none, where relevances are those of new ones."""
+    named = [name for name in relevances_in(group) if NEW in group[name].dims and dims.component in group.coords]
+    labels = {dims.component: group[dims.component]}
+    whole = {name: group[name].rename({NEW: dims.component}).reindex(labels) for name in named}
+    return group.drop_vars(named).assign(whole)
 
 
 def weights_of(group: xr.Dataset, weights: str, activations: str) -> tuple[xr.DataArray, Any]:

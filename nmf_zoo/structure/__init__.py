@@ -62,7 +62,7 @@ from nmf_zoo.structure.offsets import (
     shared_column,
     sides_of,
 )
-from nmf_zoo.structure.parameters import HYPER_PRIORS, Array, HyperPrior, Known, Parameter, Unknown
+from nmf_zoo.structure.parameters import HYPER_PRIORS, Array, HyperPrior, Known, Parameter, PartlyKnown, Unknown
 from nmf_zoo.structure.spans import even_bounds, slices, spans
 
 __all__ = [
@@ -104,6 +104,7 @@ __all__ = [
     "Offset",
     "Outer",
     "Parameter",
+    "PartlyKnown",
     "Poisson",
     "Prior",
     "Proper",

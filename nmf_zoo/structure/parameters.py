@@ -122,5 +122,42 @@ class Unknown:
         """The array to compute with, given the values of the unknowns."""
         return np.asarray(values[self.name], dtype=np.float64).reshape(self.shape)
 
+    def whole(self, draws: Array) -> Array:
+        """Draws (..., *variable_shape) as arrays to compute with, (..., *shape)."""
+        return draws.reshape((*draws.shape[: draws.ndim - len(self.variable_shape)], *self.shape))
+
+    def entries(self, array: Array) -> Array:
+        """What arrays (..., *shape) have for the variable's entries, (..., *variable_shape)."""
+        return array.reshape((*array.shape[: array.ndim - len(self.shape)], *self.variable_shape))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartlyKnown(Unknown):
+    """A hyperparameter that is known of some components, and of the others a variable, which holds them in order.
+
+    Attributes
+    ----------
+    known : of ``shape``, what is known; 1 at the variable's entries
+    are_free : of ``shape``, bool, which these are
+    """
+
+    known: Array
+    are_free: Array
+
+    def resolve(self, values: Mapping[str, Array]) -> Array:
+        """The array to compute with, given the values of the unknowns."""
+        return self.whole(np.asarray(values[self.name], dtype=np.float64))
+
+    def whole(self, draws: Array) -> Array:
+        """Draws (..., *variable_shape) beside what is known, (..., *shape)."""
+        lead = draws.shape[: draws.ndim - len(self.variable_shape)]
+        out = np.array(np.broadcast_to(self.known, (*lead, *self.shape)))
+        out[..., self.are_free] = draws.reshape((*lead, -1))
+        return out
+
+    def entries(self, array: Array) -> Array:
+        """What arrays (..., *shape) have for the variable's entries, (..., *variable_shape)."""
+        return array[..., self.are_free].reshape((*array.shape[: array.ndim - len(self.shape)], *self.variable_shape))
+
 
 Parameter = Known | Unknown

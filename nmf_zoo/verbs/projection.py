@@ -45,6 +45,7 @@ from nmf_zoo.structure import (
     LogLinearGammaPrior,
     NegativeBinomial,
     Normal,
+    PartlyKnown,
     Poisson,
     TruncatedNormalPrior,
     Unknown,
@@ -348,6 +349,9 @@ def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedM
         labels = one[component].to_numpy()
         one = with_middle_multipliers(structure, one)
     values = {name: mean_over_draws(one[name].transpose(*LEADING, ...)[0]).to_numpy() for name in needed}
+    for unknown in structure.H.unknowns:
+        if isinstance(unknown, PartlyKnown) and not W.is_fixed:
+            values[unknown.name] = unknown.entries(values[unknown.name][:, None])
     return _OrderedMeans(values if W.is_fixed else values | {W.name: W.orient(values[W.name])}, labels)
 
 
@@ -365,7 +369,10 @@ def _with_one_dim(idata: Any, draws: xr.Dataset, structure: Factorisation) -> tu
         if turned.shape[2] == structure.rank:
             own[H.name] = _renamed(turned, turned.dims[2], component)
     for unknown in H.unknowns:
-        if structure.rank > 1 and structure.rank in unknown.variable_shape:
+        if isinstance(unknown, PartlyKnown):
+            whole = unknown.whole(draws[unknown.name].transpose(*LEADING, ...).to_numpy())
+            own[unknown.name] = xr.DataArray(whole[..., 0], dims=(*LEADING, component))
+        elif structure.rank > 1 and structure.rank in unknown.variable_shape:
             array = draws[unknown.name]
             at = _axis_of_components(structure, unknown)
             own[unknown.name] = _renamed(array, _own_dims(array)[at], component)

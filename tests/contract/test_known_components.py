@@ -9,8 +9,10 @@ import pytensor.tensor as pt
 import pytest
 import scipy.optimize
 import scipy.sparse
+import xarray as xr
 
 import nmf_zoo as nz
+from nmf_zoo import _compat
 from nmf_zoo._compat import group
 from nmf_zoo.errors import InputError, UnreadableModel, UnsupportedModel
 from nmf_zoo.inference import registry
@@ -169,7 +171,14 @@ def test_beliefs_are_priors_around_the_catalogue():
         ({"known": 0 * CATALOGUE}, r"known: got a component of zeros"),
         ({"known": CATALOGUE.to_xarray()}, r"known: got a Dataset; expected a matrix"),
         ({"known": CATALOGUE, "rank": 1}, r"rank: got 1; expected at least 2, the known components"),
-        ({"known": CATALOGUE, "prior": "ard"}, r"prior: got 'ard'; expected None or 'hpf' beside known components"),
+        (
+            {"known": CATALOGUE, "prior": "ard", "known_strength": 9.0},
+            r"prior: got 'ard'; expected None beside known_str",
+        ),
+        (
+            {"known": 1e-300 * CATALOGUE, "prior": nz.ARD(cells="half-normal")},
+            r"known: got components whose activations would have relevance_variances from .*change their unit",
+        ),
         (
             {"known": CATALOGUE, "prior": "hpf", "known_strength": 9.0},
             r"prior: got 'hpf'; expected None beside known_strength=",
@@ -201,6 +210,7 @@ def fit(model, engine, **options):
 
 
 FITS = {"em": nz.EM(), "plain em": nz.EM(accelerate=None), "vb": nz.VB(), "paisley": nz.VB(order="paisley")}
+GAP = {"em": nz.EM(), "float32": nz.EM(precision="float32"), "plain em": nz.EM(accelerate=None)}
 STORED = {"dense": X, "sparse": scipy.sparse.csr_array(X)}
 
 
@@ -216,6 +226,15 @@ def test_optimisers_keep_them_and_never_lose(name, stored):
     rises = np.diff(objective[np.isfinite(objective)])
     scale = 1e-12 * np.abs(objective[0])
     assert np.all(rises >= -scale) if isinstance(FITS[name], nz.VB) else np.all(rises <= scale)
+
+
+@pytest.mark.parametrize("name", GAP)
+@pytest.mark.parametrize("stored", STORED)
+def test_gap_keeps_them_and_new_ones_sum_to_one(name, stored):
+    posterior = group(fit(nz.gap(STORED[stored], 3, known=5.0 * KNOWN, alpha_h=1.0), GAP[name]), "posterior")
+    W = posterior["W"].to_numpy()[0, 0]
+    np.testing.assert_array_equal(W[:, :2], 5.0 * KNOWN)
+    np.testing.assert_allclose(W[:, 2].sum(), 1.0, rtol=1e-12)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -263,15 +282,15 @@ def test_refusals_say_which():
     model = nz.gamma_nmf(X, 3, known=KNOWN)
     structure = read(model)
     taken = {entry.name for entry in registry.REGISTRY if registry.verdict(structure, entry)}
-    assert taken == {"em", "vb", "gibbs", "smc", "nuts", "bound"}
+    assert taken == {"em", "vb", "gibbs", "smc", "nuts", "bound", "chib"}
     with pytest.raises(UnsupportedModel, match="2 of the 3 components of W are known, and it takes all or none"):
-        nz.evidence(model, "chib")
+        nz.sample(engine="particle_gibbs", model=model)
     with pytest.raises(UnsupportedModel, match="W_new has a prior, and beside known components it maximises over new"):
         nz.fit(engine="mcem", model=model)
     with pytest.raises(UnsupportedModel, match="hyperparameter alpha_h is unknown, beside known components of W"):
         nz.fit(engine="mcem", model=nz.gap(X, 3, known=KNOWN, alpha_h=nz.free()))
-    with pytest.raises(UnsupportedModel, match="W_new has no prior, so it can grow"):
-        nz.fit(engine="em", model=nz.gap(X, 3, known=KNOWN, alpha_h=1.0))
+    with pytest.raises(UnsupportedModel, match="beta_h is free, and as components beside the known ones empty"):
+        nz.fit(engine="em", model=nz.gap(X, 3, known_h=ROWS, beta_h=nz.free(tie="all")))
 
 
 FEW = RNG.poisson(np.c_[[0.5, 0.2, 0.0], [0.1, 0.6, 0.9]] @ RNG.gamma(1.0, 2.0, (2, 25))) + np.array([[1], [0], [0]])
@@ -346,6 +365,118 @@ def test_rates_of_samples_are_learned_where_all_components_are_known():
     model = nz.gamma_nmf(X, 2, known=KNOWN, prior="hpf")
     assert set(model.named_vars) == {"W", "H", "X", "beta_h"}
     nz.check(model)
+
+
+# -- relevances of new components ------------------------------------------------------------------------------------
+
+RELEVANCES = {
+    "means": nz.ARD(),
+    "rates": nz.ARD(law="gamma"),
+    "variances": nz.ARD(cells="half-normal"),
+    "precisions": nz.ARD(cells="half-normal", law="gamma"),
+}
+
+
+@pytest.mark.parametrize("name", RELEVANCES)
+def test_new_components_alone_have_relevances(name):
+    """Known ones have activations whose prior mean makes an equal part of the mean of X."""
+    prior = RELEVANCES[name]
+    model = nz.gamma_nmf(TABLE, 4, known=CATALOGUE, prior=prior)
+    nz.check(model)
+    structure, t = read(model), RNG.gamma(5.0, 1.0, 2)
+    assert structure.unknowns[prior.name].variable_shape == (2,)
+    assert structure.dims[prior.name] == ("new_component",)
+    assert f"{prior.name} beside 2 known" in str(nz.describe(model))
+    ((_, of_h),) = [each for each in structure.H.prior.parameters.items() if each[0] != "shape"]
+    found = of_h.resolve({prior.name: t})
+    assert found.shape == (4, 1)
+    np.testing.assert_array_equal(found[2:, 0], t)
+    part = {"means": found, "rates": 1 / found, "variances": found, "precisions": 1 / found}[name][:2, 0]
+    part = np.sqrt(2 / np.pi * part) if prior.is_half_normal else part
+    np.testing.assert_allclose(KNOWN.mean(axis=0) * part, X.mean() / 4)
+    refit = nz.gamma_nmf(TABLE, 2, known=CATALOGUE, prior=prior)
+    assert set(refit.named_vars) == {"W", "H", "X"}
+
+
+def by_hand(join, prior=pm.InverseGamma, columns=None):
+    """Means of H that are known of two components and not of the third."""
+    with pm.Model() as model:
+        t = prior("t", *([5.0, 40.0] if prior is pm.InverseGamma else []), shape=1)
+        new = pm.Gamma("new", np.float64(1.5), np.float64(1.5 * F), shape=(F, 1))
+        W = pm.Deterministic("W", pt.concatenate([KNOWN, new], axis=1))
+        H = pm.Exponential("H", scale=join(t), shape=(3, N))
+        pm.Poisson("X", W @ H, observed=X)
+    return model
+
+
+JOINS = {
+    "vectors": lambda t: pt.concatenate([np.array([30.0, 50.0]), t])[:, None],
+    "columns": lambda t: pt.concatenate([np.array([[30.0], [50.0]]), t[:, None]], axis=0),
+    "in three": lambda t: pt.concatenate([np.array([30.0]), np.array([50.0]), t])[:, None],
+}
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_known_means_joined_to_a_variable_are_read(name):
+    model = by_hand(JOINS[name])
+    nz.check(model)
+    mean = read(model).H.prior.mean
+    np.testing.assert_array_equal(mean.resolve({"t": np.array([7.0])}), [[30.0], [50.0], [7.0]])
+    np.testing.assert_array_equal(mean.entries(np.arange(3.0)[:, None]), [2.0])
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (
+            lambda: by_hand(JOINS["vectors"], pm.HalfFlat),
+            "t: found no prior, joined to known values; expected one",
+        ),
+        (lambda: by_hand(lambda t: pt.concatenate([[-1.0, 50.0], t])[:, None]), "H: found mean -1.0 in its prior"),
+        (lambda: by_hand(lambda t: pt.concatenate([t, 2 * t, t])[:, None]), "H: found 1 / beta = Join"),
+    ],
+)
+def test_what_is_joined_otherwise_is_refused(model, said):
+    with pytest.raises(UnreadableModel, match=said):
+        read(model())
+
+
+@pytest.mark.parametrize("engine", ["em", "vb", "gibbs", "smc", "nuts"])
+def test_engines_take_relevances_of_new_components(engine):
+    model = nz.gamma_nmf(TABLE, 4, known=CATALOGUE, prior="ard")
+    entries = [entry for entry in registry.REGISTRY if entry.name == engine]
+    assert any(registry.verdict(read(model), entry) for entry in entries)
+    if engine in ("em", "vb"):
+        posterior = group(fit(model, engine, max_iter=20), "posterior")
+        assert posterior["relevance"].dims[2:] == ("new_component",)
+        W = posterior["W"].to_numpy()[..., :2]
+        np.testing.assert_array_equal(W, np.broadcast_to(KNOWN, W.shape))
+
+
+@pytest.mark.filterwarnings("ignore::nmf_zoo.errors.NmfZooWarning")
+def test_results_with_relevances_of_new_components():
+    """Their places follow those of the components where new samples have them, and where they are counted."""
+    true = np.column_stack([KNOWN, RNG.dirichlet(np.ones(F), 2).T])
+    counts = pd.DataFrame(RNG.poisson(true @ RNG.gamma(1.0, 90.0, (4, 30))), index=NAMES)
+    model = nz.gamma_nmf(counts, 4, known=CATALOGUE, prior="ard")
+    idata = nz.sample(30, tune=30, chains=1, random_seed=1, quiet=True, model=model)
+    posterior = group(idata, "posterior")
+    posterior = posterior.assign(relevance=xr.ones_like(posterior["relevance"]) * [1.0, 0.3])
+    whole, new = [0, 1, 3, 2], [1, 0]
+    places = {"W": ("component", whole), "H": ("component", whole)}
+    places |= dict.fromkeys(("W_new", "relevance"), ("new_component", new))
+    exchanged = {name: posterior[name].copy() for name in places}
+    for name, (dim, at) in places.items():  # in half of the draws
+        exchanged[name][:, 15:] = posterior[name][:, 15:].isel({dim: at}).to_numpy()
+    small = {"relevance": posterior["relevance"] * [1.0, 1e-6]}
+    results = [_compat.with_groups(idata, {"posterior": posterior.assign(own)}) for own in ({}, exchanged, small)]
+    assert [nz.components_in_use(result).attrs["count"] for result in results] == [4, 4, 3]
+    projected = []
+    for result in results:
+        samples = nz.project(result, counts.iloc[:, :5], model=model, engine="em", quiet=True, random_seed=1)
+        projected.append(np.sort(group(samples, "posterior")["H"].to_numpy()[0, 0], axis=0))
+    np.testing.assert_allclose(projected[0], projected[1], rtol=1e-3, atol=1e-3)
+    assert np.abs(projected[0] - projected[2]).max() > 1.0
 
 
 @pytest.mark.parametrize("engine", ["em", "gibbs"])
@@ -479,17 +610,18 @@ def test_from_the_shell(earlier, form, tmp_path, capsys):
     "declared",
     [
         lambda X, h: nz.gap(X, 3, alpha_h=1.0, known_h=h),
-        lambda X, h: nz.gap(X, 3, beta_h=nz.free(), known_h=h),
         lambda X, h: nz.poisson_nmf(X, 3, sigma_h=1.0, known_h=h),
     ],
-    ids=["gap", "a free rate", "half-normal"],
+    ids=["gap", "half-normal"],
 )
 def test_em_never_rescales_known_rows_of_h(declared):
-    """Columns of a W without a prior would be held at sums of one, and H take them up, its known rows too."""
+    """Columns of a W without a prior are held at sums of one, and H takes them up, but its known rows do not."""
     rng = np.random.default_rng(1)
-    model = declared(rng.poisson(3.0, (8, 12)), rng.gamma(1.0, 1.0, (1, 12)))
-    with pytest.raises(nz.UnsupportedModel, match="known components of H keep their sums"):
-        nz.fit(engine="em", model=model, quiet=True)
+    h = rng.gamma(1.0, 1.0, (1, 12))
+    model = declared(rng.poisson(3.0, (8, 12)), h)
+    posterior = group(fit(model, "em"), "posterior")
+    np.testing.assert_array_equal(posterior["H"].to_numpy()[0, 0, :1], h)
+    assert np.isclose(posterior["W"].to_numpy()[0, 0].sum(axis=0), 1.0).tolist() == [False, True, True]
 
 
 def test_all_components_are_believed_and_hyperparameters_of_others_are_given():

@@ -16,7 +16,7 @@ from tests.naive.counts import sources as naive
 from tests.planted import plant
 from tests.registered import ORDERS
 from tests.runs import fit, largest_loss, numerical_gradient
-from tests.structures import gamma, model, parameter, unknown, weight_of
+from tests.structures import beside, gamma, half_normal, model, parameter, unknown, weight_of
 
 RNG = np.random.default_rng(7)
 F, N, K = 8, 7, 3
@@ -220,6 +220,81 @@ def test_constrained_gap_ends_at_a_maximum_on_the_simplex(prior_h, mask):
         H = state.Ht.T * np.exp(1e-3 * noise.normal(size=state.Ht.T.shape))
         values = {name: value * np.exp(1e-3 * noise.normal()) for name, value in state.values.items()}
         assert density(W / W.sum(axis=0), H, **values) < best
+
+
+GAPS = {
+    "of W": ((1, 3), None, gamma(1.0, 0.7)),
+    "of H": (None, (0, 2), gamma(1.0, 0.7)),
+    "of both": ((1, 3), (0, 2), gamma(np.array([[1.0], [2.0]]), 0.7)),
+    "of W, a free rate": ((0, 1), None, gamma(2.0, unknown("b", "flat"))),
+    "of H, half-normal": (None, (1, 3), half_normal(1.5)),
+}
+
+
+def gap_beside_known(name, **more):
+    """GaP of X + 1 of whose components some are known, and which of them are free in W, and in H."""
+    free_w, free_h, prior_h = GAPS[name]
+    structure = model(X + 1.0, K, None, prior_h, **more)
+    W = structure.W if free_w is None else beside(structure.W, START["W"], free_w)
+    H = structure.H if free_h is None else beside(structure.H, 5.0 * START["H"], free_h)
+    structure = dataclasses.replace(structure, W=W, H=H)
+    return structure, *(np.ones(K, bool) if own.known is None else own.known.are_free for own in (W, H))
+
+
+@pytest.mark.parametrize("setting", ["plain", "all"])
+@pytest.mark.parametrize("name", [name for name in GAPS if name.count(",") == 0])
+def test_gap_beside_known_components_follows_the_formula(name, setting):
+    structure, free_w, free_h = gap_beside_known(name, **SETTINGS[setting])
+    problem = em.prepare(structure, em.EM(accelerate=None), Workers())
+    state = em.init(problem, np.uint64(0), START)
+    W, H = state.W, state.Ht.T
+    shape, rate = (np.ones((K, 1)) * own for own in (1.0, 0.7))
+    shape[free_h] = structure.H.prior.shape.value
+    for _ in range(4):
+        state, _ = em.step(problem, state)
+        given = structure.data.values, weight_of(structure), W, H, free_w & free_h, free_w, free_h
+        W, H = naive.gap_step(*given, (shape - 1.0, rate), offset_of(structure))
+        np.testing.assert_allclose(state.W, W, rtol=1e-9, atol=FLOOR)
+        np.testing.assert_allclose(state.Ht, H.T, rtol=1e-9, atol=FLOOR)
+
+
+@pytest.mark.parametrize("name", GAPS)
+def test_gap_beside_known_components_ends_at_a_maximum(name):
+    """New columns of W sum to one, all that is known is as it was, and no other point nearby is better."""
+    structure, free_w, free_h = gap_beside_known(name, mask=MASK)
+    held = free_w & free_h
+    _, state, info, objective = fit(em.ENGINE, structure, em.EM(), 20_000, tol=1e-8)
+    assert info.residual < 1e-8
+    assert largest_loss(objective, maximise=False) <= 1e-9
+    np.testing.assert_allclose(state.W[:, held].sum(axis=0), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(state.W[:, ~free_w], START["W"][:, ~free_w])
+    np.testing.assert_array_equal(state.Ht.T[~free_h], 5.0 * START["H"][~free_h])
+
+    def density(W, H, **values):
+        return structure.log_joint({"W": W, "H": H, **(values or state.values)})
+
+    best = density(state.W, state.Ht.T)
+    np.testing.assert_allclose(-objective[-1], best, rtol=1e-9)
+    for seed in range(50):
+        noise = np.random.default_rng(seed)
+        W = state.W * np.exp(1e-3 * free_w * noise.normal(size=state.W.shape))
+        W[:, held] /= W[:, held].sum(axis=0)
+        H = state.Ht.T * np.exp(1e-3 * free_h[:, None] * noise.normal(size=state.Ht.T.shape))
+        values = {name: value * np.exp(1e-3 * noise.normal()) for name, value in state.values.items()}
+        assert density(W, H, **values) < best
+
+
+def test_sums_of_one_beside_known_rows_are_seen(monkeypatch):
+    """A column of W whose row of H is known would be held as if nothing of it were."""
+    plant(
+        monkeypatch,
+        "EM: columns that sum to one",
+        lambda right: lambda side, held, *rest: right(side, np.ones_like(held), *rest),
+    )
+    with pytest.raises(AssertionError):
+        test_gap_beside_known_components_ends_at_a_maximum("of H")
+    with pytest.raises(AssertionError):
+        test_gap_beside_known_components_follows_the_formula("of H", "plain")
 
 
 # -- VB ------------------------------------------------------------------------------------------------------------

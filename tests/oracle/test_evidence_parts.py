@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations, product
 
 import numpy as np
@@ -20,7 +21,7 @@ from nmf_zoo.inference.evidence.posterior_runs import (
 from nmf_zoo.inference.shared.layout import compress
 from nmf_zoo.kernels.counts.joint import sum_log_means
 from tests.statistical.enumeration import Case, Problem, compositions, log_gamma_density, log_weights
-from tests.structures import gamma, model
+from tests.structures import beside, gamma, model
 
 X = np.array([[2.0, 0.0, 1.0]])
 TALL = np.array([[2.0, 0.0], [1.0, 1.0]])
@@ -163,6 +164,37 @@ def test_flatten_and_back(structure):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.fixture
+def partly(structure):
+    """The first component of W is known, one of its cells 0, and the last of H; with draws."""
+    W = beside(structure.W, [[0.0, 0, 0], [2.0, 0, 0], [0.3, 0, 0], [1.0, 0, 0]], (1, 3))
+    H = beside(structure.H, np.full((3, 5), 0.7), (0, 2))
+    pair = stack(structure)
+    return replace(structure, W=W, H=H), FactorPair(W.known.whole(pair.W[:, :, 1:]), pair.Ht * [1, 1, 0] + [0, 0, 0.7])
+
+
+def test_sharper_priors_leave_known_components_alone(partly):
+    """log p_s = log p + s T, but for one constant, T over the cells that are not known."""
+    structure, pair = partly
+    point = FactorPair(pair.W[3], pair.Ht[3])
+    sharper = sharpen(structure, point, 7.5)
+    gained = LogJoints(sharper)(pair) - LogJoints(structure)(pair)
+    ratios = [(own / own[3]).reshape(6, -1) for own in (pair.W[:, :, 1:], pair.Ht[:, :, :2])]
+    expected = sum(np.sum(np.log(ratio) + 1.0 - ratio, axis=1) for ratio in ratios)
+    np.testing.assert_allclose(nearness(structure, pair, point), expected, atol=1e-12)
+    rest = gained - 7.5 * expected
+    np.testing.assert_allclose(rest, rest[0], rtol=1e-9)
+    assert sharper.W.known is structure.W.known
+
+
+def test_flatten_and_back_beside_known_components(partly):
+    structure, pair = partly
+    cells = flatten(structure, pair)
+    assert cells.shape == (6, 4 * 2 + 5 * 2)
+    for one, other in zip(unflatten(structure, cells), pair, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize("classes", [[0, 0, 0], [0, 1, 0], [0, 1, 2]])
 def test_permanents_and_best_orders(classes):
     classes = np.array(classes)
@@ -190,8 +222,11 @@ def test_components_with_other_priors_are_not_exchangeable():
     equal = model(np.ones((2, 2)), 3, gamma(1.0, 1.0), gamma(1.0, 1.0))
     unequal = model(np.ones((2, 2)), 3, gamma(1.0, 1.0), gamma([[1.0], [2.0], [1.0]], 1.0))
     known = model(np.ones((2, 2)), 3, np.ones((2, 3)), gamma(1.0, 1.0))
-    sizes = [np.exp(bridging.log_exchanges(bridging.exchangeable(each))) for each in (equal, unequal, known)]
-    assert sizes == pytest.approx([6.0, 2.0, 1.0])
+    partly = replace(equal, W=beside(equal.W, np.ones((2, 3)), (0, 2)))
+    mostly = replace(equal, W=beside(equal.W, np.ones((2, 3)), (0, 1)))
+    all_of_them = (equal, unequal, known, partly, mostly)
+    sizes = [np.exp(bridging.log_exchanges(bridging.exchangeable(each))) for each in all_of_them]
+    assert sizes == pytest.approx([6.0, 2.0, 1.0, 2.0, 1.0])
 
 
 def test_bridge_of_two_normals():

@@ -29,7 +29,7 @@ from nmf_zoo.kernels.random.hyperparameter_draws import (
 )
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.structure.parameters import HYPER_PRIORS
-from tests.structures import gamma, half_normal, inverse_gamma, model, truncated_normal, unknown
+from tests.structures import gamma, half_normal, inverse_gamma, model, truncated_normal, unknown, unknown_beside
 
 RNG = np.random.default_rng(3)
 X, P = RNG.poisson(4.0, (3, 4)), RNG.exponential(4.0, (3, 4))
@@ -62,6 +62,9 @@ NONE = {
     "shape and rate at once": model(X, K, gamma(0.5, 1.0), gamma(MEAN, MEAN)),
     "means by sample": model(X, K, gamma(0.5, 1.0), gamma(1.2, mean=BY_SAMPLE)),
     "shapes of cells, and a mean": model(X, K, gamma(BY_CELL, 1.0), gamma(1.2, mean=MEAN)),
+    "means of some components": model(
+        X, K, gamma(0.5, 1.0), gamma(1.2, mean=unknown_beside("n", "gamma", 2.0, 2.0, known=[[1.5], [np.nan]]))
+    ),
     "shape and scale of powers": model(P, K, inverse_gamma(MEAN, BY_CELL), inverse_gamma(2.0, 1.0), kind="exponential"),
     "W known": model(X, K, RNG.gamma(2.0, size=(3, K)), gamma(1.2, mean=MEAN)),
 }

@@ -82,10 +82,15 @@ def relevances_by_hand(data):
     return by_hand
 
 
+KNOWN = np.random.default_rng(3).dirichlet(np.ones(F), 2).T
 DECLARED = {
     "ard": lambda: nz.gamma_nmf(X, K, prior="ard"),
     "ard, too many": lambda: nz.gamma_nmf(X, K + 3, prior="ard"),
     "ard, sparse": lambda: nz.gamma_nmf(scipy.sparse.csr_array(X), K, prior="ard"),
+    "ard beside known": lambda: nz.gamma_nmf(X, K + 2, known=KNOWN, prior="ard"),
+    "ard of precisions beside known": lambda: nz.gamma_nmf(
+        X, K + 1, known=KNOWN, prior=nz.ARD(cells="half-normal", law="gamma")
+    ),
     "hpf, shapes of 1": lambda: nz.gamma_nmf(X, K, prior="hpf", alpha_w=1.0, alpha_h=1.5),
     "hpf": lambda: nz.gamma_nmf(X, K, prior="hpf"),
     "by hand": lambda: relevances_by_hand(X),

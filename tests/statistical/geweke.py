@@ -17,7 +17,15 @@ from scipy.stats import norm, truncnorm
 from nmf_zoo.inference.counts import gibbs
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
-from nmf_zoo.structure import Cells, HalfNormalPrior, InverseGammaPrior, Outer, TruncatedNormalPrior, Unknown
+from nmf_zoo.structure import (
+    Cells,
+    HalfNormalPrior,
+    InverseGammaPrior,
+    Outer,
+    PartlyKnown,
+    TruncatedNormalPrior,
+    Unknown,
+)
 from tests.planted import plant
 from tests.statistical.gates import LEAST, check_means
 from tests.structures import stack
@@ -101,6 +109,10 @@ def resolve(parameter, factor, values, n):
     drawn = factor.shape if factor.known is None else factor.known.shape
     if not isinstance(parameter, Unknown):
         return np.broadcast_to(parameter.value, (n, *drawn))
+    if isinstance(parameter, PartlyKnown):
+        whole = np.tile(parameter.known, (n, 1, 1))
+        whole[:, parameter.are_free] = values[parameter.name]
+        return np.broadcast_to(whole, (n, *drawn))
     padded = (1,) * (2 - len(parameter.shape)) + parameter.shape
     return np.broadcast_to(values[parameter.name].reshape(n, *padded), (n, *drawn))
 

@@ -164,6 +164,37 @@ def test_labellings_count_once(monkeypatch):
     assert bridging.log_exchanges(bridging.exchangeable(FEW)) == pytest.approx(np.log(2.0))
 
 
+SOME = model(X, 3, gamma(1.0, 1.0), gamma(1.3, 1.0))
+IN_W = beside(SOME.W, [[0.8, 0.3, 0.0], [0.0, 1.4, 0.0]], (1, 3))
+BESIDE = {
+    "one of W, two that are alike": replace(SOME, W=IN_W),
+    "two of W": replace(SOME, W=replace(IN_W, known=replace(IN_W.known, free=slice(2, 3)))),
+    "one of W, another of H": replace(SOME, W=IN_W, H=beside(SOME.H, [[0.0] * 3, [0.0] * 3, [0.5, 1.5, 0.0]], (0, 2))),
+}
+
+
+def distance(method, name):
+    """Of a short run of Chib's method from exact, in its errors."""
+    found = estimate(method, BESIDE[name], chains=2, options=SHORT[method])
+    value, error = combine(found, is_unbiased=False)
+    assert error < 0.2
+    return abs(value - enumeration.log_evidence(BESIDE[name])) / error
+
+
+@pytest.mark.parametrize("method", SHORT)
+@pytest.mark.parametrize("name", BESIDE)
+def test_chib_is_within_its_error_of_exact_beside_known_components(name, method):
+    assert distance(method, name) < ERRORS
+
+
+def test_exchanges_of_known_components_are_seen(monkeypatch):
+    """Their priors are alike, but not what is known of them: counted as alike they are off by log 2 and log 3 nats."""
+    put(monkeypatch, "Chib by sources: components that exchange", lambda structure: np.array([0, 0, 1]))
+    assert distance("chib by sources", "two of W") > ERRORS
+    put(monkeypatch, "Chib's bridges: exchanges of components", lambda classes: gammaln(len(classes) + 1.0))
+    assert distance("chib", "one of W, two that are alike") > ERRORS
+
+
 @pytest.fixture(scope="module")
 def counts():
     """Cemgil's setting: 16 x 10 counts of mean 450 from five components, shapes 10 and 1, means 1 and 100."""

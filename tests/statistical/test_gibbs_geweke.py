@@ -28,7 +28,7 @@ from tests.statistical.geweke import (
     step_on,
     with_sums,
 )
-from tests.structures import beside, gamma, model, unknown
+from tests.structures import beside, gamma, model, unknown, unknown_beside
 
 pytestmark = pytest.mark.statistical
 SWEEPS, HYPER_SWEEPS = size(5_000, 60_000), size(4_000, 60_000)  # the latter mix faster
@@ -111,6 +111,14 @@ def by_sample(name, kind, *args):
     return unknown(name, kind, *args, variable_shape=(3,), shape=(1, 3))
 
 
+def relevances_of_new_components():
+    """Rank 3 with one component of W known; the mean of its row of H is a number."""
+    new = unknown("t", "inverse_gamma", [12.0, 9.0], [11.0, 9.0], variable_shape=(2,), shape=(1, 2))
+    beside_one = unknown_beside("t", "inverse_gamma", [12.0, 9.0], [11.0, 9.0], known=[[1.4], [np.nan], [np.nan]])
+    structure = model(X23, 3, gamma(1.3, mean=new), gamma(0.9, mean=beside_one), exposure=[[0.3, 0.2, 0.4]])
+    return dataclasses.replace(structure, W=beside(structure.W, [[0.8, 0.0, 0.0], [1.4, 0.0, 0.0]], (1, 3)))
+
+
 HYPER_MODELS = {
     "gamma: shape of W": hyper(gamma(A, 0.8), gamma(COMPONENTS_H, 1.7)),
     "inverse_gamma: rates of H by component": hyper(
@@ -139,6 +147,7 @@ HYPER_MODELS = {
         gamma(1.3, mean=by_component("t", "inverse_gamma", [6.0, 4.0], [5.0, 4.0], of="W")),
         gamma(0.9, mean=by_component("t", "inverse_gamma", [6.0, 4.0], [5.0, 4.0], of="H")),
     ),
+    "relevances of new components": relevances_of_new_components(),
     "rates of rows and columns": hyper(
         gamma(0.7, unknown("u", "gamma", [5.0, 7.0], 6.0, variable_shape=(2,), shape=(2, 1))),
         gamma(1.4, by_sample("v", "gamma", 6.0, [5.0, 4.0, 6.0])),
@@ -233,6 +242,23 @@ def test_moves_that_take_known_components_along_are_seen(monkeypatch):
 def test_new_components_with_the_priors_of_others_are_seen():
     step = with_priors(lambda priors: priors._replace(shape_w=priors.shape_w[:, ::-1]))
     check_is_seen(PARTLY_KNOWN["a component of W"], moves=(), step=step)
+
+
+def test_relevances_from_rows_of_known_components_are_seen(monkeypatch):
+    """Each from the row above it: one of them from activations of the known component."""
+
+    def wrong(right):
+        def from_above(given, W, Ht):
+            sums = right(given, W, Ht)
+            for own in sums:
+                of_rows = own[given.cells[1].first :]
+                of_rows[:] = np.roll(of_rows, 1)
+            return sums
+
+        return from_above
+
+    plant(monkeypatch, "hyperparameters: sums of groups", wrong)
+    check_is_seen(HYPER_MODELS["relevances of new components"], sweeps=PLANTED_HYPER_SWEEPS)
 
 
 def sweep_with_early_moves(problem, state, key):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -17,12 +18,12 @@ from nmf_zoo.inference.evidence.contract import Job
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from tests.planted import plant, put
-from tests.runs import fit
+from tests.runs import fit, largest_loss
 from tests.sizes import size
 from tests.statistical.enumeration import Case
 from tests.statistical.exact_evidence import exact_log_evidence
 from tests.statistical.judged import judges
-from tests.structures import gamma, model, unknown
+from tests.structures import beside, gamma, model, unknown, unknown_beside
 
 pytestmark = pytest.mark.statistical
 RUNS, LEAST = size(40, 300), 4.0
@@ -76,7 +77,22 @@ def rates_of_columns():
     return structure, exact
 
 
-CASES = {"a rate of both": one_rate, "a mean of both": one_mean, "rates of columns": rates_of_columns}
+def a_mean_of_the_new_component():
+    """The other component of W is known, and the mean of its row of H."""
+    of_h = unknown_beside("u", "inverse_gamma", 3.0, 2.0, known=[[0.9], [np.nan]])
+    of_w = replace(MEAN, variable_shape=(1,))
+    structure = model(X12, 2, gamma(0.8, mean=of_w), gamma(1.3, mean=of_h))
+    structure = replace(structure, W=beside(structure.W, W12, (1, 2)))
+    PRIORS["u"] = MEAN.prior
+    return structure, lambda: over(structure, lambda u: (0.8, 0.8 / u, 1.3, [[1.3 / 0.9], [1.3 / u]]), ["u"])
+
+
+CASES = {
+    "a rate of both": one_rate,
+    "a mean of both": one_mean,
+    "rates of columns": rates_of_columns,
+    "a mean of the new component": a_mean_of_the_new_component,
+}
 
 
 def runs_of(structure):
@@ -107,6 +123,19 @@ def check(structure, exact):
 def test_evidence_and_posterior_are_exact(name):
     structure, exact = CASES[name]()
     check(structure, exact())
+
+
+def test_the_bound_beside_a_known_component_is_below_exact(monkeypatch):
+    """And not where the new component's mean is learned from the row of the known one, whose mean is another."""
+    structure, exact = a_mean_of_the_new_component()
+    (log_p, means), options = exact(), vb.VB(accelerate=None)
+    _, state, _, bound = fit(vb, structure, options, 400)
+    assert log_p - 1.0 < bound[-1] < log_p
+    assert largest_loss(bound, maximise=True) < 1e-9
+    assert float(np.log(state.values["u"][0])) == pytest.approx(float(means["u"]), abs=0.3)
+    put(monkeypatch, "hyperparameters: entries beside known ones", lambda self, array: array[..., :1, 0])
+    *_, wrong = fit(vb, structure, options, 400)
+    assert largest_loss(wrong, maximise=True) > 1e-9 or wrong[-1] < bound[-1] - 1e-3
 
 
 def test_forgetting_the_cells_shapes_is_seen(monkeypatch):

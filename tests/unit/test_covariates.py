@@ -201,6 +201,7 @@ FORMS = {
     "batches": {"batch": np.arange(N) % 2},
     "mask, exposure, background": {"mask": X > 0, "exposure": ROW, "background": 0.3},
     "known W": {"known": KNOWN[:, :1]},
+    "ard beside known W": {"known": KNOWN[:, :1], "prior": "ard"},
     "known H": {"known_h": ROW},
 }
 

@@ -110,6 +110,7 @@ MODELS = {
     ),
     "flat W": (Given(X), flat, {}, {}),
     "known component": (Given(X), gamma, {"known": KNOWN}, {"known": KNOWN}),
+    "flat W beside a known component": (Given(X), flat, {"known": KNOWN}, {"known": KNOWN}),
     "real numbers": (Given(X / 3), lambda X, **more: gamma(None if X is None else X / 3, **more), {}, {}),
 }
 

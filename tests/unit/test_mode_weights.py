@@ -63,6 +63,15 @@ def test_the_group(weighed):
     np.testing.assert_allclose(modes["lp"], [lp[[0, 3]].mean(), lp[1].mean(), lp[2].mean()], rtol=1e-9)
 
 
+def test_one_mode_beside_a_known_component_weighs_what_the_model_does():
+    model = nz.gamma_nmf([[3, 0, 1], [1, 2, 0]], rank=2, known=[[0.7], [0.0]])
+    idata = nz.sample(1000, tune=100, chains=2, engine="gibbs", model=model, **QUICK)
+    modes = modes_of(nz.weigh_modes(idata, model, modes=[[0, 1]], **QUICK))
+    exact = nz.evidence(model, "enumeration").attrs["log_evidence"]
+    assert modes.attrs["log_exchanges"] == 0.0
+    assert abs(float(modes["log_evidence"][0]) - exact) < 4.0 * float(modes["log_evidence_error"][0]) < 0.4
+
+
 def test_what_was_there_stays(idata, weighed):
     assert "modes" not in _compat.group_names(idata)
     assert set(_compat.group_names(weighed)) == {*_compat.group_names(idata), "modes"}

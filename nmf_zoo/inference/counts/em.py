@@ -13,7 +13,8 @@ Under a half-normal prior of precision q, which takes q w^2 / 2 off the log dens
 
 GaP (Filstroff 2018, eq. 3-6: W without a prior, H gamma): where W could grow and H shrink for ever (a shape of 1, or a
 free rate or mean), the columns of the factor without a prior sum to one, a constraint inside its update. A free rate is
-then sum a / sum h over the cells that share it.
+then sum a / sum h over the cells that share it. Columns of known components, and those beside known rows of the other
+factor, can't grow so, and have no constraint.
 
 A rate or precision with a gamma prior, a mean or variance with an inverse-gamma prior is maximised with the factors, in
 closed form after each of their updates (:mod:`nmf_zoo.inference.shared.conjugate`). With a relevance for each component
@@ -51,7 +52,7 @@ from nmf_zoo.inference.shared.conjugate import (
 )
 from nmf_zoo.inference.shared.factor_view import Side, as_one_draw, flat_and_other, sum_to, two_sides
 from nmf_zoo.inference.shared.hyperparameters import moments_of
-from nmf_zoo.inference.shared.multiplicative import FLOOR, peak_on_simplex, stationarity, update
+from nmf_zoo.inference.shared.multiplicative import FLOOR, to_one, update, update_with_held
 from nmf_zoo.inference.shared.requirements import takes_priors, takes_scale
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
 from nmf_zoo.options import check_least, check_types, names_checked
@@ -129,8 +130,9 @@ class EM:
 class EMProblem:
     """What all restarts share.
 
-    ``constrained`` : the side whose columns sum to one, or None; ``newton`` : what takes Newton steps, or None;
-    ``conjugates`` : hyperparameters with conjugate priors, which go to their modes
+    ``constrained`` : the side whose columns sum to one, as far as nothing of their components is known, or None;
+    ``newton`` : what takes Newton steps, or None; ``conjugates`` : hyperparameters with conjugate priors, which go to
+    their modes
     """
 
     structure: Factorisation
@@ -154,14 +156,16 @@ def supports(structure: Factorisation, options: Any) -> Verdict:
     if structure.data is None:
         return has_data(structure)
     checks = (
-        *(_check_update, _check_families, _check_known, _check_hyperparameters, _check_shapes, _check_free_rates),
+        *(_check_update, _check_families, _check_hyperparameters, _check_shapes, _check_free_rates),
         *(_check_loss, _check_scale),
     )
     return next((verdict for verdict in (check(structure, options) for check in checks) if not verdict), CAN_RUN)
 
 
 def constrained(structure: Factorisation, mode: str) -> Side | None:
-    """The factor without a prior that would grow for ever while the other shrinks, or None."""
+    """The factor without a prior of which columns would grow for ever while the other shrinks, or None."""
+    if not structure.free_in_both.any():
+        return None
     for flat, other in flat_and_other(structure):
         if other.is_half_normal:
             if mode == "density":
@@ -183,17 +187,6 @@ def _check_update(structure: Factorisation, options: Any) -> Verdict:
 
 def _check_families(structure: Factorisation, options: Any) -> Verdict:
     return takes_priors(structure, GammaPrior, HalfNormalPrior)
-
-
-def _check_known(structure: Factorisation, options: Any) -> Verdict:
-    side = constrained(structure, options.mode)
-    known = [factor.name for factor in (structure.W, structure.H) if factor.known is not None]
-    if side is not None and known:
-        return Verdict(
-            f"{side.factor.variable} has no prior, so it can grow while the other factor shrinks to 0, and known "
-            f"components of {known[0]} keep their sums: give it a prior"
-        )
-    return CAN_RUN
 
 
 def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
@@ -236,7 +229,10 @@ def _check_shapes(structure: Factorisation, options: Any) -> Verdict:
 
 
 def _check_free_rates(structure: Factorisation, options: Any) -> Verdict:
-    """As a component empties, its own free rate rises, and the density of its cells with it, whatever the data say."""
+    """As a component empties, its own free rate rises, and the density of its cells with it, whatever the data say.
+
+    New components may all empty beside known ones, which have no part in their rates.
+    """
     for side in two_sides(structure):
         for unknown in side.factor.unknowns:
             if not unknown.prior.is_flat:
@@ -246,6 +242,11 @@ def _check_free_rates(structure: Factorisation, options: Any) -> Verdict:
                 return Verdict(
                     f"{unknown.name} is free for each component, and as one empties, the density of {side.factor.name} "
                     'has no bound: share it among the components or use EM(mode="log")'
+                )
+            if options.mode == "density" and side.factor.known is not None:
+                return Verdict(
+                    f"{unknown.name} is free, and as components beside the known ones empty, the density of "
+                    f'{side.factor.variable} has no bound: give it or use EM(mode="log")'
                 )
     return CAN_RUN
 
@@ -294,7 +295,7 @@ def init(problem: EMProblem, key: np.uint64, start: Mapping[str, Array]) -> EMSt
             np.maximum(array[:, side.free], FLOOR, out=array[:, side.free])
     if problem.constrained is not None:
         inside, outside = (Ht, W) if problem.constrained.is_right else (W, Ht)
-        total = inside.sum(axis=0)
+        total = to_one(inside, problem.structure.free_in_both)
         inside /= total
         outside *= total
     values = start_hyperparameters(problem.structure, start)
@@ -322,7 +323,8 @@ def _pushed(problem: EMProblem, W: Array, Ht: Array, state: EMState) -> EMState:
     factors = []
     for side, new, old in zip(problem.sides, (W, Ht), state.other or (), strict=True):
         beyond = new if side.is_fixed else _beyond(ahead_by_ratio, side, new, old, state.momentum.push)
-        factors.append(beyond / beyond.sum(axis=0) if side == problem.constrained else beyond)
+        is_held = side == problem.constrained
+        factors.append(beyond / to_one(beyond, problem.structure.free_in_both) if is_held else beyond)
     return _at(problem, factors[0], factors[1], state.values)
 
 
@@ -427,10 +429,10 @@ def _update(
     side = problem.sides[which]
     if side.is_fixed:
         return old, 0.0
+    given = problem.options.mode, old, numerator, denominator, values, problem.workers
     if side == problem.constrained:
-        new = peak_on_simplex(old, numerator, denominator)
-        return new, stationarity(old, new)
-    return update(side, problem.options.mode, old, numerator, denominator, values, problem.workers)
+        return update_with_held(side, problem.structure.free_in_both, *given)
+    return update(side, *given)
 
 
 def finish(problem: EMProblem, state: EMState, key: np.uint64, draws: int) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -470,7 +472,7 @@ def update_rates(sides: tuple[Side, Side], W: Array, Ht: Array, values: dict[str
     for side, array in zip(sides, (W, Ht), strict=True):
         for role, unknown in side.gamma.parameters.items() if side.is_gamma else ():
             if isinstance(unknown, Unknown) and unknown.prior.is_flat:
-                cells = side.turn(array)
+                cells = side.turn(array[:, side.free])
                 a = np.broadcast_to(side.gamma.shape.resolve(values), cells.shape)
                 top, bottom = (a, cells) if role == "rate" else (a * cells, a)
                 best = sum_to(top, unknown.shape) / sum_to(bottom, unknown.shape)

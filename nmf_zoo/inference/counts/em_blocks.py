@@ -26,7 +26,7 @@ from nmf_zoo.inference.counts.em import supports as supports_in_memory
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side
 from nmf_zoo.inference.shared.layout import likelihood_constant
-from nmf_zoo.inference.shared.multiplicative import FLOOR, peak_on_simplex, stationarity, update
+from nmf_zoo.inference.shared.multiplicative import FLOOR, to_one, update, update_with_held
 from nmf_zoo.inference.shared.sample_blocks import SampleBlock, sums_over_blocks, takes_blocks
 from nmf_zoo.inference.shared.start import RandomRows, start_blocks
 from nmf_zoo.kernels.numerics.multiplicative import largest_of_columns
@@ -83,7 +83,7 @@ class BlockEMState(NamedTuple):
 
 @dataclass(frozen=True)
 class BlockEMProblem(CountBlocks):
-    """What the iterations share; ``simplex`` : the columns of W sum to one."""
+    """What the iterations share; ``simplex`` : the columns of W sum to one, but for known components."""
 
     simplex: bool
 
@@ -122,7 +122,7 @@ def init(problem: BlockEMProblem, key: np.uint64, start: Mapping[str, Array]) ->
     if not left.is_fixed:
         np.maximum(W[:, left.free], FLOOR, out=W[:, left.free])
     if problem.simplex:
-        scale = W.sum(axis=0)
+        scale = to_one(W, problem.structure.free_in_both)
         W /= scale
     sums = sums_over_blocks(problem, EMBeginning(W, 0, rows, scale))
     return _at(problem, BlockEMState(W, 0, sums))
@@ -147,10 +147,11 @@ def _update_W(problem: BlockEMProblem, state: BlockEMState) -> tuple[Array, floa
     old, sums = state.W, state.sums
     if problem.left.is_fixed:
         return old, 0.0
+    left, mode = problem.left, problem.options.mode
     if problem.simplex:
-        new = peak_on_simplex(old, sums.numerator, sums.denominator)
-        return new, stationarity(old, new)
-    return update(problem.left, problem.options.mode, old, sums.numerator, sums.denominator, {}, problem.workers)
+        held = problem.structure.free_in_both
+        return update_with_held(left, held, mode, old, sums.numerator, sums.denominator, {}, problem.workers)
+    return update(left, mode, old, sums.numerator, sums.denominator, {}, problem.workers)
 
 
 def _pass(problem: BlockEMProblem, state: BlockEMState, led: Array, push: float | None) -> BlockEMState:
@@ -201,7 +202,7 @@ def _pushed(problem: BlockEMProblem, new: Array, old: Array, push: float) -> Arr
     if side.is_fixed:
         return new
     beyond = side.with_free(new, ahead_by_ratio(new[:, side.free], old[:, side.free], push))
-    return beyond / beyond.sum(axis=0) if problem.simplex else beyond
+    return beyond / to_one(beyond, problem.structure.free_in_both) if problem.simplex else beyond
 
 
 def _look(

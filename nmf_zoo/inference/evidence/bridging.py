@@ -10,9 +10,11 @@ dependence between neighbouring draws.
 
 Meng & Wong (1996), Simulating ratios of normalizing constants via a simple identity, Statistica Sinica 6, eq. 4.1.
 
-**Labels.** Components with equal priors can be exchanged, and the posterior has as many copies. A draw is in the
-labelling of a reference when no exchange of components would bring it nearer. The share of the posterior with that
-labelling is exactly 1 / (number of exchanges), whether or not a chain ever changes labels."""
+**Labels.** Components with equal priors can be exchanged, and the posterior has as many copies; those of which anything
+is known are told apart by that. A draw is in the labelling of a reference when no exchange of components would bring it
+nearer. The share of the posterior with that labelling is exactly 1 / (number of exchanges), whether or not a chain ever
+changes labels.
+"""
 
 from __future__ import annotations
 
@@ -92,11 +94,12 @@ LARGEST_CLASS = 12  # over whose exchanges permanents are summed: K 2^K terms
 
 
 def exchangeable(structure: Factorisation) -> Array:
-    """The class of every component, (K,): those of one class have equal priors in both factors."""
+    """The class of every component, (K,): those of one class have equal priors in both factors and no known cells."""
     if structure.W.is_fixed or structure.H.is_fixed:
         return np.arange(structure.rank)
     cells = np.concatenate(prior_cells(structure, {})[:4])
-    return np.unique(cells, axis=1, return_inverse=True)[1].ravel()
+    classes = np.unique(cells, axis=1, return_inverse=True)[1].ravel()
+    return np.where(structure.free_in_both, classes, structure.rank + np.arange(structure.rank))
 
 
 def log_exchanges(classes: Array) -> float:
@@ -117,11 +120,19 @@ def orders_like(draws: FactorPair, reference: FactorPair, classes: Array) -> Arr
 
 
 def likeness(draws: FactorPair, reference: FactorPair) -> Array:
-    """- sum v / v~ of every draw's component k where it stands for the reference's j, (draws, K, K)."""
+    """- sum v / v~ of every draw's component k where it stands for the reference's j, (draws, K, K).
+
+    Zeros of the reference are cells of known components, which stand for themselves alone.
+    """
     table = np.zeros((len(draws.W), draws.W.shape[-1], draws.W.shape[-1]))
     for array, centre in zip(draws, reference, strict=True):
-        table -= np.swapaxes(1.0 / centre, 0, 1) @ array
+        table -= np.swapaxes(_inverse(centre), 0, 1) @ array
     return table
+
+
+def _inverse(cells: Array) -> Array:
+    """1 / cells, 0 where they are 0."""
+    return np.divide(1.0, cells, out=np.zeros_like(cells), where=cells > 0)
 
 
 def are_summable(classes: Array) -> bool:

@@ -49,7 +49,7 @@ from nmf_zoo.inference.evidence.bridging import (
 from nmf_zoo.inference.evidence.chib_bridge import tighten
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method, has_evidence
 from nmf_zoo.inference.evidence.posterior_runs import FactorPair, LogJoints, as_variables, draw_posterior, typical_point
-from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells
+from nmf_zoo.inference.shared.factor_view import PriorCells, prior_cells, two_sides
 from nmf_zoo.inference.shared.layout import Layout, Weights, compress, weigh
 from nmf_zoo.kernels.counts.joint import sum_log_means
 from nmf_zoo.kernels.random.draws import draw_factor
@@ -118,14 +118,18 @@ def log_densities_of_sources(layout: Layout, sums: FactorPair, draws: FactorPair
 
     With more components than permanents can be summed for, the largest term stands for the sum.
     """
-    with np.errstate(divide="ignore"):
-        tables = _products(sums.W, np.log(draws.W)) + _products(sums.Ht, np.log(draws.Ht))
+    tables = _products(sums.W, _logs(draws.W)) + _products(sums.Ht, _logs(draws.Ht))
     means = np.empty(len(tables))
     sum_log_means(means, layout, *map(np.ascontiguousarray, draws))
     if len(classes) <= LARGEST_RANK:
         return log_permanents(tables, classes) - means
     orders = orders_of_best(tables, classes)
     return np.take_along_axis(tables, orders[:, :, None], axis=2)[:, :, 0].sum(axis=1) - means
+
+
+def _logs(cells: Array) -> Array:
+    """Of cells that are known and 0, which have no counts, 0."""
+    return np.log(np.where(cells > 0, cells, 1.0))
 
 
 def _products(counts: Array, logs: Array) -> Array:
@@ -139,17 +143,19 @@ def clamped_run(
     """A point (W~, H~), log p(W~ | H, C~) by draw and component (draws, K), and log p(H~ | W~, C~)."""
     priors, weights = prior_cells(structure, {}), weigh(structure)
     of_W, of_H = priors.shape_w + sums.W, priors.shape_h + sums.Ht
+    left, right = two_sides(structure)
     if structure.W.is_fixed:
         W, densities = structure.W.prior.value, np.zeros((1, structure.rank))
     else:
-        rates = _rates_of_weights(structure, priors, weights, (of_W, of_H), draws, key)
-        W = np.mean(of_W / rates, axis=0)
-        densities = np.stack([log_gamma_density(W, of_W, rate).sum(axis=0) for rate in rates])
+        rates, free = _rates_of_weights(structure, priors, weights, (of_W, of_H), draws, key), left.free
+        own, rates = of_W[:, free], rates[:, :, free]
+        new = np.mean(own / rates, axis=0)
+        W, densities = left.whole(new), np.stack([log_gamma_density(new, own, rate).sum(axis=0) for rate in rates])
     if structure.H.is_fixed:
         return FactorPair(W, np.ascontiguousarray(structure.H.prior.value.T)), densities, 0.0
-    rate = priors.rate_h + weights.over_features(W)
-    Ht = of_H / rate
-    return FactorPair(W, Ht), densities, float(np.sum(log_gamma_density(Ht, of_H, rate)))
+    rate, own = (priors.rate_h + weights.over_features(W))[:, right.free], of_H[:, right.free]
+    Ht = own / rate
+    return FactorPair(W, right.whole(Ht)), densities, float(np.sum(log_gamma_density(Ht, own, rate)))
 
 
 def _rates_of_weights(
@@ -159,12 +165,15 @@ def _rates_of_weights(
     if structure.H.is_fixed:
         return (priors.rate_w + weights.over_samples(structure.H.prior.value.T))[None]
     of_W, of_H = shapes
-    Ht, W = of_H / priors.rate_h, np.empty(of_W.shape)
+    left, right = two_sides(structure)
+    Ht, W = right.whole(of_H[:, right.free] / priors.rate_h[:, right.free]), np.empty(of_W.shape)
     rates = np.empty((draws, *of_W.shape))
     for sweep in range(-(draws // TENTH), draws):
         rate = priors.rate_w + weights.over_samples(Ht)
         draw_factor(W, of_W, rate, 0, len(W), child(key, sweep + draws, 0))
+        W = left.whole(W[:, left.free])
         draw_factor(Ht, of_H, priors.rate_h + weights.over_features(W), 0, len(Ht), child(key, sweep + draws, 1))
+        Ht = right.whole(Ht[:, right.free])
         if sweep >= 0:
             rates[sweep] = rate
     return rates
@@ -226,7 +235,7 @@ class Chib:
 
 
 def supports(structure: Factorisation, options: Chib) -> Verdict:
-    """Counts with gamma priors of known hyperparameters; one factor may be known."""
+    """Counts with gamma priors of known hyperparameters; a factor may be known, or some components of each."""
     return has_evidence(structure)
 
 
@@ -278,6 +287,7 @@ def _stack(structure: Factorisation, pairs: list[FactorPair]) -> dict[str, Array
 METHOD: Method = Method(
     name="chib",
     likelihoods=(Poisson,),
+    takes_known=True,
     options=Chib,
     supports=supports,
     estimate=estimate,

@@ -57,8 +57,8 @@ class Arrow(NamedTuple):
 
 
 def has_curvature(structure: Factorisation) -> bool:
-    """Whether both factors are unknown, and the matrices not too large."""
-    if structure.W.is_fixed or structure.H.is_fixed:
+    """Whether nothing of both factors is known, and the matrices are not too large."""
+    if not (structure.W.is_free and structure.H.is_free):
         return False
     short, long = sorted(structure.shape)
     return short * structure.rank <= LARGEST and short * long * structure.rank**2 <= MOST_CELLS

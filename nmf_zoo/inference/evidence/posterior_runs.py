@@ -91,9 +91,11 @@ def as_pair(structure: Factorisation, values: Mapping[str, Array]) -> FactorPair
 
 
 def as_variables(structure: Factorisation, pair: FactorPair) -> dict[str, Array]:
-    """The unknown factors by name, in the model's orientation."""
-    sides = zip(two_sides(structure), pair, strict=True)
-    return {side.factor.name: side.as_variable(array) for side, array in sides if not side.is_fixed}
+    """The unknown factors by name, in the model's orientation; of known components the new ones beside the whole."""
+    found: dict[str, Array] = {}
+    for side, array in zip(two_sides(structure), pair, strict=True):
+        found |= side.factor.variables(side.turn(array))
+    return found
 
 
 def typical_point(structure: Factorisation, posterior: Draws) -> FactorPair:
@@ -101,7 +103,7 @@ def typical_point(structure: Factorisation, posterior: Draws) -> FactorPair:
     density = posterior.lp.copy()
     for side, array in zip(two_sides(structure), posterior.pair, strict=True):
         if not side.is_fixed:
-            density += np.sum(np.log(array), axis=(1, 2))
+            density += np.sum(np.log(array[:, :, side.free]), axis=(1, 2))
     return FactorPair(*(np.array(array[np.argmax(density)]) for array in posterior.pair))
 
 
@@ -117,6 +119,7 @@ def sharpen(structure: Factorisation, point: FactorPair, sharpness: float) -> Fa
         if isinstance(side.factor.prior, Fixed):
             factors.append(side.factor)
             continue
+        shape, rate, centre = (array[:, side.free] for array in (shape, rate, centre))
         sharper = (side.turn(array) for array in (shape + sharpness, rate + sharpness / centre))
         known = [Known(value=np.ascontiguousarray(array)) for array in sharper]
         factors.append(replace(side.factor, prior=GammaPrior(shape=known[0], rate=known[1])))
@@ -128,7 +131,7 @@ def nearness(structure: Factorisation, pair: FactorPair, point: FactorPair) -> A
     total = np.zeros(len(pair.W))
     for side, draws, centre in zip(two_sides(structure), pair, point, strict=True):
         if not side.is_fixed:
-            ratio = draws / centre
+            ratio = draws[:, :, side.free] / centre[:, side.free]
             total += np.sum(np.log(ratio) + 1.0 - ratio, axis=(1, 2))
     return total
 
@@ -136,19 +139,21 @@ def nearness(structure: Factorisation, pair: FactorPair, point: FactorPair) -> A
 def flatten(structure: Factorisation, pair: FactorPair) -> Array:
     """The unknown cells of every draw in one row, (draws, d)."""
     sides = zip(two_sides(structure), pair, strict=True)
-    return np.concatenate([array.reshape(len(array), -1) for side, array in sides if not side.is_fixed], axis=1)
+    own = [array[:, :, side.free] for side, array in sides if not side.is_fixed]
+    return np.concatenate([array.reshape(len(array), -1) for array in own], axis=1)
 
 
 def unflatten(structure: Factorisation, cells: Array) -> FactorPair:
     """The inverse."""
     arrays, first = [], 0
     for side in two_sides(structure):
-        shape = side.turn(np.empty(side.factor.shape)).shape
         if side.is_fixed:
-            arrays.append(np.broadcast_to(side.turn(side.factor.prior.value), (len(cells), *shape)))
+            known = side.turn(side.factor.prior.value)
+            arrays.append(np.broadcast_to(known, (len(cells), *known.shape)))
             continue
+        shape = side.turn(np.empty(side.factor.free_shape)).shape
         size = shape[0] * shape[1]
-        arrays.append(cells[:, first : first + size].reshape(-1, *shape))
+        arrays.append(side.whole(cells[:, first : first + size].reshape(-1, *shape)))
         first += size
     return FactorPair(*arrays)
 

@@ -188,7 +188,7 @@ def draw_given_cells(
             for use in _uses_in(factor, name):
                 padded = (1,) * (2 - len(use.unknown.shape)) + use.unknown.shape
                 own_cells = sum_to(use.of_cells(array), (len(array), *padded))
-                rate = rate + own_cells.reshape(len(array), *use.unknown.variable_shape)
+                rate = rate + use.unknown.entries(own_cells.reshape(len(array), *use.unknown.shape))
         values[name] = own.value(_within(generator.gamma(np.broadcast_to(own.shape, rate.shape)) / rate))
     return values
 
@@ -206,7 +206,8 @@ def rates_of(factor: Factor, values: Mapping[str, Array], n: int) -> Array:
     if isinstance(parameter, Known):
         own = parameter.value
     else:
-        own = values[parameter.name].reshape(n, *(1,) * (2 - len(parameter.shape)), *parameter.shape)
+        own = parameter.whole(values[parameter.name])
+        own = own.reshape(n, *(1,) * (2 - len(parameter.shape)), *parameter.shape)
     if role in INVERSES:
         own = (prior.shape.resolve({}) if isinstance(prior, GammaPrior) else 1.0) / own
     elif role == "sigma":
@@ -256,7 +257,7 @@ def _over_cells(cells: Array, unknown: Unknown) -> Array:
     """Sums over the cells that share an entry, in the variable's shape; those of rows or columns as products."""
     rows, cols = (1,) * (2 - len(unknown.shape)) + unknown.shape
     if cols == 1 < rows:
-        return (cells @ np.ones(cells.shape[1])).reshape(unknown.variable_shape)
+        return unknown.entries((cells @ np.ones(cells.shape[1])).reshape(unknown.shape))
     if rows == 1 < cols:
-        return (np.ones(cells.shape[0]) @ cells).reshape(unknown.variable_shape)
-    return sum_to(cells, unknown.shape).reshape(unknown.variable_shape)
+        return unknown.entries((np.ones(cells.shape[0]) @ cells).reshape(unknown.shape))
+    return unknown.entries(sum_to(cells, unknown.shape))

@@ -69,6 +69,11 @@ class Side:
         out[:, self.free] = part
         return out
 
+    def whole(self, part: Array) -> Array:
+        """(..., rows, K) of its free columns, known ones as they are; ``part`` itself where all are free."""
+        known = self.factor.known
+        return part if known is None else np.ascontiguousarray(self.turn(known.whole(self.turn(part))))
+
     @property
     def is_gamma(self) -> bool:
         return isinstance(self.factor.prior, GammaPrior)

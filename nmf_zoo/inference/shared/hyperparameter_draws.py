@@ -56,7 +56,7 @@ from nmf_zoo.kernels.random.hyperparameter_draws import (
     draw_scales_along,
 )
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.structure import Array, Factorisation, Known, Parameter, Unknown
+from nmf_zoo.structure import Array, Factorisation, Known, Parameter, PartlyKnown, Unknown
 
 FAMILIES = {
     "gamma": GAMMA,
@@ -156,14 +156,19 @@ class _Numbers:
 
     def places(self, parameter: Parameter) -> Array:
         """Where its entries stand, in a shape that broadcasts to the factor; those of a known one are added."""
-        if isinstance(parameter, Unknown):
-            own = self._unknowns[parameter.name][1]
+        if isinstance(parameter, Known):
+            return self._add(parameter.value)
+        own = self._unknowns[parameter.name][1]
+        if not isinstance(parameter, PartlyKnown):
             return np.arange(own.start, own.stop).reshape(parameter.shape)
-        assert isinstance(parameter, Known)
-        value = np.asarray(parameter.value, dtype=np.float64)
+        places = self._add(parameter.known)
+        places[parameter.are_free] = np.arange(own.start, own.stop)
+        return places
+
+    def _add(self, value: Array) -> Array:
         first = sum(map(len, self.parts))
-        self.parts.append(value.ravel())
-        return np.arange(first, first + value.size).reshape(value.shape)
+        self.parts.append(np.array(value, dtype=np.float64).ravel())
+        return np.arange(first, first + np.size(value)).reshape(np.shape(value))
 
 
 def _lay_out_cells(side: Side, numbers: _Numbers, first: int) -> tuple[FactorCells, PriorGroups]:
@@ -257,7 +262,7 @@ def move_scales(given: Hyperparameters, W: Array, Ht: Array, sums: GroupSums, nu
 def scales_of(structure: Factorisation) -> list[Scale]:
     """The unknowns that scale one factor and do nothing else, where the other factor can make up for it.
 
-    Beside known components none: what is known can't.
+    Beside known components none, nor one that is known of some components: what is known can't follow.
     """
     factors, found = (structure.W, structure.H), []
     if not structure.free_in_both.all():
@@ -267,7 +272,7 @@ def scales_of(structure: Factorisation) -> list[Scale]:
         for role, parameter in factor.prior.parameters.items() if factor.unknowns else ():
             if role not in DIRECTIONS or not isinstance(parameter, Unknown) or not _is_by_component(parameter, of):
                 continue
-            if names.count(parameter.name) == 1:
+            if names.count(parameter.name) == 1 and not isinstance(parameter, PartlyKnown):
                 found.append(Scale(parameter, of, DIRECTIONS[role]))
     return found
 

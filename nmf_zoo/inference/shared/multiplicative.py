@@ -107,6 +107,30 @@ def peak_on_simplex(old: Array, numerator: Array, denominator: Array) -> Array:
     return np.maximum(new, FLOOR)
 
 
+def update_with_held(
+    side: Side,
+    held: Array,
+    mode: str,
+    old: Array,
+    numerator: Array,
+    denominator: Array,
+    values: Mapping[str, Array],
+    workers: Workers,
+) -> tuple[Array, float]:
+    """As :func:`update`, of a flat factor whose ``held`` columns, (K,) bool, sum to one."""
+    if held.all():
+        new = peak_on_simplex(old, numerator, denominator)
+        return new, stationarity(old, new)
+    new, _ = update(side, mode, old, numerator, denominator, values, workers)
+    new[:, held] = peak_on_simplex(old[:, held], numerator[:, held], denominator[:, held])
+    return new, stationarity(*(np.ascontiguousarray(array[:, side.free]) for array in (old, new)))
+
+
+def to_one(factor: Array, held: Array) -> Array:
+    """(K,): what the ``held`` columns of a factor are divided by so that they sum to one; 1 for the others."""
+    return np.where(held, factor.sum(axis=0), 1.0)
+
+
 def _ratio(top: Array, bottom: Array) -> Array:
     """top / bottom where top > 0, else 0."""
     return np.divide(top, bottom, out=np.zeros(np.shape(top)), where=(top > 0) & (bottom > 0))

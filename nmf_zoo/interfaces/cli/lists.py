@@ -107,6 +107,7 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
         found |= {(name, word): plain(rank=1, alpha_w=2.0, chain=chain) for name in ("hmm-nmf", "is-nmf")}
     found |= {(name, "known beside new"): known(rank=2) for name in MODELS}
     found |= {(name, "all known"): known(rank=1) for name in MODELS}
+    found |= {("gamma-nmf", "ard, known beside new"): known(rank=2, prior="ard")}
     found |= {("gamma-nmf", "known_strength"): known(rank=2, known_strength=9.0)}
     return found | {(name, "sparse, with offsets"): sparse for name in ("poisson-nmf", "gamma-nmf", "gap", "hmm-nmf")}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
 from scipy.special import gammaln, psi
 
 
@@ -32,6 +32,26 @@ def em_step(x, weight, W, H, prior_w, prior_h, offset=0.0, inner=None):
         D = expected_sources(x, W, H, offset) if inner is None else C
         H = (prior_h[0] + D.sum(axis=0)) / (prior_h[1] + W.T @ weight)
     return W, H
+
+
+def gap_step(x, weight, W, H, held, free_w, free_h, prior_h, offset=0.0):
+    """One iteration of a flat W whose ``held`` columns sum to one, and of H; each (K,) bool says what is not known."""
+    C, old = expected_sources(x, W, H, offset), W
+    numerator, denominator = C.sum(axis=2), weight @ H.T
+    W = old.copy()
+    for k in np.flatnonzero(free_w):
+        of_data, pull = numerator[:, k], denominator[:, k]
+        root = 0.0
+        if held[k]:
+            least = -pull.min()
+            root = optimize.brentq(_excess, least + 1e-9, 1e9, args=(of_data, pull), xtol=1e-13)
+        W[:, k] = of_data / (pull + root)
+    new = (prior_h[0] + C.sum(axis=0)) / (prior_h[1] + W.T @ weight)
+    return W, np.where(free_h[:, None], new, H)
+
+
+def _excess(root, numerator, denominator):
+    return np.sum(numerator / (denominator + root)) - 1.0
 
 
 def squared_error_step(x, mask, W, H):
