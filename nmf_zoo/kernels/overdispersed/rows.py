@@ -104,7 +104,7 @@ def _add_log_ratios(data, block, means, before, out):
 
 @in_lanes
 def _add_ratios(counts, exposure, alphas, means, before, out):
-    """Of both logarithms; the second's argument is near 1 where alpha is large, and what is beside 1 must not be lost."""
+    """The second logarithm's argument is near 1 where alpha is large, and what is beside the 1 must not be lost."""
     for c in range(counts.shape[0]):
         for b in range(out.size):
             alpha, x = alphas[0][b] * alphas[1][c], counts[c, b]
