@@ -9,7 +9,7 @@ from scipy.optimize import approx_fprime
 from nmf_zoo.kernels.hmc import poisson_rows
 from nmf_zoo.kernels.overdispersed.rows import DispersedRows
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
-from tests.blocks_of_rows import NO_GRID, NO_LAYOUT, from_blocks, in_blocks, rows_of, stride_of, workspace_for
+from tests.blocks_of_rows import NO_LAYOUT, from_blocks, in_blocks, rows_of, stride_of, workspace_for
 from tests.naive.overdispersed import rows as naive
 
 KEY = seed_key(3)
@@ -24,9 +24,9 @@ SCALE, STEP = RNG.gamma(3.0, 0.3, (RANK, N_ROWS)), RNG.uniform(0.8, 1.8, N_ROWS)
 ROOTS = np.tril(RNG.normal(0.0, 0.3, (N_ROWS, RANK, RANK))) + np.eye(RANK)
 OF_ROWS, OF_CELLS = RNG.gamma(2.0, 1.0, N_ROWS), RNG.gamma(2.0, 1.0, CELLS)
 FORMS = {
-    "plain": (1.0, None, 0.7, 1.0),
+    "plain": (1.0, 0.0, 0.7, 1.0),
     "exposure, background": (EXPOSURE, OFFSET, OF_ROWS, 1.0),
-    "mask": (np.where(SEEN, EXPOSURE, 0.0), None, 1.0, OF_CELLS),
+    "mask": (np.where(SEEN, EXPOSURE, 0.0), 0.0, 1.0, OF_CELLS),
     "large alpha": (1.0, OFFSET, 1e13, 1.0),
 }
 
@@ -35,7 +35,7 @@ def arrange(name):
     """The data of a form."""
     exposure, offset, of_rows, of_cells = FORMS[name]
     exposure = np.broadcast_to(exposure, X.shape)
-    beside = NO_GRID if offset is None else in_blocks(offset.T, WIDTH, 0.0)
+    beside = in_blocks(np.broadcast_to(offset, X.shape).T, WIDTH, 0.0)
     alphas = in_blocks(np.broadcast_to(of_rows, (1, N_ROWS)), WIDTH, 1.0)[:, 0].copy(), np.full(CELLS, of_cells)
     x = np.where(exposure > 0.0, X, 0.0)
     return DispersedRows(in_blocks(x.T, WIDTH, 0.0), beside, NO_LAYOUT, in_blocks(exposure.T, WIDTH, 0.0), *alphas)
@@ -45,7 +45,7 @@ def naive_row(name, i):
     """x, u, offset, exposure and alpha of the cells of a row that are seen."""
     exposure, offset, of_rows, of_cells = FORMS[name]
     exposure = np.broadcast_to(exposure, X.shape)[i]
-    offset = np.zeros(CELLS) if offset is None else offset[i]
+    offset = np.broadcast_to(offset, X.shape)[i]
     alpha = np.broadcast_to(of_rows, N_ROWS)[i] * np.broadcast_to(of_cells, CELLS)
     seen = exposure > 0.0
     return X[i, seen], OTHER[seen], offset[seen], exposure[seen], alpha[seen]

@@ -185,7 +185,7 @@ def wrong_exposure_of_rows(monkeypatch):
 def wrong_background_of_rows(monkeypatch):
     """Trajectories without the background."""
     place = "Gibbs of overdispersed counts: tables of trajectories"
-    plant(monkeypatch, place, lambda right: lambda structure: right(structure)._replace(background=None))
+    plant(monkeypatch, place, lambda right: lambda structure: right(structure)._replace(background=np.zeros((2, 3))))
 
 
 @pytest.mark.parametrize(

@@ -146,27 +146,27 @@ def tune(
     return _sweep(problem, state, key, is_tuning=True)
 
 
-def _sweep(problem: DispersedGibbsProblem, state: DispersedGibbsState, key: np.uint64, is_tuning: bool):
+def _sweep(
+    problem: DispersedGibbsProblem, state: DispersedGibbsState, key: np.uint64, is_tuning: bool
+) -> tuple[DispersedGibbsState, GibbsInfo | TrajectoryInfo]:
     priors, keys = prior_cells(problem.structure, state.values), children(key, MOVES + 1)
-    if problem.sides is None or state.tuning is None:
+    info: GibbsInfo | TrajectoryInfo
+    if problem.sides is None:
         info = GibbsInfo(_draw_by_sources(problem, state, priors, keys))
     else:
-        info = _move_rows(problem, problem.sides, state, priors, keys, is_tuning)
+        info = _move_rows(problem, state, priors, keys, is_tuning)
     draw_dispersion(problem, state, keys[DISPERSION])
     _draw_unknowns(problem, state, keys[HYPERPARAMETERS])
     return state, info
 
 
 def _move_rows(
-    problem: DispersedGibbsProblem,
-    sides: Sides,
-    state: DispersedGibbsState,
-    priors: PriorCells,
-    keys: Array,
-    is_tuning: bool,
+    problem: DispersedGibbsProblem, state: DispersedGibbsState, priors: PriorCells, keys: Array, is_tuning: bool
 ) -> TrajectoryInfo:
     """A sweep with trajectories; in the warm-up plain at first."""
-    tuning, scale_move = state.tuning, 0.0
+    sides, tuning, scale_move = problem.sides, state.tuning, 0.0
+    assert sides is not None
+    assert tuning is not None
     what = begin_sweep(tuning, is_tuning, ORBIT_EVERY)
     if what.allocates:
         scale_move = _draw_by_sources(problem, state, priors, keys)

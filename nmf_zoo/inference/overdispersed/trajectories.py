@@ -8,17 +8,14 @@ import numpy as np
 
 from nmf_zoo.inference.counts.gibbs import Gibbs, all_free
 from nmf_zoo.inference.counts.sweeps import (
-    NO_GRID,
     block_width,
     blocks_of,
     has_masses,
     make_side_workspace,
     make_tuning,
-    trajectories_pay,
 )
 from nmf_zoo.inference.shared.factor_view import PriorCells
 from nmf_zoo.inference.shared.layout import Layout, compress
-from nmf_zoo.inference.shared.start import start_hyperparameters
 from nmf_zoo.kernels.hmc.adaptation import CountSide, Schedule, SideWorkspace, Tuning
 from nmf_zoo.kernels.overdispersed.rows import DispersedRows, run_hmc
 from nmf_zoo.structure import Array, Cells, Factorisation
@@ -29,40 +26,41 @@ NOT_DRAWN = np.empty((0, 0))
 Sides = tuple[CountSide, CountSide]
 
 
-class Table(NamedTuple):
-    """The data as (F, N) arrays; x and exposure are 0 where a cell is missing, background is None for none."""
+class CellTable(NamedTuple):
+    """The data as (F, N) arrays; x and exposure are 0 where a cell is missing."""
 
     x: Array
     exposure: Array
-    background: Array | None
+    background: Array
+
+    @property
+    def turned(self) -> CellTable:
+        """By samples."""
+        return CellTable(self.x.T, self.exposure.T, self.background.T)
 
 
 def make_sides(structure: Factorisation, options: Gibbs) -> Sides | None:
     """W's and H's where trajectories run, else None; priors and alpha are those of :func:`given`."""
     if options.trajectories == "never" or not all_free(structure) or np.prod(structure.shape) > MOST_CELLS:
         return None
-    layout = compress(structure, with_offset=False)
-    if options.trajectories == "auto" and not trajectories_pay(structure, layout, start_hyperparameters(structure, {})):
-        return None
-    table = read_table(structure)
-    turned = Table(*(None if own is None else own.T for own in table))
-    return _make_side(table, layout, structure.rank), _make_side(turned, layout, structure.rank)
+    table, layout = read_table(structure), compress(structure, with_offset=False)
+    return _make_side(table, layout, structure.rank), _make_side(table.turned, layout, structure.rank)
 
 
-def read_table(structure: Factorisation) -> Table:
+def read_table(structure: Factorisation) -> CellTable:
     """Of dense or listed data."""
-    likelihood, data = structure.likelihood, structure.data
-    has_background = likelihood.background is not None
-    if isinstance(data, Cells) and not data.is_complete:
-        at = data.rows, data.cols
-        background = structure.background_at(*at) if has_background else None
-        listed = data.values, structure.exposure_at(*at), background
-        return Table(*(None if own is None else _spread(own, at, structure.shape) for own in listed))
-    background = structure.background_table() if has_background else None
+    data, shape = structure.data, structure.shape
     if isinstance(data, Cells):
-        return Table(_spread(data.values, (data.rows, data.cols), data.shape), structure.exposure_table(), background)
-    exposure = structure.exposure_table()
-    return Table(data.values, exposure if data.mask is None else np.where(data.mask, exposure, 0.0), background)
+        at = data.rows, data.cols
+        x = _spread(data.values, at, shape)
+        if not data.is_complete:
+            listed = structure.exposure_at(*at), structure.background_at(*at)
+            return CellTable(x, *(_spread(own, at, shape) for own in listed))
+        return CellTable(x, structure.exposure_table(), structure.background_table())
+    exposure, mask = structure.exposure_table(), data.mask
+    return CellTable(
+        data.values, exposure if mask is None else np.where(mask, exposure, 0.0), structure.background_table()
+    )
 
 
 def _spread(values: Array, at: tuple[Array, Array], shape: tuple[int, int]) -> Array:
@@ -71,15 +69,12 @@ def _spread(values: Array, at: tuple[Array, Array], shape: tuple[int, int]) -> A
     return table
 
 
-def _make_side(table: Table, layout: Layout, rank: int) -> CountSide:
+def _make_side(table: CellTable, layout: Layout, rank: int) -> CountSide:
     """Of a table (rows, cells)."""
     n_rows, n_cells = table.x.shape
-    width, offset = block_width(n_rows, n_cells), NO_GRID
-    x, exposure = (blocks_of(own, width, 0.0) for own in (table.x, table.exposure))
-    if table.background is not None:
-        is_seen = table.exposure > 0.0
-        ratio = np.divide(table.background, table.exposure, where=is_seen, out=np.zeros(table.x.shape))
-        offset = blocks_of(ratio, width, 0.0)
+    width, offset = block_width(n_rows, n_cells), np.zeros(table.x.shape)
+    np.divide(table.background, table.exposure, where=table.exposure > 0.0, out=offset)
+    x, exposure, offset = (blocks_of(own, width, 0.0) for own in (table.x, table.exposure, offset))
     data = DispersedRows(x, offset, layout, exposure, np.ones((len(x), width)), np.ones(n_cells))
     return CountSide(data, np.ones((len(x), rank, width)), n_rows)
 

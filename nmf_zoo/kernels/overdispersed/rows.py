@@ -39,7 +39,8 @@ class DispersedRows(NamedTuple):
 
     Attributes
     ----------
-    grid, offset, layout : as of :class:`nmf_zoo.kernels.hmc.poisson_rows.RowCounts`; there is a grid
+    grid, offset, layout : as of :class:`nmf_zoo.kernels.hmc.poisson_rows.RowCounts`; there are a grid and an offset,
+        and no layout is read
     exposure : as ``grid``, 0 where not observed
     alpha_of_rows, alpha_of_cells : (blocks, width) and (cells,), whose product the inverse dispersion is
     """
@@ -68,10 +69,7 @@ def run_hmc(sides, factors, rates, tuning, workspaces, what, key):
 
 @kernel
 def _gradient_into(data, other, block, values, table, gradient):
-    if data.offset.size > 0:
-        copy_table(table, data.offset[block])
-    else:
-        table[:] = 0.0
+    copy_table(table, data.offset[block])
     gradient[:] = 0.0
     alphas = data.alpha_of_rows[block], data.alpha_of_cells
     _add_gradient(data.grid[block], data.exposure[block], alphas, other, values, table, gradient)
