@@ -121,5 +121,5 @@ def run_trajectories(
     if not (what.runs_hmc or what.measures):
         return np.nan, np.nan
     own = zip((priors.rate_w, priors.rate_h), draws, strict=True)
-    rates = tuple(np.ascontiguousarray(rate) if is_drawn else NOT_DRAWN for rate, is_drawn in own)
+    rates = tuple(np.array(rate, order="C") if is_drawn else NOT_DRAWN for rate, is_drawn in own)  # never read-only
     return run_hmc(sides, factors, rates, tuning, workspaces, what, key)
