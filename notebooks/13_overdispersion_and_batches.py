@@ -57,8 +57,7 @@ say(by_poisson)
 # %% [markdown]
 # At the end of every run some cells are held against their predictive intervals, and the verdict, which is also the
 # first paragraph of `nz.report`, says how many lie inside. More components would help a little: they follow the noise.
-# The other remedy it names is a wider law. Its sweeps have no trajectories and mix slowly, so that the verdict may ask
-# for a longer run; what is read off here are shares of many cells, and below those of either chain alone.
+# The other remedy it names is a wider law.
 
 # %%
 wide = nz.negative_binomial_nmf(X, rank=3, **priors)
@@ -123,10 +122,7 @@ plt.show()
 for name, idata in {"Poisson": by_poisson, "negative binomial": by_negative_binomial}.items():
     draws = reconstruction(idata)
     low, high = draws.quantile([0.05, 0.95], dim=("chain", "draw")).to_numpy()
-    of_chains = " and ".join(f"{inside(draws.isel(chain=[chain]), truth).mean():.0%}" for chain in range(2))
-    print(
-        f"{name}: {inside(draws, truth).mean():.0%} of the means inside ({of_chains} by either chain alone);", end=" "
-    )
+    print(f"{name}: {inside(draws, truth).mean():.0%} of the means inside;", end=" ")
     print(f"half of the intervals are wider than {np.median((high - low) / truth):.0%} of the mean")
 
 # %% [markdown]

@@ -67,6 +67,8 @@ PLACES: dict[str, str | tuple[str, ...]] = {
     "Gibbs of overdispersed counts: multipliers and sources": "nmf_zoo.inference.overdispersed.gibbs:draw_sums",
     "Gibbs of overdispersed counts: rows": "nmf_zoo.inference.overdispersed.gibbs:cells_of_rows",
     "Gibbs of overdispersed counts: slices": "nmf_zoo.inference.overdispersed.gibbs:slice_draw",
+    "Gibbs of overdispersed counts: tables of trajectories": "nmf_zoo.inference.overdispersed.trajectories:read_table",
+    "Gibbs of overdispersed counts: trajectories given the dispersion": "nmf_zoo.inference.overdispersed.gibbs:given",
     "VB of overdispersed counts: expectations": "nmf_zoo.inference.overdispersed.vb:expected",
     "VB of overdispersed counts: nodes of the dispersion": "nmf_zoo.inference.overdispersed.vb:nodes_of",
     # normal data

@@ -26,6 +26,7 @@ POWER = TABLE + 0.25
 MASK = np.ones((F, N), dtype=bool)
 MASK[[0, 2], [1, 3]] = False
 LABELS = {"feature": list("abcd"), "component": ["u", "v"], "obs": list(TABLE.columns)}
+COVARIATES = np.column_stack([np.linspace(-1.0, 1.0, N), np.arange(N) % 2])
 one, two = np.float64(1), np.float64(2)
 
 
@@ -103,6 +104,10 @@ MAKERS = {
         X, K, batch=nz.Batches(labels=np.arange(N) % 3, reference=1), mask=MASK, exposure=np.linspace(1, 2, N)
     ),
     "gamma_nmf, batches, sparse": lambda: nz.gamma_nmf(sp.csr_array(X), K, batch=np.arange(N) % 2, background=0.5),
+    "gamma_nmf, covariates": lambda: nz.gamma_nmf(TABLE, K, design=COVARIATES, slopes=0.5),
+    "gamma_nmf, covariates, sparse": lambda: nz.gamma_nmf(
+        sp.csr_array(X), K, design=COVARIATES[:, :1], alpha_h=1.5, mean_h=2.0, exposure=np.linspace(1, 2, N)
+    ),
     "negative_binomial_nmf": lambda: nz.negative_binomial_nmf(TABLE, K, mean_h=3.0),
     "negative_binomial_nmf, known alpha": lambda: nz.negative_binomial_nmf(
         X, K, alpha=np.linspace(1.0, 3.0, F)[:, None], alpha_h=0.5, exposure=np.linspace(1, 2, N), background=0.5

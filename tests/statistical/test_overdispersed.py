@@ -12,6 +12,7 @@ from scipy.special import digamma, gammaln, logsumexp
 from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.overdispersed import gibbs, vb
+from nmf_zoo.inference.overdispersed.trajectories import make_sides
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Dense
@@ -31,11 +32,13 @@ from tests.statistical.geweke import (
     seen,
     without_jacobian,
 )
+from tests.statistical.walking import settle
 from tests.structures import gamma, model, stack, unknown
 
 pytestmark = pytest.mark.statistical
 SWEEPS = size(6_000, 60_000)
 PLANTED_SWEEPS = 6_000
+WALKS = size(4_000, 40_000)  # sweeps with trajectories
 NB = {"kind": "negative binomial"}
 W_PRIOR, H_PRIOR = gamma(np.array([[0.9, 2.0]]), 0.8), gamma(np.array([[1.6], [0.7]]), 1.7)
 OF_ALL = unknown("a", "gamma", 4.0, 2.0)
@@ -91,15 +94,26 @@ def with_data(problem, X):
         structure=structure,
         pieces=dataclasses.replace(problem.pieces, structure=structure),
         cells=tuple(gibbs.cells_of_rows(structure, by_features=by) for by in (True, False)),
+        sides=None if problem.sides is None else make_sides(structure, problem.options),
     )
 
 
-def check_geweke(structure, sweeps, seed=0, step=gibbs.step):
+ALLOCATIONS, TRAJECTORIES = Gibbs(trajectories="never"), Gibbs(trajectories="always")
+
+
+def walk(problem, state, key):
+    """A sweep with trajectories as if the warm-up were over."""
+    settle(state)
+    return gibbs.step(problem, state, key)
+
+
+def check_geweke(structure, sweeps, seed=0, options=ALLOCATIONS):
     """Raise unless prior and data agree with a chain that alternates sweeps and data."""
     rng, n, key = np.random.default_rng(seed), 4 * sweeps, seed_key(seed)
     marginal = draw_prior(structure, n, rng)
     marginal["X"] = data_given(structure, marginal, n, rng)
-    problem = gibbs.prepare(structure, Gibbs(), SERIAL)
+    problem = gibbs.prepare(structure, options, SERIAL)
+    step = gibbs.step if problem.sides is None else walk
     start = {name: value[0] for name, value in draw_prior(structure, 1, rng).items()}
     state, kept = gibbs.init(problem, child(key, 0), start), []
     for sweep in range(sweeps):
@@ -114,6 +128,11 @@ def check_geweke(structure, sweeps, seed=0, step=gibbs.step):
 @pytest.mark.parametrize("name", MODELS)
 def test_two_ways_to_draw_agree(name):
     check_geweke(MODELS[name], SWEEPS)
+
+
+@pytest.mark.parametrize("name", ["alpha of features", "alpha of samples, mask", "rate of H"])
+def test_trajectories_and_data_agree(name):
+    check_geweke(MODELS[name], WALKS, seed=1, options=TRAJECTORIES)
 
 
 def wrong_multipliers(monkeypatch):
@@ -158,10 +177,49 @@ def test_planted_errors_are_seen(spoil, name, monkeypatch):
     check_seen(lambda n: check_geweke(MODELS[name], n), PLANTED_SWEEPS)
 
 
+def wrong_dispersion_of_rows(monkeypatch):
+    """Trajectories at twice the inverse dispersion."""
+    place = "Gibbs of overdispersed counts: trajectories given the dispersion"
+    plant(monkeypatch, place, lambda right: lambda sides, priors, alpha: right(sides, priors, 2.0 * alpha))
+
+
+def wrong_exposure_of_rows(monkeypatch):
+    """Trajectories that take missing cells for zeros."""
+
+    def wrong(right):
+        def unmasked(structure):
+            table = right(structure)
+            return table._replace(exposure=np.ones_like(table.exposure) * np.max(table.exposure, axis=1, keepdims=True))
+
+        return unmasked
+
+    plant(monkeypatch, "Gibbs of overdispersed counts: tables of trajectories", wrong)
+
+
+def wrong_background_of_rows(monkeypatch):
+    """Trajectories without the background."""
+    place = "Gibbs of overdispersed counts: tables of trajectories"
+    plant(monkeypatch, place, lambda right: lambda structure: right(structure)._replace(background=np.zeros((2, 3))))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "name"),
+    [
+        (wrong_dispersion_of_rows, "known alpha"),
+        (wrong_exposure_of_rows, "alpha of samples, mask"),
+        (wrong_background_of_rows, "alpha of features"),
+    ],
+)
+def test_planted_errors_of_trajectories_are_seen(spoil, name, monkeypatch):
+    spoil(monkeypatch)
+    check_seen(lambda n: check_geweke(MODELS[name], n, options=TRAJECTORIES), WALKS)
+
+
 # -- one cell, by quadrature ---------------------------------------------------------------------------------------
 
 
 SHAPE, RATE, ALPHA, COUNTS = 1.7, 0.6, 0.9, np.array([[3.0, 0.0, 7.0]])
+TUNE = 200
 GRID = np.linspace(-12.0, 6.0, 4001)  # of log w
 
 
@@ -176,16 +234,18 @@ def one_cell(**options):
     return model(COUNTS, 1, gamma(SHAPE, RATE), np.ones((1, 3)), alpha=ALPHA, **NB, **options)
 
 
-def test_gibbs_has_the_exact_moments_of_one_cell():
+@pytest.mark.parametrize("options", [ALLOCATIONS, TRAJECTORIES], ids=["allocation", "trajectories"])
+def test_gibbs_has_the_exact_moments_of_one_cell(options):
+    """Trajectories as the warm-up leaves them."""
     log_p = log_posterior_of_w()
     weights = np.exp(log_p - logsumexp(log_p))
     exact = [weights @ GRID, weights @ np.exp(GRID), weights @ np.exp(-GRID)]
-    problem = gibbs.prepare(one_cell(), Gibbs(), SERIAL)
+    problem = gibbs.prepare(one_cell(), options, SERIAL)
     state, drawn = gibbs.init(problem, seed_key(1), {}), []
-    for sweep in range(size(8_000, 80_000)):
-        state, _ = gibbs.step(problem, state, child(seed_key(2), sweep))
+    for sweep in range(TUNE + size(8_000, 80_000)):
+        state, _ = (gibbs.tune if sweep < TUNE else gibbs.step)(problem, state, child(seed_key(2), sweep))
         drawn.append(state.W.item())
-    drawn = np.array(drawn)
+    drawn = np.array(drawn[TUNE:])
     check_means(["log w", "w", "1 / w"], np.column_stack([np.log(drawn), drawn, 1 / drawn]), exact)
 
 

@@ -11,10 +11,11 @@ from scipy import optimize, stats
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
-from nmf_zoo.inference.overdispersed import dispersion
+from nmf_zoo.inference.overdispersed import dispersion, trajectories
 from nmf_zoo.inference.overdispersed.cells import Pieces
 from nmf_zoo.inference.overdispersed.rows import cells_of_rows
 from nmf_zoo.inference.registry import verdict
+from nmf_zoo.kernels.hmc.adaptation import SHORTEST
 from nmf_zoo.kernels.overdispersed.multipliers import RowSums, draw_sums
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.structure import Known, NegativeBinomial
@@ -287,6 +288,39 @@ def test_kernel_is_the_naive_one(by_features, mask):
     counts, weight = naive.draw_sums(*map(turn, tables), *factors, alpha, seed_key(4))
     np.testing.assert_array_equal(out.counts, counts)
     np.testing.assert_allclose(out.weight, weight, rtol=1e-12)
+
+
+# -- its trajectories ----------------------------------------------------------------------------------------------
+
+
+def test_listed_cells_and_a_mask_are_the_same_rows():
+    listed = nz.negative_binomial_nmf(sp.csr_array(X), K, observed="stored", **OFFSETS)
+    masked = nz.negative_binomial_nmf(X, K, mask=X > 0, **OFFSETS)
+    tables = [trajectories.read_table(nz.read(model)) for model in (listed, masked)]
+    seen = X > 0
+    for name in ("x", "exposure"):
+        np.testing.assert_array_equal(*(getattr(table, name) for table in tables))
+    np.testing.assert_array_equal(*(table.background[seen] for table in tables))
+    np.testing.assert_array_equal(tables[0].exposure > 0.0, seen)
+
+
+def test_where_trajectories_run(monkeypatch):
+    whole, known = nz.negative_binomial_nmf(X, K), nz.negative_binomial_nmf(X, K, known=W[:, :1])
+    assert trajectories.make_sides(nz.read(whole), nz.Gibbs()) is not None
+    assert trajectories.make_sides(nz.read(whole), nz.Gibbs(trajectories="never")) is None
+    assert trajectories.make_sides(nz.read(known), nz.Gibbs()) is None
+    monkeypatch.setattr(trajectories, "MOST_CELLS", X.size - 1)
+    assert trajectories.make_sides(nz.read(whole), nz.Gibbs(trajectories="always")) is None
+
+
+@pytest.mark.parametrize("alpha", [*ALPHAS.values(), None])
+def test_a_warm_up_leaves_trajectories(alpha):
+    model = nz.negative_binomial_nmf(X, K, alpha=alpha, mask=MASK, **OFFSETS)
+    drawn = nz.sample(20, tune=160, chains=1, start="random", engine="gibbs", model=model, random_seed=1, quiet=True)
+    stats = _compat.group(drawn, "sample_stats")
+    for side in ("W", "H"):
+        assert 0.6 < stats[f"accept_{side}"].mean() < 1.0
+        assert stats[f"n_steps_{side}"].min() >= SHORTEST
 
 
 @pytest.mark.parametrize("alpha", ["one", "features"])

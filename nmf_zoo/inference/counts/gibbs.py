@@ -134,7 +134,8 @@ class Gibbs:
     trajectories : where Hamiltonian trajectories take over once the warm-up has adapted them: "auto" where there are
         enough counts for the cells of W and H (about 0.7 each with prior shapes of 1, and more with smaller shapes),
         "always" on any, "never". Tables with more than 262,144 filled cells go without. Where the data are powers,
-        "auto" is "always", and nothing goes without. Normal data have none.
+        "auto" is "always", and nothing goes without. Of negative binomial counts it is "always", too, up to 262,144
+        cells, zeros among them. Normal data have none.
     temperatures : replica exchange, for posteriors with several modes: how many replicas of each chain, from the
         posterior to the prior; or powers of the likelihood, falling from 1 to 0 or more. Powers in between are adapted
         in the warm-up. None for none. Of counts, with gamma priors of known hyperparameters

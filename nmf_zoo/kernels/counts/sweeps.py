@@ -139,17 +139,17 @@ def run_hmc(sweeps, factors, tuning, workspace, what, key):
         weigh_features(workspace.rate_h, sweeps.weights, W)
         _add(workspace.rate_h, sweeps.priors.rate_h, workspace.rate_h)
         arrays = Ht, workspace.rate_h, W
-        chance_H = _run_side(sweeps.sides[1], arrays, tuning.H, workspace.sides[1], what, fold(key, 1))
+        chance_H = run_side(sweeps.sides[1], arrays, tuning.H, workspace.sides[1], what, fold(key, 1))
     if plan.draws_W:
         weigh_samples(workspace.rate_w, sweeps.weights, Ht)
         _add(workspace.rate_w, sweeps.priors.rate_w, workspace.rate_w)
         arrays = W, workspace.rate_w, Ht
-        chance_W = _run_side(sweeps.sides[0], arrays, tuning.W, workspace.sides[0], what, fold(key, 0))
+        chance_W = run_side(sweeps.sides[0], arrays, tuning.W, workspace.sides[0], what, fold(key, 0))
     return chance_W, chance_H
 
 
 @kernel
-def _run_side(side, arrays, tuning, workspace, what, key):
+def run_side(side, arrays, tuning, workspace, what, key):
     """``arrays``: the factor, its rates, the other factor; ``what``: the sweep's Schedule."""
     factor, rate, other = arrays
     chance = np.nan

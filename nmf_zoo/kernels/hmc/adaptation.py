@@ -9,14 +9,13 @@ depends on the clock.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nmf_zoo.kernels.compile import kernel
 from nmf_zoo.kernels.hmc.poisson_rows import (
     FactorRows,
-    RowCounts,
     RowWorkspace,
     Stride,
     add_plain_curvature,
@@ -70,9 +69,12 @@ class Tuning(NamedTuple):
 
 
 class CountSide(NamedTuple):
-    """The data as the rows of a factor see them, and the prior's rates; blocks are filled up with idle rows."""
+    """The data as the rows of a factor see them, and the prior's rates; blocks are filled up with idle rows.
 
-    data: RowCounts
+    ``data``: RowCounts, or what counts of another law have in their place
+    """
+
+    data: Any
     prior_rate: np.ndarray
     n_rows: int
 

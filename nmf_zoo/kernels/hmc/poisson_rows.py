@@ -19,15 +19,19 @@ gradient is g - rate with g_ki = sum_c u_ck x_ci / m_ci, the counts' part of it.
 
 Rows are cut into blocks of equal width, a multiple of eight, one row in each SIMD lane; arrays of a block are
 (K, width). The last block is filled up with rows that have no counts.
+
+Counts of another law (:mod:`nmf_zoo.kernels.overdispersed.rows`) are another class of data, with kernels of its own
+in `GRADIENTS`, `RATIOS`, `CURVATURES` and `PLAIN_CURVATURES`; ``rate`` is then what the law has not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.kernels.compile import in_lanes, kernel, spliced, summing_signless
+from nmf_zoo.kernels.compile import chosen_by, in_lanes, kernel, spliced, summing_signless
 from nmf_zoo.kernels.hmc.leapfrog import SLOPES, TEST, decide, leap, set_off
 from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.special import fast_log, to_free, to_plain
@@ -50,6 +54,12 @@ class RowCounts(NamedTuple):
     layout: Any
 
 
+GRADIENTS: dict[type, Callable[..., None]] = {}  # by the class of data, as the other three
+RATIOS: dict[type, Callable[..., None]] = {}
+CURVATURES: dict[type, Callable[..., None]] = {}
+PLAIN_CURVATURES: dict[type, Callable[..., None]] = {}
+
+
 @kernel
 def gradient_of_counts(data, other, block, values, means, gradient):
     """Overwrite means (the block's cells, flat) with those at ``values`` (K, width), and gradient (K, width).
@@ -59,9 +69,13 @@ def gradient_of_counts(data, other, block, values, means, gradient):
     gradient_into(data, other, block, values, table_of(data, block, values.shape[1], means), gradient)
 
 
-@kernel
+@chosen_by("data", GRADIENTS)
 def gradient_into(data, other, block, values, table, gradient):
     """The same with the means as a :func:`table_of` the block, which callers may keep."""
+
+
+@kernel
+def _gradient_into(data, other, block, values, table, gradient):
     if data.grid.size > 0:
         if data.offset.size > 0:
             copy_table(table, data.offset[block])
@@ -70,6 +84,9 @@ def gradient_into(data, other, block, values, table, gradient):
         gradient_of_grid(other, data.grid[block], values, table, gradient)
     else:
         _gradient_of_cells(data.layout, other, block, values, table[:, 0], gradient)
+
+
+GRADIENTS[RowCounts] = _gradient_into
 
 
 @spliced
@@ -120,9 +137,13 @@ def _gradient_of_row(layout, other, cells, v, means, sums):
             sums[k] += ratio * u[k]
 
 
-@kernel
+@chosen_by("data", RATIOS)
 def add_log_ratios(data, block, means, before, out):
     """Add to out (width,) each row's sum of x log(means / before); both as :func:`gradient_of_counts` leaves them."""
+
+
+@kernel
+def _add_ratios_of_counts(data, block, means, before, out):
     if data.grid.size > 0:
         after, start = table_of(data, block, out.size, means), table_of(data, block, out.size, before)
         _add_log_ratios(data.grid[block], after, start, out)
@@ -134,6 +155,9 @@ def add_log_ratios(data, block, means, before, out):
         begin, end = layout.indptr[i], layout.indptr[i + 1]
         inside = slice(begin - start, end - start)
         out[i - first] += _sum_log_ratios(layout.values[begin:end], means[inside], before[inside])
+
+
+RATIOS[RowCounts] = _add_ratios_of_counts
 
 
 @summing_signless
@@ -151,29 +175,40 @@ def _sum_log_ratios(counts, means, before):
     return total
 
 
-@kernel
+@chosen_by("data", CURVATURES)
 def add_curvature(data, other, block, means, slope, out):
     """Add slope_k slope_j sum_c (x / m^2) u_ck u_cj to out (K, K, width), k >= j.
 
     Means are as :func:`gradient_of_counts` leaves them. What is added is minus the second derivative of the
     log-likelihood in coordinates of which v has this slope (K, width), less what the bend of the coordinates adds.
     """
+
+
+@kernel
+def _add_curvature(data, other, block, means, slope, out):
     if data.grid.size > 0:
         _add_curvature_of_grid(data.grid[block], other, means, slope, out)
     else:
         _add_curvature_of_cells(data.layout, other, block, means, slope, out)
 
 
-@kernel
+CURVATURES[RowCounts] = _add_curvature
+
+
+@chosen_by("data", PLAIN_CURVATURES)
 def add_plain_curvature(data, other, block, means, out):
     """Add sum_c (x / m^2) u_ck^2 to out (K, width)."""
+
+
+@kernel
+def _add_plain_curvature(data, other, block, means, out):
     rank, width = out.shape
     if data.grid.size > 0:
         counts, share = data.grid[block], np.empty(width)
         for c in range(counts.shape[0]):
             _divide_squared(counts[c], means[c * width : (c + 1) * width], share)
             for k in range(rank):
-                _add_scaled(out[k], other[c, k] * other[c, k], share)
+                add_scaled(out[k], other[c, k] * other[c, k], share)
         return
     layout = data.layout
     first, last = block_rows(layout, block, width)
@@ -185,6 +220,9 @@ def add_plain_curvature(data, other, block, means, out):
                 out[k, i - first] += layout.values[cell] / (mean * mean) * u[k] * u[k]
 
 
+PLAIN_CURVATURES[RowCounts] = _add_plain_curvature
+
+
 @kernel
 def _add_curvature_of_grid(counts, other, means, slope, out):
     rank, width = slope.shape
@@ -193,10 +231,10 @@ def _add_curvature_of_grid(counts, other, means, slope, out):
         _divide_squared(counts[c], means[c * width : (c + 1) * width], share)
         for k in range(rank):
             for j in range(k + 1):
-                _add_scaled(sums[k, j], other[c, k] * other[c, j], share)
+                add_scaled(sums[k, j], other[c, k] * other[c, j], share)
     for k in range(rank):
         for j in range(k + 1):
-            _add_product(out[k, j], sums[k, j], slope[k], slope[j])
+            add_product(out[k, j], sums[k, j], slope[k], slope[j])
 
 
 @summing_signless
@@ -206,13 +244,13 @@ def _divide_squared(counts, means, out):
 
 
 @summing_signless
-def _add_scaled(out, factor, x):
+def add_scaled(out, factor, x):
     for b in range(out.size):
         out[b] += factor * x[b]
 
 
 @summing_signless
-def _add_product(out, x, y, z):
+def add_product(out, x, y, z):
     for b in range(out.size):
         out[b] += x[b] * y[b] * z[b]
 

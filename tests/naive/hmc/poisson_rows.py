@@ -44,7 +44,7 @@ def momenta(rank, width, key):
     return out.reshape(rank, width)
 
 
-def move_row(v, row, stride, momentum, jitter, test, density=log_density):
+def move_row(v, row, stride, momentum, jitter, test, density=log_density, gradient_of=gradient):
     """(new v, acceptance probability). ``row``: what log_density takes after the coordinates but the scale."""
     scale, root, step, length = stride
     given = (*row[:5], scale, *row[5:])
@@ -52,9 +52,9 @@ def move_row(v, row, stride, momentum, jitter, test, density=log_density):
     free = start = np.log(np.expm1(v / scale))
     p = momentum
     for _ in range(length):
-        p = p + step / 2 * root.T @ gradient(free, *given)
+        p = p + step / 2 * root.T @ gradient_of(free, *given)
         free = free + step * root @ p
-        p = p + step / 2 * root.T @ gradient(free, *given)
+        p = p + step / 2 * root.T @ gradient_of(free, *given)
     gain = density(free, *given) - density(start, *given) + (momentum @ momentum - p @ p) / 2
     chance = np.exp(min(gain, 0.0))
     return (scale * np.logaddexp(0.0, free) if test < chance else v), chance
