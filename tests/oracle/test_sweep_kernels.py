@@ -165,3 +165,24 @@ def test_weights_of_batches_are_the_tables(kind):
         kernel.py_func(plain, arrays, factor)
         np.testing.assert_allclose(compiled, plain, rtol=1e-12)
         np.testing.assert_allclose(compiled, right(factor), rtol=1e-10)
+
+
+@pytest.mark.parametrize("known", ["W", "H"])
+@pytest.mark.parametrize("background", [None, [[0.0], [0.0], [0.4], [0.0]]])
+def test_trajectories_move_beside_known_cells_that_are_all_zero(known, background):
+    """A row or column of a known factor: nothing is counted there, and the mean's gradient would be 0 / 0."""
+    rng = np.random.default_rng(7)
+    left, right = rng.gamma(2.0, size=(4, 2)), rng.gamma(2.0, size=(2, 5))
+    if known == "W":
+        left[1] = left[2] = 0.0
+    else:
+        right[:, 3] = 0.0
+    x = rng.poisson(4.0 * (left @ right) + (0.0 if background is None else np.array(background)))
+    priors = (4.0 * left, gamma(1.2, 0.8)) if known == "W" else (gamma(1.2, 0.8), 4.0 * right)
+    structure = model(x, 2, *priors, background=background)
+    problem = gibbs.prepare(structure, gibbs.Gibbs(trajectories="always"), SERIAL)
+    state = gibbs.init(problem, KEY, {})
+    for sweep in range(300):
+        state, _ = gibbs.tune(problem, state, seed_key(sweep))
+    infos = [gibbs.step(problem, state, seed_key(1000 + sweep))[1] for sweep in range(100)]
+    assert np.nanmean([info.accept_H if known == "W" else info.accept_W for info in infos]) > 0.7

@@ -31,7 +31,7 @@ from nmf_zoo.kernels.hmc.adaptation import (
     Tuning,
 )
 from nmf_zoo.kernels.hmc.poisson_rows import NO_CURVE, FactorRows, RowCounts
-from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, LogLinearGammaPrior
+from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, GammaPrior, LogLinearGammaPrior
 
 MOST_NONZEROS = 1 << 18  # beyond, threads are worth more than trajectories
 MOST_WEIGHTS = 1 << 20  # of a mask or an exposure by cell: above it, products with it belong to BLAS
@@ -220,10 +220,25 @@ def make_side(structure: Factorisation, layout: Layout, prior_rate: Array, dense
     rows = np.repeat(np.arange(n_rows), np.diff(along.indptr))
     grid, offset = np.zeros((rates.shape[0], n_cells, width)), NO_GRID
     grid[rows // width, along.indices, rows % width] = along.values
-    ratio = structure.background_ratio()
+    ratio = _offsets(structure)
     if ratio is not None:
         offset = blocks_of(ratio if of_features else ratio.T, width, 1.0)
     return CountSide(RowCounts(grid, offset, along), rates, n_rows)
+
+
+def _offsets(structure: Factorisation) -> Array | None:
+    """Background over exposure, (F, N), None for zeros; 1 where a known factor lets nothing but 0 be counted.
+
+    There the mean would be 0, and its gradient 0 / 0.
+    """
+    ratio, silent = structure.background_ratio(), np.zeros(structure.shape, dtype=bool)
+    for axis, factor in ((1, structure.W), (0, structure.H)):
+        if isinstance(factor.prior, Fixed):
+            silent |= ~np.any(factor.prior.value, axis=axis, keepdims=True)
+    if not silent.any():
+        return ratio
+    background = np.zeros(()) if ratio is None else ratio
+    return np.where(silent & (background == 0.0), 1.0, background)
 
 
 def block_width(n_rows: int, n_cells: int) -> int:
