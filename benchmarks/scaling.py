@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,7 +137,7 @@ def needed(name: str, n_cells: float, n_entries: float, rank: int) -> tuple[floa
 
 
 def over_blocks(machine: Machine, engine: str, sizes: list[int]) -> Iterator[Ladder]:
-    """One iteration over blocks of an uncompressed store in the page cache."""
+    """One iteration over blocks of a store, compressed as it is by default, in the page cache."""
     rungs = []
     with tempfile.TemporaryDirectory() as folder:
         for n_samples in sizes:
@@ -167,7 +167,11 @@ def of_stream(machine: Machine, n_samples: int) -> Rung:
     """One update of a new stream by all samples: ten sweeps of each column's activations."""
     rng = np.random.default_rng(1)
     X = rng.poisson(rng.gamma(0.3, 10.0, (STREAMED, 10)) @ rng.gamma(0.5, size=(10, n_samples)))
-    update: Callable[[], Any] = lambda: nz.stream(nz.gap(None, 10, shape=(STREAMED, 1)), random_seed=1).update(X)  # noqa: E731
+    model = nz.gap(None, 10, shape=(STREAMED, 1))
+
+    def update() -> None:
+        nz.stream(model, random_seed=1).update(X)
+
     (seconds,) = medians([cpu_of(update)], 1 if n_samples > 100_000 else 3)
     return Rung(n_samples, seconds, machine.roofline(10 * PER_CELL["Gibbs"] * 10.0 * np.count_nonzero(X), 8.0 * X.size))
 

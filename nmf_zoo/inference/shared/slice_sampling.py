@@ -1,7 +1,7 @@
 """Slice sampling of entries whose densities are independent of each other, all at once.
 
-By stepping out and shrinking (Neal 2003, Slice sampling, figures 3 and 5), exact for every density. And what a gamma,
-inverse-gamma or half-normal prior says of its hyperparameters, and of the scales of its factor.
+By stepping out and shrinking (Neal 2003, Slice sampling, figures 3 and 5), exact for every density. And what priors say
+of the hyperparameters of W beside a chain, and of scales along the orbit of equal W H.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from nmf_zoo.inference.shared.factor_view import sum_to
+from nmf_zoo.kernels.random.hyperparameter_draws import MAX_STEPS, NARROWEST, WIDTH
 from nmf_zoo.structure import (
     Array,
     Factor,
@@ -25,19 +26,13 @@ from nmf_zoo.structure import (
     TruncatedNormalPrior,
 )
 
-WIDTH = 1.0  # of the first bracket, in log units
-NARROWEST = 1e-14  # bracket, beside 1 + |start|, from which nothing else is tried
 FEW = 8  # entries
-MAX_STEPS = 200  # of stepping out, split at random between the two sides, without which a limit would not be exact
 
 
 class PriorSums(NamedTuple):
-    """What a gamma prior sees of a factor (or of its inverses), per group of cells that share shape and rate.
+    """What a gamma prior sees of a factor (or of its inverses), per group of cells that share shape and rate."""
 
-    Of a half-normal prior ``total`` is that of half the squares, and there are no logarithms.
-    """
-
-    prior: GammaPrior | HalfNormalPrior
+    prior: GammaPrior
     n_cells: Array
     total: Array
     log_total: Array
@@ -48,19 +43,14 @@ def sum_groups(factor: Factor, value: Array) -> PriorSums:
     prior, value = factor.prior, value if factor.known is None else factor.known.part(value)
     if isinstance(prior, InverseGammaPrior):
         prior, value = prior.of_inverses, 1.0 / value
-    assert isinstance(prior, GammaPrior | HalfNormalPrior)
+    assert isinstance(prior, GammaPrior)
     ties = np.broadcast_shapes((1, 1), *(p.shape for p in prior.parameters.values()))
     n_cells = np.full(ties, value.size / prod(ties))
-    if isinstance(prior, HalfNormalPrior):
-        return PriorSums(prior, n_cells, sum_to(np.square(value) / 2, ties), np.zeros(ties))
     return PriorSums(prior, n_cells, sum_to(value, ties), sum_to(np.log(value), ties))
 
 
 def log_prior_of_groups(sums: PriorSums, values: Mapping[str, Array]) -> Array:
     """log p(factor | hyperparameters), summed over the cells of each group, up to the Jacobian of inverses."""
-    if isinstance(sums.prior, HalfNormalPrior):
-        precision = sums.prior.precision_of(values)
-        return sums.n_cells * np.log(precision) / 2 - precision * sums.total
     shape, rate = sums.prior.shape_and_rate(values)
     constant = shape * np.log(rate) - gammaln(shape)
     return sums.n_cells * constant + (shape - 1) * sums.log_total - rate * sums.total
@@ -177,10 +167,6 @@ def log_prior_scaled(factor: Factor, value: Array, axis: int, values: Mapping[st
         shape, rate = factor.prior.shape_and_rate(values)
         shapes, total = np.broadcast_to(shape, factor.shape).sum(axis=axis), (rate * value).sum(axis=axis)
         return lambda s: shapes * s - total * np.exp(s)
-    if isinstance(factor.prior, InverseGammaPrior):
-        shape, scale = factor.prior.shape_and_scale(values)
-        shapes, total = np.broadcast_to(shape, factor.shape).sum(axis=axis), (scale / value).sum(axis=axis)
-        return lambda s: -shapes * s - total * np.exp(-s)
     if isinstance(factor.prior, HalfNormalPrior):
         halves = (factor.prior.precision_of(values) * np.square(value) / 2).sum(axis=axis)
         return lambda s: n_cells * s - halves * np.exp(2 * s)
