@@ -20,8 +20,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored
 
 # Files about what engines compute, how they are compiled and go to other machines: models, results, files and pictures
-# are others' business. The first PyMC line runs them; on the other one every engine runs on every model in
-# tests/contract, to the numbers that tests/golden keeps.
+# are others' business; in files of those, single tests have the mark. The first PyMC line runs them; on the other one
+# every engine runs on every model in tests/contract, to the numbers that tests/golden keeps.
 OF_ENGINES = {
     "contract": "blocks cluster ending_early offsets_of_sparse_data",
     "property": "extremes gibbs_properties invariances memory memory_of_blocks",

@@ -45,7 +45,7 @@ class Multipliers:
         """B, without the reference."""
         return self.variable.variable_shape[0 if self.transposed else 1]
 
-    @property
+    @cached_property
     def has_reference(self) -> bool:
         """Whether some samples have multipliers of 1."""
         return bool(np.any(self.batch == self.n_batches))

@@ -161,6 +161,7 @@ def in_blocks_of(sweeps):
     return lambda first, tune, draws, thin, keep_warmup, *_: equal_blocks(first, tune, draws, thin, keep_warmup, sweeps)
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize(("name", "engine"), CASES)
 class TestTheSameBits:
     def test_with_any_threads(self, name, engine):

@@ -121,6 +121,7 @@ def test_builders_take_known_components_of_h(name):
     assert read(BUILDERS[name](table, 2, known_h=GIVEN)).H.is_fixed
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("name", ["em", "vb"])
 def test_known_components_of_h_are_those_of_w_of_the_transpose(name):
     """The same objective at the end, from the same start."""
@@ -214,6 +215,7 @@ GAP = {"em": nz.EM(), "float32": nz.EM(precision="float32"), "plain em": nz.EM(a
 STORED = {"dense": X, "sparse": scipy.sparse.csr_array(X)}
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("name", FITS)
 @pytest.mark.parametrize("stored", STORED)
 def test_optimisers_keep_them_and_never_lose(name, stored):
@@ -228,6 +230,7 @@ def test_optimisers_keep_them_and_never_lose(name, stored):
     assert np.all(rises >= -scale) if isinstance(FITS[name], nz.VB) else np.all(rises <= scale)
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("name", GAP)
 @pytest.mark.parametrize("stored", STORED)
 def test_gap_keeps_them_and_new_ones_sum_to_one(name, stored):
@@ -250,6 +253,7 @@ def test_em_ends_where_pymc_says_there_is_no_slope(first):
     assert np.max(np.abs(slopes)) < 1e-5 * scale  # with respect to logarithms: cells at 0 have none
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("engine", ["em", "vb"])
 def test_which_come_first_does_not_matter(engine):
     start = RNG.gamma(2.0, 1.0, (3, N))
@@ -264,6 +268,7 @@ def test_which_come_first_does_not_matter(engine):
     np.testing.assert_allclose(*ends, rtol=1e-9)
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("engine", ["em", "vb"])
 def test_strong_beliefs_are_known_components(engine):
     """A prior of shape 1e7 around the catalogue: the same answer to the digits that this leaves."""
@@ -302,6 +307,7 @@ def gap_beside(complete):
     return fit(model, options, max_iter=60, tol=0), model
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("complete", ["C", "H", "CH"])
 def test_mcem_maximises_the_marginal_likelihood_over_new_components(complete):
     """The exact log p(X | W) is as high at the end as where a search by it ends, up to its Monte-Carlo error."""
@@ -317,6 +323,7 @@ def test_mcem_maximises_the_marginal_likelihood_over_new_components(complete):
     assert best <= loss(np.log(W[:, 1])) < best + 0.02
 
 
+@pytest.mark.engines
 def test_an_exposure_that_is_off_is_seen(monkeypatch):
     plant(
         monkeypatch,
@@ -333,6 +340,7 @@ HYPER = {
 }
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("name", HYPER)
 @pytest.mark.parametrize("order", ["cemgil", "paisley"])
 def test_hyperparameters_of_new_components_are_learned_from_these_alone(name, order):
@@ -351,6 +359,7 @@ def test_hyperparameters_of_new_components_are_learned_from_these_alone(name, or
         np.testing.assert_allclose(posterior["mean_w"].to_numpy()[0, 0], (shape / rate).mean(), rtol=1e-5)
 
 
+@pytest.mark.engines
 def test_em_learns_rates_of_rows_from_new_components_alone():
     model = nz.gamma_nmf(X, 4, known=KNOWN, prior=nz.HPF(shape=3.0), alpha_w=1.5, alpha_h=1.5)
     result = fit(model, "em", tol=1e-10, search=None)
@@ -361,6 +370,7 @@ def test_em_learns_rates_of_rows_from_new_components_alone():
     assert np.all(np.diff(objective[np.isfinite(objective)]) <= 1e-11 * np.abs(objective[0]))
 
 
+@pytest.mark.engines
 def test_rates_of_samples_are_learned_where_all_components_are_known():
     model = nz.gamma_nmf(X, 2, known=KNOWN, prior="hpf")
     assert set(model.named_vars) == {"W", "H", "X", "beta_h"}
@@ -514,6 +524,7 @@ def test_alignment_leaves_them_in_place(sampled):
     assert set(np.unique(order[..., 2:])) <= {2, 3}
 
 
+@pytest.mark.engines
 def test_known_components_that_are_zero_somewhere():
     """A catalogue's exact zeros stay, in a dense table and in a sparse one."""
     known = KNOWN.copy()
@@ -606,6 +617,7 @@ def test_from_the_shell(earlier, form, tmp_path, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize(
     "declared",
     [

@@ -100,6 +100,7 @@ def test_as_many_features_as_batches_are_told_apart():
         np.testing.assert_array_equal(own.resolve({"M": square}), spelling(square))
 
 
+@pytest.mark.engines
 def test_imputed_cells_have_their_multipliers():
     with pm.Model() as model:
         mean = product() * of_batches(F, 3)[:, BATCH]
@@ -314,6 +315,7 @@ CASES = {
 }
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("accelerate", [None, "momentum", "newton"])
 @pytest.mark.parametrize("mode", ["density", "log"])
@@ -330,6 +332,7 @@ def test_em_never_rises(case, accelerate, mode):
         assert -at_end == pytest.approx(found[-1], rel=1e-12)
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("mode", ["density", "log"])
 @pytest.mark.parametrize("reference", [None, "plate a"])
 def test_em_ends_where_no_other_step_leads_on(mode, reference):
@@ -351,6 +354,7 @@ def test_em_ends_where_no_other_step_leads_on(mode, reference):
     assert objective(start) - best < 1e-5
 
 
+@pytest.mark.engines
 def test_wrong_multipliers_of_em_are_seen(monkeypatch):
     """The planted error: multipliers beyond their mode. The objective rises, or ends higher."""
     model = nz.gamma_nmf(X, K, batch=LABELS, **PRIORS)
@@ -360,6 +364,7 @@ def test_wrong_multipliers_of_em_are_seen(monkeypatch):
     assert np.max(np.diff(found)) > 1e-3 or found[-1] > right + 1e-3
 
 
+@pytest.mark.engines
 def test_scales_save_iterations():
     """Where counts are many, multipliers and factors that go back and forth would creep."""
     many = RNG.poisson(30.0 * TRUTH["W"] @ TRUTH["H"] * TRUTH["M"][:, BATCH])
@@ -391,6 +396,7 @@ def test_where_the_density_has_no_bound_em_says_so():
 # -- VB ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("options", [{}, {"accelerate": None}, {"order": "paisley"}])
 def test_the_bound_never_falls(case, options):
@@ -400,6 +406,7 @@ def test_the_bound_never_falls(case, options):
     assert np.min(np.diff(found)) >= -1e-9 * np.abs(found).max()
 
 
+@pytest.mark.engines
 def test_a_bound_without_the_divergence_of_multipliers_is_seen(monkeypatch):
     """The planted error: it falls, or ends elsewhere."""
     model = nz.gamma_nmf(X, K, batch=LABELS, **PRIORS)
@@ -475,6 +482,7 @@ def drawn_by(structure, sweeps=30, options=None):
     return values, stats_of_draw["lp"]
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("offsets", [{}, {"exposure": SIDES, "background": 0.2}, {"exposure": TABLE}])
 def test_sparse_counts_are_drawn_as_dense_ones(offsets):
     tables = [nz.read(nz.gamma_nmf(own, K, batch=LABELS, **offsets)) for own in (X, sp.csr_array(X))]
@@ -485,6 +493,7 @@ def test_sparse_counts_are_drawn_as_dense_ones(offsets):
     assert lp == pytest.approx(tables[0].log_joint(dense), rel=1e-12)
 
 
+@pytest.mark.engines
 def test_multipliers_of_one_are_an_exposure_of_one():
     """With a prior as narrow as a point it is the model without batches."""
     narrow = nz.Batches(labels=LABELS, shape=1e12)
@@ -497,6 +506,7 @@ def test_multipliers_of_one_are_an_exposure_of_one():
         np.testing.assert_allclose(W[0] @ H[0], W[1] @ H[1], rtol=0.02 if engine == "vb" else 1e-3)
 
 
+@pytest.mark.engines
 def test_memory_goes_with_the_counts_not_the_table():
     """A table of 20,000 x 20,000 would take 3.2 GB."""
     generator = np.random.default_rng(2)
@@ -617,6 +627,7 @@ def test_a_plain_structure_has_no_multipliers():
     assert not plain.unknowns
 
 
+@pytest.mark.engines
 def test_multipliers_of_known_factors_are_exact():
     """Their posterior is gamma, which q is, so that the bound is the evidence; the mode and draws are that law's."""
     model = pm.do(nz.gamma_nmf(X, K, batch=LABELS), {"W": TRUTH["W"], "H": TRUTH["H"]})

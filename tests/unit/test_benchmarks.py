@@ -138,6 +138,7 @@ def test_every_part_is_there():
     assert all(callable(import_module(f"benchmarks.{part}").rows) for part in parts if command.is_there(part))
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("part", ["iterations", "threads"])
 @pytest.mark.filterwarnings("ignore::nmf_zoo.NmfZooWarning")
 def test_parts_run(part):
@@ -204,6 +205,7 @@ def test_what_is_said_of_two_commits(factor, word):
     assert "too few pairs to tell" in before_and_after.told("EM", base[:5], head[:5], 1.0, 1.0)
 
 
+@pytest.mark.engines
 def test_a_chain_of_splits_draws_from_the_posterior():
     """So that what is measured is the acceptance of a move that is right; with another ratio the means are others."""
     X = np.array([[4, 0], [1, 2]])

@@ -352,6 +352,7 @@ def all_are_finite(idata):
     return all(np.all(np.isfinite(values)) for values in idata.posterior.data_vars.values())
 
 
+@pytest.mark.engines
 @pytest.mark.filterwarnings("ignore::nmf_zoo.NmfZooWarning")
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("name", CHAINS)

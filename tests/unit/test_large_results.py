@@ -468,6 +468,7 @@ if sys.argv[1] == "store":
 POSTERIOR = 640 * 2 * 2500 * 10 * 8 / 2**20  # MiB: 244
 
 
+@pytest.mark.engines
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="asks Linux for the peak of a process's memory")
 @pytest.mark.parametrize(("kind", "most"), [("draws", 1.25), ("moments", 0.33), ("store", 0.5)])
 def test_peak_memory_beside_the_size_of_the_posterior(kind, most, tmp_path):

@@ -153,6 +153,7 @@ def test_the_itakura_saito_estimator_fits_what_says_little(engine):
         ItakuraSaitoNMF(1, alpha_w=None, random_state=1).fit(POWER[:1])
 
 
+@pytest.mark.engines
 def test_the_prior_of_spectra_costs_nothing():
     """On what was simulated, four times, the mean spectrum is no further from the truth than with free components."""
     divergence = {1.0: 0.0, None: 0.0}

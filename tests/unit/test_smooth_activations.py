@@ -280,6 +280,7 @@ RUNS = {
 }
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("engine", RUNS)
 @pytest.mark.parametrize("table", ["dense", "missing", "sparse", "offsets"])
 @pytest.mark.parametrize("chain", ["gamma, known", "bgar, known"])
@@ -299,6 +300,7 @@ def test_runs_have_finite_draws_and_their_log_joint(chain, table, engine):
         np.testing.assert_array_equal(own, _compat.group(again, "posterior")[name])
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("chain", ["gamma, known", "bgar, known"])
 def test_powers_run_and_are_predicted(chain):
     model = powers(chain, mask=~np.isnan(GAPS), exposure=np.linspace(0.5, 2.0, T), background=0.05)
@@ -329,6 +331,7 @@ def test_new_samples_are_folded_in():
         assert dict(_compat.group(found, "posterior")["H"].sizes) == {"chain": 1, "draw": 5, "component": K, "obs": 3}
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("chain", ["gamma, known", "bgar, known"])
 def test_a_missing_time_is_the_chains_own(chain):
     """The last time, without a cell: given the one before it a beta prime, or what stays and what comes."""
@@ -372,6 +375,7 @@ def mass_between(prior, last, k, edges):
     return found / found.sum()
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("name", NEXT)
 def test_the_next_time_has_the_law_of_the_chain(name):
     """Draws of h given the time before it against the chain's own density, in bins."""
@@ -386,6 +390,7 @@ def test_the_next_time_has_the_law_of_the_chain(name):
         assert np.all(np.abs(counts - expected) < 6 * np.sqrt(expected + 1.0) + 0.03 * expected), (counts, expected)
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("chain", ["gamma, known", "bgar, known"])
 def test_a_forecast_is_the_posterior_of_missing_times(chain):
     """H and X at two next times, and the same by a model that declares them as missing."""

@@ -70,6 +70,7 @@ def assert_same_groups(one, other):
 # -- running moments -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("offset", [0.0, 1e8])
 def test_running_moments_are_the_moments(offset):
     draws = np.random.default_rng(1).gamma(2.0, size=(1000, 6)) + offset
@@ -106,6 +107,7 @@ def test_the_deviation_of_one_draw_is_unknown():
 # -- all kinds -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("blocks", [(1,), (7,), (DRAWS,), (2, 1, 9)])
 def test_blocks_do_not_matter(kind, blocks, tmp_path, monkeypatch):
@@ -157,6 +159,7 @@ def test_the_fullest_chains():
     assert fullest([0, 0]) == [0, 1]
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("run_id", [None, "a1"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_interrupted_chains_are_cut_and_laggards_dropped(kind, run_id, tmp_path, monkeypatch):
@@ -178,6 +181,7 @@ def test_interrupted_chains_are_cut_and_laggards_dropped(kind, run_id, tmp_path,
         assert found["posterior"]["draw"].to_numpy().tolist() == list(range(17))
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_draw_at_all_is_an_interruption(kind, tmp_path):
     traces = make(kind, tmp_path)
@@ -214,6 +218,7 @@ def go_on(traces, saves):
         trace.restore(filled, state, values)
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("kill_at", [(1, 2), (4, 11), (10, 22)])
 def test_a_run_that_was_killed_goes_on_to_the_same(kind, kill_at, tmp_path, monkeypatch):
@@ -234,6 +239,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same(kind, kill_at, tmp_path, monk
     assert_same_groups(groups_of(again), groups_of(whole))
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_draws_after_the_end(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(stores, "CHUNK_BYTES", 5 * 8 * F * K)
