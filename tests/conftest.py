@@ -68,13 +68,16 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item):
-    """A test that hangs says where, and ends its process."""
+def pytest_runtest_protocol(item, nextitem):
+    """A test that hangs says where, and ends its process. What a file of tests has imported stays, as above."""
     faulthandler.dump_traceback_later(HANGS, exit=True, file=item.config.stash[STDERR])
     try:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+        if nextitem is None or nextitem.path != item.path:
+            gc.collect()
+            gc.freeze()
 
 
 @pytest.fixture

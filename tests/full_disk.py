@@ -27,7 +27,7 @@ def writers():
     from nmf_zoo.reports import pictures
     from nmf_zoo.reports.page import paragraph
 
-    X = np.random.default_rng(1).poisson(3.0, (50, 80))
+    X = np.random.default_rng(1).poisson(3.0, (6, 9))
     np.savetxt("../x.csv", X, delimiter=",", fmt="%d")
     model = nz.gamma_nmf(X, 3)
     idata = nz.fit(model=model, engine="em", max_iter=20, restarts=3, search=None, random_seed=1, quiet=True)
@@ -38,11 +38,11 @@ def writers():
     wavfile.write("../x.wav", rate, (sound * 2**15).astype(np.int16))
     stream = nz.stream(nz.gap(X, rank=2), random_seed=1)
     stream.update(X)
-    drawn = nz.simulate(nz.gamma_nmf(None, 3, shape=(50, 80)), random_seed=1)
+    drawn = nz.simulate(nz.gamma_nmf(None, 3, shape=(6, 9)), random_seed=1)
     nz.simulate = lambda *args, **how: drawn  # which compiles: the limit is that of PyTensor's own files, too
     pictures.picture = lambda drawn, alt, caption="": paragraph(alt)  # of reports: the plots below are drawn
     quick = ["--random-seed", "1", "--quiet"]
-    simulate = ["simulate", "--model", "gamma-nmf", "--rank", "3", "--shape", "50x80", "--random-seed", "1"]
+    simulate = ["simulate", "--model", "gamma-nmf", "--rank", "3", "--shape", "6x9", "--random-seed", "1"]
     commands = {
         **{f"fit.{end}": ["fit", "../x.csv", "--rank", "3", "--engine", "em", *quick] for end in ("nc", "zarr")},
         **{f"simulate.{end}": simulate for end in ("csv", "tsv", "npy", "npz", "nc")},

@@ -37,7 +37,7 @@ MODELS = {
     "unknown rates": model(X23, 2, gamma(3.0, unknown("w", "gamma", 9.0, 4.0)), gamma_chain(6.0, 5.0, *RATES)),
     "one shape of both draws": model(X23, 2, W_PRIOR, gamma_chain(*ONE_SHAPE, 0.9, (3.0, 3.0))),
 }
-SWEEPS = dict.fromkeys(MODELS, 8_000) | {"plain": 16_000}
+SWEEPS = dict.fromkeys(MODELS, 5_000) | {"plain": 16_000, "W known": 8_000, "unknown rates": 8_000}
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -19,7 +19,7 @@ from tests.statistical.walking import allocate_and_walk, walk_alone
 from tests.structures import gamma, model, sample_gibbs
 
 pytestmark = pytest.mark.statistical
-SWEEPS = size(5_000, 60_000)
+SWEEPS, ALONE = size(5_000, 60_000), size(3_000, 60_000)
 PLANTED_SWEEPS = 4_000
 THIN, TUNE = size(6, 12), size(150, 300)
 # Known components have no trajectories beside them.
@@ -31,13 +31,13 @@ ENUMERATED = [
 @pytest.mark.parametrize("name", MODELS)
 def test_trajectories_alone(name):
     """Long: near 0 trajectories alone move slowly, and take ten times as many sweeps."""
-    sweeps = SWEEPS * (10 if name == "small shapes" else 2)  # near 0 they move slowly when alone
+    sweeps = ALONE * (10 if name == "small shapes" else 2)  # near 0 they move slowly when alone
     check_geweke(MODELS[name], sweeps, seed=1, step=walk_alone())
 
 
 @pytest.mark.parametrize("scale", [0.3, 2.5])
 def test_any_scale_of_the_coordinates_is_right(scale):
-    check_geweke(MODELS["plain"], 4 * SWEEPS, seed=2, step=walk_alone(scale=scale))
+    check_geweke(MODELS["plain"], 4 * ALONE, seed=2, step=walk_alone(scale=scale))
 
 
 @pytest.mark.parametrize("name", ["plain", "mask, exposure, background"])
