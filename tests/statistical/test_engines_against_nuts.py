@@ -62,9 +62,11 @@ def batched(shape=6.0):
 
 
 def powers(alpha=2.0):
+    """Powers, some of them missing, over a background."""
     rng = np.random.default_rng(4)
     X = rng.exponential(rng.gamma(2.0, size=(6, 2)) @ (1 / rng.gamma(3.0, size=(2, 15))))
-    return nz.is_nmf(X, 2, alpha_h=alpha, beta_h=1.0, alpha_w=2.5, beta_w=1.5)
+    seen = {"mask": rng.random(X.shape) < 0.8, "background": np.full((6, 1), 0.1)}
+    return nz.is_nmf(X, 2, alpha_h=alpha, beta_h=1.0, alpha_w=2.5, beta_w=1.5, **seen)
 
 
 def chain(scale=0.6):

@@ -14,7 +14,7 @@ from nmf_zoo.inference.evidence import bound, bridging, chib, chib_bridge, enume
 from nmf_zoo.inference.evidence.contract import EvidenceRun, combine
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from tests.planted import put
-from tests.sizes import size
+from tests.sizes import at_full_size, size
 from tests.statistical.enumeration import Case
 from tests.statistical.exact_evidence import exact_log_evidence
 from tests.statistical.judged import judges
@@ -202,9 +202,10 @@ def counts():
     return rng.poisson(rng.gamma(10.0, 0.1, size=(16, 5)) @ rng.gamma(1.0, 100.0, size=(5, 10)))
 
 
+@at_full_size
 @pytest.mark.parametrize("method", ["chib", "smc"])
 def test_five_components_are_found(counts, method):
-    """Long: an estimate of the evidence for each rank."""
+    """At reduced size `select_rank` finds them, in test_rank_choice.py."""
     found = {
         rank: combine(estimate(method, model(counts, rank, gamma(10.0, 10.0), gamma(1.0, 0.01)), seed=rank), False)
         for rank in (4, 5, 7)

@@ -10,7 +10,7 @@ from scipy.stats import poisson
 
 import nmf_zoo as nz
 from tests.naive.hmm import basis_chain as naive_chains
-from tests.sizes import size
+from tests.sizes import at_full_size, size
 from tests.statistical.gates import check_means
 
 pytestmark = [
@@ -63,8 +63,9 @@ def test_slice_sampling_of_the_unit_chain():
     check_means(LABELS, draws, expected, error)
 
 
+@at_full_size
 def test_nuts_on_the_log_normal_chain():
-    """Long: NUTS compiles, and draws through PyMC."""
+    """At reduced size NUTS is held to particle Gibbs, by test_engines_against_nuts.py."""
     model = declare(nz.LogNormalAR(0.0, 0.6, 0.7, initial=(0.2, 1.0)))
     expected, error = importance(nz.LogNormalAR.dist(0.0, 0.6, 0.7, (0.2, 1.0), shape=(400_000, K, T)))
     idata = nz.sample(size(2000, 10000), tune=500, chains=1, engine="nuts", random_seed=1, quiet=True, model=model)

@@ -7,7 +7,7 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from tests.sizes import size
+from tests.sizes import at_full_size, size
 from tests.statistical.gates import check_means, standard_errors
 
 pytestmark = pytest.mark.statistical
@@ -29,8 +29,9 @@ def quantities(idata):
     return np.concatenate([table.reshape(n, -1) for table in tables], axis=1)
 
 
+@at_full_size
 def test_nuts_agrees():
-    """Long: NUTS compiles."""
+    """At reduced size another such table is among those of test_engines_against_nuts.py."""
     options = {"chains": 2, "random_seed": 1, "progressbar": False, "cores": 2}
     ours = nz.sample(model=declare(), engine="gibbs", draws=size(10_000, 100_000), tune=1000, **options)
     peer = quantities(nz.sample(model=declare(), engine="nuts", draws=size(1_000, 10_000), tune=1000, **options))
