@@ -23,6 +23,9 @@ Rates and precisions with gamma priors, means and variances with inverse-gamma p
 has values of its own, drawn from the hyperprior at first and from their law given W and H after each sweep of a chain,
 whatever the temperature is.
 
+Of negative binomial counts a particle has an inverse dispersion of its own, too, drawn from its prior at first and by
+slices before each sweep of a chain (:mod:`nmf_zoo.inference.overdispersed.particles`).
+
 Components that are known in W or H are the same in all particles, and those that are known in neither move along the
 orbit.
 
