@@ -30,6 +30,7 @@ PARTS = (
     "shrinkage",
     "relevance",
     "overdispersion",
+    "overdispersed_rank",
     "smooth_activations",
     "search",
     "posterior",

@@ -21,6 +21,7 @@ PLACES: dict[str, str | tuple[str, ...]] = {
     "EM: updates": "nmf_zoo.inference.counts.em:update",
     "EM: columns that sum to one": "nmf_zoo.inference.counts.em:update_with_held",
     "EM: modes of hyperparameters": "nmf_zoo.inference.counts.em:at_modes",
+    "EM: slopes": "nmf_zoo.inference.counts.em:climb_slopes",
     "EM: lengths of Newton's steps": "nmf_zoo.inference.counts.newton:_lengths",
     "EM: size of a component that is off": "nmf_zoo.inference.counts.newton:OFF",
     "EM: duality gap of counts": "nmf_zoo.inference.counts.em_losses:poisson_gap",

@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
+from nmf_zoo.inference.evidence import smc
+from nmf_zoo.kernels.evidence.tempering import log_likelihood
 from nmf_zoo.kernels.hmc import poisson_rows
+from nmf_zoo.kernels.hmc.mass import climb
+from nmf_zoo.kernels.overdispersed.particles import log_rising
 from nmf_zoo.kernels.overdispersed.rows import DispersedRows
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.structure.likelihoods import negative_binomial
 from tests.blocks_of_rows import NO_LAYOUT, from_blocks, in_blocks, rows_of, stride_of, workspace_for
 from tests.naive.overdispersed import rows as naive
+from tests.structures import gamma, model, unknown
 
 KEY = seed_key(3)
 N_ROWS, CELLS, RANK, WIDTH = 13, 9, 3, 8
@@ -117,3 +123,41 @@ def test_a_row_of_zeros_keeps_its_slope():
     data.grid[:, 4] = 0.0
     poisson_rows.gradient_of_counts(data, other, 0, in_blocks(V, WIDTH, 1.0)[0], workspace.means, gradient)
     assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_an_em_step(name):
+    data, workspace = arrange(name), workspace_for(X, RANK, WIDTH)
+    values, shape, rate = (in_blocks(own, WIDTH, 1.0) for own in (V, SHAPE, RATE))
+    for block in range(2):
+        workspace.v[:] = values[block]
+        poisson_rows.gradient_of_counts(data, OTHER, block, workspace.v, workspace.means, workspace.gradient)
+        climb(data, OTHER, block, workspace, shape[block], rate[block])
+        for i in range(block * WIDTH, min((block + 1) * WIDTH, N_ROWS)):
+            x, u, offset, exposure, alpha = naive_row(name, i)
+            expected = naive.climb(V[:, i], x, u, offset, SHAPE[:, i], RATE[:, i], exposure, alpha)
+            np.testing.assert_allclose(workspace.v[:, i % WIDTH], expected, rtol=1e-9)
+
+
+# -- particles ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ties", [(1, 1), (N_ROWS, 1), (1, CELLS)], ids=["all", "features", "samples"])
+@pytest.mark.parametrize("is_masked", [True, False])
+def test_likelihood_of_a_particle(ties, is_masked):
+    cells = {"mask": SEEN} if is_masked else {"exposure": EXPOSURE, "background": OFFSET}
+    unknown_alpha = unknown("a", "gamma", 2.0, 1.0, variable_shape=ties, shape=ties)
+    x = np.where(SEEN, 30.0 * X, 0.0) if is_masked else X
+    structure = model(x, RANK, gamma(0.8, 1.3), gamma(1.7, 0.6), kind="negative binomial", alpha=unknown_alpha, **cells)
+    problem = smc.prepare(structure)
+    scratch, alpha = smc.make_scratch(problem, smc.first_paces(problem)), RNG.gamma(2.0, 1.0, ties)
+    scratch.alpha[:] = alpha.ravel()
+    found = problem.constant + log_likelihood(smc.target_at(problem, 0.3), V.T.copy(), OTHER, scratch)
+    np.testing.assert_allclose(found, structure.log_likelihood(V.T, OTHER.T, {"a": alpha}), rtol=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [1e-9, 0.3, 7.0, 1e6, 1e15])
+def test_rising_factors(alpha):
+    for x in (1.0, 2.0, 16.0, 17.0, 300.0, 1e6):
+        expected = negative_binomial.log_rising(np.array(alpha), np.array(x))
+        np.testing.assert_allclose(log_rising(alpha, x), expected, rtol=1e-9, atol=1e-15 * x)

@@ -18,6 +18,7 @@ import pytest
 from nmf_zoo.errors import NmfZooWarning
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.kernels.compile import cache, chosen_by, is_tested, kernel
+from nmf_zoo.kernels.overdispersed.rows import DispersedRows
 from nmf_zoo.kernels.random.draws import draw_gamma
 from nmf_zoo.kernels.random.keyed_rng import child, fold, seed_key
 
@@ -237,6 +238,14 @@ def test_a_kernel_is_made_of_what_its_file_imports(line, tmp_path, monkeypatch):
     assert draws in cache._imported(importer)
     assert draws.with_name("keyed_rng.py") in cache._sources(importer)
     cache._imported.cache_clear()
+
+
+def test_a_kernel_is_made_of_the_classes_that_choose_in_it_too():
+    """What they choose stands beside them, in files that the kernel's own does not import."""
+    rows = DispersedRows(*np.ones((6, 1)))
+    kinds = (numba.typeof((rows, 1.0)), numba.typeof(1.0))
+    found = {file.name for file in cache._files_of_classes(kinds)}
+    assert found == {"rows.py"}
 
 
 @pytest.mark.parametrize("damage", [lambda raw: raw[: len(raw) // 2], lambda raw: b"", lambda raw: raw[:-1] + b"\0"])

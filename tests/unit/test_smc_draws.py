@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
+import pymc as pm
 import pytest
 
 import nmf_zoo as nz
@@ -82,6 +85,25 @@ def test_what_follows_a_run(model, idata, tmp_path):
     assert "log_likelihood" in _compat.group_names(with_cells)
 
 
+def test_overdispersed_counts():
+    """A draw has a dispersion of its own, and missing cells that are drawn under it."""
+    with pm.Model(coords={"feature": range(4), "obs": range(5), "component": range(2)}) as model:
+        W = pm.Gamma("W", 1.5, 1.0, dims=("feature", "component"))
+        H = pm.Gamma("H", 1.2, 0.5, dims=("component", "obs"))
+        alpha = pm.LogNormal("alpha", 0.5, 1.0, dims="feature")
+        with warnings.catch_warnings(action="ignore"):
+            cells = np.ma.masked_array(X, (X[0, 1] == X) & (np.arange(5) == 1))
+            pm.NegativeBinomial("X", mu=W @ H, alpha=alpha[:, None], observed=cells)
+    few = nz.sample(40, engine=FEW, model=model, **RUN)
+    drawn = group(few, "posterior")
+    values = {name: drawn[name].to_numpy()[2, 5] for name in drawn.data_vars}
+    assert values["alpha"].shape == (4,)
+    assert values["X_unobserved"].dtype.kind == "i"
+    np.testing.assert_allclose(
+        group(few, "sample_stats")["lp"].to_numpy()[2, 5], nz.read(model).log_joint(values), rtol=1e-9
+    )
+
+
 # -- refusals ------------------------------------------------------------------------------------------------------
 
 
@@ -116,6 +138,13 @@ def test_what_it_has_no_use_for(arguments, message, model, tmp_path, monkeypatch
 def test_a_flat_factor_has_nothing_to_begin_with():
     with pytest.raises(nz.UnsupportedModel, match="W has no prior, and its particles begin as draws of the prior"):
         nz.sample(engine="smc", model=nz.gap(X, rank=2))
+
+
+def test_a_free_dispersion_has_nothing_to_begin_with():
+    with pytest.raises(
+        nz.UnsupportedModel, match="alpha has no prior, and its particles begin as draws of the prior: "
+    ):
+        nz.sample(engine="smc", model=nz.negative_binomial_nmf(X, 2, alpha=nz.free()))
 
 
 def test_the_other_verb_says_where_it_is(model):

@@ -21,6 +21,10 @@ closed form after each of their updates (:mod:`nmf_zoo.inference.shared.conjugat
 (``prior="ard"``) that is the algorithm of Tan and Fevotte (2013), l1-ARD of exponential cells and l2-ARD of half-normal
 ones: components that the data don't need go to 0.
 
+Slopes of covariates of samples are maximised with the factors, too, by damped Newton steps after each update: given H
+their log density is concave (:mod:`nmf_zoo.inference.counts.slopes`). The highest density that a cell of H has at given
+slopes is log-linear in these, and their prior is normal, so that there is a mode wherever there is one at known slopes.
+
 By default factors are not updated so, but by Newton steps of a Poisson and exact steps of a normal likelihood
 (:mod:`nmf_zoo.inference.counts.newton`), and either gets momentum (:mod:`nmf_zoo.inference.shared.acceleration`): the
 fixed points are the same, the iterations far fewer.
@@ -41,6 +45,7 @@ from scipy.special import gammaln, xlogy
 from nmf_zoo.inference.counts.duality import is_refit
 from nmf_zoo.inference.counts.em_losses import LOSSES, Loss, LossView, PoissonLoss
 from nmf_zoo.inference.counts.newton import Newton, penalty_of
+from nmf_zoo.inference.counts.slopes import at_base, climb_slopes, effects_of, has_covariates, log_prior_of_slopes
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse, push_or_retreat
 from nmf_zoo.inference.shared.conjugate import (
     Conjugate,
@@ -59,7 +64,7 @@ from nmf_zoo.options import check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import CAN_RUN, Engine, Verdict, has_data
 from nmf_zoo.runtime.memory import release
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Factorisation, GammaPrior, HalfNormalPrior, Known, Unknown
+from nmf_zoo.structure import Array, Factorisation, GammaPrior, HalfNormalPrior, Known, LogLinearGammaPrior, Unknown
 from nmf_zoo.structure.parameters import log_half_normal_density
 
 NOTHING = np.zeros((0, 0))
@@ -186,7 +191,11 @@ def _check_update(structure: Factorisation, options: Any) -> Verdict:
 
 
 def _check_families(structure: Factorisation, options: Any) -> Verdict:
-    return takes_priors(structure, GammaPrior, HalfNormalPrior)
+    if not has_covariates(structure) or not LOSSES[type(structure.likelihood)].has_sources:
+        return takes_priors(structure, GammaPrior, HalfNormalPrior)
+    if not structure.W.is_fixed and two_sides(structure)[0].is_flat:
+        return Verdict(f"{structure.W.name} has no prior, so it can grow while {structure.H.name} shrinks: give it one")
+    return takes_priors(structure, GammaPrior, HalfNormalPrior, LogLinearGammaPrior)
 
 
 def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
@@ -209,19 +218,19 @@ def _check_hyperparameters(structure: Factorisation, options: Any) -> Verdict:
         return Verdict(
             f"hyperparameter {', '.join(refused)} is unknown, and estimated jointly with the factors it has no maximum"
         )
-    reason = why_not(structure)
+    reason = why_not(at_base(structure))
     return Verdict(reason) if reason else CAN_RUN
 
 
 def _check_shapes(structure: Factorisation, options: Any) -> Verdict:
     for side in two_sides(structure):
-        if not side.is_gamma or options.mode == "log":
+        if not side.has_gamma_cells or options.mode == "log":
             continue
-        least = float(np.min(side.gamma.shape.resolve({})))
+        least = float(np.min(side.prior(start_hyperparameters(structure, {}))[0]))
         if least < 1.0:
             name = side.factor.name
             return Verdict(f'the density of {name} has shape {least:g} < 1 and is unbounded at 0: use EM(mode="log")')
-    of_rates = at_modes(conjugates(structure), options.mode)
+    of_rates = at_modes(conjugates(at_base(structure)), options.mode)
     unbounded = [name for name, own in of_rates.items() if np.any(own.shape <= 0.0)]
     if unbounded:
         return Verdict(f'the density of {", ".join(unbounded)} is unbounded at 0: use EM(mode="log")')
@@ -271,7 +280,7 @@ def prepare(structure: Factorisation, options: EM, workers: Workers) -> EMProble
     simplex = constrained(structure, options.mode)
     steps = _newton(structure, options, loss, simplex, workers)
     release(structure)
-    own = at_modes(conjugates(structure), options.mode)
+    own = at_modes(conjugates(at_base(structure)), options.mode)
     return EMProblem(structure, options, two_sides(structure), loss, simplex, steps, workers, own)
 
 
@@ -369,7 +378,7 @@ def _descend(problem: EMProblem, steps: Newton, W: Array, Ht: Array, values: dic
     W, Ht = factors
     if log_mean is None or _is_far((W, Ht), before):  # nobody knows it, or the means on the way have lost digits
         return _at(problem, W, Ht, values), residual
-    values = _update_conjugates(problem, W, Ht, values)
+    values = _update_priors(problem, W, Ht, values)
     objective = -cast(PoissonLoss, loss).log_likelihood(log_mean, W, Ht) - log_priors(problem, W, Ht, values)
     return EMState(W, Ht, values, None, objective), residual
 
@@ -396,24 +405,28 @@ def _step_factors(problem: EMProblem, state: EMState) -> tuple[Array, Array, flo
 
 def _at(problem: EMProblem, W: Array, Ht: Array, values: dict[str, Array]) -> EMState:
     """The state at these factors, free parameters at their best."""
-    values = _update_conjugates(problem, W, Ht, update_rates(problem.sides, W, Ht, values))
+    values = _update_priors(problem, W, Ht, update_rates(problem.sides, W, Ht, values))
     view = _look(problem, W, Ht, values)
     return EMState(W, Ht, values, view, -view.log_likelihood - log_priors(problem, W, Ht, values))
 
 
-def _update_conjugates(problem: EMProblem, W: Array, Ht: Array, values: dict[str, Array]) -> dict[str, Array]:
-    """Hyperparameters with conjugate priors at the mode given the factors."""
+def _update_priors(problem: EMProblem, W: Array, Ht: Array, values: dict[str, Array]) -> dict[str, Array]:
+    """Slopes of covariates at their mode given the factors, then hyperparameters with conjugate priors at theirs."""
+    structure = problem.structure
+    if has_covariates(structure):
+        values = climb_slopes(structure, Ht.T, values)
+        Ht = Ht / effects_of(structure, values)
     if not problem.conjugates:
         return values
-    pairs = zip(problem.sides, (W, Ht), strict=True)
+    pairs = zip(two_sides(at_base(structure)), (W, Ht), strict=True)
     moments = [moments_of(side, array, NOTHING) for side, array in pairs if side.has_terms]
     return update_conjugates(problem.conjugates, moments, values)
 
 
 def log_priors(problem: EMProblem, W: Array, Ht: Array, values: Mapping[str, Array]) -> float:
-    """Of the factors and of the hyperparameters that have one, or of their logarithms."""
+    """Of the factors and of the hyperparameters that have one, or of their logarithms; of slopes themselves."""
     mode = problem.options.mode
-    of_factors = log_prior(problem.sides, mode, (W, Ht), values)
+    of_factors = log_prior(problem.sides, mode, (W, Ht), values) + log_prior_of_slopes(problem.structure, values)
     return of_factors + log_hyperprior(problem.structure, problem.conjugates, mode, values)
 
 
@@ -488,7 +501,7 @@ def log_prior(sides: Sequence[Side], mode: str, factors: Sequence[Array], values
             own, curve = array[:, side.free], side.curve(values)
             total += float(np.sum(log_half_normal_density(own, curve**-0.5)))
             total += float(np.sum(np.log(own))) if mode == "log" else 0.0
-        if side.is_gamma:
+        if side.has_gamma_cells:
             array, (shape, rate) = array[:, side.free], side.prior(values)
             power = shape - 1.0 if mode == "density" else shape
             constant = np.broadcast_to(xlogy(shape, rate) - gammaln(shape), array.shape)

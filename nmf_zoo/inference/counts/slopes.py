@@ -1,9 +1,11 @@
-"""Draws of the slopes of covariates given the activations.
+"""The slopes of covariates given the activations: draws of them, and their mode.
 
 The cells of a component are h_n ~ Gamma(a, r exp(-D_n . s)) with the design D (N, J) and its slopes s, whose prior is
 normal. Given its activations their log density is concave, and costs O(N J)::
 
     sum_n (-a D_n . s - r h_n exp(-D_n . s)) + log p(s)
+
+So it has one mode, to which Newton steps lead that are halved until no component loses.
 
 A draw is a slice step along each of J directions, all components at once: the columns of the inverse root of
 sum_n a D_n D_n' + 1 / sigma^2, which is the mean curvature, so that neither the units of covariates nor their
@@ -20,6 +22,8 @@ import numpy as np
 
 from nmf_zoo.inference.shared.slice_sampling import slice_draw
 from nmf_zoo.structure import Array, Factorisation, LogLinearGammaPrior
+
+NEWTON_STEPS, HALVINGS, NEAR = 20, 40, 1e-10
 
 
 def has_covariates(structure: Factorisation) -> bool:
@@ -47,11 +51,56 @@ def draw_slopes(structure: Factorisation, H: Array, values: dict[str, Array], ge
     values[covariates.variable.name] = covariates.as_variable(slopes)
 
 
+def climb_slopes(structure: Factorisation, H: Array, values: Mapping[str, Array]) -> dict[str, Array]:
+    """The values with the slopes at their mode given the activations (K, N) and all else, or on the way to it."""
+    prior, cells = structure.H.prior, H if structure.H.known is None else structure.H.known.part(H)
+    covariates, (shape, rate) = prior.covariates, prior.base.shape_and_rate(values)
+    design, (mu, sigma) = covariates.design, covariates.prior()
+    slopes, of_design = (
+        covariates.by_component(values[covariates.variable.name]),
+        np.broadcast_to(shape, cells.shape) @ design,
+    )
+
+    def expected(at: Array) -> Array:
+        return rate * cells * np.exp(-at @ design.T)
+
+    def log_density(at: Array) -> Array:
+        of_prior = np.sum(np.square((at - mu) / sigma), axis=1) / 2
+        return -np.sum(of_design * at, axis=1) - np.sum(expected(at), axis=1) - of_prior
+
+    with np.errstate(over="ignore", invalid="ignore"):  # a step may lead beyond all numbers, which is no gain
+        for _ in range(NEWTON_STEPS):
+            here, now = expected(slopes), log_density(slopes)
+            slope = here @ design - of_design - (slopes - mu) / sigma**2
+            step = np.linalg.solve(curvature(here, design, sigma), slope[:, :, None])[:, :, 0]
+            for _ in range(HALVINGS):
+                is_loss = ~(log_density(slopes + step) >= now)
+                step = np.where(is_loss[:, None], step / 2.0, step)
+                if not is_loss.any():
+                    break
+            slopes = slopes + np.where(is_loss[:, None], 0.0, step)
+            if np.all(np.abs(step) <= NEAR * (sigma + np.abs(slopes))):
+                break
+    return {**values, covariates.variable.name: covariates.as_variable(slopes)}
+
+
+def log_prior_of_slopes(structure: Factorisation, values: Mapping[str, Array]) -> float:
+    """0 where there are none."""
+    if not has_covariates(structure):
+        return 0.0
+    variable = structure.H.prior.covariates.variable
+    return float(np.sum(variable.prior.log_density(values[variable.name])))
+
+
+def curvature(weights: Array, design: Array, sigma: Array) -> Array:
+    """(K, J, J): sum_n weights_kn D_n D_n' + 1 / sigma^2"""
+    precision = np.einsum("kn,ni,nj->kij", weights, design, design)
+    return precision + np.square(1.0 / sigma)[:, :, None] * np.eye(design.shape[1])
+
+
 def directions(shape: Array, design: Array, sigma: Array) -> Array:
     """(J, K, J): of each component, steps along which the density is about as wide as a standard normal one."""
-    precision = np.einsum("kn,ni,nj->kij", shape, design, design)
-    precision += np.square(1.0 / sigma)[:, :, None] * np.eye(design.shape[1])
-    return np.moveaxis(np.linalg.inv(np.linalg.cholesky(precision)), 1, 0)
+    return np.moveaxis(np.linalg.inv(np.linalg.cholesky(curvature(shape, design, sigma))), 1, 0)
 
 
 def at_base(structure: Factorisation) -> Factorisation:

@@ -257,7 +257,8 @@ def move_hot(
 ) -> None:
     """Move a replica at a temperature below 1, in place: by trajectories; of the prior itself it is a draw."""
     at, temperature = replica - 1, state.temperatures[replica]
-    own = TemperedPopulation(state.W[at:replica], state.Ht[at:replica], state.log_likelihood[replica : replica + 1])
+    of_one = state.W[at:replica], state.Ht[at:replica], state.log_likelihood[replica : replica + 1]
+    own = TemperedPopulation(*of_one, np.empty((1, 0)))
     target = target_at(problem, temperature)
     if temperature == 0.0:
         draw_from_prior(target, own, scratch, 0, 1, key)

@@ -23,6 +23,9 @@ Rates and precisions with gamma priors, means and variances with inverse-gamma p
 has values of its own, drawn from the hyperprior at first and from their law given W and H after each sweep of a chain,
 whatever the temperature is.
 
+Of negative binomial counts a particle has an inverse dispersion of its own, too, drawn from its prior at first and by
+slices before each sweep of a chain (:mod:`nmf_zoo.inference.overdispersed.particles`).
+
 Components that are known in W or H are the same in all particles, and those that are known in neither move along the
 orbit.
 
@@ -44,9 +47,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,12 +57,21 @@ from nmf_zoo.errors import InputError, RunFailed
 from nmf_zoo.inference.counts.sweeps import blocks_of, make_side_workspace, make_sides, weight_arrays
 from nmf_zoo.inference.evidence.bridging import effective_share
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Job, Method, has_evidence
+from nmf_zoo.inference.overdispersed.particles import (
+    ParticleDispersion,
+    TemperedData,
+    apart_dispersed,
+    has_dispersion,
+    heat_dispersed,
+    lay_out_dispersed,
+)
 from nmf_zoo.inference.shared.conjugate import Conjugate, conjugates, draw_given_cells, draw_hyperpriors, rates_of
 from nmf_zoo.inference.shared.factor_view import PriorCells, Side, prior_cells, two_sides
-from nmf_zoo.inference.shared.layout import Layout, compress, likelihood_constant, weigh
+from nmf_zoo.inference.shared.layout import compress, likelihood_constant, weigh
 from nmf_zoo.inference.shared.start import start_hyperparameters
 from nmf_zoo.kernels.counts.joint import WeightArrays
 from nmf_zoo.kernels.evidence.tempering import (
+    CountLaw,
     Pace,
     SideScratch,
     TemperedPopulation,
@@ -69,16 +81,27 @@ from nmf_zoo.kernels.evidence.tempering import (
     move_chains,
 )
 from nmf_zoo.kernels.hmc.adaptation import CountSide, to_blocks
-from nmf_zoo.kernels.hmc.poisson_rows import Stride
+from nmf_zoo.kernels.hmc.poisson_rows import RowCounts, Stride
+from nmf_zoo.kernels.overdispersed.rows import DispersedRows
 from nmf_zoo.kernels.random.draws import TINY
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.kernels.random.resampling import resample
 from nmf_zoo.options import check_share, check_types, names_checked
 from nmf_zoo.runtime.engine import Verdict
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, HalfNormalPrior, Poisson, spans
+from nmf_zoo.structure import (
+    Array,
+    Factor,
+    Factorisation,
+    GammaPrior,
+    HalfNormalPrior,
+    NegativeBinomial,
+    Poisson,
+    spans,
+)
 
 CHAINS = 32  # of a chunk
+DISPERSION = 1  # child of the prior's stream
 FIRST_STEP, PATH, SHORTEST, LONGEST = 0.5, 3.0, 3, 32  # of trajectories: length * step is about PATH
 TARGET, GAIN = 0.85, 1.0  # acceptance, and change of log step per acceptance amiss
 
@@ -87,13 +110,14 @@ TARGET, GAIN = 0.85, 1.0  # acceptance, and change of log step per acceptance am
 class SMCProblem:
     """What all runs share.
 
+    ``law`` : of the cells of X given their means, as the kernels take it; ``alpha`` : its own parameter, or none;
     ``priors`` : at the middle of what is unknown, of known cells any law; ``curves`` : precisions of half-normal
     priors, or size 0; ``free`` : the components of W and of H that are not known; ``constant`` : what the
     log-likelihood holds beside the factors; ``conjugates`` : hyperparameters that are integrated over
     """
 
     structure: Factorisation
-    layout: Layout
+    law: Any
     weights: WeightArrays
     priors: PriorCells
     by_component: tuple[Array, ...]
@@ -102,6 +126,7 @@ class SMCProblem:
     sides: tuple[CountSide, CountSide]
     constant: float
     conjugates: dict[str, Conjugate]
+    alpha: ParticleDispersion | None = None
 
 
 class Rates(NamedTuple):
@@ -120,23 +145,37 @@ class Moved(NamedTuple):
 
 def prepare(structure: Factorisation) -> SMCProblem:
     """Lay out the data and the priors."""
-    layout, weights, middle = compress(structure), weigh(structure), start_hyperparameters(structure, {})
+    middle = start_hyperparameters(structure, {})
     cells, (of_W, of_H) = prior_cells(structure, middle), two_sides(structure)
     cells = cells._replace(rate_w=_with_law(of_W, cells.rate_w), rate_h=_with_law(of_H, cells.rate_h))
     priors = PriorCells(*(np.array(own, dtype=np.float64, order="C") for own in cells))
     turned = tuple(np.ascontiguousarray(own.T) for own in priors[:4])
+    data = LAYOUTS[type(structure.likelihood)](structure, priors)
     return SMCProblem(
         structure=structure,
-        layout=layout,
-        weights=weight_arrays(weights),
+        law=data.law,
+        weights=data.weights,
         priors=priors,
         by_component=turned,
         curves=(_curve(of_W, priors.rate_w, middle), _curve(of_H, priors.rate_h, middle)),
         free=(of_W.are_free, of_H.are_free),
-        sides=make_sides(structure, layout, priors),
-        constant=likelihood_constant(structure),
+        sides=data.sides,
+        constant=data.constant,
         conjugates=conjugates(structure),
+        alpha=data.alpha,
     )
+
+
+def _lay_out_counts(structure: Factorisation, priors: PriorCells) -> TemperedData:
+    layout = compress(structure)
+    sides, constant = make_sides(structure, layout, priors), likelihood_constant(structure)
+    return TemperedData(CountLaw(layout), weight_arrays(weigh(structure)), sides, constant, None)
+
+
+LAYOUTS: dict[type, Callable[[Factorisation, PriorCells], TemperedData]] = {
+    Poisson: _lay_out_counts,
+    NegativeBinomial: lay_out_dispersed,
+}
 
 
 def _with_law(side: Side, rate: Array) -> Array:
@@ -175,7 +214,7 @@ def target_at(problem: SMCProblem, temperature: float) -> TemperedTarget:
         free=problem.free,
         movable=np.array([movable[0], movable[-1] + 1] if movable.size else [0, 0]),
         curves=problem.curves,
-        layout=problem.layout,
+        law=problem.law,
         weights=problem.weights,
         priors=problem.priors,
         by_component=problem.by_component,
@@ -184,9 +223,16 @@ def target_at(problem: SMCProblem, temperature: float) -> TemperedTarget:
 
 
 def _heated(side: CountSide, temperature: float) -> CountSide:
-    data = side.data
+    return side._replace(data=HEATED[type(side.data)](side.data, temperature))
+
+
+def _heat_counts(data: RowCounts, temperature: float) -> RowCounts:
     layout = data.layout._replace(values=temperature * data.layout.values)
-    return side._replace(data=data._replace(grid=temperature * data.grid, layout=layout))
+    return data._replace(grid=temperature * data.grid, layout=layout)
+
+
+HEATED: dict[type, Callable[..., Any]] = {RowCounts: _heat_counts, DispersedRows: heat_dispersed}
+APART: dict[type, Callable[[Any], Any]] = {RowCounts: lambda data: data, DispersedRows: apart_dispersed}
 
 
 def empty_population(problem: SMCProblem, n_particles: int) -> TemperedPopulation:
@@ -198,7 +244,8 @@ def empty_population(problem: SMCProblem, n_particles: int) -> TemperedPopulatio
             array[:] = side.turn(side.factor.prior.value)
         elif side.factor.known is not None:
             array[:] = np.maximum(side.turn(side.factor.known.values), TINY)
-    return TemperedPopulation(W, Ht, np.empty(n_particles))
+    alpha = np.empty((n_particles, 0)) if problem.alpha is None else problem.alpha.known_ones(n_particles)
+    return TemperedPopulation(W, Ht, np.empty(n_particles), alpha)
 
 
 def require_memory_of_particles(structure: Factorisation, n_particles: int, at_once: int) -> None:
@@ -219,6 +266,8 @@ def draw_prior(
     target, paces, n = target_at(problem, 0.0), first_paces(problem), len(population.W)
     values = draw_hyperpriors(problem.conjugates, n, generator_of(child(key, n)))
     rates = rates_at(problem, values, n)
+    if problem.alpha is not None:
+        problem.alpha.draw_prior(population.alpha, generator_of(child(key, n, DISPERSION)))
 
     def chunk(first: int, last: int) -> None:
         scratch = make_scratch(problem, paces)
@@ -282,6 +331,12 @@ def with_rates(
         yield own, i, i + 1
 
 
+def apart(target: TemperedTarget) -> TemperedTarget:
+    """With what chains write of their own, so that chunks are apart."""
+    W, H = (side._replace(data=APART[type(side.data)](side.data)) for side in target.sides)
+    return target._replace(sides=(W, H))
+
+
 def move(
     problem: SMCProblem,
     target: TemperedTarget,
@@ -296,7 +351,7 @@ def move(
 
     def chunk(first: int, last: int) -> tuple[Array, Array]:
         scratch = make_scratch(problem, paces)
-        move_chains(target, before, ancestors, after, scratch, np.array([first, last]), key)
+        move_chains(apart(target), before, ancestors, after, scratch, np.array([first, last]), key)
         return scratch.sides[0].accepted, scratch.sides[1].accepted
 
     parts = workers.map(chunk, *zip(*spans(len(ancestors), CHAINS), strict=True))
@@ -320,7 +375,7 @@ def move_with_hyperparameters(
     """
     before, after = populations
     n_chains, n = len(ancestors), len(after.W)
-    now = TemperedPopulation(before.W[ancestors], before.Ht[ancestors], before.log_likelihood[ancestors])
+    now = TemperedPopulation(*(array[ancestors] for array in before))
     then = empty_population(problem, n_chains)
     own = {name: value[ancestors] for name, value in values.items()}
     moved = {name: np.empty_like(value) for name, value in values.items()}
@@ -331,7 +386,7 @@ def move_with_hyperparameters(
 
         def chunk(first: int, last: int, now=now, then=then, rates=rates, key=sweep_key) -> tuple[Array, Array]:
             scratch = make_scratch(problem, paces)
-            for target_of_one, start, stop in with_rates(target, rates, first, last):
+            for target_of_one, start, stop in with_rates(apart(target), rates, first, last):
                 move_chains(target_of_one, now, all_chains, then, scratch, np.array([start, stop]), key)
             return scratch.sides[0].accepted, scratch.sides[1].accepted
 
@@ -362,11 +417,17 @@ def make_scratch(problem: SMCProblem, paces: tuple[Pace, Pace]) -> TemperingWork
         (W, H),
         np.empty((n_features, rank)),
         np.empty((n_samples, rank)),
+        np.empty(0 if problem.alpha is None else problem.alpha.n_entries),
         np.empty((rank, n_features)),
         np.empty((rank, n_samples)),
         np.empty((5, rank)),
-        np.empty(len(problem.layout.values)),
+        np.empty(n_means(problem)),
     )
+
+
+def n_means(problem: SMCProblem) -> int:
+    """Of the cells whose means a likelihood needs at once."""
+    return len(problem.law.layout.values) if isinstance(problem.law, CountLaw) else problem.law.x.size
 
 
 def _side_scratch(side: CountSide, shape: Array, pace: Pace, curve: Array, free: Array) -> SideScratch:
@@ -403,7 +464,7 @@ def variables(problem: SMCProblem, population: TemperedPopulation, which: Array)
     for side, array in zip(two_sides(problem.structure), (population.W[which], population.Ht[which]), strict=True):
         whole, known = np.array(side.turn(array)), side.factor.known
         found |= side.factor.variables(whole if known is None else known.whole(known.part(whole)))
-    return found
+    return found if problem.alpha is None else found | problem.alpha.variables(population.alpha[which])
 
 
 # -- the sampler -----------------------------------------------------------------------------------------------------
@@ -484,8 +545,17 @@ class State:
 
 
 def supports(structure: Factorisation, options: SMC) -> Verdict:
-    """Poisson counts, gamma or half-normal factors, one maybe known; hyperparameters known or with conjugate priors."""
-    return has_evidence(structure, GammaPrior, HalfNormalPrior, over_conjugates=True)
+    """Counts, gamma or half-normal factors, one maybe known; hyperparameters known or with conjugate priors.
+
+    Of overdispersed counts gamma factors, and a dispersion that is known or has any proper prior.
+    """
+    return OF_LAWS[type(structure.likelihood)](structure)
+
+
+OF_LAWS: dict[type, Callable[[Factorisation], Verdict]] = {
+    Poisson: lambda structure: has_evidence(structure, GammaPrior, HalfNormalPrior, over_conjugates=True),
+    NegativeBinomial: lambda structure: has_dispersion(structure) and has_evidence(structure, over_conjugates=True),
+}
 
 
 def init(problem: SMCProblem, options: SMC, job: Job) -> State:
@@ -600,7 +670,7 @@ def _statistics(runs: list[list[Stage]]) -> dict[str, Array]:
 
 METHOD: Method = Method(
     name="smc",
-    likelihoods=(Poisson,),
+    likelihoods=(Poisson, NegativeBinomial),
     takes_known=True,
     options=SMC,
     supports=supports,

@@ -32,7 +32,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, children
 from nmf_zoo.results.groups import LEADING, as_dataset, stats_dataset
 from nmf_zoo.runtime.driver import SampleRun
 from nmf_zoo.runtime.engine import Verdict, WholeSampler
-from nmf_zoo.structure import Array, Factorisation, Flat, Poisson
+from nmf_zoo.structure import Array, Factorisation, Flat, NegativeBinomial, Poisson
 
 IMPUTED = smc.STAGES + 1  # child of a run's stream
 
@@ -81,19 +81,35 @@ def _refuse(options: SMC, run: SampleRun) -> None:
 
 
 def _imputed(structure: Factorisation, values: Mapping[str, Array], key: np.uint64) -> Array:
-    """Missing cells that are variables of the model, (chain, draw, cell): Poisson draws, each from its own stream."""
+    """Missing cells that are variables of the model, (chain, draw, cell), each drawn from a stream of its own."""
     lead = next(iter(values.values())).shape[:2]
     W, H = (factor.value(values) for factor in (structure.W, structure.H))
     Ws, Hs = (np.broadcast_to(factor, (*lead, *factor.shape[-2:])) for factor in (W, H))
     keys = [children(child(key, chain, IMPUTED), lead[1]) for chain in range(lead[0])]
+    if structure.likelihood.parameters:
+        return _draws_of_cells(structure, Ws, Hs, values, keys)
     chains = zip(Ws, np.swapaxes(Hs, -1, -2), keys, strict=True)
     return np.stack([impute_counts(structure, W, Ht, own) for W, Ht, own in chains])
+
+
+def _draws_of_cells(
+    structure: Factorisation, Ws: Array, Hs: Array, values: Mapping[str, Array], keys: list[Array]
+) -> Array:
+    """Of a law with parameters of its own."""
+    assert structure.imputed is not None
+    places = structure.imputed.rows, structure.imputed.cols
+    law, out = structure.likelihood_at(*places), np.empty((*Ws.shape[:2], len(places[0])), np.int64)
+    for at in np.ndindex(*Ws.shape[:2]):
+        mean, own = structure.mean_at(Ws[at], Hs[at], *places), {name: value[at] for name, value in values.items()}
+        law.require_drawable(mean)
+        law.draw_cells(out[at], mean, own, *places, np.uint64(keys[at[0]][at[1]]))
+    return out
 
 
 SAMPLER: WholeSampler = WholeSampler(
     name="smc",
     verb="sample",
-    likelihoods=(Poisson,),
+    likelihoods=(Poisson, NegativeBinomial),
     takes_known=True,
     options=SMC,
     supports=supports,

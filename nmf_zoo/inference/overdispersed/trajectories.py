@@ -43,7 +43,12 @@ def make_sides(structure: Factorisation, options: Gibbs) -> Sides | None:
     """W's and H's where trajectories run, else None; priors and alpha are those of :func:`given`."""
     if options.trajectories == "never" or not all_free(structure) or np.prod(structure.shape) > MOST_CELLS:
         return None
-    table, layout = read_table(structure), compress(structure, with_offset=False)
+    return make_cell_sides(structure, read_table(structure))
+
+
+def make_cell_sides(structure: Factorisation, table: CellTable) -> Sides:
+    """W's and H's of a table of cells."""
+    layout = compress(structure, with_offset=False)
     return _make_side(table, layout, structure.rank), _make_side(table.turned, layout, structure.rank)
 
 

@@ -73,9 +73,7 @@ class Conjugate(NamedTuple):
 def conjugates(structure: Factorisation) -> dict[str, Conjugate]:
     """Those of the model, by name."""
     found = {}
-    for name, unknown in structure.unknowns.items():
-        if unknown.prior.is_flat:
-            continue
+    for name, unknown in _of_factors(structure):
         uses = _uses(structure, name)
         first, second = (np.broadcast_to(arg, unknown.variable_shape) for arg in unknown.prior.args)
         shapes = (np.broadcast_to(use.shape, use.factor.free_shape) for use in uses)
@@ -94,9 +92,7 @@ def _stirling_rest(shape: Array) -> Array:
 
 def why_not(structure: Factorisation) -> str:
     """Why a hyperparameter with a prior has no exact factor of q; empty where all have one."""
-    for name, unknown in structure.unknowns.items():
-        if unknown.prior.is_flat:
-            continue
+    for name, unknown in _of_factors(structure):
         uses = _uses(structure, name)
         kinds = {CONJUGATE.get(use.role) for use in uses}
         if not uses or len(kinds) > 1 or len(uses) > len({use.factor.name for use in uses}):
@@ -108,6 +104,13 @@ def why_not(structure: Factorisation) -> str:
         if any(isinstance(use.prior, GammaPrior) and not isinstance(use.prior.shape, Known) for use in uses):
             return f"hyperparameter {name} has a prior, and the shape beside it is unknown"
     return ""
+
+
+def _of_factors(structure: Factorisation) -> list[tuple[str, Unknown]]:
+    """Unknowns of the factors' priors that have priors of their own."""
+    of_likelihood = {unknown.name for unknown in structure.likelihood.unknowns}
+    found = structure.unknowns.items()
+    return [(name, own) for name, own in found if not own.prior.is_flat and name not in of_likelihood]
 
 
 def update_conjugates(

@@ -94,8 +94,8 @@ class Side:
 
     @property
     def has_terms(self) -> bool:
-        """Whether it has a gamma or half-normal prior."""
-        return self.is_gamma or self.is_half_normal
+        """Whether it has gamma cells or a half-normal prior."""
+        return self.has_gamma_cells or self.is_half_normal
 
     def terms(self, mode: str, values: Mapping[str, Array]) -> Terms:
         """Of the density of a flat, gamma or half-normal factor, or in the mode "log" of that of its logarithms.
@@ -103,7 +103,7 @@ class Side:
         A factor without a prior has none in either.
         """
         nothing = np.zeros((1, 1))
-        if self.is_gamma:
+        if self.has_gamma_cells:
             shape, rate = self.prior(values)
             return Terms(shape if mode == "log" else shape - 1.0, rate, nothing)
         if self.is_half_normal:
@@ -150,7 +150,8 @@ def two_sides(structure: Factorisation) -> tuple[Side, Side]:
 def flat_and_other(structure: Factorisation) -> list[tuple[Side, Side]]:
     """A factor without a prior beside one with a gamma or half-normal prior."""
     W, H = two_sides(structure)
-    return [(flat, other) for flat, other in ((W, H), (H, W)) if flat.is_flat and other.has_terms]
+    pairs = [(flat, other) for flat, other in ((W, H), (H, W)) if flat.is_flat]
+    return [(flat, other) for flat, other in pairs if other.is_gamma or other.is_half_normal]
 
 
 def sum_to(array: Array, shape: tuple[int, ...]) -> Array:

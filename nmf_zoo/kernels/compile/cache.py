@@ -1,8 +1,9 @@
 """Compiled kernels on disk, each under a name that is made of all that it depends on.
 
 A file is found by the function, the types of its arguments, the contents of the file that defines it and of all files
-of ours which that imports, directly or not, by the versions of Python, NumPy, numba and LLVM, numba's settings and the
-processor with its features. What changed has another name: nothing is ever out of date, and copies of the package on
+of ours which that imports, directly or not, of those that define the kernels' classes among its arguments (beside which
+stands what is chosen by them), by the versions of Python, NumPy, numba and LLVM, numba's settings and the processor
+with its features. What changed has another name: nothing is ever out of date, and copies of the package on
 one machine share what they have in common. Processes write beside and rename, so no reader meets half of a file; a
 damaged one is not read, but compiled again.
 """
@@ -40,6 +41,7 @@ from nmf_zoo.errors import NmfZooWarning
 SUFFIX, UNFINISHED, DIGEST_BYTES = ".kernel", ".part", 32
 DAYS_KEPT = 60  # of a file that nobody reads
 THIS, ROOT = Path(__file__), Path(__file__).parents[2]  # what keeps code does not make it
+KERNELS = ROOT / "kernels"
 SETTINGS = ("OPT", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE")  # of numba
 _started = time.time()  # this file is imported before any kernel is
 _listener: ContextVar[Callable[[str], None]] = ContextVar("listener", default=lambda name: None)
@@ -102,11 +104,12 @@ class KernelCache:
         return re.sub(r"[^\w.]", "", f"{self._function.__module__}.{self._function.__qualname__}")[:150]
 
     def _path(self, sig: Any, codegen: Any) -> Path | None:
-        stamp = source_stamp(Path(self._function.__code__.co_filename)) if self._is_on else None
-        if stamp is None:
-            return None
         args, line = tuple(getattr(sig, "args", sig)), self._function.__code__.co_firstlineno
-        about = (stamp, line, _described(args), versions(), codegen.magic_tuple())
+        files = {Path(self._function.__code__.co_filename), *_files_of_classes(args)}
+        stamps = [source_stamp(file) for file in files] if self._is_on else [None]
+        if None in stamps:
+            return None
+        about = (sorted(set(stamps)), line, _described(args), versions(), codegen.magic_tuple())
         return folder() / f"{self._name()}-{_digest(repr(about).encode()).hex()[:32]}{SUFFIX}"
 
 
@@ -136,6 +139,17 @@ def _described(kind: Any) -> str:
     if isinstance(kind, types.BaseTuple):
         return f"({_described(tuple(kind))})"
     return f"{type(kind).__name__}: {kind}"
+
+
+def _files_of_classes(kind: Any) -> Iterator[Path]:
+    """Of the kernels' classes that a type, or a tuple of types, is made of."""
+    if isinstance(kind, types.BaseNamedTuple):
+        file = Path(getattr(sys.modules.get(kind.instance_class.__module__), "__file__", None) or "")
+        if KERNELS in file.parents:
+            yield file
+    if isinstance(kind, tuple | types.BaseTuple):
+        for part in kind:
+            yield from _files_of_classes(part)
 
 
 # -- what a kernel is made of ------------------------------------------------------------------------------------

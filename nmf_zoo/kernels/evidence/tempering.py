@@ -4,6 +4,9 @@ The target at temperature t is p(W, H) p(X | W, H)^t. The rows of a factor given
 counts t x at exposures t times theirs, which trajectories (:mod:`nmf_zoo.kernels.hmc.poisson_rows`) leave as they are
 for any real t. Moves along the orbit W A, A^-1 H do not change the likelihood, at any temperature.
 
+What the cells of X are given their means is the target's ``law``. Poisson counts have a class of their own here; that
+of :mod:`nmf_zoo.kernels.overdispersed.particles` has an unknown of its own in each particle, too.
+
 Beside half-normal priors the scale c of a component along its orbit has no law with a name. That of t = log c is
 log-concave::
 
@@ -16,26 +19,30 @@ from t = 0 (Neal 2003, stepping out). Components that are known in one of the fa
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.kernels.compile import kernel
+from nmf_zoo.kernels.compile import chosen_by, kernel
 from nmf_zoo.kernels.counts.gibbs import draw_scales, move_shears
 from nmf_zoo.kernels.counts.joint import WeightArrays, dot, dot_log, weigh_features, weigh_samples
 from nmf_zoo.kernels.counts.sweeps import apply_scales, set_rates_of_components
 from nmf_zoo.kernels.hmc.adaptation import CountSide, from_blocks, to_blocks, turn
 from nmf_zoo.kernels.hmc.mass import set_strides
 from nmf_zoo.kernels.hmc.poisson_rows import FactorRows, RowWorkspace, Stride, move_rows
-from nmf_zoo.kernels.numerics.arrays import copy_table, flat
+from nmf_zoo.kernels.numerics.arrays import copy_row, copy_table, flat
 from nmf_zoo.kernels.random.draws import draw_factor, exponential_from
 from nmf_zoo.kernels.random.keyed_rng import ONE, fold, uniform
 from nmf_zoo.kernels.random.modified_half_normal import draw_half_normal_factor
 
-ACTIVATIONS, WEIGHTS, SCALES, SHEARS = range(4)  # children of a sweep's stream
+ACTIVATIONS, WEIGHTS, SCALES, SHEARS, LAW = range(5)  # children of a sweep's stream
 ORBIT_EVERY = 2  # sweeps, whose trajectories move along the orbit themselves if slowly
 ZERO = np.uint64(0)
 SMALLEST = 1e-300  # of a mean: below it the logarithm is taken of this
+
+LAWS: dict[type, Callable[..., None]] = {}  # by the class of law, as the other
+LIKELIHOODS: dict[type, Callable[..., float]] = {}
 
 
 class TemperedTarget(NamedTuple):
@@ -48,7 +55,8 @@ class TemperedTarget(NamedTuple):
     free : (K,) bool, the components of W and of H that are not known
     movable : (2,) the first component that is free in both, and the one behind the last: they move along the orbit
     curves : precisions of half-normal priors, (F, K) and (N, K), or size 0
-    layout, weights : the data as they are
+    law : of the cells of X, as they are
+    weights : what cells of the factors weigh in the total mean; 0 where the law does not have it
     priors, by_component : the priors' cells, with rows and with components first
     sides : W's and H's, with counts times the temperature
     """
@@ -58,19 +66,33 @@ class TemperedTarget(NamedTuple):
     free: tuple[np.ndarray, np.ndarray]
     movable: np.ndarray
     curves: tuple[np.ndarray, np.ndarray]
-    layout: Any
+    law: Any
     weights: WeightArrays
     priors: Any
     by_component: Any
     sides: tuple[CountSide, CountSide]
 
 
+class CountLaw(NamedTuple):
+    """Poisson counts, as they are."""
+
+    layout: Any
+
+
 class TemperedPopulation(NamedTuple):
-    """Particles: W (n, F, K), Ht (n, N, K), log_likelihood (n,) but for a constant."""
+    """Particles.
+
+    Attributes
+    ----------
+    W, Ht : (n, F, K) and (n, N, K)
+    log_likelihood : (n,) but for a constant
+    alpha : (n, entries) of the law's own parameter; no entries of Poisson counts
+    """
 
     W: np.ndarray
     Ht: np.ndarray
     log_likelihood: np.ndarray
+    alpha: np.ndarray
 
 
 class Pace(NamedTuple):
@@ -91,11 +113,12 @@ class SideScratch(NamedTuple):
 
 
 class TemperingWorkspace(NamedTuple):
-    """Scratch of one chunk of chains: both sides', W (F, K), Ht (N, K) and turned, scale (5, K), means (non-zeros,)."""
+    """Scratch of one chunk of chains: both sides', the particle, W and H turned, scale (5, K), means."""
 
     sides: tuple[SideScratch, SideScratch]
     W: np.ndarray
     Ht: np.ndarray
+    alpha: np.ndarray
     turned_W: np.ndarray
     turned_H: np.ndarray
     scale: np.ndarray
@@ -114,6 +137,7 @@ def draw_from_prior(target, population, scratch, first, last, key):
         if target.draws[1]:
             _draw_side(Ht, priors.shape_h, priors.rate_h, curves[1], fold(own, ACTIVATIONS))
             copy_columns(population.Ht[i], Ht, free[1], True)
+        copy_row(scratch.alpha, population.alpha[i])
         population.log_likelihood[i] = log_likelihood(target, population.W[i], population.Ht[i], scratch)
 
 
@@ -146,8 +170,10 @@ def move_chains(target, before, ancestors, after, scratch, chains, key):
     for chain in range(chains[0], chains[1]):
         copy_table(W, before.W[ancestors[chain]])
         copy_table(Ht, before.Ht[ancestors[chain]])
+        copy_row(scratch.alpha, before.alpha[ancestors[chain]])
         for sweep in range(length):
             move = chain * length + sweep
+            draw_law(target.law, target, scratch, fold(fold(key, move), LAW))
             _run_trajectory(target, scratch, fold(key, move))
             if sweep % ORBIT_EVERY == 0 and target.movable[0] < target.movable[1]:
                 move_along_orbit(target, scratch, fold(key, move))
@@ -155,6 +181,7 @@ def move_chains(target, before, ancestors, after, scratch, chains, key):
             copy_columns(Ht, before.Ht[ancestors[chain]], target.free[1], False)
             copy_table(after.W[move], W)
             copy_table(after.Ht[move], Ht)
+            copy_row(after.alpha[move], scratch.alpha)
             after.log_likelihood[move] = log_likelihood(target, W, Ht, scratch)
 
 
@@ -267,12 +294,37 @@ def _log_scale_density(t, tilt, sums):
     return tilt * t - 0.5 * (linear + sums[2] * math.exp(2.0 * t) + sums[3] * math.exp(-2.0 * t))
 
 
+@chosen_by("law", LAWS)
+def draw_law(law, target, scratch, key):
+    """Draw the law's own parameter given the factors in ``scratch``, in place, and show it to their rows."""
+
+
+@kernel
+def _draw_nothing(law, target, scratch, key):
+    pass
+
+
 @kernel
 def log_likelihood(target, W, Ht, scratch):
-    """log p(X | W, H) but for a constant: sum x log(W H + offset) - sum weight W H."""
+    """log p(X | W, H) but for a constant."""
+    return log_likelihood_of(target.law, target, W, Ht, scratch)
+
+
+@chosen_by("law", LIKELIHOODS)
+def log_likelihood_of(law, target, W, Ht, scratch):
+    """The same."""
+
+
+@kernel
+def _log_likelihood_of_counts(law, target, W, Ht, scratch):
+    """sum x log(W H + offset) - sum weight W H"""
     rate = scratch.sides[0].rate
     weigh_samples(rate, target.weights, Ht)
-    return _log_means(target.layout, W, Ht, scratch.means) - dot(flat(W), flat(rate))
+    return _log_means(law.layout, W, Ht, scratch.means) - dot(flat(W), flat(rate))
+
+
+LAWS[CountLaw] = _draw_nothing
+LIKELIHOODS[CountLaw] = _log_likelihood_of_counts
 
 
 @kernel

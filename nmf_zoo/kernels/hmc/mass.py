@@ -17,14 +17,23 @@ The scale of v's coordinates is 1 / sqrt(curvature), and the mass is the curvatu
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from nmf_zoo.kernels.compile import in_lanes, kernel
-from nmf_zoo.kernels.hmc.poisson_rows import add_curvature, add_plain_curvature, curve_of, gradient_of_counts
+from nmf_zoo.kernels.compile import chosen_by, in_lanes, kernel
+from nmf_zoo.kernels.hmc.poisson_rows import (
+    RowCounts,
+    add_curvature,
+    add_plain_curvature,
+    curve_of,
+    gradient_of_counts,
+)
 from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.numerics.special import to_free
 
 EM_STEPS = 4
 RIDGE = 0.25  # what the coordinates' own bend holds, at the least
+
+CLIMBS: dict[type, Callable[..., None]] = {}  # by the class of data
 
 
 @kernel
@@ -64,9 +73,22 @@ def _climb(data, other, rows, block, workspace):
             _gather(v, workspace.gradient, shape)
             _solve(v, rate, curve)
         else:
-            _update(v, workspace.gradient, shape, rate)
+            climb(data, other, block, workspace, shape, rate)
         _keep_known(v, rows, block)
     gradient_of_counts(data, other, block, v, workspace.means, workspace.gradient)
+
+
+@chosen_by("data", CLIMBS)
+def climb(data, other, block, workspace, shape, rate):
+    """An EM step of workspace.v under gamma priors, from the gradient and means there."""
+
+
+@kernel
+def _climb_counts(data, other, block, workspace, shape, rate):
+    _update(workspace.v, workspace.gradient, shape, rate)
+
+
+CLIMBS[RowCounts] = _climb_counts
 
 
 @kernel

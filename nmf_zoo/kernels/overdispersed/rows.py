@@ -17,6 +17,7 @@ import numpy as np
 
 from nmf_zoo.kernels.compile import in_lanes, kernel, spliced
 from nmf_zoo.kernels.counts.sweeps import run_side
+from nmf_zoo.kernels.hmc.mass import CLIMBS
 from nmf_zoo.kernels.hmc.poisson_rows import (
     CURVATURES,
     GRADIENTS,
@@ -107,11 +108,11 @@ def _add_ratios(counts, exposure, alphas, means, before, out):
         for b in range(out.size):
             alpha, x = alphas[0][b] * alphas[1][c], counts[c, b]
             rise = exposure[c, b] * (means[c, b] - before[c, b]) / (alpha + exposure[c, b] * before[c, b])
-            out[b] += x * fast_log(means[c, b] / before[c, b]) - (x + alpha) * _log1p(rise)
+            out[b] += x * fast_log(means[c, b] / before[c, b]) - (x + alpha) * log1p(rise)
 
 
 @spliced
-def _log1p(z):
+def log1p(z):
     """log(1 + z), z > -1"""
     s = z / (2.0 + z)
     square = s * s
@@ -151,6 +152,36 @@ def _add_plain_curvature(data, other, block, means, out):
             add_scaled(out[k], other[c, k] * other[c, k], share)
 
 
+@kernel
+def _climb(data, other, block, workspace, shape, rate):
+    """v <- (shape + v sum u x / m) / (rate + sum u e g), the multipliers g at their means."""
+    weight, width = workspace.momentum, workspace.step.size
+    table, alphas = table_of(data, block, width, workspace.means), (data.alpha_of_rows[block], data.alpha_of_cells)
+    weight[:] = 0.0
+    _add_weights(data.grid[block], data.exposure[block], alphas, other, table, weight)
+    _update(workspace.v, workspace.gradient, shape, rate, weight)
+
+
+@in_lanes
+def _add_weights(counts, exposure, alphas, other, means, out):
+    multiplier = np.empty(counts.shape[1])
+    for c in range(counts.shape[0]):
+        for b in range(multiplier.size):
+            alpha = alphas[0][b] * alphas[1][c]
+            multiplier[b] = exposure[c, b] * (counts[c, b] + alpha) / (alpha + exposure[c, b] * means[c, b])
+        for k in range(out.shape[0]):
+            for b in range(multiplier.size):
+                out[k, b] += other[c, k] * multiplier[b]
+
+
+@in_lanes
+def _update(v, gradient, shape, rate, weight):
+    for k in range(v.shape[0]):
+        for b in range(v.shape[1]):
+            v[k, b] = (shape[k, b] + v[k, b] * (gradient[k, b] + weight[k, b])) / (rate[k, b] + weight[k, b])
+
+
+CLIMBS[DispersedRows] = _climb
 GRADIENTS[DispersedRows] = _gradient_into
 RATIOS[DispersedRows] = _add_log_ratios
 CURVATURES[DispersedRows] = _add_curvature

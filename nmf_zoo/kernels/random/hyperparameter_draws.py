@@ -14,11 +14,12 @@ and 5), exact for every prior density.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from nmf_zoo.kernels.compile import kernel
+from nmf_zoo.kernels.compile import chosen_by, kernel
 from nmf_zoo.kernels.random.draws import draw_gamma
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 
@@ -31,6 +32,8 @@ WIDTH = 1.0  # of the first bracket, in log units
 NARROWEST = 1e-14  # bracket, beside 1 + |start|, from which nothing else is tried
 MAX_STEPS = 200  # of stepping out, split at random between the two sides, without which a limit would not be exact
 MOST_LOG = 345.0  # of a number whose square, and that of its inverse, are numbers
+
+DENSITIES: dict[type, Callable[..., float]] = {}  # by the class of what is slice sampled
 
 
 class FactorCells(NamedTuple):
@@ -137,7 +140,7 @@ def draw_entries(entries, groups, sums, numbers, line, key):
         own = fold(key, e)
         if entries.how[e] == SLICED:
             target = SliceTarget(entries, groups, sums, numbers, e, line, 0, 0, 1.0)
-            numbers[e] = math.exp(_slice(target, math.log(numbers[e]), own))
+            numbers[e] = math.exp(draw_slice(target, math.log(numbers[e]), own))
         else:
             numbers[e] = _draw_conjugate(entries, groups, sums, numbers, e, own)
 
@@ -194,13 +197,13 @@ def draw_scales_along(line, entries, groups, sums, numbers, scale, log_c, key):
     for j in range(size):
         start, stop = (0, rank) if size == 1 else (j, j + 1)
         target = SliceTarget(entries, groups, sums, numbers, first + j, line, start, stop, direction)
-        t = _slice(target, 0.0, fold(key, j))
+        t = draw_slice(target, 0.0, fold(key, j))
         log_c[start:stop] = t
         numbers[first + j] *= math.exp(direction * t)
 
 
 @kernel
-def _slice(target, start, key):
+def draw_slice(target, start, key):
     """One step of slice sampling, from ``start``."""
     level = log_density(target, start) + math.log(uniform(key, 0))
     lower = start - WIDTH * uniform(key, 1)
@@ -231,24 +234,32 @@ def _step_out(target, level, end, by, steps):
     return end
 
 
-@kernel
+@chosen_by("target", DENSITIES)
 def log_density(target, t):
+    """Of the logarithm of what is slice sampled."""
+
+
+@kernel
+def _log_density_of_entry(target, t):
     """Of the logarithm of an entry, in whose place in the numbers it stands then; or of log c."""
     entries, e = target.entries, target.entry
     if not abs(t) < MOST_LOG:
         return -math.inf
     if target.line.shape[0] == 0:
         target.numbers[e] = math.exp(t)
-        total = _log_hyperprior(entries, e, target.numbers[e]) + entries.jacobian[e] * t
+        total = _log_hyperprior_of(entries, e, target.numbers[e]) + entries.jacobian[e] * t
         for use in range(entries.first_use[e], entries.first_use[e + 1]):
             total += _log_density_of_group(target.groups, target.sums, target.numbers, entries.uses[use])
         return total
-    total = _log_hyperprior(entries, e, target.numbers[e] * math.exp(target.direction * t)) + target.direction * t
+    total = _log_hyperprior_of(entries, e, target.numbers[e] * math.exp(target.direction * t)) + target.direction * t
     up, down = math.exp(t), math.exp(-t)
     for k in range(target.first, target.stop):  # the other factor is divided
         of_log, of_cells, of_inverses, of_squares = target.line[k]
         total -= of_log * t + of_cells * down + of_inverses * up + of_squares * down * down
     return total
+
+
+DENSITIES[SliceTarget] = _log_density_of_entry
 
 
 @kernel
@@ -270,9 +281,13 @@ def _rate(groups, numbers, g):
 
 
 @kernel
-def _log_hyperprior(entries, e, x):
-    """Of an entry's value, up to a constant."""
-    kind, a, b = entries.hyperprior[e], entries.args[e, 0], entries.args[e, 1]
+def _log_hyperprior_of(entries, e, x):
+    return log_hyperprior(entries.hyperprior[e], entries.args[e, 0], entries.args[e, 1], x)
+
+
+@kernel
+def log_hyperprior(kind, a, b, x):
+    """Of a hyperparameter's value, up to a constant; ``kind`` : FREE, ..., OF_NORMAL."""
     if kind == OF_GAMMA:
         return (a - 1.0) * math.log(x) - b * x
     if kind == OF_INVERSE_GAMMA:

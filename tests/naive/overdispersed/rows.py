@@ -50,3 +50,10 @@ def gradient(free, x, u, offset, shape, rate, scale, exposure, alpha):
 move_rows = partial(
     poisson_rows.move_rows, density=log_density, move=partial(poisson_rows.move_row, gradient_of=gradient)
 )
+
+
+def climb(v, x, u, offset, shape, rate, exposure, alpha):
+    """An EM step whose multipliers are at their means."""
+    mean = u @ v + offset
+    multiplier = (x + alpha) / (alpha + exposure * mean)
+    return (shape + v * (u.T @ (x / mean))) / (rate + u.T @ (exposure * multiplier))
