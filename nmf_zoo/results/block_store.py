@@ -5,7 +5,7 @@ Blocks of one size have chunks of their own; where sizes differ, chunks are thos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,7 +47,10 @@ def as_fitted(structure: Factorisation, idata: Any) -> Factorisation:
     constants = _compat.group(idata, CONSTANTS) if CONSTANTS in _compat.group_names(idata) else {}
     if EXPOSURE not in constants or structure.likelihood.exposure is not None:
         return found
-    return replace(found, likelihood=replace(found.likelihood, exposure=constants[EXPOSURE].to_numpy()[None]))
+    exposure = constants[EXPOSURE]
+    (obs,) = exposure.dims
+    exposure = exposure.sel({obs: H[obs]})  # draws of H may be of some samples alone
+    return replace(found, likelihood=replace(found.likelihood, exposure=exposure.to_numpy()[None]))
 
 
 class OfSamples(NamedTuple):
@@ -56,25 +59,30 @@ class OfSamples(NamedTuple):
     Attributes
     ----------
     group, name : where it goes
-    leading : dims before those of H, of length one
-    blocks : makes an iterator over (first sample, rows (n, K)), in order
+    leading : dims before those of H, that of the chains first, all others of length one
+    chains : for each chain what makes an iterator over (first sample, rows (n, K)), in order
     """
 
     group: str
     name: str
     leading: tuple[str, ...]
-    blocks: Any
+    chains: Sequence[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the dims before those of H."""
+        return (len(self.chains), *(1 for _ in self.leading[1:]))
 
     def skeleton(self, structure: Factorisation) -> xr.Dataset:
         """Dims and labels around no numbers."""
-        shape = (1,) * len(self.leading) + structure.H.variable_shape
-        array = np.broadcast_to(np.zeros(()), shape)
+        array = np.broadcast_to(np.zeros(()), self.shape + structure.H.variable_shape)
         return as_dataset(structure, {self.name: array}, self.leading, {self.name: structure.H.name})
 
     def in_memory(self, structure: Factorisation) -> xr.Dataset:
         """All of it."""
-        rows = np.concatenate([rows for _, rows in self.blocks()])
-        array = structure.H.orient(rows.T)[(None,) * len(self.leading)]
+        wholes = [np.concatenate([rows for _, rows in blocks()]) for blocks in self.chains]
+        own = structure.H.variable_shape
+        array = np.stack([structure.H.orient(rows.T) for rows in wholes]).reshape(self.shape + own)
         return as_dataset(structure, {self.name: array}, self.leading, {self.name: structure.H.name})
 
 
@@ -134,10 +142,11 @@ def _write(store: Store, structure: Factorisation, variable: OfSamples, largest:
             compressors=None,
             attributes={DIMS: list(like.dims)},
         )
-        array, lead = writing_all(made), (0,) * len(variable.leading)
-        for first, rows in variable.blocks():
-            place = _turned(structure, (slice(None), slice(first, first + len(rows))))
-            array[(*lead, *place)] = structure.H.orient(rows.T)
+        array = writing_all(made)
+        for lead, blocks in zip(np.ndindex(variable.shape), variable.chains, strict=True):
+            for first, rows in blocks():
+                place = _turned(structure, (slice(None), slice(first, first + len(rows))))
+                array[(*lead, *place)] = structure.H.orient(rows.T)
 
 
 def _turned(structure: Factorisation, pair: tuple[Any, Any]) -> tuple[Any, Any]:

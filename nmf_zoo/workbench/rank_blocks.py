@@ -91,9 +91,9 @@ def _fitted(
     stream: np.uint64,
 ) -> Solution:
     """One fit, from a start of its own stream; H is in ``arrays``."""
-    structure, start = surveyed(declared, source, over, options)
+    structure, starts = surveyed(declared, source, over, options)
     whole = with_arrays(structure, arrays)
-    (solution,), _ = run_restarts(over, whole, options, fit, stream, [start], streams=[stream])
+    (solution,), _ = run_restarts(over, whole, options, fit, stream, starts, streams=[stream])
     return solution
 
 

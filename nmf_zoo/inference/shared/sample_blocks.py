@@ -212,7 +212,7 @@ def log_joint_in_blocks(problem: BlockProblem, W: Array, turn: int) -> float:
     return float(problem.structure.W.log_density(W, {}) + of_samples.value)
 
 
-def takes_blocks(structure: Factorisation, *families: Any) -> Verdict:
+def takes_blocks(structure: Factorisation, *families: Any, takes_unknowns: bool = False) -> Verdict:
     """What every engine that goes over blocks asks: nothing of H but its law is known, and samples share that.
 
     ``structure`` is as declared, without data. H has a prior of one of these families, or none.
@@ -220,7 +220,7 @@ def takes_blocks(structure: Factorisation, *families: Any) -> Verdict:
     H = structure.H
     if isinstance(H.prior, LogLinearGammaPrior):
         return Verdict(f"{H.name} depends on covariates of its samples, and samples come with data= alone")
-    if structure.unknowns:
+    if structure.unknowns and not takes_unknowns:
         names = ", ".join(structure.unknowns)
         return Verdict(f"hyperparameter {names} is unknown, and over blocks of samples they are known: give numbers")
     if not H.is_free:
@@ -228,8 +228,8 @@ def takes_blocks(structure: Factorisation, *families: Any) -> Verdict:
     if not isinstance(H.prior, (*families, Flat)):
         taken = " or ".join(family.family for family in families)
         return Verdict(f"{H.name} has a {H.prior.family} prior, and over blocks of samples a {taken} one or none")
-    arrays = [p.resolve({}) for p in H.prior.parameters.values()] if isinstance(H.prior, Proper) else []
-    if any(array.ndim > 1 and array.shape[1] > 1 for array in arrays):
+    shapes = [p.shape for p in H.prior.parameters.values()] if isinstance(H.prior, Proper) else []
+    if any(len(shape) > 1 and shape[1] > 1 for shape in shapes):
         return Verdict(f"the prior of {H.name} differs from sample to sample, and it is to be that of all")
     for word in ("exposure", "background"):
         offset = getattr(structure.likelihood, word)
