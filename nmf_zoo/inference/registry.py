@@ -155,12 +155,16 @@ def verb_of(engine: Any) -> str:
     return found[0].verb
 
 
-def over_blocks(entry: Registration) -> BlockEngine:
-    """The engine that runs an entry's algorithm over blocks of samples; UnsupportedModel where there is none."""
-    for engine in OVER_BLOCKS:
+def over_blocks(entry: Registration, *verbs: str) -> BlockEngine:
+    """The engine that runs an entry's algorithm over blocks of samples; UnsupportedModel where there is none.
+
+    ``verbs`` : of those that are asked for, default all
+    """
+    able_to = [engine for engine in OVER_BLOCKS if engine.verb in (verbs or VERBS)]
+    for engine in able_to:
         if engine.name == entry.name and set(engine.likelihoods or ()) <= set(entry.likelihoods or ()):
             return engine
-    words = dict.fromkeys((engine.verb, engine.name) for engine in OVER_BLOCKS)
+    words = dict.fromkeys((engine.verb, engine.name) for engine in able_to)
     able = " or ".join(f"nz.{verb}(engine={own!r}) of {_families(*_over_blocks_of(own))} data" for verb, own in words)
     of = f" of {_families(entry)} data" if entry.likelihoods else ""
     raise UnsupportedModel(f"engine {entry.name!r}{of} holds all of X in memory: data= is for {able}")

@@ -157,7 +157,7 @@ def _score(
     """(held-out log-likelihood, its standard error, how the fit ended); as :func:`nmf_zoo.workbench.holdout.score`."""
     kept = TrainingBlocks(structure, source, options.share, child(key, SPLIT))
     engine, own = holdout.resolve(options.engine, structure)
-    over, arrays, stream = over_blocks(engine), InMemory(), child(key, FIT, structure.rank)
+    over, arrays, stream = over_blocks(engine, "fit"), InMemory(), child(key, FIT, structure.rank)
     solution = _fitted(kept.structure, kept, over, own, fit, arrays, stream)
     parts = []
     for number in range(len(source.bounds) - 1):
