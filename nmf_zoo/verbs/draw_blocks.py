@@ -89,7 +89,8 @@ def draw_blocks(
             labelled = {} if kept is None else {"labelled": _of_kept(structure, kept)}
             groups = chain_groups(structure, traces, ending(early, saved), **labelled)
         groups[CONSTANTS] = constants_of(structure, constants)
-        groups[MOMENTS] = _moments(structure, groups).assign(sweeps=("chain", [chain.left["draws"] for chain in made]))
+        sweeps = [chain.left["draws"] for chain in made]
+        groups[MOMENTS] = _moments(structure, groups).assign(sweeps=("chain", sweeps))
         of_chains = [arrays[chain.number] for chain in made]
         order = result_order(_in_small(structure, groups[MOMENTS], of_chains), structure)
         groups |= {} if order is None else {GROUP: order}
@@ -140,7 +141,10 @@ def _moments(structure: Factorisation, groups: Mapping[str, xr.Dataset]) -> xr.D
     if MOMENTS in groups:
         return groups[MOMENTS]
     others = groups["posterior"].drop_vars(structure.H.name, errors="ignore")
-    return moments(_compat.inference_data({"posterior": others}, {}))
+    if others.data_vars:
+        return moments(_compat.inference_data({"posterior": others}, {}))
+    stats = groups["sample_stats"]
+    return xr.Dataset({"draws": xr.full_like(stats["chain"], stats.sizes["draw"])})
 
 
 def _in_small(structure: Factorisation, found: xr.Dataset, arrays: Sequence[Any]) -> Result:

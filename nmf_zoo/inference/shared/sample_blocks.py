@@ -29,6 +29,7 @@ from nmf_zoo.structure import (
     LogLinearGammaPrior,
     Offset,
     Proper,
+    Unknown,
     sides_of,
 )
 
@@ -231,11 +232,23 @@ def takes_blocks(structure: Factorisation, *families: Any, takes_unknowns: bool 
     shapes = [p.shape for p in H.prior.parameters.values()] if isinstance(H.prior, Proper) else []
     if any(len(shape) > 1 and shape[1] > 1 for shape in shapes):
         return Verdict(f"the prior of {H.name} differs from sample to sample, and it is to be that of all")
+    own = [unknown.name for unknown in H.unknowns if not _is_of_all(structure, unknown)]
+    if own:
+        of_all = "of all: declare it without an axis of samples"
+        return Verdict(f"hyperparameter {', '.join(own)} has an entry for each sample, and it is to be that {of_all}")
     for word in ("exposure", "background"):
         offset = getattr(structure.likelihood, word)
         if offset is not None and not _is_shared(offset):
             return Verdict(f"{structure.likelihood.name} has a {word} of its samples, of which data= has its own")
     return CAN_RUN
+
+
+def _is_of_all(structure: Factorisation, unknown: Unknown) -> bool:
+    """Whether all samples share a hyperparameter of H; where dims don't say so, an axis of one may be theirs."""
+    dims = structure.dims.get(unknown.name)
+    if dims is not None:
+        return structure.axes[1] not in dims
+    return len(unknown.variable_shape) < 2 and unknown.variable_shape != (1,)
 
 
 def _is_shared(offset: Offset) -> bool:
