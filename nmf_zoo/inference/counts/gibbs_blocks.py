@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
-from nmf_zoo.inference.counts.blocks import CountBlocks
+from nmf_zoo.inference.counts.blocks import CountBlocks, CountsOfBlock
 from nmf_zoo.inference.counts.gibbs import (
     Gibbs,
     GibbsInfo,
@@ -45,10 +45,8 @@ from nmf_zoo.inference.shared.hyperparameter_draws import (
 )
 from nmf_zoo.inference.shared.joint import followed_means
 from nmf_zoo.inference.shared.layout import (
-    Layout,
     SparseSources,
-    Weights,
-    by_count,
+    as_stored,
     compress,
     likelihood_constant,
     weigh,
@@ -93,7 +91,7 @@ class GibbsBlockSums(NamedTuple):
         return GibbsBlockSums(
             self.of_W + other.of_W,
             self.over_samples + other.over_samples,
-            GammaSums(*(own + more for own, more in zip(self.of_H, other.of_H, strict=True))),
+            self.of_H.plus(other.of_H),
             self.rows + other.rows,
             self.log_likelihood + other.log_likelihood,
         )
@@ -118,15 +116,6 @@ class BlockGibbsState(NamedTuple):
     counts: int = 0
 
 
-class AllocatedBlock(NamedTuple):
-    """A block's cells, their order by count, what they weigh, and what its log-likelihood is made of."""
-
-    layout: Layout
-    order: Array
-    weights: Weights
-    sources: SparseSources
-
-
 @dataclass(frozen=True)
 class BlockGibbsProblem(CountBlocks):
     """What the sweeps share; ``followed`` : samples whose rows of H every pass tells, the first of ``cells`` of W H."""
@@ -135,11 +124,10 @@ class BlockGibbsProblem(CountBlocks):
     cells: tuple[Array, Array]
     hyperparameters: Hyperparameters | None
 
-    def lay_out(self, structure: Factorisation) -> AllocatedBlock:
-        """Listed cells stay in the order in which they are stored, sample by sample."""
-        layout = compress(structure, by_features=False)
-        sources = SparseSources(structure, self.workers, layout)
-        return AllocatedBlock(layout, by_count(layout), weigh(structure), sources)
+    def lay_out(self, structure: Factorisation) -> CountsOfBlock:
+        """The cells that are not 0, a dense table's too, in the order in which they are stored."""
+        sources = SparseSources(structure, self.workers, compress(structure, by_features=False))
+        return CountsOfBlock(sources, weigh(structure))
 
 
 def supports(structure: Factorisation, options: Gibbs) -> Verdict:
@@ -313,7 +301,9 @@ def _allocate(
     """A block's part of the sums, and the sources of its rows of H."""
     cells, none = block.cells, np.zeros((0, 0))
     state = GibbsState(W, Ht, {}, np.zeros_like(W), np.zeros_like(Ht), None)
-    draw_sources(cells.layout, cells.order, problem.workers, state, key)
+    layout = cast(SparseSources, cells.sources).layout
+    order = as_stored(layout)  # sorting by counts takes longer than it saves in one pass
+    draw_sources(layout, order, problem.workers, state, key)
     of_H = GammaSums(len(Ht), Ht.sum(axis=0), np.log(Ht).sum(axis=0))
     log_likelihood = problem.log_likelihood(block, W, Ht) if tells else np.nan
     rows = _followed(problem.followed, block, Ht) if tells else none
@@ -365,7 +355,8 @@ def draw(
 def _log_joint(structure: Factorisation, state: BlockGibbsState) -> float:
     """log p(X, W, H, hyperparameters), from sums."""
     of_H, ones = state.sums.of_H.over(state.scale), np.ones((structure.rank, 1))
-    of_groups = PriorSums(structure.H.prior, of_H.n_samples * ones, of_H.total[:, None], of_H.log_total[:, None])
+    sums = of_H.n_samples * ones, of_H.total[:, None], of_H.log_total[:, None]
+    of_groups = PriorSums(Side(structure.H, True).gamma, *sums)
     total = state.sums.log_likelihood + float(np.sum(log_prior_of_groups(of_groups, state.values)))
     total += float(structure.W.log_density(state.W, state.values))
     return total + sum(

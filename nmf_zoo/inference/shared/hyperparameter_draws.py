@@ -232,6 +232,11 @@ class GammaSums(NamedTuple):
     total: Array
     log_total: Array
 
+    def plus(self, other: GammaSums) -> GammaSums:
+        """Those of this and of other samples."""
+        total, log_total = self.total + other.total, self.log_total + other.log_total
+        return GammaSums(self.n_samples + other.n_samples, total, log_total)
+
     def over(self, scale: Array) -> GammaSums:
         """Those of h / scale."""
         return GammaSums(self.n_samples, self.total / scale, self.log_total - self.n_samples * np.log(scale))
