@@ -23,6 +23,7 @@ from nmf_zoo.results.checkpoints import checkpointed, ending
 from nmf_zoo.results.component_order import GROUP, result_order
 from nmf_zoo.results.groups import axes_of
 from nmf_zoo.results.means import moments
+from nmf_zoo.results.modes import WEIGHS_MODES
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
 from nmf_zoo.results.trace_storage import MEAN, MOMENTS, SD, chain_groups, make_traces
 from nmf_zoo.runtime.arguments import check_memory, check_stopping, variable_shapes
@@ -97,6 +98,7 @@ def draw_blocks(
         status = ending(early, saved) or "complete"
         attrs = run_attributes(over.name, options, entropy, time.perf_counter() - began, status)
         attrs |= {"thin": run.thin, "tune": run.tune, BLOCKS: data_of(structure).n_blocks}
+        attrs[WEIGHS_MODES] = "no"  # which takes all of X
         attrs |= beginnings(initvals, starts, None, over, structure)[0] | model_attributes(with_exposure(structure))
         variables = [_of_samples(structure, of_chains, f"{structure.H.name}{word}") for word in (MEAN, SD)]
         if place is None:
