@@ -27,14 +27,15 @@ BLOCKS = "blocks"  # the attribute of a result of data in blocks: how many there
 CONSTANTS, EXPOSURE = "constant_data", "exposure"  # where exposures of samples are, when they came with these
 
 
-def as_fitted(structure: Factorisation, idata: Any) -> Factorisation:
+def as_fitted(structure: Factorisation, idata: Any, group: xr.Dataset | None = None) -> Factorisation:
     """The model of all samples of a result whose data came in blocks, of which ``structure`` says nothing.
 
+    ``group`` : whose H says which samples these are; default the draws.
     Any other is as it is, also of a result that has no draws.
     """
     if structure.data is not None or BLOCKS not in getattr(idata, "attrs", {}):
         return structure
-    group = posterior_group(idata)
+    group = posterior_group(idata) if group is None else group
     if structure.H.name not in group:
         return structure
     H = group[structure.H.name].transpose(*LEADING, ...)

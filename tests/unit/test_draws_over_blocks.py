@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 import nmf_zoo as nz
 from nmf_zoo._compat import group, group_names
-from nmf_zoo.errors import InputError, RunFailed, UnsupportedModel
+from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed, UnsupportedModel
 from nmf_zoo.runtime import checkpoint as checkpoints
 from nmf_zoo.verbs.block_source import CutArray
 from tests.cut_samples import CutSamples
@@ -215,3 +215,15 @@ def test_refusals(name):
         call()
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_results_are_read_as_those_in_memory(tmp_path):
+    found, model = over(kept_samples=[3, 40], draws=20), gamma(None, shape=(F, 1))
+    assert nz.predict(found, model).shape == (2, 20, F, 2)
+    assert group(nz.align(found), "posterior")["W"].shape == (2, 20, F, K)
+    with pytest.warns(NmfZooWarning, match="too few to judge"):
+        assert len(nz.check_convergence(found))
+    assert set(nz.top_features(found, 1)["component"]) == set(range(K))
+    assert nz.report(found, tmp_path / "r.html", model).exists()
+    with pytest.raises(InputError, match="expected one that holds H"):
+        nz.predict(undisturbed(), model)
