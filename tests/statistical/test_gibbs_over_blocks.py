@@ -34,7 +34,7 @@ MASK, EXPOSURE, BACKGROUND = np.array([[False, True, True]]), np.array([1.0, 0.6
 
 def rates_of_components():
     """Two blocks, of a sample that is missing beside one that is not, and of one, with exposures and a background."""
-    x = np.array([[4.0, 2.0, 1.0]])
+    x = np.array([[4.0, 1.0, 2.0]])
     beside = {"mask": MASK, "exposure": EXPOSURE[None], "background": BACKGROUND}
     structure = model(x, 2, gamma(ROW, 1.5), gamma(COLUMN, RATE_H), **beside)
     hyper = {"r": (np.arange(-3.0, 3.6, 0.4), stats.lognorm(0.6, scale=np.exp(0.3)).logpdf)}
@@ -146,7 +146,7 @@ def with_exposures_of_the_first(sample_blocks):
 ERRORS = {
     "sums of blocks": ("rates of components", "Gibbs over blocks: sums of blocks", forgets_sources),
     "number of samples": ("scales of priors", "hyperparameters: sums of groups from those of H", forgets_samples),
-    "change of volume": ("scales of priors", "Gibbs over blocks: priors of cells", without_jacobian),
+    "change of volume": ("rates of components", "Gibbs over blocks: priors of cells", without_jacobian),
     "exposures": (
         "rates of components",
         "passes over blocks: blocks as they are read",

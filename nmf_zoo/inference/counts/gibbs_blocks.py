@@ -67,6 +67,8 @@ from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, BlockEngine, Verdict
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, Flat, GammaPrior, Poisson
 
+FIRST_SOURCES = 2  # child of the stream of a start, whose first two are the factors'
+
 
 class GibbsBlockSums(NamedTuple):
     """What a pass adds up.
@@ -175,7 +177,7 @@ def init(problem: BlockGibbsProblem, key: np.uint64, start: Mapping[str, Array])
     structure = problem.structure
     W, rows = start_blocks(structure, key, start)
     values = start_hyperparameters(structure, start)
-    sums = sums_over_blocks(problem, GibbsBeginning(W, 0, rows, child(key, SOURCES)))
+    sums = sums_over_blocks(problem, GibbsBeginning(W, 0, rows, child(key, FIRST_SOURCES)))
     return BlockGibbsState(W, values, 0, sums, np.ones(structure.rank))
 
 
