@@ -126,7 +126,7 @@ def _draws_like(draw: Mapping[str, Any], n: int) -> dict[str, Like]:
 
 @dataclass
 class ChainResult:
-    """What sampling one chain gave; ``left`` : what its engine says at its end."""
+    """What sampling one chain gave, its number, and what is ``left`` of it: what its engine says at the end."""
 
     number: int
     warmup: Trace

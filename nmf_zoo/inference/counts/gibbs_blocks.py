@@ -147,7 +147,7 @@ def supports(structure: Factorisation, options: Gibbs) -> Verdict:
 
 def _takes_options(options: Gibbs) -> Verdict:
     if options.trajectories == "always":
-        return Verdict('trajectories="always" take a pass over the blocks for each step: leave it at "auto", none')
+        return Verdict('trajectories="always" takes a pass over the blocks for each step: leave it at "auto"')
     if options.temperatures is not None:
         return Verdict(f"temperatures={options.temperatures!r} takes as many passes over the blocks: leave it out")
     return CAN_RUN
