@@ -50,7 +50,8 @@ def as_fitted(structure: Factorisation, idata: Any, group: xr.Dataset | None = N
         return found
     exposure = constants[EXPOSURE]
     (obs,) = exposure.dims
-    exposure = exposure.sel({obs: H[obs]})  # draws of H may be of some samples alone
+    if exposure.size != samples:  # of which draws of H are some
+        exposure = exposure.sel({obs: H[obs]})
     return replace(found, likelihood=replace(found.likelihood, exposure=exposure.to_numpy()[None]))
 
 

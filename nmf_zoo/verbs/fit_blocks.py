@@ -264,7 +264,8 @@ def constants_of(structure: Factorisation, constants: Mapping[str, Array]) -> xr
     exposure, found = data_of(structure).exposure, data_groups(structure, {}, constants)[CONSTANTS]
     if exposure is None:
         return found
-    return xr.merge([found, as_dataset(structure, {EXPOSURE: exposure}, (axes_of(structure)[1].dim,))])
+    dim, labels = axes_of(structure)[1]
+    return xr.merge([found, xr.Dataset({EXPOSURE: (dim, exposure)}, {dim: labels})])
 
 
 def _in_small(structure: Factorisation, values: Mapping[str, Array]) -> Result:

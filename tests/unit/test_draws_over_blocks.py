@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import nmf_zoo as nz
 from nmf_zoo._compat import group, group_names
 from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed, UnsupportedModel
+from nmf_zoo.results.block_store import as_fitted
 from nmf_zoo.runtime import checkpoint as checkpoints
 from nmf_zoo.verbs.block_source import CutArray
 from tests.cut_samples import CutSamples
@@ -225,5 +226,10 @@ def test_results_are_read_as_those_in_memory(tmp_path):
         assert len(nz.check_convergence(found))
     assert set(nz.top_features(found, 1)["component"]) == set(range(K))
     assert nz.report(found, tmp_path / "r.html", model).exists()
+    labels = {"obs": [f"s{n}" for n in range(N)]}
+    exposed = over(Given(X, exposure=EXPOSURE, coords=labels), kept_samples=[40, 3], draws=2)
+    assert list(nz.predict(exposed, gamma(None, shape=(F, 1)))["obs"]) == ["s40", "s3"]
+    fitted = as_fitted(nz.read(gamma(None, shape=(F, 1))), exposed)
+    np.testing.assert_array_equal(fitted.likelihood.exposure, EXPOSURE[[[40, 3]]])
     with pytest.raises(InputError, match="expected one that holds H"):
         nz.predict(undisturbed(), model)
