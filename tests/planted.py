@@ -43,9 +43,13 @@ PLACES: dict[str, str | tuple[str, ...]] = {
     "Gibbs: half-normal cells": "nmf_zoo.inference.counts.gibbs:draw_half_normal_factor",
     "Gibbs: hyperparameters": "nmf_zoo.inference.counts.gibbs:draw_hyperparameters",
     "Gibbs: priors of trajectories": "nmf_zoo.inference.counts.gibbs:with_priors",
+    "Gibbs over blocks: sums of blocks": "nmf_zoo.inference.counts.gibbs_blocks:GibbsBlockSums.plus",
+    "Gibbs over blocks: priors of cells": "nmf_zoo.inference.counts.gibbs_blocks:prior_cells",
+    "passes over blocks: blocks as they are read": "nmf_zoo.inference.shared.sample_blocks:sample_blocks",
     "conjugate steps: priors at a point": "nmf_zoo.interfaces.step_methods:_gammas",
     # hyperparameters, which samplers share
     "hyperparameters: sums of groups": "nmf_zoo.inference.shared.hyperparameter_draws:sum_groups",
+    "hyperparameters: sums of groups from those of H": "nmf_zoo.inference.shared.hyperparameter_draws:sum_groups_over",
     "hyperparameters: draws of entries": "nmf_zoo.inference.shared.hyperparameter_draws:draw_entries",
     "hyperparameters: density along a scale": "nmf_zoo.inference.shared.hyperparameter_draws:along_scales",
     "half-normal cells: density along a scale": "nmf_zoo.inference.shared.slice_sampling:log_prior_scaled",

@@ -32,7 +32,7 @@ from nmf_zoo.results.matching import (
     with_unit_sums,
 )
 from nmf_zoo.results.modes import weighed_modes
-from nmf_zoo.results.posterior import LEADING, best_chain, posterior_group
+from nmf_zoo.results.posterior import LEADING, best_chain, only_draws, posterior_group
 
 RAW = "unaligned_posterior"
 SCALES = ("unit_sum", "drawn")
@@ -88,6 +88,7 @@ def align(
     """
     if scale not in SCALES:
         raise not_one_of("scale", scale, SCALES)
+    idata = only_draws(idata)
     group = posterior_group(idata)
     factors = read_factors(group, weights, activations)
     own = None

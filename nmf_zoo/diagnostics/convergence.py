@@ -65,7 +65,7 @@ from nmf_zoo.results.modes import (
     pooled_modes,
     weighed_modes,
 )
-from nmf_zoo.results.posterior import LEADING, posterior_group
+from nmf_zoo.results.posterior import LEADING, only_draws, posterior_group
 from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.runtime.stopping import EARLY
 from nmf_zoo.structure import Factorisation
@@ -346,7 +346,7 @@ def narrowed(idata: Any, weights: str, activations: str) -> Any:
     }
     posterior = xr.Dataset(few).load()
     stats = {"sample_stats": invariants(idata)} if "sample_stats" in _compat.group_names(idata) else {}
-    order = component_order(idata, weights, activations)
+    order = component_order(only_draws(idata), weights, activations)
     assert order is not None  # there are weights
     of_few = with_cells(order.isel(draw=slice(None, None, every)), posterior, dims)
     modes = weighed_modes(idata)

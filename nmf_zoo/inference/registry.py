@@ -16,7 +16,7 @@ from nmf_zoo.inference import nuts
 from nmf_zoo.inference.batches import em as batched_em
 from nmf_zoo.inference.batches import gibbs as batched_gibbs
 from nmf_zoo.inference.batches import vb as batched_vb
-from nmf_zoo.inference.counts import em, em_blocks, gibbs, mcem, online_em, vb, vb_blocks
+from nmf_zoo.inference.counts import em, em_blocks, gibbs, gibbs_blocks, mcem, online_em, vb, vb_blocks
 from nmf_zoo.inference.evidence import bound, chib, enumeration, replicas, smc, smc_draws
 from nmf_zoo.inference.general import em as general_em
 from nmf_zoo.inference.hmm import exact, particle_em, particle_gibbs, particle_online
@@ -56,7 +56,10 @@ REGISTRY: list[Registration] = [
     *(bound.METHOD, chib.METHOD, smc.METHOD, enumeration.METHOD),
 ]
 OURS = tuple(REGISTRY)  # nothing may take their place
-OVER_BLOCKS = (em_blocks.ENGINE, vb_blocks.ENGINE, powers_em_blocks.ENGINE, powers_vb_blocks.ENGINE)  # data in blocks
+OVER_BLOCKS = (  # data in blocks
+    *(em_blocks.ENGINE, vb_blocks.ENGINE, powers_em_blocks.ENGINE, powers_vb_blocks.ENGINE),
+    gibbs_blocks.ENGINE,
+)
 SEE_TABLE = "see the table of engines"
 VERBS = ("sample", "fit")  # of what `engine=` names; a stream's engines and the methods have their own
 RENAMED = {"exact": "enumeration"}  # methods, by the names that they had
@@ -152,13 +155,17 @@ def verb_of(engine: Any) -> str:
     return found[0].verb
 
 
-def over_blocks(entry: Registration) -> BlockEngine:
-    """The engine that runs an entry's algorithm over blocks of samples; UnsupportedModel where there is none."""
-    for engine in OVER_BLOCKS:
+def over_blocks(entry: Registration, *verbs: str) -> BlockEngine:
+    """The engine that runs an entry's algorithm over blocks of samples; UnsupportedModel where there is none.
+
+    ``verbs`` : of those that are asked for, default all
+    """
+    able_to = [engine for engine in OVER_BLOCKS if engine.verb in (verbs or VERBS)]
+    for engine in able_to:
         if engine.name == entry.name and set(engine.likelihoods or ()) <= set(entry.likelihoods or ()):
             return engine
-    names = dict.fromkeys(engine.name for engine in OVER_BLOCKS)
-    able = " or ".join(f"nz.fit(engine={name!r}) of {_families(*_over_blocks_of(name))} data" for name in names)
+    words = dict.fromkeys((engine.verb, engine.name) for engine in able_to)
+    able = " or ".join(f"nz.{verb}(engine={own!r}) of {_families(*_over_blocks_of(own))} data" for verb, own in words)
     of = f" of {_families(entry)} data" if entry.likelihoods else ""
     raise UnsupportedModel(f"engine {entry.name!r}{of} holds all of X in memory: data= is for {able}")
 

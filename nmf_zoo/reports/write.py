@@ -68,8 +68,8 @@ def report(
     if path.suffix not in (".html", ".htm"):
         raise InputError("path", repr(str(path)), "a name that ends in .html")
     check_result(path)
-    draws_or_means(idata)  # says what is missing
-    structure = None if model is None else as_fitted(read(model), idata)
+    group = draws_or_means(idata)  # says what is missing
+    structure = None if model is None else as_fitted(read(model), idata, group)
     names = ("W", "H") if structure is None else (structure.W.name, structure.H.name)
     source = Source(idata, model, structure, weights or names[0], activations or names[1], shape)
     source.check_model()

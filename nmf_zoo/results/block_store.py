@@ -5,7 +5,7 @@ Blocks of one size have chunks of their own; where sizes differ, chunks are thos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,14 +27,15 @@ BLOCKS = "blocks"  # the attribute of a result of data in blocks: how many there
 CONSTANTS, EXPOSURE = "constant_data", "exposure"  # where exposures of samples are, when they came with these
 
 
-def as_fitted(structure: Factorisation, idata: Any) -> Factorisation:
+def as_fitted(structure: Factorisation, idata: Any, group: xr.Dataset | None = None) -> Factorisation:
     """The model of all samples of a result whose data came in blocks, of which ``structure`` says nothing.
 
+    ``group`` : whose H says which samples these are; default the draws.
     Any other is as it is, also of a result that has no draws.
     """
     if structure.data is not None or BLOCKS not in getattr(idata, "attrs", {}):
         return structure
-    group = posterior_group(idata)
+    group = posterior_group(idata) if group is None else group
     if structure.H.name not in group:
         return structure
     H = group[structure.H.name].transpose(*LEADING, ...)
@@ -47,7 +48,11 @@ def as_fitted(structure: Factorisation, idata: Any) -> Factorisation:
     constants = _compat.group(idata, CONSTANTS) if CONSTANTS in _compat.group_names(idata) else {}
     if EXPOSURE not in constants or structure.likelihood.exposure is not None:
         return found
-    return replace(found, likelihood=replace(found.likelihood, exposure=constants[EXPOSURE].to_numpy()[None]))
+    exposure = constants[EXPOSURE]
+    (obs,) = exposure.dims
+    if exposure.size != samples:  # of which draws of H are some
+        exposure = exposure.sel({obs: H[obs]})
+    return replace(found, likelihood=replace(found.likelihood, exposure=exposure.to_numpy()[None]))
 
 
 class OfSamples(NamedTuple):
@@ -56,25 +61,30 @@ class OfSamples(NamedTuple):
     Attributes
     ----------
     group, name : where it goes
-    leading : dims before those of H, of length one
-    blocks : makes an iterator over (first sample, rows (n, K)), in order
+    leading : dims before those of H, that of the chains first, all others of length one
+    chains : for each chain what makes an iterator over (first sample, rows (n, K)), in order
     """
 
     group: str
     name: str
     leading: tuple[str, ...]
-    blocks: Any
+    chains: Sequence[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the dims before those of H."""
+        return (len(self.chains), *(1 for _ in self.leading[1:]))
 
     def skeleton(self, structure: Factorisation) -> xr.Dataset:
         """Dims and labels around no numbers."""
-        shape = (1,) * len(self.leading) + structure.H.variable_shape
-        array = np.broadcast_to(np.zeros(()), shape)
+        array = np.broadcast_to(np.zeros(()), self.shape + structure.H.variable_shape)
         return as_dataset(structure, {self.name: array}, self.leading, {self.name: structure.H.name})
 
     def in_memory(self, structure: Factorisation) -> xr.Dataset:
         """All of it."""
-        rows = np.concatenate([rows for _, rows in self.blocks()])
-        array = structure.H.orient(rows.T)[(None,) * len(self.leading)]
+        wholes = [np.concatenate([rows for _, rows in blocks()]) for blocks in self.chains]
+        own = structure.H.variable_shape
+        array = np.stack([structure.H.orient(rows.T) for rows in wholes]).reshape(self.shape + own)
         return as_dataset(structure, {self.name: array}, self.leading, {self.name: structure.H.name})
 
 
@@ -134,10 +144,11 @@ def _write(store: Store, structure: Factorisation, variable: OfSamples, largest:
             compressors=None,
             attributes={DIMS: list(like.dims)},
         )
-        array, lead = writing_all(made), (0,) * len(variable.leading)
-        for first, rows in variable.blocks():
-            place = _turned(structure, (slice(None), slice(first, first + len(rows))))
-            array[(*lead, *place)] = structure.H.orient(rows.T)
+        array = writing_all(made)
+        for lead, blocks in zip(np.ndindex(variable.shape), variable.chains, strict=True):
+            for first, rows in blocks():
+                place = _turned(structure, (slice(None), slice(first, first + len(rows))))
+                array[(*lead, *place)] = structure.H.orient(rows.T)
 
 
 def _turned(structure: Factorisation, pair: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -148,6 +148,14 @@ def draws_or_means(idata: Any) -> xr.Dataset:
     return xr.Dataset({name: mean.expand_dims(draw=1, axis=1) for name, mean in means.items()})
 
 
+def only_draws(idata: Any) -> Any:
+    """A result without moments beside its draws, which are of W alone, or of few samples, where these are of all."""
+    names = _group_names(idata)
+    if not {"posterior", MOMENTS} <= set(names):
+        return idata
+    return _compat.inference_data({name: _compat.group(idata, name) for name in names if name != MOMENTS}, idata.attrs)
+
+
 def best_chain(idata: Any) -> int:
     """Where the chain with the highest mean lp stands; 0 where there is no lp, and of a fit: its best restart.
 

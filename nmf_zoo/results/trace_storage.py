@@ -46,10 +46,16 @@ def make_traces(
         store.drop_if_empty()
 
 
-def draw_groups(structure: Factorisation, traces: Traces, part: str) -> dict[str, xr.Dataset]:
-    """posterior and sample_stats of a part of the run, "draws" or "warmup", around the arrays of the traces."""
+def draw_groups(
+    structure: Factorisation, traces: Traces, part: str, labelled: Factorisation | None = None
+) -> dict[str, xr.Dataset]:
+    """posterior and sample_stats of a part of the run, "draws" or "warmup", around the arrays of the traces.
+
+    ``labelled`` : whose labels draws have, where these are of fewer samples than the model's
+    """
     values, stats = (rows.arrays for rows in traces.rows[part])
-    return {"posterior": as_dataset(structure, values, LEADING), "sample_stats": stats_dataset(structure, stats)}
+    posterior = as_dataset(labelled or structure, values, LEADING)
+    return {"posterior": posterior, "sample_stats": stats_dataset(structure, stats)}
 
 
 def moment_groups(structure: Factorisation, traces: Traces, part: str) -> dict[str, xr.Dataset]:
@@ -79,8 +85,13 @@ def stored_groups(structure: Factorisation, traces: StoredTraces, part: str) -> 
 GROUPS_OF: Mapping[type, Any] = {Traces: draw_groups, MomentTraces: moment_groups, StoredTraces: stored_groups}
 
 
-def chain_groups(structure: Factorisation, traces: Traces, early: str = INTERRUPTED) -> dict[str, xr.Dataset]:
-    """The groups of the draws, and of the warm-up where it was kept. ``early`` : why there may be none."""
+def chain_groups(
+    structure: Factorisation, traces: Traces, early: str = INTERRUPTED, **labelled: Factorisation
+) -> dict[str, xr.Dataset]:
+    """The groups of the draws, and of the warm-up where it was kept. ``early`` : why there may be none.
+
+    ``labelled`` : as of :func:`draw_groups`
+    """
     if not traces.chains[0].draws.filled:
         if early.startswith(INTERRUPTED):
             raise KeyboardInterrupt("stopped before the first draw")
@@ -88,7 +99,7 @@ def chain_groups(structure: Factorisation, traces: Traces, early: str = INTERRUP
     found: dict[str, xr.Dataset] = {}
     for prefix, part in (("", "draws"), ("warmup_", "warmup")):
         if getattr(traces.chains[0], part).filled:
-            groups = GROUPS_OF[type(traces)](structure, traces, part)
+            groups = GROUPS_OF[type(traces)](structure, traces, part, **labelled)
             found |= {f"{prefix}{name}": group for name, group in groups.items()}
     return found
 

@@ -123,11 +123,13 @@ def run_chains(
     starts: Sequence[Start],
     traces: Traces | None = None,
     checkpoint: Checkpoint | None = None,
+    alone: Sequence[Factorisation] = (),
 ) -> tuple[list[ChainResult], str]:
     """Sample one chain per start. Returns the chains, cut to the same length, and why the run ended early, else "".
 
     ``traces`` take what is kept; default in memory. Chains that were stopped far behind the others are dropped. With a
-    ``checkpoint`` the chains go on from it, and save themselves there.
+    ``checkpoint`` the chains go on from it, and save themselves there. ``alone`` : a structure for each chain, which
+    then come one after the other, each with all cores.
     """
     traces = traces or Traces(len(starts), run.kept_warmup, run.kept_draws)
     length = Sweeps(
@@ -139,11 +141,13 @@ def run_chains(
     )
 
     def sample(chain: int, job: Job) -> str:
-        part = None if checkpoint is None else checkpoint.part(chain)
+        if alone and job.is_stopped():
+            return job.is_stopped()
+        part, problem = None if checkpoint is None else checkpoint.part(chain), problems[chain if alone else 0]
         return _sample_chain(engine, problem, length, run.var_names, starts[chain], traces.chains[chain], part, job)
 
-    with _jobs(run, len(starts), "chain", length.total) as jobs:
-        problem = engine.prepare(structure, options, jobs.workers)
+    with _jobs(run, len(starts), "chain", length.total, 1 if alone else None) as jobs:
+        problems = [engine.prepare(own, options, jobs.workers) for own in alone or (structure,)]
         early = jobs.run(sample, range(len(starts)), [child(key, chain) for chain in range(len(starts))])
     return traces.level(), next(filter(None, early.values()), "")
 
@@ -169,6 +173,8 @@ def _sample_chain(engine, problem, length, var_names, start, result, part, job) 
         saved.save(done, state)
         job.report(done, "warm-up" if at.step.is_warmup else "draws", last=done == length.total)
     saved.save(done, state, last=True)
+    if engine.finish is not None:
+        result.left = engine.finish(problem, state, child(job.key, DRAW, length.total), 0)[1]
     return (ends or job.is_stopped()) if done < length.total else ""
 
 
@@ -240,7 +246,7 @@ def _status(run: FitRun, iterations: int, residual: float, early: str) -> str:
     return "max_iter" if run.tol > 0 else "all_iterations"
 
 
-def _jobs(run: SampleRun | FitRun, n_jobs: int, word: str, total: int) -> Jobs:
+def _jobs(run: SampleRun | FitRun, n_jobs: int, word: str, total: int, side_by_side: int | None = None) -> Jobs:
     """The chains or restarts of a run, with the cores that are idle for all."""
     return Jobs(
         n_jobs,
@@ -251,4 +257,5 @@ def _jobs(run: SampleRun | FitRun, n_jobs: int, word: str, total: int) -> Jobs:
         compiles=run.compiles,
         on_step=run.on_step,
         max_seconds=run.max_seconds,
+        side_by_side=side_by_side,
     )

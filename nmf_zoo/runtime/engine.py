@@ -12,7 +12,9 @@ it is saved in checkpoints: arrays, numbers, text, dicts and NamedTuples at the 
     draw(problem, state, key)    -> dict, dict     variables of one draw and its statistics, lp among them (samplers)
     run(problem, state, key, block)    -> State, dict, dict    optional: the steps and draws of a block in one call;
                                                                None declines, and the steps are made one by one
-    finish(problem, state, key, draws) -> dict, dict     draws of the variables, and what goes to ``fit`` (optimisers)
+    finish(problem, state, key, draws) -> dict, dict     draws of the variables, and what goes to ``fit`` (optimisers);
+                                                         of a sampler, optional: at the end of a chain, {} and what
+                                                         goes to :class:`~nmf_zoo.runtime.traces.ChainResult`
 
 ``workers`` map kernels over chunks (:mod:`nmf_zoo.runtime.workers`). ``key`` is a stream of
 :mod:`nmf_zoo.kernels.random.keyed_rng`; ``start`` maps variable names to values in the model's own orientation and may
@@ -133,7 +135,9 @@ class Engine(Registration):
 
 @dataclass(frozen=True, kw_only=True)
 class BlockEngine(Engine):
-    """An optimiser whose data come in blocks of whole samples: ``supports`` asks the model alone, without its cells.
+    """An engine whose data come in blocks of whole samples: ``supports`` asks the model alone, without its cells.
+
+    Of samples it hands back arrays in ``structure.data.arrays``, a sampler with ``finish``.
 
     Attributes
     ----------

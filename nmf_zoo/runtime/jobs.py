@@ -103,6 +103,7 @@ class Jobs:
     on_step, max_seconds : see :func:`nmf_zoo.sample`
     executor : where the pieces run, an Executor or Dask's Client; default threads of our own. It is left open
     turns : parts of ``max_seconds``, one after the other; default as often as pieces take each other's places
+    side_by_side : how many pieces there are at a time; default one for each core
 
     Attributes
     ----------
@@ -123,6 +124,7 @@ class Jobs:
         max_seconds: float | None = None,
         executor: Any = None,
         turns: int | None = None,
+        side_by_side: int | None = None,
     ):
         executor = executor.get_executor(pure=False) if is_client(executor) else executor
         self._is_near = executor is None or type(executor) is ThreadPoolExecutor
@@ -132,7 +134,8 @@ class Jobs:
             if value is not None and not self._is_near:
                 got, expected = f"{value!r} with {type(executor).__name__}", "None where chains run in other processes"
                 raise InputError(name, got, expected, "leave one of them out")
-        self._n, self._side_by_side, self._executor = n_jobs, max(1, min(n_jobs, cores)), executor
+        self._n, self._executor = n_jobs, executor
+        self._side_by_side = max(1, min(n_jobs, cores)) if side_by_side is None else side_by_side
         self._watch, self._resources = Watch(progressbar, word, *bars, compiles), ExitStack()
         self.stop, self.workers = Stop(), Workers(cores - self._side_by_side + 1 if executor is None else 1)
         self._turns = -(-n_jobs // self._side_by_side) if turns is None else turns

@@ -114,14 +114,14 @@ class SavedWithArrays:
 
 
 class BlockCheckpoint(Checkpoint):
-    """A checkpoint whose parts save arrays of blocks, too."""
+    """A checkpoint whose parts save arrays of blocks, too, each its own."""
 
-    def __init__(self, checkpoint: Checkpoint, arrays: SavedArrays):
+    def __init__(self, checkpoint: Checkpoint, arrays: Sequence[SavedArrays]):
         self.path, self.entropy, self.run_id = checkpoint.path, checkpoint.entropy, checkpoint.run_id
         self._parts, self._arrays = checkpoint, arrays
 
     def part(self, name: int | str) -> Any:
-        return SavedWithArrays(self._parts.part(name), self._arrays)
+        return SavedWithArrays(self._parts.part(name), self._arrays[int(name)])
 
     def close(self) -> None:
         self._parts.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -126,10 +126,12 @@ def _draws_like(draw: Mapping[str, Any], n: int) -> dict[str, Like]:
 
 @dataclass
 class ChainResult:
-    """What sampling one chain gave."""
+    """What sampling one chain gave, its number, and what is ``left`` of it: what its engine says at the end."""
 
+    number: int
     warmup: Trace
     draws: Trace
+    left: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Traces:
@@ -147,7 +149,8 @@ class Traces:
             part: self.make_part(part, n_chains, length)
             for part, length in (("warmup", kept_warmup), ("draws", kept_draws))
         }
-        self.chains = [ChainResult(*pair) for pair in zip(traces["warmup"], traces["draws"], strict=True)]
+        pairs = zip(traces["warmup"], traces["draws"], strict=True)
+        self.chains = [ChainResult(chain, *pair) for chain, pair in enumerate(pairs)]
 
     def make_part(self, part: str, n_chains: int, length: int) -> Sequence[Trace]:
         """One trace per chain for a part of the run."""

@@ -85,6 +85,7 @@ class Blocked:
     totals : sums of X, and of its mean where all cells of a factor have their typical size
     tally : what the engine counts over all blocks, or None
     digests : (blocks,) of the cells of each block, where a checkpoint is to know them again; else None
+    chosen : samples whose rows of H a sampler keeps draw by draw, or None
     arrays : where an engine keeps arrays of each block from pass to pass; None before the run
     cluster : other processes that share the passes (:mod:`nmf_zoo.runtime.cluster`); None for this one alone
     """
@@ -101,6 +102,7 @@ class Blocked:
     totals: tuple[float, float]
     tally: Array | None = None
     digests: Array | None = None
+    chosen: Array | None = None
     arrays: Any = None
     cluster: Any = None
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -63,15 +64,15 @@ def fit_blocks(
     chosen, options = resolve_engine(engine, "fit", declared)
     over = over_blocks(chosen)
     source, began = as_source(data), time.perf_counter()
-    place = None if store is None else _check_store(store, checkpoint is not None).absolute()
-    cluster = _cluster_of(executor, source, store, checkpoint)
-    structure, start = surveyed(declared, source, over, options, initvals, with_digests=checkpoint is not None)
+    place = None if store is None else check_store(store, checkpoint is not None).absolute()
+    cluster = cluster_of(executor, source, store, checkpoint)
+    structure, (start,) = surveyed(declared, source, over, options, initvals, with_digests=checkpoint is not None)
     run = replace(run, search=search_of_blocks(search, restarts, chosen, options, initvals, declared))
-    told = checkpoint, over, options, _as_facts(structure), run, [start], entropy, is_seeded
-    with checkpointed(*told) as saved, _arrays_of(place, saved) as arrays:
+    told = checkpoint, over, options, as_facts(structure), run, [start], entropy, is_seeded
+    with checkpointed(*told) as saved, arrays_of(place, saved) as (arrays,):
         entropy = saved.entropy if saved else entropy
         key, structure = seed_key(entropy), with_arrays(structure, arrays, cluster)
-        parts = BlockCheckpoint(saved, arrays) if saved and isinstance(arrays, SavedArrays) else None
+        parts = BlockCheckpoint(saved, [arrays]) if saved and isinstance(arrays, SavedArrays) else None
         begun = Begun(start, "")
         if run.search is not None:
             begun = searched(structure, chosen, options, run, key, saved)
@@ -81,14 +82,14 @@ def fit_blocks(
         groups, variables = _groups(problem, solution, constants)
         status = ending(early, saved) or solution.status
         attrs = run_attributes(over.name, options, entropy, time.perf_counter() - began, status)
-        attrs |= {"max_iter": run.max_iter, "tol": run.tol, BLOCKS: _data(structure).n_blocks}
+        attrs |= {"max_iter": run.max_iter, "tol": run.tol, BLOCKS: data_of(structure).n_blocks}
         attrs |= {"searched": begun.told} if begun.told else {}
-        attrs |= model_attributes(_with_exposure(structure))
+        attrs |= model_attributes(with_exposure(structure))
         with left_out("the share of cells inside predictive intervals"):
-            attrs |= coverage_of_blocks(_with_exposure(structure), _products(structure, solution, over), key)
+            attrs |= coverage_of_blocks(with_exposure(structure), _products(structure, solution, over), key)
         if place is None:
             return in_memory(structure, groups, variables, attrs), solution
-        largest = int(np.diff(_data(structure).bounds).max())
+        largest = int(np.diff(data_of(structure).bounds).max())
         return on_disk(place, structure, groups, variables, attrs, largest), solution
 
 
@@ -99,16 +100,17 @@ def surveyed(
     options: Any,
     initvals: Any = None,
     with_digests: bool = False,
-) -> tuple[Factorisation, dict[str, Array]]:
-    """(the model of all samples, its data looked through once; where the fit begins)"""
+    chains: int = 1,
+) -> tuple[Factorisation, list[dict[str, Array]]]:
+    """(the model of all samples, its data looked through once; where each chain, or the fit, begins)"""
     structure = _with_data(declared, source)
     _require(structure, over, options)
-    (start,) = check_initvals(structure, _without_H(initvals, structure), 1)
-    if structure.H.name in start:
+    starts = check_initvals(structure, _without_H(initvals, structure, chains), chains)
+    if any(structure.H.name in start for start in starts):
         raise InputError("initvals", f"a value of {structure.H.name}", "none: samples come with data=", "drop it")
     structure = replace(structure, data=survey(structure, source, over, options, with_digests))
     _require(structure, over, options)
-    return structure, start
+    return structure, starts
 
 
 def _require(structure: Factorisation, over: BlockEngine, options: Any) -> None:
@@ -120,10 +122,10 @@ def _require(structure: Factorisation, over: BlockEngine, options: Any) -> None:
 
 def with_arrays(structure: Factorisation, arrays: BlockArrays, cluster: Cluster | None = None) -> Factorisation:
     """The model of a run that keeps arrays of its blocks there, and whose passes the workers of a cluster share."""
-    return replace(structure, data=replace(_data(structure), arrays=arrays, cluster=cluster))
+    return replace(structure, data=replace(data_of(structure), arrays=arrays, cluster=cluster))
 
 
-def _cluster_of(executor: Any, source: BlockSource, store: Any, checkpoint: Any) -> Cluster | None:
+def cluster_of(executor: Any, source: BlockSource, store: Any, checkpoint: Any) -> Cluster | None:
     """The cluster of a Dask client; its workers must see the data, and the place of H."""
     if executor is None:
         return None
@@ -142,22 +144,23 @@ def _cluster_of(executor: Any, source: BlockSource, store: Any, checkpoint: Any)
     return Cluster(executor)
 
 
-def _as_facts(structure: Factorisation) -> Any:
+def as_facts(structure: Factorisation) -> Any:
     """The structure with what a checkpoint tells data by in place of the data."""
-    data = _data(structure)
+    data = data_of(structure)
     found = {"shape": data.shape, "bounds": data.bounds, "exposure": data.exposure, "blocks": data.digests}
+    found |= {"kept_samples": data.chosen} if data.chosen is not None else {}
     return replace(structure, data=cast(Any, found))
 
 
-def _without_H(initvals: Any, structure: Factorisation) -> Any:
-    """``initvals`` as they are; of a result W alone, since its samples may be others."""
+def _without_H(initvals: Any, structure: Factorisation, chains: int) -> Any:
+    """``initvals`` as they are; of a result all but H, since its samples may be others."""
     if not isinstance(initvals, _compat.INFERENCE_DATA):
         return initvals
-    (start,) = starts_of(initvals, structure, 1)
-    return [{name: array for name, array in start.items() if name in structure.W.shapes}]
+    starts, of_H = starts_of(initvals, structure, chains), structure.H.shapes
+    return [{name: array for name, array in start.items() if name not in of_H} for start in starts]
 
 
-def _data(structure: Factorisation) -> Blocked:
+def data_of(structure: Factorisation) -> Blocked:
     return cast(Blocked, structure.data)
 
 
@@ -187,15 +190,15 @@ def _with_data(declared: Factorisation, source: BlockSource) -> Factorisation:
     return replace(declared, H=H, coords=coords, data=blocked(declared, source))
 
 
-def _with_exposure(structure: Factorisation) -> Factorisation:
+def with_exposure(structure: Factorisation) -> Factorisation:
     """The model as it would be declared with all data: exposures of samples, which came with these, are in it."""
-    exposure = _data(structure).exposure
+    exposure = data_of(structure).exposure
     if exposure is None:
         return structure
     return replace(structure, likelihood=replace(structure.likelihood, exposure=exposure[None]))
 
 
-def _check_store(store: Path | str, has_checkpoint: bool) -> Path:
+def check_store(store: Path | str, has_checkpoint: bool) -> Path:
     """Refuse a store that is there, or that could not be made."""
     path = check_place(store, "store")
     if path.suffix == ".zarr" and not path.exists():
@@ -206,20 +209,28 @@ def _check_store(store: Path | str, has_checkpoint: bool) -> Path:
 
 
 @contextmanager
-def _arrays_of(store: Path | None, saved: Checkpoint | None) -> Iterator[BlockArrays]:
-    """In the folder of a checkpoint, in memory, or beside the store, where they are removed in the end."""
+def arrays_of(store: Path | None, saved: Checkpoint | None, places: Sequence[str] = ("",)) -> Iterator[list[Any]]:
+    """In the folder of a checkpoint, in memory, or beside the store, where they are removed in the end.
+
+    ``places`` : folders in there, of each chain its own
+    """
     if saved is None and store is None:
-        yield InMemory()
+        yield [InMemory() for _ in places]
         return
     if saved is not None:
-        arrays: OnDisk = SavedArrays((saved.path / FOLDER).absolute())
+        folder = (saved.path / FOLDER).absolute()
+        arrays: list[OnDisk] = [SavedArrays(folder / place) for place in places]
     else:
         assert store is not None
-        arrays = OnDisk(Path(tempfile.mkdtemp(prefix=f".{store.name}.", suffix=".partial", dir=store.parent)))
+        folder = Path(tempfile.mkdtemp(prefix=f".{store.name}.", suffix=".partial", dir=store.parent))
+        arrays = [OnDisk(folder / place) for place in places]
     try:
         yield arrays
     finally:
-        arrays.close()
+        for own in arrays:
+            own.close()
+        if saved is None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _groups(
@@ -227,7 +238,7 @@ def _groups(
 ) -> tuple[dict[str, Any], list[OfSamples]]:
     """The groups without what has a number per sample, and that."""
     structure = problem.structure
-    bounds, arrays, name = _data(structure).bounds, _data(structure).arrays, structure.H.name
+    bounds, arrays, name = data_of(structure).bounds, data_of(structure).arrays, structure.H.name
     W = structure.W.value({own: array[0] for own, array in solution.values.items()})
     lp = np.nan
     with left_out("lp"), OneBlasThread():
@@ -237,34 +248,52 @@ def _groups(
         "posterior": as_dataset(structure, values, LEADING),
         "sample_stats": stats_dataset(structure, {"lp": np.array([[lp]])}),
         "fit": fit_dataset(structure, [solution], STATUS),
-        CONSTANTS: data_groups(structure, {}, constants)[CONSTANTS],
+        CONSTANTS: constants_of(structure, constants),
     }
-    exposure = _data(structure).exposure
-    if exposure is not None:
-        of_samples = as_dataset(structure, {EXPOSURE: exposure}, (axes_of(structure)[1].dim,))
-        groups[CONSTANTS] = xr.merge([groups[CONSTANTS], of_samples])
     order = result_order(_in_small(structure, values), structure)
     groups |= {} if order is None else {GROUP: order}
-    variables = [OfSamples("posterior", name, LEADING, partial(blocks_of_turn, bounds, arrays, RESULT, name))]
+    variables = [OfSamples("posterior", name, LEADING, [partial(blocks_of_turn, bounds, arrays, RESULT, name)])]
     for own in arrays.names(RESULT):
         if own != name:
-            variables.append(OfSamples("fit", own, ("chain",), partial(blocks_of_turn, bounds, arrays, RESULT, own)))
+            variables.append(OfSamples("fit", own, ("chain",), [partial(blocks_of_turn, bounds, arrays, RESULT, own)]))
     return groups, variables
+
+
+def constants_of(structure: Factorisation, constants: Mapping[str, Array]) -> xr.Dataset:
+    """constant_data, with exposures of samples where they came with these."""
+    exposure, found = data_of(structure).exposure, data_groups(structure, {}, constants)[CONSTANTS]
+    if exposure is None:
+        return found
+    dim, labels = axes_of(structure)[1]
+    return xr.merge([found, xr.Dataset({EXPOSURE: (dim, exposure)}, {dim: labels})])
 
 
 def _in_small(structure: Factorisation, values: Mapping[str, Array]) -> Result:
     """The posterior with the sums of H over each block in place of its samples, which have the same order."""
-    bounds, H = _data(structure).bounds, structure.H
-    sums = [rows.sum(axis=0) for _, rows in blocks_of_turn(bounds, _data(structure).arrays, RESULT, H.name)]
-    array = H.orient(np.stack(sums, axis=1))[None, None]
-    coords = {dim: labels for dim, labels in structure.coords.items() if dim != axes_of(structure)[1].dim}
-    small = replace(structure, H=replace(H, shape=(structure.rank, len(sums))), coords=coords)
+    H = structure.H
+    sums = sums_of_blocks(structure, data_of(structure).arrays, H.name)
+    array = H.orient(sums.T)[None, None]
+    small = of_samples(structure, len(sums))
     return _compat.inference_data({"posterior": as_dataset(small, {**values, H.name: array}, LEADING)}, {})
+
+
+def sums_of_blocks(structure: Factorisation, arrays: BlockArrays, name: str) -> Array:
+    """(blocks, K) of an array of the result."""
+    blocks = blocks_of_turn(data_of(structure).bounds, arrays, RESULT, name)
+    return np.stack([rows.sum(axis=0) for _, rows in blocks])
+
+
+def of_samples(structure: Factorisation, n: int, labels: Array | None = None) -> Factorisation:
+    """The model of so many samples, under these labels."""
+    obs = axes_of(structure)[1].dim
+    coords = {dim: own for dim, own in structure.coords.items() if dim != obs}
+    coords |= {} if labels is None else {obs: labels}
+    return replace(structure, H=replace(structure.H, shape=(structure.rank, n)), coords=coords)
 
 
 def _products(structure: Factorisation, solution: Solution, over: BlockEngine) -> Callable[..., Products]:
     """Draws of W H at some cells: of VB's q, or again and again the point."""
-    W, H, data = structure.W, structure.H, _data(structure)
+    W, H, data = structure.W, structure.H, data_of(structure)
     names_of_W, names_of_H = ([f"{own}_{word}" for word in over.q] for own in (W.variable, H.name))
     of_W = [W.value({W.variable: cast(Array, solution.parameters[own])}) for own in names_of_W if not W.is_fixed]
     whole = W.value({own: array[0] for own, array in solution.values.items()})

@@ -15,6 +15,7 @@ from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.diagnostics.convergence import warn_unconverged
 from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.inference.counts import gibbs_blocks
 from nmf_zoo.inference.evidence import chib
 from nmf_zoo.inference.registry import require_support, resolve_engine, verdict
 from nmf_zoo.inference.shared.joint import log_joints
@@ -54,6 +55,7 @@ from nmf_zoo.search.optima import dataset_of
 from nmf_zoo.search.options import AUTO, search_of
 from nmf_zoo.search.run import run_search
 from nmf_zoo.structure import Factorisation
+from nmf_zoo.verbs.draw_blocks import draw_blocks
 from nmf_zoo.verbs.fit_blocks import fit_blocks
 from nmf_zoo.verbs.starts import beginnings, chain_search, left_of, searched_starts, starts_of
 
@@ -62,6 +64,7 @@ from nmf_zoo.verbs.starts import beginnings, chain_search, left_of, searched_sta
 def sample(
     draws: int = 1000,
     *,
+    data: Any = None,
     engine: Any = "gibbs",
     tune: int = 1000,
     chains: int = 4,
@@ -78,7 +81,9 @@ def sample(
     idata_kwargs: Mapping[str, Any] | None = None,
     keep: Literal["draws", "moments"] = "draws",
     store: Path | str | None = None,
+    kept_samples: Sequence[int] | None = None,
     checkpoint: Path | str | None = None,
+    executor: Any = None,
     on_step: OnStep | None = None,
     max_seconds: float | None = None,
     model: pm.Model | None = None,
@@ -89,6 +94,10 @@ def sample(
     ----------
     draws, tune : sweeps kept and warm-up sweeps of each chain. Of ``"smc"`` a chain is an independent run and draws are
         of its particles, as many at the most; ``tune`` says nothing to it
+    data : X in blocks of whole samples, which need not fit into memory, as of :func:`fit`, of a model declared with
+        ``X=None, shape=(F, 1)``. "gibbs" of counts, a pass over the blocks per sweep, chains one after the other. Draws
+        are of W and hyperparameters; of H there are means and standard deviations, in ``posterior_moments``, over all
+        sweeps after the warm-up, and draws of ``kept_samples``
     engine : name of a sampling engine, or its options, e.g. ``"gibbs"``, ``nz.Gibbs(moves="scale")``, ``"smc"``
     chains : number of chains, in threads
     cores : threads in all; default every core. Draws do not depend on it
@@ -115,11 +124,14 @@ def sample(
     keep : "draws", or "moments": only the means and standard deviations of the variables, in ``posterior_moments``, and
         the statistics of every draw; see :func:`~nmf_zoo.moments`. It takes the memory of a few draws
     store : new Zarr store (``.zarr``) that the draws go to while they are made; the result reads them from there when
-        they are used. For posteriors larger than memory. Not for ``"nuts"`` and ``"smc"``
+        they are used. For posteriors larger than memory. With ``data`` for the result, where the moments of H stay.
+        Not for ``"nuts"`` and ``"smc"``
+    kept_samples : with ``data``, numbers of the samples, from 0, of which the draws of H are kept
     checkpoint : folder to save the run in every few seconds, from which the same call goes on after a kill. The draws
         are those of a run that was not stopped, bit for bit (same machine and versions). After the end the same call
         returns the result at once, and one with more ``draws`` (or ``max_iter``) makes those that are missing. Other
         calls are refused. Delete the folder when it is no longer wanted. Not for ``"nuts"`` and ``"smc"``
+    executor : with ``data``, a ``dask.distributed.Client`` whose workers share each pass, as of :func:`fit`
     on_step : called with a :class:`~nmf_zoo.Step` after every block of sweeps (or iteration of a fit), for one chain at
         a time, in the thread of that chain. When it returns True the run ends there, as after Ctrl-C; an exception in
         it ends the run the same way and is raised. Draws do not depend on it. Not for ``"nuts"`` and ``"smc"``
@@ -149,6 +161,30 @@ def sample(
     check_counts(draws=(draws, 1), tune=(tune, 0), chains=(chains, 1), thin=(thin, 1))
     cores = _cores(cores)
     structure = read(model)
+    if data is not None:
+        _check_of_blocks({"var_names": var_names, "idata_kwargs": idata_kwargs})
+        run = SampleRun(
+            keep=check_keep(keep, None, gibbs_blocks.ENGINE, False),
+            draws=draws,
+            tune=tune,
+            thin=thin,
+            keep_warmup=not discard_tuned_samples,
+            cores=cores,
+            progressbar=progressbar and not quiet,
+            on_step=on_step,
+            max_seconds=max_seconds,
+        )
+        own: dict[str, Any] = {"initvals": initvals, "constants": constant_data(model), "checkpoint": checkpoint}
+        own |= {"entropy": entropy_of(random_seed), "is_seeded": random_seed is not None, "executor": executor}
+        own |= {"chains": chains, "start": start, "kept_samples": kept_samples}
+        idata = draw_blocks(structure, data, engine, run, store=store, **own)
+        if compute_convergence_checks and not quiet:
+            with left_out("convergence checks"):
+                warn_unconverged(idata, structure, with_components=False)
+        return idata
+    for name, given in (("kept_samples", kept_samples), ("executor", executor)):
+        if given is not None:
+            raise InputError(name, f"{given!r} without data=", "None", "leave it out")
     chosen, options = resolve_engine(engine, "sample", structure)
     require_support(structure, chosen, options)
     check_possible(structure)
@@ -351,7 +387,7 @@ def fit(
 
 
 def _check_of_blocks(given: Mapping[str, Any]) -> None:
-    """Refuse what a fit over ``data=`` does not do."""
+    """Refuse what a run over ``data=`` does not do."""
     for name, found in given.items():
         if found is not None:
             raise InputError(name, f"{found!r} with data=", "None: the result has all variables alone", "leave it out")

@@ -91,9 +91,9 @@ def _fitted(
     stream: np.uint64,
 ) -> Solution:
     """One fit, from a start of its own stream; H is in ``arrays``."""
-    structure, start = surveyed(declared, source, over, options)
+    structure, starts = surveyed(declared, source, over, options)
     whole = with_arrays(structure, arrays)
-    (solution,), _ = run_restarts(over, whole, options, fit, stream, [start], streams=[stream])
+    (solution,), _ = run_restarts(over, whole, options, fit, stream, starts, streams=[stream])
     return solution
 
 
@@ -157,7 +157,7 @@ def _score(
     """(held-out log-likelihood, its standard error, how the fit ended); as :func:`nmf_zoo.workbench.holdout.score`."""
     kept = TrainingBlocks(structure, source, options.share, child(key, SPLIT))
     engine, own = holdout.resolve(options.engine, structure)
-    over, arrays, stream = over_blocks(engine), InMemory(), child(key, FIT, structure.rank)
+    over, arrays, stream = over_blocks(engine, "fit"), InMemory(), child(key, FIT, structure.rank)
     solution = _fitted(kept.structure, kept, over, own, fit, arrays, stream)
     parts = []
     for number in range(len(source.bounds) - 1):

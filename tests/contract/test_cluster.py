@@ -69,6 +69,16 @@ def test_same_bits_as_one_process(engine, blocks, client, alone, tmp_path):
         assert_same_bits(found, alone["vb" if engine == "em" else "em"])
 
 
+def test_draws_have_the_bits_of_one_process(blocks, client, tmp_path):
+    """Long: workers load kernels of their own."""
+    run = {"draws": 4, "tune": 2, "chains": 2, "random_seed": 1, "quiet": True, "kept_samples": [70]}
+    found = nz.sample(model=model(), data=blocks, executor=client, store=tmp_path / "o.zarr", **run)
+    alone = nz.sample(model=model(), data=blocks, **run)
+    for group in ("posterior", "posterior_moments", "sample_stats"):
+        for name, array in _compat.group(alone, group).data_vars.items():
+            np.testing.assert_array_equal(_compat.group(found, group)[name], array, err_msg=name)
+
+
 @pytest.mark.campaign
 def test_killed_workers_change_nothing(blocks, alone, tmp_path):
     """Two of the two processes die in turn by SIGKILL; lost pieces are done again. Long: four processes start."""

@@ -1,4 +1,4 @@
-"""A fit over blocks within a limit on private memory that the table itself would break.
+"""A fit, and chains, over blocks within a limit on private memory that the table itself would break.
 
 ``NMF_ZOO_TEST_SIZE=full`` takes 10^8 counts and 1 GiB, libraries included.
 """
@@ -31,6 +31,9 @@ def model(X, **more):
     return nz.gamma_nmf(X, int(sys.argv[5]), alpha_w=0.3, alpha_h=0.3, **more)
 
 small = nz.open_blocks(LargeTable(50, 400, 20, 400).read(0), block=200)
+drawn = dict(tune=1, chains=1, random_seed=1, quiet=True, cores=2)
+if how == "draws":
+    nz.sample(2, model=model(None, shape=(50, 1)), data=small, **drawn)
 nz.fit(model=model(None, shape=(50, 1)), data=small, max_iter=2, **run)  # compiled, threads and libraries there
 lines = open("/proc/self/status").read().splitlines()
 now = next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData"))
@@ -38,8 +41,13 @@ base = private_memory()
 resource.setrlimit(resource.RLIMIT_DATA, (now + room, resource.RLIM_INFINITY))
 blocks = nz.open_blocks(path)
 try:
-    if how == "blocks":
-        declared = model(None, shape=(features, 1))
+    declared = model(None, shape=(features, 1))
+    if how == "draws":
+        with PeakOfMemory() as peak:
+            found = nz.sample(2, model=declared, data=blocks, store=path + ".draws.zarr", **drawn)
+        means = found.posterior_moments["H_mean"].sel(obs=slice(0, 1))
+        print("done", means.shape[-1], (peak.peak - base) >> 20, peak.peak >> 20)
+    elif how == "blocks":
         with PeakOfMemory() as peak:
             found = nz.fit(model=declared, data=blocks, max_iter=2, store=path + ".fit.zarr", **run)
         print("done", found.posterior["H"].sel(obs=slice(0, 1)).shape[-1], (peak.peak - base) >> 20, peak.peak >> 20)
@@ -70,9 +78,10 @@ def run(table, how):
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
-def test_over_blocks_the_limit_holds(table):
+@pytest.mark.parametrize("how", ["blocks", "draws"])
+def test_over_blocks_the_limit_holds(how, table):
     """Long: the limit is of a process of its own, which reads ten million stored cells in every pass."""
-    found = run(table, "blocks")
+    found = run(table, how)
     assert found.stdout.startswith("done"), found.stdout + found.stderr[-2000:]
     _, samples, more, private = map(str, found.stdout.split())
     assert int(samples) == 2

@@ -135,7 +135,8 @@ class Gibbs:
         enough counts for the cells of W and H (about 0.7 each with prior shapes of 1, and more with smaller shapes),
         "always" on any, "never". Tables with more than 262,144 filled cells go without. Where the data are powers,
         "auto" is "always", and nothing goes without. Of negative binomial counts it is "always", too, up to 262,144
-        cells, zeros among them. Normal data have none.
+        cells, zeros among them. Normal data have none, and no counts in blocks of samples (``data=``), whose one move
+        is "scale".
     temperatures : replica exchange, for posteriors with several modes: how many replicas of each chain, from the
         posterior to the prior; or powers of the likelihood, falling from 1 to 0 or more. Powers in between are adapted
         in the warm-up. None for none. Of counts, with gamma priors of known hyperparameters

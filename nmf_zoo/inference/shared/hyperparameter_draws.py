@@ -225,33 +225,67 @@ def sum_groups(given: Hyperparameters, W: Array, Ht: Array) -> GroupSums:
     return sums
 
 
+class GammaSums(NamedTuple):
+    """What a gamma prior that all samples share sees of H: how many samples, sums (K,) of h and of log h over them."""
+
+    n_samples: int
+    total: Array
+    log_total: Array
+
+    def plus(self, other: GammaSums) -> GammaSums:
+        """Those of this and of other samples."""
+        total, log_total = self.total + other.total, self.log_total + other.log_total
+        return GammaSums(self.n_samples + other.n_samples, total, log_total)
+
+    def over(self, scale: Array) -> GammaSums:
+        """Those of h / scale."""
+        return GammaSums(self.n_samples, self.total / scale, self.log_total - self.n_samples * np.log(scale))
+
+
+def sum_groups_over(given: Hyperparameters, W: Array, of_H: GammaSums) -> GroupSums:
+    """:func:`sum_groups` where H, all of it unknown, is there as its sums alone."""
+    sums, cells = sum_groups(given, W, of_H.total[None]), given.cells[1]
+    if cells.is_learned:
+        own = slice(cells.first, cells.first + cells.n_groups)
+        sums.n_cells[own] *= of_H.n_samples
+        sums.log_total[own] = 0.0
+        np.add.at(sums.log_total, cells.first + cells.column_stride * np.arange(len(of_H.total)), of_H.log_total)
+    return sums
+
+
 def draw_hyperparameters(
-    given: Hyperparameters | None, W: Array, Ht: Array, values: dict[str, Array], key: np.uint64
+    given: Hyperparameters | None, W: Array, H: Array | GammaSums, values: dict[str, Array], key: np.uint64
 ) -> Array | None:
     """Draw all unknowns in turn, and move those that scale a factor with it, in place of their entries in ``values``.
 
-    Returns (K,) by which W (F, K) is to be multiplied and Ht (N, K) divided; None where they stay.
+    ``H`` : Ht (N, K), or its sums where the prior is one of gammas that all samples share
+
+    Returns (K,) by which W (F, K) is to be multiplied and H divided; None where they stay.
     """
     if given is None:
         return None
     numbers = given.numbers.copy()
     for name, (_, at) in given.unknowns.items():
         numbers[at] = np.ravel(values[name])
-    sums = sum_groups(given, W, Ht)
+    sums = sum_groups_over(given, W, H) if isinstance(H, GammaSums) else sum_groups(given, W, H)
     draw_entries(given.entries, given.groups, sums, numbers, NO_LINE, child(key, 0))
-    log_c = move_scales(given, W, Ht, sums, numbers, key) if given.scales else None
+    log_c = move_scales(given, W, H, sums, numbers, key) if given.scales else None
     for name, (unknown, at) in given.unknowns.items():
         values[name] = numbers[at].reshape(unknown.variable_shape)
     return None if log_c is None else np.exp(log_c)
 
 
-def move_scales(given: Hyperparameters, W: Array, Ht: Array, sums: GroupSums, numbers: Array, key: np.uint64) -> Array:
+def move_scales(
+    given: Hyperparameters, W: Array, H: Array | GammaSums, sums: GroupSums, numbers: Array, key: np.uint64
+) -> Array:
     """Log c (K,) of W -> c W, H -> H / c after each unknown scale has moved, in ``numbers``."""
     shift, drawn, line = np.zeros(W.shape[1]), np.empty(W.shape[1]), np.empty((W.shape[1], 4))
+    rows, n_each = (H.total[None], H.n_samples) if isinstance(H, GammaSums) else (H, 1)
     for place, (unknown, of, direction) in enumerate(given.scales):
         sign = 1.0 if of == 0 else -1.0
-        other, factor = given.cells[1 - of], (Ht, W)[of]
+        other, factor = given.cells[1 - of], (rows, W)[of]
         along_scales(line, other, given.groups, numbers, factor, -sign * shift)
+        line[:, 0] *= n_each if of == 0 else 1  # one shape for each sample, whose cells are one sum
         at = given.unknowns[unknown.name][1]
         scale = at.start, at.stop - at.start, direction
         draw_scales_along(line, given.entries, given.groups, sums, numbers, scale, drawn, child(key, 1, place))

@@ -119,6 +119,12 @@ def by_count(layout: Layout) -> Array:
     return order
 
 
+def as_stored(layout: Layout) -> Array:
+    """The cells of each major row in the order in which they are stored, as of :func:`by_count`."""
+    starts = np.repeat(layout.indptr[:-1], np.diff(layout.indptr))
+    return (np.arange(len(layout.values)) - starts).astype(np.int32)
+
+
 def turn(layout: Layout, n_minor: int) -> Layout:
     """The same cells, compressed along the other side, of ``n_minor`` rows."""
     shape = len(layout.indptr) - 1, n_minor

@@ -29,6 +29,7 @@ from nmf_zoo.structure import (
     LogLinearGammaPrior,
     Offset,
     Proper,
+    Unknown,
     sides_of,
 )
 
@@ -212,7 +213,7 @@ def log_joint_in_blocks(problem: BlockProblem, W: Array, turn: int) -> float:
     return float(problem.structure.W.log_density(W, {}) + of_samples.value)
 
 
-def takes_blocks(structure: Factorisation, *families: Any) -> Verdict:
+def takes_blocks(structure: Factorisation, *families: Any, takes_unknowns: bool = False) -> Verdict:
     """What every engine that goes over blocks asks: nothing of H but its law is known, and samples share that.
 
     ``structure`` is as declared, without data. H has a prior of one of these families, or none.
@@ -220,7 +221,7 @@ def takes_blocks(structure: Factorisation, *families: Any) -> Verdict:
     H = structure.H
     if isinstance(H.prior, LogLinearGammaPrior):
         return Verdict(f"{H.name} depends on covariates of its samples, and samples come with data= alone")
-    if structure.unknowns:
+    if structure.unknowns and not takes_unknowns:
         names = ", ".join(structure.unknowns)
         return Verdict(f"hyperparameter {names} is unknown, and over blocks of samples they are known: give numbers")
     if not H.is_free:
@@ -228,14 +229,26 @@ def takes_blocks(structure: Factorisation, *families: Any) -> Verdict:
     if not isinstance(H.prior, (*families, Flat)):
         taken = " or ".join(family.family for family in families)
         return Verdict(f"{H.name} has a {H.prior.family} prior, and over blocks of samples a {taken} one or none")
-    arrays = [p.resolve({}) for p in H.prior.parameters.values()] if isinstance(H.prior, Proper) else []
-    if any(array.ndim > 1 and array.shape[1] > 1 for array in arrays):
+    shapes = [p.shape for p in H.prior.parameters.values()] if isinstance(H.prior, Proper) else []
+    if any(len(shape) > 1 and shape[1] > 1 for shape in shapes):
         return Verdict(f"the prior of {H.name} differs from sample to sample, and it is to be that of all")
+    own = [unknown.name for unknown in H.unknowns if not _is_of_all(structure, unknown)]
+    if own:
+        of_all = "of all: declare it without an axis of samples"
+        return Verdict(f"hyperparameter {', '.join(own)} has an entry for each sample, and it is to be that {of_all}")
     for word in ("exposure", "background"):
         offset = getattr(structure.likelihood, word)
         if offset is not None and not _is_shared(offset):
             return Verdict(f"{structure.likelihood.name} has a {word} of its samples, of which data= has its own")
     return CAN_RUN
+
+
+def _is_of_all(structure: Factorisation, unknown: Unknown) -> bool:
+    """Whether all samples share a hyperparameter of H; where dims don't say so, an axis of one may be theirs."""
+    dims = structure.dims.get(unknown.name)
+    if dims is not None:
+        return structure.axes[1] not in dims
+    return len(unknown.variable_shape) < 2 and unknown.variable_shape != (1,)
 
 
 def _is_shared(offset: Offset) -> bool:

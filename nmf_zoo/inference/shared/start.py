@@ -253,13 +253,14 @@ def _ratio(structure: Factorisation, of_data: float, total: float) -> float:
 
 def typical_totals(structure: Factorisation) -> tuple[float, float]:
     """Sums of a block's data and of its mean where all unknown cells of a factor have their typical size."""
-    W, H = (_typical(own, _prior_mean(own, {}), turn=own is structure.H) for own in (structure.W, structure.H))
+    values, factors = start_hyperparameters(structure, {}), (structure.W, structure.H)
+    W, H = (_typical(own, _prior_mean(own, values), turn=own is structure.H) for own in factors)
     return float(structure.data.observed_values.sum()), weigh(structure).total(W, H)
 
 
 def start_blocks(structure: Factorisation, key: np.uint64, start: Mapping[str, Array]) -> tuple[Array, RandomRows]:
     """W (F, K) as of :func:`start_factors`, and the rows of a random Ht (N, K) from one sample to another."""
-    scale_w, scale_h = _scales(structure, {})
+    scale_w, scale_h = _scales(structure, start_hyperparameters(structure, {}))
     W = _start_factor(structure.W, structure.W.shape, scale_w, child(key, 0), start)
     return W, RandomRows(structure.rank, SPREAD / scale_h, child(key, 1))
 
