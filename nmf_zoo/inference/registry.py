@@ -16,7 +16,7 @@ from nmf_zoo.inference import nuts
 from nmf_zoo.inference.batches import em as batched_em
 from nmf_zoo.inference.batches import gibbs as batched_gibbs
 from nmf_zoo.inference.batches import vb as batched_vb
-from nmf_zoo.inference.counts import em, em_blocks, gibbs, mcem, online_em, vb, vb_blocks
+from nmf_zoo.inference.counts import em, em_blocks, gibbs, mcem, online_em, vb, vb_blocks, vb_minibatches
 from nmf_zoo.inference.evidence import bound, chib, enumeration, replicas, smc, smc_draws
 from nmf_zoo.inference.general import em as general_em
 from nmf_zoo.inference.hmm import exact, particle_em, particle_gibbs, particle_online
@@ -152,11 +152,12 @@ def verb_of(engine: Any) -> str:
     return found[0].verb
 
 
-def over_blocks(entry: Registration) -> BlockEngine:
+def over_blocks(entry: Registration, options: Any) -> BlockEngine:
     """The engine that runs an entry's algorithm over blocks of samples; UnsupportedModel where there is none."""
     for engine in OVER_BLOCKS:
         if engine.name == entry.name and set(engine.likelihoods or ()) <= set(entry.likelihoods or ()):
-            return engine
+            in_steps = engine is vb_blocks.ENGINE and options.batch is not None
+            return vb_minibatches.ENGINE if in_steps else engine
     names = dict.fromkeys(engine.name for engine in OVER_BLOCKS)
     able = " or ".join(f"nz.fit(engine={name!r}) of {_families(*_over_blocks_of(name))} data" for name in names)
     of = f" of {_families(entry)} data" if entry.likelihoods else ""

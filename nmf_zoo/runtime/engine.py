@@ -12,6 +12,8 @@ it is saved in checkpoints: arrays, numbers, text, dicts and NamedTuples at the 
     draw(problem, state, key)    -> dict, dict     variables of one draw and its statistics, lp among them (samplers)
     run(problem, state, key, block)    -> State, dict, dict    optional: the steps and draws of a block in one call;
                                                                None declines, and the steps are made one by one
+    close(problem, state) -> State, float    optional: of an optimiser whose steps see parts of the data, a look at all of
+                                             them in the end; with the objective of the last iterate
     finish(problem, state, key, draws) -> dict, dict     draws of the variables, and what goes to ``fit`` (optimisers)
 
 ``workers`` map kernels over chunks (:mod:`nmf_zoo.runtime.workers`). ``key`` is a stream of
@@ -115,7 +117,7 @@ class Engine(Registration):
 
     Attributes
     ----------
-    prepare, init, step, tune, draw, run, finish : see above; samplers have ``draw``, optimisers ``finish``
+    prepare, init, step, tune, draw, run, close, finish : see above; samplers have ``draw``, optimisers ``finish``
     maximise : an optimiser's objective rises (a bound) instead of falling
     is_noisy : an optimiser's objective has Monte-Carlo error, so that the best of many is not the best
     """
@@ -126,6 +128,7 @@ class Engine(Registration):
     draw: Callable[..., tuple[dict, dict]] | None = None
     tune: Callable[..., tuple[Any, Any]] | None = None
     run: Callable[..., tuple[Any, dict, dict] | None] | None = None
+    close: Callable[..., tuple[Any, float]] | None = None
     finish: Callable[..., tuple[dict, dict]] | None = None
     maximise: bool = False
     is_noisy: bool = False

@@ -19,6 +19,7 @@ from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.files import check_place
+from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.registry import over_blocks, resolve_engine, verdict
 from nmf_zoo.inference.shared.sample_blocks import BlockProblem, log_joint_in_blocks
 from nmf_zoo.kernels.random.keyed_rng import seed_key
@@ -61,7 +62,7 @@ def fit_blocks(
 ) -> tuple[Result, Solution]:
     """The result, H in memory or left in ``store``, and how the fit ended; ``declared`` has no data."""
     chosen, options = resolve_engine(engine, "fit", declared)
-    over = over_blocks(chosen)
+    over = over_blocks(chosen, options)
     source, began = as_source(data), time.perf_counter()
     place = None if store is None else _check_store(store, checkpoint is not None).absolute()
     cluster = _cluster_of(executor, source, store, checkpoint)
@@ -74,7 +75,8 @@ def fit_blocks(
         parts = BlockCheckpoint(saved, arrays) if saved and isinstance(arrays, SavedArrays) else None
         begun = Begun(start, "")
         if run.search is not None:
-            begun = searched(structure, chosen, options, run, key, saved)
+            whole = replace(options, batch=None) if isinstance(options, VB) else options
+            begun = searched(structure, chosen, whole, run, key, saved)
             run = left_of(run, time.perf_counter() - began)
         (solution,), early = run_restarts(over, structure, options, run, key, [begun.start], parts)
         problem = over.prepare(structure, replace(options, precision="float64"), Workers(run.cores))
