@@ -12,8 +12,8 @@ it is saved in checkpoints: arrays, numbers, text, dicts and NamedTuples at the 
     draw(problem, state, key)    -> dict, dict     variables of one draw and its statistics, lp among them (samplers)
     run(problem, state, key, block)    -> State, dict, dict    optional: the steps and draws of a block in one call;
                                                                None declines, and the steps are made one by one
-    close(problem, state) -> State, float    optional: of an optimiser whose steps see parts of the data, a look at all of
-                                             them in the end; with the objective of the last iterate
+    close(problem, state) -> State, float    optional: of an optimiser whose steps see parts of the data, the objective
+                                             of its last iterate, and a look at all of them for it
     finish(problem, state, key, draws) -> dict, dict     draws of the variables, and what goes to ``fit`` (optimisers)
 
 ``workers`` map kernels over chunks (:mod:`nmf_zoo.runtime.workers`). ``key`` is a stream of

@@ -65,7 +65,7 @@ def fit_blocks(
     over = over_blocks(chosen, options)
     source, began = as_source(data), time.perf_counter()
     place = None if store is None else _check_store(store, checkpoint is not None).absolute()
-    cluster = _cluster_of(executor, source, store, checkpoint)
+    cluster = _cluster_of(executor, source, over, store, checkpoint)
     structure, start = surveyed(declared, source, over, options, initvals, with_digests=checkpoint is not None)
     run = replace(run, search=search_of_blocks(search, restarts, chosen, options, initvals, declared))
     told = checkpoint, over, options, _as_facts(structure), run, [start], entropy, is_seeded
@@ -125,10 +125,13 @@ def with_arrays(structure: Factorisation, arrays: BlockArrays, cluster: Cluster 
     return replace(structure, data=replace(_data(structure), arrays=arrays, cluster=cluster))
 
 
-def _cluster_of(executor: Any, source: BlockSource, store: Any, checkpoint: Any) -> Cluster | None:
+def _cluster_of(executor: Any, source: BlockSource, over: BlockEngine, store: Any, checkpoint: Any) -> Cluster | None:
     """The cluster of a Dask client; its workers must see the data, and the place of H."""
     if executor is None:
         return None
+    if over.close is not None:
+        got, do = f"{type(executor).__name__} with minibatches", "minibatches follow one another"
+        raise InputError("executor", got, "None, or batch=None", do)
     if not is_client(executor):
         got, do = f"{type(executor).__name__} with data=", "one run over blocks has no pieces for an executor"
         raise InputError("executor", got, "a dask.distributed.Client, or None", do)

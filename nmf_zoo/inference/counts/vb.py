@@ -127,8 +127,8 @@ class VB:
     precision: Literal["float64", "float32"] = "float64"
     batch: int | None = None
     exponent: float = 0.7
-    offset: float = 1.0
-    inner: int = 1
+    offset: float = 0.0
+    inner: int = 8
 
     def __post_init__(self):
         check_types(self)

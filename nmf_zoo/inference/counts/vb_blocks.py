@@ -46,8 +46,6 @@ from nmf_zoo.runtime.engine import CAN_RUN, BlockEngine, Verdict
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, GammaPrior, Poisson
 
-NO_CHANGE = np.zeros((2, 1))  # of what has not been seen before
-
 
 class VBBlockSums(NamedTuple):
     """What a pass adds up.
@@ -184,14 +182,18 @@ class VBPass(NamedTuple):
 
 
 def look(
-    block: SampleBlock, W: GammaApproximation, H: GammaApproximation, changes: Array = NO_CHANGE
+    block: SampleBlock, W: GammaApproximation, H: GammaApproximation, changes: Array | None = None
 ) -> tuple[VBBlockSums, dict[str, Array]]:
-    """A block's part of the sums at q of W and of its rows of H; of these the mean and the sources."""
+    """A block's part of the sums at q of W and of its rows of H; of these the mean and the sources.
+
+    ``changes`` : of E[h], where there was one before
+    """
     sources, weights = block.cells
     found = sources.gather(W.geometric, H.geometric, "WH", Logs(W.log, H.log))
     bound = found.log_mean - total_mean(weights, W, H) + block.constant
     if H.shape is not None:
         bound -= divergence(H, *block.right.prior({}))
+    changes = np.zeros((2, H.mean.shape[1])) if changes is None else changes
     sums = VBBlockSums(found.of_W, weights.over_samples(H.mean), bound, changes)
     return sums, {"sources": found.of_H, "mean": H.mean}
 

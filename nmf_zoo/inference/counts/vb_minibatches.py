@@ -204,16 +204,18 @@ def step_size(problem: CountBlocks, seen: int, n: int) -> float:
 
 
 def take_step(problem: CountBlocks, state: MinibatchState, found: VBBlockSums, n: int, size: float) -> MinibatchState:
-    """q of W a step nearer to what it would be if all samples were as these ``n`` are.
-
-    The start is taken for the mean of sums that would have led there.
-    """
-    left, scale = problem.left, problem.structure.shape[1] / n
-    of_all = SumsOfW(scale * found.of_W, scale * found.over_samples)
+    """q of W after a step from ``n`` samples; its start is taken for the mean of sums that would have led there."""
+    left, of_all = problem.left, of_all_samples(problem, found, n)
     own = SumsOfW(state.W.mean * of_all.over_samples, of_all.over_samples) if state.sums is None else state.sums
     sums = own.toward(of_all, size)
     W = moments_at(update(left, *sums, {}), state.W, problem.workers, left.free)
     return state._replace(W=W, seen=state.seen + n, sums=sums)
+
+
+def of_all_samples(problem: CountBlocks, found: VBBlockSums, n: int) -> SumsOfW:
+    """What the sums would be if all samples were as these ``n`` are."""
+    scale = problem.structure.shape[1] / n
+    return SumsOfW(scale * found.of_W, scale * found.over_samples)
 
 
 ENGINE: BlockEngine = replace(vb_blocks.ENGINE, supports=supports, init=init, step=step, close=close)
