@@ -156,7 +156,7 @@ def over_blocks(entry: Registration, options: Any) -> BlockEngine:
     """The engine that runs an entry's algorithm over blocks of samples; UnsupportedModel where there is none."""
     for engine in OVER_BLOCKS:
         if engine.name == entry.name and set(engine.likelihoods or ()) <= set(entry.likelihoods or ()):
-            in_steps = engine is vb_blocks.ENGINE and options.batch is not None
+            in_steps = engine is vb_blocks.ENGINE and options.batch_size is not None
             return vb_minibatches.ENGINE if in_steps else engine
     names = dict.fromkeys(engine.name for engine in OVER_BLOCKS)
     able = " or ".join(f"nz.fit(engine={name!r}) of {_families(*_over_blocks_of(name))} data" for name in names)

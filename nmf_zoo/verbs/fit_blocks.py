@@ -75,7 +75,7 @@ def fit_blocks(
         parts = BlockCheckpoint(saved, arrays) if saved and isinstance(arrays, SavedArrays) else None
         begun = Begun(start, "")
         if run.search is not None:
-            whole = replace(options, batch=None) if isinstance(options, VB) else options
+            whole = replace(options, batch_size=None) if isinstance(options, VB) else options
             begun = searched(structure, chosen, whole, run, key, saved)
             run = left_of(run, time.perf_counter() - began)
         (solution,), early = run_restarts(over, structure, options, run, key, [begun.start], parts)
@@ -131,7 +131,7 @@ def _cluster_of(executor: Any, source: BlockSource, over: BlockEngine, store: An
         return None
     if over.close is not None:
         got, do = f"{type(executor).__name__} with minibatches", "minibatches follow one another"
-        raise InputError("executor", got, "None, or batch=None", do)
+        raise InputError("executor", got, "None, or batch_size=None", do)
     if not is_client(executor):
         got, do = f"{type(executor).__name__} with data=", "one run over blocks has no pieces for an executor"
         raise InputError("executor", got, "a dask.distributed.Client, or None", do)

@@ -64,7 +64,7 @@ SETTINGS = {
 def test_one_minibatch_has_the_iterates_of_vb(name):
     """A step is made of the H of its own pass, VB's W of the H before: VB begins where the first pass has led."""
     data, more = SETTINGS[name]
-    options = nz.VB(batch=N, inner=1, accelerate=None)
+    options = nz.VB(batch_size=N, inner=1, accelerate=None)
     structure, start = surveyed(nz.read(declared(**more)), data, vb_minibatches.ENGINE, options)
     problem = vb_minibatches.ENGINE.prepare(with_arrays(structure, InMemory()), options, SERIAL)
     first = vb_minibatches.init(problem, KEY, start)
@@ -88,7 +88,7 @@ def test_one_minibatch_has_the_iterates_of_vb(name):
 def test_the_last_objective_is_the_bound_of_the_result(name, is_stopped):
     data, more = SETTINGS[name]
     stop = {"on_step": lambda step: step.number == 2} if is_stopped else {}
-    found = over(data, nz.VB(batch=7), declared(**more), **stop)
+    found = over(data, nz.VB(batch_size=7), declared(**more), **stop)
     objective = of_fit(found, "objective")
     assert len(objective) == (2 if is_stopped else 5)
     q_w, q_h = ((of_fit(found, f"{own}_shape"), of_fit(found, f"{own}_rate")) for own in ("W", "H"))
@@ -109,7 +109,7 @@ def check_below_evidence(x, rank, gap):
     model = partial(nz.gamma_nmf, rank=rank, alpha_w=0.8, beta_w=0.9, alpha_h=1.2, beta_h=0.6)
     exact = log_evidence(nz.read(model(x)))
     for seed in range(3):
-        found = over(CutArray(x, 2), nz.VB(batch=1), model(None, shape=(2, 1)), random_seed=seed, max_iter=30)
+        found = over(CutArray(x, 2), nz.VB(batch_size=1), model(None, shape=(2, 1)), random_seed=seed, max_iter=30)
         assert exact - gap < of_fit(found, "objective")[-1] <= exact + 1e-9
 
 
@@ -133,7 +133,7 @@ def check_near_vb():
 
     Four seeds were at 0.2 % to 0.6 %, and VB went on from each to the fixed point that it has from random starts.
     """
-    found, at_best = bound_of_counts(nz.VB(batch=20), 50), bound_of_vb()
+    found, at_best = bound_of_counts(nz.VB(batch_size=20), 50), bound_of_vb()
     assert found > at_best - 0.01 * abs(at_best), f"{found:.1f}, VB {at_best:.1f}"
 
 
@@ -167,7 +167,7 @@ def test_planted_errors_are_seen(place, wrong, monkeypatch):
 
 def test_results_depend_on_the_seed_and_not_on_the_threads(monkeypatch):
     monkeypatch.setattr(layouts, "CHUNK_NONZEROS", 8)
-    one, two, other = (over(CutArray(sp.csc_array(X), 25), nz.VB(batch=7), **more) for more in RUNS)
+    one, two, other = (over(CutArray(sp.csc_array(X), 25), nz.VB(batch_size=7), **more) for more in RUNS)
     for name in ("W_shape", "W_rate", "H_shape", "objective"):
         np.testing.assert_array_equal(of_fit(one, name), of_fit(two, name))
         assert np.any(of_fit(one, name) != of_fit(other, name))
@@ -181,7 +181,7 @@ def test_every_sample_is_in_one_minibatch_with_its_own_cells(form):
     """Samples that sum to their number say where they went."""
     table = np.zeros((F, N))
     table[np.arange(N) % F, np.arange(N)] = 1.0 + np.arange(N)
-    data, options = CutSamples(form(table), 25, exposure=1.0 + np.arange(N)), nz.VB(batch=7)
+    data, options = CutSamples(form(table), 25, exposure=1.0 + np.arange(N)), nz.VB(batch_size=7)
     structure, _ = surveyed(nz.read(declared()), data, vb_minibatches.ENGINE, options)
     problem, generator = vb_minibatches.ENGINE.prepare(structure, options, SERIAL), generator_of(KEY)
     for number, sizes in ((0, [6, 6, 6, 7]), (2, [10])):
@@ -199,7 +199,7 @@ def test_every_sample_is_in_one_minibatch_with_its_own_cells(form):
 
 
 def test_steps_fall_as_samples_come():
-    options = nz.VB(batch=10, exponent=0.6, offset=3.0)
+    options = nz.VB(batch_size=10, exponent=0.6, offset=3.0)
     problem = SimpleNamespace(options=options, structure=nz.read(nz.gamma_nmf(X, K)))
     step_size = partial(vb_minibatches.step_size, problem)
     assert step_size(0, 10) == pytest.approx(4.0**-0.6)

@@ -114,9 +114,9 @@ class VB:
     precision : "float32" rounds what is computed at the cells, factors and sums, to six to seven digits, in up to half
         the time. q and the bound stay float64; the bound is off by a relative 1e-6 at the most and may fall by as much,
         and the residual does not get much below 1e-6. Powers take "float64" only
-    batch : samples of a minibatch, of counts over ``data=``: an iteration is a pass over these in random order, with a
-        step of q(W) after each (stochastic VB, without momentum); the last objective is the bound of all data, those
-        before estimates of it. None: all samples at once
+    batch_size : samples of a minibatch, of counts over ``data=``: an iteration is a pass over these in random order,
+        with a step of q(W) after each (stochastic VB, without momentum); the last objective is the bound of all data,
+        those before are estimates of it. None: all samples at once
     exponent, offset : the n-th minibatch makes a step of size (n + offset)^-exponent, 1/2 < exponent <= 1
     inner : updates of a minibatch's q(H) before each step
     """
@@ -125,7 +125,7 @@ class VB:
     accelerate: Literal["momentum"] | None = "momentum"
     start: Literal["random", "nndsvd", "kmeans++"] = "random"
     precision: Literal["float64", "float32"] = "float64"
-    batch: int | None = None
+    batch_size: int | None = None
     exponent: float = 0.7
     offset: float = 0.0
     inner: int = 8
@@ -166,9 +166,10 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
 
 def why_not_in_batches(options: VB) -> str:
     """The reason to refuse minibatches of a model that holds its data; "" where none are asked for."""
-    if options.batch is None:
+    if options.batch_size is None:
         return ""
-    return f"batch={options.batch} is for data=: declare the model without data, and give them to nz.fit(data=...)"
+    given = f"batch_size={options.batch_size}"
+    return f"{given} is for data=: declare the model without data, and give them to nz.fit(data=...)"
 
 
 def prepare(structure: Factorisation, options: VB, workers: Workers) -> VBProblem:

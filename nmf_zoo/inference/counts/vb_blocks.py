@@ -97,7 +97,7 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
 
 def takes_block(block: Factorisation, options: VB) -> Verdict:
     """What VB in memory runs, of each block."""
-    return supports_in_memory(block, replace(options, batch=None))
+    return supports_in_memory(block, replace(options, batch_size=None))
 
 
 def prepare(structure: Factorisation, options: VB, workers: Workers) -> CountBlocks:

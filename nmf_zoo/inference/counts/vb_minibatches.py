@@ -68,7 +68,7 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     """What VB over blocks runs, of a W that is not known."""
     asked = vb_blocks.supports(structure, options)
     if asked and structure.W.is_fixed:
-        return Verdict(f"{structure.W.name or 'W'} is known, and minibatches are steps of its q: leave batch= out")
+        return Verdict(f"{structure.W.name or 'W'} is known, and minibatches are steps of its q: leave batch_size= out")
     return asked
 
 
@@ -81,8 +81,8 @@ def init(problem: CountBlocks, key: np.uint64, start: Mapping[str, Array]) -> Mi
 def step(problem: CountBlocks, state: MinibatchState, key: np.uint64) -> tuple[MinibatchState, VBInfo]:
     """One pass."""
     data, before, old, turn, generator = problem.data, state.W, 1.0, state.turn + 1, generator_of(key)
-    numbers, bound = generator.permutation(data.n_blocks), float(np.sum(data.constants))
-    for number, block in zip(numbers.tolist(), read_ahead(data.read, numbers), strict=True):
+    numbers, bound = generator.permutation(data.n_blocks).tolist(), float(np.sum(data.constants))
+    for number, block in zip(numbers, read_ahead(data.read, numbers), strict=True):
         sources = _sources_before(problem, state, number)
         for samples, batch in minibatches(problem, number, block, generator):
             if not state.turn:
@@ -153,7 +153,7 @@ def minibatches(
 def n_minibatches(problem: CountBlocks, number: int) -> int:
     """Into how many minibatches of about the size asked for a block is cut."""
     first, last = problem.data.bounds[number : number + 2]
-    return max(1, round((last - first) / problem.options.batch))
+    return max(1, round((last - first) / problem.options.batch_size))
 
 
 def with_samples(block: Data, order: Array) -> Data:
@@ -199,8 +199,8 @@ def step_size(problem: CountBlocks, seen: int, n: int) -> float:
     options, n_all = problem.options, problem.structure.shape[1]
     if n == n_all:
         return 1.0
-    batches = seen / options.batch
-    return 1.0 - (1.0 - (1.0 + batches + options.offset) ** -options.exponent) ** (n / options.batch)
+    batches = seen / options.batch_size
+    return 1.0 - (1.0 - (1.0 + batches + options.offset) ** -options.exponent) ** (n / options.batch_size)
 
 
 def take_step(problem: CountBlocks, state: MinibatchState, found: VBBlockSums, n: int, size: float) -> MinibatchState:
@@ -208,7 +208,7 @@ def take_step(problem: CountBlocks, state: MinibatchState, found: VBBlockSums, n
     left, of_all = problem.left, of_all_samples(problem, found, n)
     own = SumsOfW(state.W.mean * of_all.over_samples, of_all.over_samples) if state.sums is None else state.sums
     sums = own.toward(of_all, size)
-    W = moments_at(update(left, *sums, {}), state.W, problem.workers, left.free)
+    W = moments_at(update(left, sums.of_W, sums.over_samples, {}), state.W, problem.workers, left.free)
     return state._replace(W=W, seen=state.seen + n, sums=sums)
 
 
