@@ -117,7 +117,8 @@ class VB:
     batch_size : samples of a minibatch, of counts over ``data=``: an iteration is a pass over these in random order,
         with a step of q(W) after each (stochastic VB, without momentum); the last objective is the bound of all data,
         those before are estimates of it. None: all samples at once
-    exponent, offset : the n-th minibatch makes a step of size (n + offset)^-exponent, 1/2 < exponent <= 1
+    exponent, offset : the n-th minibatch makes a step of size (n + offset)^-exponent, 1/2 < exponent <= 1; a larger
+        offset holds on to the start
     inner : updates of a minibatch's q(H) before each step
     """
 
