@@ -11,8 +11,9 @@ samples, as if these were like the ones of B::
 with rho = (t + offset)^-exponent at the t-th minibatch, so that the sum of all steps is infinite and that of their
 squares is not. One of all samples has rho = 1: the iterates of VB over blocks without momentum.
 
-The objective of a pass is an estimate of the bound, each minibatch at the q(W) that it met. In the end :func:`close`
-goes over all blocks at the last q(W), once: the bound is that of this q(W) q(H), and one.
+The objective of a pass is an estimate of the bound, each minibatch at the q(W) that it met; the residual is the change
+of W over the share of the old sums that was replaced, so that it does not fall because steps do. In the end
+:func:`close` goes over all blocks at the last q(W), once: the bound is that of this q(W) q(H), and one.
 """
 
 from __future__ import annotations
