@@ -33,6 +33,7 @@ PLACES: dict[str, str | tuple[str, ...]] = {
     "VB: updates of hyperparameters": "nmf_zoo.inference.counts.vb:update_conjugates",
     "minibatches: sums of all samples": "nmf_zoo.inference.counts.vb_minibatches:of_all_samples",
     "minibatches: steps": "nmf_zoo.inference.counts.vb_minibatches:SumsOfW.toward",
+    "minibatches: scales": "nmf_zoo.inference.counts.vb_minibatches:best_scales",
     "minibatches: bound of W": "nmf_zoo.inference.counts.vb_minibatches:bound_of_W",
     # Gibbs
     "Gibbs: priors of cells": "nmf_zoo.inference.counts.gibbs:prior_cells",

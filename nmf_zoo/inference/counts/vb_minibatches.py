@@ -11,6 +11,10 @@ samples, as if these were like the ones of B::
 with rho = (t + offset)^-exponent at the t-th minibatch, so that the sum of all steps is infinite and that of their
 squares is not. One of all samples has rho = 1: the iterates of VB over blocks without momentum.
 
+Updates creep along the scales between the components of W and of H, which leave the likelihood as it is; so after each
+pass of more than one minibatch they are set to where the bound is highest, unless some components of W are known. More
+often, in the first pass, switched components off that had not learnt anything yet.
+
 The objective of a pass is an estimate of the bound, each minibatch at the q(W) that it met; the residual is the change
 of W over the share of the old sums that was replaced, so that it does not fall because steps do. In the end
 :func:`close` goes over all blocks at the last q(W), once: the bound is that of this q(W) q(H), and one.
@@ -28,7 +32,7 @@ import scipy.sparse as sp
 
 from nmf_zoo.inference.counts import vb_blocks
 from nmf_zoo.inference.counts.blocks import CountBlocks
-from nmf_zoo.inference.counts.vb import SMALLEST_MEAN, VB, GammaApproximation, VBInfo, moments_at, point, update
+from nmf_zoo.inference.counts.vb import SMALLEST_MEAN, VB, Gamma, GammaApproximation, VBInfo, moments_at, point, update
 from nmf_zoo.inference.counts.vb_blocks import VBBlockSums, bound_of_W, look
 from nmf_zoo.inference.shared.factor_view import Side
 from nmf_zoo.inference.shared.layout import LARGEST_INT32, Logs
@@ -83,6 +87,7 @@ def step(problem: CountBlocks, state: MinibatchState, key: np.uint64) -> tuple[M
     """One pass."""
     data, before, old, turn, generator = problem.data, state.W, 1.0, state.turn + 1, generator_of(key)
     numbers, bound = generator.permutation(data.n_blocks).tolist(), float(np.sum(data.constants))
+    of_H, n_all = np.zeros(problem.structure.rank), problem.structure.shape[1]
     for number, block in zip(numbers, read_ahead(data.read, numbers), strict=True):
         sources = _sources_before(problem, state, number)
         for samples, batch in minibatches(problem, number, block, generator):
@@ -93,8 +98,11 @@ def step(problem: CountBlocks, state: MinibatchState, key: np.uint64) -> tuple[M
             size = step_size(problem, state.seen, len(samples))
             state = take_step(problem, state, found, len(samples), size)
             sources[samples], bound, old = kept["sources"], bound + found.bound, old * (1.0 - size)
+            of_H += H.mean.sum(axis=0)
         data.arrays.put(turn, number, {"sources": sources})
     data.arrays.drop(state.turn)
+    if len(samples) < n_all and problem.left.factor.known is None:
+        state = rescaled(problem, state, best_scales(problem, state.W.mean, of_H))
     steps, tops = column_changes(before.mean, state.W.mean, 0, len(before.mean))
     changed = float(np.max(steps / np.maximum(tops, SMALLEST_MEAN))) / (1.0 - old)
     return state._replace(turn=turn), VBInfo(bound + bound_of_W(problem, state.W), changed)
@@ -211,6 +219,27 @@ def take_step(problem: CountBlocks, state: MinibatchState, found: VBBlockSums, n
     sums = own.toward(of_all, size)
     W = moments_at(update(left, sums.of_W, sums.over_samples, {}), state.W, problem.workers, left.free)
     return state._replace(W=W, seen=state.seen + n, sums=sums)
+
+
+def best_scales(problem: CountBlocks, W: Array, of_H: Array) -> Array:
+    """The c (K,) for which the bound of q(c w) q(h / c) is highest, from E[w] (F, K) and the sums of E[h] (K,).
+
+    The likelihood says nothing of c. Of it the bound has D log c - A c - B / c, with A = sum_f r_w E_w,
+    B = sum_n r_h E_h, D = sum_f a_w - sum_n a_h.
+    """
+    (shape_w, rate_w), (shape_h, rate_h) = problem.left.prior({}), Side(problem.structure.H, True).prior({})
+    F, N = problem.structure.shape
+    A, B = np.sum(rate_w * W, axis=0), np.mean(rate_h, axis=0) * of_H
+    D = F * np.mean(shape_w, axis=0) - N * np.mean(shape_h, axis=0)
+    root = np.sqrt(D**2 + 4.0 * A * B)
+    return np.where(D > 0.0, (root + D) / (2.0 * A), 2.0 * B / (root + np.abs(D)))
+
+
+def rescaled(problem: CountBlocks, state: MinibatchState, scales: Array) -> MinibatchState:
+    """q of W times these; the sums are those that lead there."""
+    left, rate = problem.left, state.W.rate / scales
+    W = moments_at(Gamma(state.W.shape, rate), state.W, problem.workers, left.free)
+    return state._replace(W=W, sums=state.sums._replace(over_samples=rate - left.prior({})[1]))
 
 
 def of_all_samples(problem: CountBlocks, found: VBBlockSums, n: int) -> SumsOfW:
