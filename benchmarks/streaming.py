@@ -122,7 +122,7 @@ def peer_weights(X: sp.csc_array) -> np.ndarray:
 
 def score(W: np.ndarray, given: sp.csc_array, scored: sp.coo_array) -> float:
     """Mean log-probability of the scored words, activations from the given ones by the variational update."""
-    given, E, below = sp.coo_array(given), np.ones((given.shape[1], RANK)), W.sum(axis=0) + 1.0
+    given, E, below = sp.coo_array(given), np.ones((given.shape[1], W.shape[1])), W.sum(axis=0) + 1.0
     L = E
     for _ in range(ROUNDS):
         ratio = given.data / np.einsum("ck,ck->c", W[given.row], L[given.col])

@@ -32,6 +32,10 @@ PLACES: dict[str, str | tuple[str, ...]] = {
     "VB: divergence from the prior": "nmf_zoo.inference.counts.vb:divergence",
     "VB: bound of hyperparameters": "nmf_zoo.inference.counts.vb:conjugate_bound",
     "VB: updates of hyperparameters": "nmf_zoo.inference.counts.vb:update_conjugates",
+    "minibatches: sums of all samples": "nmf_zoo.inference.counts.vb_minibatches:of_all_samples",
+    "minibatches: steps": "nmf_zoo.inference.counts.vb_minibatches:SumsOfW.toward",
+    "minibatches: scales": "nmf_zoo.inference.counts.vb_minibatches:best_scales",
+    "minibatches: bound of W": "nmf_zoo.inference.counts.vb_minibatches:bound_of_W",
     # Gibbs
     "Gibbs: priors of cells": "nmf_zoo.inference.counts.gibbs:prior_cells",
     "Gibbs: weights of cells": "nmf_zoo.inference.counts.gibbs:weigh",

@@ -16,7 +16,7 @@ from nmf_zoo.inference import nuts
 from nmf_zoo.inference.batches import em as batched_em
 from nmf_zoo.inference.batches import gibbs as batched_gibbs
 from nmf_zoo.inference.batches import vb as batched_vb
-from nmf_zoo.inference.counts import em, em_blocks, gibbs, gibbs_blocks, mcem, online_em, vb, vb_blocks
+from nmf_zoo.inference.counts import em, em_blocks, gibbs, gibbs_blocks, mcem, online_em, vb, vb_blocks, vb_minibatches
 from nmf_zoo.inference.evidence import bound, chib, enumeration, replicas, smc, smc_draws
 from nmf_zoo.inference.general import em as general_em
 from nmf_zoo.inference.hmm import exact, particle_em, particle_gibbs, particle_online
@@ -155,7 +155,7 @@ def verb_of(engine: Any) -> str:
     return found[0].verb
 
 
-def over_blocks(entry: Registration, *verbs: str) -> BlockEngine:
+def over_blocks(entry: Registration, options: Any, *verbs: str) -> BlockEngine:
     """The engine that runs an entry's algorithm over blocks of samples; UnsupportedModel where there is none.
 
     ``verbs`` : of those that are asked for, default all
@@ -163,7 +163,8 @@ def over_blocks(entry: Registration, *verbs: str) -> BlockEngine:
     able_to = [engine for engine in OVER_BLOCKS if engine.verb in (verbs or VERBS)]
     for engine in able_to:
         if engine.name == entry.name and set(engine.likelihoods or ()) <= set(entry.likelihoods or ()):
-            return engine
+            in_steps = engine is vb_blocks.ENGINE and options.batch_size is not None
+            return vb_minibatches.ENGINE if in_steps else engine
     words = dict.fromkeys((engine.verb, engine.name) for engine in able_to)
     able = " or ".join(f"nz.{verb}(engine={own!r}) of {_families(*_over_blocks_of(own))} data" for verb, own in words)
     of = f" of {_families(entry)} data" if entry.likelihoods else ""

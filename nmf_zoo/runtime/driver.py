@@ -225,6 +225,8 @@ def fit_once(engine: Engine, problem: Any, run: FitRun, start: Start, part: RunF
         saved.save(state, objective, residual)
         job.report(at.step.number, f"objective {objective[-1]:.6g}, residual {residual:.2g}")
     saved.save(state, objective, residual, last=True)
+    if engine.close is not None:
+        state, objective[-1] = engine.close(problem, state)
     status = _status(run, len(objective), residual, ends or job.is_stopped())
     job.report(len(objective), f"{status}: objective {objective[-1]:.6g}, residual {residual:.2g}", last=True)
     return Fitted(objective, residual, status, state)

@@ -12,6 +12,8 @@ it is saved in checkpoints: arrays, numbers, text, dicts and NamedTuples at the 
     draw(problem, state, key)    -> dict, dict     variables of one draw and its statistics, lp among them (samplers)
     run(problem, state, key, block)    -> State, dict, dict    optional: the steps and draws of a block in one call;
                                                                None declines, and the steps are made one by one
+    close(problem, state) -> State, float    optional: of an optimiser whose steps see parts of the data, the objective
+                                             of its last iterate, and a look at all of them for it
     finish(problem, state, key, draws) -> dict, dict     draws of the variables, and what goes to ``fit`` (optimisers);
                                                          of a sampler, optional: at the end of a chain, {} and what
                                                          goes to :class:`~nmf_zoo.runtime.traces.ChainResult`
@@ -117,7 +119,7 @@ class Engine(Registration):
 
     Attributes
     ----------
-    prepare, init, step, tune, draw, run, finish : see above; samplers have ``draw``, optimisers ``finish``
+    prepare, init, step, tune, draw, run, close, finish : see above; samplers have ``draw``, optimisers ``finish``
     maximise : an optimiser's objective rises (a bound) instead of falling
     is_noisy : an optimiser's objective has Monte-Carlo error, so that the best of many is not the best
     """
@@ -128,6 +130,7 @@ class Engine(Registration):
     draw: Callable[..., tuple[dict, dict]] | None = None
     tune: Callable[..., tuple[Any, Any]] | None = None
     run: Callable[..., tuple[Any, dict, dict] | None] | None = None
+    close: Callable[..., tuple[Any, float]] | None = None
     finish: Callable[..., tuple[dict, dict]] | None = None
     maximise: bool = False
     is_noisy: bool = False

@@ -42,7 +42,7 @@ from nmf_zoo.runtime.engine import CAN_RUN, Registration, Verdict
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation
 
-START, SWEEPS, ACTIVATIONS = range(3)  # children of a stream's key
+START, SWEEPS, ACTIVATIONS, ORDER = range(4)  # children of a stream's key
 
 
 class Columns(NamedTuple):

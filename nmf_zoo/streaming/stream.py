@@ -19,7 +19,7 @@ from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of
 from nmf_zoo.files import replacing
 from nmf_zoo.inference.registry import entries, fitting, named, names, verdict
 from nmf_zoo.inference.shared.sample_blocks import read_ahead
-from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.kernels.random.keyed_rng import child, generator_of, seed_key
 from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.results.groups import LEADING, as_dataset, pack, variable_dims
@@ -29,7 +29,7 @@ from nmf_zoo.runtime.arguments import check_counts, check_initvals, entropy_of, 
 from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.runtime.state_io import Damaged, read_tree, write_tree
 from nmf_zoo.runtime.state_patterns import Each, Like, OneOf, require
-from nmf_zoo.runtime.stream_engine import START, Block, StreamEngine
+from nmf_zoo.runtime.stream_engine import ORDER, START, Block, StreamEngine
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.streaming.columns import block_of_data, labels_of_columns, read_block, with_exposures
 from nmf_zoo.streaming.structure_trees import as_tree, structure_of
@@ -110,6 +110,7 @@ def stream(
     model: pm.Model | None = None,
     *,
     data: Any = None,
+    passes: int | None = None,
     engine: Any = "online_em",
     random_seed: Any = None,
     initvals: Mapping[str, Array] | None = None,
@@ -125,6 +126,8 @@ def stream(
         columns, and those to come are given theirs by ``update``
     data : columns in blocks that need not fit into memory, as in :func:`~nmf_zoo.fit`, of which the stream learns one
         block after the other, each as by ``update``. Ctrl-C loses it; ``update`` in a loop of one's own would not
+    passes : how often the blocks of ``data`` are gone through, they and the samples of each in a new order every time,
+        which the seed chooses. None: once, as they come
     engine : name of a streaming engine, or its options, e.g. ``"online_em"``, ``nz.OnlineEM(exponent=0.7)`` for counts,
         ``nz.SimulatedOnlineEM(sweeps=40, keep=30)`` for power spectrograms, ``nz.ChainOnlineEM()`` for binary chains,
         ``nz.ParticleOnlineEM(particles=1000)`` for chains of every kind. The name takes what suits the model
@@ -152,6 +155,7 @@ def stream(
     chosen, options = _resolve(engine, structure)
     if exposures is not None and not (can := chosen.takes_exposures(structure)):
         raise UnsupportedModel(_refusal(chosen.name, can.reason))
+    _check_passes(passes, data, structure)
     (start,) = check_initvals(structure, initvals, 1)
     if structure.H.name in start:
         raise InputError("initvals", f"a value of {structure.H.name}", "none: new samples have their own", "drop it")
@@ -161,20 +165,38 @@ def stream(
     if first is not None:
         begun._take(first if exposures is None else with_exposures(first, exposures), exposures is not None)
     if data is not None:
-        _learn(begun, own, as_source(data))
+        _learn(begun, own, as_source(data), passes)
     return begun
 
 
-def _learn(stream: Stream, structure: Factorisation, source: BlockSource) -> None:
+def _check_passes(passes: int | None, data: Any, structure: Factorisation) -> None:
+    """Refuse passes over nothing, and another order of what is a series."""
+    if passes is None:
+        return
+    check_counts(passes=(passes, 1))
+    if data is None:
+        raise InputError("passes", repr(passes), "None without data=", "or give columns to update in any order")
+    if structure.H.is_chain:
+        raise InputError("passes", repr(passes), f"None, since the columns of {structure.H.name} are a chain in time")
+
+
+def _learn(stream: Stream, structure: Factorisation, source: BlockSource, passes: int | None) -> None:
     """One block after the other; the next is read meanwhile."""
     dim = structure.axes[0]
     own, given = structure.coords.get(dim), labels_of(source, source.shape).get("feature")
     if own is not None and given is not None and not np.array_equal(own, given):
         do = "use the same, or declare the model without"
         raise InputError("data.coords", f"labels of {dim!r} that differ from the model's", "the model's, in order", do)
-    for found in read_ahead(source.read, range(len(source.bounds) - 1)):
-        samples = found if isinstance(found, Samples) else Samples(found)
-        stream.update(samples.X, mask=samples.mask, observed=samples.observed, exposure=samples.exposure)
+    for number in range(passes or 1):
+        generator = None if passes is None else generator_of(child(stream._key, ORDER, number))
+        blocks = np.arange(len(source.bounds) - 1)
+        if generator is not None:
+            generator.shuffle(blocks)
+        for found in read_ahead(source.read, blocks.tolist()):
+            samples = found if isinstance(found, Samples) else Samples(found)
+            if generator is not None:
+                samples = samples.in_order(generator.permutation(samples.X.shape[1]))
+            stream.update(samples.X, mask=samples.mask, observed=samples.observed, exposure=samples.exposure)
 
 
 def resume_stream(path: Path | str, *, cores: int | None = None) -> Stream:

@@ -51,6 +51,12 @@ class Samples(NamedTuple):
     mask: Any = None
     observed: str | None = None
 
+    def in_order(self, order: Array) -> Samples:
+        """The same samples in another order."""
+        X = sp.csc_array(self.X) if sp.issparse(self.X) else self.X
+        exposure = None if self.exposure is None else np.asarray(self.exposure)[order]
+        return Samples(X[:, order], exposure, None if self.mask is None else self.mask[:, order], self.observed)
+
 
 class BlockSource(Protocol):
     """See the module."""

@@ -68,12 +68,12 @@ def draw_blocks(
 ) -> Result:
     """The result, moments of H in memory or left in ``store``; ``declared`` has no data."""
     chosen, options = resolve_engine(engine, "sample", declared)
-    over = over_blocks(chosen)
+    over = over_blocks(chosen, options)
     check_stopping(run.on_step, run.max_seconds, over)
     _check_start(start)
     source, began = as_source(data), time.perf_counter()
     place = None if store is None else check_store(store, checkpoint is not None).absolute()
-    cluster = cluster_of(executor, source, store, checkpoint)
+    cluster = cluster_of(executor, source, over, store, checkpoint)
     kept = _kept_samples(kept_samples, int(source.shape[1]), run)
     with_digests = checkpoint is not None
     structure, starts = surveyed(declared, source, over, options, initvals, with_digests, chains)

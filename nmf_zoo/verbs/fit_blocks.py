@@ -20,6 +20,7 @@ from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.files import check_place
+from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.registry import over_blocks, resolve_engine, verdict
 from nmf_zoo.inference.shared.sample_blocks import BlockProblem, log_joint_in_blocks
 from nmf_zoo.kernels.random.keyed_rng import seed_key
@@ -62,10 +63,10 @@ def fit_blocks(
 ) -> tuple[Result, Solution]:
     """The result, H in memory or left in ``store``, and how the fit ended; ``declared`` has no data."""
     chosen, options = resolve_engine(engine, "fit", declared)
-    over = over_blocks(chosen)
+    over = over_blocks(chosen, options)
     source, began = as_source(data), time.perf_counter()
     place = None if store is None else check_store(store, checkpoint is not None).absolute()
-    cluster = cluster_of(executor, source, store, checkpoint)
+    cluster = cluster_of(executor, source, over, store, checkpoint)
     structure, (start,) = surveyed(declared, source, over, options, initvals, with_digests=checkpoint is not None)
     run = replace(run, search=search_of_blocks(search, restarts, chosen, options, initvals, declared))
     told = checkpoint, over, options, as_facts(structure), run, [start], entropy, is_seeded
@@ -75,7 +76,8 @@ def fit_blocks(
         parts = BlockCheckpoint(saved, [arrays]) if saved and isinstance(arrays, SavedArrays) else None
         begun = Begun(start, "")
         if run.search is not None:
-            begun = searched(structure, chosen, options, run, key, saved)
+            whole = replace(options, batch_size=None) if isinstance(options, VB) else options
+            begun = searched(structure, chosen, whole, run, key, saved)
             run = left_of(run, time.perf_counter() - began)
         (solution,), early = run_restarts(over, structure, options, run, key, [begun.start], parts)
         problem = over.prepare(structure, replace(options, precision="float64"), Workers(run.cores))
@@ -125,10 +127,13 @@ def with_arrays(structure: Factorisation, arrays: BlockArrays, cluster: Cluster 
     return replace(structure, data=replace(data_of(structure), arrays=arrays, cluster=cluster))
 
 
-def cluster_of(executor: Any, source: BlockSource, store: Any, checkpoint: Any) -> Cluster | None:
+def cluster_of(executor: Any, source: BlockSource, over: BlockEngine, store: Any, checkpoint: Any) -> Cluster | None:
     """The cluster of a Dask client; its workers must see the data, and the place of H."""
     if executor is None:
         return None
+    if over.close is not None:
+        got, do = f"{type(executor).__name__} with minibatches", "minibatches follow one another"
+        raise InputError("executor", got, "None, or batch_size=None", do)
     if not is_client(executor):
         got, do = f"{type(executor).__name__} with data=", "one run over blocks has no pieces for an executor"
         raise InputError("executor", got, "a dask.distributed.Client, or None", do)

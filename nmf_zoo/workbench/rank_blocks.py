@@ -70,7 +70,7 @@ def judge_over_blocks(
                 value, error, end = _score(structures[rank], source, options, fit, child(key, restart))
             else:
                 stream = child(key, restart, rank)
-                over = over_blocks(vb.ENGINE)
+                over = over_blocks(vb.ENGINE, options.vb)
                 solution = _fitted(structures[rank], source, over, options.vb, fit, InMemory(), stream)
                 value, error, end = solution.objective[-1], 0.0, solution.status
             seconds = time.perf_counter() - began
@@ -157,7 +157,7 @@ def _score(
     """(held-out log-likelihood, its standard error, how the fit ended); as :func:`nmf_zoo.workbench.holdout.score`."""
     kept = TrainingBlocks(structure, source, options.share, child(key, SPLIT))
     engine, own = holdout.resolve(options.engine, structure)
-    over, arrays, stream = over_blocks(engine, "fit"), InMemory(), child(key, FIT, structure.rank)
+    over, arrays, stream = over_blocks(engine, own, "fit"), InMemory(), child(key, FIT, structure.rank)
     solution = _fitted(kept.structure, kept, over, own, fit, arrays, stream)
     parts = []
     for number in range(len(source.bounds) - 1):

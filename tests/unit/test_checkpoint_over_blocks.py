@@ -85,6 +85,16 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(name, is_stored, tm
     assert len(begun) > (2 if is_stored else 5)  # they went on, and from where they were
 
 
+def test_minibatches_go_on_to_the_same_bits(tmp_path):
+    """Where the run is stopped all blocks are looked at, and it goes on from where the last pass has left it."""
+    run = {"engine": nz.VB(batch_size=9), "checkpoint": tmp_path / "run"}
+    over(on_step=lambda step: step.number == 5, **run)
+    expected, steps = over(engine=nz.VB(batch_size=9)), []
+    assert_same(over(on_step=lambda step: steps.append(step.number), **run), expected)
+    assert steps == [*range(6, 13)]
+    assert_same(over(**run), expected)
+
+
 class Kills(CutArray):
     """SIGKILL at the thirtieth reading."""
 

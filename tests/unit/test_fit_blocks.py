@@ -188,6 +188,23 @@ REFUSED = {
     "inner": (lambda: over(X, nz.EM(inner=2)), UnsupportedModel, "inner=2 takes more than one pass"),
     "start": (lambda: over(X, nz.VB(start="nndsvd")), UnsupportedModel, "use 'random'"),
     "order": (lambda: over(X, nz.VB(order="paisley")), UnsupportedModel, "use 'cemgil'"),
+    "minibatches of no sample": (
+        lambda: over(X, nz.VB(batch_size=0)),
+        InputError,
+        "batch_size: got 0; expected an integer >= 1",
+    ),
+    "minibatches in memory": (lambda: in_memory(X, nz.VB(batch_size=9)), UnsupportedModel, "batch_size=9 is for data="),
+    "minibatches of a known W": (
+        lambda: over(X, nz.VB(batch_size=9), pm.do(declared(), {"W": OF_W})),
+        UnsupportedModel,
+        "W is known, and minibatches are steps of its q",
+    ),
+    "minibatches of powers": (
+        lambda: over(X + 1, nz.VB(batch_size=9), nz.is_nmf(None, K, alpha_w=2.0, shape=(F, 1))),
+        UnsupportedModel,
+        "batch_size=9 is for counts",
+    ),
+    "minibatches on a cluster": (lambda: over(X, nz.VB(batch_size=9), executor=object()), InputError, "one another"),
     "unknown": (
         lambda: over(X, "vb", nz.gamma_nmf(None, K, mean_h=nz.free(tie="all"), shape=(F, 1))),
         UnsupportedModel,

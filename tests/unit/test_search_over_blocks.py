@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import nmf_zoo as nz
 from nmf_zoo._compat import group
 from nmf_zoo.inference.counts import vb
-from nmf_zoo.inference.registry import named, over_blocks
+from nmf_zoo.inference.registry import over_blocks
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime import checkpoint as checkpoints
 from nmf_zoo.verbs.block_source import CutArray
@@ -69,8 +69,7 @@ def test_the_mode_of_all_samples_is_better_where_single_starts_fail():
 
 
 def structure_of(source):
-    engine = named("vb", "fit")[0]
-    return surveyed(nz.read(declared()), source, over_blocks(vb.ENGINE), engine.options())[0]
+    return surveyed(nz.read(declared()), source, over_blocks(vb.ENGINE, nz.VB()), nz.VB())[0]
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array], ids=["dense", "sparse"])

@@ -153,6 +153,36 @@ def test_a_stream_does_not_depend_on_where_whole_mini_batches_are_cut():
     np.testing.assert_array_equal(columns(parts), columns(whole))
 
 
+def given(stream, monkeypatch):
+    """What its updates are given: tables and exposures."""
+    seen = []
+    monkeypatch.setattr(type(stream), "update", lambda self, X, exposure, **_: seen.append((X, exposure)))
+    return seen
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
+def test_passes_take_every_sample_in_orders_of_their_own(form, monkeypatch):
+    model, numbers = nz.gap(None, K, shape=(F, 1)), np.arange(1.0, N + 1)
+    seen = given(nz.stream(model), monkeypatch)
+    table = np.broadcast_to(numbers, (F, N))
+    for seed in (1, 1, 2):
+        nz.stream(model, data=CutSamples(form(table), 25, exposure=numbers), passes=2, random_seed=seed)
+    blocks = [np.asarray(X.todense() if sp.issparse(X) else X)[0] for X, _ in seen]
+    for block, (_, exposure) in zip(blocks, seen, strict=True):
+        np.testing.assert_array_equal(block, exposure)
+    passes = [np.concatenate(blocks[first : first + 3]) for first in range(0, 18, 3)]
+    for one in passes:
+        np.testing.assert_array_equal(np.sort(one), numbers)
+    assert [np.array_equal(passes[0], other) for other in passes] == [True, False, True, False, False, False]
+    assert not any(np.all(np.diff(block) == 1) for block in blocks)
+
+
+def test_a_stream_learns_in_passes():
+    found = nz.stream(nz.gap(None, K, shape=(F, 1)), data=CutArray(X, 25), passes=3, random_seed=1, cores=1)
+    assert found.columns_seen == 3 * N
+    np.testing.assert_allclose(found.W.sum().item(), X.sum() / N, rtol=0.05)
+
+
 def test_a_stream_goes_on_after_the_data_of_its_model():
     model = nz.gap(OLD, K)
     found = nz.stream(model, data=CutArray(X[:, 40:], 7), random_seed=1)
@@ -172,3 +202,9 @@ def test_what_streams_refuse():
         nz.stream(model, data="x.zarr")
     with pytest.raises(InputError, match="negative"):
         nz.stream(model, data=-X)
+    with pytest.raises(InputError, match="passes: got 0; expected an integer >= 1"):
+        nz.stream(model, data=X, passes=0)
+    with pytest.raises(InputError, match="None without data="):
+        nz.stream(model, passes=2)
+    with pytest.raises(InputError, match="a chain in time"):
+        nz.stream(nz.hmm_nmf(None, 2, shape=(F, 1)), data=X, passes=2)

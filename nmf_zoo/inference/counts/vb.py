@@ -56,6 +56,7 @@ from nmf_zoo.inference.shared.requirements import (
     takes_scale,
 )
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
+from nmf_zoo.inference.shared.step_options import check_steps
 from nmf_zoo.kernels.counts.variational import fill_moments
 from nmf_zoo.kernels.numerics.momentum import GENTLE
 from nmf_zoo.kernels.numerics.multiplicative import column_changes
@@ -113,15 +114,26 @@ class VB:
     precision : "float32" rounds what is computed at the cells, factors and sums, to six to seven digits, in up to half
         the time. q and the bound stay float64; the bound is off by a relative 1e-6 at the most and may fall by as much,
         and the residual does not get much below 1e-6. Powers take "float64" only
+    batch_size : samples of a minibatch, of counts over ``data=``: an iteration is a pass over these in random order,
+        with a step of q(W) after each (stochastic VB, without momentum); the last objective is the bound of all data,
+        those before are estimates of it. None: all samples at once
+    exponent, offset : the n-th minibatch makes a step of size (n + offset)^-exponent, 1/2 < exponent <= 1; a larger
+        offset holds on to the start
+    inner : updates of a minibatch's q(H) before each step
     """
 
     order: Literal["cemgil", "paisley"] = "cemgil"
     accelerate: Literal["momentum"] | None = "momentum"
     start: Literal["random", "nndsvd", "kmeans++"] = "random"
     precision: Literal["float64", "float32"] = "float64"
+    batch_size: int | None = None
+    exponent: float = 0.7
+    offset: float = 0.0
+    inner: int = 8
 
     def __post_init__(self):
         check_types(self)
+        check_steps(self)
 
 
 @dataclass(frozen=True)
@@ -147,10 +159,18 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     flat = [side.factor.name for side in two_sides(structure) if side.is_flat]
     if flat:
         return Verdict(f"without a prior of {' and '.join(flat)} there is no proper distribution to approximate")
-    reason = why_not(structure)
+    reason = why_not(structure) or why_not_in_batches(options)
     if reason:
         return Verdict(reason)
     return takes_scale(structure, "VB", *SCALES, options.precision)
+
+
+def why_not_in_batches(options: VB) -> str:
+    """The reason to refuse minibatches of a model that holds its data; "" where none are asked for."""
+    if options.batch_size is None:
+        return ""
+    given = f"batch_size={options.batch_size}"
+    return f"{given} is for data=: declare the model without data, and give them to nz.fit(data=...)"
 
 
 def prepare(structure: Factorisation, options: VB, workers: Workers) -> VBProblem:

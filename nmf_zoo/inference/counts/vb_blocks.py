@@ -13,6 +13,7 @@ pass is made again without. The bound never falls; with one block its iterates a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -94,6 +95,11 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     return CAN_RUN
 
 
+def takes_block(block: Factorisation, options: VB) -> Verdict:
+    """What VB in memory runs, of each block."""
+    return supports_in_memory(block, replace(options, batch_size=None))
+
+
 def prepare(structure: Factorisation, options: VB, workers: Workers) -> CountBlocks:
     """Nothing is read yet."""
     return CountBlocks(structure, options, Side(structure.W, False), workers)
@@ -128,8 +134,13 @@ def _pass(problem: CountBlocks, state: BlockVBState, led: Gamma, push: float | N
     at = led if push is None or state.updated is None else ahead(led, state.updated, push)
     W = moments_at(at, state.W, problem.workers, left.free)
     sums = sums_over_blocks(problem, VBPass(W, turn, led, push, state.W.mean))
-    own = -divergence(W, *left.prior({}), left.free) if left.is_gamma else 0.0
-    return state._replace(W=W, turn=turn, sums=sums, bound=sums.bound + own)
+    return state._replace(W=W, turn=turn, sums=sums, bound=sums.bound + bound_of_W(problem, W))
+
+
+def bound_of_W(problem: CountBlocks, W: GammaApproximation) -> float:
+    """What the bound holds beside the parts of the blocks."""
+    left = problem.left
+    return -divergence(W, *left.prior({}), left.free) if left.is_gamma else 0.0
 
 
 class VBBeginning(NamedTuple):
@@ -140,8 +151,7 @@ class VBBeginning(NamedTuple):
     rows: RandomRows
 
     def __call__(self, problem: CountBlocks, block: SampleBlock) -> tuple[VBBlockSums, dict[str, Array]]:
-        H, nothing = point(self.rows(block.first, block.last)), np.zeros((2, problem.structure.rank))
-        return _look(block, self.W, H, nothing)
+        return look(block, self.W, point(self.rows(block.first, block.last)))
 
 
 class VBPass(NamedTuple):
@@ -164,22 +174,26 @@ class VBPass(NamedTuple):
         if self.push is not None:
             at = ahead(led, Gamma(*arrays.get(turn, block.number, "led_shape", "led_rate")), self.push)
         H = moments_at(at, GammaApproximation(before, before, None), problem.workers)
-        sums, kept = _look(block, self.W, H, column_changes(before, H.mean, 0, len(before)))
+        sums, kept = look(block, self.W, H, column_changes(before, H.mean, 0, len(before)))
         kept |= {"shape": H.shape, "rate": H.rate}
         if problem.options.accelerate is not None:
             kept |= {"led_shape": led.shape, "led_rate": led.rate}
         return sums, kept
 
 
-def _look(
-    block: SampleBlock, W: GammaApproximation, H: GammaApproximation, changes: Array
+def look(
+    block: SampleBlock, W: GammaApproximation, H: GammaApproximation, changes: Array | None = None
 ) -> tuple[VBBlockSums, dict[str, Array]]:
-    """A block's part of the sums at q of W and of its rows of H; of these the mean and the sources."""
+    """A block's part of the sums at q of W and of its rows of H; of these the mean and the sources.
+
+    ``changes`` : of E[h], where there was one before
+    """
     sources, weights = block.cells
     found = sources.gather(W.geometric, H.geometric, "WH", Logs(W.log, H.log))
     bound = found.log_mean - total_mean(weights, W, H) + block.constant
     if H.shape is not None:
         bound -= divergence(H, *block.right.prior({}))
+    changes = np.zeros((2, H.mean.shape[1])) if changes is None else changes
     sums = VBBlockSums(found.of_W, weights.over_samples(H.mean), bound, changes)
     return sums, {"sources": found.of_H, "mean": H.mean}
 
@@ -218,7 +232,7 @@ ENGINE: BlockEngine = BlockEngine(
     step=step,
     finish=finish,
     maximise=True,
-    takes_block=supports_in_memory,
+    takes_block=takes_block,
     constant=likelihood_constant,
     q=("shape", "rate"),
     draw_q=draw_gamma,

@@ -90,7 +90,7 @@ class NormalVBProblem:
 
 def supports(structure: Factorisation, options: VB) -> Verdict:
     """Known sigma and hyperparameters; half-normal, truncated normal or exponential priors, or known factors."""
-    asked = takes_defaults(structure, options, "order", "precision") and has_data(structure)
+    asked = takes_defaults(structure, options, "order", "precision", "batch_size") and has_data(structure)
     asked = asked and takes_priors(structure, GammaPrior, HalfNormalPrior, TruncatedNormalPrior)
     asked = asked and takes_scale(structure, "VB", *SCALES)
     return asked and _takes_shapes(structure) and _takes_digits(structure)

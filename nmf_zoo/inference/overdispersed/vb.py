@@ -87,7 +87,11 @@ class DispersedVBProblem:
 def supports(structure: Factorisation, options: VB) -> Verdict:
     """Gamma factors of known hyperparameters, or known ones; alpha known, free or with a prior that is smooth."""
     asked = has_data(structure) and takes_gammas(structure) and takes_unknowns(structure)
-    asked = asked and _takes_dispersion(structure) and takes_defaults(structure, options, "order", "precision")
+    asked = (
+        asked
+        and _takes_dispersion(structure)
+        and takes_defaults(structure, options, "order", "precision", "batch_size")
+    )
     if not asked:
         return asked
     flat = [side.factor.name for side in two_sides(structure) if side.is_flat]

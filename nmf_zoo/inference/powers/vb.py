@@ -118,6 +118,8 @@ def _takes_options(options: VB) -> Verdict:
         return Verdict(f"order={options.order!r} is for counts: leave it out")
     if options.precision != "float64":
         return Verdict(f"precision={options.precision!r} is for counts: leave it out")
+    if options.batch_size is not None:
+        return Verdict(f"batch_size={options.batch_size} is for counts: leave it out")
     return CAN_RUN
 
 

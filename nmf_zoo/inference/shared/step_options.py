@@ -13,6 +13,8 @@ from nmf_zoo.options import check_least
 
 LEAST = {  # of options that are whole numbers
     "batch": 1,
+    "batch_size": 1,
+    "inner": 1,
     "sweeps": 1,
     "keep": 1,
     "burn_in": 1,

@@ -97,7 +97,7 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
     """W gamma or known, a gamma chain of known or free hyperparameters."""
     asked = has_data(structure) and is_smooth(structure) and takes_weights(structure)
     asked = asked and _takes_unknowns(structure)
-    asked = asked and takes_defaults_of_chains(structure, options, "order", "start", "precision")
+    asked = asked and takes_defaults_of_chains(structure, options, "order", "start", "precision", "batch_size")
     return asked and takes_scale(structure, "VB", *SCALES)
 
 

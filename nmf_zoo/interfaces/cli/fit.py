@@ -109,7 +109,7 @@ def goes_over_blocks(model: Any, engine: Entry) -> bool:
 
     structure = read(model)
     try:
-        over = over_blocks(resolve_engine(engine.name, "fit", structure)[0])
+        over = over_blocks(*resolve_engine(engine.name, "fit", structure))
     except UnsupportedModel:
         return False
     return isinstance(structure.likelihood, over.likelihoods or ())

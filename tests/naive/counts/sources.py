@@ -108,7 +108,9 @@ def bound(x, weight, q_w, q_h, prior_w, prior_h, exposure=1.0, background=0.0):
     sources = np.sum(C * log_rate) - np.sum(weight * ((q_w[0] / q_w[1]) @ (q_h[0] / q_h[1])))
     seen = weight > 0
     with np.errstate(divide="ignore", invalid="ignore"):
-        sources += np.nansum(np.where(rest > 1e-14, rest * np.log(np.broadcast_to(background, x.shape)), 0.0))
+        sources += np.nansum(
+            np.where(rest > 1e-14 * (1.0 + x), rest * np.log(np.broadcast_to(background, x.shape)), 0.0)
+        )
         p = np.concatenate([C, rest[:, None]], axis=1) / x[:, None]
         entropy = -np.nansum(np.where(p > 1e-300, x[:, None] * p * np.log(p), 0.0))
     constants = -np.sum(gammaln(x + 1)) - np.sum(np.where(seen, background, 0.0))
