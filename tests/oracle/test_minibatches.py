@@ -65,7 +65,7 @@ def test_one_minibatch_has_the_iterates_of_vb(name):
     """A step is made of the H of its own pass, VB's W of the H before: VB begins where the first pass has led."""
     data, more = SETTINGS[name]
     options = nz.VB(batch_size=N, inner=1, accelerate=None)
-    structure, start = surveyed(nz.read(declared(**more)), data, vb_minibatches.ENGINE, options)
+    structure, (start,) = surveyed(nz.read(declared(**more)), data, vb_minibatches.ENGINE, options)
     problem = vb_minibatches.ENGINE.prepare(with_arrays(structure, InMemory()), options, SERIAL)
     first = vb_minibatches.init(problem, KEY, start)
     state, _ = vb_minibatches.step(problem, first, child(KEY, 0))

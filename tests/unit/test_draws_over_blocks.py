@@ -13,6 +13,7 @@ import nmf_zoo as nz
 from nmf_zoo._compat import group, group_names
 from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed, UnsupportedModel
 from nmf_zoo.results.block_store import as_fitted
+from nmf_zoo.runtime import blocks as sweeps_at_once
 from nmf_zoo.runtime import checkpoint as checkpoints
 from nmf_zoo.verbs.block_source import CutArray
 from tests.cut_samples import CutSamples
@@ -141,6 +142,7 @@ def test_watching_changes_nothing():
 def saves_at_every_step(monkeypatch):
     monkeypatch.setattr(checkpoints, "EVERY", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", 1e9)
+    monkeypatch.setattr(sweeps_at_once, "SHORT", 0.0)  # a fast machine would make several steps between two looks
 
 
 @pytest.mark.parametrize("last", [(0, 3), (0, 8), (1, 7)])
