@@ -165,7 +165,7 @@ def simulate_successively(structure, sweeps, moves=gibbs.MOVES, seed=0, step=Non
     problem = replicas.prepare(with_every_cell_laid_out(structure), options, SERIAL)
     start = {name: value[0] for name, value in draw_prior(structure, 1, rng).items()}
     state, kept = replicas.init(problem, child(key, 0), start), []
-    layouts = problem.cold.layout, problem.hot.layout
+    layouts = problem.cold.layout, problem.hot.law.layout
     for sweep in range(sweeps):
         cold = state.cold
         X = draw_data(structure, cold.W, cold.Ht.T, rng)

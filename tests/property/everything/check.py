@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -123,7 +124,8 @@ def descent(fit: Any, attrs: Any, structure: Any) -> None:
         assert len(values), "no objective"
         assert np.all(np.isfinite(values)), "the objective is not finite"
         engine = attrs["engine"]
-        if engine not in MONOTONE or "float32" in str(attrs):
+        in_steps = json.loads(attrs.get("options", "{}")).get("batch_size")  # of which each sees some samples alone
+        if engine not in MONOTONE or "float32" in str(attrs) or in_steps:
             continue
         steps = np.diff(values) * (-1.0 if is_maximised(engine) else 1.0)
         allowed = ROUNDING * np.maximum(np.abs(values[1:]), 1.0) + rounding(structure, values[1:])

@@ -65,6 +65,7 @@ SUITED_TO_MEASURED = SUITED | {"em": Suited(unknowns=("free",), with_edges=True)
 SUITED_TO_OVERDISPERSED = SUITED_TO_MEASURED | {"vb": Suited(unknowns=("free", "prior"), with_edges=True)}
 
 
+MINIBATCHES = ("batch_size", "exponent", "offset", "inner")  # of VB, which takes them of data in blocks alone
 SELDOM = {  # options that newer models are mostly refused with
     "overdispersed": ("inner", "order", "precision", "update", "temperatures", "trajectories"),
     "errors": ("inner", "order", "precision", "update", "temperatures", "trajectories"),
@@ -80,6 +81,8 @@ def options(pick, name, kind, is_illegal=False, seldom=()):
     hints, given = get_type_hints(chosen), {}
     for field in fields(chosen):
         assert field.default is not MISSING or field.default_factory is not MISSING
+        if name == "vb" and field.name in MINIBATCHES and seldom != SELDOM["blocks"]:
+            continue
         if field.name in seldom and not pick.once_in(20):
             continue
         is_for = kind in OF_KIND.get(field.name, (kind,)) or pick.once_in(20)
