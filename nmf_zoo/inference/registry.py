@@ -57,7 +57,7 @@ REGISTRY: list[Registration] = [
 ]
 OURS = tuple(REGISTRY)  # nothing may take their place
 OVER_BLOCKS = (  # data in blocks
-    *(em_blocks.ENGINE, vb_blocks.ENGINE, powers_em_blocks.ENGINE, powers_vb_blocks.ENGINE),
+    *(em_blocks.ENGINE, vb_blocks.ENGINE, vb_minibatches.ENGINE, powers_em_blocks.ENGINE, powers_vb_blocks.ENGINE),
     gibbs_blocks.ENGINE,
 )
 SEE_TABLE = "see the table of engines"
@@ -162,9 +162,9 @@ def over_blocks(entry: Registration, options: Any, *verbs: str) -> BlockEngine:
     """
     able_to = [engine for engine in OVER_BLOCKS if engine.verb in (verbs or VERBS)]
     for engine in able_to:
-        if engine.name == entry.name and set(engine.likelihoods or ()) <= set(entry.likelihoods or ()):
-            in_steps = engine is vb_blocks.ENGINE and options.batch_size is not None
-            return vb_minibatches.ENGINE if in_steps else engine
+        is_its_own = engine.name == entry.name and set(engine.likelihoods or ()) <= set(entry.likelihoods or ())
+        if is_its_own and engine.is_for(options):
+            return engine
     words = dict.fromkeys((engine.verb, engine.name) for engine in able_to)
     able = " or ".join(f"nz.{verb}(engine={own!r}) of {_families(*_over_blocks_of(own))} data" for verb, own in words)
     of = f" of {_families(entry)} data" if entry.likelihoods else ""
@@ -176,7 +176,7 @@ def _over_blocks_of(name: str) -> list[BlockEngine]:
 
 
 def _families(*found: Registration) -> str:
-    return " or ".join(likelihood.family for entry in found for likelihood in entry.likelihoods or ())
+    return " or ".join(dict.fromkeys(own.family for entry in found for own in entry.likelihoods or ()))
 
 
 def require_support(structure: Factorisation, entry: Registration, options: Any) -> None:

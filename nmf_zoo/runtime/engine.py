@@ -150,6 +150,8 @@ class BlockEngine(Engine):
     tally : of a block's model, what is counted over all blocks for ``supports``, which is asked again then; or None
     q : what the result's arrays of q are called, after the variable's name and "_"
     draw_q : (arrays of q, generator) -> a draw of their cells; None where there is no q
+    is_for : (options) -> whether they ask for this one, of those of its name and likelihood
+    in_memory : (options) -> what they are to the engine of its name that holds all of X
     """
 
     takes_block: Callable[[Factorisation, Any], Verdict]
@@ -158,3 +160,5 @@ class BlockEngine(Engine):
     tally: Callable[[Factorisation], Array] | None = None
     q: tuple[str, ...] = ()
     draw_q: Callable[..., Array] | None = None
+    is_for: Callable[[Any], bool] = lambda options: True
+    in_memory: Callable[[Any], Any] = lambda options: options

@@ -26,7 +26,7 @@ from nmf_zoo.results.means import moments
 from nmf_zoo.results.modes import WEIGHS_MODES
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
 from nmf_zoo.results.trace_storage import MEAN, MOMENTS, SD, chain_groups, make_traces
-from nmf_zoo.runtime.arguments import check_memory, check_stopping, variable_shapes
+from nmf_zoo.runtime.arguments import check_keep, check_memory, check_stopping, variable_shapes
 from nmf_zoo.runtime.block_arrays import RESULT
 from nmf_zoo.runtime.driver import SampleRun, run_chains
 from nmf_zoo.runtime.saved_blocks import BlockCheckpoint
@@ -69,6 +69,7 @@ def draw_blocks(
     """The result, moments of H in memory or left in ``store``; ``declared`` has no data."""
     chosen, options = resolve_engine(engine, "sample", declared)
     over = over_blocks(chosen, options)
+    check_keep(run.keep, None, over, False)
     check_stopping(run.on_step, run.max_seconds, over)
     _check_start(start)
     source, began = as_source(data), time.perf_counter()

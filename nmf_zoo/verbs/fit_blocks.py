@@ -20,7 +20,6 @@ from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.files import check_place
-from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.registry import over_blocks, resolve_engine, verdict
 from nmf_zoo.inference.shared.sample_blocks import BlockProblem, log_joint_in_blocks
 from nmf_zoo.kernels.random.keyed_rng import seed_key
@@ -76,8 +75,7 @@ def fit_blocks(
         parts = BlockCheckpoint(saved, [arrays]) if saved and isinstance(arrays, SavedArrays) else None
         begun = Begun(start, "")
         if run.search is not None:
-            whole = replace(options, batch_size=None) if isinstance(options, VB) else options
-            begun = searched(structure, chosen, whole, run, key, saved)
+            begun = searched(structure, chosen, over.in_memory(options), run, key, saved)
             run = left_of(run, time.perf_counter() - began)
         (solution,), early = run_restarts(over, structure, options, run, key, [begun.start], parts)
         problem = over.prepare(structure, replace(options, precision="float64"), Workers(run.cores))

@@ -15,7 +15,6 @@ from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.diagnostics.convergence import warn_unconverged
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.inference.counts import gibbs_blocks
 from nmf_zoo.inference.evidence import chib
 from nmf_zoo.inference.registry import require_support, resolve_engine, verdict
 from nmf_zoo.inference.shared.joint import log_joints
@@ -164,7 +163,7 @@ def sample(
     if data is not None:
         _check_of_blocks({"var_names": var_names, "idata_kwargs": idata_kwargs})
         run = SampleRun(
-            keep=check_keep(keep, None, gibbs_blocks.ENGINE, False),
+            keep=keep,
             draws=draws,
             tune=tune,
             thin=thin,

@@ -97,7 +97,12 @@ def supports(structure: Factorisation, options: VB) -> Verdict:
 
 def takes_block(block: Factorisation, options: VB) -> Verdict:
     """What VB in memory runs, of each block."""
-    return supports_in_memory(block, replace(options, batch_size=None))
+    return supports_in_memory(block, without_minibatches(options))
+
+
+def without_minibatches(options: VB) -> VB:
+    """Without minibatches, which VB in memory has not."""
+    return replace(options, batch_size=None)
 
 
 def prepare(structure: Factorisation, options: VB, workers: Workers) -> CountBlocks:
@@ -236,4 +241,6 @@ ENGINE: BlockEngine = BlockEngine(
     constant=likelihood_constant,
     q=("shape", "rate"),
     draw_q=draw_gamma,
+    is_for=lambda options: options.batch_size is None,
+    in_memory=without_minibatches,
 )

@@ -248,4 +248,11 @@ def of_all_samples(problem: CountBlocks, found: VBBlockSums, n: int) -> SumsOfW:
     return SumsOfW(scale * found.of_W, scale * found.over_samples)
 
 
-ENGINE: BlockEngine = replace(vb_blocks.ENGINE, supports=supports, init=init, step=step, close=close)
+ENGINE: BlockEngine = replace(
+    vb_blocks.ENGINE,
+    supports=supports,
+    init=init,
+    step=step,
+    close=close,
+    is_for=lambda options: options.batch_size is not None,
+)
