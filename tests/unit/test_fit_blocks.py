@@ -193,6 +193,11 @@ REFUSED = {
         InputError,
         "batch_size: got 0; expected an integer >= 1",
     ),
+    "steps without minibatches": (
+        lambda: over(X, nz.VB(exponent=0.6)),
+        InputError,
+        "exponent: got 0.6 without batch_size; expected batch_size=n beside exponent; or leave it out",
+    ),
     "minibatches in memory": (lambda: in_memory(X, nz.VB(batch_size=9)), UnsupportedModel, "batch_size=9 is for data="),
     "minibatches of a known W": (
         lambda: over(X, nz.VB(batch_size=9), pm.do(declared(), {"W": OF_W})),

@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from nmf_zoo.errors import NmfZooWarning
+from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, push_or_retreat
 from nmf_zoo.inference.shared.conjugate import (
     Conjugate,
@@ -99,6 +99,9 @@ class VBInfo(NamedTuple):
     residual: float
 
 
+OF_MINIBATCHES = ("exponent", "offset", "inner")  # options that minibatches alone read
+
+
 @names_checked
 @dataclass(frozen=True, kw_only=True)
 class VB:
@@ -119,7 +122,7 @@ class VB:
         those before are estimates of it. None: all samples at once
     exponent, offset : the n-th minibatch makes a step of size (n + offset)^-exponent, 1/2 < exponent <= 1; a larger
         offset holds on to the start
-    inner : updates of a minibatch's q(H) before each step
+    inner : updates of a minibatch's q(H) before each step; it, ``exponent`` and ``offset`` need a ``batch_size``
     """
 
     order: Literal["cemgil", "paisley"] = "cemgil"
@@ -134,6 +137,11 @@ class VB:
     def __post_init__(self):
         check_types(self)
         check_steps(self)
+        for name in () if self.batch_size else OF_MINIBATCHES:
+            if (found := getattr(self, name)) != getattr(VB, name):
+                raise InputError(
+                    name, f"{found!r} without batch_size", f"batch_size=n beside {name}", "or leave it out"
+                )
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import numpy as np
 
 from nmf_zoo.inference.counts.blocks import CountBlocks
 from nmf_zoo.inference.counts.vb import (
+    OF_MINIBATCHES,
     SMALLEST_MEAN,
     VB,
     Gamma,
@@ -102,7 +103,7 @@ def takes_block(block: Factorisation, options: VB) -> Verdict:
 
 def without_minibatches(options: VB) -> VB:
     """Without minibatches, which VB in memory has not."""
-    return replace(options, batch_size=None)
+    return replace(options, batch_size=None, **{name: getattr(VB, name) for name in OF_MINIBATCHES})
 
 
 def prepare(structure: Factorisation, options: VB, workers: Workers) -> CountBlocks:
