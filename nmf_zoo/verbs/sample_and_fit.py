@@ -125,7 +125,7 @@ def sample(
     store : new Zarr store (``.zarr``) that the draws go to while they are made; the result reads them from there when
         they are used. For posteriors larger than memory. With ``data`` for the result, where the moments of H stay.
         Not for ``"nuts"`` and ``"smc"``
-    kept_samples : with ``data``, numbers of the samples, from 0, of which the draws of H are kept
+    kept_samples : over blocks (``data``), numbers from 0 of the samples whose draws of H are kept; None: of none
     checkpoint : folder to save the run in every few seconds, from which the same call goes on after a kill. The draws
         are those of a run that was not stopped, bit for bit (same machine and versions). After the end the same call
         returns the result at once, and one with more ``draws`` (or ``max_iter``) makes those that are missing. Other

@@ -67,8 +67,8 @@ def test_every_argument_is_an_option(capsys):
     text = capsys.readouterr().out
     entries = [*catalogue.models().values(), *catalogue.engines().values(), *catalogue.runs().values()]
     # The matrix, in blocks or not, and its labels come from files, the shape from the matrix, the model and engine from
-    # their names, and draws are stored at the output; a function can't be typed.
-    elsewhere = {"coords", "data", "shape", "idata_kwargs", "store", "on_step"}
+    # their names, and draws are stored at the output; functions and executors can't be typed.
+    elsewhere = {"coords", "data", "shape", "idata_kwargs", "store", "on_step", "executor"}
     for entry in entries:
         for argument in entry.arguments.values():
             assert argument.name in elsewhere or argument.flag in text, (entry.name, argument)

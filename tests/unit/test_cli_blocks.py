@@ -41,6 +41,24 @@ def test_tables_become_one_store_that_fits_go_over(folder, capsys):
     assert nz.open_blocks("table.zarr").shape == (6, 12)
 
 
+@pytest.mark.engines
+def test_draws_over_blocks_are_those_of_python(folder):
+    """With samples to keep, or none, a sampler goes over the store: H has moments, and draws of these."""
+    nz.write_blocks("table.zarr", X)
+    line = "fit table.zarr --model gamma-nmf --rank 2 --draws 4 --tune 3 --chains 1 --random-seed 1 --quiet"
+    for kept, output in (("3,5", "draws.zarr"), ("3,5", "draws.nc"), ("none", "moments.nc")):
+        assert run(f"{line} --kept-samples {kept} -o {output}") == 0
+    model = nz.gamma_nmf(None, 2, shape=(6, 1))
+    data = nz.open_blocks("table.zarr")
+    how = {"tune": 3, "chains": 1, "random_seed": 1, "quiet": True}
+    expected = nz.sample(4, model=model, data=data, kept_samples=[3, 5], **how)
+    for output in ("draws.zarr", "draws.nc"):
+        found = nz.load(output)
+        np.testing.assert_array_equal(found.posterior["H"], expected.posterior["H"])
+        np.testing.assert_array_equal(found.posterior_moments["H_mean"], expected.posterior_moments["H_mean"])
+    assert "H" not in nz.load("moments.nc").posterior
+
+
 REFUSED = {
     "convert table.zarr": "the tables and then the store",
     "convert a.npy table.csv": "a new name that ends in .zarr",
@@ -50,6 +68,8 @@ REFUSED = {
     FIT + " -o x.nc --restarts 2 --search 4": "--restarts: got 2",
     FIT + " -o x.nc --log-likelihood": "--log-likelihood: got it with a store of blocks",
     FIT + " -o x.nc --inner 2": "over a store of blocks: --inner 2 takes more than one pass",
+    "fit table.zarr --rank 2 --kept-samples 0 --engine nuts -o x.nc": "a model and an engine that go over them",
+    "fit a.npy --rank 2 --kept-samples none -o x.nc": "--kept-samples: got it with a.npy",
     "describe table.zarr --transpose": "the samples of a store of blocks are known",
     "describe table.zarr --layer x": "--layer: got 'x'; expected nothing: table.zarr is no file that has it",
 }
@@ -111,7 +131,7 @@ def test_a_store_that_does_not_fit_into_memory_is_refused_in_a_line(folder, caps
     monkeypatch.setattr("nmf_zoo.memory._physical_memory", lambda: 1000.0)
     nz.write_blocks("table.zarr", X)
     assert run("describe table.zarr") == 2
-    assert "fit it block by block: --engine vb" in capsys.readouterr().err
+    assert "go over it block by block: --engine vb, --kept-samples none" in capsys.readouterr().err
 
 
 def test_a_store_of_most_cells_is_read_as_an_array_with_its_holes(folder):

@@ -37,23 +37,27 @@ def run_fit(arguments: argparse.Namespace) -> int:
     blocks = open_store(arguments, engine)
     model = None if blocks is None else declare_beside(blocks, arguments)
     if model is None or not goes_over_blocks(model, engine):
+        if "kept_samples" in run:
+            expected = "a store of blocks, and a model and an engine that go over them"
+            raise InputError("--kept-samples", f"it with {arguments.input}", expected, "leave it out")
         blocks, model = None, declare(arguments, arguments.rank)
     if arguments.scheduler and (blocks is None or arguments.output.suffix != ".zarr"):
-        expected = "a store of blocks, an optimiser that goes over them, and an output that ends in .zarr"
+        expected = "a store of blocks, an engine that goes over them, and an output that ends in .zarr"
         raise InputError("--scheduler", f"it with {arguments.input} and {arguments.output}", expected, "leave it out")
 
     import nmf_zoo as nz
     from nmf_zoo.inference.registry import named
 
     run |= {"model": model, "engine": make_options(named(engine.name)[0].options, options)}
+    verb = nz.sample if engine.verb == "sample" else nz.fit
     if goes_to_disk:
         idata = stream(arguments.output, run)
     elif blocks is not None and arguments.output.suffix == ".zarr":
         with workers_at(arguments.scheduler) as executor, replacing(arguments.output, "output") as partial:
-            idata = nz.fit(data=blocks, store=partial, executor=executor, **run)
+            idata = verb(data=blocks, store=partial, executor=executor, **run)
     else:
         run |= {} if blocks is None else {"data": blocks}
-        idata = (nz.sample if engine.verb == "sample" else nz.fit)(**run)
+        idata = verb(**run)
         with replacing(arguments.output, "output") as partial:
             nz.save(idata, partial)
     return report(arguments, idata, run.get("quiet", False))
@@ -81,8 +85,12 @@ def workers_at(address: str | None) -> Iterator[Any]:
 
 
 def open_store(arguments: argparse.Namespace, engine: Entry) -> Any:
-    """The blocks of a store that ``nmf-zoo convert`` wrote; None of any other file, and for samplers, in memory."""
-    if engine.verb != "fit" or not os.path.isfile(arguments.input / ".zattrs"):
+    """The blocks of a store that ``nmf-zoo convert`` wrote.
+
+    None of any other file, and for samplers that keep the draws of all samples: they read it whole.
+    """
+    is_whole = engine.verb != "fit" and getattr(arguments, "run.kept_samples") is None
+    if is_whole or not os.path.isfile(arguments.input / ".zattrs"):
         return None
     from nmf_zoo.interfaces.tables.blocks import is_ours
 
@@ -102,14 +110,14 @@ def open_store(arguments: argparse.Namespace, engine: Entry) -> Any:
 
 
 def goes_over_blocks(model: Any, engine: Entry) -> bool:
-    """Whether the optimiser does so of such data; the others have a store in memory, as any table."""
+    """Whether the engine does so of such data; the others have a store in memory, as any table."""
     from nmf_zoo.errors import UnsupportedModel
     from nmf_zoo.inference.registry import over_blocks, resolve_engine
     from nmf_zoo.reading import read
 
     structure = read(model)
     try:
-        over = over_blocks(*resolve_engine(engine.name, "fit", structure))
+        over = over_blocks(*resolve_engine(engine.name, engine.verb, structure))
     except UnsupportedModel:
         return False
     return isinstance(structure.likelihood, over.likelihoods or ())
@@ -125,7 +133,7 @@ def declare_beside(blocks: Any, arguments: argparse.Namespace) -> Any:
 
 def is_streamed(arguments: argparse.Namespace, engine: Entry, run: Mapping[str, Any]) -> bool:
     """Whether draws go to the output while they are made: to Zarr, where the run keeps draws and needs them no more."""
-    keeps_draws = engine.verb == "sample" and run.get("keep", "draws") == "draws"
+    keeps_draws = engine.verb == "sample" and run.get("keep", "draws") == "draws" and "kept_samples" not in run
     return arguments.output.suffix == ".zarr" and keeps_draws and not (engine.is_whole or arguments.log_likelihood)
 
 

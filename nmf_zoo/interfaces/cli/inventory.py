@@ -22,6 +22,7 @@ from nmf_zoo.runtime.engine import WholeSampler
 from nmf_zoo.verbs.sample_and_fit import fit, sample
 from nmf_zoo.workbench.rank import METHODS
 
+ROLE = re.compile(r":\w+:(?=`)`~?(?:nmf_zoo\.)?")  # of Sphinx, before a name
 Words = dict[str, Any]
 VERBS: dict[str, Callable[..., Any]] = {"sample": sample, "fit": fit}
 
@@ -74,11 +75,14 @@ def _summary(documented: Any) -> str:
 
 
 def explanations(documented: Any) -> dict[str, str]:
-    """The first sentence of each ``a, b : text`` in a numpydoc section, the lines indented below it included."""
+    """The first sentence of each ``a, b : text`` in a numpydoc section, the lines indented below it included.
+
+    Without the marks of the site: ``:func:`~nmf_zoo.fit` `` is nz.fit.
+    """
     found: dict[str, str] = {}
     text = inspect.cleandoc(documented.__doc__ or "")
     for match in re.finditer(r"^(\w+(?:, \w+)*) : (.*(?:\n +\S.*)*)", text, re.MULTILINE):
-        words = " ".join(match[2].replace("``", "").split())
+        words = " ".join(ROLE.sub("nz.", match[2].replace("``", "")).replace("`", "").split())
         found |= dict.fromkeys(match[1].split(", "), re.split(r"\. (?=[A-Z])", words)[0].rstrip("."))
     return found
 

@@ -31,7 +31,8 @@ NOT_OPTIONS = {
     "data",
     "store",
     "on_step",
-}  # objects of Python; --initvals, --search, --log-likelihood and an output that ends in .zarr stand for most
+    "executor",
+}  # objects of Python; --initvals, --search, --log-likelihood, --scheduler and an output .zarr stand for most
 
 TABLE = ".csv .tsv .txt .mtx (also .gz), .npz .npy .parquet, features in rows; .h5ad; a folder: 10x, AnnData's Zarr"
 KINDS = ("components", "activations", "trace", "objective")  # pictures that need a result and nothing else

@@ -36,7 +36,7 @@ def read_blocks(path: Path, suffix: str) -> Matrix:
     from nmf_zoo.sparse import by_sample
 
     store = ZarrBlocks(path)
-    do = "fit it block by block: --engine vb, or nz.fit(data=nz.open_blocks(...))"
+    do = "go over it block by block: --engine vb, --kept-samples none, or nz.fit(data=nz.open_blocks(...))"
     require_memory(str(path), f"{store.n_cells:,} cells", BYTES * store.n_cells, do)
     store.bounds = [0, store.shape[1]]
     samples = store.read(0)
