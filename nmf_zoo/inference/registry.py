@@ -16,7 +16,18 @@ from nmf_zoo.inference import nuts
 from nmf_zoo.inference.batches import em as batched_em
 from nmf_zoo.inference.batches import gibbs as batched_gibbs
 from nmf_zoo.inference.batches import vb as batched_vb
-from nmf_zoo.inference.counts import em, em_blocks, gibbs, gibbs_blocks, mcem, online_em, vb, vb_blocks, vb_minibatches
+from nmf_zoo.inference.counts import (
+    em,
+    em_blocks,
+    gibbs,
+    gibbs_blocks,
+    mcem,
+    mcem_blocks,
+    online_em,
+    vb,
+    vb_blocks,
+    vb_minibatches,
+)
 from nmf_zoo.inference.evidence import bound, chib, enumeration, replicas, smc, smc_draws
 from nmf_zoo.inference.general import em as general_em
 from nmf_zoo.inference.hmm import exact, particle_em, particle_gibbs, particle_online
@@ -58,7 +69,7 @@ REGISTRY: list[Registration] = [
 OURS = tuple(REGISTRY)  # nothing may take their place
 OVER_BLOCKS = (  # data in blocks
     *(em_blocks.ENGINE, vb_blocks.ENGINE, vb_minibatches.ENGINE, powers_em_blocks.ENGINE, powers_vb_blocks.ENGINE),
-    gibbs_blocks.ENGINE,
+    *(mcem_blocks.ENGINE, gibbs_blocks.ENGINE),
 )
 SEE_TABLE = "see the table of engines"
 VERBS = ("sample", "fit")  # of what `engine=` names; a stream's engines and the methods have their own

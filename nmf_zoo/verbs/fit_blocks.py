@@ -78,7 +78,7 @@ def fit_blocks(
             begun = searched(structure, chosen, over.in_memory(options), run, key, saved)
             run = left_of(run, time.perf_counter() - began)
         (solution,), early = run_restarts(over, structure, options, run, key, [begun.start], parts)
-        problem = over.prepare(structure, replace(options, precision="float64"), Workers(run.cores))
+        problem = over.prepare(structure, _finest(options), Workers(run.cores))
         groups, variables = _groups(problem, solution, constants)
         status = ending(early, saved) or solution.status
         attrs = run_attributes(over.name, options, entropy, time.perf_counter() - began, status)
@@ -161,6 +161,11 @@ def _without_H(initvals: Any, structure: Factorisation, chains: int) -> Any:
         return initvals
     starts, of_H = starts_of(initvals, structure, chains), structure.H.shapes
     return [{name: array for name, array in start.items() if name not in of_H} for start in starts]
+
+
+def _finest(options: Any) -> Any:
+    """For what is said of the result: in float64, whatever the iterations took."""
+    return replace(options, precision="float64") if hasattr(options, "precision") else options
 
 
 def data_of(structure: Factorisation) -> Blocked:

@@ -181,7 +181,11 @@ def test_the_end_is_told():
 
 REFUSED = {
     "model with data": (lambda: over(X, "em", gamma(X)), InputError, "declare the model with X=None, shape=(12, 1)"),
-    "engine": (lambda: over(X, "mcem", declared(flat)), UnsupportedModel, "holds all of X in memory: data= is for"),
+    "engine": (
+        lambda: over(X, "hmm_exact", declared(flat)),
+        UnsupportedModel,
+        "holds all of X in memory: data= is for",
+    ),
     "path": (lambda: over("x.zarr", "em"), InputError, "nz.open_blocks"),
     "features": (lambda: over(X[:5], "em"), InputError, "got 5 features; expected 12"),
     "turned": (lambda: over(X.T, "em"), InputError, "transpose it"),

@@ -146,7 +146,7 @@ class MCEMInfo(NamedTuple):
 
 def supports(structure: Factorisation, options: Any) -> Verdict:
     """Poisson counts: a free W under a gamma H, or gamma or known factors with free hyperparameters."""
-    checks = (_check_counts, _check_known, _check_factors, _check_hyperparameters, _check_complete)
+    checks = (_check_counts, check_known, check_factors, _check_hyperparameters, _check_complete)
     return next((verdict for verdict in (check(structure, options) for check in checks) if not verdict), CAN_RUN)
 
 
@@ -165,7 +165,7 @@ def _check_counts(structure: Factorisation, options: Any) -> Verdict:
     return takes_gammas(structure) if counts else counts
 
 
-def _check_known(structure: Factorisation, options: Any) -> Verdict:
+def check_known(structure: Factorisation, options: Any) -> Verdict:
     """Beside known components of W it maximises over the others; of hyperparameters there nothing is worked out."""
     asked, W = knows_weights_only(structure), structure.W
     if not asked or W.known is None:
@@ -178,7 +178,7 @@ def _check_known(structure: Factorisation, options: Any) -> Verdict:
     return CAN_RUN
 
 
-def _check_factors(structure: Factorisation, options: Any) -> Verdict:
+def check_factors(structure: Factorisation, options: Any) -> Verdict:
     W, H = two_sides(structure)
     if W.is_flat and H.is_gamma:
         return CAN_RUN
@@ -295,17 +295,24 @@ def init(problem: MCEMProblem, key: np.uint64, start: Mapping[str, Array]) -> MC
 
 
 def _share_mean(problem: MCEMProblem, Ht: Array, key: np.uint64) -> Array:
-    """W with which the mean of the data is theirs, at a given H: all columns alike (eq. 51), or shared at random."""
     expect = problem.expect
     assert isinstance(expect, GivenW)
     n_features, rank = problem.structure.W.shape
     counts = np.bincount(expect.layout.indices, expect.layout.values, n_features)
-    share = np.ones((n_features, rank))
-    if problem.options.start == "random":
+    exposure = np.broadcast_to(expect.weights.over_samples(Ht), (n_features, rank))
+    return share_counts(counts, exposure, problem.options, key)
+
+
+def share_counts(counts: Array, exposure: Array, options: MCEM, key: np.uint64) -> Array:
+    """W with which the counts (F,) of the features are expected, given what exposes it (F, K).
+
+    All columns are alike (eq. 51), or the counts are shared among them at random.
+    """
+    share = np.ones(exposure.shape)
+    if options.start == "random":
         cells = np.full_like(share, SPREAD)
-        draw_factor(share, cells, np.ones_like(share), 0, n_features, child(key, 2))
+        draw_factor(share, cells, np.ones_like(share), 0, len(share), child(key, 2))
     share /= share.sum(axis=1, keepdims=True)
-    exposure = np.broadcast_to(expect.weights.over_samples(Ht), share.shape)
     return np.divide(counts[:, None] * share, exposure, out=np.zeros_like(share), where=exposure > 0)
 
 
@@ -316,7 +323,7 @@ def step(problem: MCEMProblem, state: MCEMState, key: np.uint64) -> tuple[MCEMSt
     """Sweeps, their averages, and the best parameters given these."""
     found = problem.expect(state.W, state.Ht, state.values, state.Ht_mean, key)
     iteration = len(state.norms)
-    weight = _step_size(problem.options, iteration) if state.statistics else 1.0
+    weight = step_size(problem.options, iteration) if state.statistics else 1.0
     averaged = found.statistics if weight == 1.0 else _mix(state.statistics, found.statistics, weight)
     W, values = _maximise(problem, found, averaged, state)
     norms = np.vstack([state.norms, W.sum(axis=0)])
@@ -329,7 +336,7 @@ def step(problem: MCEMProblem, state: MCEMState, key: np.uint64) -> tuple[MCEMSt
     return new, MCEMInfo(objective, window.residual)
 
 
-def _step_size(options: MCEM, iteration: int) -> float:
+def step_size(options: MCEM, iteration: int) -> float:
     averaged = iteration - options.explore
     return 1.0 if options.step is None or averaged < 1 else (1.0 + averaged) ** -options.step
 
@@ -378,6 +385,12 @@ def finish(
     return as_one_draw(structure, W, Ht, free), _report(problem, state, free)
 
 
+def is_pruned(norms: Array, activations: Array) -> Array:
+    """(K,) components whose share of the expected total has been emptied; from the mean of H, (K,)."""
+    expected = norms * activations
+    return expected <= PRUNED * expected.sum()
+
+
 def _mean_activations(structure: Factorisation, Ht: Array, free: Mapping[str, Array]) -> Array:
     """The mean of H by component, (K,): of its prior, or of what it is known to be."""
     if structure.H.is_fixed:
@@ -388,7 +401,7 @@ def _mean_activations(structure: Factorisation, Ht: Array, free: Mapping[str, Ar
 
 def _report(problem: MCEMProblem, state: MCEMState, free: Mapping[str, Array]) -> dict[str, Any]:
     """What goes to ``fit``; a free shape at the end of its range is worth a warning."""
-    expected = state.norms[-1] * _mean_activations(problem.structure, state.Ht_mean, free)
+    activations = _mean_activations(problem.structure, state.Ht_mean, free)
     for name, value in free.items():
         unknown, reached = problem.structure.unknowns[name], state.statistics.get("reached")
         endless = reached is not None and np.any(has_no_root(unknown, reached, problem.structure.shape[1]))
@@ -398,7 +411,7 @@ def _report(problem: MCEMProblem, state: MCEMState, free: Mapping[str, Array]) -
     return {
         "norms": Series(("iteration", "component"), state.norms),
         "objective_error": Series(("iteration",), state.errors),
-        "pruned": Series(("component",), expected <= PRUNED * expected.sum()),
+        "pruned": Series(("component",), is_pruned(state.norms[-1], activations)),
         "complete": Series((), np.array(problem.complete)),
     }
 

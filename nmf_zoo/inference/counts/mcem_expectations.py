@@ -62,10 +62,16 @@ class MCEMExpectations(NamedTuple):
 
 
 class GivenW:
-    """Chains of the activations, one per sample."""
+    """Chains of the activations, one per sample; ``by_features`` : how the cells lie, as of ``compress``."""
 
-    def __init__(self, structure: Factorisation, workers: Workers, wanted: WantedExpectations):
-        layout, self.weights = compress(structure), weigh(structure)
+    def __init__(
+        self,
+        structure: Factorisation,
+        workers: Workers,
+        wanted: WantedExpectations,
+        by_features: bool | None = None,
+    ):
+        layout, self.weights = compress(structure, by_features), weigh(structure)
         self.structure, self.workers, self.wanted = structure, workers, wanted
         self.log_joint = LogJoint(structure, layout, self.weights, workers)
         self.layout: Layout = turn(layout, structure.shape[1]) if layout.by_features else layout
@@ -78,15 +84,15 @@ class GivenW:
         self.plan = make_plan(self.layout, rank, *wanted[:4])
 
     def __call__(
-        self, W: Array, Ht: Array, values: Mapping[str, Array], centre: Array, key: np.uint64
+        self, W: Array, Ht: Array, values: Mapping[str, Array], centre: Array, key: np.uint64, first: int = 0
     ) -> MCEMExpectations:
-        """Run the chains at W from Ht on; ``Ht`` is overwritten."""
+        """Run the chains at W from Ht on, which is overwritten; ``first`` : the number of its first sample."""
         chains = self._chains(W, Ht, values, centre)
         sources = np.zeros_like(W)
         reached = np.zeros((W.shape[1], self.most + 1))
         failures = 0
         tasks = range(self.layout.n_chunks)
-        for failed, part, counted in self.workers.map(lambda chunk: self._run(chunk, W, chains, key), tasks):
+        for failed, part, counted in self.workers.map(lambda chunk: self._run(chunk, W, chains, key, first), tasks):
             failures += failed
             sources += part
             reached += counted
@@ -101,12 +107,12 @@ class GivenW:
         error = float(np.sqrt(np.sum(chains.density[:, 1]))) if kept > 1 else np.nan  # one sweep doesn't tell
         return MCEMExpectations(W, Ht, statistics, -self._log_likelihood(W, chains), error)
 
-    def _run(self, chunk: int, W: Array, chains: Chains, key: np.uint64) -> tuple[int, Array, Array]:
+    def _run(self, chunk: int, W: Array, chains: Chains, key: np.uint64, first: int) -> tuple[int, Array, Array]:
         sources, reached = np.zeros_like(W), np.zeros((W.shape[1], self.most + 1))
         samples = int(self.layout.chunks[chunk]), int(self.layout.chunks[chunk + 1])
-        workspace_and_key = make_workspace(self.layout, W.shape[1]), key
+        workspace_and_keys = make_workspace(self.layout, W.shape[1]), key, first
         return (
-            run_chains(self.layout, W, chains, self.plan, samples, sources, reached, workspace_and_key),
+            run_chains(self.layout, W, chains, self.plan, samples, sources, reached, workspace_and_keys),
             sources,
             reached,
         )

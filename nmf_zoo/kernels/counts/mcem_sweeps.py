@@ -17,7 +17,7 @@ from nmf_zoo.kernels.counts.allocation import count_at_most, plus, sums_before
 from nmf_zoo.kernels.numerics.arrays import copy_row
 from nmf_zoo.kernels.numerics.special import digamma_and_log_gamma
 from nmf_zoo.kernels.random.counts import SMALL_TOTAL, SPLIT, allocate
-from nmf_zoo.kernels.random.draws import draw_factor
+from nmf_zoo.kernels.random.draws import draw_row
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 from nmf_zoo.kernels.simd.lanes import Padded, add_scaled, load, nothing, store, tile_lanes, width_for
 from nmf_zoo.kernels.simd.unowned_views import borrowed
@@ -95,22 +95,23 @@ def _width(layout, rank: int) -> tuple:
 
 
 @kernel
-def run_chains(layout, W, chains, plan, samples, of_features, reached, workspace_and_key):
+def run_chains(layout, W, chains, plan, samples, of_features, reached, workspace_and_keys):
     """Run the chains of the samples from ``samples[0]`` to ``samples[1]``.
+
+    ``workspace_and_keys`` : scratch, the key, and the number of the first sample of all, which has that child of it.
 
     ``layout`` is compressed along the samples. Adds the sums of sources over samples and kept sweeps to ``of_features``
     (F, K), and to ``reached`` (K, counts or 0) how often a component of a sample had each count. Returns the number
     of cells whose mean was 0 or not finite, where no allocation exists.
     """
-    workspace, key = workspace_and_key
+    workspace, key, of_first = workspace_and_keys
     rank, failures = W.shape[1], 0
     for n in range(samples[0], samples[1]):
         first, last = layout.indptr[n], layout.indptr[n + 1]
         for c in range(first, last):
             copy_row(workspace.W[c - first], W[layout.indices[c]])
         workspace.shares[: last - first] = 0.0
-        sample_key = fold(key, n)
-        failures += _run_chain(layout, chains, plan, n, reached, workspace, sample_key)
+        failures += _run_chain(layout, chains, plan, n, reached, workspace, (key, of_first + n))
         for c in range(first, last):
             f, shares = layout.indices[c], workspace.shares[c - first]
             for k in range(rank):
@@ -122,8 +123,9 @@ def run_chains(layout, W, chains, plan, samples, of_features, reached, workspace
 
 
 @kernel
-def _run_chain(layout, chains, plan, n, reached, workspace, key):
-    """All sweeps of one sample."""
+def _run_chain(layout, chains, plan, n, reached, workspace, key_and_number):
+    """All sweeps of one sample, whose stream is the child of this number."""
+    key, number = fold(key_and_number[0], key_and_number[1]), key_and_number[1]
     rank, failures, kept = chains.activations.shape[1], 0, plan.sweeps - plan.burn_in
     chains.mean[n] = 0.0
     if chains.log.size > 0:
@@ -145,7 +147,8 @@ def _run_chain(layout, chains, plan, n, reached, workspace, key):
                 level, total, squares = here, total * scale, squares * scale**2
             total += math.exp(here - level)
             squares += math.exp(2.0 * (here - level))
-        draw_factor(chains.activations, chains.drawn_shape, chains.rate, n, n + 1, fold(sweep_key, ACTIVATIONS))
+        row_key = fold(fold(sweep_key, ACTIVATIONS), number)
+        draw_row(chains.activations, chains.drawn_shape, chains.rate, n, row_key)
     for k in range(rank):
         chains.mean[n, k] /= kept
         if chains.log.size > 0:

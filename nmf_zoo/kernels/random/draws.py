@@ -233,9 +233,14 @@ SMALL_SHAPE = 0.3  # below it a gamma draw may underflow: go through its logarit
 def draw_factor(out, shape, rate, first, last, key):
     """Overwrite rows first..last of out (rows, K): out_ik ~ Gamma(shape_ik, rate_ik), never 0."""
     for i in range(first, last):
-        row_key = fold(key, i)
-        for k in range(out.shape[1]):
-            out[i, k] = _draw_cell(shape[i, k], rate[i, k], fold(row_key, k))
+        draw_row(out, shape, rate, i, fold(key, i))
+
+
+@kernel
+def draw_row(out, shape, rate, i, key):
+    """Overwrite row i of out (rows, K), as :func:`draw_factor` does with the i-th child of its key."""
+    for k in range(out.shape[1]):
+        out[i, k] = _draw_cell(shape[i, k], rate[i, k], fold(key, k))
 
 
 @kernel
