@@ -66,15 +66,16 @@ def test_chains_equal_their_twin(rank, background):
     W, h = RNG.gamma(1.0, size=(6, rank)), RNG.gamma(1.0, size=(7, rank))
     shape, rate, centre = (RNG.gamma(3.0, size=(7, rank)) + 0.5 for _ in range(3))
     offset = np.full(6, 0.0 if background is None else background)
-    for expects in (False, True):
+    for expects, first in ((False, 0), (True, 3)):
         here, mean, log = h.copy(), np.empty_like(h), np.empty_like(h)
         chains = Chains(here, shape, rate, np.empty_like(h), mean, log, centre, np.empty((7, 2)))
         plan, found, reached = make_plan(layout, rank, 5, 2, expects, expects), np.zeros_like(W), np.zeros((rank, 200))
-        assert run_chains(layout, W, chains, plan, (0, 7), found, reached, (make_workspace(layout, rank), KEY)) == 0
+        workspace_and_keys = make_workspace(layout, rank), KEY, first
+        assert run_chains(layout, W, chains, plan, (0, 7), found, reached, workspace_and_keys) == 0
         total = np.zeros_like(W)
         for n in range(7):
             drawn, expected, before, shapes, last = naive_mcem.run_chain(
-                x[:, n], offset, W, h[n], shape[n], rate[n], 5, 2, KEY, n
+                x[:, n], offset, W, h[n], shape[n], rate[n], 5, 2, KEY, first + n
             )
             total += expected if expects else drawn
             np.testing.assert_allclose(mean[n], (shapes / rate[n] if expects else before).mean(axis=0), rtol=1e-10)
