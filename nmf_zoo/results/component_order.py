@@ -95,8 +95,9 @@ def result_order(idata: Any, structure: Factorisation) -> xr.Dataset | None:
 
 def _says_components(posterior: xr.Dataset, structure: Factorisation) -> bool:
     """Whether the dims alone tell what the structure knows of W and H."""
+    variables, factors = posterior.variables, (structure.W, structure.H)
     (feature, component), (own, obs) = (
-        factor.orient_dims(tuple(map(str, posterior[factor.name].dims[2:]))) for factor in (structure.W, structure.H)
+        factor.orient_dims(tuple(map(str, variables[factor.name].dims[2:]))) for factor in factors
     )
     try:
         found = factor_dims(posterior, structure.W.name, structure.H.name)
@@ -351,7 +352,7 @@ def is_counted(group: xr.Dataset, component: Any) -> bool:
     """Whether components are numbered 0, 1, 2, ..., and not labelled by the model."""
     if component not in group.coords:
         return True
-    labels = group[component].to_numpy()
+    labels = group.variables[component].to_numpy()
     return labels.dtype.kind in "iu" and np.array_equal(labels, np.arange(len(labels)))
 
 

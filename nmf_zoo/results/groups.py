@@ -61,14 +61,13 @@ def variable_dims(structure: Factorisation, name: str, ndim: int) -> tuple[str, 
 
 def labelled(variables: Mapping[str, Any], coords: Mapping[str, Any]) -> xr.Dataset:
     """A dataset; its indexes take longer than the rest of a small one, so that those of counted dims are made once."""
-    found: dict[Any, xr.Variable] = {}
-    indexes: dict[Any, Any] = {}
-    for name, labels in coords.items():
-        is_counted = isinstance(labels, np.ndarray) and _is_counted(labels)
-        own = _counted(name, len(labels)) if is_counted else _indexed(xr.Coordinates({name: labels}))
-        found |= own[0]
-        indexes |= own[1]
-    return xr.Dataset(variables, coords=xr.Coordinates(found, indexes))
+    counted = {name: len(labels) for name, labels in coords.items() if _is_counted(labels)}
+    found = _counted(tuple(counted.items()))
+    if len(counted) < len(coords):
+        others = xr.Coordinates({name: labels for name, labels in coords.items() if name not in counted})
+        own = {**found.variables, **others.variables}
+        found = xr.Coordinates({name: own[name] for name in coords}, {**found.xindexes, **others.xindexes})
+    return xr.Dataset(variables, coords=found)
 
 
 def coords_along(group: xr.Dataset, dims: Iterable[Any]) -> xr.Coordinates:
@@ -78,19 +77,16 @@ def coords_along(group: xr.Dataset, dims: Iterable[Any]) -> xr.Coordinates:
     return xr.Coordinates(found, {name: index for name, index in group.xindexes.items() if name in found})
 
 
-def _is_counted(labels: Array) -> bool:
-    is_short = labels.dtype == np.int64 and labels.ndim == 1 and len(labels) <= MOST_COUNTED
-    return is_short and np.array_equal(labels, np.arange(len(labels)))
+def _is_counted(labels: Any) -> bool:
+    if not isinstance(labels, np.ndarray) or labels.dtype != np.int64 or labels.ndim != 1:
+        return False
+    return len(labels) <= MOST_COUNTED and np.array_equal(labels, np.arange(len(labels)))
 
 
 @lru_cache(maxsize=256)
-def _counted(dim: str, length: int) -> tuple[dict[Any, xr.Variable], dict[Any, Any]]:
-    return _indexed(xr.Coordinates({dim: np.arange(length)}))
-
-
-def _indexed(coords: xr.Coordinates) -> tuple[dict[Any, xr.Variable], dict[Any, Any]]:
-    """(variables, indexes)"""
-    return dict(coords.variables), dict(coords.xindexes)
+def _counted(lengths: tuple[tuple[str, int], ...]) -> xr.Coordinates:
+    """Numbers from 0 along these dims."""
+    return xr.Coordinates({dim: np.arange(length) for dim, length in lengths})
 
 
 def as_dataset(
