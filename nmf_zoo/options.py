@@ -7,7 +7,7 @@ import numbers
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from functools import wraps
+from functools import cache, wraps
 from inspect import Parameter, signature
 from typing import Any, TypeVar
 
@@ -72,11 +72,13 @@ def check_share(options: Any, name: str) -> None:
         raise InputError(name, repr(getattr(options, name)), "a number between 0 and 1")
 
 
-def _kinds(annotation: str) -> list[str]:
+@cache
+def _kinds(annotation: str) -> tuple[str, ...]:
     """The parts of a union."""
-    return [kind.strip() for kind in re.split(r"\|(?![^\[]*\])", annotation)]
+    return tuple(kind.strip() for kind in re.split(r"\|(?![^\[]*\])", annotation))
 
 
+@cache
 def _literals(kind: str) -> tuple[Any, ...]:
     return ast.literal_eval(f"({kind[len('Literal[') : -1]},)")
 

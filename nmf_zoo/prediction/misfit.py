@@ -1,10 +1,10 @@
 """Whether the data lie where the model expects them: the share of cells inside their 90 % predictive intervals.
 
 A model that is right has ``expected`` of them inside: 90 % of a continuous law, more of counts, whose intervals end at
-whole numbers. Both shares are of the same cells. Half of the predictive draws make the intervals and the other half
-say what is expected inside, so that a cell that the model drew is inside as often as they are (posterior predictive
-checks: Gelman, Meng and Stern 1996). Data that the parameters were learnt from lie inside more often than new ones, so
-that fewer than expected is a finding, and more is none.
+whole numbers. Both shares are of the same cells. Of a point both come from the law of each cell; of several draws half
+of the predictive ones make the intervals and the other half say what is expected inside, so that a cell that the model
+drew is inside as often as they are (posterior predictive checks: Gelman, Meng and Stern 1996). Data that the parameters
+were learnt from lie inside more often than new ones, so that fewer than expected is a finding, and more is none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.results.groups import COVERAGE
 from nmf_zoo.results.posterior import INTERVAL, open_posterior
 from nmf_zoo.runtime.arguments import needed_shapes
-from nmf_zoo.structure import Array, Blocked, Cells, Factorisation, slices
+from nmf_zoo.structure import Array, Blocked, Cells, Factorisation, Likelihood, slices
 
 MOST_CELLS = 1000  # that are looked at, drawn at random
 REPLICATES = 50  # predictive draws of a cell that make its interval, and as many that say what is expected in it
@@ -31,7 +31,7 @@ STREAM = 0xC07E  # of the run's key
 LISTED = 1 << 20  # cells of sparse data that are looked through at once
 
 
-Products = Iterator[tuple[Array, Mapping[str, Array]]]  # of each draw W H at some cells, and the values by name
+Products = Iterator[tuple[Array, Mapping[str, Array]]]  # of each draw W H, or means, at some cells; values by name
 
 
 def coverage_attribute(posterior: xr.Dataset | None, structure: Factorisation, key: np.uint64) -> dict[str, str]:
@@ -56,18 +56,21 @@ def coverage_attribute(posterior: xr.Dataset | None, structure: Factorisation, k
 
 
 def coverage_of_blocks(
-    structure: Factorisation, products: Callable[[Array, Array, np.random.Generator], Products], key: np.uint64
+    structure: Factorisation,
+    products: Callable[[Array, Array, np.random.Generator], Products],
+    n_draws: int,
+    key: np.uint64,
 ) -> dict[str, str]:
     """The same of data in blocks, of which those are read that have some of the cells.
 
     Parameters
     ----------
-    products : (rows, cols, generator) -> of `2 * REPLICATES` draws W H at these cells, and no values
+    products : (rows, cols, generator) -> of ``n_draws`` draws W H at these cells, and no values
     key : as of :func:`coverage_attribute`, whose cells these are where none is missing
     """
     rng = generator_of(child(key, STREAM))
     cells = _observed_in_blocks(structure, rng)
-    return _told(structure, cells, products(*cells[:2], rng), 2 * REPLICATES, rng)
+    return _told(structure, cells, products(*cells[:2], rng), n_draws, rng)
 
 
 def _told(
@@ -78,12 +81,12 @@ def _told(
     rng: np.random.Generator,
 ) -> dict[str, str]:
     rows, cols, x = cells
+    law = structure.likelihood_at(rows, cols)
     try:
-        drawn = np.stack(list(_replicates(structure, rows, cols, products, n_draws, rng)))
+        low, high, expected = _intervals(law, _means(structure, law, rows, cols, products), n_draws, rng)
     except InputError:
         return {}
-    low, high = np.quantile(drawn[::2], INTERVAL, axis=0)
-    inside, expected = (float(np.mean((low <= values) & (values <= high))) for values in (x, drawn[1::2]))
+    inside = float(np.mean((low <= x) & (x <= high)))
     said = {"inside": round(inside, 4), "expected": round(expected, 4), "cells": len(x)}
     return {COVERAGE: json.dumps(said | {"try": structure.likelihood.more_spread})}
 
@@ -148,18 +151,35 @@ def _product(rows_of_W: Array, columns_of_H: Array) -> Array:
         return np.einsum("ck,kc->c", rows_of_W, columns_of_H)
 
 
-def _replicates(
-    structure: Factorisation, rows: Array, cols: Array, products: Products, n_draws: int, rng: np.random.Generator
-) -> Iterator[Array]:
-    """Predictive draws of the cells, from draws that are spaced evenly; of fewer draws several from each."""
-    law, wanted, n_done = structure.likelihood_at(rows, cols), 2 * REPLICATES, 0
+def _means(structure: Factorisation, law: Likelihood, rows: Array, cols: Array, products: Products) -> Products:
+    """Of each draw the means of the cells, which data can be drawn at, and the values by name."""
     exposure, background = structure.exposure_at(rows, cols), structure.background_at(rows, cols)
-    for number, (product, values) in enumerate(products, start=1):
+    for product, values in products:
         with np.errstate(over="ignore", invalid="ignore"):
             mean = exposure * product + background
         law.require_drawable(mean)
         if not np.all(np.isfinite(mean)):
             raise InputError(law.name, "a mean beyond all numbers", "means that float64 holds")
-        while n_done < number * wanted // n_draws:
+        yield mean, values
+
+
+def _intervals(law: Likelihood, means: Products, n_draws: int, rng: np.random.Generator) -> tuple[Array, Array, float]:
+    """(low, high) of the cells, and the share of them that is expected inside."""
+    if n_draws == 1:
+        (point,) = means
+        exact = law.interval(INTERVAL, *point)
+        if exact is not None:
+            return exact[0], exact[1], float(np.mean(exact[2]))
+        means = iter([point])
+    drawn = np.stack(list(_replicates(law, means, n_draws, rng)))
+    low, high = np.quantile(drawn[::2], INTERVAL, axis=0)
+    return low, high, float(np.mean((low <= drawn[1::2]) & (drawn[1::2] <= high)))
+
+
+def _replicates(law: Likelihood, means: Products, n_draws: int, rng: np.random.Generator) -> Iterator[Array]:
+    """Predictive draws of the cells, from draws that are spaced evenly; of fewer draws several from each."""
+    n_done = 0
+    for number, (mean, values) in enumerate(means, start=1):
+        while n_done < number * 2 * REPLICATES // n_draws:
             yield law.draw(mean, values, rng)
             n_done += 1

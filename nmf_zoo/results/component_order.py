@@ -22,6 +22,7 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.labels import writable_labels
 from nmf_zoo.results.factor_draws import FactorDims, factor_dims, log_sizes, relevances_in
+from nmf_zoo.results.groups import coords_along
 from nmf_zoo.results.matching import (
     Array,
     Components,
@@ -39,6 +40,7 @@ MOST_CELLS = 100  # features, and samples, that components are matched on
 FEWEST = 2  # of these for each component
 MOST_LOST = 0.05  # of W H, in components that a chain lacks, for it to be in the mode of the best one
 LEAST, MOST = 1e-50, 1e50  # of the largest cell of a factor: sums and products of its cells are numbers, and not 0
+EMPTY = 200.0  # by so much smaller in the logarithm than the largest, a component may be 0 in its cosines
 MOST_ROUNDS = 10  # of making the reference: matching settles after two or three
 
 
@@ -93,8 +95,9 @@ def result_order(idata: Any, structure: Factorisation) -> xr.Dataset | None:
 
 def _says_components(posterior: xr.Dataset, structure: Factorisation) -> bool:
     """Whether the dims alone tell what the structure knows of W and H."""
+    variables, factors = posterior.variables, (structure.W, structure.H)
     (feature, component), (own, obs) = (
-        factor.orient_dims(tuple(map(str, posterior[factor.name].dims[2:]))) for factor in (structure.W, structure.H)
+        factor.orient_dims(tuple(map(str, variables[factor.name].dims[2:]))) for factor in factors
     )
     try:
         found = factor_dims(posterior, structure.W.name, structure.H.name)
@@ -227,7 +230,7 @@ def _dataset(group: xr.Dataset, dims: FactorDims, logs: Array, order: Array, bec
             "shown": ("chain", shown),
             "share": (component, shares_of(logs[shown])),
         },
-        coords={dim: group[dim] for dim in (*LEADING, component) if dim in group.coords},
+        coords=coords_along(group, (*LEADING, component)),
         attrs={"weights": dims.weights, "activations": dims.activations},
     )
 
@@ -261,18 +264,26 @@ def with_cells(order: xr.Dataset, group: xr.Dataset, dims: FactorDims) -> xr.Dat
 
 def _matched(group: xr.Dataset, dims: FactorDims, best: int, logs: Array) -> tuple[Array, Array]:
     """(order (chain, draw, component), what became of each component in each chain), by sizes of the draws."""
+    if logs.shape[:2] == (1, 1) and np.all(logs > logs.max() - EMPTY):  # one draw is like itself, and none is known
+        by_size = _by_size(group, dims, logs[0], np.zeros(logs.shape[2], dtype=bool))
+        return by_size[None, None], np.full((1, len(by_size)), "matched")
     cells = _Cells(group, dims)
     known = cells.known()
     found, order = chain_mean(cells, best, known)
-    by_size = np.arange(found.rank)
-    if is_counted(group, dims.component):
-        by_size = _largest_first(relative_sizes(np.take_along_axis(logs[best], order, -1)).mean(axis=0), known)
+    by_size = _by_size(group, dims, np.take_along_axis(logs[best], order, -1), known)
     orders, became = [], []
     for chain in range(group.sizes["chain"]):
         mean, order = cells.mean_like(chain, found, known)
         orders.append(order[:, by_size])
         became.append(correspondence(mean.reordered(by_size), found.reordered(by_size)))
     return np.stack(orders), np.array(became)
+
+
+def _by_size(group: xr.Dataset, dims: FactorDims, logs: Array, known: Array) -> Array:
+    """(K,) components in falling order of their mean size over draws; labelled and known ones stay in place."""
+    if not is_counted(group, dims.component):
+        return np.arange(logs.shape[1])
+    return _largest_first(relative_sizes(logs).mean(axis=0), known)
 
 
 class _Cells:
@@ -341,7 +352,7 @@ def is_counted(group: xr.Dataset, component: Any) -> bool:
     """Whether components are numbered 0, 1, 2, ..., and not labelled by the model."""
     if component not in group.coords:
         return True
-    labels = group[component].to_numpy()
+    labels = group.variables[component].to_numpy()
     return labels.dtype.kind in "iu" and np.array_equal(labels, np.arange(len(labels)))
 
 

@@ -34,13 +34,19 @@ def with_whole_relevances(group: xr.Dataset, dims: FactorDims) -> xr.Dataset:
 
 def weights_of(group: xr.Dataset, weights: str, activations: str) -> tuple[xr.DataArray, Any]:
     """The weights, and which of their dims is the component's: the one they share with H, else their last."""
+    _, component = _weights_in(group, weights, activations)
+    return group[weights], component
+
+
+def _weights_in(group: xr.Dataset, weights: str, activations: str) -> tuple[xr.Variable, Any]:
+    """The same without labels."""
     if weights not in group:
         raise missing_variable(group, weights)
-    W = group[weights]
+    W = group.variables[weights]
     own = [dim for dim in W.dims if dim not in LEADING]
     if len(own) != 2:
         raise InputError("weights", f"{weights} with dims {own}", "a matrix (feature, component)", "name the factor")
-    shared = [dim for dim in own if activations in group and dim in group[activations].dims]
+    shared = [dim for dim in own if activations in group and dim in group.variables[activations].dims]
     return W, shared[0] if len(shared) == 1 else own[1]
 
 
@@ -90,11 +96,11 @@ class FactorDims:
 
 def factor_dims(group: xr.Dataset, weights: str, activations: str) -> FactorDims:
     """Which dim is which; the draws are not read."""
-    W, component = weights_of(group, weights, activations)
+    W, component = _weights_in(group, weights, activations)
     (feature,) = (dim for dim in W.dims if dim not in {*LEADING, component})
     if activations not in group:
         return FactorDims(weights, activations, feature, component, component, None)
-    H = group[activations]
+    H = group.variables[activations]
     of_h = [dim for dim in H.dims if dim not in LEADING]
     own = component if component in of_h else of_h[0]
     (obs,) = (dim for dim in of_h if dim != own)
@@ -126,8 +132,8 @@ def log_sizes(group: xr.Dataset, dims: FactorDims) -> Array:
 
     Without H those of W's columns alone.
     """
-    logs = _log_sums(group[dims.weights].variable, dims.component)
-    return logs if dims.obs is None else logs + _log_sums(group[dims.activations].variable, dims.own)
+    logs = _log_sums(group.variables[dims.weights], dims.component)
+    return logs if dims.obs is None else logs + _log_sums(group.variables[dims.activations], dims.own)
 
 
 def _log_sums(draws: xr.Variable, own: Any) -> Array:

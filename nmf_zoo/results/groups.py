@@ -7,6 +7,7 @@ Every array of draws is (chain, draw, *variable). The groups are those of PyMC: 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ DRAWS_ARE, PARTICLES = "draws_are", "particles"  # an attribute of results whose
 OF_STATS = {"temperature": ("replica",), "exchange_rate": ("pair",)}  # dims of statistics beside LEADING
 CHECKED_LABELS = ("checked_feature", "checked_obs")  # of the cells that are followed, where the model has labels
 NO_OTHERS: tuple[Mapping[str, Any], Mapping[str, Any]] = (MappingProxyType({}), MappingProxyType({}))
+MOST_COUNTED = 4096  # labels 0, 1, 2, ... of a dim, whose index is kept for the next dataset
 CHECKED_CELLS = 32  # cells of W H whose mixing is followed, whatever the labelling of the components
 
 
@@ -57,6 +59,36 @@ def variable_dims(structure: Factorisation, name: str, ndim: int) -> tuple[str, 
     return dims if len(dims) == ndim else tuple(f"{name}_dim_{axis}" for axis in range(ndim))
 
 
+def labelled(variables: Mapping[str, Any], coords: Mapping[str, Any]) -> xr.Dataset:
+    """A dataset; its indexes take longer than the rest of a small one, so that those of counted dims are made once."""
+    counted = {name: len(labels) for name, labels in coords.items() if _is_counted(labels)}
+    found = _counted(tuple(counted.items()))
+    if len(counted) < len(coords):
+        others = xr.Coordinates({name: labels for name, labels in coords.items() if name not in counted})
+        own = {**found.variables, **others.variables}
+        found = xr.Coordinates({name: own[name] for name in coords}, {**found.xindexes, **others.xindexes})
+    return xr.Dataset(variables, coords=found)
+
+
+def coords_along(group: xr.Dataset, dims: Iterable[Any]) -> xr.Coordinates:
+    """The coordinates that a dataset has along single ones of these dims, and their indexes."""
+    own = {name: group.variables[name] for name in group.coords}
+    found = {name: one for name, one in own.items() if any(set(one.dims) <= {dim} for dim in dims)}
+    return xr.Coordinates(found, {name: index for name, index in group.xindexes.items() if name in found})
+
+
+def _is_counted(labels: Any) -> bool:
+    if not isinstance(labels, np.ndarray) or labels.dtype != np.int64 or labels.ndim != 1:
+        return False
+    return len(labels) <= MOST_COUNTED and np.array_equal(labels, np.arange(len(labels)))
+
+
+@lru_cache(maxsize=256)
+def _counted(lengths: tuple[tuple[str, int], ...]) -> xr.Coordinates:
+    """Numbers from 0 along these dims."""
+    return xr.Coordinates({dim: np.arange(length) for dim, length in lengths})
+
+
 def as_dataset(
     structure: Factorisation,
     arrays: Mapping[str, Array],
@@ -81,7 +113,7 @@ def as_dataset(
                 coords[dim] = np.arange(length)
     shape = next((array.shape for array in arrays.values()), ())
     coords |= {dim: np.arange(length) for dim, length in zip(leading, shape, strict=False)}
-    return xr.Dataset({**variables, **others[0]}, coords={**coords, **others[1]})
+    return labelled({**variables, **others[0]}, {**coords, **others[1]})
 
 
 def stats_dataset(structure: Factorisation, stats: Mapping[str, Array]) -> xr.Dataset:
@@ -90,7 +122,7 @@ def stats_dataset(structure: Factorisation, stats: Mapping[str, Array]) -> xr.Da
         name: xr.Variable((*LEADING, *OF_STATS.get(name, ())), value) for name, value in stats.items() if name != "mean"
     }
     shape = next(iter(stats.values())).shape
-    dataset = xr.Dataset(scalars, coords={"chain": np.arange(shape[0]), "draw": np.arange(shape[1])})
+    dataset = labelled(scalars, {"chain": np.arange(shape[0]), "draw": np.arange(shape[1])})
     if "mean" not in stats:
         return dataset
     rows, cols = checked_cells(structure.shape)

@@ -86,7 +86,9 @@ def fit_blocks(
         attrs |= {"searched": begun.told} if begun.told else {}
         attrs |= model_attributes(with_exposure(structure))
         with left_out("the share of cells inside predictive intervals"):
-            attrs |= coverage_of_blocks(with_exposure(structure), _products(structure, solution, over), key)
+            n_draws = 1 if over.draw_q is None else 2 * REPLICATES
+            products = _products(structure, solution, over, n_draws)
+            attrs |= coverage_of_blocks(with_exposure(structure), products, n_draws, key)
         if place is None:
             return in_memory(structure, groups, variables, attrs), solution
         largest = int(np.diff(data_of(structure).bounds).max())
@@ -299,8 +301,8 @@ def of_samples(structure: Factorisation, n: int, labels: Array | None = None) ->
     return replace(structure, H=replace(structure.H, shape=(structure.rank, n)), coords=coords)
 
 
-def _products(structure: Factorisation, solution: Solution, over: BlockEngine) -> Callable[..., Products]:
-    """Draws of W H at some cells: of VB's q, or again and again the point."""
+def _products(structure: Factorisation, solution: Solution, over: BlockEngine, n_draws: int) -> Callable[..., Products]:
+    """So many draws of W H at some cells: of VB's q, or the point."""
     W, H, data = structure.W, structure.H, data_of(structure)
     names_of_W, names_of_H = ([f"{own}_{word}" for word in over.q] for own in (W.variable, H.name))
     of_W = [W.value({W.variable: cast(Array, solution.parameters[own])}) for own in names_of_W if not W.is_fixed]
@@ -311,7 +313,7 @@ def _products(structure: Factorisation, solution: Solution, over: BlockEngine) -
         weights, of_H = whole[rows], [_at_samples(data, own, cols) for own in names_of_H]
         of_rows = [own[rows][:, free] for own in of_W]
         activations = _at_samples(data, H.name, cols)
-        for _ in range(2 * REPLICATES):
+        for _ in range(n_draws):
             if over.draw_q is not None:
                 weights[:, free] = over.draw_q(*of_rows, rng) if of_rows else weights[:, free]
                 activations = over.draw_q(*of_H, rng)

@@ -362,11 +362,12 @@ def fit(
     seeded = random_seed is not None
     with checkpointed(checkpoint, chosen, options, structure, run, starts, entropy, seeded) as saved:
         entropy = saved.entropy if saved else entropy
+        key = seed_key(entropy)
         if run.search is None:
-            solutions, _ = run_restarts(chosen, structure, options, run, seed_key(entropy), starts, saved)
+            solutions, _ = run_restarts(chosen, structure, options, run, key, starts, saved)
             early = solutions[0].status if solutions[0].status in EARLY else ""
         else:
-            solutions, optima, early = run_search(chosen, structure, options, run, run.search, seed_key(entropy), saved)
+            solutions, optima, early = run_search(chosen, structure, options, run, run.search, key, saved)
             searched = {SEARCH: dataset_of(optima.table(), **optima.work)}
     with OneBlasThread():
         lp = [log_joints(structure, solution.values) for solution in solutions]
@@ -375,7 +376,8 @@ def fit(
     attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
     attrs |= {"max_iter": max_iter, "tol": tol, **model_attributes(structure)}
     with left_out("the share of cells inside predictive intervals"):
-        attrs |= coverage_attribute(groups["posterior"].isel(chain=[0]), structure, seed_key(entropy))
+        best = groups["posterior"] if len(solutions) == 1 else groups["posterior"].isel(chain=[0])
+        attrs |= coverage_attribute(best, structure, key)
     idata = pack({**groups, **searched, **data_groups(structure, observed_data(model), constant_data(model))}, attrs)
     idata = _with_order(idata, structure)
     _warn_of_end(solutions[0], quiet, structure.likelihood.end_of({n: v[0] for n, v in solutions[0].values.items()}))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import nnls
+from scipy.optimize import minimize, nnls
+from scipy.special import gammaln
 
 import nmf_zoo as nz
 from nmf_zoo.inference.counts.newton import NOTHING, ActiveSets
 from nmf_zoo.inference.shared.layout import compress
-from nmf_zoo.kernels.counts.active_sets import refine_rows, settle_rows
+from nmf_zoo.kernels.counts.active_sets import _length, refine_rows, settle_rows
 from nmf_zoo.kernels.counts.newton import solve_quadratic
 from nmf_zoo.reading.read import read
 from nmf_zoo.runtime.workers import SERIAL
@@ -76,6 +77,40 @@ def test_a_fit_takes_one_iteration_and_has_no_gap():
         fit = nz.fit(engine="em", model=model, tol=1e-8, search=None, random_seed=1, quiet=True).fit
         assert int(fit["iterations"].item()) <= 2
         assert float(fit["duality_gap"].item()) < 1e-5
+
+
+def test_a_fit_ends_where_scipy_does():
+    """Objectives to 1e-8 of them: active sets for squares, L-BFGS-B for counts, column by column."""
+    squares = sum(nnls(W, x)[1] ** 2 for x in X.T) / 2 + X.size * np.log(2 * np.pi) / 2
+    seen = [x for x in X.T if x.any()]
+    counts = sum(least_divergence(x) for x in seen) + np.sum(gammaln(X + 1))
+    for model, expected in (
+        (nz.normal_nmf(X, K, known=W, sigma=1.0), squares),
+        (nz.poisson_nmf(X, K, known=W), counts),
+    ):
+        fit = nz.fit(engine="em", model=model, tol=1e-8, random_seed=1, quiet=True).fit
+        found = fit["objective"].dropna("iteration").to_numpy()[0, -1]
+        assert found == pytest.approx(expected, rel=1e-8)
+
+
+def least_divergence(x):
+    def loss(h):
+        mean = np.maximum(W @ h, 1e-300)
+        return mean.sum() - x @ np.log(mean), W.sum(axis=0) - W.T @ (x / mean)
+
+    options = {"maxiter": 5000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9}
+    start = np.full(K, x.sum() / K)
+    return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * K, options=options).fun
+
+
+def test_a_step_of_a_few_roundings_is_taken():
+    """Newton's whole step, of rows near their optimum: the slope where it ends is nothing but rounding."""
+    rng = np.random.default_rng(1)
+    means = rng.gamma(1.0, 10.0, (600, 96)) + 1.0
+    x, changes = rng.poisson(means) + 1.0, 1e-9 * rng.normal(size=means.shape)
+    slopes = -np.sum(x * np.square(changes / means), axis=1)
+    lengths = [_length(*row, slope, 0.0) for *row, slope in zip(x, means, changes, x / means, slopes, strict=True)]
+    assert min(lengths) > 0.5
 
 
 def test_the_other_factor_alone_is_found_too():

@@ -14,6 +14,7 @@ from nmf_zoo.plots.figure import make_figure
 from nmf_zoo.results import component_order as component_order_module
 from nmf_zoo.results.component_order import GROUP, component_order, draws_in_order
 from nmf_zoo.results.components import activations_and_totals, component_shares, mean_weights
+from nmf_zoo.results.groups import labelled
 from nmf_zoo.results.modes import BY_MODE, MODES
 from nmf_zoo.results.posterior import best_chain
 
@@ -50,6 +51,16 @@ def result(orders, labels=None, sizes=SIZES, lp=None):
 
 CHAINS = [[[0, 1, 2]] * 5, [[2, 0, 1]] * 5]
 SWITCHING = [[[0, 1, 2], [1, 0, 2], [2, 1, 0], [0, 1, 2], [0, 2, 1]], [[2, 0, 1]] * 5]
+
+
+@pytest.mark.parametrize("labels", [None, ["a", "b", "c"]])
+@pytest.mark.parametrize("sizes", [SIZES, [4.0, 4.0, 1.0], [0.0, 2.0, 3.0], [1e-200, 2.0, 3.0]])
+def test_one_draw_is_like_itself(labels, sizes, monkeypatch):
+    """A point needs no matching: the same group as by matching."""
+    idata = result([[[2, 0, 1]]], labels, np.array(sizes))
+    found = component_order(idata)
+    monkeypatch.setattr(component_order_module, "EMPTY", -np.inf)
+    xr.testing.assert_identical(found, component_order(idata))
 
 
 @pytest.mark.parametrize("orders", [CHAINS, SWITCHING])
@@ -342,3 +353,14 @@ def test_names_stay_with_their_components_where_another_chain_becomes_the_best()
     assert table["component"].tolist() == ["middle", "large", "small"]
     plain = nz.top_features(in_modes(_compat.with_groups(idata, {GROUP: order}), [1, 0]), 1, chain=1)
     assert plain["component"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("labels", [np.arange(4), np.arange(1, 5), np.array(list("abcd")), np.arange(4.0)])
+def test_a_dataset_with_kept_indexes_is_the_same(labels):
+    """And what somebody writes to its labels is in no other one."""
+    variables = {"x": (("chain", "obs"), np.ones((2, 4)))}
+    coords = {"chain": np.arange(2), "obs": labels, "row": ("obs", np.arange(4) + 5)}
+    found = labelled(variables, coords)
+    xr.testing.assert_identical(found, xr.Dataset(variables, coords=coords))
+    found["obs"].attrs["unit"] = "s"
+    assert not labelled(variables, coords)["obs"].attrs

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import scipy.stats
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
@@ -17,6 +18,7 @@ from nmf_zoo.prediction.misfit import coverage_attribute
 from nmf_zoo.reading import read
 from nmf_zoo.reports.convergence import check_convergence
 from nmf_zoo.reports.source import Source
+from nmf_zoo.structure import Exponential, Known, Normal, Poisson
 from tests.results import idata_of
 
 RNG = np.random.default_rng(1)
@@ -150,3 +152,39 @@ def test_chance_and_trifles_are_no_misfit(inside, cells, is_misfit):
 def test_the_attribute_is_json():
     found = nz.fit(nz.gamma_nmf(RIGHT, 2), engine="vb", max_iter=5, tol=0, search=None, **RUN)
     assert set(json.loads(found.attrs["coverage"])) == {"inside", "expected", "cells", "try"}
+
+
+MEANS = np.geomspace(1e-6, 1e9, 2000)
+LAWS = {
+    "poisson": (Poisson(), scipy.stats.poisson(MEANS)),
+    "normal": (Normal(sigma=Known(value=np.array(3.0))), scipy.stats.norm(MEANS, 3.0)),
+    "exponential": (Exponential(), scipy.stats.expon(scale=MEANS)),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_intervals_of_a_point_are_quantiles_of_the_law(name):
+    law, expected = LAWS[name]
+    low, high, inside = law.interval((0.05, 0.95), MEANS, {})
+    for found, share in ((low, 0.05), (high, 0.95)):
+        np.testing.assert_allclose(found, expected.ppf(share), rtol=1e-12)
+    below = expected.cdf(low - 1.0) if law.is_discrete else expected.cdf(low)
+    np.testing.assert_allclose(inside, expected.cdf(high) - below, atol=1e-9)
+
+
+def test_a_mean_of_zero_has_no_counts():
+    assert [float(part[0]) for part in Poisson().interval((0.05, 0.95), np.zeros(1), {})] == [0.0, 0.0, 1.0]
+
+
+def test_a_point_and_equal_draws_say_the_same():
+    """Intervals of 50 draws hold less than the law's own; how far the data miss what is expected is the same."""
+    model = nz.gamma_nmf(RIGHT, 3)
+    told = []
+    for n_draws in (1, 100):
+        W, H = (np.broadcast_to(factor, (1, n_draws, *factor.shape)) for factor in TRUTH)
+        draws = _compat.group(idata_of(model, W=W, H=H), "posterior")
+        told.append(coverage_of(coverage_attribute(draws, read(model), seed_key(1))))
+    assert told[0].cells == told[1].cells
+    of_law, of_draws = (coverage.inside - coverage.expected for coverage in told)
+    assert of_law == pytest.approx(of_draws, abs=0.02)
+    assert 0.0 < told[0].expected - told[1].expected < 0.06

@@ -35,6 +35,7 @@ from scipy.special import xlogy
 from nmf_zoo.inference.counts.newton import Penalty
 from nmf_zoo.inference.shared.factor_view import Side
 from nmf_zoo.inference.shared.layout import nonzero_cells
+from nmf_zoo.kernels.numerics.cells import cell_rates
 from nmf_zoo.structure import Array, Dense, Factorisation, Known
 
 INSIDE = 1.0 - 1e-9  # of the way to where a cell with a shape above 1 has no slack left
@@ -45,8 +46,7 @@ def poisson_gap(structure: Factorisation, which: int, u: Array, v: Array, penalt
     rows, cols, x = nonzero_cells(structure)
     offset = structure.background_at(rows, cols) / structure.exposure_at(rows, cols)
     own, other = (cols, rows) if which else (rows, cols)
-    mean = structure.mean_at(u if not which else v, (v if not which else u).T, rows, cols)
-    mean = mean / structure.exposure_at(rows, cols)
+    mean = cell_rates(np.ascontiguousarray(u), v.T, own, other) + offset
     slopes = sp.csr_array((x / mean, (own, other)), shape=(len(u), len(v))) @ v
     linear, power = (np.broadcast_to(part, u.shape) for part in (penalty.linear, penalty.power))
     primal = np.sum(linear * u) - np.sum(xlogy(power, u)) - np.sum(xlogy(x, mean))

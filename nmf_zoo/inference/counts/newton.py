@@ -150,6 +150,7 @@ class BlockNewton:
         self.spare: list[Array] = []  # buffers between uses: new ones would cost a page fault per page
         self.values = structure.data.values
         self.offset = structure.background_ratio()
+        self.parts = [_parts_of(n_rows) for n_rows in structure.shape]
 
     def improve(
         self, which: int, factor: Array, other: Array, penalty: Penalty, free: slice = slice(None)
@@ -163,12 +164,10 @@ class BlockNewton:
             values, offset = values.T, None if offset is None else offset.T
         other, largest = np.ascontiguousarray(other), _largest(factor[:, free])
         free_of_other = np.ascontiguousarray(other[:, free])
-        blocks = list(slices(len(factor), ROWS))
-        parts = np.array_split(np.arange(len(blocks)), min(MOST_CHUNKS, len(blocks)))
 
-        def improve_chunk(numbers: Array) -> tuple[float, float]:
+        def improve_chunk(blocks: list[slice]) -> tuple[float, float]:
             buffers, residual, log_mean = self._take_buffers(), 0.0, 0.0
-            for rows in (blocks[number] for number in numbers):
+            for rows in blocks:
                 x, means, *workspace = (
                     part[: (rows.stop - rows.start) * len(other)].reshape(-1, len(other)) for part in buffers
                 )
@@ -186,7 +185,7 @@ class BlockNewton:
             self.spare.append(buffers)
             return residual, log_mean
 
-        chunks = self.workers.map(improve_chunk, parts)
+        chunks = self.workers.map(improve_chunk, self.parts[which])
         return max(residual for residual, _ in chunks), sum(log_mean for _, log_mean in chunks)
 
     def _take_buffers(self) -> Array:
@@ -194,6 +193,13 @@ class BlockNewton:
             return self.spare.pop()
         except IndexError:
             return np.empty((4, ROWS * max(self.values.shape)))
+
+
+def _parts_of(n_rows: int) -> list[list[slice]]:
+    """Blocks of the rows, shared out among the chunks."""
+    blocks = list(slices(n_rows, ROWS))
+    numbers = np.array_split(np.arange(len(blocks)), min(MOST_CHUNKS, len(blocks)))
+    return [[blocks[number] for number in part] for part in numbers]
 
 
 def _rows_of(rows: slice, array: Array) -> Array:
@@ -232,6 +238,8 @@ def _largest(factor: Array) -> Array:
 
 
 def _residual(u: Array, numerators: Array, linear: Array, largest: Array) -> float:
+    if u.size and linear.min() > 0.0 and largest.min() > 0.0:  # as below, with nothing left out
+        return float(np.abs(np.minimum(u / largest, 1.0 - numerators / linear)).max())
     linear = np.broadcast_to(linear, u.shape)
     slope = 1.0 - np.divide(numerators, linear, out=np.ones_like(u), where=linear > 0)
     share = np.divide(u, largest, out=np.zeros_like(u), where=np.broadcast_to(largest > 0, u.shape))

@@ -31,6 +31,7 @@ RIDGE = 1e-10  # of a diagonal cell
 STEEP = 1e-12  # of what pulls and drags a cell: a slope below it is rounding
 WARM, NEWTON, HALVINGS = 4, 40, 30  # rounds of scalar steps; then Newton steps at the most; of a step's length
 CLOSE, SHORT = 0.1, 0.1  # a length with this part of the first slope left will do; Newton's own, short by this part
+ROUNDING = 1e-15  # of the terms of a slope: one as small is 0
 NEAR = 1e-11  # residual at which a row has arrived
 
 
@@ -39,7 +40,7 @@ class ActiveSetWorkspace(NamedTuple):
 
     Attributes
     ----------
-    matrix, root : (K, K) of the quadratic, and Cholesky's of the cells inside
+    matrix, root : (K, K) of the quadratic, and Cholesky's upper triangle of the cells inside
     slopes : (K,) of the row
     z, gradient, change, scale, step : (K,) of the quadratic: where it is, its slopes, how far z is from the row; what
         slopes are relative to, the step
@@ -113,7 +114,7 @@ def _settle_row(u, x, v, offset, prior, cells, workspace):
         if residual <= NEAR:
             break
         n = _find_candidates(candidates, u, slopes)
-        _fill_matrix(workspace.matrix, v, bends, curve, candidates, n)
+        _fill_matrix(workspace.matrix, v, bends, curve, candidates, n, changes)
         for j in range(n):
             k = candidates[j]
             workspace.z[j], workspace.gradient[j] = u[k] if u[k] > FLOOR else 0.0, slopes[k]
@@ -171,17 +172,31 @@ def _find_candidates(candidates, u, slopes):
 
 
 @summing
-def _fill_matrix(matrix, v, bends, curve, candidates, n):
-    """Second derivatives between the candidates, (n, n) of the matrix."""
+def _fill_matrix(matrix, v, bends, curve, candidates, n, scaled):
+    """Second derivatives between the candidates, (n, n) of the matrix, four at a time; ``scaled`` is workspace."""
     for i in range(n):
-        a = v[candidates[i]]
-        for j in range(i + 1):
-            b, total = v[candidates[j]], 0.0
+        own, row, j = v[candidates[i]], matrix[i], 0
+        for c in range(bends.size):
+            scaled[c] = bends[c] * own[c]
+        while j + 4 <= i + 1:
+            p, q, r, s = v[candidates[j]], v[candidates[j + 1]], v[candidates[j + 2]], v[candidates[j + 3]]
+            of_p, of_q, of_r, of_s = 0.0, 0.0, 0.0, 0.0
             for c in range(bends.size):
-                total += bends[c] * a[c] * b[c]
-            matrix[i, j] = total
-            matrix[j, i] = total
-        matrix[i, i] += curve[candidates[i]]
+                of_p += scaled[c] * p[c]
+                of_q += scaled[c] * q[c]
+                of_r += scaled[c] * r[c]
+                of_s += scaled[c] * s[c]
+            row[j], row[j + 1], row[j + 2], row[j + 3] = of_p, of_q, of_r, of_s
+            j += 4
+        while j <= i:
+            other, total = v[candidates[j]], 0.0
+            for c in range(bends.size):
+                total += scaled[c] * other[c]
+            row[j] = total
+            j += 1
+        for j in range(i):
+            matrix[j, i] = row[j]
+        row[i] += curve[candidates[i]]
 
 
 @summing
@@ -192,13 +207,15 @@ def _add_scaled(out, scale, x):
 
 @kernel
 def _length(x, means, changes, ratios, slope, bend):
-    """How far a row goes along its step, at most 1: the slope there is not upward.
+    """How far a row goes along its step, at most 1: the slope there is not upward, but for rounding.
 
     ``slope`` : where the step begins; ``bend`` : the prior's
     """
-    of_counts = 0.0
+    of_counts, rounding = 0.0, 0.0
     for c in range(x.size):
-        of_counts += ratios[c] * changes[c]
+        part = ratios[c] * changes[c]
+        of_counts += part
+        rounding += ROUNDING * abs(part)
     of_prior, low, high = slope + of_counts, 0.0, 1.0
     if not slope < 0.0:
         return 0.0
@@ -213,7 +230,7 @@ def _length(x, means, changes, ratios, slope, bend):
             part = x[c] / mean * changes[c]
             here -= part
             curved += part / mean * changes[c]
-        if here <= 0.0:
+        if here <= rounding:
             low = at
             if at == 1.0 or here >= CLOSE * slope:
                 break
@@ -307,21 +324,26 @@ def _let_in(workspace, n, all_of_them):
 
 @summing
 def _factor(root, matrix, places, count):
-    """Cholesky's lower triangle of the cells inside; False where a pivot is no positive number."""
+    """Cholesky's upper triangle of the cells inside, four rows at a time; False where a pivot is no positive number."""
     for i in range(count):
-        row = root[i]
-        for j in range(i + 1):
-            total, other = matrix[places[i], places[j]], root[j]
-            if j == i:
-                total += RIDGE * total
-            for k in range(j):
-                total -= row[k] * other[k]
-            if j < i:
-                row[j] = total / other[j]
-            elif total > 0.0:
-                row[j] = math.sqrt(total)
-            else:
-                return False
+        row, own, k = root[i], matrix[places[i]], 0
+        for j in range(i, count):
+            row[j] = own[places[j]]
+        row[i] += RIDGE * row[i]
+        while k + 4 <= i:
+            a, b, c, d = root[k], root[k + 1], root[k + 2], root[k + 3]
+            of_a, of_b, of_c, of_d = a[i], b[i], c[i], d[i]
+            for j in range(i, count):
+                row[j] -= of_a * a[j] + of_b * b[j] + of_c * c[j] + of_d * d[j]
+            k += 4
+        while k < i:
+            _add_scaled(row[i:count], -root[k, i], root[k, i:count])
+            k += 1
+        if not row[i] > 0.0:
+            return False
+        scale = 1.0 / math.sqrt(row[i])
+        for j in range(i, count):
+            row[j] *= scale
     return True
 
 
@@ -329,14 +351,15 @@ def _factor(root, matrix, places, count):
 def _solve(step, root, gradient, places, count):
     """Overwrite step (count,) with minus the inverse times the gradient."""
     for i in range(count):
-        total = -gradient[places[i]]
-        for k in range(i):
+        step[i] = -gradient[places[i]]
+    for i in range(count):
+        step[i] /= root[i, i]
+        _add_scaled(step[i + 1 : count], -step[i], root[i, i + 1 : count])
+    for i in range(count - 1, -1, -1):
+        total = step[i]
+        for k in range(i + 1, count):
             total -= root[i, k] * step[k]
         step[i] = total / root[i, i]
-    for i in range(count - 1, -1, -1):
-        step[i] /= root[i, i]
-        for k in range(i):
-            step[k] -= root[i, k] * step[i]
 
 
 @kernel
@@ -345,11 +368,13 @@ def refine_rows(steps, factor, slopes, row_bends, gram, own):
     rank = factor.shape[1]
     workspace = make_workspace(rank)
     for i in range(len(factor)):
+        if i == 0 or own.size > 0 or row_bends[i] != row_bends[i - 1]:
+            for k in range(rank):
+                for j in range(rank):
+                    workspace.matrix[k, j] = row_bends[i] * gram[k, j]
+                if own.size > 0:
+                    workspace.matrix[k, k] += own[i, k]
         for k in range(rank):
-            for j in range(rank):
-                workspace.matrix[k, j] = row_bends[i] * gram[k, j]
-            if own.size > 0:
-                workspace.matrix[k, k] += own[i, k]
             w = factor[i, k] + steps[i, k]
             workspace.z[k], workspace.gradient[k] = w if w > FLOOR else 0.0, slopes[i, k]
         for k in range(rank):

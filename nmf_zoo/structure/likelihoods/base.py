@@ -149,6 +149,10 @@ class Likelihood(ABC):
         """x with P(X <= x | mean) = share, elementwise; needed where :meth:`draw_cells` is not written."""
         raise NotImplementedError(f"{type(self).__name__} has neither draw_cells nor quantile")
 
+    def interval(self, shares: tuple[float, float], mean: Array, values: Values) -> tuple[Array, Array, Array] | None:
+        """(low, high, P(low <= X <= high | mean)), the quantiles at both shares; None where they are not written."""
+        return None
+
     @property
     def dtype(self) -> type:
         """Of draws."""

@@ -32,5 +32,9 @@ class Exponential(Likelihood):
     def draw_cells(self, out: Array, mean: Array, values: Values, rows: Array, cols: Array, key: np.uint64) -> None:
         draw_powers_at(out, mean, rows, cols, key)
 
+    def interval(self, shares: tuple[float, float], mean: Array, values: Values) -> tuple[Array, Array, Array]:
+        low, high = (-mean * np.log1p(-share) for share in shares)
+        return low, high, np.full(np.shape(mean), shares[1] - shares[0])
+
     def sd(self, mean: Array, values: Values) -> Array:
         return mean

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from scipy.special import ndtri
 
 from nmf_zoo.kernels.random.predictions import draw_normals_at
 from nmf_zoo.structure.cell_parameters import CellParameter, KnownAtCells, is_shared
@@ -63,6 +64,10 @@ class Normal(Likelihood):
     def draw_cells(self, out: Array, mean: Array, values: Values, rows: Array, cols: Array, key: np.uint64) -> None:
         sigma = np.array(np.broadcast_to(self.sigma.resolve(values), mean.shape), dtype=np.float64)
         draw_normals_at(out, mean, sigma, rows, cols, key)
+
+    def interval(self, shares: tuple[float, float], mean: Array, values: Values) -> tuple[Array, Array, Array]:
+        low, high = (mean + ndtri(share) * self.sigma.resolve(values) for share in shares)
+        return low, high, np.full(np.shape(mean), shares[1] - shares[0])
 
     def sd(self, mean: Array, values: Values) -> Array:
         return np.array(np.broadcast_to(self.sigma.resolve(values), np.shape(mean)))
