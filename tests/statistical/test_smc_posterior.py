@@ -41,7 +41,7 @@ def _case(transposed):
         shape_h=shape_h,
         rate_h=shape_h / MEAN_H,
         exposure=EXPOSURE,
-        grid=np.arange(-4.6, 4.4, 0.15),
+        grid=np.arange(-4.6, 4.4, 0.18),
         transposed=transposed,
     )
 
@@ -100,7 +100,7 @@ def test_each_mode_gets_its_share(transposed):
 
 
 def test_the_exact_values_do_not_depend_on_the_grid():
-    (log_evidence, means), other = exact(case()), exact(Case(**{**vars(case()), "grid": np.arange(-4.9, 4.5, 0.19)}))
+    (log_evidence, means), other = exact(case()), exact(Case(**{**vars(case()), "grid": np.arange(-4.9, 4.5, 0.155)}))
     np.testing.assert_allclose(log_evidence, other[0], atol=1e-3)
     np.testing.assert_allclose(list(means.values()), list(other[1].values()), atol=2e-3)
 
