@@ -38,7 +38,8 @@ SWEEPS = 2_500
 @pytest.mark.parametrize("name", MODELS)
 def test_two_ways_to_draw_agree(name):
     """Long: sweeps go one by one in Python, slice by slice, with new data after each."""
-    check_geweke(gibbs, MODELS[name], size(SWEEPS, 60_000))
+    sweeps = 4_000 if name == "unknown" else SWEEPS  # whose parameters mix slowly
+    check_geweke(gibbs, MODELS[name], size(sweeps, 60_000))
 
 
 def forget_beta(monkeypatch):
