@@ -8,7 +8,7 @@ from tests.statistical.gates import ALARM
 from tests.statistical.judged import judges
 
 DRAWS = size(15, 31)  # 16 or 32 ranks, in 8 bins: the simulations have the power, of 1 + 2 / DRAWS times the variance
-LEAST = 100  # simulations
+LEAST = 50  # simulations, twice those that see most planted errors
 SEEING = 25  # of those that may see a planted error
 
 

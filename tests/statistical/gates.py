@@ -7,7 +7,9 @@ from scipy import special, stats
 
 from tests.statistical.judged import judges
 
-LEAST = 250  # effective draws below which a standard error means little
+# Effective draws that a standard error takes. From so many it is itself known to about a tenth, which bounds of five
+# and more of them carry.
+LEAST = 125
 ALARM = 1e-4  # probability of a false alarm in one check, whatever the number of statistics in it
 
 
@@ -69,7 +71,7 @@ def _rows(names, which, values):
 
 
 @judges(lambda labels, found, *_, **__: np.sum(found))
-def check_frequencies(labels, found, probabilities, least=500, least_expected=5.0):
+def check_frequencies(labels, found, probabilities, least=250, least_expected=5.0):
     """Raise unless counts of independent draws follow the probabilities; the message tells the worst states."""
     found, expected = np.asarray(found, dtype=np.float64), np.sum(found) * np.asarray(probabilities)
     assert found.sum() >= least, (

@@ -15,7 +15,7 @@ from scipy.special import gammaln, logsumexp
 
 COUNTS = np.array([[3.0, 7.0]])
 W_LAW = 1.7, 0.6
-GRID = np.linspace(-14.0, 12.0, 1301)  # of log h
+GRID = np.linspace(-14.0, 12.0, 651)  # of log h
 
 
 def log_gamma_chain(first, second, alpha_z, alpha_h, beta_z, shape, rate):
@@ -48,7 +48,7 @@ def exact_moments(log_chain):
     return [float(np.sum(p * of)) for of in (u, v, u * u, v * v, u * v)]
 
 
-def exact_moments_of_bgar(alpha, beta, rho, n=161):
+def exact_moments_of_bgar(alpha, beta, rho, n=101):
     """The same where h_1 = u + v_1, h_2 = u + v_2, these three independent gammas: a sum over their logarithms."""
     logs, shapes = np.linspace(-40.0, 4.0, 2 * n), np.linspace(-30.0, 4.0, n)
     log_u, log_v = logs[:, None, None], shapes

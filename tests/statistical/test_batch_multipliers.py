@@ -39,7 +39,9 @@ from tests.statistical.geweke import (
 from tests.structures import gamma, half_normal, model, multipliers, stack, unknown
 
 pytestmark = pytest.mark.statistical
-PLANTED_SWEEPS = 4_000
+SWEEPS = PLANTED_SWEEPS = 2_500
+# The first two mix slowly; of the last a law is missed late.
+SLOW = {"rate of H": 5_000, "exposure of both sides, background": 4_000, "two batches": 4_000}
 W_PRIOR, H_PRIOR = gamma(np.array([[0.9, 2.0]]), 0.8), gamma(np.array([[1.6], [0.7]]), 1.7)
 SHAPES, RATES = np.array([[2.0, 3.0], [1.5, 4.0]]), np.array([[2.0, 2.5]])
 TWO = multipliers([0, 1, 0], 2, 2, SHAPES, RATES)
@@ -67,8 +69,10 @@ MODELS = {
 def expected(structure, draws):
     """(n, F, N): multipliers times the mean."""
     own = structure.likelihood.multipliers
-    tables = np.stack([own.resolve({own.variable.name: M}) for M in draws[own.variable.name]])
-    return tables * mean_of(structure, draws["W"], draws["H"])
+    M = draws[own.variable.name]
+    M = M.swapaxes(1, 2) if own.transposed else M
+    of_reference = np.ones((*M.shape[:2], int(own.has_reference)))
+    return np.concatenate([M, of_reference], axis=2)[:, :, own.batch] * mean_of(structure, draws["W"], draws["H"])
 
 
 def quantities(structure, draws):
@@ -119,7 +123,7 @@ def check_geweke(structure, sweeps, seed=0, wrong=lambda problem: problem, least
 @pytest.mark.parametrize("name", MODELS)
 def test_two_ways_to_draw_agree(name):
     """Long: with an unknown rate in Python."""
-    check_geweke(MODELS[name], size(6_000 if name == "rate of H" else 4_000, 60_000))  # which mixes slowly
+    check_geweke(MODELS[name], size(SLOW.get(name, SWEEPS), 60_000))
 
 
 # -- planted errors ------------------------------------------------------------------------------------------------
@@ -164,7 +168,7 @@ def test_batches_exchanged_are_seen():
 
 # -- calibration ---------------------------------------------------------------------------------------------------
 
-SIMULATIONS, THIN, TUNE = size(100, 1000), size(6, 12), size(150, 300)
+SIMULATIONS, THIN, TUNE = size(50, 1000), size(6, 12), size(150, 300)
 ALLOCATIONS, TRAJECTORIES = nz.Gibbs(trajectories="never"), nz.Gibbs(trajectories="always")
 LABELS = ["a", "a", "b", "a", "b"]
 
@@ -178,19 +182,19 @@ def declare(shape=3.0, **arguments):
 
 @pytest.mark.parametrize("engine", [ALLOCATIONS, TRAJECTORIES], ids=["allocation", "trajectories"])
 def test_ranks_are_uniform(engine):
-    """Long: 128 simulations, each with a warm-up."""
+    """Long: simulations, each with a warm-up."""
     check_calibrated(declare, engine, SIMULATIONS, tune=TUNE, thin=THIN, seed=1)
 
 
 def test_ranks_are_uniform_beside_a_reference():
-    """Long: 128 simulations, each with a warm-up."""
+    """Long: simulations, each with a warm-up."""
     check_calibrated(lambda: declare(reference="a"), TRAJECTORIES, SIMULATIONS, tune=TUNE, thin=THIN, seed=1)
 
 
 # -- exact moments -------------------------------------------------------------------------------------------------
 
 COUNTS = np.array([[4.0, 9.0, 1.0], [0.0, 6.0, 3.0]])
-BATCH, OF_M = np.array([0, 1, 0]), (2.0, 1.5)  # of each sample; shape and rate
+BATCH, OF_M = np.array([0, 1, 0]), (2.0, 0.7)  # of each sample; shape and rate
 GRID = np.exp(np.linspace(-7.0, 4.0, 700))
 
 
@@ -264,11 +268,11 @@ def check_exact(free, trajectories="never", *, sweeps, background=0.0, wrong=lam
 @pytest.mark.parametrize("trajectories", ["never", "always"])
 @pytest.mark.parametrize("background", [0.0, 1.3])
 def test_moments_are_exact(free, trajectories, background):
-    check_exact(free, trajectories, sweeps=size(10_000, 100_000), background=background)
+    check_exact(free, trajectories, sweeps=size(4_000, 100_000), background=background)
 
 
 def check_moments_tell(*given, **options):
-    check_seen(lambda n: check_exact(*given, sweeps=n, **options), 8_000, "gate 2, standard errors")
+    check_seen(lambda n: check_exact(*given, sweeps=n, **options), 4_000, "gate 2, standard errors")
 
 
 @pytest.mark.parametrize(("free", "step"), [("H", "over_features"), ("W", "over_samples")])

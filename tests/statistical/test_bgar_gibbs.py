@@ -32,13 +32,14 @@ MODELS = {
     "W known, a pole": model(X23, 2, FIXED, bgar(1.3, 0.8, 0.7)),
     "unknown": model(X23, 2, W_PRIOR, bgar(*UNKNOWN)),
 }
-SWEEPS = 5_000
+SWEEPS = 2_500
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_two_ways_to_draw_agree(name):
     """Long: sweeps go one by one in Python, slice by slice, with new data after each."""
-    check_geweke(gibbs, MODELS[name], size(SWEEPS, 60_000))
+    sweeps = 4_000 if name == "unknown" else SWEEPS  # whose parameters mix slowly
+    check_geweke(gibbs, MODELS[name], size(sweeps, 60_000))
 
 
 def forget_beta(monkeypatch):
@@ -108,7 +109,7 @@ def log_h_of(law, sweeps, tune=200):
 
 @pytest.mark.parametrize("law", [(3.0, 1.2, 0.6), (1.5, 0.8, 0.8)], ids=["smooth", "a pole"])
 def test_two_cells_have_their_exact_moments(law):
-    exact, drawn = exact_moments_of_bgar(*law), log_h_of(law, size(8_000, 80_000))
+    exact, drawn = exact_moments_of_bgar(*law), log_h_of(law, size(4_000, 80_000))
     check_means(NAMES, moments_of(drawn), exact)
     with pytest.raises(AssertionError, match="gate 2"):
         check_means(NAMES, moments_of(drawn), exact_moments_of_bgar(law[0], law[1], 0.3))
@@ -126,7 +127,7 @@ def with_unknown_correlation():
 @pytest.mark.parametrize("declare", [with_unknown_correlation])
 def test_ranks_are_uniform(declare):
     """Long: a chain for each simulation, slice by slice in Python."""
-    check_calibrated(declare, Gibbs(), size(100, 1000), tune=size(60, 150), thin=size(6, 12), seed=1)
+    check_calibrated(declare, Gibbs(), size(50, 1000), tune=size(60, 150), thin=size(6, 12), seed=1)
 
 
 def test_an_exchanged_scale_is_seen_in_ranks(monkeypatch):
@@ -134,7 +135,7 @@ def test_an_exchanged_scale_is_seen_in_ranks(monkeypatch):
     exchange_the_scale(monkeypatch)
     check_seen(
         lambda n: check_calibrated(with_unknown_correlation, Gibbs(), n, tune=60, thin=6, seed=2, least=SEEING),
-        100,
+        50,
         "gate 2, uniform ranks",
         SEEING,
     )

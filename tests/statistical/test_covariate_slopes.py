@@ -109,7 +109,7 @@ def test_means_that_forget_the_covariates_are_seen(monkeypatch):
 
 # -- two ways to draw ----------------------------------------------------------------------------------------------
 
-SWEEPS, PLANTED_SWEEPS = size(3_000, 30_000), 3_000
+SWEEPS, PLANTED_SWEEPS = size(1_500, 30_000), 1_500
 OF_SAMPLES = DESIGN[:3]
 W_PRIOR, BASE = gamma(np.array([[0.9, 2.0]]), 1.5), gamma(np.array([[1.6], [0.9]]), 1.7)
 FREE_MEAN = gamma(1.6, mean=unknown("m", "inverse_gamma", 9.0, 8.0, variable_shape=(2,), shape=(2, 1)))
@@ -202,7 +202,7 @@ def test_activations_under_stale_slopes_are_seen(monkeypatch):
 
 # -- calibration ---------------------------------------------------------------------------------------------------
 
-SIMULATIONS, THIN, TUNE = size(100, 1000), size(3, 12), size(60, 300)
+SIMULATIONS, THIN, TUNE = size(50, 1000), size(3, 12), size(60, 300)
 
 
 def declare():
@@ -211,7 +211,7 @@ def declare():
 
 
 def test_ranks_are_uniform():
-    """Long: 100 simulations, each with a warm-up."""
+    """Long: simulations, each with a warm-up."""
     check_ranks(SIMULATIONS)
 
 
@@ -226,7 +226,7 @@ def test_a_prior_of_other_slopes_is_seen(monkeypatch):
         return lambda own: (right(own)[0], right(own)[1] / 2.0)
 
     plant(monkeypatch, "covariates: prior of slopes", narrow)
-    check_seen(lambda n: check_ranks(n, least=SEEING), 100, "gate 2, uniform ranks", SEEING)
+    check_seen(lambda n: check_ranks(n, least=SEEING), 50, "gate 2, uniform ranks", SEEING)
 
 
 # -- recovery ------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from tests.statistical.test_smc_beyond_gammas import known_in_both
 from tests.structures import beside, gamma, model
 
 pytestmark = pytest.mark.statistical
-ERRORS, RUNS = 4.0, size(24, 200)
+ERRORS, RUNS = 4.0, size(18, 200)
 X = np.array([[1, 0, 2], [2, 1, 0]])
 FEW = model(X, 2, gamma(1.0, 1.0), gamma(1.0, 1.0))
 PROBLEMS = {

@@ -15,7 +15,7 @@ from tests.statistical.calibration import SEEING, check_calibrated
 from tests.statistical.geweke import drop_jacobian, with_sums
 
 pytestmark = pytest.mark.statistical
-SIMULATIONS, PLANTED = size(100, 1000), 100
+SIMULATIONS, PLANTED = size(50, 1000), 50
 THIN, TUNE = size(6, 12), size(60, 150)
 ALLOCATIONS = nz.Gibbs(trajectories="never")
 
@@ -42,6 +42,11 @@ def with_unknown_shape_and_mean():
         return nz.gamma_nmf(None, 2, **W_PRIOR, **unknown, shape=(3, 4))
 
 
+def beside(known):
+    """Two components known, and one with a rate that is not."""
+    return nz.gamma_nmf(None, 3, known=known, prior=nz.HPF(shape=3.0), alpha_w=1.2, alpha_h=0.8, shape=(3, 4))
+
+
 KNOWN = {
     "gamma_nmf": lambda: nz.gamma_nmf(None, 2, **W_PRIOR, **H_PRIOR, shape=(3, 4)),
     "gamma_nmf, mask": lambda: nz.gamma_nmf(np.ones((3, 4)), 2, **W_PRIOR, **H_PRIOR, mask=MASK),
@@ -53,11 +58,7 @@ UNKNOWN = {
     "gap, rates unknown": lambda: with_unknown_rates(),
     "gamma_nmf, shape and mean unknown": with_unknown_shape_and_mean,
 }
-BESIDE = {
-    "hpf beside known components": lambda: nz.gamma_nmf(
-        None, 3, known=TEMPLATES, prior=nz.HPF(shape=3.0), alpha_w=1.2, alpha_h=0.8, shape=(3, 4)
-    )
-}
+BESIDE = {"hpf beside known components": lambda: beside(TEMPLATES)}
 HIERARCHIES = {
     "hpf": lambda: nz.gamma_nmf(None, 2, prior=nz.HPF(shape=3.0), alpha_w=1.2, alpha_h=0.8, shape=(3, 4)),
     "ard": lambda: nz.gamma_nmf(None, 2, prior="ard", shape=(3, 4)),
@@ -95,7 +96,7 @@ def test_a_dropped_prior_rate_is_seen(monkeypatch):
 def test_a_missing_jacobian_is_seen(monkeypatch):
     """Long: a chain for each simulation."""
     drop_jacobian(monkeypatch)
-    check_is_seen(lambda: with_unknown_rates(pm.LogNormal, (0.0, 1.0), n_samples=2, alpha_h=0.7))
+    check_is_seen(lambda: with_unknown_rates(pm.LogNormal, (0.0, 1.5), n_samples=1, alpha_h=0.5))
 
 
 @pytest.mark.parametrize("name", HIERARCHIES)
@@ -117,4 +118,4 @@ def test_known_cells_among_those_that_rates_are_learned_from_are_seen(monkeypatc
         "hyperparameters: sums of groups",
         lambda right: lambda given, W, Ht: right(with_all_columns(given), W, Ht),
     )
-    check_is_seen(next(iter(BESIDE.values())))
+    check_is_seen(lambda: beside(6.0 * TEMPLATES))  # which say of the rate what is far from it

@@ -31,8 +31,8 @@ from tests.statistical.geweke import (
 from tests.structures import beside, gamma, model, unknown, unknown_beside
 
 pytestmark = pytest.mark.statistical
-SWEEPS, HYPER_SWEEPS = size(5_000, 60_000), size(4_000, 60_000)  # the latter mix faster
-PLANTED_SWEEPS, PLANTED_HYPER_SWEEPS = 4_000, 2_500
+SWEEPS, HYPER_SWEEPS = size(3_000, 60_000), size(2_000, 60_000)  # the latter mix faster
+PLANTED_SWEEPS, PLANTED_HYPER_SWEEPS, SHEARS = 3_000, 2_000, 6_000
 
 # No two priors are alike, so that an exchange of factors, components or signs shows.
 COMPONENTS_W, COMPONENTS_H = np.array([[0.5, 2.0]]), np.array([[1.6], [0.7]])
@@ -172,7 +172,7 @@ def test_all_moves(name):
 @pytest.mark.parametrize("moves", [(), ("scale",), ("shear",)])
 @pytest.mark.parametrize("name", ["plain", "mask, exposure, background"])
 def test_each_move(name, moves):
-    sweeps = max(SWEEPS, 2 * PLANTED_SWEEPS) if moves == ("shear",) else SWEEPS  # which see one at the wrong place
+    sweeps = max(SWEEPS, SHEARS) if moves == ("shear",) else SWEEPS  # which see one at the wrong place
     check_geweke(MODELS[name], sweeps, moves=moves, seed=2)
 
 
@@ -274,7 +274,7 @@ def sweep_with_early_moves(problem, state, key):
 
 
 def test_a_shear_at_the_wrong_place_is_seen():
-    check_is_seen(MODELS["square"], sweeps=2 * PLANTED_SWEEPS, moves=("shear",), step=sweep_with_early_moves)
+    check_is_seen(MODELS["square"], sweeps=SHEARS, moves=("shear",), step=sweep_with_early_moves)
 
 
 def test_a_scale_at_that_place_is_right():

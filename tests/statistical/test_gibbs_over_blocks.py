@@ -21,7 +21,7 @@ from tests.statistical.enumeration import Case, check_draws
 from tests.structures import gamma, model, stack, unknown
 
 pytestmark = pytest.mark.statistical
-SWEEPS = size(4_000, 80_000)
+SWEEPS = size(3_000, 80_000)
 
 ROW, COLUMN = np.array([[0.8, 1.6]]), np.array([[0.7], [2.2]])
 RATE_H = unknown("r", "lognormal", 0.3, 0.6, variable_shape=(2,), shape=(2, 1))
@@ -104,7 +104,7 @@ def blocks_are_read_once(monkeypatch):
 
 @pytest.mark.parametrize("name", CASES)
 def test_draws_follow_the_exact_posterior(name):
-    """Long: chi-square wants 500 independent draws."""
+    """Long: chi-square wants 250 independent draws."""
     case, source = CASES[name]()
     check_draws(case, sample_over_blocks(case, source, SWEEPS))
 

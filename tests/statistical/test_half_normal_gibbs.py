@@ -16,7 +16,7 @@ from nmf_zoo.kernels.random.modified_half_normal import (
     draw_modified_half_normal,
     propose_until_accepted,
 )
-from tests.planted import plant
+from tests.planted import check_seen, plant
 from tests.sizes import size
 from tests.statistical.calibration import check_calibrated
 from tests.statistical.gates import check_means
@@ -35,8 +35,8 @@ from tests.statistical.geweke import (
 from tests.statistical.test_gibbs_geweke import beside
 from tests.structures import gamma, half_normal, model, sample_gibbs, unknown
 
-SWEEPS = size(3_500, 60_000)
-PLANTED_SWEEPS = 3_000
+SWEEPS = size(2_000, 60_000)
+PLANTED_SWEEPS = 2_000
 LAWS = [(s, c, q) for s in (1.0, 2.0, 9.0, 1e4) for c in (0.0, 1e-3, 1.0, 300.0) for q in (1e-6, 0.5, 40.0)]
 
 
@@ -51,7 +51,7 @@ def exact_cdf(shape, rate, curve):
     """By Simpson's rule in log w, 12 standard deviations and more to either side of its peak."""
     mode = 2 * shape / (rate + np.sqrt(rate**2 + 4 * curve * shape))
     spread = 1 / np.sqrt(rate * mode + 2 * curve * mode**2)
-    logs = np.log(mode) + spread * np.linspace(-40, 12, 200_001)
+    logs = np.log(mode) + spread * np.linspace(-40, 12, 20_001)
     w = np.exp(logs)
     log_density = shape * (logs - np.log(mode)) - rate * (w - mode) - curve * (w**2 - mode**2) / 2
     mass = cumulative_simpson(np.exp(log_density), x=logs, initial=0)
@@ -154,7 +154,8 @@ MODELS["a component of W is known"] = dataclasses.replace(
 @pytest.mark.statistical
 @pytest.mark.parametrize("name", MODELS)
 def test_joint_draws_agree(name):
-    check_geweke(MODELS[name], SWEEPS, seed=1)
+    sweeps = max(SWEEPS, 3_000) if name == "variances of both" else SWEEPS  # of which errors are seen late
+    check_geweke(MODELS[name], sweeps, seed=1)
 
 
 @pytest.mark.statistical
@@ -163,8 +164,9 @@ def test_without_the_scale_move():
 
 
 def check_is_seen(name, **options):
-    with pytest.raises(AssertionError, match="gate 2, standard errors"):
-        check_geweke(MODELS[name], PLANTED_SWEEPS, seed=4, least=50, **options)
+    check_seen(
+        lambda n: check_geweke(MODELS[name], n, seed=4, least=50, **options), PLANTED_SWEEPS, "gate 2, standard errors"
+    )
 
 
 @pytest.mark.statistical
@@ -212,4 +214,4 @@ ARD = nz.ARD(cells="half-normal")
 )
 def test_ranks_are_uniform(declare):
     """Long: a chain for each simulation."""
-    check_calibrated(declare, "gibbs", size(100, 1000), tune=size(40, 150), thin=size(4, 12), seed=1)
+    check_calibrated(declare, "gibbs", size(50, 1000), tune=size(40, 150), thin=size(4, 12), seed=1)

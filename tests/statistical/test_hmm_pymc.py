@@ -50,7 +50,7 @@ def test_metropolis_on_the_basis_chain():
     )
     with model:
         step = pm.BinaryGibbsMetropolis([model["H"]])
-    check_means(LABELS, sample(model, size(6000, 40000), step=step), marginals.T.ravel())
+    check_means(LABELS, sample(model, size(3000, 40000), step=step), marginals.T.ravel())
 
 
 def test_slice_sampling_of_the_unit_chain():
@@ -58,7 +58,7 @@ def test_slice_sampling_of_the_unit_chain():
     model = declare(nz.UnitChain(0.8))
     with model:
         step = pm.Slice([model["H"]])
-    draws = sample(model, size(20_000, 60_000), step=step)
+    draws = sample(model, size(10_000, 60_000), step=step)
     expected, error = importance(nz.UnitChain.dist(0.8, shape=(400_000, K, T)))
     check_means(LABELS, draws, expected, error)
 

@@ -30,8 +30,8 @@ from tests.statistical.geweke import check_geweke
 from tests.structures import inverse_gamma
 
 pytestmark = pytest.mark.statistical
-SWEEPS, PLANTED_SWEEPS = size(4_000, 60_000), 3_000
-SIMULATIONS, TUNE, THIN = size(100, 1000), 150, size(4, 8)
+SWEEPS, PLANTED_SWEEPS = size(2_000, 60_000), 2_000
+SIMULATIONS, TUNE, THIN = size(50, 1000), 150, size(4, 8)
 STEP, LENGTH = 0.6, 4
 MODELS = test_composite_gibbs.MODELS
 SLOW = {

@@ -96,7 +96,7 @@ def test_the_three_variants_reach_the_exact_maximum():
     model, (best, W) = nz.gap(v1(), 3), exact_maximum(v1(), 3, starts=10)
     sweeps = size(100, 300)
     for complete in ("C", "CH", "H"):
-        idata = fit(model, 500, complete=complete, sweeps=sweeps, burn_in=sweeps // 2, start="deterministic")
+        idata = fit(model, size(250, 500), complete=complete, sweeps=sweeps, burn_in=sweeps // 2, start="deterministic")
         found = posterior(idata, "W")
         assert best - 0.1 < log_likelihood(model, found) < best + 0.01
         np.testing.assert_allclose(np.sort(found.sum(axis=0)), np.sort(W.sum(axis=0)), atol=0.1)
@@ -126,7 +126,7 @@ def test_surplus_columns_vanish_as_samples_grow_and_joint_likelihood_keeps_them(
 
 def test_draws_and_expectations_lead_to_the_same_maximum():
     model = nz.gap(v1(), 2)
-    fits = [fit(model, 400, sweeps=50, burn_in=10, rao_blackwell=averages) for averages in (True, False)]
+    fits = [fit(model, size(200, 400), sweeps=50, burn_in=10, rao_blackwell=averages) for averages in (True, False)]
     reached = [log_likelihood(model, posterior(idata, "W")) for idata in fits]
     assert np.ptp(reached) < 0.1, reached
 
@@ -136,7 +136,7 @@ def test_joint_maximum_likelihood_keeps_every_column_and_marginal_likelihood_doe
     x, rank = np.random.default_rng(0).poisson(100 * W_TRUE @ np.random.default_rng(1).gamma(1.0, 1.0, (2, 100))), 5
     joint = posterior(nz.fit(engine="em", model=nz.gap(x, rank), random_seed=1, quiet=True), "H")
     kept = np.sort(joint.sum(axis=1) / joint.sum())  # the columns of W sum to one
-    norms = posterior(fit(nz.gap(x, rank), 500, exact=False), "W").sum(axis=0)
+    norms = posterior(fit(nz.gap(x, rank), size(250, 500), exact=False), "W").sum(axis=0)
     emptied = np.sort(norms / norms.sum())
     assert kept[0] > 0.05
     assert emptied[:3].sum() < 0.06

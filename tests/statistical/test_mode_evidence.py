@@ -20,7 +20,7 @@ from tests.statistical.judged import judges
 from tests.statistical.test_evidence_agreement import PROBLEMS
 
 pytestmark = pytest.mark.statistical
-SEEDS = size(12, 60)
+SEEDS = size(8, 60)
 CASES = {
     "two of three blocks share a component": (
         two_modes.merged_model,

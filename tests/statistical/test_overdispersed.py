@@ -18,7 +18,7 @@ from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Dense
 from tests.planted import check_seen, plant
 from tests.sizes import size
-from tests.statistical.gates import check_means
+from tests.statistical.gates import LEAST, check_means
 from tests.statistical.geweke import (
     BACKGROUND,
     EXPOSURE,
@@ -36,9 +36,9 @@ from tests.statistical.walking import settle
 from tests.structures import gamma, model, stack, unknown
 
 pytestmark = pytest.mark.statistical
-SWEEPS = size(6_000, 60_000)
-PLANTED_SWEEPS = 6_000
-WALKS = size(4_000, 40_000)  # sweeps with trajectories
+SWEEPS = size(3_000, 60_000)
+PLANTED_SWEEPS = 3_000
+WALKS = size(2_000, 40_000)  # sweeps with trajectories
 NB = {"kind": "negative binomial"}
 W_PRIOR, H_PRIOR = gamma(np.array([[0.9, 2.0]]), 0.8), gamma(np.array([[1.6], [0.7]]), 1.7)
 OF_ALL = unknown("a", "gamma", 4.0, 2.0)
@@ -107,7 +107,7 @@ def walk(problem, state, key):
     return gibbs.step(problem, state, key)
 
 
-def check_geweke(structure, sweeps, seed=0, options=ALLOCATIONS):
+def check_geweke(structure, sweeps, seed=0, options=ALLOCATIONS, least=LEAST):
     """Raise unless prior and data agree with a chain that alternates sweeps and data."""
     rng, n, key = np.random.default_rng(seed), 4 * sweeps, seed_key(seed)
     marginal = draw_prior(structure, n, rng)
@@ -122,12 +122,12 @@ def check_geweke(structure, sweeps, seed=0, options=ALLOCATIONS):
         kept.append(now)
         problem = with_data(problem, now["X"])
         state, _ = step(problem, state, child(key, 1, sweep))
-    check_same_means(quantities(structure, marginal), quantities(structure, stack(kept)))
+    check_same_means(quantities(structure, marginal), quantities(structure, stack(kept)), least)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_two_ways_to_draw_agree(name):
-    check_geweke(MODELS[name], SWEEPS)
+    check_geweke(MODELS[name], max(SWEEPS, 4_500) if name == "H fixed" else SWEEPS)  # multipliers are missed late
 
 
 @pytest.mark.parametrize("name", ["alpha of features", "alpha of samples, mask", "rate of H"])
@@ -167,14 +167,14 @@ def wrong_sides(monkeypatch):
 @pytest.mark.parametrize(
     ("spoil", "name"),
     [
-        (wrong_multipliers, "known alpha"),
+        (wrong_multipliers, "H fixed"),
         (wrong_jacobian, "one alpha"),
-        (wrong_sides, "alpha of features"),
+        (wrong_sides, "alpha of samples, mask"),
     ],
 )
 def test_planted_errors_are_seen(spoil, name, monkeypatch):
     spoil(monkeypatch)
-    check_seen(lambda n: check_geweke(MODELS[name], n), PLANTED_SWEEPS)
+    check_seen(lambda n: check_geweke(MODELS[name], n, least=50), PLANTED_SWEEPS)
 
 
 def wrong_dispersion_of_rows(monkeypatch):
@@ -205,21 +205,20 @@ def wrong_background_of_rows(monkeypatch):
 @pytest.mark.parametrize(
     ("spoil", "name"),
     [
-        (wrong_dispersion_of_rows, "known alpha"),
         (wrong_exposure_of_rows, "alpha of samples, mask"),
         (wrong_background_of_rows, "alpha of features"),
     ],
 )
 def test_planted_errors_of_trajectories_are_seen(spoil, name, monkeypatch):
     spoil(monkeypatch)
-    check_seen(lambda n: check_geweke(MODELS[name], n, options=TRAJECTORIES), WALKS)
+    check_seen(lambda n: check_geweke(MODELS[name], n, options=TRAJECTORIES, least=50), 2_000)
 
 
 # -- one cell, by quadrature ---------------------------------------------------------------------------------------
 
 
 SHAPE, RATE, ALPHA, COUNTS = 1.7, 0.6, 0.9, np.array([[3.0, 0.0, 7.0]])
-TUNE = 200
+TUNE, ONE_CELL = 200, 4_000
 GRID = np.linspace(-12.0, 6.0, 4001)  # of log w
 
 
@@ -237,12 +236,21 @@ def one_cell(**options):
 @pytest.mark.parametrize("options", [ALLOCATIONS, TRAJECTORIES], ids=["allocation", "trajectories"])
 def test_gibbs_has_the_exact_moments_of_one_cell(options):
     """Trajectories as the warm-up leaves them."""
+    check_one_cell(options, size(ONE_CELL, 80_000))
+
+
+def test_trajectories_of_another_dispersion_are_seen(monkeypatch):
+    wrong_dispersion_of_rows(monkeypatch)
+    check_seen(lambda n: check_one_cell(TRAJECTORIES, n), ONE_CELL)
+
+
+def check_one_cell(options, sweeps):
     log_p = log_posterior_of_w()
     weights = np.exp(log_p - logsumexp(log_p))
     exact = [weights @ GRID, weights @ np.exp(GRID), weights @ np.exp(-GRID)]
     problem = gibbs.prepare(one_cell(), options, SERIAL)
     state, drawn = gibbs.init(problem, seed_key(1), {}), []
-    for sweep in range(TUNE + size(8_000, 80_000)):
+    for sweep in range(TUNE + sweeps):
         state, _ = (gibbs.tune if sweep < TUNE else gibbs.step)(problem, state, child(seed_key(2), sweep))
         drawn.append(state.W.item())
     drawn = np.array(drawn[TUNE:])

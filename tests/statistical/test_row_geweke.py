@@ -11,12 +11,13 @@ from nmf_zoo.kernels.hmc.poisson_rows import move_rows
 from nmf_zoo.kernels.random.keyed_rng import child
 from tests.blocks_of_rows import from_blocks, row_counts, rows_of, stride_of, workspace_for
 from tests.naive.hmc import poisson_rows as naive_rows
+from tests.planted import check_seen
 from tests.sizes import size
 from tests.statistical.geweke import BACKGROUND, EXPOSURE, MASK, X23, check_geweke, laid_out_cells
 from tests.structures import gamma, model
 
 pytestmark = pytest.mark.statistical
-SWEEPS, PLANTED_SWEEPS, WIDTH, LENGTH = size(6_000, 60_000), 4_000, 8, 4
+SWEEPS, PLANTED_SWEEPS, WIDTH, LENGTH = size(3_000, 60_000), 4_000, 8, 4
 
 COMPONENTS_W, COMPONENTS_H = np.array([[0.5, 2.0]]), np.array([[1.6], [0.7]])
 MODELS = {
@@ -115,10 +116,10 @@ PLANTED = {
 
 
 def test_the_twin_is_exact():
-    check_geweke(MODERATE, PLANTED_SWEEPS, step=naive())
+    check_geweke(MODERATE, PLANTED_SWEEPS // 2, step=naive())
 
 
 @pytest.mark.parametrize("error", PLANTED)
 def test_planted_errors_are_found(error):
-    with pytest.raises(AssertionError, match="gate 2"):
-        check_geweke(MODERATE, PLANTED_SWEEPS, step=PLANTED[error], least=50)  # a wrong chain may mix slowly
+    """Wrong chains may mix slowly."""
+    check_seen(lambda n: check_geweke(MODERATE, n, step=PLANTED[error], least=50), PLANTED_SWEEPS, least=2_000)

@@ -12,13 +12,13 @@ from nmf_zoo.inference.counts import gibbs
 from nmf_zoo.inference.evidence import smc, smc_draws
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime.driver import SampleRun, run_chains
-from tests.planted import plant
+from tests.planted import check_seen, plant
 from tests.sizes import size
 from tests.statistical.gates import effective_sizes
 from tests.statistical.two_modes import Case, exact
 
 pytestmark = pytest.mark.statistical
-RUNS = size(24, 100)
+RUNS, PLANTED_RUNS = size(16, 100), 16
 OPTIONS = smc.SMC(particles=1000, length=5)
 SHARE, OTHERS = 3.0, 4.0  # standard errors allowed
 
@@ -41,7 +41,7 @@ def _case(transposed):
         shape_h=shape_h,
         rate_h=shape_h / MEAN_H,
         exposure=EXPOSURE,
-        grid=np.arange(-4.6, 4.4, 0.15),
+        grid=np.arange(-4.6, 4.4, 0.18),
         transposed=transposed,
     )
 
@@ -53,8 +53,8 @@ def run(draws, tune=0):
     return SampleRun(draws=draws, tune=tune, thin=1, keep_warmup=False, cores=1, progressbar=False)
 
 
-def runs_of(of):
-    groups, _ = smc_draws.sample(None, of.structure(), OPTIONS, run(1000), seed_key(1), [{}] * RUNS)
+def runs_of(of, n_runs=RUNS):
+    groups, _ = smc_draws.sample(None, of.structure(), OPTIONS, run(1000), seed_key(1), [{}] * n_runs)
     return groups
 
 
@@ -74,8 +74,8 @@ def _score(values, expected):
     return (values.mean() - expected) / (values.std(ddof=1) / np.sqrt(len(values)))
 
 
-def check(of, runs_of=runs_of):
-    scores = scores_of(of, runs_of(of))
+def check(of, n_runs=RUNS, runs_of=runs_of):
+    scores = scores_of(of, runs_of(of, n_runs))
     assert abs(scores["share"]) < SHARE, f"gate 1, share of a mode: {scores['share']:.1f} standard errors"
     wrong = {name: round(float(score), 1) for name, score in scores.items() if not abs(score) < OTHERS}
     assert not wrong, f"gate 2, standard errors: {wrong}"
@@ -96,18 +96,18 @@ def test_the_modes_are_comparable_and_sweeps_stay_in_theirs():
 @pytest.mark.parametrize("transposed", [False, True], ids=["3 x 2", "2 x 3"])
 def test_each_mode_gets_its_share(transposed):
     """Long: the spread of shares between runs takes many runs."""
-    check(case(transposed), right_runs_of)
+    check(case(transposed), runs_of=right_runs_of)
 
 
 def test_the_exact_values_do_not_depend_on_the_grid():
-    (coarse, means), finer = exact(case()), exact(Case(**{**vars(case()), "grid": np.arange(-5.2, 4.5, 0.14)}))
-    np.testing.assert_allclose(coarse, finer[0], atol=1e-3)
-    np.testing.assert_allclose(list(means.values()), list(finer[1].values()), atol=2e-3)
+    (log_evidence, means), other = exact(case()), exact(Case(**{**vars(case()), "grid": np.arange(-4.9, 4.5, 0.155)}))
+    np.testing.assert_allclose(log_evidence, other[0], atol=1e-3)
+    np.testing.assert_allclose(list(means.values()), list(other[1].values()), atol=2e-3)
 
 
 def test_effective_draws_of_neighbours_tell_the_spread_of_runs():
     """Relatives stand together, so that what looks at neighbours sees them: its error is near the runs' own."""
-    groups = right_runs_of(case())
+    groups = right_runs_of(case(), RUNS)
     share = case().statistics({name: groups["posterior"][name].to_numpy() for name in "WH"})["share"]
     own = [_error(draws) for draws in share]
     assert 0.4 < np.mean(own) / share.mean(axis=1).std(ddof=1) < 2.0
@@ -125,7 +125,7 @@ def test_calibration():
     found = nz.calibrate(
         lambda: nz.gamma_nmf(None, rank=2, shape=(3, 4), alpha_w=0.8, beta_w=0.5, alpha_h=1.5),
         smc.SMC(particles=500, length=5),
-        simulations=size(100, 1000),
+        simulations=size(50, 1000),
         draws=49,
         random_seed=1,
         progressbar=False,
@@ -136,6 +136,10 @@ def test_calibration():
 # -- planted errors ----------------------------------------------------------------------------------------------------
 
 
+def check_is_seen(match="gate 1"):
+    check_seen(lambda n: check(case(), n), PLANTED_RUNS, match, least=8)
+
+
 def with_power(power):
     """Resampling by a power of the weights."""
     return lambda resample: lambda out, log_weights, key: resample(out, power * log_weights, key)
@@ -144,19 +148,16 @@ def with_power(power):
 def test_a_wrong_power_in_the_weights_is_seen(monkeypatch):
     """Ancestors by the weights' squares. Long: as the test of the right ones."""
     plant(monkeypatch, "SMC: resampling", with_power(2.0))
-    with pytest.raises(AssertionError, match="gate 1"):
-        check(case())
+    check_is_seen()
 
 
 def test_resampling_without_weights_is_seen(monkeypatch):
     """Long: as the test of the right ones."""
     plant(monkeypatch, "SMC: resampling", with_power(0.0))
-    with pytest.raises(AssertionError, match="gate 1"):
-        check(case())
+    check_is_seen()
 
 
 def test_moves_at_another_power_are_seen(monkeypatch):
     """The particles of every stage walk at a temperature below it. Long: as the test of the right ones."""
     plant(monkeypatch, "SMC: targets", lambda right: lambda problem, temperature: right(problem, 0.7 * temperature))
-    with pytest.raises(AssertionError, match="gate"):
-        check(case())
+    check_is_seen("gate")

@@ -37,7 +37,10 @@ MODELS = {
     "unknown rates": model(X23, 2, gamma(3.0, unknown("w", "gamma", 9.0, 4.0)), gamma_chain(6.0, 5.0, *RATES)),
     "one shape of both draws": model(X23, 2, W_PRIOR, gamma_chain(*ONE_SHAPE, 0.9, (3.0, 3.0))),
 }
-SWEEPS = dict.fromkeys(MODELS, 5_000) | {"plain": 16_000, "W known": 8_000, "unknown rates": 8_000}
+WIDE = unknown("a", "gamma", 5.0, 1.2, variable_shape=(2,), shape=(2, 1)), unknown("b", "lognormal", 1.2, 0.5)
+PLANTED = MODELS | {"unknown shapes": model(X23, 2, W_PRIOR, gamma_chain(*WIDE, 0.9, (3.0, 3.0)))}
+SLOW = ["W known", "offsets, a missing time", "unknown shapes", "unknown rates"]
+SWEEPS = dict.fromkeys(MODELS, 2_500) | dict.fromkeys(SLOW, 4_000) | {"plain": 8_000}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -49,12 +52,6 @@ def test_two_ways_to_draw_agree(name):
 def forget_the_time_before(monkeypatch):
     """z drawn without what the time before says."""
     plant(monkeypatch, "gamma chain: auxiliaries", with_prior(lambda prior: replaced(prior, beta_z=1e-6)))
-
-
-def forget_the_next_time(monkeypatch):
-    """H drawn without what the time after says: alpha_z + 1 in the place of alpha_z."""
-    one_more = np.array([[7.0], [5.0]])
-    plant(monkeypatch, "gamma chain: activations", with_prior(lambda prior: replaced(prior, alpha_z=one_more)))
 
 
 def exchange_the_scale(monkeypatch):
@@ -79,7 +76,6 @@ def drop_a_jacobian(monkeypatch):
     ("spoil", "name"),
     [
         (forget_the_time_before, "plain"),
-        (forget_the_next_time, "plain"),
         (exchange_the_scale, "plain"),
         (drop_a_jacobian, "unknown shapes"),
         (drop_a_jacobian, "unknown rates"),
@@ -87,16 +83,17 @@ def drop_a_jacobian(monkeypatch):
     ],
 )
 def test_planted_errors_are_seen(spoil, name, monkeypatch):
-    """Wrong chains may mix slowly."""
+    """Wrong chains may mix slowly; Jacobians are missed soonest where priors are wide."""
     spoil(monkeypatch)
-    check_seen(lambda n: check_geweke(gibbs, MODELS[name], n, least=50), SWEEPS[name])
+    most, least = 4_000 if name == "plain" else 2_500, 1_250 if "unknown" in name else 1
+    check_seen(lambda n: check_geweke(gibbs, PLANTED[name], n, least=50), most, least=least)
 
 
 # -- two cells, by quadrature ------------------------------------------------------------------------------------------
 
 
 LAW = 2.5, 1.8, 0.7, 1.5, 0.9
-DRAWS = size(8_000, 80_000)
+DRAWS, PLANTED_DRAWS = size(6_000, 80_000), 4_000
 
 
 def log_h_of(structure, sweeps, tune=200):
@@ -113,12 +110,28 @@ def two_cells(alpha_z, alpha_h, beta_z, *initial):
     return model(COUNTS, 1, gamma(*W_LAW), gamma_chain(alpha_z, alpha_h, beta_z, initial))
 
 
+NAMES = ["log h_1", "log h_2", "log^2 h_1", "log^2 h_2", "product"]
+
+
+def exact_moments_of(*law):
+    return exact_moments(lambda first, second: log_gamma_chain(first, second, *law))
+
+
 def test_two_cells_have_their_exact_moments():
-    exact = exact_moments(lambda first, second: log_gamma_chain(first, second, *LAW))
-    names = ["log h_1", "log h_2", "log^2 h_1", "log^2 h_2", "product"]
-    check_means(names, moments_of(log_h_of(two_cells(*LAW), DRAWS)), exact)
+    drawn = moments_of(log_h_of(two_cells(*LAW), DRAWS))
+    check_means(NAMES, drawn, exact_moments_of(*LAW))
     with pytest.raises(AssertionError, match="gate 2"):
-        check_means(names, moments_of(log_h_of(two_cells(2.5, 1.8, 1.0, 1.5, 0.9), 8_000)), exact)
+        check_means(NAMES, drawn, exact_moments_of(*LAW[:2], 1.0, *LAW[3:]))
+
+
+def test_forgetting_the_next_time_is_seen(monkeypatch):
+    """H drawn without what the time after says: alpha_z + 1 in the place of alpha_z."""
+    one_more = with_prior(lambda prior: replaced(prior, alpha_z=prior.alpha_z.value + 1.0))
+    plant(monkeypatch, "gamma chain: activations", one_more)
+    exact = exact_moments_of(*LAW)
+    check_seen(
+        lambda n: check_means(NAMES, moments_of(log_h_of(two_cells(*LAW), n)), exact), PLANTED_DRAWS, least=2_000
+    )
 
 
 # -- from its own start ------------------------------------------------------------------------------------------------
@@ -134,7 +147,7 @@ CALIBRATED = {
     "known": lambda: nz.hmm_nmf(None, 2, chain=nz.GammaChain(3.0, 2.0, 0.3, (2.0, 1.0)), alpha_w=2.0, shape=(3, 4)),
     "unknown shape": with_unknown_shape,
 }
-SIMULATIONS = size(100, 1000)
+SIMULATIONS = size(50, 1000)
 
 
 @pytest.mark.parametrize("name", CALIBRATED)
@@ -157,7 +170,7 @@ def test_weights_that_count_twice_are_seen_in_ranks(monkeypatch):
     count_weights_twice(monkeypatch)
     check_seen(
         lambda n: check_calibrated(CALIBRATED["known"], Gibbs(), n, tune=60, thin=6, seed=2, least=SEEING),
-        100,
+        50,
         "gate 2, uniform ranks",
         SEEING,
     )
@@ -171,9 +184,6 @@ def test_nuts_has_the_exact_moments_of_two_cells():
     declared = nz.hmm_nmf(COUNTS.astype(int), 1, chain=chain, alpha_w=W_LAW[0], beta_w=W_LAW[1])
     idata = nz.sample(3_000, tune=1_000, chains=1, engine="nuts", random_seed=1, quiet=True, model=declared)
     log_h = np.log(_compat.group(idata, "posterior")["H"].to_numpy()[0, :, 0])
-    exact = exact_moments(lambda first, second: log_gamma_chain(first, second, *LAW))
-    names = ["log h_1", "log h_2", "log^2 h_1", "log^2 h_2", "product"]
-    check_means(names, moments_of(log_h), exact)
-    wrong = exact_moments(lambda first, second: log_gamma_chain(first, second, *LAW[:2], 2.0, *LAW[3:]))
+    check_means(NAMES, moments_of(log_h), exact_moments_of(*LAW))
     with pytest.raises(AssertionError, match="gate 2"):
-        check_means(names, moments_of(log_h), wrong)
+        check_means(NAMES, moments_of(log_h), exact_moments_of(*LAW[:2], 2.0, *LAW[3:]))

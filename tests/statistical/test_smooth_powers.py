@@ -33,7 +33,7 @@ MODELS = {
     "gamma chain, W known, one shape": model(X23, 2, FIXED, gamma_chain(SHAPE, SHAPE, 0.9, (3.0, 3.0)), **POWERS),
     "bgar": model(X23, 2, W_PRIOR, bgar([[4.0], [3.0]], [[2.0], [1.5]], [[0.5], [0.3]]), **POWERS),
 }
-SWEEPS = 5_000
+SWEEPS = 2_500
 
 
 @pytest.mark.statistical

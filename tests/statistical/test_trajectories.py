@@ -19,8 +19,8 @@ from tests.statistical.walking import allocate_and_walk, walk_alone
 from tests.structures import gamma, model, sample_gibbs
 
 pytestmark = pytest.mark.statistical
-SWEEPS, ALONE = size(5_000, 60_000), size(3_000, 60_000)
-PLANTED_SWEEPS = 4_000
+SWEEPS, ALONE = size(2_500, 60_000), size(1_500, 60_000)
+PLANTED_SWEEPS = 2_000
 THIN, TUNE = size(6, 12), size(150, 300)
 # Known components have no trajectories beside them.
 ENUMERATED = [
@@ -55,7 +55,7 @@ def test_draws_follow_the_exact_posterior(name):
 def test_ranks_are_uniform(name):
     """The engine as it runs: its start, its own adaptation, frozen afterwards."""
     engine = nz.Gibbs(trajectories="always")
-    check_calibrated(KNOWN[name], engine, size(100, 1000), tune=TUNE, thin=THIN, seed=1)
+    check_calibrated(KNOWN[name], engine, size(50, 1000), tune=TUNE, thin=THIN, seed=1)
 
 
 # -- planted errors ------------------------------------------------------------------------------------------------

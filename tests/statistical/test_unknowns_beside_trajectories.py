@@ -40,12 +40,12 @@ MODELS = {SHAPE_AND_MEAN: UNKNOWN[SHAPE_AND_MEAN], "gamma_nmf, scales unknown": 
 @pytest.mark.parametrize("name", MODELS)
 def test_ranks_are_uniform(name):
     """Long: simulations, each with a warm-up."""
-    check_calibrated(MODELS[name], WALKS, size(100, 1000), tune=TUNE, thin=THIN, seed=1)
+    check_calibrated(MODELS[name], WALKS, size(50, 1000), tune=TUNE, thin=THIN, seed=1)
 
 
 def test_ranks_are_uniform_on_powers():
     """Long: simulations, each with a warm-up."""
-    check_calibrated(with_an_unknown_scale_of_powers, nz.Gibbs(), size(100, 1000), tune=TUNE, thin=THIN, seed=1)
+    check_calibrated(with_an_unknown_scale_of_powers, nz.Gibbs(), size(50, 1000), tune=TUNE, thin=THIN, seed=1)
 
 
 # -- planted errors ------------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def test_ranks_are_uniform_on_powers():
 def check_is_seen(declare):
     check_seen(
         lambda n: check_calibrated(declare, WALKS, n, tune=TUNE, thin=4, seed=2, least=SEEING),
-        100,
+        50,
         "gate 2, uniform ranks",
         SEEING,
     )

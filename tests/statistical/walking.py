@@ -30,14 +30,20 @@ def settle(state, scale=SCALE, step=STEP):
 
 
 def walk_alone(wrong=lambda sweeps: sweeps, **options):
-    """A step that is one trajectory for each row of both factors; ``wrong`` may plant an error in what it reads."""
+    """A step that is one trajectory for each row of both factors; ``wrong`` may plant an error in what it reads.
+
+    For one problem, whose workspace it keeps.
+    """
+    workspace = None
 
     def step(problem, state, key):
+        nonlocal workspace
         refresh(problem)
         settle(state, **options)
         sweeps, factors = wrong(problem.sweeps), gibbs._factors(state)
         what = adaptation.begin_sweep(state.tuning, False, gibbs.ORBIT_EVERY)
-        run_hmc(sweeps, factors, state.tuning, make_workspace(sweeps, factors), what, child(key, gibbs.TRAJECTORIES))
+        workspace = workspace or make_workspace(sweeps, factors)
+        run_hmc(sweeps, factors, state.tuning, workspace, what, child(key, gibbs.TRAJECTORIES))
         return state, None
 
     return step
