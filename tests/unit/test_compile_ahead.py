@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from nmf_zoo.interfaces.compiling import helpers, small_runs
 from nmf_zoo.kernels.compile import cache
 from nmf_zoo.runtime.compile_times import compile_times
 from nmf_zoo.runtime.engine import CAN_RUN
+from tests.forked import Forked
 
 NOTHING = "enumeration"  # has no kernels
 
@@ -195,19 +195,18 @@ def waited_for(condition, seconds=120):
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are counted in /proc")
 @pytest.mark.parametrize(("number", "code", "cores"), [(signal.SIGINT, 130, 2), (signal.SIGKILL, -9, 1)])
-def test_nothing_is_left_of_a_command_that_is_stopped(empty, number, code, cores):
-    """Long: two or three processes import PyMC, and all but the first begin to compile."""
-    words = f"['compile', '--engines=gibbs', '--cores={cores}', '--quiet']"
-    command = [sys.executable, "-c", f"import sys; from nmf_zoo.interfaces.cli import main; sys.exit(main({words}))"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
-        assert waited_for(lambda: len(children(run.pid)) == cores and cache.kept())  # they compile
-        helping = children(run.pid)
-        began = time.monotonic()
-        os.kill(run.pid, number)
-        said = run.communicate()[1]
-        assert run.returncode == code
+def test_nothing_is_left_of_a_command_that_is_stopped(empty, number, code, cores, tmp_path):
+    """Long: one or two processes import PyMC, and begin to compile."""
+    words = ["compile", "--engines=gibbs", f"--cores={cores}", "--quiet"]
+    run = Forked(lambda: sys.exit(main(words)), err=tmp_path / "err")
+    assert waited_for(lambda: len(children(run.pid)) == cores and cache.kept())  # they compile
+    helping = children(run.pid)
+    began = time.monotonic()
+    run.send_signal(number)
+    assert run.wait(20.0) == code
     assert waited_for(lambda: not any(map(is_there, helping)), 20)
     assert time.monotonic() - began < 20  # a Gibbs sampler compiles for longer
+    said = (tmp_path / "err").read_text()
     assert said == ("" if number == signal.SIGKILL else "nmf-zoo: interrupted; outputs are whole or absent\n")
     assert not list(empty.glob(f"*{cache.SUFFIX}.part"))
 

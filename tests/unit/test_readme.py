@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nmf_zoo.interfaces.cli import main
+from tests.notebook_runs import on_each_line
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -41,6 +42,7 @@ def with_blocks(language: str) -> list[Path]:
 
 
 NEEDS = re.compile(r"^<!-- needs (\w+) -->$", flags=re.MULTILINE)
+PYTHON = [on_each_line(page, "".join(blocks(page, "python"))) for page in with_blocks("python")]
 OF_OTHERS = [  # what other libraries say on such pages
     "ignore:Estimated shape parameter:UserWarning",
     "ignore:The inplace keyword",
@@ -48,7 +50,7 @@ OF_OTHERS = [  # what other libraries say on such pages
 ]
 
 
-@pytest.mark.parametrize("page", with_blocks("python"), ids=named)
+@pytest.mark.parametrize("page", PYTHON)
 @pytest.mark.filterwarnings("ignore::nmf_zoo.NmfZooWarning", *OF_OTHERS)
 def test_python(page, capsys, monkeypatch, tmp_path):
     """One block after another, as a reader would; a line that says what it prints prints that.
