@@ -81,8 +81,8 @@ def log_densities():
 def test_the_bound_never_falls(prior, shape, accelerate):
     model = declared(prior, shape, mask=MASK, exposure=np.linspace(0.5, 2.0, F)[:, None], background=0.3)
     options = nz.VB(accelerate=accelerate)
-    found = objectives(nz.fit(**{**RUN, "engine": options}, max_iter=40, tol=0, model=model))
-    assert len(found) == 40
+    found = objectives(nz.fit(**{**RUN, "engine": options}, max_iter=25, tol=0, model=model))
+    assert len(found) == 25
     assert np.min(np.diff(found)) >= -1e-9 * np.abs(found).max()
 
 
