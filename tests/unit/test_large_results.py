@@ -369,7 +369,7 @@ def run_long(path, folder=None):
     """Long enough to be killed on the way."""
     table = np.random.default_rng(1).poisson(2.0, (40, 60))
     run = {"tune": 20, "thin": 5, "chains": 2, "cores": 2, "random_seed": 1, "quiet": True}
-    nz.sample(5000, model=nz.gamma_nmf(table, 3), store=path, checkpoint=folder, **run)
+    nz.sample(2500, model=nz.gamma_nmf(table, 3), store=path, checkpoint=folder, **run)
 
 
 def start(*paths):
