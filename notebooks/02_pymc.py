@@ -31,7 +31,7 @@ for noisy in ("pymc", "pytensor"):
 plt.rcParams.update({"figure.dpi": 70, "axes.spines.top": False, "axes.spines.right": False})
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 SMALL = os.environ.get("NMF_ZOO_NOTEBOOK") == "small"  # every cell in seconds, for tests
-PONDS, DRAWS, NUTS_DRAWS, CORES = (5, 50, 8, 1) if SMALL else (40, 2000, 500, 2)
+PONDS, DRAWS, NUTS_DRAWS, CORES = (5, 50, 16, 1) if SMALL else (40, 2000, 500, 2)
 OLD = az.__version__.startswith("0.")  # ArviZ 0.x and 1.x name a few things differently
 
 # %% [markdown]
