@@ -42,6 +42,7 @@ MODELS = {
 }
 
 
+# Where words stand is matplotlib's business: the first PyMC line looks at all five.
 @pytest.fixture(scope="module", params=list(MODELS))
 def case(request):
     model = MODELS[request.param]()
@@ -53,6 +54,7 @@ def check_words(figure):
     assert cut_off(figure) == []
 
 
+@pytest.mark.engines
 def test_words_stay_apart(case):
     kind, model, found = case
     shape = (8, 8) if kind == "images" else None
@@ -65,6 +67,7 @@ def test_words_stay_apart(case):
         check_words(nz.plot_trace(found))
 
 
+@pytest.mark.engines
 def test_groups_of_samples(case):
     _, _, found = case
     n = _compat.group(found, "posterior").sizes["obs"]
@@ -81,6 +84,7 @@ def test_groups_of_samples(case):
             assert all(np.all(np.diff(part) <= 0) for part in (means[:half], means[half:]))
 
 
+@pytest.mark.engines
 def test_groups_of_features(case):
     kind, _, found = case
     labels = _compat.group(found, "posterior")["feature"].to_numpy()

@@ -29,6 +29,7 @@ POWER = RNG.exponential(H @ W + 0.1)
 QUICK = {"max_iter": 200} if FULL else {"max_iter": 200, "search": None}
 
 
+@pytest.mark.engines  # of scikit-learn alone
 @parametrize_with_checks([GammaPoissonNMF(**QUICK), ItakuraSaitoNMF(**QUICK)])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learns_own_checks(estimator, check):
