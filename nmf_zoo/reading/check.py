@@ -19,7 +19,7 @@ SPREAD = 0.5  # standard deviation of the points around PyMC's initial point, on
 SINGLE_RTOL = 1e-6  # PyMC keeps Python floats such as 2.0 in single precision, and computes with them so
 SMALL_INTEGERS = ("bool", "int8", "int16", "uint8", "uint16")
 BINARY = {operation(chain) for chain in CHAINS if chain.prior.is_binary}
-UNCOMPILED = Mode("py", None)  # a few evaluations pay neither for compilation nor for rewriting
+UNCOMPILED = Mode("py", "None")  # a few evaluations pay neither for compilation nor for rewriting
 
 
 class CheckFailed(AssertionError):
