@@ -355,7 +355,7 @@ print(f"R-hat of the raw H, worst cell: {float(az.rhat(given, var_names=['H'])['
 # %%
 smooth = declare(3, alpha=1.5)
 log_joint = smooth.compile_logp(jacobian=False)
-most = {"maxeval": 50} if SMALL else {}
+most = {"maxeval": 20} if SMALL else {}
 random = dict(zip("WH", pm.draw([smooth["W"], smooth["H"]], random_seed=1), strict=True))
 starts = {"PyMC's own": None, "drawn from the prior": random}
 if SMALL:

@@ -46,7 +46,7 @@ def counts(features, samples, rank, level, shape=1.0):
 # %%
 model = nz.gamma_nmf(counts(20, 40, 2, 4.0), rank=2, mean_h=4.0)
 engines = ["gibbs", "vb", PYMC] if SMALL else ["gibbs", "vb", "nuts", PYMC]
-found = nz.compare_engines(model, engines, **{**HOW, "draws": 300 if SMALL else 2000})
+found = nz.compare_engines(model, engines, **{**HOW, "draws": 100 if SMALL else 2000})
 COSTS = ["seconds", "compiling", "ess_bulk", "ess_bulk_per_second", "rhat", "rhat_aligned"]
 found.table[COSTS].round(2)
 

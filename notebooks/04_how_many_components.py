@@ -115,7 +115,7 @@ n = 2 if SMALL else 3
 rare = X.loc[X.sum(axis=1).nsmallest(n).index, X.sum().nsmallest(n).index]
 METHODS = {"bound": nz.Bound(), "chib": nz.Chib(), "smc": nz.SMC(), "enumeration": "enumeration"}
 if SMALL:
-    METHODS |= {"chib": nz.Chib(draws=300, tune=100), "smc": nz.SMC(particles=100)}
+    METHODS |= {"chib": nz.Chib(draws=100, tune=50), "smc": nz.SMC(particles=50)}
 tiny = {
     (method, rank): nz.evidence(declare(rank, rare), options, **RUN).attrs
     for method, options in METHODS.items()
@@ -143,8 +143,8 @@ print(comparison.attrs["answer"])
 # posterior, and says how good that is.
 
 # %%
-ranks = range(1, 5) if SMALL else range(1, 13)
-bound = nz.select_rank(declare, ranks, restarts=3 if SMALL else 8, **RUN)
+ranks = range(1, 4) if SMALL else range(1, 13)
+bound = nz.select_rank(declare, ranks, restarts=2 if SMALL else 8, **RUN)
 print(bound.attrs["answer"])
 shown = bound.sel(rank=slice(2, None))  # one component is thousands of nats behind, and would flatten the picture
 nz.plot_rank(shown.assign_attrs(bound.attrs))
@@ -162,7 +162,7 @@ nz.plot_rank(shown.assign_attrs(bound.attrs))
 
 # %%
 questioned = range(1, 4) if SMALL else range(4, 12)
-particles = 60 if SMALL else 150
+particles = 30 if SMALL else 150
 smc = nz.select_rank(declare, questioned, method=nz.SMC(particles=particles, draws=0), restarts=2, **RUN)
 chosen = int(smc["rank"][smc["plausible"]].min())
 apart = smc["estimate"].max("restart") - smc["estimate"].min("restart")
@@ -182,7 +182,7 @@ nz.plot_rank(smc)
 
 # %%
 low = questioned[0]
-chib = nz.evidence(declare(low), nz.Chib(draws=300, tune=100) if SMALL else nz.Chib(draws=1000), chains=2, **RUN)
+chib = nz.evidence(declare(low), nz.Chib(draws=100, tune=50) if SMALL else nz.Chib(draws=1000), chains=2, **RUN)
 by_smc = smc.sel(rank=low)
 pd.DataFrame(
     {
@@ -203,7 +203,7 @@ pd.DataFrame(
 # whole table, but how well, once it has seen nine tenths, it predicts the rest.
 
 # %%
-held_out = nz.select_rank(declare, ranks, method=nz.Holdout(share=0.1), restarts=3 if SMALL else 5, **RUN)
+held_out = nz.select_rank(declare, ranks, method=nz.Holdout(share=0.1), restarts=2 if SMALL else 5, **RUN)
 print(held_out.attrs["answer"])
 judges = pd.DataFrame(
     {

@@ -139,7 +139,7 @@ def run(model, initvals, draws, step=None):
 
 
 start = start_of(X, exposure, 3)
-LENGTH = 60 if SMALL else 600
+LENGTH = 20 if SMALL else 600
 runs = {"Gibbs inside": run(model, start, LENGTH, [step])}
 if not SMALL:  # NUTS compiles for seconds
     runs["NUTS alone"] = run(model, start, LENGTH)
@@ -242,7 +242,7 @@ def fitted(kept, reference=None):
     model = declare(*data, carrier[kept], RANK, COORDS | {"obs": list(counts.columns[kept])})
     with model:
         step = nz.ConjugateGibbs(sweeps=4 if SMALL else 16)
-    found, seconds = run(model, start_of(*data, RANK), 30 if SMALL else 500, [step])
+    found, seconds = run(model, start_of(*data, RANK), 10 if SMALL else 500, [step])
     print(f"{kept.sum()} samples: {seconds:.0f} s")
     return aligned(found, reference)
 

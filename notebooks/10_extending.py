@@ -74,7 +74,7 @@ pd.DataFrame({name: verdict(structure, name).reason or "can" for name in names()
 # So Gibbs runs it, with `relevance` drawn along. Three components made the data, and six were offered.
 
 # %%
-draws = nz.sample(100 if SMALL else 2000, tune=200 if SMALL else 2000, chains=2, model=model, **QUIET)
+draws = nz.sample(50 if SMALL else 2000, tune=50 if SMALL else 2000, chains=2, model=model, **QUIET)
 relevance = np.sort(draws["posterior"]["relevance"].to_numpy().reshape(-1, 6), axis=1)[:, ::-1]
 fig, ax = plt.subplots(figsize=(5, 2.6))
 low, middle, high = np.quantile(relevance, [0.05, 0.5, 0.95], axis=0)
@@ -258,7 +258,7 @@ nz.register_engine(ENGINE)
 SHAPE = {"alpha_w": 2.0, "beta_w": 2.0, "alpha_h": 1.5, "beta_h": 0.5}
 table = X[:5, :8]
 small = nz.gamma_nmf(table, rank=2, **SHAPE)
-LONG = {"draws": 100 if SMALL else 4000, "tune": 200 if SMALL else 1000, "chains": 2}
+LONG = {"draws": 100 if SMALL else 4000, "tune": 50 if SMALL else 1000, "chains": 2}
 walked = nz.sample(engine=RandomWalk(repeats=8), model=small, **LONG, **QUIET)
 walked["sample_stats"]["accept"].mean("draw").to_series().round(2)
 
@@ -401,7 +401,7 @@ print(of_relevance.attrs["verdict"])
 # code of ours at all, but some seconds of compilation in every call.
 
 # %%
-LENGTH = {"draws": 100 if SMALL else 2000, "tune": 100 if SMALL else 1000, "chains": 2, "cores": 2}
+LENGTH = {"draws": 50 if SMALL else 2000, "tune": 50 if SMALL else 1000, "chains": 2, "cores": 2}
 engines = ["gibbs", RandomWalk(repeats=8), *([] if SMALL else ["nuts"])]
 compared = nz.compare_engines(small, engines, random_seed=1, **LENGTH)
 compared.table[["seconds", "compiling", "ess_bulk", "ess_bulk_per_second", "rhat", "z", "agrees"]].round(2)

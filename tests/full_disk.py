@@ -41,10 +41,12 @@ def writers():
     drawn = nz.simulate(nz.gamma_nmf(None, 3, shape=(6, 9)), random_seed=1)
     nz.simulate = lambda *args, **how: drawn  # which compiles: the limit is that of PyTensor's own files, too
     pictures.picture = lambda drawn, alt, caption="": paragraph(alt)  # of reports: the plots below are drawn
-    quick = ["--random-seed", "1", "--quiet"]
+    quick, short = ["--random-seed", "1", "--quiet"], ["--search", "0", "--max-iter", "5"]
     simulate = ["simulate", "--model", "gamma-nmf", "--rank", "3", "--shape", "6x9", "--random-seed", "1"]
     commands = {
-        **{f"fit.{end}": ["fit", "../x.csv", "--rank", "3", "--engine", "em", *quick] for end in ("nc", "zarr")},
+        **{
+            f"fit.{end}": ["fit", "../x.csv", "--rank", "3", "--engine", "em", *short, *quick] for end in ("nc", "zarr")
+        },
         **{f"simulate.{end}": simulate for end in ("csv", "tsv", "npy", "npz", "nc")},
         **{f"plot.{end}": ["plot", "../result.nc"] for end in ("png", "pdf", "svg")},
         "report.html": ["report", "../result.nc"],

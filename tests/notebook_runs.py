@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import warnings
 from pathlib import Path
 
+import pytest
+
 FOLDER = Path(__file__).parents[1] / "notebooks"
 TEXTS = sorted(FOLDER.glob("[0-9]*.py"))
+OF_OTHERS = re.compile(r"^[^#\n]*\b(pm\.(?!do\b)|az\.)", flags=re.MULTILINE)  # but for known factors
+
+
+def on_each_line(path: Path, code: str):
+    """As a parameter: on both PyMC lines if it is the README or its code calls PyMC or ArviZ, else on the first."""
+    both = path.stem == "README" or OF_OTHERS.search(code)
+    return pytest.param(path, id=path.stem, marks=[] if both else pytest.mark.engines)
 
 
 def run_small(text: Path, monkeypatch, tmp_path, data: str | None) -> int:

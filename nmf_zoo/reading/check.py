@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pymc as pm
+from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 
 from nmf_zoo.distributions.chains import CHAINS
@@ -18,7 +19,7 @@ SPREAD = 0.5  # standard deviation of the points around PyMC's initial point, on
 SINGLE_RTOL = 1e-6  # PyMC keeps Python floats such as 2.0 in single precision, and computes with them so
 SMALL_INTEGERS = ("bool", "int8", "int16", "uint8", "uint16")
 BINARY = {operation(chain) for chain in CHAINS if chain.prior.is_binary}
-UNCOMPILED = "FAST_COMPILE"  # a few evaluations don't pay for compilation
+UNCOMPILED = Mode("py", "None")  # a few evaluations pay neither for compilation nor for rewriting
 
 
 class CheckFailed(AssertionError):

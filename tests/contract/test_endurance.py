@@ -161,22 +161,28 @@ def in_blocks_of(sweeps):
     return lambda first, tune, draws, thin, keep_warmup, *_: equal_blocks(first, tune, draws, thin, keep_warmup, sweeps)
 
 
+@cache
+def undisturbed(name, engine):
+    """For all tests of a case, that change nothing of it."""
+    return run(name, engine)
+
+
 @pytest.mark.engines
 @pytest.mark.parametrize(("name", "engine"), CASES)
 class TestTheSameBits:
     def test_with_any_threads(self, name, engine):
-        expected = run(name, engine)
+        expected = undisturbed(name, engine)
         for cores in (2, 4):
             assert_same(run(name, engine, cores=cores), expected)
 
     @pytest.mark.parametrize("blocks", [1, 7])
     def test_in_any_blocks_of_chunks(self, name, engine, blocks, monkeypatch):
-        expected = run(name, engine)
+        expected = undisturbed(name, engine)
         monkeypatch.setattr(jobs, "Workers", lambda threads: InBlocks(blocks))
         assert_same(run(name, engine), expected)
 
     def test_in_any_blocks_of_sweeps(self, name, engine, monkeypatch):
-        expected = run(name, engine)
+        expected = undisturbed(name, engine)
         for sweeps in (1, 7):
             monkeypatch.setattr(run_one, "blocks", in_blocks_of(sweeps))
             assert_same(run(name, engine), expected)
@@ -184,7 +190,7 @@ class TestTheSameBits:
     def test_going_on_from_every_step(self, name, engine, tmp_path, monkeypatch):
         """One session per step: each reads all it knows from the folder."""
         monkeypatch.setattr(run_one, "blocks", in_blocks_of(1 + random.randrange(3)))
-        expected = run(name, engine)
+        expected = undisturbed(name, engine)
         for length in range(1, 10):
             opened = open_checkpoint(tmp_path / "run", {}, 1, is_seeded=True)
             found = run(name, engine, checkpoint=opened, length=length, cores=1 + length % 2)

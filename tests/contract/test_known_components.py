@@ -220,7 +220,7 @@ STORED = {"dense": X, "sparse": scipy.sparse.csr_array(X)}
 @pytest.mark.parametrize("stored", STORED)
 def test_optimisers_keep_them_and_never_lose(name, stored):
     model = nz.gamma_nmf(STORED[stored], 3, known=KNOWN, **PRIORS)
-    result = fit(model, FITS[name], tol=1e-8)
+    result = fit(model, FITS[name], tol=1e-8, search=None)
     W, new = group(result, "posterior")["W"].to_numpy(), group(result, "posterior")["W_new"].to_numpy()
     np.testing.assert_array_equal(W[..., :2], np.broadcast_to(KNOWN, (*W.shape[:-1], 2)))
     np.testing.assert_array_equal(W[..., 2:], new)
@@ -234,7 +234,9 @@ def test_optimisers_keep_them_and_never_lose(name, stored):
 @pytest.mark.parametrize("name", GAP)
 @pytest.mark.parametrize("stored", STORED)
 def test_gap_keeps_them_and_new_ones_sum_to_one(name, stored):
-    posterior = group(fit(nz.gap(STORED[stored], 3, known=5.0 * KNOWN, alpha_h=1.0), GAP[name]), "posterior")
+    posterior = group(
+        fit(nz.gap(STORED[stored], 3, known=5.0 * KNOWN, alpha_h=1.0), GAP[name], search=None), "posterior"
+    )
     W = posterior["W"].to_numpy()[0, 0]
     np.testing.assert_array_equal(W[:, :2], 5.0 * KNOWN)
     np.testing.assert_allclose(W[:, 2].sum(), 1.0, rtol=1e-12)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -21,40 +23,37 @@ PARTS_OF_ENGINES = {"supports"}
 LIKELIHOODS = {name for name in likelihoods.__all__ if name != "Likelihood"}
 
 
-def shared_names(sources: dict[str, str]) -> dict[str, list[str]]:
-    """Where classes are that have their name in common."""
-    places = defaultdict(list)
-    for file, source in sources.items():
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(file)
-    return {name: files for name, files in places.items() if len(files) > 1}
+class Found(NamedTuple):
+    """What is asked of a file, whose tree is walked once and let go: Python would look for garbage in all of them."""
+
+    classes: list[str]
+    functions: set[str]  # of the module itself
+    relays: list[tuple[str, str]]  # functions that only call another one, and its name
+    asked: list[int]  # lines where a likelihood is compared with one of the package's
 
 
-def relays(sources: dict[str, str]) -> Iterator[str]:
-    """Functions that do nothing but call another one of ours with what they were given, in the same order."""
-    trees = {file: ast.parse(source) for file, source in sources.items()}
-    ours = {node.name for tree in trees.values() for node in tree.body if isinstance(node, ast.FunctionDef)}
-    for file, tree in trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef) and not node.decorator_list and _called(node) in ours:
-                yield f"{file}: {node.name}"
+@cache
+def found_in(source: str) -> Found:
+    tree = ast.parse(source)
+    found = Found([], {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, [], [])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            found.classes.append(node.name)
+        elif isinstance(node, ast.FunctionDef) and not node.decorator_list and (called := _called(node)):
+            found.relays.append((node.name, called))
+        elif isinstance(node, ast.Compare | ast.Call) and _asked(node) & LIKELIHOODS:
+            found.asked.append(node.lineno)
+    return found
 
 
-def kinds_asked(sources: dict[str, str]) -> Iterator[str]:
-    """Where a likelihood is compared with one of the package's, outside of their own files."""
-    for file, source in sources.items():
-        if file.startswith("structure/likelihoods/"):
-            continue
-        for node in ast.walk(ast.parse(source)):
-            asked: list[ast.AST] = []
-            if isinstance(node, ast.Compare):
-                asked = [node.left, *node.comparators]
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and "isinstance" in node.func.id:
-                asked = node.args[1:]
-            names = {own.id for part in asked for own in ast.walk(part) if isinstance(own, ast.Name)}
-            if names & LIKELIHOODS:
-                yield f"{file}, line {node.lineno}"
+def _asked(node: ast.Compare | ast.Call) -> set[str]:
+    """Names that something is compared with, or asked to be an instance of."""
+    asked: list[ast.expr] = []
+    if isinstance(node, ast.Compare):
+        asked = [node.left, *node.comparators]
+    elif isinstance(node.func, ast.Name) and "isinstance" in node.func.id:
+        asked = node.args[1:]
+    return {own.id for part in asked for own in ast.walk(part) if isinstance(own, ast.Name)}
 
 
 def _called(function: ast.FunctionDef) -> str | None:
@@ -66,6 +65,29 @@ def _called(function: ast.FunctionDef) -> str | None:
     given = [argument.arg for argument in function.args.args if argument.arg not in ("self", "cls")]
     passed = [argument.id if isinstance(argument, ast.Name) else None for argument in call.args]
     return call.func.id if passed == given else None
+
+
+def shared_names(sources: dict[str, str]) -> dict[str, list[str]]:
+    """Where classes are that have their name in common."""
+    places = defaultdict(list)
+    for file, source in sources.items():
+        for name in found_in(source).classes:
+            places[name].append(file)
+    return {name: files for name, files in places.items() if len(files) > 1}
+
+
+def relays(sources: dict[str, str]) -> Iterator[str]:
+    """Functions that do nothing but call another one of ours with what they were given, in the same order."""
+    ours = set().union(*(found_in(source).functions for source in sources.values()))
+    for file, source in sources.items():
+        yield from (f"{file}: {name}" for name, called in found_in(source).relays if called in ours)
+
+
+def kinds_asked(sources: dict[str, str]) -> Iterator[str]:
+    """Where a likelihood is compared with one of the package's, outside of their own files."""
+    for file, source in sources.items():
+        if not file.startswith("structure/likelihoods/"):
+            yield from (f"{file}, line {line}" for line in found_in(source).asked)
 
 
 def test_no_two_classes_share_a_name():

@@ -11,6 +11,7 @@ import xarray as xr
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.errors import NmfZooWarning
+from tests.pairs import pairs
 
 F, K, N = 4, 2, 5
 RNG = np.random.default_rng(8)
@@ -232,9 +233,7 @@ def assert_same_data(first, second):
     assert dict(first.attrs) == dict(second.attrs)
 
 
-@pytest.mark.parametrize("suffix", ["nc", "zarr"])
-@pytest.mark.parametrize("engine", RUNS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "engine", "suffix"), pairs(MODELS, RUNS, ["nc", "zarr"]))
 def test_files_of_ours(name, engine, suffix, results, tmp_path):
     pytest.importorskip("zarr" if suffix == "zarr" else "h5py")
     path = tmp_path / f"result.{suffix}"

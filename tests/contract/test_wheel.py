@@ -48,7 +48,7 @@ from nmf_zoo.interfaces.cli import main
 
 assert nz.__file__.startswith(sys.prefix), nz.__file__
 X = np.random.default_rng(0).poisson(3.0, (4, 6))
-nz.fit(model=nz.gamma_nmf(X, 1), engine="vb", max_iter=5, tol=0, random_seed=1, quiet=True, search=None)
+nz.fit(model=nz.gamma_nmf(X, 1), engine="em", max_iter=3, tol=0, random_seed=1, quiet=True, search=None)
 np.savetxt("x.csv", X, delimiter=",", fmt="%d")
 line = "fit x.csv -o x.nc --rank 1 --engine em --max-iter 3 --tol 0 --search 0 --random-seed 1 --quiet"
 assert main(line.split()) == 0

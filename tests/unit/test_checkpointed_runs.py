@@ -145,20 +145,18 @@ def in_short_blocks(monkeypatch, dies_after=None):
     monkeypatch.setattr(files, "EVERY", 0.0)
     monkeypatch.setattr(files, "SHARE", np.inf)
     monkeypatch.setattr(run_one, "longest_block", lambda engine: 3)
-    begun, run_block = iter(range(10**6)), blocks.run_block
+    begun = iter(range(10**6))
 
     def dying(*args):
         if next(begun) == dies_after:
             raise Killed
-        return run_block(*args)
+        return blocks.run_block(*args)
 
     monkeypatch.setattr(run_one, "run_block", dying)
 
 
-@pytest.mark.parametrize(
-    ("thing", "dies_after"), [*(("moments", n) for n in (1, 6, 11, 19)), ("store", 6), ("store", 19)]
-)
-def test_moments_and_stores_go_on_too(folder, tmp_path, monkeypatch, thing, dies_after):
+@pytest.mark.parametrize(("thing", "deaths"), [("moments", (1, 6, 11, 19)), ("store", (6, 19))])
+def test_moments_and_stores_go_on_too(folder, tmp_path, monkeypatch, thing, deaths):
     """Killed, taken up again, and then asked for more draws."""
     pytest.importorskip("zarr")
 
@@ -170,16 +168,17 @@ def test_moments_and_stores_go_on_too(folder, tmp_path, monkeypatch, thing, dies
 
     in_short_blocks(monkeypatch)
     whole, longer = run("whole", 20), run("longer", 31)
-    in_short_blocks(monkeypatch, dies_after)
-    with pytest.raises(Killed):
-        run("killed", 20, folder)
-    monkeypatch.undo()
-    in_short_blocks(monkeypatch)
-    for n, expected in ((20, whole), (31, longer)):
-        found = run("killed", n, folder)
-        assert found.keys() == expected.keys()
-        for key, array in expected.items():
-            np.testing.assert_array_equal(found[key], array, err_msg=key)
+    for death in deaths:
+        own = folder.with_name(f"{folder.name} {death}")
+        in_short_blocks(monkeypatch, death)
+        with pytest.raises(Killed):
+            run(f"killed {death}", 20, own)
+        in_short_blocks(monkeypatch)
+        for n, expected in ((20, whole), (31, longer)):
+            found = run(f"killed {death}", n, own)
+            assert found.keys() == expected.keys()
+            for key, array in expected.items():
+                np.testing.assert_array_equal(found[key], array, err_msg=key)
 
 
 @pytest.mark.parametrize("declare", [model, powers])

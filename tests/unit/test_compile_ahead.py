@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from nmf_zoo.interfaces.compiling import helpers, small_runs
 from nmf_zoo.kernels.compile import cache
 from nmf_zoo.runtime.compile_times import compile_times
 from nmf_zoo.runtime.engine import CAN_RUN
+from tests.forked import Forked
 
 NOTHING = "enumeration"  # has no kernels
 
@@ -39,8 +38,7 @@ from nmf_zoo.kernels.compile.cache import when_compiling
 X = np.random.default_rng(1).poisson(3.0, size=(20, 50))
 missed = []
 with when_compiling(missed.append):
-    for model in (nz.gamma_nmf(X, 3), nz.gamma_nmf(X[:, :9], 2, mask=X[:, :9] != 2)):
-        nz.fit(engine="vb", max_iter=5, model=model, random_seed=1, quiet=True)
+    nz.fit(engine="em", max_iter=5, model=nz.normal_nmf(X, 3), random_seed=1, quiet=True)
 print(missed)
 """
 
@@ -51,13 +49,15 @@ def unit_of(name):
 
 
 def test_what_was_compiled_ahead_is_found_by_other_processes(empty, monkeypatch):
-    """Long: it compiles VB, and two processes import PyMC."""
-    monkeypatch.setattr(compiling, "units", lambda names: [unit_of("vb for poisson data")])
-    seconds = nz.compile(["vb"], quiet=True)
-    assert set(seconds) == {"vb for poisson data"}
+    """Two compile the same at once. Long: it compiles, and three processes import PyMC."""
+    unit = unit_of("em for normal data")._replace(models=("numbers",))
+    monkeypatch.setattr(compiling, "units", lambda names: [unit, unit])
+    seconds = nz.compile(["em"], cores=2, quiet=True)
+    assert set(seconds) == {"em for normal data"}
     assert min(seconds.values()) > 0
     kept = cache.kept()
     assert kept
+    assert sorted(empty.iterdir()) == kept
     command = [sys.executable, "-W", "ignore", "-c", FITS]
     assert subprocess.run(command, check=True, text=True, capture_output=True).stdout == "[]\n"
     assert cache.kept() == kept
@@ -153,15 +153,6 @@ def test_as_many_processes_as_cores(cores, processes, monkeypatch):
     assert all(unit in done for unit in units)
 
 
-def test_two_processes_compile_the_same_at_once(empty):
-    """Long: both compile it, and import PyMC."""
-    unit = unit_of("em for normal data")._replace(models=("numbers",))
-    with helpers.Helper() as one, helpers.Helper() as other, ThreadPoolExecutor(2) as threads:
-        assert min(threads.map(lambda helper: helper.run(unit), (one, other))) > 0
-    assert cache.kept()
-    assert sorted(empty.iterdir()) == cache.kept()
-
-
 def test_an_engine_that_fails_is_named(empty, monkeypatch):
     (unit,) = small_runs.units([NOTHING])
     monkeypatch.setattr(compiling, "units", lambda names: [unit._replace(models=("no such model",))])
@@ -195,19 +186,18 @@ def waited_for(condition, seconds=120):
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are counted in /proc")
 @pytest.mark.parametrize(("number", "code", "cores"), [(signal.SIGINT, 130, 2), (signal.SIGKILL, -9, 1)])
-def test_nothing_is_left_of_a_command_that_is_stopped(empty, number, code, cores):
-    """Long: two or three processes import PyMC, and all but the first begin to compile."""
-    words = f"['compile', '--engines=gibbs', '--cores={cores}', '--quiet']"
-    command = [sys.executable, "-c", f"import sys; from nmf_zoo.interfaces.cli import main; sys.exit(main({words}))"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
-        assert waited_for(lambda: len(children(run.pid)) == cores and cache.kept())  # they compile
-        helping = children(run.pid)
-        began = time.monotonic()
-        os.kill(run.pid, number)
-        said = run.communicate()[1]
-        assert run.returncode == code
+def test_nothing_is_left_of_a_command_that_is_stopped(empty, number, code, cores, tmp_path):
+    """Long: one or two processes import PyMC, and begin to compile."""
+    words = ["compile", "--engines=gibbs", f"--cores={cores}", "--quiet"]
+    run = Forked(lambda: sys.exit(main(words)), err=tmp_path / "err")
+    assert waited_for(lambda: len(children(run.pid)) == cores and cache.kept())  # they compile
+    helping = children(run.pid)
+    began = time.monotonic()
+    run.send_signal(number)
+    assert run.wait(20.0) == code
     assert waited_for(lambda: not any(map(is_there, helping)), 20)
     assert time.monotonic() - began < 20  # a Gibbs sampler compiles for longer
+    said = (tmp_path / "err").read_text()
     assert said == ("" if number == signal.SIGKILL else "nmf-zoo: interrupted; outputs are whole or absent\n")
     assert not list(empty.glob(f"*{cache.SUFFIX}.part"))
 

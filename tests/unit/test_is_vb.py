@@ -18,6 +18,7 @@ from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Cells, GammaPrior, Imputed, InverseGammaPrior
 from tests.naive.powers import composite_bound as naive
+from tests.pairs import pairs
 from tests.planted import plant, put
 from tests.runs import fit, largest_loss
 from tests.structures import gamma, inverse_gamma, model, unknown
@@ -111,9 +112,7 @@ def test_what_it_takes(name):
 # -- updates and bound -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("accelerate", ["momentum", None])
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("name", PRIORS)
+@pytest.mark.parametrize(("name", "setting", "accelerate"), pairs(PRIORS, SETTINGS, ["momentum", None]))
 def test_the_bound_never_falls(name, setting, accelerate):
     for rank in (1, 3, 6):
         structure = powers(*priors(name, rank), rank=rank, **SETTINGS[setting])

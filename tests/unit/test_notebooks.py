@@ -9,7 +9,7 @@ import pytest
 
 jupytext = pytest.importorskip("jupytext")
 pytest.importorskip("matplotlib")
-from tests.notebook_runs import TEXTS, run_small  # noqa: E402
+from tests.notebook_runs import TEXTS, on_each_line, run_small  # noqa: E402
 
 NAMES = [text.stem for text in TEXTS]
 # Of functions of PyMC's, whose compilation takes longer than the notebook.
@@ -25,7 +25,7 @@ def test_there_are_fifteen_in_the_order_in_which_to_read_them():
     assert [name[:2] for name in NAMES] == [f"{number:02d}" for number in range(1, 16)]
 
 
-@each
+@pytest.mark.parametrize("text", [on_each_line(text, text.read_text(encoding="utf-8")) for text in TEXTS])
 def test_a_new_machine_runs_it(text, monkeypatch, tmp_path, request):
     """Long: a whole notebook, at small settings."""
     if text.stem in FEW_EVALUATIONS:

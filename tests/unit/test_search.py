@@ -239,7 +239,7 @@ def test_a_search_finds_more_than_as_many_starts(counts):
 
     Long: enough starts for shares that differ.
     """
-    seeds = size(5, 10)
+    seeds = size(3, 10)
     gained, model = 0, nz.gamma_nmf(counts, 8, alpha_w=0.3, alpha_h=0.3)
     for seed in range(seeds):
         run = {"engine": "vb", "model": model, "random_seed": seed, "quiet": True}
@@ -576,7 +576,7 @@ def test_chains_begin_where_a_search_ends(model):
     assert not searches(nz.sample, tune=2, start="random", **run)
     assert not searches(nz.sample, tune=2, initvals={"W": np.ones((30, 5))}, **run)
     assert not searches(nz.sample, tune=2, **run | {"model": known(model)})
-    assert not searches(nz.sample, engine="smc", **run)
+    assert not searches(nz.sample, engine=nz.SMC(particles=10), **run)
 
 
 @pytest.mark.filterwarnings("ignore:.*")

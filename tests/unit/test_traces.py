@@ -373,10 +373,20 @@ def swap(one, other):
     other.write_bytes(first)
 
 
+@pytest.fixture(scope="module")
+def whole_store(tmp_path_factory):
+    """(its folder, what its checkpoint holds), for copies to be damaged."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stores, "CHUNK_BYTES", 5 * 8 * F * K)
+        return folder, killed_store(folder)
+
+
 @pytest.mark.parametrize("name", STORE_DAMAGES)
-def test_a_store_that_is_not_what_was_written(name, tmp_path, monkeypatch):
+def test_a_store_that_is_not_what_was_written(name, whole_store, tmp_path, monkeypatch):
     monkeypatch.setattr(stores, "CHUNK_BYTES", 5 * 8 * F * K)
-    saved = killed_store(tmp_path)
+    folder, saved = whole_store
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     STORE_DAMAGES[name](tmp_path / "x.zarr")
     with pytest.raises(InputError, match=r"^store: got '.*x.zarr', which is damaged or another's \(.*; bring") as error:
         go_on(make("store", tmp_path, "a1"), [saved])
