@@ -311,21 +311,25 @@ def test_gibbs_is_calibrated():
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("engine", ["gibbs"])
-def test_sources_and_intervals(engine):
-    """Simulated sources, errors known per cell: 90 % intervals hold the truth, and weighing is better than not."""
-    rng = np.random.default_rng(3)
-    profiles, amounts = rng.dirichlet(np.full(12, 0.4), 3).T, rng.gamma(2.0, 5.0, (3, 60))
-    truth = profiles @ amounts
-    sigma = 0.02 + 0.1 * truth
-    sigma[::3] *= 10.0  # species that are measured badly
-    X = np.maximum(truth + sigma * rng.standard_normal(truth.shape), 0.0)
-    weighted = nz.normal_nmf(X, 3, sigma=sigma, beta_w=4.0, beta_h=0.1)
-    found = nz.sample(500, tune=500, chains=2, model=weighted, engine=engine, random_seed=1, quiet=True)
-    post = found["posterior"]
-    mean = np.einsum("cdfk,cdkn->cdfn", post["W"].to_numpy(), post["H"].to_numpy()).reshape(-1, *truth.shape)
-    low, high = np.quantile(mean, [0.05, 0.95], axis=0)
-    assert 0.85 < np.mean((low < truth) & (truth < high)) < 0.95
-    plain = nz.fit(model=nz.normal_nmf(X, 3), engine="em", random_seed=1, quiet=True)["posterior"]
-    unweighted = plain["W"].to_numpy()[0, 0] @ plain["H"].to_numpy()[0, 0]
-    assert np.mean(((mean.mean(axis=0) - truth) / sigma) ** 2) < 0.7 * np.mean(((unweighted - truth) / sigma) ** 2)
+def test_sources_and_intervals():
+    """Simulated sources, errors known per cell: 90 % intervals hold the truth, and weighing is better than not.
+
+    Cells of one table err together, so that what its intervals hold is 0.03 from table to table.
+    """
+    held = []
+    for seed in range(size(4, 20)):
+        rng = np.random.default_rng(seed)
+        truth = rng.dirichlet(np.full(12, 0.4), 3).T @ rng.gamma(2.0, 5.0, (3, 60))
+        sigma = 0.02 + 0.1 * truth
+        sigma[::3] *= 10.0  # species that are measured badly
+        X = np.maximum(truth + sigma * rng.standard_normal(truth.shape), 0.0)
+        weighted = nz.normal_nmf(X, 3, sigma=sigma, beta_w=4.0, beta_h=0.1)
+        post = nz.sample(250, tune=250, chains=2, model=weighted, engine="gibbs", random_seed=1, quiet=True).posterior
+        mean = np.einsum("cdfk,cdkn->cdfn", post["W"].to_numpy(), post["H"].to_numpy()).reshape(-1, *truth.shape)
+        low, high = np.quantile(mean, [0.05, 0.95], axis=0)
+        held.append(np.mean((low < truth) & (truth < high)))
+        plain = nz.fit(model=nz.normal_nmf(X, 3), engine="em", search=None, random_seed=1, quiet=True)["posterior"]
+        unweighted = plain["W"].to_numpy()[0, 0] @ plain["H"].to_numpy()[0, 0]
+        errors = [np.mean(((found - truth) / sigma) ** 2) for found in (mean.mean(axis=0), unweighted)]
+        assert errors[0] < 0.2 * errors[1]
+    assert abs(np.mean(held) - 0.9) < 4 * 0.03 / np.sqrt(len(held))
