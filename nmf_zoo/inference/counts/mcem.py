@@ -245,20 +245,27 @@ def prepare(structure: Factorisation, options: MCEM, workers: Workers) -> MCEMPr
     if loose:
         message = "one free value per cell runs away to maximum likelihood; tie it over features or samples"
         warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=6)  # the caller of fit()
-    complete, averages = complete_set(structure, options), options.rao_blackwell
-    wanted = WantedExpectations(
-        options.sweeps,
-        options.burn_in,
-        expects=averages or complete == "H",
-        conditional=averages and complete != "H",
-        logs=bool(structure.unknowns) and complete != "C",
-        reached=bool(structure.unknowns) and complete == "C",
-    )
+    complete = complete_set(structure, options)
+    has_unknowns = bool(structure.unknowns)
+    wanted = wanted_of(options, complete, has_unknowns and complete != "C", has_unknowns and complete == "C")
     W, H = two_sides(structure)
     if W.is_gamma or H.is_fixed:
         return MCEMProblem(structure, options, complete, Jointly(structure, workers, wanted), None)
     likelihood = _exact_likelihood(structure, options, workers)
     return MCEMProblem(structure, options, complete, GivenW(structure, workers, wanted), likelihood)
+
+
+def wanted_of(options: MCEM, complete: str, logs: bool = False, reached: bool = False) -> WantedExpectations:
+    """What the sweeps gather for the M-step of a complete set; ``logs``, ``reached`` : for free hyperparameters."""
+    averages = options.rao_blackwell
+    return WantedExpectations(
+        options.sweeps,
+        options.burn_in,
+        expects=averages or complete == "H",
+        conditional=averages and complete != "H",
+        logs=logs,
+        reached=reached,
+    )
 
 
 def _exact_likelihood(structure: Factorisation, options: MCEM, workers: Workers) -> ExactLikelihood | None:
@@ -385,12 +392,6 @@ def finish(
     return as_one_draw(structure, W, Ht, free), _report(problem, state, free)
 
 
-def is_pruned(norms: Array, activations: Array) -> Array:
-    """(K,) components whose share of the expected total has been emptied; from the mean of H, (K,)."""
-    expected = norms * activations
-    return expected <= PRUNED * expected.sum()
-
-
 def _mean_activations(structure: Factorisation, Ht: Array, free: Mapping[str, Array]) -> Array:
     """The mean of H by component, (K,): of its prior, or of what it is known to be."""
     if structure.H.is_fixed:
@@ -408,10 +409,16 @@ def _report(problem: MCEMProblem, state: MCEMState, free: Mapping[str, Array]) -
         if endless or np.any(value > 0.99 * SHAPE_RANGE[1]):
             message = "counts that vary no more than Poisson counts do have no best shape: it grows for ever"
             warnings.warn(f"{name} is at {np.max(value):.3g}: {message}", NmfZooWarning, stacklevel=2)
+    return series_of(problem, state, activations)
+
+
+def series_of(problem: Any, state: Any, activations: Array) -> dict[str, Any]:
+    """What ``fit`` holds of the iterations; from the mean of H, (K,), which components have been emptied."""
+    expected = state.norms[-1] * activations
     return {
         "norms": Series(("iteration", "component"), state.norms),
         "objective_error": Series(("iteration",), state.errors),
-        "pruned": Series(("component",), is_pruned(state.norms[-1], activations)),
+        "pruned": Series(("component",), expected <= PRUNED * expected.sum()),
         "complete": Series((), np.array(problem.complete)),
     }
 

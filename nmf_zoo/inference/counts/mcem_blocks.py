@@ -25,11 +25,12 @@ from nmf_zoo.inference.counts.mcem import (
     ObjectiveWindow,
     check_factors,
     check_known,
-    is_pruned,
     look_back,
+    series_of,
     share_counts,
     solution,
     step_size,
+    wanted_of,
 )
 from nmf_zoo.inference.counts.mcem_expectations import GivenW, WantedExpectations
 from nmf_zoo.inference.counts.mcem_updates import divide_by_exposure
@@ -38,7 +39,6 @@ from nmf_zoo.inference.shared.layout import likelihood_constant
 from nmf_zoo.inference.shared.requirements import takes_counts
 from nmf_zoo.inference.shared.sample_blocks import BlockProblem, SampleBlock, sums_over_blocks, takes_blocks
 from nmf_zoo.inference.shared.start import start_blocks
-from nmf_zoo.results.groups import Series
 from nmf_zoo.runtime.block_arrays import RESULT
 from nmf_zoo.runtime.engine import CAN_RUN, BlockEngine, Verdict
 from nmf_zoo.runtime.state_patterns import Growing
@@ -82,18 +82,21 @@ class BlockMCEMState(NamedTuple):
 
     Attributes
     ----------
-    values : hyperparameters that are free: none
     averaged : sums that W was made of; None before a pass
     norms, errors, window : as of :class:`nmf_zoo.inference.counts.mcem.MCEMState`
     """
 
     W: Array
     turn: int
-    values: dict[str, Array]
     averaged: Any
     norms: Growing
     errors: Growing
     window: ObjectiveWindow
+
+    @property
+    def values(self) -> dict[str, Array]:
+        """Hyperparameters that are free: none."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -134,13 +137,7 @@ def takes_block(structure: Factorisation, options: MCEM) -> Verdict:
 def prepare(structure: Factorisation, options: MCEM, workers: Workers) -> BlockMCEMProblem:
     """Nothing is read yet."""
     complete = "CH" if options.complete == "auto" else options.complete
-    averages = options.rao_blackwell
-    wanted = WantedExpectations(
-        options.sweeps,
-        options.burn_in,
-        expects=averages or complete == "H",
-        conditional=averages and complete != "H",
-    )
+    wanted = wanted_of(options, complete)
     return BlockMCEMProblem(structure, options, Side(structure.W, False), workers, complete, wanted)
 
 
@@ -152,7 +149,7 @@ def init(problem: BlockMCEMProblem, key: np.uint64, start: Mapping[str, Array]) 
     if not set(structure.W.shapes) & set(start):
         exposure = np.broadcast_to(sums.exposure, W.shape)
         W = left.with_free(W, share_counts(sums.sources, exposure, problem.options, key)[:, left.free])
-    return BlockMCEMState(W, 0, {}, None, np.empty((0, structure.rank)), np.empty(0), ObjectiveWindow())
+    return BlockMCEMState(W, 0, None, np.empty((0, structure.rank)), np.empty(0), ObjectiveWindow())
 
 
 def step(problem: BlockMCEMProblem, state: BlockMCEMState, key: np.uint64) -> tuple[BlockMCEMState, MCEMInfo]:
@@ -165,7 +162,7 @@ def step(problem: BlockMCEMProblem, state: BlockMCEMState, key: np.uint64) -> tu
     W = problem.left.with_free(state.W, new[:, problem.left.free])
     window = look_back(problem, state, W, {}, weight)
     norms, errors = np.vstack([state.norms, W.sum(axis=0)]), np.append(state.errors, np.sqrt(found.variance))
-    after = BlockMCEMState(W, state.turn + 1, {}, averaged, norms, errors, window)
+    after = BlockMCEMState(W, state.turn + 1, averaged, norms, errors, window)
     return after, MCEMInfo(found.objective, window.residual)
 
 
@@ -211,13 +208,7 @@ def finish(problem: BlockMCEMProblem, state: BlockMCEMState, key: np.uint64, dra
     data.arrays.drop(state.turn)
     shape, rate = structure.H.prior.shape_and_rate({})
     activations = np.broadcast_to(shape / rate, (structure.rank, 1))[:, 0]
-    report = {
-        "norms": Series(("iteration", "component"), state.norms),
-        "objective_error": Series(("iteration",), state.errors),
-        "pruned": Series(("component",), is_pruned(state.norms[-1], activations)),
-        "complete": Series((), np.array(problem.complete)),
-    }
-    return structure.W.variables(W[None]), report
+    return structure.W.variables(W[None]), series_of(problem, state, activations)
 
 
 ENGINE: BlockEngine = BlockEngine(

@@ -34,7 +34,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     options = {name: parse_value(engine.arguments[name], text) for name, text in chosen(arguments, "engine", engine)}
     goes_to_disk = is_streamed(arguments, engine, run)
     check_output(arguments.output, RESULTS, arguments.force or (goes_to_disk and "checkpoint" in run))
-    blocks = open_store(arguments, engine)
+    blocks = open_store(arguments, engine, run)
     model = None if blocks is None else declare_beside(blocks, arguments)
     if model is None or not goes_over_blocks(model, engine):
         if "kept_samples" in run:
@@ -84,12 +84,12 @@ def workers_at(address: str | None) -> Iterator[Any]:
         yield client
 
 
-def open_store(arguments: argparse.Namespace, engine: Entry) -> Any:
+def open_store(arguments: argparse.Namespace, engine: Entry, run: Mapping[str, Any]) -> Any:
     """The blocks of a store that ``nmf-zoo convert`` wrote.
 
     None of any other file, and for samplers that keep the draws of all samples: they read it whole.
     """
-    is_whole = engine.verb != "fit" and getattr(arguments, "run.kept_samples") is None
+    is_whole = engine.verb != "fit" and "kept_samples" not in run
     if is_whole or not os.path.isfile(arguments.input / ".zattrs"):
         return None
     from nmf_zoo.interfaces.tables.blocks import is_ours
