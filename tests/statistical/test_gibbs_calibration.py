@@ -15,7 +15,7 @@ from tests.statistical.calibration import SEEING, check_calibrated
 from tests.statistical.geweke import drop_jacobian, with_sums
 
 pytestmark = pytest.mark.statistical
-SIMULATIONS, PLANTED = size(50, 1000), 50
+SIMULATIONS, PLANTED = size(100, 1000), 50  # on some of the models a missing Jacobian takes 100
 THIN, TUNE = size(6, 12), size(60, 150)
 ALLOCATIONS = nz.Gibbs(trajectories="never")
 

@@ -40,7 +40,7 @@ MODELS = {
 WIDE = unknown("a", "gamma", 5.0, 1.2, variable_shape=(2,), shape=(2, 1)), unknown("b", "lognormal", 1.2, 0.5)
 PLANTED = MODELS | {"unknown shapes": model(X23, 2, W_PRIOR, gamma_chain(*WIDE, 0.9, (3.0, 3.0)))}
 SLOW = ["W known", "offsets, a missing time", "unknown shapes", "unknown rates"]
-SWEEPS = dict.fromkeys(MODELS, 2_500) | dict.fromkeys(SLOW, 4_000) | {"plain": 8_000}
+SWEEPS = dict.fromkeys(MODELS, 2_500) | dict.fromkeys(SLOW, 4_000) | {"plain": 16_000, "unknown shapes": 5_000}
 
 
 @pytest.mark.parametrize("name", MODELS)
