@@ -50,6 +50,7 @@ PARTS = (
     "compiling",
     "rank",
     "streaming",
+    "minibatches",
     "clusters",
     "online_frames",
     "audio",

@@ -3,13 +3,10 @@
 Bounds are those of :mod:`nmf_zoo`'s VB, so that the other methods have none. Every W is scored on texts that no fit has
 seen, as in :mod:`benchmarks.streaming`, brought to the mean length of the texts that were learnt from. Seconds are of
 CPU, of one core; of ours with all that a call does, the check of the blocks among it.
-
-``python -m benchmarks.minibatches`` prints the rows.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 import warnings
@@ -183,10 +180,3 @@ OTHERS = {
     "scikit-learn's MiniBatchNMF": minibatch_nmf,
     "scikit-learn's LatentDirichletAllocation.partial_fit": allocation,
 }
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs")
-    for row in rows(parser.parse_args().quick):
-        print(" | ".join(filter(None, row.values())), flush=True)
