@@ -71,7 +71,7 @@ class Result(Protocol):
 def inference_data(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any:
     """An InferenceData of these groups; ``attrs`` go to the root and to the posterior group."""
     filled = {name: dataset for name, dataset in groups.items() if dataset.data_vars}
-    if "posterior" in filled:
+    if attrs and "posterior" in filled:
         filled["posterior"] = filled["posterior"].assign_attrs(attrs)
     if IS_TREE:
         return xr.DataTree.from_dict({"/": xr.Dataset(attrs=dict(attrs)), **filled})

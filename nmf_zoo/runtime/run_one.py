@@ -94,12 +94,12 @@ def run_one(engine: Engine, problem: Any, state: Any, length: Iterations | Sweep
 
 
 def _iterations(engine: Engine, problem: Any, state: Any, length: Iterations, job: Job) -> Iterator[At]:
-    residual, watch = length.residual, _Stopwatch()
+    residual, watch, streams = length.residual, _Stopwatch(), child(job.key, STEPS)
     for iteration in range(length.done, length.max_iter):
         if iteration > 0 and (residual < length.tol or job.is_stopped()):
             return
         with watch:
-            state, info = engine.step(problem, state, child(job.key, STEPS, iteration))
+            state, info = engine.step(problem, state, child(streams, iteration))
         residual = float(info.residual)
         if not np.isfinite(info.objective):
             raise RunFailed(f"{engine.name}: the objective became {info.objective} at iteration {iteration + 1}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pymc as pm
+import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
@@ -235,7 +236,7 @@ def sample(
         attrs |= {DRAWS_ARE: PARTICLES} if isinstance(chosen, WholeSampler) and chosen.has_particles else {}
         with left_out("the share of cells inside predictive intervals"):
             attrs |= coverage_attribute(groups.get("posterior"), structure, seed_key(entropy))
-        idata = _with_order(pack({**groups, **searched, **data}, attrs), structure)
+        idata = pack(_with_order({**groups, **searched, **data}, structure), attrs)
         if is_ours:
             has_order = GROUP in _compat.group_names(idata)
             finish_store(traces, attrs, {GROUP: _compat.group(idata, GROUP)} if has_order else {})
@@ -378,8 +379,8 @@ def fit(
     with left_out("the share of cells inside predictive intervals"):
         best = groups["posterior"] if len(solutions) == 1 else groups["posterior"].isel(chain=[0])
         attrs |= coverage_attribute(best, structure, key)
-    idata = pack({**groups, **searched, **data_groups(structure, observed_data(model), constant_data(model))}, attrs)
-    idata = _with_order(idata, structure)
+    groups |= searched | data_groups(structure, observed_data(model), constant_data(model))
+    idata = pack(_with_order(groups, structure), attrs)
     _warn_of_end(solutions[0], quiet, structure.likelihood.end_of({n: v[0] for n, v in solutions[0].values.items()}))
     if with_log_likelihood:
         with left_out("log_likelihood"):
@@ -402,12 +403,12 @@ def _warn_of_end(solution: Solution, quiet: bool, went_to_end: str = "") -> None
         warnings.warn(message, NmfZooWarning, stacklevel=4)
 
 
-def _with_order(idata: Any, structure: Factorisation) -> Any:
-    """The result, and the order that its components are shown in, where the dims of W and H say which are theirs."""
+def _with_order(groups: dict[str, xr.Dataset], structure: Factorisation) -> dict[str, xr.Dataset]:
+    """The groups, and the order that components are shown in, where the dims of W and H say which are theirs."""
     with left_out("the order of the components"):
-        order = result_order(idata, structure)
-        return idata if order is None else _compat.with_groups(idata, {GROUP: order})
-    return idata
+        order = result_order(_compat.inference_data(groups, {}), structure)
+        return groups if order is None else {**groups, GROUP: order}
+    return groups
 
 
 def _cores(cores: int | None) -> int:

@@ -114,11 +114,11 @@ def test_a_bound_without_a_term_is_seen(wrong, monkeypatch):
 
 def test_an_update_that_forgets_a_factor_is_seen(monkeypatch):
     """The bound then falls, or q is not where it is highest."""
-    plant(
-        monkeypatch,
-        "VB: updates of hyperparameters",
-        lambda right: lambda found, moments, values: right(found, moments[:1], values),
-    )
+
+    def forgetting(right):
+        return lambda found, *rest: right({name: u._replace(uses=u.uses[:1]) for name, u in found.items()}, *rest)
+
+    plant(monkeypatch, "VB: updates of hyperparameters", forgetting)
     *_, objective = fit(vb, MODELS["one rate of both"](), vb.VB(accelerate=None), 200)
     assert largest_loss(objective, maximise=True) > 1e-9
 

@@ -386,7 +386,7 @@ def _descend(problem: EMProblem, steps: Newton, W: Array, Ht: Array, values: dic
 def _is_far(factors: tuple[Array, Array], before: tuple[Array, Array]) -> bool:
     """A column's total fell or rose by more than FAR: means that follow it keep the rounding of what they were."""
     ends = [(new.sum(axis=0), old.sum(axis=0)) for new, old in zip(factors, before, strict=True)]
-    return any(bool(np.any((new > FAR * old) | (old > FAR * new))) for new, old in ends)
+    return any(bool(((new > FAR * old) | (old > FAR * new)).any()) for new, old in ends)
 
 
 def _step_factors(problem: EMProblem, state: EMState) -> tuple[Array, Array, float]:

@@ -219,7 +219,7 @@ def _improve_block(
     of_cols, of_rows = bends.sum(axis=0), bends.sum(axis=1)
     total = of_cols.sum() or 1.0
     gram = (other.T * (of_cols / total)) @ other
-    own = penalty.power / np.square(u) if np.any(penalty.power) else NOTHING
+    own = penalty.power / np.square(u) if penalty.power.any() else NOTHING
     if penalty.curve is not None:
         own = np.ascontiguousarray(np.broadcast_to(penalty.curve, u.shape)) + (own if own.size else 0.0)
     steps, lengths = np.empty_like(u), np.empty(len(u))

@@ -21,6 +21,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from itertools import repeat
 from typing import Any, Literal, NamedTuple
 
@@ -227,12 +228,12 @@ def _at(problem: VBProblem, gammas: list[Gamma], state: VBState) -> VBState:
         moments = [moments_of(side, q.mean, q.log) for side, q in pairs if side.is_gamma]
         values = update_conjugates(problem.conjugates, moments, update_hyperparameters(moments, values))
     new = VBState(W, H, values, _gather(problem, W, H, "WH" if problem.options.order == "cemgil" else "W"))
-    new = new._replace(bound=bound(problem, new))
+    total = bound(problem, new)
     if problem.options.order == "cemgil":  # nothing asks for them again: "paisley" alone gathers a second time
         W, H = (
             q if side.is_fixed else q._replace(geometric=None) for side, q in zip(problem.sides, (W, H), strict=True)
         )
-    return new._replace(W=W, H=H)
+    return new._replace(W=W, H=H, bound=total)
 
 
 def _update_both(problem: VBProblem, state: VBState) -> list[Gamma]:
@@ -260,7 +261,7 @@ def bound(problem: VBProblem, state: VBState) -> float:
 
 def _residual(old: VBState, new: VBState) -> float:
     changes = [new.W.change, new.H.change]
-    changes += [np.max(np.abs(value / old.values[name] - 1.0), initial=0.0) for name, value in new.values.items()]
+    changes += [np.abs(value / old.values[name] - 1.0).max(initial=0.0) for name, value in new.values.items()]
     return float(max(changes))
 
 
@@ -369,14 +370,15 @@ def moments_at(
     def fill(first: int, last: int) -> tuple[float, Array, Array]:
         own = fill_moments(mean, log, geometric, shape, rate, log_rate, first, last)
         np.exp(log[first:last], out=geometric[first:last])
-        ones = np.ones(last - first)
-        sums = np.stack([ones @ mean[first:last], ones @ log[first:last]])
+        ones, sums = np.ones(last - first), np.empty((2, mean.shape[1]))
+        np.dot(ones, mean[first:last], out=sums[0])
+        np.dot(ones, log[first:last], out=sums[1])
         return own, sums, column_changes(before.mean, mean, first, last)
 
-    bounds = even_bounds(len(shape), int(np.clip(shape.size // SMALL, 1, MOST_CHUNKS)))
+    bounds = even_bounds(len(shape), min(max(shape.size // SMALL, 1), MOST_CHUNKS))
     owns, sums, largest = zip(*workers.map(fill, bounds[:-1], bounds[1:]), strict=True)
-    steps, tops = np.max(largest, axis=0)
-    change = float(np.max(steps / np.maximum(tops, SMALLEST_MEAN)))
+    steps, tops = reduce(np.maximum, largest)
+    change = float((steps / np.maximum(tops, SMALLEST_MEAN)).max())
     return GammaApproximation(mean, log, geometric, shape, rate, sum(owns), sum(sums), change)
 
 
@@ -408,7 +410,7 @@ def total_mean(weights: SumsOfWeights, W: GammaApproximation, H: GammaApproximat
 
 def divergence(q: GammaApproximation, shape: Array, rate: Array, free: slice = slice(None)) -> float:
     """KL(q || Gamma(shape, rate)), summed over the cells of the ``free`` columns."""
-    if np.any(shape > LARGE):
+    if (shape > LARGE).any():
         return float(np.sum(gamma_divergence(q.shape, q.rate, shape, rate)))
     constants = gammaln(shape) - shape * np.log(rate)
     repeats = q.shape.size / constants.size
@@ -417,14 +419,14 @@ def divergence(q: GammaApproximation, shape: Array, rate: Array, free: slice = s
         _sum_product(shape, q.log[:, free], q.sums[1][free]),
     )
     products = means - logs
-    return q.own + products + float(np.sum(constants)) * repeats
+    return q.own + products + float(constants.sum()) * repeats
 
 
 def _sum_product(prior: Array, cells: Array, sums: Array) -> float:
     """The sum of prior * cells, of (1 or rows, 1 or K) and (rows, K); ``sums`` (K,) are those of the cells' rows."""
     if len(prior) == 1:
-        return float(np.sum(prior[0] * sums))
-    return float(np.sum(prior[:, 0] @ cells)) if prior.shape[1] == 1 else float(np.sum(prior * cells))
+        return float((prior[0] * sums).sum())
+    return float((prior[:, 0] @ cells).sum()) if prior.shape[1] == 1 else float(np.sum(prior * cells))
 
 
 def draw_from(q: GammaApproximation, draws: int, key: np.uint64) -> Array:

@@ -401,7 +401,7 @@ def moments_at(
         height = fill_gig_moments(mean, harmonic, law.rho, law.tau, orders, first, last)
         return height, column_changes(before.harmonic, harmonic, first, last)
 
-    bounds = even_bounds(len(mean), int(np.clip(mean.size // SMALL, 1, MOST_CHUNKS)))
+    bounds = even_bounds(len(mean), min(max(mean.size // SMALL, 1), MOST_CHUNKS))
     heights, changes = zip(*workers.map(fill, bounds[:-1], bounds[1:]), strict=True)
     return GIGApproximation(mean, harmonic, law.rho, law.tau, sum(heights), np.max(changes, axis=0))
 

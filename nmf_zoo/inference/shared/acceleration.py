@@ -60,7 +60,8 @@ def ahead(new: Array, old: Array, push: float) -> Array:
 def ahead_by_ratio(new: Array, old: Array, push: float) -> Array:
     """Beyond ``new``, seen from ``old``, by ratios of positive cells."""
     ratio = new / old
-    np.clip(ratio, 1.0 / LARGEST_RATIO, LARGEST_RATIO, out=ratio)
+    np.maximum(ratio, 1.0 / LARGEST_RATIO, out=ratio)
+    np.minimum(ratio, LARGEST_RATIO, out=ratio)
     np.power(ratio, push, out=ratio)
     ratio *= new
     return np.maximum(ratio, FLOOR, out=ratio)

@@ -52,14 +52,15 @@ class Conjugate(NamedTuple):
     """One of them; arrays have the variable's shape.
 
     role : of `CONJUGATE`; prior_shape, prior_rate : a and b of u; shape : A of q(u), which the data don't change; own :
-    of the bound, what depends on A and a alone, summed over the entries
+    of the bound, what depends on A and a alone, summed over the entries; uses : where it enters
     """
 
     role: str
     prior_shape: Array
     prior_rate: Array
     shape: Array
-    own: float = 0.0
+    own: float
+    uses: list[HyperparameterPlace]
 
     def value(self, u: Array) -> Array:
         """The variable, of u or back."""
@@ -79,7 +80,7 @@ def conjugates(structure: Factorisation) -> dict[str, Conjugate]:
         shapes = (np.broadcast_to(use.shape, use.factor.free_shape) for use in uses)
         total = sum(_over_cells(shape, use.unknown) for shape, use in zip(shapes, uses, strict=True))
         own = float(np.sum(_stirling_rest(first + total) - gammaln(first)))
-        found[name] = Conjugate(uses[0].role, first, second, first + total, own)
+        found[name] = Conjugate(uses[0].role, first, second, first + total, own, uses)
     return found
 
 
@@ -117,12 +118,11 @@ def update_conjugates(
     found: Mapping[str, Conjugate], moments: list[Moments], values: Mapping[str, Array]
 ) -> dict[str, Array]:
     """The values with these at E[u], given q of the factors."""
-    values = dict(values)
+    values, means = dict(values), {part.factor.name: part.mean for part in moments}
     for name, own in found.items():
         rate = own.prior_rate
-        for part in moments:
-            for use in _uses_in(part.factor, name):
-                rate = rate + _over_cells(use.of_cells(part.mean), use.unknown)
+        for use in own.uses:
+            rate = rate + _over_cells(use.of_cells(means[use.factor.name]), use.unknown)
         values[name] = own.value(own.shape / rate)
     return values
 
@@ -151,7 +151,7 @@ def conjugate_bound(found: Mapping[str, Conjugate], values: Mapping[str, Array])
     total = 0.0
     for name, own in found.items():
         scaled = own.prior_rate * own.value(values[name])  # b u
-        total += own.own + float(np.sum(own.prior_shape * np.log(scaled) - scaled))
+        total += own.own + float((own.prior_shape * np.log(scaled) - scaled).sum())
     return total
 
 
@@ -184,14 +184,15 @@ def draw_given_cells(
     found: Mapping[str, Conjugate], cells: Sequence[tuple[Factor, Array]], generator: np.random.Generator
 ) -> dict[str, Array]:
     """A draw of each given the factors' cells v, (n, *factor.shape) each: u ~ Gamma(A, B) with v for E[v]."""
-    values = {}
+    values: dict[str, Array] = {}
+    of_factors = {factor.name: array for factor, array in cells}
     for name, own in found.items():
         rate = own.prior_rate[None]
-        for factor, array in cells:
-            for use in _uses_in(factor, name):
-                padded = (1,) * (2 - len(use.unknown.shape)) + use.unknown.shape
-                own_cells = sum_to(use.of_cells(array), (len(array), *padded))
-                rate = rate + use.unknown.entries(own_cells.reshape(len(array), *use.unknown.shape))
+        for use in own.uses:
+            array = of_factors[use.factor.name]
+            padded = (1,) * (2 - len(use.unknown.shape)) + use.unknown.shape
+            own_cells = sum_to(use.of_cells(array), (len(array), *padded))
+            rate = rate + use.unknown.entries(own_cells.reshape(len(array), *use.unknown.shape))
         values[name] = own.value(_within(generator.gamma(np.broadcast_to(own.shape, rate.shape)) / rate))
     return values
 
@@ -242,16 +243,11 @@ class HyperparameterPlace(NamedTuple):
 
 
 def _uses(structure: Factorisation, name: str) -> list[HyperparameterPlace]:
-    return [*_uses_in(structure.W, name), *_uses_in(structure.H, name)]
-
-
-def _uses_in(factor: Factor, name: str) -> list[HyperparameterPlace]:
-    if not isinstance(factor.prior, GammaPrior | HalfNormalPrior):
-        return []
-    parameters = factor.prior.parameters.items()
     return [
         HyperparameterPlace(factor, factor.prior, role, own)
-        for role, own in parameters
+        for factor in (structure.W, structure.H)
+        if isinstance(factor.prior, GammaPrior | HalfNormalPrior)
+        for role, own in factor.prior.parameters.items()
         if isinstance(own, Unknown) and own.name == name
     ]
 

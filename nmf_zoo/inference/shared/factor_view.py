@@ -120,7 +120,7 @@ class Side:
 
     def turn(self, array: Array) -> Array:
         """From (rows, K) to the structure's orientation, or back; leading axes stay."""
-        return np.swapaxes(array, -1, -2) if self.is_right else array
+        return array.swapaxes(-1, -2) if self.is_right else array
 
     def as_variable(self, array: Array) -> Array:
         """From (rows, K) to the model variable's orientation."""

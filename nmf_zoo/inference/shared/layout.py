@@ -450,7 +450,7 @@ def _add_up(workers: Workers, work: Callable, n_chunks: int) -> tuple[float, flo
         log_mean += chunk_log_mean
         lost += chunk_lost
         if part is not None:
-            total = part.astype(np.float64) if total is None else np.add(total, part, out=total)
+            total = part.astype(np.float64, copy=False) if total is None else np.add(total, part, out=total)
 
     workers.fold(work, range(n_chunks), add)
     return log_mean, lost, total
