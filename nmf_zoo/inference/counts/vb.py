@@ -29,7 +29,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, push_or_retreat
+from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, raise_bound
 from nmf_zoo.inference.shared.conjugate import (
     Conjugate,
     conjugate_bound,
@@ -201,19 +201,19 @@ def init(problem: VBProblem, key: np.uint64, start: Mapping[str, Array]) -> VBSt
 
 def step(problem: VBProblem, state: VBState, key: np.uint64 | None = None) -> tuple[VBState, VBInfo]:
     """One iteration."""
-    updated = _update_both(problem, state)
-    pushes = problem.options.accelerate is not None and state.updated is not None
-    new, momentum = push_or_retreat(
-        state.momentum,
-        (lambda: _at(problem, _push(updated, state), state)) if pushes else None,
+    updated, pushes = _update_both(problem, state), problem.options.accelerate is not None
+    new = raise_bound(
+        state,
+        updated,
+        pushes,
+        lambda: _at(problem, beyond(updated, state), state),
         lambda: _at(problem, updated, state),
-        lambda new: new.bound >= state.bound,
     )
-    return new._replace(momentum=momentum, updated=updated), VBInfo(new.bound, _residual(state, new))
+    return new, VBInfo(new.bound, _residual(state, new))
 
 
-def _push(updated: list[Gamma], state: VBState) -> list[Gamma]:
-    """Shapes and rates beyond an update, as seen from the one before."""
+def beyond(updated: list[Gamma], state: Any) -> list[Gamma]:
+    """Shapes and rates of both factors beyond an update, as seen from the one before."""
     return [ahead(new, old, state.momentum.push) for new, old in zip(updated, state.updated, strict=True)]
 
 

@@ -35,7 +35,7 @@ from nmf_zoo.inference.counts.vb import (
     weigh_W,
 )
 from nmf_zoo.inference.counts.vb import supports as supports_in_memory
-from nmf_zoo.inference.shared.acceleration import Momentum, push_or_retreat
+from nmf_zoo.inference.shared.acceleration import Momentum, raise_bound
 from nmf_zoo.inference.shared.factor_view import Side
 from nmf_zoo.inference.shared.layout import Logs, likelihood_constant
 from nmf_zoo.inference.shared.sample_blocks import SampleBlock, sums_over_blocks, takes_blocks
@@ -121,17 +121,17 @@ def init(problem: CountBlocks, key: np.uint64, start: Mapping[str, Array]) -> Bl
 def step(problem: CountBlocks, state: BlockVBState, key: np.uint64 | None = None) -> tuple[BlockVBState, VBInfo]:
     """One iteration."""
     updated = update(problem.left, state.sums.of_W, state.sums.over_samples, {})
-    pushes = problem.options.accelerate is not None and state.updated is not None
-    new, momentum = push_or_retreat(
-        state.momentum,
-        (lambda: _pass(problem, state, updated, state.momentum.push)) if pushes else None,
+    new = raise_bound(
+        state,
+        updated,
+        problem.options.accelerate is not None,
+        lambda: _pass(problem, state, updated, state.momentum.push),
         lambda: _pass(problem, state, updated, None),
-        lambda new: new.bound >= state.bound,
     )
     problem.data.arrays.drop(state.turn)
     steps, tops = new.sums.changes
     of_H = float(np.max(steps / np.maximum(tops, SMALLEST_MEAN)))
-    return new._replace(momentum=momentum, updated=updated), VBInfo(new.bound, max(new.W.change, of_H))
+    return new, VBInfo(new.bound, max(new.W.change, of_H))
 
 
 def _pass(problem: CountBlocks, state: BlockVBState, led: Gamma, push: float | None) -> BlockVBState:

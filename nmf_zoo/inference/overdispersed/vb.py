@@ -35,7 +35,7 @@ from nmf_zoo.inference.counts.vb import (
     Gamma,
     GammaApproximation,
     VBInfo,
-    ahead,
+    beyond,
     divergence,
     draw_factors,
     moments_at,
@@ -46,7 +46,7 @@ from nmf_zoo.inference.overdispersed.cells import Pieces, exposed, mean_at, wher
 from nmf_zoo.inference.overdispersed.dispersion import ByEntry, alpha_of, climb, log_likelihood_of, log_prior_of
 from nmf_zoo.inference.overdispersed.dispersion_law import DispersionLaw, draw_alpha, fit_law
 from nmf_zoo.inference.overdispersed.em import takes_unknowns
-from nmf_zoo.inference.shared.acceleration import Momentum, push_or_retreat
+from nmf_zoo.inference.shared.acceleration import Momentum, raise_bound
 from nmf_zoo.inference.shared.factor_view import Side, impute, two_sides
 from nmf_zoo.inference.shared.requirements import takes_defaults, takes_gammas, takes_scale
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
@@ -125,21 +125,17 @@ def step(
     problem: DispersedVBProblem, state: DispersedVBState, key: np.uint64 | None = None
 ) -> tuple[DispersedVBState, VBInfo]:
     """One iteration: q of W, of H, alpha."""
-    updated = _update_both(problem, state)
-    pushes = problem.options.accelerate is not None and state.updated is not None
-    new, momentum = push_or_retreat(
-        state.momentum,
-        (lambda: _at(problem, _push(updated, state), state)) if pushes else None,
+    updated, pushes = _update_both(problem, state), problem.options.accelerate is not None
+    new = raise_bound(
+        state,
+        updated,
+        pushes,
+        lambda: _at(problem, beyond(updated, state), state),
         lambda: _at(problem, updated, state),
-        lambda new: new.bound >= state.bound,
     )
     moved = [np.max(np.abs(new.values[name] / old - 1.0), initial=0.0) for name, old in state.values.items()]
     residual = float(max([new.W.change, new.H.change, *moved]))
-    return new._replace(momentum=momentum, updated=updated), VBInfo(new.bound, residual)
-
-
-def _push(updated: list[Gamma], state: DispersedVBState) -> list[Gamma]:
-    return [ahead(new, old, state.momentum.push) for new, old in zip(updated, state.updated, strict=True)]
+    return new, VBInfo(new.bound, residual)
 
 
 def _update_both(problem: DispersedVBProblem, state: DispersedVBState) -> list[Gamma]:

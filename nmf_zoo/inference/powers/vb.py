@@ -35,7 +35,7 @@ from scipy.special import gammaln
 from nmf_zoo.errors import NmfZooWarning
 from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.powers.spectra import Spectra, read_spectra
-from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, push_or_retreat
+from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, raise_bound
 from nmf_zoo.inference.shared.factor_view import Side, impute, sum_to, two_sides
 from nmf_zoo.inference.shared.hyperparameters import untied
 from nmf_zoo.inference.shared.layout import MOST_CHUNKS
@@ -185,19 +185,14 @@ def step(
 ) -> tuple[PowerVBState, PowerVBInfo]:
     """One iteration."""
     updated, W = _update_both(problem, state)
-    pushes = problem.options.accelerate is not None and state.updated is not None
 
     def push() -> PowerVBState:
         laws = [pushed(new, old, state.momentum.push) for new, old in zip(updated, state.updated, strict=True)]
         return _at(problem, laws, state)
 
-    new, momentum = push_or_retreat(
-        state.momentum,
-        push if pushes else None,
-        lambda: _at(problem, updated, state, W),
-        lambda new: new.bound >= state.bound,
-    )
-    return new._replace(momentum=momentum, updated=updated), PowerVBInfo(new.bound, _residual(state, new))
+    pushes = problem.options.accelerate is not None
+    new = raise_bound(state, updated, pushes, push, lambda: _at(problem, updated, state, W))
+    return new, PowerVBInfo(new.bound, _residual(state, new))
 
 
 def _update_both(problem: PowerVBProblem, state: PowerVBState) -> tuple[list[GIGParameters], GIGApproximation]:

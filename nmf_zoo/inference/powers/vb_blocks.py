@@ -38,7 +38,7 @@ from nmf_zoo.inference.powers.vb import (
     takes_samples,
     update,
 )
-from nmf_zoo.inference.shared.acceleration import Momentum, push_or_retreat
+from nmf_zoo.inference.shared.acceleration import Momentum, raise_bound
 from nmf_zoo.inference.shared.factor_view import two_sides
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.propriety_of_powers import is_proper_over_blocks
@@ -158,16 +158,16 @@ def step(
     """One iteration."""
     law = update(problem.left, state.W, MeanPair(state.sums.arithmetic, state.sums.harmonic), {})
     led = _moments_of_W(problem, law, state)
-    pushes = problem.options.accelerate is not None and state.updated is not None
-    new, momentum = push_or_retreat(
-        state.momentum,
-        (lambda: _pass(problem, state, law, led, state.momentum.push)) if pushes else None,
+    new = raise_bound(
+        state,
+        law,
+        problem.options.accelerate is not None,
+        lambda: _pass(problem, state, law, led, state.momentum.push),
         lambda: _pass(problem, state, law, led, None),
-        lambda new: new.bound >= state.bound,
     )
     problem.data.arrays.drop(state.turn)
     residual = max(relative_change(new.W.changes), relative_change(new.sums.changes))
-    return new._replace(momentum=momentum, updated=law), PowerVBInfo(new.bound, residual)
+    return new, PowerVBInfo(new.bound, residual)
 
 
 def _moments_of_W(problem: BlockPowerVBProblem, law: GIGParameters, state: BlockPowerVBState) -> GIGApproximation:

@@ -49,6 +49,20 @@ def push_or_retreat(
     return plain(), momentum
 
 
+def raise_bound(state: Any, updated: Any, pushes: bool, pushed: Callable[[], Any], plain: Callable[[], Any]) -> Any:
+    """The next state of an engine whose ``bound`` never falls, beyond what it is ``updated`` to or where that led.
+
+    ``state`` keeps that too, as ``updated`` (None at first), and its ``momentum``; ``pushes``: it is to go beyond.
+    """
+    new, momentum = push_or_retreat(
+        state.momentum,
+        pushed if pushes and state.updated is not None else None,
+        plain,
+        lambda new: new.bound >= state.bound,
+    )
+    return new._replace(momentum=momentum, updated=updated)
+
+
 def ahead(new: Array, old: Array, push: float) -> Array:
     """Beyond ``new``, seen from ``old``, by differences; only an update sends a cell to 0."""
     beyond, least = new - old, LEAST_SHARE * new

@@ -31,7 +31,7 @@ from nmf_zoo.inference.counts.vb import (
     Gamma,
     GammaApproximation,
     VBInfo,
-    ahead,
+    beyond,
     divergence,
     draw_factors,
     moments_at,
@@ -41,7 +41,7 @@ from nmf_zoo.inference.counts.vb import (
 )
 from nmf_zoo.inference.hmm.gibbs_chain import chain_of
 from nmf_zoo.inference.hmm.m_step import climb
-from nmf_zoo.inference.shared.acceleration import Momentum, push_or_retreat
+from nmf_zoo.inference.shared.acceleration import Momentum, raise_bound
 from nmf_zoo.inference.shared.factor_view import Side, impute, two_sides
 from nmf_zoo.inference.shared.layout import (
     DenseSources,
@@ -130,20 +130,15 @@ def init(problem: SmoothVBProblem, key: np.uint64, start: Mapping[str, Array]) -
 
 def step(problem: SmoothVBProblem, state: SmoothVBState, key: np.uint64 | None = None) -> tuple[SmoothVBState, VBInfo]:
     """One iteration: q of W, of z and of H, then free hyperparameters."""
-    updated = _update_both(problem, state)
-    pushes = problem.options.accelerate is not None and state.updated is not None
-    new, momentum = push_or_retreat(
-        state.momentum,
-        (lambda: _at(problem, _push(updated, state), state)) if pushes else None,
+    updated, pushes = _update_both(problem, state), problem.options.accelerate is not None
+    new = raise_bound(
+        state,
+        updated,
+        pushes,
+        lambda: _at(problem, beyond(updated, state), state),
         lambda: _at(problem, updated, state),
-        lambda new: new.bound >= state.bound,
     )
-    return new._replace(momentum=momentum, updated=updated), VBInfo(new.bound, _residual(state, new))
-
-
-def _push(updated: list[Gamma], state: SmoothVBState) -> list[Gamma]:
-    """Shapes and rates beyond an update, as seen from the one before."""
-    return [ahead(new, old, state.momentum.push) for new, old in zip(updated, state.updated, strict=True)]
+    return new, VBInfo(new.bound, _residual(state, new))
 
 
 def _update_both(problem: SmoothVBProblem, state: SmoothVBState) -> list[Gamma]:
