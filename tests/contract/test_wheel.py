@@ -50,8 +50,8 @@ assert nz.__file__.startswith(sys.prefix), nz.__file__
 X = np.random.default_rng(0).poisson(3.0, (4, 6))
 nz.fit(model=nz.normal_nmf(X, 1), engine="em", max_iter=3, tol=0, random_seed=1, quiet=True, search=None)
 np.savetxt("x.csv", X, delimiter=",", fmt="%d")
-line = "fit x.csv -o x.nc --model normal-nmf --rank 1 --engine em --max-iter 3 --tol 0 --search 0 --random-seed 1 --quiet"
-assert main(line.split()) == 0
+words = "--model normal-nmf --rank 1 --engine em --max-iter 3 --tol 0 --search 0 --random-seed 1 --quiet"
+assert main(["fit", "x.csv", "-o", "x.nc", *words.split()]) == 0
 assert nz.load("x.nc").posterior["W"].shape[-2:] == (4, 1)
 """
 

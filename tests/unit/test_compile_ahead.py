@@ -154,6 +154,7 @@ def test_as_many_processes_as_cores(cores, processes, monkeypatch):
 
 
 def test_an_engine_that_fails_and_a_process_that_ends_are_named(empty):
+    """Long: the process imports PyMC."""
     (unit,) = small_runs.units([NOTHING])
     with helpers.Helper() as helper:
         with pytest.raises(RunFailed, match="compile: enumeration for poisson data: KeyError: 'no such model'"):
