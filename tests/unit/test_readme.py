@@ -11,7 +11,7 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo.interfaces.cli import main
-from tests.notebook_runs import on_each_line
+from tests.notebook_runs import on_each_line, search_little
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -54,13 +54,14 @@ OF_OTHERS = [  # what other libraries say on such pages
 
 
 def shorten_runs(monkeypatch):
-    """Of a page that doesn't say what comes out: few draws show as well that what it calls can be called."""
+    """Of a page that doesn't say what comes out: few draws and fits show as well that what it calls can be called."""
     sample, most = nz.sample, 100
 
     def short_sample(draws=most, tune=most, chains=2, **how):
         return sample(min(draws, most), tune=min(tune, most), chains=min(chains, 2), **how)
 
     monkeypatch.setattr(nz, "sample", short_sample)
+    search_little(monkeypatch)
 
 
 @pytest.mark.parametrize("page", PYTHON)
