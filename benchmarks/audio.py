@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +70,7 @@ def growth(folder: Path, long: int, short: int) -> Row:
     """Peaks of two processes."""
     if not Path("/proc/self/clear_refs").exists():
         return note("memory of separate", "skipped: needs Linux")
-    peaks = [peak_of_process(folder, seconds) for seconds in (short, long)]
+    peaks = peaks_of_processes(folder, (short, long))
     spectrogram = long / 0.016 * 257 * 8 / 2**20
     return at_most(
         f"memory of separate, {long} s of sound at 16 kHz against {short} s",
@@ -82,26 +82,33 @@ def growth(folder: Path, long: int, short: int) -> Row:
     )
 
 
-def peak_of_process(folder: Path, seconds: int, buffer: int = learning.BUFFER) -> float:
-    """MiB of a separation to files in a process of its own."""
-    path, output = folder / f"{seconds}.wav", folder / f"{seconds}.parts"
-    write_sound(path, seconds)
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.audio", str(path), str(output), str(buffer)]
-    return float(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+def peaks_of_processes(folder: Path, lengths: Sequence[int], buffer: int = learning.BUFFER) -> list[float]:
+    """MiB of separations to files, of sounds of so many seconds, each in a process of its own."""
+    paths = [folder / f"{seconds}.wav" for seconds in lengths]
+    for path, seconds in zip(paths, lengths, strict=True):
+        write_sound(path, seconds)
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.audio", str(buffer), *map(str, paths)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    return [float(line) for line in done.stdout.split()]
 
 
-def measure(path: Path, output: Path, buffer: int) -> None:
-    """Print the peak above what the process has when kernels are loaded, in MiB."""
+def measure(buffer: int, paths: Sequence[Path]) -> None:
+    """Print each peak above what the process has when kernels are loaded, in MiB; it forks one for each sound."""
     learning.BUFFER = buffer
     engine = nz.SimulatedOnlineEM(sweeps=2, keep=1)
     noise = np.random.default_rng(1).normal(0, 0.1, RATE)
     with tempfile.TemporaryDirectory() as folder:
         nz.separate(noise, 3, Path(folder) / "parts", rate=RATE, engine=engine, passes=1, **QUICK)
-    reset_peak()
-    before = memory("VmRSS")
-    nz.separate(path, 3, output, engine=engine, passes=1, **QUICK)
-    print(memory("VmHWM") - before)
+    for path in paths:
+        if not os.fork():
+            reset_peak()
+            before = memory("VmRSS")
+            nz.separate(path, 3, path.with_suffix(".parts"), engine=engine, passes=1, **QUICK)
+            print(memory("VmHWM") - before, flush=True)
+            os._exit(0)
+        if os.wait()[1]:
+            raise SystemExit(f"{path} was not separated")
 
 
 if __name__ == "__main__":
-    measure(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    measure(int(sys.argv[1]), [Path(word) for word in sys.argv[2:]])

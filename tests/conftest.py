@@ -14,7 +14,7 @@ import pytest
 
 from tests.durations import Recorder, costliest_first
 
-os.environ["PYTENSOR_FLAGS"] = "cxx=,mode=NUMBA," + os.environ.get("PYTENSOR_FLAGS", "")
+os.environ["PYTENSOR_FLAGS"] = "cxx=,mode=NUMBA,traceback__limit=0," + os.environ.get("PYTENSOR_FLAGS", "")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored
@@ -87,6 +87,14 @@ def uncompiled_graphs():
 
     with pytensor.config.change_flags(mode="FAST_COMPILE"):
         yield
+
+
+@pytest.fixture
+def unarranged_pictures(monkeypatch):
+    """Parts of a picture stay where matplotlib puts them first: to arrange them is a good part of drawing it."""
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    monkeypatch.setattr(ConstrainedLayoutEngine, "execute", lambda engine, figure: None)
 
 
 @pytest.fixture(autouse=True)

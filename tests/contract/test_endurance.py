@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,10 +23,11 @@ from nmf_zoo.runtime.checkpoint import open_checkpoint
 from nmf_zoo.runtime.driver import FitRun, SampleRun, run_chains, run_restarts
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Cells
+from tests import crash
+from tests.forked import Forked
 from tests.sizes import size
 from tests.structures import gamma, inverse_gamma, model, unknown
 
-ROOT = Path(__file__).parents[2]
 KEY = seed_key(21)
 ENGINES = {
     "em": (em.ENGINE, em.EM(mode="log")),
@@ -207,14 +206,12 @@ class TestTheSameBits:
         ("em, sparse;gibbs", ["--terminate", "1", "--interrupt", "1", "--full", "2", "--damage", "2", "--forbid", "2"]),
     ],
 )
-def test_after_kills_at_random_moments(cases, words):
-    """Some of the campaign of tests/crash.py, of which `make crash` makes all.
-
-    Long: each run is a process, which imports PyMC.
-    """
+def test_after_kills_at_random_moments(cases, words, tmp_path):
+    """Some of the campaign of tests/crash.py, of which `make crash` makes all. Long: each run is a process."""
     pytest.importorskip("zarr")
-    command = [sys.executable, "-W", "ignore", "-m", "tests.crash", "--cases", cases, *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "FAILED" not in done.stdout
-    assert done.stdout.count("in all") == len(words) // 2
+    out, err = tmp_path / "out", tmp_path / "err"
+    code = Forked(lambda: sys.exit(crash.main(["--cases", cases, *words])), out, err).wait(600.0)
+    printed = out.read_text(encoding="utf-8")
+    assert code == 0, printed + err.read_text(encoding="utf-8")
+    assert "FAILED" not in printed
+    assert printed.count("in all") == len(words) // 2

@@ -19,9 +19,10 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
@@ -105,7 +106,6 @@ def prepare(folder):
     from scipy.io import wavfile
 
     import nmf_zoo as nz
-    from nmf_zoo.interfaces import demo
 
     X = np.random.default_rng(1).poisson(3.0, (5, 8))
     np.savetxt(folder / "x.csv", X, delimiter=",", fmt="%d")
@@ -113,16 +113,29 @@ def prepare(folder):
         warnings.simplefilter("ignore")
         nz.save(nz.fit(model=nz.gamma_nmf(X, 2), engine="em", max_iter=3, quiet=True), folder / "result.nc")
     wavfile.write(folder / "x.wav", 8000, np.random.default_rng(1).normal(0, 3000, 4000).astype(np.int16))
-    demo.run_digits = (
-        lambda X, seed: nz.fit(  # a minute of work, where a bad value turns out to be good
-            model=nz.gamma_nmf(X.iloc[:, :5], 2), engine="em", max_iter=3, random_seed=seed, quiet=True
-        )
-    )
     (folder / "folder").mkdir()
     (folder / "folder.nc").mkdir()
     (folder / "empty.csv").touch()
     for name in ("noise.nc", "noise.npz"):
         (folder / name).write_bytes(np.random.default_rng(2).bytes(500))
+
+
+@contextmanager
+def short_work():
+    """A minute of work, and processes that import PyMC, cut short where a bad value turns out to be good."""
+    import nmf_zoo as nz
+    from nmf_zoo.interfaces import compiling, demo
+
+    def run_digits(X, seed):
+        model = nz.gamma_nmf(X.iloc[:, :5], 2)
+        return nz.fit(model=model, engine="em", max_iter=3, random_seed=seed, quiet=True)
+
+    def in_helpers(units, cores, done):
+        for unit in units:
+            done(unit, 0.0)
+
+    with patch.object(demo, "run_digits", run_digits), patch.object(compiling, "in_helpers", in_helpers):
+        yield
 
 
 def run_here(words):
@@ -179,7 +192,7 @@ def judge(words, run, limit):
 def campaign(n_cases, seed, apart=0):
     """The outcomes of cases 0, 1, ... of a seed, in a folder of its own; the last ``apart`` in own processes."""
     options, outcomes, here = commands(), [], Path.cwd()
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, short_work():
         prepare(Path(name))
         os.chdir(name)
         try:

@@ -14,6 +14,7 @@ from nmf_zoo.interfaces.cli import main
 from nmf_zoo.interfaces.cli.parser import make_parser
 
 pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.usefixtures("unarranged_pictures")
 
 
 def run(*words: str) -> int:

@@ -408,8 +408,8 @@ def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, monkeypatch):
 @pytest.mark.statistical
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
 def test_memory_does_not_grow_with_the_recording(tmp_path):
-    """Long: it takes minutes of sound for memory to grow, in two processes."""
+    """Long: it takes minutes of sound for memory to grow."""
     from benchmarks import audio
 
-    short, long = (audio.peak_of_process(tmp_path, seconds, buffer=1 << 20) for seconds in (80, 240))
+    short, long = audio.peaks_of_processes(tmp_path, (40, 140), buffer=1 << 19)
     assert long - short < audio.ALLOWED

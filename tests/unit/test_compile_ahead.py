@@ -153,19 +153,25 @@ def test_as_many_processes_as_cores(cores, processes, monkeypatch):
     assert all(unit in done for unit in units)
 
 
-def test_an_engine_that_fails_is_named(empty, monkeypatch):
-    (unit,) = small_runs.units([NOTHING])
-    monkeypatch.setattr(compiling, "units", lambda names: [unit._replace(models=("no such model",))])
-    with pytest.raises(RunFailed, match="compile: enumeration for poisson data: KeyError: 'no such model'"):
-        nz.compile(NOTHING, quiet=True)
-
-
-def test_a_process_that_ends_is_named(empty, monkeypatch):
+def test_an_engine_that_fails_and_a_process_that_ends_are_named(empty):
+    """Long: the process imports PyMC."""
     (unit,) = small_runs.units([NOTHING])
     with helpers.Helper() as helper:
+        with pytest.raises(RunFailed, match="compile: enumeration for poisson data: KeyError: 'no such model'"):
+            helper.run(unit._replace(models=("no such model",)))
         helper.end()
         with pytest.raises(RunFailed, match="compile: enumeration for poisson data: its process ended with code -9"):
             helper.run(unit)
+
+
+def test_what_fails_there_fails_here(monkeypatch):
+    def fail(self, unit):
+        raise RunFailed(unit.name)
+
+    monkeypatch.setattr(helpers, "Helper", Pretended)
+    monkeypatch.setattr(Pretended, "run", fail)
+    with pytest.raises(RunFailed, match=f"^{NOTHING} for poisson data$"):
+        nz.compile(NOTHING, quiet=True)
 
 
 def children(pid):

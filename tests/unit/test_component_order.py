@@ -18,6 +18,7 @@ from nmf_zoo.results.groups import labelled
 from nmf_zoo.results.modes import BY_MODE, MODES
 from nmf_zoo.results.posterior import best_chain
 
+pytestmark = pytest.mark.usefixtures("unarranged_pictures")
 F, N, K = 6, 9, 3
 W = np.kron(np.eye(K), np.ones((2, 1)))  # (feature, component): two features each
 SIZES = np.array([1.0, 9.0, 4.0])

@@ -16,7 +16,7 @@ from nmf_zoo.diagnostics import convergence
 from nmf_zoo.diagnostics.convergence import narrowed
 from nmf_zoo.errors import InputError, NmfZooWarning
 from tests.planted import plant, put
-from tests.sizes import at_full_size
+from tests.sizes import FULL, at_full_size
 
 F, N, K, CHAINS, DRAWS = 7, 9, 3, 4, 300
 ORDERS = np.array([[0, 1, 2], [2, 0, 1], [1, 0, 2], [0, 2, 1]])
@@ -298,6 +298,7 @@ def test_draws_of_nuts(sampler, caplog, capfd):
     table = nz.check_convergence(packed(*swapped(*drawn, 1, [1, 0])))
     assert table["rhat_raw"].max() > 1.5
     assert table["rhat"].max() < 1.01
-    how = {"nuts_sampler": sampler, "random_seed": 1, "progressbar": False, "compute_convergence_checks": False}
-    own = pm.sample(1000, tune=500, chains=4, model=nz.gamma_nmf(X, rank=2), **how)
-    assert nz.check_convergence(own)["rhat"].max() < 1.01
+    if FULL:  # what PyMC gives itself
+        how = {"nuts_sampler": sampler, "random_seed": 1, "progressbar": False, "compute_convergence_checks": False}
+        own = pm.sample(1000, tune=500, chains=4, model=nz.gamma_nmf(X, rank=2), **how)
+        assert nz.check_convergence(own)["rhat"].max() < 1.01

@@ -11,7 +11,7 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo.interfaces.cli import main
-from tests.notebook_runs import on_each_line
+from tests.notebook_runs import on_each_line, search_little
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -42,6 +42,8 @@ def with_blocks(language: str) -> list[Path]:
     return [page for page in PAGES if blocks(page, language)]
 
 
+# Of functions of PyMC's, whose compilation takes longer than the page.
+FEW_EVALUATIONS = {"your_own_model"}
 NEEDS = re.compile(r"^<!-- needs (\w+) -->$", flags=re.MULTILINE)
 PYTHON = [on_each_line(page, "".join(blocks(page, "python"))) for page in with_blocks("python")]
 OF_OTHERS = [  # what other libraries say on such pages
@@ -52,24 +54,27 @@ OF_OTHERS = [  # what other libraries say on such pages
 
 
 def shorten_runs(monkeypatch):
-    """Of a page that doesn't say what comes out: few draws show as well that what it calls can be called."""
+    """Of a page that doesn't say what comes out: few draws and fits show as well that what it calls can be called."""
     sample, most = nz.sample, 100
 
     def short_sample(draws=most, tune=most, chains=2, **how):
         return sample(min(draws, most), tune=min(tune, most), chains=min(chains, 2), **how)
 
     monkeypatch.setattr(nz, "sample", short_sample)
+    search_little(monkeypatch)
 
 
 @pytest.mark.parametrize("page", PYTHON)
 @pytest.mark.filterwarnings("ignore::nmf_zoo.NmfZooWarning", *OF_OTHERS)
-def test_python(page, capsys, monkeypatch, tmp_path):
+def test_python(page, capsys, monkeypatch, tmp_path, request):
     """One block after another, as a reader would; a line that says what it prints prints that.
 
     Long: all that a page shows.
     """
     for module in NEEDS.findall(page.read_text(encoding="utf-8")):
         pytest.importorskip(module, reason=f"the page needs {module}")
+    if page.stem in FEW_EVALUATIONS:
+        request.getfixturevalue("uncompiled_graphs")
     monkeypatch.chdir(tmp_path)
     source = "".join(blocks(page, "python"))
     said = re.findall(r"^ *print\(.*\)  # (.*)$", source, flags=re.MULTILINE) + printed_below(page, "python")

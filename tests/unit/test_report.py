@@ -18,6 +18,7 @@ from nmf_zoo.reports import pictures, source
 from nmf_zoo.reports.declaration import model_parts
 
 pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.usefixtures("unarranged_pictures")
 
 VOID = {"meta", "link", "img", "br"}
 FEATURES = ["<b>&", '"quoted"', "$a$", "d", "e"]
