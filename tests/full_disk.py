@@ -24,8 +24,6 @@ from nmf_zoo.interfaces.cli import main
 
 def writers():
     """name -> (what it writes, how)."""
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     from nmf_zoo.reports import pictures
     from nmf_zoo.reports.page import paragraph
 
@@ -35,7 +33,7 @@ def writers():
     idata = nz.fit(model=model, engine="em", max_iter=20, restarts=3, search=None, random_seed=1, quiet=True)
     nz.save(idata, "../result.nc")
     rate = 8000
-    t = np.arange(rate // 2) / rate
+    t = np.arange(2 * rate) / rate
     sound = 0.3 * np.sin(2 * np.pi * 440 * t) * (t % 0.5 < 0.3) + 0.02 * np.random.default_rng(1).normal(size=t.size)
     wavfile.write("../x.wav", rate, (sound * 2**15).astype(np.int16))
     stream = nz.stream(nz.gap(X, rank=2), random_seed=1)
@@ -43,7 +41,6 @@ def writers():
     drawn = nz.simulate(nz.gamma_nmf(None, 3, shape=(6, 9)), random_seed=1)
     nz.simulate = lambda *args, **how: drawn  # which compiles: the limit is that of PyTensor's own files, too
     pictures.picture = lambda drawn, alt, caption="": paragraph(alt)  # of reports: the plots below are drawn
-    ConstrainedLayoutEngine.execute = lambda engine, figure: None  # half of drawing them
     quick, short = ["--random-seed", "1", "--quiet"], ["--search", "0", "--max-iter", "5"]
     simulate = ["simulate", "--model", "gamma-nmf", "--rank", "3", "--shape", "6x9", "--random-seed", "1"]
     commands = {
@@ -54,10 +51,7 @@ def writers():
         **{f"plot.{end}": ["plot", "../result.nc"] for end in ("png", "pdf", "svg")},
         "report.html": ["report", "../result.nc"],
         **{f"rank.{end}": ["rank", "../x.csv", "--ranks", "1:2", "--restarts", "1", *quick] for end in ("nc", "png")},
-        **{
-            f"compare.{end}": ["compare", "../x.csv", "--rank", "2", "--engines", "em,vb", *short[2:], *quick]
-            for end in ("csv",)
-        },
+        **{f"compare.{end}": ["compare", "../x.csv", "--rank", "2", "--engines", "em,vb", *quick] for end in ("csv",)},
         "separate": ["separate", "../x.wav", "--rank", "2", "--passes", "1", *quick],
     }
     functions = {

@@ -19,7 +19,7 @@ For shapes far below 1, L underflows: log L = psi(shape) - log rate is kept besi
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from itertools import repeat
@@ -201,20 +201,19 @@ def init(problem: VBProblem, key: np.uint64, start: Mapping[str, Array]) -> VBSt
 
 def step(problem: VBProblem, state: VBState, key: np.uint64 | None = None) -> tuple[VBState, VBInfo]:
     """One iteration."""
-    updated, pushes = _update_both(problem, state), problem.options.accelerate is not None
-    new = raise_bound(
-        state,
-        updated,
-        pushes,
-        lambda: _at(problem, beyond(updated, state), state),
-        lambda: _at(problem, updated, state),
-    )
+    new = raise_gammas(problem, state, _update_both(problem, state), _at)
     return new, VBInfo(new.bound, _residual(state, new))
 
 
-def beyond(updated: list[Gamma], state: Any) -> list[Gamma]:
-    """Shapes and rates of both factors beyond an update, as seen from the one before."""
-    return [ahead(new, old, state.momentum.push) for new, old in zip(updated, state.updated, strict=True)]
+def raise_gammas(problem: Any, state: Any, updated: list[Gamma], at: Callable[[Any, list[Gamma], Any], Any]) -> Any:
+    """The next state: ``at`` shapes and rates of both factors beyond an update, or at the update."""
+
+    def pushed() -> Any:
+        pairs = zip(updated, state.updated, strict=True)
+        return at(problem, [ahead(new, old, state.momentum.push) for new, old in pairs], state)
+
+    pushes = problem.options.accelerate is not None
+    return raise_bound(state, updated, pushes, pushed, lambda: at(problem, updated, state))
 
 
 def _at(problem: VBProblem, gammas: list[Gamma], state: VBState) -> VBState:

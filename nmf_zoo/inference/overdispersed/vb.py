@@ -35,18 +35,18 @@ from nmf_zoo.inference.counts.vb import (
     Gamma,
     GammaApproximation,
     VBInfo,
-    beyond,
     divergence,
     draw_factors,
     moments_at,
     point,
+    raise_gammas,
     update,
 )
 from nmf_zoo.inference.overdispersed.cells import Pieces, exposed, mean_at, where_seen
 from nmf_zoo.inference.overdispersed.dispersion import ByEntry, alpha_of, climb, log_likelihood_of, log_prior_of
 from nmf_zoo.inference.overdispersed.dispersion_law import DispersionLaw, draw_alpha, fit_law
 from nmf_zoo.inference.overdispersed.em import takes_unknowns
-from nmf_zoo.inference.shared.acceleration import Momentum, raise_bound
+from nmf_zoo.inference.shared.acceleration import Momentum
 from nmf_zoo.inference.shared.factor_view import Side, impute, two_sides
 from nmf_zoo.inference.shared.requirements import takes_defaults, takes_gammas, takes_scale
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
@@ -125,14 +125,7 @@ def step(
     problem: DispersedVBProblem, state: DispersedVBState, key: np.uint64 | None = None
 ) -> tuple[DispersedVBState, VBInfo]:
     """One iteration: q of W, of H, alpha."""
-    updated, pushes = _update_both(problem, state), problem.options.accelerate is not None
-    new = raise_bound(
-        state,
-        updated,
-        pushes,
-        lambda: _at(problem, beyond(updated, state), state),
-        lambda: _at(problem, updated, state),
-    )
+    new = raise_gammas(problem, state, _update_both(problem, state), _at)
     moved = [np.max(np.abs(new.values[name] / old - 1.0), initial=0.0) for name, old in state.values.items()]
     residual = float(max([new.W.change, new.H.change, *moved]))
     return new, VBInfo(new.bound, residual)

@@ -31,17 +31,17 @@ from nmf_zoo.inference.counts.vb import (
     Gamma,
     GammaApproximation,
     VBInfo,
-    beyond,
     divergence,
     draw_factors,
     moments_at,
     point,
+    raise_gammas,
     total_mean,
     update,
 )
 from nmf_zoo.inference.hmm.gibbs_chain import chain_of
 from nmf_zoo.inference.hmm.m_step import climb
-from nmf_zoo.inference.shared.acceleration import Momentum, raise_bound
+from nmf_zoo.inference.shared.acceleration import Momentum
 from nmf_zoo.inference.shared.factor_view import Side, impute, two_sides
 from nmf_zoo.inference.shared.layout import (
     DenseSources,
@@ -130,14 +130,7 @@ def init(problem: SmoothVBProblem, key: np.uint64, start: Mapping[str, Array]) -
 
 def step(problem: SmoothVBProblem, state: SmoothVBState, key: np.uint64 | None = None) -> tuple[SmoothVBState, VBInfo]:
     """One iteration: q of W, of z and of H, then free hyperparameters."""
-    updated, pushes = _update_both(problem, state), problem.options.accelerate is not None
-    new = raise_bound(
-        state,
-        updated,
-        pushes,
-        lambda: _at(problem, beyond(updated, state), state),
-        lambda: _at(problem, updated, state),
-    )
+    new = raise_gammas(problem, state, _update_both(problem, state), _at)
     return new, VBInfo(new.bound, _residual(state, new))
 
 
