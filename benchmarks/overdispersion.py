@@ -62,7 +62,7 @@ def coverage(X: np.ndarray, builder: Callable[..., Any]) -> tuple[float, float]:
     for _ in range(SPLITS):
         seen = rng.uniform(size=X.shape) >= HELD_OUT
         model, began = builder(X, RANK, alpha_w=0.5, alpha_h=0.5, mask=seen), time.process_time()
-        idata = nz.sample(500, tune=1000, chains=2, engine="gibbs", model=model, **RUN)
+        idata = nz.sample(500, tune=1000, chains=2, extend=1, engine="gibbs", model=model, **RUN)
         seconds += time.process_time() - began
         drawn = nz.predict(idata, model, cells=np.nonzero(~seen), random_seed=2)
         low, high = drawn.quantile([(1 - SHARE) / 2, (1 + SHARE) / 2], dim=("chain", "draw")).to_numpy()

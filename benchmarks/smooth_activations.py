@@ -123,7 +123,7 @@ def scored(
     scores, began = [], time.process_time()
     for origin in origins:
         model = contender.declare(X[:, :origin])
-        idata = nz.sample(engine=contender.engine, model=model, **RUN, **size)
+        idata = nz.sample(engine=contender.engine, extend=1, model=model, **RUN, **size)
         W = _compat.group(idata, "posterior")["W"].to_numpy()
         H = contender.next_time(idata, model)
         mean = np.einsum("sfk,sk->sf", W.reshape(len(H), *W.shape[2:]), H)

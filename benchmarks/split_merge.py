@@ -106,7 +106,7 @@ def lines(name: str, X: np.ndarray, rank: int) -> Iterator[str]:
     """What is accepted on draws of Gibbs."""
     rng = np.random.default_rng(1)
     model = nz.gamma_nmf(X, rank, alpha_w=SHAPE, beta_w=SHAPE, alpha_h=SHAPE, beta_h=SHAPE)
-    idata = nz.sample(DRAWS, tune=1000, chains=1, thin=1, random_seed=1, quiet=True, model=model)
+    idata = nz.sample(DRAWS, tune=1000, chains=1, extend=1, random_seed=1, quiet=True, model=model)
     Ws, Hs = (np.maximum(idata.posterior[v].to_numpy()[0], 1e-300) for v in "WH")
     for size in (2, 3):
         for sweeps in SWEEPS:

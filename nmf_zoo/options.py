@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from nmf_zoo.errors import InputError, UnknownArgument, did_you_mean, shown
 
+AUTO = "auto"  # of an argument that is chosen by the model and the other arguments
 LARGEST = 2**63 - 1  # of a whole number, which loops count in 64 bits
 
 

@@ -68,7 +68,7 @@ class _Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 warnings.warn(f"{group['reason'].item()} ({self.n_iter_})", ConvergenceWarning, stacklevel=2)
         else:
             start = "random" if self.search is None else self.search
-            found = sample(self.draws, engine=engine, tune=self.tune, chains=1, start=start, **length)
+            found = sample(self.draws, engine=engine, tune=self.tune, chains=1, extend=1, start=start, **length)
             self.n_iter_ = self.draws + self.tune
         self.inference_data_ = found
         W = next(draws_in_order(found, None))["W"][0].mean("draw")

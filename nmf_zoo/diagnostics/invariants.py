@@ -20,7 +20,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.labels import in_words
-from nmf_zoo.results.groups import CHECKED_LABELS, DRAWS_ARE, PARTICLES
+from nmf_zoo.results.groups import CHECKED_LABELS, DRAWS_ARE, FOLLOWED, PARTICLES
 
 RHAT_LIMIT = 1.01
 CLEAR_RHAT = 1.05  # above, more than too few draws is amiss
@@ -49,7 +49,7 @@ def run_size(idata: Any) -> tuple[int, int]:
 def invariants(idata: Any) -> xr.Dataset:
     """``lp`` and the followed cells of W H, as (chain, draw, ...) variables."""
     stats = _compat.group(idata, "sample_stats")
-    return stats[[name for name in ("lp", "mean") if name in stats]]
+    return stats[[name for name in FOLLOWED if name in stats]]
 
 
 def summarise(idata: Any) -> pd.DataFrame:

@@ -29,7 +29,7 @@ def run_digits(X: pd.DataFrame, random_seed: int, **run: Any) -> Any:
     The posterior has many modes, and chains from random starts end in different ones.
     """
     model = nz.gamma_nmf(X, RANK, alpha_w=0.5, beta_w=0.5, alpha_h=0.5, beta_h=0.5)
-    length: dict[str, Any] = {"draws": 1400, "tune": 300, "thin": 2, "start": nz.Search(fits=FITS)}
+    length: dict[str, Any] = {"draws": 1400, "tune": 300, "thin": 2, "extend": 1, "start": nz.Search(fits=FITS)}
     return nz.sample(**length | run, random_seed=random_seed, model=model)
 
 

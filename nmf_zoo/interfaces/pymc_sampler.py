@@ -97,6 +97,7 @@ class PyMCSampler:
             engine=self.engine,
             tune=TUNE if tune is None else tune,
             chains=CHAINS if chains is None else chains,
+            extend=1,
             cores=cores,
             random_seed=_as_seed(random_seed),
             progressbar=bool(progressbar),

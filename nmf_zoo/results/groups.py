@@ -18,6 +18,7 @@ from nmf_zoo import _compat
 from nmf_zoo.structure import Array, Factorisation
 
 LEADING = ("chain", "draw")
+FOLLOWED = ("lp", "mean")  # of sample_stats: the log joint density and cells of W H, which no labelling changes
 COVERAGE = "coverage"  # the attribute on whether data lie where the model expects them, see prediction/misfit.py
 DRAWS_ARE, PARTICLES = "draws_are", "particles"  # an attribute of results whose draws are no steps of a chain
 OF_STATS = {"temperature": ("replica",), "exchange_rate": ("pair",)}  # dims of statistics beside LEADING

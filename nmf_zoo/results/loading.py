@@ -29,7 +29,7 @@ from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.labels import FORMER, OBS, WRITABLE, find_unwritable
 from nmf_zoo.netcdf import is_damaged
 from nmf_zoo.results.component_order import GROUP
-from nmf_zoo.results.groups import LEADING
+from nmf_zoo.results.groups import FOLLOWED, LEADING
 from nmf_zoo.results.trace_storage import MEAN, MOMENTS
 
 RESULT = "a result of nmf-zoo fit or nz.save"
@@ -72,7 +72,7 @@ def _draws(groups: Mapping[str, xr.Dataset]) -> Wanted:
     """posterior and sample_stats: what has draws, and of the second only what is summed up."""
     wanted = {"posterior": list(groups["posterior"].data_vars)} if "posterior" in groups else {}
     if "sample_stats" in groups:
-        wanted["sample_stats"] = [found for found in ("lp", "mean") if found in groups["sample_stats"]]
+        wanted["sample_stats"] = [found for found in FOLLOWED if found in groups["sample_stats"]]
     return {group: (LEADING, dict.fromkeys(map(str, arrays), LEADING)) for group, arrays in wanted.items()}
 
 

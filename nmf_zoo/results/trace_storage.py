@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.results.groups import LEADING, as_dataset, plain_attrs, stats_dataset
+from nmf_zoo.results.groups import FOLLOWED, LEADING, as_dataset, plain_attrs, stats_dataset
 from nmf_zoo.results.stores import Store, StoredTraces
 from nmf_zoo.runtime.driver import SampleRun
 from nmf_zoo.runtime.stopping import INTERRUPTED
@@ -34,7 +34,7 @@ def make_traces(
 
     ``run_id`` : of the run's checkpoint, which may have begun the store; None without
     """
-    lengths = n_chains, run.kept_warmup, run.kept_draws
+    lengths = n_chains, run.kept_warmup, run.kept_statistics
     if path is None:
         yield MomentTraces(*lengths) if run.keep == "moments" else Traces(*lengths)
         return
@@ -56,6 +56,13 @@ def draw_groups(
     values, stats = (rows.arrays for rows in traces.rows[part])
     posterior = as_dataset(labelled or structure, values, LEADING)
     return {"posterior": posterior, "sample_stats": stats_dataset(structure, stats)}
+
+
+def drawn_invariants(traces: Traces) -> xr.Dataset:
+    """``lp`` and the followed cells of W H of the draws that are in memory so far, (chain, draw, ...)."""
+    drawn = min(chain.draws.filled for chain in traces.chains)
+    stats = {name: array[:, :drawn] for name, array in traces.rows["draws"][-1].arrays.items() if name in FOLLOWED}
+    return xr.Dataset({name: ((*LEADING, "checked_cell")[: array.ndim], array) for name, array in stats.items()})
 
 
 def moment_groups(structure: Factorisation, traces: Traces, part: str) -> dict[str, xr.Dataset]:

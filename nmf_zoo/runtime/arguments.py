@@ -13,13 +13,15 @@ import numpy as np
 
 from nmf_zoo.errors import InputError, did_you_mean, not_one_of
 from nmf_zoo.memory import PER_RUN, require_memory
-from nmf_zoo.options import LARGEST
+from nmf_zoo.options import AUTO, LARGEST
 from nmf_zoo.results.groups import CHECKED_CELLS
 from nmf_zoo.runtime.driver import SampleRun
 from nmf_zoo.runtime.engine import Engine, Registration, WholeSampler
 from nmf_zoo.structure import Array, Factorisation, Fixed
 
 IDATA_KEYS = ("log_likelihood",)
+EXTENDED = 4  # times its draws that a run goes on to by default
+TO_RELY_ON = 500  # draws of a chain, below which a run is a first look that ends when it was asked to
 KEEP = ("draws", "moments")
 
 
@@ -49,6 +51,21 @@ def check_stopping(on_step: Any, max_seconds: Any, engine: Registration) -> None
     for name, value in (("on_step", on_step), ("max_seconds", max_seconds)):
         if value is not None and not isinstance(engine, Engine):
             raise InputError(name, f"{value!r} with {engine.name}", "None: it runs to its end", "leave it out")
+
+
+def check_extend(extend: Any, cant: str, draws: int, is_checked: bool) -> int:
+    """How many times its draws a run may go on to: by default 1 where nobody looks whether there are enough of them.
+
+    ``cant`` : the words of the run that keep it from going on at all, or ""
+    """
+    if isinstance(extend, str) and extend == AUTO:
+        return 1 if cant or not is_checked or draws < TO_RELY_ON else EXTENDED
+    if not isinstance(extend, int | np.integer):
+        raise InputError("extend", repr(extend), f"an integer >= 1, or {AUTO!r}", "e.g. extend=1")
+    check_counts(extend=(extend, 1))
+    if extend > 1 and cant:
+        raise InputError("extend", f"{extend} {cant}", f"1 or {AUTO!r}", "leave it out")
+    return int(extend)
 
 
 def check_starts(initvals: Any, start: Any, engine: Registration) -> None:
@@ -230,6 +247,7 @@ def check_space(structure: Factorisation, draws: int, run: SampleRun, store: Pat
         check_memory(structure, draws, run.var_names, do, copies)
     elif run.keep == "moments":
         stats = 1 + min(CHECKED_CELLS, structure.shape[0] * structure.shape[1])
+        draws *= run.extend
         require_memory("draws", f"the statistics of {draws} draws", 8.0 * stats * draws, "raise thin")
     elif store is not None and not Path(store).exists():
         cells = _cells(structure, run.var_names)

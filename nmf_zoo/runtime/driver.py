@@ -7,7 +7,7 @@ number, never on the threads.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,7 +43,8 @@ class SampleRun:
 
     Of the ``draws`` sweeps after ``tune`` every ``thin``-th is kept; of the variables, all or ``var_names``.
     ``search`` : the one before the chains, or None; ``keep`` : "draws", "moments", or "store" for draws on disk;
-    ``compiles`` : what is said where kernels are missing
+    ``compiles`` : what is said where kernels are missing. ``extend`` : how many times the ``draws`` the chains may go
+    on to, as long as ``too_short`` of their traces says why they should
     """
 
     draws: int
@@ -58,11 +59,18 @@ class SampleRun:
     keep: str = "draws"
     on_step: OnStep | None = None
     max_seconds: float | None = None
+    extend: int = 1
+    too_short: Callable[[Traces], str] | None = None
 
     @property
     def kept_draws(self) -> int:
         """Draws of each chain that are stored."""
         return -(-self.draws // self.thin)
+
+    @property
+    def kept_statistics(self) -> int:
+        """Draws of each chain whose statistics may be stored: where there are no others, more of them as it goes on."""
+        return self.kept_draws * (self.extend if self.keep == "moments" else 1)
 
     @property
     def kept_warmup(self) -> int:
@@ -130,52 +138,112 @@ def run_chains(
     ``traces`` take what is kept; default in memory. Chains that were stopped far behind the others are dropped. With a
     ``checkpoint`` the chains go on from it, and save themselves there. ``alone`` : a structure for each chain, which
     then come one after the other, each with all cores.
+
+    Chains go on together, each time for as many sweeps again. They are then those of a longer run, bit for bit, of
+    which fewer sweeps are kept, so that there are as many draws as before.
     """
     traces = traces or Traces(len(starts), run.kept_warmup, run.kept_draws)
-    length = Sweeps(
-        tune=run.tune,
-        draws=run.draws,
-        thin=run.thin,
-        keep_warmup=run.keep_warmup,
-        tells_all=run.on_step is not None,
-    )
+    chains = [_Chain(engine, run, result) for result in traces.chains]
 
     def sample(chain: int, job: Job) -> str:
         if alone and job.is_stopped():
             return job.is_stopped()
-        part, problem = None if checkpoint is None else checkpoint.part(chain), problems[chain if alone else 0]
-        return _sample_chain(engine, problem, length, run.var_names, starts[chain], traces.chains[chain], part, job)
+        part = None if checkpoint is None else checkpoint.part(chain)
+        if chains[chain].saved is None:
+            chains[chain].begin(problems[chain if alone else 0], starts[chain], part, job)
+        return chains[chain].run_to(_length(run, traces, chains[chain].result.times), job)
 
-    with _jobs(run, len(starts), "chain", length.total, 1 if alone else None) as jobs:
+    with _jobs(run, len(starts), "chain", run.tune + run.draws, 1 if alone else None) as jobs:
         problems = [engine.prepare(own, options, jobs.workers) for own in alone or (structure,)]
-        early = jobs.run(sample, range(len(starts)), [child(key, chain) for chain in range(len(starts))])
+        keys = [child(key, chain) for chain in range(len(starts))]
+        early = jobs.run(sample, range(len(starts)), keys)
+        while not jobs.stop and not any(early.values()) and (reason := _why_longer(run, traces, jobs)):
+            times = _lengthen(chains)
+            jobs.lengthen(run.tune + run.draws * times, reason)
+            early = jobs.run(sample, range(len(starts)), keys)
     return traces.level(), next(filter(None, early.values()), "")
 
 
-def _sample_chain(engine, problem, length, var_names, start, result, part, job) -> str:
-    """Fill the chain's traces; why it ended early, or ""."""
+def _length(run: SampleRun, traces: Traces, times: int) -> Sweeps:
+    """Of chains that go to so many times the draws."""
+    return Sweeps(
+        tune=run.tune,
+        draws=run.draws * times,
+        thin=run.thin * (times if traces.thins else 1),
+        keep_warmup=run.keep_warmup,
+        tells_all=run.on_step is not None,
+    )
 
-    def kept(values: Mapping[str, Array]) -> Mapping[str, Array]:
-        return values if var_names is None else {name: values[name] for name in var_names}
 
-    def draw(state: Any) -> tuple[Mapping[str, Array], Mapping[str, Array]]:
-        values, stats = engine.draw(problem, state, child(job.key, DRAW, 0))
-        return kept(values), stats
+def _why_longer(run: SampleRun, traces: Traces, jobs: Jobs) -> str:
+    """Why all chains should be longer; "" where they need not be, or may not."""
+    times = [chain.times for chain in traces.chains]
+    if min(times) < max(times):
+        return "others have"  # a checkpoint had saved some and not yet all
+    asked = run.too_short
+    return asked(traces) if asked is not None and 2 * times[0] <= run.extend and jobs.has_as_much_time else ""
 
-    saved, ends = SavedChain(part, result), ""
-    done, state = saved.load(length.tune, length.draws, engine.init(problem, child(job.key, START), start), draw)
-    if done:
-        job.report(done, "from the checkpoint", last=done == length.total)
-    for at in run_one(engine, problem, state, replace(length, done=done), job):
-        if at.stats:
-            (result.warmup if at.step.is_warmup else result.draws).extend(kept(at.values), at.stats)
-        done, state, ends = at.step.number, at.state, at.ends
-        saved.save(done, state)
-        job.report(done, "warm-up" if at.step.is_warmup else "draws", last=done == length.total)
-    saved.save(done, state, last=True)
-    if engine.finish is not None:
-        result.left = engine.finish(problem, state, child(job.key, DRAW, length.total), 0)[1]
-    return (ends or job.is_stopped()) if done < length.total else ""
+
+def _lengthen(chains: Sequence[_Chain]) -> int:
+    """Let all of them go on, but those that are doing so; how many times the draws they go to."""
+    least = min(chain.result.times for chain in chains)
+    for chain in chains:
+        if chain.result.times == least:
+            assert chain.saved is not None
+            chain.saved.lengthen()
+    return 2 * least
+
+
+class _Chain:
+    """A chain on its way, between sweeps that were asked for at once and those that follow.
+
+    Attributes
+    ----------
+    result : its traces, which it fills
+    saved : what it saves of itself; None before it has begun
+    """
+
+    def __init__(self, engine: Engine, run: SampleRun, result: ChainResult):
+        self._engine, self._run, self.result = engine, run, result
+        self.saved: SavedChain | None = None
+
+    def begin(self, problem: Any, start: Start, part: RunFiles | None, job: Job) -> None:
+        """From ``start``, or from where its part of a checkpoint ends."""
+
+        def draw(state: Any) -> tuple[Mapping[str, Array], Mapping[str, Array]]:
+            assert self._engine.draw is not None
+            values, stats = self._engine.draw(problem, state, child(job.key, DRAW, 0))
+            return self._kept(values), stats
+
+        saved, fresh = SavedChain(part, self.result), self._engine.init(problem, child(job.key, START), start)
+        self._done, self._state = saved.load(self._run.tune, self._run.draws, self._run.extend, fresh, draw)
+        self._problem, self.saved = problem, saved
+        if self._done:
+            total = self._run.tune + self._run.draws * self.result.times
+            job.report(self._done, "from the checkpoint", total=total)
+
+    def run_to(self, length: Sweeps, job: Job) -> str:
+        """Fill the traces; why it ended early, or ""."""
+        assert self.saved is not None
+        ends = ""
+        for at in run_one(self._engine, self._problem, self._state, replace(length, done=self._done), job):
+            if at.stats:
+                trace = self.result.warmup if at.step.is_warmup else self.result.draws
+                trace.extend(self._kept(at.values), at.stats)
+            self._done, self._state, ends = at.step.number, at.state, at.ends
+            self.saved.save(self._done, self._state)
+            job.report(self._done, "warm-up" if at.step.is_warmup else "draws", last=self._done == length.total)
+        self.saved.save(self._done, self._state, last=True)
+        if self._engine.finish is not None:
+            key = child(job.key, DRAW, length.total)
+            self.result.left = self._engine.finish(self._problem, self._state, key, 0)[1]
+        if self._run.extend == 1:
+            self._state = None  # nothing follows
+        return (ends or job.is_stopped()) if self._done < length.total else ""
+
+    def _kept(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
+        names = self._run.var_names
+        return values if names is None else {name: values[name] for name in names}
 
 
 def run_restarts(

@@ -188,6 +188,16 @@ class Jobs:
             raise self._observer.failure
         return dict(sorted(found.items()))
 
+    @property
+    def has_as_much_time(self) -> bool:
+        """Whether as many seconds are left as have passed."""
+        return self._observer.has_as_much_time
+
+    def lengthen(self, total: int, reason: str) -> None:
+        """The pieces, which have come to their end, are about to go on to ``total`` steps."""
+        if self._has_bars:
+            self._watch.lengthen(total, reason)
+
     def _count(self, done: int, note: str) -> None:
         if not self._has_bars:
             self._watch.report(0, done, note, last=done == self._n)
@@ -221,9 +231,9 @@ class Jobs:
     def _job(self, number: int, key: np.uint64) -> Job:
         turn = min(number // self._side_by_side, self._turns - 1)
 
-        def report(done: int, note: str = "", *, last: bool = False) -> None:
+        def report(done: int, note: str = "", **how: Any) -> None:
             if self._has_bars:
-                self._watch.report(number, done, note, last=last)
+                self._watch.report(number, done, note, **how)
 
         return Job(
             number, key, self.workers, report, lambda: self.stop.reason, lambda step: self._observer.after(step, turn)

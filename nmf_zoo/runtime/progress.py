@@ -55,14 +55,26 @@ class Watch:
         with self._lock:
             said, self._compiles = self._compiles, ""
         if said:
-            self._bars.console.print(f"compiling {said}, once", markup=False, highlight=False, soft_wrap=True)
+            self._print(f"compiling {said}, once")
 
-    def report(self, chain: int, done: int, note: str = "", *, last: bool = False) -> None:
-        """Say how far a chain is; cheap enough to be called at every step."""
+    def lengthen(self, total: int, reason: str) -> None:
+        """Say that all chains go on to ``total``, and why."""
+        if self._bars is None:
+            return
+        self._print(f"all chains go on to {total:,} sweeps: {reason}")
+        for task in self._tasks:
+            self._bars.update(task, total=total)
+
+    def _print(self, line: str) -> None:
+        assert self._bars is not None
+        self._bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def report(self, chain: int, done: int, note: str = "", *, last: bool = False, total: int | None = None) -> None:
+        """Say how far a chain is, and, where that is new, of how many steps; cheap enough to be called at each."""
         if self._bars is None or (not last and time.monotonic() < self._due[chain]):
             return
         self._due[chain] = time.monotonic() + REFRESH
-        self._bars.update(self._tasks[chain], completed=done, note=note, total=done if last else None)
+        self._bars.update(self._tasks[chain], completed=done, note=note, total=done if last else total)
 
 
 def _columns() -> Progress:

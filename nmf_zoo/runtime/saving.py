@@ -14,6 +14,7 @@ from nmf_zoo.runtime.state_patterns import ArrayPattern, Each, Like
 from nmf_zoo.runtime.traces import ChainResult
 from nmf_zoo.structure import Array
 
+MOST_TIMES = 62  # that a chain went on, to so many sweeps that nobody can count them
 DO = "ask for as many, or give another checkpoint"
 Draw = Callable[[Any], tuple[Mapping[str, Array], Mapping[str, Array]]]
 
@@ -22,32 +23,58 @@ class SavedChain:
     """Saves a chain: its state after a number of sweeps, and what its traces have gained since the last save."""
 
     def __init__(self, part: RunFiles | None, chain: ChainResult):
-        self._part, self._traces = part, {"warmup": chain.warmup, "draws": chain.draws}
+        self._part, self._chain = part, chain
+        self._traces = {"warmup": chain.warmup, "draws": chain.draws}
         self._sweeps, self._filled = 0, dict.fromkeys(self._traces, 0)
 
-    def load(self, tune: int, draws: int, fresh: Any, draw: Draw) -> tuple[int, Any]:
+    def load(self, tune: int, draws: int, extend: int, fresh: Any, draw: Draw) -> tuple[int, Any]:
         """(sweeps done, state) with the traces as they were then; (0, ``fresh``) when there is nothing to go on from.
 
         What was saved must look like the fresh state, and like what ``draw`` keeps of it.
         """
         each = dict.fromkeys(self._traces, int)
-        pattern = {"sweeps": int, "filled": each, "traces": dict.fromkeys(self._traces, dict), "state": Like(fresh)}
+        of_traces = {"filled": each, "traces": dict.fromkeys(self._traces, dict), "lengthened": Each(int)}
+        pattern = {"sweeps": int, **of_traces, "state": Like(fresh)}
         saved = None if self._part is None else self._part.load(pattern)
         if self._part is None or saved is None:
             return 0, fresh
         self._sweeps, self._filled = saved.tree["sweeps"], saved.tree["filled"]
-        if self._sweeps > tune + draws:
-            expected = f"at least the {self._sweeps - tune} that the checkpoint holds"
+        lengthened = list(saved.tree["lengthened"])
+        with self._part.refused():
+            if len(lengthened) > MOST_TIMES:
+                raise Damaged(f"damaged: chains that went on {len(lengthened)} times")
+        times = 2 ** len(lengthened)
+        if times > extend:
+            raise InputError("extend", str(extend), f"at least the {times} that the checkpoint has gone on to", DO)
+        if self._sweeps > tune + draws * times:
+            expected = f"at least the {-(-(self._sweeps - tune) // times)} that the checkpoint holds"
             raise InputError("draws", str(draws), expected, DO)
         values, stats = draw(fresh)
         for rows in saved.rows(Each(Each(np.ndarray))):
+            self._lengthen(lengthened)
             with self._part.refused():
                 for name, gained in rows.items():
                     self._trace(name).add_rows(gained, values, stats)
+        self._lengthen(lengthened)
         with self._part.refused():
+            if lengthened:
+                raise Damaged(f"damaged: chains that went on after {lengthened} draws, and rows of fewer")
             for name, trace in self._traces.items():
                 trace.restore(self._filled[name], saved.tree["traces"][name], values)
         return self._sweeps, saved.tree["state"]
+
+    def _lengthen(self, lengthened: list[int]) -> None:
+        """Go on as the chain did when it held so many draws."""
+        while lengthened and self._chain.draws.filled == lengthened[0]:
+            del lengthened[0]
+            self._chain.lengthen()
+
+    def lengthen(self) -> None:
+        """Let the chain go on. All that it has drawn is saved by now, or is not going to be."""
+        if self._filled["draws"] != self._chain.draws.filled:
+            self._part = None
+        self._chain.lengthen()
+        self._filled["draws"] = self._chain.draws.filled
 
     def _trace(self, name: str) -> Any:
         if name not in self._traces:
@@ -62,6 +89,7 @@ class SavedChain:
         filled = {name: trace.filled for name, trace in self._traces.items()}
         summaries = {name: trace.state() for name, trace in self._traces.items()}
         tree = {"sweeps": sweeps, "state": state, "filled": filled, "traces": summaries}
+        tree["lengthened"] = list(self._chain.lengthened)
         if self._part.save(tree, {name: gained for name, gained in rows.items() if gained}):
             self._sweeps, self._filled = sweeps, filled
 

@@ -71,8 +71,14 @@ class Observer:
 
     def __init__(self, on_step: OnStep | None, max_seconds: float | None, turns: int, stop: Stop):
         self._on_step, self._stop, self._telling = on_step, stop, threading.Lock()
-        self._began, self._each = time.monotonic(), (np.inf if max_seconds is None else max_seconds) / max(turns, 1)
+        self._began, self._seconds = time.monotonic(), np.inf if max_seconds is None else max_seconds
+        self._each = self._seconds / max(turns, 1)
         self.failure: BaseException | None = None
+
+    @property
+    def has_as_much_time(self) -> bool:
+        """Whether as many seconds are left as have passed."""
+        return 2.0 * (time.monotonic() - self._began) <= self._seconds
 
     def after(self, step: Step, turn: int) -> str:
         """To be called after a step of a chain: "" when it may go on, else why it ends."""

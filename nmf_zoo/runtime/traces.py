@@ -40,6 +40,12 @@ class TraceArrays:
         """Draws first, ..., stop - 1 of one chain, (stop - first, *variable) each."""
         return {name: array[chain, first:stop] for name, array in self.arrays.items()} if stop > first else {}
 
+    def keep_every_second(self, chain: int, kept: int) -> None:
+        """Move draws 0, 2, 4, ... of one chain to 0, ..., kept - 1: one by one, which takes no memory."""
+        for array in self.arrays.values():
+            for place in range(1, kept):
+                array[chain, place] = array[chain, 2 * place]
+
     def keep(self, chains: Sequence[int], length: int) -> None:
         """Drop all but some chains, and the draws from ``length`` on."""
         for name, array in self.arrays.items():
@@ -78,6 +84,13 @@ class Trace:
             for name, array in new.items():
                 rows.array(name, array.shape[1:], array.dtype)[self.chain, self.filled : stop] = array
         self.filled = stop
+
+    def lengthen(self) -> None:
+        """Make room for as many sweeps again as there were: keep every second draw."""
+        kept = -(-self.filled // 2)
+        for rows in (self._values, self._stats):
+            rows.keep_every_second(self.chain, kept)
+        self.filled = kept
 
     def rows(self, first: int) -> dict[str, Array]:
         """For a checkpoint: what draws first, ..., filled - 1 added, to be saved once. Views."""
@@ -126,12 +139,26 @@ def _draws_like(draw: Mapping[str, Any], n: int) -> dict[str, Like]:
 
 @dataclass
 class ChainResult:
-    """What sampling one chain gave, its number, and what is ``left`` of it: what its engine says at the end."""
+    """What sampling one chain gave, its number, and what is ``left`` of it: what its engine says at the end.
+
+    ``lengthened`` : how many draws there were each time that it went on for as many sweeps again
+    """
 
     number: int
     warmup: Trace
     draws: Trace
     left: Mapping[str, Any] = field(default_factory=dict)
+    lengthened: list[int] = field(default_factory=list)
+
+    @property
+    def times(self) -> int:
+        """How many times the sweeps after the warm-up that were asked for it is on its way to."""
+        return 2 ** len(self.lengthened)
+
+    def lengthen(self) -> None:
+        """Make room for as many sweeps again."""
+        self.lengthened.append(self.draws.filled)
+        self.draws.lengthen()
 
 
 class Traces:
@@ -141,7 +168,10 @@ class Traces:
     ----------
     chains : one ChainResult each, for its own thread to fill
     rows : "warmup" and "draws" -> arrays of the variables, and of the statistics
+    thins : whether chains that go on keep fewer of their draws, not more
     """
+
+    thins = True
 
     def __init__(self, n_chains: int, kept_warmup: int, kept_draws: int):
         self.rows: dict[str, list[TraceArrays]] = {"warmup": [], "draws": []}
@@ -151,6 +181,11 @@ class Traces:
         }
         pairs = zip(traces["warmup"], traces["draws"], strict=True)
         self.chains = [ChainResult(chain, *pair) for chain, pair in enumerate(pairs)]
+
+    @property
+    def every(self) -> int:
+        """Of the sweeps that were to be kept before chains went on, every so-many-th is kept by now."""
+        return self.chains[0].times if self.thins else 1
 
     def make_part(self, part: str, n_chains: int, length: int) -> Sequence[Trace]:
         """One trace per chain for a part of the run."""
@@ -210,6 +245,9 @@ class MomentTrace(Trace):
             mean[...], squares[...] = 0.0, 0.0
         return mean, squares
 
+    def lengthen(self) -> None:
+        """There is room: a draw takes only its statistics."""
+
     def state(self) -> dict[str, Array]:
         """The moments."""
         mean, squares = (rows.of_chain(self.chain, 0, min(self.added, 1)) for rows in (self._mean, self._squares))
@@ -233,6 +271,8 @@ class MomentTrace(Trace):
 
 class MomentTraces(Traces):
     """The moments of all chains of a run, and the statistics of their draws; ``rows``: means, squares, statistics."""
+
+    thins = False
 
     def make_part(self, part: str, n_chains: int, length: int) -> Sequence[Trace]:
         mean, squares, stats = self.rows[part] = [TraceArrays(n_chains, n) for n in (1, 1, length)]

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.options import check_least, check_types, names_checked
+from nmf_zoo.options import AUTO, check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.structure import Factorisation, GammaPrior, Known
 
-AUTO = "auto"
 REFITS = 8  # of the activations of known components, where their objective may have several optima
 
 

@@ -15,6 +15,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.diagnostics.convergence import warn_unconverged
+from nmf_zoo.diagnostics.longer import what_lacks
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.evidence import chib
 from nmf_zoo.inference.registry import require_support, resolve_engine, verdict
@@ -30,9 +31,10 @@ from nmf_zoo.results.component_order import GROUP, result_order
 from nmf_zoo.results.groups import DRAWS_ARE, PARTICLES, data_groups, pack, solution_groups
 from nmf_zoo.results.modes import WEIGHS_MODES
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
-from nmf_zoo.results.trace_storage import chain_groups, finish_store, make_traces
+from nmf_zoo.results.trace_storage import chain_groups, drawn_invariants, finish_store, make_traces
 from nmf_zoo.runtime.arguments import (
     check_counts,
+    check_extend,
     check_initvals,
     check_keep,
     check_memory,
@@ -71,6 +73,7 @@ def sample(
     cores: int | None = None,
     random_seed: Any = None,
     thin: int = 1,
+    extend: Any = AUTO,
     progressbar: bool = True,
     quiet: bool = False,
     var_names: Sequence[str] | None = None,
@@ -103,6 +106,12 @@ def sample(
     cores : threads in all; default every core. Draws do not depend on it
     random_seed : integer, sequence of integers or NumPy Generator; None for a new one, which the attributes record
     thin : keep every ``thin``-th of the ``draws``; not for ``"smc"``
+    extend : how many times the ``draws`` the chains may go on to, doubling, while R-hat of lp or of a followed cell of
+        W H is above 1.01 or one has fewer than 100 effective draws per chain; but not where chains have settled in
+        different modes. As many draws are kept: with twice the sweeps every second. The result is that of
+        ``draws=2000, thin=2`` where it was 1000 and 1, bit for bit, and the attributes say so; with
+        ``keep="moments"`` that of more draws. "auto" is 4, and 1 where it has no say: below 500 draws that are kept,
+        without convergence checks, with a ``store`` or ``data``, for ``"nuts"`` and ``"smc"``
     progressbar : one bar per chain, on standard error
     quiet : no bars and no convergence warnings
     var_names : variables to keep; default all
@@ -163,6 +172,7 @@ def sample(
     structure = read(model)
     if data is not None:
         _check_of_blocks({"var_names": var_names, "idata_kwargs": idata_kwargs})
+        check_extend(extend, "with data=", draws, compute_convergence_checks)
         run = SampleRun(
             keep=keep,
             draws=draws,
@@ -193,8 +203,12 @@ def sample(
     is_ours = isinstance(chosen, Engine)
     check_stopping(on_step, max_seconds, chosen)
     check_starts(initvals, start, chosen)
+    keeps = check_keep(keep, store, chosen, with_log_likelihood)
+    cant = f"with {chosen.name}, which makes all draws at once" if not is_ours else "with a store" * (store is not None)
     run = SampleRun(
-        keep=check_keep(keep, store, chosen, with_log_likelihood),
+        keep=keeps,
+        extend=check_extend(extend, cant, -(-draws // thin), compute_convergence_checks),
+        too_short=lambda traces: what_lacks(drawn_invariants(traces)),
         draws=draws,
         tune=tune,
         thin=thin,
@@ -223,15 +237,16 @@ def sample(
             run = left_of(run, time.perf_counter() - began)
         if isinstance(chosen, WholeSampler):
             groups, stopped = chosen.sample(model, structure, options, run, seed_key(entropy), starts)
-            early = INTERRUPTED if stopped else ""
+            early, thins = INTERRUPTED if stopped else "", thin
         else:
             run_id = saved.run_id if saved else None
             with make_traces(structure, run, chains, store, {**searched, **data}, run_id) as traces:
                 _, early = run_chains(chosen, structure, options, run, seed_key(entropy), starts, traces, saved)
+                thins = thin * traces.every
                 groups = chain_groups(structure, traces, ending(early, saved))
         status = ending(early, saved) or "complete"
         attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
-        attrs |= {"thin": thin, "tune": tune, **beginning, **model_attributes(structure)}
+        attrs |= {"thin": thins, "tune": tune, **beginning, **model_attributes(structure)}
         attrs[WEIGHS_MODES] = "yes" if verdict(replace(structure, imputed=None), chib.METHOD) else "no"
         attrs |= {DRAWS_ARE: PARTICLES} if isinstance(chosen, WholeSampler) and chosen.has_particles else {}
         with left_out("the share of cells inside predictive intervals"):

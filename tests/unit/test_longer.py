@@ -1,0 +1,245 @@
+"""Chains that go on: all together, to the draws of a longer run that was thinned, whatever stops them on the way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import nmf_zoo as nz
+from nmf_zoo.diagnostics.longer import what_lacks
+from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.runtime.checkpoint import open_checkpoint
+from nmf_zoo.runtime.driver import run_chains
+from nmf_zoo.runtime.traces import MomentTraces
+from tests.unit.test_checkpoint import Killed, all_the_time, assert_same, die_after, folder, run_saved  # noqa: F401
+from tests.unit.test_driver import KEY, run_toy, sample_run, sweeps_of, toy
+
+LENGTH = {"draws": 7, "tune": 4, "keep_warmup": True}
+
+
+def asking(times, reason="more"):
+    """A run that goes on until it has so many times its draws."""
+    return {"extend": 64, "too_short": lambda traces: reason if traces.chains[0].times < times else ""}
+
+
+@pytest.mark.parametrize("thin", [1, 2, 3])
+@pytest.mark.parametrize("draws", [1, 6, 7])
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_draws_are_those_of_a_longer_run_that_was_thinned(thin, draws, times):
+    length = LENGTH | {"draws": draws}
+    longer = LENGTH | {"draws": draws * times, "thin": thin * times}
+    expected, _ = run_toy(toy(), **longer | {"keep_warmup": False})
+    chains, early = run_toy(toy(), **length | {"thin": thin, "keep_warmup": False}, **asking(times))
+    assert_same(chains, expected)
+    assert not early
+    assert len(sweeps_of(chains[0].draws)) == -(-draws // thin)
+    assert {chain.times for chain in chains} == {times}
+
+
+def test_no_further_than_it_may():
+    chains, _ = run_toy(toy(), **LENGTH, extend=3, too_short=lambda traces: "more")
+    assert sweeps_of(chains[0].draws) == list(range(5, 19, 2))
+
+
+def moments(**options):
+    run = sample_run(**LENGTH | {"keep_warmup": False, "keep": "moments"} | options)
+    traces = MomentTraces(3, run.kept_warmup, run.kept_statistics)
+    chains, _ = run_chains(toy(), None, None, run, KEY, [{"chain": chain} for chain in range(3)], traces)
+    return chains
+
+
+def test_moments_are_those_of_more_draws():
+    chains = moments(**asking(2))
+    assert_same(chains, moments(draws=14))
+    assert [chain.draws.added for chain in chains] == [14] * 3
+    for chain, other in zip(chains, moments(draws=14), strict=True):
+        for name, array in chain.draws.state().items():
+            np.testing.assert_array_equal(array, other.draws.state()[name])
+
+
+def test_a_run_without_as_much_time_left_ends_where_it_was_asked_to():
+    chains, early = run_toy(toy(), **LENGTH, **asking(2) | {"max_seconds": 1e-9})
+    assert early == "max_seconds reached"
+    assert chains[0].times == 1
+
+
+def test_ctrl_c_while_going_on_keeps_what_there_is():
+    calls = iter(range(2 * 11 + 4))
+
+    def stops(step):
+        return next(calls, None) is None
+
+    chains, early = run_toy(toy(), n_chains=2, **LENGTH, **asking(2) | {"on_step": stops})
+    assert early == "stopped by on_step"
+    longer, _ = run_toy(toy(), n_chains=2, **LENGTH | {"draws": 14, "thin": 2})
+    for chain, other in zip(chains, longer, strict=True):
+        drawn = chain.draws.filled
+        assert 4 <= drawn < 7
+        np.testing.assert_array_equal(chain.draws.values["v"], other.draws.values["v"][:drawn])
+
+
+# -- from a checkpoint -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("total", range(1, 3 * 32, 4))
+def test_killed_in_any_sweep_of_any_chain(folder, all_the_time, total):  # noqa: F811
+    length = LENGTH | {"thin": 2} | asking(4)
+    expected, _ = run_toy(toy(), **length)
+    with pytest.raises(Killed):
+        run_saved(toy(die_after(total)), folder, **length)
+    seen = []
+    chains, early = run_saved(toy(lambda chain, sweep: seen.append(sweep)), folder, **length)
+    assert not early
+    assert_same(chains, expected)
+    assert len(seen) == 3 * (4 + 28) - total  # no sweep twice
+
+
+def test_after_the_end_the_same_call_makes_no_sweeps_and_more_draws_those_that_are_missing(folder):  # noqa: F811
+    first, _ = run_saved(toy(), folder, **LENGTH, **asking(2))
+    again, _ = run_saved(toy(lambda chain, sweep: pytest.fail("a sweep")), folder, **LENGTH, **asking(2))
+    assert_same(again, first)
+    more, _ = run_saved(toy(), folder, **LENGTH | {"draws": 9}, **asking(2))
+    expected, _ = run_toy(toy(), **LENGTH | {"draws": 9}, **asking(2))
+    assert_same(more, expected)
+    with pytest.raises(InputError, match="draws: got 8; expected at least the 9 that the checkpoint holds"):
+        run_saved(toy(), folder, **LENGTH | {"draws": 8}, **asking(2))
+
+
+@pytest.mark.parametrize("keep", ["draws", "moments"])
+def test_a_checkpoint_that_has_gone_further_than_is_allowed(folder, all_the_time, keep):  # noqa: F811
+    """The first chain is on its way to twice the sweeps when the process dies; the others have not begun to."""
+    with pytest.raises(Killed):
+        run_saved(toy(die_after(3 * 11 + 3)), folder, **LENGTH, **asking(2))
+    with pytest.raises(InputError, match="extend: got 1; expected at least the 2 that the checkpoint has gone on to"):
+        run_saved(toy(), folder, **LENGTH, keep=keep)
+
+
+@pytest.mark.parametrize(
+    ("lengthened", "message"),
+    [([5], r"went on after \[5\] draws, and rows of fewer"), ([1] * 10**4, "chains that went on 10000 times")],
+)
+def test_chains_that_were_made_up(folder, lengthened, message):  # noqa: F811
+    opened = open_checkpoint(folder, {}, 1, is_seeded=True)
+    tree = {"sweeps": 2, "filled": {"warmup": 0, "draws": 0}, "traces": {"warmup": {}, "draws": {}}}
+    state = {"chain": 0, "sweep": 2, "u": 0.5}
+    assert opened.part(0).save({**tree, "lengthened": lengthened, "state": state}, {})
+    opened.close()
+    with pytest.raises(InputError, match=rf"^checkpoint: got 0.state in .*damaged: .*{message}"):
+        run_saved(toy(), folder, n_chains=1, **LENGTH, **asking(2))
+
+
+def test_a_full_disk_as_it_goes_on_costs_no_draws(folder, all_the_time, monkeypatch):  # noqa: F811
+    """What was not saved by then can't be told from the draws that are left: nothing is saved from there on."""
+    saved = iter(range(100))
+    sync = os.fsync
+
+    def full(file):
+        if next(saved) >= 8:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return sync(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.warns(NmfZooWarning, match="the run goes on without"):
+        chains, _ = run_saved(toy(), folder, n_chains=1, **LENGTH, **asking(2))
+    monkeypatch.undo()
+    expected, _ = run_toy(toy(), n_chains=1, **LENGTH, **asking(2))
+    assert_same(chains, expected)
+    again, _ = run_saved(toy(), folder, n_chains=1, **LENGTH, **asking(2))
+    assert_same(again, expected)
+
+
+# -- when ------------------------------------------------------------------------------------------------------------
+
+
+def followed(means, walk=0.0, n=600, chains=4):
+    """lp and a cell of chains with these means, each an autoregression with coefficient ``walk``."""
+    generator = np.random.default_rng(1)
+    noise = generator.normal(size=(chains, n))
+    for draw in range(1, n):
+        noise[:, draw] = walk * noise[:, draw - 1] + np.sqrt(1 - walk**2) * noise[:, draw]
+    x = noise + np.reshape(means, (-1, 1))
+    return xr.Dataset({"lp": (("chain", "draw"), x), "mean": (("chain", "draw", "checked_cell"), x[..., None])})
+
+
+@pytest.mark.parametrize(
+    ("draws", "reason"),
+    [
+        (followed([0.0] * 4), ""),
+        (followed([0.0] * 4, walk=0.95), "R-hat is 1.0"),
+        (followed([0.0], walk=0.95, chains=1), "effective draws, 100 are asked"),
+        (followed([0.0, 0.0, 0.4, 0.4]), "R-hat is 1.0"),
+        (followed([0.0, 0.0, 9.0, 9.0]), ""),
+        (xr.Dataset(), ""),
+    ],
+    ids=["good", "slow", "one slow chain", "near", "two modes", "nothing followed"],
+)
+def test_reasons_to_go_on(draws, reason):
+    found = what_lacks(draws)
+    assert bool(found) == bool(reason)
+    assert reason in found
+
+
+@pytest.fixture(scope="module")
+def slow():
+    """Three components of few features, whose sources are drawn anew in every sweep and whose scales are not."""
+    generator = np.random.default_rng(2)
+    X = generator.poisson(generator.gamma(1.0, 1.0, (6, 3)) @ generator.gamma(0.5, 3.0, (3, 12)))
+    return nz.gamma_nmf(X, rank=3, alpha_w=0.3, alpha_h=0.3)
+
+
+OPTIONS = {"engine": nz.Gibbs(moves=()), "start": "random", "tune": 300, "random_seed": 3, "cores": 1}
+
+
+def test_a_run_by_default_goes_on_to_what_it_says(slow, capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NmfZooWarning)  # of single components
+        found = nz.sample(500, model=slow, **OPTIONS)
+    times = found.attrs["thin"]
+    assert times > 1
+    assert nz.summarise(found)["rhat"].max() <= 1.01
+    assert f"all chains go on to {300 + 500 * 2:,} sweeps: R-hat is " in capsys.readouterr().err
+    longer = nz.sample(500 * times, thin=times, extend=1, model=slow, quiet=True, **OPTIONS)
+    for name, draws in longer.posterior.items():
+        np.testing.assert_array_equal(found.posterior[name], draws)
+    xr.testing.assert_identical(found.sample_stats, longer.sample_stats)
+    assert longer.attrs["thin"] == times
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"draws": 499}, {"extend": 1}, {"compute_convergence_checks": False}],
+    ids=["a first look", "not wanted", "not asked for"],
+)
+def test_a_run_that_does_not_go_on(slow, how):
+    found = nz.sample(**{"draws": 500, "quiet": True} | OPTIONS | how, model=slow)
+    assert found.attrs["thin"] == 1
+    assert nz.summarise(found)["rhat"].max() > 1.01
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"extend": 0}, "extend: got 0; expected an integer >= 1"),
+        ({"extend": "long"}, "extend: got 'long'; expected an integer >= 1, or 'auto'"),
+        (
+            {"extend": 2, "engine": "nuts"},
+            "extend: got 2 with nuts, which makes all draws at once; expected 1 or 'auto'",
+        ),
+        ({"extend": 2, "engine": "smc"}, "extend: got 2 with smc, which makes all draws at once; expected 1 or 'auto'"),
+        ({"extend": 2, "store": "x.zarr"}, "extend: got 2 with a store; expected 1 or 'auto'"),
+        ({"extend": 2, "data": np.ones((2, 3))}, "extend: got 2 with data=; expected 1 or 'auto'"),
+    ],
+)
+def test_what_extend_may_be(slow, how, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = nz.gamma_nmf(None, rank=2, shape=(2, 1)) if "data" in how else slow
+    assert isinstance(model, pm.Model)
+    with pytest.raises(InputError) as refused:
+        nz.sample(10, model=model, **how)
+    assert message in str(refused.value)
