@@ -258,7 +258,7 @@ nz.register_engine(ENGINE)
 SHAPE = {"alpha_w": 2.0, "beta_w": 2.0, "alpha_h": 1.5, "beta_h": 0.5}
 table = X[:5, :8]
 small = nz.gamma_nmf(table, rank=2, **SHAPE)
-LONG = {"draws": 100 if SMALL else 4000, "tune": 50 if SMALL else 1000, "chains": 2}
+LONG = {"draws": 100 if SMALL else 4000, "tune": 50 if SMALL else 1000, "chains": 2, "extend": 1}
 walked = nz.sample(engine=RandomWalk(repeats=8), model=small, **LONG, **QUIET)
 walked["sample_stats"]["accept"].mean("draw").to_series().round(2)
 

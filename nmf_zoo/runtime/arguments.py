@@ -21,7 +21,7 @@ from nmf_zoo.structure import Array, Factorisation, Fixed
 
 IDATA_KEYS = ("log_likelihood",)
 EXTENDED = 4  # times its draws that a run goes on to by default
-TO_RELY_ON = 500  # draws of a chain, below which a run is a first look that ends when it was asked to
+TO_RELY_ON = 1000  # draws of a chain, below which a run is a first look that ends when it was asked to
 KEEP = ("draws", "moments")
 
 

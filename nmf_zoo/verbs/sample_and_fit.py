@@ -110,7 +110,7 @@ def sample(
         W H is above 1.01 or one has fewer than 100 effective draws per chain; but not where chains have settled in
         different modes. As many draws are kept: with twice the sweeps every second. The result is that of
         ``draws=2000, thin=2`` where it was 1000 and 1, bit for bit, and the attributes say so; with
-        ``keep="moments"`` that of more draws. "auto" is 4, and 1 where it has no say: below 500 draws that are kept,
+        ``keep="moments"`` that of more draws. "auto" is 4, and 1 where it has no say: below 1,000 draws that are kept,
         without convergence checks, with a ``store`` or ``data``, for ``"nuts"`` and ``"smc"``
     progressbar : one bar per chain, on standard error
     quiet : no bars and no convergence warnings

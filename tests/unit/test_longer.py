@@ -199,12 +199,12 @@ OPTIONS = {"engine": nz.Gibbs(moves=()), "start": "random", "tune": 300, "random
 def test_a_run_by_default_goes_on_to_what_it_says(slow, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NmfZooWarning)  # of single components
-        found = nz.sample(500, model=slow, **OPTIONS)
+        found = nz.sample(1000, model=slow, **OPTIONS)
     times = found.attrs["thin"]
     assert times > 1
     assert nz.summarise(found)["rhat"].max() <= 1.01
-    assert f"all chains go on to {300 + 500 * 2:,} sweeps: R-hat is " in capsys.readouterr().err
-    longer = nz.sample(500 * times, thin=times, extend=1, model=slow, quiet=True, **OPTIONS)
+    assert f"all chains go on to {300 + 1000 * 2:,} sweeps: R-hat is " in capsys.readouterr().err
+    longer = nz.sample(1000 * times, thin=times, extend=1, model=slow, quiet=True, **OPTIONS)
     for name, draws in longer.posterior.items():
         np.testing.assert_array_equal(found.posterior[name], draws)
     xr.testing.assert_identical(found.sample_stats, longer.sample_stats)
@@ -213,11 +213,11 @@ def test_a_run_by_default_goes_on_to_what_it_says(slow, capsys):
 
 @pytest.mark.parametrize(
     "how",
-    [{"draws": 499}, {"extend": 1}, {"compute_convergence_checks": False}],
+    [{"draws": 999}, {"extend": 1}, {"compute_convergence_checks": False}],
     ids=["a first look", "not wanted", "not asked for"],
 )
 def test_a_run_that_does_not_go_on(slow, how):
-    found = nz.sample(**{"draws": 500, "quiet": True} | OPTIONS | how, model=slow)
+    found = nz.sample(**{"draws": 1000, "quiet": True} | OPTIONS | how, model=slow)
     assert found.attrs["thin"] == 1
     assert nz.summarise(found)["rhat"].max() > 1.01
 
