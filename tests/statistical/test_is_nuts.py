@@ -33,7 +33,7 @@ def quantities(idata):
 def test_nuts_agrees():
     """At reduced size another such table is among those of test_engines_against_nuts.py."""
     options = {"chains": 2, "random_seed": 1, "progressbar": False, "cores": 2}
-    ours = nz.sample(model=declare(), engine="gibbs", draws=size(10_000, 100_000), tune=1000, **options)
+    ours = nz.sample(model=declare(), engine="gibbs", extend=1, draws=size(10_000, 100_000), tune=1000, **options)
     peer = quantities(nz.sample(model=declare(), engine="nuts", draws=size(1_000, 10_000), tune=1000, **options))
     names = [f"log mean[{i}]" for i in range(X.size)] + ["lp", "sum log W", "sum log H"]
     check_means(names, quantities(ours), peer.mean(axis=0), standard_errors(peer)[0])

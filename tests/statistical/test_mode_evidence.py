@@ -43,7 +43,7 @@ def weigh(case, seed, draws=1000):
     declare, starts, _ = CASES[case]
     model, n = declare(), len(starts)
     how = {"random_seed": seed, "quiet": True, "cores": 1, "model": model}
-    idata = nz.sample(draws, tune=300, chains=n, initvals=starts, **how)
+    idata = nz.sample(draws, tune=300, extend=1, chains=n, initvals=starts, **how)
     chains = [[chain] for chain in range(n)]  # where they start: between the modes lies e^-14 of the mass at the most
     weighed = nz.weigh_modes(idata, model, modes=chains, random_seed=seed, quiet=True, cores=1)
     group = _compat.group(weighed, "modes")
@@ -94,7 +94,7 @@ def test_chains_are_told_apart_and_shares_are_right(case):
     declare, starts, _ = CASES[case]
     model = declare()
     how = {"random_seed": 5, "quiet": True, "cores": 1, "model": model}
-    idata = nz.sample(2000, tune=300, chains=2 * len(starts), initvals=2 * starts, **how)
+    idata = nz.sample(2000, tune=300, extend=1, chains=2 * len(starts), initvals=2 * starts, **how)
     group = _compat.group(nz.weigh_modes(idata, model, random_seed=1, quiet=True), "modes")
     of_chain = group["mode_of_chain"].to_numpy()
     np.testing.assert_array_equal(of_chain[: len(starts)], of_chain[len(starts) :])

@@ -249,7 +249,7 @@ def test_nuts_agrees_on_the_log_normal_chain():
         chain = nz.LogNormalAR(pm.Normal("m", 0.0, 0.5), pm.Uniform("f", -0.2, 0.8), 0.6)
         nz.hmm_nmf(X, 2, chain=chain, alpha_w=np.array([[1.5, 4.0]]), beta_w=1.0, background=0.2)
     run = {"chains": 1, "random_seed": 1, "quiet": True, "model": model}
-    ours = nz.sample(60_000, tune=500, engine="particle_gibbs", **run)
+    ours = nz.sample(60_000, tune=500, extend=1, engine="particle_gibbs", **run)
     theirs = nz.sample(20_000, tune=500, engine="nuts", **run)
     names, mine = on_the_line(ours)
     expected = on_the_line(theirs)[1]

@@ -189,7 +189,9 @@ def test_draws_are_those_of_gibbs(prior):
     """Long: runs of particles and chains, both with unknown hyperparameters."""
     declared = nz.gamma_nmf(X, 2, prior=prior)
     drawn = nz.sample(model=declared, engine=nz.SMC(particles=1000), draws=1000, chains=4, random_seed=1, quiet=True)
-    gibbs = nz.sample(model=declared, draws=2000, tune=500, chains=4, start="random", random_seed=1, quiet=True)
+    gibbs = nz.sample(
+        model=declared, draws=2000, tune=500, extend=1, chains=4, start="random", random_seed=1, quiet=True
+    )
     names = ["beta_w", "beta_h"] if prior == "hpf" else ["relevance"]
     for name in names:
         of_runs = np.log(group(drawn, "posterior")[name]).mean("draw")

@@ -640,7 +640,7 @@ def test_multipliers_of_known_factors_are_exact():
     np.testing.assert_allclose(_compat.group(fitted, "fit")["M_rate"].to_numpy().squeeze(), rate)
     mode = _compat.group(nz.fit(**RUN, engine="em", model=model), "posterior")["M"].to_numpy()[0, 0]
     np.testing.assert_allclose(mode, (shape - 1.0) / rate, rtol=1e-12)
-    drawn = nz.sample(2000, tune=0, chains=1, engine="gibbs", random_seed=1, quiet=True, model=model)
+    drawn = nz.sample(2000, tune=0, extend=1, chains=1, engine="gibbs", random_seed=1, quiet=True, model=model)
     p = stats.gamma.cdf(_compat.group(drawn, "posterior")["M"].to_numpy()[0], shape, scale=1.0 / rate)
     assert stats.kstest(p[:, 0, 0], "uniform").pvalue > 1e-4
     assert np.all(np.abs(p.mean(axis=0) - 0.5) < 5 * np.sqrt(1 / 12 / 2000))

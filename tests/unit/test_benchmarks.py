@@ -221,7 +221,7 @@ def test_a_chain_of_splits_draws_from_the_posterior():
         return np.array(kept[100:])
 
     model = gamma_nmf(X, 2, alpha_w=0.5, beta_w=0.5, alpha_h=0.5, beta_h=0.5)
-    idata = sample(4000, tune=200, chains=1, start="random", random_seed=1, quiet=True, model=model)
+    idata = sample(4000, tune=200, extend=1, chains=1, start="random", random_seed=1, quiet=True, model=model)
     W, H = (idata["posterior"][name].to_numpy()[0] for name in "WH")
     names = [f"log mean {cell}" for cell in range(4)]
     exact = np.log(W @ H).reshape(len(W), -1)

@@ -373,7 +373,16 @@ def test_new_samples_have_covariates(drawn):
     idata, model = drawn
     new = LABELLED.iloc[:4].set_axis(["p", "q", "r", "s"])[["time", "age", "dose"]]
     table = pd.DataFrame(np.zeros((F, 4), int), columns=["s", "r", "q", "p"])
-    run = {"model": model, "engine": "gibbs", "draws": 2000, "tune": 50, "chains": 1, "random_seed": 1, "quiet": True}
+    run = {
+        "model": model,
+        "engine": "gibbs",
+        "draws": 2000,
+        "tune": 50,
+        "extend": 1,
+        "chains": 1,
+        "random_seed": 1,
+        "quiet": True,
+    }
     projected = nz.project(idata, table, chain=0, design=new, exposure=1e-9, **run)
     found = _compat.group(projected, "posterior")["H"].mean(("chain", "draw")).to_numpy()
     ordered = _compat.group(nz.align(idata), "posterior")["slopes"].sel(chain=0).mean("draw")

@@ -336,7 +336,7 @@ def test_new_samples_are_folded_in():
 def test_a_missing_time_is_the_chains_own(chain):
     """The last time, without a cell: given the one before it a beta prime, or what stays and what comes."""
     model = declare(chain, X=GAPS)
-    idata = nz.sample(1_500, tune=100, chains=1, engine="gibbs", random_seed=1, quiet=True, model=model)
+    idata = nz.sample(1_500, tune=100, extend=1, chains=1, engine="gibbs", random_seed=1, quiet=True, model=model)
     H = _compat.group(idata, "posterior")["H"].to_numpy()[0]
     before, last = H[:, :, T - 2].ravel(), H[:, :, T - 1].ravel()
     if chain.startswith("gamma"):
@@ -395,7 +395,7 @@ def test_the_next_time_has_the_law_of_the_chain(name):
 def test_a_forecast_is_the_posterior_of_missing_times(chain):
     """H and X at two next times, and the same by a model that declares them as missing."""
     model = declare(chain, coords={"obs": np.arange(1990, 1990 + T)})
-    sampled = {"tune": 100, "chains": 2, "engine": "gibbs", "random_seed": 1, "quiet": True}
+    sampled = {"tune": 100, "extend": 1, "chains": 2, "engine": "gibbs", "random_seed": 1, "quiet": True}
     idata = nz.sample(1_500, model=model, **sampled)
     found = nz.forecast(idata, model, times=2, random_seed=2)
     assert found["obs"].to_numpy().tolist() == [1990 + T, 1991 + T]
