@@ -529,4 +529,5 @@ def longer(attrs: dict[str, Any], n_draws: int) -> str:
         return f" with more particles (engine=nz.SMC(particles={2 * json.loads(attrs['options'])['particles']}))"
     thin, tune = (int(attrs.get(name, default)) for name, default in (("thin", 1), ("tune", 0)))
     words = [("draws", max(2 * n_draws * thin, 1000))] + ([("tune", max(2 * tune, 1000))] if tune else [])
+    words += [("thin", thin)] if thin > 1 else []  # of draws that were asked for, or that chains went on to
     return f" for longer ({', '.join(f'{name}={n}' for name, n in words)})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmf_zoo.diagnostics.convergence import of_fit, of_sampler
+from nmf_zoo.diagnostics.convergence import longer, of_fit, of_sampler
 from nmf_zoo.diagnostics.invariants import Advice
 from nmf_zoo.reports.convergence import check_convergence
 from nmf_zoo.reports.source import Source
@@ -52,3 +52,16 @@ def test_from_draws(swapped, is_warning):
     found = check_convergence(Source(idata, None, None, "W", "H", None))
     assert found.verdict is not None
     assert found.verdict.is_warning == is_warning
+
+
+@pytest.mark.parametrize(
+    ("attrs", "words"),
+    [
+        ({}, "draws=1000"),
+        ({"tune": 800, "thin": 1}, "draws=1000, tune=1600"),
+        ({"tune": 1000, "thin": 4}, "draws=4000, tune=2000, thin=4"),
+    ],
+)
+def test_what_to_ask_for(attrs, words):
+    """Twice the sweeps, of which as few are kept as before."""
+    assert longer(attrs, 500) == f" for longer ({words})"
