@@ -95,7 +95,7 @@ def test_sparse_density_equals_scipy(factors, data, complete):
     W, H = factors
     keep = np.ones_like(data, dtype=bool) if complete else data > 0
     expected = poisson.logpmf(data, W @ H)[keep].sum() - W.sum() - H.sum()
-    compiled = sparse_model(data, complete).compile_logp(jacobian=False)
+    compiled = sparse_model(data, complete).compile_logp(jacobian=False, mode="NUMBA")
     np.testing.assert_allclose(compiled(point(factors)), expected, rtol=1e-12)
 
 
