@@ -6,6 +6,7 @@ import os
 import re
 import runpy
 import warnings
+from functools import wraps
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,13 @@ def on_each_line(path: Path, code: str):
 def search_little(monkeypatch):
     """Searches make few fits where nobody says how many."""
     right = Search.__init__
+
+    @wraps(right)
+    def init(search, **given):
+        right(search, **{"fits": FITS} | given)
+
     monkeypatch.setattr(Search, "fits", FITS)
-    monkeypatch.setattr(Search, "__init__", lambda self, **given: right(self, **{"fits": FITS} | given))
+    monkeypatch.setattr(Search, "__init__", init)
 
 
 def run_small(text: Path, monkeypatch, tmp_path, data: str | None) -> int:
