@@ -279,6 +279,7 @@ def test_nuts_returns_the_same_groups_with_comparable_lp(by_nuts, models):
     check_lp(by_nuts, models["dense"], models["dense"].compile_logp(jacobian=False, mode="FAST_COMPILE"))
 
 
+@pytest.mark.usefixtures("compiled_graphs")
 def test_nuts_repeats_itself_and_takes_the_run_arguments(by_nuts, models):
     start = {"W": np.ones((F, K)), "H": np.ones((K, N))}
     arguments = {"tune": 8, "chains": 1, "quiet": True, "engine": nz.NUTS(sampler="pymc"), "model": models["dense"]}
