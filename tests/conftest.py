@@ -1,4 +1,4 @@
-"""Test set-up: PyTensor's numba backend (no C compiler needed), one BLAS thread, no plots on a screen, Ctrl-C heard,
+"""Test set-up: PyTensor's graphs uncompiled, searches of few fits, one BLAS thread, no plots on a screen, Ctrl-C heard,
 engines and likelihoods that a test registers forgotten, a test that hangs ended; what each costs kept, the costliest
 files first.
 """
@@ -14,23 +14,30 @@ import pytest
 
 from tests.durations import Recorder, costliest_first
 
-os.environ["PYTENSOR_FLAGS"] = "cxx=,mode=NUMBA,traceback__limit=0," + os.environ.get("PYTENSOR_FLAGS", "")
+os.environ["PYTENSOR_FLAGS"] = "cxx=,mode=FAST_COMPILE,traceback__limit=0," + os.environ.get("PYTENSOR_FLAGS", "")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored
 
 # Files about what engines compute, how they are compiled and go to other machines: models, results, files and pictures
 # are others' business; in files of those, single tests have the mark. The first PyMC line runs them; on the other one
-# every engine runs on every model in tests/contract, to the numbers that tests/golden keeps.
+# every engine but SMC runs on every model in tests/contract, to the numbers that tests/golden keeps.
 OF_ENGINES = {
     "contract": "blocks cluster ending_early offsets_of_sparse_data",
     "property": "extremes gibbs_properties invariances memory memory_of_blocks",
-    "unit": "acceleration audio channels checkpoint checkpoint_over_blocks checkpointed_runs compile_ahead "
-    "components_in_use dispersion_law divergence draws_over_blocks driver em evidence hmm_stream is_em is_gibbs "
-    "is_stream is_vb jobs keyed_rng marginal mcem mcem_over_blocks measures mode_weights modes particle_em "
-    "particle_gibbs particle_stream power_propriety powers_over_blocks precision propriety rank rank_over_blocks "
-    "replicas run_one search search_over_blocks searched_ranks sharing slice_sampling smc smc_draws starts "
-    "stream_exposures streaming vb verbs_over_blocks workers",
+    "unit": "acceleration audio channels checkpoint checkpoint_over_blocks checkpointed_runs cli_separate "
+    "compile_ahead components_in_use dispersion_law divergence draws_over_blocks driver em evidence fit_blocks "
+    "hmm_stream is_em is_gibbs is_stream is_vb jobs keyed_rng marginal mcem mcem_over_blocks measures mode_weights "
+    "modes particle_em particle_gibbs particle_stream power_propriety powers_over_blocks precision propriety rank "
+    "rank_over_blocks replicas run_one search search_over_blocks searched_ranks sharing slice_sampling smc smc_draws "
+    "starts stream_exposures streaming vb verbs_over_blocks workers",
+}
+# Files that ask what a search finds, beside those of tests/statistical: searches that say no number make all of their
+# fits there, and few elsewhere.
+OF_SEARCHES = {
+    "contract": "golden",
+    "unit": "cli_modes cli_rank known_of_powers_and_chains mode_weights modes rank rank_over_blocks readme search "
+    "search_over_blocks searched_ranks",
 }
 STDERR = pytest.StashKey()
 HANGS = 900  # seconds: no test takes a tenth of it
@@ -41,6 +48,11 @@ def pytest_configure(config):
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         config.stash[STDERR] = os.fdopen(os.dup(2), "w")
     config.pluginmanager.register(Recorder(keeps="PYTEST_XDIST_WORKER" not in os.environ))
+
+
+def is_one_of(files, path):
+    """Whether a table of folders and files of tests has this one."""
+    return path.stem.removeprefix("test_") in files.get(path.parent.name, "").split()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -61,8 +73,7 @@ def pytest_collection():
 def pytest_collection_modifyitems(items):
     """The costliest files first: a worker that begins one of them last would end alone. And the mark of engines."""
     for item in items:
-        folder, file = item.path.parent.name, item.path.stem.removeprefix("test_")
-        if folder in OF_ENGINES and file in OF_ENGINES[folder].split():
+        if is_one_of(OF_ENGINES, item.path):
             item.add_marker("engines")
     items[:] = [items[i] for i in costliest_first(item.nodeid for item in items)]
 
@@ -81,11 +92,14 @@ def pytest_runtest_protocol(item, nextitem):
 
 
 @pytest.fixture
-def uncompiled_graphs():
-    """PyTensor runs graphs operation by operation. Compiling one takes seconds, a few evaluations don't pay for it."""
+def compiled_graphs():
+    """PyTensor compiles graphs by numba, as it does for users, and does not run them operation by operation.
+
+    That takes seconds a graph: for chains of NUTS, and for what is asked of compiled graphs.
+    """
     import pytensor
 
-    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+    with pytensor.config.change_flags(mode="NUMBA"):
         yield
 
 
@@ -95,6 +109,17 @@ def unarranged_pictures(monkeypatch):
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     monkeypatch.setattr(ConstrainedLayoutEngine, "execute", lambda engine, figure: None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_fits(request):
+    """Searches that say no number make few fits, but where these are asked for."""
+    from tests.notebook_runs import search_little
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        if request.path.parent.name != "statistical" and not is_one_of(OF_SEARCHES, request.path):
+            search_little(monkeypatch)
+        yield
 
 
 @pytest.fixture(autouse=True)

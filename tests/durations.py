@@ -27,7 +27,12 @@ LAST = Path(os.environ.get("NMF_ZOO_TEST_COSTS", Path(__file__).parents[1] / "bu
 COSTS = Path(__file__).with_name("costs.json")
 LONG = 5.0  # CPU seconds
 # What these compile the notebooks do, too, which begin first: beside them, both would.
-COMPILE_THE_SAME = {"tests/contract/test_endurance.py", "tests/unit/test_readme.py"}
+COMPILE_THE_SAME = {
+    "tests/contract/test_endurance.py",
+    "tests/unit/test_calibrate.py",
+    "tests/unit/test_large_results.py",
+    "tests/unit/test_readme.py",
+}
 
 
 def cpu_seconds() -> float:
@@ -82,7 +87,7 @@ def file_of(name: str) -> str:
 def costliest_first(names: Iterable[str]) -> list[int]:
     """An order of tests: files by what they cost, unknown ones first; tests of a file as they stand."""
     files, names = kept()["files"], list(names)
-    later = statistics.median_high(sorted(files.values())[-30:])
+    later = statistics.median_high(sorted(files.values())[-60:])
     files |= dict.fromkeys(COMPILE_THE_SAME & files.keys(), later)
     return sorted(range(len(names)), key=lambda i: (-files.get(file_of(names[i]), inf), file_of(names[i]), i))
 

@@ -195,6 +195,7 @@ def test_each_engine_on_each_declaration(engine, name, models):
     check_result(run(engine, model), model, structure, n_draws=1 if engine in POINTS else 6)
 
 
+@pytest.mark.engines  # its results are those of test_results.py
 @pytest.mark.parametrize("name", MAKERS)
 def test_smc_on_each_declaration(name, models):
     structure = nz.read(models[name])

@@ -4,6 +4,7 @@ import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor
 import pytest
 import scipy.sparse as sp
 import xarray as xr
@@ -56,18 +57,19 @@ def results(models):
 
 @pytest.fixture(scope="module")
 def by_nuts(models):
-    """One chain of NUTS, as PyMC runs it, with its warm-up."""
+    """One chain of NUTS, as PyMC runs it, compiled, with its warm-up."""
     options = nz.NUTS(sampler="pymc")
-    return nz.sample(
-        8,
-        tune=8,
-        chains=1,
-        random_seed=1,
-        quiet=True,
-        discard_tuned_samples=False,
-        engine=options,
-        model=models["dense"],
-    )
+    with pytensor.config.change_flags(mode="NUMBA"):
+        return nz.sample(
+            8,
+            tune=8,
+            chains=1,
+            random_seed=1,
+            quiet=True,
+            discard_tuned_samples=False,
+            engine=options,
+            model=models["dense"],
+        )
 
 
 def names_of(idata):
@@ -195,7 +197,6 @@ def test_az_loo_after_our_log_likelihood(name, per, models, results):
 # -- PyMC --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("uncompiled_graphs")
 @pytest.mark.parametrize("name", MODELS)
 def test_posterior_predictive_by_pymc(name, models, results):
     model = models[name]
@@ -213,7 +214,6 @@ def test_posterior_predictive_by_pymc(name, models, results):
     )
 
 
-@pytest.mark.usefixtures("uncompiled_graphs")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_model_is_still_itself_after_the_posterior_predictive(name, models, results):
     """PyMC 5 lists X twice in the model it was given; reading it mends that."""
@@ -279,6 +279,7 @@ def test_nuts_returns_the_same_groups_with_comparable_lp(by_nuts, models):
     check_lp(by_nuts, models["dense"], models["dense"].compile_logp(jacobian=False, mode="FAST_COMPILE"))
 
 
+@pytest.mark.usefixtures("compiled_graphs")
 def test_nuts_repeats_itself_and_takes_the_run_arguments(by_nuts, models):
     start = {"W": np.ones((F, K)), "H": np.ones((K, N))}
     arguments = {"tune": 8, "chains": 1, "quiet": True, "engine": nz.NUTS(sampler="pymc"), "model": models["dense"]}

@@ -17,6 +17,7 @@ from nmf_zoo.kernels.hmm.particles.rows import draw_normals, turn
 from nmf_zoo.kernels.random import resampling
 from nmf_zoo.kernels.random.keyed_rng import child, fold, seed_key
 from tests.naive.hmm.particles import filter as naive
+from tests.particle_steps import advance, begin
 
 K, F, N = 5, 3, 301
 RNG = np.random.default_rng(2)
@@ -175,13 +176,13 @@ def test_a_step_weighs_by_all_that_happened(kind, proposal):
     law, x = LAWS[kind], np.array([4, 0, 2])
     target, plan = target_of(law, x), steps.FilterPlan(proposal, resampling.SYSTEMATIC, 0.0)
     population = make_population(K, N, proposal, kind)
-    log_p, _ = steps.begin(population, target, 0, plan, child(KEY, 0))
+    log_p, _ = begin(population, target, 0, plan, child(KEY, 0))
     emission = naive.log_emission(population.cloud.h, W, BASE, x, 0, WEIGHT_SUMS[0])
     weights, total, _ = naive.normalise(population.increments + emission - np.log(N))
     assert log_p == pytest.approx(total, rel=1e-12)
     np.testing.assert_allclose(population.weights, weights, rtol=1e-9, atol=1e-300)
     before, old = population.log_weights.copy(), population.cloud
-    population, log_p, size, resampled = steps.advance(population, target, 0, plan, child(KEY, 1))
+    population, log_p, size, resampled = advance(population, target, 0, plan, child(KEY, 1))
     assert resampled == 0
     np.testing.assert_array_equal(population.other.h, old.h)
     emission = naive.log_emission(population.cloud.h, W, BASE, x, 0, WEIGHT_SUMS[0])

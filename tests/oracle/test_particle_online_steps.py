@@ -10,7 +10,6 @@ from nmf_zoo.inference.hmm.laws import law_of, make_population
 from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, WantedSums, make_carried
 from nmf_zoo.kernels.hmm.basis_states import Counts
 from nmf_zoo.kernels.hmm.particles.emission import Target
-from nmf_zoo.kernels.hmm.particles.filter import advance, begin
 from nmf_zoo.kernels.hmm.particles.laws import BASIS, LOG_NORMAL, UNIT, Law
 from nmf_zoo.kernels.hmm.particles.online import recentre
 from nmf_zoo.kernels.hmm.particles.statistics import total_sums
@@ -28,6 +27,7 @@ from nmf_zoo.structure import (
     UnitChainPrior,
 )
 from tests.naive.hmm.particles import smoothing_sums as naive_particles
+from tests.particle_steps import advance, begin
 from tests.planted import put
 from tests.structures import gamma, parameter, unknown
 

@@ -62,14 +62,12 @@ def judged(simulations=SIMULATIONS):
     return judge_ranks(ranks, names, DRAWS, {}).attrs["verdict"]
 
 
-@pytest.mark.usefixtures("uncompiled_graphs")
 def test_steps_draw_from_the_conditional_of_the_block():
     """Long: every simulation is a model of its own, read and prepared anew."""
     verdict = judged()
     assert verdict.startswith("no sign"), verdict
 
 
-@pytest.mark.usefixtures("uncompiled_graphs")
 def test_a_prior_at_another_point_is_seen(monkeypatch):
     """Long: as the test of the right one."""
 
@@ -85,6 +83,7 @@ def test_a_prior_at_another_point_is_seen(monkeypatch):
 
 
 @at_full_size
+@pytest.mark.usefixtures("compiled_graphs")
 def test_with_the_step_pymc_draws_from_the_posterior_that_nuts_draws_from():
     """Long: NUTS compiles, and draws from Python."""
     rng = np.random.default_rng(3)

@@ -43,6 +43,7 @@ def importance(chain):
     return mean.ravel(), error.ravel()
 
 
+@pytest.mark.usefixtures("compiled_graphs")
 def test_metropolis_on_the_basis_chain():
     model = declare(nz.BasisChain(0.8, 0.7, 0.4))
     _, marginals, _, _ = naive_chains.smooth(
@@ -53,6 +54,7 @@ def test_metropolis_on_the_basis_chain():
     check_means(LABELS, sample(model, size(3000, 40000), step=step), marginals.T.ravel())
 
 
+@pytest.mark.usefixtures("compiled_graphs")
 def test_slice_sampling_of_the_unit_chain():
     """Long: PyMC slices each number in Python."""
     model = declare(nz.UnitChain(0.8))
@@ -64,6 +66,7 @@ def test_slice_sampling_of_the_unit_chain():
 
 
 @at_full_size
+@pytest.mark.usefixtures("compiled_graphs")
 def test_nuts_on_the_log_normal_chain():
     """At reduced size NUTS is held to particle Gibbs, by test_engines_against_nuts.py."""
     model = declare(nz.LogNormalAR(0.0, 0.6, 0.7, initial=(0.2, 1.0)))

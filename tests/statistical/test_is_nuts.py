@@ -30,6 +30,7 @@ def quantities(idata):
 
 
 @at_full_size
+@pytest.mark.usefixtures("compiled_graphs")
 def test_nuts_agrees():
     """At reduced size another such table is among those of test_engines_against_nuts.py."""
     options = {"chains": 2, "random_seed": 1, "progressbar": False, "cores": 2}

@@ -242,6 +242,7 @@ def test_a_mean_that_forgets_its_prior_is_seen(monkeypatch):
 
 
 @at_full_size
+@pytest.mark.usefixtures("compiled_graphs")
 def test_nuts_agrees_on_the_log_normal_chain():
     """W, H and the chain's mean and persistence unknown; the components apart by their priors. Long: NUTS compiles."""
     X = np.array([[6, 4, 9, 0], [1, 3, 2, 2], [4, 2, 2, 3]])

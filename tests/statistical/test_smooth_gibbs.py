@@ -177,6 +177,7 @@ def test_weights_that_count_twice_are_seen_in_ranks(monkeypatch):
 
 
 @at_full_size
+@pytest.mark.usefixtures("compiled_graphs")
 def test_nuts_has_the_exact_moments_of_two_cells():
     """By the closed form. Long: PyMC compiles the density."""
     alpha_z, alpha_h, beta_z, *first = LAW

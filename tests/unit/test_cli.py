@@ -224,7 +224,7 @@ def test_fit_by_an_optimiser(counts, capsys):
     ("words", "fits"),
     [
         (("--engine", "em", "--max-iter", "3", "--tol", "0", "--search", "3"), 3),
-        (("--engine", "em", "--max-iter", "3", "--tol", "0"), 16),
+        (("--engine", "em", "--max-iter", "3", "--tol", "0"), "as Python"),
         (("--engine", "em", "--max-iter", "3", "--tol", "0", "--search", "0"), None),
         ((*QUICK, "--search", "2"), 2),
         ((*QUICK, "--search", "0"), None),
@@ -233,6 +233,7 @@ def test_fit_by_an_optimiser(counts, capsys):
 def test_how_much_is_searched(counts, words, fits):
     assert run("fit", "counts.csv", "-o", "out.nc", "--rank", "2", "--random-seed", "1", "--quiet", *words) == 0
     found = nz.load("out.nc")
+    fits = nz.Search().fits if fits == "as Python" else fits
     assert ("search" in _compat.group_names(found)) == (fits is not None)
     assert fits is None or _compat.group(found, "search").attrs["fits"] == fits
 

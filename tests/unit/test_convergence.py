@@ -284,6 +284,7 @@ def test_of_large_factors_a_part_is_read():
 
 @pytest.mark.statistical  # it compiles for seconds
 @pytest.mark.parametrize("sampler", ["pymc", pytest.param("nutpie", marks=at_full_size)])
+@pytest.mark.usefixtures("compiled_graphs")
 def test_draws_of_nuts(sampler, caplog, capfd):
     """PyMC's own checks, of raw factors, stay silent; ours find that chains swap, and nothing else.
 

@@ -109,7 +109,6 @@ def test_description():
     assert "LogNormalAR(mean=0, persistence=0.5, scale=1, initial_mean=0.3, initial_scale=2)" in text
 
 
-@pytest.mark.usefixtures("uncompiled_graphs")
 @pytest.mark.parametrize("name", ["basis, stationary", "unit", "log-normal, known"])
 def test_simulation(name):
     model = declare(CHAINS[name], X=None, shape=(F, 500), alpha_w=2.0)

@@ -64,7 +64,6 @@ def test_blocks_and_a_stop_change_nothing(x, tmp_path):
     np.testing.assert_array_equal(resumed.result().posterior["q"], whole.result().posterior["q"])
 
 
-@pytest.mark.usefixtures("uncompiled_graphs")
 def test_it_finds_the_weights():
     rng = np.random.default_rng(1)
     W = np.array([[20.0, 0.0], [0.0, 15.0], [5.0, 5.0], [1.0, 9.0]])

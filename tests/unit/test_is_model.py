@@ -184,7 +184,6 @@ def test_free_hyperparameters_are_not_sampled():
 # -- simulation, results, pictures -----------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("uncompiled_graphs")
 def test_simulation_has_the_moments_of_the_declaration():
     model = is_nmf(None, K, shape=(F, 4000), alpha_w=5.0, exposure=2.0, background=0.5, coords={"feature": HZ})
     with pytest.raises(InputError, match="W: got a flat density"):
@@ -227,7 +226,6 @@ def test_other_labels_are_listed_by_their_weight(labels):
 # -- PyMC's verbs ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("uncompiled_graphs")
 def test_do_observe_and_prior_predictive():
     model = is_nmf(TABLE, K, alpha_w=2.0)
     assert pm.sample_prior_predictive(5, model=model, random_seed=1)["prior_predictive"]["X"].shape == (1, 5, F, N)
@@ -262,7 +260,6 @@ NUTS_RUNS = {
 
 
 @pytest.mark.statistical
-@pytest.mark.usefixtures("uncompiled_graphs")
 @pytest.mark.parametrize("name", NUTS_RUNS)
 def test_nuts_hands_back_labels_and_our_lp(name):
     model = NUTS_RUNS[name]()

@@ -293,7 +293,6 @@ def test_shape_of_a_variable_with_dims_is_checked():
 # -- PyMC's verbs ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("uncompiled_graphs")
 def test_prior_predictive_do_observe_and_draw():
     model = gamma_nmf(COUNTS, K)
     prior = pm.sample_prior_predictive(5, model=model, random_seed=1)
@@ -309,7 +308,6 @@ def test_prior_predictive_do_observe_and_draw():
 
 
 @pytest.mark.statistical
-@pytest.mark.usefixtures("uncompiled_graphs")
 @pytest.mark.parametrize("layout", ["dense", "real", "nan", "sparse", "sparse, mask"])
 def test_nuts_predictive_and_log_likelihood(layout):
     arguments, _, seen = LAYOUTS[layout]

@@ -192,8 +192,8 @@ def test_groups_are_of_labels_or_of_what_these_are_as_text():
 def test_a_filter_has_dates_on_its_axis():
     days = pd.date_range("2021-03-01", periods=8, freq="D")
     X = pd.DataFrame(RNG.poisson(4.0, (3, 8)), columns=days)
-    model = nz.hmm_nmf(X, 2, chain=nz.LogNormalAR(0.0, 0.9, 0.3), background=0.1)
-    engine = nz.ParticleEM(particles=20, proposal="bootstrap")
+    model = nz.hmm_nmf(X, 2, chain=nz.BasisChain(0.9, 0.8), background=0.1)
+    engine = nz.ParticleEM(particles=20)
     figure = nz.plot_filter(nz.fit(model=model, engine=engine, max_iter=1, draws=2, tol=0, random_seed=1, quiet=True))
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_xdata(), days.to_numpy())
     check_words(figure)

@@ -42,8 +42,6 @@ def with_blocks(language: str) -> list[Path]:
     return [page for page in PAGES if blocks(page, language)]
 
 
-# Of functions of PyMC's, whose compilation takes longer than the page.
-FEW_EVALUATIONS = {"your_own_model"}
 NEEDS = re.compile(r"^<!-- needs (\w+) -->$", flags=re.MULTILINE)
 PYTHON = [on_each_line(page, "".join(blocks(page, "python"))) for page in with_blocks("python")]
 OF_OTHERS = [  # what other libraries say on such pages
@@ -66,15 +64,13 @@ def shorten_runs(monkeypatch):
 
 @pytest.mark.parametrize("page", PYTHON)
 @pytest.mark.filterwarnings("ignore::nmf_zoo.NmfZooWarning", *OF_OTHERS)
-def test_python(page, capsys, monkeypatch, tmp_path, request):
+def test_python(page, capsys, monkeypatch, tmp_path):
     """One block after another, as a reader would; a line that says what it prints prints that.
 
     Long: all that a page shows.
     """
     for module in NEEDS.findall(page.read_text(encoding="utf-8")):
         pytest.importorskip(module, reason=f"the page needs {module}")
-    if page.stem in FEW_EVALUATIONS:
-        request.getfixturevalue("uncompiled_graphs")
     monkeypatch.chdir(tmp_path)
     source = "".join(blocks(page, "python"))
     said = re.findall(r"^ *print\(.*\)  # (.*)$", source, flags=re.MULTILINE) + printed_below(page, "python")

@@ -10,7 +10,6 @@ import nmf_zoo as nz
 from nmf_zoo.prediction.simulation import simulate
 from tests.sizes import size
 
-pytestmark = pytest.mark.usefixtures("uncompiled_graphs")
 F, N, K = 6, 40, 2
 COUNTS = np.random.default_rng(0).poisson(3.0, (F, N))
 LAYOUTS = {

@@ -226,7 +226,6 @@ def test_what_is_refused_in_one_line(make, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.usefixtures("uncompiled_graphs")
 @pytest.mark.parametrize("name", ["gamma, known", "bgar, known"])
 def test_simulation(name):
     drawn = nz.simulate(declare(name, X=None, shape=(F, 30)), random_seed=2)

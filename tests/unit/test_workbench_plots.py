@@ -143,8 +143,8 @@ def test_powers_are_drawn_in_decades():
 
 
 def test_a_filter_shows_its_particles_and_each_component():
-    model = nz.hmm_nmf(X, 2, chain=nz.LogNormalAR(0.0, 0.9, 0.3), background=0.1)
-    engine = nz.ParticleEM(particles=50, proposal="bootstrap")
+    model = nz.hmm_nmf(X, 2, chain=nz.BasisChain(0.9, 0.8), background=0.1)
+    engine = nz.ParticleEM(particles=50)
     idata = nz.fit(model=model, engine=engine, max_iter=2, draws=20, tol=0, random_seed=1, quiet=True)
     above, *rows = nz.plot_filter(idata).axes
     assert len(rows) == 2
