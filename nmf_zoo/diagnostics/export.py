@@ -78,7 +78,8 @@ def export(
     -------
     The folder, with ``components``, ``W``, ``H``, ``shares`` and ``exposures`` (as far as the result has them), each
     with labels and the columns mean, sd, q05, q50, q95, r_hat and ess, and a ``README.md`` that explains them.
-    Components are in the result's order. A cell that means nothing is empty: of a point estimate all but the mean
+    Components are in the result's order. A cell that means nothing is empty: of a point estimate, and after
+    ``keep="moments"``, all but the mean
 
     Raises
     ------
@@ -206,12 +207,12 @@ def _labels(array: xr.DataArray, dim: Any) -> np.ndarray:
 
 
 def _cells(draws: xr.DataArray, dim: Any, called: str, component: Any, is_judged: bool) -> pd.DataFrame:
-    """One row for each cell along ``dim``; all but the mean is NaN of a single draw."""
+    """One row for each cell along ``dim``; all but the mean is NaN of a single draw of each chain."""
     labels = _labels(draws, dim)
     array = draws.transpose("chain", "draw", dim).to_numpy().astype(np.float64)
     flat = array.reshape(-1, array.shape[2])
     table = pd.DataFrame({"component": component, called: labels, "mean": flat.mean(axis=0)})
-    many = len(flat) > 1
+    many = array.shape[1] > 1  # of each chain: how the means of several differ is no interval
     table["sd"] = flat.std(axis=0, ddof=1) if many else np.nan
     quantiles = np.quantile(flat, list(QUANTILES.values()), axis=0) if many else np.full((3, flat.shape[1]), np.nan)
     for name, values in zip(QUANTILES, quantiles, strict=True):
@@ -251,10 +252,11 @@ def _wide(table: pd.DataFrame, rows: str) -> pd.DataFrame:
 def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source: _Source) -> str:
     """The README: which tables there are, and what their columns are."""
     n_draws = sum(one.sizes["draw"] for one in source.chains)
+    kept = f"{n_draws:,} draws in all" if n_draws > len(source.chains) else "means, or a point, and no draws"
     lines = [
         "# Tables of a factorisation X ~ W H",
         "",
-        f"Written by nmf_zoo, of {whose}: {n_draws:,} draws in all.",
+        f"Written by nmf_zoo, of {whose}: {kept}.",
         "",
     ]
     lines += [f"- `{name}.{format}`: {TABLES[name]} ({len(table):,} rows)" for name, table in tables.items()]
@@ -266,4 +268,6 @@ def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source:
     lines += ["| column | what it is |", "|---|---|", "| component | label or number of the component |"]
     lines += ["| feature | label of the feature, a row of X |", "| sample | label of the sample, a column of X |"]
     lines += [f"| {name} | {text} |" for name, text in COLUMNS.items()]
-    return "\n".join([*lines, "", "An empty cell means nothing there: of a point estimate all but the mean.", ""])
+    return "\n".join(
+        [*lines, "", "An empty cell means nothing there: of a point estimate or of means alone all but the mean.", ""]
+    )

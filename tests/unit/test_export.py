@@ -15,6 +15,7 @@ from nmf_zoo.diagnostics import export as module
 from nmf_zoo.diagnostics.invariants import ess, rhat
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.results.component_order import component_order
+from nmf_zoo.results.components import component_shares
 
 X = pd.DataFrame(
     np.random.default_rng(1).poisson(20.0 * np.kron(np.eye(2), np.ones((2, 3))) + 1),
@@ -95,6 +96,21 @@ def test_a_point_estimate_has_means_alone(here):
     table = pd.read_csv("tables/W.csv")
     assert np.all(np.isfinite(table["mean"]))
     assert table[STATS[1:]].isna().all(axis=None)
+
+
+def test_means_of_chains_are_no_draws(here, model):
+    """How the means of two chains differ is not what is unknown of a cell."""
+    kept = nz.sample(20, tune=20, chains=2, keep="moments", random_seed=1, quiet=True, model=model)
+    nz.export(kept, "tables")
+    for name in ("W", "shares", "exposures", "components"):
+        table = pd.read_csv(f"tables/{name}.csv")
+        assert np.all(np.isfinite(table["mean"]))
+        assert table[STATS[1:]].isna().all(axis=None)
+    assert "all 2 chains: means" in Path("tables/README.md").read_text(encoding="utf-8")
+    top = nz.top_features(kept, 2)
+    assert top[["share_low", "share_high"]].isna().all(axis=None)
+    assert component_shares(kept).sizes["draw"] == 1
+    np.testing.assert_allclose(component_shares(kept)[0, 0].max(), top["share"][0], rtol=0.02)
 
 
 def test_new_samples_of_known_components(here, idata, model):
