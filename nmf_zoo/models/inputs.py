@@ -18,7 +18,7 @@ import scipy.sparse
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.labels import FORMER, hint_of, writable_labels
 from nmf_zoo.memory import PER_LABEL, require_memory
-from nmf_zoo.models.matrices import COLUMNS, ROWS
+from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_labels
 from nmf_zoo.models.observed import Observed, read_dense, read_listed
 from nmf_zoo.models.offsets import Offset, check_offset
 
@@ -87,7 +87,9 @@ def check_inputs(
         check_sparse_accepted(sparse, cells)
     else:
         cells, labels, found = read_dense(X, mask, observed, is_counts)
-    labels = labels | read_coords(coords)
+    given = read_coords(coords)
+    check_same_labels("mask", read_labels(mask)[1], {dim: given[dim] for dim in given.keys() - labels.keys()})
+    labels = labels | given
     matrix_shape = check_shape(found, shape, labels)
     check_size(rank, matrix_shape)
     rank = check_rank(rank, matrix_shape, cells is not None, is_low_rank)

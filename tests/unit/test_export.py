@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 import xarray as xr
 
 import nmf_zoo as nz
@@ -79,6 +80,51 @@ def test_every_cell_of_every_table(here, idata):
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert all(f"| {name} |" in text for name in STATS)
     assert "all 2 chains: 80 draws" in text
+
+
+DEPTHS, LENGTHS = np.linspace(0.5, 2.0, 6), np.linspace(1.0, 4.0, 4)[:, None]
+EXPOSURES = {
+    "a number": 3.0,
+    "samples": DEPTHS,
+    "features": LENGTHS,
+    "both": (LENGTHS, DEPTHS),
+    "cells": LENGTHS + DEPTHS,
+}
+
+
+@pytest.mark.parametrize("name", EXPOSURES)
+def test_exposures_in_units_of_the_data(here, name):
+    """With the model what components add to a sample sums up to its means, whatever the model's exposure."""
+    exposure = EXPOSURES[name]
+    model = nz.gamma_nmf(X, 2, alpha_w=0.5, exposure=exposure)
+    fitted = nz.fit(model=model, engine="vb", draws=5, max_iter=30, search=None, random_seed=1, quiet=True)
+    with pytest.warns(nz.NmfZooWarning, match="not in units of the data: give the model") as said:
+        nz.export(fitted, "plain")
+    assert said[0].filename == __file__
+    assert "where the exposure is 1" in Path("plain/README.md").read_text(encoding="utf-8")
+    nz.export(fitted, "tables", model=model)
+    assert "where the exposure is 1" not in Path("tables/README.md").read_text(encoding="utf-8")
+    W, H = (_compat.group(fitted, "posterior")[one].to_numpy()[0] for one in ("W", "H"))
+    whole = exposure[0] * exposure[1] if name == "both" else exposure
+    table = pd.read_csv("tables/exposures.csv", parse_dates=["sample"])
+    found = table.groupby("sample")["mean"].sum()
+    np.testing.assert_allclose(found, (whole * (W @ H)).sum(axis=1).mean(axis=0), rtol=1e-9)
+
+
+def test_the_model_of_exposures_is_the_results(here, idata):
+    other = nz.gamma_nmf(X.iloc[:, :3], 2)
+    with pytest.raises(nz.InputError, match=r"idata: got H of shape \(2, 6\); expected \(2, 3\), as in the model"):
+        nz.export(idata, "tables", model=other)
+    listed = nz.gamma_nmf(sp.csr_array(X), 2, observed="stored", exposure=sp.csr_array(2.0 * X))
+    with pytest.raises(nz.InputError, match="model: got an exposure of listed cells alone"):
+        nz.export(idata, "tables", model=listed)
+    with pytest.raises(nz.InputError, match="model: got one whose factors are W and H; expected A and H"):
+        nz.export(
+            _compat.inference_data({"posterior": _compat.group(idata, "posterior").rename(W="A")}, {}),
+            "tables",
+            weights="A",
+            model=other,
+        )
 
 
 def test_one_chain_and_parquet(here, idata):
@@ -162,6 +208,12 @@ def test_the_shell_writes_what_python_does(here, idata, capsys):
     assert main(["export", "x.nc", "-o", "shell"]) == 2
     assert "or --force" in capsys.readouterr().err
     assert main(["export", "x.nc", "-o", "shell", "--force", "--chain", "0"]) == 0
+    assert main(["export", "x.nc", "-o", "shell", "--force", "--exposure", "2"]) == 2
+    assert "--exposure: got an option of the model; expected --data FILE beside it" in capsys.readouterr().err
+    X.to_csv("x.csv")
+    assert main(["export", "x.nc", "-o", "twice", "--data", "x.csv", "--exposure", "2"]) == 0
+    once, twice = (pd.read_csv(f"{folder}/exposures.csv")["mean"] for folder in ("python", "twice"))
+    np.testing.assert_allclose(twice, 2.0 * once, rtol=1e-9)
 
 
 def test_tables_under_the_names_of_cnmf(here, idata):

@@ -415,6 +415,10 @@ def test_a_mask_with_the_labels_of_x_must_be_in_its_order():
         assert gap(table, 2, mask=given).dim_lengths["cell"].eval() == SEEN.sum()
     with pytest.raises(InputError, match=r"mask: got labels of 'feature' that differ from X's; .*reindex"):
         gap(table, 2, mask=mask[::-1])
+    for cells in (X, SPARSE):
+        with pytest.raises(InputError, match=r"mask: got labels of 'feature' that differ from X's; .*reindex"):
+            gap(cells, 2, mask=mask[::-1], coords={"feature": GENES})
+    assert gap(table, 2, mask=mask, coords={"feature": ["p", "q", "r"]}).coords["feature"] == ("p", "q", "r")
 
 
 def test_labelled_exposures_must_be_in_the_order_of_x():
