@@ -205,7 +205,9 @@ def _exposure_of(model: Any, idata: Any, weights: str, activations: str) -> Offs
 def _is_judged(source: _Source, diagnostics: bool | None) -> bool:
     if diagnostics is None and source.n_cells > MOST_JUDGED:
         said = f"{source.n_cells:,} cells are many to judge one by one"
-        text = f"export: {said}; r_hat and ess are left empty (diagnostics=True tells them, at 2 ms each)"
+        text = (
+            f"export: {said}; r_hat and ess are left empty (diagnostics=True, --diagnostics, tells them, at 2 ms each)"
+        )
         warnings.warn(text, NmfZooWarning, stacklevel=3)
         return False
     return diagnostics is not False

@@ -454,6 +454,7 @@ def test_the_table_of_the_guide_is_the_registry_s(capsys):
         ("sigma: got 1; expected 2; use sigma=nz.free()", "--sigma: got 1; expected 2; use --sigma free"),
         ("no: give alpha=nz.free(tie='obs'), or none", "no: give --alpha free:obs, or none"),
         ("row_labels: got 3; expected nothing", "--row-labels: got 3; expected nothing"),
+        ("no; options follow a colon, e.g. gibbs:moves=scale", "no; options follow a colon, e.g. gibbs:moves=scale"),
     ],
 )
 def test_messages_speak_of_options_and_files(said, meant):

@@ -290,6 +290,7 @@ REFUSALS = {
     "text column": ({"X": NON_NUMERIC}, "X: got the non-numeric cell 'many' at feature 'g2', obs 'c3'; .*column"),
     "complex": ({"X": X + 1j}, "non-numeric cell"),
     "dates": ({"X": np.full((2, 2), np.datetime64("2020-01-01"))}, "non-numeric cell"),
+    "a path": ({"X": "counts.csv"}, r"X: got the text 'counts.csv'; expected a matrix .*; read the file first"),
     "scalar": ({"X": 3}, r"X: got 0 axes, shape \(\); expected 2"),
     "vector": ({"X": X[0]}, r"X: got 1 axes, shape \(4,\); expected 2: \(feature, obs\); .*X\[:, None\]"),
     "cube": ({"X": X[None]}, "X: got 3 axes"),
