@@ -100,6 +100,9 @@ def as_matrix(name: str, given: Any) -> Array:
     """An array with two axes, both of positive length."""
     if isinstance(given, str | PathLike):
         raise InputError(name, f"the text {shown(str(given))}", "a matrix (feature, obs)", "read the file first")
+    if hasattr(given, "shape") and not hasattr(given, "__array__"):
+        do = "nz.tl.nmf takes it; or give its counts, samples in columns" if hasattr(given, "obsm") else ""
+        raise InputError(name, f"an object of type {type(given).__name__}", "a matrix (feature, obs)", do)
     try:
         values = np.asarray(given)
     except ValueError as error:

@@ -1,6 +1,7 @@
 """What declarations accept as X, mask, coords and sizes, and how they refuse the rest."""
 
 import datetime as dt
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -291,6 +292,10 @@ REFUSALS = {
     "complex": ({"X": X + 1j}, "non-numeric cell"),
     "dates": ({"X": np.full((2, 2), np.datetime64("2020-01-01"))}, "non-numeric cell"),
     "a path": ({"X": "counts.csv"}, r"X: got the text 'counts.csv'; expected a matrix .*; read the file first"),
+    "no array": (
+        {"X": SimpleNamespace(shape=(3, 4), obsm={})},
+        "X: got an object of type SimpleNamespace; .*nz.tl.nmf",
+    ),
     "scalar": ({"X": 3}, r"X: got 0 axes, shape \(\); expected 2"),
     "vector": ({"X": X[0]}, r"X: got 1 axes, shape \(4,\); expected 2: \(feature, obs\); .*X\[:, None\]"),
     "cube": ({"X": X[None]}, "X: got 3 axes"),
