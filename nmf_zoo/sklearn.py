@@ -264,12 +264,12 @@ class GammaPoissonNMF(_Factorisation):
         self.mean_h_ = mean / mean_w if self.mean_h is None else self._positive("mean_h")
 
     def _declare(self, X: Any) -> pm.Model:
-        of_w = {"alpha_w": self.alpha_w, "mean_w": self.mean_w}
-        of_h = {"alpha_h": self.alpha_h, "mean_h": self.mean_h_}
+        of_w: dict[str, Any] = {"alpha_w": self.alpha_w, "mean_w": self.mean_w}
+        of_h: dict[str, Any] = {"alpha_h": self.alpha_h, "mean_h": self.mean_h_}
         return gamma_nmf(X, self.n_components, **of_w, **of_h, coords=self._labels())
 
     def _declare_stream(self, n_features: int) -> pm.Model:
-        of_h = {"alpha_h": self.alpha_h, "mean_h": self.mean_h_}
+        of_h: dict[str, Any] = {"alpha_h": self.alpha_h, "mean_h": self.mean_h_}
         return gap(None, self.n_components, **of_h, shape=(n_features, 1), coords=self._labels())
 
     def _streamable(self, X: Any, n_seen: int) -> Any:
@@ -348,11 +348,11 @@ class ItakuraSaitoNMF(_Factorisation):
     def _declare(self, X: Any) -> pm.Model:
         of_w = {} if self.alpha_w is None else {"alpha_w": self._positive("alpha_w"), "beta_w": self.alpha_w}
         with under_names(alpha_h="alpha", beta_h="beta"):
-            of_h = {"alpha_h": self.alpha, "beta_h": self.beta_}
+            of_h: dict[str, Any] = {"alpha_h": self.alpha, "beta_h": self.beta_}
             return is_nmf(X, self.n_components, **of_h, **of_w, coords=self._labels())
 
     def _declare_stream(self, n_features: int) -> pm.Model:
-        of_h = {"alpha_h": self.alpha, "beta_h": self.beta_}
+        of_h: dict[str, Any] = {"alpha_h": self.alpha, "beta_h": self.beta_}
         with under_names(alpha_h="alpha", beta_h="beta"):
             return is_nmf(None, self.n_components, **of_h, shape=(n_features, 1), coords=self._labels())
 

@@ -21,7 +21,8 @@ from nmf_zoo.results.component_order import component_order, describe_shown, dra
 from nmf_zoo.results.components import with_known_weights
 from nmf_zoo.results.factor_draws import factor_dims
 from nmf_zoo.results.posterior import draws_or_means, variable_of
-from nmf_zoo.structure.offsets import Listed, Offset, offset_table, sides_of
+from nmf_zoo.structure import Array
+from nmf_zoo.structure.offsets import Listed, Offset, Outer, offset_table, sides_of
 
 FORMATS = ("csv", "parquet")
 README = "README.md"
@@ -190,16 +191,23 @@ def _along(values: Any, dim: Any) -> Any:
 def _exposure_of(model: Any, idata: Any, weights: str, activations: str) -> Offset | None:
     """The model's, held against the draws; InputError where it can't be summed over the features."""
     structure, group = read(model), draws_or_means(idata)
-    names = structure.W.name, structure.H.name
-    if names != (weights, activations):
+    names, exposure = (structure.W.name, structure.H.name), structure.likelihood.exposure
+    if {*names} != {weights, activations}:
         got = f"one whose factors are {' and '.join(names)}"
         raise InputError("model", got, f"{weights} and {activations}", "name the factors: weights=, activations=")
     for factor in (structure.W, structure.H):
         if factor.name in group:
             variable_of(group, factor.name, factor.variable_shape)
-    if isinstance(structure.likelihood.exposure, Listed):
+    if isinstance(exposure, Listed):
         raise InputError("model", "an exposure of listed cells alone", "one of all cells", "leave the model out")
-    return structure.likelihood.exposure
+    return exposure if exposure is None or names == (weights, activations) else _turned(exposure)
+
+
+def _turned(exposure: Array | Outer) -> Array | Outer:
+    """Of the transposed X."""
+    if isinstance(exposure, Outer):
+        return Outer(of_features=exposure.of_samples.T, of_samples=exposure.of_features.T)
+    return np.atleast_2d(exposure).T
 
 
 def _is_judged(source: _Source, diagnostics: bool | None) -> bool:

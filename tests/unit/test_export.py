@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pymc as pm
 import pytest
 import scipy.sparse as sp
 import xarray as xr
@@ -109,6 +110,23 @@ def test_exposures_in_units_of_the_data(here, name):
     table = pd.read_csv("tables/exposures.csv", parse_dates=["sample"])
     found = table.groupby("sample")["mean"].sum()
     np.testing.assert_allclose(found, (whole * (W @ H)).sum(axis=1).mean(axis=0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["a number", "both", "cells"])
+def test_exposures_of_samples_in_rows(here, name):
+    """A model of X with samples in its rows, whose second factor has the weights."""
+    given = np.multiply(*EXPOSURES[name]) if name == "both" else np.asarray(EXPOSURES[name])
+    counts, exposure = X.to_numpy().T, np.broadcast_to(given, X.shape).T
+    with pm.Model(coords={"doc": range(6), "topic": range(2), "word": range(4)}) as model:
+        usage = pm.Gamma("usage", 1.0, 1.0, dims=("doc", "topic"))
+        topics = pm.Gamma("topics", 1.0, 1.0, dims=("topic", "word"))
+        pm.Poisson("X", exposure * (usage @ topics), observed=counts)
+    fitted = nz.fit(model=model, engine="vb", draws=5, max_iter=30, search=None, random_seed=1, quiet=True)
+    nz.export(fitted, "tables", model=model, weights="topics", activations="usage")
+    found = pd.read_csv("tables/exposures.csv").groupby("sample")["mean"].sum()
+    draws = _compat.group(fitted, "posterior").isel(chain=0)
+    means = exposure * (draws["usage"].to_numpy() @ draws["topics"].to_numpy())
+    np.testing.assert_allclose(found, means.sum(axis=2).mean(axis=0), rtol=1e-9)
 
 
 def test_the_model_of_exposures_is_the_results(here, idata):
